@@ -1,0 +1,90 @@
+/* The contract between easyrl and a device: a table of functions over opaque
+ * handles, in plain C. A device library exports
+ *
+ *     const easyrl_device_api *easyrl_device_api_v1(void);
+ *
+ * Meaning, shapes and the order of every reduction are those of npu.Device in
+ * npu.go, function by function; this header only fixes how they are called.
+ * Pointers named float * are addresses in the device's memory unless marked
+ * host; const int32_t * are always host memory, read before the call returns.
+ * Kernels return nothing: a device remembers its first failure, which sync
+ * returns. A device is used from one thread at a time. */
+#ifndef EASYRL_DEVICE_H
+#define EASYRL_DEVICE_H
+
+#include <stdint.h>
+
+#define EASYRL_DEVICE_ABI 1
+#define EASYRL_PAGE_SIZE 16
+
+typedef struct easyrl_device easyrl_device;
+
+typedef struct { int32_t start, len, parent; } easyrl_segment;
+typedef struct { int32_t q, kv, dim; } easyrl_heads;
+typedef struct { float temperature, top_p, min_p; int32_t top_k; float uniform; } easyrl_sample_params;
+typedef struct { float lr, beta1, beta2, eps, weight_decay, grad_scale; int32_t step; } easyrl_adamw_params;
+
+/* A weight [rows, cols] in the device's own layout. */
+typedef struct { float *data; int32_t rows, cols; } easyrl_matrix;
+
+typedef struct {
+  uint32_t abi;            /* EASYRL_DEVICE_ABI */
+  uint32_t host_memory;    /* 1 where the host may read and write device addresses */
+
+  /* open returns NULL and a line in err (of err_len bytes) on failure. threads
+   * is a hint that accelerators ignore; ordinal picks among several devices. */
+  easyrl_device *(*open)(int32_t ordinal, int32_t threads, char *err, int64_t err_len);
+  void (*close)(easyrl_device *);
+  const char *(*name)(easyrl_device *);
+  int32_t (*threads)(easyrl_device *);
+  /* alloc returns n zeroed values aligned to 64 bytes, or NULL. */
+  float *(*alloc)(easyrl_device *, int64_t n);
+  void (*free)(easyrl_device *, float *);
+  /* sync returns 0, or 1 and a line in err; the failure is then forgotten. */
+  int32_t (*sync)(easyrl_device *, char *err, int64_t err_len);
+
+  void (*upload)(easyrl_device *, float *dst, const float *host_src, int64_t n);
+  void (*download)(easyrl_device *, float *host_dst, const float *src, int64_t n);
+  void (*copy)(easyrl_device *, float *dst, const float *src, int64_t n);
+  void (*zero)(easyrl_device *, float *, int64_t n);
+  void (*add)(easyrl_device *, float *y, const float *x, int64_t n);
+
+  int64_t (*matrix_len)(easyrl_device *, int32_t rows, int32_t cols);
+  void (*pack_matrix)(easyrl_device *, easyrl_matrix, const float *host_src);
+  void (*unpack_matrix)(easyrl_device *, float *host_dst, easyrl_matrix);
+
+  void (*embed)(easyrl_device *, float *y, easyrl_matrix table, const int32_t *ids, int32_t t);
+  void (*embed_backward)(easyrl_device *, easyrl_matrix d_table, const float *dy, const int32_t *ids, int32_t t);
+  void (*linear)(easyrl_device *, float *y, const float *x, easyrl_matrix w, const float *bias, int32_t t, int32_t add);
+  void (*linear_backward_input)(easyrl_device *, float *dx, const float *dy, easyrl_matrix w, int32_t t, int32_t add);
+  void (*linear_backward_weight)(easyrl_device *, easyrl_matrix dw, float *d_bias, const float *dy, const float *x, int32_t t);
+  void (*rms_norm)(easyrl_device *, float *y, const float *x, const float *weight, int32_t t, int32_t cols, float eps);
+  void (*rms_norm_backward)(easyrl_device *, float *dx, float *d_weight, const float *dy, const float *x,
+                            const float *weight, int32_t t, int32_t cols, float eps, int32_t add);
+  void (*rope)(easyrl_device *, float *x, const float *table, const int32_t *positions, int32_t t, int32_t heads,
+               int32_t dim, int32_t inverse);
+  void (*swiglu)(easyrl_device *, float *y, const float *gate, const float *up, int64_t n);
+  void (*swiglu_backward)(easyrl_device *, float *d_gate, float *d_up, const float *dy, const float *gate,
+                          const float *up, int64_t n);
+  void (*attention)(easyrl_device *, float *out, float *stats, const float *q, const float *k, const float *v,
+                    const easyrl_segment *segments, int32_t n_segments, easyrl_heads);
+  void (*attention_backward)(easyrl_device *, float *dq, float *dk, float *dv, const float *d_out, const float *out,
+                             const float *stats, const float *q, const float *k, const float *v,
+                             const easyrl_segment *segments, int32_t n_segments, easyrl_heads);
+  void (*cache_write)(easyrl_device *, float *cache_k, float *cache_v, const float *k, const float *v,
+                      const int32_t *slots, int32_t t, easyrl_heads);
+  void (*attention_cached)(easyrl_device *, float *out, const float *q, const float *cache_k, const float *cache_v,
+                           const int32_t *tables, int32_t stride, const int32_t *lens, int32_t t, easyrl_heads);
+  void (*gather_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
+  void (*scatter_add_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
+  void (*log_prob)(easyrl_device *, float *logp, float *entropy, const float *hidden, easyrl_matrix w,
+                   const int32_t *targets, int32_t n, float inv_temp);
+  void (*log_prob_backward)(easyrl_device *, float *d_hidden, easyrl_matrix dw, const float *d_logp,
+                            const float *hidden, easyrl_matrix w, const int32_t *targets, int32_t n, float inv_temp);
+  void (*sample)(easyrl_device *, int32_t *host_ids, float *host_logp, const float *logits, int32_t n, int32_t vocab,
+                 const easyrl_sample_params *host_params);
+  void (*adamw)(easyrl_device *, float *w, const float *g, float *m, float *v, int64_t n, easyrl_adamw_params);
+  double (*sum_squares)(easyrl_device *, const float *x, int64_t n);
+} easyrl_device_api;
+
+#endif
