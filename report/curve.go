@@ -1,0 +1,92 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The size of a curve's drawing area, in SVG units.
+const (
+	curveWidth  = 320
+	curveHeight = 120
+	curvePoints = 640 // more are averaged
+)
+
+// curve is one number over the steps, ready to be drawn.
+type curve struct {
+	Name       string
+	Points     string // of an SVG polyline
+	Low, High  string // the vertical axis
+	From, To   string // the horizontal axis
+	LastText   string
+	DotX, DotY string // where the last value is
+}
+
+// curves draws every number that changes over the run.
+func curves(steps []Values) []curve {
+	var out []curve
+	for _, name := range allNames(steps) {
+		if slices.Contains([]string{"step", "time", "version"}, name) {
+			continue
+		}
+		xs, ys := series(steps, name)
+		if len(xs) < 2 || slices.Min(ys) == slices.Max(ys) {
+			continue
+		}
+		out = append(out, draw(name, xs, ys))
+	}
+	return out
+}
+
+func draw(name string, xs, ys []float64) curve {
+	last := ys[len(ys)-1]
+	xs, ys = thin(xs), thin(ys)
+	low, high := slices.Min(ys), slices.Max(ys)
+	if low == high {
+		low, high = low-1, high+1
+	}
+	from, to := xs[0], xs[len(xs)-1]
+	at := func(i int) (x, y string) {
+		return coordinate((xs[i] - from) / math.Max(to-from, 1) * curveWidth),
+			coordinate((high - ys[i]) / (high - low) * curveHeight)
+	}
+	var points strings.Builder
+	for i := range xs {
+		x, y := at(i)
+		fmt.Fprintf(&points, "%s,%s ", x, y)
+	}
+	c := curve{Name: name, Points: strings.TrimSpace(points.String()), Low: shortNumber(low), High: shortNumber(high),
+		From: shortNumber(from), To: shortNumber(to), LastText: shortNumber(last)}
+	c.DotX, c.DotY = at(len(xs) - 1)
+	return c
+}
+
+// thin averages neighbours until at most curvePoints values are left.
+func thin(xs []float64) []float64 {
+	size := (len(xs) + curvePoints - 1) / curvePoints
+	if size <= 1 {
+		return xs
+	}
+	var out []float64
+	for part := range slices.Chunk(xs, size) {
+		sum := 0.0
+		for _, x := range part {
+			sum += x / float64(len(part))
+		}
+		out = append(out, sum)
+	}
+	return out
+}
+
+func coordinate(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
+
+// shortNumber is x to about four digits.
+func shortNumber(x float64) string {
+	if x == math.Trunc(x) && math.Abs(x) < 1e6 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
+}

@@ -1,0 +1,21 @@
+//go:build unix
+
+package report
+
+import (
+	"runtime"
+	"syscall"
+)
+
+// PeakMemory is the most memory, in bytes, that the process has had resident.
+func PeakMemory() int64 {
+	var usage syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
+		return 0
+	}
+	peak := int64(usage.Maxrss) //nolint:unconvert // its type differs between systems
+	if runtime.GOOS != "darwin" && runtime.GOOS != "ios" {
+		peak *= 1024
+	}
+	return peak
+}

@@ -1,0 +1,95 @@
+package report
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWriteHTML(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "my [run]")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "rollouts"), 0o755))
+	m, err := OpenMetrics(filepath.Join(dir, MetricsFile), 0)
+	require.NoError(t, err)
+	for step := range 1500 {
+		values := Values{"step": float64(step), "reward/mean": float64(step) / 1500, "actor/lr": 1, "time": float64(step)}
+		if step%500 == 0 {
+			values["eval/add/mean@1"] = float64(step) / 1000
+		}
+		require.NoError(t, m.Write(values))
+	}
+	require.NoError(t, m.Close())
+	for i, step := range []int{9, 10} {
+		line := fmt.Sprintf(`{"step":%d,"prompt":"<b>%d+1=","answer":"%d","responses":[{"text":"<think>é %s","reward":0.5,"finish":"length"}]}`,
+			step, i, step, strings.Repeat("é", pageText))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "rollouts", fmt.Sprintf("step-%06d.jsonl", step)), []byte(line+"\n"+line[:20]), 0o644))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"), []byte("[run]\nname = \"<x>\"\n"), 0o644))
+
+	path, err := WriteHTML(dir)
+	require.NoError(t, err)
+	html := readFile(t, path)
+	require.Contains(t, html, "<h1>my [run]</h1>")
+	require.Contains(t, html, "Answers of step 10")
+	require.Contains(t, html, "&lt;b&gt;1&#43;1=")
+	require.Contains(t, html, "cut at the length limit")
+	require.Contains(t, html, `name = &#34;&lt;x&gt;&#34;`)
+	require.Equal(t, 2, strings.Count(html, "<polyline"), "constants and times have no curve")
+	require.NotContains(t, html, "http", "the page needs nothing from elsewhere")
+	require.Less(t, len(html), 64<<10)
+}
+
+func TestWriteHTMLNeedsMetrics(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := WriteHTML(dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, MetricsFile), nil, 0o644))
+	_, err = WriteHTML(dir)
+	require.ErrorContains(t, err, "has no steps yet")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, MetricsFile), []byte("{\"step\":0,\"reward/mean\":1}\n"), 0o644))
+	path, err := WriteHTML(dir)
+	require.NoError(t, err)
+	require.Contains(t, readFile(t, path), "from the second step on")
+}
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []Row{
+		{Name: "reward/mean", First: .25, Last: .5, FirstStep: 1, LastStep: 2},
+		{Name: "eval/a/mean@1", First: .1, Last: .9, FirstStep: 0, LastStep: 2},
+	}, Compare([]Values{{"step": 0, "eval/a/mean@1": .1}, {"step": 1, "reward/mean": .25, "actor/lr": 3},
+		{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9}}))
+}
+
+func TestDraw(t *testing.T) {
+	t.Parallel()
+	c := draw("x", []float64{0, 5, 10}, []float64{1, 3, 2})
+	require.Equal(t, "0.0,120.0 160.0,0.0 320.0,60.0", c.Points)
+	require.Equal(t, []string{"1", "3", "0", "10", "2"}, []string{c.Low, c.High, c.From, c.To, c.LastText})
+	require.Len(t, thin(make([]float64, 10_000)), 625)
+}
+
+func FuzzReadMetrics(f *testing.F) {
+	f.Add([]byte("{\"step\":1,\"reward/mean\":0.5}\n{\"step\":2}\n"))
+	f.Add([]byte("{\"step\":1e400}\n"))
+	f.Add([]byte("{\"step\":null,\"a\":-0}\nnull\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, MetricsFile), data, 0o644))
+		if _, err := WriteHTML(dir); err == nil {
+			m, err := OpenMetrics(filepath.Join(dir, MetricsFile), 3)
+			require.NoError(t, err)
+			require.NoError(t, m.Write(Values{"step": 3}))
+			require.NoError(t, m.Close())
+			rows, err := ReadMetrics(filepath.Join(dir, MetricsFile))
+			require.NoError(t, err)
+			require.Equal(t, Values{"step": 3}, rows[len(rows)-1])
+		}
+	})
+}
