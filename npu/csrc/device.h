@@ -1,0 +1,51 @@
+/* The CPU device: what the kernels share. Kernels are written once, in the
+ * headers that kernels.h lists, and compiled for each instruction set; each is
+ * a static function with the signature of its entry in easyrl_device_api. */
+#ifndef EASYRL_CPU_DEVICE_H
+#define EASYRL_CPU_DEVICE_H
+
+#include "easyrl_device.h"
+#include "pool.h"
+
+struct easyrl_device {
+  pool *pool;
+  const char *name;
+  float *scratch;        /* grown by device_scratch */
+  int64_t scratch_floats;
+  int32_t failed;
+  char failure[256];
+};
+
+/* device_fail records a failure unless one is recorded already. Call it from
+ * the caller's thread, not from a task. */
+EASYRL_INTERNAL void device_fail(easyrl_device *, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* device_scratch returns room for n floats in all, aligned to 64 bytes, that
+ * lives until the next call; its content is undefined. A kernel that gives each
+ * thread a part asks for threads * part, part a multiple of 16. It records a
+ * failure and returns NULL where there is no memory; the kernel then returns. */
+EASYRL_INTERNAL float *device_scratch(easyrl_device *, int64_t n);
+
+static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/* The tables of the instruction sets this build has; NULL where the machine
+ * does not run them. */
+EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_avx512(void);
+EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_avx2(void);
+EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_portable(void);
+
+/* Entries that are the same for every instruction set. */
+EASYRL_INTERNAL easyrl_device *device_open(const char *name, int32_t threads, char *err, int64_t err_len);
+EASYRL_INTERNAL void device_close(easyrl_device *);
+EASYRL_INTERNAL const char *device_name(easyrl_device *);
+EASYRL_INTERNAL int32_t device_threads(easyrl_device *);
+EASYRL_INTERNAL float *device_alloc(easyrl_device *, int64_t n);
+EASYRL_INTERNAL void device_free(easyrl_device *, float *);
+EASYRL_INTERNAL int32_t device_sync(easyrl_device *, char *err, int64_t err_len);
+EASYRL_INTERNAL void device_transfer(easyrl_device *, float *dst, const float *src, int64_t n);
+EASYRL_INTERNAL void device_zero(easyrl_device *, float *, int64_t n);
+
+#endif

@@ -1,0 +1,76 @@
+/* All kernels for one instruction set: included once by each of
+ * cpu/kernels_*.c, after it has chosen the set, with KERNELS_TABLE naming the
+ * function that returns the table and KERNELS_SUPPORTED whether this machine
+ * runs it. */
+#include "device.h"
+#include "easyrl_math.h"
+#include "simd.h"
+
+#include "gemm.h"
+#include "dense.h"
+#include "vocab.h"
+#include "update.h"
+#if __has_include("norm.h")
+#include "norm.h"
+#endif
+#if __has_include("pointwise.h")
+#include "pointwise.h"
+#endif
+#if __has_include("attention.h")
+#include "attention.h"
+#endif
+
+static easyrl_device *kernels_open(int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
+  (void)ordinal;
+  return device_open("cpu/" SIMD_NAME, threads, err, err_len);
+}
+
+EASYRL_INTERNAL const easyrl_device_api *KERNELS_TABLE(void) {
+  static const easyrl_device_api table = {
+      .abi = EASYRL_DEVICE_ABI,
+      .host_memory = 1,
+      .open = kernels_open,
+      .close = device_close,
+      .name = device_name,
+      .threads = device_threads,
+      .alloc = device_alloc,
+      .free = device_free,
+      .sync = device_sync,
+      .upload = device_transfer,
+      .download = device_transfer,
+      .copy = device_transfer,
+      .zero = device_zero,
+      .add = kernel_add,
+      .matrix_len = kernel_matrix_len,
+      .pack_matrix = kernel_pack_matrix,
+      .unpack_matrix = kernel_unpack_matrix,
+      .embed = kernel_embed,
+      .embed_backward = kernel_embed_backward,
+      .linear = kernel_linear,
+      .linear_backward_input = kernel_linear_backward_input,
+      .linear_backward_weight = kernel_linear_backward_weight,
+#if __has_include("norm.h")
+      .rms_norm = kernel_rms_norm,
+      .rms_norm_backward = kernel_rms_norm_backward,
+#endif
+#if __has_include("pointwise.h")
+      .rope = kernel_rope,
+      .swiglu = kernel_swiglu,
+      .swiglu_backward = kernel_swiglu_backward,
+#endif
+#if __has_include("attention.h")
+      .attention = kernel_attention,
+      .attention_backward = kernel_attention_backward,
+      .cache_write = kernel_cache_write,
+      .attention_cached = kernel_attention_cached,
+#endif
+      .gather_rows = kernel_gather_rows,
+      .scatter_add_rows = kernel_scatter_add_rows,
+      .log_prob = kernel_log_prob,
+      .log_prob_backward = kernel_log_prob_backward,
+      .sample = kernel_sample,
+      .adamw = kernel_adamw,
+      .sum_squares = kernel_sum_squares,
+  };
+  return KERNELS_SUPPORTED ? &table : 0;
+}
