@@ -1,0 +1,41 @@
+package loss
+
+// Aggregation says how the losses of a step's tokens become one number: each
+// token's loss has its response's weight, and the sum over the step is divided
+// once by a denominator that is known when the last group is in. Both loss and
+// gradient are linear in it, so that training group by group is exact.
+type Aggregation string
+
+// The aggregations.
+const (
+	// SequenceMean averages over each response's tokens, then over responses
+	// (Shao et al. 2024).
+	SequenceMean Aggregation = "sequence-mean"
+	// TokenMean averages over all response tokens of the step (Yu et al. 2025,
+	// "DAPO").
+	TokenMean Aggregation = "token-mean"
+	// Constant sums over each response's tokens and divides by a constant
+	// length, then averages over responses (Liu et al. 2025, "Dr. GRPO").
+	Constant Aggregation = "constant"
+)
+
+// Weight of each token of a response with length tokens.
+func (a Aggregation) Weight(length int) float32 {
+	if a == SequenceMean && length > 0 {
+		return float32(1 / float64(length))
+	}
+	return 1
+}
+
+// Denominator divides the step's sums, given the number of its responses, of
+// all their tokens (those without a gradient included) and the constant length.
+func (a Aggregation) Denominator(responses, tokens, constant int) float64 {
+	switch a {
+	case SequenceMean:
+		return float64(responses)
+	case Constant:
+		return float64(responses) * float64(constant)
+	default:
+		return float64(tokens)
+	}
+}
