@@ -1,0 +1,52 @@
+package inference
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// What a caller branches on. Everything else that an instance returns is a
+// fault of the infrastructure, and another instance may do better.
+var (
+	// ErrStale is a request for, or a response of, another version of the
+	// weights than the one that is held.
+	ErrStale = errors.New("stale weights")
+	// ErrInvalid is a request that no instance can serve: a fault of the data.
+	ErrInvalid = errors.New("invalid request")
+	// ErrClosed is a call to an instance or a fleet that has been closed or
+	// removed.
+	ErrClosed = errors.New("closed")
+	// ErrNoInstance is a fleet with too few instances that serve.
+	ErrNoInstance = errors.New("no instance serves")
+)
+
+// MaxResponses is the largest N of a request.
+const MaxResponses = 1 << 16
+
+// Validate reports all that is wrong with r whatever the model is, as one
+// error that wraps ErrInvalid.
+func (r *Request) Validate() error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	s := &r.Sampling
+	fault(len(r.PromptIDs) == 0, "prompt has no tokens, expected at least 1")
+	fault(r.N < 1 || r.N > MaxResponses, "%d responses, expected 1 to %d", r.N, MaxResponses)
+	fault(r.Version < 0, "version %d, expected 0 or more", r.Version)
+	fault(s.MaxTokens < 1, "max tokens %d, expected at least 1", s.MaxTokens)
+	fault(!(s.Temperature >= 0) || math.IsInf(float64(s.Temperature), 0), "temperature %v, expected 0 or more", s.Temperature)
+	fault(!(s.TopP > 0 && s.TopP <= 1), "top-p %v, expected more than 0 and at most 1", s.TopP)
+	fault(s.TopK < 0 || s.TopK > math.MaxInt32, "top-k %d, expected 0 or more", s.TopK)
+	fault(!(s.MinP >= 0 && s.MinP <= 1), "min-p %v, expected 0 to 1", s.MinP)
+	for i, stop := range s.Stop {
+		fault(stop == "", "stop string %d is empty", i)
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrInvalid, errors.Join(faults...))
+}

@@ -1,0 +1,28 @@
+package inference
+
+import "math/bits"
+
+// Uniform is the draw, in [0, 1), of one token: the top 24 bits of the first
+// word of Philox4x32-10 (Salmon, Moraes, Dror and Shaw 2011) with the seed as
+// key and (sample, position, 0, 0) as counter, over 2^24. sample is the
+// response's index in its request and position the token's in the response.
+func Uniform(seed uint64, sample, position uint32) float32 {
+	out := philox([4]uint32{sample, position}, [2]uint32{uint32(seed), uint32(seed >> 32)})
+	return float32(out[0]>>8) / (1 << 24)
+}
+
+// philox is the ten-round bijection of a counter under a key.
+func philox(ctr [4]uint32, key [2]uint32) [4]uint32 {
+	const (
+		m0, m1 = 0xD2511F53, 0xCD9E8D57
+		w0, w1 = 0x9E3779B9, 0xBB67AE85
+	)
+	for range 10 {
+		hi0, lo0 := bits.Mul32(m0, ctr[0])
+		hi1, lo1 := bits.Mul32(m1, ctr[2])
+		ctr = [4]uint32{hi1 ^ ctr[1] ^ key[0], lo1, hi0 ^ ctr[3] ^ key[1], lo0}
+		key[0] += w0
+		key[1] += w1
+	}
+	return ctr
+}
