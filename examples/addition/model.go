@@ -1,0 +1,68 @@
+package main
+
+// The ids of the tokens that stand for no text, or for the limits of thinking.
+const (
+	pad = iota
+	eos
+	bos
+	thinkOpen
+	thinkClose
+)
+
+func addedTokens() []string { return []string{"<pad>", "<eos>", "<bos>", "<think>", "</think>"} }
+
+// characters is the rest of the vocabulary, one token each.
+const characters = "0123456789" + "+-*=;," + " \n?" + "abcdefghijklmnopqrstuvwxyz" + ".()"
+
+// tokenizer is a tokenizer.json: a byte-level BPE that merges nothing, so that
+// every character is a token.
+func tokenizer() any {
+	type object = map[string]any
+	vocab := object{}
+	var added []object
+	for id, token := range addedTokens() {
+		vocab[token] = id
+		added = append(added, object{"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+			"normalized": false, "special": id <= bos})
+	}
+	for i, c := range characters {
+		vocab[byteLevel(c)] = len(added) + i
+	}
+	bytes := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}
+	return object{
+		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added, "normalizer": nil,
+		"pre_tokenizer": bytes, "post_processor": nil, "decoder": bytes,
+		"model": object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil,
+			"end_of_word_suffix": nil, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": []string{}},
+	}
+}
+
+// byteLevel is how a byte-level vocabulary spells c: blanks move up by 256.
+func byteLevel(c rune) string {
+	if c <= ' ' {
+		c += 256
+	}
+	return string(c)
+}
+
+// tokenizerConfig is a tokenizer_config.json.
+func tokenizerConfig() any {
+	names := addedTokens()
+	return map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names[bos], "eos_token": names[eos],
+		"pad_token": names[pad], "model_max_length": maxPositions, "clean_up_tokenization_spaces": false}
+}
+
+// maxPositions is the longest sequence of the model.
+const maxPositions = 256
+
+// modelConfig is a config.json: a Qwen3 of 0.795 million parameters.
+func modelConfig() any {
+	return map[string]any{
+		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3", "torch_dtype": "float32",
+		"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+		"intermediate_size": 384, "vocab_size": len(addedTokens()) + len(characters), "tie_word_embeddings": true,
+		"hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "attention_bias": false,
+		"max_position_embeddings": maxPositions, "initializer_range": 0.02,
+		"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad,
+	}
+}
