@@ -1,0 +1,291 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Legend of this file: a row is a token, h a query head, c the key-value head
+// it reads; s scores, p probabilities, m the row's maximum, il one over its sum.
+
+// Attention implements npu.Device.
+func (d *twin) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+	checkAttention(out, q, k, v, segments, h)
+	checkLen("attention: stats", stats, statsLen(q, h), true)
+	o, st, qs, ks, vs := out.Float32s(), stats.Float32s(), q.Float32s(), k.Float32s(), v.Float32s()
+	scale := attentionScale(h.Dim)
+	group := h.Q / h.KV
+	d.parallel(len(segments)*h.KV, func(task int) {
+		seg, c := task/h.KV, task%h.KV
+		visible := ancestors(segments, seg)
+		var p []float32
+		for i := range segments[seg].Len {
+			row := segments[seg].Start + i
+			visible = append(visible, row)
+			p = grow(p, len(visible))
+			for head := c * group; head < (c+1)*group; head++ {
+				at := int(row)*h.Q + head
+				qr := qs[at*h.Dim : (at+1)*h.Dim]
+				m := scores(p, qr, ks, visible, c, h, scale)
+				il := softmaxSum(p, m)
+				weigh(o[at*h.Dim:(at+1)*h.Dim], p, vs, visible, c, h)
+				for e := range h.Dim {
+					o[at*h.Dim+e] *= il
+				}
+				if st != nil {
+					st[2*at], st[2*at+1] = m, il
+				}
+			}
+		}
+	})
+}
+
+// AttentionBackward implements npu.Device. For each row and head, over keys
+// ascending: D is the chain of dOut and out over Dim, p = exp(s-m)·il, dP the
+// chain of dOut and v, dS = (p·(dP-D))·scale, and dq the chain of dS and k. dk
+// and dv of a key are chains over the rows that see it, segments in their
+// order, rows ascending, heads ascending: they never leave a root's tree.
+func (d *twin) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+	checkAttention(out, q, k, v, segments, h)
+	checkLen("attention backward: stats", stats, statsLen(q, h), false)
+	checkLen("attention backward: dq", dq, q.Len(), false)
+	checkLen("attention backward: dOut", dOut, q.Len(), false)
+	checkLen("attention backward: dk", dk, k.Len(), false)
+	checkLen("attention backward: dv", dv, k.Len(), false)
+	b := twinBackward{
+		dq: dq.Float32s(), dk: dk.Float32s(), dv: dv.Float32s(), dOut: dOut.Float32s(), out: out.Float32s(),
+		stats: stats.Float32s(), q: q.Float32s(), k: k.Float32s(), v: v.Float32s(),
+		segments: segments, h: h, scale: attentionScale(h.Dim),
+	}
+	trees := roots(segments)
+	d.parallel(len(trees)*h.KV, func(task int) { b.tree(trees[task/h.KV], task%h.KV) })
+}
+
+// twinBackward holds the operands of one backward pass.
+type twinBackward struct {
+	dq, dk, dv, dOut, out, stats, q, k, v []float32
+	segments                              []npu.Segment
+	h                                     npu.Heads
+	scale                                 float32
+}
+
+// tree runs the backward pass of key-value head c of a root and its
+// descendants, given as ascending segment indices.
+func (b *twinBackward) tree(tree []int, c int) {
+	for _, seg := range tree {
+		s := b.segments[seg]
+		for row := s.Start; row < s.Start+s.Len; row++ {
+			at := (int(row)*b.h.KV + c) * b.h.Dim
+			clear(b.dk[at : at+b.h.Dim])
+			clear(b.dv[at : at+b.h.Dim])
+		}
+	}
+	group := b.h.Q / b.h.KV
+	var p, dp []float32
+	for _, seg := range tree {
+		visible := ancestors(b.segments, seg)
+		for i := range b.segments[seg].Len {
+			row := b.segments[seg].Start + i
+			visible = append(visible, row)
+			p, dp = grow(p, len(visible)), grow(dp, len(visible))
+			for head := c * group; head < (c+1)*group; head++ {
+				b.row(int(row)*b.h.Q+head, c, visible, p, dp)
+			}
+		}
+	}
+}
+
+// row runs the backward pass of one query.
+func (b *twinBackward) row(at, c int, visible []int32, p, dp []float32) {
+	dim := b.h.Dim
+	lo, hi := at*dim, (at+1)*dim
+	qr, do, o := b.q[lo:hi], b.dOut[lo:hi], b.out[lo:hi]
+	m, il := b.stats[2*at], b.stats[2*at+1]
+	var dot float32
+	for e := range dim {
+		dot = fma32(do[e], o[e], dot)
+	}
+	scores(p, qr, b.k, visible, c, b.h, b.scale)
+	scores(dp, do, b.v, visible, c, b.h, 1)
+	for j, s := range p {
+		p[j] = float32(exp32(s-m) * il)
+		dp[j] = float32(float32(p[j]*float32(dp[j]-dot)) * b.scale)
+	}
+	for j, row := range visible {
+		key := (int(row)*b.h.KV + c) * dim
+		axpy(b.dk[key:key+dim], qr, dp[j])
+		axpy(b.dv[key:key+dim], do, p[j])
+	}
+	weigh(b.dq[lo:hi], dp, b.k, visible, c, b.h)
+}
+
+// CacheWrite implements npu.Device. In a page, keys are [KV][Dim][PageSize] and
+// values [KV][PageSize][Dim].
+func (d *twin) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
+	checkCache(cacheK, cacheV, h)
+	checkLen("cache write: k", k, len(slots)*h.KV*h.Dim, false)
+	checkLen("cache write: v", v, len(slots)*h.KV*h.Dim, false)
+	checkSlots(slots, cacheK.Len()/(h.KV*h.Dim))
+	ck, cv, ks, vs := cacheK.Float32s(), cacheV.Float32s(), k.Float32s(), v.Float32s()
+	for t, slot := range slots {
+		page, offset := int(slot)/npu.PageSize, int(slot)%npu.PageSize
+		for c := range h.KV {
+			base := (page*h.KV + c) * npu.PageSize * h.Dim
+			row := (t*h.KV + c) * h.Dim
+			for e := range h.Dim {
+				ck[base+e*npu.PageSize+offset] = ks[row+e]
+			}
+			copy(cv[base+offset*h.Dim:base+(offset+1)*h.Dim], vs[row:row+h.Dim])
+		}
+	}
+}
+
+// AttentionCached implements npu.Device.
+func (d *twin) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
+	checkCache(cacheK, cacheV, h)
+	checkLen("cached attention: q", q, len(lens)*h.Q*h.Dim, false)
+	checkLen("cached attention: out", out, len(lens)*h.Q*h.Dim, false)
+	checkTables(tables, stride, lens, cacheK.Len()/(npu.PageSize*h.KV*h.Dim))
+	o, qs, ck, cv := out.Float32s(), q.Float32s(), cacheK.Float32s(), cacheV.Float32s()
+	scale := attentionScale(h.Dim)
+	group := h.Q / h.KV
+	d.parallel(len(lens)*h.Q, func(task int) {
+		t, c := task/h.Q, task%h.Q/group
+		n := int(lens[t])
+		pages := tables[t*stride : t*stride+(n+npu.PageSize-1)/npu.PageSize]
+		qr, or := qs[task*h.Dim:(task+1)*h.Dim], o[task*h.Dim:(task+1)*h.Dim]
+		p := make([]float32, len(pages)*npu.PageSize)
+		for i, page := range pages {
+			base := (int(page)*h.KV + c) * npu.PageSize * h.Dim
+			block := p[i*npu.PageSize : (i+1)*npu.PageSize]
+			for e, x := range qr {
+				axpy(block, ck[base+e*npu.PageSize:base+(e+1)*npu.PageSize], x)
+			}
+		}
+		p = p[:n]
+		m := float32(math.Inf(-1))
+		for j, s := range p {
+			p[j] = float32(s * scale)
+			if p[j] > m {
+				m = p[j]
+			}
+		}
+		il := softmaxSum(p, m)
+		clear(or)
+		for j, x := range p {
+			base := ((int(pages[j/npu.PageSize])*h.KV+c)*npu.PageSize + j%npu.PageSize) * h.Dim
+			axpy(or, cv[base:base+h.Dim], x)
+		}
+		for e := range or {
+			or[e] *= il
+		}
+	})
+}
+
+// scores writes p[j] = (chain over Dim of qr and key visible[j])·scale and
+// returns the largest; NaN is passed over.
+func scores(p, qr, ks []float32, visible []int32, c int, h npu.Heads, scale float32) float32 {
+	m := float32(math.Inf(-1))
+	key := func(j int) []float32 {
+		lo := (int(visible[j])*h.KV + c) * h.Dim
+		return ks[lo : lo+len(qr)]
+	}
+	j := 0
+	for ; j+4 <= len(visible); j += 4 { // four chains at a time hide latency
+		k0, k1, k2, k3 := key(j), key(j+1), key(j+2), key(j+3)
+		var s0, s1, s2, s3 float32
+		for e, x := range qr {
+			s0, s1 = fma32(x, k0[e], s0), fma32(x, k1[e], s1)
+			s2, s3 = fma32(x, k2[e], s2), fma32(x, k3[e], s3)
+		}
+		p[j], p[j+1], p[j+2], p[j+3] = s0, s1, s2, s3
+	}
+	for ; j < len(visible); j++ {
+		var s float32
+		for e, x := range key(j) {
+			s = fma32(qr[e], x, s)
+		}
+		p[j] = s
+	}
+	for i, s := range p {
+		p[i] = float32(s * scale)
+		if p[i] > m {
+			m = p[i]
+		}
+	}
+	return m
+}
+
+// softmaxSum turns scores into exp(score - m) and returns one over their sum.
+func softmaxSum(p []float32, m float32) float32 {
+	var l float32
+	for j, s := range p {
+		p[j] = exp32(s - m)
+		l += p[j]
+	}
+	return 1 / l
+}
+
+// weigh writes dst = Σ p[j]·value visible[j], chains over j from 0.
+func weigh(dst, p, vs []float32, visible []int32, c int, h npu.Heads) {
+	clear(dst)
+	for j, row := range visible {
+		lo := (int(row)*h.KV + c) * h.Dim
+		axpy(dst, vs[lo:lo+h.Dim], p[j])
+	}
+}
+
+// axpy is y += a·x, one fused multiply-add an element.
+func axpy(y, x []float32, a float32) {
+	x = x[:len(y)]
+	for i := range y {
+		y[i] = fma32(a, x[i], y[i])
+	}
+}
+
+// ancestors lists the rows of seg's ancestors, the root's first, with room for
+// seg's own.
+func ancestors(segments []npu.Segment, seg int) []int32 {
+	var path []int
+	n := 0
+	for s := seg; s >= 0; s = int(segments[s].Parent) {
+		path = append(path, s)
+		n += int(segments[s].Len)
+	}
+	rows := make([]int32, 0, n)
+	for i := len(path) - 1; i > 0; i-- {
+		s := segments[path[i]]
+		for row := s.Start; row < s.Start+s.Len; row++ {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// roots groups segments by their root, in the roots' order.
+func roots(segments []npu.Segment) [][]int {
+	var trees [][]int
+	tree := make([]int, len(segments))
+	for s, seg := range segments {
+		if seg.Parent < 0 {
+			tree[s] = len(trees)
+			trees = append(trees, nil)
+		} else {
+			tree[s] = tree[seg.Parent]
+		}
+		trees[tree[s]] = append(trees[tree[s]], s)
+	}
+	return trees
+}
+
+// attentionScale is 1/sqrt(dim).
+func attentionScale(dim int) float32 { return float32(1 / math.Sqrt(float64(dim))) }
+
+// grow returns a slice of n values, p's own memory where it is large enough.
+func grow(p []float32, n int) []float32 {
+	if cap(p) < n {
+		return make([]float32, n, max(n, 2*cap(p)))
+	}
+	return p[:n]
+}

@@ -1,0 +1,139 @@
+#define _GNU_SOURCE
+#include "../csrc/device.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MAX_THREADS 1024
+#define HUGE_PAGE (2 << 20)
+
+/* What precedes each allocation: 64 bytes, so that values stay aligned. */
+typedef struct block {
+  struct block *prev, *next;
+} block;
+#define BLOCK_BYTES 64
+
+typedef struct {
+  easyrl_device base;
+  block blocks; /* head of a ring */
+} cpu_device;
+
+static void *aligned(int64_t bytes) {
+  void *mem;
+  int huge = bytes >= 2 * HUGE_PAGE;
+  if (posix_memalign(&mem, huge ? HUGE_PAGE : 64, (size_t)bytes)) return 0;
+#ifdef MADV_HUGEPAGE
+  if (huge) madvise(mem, (size_t)bytes, MADV_HUGEPAGE);
+#endif
+  return mem;
+}
+
+easyrl_device *device_open(const char *name, int32_t threads, char *err, int64_t err_len) {
+  if (threads <= 0) threads = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
+  if (threads < 1) threads = 1;
+  if (threads > MAX_THREADS) {
+    snprintf(err, (size_t)err_len, "%d threads, expected at most %d", (int)threads, MAX_THREADS);
+    return 0;
+  }
+  cpu_device *d = calloc(1, sizeof *d);
+  if (d) d->base.pool = pool_open(threads);
+  if (!d || !d->base.pool) {
+    snprintf(err, (size_t)err_len, "cannot start %d threads", (int)threads);
+    free(d);
+    return 0;
+  }
+  d->base.name = name;
+  d->blocks.prev = d->blocks.next = &d->blocks;
+  return &d->base;
+}
+
+void device_close(easyrl_device *base) {
+  cpu_device *d = (cpu_device *)base;
+  pool_close(base->pool);
+  while (d->blocks.next != &d->blocks) device_free(base, (float *)((char *)d->blocks.next + BLOCK_BYTES));
+  free(base->scratch);
+  free(d);
+}
+
+const char *device_name(easyrl_device *d) { return d->name; }
+
+int32_t device_threads(easyrl_device *d) { return pool_threads(d->pool); }
+
+float *device_alloc(easyrl_device *base, int64_t n) {
+  cpu_device *d = (cpu_device *)base;
+  if (n < 0 || n > INT64_MAX / 8) return 0;
+  int64_t bytes = round_up(BLOCK_BYTES + n * 4, 64);
+  block *b = aligned(bytes);
+  if (!b) return 0;
+  memset(b, 0, (size_t)bytes);
+  b->prev = &d->blocks;
+  b->next = d->blocks.next;
+  b->prev->next = b->next->prev = b;
+  return (float *)((char *)b + BLOCK_BYTES);
+}
+
+void device_free(easyrl_device *base, float *values) {
+  (void)base;
+  if (!values) return;
+  block *b = (block *)((char *)values - BLOCK_BYTES);
+  b->prev->next = b->next;
+  b->next->prev = b->prev;
+  free(b);
+}
+
+float *device_scratch(easyrl_device *d, int64_t n) {
+  if (n <= d->scratch_floats) return d->scratch;
+  free(d->scratch);
+  d->scratch = aligned(round_up(n * 4, 64));
+  d->scratch_floats = d->scratch ? n : 0;
+  if (!d->scratch) device_fail(d, "no memory for %lld bytes of scratch", (long long)n * 4);
+  return d->scratch;
+}
+
+void device_fail(easyrl_device *d, const char *format, ...) {
+  if (d->failed) return;
+  d->failed = 1;
+  va_list args;
+  va_start(args, format);
+  vsnprintf(d->failure, sizeof d->failure, format, args);
+  va_end(args);
+}
+
+int32_t device_sync(easyrl_device *d, char *err, int64_t err_len) {
+  if (!d->failed) return 0;
+  snprintf(err, (size_t)err_len, "%s", d->failure);
+  d->failed = 0;
+  return 1;
+}
+
+void device_transfer(easyrl_device *d, float *dst, const float *src, int64_t n) {
+  (void)d;
+  memmove(dst, src, (size_t)n * 4);
+}
+
+void device_zero(easyrl_device *d, float *x, int64_t n) {
+  (void)d;
+  memset(x, 0, (size_t)n * 4);
+}
+
+__attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_api_v1(void) {
+  const easyrl_device_api *table = easyrl_cpu_avx512();
+  if (!table) table = easyrl_cpu_avx2();
+  return table ? table : easyrl_cpu_portable();
+}
+
+/* The table of one instruction set by its number, NULL where this machine does
+ * not run it. */
+EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_table(int32_t isa) {
+  switch (isa) {
+    case 0: return easyrl_device_api_v1();
+    case 1: return easyrl_cpu_portable();
+    case 2: return easyrl_cpu_avx2();
+    case 3: return easyrl_cpu_avx512();
+  }
+  return 0;
+}

@@ -1,0 +1,61 @@
+package cpu
+
+import "github.com/easyrl/easyrl/npu"
+
+// Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin:
+// a' = fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin); inverse negates sin.
+func (d *twin) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
+	checkRope(x, table, positions, heads, dim)
+	half := dim / 2
+	xs, tab := x.Float32s(), table.Float32s()
+	d.parallel(len(positions), func(t int) {
+		row := tab[int(positions[t])*dim : (int(positions[t])+1)*dim]
+		for head := range heads {
+			v := xs[(t*heads+head)*dim : (t*heads+head+1)*dim]
+			for i := range half {
+				a, b, cos, sin := v[i], v[i+half], row[i], row[i+half]
+				if inverse {
+					sin = -sin
+				}
+				v[i] = fma32(a, cos, -float32(b*sin))
+				v[i+half] = fma32(b, cos, float32(a*sin))
+			}
+		}
+	})
+}
+
+// swigluChunk is the number of values in a task of the elementwise kernels.
+const swigluChunk = 4096
+
+// SwiGLU implements npu.Device: y = (gate/(1+exp(-gate)))·up.
+func (d *twin) SwiGLU(y, gate, up npu.Buffer) {
+	checkLen("swiglu: gate", gate, y.Len(), true)
+	checkLen("swiglu: up", up, y.Len(), true)
+	ys, gs, us := y.Float32s(), gate.Float32s(), up.Float32s()
+	d.parallel((len(ys)+swigluChunk-1)/swigluChunk, func(task int) {
+		for i := task * swigluChunk; i < min(len(ys), (task+1)*swigluChunk); i++ {
+			silu := float32(gs[i] / float32(1+exp32(-gs[i])))
+			ys[i] = float32(silu * us[i])
+		}
+	})
+}
+
+// SwiGLUBackward implements npu.Device. With e = 1+exp(-gate) and σ = 1/e:
+// dUp = dy·(gate/e) and dGate = (dy·up)·(σ·fma(gate, 1-σ, 1)).
+func (d *twin) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
+	checkLen("swiglu backward: gate", gate, dy.Len(), true)
+	checkLen("swiglu backward: up", up, dy.Len(), true)
+	checkLen("swiglu backward: dGate", dGate, dy.Len(), true)
+	checkLen("swiglu backward: dUp", dUp, dy.Len(), true)
+	dgs, dus, dys, gs, us := dGate.Float32s(), dUp.Float32s(), dy.Float32s(), gate.Float32s(), up.Float32s()
+	d.parallel((len(dys)+swigluChunk-1)/swigluChunk, func(task int) {
+		for i := task * swigluChunk; i < min(len(dys), (task+1)*swigluChunk); i++ {
+			g, u := gs[i], us[i]
+			e := float32(1 + exp32(-g))
+			sigma := float32(1 / e)
+			dus[i] = float32(dys[i] * float32(g/e))
+			slope := float32(sigma * fma32(g, float32(1-sigma), 1))
+			dgs[i] = float32(float32(dys[i]*u) * slope)
+		}
+	})
+}
