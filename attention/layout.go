@@ -1,0 +1,189 @@
+// Package attention lays out token sequences that share prefixes, so that a
+// prompt is computed once for all its responses.
+//
+// A Layout is a forest of segments. A group of a prompt and its responses is a
+// root with leaves; independent sequences are roots; a conversation that
+// branches is a deeper tree. Positions, what a row attends to, which tokens
+// bear loss and the packing of several groups in one batch all follow from it
+// (Lu 2025, section 4.2).
+package attention
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Layout is the rows of one forward pass, in order, without padding. The zero
+// Layout is empty and ready to use. It is not safe for concurrent use.
+type Layout struct {
+	Tokens    []int32       // [rows] token ids
+	Positions []int32       // [rows] position in the row's own sequence, from 0 at its root
+	Segments  []npu.Segment // in order of their rows, parents before children
+	Targets   []Target      // tokens that bear loss, in order of the rows that hold them
+}
+
+// Target is a token to be predicted: hidden row Row predicts Token, which is
+// token Offset of segment Segment. For Offset 0 it is the last row before the
+// segment, its parent's.
+type Target struct {
+	Row, Token, Segment, Offset int32
+}
+
+// Rows is the number of rows.
+func (l *Layout) Rows() int { return len(l.Tokens) }
+
+// Reset empties l and keeps its memory.
+func (l *Layout) Reset() {
+	l.Tokens, l.Positions = l.Tokens[:0], l.Positions[:0]
+	l.Segments, l.Targets = l.Segments[:0], l.Targets[:0]
+}
+
+// Add appends a segment that continues segment parent, or starts a sequence
+// where parent is -1, and returns its index. With loss every token of it that
+// has a row before it becomes a target. A parent that is not there panics.
+func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
+	if parent < -1 || parent >= len(l.Segments) {
+		panic(fmt.Sprintf("attention: parent %d of segment %d, expected an earlier segment or -1", parent, len(l.Segments)))
+	}
+	segment, start := len(l.Segments), len(l.Tokens)
+	position := l.end(parent)
+	row := l.lastRow(parent)
+	for i, token := range tokens {
+		l.Tokens = append(l.Tokens, token)
+		l.Positions = append(l.Positions, position+int32(i))
+		if loss && row >= 0 {
+			l.Targets = append(l.Targets, Target{Row: row, Token: token, Segment: int32(segment), Offset: int32(i)})
+		}
+		row = int32(start + i)
+	}
+	l.Segments = append(l.Segments, npu.Segment{Start: int32(start), Len: int32(len(tokens)), Parent: int32(parent)})
+	return segment
+}
+
+// AddGroup appends a prompt and its responses, whose tokens bear loss, and
+// returns the indices of their segments. Every response gets a segment.
+func (l *Layout) AddGroup(prompt []int32, responses [][]int32) (root int, leaves []int) {
+	root = l.Add(-1, prompt, false)
+	leaves = make([]int, len(responses))
+	for i, response := range responses {
+		leaves[i] = l.Add(root, response, true)
+	}
+	return root, leaves
+}
+
+// end is the position that follows segment, and 0 for -1.
+func (l *Layout) end(segment int) int32 {
+	position := int32(0)
+	for ; segment >= 0; segment = int(l.Segments[segment].Parent) {
+		position += l.Segments[segment].Len
+	}
+	return position
+}
+
+// lastRow is the row of the token before what would follow segment, or -1.
+func (l *Layout) lastRow(segment int) int32 {
+	for ; segment >= 0; segment = int(l.Segments[segment].Parent) {
+		if s := l.Segments[segment]; s.Len > 0 {
+			return s.Start + s.Len - 1
+		}
+	}
+	return -1
+}
+
+// SegmentOf is the segment that holds row.
+func (l *Layout) SegmentOf(row int) int {
+	lo, hi := 0, len(l.Segments)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if s := l.Segments[mid]; int(s.Start+s.Len) <= row {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// Visible says whether row query attends to row key: the dense mask that the
+// forest stands for (Lu 2025, figure 2). Kernels never build it.
+func (l *Layout) Visible(query, key int) bool {
+	of := l.SegmentOf(key)
+	for s := l.SegmentOf(query); s >= 0; s = int(l.Segments[s].Parent) {
+		if s == of {
+			return key <= query
+		}
+	}
+	return false
+}
+
+// Validate checks a layout that was not made by Add, and reports the first
+// fault of its segments, rows and targets.
+func (l *Layout) Validate() error {
+	if len(l.Positions) != len(l.Tokens) {
+		return fmt.Errorf("layout: %d positions, expected %d as there are tokens", len(l.Positions), len(l.Tokens))
+	}
+	if err := l.validateSegments(); err != nil {
+		return err
+	}
+	return errors.Join(l.validateRows(), l.validateTargets())
+}
+
+func (l *Layout) validateSegments() error {
+	next := int32(0)
+	for i, s := range l.Segments {
+		switch {
+		case s.Start != next:
+			return fmt.Errorf("layout: segment %d starts at row %d, expected %d", i, s.Start, next)
+		case s.Len < 0 || int(s.Len) > len(l.Tokens)-int(s.Start):
+			return fmt.Errorf("layout: segment %d has %d rows, expected 0 to %d", i, s.Len, len(l.Tokens)-int(s.Start))
+		case s.Parent < -1 || int(s.Parent) >= i:
+			return fmt.Errorf("layout: segment %d has parent %d, expected an earlier segment or -1", i, s.Parent)
+		}
+		next += s.Len
+	}
+	if int(next) != len(l.Tokens) {
+		return fmt.Errorf("layout: segments hold %d rows, expected %d", next, len(l.Tokens))
+	}
+	return nil
+}
+
+func (l *Layout) validateRows() error {
+	for i, s := range l.Segments {
+		first := l.end(int(s.Parent))
+		for j := range s.Len {
+			row := s.Start + j
+			if p := l.Positions[row]; p != first+j {
+				return fmt.Errorf("layout: row %d of segment %d is at position %d, expected %d", row, i, p, first+j)
+			}
+			if token := l.Tokens[row]; token < 0 {
+				return fmt.Errorf("layout: row %d has token %d, expected 0 or more", row, token)
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Layout) validateTargets() error {
+	for i, t := range l.Targets {
+		if t.Segment < 0 || int(t.Segment) >= len(l.Segments) {
+			return fmt.Errorf("layout: target %d is in segment %d, expected 0 to %d", i, t.Segment, len(l.Segments)-1)
+		}
+		s := l.Segments[t.Segment]
+		if t.Offset < 0 || t.Offset >= s.Len {
+			return fmt.Errorf("layout: target %d is token %d of segment %d, expected 0 to %d", i, t.Offset, t.Segment, s.Len-1)
+		}
+		row := s.Start + t.Offset - 1
+		if t.Offset == 0 {
+			row = l.lastRow(int(s.Parent))
+		}
+		if t.Row != row || row < 0 {
+			return fmt.Errorf("layout: target %d is predicted by row %d, expected %d", i, t.Row, row)
+		}
+		if token := l.Tokens[s.Start+t.Offset]; t.Token != token {
+			return fmt.Errorf("layout: target %d is token id %d, expected %d", i, t.Token, token)
+		}
+	}
+	return nil
+}
