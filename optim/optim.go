@@ -1,0 +1,61 @@
+// Package optim updates weights: AdamW, gradient clipping, learning-rate
+// schedules.
+//
+// Gradients arrive as unnormalised sums over a step; what they are divided by
+// and the clip are one factor that the update applies to them.
+package optim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Config says how weights are updated.
+type Config struct {
+	// LR is the learning rate at its peak.
+	LR float64 `toml:"lr"`
+	// Schedule of the learning rate after the warm-up: "constant", "linear" or "cosine".
+	Schedule string `toml:"schedule"`
+	// Warmup is the number of steps over which the learning rate rises to LR.
+	Warmup int `toml:"warmup"`
+	// MinLR is what the learning rate decays to, as a fraction of LR.
+	MinLR float64 `toml:"min_lr"`
+	// Beta1 is the decay of the gradient's running mean.
+	Beta1 float64 `toml:"beta1"`
+	// Beta2 is the decay of the squared gradient's running mean.
+	Beta2 float64 `toml:"beta2"`
+	// Eps keeps the update finite where the gradient has been zero.
+	Eps float64 `toml:"eps"`
+	// WeightDecay pulls matrices to zero, decoupled from the gradient.
+	WeightDecay float64 `toml:"weight_decay"`
+	// ClipGrad bounds the global norm of the gradient; 0 does not.
+	ClipGrad float64 `toml:"clip_grad"`
+}
+
+// Default is AdamW at a constant rate of 1e-6 with the gradient's norm clipped at 1.
+func Default() Config {
+	return Config{LR: 1e-6, Schedule: Constant, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipGrad: 1}
+}
+
+// Validate reports all faults of c together, each beginning with its key.
+func (c *Config) Validate() error {
+	var faults []error
+	expect := func(ok bool, key string, value any, expected string) {
+		if !ok {
+			faults = append(faults, fmt.Errorf("%s is %v, expected %s", key, value, expected))
+		}
+	}
+	finite := func(f float64) bool { return f >= 0 && f <= math.MaxFloat32 }
+	expect(finite(c.LR), "lr", c.LR, "0 or more")
+	expect(c.Schedule == Constant || c.Schedule == Linear || c.Schedule == Cosine,
+		"schedule", fmt.Sprintf("%q", c.Schedule), `"constant", "linear" or "cosine"`)
+	expect(c.Warmup >= 0, "warmup", c.Warmup, "0 or more steps")
+	expect(c.MinLR >= 0 && c.MinLR <= 1, "min_lr", c.MinLR, "a fraction of lr, 0 to 1")
+	expect(c.Beta1 >= 0 && float32(c.Beta1) < 1, "beta1", c.Beta1, "0 or more and less than 1")
+	expect(c.Beta2 >= 0 && float32(c.Beta2) < 1, "beta2", c.Beta2, "0 or more and less than 1")
+	expect(finite(c.Eps) && float32(c.Eps) > 0, "eps", c.Eps, "more than 0")
+	expect(finite(c.WeightDecay), "weight_decay", c.WeightDecay, "0 or more")
+	expect(finite(c.ClipGrad), "clip_grad", c.ClipGrad, "0 or more")
+	return errors.Join(faults...)
+}

@@ -1,0 +1,44 @@
+package optim
+
+import "math"
+
+// The shapes of a learning rate after its warm-up.
+const (
+	Constant = "constant"
+	Linear   = "linear"
+	Cosine   = "cosine"
+)
+
+// Schedule is a learning rate over the steps of a run.
+type Schedule struct {
+	Kind     string  // Constant, Linear or Cosine
+	Peak     float64 // reached at the warm-up's last step
+	Warmup   int     // steps that rise linearly, from Peak/Warmup at step 1
+	MinRatio float64 // of Peak, what the decay ends at
+}
+
+// NewSchedule is the schedule that cfg describes.
+func NewSchedule(cfg Config) Schedule {
+	return Schedule{Kind: cfg.Schedule, Peak: cfg.LR, Warmup: cfg.Warmup, MinRatio: cfg.MinLR}
+}
+
+// LR is the learning rate of step, from 1, of a run of total steps. The decay
+// starts from Peak at the step after the warm-up and would reach MinRatio·Peak
+// at step total+1, so that no step of the run is wasted on a rate of zero.
+func (s Schedule) LR(step, total int) float64 {
+	if step <= s.Warmup {
+		return s.Peak * float64(step) / float64(s.Warmup)
+	}
+	done := 1.0
+	if decay := total - s.Warmup; decay > 0 {
+		done = min(1, float64(step-1-s.Warmup)/float64(decay))
+	}
+	switch s.Kind {
+	case Linear:
+		return s.Peak * (s.MinRatio + (1-s.MinRatio)*(1-done))
+	case Cosine:
+		return s.Peak * (s.MinRatio + (1-s.MinRatio)*(1+math.Cos(math.Pi*done))/2)
+	default:
+		return s.Peak
+	}
+}
