@@ -26,7 +26,7 @@ type Layout struct {
 
 // Target is a token to be predicted: hidden row Row predicts Token, which is
 // token Offset of segment Segment. For Offset 0 it is the last row before the
-// segment, its parent's.
+// segment, its parent's; a leaf's last token has Offset Len and no row of its own.
 type Target struct {
 	Row, Token, Segment, Offset int32
 }
@@ -59,6 +59,22 @@ func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 		row = int32(start + i)
 	}
 	l.Segments = append(l.Segments, npu.Segment{Start: int32(start), Len: int32(len(tokens)), Parent: int32(parent)})
+	return segment
+}
+
+// AddLeaf appends a segment that bears loss and that nothing continues: its
+// last token predicts nothing, so no row is spent on it. It returns the
+// segment's index.
+func (l *Layout) AddLeaf(parent int, tokens []int32) int {
+	if len(tokens) == 0 {
+		return l.Add(parent, nil, true)
+	}
+	last := len(tokens) - 1
+	segment := l.Add(parent, tokens[:last], true)
+	row := l.lastRow(segment)
+	if row >= 0 {
+		l.Targets = append(l.Targets, Target{Row: row, Token: tokens[last], Segment: int32(segment), Offset: int32(last)})
+	}
 	return segment
 }
 
@@ -171,8 +187,8 @@ func (l *Layout) validateTargets() error {
 			return fmt.Errorf("layout: target %d is in segment %d, expected 0 to %d", i, t.Segment, len(l.Segments)-1)
 		}
 		s := l.Segments[t.Segment]
-		if t.Offset < 0 || t.Offset >= s.Len {
-			return fmt.Errorf("layout: target %d is token %d of segment %d, expected 0 to %d", i, t.Offset, t.Segment, s.Len-1)
+		if t.Offset < 0 || t.Offset > s.Len {
+			return fmt.Errorf("layout: target %d is token %d of segment %d, expected 0 to %d", i, t.Offset, t.Segment, s.Len)
 		}
 		row := s.Start + t.Offset - 1
 		if t.Offset == 0 {
@@ -180,6 +196,9 @@ func (l *Layout) validateTargets() error {
 		}
 		if t.Row != row || row < 0 {
 			return fmt.Errorf("layout: target %d is predicted by row %d, expected %d", i, t.Row, row)
+		}
+		if t.Offset == s.Len { // a leaf's last token, which has no row
+			continue
 		}
 		if token := l.Tokens[s.Start+t.Offset]; t.Token != token {
 			return fmt.Errorf("layout: target %d is token id %d, expected %d", i, t.Token, token)

@@ -118,6 +118,26 @@ func TestForestsAgainstSequences(t *testing.T) {
 	}
 }
 
+// A leaf's last token is a target without a row.
+func TestAddLeaf(t *testing.T) {
+	t.Parallel()
+	var l Layout
+	root := l.Add(-1, []int32{7, 8}, false)
+	l.AddLeaf(root, []int32{1, 2, 3})
+	l.AddLeaf(root, []int32{4})
+	l.AddLeaf(root, nil)
+	l.AddLeaf(-1, []int32{5})
+	require.Equal(t, []int32{7, 8, 1, 2}, l.Tokens)
+	require.Equal(t, []int32{0, 1, 2, 3}, l.Positions)
+	require.Equal(t, []Target{
+		{Row: 1, Token: 1, Segment: 1, Offset: 0},
+		{Row: 2, Token: 2, Segment: 1, Offset: 1},
+		{Row: 3, Token: 3, Segment: 1, Offset: 2},
+		{Row: 1, Token: 4, Segment: 2, Offset: 0},
+	}, l.Targets)
+	require.NoError(t, l.Validate())
+}
+
 func TestAddRefusesUnknownParents(t *testing.T) {
 	t.Parallel()
 	var l Layout
@@ -141,7 +161,7 @@ func TestValidateRefuses(t *testing.T) {
 		{"position", func(l *Layout) { l.Positions[5] = 5 }, "row 5 of segment 2 is at position 5, expected 2"},
 		{"token", func(l *Layout) { l.Tokens[0] = -1 }, "row 0 has token -1"},
 		{"target's segment", func(l *Layout) { l.Targets[0].Segment = 3 }, "target 0 is in segment 3"},
-		{"target's offset", func(l *Layout) { l.Targets[0].Offset = 3 }, "target 0 is token 3 of segment 1"},
+		{"target's offset", func(l *Layout) { l.Targets[0].Offset = 4 }, "target 0 is token 4 of segment 1"},
 		{"target's row", func(l *Layout) { l.Targets[3].Row = 4 }, "target 3 is predicted by row 4, expected 1"},
 		{"target's token", func(l *Layout) { l.Targets[1].Token = 9 }, "target 1 is token id 9, expected 2"},
 		{"root's first token", func(l *Layout) { l.Targets[0] = Target{Row: -1, Token: 7} }, "target 0 is predicted by row -1"},
