@@ -287,13 +287,20 @@ SIMD_INLINE float v_hmax(vf a) {
   return m;
 }
 
-/* Transposes a 16 x 16 block: dst[c][r] = src[r][c], with the distance between
- * rows given in floats. */
-SIMD_INLINE void v_transpose16(float *restrict dst, long dst_stride, const float *restrict src, long src_stride) {
+/* Transposes a block of at most 16 x 16: dst[c][r] = src[r][c] for c < cols, with
+ * the distance between rows given in floats. All 16 values of each row of dst
+ * are written, zero where r >= rows, in ascending order of c, so that with a
+ * dst_stride below 16 each row's surplus is overwritten by the next row. */
+SIMD_INLINE void v_transpose(float *restrict dst, int64_t dst_stride, const float *restrict src, int64_t src_stride, int rows, int cols) {
 #if defined(SIMD_AVX512)
   __m512 r[16], t[16];
+  if (rows == 16 && cols == 16) {
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_ps(src + i * src_stride);
+    for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_ps(src + i * src_stride);
+  } else {
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) r[i] = i < rows ? v_load_n(src + i * src_stride, cols) : v_zero();
+  }
 #pragma GCC unroll 4
   for (int i = 0; i < 16; i += 4) {
     __m512 a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
@@ -307,15 +314,31 @@ SIMD_INLINE void v_transpose16(float *restrict dst, long dst_stride, const float
   for (int j = 0; j < 4; j++) {
     __m512 a = _mm512_shuffle_f32x4(t[j], t[4 + j], 0x88), b = _mm512_shuffle_f32x4(t[8 + j], t[12 + j], 0x88);
     __m512 c = _mm512_shuffle_f32x4(t[j], t[4 + j], 0xdd), d = _mm512_shuffle_f32x4(t[8 + j], t[12 + j], 0xdd);
-    _mm512_storeu_ps(dst + j * dst_stride, _mm512_shuffle_f32x4(a, b, 0x88));
-    _mm512_storeu_ps(dst + (8 + j) * dst_stride, _mm512_shuffle_f32x4(a, b, 0xdd));
-    _mm512_storeu_ps(dst + (4 + j) * dst_stride, _mm512_shuffle_f32x4(c, d, 0x88));
-    _mm512_storeu_ps(dst + (12 + j) * dst_stride, _mm512_shuffle_f32x4(c, d, 0xdd));
+    r[j] = _mm512_shuffle_f32x4(a, b, 0x88);
+    r[8 + j] = _mm512_shuffle_f32x4(a, b, 0xdd);
+    r[4 + j] = _mm512_shuffle_f32x4(c, d, 0x88);
+    r[12 + j] = _mm512_shuffle_f32x4(c, d, 0xdd);
+  }
+  if (cols == 16) {
+#pragma GCC unroll 16
+    for (int c = 0; c < 16; c++) _mm512_storeu_ps(dst + c * dst_stride, r[c]);
+  } else {
+#pragma GCC unroll 16
+    for (int c = 0; c < 16; c++)
+      if (c < cols) _mm512_storeu_ps(dst + c * dst_stride, r[c]);
   }
 #else
-  for (int c = 0; c < 16; c++)
-    for (int r = 0; r < 16; r++) dst[c * dst_stride + r] = src[r * src_stride + c];
+  for (int c = 0; c < cols; c++) {
+    float t[VL] = {0};
+    for (int r = 0; r < rows; r++) t[r] = src[r * src_stride + c];
+    memcpy(dst + c * dst_stride, t, sizeof t);
+  }
 #endif
+}
+
+/* Transposes a full 16 x 16 block. */
+SIMD_INLINE void v_transpose16(float *restrict dst, int64_t dst_stride, const float *restrict src, int64_t src_stride) {
+  v_transpose(dst, dst_stride, src, src_stride, 16, 16);
 }
 
 #endif

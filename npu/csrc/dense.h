@@ -1,0 +1,128 @@
+/* Memory-bound kernels: adding, moving rows, and weights in and out of panels. */
+
+#define ELEMENTS 16384 /* values in a task of an elementwise kernel */
+
+typedef struct {
+  float *y;
+  const float *x;
+  int64_t n;
+} pair_job;
+
+static void add_task(void *arg, int64_t task, int32_t thread) {
+  (void)thread;
+  const pair_job *j = arg;
+  int64_t i = task * ELEMENTS, end = min64(j->n, i + ELEMENTS);
+  for (; i + VL <= end; i += VL) v_store(j->y + i, v_add(v_load(j->y + i), v_load(j->x + i)));
+  if (i < end) v_store_n(j->y + i, v_add(v_load_n(j->y + i, (int)(end - i)), v_load_n(j->x + i, (int)(end - i))), (int)(end - i));
+}
+
+static void kernel_add(easyrl_device *d, float *y, const float *x, int64_t n) {
+  pool_run(d->pool, ceil_div(n, ELEMENTS), add_task, &(pair_job){y, x, n});
+}
+
+static int64_t kernel_matrix_len(easyrl_device *d, int32_t rows, int32_t cols) {
+  (void)d;
+  return ceil_div(rows, PANEL) * PANEL * (int64_t)cols;
+}
+
+typedef struct {
+  easyrl_matrix m;
+  const float *src;
+  float *dst;
+} pack_job;
+
+static void pack_task(void *arg, int64_t p, int32_t thread) {
+  (void)thread;
+  const pack_job *j = arg;
+  int64_t cols = j->m.cols, rows = min64(PANEL, j->m.rows - p * PANEL);
+  float *panel = j->m.data + p * cols * PANEL;
+  for (int64_t k = 0; k < cols; k += VL)
+    for (int64_t half = 0; half < PANEL; half += VL) {
+      int live = (int)max64(0, min64(VL, rows - half));
+      v_transpose(panel + k * PANEL + half, PANEL, j->src + (p * PANEL + (live ? half : 0)) * cols + k, cols, live,
+                  (int)min64(VL, cols - k));
+    }
+}
+
+static void kernel_pack_matrix(easyrl_device *d, easyrl_matrix m, const float *src) {
+  pool_run(d->pool, ceil_div(m.rows, PANEL), pack_task, &(pack_job){.m = m, .src = src});
+}
+
+static void unpack_task(void *arg, int64_t p, int32_t thread) {
+  (void)thread;
+  const pack_job *j = arg;
+  int64_t cols = j->m.cols, rows = min64(PANEL, j->m.rows - p * PANEL);
+  const float *panel = j->m.data + p * cols * PANEL;
+  float block[VL * VL];
+  for (int64_t k = 0; k < cols; k += VL) {
+    int live = (int)min64(VL, cols - k);
+    for (int64_t r = 0; r < rows; r += VL) {
+      int lanes = (int)min64(VL, rows - r);
+      v_transpose(block, VL, panel + k * PANEL + r, PANEL, live, lanes);
+      for (int i = 0; i < lanes; i++) v_store_n(j->dst + (p * PANEL + r + i) * cols + k, v_load(block + i * VL), live);
+    }
+  }
+}
+
+static void kernel_unpack_matrix(easyrl_device *d, float *dst, easyrl_matrix m) {
+  pool_run(d->pool, ceil_div(m.rows, PANEL), unpack_task, &(pack_job){.m = m, .dst = dst});
+}
+
+typedef struct {
+  float *y;
+  const float *x;
+  easyrl_matrix m;
+  const int32_t *rows;
+  int64_t n, cols;
+} rows_job;
+
+#define ROWS_TASK 64 /* columns in a task that adds rows */
+
+static void embed_task(void *arg, int64_t t, int32_t thread) {
+  (void)thread;
+  const rows_job *j = arg;
+  int64_t cols = j->m.cols, id = j->rows[t];
+  const float *src = j->m.data + id / PANEL * PANEL * cols + id % PANEL;
+  for (int64_t k = 0; k < cols; k++) j->y[t * cols + k] = src[k * PANEL];
+}
+
+static void kernel_embed(easyrl_device *d, float *y, easyrl_matrix table, const int32_t *ids, int32_t t) {
+  pool_run(d->pool, t, embed_task, &(rows_job){.y = y, .m = table, .rows = ids});
+}
+
+static void embed_backward_task(void *arg, int64_t task, int32_t thread) {
+  (void)thread;
+  const rows_job *j = arg;
+  int64_t cols = j->m.cols, lo = task * ROWS_TASK, hi = min64(cols, lo + ROWS_TASK);
+  for (int64_t t = 0; t < j->n; t++) {
+    int64_t id = j->rows[t];
+    float *dst = j->m.data + id / PANEL * PANEL * cols + id % PANEL;
+    for (int64_t k = lo; k < hi; k++) dst[k * PANEL] += j->x[t * cols + k];
+  }
+}
+
+static void kernel_embed_backward(easyrl_device *d, easyrl_matrix d_table, const float *dy, const int32_t *ids, int32_t t) {
+  pool_run(d->pool, ceil_div(d_table.cols, ROWS_TASK), embed_backward_task, &(rows_job){.x = dy, .m = d_table, .rows = ids, .n = t});
+}
+
+static void kernel_gather_rows(easyrl_device *d, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols) {
+  (void)d;
+  for (int64_t i = 0; i < n; i++) memcpy(y + i * cols, x + (int64_t)rows[i] * cols, (size_t)cols * 4);
+}
+
+static void scatter_add_task(void *arg, int64_t task, int32_t thread) {
+  (void)thread;
+  const rows_job *j = arg;
+  int64_t lo = task * ROWS_TASK, width = min64(j->cols - lo, ROWS_TASK);
+  for (int64_t i = 0; i < j->n; i++) {
+    float *dst = j->y + j->rows[i] * j->cols + lo;
+    const float *src = j->x + i * j->cols + lo;
+    int64_t k = 0;
+    for (; k + VL <= width; k += VL) v_store(dst + k, v_add(v_load(dst + k), v_load(src + k)));
+    for (; k < width; k++) dst[k] += src[k];
+  }
+}
+
+static void kernel_scatter_add_rows(easyrl_device *d, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols) {
+  pool_run(d->pool, ceil_div(cols, ROWS_TASK), scatter_add_task, &(rows_job){.y = y, .x = x, .rows = rows, .n = n, .cols = cols});
+}

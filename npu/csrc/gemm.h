@@ -1,0 +1,375 @@
+/* Matrix products whose every output is one chain of fused multiply-adds.
+ *
+ * A weight [rows, cols] lies in panels: panel p is [cols][32], its lane l the
+ * weight's row 32p + l, zero beyond the last row; a panel starts 64-byte
+ * aligned. All three products run the same tile: m rows by 16 nv lanes of
+ * accumulators, started from the output, the bias or zero, over kc terms, with
+ *
+ *   a [kc][m]       one value a row and term, broadcast
+ *   b [kc][32]      one vector a term, the lanes
+ *
+ * Blocking over terms continues from the output, so it does not show in the
+ * result; neither does the tile's shape. */
+
+#define PANEL 32
+
+/* The tile's registers: GEMM_MR x GEMM_NV accumulators. */
+#if defined(SIMD_AVX512)
+#define GEMM_MR 12
+#define GEMM_NV 2
+#else
+#define GEMM_MR 6
+#define GEMM_NV 1
+#endif
+#define GEMM_KC 256 /* terms in a block */
+#define GEMM_MC 384 /* rows in a block, at most */
+
+enum { START_ZERO, START_OUTPUT, START_BIAS };
+
+/* One tile; m and nv are constants where it is instantiated. The vectors of a
+ * term lie in panels_wide panels that are b_panel floats apart when nv is more
+ * than two. cols is the number of lanes that exist in the output. */
+SIMD_INLINE void gemm_tile(const int m, const int nv, int64_t kc, const float *restrict a, const float *restrict b,
+                           int64_t b_panel, float *restrict c, int64_t ldc, int start, const float *bias, int cols) {
+  vf acc[12][8];
+  int full = cols >= nv * VL;
+#pragma GCC unroll 12
+  for (int i = 0; i < m; i++) {
+#pragma GCC unroll 8
+    for (int j = 0; j < nv; j++) {
+      const float *from = start == START_OUTPUT ? c + i * ldc + j * VL : bias + j * VL;
+      int n = cols - j * VL;
+      acc[i][j] = start == START_ZERO || n <= 0 ? v_zero() : n >= VL ? v_load(from) : v_load_n(from, n);
+    }
+  }
+  for (int64_t k = 0; k < kc; k++) {
+    vf bv[8];
+#pragma GCC unroll 8
+    for (int j = 0; j < nv; j++) bv[j] = v_load(b + (j / 2) * b_panel + (j % 2) * VL);
+    __builtin_prefetch(b + 16 * PANEL);
+    __builtin_prefetch(b + 16 * PANEL + VL);
+#pragma GCC unroll 12
+    for (int i = 0; i < m; i++) {
+      vf av = v_set1(a[i]);
+#pragma GCC unroll 8
+      for (int j = 0; j < nv; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
+    }
+    a += m;
+    b += PANEL;
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < m; i++) {
+#pragma GCC unroll 8
+    for (int j = 0; j < nv; j++) {
+      int n = cols - j * VL;
+      if (full || n >= VL) v_store(c + i * ldc + j * VL, acc[i][j]);
+      else if (n > 0) v_store_n(c + i * ldc + j * VL, acc[i][j], n);
+    }
+  }
+}
+
+typedef void (*gemm_tile_fn)(int64_t kc, const float *a, const float *b, int64_t b_panel, float *c, int64_t ldc, int start,
+                             const float *bias, int cols);
+
+#define GEMM_TILE(m, nv)                                                                                          \
+  static __attribute__((noinline)) void gemm_tile_##m##_##nv(int64_t kc, const float *a, const float *b,          \
+                                                             int64_t b_panel, float *c, int64_t ldc, int start,   \
+                                                             const float *bias, int cols) {                       \
+    gemm_tile(m, nv, kc, a, b, b_panel, c, ldc, start, bias, cols);                                               \
+  }
+
+#if defined(SIMD_AVX512)
+GEMM_TILE(1, 2) GEMM_TILE(2, 2) GEMM_TILE(3, 2) GEMM_TILE(4, 2) GEMM_TILE(5, 2) GEMM_TILE(6, 2)
+GEMM_TILE(7, 2) GEMM_TILE(8, 2) GEMM_TILE(9, 2) GEMM_TILE(10, 2) GEMM_TILE(11, 2) GEMM_TILE(12, 2)
+GEMM_TILE(1, 8) GEMM_TILE(2, 4) GEMM_TILE(3, 4)
+static const gemm_tile_fn gemm_tiles[GEMM_MR] = {
+    gemm_tile_1_2, gemm_tile_2_2, gemm_tile_3_2, gemm_tile_4_2,  gemm_tile_5_2,  gemm_tile_6_2,
+    gemm_tile_7_2, gemm_tile_8_2, gemm_tile_9_2, gemm_tile_10_2, gemm_tile_11_2, gemm_tile_12_2};
+/* Few rows give too few chains to fill the multipliers: several panels at once. */
+static const struct { int panels; gemm_tile_fn tile; } gemm_wide[] = {{4, gemm_tile_1_8}, {2, gemm_tile_2_4}, {2, gemm_tile_3_4}};
+#else
+GEMM_TILE(1, 1) GEMM_TILE(2, 1) GEMM_TILE(3, 1) GEMM_TILE(4, 1) GEMM_TILE(5, 1) GEMM_TILE(6, 1)
+GEMM_TILE(1, 4) GEMM_TILE(2, 2)
+static const gemm_tile_fn gemm_tiles[GEMM_MR] = {gemm_tile_1_1, gemm_tile_2_1, gemm_tile_3_1,
+                                                 gemm_tile_4_1, gemm_tile_5_1, gemm_tile_6_1};
+static const struct { int panels; gemm_tile_fn tile; } gemm_wide[] = {{2, gemm_tile_1_4}, {1, gemm_tile_2_2}};
+#endif
+#define GEMM_WIDE ((int)(sizeof gemm_wide / sizeof gemm_wide[0]))
+
+/* Rows are cut into tiles of nearly equal height: tile i of n starts here. */
+static inline int64_t gemm_tile_start(int64_t rows, int64_t tiles, int64_t i) { return rows * i / tiles; }
+
+/* Packs rows x [rows][ld], terms [0, kc), into tiles [kc][m], one after the
+ * other. dst has room for 16 floats more. */
+static void gemm_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t tiles, int64_t kc) {
+  for (int64_t i = 0; i < tiles; i++) {
+    int64_t r = gemm_tile_start(rows, tiles, i);
+    int m = (int)(gemm_tile_start(rows, tiles, i + 1) - r);
+    for (int64_t k = 0; k < kc; k += VL) v_transpose(dst + k * m, m, x + r * ld + k, ld, m, (int)min64(VL, kc - k));
+    dst += kc * m;
+  }
+}
+
+/* One block of the output against one panel: all tiles of rows rows. */
+static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
+                              int start, const float *bias, int cols) {
+  for (int64_t i = 0; i < tiles; i++) {
+    int64_t r = gemm_tile_start(rows, tiles, i), m = gemm_tile_start(rows, tiles, i + 1) - r;
+    for (int j = 0; j < PANEL && j < cols; j += GEMM_NV * VL)
+      gemm_tiles[m - 1](kc, a, b + j, 0, c + r * ldc + j, ldc, start, bias ? bias + j : 0, cols - j);
+    a += kc * m;
+  }
+}
+
+/* How an output of rows x panels is cut into tasks: blocks of rows, and panels
+ * in chunks where there are fewer blocks than threads can share. */
+typedef struct {
+  int64_t blocks, block_rows, chunks, chunk_panels;
+} gemm_grid;
+
+static gemm_grid gemm_cut(int64_t rows, int64_t panels, int64_t max_rows, int32_t threads) {
+  gemm_grid g;
+  g.blocks = ceil_div(rows, max_rows);
+  g.block_rows = round_up(ceil_div(rows, g.blocks), GEMM_MR);
+  g.blocks = ceil_div(rows, g.block_rows);
+  int64_t want = threads == 1 ? 1 : ceil_div(4 * threads, g.blocks);
+  g.chunk_panels = max64(1, ceil_div(panels, want));
+  if (threads > 1 && g.chunk_panels > 4) g.chunk_panels = round_up(g.chunk_panels, 4);
+  g.chunks = ceil_div(panels, g.chunk_panels);
+  return g;
+}
+
+/* y [t, ldy] = x wT from where start says. */
+typedef struct {
+  float *y;
+  int64_t ldy;
+  const float *x;
+  easyrl_matrix w;
+  const float *bias;
+  int64_t t;
+  int start;
+  gemm_grid grid;
+  float *scratch;
+  int64_t scratch_part;
+} linear_job;
+
+/* Few rows: every panel is read once, front to back, in full length. */
+static void linear_few(const linear_job *j, int64_t p, int64_t p_end, float *packed) {
+  int64_t k = j->w.cols, n = j->w.rows;
+  int m = (int)j->t;
+  const float *a = j->x;
+  if (m > 1) {
+    gemm_pack_rows(packed, j->x, k, m, 1, k);
+    a = packed;
+  }
+  while (p < p_end) {
+    const float *b = j->w.data + p * k * PANEL, *bias = j->bias ? j->bias + p * PANEL : 0;
+    float *y = j->y + p * PANEL;
+    int64_t cols = n - p * PANEL;
+    if (m <= GEMM_WIDE && p + gemm_wide[m - 1].panels <= p_end) {
+      int panels = gemm_wide[m - 1].panels;
+      gemm_wide[m - 1].tile(k, a, b, k * PANEL, y, j->ldy, j->start, bias, (int)min64(cols, panels * PANEL));
+      p += panels;
+      continue;
+    }
+    gemm_block(m, 1, k, a, b, y, j->ldy, j->start, bias, (int)min64(cols, PANEL));
+    p++;
+  }
+}
+
+static void linear_task(void *arg, int64_t task, int32_t thread) {
+  const linear_job *j = arg;
+  float *packed = j->scratch + thread * j->scratch_part;
+  int64_t panels = ceil_div(j->w.rows, PANEL), k = j->w.cols;
+  int64_t r0 = task / j->grid.chunks * j->grid.block_rows, rows = min64(j->grid.block_rows, j->t - r0);
+  int64_t p0 = task % j->grid.chunks * j->grid.chunk_panels, p1 = min64(panels, p0 + j->grid.chunk_panels);
+  if (j->t <= GEMM_MR) {
+    linear_few(j, p0, p1, packed);
+    return;
+  }
+  int64_t tiles = ceil_div(rows, GEMM_MR);
+  for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += GEMM_KC) {
+    int64_t kc = min64(GEMM_KC, k - k0);
+    gemm_pack_rows(packed, j->x + r0 * k + k0, k, rows, tiles, kc);
+    for (int64_t p = p0; p < p1; p++)
+      gemm_block(rows, tiles, kc, packed, j->w.data + (p * k + k0) * PANEL, j->y + r0 * j->ldy + p * PANEL, j->ldy,
+                 k0 ? START_OUTPUT : j->start, j->bias ? j->bias + p * PANEL : 0, (int)min64(PANEL, j->w.rows - p * PANEL));
+  }
+}
+
+/* Floats of scratch that linear_run takes for each thread. */
+static int64_t linear_scratch(int64_t t, int64_t cols) {
+  if (t <= GEMM_MR) return round_up(t * cols, 16) + 16;
+  return round_up(min64(GEMM_MC + GEMM_MR, t) * min64(cols, GEMM_KC), 16) + 16;
+}
+
+static void linear_run(easyrl_device *d, linear_job j) {
+  if (j.t <= 0 || j.w.rows <= 0) return;
+  int32_t threads = pool_threads(d->pool);
+  if (j.t * j.w.rows * j.w.cols < 1 << 15) threads = 1;
+  j.grid = gemm_cut(j.t, ceil_div(j.w.rows, PANEL), GEMM_MC, threads);
+  j.scratch_part = linear_scratch(j.t, j.w.cols);
+  pool_run(d->pool, j.grid.blocks * j.grid.chunks, linear_task, &j);
+}
+
+static void kernel_linear(easyrl_device *d, float *y, const float *x, easyrl_matrix w, const float *bias, int32_t t, int32_t add) {
+  float *scratch = device_scratch(d, pool_threads(d->pool) * linear_scratch(t, w.cols));
+  if (!scratch) return;
+  linear_run(d, (linear_job){.y = y, .ldy = w.rows, .x = x, .w = w, .bias = bias, .t = t,
+                             .start = add ? START_OUTPUT : bias ? START_BIAS : START_ZERO, .scratch = scratch});
+}
+
+/* dx [t, cols] = dy [t, ldy] w: lanes are columns, terms are the weight's rows. */
+typedef struct {
+  float *dx;
+  const float *dy;
+  int64_t ldy;
+  easyrl_matrix w;
+  int64_t t;
+  int start;
+  gemm_grid grid;
+  float *scratch;
+  int64_t scratch_part;
+} input_job;
+
+/* Turns terms [n0, n0+nc) and columns [k0, k0+32) of a weight into [nc][32]. */
+static void input_pack_weight(float *dst, easyrl_matrix w, int64_t n0, int64_t nc, int64_t k0) {
+  int64_t cols = min64(PANEL, w.cols - k0);
+  for (int64_t n = 0; n < nc; n += VL) {
+    const float *src = w.data + ((n0 + n) / PANEL * w.cols + k0) * PANEL + (n0 + n) % PANEL;
+    int lanes = (int)min64(VL, nc - n);
+    for (int64_t half = 0; half < PANEL; half += VL) {
+      int rows = (int)max64(0, min64(VL, cols - half));
+      v_transpose(dst + n * PANEL + half, PANEL, src + half * PANEL, PANEL, rows, lanes);
+    }
+  }
+}
+
+static void input_task(void *arg, int64_t task, int32_t thread) {
+  const input_job *j = arg;
+  float *panel = j->scratch + thread * j->scratch_part, *packed = panel + GEMM_KC * PANEL;
+  int64_t k = j->w.cols, n = j->w.rows;
+  int64_t r0 = task / j->grid.chunks * j->grid.block_rows, rows = min64(j->grid.block_rows, j->t - r0);
+  int64_t p0 = task % j->grid.chunks * j->grid.chunk_panels, p1 = min64(ceil_div(k, PANEL), p0 + j->grid.chunk_panels);
+  int64_t tiles = ceil_div(rows, GEMM_MR);
+  for (int64_t n0 = 0; n0 < n || n0 == 0; n0 += GEMM_KC) {
+    int64_t nc = min64(GEMM_KC, n - n0);
+    gemm_pack_rows(packed, j->dy + r0 * j->ldy + n0, j->ldy, rows, tiles, nc);
+    for (int64_t p = p0; p < p1; p++) {
+      input_pack_weight(panel, j->w, n0, nc, p * PANEL);
+      gemm_block(rows, tiles, nc, packed, panel, j->dx + r0 * k + p * PANEL, k, n0 ? START_OUTPUT : j->start, 0,
+                 (int)min64(PANEL, k - p * PANEL));
+    }
+  }
+}
+
+static int64_t input_scratch(int64_t t, int64_t rows) {
+  return GEMM_KC * PANEL + round_up(min64(GEMM_MC + GEMM_MR, t) * min64(rows, GEMM_KC), 16) + 16;
+}
+
+static void input_run(easyrl_device *d, input_job j) {
+  if (j.t <= 0 || j.w.cols <= 0) return;
+  int32_t threads = pool_threads(d->pool);
+  if (j.t * j.w.rows * j.w.cols < 1 << 15) threads = 1;
+  j.grid = gemm_cut(j.t, ceil_div(j.w.cols, PANEL), GEMM_MC, threads);
+  j.scratch_part = input_scratch(j.t, j.w.rows);
+  pool_run(d->pool, j.grid.blocks * j.grid.chunks, input_task, &j);
+}
+
+static void kernel_linear_backward_input(easyrl_device *d, float *dx, const float *dy, easyrl_matrix w, int32_t t, int32_t add) {
+  float *scratch = device_scratch(d, pool_threads(d->pool) * input_scratch(t, w.rows));
+  if (!scratch) return;
+  input_run(d, (input_job){.dx = dx, .dy = dy, .ldy = w.rows, .w = w, .t = t, .start = add ? START_OUTPUT : START_ZERO,
+                           .scratch = scratch});
+}
+
+/* dw += dyT x, in the weight's own layout: a tile is m columns of the weight by
+ * the 32 rows of a panel, terms are the rows of x and dy. */
+typedef struct {
+  easyrl_matrix dw;
+  float *d_bias;
+  const float *dy;
+  int64_t ldy;
+  const float *x;
+  int64_t t;
+  gemm_grid grid; /* its rows are the weight's columns */
+  float *scratch;
+  int64_t scratch_part;
+} weight_job;
+
+/* Copies columns of x into tiles [tc][m]. dst has room for 16 floats more. */
+static void weight_pack_columns(float *dst, const float *x, int64_t ld, int64_t cols, int64_t tiles, int64_t tc) {
+  for (int64_t i = 0; i < tiles; i++) {
+    int64_t c = gemm_tile_start(cols, tiles, i);
+    int m = (int)(gemm_tile_start(cols, tiles, i + 1) - c);
+    for (int64_t t = 0; t < tc; t++) {
+      const float *src = x + t * ld + c;
+#if GEMM_MR > 8
+      v_store(dst + t * m, v_load_n(src, m));
+#else
+      for (int e = 0; e < m; e++) dst[t * m + e] = src[e];
+#endif
+    }
+    dst += tc * m;
+  }
+}
+
+/* Copies lanes of dy into [tc][32], zero beyond cols, and adds them to bias. */
+static void weight_pack_lanes(float *dst, const float *dy, int64_t ld, int cols, int64_t tc, float *bias) {
+  int lo = cols < VL ? cols : VL, hi = cols - lo;
+  vf sum0 = v_zero(), sum1 = v_zero();
+  if (bias) {
+    sum0 = v_load_n(bias, lo);
+    sum1 = hi ? v_load_n(bias + VL, hi) : v_zero();
+  }
+  for (int64_t t = 0; t < tc; t++) {
+    vf a = v_load_n(dy + t * ld, lo), b = hi ? v_load_n(dy + t * ld + VL, hi) : v_zero();
+    v_store(dst + t * PANEL, a);
+    v_store(dst + t * PANEL + VL, b);
+    sum0 = v_add(sum0, a);
+    sum1 = v_add(sum1, b);
+  }
+  if (bias) {
+    v_store_n(bias, sum0, lo);
+    if (hi) v_store_n(bias + VL, sum1, hi);
+  }
+}
+
+static void weight_task(void *arg, int64_t task, int32_t thread) {
+  const weight_job *j = arg;
+  float *panel = j->scratch + thread * j->scratch_part, *packed = panel + GEMM_KC * PANEL;
+  int64_t k = j->dw.cols, n = j->dw.rows;
+  int64_t block = task / j->grid.chunks, c0 = block * j->grid.block_rows, cols = min64(j->grid.block_rows, k - c0);
+  int64_t p0 = task % j->grid.chunks * j->grid.chunk_panels, p1 = min64(ceil_div(n, PANEL), p0 + j->grid.chunk_panels);
+  int64_t tiles = ceil_div(cols, GEMM_MR);
+  for (int64_t t0 = 0; t0 < j->t; t0 += GEMM_KC) {
+    int64_t tc = min64(GEMM_KC, j->t - t0);
+    weight_pack_columns(packed, j->x + t0 * k + c0, k, cols, tiles, tc);
+    for (int64_t p = p0; p < p1; p++) {
+      int lanes = (int)min64(PANEL, n - p * PANEL);
+      weight_pack_lanes(panel, j->dy + t0 * j->ldy + p * PANEL, j->ldy, lanes, tc,
+                        block == 0 && j->d_bias ? j->d_bias + p * PANEL : 0);
+      gemm_block(cols, tiles, tc, packed, panel, j->dw.data + (p * k + c0) * PANEL, PANEL, START_OUTPUT, 0, lanes);
+    }
+  }
+}
+
+static int64_t weight_scratch(int64_t t, int64_t cols) {
+  return GEMM_KC * PANEL + round_up(min64(GEMM_MC + GEMM_MR, cols) * min64(t, GEMM_KC), 16) + 16;
+}
+
+static void weight_run(easyrl_device *d, weight_job j) {
+  if (j.t <= 0 || j.dw.rows <= 0 || j.dw.cols <= 0) return;
+  int32_t threads = pool_threads(d->pool);
+  if (j.t * j.dw.rows * j.dw.cols < 1 << 15) threads = 1;
+  j.grid = gemm_cut(j.dw.cols, ceil_div(j.dw.rows, PANEL), GEMM_MC, threads);
+  j.scratch_part = weight_scratch(j.t, j.dw.cols);
+  pool_run(d->pool, j.grid.blocks * j.grid.chunks, weight_task, &j);
+}
+
+static void kernel_linear_backward_weight(easyrl_device *d, easyrl_matrix dw, float *d_bias, const float *dy, const float *x,
+                                          int32_t t) {
+  float *scratch = device_scratch(d, pool_threads(d->pool) * weight_scratch(t, dw.cols));
+  if (!scratch) return;
+  weight_run(d, (weight_job){.dw = dw, .d_bias = d_bias, .dy = dy, .ldy = dw.rows, .x = x, .t = t, .scratch = scratch});
+}

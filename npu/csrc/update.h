@@ -1,0 +1,101 @@
+/* The optimizer's kernels. */
+
+typedef struct {
+  float *w;
+  const float *g;
+  float *m, *v;
+  int64_t n;
+  float scale, beta1, rest1, beta2, rest2, correct1, correct2, eps, keep, lr;
+} adamw_job;
+
+/* In float32, every operation rounded:
+ *   g = grad * scale
+ *   m = fma(beta1, m, rest1 * g),  v = fma(beta2, v, rest2 * (g * g)),  rest = 1 - beta
+ *   step = (m * correct1) / (sqrt(v * correct2) + eps),  correct = 1 / (1 - beta^t) computed in float64
+ *   w = fma(-lr, step, w * keep),  keep = 1 - lr * decay computed in float64 */
+SIMD_INLINE void adamw_step(const adamw_job *j, vf *w, vf g, vf *m, vf *v) {
+  g = v_mul(g, v_set1(j->scale));
+  *m = v_fma(v_set1(j->beta1), *m, v_mul(v_set1(j->rest1), g));
+  *v = v_fma(v_set1(j->beta2), *v, v_mul(v_set1(j->rest2), v_mul(g, g)));
+  vf root = v_add(v_sqrt(v_mul(*v, v_set1(j->correct2))), v_set1(j->eps));
+  vf step = v_div(v_mul(*m, v_set1(j->correct1)), root);
+  *w = v_fnma(v_set1(j->lr), step, v_mul(*w, v_set1(j->keep)));
+}
+
+static void adamw_task(void *arg, int64_t task, int32_t thread) {
+  (void)thread;
+  const adamw_job *j = arg;
+  int64_t i = task * ELEMENTS, end = min64(j->n, i + ELEMENTS);
+  for (; i + VL <= end; i += VL) {
+    vf w = v_load(j->w + i), m = v_load(j->m + i), v = v_load(j->v + i);
+    adamw_step(j, &w, v_load(j->g + i), &m, &v);
+    v_store(j->w + i, w);
+    v_store(j->m + i, m);
+    v_store(j->v + i, v);
+  }
+  if (i < end) {
+    int n = (int)(end - i);
+    vf w = v_load_n(j->w + i, n), m = v_load_n(j->m + i, n), v = v_load_n(j->v + i, n);
+    adamw_step(j, &w, v_load_n(j->g + i, n), &m, &v);
+    v_store_n(j->w + i, w, n);
+    v_store_n(j->m + i, m, n);
+    v_store_n(j->v + i, v, n);
+  }
+}
+
+/* 1 / (1 - beta^step), the power by repeated squaring. */
+static float adamw_correct(float beta, int32_t step) {
+  double power = 1, square = (double)beta;
+  for (; step > 0; step >>= 1) {
+    if (step & 1) power = power * square;
+    square = square * square;
+  }
+  return (float)(1 / (1 - power));
+}
+
+static void kernel_adamw(easyrl_device *d, float *w, const float *g, float *m, float *v, int64_t n, easyrl_adamw_params p) {
+  double decay = (double)p.lr * (double)p.weight_decay;
+  adamw_job j = {.w = w, .g = g, .m = m, .v = v, .n = n, .scale = p.grad_scale,
+                 .beta1 = p.beta1, .rest1 = 1.0f - p.beta1, .beta2 = p.beta2, .rest2 = 1.0f - p.beta2,
+                 .correct1 = adamw_correct(p.beta1, p.step), .correct2 = adamw_correct(p.beta2, p.step),
+                 .eps = p.eps, .keep = (float)(1 - decay), .lr = p.lr};
+  pool_run(d->pool, ceil_div(n, ELEMENTS), adamw_task, &j);
+}
+
+#define SQUARES_FOLD 4096
+#define SQUARES_TASK 8 /* folds in a task */
+
+typedef struct {
+  const float *x;
+  int64_t n;
+  float *folds;
+} squares_job;
+
+static void squares_task(void *arg, int64_t task, int32_t thread) {
+  (void)thread;
+  const squares_job *j = arg;
+  int64_t folds = ceil_div(j->n, SQUARES_FOLD);
+  for (int64_t f = task * SQUARES_TASK; f < min64(folds, (task + 1) * SQUARES_TASK); f++) {
+    int64_t i = f * SQUARES_FOLD, end = min64(j->n, i + SQUARES_FOLD);
+    vf sum = v_zero();
+    for (; i + VL <= end; i += VL) {
+      vf x = v_load(j->x + i);
+      sum = v_fma(x, x, sum);
+    }
+    if (i < end) {
+      vf x = v_load_n(j->x + i, (int)(end - i));
+      sum = v_fma(x, x, sum);
+    }
+    j->folds[f] = v_fold(sum);
+  }
+}
+
+static double kernel_sum_squares(easyrl_device *d, const float *x, int64_t n) {
+  int64_t folds = ceil_div(n, SQUARES_FOLD);
+  squares_job j = {.x = x, .n = n, .folds = device_scratch(d, folds)};
+  if (folds == 0 || !j.folds) return 0;
+  pool_run(d->pool, ceil_div(folds, SQUARES_TASK), squares_task, &j);
+  double sum = 0;
+  for (int64_t f = 0; f < folds; f++) sum += (double)j.folds[f];
+  return sum;
+}
