@@ -1,0 +1,58 @@
+package reward
+
+import (
+	"context"
+	"strings"
+
+	"github.com/easyrl/easyrl/rollout"
+)
+
+const (
+	thinkOpen  = "<think>"
+	thinkClose = "</think>"
+)
+
+// exact is 1 where the response ended by itself and is the answer, else 0. Its
+// time is linear in the response.
+type exact struct {
+	think bool // the response may begin with one <think>…</think>, and has no other such tag
+	trim  bool // white space around either side does not count
+}
+
+func (e exact) Score(ctx context.Context, in Input) (Score, error) {
+	if err := ctx.Err(); err != nil {
+		return Score{}, err
+	}
+	text, want, formed := in.Text, in.Prompt.AnswerText(), true
+	var score Score
+	if e.think {
+		text, formed = afterThink(text)
+		score.Parts = map[string]float64{"format": number(formed)}
+	}
+	if e.trim {
+		text, want = strings.TrimSpace(text), strings.TrimSpace(want)
+	}
+	score.Value = number(formed && in.Finish == rollout.Stop && text == want)
+	return score, nil
+}
+
+// afterThink is text without its leading <think>…</think>, and whether tags
+// occur in that one way or not at all.
+func afterThink(text string) (string, bool) {
+	opens, closes := strings.Count(text, thinkOpen), strings.Count(text, thinkClose)
+	if opens == 0 && closes == 0 {
+		return text, true
+	}
+	if opens != 1 || closes != 1 || !strings.HasPrefix(text, thinkOpen) {
+		return "", false
+	}
+	_, rest, _ := strings.Cut(text, thinkClose)
+	return rest, true
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,42 @@
+package reward
+
+import (
+	"context"
+	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// prefix is (p + s) / (n + 1), where the answer has n characters, p is the
+// number of leading characters that response and answer share, and s is 1 where
+// the response is the whole answer and ended by itself. A response that runs on
+// past the answer loses s only. Its time is linear in the shorter of the two.
+//
+//	answer 7,2,6,1   response 7,2,6,1 and stop   8/8
+//	                 7,2,6,1 cut at the limit    7/8
+//	                 7,2,6,1,9 and stop          7/8
+//	                 7,2 and stop                3/8
+//	                 7,3,6,1 and stop            2/8
+//	answer empty     nothing and stop            1/1
+type prefix struct{}
+
+func (prefix) Score(ctx context.Context, in Input) (Score, error) {
+	if err := ctx.Err(); err != nil {
+		return Score{}, err
+	}
+	got, want := in.Text, in.Prompt.AnswerText()
+	n, shared := utf8.RuneCountInString(want), 0
+	for got != "" && want != "" {
+		g, size := utf8.DecodeRuneInString(got)
+		w, width := utf8.DecodeRuneInString(want)
+		if g != w || size != width {
+			break
+		}
+		got, want = got[size:], want[width:]
+		shared++
+	}
+	if got == "" && want == "" && in.Finish == rollout.Stop {
+		shared++
+	}
+	return Score{Value: float64(shared) / float64(n+1)}, nil
+}

@@ -1,0 +1,10 @@
+//go:build !unix
+
+package reward
+
+import "os/exec"
+
+func ownGroup(*exec.Cmd) {}
+
+// killGroup kills the process. It fails only where it is gone.
+func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }
