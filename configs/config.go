@@ -1,0 +1,267 @@
+// Package configs holds the shipped *.toml and their shape as a Go struct; it is
+// the only reader of TOML.
+//
+// A run is what its files say, left to right, then its settings, on top of
+// Default. Keys are strict, and every value remembers who set it.
+package configs
+
+import (
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/reward"
+)
+
+// Config is a whole run. Paths are relative to the folder that the command runs
+// in.
+type Config struct {
+	Run        Run           `toml:"run"`
+	Model      Model         `toml:"model"`
+	Data       Data          `toml:"data"`
+	Rollout    Rollout       `toml:"rollout"`
+	Reward     reward.Config `toml:"reward"`
+	Loss       loss.Config   `toml:"loss"`
+	Train      Train         `toml:"train"`
+	SFT        SFT           `toml:"sft"`
+	Inference  Inference     `toml:"inference"`
+	Device     Device        `toml:"device"`
+	Parallel   Parallel      `toml:"parallel"`
+	Checkpoint Checkpoint    `toml:"checkpoint"`
+	Eval       Eval          `toml:"eval"`
+	Log        Log           `toml:"log"`
+	Control    Control       `toml:"control"`
+}
+
+// The modes of a run: when training starts and what it shares with sampling.
+const (
+	// PeriodicAsync trains groups as they arrive.
+	PeriodicAsync = "periodic-async"
+	// Sync waits for the whole batch, then trains.
+	Sync = "sync"
+	// Colocated lets sampling and training take turns on all the cores.
+	Colocated = "colocated"
+)
+
+// Run names a run and says how long it is.
+type Run struct {
+	// Name of the run; by default that of its first file.
+	Name string `toml:"name"`
+	// Dir is the run's folder; by default runs/<name>.
+	Dir string `toml:"dir"`
+	// Seed of everything random: data order, sampling, initial weights.
+	Seed uint64 `toml:"seed"`
+	// Steps are the optimization periods of the run, each on fresh weights.
+	Steps int `toml:"steps"`
+	// Mode is "periodic-async", "sync" or "colocated".
+	Mode string `toml:"mode"`
+}
+
+// Model says where the policy comes from: a folder or random weights.
+type Model struct {
+	// Path of a Hugging Face folder.
+	Path string `toml:"path"`
+	// Init makes random weights instead.
+	Init Init `toml:"init"`
+}
+
+// Init is the shape of a randomly initialised model: a config.json, or the
+// sizes of a Qwen3 with tied embeddings.
+type Init struct {
+	// Config is the path of a config.json.
+	Config string `toml:"config"`
+	// Tokenizer is the folder of its files; by default the folder of Config.
+	Tokenizer string `toml:"tokenizer"`
+	// Seed of the weights; 0 takes run.seed.
+	Seed uint64 `toml:"seed"`
+	// HiddenSize is the width of the residual stream.
+	HiddenSize int `toml:"hidden_size"`
+	// Layers is the number of decoder layers.
+	Layers int `toml:"layers"`
+	// Heads is the number of query heads.
+	Heads int `toml:"heads"`
+	// KVHeads is the number of key-value heads, a divisor of Heads.
+	KVHeads int `toml:"kv_heads"`
+	// HeadDim is the width of a head.
+	HeadDim int `toml:"head_dim"`
+	// FFN is the width of the feed-forward layer.
+	FFN int `toml:"ffn"`
+	// VocabSize is the number of token ids.
+	VocabSize int `toml:"vocab_size"`
+}
+
+// Used reports whether a run starts from random weights.
+func (i Init) Used() bool { return i != Init{} }
+
+// Data says which prompts are trained and evaluated on.
+type Data struct {
+	// Train is the file of prompts to train on.
+	Train string `toml:"train"`
+	// Eval are the files of prompts to evaluate on, each reported by its name.
+	Eval []string `toml:"eval"`
+	// PromptKey is where an object has its prompt; dots go deeper.
+	PromptKey string `toml:"prompt_key"`
+	// AnswerKey is where an object has what the reward compares with.
+	AnswerKey string `toml:"answer_key"`
+	// MaxPromptTokens is the longest prompt; longer ones are left out and counted.
+	MaxPromptTokens int `toml:"max_prompt_tokens"`
+	// Shuffle draws a new order of the prompts each epoch.
+	Shuffle bool `toml:"shuffle"`
+}
+
+// Rollout says how a period's responses are sampled.
+type Rollout struct {
+	// PromptsPerStep is the number of groups in a period.
+	PromptsPerStep int `toml:"prompts_per_step"`
+	// GroupSize is the number of responses to a prompt.
+	GroupSize int `toml:"group_size"`
+	// Temperature divides the logits.
+	Temperature float64 `toml:"temperature"`
+	// TopP keeps the likeliest tokens up to this mass; 1 keeps all.
+	TopP float64 `toml:"top_p"`
+	// TopK keeps that many of the likeliest tokens; 0 keeps all.
+	TopK int `toml:"top_k"`
+	// MinP keeps tokens at least this likely relative to the likeliest; 0 keeps all.
+	MinP float64 `toml:"min_p"`
+	// MaxTokens is the longest response.
+	MaxTokens int `toml:"max_tokens"`
+	// Stop ends a response where its text first contains one of these.
+	Stop []string `toml:"stop"`
+}
+
+// The orders in which a step's gradients are summed.
+const (
+	// Arrival sums groups as they come.
+	Arrival = "arrival"
+	// Prompt sums groups in the order of their prompts: the same bits every time.
+	Prompt = "prompt"
+)
+
+// Train says how weights are updated.
+type Train struct {
+	optim.Config
+	// MicroBatchTokens is the most tokens that one pass computes, unless one
+	// group has more.
+	MicroBatchTokens int `toml:"micro_batch_tokens"`
+	// Order of the groups in a step's sum: "arrival" or "prompt".
+	Order string `toml:"order"`
+	// Minibatches is the number of optimizer steps in a period.
+	Minibatches int `toml:"minibatches"`
+}
+
+// SFT is supervised training, of easyrl sft.
+type SFT struct {
+	// Data is a file of objects with a prompt and a "response".
+	Data string `toml:"data"`
+	// Steps are its optimizer steps.
+	Steps int `toml:"steps"`
+	// BatchSize is the number of demonstrations in a step.
+	BatchSize int `toml:"batch_size"`
+}
+
+// The kinds of inference instances.
+const (
+	// Embedded instances sample in this process.
+	Embedded = "embedded"
+	// EasyRL instances are easyrl serve.
+	EasyRL = "easyrl"
+	// VLLM instances are vLLM servers.
+	VLLM = "vllm"
+	// SGLang instances are SGLang servers.
+	SGLang = "sglang"
+)
+
+// Inference says who samples.
+type Inference struct {
+	// Kind is "embedded", "easyrl", "vllm" or "sglang".
+	Kind string `toml:"kind"`
+	// Instances is the number of embedded instances.
+	Instances int `toml:"instances"`
+	// Threads of each embedded instance; 0 shares the cores out.
+	Threads int `toml:"threads"`
+	// MaxRunning is the number of responses that an instance samples at once.
+	MaxRunning int `toml:"max_running"`
+	// Endpoints are the URLs of instances of the other kinds.
+	Endpoints []string `toml:"endpoints"`
+}
+
+// The kinds of devices.
+const (
+	// CPU is the device that is always there.
+	CPU = "cpu"
+	// CUDA is an NVIDIA GPU.
+	CUDA = "cuda"
+	// Ascend is a Huawei NPU.
+	Ascend = "ascend"
+)
+
+// Device says what the trainer computes on.
+type Device struct {
+	// Kind is "cpu", "cuda", "ascend", or the path of a kernel library.
+	Kind string `toml:"kind"`
+	// Threads of the trainer on a CPU; 0 takes the cores that inference leaves.
+	Threads int `toml:"threads"`
+}
+
+// Parallel is the mesh of ranks; one process needs none.
+type Parallel struct {
+	// DP is the number of data-parallel replicas.
+	DP int `toml:"dp"`
+	// TP is the number of ranks that share each layer.
+	TP int `toml:"tp"`
+	// PP is the number of pipeline stages.
+	PP int `toml:"pp"`
+}
+
+// Checkpoint says when a run is saved.
+type Checkpoint struct {
+	// Every so many steps, and at the end; 0 saves at the end alone.
+	Every int `toml:"every"`
+	// Keep the newest so many; 0 keeps all.
+	Keep int `toml:"keep"`
+}
+
+// Eval says when and how a run is evaluated on data.eval.
+type Eval struct {
+	// Every so many steps, before the first and after the last; 0 never does.
+	Every int `toml:"every"`
+	// K is the number of responses to a prompt.
+	K int `toml:"k"`
+	// Temperature of these responses; 0 is greedy.
+	Temperature float64 `toml:"temperature"`
+	// Prompts is the number of prompts, the first of each file; 0 takes all.
+	Prompts int `toml:"prompts"`
+}
+
+// Log says what a run writes beside its metrics.
+type Log struct {
+	// Rollouts writes every group to rollouts/.
+	Rollouts bool `toml:"rollouts"`
+	// Trace writes trace.json.
+	Trace bool `toml:"trace"`
+}
+
+// Control is the trainer's address for people and instances.
+type Control struct {
+	// Listen address, such as "127.0.0.1:7000"; empty listens nowhere.
+	Listen string `toml:"listen"`
+	// TokenFile holds the bearer token that control calls need.
+	TokenFile string `toml:"token_file"`
+}
+
+// Default is a run before its files are read.
+func Default() Config {
+	return Config{
+		Run:        Run{Seed: 1, Steps: 100, Mode: PeriodicAsync},
+		Data:       Data{PromptKey: "prompt", AnswerKey: "answer", MaxPromptTokens: 1024, Shuffle: true},
+		Rollout:    Rollout{PromptsPerStep: 32, GroupSize: 8, Temperature: 1, TopP: 1, MaxTokens: 1024},
+		Reward:     reward.Default(),
+		Loss:       loss.Default(),
+		Train:      Train{Config: optim.Default(), MicroBatchTokens: 4096, Order: Arrival, Minibatches: 1},
+		SFT:        SFT{Steps: 100, BatchSize: 32},
+		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64},
+		Device:     Device{Kind: CPU},
+		Parallel:   Parallel{DP: 1, TP: 1, PP: 1},
+		Checkpoint: Checkpoint{Every: 50, Keep: 2},
+		Eval:       Eval{K: 1, Temperature: 1},
+		Log:        Log{Rollouts: true, Trace: true},
+	}
+}

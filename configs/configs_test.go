@@ -1,0 +1,287 @@
+package configs
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// write puts documents into files called a.toml, b.toml, … of a new folder.
+func write(t *testing.T, documents ...string) (files []string) {
+	t.Helper()
+	dir := t.TempDir()
+	for i, document := range documents {
+		path := filepath.Join(dir, string(rune('a'+i))+".toml")
+		require.NoError(t, os.WriteFile(path, []byte(document), 0o644))
+		files = append(files, path)
+	}
+	return files
+}
+
+const small = `[model]
+path = "m"
+[data]
+train = "t.jsonl"
+`
+
+// The keys are what users' files depend on: one more is a decision, and one that
+// goes breaks a file. At most 80.
+func TestKeysAreFrozen(t *testing.T) {
+	t.Parallel()
+	want := strings.Fields(`
+		run.name run.dir run.seed run.steps run.mode
+		model.path
+		model.init.config model.init.tokenizer model.init.seed model.init.hidden_size model.init.layers model.init.heads
+		model.init.kv_heads model.init.head_dim model.init.ffn model.init.vocab_size
+		data.train data.eval data.prompt_key data.answer_key data.max_prompt_tokens data.shuffle
+		rollout.prompts_per_step rollout.group_size rollout.temperature rollout.top_p rollout.top_k rollout.min_p
+		rollout.max_tokens rollout.stop
+		reward.kind reward.think reward.trim reward.command reward.processes reward.timeout
+		loss.kind loss.epsilon_low loss.epsilon_high loss.beta loss.kl loss.aggregation loss.constant loss.advantage
+		loss.old_policy
+		train.lr train.schedule train.warmup train.min_lr train.beta1 train.beta2 train.eps train.weight_decay
+		train.clip_grad train.micro_batch_tokens train.order train.minibatches
+		sft.data sft.steps sft.batch_size
+		inference.kind inference.instances inference.threads inference.max_running inference.endpoints
+		device.kind device.threads
+		parallel.dp parallel.tp parallel.pp
+		checkpoint.every checkpoint.keep
+		eval.every eval.k eval.temperature eval.prompts
+		log.rollouts log.trace
+		control.listen control.token_file`)
+	require.Equal(t, want, Keys())
+	require.LessOrEqual(t, len(want), 80)
+}
+
+func TestLayersAndOrigins(t *testing.T) {
+	t.Parallel()
+	files := write(t, small+"[rollout]\ngroup_size = 4\ntop_k = 5\nstop = [\"a\", \"b\"]\n",
+		"rollout.group_size = 16\nrollout.stop = \"c\"\n[train]\nlr = 1\n")
+	r, err := Load(files, []string{"train.lr=2.5e-4", "run.name = bare", "loss.kl=\"k1\"", "data.eval=[\"x\",\"y\"]", "rollout.top_p=1"})
+	require.NoError(t, err)
+	require.Equal(t, 16, r.Rollout.GroupSize)
+	require.Equal(t, 5, r.Rollout.TopK)
+	require.Equal(t, []string{"c"}, r.Rollout.Stop)
+	require.InDelta(t, 2.5e-4, r.Train.LR, 0)
+	require.Equal(t, "bare", r.Run.Name)
+	require.Equal(t, "k1", r.Loss.KL)
+	require.Equal(t, []string{"x", "y"}, r.Data.Eval)
+	require.Equal(t, filepath.Join("runs", "bare"), r.Run.Dir)
+	for key, want := range map[string]string{
+		"rollout.group_size": files[1] + ":1", "rollout.top_k": files[0] + ":7", "train.lr": "-set", "model.path": files[0] + ":2",
+		"run.steps": "default", "run.dir": "default",
+	} {
+		require.Equal(t, want, r.Origin(key).String(), key)
+	}
+	require.NoError(t, r.Validate(TrainTask))
+}
+
+func TestNameComesFromTheFirstFile(t *testing.T) {
+	t.Parallel()
+	r, err := Load(write(t, small, "[run]\nsteps = 3"), nil)
+	require.NoError(t, err)
+	require.Equal(t, "a", r.Run.Name)
+	require.Equal(t, filepath.Join("runs", "a"), r.Run.Dir)
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		setting string
+		get     func(*Resolved) any
+		want    any
+	}{
+		{"run.steps=7", func(r *Resolved) any { return r.Run.Steps }, 7},
+		{"run.steps=1_000", func(r *Resolved) any { return r.Run.Steps }, 1000},
+		{"run.name=7", func(r *Resolved) any { return r.Run.Name }, "7"},
+		{"run.name='quo ted'", func(r *Resolved) any { return r.Run.Name }, "quo ted"},
+		{"model.path=a/b=c d", func(r *Resolved) any { return r.Model.Path }, "a/b=c d"},
+		{"model.path=", func(r *Resolved) any { return r.Model.Path }, ""},
+		{"model.path=true", func(r *Resolved) any { return r.Model.Path }, "true"},
+		{"data.eval=some/file.jsonl", func(r *Resolved) any { return r.Data.Eval }, []string{"some/file.jsonl"}},
+		{"data.shuffle=false", func(r *Resolved) any { return r.Data.Shuffle }, false},
+		{"loss.aggregation=sequence-mean", func(r *Resolved) any { return string(r.Loss.Aggregation) }, "sequence-mean"},
+		{"model.init={layers=2, heads = 4}", func(r *Resolved) any { return r.Model.Init }, Init{Layers: 2, Heads: 4}},
+		{"rollout.temperature=1", func(r *Resolved) any { return r.Rollout.Temperature }, 1.0},
+	}
+	for _, test := range tests {
+		t.Run(test.setting, func(t *testing.T) {
+			t.Parallel()
+			r, err := Load(nil, []string{test.setting})
+			require.NoError(t, err)
+			require.Equal(t, test.want, test.get(r))
+		})
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, document string
+		settings       []string
+		want           []string // after the file's name
+	}{
+		{"unknown key", "[rollout]\ntop_k = 1\n  grop_size = 8 # eight\n", nil, []string{
+			":3: unknown key rollout.grop_size, did you mean rollout.group_size?",
+			"  3 |   grop_size = 8 # eight", "    |   ^^^^^^^^^"}},
+		{"key of another section", "[train]\ngroup_size = 8", nil, []string{
+			":2: unknown key train.group_size, did you mean rollout.group_size?", "  2 | group_size = 8", "    | ^^^^^^^^^^"}},
+		{"unknown section", "[rolout]\ngroup_size = 8\nx = 1", nil, []string{
+			":1: unknown section rolout, did you mean rollout?", "  1 | [rolout]", "    |  ^^^^^^"}},
+		{"top-level key", "steps = 8", nil, []string{":1: unknown key steps, did you mean run.steps?", "  1 | steps = 8", "    | ^^^^^"}},
+		{"dotted", "a.b = 8\nrun.stepz = 1", nil, []string{
+			":1: unknown key a.b, did you mean eval.k?", "  1 | a.b = 8", "    | ^^^",
+			":2: unknown key run.stepz, did you mean run.steps?", "  2 | run.stepz = 1", "    | ^^^^^^^^^"}},
+		{"wrong types, all of them", "[run]\nsteps = \"eight\"\nseed = -1\n[data]\nshuffle = 1\nprompt_key = 3\neval = [1]\n[train]\nlr = true\nwarmup = 1.5", nil, []string{
+			`:2: run.steps: expected a whole number, found the string "eight"`, `  2 | steps = "eight"`, "    | ^^^^^^^^^^^^^^^",
+			":3: run.seed: expected a whole number, 0 or more, found -1", "  3 | seed = -1", "    | ^^^^^^^^^",
+			":5: data.shuffle: expected true or false, found 1", "  5 | shuffle = 1", "    | ^^^^^^^^^^^",
+			":6: data.prompt_key: expected a string, found 3", "  6 | prompt_key = 3", "    | ^^^^^^^^^^^^^^",
+			":7: data.eval: expected a list of strings, found a list", "  7 | eval = [1]", "    | ^^^^^^^^^^",
+			":9: train.lr: expected a number, found true", "  9 | lr = true", "    | ^^^^^^^^^",
+			":10: train.warmup: expected a whole number, found 1.5", "  10 | warmup = 1.5", "     | ^^^^^^^^^^^^"}},
+		{"not finite", "[train]\nlr = nan", nil, []string{":2: train.lr: expected a number, found NaN", "  2 | lr = nan", "    | ^^^^^^^^"}},
+		{"date", "[run]\nsteps = 2020-01-01", nil, []string{
+			":2: run.steps: expected a whole number, found the date or time 2020-01-01", "  2 | steps = 2020-01-01", "    | ^^^^^^^^^^^^^^^^^^"}},
+		{"section as a value", "run = 3", nil, []string{":1: run is a section, expected run.<key> = …", "  1 | run = 3", "    | ^^^"}},
+		{"value as a section", "[run.steps]\nx = 1", nil, []string{":1: run.steps is a value, expected run.steps = …", "  1 | [run.steps]", "    |  ^^^^^^^^^"}},
+		{"inline table", "model = {init = {layer = 2}}", nil, []string{
+			":1: unknown key model.init.layer, did you mean model.init.layers?", "  1 | model = {init = {layer = 2}}", "    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^"}},
+		{"array of tables", "[[run]]\nsteps = 1", nil, []string{":1: [[run]] is an array of tables, expected [run]", "  1 | [[run]]", "    |   ^^^"}},
+		{"no TOML", "[run]\nsteps 8", nil, []string{":2: expected '=' after key", "  2 | steps 8", "    |       ^"}},
+		{"twice", "[run]\nsteps = 8\nsteps = 9", nil, []string{":3: key steps is already defined", "  3 | steps = 9", "    | ^^^^^^^^^"}},
+		{"settings", "", []string{"run.stepz=3", "run.steps=x", "run.steps", "=3", "run.steps=1\nrun.seed=2"}, []string{
+			"-set: unknown key run.stepz, did you mean run.steps?", "-set: run.steps=x: expected a TOML value",
+			`-set: "run.steps", expected section.key=value`, `-set: "=3", expected section.key=value`,
+			"-set: run.steps=1\nrun.seed=2: expected a TOML value"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			files := write(t, test.document)
+			_, err := Load(files, test.settings)
+			require.Error(t, err)
+			require.Equal(t, strings.Join(test.want, "\n"), strings.ReplaceAll(err.Error(), files[0], ""))
+		})
+	}
+	_, err := Load([]string{"/nonexistent/run.toml"}, nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestMarksFollowTabsAndWideText(t *testing.T) {
+	t.Parallel()
+	files := write(t, "[data]\n\tpromt_key = \"é\"\r\n")
+	_, err := Load(files, nil)
+	require.Equal(t, files[0]+":2: unknown key data.promt_key, did you mean data.prompt_key?\n  2 | \tpromt_key = \"é\"\n    | \t^^^^^^^^^", err.Error())
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	known := []string{"train", "eval", "sft", "check", "report"}
+	for word, want := range map[string]string{"trian": "train", "tain": "train", "TRAIN": "train", "evla": "eval", "rep": "report", "sf": "sft", "": "sft"} {
+		require.Equal(t, want, Nearest(word, known), word)
+	}
+	require.Equal(t, 1, slips("ab", "ba"))
+	require.Equal(t, 3, slips("kitten", "sitting"))
+	require.Equal(t, 2, slips("", "éé"))
+}
+
+func TestShippedFiles(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.toml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			r, err := Load([]string{file}, nil)
+			require.NoError(t, err)
+			require.NoError(t, r.Validate(AnyTask))
+		})
+	}
+}
+
+// "run.toml: the resolved configuration (running it again repeats the run)".
+func TestWrittenRunRepeatsItself(t *testing.T) {
+	t.Parallel()
+	documents := map[string]string{
+		"path": small + "[rollout]\nstop = [\"\\n\\t\", 'quo\"te\\', \"é\\u0001\\u007F\"]\ntop_p = 0.1\n[train]\nlr = 1e-7\n[run]\nseed = 9223372036854775807",
+		"init": "[model.init]\nhidden_size = 8\nlayers = 1\nheads = 2\nkv_heads = 1\nhead_dim = 4\nffn = 8\nvocab_size = 10\ntokenizer = \"t\"\n[data]\ntrain=\"x\"",
+	}
+	for name, document := range documents {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := Load(write(t, document), nil)
+			require.NoError(t, err)
+			require.NoError(t, r.Validate(TrainTask))
+			dir := t.TempDir()
+			require.NoError(t, r.WriteFile(dir))
+			again, err := Load([]string{filepath.Join(dir, RunFile)}, nil)
+			require.NoError(t, err)
+			for i, f := range fields(&again.Config) {
+				want := fields(&r.Config)[i].value
+				if f.value.Kind() == reflect.Slice && f.value.Len() == 0 {
+					require.Zero(t, want.Len(), f.key)
+					continue
+				}
+				require.Equal(t, want.Interface(), f.value.Interface(), f.key)
+			}
+			require.NoError(t, again.Validate(TrainTask))
+		})
+	}
+	r, err := Load(write(t, small), nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, r.WriteFile("/nonexistent"), "write resolved run")
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	files := write(t, small)
+	r, err := Load(files, []string{"run.steps=3"})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, r.Explain(&out))
+	require.Contains(t, out.String(), "steps = 3                                # -set\n")
+	require.Contains(t, out.String(), "path = \"m\"                               # "+files[0]+":2\n")
+	require.Contains(t, out.String(), "group_size = 8                           # default\n")
+	require.NotContains(t, out.String(), "[model.init]")
+	for _, key := range Keys() {
+		if !strings.HasPrefix(key, "model.init.") {
+			require.Contains(t, out.String(), "["+parent(key)+"]\n", key)
+			require.Contains(t, out.String(), "\n"+key[len(parent(key))+1:]+" = ", key)
+		}
+	}
+	again, err := Load(write(t, out.String()), nil)
+	require.NoError(t, err, "what is explained can be run")
+	require.Equal(t, 3, again.Run.Steps)
+}
+
+func FuzzLoad(f *testing.F) {
+	for _, file := range []string{"quickstart.toml", "quickstart-sft.toml"} {
+		document, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(document, "run.steps=3")
+	}
+	f.Add([]byte("[run]\nsteps = [[1], {a = 2}]\n\"run.name\" = 'x'\n[[a]]\n"), "a.b='''\nx'''")
+	f.Add([]byte("model = {init = {layers = \"é\", x.y = 1}}\r\n\trun.steps=1979-05-27"), "model.init={}")
+	f.Fuzz(func(t *testing.T, document []byte, setting string) {
+		file := filepath.Join(t.TempDir(), "run.toml")
+		require.NoError(t, os.WriteFile(file, document, 0o644))
+		r, err := Load([]string{file}, []string{setting})
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		_ = r.Validate(AnyTask)
+		var out bytes.Buffer
+		require.NoError(t, r.write(&out, false))
+		require.NoError(t, os.WriteFile(file, out.Bytes(), 0o644))
+		_, err = Load([]string{file}, nil)
+		require.NoError(t, err, "%s", out.String())
+	})
+}

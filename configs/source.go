@@ -1,0 +1,170 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// Origin says who set a value.
+type Origin struct {
+	File string // empty for a default; "-set" for a setting of the command line
+	Line int    // in File, from 1; 0 where it has none
+
+	text     string // of the line
+	from, to int    // the part of text that is meant, in bytes
+}
+
+// setOrigin is the File of a setting.
+const setOrigin = "-set"
+
+// String is where to look, as in "run.toml:12".
+func (o Origin) String() string {
+	switch {
+	case o.File == "":
+		return "default"
+	case o.Line == 0:
+		return o.File
+	}
+	return fmt.Sprintf("%s:%d", o.File, o.Line)
+}
+
+// Fault is one thing that is wrong with a configuration.
+type Fault struct {
+	Origin  Origin
+	Message string
+}
+
+// Error is one line of what is wrong and where; below it the line of the file,
+// underlined.
+func (f *Fault) Error() string {
+	message := f.Message
+	if f.Origin.File != "" {
+		message = f.Origin.String() + ": " + message
+	}
+	if f.Origin.text == "" {
+		return message
+	}
+	// Tabs stay, so that the mark stands below what it marks.
+	blank := strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return r
+		}
+		return ' '
+	}, f.Origin.text[:f.Origin.from])
+	mark := strings.Repeat("^", max(1, len([]rune(f.Origin.text[f.Origin.from:f.Origin.to]))))
+	number := fmt.Sprintf("%d", f.Origin.Line)
+	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s%s", message, number, f.Origin.text, len(number), "", blank, mark)
+}
+
+// entry is one key of a file, with its value as TOML has it.
+type entry struct {
+	key    string
+	value  any
+	table  bool   // a header, which has no value of its own
+	name   Origin // of the key
+	origin Origin // of the key and its value
+}
+
+// parse reads the keys of a document in their order.
+func parse(file string, document []byte) ([]entry, error) {
+	var values map[string]any
+	if err := toml.Unmarshal(document, &values); err != nil {
+		return nil, syntaxFault(file, document, err)
+	}
+	lines := strings.Split(string(document), "\n")
+	var parser unstable.Parser
+	var entries []entry
+	var table []string
+	parser.Reset(document)
+	for parser.NextExpression() {
+		node := parser.Expression()
+		path, name := keyOf(&parser, node, file, lines)
+		if node.Kind != unstable.KeyValue {
+			table = path
+			key := strings.Join(path, ".")
+			if node.Kind == unstable.ArrayTable {
+				return nil, &Fault{name, fmt.Sprintf("[[%s]] is an array of tables, expected [%s]", key, key)}
+			}
+			entries = append(entries, entry{key: key, table: true, name: name, origin: name})
+			continue
+		}
+		path = append(append([]string(nil), table...), path...)
+		whole := originOf(file, lines, parser.Shape(node.Raw))
+		entries = appendEntries(entries, strings.Join(path, "."), lookup(values, path), name, whole)
+	}
+	if err := parser.Error(); err != nil {
+		return nil, syntaxFault(file, document, err)
+	}
+	return entries, nil
+}
+
+// appendEntries adds a key, or the keys of its inline table.
+func appendEntries(entries []entry, key string, value any, name, whole Origin) []entry {
+	inline, ok := value.(map[string]any)
+	if !ok {
+		return append(entries, entry{key: key, value: value, name: name, origin: whole})
+	}
+	entries = append(entries, entry{key: key, table: true, name: name, origin: whole})
+	for _, k := range sortedKeys(inline) {
+		entries = appendEntries(entries, key+"."+k, inline[k], whole, whole)
+	}
+	return entries
+}
+
+// keyOf is the key of a table or of a value, and where it stands.
+func keyOf(parser *unstable.Parser, node *unstable.Node, file string, lines []string) ([]string, Origin) {
+	var path []string
+	var origin Origin
+	for it := node.Key(); it.Next(); {
+		path = append(path, string(it.Node().Data))
+		part := originOf(file, lines, parser.Shape(it.Node().Raw))
+		if origin.File == "" {
+			origin = part
+		}
+		origin.to = part.to
+	}
+	return path, origin
+}
+
+// originOf is the part of shape on its first line.
+func originOf(file string, lines []string, shape unstable.Shape) Origin {
+	o := Origin{File: file, Line: shape.Start.Line, from: shape.Start.Column - 1, to: shape.End.Column - 1}
+	o.text = strings.TrimRight(lines[o.Line-1], "\r \t")
+	if shape.End.Line > shape.Start.Line || o.to > len(o.text) {
+		o.to = len(o.text)
+	}
+	o.from = min(o.from, o.to)
+	return o
+}
+
+func lookup(values map[string]any, path []string) any {
+	var v any = values
+	for _, part := range path {
+		table, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = table[part]
+	}
+	return v
+}
+
+// syntaxFault is what is no TOML in a document.
+func syntaxFault(file string, document []byte, err error) error {
+	var decode *toml.DecodeError
+	if !errors.As(err, &decode) {
+		return &Fault{Origin{File: file}, strings.TrimPrefix(err.Error(), "toml: ")}
+	}
+	row, column := decode.Position()
+	o := Origin{File: file, Line: row}
+	if lines := strings.Split(string(document), "\n"); row >= 1 && row <= len(lines) {
+		o.text = strings.TrimRight(lines[row-1], "\r \t")
+		o.from = min(max(column-1, 0), len(o.text))
+		o.to = len(o.text)
+	}
+	return &Fault{o, strings.TrimPrefix(decode.Error(), "toml: ")}
+}

@@ -1,0 +1,238 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Task is what a configuration is for.
+type Task string
+
+// The tasks.
+const (
+	// TrainTask is easyrl train.
+	TrainTask Task = "train"
+	// SFTTask is easyrl sft.
+	SFTTask Task = "sft"
+	// AnyTask takes SFTTask where sft.data is set and data.train is not, else
+	// TrainTask.
+	AnyTask Task = ""
+)
+
+// Validate reports all values that a task cannot run with, together, each a
+// *Fault with the place that set it. It looks at no file.
+func (r *Resolved) Validate(task Task) error {
+	if task == AnyTask {
+		task = r.task()
+	}
+	c := &checks{resolved: r}
+	c.run(r.Run, task)
+	c.model(r.Model)
+	c.data(task)
+	if task == TrainTask {
+		c.rollout(r.Rollout)
+		c.section("reward", r.Reward.Validate())
+		c.section("loss", r.Loss.Validate())
+		c.inference(r.Inference)
+		c.eval(r.Eval)
+	} else {
+		c.atLeast("sft.steps", r.SFT.Steps, 1)
+		c.atLeast("sft.batch_size", r.SFT.BatchSize, 1)
+	}
+	c.train(r.Train)
+	c.machine()
+	c.control(r.Control)
+	return errors.Join(c.faults...)
+}
+
+func (r *Resolved) task() Task {
+	if r.SFT.Data != "" && r.Data.Train == "" {
+		return SFTTask
+	}
+	return TrainTask
+}
+
+// checks collects faults.
+type checks struct {
+	resolved *Resolved
+	faults   []error
+}
+
+// expect reports a fault of key unless ok.
+func (c *checks) expect(ok bool, key, format string, args ...any) {
+	if !ok {
+		c.faults = append(c.faults, &Fault{c.resolved.Origin(key), key + " " + fmt.Sprintf(format, args...)})
+	}
+}
+
+func (c *checks) atLeast(key string, value, least int) {
+	c.expect(value >= least, key, "is %d, expected %d or more", value, least)
+}
+
+func (c *checks) oneOf(key, value string, allowed ...string) {
+	c.expect(slices.Contains(allowed, value), key, "is %q, expected one of %s", value, quoted(allowed))
+}
+
+// within expects a number from low to high, with high itself where closed.
+func (c *checks) within(key string, value, low, high float64, closed bool, expected string) {
+	c.expect(value >= low && (value < high || closed && value == high), key, "is %v, expected %s", value, expected)
+}
+
+// section takes the faults of a part that checks itself, each beginning with
+// its key.
+func (c *checks) section(name string, err error) {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // errors.Join's own form is meant
+	switch {
+	case ok:
+		for _, e := range joined.Unwrap() {
+			c.section(name, e)
+		}
+	case err != nil:
+		key, rest, _ := strings.Cut(err.Error(), " ")
+		c.expect(false, name+"."+key, "%s", rest)
+	}
+}
+
+func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }
+
+func (c *checks) run(run Run, task Task) {
+	c.expect(run.Name != "" && !strings.ContainsAny(run.Name, `/\`), "run.name", "is %q, expected a name without slashes", run.Name)
+	c.expect(run.Dir != "", "run.dir", "is empty, expected a folder")
+	c.expect(run.Seed <= math.MaxInt64, "run.seed", "is %d, expected %d at most", run.Seed, int64(math.MaxInt64))
+	c.oneOf("run.mode", run.Mode, PeriodicAsync, Sync, Colocated)
+	if task == TrainTask {
+		c.atLeast("run.steps", run.Steps, 1)
+	}
+}
+
+func (c *checks) model(m Model) {
+	switch {
+	case m.Path != "" && m.Init.Used():
+		c.expect(false, "model.path", "is %q and [model.init] is there too, expected one of them", m.Path)
+	case m.Path == "" && !m.Init.Used():
+		c.expect(false, "model.path", "is not set, expected a Hugging Face folder, or [model.init]")
+	case m.Init.Used():
+		c.init(m.Init)
+	}
+}
+
+func (c *checks) init(i Init) {
+	sizes := []struct {
+		key   string
+		value int
+	}{
+		{"hidden_size", i.HiddenSize}, {"layers", i.Layers}, {"heads", i.Heads}, {"kv_heads", i.KVHeads},
+		{"head_dim", i.HeadDim}, {"ffn", i.FFN}, {"vocab_size", i.VocabSize},
+	}
+	for _, size := range sizes {
+		key := "model.init." + size.key
+		if i.Config != "" {
+			c.expect(size.value == 0, key, "is %d, expected none beside model.init.config", size.value)
+		} else {
+			c.atLeast(key, size.value, 1)
+		}
+	}
+	if i.Config != "" {
+		return
+	}
+	if i.Heads >= 1 && i.KVHeads >= 1 {
+		c.expect(i.Heads%i.KVHeads == 0, "model.init.kv_heads", "is %d, expected a divisor of heads = %d", i.KVHeads, i.Heads)
+	}
+	c.expect(i.HeadDim%2 == 0, "model.init.head_dim", "is %d, expected an even number", i.HeadDim)
+	c.expect(i.Tokenizer != "", "model.init.tokenizer", "is not set, expected the folder of a tokenizer")
+}
+
+func (c *checks) data(task Task) {
+	data := c.resolved.Data
+	if task == TrainTask {
+		c.expect(data.Train != "", "data.train", "is not set, expected a file of prompts")
+	} else {
+		c.expect(c.resolved.SFT.Data != "", "sft.data", "is not set, expected a file of demonstrations")
+	}
+	c.expect(data.PromptKey != "", "data.prompt_key", "is empty, expected a name")
+	c.expect(data.AnswerKey != "", "data.answer_key", "is empty, expected a name")
+	c.atLeast("data.max_prompt_tokens", data.MaxPromptTokens, 1)
+	c.expect(!slices.Contains(data.Eval, ""), "data.eval", "has an empty entry, expected files")
+}
+
+func (c *checks) rollout(r Rollout) {
+	c.atLeast("rollout.prompts_per_step", r.PromptsPerStep, 1)
+	c.atLeast("rollout.group_size", r.GroupSize, 2) // the advantage of one response is 0
+	c.expect(r.Temperature > 0, "rollout.temperature", "is %v, expected more than 0: training needs responses that differ", r.Temperature)
+	c.expect(r.TopP > 0 && r.TopP <= 1, "rollout.top_p", "is %v, expected more than 0 and at most 1", r.TopP)
+	c.atLeast("rollout.top_k", r.TopK, 0)
+	c.within("rollout.min_p", r.MinP, 0, 1, false, "0 or more and less than 1")
+	c.atLeast("rollout.max_tokens", r.MaxTokens, 1)
+	c.expect(!slices.Contains(r.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
+	minibatches := c.resolved.Train.Minibatches
+	if minibatches >= 1 && r.PromptsPerStep >= 1 {
+		c.expect(r.PromptsPerStep%minibatches == 0, "train.minibatches", "is %d, expected a divisor of rollout.prompts_per_step = %d",
+			minibatches, r.PromptsPerStep)
+	}
+}
+
+func (c *checks) train(t Train) {
+	c.section("train", t.Config.Validate())
+	c.atLeast("train.micro_batch_tokens", t.MicroBatchTokens, 1)
+	c.oneOf("train.order", t.Order, Arrival, Prompt)
+	c.atLeast("train.minibatches", t.Minibatches, 1)
+}
+
+func (c *checks) inference(i Inference) {
+	c.oneOf("inference.kind", i.Kind, Embedded, EasyRL, VLLM, SGLang)
+	c.atLeast("inference.threads", i.Threads, 0)
+	c.atLeast("inference.max_running", i.MaxRunning, 1)
+	if i.Kind == Embedded {
+		c.atLeast("inference.instances", i.Instances, 1)
+		c.expect(len(i.Endpoints) == 0, "inference.endpoints", "is set, expected none with kind %q", Embedded)
+		return
+	}
+	c.expect(len(i.Endpoints) > 0 || c.resolved.Control.Listen != "", "inference.endpoints",
+		"is empty, expected URLs with kind %q, or control.listen for instances that join", i.Kind)
+	for _, endpoint := range i.Endpoints {
+		u, err := url.Parse(endpoint)
+		c.expect(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "inference.endpoints",
+			"has %q, expected a URL such as http://127.0.0.1:8000", endpoint)
+	}
+}
+
+// machine checks the devices and what a run keeps.
+func (c *checks) machine() {
+	r := c.resolved
+	c.expect(r.Device.Kind == CPU || r.Device.Kind == CUDA || r.Device.Kind == Ascend || strings.ContainsAny(r.Device.Kind, `/\`),
+		"device.kind", "is %q, expected %s, or the path of a kernel library", r.Device.Kind, quoted([]string{CPU, CUDA, Ascend}))
+	c.atLeast("device.threads", r.Device.Threads, 0)
+	c.atLeast("parallel.dp", r.Parallel.DP, 1)
+	c.atLeast("parallel.tp", r.Parallel.TP, 1)
+	c.atLeast("parallel.pp", r.Parallel.PP, 1)
+	c.atLeast("checkpoint.every", r.Checkpoint.Every, 0)
+	c.atLeast("checkpoint.keep", r.Checkpoint.Keep, 0)
+}
+
+func (c *checks) eval(e Eval) {
+	c.atLeast("eval.every", e.Every, 0)
+	c.atLeast("eval.k", e.K, 1)
+	c.atLeast("eval.prompts", e.Prompts, 0)
+	c.expect(e.Temperature >= 0, "eval.temperature", "is %v, expected 0 or more", e.Temperature)
+	c.expect(e.Every == 0 || len(c.resolved.Data.Eval) > 0, "eval.every", "is %d and data.eval has no files to evaluate on", e.Every)
+}
+
+func (c *checks) control(control Control) {
+	if control.Listen == "" {
+		return
+	}
+	host, _, err := net.SplitHostPort(control.Listen)
+	if err != nil {
+		c.expect(false, "control.listen", "is %q, expected an address such as \"127.0.0.1:7000\"", control.Listen)
+		return
+	}
+	ip := net.ParseIP(host)
+	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
+	c.expect(loopback || control.TokenFile != "", "control.token_file",
+		"is not set, expected one since control.listen = %q is open to other machines", control.Listen)
+}

@@ -1,0 +1,117 @@
+package configs
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name     string
+		task     Task
+		settings []string
+		want     []string // a fault each, in order, after "-set: " where a setting is wrong
+	}{
+		{"right", TrainTask, nil, nil},
+		{"nothing for sft", SFTTask, nil, []string{"sft.data is not set, expected a file of demonstrations"}},
+		{"sft", SFTTask, []string{"sft.data=d", "data.train=''", "run.steps=0", "rollout.group_size=0"}, nil},
+		{"sft is told by its data", AnyTask, []string{"sft.data=d", "data.train=''", "sft.batch_size=0"}, []string{
+			"-set: sft.batch_size is 0, expected 1 or more"}},
+		{"nothing set", TrainTask, []string{"model.path=", "data.train="}, []string{
+			"-set: model.path is not set, expected a Hugging Face folder, or [model.init]",
+			"-set: data.train is not set, expected a file of prompts"}},
+		{"run", TrainTask, []string{"run.name=a/b", "run.dir=", "run.steps=0", "run.mode=asink"}, []string{
+			`-set: run.name is "a/b", expected a name without slashes`,
+			`-set: run.mode is "asink", expected one of "periodic-async", "sync", "colocated"`,
+			"-set: run.steps is 0, expected 1 or more"}},
+		{"two models", TrainTask, []string{"model.init.config=c"}, []string{
+			`model.path is "m" and [model.init] is there too, expected one of them`}},
+		{"sizes beside a file", TrainTask, []string{"model.path=", "model.init.config=c", "model.init.layers=2"}, []string{
+			"-set: model.init.layers is 2, expected none beside model.init.config"}},
+		{"sizes", TrainTask, []string{"model.path=", "model.init={hidden_size=8, layers=1, heads=3, kv_heads=2, head_dim=5, ffn=8, vocab_size=0}"}, []string{
+			"-set: model.init.vocab_size is 0, expected 1 or more",
+			"-set: model.init.kv_heads is 2, expected a divisor of heads = 3",
+			"-set: model.init.head_dim is 5, expected an even number",
+			"model.init.tokenizer is not set, expected the folder of a tokenizer"}},
+		{"rollout", TrainTask, []string{"rollout.prompts_per_step=0", "rollout.group_size=1", "rollout.temperature=0", "rollout.top_p=0",
+			"rollout.top_k=-1", "rollout.min_p=1", "rollout.max_tokens=0", `rollout.stop=["x",""]`}, []string{
+			"-set: rollout.prompts_per_step is 0, expected 1 or more",
+			"-set: rollout.group_size is 1, expected 2 or more",
+			"-set: rollout.temperature is 0, expected more than 0: training needs responses that differ",
+			"-set: rollout.top_p is 0, expected more than 0 and at most 1",
+			"-set: rollout.top_k is -1, expected 0 or more",
+			"-set: rollout.min_p is 1, expected 0 or more and less than 1",
+			"-set: rollout.max_tokens is 0, expected 1 or more",
+			"-set: rollout.stop has an empty string, which would end every response"}},
+		{"parts that check themselves", TrainTask, []string{"reward.timeout=0", "loss.kl=k4", "loss.epsilon_low=-1", "train.lr=-1", "train.beta1=1"}, []string{
+			"-set: reward.timeout is 0, expected more than 0",
+			"-set: loss.epsilon_low is -1, expected 0 to 1",
+			`-set: loss.kl is "k4", expected "k1", "k2", "k3"`,
+			"-set: train.lr is -1, expected 0 or more",
+			"-set: train.beta1 is 1, expected 0 or more and less than 1"}},
+		{"train", TrainTask, []string{"train.micro_batch_tokens=0", "train.order=promt", "train.minibatches=5"}, []string{
+			"-set: train.minibatches is 5, expected a divisor of rollout.prompts_per_step = 32",
+			"-set: train.micro_batch_tokens is 0, expected 1 or more",
+			`-set: train.order is "promt", expected one of "arrival", "prompt"`}},
+		{"embedded with endpoints", TrainTask, []string{"inference.endpoints=http://a:1", "inference.instances=0"}, []string{
+			"-set: inference.instances is 0, expected 1 or more",
+			`-set: inference.endpoints is set, expected none with kind "embedded"`}},
+		{"servers without endpoints", TrainTask, []string{"inference.kind=vllm"}, []string{
+			`inference.endpoints is empty, expected URLs with kind "vllm", or control.listen for instances that join`}},
+		{"servers that join", TrainTask, []string{"inference.kind=vllm", "control.listen=127.0.0.1:7000"}, nil},
+		{"wrong endpoint", TrainTask, []string{"inference.kind=easyrl", "inference.endpoints=localhost:8000"}, []string{
+			`-set: inference.endpoints has "localhost:8000", expected a URL such as http://127.0.0.1:8000`}},
+		{"machine", TrainTask, []string{"device.kind=gpu", "device.threads=-1", "parallel.dp=0", "checkpoint.keep=-1"}, []string{
+			`-set: device.kind is "gpu", expected "cpu", "cuda", "ascend", or the path of a kernel library`,
+			"-set: device.threads is -1, expected 0 or more",
+			"-set: parallel.dp is 0, expected 1 or more",
+			"-set: checkpoint.keep is -1, expected 0 or more"}},
+		{"library", TrainTask, []string{"device.kind=./libeasyrl_cuda.so"}, nil},
+		{"eval", TrainTask, []string{"eval.every=1", "eval.k=0", "eval.prompts=-1", "eval.temperature=-1"}, []string{
+			"-set: eval.k is 0, expected 1 or more", "-set: eval.prompts is -1, expected 0 or more",
+			"-set: eval.temperature is -1, expected 0 or more",
+			"-set: eval.every is 1 and data.eval has no files to evaluate on"}},
+		{"control", TrainTask, []string{"control.listen=:7000"}, []string{
+			`control.token_file is not set, expected one since control.listen = ":7000" is open to other machines`}},
+		{"control address", TrainTask, []string{"control.listen=7000"}, []string{
+			`-set: control.listen is "7000", expected an address such as "127.0.0.1:7000"`}},
+		{"control with a token", TrainTask, []string{"control.listen=0.0.0.0:7000", "control.token_file=t"}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r, err := Load(nil, append([]string{"run.name=x", "model.path=m", "data.train=t"}, test.settings...))
+			require.NoError(t, err)
+			r.origins["model.path"] = Origin{} // the base is no setting
+			if strings.Contains(strings.Join(test.settings, " "), "model.path") {
+				r.origins["model.path"] = Origin{File: setOrigin}
+			}
+			err = r.Validate(test.task)
+			if len(test.want) == 0 {
+				require.NoError(t, err)
+				return
+			}
+			require.Error(t, err)
+			faults := strings.Split(err.Error(), "\n")
+			require.Len(t, faults, len(test.want), err)
+			for i, want := range test.want {
+				require.True(t, strings.HasPrefix(faults[i], want), "%s\n%s", faults[i], want)
+			}
+			var fault *Fault
+			require.True(t, errors.As(err, &fault))
+		})
+	}
+}
+
+func TestValidateShowsTheLine(t *testing.T) {
+	t.Parallel()
+	files := write(t, small+"[loss]\n  kl = \"k4\" # estimator\n")
+	r, err := Load(files, nil)
+	require.NoError(t, err)
+	require.Equal(t, files[0]+":6: loss.kl is \"k4\", expected \"k1\", \"k2\", \"k3\"\n  6 |   kl = \"k4\" # estimator\n    |   ^^^^^^^^^",
+		r.Validate(TrainTask).Error())
+}

@@ -1,0 +1,110 @@
+package configs
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// RunFile is the name of the resolved configuration in a run's folder.
+const RunFile = "run.toml"
+
+// WriteFile writes the resolved run to RunFile in dir: running that file again
+// repeats the run.
+func (r *Resolved) WriteFile(dir string) error {
+	var out bytes.Buffer
+	if err := r.write(&out, false); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, RunFile), out.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write resolved run: %w", err)
+	}
+	return nil
+}
+
+// Explain writes the resolved run as TOML with every value's origin in a
+// comment.
+func (r *Resolved) Explain(w io.Writer) error { return r.write(w, true) }
+
+func (r *Resolved) write(w io.Writer, origins bool) error {
+	var out bytes.Buffer
+	section := ""
+	for _, f := range fields(&r.Config) {
+		if r.unused(f.key) {
+			continue
+		}
+		table := parent(f.key)
+		if table != section {
+			if section != "" {
+				out.WriteByte('\n')
+			}
+			fmt.Fprintf(&out, "[%s]\n", table)
+			section = table
+		}
+		line := f.key[len(table)+1:] + " = " + format(f.value)
+		if origins {
+			line = fmt.Sprintf("%-40s # %s", line, r.Origin(f.key))
+		}
+		out.WriteString(line + "\n")
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// unused reports whether key belongs to the way of making a model that the run
+// does not take.
+func (r *Resolved) unused(key string) bool {
+	if strings.HasPrefix(key, "model.init.") {
+		return !r.Model.Init.Used()
+	}
+	return key == "model.path" && r.Model.Path == "" && r.Model.Init.Used()
+}
+
+// format is v as a TOML value.
+func format(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.String:
+		return quote(v.String())
+	case reflect.Float32, reflect.Float64:
+		text := strconv.FormatFloat(v.Float(), 'g', -1, 64)
+		if !strings.ContainsAny(text, ".e") {
+			text += ".0"
+		}
+		return text
+	case reflect.Slice:
+		var items []string
+		for i := range v.Len() {
+			items = append(items, format(v.Index(i)))
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// quote is text as a TOML basic string.
+func quote(text string) string {
+	var out strings.Builder
+	out.WriteByte('"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			out.WriteByte('\\')
+			out.WriteRune(r)
+		case r == '\n':
+			out.WriteString(`\n`)
+		case r == '\t':
+			out.WriteString(`\t`)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&out, `\u%04X`, r)
+		default:
+			out.WriteRune(r)
+		}
+	}
+	out.WriteByte('"')
+	return out.String()
+}
