@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// usageError is a wrong command line or configuration: nothing was started or
+// changed.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// usagef is a usageError with a message.
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// stoppedError ends a run that a signal stopped in order: its checkpoint is
+// written.
+type stoppedError struct {
+	checkpoint string // the folder
+}
+
+func (e stoppedError) Error() string { return "stopped; checkpoint " + e.checkpoint }
+
+// exitStatus prints err and returns the status that it stands for.
+func exitStatus(ctx context.Context, w io.Writer, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	var usage usageError
+	var stopped stoppedError
+	code := exitFailed
+	switch {
+	case errors.As(err, &stopped):
+		code = exitStopped
+	case errors.As(err, &usage):
+		code = exitUsage
+	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted):
+		err = context.Cause(ctx)
+	}
+	for line := range strings.Lines(err.Error()) {
+		// Lines of an excerpt are indented and follow the line that they explain.
+		if line = strings.TrimRight(line, "\n"); !strings.HasPrefix(line, " ") {
+			line = "easyrl: " + line
+		}
+		_, _ = fmt.Fprintln(w, line)
+	}
+	return code
+}

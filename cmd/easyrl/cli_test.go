@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseFlags(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		args       string
+		positional string
+		flags      string // n, text, resume, set
+		fault      string
+	}{
+		{"", "", "1  false ", ""},
+		{"a.toml b.toml", "a.toml b.toml", "1  false ", ""},
+		{"a.toml -set x.y=1 b.toml -resume -n 3", "a.toml b.toml", "3  true x.y=1", ""},
+		{"--n=4 -text=a=b --set=x.y=z -set u.v=w a", "a", "4 a=b false x.y=z u.v=w", ""},
+		{"-n -5 -text -x", "", "-5 -x false ", ""},
+		{"-resume=false a - -- -n b", "a - -n b", "1  false ", ""},
+		{"a -n", "", "", "-n lacks its value"},
+		{"-n x", "", "", `-n is "x", expected a whole number`},
+		{"-resume=maybe", "", "", `-resume is "maybe", expected true or false`},
+		{"-set novalue", "", "", `-set is "novalue": expected section.key=value`},
+		{"a -resum", "", "", "unknown flag -resum, did you mean -resume?"},
+		{"-st x.y=1", "", "", "unknown flag -st, did you mean -set?"},
+		{"a -h", "", "", flag.ErrHelp.Error()},
+		{"--help", "", "", flag.ErrHelp.Error()},
+	}
+	for _, test := range tests {
+		t.Run(test.args, func(t *testing.T) {
+			t.Parallel()
+			fs := newFlags()
+			n, text, resume := fs.Int("n", 1, ""), fs.String("text", "", ""), fs.Bool("resume", false, "")
+			set := addSettings(fs)
+			positional, err := parseFlags(fs, strings.Fields(test.args))
+			if test.fault != "" {
+				require.EqualError(t, err, test.fault)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, test.positional, strings.Join(positional, " "))
+			require.Equal(t, test.flags, fmt.Sprint(*n, " ", *text, " ", *resume, " ", set))
+		})
+	}
+	_, err := parseFlags(newFlags(), []string{"-x"})
+	require.EqualError(t, err, "unknown flag -x: there are none")
+}
+
+// command runs the command line and returns its status and output.
+func command(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code = run(t.Context(), streams{in: strings.NewReader(""), out: &stdout, err: &stderr}, args)
+	return code, stdout.String(), stderr.String()
+}
+
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	quickstart := filepath.Join("..", "..", "configs", "quickstart.toml")
+	tests := []struct {
+		name     string
+		args     []string
+		code     int
+		out, err string // each contains
+	}{
+		{"nothing", nil, exitUsage, "", "easyrl check "},
+		{"help", []string{"-h"}, exitDone, "easyrl report ", ""},
+		{"help of a verb", []string{"help", "check"}, exitDone, "Example:\n  easyrl check configs/quickstart.toml", ""},
+		{"help anywhere", []string{"check", "a", "-h"}, exitDone, "-set section.key=value", ""},
+		{"unknown verb", []string{"chekc"}, exitUsage, "", `easyrl: unknown verb "chekc", did you mean check?`},
+		{"help of an unknown verb", []string{"help", "chekc"}, exitUsage, "", "did you mean check?"},
+		{"flag before the verb", []string{"-set", "x"}, exitUsage, "", "easyrl: the first argument is -set, expected one of "},
+		{"unknown flag", []string{"check", "-sett"}, exitUsage, "", "easyrl: check: unknown flag -sett, did you mean -set? (see easyrl check -h)\n"},
+		{"no file", []string{"check"}, exitUsage, "", "easyrl: no configuration given, expected RUN.toml\n"},
+		{"missing file", []string{"check", "none.toml"}, exitUsage, "", "easyrl: read configuration: open none.toml: no such file"},
+		{"faults", []string{"check", quickstart, "-set", "loss.kl=k4", "-set", "eval.k=0"}, exitUsage, "", "easyrl: -set: loss.kl is \"k4\""},
+		{"check", []string{"check", quickstart, "-set", "eval.k=4"}, exitDone, "k = 4                                    # -set\n", ""},
+		{"check of sft", []string{"check", filepath.Join("..", "..", "configs", "quickstart-sft.toml")}, exitDone, "batch_size = 64", ""},
+		{"report of no run", []string{"report", t.TempDir()}, exitUsage, "", "is not a run's folder"},
+		{"report of two", []string{"report", "a", "b"}, exitUsage, "", "easyrl: report: 2 folders given, expected one run's folder\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			code, out, errs := command(t, test.args...)
+			require.Equal(t, test.code, code, errs)
+			require.Contains(t, out, test.out)
+			require.Contains(t, errs, test.err)
+			if test.err == "" {
+				require.Empty(t, errs)
+			} else {
+				require.Empty(t, out)
+			}
+		})
+	}
+}
+
+func TestEveryVerbExplainsItself(t *testing.T) {
+	t.Parallel()
+	for _, v := range verbs(streams{}) {
+		code, out, errs := command(t, v.name, "-h")
+		require.Equal(t, exitDone, code)
+		require.Empty(t, errs)
+		require.Contains(t, out, "easyrl "+v.name)
+		require.Contains(t, out, "\nExample:\n  easyrl "+v.name+" ")
+		require.NotEmpty(t, v.summary, v.name)
+		require.NotNil(t, v.run, v.name)
+		v.flags.VisitAll(func(f *flag.Flag) { require.NotEmpty(t, f.Usage, "%s -%s", v.name, f.Name) })
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	lines := `{"step":0,"eval/add/mean@1":0.25}` + "\n" + `{"step":1,"reward/mean":0.5,"eval/add/mean@1":0.75}` + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "metrics.jsonl"), []byte(lines), 0o644))
+	code, out, errs := command(t, "report", dir)
+	require.Equal(t, exitDone, code, errs)
+	require.Regexp(t, `eval/add/mean@1 +0.25 +0.75   0 to 1\n`, out)
+	require.Contains(t, out, filepath.Join(dir, "report.html"))
+	require.FileExists(t, filepath.Join(dir, "report.html"))
+}
+
+func TestExitStatus(t *testing.T) {
+	t.Parallel()
+	cancelled, cancel := context.WithCancelCause(t.Context())
+	cancel(fmt.Errorf("%w by interrupt", errInterrupted))
+	tests := []struct {
+		name string
+		ctx  context.Context
+		err  error
+		code int
+		want string
+	}{
+		{"done", t.Context(), nil, exitDone, ""},
+		{"failed", t.Context(), errors.New("publish: refused"), exitFailed, "easyrl: publish: refused\n"},
+		{"usage", t.Context(), fmt.Errorf("deep: %w", usagef("wrong")), exitUsage, "easyrl: deep: wrong\n"},
+		{"stopped", cancelled, fmt.Errorf("train: %w", stoppedError{"runs/x/checkpoints/step-000007"}), exitStopped,
+			"easyrl: train: stopped; checkpoint runs/x/checkpoints/step-000007\n"},
+		{"interrupted", cancelled, fmt.Errorf("generate: %w", context.Canceled), exitFailed, "easyrl: interrupted by interrupt\n"},
+		{"cancelled for another reason", t.Context(), context.Canceled, exitFailed, "easyrl: context canceled\n"},
+		{"several", t.Context(), usageError{errors.Join(errors.New("a:1: x\n  1 | y\n    | ^"), errors.New("z"))}, exitUsage,
+			"easyrl: a:1: x\n  1 | y\n    | ^\neasyrl: z\n"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			require.Equal(t, test.code, exitStatus(test.ctx, &out, test.err))
+			require.Equal(t, test.want, out.String())
+		})
+	}
+}
+
+// lockedBuffer is a buffer that a goroutine may write while a test reads.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	var warn lockedBuffer
+	signals, exits := make(chan os.Signal), make(chan int, 1)
+	ctx, stop := interruptible(signals, &warn, func(code int) { exits <- code })
+	require.NoError(t, ctx.Err())
+	signals <- syscall.SIGINT
+	<-ctx.Done()
+	require.ErrorIs(t, context.Cause(ctx), errInterrupted)
+	signals <- syscall.SIGTERM
+	require.Equal(t, exitFailed, <-exits)
+	require.Contains(t, warn.String(), "once more to exit at once")
+	stop()
+
+	ctx, stop = interruptible(signals, &warn, func(int) { t.Error("nothing to exit from") })
+	stop()
+	require.NotErrorIs(t, context.Cause(ctx), errInterrupted)
+}

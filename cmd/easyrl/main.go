@@ -1,0 +1,54 @@
+// Command easyrl trains language models with reinforcement learning from
+// verifiable rewards: easyrl train run.toml.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+func main() {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(signals, os.Stderr, os.Exit)
+	code := run(ctx, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// errInterrupted is the cause of a context that a signal ended.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible returns a context that the first signal cancels, so that work
+// can end in order; the second one exits at once. The caller calls stop when
+// the work is done.
+func interruptible(signals <-chan os.Signal, warn io.Writer, exit func(code int)) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case sig := <-signals:
+			cancel(fmt.Errorf("%w by %s", errInterrupted, sig))
+			_, _ = fmt.Fprintf(warn, "\neasyrl: %s: ending in order; once more to exit at once\n", sig)
+		case <-done:
+			return
+		}
+		select {
+		case <-signals:
+			exit(exitFailed)
+		case <-done:
+		}
+	})
+	return ctx, func() {
+		close(done)
+		watcher.Wait()
+		cancel(nil)
+	}
+}

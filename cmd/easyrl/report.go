@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+func reportVerb(std streams) verb {
+	v := verb{
+		name:     "report",
+		synopsis: "RUN_DIR",
+		summary:  "Write report.html from what a run recorded, and compare its beginning with its end.",
+		example:  "easyrl report runs/quickstart/grpo",
+		flags:    newFlags(),
+	}
+	v.run = func(_ context.Context, args []string) error {
+		if len(args) != 1 {
+			return usagef("report: %d folders given, expected one run's folder", len(args))
+		}
+		page, err := report.WriteHTML(args[0])
+		if errors.Is(err, fs.ErrNotExist) {
+			return usagef("report: %s is not a run's folder, expected one with %s: %w", args[0], report.MetricsFile, err)
+		}
+		if err != nil {
+			return err
+		}
+		steps, err := report.ReadMetrics(filepath.Join(args[0], report.MetricsFile))
+		if err != nil {
+			return err
+		}
+		p := printer{std.out}
+		p.line("%-28s %10s %10s   %s", "", "first", "last", "steps")
+		for _, row := range report.Compare(steps) {
+			p.line("%-28s %10.4g %10.4g   %d to %d", row.Name, row.First, row.Last, row.FirstStep, row.LastStep)
+		}
+		_, err = fmt.Fprintf(std.out, "%s\n", page)
+		return err
+	}
+	return v
+}
