@@ -1,0 +1,105 @@
+package data
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// find is the value of key, which may be a path with dots.
+func find(fields map[string]json.RawMessage, key string) (json.RawMessage, error) {
+	if raw, ok := fields[key]; ok {
+		return raw, nil
+	}
+	name, rest, nested := strings.Cut(key, ".")
+	raw, ok := fields[name]
+	if !nested || !ok {
+		return nil, fmt.Errorf("no key %q, found %s", key, keys(fields))
+	}
+	for at := name; nested; at += "." + name {
+		name, rest, nested = strings.Cut(rest, ".")
+		inner, err := step(raw, name)
+		if err != nil {
+			return nil, fmt.Errorf("no key %q: %q is %w", key, at, err)
+		}
+		raw = inner
+	}
+	return raw, nil
+}
+
+// step is the value of name in an object, or the element of that number in an
+// array. Its error says what raw is instead.
+func step(raw json.RawMessage, name string) (json.RawMessage, error) {
+	switch kind := kindOf(raw); kind {
+	case "an object":
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return nil, err
+		}
+		if inner, ok := fields[name]; ok {
+			return inner, nil
+		}
+		return nil, fmt.Errorf("an object with %s", keys(fields))
+	case "an array":
+		var elements []json.RawMessage
+		if err := json.Unmarshal(raw, &elements); err != nil {
+			return nil, err
+		}
+		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(elements) {
+			return elements[i], nil
+		}
+		return nil, fmt.Errorf("an array of %d elements", len(elements))
+	default:
+		return nil, fmt.Errorf("%s", kind)
+	}
+}
+
+// keys lists an object's keys for an error, the first ten in order.
+func keys(fields map[string]json.RawMessage) string {
+	const shown = 10
+	if len(fields) == 0 {
+		return "none"
+	}
+	var quoted []string
+	for _, k := range slices.Sorted(maps.Keys(fields)) {
+		if len(quoted) == shown {
+			return strings.Join(quoted, ", ") + fmt.Sprintf(" and %d more", len(fields)-shown)
+		}
+		quoted = append(quoted, strconv.Quote(clip([]byte(k))))
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// kindOf names the type of a JSON value.
+func kindOf(raw []byte) string {
+	if raw = bytes.TrimLeft(raw, " \t\r\n"); len(raw) == 0 {
+		return "nothing"
+	}
+	switch raw[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return "a boolean"
+	default:
+		return "a number"
+	}
+}
+
+// clip is the beginning of text, for an error.
+func clip(text []byte) string {
+	const most = 40
+	if len(text) <= most {
+		return string(text)
+	}
+	return strings.ToValidUTF8(string(text[:most]), "") + "…"
+}
