@@ -2,6 +2,7 @@ package reward
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/easyrl/easyrl/rollout"
@@ -20,7 +21,7 @@ type exact struct {
 }
 
 func (e exact) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ctx.Err(); err != nil {
+	if err := ready(ctx, in); err != nil {
 		return Score{}, err
 	}
 	text, want, formed := in.Text, in.Prompt.AnswerText(), true
@@ -48,6 +49,15 @@ func afterThink(text string) (string, bool) {
 	}
 	_, rest, _ := strings.Cut(text, thinkClose)
 	return rest, true
+}
+
+// ready refuses a call that is over and a prompt that nothing can be compared
+// with.
+func ready(ctx context.Context, in Input) error {
+	if len(in.Prompt.Answer) == 0 || string(in.Prompt.Answer) == "null" {
+		return fmt.Errorf("score prompt %s: %w", in.Prompt.ID, ErrNoAnswer)
+	}
+	return ctx.Err()
 }
 
 func number(b bool) float64 {

@@ -21,7 +21,7 @@ import (
 type prefix struct{}
 
 func (prefix) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ctx.Err(); err != nil {
+	if err := ready(ctx, in); err != nil {
 		return Score{}, err
 	}
 	got, want := in.Text, in.Prompt.AnswerText()

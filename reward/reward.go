@@ -25,6 +25,9 @@ const (
 	Command = "command"
 )
 
+// ErrNoAnswer is wrapped where a kind that compares with an answer finds none.
+var ErrNoAnswer = errors.New("the prompt has no answer, expected one to compare with")
+
 // Input is one response to score.
 type Input struct {
 	Prompt *rollout.Prompt

@@ -178,3 +178,16 @@ func TestInProcessRewardsHeedTheContext(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 	}
 }
+
+func TestComparisonsNeedAnAnswer(t *testing.T) {
+	t.Parallel()
+	for _, f := range []Func{exact{}, prefix{}} {
+		for _, answer := range []string{"", "null"} {
+			in := input("", "", rollout.Stop)
+			in.Prompt.Answer = json.RawMessage(answer)
+			_, err := f.Score(t.Context(), in)
+			require.ErrorIs(t, err, ErrNoAnswer)
+			require.ErrorContains(t, err, "score prompt set:1")
+		}
+	}
+}
