@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
 // Legend of this file: a row is a token, h a query head, c the key-value head
@@ -11,8 +12,8 @@ import (
 
 // Attention implements npu.Device.
 func (d *twin) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
-	checkAttention(out, q, k, v, segments, h)
-	checkLen("attention: stats", stats, statsLen(q, h), true)
+	check.Attention(out, q, k, v, segments, h)
+	check.Len("attention: stats", stats, check.StatsLen(q, h), true)
 	o, st, qs, ks, vs := out.Float32s(), stats.Float32s(), q.Float32s(), k.Float32s(), v.Float32s()
 	scale := attentionScale(h.Dim)
 	group := h.Q / h.KV
@@ -47,12 +48,10 @@ func (d *twin) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment,
 // and dv of a key are chains over the rows that see it, segments in their
 // order, rows ascending, heads ascending: they never leave a root's tree.
 func (d *twin) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
-	checkAttention(out, q, k, v, segments, h)
-	checkLen("attention backward: stats", stats, statsLen(q, h), false)
-	checkLen("attention backward: dq", dq, q.Len(), false)
-	checkLen("attention backward: dOut", dOut, q.Len(), false)
-	checkLen("attention backward: dk", dk, k.Len(), false)
-	checkLen("attention backward: dv", dv, k.Len(), false)
+	check.Attention(out, q, k, v, segments, h)
+	check.Attention(dOut, dq, dk, dv, segments, h)
+	check.Len("attention backward: dq", dq, q.Len(), false)
+	check.Len("attention backward: stats", stats, check.StatsLen(q, h), false)
 	b := twinBackward{
 		dq: dq.Float32s(), dk: dk.Float32s(), dv: dv.Float32s(), dOut: dOut.Float32s(), out: out.Float32s(),
 		stats: stats.Float32s(), q: q.Float32s(), k: k.Float32s(), v: v.Float32s(),
@@ -123,10 +122,10 @@ func (b *twinBackward) row(at, c int, visible []int32, p, dp []float32) {
 // CacheWrite implements npu.Device. In a page, keys are [KV][Dim][PageSize] and
 // values [KV][PageSize][Dim].
 func (d *twin) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
-	checkCache(cacheK, cacheV, h)
-	checkLen("cache write: k", k, len(slots)*h.KV*h.Dim, false)
-	checkLen("cache write: v", v, len(slots)*h.KV*h.Dim, false)
-	checkSlots(slots, cacheK.Len()/(h.KV*h.Dim))
+	check.Cache(cacheK, cacheV, h)
+	check.Len("cache write: k", k, len(slots)*h.KV*h.Dim, false)
+	check.Len("cache write: v", v, len(slots)*h.KV*h.Dim, false)
+	check.Indices("cache write: slots", slots, cacheK.Len()/(h.KV*h.Dim))
 	ck, cv, ks, vs := cacheK.Float32s(), cacheV.Float32s(), k.Float32s(), v.Float32s()
 	for t, slot := range slots {
 		page, offset := int(slot)/npu.PageSize, int(slot)%npu.PageSize
@@ -143,10 +142,10 @@ func (d *twin) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.
 
 // AttentionCached implements npu.Device.
 func (d *twin) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
-	checkCache(cacheK, cacheV, h)
-	checkLen("cached attention: q", q, len(lens)*h.Q*h.Dim, false)
-	checkLen("cached attention: out", out, len(lens)*h.Q*h.Dim, false)
-	checkTables(tables, stride, lens, cacheK.Len()/(npu.PageSize*h.KV*h.Dim))
+	check.Cache(cacheK, cacheV, h)
+	check.Len("cached attention: q", q, len(lens)*h.Q*h.Dim, false)
+	check.Len("cached attention: out", out, len(lens)*h.Q*h.Dim, false)
+	check.Tables(tables, stride, lens, cacheK.Len()/(npu.PageSize*h.KV*h.Dim))
 	o, qs, ck, cv := out.Float32s(), q.Float32s(), cacheK.Float32s(), cacheV.Float32s()
 	scale := attentionScale(h.Dim)
 	group := h.Q / h.KV

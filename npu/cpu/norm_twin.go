@@ -4,14 +4,14 @@ import (
 	"math"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
 // RMSNorm implements npu.Device. r = 1/sqrt(Σx²/n + eps), where the sum is a
 // fold whose partial sums are chains of fused multiply-adds; y = (x·r)·weight.
 func (d *twin) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	n := weight.Len()
-	checkLen("rms norm: x", x, t*n, false)
-	checkLen("rms norm: y", y, t*n, false)
+	check.Norm("rms norm", weight, t, y, x)
 	ys, xs, w := y.Float32s(), x.Float32s(), weight.Float32s()
 	d.parallel(t, func(row int) {
 		xr, yr := xs[row*n:(row+1)*n], ys[row*n:(row+1)*n]
@@ -27,10 +27,8 @@ func (d *twin) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 // rows of dy and x·r.
 func (d *twin) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, eps float32, add bool) {
 	n := weight.Len()
-	checkLen("rms norm backward: x", x, t*n, false)
-	checkLen("rms norm backward: dx", dx, t*n, false)
-	checkLen("rms norm backward: dy", dy, t*n, false)
-	checkLen("rms norm backward: dWeight", dWeight, n, false)
+	check.Norm("rms norm backward", weight, t, dx, dy, x)
+	check.Len("rms norm backward: dWeight", dWeight, n, false)
 	dxs, dys, xs, w, dw := dx.Float32s(), dy.Float32s(), x.Float32s(), weight.Float32s(), dWeight.Float32s()
 	for row := range t {
 		xr, dyr, dxr := xs[row*n:(row+1)*n], dys[row*n:(row+1)*n], dxs[row*n:(row+1)*n]

@@ -1,11 +1,14 @@
 package cpu
 
-import "github.com/easyrl/easyrl/npu"
+import (
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/internal/check"
+)
 
 // Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin:
 // a' = fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin); inverse negates sin.
 func (d *twin) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
-	checkRope(x, table, positions, heads, dim)
+	check.Rope(x, table, positions, heads, dim)
 	half := dim / 2
 	xs, tab := x.Float32s(), table.Float32s()
 	d.parallel(len(positions), func(t int) {
@@ -29,8 +32,8 @@ const swigluChunk = 4096
 
 // SwiGLU implements npu.Device: y = (gate/(1+exp(-gate)))·up.
 func (d *twin) SwiGLU(y, gate, up npu.Buffer) {
-	checkLen("swiglu: gate", gate, y.Len(), true)
-	checkLen("swiglu: up", up, y.Len(), true)
+	check.Len("swiglu: gate", gate, y.Len(), false)
+	check.Len("swiglu: up", up, y.Len(), false)
 	ys, gs, us := y.Float32s(), gate.Float32s(), up.Float32s()
 	d.parallel((len(ys)+swigluChunk-1)/swigluChunk, func(task int) {
 		for i := task * swigluChunk; i < min(len(ys), (task+1)*swigluChunk); i++ {
@@ -43,10 +46,10 @@ func (d *twin) SwiGLU(y, gate, up npu.Buffer) {
 // SwiGLUBackward implements npu.Device. With e = 1+exp(-gate) and σ = 1/e:
 // dUp = dy·(gate/e) and dGate = (dy·up)·(σ·fma(gate, 1-σ, 1)).
 func (d *twin) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
-	checkLen("swiglu backward: gate", gate, dy.Len(), true)
-	checkLen("swiglu backward: up", up, dy.Len(), true)
-	checkLen("swiglu backward: dGate", dGate, dy.Len(), true)
-	checkLen("swiglu backward: dUp", dUp, dy.Len(), true)
+	check.Len("swiglu backward: gate", gate, dy.Len(), false)
+	check.Len("swiglu backward: up", up, dy.Len(), false)
+	check.Len("swiglu backward: dGate", dGate, dy.Len(), false)
+	check.Len("swiglu backward: dUp", dUp, dy.Len(), false)
 	dgs, dus, dys, gs, us := dGate.Float32s(), dUp.Float32s(), dy.Float32s(), gate.Float32s(), up.Float32s()
 	d.parallel((len(dys)+swigluChunk-1)/swigluChunk, func(task int) {
 		for i := task * swigluChunk; i < min(len(dys), (task+1)*swigluChunk); i++ {

@@ -10,15 +10,9 @@
 #include "dense.h"
 #include "vocab.h"
 #include "update.h"
-#if __has_include("norm.h")
 #include "norm.h"
-#endif
-#if __has_include("pointwise.h")
 #include "pointwise.h"
-#endif
-#if __has_include("attention.h")
 #include "attention.h"
-#endif
 
 static easyrl_device *kernels_open(int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
   (void)ordinal;
@@ -49,21 +43,15 @@ EASYRL_INTERNAL const easyrl_device_api *KERNELS_TABLE(void) {
       .linear = kernel_linear,
       .linear_backward_input = kernel_linear_backward_input,
       .linear_backward_weight = kernel_linear_backward_weight,
-#if __has_include("norm.h")
       .rms_norm = kernel_rms_norm,
       .rms_norm_backward = kernel_rms_norm_backward,
-#endif
-#if __has_include("pointwise.h")
       .rope = kernel_rope,
       .swiglu = kernel_swiglu,
       .swiglu_backward = kernel_swiglu_backward,
-#endif
-#if __has_include("attention.h")
       .attention = kernel_attention,
       .attention_backward = kernel_attention_backward,
       .cache_write = kernel_cache_write,
       .attention_cached = kernel_attention_cached,
-#endif
       .gather_rows = kernel_gather_rows,
       .scatter_add_rows = kernel_scatter_add_rows,
       .log_prob = kernel_log_prob,

@@ -1,0 +1,21 @@
+//go:build !cgo
+
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Open opens the device in plain Go, on threads threads or, given 0, on all
+// cores.
+func Open(threads int) (npu.Device, error) { return OpenTwin(threads) }
+
+// ISAs names the instruction sets that OpenISA accepts: none without cgo.
+func ISAs() []string { return nil }
+
+// OpenISA fails: a build without cgo has no SIMD kernels.
+func OpenISA(isa string, _ int) (npu.Device, error) {
+	return nil, fmt.Errorf("open cpu: instruction set %q, expected a build with cgo", isa)
+}

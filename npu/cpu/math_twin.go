@@ -1,0 +1,116 @@
+package cpu
+
+import "math"
+
+// fma32 is a·b + c rounded once. The product of two float32 is exact in
+// float64; rounding the sum to float64 and then to float32 is right unless the
+// first lands on what the second must break a tie at, or the result is
+// subnormal, where the sum is rounded to odd first (Boldo and Melquiond 2008).
+func fma32(a, b, c float32) float32 {
+	s := float64(float64(a)*float64(b)) + float64(c)
+	u := math.Float64bits(s)
+	if u&0x1fffffff == 0x10000000 || u<<1-1 < minNormal<<1-1 {
+		return fmaOdd(a, b, c)
+	}
+	return float32(s)
+}
+
+const minNormal = 0x3810000000000000 // the bits of 2^-126
+
+func fmaOdd(a, b, c float32) float32 {
+	p, z := float64(a)*float64(b), float64(c)
+	s := float64(p + z)
+	// The error of the sum, exactly (Knuth's two-sum).
+	t := float64(s - p)
+	e := float64(p-float64(s-t)) + float64(z-t)
+	u := math.Float64bits(s)
+	if e != 0 && u&1 == 0 {
+		if (e > 0) == (s > 0) {
+			u++
+		} else {
+			u--
+		}
+	}
+	return float32(math.Float64frombits(u))
+}
+
+// Constants of csrc/easyrl_math.h, which says what they are.
+const (
+	expMax   = 89
+	expMin   = -104
+	expRound = 0x1.8p23
+	expLog2e = 0x1.715476p+0
+	expLn2Hi = 0x1.62e430p-1
+	expLn2Lo = -0x1.05c610p-29
+	expQ0    = 0x1.fffffcp-2
+	expQ1    = 0x1.5554a2p-3
+	expQ2    = 0x1.555880p-5
+	expQ3    = 0x1.12309cp-7
+	expQ4    = 0x1.6a48f6p-10
+
+	logLn2Hi = 0x1.62e400p-1
+	logLn2Lo = 0x1.7f7d1cp-20
+	logQ0    = 0x1.555548p-2
+	logQ1    = -0x1.ffffeep-3
+	logQ2    = 0x1.99a40cp-3
+	logQ3    = -0x1.556258p-3
+	logQ4    = 0x1.2347a4p-3
+	logQ5    = -0x1.fb6890p-4
+	logQ6    = 0x1.e55f48p-4
+	logQ7    = -0x1.e1cf38p-4
+	logQ8    = 0x1.1bf0c0p-4
+)
+
+// exp32 is v_exp of csrc/easyrl_math.h.
+func exp32(x float32) float32 {
+	if x != x {
+		return x
+	}
+	x = max(expMin, min(expMax, x))
+	t := fma32(x, expLog2e, expRound)
+	n := t - expRound
+	r := fma32(-n, expLn2Hi, x)
+	r = fma32(-n, expLn2Lo, r)
+	q := fma32(expQ4, r, expQ3)
+	q = fma32(q, r, expQ2)
+	q = fma32(q, r, expQ1)
+	q = fma32(q, r, expQ0)
+	p := fma32(float32(r*r), q, r) + 1
+	i := int32(math.Float32bits(t) - 0x4b400000)
+	half := i >> 1
+	p = float32(p * math.Float32frombits(uint32(half+127)<<23))
+	return float32(p * math.Float32frombits(uint32(i-half+127)<<23))
+}
+
+// log32 is s_log of csrc/easyrl_math.h.
+func log32(x float32) float32 {
+	switch {
+	case x == 0:
+		return float32(math.Inf(-1))
+	case !(x > 0):
+		return float32(math.NaN())
+	case x > math.MaxFloat32:
+		return x
+	}
+	var e float32
+	if x < 0x1p-126 {
+		x *= 0x1p23
+		e = -23
+	}
+	i := int32(math.Float32bits(x) - 0x3f3504f3)
+	e += float32(i >> 23)
+	f := math.Float32frombits(uint32(i&0x7fffff)+0x3f3504f3) - 1
+	q := fma32(logQ8, f, logQ7)
+	q = fma32(q, f, logQ6)
+	q = fma32(q, f, logQ5)
+	q = fma32(q, f, logQ4)
+	q = fma32(q, f, logQ3)
+	q = fma32(q, f, logQ2)
+	q = fma32(q, f, logQ1)
+	q = fma32(q, f, logQ0)
+	z := float32(f * f)
+	y := float32(float32(z*f) * q)
+	y = fma32(e, logLn2Lo, y)
+	y = fma32(-0.5, z, y)
+	return fma32(e, logLn2Hi, f+y)
+}

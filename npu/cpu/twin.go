@@ -1,0 +1,136 @@
+package cpu
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/internal/check"
+)
+
+// panelRows is the number of a matrix's rows that lie together: panel p is
+// [Cols][panelRows], its lane l row p·panelRows + l, zero beyond the last row.
+const panelRows = 32
+
+type allocation struct {
+	values  []float32 // keeps the memory alive
+	purpose npu.Purpose
+}
+
+// twin is the CPU device in plain Go: the same layouts, the same order and the
+// same bits as the kernels in C, written for clarity.
+type twin struct {
+	threads   int
+	allocated [npu.NumPurposes]int64
+	blocks    map[uintptr]allocation
+	err       error // the first failure since the last Sync
+}
+
+var _ npu.Device = (*twin)(nil)
+
+// parallel calls task for 0 to n-1, on several goroutines where the device has
+// threads, and returns when all are done.
+func (d *twin) parallel(n int, task func(i int)) {
+	if d.threads == 1 || n <= 1 {
+		for i := range n {
+			task(i)
+		}
+		return
+	}
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(d.threads, n) {
+		group.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				task(int(i))
+			}
+		})
+	}
+	group.Wait()
+}
+
+func (d *twin) fail(err error) {
+	if d.err == nil {
+		d.err = fmt.Errorf("device %s: %w", d.Name(), err)
+	}
+}
+
+// Name implements npu.Device.
+func (d *twin) Name() string { return "cpu/go" }
+
+// Threads implements npu.Device.
+func (d *twin) Threads() int { return d.threads }
+
+// Alloc implements npu.Device.
+func (d *twin) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
+	if n < 0 {
+		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: expected 0 or more", n, purpose, d.Name())
+	}
+	b := npu.HostBuffer(make([]float32, n))
+	if n > 0 {
+		d.blocks[b.Addr()] = allocation{b.Float32s(), purpose}
+		d.allocated[purpose] += int64(n) * 4
+	}
+	return b, nil
+}
+
+// Free implements npu.Device.
+func (d *twin) Free(b npu.Buffer) {
+	if b.IsNil() {
+		return
+	}
+	a, ok := d.blocks[b.Addr()]
+	if !ok {
+		panic("npu: free of a buffer that this device did not allocate")
+	}
+	delete(d.blocks, b.Addr())
+	d.allocated[a.purpose] -= int64(len(a.values)) * 4
+}
+
+// Allocated implements npu.Device.
+func (d *twin) Allocated() [npu.NumPurposes]int64 { return d.allocated }
+
+// Sync implements npu.Device.
+func (d *twin) Sync() error {
+	err := d.err
+	d.err = nil
+	return err
+}
+
+// Close implements npu.Device.
+func (d *twin) Close() error {
+	err := d.Sync()
+	d.blocks, d.allocated = nil, [npu.NumPurposes]int64{}
+	return err
+}
+
+// Upload implements npu.Device.
+func (d *twin) Upload(dst npu.Buffer, src []float32) {
+	check.Len("upload", dst, len(src), false)
+	copy(dst.Float32s(), src)
+}
+
+// Download implements npu.Device.
+func (d *twin) Download(dst []float32, src npu.Buffer) {
+	check.Len("download", src, len(dst), false)
+	copy(dst, src.Float32s())
+}
+
+// Copy implements npu.Device.
+func (d *twin) Copy(dst, src npu.Buffer) {
+	check.Len("copy", dst, src.Len(), false)
+	copy(dst.Float32s(), src.Float32s())
+}
+
+// Zero implements npu.Device.
+func (d *twin) Zero(b npu.Buffer) { clear(b.Float32s()) }
+
+// Add implements npu.Device.
+func (d *twin) Add(y, x npu.Buffer) {
+	check.Len("add", x, y.Len(), false)
+	xs := x.Float32s()
+	for i := range y.Float32s() {
+		y.Float32s()[i] += xs[i]
+	}
+}

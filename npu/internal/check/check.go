@@ -1,0 +1,142 @@
+// Package check panics where the shapes of a kernel call do not fit: a
+// programmer's error, told apart from the failures that a device remembers. All
+// devices check through it, before they touch memory.
+package check
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+func fail(format string, args ...any) { panic("npu: " + fmt.Sprintf(format, args...)) }
+
+// Len requires n values in b, or with optional none at all.
+func Len(what string, b npu.Buffer, n int, optional bool) {
+	if b.Len() != n && (!optional || !b.IsNil()) {
+		fail("%s: %d values, expected %d", what, b.Len(), n)
+	}
+}
+
+// Same requires lengths to be equal.
+func Same(what string, got, want int) {
+	if got != want {
+		fail("%s: %d values, expected %d", what, got, want)
+	}
+}
+
+// Matrix requires a matrix to have its layout's length.
+func Matrix(what string, m npu.Matrix, matrixLen func(rows, cols int) int) {
+	if m.Rows <= 0 || m.Cols <= 0 {
+		fail("%s: matrix [%d, %d], expected positive dimensions", what, m.Rows, m.Cols)
+	}
+	Len(what, m.Buffer, matrixLen(m.Rows, m.Cols), false)
+}
+
+// Indices requires every index to lie in [0, n).
+func Indices(what string, indices []int32, n int) {
+	for i, x := range indices {
+		if x < 0 || int(x) >= n {
+			fail("%s: entry %d is %d, expected less than %d", what, i, x, n)
+		}
+	}
+}
+
+// Linear checks the operands of a product with w over t rows: in has Cols
+// values a row, out has Rows.
+func Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, matrixLen func(rows, cols int) int) {
+	Matrix(what+": w", w, matrixLen)
+	Len(what+": values of Cols", in, t*w.Cols, false)
+	Len(what+": values of Rows", out, t*w.Rows, false)
+	Len(what+": bias", bias, w.Rows, true)
+}
+
+// LogProb checks rows of hidden against w and targets.
+func LogProb(what string, hidden npu.Buffer, w npu.Matrix, targets []int32, matrixLen func(rows, cols int) int) {
+	Matrix(what+": w", w, matrixLen)
+	Len(what+": hidden", hidden, len(targets)*w.Cols, false)
+	Indices(what+": targets", targets, w.Rows)
+}
+
+// Rows checks indices of rows of cols values of many, of which some is the
+// selection.
+func Rows(what string, some, many npu.Buffer, rows []int32, cols int) {
+	if cols <= 0 {
+		fail("%s: rows of %d values", what, cols)
+	}
+	Len(what, some, len(rows)*cols, false)
+	Indices(what, rows, many.Len()/cols)
+}
+
+// Sample checks logits of len(params) rows.
+func Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
+	Len("sample: logits", logits, len(params)*vocab, false)
+	Same("sample: ids", len(ids), len(params))
+	Same("sample: logp", len(logp), len(params))
+}
+
+// Norm checks rows of len(weight) values.
+func Norm(what string, weight npu.Buffer, t int, rows ...npu.Buffer) {
+	for _, b := range rows {
+		Len(what, b, t*weight.Len(), false)
+	}
+}
+
+// Rope checks x [T, heads, dim] against positions and the table's rows.
+func Rope(x, table npu.Buffer, positions []int32, heads, dim int) {
+	if dim <= 0 || dim%2 != 0 {
+		fail("rope: head dimension %d, expected an even one", dim)
+	}
+	Len("rope: x", x, len(positions)*heads*dim, false)
+	Indices("rope: positions", positions, table.Len()/dim)
+}
+
+// StatsLen is the length of the statistics that go with q.
+func StatsLen(q npu.Buffer, h npu.Heads) int { return q.Len() / h.Dim * 2 }
+
+func heads(h npu.Heads) {
+	if h.Q <= 0 || h.KV <= 0 || h.Dim <= 0 || h.Q%h.KV != 0 {
+		fail("attention: %d query and %d key-value heads of %d, expected Q to be a multiple of KV", h.Q, h.KV, h.Dim)
+	}
+}
+
+// Attention checks the operands of an attention and that segments lie within
+// its rows, parents first.
+func Attention(out, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+	heads(h)
+	t := q.Len() / (h.Q * h.Dim)
+	Len("attention: q", q, t*h.Q*h.Dim, false)
+	Len("attention: out", out, q.Len(), false)
+	Len("attention: k", k, t*h.KV*h.Dim, false)
+	Len("attention: v", v, t*h.KV*h.Dim, false)
+	for i, s := range segments {
+		if s.Start < 0 || s.Len < 0 || int(s.Start)+int(s.Len) > t {
+			fail("attention: segment %d is rows %d to %d, expected at most %d", i, s.Start, s.Start+s.Len, t)
+		}
+		if s.Parent < -1 || int(s.Parent) >= i {
+			fail("attention: segment %d has parent %d, expected an earlier one or -1", i, s.Parent)
+		}
+	}
+}
+
+// Cache checks that the two halves of a cache are whole pages.
+func Cache(cacheK, cacheV npu.Buffer, h npu.Heads) {
+	heads(h)
+	Len("cache: values", cacheV, cacheK.Len(), false)
+	if cacheK.Len()%(npu.PageSize*h.KV*h.Dim) != 0 {
+		fail("cache: %d values, expected pages of %d", cacheK.Len(), npu.PageSize*h.KV*h.Dim)
+	}
+}
+
+// Tables checks that the pages of lens positions are there, tables holding
+// stride pages a row.
+func Tables(tables []int32, stride int, lens []int32, pages int) {
+	Same("cached attention: tables", len(tables), stride*len(lens))
+	for i, n := range lens {
+		used := (int(n) + npu.PageSize - 1) / npu.PageSize
+		if n < 1 || used > stride {
+			fail("cached attention: length %d of row %d, expected 1 to %d", n, i, stride*npu.PageSize)
+		}
+		Indices("cached attention: tables", tables[i*stride:i*stride+used], pages)
+	}
+}

@@ -1,0 +1,227 @@
+//go:build cgo
+
+package ctable
+
+// #include "table.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/internal/check"
+)
+
+func at(b npu.Buffer) C.addr { return C.addr(b.Addr()) }
+
+func floats(x []float32) *C.float { return (*C.float)(unsafe.Pointer(unsafe.SliceData(x))) }
+
+func ints(x []int32) *C.int32_t { return (*C.int32_t)(unsafe.Pointer(unsafe.SliceData(x))) }
+
+func flag(b bool) C.int32_t {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func matrix(m npu.Matrix) C.matrix {
+	return C.matrix{data: at(m.Buffer), rows: C.int32_t(m.Rows), cols: C.int32_t(m.Cols)}
+}
+
+func shape(h npu.Heads) C.easyrl_heads {
+	return C.easyrl_heads{q: C.int32_t(h.Q), kv: C.int32_t(h.KV), dim: C.int32_t(h.Dim)}
+}
+
+func segment(s []npu.Segment) *C.easyrl_segment {
+	return (*C.easyrl_segment)(unsafe.Pointer(unsafe.SliceData(s)))
+}
+
+// Add implements npu.Device.
+func (d *device) Add(y, x npu.Buffer) {
+	check.Len("add", x, y.Len(), false)
+	C.t_add(d.t, d.d, at(y), at(x), C.int64_t(y.Len()))
+}
+
+// MatrixLen implements npu.Device.
+func (d *device) MatrixLen(rows, cols int) int {
+	return int(C.t_matrix_len(d.t, d.d, C.int32_t(rows), C.int32_t(cols)))
+}
+
+// PackMatrix implements npu.Device.
+func (d *device) PackMatrix(m npu.Matrix, src []float32) {
+	check.Matrix("pack matrix", m, d.MatrixLen)
+	check.Same("pack matrix", len(src), m.Rows*m.Cols)
+	C.t_pack_matrix(d.t, d.d, matrix(m), floats(src))
+}
+
+// UnpackMatrix implements npu.Device.
+func (d *device) UnpackMatrix(dst []float32, m npu.Matrix) {
+	check.Matrix("unpack matrix", m, d.MatrixLen)
+	check.Same("unpack matrix", len(dst), m.Rows*m.Cols)
+	C.t_unpack_matrix(d.t, d.d, floats(dst), matrix(m))
+}
+
+// Embed implements npu.Device.
+func (d *device) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
+	check.Matrix("embed", table, d.MatrixLen)
+	check.Len("embed: y", y, len(ids)*table.Cols, false)
+	check.Indices("embed: ids", ids, table.Rows)
+	C.t_embed(d.t, d.d, at(y), matrix(table), ints(ids), C.int32_t(len(ids)))
+}
+
+// EmbedBackward implements npu.Device.
+func (d *device) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
+	check.Matrix("embed backward", dTable, d.MatrixLen)
+	check.Len("embed backward: dy", dy, len(ids)*dTable.Cols, false)
+	check.Indices("embed backward: ids", ids, dTable.Rows)
+	C.t_embed_backward(d.t, d.d, matrix(dTable), at(dy), ints(ids), C.int32_t(len(ids)))
+}
+
+// Linear implements npu.Device.
+func (d *device) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
+	check.Linear("linear", y, x, w, bias, t, d.MatrixLen)
+	C.t_linear(d.t, d.d, at(y), at(x), matrix(w), at(bias), C.int32_t(t), flag(add))
+}
+
+// LinearBackwardInput implements npu.Device.
+func (d *device) LinearBackwardInput(dx, dy npu.Buffer, w npu.Matrix, t int, add bool) {
+	check.Linear("linear backward input", dy, dx, w, npu.Buffer{}, t, d.MatrixLen)
+	C.t_linear_backward_input(d.t, d.d, at(dx), at(dy), matrix(w), C.int32_t(t), flag(add))
+}
+
+// LinearBackwardWeight implements npu.Device.
+func (d *device) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t int) {
+	check.Linear("linear backward weight", dy, x, dw, dBias, t, d.MatrixLen)
+	C.t_linear_backward_weight(d.t, d.d, matrix(dw), at(dBias), at(dy), at(x), C.int32_t(t))
+}
+
+// RMSNorm implements npu.Device.
+func (d *device) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
+	check.Norm("rms norm", weight, t, y, x)
+	C.t_rms_norm(d.t, d.d, at(y), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
+}
+
+// RMSNormBackward implements npu.Device.
+func (d *device) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, eps float32, add bool) {
+	check.Norm("rms norm backward", weight, t, dx, dy, x)
+	check.Len("rms norm backward: dWeight", dWeight, weight.Len(), false)
+	C.t_rms_norm_backward(d.t, d.d, at(dx), at(dWeight), at(dy), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()),
+		C.float(eps), flag(add))
+}
+
+// Rope implements npu.Device.
+func (d *device) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
+	check.Rope(x, table, positions, heads, dim)
+	C.t_rope(d.t, d.d, at(x), at(table), ints(positions), C.int32_t(len(positions)), C.int32_t(heads), C.int32_t(dim), flag(inverse))
+}
+
+// SwiGLU implements npu.Device.
+func (d *device) SwiGLU(y, gate, up npu.Buffer) {
+	check.Len("swiglu: gate", gate, y.Len(), false)
+	check.Len("swiglu: up", up, y.Len(), false)
+	C.t_swiglu(d.t, d.d, at(y), at(gate), at(up), C.int64_t(y.Len()))
+}
+
+// SwiGLUBackward implements npu.Device.
+func (d *device) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
+	for _, b := range []npu.Buffer{dGate, dUp, gate, up} {
+		check.Len("swiglu backward", b, dy.Len(), false)
+	}
+	C.t_swiglu_backward(d.t, d.d, at(dGate), at(dUp), at(dy), at(gate), at(up), C.int64_t(dy.Len()))
+}
+
+// Attention implements npu.Device.
+func (d *device) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+	check.Attention(out, q, k, v, segments, h)
+	check.Len("attention: stats", stats, check.StatsLen(q, h), true)
+	C.t_attention(d.t, d.d, at(out), at(stats), at(q), at(k), at(v), segment(segments), C.int32_t(len(segments)), shape(h))
+}
+
+// AttentionBackward implements npu.Device.
+func (d *device) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+	check.Attention(out, q, k, v, segments, h)
+	check.Attention(dOut, dq, dk, dv, segments, h)
+	check.Len("attention backward: dq", dq, q.Len(), false)
+	check.Len("attention backward: stats", stats, check.StatsLen(q, h), false)
+	C.t_attention_backward(d.t, d.d, at(dq), at(dk), at(dv), at(dOut), at(out), at(stats), at(q), at(k), at(v),
+		segment(segments), C.int32_t(len(segments)), shape(h))
+}
+
+// CacheWrite implements npu.Device.
+func (d *device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
+	check.Cache(cacheK, cacheV, h)
+	check.Len("cache write: k", k, len(slots)*h.KV*h.Dim, false)
+	check.Len("cache write: v", v, len(slots)*h.KV*h.Dim, false)
+	check.Indices("cache write: slots", slots, cacheK.Len()/(h.KV*h.Dim))
+	C.t_cache_write(d.t, d.d, at(cacheK), at(cacheV), at(k), at(v), ints(slots), C.int32_t(len(slots)), shape(h))
+}
+
+// AttentionCached implements npu.Device.
+func (d *device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
+	check.Cache(cacheK, cacheV, h)
+	check.Len("cached attention: q", q, len(lens)*h.Q*h.Dim, false)
+	check.Len("cached attention: out", out, len(lens)*h.Q*h.Dim, false)
+	check.Tables(tables, stride, lens, cacheK.Len()/(npu.PageSize*h.KV*h.Dim))
+	C.t_attention_cached(d.t, d.d, at(out), at(q), at(cacheK), at(cacheV), ints(tables), C.int32_t(stride), ints(lens),
+		C.int32_t(len(lens)), shape(h))
+}
+
+// GatherRows implements npu.Device.
+func (d *device) GatherRows(y, x npu.Buffer, rows []int32, cols int) {
+	check.Rows("gather rows", y, x, rows, cols)
+	C.t_gather_rows(d.t, d.d, at(y), at(x), ints(rows), C.int32_t(len(rows)), C.int32_t(cols))
+}
+
+// ScatterAddRows implements npu.Device.
+func (d *device) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
+	check.Rows("scatter rows", x, y, rows, cols)
+	C.t_scatter_add_rows(d.t, d.d, at(y), at(x), ints(rows), C.int32_t(len(rows)), C.int32_t(cols))
+}
+
+// LogProb implements npu.Device.
+func (d *device) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
+	check.LogProb("log prob", hidden, w, targets, d.MatrixLen)
+	check.Len("log prob: logp", logp, len(targets), false)
+	check.Len("log prob: entropy", entropy, len(targets), false)
+	C.t_log_prob(d.t, d.d, at(logp), at(entropy), at(hidden), matrix(w), ints(targets), C.int32_t(len(targets)), C.float(invTemp))
+}
+
+// LogProbBackward implements npu.Device.
+func (d *device) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
+	check.LogProb("log prob backward", hidden, w, targets, d.MatrixLen)
+	check.LogProb("log prob backward: gradient", dHidden, dW, targets, d.MatrixLen)
+	check.Len("log prob backward: dW", dW.Buffer, w.Len(), false)
+	check.Len("log prob backward: dLogp", dLogp, len(targets), false)
+	C.t_log_prob_backward(d.t, d.d, at(dHidden), matrix(dW), at(dLogp), at(hidden), matrix(w), ints(targets),
+		C.int32_t(len(targets)), C.float(invTemp))
+}
+
+// Sample implements npu.Device.
+func (d *device) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
+	check.Sample(ids, logp, logits, vocab, params)
+	p := make([]C.easyrl_sample_params, len(params))
+	for i, s := range params {
+		p[i] = C.easyrl_sample_params{
+			temperature: C.float(s.Temperature), top_p: C.float(s.TopP), min_p: C.float(s.MinP),
+			top_k: C.int32_t(s.TopK), uniform: C.float(s.Uniform),
+		}
+	}
+	C.t_sample(d.t, d.d, ints(ids), floats(logp), at(logits), C.int32_t(len(params)), C.int32_t(vocab), unsafe.SliceData(p))
+}
+
+// AdamW implements npu.Device.
+func (d *device) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
+	for _, b := range []npu.Buffer{g, m, v} {
+		check.Len("adamw", b, w.Len(), false)
+	}
+	C.t_adamw(d.t, d.d, at(w), at(g), at(m), at(v), C.int64_t(w.Len()), C.easyrl_adamw_params{
+		lr: C.float(p.LR), beta1: C.float(p.Beta1), beta2: C.float(p.Beta2), eps: C.float(p.Eps),
+		weight_decay: C.float(p.WeightDecay), grad_scale: C.float(p.GradScale), step: C.int32_t(p.Step),
+	})
+}
+
+// SumSquares implements npu.Device.
+func (d *device) SumSquares(x npu.Buffer) float64 {
+	return float64(C.t_sum_squares(d.t, d.d, at(x), C.int64_t(x.Len())))
+}
