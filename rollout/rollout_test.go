@@ -1,0 +1,148 @@
+package rollout
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A line as a run's rollouts files have it.
+const line = `{"step":1,"version":1,"prompt_id":"gsm8k:7","prompt":"1+1=","prompt_ids":[5,6,5],"answer":"2",` +
+	`"responses":[{"text":"2","ids":[7,1],"logprobs":[-0.25,-1e-7],"reward":1.0,"finish":"stop","version":1,"instance":"local"},` +
+	`{"text":"33","ids":[8,8],"logprobs":[-3.5,-0.125],"reward":0.5,"finish":"length","version":1,"instance":"http://10.0.0.2:8000"}]}`
+
+func TestGroupReadsTheContractsForm(t *testing.T) {
+	t.Parallel()
+	var g Group
+	require.NoError(t, json.Unmarshal([]byte(line), &g))
+	require.Equal(t, Group{
+		Step: 1, Version: 1,
+		Prompt: Prompt{ID: "gsm8k:7", Text: "1+1=", IDs: []int32{5, 6, 5}, Answer: json.RawMessage(`"2"`)},
+		Responses: []Response{
+			{Text: "2", IDs: []int32{7, 1}, Logprobs: []float32{-0.25, -1e-7}, Reward: 1, Finish: Stop, Version: 1, Instance: "local"},
+			{Text: "33", IDs: []int32{8, 8}, Logprobs: []float32{-3.5, -0.125}, Reward: 0.5, Finish: Length, Version: 1, Instance: "http://10.0.0.2:8000"},
+		},
+	}, g)
+}
+
+// Every key of the contract is there, and what is added to it is named here.
+func TestGroupWritesTheContractsForm(t *testing.T) {
+	t.Parallel()
+	var g Group
+	require.NoError(t, json.Unmarshal([]byte(line), &g))
+	written, err := json.Marshal(g)
+	require.NoError(t, err)
+	require.NotContains(t, string(written), "\n")
+
+	var want, got map[string]any
+	require.NoError(t, json.Unmarshal([]byte(line), &want))
+	require.NoError(t, json.Unmarshal(written, &got))
+	want["index"] = 0.0
+	require.Equal(t, want, got)
+
+	g.Index, g.Prompt.Source = 3, "gsm8k"
+	g.Responses[0].Parts = map[string]float64{"format": 1}
+	written, err = json.Marshal(g)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(written, &got))
+	require.Equal(t, []string{
+		"answer", "index", "prompt", "prompt_id", "prompt_ids", "responses", "source", "step", "version",
+	}, slices.Sorted(maps.Keys(got)))
+	response, ok := got["responses"].([]any)[0].(map[string]any)
+	require.True(t, ok)
+	require.Equal(t, []string{
+		"finish", "ids", "instance", "logprobs", "parts", "reward", "text", "version",
+	}, slices.Sorted(maps.Keys(response)))
+}
+
+// Whatever a group holds comes back, log-probabilities and rewards to the bit.
+func TestGroupRoundTrip(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 9))
+	texts := []string{"", "plain", "a\"b\\c\n\t\x00", "<think>é😀\u2028</think>&", "\ufffd"}
+	answers := []json.RawMessage{nil, json.RawMessage(`"x"`), json.RawMessage(`43.0`), json.RawMessage(`{"a":[1,null]}`), json.RawMessage(`""`)}
+	for i := range 200 {
+		g := Group{
+			Step: i, Index: rng.IntN(9), Version: rng.Int64(),
+			Prompt: Prompt{
+				ID: texts[1+rng.IntN(4)], Text: texts[rng.IntN(5)], IDs: []int32{0, rng.Int32()},
+				Answer: answers[rng.IntN(5)], Source: texts[rng.IntN(5)],
+			},
+		}
+		for range rng.IntN(4) {
+			r := Response{
+				Text: texts[rng.IntN(5)], Reward: rng.NormFloat64(), Finish: []Finish{Stop, Length}[rng.IntN(2)],
+				Version: g.Version, Instance: texts[rng.IntN(5)],
+			}
+			for range 1 + rng.IntN(20) {
+				r.IDs = append(r.IDs, rng.Int32())
+				r.Logprobs = append(r.Logprobs, -math.Float32frombits(rng.Uint32N(0x7f800000)))
+			}
+			if rng.IntN(2) == 0 {
+				r.Parts = map[string]float64{"a": rng.Float64(), "b": math.SmallestNonzeroFloat64}
+			}
+			g.Responses = append(g.Responses, r)
+		}
+		written, err := json.Marshal(g)
+		require.NoError(t, err)
+		var back Group
+		require.NoError(t, json.Unmarshal(written, &back))
+		require.Equal(t, g, back)
+		again, err := json.Marshal(&back)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(written, again))
+	}
+}
+
+func TestGroupRefuses(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{``, `{`, `[]`, `{"step":"1"}`, `{"step":1.5}`, `{"prompt_ids":[1.5]}`, `{"prompt_ids":[3000000000]}`, `{"responses":[{"reward":"1"}]}`} {
+		var g Group
+		require.Error(t, json.Unmarshal([]byte(text), &g), text)
+	}
+	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
+		_, err := json.Marshal(Group{Responses: []Response{{Reward: bad}}})
+		require.Error(t, err)
+		_, err = json.Marshal(Group{Responses: []Response{{Logprobs: []float32{float32(bad)}}}})
+		require.Error(t, err)
+	}
+}
+
+func TestAnswerText(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		`"7,2"`: "7,2", `"a\n\u00e9"`: "a\né", `43.0`: "43.0", `["a"]`: `["a"]`, `true`: "true", `""`: "", ``: "",
+	} {
+		p := Prompt{Answer: json.RawMessage(raw)}
+		require.Equal(t, want, p.AnswerText(), raw)
+	}
+}
+
+func FuzzGroup(f *testing.F) {
+	f.Add([]byte(line))
+	f.Add([]byte(`{"responses":[{}],"answer":{"a":1.50}}`))
+	f.Add([]byte(`{"answer":null,"prompt":"\ud800"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var g, back Group
+		if json.Unmarshal(text, &g) != nil {
+			return
+		}
+		first, err := json.Marshal(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(first, &back); err != nil {
+			t.Fatal(err)
+		}
+		second, err := json.Marshal(back)
+		if err != nil || !bytes.Equal(first, second) {
+			t.Fatalf("%s became %s, %v", first, second, err)
+		}
+	})
+}
