@@ -1,0 +1,398 @@
+package nputest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// forest is a layout of segments that attention is tested on.
+type forest struct {
+	name     string
+	segments []npu.Segment
+}
+
+// tree appends segments of the given lengths and parents after the rows and
+// segments that are there; parents count from the first one appended.
+func (f *forest) tree(lens, parents []int32) {
+	base, start := int32(len(f.segments)), int32(f.rows())
+	for i, n := range lens {
+		parent := parents[i]
+		if parent >= 0 {
+			parent += base
+		}
+		f.segments = append(f.segments, npu.Segment{Start: start, Len: n, Parent: parent})
+		start += n
+	}
+}
+
+// rows is the number of rows of the forest.
+func (f *forest) rows() int {
+	n := 0
+	for _, s := range f.segments {
+		n += int(s.Len)
+	}
+	return n
+}
+
+// forests are the layouts that every attention test goes through: lone
+// sequences, a group, a deep tree, an empty segment, several trees.
+func forests() []forest {
+	var all []forest
+	for _, n := range []int32{1, 2, 17, 40} {
+		f := forest{name: fmt.Sprintf("sequence of %d", n)}
+		f.tree([]int32{n}, []int32{-1})
+		all = append(all, f)
+	}
+	group := forest{name: "group"}
+	group.tree([]int32{10, 30, 7, 1, 19}, []int32{-1, 0, 0, 0, 0})
+	deep := forest{name: "depth 4"}
+	deep.tree([]int32{5, 3, 4, 2, 17, 0, 6}, []int32{-1, 0, 1, 2, 1, 0, 5})
+	several := forest{name: "several trees"}
+	several.tree([]int32{40}, []int32{-1})
+	several.tree([]int32{1, 1, 2, 33}, []int32{-1, 0, 1, 0})
+	several.tree([]int32{8, 16, 16}, []int32{-1, 0, 1})
+	several.tree([]int32{2}, []int32{-1})
+	return append(all, group, deep, several)
+}
+
+// headShapes are grouped and ungrouped, narrow, wide and odd.
+func headShapes() []npu.Heads {
+	return []npu.Heads{
+		{Q: 1, KV: 1, Dim: 8}, {Q: 4, KV: 2, Dim: 5}, {Q: 3, KV: 1, Dim: 33}, {Q: 4, KV: 2, Dim: 32},
+		{Q: 7, KV: 1, Dim: 64}, {Q: 2, KV: 2, Dim: 59}, {Q: 10, KV: 2, Dim: 16}, {Q: 1, KV: 1, Dim: 128},
+	}
+}
+
+// attentionCase is the operands of an attention in host memory.
+type attentionCase struct {
+	forest
+	h          npu.Heads
+	q, k, v, g []float32 // g is dOut
+}
+
+// newAttentionCase draws operands of the given magnitude.
+func newAttentionCase(f forest, h npu.Heads, seed uint64, scale float64) *attentionCase {
+	r := rand.New(rand.NewPCG(seed, 1))
+	n := f.rows()
+	return &attentionCase{
+		forest: f, h: h,
+		q: normal(r, n*h.Q*h.Dim, scale), k: normal(r, n*h.KV*h.Dim, scale),
+		v: normal(r, n*h.KV*h.Dim, scale), g: normal(r, n*h.Q*h.Dim, scale),
+	}
+}
+
+// rowsOf keeps the given rows of a [T, width] tensor, in that order.
+func rowsOf(x []float32, rows []int, width int) []float32 {
+	var y []float32
+	for _, row := range rows {
+		y = append(y, x[row*width:(row+1)*width]...)
+	}
+	return y
+}
+
+// pick is the case of other segments whose rows are the given ones of c's.
+func (c *attentionCase) pick(segments []npu.Segment, rows []int) *attentionCase {
+	wq, wk := c.h.Q*c.h.Dim, c.h.KV*c.h.Dim
+	return &attentionCase{
+		forest: forest{name: c.name, segments: segments}, h: c.h,
+		q: rowsOf(c.q, rows, wq), k: rowsOf(c.k, rows, wk), v: rowsOf(c.v, rows, wk), g: rowsOf(c.g, rows, wq),
+	}
+}
+
+// attentionResult is what the two kernels wrote.
+type attentionResult struct {
+	out, stats, dq, dk, dv []float32
+}
+
+// run calls both kernels on a device. Outputs start as NaN, so that a value
+// that a kernel forgets shows.
+func (c *attentionCase) run(t *testing.T, d npu.Device) attentionResult {
+	t.Helper()
+	m := newMemory(t, d)
+	q, k, v, g := m.put(c.q), m.put(c.k), m.put(c.v), m.put(c.g)
+	out, stats := m.nan(len(c.q)), m.nan(2*len(c.q)/c.h.Dim)
+	dq, dk, dv := m.nan(len(c.q)), m.nan(len(c.k)), m.nan(len(c.v))
+	d.Attention(out, stats, q, k, v, c.segments, c.h)
+	d.AttentionBackward(dq, dk, dv, g, out, stats, q, k, v, c.segments, c.h)
+	require.NoError(t, d.Sync())
+	r := attentionResult{m.get(out), m.get(stats), m.get(dq), m.get(dk), m.get(dv)}
+	m.free()
+	return r
+}
+
+// testAttention holds the properties of attention, its backward pass and its
+// cached form.
+func testAttention(t *testing.T, open func(threads int) (npu.Device, error)) {
+	t.Run("reference", func(t *testing.T) { testAttentionReference(t, open) })
+	t.Run("threads", func(t *testing.T) { testAttentionThreads(t, open) })
+	t.Run("shared prompt", func(t *testing.T) { testSharedPrompt(t, open) })
+	t.Run("trees apart", func(t *testing.T) { testTreesApart(t, open) })
+	t.Run("future unread", func(t *testing.T) { testFutureUnread(t, open) })
+	t.Run("in place", func(t *testing.T) { testAttentionInPlace(t, open) })
+	t.Run("extremes", func(t *testing.T) { testAttentionExtremes(t, open) })
+	t.Run("long", func(t *testing.T) { testAttentionLong(t, open) })
+	t.Run("cached", func(t *testing.T) { testAttentionCached(t, open) })
+}
+
+// testAttentionReference compares with the dense definition in float64, and
+// that one's derivative with central differences of it.
+func testAttentionReference(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	for i, f := range forests() {
+		for j, h := range headShapes() {
+			c := newAttentionCase(f, h, uint64(100*i+j), 1)
+			name := fmt.Sprintf("%s %v", f.name, h)
+			q, k, v, g := widen(c.q), widen(c.k), widen(c.v), widen(c.g)
+			out, stats := refAttention(q, k, v, f.segments, h)
+			dq, dk, dv := refAttentionBackward(g, out, q, k, v, f.segments, h)
+			checkSlopes(t, name, c, dq, dk, dv)
+
+			naiveOut, naiveStats := refAttention(c.q, c.k, c.v, f.segments, h)
+			ndq, ndk, ndv := refAttentionBackward(c.g, naiveOut, c.q, c.k, c.v, f.segments, h)
+			r := c.run(t, d)
+			near(t, name+" out", r.out, out, naiveOut)
+			near(t, name+" stats", r.stats, stats, naiveStats)
+			near(t, name+" dq", r.dq, dq, ndq)
+			near(t, name+" dk", r.dk, dk, ndk)
+			near(t, name+" dv", r.dv, dv, ndv)
+		}
+	}
+}
+
+// checkSlopes compares a few derivatives of the reference with differences.
+func checkSlopes(t *testing.T, name string, c *attentionCase, dq, dk, dv []float64) {
+	t.Helper()
+	q, k, v, g := widen(c.q), widen(c.k), widen(c.v), widen(c.g)
+	loss := func() float64 {
+		out, _ := refAttention(q, k, v, c.segments, c.h)
+		sum := 0.0
+		for i, x := range out {
+			sum += x * g[i]
+		}
+		return sum
+	}
+	r := rand.New(rand.NewPCG(7, uint64(len(q))))
+	for range 2 {
+		for _, p := range []struct {
+			name string
+			x, d []float64
+		}{{"dq", q, dq}, {"dk", k, dk}, {"dv", v, dv}} {
+			i := r.IntN(len(p.x))
+			require.InDelta(t, slope(p.x, i, loss), p.d[i], 1e-6*(1+math.Abs(p.d[i])), "%s reference %s[%d]", name, p.name, i)
+		}
+	}
+}
+
+// testAttentionThreads holds that the number of threads changes no bit.
+func testAttentionThreads(t *testing.T, open func(threads int) (npu.Device, error)) {
+	one := device(t, open, 1)
+	for _, threads := range []int{2, 3, 4} {
+		d := device(t, open, threads)
+		for i, f := range forests() {
+			for _, h := range headShapes()[1:5] {
+				c := newAttentionCase(f, h, uint64(i), 1)
+				equalResults(t, fmt.Sprintf("%s %v, %d threads", f.name, h, threads), c.run(t, one), c.run(t, d))
+			}
+		}
+	}
+}
+
+// testSharedPrompt holds that a prompt computed once for all its responses
+// gives the bits of a prompt repeated for each, and the gradients but for the
+// order of their sums (Periodic Asynchrony, section 4.2).
+func testSharedPrompt(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	lens := []int32{30, 7, 1, 19, 64}
+	for _, prompt := range []int32{1, 10, 16, 45} {
+		for i, h := range headShapes() {
+			var f forest
+			f.tree(append([]int32{prompt}, lens...), []int32{-1, 0, 0, 0, 0, 0})
+			shared := newAttentionCase(f, h, uint64(i), 1)
+			clear(shared.g[:int(prompt)*h.Q*h.Dim]) // a shared prompt bears no loss of its own
+			got := shared.run(t, d)
+			wq, wk := h.Q*h.Dim, h.KV*h.Dim
+			dk, dv := make([]float64, int(prompt)*wk), make([]float64, int(prompt)*wk)
+			for s, n := range lens {
+				var rows []int
+				for row := range int(prompt) {
+					rows = append(rows, row)
+				}
+				for row := range int(n) {
+					rows = append(rows, int(f.segments[s+1].Start)+row)
+				}
+				whole := []npu.Segment{{Start: 0, Len: prompt + n, Parent: -1}}
+				want := shared.pick(whole, rows).run(t, d)
+				own := rows[prompt:]
+				equal(t, "out", want.out, rowsOf(got.out, rows, wq))
+				equal(t, "stats", want.stats, rowsOf(got.stats, rows, 2*h.Q))
+				equal(t, "dq", want.dq, rowsOf(got.dq, rows, wq))
+				equal(t, "dk", want.dk[len(dk):], rowsOf(got.dk, own, wk))
+				equal(t, "dv", want.dv[len(dv):], rowsOf(got.dv, own, wk))
+				for e := range dk {
+					dk[e] += float64(want.dk[e])
+					dv[e] += float64(want.dv[e])
+				}
+			}
+			within(t, "prompt dk", got.dk[:len(dk)], dk, 1e-5)
+			within(t, "prompt dv", got.dv[:len(dv)], dv, 1e-5)
+		}
+	}
+}
+
+// testTreesApart holds that a tree's results are the same bits alone and among
+// others.
+func testTreesApart(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	var f forest
+	f.tree([]int32{12, 9, 40}, []int32{-1, 0, 0})
+	f.tree([]int32{3, 20, 17, 5}, []int32{-1, 0, 1, 0})
+	f.tree([]int32{33}, []int32{-1})
+	for i, h := range headShapes() {
+		all := newAttentionCase(f, h, uint64(i), 1)
+		got := all.run(t, d)
+		for _, span := range [][2]int{{0, 3}, {3, 7}, {7, 8}} {
+			var alone []npu.Segment
+			var rows []int
+			first := f.segments[span[0]].Start
+			for _, s := range f.segments[span[0]:span[1]] {
+				for row := range int(s.Len) {
+					rows = append(rows, int(s.Start)+row)
+				}
+				s.Start -= first
+				if s.Parent >= 0 {
+					s.Parent -= int32(span[0])
+				}
+				alone = append(alone, s)
+			}
+			want := all.pick(alone, rows).run(t, d)
+			wq, wk := h.Q*h.Dim, h.KV*h.Dim
+			equalResults(t, fmt.Sprint("tree at ", span[0]), want, attentionResult{
+				rowsOf(got.out, rows, wq), rowsOf(got.stats, rows, 2*h.Q), rowsOf(got.dq, rows, wq),
+				rowsOf(got.dk, rows, wk), rowsOf(got.dv, rows, wk),
+			})
+		}
+	}
+}
+
+// testFutureUnread holds that a row's output does not depend on what later rows
+// hold, NaN included: masked keys are left out, not multiplied by zero.
+func testFutureUnread(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	nan := float32(math.NaN())
+	var f forest
+	f.tree([]int32{21, 35}, []int32{-1, 0})
+	for i, h := range headShapes() {
+		c := newAttentionCase(f, h, uint64(i), 1)
+		want := c.run(t, d)
+		for _, cut := range []int{0, 7, 20, 21, 30, 54} {
+			bad := *c
+			bad.q, bad.k, bad.v = spoil(c.q, (cut+1)*h.Q*h.Dim, nan), spoil(c.k, (cut+1)*h.KV*h.Dim, nan), spoil(c.v, (cut+1)*h.KV*h.Dim, nan)
+			got := bad.run(t, d)
+			n := (cut + 1) * h.Q * h.Dim
+			equal(t, fmt.Sprintf("%v rows to %d", h, cut), want.out[:n], got.out[:n])
+			equal(t, fmt.Sprintf("%v dq to %d", h, cut), want.dq[:n], got.dq[:n])
+		}
+	}
+}
+
+// spoil is a copy of x with every value from n on replaced.
+func spoil(x []float32, n int, by float32) []float32 {
+	y := append([]float32(nil), x...)
+	for i := n; i < len(y); i++ {
+		y[i] = by
+	}
+	return y
+}
+
+// testAttentionInPlace holds that stats may be none and that dq may lie where
+// dOut does.
+func testAttentionInPlace(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	for i, f := range forests() {
+		for _, h := range headShapes()[:4] {
+			c := newAttentionCase(f, h, uint64(i), 1)
+			want := c.run(t, d)
+			m := newMemory(t, d)
+			q, k, v, g := m.put(c.q), m.put(c.k), m.put(c.v), m.put(c.g)
+			out, stats, dk, dv := m.nan(len(c.q)), m.put(want.stats), m.nan(len(c.k)), m.nan(len(c.v))
+			d.Attention(out, npu.Buffer{}, q, k, v, c.segments, h)
+			d.AttentionBackward(g, dk, dv, g, out, stats, q, k, v, c.segments, h)
+			require.NoError(t, d.Sync())
+			equalResults(t, f.name, want, attentionResult{m.get(out), m.get(stats), m.get(g), m.get(dk), m.get(dv)})
+			m.free()
+		}
+	}
+}
+
+// testAttentionExtremes holds that large operands give no NaN.
+func testAttentionExtremes(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	for i, f := range forests() {
+		for _, h := range headShapes() {
+			r := newAttentionCase(f, h, uint64(i), 1e4).run(t, d)
+			for name, x := range map[string][]float32{"out": r.out, "stats": r.stats, "dq": r.dq, "dk": r.dk, "dv": r.dv} {
+				finite(t, fmt.Sprintf("%s %v %s", f.name, h, name), x)
+			}
+		}
+	}
+}
+
+// testAttentionLong compares a row deep in a long sequence with the reference
+// of that row alone.
+func testAttentionLong(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	h := npu.Heads{Q: 5, KV: 1, Dim: 7}
+	var f forest
+	f.tree([]int32{1100, 37}, []int32{-1, 0})
+	c := newAttentionCase(f, h, 3, 1)
+	got := c.run(t, d)
+	last := f.rows() - 1
+	q, k, v := widen(c.q[last*h.Q*h.Dim:]), widen(c.k), widen(c.v)
+	see := make([]bool, f.rows())
+	for j := range see {
+		see[j] = true
+	}
+	for head := range h.Q {
+		p, _, l := refSoftmax(q, k, see, 0, head, h)
+		want := make([]float64, h.Dim)
+		for j := range p {
+			for e := range want {
+				want[e] += p[j] / l * v[j*h.Dim+e]
+			}
+		}
+		within(t, "out", got.out[(last*h.Q+head)*h.Dim:][:h.Dim], want, 1e-5)
+	}
+	equalResults(t, "threads", c.run(t, device(t, open, 1)), got)
+}
+
+// sameAttention requires two devices to give the same bits, also where values
+// are huge or fall below the smallest normal number.
+func sameAttention(t *testing.T, want, got npu.Device) {
+	t.Helper()
+	for i, f := range forests() {
+		for j, h := range headShapes() {
+			for _, scale := range []float64{1, 1e4, 1e-20} {
+				c := newAttentionCase(f, h, uint64(100*i+j), scale)
+				name := fmt.Sprintf("%s %v at %g", f.name, h, scale)
+				equalResults(t, name, c.run(t, want), c.run(t, got))
+				equal(t, name+" cached", c.decode(t, want, rand.New(rand.NewPCG(1, 2))), c.decode(t, got, rand.New(rand.NewPCG(1, 2))))
+			}
+		}
+	}
+}
+
+// equalResults requires the same bits of all that the kernels wrote.
+func equalResults(t *testing.T, name string, want, got attentionResult) {
+	t.Helper()
+	equal(t, name+" out", want.out, got.out)
+	equal(t, name+" stats", want.stats, got.stats)
+	equal(t, name+" dq", want.dq, got.dq)
+	equal(t, name+" dk", want.dk, got.dk)
+	equal(t, name+" dv", want.dv, got.dv)
+}

@@ -1,0 +1,78 @@
+package nputest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// testAttentionCached holds that decoding position by position through a paged
+// cache gives the bits of one attention over all positions, whatever the cache
+// holds elsewhere.
+func testAttentionCached(t *testing.T, open func(threads int) (npu.Device, error)) {
+	for _, threads := range []int{1, 3} {
+		d := device(t, open, threads)
+		for i, f := range forests() {
+			for j, h := range headShapes() {
+				c := newAttentionCase(f, h, uint64(10*i+j), 1)
+				equal(t, fmt.Sprintf("%s %v", f.name, h), c.run(t, d).out, c.decode(t, d, rand.New(rand.NewPCG(uint64(i), 5))))
+			}
+		}
+	}
+}
+
+// decode computes every row's output through a cache of pages in random order
+// that is full of NaN where no row was written. Every segment is a sequence of
+// its own, with copies of its ancestors' rows.
+func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float32 {
+	t.Helper()
+	seqs := make([][]int, len(c.segments)) // rows of each segment's whole path
+	longest := 0
+	for s, seg := range c.segments {
+		if seg.Parent >= 0 {
+			seqs[s] = append(seqs[s], seqs[seg.Parent]...)
+		}
+		for i := range int(seg.Len) {
+			seqs[s] = append(seqs[s], int(seg.Start)+i)
+		}
+		longest = max(longest, len(seqs[s]))
+	}
+	stride := longest/npu.PageSize + 2
+	pages := r.Perm(stride * len(seqs))
+	tables := make([]int32, len(pages))
+	for i, page := range pages {
+		tables[i] = int32(page)
+	}
+	m := newMemory(t, d)
+	wq, wk := c.h.Q*c.h.Dim, c.h.KV*c.h.Dim
+	cacheK, cacheV := m.nan(len(pages)*npu.PageSize*wk), m.nan(len(pages)*npu.PageSize*wk)
+	all := make([]float32, len(c.q))
+	for p := range longest {
+		var rows []int
+		var slots, active, lens []int32
+		for s, seq := range seqs {
+			if p >= len(seq) {
+				continue
+			}
+			rows = append(rows, seq[p])
+			slots = append(slots, tables[s*stride+p/npu.PageSize]*npu.PageSize+int32(p%npu.PageSize))
+			active = append(active, tables[s*stride:(s+1)*stride]...)
+			lens = append(lens, int32(p+1))
+		}
+		q, k, v := m.put(rowsOf(c.q, rows, wq)), m.put(rowsOf(c.k, rows, wk)), m.put(rowsOf(c.v, rows, wk))
+		out := m.nan(q.Len())
+		d.CacheWrite(cacheK, cacheV, k, v, slots, c.h)
+		d.AttentionCached(out, q, cacheK, cacheV, active, stride, lens, c.h)
+		require.NoError(t, d.Sync())
+		got := m.get(out)
+		for i, row := range rows {
+			copy(all[row*wq:(row+1)*wq], got[i*wq:(i+1)*wq])
+		}
+	}
+	m.free()
+	return all
+}

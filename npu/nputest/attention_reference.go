@@ -1,0 +1,126 @@
+package nputest
+
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// float is the precision of a reference: float64 says what is right, float32
+// says how wrong naive code in a kernel's own precision may be.
+type float interface{ float32 | float64 }
+
+// mask is the dense mask of a forest: mask[i][j] says that row i sees row j.
+// It follows the definition of npu.Segment row by row.
+func mask(segments []npu.Segment, rows int) [][]bool {
+	owner := make([]int, rows)
+	for s, seg := range segments {
+		for i := range int(seg.Len) {
+			owner[int(seg.Start)+i] = s
+		}
+	}
+	m := make([][]bool, rows)
+	for i := range m {
+		m[i] = make([]bool, rows)
+		above := map[int]bool{}
+		for s := int(segments[owner[i]].Parent); s >= 0; s = int(segments[s].Parent) {
+			above[s] = true
+		}
+		for j := range m[i] {
+			m[i][j] = above[owner[j]] || owner[i] == owner[j] && j <= i
+		}
+	}
+	return m
+}
+
+// refAttention is softmax(q kᵀ/sqrt(Dim) + mask) v with every matrix dense.
+func refAttention[F float](q, k, v []F, segments []npu.Segment, h npu.Heads) (out, stats []F) {
+	rows := len(q) / (h.Q * h.Dim)
+	out, stats = make([]F, len(q)), make([]F, rows*h.Q*2)
+	see := mask(segments, rows)
+	for i := range rows {
+		for head := range h.Q {
+			p, m, l := refSoftmax(q, k, see[i], i, head, h)
+			stats[(i*h.Q+head)*2], stats[(i*h.Q+head)*2+1] = m, 1/l
+			for j := range rows {
+				for e := range h.Dim {
+					if see[i][j] {
+						out[(i*h.Q+head)*h.Dim+e] += p[j] / l * v[(j*h.KV+head/(h.Q/h.KV))*h.Dim+e]
+					}
+				}
+			}
+		}
+	}
+	return out, stats
+}
+
+// refSoftmax is one row of exp(score - max), the maximum and the sum.
+func refSoftmax[F float](q, k []F, see []bool, i, head int, h npu.Heads) (p []F, m, l F) {
+	p = make([]F, len(see))
+	m = F(math.Inf(-1))
+	for j := range see {
+		for e := range h.Dim {
+			p[j] += q[(i*h.Q+head)*h.Dim+e] * k[(j*h.KV+head/(h.Q/h.KV))*h.Dim+e]
+		}
+		p[j] /= F(math.Sqrt(float64(h.Dim)))
+		if see[j] {
+			m = max(m, p[j])
+		}
+	}
+	for j := range see {
+		if !see[j] {
+			p[j] = 0
+			continue
+		}
+		p[j] = F(math.Exp(float64(p[j] - m)))
+		l += p[j]
+	}
+	return p, m, l
+}
+
+// refAttentionBackward is the derivative of Σ dOut·out, term by term.
+func refAttentionBackward[F float](dOut, out, q, k, v []F, segments []npu.Segment, h npu.Heads) (dq, dk, dv []F) {
+	rows := len(q) / (h.Q * h.Dim)
+	dq, dk, dv = make([]F, len(q)), make([]F, len(k)), make([]F, len(v))
+	see := mask(segments, rows)
+	root := F(math.Sqrt(float64(h.Dim)))
+	for i := range rows {
+		for head := range h.Q {
+			p, _, l := refSoftmax(q, k, see[i], i, head, h)
+			a := (i*h.Q + head) * h.Dim
+			var dot F
+			for e := range h.Dim {
+				dot += dOut[a+e] * out[a+e]
+			}
+			for j := range rows {
+				if !see[i][j] {
+					continue
+				}
+				b := (j*h.KV + head/(h.Q/h.KV)) * h.Dim
+				var dp F
+				for e := range h.Dim {
+					dp += dOut[a+e] * v[b+e]
+				}
+				ds := p[j] / l * (dp - dot) / root
+				for e := range h.Dim {
+					dq[a+e] += ds * k[b+e]
+					dk[b+e] += ds * q[a+e]
+					dv[b+e] += p[j] / l * dOut[a+e]
+				}
+			}
+		}
+	}
+	return dq, dk, dv
+}
+
+// slope is the central difference of f along x[i].
+func slope(x []float64, i int, f func() float64) float64 {
+	const step = 1e-5
+	at := x[i]
+	x[i] = at + step
+	up := f()
+	x[i] = at - step
+	down := f()
+	x[i] = at
+	return (up - down) / (2 * step)
+}

@@ -1,0 +1,147 @@
+package nputest
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// memory allocates a test's buffers on a device and frees them together.
+type memory struct {
+	t    *testing.T
+	d    npu.Device
+	held []npu.Buffer
+}
+
+func newMemory(t *testing.T, d npu.Device) *memory { return &memory{t: t, d: d} }
+
+// put copies values to the device.
+func (m *memory) put(x []float32) npu.Buffer {
+	m.t.Helper()
+	b, err := m.d.Alloc(len(x), npu.Activations)
+	require.NoError(m.t, err)
+	m.held = append(m.held, b)
+	m.d.Upload(b, x)
+	return b
+}
+
+// nan allocates n values that no kernel may leave behind.
+func (m *memory) nan(n int) npu.Buffer {
+	m.t.Helper()
+	return m.put(filled(n, float32(math.NaN())))
+}
+
+// get copies values from the device.
+func (m *memory) get(b npu.Buffer) []float32 {
+	x := make([]float32, b.Len())
+	m.d.Download(x, b)
+	return x
+}
+
+func (m *memory) free() {
+	for _, b := range m.held {
+		m.d.Free(b)
+	}
+	m.held = nil
+}
+
+// device opens a device for the length of a test.
+func device(t *testing.T, open func(threads int) (npu.Device, error), threads int) npu.Device {
+	t.Helper()
+	d, err := open(threads)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+// normal draws n values of a normal distribution.
+func normal(r *rand.Rand, n int, scale float64) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64() * scale)
+	}
+	return x
+}
+
+func filled(n int, by float32) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = by
+	}
+	return x
+}
+
+func widen(x []float32) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+// rms is the size of a typical value of x, by which errors are measured.
+func rms(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v * v
+	}
+	return math.Sqrt(sum / float64(max(len(x), 1)))
+}
+
+// near requires that got's error against the exact values is like that of naive
+// code in the same precision: at most three times its largest error, or a few
+// units in the last place of a typical value.
+func near(t *testing.T, name string, got []float32, want []float64, naive []float32) {
+	t.Helper()
+	require.Len(t, got, len(want), name)
+	typical, worst := rms(want), 0.0
+	for i, w := range want {
+		worst = max(worst, math.Abs(float64(naive[i])-w))
+	}
+	for i, w := range want {
+		limit := 3*worst + 1e-6*(typical+math.Abs(w))
+		if !(math.Abs(float64(got[i])-w) <= limit) {
+			require.InDelta(t, w, got[i], limit, "%s[%d], naive code's largest error is %g", name, i, worst)
+		}
+	}
+}
+
+// within requires a relative error against the exact values, where values below
+// a typical one count as typical.
+func within(t *testing.T, name string, got []float32, want []float64, relative float64) {
+	t.Helper()
+	require.Len(t, got, len(want), name)
+	typical := rms(want)
+	for i, w := range want {
+		limit := relative * max(typical, math.Abs(w))
+		if !(math.Abs(float64(got[i])-w) <= limit) {
+			require.InDelta(t, w, got[i], limit, "%s[%d]", name, i)
+		}
+	}
+}
+
+// equal requires the same bits; all NaN count as the same.
+func equal(t *testing.T, name string, want, got []float32) {
+	t.Helper()
+	require.Len(t, got, len(want), name)
+	for i, w := range want {
+		if math.Float32bits(w) != math.Float32bits(got[i]) && (w == w || got[i] == got[i]) {
+			require.Failf(t, "bits differ", "%s[%d]: %v (%#08x), expected %v (%#08x)", name, i,
+				got[i], math.Float32bits(got[i]), w, math.Float32bits(w))
+		}
+	}
+}
+
+// finite requires that no value is NaN or infinite.
+func finite(t *testing.T, name string, x []float32) {
+	t.Helper()
+	for i, v := range x {
+		if v-v != 0 {
+			require.Failf(t, "not finite", "%s[%d] is %v", name, i, v)
+		}
+	}
+}

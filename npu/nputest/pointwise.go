@@ -1,0 +1,198 @@
+package nputest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// testPointwise holds the properties of rotary positions and SwiGLU.
+func testPointwise(t *testing.T, open func(threads int) (npu.Device, error)) {
+	t.Run("rope", func(t *testing.T) { testRope(t, open) })
+	t.Run("swiglu", func(t *testing.T) { testSwiGLU(t, open) })
+	t.Run("swiglu in place", func(t *testing.T) { testSwiGLUInPlace(t, open) })
+	t.Run("swiglu extremes", func(t *testing.T) { testSwiGLUExtremes(t, open) })
+}
+
+// ropeCase is x [rows, heads, dim], its positions and a table of angles.
+type ropeCase struct {
+	heads, dim int
+	positions  []int32
+	x, table   []float32
+}
+
+func newRopeCase(rows, heads, dim int) *ropeCase {
+	r := rand.New(rand.NewPCG(uint64(rows*heads), uint64(dim)))
+	const longest = 300
+	c := &ropeCase{heads: heads, dim: dim, x: normal(r, rows*heads*dim, 1), table: make([]float32, longest*dim)}
+	for p := range longest {
+		for i := range dim / 2 {
+			angle := float64(p) * math.Pow(10000, -2*float64(i)/float64(dim))
+			c.table[p*dim+i], c.table[p*dim+dim/2+i] = float32(math.Cos(angle)), float32(math.Sin(angle))
+		}
+	}
+	for range rows {
+		c.positions = append(c.positions, int32(r.IntN(longest)))
+	}
+	return c
+}
+
+// run rotates on a device, and back what it rotated.
+func (c *ropeCase) run(t *testing.T, d npu.Device) (turned, back []float32) {
+	t.Helper()
+	m := newMemory(t, d)
+	x, table := m.put(c.x), m.put(c.table)
+	d.Rope(x, table, c.positions, c.heads, c.dim, false)
+	turned = m.get(x)
+	d.Rope(x, table, c.positions, c.heads, c.dim, true)
+	require.NoError(t, d.Sync())
+	back = m.get(x)
+	m.free()
+	return turned, back
+}
+
+// refRope multiplies each pair by e^(i·angle) as a complex number.
+func (c *ropeCase) ref(x []float64, inverse bool) []float64 {
+	y := make([]float64, len(x))
+	half := c.dim / 2
+	for at := 0; at < len(x); at += c.dim {
+		row := c.table[int(c.positions[at/(c.heads*c.dim)])*c.dim:]
+		for i := range half {
+			turn := complex(float64(row[i]), float64(row[half+i]))
+			if inverse {
+				turn = complex(real(turn), -imag(turn))
+			}
+			z := complex(x[at+i], x[at+half+i]) * turn
+			y[at+i], y[at+half+i] = real(z), imag(z)
+		}
+	}
+	return y
+}
+
+func testRope(t *testing.T, open func(threads int) (npu.Device, error)) {
+	one := device(t, open, 1)
+	many := []npu.Device{device(t, open, 2), device(t, open, 4)}
+	for _, s := range [][3]int{{1, 1, 2}, {3, 2, 8}, {40, 3, 10}, {17, 4, 32}, {5, 1, 66}, {129, 2, 64}, {300, 5, 128}} {
+		c := newRopeCase(s[0], s[1], s[2])
+		turned, back := c.run(t, one)
+		want := c.ref(widen(c.x), false)
+		within(t, fmt.Sprint(s, " rotated"), turned, want, 1e-6)
+		within(t, fmt.Sprint(s, " rotated back"), back, c.ref(want, true), 2e-6)
+		for _, d := range many {
+			again, backAgain := c.run(t, d)
+			equal(t, fmt.Sprintf("%v, %d threads", s, d.Threads()), turned, again)
+			equal(t, fmt.Sprintf("%v back, %d threads", s, d.Threads()), back, backAgain)
+		}
+	}
+}
+
+type swigluResult struct{ y, dGate, dUp []float32 }
+
+// runSwiGLU calls both kernels on a device.
+func runSwiGLU(t *testing.T, d npu.Device, gate, up, dy []float32) swigluResult {
+	t.Helper()
+	m := newMemory(t, d)
+	g, u, e := m.put(gate), m.put(up), m.put(dy)
+	y, dGate, dUp := m.nan(len(gate)), m.nan(len(gate)), m.nan(len(gate))
+	d.SwiGLU(y, g, u)
+	d.SwiGLUBackward(dGate, dUp, e, g, u)
+	require.NoError(t, d.Sync())
+	r := swigluResult{m.get(y), m.get(dGate), m.get(dUp)}
+	m.free()
+	return r
+}
+
+// refSwiGLU is silu(gate)·up and the derivatives of dy times it.
+func refSwiGLU[F float](gate, up, dy []F) (y, dGate, dUp []F) {
+	for i, g := range gate {
+		s := 1 / (1 + F(math.Exp(float64(-g))))
+		y = append(y, g*s*up[i])
+		dUp = append(dUp, dy[i]*g*s)
+		dGate = append(dGate, dy[i]*up[i]*(s+g*s*(1-s)))
+	}
+	return y, dGate, dUp
+}
+
+func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
+	one := device(t, open, 1)
+	many := []npu.Device{device(t, open, 2), device(t, open, 3)}
+	for _, n := range []int{1, 15, 16, 33, 1000, 4096, 4097, 20011} {
+		r := rand.New(rand.NewPCG(uint64(n), 9))
+		gate, up, dy := normal(r, n, 3), normal(r, n, 1), normal(r, n, 1)
+		got := runSwiGLU(t, one, gate, up, dy)
+		y, dGate, dUp := refSwiGLU(widen(gate), widen(up), widen(dy))
+		ny, ndGate, ndUp := refSwiGLU(gate, up, dy)
+		near(t, fmt.Sprint(n, " y"), got.y, y, ny)
+		near(t, fmt.Sprint(n, " dGate"), got.dGate, dGate, ndGate)
+		near(t, fmt.Sprint(n, " dUp"), got.dUp, dUp, ndUp)
+		for _, i := range []int{0, n / 2, n - 1} {
+			g, u, e := widen(gate[i:i+1]), widen(up[i:i+1]), widen(dy[i:i+1])
+			loss := func() float64 {
+				v, _, _ := refSwiGLU(g, u, e)
+				return v[0] * e[0]
+			}
+			require.InDelta(t, slope(g, 0, loss), dGate[i], 1e-7, "reference dGate[%d]", i)
+			require.InDelta(t, slope(u, 0, loss), dUp[i], 1e-7, "reference dUp[%d]", i)
+		}
+		for _, d := range many {
+			again := runSwiGLU(t, d, gate, up, dy)
+			equal(t, "y", got.y, again.y)
+			equal(t, "dGate", got.dGate, again.dGate)
+			equal(t, "dUp", got.dUp, again.dUp)
+		}
+	}
+}
+
+// samePointwise requires two devices to give the same bits.
+func samePointwise(t *testing.T, want, got npu.Device) {
+	t.Helper()
+	for _, s := range [][3]int{{3, 2, 8}, {40, 3, 10}, {5, 1, 66}, {300, 5, 128}} {
+		c := newRopeCase(s[0], s[1], s[2])
+		turned, back := c.run(t, want)
+		again, backAgain := c.run(t, got)
+		equal(t, fmt.Sprint(s, " rotated"), turned, again)
+		equal(t, fmt.Sprint(s, " rotated back"), back, backAgain)
+	}
+	for _, scale := range []float64{1, 30, 1e4, 1e-20, 1e-40} {
+		r := rand.New(rand.NewPCG(11, 12))
+		gate, up, dy := normal(r, 9001, scale), normal(r, 9001, 1), normal(r, 9001, 1)
+		a, b := runSwiGLU(t, want, gate, up, dy), runSwiGLU(t, got, gate, up, dy)
+		equal(t, fmt.Sprintf("swiglu at %g", scale), a.y, b.y)
+		equal(t, fmt.Sprintf("swiglu dGate at %g", scale), a.dGate, b.dGate)
+		equal(t, fmt.Sprintf("swiglu dUp at %g", scale), a.dUp, b.dUp)
+	}
+}
+
+// testSwiGLUInPlace holds that the derivatives may take their operands' place.
+func testSwiGLUInPlace(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	r := rand.New(rand.NewPCG(4, 4))
+	gate, up, dy := normal(r, 9001, 3), normal(r, 9001, 1), normal(r, 9001, 1)
+	want := runSwiGLU(t, d, gate, up, dy)
+	m := newMemory(t, d)
+	g, u, e := m.put(gate), m.put(up), m.put(dy)
+	d.SwiGLUBackward(g, u, e, g, u)
+	require.NoError(t, d.Sync())
+	equal(t, "dGate", want.dGate, m.get(g))
+	equal(t, "dUp", want.dUp, m.get(u))
+	m.free()
+}
+
+// testSwiGLUExtremes holds that saturated gates give their limits, not NaN.
+func testSwiGLUExtremes(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 1)
+	gate := []float32{0, -1e4, 1e4, -88.8, 88.8, -103.9, -200, 3e38, -3e38}
+	ones := filled(len(gate), 1)
+	got := runSwiGLU(t, d, gate, ones, ones)
+	y, dGate, _ := refSwiGLU(widen(gate), widen(ones), widen(ones))
+	for i := range gate {
+		require.InDelta(t, y[i], got.y[i], 1e-6*math.Abs(y[i])+1e-30, "y at %v", gate[i])
+		require.InDelta(t, y[i], got.dUp[i], 1e-6*math.Abs(y[i])+1e-30, "dUp at %v", gate[i])
+		require.InDelta(t, dGate[i], got.dGate[i], 1e-5, "dGate at %v", gate[i])
+	}
+}
