@@ -1,0 +1,119 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// addedToken is a token that is found in the text before the model sees it.
+type addedToken struct {
+	ID         int32  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"` // only where no word character touches it
+	LStrip     bool   `json:"lstrip"`      // takes the white space before it
+	RStrip     bool   `json:"rstrip"`      // and after it
+	Normalized bool   `json:"normalized"`  // is looked for in the normalised text
+	Special    bool   `json:"special"`     // Decode leaves it out
+}
+
+// matcher finds added tokens: the leftmost, and the longest of those.
+type matcher struct {
+	first  [256]bool // bytes that a token starts with
+	edges  map[uint64]int32
+	tokens []*addedToken // by trie node; nil where no token ends
+}
+
+func newMatcher(tokens []addedToken) *matcher {
+	m := &matcher{edges: make(map[uint64]int32), tokens: []*addedToken{nil}}
+	for _, a := range tokens {
+		if a.Content == "" {
+			continue
+		}
+		m.first[a.Content[0]] = true
+		node := int32(0)
+		for i := range len(a.Content) {
+			edge := uint64(node)<<8 | uint64(a.Content[i])
+			next, ok := m.edges[edge]
+			if !ok {
+				next = int32(len(m.tokens))
+				m.edges[edge] = next
+				m.tokens = append(m.tokens, nil)
+			}
+			node = next
+		}
+		m.tokens[node] = &a
+	}
+	return m
+}
+
+// at returns the longest token that text starts with, or nil.
+func (m *matcher) at(text string) *addedToken {
+	var found *addedToken
+	node := int32(0)
+	for i := range len(text) {
+		next, ok := m.edges[uint64(node)<<8|uint64(text[i])]
+		if !ok {
+			break
+		}
+		if node = next; m.tokens[node] != nil {
+			found = m.tokens[node]
+		}
+	}
+	return found
+}
+
+// split calls token for the added tokens in text and rest for what is between
+// them, in order.
+func (m *matcher) split(text string, token func(int32), rest func(string)) {
+	if len(m.edges) == 0 && text != "" {
+		rest(text)
+		return
+	}
+	done := 0 // text before it has been handed out
+	for i := 0; i < len(text); {
+		if !m.first[text[i]] {
+			i++
+			continue
+		}
+		a := m.at(text[i:])
+		if a == nil {
+			i++
+			continue
+		}
+		start, stop := i, i+len(a.Content)
+		i = stop
+		if a.SingleWord && (endsInWord(text[:start]) || startsWithWord(text[stop:])) {
+			continue
+		}
+		if a.LStrip {
+			start = max(done, len(strings.TrimRightFunc(text[:start], unicode.IsSpace)))
+		}
+		if a.RStrip {
+			stop = len(text) - len(strings.TrimLeftFunc(text[stop:], unicode.IsSpace))
+		}
+		if done < start {
+			rest(text[done:start])
+		}
+		token(a.ID)
+		done = max(done, stop)
+	}
+	if done < len(text) {
+		rest(text[done:])
+	}
+}
+
+func startsWithWord(s string) bool {
+	c, _ := utf8.DecodeRuneInString(s)
+	return isWord(c)
+}
+
+func endsInWord(s string) bool {
+	c, _ := utf8.DecodeLastRuneInString(s)
+	return isWord(c)
+}
+
+// isWord is \w of Unicode's regular expressions.
+func isWord(c rune) bool {
+	return unicode.In(c, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Other_Alphabetic, unicode.Pc, unicode.Join_Control)
+}

@@ -1,0 +1,191 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strings"
+)
+
+// maxHoles bounds the ids that no piece has, and with them the memory that one
+// wild id in a file can ask for.
+const maxHoles = 1 << 20
+
+// bpe is byte-pair encoding over bytes: a word starts as the ids of its bytes,
+// and the pair of lowest rank is merged, leftmost first, until none is left.
+type bpe struct {
+	split  []splitter       // pre-tokenizer: text to words, one step after the other
+	whole  map[string]int32 // ids of the pieces, by the bytes they stand for
+	other  map[string]int32 // ids of pieces spelled outside the byte alphabet
+	pieces []string         // bytes of each id
+	holes  map[int32]bool   // ids below len(pieces) that no piece has
+	bytes  [256]int32       // id of each byte, -1 where the vocabulary lacks it
+	pairs  *pairTable
+	unk    int32 // for bytes that the vocabulary lacks; -1: they are dropped
+	fuse   bool  // one unk for several in a row
+	direct bool  // a word that is a piece is that piece, whatever the merges say
+	alpha  *byteLevel
+	cache  *wordCache
+}
+
+// bpeConfig is what the files say of the model.
+type bpeConfig struct {
+	vocab        map[string]int32
+	merges       [][2]string
+	unk          string // empty: none
+	fuse, direct bool
+	fallback     bool // byte_fallback
+	split        []splitter
+}
+
+func newBPE(c bpeConfig) (*bpe, error) {
+	m := &bpe{split: c.split, fuse: c.fuse, direct: c.direct, unk: -1, alpha: newByteLevel(), cache: newWordCache()}
+	if err := m.setVocab(c.vocab); err != nil {
+		return nil, err
+	}
+	for b := range m.bytes {
+		m.bytes[b] = -1
+		if id, ok := c.vocab[m.alpha.spell(byte(b))]; ok {
+			m.bytes[b] = id
+		} else if c.fallback {
+			return nil, fmt.Errorf("model.byte_fallback: not supported for a vocabulary that lacks byte 0x%02X", b)
+		}
+	}
+	if c.unk != "" {
+		id, ok := c.vocab[c.unk]
+		if !ok {
+			return nil, fmt.Errorf("model.unk_token %q: not in the vocabulary", c.unk)
+		}
+		m.unk = id
+	}
+	m.pairs = newPairTable(len(c.merges))
+	for rank, pair := range c.merges {
+		a, okA := c.vocab[pair[0]]
+		b, okB := c.vocab[pair[1]]
+		ab, okAB := c.vocab[pair[0]+pair[1]]
+		if !okA || !okB || !okAB {
+			return nil, fmt.Errorf("merge %d %q %q: expected both parts and what they make in the vocabulary", rank, pair[0], pair[1])
+		}
+		m.pairs.put(a, b, int32(rank), ab)
+	}
+	return m, nil
+}
+
+func (m *bpe) setVocab(vocab map[string]int32) error {
+	top := int32(-1)
+	for piece, id := range vocab {
+		if id < 0 || int(id) >= len(vocab)+maxHoles {
+			return fmt.Errorf("vocabulary piece %q: id %d, expected 0 to %d", piece, id, len(vocab)+maxHoles-1)
+		}
+		top = max(top, id)
+	}
+	m.pieces = make([]string, top+1)
+	m.whole = make(map[string]int32, len(vocab))
+	m.other = make(map[string]int32)
+	seen := make([]bool, top+1)
+	for piece, id := range vocab {
+		if seen[id] {
+			return fmt.Errorf("vocabulary id %d: given to several pieces, %q among them, expected one", id, piece)
+		}
+		seen[id] = true
+		if text, ok := m.alpha.decode(piece); ok {
+			m.pieces[id], m.whole[text] = text, id
+		} else {
+			m.pieces[id], m.other[piece] = piece, id
+		}
+	}
+	m.holes = make(map[int32]bool)
+	for id, ok := range seen {
+		if !ok {
+			m.holes[int32(id)] = true
+		}
+	}
+	return nil
+}
+
+func (m *bpe) size() int { return len(m.pieces) }
+
+func (m *bpe) piece(id int32) (text string, special, ok bool) {
+	if id < 0 || int(id) >= len(m.pieces) || m.holes[id] {
+		return "", false, false
+	}
+	return m.pieces[id], false, true
+}
+
+func (m *bpe) id(piece string) (int32, bool) {
+	if text, ok := m.alpha.decode(piece); ok {
+		id, ok := m.whole[text]
+		return id, ok
+	}
+	id, ok := m.other[piece]
+	return id, ok
+}
+
+func (m *bpe) encode(dst []int32, text string) []int32 {
+	m.words(0, text, func(word string) { dst = m.word(dst, word) })
+	return dst
+}
+
+// words runs the pre-tokenizer's steps from step i on.
+func (m *bpe) words(i int, text string, emit func(string)) {
+	switch {
+	case text == "":
+	case i == len(m.split):
+		emit(text)
+	case i == len(m.split)-1:
+		m.split[i].split(text, emit)
+	default:
+		m.split[i].split(text, func(part string) { m.words(i+1, part, emit) })
+	}
+}
+
+// word appends the ids of one word.
+func (m *bpe) word(dst []int32, word string) []int32 {
+	if word == "" {
+		return dst
+	}
+	if m.direct {
+		if id, ok := m.whole[word]; ok {
+			return append(dst, id)
+		}
+	}
+	if len(word) == 1 && m.bytes[word[0]] >= 0 {
+		return append(dst, m.bytes[word[0]])
+	}
+	if len(word) > maxCachedWord {
+		return m.merge(dst, word)
+	}
+	slot := m.cache.slot(word)
+	if w := slot.Load(); w != nil && w.text == word {
+		return append(dst, w.ids...)
+	}
+	n := len(dst)
+	dst = m.merge(dst, word)
+	slot.Store(&cachedWord{strings.Clone(word), append([]int32(nil), dst[n:]...)})
+	return dst
+}
+
+// symbols appends the ids that a word starts as.
+func (m *bpe) symbols(dst []int32, word string) []int32 {
+	unknown := false // the last one was
+	for i := range len(word) {
+		id := m.bytes[word[i]]
+		switch {
+		case id >= 0:
+			dst = append(dst, id)
+			unknown = false
+		case m.unk >= 0 && !(m.fuse && unknown):
+			dst = append(dst, m.unk)
+			unknown = true
+		}
+	}
+	return dst
+}
+
+// merge appends the ids of a word that is not in the cache.
+func (m *bpe) merge(dst []int32, word string) []int32 {
+	n := len(dst)
+	dst = m.symbols(dst, word)
+	if len(dst)-n <= maxShortWord {
+		return dst[:n+m.pairs.mergeShort(dst[n:])]
+	}
+	return dst[:n+m.pairs.mergeLong(dst[n:])]
+}

@@ -1,0 +1,46 @@
+package tokenizer
+
+import "unicode/utf8"
+
+// byteLevel is the alphabet in which byte-level vocabularies are spelled: every
+// byte is one printable character. The bytes that are printable in Latin-1 stand
+// for themselves; the others, in ascending order, are the characters from U+0100.
+type byteLevel struct {
+	bytes [0x144]int16 // of a character; -1 for one outside the alphabet
+	chars [256]rune    // of a byte
+}
+
+func newByteLevel() *byteLevel {
+	a := new(byteLevel)
+	for i := range a.bytes {
+		a.bytes[i] = -1
+	}
+	next := rune(0x100)
+	for b := range rune(256) {
+		c := b
+		if b <= ' ' || b >= 0x7f && b <= 0xa0 || b == 0xad {
+			c = next
+			next++
+		}
+		a.chars[b], a.bytes[c] = c, int16(b)
+	}
+	return a
+}
+
+// decode returns the bytes that a piece stands for, and false where it has a
+// character outside the alphabet.
+func (a *byteLevel) decode(piece string) (string, bool) {
+	buf := make([]byte, 0, 32)
+	for _, c := range piece {
+		if int(c) >= len(a.bytes) || a.bytes[c] < 0 {
+			return "", false
+		}
+		buf = append(buf, byte(a.bytes[c]))
+	}
+	return string(buf), true
+}
+
+// spell returns the one-character piece of a byte.
+func (a *byteLevel) spell(b byte) string {
+	return string(utf8.AppendRune(nil, a.chars[b]))
+}

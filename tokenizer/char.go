@@ -1,0 +1,70 @@
+package tokenizer
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+// The ids that a character vocabulary gives before its characters.
+const (
+	charSeparator, charEnd, charPad, charUnknown, charFirst = 0, 1, 2, 3, 4
+)
+
+// chars is a vocabulary of single characters.
+type chars struct {
+	ids    map[rune]int32
+	pieces []string
+}
+
+// newChars makes the character tokenizer of a list of code points.
+func newChars(ords []int64) (*Tokenizer, error) {
+	m := &chars{ids: map[rune]int32{'S': charSeparator, 'E': charEnd, 'P': charPad, 'U': charUnknown},
+		pieces: []string{"S", "E", "P", "U"}}
+	seen := make(map[rune]bool, len(ords))
+	for i, ord := range ords {
+		if ord < 0 || ord > utf8.MaxRune || !utf8.ValidRune(rune(ord)) {
+			return nil, fmt.Errorf("char_ords[%d]: %d, expected a Unicode code point", i, ord)
+		}
+		c := rune(ord)
+		if seen[c] {
+			return nil, fmt.Errorf("char_ords[%d]: %q is listed twice, expected once", i, c)
+		}
+		seen[c] = true
+		m.ids[c] = int32(len(m.pieces))
+		m.pieces = append(m.pieces, string(c))
+	}
+	t := newTokenizer(m, nil, nil)
+	t.suffix, t.stops = []int32{charSeparator}, []int32{charEnd}
+	return t, nil
+}
+
+func (m *chars) encode(dst []int32, text string) []int32 {
+	for i := 0; i < len(text); {
+		c, n := utf8.DecodeRuneInString(text[i:])
+		id, ok := m.ids[c]
+		if !ok || c == utf8.RuneError && n == 1 {
+			id = charUnknown
+		}
+		dst = append(dst, id)
+		i += n
+	}
+	return dst
+}
+
+func (m *chars) piece(id int32) (text string, special, ok bool) {
+	if id < 0 || int(id) >= len(m.pieces) {
+		return "", false, false
+	}
+	return m.pieces[id], id < charFirst, true
+}
+
+func (m *chars) id(piece string) (int32, bool) {
+	c, n := utf8.DecodeRuneInString(piece)
+	if n == 0 || n < len(piece) || c == utf8.RuneError && n == 1 {
+		return 0, false
+	}
+	id, ok := m.ids[c]
+	return id, ok
+}
+
+func (m *chars) size() int { return len(m.pieces) }

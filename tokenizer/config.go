@@ -1,0 +1,163 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// configFile is a tokenizer_config.json, or what a special_tokens_map.json has of it.
+type configFile struct {
+	Ords           []int64               `json:"char_ords"`
+	Class          string                `json:"tokenizer_class"`
+	AddPrefixSpace bool                  `json:"add_prefix_space"`
+	AddBOS         *bool                 `json:"add_bos_token"`
+	BOS            tokenName             `json:"bos_token"`
+	EOS            tokenName             `json:"eos_token"`
+	Pad            tokenName             `json:"pad_token"`
+	Unk            tokenName             `json:"unk_token"`
+	Additional     []tokenName           `json:"additional_special_tokens"`
+	Added          map[string]addedToken `json:"added_tokens_decoder"` // by id
+}
+
+// tokenName is a token's content, written as a string or as an object.
+type tokenName string
+
+func (t *tokenName) UnmarshalJSON(b []byte) error {
+	var s *string
+	if json.Unmarshal(b, &s) == nil {
+		if s != nil {
+			*t = tokenName(*s)
+		}
+		return nil
+	}
+	var o struct {
+		Content *string `json:"content"`
+	}
+	if err := json.Unmarshal(b, &o); err != nil || o.Content == nil {
+		return fmt.Errorf("token %.100s: expected a string, null or an object with content", b)
+	}
+	*t = tokenName(*o.Content)
+	return nil
+}
+
+// parseConfig reads a tokenizer_config.json.
+func parseConfig(data []byte) (*configFile, error) {
+	c := new(configFile)
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// tokens returns the added tokens that the configuration spells out, by id.
+func (c *configFile) tokens() ([]addedToken, error) {
+	added := make([]addedToken, 0, len(c.Added))
+	for _, key := range slices.Sorted(maps.Keys(c.Added)) {
+		id, err := strconv.ParseInt(key, 10, 32)
+		if err != nil || id < 0 {
+			return nil, fmt.Errorf("added_tokens_decoder key %q: expected a token id", key)
+		}
+		a := c.Added[key]
+		a.ID = int32(id)
+		added = append(added, a)
+	}
+	slices.SortFunc(added, func(a, b addedToken) int { return int(a.ID) - int(b.ID) })
+	return added, nil
+}
+
+// mergeAdded returns the added tokens of tokenizer.json and then those that only
+// the configuration has: its added_tokens_decoder, and the special tokens that it
+// names where the vocabulary has them.
+func mergeAdded(vocab map[string]int32, file []addedToken, c *configFile) ([]addedToken, error) {
+	more, err := c.tokens()
+	if err != nil {
+		return nil, err
+	}
+	m := addedMerger{vocab: vocab, place: make(map[string]int), owner: make(map[int32]string)}
+	for piece, id := range vocab {
+		m.owner[id] = piece
+	}
+	limit := len(vocab) + len(file) + len(more) + maxHoles
+	for _, a := range append(slices.Clone(file), more...) {
+		if a.Content == "" {
+			continue
+		}
+		if a.ID < 0 || int(a.ID) >= limit {
+			return nil, fmt.Errorf("added token %q: id %d, expected 0 to %d", a.Content, a.ID, limit-1)
+		}
+		if err := m.add(a); err != nil {
+			return nil, err
+		}
+	}
+	m.special(true, c.BOS, c.EOS, c.Pad)
+	m.special(false, c.Unk)
+	m.special(false, c.Additional...)
+	return m.tokens, nil
+}
+
+type addedMerger struct {
+	vocab  map[string]int32
+	owner  map[int32]string // what each id stands for, as it is spelled
+	place  map[string]int   // in tokens, by content
+	tokens []addedToken
+}
+
+// add adds a token that is not there yet.
+func (m *addedMerger) add(a addedToken) error {
+	if i, ok := m.place[a.Content]; ok {
+		if have := m.tokens[i].ID; have != a.ID {
+			return fmt.Errorf("added token %q: ids %d and %d, expected one", a.Content, have, a.ID)
+		}
+		return nil
+	}
+	if id, ok := m.vocab[a.Content]; ok && id != a.ID {
+		return fmt.Errorf("added token %q: id %d, but the vocabulary says %d", a.Content, a.ID, id)
+	}
+	if owner, ok := m.owner[a.ID]; ok && owner != a.Content {
+		return fmt.Errorf("added token %q: its id %d is also that of %q", a.Content, a.ID, owner)
+	}
+	m.owner[a.ID], m.place[a.Content] = a.Content, len(m.tokens)
+	m.tokens = append(m.tokens, a)
+	return nil
+}
+
+// special adds the named tokens that only the vocabulary has, as special ones;
+// force makes those special that are added tokens already.
+func (m *addedMerger) special(force bool, names ...tokenName) {
+	for _, name := range names {
+		if i, ok := m.place[string(name)]; ok {
+			m.tokens[i].Special = m.tokens[i].Special || force
+		} else if id, ok := m.vocab[string(name)]; ok && name != "" {
+			m.place[string(name)] = len(m.tokens)
+			m.tokens = append(m.tokens, addedToken{ID: id, Content: string(name), Special: true})
+		}
+	}
+}
+
+// finish sets what the configuration says of the beginning and the end.
+func (t *Tokenizer) finish(c *configFile) error {
+	if c.EOS != "" {
+		id, ok := t.TokenID(string(c.EOS))
+		if !ok {
+			return fmt.Errorf("eos_token %q: not in the vocabulary", c.EOS)
+		}
+		t.stops = []int32{id}
+	}
+	if c.AddBOS == nil || c.BOS == "" {
+		return nil
+	}
+	bos, ok := t.TokenID(string(c.BOS))
+	switch {
+	case *c.AddBOS && !ok:
+		return fmt.Errorf("bos_token %q: not in the vocabulary, but add_bos_token is true", c.BOS)
+	case *c.AddBOS && !slices.Contains(t.prefix, bos):
+		t.prefix = append([]int32{bos}, t.prefix...)
+	case !*c.AddBOS && ok && strings.HasPrefix(c.Class, "Llama"): // such a class goes by this key alone
+		t.prefix = slices.DeleteFunc(t.prefix, func(id int32) bool { return id == bos })
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// checkAny uses a tokenizer made of any bytes; it may lose text, but not its wits.
+func checkAny(t *testing.T, tok *Tokenizer) {
+	t.Helper()
+	for _, text := range []string{"", "ab 1<eos>\xff\n", "aaaabcabc"} {
+		for _, id := range append(tok.Encode(text), tok.EncodePrompt(text)...) {
+			require.True(t, id >= 0 && int(id) < tok.VocabSize(), "id %d of %d", id, tok.VocabSize())
+		}
+		tok.Decode(tok.Encode(text))
+	}
+	for _, id := range tok.StopIDs() {
+		require.True(t, id >= 0 && int(id) < tok.VocabSize())
+	}
+}
+
+func FuzzRoundTrip(f *testing.F) {
+	for _, s := range []string{"", "abc ab\n\nab", "\xff\xfe", "'LL 123 日本 \u0301", "<think>a<eo s>", "\r\n\t x"} {
+		f.Add(s)
+	}
+	toks := make(map[string]*Tokenizer)
+	for name, pattern := range patterns {
+		toks[name] = loaded(f, func(o object) {
+			o["pre_tokenizer"].(object)["pretokenizers"].([]object)[0]["pattern"] = object{"Regex": pattern}
+		})
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		want := strings.ReplaceAll(text, "<eos>", "")
+		for name, tok := range toks {
+			ids := tok.Encode(text)
+			require.Equal(t, want, tok.Decode(ids), name)
+			require.LessOrEqual(t, len(ids), len(text))
+			require.Equal(t, ids, tok.Encode(text), "the cache changes nothing")
+		}
+	})
+}
+
+func FuzzScanner(f *testing.F) {
+	f.Add("I'll  go 123\r\n\r\n  S's \u0085\u3000x")
+	f.Fuzz(func(t *testing.T, text string) {
+		text = strings.ReplaceAll(text, "ſ", "s") // the library's (?i) does not fold it to s
+		for name, pattern := range patterns {
+			scan, re := bothWays(t, pattern, text)
+			require.Equal(t, re, scan, name)
+		}
+	})
+}
+
+func FuzzNormalize(f *testing.F) {
+	f.Add("e\u0301\u1100\u1161\xff", 40)
+	f.Fuzz(func(t *testing.T, text string, marks int) {
+		text += strings.Repeat("\u0301", min(max(marks, 0), 100))
+		for _, form := range tokenizerForms(t) {
+			once := normalize(form, text)
+			require.Equal(t, once, normalize(form, once))
+			require.Equal(t, utf8.ValidString(text), utf8.ValidString(once))
+			require.Equal(t, strings.Contains(text, "\u034f"), strings.Contains(once, "\u034f"))
+		}
+	})
+}
+
+func FuzzTokenizerJSON(f *testing.F) {
+	small := synthetic()
+	small["model"] = object{"type": "BPE", "vocab": object{"a": 0, "b": 1, "ab": 2, "Ġ": 3}, "merges": []string{"a b"}}
+	small["added_tokens"] = []object{{"id": 4, "content": "<eos>", "special": true, "lstrip": true}}
+	data, err := json.Marshal(small)
+	require.NoError(f, err)
+	f.Add(string(data), `{"eos_token":"<eos>","bos_token":{"content":"a"},"add_bos_token":true}`)
+	f.Add(`{"model":{"merges":[["a","b"]],"vocab":{"a":0,"b":1,"ab":2}},"pre_tokenizer":{"type":"ByteLevel"}}`, `{"added_tokens_decoder":{"7":{"content":"x"}}}`)
+	f.Add(`{"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"}]}}`, `{}`)
+	f.Fuzz(func(t *testing.T, file, config string) {
+		c, err := parseConfig([]byte(config))
+		if err != nil {
+			return
+		}
+		tok, err := parseFile([]byte(file), c)
+		if err == nil && tok.finish(c) == nil {
+			checkAny(t, tok)
+		}
+	})
+}
+
+func FuzzConfigAndMerges(f *testing.F) {
+	f.Add(`{"char_ords":[48,49],"eos_token":"E"}`, `{}`, "")
+	f.Add(`{"tokenizer_class":"GPT2Tokenizer","eos_token":"b","additional_special_tokens":["a"]}`, `{"a":0,"b":1,"ab":2}`, "#version: 0.2\na b\n")
+	f.Add(`{"add_prefix_space":true,"added_tokens_decoder":{"9":{"content":"<eos>","rstrip":true}}}`, `{"Ġ":0,"a":1}`, "\r\nĠ a")
+	f.Fuzz(func(t *testing.T, config, vocab, merges string) {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"tokenizer_config.json": config, "vocab.json": vocab, "merges.txt": merges} {
+			if text != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+			}
+		}
+		if tok, err := Load(dir); err == nil {
+			checkAny(t, tok)
+		} else {
+			require.False(t, errors.Is(err, ErrNone) && vocab != "" && merges != "", "%v", err)
+		}
+	})
+}

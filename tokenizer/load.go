@@ -1,0 +1,276 @@
+package tokenizer
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+const (
+	tokenizerName = "tokenizer.json"
+	configName    = "tokenizer_config.json"
+	specialName   = "special_tokens_map.json"
+	addedName     = "added_tokens.json"
+)
+
+// Load reads the tokenizer of a model's folder: tokenizer.json; or vocab.json
+// (encoder.json) with merges.txt (vocab.bpe); or char_ords in
+// tokenizer_config.json. The error is ErrNone where the folder has none of them.
+func Load(dir string) (*Tokenizer, error) {
+	t, err := load(dir)
+	if err != nil {
+		return nil, fmt.Errorf("load tokenizer %s: %w", dir, err)
+	}
+	return t, nil
+}
+
+// folder reads files and remembers which were there.
+type folder struct {
+	dir   string
+	names []string
+}
+
+// read returns the first of the named files that is there, or nil.
+func (f *folder) read(names ...string) (data []byte, name string, err error) {
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(f.dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, name, err
+		}
+		f.names = append(f.names, name)
+		return data, name, nil
+	}
+	return nil, "", nil
+}
+
+func (f *folder) has(name string) bool {
+	info, err := os.Stat(filepath.Join(f.dir, name))
+	return err == nil && info.Mode().IsRegular()
+}
+
+func load(dir string) (*Tokenizer, error) {
+	if info, err := os.Stat(dir); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, errors.New("a file, expected a folder")
+	}
+	f := &folder{dir: dir}
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	t, err := f.tokenizer(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.finish(config); err != nil {
+		return nil, fmt.Errorf("%s: %w", configName, err)
+	}
+	if f.has("chat_template.jinja") {
+		f.names = append(f.names, "chat_template.jinja")
+	}
+	t.files = f.names
+	return t, nil
+}
+
+// config reads tokenizer_config.json and what special_tokens_map.json adds.
+func (f *folder) config() (*configFile, error) {
+	c := new(configFile)
+	for _, name := range []string{specialName, configName} {
+		data, _, err := f.read(name)
+		if err != nil {
+			return nil, err
+		}
+		if data == nil {
+			continue
+		}
+		read, err := parseConfig(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		read.inherit(c)
+		c = read
+	}
+	return c, nil
+}
+
+// inherit takes the tokens that only the other file names.
+func (c *configFile) inherit(other *configFile) {
+	for _, pair := range [][2]*tokenName{{&c.BOS, &other.BOS}, {&c.EOS, &other.EOS}, {&c.Pad, &other.Pad}, {&c.Unk, &other.Unk}} {
+		if *pair[0] == "" {
+			*pair[0] = *pair[1]
+		}
+	}
+	if c.Additional == nil {
+		c.Additional = other.Additional
+	}
+}
+
+func (f *folder) tokenizer(c *configFile) (*Tokenizer, error) {
+	data, _, err := f.read(tokenizerName)
+	if err != nil {
+		return nil, err
+	}
+	if data != nil {
+		t, err := parseFile(data, c)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", tokenizerName, err)
+		}
+		return t, nil
+	}
+	vocab, vocabName, err := f.read("vocab.json", "encoder.json")
+	if err != nil {
+		return nil, err
+	}
+	merges, mergesName, err := f.read("merges.txt", "vocab.bpe")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case vocab != nil && merges != nil:
+		return f.fromParts(c, part{vocabName, vocab}, part{mergesName, merges})
+	case c.Ords != nil:
+		t, err := newChars(c.Ords)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", configName, err)
+		}
+		return t, nil
+	case vocab != nil:
+		return nil, fmt.Errorf("%w: %s without merges.txt, expected both or tokenizer.json", ErrNone, vocabName)
+	case f.has("tokenizer.model"):
+		return nil, fmt.Errorf("%w: tokenizer.model is not supported, expected tokenizer.json", ErrNone)
+	}
+	return nil, fmt.Errorf("%w: expected tokenizer.json, vocab.json with merges.txt, or char_ords in %s", ErrNone, configName)
+}
+
+type part struct {
+	name string
+	data []byte
+}
+
+// fromParts makes the tokenizer of a vocabulary and its merges. Which pattern
+// goes with them the configuration's tokenizer_class says; where it does not,
+// the one that leaves more of the vocabulary whole.
+func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error) {
+	b := bpeConfig{}
+	if err := json.Unmarshal(vocab.data, &b.vocab); err != nil {
+		return nil, fmt.Errorf("%s: expected an object of piece to id: %w", vocab.name, err)
+	}
+	var err error
+	if b.merges, err = parseMerges(string(merges.data)); err != nil {
+		return nil, fmt.Errorf("%s: %w", merges.name, err)
+	}
+	if c.EOS == "" {
+		if _, ok := b.vocab["<|endoftext|>"]; ok { // the default of both classes
+			c.EOS = "<|endoftext|>"
+		}
+	}
+	legacy, err := f.legacyAdded(c)
+	if err != nil {
+		return nil, err
+	}
+	pattern := inferPattern(c.Class, b.vocab)
+	var normal normalizer
+	if pattern == qwen2Pattern {
+		normal = normalizer{norm.NFC}
+	}
+	if c.AddPrefixSpace {
+		b.split = append(b.split, spacePrefix{})
+	}
+	b.split = append(b.split, &patternSplit{find: newScanner(pattern), behavior: isolated})
+	m, err := newBPE(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s with %s: %w", vocab.name, merges.name, err)
+	}
+	added, err := mergeAdded(b.vocab, legacy, c)
+	if err != nil {
+		return nil, fmt.Errorf("%s with %s: %w", vocab.name, configName, err)
+	}
+	return newTokenizer(m, normal, added), nil
+}
+
+// legacyAdded reads added_tokens.json, which has contents and ids only, and
+// returns those of which the configuration says no more.
+func (f *folder) legacyAdded(c *configFile) ([]addedToken, error) {
+	data, _, err := f.read(addedName)
+	if err != nil || data == nil {
+		return nil, err
+	}
+	var ids map[string]int32
+	if err := json.Unmarshal(data, &ids); err != nil {
+		return nil, fmt.Errorf("%s: expected an object of content to id: %w", addedName, err)
+	}
+	maps.DeleteFunc(ids, func(content string, id int32) bool {
+		return c.Added[strconv.Itoa(int(id))].Content == content
+	})
+	added := make([]addedToken, 0, len(ids))
+	for content, id := range ids {
+		added = append(added, addedToken{ID: id, Content: content})
+	}
+	slices.SortFunc(added, func(a, b addedToken) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Content, b.Content))
+	})
+	return added, nil
+}
+
+// parseMerges reads a merges.txt: one "a b" a line, the first of highest rank,
+// after an optional "#version" line.
+func parseMerges(text string) ([][2]string, error) {
+	var merges [][2]string
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" || number == 1 && strings.HasPrefix(line, "#version") {
+			continue
+		}
+		pair, ok := parseMerge(line)
+		if !ok {
+			return nil, fmt.Errorf("line %d %q: expected two pieces with one space between", number, line)
+		}
+		merges = append(merges, pair)
+	}
+	return merges, nil
+}
+
+// inferPattern returns the pattern that the vocabulary was trained with.
+func inferPattern(class string, vocab map[string]int32) string {
+	switch {
+	case strings.HasPrefix(class, "Qwen2"):
+		return qwen2Pattern
+	case strings.HasPrefix(class, "GPT2"):
+		return gpt2Pattern
+	}
+	alpha := newByteLevel()
+	gpt2, qwen2 := newScanner(gpt2Pattern), newScanner(qwen2Pattern)
+	more := 0 // pieces that only GPT-2's pattern cuts, less those that only Qwen2's does
+	for piece := range vocab {
+		text, ok := alpha.decode(piece)
+		if !ok || text == "" {
+			continue
+		}
+		if gpt2.match(text, 0) < len(text) {
+			more++
+		}
+		if qwen2.match(text, 0) < len(text) {
+			more--
+		}
+	}
+	if more > 0 {
+		return qwen2Pattern
+	}
+	return gpt2Pattern
+}

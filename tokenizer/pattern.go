@@ -1,0 +1,203 @@
+package tokenizer
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// The patterns that most models split text with. The first is GPT-2's, also that
+// of a ByteLevel step with use_regex; then Llama-3's and Qwen2's (also Qwen3's).
+const (
+	gpt2Pattern   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	gpt2Short     = `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	llama3Pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	qwen2Pattern  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+)
+
+// scanner matches this family of patterns in one pass. Its matches cover the
+// text, so each begins where the one before it ends.
+type scanner struct {
+	gpt2   bool // GPT-2's, else Llama-3's or Qwen2's
+	digits int  // the most numerals in a match; GPT-2's has no limit
+}
+
+// newScanner returns the scanner of a pattern, nil for one it does not know.
+func newScanner(pattern string) *scanner {
+	switch pattern {
+	case gpt2Pattern, gpt2Short:
+		return &scanner{gpt2: true}
+	case llama3Pattern:
+		return &scanner{digits: 3}
+	case qwen2Pattern:
+		return &scanner{digits: 1}
+	}
+	return nil
+}
+
+// class is what the patterns tell apart.
+type class uint8
+
+const (
+	otherClass class = iota
+	letterClass
+	numberClass
+	spaceClass   // white space without the next
+	newlineClass // \r and \n
+	noClass      // the end of the text
+)
+
+// classAt returns the class and the length of the character at i. A byte that is
+// not UTF-8 is of otherClass.
+func classAt(s string, i int) (class, int) {
+	if i >= len(s) {
+		return noClass, 0
+	}
+	b := s[i]
+	if b >= utf8.RuneSelf {
+		return wideClass(s[i:])
+	}
+	switch {
+	case b|0x20 >= 'a' && b|0x20 <= 'z':
+		return letterClass, 1
+	case b == ' ' || b == '\t' || b == '\v' || b == '\f':
+		return spaceClass, 1
+	case b >= '0' && b <= '9':
+		return numberClass, 1
+	case b == '\n' || b == '\r':
+		return newlineClass, 1
+	}
+	return otherClass, 1
+}
+
+func wideClass(s string) (class, int) {
+	c, n := utf8.DecodeRuneInString(s)
+	switch {
+	case unicode.IsLetter(c):
+		return letterClass, n
+	case unicode.IsNumber(c):
+		return numberClass, n
+	case unicode.IsSpace(c):
+		return spaceClass, n
+	}
+	return otherClass, n
+}
+
+// run returns the end of the characters of class c from i on.
+func run(s string, i int, c class) int {
+	for {
+		k, n := classAt(s, i)
+		if k != c {
+			return i
+		}
+		i += n
+	}
+}
+
+func (p *scanner) matches(text string, yield func(start, end int)) {
+	for i := 0; i < len(text); {
+		end := p.match(text, i)
+		yield(i, end)
+		i = end
+	}
+}
+
+// match returns the end of the match at i < len(s).
+func (p *scanner) match(s string, i int) int {
+	c, n := classAt(s, i)
+	if s[i] == '\'' {
+		if n := p.contraction(s[i+1:]); n > 0 {
+			return i + 1 + n
+		}
+	}
+	next, nextN := noClass, 0
+	if c == spaceClass || c == otherClass {
+		next, nextN = classAt(s, i+n)
+	}
+	blank := s[i] == ' '
+	switch {
+	case c == letterClass:
+		return run(s, i+n, letterClass)
+	case next == letterClass && (blank || !p.gpt2):
+		return run(s, i+n+nextN, letterClass)
+	case c == numberClass && p.gpt2:
+		return run(s, i+n, numberClass)
+	case c == numberClass:
+		return p.number(s, i+n)
+	case next == numberClass && blank && p.gpt2:
+		return run(s, i+n+nextN, numberClass)
+	case c == otherClass, next == otherClass && blank:
+		end := run(s, i+n, otherClass)
+		if !p.gpt2 {
+			end = run(s, end, newlineClass)
+		}
+		return end
+	}
+	return p.space(s, i)
+}
+
+// number returns the end of a match that has one numeral before i.
+func (p *scanner) number(s string, i int) int {
+	for k := 1; k < p.digits; k++ {
+		c, n := classAt(s, i)
+		if c != numberClass {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+// space returns the end of a match that starts with white space at i and goes no
+// further than that: \s*[\r\n]+ where the pattern has it, \s+(?!\S), \s+.
+func (p *scanner) space(s string, i int) int {
+	end, last, newline := i, i, -1 // last: start of the last character; newline: end of the last \r or \n
+	for {
+		c, n := classAt(s, end)
+		if c != spaceClass && c != newlineClass {
+			break
+		}
+		last = end
+		end += n
+		if c == newlineClass {
+			newline = end
+		}
+	}
+	switch {
+	case newline >= 0 && !p.gpt2:
+		return newline
+	case end < len(s) && last > i: // the last one belongs to what follows
+		return last
+	}
+	return end
+}
+
+// contraction returns the length of what s starts with among s t re ve m ll d.
+// All but GPT-2's pattern ignore case, by Unicode's folding: U+017F is an s.
+func (p *scanner) contraction(s string) int {
+	if s == "" {
+		return 0
+	}
+	fold := func(b byte) byte { return b }
+	if !p.gpt2 {
+		fold = func(b byte) byte {
+			if b >= 'A' && b <= 'Z' {
+				b |= 0x20
+			}
+			return b
+		}
+		if len(s) > 1 && s[:2] == "\u017f" {
+			return 2
+		}
+	}
+	a, b := fold(s[0]), byte(0)
+	if len(s) > 1 {
+		b = fold(s[1])
+	}
+	switch {
+	case a == 's', a == 't', a == 'm', a == 'd':
+		return 1
+	case a == 'r' && b == 'e', a == 'v' && b == 'e', a == 'l' && b == 'l':
+		return 2
+	}
+	return 0
+}

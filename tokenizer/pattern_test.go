@@ -1,0 +1,263 @@
+package tokenizer
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dlclark/regexp2"
+	"github.com/stretchr/testify/require"
+)
+
+var patterns = map[string]string{"gpt2": gpt2Pattern, "gpt2 short": gpt2Short, "llama3": llama3Pattern, "qwen2": qwen2Pattern}
+
+// pieces returns what a splitter makes of a text, without the empty ones.
+func pieces(s splitter, text string) []string {
+	all := []string{}
+	s.split(text, func(p string) {
+		if p != "" {
+			all = append(all, p)
+		}
+	})
+	return all
+}
+
+// bothWays splits by the scanner and by the regular expression itself.
+func bothWays(t testing.TB, pattern, text string) (scan, re []string) {
+	t.Helper()
+	compiled, err := regexp2.Compile(pattern, regexp2.None)
+	require.NoError(t, err)
+	return pieces(&patternSplit{find: newScanner(pattern), behavior: isolated}, text),
+		pieces(&patternSplit{find: regex{compiled}, behavior: isolated}, text)
+}
+
+func TestScannerPieces(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pattern, text string
+		want          []string
+	}{
+		{gpt2Pattern, "I'll  go, 'S 2024!\n\n x", []string{"I", "'ll", " ", " go", ",", " '", "S", " 2024", "!", "\n\n", " x"}},
+		{qwen2Pattern, "I'LL  go, 'S 12!\n\n x", []string{"I", "'LL", " ", " go", ",", " '", "S", " ", "1", "2", "!\n\n", " x"}},
+		{llama3Pattern, "1234567 \t\n\n  x\u3000y", []string{"123", "456", "7", " \t\n\n", " ", " x", "\u3000y"}},
+		{qwen2Pattern, "(foo)'ſ ", []string{"(foo", ")'", "ſ", " "}},
+		{qwen2Pattern, "a'ſb", []string{"a", "'ſ", "b"}},
+	} {
+		got := pieces(&patternSplit{find: newScanner(c.pattern), behavior: isolated}, c.text)
+		require.Equal(t, c.want, got, "%q", c.text)
+	}
+}
+
+// randomText strings characters together that the patterns tell apart.
+func randomText(r *rand.Rand, n int) string {
+	atoms := []string{"a", "B", "é", "日", "ß", "1", "²", "Ⅷ", "٣", " ", "  ", "\t", "\u00a0", "\u3000", "\u0085", "\n", "\r\n", "'", "'s", "'LL", "'Ve", "'d",
+		".", "!", "—", "\u0301", "😀", "\x00", "\x1f", "\xff", "\xe6\x97", "_"}
+	var b strings.Builder
+	for range n {
+		b.WriteString(atoms[r.IntN(len(atoms))])
+	}
+	return b.String()
+}
+
+func TestScannerIsThePattern(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for name, pattern := range patterns {
+		for range 400 {
+			text := randomText(r, r.IntN(24))
+			scan, re := bothWays(t, pattern, text)
+			require.Equal(t, re, scan, "%s %q", name, text)
+		}
+	}
+}
+
+func TestSplitBehaviors(t *testing.T) {
+	t.Parallel()
+	find, err := newFinder(`-`)
+	require.NoError(t, err)
+	for _, f := range []finder{find, literal("-")} {
+		for _, c := range []struct {
+			b      behavior
+			invert bool
+			want   string
+		}{
+			{isolated, false, "the|-|final|-|-|count|-"},
+			{isolated, true, "the|-|final|-|-|count|-"},
+			{removed, false, "the|final|count"},
+			{removed, true, "-|-|-|-"},
+			{contiguous, false, "the|-|final|--|count|-"},
+			{mergedWithPrevious, false, "the-|final-|-|count-"},
+			{mergedWithNext, false, "the|-final|-|-count|-"},
+			{mergedWithNext, true, "the-|final-|-|count-"},
+		} {
+			got := pieces(&patternSplit{find: f, behavior: c.b, invert: c.invert}, "the-final--count-")
+			require.Equal(t, strings.Split(c.want, "|"), got, "%s %v", c.b, c.invert)
+		}
+	}
+	require.Equal(t, []string{"日-é"}, pieces(&patternSplit{find: literal(""), behavior: isolated}, "日-é"))
+}
+
+func TestRegexOffsets(t *testing.T) {
+	t.Parallel()
+	find, err := newFinder(`[一-龥]+|\d(?=\d)`)
+	require.NoError(t, err)
+	s := &patternSplit{find: find, behavior: isolated}
+	require.Equal(t, []string{"é", "日本", "\xffx", "1", "2", "3😀", "語"}, pieces(s, "é日本\xffx123😀語"))
+	empty, err := newFinder(`x*`)
+	require.NoError(t, err)
+	require.Equal(t, []string{"日", "xx", "é"}, pieces(&patternSplit{find: empty, behavior: isolated}, "日xxé"))
+}
+
+func TestPreTokenizerSteps(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		steps []object
+		text  string
+		want  []string
+	}{
+		{"byte level", []object{{"type": "ByteLevel"}}, "ab 12's", []string{"ab", " 12", "'s"}},
+		{"prefix space", []object{{"type": "ByteLevel", "add_prefix_space": true}}, "ab", []string{" ab"}},
+		{"prefix space there", []object{{"type": "ByteLevel", "add_prefix_space": true}}, " ab", []string{" ab"}},
+		{"digits", []object{{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", "use_regex": false}}, "a12b", []string{"a", "1", "2", "b"}},
+		{"digit runs", []object{{"type": "Digits"}, {"type": "ByteLevel", "use_regex": false}}, "12ab3", []string{"12", "ab", "3"}},
+		{
+			"several", []object{
+				{"type": "Split", "pattern": object{"Regex": `\p{N}{1,3}`}, "behavior": "Isolated"},
+				{"type": "Split", "pattern": object{"String": "x"}, "behavior": "Removed"},
+				{"type": "ByteLevel", "use_regex": true},
+			}, "1234xa bx", []string{"123", "4", "a", " b"},
+		},
+	} {
+		tok := loaded(t, func(f object) { f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": c.steps} })
+		got := []string{}
+		tok.model.(*bpe).words(0, c.text, func(w string) {
+			if w != "" {
+				got = append(got, w)
+			}
+		})
+		require.Equal(t, c.want, got, c.name)
+	}
+}
+
+func TestInferPattern(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, qwen2Pattern, inferPattern("", map[string]int32{".com": 0, "abc": 1, "1": 2}))
+	require.Equal(t, gpt2Pattern, inferPattern("CodeGenTokenizer", map[string]int32{"abc": 0, "Ġ12": 1}))
+	require.Equal(t, qwen2Pattern, inferPattern("Qwen2TokenizerFast", map[string]int32{"Ġ12": 1}))
+	require.Equal(t, gpt2Pattern, inferPattern("GPT2Tokenizer", map[string]int32{".com": 1}))
+}
+
+// naiveMerge applies, as long as there is one, the leftmost of the pairs of
+// lowest rank.
+func naiveMerge(p *pairTable, ids []int32) []int32 {
+	for {
+		best, at, into := int32(noRank), 0, int32(0)
+		for i := range len(ids) - 1 {
+			if rank, id := p.get(ids[i], ids[i+1]); rank < best {
+				best, at, into = rank, i, id
+			}
+		}
+		if best == noRank {
+			return ids
+		}
+		ids = slices.Replace(ids, at, at+2, into)
+	}
+}
+
+func TestMergeOrders(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 300 {
+		p := newPairTable(40)
+		next := int32(4)
+		for rank := range int32(40) {
+			p.put(r.Int32N(next), r.Int32N(next), rank, next)
+			next++
+		}
+		word := make([]int32, r.IntN(3*maxShortWord))
+		for i := range word {
+			word[i] = r.Int32N(4)
+		}
+		want := naiveMerge(p, slices.Clone(word))
+		long := slices.Clone(word)
+		require.Equal(t, want, long[:p.mergeLong(long)])
+		if len(word) <= maxShortWord {
+			require.Equal(t, want, word[:p.mergeShort(word)])
+		}
+	}
+}
+
+func TestNormalize(t *testing.T) {
+	t.Parallel()
+	tok := loaded(t, func(f object) { f["normalizer"] = object{"type": "NFC"} })
+	acutes := strings.Repeat("\u0301", 40)
+	for in, want := range map[string]string{
+		"e\u0301":                     "é",
+		"\u1100\u1161\u11a8":          "각",
+		"\xffe\u0301\xfe":             "\xffé\xfe",
+		"a" + acutes:                  "á" + acutes[2:],
+		"\xffe" + acutes + "\xe6z":    "\xffé" + acutes[2:] + "\xe6z",
+		"q\u0323" + acutes + "\u0327": "q\u0327\u0323" + acutes,
+		"\u1100\u1161" + acutes:       "가" + acutes,
+		"\u212b\u0958":                "Å\u0915\u093c",
+	} {
+		require.Equal(t, want, tok.Decode(tok.Encode(in)), "%q", in)
+	}
+	for kind, want := range map[string]string{"NFD": "e\u0301ﬁ", "NFKD": "e\u0301fi", "NFKC": "éfi"} {
+		tok := loaded(t, func(f object) { f["normalizer"] = object{"type": kind} })
+		require.Equal(t, want, tok.Decode(tok.Encode("éﬁ")), kind)
+		require.Equal(t, want+strings.Repeat("\u0316", 40), tok.Decode(tok.Encode("éﬁ"+strings.Repeat("\u0316", 40))), kind)
+	}
+}
+
+// The slow form must agree with the library's wherever that one is exact.
+func TestNormalizeLongIsTheSame(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 6))
+	marks := []string{"a", "e", "\u0301", "\u0323", "\u0327", "\u0345", "\u1161", "\u1100", "\u11a8", "가", "ệ", "\u0915", "\u093c", "\u09c7", "\u09be", "ﬁ", "\u1e9b", "\u0f71", "\u0f73"}
+	n := tokenizerForms(t)
+	for range 2000 {
+		var b strings.Builder
+		for range r.IntN(10) {
+			b.WriteString(marks[r.IntN(len(marks))])
+		}
+		for _, form := range n {
+			require.Equal(t, form.String(b.String()), normalizeLong(form, b.String()), "%+q form %d", b.String(), form)
+		}
+	}
+}
+
+func tokenizerForms(t testing.TB) normalizer {
+	t.Helper()
+	var all normalizer
+	for _, kind := range []string{"NFC", "NFD", "NFKC", "NFKD"} {
+		n, err := newNormalizer(&component{Type: kind})
+		require.NoError(t, err)
+		all = append(all, n...)
+	}
+	return all
+}
+
+// Text without a space, in any class of characters, is encoded in time that
+// grows with it and comes back as it was.
+func TestLongWords(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{
+		gpt2Pattern, llama3Pattern, qwen2Pattern, `\p{N}{1,3}`,
+		`[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+	} {
+		tok := loaded(t, func(f object) {
+			f["pre_tokenizer"].(object)["pretokenizers"].([]object)[0]["pattern"] = object{"Regex": pattern}
+		})
+		for _, atom := range []string{"a", "abc", "日", "1", "!", " ", "\n", " \n", "<", "'", "\xff", "<eos"} {
+			size := 1 << 16
+			if atom == "abc" {
+				size = 1 << 20
+			}
+			text := strings.Repeat(atom, size/len(atom))
+			require.True(t, tok.Decode(tok.Encode(text)) == text, "%s %q", pattern, atom)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+// Package tokenizer turns text into token ids and back, exactly as the model's
+// tokenizer.json says.
+//
+// It reads byte-level BPE, which is what the Qwen, Llama-3, DeepSeek and GPT-2
+// families use, from tokenizer.json or from a vocabulary and its merges; and the
+// character vocabulary of a tokenizer_config.json with char_ords. A component
+// that it does not know is an error that names it, never a guess.
+package tokenizer
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// ErrNone says that a folder has no tokenizer that this package could read.
+var ErrNone = errors.New("no tokenizer files")
+
+// A Tokenizer maps text to ids and back. It is safe for concurrent use.
+type Tokenizer struct {
+	model  model
+	normal normalizer
+	raw    *matcher // added tokens found in the text as it is
+	cooked *matcher // added tokens found in the normalised text
+	added  map[int32]addedToken
+	ids    map[string]int32 // of added tokens, by content
+	prefix []int32          // what EncodePrompt puts before the text
+	suffix []int32          // and after it
+	stops  []int32
+	size   int
+	files  []string
+}
+
+// A model encodes text in which no added token stands.
+type model interface {
+	encode(dst []int32, text string) []int32
+	piece(id int32) (text string, special, ok bool) // what the id stands for, in bytes
+	id(piece string) (int32, bool)
+	size() int // 1 + the largest id
+}
+
+// newTokenizer puts added tokens in front of a model.
+func newTokenizer(m model, normal normalizer, added []addedToken) *Tokenizer {
+	t := &Tokenizer{model: m, normal: normal, size: m.size(),
+		added: make(map[int32]addedToken, len(added)), ids: make(map[string]int32, len(added))}
+	var raw, cooked []addedToken
+	for _, a := range added {
+		t.added[a.ID], t.ids[a.Content] = a, a.ID
+		t.size = max(t.size, int(a.ID)+1)
+		if a.Normalized {
+			a.Content = normal.apply(a.Content)
+			cooked = append(cooked, a)
+		} else {
+			raw = append(raw, a)
+		}
+	}
+	t.raw, t.cooked = newMatcher(raw), newMatcher(cooked)
+	return t
+}
+
+// Encode returns the ids of text. Added tokens that stand in the text, special
+// ones too, become their ids; nothing is put before or after it. Bytes that are
+// not UTF-8 are encoded as they are.
+func (t *Tokenizer) Encode(text string) []int32 {
+	return t.encode(make([]int32, 0, len(text)/3+4), text)
+}
+
+// EncodePrompt returns the ids of text as the start of a sequence that the model
+// continues: with the tokens that the post-processor or add_bos_token puts
+// around it, or, for a character vocabulary, the separator after it.
+func (t *Tokenizer) EncodePrompt(text string) []int32 {
+	ids := make([]int32, 0, len(text)/3+4+len(t.prefix)+len(t.suffix))
+	return append(t.encode(append(ids, t.prefix...), text), t.suffix...)
+}
+
+func (t *Tokenizer) encode(dst []int32, text string) []int32 {
+	token := func(id int32) { dst = append(dst, id) }
+	t.raw.split(text, token, func(part string) {
+		t.cooked.split(t.normal.apply(part), token, func(part string) {
+			dst = t.model.encode(dst, part)
+		})
+	})
+	return dst
+}
+
+// Decode returns the text that ids stand for, without the special tokens (end of
+// sequence, padding); added tokens that are not special, such as <think>, stay.
+// Ids outside the vocabulary stand for nothing. The result need not be valid
+// UTF-8: ids may end within a character.
+func (t *Tokenizer) Decode(ids []int32) string {
+	var b strings.Builder
+	b.Grow(4 * len(ids))
+	for _, id := range ids {
+		if a, ok := t.added[id]; ok {
+			if !a.Special {
+				b.WriteString(a.Content)
+			}
+			continue
+		}
+		if text, special, ok := t.model.piece(id); ok && !special {
+			b.WriteString(text)
+		}
+	}
+	return b.String()
+}
+
+// VocabSize returns 1 + the largest id.
+func (t *Tokenizer) VocabSize() int { return t.size }
+
+// TokenID returns the id of one piece: the content of an added token, or a piece
+// as the vocabulary spells it ("Ġthe").
+func (t *Tokenizer) TokenID(piece string) (int32, bool) {
+	if id, ok := t.ids[piece]; ok {
+		return id, true
+	}
+	return t.model.id(piece)
+}
+
+// StopIDs returns the ids that end a response: the eos_token of the tokenizer's
+// configuration. It is empty where the folder names none.
+func (t *Tokenizer) StopIDs() []int32 { return slices.Clone(t.stops) }
+
+// Files returns the names of the files in the folder that say how to tokenize:
+// what to copy into a folder in which the model is saved.
+func (t *Tokenizer) Files() []string { return slices.Clone(t.files) }
