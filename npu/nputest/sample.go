@@ -1,0 +1,183 @@
+package nputest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sort"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []npu.SampleParams) ([]int32, []float32) {
+	t.Helper()
+	m := newMemory(t, d)
+	defer m.free()
+	ids, logp := make([]int32, len(params)), make([]float32, len(params))
+	d.Sample(ids, logp, m.put(logits), vocab, params)
+	return ids, logp
+}
+
+// refDistribution is the distribution that a row is drawn from.
+func refDistribution(logits []float32, p npu.SampleParams) []float64 {
+	prob, order := make([]float64, len(logits)), make([]int, len(logits))
+	top := math.Inf(-1)
+	for i, v := range logits {
+		order[i] = i
+		top = max(top, float64(v))
+	}
+	for i, v := range logits {
+		prob[i] = math.Exp((float64(v) - top) / float64(p.Temperature))
+	}
+	sort.SliceStable(order, func(a, b int) bool { return logits[order[a]] > logits[order[b]] })
+	keep := len(order)
+	if p.TopK > 0 {
+		keep = min(keep, int(p.TopK))
+	}
+	mass, sum := 0.0, 0.0
+	for _, i := range order[:keep] {
+		mass += prob[i]
+	}
+	if p.TopP < 1 {
+		for n, i := range order[:keep] {
+			sum += prob[i]
+			if sum >= mass*float64(p.TopP) {
+				keep = n + 1
+				break
+			}
+		}
+	}
+	out, total := make([]float64, len(logits)), 0.0
+	for _, i := range order[:keep] {
+		if prob[i] >= float64(p.MinP) {
+			out[i] = prob[i]
+			total += prob[i]
+		}
+	}
+	for i := range out {
+		out[i] /= total
+	}
+	return out
+}
+
+// testSample holds the drawing of tokens.
+func testSample(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 1)
+	t.Run("greedy", func(t *testing.T) {
+		logits := []float32{1, 3, -2, 3, 2, -1, -1, float32(math.Inf(-1)), -1, -4}
+		ids, logp := sample(t, d, logits, 5, []npu.SampleParams{{TopP: 1}, {TopP: 1, Uniform: 0.99}})
+		require.NoError(t, d.Sync())
+		require.Equal(t, []int32{1, 0}, ids, "the lowest id among equals")
+		require.InDelta(t, 3-math.Log(math.Exp(1)+2*math.Exp(3)+math.Exp(-2)+math.Exp(2)), logp[0], 1e-6)
+		require.InDelta(t, -1-math.Log(3*math.Exp(-1)+math.Exp(-4)), logp[1], 1e-6)
+	})
+	t.Run("distribution", func(t *testing.T) { testDistribution(t, d) })
+	t.Run("ties", func(t *testing.T) {
+		logits := []float32{0, 2, 1, 2, 2, 1}
+		for k, want := range map[int32][]int32{1: {1, 1}, 2: {1, 3}, 3: {1, 4}, 4: {1, 4}, 5: {1, 5}, 6: {0, 5}} {
+			p := npu.SampleParams{Temperature: 1, TopP: 1, TopK: k}
+			high := p
+			high.Uniform = math.Nextafter32(1, 0)
+			ids, _ := sample(t, d, append(append([]float32{}, logits...), logits...), 6, []npu.SampleParams{p, high})
+			require.Equal(t, want, ids, "top-k %d", k)
+		}
+	})
+	t.Run("limits keep the likeliest", func(t *testing.T) {
+		logits := []float32{1, 5, 5, -3}
+		for _, p := range []npu.SampleParams{{TopP: 1e-9}, {TopP: 0}, {TopP: 1, MinP: 1}, {TopP: 0, MinP: 2, TopK: 1}} {
+			p.Temperature = 0.5
+			ids, _ := sample(t, d, logits, 4, []npu.SampleParams{p})
+			require.Equal(t, []int32{1}, ids, "%+v", p)
+		}
+	})
+	t.Run("not finite", func(t *testing.T) {
+		nan, inf := float32(math.NaN()), float32(math.Inf(1))
+		for _, bad := range [][]float32{{0, nan, 1}, {nan, nan, nan}, {0, inf, 1}, {-inf, -inf, -inf}} {
+			for _, temperature := range []float32{0, 1} {
+				p := npu.SampleParams{Temperature: temperature, TopP: 1}
+				ids, logp := sample(t, d, append([]float32{1, 2, 3}, bad...), 3, []npu.SampleParams{p, p})
+				require.ErrorContains(t, d.Sync(), "sample: logits of row 1 are not finite", "%v", bad)
+				require.NoError(t, d.Sync(), "a failure is reported once")
+				require.False(t, math.IsNaN(float64(logp[0])))
+				require.True(t, math.IsNaN(float64(logp[1])))
+				require.GreaterOrEqual(t, ids[1], int32(0))
+			}
+		}
+	})
+	t.Run("threads", func(t *testing.T) { sameSample(t, d, device(t, open, 3)) })
+}
+
+func sampleSettings() []npu.SampleParams {
+	return []npu.SampleParams{
+		{Temperature: 1, TopP: 1},
+		{Temperature: 0.6, TopP: 1},
+		{Temperature: 1, TopP: 0.8},
+		{Temperature: 1.3, TopP: 1, TopK: 5},
+		{Temperature: 1, TopP: 0.7, TopK: 9},
+		{Temperature: 1, TopP: 1, MinP: 0.1},
+		{Temperature: 0.9, TopP: 0.95, TopK: 20, MinP: 0.05},
+		{Temperature: 1, TopP: 1, TopK: 1000},
+	}
+}
+
+// testDistribution walks uniform over [0, 1) and compares how often each token
+// is drawn with its probability: an inverse of the distribution function makes
+// the two equal to within a step.
+func testDistribution(t *testing.T, d npu.Device) {
+	const steps = 2000
+	for n, p := range sampleSettings() {
+		for _, vocab := range []int{1, 2, 17, 40} {
+			row := normal(rand.New(rand.NewPCG(uint64(vocab), uint64(n))), vocab, 2)
+			var logits []float32
+			params, want, got := make([]npu.SampleParams, steps), refDistribution(row, p), make([]float64, vocab)
+			for i := range params {
+				params[i] = p
+				params[i].Uniform = float32(i) / steps
+				logits = append(logits, row...)
+			}
+			ids, logp := sample(t, d, logits, vocab, params)
+			require.NoError(t, d.Sync())
+			for i, id := range ids {
+				got[id]++
+				require.True(t, i == 0 || ids[i-1] <= id, "ids ascend with uniform")
+			}
+			free := npu.SampleParams{Temperature: p.Temperature, TopP: 1}
+			all := refDistribution(row, free)
+			require.InDelta(t, math.Log(all[ids[0]]), logp[0], 1e-5, "limits leave the reported log-probability alone")
+			for i := range want {
+				require.InDelta(t, want[i], got[i]/steps, 1.5/steps, "%+v, token %d of %d", p, i, vocab)
+			}
+		}
+	}
+}
+
+func sameSample(t *testing.T, want, got npu.Device) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, vocab := range []int{1, 15, 33, 300, 5000} {
+		for _, p := range sampleSettings() {
+			params := make([]npu.SampleParams, 9)
+			for i := range params {
+				params[i] = p
+				params[i].Uniform = r.Float32()
+				if i == 4 {
+					params[i].Temperature = 0
+				}
+			}
+			logits := normal(r, len(params)*vocab, 3)
+			for i := range logits {
+				if i%3 == 0 { // ties
+					logits[i] = float32(math.Round(float64(logits[i])))
+				}
+			}
+			ids, logp := sample(t, want, logits, vocab, params)
+			ids2, logp2 := sample(t, got, logits, vocab, params)
+			require.NoError(t, want.Sync())
+			require.NoError(t, got.Sync())
+			require.Equal(t, ids, ids2, "vocabulary of %d, %+v", vocab, p)
+			equal(t, fmt.Sprintf("vocabulary of %d, %+v: logp", vocab, p), logp, logp2)
+		}
+	}
+}
