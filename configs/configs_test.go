@@ -191,21 +191,6 @@ func TestNearest(t *testing.T) {
 	require.Equal(t, 2, slips("", "éé"))
 }
 
-func TestShippedFiles(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("*.toml")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(file, func(t *testing.T) {
-			t.Parallel()
-			r, err := Load([]string{file}, nil)
-			require.NoError(t, err)
-			require.NoError(t, r.Validate(AnyTask))
-		})
-	}
-}
-
 // "run.toml: the resolved configuration (running it again repeats the run)".
 func TestWrittenRunRepeatsItself(t *testing.T) {
 	t.Parallel()

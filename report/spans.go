@@ -94,7 +94,19 @@ func (sp Span) End() {
 	if s == nil {
 		return
 	}
-	done := span{track: sp.track.id, name: sp.name, step: sp.step, begin: sp.begin, end: time.Since(s.start)}
+	s.add(span{track: sp.track.id, name: sp.name, step: sp.step, begin: sp.begin, end: time.Since(s.start)})
+}
+
+// Add records a span that is over: from start on, for d, in no step.
+func (t Track) Add(name string, start time.Time, d time.Duration) {
+	if t.spans == nil {
+		return
+	}
+	begin := start.Sub(t.spans.start)
+	t.spans.add(span{track: t.id, name: name, begin: begin, end: begin + d})
+}
+
+func (s *Spans) add(done span) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.spans) < s.limit {

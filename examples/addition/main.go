@@ -50,7 +50,7 @@ func run(args []string) error {
 		writeLines(filepath.Join(*out, "train.jsonl"), trainSet),
 		writeLines(filepath.Join(*out, "test.jsonl"), testSet),
 		writeLines(filepath.Join(*out, "demos.jsonl"), demonstrations(*seed, *demos)),
-		writeJSON(filepath.Join(model, "tokenizer.json"), tokenizer()),
+		writeJSON(filepath.Join(model, "tokenizer.json"), tokenizerFile()),
 		writeJSON(filepath.Join(model, "tokenizer_config.json"), tokenizerConfig()),
 		writeJSON(filepath.Join(model, "config.json"), modelConfig()),
 	)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/tokenizer"
 )
 
 func TestWorked(t *testing.T) {
@@ -126,7 +128,7 @@ func TestRunIsDeterministic(t *testing.T) {
 
 func TestVocabulary(t *testing.T) {
 	t.Parallel()
-	data, err := json.Marshal(tokenizer())
+	data, err := json.Marshal(tokenizerFile())
 	require.NoError(t, err)
 	var file struct {
 		Model struct {
@@ -150,6 +152,27 @@ func TestVocabulary(t *testing.T) {
 	}
 	for _, token := range file.Added {
 		require.Equal(t, token.ID <= bos, token.Special, token.Content)
+	}
+}
+
+// The tokenizer that is written is one that training reads.
+func TestTokenizerLoads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, run([]string{"-out", dir, "-train", "1", "-test", "1", "-demos", "200"}))
+	tok, err := tokenizer.Load(filepath.Join(dir, "model"))
+	require.NoError(t, err)
+	require.Equal(t, 53, tok.VocabSize())
+	require.Equal(t, []int32{eos}, tok.StopIDs())
+	require.Equal(t, []int32{14, 6, 9, 15, 13, 5, 12, 18}, tok.EncodePrompt("914+807="))
+	text := "<think>4+7+0=11;1+0+1=2;9+8+0=17</think>1721"
+	ids := tok.Encode(text)
+	require.Len(t, ids, 31)
+	require.Equal(t, int32(thinkOpen), ids[0])
+	require.Equal(t, text, tok.Decode(append(ids, eos)))
+	require.Equal(t, characters, tok.Decode(tok.Encode(characters)))
+	for _, d := range demonstrations(3, 200) {
+		require.Equal(t, d.Response, tok.Decode(tok.Encode(d.Response)))
 	}
 }
 

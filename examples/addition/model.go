@@ -14,9 +14,9 @@ func addedTokens() []string { return []string{"<pad>", "<eos>", "<bos>", "<think
 // characters is the rest of the vocabulary, one token each.
 const characters = "0123456789" + "+-*=;," + " \n?" + "abcdefghijklmnopqrstuvwxyz" + ".()"
 
-// tokenizer is a tokenizer.json: a byte-level BPE that merges nothing, so that
+// tokenizerFile is a tokenizer.json: a byte-level BPE that merges nothing, so that
 // every character is a token.
-func tokenizer() any {
+func tokenizerFile() any {
 	type object = map[string]any
 	vocab := object{}
 	var added []object

@@ -1,0 +1,57 @@
+# Needs Go, a C compiler, make and git. `make` alone says what there is.
+
+GO ?= go
+SEED ?= 1
+FUZZTIME ?= 10s
+BENCH ?= .
+LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+QUICKSTART = runs/quickstart
+
+.DEFAULT_GOAL := help
+.PHONY: help build quickstart test race bench lint fuzz cover clean
+
+help: ## say what there is
+	@echo "make TARGET, where TARGET is one of"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@echo "Variables: SEED=$(SEED) of quickstart, FUZZTIME=$(FUZZTIME) of each fuzz test, BENCH=REGEXP of bench."
+
+build: ## the command, bin/easyrl
+	$(GO) build -o bin/easyrl ./cmd/easyrl
+
+quickstart: build ## teach a small model to add: a few minutes on two cores, into runs/quickstart
+	rm -rf $(QUICKSTART)
+	$(GO) run ./examples/addition -out $(QUICKSTART)/data -seed $(SEED)
+	bin/easyrl sft configs/quickstart-sft.toml -set run.seed=$(SEED)
+	bin/easyrl train configs/quickstart.toml -set run.seed=$(SEED)
+	@echo
+	@echo "Before and after $(QUICKSTART)/grpo (eval: the share of right answers to sums never trained on):"
+	@bin/easyrl report $(QUICKSTART)/grpo
+
+test: ## vet, test everything, and build without cgo
+	$(GO) vet ./...
+	$(GO) test -timeout 15m ./...
+	CGO_ENABLED=0 $(GO) build ./...
+
+race: ## test everything under the race detector
+	$(GO) test -race -timeout 25m ./...
+
+bench: ## measure speed
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+lint: ## check style; the linter is built on the first call
+	$(GO) run $(LINT) run
+
+fuzz: ## fuzz everything that reads bytes from outside, FUZZTIME each
+	@set -e; $(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, names[i]; n = 0 }' | \
+	while read -r package name; do \
+		echo "$$package $$name"; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x "$$package"; \
+	done
+
+cover: ## what the tests cover, into cover.html
+	$(GO) test -timeout 15m -coverprofile cover.out ./...
+	$(GO) tool cover -html cover.out -o cover.html
+	$(GO) tool cover -func cover.out | tail -n 1
+
+clean: ## remove what was built; runs stay
+	rm -rf bin cover.out cover.html

@@ -1,0 +1,172 @@
+package house
+
+import (
+	"bytes"
+	"go/ast"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/configs"
+)
+
+// The longest that things may be, in lines. Tests are not counted.
+const (
+	maxPackage  = 2000
+	maxFile     = 400
+	maxFunction = 60
+)
+
+// longer are the exceptions, with the lines that they may have: a file by its
+// path, a function as folder.Name, a package by its folder.
+func longer() map[string]int {
+	return map[string]int{
+		"tokenizer": 2200, // a reader for each part of tokenizer.json
+	}
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	allowed := func(name string, limit int) int { return max(limit, longer()[name]) }
+	tr := parse(t)
+	packages := map[string]int{}
+	for _, s := range tr.files {
+		if s.test {
+			continue
+		}
+		lines := tr.lines(s.ast)
+		packages[s.pkg] += lines
+		if lines > allowed(s.path, maxFile) {
+			t.Errorf("%s has %d lines, expected %d at most", s.path, lines, maxFile)
+		}
+		for _, decl := range s.ast.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			name := s.pkg + "." + f.Name.Name
+			if n := tr.lines(f); n > allowed(name, maxFunction) {
+				t.Errorf("%s: %s has %d lines, expected %d at most", tr.line(s, f), name, n, maxFunction)
+			}
+		}
+	}
+	for pkg, lines := range packages {
+		if !under(pkg, forTests()...) && lines > allowed(pkg, maxPackage) {
+			t.Errorf("package %s has %d lines, expected %d at most", pkg, lines, maxPackage)
+		}
+	}
+}
+
+// calls visits every call of a function of a package, as in "time.Sleep".
+func calls(file *ast.File, visit func(call *ast.CallExpr, name string)) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok {
+				if pkg, ok := f.X.(*ast.Ident); ok {
+					visit(call, pkg.Name+"."+f.Sel.Name)
+				}
+			}
+		}
+		return true
+	})
+}
+
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	tr := parse(t)
+	for _, s := range tr.files {
+		calls(s.ast, func(call *ast.CallExpr, name string) {
+			switch {
+			case name == "time.Sleep" && s.test:
+				t.Errorf("%s: a test sleeps, expected a channel or testing/synctest", tr.line(s, call))
+			case (name == "os.Getenv" || name == "os.LookupEnv") && !s.test && !under(s.pkg, "parallel"):
+				t.Errorf("%s: a setting from the environment, expected a key or a flag", tr.line(s, call))
+			case name == "os.Exit" && !s.test && !under(s.pkg, "cmd", "examples"):
+				t.Errorf("%s: a package ends the process, expected an error", tr.line(s, call))
+			}
+		})
+	}
+}
+
+// Pure packages start no goroutines, and none has an init or a variable that
+// somebody could change: errors and compile-time checks aside.
+func TestNoHiddenState(t *testing.T) {
+	t.Parallel()
+	tr := parse(t)
+	for _, s := range tr.files {
+		if s.test {
+			continue
+		}
+		if under(s.pkg, "loss", "attention", "model", "optim") {
+			ast.Inspect(s.ast, func(n ast.Node) bool {
+				if _, ok := n.(*ast.GoStmt); ok {
+					t.Errorf("%s: package %s starts a goroutine", tr.line(s, n), s.pkg)
+				}
+				return true
+			})
+		}
+		for _, decl := range s.ast.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if d.Name.Name == "init" && d.Recv == nil {
+					t.Errorf("%s: an init function, expected an explicit call", tr.line(s, d))
+				}
+			case *ast.GenDecl:
+				if d.Tok == token.VAR {
+					checkVariables(t, tr, s, d)
+				}
+			}
+		}
+	}
+}
+
+func checkVariables(t *testing.T, tr tree, s source, d *ast.GenDecl) {
+	t.Helper()
+	embedded := d.Doc != nil && slices.ContainsFunc(d.Doc.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//go:embed ") })
+	for _, spec := range d.Specs {
+		for _, name := range spec.(*ast.ValueSpec).Names {
+			isError := strings.HasPrefix(name.Name, "Err") || strings.HasPrefix(name.Name, "err")
+			if name.Name != "_" && !isError && !embedded {
+				t.Errorf("%s: variable %s of package %s, expected a constant or a function", tr.line(s, name), name.Name, s.pkg)
+			}
+		}
+	}
+}
+
+func TestNothingIsPutOff(t *testing.T) {
+	t.Parallel()
+	later := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
+	kinds := []string{".go", ".c", ".h", ".cu", ".cc", ".cpp", ".md", ".toml", ".yml", ".yaml", ".sh", ".tmpl", ".mod", ""}
+	walk(t, func(path string) {
+		if !slices.Contains(kinds, filepath.Ext(path)) {
+			return
+		}
+		data := read(t, path)
+		if at := later.FindIndex(data); at != nil && !bytes.ContainsRune(data, 0) {
+			t.Errorf("%s:%d: %s", path, 1+bytes.Count(data[:at[0]], []byte("\n")), data[at[0]:at[1]])
+		}
+	})
+}
+
+// Every TOML file that is shipped loads strictly and is valid.
+func TestShippedTOML(t *testing.T) {
+	t.Parallel()
+	found := 0
+	walk(t, func(path string) {
+		if filepath.Ext(path) != ".toml" {
+			return
+		}
+		found++
+		r, err := configs.Load([]string{filepath.Join("..", "..", filepath.FromSlash(path))}, nil)
+		if err == nil {
+			err = r.Validate(configs.AnyTask)
+		}
+		require.NoError(t, err)
+	})
+	require.Positive(t, found)
+}

@@ -1,0 +1,61 @@
+package house
+
+import (
+	"strings"
+	"testing"
+)
+
+// firstSentences of the packages: what each is for.
+func firstSentences() map[string]string {
+	return map[string]string{
+		"rollout":          "Package rollout names what flows from the producer to the trainer: prompts, responses, groups and the policy version that wrote them.",
+		"npu":              "Package npu is the device layer: memory and the closed set of kernels that a transformer needs, the same on CPU, CUDA and Ascend.",
+		"npu/cpu":          "Package cpu is the device everyone has: SIMD kernels with a fixed summation order.",
+		"npu/plugin":       "Package plugin opens an accelerator's kernel library at run time and makes it an npu.Device.",
+		"npu/nputest":      "Package nputest holds the conformance suite that every device must pass.",
+		"attention":        "Package attention lays out token sequences that share prefixes, so that a prompt is computed once for all its responses.",
+		"parallel":         "Package parallel says who computes what: it maps ranks to data, tensor and pipeline axes and moves tensors between them.",
+		"model":            "Package model is a decoder-only transformer with its backward pass written by hand.",
+		"tri_model":        "Package trimodel keeps policy, old policy and reference together on the same shards.",
+		"optim":            "Package optim updates weights: AdamW, gradient clipping, learning-rate schedules.",
+		"loss":             "Package loss turns token log-probabilities and rewards into a scalar and its gradient; it knows no model and no device.",
+		"inference":        "Package inference is the contract between inference instances and their callers: requests, responses, weight versions, clients and the fleet.",
+		"inference/engine": "Package engine samples from a model with continuous batching and a paged key-value cache.",
+		"inference/server": "Package server exposes an engine over HTTP.",
+		"producer":         "Package producer keeps the inference instances busy: it hands out prompts, scores what comes back and queues finished groups.",
+		"trainer":          "Package trainer runs the loop: publish weights, consume one period of rollouts, step.",
+		"data":             "Package data reads prompts from JSONL",
+		"reward":           "Package reward scores responses.",
+		"tokenizer":        "Package tokenizer turns text into token ids and back, exactly as the model's tokenizer.json says.",
+		"checkpoint":       "Package checkpoint reads and writes safetensors weights and the state that makes a run resumable.",
+		"report":           "Package report records a run's steps and spans and shows them: console, JSON lines, page, trace.",
+		"configs":          "Package configs holds the shipped *.toml and their shape as a Go struct; it is the only reader of TOML.",
+	}
+}
+
+func TestPackageDocs(t *testing.T) {
+	t.Parallel()
+	docs := map[string]string{} // a package's doc, empty where it has none
+	for _, s := range parse(t).files {
+		if s.test {
+			continue
+		}
+		doc := strings.Join(strings.Fields(s.ast.Doc.Text()), " ")
+		if docs[s.pkg] != "" && doc != "" {
+			t.Errorf("%s: package %s has its doc in another file already", s.path, s.pkg)
+		}
+		docs[s.pkg] += doc
+	}
+	for pkg, doc := range docs {
+		want, ok := firstSentences()[pkg]
+		if !ok {
+			want = "Package " + pkg[strings.LastIndexByte(pkg, '/')+1:] + " "
+			if under(pkg, "cmd", "examples") {
+				want = "Command " + pkg[strings.LastIndexByte(pkg, '/')+1:] + " "
+			}
+		}
+		if !strings.HasPrefix(doc, want) {
+			t.Errorf("package %s begins its doc with\n%.200q, expected\n%q", pkg, doc, want)
+		}
+	}
+}

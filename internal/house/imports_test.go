@@ -1,0 +1,101 @@
+package house
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// floors of the house, from the ground up: a package imports packages of lower
+// floors only.
+func floors() [][]string {
+	return [][]string{
+		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report"},
+		{"npu/internal/check"},
+		{"npu/internal/ctable"},
+		{"attention", "parallel", "reward", "inference", "data", "npu/cpu", "npu/plugin"},
+		{"model", "optim", "producer", "inference/server", "npu/nputest"},
+		{"tri_model", "inference/engine"},
+		{"trainer"},
+		{"configs"},
+		{"cmd/easyrl"},
+	}
+}
+
+// forTests are the packages that only tests import. They and the examples stand
+// on no floor.
+func forTests() []string { return []string{"internal", "npu/nputest"} }
+
+func floorOf(pkg string) int {
+	return slices.IndexFunc(floors(), func(floor []string) bool { return slices.Contains(floor, pkg) })
+}
+
+func TestFloors(t *testing.T) {
+	t.Parallel()
+	for _, s := range parse(t).files {
+		if s.test || under(s.pkg, "internal", "examples") {
+			continue
+		}
+		floor := floorOf(s.pkg)
+		if floor < 0 {
+			t.Errorf("%s: package %s is on no floor, expected it in floors()", s.path, s.pkg)
+			continue
+		}
+		for _, path := range s.imports() {
+			lower := floorOf(path)
+			switch {
+			case lower >= 0 && lower >= floor:
+				t.Errorf("%s: %s imports %s, which is no lower floor", s.path, s.pkg, path)
+			case under(path, forTests()...) && !under(s.pkg, forTests()...):
+				t.Errorf("%s: imports %s, which only tests may", s.path, path)
+			}
+		}
+	}
+}
+
+// Who may import what, tests included.
+func TestForbiddenImports(t *testing.T) {
+	t.Parallel()
+	rules := []struct {
+		path    string   // and what is below it
+		allowed []string // folders
+		why     string
+	}{
+		{"gorgonia.org", []string{"loss"}, "autodiff is for objectives over tokens"},
+		{"github.com/valyala/fasthttp", []string{"inference/server", "report"}, "net/http serves everything else"},
+		{"github.com/fasthttp/router", []string{"inference/server", "report"}, "net/http serves everything else"},
+		{"C", []string{"npu", "parallel"}, "cgo lives where the devices are"},
+		{"github.com/pelletier/go-toml", []string{"configs"}, "configs is the only reader of TOML"},
+		{"github.com/stretchr/testify/assert", nil, "a test stops at its first fault: require"},
+		{"github.com/pkg/errors", nil, "errors and fmt.Errorf do it"},
+		{"log", nil, "errors are returned and notes go to the console of the run"},
+		{"math/rand", nil, "math/rand/v2 has a documented generator"},
+		{"producer", []string{"cmd/easyrl"}, "cmd/easyrl wires producer and trainer"},
+		{"trainer", []string{"cmd/easyrl"}, "cmd/easyrl wires producer and trainer"},
+	}
+	for _, s := range parse(t).files {
+		for _, path := range s.imports() {
+			for _, rule := range rules {
+				exact := rule.path == "log" || rule.path == "math/rand"
+				if path != rule.path && (exact || !under(path, rule.path)) {
+					continue
+				}
+				if !under(s.pkg, rule.allowed...) && s.pkg != rule.path {
+					t.Errorf("%s imports %s: %s", s.path, path, rule.why)
+				}
+			}
+		}
+	}
+}
+
+// The module's own packages have no assembly of their own and no vendored code:
+// what the binary is made of is in go.mod.
+func TestNoVendoredCode(t *testing.T) {
+	t.Parallel()
+	walk(t, func(path string) {
+		require.False(t, strings.HasPrefix(path, "vendor/") || strings.Contains(path, "/third_party/"), path)
+	})
+	require.NotContains(t, string(read(t, "go.mod")), "\nreplace ")
+}
