@@ -58,8 +58,8 @@ func draw(name string, xs, ys []float64) curve {
 		x, y := at(i)
 		fmt.Fprintf(&points, "%s,%s ", x, y)
 	}
-	c := curve{Name: name, Points: strings.TrimSpace(points.String()), Low: shortNumber(low), High: shortNumber(high),
-		From: shortNumber(from), To: shortNumber(to), LastText: shortNumber(last)}
+	c := curve{Name: name, Points: strings.TrimSpace(points.String()), Low: Number(low), High: Number(high),
+		From: Number(from), To: Number(to), LastText: Number(last)}
 	c.DotX, c.DotY = at(len(xs) - 1)
 	return c
 }
@@ -83,9 +83,10 @@ func thin(xs []float64) []float64 {
 
 func coordinate(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
 
-// shortNumber is x to about four digits.
-func shortNumber(x float64) string {
-	if x == math.Trunc(x) && math.Abs(x) < 1e6 {
+// Number is x for people: about four digits.
+func Number(x float64) string {
+	switch size := math.Abs(x); {
+	case x == math.Trunc(x) && size < 1e6, size >= 1000 && size < 1e9:
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}
 	return strconv.FormatFloat(x, 'g', 4, 64)

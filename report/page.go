@@ -85,7 +85,7 @@ func WriteHTML(dir string) (string, error) {
 	if len(groups) > 0 {
 		p.Step = groups[0].Step
 	}
-	view, err := template.New("page").Parse(pageSource)
+	view, err := template.New("page").Funcs(template.FuncMap{"number": Number}).Parse(pageSource)
 	if err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}

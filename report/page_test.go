@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +74,13 @@ func TestDraw(t *testing.T) {
 	require.Equal(t, "0.0,120.0 160.0,0.0 320.0,60.0", c.Points)
 	require.Equal(t, []string{"1", "3", "0", "10", "2"}, []string{c.Low, c.High, c.From, c.To, c.LastText})
 	require.Len(t, thin(make([]float64, 10_000)), 625)
+}
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for want, x := range map[string]float64{"0": 0, "-12": -12, "11712": 11711.6, "0.3201": .32009, "1.5e-07": 1.5e-7, "2.5e+12": 2.5e12, "NaN": math.NaN()} {
+		require.Equal(t, want, Number(x))
+	}
 }
 
 func FuzzReadMetrics(f *testing.F) {

@@ -36,7 +36,7 @@ func reportVerb(std streams) verb {
 		p := printer{std.out}
 		p.line("%-28s %10s %10s   %s", "", "first", "last", "steps")
 		for _, row := range report.Compare(steps) {
-			p.line("%-28s %10.4g %10.4g   %d to %d", row.Name, row.First, row.Last, row.FirstStep, row.LastStep)
+			p.line("%-28s %10s %10s   %d to %d", row.Name, report.Number(row.First), report.Number(row.Last), row.FirstStep, row.LastStep)
 		}
 		_, err = fmt.Fprintf(std.out, "%s\n", page)
 		return err
