@@ -1,0 +1,62 @@
+//go:build cgo && unix
+
+package plugin
+
+/*
+#cgo CFLAGS: -std=c11
+#cgo linux LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <stdlib.h>
+
+static const void *table(void *entry) { return ((const void *(*)(void))entry)(); }
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/internal/ctable"
+)
+
+const symbol = "easyrl_device_api_v1"
+
+// Open loads the library at path and opens its device ordinal. threads is a
+// hint that accelerators ignore; 0 leaves it to the library.
+func Open(path string, ordinal, threads int) (npu.Device, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("open device library: %w", err)
+	}
+	table, err := load(path)
+	if err != nil {
+		return nil, fmt.Errorf("open device library %s: %w", path, err)
+	}
+	d, err := ctable.FromTable(table, ordinal, threads)
+	if err != nil {
+		return nil, fmt.Errorf("device library %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// load returns the library's table of functions.
+func load(path string) (unsafe.Pointer, error) {
+	// The message that dlerror returns belongs to the thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	name, entry := C.CString(path), C.CString(symbol)
+	defer C.free(unsafe.Pointer(name))
+	defer C.free(unsafe.Pointer(entry))
+	lib := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
+	if lib == nil {
+		return nil, fmt.Errorf("%s", C.GoString(C.dlerror()))
+	}
+	f := C.dlsym(lib, entry)
+	if f == nil {
+		C.dlclose(lib)
+		return nil, fmt.Errorf("no symbol %s, expected a library built against easyrl_device.h", symbol)
+	}
+	return unsafe.Pointer(C.table(f)), nil
+}

@@ -1,0 +1,14 @@
+//go:build !cgo || !unix
+
+package plugin
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Open fails: loading a library at run time takes a build with cgo on a Unix.
+func Open(path string, _, _ int) (npu.Device, error) {
+	return nil, fmt.Errorf("open device library %s: expected a build with cgo on a Unix system", path)
+}

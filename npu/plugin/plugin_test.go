@@ -1,0 +1,88 @@
+//go:build cgo && unix
+
+package plugin_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/npu/nputest"
+	"github.com/easyrl/easyrl/npu/plugin"
+)
+
+// build compiles C sources into a shared library.
+func build(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	lib := filepath.Join(t.TempDir(), name)
+	flags := []string{"-std=c11", "-O2", "-shared", "-fPIC", "-I", "../csrc", "-o", lib}
+	out, err := exec.Command(compiler, append(append(flags, args...), "-lm", "-lpthread")...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return lib
+}
+
+// TestCPULibrary builds the CPU device as a library of its own and requires it
+// to be the device that is compiled in.
+func TestCPULibrary(t *testing.T) {
+	sources, err := filepath.Glob("../cpu/*.c")
+	require.NoError(t, err)
+	lib := build(t, "libeasyrl_cpu.so", sources...)
+	loaded, err := plugin.Open(lib, 0, 2)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, loaded.Close()) }()
+	builtin, err := cpu.Open(1)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, builtin.Close()) }()
+	require.Equal(t, builtin.Name(), loaded.Name())
+	require.Equal(t, 2, loaded.Threads())
+	nputest.Same(t, builtin, loaded)
+	t.Run("conformance", func(t *testing.T) {
+		nputest.Run(t, func(threads int) (npu.Device, error) { return plugin.Open(lib, 0, threads) })
+	})
+}
+
+func source(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "device.c")
+	require.NoError(t, os.WriteFile(path, []byte("#include \"easyrl_device.h\"\n"+text), 0o600))
+	return path
+}
+
+func TestOpenErrors(t *testing.T) {
+	t.Parallel()
+	notLibrary := filepath.Join(t.TempDir(), "text.so")
+	require.NoError(t, os.WriteFile(notLibrary, []byte("not a library"), 0o600))
+	const entry = "const easyrl_device_api *easyrl_device_api_v1(void) { return %; }\n"
+	returning := func(value string) string { return strings.Replace(entry, "%", value, 1) }
+	for name, test := range map[string]struct{ lib, want string }{
+		"missing":     {filepath.Join(t.TempDir(), "libnone.so"), "libnone.so: no such file"},
+		"not one":     {notLibrary, "text.so: "},
+		"no symbol":   {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v1"},
+		"no table":    {build(t, "libnull.so", source(t, returning("0"))), "no table of functions"},
+		"another ABI": {build(t, "libabi.so", source(t, "static easyrl_device_api t = {.abi = 99};\n"+returning("&t"))), "library has ABI 99, expected 1"},
+		"no device": {
+			build(t, "libopen.so", source(t, `#include <stdio.h>
+static easyrl_device *fail(int32_t o, int32_t n, char *err, int64_t len) { snprintf(err, len, "ordinal %d of 1", (int)o); return 0; }
+static easyrl_device_api t = {.abi = EASYRL_DEVICE_ABI, .open = fail};
+`+returning("&t"))), "open device 3: ordinal 3 of 1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := plugin.Open(test.lib, 3, 1)
+			require.ErrorContains(t, err, test.want)
+			require.ErrorContains(t, err, filepath.Base(test.lib))
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
