@@ -1,0 +1,96 @@
+package model
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// benchShapes are the quickstart's model and one of 25 M parameters.
+func benchShapes() map[string]*Config {
+	return map[string]*Config{
+		"0.8M": {Type: "qwen3", HiddenSize: 128, FFNSize: 384, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, VocabSize: 53,
+			MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1},
+		"25M": {Type: "qwen3", HiddenSize: 512, FFNSize: 1536, Layers: 8, Heads: 8, KVHeads: 4, HeadDim: 64, VocabSize: 4096,
+			MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1},
+	}
+}
+
+// BenchmarkTrain is a forward and a backward pass over a group of 8 responses.
+func BenchmarkTrain(b *testing.B) {
+	for _, name := range []string{"0.8M", "25M"} {
+		c := benchShapes()[name]
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
+				dev := openCPU(b, threads)
+				w := testWeights(b, dev, c)
+				g, err := NewGradients(dev, c)
+				require.NoError(b, err)
+				rng := rand.New(rand.NewPCG(1, 2))
+				var l attention.Layout
+				for range 8 {
+					root := l.Add(-1, randomTokens(rng, 10, c.VocabSize), false)
+					for range 8 {
+						l.AddLeaf(root, randomTokens(rng, 24, c.VocabSize))
+					}
+				}
+				tape := NewTape(dev, c)
+				defer tape.Close()
+				n := len(l.Targets)
+				logp, entropy, seed := make([]float32, n), make([]float32, n), make([]float32, n)
+				seed[0] = 1
+				for b.Loop() {
+					require.NoError(b, tape.Forward(w, &l, 1, true, logp, entropy))
+					require.NoError(b, tape.Backward(w, g, seed))
+				}
+				flops := 3 * c.FLOPs(l.Rows(), n, 20) * float64(b.N)
+				b.ReportMetric(flops/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+				b.ReportMetric(float64(l.Rows())*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+			})
+		}
+	}
+}
+
+// BenchmarkDecode is one token of each of a batch of sequences.
+func BenchmarkDecode(b *testing.B) {
+	c := benchShapes()["0.8M"]
+	for _, batch := range []int{1, 8, 16, 32, 64, 128} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			dev := openCPU(b, 1)
+			w := testWeights(b, dev, c)
+			r, err := NewRunner(dev, c, batch)
+			require.NoError(b, err)
+			defer r.Close()
+			cache, err := NewCache(dev, c, 4*batch)
+			require.NoError(b, err)
+			defer cache.Close()
+			ids, positions, slots, lens := make([]int32, batch), make([]int32, batch), make([]int32, batch), make([]int32, batch)
+			tables := make([]int32, 4*batch)
+			for i := range batch {
+				positions[i], lens[i] = 40, 41
+				for j := range 4 {
+					tables[4*i+j] = int32(4*i + j)
+				}
+				slots[i] = tables[4*i+2]*npu.PageSize + 8
+			}
+			params := make([]npu.SampleParams, batch)
+			for i := range params {
+				params[i] = npu.SampleParams{Temperature: 1, TopP: 1, Uniform: 0.3}
+			}
+			logp := make([]float32, batch)
+			for b.Loop() {
+				logits, err := r.Decode(w, cache, ids, positions, slots, tables, 4, lens)
+				require.NoError(b, err)
+				dev.Sample(ids, logp, logits, c.VocabSize, params)
+				require.NoError(b, dev.Sync())
+			}
+			b.ReportMetric(c.FLOPs(batch, batch, 41)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			b.ReportMetric(float64(batch)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}

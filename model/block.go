@@ -1,0 +1,104 @@
+package model
+
+import "github.com/easyrl/easyrl/npu"
+
+// blockActs are what one block keeps of its forward pass for its backward pass.
+// Norms and the feed-forward's inner product are computed again instead.
+// Without QKNorm, qRaw is q and kRaw is k. When nothing is kept, x, mid and the
+// block's output are one buffer.
+type blockActs struct {
+	x          npu.Buffer // [T, D] input
+	qRaw, kRaw npu.Buffer // [T, H·d], [T, K·d] before their norms
+	q, k       npu.Buffer // the same after norm and RoPE
+	v          npu.Buffer // [T, K·d]
+	att        npu.Buffer // [T, H·d]
+	stats      npu.Buffer // [T, H, 2], see npu.Device.Attention
+	mid        npu.Buffer // [T, D] between attention and feed-forward
+	gate, up   npu.Buffer // [T, F]
+}
+
+// pass is one run through the blocks over t rows.
+type pass struct {
+	dev       npu.Device
+	cfg       *Config
+	t         int
+	positions []int32
+	rope      npu.Buffer
+	norm      npu.Buffer // [T, D] scratch
+	inner     npu.Buffer // [T, F] scratch
+}
+
+// forward computes out = block(a.x), attend doing the attention proper.
+func (p *pass) forward(w *Layer, a *blockActs, out npu.Buffer, attend func(a *blockActs)) {
+	dev, cfg, t := p.dev, p.cfg, p.t
+	dev.RMSNorm(p.norm, a.x, w.AttnNorm, t, cfg.NormEps)
+	dev.Linear(a.qRaw, p.norm, w.Q, w.QBias, t, false)
+	dev.Linear(a.kRaw, p.norm, w.K, w.KBias, t, false)
+	dev.Linear(a.v, p.norm, w.V, w.VBias, t, false)
+	if cfg.QKNorm {
+		dev.RMSNorm(a.q, a.qRaw, w.QNorm, t*cfg.Heads, cfg.NormEps)
+		dev.RMSNorm(a.k, a.kRaw, w.KNorm, t*cfg.KVHeads, cfg.NormEps)
+	}
+	dev.Rope(a.q, p.rope, p.positions, cfg.Heads, cfg.HeadDim, false)
+	dev.Rope(a.k, p.rope, p.positions, cfg.KVHeads, cfg.HeadDim, false)
+	attend(a)
+	p.copy(a.mid, a.x)
+	dev.Linear(a.mid, a.att, w.O, npu.Buffer{}, t, true)
+
+	dev.RMSNorm(p.norm, a.mid, w.MLPNorm, t, cfg.NormEps)
+	dev.Linear(a.gate, p.norm, w.Gate, npu.Buffer{}, t, false)
+	dev.Linear(a.up, p.norm, w.Up, npu.Buffer{}, t, false)
+	dev.SwiGLU(p.inner, a.gate, a.up)
+	p.copy(out, a.mid)
+	dev.Linear(out, p.inner, w.Down, npu.Buffer{}, t, true)
+}
+
+func (p *pass) copy(dst, src npu.Buffer) {
+	if dst.Addr() != src.Addr() {
+		p.dev.Copy(dst, src)
+	}
+}
+
+// blockGrads is the scratch of a backward pass through one block.
+type blockGrads struct {
+	norm     npu.Buffer // [T, D]
+	att      npu.Buffer // [T, H·d]
+	q, k, v  npu.Buffer
+	segments []npu.Segment
+}
+
+// backward turns dx from the gradient of the block's output into that of its
+// input, and adds to the gradients g of its weights. It overwrites gate and up.
+func (p *pass) backward(w, g *Layer, a *blockActs, s *blockGrads, dx npu.Buffer) {
+	dev, cfg, t, none := p.dev, p.cfg, p.t, npu.Buffer{}
+	dev.SwiGLU(p.inner, a.gate, a.up)
+	dev.LinearBackwardWeight(g.Down, none, dx, p.inner, t)
+	dev.LinearBackwardInput(p.inner, dx, w.Down, t, false)
+	dev.SwiGLUBackward(a.gate, a.up, p.inner, a.gate, a.up)
+	dev.RMSNorm(p.norm, a.mid, w.MLPNorm, t, cfg.NormEps)
+	dev.LinearBackwardWeight(g.Gate, none, a.gate, p.norm, t)
+	dev.LinearBackwardWeight(g.Up, none, a.up, p.norm, t)
+	dev.LinearBackwardInput(s.norm, a.gate, w.Gate, t, false)
+	dev.LinearBackwardInput(s.norm, a.up, w.Up, t, true)
+	dev.RMSNormBackward(dx, g.MLPNorm, s.norm, a.mid, w.MLPNorm, t, cfg.NormEps, true)
+
+	dev.LinearBackwardWeight(g.O, none, dx, a.att, t)
+	dev.LinearBackwardInput(s.att, dx, w.O, t, false)
+	dev.AttentionBackward(s.q, s.k, s.v, s.att, a.att, a.stats, a.q, a.k, a.v, s.segments, cfg.heads())
+	dev.Rope(s.q, p.rope, p.positions, cfg.Heads, cfg.HeadDim, true)
+	dev.Rope(s.k, p.rope, p.positions, cfg.KVHeads, cfg.HeadDim, true)
+	if cfg.QKNorm {
+		dev.RMSNormBackward(s.q, g.QNorm, s.q, a.qRaw, w.QNorm, t*cfg.Heads, cfg.NormEps, false)
+		dev.RMSNormBackward(s.k, g.KNorm, s.k, a.kRaw, w.KNorm, t*cfg.KVHeads, cfg.NormEps, false)
+	}
+	dev.RMSNorm(p.norm, a.x, w.AttnNorm, t, cfg.NormEps)
+	dev.LinearBackwardWeight(g.Q, g.QBias, s.q, p.norm, t)
+	dev.LinearBackwardWeight(g.K, g.KBias, s.k, p.norm, t)
+	dev.LinearBackwardWeight(g.V, g.VBias, s.v, p.norm, t)
+	dev.LinearBackwardInput(s.norm, s.q, w.Q, t, false)
+	dev.LinearBackwardInput(s.norm, s.k, w.K, t, true)
+	dev.LinearBackwardInput(s.norm, s.v, w.V, t, true)
+	dev.RMSNormBackward(dx, g.AttnNorm, s.norm, a.x, w.AttnNorm, t, cfg.NormEps, true)
+}
+
+func (c *Config) heads() npu.Heads { return npu.Heads{Q: c.Heads, KV: c.KVHeads, Dim: c.HeadDim} }

@@ -1,0 +1,391 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/internal/reference"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+)
+
+func newReference(w *Weights) *reference.Decoder {
+	c := w.Config
+	r := &reference.Decoder{HiddenSize: c.HiddenSize, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
+		NormEps: float64(c.NormEps), RopeTheta: c.RopeTheta, QKNorm: c.QKNorm, Tied: c.Tied}
+	for i, vals := range values(w) {
+		r.Set(w.Params[i].Name, vals)
+	}
+	return r
+}
+
+func openCPU(t testing.TB, threads int) npu.Device {
+	t.Helper()
+	dev, err := cpu.Open(threads)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+// shapes are the three families at sizes that divide by nothing.
+func shapes() map[string]*Config {
+	return map[string]*Config{
+		"llama": {Type: "llama", HiddenSize: 20, FFNSize: 37, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, VocabSize: 41,
+			MaxPositions: 128, NormEps: 1e-5, RopeTheta: 10000, InitStd: 0.2, BOS: -1},
+		"qwen2": {Type: "qwen2", HiddenSize: 23, FFNSize: 34, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 10, VocabSize: 33,
+			MaxPositions: 128, NormEps: 1e-6, RopeTheta: 1e6, InitStd: 0.2, QKVBias: true, Tied: true, BOS: -1},
+		"qwen3": {Type: "qwen3", HiddenSize: 19, FFNSize: 33, Layers: 3, Heads: 6, KVHeads: 3, HeadDim: 4, VocabSize: 65,
+			MaxPositions: 128, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.2, QKNorm: true, Tied: true, BOS: -1},
+	}
+}
+
+func testWeights(t testing.TB, dev npu.Device, c *Config) *Weights {
+	t.Helper()
+	w, err := NewWeights(dev, c, npu.Weights)
+	require.NoError(t, err)
+	w.Init(7)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range w.Params { // norms and biases that matter
+		if p := &w.Params[i]; p.Cols == 0 {
+			vals := make([]float32, p.Rows)
+			for j := range vals {
+				vals[j] = 1 + 0.3*float32(rng.NormFloat64())
+			}
+			dev.Upload(p.Buffer, vals)
+		}
+	}
+	return w
+}
+
+func randomTokens(rng *rand.Rand, n, vocab int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(rng.IntN(vocab))
+	}
+	return ids
+}
+
+// testForest has two groups, a lone sequence and a segment below a leaf.
+func testForest(c *Config) *attention.Layout {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var l attention.Layout
+	l.AddGroup(randomTokens(rng, 5, c.VocabSize), [][]int32{randomTokens(rng, 3, c.VocabSize), randomTokens(rng, 7, c.VocabSize), randomTokens(rng, 1, c.VocabSize)})
+	root := l.Add(-1, randomTokens(rng, 2, c.VocabSize), false)
+	turn := l.Add(root, randomTokens(rng, 4, c.VocabSize), true)
+	l.Add(turn, randomTokens(rng, 3, c.VocabSize), true)
+	l.Add(-1, randomTokens(rng, 6, c.VocabSize), true)
+	return &l
+}
+
+func TestForwardMatchesFloat64(t *testing.T) {
+	for name, c := range shapes() {
+		t.Run(name, func(t *testing.T) {
+			dev := openCPU(t, 2)
+			w := testWeights(t, dev, c)
+			l := testForest(c)
+			tape := NewTape(dev, c)
+			defer tape.Close()
+			n := len(l.Targets)
+			logp, entropy := make([]float32, n), make([]float32, n)
+			require.NoError(t, tape.Forward(w, l, 0.7, false, logp, entropy))
+			wantLogp, wantEntropy := newReference(w).Logprobs(l, float64(float32(0.7)))
+			for i := range n {
+				require.InDelta(t, wantLogp[i], logp[i], 2e-4, "target %d", i)
+				require.InDelta(t, wantEntropy[i], entropy[i], 2e-4, "target %d", i)
+			}
+		})
+	}
+}
+
+func TestBackwardMatchesDifferences(t *testing.T) {
+	for name, c := range shapes() {
+		for _, recompute := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/recompute=%v", name, recompute), func(t *testing.T) {
+				dev := openCPU(t, 2)
+				w := testWeights(t, dev, c)
+				l := testForest(c)
+				seed := make([]float32, len(l.Targets))
+				rng := rand.New(rand.NewPCG(5, 6))
+				for i := range seed {
+					seed[i] = float32(rng.NormFloat64())
+				}
+				g := gradients(t, dev, w, l, seed, recompute)
+				g.Merge()
+				ref := newReference(w)
+				loss := func() float64 {
+					logp, _ := ref.Logprobs(l, 0.7)
+					sum := 0.0
+					for i, lp := range logp {
+						sum += float64(seed[i]) * lp
+					}
+					return sum
+				}
+				for i := range w.Params {
+					p := &w.Params[i]
+					grad := make([]float32, p.Rows*max(p.Cols, 1))
+					g.Read(i, grad)
+					vals := ref.Tensor[p.Name]
+					for range 5 {
+						j := rng.IntN(len(vals))
+						const h = 1e-5
+						old := vals[j]
+						vals[j] = old + h
+						up := loss()
+						vals[j] = old - h
+						down := loss()
+						vals[j] = old
+						want := (up - down) / (2 * h)
+						require.InDelta(t, want, grad[j], 2e-3*math.Max(1, math.Abs(want)), "%s[%d]", p.Name, j)
+					}
+				}
+			})
+		}
+	}
+}
+
+// gradients of Σ seed·logp over l.
+func gradients(t testing.TB, dev npu.Device, w *Weights, l *attention.Layout, seed []float32, recompute bool) *Weights {
+	t.Helper()
+	g, err := NewGradients(dev, w.Config)
+	require.NoError(t, err)
+	tape := NewTape(dev, w.Config)
+	defer tape.Close()
+	tape.Recompute = recompute
+	addGradients(t, tape, w, g, l, seed)
+	return g
+}
+
+func addGradients(t testing.TB, tape *Tape, w, g *Weights, l *attention.Layout, seed []float32) []float32 {
+	t.Helper()
+	logp := make([]float32, len(l.Targets))
+	require.NoError(t, tape.Forward(w, l, 0.7, true, logp, make([]float32, len(logp))))
+	require.NoError(t, tape.Backward(w, g, seed))
+	return logp
+}
+
+func values(w *Weights) [][]float32 {
+	out := make([][]float32, len(w.Params))
+	for i := range w.Params {
+		out[i] = make([]float32, w.Params[i].Rows*max(w.Params[i].Cols, 1))
+		w.Read(i, out[i])
+	}
+	return out
+}
+
+func TestRecomputeGivesTheSameBits(t *testing.T) {
+	c := shapes()["qwen3"]
+	dev := openCPU(t, 2)
+	w, l := testWeights(t, dev, c), testForest(c)
+	seed := make([]float32, len(l.Targets))
+	for i := range seed {
+		seed[i] = float32(i%5) - 2
+	}
+	require.Equal(t, values(gradients(t, dev, w, l, seed, false)), values(gradients(t, dev, w, l, seed, true)))
+}
+
+// A prompt shared by its group against the prompt repeated for each response:
+// the same log-probabilities, bit for bit, and the same gradients to rounding.
+func TestSharedPromptEqualsSeparateSequences(t *testing.T) {
+	for name, c := range shapes() {
+		t.Run(name, func(t *testing.T) {
+			dev := openCPU(t, 2)
+			w := testWeights(t, dev, c)
+			rng := rand.New(rand.NewPCG(8, 9))
+			prompt := randomTokens(rng, 21, c.VocabSize)
+			var shared attention.Layout
+			root := shared.Add(-1, prompt, false)
+			var separate attention.Layout
+			for _, n := range []int{1, 9, 30, 17} {
+				ids := randomTokens(rng, n, c.VocabSize)
+				shared.AddLeaf(root, ids)
+				separate.AddLeaf(separate.Add(-1, prompt, false), ids)
+			}
+			seed := make([]float32, len(shared.Targets))
+			for i := range seed {
+				seed[i] = float32(rng.NormFloat64())
+			}
+			tape := NewTape(dev, c)
+			defer tape.Close()
+			a, err := NewGradients(dev, c)
+			require.NoError(t, err)
+			b, err := NewGradients(dev, c)
+			require.NoError(t, err)
+			require.Equal(t, addGradients(t, tape, w, a, &shared, seed), addGradients(t, tape, w, b, &separate, seed))
+			a.Merge()
+			b.Merge()
+			requireClose(t, w, a, b, 1e-5)
+		})
+	}
+}
+
+// requireClose compares each tensor's gradients relative to its norm.
+func requireClose(t *testing.T, w, a, b *Weights, tolerance float64) {
+	t.Helper()
+	va, vb := values(a), values(b)
+	for i := range w.Params {
+		var diff, norm float64
+		for j := range va[i] {
+			diff += math.Pow(float64(va[i][j]-vb[i][j]), 2)
+			norm += math.Pow(float64(vb[i][j]), 2)
+		}
+		require.LessOrEqual(t, math.Sqrt(diff), tolerance*math.Sqrt(norm), w.Params[i].Name)
+	}
+}
+
+// How groups are cut into micro-batches changes no bit of the gradients.
+func TestMicroBatchesGiveTheSameBits(t *testing.T) {
+	for name, c := range shapes() {
+		t.Run(name, func(t *testing.T) {
+			w1, w2 := openCPU(t, 1), openCPU(t, 2)
+			rng := rand.New(rand.NewPCG(10, 11))
+			var whole attention.Layout
+			var parts [3]attention.Layout
+			var seeds [3][]float32
+			var seed []float32
+			for i := range parts {
+				prompt := randomTokens(rng, 4+5*i, c.VocabSize)
+				whole1, part := whole.Add(-1, prompt, false), parts[i].Add(-1, prompt, false)
+				for range 3 {
+					ids := randomTokens(rng, 1+rng.IntN(20), c.VocabSize)
+					whole.AddLeaf(whole1, ids)
+					parts[i].AddLeaf(part, ids)
+				}
+				for range parts[i].Targets {
+					seeds[i] = append(seeds[i], float32(rng.NormFloat64()))
+				}
+				seed = append(seed, seeds[i]...)
+			}
+			once := gradients(t, w1, testWeights(t, w1, c), &whole, seed, false)
+			w := testWeights(t, w2, c)
+			tape := NewTape(w2, c)
+			defer tape.Close()
+			g, err := NewGradients(w2, c)
+			require.NoError(t, err)
+			for i := range parts {
+				addGradients(t, tape, w, g, &parts[i], seeds[i])
+			}
+			once.Merge()
+			g.Merge()
+			require.Equal(t, values(once), values(g))
+		})
+	}
+}
+
+// What is sampled and what is trained are the same bits: prefill and decode
+// through the cache give the log-probabilities of one pass over the layout.
+func TestDecodeEqualsForward(t *testing.T) {
+	for name, c := range shapes() {
+		t.Run(name, func(t *testing.T) {
+			dev, other := openCPU(t, 1), openCPU(t, 2)
+			w := testWeights(t, dev, c)
+			rng := rand.New(rand.NewPCG(12, 13))
+			prompt, answer := randomTokens(rng, 21, c.VocabSize), randomTokens(rng, 40, c.VocabSize)
+			var l attention.Layout
+			l.AddLeaf(l.Add(-1, prompt, false), answer)
+			want := make([]float32, len(l.Targets))
+			tape := NewTape(dev, c)
+			defer tape.Close()
+			require.NoError(t, tape.Forward(w, &l, 0.9, false, want, make([]float32, len(want))))
+
+			w = testWeights(t, other, c)
+			require.Equal(t, want, decodeLogprobs(t, other, w, prompt, answer, 0.9))
+		})
+	}
+}
+
+// decodeLogprobs forces answer through prefill and decode steps and reports
+// what Sample says of each token: draws that pick the forced token.
+func decodeLogprobs(t *testing.T, dev npu.Device, w *Weights, prompt, answer []int32, temperature float32) []float32 {
+	t.Helper()
+	c := w.Config
+	r, err := NewRunner(dev, c, 64)
+	require.NoError(t, err)
+	defer r.Close()
+	cache, err := NewCache(dev, c, 8)
+	require.NoError(t, err)
+	defer cache.Close()
+	table := []int32{5, 2, 7, 0, 3, 1}
+	slot := func(p int) int32 { return table[p/npu.PageSize]*npu.PageSize + int32(p%npu.PageSize) }
+	var l attention.Layout
+	l.Add(-1, prompt, false)
+	slots := make([]int32, len(prompt))
+	for i := range slots {
+		slots[i] = slot(i)
+	}
+	logits, err := r.Prefill(w, cache, &l, slots, []int32{int32(len(prompt) - 1)})
+	require.NoError(t, err)
+	var out []float32
+	for i, id := range answer {
+		out = append(out, forced(t, dev, logits, c.VocabSize, id, temperature))
+		p := len(prompt) + i
+		logits, err = r.Decode(w, cache, []int32{id}, []int32{int32(p)}, []int32{slot(p)}, table, len(table), []int32{int32(p + 1)})
+		require.NoError(t, err)
+	}
+	return out
+}
+
+// forced is the log-probability that Sample reports for token id, found by
+// scanning draws until one picks it.
+func forced(t *testing.T, dev npu.Device, logits npu.Buffer, vocab int, id int32, temperature float32) float32 {
+	t.Helper()
+	ids, logp := make([]int32, 1), make([]float32, 1)
+	lo, hi := float32(0), float32(1)
+	for range 60 { // draws ascend with ids
+		mid := (lo + hi) / 2
+		dev.Sample(ids, logp, logits, vocab, []npu.SampleParams{{Temperature: temperature, TopP: 1, Uniform: mid}})
+		require.NoError(t, dev.Sync())
+		switch {
+		case ids[0] == id:
+			return logp[0]
+		case ids[0] < id:
+			lo = mid
+		default:
+			hi = mid
+		}
+	}
+	require.Fail(t, "no draw picks the token", "token %d, probability too small", id)
+	return 0
+}
+
+func testData(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("EASYRL_TESTDATA")
+	if dir == "" {
+		t.Skip("EASYRL_TESTDATA is not set: no real weights to test with")
+	}
+	return dir
+}
+
+func TestStories260K(t *testing.T) {
+	dir := filepath.Join(testData(t), "weights", "stories260K")
+	b, err := os.ReadFile(filepath.Join(dir, "golden.json"))
+	require.NoError(t, err)
+	var golden struct {
+		IDs     []int32   `json:"ids"`
+		Logprob []float64 `json:"logprob_of_chosen"`
+	}
+	require.NoError(t, json.Unmarshal(b, &golden))
+	dev := openCPU(t, 1)
+	c, err := ReadConfig(dir)
+	require.NoError(t, err)
+	w, err := NewWeights(dev, c, npu.Weights)
+	require.NoError(t, err)
+	require.NoError(t, w.Load(dir))
+	var l attention.Layout
+	l.Add(-1, golden.IDs, true)
+	logp := make([]float32, len(l.Targets))
+	tape := NewTape(dev, c)
+	defer tape.Close()
+	require.NoError(t, tape.Forward(w, &l, 1, false, logp, make([]float32, len(logp))))
+	for i, want := range golden.Logprob {
+		require.InDelta(t, want, logp[i], 1e-4, "token %d", i)
+	}
+}

@@ -1,0 +1,50 @@
+package model
+
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// ropeTable keeps the cosines and sines of rotary positions (Su et al. 2021,
+// section 3.2) on a device, for as many positions as were asked for.
+type ropeTable struct {
+	buf       npu.Buffer
+	positions int
+}
+
+// upTo returns a table that covers positions 0 to last.
+func (t *ropeTable) upTo(dev npu.Device, c *Config, last int32) (npu.Buffer, error) {
+	if int(last) < t.positions {
+		return t.buf, nil
+	}
+	n := min(max(int(last)+1, 2*t.positions, 512), max(c.MaxPositions, int(last)+1))
+	buf, err := dev.Alloc(n*c.HeadDim, npu.Activations)
+	if err != nil {
+		return npu.Buffer{}, err
+	}
+	half := c.HeadDim / 2
+	freq := make([]float32, half)
+	for i := range freq {
+		freq[i] = float32(1 / math.Pow(c.RopeTheta, float64(2*i)/float64(c.HeadDim)))
+	}
+	vals := make([]float32, n*c.HeadDim)
+	for p := range n {
+		row := vals[p*c.HeadDim:]
+		for i, f := range freq {
+			sin, cos := math.Sincos(float64(float32(p) * f)) // the angle in float32, as the models were trained
+			row[i], row[half+i] = float32(cos), float32(sin)
+		}
+	}
+	dev.Upload(buf, vals)
+	t.free(dev)
+	t.buf, t.positions = buf, n
+	return buf, nil
+}
+
+func (t *ropeTable) free(dev npu.Device) {
+	if !t.buf.IsNil() {
+		dev.Free(t.buf)
+	}
+	*t = ropeTable{}
+}

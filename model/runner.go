@@ -1,0 +1,176 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Cache is the paged key-value cache of a decoder: for each layer, keys and
+// values of pages·npu.PageSize positions.
+type Cache struct {
+	dev    npu.Device
+	k, v   []npu.Buffer // one a layer
+	page   int          // values of a page in one of k and v
+	buffer npu.Buffer
+}
+
+// NewCache allocates a cache of the given number of pages.
+func NewCache(dev npu.Device, c *Config, pages int) (*Cache, error) {
+	page := npu.PageSize * c.KVHeads * c.HeadDim
+	buf, err := dev.Alloc(2*c.Layers*pages*page, npu.KV)
+	if err != nil {
+		return nil, fmt.Errorf("allocate key-value cache of %d pages: %w", pages, err)
+	}
+	cache := &Cache{dev: dev, page: page, buffer: buf}
+	for l := range c.Layers {
+		at := 2 * l * pages * page
+		cache.k = append(cache.k, buf.Slice(at, at+pages*page))
+		cache.v = append(cache.v, buf.Slice(at+pages*page, at+2*pages*page))
+	}
+	return cache, nil
+}
+
+// CopyPage copies page src to page dst in all layers.
+func (c *Cache) CopyPage(dst, src int32) {
+	d, s := int(dst)*c.page, int(src)*c.page
+	for l := range c.k {
+		c.dev.Copy(c.k[l].Slice(d, d+c.page), c.k[l].Slice(s, s+c.page))
+		c.dev.Copy(c.v[l].Slice(d, d+c.page), c.v[l].Slice(s, s+c.page))
+	}
+}
+
+// Close frees the cache.
+func (c *Cache) Close() { c.dev.Free(c.buffer) }
+
+// Runner samples: it runs prompts and single tokens forward through a cache.
+// It is used by one goroutine at a time.
+type Runner struct {
+	dev  npu.Device
+	cfg  *Config
+	max  int
+	mem  rows
+	rope ropeTable
+	pass pass
+	acts blockActs
+	last npu.Buffer // [rows, D] picked and normed
+	out  npu.Buffer // [rows, V]
+}
+
+// NewRunner returns a runner for up to maxRows rows a call.
+func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
+	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}}
+	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
+	sizes := []int{d, d, f, qd, kd, kd, qd, f, f, d}
+	total := 0
+	for _, n := range sizes {
+		total += padded(n * maxRows)
+	}
+	if err := r.mem.reserve(total); err != nil {
+		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
+	}
+	take := func(n int) npu.Buffer { return r.mem.take(n * maxRows) }
+	x := take(d)
+	r.pass = pass{dev: dev, cfg: c, norm: take(d), inner: take(f)}
+	r.acts = blockActs{x: x, mid: x, q: take(qd), k: take(kd), v: take(kd), att: take(qd), gate: take(f), up: take(f)}
+	r.acts.qRaw, r.acts.kRaw = r.acts.q, r.acts.k
+	r.last = take(d)
+	return r, nil
+}
+
+// Close frees the runner's memory.
+func (r *Runner) Close() {
+	r.mem.free()
+	r.rope.free(r.dev)
+	if !r.out.IsNil() {
+		r.dev.Free(r.out)
+	}
+}
+
+// Prefill runs a layout from scratch, writes row i's keys and values to cache
+// slot slots[i], and returns the logits [len(want), V] of the rows want. The
+// logits are valid until the next call.
+func (r *Runner) Prefill(w *Weights, c *Cache, l *attention.Layout, slots, want []int32) (npu.Buffer, error) {
+	return r.run(w, l.Tokens, l.Positions, want, func(layer int, a *blockActs) {
+		r.dev.CacheWrite(c.k[layer], c.v[layer], a.k, a.v, slots, r.cfg.heads())
+		r.dev.Attention(a.att, npu.Buffer{}, a.q, a.k, a.v, l.Segments, r.cfg.heads())
+	})
+}
+
+// Decode runs one new token of each of len(ids) sequences: its keys and values
+// go to slots[i], and it sees the first lens[i] positions (itself included) of
+// the pages tables[i·stride:]. It returns the logits [len(ids), V], valid until
+// the next call.
+func (r *Runner) Decode(w *Weights, c *Cache, ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
+	return r.run(w, ids, positions, nil, func(layer int, a *blockActs) {
+		r.dev.CacheWrite(c.k[layer], c.v[layer], a.k, a.v, slots, r.cfg.heads())
+		r.dev.AttentionCached(a.att, a.q, c.k[layer], c.v[layer], tables, stride, lens, r.cfg.heads())
+	})
+}
+
+// run passes rows through all layers and returns the logits of the rows want,
+// or of all where want is nil.
+func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer int, a *blockActs)) (npu.Buffer, error) {
+	n, c := len(ids), r.cfg
+	if n == 0 || n > r.max {
+		return npu.Buffer{}, fmt.Errorf("run %d rows, expected 1 to %d", n, r.max)
+	}
+	if err := checkTokens(c, ids); err != nil {
+		return npu.Buffer{}, err
+	}
+	rope, err := r.rope.upTo(r.dev, c, slices.Max(positions))
+	if err != nil {
+		return npu.Buffer{}, err
+	}
+	r.pass.t, r.pass.positions, r.pass.rope = n, positions, rope
+	a, p := r.sized(n)
+	r.dev.Embed(a.x, w.Embed, ids)
+	for i := range w.Layers {
+		p.forward(&w.Layers[i], &a, a.x, func(a *blockActs) { attend(i, a) })
+	}
+	x := a.x
+	if want != nil {
+		n = len(want)
+		x = r.last.Slice(0, n*c.HiddenSize)
+		r.dev.GatherRows(x, a.x, want, c.HiddenSize)
+	}
+	h := p.norm.Slice(0, n*c.HiddenSize)
+	r.dev.RMSNorm(h, x, w.Norm, n, c.NormEps)
+	logits, err := r.logits(n)
+	if err != nil {
+		return npu.Buffer{}, err
+	}
+	r.dev.Linear(logits, h, w.Head, npu.Buffer{}, n, false)
+	return logits, r.dev.Sync()
+}
+
+// sized is the activations and the pass cut to n rows.
+func (r *Runner) sized(n int) (blockActs, pass) {
+	c, a, p := r.cfg, r.acts, r.pass
+	d, qd, kd, f := n*c.HiddenSize, n*c.Heads*c.HeadDim, n*c.KVHeads*c.HeadDim, n*c.FFNSize
+	a.x, a.mid = a.x.Slice(0, d), a.mid.Slice(0, d)
+	a.q, a.k, a.v, a.att = a.q.Slice(0, qd), a.k.Slice(0, kd), a.v.Slice(0, kd), a.att.Slice(0, qd)
+	a.qRaw, a.kRaw = a.q, a.k
+	a.gate, a.up = a.gate.Slice(0, f), a.up.Slice(0, f)
+	p.norm, p.inner = p.norm.Slice(0, d), p.inner.Slice(0, f)
+	return a, p
+}
+
+// logits is room for n rows of logits, grown as needed.
+func (r *Runner) logits(n int) (npu.Buffer, error) {
+	need := n * r.cfg.VocabSize
+	if r.out.Len() < need {
+		if !r.out.IsNil() {
+			r.dev.Free(r.out)
+			r.out = npu.Buffer{}
+		}
+		buf, err := r.dev.Alloc(need, npu.Activations)
+		if err != nil {
+			return npu.Buffer{}, fmt.Errorf("logits of %d rows: %w", n, err)
+		}
+		r.out = buf
+	}
+	return r.out.Slice(0, need), nil
+}

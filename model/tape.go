@@ -1,0 +1,196 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Tape runs layouts forward and backward. It owns the activations and grows
+// them to the largest layout it has seen. It is used by one goroutine at a time.
+type Tape struct {
+	dev npu.Device
+	cfg *Config
+	// Recompute keeps only each block's input and computes the rest again on
+	// the way back: less memory for a third more work, and the same bits.
+	Recompute bool
+
+	mem     rows
+	rope    ropeTable
+	pass    pass
+	acts    []blockActs // one a layer; they share buffers where nothing is kept
+	last    npu.Buffer  // [T, D] output of the last block
+	picked  npu.Buffer  // [N, D] the rows of last that predict a target
+	hidden  npu.Buffer  // [N, D] picked, normed
+	logp    npu.Buffer  // [N]
+	entropy npu.Buffer  // [N]
+	dPicked npu.Buffer  // [N, D]
+	dx      npu.Buffer  // [T, D]
+	grads   blockGrads
+
+	layout  *attention.Layout // of the last Forward that keeps, or nil
+	picks   []int32           // [N] row of each target
+	targets []int32           // [N] its token
+	invTemp float32
+}
+
+// NewTape returns a tape for decoders of shape c on dev.
+func NewTape(dev npu.Device, c *Config) *Tape {
+	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: rows{dev: dev, purpose: npu.Activations}}
+}
+
+// Close frees the activations.
+func (t *Tape) Close() {
+	t.mem.free()
+	t.rope.free(t.dev)
+}
+
+// Forward computes, for each of l.Targets, the log-probability of its token
+// under softmax(logits / temperature), and that distribution's entropy. logp
+// and entropy have len(l.Targets) entries. With keep, Backward may follow until
+// the next Forward; l must not change before it.
+func (t *Tape) Forward(w *Weights, l *attention.Layout, temperature float32, keep bool, logp, entropy []float32) error {
+	t.layout = nil
+	if len(l.Targets) == 0 {
+		return nil
+	}
+	if err := t.begin(l, keep); err != nil {
+		return err
+	}
+	t.invTemp = 1 / temperature
+	t.dev.Embed(t.acts[0].x, w.Embed, l.Tokens)
+	for i := range t.acts {
+		out := t.last
+		if i+1 < len(t.acts) {
+			out = t.acts[i+1].x
+		}
+		t.block(w, l, i, out)
+	}
+	t.dev.GatherRows(t.picked, t.last, t.picks, t.cfg.HiddenSize)
+	t.dev.RMSNorm(t.hidden, t.picked, w.Norm, len(t.picks), t.cfg.NormEps)
+	t.dev.LogProb(t.logp, t.entropy, t.hidden, w.Head, t.targets, t.invTemp)
+	t.dev.Download(logp, t.logp)
+	t.dev.Download(entropy, t.entropy)
+	if keep {
+		t.layout = l
+	}
+	return t.dev.Sync()
+}
+
+func (t *Tape) block(w *Weights, l *attention.Layout, i int, out npu.Buffer) {
+	t.pass.forward(&w.Layers[i], &t.acts[i], out, func(a *blockActs) {
+		t.dev.Attention(a.att, a.stats, a.q, a.k, a.v, l.Segments, t.cfg.heads())
+	})
+}
+
+// Backward adds to g the gradients of a loss whose derivative by each target's
+// log-probability of the last Forward is dLogp. w is that Forward's.
+func (t *Tape) Backward(w, g *Weights, dLogp []float32) error {
+	l := t.layout
+	if l == nil {
+		panic("model: Backward without a Forward that keeps")
+	}
+	t.layout = nil
+	n := len(t.picks)
+	t.dev.Upload(t.logp, dLogp)
+	t.dev.LogProbBackward(t.dPicked, g.Head, t.logp, t.hidden, w.Head, t.targets, t.invTemp)
+	t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, n, t.cfg.NormEps, false)
+	t.dev.Zero(t.dx)
+	t.dev.ScatterAddRows(t.dx, t.dPicked, t.picks, t.cfg.HiddenSize)
+	t.grads.segments = l.Segments
+	for i := len(t.acts) - 1; i >= 0; i-- {
+		if t.Recompute && i < len(t.acts)-1 {
+			t.block(w, l, i, t.last)
+		}
+		t.pass.backward(&w.Layers[i], &g.Layers[i], &t.acts[i], &t.grads, t.dx)
+	}
+	t.dev.EmbedBackward(g.Embed, t.dx, l.Tokens)
+	return t.dev.Sync()
+}
+
+// begin makes room for a pass over l and lays out its buffers.
+func (t *Tape) begin(l *attention.Layout, keep bool) error {
+	t.picks, t.targets = t.picks[:0], t.targets[:0]
+	for _, target := range l.Targets {
+		t.picks = append(t.picks, target.Row)
+		t.targets = append(t.targets, target.Token)
+	}
+	if err := checkTokens(t.cfg, l.Tokens, t.targets); err != nil {
+		return err
+	}
+	rope, err := t.rope.upTo(t.dev, t.cfg, slices.Max(l.Positions))
+	if err != nil {
+		return err
+	}
+	if err := t.mem.reserve(t.carve(l, keep, nil)); err != nil {
+		return fmt.Errorf("activations of %d rows: %w", l.Rows(), err)
+	}
+	t.carve(l, keep, &t.mem)
+	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, l.Rows(), l.Positions, rope
+	return nil
+}
+
+// carve assigns the pass's buffers from mem, or with mem nil only adds up the
+// values they take.
+func (t *Tape) carve(l *attention.Layout, keep bool, mem *rows) int {
+	total := 0
+	take := func(n int) npu.Buffer {
+		total += padded(n)
+		if mem == nil {
+			return npu.Buffer{}
+		}
+		return mem.take(n)
+	}
+	c, n, picks := t.cfg, l.Rows(), len(l.Targets)
+	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
+	t.pass.norm, t.pass.inner = take(n*d), take(n*f)
+	t.last = take(n * d)
+	t.picked, t.hidden, t.logp, t.entropy = take(picks*d), take(picks*d), take(picks), take(picks)
+	var shared blockActs
+	for i := range t.acts {
+		if keep && !t.Recompute || i == 0 {
+			shared = t.carveBlock(n, keep, take)
+		}
+		t.acts[i] = shared
+		if keep {
+			t.acts[i].x = take(n * d)
+		} else {
+			t.acts[i].x, t.acts[i].mid = t.last, t.last
+		}
+	}
+	if keep {
+		t.dPicked, t.dx = take(picks*d), take(n*d)
+		t.grads = blockGrads{norm: take(n * d), att: take(n * qd), q: take(n * qd), k: take(n * kd), v: take(n * kd)}
+	}
+	return total
+}
+
+// carveBlock takes what one block keeps, but for its input.
+func (t *Tape) carveBlock(n int, keep bool, take func(int) npu.Buffer) blockActs {
+	c := t.cfg
+	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	a := blockActs{q: take(n * qd), k: take(n * kd), v: take(n * kd), att: take(n * qd),
+		gate: take(n * c.FFNSize), up: take(n * c.FFNSize)}
+	a.qRaw, a.kRaw = a.q, a.k
+	if keep {
+		a.mid, a.stats = take(n*c.HiddenSize), take(n*c.Heads*2)
+		if c.QKNorm {
+			a.qRaw, a.kRaw = take(n*qd), take(n*kd)
+		}
+	}
+	return a
+}
+
+// checkTokens refuses ids outside the vocabulary.
+func checkTokens(c *Config, lists ...[]int32) error {
+	for _, ids := range lists {
+		for i, id := range ids {
+			if id < 0 || int(id) >= c.VocabSize {
+				return fmt.Errorf("token %d at row %d is outside the vocabulary of %d", id, i, c.VocabSize)
+			}
+		}
+	}
+	return nil
+}

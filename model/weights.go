@@ -1,0 +1,326 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// ErrNotFinite marks weights that hold NaN or infinity.
+var ErrNotFinite = errors.New("not finite")
+
+// Param is one tensor of a decoder under its Hugging Face name. Cols is 0 for a
+// vector of Rows values.
+type Param struct {
+	Name       string
+	Rows, Cols int
+	// Std is the standard deviation of a random start; 0 for ones (norms) and
+	// zeros (biases).
+	Std float64
+	// Buffer is the values, in the device's layout.
+	Buffer npu.Buffer
+}
+
+// Decay reports whether weight decay applies: to matrices, not to norms and
+// biases.
+func (p *Param) Decay() bool { return p.Cols > 0 }
+
+// Layer is the weights of one decoder block. Matrices are [out, in].
+type Layer struct {
+	AttnNorm, MLPNorm   npu.Buffer // [hidden]
+	Q, K, V, O          npu.Matrix
+	QBias, KBias, VBias npu.Buffer // none without QKVBias
+	QNorm, KNorm        npu.Buffer // [head dim], none without QKNorm
+	Gate, Up, Down      npu.Matrix
+}
+
+// Weights are the parameters of a decoder, or their gradients or moments, in
+// one allocation.
+type Weights struct {
+	Config *Config
+	Params []Param // in the order of the arena
+	Embed  npu.Matrix
+	Layers []Layer
+	Norm   npu.Buffer
+	Head   npu.Matrix // Embed itself where embeddings are tied, save in gradients
+	arena  npu.Buffer
+	dev    npu.Device
+}
+
+// params lists the tensors of a decoder in arena order.
+func (c *Config) params() []Param {
+	out := c.InitStd / math.Sqrt(2*float64(c.Layers)) // projections back into the residual stream start smaller
+	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	ps := []Param{{Name: "model.embed_tokens.weight", Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd}}
+	for l := range c.Layers {
+		add := func(name string, rows, cols int, std float64) {
+			ps = append(ps, Param{Name: fmt.Sprintf("model.layers.%d.%s", l, name), Rows: rows, Cols: cols, Std: std})
+		}
+		add("input_layernorm.weight", c.HiddenSize, 0, 0)
+		add("self_attn.q_proj.weight", qd, c.HiddenSize, c.InitStd)
+		add("self_attn.k_proj.weight", kd, c.HiddenSize, c.InitStd)
+		add("self_attn.v_proj.weight", kd, c.HiddenSize, c.InitStd)
+		add("self_attn.o_proj.weight", c.HiddenSize, qd, out)
+		if c.QKVBias {
+			add("self_attn.q_proj.bias", qd, 0, 0)
+			add("self_attn.k_proj.bias", kd, 0, 0)
+			add("self_attn.v_proj.bias", kd, 0, 0)
+		}
+		if c.QKNorm {
+			add("self_attn.q_norm.weight", c.HeadDim, 0, 0)
+			add("self_attn.k_norm.weight", c.HeadDim, 0, 0)
+		}
+		add("post_attention_layernorm.weight", c.HiddenSize, 0, 0)
+		add("mlp.gate_proj.weight", c.FFNSize, c.HiddenSize, c.InitStd)
+		add("mlp.up_proj.weight", c.FFNSize, c.HiddenSize, c.InitStd)
+		add("mlp.down_proj.weight", c.HiddenSize, c.FFNSize, out)
+	}
+	ps = append(ps, Param{Name: "model.norm.weight", Rows: c.HiddenSize})
+	if !c.Tied {
+		ps = append(ps, Param{Name: "lm_head.weight", Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd})
+	}
+	return ps
+}
+
+// NewWeights allocates zeroed weights.
+func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error) {
+	return newWeights(dev, c, purpose, c.params())
+}
+
+// NewGradients allocates zeroed gradients. Where embeddings are tied, the part
+// that flows in through the output projection has its own place, so that
+// neither part's order of summation depends on how a batch was cut; Merge adds
+// them.
+func NewGradients(dev npu.Device, c *Config) (*Weights, error) {
+	ps := c.params()
+	if c.Tied {
+		ps = append(ps, Param{Name: "lm_head.weight", Rows: c.VocabSize, Cols: c.HiddenSize})
+	}
+	return newWeights(dev, c, npu.Gradients, ps)
+}
+
+func newWeights(dev npu.Device, c *Config, purpose npu.Purpose, ps []Param) (*Weights, error) {
+	const align = 16 // values: the start of each tensor falls on a cache line
+	size := func(p *Param) int {
+		if p.Cols == 0 {
+			return p.Rows
+		}
+		return dev.MatrixLen(p.Rows, p.Cols)
+	}
+	total := 0
+	for i := range ps {
+		total += (size(&ps[i]) + align - 1) / align * align
+	}
+	arena, err := dev.Alloc(total, purpose)
+	if err != nil {
+		return nil, fmt.Errorf("allocate %s: %w", purpose, err)
+	}
+	w := &Weights{Config: c, Params: ps, arena: arena, dev: dev, Layers: make([]Layer, c.Layers)}
+	at := 0
+	for i := range ps {
+		n := size(&ps[i])
+		ps[i].Buffer = arena.Slice(at, at+n)
+		at += (n + align - 1) / align * align
+	}
+	w.bind()
+	return w, nil
+}
+
+// bind points the fields at the tensors, in the order of Config.params.
+func (w *Weights) bind() {
+	c, next := w.Config, 0
+	vector := func() npu.Buffer { next++; return w.Params[next-1].Buffer }
+	matrix := func() npu.Matrix {
+		p := &w.Params[next]
+		next++
+		return npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}
+	}
+	w.Embed = matrix()
+	for i := range w.Layers {
+		l := &w.Layers[i]
+		l.AttnNorm = vector()
+		l.Q, l.K, l.V, l.O = matrix(), matrix(), matrix(), matrix()
+		if c.QKVBias {
+			l.QBias, l.KBias, l.VBias = vector(), vector(), vector()
+		}
+		if c.QKNorm {
+			l.QNorm, l.KNorm = vector(), vector()
+		}
+		l.MLPNorm = vector()
+		l.Gate, l.Up, l.Down = matrix(), matrix(), matrix()
+	}
+	w.Norm = vector()
+	w.Head = w.Embed
+	if next < len(w.Params) {
+		w.Head = matrix()
+	}
+}
+
+// Merge adds the output projection's part of tied gradients to the embedding's,
+// once, before the optimizer reads them.
+func (w *Weights) Merge() {
+	if w.Config.Tied && w.Head.Addr() != w.Embed.Addr() {
+		w.dev.Add(w.Embed.Buffer, w.Head.Buffer)
+	}
+}
+
+// Zero clears all values.
+func (w *Weights) Zero() { w.dev.Zero(w.arena) }
+
+// CopyFrom copies src's values, which must be of the same shape and layout.
+func (w *Weights) CopyFrom(src *Weights) { w.dev.Copy(w.arena, src.arena) }
+
+// Free gives the memory back.
+func (w *Weights) Free() { w.dev.Free(w.arena) }
+
+// Bytes is the memory that the weights take.
+func (w *Weights) Bytes() int64 { return int64(w.arena.Len()) * 4 }
+
+// Init draws random weights: matrices from N(0, Std²), norms 1, biases 0. The
+// same seed gives the same weights on every machine.
+func (w *Weights) Init(seed uint64) {
+	rng := normal{state: seed}
+	for i := range w.Params {
+		p := &w.Params[i]
+		vals := make([]float32, p.Rows*max(p.Cols, 1))
+		isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
+		for j := range vals {
+			switch {
+			case p.Cols > 0:
+				vals[j] = float32(p.Std * rng.next())
+			case isNorm:
+				vals[j] = 1
+			}
+		}
+		w.set(p, vals)
+	}
+}
+
+func (w *Weights) set(p *Param, vals []float32) {
+	if p.Cols == 0 {
+		w.dev.Upload(p.Buffer, vals)
+		return
+	}
+	w.dev.PackMatrix(npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}, vals)
+}
+
+// Read copies parameter i, row-major, into dst of Rows·Cols values.
+func (w *Weights) Read(i int, dst []float32) {
+	p := &w.Params[i]
+	if p.Cols == 0 {
+		w.dev.Download(dst, p.Buffer)
+		return
+	}
+	w.dev.UnpackMatrix(dst, npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols})
+}
+
+// Load fills w from a model folder's safetensors. It names the tensor that is
+// missing, of another shape or not finite.
+func (w *Weights) Load(dir string) error {
+	f, err := checkpoint.OpenFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return w.LoadFrom("", f)
+}
+
+// LoadFrom fills w from opened safetensors whose names begin with prefix.
+func (w *Weights) LoadFrom(prefix string, f Tensors) error {
+	var vals []float32
+	for i := range w.Params {
+		p := &w.Params[i]
+		t, ok := f.Tensor(prefix + p.Name)
+		if !ok {
+			return fmt.Errorf("load weights: tensor %s is missing", p.Name)
+		}
+		want := []int{p.Rows}
+		if p.Cols > 0 {
+			want = append(want, p.Cols)
+		}
+		if !equalShape(t.Shape, want) {
+			return fmt.Errorf("load weights: tensor %s has shape %v, expected %v from config.json", p.Name, t.Shape, want)
+		}
+		if n := p.Rows * max(p.Cols, 1); cap(vals) < n {
+			vals = make([]float32, n)
+		} else {
+			vals = vals[:n]
+		}
+		if err := t.Float32s(vals); err != nil {
+			return fmt.Errorf("load weights: tensor %s: %w", p.Name, err)
+		}
+		for j, v := range vals {
+			if v-v != 0 { // NaN or infinite
+				return fmt.Errorf("load weights: tensor %s: value %d is %v: %w", p.Name, j, v, ErrNotFinite)
+			}
+		}
+		w.set(p, vals)
+	}
+	return w.dev.Sync()
+}
+
+// Tensors are safetensors by name: a file or a folder of shards.
+type Tensors interface {
+	Tensor(name string) (checkpoint.Tensor, bool)
+}
+
+func equalShape(a, b []int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Sources streams the tensors, row-major, under their names.
+func (w *Weights) Sources() []checkpoint.Source {
+	var out []checkpoint.Source
+	for i := range w.Params {
+		p := &w.Params[i]
+		shape := []int{p.Rows}
+		if p.Cols > 0 {
+			shape = append(shape, p.Cols)
+		}
+		out = append(out, checkpoint.Source{Name: p.Name, Shape: shape, Write: func(dst []float32) { w.Read(i, dst) }})
+	}
+	return out
+}
+
+// normal draws from N(0, 1) by the polar method over splitmix64.
+type normal struct {
+	state uint64
+	spare float64
+	have  bool
+}
+
+func (r *normal) uniform() float64 {
+	r.state += 0x9e3779b97f4a7c15
+	z := r.state
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return float64((z^z>>31)>>11) / (1 << 53)
+}
+
+func (r *normal) next() float64 {
+	if r.have {
+		r.have = false
+		return r.spare
+	}
+	for {
+		u, v := 2*r.uniform()-1, 2*r.uniform()-1
+		s := float64(u*u) + float64(v*v)
+		if s >= 1 || s == 0 {
+			continue
+		}
+		f := math.Sqrt(-2 * math.Log(s) / s)
+		r.spare, r.have = v*f, true
+		return u * f
+	}
+}

@@ -1,0 +1,174 @@
+package trainer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/model"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// Names inside a checkpoint's trainer folder.
+const (
+	stateFile     = "state.json"
+	optimizerFile = "optimizer.safetensors"
+	sampledFile   = "sampled.safetensors"
+)
+
+// CheckpointPrefix begins the names of a run's checkpoints.
+const CheckpointPrefix = "step-"
+
+// CheckpointRoot is the folder of the checkpoints of the run in dir.
+func CheckpointRoot(dir string) string { return filepath.Join(dir, "checkpoints") }
+
+// CheckpointName is the folder of the checkpoint after a step.
+func CheckpointName(step int) string { return fmt.Sprintf("%s%06d", CheckpointPrefix, step) }
+
+// checkpoints writes a run's checkpoints in the background, one at a time.
+type checkpoints struct {
+	root     string
+	keep     int
+	models   *trimodel.Models
+	sampled  bool              // the old policy's weights belong to the state
+	files    map[string][]byte // config.json, tokenizer and such
+	inFlight conc.WaitGroup
+	err      error // of the write in flight
+}
+
+// capture copies all that a checkpoint holds to host memory and returns what
+// writes it, which may run while training goes on. A failure of the write
+// before is returned here.
+func (c *checkpoints) capture(state State) (write func() error, err error) {
+	if err := c.wait(); err != nil {
+		return nil, err
+	}
+	weights := hostCopy("", c.models.Policy)
+	moments := append(hostCopy("first.", c.models.First), hostCopy("second.", c.models.Second)...)
+	var sampled []checkpoint.Source
+	if c.sampled {
+		sampled = hostCopy("", c.models.Sampled())
+	}
+	line, err := json.MarshalIndent(state, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		_, err := checkpoint.Save(c.root, CheckpointName(state.Step), func(dir string) error {
+			return writeFolder(dir, c.files, weights, moments, sampled, line)
+		})
+		if err != nil {
+			return err
+		}
+		return checkpoint.Prune(c.root, c.keep, CheckpointName(state.BestStep))
+	}, nil
+}
+
+// start writes in the background what capture returned.
+func (c *checkpoints) start(write func() error) { c.inFlight.Go(func() { c.err = write() }) }
+
+// wait returns the failure of the write in flight, once.
+func (c *checkpoints) wait() error {
+	c.inFlight.Wait()
+	err := c.err
+	c.err = nil
+	return err
+}
+
+// now writes a checkpoint and waits for it.
+func (c *checkpoints) now(state State) error {
+	write, err := c.capture(state)
+	if err != nil {
+		return err
+	}
+	return write()
+}
+
+func writeFolder(dir string, files map[string][]byte, weights, moments, sampled []checkpoint.Source, state []byte) error {
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	own := filepath.Join(dir, "trainer")
+	if err := os.MkdirAll(own, 0o755); err != nil {
+		return err
+	}
+	errs := []error{
+		checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), weights, map[string]string{"format": "pt"}),
+		checkpoint.WriteFile(filepath.Join(own, optimizerFile), moments, nil),
+		os.WriteFile(filepath.Join(own, stateFile), state, 0o644),
+	}
+	if sampled != nil {
+		errs = append(errs, checkpoint.WriteFile(filepath.Join(own, sampledFile), sampled, nil))
+	}
+	return errors.Join(errs...)
+}
+
+// hostCopy reads all values into host memory and offers them under prefixed
+// names.
+func hostCopy(prefix string, w *model.Weights) []checkpoint.Source {
+	out := w.Sources()
+	for i := range out {
+		n := 1
+		for _, d := range out[i].Shape {
+			n *= d
+		}
+		vals := make([]float32, n)
+		out[i].Write(vals)
+		out[i].Name = prefix + out[i].Name
+		out[i].Write = func(dst []float32) { copy(dst, vals) }
+	}
+	return out
+}
+
+// ReadState reads the state of a checkpoint without loading its weights.
+func ReadState(dir string) (State, error) {
+	var s State
+	b, err := os.ReadFile(filepath.Join(dir, "trainer", stateFile))
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("resume from %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+// Resume loads a checkpoint that Verify found whole into m, whose reference and
+// starting weights are already those of the run.
+func Resume(dir string, m *trimodel.Models) (State, error) {
+	s, err := ReadState(dir)
+	if err != nil {
+		return s, err
+	}
+	if err := loadWeights(dir, "model.safetensors", "", m.Policy); err != nil {
+		return s, err
+	}
+	own := filepath.Join(dir, "trainer")
+	if err := loadWeights(own, optimizerFile, "first.", m.First); err != nil {
+		return s, err
+	}
+	if err := loadWeights(own, optimizerFile, "second.", m.Second); err != nil {
+		return s, err
+	}
+	if _, err := os.Stat(filepath.Join(own, sampledFile)); err == nil {
+		err = m.SetSampled(int64(s.Step), func(w *model.Weights) error { return loadWeights(own, sampledFile, "", w) })
+		return s, err
+	}
+	return s, nil
+}
+
+func loadWeights(dir, name, prefix string, w *model.Weights) error {
+	f, err := checkpoint.OpenFile(filepath.Join(dir, name))
+	if err != nil {
+		return fmt.Errorf("resume: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	return w.LoadFrom(prefix, f)
+}

@@ -1,0 +1,311 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/internal/reference"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/rollout"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+func tinyShape() *model.Config {
+	return &model.Config{Type: "qwen3", HiddenSize: 18, FFNSize: 35, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, VocabSize: 37,
+		MaxPositions: 128, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.3, QKNorm: true, Tied: true, BOS: -1}
+}
+
+func tinyModels(t testing.TB, threads int, cfg trimodel.Config) *trimodel.Models {
+	t.Helper()
+	dev, err := cpu.Open(threads)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	w, err := model.NewWeights(dev, tinyShape(), npu.Weights)
+	require.NoError(t, err)
+	w.Init(3)
+	m, err := trimodel.New(dev, w, cfg)
+	require.NoError(t, err)
+	return m
+}
+
+// nudge moves all weights a little, as an optimizer step does.
+func nudge(w *model.Weights, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for i := range w.Params {
+		vals := w.Params[i].Buffer.Float32s()
+		for j, v := range vals {
+			if v != 0 { // padding stays
+				vals[j] = v * (1 + 0.03*float32(rng.NormFloat64()))
+			}
+		}
+	}
+}
+
+func decoder(w *model.Weights) *reference.Decoder {
+	c := w.Config
+	r := &reference.Decoder{HiddenSize: c.HiddenSize, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
+		NormEps: float64(c.NormEps), RopeTheta: c.RopeTheta, QKNorm: c.QKNorm, Tied: c.Tied}
+	for i := range w.Params {
+		vals := make([]float32, w.Params[i].Rows*max(w.Params[i].Cols, 1))
+		w.Read(i, vals)
+		r.Set(w.Params[i].Name, vals)
+	}
+	return r
+}
+
+// tinyGroups are groups of step 1 with rewards that differ, but for one group.
+func tinyGroups(n, size int) []rollout.Group {
+	rng := rand.New(rand.NewPCG(21, 22))
+	ids := func(n int) []int32 {
+		out := make([]int32, n)
+		for i := range out {
+			out[i] = int32(rng.IntN(tinyShape().VocabSize))
+		}
+		return out
+	}
+	groups := make([]rollout.Group, n)
+	for i := range groups {
+		g := rollout.Group{Step: 1, Index: i, Version: 1, Prompt: rollout.Prompt{ID: fmt.Sprint("p", i), IDs: ids(2 + 3*i)}}
+		for j := range size {
+			r := rollout.Response{IDs: ids(1 + rng.IntN(9)), Version: 1, Reward: float64(rng.IntN(4)), Finish: rollout.Stop}
+			if i == 1 {
+				r.Reward = 2
+			} else if j == 0 {
+				r.Reward = -1
+			}
+			r.Logprobs = make([]float32, len(r.IDs))
+			g.Responses = append(g.Responses, r)
+		}
+		groups[i] = g
+	}
+	return groups
+}
+
+// objective is the GRPO loss of groups in float64, written from eq. 4 to 9 of
+// the Periodic Asynchrony paper, each response a sequence of its own.
+func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy, old, ref *reference.Decoder, temperature float64) float64 {
+	total, tokens, responses := 0.0, 0, 0
+	for _, g := range groups {
+		mean, sd := 0.0, 0.0
+		for _, r := range g.Responses {
+			mean += r.Reward / float64(len(g.Responses))
+		}
+		for _, r := range g.Responses {
+			sd += (r.Reward - mean) * (r.Reward - mean) / float64(len(g.Responses)-1)
+		}
+		for _, r := range g.Responses {
+			adv := (r.Reward - mean) / (math.Sqrt(sd) + 1e-4)
+			var l attention.Layout
+			l.AddLeaf(l.Add(-1, g.Prompt.IDs, false), r.IDs)
+			lp, _ := policy.Logprobs(&l, temperature)
+			lo, _ := old.Logprobs(&l, temperature)
+			lr, _ := ref.Logprobs(&l, temperature)
+			sum := 0.0
+			for i := range lp {
+				ratio := math.Exp(lp[i] - lo[i])
+				pg := math.Min(ratio*adv, math.Max(1-c.EpsilonLow, math.Min(1+c.EpsilonHigh, ratio))*adv)
+				d := lr[i] - lp[i]
+				sum += pg - c.Beta*map[string]float64{loss.K1: -d, loss.K2: d * d / 2, loss.K3: math.Exp(d) - d - 1}[c.KL]
+			}
+			tokens, responses = tokens+len(lp), responses+1
+			if c.Aggregation == loss.SequenceMean {
+				sum /= float64(len(lp))
+			}
+			total -= sum
+		}
+	}
+	switch c.Aggregation {
+	case loss.TokenMean:
+		return total / float64(tokens)
+	case loss.SequenceMean:
+		return total / float64(responses)
+	default:
+		return total / float64(responses) / float64(maxTokens)
+	}
+}
+
+// A whole GRPO step (shared prompts, three models, micro-batches, deferred
+// normalisation) against an independent float64 objective and its central
+// differences, for each aggregation and each estimator of the KL.
+func TestGRPOStepMatchesFloat64(t *testing.T) {
+	for _, aggregation := range []loss.Aggregation{loss.SequenceMean, loss.TokenMean, loss.Constant} {
+		for _, kl := range []string{loss.K1, loss.K2, loss.K3} {
+			t.Run(fmt.Sprintf("%s/%s", aggregation, kl), func(t *testing.T) {
+				t.Parallel()
+				cfg := Config{MicroBatchTokens: 40, MiniBatches: 1, MaxTokens: 11, Loss: loss.Default(), Optim: optim.Default()}
+				cfg.Loss.Aggregation, cfg.Loss.KL, cfg.Loss.Beta, cfg.Loss.OldPolicy = aggregation, kl, 0.3, loss.PreviousStep
+				cfg.Loss.EpsilonLow, cfg.Loss.EpsilonHigh = 0.1, 0.25
+				m := tinyModels(t, 2, trimodel.Config{OldPolicy: loss.PreviousStep, Reference: true, Temperature: 0.8})
+				nudge(m.Policy, 5)
+				_, err := m.Publish(1)
+				require.NoError(t, err)
+				nudge(m.Policy, 6)
+				_, err = m.Publish(2)
+				require.NoError(t, err)
+				previous := decoder(m.Previous())
+				tr, err := New(cfg, State{}, Deps{Models: m})
+				require.NoError(t, err)
+				p := &period{step: 1, version: 1}
+				groups := tinyGroups(3, 4)
+				require.NoError(t, tr.train(p, groups))
+
+				policy, ref := decoder(m.Policy), decoder(m.Reference)
+				scale := 1 / aggregation.Denominator(p.mini.responses, p.mini.responseTokens, cfg.MaxTokens)
+				want := func() float64 {
+					return objective(cfg.Loss, cfg.MaxTokens, groups, policy, previous, ref, float64(float32(0.8)))
+				}
+				require.InDelta(t, want(), p.mini.loss*scale, 1e-5)
+				require.Greater(t, p.mini.clip, 0.0, "the case clips")
+				checkDifferences(t, m, policy, scale, want)
+			})
+		}
+	}
+}
+
+// checkDifferences compares the accumulated gradients with central differences
+// of f in the policy's tensors.
+func checkDifferences(t *testing.T, m *trimodel.Models, policy *reference.Decoder, scale float64, f func() float64) {
+	t.Helper()
+	m.Gradients.Merge()
+	rng := rand.New(rand.NewPCG(31, 32))
+	for i := range m.Policy.Params {
+		name := m.Policy.Params[i].Name
+		vals := policy.Tensor[name]
+		grad := make([]float32, len(vals))
+		m.Gradients.Read(i, grad)
+		for range 2 {
+			j := rng.IntN(len(vals))
+			const h = 1e-6
+			old := vals[j]
+			vals[j] = old + h
+			up := f()
+			vals[j] = old - h
+			down := f()
+			vals[j] = old
+			require.InDelta(t, (up-down)/(2*h), float64(grad[j])*scale, 2e-5+1e-3*math.Abs(float64(grad[j])*scale), "%s[%d]", name, j)
+		}
+	}
+}
+
+// stream is a period that is sampled already.
+type stream struct {
+	groups chan rollout.Group
+	stats  StreamStats
+	err    error
+}
+
+func (s *stream) Groups() <-chan rollout.Group { return s.groups }
+func (s *stream) Wait() (StreamStats, error)   { return s.stats, s.err }
+
+func streamOf(groups ...rollout.Group) *stream {
+	s := &stream{groups: make(chan rollout.Group, len(groups))}
+	for _, g := range groups {
+		s.groups <- g
+	}
+	close(s.groups)
+	return s
+}
+
+// Every group is checked to be of the period's version, token by token of its
+// responses: "on-policy" is refused at consumption, not assumed.
+func TestOffPolicyGroupsAreRefused(t *testing.T) {
+	for name, spoil := range map[string]func(g *rollout.Group){
+		"version 0, expected step 1 and version 1":   func(g *rollout.Group) { g.Version = 0 },
+		"step 2 and version 1, expected":             func(g *rollout.Group) { g.Step = 2 },
+		"response 1: sampled with version 7":         func(g *rollout.Group) { g.Responses[1].Version = 7 },
+		"tokens with 0 log-probabilities":            func(g *rollout.Group) { g.Responses[0].Logprobs = nil },
+		"response 2: reward is NaN":                  func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
+		"response 0: 0 tokens with 0 log-probabilit": func(g *rollout.Group) { g.Responses[0].IDs, g.Responses[0].Logprobs = nil, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+			tr, err := New(Config{MicroBatchTokens: 100, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
+			require.NoError(t, err)
+			groups := tinyGroups(1, 3)
+			spoil(&groups[0])
+			p := &period{step: 1, version: 1, stream: streamOf(groups...)}
+			require.ErrorContains(t, tr.consume(context.Background(), p, 1), name)
+		})
+	}
+}
+
+// A stream that ends early is an error unless the producer gave the missing
+// groups up, and then they are counted.
+func TestMissingGroups(t *testing.T) {
+	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	tr, err := New(Config{MicroBatchTokens: 100, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
+	require.NoError(t, err)
+	groups := tinyGroups(3, 3)
+	p := &period{step: 1, version: 1, stream: streamOf(groups...)}
+	require.ErrorContains(t, tr.consume(context.Background(), p, 4), "1 groups missing, of which it gave up 0")
+	s := streamOf(groups...)
+	s.stats.Failed = 1
+	p = &period{step: 1, version: 1, stream: s}
+	require.NoError(t, tr.consume(context.Background(), p, 4))
+	require.Equal(t, 1, p.failed)
+	require.Equal(t, 3, p.mini.groups)
+}
+
+// Where beta is 0, a group whose rewards are all equal costs no pass, and its
+// tokens still count in the denominators.
+func TestEqualRewardsCostNothing(t *testing.T) {
+	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	tr, err := New(Config{MicroBatchTokens: 1000, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
+	require.NoError(t, err)
+	groups := tinyGroups(2, 4)
+	p := &period{step: 1, version: 1}
+	require.NoError(t, tr.train(p, groups[1:]))
+	require.Zero(t, p.mini.rows)
+	require.Equal(t, 1, p.mini.zeroStd)
+	require.Positive(t, p.mini.responseTokens)
+	require.NoError(t, tr.train(p, groups[:1]))
+	require.Positive(t, p.mini.rows)
+	require.Equal(t, 1, p.mini.zeroStd)
+}
+
+// How the micro-batch budget cuts a period changes no bit of the gradients,
+// down to budgets that cut groups.
+func TestMicroBatchBudgetKeepsTheBits(t *testing.T) {
+	gradients := func(budget, threads int) string {
+		m := tinyModels(t, threads, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+		tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
+		require.NoError(t, err)
+		require.NoError(t, tr.train(&period{step: 1, version: 1}, tinyGroups(4, 3)))
+		m.Gradients.Merge()
+		return m.Gradients.Checksum()
+	}
+	want := gradients(100000, 1)
+	for _, budget := range []int{60, 90, 200} { // no smaller than the largest group
+		require.Equal(t, want, gradients(budget, 2), "budget %d", budget)
+	}
+	require.Equal(t, gradients(20, 1), gradients(20, 2))
+}
+
+func TestPartsCutGroups(t *testing.T) {
+	tr := &Trainer{cfg: Config{MicroBatchTokens: 10, Loss: loss.Default()}}
+	g := &rollout.Group{Prompt: rollout.Prompt{IDs: make([]int32, 4)}}
+	for _, n := range []int{3, 4, 2, 30, 1} {
+		g.Responses = append(g.Responses, rollout.Response{IDs: make([]int32, n)})
+	}
+	var got [][]int
+	for p := range tr.parts(g, []float64{1, 1, -1, 1, 1}) {
+		got = append(got, p.responses)
+	}
+	require.Equal(t, [][]int{{0, 1, 2}, {3}, {4}}, got[:min(3, len(got))])
+	got = nil
+	for p := range tr.parts(g, []float64{0, 1, 0, 0, -1}) {
+		got = append(got, p.responses)
+	}
+	require.Equal(t, [][]int{{1, 4}}, got)
+	require.Equal(t, []int{2, 3, 3}, []int{share(8, 3, 0), share(8, 3, 1), share(8, 3, 2)})
+}

@@ -1,0 +1,213 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// period is one iteration in progress.
+type period struct {
+	step    int
+	version int64
+	stream  Stream
+	cancel  context.CancelFunc
+	span    report.Span
+	clock   clock
+	groups  []rollout.Group // as they were consumed
+	failed  int
+	all     tally // of the optimizer steps taken
+	mini    tally // of the one in progress
+	updates int   // optimizer steps taken
+	// Summed over optimizer steps: the loss, divided as its aggregation says,
+	// and the part of it that is not divergence.
+	loss, pg float64
+	norm, lr float64 // of the last optimizer step
+}
+
+// clock splits an iteration's wall time.
+type clock struct {
+	began                                            time.Time
+	publish, firstGroup, wait, train, optimizer, all time.Duration
+	streamed                                         time.Time // sampling began
+}
+
+func (t *Trainer) begin() *period {
+	step := t.state.Step + 1
+	return &period{step: step, version: int64(step), clock: clock{began: time.Now()}, span: t.Track.Begin(step, "step")}
+}
+
+func (p *period) published() { p.clock.publish = time.Since(p.clock.began) }
+
+// produce starts sampling. Its context outlives a cancelled run: consume
+// decides when a period is given up.
+func (t *Trainer) produce(p *period, prompts []rollout.Prompt) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	p.clock.streamed = time.Now()
+	p.stream = t.Produce(ctx, Period{Step: p.step, Version: p.version, Prompts: prompts})
+}
+
+// abandon stops sampling and waits until nothing of it runs.
+func (p *period) abandon() {
+	p.cancel()
+	for range p.stream.Groups() { //nolint:revive // drains what is still queued
+	}
+	_, _ = p.stream.Wait()
+	p.span.End()
+}
+
+// consume trains n groups of the period as they come, in micro-batches of all
+// that are ready. How they are cut into micro-batches changes no bit of the
+// gradients. A cancelled context gives the period up before its first optimizer
+// step; after it the period is finished, so that a checkpoint stands between
+// periods.
+func (t *Trainer) consume(ctx context.Context, p *period, n int) error {
+	p.mini = tally{}
+	done := ctx.Done()
+	if p.updates > 0 {
+		done = nil
+	}
+	for left := n; left > 0; {
+		waiting := time.Now()
+		span := t.Track.Begin(p.step, "wait")
+		batch, open := t.take(done, p, left)
+		span.End()
+		p.clock.wait += time.Since(waiting)
+		if ctx.Err() != nil && done != nil {
+			return ctx.Err()
+		}
+		if !open {
+			return t.ended(p, left)
+		}
+		left -= len(batch)
+		training := time.Now()
+		if err := t.train(p, batch); err != nil {
+			return fmt.Errorf("step %d: %w", p.step, err)
+		}
+		p.clock.train += time.Since(training)
+	}
+	return nil
+}
+
+// take waits for a finished group and adds those that are ready behind it, most
+// at the most. open is false where the stream ended instead.
+func (t *Trainer) take(done <-chan struct{}, p *period, most int) (batch []rollout.Group, open bool) {
+	select {
+	case <-done:
+		return nil, true
+	case g, ok := <-p.stream.Groups():
+		if !ok {
+			return nil, false
+		}
+		batch = append(batch, g)
+	}
+	if p.clock.firstGroup == 0 {
+		p.clock.firstGroup = time.Since(p.clock.streamed)
+	}
+	for len(batch) < most {
+		select {
+		case g, ok := <-p.stream.Groups():
+			if !ok {
+				return batch, true // the next take reports the end
+			}
+			batch = append(batch, g)
+		default:
+			return batch, true
+		}
+	}
+	return batch, true
+}
+
+// ended handles a stream that closed with groups missing: groups that were
+// given up are counted, anything else ends the run.
+func (t *Trainer) ended(p *period, missing int) error {
+	stats, err := p.stream.Wait()
+	if err != nil {
+		return fmt.Errorf("step %d: sample: %w", p.step, err)
+	}
+	if p.failed += missing; p.failed > stats.Failed {
+		return fmt.Errorf("step %d: the producer ended with %d groups missing, of which it gave up %d", p.step, p.failed, stats.Failed)
+	}
+	return nil
+}
+
+// train accumulates the gradients of whole groups, a micro-batch at a time.
+func (t *Trainer) train(p *period, groups []rollout.Group) error {
+	var m micro
+	for i := range groups {
+		g := &groups[i]
+		if err := t.check(p, g); err != nil {
+			return err
+		}
+		p.groups = append(p.groups, *g)
+		rewards := make([]float64, len(g.Responses))
+		for j := range g.Responses {
+			rewards[j] = g.Responses[j].Reward
+		}
+		advantages := loss.Advantages(t.cfg.Loss.Advantage, rewards)
+		p.mini.group(g, rewards, t.cfg.MaxTokens)
+		for part := range t.parts(g, advantages) {
+			if m.rows() > 0 && m.rows()+part.rows() > t.cfg.MicroBatchTokens {
+				if err := t.trainMicro(p, &m); err != nil {
+					return err
+				}
+				m = micro{}
+			}
+			m.add(part, t.cfg.Loss.Aggregation)
+		}
+	}
+	return t.trainMicro(p, &m)
+}
+
+// check is the on-policy invariant: every response of a group was sampled, to
+// its last token, with the period's version of the weights.
+func (t *Trainer) check(p *period, g *rollout.Group) error {
+	if g.Step != p.step || g.Version != p.version {
+		return fmt.Errorf("prompt %s: a group of step %d and version %d, expected step %d and version %d: not on-policy",
+			g.Prompt.ID, g.Step, g.Version, p.step, p.version)
+	}
+	for i := range g.Responses {
+		r := &g.Responses[i]
+		if r.Version != p.version {
+			return fmt.Errorf("prompt %s, response %d: sampled with version %d, expected %d: not on-policy", g.Prompt.ID, i, r.Version, p.version)
+		}
+		if len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs) {
+			return fmt.Errorf("prompt %s, response %d: %d tokens with %d log-probabilities", g.Prompt.ID, i, len(r.IDs), len(r.Logprobs))
+		}
+		if r.Reward-r.Reward != 0 {
+			return fmt.Errorf("prompt %s, response %d: reward is %v", g.Prompt.ID, i, r.Reward)
+		}
+	}
+	return nil
+}
+
+// trainMicro runs the three models, the loss and the backward pass.
+func (t *Trainer) trainMicro(p *period, m *micro) error {
+	if m.rows() == 0 {
+		return nil
+	}
+	forward := t.Track.Begin(p.step, "forward")
+	lp, err := t.Models.Forward(&m.layout)
+	forward.End()
+	if err != nil {
+		return fmt.Errorf("prompts %s: %w", m.names(), err)
+	}
+	if lp.Behaviour != nil {
+		p.mini.mismatch(lp.Behaviour, m.recorded)
+	}
+	scored := t.Track.Begin(p.step, "loss")
+	result, err := t.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
+		Advantage: m.advantage, Weight: m.weight})
+	scored.End()
+	if err != nil {
+		return fmt.Errorf("prompts %s: %w", m.names(), err)
+	}
+	p.mini.micro(&result, lp.Entropy, m.rows())
+	defer t.Track.Begin(p.step, "backward").End()
+	return t.Models.Backward(result.Grad)
+}

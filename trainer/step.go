@@ -1,0 +1,157 @@
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// maxNonFinite is the number of steps in a row whose gradient may be not finite
+// before the run stops.
+const maxNonFinite = 3
+
+// update is one optimizer step on what the micro-batches accumulated: sums,
+// which are divided here, once, by what the aggregation says. A gradient that is
+// not finite changes nothing and is counted.
+func (t *Trainer) update(p *period) error {
+	began := time.Now()
+	defer t.Track.Begin(p.step, "optimizer").End()
+	p.updates++
+	p.all.add(&p.mini)
+	if p.mini.groups == 0 { // every group of it was given up
+		return nil
+	}
+	constant := t.cfg.Loss.Constant
+	if constant == 0 {
+		constant = t.cfg.MaxTokens
+	}
+	scale := 1 / t.cfg.Loss.Aggregation.Denominator(p.mini.responses, p.mini.responseTokens, constant)
+	p.loss += p.mini.loss * scale
+	p.pg += p.mini.pg * scale
+	p.lr = t.schedule.LR(t.state.Updates+1, t.cfg.Steps*t.cfg.MiniBatches)
+	var err error
+	p.norm, err = t.Models.Step(t.opt, scale, p.lr, t.cfg.Optim.ClipGrad)
+	p.clock.optimizer += time.Since(began)
+	t.state.Updates = t.opt.Updates
+	if !errors.Is(err, optim.ErrNonFinite) {
+		t.nonFinite = 0
+		return err
+	}
+	if t.nonFinite++; t.nonFinite >= maxNonFinite {
+		return fmt.Errorf("step %d: %w, the %drd step in a row", p.step, err, maxNonFinite)
+	}
+	t.Warn("step %d: %v: the weights stay as they are", p.step, err)
+	return nil
+}
+
+// finish records a trained period, evaluates and checkpoints where it is time.
+func (t *Trainer) finish(ctx context.Context, p *period) error {
+	stats, err := p.stream.Wait()
+	p.cancel()
+	if err != nil {
+		return fmt.Errorf("step %d: sample: %w", p.step, err)
+	}
+	t.state.Step = p.step
+	t.state.Position += t.cfg.PromptsPerStep
+	p.clock.all = time.Since(p.clock.began)
+	p.span.End()
+	values := t.values(p, stats)
+	if err := t.logRollouts(p); err != nil {
+		return err
+	}
+	last := p.step == t.cfg.Steps
+	best := false
+	var evalErr error
+	if every := t.cfg.EvalEvery; every > 0 && (p.step%every == 0 || last) {
+		best, evalErr = t.evaluate(ctx, values)
+	}
+	var write func() error
+	if every := t.cfg.CheckpointEvery; evalErr == nil && (last || best || every > 0 && p.step%every == 0) {
+		began := time.Now()
+		span := t.Track.Begin(p.step, "checkpoint")
+		if write, err = t.save.capture(t.state); err != nil {
+			return err
+		}
+		span.End()
+		values["timing_s/checkpoint"] = time.Since(began).Seconds()
+	}
+	if err := t.Metrics.Write(values); err != nil {
+		return err
+	}
+	t.Progress(p.step, values)
+	if write != nil {
+		t.save.start(write)
+	}
+	return evalErr
+}
+
+// evaluateFirst scores the starting weights and writes the line of step 0.
+func (t *Trainer) evaluateFirst(ctx context.Context) error {
+	if t.cfg.EvalEvery == 0 || t.state.Step > 0 {
+		return nil
+	}
+	values := report.Values{"step": 0, "version": 1, "time": unixNow()}
+	if _, err := t.evaluate(ctx, values); err != nil {
+		return err
+	}
+	if err := t.Metrics.Write(values); err != nil {
+		return err
+	}
+	t.Progress(0, values)
+	return nil
+}
+
+// evaluate publishes the policy as it is and adds its scores to values. best
+// says that no evaluation before was as good.
+func (t *Trainer) evaluate(ctx context.Context, values report.Values) (best bool, err error) {
+	began := time.Now()
+	if err := t.publish(ctx); err != nil {
+		return false, err
+	}
+	defer t.Track.Begin(t.state.Step, "eval").End()
+	metrics, score, err := t.Evaluate(ctx, t.state.Step)
+	if err != nil {
+		return false, fmt.Errorf("evaluate after step %d: %w", t.state.Step, err)
+	}
+	maps.Copy(values, metrics)
+	values["timing_s/eval"] = time.Since(began).Seconds()
+	if t.state.Step > 0 && (t.state.BestStep == 0 || score > t.state.Best) {
+		t.state.Best, t.state.BestStep = score, t.state.Step
+		return true, nil
+	}
+	return false, nil
+}
+
+// logRollouts writes the period's groups, in the order of its prompts.
+func (t *Trainer) logRollouts(p *period) error {
+	if !t.cfg.LogRollouts {
+		return nil
+	}
+	dir := filepath.Join(t.cfg.Dir, "rollouts")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("log rollouts: %w", err)
+	}
+	slices.SortFunc(p.groups, func(a, b rollout.Group) int { return a.Index - b.Index })
+	var b []byte
+	for i := range p.groups {
+		line, err := json.Marshal(&p.groups[i])
+		if err != nil {
+			return fmt.Errorf("log rollouts: prompt %s: %w", p.groups[i].Prompt.ID, err)
+		}
+		b = append(append(b, line...), '\n')
+	}
+	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("step-%06d.jsonl", p.step)), b, 0o644); err != nil {
+		return fmt.Errorf("log rollouts: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package trainer
+
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// tally adds up what an optimizer step or a period divides by and reports.
+// Tokens of responses whose pass was skipped count in the denominators of the
+// loss and not in those of computed.
+type tally struct {
+	groups, responses       int
+	zeroStd                 int // groups whose rewards are all equal
+	promptTokens            int // once a response, as trained
+	prompts                 int // once a group
+	responseTokens, longest int
+	clipped                 int // responses that hit the length limit
+	rewards, rewardSquares  float64
+	parts                   map[string]float64 // sums of the rewards' components
+	rows, computed          int                // rows and response tokens that went through the models
+	loss, pg, kl, clip      float64
+	entropy                 float64
+	mismatchMax, mismatchKL float64
+	mismatchTokens          int
+}
+
+// group counts a consumed group.
+func (t *tally) group(g *rollout.Group, rewards []float64, maxTokens int) {
+	t.groups++
+	t.prompts += len(g.Prompt.IDs)
+	equal := true
+	for i := range g.Responses {
+		r := &g.Responses[i]
+		t.responses++
+		t.promptTokens += len(g.Prompt.IDs)
+		t.responseTokens += len(r.IDs)
+		t.longest = max(t.longest, len(r.IDs))
+		if r.Finish == rollout.Length {
+			t.clipped++
+		}
+		t.rewards += r.Reward
+		t.rewardSquares += r.Reward * r.Reward
+		equal = equal && rewards[i] == rewards[0]
+		for name, v := range r.Parts {
+			if t.parts == nil {
+				t.parts = map[string]float64{}
+			}
+			t.parts[name] += v
+		}
+	}
+	if equal {
+		t.zeroStd++
+	}
+}
+
+// micro adds a micro-batch's sums.
+func (t *tally) micro(r *loss.Result, entropy []float32, rows int) {
+	t.rows += rows
+	t.computed += r.Tokens
+	t.loss += r.Loss
+	t.pg += r.PG
+	t.kl += r.KL
+	t.clip += r.Clipped
+	for _, e := range entropy {
+		t.entropy += float64(e)
+	}
+}
+
+// mismatch compares the trainer's log-probabilities with the ones recorded when
+// the tokens were sampled. Its KL is the k3 estimate (Schulman 2020) of the
+// instance's distribution from the trainer's.
+func (t *tally) mismatch(trainer, recorded []float32) {
+	for i, lp := range trainer {
+		d := float64(lp) - float64(recorded[i])
+		t.mismatchMax = max(t.mismatchMax, math.Abs(d))
+		t.mismatchKL += math.Expm1(d) - d
+	}
+	t.mismatchTokens += len(trainer)
+}
+
+// add merges o into t.
+func (t *tally) add(o *tally) {
+	t.groups += o.groups
+	t.responses += o.responses
+	t.zeroStd += o.zeroStd
+	t.promptTokens += o.promptTokens
+	t.prompts += o.prompts
+	t.responseTokens += o.responseTokens
+	t.longest = max(t.longest, o.longest)
+	t.clipped += o.clipped
+	t.rewards += o.rewards
+	t.rewardSquares += o.rewardSquares
+	for name, v := range o.parts {
+		if t.parts == nil {
+			t.parts = map[string]float64{}
+		}
+		t.parts[name] += v
+	}
+	t.rows += o.rows
+	t.computed += o.computed
+	t.loss += o.loss
+	t.pg += o.pg
+	t.kl += o.kl
+	t.clip += o.clip
+	t.entropy += o.entropy
+	t.mismatchMax = max(t.mismatchMax, o.mismatchMax)
+	t.mismatchKL += o.mismatchKL
+	t.mismatchTokens += o.mismatchTokens
+}

@@ -1,0 +1,202 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// Config is what the loop itself needs to know of a run.
+type Config struct {
+	Dir              string // the run's folder
+	Steps            int
+	PromptsPerStep   int
+	MaxTokens        int // response tokens at most, for response_length/clip_ratio
+	MicroBatchTokens int // rows of a micro-batch at most
+	MiniBatches      int // optimizer steps a period
+	Loss             loss.Config
+	Optim            optim.Config
+	CheckpointEvery  int // steps; 0 for the last step only
+	CheckpointKeep   int
+	EvalEvery        int // steps; 0 for none
+	LogRollouts      bool
+	Devices          int // for perf/tokens_per_second_per_device
+}
+
+// Period is what one iteration asks of the producer.
+type Period struct {
+	Step    int
+	Version int64
+	Prompts []rollout.Prompt
+}
+
+// Stream is a period being sampled: its finished groups, and what is known when
+// the last is in. Wait returns the reason where the channel closed early; it may
+// be called once the channel is closed or the context cancelled.
+type Stream interface {
+	Groups() <-chan rollout.Group
+	Wait() (StreamStats, error)
+}
+
+// StreamStats say how a period was sampled.
+type StreamStats struct {
+	Busy      time.Duration // summed over instances
+	Instances int
+	Retries   int64
+	Failed    int // groups given up, each recorded
+}
+
+// Deps are the parts that the loop drives. Their owners close them.
+type Deps struct {
+	Models *trimodel.Models
+	// Prompt is prompt i of the endless training order.
+	Prompt func(i int) rollout.Prompt
+	// Produce starts sampling a period.
+	Produce func(ctx context.Context, p Period) Stream
+	// Publish hands a version to all instances and returns when they serve it.
+	Publish func(ctx context.Context, w inference.Weights) error
+	// Evaluate scores the published version on the held-out sets; the result's
+	// names go into the metrics as they are, and Score ranks checkpoints.
+	Evaluate func(ctx context.Context, step int) (metrics map[string]float64, score float64, err error)
+	// Files are copied into each checkpoint: config.json, tokenizer and such.
+	Files   map[string][]byte
+	Metrics *report.Metrics
+	Track   report.Track
+	// Progress sees each step's metrics.
+	Progress func(step int, values report.Values)
+	Warn     func(format string, args ...any)
+}
+
+// Trainer is one run. It is used by one goroutine.
+type Trainer struct {
+	cfg Config
+	Deps
+	objective *loss.Objective
+	opt       *optim.AdamW
+	schedule  optim.Schedule
+	state     State
+	save      checkpoints
+	published int64 // version the instances hold, 0 before the first publish
+	nonFinite int   // steps in a row
+}
+
+// State is what a resumed run continues from, besides weights and moments.
+type State struct {
+	Step      int     `json:"step"`      // steps completed
+	Updates   int     `json:"updates"`   // optimizer steps completed
+	Position  int     `json:"position"`  // next prompt of the training order
+	Best      float64 `json:"best"`      // best evaluation score so far
+	BestStep  int     `json:"best_step"` // 0 before the first
+	Reference string  `json:"reference"` // checksum of the reference weights
+	Seed      uint64  `json:"seed"`      // of the run
+	Evaluated bool    `json:"evaluated"` // step 0 was evaluated
+}
+
+// ErrStopped is returned by Run after a cancelled context: a checkpoint of the
+// last completed step is on disk.
+var ErrStopped = errors.New("stopped")
+
+// New prepares a run; state is zero for a new one and Resume's for a resumed
+// one.
+func New(cfg Config, state State, deps Deps) (*Trainer, error) {
+	objective, err := loss.New(cfg.Loss)
+	if err != nil {
+		return nil, err
+	}
+	opt, err := optim.NewAdamW(cfg.Optim)
+	if err != nil {
+		return nil, err
+	}
+	opt.Updates = state.Updates
+	return &Trainer{cfg: cfg, Deps: deps, objective: objective, opt: opt, schedule: optim.NewSchedule(cfg.Optim), state: state,
+		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files,
+			sampled: cfg.Loss.OldPolicy == loss.PreviousStep}}, nil
+}
+
+// Step is the number of steps completed.
+func (t *Trainer) Step() int { return t.state.Step }
+
+// Run is Algorithm 1 of the Periodic Asynchrony paper; its line numbers are in
+// the margin. On a cancelled context it writes a checkpoint of the last
+// completed step and returns ErrStopped.
+func (t *Trainer) Run(ctx context.Context) error {
+	defer t.save.wait() //nolint:errcheck // reported below unless another error is
+	if err := t.evaluateFirst(ctx); err != nil {
+		return t.stop(ctx, err)
+	}
+	for t.state.Step < t.cfg.Steps { //                                      2
+		p := t.begin()
+		if err := t.publish(ctx); err != nil { //                   3
+			return t.stop(ctx, err)
+		}
+		p.published()
+		prompts := t.prompts() //                                   4
+		t.produce(p, prompts)  //                                   5-10
+		for mini := range t.cfg.MiniBatches {
+			n := share(len(prompts), t.cfg.MiniBatches, mini)
+			if err := t.consume(ctx, p, n); err != nil { //         11-19
+				p.abandon()
+				return t.stop(ctx, err)
+			}
+			if err := t.update(p); err != nil { //                  20-21
+				p.abandon()
+				return err
+			}
+		}
+		if err := t.finish(ctx, p); err != nil {
+			return t.stop(ctx, err)
+		}
+	}
+	return t.save.wait()
+}
+
+// share is the size of part i when n groups are cut into parts.
+func share(n, parts, i int) int { return n*(i+1)/parts - n*i/parts }
+
+// publish gives the instances the policy as it is, unless they have it.
+func (t *Trainer) publish(ctx context.Context) error {
+	version := int64(t.state.Step) + 1
+	if t.published == version {
+		return nil
+	}
+	defer t.Track.Begin(t.state.Step+1, "publish").End()
+	snapshot, err := t.Models.Publish(version)
+	if err != nil {
+		return err
+	}
+	if err := t.Publish(ctx, snapshot); err != nil {
+		return fmt.Errorf("publish version %d: %w", version, err)
+	}
+	t.published = version
+	return nil
+}
+
+// prompts takes the next period's prompts from the training order.
+func (t *Trainer) prompts() []rollout.Prompt {
+	out := make([]rollout.Prompt, t.cfg.PromptsPerStep)
+	for i := range out {
+		out[i] = t.Prompt(t.state.Position + i)
+	}
+	return out
+}
+
+// stop is what Run returns after err: where the context was cancelled, a
+// checkpoint is written first and the reason is ErrStopped.
+func (t *Trainer) stop(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	t.Models.Discard()
+	if err := t.save.now(t.state); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w after step %d", ErrStopped, t.state.Step)
+}

@@ -1,0 +1,249 @@
+// Package trimodel keeps policy, old policy and reference together on the same
+// shards.
+//
+// It is the unified tri-model architecture of the Periodic Asynchrony paper,
+// section 4.1: one pass over a micro-batch gives the log-probabilities of all
+// three. The old policy's weights are the ones that were published for the
+// period's sampling, so publishing and keeping them is one copy.
+package trimodel
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/optim"
+)
+
+// Config says which of the three models there are.
+type Config struct {
+	OldPolicy   string  // loss.Behaviour or loss.PreviousStep
+	Reference   bool    // keep the starting weights, for a KL term
+	Temperature float32 // of the policy's softmax, as the rollouts were sampled
+	Recompute   bool    // see model.Tape
+}
+
+// Models are policy, old policy and reference, with the policy's gradients and
+// optimizer state. They are used by one goroutine at a time; a published
+// snapshot may be read by others until the second Publish after it.
+type Models struct {
+	Policy    *model.Weights
+	Gradients *model.Weights
+	First     *model.Weights // AdamW's first moment
+	Second    *model.Weights // AdamW's second moment
+	Reference *model.Weights // nil without Config.Reference
+
+	cfg       Config
+	dev       npu.Device
+	tape      *model.Tape
+	published [2]*model.Weights
+	current   *model.Snapshot // of the last Publish
+	previous  *model.Snapshot // of the one before; current at the first
+	fresh     bool            // the policy is what was last published
+}
+
+// New takes the policy's starting weights, which it then owns, and allocates
+// what training needs beside them. The reference is a copy of the start.
+func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
+	m := &Models{Policy: policy, cfg: cfg, dev: dev, tape: model.NewTape(dev, policy.Config)}
+	m.tape.Recompute = cfg.Recompute
+	var err error
+	if m.Gradients, err = model.NewGradients(dev, policy.Config); err != nil {
+		return nil, err
+	}
+	wanted := []struct {
+		w       **model.Weights
+		purpose npu.Purpose
+		when    bool
+	}{
+		{&m.First, npu.Optimizer, true}, {&m.Second, npu.Optimizer, true},
+		{&m.Reference, npu.Weights, cfg.Reference},
+	}
+	for _, x := range wanted {
+		if !x.when {
+			continue
+		}
+		if *x.w, err = model.NewWeights(dev, policy.Config, x.purpose); err != nil {
+			return nil, err
+		}
+	}
+	if m.Reference != nil {
+		m.Reference.CopyFrom(policy)
+	}
+	return m, dev.Sync()
+}
+
+// Publish freezes the policy as a version for the instances, and makes it the
+// old policy of the period that they sample.
+func (m *Models) Publish(version int64) (*model.Snapshot, error) {
+	slot := 0
+	if m.current != nil && m.current.Weights() == m.published[0] {
+		slot = 1
+	}
+	w, err := m.slot(slot)
+	if err != nil {
+		return nil, err
+	}
+	w.CopyFrom(m.Policy)
+	if err := m.dev.Sync(); err != nil {
+		return nil, fmt.Errorf("publish version %d: %w", version, err)
+	}
+	m.previous = m.current
+	m.current = model.NewSnapshot(w, version)
+	if m.previous == nil {
+		m.previous = m.current
+	}
+	m.fresh = true
+	return m.current, nil
+}
+
+// slot is one of the two places of published weights, allocated when first
+// needed.
+func (m *Models) slot(i int) (*model.Weights, error) {
+	if m.published[i] == nil {
+		w, err := model.NewWeights(m.dev, m.Policy.Config, npu.Weights)
+		if err != nil {
+			return nil, err
+		}
+		m.published[i] = w
+	}
+	return m.published[i], nil
+}
+
+// Sampled is the weights of the last Publish: after an optimizer step, those
+// that the period was sampled with.
+func (m *Models) Sampled() *model.Weights {
+	if m.current == nil {
+		return m.Policy
+	}
+	return m.current.Weights()
+}
+
+// Previous is the weights of the Publish before the last, those that the
+// "previous-step" old policy has; at the first they are the last.
+func (m *Models) Previous() *model.Weights { return m.previous.Weights() }
+
+// SetSampled restores, when a run is resumed, what Sampled was: load fills the
+// weights of the given version.
+func (m *Models) SetSampled(version int64, load func(*model.Weights) error) error {
+	w, err := m.slot(0)
+	if err != nil {
+		return err
+	}
+	if err := load(w); err != nil {
+		return err
+	}
+	m.current = model.NewSnapshot(w, version)
+	return nil
+}
+
+// Allocated is the device memory held, in bytes, by purpose.
+func (m *Models) Allocated() [npu.NumPurposes]int64 { return m.dev.Allocated() }
+
+// Logprobs are the three models' log-probabilities of a layout's targets, in
+// their order. Slices may share memory.
+type Logprobs struct {
+	Policy    []float32
+	Old       []float32
+	Reference []float32 // nil without a reference
+	Behaviour []float32 // under the version last published; nil where no pass computed it
+	Entropy   []float32 // of the policy's distribution at each target
+}
+
+// Forward runs the models over a micro-batch. Backward may follow.
+//
+// The old policy's pass is skipped where its weights are the policy's own: its
+// result is known to be identical, bit for bit.
+func (m *Models) Forward(l *attention.Layout) (Logprobs, error) {
+	n := len(l.Targets)
+	var out Logprobs
+	run := func(w *model.Weights, keep bool) ([]float32, error) {
+		logp := make([]float32, n)
+		out.Entropy = make([]float32, n) // the policy's, which runs last
+		return logp, m.tape.Forward(w, l, m.cfg.Temperature, keep, logp, out.Entropy)
+	}
+	var err error
+	if m.Reference != nil {
+		if out.Reference, err = run(m.Reference, false); err != nil {
+			return out, fmt.Errorf("reference: %w", err)
+		}
+	}
+	if old := m.old(); old != nil {
+		if out.Old, err = run(old, false); err != nil {
+			return out, fmt.Errorf("old policy: %w", err)
+		}
+	}
+	if out.Policy, err = run(m.Policy, true); err != nil {
+		return out, fmt.Errorf("policy: %w", err)
+	}
+	if out.Old == nil {
+		out.Old = out.Policy
+	}
+	switch {
+	case m.fresh:
+		out.Behaviour = out.Policy
+	case m.cfg.OldPolicy == loss.Behaviour:
+		out.Behaviour = out.Old
+	}
+	return out, nil
+}
+
+// old is the weights of the old policy, or nil where they equal the policy's.
+func (m *Models) old() *model.Weights {
+	if m.cfg.OldPolicy == loss.PreviousStep && m.previous != m.current {
+		return m.previous.Weights()
+	}
+	if m.fresh || m.current == nil {
+		return nil
+	}
+	return m.current.Weights()
+}
+
+// Backward accumulates the gradients of a loss whose derivative by the policy's
+// log-probabilities of the last Forward is dLogp.
+func (m *Models) Backward(dLogp []float32) error {
+	return m.tape.Backward(m.Policy, m.Gradients, dLogp)
+}
+
+// Discard forgets the gradients accumulated so far.
+func (m *Models) Discard() { m.Gradients.Zero() }
+
+// Step updates the policy from the accumulated gradients times scale, clipped
+// to a global norm of clip where that is not 0, and clears them. norm is that of
+// the scaled gradients before clipping. A gradient that is not finite changes
+// nothing but is cleared too; the error wraps optim.ErrNonFinite.
+func (m *Models) Step(opt *optim.AdamW, scale, lr, clip float64) (norm float64, err error) {
+	m.Gradients.Merge()
+	defer m.Gradients.Zero()
+	params := m.params()
+	norm, err = optim.GradNorm(m.dev, params)
+	if err != nil {
+		return norm, err
+	}
+	norm *= scale
+	m.fresh = false
+	return norm, opt.Step(m.dev, params, scale*optim.ClipScale(norm, clip), lr)
+}
+
+func (m *Models) params() []optim.Param {
+	out := make([]optim.Param, len(m.Policy.Params))
+	for i := range out {
+		p := &m.Policy.Params[i]
+		out[i] = optim.Param{Name: p.Name, W: p.Buffer, G: m.Gradients.Params[i].Buffer,
+			M: m.First.Params[i].Buffer, V: m.Second.Params[i].Buffer, Decay: p.Decay()}
+	}
+	return out
+}
+
+// Close frees all memory, the policy's included. No instance may still read a
+// snapshot.
+func (m *Models) Close() {
+	m.tape.Close()
+	for _, w := range []*model.Weights{m.Policy, m.Gradients, m.First, m.Second, m.Reference, m.published[0], m.published[1]} {
+		if w != nil {
+			w.Free()
+		}
+	}
+}
