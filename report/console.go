@@ -5,9 +5,12 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
@@ -20,6 +23,7 @@ type Console struct {
 	mu    sync.Mutex
 	out   io.Writer
 	bar   *progressbar.ProgressBar // nil where out is no terminal
+	width func() int               // of the terminal, in columns
 	total int
 	first int // steps that were done before this process
 	last  int // steps that are done
@@ -29,21 +33,34 @@ type Console struct {
 // NewConsole shows steps done+1 to total on out.
 func NewConsole(out io.Writer, done, total int) *Console {
 	file, ok := out.(*os.File)
-	return newConsole(out, done, total, ok && term.IsTerminal(int(file.Fd())))
+	if !ok || !term.IsTerminal(int(file.Fd())) {
+		return newConsole(out, done, total, nil)
+	}
+	return newConsole(out, done, total, func() int {
+		width, _, err := term.GetSize(int(file.Fd()))
+		if err != nil || width <= 0 {
+			return 80
+		}
+		return width
+	})
 }
 
-func newConsole(out io.Writer, done, total int, terminal bool) *Console {
-	c := &Console{out: out, total: total, first: done, last: done, start: time.Now()}
-	if terminal && total > 0 {
+// barWidth is the length of the bar itself, in columns.
+const barWidth = 16
+
+// newConsole shows a bar where width is not nil.
+func newConsole(out io.Writer, done, total int, width func() int) *Console {
+	c := &Console{out: out, total: total, first: done, last: done, start: time.Now(), width: width}
+	if width != nil && total > 0 {
 		c.bar = progressbar.NewOptions(total,
 			progressbar.OptionSetWriter(out),
-			progressbar.OptionSetWidth(20),
+			progressbar.OptionSetWidth(barWidth),
 			progressbar.OptionShowCount(),
 			progressbar.OptionShowDescriptionAtLineEnd(),
 			progressbar.OptionSetPredictTime(false),
 			progressbar.OptionSetElapsedTime(false),
 			progressbar.OptionUseANSICodes(true),
-			progressbar.OptionSetTheme(progressbar.ThemeUnicode))
+			progressbar.OptionSetTheme(progressbar.Theme{Saucer: "█", SaucerPadding: "░"}))
 		_ = c.bar.Set(done)
 	}
 	return c
@@ -54,16 +71,33 @@ func (c *Console) Step(values Values) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = int(values["step"])
-	text := Summary(values)
+	parts := summary(values)
 	if left := c.left(); left != "" {
-		text += "  left " + left
+		parts = append(parts, "left "+left)
 	}
 	if c.bar == nil {
-		_, _ = fmt.Fprintf(c.out, "step %d/%d  %s\n", c.last, c.total, text)
+		_, _ = fmt.Fprintf(c.out, "step %d/%d  %s\n", c.last, c.total, strings.Join(parts, "  "))
 		return
 	}
-	c.bar.Describe(text)
+	c.bar.Describe(fit(parts, c.room()))
 	_ = c.bar.Set(c.last)
+}
+
+// room is how many columns are left beside the bar, its percentage and its
+// count.
+func (c *Console) room() int { return c.width() - barWidth - 12 - 2*len(strconv.Itoa(c.total)) }
+
+// fit joins parts so that they take no more than room: a line that wraps could
+// not be drawn over. The last part stays, those before it go first.
+func fit(parts []string, room int) string {
+	for len(parts) > 0 {
+		line := strings.Join(parts, "  ")
+		if utf8.RuneCountInString(line) <= room {
+			return line
+		}
+		parts = slices.Delete(slices.Clone(parts), max(len(parts)-2, 0), max(len(parts)-1, 1))
+	}
+	return ""
 }
 
 // Progress shows, on a terminal, how much of the step under way is done, as in
@@ -72,7 +106,7 @@ func (c *Console) Progress(done, of int, what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bar != nil {
-		c.bar.Describe(fmt.Sprintf("step %d: %d/%d %s", c.last+1, done, of, what))
+		c.bar.Describe(fit([]string{fmt.Sprintf("step %d: %d/%d %s", c.last+1, done, of, what)}, c.room()))
 	}
 }
 
@@ -125,8 +159,9 @@ func shortDuration(d time.Duration) string {
 
 // Summary is the line of numbers that matter among values: evaluations, reward,
 // loss, lengths, speed and who was idle. Names that are not there are left out.
-func Summary(values Values) string {
-	var parts []string
+func Summary(values Values) string { return strings.Join(summary(values), "  ") }
+
+func summary(values Values) (parts []string) {
 	add := func(name, format string, scale float64) {
 		if x, ok := values[name]; ok {
 			parts = append(parts, fmt.Sprintf(format, x*scale))
@@ -146,5 +181,5 @@ func Summary(values Values) string {
 	add("idle/trainer", "trainer idle %.0f%%", 100)
 	add("idle/instances", "instances idle %.0f%%", 100)
 	add("timing_s/step", "%.2gs", 1)
-	return strings.Join(parts, "  ")
+	return parts
 }

@@ -39,7 +39,7 @@ func TestConsolePlain(t *testing.T) {
 func TestConsoleTerminal(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	c := newConsole(&out, 0, 4, true)
+	c := newConsole(&out, 0, 4, func() int { return 60 })
 	c.Progress(1, 8, "groups")
 	require.Contains(t, out.String(), "step 1: 1/8 groups")
 	c.Step(Values{"step": 1, "reward/mean": .5})
@@ -50,6 +50,16 @@ func TestConsoleTerminal(t *testing.T) {
 	c.Close()
 	c.Step(Values{"step": 2, "reward/mean": .5})
 	require.True(t, strings.HasSuffix(out.String(), "s\n"), out.String())
+}
+
+func TestFit(t *testing.T) {
+	t.Parallel()
+	parts := []string{"reward", "length", "idle", "left"}
+	for room, want := range map[int]string{99: "reward  length  idle  left", 26: "reward  length  idle  left", 25: "reward  length  left",
+		19: "reward  left", 11: "left", 3: "", -9: ""} {
+		require.Equal(t, want, fit(parts, room), room)
+	}
+	require.Equal(t, []string{"reward", "length", "idle", "left"}, parts)
 }
 
 func TestShortDuration(t *testing.T) {
