@@ -115,7 +115,7 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 		require.Equal(t, exitDone, code)
 		require.Empty(t, errs)
 		require.Contains(t, out, "easyrl "+v.name)
-		require.Contains(t, out, "\nExample:\n  easyrl "+v.name+" ")
+		require.Contains(t, v.example, "easyrl "+v.name+" ")
 		require.NotEmpty(t, v.summary, v.name)
 		require.NotNil(t, v.run, v.name)
 		v.flags.VisitAll(func(f *flag.Flag) { require.NotEmpty(t, f.Usage, "%s -%s", v.name, f.Name) })
