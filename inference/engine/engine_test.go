@@ -1,0 +1,402 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// generateAll sends all requests at once and returns their results in order.
+func generateAll(t testing.TB, e *Engine, reqs []inference.Request) [][]inference.Completion {
+	t.Helper()
+	out := make([][]inference.Completion, len(reqs))
+	errs := make([]error, len(reqs))
+	var wg sync.WaitGroup
+	for i := range reqs {
+		wg.Go(func() { out[i], errs[i] = e.Generate(t.Context(), reqs[i]) })
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+	return out
+}
+
+// Whatever the cache and the rows are, all requests end with what a sequential
+// reference samples.
+func TestResponsesDependOnNothingElse(t *testing.T) {
+	t.Parallel()
+	var reqs []inference.Request
+	for i, length := range []int{1, 2, 15, 16, 17, 31, 32, 33, 48, 60, 5, 16} {
+		r := request(length, 1+i%5, 1+i*5)
+		if i%3 == 0 {
+			r.Sampling.StopIDs = []int32{3, 9}
+		}
+		if i%4 == 1 {
+			r.Sampling.Stop = []string{"zz", "b"}
+		}
+		reqs = append(reqs, r)
+	}
+	reqs[3].Sampling.Temperature = 0
+	var want [][]inference.Completion
+	for _, r := range reqs {
+		want = append(want, references(1, r, 256, letters{}))
+	}
+	for _, cfg := range []Config{
+		{MaxRunning: 64},
+		{MaxRunning: 1},
+		{MaxRunning: 3, CachePages: 16},
+		{MaxRunning: 64, CachePages: 8},
+		{MaxRunning: 64, CachePages: 7, PrefillRows: 5},
+		{MaxRunning: 7, CachePages: 11, PrefillRows: 16},
+		{MaxRunning: 2, CachePages: 7, PrefillRows: 33},
+	} {
+		t.Run(fmt.Sprintf("%d rows, %d pages, prefill %d", cfg.MaxRunning, cfg.CachePages, cfg.PrefillRows), func(t *testing.T) {
+			t.Parallel()
+			e, m := startFake(t, cfg)
+			require.Equal(t, want, generateAll(t, e, reqs))
+			for i, r := range reqs { // alone
+				got, err := e.Generate(t.Context(), r)
+				require.NoError(t, err)
+				require.Equal(t, want[i], got)
+			}
+			require.LessOrEqual(t, m.most, cfg.MaxRunning)
+			closeFake(t, e)
+		})
+	}
+}
+
+// Random requests, caches and callers that leave: all ends, and what ends well
+// is right.
+func TestSchedulerProperty(t *testing.T) {
+	t.Parallel()
+	rounds := 120
+	if testing.Short() {
+		rounds = 30
+	}
+	var preempted, replayed int64
+	for round := range rounds {
+		rng := rand.New(rand.NewPCG(1, uint64(round)))
+		cfg := Config{MaxRunning: 1 + rng.IntN(12), CachePages: 4 + rng.IntN(20), PrefillRows: 1 + rng.IntN(80)}
+		e, _ := startFake(t, cfg)
+		var wg sync.WaitGroup
+		for i := range 1 + rng.IntN(12) {
+			r := request(1+rng.IntN(50), 1+rng.IntN(6), 1+rng.IntN(60))
+			r.Seed = uint64(i)
+			if rng.IntN(2) == 0 {
+				r.Sampling.StopIDs = []int32{int32(rng.IntN(testVocab))}
+			}
+			if rng.IntN(3) == 0 {
+				r.Sampling.Stop = []string{string(rune('a' + rng.IntN(testVocab)))}
+			}
+			leaves := rng.IntN(5) == 0
+			wg.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if leaves {
+					go cancel()
+				}
+				out, err := e.Generate(ctx, r)
+				switch {
+				case err == nil:
+					require.Equal(t, references(1, r, 256, letters{}), out)
+				case leaves && errors.Is(err, context.Canceled):
+				default:
+					require.ErrorIs(t, err, inference.ErrInvalid)
+					require.Greater(t, pagesFor(len(r.PromptIDs)+r.Sampling.MaxTokens-1), cfg.CachePages)
+				}
+			})
+		}
+		wg.Wait()
+		closeFake(t, e)
+		preempted += e.Stats().Preemptions
+		replayed += e.Stats().ReplayRows
+	}
+	require.Positive(t, preempted, "the caches are small enough to matter")
+	require.Positive(t, replayed)
+}
+
+func TestEarlierGroupsFinishFirst(t *testing.T) {
+	t.Parallel()
+	e, m := newFake(t, Config{MaxRunning: 4})
+	require.NoError(t, e.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	var groups []*group
+	for i := range 3 {
+		g, err := e.newGroup(t.Context(), request(20+i, 6, 5))
+		require.NoError(t, err)
+		groups = append(groups, g)
+		e.enqueue(g)
+	}
+	var ends []int64
+	for len(e.groups) > 0 {
+		first := e.groups[0]
+		e.admit()
+		e.step()
+		if len(e.groups) == 0 || e.groups[0] != first {
+			ends = append(ends, first.order)
+		}
+		for i := 1; i < len(e.groups); i++ {
+			if e.groups[i].running > 0 {
+				require.Empty(t, e.groups[i-1].pending, "a group starts when those before it have all started")
+			}
+		}
+	}
+	require.Equal(t, []int64{1, 2, 3}, ends)
+	require.EqualValues(t, 20+21+22, e.acc.PrefillRows, "each prompt ran once")
+	require.Equal(t, 4, m.most)
+	for _, g := range groups {
+		require.NoError(t, g.err)
+	}
+}
+
+func TestPromptPagesAreShared(t *testing.T) {
+	t.Parallel()
+	e, _ := newFake(t, Config{MaxRunning: 8})
+	require.NoError(t, e.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	g, err := e.newGroup(t.Context(), request(40, 8, 20))
+	require.NoError(t, err)
+	e.enqueue(g)
+	require.True(t, e.admit())
+	require.Equal(t, 8, e.rows)
+	require.Equal(t, e.cfg.CachePages-2-8, len(e.pages.free), "two full pages for all and one of its own for each")
+	for _, s := range e.running {
+		require.Equal(t, e.running[0].pages[:2], s.pages[:2])
+		require.Len(t, s.ids, 1, "the first token comes from the prompt's own pass")
+	}
+	for e.rows > 0 {
+		e.step()
+	}
+	require.Len(t, e.pages.free, e.cfg.CachePages)
+	require.EqualValues(t, 19, e.acc.Steps)
+}
+
+func TestStepAllocatesNothing(t *testing.T) {
+	e, m := newFake(t, Config{MaxRunning: 16})
+	require.NoError(t, e.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	for i := range 2 {
+		g, err := e.newGroup(t.Context(), request(30+i, 8, 200))
+		require.NoError(t, err)
+		e.enqueue(g)
+	}
+	e.admit()
+	for range 20 {
+		e.step()
+	}
+	e.m = quiet{m}
+	allocs := testing.AllocsPerRun(150, func() {
+		e.dropCancelled()
+		e.admit()
+		e.step()
+		e.report()
+	})
+	require.Less(t, allocs, 0.5, "page tables grow now and then, steps do not allocate")
+	require.Equal(t, 16, e.rows)
+}
+
+// quiet is a fakeModel without its checks, which allocate.
+type quiet struct{ *fakeModel }
+
+func (q quiet) decode(ids, _, _, _ []int32, _ int, _ []int32) (npu.Buffer, error) {
+	return npu.HostBuffer(q.logits[:len(ids)*testVocab]), nil
+}
+
+func (q quiet) sample(ids []int32, logp []float32, _ npu.Buffer, _ []npu.SampleParams) error {
+	for i := range ids {
+		ids[i], logp[i] = int32(i), -1
+	}
+	return nil
+}
+
+func TestGenerateRefusesWhatCannotBeServed(t *testing.T) {
+	t.Parallel()
+	e, _ := startFake(t, Config{MaxRunning: 4, CachePages: 4})
+	for name, c := range map[string]struct {
+		change func(*inference.Request)
+		want   string
+	}{
+		"no responses":    {func(r *inference.Request) { r.N = 0 }, "0 responses"},
+		"long prompt":     {func(r *inference.Request) { r.PromptIDs = prompt(256, 1) }, "prompt of 256 tokens, expected fewer than the context of 256"},
+		"unknown token":   {func(r *inference.Request) { r.PromptIDs = []int32{1, testVocab} }, "prompt token 1 is 50, expected 0 to 49"},
+		"never fits":      {func(r *inference.Request) { r.PromptIDs = prompt(50, 1); r.Sampling.MaxTokens = 16 }, "take 5 cache pages, the engine has 4"},
+		"bad temperature": {func(r *inference.Request) { r.Sampling.Temperature = -1 }, "temperature -1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := request(3, 1, 5)
+			c.change(&r)
+			_, err := e.Generate(t.Context(), r)
+			require.ErrorIs(t, err, inference.ErrInvalid)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	r := request(50, 3, 15) // fits to the last page
+	require.Equal(t, references(1, r, 256, letters{}), generateAll(t, e, []inference.Request{r})[0])
+	closeFake(t, e)
+
+	none, m := newFake(t, Config{MaxRunning: 1})
+	none.tok = nil
+	go none.loop()
+	_, err := none.Generate(t.Context(), request(3, 1, 5))
+	require.ErrorIs(t, err, inference.ErrStale)
+	r = request(3, 1, 5)
+	r.Sampling.Stop = []string{"x"}
+	_, err = none.Generate(t.Context(), r)
+	require.ErrorIs(t, err, inference.ErrInvalid)
+	require.NoError(t, none.Close())
+	require.True(t, m.closed)
+	require.NoError(t, none.Close())
+	_, err = none.Generate(t.Context(), request(3, 1, 5))
+	require.ErrorIs(t, err, inference.ErrClosed)
+	_, err = none.Publish(t.Context(), fakeWeights(1))
+	require.ErrorIs(t, err, inference.ErrClosed)
+}
+
+func TestMaxTokensIsCutAtTheContext(t *testing.T) {
+	t.Parallel()
+	e, _ := startFake(t, Config{MaxRunning: 4, Context: 40})
+	out, err := e.Generate(t.Context(), request(30, 2, 1000))
+	require.NoError(t, err)
+	require.Len(t, out[0].IDs, 10)
+	require.Equal(t, rollout.Length, out[0].Finish)
+	closeFake(t, e)
+}
+
+func TestPublishEndsWhatStartedUnderOlderWeights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m := startFake(t, Config{MaxRunning: 2})
+		gate := make(chan struct{})
+		m.gate = gate
+		var wg sync.WaitGroup
+		errs := make([]error, 3)
+		outs := make([][]inference.Completion, 3)
+		reqs := []inference.Request{request(20, 2, 9), request(21, 1, 9), request(22, 1, 9)}
+		reqs[2].Version = 1
+		for i := range reqs {
+			wg.Go(func() { outs[i], errs[i] = e.Generate(t.Context(), reqs[i]) })
+			synctest.Wait() // the first runs and fills the rows, the others wait
+		}
+		wg.Go(func() {
+			_, err := e.Publish(t.Context(), fakeWeights(13))
+			require.ErrorContains(t, err, "publish version 13: of another shape")
+			sum, err := e.Publish(t.Context(), fakeWeights(2))
+			require.NoError(t, err)
+			require.Equal(t, "sum-2", sum)
+		})
+		for range 2 { // a step boundary for each publish
+			synctest.Wait()
+			gate <- struct{}{}
+		}
+		synctest.Wait()
+		close(gate)
+		wg.Wait()
+		require.ErrorIs(t, errs[0], inference.ErrStale)
+		require.ErrorContains(t, errs[0], "version 2 was published while the request ran")
+		require.NoError(t, errs[1])
+		require.Equal(t, references(2, reqs[1], 256, letters{}), outs[1], "what had not started runs under the new weights")
+		require.ErrorIs(t, errs[2], inference.ErrStale)
+		require.EqualValues(t, 2, e.Stats().Version)
+		closeFake(t, e)
+	})
+}
+
+func TestCallerThatLeavesFreesItsPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m := startFake(t, Config{MaxRunning: 4})
+		gate := make(chan struct{}, 1)
+		m.gate = gate
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := e.Generate(ctx, request(20, 3, 50))
+			require.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		gate <- struct{}{}
+		synctest.Wait()
+		s := e.Stats()
+		require.Equal(t, s.CachePages, s.FreePages)
+		require.Zero(t, s.Running+s.Waiting)
+
+		wg.Go(func() {
+			_, err := e.Generate(t.Context(), request(20, 3, 50))
+			require.ErrorIs(t, err, inference.ErrClosed)
+		})
+		synctest.Wait()
+		close(gate)
+		closeFake(t, e)
+		wg.Wait()
+	})
+}
+
+func TestDeviceFailureEndsWhatRuns(t *testing.T) {
+	t.Parallel()
+	e, m := newFake(t, Config{MaxRunning: 2})
+	require.NoError(t, e.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	var groups []*group
+	for range 2 {
+		g, err := e.newGroup(t.Context(), request(20, 2, 5))
+		require.NoError(t, err)
+		groups = append(groups, g)
+		e.enqueue(g)
+	}
+	e.admit()
+	m.failing = errors.New("device lost")
+	e.step()
+	require.ErrorContains(t, groups[0].err, "decode: device lost")
+	require.NoError(t, groups[1].err)
+	m.failing = nil
+	m.nan = true
+	e.admit()
+	require.ErrorContains(t, groups[1].err, "response 0 token 0: sampled")
+	require.Len(t, e.pages.free, e.cfg.CachePages)
+	require.Zero(t, e.rows)
+}
+
+func TestStatsAndSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spans := map[string]int{}
+		e, _ := startFake(t, Config{MaxRunning: 4, Span: func(name string, _ time.Time, _ time.Duration) { spans[name]++ }})
+		_, err := e.Generate(t.Context(), request(20, 3, 5))
+		require.NoError(t, err)
+		synctest.Wait()
+		s := e.Stats()
+		require.EqualValues(t, 15, s.Tokens)
+		require.EqualValues(t, 20, s.PrefillRows)
+		require.EqualValues(t, 4, s.Steps)
+		closeFake(t, e)
+		require.Equal(t, 1, spans["prefill"])
+		require.Equal(t, 1, spans["decode"], "steps in a row are one span")
+		require.Positive(t, spans["idle"])
+	})
+}
+
+func TestStopStringsInLongResponses(t *testing.T) {
+	t.Parallel()
+	for _, stop := range []string{"q", "aé", "hé", "no such text"} {
+		e, _ := startFake(t, Config{MaxRunning: 4})
+		r := request(3, 4, 250)
+		r.Sampling.Stop = []string{"no such text either", stop}
+		out, err := e.Generate(t.Context(), r)
+		require.NoError(t, err)
+		require.Equal(t, references(1, r, 256, letters{}), out)
+		closeFake(t, e)
+	}
+}
+
+func TestConfigReportsAllFaults(t *testing.T) {
+	t.Parallel()
+	c := Config{CachePages: -1, PrefillRows: -1, Context: -1}
+	for _, want := range []string{"id is empty", "max running 0", "cache pages -1", "prefill rows -1", "context -1"} {
+		require.ErrorContains(t, c.Validate(), want)
+	}
+}

@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+const testVocab = 50
+
+// fakeModel is a model whose next token is a hash of all tokens that the cache
+// holds at the positions it is shown, so that a wrong page, slot, position or
+// version shows in what it samples. It also checks how the cache is used.
+type fakeModel struct {
+	t       testing.TB
+	e       *Engine
+	cells   []cell // one a slot
+	version int64
+	logits  []float32
+	most    int   // rows of a decode at most
+	failing error // of the next decode
+	nan     bool
+	gate    chan struct{} // where set, each decode takes one
+	closed  bool
+}
+
+type cell struct {
+	token, position int32
+	version         int64
+}
+
+type fakeWeights int64
+
+func (w fakeWeights) Version() int64                   { return int64(w) }
+func (w fakeWeights) Checksum() string                 { return fmt.Sprint("sum-", int64(w)) }
+func (w fakeWeights) WriteSafetensors(io.Writer) error { return nil }
+
+func (m *fakeModel) use(w inference.Weights) error {
+	if w.Version() == 13 {
+		return errors.New("of another shape")
+	}
+	m.version = w.Version()
+	return nil
+}
+
+func mix(h uint64, vals ...uint64) uint64 {
+	for _, v := range vals {
+		h = (h ^ v) * 0x9E3779B97F4A7C15
+		h ^= h >> 29
+	}
+	return h
+}
+
+func (m *fakeModel) put(row []float32, h uint64) {
+	row[0], row[1] = float32(h&0xffffff), float32(h>>24&0xffffff)
+}
+
+func (m *fakeModel) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error) {
+	require.Len(m.t, want, len(prompts))
+	require.LessOrEqual(m.t, len(slots), m.e.cfg.PrefillRows)
+	row := 0
+	for i, p := range prompts {
+		h := mix(1, uint64(m.version))
+		for position, token := range p {
+			m.cells[slots[row]] = cell{token, int32(position), m.version}
+			h = mix(h, uint64(token))
+			row++
+		}
+		require.EqualValues(m.t, row-1, want[i])
+		m.put(m.logits[i*testVocab:], h)
+	}
+	return npu.HostBuffer(m.logits[:len(want)*testVocab]), nil
+}
+
+func (m *fakeModel) decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
+	if m.gate != nil {
+		<-m.gate
+	}
+	if m.failing != nil {
+		return npu.Buffer{}, m.failing
+	}
+	m.most = max(m.most, len(ids))
+	for i, s := range slots {
+		require.EqualValues(m.t, 1, m.e.pages.refs[s/npu.PageSize], "a page that is written has one holder")
+		m.cells[s] = cell{ids[i], positions[i], m.version}
+	}
+	for i := range ids {
+		require.Equal(m.t, positions[i]+1, lens[i])
+		h := mix(1, uint64(m.version))
+		for p := range lens[i] {
+			c := m.cells[tables[i*stride+int(p)/npu.PageSize]*npu.PageSize+p%npu.PageSize]
+			require.Equal(m.t, cell{c.token, p, m.version}, c, "row %d of %d", i, len(ids))
+			h = mix(h, uint64(c.token))
+		}
+		m.put(m.logits[i*testVocab:], h)
+	}
+	return npu.HostBuffer(m.logits[:len(ids)*testVocab]), nil
+}
+
+func (m *fakeModel) copyPage(dst, src int32) {
+	copy(m.cells[dst*npu.PageSize:][:npu.PageSize], m.cells[src*npu.PageSize:][:npu.PageSize])
+}
+
+func (m *fakeModel) sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error {
+	l := logits.Float32s()
+	require.Len(m.t, l, len(ids)*testVocab)
+	require.Len(m.t, params, len(ids))
+	for i := range ids {
+		ids[i], logp[i] = draw(uint64(l[i*testVocab])|uint64(l[i*testVocab+1])<<24, params[i])
+		if m.nan {
+			logp[i] /= 0
+		}
+	}
+	return nil
+}
+
+func (m *fakeModel) close() error { m.closed = true; return nil }
+
+// draw is the fake's sampler, of the low 48 bits of a hash.
+func draw(h uint64, p npu.SampleParams) (int32, float32) {
+	h = mix(h&(1<<48-1), uint64(p.Uniform*(1<<24)), uint64(p.Temperature*1024))
+	return int32(h % testVocab), -float32(h>>32%1000) / 100
+}
+
+// reference is one response, computed without an engine.
+func reference(version int64, req inference.Request, index int, context int, tok Decoder) inference.Completion {
+	h := mix(1, uint64(version))
+	for _, token := range req.PromptIDs {
+		h = mix(h, uint64(token))
+	}
+	out := inference.Completion{Version: version}
+	limit := min(req.Sampling.MaxTokens, context-len(req.PromptIDs))
+	for {
+		u := inference.Uniform(req.Seed, uint32(index), uint32(len(out.IDs)))
+		id, logp := draw(h, npu.SampleParams{Temperature: req.Sampling.Temperature, Uniform: u})
+		out.IDs, out.Logprobs = append(out.IDs, id), append(out.Logprobs, logp)
+		h = mix(h, uint64(id))
+		if tok != nil {
+			out.Text = tok.Decode(out.IDs)
+		}
+		for _, stop := range req.Sampling.StopIDs {
+			if id == stop {
+				out.Finish = rollout.Stop
+			}
+		}
+		for _, stop := range req.Sampling.Stop {
+			if strings.Contains(out.Text, stop) {
+				out.Finish = rollout.Stop
+			}
+		}
+		if out.Finish == "" && len(out.IDs) >= limit {
+			out.Finish = rollout.Length
+		}
+		if out.Finish != "" {
+			return out
+		}
+	}
+}
+
+func references(version int64, req inference.Request, context int, tok Decoder) []inference.Completion {
+	out := make([]inference.Completion, req.N)
+	for i := range out {
+		out[i] = reference(version, req, i, context, tok)
+	}
+	return out
+}
+
+// letters is a tokenizer of one letter a token, and two bytes for some.
+type letters struct{}
+
+func (letters) Decode(ids []int32) string {
+	var b strings.Builder
+	for _, id := range ids {
+		b.WriteRune(rune('a' + id))
+		if id%7 == 0 {
+			b.WriteString("é")
+		}
+	}
+	return b.String()
+}
+
+// newFake is an engine over a fakeModel that does not run its loop yet.
+func newFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
+	t.Helper()
+	cfg.ID = "e"
+	require.NoError(t, cfg.Validate())
+	cfg = cfg.withDefaults(256)
+	m := &fakeModel{t: t, cells: make([]cell, cfg.CachePages*npu.PageSize)}
+	m.logits = make([]float32, max(cfg.PrefillRows, cfg.MaxRunning)*testVocab)
+	m.e = newEngine(cfg, testVocab, letters{}, m)
+	return m.e, m
+}
+
+// startFake is newFake with the loop running and version 1 published.
+func startFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
+	t.Helper()
+	e, m := newFake(t, cfg)
+	go e.loop()
+	sum, err := e.Publish(t.Context(), fakeWeights(1))
+	require.NoError(t, err)
+	require.Equal(t, "sum-1", sum)
+	return e, m
+}
+
+// closeFake closes e and checks that no page is held.
+func closeFake(t testing.TB, e *Engine) {
+	t.Helper()
+	require.NoError(t, e.Close())
+	require.Len(t, e.pages.free, e.cfg.CachePages, "all pages are free in the end")
+	require.Zero(t, e.rows)
+	require.Empty(t, e.running)
+	require.True(t, e.m.(*fakeModel).closed)
+}
+
+func prompt(n, salt int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(mix(uint64(salt), uint64(i)) % testVocab)
+	}
+	return ids
+}
+
+func request(length, n, maxTokens int) inference.Request {
+	return inference.Request{
+		PromptIDs: prompt(length, length), N: n, Seed: uint64(length*1000 + n),
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: maxTokens},
+	}
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// group is a request and its responses.
+type group struct {
+	ctx   context.Context
+	req   inference.Request
+	limit int   // response tokens at most
+	order int64 // among requests
+
+	seqs    []sequence
+	pending []*sequence // that do not run and have not ended, by index
+	running int
+	left    int // that have not ended
+	started bool
+
+	cache  []int32 // pages that hold the first filled positions of the prompt
+	filled int
+
+	version int64
+	err     error
+	done    chan struct{} // closed when the responses are final or err is set
+}
+
+// sequence is one response.
+type sequence struct {
+	g      *group
+	index  int
+	ids    []int32
+	logp   []float32
+	finish rollout.Finish
+	pages  []int32 // of positions 0, 1, … of prompt and response
+	cached int     // positions whose keys and values are in pages
+	active bool    // is a row of the next step
+	window int     // where the search for stop strings resumes, an index of ids
+}
+
+// newGroup checks req against the engine.
+func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, error) {
+	if err := req.Validate(); err != nil {
+		return nil, err
+	}
+	n := len(req.PromptIDs)
+	if n >= e.cfg.Context {
+		return nil, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid, n, e.cfg.Context)
+	}
+	for i, id := range req.PromptIDs {
+		if id < 0 || int(id) >= e.vocab {
+			return nil, fmt.Errorf("%w: prompt token %d is %d, expected 0 to %d", inference.ErrInvalid, i, id, e.vocab-1)
+		}
+	}
+	if e.tok == nil && len(req.Sampling.Stop) > 0 {
+		return nil, fmt.Errorf("%w: stop strings need a tokenizer, the model has none", inference.ErrInvalid)
+	}
+	limit := min(req.Sampling.MaxTokens, e.cfg.Context-n)
+	// The last token of a response is never run.
+	if need := pagesFor(n + limit - 1); need > e.cfg.CachePages {
+		return nil, fmt.Errorf("%w: prompt of %d tokens and response of %d take %d cache pages, the engine has %d",
+			inference.ErrInvalid, n, limit, need, e.cfg.CachePages)
+	}
+	g := &group{ctx: ctx, req: req, limit: limit, left: req.N, done: make(chan struct{})}
+	g.req.PromptIDs = slices.Clone(req.PromptIDs)
+	g.seqs = make([]sequence, req.N)
+	g.pending = make([]*sequence, req.N)
+	for i := range g.seqs {
+		s := &g.seqs[i]
+		s.g, s.index = g, i
+		g.pending[i] = s
+	}
+	return g, nil
+}
+
+// completions is the result of a group that is done.
+func (g *group) completions(tok Decoder) []inference.Completion {
+	out := make([]inference.Completion, len(g.seqs))
+	for i := range g.seqs {
+		s := &g.seqs[i]
+		out[i] = inference.Completion{IDs: s.ids, Logprobs: s.logp, Finish: s.finish, Version: g.version}
+		if tok != nil {
+			out[i].Text = tok.Decode(s.ids)
+		}
+	}
+	return out
+}
+
+// known is the number of tokens that the sequence has, prompt included.
+func (s *sequence) known() int { return len(s.g.req.PromptIDs) + len(s.ids) }
+
+// token is the one at a position.
+func (s *sequence) token(position int) int32 {
+	if n := len(s.g.req.PromptIDs); position >= n {
+		return s.ids[position-n]
+	}
+	return s.g.req.PromptIDs[position]
+}
+
+// younger reports whether s came after o.
+func (s *sequence) younger(o *sequence) bool {
+	return s.g.order > o.g.order || s.g == o.g && s.index > o.index
+}
+
+// ended reports whether the last token ends the response, and why.
+func (s *sequence) ended(tok Decoder) (rollout.Finish, bool) {
+	sampling := &s.g.req.Sampling
+	switch {
+	case slices.Contains(sampling.StopIDs, s.ids[len(s.ids)-1]):
+		return rollout.Stop, true
+	case len(sampling.Stop) > 0 && s.hasStop(tok, sampling.Stop):
+		return rollout.Stop, true
+	case len(s.ids) >= s.g.limit:
+		return rollout.Length, true
+	}
+	return "", false
+}
+
+// hasStop reports whether the text contains a stop string. It decodes a window
+// at the end of the response, so that the cost of a token does not grow with
+// the response, and all of it only where the window looks like a hit. A
+// character may take several tokens: the window keeps some bytes more than the
+// longest stop string.
+func (s *sequence) hasStop(tok Decoder, stops []string) bool {
+	longest := 0
+	for _, stop := range stops {
+		longest = max(longest, len(stop))
+	}
+	keep := longest + 16
+	text := tok.Decode(s.ids[s.window:])
+	if containsAny(text, stops) && (s.window == 0 || containsAny(tok.Decode(s.ids), stops)) {
+		return true
+	}
+	for len(text) > 4*keep {
+		middle := s.window + (len(s.ids)-s.window+1)/2
+		shorter := tok.Decode(s.ids[middle:])
+		if len(shorter) < keep {
+			break
+		}
+		s.window, text = middle, shorter
+	}
+	return false
+}
+
+func containsAny(text string, parts []string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
+}

@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// loop serves requests until Close.
+func (e *Engine) loop() {
+	defer close(e.ended)
+	for e.intake() {
+		start := time.Now()
+		e.dropCancelled()
+		if !e.admit() && e.rows == 0 && len(e.groups) > 0 {
+			// newGroup lets in nothing that does not fit.
+			e.fail(e.groups[0], fmt.Errorf("request does not fit a cache of %d pages", e.cfg.CachePages))
+		}
+		e.step()
+		e.acc.Busy += time.Since(start)
+		e.report()
+	}
+	for len(e.groups) > 0 {
+		e.fail(e.groups[0], inference.ErrClosed)
+	}
+	e.leave()
+	e.endDecodeSpan()
+	e.report()
+	e.closeErr = e.m.close()
+}
+
+// intake takes what came in since the last step, waits where there is nothing
+// to do, and reports false when the engine closes.
+func (e *Engine) intake() bool {
+	for {
+		e.mu.Lock()
+		inbox, orders, closing := e.inbox, e.orders, e.closing
+		e.inbox, e.orders = nil, nil
+		e.mu.Unlock()
+		for _, o := range orders {
+			o.done <- e.take(o)
+		}
+		for _, g := range inbox {
+			e.enqueue(g)
+		}
+		if closing {
+			return false
+		}
+		if len(e.groups) > 0 {
+			return true
+		}
+		e.endDecodeSpan()
+		e.report()
+		idle := time.Now()
+		<-e.wake
+		e.span("idle", idle, time.Since(idle))
+	}
+}
+
+// enqueue puts a request into the queue.
+func (e *Engine) enqueue(g *group) {
+	e.order++
+	g.order = e.order
+	if err := e.refuse(g); err != nil {
+		g.err = err
+		close(g.done)
+		return
+	}
+	e.groups = append(e.groups, g)
+}
+
+// refuse is the error of a request for other weights than the engine's.
+func (e *Engine) refuse(g *group) error {
+	switch {
+	case e.version == 0:
+		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
+	case g.req.Version != 0 && g.req.Version != e.version:
+		return fmt.Errorf("%w: request of version %d, the engine holds %d", inference.ErrStale, g.req.Version, e.version)
+	}
+	return nil
+}
+
+// take makes o's weights the engine's.
+func (e *Engine) take(o *order) error {
+	if err := o.ctx.Err(); err != nil {
+		return err
+	}
+	if o.weights.Version() < 1 {
+		return fmt.Errorf("version %d, expected 1 or more", o.weights.Version())
+	}
+	if err := e.m.use(o.weights); err != nil {
+		return err
+	}
+	e.version = o.weights.Version()
+	for _, g := range slices.Clone(e.groups) {
+		err := e.refuse(g)
+		if g.started && err == nil {
+			err = fmt.Errorf("%w: version %d was published while the request ran", inference.ErrStale, e.version)
+		}
+		if err != nil {
+			e.fail(g, err)
+		}
+	}
+	e.leave()
+	return nil
+}
+
+// dropCancelled ends the requests whose callers have left.
+func (e *Engine) dropCancelled() {
+	for i := 0; i < len(e.groups); {
+		if err := e.groups[i].ctx.Err(); err != nil {
+			e.fail(e.groups[i], err)
+		} else {
+			i++
+		}
+	}
+	e.leave()
+}
+
+// fail ends a request with an error and frees its pages. Rows that it had must
+// be compacted with leave.
+func (e *Engine) fail(g *group, err error) {
+	for i := range g.seqs {
+		if s := &g.seqs[i]; s.active {
+			e.stop(s)
+		}
+	}
+	e.dropCache(g)
+	g.err = err
+	e.finish(g)
+}
+
+// finish takes g out of the queue and lets its caller go.
+func (e *Engine) finish(g *group) {
+	i := slices.Index(e.groups, g)
+	e.groups = slices.Delete(e.groups, i, i+1)
+	close(g.done)
+}
+
+// report makes the counters visible.
+func (e *Engine) report() {
+	waiting := 0
+	for _, g := range e.groups {
+		waiting += len(g.pending)
+	}
+	e.acc.Running, e.acc.Waiting, e.acc.FreePages, e.acc.Version = e.rows, waiting, len(e.pages.free), e.version
+	e.acc.CachePages = e.cfg.CachePages
+	e.mu.Lock()
+	e.stats = e.acc
+	e.mu.Unlock()
+}
+
+func (e *Engine) span(name string, start time.Time, d time.Duration) {
+	if e.cfg.Span != nil {
+		e.cfg.Span(name, start, d)
+	}
+}
+
+// decodeSpan adds a step to the open span; a span holds at most a second.
+func (e *Engine) decodeSpan(start, end time.Time) {
+	if e.cfg.Span == nil {
+		return
+	}
+	if e.decode.IsZero() {
+		e.decode = start
+	}
+	e.decodeEnd = end
+	if end.Sub(e.decode) >= time.Second {
+		e.endDecodeSpan()
+	}
+}
+
+func (e *Engine) endDecodeSpan() {
+	if e.decode.IsZero() {
+		return
+	}
+	e.span("decode", e.decode, e.decodeEnd.Sub(e.decode))
+	e.decode = time.Time{}
+}

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// forward is what the scheduler asks of a model and its cache.
+type forward interface {
+	// use makes w the weights of all that follows.
+	use(w inference.Weights) error
+	// prefill runs prompts, one after another in the rows, writes row i to slot
+	// slots[i] and returns the logits of the rows want, valid until the next
+	// prefill or decode.
+	prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error)
+	// decode runs one token of each sequence, as model.Runner.Decode does.
+	decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error)
+	copyPage(dst, src int32)
+	// sample draws from logits, as npu.Device.Sample does.
+	sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error
+	close() error
+}
+
+// runner is a decoder and its cache on a device.
+type runner struct {
+	dev     npu.Device
+	cfg     *model.Config
+	run     *model.Runner
+	cache   *model.Cache
+	weights *model.Weights
+	layout  attention.Layout
+}
+
+func newRunner(dev npu.Device, mc *model.Config, rows, pages int) (*runner, error) {
+	run, err := model.NewRunner(dev, mc, rows)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := model.NewCache(dev, mc, pages)
+	if err != nil {
+		run.Close()
+		return nil, err
+	}
+	return &runner{dev: dev, cfg: mc, run: run, cache: cache}, nil
+}
+
+func (r *runner) use(w inference.Weights) error {
+	s, ok := w.(interface{ Weights() *model.Weights })
+	if !ok {
+		return fmt.Errorf("weights are a %T, expected a *model.Snapshot", w)
+	}
+	if got, want := shapeOf(s.Weights().Config), shapeOf(r.cfg); got != want {
+		return fmt.Errorf("weights have shape %+v, expected %+v", got, want)
+	}
+	r.weights = s.Weights()
+	return nil
+}
+
+// shape is what weights and a runner must agree on.
+type shape struct {
+	Type                                                            string
+	HiddenSize, FFNSize, Layers, Heads, KVHeads, HeadDim, VocabSize int
+}
+
+func shapeOf(c *model.Config) shape {
+	return shape{c.Type, c.HiddenSize, c.FFNSize, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.VocabSize}
+}
+
+func (r *runner) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error) {
+	r.layout.Reset()
+	for _, p := range prompts {
+		r.layout.Add(-1, p, false)
+	}
+	return r.run.Prefill(r.weights, r.cache, &r.layout, slots, want)
+}
+
+func (r *runner) decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
+	return r.run.Decode(r.weights, r.cache, ids, positions, slots, tables, stride, lens)
+}
+
+func (r *runner) copyPage(dst, src int32) { r.cache.CopyPage(dst, src) }
+
+func (r *runner) sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error {
+	r.dev.Sample(ids, logp, logits, r.cfg.VocabSize, params)
+	return r.dev.Sync()
+}
+
+func (r *runner) close() error {
+	r.cache.Close()
+	r.run.Close()
+	return errors.Join(r.dev.Sync(), r.dev.Close())
+}

@@ -1,0 +1,49 @@
+package engine
+
+import "github.com/easyrl/easyrl/npu"
+
+// pagesFor is the number of pages that n positions take.
+func pagesFor(n int) int { return (n + npu.PageSize - 1) / npu.PageSize }
+
+// slot is the place of a position in the cache.
+func slot(table []int32, position int) int32 {
+	return table[position/npu.PageSize]*npu.PageSize + int32(position%npu.PageSize)
+}
+
+// pages counts who holds each page of the cache.
+type pages struct {
+	refs []int32
+	free []int32
+}
+
+func newPages(n int) pages {
+	p := pages{refs: make([]int32, n), free: make([]int32, n)}
+	for i := range p.free {
+		p.free[i] = int32(n - 1 - i)
+	}
+	return p
+}
+
+// take gives a free page to one holder.
+func (p *pages) take() (int32, bool) {
+	n := len(p.free) - 1
+	if n < 0 {
+		return 0, false
+	}
+	page := p.free[n]
+	p.free = p.free[:n]
+	p.refs[page] = 1
+	return page, true
+}
+
+// hold adds a holder of a page that is held.
+func (p *pages) hold(page int32) { p.refs[page]++ }
+
+// drop takes a holder off each page; a page without one is free.
+func (p *pages) drop(held []int32) {
+	for _, page := range held {
+		if p.refs[page]--; p.refs[page] == 0 {
+			p.free = append(p.free, page)
+		}
+	}
+}

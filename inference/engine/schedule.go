@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// admit starts waiting responses, first come first, while there are rows and
+// pages, and reports whether anything changed.
+func (e *Engine) admit() bool {
+	changed := false
+	batch, tokens, rows := e.buf.batch[:0], 0, 0
+	for _, g := range e.groups {
+		if e.rows+rows >= e.cfg.MaxRunning {
+			break
+		}
+		if len(g.pending) == 0 {
+			continue
+		}
+		if g.filled > 0 {
+			if len(batch) > 0 {
+				break // the prompts come first
+			}
+			started, blocked := e.forkAll(g, false, npu.Buffer{})
+			changed = changed || started
+			if blocked {
+				break
+			}
+			continue
+		}
+		n := min(len(g.req.PromptIDs), e.cfg.PrefillRows)
+		if tokens > 0 && tokens+n > e.cfg.PrefillRows || !e.takePrompt(g, n, rows) {
+			break
+		}
+		batch, tokens = append(batch, g), tokens+n
+		rows += len(g.pending)
+	}
+	e.buf.batch = batch
+	if len(batch) > 0 {
+		e.prefill(batch)
+		changed = true
+	}
+	return changed
+}
+
+// takePrompt takes the pages for the first n tokens of g's prompt, where that
+// leaves a page for each row. Where nothing runs it must succeed, and what
+// waiting groups hold is given up for it.
+func (e *Engine) takePrompt(g *group, n, rows int) bool {
+	need := pagesFor(n)
+	if e.rows+rows == 0 {
+		for len(e.pages.free) < need && e.reclaim(g) {
+		}
+	}
+	if left := len(e.pages.free) - need; left < 0 || e.rows+rows > 0 && left < e.rows+rows+1 {
+		return false
+	}
+	for range need {
+		page, _ := e.pages.take()
+		g.cache = append(g.cache, page)
+	}
+	return true
+}
+
+// prefill runs the prompts of groups that have pages for them, and starts their
+// responses.
+func (e *Engine) prefill(groups []*group) {
+	e.endDecodeSpan()
+	start := time.Now()
+	b := &e.buf
+	b.prompts, b.slots, b.want = b.prompts[:0], b.slots[:0], b.want[:0]
+	for _, g := range groups {
+		n := min(len(g.req.PromptIDs), e.cfg.PrefillRows)
+		b.prompts = append(b.prompts, g.req.PromptIDs[:n])
+		for p := range n {
+			b.slots = append(b.slots, slot(g.cache, p))
+		}
+		b.want = append(b.want, int32(len(b.slots)-1))
+	}
+	e.acc.PrefillRows += int64(len(b.slots))
+	logits, err := e.m.prefill(b.prompts, b.slots, b.want)
+	if err != nil {
+		for _, g := range groups {
+			e.fail(g, fmt.Errorf("prefill: %w", err))
+		}
+		return
+	}
+	for i, g := range groups {
+		g.filled, g.started, g.version = len(b.prompts[i]), true, e.version
+		e.forkAll(g, g.filled == len(g.req.PromptIDs), logits.Slice(i*e.vocab, (i+1)*e.vocab))
+	}
+	e.leave()
+	end := time.Now()
+	e.span("prefill", start, end.Sub(start))
+}
+
+// forkAll starts as many of g's waiting responses as there is room for. With
+// fresh, logits are those of the prompt's last token and give new responses
+// their first. blocked reports that those after g must wait.
+func (e *Engine) forkAll(g *group, fresh bool, logits npu.Buffer) (started, blocked bool) {
+	prompt := len(g.req.PromptIDs)
+	for len(g.pending) > 0 && e.rows < e.cfg.MaxRunning && g.filled > 0 {
+		if g.filled+npu.PageSize <= prompt && g.running > 0 {
+			return started, false // one response runs the rest of the prompt for all
+		}
+		if e.rows > 0 && len(e.pages.free) < e.rows+1 {
+			return started, true
+		}
+		s := g.pending[0]
+		first := fresh && g.filled == prompt && len(s.ids) == 0
+		e.fork(s, first)
+		started = true
+		if first && !e.sampleFirst(s, logits) {
+			return started, false
+		}
+	}
+	return started, len(g.pending) > 0
+}
+
+// fork starts a response from its group's cache. Unless its first token is
+// sampled from logits that are at hand, it runs the prompt's last token itself.
+func (e *Engine) fork(s *sequence, first bool) {
+	g := s.g
+	s.cached = g.filled
+	if !first && len(s.ids) == 0 {
+		s.cached = min(g.filled, len(g.req.PromptIDs)-1)
+	}
+	full := s.cached / npu.PageSize
+	s.pages = append(s.pages[:0], g.cache[:full]...)
+	for _, page := range s.pages {
+		e.pages.hold(page)
+	}
+	if s.cached%npu.PageSize != 0 {
+		if page, ok := e.tailPage(g, full); ok {
+			s.pages = append(s.pages, page)
+		} else {
+			s.cached = full * npu.PageSize // the rest of the prompt runs again
+		}
+	}
+	g.pending = slices.Delete(g.pending, 0, 1)
+	g.running++
+	s.active = true
+	e.rows++
+	e.running = append(e.running, s)
+}
+
+// tailPage is a copy of page full of g's prompt, the one in which it ends. The
+// last response to start, and one for which there is no other page, takes the
+// page itself where nobody else holds it.
+func (e *Engine) tailPage(g *group, full int) (int32, bool) {
+	tail := g.cache[full]
+	alone := e.pages.refs[tail] == 1
+	if len(g.pending) > 1 || !alone {
+		if page, ok := e.pages.take(); ok {
+			e.m.copyPage(page, tail)
+			return page, true
+		}
+	}
+	if !alone {
+		return 0, false
+	}
+	g.cache, g.filled = g.cache[:full], full*npu.PageSize
+	return tail, true
+}
+
+// donate gives the group a page of the prompt that s has completed.
+func (e *Engine) donate(s *sequence) {
+	g := s.g
+	if s.cached%npu.PageSize != 0 || s.cached > len(g.req.PromptIDs) || s.cached <= g.filled {
+		return
+	}
+	have := g.filled / npu.PageSize
+	e.pages.drop(g.cache[have:])
+	g.cache = g.cache[:have]
+	for _, page := range s.pages[have : s.cached/npu.PageSize] {
+		e.pages.hold(page)
+		g.cache = append(g.cache, page)
+	}
+	g.filled = s.cached
+}
+
+// grow makes sure that each row has a page for its next position.
+func (e *Engine) grow() {
+	for i := 0; i < len(e.running); i++ {
+		s := e.running[i]
+		if !s.active || s.cached < len(s.pages)*npu.PageSize {
+			continue
+		}
+		if page, ok := e.pageFor(s); ok {
+			s.pages = append(s.pages, page)
+		}
+	}
+	e.leave()
+}
+
+// pageFor finds a page for s. Where none is free, groups that wait give up their
+// prompts, then the youngest response gives way, which may be s itself.
+func (e *Engine) pageFor(s *sequence) (int32, bool) {
+	for {
+		if page, ok := e.pages.take(); ok {
+			return page, true
+		}
+		if e.reclaim(s.g) {
+			continue
+		}
+		if e.rows == 1 {
+			if len(s.g.cache) == 0 {
+				e.fail(s.g, fmt.Errorf("response does not fit a cache of %d pages", e.cfg.CachePages))
+				return 0, false
+			}
+			e.dropCache(s.g) // s holds what it needs of it
+			continue
+		}
+		youngest := s
+		for _, r := range e.running {
+			if r.active && r.younger(youngest) {
+				youngest = r
+			}
+		}
+		e.preempt(youngest)
+		if youngest == s {
+			return 0, false
+		}
+	}
+}
+
+// reclaim frees the prompt of the youngest group other than but that has one
+// and does not run.
+func (e *Engine) reclaim(but *group) bool {
+	for _, g := range slices.Backward(e.groups) {
+		if g != but && g.running == 0 && len(g.cache) > 0 {
+			e.dropCache(g)
+			return true
+		}
+	}
+	return false
+}
+
+// dropCache forgets what g's cache holds of its prompt.
+func (e *Engine) dropCache(g *group) {
+	e.pages.drop(g.cache)
+	g.cache, g.filled = g.cache[:0], 0
+}
+
+// preempt sends a running response back to its place in the queue.
+func (e *Engine) preempt(s *sequence) {
+	e.stop(s)
+	e.acc.Preemptions++
+	g := s.g
+	i, _ := slices.BinarySearchFunc(g.pending, s.index, func(p *sequence, index int) int { return p.index - index })
+	g.pending = slices.Insert(g.pending, i, s)
+}
+
+// stop takes s off the rows and frees its pages; leave compacts the rows.
+func (e *Engine) stop(s *sequence) {
+	e.pages.drop(s.pages)
+	s.pages, s.cached, s.active = s.pages[:0], 0, false
+	s.g.running--
+	e.rows--
+}
+
+// leave compacts the rows of the next step.
+func (e *Engine) leave() {
+	if e.rows < len(e.running) {
+		e.running = slices.DeleteFunc(e.running, func(s *sequence) bool { return !s.active })
+	}
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// buffers are what a call of the model is made of, kept between calls.
+type buffers struct {
+	batch     []*group
+	prompts   [][]int32
+	want      []int32
+	slots     []int32
+	ids       []int32
+	positions []int32
+	lens      []int32
+	tables    []int32 // [rows, stride] page tables
+	params    []npu.SampleParams
+	sampled   []int32
+	logp      []float32
+}
+
+func newBuffers(c *Config) buffers {
+	n := c.MaxRunning
+	return buffers{
+		slots: make([]int32, 0, max(n, c.PrefillRows)), ids: make([]int32, 0, n), positions: make([]int32, 0, n), lens: make([]int32, 0, n),
+		tables: make([]int32, 0, n*min(pagesFor(c.Context), c.CachePages)),
+		params: make([]npu.SampleParams, 0, n), sampled: make([]int32, n), logp: make([]float32, n),
+	}
+}
+
+// step runs one token of each running response.
+func (e *Engine) step() {
+	e.grow()
+	if e.rows == 0 {
+		return
+	}
+	start := time.Now()
+	stride := e.fill()
+	b := &e.buf
+	n := len(e.running)
+	logits, err := e.m.decode(b.ids, b.positions, b.slots, b.tables, stride, b.lens)
+	if err == nil {
+		err = e.m.sample(b.sampled[:n], b.logp[:n], logits, b.params)
+	}
+	if err != nil {
+		e.failRunning(fmt.Errorf("decode: %w", err))
+		return
+	}
+	e.acc.Steps++
+	for i, s := range e.running {
+		if !s.active {
+			continue // its group has failed in this step
+		}
+		s.cached++
+		if s.cached < s.known() {
+			e.acc.ReplayRows++
+			e.donate(s)
+			continue
+		}
+		e.donate(s)
+		e.accept(s, b.sampled[i], b.logp[i])
+	}
+	e.leave()
+	e.decodeSpan(start, time.Now())
+}
+
+// fill lays out the rows of a step and returns the stride of the page tables.
+func (e *Engine) fill() (stride int) {
+	b := &e.buf
+	for _, s := range e.running {
+		stride = max(stride, len(s.pages))
+	}
+	b.ids, b.positions, b.slots, b.lens = b.ids[:0], b.positions[:0], b.slots[:0], b.lens[:0]
+	b.tables, b.params = b.tables[:len(e.running)*stride], b.params[:0]
+	for i, s := range e.running {
+		row := b.tables[i*stride : (i+1)*stride]
+		clear(row[copy(row, s.pages):])
+		b.ids = append(b.ids, s.token(s.cached))
+		b.positions = append(b.positions, int32(s.cached))
+		b.slots = append(b.slots, slot(s.pages, s.cached))
+		b.lens = append(b.lens, int32(s.cached+1))
+		p := npu.SampleParams{TopP: 1}
+		if s.cached+1 == s.known() {
+			p = s.params()
+		}
+		b.params = append(b.params, p)
+	}
+	return stride
+}
+
+// params says how the sequence's next token is drawn.
+func (s *sequence) params() npu.SampleParams {
+	r := &s.g.req
+	return npu.SampleParams{
+		Temperature: r.Sampling.Temperature, TopP: r.Sampling.TopP, MinP: r.Sampling.MinP, TopK: int32(r.Sampling.TopK),
+		Uniform: inference.Uniform(r.Seed, uint32(s.index), uint32(len(s.ids))),
+	}
+}
+
+// sampleFirst draws the first token of s from the logits of the prompt's last
+// token, and reports false where the group has failed.
+func (e *Engine) sampleFirst(s *sequence, logits npu.Buffer) bool {
+	b := &e.buf
+	b.params = append(b.params[:0], s.params())
+	if err := e.m.sample(b.sampled[:1], b.logp[:1], logits, b.params); err != nil {
+		e.fail(s.g, fmt.Errorf("sample: %w", err))
+		return false
+	}
+	return e.accept(s, b.sampled[0], b.logp[0])
+}
+
+// accept appends a sampled token and ends the response, and with the last one
+// the group, where it is due. It reports false where the group has failed.
+func (e *Engine) accept(s *sequence, id int32, logp float32) bool {
+	if l := float64(logp); math.IsNaN(l) || math.IsInf(l, 0) || id < 0 || int(id) >= e.vocab {
+		e.fail(s.g, fmt.Errorf("response %d token %d: sampled %d of %d with log-probability %v", s.index, len(s.ids), id, e.vocab, logp))
+		return false
+	}
+	if s.ids == nil {
+		n := min(s.g.limit, 256)
+		s.ids, s.logp = make([]int32, 0, n), make([]float32, 0, n)
+	}
+	s.ids, s.logp = append(s.ids, id), append(s.logp, logp)
+	e.acc.Tokens++
+	finish, ended := s.ended(e.tok)
+	if !ended {
+		return true
+	}
+	s.finish = finish
+	e.stop(s)
+	if s.g.left--; s.g.left == 0 {
+		e.dropCache(s.g)
+		e.finish(s.g)
+	}
+	return true
+}
+
+// failRunning ends all requests that hold pages: after a failure of the device
+// nothing in the cache can be relied on.
+func (e *Engine) failRunning(err error) {
+	for _, g := range slices.Clone(e.groups) {
+		if g.running > 0 || len(g.cache) > 0 {
+			e.fail(g, err)
+		}
+	}
+	e.leave()
+}
