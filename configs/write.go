@@ -35,7 +35,7 @@ func (r *Resolved) write(w io.Writer, origins bool) error {
 	var out bytes.Buffer
 	section := ""
 	for _, f := range fields(&r.Config) {
-		if r.unused(f.key) {
+		if r.unused(f) {
 			continue
 		}
 		table := parent(f.key)
@@ -56,13 +56,13 @@ func (r *Resolved) write(w io.Writer, origins bool) error {
 	return err
 }
 
-// unused reports whether key belongs to the way of making a model that the run
-// does not take.
-func (r *Resolved) unused(key string) bool {
-	if strings.HasPrefix(key, "model.init.") {
-		return !r.Model.Init.Used()
+// unused reports whether f belongs to a way of making a model that the run does
+// not take.
+func (r *Resolved) unused(f field) bool {
+	if strings.HasPrefix(f.key, "model.init.") {
+		return f.value.IsZero()
 	}
-	return key == "model.path" && r.Model.Path == "" && r.Model.Init.Used()
+	return f.key == "model.path" && r.Model.Path == "" && r.Model.Init.Used()
 }
 
 // format is v as a TOML value.
