@@ -153,7 +153,8 @@ type Row struct {
 func Compare(steps []Values) []Row {
 	var rows []Row
 	for _, name := range allNames(steps) {
-		if !strings.HasPrefix(name, "eval/") && !slices.Contains([]string{"reward/mean", "reward/zero_std_frac",
+		evaluated := strings.HasPrefix(name, "eval/") && strings.Contains(name, "@") && !strings.HasSuffix(name, "pass@1") // the mean at 1
+		if !evaluated && !slices.Contains([]string{"reward/mean", "reward/zero_std_frac",
 			"response_length/mean", "actor/loss", "actor/entropy", "perf/tokens_per_second"}, name) {
 			continue
 		}

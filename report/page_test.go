@@ -64,7 +64,7 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, []Row{
 		{Name: "reward/mean", First: .25, Last: .5, FirstStep: 1, LastStep: 2},
 		{Name: "eval/a/mean@1", First: .1, Last: .9, FirstStep: 0, LastStep: 2},
-	}, Compare([]Values{{"step": 0, "eval/a/mean@1": .1}, {"step": 1, "reward/mean": .25, "actor/lr": 3},
+	}, Compare([]Values{{"step": 0, "eval/a/mean@1": .1, "eval/a/pass@1": .1, "eval/a/clip_ratio": 0}, {"step": 1, "reward/mean": .25, "actor/lr": 3},
 		{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9}}))
 }
 
