@@ -294,7 +294,7 @@ static int att_groups_suffice(const att_forest *f, int32_t threads) {
   return threads == 1 || largest * threads <= total + total / 4;
 }
 
-#define ATT_RUN_FLOATS ((int64_t)1 << 22) /* a run of tiles stays below this where it can */
+#define ATT_RUN_FLOATS ((int64_t)1 << 20) /* a run of tiles fills this, or more where threads need it */
 
 /* Chooses where the run of tiles from first on ends, and their slots. */
 static int64_t att_backward_run(att_backward *a, int64_t first, int64_t room) {

@@ -1,0 +1,74 @@
+package nputest
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// testFutureUnread holds that a row's output does not depend on what later rows
+// hold, NaN included: masked keys are left out, not multiplied by zero.
+func testFutureUnread(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	nan := float32(math.NaN())
+	var f forest
+	f.tree([]int32{21, 35}, []int32{-1, 0})
+	for i, h := range headShapes() {
+		c := newAttentionCase(f, h, uint64(i), 1)
+		want := c.run(t, d)
+		for _, cut := range []int{0, 7, 20, 21, 30, 54} {
+			bad := *c
+			bad.q, bad.k, bad.v = spoil(c.q, (cut+1)*h.Q*h.Dim, nan), spoil(c.k, (cut+1)*h.KV*h.Dim, nan), spoil(c.v, (cut+1)*h.KV*h.Dim, nan)
+			got := bad.run(t, d)
+			n := (cut + 1) * h.Q * h.Dim
+			equal(t, fmt.Sprintf("%v rows to %d", h, cut), want.out[:n], got.out[:n])
+			equal(t, fmt.Sprintf("%v dq to %d", h, cut), want.dq[:n], got.dq[:n])
+		}
+	}
+}
+
+// spoil is a copy of x with every value from n on replaced.
+func spoil(x []float32, n int, by float32) []float32 {
+	y := append([]float32(nil), x...)
+	for i := n; i < len(y); i++ {
+		y[i] = by
+	}
+	return y
+}
+
+// testAttentionInPlace holds that stats may be none and that dq may lie where
+// dOut does.
+func testAttentionInPlace(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	for i, f := range forests() {
+		for _, h := range headShapes()[:4] {
+			c := newAttentionCase(f, h, uint64(i), 1)
+			want := c.run(t, d)
+			m := newMemory(t, d)
+			q, k, v, g := m.put(c.q), m.put(c.k), m.put(c.v), m.put(c.g)
+			out, stats, dk, dv := m.nan(len(c.q)), m.put(want.stats), m.nan(len(c.k)), m.nan(len(c.v))
+			d.Attention(out, npu.Buffer{}, q, k, v, c.segments, h)
+			d.AttentionBackward(g, dk, dv, g, out, stats, q, k, v, c.segments, h)
+			require.NoError(t, d.Sync())
+			equalResults(t, f.name, want, attentionResult{m.get(out), m.get(stats), m.get(g), m.get(dk), m.get(dv)})
+			m.free()
+		}
+	}
+}
+
+// testAttentionExtremes holds that large operands give no NaN.
+func testAttentionExtremes(t *testing.T, open func(threads int) (npu.Device, error)) {
+	d := device(t, open, 2)
+	for i, f := range forests() {
+		for _, h := range headShapes() {
+			r := newAttentionCase(f, h, uint64(i), 1e4).run(t, d)
+			for name, x := range map[string][]float32{"out": r.out, "stats": r.stats, "dq": r.dq, "dk": r.dk, "dv": r.dv} {
+				finite(t, fmt.Sprintf("%s %v %s", f.name, h, name), x)
+			}
+		}
+	}
+}
