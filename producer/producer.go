@@ -1,0 +1,201 @@
+// Package producer keeps the inference instances busy: it hands out prompts,
+// scores what comes back and queues finished groups.
+//
+// It is the temporary data generator of periodic asynchrony (Lu 2025, section
+// 4.3): for each period it runs one task a prompt, which samples a group of
+// responses, scores them and queues them for the trainer, while the trainer
+// works on the groups that came before.
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// The orders in which groups are delivered.
+const (
+	Arrival = "arrival" // as they finish
+	Prompt  = "prompt"  // as their prompts stand in the period
+)
+
+// ErrBudget is a period of which more groups failed than may.
+var ErrBudget = errors.New("too many groups failed")
+
+// Config is what stays the same in all periods.
+type Config struct {
+	// Order is Arrival or Prompt.
+	Order string
+	// Gate holds all groups back until the period's last one is in.
+	Gate bool
+	// InFlight is the number of groups that are sampled or scored at once; 0
+	// follows the fleet: what it samples at once and as much again, which
+	// waits in the fleet for instances that join.
+	InFlight int
+	// Scoring is the number of responses of a group that are scored at once.
+	Scoring int
+	// RewardAttempts is how often a response's scoring is tried.
+	RewardAttempts int
+	// RewardTimeout ends one attempt whatever the reward's own clock says; it
+	// includes a wait in the reward's own queue.
+	RewardTimeout time.Duration
+	// MaxFailed is the number of a period's groups that may fail because of
+	// their prompt or their reward, and MaxLost the number that may because no
+	// instance could sample them. Beyond that the period fails.
+	MaxFailed, MaxLost int
+}
+
+// DefaultConfig delivers groups as they arrive and lets none be lost.
+func DefaultConfig() Config {
+	return Config{Order: Arrival, Scoring: 8, RewardAttempts: 3, RewardTimeout: 10 * time.Minute, MaxFailed: 1}
+}
+
+// Validate reports all faults of c.
+func (c *Config) Validate() error {
+	var faults []error
+	if c.Order != Arrival && c.Order != Prompt {
+		faults = append(faults, fmt.Errorf("producer: order %q, expected %q or %q", c.Order, Arrival, Prompt))
+	}
+	for _, v := range []struct {
+		name       string
+		value, low int
+	}{
+		{"in flight", c.InFlight, 0},
+		{"scoring", c.Scoring, 1},
+		{"reward attempts", c.RewardAttempts, 1},
+		{"max failed", c.MaxFailed, 0},
+		{"max lost", c.MaxLost, 0},
+	} {
+		if v.value < v.low {
+			faults = append(faults, fmt.Errorf("producer: %s %d, expected at least %d", v.name, v.value, v.low))
+		}
+	}
+	if c.RewardTimeout <= 0 {
+		faults = append(faults, fmt.Errorf("producer: reward timeout %v, expected more than 0", c.RewardTimeout))
+	}
+	return errors.Join(faults...)
+}
+
+// Fleet samples. *inference.Fleet is one.
+type Fleet interface {
+	// Generate returns the completions and the instance that sampled them. It
+	// tries other instances itself: an error is final.
+	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error)
+	// Capacity is the number of responses that are sampled at once, now.
+	Capacity() int
+}
+
+// Producer runs periods. It holds no state between them.
+type Producer struct {
+	cfg    Config
+	fleet  Fleet
+	reward reward.Func
+	decode func(ids []int32) string
+}
+
+// New returns a producer. decode is the text of a response for the reward and
+// the record, without stop and other special tokens; where it is nil the
+// instances' text is taken.
+func New(cfg Config, fleet Fleet, fn reward.Func, decode func(ids []int32) string) (*Producer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Producer{cfg: cfg, fleet: fleet, reward: fn, decode: decode}, nil
+}
+
+// Period is one batch of prompts for one version of the weights.
+type Period struct {
+	Step      int // from 1
+	Version   int64
+	Prompts   []rollout.Prompt // with IDs
+	GroupSize int
+	Sampling  inference.Sampling
+	Seed      uint64 // of the run
+}
+
+func (p *Period) validate() error {
+	var faults []error
+	if p.Version < 1 {
+		faults = append(faults, fmt.Errorf("version %d, expected 1 or more", p.Version))
+	}
+	if len(p.Prompts) == 0 {
+		faults = append(faults, errors.New("no prompts"))
+	}
+	if p.GroupSize < 1 {
+		faults = append(faults, fmt.Errorf("group size %d, expected at least 1", p.GroupSize))
+	}
+	return errors.Join(faults...)
+}
+
+// Failed is a prompt that gave no group.
+type Failed struct {
+	Index  int // in the period
+	Prompt rollout.Prompt
+	Lost   bool // for want of an instance, not for a fault of the prompt or its reward
+	Err    error
+}
+
+// Summary is the account of a period. Each prompt is either in Groups or in
+// Failed, unless the period failed.
+type Summary struct {
+	Groups         int // delivered
+	Failed         []Failed
+	PromptTokens   int64         // of the groups that finished, each prompt once
+	ResponseTokens int64         // of the groups that finished
+	FirstGroup     time.Duration // from the start to the first delivery
+	Sampled        time.Duration // from the start to the last group's score
+	Generating     time.Duration // tasks' time in the fleet, waiting included, summed
+	Scoring        time.Duration // responses' time in the reward, summed
+	Blocked        time.Duration // finished groups waited for the trainer
+	ByInstance     map[string]int
+}
+
+// Run samples and scores a period and delivers each group once to out, which it
+// closes before it returns. Sampling never waits for who reads out. It ends
+// early, with ctx's error, when ctx does, and with an error that wraps ErrBudget
+// when too many groups fail; all it started has ended when it returns.
+func (p *Producer) Run(ctx context.Context, period Period, out chan<- rollout.Group) (Summary, error) {
+	defer close(out)
+	if err := period.validate(); err != nil {
+		return Summary{}, fmt.Errorf("produce step %d: %w", period.Step, err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := &run{
+		Producer: p, period: &period, cancel: cancel, start: time.Now(),
+		results: make(chan result, len(period.Prompts)), freed: make(chan struct{}, 1),
+		sum: Summary{ByInstance: map[string]int{}},
+	}
+	var wg conc.WaitGroup
+	wg.Go(func() { r.dispatch(ctx) })
+	err := r.deliver(ctx, out)
+	cancel(nil)
+	wg.Wait()
+	if err != nil {
+		return r.sum, fmt.Errorf("produce step %d: %w", period.Step, err)
+	}
+	return r.sum, nil
+}
+
+// Seed is that of a prompt's request: a chain of SplitMix64 (Steele, Lea and
+// Flood 2014) over the run's seed, the step and the prompt's index in its
+// period.
+func Seed(run uint64, step, index int) uint64 {
+	h := splitMix64(run)
+	h = splitMix64(h ^ uint64(step))
+	return splitMix64(h ^ uint64(index))
+}
+
+func splitMix64(x uint64) uint64 {
+	x += 0x9E3779B97F4A7C15
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}

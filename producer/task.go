@@ -1,0 +1,243 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc/panics"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// recheck is how often a dispatcher without a free slot asks for the fleet's
+// capacity again.
+const recheck = time.Second
+
+// run is a period under way.
+type run struct {
+	*Producer
+	period  *Period
+	cancel  context.CancelCauseFunc // ends the period with an error
+	start   time.Time
+	results chan result   // one a prompt, never full
+	freed   chan struct{} // holds a token where a slot has become free
+
+	mu       sync.Mutex
+	inFlight int
+	lost     int // of sum.Failed
+	sum      Summary
+}
+
+// result is the end of a task; group is nil where it failed.
+type result struct {
+	index int
+	group *rollout.Group
+}
+
+// dispatch starts the tasks in the order of the prompts, as slots become free,
+// and waits for them.
+func (r *run) dispatch(ctx context.Context) {
+	tasks := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
+	for i := range r.period.Prompts {
+		if !r.slot(ctx) {
+			break
+		}
+		tasks.Go(func(ctx context.Context) error {
+			defer r.free()
+			return r.task(ctx, i)
+		})
+	}
+	if err := tasks.Wait(); err != nil {
+		r.cancel(err)
+	}
+}
+
+// slot takes a slot, and reports false where the period ends first.
+func (r *run) slot(ctx context.Context) bool {
+	for {
+		r.mu.Lock()
+		ok := r.inFlight < r.limit()
+		if ok {
+			r.inFlight++
+		}
+		r.mu.Unlock()
+		if ok {
+			return ctx.Err() == nil
+		}
+		t := time.NewTimer(recheck)
+		select {
+		case <-r.freed:
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+}
+
+func (r *run) free() {
+	r.mu.Lock()
+	r.inFlight--
+	r.mu.Unlock()
+	select {
+	case r.freed <- struct{}{}:
+	default:
+	}
+}
+
+// limit is the number of groups in flight, at least 1.
+func (r *run) limit() int {
+	if r.cfg.InFlight > 0 {
+		return r.cfg.InFlight
+	}
+	n := r.period.GroupSize
+	return max(1, (2*r.fleet.Capacity()+n-1)/n)
+}
+
+// task samples, scores and queues one group. It returns an error only where the
+// period cannot go on.
+func (r *run) task(ctx context.Context, index int) error {
+	prompt := &r.period.Prompts[index]
+	group, err := r.sample(ctx, index)
+	lost := err != nil && !errors.Is(err, inference.ErrInvalid)
+	if err == nil {
+		err = r.score(ctx, group)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err == nil {
+		r.finished(group)
+		return nil
+	}
+	err = fmt.Errorf("prompt %s: %w", prompt.ID, err)
+	if errors.Is(err, inference.ErrStale) || errors.Is(err, inference.ErrClosed) {
+		return err // no prompt of this period can be sampled any more
+	}
+	return r.failed(Failed{Index: index, Prompt: *prompt, Lost: lost, Err: err})
+}
+
+// sample is the group of prompt index, without rewards.
+func (r *run) sample(ctx context.Context, index int) (*rollout.Group, error) {
+	p := r.period
+	prompt := p.Prompts[index]
+	start := time.Now()
+	out, instance, err := r.fleet.Generate(ctx, inference.Request{
+		PromptIDs: prompt.IDs, N: p.GroupSize, Seed: Seed(p.Seed, p.Step, index), Sampling: p.Sampling, Version: p.Version,
+	})
+	r.add(&r.sum.Generating, time.Since(start))
+	if err != nil {
+		return nil, err
+	}
+	if len(out) != p.GroupSize {
+		return nil, fmt.Errorf("%s gave %d responses, expected %d", instance, len(out), p.GroupSize)
+	}
+	g := &rollout.Group{Step: p.Step, Index: index, Version: p.Version, Prompt: prompt, Responses: make([]rollout.Response, len(out))}
+	for i, c := range out {
+		if c.Version != p.Version {
+			return nil, fmt.Errorf("%w: %s gave a response of version %d, expected %d", inference.ErrStale, instance, c.Version, p.Version)
+		}
+		text := c.Text
+		if r.decode != nil {
+			text = r.decode(c.IDs)
+		}
+		g.Responses[i] = rollout.Response{Text: text, IDs: c.IDs, Logprobs: c.Logprobs, Finish: c.Finish, Version: c.Version, Instance: instance}
+	}
+	return g, nil
+}
+
+// score gives each response of g its reward.
+func (r *run) score(ctx context.Context, g *rollout.Group) error {
+	scoring := pool.New().WithContext(ctx).WithMaxGoroutines(r.cfg.Scoring).WithCancelOnError().WithFirstError()
+	for i := range g.Responses {
+		scoring.Go(func(ctx context.Context) error {
+			var err error
+			for range r.cfg.RewardAttempts {
+				if err = r.scoreOnce(ctx, &g.Prompt, &g.Responses[i]); err == nil || ctx.Err() != nil {
+					break
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("reward of response %d: %w", i, err)
+			}
+			return nil
+		})
+	}
+	return scoring.Wait()
+}
+
+// scoreOnce is one attempt. A reward that panics or is not a finite number has
+// failed.
+func (r *run) scoreOnce(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.RewardTimeout, fmt.Errorf("no reward in %v", r.cfg.RewardTimeout))
+	defer cancel()
+	start := time.Now()
+	var score reward.Score
+	var err error
+	if p := panics.Try(func() {
+		score, err = r.reward.Score(ctx, reward.Input{Prompt: prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})
+	}); p != nil {
+		err = p.AsError()
+	}
+	r.add(&r.sum.Scoring, time.Since(start))
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	case math.IsNaN(score.Value) || math.IsInf(score.Value, 0):
+		return fmt.Errorf("reward is %v, expected a finite number", score.Value)
+	}
+	resp.Reward, resp.Parts = score.Value, score.Parts
+	return nil
+}
+
+func (r *run) add(sum *time.Duration, d time.Duration) {
+	r.mu.Lock()
+	*sum += d
+	r.mu.Unlock()
+}
+
+// finished queues a group.
+func (r *run) finished(g *rollout.Group) {
+	r.mu.Lock()
+	r.sum.PromptTokens += int64(len(g.Prompt.IDs))
+	for i := range g.Responses {
+		r.sum.ResponseTokens += int64(len(g.Responses[i].IDs))
+	}
+	r.sum.ByInstance[g.Responses[0].Instance]++
+	r.sum.Sampled = time.Since(r.start)
+	r.mu.Unlock()
+	r.results <- result{g.Index, g}
+}
+
+// failed records a prompt that gives no group, and is an error where that is
+// one too many.
+func (r *run) failed(f Failed) error {
+	r.mu.Lock()
+	r.sum.Failed = append(r.sum.Failed, f)
+	if f.Lost {
+		r.lost++
+	}
+	lost, faulty, total := r.lost, len(r.sum.Failed)-r.lost, len(r.period.Prompts)
+	r.mu.Unlock()
+	switch {
+	case lost > r.cfg.MaxLost:
+		return fmt.Errorf("%w: %d of %d could not be sampled, at most %d may: %w", ErrBudget, lost, total, r.cfg.MaxLost, f.Err)
+	case faulty > r.cfg.MaxFailed:
+		return fmt.Errorf("%w: %d of %d because of their prompt or reward, at most %d may: %w", ErrBudget, faulty, total, r.cfg.MaxFailed, f.Err)
+	case lost+faulty == total:
+		return fmt.Errorf("%w: all %d: %w", ErrBudget, total, f.Err)
+	}
+	r.results <- result{index: f.Index}
+	return nil
+}
