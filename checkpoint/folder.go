@@ -1,0 +1,250 @@
+// Package checkpoint reads and writes safetensors weights and the state that
+// makes a run resumable.
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// ErrNotFound says that there is no checkpoint, or no weights, to read.
+var ErrNotFound = errors.New("not found")
+
+const (
+	modelName = "model.safetensors"
+	indexName = "model.safetensors.index.json"
+	maxIndex  = 1 << 28 // bytes
+)
+
+// A Folder is the weights of a model's folder, mapped into memory: reading a
+// tensor reads its pages. Nobody may shorten the files while it is open. It is
+// safe for concurrent use.
+type Folder struct {
+	files    []*file
+	tensors  map[string]Tensor
+	metadata map[string]string
+}
+
+// file is one open safetensors file.
+type file struct {
+	path   string
+	mu     sync.RWMutex // held to read data
+	data   []byte       // nil once it is closed
+	unmap  func() error
+	header *header
+}
+
+// A Tensor is one tensor of an open Folder.
+type Tensor struct {
+	Name  string
+	DType DType
+	Shape []int // of the elements, row-major; empty for a scalar
+
+	file       *file
+	begin, end int // in the file
+}
+
+// OpenFolder opens the weights of a Hugging Face folder: model.safetensors, or
+// the shards that model.safetensors.index.json names. The error is ErrNotFound
+// where it has neither.
+func OpenFolder(dir string) (*Folder, error) {
+	f, err := openFolder(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open weights %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// OpenFile opens one safetensors file.
+func OpenFile(path string) (*Folder, error) {
+	f := newFolder()
+	if err := f.openAll(path); err != nil {
+		return nil, fmt.Errorf("open weights %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func newFolder() *Folder {
+	return &Folder{tensors: make(map[string]Tensor), metadata: make(map[string]string)}
+}
+
+func openFolder(dir string) (*Folder, error) {
+	f := newFolder()
+	path := filepath.Join(dir, modelName)
+	if _, err := os.Stat(path); err == nil {
+		if err := f.openAll(path); err != nil {
+			return nil, fmt.Errorf("%s: %w", modelName, err)
+		}
+		return f, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	text, err := readLimited(filepath.Join(dir, indexName), maxIndex)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", indexName, err)
+	}
+	shards, err := parseIndex(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", indexName, err)
+	}
+	if err := f.openShards(dir, shards); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// missing says what a folder without weights has instead.
+func missing(dir string) error {
+	if info, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	} else if !info.IsDir() {
+		return errors.New("a file, expected a folder")
+	}
+	return fmt.Errorf("%w: no %s and no %s", ErrNotFound, modelName, indexName)
+}
+
+// readLimited reads a file that must not be longer than limit.
+func readLimited(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s, expected a file", info.Mode().Type())
+	}
+	if info.Size() > limit {
+		return nil, fmt.Errorf("%d bytes, expected at most %d", info.Size(), limit)
+	}
+	return os.ReadFile(path)
+}
+
+// parseIndex returns the names of the tensors that the index expects, by shard.
+func parseIndex(text []byte) (map[string][]string, error) {
+	shards := make(map[string][]string)
+	found := false
+	err := object(text, func(key string, value json.RawMessage) error {
+		if key != "weight_map" {
+			return nil
+		}
+		found = true
+		return object(value, func(tensor string, value json.RawMessage) error {
+			var name string
+			if err := json.Unmarshal(value, &name); err != nil || name == "" {
+				return fmt.Errorf("weight_map: tensor %q: %.40s, expected the name of a shard", tensor, value)
+			}
+			if !filepath.IsLocal(name) {
+				return fmt.Errorf("weight_map: tensor %q: shard %q is outside the folder", tensor, name)
+			}
+			shards[name] = append(shards[name], tensor)
+			return nil
+		})
+	})
+	if err == nil && !found {
+		err = errors.New("no weight_map, expected tensor to shard")
+	}
+	return shards, err
+}
+
+func (f *Folder) openShards(dir string, shards map[string][]string) error {
+	for _, name := range slices.Sorted(maps.Keys(shards)) {
+		s, err := openFile(filepath.Join(dir, name))
+		if err != nil {
+			return fmt.Errorf("shard %s, of %d tensors (%s …): %w", name, len(shards[name]), shards[name][0], err)
+		}
+		f.files = append(f.files, s)
+		has := s.tensors()
+		for _, tensor := range shards[name] {
+			t, ok := has[tensor]
+			if !ok {
+				return fmt.Errorf("tensor %q: not in shard %s, where %s has it", tensor, name, indexName)
+			}
+			f.tensors[tensor] = t
+		}
+		maps.Copy(f.metadata, s.header.metadata)
+	}
+	return nil
+}
+
+// openAll opens a file for all its tensors.
+func (f *Folder) openAll(path string) error {
+	s, err := openFile(path)
+	if err != nil {
+		return err
+	}
+	f.files, f.tensors = []*file{s}, s.tensors()
+	maps.Copy(f.metadata, s.header.metadata)
+	return nil
+}
+
+func openFile(path string) (*file, error) {
+	data, unmap, err := mapFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newFile(path, data, unmap)
+	if err != nil {
+		return nil, errors.Join(err, unmap())
+	}
+	return s, nil
+}
+
+func newFile(path string, data []byte, unmap func() error) (*file, error) {
+	h, err := parseHeader(data)
+	if err != nil {
+		return nil, err
+	}
+	return &file{path: path, data: data, unmap: unmap, header: h}, nil
+}
+
+func (s *file) tensors() map[string]Tensor {
+	all := make(map[string]Tensor, len(s.header.entries))
+	for _, e := range s.header.entries {
+		all[e.name] = Tensor{Name: e.name, DType: e.dtype, Shape: e.shape, file: s,
+			begin: s.header.size + e.begin, end: s.header.size + e.end}
+	}
+	return all
+}
+
+// Names returns the tensors' names in ascending order.
+func (f *Folder) Names() []string { return slices.Sorted(maps.Keys(f.tensors)) }
+
+// Tensor returns the tensor of a name. It reads nothing yet.
+func (f *Folder) Tensor(name string) (Tensor, bool) {
+	t, ok := f.tensors[name]
+	return t, ok
+}
+
+// Metadata returns the texts that the files carry beside their tensors.
+func (f *Folder) Metadata() map[string]string { return maps.Clone(f.metadata) }
+
+// Close gives the files back. Reading a tensor afterwards is an error.
+func (f *Folder) Close() error {
+	var errs []error
+	for _, s := range f.files {
+		errs = append(errs, s.close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *file) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.data == nil {
+		return nil
+	}
+	s.data = nil
+	if err := s.unmap(); err != nil {
+		return fmt.Errorf("close weights %s: %w", s.path, err)
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package checkpoint
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// A safetensors file is the length of its header (8 bytes, little-endian), the
+// header (JSON: name to dtype, shape and the place of the data, and texts under
+// __metadata__) and the tensors' data, without holes.
+
+// maxHeader is the format's limit, in bytes.
+const maxHeader = 100_000_000
+
+const metadataKey = "__metadata__"
+
+// DType is the type of a tensor's elements, as safetensors names it.
+type DType string
+
+// The types that Float32s converts.
+const (
+	F32  DType = "F32"
+	F16  DType = "F16"
+	BF16 DType = "BF16"
+)
+
+// bits returns the size of an element, 0 for a type that the format lacks.
+func (d DType) bits() int {
+	switch d {
+	case "F4":
+		return 4
+	case "F6_E2M3", "F6_E3M2":
+		return 6
+	case "BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E5M2FNUZ", "F8_E4M3FNUZ", "F8_E8M0":
+		return 8
+	case "I16", "U16", F16, BF16:
+		return 16
+	case "I32", "U32", F32:
+		return 32
+	case "I64", "U64", "F64", "C64":
+		return 64
+	}
+	return 0
+}
+
+// entry is a tensor's line in the header.
+type entry struct {
+	name       string
+	dtype      DType
+	shape      []int
+	begin, end int // in the data
+}
+
+// header is what stands before the data.
+type header struct {
+	entries  []entry // in the order of the data
+	metadata map[string]string
+	size     int // with the length in front: where the data begins
+}
+
+// parseHeader reads and checks the header of a whole file. It allocates in
+// proportion to what the file has, not to what it claims.
+func parseHeader(file []byte) (*header, error) {
+	if len(file) < 8 {
+		return nil, fmt.Errorf("%d bytes, expected at least the 8 of the header's length", len(file))
+	}
+	n := binary.LittleEndian.Uint64(file)
+	if n > maxHeader {
+		return nil, fmt.Errorf("header of %d bytes, expected at most %d", n, maxHeader)
+	}
+	if n > uint64(len(file)-8) {
+		return nil, fmt.Errorf("header of %d bytes, but the file has %d after its length: truncated", n, len(file)-8)
+	}
+	h := &header{size: 8 + int(n)}
+	text := file[8:h.size]
+	if !utf8.Valid(text) {
+		return nil, errors.New("header: not UTF-8, expected JSON")
+	}
+	err := object(text, func(key string, value json.RawMessage) error {
+		if key == metadataKey {
+			return h.setMetadata(value)
+		}
+		e, err := parseEntry(key, value)
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", key, err)
+		}
+		h.entries = append(h.entries, e)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	return h, h.place(len(file) - h.size)
+}
+
+// object calls visit for each member of a JSON object. Unlike encoding/json it
+// refuses a key that is there twice, and does not fold case.
+func object(text []byte, visit func(key string, value json.RawMessage) error) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil {
+		return fmt.Errorf("not JSON: %w", noEOF(err))
+	} else if t != json.Delim('{') {
+		return fmt.Errorf("%.40q, expected a JSON object", fmt.Sprint(t))
+	}
+	seen := make(map[string]bool)
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return fmt.Errorf("not JSON: %w", noEOF(err))
+		}
+		key, _ := t.(string)
+		if seen[key] {
+			return fmt.Errorf("key %q: there twice, expected once", key)
+		}
+		seen[key] = true
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return fmt.Errorf("not JSON: %w", noEOF(err))
+		}
+		if err := visit(key, value); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return fmt.Errorf("not JSON: %w", noEOF(err))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("text after the JSON object, expected white space only")
+	}
+	return nil
+}
+
+// noEOF says in words that the text ends too early.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (h *header) setMetadata(value json.RawMessage) error {
+	h.metadata = make(map[string]string)
+	err := object(value, func(key string, value json.RawMessage) error {
+		var text *string
+		if err := json.Unmarshal(value, &text); err != nil || text == nil {
+			return fmt.Errorf("%q: %.40s, expected a text", key, value)
+		}
+		h.metadata[key] = *text
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", metadataKey, err)
+	}
+	return nil
+}
+
+func parseEntry(name string, value json.RawMessage) (entry, error) {
+	e := entry{name: name, begin: -1}
+	err := object(value, func(key string, value json.RawMessage) (err error) {
+		switch key {
+		case "dtype":
+			var name *DType
+			if err := json.Unmarshal(value, &name); err != nil || name == nil || name.bits() == 0 {
+				return fmt.Errorf("dtype %.40s: expected one of the format's", value)
+			}
+			e.dtype = *name
+		case "shape":
+			e.shape, err = naturals(value)
+		case "data_offsets":
+			var offsets []int
+			if offsets, err = naturals(value); err == nil && len(offsets) != 2 {
+				err = fmt.Errorf("%d numbers, expected 2", len(offsets))
+			} else if err == nil {
+				e.begin, e.end = offsets[0], offsets[1]
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return e, err
+	case e.dtype == "" || e.shape == nil || e.begin < 0:
+		return e, errors.New("expected dtype, shape and data_offsets")
+	}
+	size, err := byteSize(e.dtype, e.shape)
+	if err == nil && (e.end < e.begin || e.end-e.begin != size) {
+		err = fmt.Errorf("data_offsets [%d,%d] for %s %v, expected %d bytes", e.begin, e.end, e.dtype, e.shape, size)
+	}
+	return e, err
+}
+
+// naturals reads a list of whole numbers from 0 on.
+func naturals(value json.RawMessage) ([]int, error) {
+	var numbers []json.Number
+	// A json.Number would take a text too.
+	if err := json.Unmarshal(value, &numbers); err != nil || numbers == nil || bytes.IndexByte(value, '"') >= 0 {
+		return nil, fmt.Errorf("%.40s: expected a list of whole numbers", value)
+	}
+	list := make([]int, len(numbers))
+	for i, number := range numbers {
+		n, err := strconv.ParseUint(number.String(), 10, 64)
+		if err != nil || n > math.MaxInt {
+			return nil, fmt.Errorf("%.40q: expected a whole number from 0 to %d", number, math.MaxInt)
+		}
+		list[i] = int(n)
+	}
+	return list, nil
+}
+
+// byteSize returns the bytes of a tensor.
+func byteSize(d DType, shape []int) (int, error) {
+	n := uint64(d.bits())
+	for _, s := range shape {
+		over, low := bits.Mul64(n, uint64(s))
+		if over != 0 || low > math.MaxInt {
+			return 0, fmt.Errorf("shape %v: more elements than a file can have", shape)
+		}
+		n = low
+	}
+	if n%8 != 0 {
+		return 0, fmt.Errorf("shape %v of %s: %d bits, expected whole bytes", shape, d, n)
+	}
+	return int(n / 8), nil
+}
+
+// place checks that the tensors fill the data, each byte once.
+func (h *header) place(data int) error {
+	slices.SortFunc(h.entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
+	})
+	at := 0
+	for _, e := range h.entries {
+		switch {
+		case e.begin < at:
+			return fmt.Errorf("tensor %q: data begins at %d, inside the one before that ends at %d: overlap", e.name, e.begin, at)
+		case e.begin > at:
+			return fmt.Errorf("tensor %q: data begins at %d, expected %d: hole", e.name, e.begin, at)
+		case e.end > data:
+			return fmt.Errorf("tensor %q: data ends at %d, but the file has %d bytes of data: truncated", e.name, e.end, data)
+		}
+		at = e.end
+	}
+	if at != data {
+		return fmt.Errorf("%d bytes of data, expected the tensors' %d", data, at)
+	}
+	return nil
+}

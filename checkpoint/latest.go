@@ -1,0 +1,130 @@
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// StepPrefix is what the names of a run's checkpoints begin with.
+const StepPrefix = "step-"
+
+// StepName returns the name of a step's checkpoint: step-000050.
+func StepName(step int) string { return fmt.Sprintf("%s%06d", StepPrefix, step) }
+
+// candidate is a folder that may be a run checkpoint.
+type candidate struct {
+	folder string // its name in the root
+	name   string // the checkpoint's; another one where it is being replaced
+	step   int
+}
+
+// Latest returns the newest run checkpoint under root that is whole: the one of
+// the highest step among the folders named prefix and a number. Each newer one
+// that is not whole is an error in skipped. The error is ErrNotFound where there
+// is none.
+func Latest(root, prefix string) (dir string, step int, skipped []error, err error) {
+	found, err := candidates(root, prefix)
+	if err != nil {
+		return "", 0, nil, fmt.Errorf("find checkpoint in %s: %w", root, err)
+	}
+	for _, c := range found {
+		dir := filepath.Join(root, c.folder)
+		if err := Verify(dir); err != nil {
+			skipped = append(skipped, err)
+			continue
+		}
+		return dir, c.step, skipped, nil
+	}
+	return "", 0, skipped, fmt.Errorf("find checkpoint in %s: %w: no whole one among %d named %sN", root, ErrNotFound, len(found), prefix)
+}
+
+// candidates returns the folders of root that are named like checkpoints, newest
+// first; none where there is no root. One that waits to be replaced counts where
+// the new one has not come.
+func candidates(root, prefix string) ([]candidate, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	names := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		names[e.Name()] = true
+	}
+	var found []candidate
+	for _, e := range entries {
+		name, replaced := strings.CutPrefix(e.Name(), replacedPrefix)
+		number, ok := strings.CutPrefix(name, prefix)
+		step, err := strconv.ParseUint(number, 10, 31)
+		if ok && err == nil && e.IsDir() && !(replaced && names[name]) {
+			found = append(found, candidate{e.Name(), name, int(step)})
+		}
+	}
+	slices.SortFunc(found, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.step, a.step), strings.Compare(a.name, b.name))
+	})
+	return found, nil
+}
+
+// Prune removes the checkpoints named step-N under root, all but the newest keep
+// and those named in always, and what interrupted saves left behind. The newest
+// whole one stays in any case. No Save may run in root meanwhile.
+func Prune(root string, keep int, always ...string) error {
+	if err := prune(root, keep, always); err != nil {
+		return fmt.Errorf("prune checkpoints in %s: %w", root, err)
+	}
+	return nil
+}
+
+func prune(root string, keep int, always []string) error {
+	if keep < 1 {
+		return fmt.Errorf("keep %d, expected at least 1", keep)
+	}
+	if err := sweep(root); err != nil {
+		return err
+	}
+	found, err := candidates(root, StepPrefix)
+	if err != nil || len(found) <= keep {
+		return err
+	}
+	whole := false // a newer one is
+	var errs []error
+	for i, c := range found {
+		newest := !whole && verify(filepath.Join(root, c.folder)) == nil
+		whole = whole || newest
+		if i >= keep && !newest && !slices.Contains(always, c.name) {
+			errs = append(errs, discard(root, c.folder))
+		}
+	}
+	return errors.Join(append(errs, syncDir(root))...)
+}
+
+// sweep removes the folders of interrupted saves.
+func sweep(root string) error {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		name, replaced := strings.CutPrefix(e.Name(), replacedPrefix)
+		if replaced {
+			if _, err := os.Lstat(filepath.Join(root, name)); err != nil {
+				continue // it is the only one of its name
+			}
+		}
+		if replaced || strings.HasPrefix(e.Name(), tempPrefix) {
+			errs = append(errs, discard(root, e.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,165 @@
+package checkpoint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// manifestName is where a run checkpoint says what it consists of. It is written
+// last: a checkpoint without it is not complete.
+const manifestName = "trainer/manifest.json"
+
+const (
+	manifestVersion = 1
+	maxManifest     = 1 << 24 // bytes
+)
+
+// manifest is the size and the checksum of every other file.
+type manifest struct {
+	Version int                   `json:"version"`
+	Files   map[string]fileRecord `json:"files"` // by path in the checkpoint, with slashes
+}
+
+type fileRecord struct {
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// Verify checks every file of a run checkpoint against its manifest. The error
+// names the file, what it should be and what it is.
+func Verify(dir string) error {
+	if err := verify(dir); err != nil {
+		return fmt.Errorf("verify checkpoint %s: %w", dir, err)
+	}
+	return nil
+}
+
+func verify(dir string) error {
+	text, err := readLimited(filepath.Join(dir, manifestName), maxManifest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no %s: the checkpoint is not complete: %w", manifestName, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", manifestName, err)
+	}
+	m, err := parseManifest(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", manifestName, err)
+	}
+	names := slices.Sorted(maps.Keys(m.Files))
+	for _, name := range names { // sizes cost nothing, so they come first
+		info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("%s: missing, expected %d bytes", name, m.Files[name].Size)
+		case err != nil:
+			return fmt.Errorf("%s: %w", name, err)
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("%s: %s, expected a file", name, info.Mode().Type())
+		case info.Size() != m.Files[name].Size:
+			return fmt.Errorf("%s: %d bytes, expected %d", name, info.Size(), m.Files[name].Size)
+		}
+	}
+	for _, name := range names {
+		got, err := record(filepath.Join(dir, filepath.FromSlash(name)), false)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if got != m.Files[name] {
+			return fmt.Errorf("%s: sha256 %s of %d bytes, expected %s of %d", name, got.SHA256, got.Size, m.Files[name].SHA256, m.Files[name].Size)
+		}
+	}
+	return nil
+}
+
+func parseManifest(text []byte) (*manifest, error) {
+	m := new(manifest)
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, err
+	}
+	if m.Version != manifestVersion {
+		return nil, fmt.Errorf("version %d, expected %d", m.Version, manifestVersion)
+	}
+	if len(m.Files) == 0 {
+		return nil, errors.New("no files, expected those of the checkpoint")
+	}
+	for name, r := range m.Files {
+		sum, err := hex.DecodeString(r.SHA256)
+		switch {
+		case !fs.ValidPath(name) || !filepath.IsLocal(filepath.FromSlash(name)) || name == "." || name == manifestName:
+			return nil, fmt.Errorf("file %q: expected a path inside the checkpoint", name)
+		case r.Size < 0 || err != nil || len(sum) != sha256.Size || hex.EncodeToString(sum) != r.SHA256:
+			return nil, fmt.Errorf("file %q: size %d and sha256 %.80q, expected a size and %d hexadecimal digits in lower case", name, r.Size, r.SHA256, 2*sha256.Size)
+		}
+	}
+	return m, nil
+}
+
+// record reads a file through; durable also waits until it is on the disk.
+func record(path string, durable bool) (fileRecord, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return fileRecord{}, err
+	}
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	return fileRecord{n, hex.EncodeToString(h.Sum(nil))}, errors.Join(err, f.Close())
+}
+
+// seal makes a checkpoint complete: all its files on the disk, then the manifest.
+func seal(dir string) error {
+	m := manifest{manifestVersion, make(map[string]fileRecord)}
+	if err := os.Mkdir(filepath.Join(dir, filepath.Dir(manifestName)), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	var dirs []string
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		switch {
+		case e.IsDir():
+			dirs = append(dirs, path)
+			return nil
+		case !e.Type().IsRegular():
+			return fmt.Errorf("%s: %s, expected files and folders only", name, e.Type())
+		case name == manifestName:
+			return fmt.Errorf("%s: there already, expected to be the one to write it", name)
+		}
+		m.Files[name], err = record(path, true)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(m.Files) == 0 {
+		return errors.New("nothing was written, expected files")
+	}
+	err = writeFile(filepath.Join(dir, manifestName), func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(m)
+	})
+	for _, d := range slices.Backward(dirs) {
+		err = errors.Join(err, syncDir(d))
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The names in a run's checkpoint folder that are no checkpoints: those being
+// written, those being removed, and those that are being replaced.
+const (
+	tempPrefix     = ".tmp-"
+	replacedPrefix = ".replaced-"
+)
+
+// Save makes the run checkpoint root/name: write fills a new folder, which then
+// gets a manifest and its place. At any instant, power cuts included, there is
+// under that name either what was there before or the whole new checkpoint. One
+// process at a time may save in a root.
+func Save(root, name string, write func(dir string) error) (path string, err error) {
+	path, err = save(root, name, write)
+	if err != nil {
+		return "", fmt.Errorf("save checkpoint %q in %s: %w", name, root, err)
+	}
+	return path, nil
+}
+
+func save(root, name string, write func(dir string) error) (string, error) {
+	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") || !filepath.IsLocal(name) {
+		return "", fmt.Errorf("name %q: expected the plain name of a folder", name)
+	}
+	path := filepath.Join(root, name)
+	if info, err := os.Lstat(path); err == nil && !info.IsDir() {
+		return "", fmt.Errorf("%s is there, expected a folder or nothing", info.Mode())
+	}
+	temp, err := makeTemp(root, name)
+	if err != nil {
+		return "", err
+	}
+	err = write(temp)
+	if err == nil {
+		err = seal(temp)
+	}
+	if err == nil {
+		err = publish(root, temp, name)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(temp))
+	}
+	return path, nil
+}
+
+// makeTemp makes the folder that is to become root/name, and root.
+func makeTemp(root, name string) (string, error) {
+	if err := makeRoot(root); err != nil {
+		return "", err
+	}
+	for {
+		temp := filepath.Join(root, fmt.Sprintf("%s%s-%08x", tempPrefix, name, rand.Uint32()))
+		if err := os.Mkdir(temp, 0o777); !errors.Is(err, fs.ErrExist) {
+			return temp, err
+		}
+	}
+}
+
+// makeRoot makes a folder and those above it that are not there, durably.
+func makeRoot(root string) error {
+	top := root // ends as the first that is there
+	for {
+		if _, err := os.Stat(top); !errors.Is(err, fs.ErrNotExist) || top == filepath.Dir(top) {
+			break
+		}
+		top = filepath.Dir(top)
+	}
+	if err := os.MkdirAll(root, 0o777); err != nil {
+		return err
+	}
+	for dir := root; dir != top; {
+		dir = filepath.Dir(dir)
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish gives a sealed folder its name.
+func publish(root, temp, name string) error {
+	path := filepath.Join(root, name)
+	_, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = os.Rename(temp, path)
+	case err == nil:
+		err = replace(root, temp, name, exchange)
+	}
+	if err == nil {
+		err = syncDir(root)
+	}
+	return err
+}
+
+// replace puts a sealed folder in the place of another. Where the two cannot be
+// exchanged in one step the old one waits under another name, where Latest finds
+// it, until the new one is in place.
+func replace(root, temp, name string, exchange func(a, b string) error) error {
+	path, old := filepath.Join(root, name), filepath.Join(root, replacedPrefix+name)
+	if exchange(temp, path) == nil {
+		if err := syncDir(root); err != nil {
+			return err
+		}
+		return os.RemoveAll(temp)
+	}
+	if err := discard(root, replacedPrefix+name); err != nil {
+		return err
+	}
+	if err := os.Rename(path, old); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return errors.Join(err, os.Rename(old, path))
+	}
+	if err := syncDir(root); err != nil {
+		return err
+	}
+	return discard(root, replacedPrefix+name)
+}
+
+// discard removes root/name, if it is there, so that a half-removed folder is
+// never taken for a checkpoint.
+func discard(root, name string) error {
+	path := filepath.Join(root, name)
+	if strings.HasPrefix(name, tempPrefix) {
+		return os.RemoveAll(path)
+	}
+	temp, err := makeTemp(root, name)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(path, filepath.Join(temp, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return os.RemoveAll(temp)
+}

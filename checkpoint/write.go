@@ -1,0 +1,180 @@
+package checkpoint
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Source is a tensor to write, as F32.
+type Source struct {
+	Name  string
+	Shape []int               // row-major; empty for a scalar
+	Write func(dst []float32) // fills dst, which has the shape's length and is zero
+}
+
+// WriteSafetensors writes tensors in the order of their names, one at a time: it
+// needs memory for the largest only, and calls each Write once.
+func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string) error {
+	tensors = slices.Clone(tensors)
+	slices.SortFunc(tensors, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
+	entries := make([]entry, len(tensors))
+	at := 0
+	for i, t := range tensors {
+		if t.Write == nil {
+			return fmt.Errorf("write tensor %q: no Write function", t.Name)
+		}
+		e, err := newEntry(t.Name, F32, t.Shape, at)
+		if err != nil {
+			return fmt.Errorf("write tensor %q: %w", t.Name, err)
+		}
+		if i > 0 && entries[i-1].name == t.Name {
+			return fmt.Errorf("write tensor %q: there twice, expected once", t.Name)
+		}
+		entries[i], at = e, e.end
+	}
+	head, err := formatHeader(entries, metadata)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(head); err != nil {
+		return fmt.Errorf("write header: %w", err)
+	}
+	var values []float32
+	chunk := make([]byte, 0, 1<<16)
+	for i, t := range tensors {
+		n := (entries[i].end - entries[i].begin) / 4
+		values = slices.Grow(values[:0], n)[:n]
+		clear(values)
+		t.Write(values)
+		if err := writeFloats(w, values, chunk); err != nil {
+			return fmt.Errorf("write tensor %q: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// newEntry places a tensor at begin.
+func newEntry(name string, d DType, shape []int, begin int) (entry, error) {
+	if name == "" || name == metadataKey || !utf8.ValidString(name) {
+		return entry{}, errors.New("expected another name: a text that is not empty and not " + metadataKey)
+	}
+	if slices.ContainsFunc(shape, func(n int) bool { return n < 0 }) {
+		return entry{}, fmt.Errorf("shape %v: expected no negative number", shape)
+	}
+	size, err := byteSize(d, shape)
+	if err == nil && size > math.MaxInt-begin {
+		err = fmt.Errorf("shape %v: more data than a file can have", shape)
+	}
+	return entry{name, d, shape, begin, begin + size}, err
+}
+
+// formatHeader returns the length, the header and the spaces that make the data
+// begin at a multiple of 8.
+func formatHeader(entries []entry, metadata map[string]string) ([]byte, error) {
+	b := bytes.NewBuffer(make([]byte, 8, 4096))
+	b.WriteByte('{')
+	comma := ""
+	if len(metadata) > 0 {
+		b.WriteString(quote(metadataKey) + ":{")
+		for _, key := range slices.Sorted(maps.Keys(metadata)) {
+			if !utf8.ValidString(key) || !utf8.ValidString(metadata[key]) {
+				return nil, fmt.Errorf("write metadata %q: not UTF-8", key)
+			}
+			b.WriteString(comma + quote(key) + ":" + quote(metadata[key]))
+			comma = ","
+		}
+		b.WriteByte('}')
+		comma = ","
+	}
+	for _, e := range entries {
+		shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(e.shape), "[]"), " ", ",")
+		fmt.Fprintf(b, `%s%s:{"dtype":%s,"shape":[%s],"data_offsets":[%d,%d]}`, comma, quote(e.name), quote(string(e.dtype)), shape, e.begin, e.end)
+		comma = ","
+	}
+	b.WriteByte('}')
+	for b.Len()%8 != 0 {
+		b.WriteByte(' ')
+	}
+	n := b.Len() - 8
+	if n > maxHeader {
+		return nil, fmt.Errorf("write header: %d bytes, expected at most %d", n, maxHeader)
+	}
+	binary.LittleEndian.PutUint64(b.Bytes(), uint64(n))
+	return b.Bytes(), nil
+}
+
+// quote returns a JSON string with < > & as they are.
+func quote(text string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text) // of a string, into memory: cannot fail
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func writeFloats(w io.Writer, values []float32, chunk []byte) error {
+	for len(values) > 0 {
+		n := min(len(values), cap(chunk)/4)
+		chunk = chunk[:0]
+		for _, v := range values[:n] {
+			chunk = binary.LittleEndian.AppendUint32(chunk, math.Float32bits(v))
+		}
+		if _, err := w.Write(chunk); err != nil {
+			return err
+		}
+		values = values[n:]
+	}
+	return nil
+}
+
+// WriteFile writes tensors to a safetensors file that appears, whole and on the
+// disk, or not at all. A file of that name is replaced.
+func WriteFile(path string, tensors []Source, metadata map[string]string) error {
+	err := writeFile(path, func(w io.Writer) error { return WriteSafetensors(w, tensors, metadata) })
+	if err != nil {
+		return fmt.Errorf("write weights %s: %w", path, err)
+	}
+	return nil
+}
+
+// writeFile writes beside path, syncs, and renames to path.
+func writeFile(path string, write func(io.Writer) error) error {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	err = fill(f, write)
+	if err == nil {
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// fill writes, syncs and closes a file.
+func fill(f *os.File, write func(io.Writer) error) error {
+	w := bufio.NewWriterSize(f, 1<<16)
+	err := write(w)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
