@@ -70,8 +70,6 @@ type Init struct {
 	Config string `toml:"config"`
 	// Tokenizer is the folder of its files; by default the folder of Config.
 	Tokenizer string `toml:"tokenizer"`
-	// Seed of the weights; 0 takes run.seed.
-	Seed uint64 `toml:"seed"`
 	// HiddenSize is the width of the residual stream.
 	HiddenSize int `toml:"hidden_size"`
 	// Layers is the number of decoder layers.
@@ -145,6 +143,9 @@ type Train struct {
 	Order string `toml:"order"`
 	// Minibatches is the number of optimizer steps in a period.
 	Minibatches int `toml:"minibatches"`
+	// Recompute activations in the backward pass: less memory, more work, the
+	// same bits.
+	Recompute bool `toml:"recompute"`
 }
 
 // SFT is supervised training, of easyrl sft.

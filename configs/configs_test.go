@@ -36,7 +36,7 @@ func TestKeysAreFrozen(t *testing.T) {
 	want := strings.Fields(`
 		run.name run.dir run.seed run.steps run.mode
 		model.path
-		model.init.config model.init.tokenizer model.init.seed model.init.hidden_size model.init.layers model.init.heads
+		model.init.config model.init.tokenizer model.init.hidden_size model.init.layers model.init.heads
 		model.init.kv_heads model.init.head_dim model.init.ffn model.init.vocab_size
 		data.train data.eval data.prompt_key data.answer_key data.max_prompt_tokens data.shuffle
 		rollout.prompts_per_step rollout.group_size rollout.temperature rollout.top_p rollout.top_k rollout.min_p
@@ -45,7 +45,7 @@ func TestKeysAreFrozen(t *testing.T) {
 		loss.kind loss.epsilon_low loss.epsilon_high loss.beta loss.kl loss.aggregation loss.constant loss.advantage
 		loss.old_policy
 		train.lr train.schedule train.warmup train.min_lr train.beta1 train.beta2 train.eps train.weight_decay
-		train.clip_grad train.micro_batch_tokens train.order train.minibatches
+		train.clip_grad train.micro_batch_tokens train.order train.minibatches train.recompute
 		sft.data sft.steps sft.batch_size
 		inference.kind inference.instances inference.threads inference.max_running inference.endpoints
 		device.kind device.threads

@@ -33,7 +33,7 @@ func CheckpointName(step int) string { return fmt.Sprintf("%s%06d", CheckpointPr
 // checkpoints writes a run's checkpoints in the background, one at a time.
 type checkpoints struct {
 	root     string
-	keep     int
+	keep     int // 0 keeps all
 	models   *trimodel.Models
 	sampled  bool              // the old policy's weights belong to the state
 	files    map[string][]byte // config.json, tokenizer and such
@@ -64,6 +64,9 @@ func (c *checkpoints) capture(state State) (write func() error, err error) {
 		})
 		if err != nil {
 			return err
+		}
+		if c.keep == 0 {
+			return nil
 		}
 		return checkpoint.Prune(c.root, c.keep, CheckpointName(state.BestStep))
 	}, nil

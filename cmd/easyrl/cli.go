@@ -40,6 +40,13 @@ type verb struct {
 // verbs are all verbs, in the order in which help lists them.
 func verbs(std streams) []verb {
 	return []verb{
+		trainVerb(std),
+		sftVerb(std),
+		evalVerb(std),
+		replayVerb(std),
+		logprobsVerb(std),
+		generateVerb(std),
+		initVerb(std),
 		checkVerb(std),
 		reportVerb(std),
 	}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// TestMain lets a test run the command in a process of its own, to kill it.
+func TestMain(m *testing.M) {
+	if os.Getenv("EASYRL_TEST_AS_COMMAND") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// tinyRun writes a model folder with random weights, a character tokenizer,
+// prompts and a configuration, and returns the folder.
+func tinyRun(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, content string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	write("config.json", `{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,
+		"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,"rope_theta":10000,
+		"hidden_act":"silu","tie_word_embeddings":true,"eos_token_id":1,"initializer_range":0.05}`)
+	write("tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"model_max_length":64}`)
+	var prompts strings.Builder
+	for i := range 23 {
+		fmt.Fprintf(&prompts, `{"prompt":"%d,%d","answer":"%d"}`+"\n", i%10, i/10, i%4)
+	}
+	write("prompts.jsonl", prompts.String())
+	write("run.toml", fmt.Sprintf(`
+[run]
+steps = 5
+[model.init]
+config = %q
+[data]
+train = %q
+eval = %q
+max_prompt_tokens = 16
+[rollout]
+prompts_per_step = 6
+group_size = 4
+max_tokens = 12
+[reward]
+kind = "prefix"
+[train]
+lr = 1e-2
+order = "prompt"
+micro_batch_tokens = 64
+[inference]
+max_running = 7
+threads = 1
+[device]
+threads = 1
+[checkpoint]
+every = 1
+`, filepath.Join(dir, "config.json"), filepath.Join(dir, "prompts.jsonl"), filepath.Join(dir, "prompts.jsonl")))
+	return dir
+}
+
+// trainTiny trains the tiny run with settings into its own folder.
+func trainTiny(t *testing.T, dir, name string, settings ...string) string {
+	t.Helper()
+	out := filepath.Join(dir, name)
+	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "run.dir=" + fmt.Sprintf("%q", out)}
+	for _, s := range settings {
+		args = append(args, "-set", s)
+	}
+	status, _, stderr := command(t, args...)
+	require.Zero(t, status, stderr)
+	return out
+}
+
+// weightsHash is that of the weights a run ended with.
+func weightsHash(t testing.TB, runDir string, step int) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(runDir, "checkpoints", fmt.Sprintf("step-%06d", step), "model.safetensors"))
+	require.NoError(t, err)
+	return fmt.Sprintf("%x", sha256.Sum256(b))
+}
+
+// The paper's claim that periodic asynchrony is "completely equivalent to the
+// synchronization method", to the last bit: whatever the mode, the number of
+// instances, their sizes and their threads.
+func TestModesEndInTheSameWeights(t *testing.T) {
+	dir := tinyRun(t)
+	sync := trainTiny(t, dir, "sync", "run.mode=sync")
+	want := weightsHash(t, sync, 5)
+	for name, settings := range map[string][]string{
+		"async-1":   {"run.mode=periodic-async", "inference.instances=1"},
+		"async-2":   {"run.mode=periodic-async", "inference.instances=2", "device.threads=2"},
+		"async-3":   {"run.mode=periodic-async", "inference.instances=3", "inference.max_running=64"},
+		"colocated": {"run.mode=colocated", "inference.threads=2", "device.threads=2"},
+		"recompute": {"train.recompute=true", "train.micro_batch_tokens=128"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := trainTiny(t, dir, name, settings...)
+			require.Equal(t, want, weightsHash(t, out, 5))
+			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
+			require.NoError(t, err)
+			require.Len(t, steps, 5)
+			for _, values := range steps {
+				require.Zero(t, values["mismatch/logprob_abs_max"])
+				require.Zero(t, values["mismatch/kl"])
+			}
+		})
+	}
+	require.NotEqual(t, want, weightsHash(t, trainTiny(t, dir, "seed", "run.seed=2"), 5), "another seed is another run")
+}
+
+// The same with several optimizer steps a period and with the paper's old
+// policy, one step behind.
+func TestVariantsEndInTheSameWeights(t *testing.T) {
+	dir := tinyRun(t)
+	for name, settings := range map[string][]string{
+		"minibatches": {"train.minibatches=3"},
+		"previous":    {"loss.old_policy=previous-step"},
+		"reference":   {"loss.beta=0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := trainTiny(t, dir, name+"-sync", append(settings, "run.mode=sync")...)
+			b := trainTiny(t, dir, name+"-async", append(settings, "inference.instances=2")...)
+			require.Equal(t, weightsHash(t, a, 5), weightsHash(t, b, 5))
+		})
+	}
+}
+
+// A trainer killed at any instant resumes and ends in the same bits.
+func TestKilledRunResumesToTheSameWeights(t *testing.T) {
+	dir := tinyRun(t)
+	for name, settings := range map[string][]string{
+		"plain":    nil,
+		"previous": {"loss.old_policy=previous-step"},
+		"eval":     {"eval.every=2", "loss.beta=0.05"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := weightsHash(t, trainTiny(t, dir, name+"-whole", settings...), 5)
+			out := filepath.Join(dir, name+"-killed")
+			args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "run.dir=" + fmt.Sprintf("%q", out)}
+			for _, s := range settings {
+				args = append(args, "-set", s)
+			}
+			killAfter(t, "step 2/5", args...)
+			status, _, stderr := command(t, append(args, "-resume")...)
+			require.Zero(t, status, stderr)
+			require.Contains(t, stderr, "resum")
+			require.Equal(t, want, weightsHash(t, out, 5))
+			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
+			require.NoError(t, err)
+			seen := map[float64]int{}
+			for _, values := range steps {
+				seen[values["step"]]++
+			}
+			for step := 1.0; step <= 5; step++ {
+				require.Equal(t, 1, seen[step], "step %v in metrics.jsonl", step)
+			}
+		})
+	}
+}
+
+// killAfter runs the command in a process of its own and kills it with SIGKILL
+// once a line of its standard error begins with prefix.
+func killAfter(t *testing.T, prefix string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "EASYRL_TEST_AS_COMMAND=1")
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var log strings.Builder
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		log.WriteString(lines.Text() + "\n")
+		if strings.HasPrefix(lines.Text(), prefix) {
+			require.NoError(t, cmd.Process.Kill())
+			_, _ = io.Copy(io.Discard, stderr)
+			require.Error(t, cmd.Wait())
+			return
+		}
+	}
+	require.Fail(t, "the run ended before it was killed", "%s", log.String())
+}
+
+// A step taken from recorded groups is the step that the run took.
+func TestReplayTakesTheSameStep(t *testing.T) {
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "checkpoint.keep=0")
+	for step := 1; step < 5; step++ {
+		out := filepath.Join(dir, fmt.Sprint("replayed-", step))
+		status, _, stderr := command(t, "replay", "-model", filepath.Join(run, "checkpoints", fmt.Sprintf("step-%06d", step)),
+			"-rollouts", filepath.Join(run, "rollouts", fmt.Sprintf("step-%06d.jsonl", step+1)), "-out", out, "-set", "train.lr=1e-2",
+			"-set", "rollout.max_tokens=12")
+		require.Zero(t, status, stderr)
+		want, err := os.ReadFile(filepath.Join(run, "checkpoints", fmt.Sprintf("step-%06d", step+1), "model.safetensors"))
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(out, "model.safetensors"))
+		require.NoError(t, err)
+		require.Equal(t, sha256.Sum256(want), sha256.Sum256(got), "step %d", step+1)
+	}
+}
+
+// A recorded log-probability is what easyrl logprobs computes.
+func TestRolloutsMatchLogprobs(t *testing.T) {
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
+	groups, err := readGroups(filepath.Join(run, "rollouts", "step-000002.jsonl"))
+	require.NoError(t, err)
+	var in strings.Builder
+	for _, g := range groups {
+		for _, r := range g.Responses {
+			line, err := json.Marshal(map[string]any{"ids": append(append([]int32{}, g.Prompt.IDs...), r.IDs...)})
+			require.NoError(t, err)
+			in.Write(append(line, '\n'))
+		}
+	}
+	var out, errs bytes.Buffer
+	status := runWith(&out, &errs, in.String(), "logprobs", "-model", filepath.Join(run, "checkpoints", "step-000001"))
+	require.Zero(t, status, errs.String())
+	answers := json.NewDecoder(&out)
+	for _, g := range groups {
+		for _, r := range g.Responses {
+			var row struct {
+				Logprobs []float32 `json:"logprobs"`
+			}
+			require.NoError(t, answers.Decode(&row))
+			require.Equal(t, r.Logprobs, row.Logprobs[len(g.Prompt.IDs)-1:])
+		}
+	}
+}
+
+func runWith(out, errs io.Writer, in string, args ...string) int {
+	return run(context.Background(), streams{in: strings.NewReader(in), out: out, err: errs}, args)
+}

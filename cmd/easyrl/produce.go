@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/producer"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer"
+)
+
+// produce is how a run samples its periods: with its fleet, scored by its
+// reward. Unless the mode is periodic-async, the gate is closed: the trainer
+// gets nothing before the period is whole.
+func produce(cfg *configs.Config, f *folder, in *instances, score reward.Func, warn func(format string, args ...any)) (func(context.Context, trainer.Period) trainer.Stream, error) {
+	pc := producer.DefaultConfig()
+	pc.Order, pc.Gate = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync
+	p, err := producer.New(pc, in.fleet, score, f.text)
+	if err != nil {
+		return nil, err
+	}
+	r := &cfg.Rollout
+	sampling := inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK, MinP: float32(r.MinP),
+		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.stops}
+	return func(ctx context.Context, period trainer.Period) trainer.Stream {
+		s := &production{groups: make(chan rollout.Group, len(period.Prompts))}
+		busy, retries := in.busy(), in.fleet.Status().Retries
+		s.run.Go(func() {
+			sum, err := p.Run(ctx, producer.Period{Step: period.Step, Version: period.Version, Prompts: period.Prompts,
+				GroupSize: r.GroupSize, Sampling: sampling, Seed: cfg.Run.Seed}, s.groups)
+			for _, failed := range sum.Failed {
+				warn("step %d: gave up prompt %s: %v", period.Step, failed.Prompt.ID, failed.Err)
+			}
+			s.stats, s.err = trainer.StreamStats{Busy: in.busy() - busy, Instances: len(in.engines),
+				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed)}, err
+		})
+		return s
+	}, nil
+}
+
+// production is a period being sampled.
+type production struct {
+	groups chan rollout.Group
+	run    conc.WaitGroup
+	stats  trainer.StreamStats // set before run ends
+	err    error
+}
+
+// Groups are the finished groups.
+func (s *production) Groups() <-chan rollout.Group { return s.groups }
+
+// Wait returns when nothing of the period runs any more.
+func (s *production) Wait() (trainer.StreamStats, error) {
+	s.run.Wait()
+	return s.stats, s.err
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer"
+)
+
+// threads is how a run's cores are shared out: by default the trainer takes half
+// and the instances the rest, or in turn all of them where they are colocated.
+func threads(cfg *configs.Config) (training, sampling int) {
+	cores := runtime.NumCPU()
+	training, sampling = cfg.Device.Threads, cfg.Inference.Threads
+	if cfg.Run.Mode == configs.Colocated {
+		return orElse(training, cores), orElse(sampling, cores)
+	}
+	if sampling == 0 {
+		left := cores - orElse(training, max(1, cores/2))
+		sampling = max(1, left/cfg.Inference.Instances)
+	}
+	return orElse(training, max(1, cores-sampling*cfg.Inference.Instances)), sampling
+}
+
+func orElse(n, otherwise int) int {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// unsupported refuses what a configuration may say and this build cannot do.
+func unsupported(cfg *configs.Config) error {
+	if cfg.Inference.Kind != configs.Embedded {
+		return usagef("inference.kind is %q, expected %q: this build samples in its own process", cfg.Inference.Kind, configs.Embedded)
+	}
+	if n := cfg.Parallel.DP * cfg.Parallel.TP * cfg.Parallel.PP; n != 1 {
+		return usagef("[parallel] asks for %d ranks, expected 1: this build trains on one", n)
+	}
+	if cfg.Control.Listen != "" {
+		return usagef("control.listen is %q, expected none: this build has no control address", cfg.Control.Listen)
+	}
+	return nil
+}
+
+// policyFolder is the folder that a run's policy starts from.
+func policyFolder(cfg *configs.Config) (*folder, error) {
+	if cfg.Model.Path == "" {
+		return initFolder(cfg.Model.Init, cfg.Run.Seed)
+	}
+	return openFolder(cfg.Model.Path)
+}
+
+// claimDir makes sure that a run may write to its folder: a folder that holds
+// another run's checkpoints or metrics is not touched unless it is resumed. It
+// returns the checkpoint to resume from, empty where there is none.
+func claimDir(cfg *configs.Config, resume bool, warn func(format string, args ...any)) (from string, err error) {
+	dir, step, skipped, err := checkpoint.Latest(trainer.CheckpointRoot(cfg.Run.Dir), trainer.CheckpointPrefix)
+	if err != nil && !errors.Is(err, checkpoint.ErrNotFound) {
+		return "", err
+	}
+	for _, bad := range skipped {
+		warn("skipped a checkpoint: %v", bad)
+	}
+	metrics, readErr := report.ReadMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile))
+	if !resume && (err == nil || len(skipped) > 0 || readErr == nil && len(metrics) > 0) {
+		return "", usagef("%s holds a run: continue it with -resume, or set another run.dir", cfg.Run.Dir)
+	}
+	if resume && err == nil {
+		warn("resuming after step %d from %s", step, dir)
+		return dir, nil
+	}
+	if resume {
+		warn("no valid checkpoint in %s: starting anew", cfg.Run.Dir)
+	}
+	return "", nil
+}
+
+// prompts reads a file of prompts as token ids, without those that are too long.
+func (f *folder) prompts(path string, cfg *configs.Config, warn func(format string, args ...any)) ([]rollout.Prompt, error) {
+	if f.tok == nil {
+		return nil, usagef("%s has no tokenizer files, which prompts need", f.dir)
+	}
+	all, err := data.Read(path, data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	for i := range all {
+		all[i].IDs = f.tok.EncodePrompt(all[i].Text)
+		if len(all[i].IDs) == 0 {
+			return nil, usagef("%s: prompt %s is empty", path, all[i].ID)
+		}
+	}
+	limit := min(cfg.Data.MaxPromptTokens, f.shape.MaxPositions-1)
+	kept, dropped := data.OverLong(all, limit)
+	if len(kept) == 0 {
+		return nil, usagef("%s: all %d prompts are longer than %d tokens", path, len(all), limit)
+	}
+	if len(dropped) > 0 {
+		warn("%s: left out %d of %d prompts, longer than %d tokens (%s first)", path, len(dropped), len(all), limit, dropped[0])
+	}
+	if n := data.Duplicates(kept); n > 0 {
+		warn("%s: %d of %d prompts repeat an earlier one", path, n, len(kept))
+	}
+	return kept, nil
+}
+
+// instances is a fleet of embedded engines.
+type instances struct {
+	fleet   *inference.Fleet
+	engines []*engine.Engine
+}
+
+// startInstances starts a run's engines, which have spans as their rows.
+func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *report.Spans, warn func(format string, args ...any)) (*instances, error) {
+	fc := inference.DefaultFleetConfig()
+	fc.Notify = func(e inference.Event) {
+		if e.Err != nil {
+			warn("instance %s: %s, was %s: %v", e.ID, e.To, e.From, e.Err)
+		}
+	}
+	fleet, err := inference.NewFleet(fc)
+	if err != nil {
+		return nil, err
+	}
+	in := &instances{fleet: fleet}
+	_, each := threads(cfg)
+	for i := range cfg.Inference.Instances {
+		id := fmt.Sprintf("embedded-%d", i+1)
+		track := spans.Track(id)
+		ec := engine.Config{ID: id, MaxRunning: cfg.Inference.MaxRunning,
+			Context: min(f.shape.MaxPositions, cfg.Data.MaxPromptTokens+cfg.Rollout.MaxTokens),
+			Span:    func(name string, start time.Time, d time.Duration) { track.Add(name, start, d) }}
+		e, err := f.engine(ec, each)
+		if err == nil {
+			in.engines = append(in.engines, e)
+			err = fleet.Add(ctx, e)
+		}
+		if err != nil {
+			return nil, errors.Join(err, fleet.Close())
+		}
+	}
+	return in, nil
+}
+
+// busy is the time that the engines have been at work, in all.
+func (in *instances) busy() time.Duration {
+	var d time.Duration
+	for _, e := range in.engines {
+		d += e.Stats().Busy
+	}
+	return d
+}
+
+// scorer is a reward and, where it has something to close, its end.
+func scorer(cfg reward.Config) (score reward.Func, end func(), err error) {
+	score, err = reward.New(cfg)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	if c, ok := score.(io.Closer); ok {
+		return score, func() { _ = c.Close() }, nil
+	}
+	return score, func() {}, nil
+}

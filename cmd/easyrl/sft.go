@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/trainer"
+)
+
+func sftVerb(std streams) verb {
+	v := verb{
+		name:     "sft",
+		synopsis: "RUN.toml [OVERLAY.toml …] [-set section.key=value …] [-resume]",
+		summary:  "Train a model to imitate demonstrations: JSON lines of prompt and response.",
+		example:  "easyrl sft configs/quickstart-sft.toml",
+		flags:    newFlags(),
+	}
+	set := addSettings(v.flags)
+	resume := v.flags.Bool("resume", false, "continue from the run's newest valid checkpoint")
+	v.run = func(ctx context.Context, args []string) error {
+		resolved, err := loadRun(configs.SFTTask, args, *set)
+		if err != nil {
+			return err
+		}
+		return sft(ctx, std, resolved, *resume)
+	}
+	return v
+}
+
+func sft(ctx context.Context, std streams, resolved *configs.Resolved, resume bool) error {
+	cfg := &resolved.Config
+	warn := func(format string, args ...any) { printer{std.err}.line("easyrl: "+format, args...) }
+	from, err := claimDir(cfg, resume, warn)
+	if err != nil {
+		return err
+	}
+	f, err := policyFolder(cfg)
+	if err != nil {
+		return err
+	}
+	examples, err := f.examples(cfg)
+	if err != nil {
+		return err
+	}
+	r := &trainRun{cfg: cfg, std: std, folder: f, sft: true}
+	defer r.close()
+	if err := r.openModels(from); err != nil {
+		return err
+	}
+	if err := r.openDir(resolved); err != nil {
+		return err
+	}
+	console := report.NewConsole(std.err, r.state.Step, cfg.SFT.Steps)
+	defer console.Close()
+	order := data.NewOrder(len(examples), cfg.Run.Seed, cfg.Data.Shuffle)
+	s := &trainer.SFT{
+		Config: trainer.SFTConfig{Dir: cfg.Run.Dir, Steps: cfg.SFT.Steps, BatchSize: cfg.SFT.BatchSize,
+			MicroBatchTokens: cfg.Train.MicroBatchTokens, Optim: cfg.Train.Config,
+			CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep},
+		Models: r.models, Example: func(i int) trainer.Example { return examples[order.At(i)] }, Files: f.files,
+		Metrics: r.metrics, Progress: func(_ int, values report.Values) { console.Step(values) },
+	}
+	err = s.Run(ctx, r.state)
+	if errors.Is(err, trainer.ErrStopped) {
+		return stoppedError{trainer.CheckpointRoot(cfg.Run.Dir)}
+	}
+	return err
+}
+
+// examples reads the demonstrations; a response ends with the model's
+// end-of-sequence token.
+func (f *folder) examples(cfg *configs.Config) ([]trainer.Example, error) {
+	if f.tok == nil {
+		return nil, usagef("%s has no tokenizer files, which demonstrations need", f.dir)
+	}
+	rows, err := data.Read(cfg.SFT.Data, data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: "response"})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	out := make([]trainer.Example, len(rows))
+	for i := range rows {
+		e := trainer.Example{Prompt: f.tok.EncodePrompt(rows[i].Text), Response: f.tok.Encode(rows[i].AnswerText())}
+		if n := len(e.Response); len(f.stops) > 0 && (n == 0 || !slices.Contains(f.stops, e.Response[n-1])) {
+			e.Response = append(e.Response, f.stops[0])
+		}
+		if len(e.Prompt) == 0 || len(e.Response) == 0 {
+			return nil, usagef("%s: %s: prompt and response need at least one token each", cfg.SFT.Data, rows[i].ID)
+		}
+		if n := len(e.Prompt) + len(e.Response); n > f.shape.MaxPositions {
+			return nil, usagef("%s: %s: %d tokens, but the model's context is %d", cfg.SFT.Data, rows[i].ID, n, f.shape.MaxPositions)
+		}
+		out[i] = e
+	}
+	return out, nil
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+func trainVerb(std streams) verb {
+	v := verb{
+		name:     "train",
+		synopsis: "RUN.toml [OVERLAY.toml …] [-set section.key=value …] [-resume]",
+		summary:  "Train a model with reinforcement learning, as a configuration says.",
+		example: `easyrl train configs/quickstart.toml -set run.steps=10
+			easyrl train run.toml -resume`,
+		flags: newFlags(),
+	}
+	set := addSettings(v.flags)
+	resume := v.flags.Bool("resume", false, "continue from the run's newest valid checkpoint")
+	v.run = func(ctx context.Context, args []string) error {
+		resolved, err := loadRun(configs.TrainTask, args, *set)
+		if err != nil {
+			return err
+		}
+		r := &trainRun{cfg: &resolved.Config, std: std}
+		defer r.close()
+		if err := r.open(ctx, resolved, *resume); err != nil {
+			return err
+		}
+		return r.train(ctx)
+	}
+	return v
+}
+
+// trainRun is what easyrl train wires together.
+type trainRun struct {
+	cfg     *configs.Config
+	std     streams
+	sft     bool // supervised: no instances, the trainer has all cores
+	folder  *folder
+	console *report.Console
+	spans   *report.Spans
+	metrics *report.Metrics
+	dev     npu.Device
+	models  *trimodel.Models
+	in      *instances
+	state   trainer.State
+	deps    trainer.Deps
+	closers []func()
+}
+
+func (r *trainRun) close() {
+	for i := len(r.closers) - 1; i >= 0; i-- {
+		r.closers[i]()
+	}
+}
+
+func (r *trainRun) atEnd(f func()) { r.closers = append(r.closers, f) }
+
+func (r *trainRun) warn(format string, args ...any) {
+	if r.console == nil {
+		printer{r.std.err}.line("easyrl: "+format, args...)
+		return
+	}
+	r.console.Note("easyrl: "+format, args...)
+}
+
+// open reads and checks all that the run needs before it changes anything in
+// the run's folder.
+func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, resume bool) error {
+	cfg := r.cfg
+	if err := unsupported(cfg); err != nil {
+		return err
+	}
+	from, err := claimDir(cfg, resume, r.warn)
+	if err != nil {
+		return err
+	}
+	if r.folder, err = policyFolder(cfg); err != nil {
+		return err
+	}
+	read := func(path string) ([]rollout.Prompt, error) { return r.folder.prompts(path, cfg, r.warn) }
+	prompts, err := read(cfg.Data.Train)
+	if err != nil {
+		return err
+	}
+	sets, err := readSets(cfg.Data.Eval, cfg.Eval.Prompts, read)
+	if err != nil {
+		return err
+	}
+	score, end, err := scorer(cfg.Reward)
+	if err != nil {
+		return err
+	}
+	r.atEnd(end)
+	if err := r.openModels(from); err != nil {
+		return err
+	}
+	if err := r.openDir(resolved); err != nil {
+		return err
+	}
+	if r.in, err = startInstances(ctx, r.folder, cfg, r.spans, r.warn); err != nil {
+		return err
+	}
+	r.atEnd(func() { _ = r.in.fleet.Close() })
+	r.console = report.NewConsole(r.std.err, r.state.Step, cfg.Run.Steps)
+	r.atEnd(r.console.Close)
+	return r.wire(prompts, sets, score)
+}
+
+// openDir writes the resolved configuration into the run's folder and opens its
+// metrics.
+func (r *trainRun) openDir(resolved *configs.Resolved) error {
+	dir := r.cfg.Run.Dir
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("run folder: %w", err)
+	}
+	if err := resolved.WriteFile(dir); err != nil {
+		return err
+	}
+	metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), r.firstLine())
+	if err != nil {
+		return err
+	}
+	r.metrics = metrics
+	r.atEnd(func() { _ = metrics.Close() })
+	if r.cfg.Log.Trace {
+		r.spans = report.NewSpans(report.DefaultSpans)
+	}
+	return nil
+}
+
+// wire fits the parts to what the trainer needs of them.
+func (r *trainRun) wire(prompts []rollout.Prompt, sets []evalSet, score reward.Func) error {
+	cfg := r.cfg
+	sampling := inference.Sampling{Temperature: float32(cfg.Eval.Temperature), TopP: 1, MaxTokens: cfg.Rollout.MaxTokens,
+		Stop: cfg.Rollout.Stop, StopIDs: r.folder.stops}
+	e := &evaluation{sets: sets, k: cfg.Eval.K, sampling: sampling, seed: cfg.Run.Seed, fleet: r.in.fleet, score: score, text: r.folder.text}
+	order := data.NewOrder(len(prompts), cfg.Run.Seed, cfg.Data.Shuffle)
+	sample, err := produce(cfg, r.folder, r.in, score, r.warn)
+	if err != nil {
+		return err
+	}
+	r.deps = trainer.Deps{
+		Models:   r.models,
+		Prompt:   func(i int) rollout.Prompt { return prompts[order.At(i)] },
+		Produce:  sample,
+		Publish:  r.in.fleet.Publish,
+		Evaluate: func(ctx context.Context, _ int) (map[string]float64, float64, error) { return e.run(ctx) },
+		Files:    r.folder.files,
+		Metrics:  r.metrics,
+		Track:    r.spans.Track("trainer"),
+		Progress: func(_ int, values report.Values) { r.console.Step(values) },
+		Warn:     r.warn,
+	}
+	return nil
+}
+
+// firstLine is the first step whose line this process writes.
+func (r *trainRun) firstLine() int {
+	if r.state.Step == 0 {
+		return 0
+	}
+	return r.state.Step + 1
+}
+
+// openModels loads the policy and, where a run is resumed, its state.
+func (r *trainRun) openModels(from string) error {
+	cfg := r.cfg
+	training, _ := threads(cfg)
+	if r.sft {
+		training = orElse(cfg.Device.Threads, runtime.NumCPU())
+	}
+	dev, err := openDevice(cfg.Device.Kind, training)
+	if err != nil {
+		return usageError{err}
+	}
+	r.dev = dev
+	r.atEnd(func() { _ = dev.Close() })
+	policy, err := r.folder.weights(dev)
+	if err != nil {
+		return usageError{err}
+	}
+	r.models, err = trimodel.New(dev, policy, r.trimodelConfig())
+	if err != nil {
+		return err
+	}
+	start := ""
+	if r.models.Reference != nil {
+		start = r.models.Reference.Checksum()
+	}
+	if from != "" {
+		if r.state, err = trainer.Resume(from, r.models); err != nil {
+			return err
+		}
+		if r.state.Reference != start {
+			return usagef("resume: the reference weights are not those that the run began with: %s has changed", cfg.Model.Path)
+		}
+		if r.state.Seed != cfg.Run.Seed {
+			return usagef("resume: run.seed is %d, expected %d as the run began", cfg.Run.Seed, r.state.Seed)
+		}
+	}
+	r.state.Reference, r.state.Seed = start, cfg.Run.Seed
+	return nil
+}
+
+func (r *trainRun) trimodelConfig() trimodel.Config {
+	c := trimodel.Config{Temperature: 1, Recompute: r.cfg.Train.Recompute}
+	if !r.sft {
+		c.OldPolicy, c.Reference, c.Temperature = r.cfg.Loss.OldPolicy, r.cfg.Loss.Beta > 0, float32(r.cfg.Rollout.Temperature)
+	}
+	return c
+}
+
+// train runs the loop and ends with what it wrote.
+func (r *trainRun) train(ctx context.Context) error {
+	cfg := r.cfg
+	if cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 || cfg.Rollout.MinP > 0 {
+		r.warn("top_p, top_k and min_p cut the distribution that is sampled, not the one that is trained: the run is not exactly on-policy")
+	}
+	t, err := trainer.New(trainer.Config{
+		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep, MaxTokens: cfg.Rollout.MaxTokens,
+		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
+		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
+		LogRollouts: cfg.Log.Rollouts, Devices: 1,
+	}, r.state, r.deps)
+	if err != nil {
+		return err
+	}
+	err = t.Run(ctx)
+	if r.spans != nil {
+		err = errors.Join(err, r.spans.WriteFile(filepath.Join(cfg.Run.Dir, report.TraceFile)))
+	}
+	r.console.Close()
+	if errors.Is(err, trainer.ErrStopped) {
+		return stoppedError{filepath.Join(trainer.CheckpointRoot(cfg.Run.Dir), trainer.CheckpointName(t.Step()))}
+	}
+	if err != nil {
+		return err
+	}
+	printer{r.std.out}.line("%s", cfg.Run.Dir)
+	return nil
+}
