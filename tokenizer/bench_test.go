@@ -28,7 +28,7 @@ func TestConcurrent(t *testing.T) {
 }
 
 func BenchmarkLoad(b *testing.B) {
-	dir := real(b, "qwen2")[2]
+	dir := realFolders(b, "qwen2")[2]
 	for b.Loop() {
 		_, err := Load(dir)
 		require.NoError(b, err)
@@ -36,7 +36,7 @@ func BenchmarkLoad(b *testing.B) {
 }
 
 func BenchmarkEncode(b *testing.B) {
-	dirs := map[string]string{"gpt2": real(b, "gpt-2")[0], "qwen3": real(b, "qwen2")[2]}
+	dirs := map[string]string{"gpt2": realFolders(b, "gpt-2")[0], "qwen3": realFolders(b, "qwen2")[2]}
 	data, err := os.ReadFile(filepath.Join(testData(b), "prompts", "gsm8k", "train.jsonl"))
 	require.NoError(b, err)
 	texts := map[string]string{"text": string(data[:1<<20]), "word": strings.Repeat("abcdefghijklm", 1<<20/13)}
@@ -56,7 +56,7 @@ func BenchmarkEncode(b *testing.B) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	tok, err := Load(real(b, "qwen2")[2])
+	tok, err := Load(realFolders(b, "qwen2")[2])
 	require.NoError(b, err)
 	ids := tok.Encode(strings.Repeat("Natalia sold 48 clips to her friends.\n", 1000))
 	b.SetBytes(38000)

@@ -32,8 +32,8 @@ func assemble(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-// real returns the folders of one real tokenizer, in each form it comes in.
-func real(t testing.TB, name string) []string {
+// realFolders returns the folders of one real tokenizer, in each form it comes in.
+func realFolders(t testing.TB, name string) []string {
 	t.Helper()
 	root := filepath.Join(testData(t), "tokenizers")
 	switch name {
@@ -71,7 +71,7 @@ func TestConformance(t *testing.T) {
 	}
 	require.Len(t, rows, 3)
 	for name, rows := range rows {
-		for i, dir := range real(t, name) {
+		for i, dir := range realFolders(t, name) {
 			tok, err := Load(dir)
 			require.NoError(t, err)
 			for _, r := range rows {
