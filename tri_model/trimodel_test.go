@@ -1,0 +1,191 @@
+package trimodel
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/optim"
+)
+
+func open(t *testing.T, cfg Config) (*Models, *optim.AdamW) {
+	t.Helper()
+	dev, err := cpu.Open(2)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	shape := &model.Config{Type: "llama", HiddenSize: 24, FFNSize: 40, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, VocabSize: 29,
+		MaxPositions: 64, NormEps: 1e-5, RopeTheta: 1e4, InitStd: 0.2, BOS: -1}
+	w, err := model.NewWeights(dev, shape, npu.Weights)
+	require.NoError(t, err)
+	w.Init(1)
+	m, err := New(dev, w, cfg)
+	require.NoError(t, err)
+	oc := optim.Default()
+	oc.LR = 1e-2
+	opt, err := optim.NewAdamW(oc)
+	require.NoError(t, err)
+	return m, opt
+}
+
+func layout() *attention.Layout {
+	var l attention.Layout
+	root := l.Add(-1, []int32{3, 1, 4, 1, 5}, false)
+	l.AddLeaf(root, []int32{9, 2, 6})
+	l.AddLeaf(root, []int32{5, 3, 5, 8})
+	return &l
+}
+
+// pass is what one model says of the layout, on a tape of its own.
+func pass(t *testing.T, m *Models, w *model.Weights) []float32 {
+	t.Helper()
+	tape := model.NewTape(m.dev, w.Config)
+	defer tape.Close()
+	logp := make([]float32, len(layout().Targets))
+	require.NoError(t, tape.Forward(w, layout(), m.cfg.Temperature, false, logp, make([]float32, len(logp))))
+	return logp
+}
+
+// step takes one optimizer step that makes the layout likelier.
+func step(t *testing.T, m *Models, opt *optim.AdamW) {
+	t.Helper()
+	lp, err := m.Forward(layout())
+	require.NoError(t, err)
+	grad := make([]float32, len(lp.Policy))
+	for i := range grad {
+		grad[i] = -1
+	}
+	require.NoError(t, m.Backward(grad))
+	_, err = m.Step(opt, 1, 1e-2, 1)
+	require.NoError(t, err)
+}
+
+// The pass of an old policy whose weights are the policy's own is skipped,
+// because it would give the policy's bits.
+func TestSkippedPassIsIdentical(t *testing.T) {
+	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 0.9})
+	for range 3 {
+		snapshot, err := m.Publish(1)
+		require.NoError(t, err)
+		lp, err := m.Forward(layout())
+		require.NoError(t, err)
+		require.Same(t, &lp.Policy[0], &lp.Old[0], "one pass")
+		require.Equal(t, pass(t, m, snapshot.Weights()), lp.Policy)
+		require.Equal(t, lp.Policy, lp.Behaviour)
+		step(t, m, opt)
+	}
+}
+
+// Within a period, after an optimizer step, the old policy is the one that was
+// published, and it is what the rollouts are compared with.
+func TestOldPolicyIsThePublishedOne(t *testing.T) {
+	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	snapshot, err := m.Publish(1)
+	require.NoError(t, err)
+	before := pass(t, m, m.Policy)
+	step(t, m, opt)
+	lp, err := m.Forward(layout())
+	require.NoError(t, err)
+	require.Equal(t, before, lp.Old)
+	require.Equal(t, before, lp.Behaviour)
+	require.Equal(t, before, pass(t, m, snapshot.Weights()))
+	require.Equal(t, pass(t, m, m.Policy), lp.Policy)
+	require.NotEqual(t, before, lp.Policy)
+}
+
+// "the old policy network holds weights delayed by one training step relative
+// to the policy model" (section 4.1; Algorithm 1, lines 20 and 21).
+func TestPreviousStepIsOneStepBehind(t *testing.T) {
+	m, opt := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+	var history [][]float32
+	for version := int64(1); version <= 4; version++ {
+		history = append(history, pass(t, m, m.Policy))
+		_, err := m.Publish(version)
+		require.NoError(t, err)
+		lp, err := m.Forward(layout())
+		require.NoError(t, err)
+		require.Equal(t, history[max(0, len(history)-2)], lp.Old, "version %d", version)
+		require.Equal(t, history[len(history)-1], lp.Behaviour)
+		step(t, m, opt)
+	}
+}
+
+// A resumed run has the old policy that the run had.
+func TestSampledSurvivesAResume(t *testing.T) {
+	m, opt := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+	_, err := m.Publish(1)
+	require.NoError(t, err)
+	step(t, m, opt)
+	sampled := m.Sampled()
+
+	resumed, _ := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+	resumed.Policy.CopyFrom(m.Policy)
+	require.NoError(t, resumed.SetSampled(1, func(w *model.Weights) error { w.CopyFrom(sampled); return nil }))
+	for _, x := range []*Models{m, resumed} {
+		_, err := x.Publish(2)
+		require.NoError(t, err)
+	}
+	want, err := m.Forward(layout())
+	require.NoError(t, err)
+	got, err := resumed.Forward(layout())
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+// A snapshot stays as it was until the second Publish after it.
+func TestSnapshotsStay(t *testing.T) {
+	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	first, err := m.Publish(1)
+	require.NoError(t, err)
+	sum := first.Checksum()
+	step(t, m, opt)
+	second, err := m.Publish(2)
+	require.NoError(t, err)
+	require.Equal(t, sum, first.Weights().Checksum())
+	require.NotEqual(t, sum, second.Checksum())
+}
+
+func TestReferenceIsTheStart(t *testing.T) {
+	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Reference: true, Temperature: 1})
+	start := pass(t, m, m.Policy)
+	for range 2 {
+		_, err := m.Publish(1)
+		require.NoError(t, err)
+		step(t, m, opt)
+	}
+	lp, err := m.Forward(layout())
+	require.NoError(t, err)
+	require.Equal(t, start, lp.Reference)
+	require.NotEqual(t, start, lp.Policy)
+}
+
+// A gradient that is not finite changes no weight and leaves nothing behind.
+func TestNonFiniteGradientChangesNothing(t *testing.T) {
+	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	_, err := m.Publish(1)
+	require.NoError(t, err)
+	before := m.Policy.Checksum()
+	lp, err := m.Forward(layout())
+	require.NoError(t, err)
+	grad := make([]float32, len(lp.Policy))
+	grad[1] = float32(math.Inf(1))
+	require.NoError(t, m.Backward(grad))
+	_, err = m.Step(opt, 1, 1e-2, 1)
+	require.True(t, errors.Is(err, optim.ErrNonFinite), err)
+	require.Equal(t, before, m.Policy.Checksum())
+	require.Zero(t, opt.Updates)
+	step(t, m, opt)
+	for i, p := range m.Policy.Params {
+		vals := make([]float32, p.Rows*max(p.Cols, 1))
+		m.Policy.Read(i, vals)
+		for _, v := range vals {
+			require.False(t, v-v != 0, p.Name)
+		}
+	}
+}
