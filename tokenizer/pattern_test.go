@@ -252,8 +252,8 @@ func TestLongWords(t *testing.T) {
 			f["pre_tokenizer"].(object)["pretokenizers"].([]object)[0]["pattern"] = object{"Regex": pattern}
 		})
 		for _, atom := range []string{"a", "abc", "日", "1", "!", " ", "\n", " \n", "<", "'", "\xff", "<eos"} {
-			size := 1 << 16
-			if atom == "abc" {
+			size := 1 << 15
+			if atom == "abc" && pattern == qwen2Pattern {
 				size = 1 << 20
 			}
 			text := strings.Repeat(atom, size/len(atom))
