@@ -27,8 +27,9 @@ type grant struct {
 
 // Generate returns req.N completions in order and the instance that sampled
 // them. A fault of an instance is tried again on another, up to the configured
-// number of tries; an invalid request is not. A request of another version than
-// the fleet's is refused with ErrStale, and so is a response.
+// number of tries, and so is a response of another version; an invalid request
+// is not. ErrStale is the error of a request of another version than the
+// fleet's, ErrClosed that of a closed fleet.
 func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string, error) {
 	if err := req.Validate(); err != nil {
 		f.count(&f.invalid)
@@ -67,9 +68,18 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 			f.count(&f.invalid)
 			return nil, "", fmt.Errorf("generate on %s: %w", m.inst.ID(), err)
 		}
-		avoid, last = m, fmt.Errorf("generate on %s: %w", m.inst.ID(), err)
+		avoid, last = m, instanceFault(m, err)
 	}
 	return nil, "", fmt.Errorf("generate: no answer in %d tries: %w", f.cfg.Attempts, last)
+}
+
+// instanceFault is err as the fleet's callers see it: that one instance was
+// stale or closed does not say so of the fleet.
+func instanceFault(m *member, err error) error {
+	if errors.Is(err, ErrStale) || errors.Is(err, ErrClosed) {
+		return fmt.Errorf("generate on %s: %v", m.inst.ID(), err)
+	}
+	return fmt.Errorf("generate on %s: %w", m.inst.ID(), err)
 }
 
 func (f *Fleet) count(n *int64) {

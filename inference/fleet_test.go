@@ -296,6 +296,17 @@ func TestFleetRefusesAnotherVersion(t *testing.T) {
 	})
 }
 
+func TestFleetDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeInstance{id: "a", capacity: 4, generate: fails(fmt.Errorf("holds 0: %w", ErrStale))}
+		f := newFleet(t, func(c *FleetConfig) { c.Attempts = 3 }, a)
+		_, _, err := f.Generate(t.Context(), request(1, 1))
+		require.ErrorContains(t, err, "no answer in 3 tries: generate on a: holds 0: stale weights")
+		require.NotErrorIs(t, err, ErrStale)
+		require.NoError(t, f.Close())
+	})
+}
+
 func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeInstance{id: "a", capacity: 4}

@@ -433,7 +433,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 				wg.Go(func() { _, err = newProducer(t, f, c.score, nil).Run(ctx, period(c.seconds...), out) })
 				if c.consumes {
 					wg.Go(func() {
-						for range out { //nolint:revive // read until it is closed
+						for range out {
 						}
 					})
 				}

@@ -92,6 +92,9 @@ func (c Config) withDefaults(context int) Config {
 	return c
 }
 
+// Pages is the size of the key-value cache for a model of a context.
+func (c Config) Pages(context int) int { return c.withDefaults(context).CachePages }
+
 // Decoder turns token ids into text.
 type Decoder interface {
 	Decode(ids []int32) string

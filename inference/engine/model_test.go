@@ -87,6 +87,7 @@ func TestModelResponsesDependOnNothingElse(t *testing.T) {
 				want = append(want, out)
 			}
 			require.NoError(t, alone.Close())
+			preempted := int64(0)
 			for _, cfg := range []Config{
 				{MaxRunning: 32},
 				{MaxRunning: 5, CachePages: 12},
@@ -95,9 +96,11 @@ func TestModelResponsesDependOnNothingElse(t *testing.T) {
 				for _, threads := range []int{1, 2} {
 					e := openEngine(t, c, w, cfg, threads)
 					require.Equal(t, want, generateAll(t, e, reqs), "%+v, %d threads", cfg, threads)
+					preempted += e.Stats().Preemptions
 					require.NoError(t, e.Close())
 				}
 			}
+			require.Positive(t, preempted)
 		})
 	}
 }
