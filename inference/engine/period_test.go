@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/producer"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// tokens is a reward: the number of response tokens.
+type tokens struct{}
+
+func (tokens) Score(_ context.Context, in reward.Input) (reward.Score, error) {
+	return reward.Score{Value: float64(in.Length)}, nil
+}
+
+// In prompt order a period gives the same groups, to the last bit, whatever the
+// number of instances is and when they come and go.
+func TestPeriodDependsOnNoInstance(t *testing.T) {
+	c := modelShapes()["qwen3"]
+	dev := openCPU(t, 1)
+	defer func() { require.NoError(t, dev.Close()) }()
+	snapshot := model.NewSnapshot(newWeights(t, dev, c, 9), 1)
+	period := producer.Period{
+		Step: 1, Version: 1, GroupSize: 4, Seed: 11,
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 30, StopIDs: []int32{2}},
+	}
+	for i := range 12 {
+		period.Prompts = append(period.Prompts, rollout.Prompt{ID: fmt.Sprint(i), IDs: prompt(3+5*i, i)})
+	}
+	produce := func(instances int, during func(f *inference.Fleet, g rollout.Group)) []rollout.Group {
+		f, err := inference.NewFleet(inference.DefaultFleetConfig())
+		require.NoError(t, err)
+		require.NoError(t, f.Add(t.Context(), newInstance(t, c, 0)))
+		for i := 1; i < instances; i++ {
+			require.NoError(t, f.Add(t.Context(), newInstance(t, c, i)))
+		}
+		require.NoError(t, f.Publish(t.Context(), snapshot))
+		cfg := producer.DefaultConfig()
+		cfg.Order = producer.Prompt
+		p, err := producer.New(cfg, f, tokens{}, letters{}.Decode)
+		require.NoError(t, err)
+		out := make(chan rollout.Group)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := p.Run(t.Context(), period, out)
+			failed <- err
+		}()
+		var groups []rollout.Group
+		for g := range out {
+			if during != nil {
+				during(f, g)
+			}
+			for i := range g.Responses {
+				g.Responses[i].Instance = ""
+			}
+			groups = append(groups, g)
+		}
+		require.NoError(t, <-failed)
+		require.NoError(t, f.Close())
+		return groups
+	}
+	want := produce(1, nil)
+	require.Len(t, want, 12)
+	require.Equal(t, want, produce(3, nil))
+	require.Equal(t, want, produce(2, func(f *inference.Fleet, g rollout.Group) {
+		switch g.Index {
+		case 0:
+			require.NoError(t, f.Add(t.Context(), newInstance(t, c, 2)))
+		case 1:
+			require.NoError(t, f.Remove(t.Context(), "i0"))
+		}
+	}))
+}
+
+// newInstance is an engine of its own size and thread count.
+func newInstance(t *testing.T, c *model.Config, i int) *Engine {
+	t.Helper()
+	cfg := Config{ID: fmt.Sprintf("i%d", i), MaxRunning: 3 + 2*i, CachePages: 10 + 3*i}
+	e, err := New(cfg, c, letters{}, openCPU(t, 1+i%2))
+	require.NoError(t, err)
+	return e
+}
