@@ -194,3 +194,17 @@ func checkTokens(c *Config, lists ...[]int32) error {
 	}
 	return nil
 }
+
+// ActivationBytes is the memory that a tape of shape c takes for a micro-batch
+// of rows tokens of which targets are predicted.
+func ActivationBytes(c *Config, rows, targets int, recompute bool) int64 {
+	t := NewTape(nil, c)
+	t.Recompute = recompute
+	l := &attention.Layout{Tokens: make([]int32, rows), Targets: make([]attention.Target, targets)}
+	return int64(t.carve(l, true, nil)) * 4
+}
+
+// CacheBytes is the memory of a key-value cache.
+func CacheBytes(c *Config, pages int) int64 {
+	return 4 * 2 * int64(c.Layers) * int64(pages) * npu.PageSize * int64(c.KVHeads*c.HeadDim)
+}

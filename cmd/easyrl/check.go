@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/parallel"
 )
 
 func checkVerb(std streams) verb {
 	v := verb{
 		name:     "check",
 		synopsis: "RUN.toml [OVERLAY.toml …] [-set section.key=value …]",
-		summary:  "Print the resolved run: every value and which file set it.",
+		summary:  "Print the resolved run: every value and which file set it, memory by purpose, ranks.",
 		example: `easyrl check configs/quickstart.toml
 			easyrl check run.toml more-steps.toml -set rollout.group_size=16`,
 		flags: newFlags(),
@@ -21,7 +24,51 @@ func checkVerb(std streams) verb {
 		if err != nil {
 			return err
 		}
-		return resolved.Explain(std.out)
+		if err := resolved.Explain(std.out); err != nil {
+			return err
+		}
+		explainMachine(printer{std.out}, &resolved.Config)
+		return nil
 	}
 	return v
+}
+
+// explainMachine prints who computes what and the memory it takes.
+func explainMachine(p printer, cfg *configs.Config) {
+	p.line("")
+	mesh := parallel.Mesh{DP: cfg.Parallel.DP, TP: cfg.Parallel.TP, PP: cfg.Parallel.PP}
+	for rank := range mesh.Size() {
+		c := mesh.Coord(rank)
+		p.line("# rank %d: dp %d, tp %d, pp %d", rank, c.DP, c.TP, c.PP)
+	}
+	training, sampling := threads(cfg)
+	p.line("# threads: trainer %d, each of %d instances %d", training, cfg.Inference.Instances, sampling)
+	f, err := policyFolder(cfg)
+	if err != nil {
+		p.line("# memory: not known before the model is there: %v", err)
+		return
+	}
+	sft := cfg.Data.Train == "" && cfg.SFT.Data != ""
+	weights, copies := 4*f.shape.NumParams(), int64(3) // the policy and two published versions
+	if sft {
+		copies = 1
+	}
+	if cfg.Loss.Beta > 0 {
+		copies++
+	}
+	rows := cfg.Train.MicroBatchTokens
+	p.line("# model: %.4g M parameters", float64(f.shape.NumParams())/1e6)
+	p.line("# memory, about: weights %s, gradients %s, optimizer %s, activations %s at most (%d rows)", bytesText(copies*weights),
+		bytesText(weights), bytesText(2*weights), bytesText(model.ActivationBytes(f.shape, rows, rows, cfg.Train.Recompute)), rows)
+	if !sft {
+		pages := engineConfig(cfg, "", f.shape).Pages(f.shape.MaxPositions)
+		p.line("# memory of each instance, about: kv %s (%d pages)", bytesText(model.CacheBytes(f.shape, pages)), pages)
+	}
+}
+
+func bytesText(n int64) string {
+	if n >= 1<<30 {
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }

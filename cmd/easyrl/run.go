@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
@@ -141,9 +142,8 @@ func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *
 	for i := range cfg.Inference.Instances {
 		id := fmt.Sprintf("embedded-%d", i+1)
 		track := spans.Track(id)
-		ec := engine.Config{ID: id, MaxRunning: cfg.Inference.MaxRunning,
-			Context: min(f.shape.MaxPositions, cfg.Data.MaxPromptTokens+cfg.Rollout.MaxTokens),
-			Span:    func(name string, start time.Time, d time.Duration) { track.Add(name, start, d) }}
+		ec := engineConfig(cfg, id, f.shape)
+		ec.Span = func(name string, start time.Time, d time.Duration) { track.Add(name, start, d) }
 		e, err := f.engine(ec, each)
 		if err == nil {
 			in.engines = append(in.engines, e)
@@ -154,6 +154,13 @@ func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *
 		}
 	}
 	return in, nil
+}
+
+// engineConfig is that of an embedded engine: room for the longest prompt and
+// response of the run.
+func engineConfig(cfg *configs.Config, id string, shape *model.Config) engine.Config {
+	return engine.Config{ID: id, MaxRunning: cfg.Inference.MaxRunning,
+		Context: min(shape.MaxPositions, cfg.Data.MaxPromptTokens+cfg.Rollout.MaxTokens)}
 }
 
 // busy is the time that the engines have been at work, in all.
