@@ -21,14 +21,8 @@ const (
 	sampledFile   = "sampled.safetensors"
 )
 
-// CheckpointPrefix begins the names of a run's checkpoints.
-const CheckpointPrefix = "step-"
-
 // CheckpointRoot is the folder of the checkpoints of the run in dir.
 func CheckpointRoot(dir string) string { return filepath.Join(dir, "checkpoints") }
-
-// CheckpointName is the folder of the checkpoint after a step.
-func CheckpointName(step int) string { return fmt.Sprintf("%s%06d", CheckpointPrefix, step) }
 
 // checkpoints writes a run's checkpoints in the background, one at a time.
 type checkpoints struct {
@@ -59,7 +53,7 @@ func (c *checkpoints) capture(state State) (write func() error, err error) {
 		return nil, err
 	}
 	return func() error {
-		_, err := checkpoint.Save(c.root, CheckpointName(state.Step), func(dir string) error {
+		_, err := checkpoint.Save(c.root, checkpoint.StepName(state.Step), func(dir string) error {
 			return writeFolder(dir, c.files, weights, moments, sampled, line)
 		})
 		if err != nil {
@@ -68,7 +62,7 @@ func (c *checkpoints) capture(state State) (write func() error, err error) {
 		if c.keep == 0 {
 			return nil
 		}
-		return checkpoint.Prune(c.root, c.keep, CheckpointName(state.BestStep))
+		return checkpoint.Prune(c.root, c.keep, checkpoint.StepName(state.BestStep))
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/report"
@@ -163,5 +164,5 @@ func replay(ctx context.Context, std streams, cfg *configs.Config, groups []roll
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(trainer.CheckpointRoot(cfg.Run.Dir), trainer.CheckpointName(step)), t.Run(ctx)
+	return filepath.Join(trainer.CheckpointRoot(cfg.Run.Dir), checkpoint.StepName(step)), t.Run(ctx)
 }

@@ -69,7 +69,7 @@ func policyFolder(cfg *configs.Config) (*folder, error) {
 // another run's checkpoints or metrics is not touched unless it is resumed. It
 // returns the checkpoint to resume from, empty where there is none.
 func claimDir(cfg *configs.Config, resume bool, warn func(format string, args ...any)) (from string, err error) {
-	dir, step, skipped, err := checkpoint.Latest(trainer.CheckpointRoot(cfg.Run.Dir), trainer.CheckpointPrefix)
+	dir, step, skipped, err := checkpoint.Latest(trainer.CheckpointRoot(cfg.Run.Dir), checkpoint.StepPrefix)
 	if err != nil && !errors.Is(err, checkpoint.ErrNotFound) {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/inference"
@@ -246,7 +247,7 @@ func (r *trainRun) train(ctx context.Context) error {
 	}
 	r.console.Close()
 	if errors.Is(err, trainer.ErrStopped) {
-		return stoppedError{filepath.Join(trainer.CheckpointRoot(cfg.Run.Dir), trainer.CheckpointName(t.Step()))}
+		return stoppedError{filepath.Join(trainer.CheckpointRoot(cfg.Run.Dir), checkpoint.StepName(t.Step()))}
 	}
 	if err != nil {
 		return err

@@ -1,0 +1,94 @@
+// Command asyncgain measures what periodic asynchrony gains over the
+// synchronous loop: the quickstart's GRPO, trainer and one instance on a thread
+// each, the two modes in turn, from the same weights and with the same seeds.
+//
+//	make quickstart && go run ./bench/asyncgain
+//
+// The ceiling is (Ti+Tt)/max(Ti,Tt), Ti being the time a step that the instance
+// samples and Tt the time that the trainer computes, both of the synchronous
+// runs.
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+func main() {
+	command := flag.String("easyrl", "bin/easyrl", "the command")
+	config := flag.String("config", "configs/quickstart.toml", "the run")
+	steps := flag.Int("steps", 20, "steps of a run")
+	skip := flag.Int("skip", 2, "first steps that do not count")
+	rounds := flag.Int("rounds", 3, "runs of each mode")
+	flag.Parse()
+	if err := measure(*command, *config, *steps, *skip, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "asyncgain:", err)
+		os.Exit(1)
+	}
+}
+
+// times are the mean seconds of a step.
+type times struct{ step, sample, train float64 }
+
+func measure(command, config string, steps, skip, rounds int) error {
+	dir, err := os.MkdirTemp("", "asyncgain-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // temporary
+	var gains, ceilings, shares []float64
+	fmt.Println("round   Ti s   Tt s   sync s  async s   gain  ceiling  share")
+	for round := range rounds {
+		var t [2]times
+		for i, mode := range []string{"sync", "periodic-async"} {
+			out := filepath.Join(dir, fmt.Sprintf("%s-%d", mode, round))
+			if t[i], err = run(command, config, mode, out, steps, skip); err != nil {
+				return err
+			}
+		}
+		sync, async := t[0], t[1]
+		gain, ceiling := sync.step/async.step, (sync.sample+sync.train)/max(sync.sample, sync.train)
+		fmt.Printf("%5d  %5.3f  %5.3f  %7.3f  %7.3f  %5.3f  %7.3f  %4.0f%%\n", round+1, sync.sample, sync.train, sync.step, async.step, gain, ceiling, 100*gain/ceiling)
+		gains, ceilings, shares = append(gains, gain), append(ceilings, ceiling), append(shares, gain/ceiling)
+	}
+	fmt.Printf("median gain %.3f, ceiling %.3f, share of the ceiling %.0f%%\n", median(gains), median(ceilings), 100*median(shares))
+	return nil
+}
+
+func run(command, config, mode, out string, steps, skip int) (times, error) {
+	cmd := exec.Command(command, "train", config, "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.mode="+mode,
+		"-set", fmt.Sprint("run.steps=", steps), "-set", "eval.every=0", "-set", "checkpoint.every=0", "-set", "log.trace=false",
+		"-set", "log.rollouts=false", "-set", "device.threads=1", "-set", "inference.threads=1", "-set", "inference.instances=1")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return times{}, fmt.Errorf("%s: %w: %s", mode, err, stderr.String())
+	}
+	lines, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
+	if err != nil {
+		return times{}, err
+	}
+	var t times
+	counted := 0.0
+	for _, v := range lines {
+		if v["step"] > float64(skip) {
+			counted++
+			t.step += v["timing_s/step"]
+			t.sample += v["timing_s/sample"]
+			t.train += v["timing_s/train"] + v["timing_s/optimizer"]
+		}
+	}
+	return times{t.step / counted, t.sample / counted, t.train / counted}, nil
+}
+
+func median(xs []float64) float64 {
+	slices.Sort(xs)
+	return xs[len(xs)/2]
+}
