@@ -2,6 +2,7 @@ package nputest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -26,7 +27,7 @@ func testAttentionCached(t *testing.T, open func(threads int) (npu.Device, error
 }
 
 // decode computes every row's output through a cache of pages in random order
-// that is full of NaN where no row was written. Every segment is a sequence of
+// that holds NaN or large values where no row was written. Every segment is a sequence of
 // its own, with copies of its ancestors' rows.
 func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float32 {
 	t.Helper()
@@ -49,7 +50,15 @@ func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float
 	}
 	m := newMemory(t, d)
 	wq, wk := c.h.Q*c.h.Dim, c.h.KV*c.h.Dim
-	cacheK, cacheV := m.nan(len(pages)*npu.PageSize*wk), m.nan(len(pages)*npu.PageSize*wk)
+	var stale []float32
+	for page := range pages {
+		fill := normal(r, npu.PageSize*wk, 100)
+		if page%2 == 0 {
+			fill = filled(npu.PageSize*wk, float32(math.NaN()))
+		}
+		stale = append(stale, fill...)
+	}
+	cacheK, cacheV := m.put(stale), m.put(stale)
 	all := make([]float32, len(c.q))
 	for p := range longest {
 		var rows []int
