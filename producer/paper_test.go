@@ -211,7 +211,7 @@ func TestPaperEachPromptOnce(t *testing.T) {
 				b.dies, b.hangs = name == "one dies", name == "one hangs"
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					time.Sleep(4 * time.Second)
+					<-time.After(4 * time.Second) // of the bubble's clock
 					switch name {
 					case "one joins":
 						require.NoError(t, f.Add(t.Context(), b))

@@ -231,7 +231,7 @@ func TestTasksFollowAFleetThatGrows(t *testing.T) {
 		f.mu.Lock()
 		f.capacity = 8
 		f.mu.Unlock()
-		time.Sleep(2 * recheck)
+		<-time.After(2 * recheck) // of the bubble's clock
 		synctest.Wait()
 		require.Equal(t, 8, f.now(), "without waiting for the first to end")
 		wg.Wait()
@@ -247,7 +247,7 @@ func TestSamplingNeverWaitsForTheConsumer(t *testing.T) {
 		var err error
 		var wg sync.WaitGroup
 		wg.Go(func() { sum, err = p.Run(t.Context(), period(1, 1, 1, 1), out) })
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute) // of the bubble's clock
 		synctest.Wait()
 		require.Len(t, f.calls, 4)
 		require.Zero(t, f.now())
@@ -437,7 +437,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 						}
 					})
 				}
-				time.Sleep(10 * time.Second)
+				<-time.After(10 * time.Second) // of the bubble's clock
 				synctest.Wait()
 				cancel(stop)
 				wg.Wait()

@@ -45,15 +45,21 @@ func Indices(what string, indices []int32, n int) {
 // Linear checks the operands of a product with w over t rows: in has Cols
 // values a row, out has Rows.
 func Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, matrixLen func(rows, cols int) int) {
-	Matrix(what+": w", w, matrixLen)
-	Len(what+": values of Cols", in, t*w.Cols, false)
-	Len(what+": values of Rows", out, t*w.Rows, false)
-	Len(what+": bias", bias, w.Rows, true)
+	Matrix(what, w, matrixLen)
+	if in.Len() != t*w.Cols { // the message is made only where it is needed: this runs at every kernel call
+		Len(what+": values of Cols", in, t*w.Cols, false)
+	}
+	if out.Len() != t*w.Rows {
+		Len(what+": values of Rows", out, t*w.Rows, false)
+	}
+	if bias.Len() != w.Rows {
+		Len(what+": bias", bias, w.Rows, true)
+	}
 }
 
 // LogProb checks rows of hidden against w and targets.
 func LogProb(what string, hidden npu.Buffer, w npu.Matrix, targets []int32, matrixLen func(rows, cols int) int) {
-	Matrix(what+": w", w, matrixLen)
+	Matrix(what, w, matrixLen)
 	Len(what+": hidden", hidden, len(targets)*w.Cols, false)
 	Indices(what+": targets", targets, w.Rows)
 }
