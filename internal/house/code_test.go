@@ -86,7 +86,7 @@ func TestCalls(t *testing.T) {
 				t.Errorf("%s: a test sleeps, expected a channel or testing/synctest", tr.line(s, call))
 			case (name == "os.Getenv" || name == "os.LookupEnv") && !s.test && !under(s.pkg, "parallel"):
 				t.Errorf("%s: a setting from the environment, expected a key or a flag", tr.line(s, call))
-			case name == "os.Exit" && !s.test && !under(s.pkg, "cmd", "examples"):
+			case name == "os.Exit" && !s.test && !under(s.pkg, "cmd", "examples", "bench"):
 				t.Errorf("%s: a package ends the process, expected an error", tr.line(s, call))
 			}
 		})

@@ -50,7 +50,7 @@ func TestPackageDocs(t *testing.T) {
 		want, ok := firstSentences()[pkg]
 		if !ok {
 			want = "Package " + pkg[strings.LastIndexByte(pkg, '/')+1:] + " "
-			if under(pkg, "cmd", "examples") {
+			if under(pkg, "cmd", "examples", "bench") {
 				want = "Command " + pkg[strings.LastIndexByte(pkg, '/')+1:] + " "
 			}
 		}

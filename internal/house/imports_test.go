@@ -35,7 +35,7 @@ func floorOf(pkg string) int {
 func TestFloors(t *testing.T) {
 	t.Parallel()
 	for _, s := range parse(t).files {
-		if s.test || under(s.pkg, "internal", "examples") {
+		if s.test || under(s.pkg, "internal", "examples", "bench") {
 			continue
 		}
 		floor := floorOf(s.pkg)
