@@ -77,7 +77,7 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 // stale or closed does not say so of the fleet.
 func instanceFault(m *member, err error) error {
 	if errors.Is(err, ErrStale) || errors.Is(err, ErrClosed) {
-		return fmt.Errorf("generate on %s: %v", m.inst.ID(), err)
+		return fmt.Errorf("generate on %s: %s", m.inst.ID(), err.Error())
 	}
 	return fmt.Errorf("generate on %s: %w", m.inst.ID(), err)
 }

@@ -101,7 +101,7 @@ func (p *process) exchange(line []byte) ([]byte, error) {
 func (p *process) explain(err, ended error) error {
 	var exit *exec.ExitError
 	if errors.As(ended, &exit) && exit.Exited() {
-		err = fmt.Errorf("%w: %v", err, exit)
+		err = fmt.Errorf("%w: %w", err, exit)
 	}
 	if said := p.stderr.lastLine(); said != "" {
 		err = fmt.Errorf("%w; its standard error ends: %s", err, said)

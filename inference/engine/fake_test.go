@@ -179,7 +179,7 @@ type letters struct{}
 func (letters) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
-		b.WriteRune(rune('a' + id))
+		b.WriteRune('a' + id)
 		if id%7 == 0 {
 			b.WriteString("é")
 		}

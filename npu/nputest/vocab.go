@@ -103,7 +103,7 @@ func refVocab[F float](c *vocabCase, hidden, w, dlp, dw []F) (logp, entropy, dHi
 			ent -= p * (v - lse)
 			g := -p
 			if j == int(c.targets[i]) {
-				g += 1
+				g++
 			}
 			g *= dlp[i] * F(c.invTemp)
 			for e := range k {

@@ -58,5 +58,5 @@ func load(path string) (unsafe.Pointer, error) {
 		C.dlclose(lib)
 		return nil, fmt.Errorf("no symbol %s, expected a library built against easyrl_device.h", symbol)
 	}
-	return unsafe.Pointer(C.table(f)), nil
+	return C.table(f), nil
 }
