@@ -115,6 +115,11 @@ static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const flo
                               int start, const float *bias, int cols) {
   for (int64_t i = 0; i < tiles; i++) {
     int64_t r = gemm_tile_start(rows, tiles, i), m = gemm_tile_start(rows, tiles, i + 1) - r;
+    /* The next tile's output is on its way while this one is computed. */
+    for (int64_t n = r + m; n < min64(rows, r + m + GEMM_MR); n++) {
+      __builtin_prefetch(c + n * ldc, 1);
+      __builtin_prefetch(c + n * ldc + min64(cols - 1, VL), 1);
+    }
     for (int j = 0; j < PANEL && j < cols; j += GEMM_NV * VL)
       gemm_tiles[m - 1](kc, a, b + j, 0, c + r * ldc + j, ldc, start, bias ? bias + j : 0, cols - j);
     a += kc * m;
