@@ -48,7 +48,7 @@ func BenchmarkTrain(b *testing.B) {
 					require.NoError(b, tape.Forward(w, &l, 1, true, logp, entropy))
 					require.NoError(b, tape.Backward(w, g, seed))
 				}
-				flops := 3 * c.FLOPs(l.Rows(), n, 20) * float64(b.N)
+				flops := c.TrainFLOPs(&l) * float64(b.N)
 				b.ReportMetric(flops/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 				b.ReportMetric(float64(l.Rows())*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
 			})
@@ -89,7 +89,7 @@ func BenchmarkDecode(b *testing.B) {
 				dev.Sample(ids, logp, logits, c.VocabSize, params)
 				require.NoError(b, dev.Sync())
 			}
-			b.ReportMetric(c.FLOPs(batch, batch, 41)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			b.ReportMetric(c.FLOPs(batch, batch, int64(41*batch))*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			b.ReportMetric(float64(batch)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
 		})
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/easyrl/easyrl/attention"
 )
 
 // Config is the shape of a decoder, as a Hugging Face config.json gives it.
@@ -211,10 +213,20 @@ func (c *Config) NumParams() int64 {
 }
 
 // FLOPs is the number of floating-point operations of a forward pass over rows
-// tokens of which logits are needed for targets, attention over ctx keys a row
-// on average. A backward pass takes twice as many.
-func (c *Config) FLOPs(rows, targets, ctx int) float64 {
+// tokens of which targets are predicted, with keys keys seen by all rows
+// together.
+func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	layer := 2 * (c.HiddenSize*(2*qd+2*kd) + 3*c.HiddenSize*c.FFNSize)
-	return float64(rows)*float64(c.Layers)*float64(layer+4*ctx*qd) + float64(targets)*2*float64(c.HiddenSize)*float64(c.VocabSize)
+	layer := 2*float64(rows)*float64(c.HiddenSize*(2*qd+2*kd)+3*c.HiddenSize*c.FFNSize) + 4*float64(keys)*float64(qd)
+	return float64(c.Layers)*layer + 2*float64(targets)*float64(c.HiddenSize)*float64(c.VocabSize)
+}
+
+// TrainFLOPs is FLOPs of a forward and a backward pass over a layout: three
+// times the forward pass.
+func (c *Config) TrainFLOPs(l *attention.Layout) float64 {
+	keys := int64(l.Rows())
+	for _, p := range l.Positions {
+		keys += int64(p)
+	}
+	return 3 * c.FLOPs(l.Rows(), len(l.Targets), keys)
 }

@@ -208,6 +208,7 @@ func (t *Trainer) trainMicro(p *period, m *micro) error {
 		return fmt.Errorf("prompts %s: %w", m.names(), err)
 	}
 	p.mini.micro(&result, lp.Entropy, m.rows())
+	p.mini.flops += t.Models.Policy.Config.TrainFLOPs(&m.layout)
 	defer t.Track.Begin(p.step, "backward").End()
 	return t.Models.Backward(result.Grad)
 }

@@ -20,6 +20,7 @@ type tally struct {
 	rewards, rewardSquares  float64
 	parts                   map[string]float64 // sums of the rewards' components
 	rows, computed          int                // rows and response tokens that went through the models
+	flops                   float64            // of the policy's forward and backward passes
 	loss, pg, kl, clip      float64
 	entropy                 float64
 	mismatchMax, mismatchKL float64
@@ -98,6 +99,7 @@ func (t *tally) add(o *tally) {
 		}
 		t.parts[name] += v
 	}
+	t.flops += o.flops
 	t.rows += o.rows
 	t.computed += o.computed
 	t.loss += o.loss

@@ -29,6 +29,9 @@ type Config struct {
 	EvalEvery        int // steps; 0 for none
 	LogRollouts      bool
 	Devices          int // for perf/tokens_per_second_per_device
+	// PeakFLOPS is what the trainer's device reaches at best in a second; 0
+	// where it is not known, and then perf/mfu is left out.
+	PeakFLOPS float64
 }
 
 // Period is what one iteration asks of the producer.

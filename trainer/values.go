@@ -41,6 +41,9 @@ func (t *Trainer) values(p *period, stats StreamStats) report.Values {
 		"groups/trained": float64(a.groups), "groups/failed": float64(p.failed),
 		"memory/peak_bytes": float64(report.PeakMemory()),
 	}
+	if t.cfg.PeakFLOPS > 0 {
+		v["perf/mfu"] = a.flops / wall / t.cfg.PeakFLOPS
+	}
 	for name, sum := range a.parts {
 		v["reward/"+name] = mean(sum, a.responses)
 	}

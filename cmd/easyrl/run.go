@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
@@ -41,6 +42,32 @@ func orElse(n, otherwise int) int {
 		return otherwise
 	}
 	return n
+}
+
+// peakFLOPS is the best of a few matrix products of a size that suits a CPU's
+// caches, in operations a second: a few milliseconds. It is 0 where the device
+// fails, which the run's first kernel will say.
+func peakFLOPS(dev npu.Device) float64 {
+	const t, n, k, tries = 192, 512, 512, 8
+	m := npu.Matrix{Rows: n, Cols: k}
+	matrix := dev.MatrixLen(n, k)
+	buf, err := dev.Alloc(matrix+t*k+t*n, npu.Activations)
+	if err != nil {
+		return 0
+	}
+	defer dev.Free(buf)
+	m.Buffer = buf.Slice(0, matrix)
+	x, y := buf.Slice(matrix, matrix+t*k), buf.Slice(matrix+t*k, buf.Len())
+	best := 0.0
+	for range tries {
+		began := time.Now()
+		dev.Linear(y, x, m, npu.Buffer{}, t, false)
+		if dev.Sync() != nil {
+			return 0
+		}
+		best = max(best, 2*t*n*k/time.Since(began).Seconds())
+	}
+	return best
 }
 
 // unsupported refuses what a configuration may say and this build cannot do.

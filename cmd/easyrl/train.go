@@ -236,7 +236,7 @@ func (r *trainRun) train(ctx context.Context) error {
 		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep, MaxTokens: cfg.Rollout.MaxTokens,
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
-		LogRollouts: cfg.Log.Rollouts, Devices: 1,
+		LogRollouts: cfg.Log.Rollouts, Devices: 1, PeakFLOPS: peakFLOPS(r.dev),
 	}, r.state, r.deps)
 	if err != nil {
 		return err
