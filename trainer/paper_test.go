@@ -1,0 +1,214 @@
+package trainer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// script is a run whose parts write down what is asked of them.
+type script struct {
+	t      *testing.T
+	dir    string
+	models *trimodel.Models
+	events []string
+	hashes []string // of the published weights
+	// during, where set, is called with each group on its way to the trainer.
+	during func(step, group int)
+	spans  *report.Spans
+}
+
+func newScript(t *testing.T) *script {
+	return &script{t: t, dir: t.TempDir(), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
+		spans: report.NewSpans(1000)}
+}
+
+func (s *script) event(format string, args ...any) {
+	s.events = append(s.events, fmt.Sprintf(format, args...))
+}
+
+// trainer of steps periods of 4 prompts.
+func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
+	s.t.Helper()
+	metrics, err := report.OpenMetrics(filepath.Join(s.dir, report.MetricsFile), 0)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, metrics.Close()) })
+	cfg := Config{Dir: s.dir, Steps: steps, PromptsPerStep: 4, MaxTokens: 10, MicroBatchTokens: 100, MiniBatches: 1, Loss: loss.Default(),
+		Optim: optim.Default(), CheckpointKeep: 9, LogRollouts: true, Devices: 1}
+	cfg.Optim.LR = 1e-2
+	if change != nil {
+		change(&cfg)
+	}
+	tr, err := New(cfg, State{}, Deps{
+		Models: s.models, Metrics: metrics, Files: map[string][]byte{"config.json": []byte("{}")}, Track: s.spans.Track("trainer"),
+		Prompt:   func(i int) rollout.Prompt { return rollout.Prompt{ID: fmt.Sprint(i)} },
+		Produce:  s.produce,
+		Progress: func(step int, _ report.Values) { s.event("done %d", step) },
+		Warn:     func(format string, args ...any) { s.event(format, args...) },
+		Publish: func(_ context.Context, w inference.Weights) error {
+			s.event("publish %d", w.Version())
+			s.hashes = append(s.hashes, w.Checksum())
+			return nil
+		},
+		Evaluate: func(_ context.Context, step int) (map[string]float64, float64, error) {
+			s.event("evaluate %d", step)
+			return map[string]float64{"eval/x/mean@1": 0.5}, 0.5, nil
+		},
+	})
+	require.NoError(s.t, err)
+	return tr
+}
+
+// produce hands out a period's groups one by one.
+func (s *script) produce(ctx context.Context, p Period) Stream {
+	s.event("produce %d with %d for prompts %s to %s", p.Step, p.Version, p.Prompts[0].ID, p.Prompts[len(p.Prompts)-1].ID)
+	out := &stream{groups: make(chan rollout.Group)}
+	groups := tinyGroups(len(p.Prompts), 3)
+	go func() { // ends with the channel, which consume and abandon read to its end
+		defer close(out.groups)
+		for i := range groups {
+			g := groups[i]
+			g.Step, g.Version = p.Step, p.Version
+			for j := range g.Responses {
+				g.Responses[j].Version = p.Version
+			}
+			if s.during != nil {
+				s.during(p.Step, i)
+			}
+			select {
+			case out.groups <- g:
+			case <-ctx.Done():
+				out.err = ctx.Err()
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// "Once the entire batch has been consumed, the policy model's weights are
+// synchronized to the rollout workers, after which the next batch of
+// asynchronous training begins." (section 1; Algorithm 1, lines 2 to 4)
+func TestIterationsFollowEachOther(t *testing.T) {
+	s := newScript(t)
+	require.NoError(t, s.trainer(3, nil).Run(t.Context()))
+	require.Equal(t, []string{
+		"publish 1", "produce 1 with 1 for prompts 0 to 3", "done 1",
+		"publish 2", "produce 2 with 2 for prompts 4 to 7", "done 2",
+		"publish 3", "produce 3 with 3 for prompts 8 to 11", "done 3",
+	}, s.events)
+	require.NotEqual(t, s.hashes[0], s.hashes[1])
+	require.NotEqual(t, s.hashes[1], s.hashes[2])
+	steps, err := report.ReadMetrics(filepath.Join(s.dir, report.MetricsFile))
+	require.NoError(t, err)
+	require.Len(t, steps, 3)
+	require.FileExists(t, filepath.Join(s.dir, "checkpoints", "step-000003", "model.safetensors"))
+	require.FileExists(t, filepath.Join(s.dir, "rollouts", "step-000002.jsonl"))
+}
+
+// "The main process acts as a consumer, immediately retrieving the outputs for
+// training": a group is trained before the next one is there. (section 1)
+func TestTrainingStartsWithTheFirstGroup(t *testing.T) {
+	s := newScript(t)
+	trace := filepath.Join(t.TempDir(), "trace.json")
+	deadline := time.After(time.Minute)
+	s.during = func(_, group int) {
+		if group != 1 {
+			return
+		}
+		// The second group is not there before the first has been trained.
+		for trained := false; !trained; runtime.Gosched() {
+			select {
+			case <-deadline:
+				t.Error("the first group is not trained before the second is there")
+				return
+			default:
+			}
+			require.NoError(t, s.spans.WriteFile(trace))
+			b, err := os.ReadFile(trace)
+			require.NoError(t, err)
+			trained = bytes.Contains(b, []byte(`"backward"`))
+		}
+	}
+	require.NoError(t, s.trainer(1, nil).Run(t.Context()))
+}
+
+// "Compute loss then backward; O ← O + ∇L" for each group, and one update a
+// period: the weights stay as they are until the last group is in.
+// (Algorithm 1, lines 13 to 21)
+func TestOneUpdateAPeriod(t *testing.T) {
+	s := newScript(t)
+	tr := s.trainer(2, nil)
+	require.NoError(t, tr.Run(t.Context()))
+	require.Equal(t, 2, tr.opt.Updates)
+
+	s = newScript(t)
+	tr = s.trainer(2, func(c *Config) { c.MiniBatches = 2 })
+	require.NoError(t, tr.Run(t.Context()))
+	require.Equal(t, 4, tr.opt.Updates, "two minibatches, two periods")
+}
+
+func TestEvaluationAndBestCheckpoint(t *testing.T) {
+	s := newScript(t)
+	require.NoError(t, s.trainer(2, func(c *Config) { c.EvalEvery = 1 }).Run(t.Context()))
+	require.Equal(t, []string{
+		"publish 1", "evaluate 0", "done 0", "produce 1 with 1 for prompts 0 to 3",
+		"publish 2", "evaluate 1", "done 1", "produce 2 with 2 for prompts 4 to 7",
+		"publish 3", "evaluate 2", "done 2",
+	}, s.events)
+	require.DirExists(t, filepath.Join(s.dir, "checkpoints", "step-000001"), "the best")
+	state, err := ReadState(filepath.Join(s.dir, "checkpoints", "step-000002"))
+	require.NoError(t, err)
+	require.Equal(t, State{Step: 2, Updates: 2, Position: 8, Best: 0.5, BestStep: 1}, state)
+}
+
+// A period that is given up leaves nothing behind: the checkpoint is that of
+// the last completed step, and its weights are those that were published.
+func TestStopInTheMiddleOfAPeriod(t *testing.T) {
+	s := newScript(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.during = func(step, group int) {
+		if step == 2 && group == 2 {
+			cancel()
+		}
+	}
+	tr := s.trainer(5, nil)
+	require.ErrorIs(t, tr.Run(ctx), ErrStopped)
+	require.Equal(t, 1, tr.Step())
+	dir := filepath.Join(s.dir, "checkpoints", "step-000001")
+	resumed := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	state, err := Resume(dir, resumed)
+	require.NoError(t, err)
+	require.Equal(t, 4, state.Position)
+	require.Equal(t, s.hashes[1], resumed.Policy.Checksum())
+}
+
+// After the first of several optimizer steps a period is finished before the
+// run stops, so that a checkpoint stands between periods.
+func TestStopBetweenMinibatches(t *testing.T) {
+	s := newScript(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.during = func(step, group int) {
+		if step == 2 && group == 3 { // the second minibatch has begun
+			cancel()
+		}
+	}
+	tr := s.trainer(5, func(c *Config) { c.MiniBatches = 2 })
+	require.ErrorIs(t, tr.Run(ctx), ErrStopped)
+	require.Equal(t, 2, tr.Step())
+	require.Equal(t, 4, tr.opt.Updates)
+}
