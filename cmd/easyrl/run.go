@@ -78,9 +78,6 @@ func unsupported(cfg *configs.Config) error {
 	if n := cfg.Parallel.DP * cfg.Parallel.TP * cfg.Parallel.PP; n != 1 {
 		return usagef("[parallel] asks for %d ranks, expected 1: this build trains on one", n)
 	}
-	if cfg.Control.Listen != "" {
-		return usagef("control.listen is %q, expected none: this build has no control address", cfg.Control.Listen)
-	}
 	return nil
 }
 

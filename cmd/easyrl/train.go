@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
@@ -53,6 +54,7 @@ type trainRun struct {
 	sft     bool // supervised: no instances, the trainer has all cores
 	folder  *folder
 	console *report.Console
+	control *report.Control // nil without control.listen
 	spans   *report.Spans
 	metrics *report.Metrics
 	dev     npu.Device
@@ -138,9 +140,43 @@ func (r *trainRun) openDir(resolved *configs.Resolved) error {
 	}
 	r.metrics = metrics
 	r.atEnd(func() { _ = metrics.Close() })
+	if err := r.openControl(); err != nil {
+		return err
+	}
 	if r.cfg.Log.Trace {
 		r.spans = report.NewSpans(report.DefaultSpans)
 	}
+	return nil
+}
+
+func (r *trainRun) progress(_ int, values report.Values) {
+	r.console.Step(values)
+	r.control.Step(values)
+}
+
+// openControl listens on the control address, where there is one.
+func (r *trainRun) openControl() error {
+	c := &r.cfg.Control
+	if c.Listen == "" {
+		return nil
+	}
+	token := ""
+	if c.TokenFile != "" {
+		b, err := os.ReadFile(c.TokenFile)
+		if err != nil {
+			return usagef("control.token_file: %w", err)
+		}
+		if token = strings.TrimSpace(string(b)); token == "" {
+			return usagef("control.token_file: %s is empty", c.TokenFile)
+		}
+	}
+	control, err := report.NewControl(c.Listen, token, r.cfg.Run.Dir)
+	if err != nil {
+		return err
+	}
+	r.control = control
+	r.atEnd(control.Close)
+	r.warn("live page: http://%s/", control.Addr())
 	return nil
 }
 
@@ -164,7 +200,7 @@ func (r *trainRun) wire(prompts []rollout.Prompt, sets []evalSet, score reward.F
 		Files:    r.folder.files,
 		Metrics:  r.metrics,
 		Track:    r.spans.Track("trainer"),
-		Progress: func(_ int, values report.Values) { r.console.Step(values) },
+		Progress: r.progress,
 		Warn:     r.warn,
 	}
 	return nil

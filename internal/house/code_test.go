@@ -26,7 +26,8 @@ const (
 // path, a function as folder.Name, a package by its folder.
 func longer() map[string]int {
 	return map[string]int{
-		"tokenizer": 2200, // a reader for each part of tokenizer.json
+		"tokenizer":  2200, // a reader for each part of tokenizer.json
+		"cmd/easyrl": 2400, // a file for each verb
 	}
 }
 

@@ -1,0 +1,145 @@
+package report
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Control answers for a run while it goes: GET / is its page, GET /status the
+// last step's values as JSON, GET /metrics the same for Prometheus. It is safe
+// for concurrent use; all methods of a nil *Control do nothing.
+type Control struct {
+	dir    string
+	token  string // every request needs it where it is not empty
+	server *fasthttp.Server
+	addr   net.Addr
+	served sync.WaitGroup
+
+	mu   sync.Mutex
+	last Values
+	page sync.Mutex // one page is written at a time
+}
+
+// NewControl listens on addr for the run in dir. Requests need "Authorization:
+// Bearer token" where token is not empty; beyond loopback it must not be.
+func NewControl(addr, token, dir string) (*Control, error) {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("control address: %w", err)
+	}
+	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && token == "" && !tcp.IP.IsLoopback() {
+		return nil, errors.Join(fmt.Errorf("control address %s is beyond loopback, expected a token for it", addr), listener.Close())
+	}
+	c := &Control{dir: dir, token: token, addr: listener.Addr()}
+	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute, MaxRequestBodySize: 1 << 16, CloseOnShutdown: true, Logger: silent{}}
+	c.served.Go(func() { _ = c.server.Serve(listener) }) // ends with Close
+	return c, nil
+}
+
+// silent drops the server's log of connections that misbehave.
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// Addr is the address listened on, empty for none.
+func (c *Control) Addr() string {
+	if c == nil {
+		return ""
+	}
+	return c.addr.String()
+}
+
+// Step tells of a finished step.
+func (c *Control) Step(values Values) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = values
+}
+
+// Close ends all connections and waits for them.
+func (c *Control) Close() {
+	if c == nil {
+		return
+	}
+	_ = c.server.Shutdown() // the listener's error has nobody to tell
+	c.served.Wait()
+}
+
+func (c *Control) handle(ctx *fasthttp.RequestCtx) {
+	given := []byte(strings.TrimPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer "))
+	if c.token != "" && subtle.ConstantTimeCompare(given, []byte(c.token)) != 1 {
+		ctx.Error("expected the control token as Authorization: Bearer", fasthttp.StatusUnauthorized)
+		return
+	}
+	if !ctx.IsGet() && !ctx.IsHead() {
+		ctx.Error("expected GET", fasthttp.StatusMethodNotAllowed)
+		return
+	}
+	c.mu.Lock()
+	last := c.last
+	c.mu.Unlock()
+	switch string(ctx.Path()) {
+	case "/":
+		c.servePage(ctx)
+	case "/status":
+		ctx.SetContentType("application/json")
+		ctx.SetBody(last.line())
+	case "/metrics":
+		ctx.SetContentType("text/plain; version=0.0.4")
+		ctx.SetBodyString(prometheus(last))
+	default:
+		ctx.Error("expected /, /status or /metrics", fasthttp.StatusNotFound)
+	}
+}
+
+// servePage writes the run's page anew and sends it.
+func (c *Control) servePage(ctx *fasthttp.RequestCtx) {
+	c.page.Lock()
+	defer c.page.Unlock()
+	path, err := WriteHTML(c.dir)
+	var page []byte
+	if err == nil {
+		page, err = os.ReadFile(path)
+	}
+	if err != nil {
+		ctx.Error(err.Error(), fasthttp.StatusServiceUnavailable)
+		return
+	}
+	ctx.SetContentType("text/html; charset=utf-8")
+	ctx.Response.Header.Set("Refresh", "10")
+	ctx.SetBody(page)
+}
+
+// prometheus is values in Prometheus's text format: reward/mean becomes
+// easyrl_reward_mean.
+func prometheus(values Values) string {
+	var b strings.Builder
+	for _, name := range values.names() {
+		metric := "easyrl_" + strings.Map(func(r rune) rune {
+			switch {
+			case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+				return r
+			}
+			return '_'
+		}, name)
+		v := values[name]
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			continue
+		}
+		fmt.Fprintf(&b, "# TYPE %s gauge\n%s %v\n", metric, metric, v)
+	}
+	return b.String()
+}

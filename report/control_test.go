@@ -1,0 +1,73 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func get(t *testing.T, url, token string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(b)
+}
+
+func TestControlAnswers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	m, err := OpenMetrics(filepath.Join(dir, MetricsFile), 0)
+	require.NoError(t, err)
+	values := Values{"step": 3, "reward/mean": 0.25, "eval/x/mean@1": 0.5}
+	require.NoError(t, m.Write(values))
+	require.NoError(t, m.Close())
+	c, err := NewControl("127.0.0.1:0", "", dir)
+	require.NoError(t, err)
+	defer c.Close()
+	c.Step(values)
+
+	status, body := get(t, "http://"+c.Addr()+"/status", "")
+	require.Equal(t, 200, status)
+	var got Values
+	require.NoError(t, json.Unmarshal([]byte(body), &got))
+	require.Equal(t, values, got)
+	_, body = get(t, "http://"+c.Addr()+"/metrics", "")
+	require.Contains(t, body, "\neasyrl_reward_mean 0.25\n")
+	require.Contains(t, body, "\neasyrl_eval_x_mean_1 0.5\n")
+	status, body = get(t, "http://"+c.Addr()+"/", "")
+	require.Equal(t, 200, status, body)
+	require.Contains(t, body, "<html")
+	status, _ = get(t, "http://"+c.Addr()+"/nothing", "")
+	require.Equal(t, 404, status)
+}
+
+func TestControlNeedsItsToken(t *testing.T) {
+	t.Parallel()
+	c, err := NewControl("127.0.0.1:0", "secret", t.TempDir())
+	require.NoError(t, err)
+	defer c.Close()
+	for token, want := range map[string]int{"": 401, "wrong": 401, "secret": 200} {
+		status, _ := get(t, "http://"+c.Addr()+"/status", token)
+		require.Equal(t, want, status, token)
+	}
+	_, err = NewControl("0.0.0.0:0", "", t.TempDir())
+	require.ErrorContains(t, err, "beyond loopback, expected a token")
+	_, err = NewControl("127.0.0.1:-1", "", t.TempDir())
+	require.ErrorContains(t, err, "control address")
+	var none *Control
+	none.Step(nil)
+	none.Close()
+}
