@@ -3,8 +3,8 @@
 //
 // The kernels are C, compiled in for AVX-512, AVX2 and, as a portable build,
 // NEON or plain C; the fastest that the machine runs is chosen when a device is
-// opened. A build without cgo has a twin in plain Go instead. All of them give
-// the same bits, for any number of threads.
+// opened. A build without cgo, or for Windows, has a twin in plain Go instead.
+// All of them give the same bits, for any number of threads.
 package cpu
 
 import (

@@ -1,3 +1,5 @@
+//go:build unix
+
 #include "../csrc/device.h"
 
 #if defined(__x86_64__)
