@@ -156,9 +156,12 @@ func TestFaults(t *testing.T) {
 		{"no TOML", "[run]\nsteps 8", nil, []string{":2: expected '=' after key", "  2 | steps 8", "    |       ^"}},
 		{"twice", "[run]\nsteps = 8\nsteps = 9", nil, []string{":3: key steps is already defined", "  3 | steps = 9", "    | ^^^^^^^^^"}},
 		{"settings", "", []string{"run.stepz=3", "run.steps=x", "run.steps", "=3", "run.steps=1\nrun.seed=2"}, []string{
-			"-set: unknown key run.stepz, did you mean run.steps?", "-set: run.steps=x: expected a TOML value",
+			"-set: unknown key run.stepz, did you mean run.steps?", `-set: run.steps: expected a whole number, found "x"`,
 			`-set: "run.steps", expected section.key=value`, `-set: "=3", expected section.key=value`,
-			"-set: run.steps=1\nrun.seed=2: expected a TOML value"}},
+			`-set: run.steps: expected a whole number, found "1\nrun.seed=2"`}},
+		{"settings of keys that are not there", "", []string{"rollout.grop_size=x", "a\nb=1", "run=x"}, []string{
+			"-set: unknown key rollout.grop_size, did you mean rollout.group_size?",
+			`-set: "a\nb=1", expected section.key=value`, "-set: run is a section, expected run.<key> = …"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

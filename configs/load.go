@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
@@ -110,22 +111,30 @@ func (r *Resolved) parseSetting(setting string) ([]entry, error) {
 	key, text, ok := strings.Cut(setting, "=")
 	key, text = strings.TrimSpace(key), strings.TrimSpace(text)
 	origin := Origin{File: setOrigin}
-	if !ok || key == "" || !utf8.ValidString(setting) {
+	if !ok || key == "" || !utf8.ValidString(setting) || strings.ContainsFunc(key, unicode.IsControl) {
 		return nil, &Fault{origin, fmt.Sprintf("%q, expected section.key=value", setting)}
 	}
 	var document map[string]any
 	err := toml.Unmarshal([]byte("value = "+text), &document)
 	value := document["value"]
-	_, isText := value.(string)
-	if at := slices.Index(Keys(), key); at >= 0 && !isText {
-		t := fields(&r.Config)[at].value.Type()
-		_, isList := value.([]any)
-		if t.Kind() == reflect.String || err != nil && t == reflect.TypeFor[[]string]() && !isList {
-			value, err = text, nil
-		}
+	if len(document) > 1 {
+		value, err = nil, errors.New("more than a value")
 	}
-	if err != nil || len(document) > 1 {
-		return nil, &Fault{origin, fmt.Sprintf("%s=%s: expected a TOML value", key, text)}
+	at := slices.Index(Keys(), key)
+	if at < 0 {
+		if err != nil { // the key is what is wrong
+			value = text
+		}
+		return appendEntries(nil, key, value, origin, origin), nil
+	}
+	t := fields(&r.Config)[at].value.Type()
+	_, isText := value.(string)
+	_, isList := value.([]any)
+	if !isText && (t.Kind() == reflect.String || err != nil && t == reflect.TypeFor[[]string]() && !isList) {
+		value, err = text, nil
+	}
+	if err != nil {
+		return nil, &Fault{origin, fmt.Sprintf("%s: expected %s, found %q", key, kindName(t), text)}
 	}
 	return appendEntries(nil, key, value, origin, origin), nil
 }

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 // Task is what a configuration is for.
@@ -19,6 +21,8 @@ const (
 	TrainTask Task = "train"
 	// SFTTask is easyrl sft.
 	SFTTask Task = "sft"
+	// ReplayTask is easyrl replay, which takes model and groups from elsewhere.
+	ReplayTask Task = "replay"
 	// AnyTask takes SFTTask where sft.data is set and data.train is not, else
 	// TrainTask.
 	AnyTask Task = ""
@@ -31,18 +35,25 @@ func (r *Resolved) Validate(task Task) error {
 		task = r.task()
 	}
 	c := &checks{resolved: r}
-	c.run(r.Run, task)
-	c.model(r.Model)
-	c.data(task)
-	if task == TrainTask {
+	if task != ReplayTask {
+		c.run(r.Run, task)
+		c.model(r.Model)
+		c.data(task)
+	}
+	switch task {
+	case ReplayTask:
+		c.temperature(r.Rollout.Temperature)
+		c.section("loss", r.Loss.Validate())
+	case TrainTask:
 		c.rollout(r.Rollout)
 		c.section("reward", r.Reward.Validate())
+		c.atMost("reward.processes", r.Reward.Processes, mostThreads)
 		c.section("loss", r.Loss.Validate())
 		c.inference(r.Inference)
 		c.eval(r.Eval)
-	} else {
-		c.atLeast("sft.steps", r.SFT.Steps, 1)
-		c.atLeast("sft.batch_size", r.SFT.BatchSize, 1)
+	case SFTTask, AnyTask:
+		c.between("sft.steps", r.SFT.Steps, 1, mostSteps)
+		c.between("sft.batch_size", r.SFT.BatchSize, 1, mostPrompts)
 	}
 	c.train(r.Train)
 	c.machine()
@@ -56,6 +67,22 @@ func (r *Resolved) task() Task {
 	}
 	return TrainTask
 }
+
+// The most that a run may ask for: what is above is a slip of the keyboard, and
+// would end in a lack of memory instead of a message.
+const (
+	mostSteps   = 1 << 30
+	mostPrompts = 1 << 20
+	mostTokens  = 1 << 24
+	mostThreads = 1024
+	mostRanks   = 1024
+)
+
+// The temperatures, beside a greedy 0, that logits can be divided by.
+const (
+	LeastTemperature = 1e-4
+	MostTemperature  = 1e4
+)
 
 // checks collects faults.
 type checks struct {
@@ -72,6 +99,15 @@ func (c *checks) expect(ok bool, key, format string, args ...any) {
 
 func (c *checks) atLeast(key string, value, least int) {
 	c.expect(value >= least, key, "is %d, expected %d or more", value, least)
+}
+
+func (c *checks) atMost(key string, value, most int) {
+	c.expect(value <= most, key, "is %d, expected %d at most", value, most)
+}
+
+func (c *checks) between(key string, value, least, most int) {
+	c.atLeast(key, value, least)
+	c.atMost(key, value, most)
 }
 
 func (c *checks) oneOf(key, value string, allowed ...string) {
@@ -101,12 +137,12 @@ func (c *checks) section(name string, err error) {
 func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }
 
 func (c *checks) run(run Run, task Task) {
-	c.expect(run.Name != "" && !strings.ContainsAny(run.Name, `/\`), "run.name", "is %q, expected a name without slashes", run.Name)
+	c.expect(run.Name != "" && run.Name != "." && run.Name != ".." && !strings.ContainsAny(run.Name, `/\`), "run.name", "is %q, expected a name without slashes", run.Name)
 	c.expect(run.Dir != "", "run.dir", "is empty, expected a folder")
 	c.expect(run.Seed <= math.MaxInt64, "run.seed", "is %d, expected %d at most", run.Seed, int64(math.MaxInt64))
 	c.oneOf("run.mode", run.Mode, PeriodicAsync, Sync, Colocated)
 	if task == TrainTask {
-		c.atLeast("run.steps", run.Steps, 1)
+		c.between("run.steps", run.Steps, 1, mostSteps)
 	}
 }
 
@@ -156,18 +192,18 @@ func (c *checks) data(task Task) {
 	}
 	c.expect(data.PromptKey != "", "data.prompt_key", "is empty, expected a name")
 	c.expect(data.AnswerKey != "", "data.answer_key", "is empty, expected a name")
-	c.atLeast("data.max_prompt_tokens", data.MaxPromptTokens, 1)
+	c.between("data.max_prompt_tokens", data.MaxPromptTokens, 1, mostTokens)
 	c.expect(!slices.Contains(data.Eval, ""), "data.eval", "has an empty entry, expected files")
 }
 
 func (c *checks) rollout(r Rollout) {
-	c.atLeast("rollout.prompts_per_step", r.PromptsPerStep, 1)
-	c.atLeast("rollout.group_size", r.GroupSize, 2) // the advantage of one response is 0
-	c.expect(r.Temperature > 0, "rollout.temperature", "is %v, expected more than 0: training needs responses that differ", r.Temperature)
+	c.between("rollout.prompts_per_step", r.PromptsPerStep, 1, mostPrompts)
+	c.between("rollout.group_size", r.GroupSize, 2, inference.MaxResponses) // the advantage of one response is 0
+	c.temperature(r.Temperature)
 	c.expect(r.TopP > 0 && r.TopP <= 1, "rollout.top_p", "is %v, expected more than 0 and at most 1", r.TopP)
 	c.atLeast("rollout.top_k", r.TopK, 0)
 	c.within("rollout.min_p", r.MinP, 0, 1, false, "0 or more and less than 1")
-	c.atLeast("rollout.max_tokens", r.MaxTokens, 1)
+	c.between("rollout.max_tokens", r.MaxTokens, 1, mostTokens)
 	c.expect(!slices.Contains(r.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
 	minibatches := c.resolved.Train.Minibatches
 	if minibatches >= 1 && r.PromptsPerStep >= 1 {
@@ -176,19 +212,35 @@ func (c *checks) rollout(r Rollout) {
 	}
 }
 
+// temperature is that of what is trained.
+func (c *checks) temperature(t float64) {
+	const key = "rollout.temperature"
+	c.expect(t > 0, key, "is %v, expected more than 0: training needs responses that differ", t)
+	c.expect(t <= 0 || CheckTemperature(t) == nil, key, "is %v, expected %v to %v", t, LeastTemperature, MostTemperature)
+}
+
+// CheckTemperature refuses a temperature, other than a greedy 0, that logits
+// cannot be divided by in float32.
+func CheckTemperature(t float64) error {
+	if t == 0 || t >= LeastTemperature && t <= MostTemperature {
+		return nil
+	}
+	return fmt.Errorf("is %v, expected 0, or %v to %v", t, LeastTemperature, MostTemperature)
+}
+
 func (c *checks) train(t Train) {
 	c.section("train", t.Config.Validate())
-	c.atLeast("train.micro_batch_tokens", t.MicroBatchTokens, 1)
+	c.between("train.micro_batch_tokens", t.MicroBatchTokens, 1, mostTokens)
 	c.oneOf("train.order", t.Order, Arrival, Prompt)
 	c.atLeast("train.minibatches", t.Minibatches, 1)
 }
 
 func (c *checks) inference(i Inference) {
 	c.oneOf("inference.kind", i.Kind, Embedded, EasyRL, VLLM, SGLang)
-	c.atLeast("inference.threads", i.Threads, 0)
-	c.atLeast("inference.max_running", i.MaxRunning, 1)
+	c.between("inference.threads", i.Threads, 0, mostThreads)
+	c.between("inference.max_running", i.MaxRunning, 1, inference.MaxResponses)
 	if i.Kind == Embedded {
-		c.atLeast("inference.instances", i.Instances, 1)
+		c.between("inference.instances", i.Instances, 1, mostThreads)
 		c.expect(len(i.Endpoints) == 0, "inference.endpoints", "is set, expected none with kind %q", Embedded)
 		return
 	}
@@ -206,19 +258,21 @@ func (c *checks) machine() {
 	r := c.resolved
 	c.expect(r.Device.Kind == CPU || r.Device.Kind == CUDA || r.Device.Kind == Ascend || strings.ContainsAny(r.Device.Kind, `/\`),
 		"device.kind", "is %q, expected %s, or the path of a kernel library", r.Device.Kind, quoted([]string{CPU, CUDA, Ascend}))
-	c.atLeast("device.threads", r.Device.Threads, 0)
-	c.atLeast("parallel.dp", r.Parallel.DP, 1)
-	c.atLeast("parallel.tp", r.Parallel.TP, 1)
-	c.atLeast("parallel.pp", r.Parallel.PP, 1)
+	c.between("device.threads", r.Device.Threads, 0, mostThreads)
+	c.between("parallel.dp", r.Parallel.DP, 1, mostRanks)
+	c.between("parallel.tp", r.Parallel.TP, 1, mostRanks)
+	c.between("parallel.pp", r.Parallel.PP, 1, mostRanks)
 	c.atLeast("checkpoint.every", r.Checkpoint.Every, 0)
 	c.atLeast("checkpoint.keep", r.Checkpoint.Keep, 0)
 }
 
 func (c *checks) eval(e Eval) {
 	c.atLeast("eval.every", e.Every, 0)
-	c.atLeast("eval.k", e.K, 1)
+	c.between("eval.k", e.K, 1, inference.MaxResponses)
 	c.atLeast("eval.prompts", e.Prompts, 0)
-	c.expect(e.Temperature >= 0, "eval.temperature", "is %v, expected 0 or more", e.Temperature)
+	if err := CheckTemperature(e.Temperature); err != nil {
+		c.expect(false, "eval.temperature", "%v", err)
+	}
 	c.expect(e.Every == 0 || len(c.resolved.Data.Eval) > 0, "eval.every", "is %d and data.eval has no files to evaluate on", e.Every)
 }
 

@@ -73,8 +73,32 @@ func TestValidate(t *testing.T) {
 		{"library", TrainTask, []string{"device.kind=./libeasyrl_cuda.so"}, nil},
 		{"eval", TrainTask, []string{"eval.every=1", "eval.k=0", "eval.prompts=-1", "eval.temperature=-1"}, []string{
 			"-set: eval.k is 0, expected 1 or more", "-set: eval.prompts is -1, expected 0 or more",
-			"-set: eval.temperature is -1, expected 0 or more",
+			"-set: eval.temperature is -1, expected 0, or 0.0001 to 10000",
 			"-set: eval.every is 1 and data.eval has no files to evaluate on"}},
+		{"far too much", TrainTask, []string{"run.steps=2000000000", "data.max_prompt_tokens=100000000", "rollout.prompts_per_step=1000000000",
+			"rollout.group_size=100000", "rollout.temperature=1e-30", "rollout.max_tokens=99999999999999", "reward.processes=5000",
+			"inference.threads=5000", "inference.max_running=100000000", "inference.instances=5000", "eval.k=100000", "eval.temperature=1e-30",
+			"train.micro_batch_tokens=99999999999999", "device.threads=5000", "parallel.dp=5000"}, []string{
+			"-set: run.steps is 2000000000, expected 1073741824 at most",
+			"-set: data.max_prompt_tokens is 100000000, expected 16777216 at most",
+			"-set: rollout.prompts_per_step is 1000000000, expected 1048576 at most",
+			"-set: rollout.group_size is 100000, expected 65536 at most",
+			"-set: rollout.temperature is 1e-30, expected 0.0001 to 10000",
+			"-set: rollout.max_tokens is 99999999999999, expected 16777216 at most",
+			"-set: reward.processes is 5000, expected 1024 at most",
+			"-set: inference.threads is 5000, expected 1024 at most",
+			"-set: inference.max_running is 100000000, expected 65536 at most",
+			"-set: inference.instances is 5000, expected 1024 at most",
+			"-set: eval.k is 100000, expected 65536 at most",
+			"-set: eval.temperature is 1e-30, expected 0, or 0.0001 to 10000",
+			"-set: train.micro_batch_tokens is 99999999999999, expected 16777216 at most",
+			"-set: device.threads is 5000, expected 1024 at most",
+			"-set: parallel.dp is 5000, expected 1024 at most"}},
+		{"far too much sft", SFTTask, []string{"sft.data=d", "sft.steps=2000000000", "sft.batch_size=100000000"}, []string{
+			"-set: sft.steps is 2000000000, expected 1073741824 at most", "-set: sft.batch_size is 100000000, expected 1048576 at most"}},
+		{"replay looks at what it uses", ReplayTask, []string{"data.train=", "run.steps=0", "rollout.temperature=0", "loss.kl=k4", "train.minibatches=0"}, []string{
+			"-set: rollout.temperature is 0, expected more than 0: training needs responses that differ",
+			`-set: loss.kl is "k4", expected "k1", "k2", "k3"`, "-set: train.minibatches is 0, expected 1 or more"}},
 		{"control", TrainTask, []string{"control.listen=:7000"}, []string{
 			`control.token_file is not set, expected one since control.listen = ":7000" is open to other machines`}},
 		{"control address", TrainTask, []string{"control.listen=7000"}, []string{

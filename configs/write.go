@@ -2,6 +2,7 @@ package configs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,10 +22,35 @@ func (r *Resolved) WriteFile(dir string) error {
 	if err := r.write(&out, false); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, RunFile), out.Bytes(), 0o644); err != nil {
+	if err := replaceFile(filepath.Join(dir, RunFile), out.Bytes()); err != nil {
 		return fmt.Errorf("write resolved run: %w", err)
 	}
 	return nil
+}
+
+// replaceFile puts data in place of path's content, or leaves it as it is where
+// that fails, as on a full disk.
+func replaceFile(path string, data []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name()) //nolint:errcheck // gone after the rename
+	_, err = temp.Write(data)
+	if err = errors.Join(err, temp.Chmod(0o644), temp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
+}
+
+// Same reports whether path holds the resolved run as WriteFile writes it.
+func (r *Resolved) Same(path string) bool {
+	var out bytes.Buffer
+	if r.write(&out, false) != nil {
+		return false
+	}
+	held, err := os.ReadFile(path)
+	return err == nil && bytes.Equal(held, out.Bytes())
 }
 
 // Explain writes the resolved run as TOML with every value's origin in a
