@@ -19,7 +19,7 @@ func evalVerb(std streams) verb {
 	v := verb{
 		name:    "eval",
 		summary: "Score a model's sampled answers to held-out prompts: mean@k and pass@k.",
-		example: "easyrl eval -model runs/quickstart/grpo/checkpoints/step-000060 -data runs/quickstart/data/test.jsonl -think",
+		example: "easyrl eval -model runs/quickstart/grpo/checkpoints/step-000100 -data runs/quickstart/data/test.jsonl -think",
 		flags:   newFlags(),
 	}
 	defaults := configs.Default()

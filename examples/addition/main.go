@@ -30,7 +30,7 @@ func run(args []string) error {
 	out := flags.String("out", "runs/quickstart/data", "folder to write to")
 	seed := flags.Uint64("seed", 1, "what the data is drawn from")
 	train := flags.Int("train", 4096, "prompts to train on")
-	test := flags.Int("test", 256, "held-out prompts to evaluate on")
+	test := flags.Int("test", 512, "held-out prompts to evaluate on")
 	demos := flags.Int("demos", 450*64, "demonstrations")
 	if err := flags.Parse(args); err != nil {
 		return err
