@@ -1,11 +1,14 @@
 package model
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
@@ -70,18 +73,21 @@ func (l *idList) UnmarshalJSON(b []byte) error {
 		}
 		return nil
 	}
-	return json.Unmarshal(b, (*[]int32)(l))
+	if json.Unmarshal(b, (*[]int32)(l)) != nil {
+		return fmt.Errorf("eos_token_id is %.40s, expected a token id or a list of them", b)
+	}
+	return nil
 }
 
-// ParseConfig reads a config.json. It refuses, naming the field, what the
-// decoder here would compute wrongly.
+// ParseConfig reads a config.json. It refuses, naming the fields, what the
+// decoder here would compute wrongly; several faults are joined.
 func ParseConfig(b []byte) (*Config, error) {
 	h := hfConfig{RMSNormEps: 1e-6, RopeTheta: 10000, HiddenAct: "silu"}
-	if err := json.Unmarshal(b, &h); err != nil {
-		return nil, fmt.Errorf("config.json: %w", err)
+	if err := unmarshal(b, &h); err != nil {
+		return nil, err
 	}
 	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("config.json: "+format, args...)) }
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !slices.Contains([]string{"llama", "mistral", "qwen2", "qwen3"}, h.ModelType) {
 		bad("model_type %q, expected llama, mistral, qwen2 or qwen3", h.ModelType)
 	}
@@ -119,7 +125,45 @@ func ParseConfig(b []byte) (*Config, error) {
 	if h.BOS != nil {
 		c.BOS = *h.BOS
 	}
-	return c, errors.Join(append(errs, c.validate())...)
+	if err := errors.Join(append(errs, c.validate())...); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// unmarshal reads a JSON object. Its error says where and what, in words of the
+// file and not of this program.
+func unmarshal(b []byte, into any) error {
+	err := json.Unmarshal(b, into)
+	var syntax *json.SyntaxError
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		at := min(max(syntax.Offset-1, 0), int64(len(b)))
+		return fmt.Errorf("line %d: not JSON: %w", 1+bytes.Count(b[:at], []byte("\n")), err)
+	case errors.As(err, &mismatch) && mismatch.Field != "":
+		return fmt.Errorf("%s is a JSON %s, expected %s", mismatch.Field, mismatch.Value, jsonKind(mismatch.Type))
+	case errors.As(err, &mismatch):
+		return fmt.Errorf("a JSON %s, expected an object", mismatch.Value)
+	case err == nil && string(bytes.TrimSpace(b)) == "null":
+		return errors.New("a JSON null, expected an object")
+	}
+	return err
+}
+
+// jsonKind is what a file calls the values of a type.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Map:
+		return "an object"
+	}
+	return "a whole number"
 }
 
 // ropeTheta is the base of the rotary angles, from either place that versions
@@ -129,7 +173,7 @@ func ropeTheta(h *hfConfig) (float64, error) {
 	for _, m := range []map[string]any{h.RopeScaling, h.RopeParameters} {
 		for _, key := range []string{"rope_type", "type"} {
 			if s, ok := m[key].(string); ok && s != "default" {
-				return 0, fmt.Errorf("config.json: rope scaling %q is not supported, expected none", s)
+				return theta, fmt.Errorf("rope scaling %q is not supported, expected none", s)
 			}
 		}
 		if v, ok := m["rope_theta"].(float64); ok {
@@ -139,36 +183,55 @@ func ropeTheta(h *hfConfig) (float64, error) {
 	return theta, nil
 }
 
+// What is above these is no decoder, and would end in a lack of memory instead
+// of a message.
+const (
+	maxSize   = 1 << 24
+	maxLayers = 1 << 12
+	maxParams = 1 << 41
+)
+
 func (c *Config) validate() error {
 	var errs []error
-	const limit = 1 << 24 // far above any decoder, low enough that products fit
 	for _, f := range []struct {
-		name string
-		v    int
+		name    string
+		v, most int
 	}{
-		{"hidden_size", c.HiddenSize}, {"intermediate_size", c.FFNSize}, {"num_hidden_layers", c.Layers},
-		{"num_attention_heads", c.Heads}, {"num_key_value_heads", c.KVHeads}, {"head_dim", c.HeadDim},
-		{"vocab_size", c.VocabSize}, {"max_position_embeddings", c.MaxPositions},
+		{"hidden_size", c.HiddenSize, maxSize}, {"intermediate_size", c.FFNSize, maxSize}, {"num_hidden_layers", c.Layers, maxLayers},
+		{"num_attention_heads", c.Heads, maxSize}, {"num_key_value_heads", c.KVHeads, maxSize}, {"head_dim", c.HeadDim, maxSize},
+		{"vocab_size", c.VocabSize, maxSize}, {"max_position_embeddings", c.MaxPositions, maxSize},
 	} {
-		if f.v < 1 || f.v > limit {
-			errs = append(errs, fmt.Errorf("config.json: %s is %d, expected 1 to %d", f.name, f.v, limit))
+		if f.v < 1 || f.v > f.most {
+			errs = append(errs, fmt.Errorf("%s is %d, expected 1 to %d", f.name, f.v, f.most))
 		}
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	if c.Heads%c.KVHeads != 0 {
-		errs = append(errs, fmt.Errorf("config.json: num_attention_heads %d is no multiple of num_key_value_heads %d", c.Heads, c.KVHeads))
-	}
-	if c.HeadDim%2 != 0 {
-		errs = append(errs, fmt.Errorf("config.json: head_dim %d is odd, rotary positions need pairs", c.HeadDim))
-	}
-	for _, id := range c.StopIDs {
-		if id < 0 || int(id) >= c.VocabSize {
-			errs = append(errs, fmt.Errorf("config.json: eos_token_id %d is outside the vocabulary of %d", id, c.VocabSize))
+	expect := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	return errors.Join(errs...)
+	expect(c.Heads%c.KVHeads == 0, "num_attention_heads %d is no multiple of num_key_value_heads %d", c.Heads, c.KVHeads)
+	expect(c.HeadDim%2 == 0, "head_dim %d is odd, rotary positions need pairs", c.HeadDim)
+	expect(c.NormEps > 0 && c.NormEps <= 1, "rms_norm_eps is %v, expected more than 0 and at most 1", c.NormEps)
+	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0), "rope_theta is %v, expected more than 0", c.RopeTheta)
+	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
+	// In float64, since the sizes' products may not fit an int.
+	d, heads := float64(c.HiddenSize), float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads)
+	n := d * (float64(c.VocabSize) + float64(c.Layers)*(heads+3*float64(c.FFNSize)))
+	expect(n <= maxParams, "the sizes make %.3g parameters, expected %.3g at most", n, float64(maxParams))
+	return errors.Join(append(errs, c.checkStops(c.StopIDs))...)
+}
+
+func (c *Config) checkStops(ids []int32) error {
+	for _, id := range ids {
+		if id < 0 || int(id) >= c.VocabSize {
+			return fmt.Errorf("eos_token_id %d is outside the vocabulary of %d", id, c.VocabSize)
+		}
+	}
+	return nil
 }
 
 // ReadConfig reads dir/config.json, and the stop ids that
@@ -180,27 +243,52 @@ func ReadConfig(dir string) (*Config, error) {
 	}
 	c, err := ParseConfig(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
+		return nil, inFile(filepath.Join(dir, "config.json"), err)
 	}
-	b, err = os.ReadFile(filepath.Join(dir, "generation_config.json"))
+	name := filepath.Join(dir, "generation_config.json")
+	b, err = os.ReadFile(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return c, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read model folder: %w", err)
 	}
+	if err := c.addStops(b); err != nil {
+		return nil, inFile(name, err)
+	}
+	return c, nil
+}
+
+// addStops adds the stop ids of a generation_config.json.
+func (c *Config) addStops(b []byte) error {
 	var g struct {
 		EOS idList `json:"eos_token_id"`
 	}
-	if err := json.Unmarshal(b, &g); err != nil {
-		return nil, fmt.Errorf("%s/generation_config.json: %w", dir, err)
+	if err := unmarshal(b, &g); err != nil {
+		return err
+	}
+	if err := c.checkStops(g.EOS); err != nil {
+		return err
 	}
 	for _, id := range g.EOS {
 		if !slices.Contains(c.StopIDs, id) {
 			c.StopIDs = append(c.StopIDs, id)
 		}
 	}
-	return c, c.validate()
+	return nil
+}
+
+// inFile puts a file's name before each of joined errors.
+func inFile(name string, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // errors.Join's own form is meant
+	if !ok {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	var errs []error
+	for _, e := range joined.Unwrap() {
+		errs = append(errs, inFile(name, e))
+	}
+	return errors.Join(errs...)
 }
 
 // NumParams is the number of weights; tied embeddings count once.

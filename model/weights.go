@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/npu"
@@ -228,21 +229,47 @@ func (w *Weights) Load(dir string) error {
 	return w.LoadFrom("", f)
 }
 
+// CheckFolder looks, without reading or allocating values, whether a model
+// folder's safetensors have all tensors of a decoder in its shape. It names the
+// first that is missing or of another shape.
+func (c *Config) CheckFolder(dir string) error {
+	f, err := checkpoint.OpenFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	for _, p := range c.params() {
+		if _, err := p.find("", f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find is the tensor of p among safetensors whose names begin with prefix.
+func (p *Param) find(prefix string, f Tensors) (checkpoint.Tensor, error) {
+	t, ok := f.Tensor(prefix + p.Name)
+	if !ok {
+		return t, fmt.Errorf("load weights: tensor %s is missing", prefix+p.Name)
+	}
+	want := []int{p.Rows}
+	if p.Cols > 0 {
+		want = append(want, p.Cols)
+	}
+	if !slices.Equal(t.Shape, want) {
+		return t, fmt.Errorf("load weights: tensor %s has shape %v, expected %v from config.json", prefix+p.Name, t.Shape, want)
+	}
+	return t, nil
+}
+
 // LoadFrom fills w from opened safetensors whose names begin with prefix.
 func (w *Weights) LoadFrom(prefix string, f Tensors) error {
 	var vals []float32
 	for i := range w.Params {
 		p := &w.Params[i]
-		t, ok := f.Tensor(prefix + p.Name)
-		if !ok {
-			return fmt.Errorf("load weights: tensor %s is missing", p.Name)
-		}
-		want := []int{p.Rows}
-		if p.Cols > 0 {
-			want = append(want, p.Cols)
-		}
-		if !equalShape(t.Shape, want) {
-			return fmt.Errorf("load weights: tensor %s has shape %v, expected %v from config.json", p.Name, t.Shape, want)
+		t, err := p.find(prefix, f)
+		if err != nil {
+			return err
 		}
 		if n := p.Rows * max(p.Cols, 1); cap(vals) < n {
 			vals = make([]float32, n)
@@ -262,21 +289,22 @@ func (w *Weights) LoadFrom(prefix string, f Tensors) error {
 	return w.dev.Sync()
 }
 
+// CheckFinite names the first parameter that holds NaN, infinity, or numbers
+// whose squares float32 cannot add up, as after a step that was far too long.
+// The error wraps ErrNotFinite.
+func (w *Weights) CheckFinite() error {
+	for i := range w.Params {
+		p := &w.Params[i]
+		if sum := w.dev.SumSquares(p.Buffer); sum-sum != 0 {
+			return fmt.Errorf("weights of %s: sum of squares %v: %w", p.Name, sum, ErrNotFinite)
+		}
+	}
+	return w.dev.Sync()
+}
+
 // Tensors are safetensors by name: a file or a folder of shards.
 type Tensors interface {
 	Tensor(name string) (checkpoint.Tensor, bool)
-}
-
-func equalShape(a, b []int) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // Sources streams the tensors, row-major, under their names.

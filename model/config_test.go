@@ -1,0 +1,183 @@
+package model
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// aConfig is a config.json with a part replaced.
+func aConfig(old, replacement string) []byte {
+	config := `{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,` +
+		`"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,"rope_theta":10000,` +
+		`"hidden_act":"silu","tie_word_embeddings":true,"eos_token_id":1,"initializer_range":0.05}`
+	return bytes.Replace([]byte(config), []byte(old), []byte(replacement), 1)
+}
+
+func TestParseConfigNamesTheField(t *testing.T) {
+	t.Parallel()
+	_, err := ParseConfig(aConfig("", ""))
+	require.NoError(t, err)
+	for _, test := range []struct{ old, replacement, want string }{
+		{`"hidden_size":32`, `"hidden_size":1099511627776`, "hidden_size is 1099511627776, expected 1 to 16777216"},
+		{`"hidden_size":32`, `"hidden_size":99999999999999999999`, "hidden_size is a JSON number 99999999999999999999, expected a whole number"},
+		{`"hidden_size":32`, `"hidden_size":32.5`, "hidden_size is a JSON number 32.5, expected a whole number"},
+		{`"hidden_size":32`, `"hidden_size":"32"`, "hidden_size is a JSON string, expected a whole number"},
+		{`"hidden_size":32,`, ``, "hidden_size is 0, expected 1 to 16777216"},
+		{`"num_hidden_layers":2`, `"num_hidden_layers":-1`, "num_hidden_layers is -1, expected 1 to 4096"},
+		{`"num_hidden_layers":2`, `"num_hidden_layers":16777216`, "num_hidden_layers is 16777216, expected 1 to 4096"},
+		{`"vocab_size":16`, `"vocab_size":16777216,"hidden_size":16777216`, "the sizes make 2.81e+14 parameters, expected 2.2e+12 at most"},
+		{`"num_attention_heads":4`, `"num_attention_heads":0`, "num_attention_heads is 0, expected 1 to 16777216"},
+		{`"num_key_value_heads":2`, `"num_key_value_heads":3`, "num_attention_heads 4 is no multiple of num_key_value_heads 3"},
+		{`"head_dim":8`, `"head_dim":7`, "head_dim 7 is odd, rotary positions need pairs"},
+		{`"qwen3"`, `"gpt2"`, `model_type "gpt2", expected llama, mistral, qwen2 or qwen3`},
+		{`"qwen3"`, `7`, "model_type is a JSON number, expected a string"},
+		{`"silu"`, `"gelu"`, `hidden_act "gelu", expected silu`},
+		{`"hidden_act"`, `"attention_bias":true,"hidden_act"`, "attention_bias true is not supported for qwen3"},
+		{`"hidden_act"`, `"mlp_bias":true,"hidden_act"`, "mlp_bias true is not supported"},
+		{`"hidden_act"`, `"sliding_window":8,"hidden_act"`, "sliding_window 8 is not supported"},
+		{`"hidden_act"`, `"rope_scaling":{"rope_type":"yarn"},"hidden_act"`, `rope scaling "yarn" is not supported, expected none`},
+		{`"hidden_act"`, `"rope_scaling":3,"hidden_act"`, "rope_scaling is a JSON number, expected an object"},
+		{`10000`, `0`, "rope_theta is 0, expected more than 0"},
+		{`10000`, `-1`, "rope_theta is -1, expected more than 0"},
+		{`10000`, `1e999`, "rope_theta is a JSON number 1e999, expected a number"},
+		{`1e-6`, `0`, "rms_norm_eps is 0, expected more than 0 and at most 1"},
+		{`1e-6`, `-1`, "rms_norm_eps is -1, expected more than 0 and at most 1"},
+		{`0.05`, `-1`, "initializer_range is -1, expected 0 to 100"},
+		{`0.05`, `1e300`, "initializer_range is 1e+300, expected 0 to 100"},
+		{`"eos_token_id":1`, `"eos_token_id":16`, "eos_token_id 16 is outside the vocabulary of 16"},
+		{`"eos_token_id":1`, `"eos_token_id":[1,-1]`, "eos_token_id -1 is outside the vocabulary of 16"},
+		{`"eos_token_id":1`, `"eos_token_id":[1,"x"]`, `eos_token_id is [1,"x"], expected a token id or a list of them`},
+		{`true`, `"yes"`, "tie_word_embeddings is a JSON string, expected true or false"},
+		{`"hidden_act"`, "\n\nhidden_act", "line 3: not JSON: invalid character 'h' looking for beginning of object key string"},
+		{`{`, ``, "line 1: not JSON: invalid character ':' after top-level value"},
+	} {
+		_, err := ParseConfig(aConfig(test.old, test.replacement))
+		require.EqualError(t, err, test.want, test.replacement)
+	}
+	for text, want := range map[string]string{
+		"":      "line 1: not JSON: unexpected end of JSON input",
+		"null":  "a JSON null, expected an object",
+		"[]":    "a JSON array, expected an object",
+		"{\n\"": "line 2: not JSON: unexpected end of JSON input",
+	} {
+		_, err := ParseConfig([]byte(text))
+		require.EqualError(t, err, want)
+	}
+}
+
+func TestReadConfigNamesTheFile(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, config, generation string
+		want                     []string // each after the folder
+	}{
+		{"right", string(aConfig("", "")), `{"eos_token_id":[1,2]}`, nil},
+		{"generation is no list", string(aConfig("", "")), `{"eos_token_id":"x"}`, []string{
+			`/generation_config.json: eos_token_id is "x", expected a token id or a list of them`}},
+		{"generation outside", string(aConfig("", "")), `{"eos_token_id":77}`, []string{
+			"/generation_config.json: eos_token_id 77 is outside the vocabulary of 16"}},
+		{"generation cut", string(aConfig("", "")), `{"eos`, []string{"/generation_config.json: line 1: not JSON: unexpected end of JSON input"}},
+		{"two faults", string(aConfig(`"head_dim":8`, `"head_dim":7,"hidden_act":"gelu","mlp_bias":true`)), "", []string{
+			"/config.json: mlp_bias true is not supported", "/config.json: head_dim 7 is odd, rotary positions need pairs"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(test.config), 0o644))
+			if test.generation != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "generation_config.json"), []byte(test.generation), 0o644))
+			}
+			c, err := ReadConfig(dir)
+			if test.want == nil {
+				require.NoError(t, err)
+				require.Equal(t, []int32{1, 2}, c.StopIDs)
+				return
+			}
+			want := ""
+			for i, line := range test.want {
+				if i > 0 {
+					want += "\n"
+				}
+				want += dir + line
+			}
+			require.EqualError(t, err, want)
+		})
+	}
+}
+
+func TestCheckFolder(t *testing.T) {
+	t.Parallel()
+	c := shapes()["qwen3"]
+	dev := openCPU(t, 1)
+	w := testWeights(t, dev, c)
+	save := func(change func([]checkpoint.Source) []checkpoint.Source) string {
+		dir := t.TempDir()
+		require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), change(w.Sources()), nil))
+		return dir
+	}
+	require.NoError(t, c.CheckFolder(save(func(s []checkpoint.Source) []checkpoint.Source { return s })))
+	require.EqualError(t, c.CheckFolder(save(func(s []checkpoint.Source) []checkpoint.Source { return s[1:] })),
+		"load weights: tensor model.embed_tokens.weight is missing")
+	require.EqualError(t, c.CheckFolder(save(func(s []checkpoint.Source) []checkpoint.Source {
+		s[0].Shape = []int{s[0].Shape[1], s[0].Shape[0]}
+		return s
+	})), "load weights: tensor model.embed_tokens.weight has shape [19 65], expected [65 19] from config.json")
+	require.ErrorIs(t, c.CheckFolder(t.TempDir()), checkpoint.ErrNotFound)
+}
+
+func TestCheckFinite(t *testing.T) {
+	t.Parallel()
+	dev := openCPU(t, 1)
+	for _, v := range []float32{float32(math.NaN()), float32(math.Inf(1)), 1e30} {
+		w, err := NewWeights(dev, shapes()["llama"], npu.Weights)
+		require.NoError(t, err)
+		w.Init(1)
+		require.NoError(t, w.CheckFinite())
+		dev.Upload(w.Norm.Slice(0, 1), []float32{v})
+		err = w.CheckFinite()
+		require.ErrorIs(t, err, ErrNotFinite)
+		require.ErrorContains(t, err, "weights of model.norm.weight: ")
+		w.Free()
+	}
+}
+
+// Whatever the bytes, a shape that is accepted can be worked with.
+func FuzzParseConfig(f *testing.F) {
+	f.Add(aConfig("", ""))
+	f.Add(aConfig(`"qwen3"`, `"qwen2"`))
+	f.Add(aConfig(`1,"init`, `[1,2],"rope_scaling":{"type":"default","rope_theta":3},"init`))
+	f.Add([]byte(`{"model_type":"llama","head_dim":null,"eos_token_id":null,"num_key_value_heads":null}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := ParseConfig(text)
+		if err != nil {
+			require.Nil(t, c)
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		require.NoError(t, c.validate())
+		require.Positive(t, c.NumParams())
+		require.LessOrEqual(t, c.NumParams(), int64(4*maxParams)) // norms, biases and an output projection beside
+		require.False(t, math.IsNaN(c.FLOPs(1, 1, 1)))
+	})
+}
+
+func FuzzGenerationConfig(f *testing.F) {
+	f.Add([]byte(`{"eos_token_id":[1,2]}`))
+	f.Add([]byte(`{"eos_token_id":null}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c := Config{VocabSize: 3, StopIDs: []int32{1}}
+		err := c.addStops(text)
+		require.NoError(t, c.checkStops(c.StopIDs))
+		if err != nil {
+			require.Equal(t, []int32{1}, c.StopIDs)
+		}
+	})
+}
