@@ -124,12 +124,12 @@ func TestCheckFolder(t *testing.T) {
 		return dir
 	}
 	require.NoError(t, c.CheckFolder(save(func(s []checkpoint.Source) []checkpoint.Source { return s })))
-	require.EqualError(t, c.CheckFolder(save(func(s []checkpoint.Source) []checkpoint.Source { return s[1:] })),
-		"load weights: tensor model.embed_tokens.weight is missing")
-	require.EqualError(t, c.CheckFolder(save(func(s []checkpoint.Source) []checkpoint.Source {
+	require.ErrorContains(t, c.CheckFolder(save(func(s []checkpoint.Source) []checkpoint.Source { return s[1:] })),
+		": load weights: tensor model.embed_tokens.weight is missing")
+	require.ErrorContains(t, c.CheckFolder(save(func(s []checkpoint.Source) []checkpoint.Source {
 		s[0].Shape = []int{s[0].Shape[1], s[0].Shape[0]}
 		return s
-	})), "load weights: tensor model.embed_tokens.weight has shape [19 65], expected [65 19] from config.json")
+	})), ": load weights: tensor model.embed_tokens.weight has shape [19 65], expected [65 19] from config.json")
 	require.ErrorIs(t, c.CheckFolder(t.TempDir()), checkpoint.ErrNotFound)
 }
 

@@ -225,8 +225,11 @@ func (w *Weights) Load(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return w.LoadFrom("", f)
+	defer f.Close() //nolint:errcheck // only read
+	if err := w.LoadFrom("", f); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
 }
 
 // CheckFolder looks, without reading or allocating values, whether a model
@@ -240,7 +243,7 @@ func (c *Config) CheckFolder(dir string) error {
 	defer f.Close() //nolint:errcheck // only read
 	for _, p := range c.params() {
 		if _, err := p.find("", f); err != nil {
-			return err
+			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
 	return nil

@@ -32,13 +32,20 @@ type checkpoints struct {
 	sampled  bool              // the old policy's weights belong to the state
 	files    map[string][]byte // config.json, tokenizer and such
 	inFlight conc.WaitGroup
-	err      error // of the write in flight
+	done     chan written // of the write in flight, one entry
+	saved    int          // step of the last one that was written, 0 before the first
+}
+
+// written is how a write ended.
+type written struct {
+	step int
+	err  error
 }
 
 // capture copies all that a checkpoint holds to host memory and returns what
 // writes it, which may run while training goes on. A failure of the write
 // before is returned here.
-func (c *checkpoints) capture(state State) (write func() error, err error) {
+func (c *checkpoints) capture(state State) (write func() written, err error) {
 	if err := c.wait(); err != nil {
 		return nil, err
 	}
@@ -52,38 +59,57 @@ func (c *checkpoints) capture(state State) (write func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return func() error {
+	return func() written {
 		_, err := checkpoint.Save(c.root, checkpoint.StepName(state.Step), func(dir string) error {
 			return writeFolder(dir, c.files, weights, moments, sampled, line)
 		})
-		if err != nil {
-			return err
+		if err == nil && c.keep > 0 {
+			err = checkpoint.Prune(c.root, c.keep, checkpoint.StepName(state.BestStep))
 		}
-		if c.keep == 0 {
-			return nil
-		}
-		return checkpoint.Prune(c.root, c.keep, checkpoint.StepName(state.BestStep))
+		return written{state.Step, err}
 	}, nil
 }
 
 // start writes in the background what capture returned.
-func (c *checkpoints) start(write func() error) { c.inFlight.Go(func() { c.err = write() }) }
-
-// wait returns the failure of the write in flight, once.
-func (c *checkpoints) wait() error {
-	c.inFlight.Wait()
-	err := c.err
-	c.err = nil
-	return err
+func (c *checkpoints) start(write func() written) {
+	done := make(chan written, 1)
+	c.done = done
+	c.inFlight.Go(func() { done <- write() })
 }
 
-// now writes a checkpoint and waits for it.
+// wait waits for the write in flight and returns its failure, once.
+func (c *checkpoints) wait() error {
+	c.inFlight.Wait()
+	return c.failed()
+}
+
+// failed is the failure of a write that has ended, once.
+func (c *checkpoints) failed() error {
+	select {
+	case w := <-c.done:
+		if w.err == nil {
+			c.saved = w.step
+		}
+		return w.err
+	default:
+		return nil
+	}
+}
+
+// now writes a checkpoint, unless the one in flight or just written is that of
+// the same step, and waits for it.
 func (c *checkpoints) now(state State) error {
+	if c.wait() == nil && c.saved == state.Step && state.Step > 0 && state.Pending == nil {
+		return nil
+	}
+	// A write before this one may have failed: this one makes up for it.
 	write, err := c.capture(state)
 	if err != nil {
 		return err
 	}
-	return write()
+	c.done = make(chan written, 1)
+	c.done <- write()
+	return c.failed()
 }
 
 func writeFolder(dir string, files map[string][]byte, weights, moments, sampled []checkpoint.Source, state []byte) error {
@@ -131,6 +157,9 @@ func ReadState(dir string) (State, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}
+	if err == nil && (s.Step < 0 || s.Updates < 0 || s.Position < 0 || s.BestStep < 0) {
+		err = fmt.Errorf("%s: step %d, updates %d, position %d, best step %d, expected 0 or more of each", stateFile, s.Step, s.Updates, s.Position, s.BestStep)
+	}
 	if err != nil {
 		return s, fmt.Errorf("resume from %s: %w", dir, err)
 	}
@@ -144,14 +173,13 @@ func Resume(dir string, m *trimodel.Models) (State, error) {
 	if err != nil {
 		return s, err
 	}
-	if err := loadWeights(dir, "model.safetensors", "", m.Policy); err != nil {
-		return s, err
-	}
 	own := filepath.Join(dir, "trainer")
-	if err := loadWeights(own, optimizerFile, "first.", m.First); err != nil {
-		return s, err
-	}
-	if err := loadWeights(own, optimizerFile, "second.", m.Second); err != nil {
+	err = errors.Join(
+		loadWeights(dir, "model.safetensors", "", m.Policy),
+		loadWeights(own, optimizerFile, "first.", m.First),
+		loadWeights(own, optimizerFile, "second.", m.Second),
+	)
+	if err != nil {
 		return s, err
 	}
 	if _, err := os.Stat(filepath.Join(own, sampledFile)); err == nil {
@@ -162,10 +190,14 @@ func Resume(dir string, m *trimodel.Models) (State, error) {
 }
 
 func loadWeights(dir, name, prefix string, w *model.Weights) error {
-	f, err := checkpoint.OpenFile(filepath.Join(dir, name))
+	path := filepath.Join(dir, name)
+	f, err := checkpoint.OpenFile(path)
 	if err != nil {
 		return fmt.Errorf("resume: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // only read
-	return w.LoadFrom(prefix, f)
+	if err := w.LoadFrom(prefix, f); err != nil {
+		return fmt.Errorf("resume from %s: %w", path, err)
+	}
+	return nil
 }

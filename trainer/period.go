@@ -16,6 +16,7 @@ type period struct {
 	version int64
 	stream  Stream
 	cancel  context.CancelFunc
+	done    <-chan struct{} // ends training early; nil after the first optimizer step
 	span    report.Span
 	clock   clock
 	groups  []rollout.Group // as they were consumed
@@ -68,17 +69,17 @@ func (p *period) abandon() {
 // periods.
 func (t *Trainer) consume(ctx context.Context, p *period, n int) error {
 	p.mini = tally{}
-	done := ctx.Done()
+	p.done = ctx.Done()
 	if p.updates > 0 {
-		done = nil
+		p.done = nil
 	}
 	for left := n; left > 0; {
 		waiting := time.Now()
 		span := t.Track.Begin(p.step, "wait")
-		batch, open := t.take(done, p, left)
+		batch, open := t.take(p, left)
 		span.End()
 		p.clock.wait += time.Since(waiting)
-		if ctx.Err() != nil && done != nil {
+		if ctx.Err() != nil && p.done != nil {
 			return ctx.Err()
 		}
 		if !open {
@@ -96,9 +97,9 @@ func (t *Trainer) consume(ctx context.Context, p *period, n int) error {
 
 // take waits for a finished group and adds those that are ready behind it, most
 // at the most. open is false where the stream ended instead.
-func (t *Trainer) take(done <-chan struct{}, p *period, most int) (batch []rollout.Group, open bool) {
+func (t *Trainer) take(p *period, most int) (batch []rollout.Group, open bool) {
 	select {
-	case <-done:
+	case <-p.done:
 		return nil, true
 	case g, ok := <-p.stream.Groups():
 		if !ok {
@@ -190,6 +191,11 @@ func (t *Trainer) check(p *period, g *rollout.Group) error {
 func (t *Trainer) trainMicro(p *period, m *micro) error {
 	if m.rows() == 0 {
 		return nil
+	}
+	select {
+	case <-p.done:
+		return context.Canceled
+	default:
 	}
 	forward := t.Track.Begin(p.step, "forward")
 	lp, err := t.Models.Forward(&m.layout)

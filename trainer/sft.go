@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -38,11 +37,17 @@ type SFT struct {
 	Files    map[string][]byte
 	Metrics  *report.Metrics
 	Progress func(step int, values report.Values)
+
+	step int // completed
 }
+
+// Step is the number of steps completed.
+func (s *SFT) Step() int { return s.step }
 
 // Run trains from state to the last step.
 func (s *SFT) Run(ctx context.Context, state State) error {
 	cfg := &s.Config
+	s.step = state.Step
 	opt, err := optim.NewAdamW(cfg.Optim)
 	if err != nil {
 		return err
@@ -52,20 +57,28 @@ func (s *SFT) Run(ctx context.Context, state State) error {
 	save := checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: s.Models, files: s.Files}
 	defer save.wait() //nolint:errcheck // reported below unless another error is
 	for state.Step < cfg.Steps {
-		if ctx.Err() != nil {
-			return errors.Join(save.now(state), fmt.Errorf("%w after step %d", ErrStopped, state.Step))
-		}
 		began := time.Now()
-		sum, tokens, rows, err := s.accumulate(state.Position)
+		sum, tokens, rows, err := s.accumulate(ctx, state.Position)
+		if ctx.Err() != nil {
+			s.Models.Discard()
+			if err := save.now(state); err != nil {
+				return err
+			}
+			return fmt.Errorf("%w after step %d", ErrStopped, state.Step)
+		}
 		if err != nil {
 			return fmt.Errorf("step %d: %w", state.Step+1, err)
 		}
 		lr := schedule.LR(state.Step+1, cfg.Steps)
 		norm, err := s.Models.Step(opt, 1/float64(tokens), lr, cfg.Optim.ClipGrad)
+		if err == nil {
+			err = s.Models.Policy.CheckFinite()
+		}
 		if err != nil {
-			return fmt.Errorf("step %d: %w", state.Step+1, err)
+			return fmt.Errorf("step %d: update at lr %v: %w", state.Step+1, lr, err)
 		}
 		state.Step, state.Updates, state.Position = state.Step+1, opt.Updates, state.Position+cfg.BatchSize
+		s.step = state.Step
 		wall := time.Since(began).Seconds()
 		values := report.Values{"step": float64(state.Step), "time": unixNow(), "actor/loss": -sum / float64(tokens),
 			"actor/grad_norm": norm, "actor/lr": lr, "timing_s/step": wall, "tokens/response": float64(tokens),
@@ -74,6 +87,9 @@ func (s *SFT) Run(ctx context.Context, state State) error {
 			return err
 		}
 		s.Progress(state.Step, values)
+		if err := save.failed(); err != nil {
+			return err
+		}
 		if state.Step == cfg.Steps || cfg.CheckpointEvery > 0 && state.Step%cfg.CheckpointEvery == 0 {
 			write, err := save.capture(state)
 			if err != nil {
@@ -85,13 +101,13 @@ func (s *SFT) Run(ctx context.Context, state State) error {
 	return save.wait()
 }
 
-// accumulate adds up the gradients of a batch, from example first on. sum is
-// the log-probability of its response tokens.
-func (s *SFT) accumulate(first int) (sum float64, tokens, rows int, err error) {
+// accumulate adds up the gradients of a batch, from example first on, until ctx
+// ends. sum is the log-probability of its response tokens.
+func (s *SFT) accumulate(ctx context.Context, first int) (sum float64, tokens, rows int, err error) {
 	var l attention.Layout
 	flush := func() error {
-		if len(l.Targets) == 0 {
-			return nil
+		if len(l.Targets) == 0 || ctx.Err() != nil {
+			return ctx.Err()
 		}
 		lp, err := s.Models.Forward(&l)
 		if err != nil {

@@ -11,18 +11,20 @@ import (
 	"slices"
 	"time"
 
+	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// maxNonFinite is the number of steps in a row whose gradient may be not finite
-// before the run stops.
+// maxNonFinite is the number of gradients in a row that may be not finite before
+// a run stops.
 const maxNonFinite = 3
 
 // update is one optimizer step on what the micro-batches accumulated: sums,
 // which are divided here, once, by what the aggregation says. A gradient that is
-// not finite changes nothing and is counted.
+// not finite changes nothing and is counted. Weights that are not finite after
+// the step end the run, before anything of them is saved.
 func (t *Trainer) update(p *period) error {
 	began := time.Now()
 	defer t.Track.Begin(p.step, "optimizer").End()
@@ -43,15 +45,30 @@ func (t *Trainer) update(p *period) error {
 	p.norm, err = t.Models.Step(t.opt, scale, p.lr, t.cfg.Optim.ClipGrad)
 	p.clock.optimizer += time.Since(began)
 	t.state.Updates = t.opt.Updates
+	if err == nil {
+		if p.mini.rows > 0 { // a gradient was computed
+			t.nonFinite = 0
+		}
+		err = t.Models.Policy.CheckFinite()
+		if errors.Is(err, model.ErrNotFinite) {
+			return fmt.Errorf("step %d: after an update at lr %v: %w", p.step, p.lr, err)
+		}
+	}
 	if !errors.Is(err, optim.ErrNonFinite) {
-		t.nonFinite = 0
 		return err
 	}
-	if t.nonFinite++; t.nonFinite >= maxNonFinite {
-		return fmt.Errorf("step %d: %w, the %drd step in a row", p.step, err, maxNonFinite)
+	if t.nonFinite++; t.nonFinite >= orElse(t.cfg.MaxNonFinite, maxNonFinite) {
+		return fmt.Errorf("step %d: %w, %d in a row", p.step, err, t.nonFinite)
 	}
 	t.Warn("step %d: %v: the weights stay as they are", p.step, err)
 	return nil
+}
+
+func orElse(n, otherwise int) int {
+	if n == 0 {
+		return otherwise
+	}
+	return n
 }
 
 // finish records a trained period, evaluates and checkpoints where it is time.
@@ -71,12 +88,20 @@ func (t *Trainer) finish(ctx context.Context, p *period) error {
 	}
 	last := p.step == t.cfg.Steps
 	best := false
-	var evalErr error
 	if every := t.cfg.EvalEvery; every > 0 && (p.step%every == 0 || last) {
-		best, evalErr = t.evaluate(ctx, values)
+		if best, err = t.evaluate(ctx, values); err != nil {
+			t.postpone(values)
+			return err
+		}
 	}
-	var write func() error
-	if every := t.cfg.CheckpointEvery; evalErr == nil && (last || best || every > 0 && p.step%every == 0) {
+	if err := t.save.failed(); err != nil {
+		return err
+	}
+	// While gradients are not finite nothing new is worth the place of an older
+	// checkpoint.
+	due := t.cfg.CheckpointEvery > 0 && p.step%t.cfg.CheckpointEvery == 0 && t.nonFinite == 0
+	var write func() written
+	if last || best || due {
 		began := time.Now()
 		span := t.Track.Begin(p.step, "checkpoint")
 		if write, err = t.save.capture(t.state); err != nil {
@@ -92,7 +117,35 @@ func (t *Trainer) finish(ctx context.Context, p *period) error {
 	if write != nil {
 		t.save.start(write)
 	}
-	return evalErr
+	return nil
+}
+
+// postpone keeps the line of a step whose evaluation was cut short for the run
+// that resumes.
+func (t *Trainer) postpone(values report.Values) {
+	t.state.Pending = report.Values{}
+	for name, v := range values {
+		if v-v == 0 { // JSON has no other numbers
+			t.state.Pending[name] = v
+		}
+	}
+}
+
+// evaluatePending makes up for an evaluation that was cut short.
+func (t *Trainer) evaluatePending(ctx context.Context) error {
+	if t.state.Pending == nil {
+		return nil
+	}
+	values := maps.Clone(t.state.Pending)
+	if _, err := t.evaluate(ctx, values); err != nil {
+		return err
+	}
+	if err := t.Metrics.Write(values); err != nil {
+		return err
+	}
+	t.Progress(t.state.Step, values)
+	t.state.Pending = nil
+	return t.save.now(t.state)
 }
 
 // evaluateFirst scores the starting weights and writes the line of step 0.
@@ -150,7 +203,9 @@ func (t *Trainer) logRollouts(p *period) error {
 		}
 		b = append(append(b, line...), '\n')
 	}
-	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("step-%06d.jsonl", p.step)), b, 0o644); err != nil {
+	path := filepath.Join(dir, fmt.Sprintf("step-%06d.jsonl", p.step))
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		_ = os.Remove(path) // a part of it would be taken for the whole
 		return fmt.Errorf("log rollouts: %w", err)
 	}
 	return nil

@@ -29,6 +29,9 @@ type Config struct {
 	EvalEvery        int // steps; 0 for none
 	LogRollouts      bool
 	Devices          int // for perf/tokens_per_second_per_device
+	// MaxNonFinite is the number of gradients in a row that may be not finite
+	// before the run stops; 0 is 3.
+	MaxNonFinite int
 	// PeakFLOPS is what the trainer's device reaches at best in a second; 0
 	// where it is not known, and then perf/mfu is left out.
 	PeakFLOPS float64
@@ -98,9 +101,11 @@ type State struct {
 	Position  int     `json:"position"`  // next prompt of the training order
 	Best      float64 `json:"best"`      // best evaluation score so far
 	BestStep  int     `json:"best_step"` // 0 before the first
-	Reference string  `json:"reference"` // checksum of the reference weights
+	Reference string  `json:"reference"` // checksum of the starting weights, which are the reference
 	Seed      uint64  `json:"seed"`      // of the run
-	Evaluated bool    `json:"evaluated"` // step 0 was evaluated
+	Task      string  `json:"task"`      // what the run does, as its starter names it
+	// Pending is the line of Step where its evaluation was cut short.
+	Pending report.Values `json:"pending,omitempty"`
 }
 
 // ErrStopped is returned by Run after a cancelled context: a checkpoint of the
@@ -132,7 +137,7 @@ func (t *Trainer) Step() int { return t.state.Step }
 // completed step and returns ErrStopped.
 func (t *Trainer) Run(ctx context.Context) error {
 	defer t.save.wait() //nolint:errcheck // reported below unless another error is
-	if err := t.evaluateFirst(ctx); err != nil {
+	if err := errors.Join(t.evaluateFirst(ctx), t.evaluatePending(ctx)); err != nil {
 		return t.stop(ctx, err)
 	}
 	for t.state.Step < t.cfg.Steps { //                                      2

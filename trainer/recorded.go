@@ -1,0 +1,159 @@
+package trainer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// ReadGroups reads a file of recorded groups, one a line as a run's rollouts/ has
+// them, which must be of one step and version, and whose tokens a decoder of
+// shape c must know. Its error names the line.
+func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read groups: %w", err)
+	}
+	groups, n, err := parseGroups(text, c)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s:%d: %w", path, n, err)
+	case len(groups) == 0:
+		return nil, fmt.Errorf("%s: no groups, expected one a line", path)
+	}
+	return groups, nil
+}
+
+// parseGroups reads the groups of text; n is the line of the error.
+func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, err error) {
+	first := 0 // line
+	for line := range bytes.Lines(text) {
+		n++
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		g, err := parseGroup(line)
+		if err == nil {
+			err = checkGroup(&g, c)
+		}
+		if err == nil && len(groups) > 0 && (g.Step != groups[0].Step || g.Version != groups[0].Version) {
+			err = fmt.Errorf("step %d and version %d, expected step %d and version %d as in line %d",
+				g.Step, g.Version, groups[0].Step, groups[0].Version, first)
+		}
+		if err != nil {
+			return nil, n, err
+		}
+		if groups = append(groups, g); first == 0 {
+			first = n
+		}
+	}
+	return groups, n, nil
+}
+
+// parseGroup reads a line of a rollouts file. Numbers that are null, which
+// encoding/json reads as 0 and others write for NaN, are refused.
+func parseGroup(text []byte) (rollout.Group, error) {
+	var g rollout.Group
+	var numbers struct {
+		PromptIDs []*int32 `json:"prompt_ids"`
+		Responses []struct {
+			IDs      []*int32   `json:"ids"`
+			Logprobs []*float32 `json:"logprobs"`
+			Reward   *float64   `json:"reward"`
+		} `json:"responses"`
+	}
+	err := json.Unmarshal(text, &g)
+	if err == nil {
+		err = json.Unmarshal(text, &numbers)
+	}
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) {
+		field := mismatch.Field
+		if field == "" {
+			field = "the line"
+		}
+		return g, fmt.Errorf("%s is a JSON %s, expected a group as rollouts/ has them", field, mismatch.Value)
+	}
+	if err != nil {
+		return g, fmt.Errorf("not JSON: %w", err)
+	}
+	if i := null(numbers.PromptIDs); i >= 0 {
+		return g, fmt.Errorf("prompt_ids[%d] is null, expected a number", i)
+	}
+	for j, r := range numbers.Responses {
+		if i := null(r.IDs); i >= 0 {
+			return g, fmt.Errorf("response %d: ids[%d] is null, expected a number", j, i)
+		}
+		if i := null(r.Logprobs); i >= 0 {
+			return g, fmt.Errorf("response %d: logprobs[%d] is null, expected a number", j, i)
+		}
+		if r.Reward == nil {
+			return g, fmt.Errorf("response %d has no reward, expected a number", j)
+		}
+	}
+	return g, nil
+}
+
+// null is the place of the first nil, or -1.
+func null[T any](list []*T) int {
+	for i, v := range list {
+		if v == nil {
+			return i
+		}
+	}
+	return -1
+}
+
+// maxLogprob is how far above 0 the rounding of an instance may bring a
+// log-probability.
+const maxLogprob = 1e-3
+
+// checkGroup refuses a group that no run of a decoder of shape c records.
+func checkGroup(g *rollout.Group, c *model.Config) error {
+	if len(g.Prompt.IDs) == 0 || len(g.Responses) == 0 {
+		return fmt.Errorf("%d prompt_ids and %d responses, expected at least 1 of each", len(g.Prompt.IDs), len(g.Responses))
+	}
+	if err := checkIDs("prompt_ids", g.Prompt.IDs, c.VocabSize); err != nil {
+		return err
+	}
+	for j := range g.Responses {
+		if err := checkResponse(&g.Responses[j], g, c); err != nil {
+			return fmt.Errorf("response %d: %w", j, err)
+		}
+	}
+	return nil
+}
+
+func checkResponse(r *rollout.Response, g *rollout.Group, c *model.Config) error {
+	switch {
+	case r.Version != g.Version:
+		return fmt.Errorf("version %d, expected %d as its group", r.Version, g.Version)
+	case len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs):
+		return fmt.Errorf("%d ids and %d logprobs, expected as many of each, and at least 1", len(r.IDs), len(r.Logprobs))
+	case len(g.Prompt.IDs)+len(r.IDs) > c.MaxPositions:
+		return fmt.Errorf("%d tokens with its prompt, but the model's context is %d", len(g.Prompt.IDs)+len(r.IDs), c.MaxPositions)
+	case r.Finish != rollout.Stop && r.Finish != rollout.Length:
+		return fmt.Errorf("finish is %q, expected %q or %q", r.Finish, rollout.Stop, rollout.Length)
+	}
+	for i, lp := range r.Logprobs {
+		if lp > maxLogprob {
+			return fmt.Errorf("logprobs[%d] is %v, expected 0 or less", i, lp)
+		}
+	}
+	return checkIDs("ids", r.IDs, c.VocabSize)
+}
+
+// checkIDs names the first id outside a vocabulary.
+func checkIDs(name string, ids []int32, vocab int) error {
+	for i, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return fmt.Errorf("%s[%d] is %d, expected 0 to %d", name, i, id, vocab-1)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package trainer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/report"
+)
+
+// Claim makes sure that a run may write to the folder dir: one that holds
+// another run's checkpoints or metrics is not touched unless it is resumed. It
+// returns the checkpoint to resume from, the newest whole one, and names each
+// newer one that is not; from is empty where there is none. Checkpoints of which
+// none is whole are an error, since starting anew would replace them.
+func Claim(dir string, resume bool, warn func(format string, args ...any)) (from string, err error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return "", fmt.Errorf("run.dir is %q, and a file is there, expected a folder", dir)
+	}
+	from, _, skipped, err := checkpoint.Latest(CheckpointRoot(dir), checkpoint.StepPrefix)
+	if err != nil && !errors.Is(err, checkpoint.ErrNotFound) {
+		return "", fmt.Errorf("run.dir is %q: %w", dir, err)
+	}
+	metrics, statErr := os.Stat(filepath.Join(dir, report.MetricsFile))
+	if !resume {
+		if err == nil || len(skipped) > 0 || statErr == nil && metrics.Size() > 0 {
+			return "", fmt.Errorf("%s holds a run: continue it with -resume, or set another run.dir", dir)
+		}
+		return "", nil
+	}
+	for _, bad := range skipped {
+		warn("skipped a checkpoint: %v", bad)
+	}
+	if err == nil {
+		return from, nil
+	}
+	if len(skipped) > 0 {
+		return "", fmt.Errorf("resume: none of the %d checkpoints in %s is whole: remove them to start anew, or set another run.dir",
+			len(skipped), CheckpointRoot(dir))
+	}
+	warn("no checkpoint in %s: starting anew", dir)
+	return "", nil
+}
+
+// CheckResume refuses a checkpoint of another run than the one that is to go on:
+// of another task or seed, or with other files than those of its model folder,
+// which source names. It reads no weights.
+func CheckResume(from string, run State, files map[string][]byte, source string) error {
+	state, err := ReadState(from)
+	switch {
+	case err != nil:
+		return err
+	case state.Task != "" && state.Task != run.Task:
+		return fmt.Errorf("resume: %s is of easyrl %s, expected one of easyrl %s", from, state.Task, run.Task)
+	case state.Seed != run.Seed:
+		return fmt.Errorf("resume: run.seed is %d, expected %d as the run began", run.Seed, state.Seed)
+	}
+	for name, content := range files {
+		if saved, err := os.ReadFile(filepath.Join(from, name)); err != nil || !bytes.Equal(saved, content) {
+			return fmt.Errorf("resume: %s of %s is not that of %s: another model", name, source, from)
+		}
+	}
+	return nil
+}
