@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,24 @@ type stoppedError struct {
 }
 
 func (e stoppedError) Error() string { return "stopped; checkpoint " + e.checkpoint }
+
+// oneLine is err with the faults that it joins on one line.
+func oneLine(err error) error {
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	return errors.New(text)
+}
+
+// jsonFault says in a user's words why JSON is not what was expected.
+func jsonFault(err error, expected string) error {
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &mismatch) && mismatch.Field != "":
+		return fmt.Errorf("%s: found a JSON %s, expected %s", mismatch.Field, mismatch.Value, expected)
+	case errors.As(err, &mismatch):
+		return fmt.Errorf("found a JSON %s, expected %s", mismatch.Value, expected)
+	}
+	return fmt.Errorf("not JSON: %w, expected %s", err, expected)
+}
 
 // exitStatus prints err and returns the status that it stands for.
 func exitStatus(ctx context.Context, w io.Writer, err error) int {

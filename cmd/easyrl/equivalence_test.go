@@ -16,7 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/trainer"
 )
 
 // TestMain lets a test run the command in a process of its own, to kill it.
@@ -219,7 +221,9 @@ func TestReplayTakesTheSameStep(t *testing.T) {
 func TestRolloutsMatchLogprobs(t *testing.T) {
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
-	groups, err := readGroups(filepath.Join(run, "rollouts", "step-000002.jsonl"))
+	shape, err := model.ReadConfig(dir)
+	require.NoError(t, err)
+	groups, err := trainer.ReadGroups(filepath.Join(run, "rollouts", "step-000002.jsonl"), shape)
 	require.NoError(t, err)
 	var in strings.Builder
 	for _, g := range groups {

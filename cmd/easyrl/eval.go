@@ -40,13 +40,20 @@ func evalVerb(std streams) verb {
 		if len(args) > 0 || *dir == "" || *file == "" {
 			return usagef("eval: expected -model DIR, -data FILE and no other argument (see easyrl eval -h)")
 		}
-		if *k < 1 {
-			return usagef("eval: -k is %d, expected 1 or more", *k)
+		if *limit < 0 {
+			return usagef("eval: -prompts is %d, expected 0 or more", *limit)
+		}
+		if *answerKey == "" || *promptKey == "" {
+			return usagef("eval: -prompt-key %q and -answer-key %q, expected a name in each", *promptKey, *answerKey)
+		}
+		sampling := inference.Sampling{Temperature: float32(*temperature), TopP: 1, MaxTokens: *maxTokens}
+		if err := checkRequest(inference.Request{PromptIDs: []int32{0}, N: *k, Sampling: sampling}, *temperature); err != nil {
+			return err
 		}
 		cfg := defaults
 		cfg.Model.Path, cfg.Data.Eval, cfg.Data.PromptKey, cfg.Data.AnswerKey = *dir, []string{*file}, *promptKey, *answerKey
 		cfg.Data.MaxPromptTokens = 1 << 30 // the model's context is the limit
-		cfg.Reward.Kind, cfg.Reward.Think, cfg.Rollout.MaxTokens = *kind, *think, *maxTokens
+		cfg.Reward.Kind, cfg.Reward.Think, cfg.Rollout.MaxTokens = *kind, *think, min(*maxTokens, 1<<30)
 		cfg.Inference.Threads = orElse(*threads, runtime.NumCPU())
 		cfg.Run.Seed, cfg.Eval.K, cfg.Eval.Temperature, cfg.Eval.Prompts = *seed, *k, *temperature, *limit
 		metrics, err := evaluateFolder(ctx, std, &cfg)
@@ -89,7 +96,7 @@ func evaluateFolder(ctx context.Context, std streams, cfg *configs.Config) (map[
 	defer dev.Close() //nolint:errcheck // nothing is left to do with it
 	w, err := f.weights(dev)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, err
 	}
 	in, err := startInstances(ctx, f, cfg, nil, warn)
 	if err != nil {

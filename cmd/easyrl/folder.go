@@ -20,13 +20,16 @@ import (
 // folder is a model folder: the decoder's shape, its tokenizer, and the files
 // that a trained copy takes along.
 type folder struct {
-	dir   string // empty where the weights are random
-	seed  uint64 // of random weights
-	shape *model.Config
-	tok   *tokenizer.Tokenizer // nil where the folder has none
-	files map[string][]byte    // config.json, the tokenizer's files and generation_config.json
-	stops []int32              // of the model and the tokenizer
+	dir    string // empty where the weights are random
+	source string // what a user calls it
+	seed   uint64 // of random weights
+	shape  *model.Config
+	tok    *tokenizer.Tokenizer // nil where the folder has none
+	files  map[string][]byte    // config.json, the tokenizer's files and generation_config.json
+	stops  []int32              // of the model and the tokenizer
 }
+
+const generationFile = "generation_config.json"
 
 // openFolder reads all of a model folder but the weights.
 func openFolder(dir string) (*folder, error) {
@@ -44,13 +47,17 @@ func openFolder(dir string) (*folder, error) {
 // initFolder is a folder of random weights, drawn from seed, in the shape that a
 // configuration gives.
 func initFolder(init configs.Init, seed uint64) (*folder, error) {
+	source := init.Config
+	if source == "" {
+		source = "[model.init]"
+	}
 	config, err := initConfig(init)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usagef("read model configuration: %w", err)
 	}
 	shape, err := model.ParseConfig(config)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError{inFile(source, err)}
 	}
 	tok := init.Tokenizer
 	if tok == "" {
@@ -60,7 +67,7 @@ func initFolder(init configs.Init, seed uint64) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.seed = seed
+	f.seed, f.source = seed, source
 	return f, nil
 }
 
@@ -80,7 +87,7 @@ func initConfig(init configs.Init) ([]byte, error) {
 }
 
 func readFolder(dir, tokDir string, config []byte, shape *model.Config) (*folder, error) {
-	f := &folder{dir: dir, shape: shape, stops: shape.StopIDs, files: map[string][]byte{}}
+	f := &folder{dir: dir, source: dir, shape: shape, stops: shape.StopIDs, files: map[string][]byte{}}
 	config, err := asFloat32(config)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("%s: config.json: %w", tokDir, err)}
@@ -90,7 +97,7 @@ func readFolder(dir, tokDir string, config []byte, shape *model.Config) (*folder
 	if err != nil && !errors.Is(err, tokenizer.ErrNone) {
 		return nil, usageError{err}
 	}
-	names := []string{"generation_config.json"}
+	names := []string{generationFile}
 	if f.tok != nil {
 		if n := f.tok.VocabSize(); n > shape.VocabSize {
 			return nil, usagef("%s: the tokenizer has %d ids, but the embedding %d rows", tokDir, n, shape.VocabSize)
@@ -129,18 +136,26 @@ func asFloat32(config []byte) ([]byte, error) {
 	return json.MarshalIndent(fields, "", "  ")
 }
 
-// weights loads the folder's weights, or draws them where they are random.
+// weights loads the folder's weights, or draws them where they are random. Files
+// that are not those of the shape are a usage error, found before any memory is
+// taken for them.
 func (f *folder) weights(dev npu.Device) (*model.Weights, error) {
+	if f.dir != "" {
+		if err := f.shape.CheckFolder(f.dir); err != nil {
+			return nil, usageError{err}
+		}
+	}
 	w, err := model.NewWeights(dev, f.shape, npu.Weights)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", f.source, err)
 	}
 	if f.dir == "" {
 		w.Init(f.seed)
 		return w, dev.Sync()
 	}
 	if err := w.Load(f.dir); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.dir, err)
+		w.Free()
+		return nil, usageError{err}
 	}
 	return w, nil
 }
@@ -157,10 +172,21 @@ func (f *folder) text(ids []int32) string {
 	return f.tok.Decode(ids)
 }
 
-// openDevice opens the device of a configuration with a number of threads.
+// openDevice opens the device of a configuration with a number of threads, 0
+// for all. What it cannot open is a usage error.
 func openDevice(kind string, threads int) (npu.Device, error) {
+	var dev npu.Device
+	var err error
 	if kind == configs.CPU {
-		return cpu.Open(threads)
+		dev, err = cpu.Open(threads)
+	} else {
+		dev, err = plugin.Open(kind, 0, threads)
 	}
-	return plugin.Open(kind, 0, threads)
+	switch {
+	case err != nil && (kind == configs.CUDA || kind == configs.Ascend):
+		return nil, usagef("device.kind is %q, expected %q, or the path of a kernel library: %w", kind, configs.CPU, err)
+	case err != nil:
+		return nil, usageError{err}
+	}
+	return dev, nil
 }

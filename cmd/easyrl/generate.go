@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -55,16 +56,30 @@ func generateVerb(std streams) verb {
 		if *stop != "" {
 			req.Sampling.Stop = []string{*stop}
 		}
-		if err := req.Validate(); err != nil {
-			return usageError{err}
+		if err := checkRequest(req, *temperature); err != nil {
+			return err
 		}
 		out, err := f.sample(ctx, *threads, req)
+		if errors.Is(err, inference.ErrInvalid) { // for this model
+			return usageError{err}
+		}
 		if err != nil {
 			return err
 		}
 		return printCompletions(std, f, out, *asJSON)
 	}
 	return v
+}
+
+// checkRequest refuses what no instance could serve, on the command line.
+func checkRequest(req inference.Request, temperature float64) error {
+	if err := req.Validate(); err != nil {
+		return usageError{oneLine(err)}
+	}
+	if err := configs.CheckTemperature(temperature); err != nil {
+		return usagef("temperature %w", err)
+	}
+	return nil
 }
 
 // promptIDs are the tokens of a prompt given as text or as ids.

@@ -32,8 +32,8 @@ func initVerb(std streams) verb {
 		if err != nil {
 			return err
 		}
-		if entries, err := os.ReadDir(*out); err == nil && len(entries) > 0 {
-			return usagef("init: %s is not empty", *out)
+		if err := checkOut(*out); err != nil {
+			return usagef("init: %w", err)
 		}
 		dev, err := openDevice(configs.CPU, 0)
 		if err != nil {
@@ -53,13 +53,29 @@ func initVerb(std streams) verb {
 	return v
 }
 
-// writeFolder writes a Hugging Face folder.
-func writeFolder(dir string, files map[string][]byte, w *model.Weights) error {
+// writeFolder writes a Hugging Face folder to a place where nothing or an empty
+// folder is, and takes back what it wrote where that fails.
+func writeFolder(dir string, files map[string][]byte, w *model.Weights) (err error) {
+	_, statErr := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("write model folder: %w", err)
+		return usagef("write model folder: %w", err)
 	}
+	var wrote []string
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, name := range wrote {
+			_ = os.Remove(name) // what failed may not be there
+		}
+		if statErr != nil { // dir is new
+			_ = os.Remove(dir)
+		}
+	}()
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+		path := filepath.Join(dir, name)
+		wrote = append(wrote, path)
+		if err := os.WriteFile(path, content, 0o644); err != nil {
 			return fmt.Errorf("write model folder: %w", err)
 		}
 	}

@@ -33,7 +33,7 @@ func produce(cfg *configs.Config, f *folder, in *instances, score reward.Func, w
 			sum, err := p.Run(ctx, producer.Period{Step: period.Step, Version: period.Version, Prompts: period.Prompts,
 				GroupSize: r.GroupSize, Sampling: sampling, Seed: cfg.Run.Seed}, s.groups)
 			for _, failed := range sum.Failed {
-				warn("step %d: gave up prompt %s: %v", period.Step, failed.Prompt.ID, failed.Err)
+				warn("step %d: gave up %v", period.Step, failed.Err)
 			}
 			s.stats, s.err = trainer.StreamStats{Busy: in.busy() - busy, Instances: len(in.engines),
 				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed)}, err

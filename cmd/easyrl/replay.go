@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -34,67 +32,79 @@ func replayVerb(std streams) verb {
 			return usagef("replay: expected -model DIR, -rollouts FILE, -out DIR and no other argument (see easyrl replay -h)")
 		}
 		resolved, err := configs.Load(nil, *set)
+		if err == nil {
+			err = resolved.Validate(configs.ReplayTask)
+		}
+		if err == nil {
+			err = oneRank(&resolved.Config)
+		}
+		if err == nil {
+			err = checkOut(*out)
+		}
 		if err != nil {
 			return usageError{err}
 		}
-		resolved.Model.Path = *dir
-		groups, err := readGroups(*file)
-		if err != nil {
+		r := &trainRun{cfg: &resolved.Config, std: std}
+		defer r.close()
+		if r.folder, err = openFolder(*dir); err != nil {
 			return err
 		}
-		if entries, err := os.ReadDir(*out); err == nil && len(entries) > 0 {
-			return usagef("replay: %s is not empty", *out)
-		}
-		// The step is a run of its own, of which the checkpoint is kept.
-		if resolved.Run.Dir, err = os.MkdirTemp(filepath.Dir(filepath.Clean(*out)), ".replay-"); err != nil {
-			return fmt.Errorf("replay: %w", err)
-		}
-		defer os.RemoveAll(resolved.Run.Dir) //nolint:errcheck // what is left of it is in nobody's way
-		stepped, err := replay(ctx, std, &resolved.Config, groups)
+		groups, err := trainer.ReadGroups(*file, r.folder.shape)
 		if err != nil {
-			return err
+			return usageError{err}
 		}
-		if err := os.Rename(filepath.Join(resolved.Run.Dir, report.MetricsFile), filepath.Join(stepped, report.MetricsFile)); err != nil {
-			return fmt.Errorf("replay: %w", err)
+		if n := resolved.Train.Minibatches; n > len(groups) {
+			return usagef("train.minibatches is %d, expected %d at most: so many groups are in %s", n, len(groups), *file)
 		}
-		if err := errors.Join(os.RemoveAll(*out), os.Rename(stepped, *out)); err != nil {
-			return fmt.Errorf("replay: %w", err)
-		}
-		printer{std.out}.line("%s", *out)
-		return nil
+		return r.replayTo(ctx, *out, *dir, groups)
 	}
 	return v
 }
 
-// readGroups reads recorded groups, which must be of one step and version.
-func readGroups(path string) ([]rollout.Group, error) {
-	b, err := os.ReadFile(path)
+// checkOut refuses a folder to write that holds something.
+func checkOut(out string) error {
+	entries, err := os.ReadDir(out)
+	if err == nil && len(entries) > 0 {
+		return fmt.Errorf("-out %s is not empty, expected a new folder", out)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("-out %s cannot be a folder: %w", out, err)
+	}
+	return nil
+}
+
+// replayTo takes the step as a run of its own beside out, of which the
+// checkpoint is kept.
+func (r *trainRun) replayTo(ctx context.Context, out, model string, groups []rollout.Group) error {
+	out, err := filepath.Abs(out)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(out), 0o755)
+	}
+	if err == nil {
+		r.cfg.Run.Dir, err = os.MkdirTemp(filepath.Dir(out), ".replay-")
+	}
 	if err != nil {
-		return nil, usageError{err}
+		return usagef("replay: -out cannot be written: %w", err)
 	}
-	var groups []rollout.Group
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	lines.Buffer(nil, maxLine)
-	for n := 1; lines.Scan(); n++ {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		var g rollout.Group
-		if err := json.Unmarshal(lines.Bytes(), &g); err != nil {
-			return nil, usagef("%s:%d: %w, expected a group as rollouts/ has them", path, n, err)
-		}
-		if len(g.Prompt.IDs) == 0 || len(g.Responses) == 0 {
-			return nil, usagef("%s:%d: %d prompt_ids and %d responses, expected at least 1 of each", path, n, len(g.Prompt.IDs), len(g.Responses))
-		}
-		groups = append(groups, g)
+	defer os.RemoveAll(r.cfg.Run.Dir) //nolint:errcheck // what is left of it is in nobody's way
+	stepped, err := r.replay(ctx, model, groups)
+	if errors.Is(err, trainer.ErrStopped) {
+		return context.Canceled
 	}
-	if err := lines.Err(); err != nil {
-		return nil, usagef("%s: %w", path, err)
+	if err == nil {
+		err = os.Rename(filepath.Join(r.cfg.Run.Dir, report.MetricsFile), filepath.Join(stepped, report.MetricsFile))
 	}
-	if len(groups) == 0 {
-		return nil, usagef("%s: no groups", path)
+	if err != nil {
+		return err
 	}
-	return groups, nil
+	if err := os.Remove(out); err != nil && !errors.Is(err, fs.ErrNotExist) { // an empty folder
+		return fmt.Errorf("replay: %w", err)
+	}
+	if err := os.Rename(stepped, out); err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	printer{r.std.out}.line("%s", out)
+	return nil
 }
 
 // recorded is a stream of groups that are there already.
@@ -106,13 +116,10 @@ func publishNothing(context.Context, inference.Weights) error { return nil }
 
 // asStep is groups as those that the given step samples, the model given being
 // the one that sampled them, and the length of the longest response.
-func asStep(groups []rollout.Group, step int) (stream recorded, longest int, err error) {
+func asStep(groups []rollout.Group, step int) (stream recorded, longest int) {
 	stream = make(recorded, len(groups))
 	for _, g := range groups {
 		for i := range g.Responses {
-			if v := g.Responses[i].Version; v != g.Version {
-				return nil, 0, usagef("prompt %s, response %d: version %d, expected %d as its group", g.Prompt.ID, i, v, g.Version)
-			}
 			g.Responses[i].Version = int64(step)
 			longest = max(longest, len(g.Responses[i].IDs))
 		}
@@ -120,19 +127,14 @@ func asStep(groups []rollout.Group, step int) (stream recorded, longest int, err
 		stream <- g
 	}
 	close(stream)
-	return stream, longest, nil
+	return stream, longest
 }
 
-// replay takes the step in a run folder and returns its checkpoint.
-func replay(ctx context.Context, std streams, cfg *configs.Config, groups []rollout.Group) (stepped string, err error) {
-	r := &trainRun{cfg: cfg, std: std}
-	defer r.close()
-	if r.folder, err = openFolder(cfg.Model.Path); err != nil {
-		return "", err
-	}
-	from := ""
-	if _, err := os.Stat(filepath.Join(cfg.Model.Path, "trainer")); err == nil {
-		from = cfg.Model.Path
+// replay takes the step in the run's folder and returns its checkpoint.
+func (r *trainRun) replay(ctx context.Context, model string, groups []rollout.Group) (stepped string, err error) {
+	cfg, from := r.cfg, ""
+	if _, err := os.Stat(filepath.Join(model, "trainer")); err == nil {
+		from = model
 		state, err := trainer.ReadState(from)
 		if err != nil {
 			return "", usageError{err}
@@ -146,20 +148,18 @@ func replay(ctx context.Context, std streams, cfg *configs.Config, groups []roll
 		return "", err
 	}
 	defer r.metrics.Close() //nolint:errcheck // its line was written
+	r.state.Pending = nil
 	step := r.state.Step + 1
-	stream, longest, err := asStep(groups, step)
-	if err != nil {
-		return "", err
-	}
+	stream, longest := asStep(groups, step)
 	t, err := trainer.New(trainer.Config{
 		Dir: cfg.Run.Dir, Steps: step, PromptsPerStep: len(groups), MaxTokens: longest,
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
-		CheckpointKeep: 1, Devices: 1,
+		CheckpointKeep: 1, Devices: 1, MaxNonFinite: 1,
 	}, r.state, trainer.Deps{
 		Models: r.models, Files: r.folder.files, Metrics: r.metrics, Warn: r.warn, Publish: publishNothing,
 		Prompt:   func(int) rollout.Prompt { return rollout.Prompt{} },
 		Produce:  func(context.Context, trainer.Period) trainer.Stream { return stream },
-		Progress: func(_ int, values report.Values) { printer{std.err}.line("%s", report.Summary(values)) },
+		Progress: func(_ int, values report.Values) { printer{r.std.err}.line("%s", report.Summary(values)) },
 	})
 	if err != nil {
 		return "", err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"syscall"
 
 	"github.com/easyrl/easyrl/report"
 )
@@ -23,7 +24,7 @@ func reportVerb(std streams) verb {
 			return usagef("report: %d folders given, expected one run's folder", len(args))
 		}
 		page, err := report.WriteHTML(args[0])
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return usagef("report: %s is not a run's folder, expected one with %s: %w", args[0], report.MetricsFile, err)
 		}
 		if err != nil {

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"runtime"
 	"time"
 
-	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/inference"
@@ -19,7 +17,6 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
-	"github.com/easyrl/easyrl/trainer"
 )
 
 // threads is how a run's cores are shared out: by default the trainer takes half
@@ -75,6 +72,11 @@ func unsupported(cfg *configs.Config) error {
 	if cfg.Inference.Kind != configs.Embedded {
 		return usagef("inference.kind is %q, expected %q: this build samples in its own process", cfg.Inference.Kind, configs.Embedded)
 	}
+	return oneRank(cfg)
+}
+
+// oneRank refuses more ranks than this build trains on.
+func oneRank(cfg *configs.Config) error {
 	if n := cfg.Parallel.DP * cfg.Parallel.TP * cfg.Parallel.PP; n != 1 {
 		return usagef("[parallel] asks for %d ranks, expected 1: this build trains on one", n)
 	}
@@ -89,31 +91,6 @@ func policyFolder(cfg *configs.Config) (*folder, error) {
 	return openFolder(cfg.Model.Path)
 }
 
-// claimDir makes sure that a run may write to its folder: a folder that holds
-// another run's checkpoints or metrics is not touched unless it is resumed. It
-// returns the checkpoint to resume from, empty where there is none.
-func claimDir(cfg *configs.Config, resume bool, warn func(format string, args ...any)) (from string, err error) {
-	dir, step, skipped, err := checkpoint.Latest(trainer.CheckpointRoot(cfg.Run.Dir), checkpoint.StepPrefix)
-	if err != nil && !errors.Is(err, checkpoint.ErrNotFound) {
-		return "", err
-	}
-	for _, bad := range skipped {
-		warn("skipped a checkpoint: %v", bad)
-	}
-	metrics, readErr := report.ReadMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile))
-	if !resume && (err == nil || len(skipped) > 0 || readErr == nil && len(metrics) > 0) {
-		return "", usagef("%s holds a run: continue it with -resume, or set another run.dir", cfg.Run.Dir)
-	}
-	if resume && err == nil {
-		warn("resuming after step %d from %s", step, dir)
-		return dir, nil
-	}
-	if resume {
-		warn("no valid checkpoint in %s: starting anew", cfg.Run.Dir)
-	}
-	return "", nil
-}
-
 // prompts reads a file of prompts as token ids, without those that are too long.
 func (f *folder) prompts(path string, cfg *configs.Config, warn func(format string, args ...any)) ([]rollout.Prompt, error) {
 	if f.tok == nil {
@@ -123,10 +100,15 @@ func (f *folder) prompts(path string, cfg *configs.Config, warn func(format stri
 	if err != nil {
 		return nil, usageError{err}
 	}
+	compares := cfg.Reward.Kind != reward.Command // with the answer; a program may not need it
 	for i := range all {
-		all[i].IDs = f.tok.EncodePrompt(all[i].Text)
-		if len(all[i].IDs) == 0 {
-			return nil, usagef("%s: prompt %s is empty", path, all[i].ID)
+		p := &all[i]
+		p.IDs = f.tok.EncodePrompt(p.Text)
+		if p.Text == "" || len(p.IDs) == 0 {
+			return nil, usagef("%s: prompt %s is empty", path, p.ID)
+		}
+		if compares && len(p.Answer) == 0 {
+			return nil, usagef("%s: prompt %s has no answer, which reward %q compares with", path, p.ID, cfg.Reward.Kind)
 		}
 	}
 	limit := min(cfg.Data.MaxPromptTokens, f.shape.MaxPositions-1)
@@ -152,6 +134,7 @@ type instances struct {
 // startInstances starts a run's engines, which have spans as their rows.
 func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *report.Spans, warn func(format string, args ...any)) (*instances, error) {
 	fc := inference.DefaultFleetConfig()
+	fc.EmptyWait = time.Second // nobody joins engines of this process
 	fc.Notify = func(e inference.Event) {
 		if e.Err != nil {
 			warn("instance %s: %s, was %s: %v", e.ID, e.To, e.From, e.Err)

@@ -26,15 +26,19 @@ func sftVerb(std streams) verb {
 		if err != nil {
 			return err
 		}
-		return sft(ctx, std, resolved, *resume)
+		return sft(ctx, std, resolved, args, *resume)
 	}
 	return v
 }
 
-func sft(ctx context.Context, std streams, resolved *configs.Resolved, resume bool) error {
+func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []string, resume bool) error {
 	cfg := &resolved.Config
-	warn := func(format string, args ...any) { printer{std.err}.line("easyrl: "+format, args...) }
-	from, err := claimDir(cfg, resume, warn)
+	r := &trainRun{cfg: cfg, std: std, task: sftTask}
+	defer r.close()
+	if err := oneRank(cfg); err != nil {
+		return err
+	}
+	from, err := claimDir(resolved, files, resume, r.warn)
 	if err != nil {
 		return err
 	}
@@ -46,11 +50,11 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, resume bo
 	if err != nil {
 		return err
 	}
-	r := &trainRun{cfg: cfg, std: std, folder: f, sft: true}
-	defer r.close()
+	r.folder = f
 	if err := r.openModels(from); err != nil {
 		return err
 	}
+	r.announce(from, cfg.SFT.Steps)
 	if err := r.openDir(resolved); err != nil {
 		return err
 	}
@@ -66,7 +70,7 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, resume bo
 	}
 	err = s.Run(ctx, r.state)
 	if errors.Is(err, trainer.ErrStopped) {
-		return stoppedError{trainer.CheckpointRoot(cfg.Run.Dir)}
+		return stopped(cfg.Run.Dir, s.Step())
 	}
 	return err
 }

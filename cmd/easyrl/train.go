@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/inference"
@@ -37,9 +36,9 @@ func trainVerb(std streams) verb {
 		if err != nil {
 			return err
 		}
-		r := &trainRun{cfg: &resolved.Config, std: std}
+		r := &trainRun{cfg: &resolved.Config, std: std, task: trainTask}
 		defer r.close()
-		if err := r.open(ctx, resolved, *resume); err != nil {
+		if err := r.open(ctx, resolved, args, *resume); err != nil {
 			return err
 		}
 		return r.train(ctx)
@@ -51,7 +50,7 @@ func trainVerb(std streams) verb {
 type trainRun struct {
 	cfg     *configs.Config
 	std     streams
-	sft     bool // supervised: no instances, the trainer has all cores
+	task    string // trainTask, sftTask, or empty where a step is replayed
 	folder  *folder
 	console *report.Console
 	control *report.Control // nil without control.listen
@@ -83,12 +82,12 @@ func (r *trainRun) warn(format string, args ...any) {
 
 // open reads and checks all that the run needs before it changes anything in
 // the run's folder.
-func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, resume bool) error {
+func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files []string, resume bool) error {
 	cfg := r.cfg
 	if err := unsupported(cfg); err != nil {
 		return err
 	}
-	from, err := claimDir(cfg, resume, r.warn)
+	from, err := claimDir(resolved, files, resume, r.warn)
 	if err != nil {
 		return err
 	}
@@ -97,6 +96,9 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, resume 
 	}
 	read := func(path string) ([]rollout.Prompt, error) { return r.folder.prompts(path, cfg, r.warn) }
 	prompts, err := read(cfg.Data.Train)
+	if err == nil {
+		err = r.checkRoom(prompts)
+	}
 	if err != nil {
 		return err
 	}
@@ -112,27 +114,56 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, resume 
 	if err := r.openModels(from); err != nil {
 		return err
 	}
-	if err := r.openDir(resolved); err != nil {
-		return err
+	if cfg.Log.Trace {
+		r.spans = report.NewSpans(report.DefaultSpans)
 	}
 	if r.in, err = startInstances(ctx, r.folder, cfg, r.spans, r.warn); err != nil {
 		return err
 	}
 	r.atEnd(func() { _ = r.in.fleet.Close() })
+	if err := r.openControl(); err != nil {
+		return err
+	}
+	r.announce(from, cfg.Run.Steps)
+	if err := r.openDir(resolved); err != nil {
+		return err
+	}
 	r.console = report.NewConsole(r.std.err, r.state.Step, cfg.Run.Steps)
 	r.atEnd(r.console.Close)
 	return r.wire(prompts, sets, score)
+}
+
+// checkRoom refuses responses that the model's context can never hold, and says
+// where some will end early.
+func (r *trainRun) checkRoom(prompts []rollout.Prompt) error {
+	context, most := r.folder.shape.MaxPositions, r.cfg.Rollout.MaxTokens
+	if most >= context {
+		return usagef("rollout.max_tokens is %d, expected %d at most: the model's context of %d holds the prompt too", most, context-1, context)
+	}
+	longest := 0
+	for i := range prompts {
+		longest = max(longest, len(prompts[i].IDs))
+	}
+	if longest+most > context {
+		r.warn("the longest prompt has %d tokens: its responses end at the model's context of %d, before rollout.max_tokens = %d",
+			longest, context, most)
+	}
+	return nil
 }
 
 // openDir writes the resolved configuration into the run's folder and opens its
 // metrics.
 func (r *trainRun) openDir(resolved *configs.Resolved) error {
 	dir := r.cfg.Run.Dir
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("run folder: %w", err)
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = resolved.WriteFile(dir)
 	}
-	if err := resolved.WriteFile(dir); err != nil {
-		return err
+	if err != nil && !writable(err) {
+		return usagef("run.dir is %q, which cannot be written: %w", dir, err)
+	}
+	if err != nil {
+		return fmt.Errorf("run folder: %w", err)
 	}
 	metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), r.firstLine())
 	if err != nil {
@@ -140,12 +171,6 @@ func (r *trainRun) openDir(resolved *configs.Resolved) error {
 	}
 	r.metrics = metrics
 	r.atEnd(func() { _ = metrics.Close() })
-	if err := r.openControl(); err != nil {
-		return err
-	}
-	if r.cfg.Log.Trace {
-		r.spans = report.NewSpans(report.DefaultSpans)
-	}
 	return nil
 }
 
@@ -172,7 +197,7 @@ func (r *trainRun) openControl() error {
 	}
 	control, err := report.NewControl(c.Listen, token, r.cfg.Run.Dir)
 	if err != nil {
-		return err
+		return usagef("control.listen: %w", err)
 	}
 	r.control = control
 	r.atEnd(control.Close)
@@ -208,8 +233,8 @@ func (r *trainRun) wire(prompts []rollout.Prompt, sets []evalSet, score reward.F
 
 // firstLine is the first step whose line this process writes.
 func (r *trainRun) firstLine() int {
-	if r.state.Step == 0 {
-		return 0
+	if r.state.Step == 0 || r.state.Pending != nil {
+		return r.state.Step
 	}
 	return r.state.Step + 1
 }
@@ -217,46 +242,48 @@ func (r *trainRun) firstLine() int {
 // openModels loads the policy and, where a run is resumed, its state.
 func (r *trainRun) openModels(from string) error {
 	cfg := r.cfg
+	if from != "" {
+		if err := r.checkResume(from); err != nil {
+			return err
+		}
+	}
 	training, _ := threads(cfg)
-	if r.sft {
+	if r.task == sftTask { // no instances: the trainer has all cores
 		training = orElse(cfg.Device.Threads, runtime.NumCPU())
 	}
 	dev, err := openDevice(cfg.Device.Kind, training)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	r.dev = dev
 	r.atEnd(func() { _ = dev.Close() })
 	policy, err := r.folder.weights(dev)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	r.models, err = trimodel.New(dev, policy, r.trimodelConfig())
 	if err != nil {
 		return err
 	}
-	start := ""
-	if r.models.Reference != nil {
-		start = r.models.Reference.Checksum()
-	}
+	start := policy.Checksum()
 	if from != "" {
-		if r.state, err = trainer.Resume(from, r.models); err != nil {
+		if err := r.resume(from, start); err != nil {
 			return err
 		}
-		if r.state.Reference != start {
-			return usagef("resume: the reference weights are not those that the run began with: %s has changed", cfg.Model.Path)
-		}
-		if r.state.Seed != cfg.Run.Seed {
-			return usagef("resume: run.seed is %d, expected %d as the run began", cfg.Run.Seed, r.state.Seed)
-		}
 	}
-	r.state.Reference, r.state.Seed = start, cfg.Run.Seed
+	if r.state.Reference == "" {
+		r.state.Reference = start
+	}
+	r.state.Seed = cfg.Run.Seed
+	if r.task != "" {
+		r.state.Task = r.task
+	}
 	return nil
 }
 
 func (r *trainRun) trimodelConfig() trimodel.Config {
 	c := trimodel.Config{Temperature: 1, Recompute: r.cfg.Train.Recompute}
-	if !r.sft {
+	if r.task != sftTask {
 		c.OldPolicy, c.Reference, c.Temperature = r.cfg.Loss.OldPolicy, r.cfg.Loss.Beta > 0, float32(r.cfg.Rollout.Temperature)
 	}
 	return c
@@ -283,7 +310,7 @@ func (r *trainRun) train(ctx context.Context) error {
 	}
 	r.console.Close()
 	if errors.Is(err, trainer.ErrStopped) {
-		return stoppedError{filepath.Join(trainer.CheckpointRoot(cfg.Run.Dir), checkpoint.StepName(t.Step()))}
+		return stopped(cfg.Run.Dir, t.Step())
 	}
 	if err != nil {
 		return err
