@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -185,19 +187,25 @@ func (l *lockedBuffer) String() string {
 
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	var warn lockedBuffer
-	signals, exits := make(chan os.Signal), make(chan int, 1)
-	ctx, stop := interruptible(signals, &warn, func(code int) { exits <- code })
-	require.NoError(t, ctx.Err())
-	signals <- syscall.SIGINT
-	<-ctx.Done()
-	require.ErrorIs(t, context.Cause(ctx), errInterrupted)
-	signals <- syscall.SIGTERM
-	require.Equal(t, exitFailed, <-exits)
-	require.Contains(t, warn.String(), "once more to exit at once")
-	stop()
+	synctest.Test(t, func(t *testing.T) {
+		var warn lockedBuffer
+		signals, exits := make(chan os.Signal), make(chan int, 1)
+		ctx, stop := interruptible(signals, &warn, func(code int) { exits <- code })
+		require.NoError(t, ctx.Err())
+		signals <- syscall.SIGINT
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), errInterrupted)
+		signals <- syscall.SIGINT // its echo
+		synctest.Wait()
+		require.Empty(t, exits)
+		<-time.After(echo)
+		signals <- syscall.SIGTERM
+		require.Equal(t, exitFailed, <-exits)
+		require.Contains(t, warn.String(), "once more to exit at once")
+		stop()
 
-	ctx, stop = interruptible(signals, &warn, func(int) { t.Error("nothing to exit from") })
-	stop()
-	require.NotErrorIs(t, context.Cause(ctx), errInterrupted)
+		ctx, stop = interruptible(signals, &warn, func(int) { t.Error("nothing to exit from") })
+		stop()
+		require.NotErrorIs(t, context.Cause(ctx), errInterrupted)
+	})
 }

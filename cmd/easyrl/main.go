@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -24,6 +25,10 @@ func main() {
 
 // errInterrupted is the cause of a context that a signal ended.
 var errInterrupted = errors.New("interrupted")
+
+// echo is how long after a signal another one counts as the same: a terminal, a
+// timeout and a supervisor send it to a process and to its group.
+const echo = 300 * time.Millisecond
 
 // interruptible returns a context that the first signal cancels, so that work
 // can end in order; the second one exits at once. The caller calls stop when
@@ -40,10 +45,16 @@ func interruptible(signals <-chan os.Signal, warn io.Writer, exit func(code int)
 		case <-done:
 			return
 		}
-		select {
-		case <-signals:
-			exit(exitFailed)
-		case <-done:
+		for first := time.Now(); ; {
+			select {
+			case <-signals:
+				if time.Since(first) >= echo {
+					exit(exitFailed)
+					return
+				}
+			case <-done:
+				return
+			}
 		}
 	})
 	return ctx, func() {

@@ -76,12 +76,12 @@ func checkOut(out string) error {
 // replayTo takes the step as a run of its own beside out, of which the
 // checkpoint is kept.
 func (r *trainRun) replayTo(ctx context.Context, out, model string, groups []rollout.Group) error {
-	out, err := filepath.Abs(out)
+	path, err := filepath.Abs(out)
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(out), 0o755)
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
 	if err == nil {
-		r.cfg.Run.Dir, err = os.MkdirTemp(filepath.Dir(out), ".replay-")
+		r.cfg.Run.Dir, err = os.MkdirTemp(filepath.Dir(path), ".replay-")
 	}
 	if err != nil {
 		return usagef("replay: -out cannot be written: %w", err)
@@ -97,10 +97,10 @@ func (r *trainRun) replayTo(ctx context.Context, out, model string, groups []rol
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(out); err != nil && !errors.Is(err, fs.ErrNotExist) { // an empty folder
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // an empty folder
 		return fmt.Errorf("replay: %w", err)
 	}
-	if err := os.Rename(stepped, out); err != nil {
+	if err := os.Rename(stepped, path); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
 	printer{r.std.out}.line("%s", out)
