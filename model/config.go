@@ -27,6 +27,7 @@ type Config struct {
 	MaxPositions int
 	NormEps      float32
 	RopeTheta    float64
+	RopeScaling  RopeScaling
 	InitStd      float64
 	Tied         bool // the output projection is the embedding
 	QKVBias      bool
@@ -57,6 +58,7 @@ type hfConfig struct {
 	MLPBias           bool           `json:"mlp_bias"`
 	SlidingWindow     *int           `json:"sliding_window"`
 	UseSlidingWindow  *bool          `json:"use_sliding_window"`
+	LayerTypes        []string       `json:"layer_types"`
 	EOS               idList         `json:"eos_token_id"`
 	BOS               *int32         `json:"bos_token_id"`
 }
@@ -103,13 +105,19 @@ func ParseConfig(b []byte) (*Config, error) {
 	if h.SlidingWindow != nil && (h.UseSlidingWindow == nil || *h.UseSlidingWindow) && *h.SlidingWindow < h.MaxPositions {
 		bad("sliding_window %d is not supported", *h.SlidingWindow)
 	}
-	theta, err := ropeTheta(&h)
+	for _, kind := range h.LayerTypes {
+		if kind != "full_attention" {
+			bad("layer_types has %q, expected \"full_attention\" only", kind)
+			break
+		}
+	}
+	theta, scaling, err := ropeOf(&h)
 	if err != nil {
 		errs = append(errs, err)
 	}
 	c := &Config{Type: h.ModelType, HiddenSize: h.HiddenSize, FFNSize: h.IntermediateSize, Layers: h.NumHiddenLayers,
 		Heads: h.NumAttentionHeads, KVHeads: h.NumAttentionHeads, VocabSize: h.VocabSize, MaxPositions: h.MaxPositions,
-		NormEps: float32(h.RMSNormEps), RopeTheta: theta, InitStd: 0.02, Tied: h.TieWordEmbeddings,
+		NormEps: float32(h.RMSNormEps), RopeTheta: theta, RopeScaling: scaling, InitStd: 0.02, Tied: h.TieWordEmbeddings,
 		QKVBias: h.ModelType == "qwen2", QKNorm: h.ModelType == "qwen3", StopIDs: h.EOS, BOS: -1}
 	if h.NumKeyValueHeads != nil {
 		c.KVHeads = *h.NumKeyValueHeads
@@ -164,23 +172,6 @@ func jsonKind(t reflect.Type) string {
 		return "an object"
 	}
 	return "a whole number"
-}
-
-// ropeTheta is the base of the rotary angles, from either place that versions
-// of the format keep it in.
-func ropeTheta(h *hfConfig) (float64, error) {
-	theta := h.RopeTheta
-	for _, m := range []map[string]any{h.RopeScaling, h.RopeParameters} {
-		for _, key := range []string{"rope_type", "type"} {
-			if s, ok := m[key].(string); ok && s != "default" {
-				return theta, fmt.Errorf("rope scaling %q is not supported, expected none", s)
-			}
-		}
-		if v, ok := m["rope_theta"].(float64); ok {
-			theta = v
-		}
-	}
-	return theta, nil
 }
 
 // What is above these is no decoder, and would end in a lack of memory instead

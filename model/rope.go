@@ -24,16 +24,13 @@ func (t *ropeTable) upTo(dev npu.Device, c *Config, last int32) (npu.Buffer, err
 		return npu.Buffer{}, err
 	}
 	half := c.HeadDim / 2
-	freq := make([]float32, half)
-	for i := range freq {
-		freq[i] = float32(1 / math.Pow(c.RopeTheta, float64(2*i)/float64(c.HeadDim)))
-	}
+	freq, factor := c.RopeScaling.frequencies(c.RopeTheta, c.HeadDim)
 	vals := make([]float32, n*c.HeadDim)
 	for p := range n {
 		row := vals[p*c.HeadDim:]
 		for i, f := range freq {
-			sin, cos := math.Sincos(float64(float32(p) * f)) // the angle in float32, as the models were trained
-			row[i], row[half+i] = float32(cos), float32(sin)
+			sin, cos := math.Sincos(float64(float32(p) * float32(f))) // the angle in float32, as the models were trained
+			row[i], row[half+i] = float32(cos*factor), float32(sin*factor)
 		}
 	}
 	dev.Upload(buf, vals)

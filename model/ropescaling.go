@@ -1,0 +1,163 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+)
+
+// The kinds of rotary frequencies.
+const (
+	ropeDefault = "default"
+	ropeLinear  = "linear"
+	ropeDynamic = "dynamic"
+	ropeYaRN    = "yarn"
+	ropeLlama3  = "llama3"
+)
+
+// RopeScaling says how rotary frequencies are stretched for a longer context,
+// in the terms of Hugging Face's rope_scaling.
+type RopeScaling struct {
+	// Kind is "default", "linear" (Chen et al. 2023), "dynamic", "yarn" (Peng et
+	// al. 2023, section 3) or "llama3" (Llama 3.1). "dynamic" changes the
+	// frequencies of sequences longer than max_position_embeddings only, which
+	// are refused here: it is "default".
+	Kind               string
+	Factor             float64
+	Original           float64 // positions that the model was trained on before
+	LowFreq, HighFreq  float64 // llama3
+	BetaFast, BetaSlow float64 // yarn
+	Attention          float64 // yarn: the factor of cosines and sines; 0 derives it
+	MScale, MScaleAll  float64 // yarn: what it may be derived from
+	Truncate           bool    // yarn: whole dimensions bound the ramp
+}
+
+// ropeOf reads the base of the rotary angles and their scaling from either
+// place that versions of the format keep them in.
+func ropeOf(h *hfConfig) (theta float64, s RopeScaling, err error) {
+	theta = h.RopeTheta
+	s = RopeScaling{Kind: ropeDefault, Original: float64(h.MaxPositions), BetaFast: 32, BetaSlow: 1, Truncate: true}
+	var errs []error
+	for _, fields := range []map[string]any{h.RopeScaling, h.RopeParameters} {
+		for _, key := range []string{"type", "rope_type"} {
+			if kind, ok := fields[key].(string); ok {
+				s.Kind = kind
+			}
+		}
+		for key, place := range map[string]*float64{
+			"rope_theta": &theta, "factor": &s.Factor, "original_max_position_embeddings": &s.Original,
+			"low_freq_factor": &s.LowFreq, "high_freq_factor": &s.HighFreq, "beta_fast": &s.BetaFast, "beta_slow": &s.BetaSlow,
+			"attention_factor": &s.Attention, "mscale": &s.MScale, "mscale_all_dim": &s.MScaleAll,
+		} {
+			switch v := fields[key].(type) {
+			case nil:
+			case float64:
+				*place = v
+			default:
+				errs = append(errs, fmt.Errorf("rope_scaling: %s is %v, expected a number", key, v))
+			}
+		}
+		if v, ok := fields["truncate"].(bool); ok {
+			s.Truncate = v
+		}
+		if v, ok := fields["partial_rotary_factor"].(float64); ok && v != 1 {
+			errs = append(errs, fmt.Errorf("partial_rotary_factor %v is not supported, expected 1", v))
+		}
+	}
+	return theta, s, errors.Join(append(errs, s.validate())...)
+}
+
+func (s *RopeScaling) validate() error {
+	positive := func(fields map[string]float64) error {
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			if v := fields[name]; !(v > 0) || math.IsInf(v, 0) {
+				return fmt.Errorf("rope scaling %q: %s is %v, expected more than 0", s.Kind, name, v)
+			}
+		}
+		return nil
+	}
+	switch s.Kind {
+	case ropeDefault, ropeDynamic:
+		return nil
+	case ropeLinear:
+		return positive(map[string]float64{"factor": s.Factor})
+	case ropeYaRN:
+		return positive(map[string]float64{"factor": s.Factor, "original_max_position_embeddings": s.Original,
+			"beta_fast": s.BetaFast, "beta_slow": s.BetaSlow})
+	case ropeLlama3:
+		err := positive(map[string]float64{"factor": s.Factor, "original_max_position_embeddings": s.Original,
+			"low_freq_factor": s.LowFreq, "high_freq_factor": s.HighFreq})
+		if err == nil && s.HighFreq <= s.LowFreq {
+			err = fmt.Errorf("rope scaling %q: high_freq_factor is %v, expected more than low_freq_factor %v", s.Kind, s.HighFreq, s.LowFreq)
+		}
+		return err
+	}
+	return fmt.Errorf("rope scaling %q is not supported, expected default, linear, dynamic, yarn or llama3", s.Kind)
+}
+
+// frequencies are the angles that a position turns each pair of dimensions by,
+// and the factor of the cosines and sines.
+func (s *RopeScaling) frequencies(theta float64, dim int) (freq []float64, factor float64) {
+	freq = make([]float64, dim/2)
+	for i := range freq {
+		freq[i] = 1 / math.Pow(theta, float64(2*i)/float64(dim))
+	}
+	switch s.Kind {
+	case ropeLinear:
+		for i := range freq {
+			freq[i] /= s.Factor
+		}
+	case ropeLlama3:
+		for i, f := range freq {
+			freq[i] = s.llama3(f)
+		}
+	case ropeYaRN:
+		return freq, s.yarn(freq, theta, dim)
+	}
+	return freq, 1
+}
+
+// llama3 keeps high frequencies, divides low ones by the factor and blends
+// those between.
+func (s *RopeScaling) llama3(f float64) float64 {
+	turns := s.Original * f / (2 * math.Pi) // in the original context
+	blend := (turns - s.LowFreq) / (s.HighFreq - s.LowFreq)
+	blend = min(1, max(0, blend))
+	return (1-blend)*f/s.Factor + blend*f
+}
+
+// yarn blends each frequency with its share by a ramp over the dimensions
+// between those that turn BetaFast and BetaSlow times in the original context
+// ("NTK-by-parts"), in place, and returns the factor of cosines and sines.
+func (s *RopeScaling) yarn(freq []float64, theta float64, dim int) float64 {
+	at := func(turns float64) float64 {
+		return float64(dim) * math.Log(s.Original/(turns*2*math.Pi)) / (2 * math.Log(theta))
+	}
+	low, high := at(s.BetaFast), at(s.BetaSlow)
+	if s.Truncate {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, float64(dim-1))
+	if low == high {
+		high += 0.001
+	}
+	for i, f := range freq {
+		ramp := min(1, max(0, (float64(i)-low)/(high-low)))
+		freq[i] = f/s.Factor*ramp + f*(1-ramp)
+	}
+	scale := func(m float64) float64 {
+		if s.Factor <= 1 {
+			return 1
+		}
+		return 0.1*m*math.Log(s.Factor) + 1
+	}
+	switch {
+	case s.Attention != 0:
+		return s.Attention
+	case s.MScale != 0 && s.MScaleAll != 0:
+		return scale(s.MScale) / scale(s.MScaleAll)
+	}
+	return scale(1)
+}
