@@ -122,15 +122,16 @@ func writeFolder(dir string, files map[string][]byte, weights, moments, sampled 
 	if err := os.MkdirAll(own, 0o755); err != nil {
 		return err
 	}
-	errs := []error{
-		checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), weights, map[string]string{"format": "pt"}),
-		checkpoint.WriteFile(filepath.Join(own, optimizerFile), moments, nil),
-		os.WriteFile(filepath.Join(own, stateFile), state, 0o644),
+	if err := os.WriteFile(filepath.Join(own, stateFile), state, 0o644); err != nil {
+		return err
 	}
-	if sampled != nil {
-		errs = append(errs, checkpoint.WriteFile(filepath.Join(own, sampledFile), sampled, nil))
+	if err := checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), weights, map[string]string{"format": "pt"}); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	if err := checkpoint.WriteFile(filepath.Join(own, optimizerFile), moments, nil); err != nil || sampled == nil {
+		return err
+	}
+	return checkpoint.WriteFile(filepath.Join(own, sampledFile), sampled, nil)
 }
 
 // hostCopy reads all values into host memory and offers them under prefixed

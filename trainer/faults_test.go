@@ -1,0 +1,367 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/report"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+func (s *script) steps(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(CheckpointRoot(s.dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// A step that is far too long ends the run before its weights are saved: the
+// checkpoint of the step before is the newest.
+func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
+	s := newScript(t)
+	tr := s.trainer(5, func(c *Config) { c.CheckpointEvery, c.CheckpointKeep = 1, 1 })
+	s.during = func(step, _ int) {
+		if step == 3 {
+			tr.schedule.Peak = 1e30
+		}
+	}
+	err := tr.Run(t.Context())
+	require.ErrorIs(t, err, model.ErrNotFinite)
+	require.ErrorContains(t, err, "step 3: after an update at lr 1e+30: weights of ")
+	require.Equal(t, []string{"step-000002"}, s.steps(t))
+	require.NoError(t, checkpoint.Verify(filepath.Join(CheckpointRoot(s.dir), "step-000002")))
+	resumed := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	_, err = Resume(filepath.Join(CheckpointRoot(s.dir), "step-000002"), resumed)
+	require.NoError(t, err)
+	require.Equal(t, s.hashes[2], resumed.Policy.Checksum())
+}
+
+// spoil makes the gradient of each step from first on not finite.
+func (s *script) spoil(tr *Trainer, first int) {
+	s.during = func(step, group int) {
+		if step >= first && group == 3 {
+			g := tr.Models.Gradients.Params[0].Buffer
+			g.Float32s()[0] = float32(math.NaN())
+		}
+	}
+}
+
+// A gradient that is not finite is named and changes nothing; so many in a row
+// end the run, and meanwhile no checkpoint takes the place of an older one.
+func TestGradientsThatAreNotFinite(t *testing.T) {
+	for _, most := range []int{0, 1} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			s := newScript(t)
+			tr := s.trainer(9, func(c *Config) { c.CheckpointEvery, c.CheckpointKeep, c.MaxNonFinite = 1, 1, most })
+			s.spoil(tr, 3)
+			err := tr.Run(t.Context())
+			require.ErrorIs(t, err, optim.ErrNonFinite)
+			n := map[int]int{0: 3, 1: 1}[most]
+			require.ErrorContains(t, err, fmt.Sprintf("step %d: gradient of model.embed_tokens.weight: sum of squares NaN: not finite, %d in a row", 2+n, n))
+			require.Equal(t, []string{"step-000002"}, s.steps(t))
+			for _, hash := range s.hashes[3:] {
+				require.Equal(t, s.hashes[2], hash)
+			}
+			require.Equal(t, n-1, strings.Count(strings.Join(s.events, "\n"), "the weights stay as they are"))
+		})
+	}
+}
+
+// A checkpoint that cannot be written in the background ends the run at the next
+// step, whenever the next checkpoint is due.
+func TestFailedCheckpointIsReportedSoon(t *testing.T) {
+	s := newScript(t)
+	tr := s.trainer(30, func(c *Config) { c.CheckpointEvery = 2 })
+	s.during = func(step, group int) {
+		if step == 2 && group == 0 {
+			require.NoError(s.t, os.WriteFile(CheckpointRoot(s.dir), []byte("a file"), 0o644))
+		}
+		if step == 3 {
+			tr.save.inFlight.Wait()
+		}
+	}
+	require.ErrorContains(t, tr.Run(t.Context()), "save checkpoint \"step-000002\"")
+	require.Equal(t, 3, tr.Step())
+}
+
+// A run that is stopped where its newest checkpoint is does not write it again,
+// and one whose checkpoint failed does.
+func TestStopWritesWhatIsNotWritten(t *testing.T) {
+	c := checkpoints{root: filepath.Join(t.TempDir(), "c"), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})}
+	at := func(name string) os.FileInfo {
+		info, err := os.Stat(filepath.Join(c.root, name))
+		require.NoError(t, err)
+		return info
+	}
+	require.NoError(t, c.now(State{Step: 1}))
+	first := at("step-000001")
+	require.NoError(t, c.now(State{Step: 1}))
+	require.True(t, os.SameFile(first, at("step-000001")))
+	require.NoError(t, c.now(State{Step: 1, Pending: report.Values{"step": 1}}))
+	require.False(t, os.SameFile(first, at("step-000001")), "more is to be kept than before")
+
+	c.start(func() written { return written{2, errors.New("full")} })
+	require.NoError(t, c.now(State{Step: 2}))
+	at("step-000002")
+	c.start(func() written { return written{3, errors.New("full")} })
+	require.EqualError(t, c.wait(), "full")
+	require.NoError(t, c.wait(), "once")
+}
+
+// An evaluation that a signal cuts short is made up for by the run that resumes,
+// and its step has one line all the same.
+func TestInterruptedEvaluationIsMadeUpFor(t *testing.T) {
+	s := newScript(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	tr := s.trainer(2, func(c *Config) { c.EvalEvery = 1 })
+	evaluate := tr.Evaluate
+	tr.Evaluate = func(ctx context.Context, step int) (map[string]float64, float64, error) {
+		if step == 2 {
+			cancel()
+			return nil, 0, ctx.Err()
+		}
+		return evaluate(ctx, step)
+	}
+	require.ErrorIs(t, tr.Run(ctx), ErrStopped)
+	dir := filepath.Join(CheckpointRoot(s.dir), "step-000002")
+	state, err := ReadState(dir)
+	require.NoError(t, err)
+	require.Equal(t, 2.0, state.Pending["step"])
+	require.Contains(t, state.Pending, "reward/mean")
+	lines := func() (steps []float64) {
+		all, err := report.ReadMetrics(filepath.Join(s.dir, report.MetricsFile))
+		require.NoError(t, err)
+		for _, values := range all {
+			require.Contains(t, values, "eval/x/mean@1")
+			steps = append(steps, values["step"])
+		}
+		return steps
+	}
+	require.Equal(t, []float64{0, 1}, lines())
+
+	s.events = nil
+	path := filepath.Join(s.dir, report.MetricsFile)
+	written, err := os.ReadFile(path)
+	require.NoError(t, err)
+	again := s.trainer(2, func(c *Config) { c.EvalEvery = 1 })
+	again.Models = tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	again.save.models = again.Models
+	again.state, err = Resume(dir, again.Models)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, written, 0o644)) // a new run drops what is there
+	again.Metrics, err = report.OpenMetrics(path, state.Step)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, again.Metrics.Close()) })
+	require.NoError(t, again.Run(t.Context()))
+	require.Equal(t, []string{"publish 3", "evaluate 2", "done 2"}, s.events)
+	require.Equal(t, []float64{0, 1, 2}, lines())
+	state, err = ReadState(dir)
+	require.NoError(t, err)
+	require.Nil(t, state.Pending)
+}
+
+func TestReadStateRefusesNonsense(t *testing.T) {
+	dir := t.TempDir()
+	_, err := ReadState(dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "trainer"), 0o755))
+	for text, want := range map[string]string{
+		`{"step":-1}`:     "state.json: step -1, updates 0, position 0, best step 0, expected 0 or more of each",
+		`{"position":-3}`: "position -3",
+		`{"step":`:        "unexpected end of JSON input",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "trainer", stateFile), []byte(text), 0o644))
+		_, err := ReadState(dir)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+const recordedGroup = `{"step":2,"version":2,"prompt_id":"p","prompt":"1","prompt_ids":[3,0],"answer":"2",` +
+	`"responses":[{"text":"2","ids":[5,1],"logprobs":[-0.5,-0.25],"reward":1,"finish":"stop","version":2,"instance":"i"},` +
+	`{"text":"","ids":[1],"logprobs":[0.0001],"reward":-1e3,"finish":"length","version":2}]}`
+
+func TestParseGroups(t *testing.T) {
+	t.Parallel()
+	shape := tinyShape()
+	groups, _, err := parseGroups([]byte("\n"+recordedGroup+"\r\n\n"+recordedGroup), shape)
+	require.NoError(t, err)
+	require.Len(t, groups, 2)
+	require.Equal(t, []int32{5, 1}, groups[1].Responses[0].IDs)
+	for _, test := range []struct{ old, replacement, want string }{
+		{`"version":2,"prompt_id"`, `"version":7,"prompt_id"`, "response 0: version 2, expected 7 as its group"},
+		{`"version":2,"instance"`, `"version":3,"instance"`, "response 0: version 3, expected 2 as its group"},
+		{`"step":2`, `"step":9`, "step 9 and version 2, expected step 2 and version 2 as in line 1"},
+		{`"prompt_ids":[3,0]`, `"prompt_ids":[]`, "0 prompt_ids and 2 responses, expected at least 1 of each"},
+		{`"prompt_ids":[3,0]`, `"prompt_ids":[3,37]`, "prompt_ids[1] is 37, expected 0 to 36"},
+		{`"prompt_ids":[3,0]`, `"prompt_ids":[null]`, "prompt_ids[0] is null, expected a number"},
+		{`"prompt_ids":[3,0]`, `"prompt_ids":"3"`, "prompt_ids is a JSON string, expected a group as rollouts/ has them"},
+		{`"ids":[5,1]`, `"ids":[5,-1]`, "response 0: ids[1] is -1, expected 0 to 36"},
+		{`"ids":[5,1]`, `"ids":[5,null]`, "response 0: ids[1] is null, expected a number"},
+		{`"ids":[5,1]`, `"ids":[5]`, "response 0: 1 ids and 2 logprobs, expected as many of each, and at least 1"},
+		{`"ids":[5,1],"logprobs":[-0.5,-0.25]`, `"ids":[],"logprobs":[]`, "response 0: 0 ids and 0 logprobs, expected as many of each, and at least 1"},
+		{`-0.25`, `0.25`, "response 0: logprobs[1] is 0.25, expected 0 or less"},
+		{`-0.25`, `null`, "response 0: logprobs[1] is null, expected a number"},
+		{`-0.25`, `NaN`, "not JSON: invalid character 'N' looking for beginning of value"},
+		{`-0.25`, `-1e39`, "responses.logprobs is a JSON number -1e39, expected a group as rollouts/ has them"},
+		{`"reward":1`, `"reward":null`, "response 0 has no reward, expected a number"},
+		{`"reward":1`, `"rewards":1`, "response 0 has no reward, expected a number"},
+		{`"reward":1`, `"reward":"1"`, "responses.reward is a JSON string, expected a group as rollouts/ has them"},
+		{`"stop"`, `"bored"`, `response 0: finish is "bored", expected "stop" or "length"`},
+		{`[5,1],"logprobs":[-0.5`, `[5` + strings.Repeat(",1", 130) + `],"logprobs":[-0.5` + strings.Repeat(",-0.5", 129), "response 0: 133 tokens with its prompt, but the model's context is 128"},
+		{recordedGroup, `[]`, "the line is a JSON array, expected a group as rollouts/ has them"},
+		{recordedGroup, `null`, "0 prompt_ids and 0 responses, expected at least 1 of each"},
+		{recordedGroup, `{"step":2,`, "not JSON: unexpected end of JSON input"},
+	} {
+		bad := strings.Replace(recordedGroup, test.old, test.replacement, 1)
+		require.NotEqual(t, recordedGroup, bad, test.old)
+		_, n, err := parseGroups([]byte(recordedGroup+"\n\n"+bad+"\n"), shape)
+		require.EqualError(t, err, test.want, test.replacement)
+		require.Equal(t, 3, n)
+	}
+	path := filepath.Join(t.TempDir(), "empty.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte("\n \n"), 0o644))
+	_, err = ReadGroups(path, shape)
+	require.EqualError(t, err, path+": no groups, expected one a line")
+	_, err = ReadGroups(path+"x", shape)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// What is read can be trained on: ids are the model's, numbers are finite.
+func FuzzParseGroups(f *testing.F) {
+	f.Add([]byte(recordedGroup))
+	f.Add([]byte(recordedGroup + "\n" + recordedGroup))
+	f.Add([]byte(`{"step":1,"version":1,"prompt_ids":[0],"responses":[{"ids":[1],"logprobs":[-1e-45],"reward":-0,"finish":"length","version":1}]}`))
+	shape := tinyShape()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		groups, _, err := parseGroups(text, shape)
+		if err != nil {
+			require.NotContains(t, err.Error(), "\n")
+			return
+		}
+		p := &period{}
+		for i := range groups {
+			p.step, p.version = groups[i].Step, groups[i].Version
+			require.NoError(t, (&Trainer{}).check(p, &groups[i]))
+			require.Equal(t, groups[0].Version, groups[i].Version)
+			for _, r := range groups[i].Responses {
+				for j, id := range r.IDs {
+					require.True(t, id >= 0 && int(id) < shape.VocabSize && r.Logprobs[j]-r.Logprobs[j] == 0)
+				}
+			}
+		}
+	})
+}
+
+func TestSFTFaults(t *testing.T) {
+	t.Parallel()
+	sft := func(t *testing.T, lr float64) *SFT {
+		dir := t.TempDir()
+		metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, metrics.Close()) })
+		cfg := SFTConfig{Dir: dir, Steps: 9, BatchSize: 4, MicroBatchTokens: 1, Optim: optim.Default(), CheckpointEvery: 1}
+		cfg.Optim.LR = lr
+		return &SFT{Config: cfg, Models: tinyModels(t, 1, trimodel.Config{Temperature: 1}), Metrics: metrics,
+			Example:  func(i int) Example { return Example{Prompt: []int32{int32(i % 7)}, Response: []int32{5, 1}} },
+			Progress: func(int, report.Values) {}}
+	}
+	t.Run("rate", func(t *testing.T) {
+		t.Parallel()
+		s := sft(t, 1e30)
+		require.ErrorContains(t, s.Run(t.Context(), State{}), "step 1: update at lr 1e+30: weights of ")
+		require.NoDirExists(t, CheckpointRoot(s.Config.Dir))
+	})
+	t.Run("stopped in the middle of a step", func(t *testing.T) {
+		t.Parallel()
+		s := sft(t, 1e-3)
+		ctx, cancel := context.WithCancel(t.Context())
+		example := s.Example
+		s.Example = func(i int) Example {
+			if i == 4*3+1 { // of step 4
+				cancel()
+			}
+			return example(i)
+		}
+		require.ErrorIs(t, s.Run(ctx, State{}), ErrStopped)
+		require.Equal(t, 3, s.Step())
+		resumed := tinyModels(t, 1, trimodel.Config{Temperature: 1})
+		state, err := Resume(filepath.Join(CheckpointRoot(s.Config.Dir), "step-000003"), resumed)
+		require.NoError(t, err)
+		require.Equal(t, State{Step: 3, Updates: 3, Position: 12}, state)
+		require.Equal(t, s.Models.Policy.Checksum(), resumed.Policy.Checksum())
+	})
+}
+
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	var notes []string
+	claim := func(dir string, resume bool) (string, error) {
+		notes = nil
+		return Claim(dir, resume, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
+	}
+	dir := t.TempDir()
+	from, err := claim(filepath.Join(dir, "new"), false)
+	require.NoError(t, err)
+	require.Empty(t, from)
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
+	_, err = claim(file, false)
+	require.ErrorContains(t, err, "and a file is there, expected a folder")
+	_, err = claim(filepath.Join(file, "below"), true)
+	require.ErrorContains(t, err, "run.dir is ")
+
+	run := filepath.Join(dir, "run")
+	require.NoError(t, os.Mkdir(run, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(run, report.MetricsFile), []byte("no JSON"), 0o644))
+	_, err = claim(run, false)
+	require.ErrorContains(t, err, "holds a run: continue it with -resume, or set another run.dir")
+	from, err = claim(run, true)
+	require.NoError(t, err)
+	require.Empty(t, from)
+	require.Equal(t, []string{"no checkpoint in " + run + ": starting anew"}, notes)
+
+	c := checkpoints{root: CheckpointRoot(run), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
+		files: map[string][]byte{"config.json": []byte("{}")}}
+	for step := 1; step <= 2; step++ {
+		require.NoError(t, c.now(State{Step: step, Seed: 3, Task: "train"}))
+	}
+	first, second := filepath.Join(c.root, "step-000001"), filepath.Join(c.root, "step-000002")
+	from, err = claim(run, true)
+	require.NoError(t, err)
+	require.Equal(t, second, from)
+
+	require.NoError(t, CheckResume(from, State{Seed: 3, Task: "train"}, c.files, "m"))
+	require.EqualError(t, CheckResume(from, State{Seed: 3, Task: "sft"}, c.files, "m"), "resume: "+from+" is of easyrl train, expected one of easyrl sft")
+	require.EqualError(t, CheckResume(from, State{Seed: 4, Task: "train"}, c.files, "m"), "resume: run.seed is 4, expected 3 as the run began")
+	require.EqualError(t, CheckResume(from, State{Seed: 3, Task: "train"}, map[string][]byte{"config.json": []byte("[]")}, "m"),
+		"resume: config.json of m is not that of "+from+": another model")
+
+	require.NoError(t, os.Truncate(filepath.Join(second, "model.safetensors"), 100))
+	from, err = claim(run, true)
+	require.NoError(t, err)
+	require.Equal(t, first, from)
+	require.Len(t, notes, 1)
+	require.Contains(t, notes[0], second)
+	require.NoError(t, os.Remove(filepath.Join(first, "trainer", "manifest.json")))
+	_, err = claim(run, true)
+	require.ErrorContains(t, err, "resume: none of the 2 checkpoints in ")
+}
