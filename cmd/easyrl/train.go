@@ -305,8 +305,8 @@ func (r *trainRun) train(ctx context.Context) error {
 		return err
 	}
 	err = t.Run(ctx)
-	if r.spans != nil {
-		err = errors.Join(err, r.spans.WriteFile(filepath.Join(cfg.Run.Dir, report.TraceFile)))
+	if traceErr := r.spans.WriteFile(filepath.Join(cfg.Run.Dir, report.TraceFile)); err == nil {
+		err = traceErr // else there is something worse to report
 	}
 	r.console.Close()
 	if errors.Is(err, trainer.ErrStopped) {
