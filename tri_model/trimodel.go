@@ -41,6 +41,7 @@ type Models struct {
 	published [2]*model.Weights
 	current   *model.Snapshot // of the last Publish
 	previous  *model.Snapshot // of the one before; current at the first
+	sampled   *model.Snapshot // current when the last Step was taken
 	fresh     bool            // the policy is what was last published
 }
 
@@ -112,13 +113,14 @@ func (m *Models) slot(i int) (*model.Weights, error) {
 	return m.published[i], nil
 }
 
-// Sampled is the weights of the last Publish: after an optimizer step, those
-// that the period was sampled with.
+// Sampled is the weights that the last Step's period was sampled with, also
+// where the next period's are published already. Before the first Step they are
+// the policy.
 func (m *Models) Sampled() *model.Weights {
-	if m.current == nil {
+	if m.sampled == nil {
 		return m.Policy
 	}
-	return m.current.Weights()
+	return m.sampled.Weights()
 }
 
 // Previous is the weights of the Publish before the last, those that the
@@ -136,6 +138,7 @@ func (m *Models) SetSampled(version int64, load func(*model.Weights) error) erro
 		return err
 	}
 	m.current = model.NewSnapshot(w, version)
+	m.sampled = m.current
 	return nil
 }
 
@@ -217,6 +220,7 @@ func (m *Models) Discard() { m.Gradients.Zero() }
 func (m *Models) Step(opt *optim.AdamW, scale, lr, clip float64) (norm float64, err error) {
 	m.Gradients.Merge()
 	defer m.Gradients.Zero()
+	m.sampled = m.current
 	params := m.params()
 	norm, err = optim.GradNorm(m.dev, params)
 	if err != nil {

@@ -1,7 +1,6 @@
 package trimodel
 
 import (
-	"errors"
 	"math"
 	"testing"
 
@@ -116,26 +115,56 @@ func TestPreviousStepIsOneStepBehind(t *testing.T) {
 	}
 }
 
-// A resumed run has the old policy that the run had.
+// A resumed run has the old policy that the run had, also where it was saved
+// after the next period's weights were published: for an evaluation, or because
+// that period was given up. A step whose gradient is not finite counts too.
 func TestSampledSurvivesAResume(t *testing.T) {
-	m, opt := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
-	_, err := m.Publish(1)
-	require.NoError(t, err)
-	step(t, m, opt)
-	sampled := m.Sampled()
-
-	resumed, _ := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
-	resumed.Policy.CopyFrom(m.Policy)
-	require.NoError(t, resumed.SetSampled(1, func(w *model.Weights) error { w.CopyFrom(sampled); return nil }))
-	for _, x := range []*Models{m, resumed} {
-		_, err := x.Publish(2)
-		require.NoError(t, err)
+	for _, published := range []bool{false, true} {
+		for _, skipped := range []bool{false, true} {
+			m, opt := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+			version := int64(1)
+			publish := func(m *Models) {
+				_, err := m.Publish(version)
+				require.NoError(t, err)
+			}
+			publish(m)
+			step(t, m, opt)
+			if skipped {
+				version++
+				publish(m)
+				skippedStep(t, m, opt)
+			}
+			version++
+			if published {
+				publish(m)
+			}
+			resumed, _ := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+			resumed.Policy.CopyFrom(m.Policy)
+			require.NoError(t, resumed.SetSampled(version-1, func(w *model.Weights) error { w.CopyFrom(m.Sampled()); return nil }))
+			publish(resumed)
+			if !published {
+				publish(m)
+			}
+			want, err := m.Forward(layout())
+			require.NoError(t, err)
+			got, err := resumed.Forward(layout())
+			require.NoError(t, err)
+			require.Equal(t, want, got, "published %v, skipped %v", published, skipped)
+		}
 	}
-	want, err := m.Forward(layout())
+}
+
+// skippedStep takes an optimizer step that changes nothing, since its gradient
+// is not finite.
+func skippedStep(t *testing.T, m *Models, opt *optim.AdamW) {
+	t.Helper()
+	lp, err := m.Forward(layout())
 	require.NoError(t, err)
-	got, err := resumed.Forward(layout())
-	require.NoError(t, err)
-	require.Equal(t, want, got)
+	grad := make([]float32, len(lp.Policy))
+	grad[1] = float32(math.Inf(1))
+	require.NoError(t, m.Backward(grad))
+	_, err = m.Step(opt, 1, 1e-2, 1)
+	require.ErrorIs(t, err, optim.ErrNonFinite)
 }
 
 // A snapshot stays as it was until the second Publish after it.
@@ -171,13 +200,7 @@ func TestNonFiniteGradientChangesNothing(t *testing.T) {
 	_, err := m.Publish(1)
 	require.NoError(t, err)
 	before := m.Policy.Checksum()
-	lp, err := m.Forward(layout())
-	require.NoError(t, err)
-	grad := make([]float32, len(lp.Policy))
-	grad[1] = float32(math.Inf(1))
-	require.NoError(t, m.Backward(grad))
-	_, err = m.Step(opt, 1, 1e-2, 1)
-	require.True(t, errors.Is(err, optim.ErrNonFinite), err)
+	skippedStep(t, m, opt)
 	require.Equal(t, before, m.Policy.Checksum())
 	require.Zero(t, opt.Updates)
 	step(t, m, opt)
