@@ -176,18 +176,23 @@ func (f *Fleet) leave(w *waiter) {
 	f.dispatch()
 }
 
-// dispatch books waiting requests, first come first, while there is room. f is
+// dispatch books waiting requests, first come first, while there is room. One
+// that must avoid the only instance with room lets those behind it pass. f is
 // locked.
 func (f *Fleet) dispatch() {
-	for len(f.queue) > 0 {
-		w := f.queue[0]
+	for i := 0; i < len(f.queue); {
+		w := f.queue[i]
 		m := f.pick(w)
-		if m == nil {
+		switch {
+		case m != nil:
+			f.queue = slices.Delete(f.queue, i, i+1)
+			m.take(w.req)
+			w.ready <- grant{m: m, version: m.version, epoch: m.epoch}
+		case w.avoid == nil:
 			return
+		default:
+			i++
 		}
-		f.queue = slices.Delete(f.queue, 0, 1)
-		m.take(w.req)
-		w.ready <- grant{m: m, version: m.version, epoch: m.epoch}
 	}
 }
 

@@ -199,6 +199,41 @@ func TestFleetQueueIsFirstComeFirstServed(t *testing.T) {
 	})
 }
 
+// A request that waits for another instance than the one that failed it does
+// not keep that one from the requests behind it.
+func TestFleetServesPastARequestThatAvoidsAnInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeInstance{id: "b", capacity: 1, generate: hang}
+		a := &fakeInstance{id: "a", capacity: 1}
+		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+			if req.Seed == 8 {
+				return nil, errors.New("503")
+			}
+			return a.answer(req), sleep(ctx, time.Second)
+		}
+		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, b, a)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, seed := range []uint64{7, 8} { // on b and on a
+			wg.Go(func() {
+				r := request(1, 1)
+				r.Seed = seed
+				_, _, err := f.Generate(ctx, r)
+				require.ErrorIs(t, err, context.Canceled)
+			})
+			synctest.Wait()
+		}
+		require.NoError(t, sleep(ctx, time.Second))
+		require.Equal(t, 1, f.Status().Queued, "the second waits for b")
+		start := time.Now()
+		require.Equal(t, map[string]int{"a": 3}, outcomes(t, f, 3, request(1, 1)))
+		require.Equal(t, 3*time.Second, time.Since(start))
+		cancel()
+		wg.Wait()
+		require.NoError(t, f.Close())
+	})
+}
+
 func TestFleetTriesAnotherInstanceOnFault(t *testing.T) {
 	boom := errors.New("connection reset")
 	wrong := func(change func(*Completion)) func(context.Context, Request) ([]Completion, error) {
