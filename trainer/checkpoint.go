@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -175,12 +174,13 @@ func Resume(dir string, m *trimodel.Models) (State, error) {
 		return s, err
 	}
 	own := filepath.Join(dir, "trainer")
-	err = errors.Join(
-		loadWeights(dir, "model.safetensors", "", m.Policy),
-		loadWeights(own, optimizerFile, "first.", m.First),
-		loadWeights(own, optimizerFile, "second.", m.Second),
-	)
-	if err != nil {
+	if err := loadWeights(dir, "model.safetensors", "", m.Policy); err != nil {
+		return s, err
+	}
+	if err := loadWeights(own, optimizerFile, "first.", m.First); err != nil {
+		return s, err
+	}
+	if err := loadWeights(own, optimizerFile, "second.", m.Second); err != nil {
 		return s, err
 	}
 	if _, err := os.Stat(filepath.Join(own, sampledFile)); err == nil {

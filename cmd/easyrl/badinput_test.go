@@ -1,0 +1,484 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// files are the checksums of all files below dir.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	sums := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			sums[path] = "folder"
+			return err
+		}
+		b, err := os.ReadFile(path)
+		sums[path] = fmt.Sprintf("%x", sha256.Sum256(b))
+		return err
+	}))
+	return sums
+}
+
+// requireOneLine is the promise to who got something wrong: one line that says
+// what, below it at most the excerpt that it is about, and no stack trace.
+func requireOneLine(t *testing.T, errs, want string) {
+	t.Helper()
+	var own []string
+	for line := range strings.Lines(errs) {
+		if !strings.HasPrefix(line, "  ") {
+			own = append(own, line)
+		}
+	}
+	require.Len(t, own, 1, errs)
+	require.True(t, strings.HasPrefix(own[0], "easyrl: "), errs)
+	require.Contains(t, own[0], want)
+	require.NotContains(t, errs, "goroutine ")
+}
+
+// copyDir copies a folder to dir/name.
+func copyDir(t *testing.T, from, dir, name string) string {
+	t.Helper()
+	to := filepath.Join(dir, name)
+	require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+	return to
+}
+
+func write(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+	return path
+}
+
+// badRun is tinyRun with a model folder "m" and faulty files beside it.
+func badRun(t *testing.T) string {
+	t.Helper()
+	dir := tinyRun(t)
+	code, _, errs := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", filepath.Join(dir, "m"))
+	require.Zero(t, code, errs)
+	write(t, dir, "empty", "")
+	write(t, dir, "cut.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":`+"\n")
+	write(t, dir, "blank.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":"","answer":"2"}`+"\n")
+	write(t, dir, "null.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":"2","answer":null}`+"\n")
+	write(t, dir, "nokey.jsonl", `{"prompt":"1"}`+"\n")
+	write(t, dir, "wrong.toml", "[rollout]\ngroup_size = \"eight\"\n")
+	write(t, dir, "no.toml", "[rollout\n")
+	return dir
+}
+
+func TestBadConfigurations(t *testing.T) {
+	t.Parallel()
+	dir := badRun(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	before := files(t, dir)
+	for _, test := range []struct {
+		setting string // of train, or a whole command line where it begins with a verb
+		want    string
+	}{
+		{"rollout.grop_size=3", "-set: unknown key rollout.grop_size, did you mean rollout.group_size?"},
+		{"rollout.group_size=x", `-set: rollout.group_size: expected a whole number, found "x"`},
+		{"rollout.group_size=true", "-set: rollout.group_size: expected a whole number, found true"},
+		{"rollout.group_size=1", "-set: rollout.group_size is 1, expected 2 or more"},
+		{"rollout.group_size=100000", "-set: rollout.group_size is 100000, expected 65536 at most"},
+		{"rollout.prompts_per_step=0", "-set: rollout.prompts_per_step is 0, expected 1 or more"},
+		{"rollout.prompts_per_step=1000000000", "expected 1048576 at most"},
+		{"rollout.temperature=0", "-set: rollout.temperature is 0, expected more than 0"},
+		{"rollout.temperature=1e-30", "-set: rollout.temperature is 1e-30, expected 0.0001 to 10000"},
+		{"rollout.max_tokens=0", "-set: rollout.max_tokens is 0, expected 1 or more"},
+		{"rollout.max_tokens=64", "rollout.max_tokens is 64, expected 63 at most: the model's context of 64 holds the prompt too"},
+		{"rollout.max_tokens=-3", "-set: rollout.max_tokens is -3, expected 1 or more"},
+		{"train.minibatches=4", "-set: train.minibatches is 4, expected a divisor of rollout.prompts_per_step = 6"},
+		{"train.lr=-1", "-set: train.lr is -1, expected 0 or more"},
+		{"run.steps=0", "-set: run.steps is 0, expected 1 or more"},
+		{"inference.instances=100000", "-set: inference.instances is 100000, expected 1024 at most"},
+		{"inference.threads=5000", "-set: inference.threads is 5000, expected 1024 at most"},
+		{"device.threads=-1", "-set: device.threads is -1, expected 0 or more"},
+		{"device.kind=cuda", `device.kind is "cuda", expected "cpu", or the path of a kernel library`},
+		{"device.kind=./none.so", "open device library: stat ./none.so: no such file"},
+		{"device.kind=" + in("run.toml"), "open device library " + in("run.toml")},
+		{"parallel.dp=2", "[parallel] asks for 2 ranks, expected 1"},
+		{"run.name=..", `-set: run.name is "..", expected a name without slashes`},
+		{"run.dir=" + in("run.toml"), `run.toml", and a file is there, expected a folder`},
+		{"run.dir=" + in("run.toml/below"), "not a directory"},
+		{"run.dir=" + dir, "run.toml would be replaced by the resolved run: set another run.dir, or rename it"},
+		{"model.init.config=" + in("none.json"), "read model configuration: open " + in("none.json") + ": no such file"},
+		{"data.train=" + in("none.jsonl"), "read prompts: open " + in("none.jsonl") + ": no such file"},
+		{"data.train=" + dir, "is a directory"},
+		{"data.train=" + in("empty"), "empty: no prompts, expected at least one JSON object"},
+		{"data.train=" + in("cut.jsonl"), "cut.jsonl:2: not a JSON object: unexpected end of JSON input"},
+		{"data.train=" + in("blank.jsonl"), "prompt blank.jsonl:2 is empty"},
+		{"data.train=" + in("null.jsonl"), `prompt null.jsonl:2 has no answer, which reward "prefix" compares with`},
+		{"data.train=" + in("nokey.jsonl"), `nokey.jsonl:1: answer: no key "answer", found "prompt"`},
+		{"data.eval=" + in("none.jsonl"), "none.jsonl: no such file"},
+		{"data.max_prompt_tokens=2", "prompts.jsonl: all 23 prompts are longer than 2 tokens"},
+		{"data.max_prompt_tokens=0", "-set: data.max_prompt_tokens is 0, expected 1 or more"},
+		{"reward.kind=comand", `-set: reward.kind is "comand", expected "exact", "prefix" or "command"`},
+		{"reward={kind=\"command\",command=[\"/none/scorer\"]}", `"/none/scorer": stat /none/scorer: no such file`},
+		{"control={listen=\"127.0.0.1:0\",token_file=\"" + in("none") + "\"}", "control.token_file: open " + in("none")},
+		{"control.listen=127.0.0.1:99999", "control.listen: "},
+		{"train " + in("none.toml"), "read configuration: open " + in("none.toml") + ": no such file"},
+		{"train " + in("wrong.toml"), `wrong.toml:2: rollout.group_size: expected a whole number, found the string "eight"`},
+		{"train " + in("no.toml"), "no.toml:1: "},
+		{"train", "no configuration given, expected RUN.toml"},
+		{"train " + in("run.toml") + " -set", "train: -set lacks its value (see easyrl train -h)"},
+		{"train " + in("run.toml") + " -set nonsense", `train: -set is "nonsense": expected section.key=value`},
+		{"train " + in("run.toml") + " -resum", "train: unknown flag -resum, did you mean -resume?"},
+		{"trian " + in("run.toml"), `unknown verb "trian", did you mean train?`},
+		{"sft " + in("run.toml"), "sft.data is not set, expected a file of demonstrations"},
+		{"sft " + in("run.toml") + " -set sft.data=" + in("prompts.jsonl"), `prompts.jsonl:1: answer: no key "response"`},
+		{"sft " + in("run.toml") + " -set sft.data=" + in("none") + " -set parallel.tp=2", "[parallel] asks for 2 ranks"},
+		{"report " + in("m"), "is not a run's folder, expected one with metrics.jsonl"},
+		{"report " + in("run.toml"), "is not a run's folder, expected one with metrics.jsonl"},
+	} {
+		t.Run(strings.ReplaceAll(test.setting, dir, ""), func(t *testing.T) {
+			args := strings.Fields(test.setting)
+			if verb, _, _ := strings.Cut(test.setting, " "); !strings.ContainsAny(verb, "=") {
+				args = strings.Fields(test.setting)
+			} else {
+				args = []string{"train", in("run.toml"), "-set", fmt.Sprintf("run.dir=%q", in("out")), "-set", test.setting}
+			}
+			code, out, errs := command(t, args...)
+			require.Equal(t, exitUsage, code, errs)
+			require.Empty(t, out)
+			requireOneLine(t, errs, test.want)
+			require.Equal(t, before, files(t, dir), "nothing was started or changed")
+		})
+	}
+}
+
+// weightsFile is a safetensors file taken apart.
+type weightsFile struct {
+	header map[string]any
+	data   []byte
+}
+
+// editWeights changes a folder's model.safetensors.
+func editWeights(t *testing.T, dir string, edit func(w *weightsFile)) {
+	t.Helper()
+	path := filepath.Join(dir, "model.safetensors")
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	n := binary.LittleEndian.Uint64(b)
+	w := weightsFile{data: b[8+n:]}
+	require.NoError(t, json.Unmarshal(b[8:8+n], &w.header))
+	edit(&w)
+	header, err := json.Marshal(w.header)
+	require.NoError(t, err)
+	out := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	require.NoError(t, os.WriteFile(path, append(append(out, header...), w.data...), 0o644))
+}
+
+func (w *weightsFile) tensor(name string) map[string]any { return w.header[name].(map[string]any) }
+
+// badModels are ways to spoil a model folder, and what is said of each.
+func badModels(dir string) map[string]func(t *testing.T, m string) (want string) {
+	const embed, last = "model.embed_tokens.weight", "model.norm.weight"
+	replace := func(name, old, replacement, want string) func(t *testing.T, m string) string {
+		return func(t *testing.T, m string) string {
+			b, err := os.ReadFile(filepath.Join(dir, "m", name))
+			require.NoError(t, err)
+			require.Contains(t, string(b), old)
+			write(t, m, name, strings.Replace(string(b), old, replacement, 1))
+			return want
+		}
+	}
+	weights := func(want string, edit func(w *weightsFile)) func(t *testing.T, m string) string {
+		return func(t *testing.T, m string) string { editWeights(t, m, edit); return want }
+	}
+	raw := func(want string, edit func(b []byte) []byte) func(t *testing.T, m string) string {
+		return func(t *testing.T, m string) string {
+			path := filepath.Join(m, "model.safetensors")
+			b, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(path, edit(b), 0o644))
+			return want
+		}
+	}
+	return map[string]func(t *testing.T, m string) string{
+		"missing folder": func(t *testing.T, m string) string {
+			require.NoError(t, os.RemoveAll(m))
+			return "read model folder: open " + filepath.Join(m, "config.json") + ": no such file"
+		},
+		"missing weights": func(t *testing.T, m string) string {
+			require.NoError(t, os.Remove(filepath.Join(m, "model.safetensors")))
+			return "not found: no model.safetensors and no model.safetensors.index.json"
+		},
+		"truncated":      raw("but the file has ", func(b []byte) []byte { return b[:len(b)/2] }),
+		"five bytes":     raw("5 bytes, expected at least the 8 of the header's length", func(b []byte) []byte { return b[:5] }),
+		"no bytes":       raw("0 bytes, expected at least the 8 of the header's length", func(b []byte) []byte { return nil }),
+		"header of 2^60": raw("header of 1152921504606846976 bytes, expected at most 100000000", func(b []byte) []byte { binary.LittleEndian.PutUint64(b, 1<<60); return b }),
+		"shape": weights(embed+" has shape [32 16], expected [16 32] from config.json", func(w *weightsFile) {
+			w.tensor(embed)["shape"] = []int{32, 16}
+		}),
+		"type": weights(embed+`" of `, func(w *weightsFile) { w.tensor(embed)["dtype"] = "I32" }),
+		"missing tensor": weights("tensor "+embed+" is missing", func(w *weightsFile) {
+			w.header["other"] = w.header[embed]
+			delete(w.header, embed)
+		}),
+		"NaN": weights("tensor "+last+": value 3 is NaN: not finite", func(w *weightsFile) {
+			at := int(w.tensor(last)["data_offsets"].([]any)[0].(float64)) + 4*3
+			binary.LittleEndian.PutUint32(w.data[at:], math.Float32bits(float32(math.NaN())))
+		}),
+		"more ids than rows": func(t *testing.T, m string) string {
+			write(t, m, "tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58,60]}`)
+			return "the tokenizer has 17 ids, but the embedding 16 rows"
+		},
+		"tokenizer cut": func(t *testing.T, m string) string {
+			write(t, m, "tokenizer_config.json", `{"char_ords":[48,`)
+			return "tokenizer_config.json: unexpected end of JSON input"
+		},
+		"hidden size of 2^40": replace("config.json", `"hidden_size": 32`, `"hidden_size": 1099511627776`,
+			"m/config.json: hidden_size is 1099511627776, expected 1 to 16777216"),
+		"hidden size of 2^20": replace("config.json", `"hidden_size": 32`, `"hidden_size": 1048576`,
+			"has shape [16 32], expected [16 1048576] from config.json"),
+		"layers of 2^24": replace("config.json", `"num_hidden_layers": 2`, `"num_hidden_layers": 16777216`,
+			"m/config.json: num_hidden_layers is 16777216, expected 1 to 4096"),
+		"not a number": replace("config.json", `"hidden_size": 32`, `"hidden_size": "32"`,
+			"m/config.json: hidden_size is a JSON string, expected a whole number"),
+		"another kind": replace("config.json", `"qwen3"`, `"gpt2"`, `m/config.json: model_type "gpt2", expected `),
+		"eos":          replace("config.json", `"eos_token_id": 1`, `"eos_token_id": 99`, "m/config.json: eos_token_id 99 is outside the vocabulary of 16"),
+		"config cut": func(t *testing.T, m string) string {
+			write(t, m, "config.json", "{\n\"a")
+			return "m/config.json: line 2: not JSON"
+		},
+		"generation eos": func(t *testing.T, m string) string {
+			write(t, m, "generation_config.json", `{"eos_token_id":[99]}`)
+			return "m/generation_config.json: eos_token_id 99 is outside the vocabulary of 16"
+		},
+	}
+}
+
+// A model folder that cannot be used is refused by each verb that reads one.
+func TestBadModels(t *testing.T) {
+	t.Parallel()
+	dir := badRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=1")
+	groups := filepath.Join(run, "rollouts", "step-000001.jsonl")
+	prompts := filepath.Join(dir, "prompts.jsonl")
+	for name, spoil := range badModels(dir) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			work := t.TempDir()
+			m := copyDir(t, filepath.Join(dir, "m"), work, "m")
+			want := spoil(t, m)
+			before := files(t, work)
+			out := filepath.Join(work, "out")
+			for _, args := range [][]string{
+				{"logprobs", "-model", m},
+				{"generate", "-model", m, "-prompt-ids", "3"},
+				{"eval", "-model", m, "-data", prompts, "-reward", "prefix"},
+				{"replay", "-model", m, "-rollouts", groups, "-out", out},
+				{"train", filepath.Join(dir, "run.toml"), "-set", "model.init.config=", "-set", "model.path=" + m, "-set", fmt.Sprintf("run.dir=%q", out)},
+			} {
+				code, stdout, errs := command(t, args...)
+				require.Equal(t, exitUsage, code, "%v: %s", args, errs)
+				require.Empty(t, stdout)
+				requireOneLine(t, errs, want)
+				require.Equal(t, before, files(t, work), args)
+			}
+		})
+	}
+}
+
+func TestBadModelsToInit(t *testing.T) {
+	t.Parallel()
+	dir := badRun(t)
+	config := filepath.Join(dir, "config.json")
+	huge := write(t, dir, "huge.json", `{"model_type":"qwen3","hidden_size":16777216,"intermediate_size":16777216,"num_hidden_layers":4096,
+		"num_attention_heads":16777216,"head_dim":16777216,"vocab_size":16777216,"max_position_embeddings":64}`)
+	before := files(t, dir)
+	for _, test := range []struct{ config, out, want string }{
+		{filepath.Join(dir, "none"), "new", "no such file"},
+		{huge, "new", huge + ": the sizes make 7.74e+25 parameters, expected 2.2e+12 at most"},
+		{config, "m", "m is not empty, expected a new folder"},
+		{config, "empty", "empty cannot be a folder"},
+		{config, "empty/below", "below cannot be a folder"},
+		{dir, "new", "is a directory"},
+	} {
+		code, _, errs := command(t, "init", "-config", test.config, "-out", filepath.Join(dir, test.out))
+		require.Equal(t, exitUsage, code, errs)
+		requireOneLine(t, errs, test.want)
+		require.Equal(t, before, files(t, dir))
+	}
+	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", "model.init.config=", "-set", "model.init.tokenizer="+dir,
+		"-set", "model.init={hidden_size=1048577000,layers=1,heads=4,kv_heads=2,head_dim=8,ffn=8,vocab_size=16}")
+	require.Equal(t, exitUsage, code)
+	requireOneLine(t, errs, "[model.init]: hidden_size is 1048577000, expected 1 to 16777216")
+}
+
+func TestBadArguments(t *testing.T) {
+	t.Parallel()
+	dir := badRun(t)
+	m, prompts := filepath.Join(dir, "m"), filepath.Join(dir, "prompts.jsonl")
+	bare := copyDir(t, m, dir, "bare")
+	require.NoError(t, os.Remove(filepath.Join(bare, "tokenizer_config.json")))
+	eval := func(args ...string) []string {
+		return append([]string{"eval", "-model", m, "-data", prompts, "-reward", "prefix", "-max-tokens", "3"}, args...)
+	}
+	generate := func(args ...string) []string {
+		return append([]string{"generate", "-model", m, "-max-tokens", "3"}, args...)
+	}
+	before := files(t, dir)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{generate(), "expected -model DIR and one of -prompt and -prompt-ids"},
+		{generate("-prompt", ""), "expected -model DIR and one of -prompt and -prompt-ids"},
+		{generate("-prompt-ids", "1,x"), `generate: prompt id "x", expected 0 to 15`},
+		{generate("-prompt-ids", "1,,2"), `generate: prompt id "", expected 0 to 15`},
+		{generate("-prompt-ids", "16"), `generate: prompt id "16", expected 0 to 15`},
+		{generate("-prompt-ids", "-1"), `generate: prompt id "-1", expected 0 to 15`},
+		{generate("-prompt-ids", "99999999999"), `generate: prompt id "99999999999", expected 0 to 15`},
+		{generate("-prompt", strings.Repeat("1", 100)), "prompt of 101 tokens, expected fewer than the context of 64"},
+		{generate("-prompt", "1", "-n", "0"), "0 responses, expected 1 to 65536"},
+		{generate("-prompt", "1", "-temperature", "-1"), "temperature -1, expected 0 or more"},
+		{generate("-prompt", "1", "-temperature", "1e-40"), "temperature is 1e-40, expected 0, or 0.0001 to 10000"},
+		{generate("-prompt", "1", "-top-p", "2", "-top-k", "-1"), "top-p 2, expected more than 0 and at most 1; top-k -1, expected 0 or more"},
+		{generate("-prompt", "1", "-threads", "-1"), "-1 threads, expected 0 (all cores) to 1024"},
+		{generate("-prompt", "1", "-n", "x"), `generate: -n is "x", expected a whole number`},
+		{[]string{"generate", "-model", bare, "-prompt", "1"}, "has no tokenizer files: give the prompt as -prompt-ids"},
+		{[]string{"generate", "-model", bare, "-prompt-ids", "1", "-stop", "2"}, "stop strings need a tokenizer"},
+		{[]string{"eval", "-model", bare, "-data", prompts}, "has no tokenizer files, which prompts need"},
+		{eval("-k", "0"), "0 responses, expected 1 to 65536"},
+		{eval("-k", "100000"), "100000 responses, expected 1 to 65536"},
+		{eval("-max-tokens", "0"), "max tokens 0, expected at least 1"},
+		{eval("-temperature", "nan"), "temperature NaN, expected 0 or more"},
+		{eval("-prompts", "-1"), "eval: -prompts is -1, expected 0 or more"},
+		{eval("-answer-key", ""), `-answer-key "", expected a name in each`},
+		{eval("-answer-key", "solution"), `prompts.jsonl:1: answer: no key "solution", found "answer", "prompt"`},
+		{eval("-reward", "bogus"), `kind is "bogus", expected "exact", "prefix" or "command"`},
+		{eval("-threads", "2000"), "2000 threads, expected 0 (all cores) to 1024"},
+		{eval("-data", filepath.Join(dir, "null.jsonl")), "prompt null.jsonl:2 has no answer"},
+		{eval("-data", filepath.Join(dir, "empty")), "no prompts, expected at least one JSON object"},
+		{eval("more"), "eval: expected -model DIR, -data FILE and no other argument"},
+		{[]string{"logprobs"}, "logprobs: expected -model DIR and no other argument"},
+		{[]string{"logprobs", "-model", m, "-temperature", "0"}, "logprobs: -temperature is 0, expected 0.0001 to 10000"},
+		{[]string{"logprobs", "-model", m, "-data", filepath.Join(dir, "none")}, "none: no such file"},
+		{[]string{"logprobs", "-model", m, "-data", dir}, "is a directory"},
+	} {
+		t.Run(strings.ReplaceAll(strings.Join(test.args, " "), dir, ""), func(t *testing.T) {
+			code, out, errs := command(t, test.args...)
+			require.Equal(t, exitUsage, code, errs)
+			require.Empty(t, out)
+			requireOneLine(t, errs, test.want)
+			require.Equal(t, before, files(t, dir))
+		})
+	}
+}
+
+func TestBadLinesToLogprobs(t *testing.T) {
+	t.Parallel()
+	dir := badRun(t)
+	const good = `{"ids":[1,2]}` + "\n"
+	for line, want := range map[string]string{
+		`{"ids":[1,`:             "not JSON: unexpected end of JSON input, expected ",
+		`garbage`:                "not JSON: invalid character 'g'",
+		`{}`:                     `no "ids", expected {"ids":[…]}`,
+		`null`:                   `no "ids", expected {"ids":[…]}`,
+		`{"idz":[1,2]}`:          `no "ids", expected {"ids":[…]}`,
+		`[1,2]`:                  "found a JSON array, expected ",
+		`{"ids":"a"}`:            "ids: found a JSON string, expected ",
+		`{"ids":[1.5]}`:          "ids: found a JSON number 1.5, expected ",
+		`{"ids":[1,null]}`:       "ids[1] is null, expected 0 to 15",
+		`{"ids":[1,16]}`:         "ids[1] is 16, expected 0 to 15",
+		`{"ids":[-1]}`:           "ids[0] is -1, expected 0 to 15",
+		`{"ids":[4294967297,1]}`: "ids: found a JSON number 4294967297, expected ",
+		`{"ids":[1` + strings.Repeat(",1", 64) + `]}`: "65 tokens, but the model's context is 64",
+		good[:len(good)-1] + good[:len(good)-1]:       "not JSON: invalid character '{' after top-level value",
+	} {
+		var out, errs bytes.Buffer
+		require.Equal(t, exitUsage, runWith(&out, &errs, good+"\n"+line+"\n"+good, "logprobs", "-model", filepath.Join(dir, "m")), line)
+		requireOneLine(t, errs.String(), "standard input:3: "+want)
+		require.Equal(t, 1, strings.Count(out.String(), "\n"), "what came before has its answer")
+	}
+	long := write(t, dir, "long.jsonl", good+strings.Repeat(" ", maxLine+1))
+	code, _, errs := command(t, "logprobs", "-model", filepath.Join(dir, "m"), "-data", long)
+	require.Equal(t, exitUsage, code)
+	requireOneLine(t, errs, "long.jsonl:2: the line is longer than 67108864 bytes")
+}
+
+// What a file of groups may have wrong is in package trainer; here, what replay
+// does with it and with its other arguments.
+func TestBadReplays(t *testing.T) {
+	t.Parallel()
+	dir := badRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0", "loss.beta=0.1")
+	from, groups := filepath.Join(run, "checkpoints", "step-000001"), filepath.Join(run, "rollouts", "step-000002.jsonl")
+	b, err := os.ReadFile(groups)
+	require.NoError(t, err)
+	mixed := write(t, dir, "mixed.jsonl", string(b)+strings.ReplaceAll(string(b), `"version":2`, `"version":3`))
+	outside := write(t, dir, "outside.jsonl", strings.Replace(string(b), `"ids":[`, `"ids":[99,`, 1))
+	lacks := copyDir(t, from, dir, "lacks")
+	require.NoError(t, os.Remove(filepath.Join(lacks, "trainer", optimizerFile)))
+	odd := copyDir(t, from, dir, "odd")
+	write(t, filepath.Join(odd, "trainer"), "state.json", `{"step":-4}`)
+	before := files(t, dir)
+	for _, test := range []struct {
+		args []string // after -model, -rollouts and -out, which they may replace
+		want string
+	}{
+		{[]string{"-rollouts", filepath.Join(dir, "none")}, "read groups: open "},
+		{[]string{"-rollouts", filepath.Join(dir, "empty")}, "empty: no groups, expected one a line"},
+		{[]string{"-rollouts", filepath.Join(dir, "cut.jsonl")}, "cut.jsonl:1: 0 prompt_ids and 0 responses"},
+		{[]string{"-rollouts", mixed}, "mixed.jsonl:7: step 2 and version 3, expected step 2 and version 2 as in line 1"},
+		{[]string{"-rollouts", outside}, "outside.jsonl:1: response 0: "},
+		{[]string{"-out", run}, "is not empty, expected a new folder"},
+		{[]string{"-out", filepath.Join(dir, "empty")}, "empty cannot be a folder"},
+		{[]string{"-out", filepath.Join(dir, "empty", "below")}, "below cannot be a folder"},
+		{[]string{"-model", lacks}, "resume: open weights "},
+		{[]string{"-model", odd}, "state.json: step -4"},
+		{[]string{"-set", "train.lr=-1"}, "-set: train.lr is -1, expected 0 or more"},
+		{[]string{"-set", "train.minibatches=0"}, "-set: train.minibatches is 0, expected 1 or more"},
+		{[]string{"-set", "train.minibatches=7"}, "train.minibatches is 7, expected 6 at most"},
+		{[]string{"-set", "loss.kl=k9"}, `-set: loss.kl is "k9"`},
+		{[]string{"-set", "rollout.temperature=0"}, "-set: rollout.temperature is 0, expected more than 0"},
+		{[]string{"-set", "parallel.pp=2"}, "[parallel] asks for 2 ranks, expected 1"},
+		{[]string{"-set", "loss.beta=0.1"}, "lacks the reference weights that its run began with"},
+	} {
+		args := append([]string{"replay", "-model", from, "-rollouts", groups, "-out", filepath.Join(dir, "out")}, test.args...)
+		code, _, errs := command(t, args...)
+		require.Equal(t, exitUsage, code, errs)
+		requireOneLine(t, errs, test.want)
+		require.Equal(t, before, files(t, dir), test.args)
+	}
+	code, _, errs := command(t, "replay", "-model", from, "-rollouts", groups, "-out", filepath.Join(dir, "out"), "-set", "train.lr=1e30")
+	require.Equal(t, exitFailed, code)
+	requireOneLine(t, errs, "step 2: after an update at lr 1e+30: weights of ")
+	require.Equal(t, before, files(t, dir))
+}
+
+// optimizerFile is the name of the moments in a checkpoint's trainer folder.
+const optimizerFile = "optimizer.safetensors"
+
+// Prompts that are too long are counted and left out.
+func TestLongPromptsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	path := filepath.Join(dir, "prompts.jsonl")
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	write(t, dir, "prompts.jsonl", string(b)+`{"prompt":"`+strings.Repeat("1", 70)+`","answer":"1"}`+"\n")
+	for setting, want := range map[string]string{
+		"data.max_prompt_tokens=16":  "left out 1 of 24 prompts, longer than 16 tokens (prompts.jsonl:24 first)\n",
+		"data.max_prompt_tokens=999": "left out 1 of 24 prompts, longer than 63 tokens (prompts.jsonl:24 first)\n",
+	} {
+		code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", "run.steps=1", "-set", setting,
+			"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, strings.ReplaceAll(setting, ".", "-"))))
+		require.Zero(t, code, errs)
+		require.Contains(t, errs, want)
+	}
+}
