@@ -21,8 +21,13 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// TestMain lets a test run the command in a process of its own, to kill it.
+// TestMain lets a test run the command in a process of its own, to kill it, and
+// be a run's reward command.
 func TestMain(m *testing.M) {
+	if mode := os.Getenv("EASYRL_TEST_AS_REWARD"); mode != "" {
+		scoreBadly(mode)
+		return
+	}
 	if os.Getenv("EASYRL_TEST_AS_COMMAND") != "" {
 		main()
 	}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/report"
+)
+
+func corrupt(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	b[len(b)/2] ^= 1
+	require.NoError(t, os.WriteFile(path, b, 0o644))
+}
+
+// resumeTiny resumes the tiny run of a folder.
+func resumeTiny(t *testing.T, dir, run string, settings ...string) (code int, errs string) {
+	t.Helper()
+	args := []string{"train", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", run), "-set", "checkpoint.keep=0"}
+	for _, s := range settings {
+		args = append(args, "-set", s)
+	}
+	code, _, errs = command(t, args...)
+	return code, errs
+}
+
+// A run resumes from the newest whole checkpoint, names what is not whole, and
+// ends where the whole run ends.
+func TestResumePassesOverBadCheckpoints(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	whole := trainTiny(t, dir, "whole", "checkpoint.keep=0")
+	want := weightsHash(t, whole, 5)
+	for name, test := range map[string]struct {
+		spoil func(t *testing.T, checkpoints string)
+		said  []string
+	}{
+		"half written": {func(t *testing.T, c string) {
+			require.NoError(t, os.Rename(filepath.Join(c, "step-000005"), filepath.Join(c, ".tmp-step-000005-00c0ffee")))
+		}, []string{"resuming after step 4 from "}},
+		"no manifest": {func(t *testing.T, c string) {
+			require.NoError(t, os.Remove(filepath.Join(c, "step-000005", "trainer", "manifest.json")))
+		}, []string{"step-000005: no trainer/manifest.json: the checkpoint is not complete", "resuming after step 4 from "}},
+		"one bit": {func(t *testing.T, c string) {
+			corrupt(t, filepath.Join(c, "step-000005", "model.safetensors"))
+		}, []string{"step-000005: model.safetensors: sha256 ", "resuming after step 4 from "}},
+		"two of them": {func(t *testing.T, c string) {
+			require.NoError(t, os.Truncate(filepath.Join(c, "step-000005", "trainer", optimizerFile), 100))
+			require.NoError(t, os.Remove(filepath.Join(c, "step-000004", "config.json")))
+		}, []string{"step-000005: trainer/optimizer.safetensors: 100 bytes, expected ", "step-000004: config.json: missing", "resuming after step 3 from "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := copyDir(t, whole, t.TempDir(), "run")
+			test.spoil(t, filepath.Join(run, "checkpoints"))
+			code, errs := resumeTiny(t, dir, run)
+			require.Zero(t, code, errs)
+			for _, said := range test.said {
+				require.Contains(t, errs, said)
+			}
+			require.Equal(t, want, weightsHash(t, run, 5))
+			require.NoError(t, checkpoint.Verify(filepath.Join(run, "checkpoints", "step-000005")))
+			steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
+			require.NoError(t, err)
+			require.Len(t, steps, 5)
+		})
+	}
+}
+
+// What cannot be resumed is left as it is.
+func TestBadResumes(t *testing.T) {
+	t.Parallel()
+	dir := badRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
+	code, _, errs := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", filepath.Join(dir, "other"), "-seed", "7")
+	require.Zero(t, code, errs)
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "half"), 0o755))
+	half := write(t, filepath.Join(dir, "half"), "config.json", strings.Replace(string(config), `"hidden_size":32`, `"hidden_size":16`, 1))
+	write(t, filepath.Join(dir, "half"), "tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"model_max_length":64}`)
+	demos := write(t, dir, "demos.jsonl", `{"prompt":"1","response":"2"}`+"\n")
+	spoilt := copyDir(t, run, dir, "spoilt")
+	for _, step := range []string{"step-000001", "step-000002"} {
+		corrupt(t, filepath.Join(spoilt, "checkpoints", step, "config.json"))
+	}
+	before := files(t, dir)
+	for _, test := range []struct {
+		settings []string
+		want     string
+	}{
+		{[]string{"run.seed=9"}, "resume: run.seed is 9, expected 1 as the run began"},
+		{[]string{"model.init.config=" + half}, "resume: config.json of " + half + " is not that of "},
+		{[]string{"model.init.config=", "model.path=" + filepath.Join(dir, "other")}, "resume: the starting weights of " + filepath.Join(dir, "other") + " are not those that the run began with: another model"},
+		{[]string{"rollout.temperature=0"}, "expected more than 0"},
+		{[]string{"data.train=" + filepath.Join(dir, "none")}, "no such file"},
+	} {
+		code, errs := resumeTiny(t, dir, run, test.settings...)
+		require.Equal(t, exitUsage, code, errs)
+		requireOneLine(t, errs, test.want)
+		require.Equal(t, before, files(t, dir), test.settings)
+	}
+	code, _, errs = command(t, "sft", filepath.Join(dir, "run.toml"), "-resume", "-set", "sft.data="+demos, "-set", fmt.Sprintf("run.dir=%q", run))
+	require.Equal(t, exitUsage, code)
+	requireOneLine(t, errs, "is of easyrl train, expected one of easyrl sft")
+
+	code, errs = resumeTiny(t, dir, spoilt)
+	require.Equal(t, exitUsage, code)
+	require.Equal(t, 2, strings.Count(errs, "easyrl: skipped a checkpoint: "), errs)
+	require.Contains(t, errs, "easyrl: resume: none of the 2 checkpoints in "+filepath.Join(spoilt, "checkpoints")+" is whole: ")
+
+	code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run))
+	require.Equal(t, exitUsage, code)
+	requireOneLine(t, errs, "holds a run: continue it with -resume, or set another run.dir")
+	require.Equal(t, before, files(t, dir))
+}
+
+func TestNothingIsLeftToDo(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
+	before := files(t, filepath.Join(run, "checkpoints"))
+	code, errs := resumeTiny(t, dir, run, "run.steps=2")
+	require.Zero(t, code)
+	require.Contains(t, errs, "easyrl: the run has 2 steps: nothing is left to do\n")
+	require.Equal(t, before, files(t, filepath.Join(run, "checkpoints")))
+}
+
+// "run.toml … running it again repeats the run."
+func TestResolvedRunMayBeRunAgain(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=2")
+	want := weightsHash(t, run, 2)
+	require.NoError(t, os.RemoveAll(filepath.Join(run, "checkpoints")))
+	require.NoError(t, os.Remove(filepath.Join(run, report.MetricsFile)))
+	code, _, errs := command(t, "train", filepath.Join(run, "run.toml"))
+	require.Zero(t, code, errs)
+	require.Equal(t, want, weightsHash(t, run, 2))
+}
+
+// An absurd learning rate is named and ends the run; what was saved before goes
+// on as if it had not been.
+func TestAbsurdLearningRate(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	want := weightsHash(t, trainTiny(t, dir, "whole"), 5)
+	run := trainTiny(t, dir, "run", "run.steps=3", "checkpoint.keep=1")
+	before := files(t, filepath.Join(run, "checkpoints"))
+	for lr, said := range map[string]string{
+		"1e30": "easyrl: step 4: after an update at lr 1e+30: weights of model.embed_tokens.weight: ",
+		"3e38": "easyrl: step 4: after an update at lr 3e+38: weights of model.embed_tokens.weight: ",
+	} {
+		code, errs := resumeTiny(t, dir, run, "checkpoint.keep=1", "train.lr="+lr)
+		require.Equal(t, exitFailed, code, errs)
+		require.Contains(t, errs, said)
+		require.Contains(t, errs, "not finite")
+		require.Equal(t, before, files(t, filepath.Join(run, "checkpoints")))
+	}
+	code, errs := resumeTiny(t, dir, run)
+	require.Zero(t, code, errs)
+	require.Equal(t, want, weightsHash(t, run, 5))
+}
+
+// Weights that are ruined though finite give gradients that are not: each is
+// named, and so many in a row end the run.
+func TestRuinedWeightsEndTheRun(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),
+		"-set", "run.steps=200", "-set", "train.lr=1e8")
+	require.Equal(t, exitFailed, code, errs)
+	require.Contains(t, errs, "easyrl: step 2: gradient of model.embed_tokens.weight: sum of squares NaN: not finite: the weights stay as they are\n")
+	require.Contains(t, errs, "not finite, 3 in a row\n")
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/report"
+)
+
+// smallDisk mounts a file system of so many bytes, or skips the test.
+func smallDisk(t *testing.T, size int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Skipf("needs to mount a file system: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	return dir
+}
+
+// fill takes what is left of a disk but for so many bytes.
+func fill(t *testing.T, disk string, left int64) (filler string) {
+	t.Helper()
+	var stat syscall.Statfs_t
+	require.NoError(t, syscall.Statfs(disk, &stat))
+	filler = filepath.Join(disk, "filler")
+	n := max(0, int64(stat.Bavail)*stat.Bsize-left)
+	err := os.WriteFile(filler, make([]byte, n), 0o644)
+	if !errors.Is(err, syscall.ENOSPC) {
+		require.NoError(t, err)
+	}
+	return filler
+}
+
+// A disk that is full ends the run with a line, whatever it was that did not fit,
+// and loses nothing: once there is room the run goes on from its last checkpoint
+// to the same end.
+func TestFullDisk(t *testing.T) {
+	dir := tinyRun(t)
+	want := weightsHash(t, trainTiny(t, dir, "whole"), 5)
+	for _, left := range []int64{0, 1 << 12, 1 << 13, 1 << 14, 60 << 10, 150 << 10, 300 << 10} {
+		t.Run(fmt.Sprint(left), func(t *testing.T) {
+			disk := smallDisk(t, 2<<20)
+			run := filepath.Join(disk, "run")
+			args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "checkpoint.keep=0"}
+			code, _, errs := command(t, append(args, "-set", "run.steps=2")...)
+			require.Zero(t, code, errs)
+			written, err := os.ReadFile(filepath.Join(run, "run.toml"))
+			require.NoError(t, err)
+
+			filler := fill(t, disk, left)
+			for range 2 { // a second try finds what the first one left
+				code, _, errs = command(t, append(args, "-resume")...)
+				require.Equal(t, exitFailed, code, errs)
+				lines := strings.Split(strings.TrimSpace(errs), "\n")
+				require.Contains(t, lines[len(lines)-1], "no space left on device")
+				require.Equal(t, 1, strings.Count(errs, "no space left on device"), errs)
+				require.NotContains(t, errs, "goroutine ")
+				for _, step := range []string{"step-000001", "step-000002"} {
+					require.NoError(t, checkpoint.Verify(filepath.Join(run, "checkpoints", step)))
+				}
+				now, err := os.ReadFile(filepath.Join(run, "run.toml"))
+				require.NoError(t, err)
+				require.Contains(t, string(now), string(written[:20]), "whole, old or new")
+				require.Equal(t, strings.Count(string(written), "\n"), strings.Count(string(now), "\n"))
+			}
+
+			require.NoError(t, os.Remove(filler))
+			code, _, errs = command(t, append(args, "-resume")...)
+			require.Zero(t, code, errs)
+			require.Equal(t, want, weightsHash(t, run, 5))
+			steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
+			require.NoError(t, err)
+			require.Len(t, steps, 5)
+			hidden, err := filepath.Glob(filepath.Join(run, "*", ".tmp*"))
+			require.NoError(t, err)
+			require.Empty(t, hidden)
+		})
+	}
+}
