@@ -1,0 +1,268 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// process is the command in a process of its own.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string // of its standard error
+	log   strings.Builder
+	guard *time.Timer // kills it where it hangs
+}
+
+// startProcess starts it; setup, where it is not nil, says more.
+func startProcess(t *testing.T, setup func(cmd *exec.Cmd), args ...string) *process {
+	t.Helper()
+	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), lines: make(chan string)}
+	p.cmd.Env = append(os.Environ(), "EASYRL_TEST_AS_COMMAND=1")
+	if setup != nil {
+		setup(p.cmd)
+	}
+	stderr, err := p.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	p.guard = time.AfterFunc(2*time.Minute, func() { _ = p.cmd.Process.Kill() })
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // gone already where all is well
+		for range p.lines {
+			continue
+		}
+	})
+	go func() { // ends with the process
+		defer close(p.lines)
+		in := bufio.NewScanner(stderr)
+		for in.Scan() {
+			p.lines <- in.Text()
+		}
+	}()
+	return p
+}
+
+// until waits for a line of standard error that begins with prefix.
+func (p *process) until(prefix string) {
+	p.t.Helper()
+	for line := range p.lines {
+		p.log.WriteString(line + "\n")
+		if strings.HasPrefix(line, prefix) {
+			return
+		}
+	}
+	require.Fail(p.t, "the process ended before it said "+prefix, "%s", p.log.String())
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+// end waits for the process and returns its status and standard error.
+func (p *process) end() (code int, errs string) {
+	p.t.Helper()
+	for line := range p.lines {
+		p.log.WriteString(line + "\n")
+	}
+	err := p.cmd.Wait()
+	require.True(p.t, p.guard.Stop(), "it hung:\n%s", p.log.String())
+	var exit *exec.ExitError
+	if err != nil {
+		require.True(p.t, errors.As(err, &exit), err)
+	}
+	return p.cmd.ProcessState.ExitCode(), p.log.String()
+}
+
+const endingInOrder = "ending in order; once more to exit at once"
+
+// A signal in the middle of a run writes a checkpoint and exits with 3; the run
+// that resumes ends in the weights of one that nobody stopped.
+func TestStoppedRunResumesToTheSameWeights(t *testing.T) {
+	dir := tinyRun(t)
+	settings := []string{"run.steps=80", "checkpoint.every=1000"}
+	want := weightsHash(t, trainTiny(t, dir, "whole", settings...), 80)
+	for name, test := range map[string]struct {
+		signal   syscall.Signal
+		settings []string
+	}{
+		"interrupt":        {syscall.SIGINT, nil},
+		"terminate":        {syscall.SIGTERM, nil},
+		"sync":             {syscall.SIGINT, []string{"run.mode=sync"}},
+		"two of instances": {syscall.SIGINT, []string{"inference.instances=2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := filepath.Join(dir, name)
+			args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run)}
+			for _, s := range append(settings, test.settings...) {
+				args = append(args, "-set", s)
+			}
+			p := startProcess(t, nil, args...)
+			p.until("step 2/80")
+			p.signal(test.signal)
+			p.signal(test.signal) // as a terminal and a supervisor both send it
+			code, errs := p.end()
+			require.Equal(t, exitStopped, code, errs)
+			require.Contains(t, errs, endingInOrder)
+			lines := strings.Split(strings.TrimSpace(errs), "\n")
+			folder, ok := strings.CutPrefix(lines[len(lines)-1], "easyrl: stopped; checkpoint ")
+			require.True(t, ok, errs)
+			require.DirExists(t, folder)
+
+			code, _, errs = command(t, append(args, "-resume")...)
+			require.Zero(t, code, errs)
+			require.Contains(t, errs, "resuming after step ")
+			require.Contains(t, errs, folder)
+			require.Equal(t, want, weightsHash(t, run, 80))
+			requireSteps(t, run, 1, 80)
+		})
+	}
+}
+
+// requireSteps requires one line of metrics for each step.
+func requireSteps(t *testing.T, run string, first, last int) (steps []report.Values) {
+	t.Helper()
+	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
+	require.NoError(t, err)
+	require.Len(t, steps, last-first+1)
+	for i, values := range steps {
+		require.Equal(t, float64(first+i), values["step"])
+	}
+	return steps
+}
+
+// The same while the policy is evaluated, which the run that resumes makes up
+// for.
+func TestStoppedEvaluation(t *testing.T) {
+	dir := tinyRun(t)
+	addLongPrompt(t, dir)
+	settings := []string{"eval.every=1", "eval.prompts=2", "eval.k=6000", "eval.temperature=1", "run.steps=2", "rollout.max_tokens=12"}
+	want := weightsHash(t, trainTiny(t, dir, "whole", settings...), 2)
+	started := "easyrl: " + filepath.Join(dir, "prompts.jsonl: left out")
+	for name, after := range map[string]string{"before": started, "between": "step 0/2", "after": "step 1/2"} {
+		t.Run(name, func(t *testing.T) {
+			run := filepath.Join(t.TempDir(), "run")
+			args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run)}
+			for _, s := range settings {
+				args = append(args, "-set", s)
+			}
+			p := startProcess(t, nil, args...)
+			p.until(after)
+			<-time.After(200 * time.Millisecond) // most likely in the evaluation now, and all is the same elsewhere
+			p.signal(syscall.SIGINT)
+			code, errs := p.end()
+			require.Equal(t, exitStopped, code, errs)
+			code, _, errs = command(t, append(args, "-resume")...)
+			require.Zero(t, code, errs)
+			require.Equal(t, want, weightsHash(t, run, 2))
+			for _, values := range requireSteps(t, run, 0, 2) {
+				require.Contains(t, values, "eval/prompts/mean@6000")
+			}
+		})
+	}
+}
+
+func TestStoppedSFT(t *testing.T) {
+	dir := tinyRun(t)
+	var demos strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&demos, `{"prompt":"%d,%d","response":"%d"}`+"\n", i%10, i/10, i%7)
+	}
+	data := write(t, dir, "demos.jsonl", demos.String())
+	args := func(run string) []string {
+		return []string{"sft", filepath.Join(dir, "run.toml"), "-set", "sft.data=" + data, "-set", fmt.Sprintf("run.dir=%q", run),
+			"-set", "sft.steps=150", "-set", "sft.batch_size=64", "-set", "checkpoint.every=1000"}
+	}
+	whole := filepath.Join(dir, "whole")
+	code, _, errs := command(t, args(whole)...)
+	require.Zero(t, code, errs)
+	run := filepath.Join(dir, "run")
+	p := startProcess(t, nil, args(run)...)
+	p.until("step 3/150")
+	p.signal(syscall.SIGINT)
+	code, errs = p.end()
+	require.Equal(t, exitStopped, code, errs)
+	require.Contains(t, errs, "easyrl: stopped; checkpoint "+filepath.Join(run, "checkpoints", "step-"))
+	code, _, errs = command(t, append(args(run), "-resume")...)
+	require.Zero(t, code, errs)
+	require.Equal(t, weightsHash(t, whole, 150), weightsHash(t, run, 150))
+	requireSteps(t, run, 1, 150)
+}
+
+// The second signal exits at once, even where the run cannot end in order: here
+// it is held by a record that nobody reads.
+func TestSecondSignalExitsAtOnce(t *testing.T) {
+	dir := tinyRun(t)
+	run := filepath.Join(dir, "run")
+	record := filepath.Join(run, "rollouts", "step-000001.jsonl")
+	require.NoError(t, os.MkdirAll(filepath.Dir(record), 0o755))
+	require.NoError(t, syscall.Mkfifo(record, 0o644))
+	p := startProcess(t, nil, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "rollout.group_size=500")
+	reader, err := os.Open(record) // returns when the run has opened it; what it writes is more than a pipe holds
+	require.NoError(t, err)
+	defer reader.Close() //nolint:errcheck // only read
+	p.signal(syscall.SIGINT)
+	p.until("easyrl: interrupt: ending in order")
+	<-time.After(2 * echo)
+	p.signal(syscall.SIGINT)
+	code, errs := p.end()
+	require.Equal(t, exitFailed, code, errs)
+	require.NotContains(t, errs, "goroutine ")
+}
+
+// Verbs that write nothing end at the first signal, also while they wait for
+// input.
+func TestInterruptedVerbs(t *testing.T) {
+	dir := badRun(t)
+	m := filepath.Join(dir, "m")
+	requireInterrupted := func(t *testing.T, p *process) {
+		p.signal(syscall.SIGINT)
+		code, errs := p.end()
+		require.Equal(t, exitFailed, code, errs)
+		require.Contains(t, errs, "interrupted by interrupt\n")
+	}
+	t.Run("logprobs", func(t *testing.T) {
+		in, feed, err := os.Pipe()
+		require.NoError(t, err)
+		defer feed.Close() //nolint:errcheck // input never ends
+		answers, out, err := os.Pipe()
+		require.NoError(t, err)
+		p := startProcess(t, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stdout = in, out }, "logprobs", "-model", m)
+		require.NoError(t, errors.Join(in.Close(), out.Close()))
+		_, err = feed.WriteString(`{"ids":[1,2]}` + "\n")
+		require.NoError(t, err)
+		answer, err := bufio.NewReader(answers).ReadString('\n')
+		require.NoError(t, err)
+		require.Contains(t, answer, `{"logprobs":[-`)
+		requireInterrupted(t, p)
+	})
+	t.Run("eval", func(t *testing.T) {
+		addLongPrompt(t, dir)
+		p := startProcess(t, nil, "eval", "-model", m, "-data", filepath.Join(dir, "prompts.jsonl"), "-reward", "prefix", "-k", "60000")
+		p.until("easyrl: " + filepath.Join(dir, "prompts.jsonl: left out 1 of 24 prompts"))
+		requireInterrupted(t, p)
+	})
+}
+
+// addLongPrompt adds a prompt to a folder's that is left out, which the command
+// says while it starts.
+func addLongPrompt(t *testing.T, dir string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "prompts.jsonl"))
+	require.NoError(t, err)
+	write(t, dir, "prompts.jsonl", string(b)+`{"prompt":"`+strings.Repeat("1", 70)+`","answer":"1"}`+"\n")
+}
