@@ -29,6 +29,7 @@ func firstSentences() map[string]string {
 		"tokenizer":        "Package tokenizer turns text into token ids and back, exactly as the model's tokenizer.json says.",
 		"checkpoint":       "Package checkpoint reads and writes safetensors weights and the state that makes a run resumable.",
 		"report":           "Package report records a run's steps and spans and shows them: console, JSON lines, page, trace.",
+		"evaluate":         "Package evaluate turns the scores of several responses to a prompt into mean@k, pass@k and maj@k.",
 		"configs":          "Package configs holds the shipped *.toml and their shape as a Go struct; it is the only reader of TOML.",
 	}
 }

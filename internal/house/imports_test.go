@@ -12,7 +12,7 @@ import (
 // floors only.
 func floors() [][]string {
 	return [][]string{
-		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report"},
+		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "evaluate"},
 		{"npu/internal/check"},
 		{"npu/internal/ctable"},
 		{"attention", "parallel", "reward", "inference", "data", "npu/cpu", "npu/plugin"},
