@@ -1,0 +1,344 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+
+	"github.com/easyrl/easyrl/data/parquet/internal/codec"
+	"github.com/easyrl/easyrl/data/parquet/internal/thrift"
+)
+
+const (
+	pageData       = 0
+	pageIndex      = 1
+	pageDictionary = 2
+	pageDataV2     = 3
+)
+
+const (
+	maxPage = codec.MaxSize
+	maxLive = 512 << 20 // bytes of all pages held at a time
+)
+
+// column goes through the values of one column of a row group.
+type column struct {
+	file  *File
+	leaf  *node
+	codec int32
+	at    int64 // offset of the next page
+	end   int64
+	left  int64 // values that the chunk still has, those of the page too
+
+	dict     *dictionary
+	dictLive int64
+	buf      []byte // the page's
+	packed   []byte
+	pageLeft int64
+	reps     *hybrid // nil where all are 0
+	defs     *hybrid // nil where all are the leaf's
+	values   values
+
+	rep, def uint8 // of the value that is next
+	done     bool  // there is none
+}
+
+func (f *File) openColumn(g *rowGroup, leaf *node) (*column, error) {
+	k := &g.chunks[leaf.leaf]
+	switch {
+	case k.encrypted:
+		return nil, errors.New("encrypted, expected a file that is not")
+	case k.elsewhere:
+		return nil, errors.New("in another file, expected it in this one")
+	case !k.known:
+		return nil, errors.New("has no metadata")
+	case k.kind != leaf.kind:
+		return nil, fmt.Errorf("type %d, but %d in the schema", k.kind, leaf.kind)
+	}
+	if _, ok := codec.MostRatio(k.codec); !ok {
+		return nil, fmt.Errorf("compressed by %s: not supported, expected none, snappy, gzip, zstd or lz4", codec.Name(k.codec))
+	}
+	start := k.data
+	if k.dict > 0 && k.dict < start {
+		start = k.dict
+	}
+	if start < 0 || k.size < 0 || start > f.size || k.size > f.size-start {
+		return nil, fmt.Errorf("bytes %d to %d of a file of %d", start, start+k.size, f.size)
+	}
+	c := &column{file: f, leaf: leaf, codec: k.codec, at: start, end: start + k.size, left: k.values}
+	return c, c.advance()
+}
+
+// close gives back what the column held.
+func (c *column) close() {
+	c.file.live -= int64(cap(c.buf)) + int64(cap(c.packed)) + c.dictLive
+	c.buf, c.packed, c.dict, c.dictLive = nil, nil, nil, 0
+}
+
+// advance makes the levels of the next value current.
+func (c *column) advance() error {
+	for c.pageLeft == 0 {
+		if c.left <= 0 {
+			c.done = true
+			return nil
+		}
+		if err := c.page(); err != nil {
+			return err
+		}
+	}
+	c.pageLeft--
+	c.left--
+	var err error
+	if c.rep, err = level(c.reps, c.leaf.rep, 0); err == nil {
+		c.def, err = level(c.defs, c.leaf.def, c.leaf.def)
+	}
+	return err
+}
+
+// level is the next of a page's levels, which are at most top.
+func level(h *hybrid, top, fallback uint8) (uint8, error) {
+	if h == nil {
+		return fallback, nil
+	}
+	x, err := h.next()
+	if err == nil && x > uint32(top) {
+		err = fmt.Errorf("level %d, expected at most %d", x, top)
+	}
+	return uint8(x), err
+}
+
+// room makes buf n bytes long.
+func (c *column) room(buf []byte, n int) ([]byte, error) {
+	if n > cap(buf) {
+		if c.file.live += int64(n - cap(buf)); c.file.live > maxLive {
+			return nil, fmt.Errorf("pages of more than %d MiB at a time", maxLive>>20)
+		}
+		buf = make([]byte, n)
+	}
+	return buf[:n], nil
+}
+
+// page goes to the next page with values.
+func (c *column) page() error {
+	h, err := c.header()
+	if err != nil {
+		return err
+	}
+	switch h.kind {
+	case pageIndex:
+		return c.skip(h)
+	case pageDictionary:
+		return c.dictionary(h)
+	case pageData:
+		return c.data(h)
+	case pageDataV2:
+		return c.dataV2(h)
+	}
+	return fmt.Errorf("page of unknown type %d", h.kind)
+}
+
+// header reads a page's header.
+func (c *column) header() (pageHeader, error) {
+	for n := int64(512); ; n *= 16 {
+		n = min(n, c.end-c.at)
+		buf, err := c.room(c.packed, int(n))
+		if err != nil {
+			return pageHeader{}, err
+		}
+		c.packed = buf
+		if err := c.file.read(buf, c.at); err != nil {
+			return pageHeader{}, err
+		}
+		h, used, err := parsePageHeader(buf)
+		if errors.Is(err, thrift.ErrShort) && n < c.end-c.at && n < 1<<24 {
+			continue
+		}
+		if err != nil {
+			return h, fmt.Errorf("page header at byte %d: %w", c.at, err)
+		}
+		c.at += int64(used)
+		ratio, _ := codec.MostRatio(c.codec)
+		switch {
+		case h.packed < 0 || int64(h.packed) > c.end-c.at:
+			return h, fmt.Errorf("page of %d bytes, but the column has %d left", h.packed, c.end-c.at)
+		case h.size < 0 || h.size > maxPage:
+			return h, fmt.Errorf("page of %d bytes, expected at most %d", h.size, maxPage)
+		case int64(h.size) > int64(h.packed)*ratio+256:
+			return h, fmt.Errorf("page of %d bytes says that it becomes %d", h.packed, h.size)
+		case h.values < 0:
+			return h, fmt.Errorf("page of %d values", h.values)
+		}
+		return h, c.file.spend(32)
+	}
+}
+
+func (c *column) skip(h pageHeader) error {
+	c.at += int64(h.packed)
+	return nil
+}
+
+// body reads a page into the buffer; the first raw bytes are not compressed.
+func (c *column) body(h pageHeader, raw int) error {
+	var err error
+	if c.packed, err = c.room(c.packed, int(h.packed)); err != nil {
+		return err
+	}
+	if c.buf, err = c.room(c.buf, int(h.size)); err != nil {
+		return err
+	}
+	if err := c.file.read(c.packed, c.at); err != nil {
+		return err
+	}
+	c.at += int64(h.packed)
+	if h.hasCRC && crc32.ChecksumIEEE(c.packed) != h.crc {
+		return errors.New("page does not match its checksum")
+	}
+	if raw < 0 || raw > min(len(c.packed), len(c.buf)) {
+		return fmt.Errorf("page of %d bytes with %d bytes of levels", len(c.packed), raw)
+	}
+	copy(c.buf, c.packed[:raw])
+	if c.codec == codec.None || h.plain {
+		if len(c.packed) != len(c.buf) {
+			return fmt.Errorf("page of %d bytes says that it has %d", len(c.packed), len(c.buf))
+		}
+		copy(c.buf[raw:], c.packed[raw:])
+		return nil
+	}
+	if raw == len(c.buf) {
+		return nil // levels only
+	}
+	if err := c.file.codecs.Decode(c.codec, c.buf[raw:], c.packed[raw:]); err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	return nil
+}
+
+func (c *column) dictionary(h pageHeader) error {
+	if c.dict != nil {
+		return errors.New("two dictionaries, expected one")
+	}
+	if h.encoding != encodingPlain && h.encoding != encodingPlainDictionary {
+		return fmt.Errorf("dictionary in encoding %d: not supported, expected %d", h.encoding, encodingPlain)
+	}
+	if err := c.body(h, 0); err != nil {
+		return err
+	}
+	d, err := newDictionary(c.buf, c.leaf, int(h.values))
+	if err != nil {
+		return err
+	}
+	c.dict, c.dictLive = d, int64(cap(c.buf))+4*int64(cap(d.starts))
+	c.file.live += 4 * int64(cap(d.starts))
+	c.buf = nil // the dictionary's now
+	return nil
+}
+
+// data opens a page of version 1: levels with their lengths, then values.
+func (c *column) data(h pageHeader) error {
+	if err := c.body(h, 0); err != nil {
+		return err
+	}
+	b := c.buf
+	var err error
+	if c.reps, b, err = levelsOf(b, c.leaf.rep, h.levels[1]); err != nil {
+		return err
+	}
+	if c.defs, b, err = levelsOf(b, c.leaf.def, h.levels[0]); err != nil {
+		return err
+	}
+	return c.open(h, b)
+}
+
+func levelsOf(b []byte, top uint8, encoding int32) (*hybrid, []byte, error) {
+	if top == 0 {
+		return nil, b, nil
+	}
+	if encoding != encodingRLE {
+		return nil, nil, fmt.Errorf("levels in encoding %d: not supported, expected %d", encoding, encodingRLE)
+	}
+	if len(b) < 4 || uint64(binary.LittleEndian.Uint32(b)) > uint64(len(b)-4) {
+		return nil, nil, errValues
+	}
+	n := 4 + int(binary.LittleEndian.Uint32(b))
+	return &hybrid{b: b[4:n], width: bits.Len8(top)}, b[n:], nil
+}
+
+// dataV2 opens a page of version 2: the lengths of the levels are in its header.
+func (c *column) dataV2(h pageHeader) error {
+	if h.defLen < 0 || h.repLen < 0 {
+		return errors.New("page with levels of negative length")
+	}
+	if err := c.body(h, int(h.defLen)+int(h.repLen)); err != nil {
+		return err
+	}
+	c.reps, c.defs = nil, nil
+	if c.leaf.rep > 0 {
+		c.reps = &hybrid{b: c.buf[:h.repLen], width: bits.Len8(c.leaf.rep)}
+	}
+	if c.leaf.def > 0 {
+		c.defs = &hybrid{b: c.buf[h.repLen : h.repLen+h.defLen], width: bits.Len8(c.leaf.def)}
+	}
+	return c.open(h, c.buf[h.repLen+h.defLen:])
+}
+
+// open sets the decoder of a page's values.
+func (c *column) open(h pageHeader, b []byte) error {
+	c.pageLeft = min(int64(h.values), c.left)
+	bytes := c.leaf.kind == kindBytes
+	number := c.leaf.kind == kindInt32 || c.leaf.kind == kindInt64
+	var err error
+	switch {
+	case h.encoding == encodingPlain && c.leaf.kind == kindBoolean:
+		c.values = &booleans{b: b}
+	case h.encoding == encodingPlain:
+		c.values = &plain{b, c.leaf}
+	case h.encoding == encodingDictionary || h.encoding == encodingPlainDictionary:
+		c.values, err = c.indices(b)
+	case h.encoding == encodingRLE && c.leaf.kind == kindBoolean:
+		var h *hybrid
+		if h, _, err = levelsOf(b, 1, encodingRLE); err == nil {
+			c.values = &booleanRuns{*h}
+		}
+	case h.encoding == encodingSplit:
+		c.values, err = newSplit(b, c.leaf)
+	case h.encoding == encodingDelta && number:
+		var d *delta
+		if d, err = newDelta(b); err == nil && c.leaf.kind == kindInt32 {
+			c.values = narrow{d}
+		} else if err == nil {
+			c.values = d
+		}
+	case (h.encoding == encodingDeltaLength || h.encoding == encodingDeltaBytes) && (bytes || c.leaf.kind == kindFixed):
+		if err = c.file.spend(int64(h.values)); err == nil && h.encoding == encodingDeltaLength {
+			c.values, err = newDeltaLengths(b, int(h.values))
+		} else if err == nil {
+			c.values, err = newDeltaBytes(b, int(h.values))
+		}
+	default:
+		err = fmt.Errorf("values in encoding %d: not supported for type %d", h.encoding, c.leaf.kind)
+	}
+	return err
+}
+
+func (c *column) indices(b []byte) (values, error) {
+	switch {
+	case c.dict == nil:
+		return nil, errors.New("values of a dictionary that is not there")
+	case len(b) == 0:
+		return &indices{hybrid{}, c.dict}, nil // all are null
+	case b[0] > 32:
+		return nil, fmt.Errorf("dictionary indices of %d bits", b[0])
+	}
+	return &indices{hybrid{b: b[1:], width: int(b[0])}, c.dict}, nil
+}
+
+// value reads the current value.
+func (c *column) value() (value, error) {
+	v, err := c.values.next()
+	if err == nil && c.leaf.length > 0 && len(v.bytes) != c.leaf.length {
+		err = fmt.Errorf("value of %d bytes, expected %d", len(v.bytes), c.leaf.length)
+	}
+	return v, err
+}

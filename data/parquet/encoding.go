@@ -1,0 +1,261 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// The encodings of values.
+const (
+	encodingPlain           = 0
+	encodingPlainDictionary = 2
+	encodingRLE             = 3
+	encodingDelta           = 5
+	encodingDeltaLength     = 6
+	encodingDeltaBytes      = 7
+	encodingDictionary      = 8
+	encodingSplit           = 9
+)
+
+var errValues = errors.New("page has fewer values than it says")
+
+// values yields the values of a page one by one. None holds more than the page.
+type values interface {
+	next() (value, error)
+}
+
+// hybrid yields numbers of a few bits, encoded as runs and packed groups.
+type hybrid struct {
+	b      []byte
+	width  int
+	left   uint64 // of the current run or groups
+	packed bool
+	run    uint32 // its value
+	bit    int    // place in b, of groups
+}
+
+func (h *hybrid) next() (uint32, error) {
+	for h.left == 0 {
+		if err := h.header(); err != nil {
+			return 0, err
+		}
+	}
+	h.left--
+	if !h.packed {
+		return h.run, nil
+	}
+	x, ok := bitsAt(h.b, h.bit, h.width)
+	if !ok {
+		return 0, errValues
+	}
+	if h.bit += h.width; h.left == 0 {
+		h.b = h.b[min(len(h.b), (h.bit+7)/8):]
+	}
+	return uint32(x), nil
+}
+
+func (h *hybrid) header() error {
+	n, size := binary.Uvarint(h.b)
+	if size <= 0 {
+		return errValues
+	}
+	h.b = h.b[size:]
+	if h.packed = n&1 == 1; h.packed {
+		if h.left, h.bit = n>>1*8, 0; n>>1 > uint64(len(h.b))+1 && h.width > 0 {
+			return errValues
+		}
+		return nil
+	}
+	width := (h.width + 7) / 8
+	if len(h.b) < width {
+		return errValues
+	}
+	h.left, h.run = n>>1, 0
+	for i, b := range h.b[:width] {
+		h.run |= uint32(b) << (8 * i)
+	}
+	h.b = h.b[width:]
+	return nil
+}
+
+// bitsAt reads width bits, at most 64, from bit on, the lowest first.
+func bitsAt(b []byte, bit, width int) (uint64, bool) {
+	if bit+width > 8*len(b) {
+		return 0, false
+	}
+	var x uint64
+	for got := 0; got < width; {
+		offset := (bit + got) % 8
+		x |= uint64(b[(bit+got)/8]>>offset) << got
+		got += 8 - offset
+	}
+	if width < 64 {
+		x &= 1<<width - 1
+	}
+	return x, true
+}
+
+// booleans are packed bits, or runs of them.
+type booleans struct {
+	b   []byte
+	bit int
+}
+
+func (p *booleans) next() (value, error) {
+	x, ok := bitsAt(p.b, p.bit, 1)
+	if p.bit++; !ok {
+		return value{}, errValues
+	}
+	return value{bits: x}, nil
+}
+
+type booleanRuns struct{ hybrid }
+
+func (p *booleanRuns) next() (value, error) {
+	x, err := p.hybrid.next()
+	return value{bits: uint64(x)}, err
+}
+
+// plain are values one after the other.
+type plain struct {
+	b    []byte
+	leaf *node
+}
+
+func (p *plain) next() (value, error) {
+	n := p.leaf.length
+	switch p.leaf.kind {
+	case kindInt32, kindFloat:
+		n = 4
+	case kindInt64, kindDouble:
+		n = 8
+	case kindBytes:
+		if len(p.b) < 4 {
+			return value{}, errValues
+		}
+		size := binary.LittleEndian.Uint32(p.b)
+		if p.b = p.b[4:]; uint64(size) > uint64(len(p.b)) {
+			return value{}, errValues
+		}
+		n = int(size)
+	}
+	if len(p.b) < n {
+		return value{}, errValues
+	}
+	v := fixed(p.leaf.kind, p.b[:n:n])
+	p.b = p.b[n:]
+	return v, nil
+}
+
+// fixed is the value of a plain one's bytes.
+func fixed(kind int32, b []byte) value {
+	switch kind {
+	case kindInt32:
+		return value{bits: uint64(int64(int32(binary.LittleEndian.Uint32(b))))}
+	case kindFloat:
+		return value{bits: uint64(binary.LittleEndian.Uint32(b))}
+	case kindInt64, kindDouble:
+		return value{bits: binary.LittleEndian.Uint64(b)}
+	}
+	return value{bytes: b}
+}
+
+func newSplit(b []byte, leaf *node) (*splitValues, error) {
+	size := leaf.length
+	switch leaf.kind {
+	case kindInt32, kindFloat:
+		size = 4
+	case kindInt64, kindDouble:
+		size = 8
+	}
+	if size == 0 {
+		return nil, fmt.Errorf("encoding BYTE_STREAM_SPLIT of a column without a fixed length")
+	}
+	return &splitValues{b: b, kind: leaf.kind, n: len(b) / size, buf: make([]byte, size)}, nil
+}
+
+// splitValues are values whose first bytes come first, then the second bytes.
+type splitValues struct {
+	b     []byte
+	kind  int32
+	n, at int // values, and the next
+	buf   []byte
+}
+
+func (p *splitValues) next() (value, error) {
+	if p.at >= p.n {
+		return value{}, errValues
+	}
+	for i := range p.buf {
+		p.buf[i] = p.b[i*p.n+p.at]
+	}
+	p.at++
+	return fixed(p.kind, p.buf), nil
+}
+
+// dictionary are the values that a column's pages refer to.
+type dictionary struct {
+	b      []byte
+	leaf   *node
+	starts []uint32 // of byte arrays, and the end of the last
+	size   int      // bytes of others
+	n      int
+}
+
+func newDictionary(b []byte, leaf *node, n int) (*dictionary, error) {
+	d := &dictionary{b: b, leaf: leaf, n: n, size: leaf.length}
+	switch leaf.kind {
+	case kindBoolean:
+		return nil, fmt.Errorf("dictionary of booleans")
+	case kindInt32, kindFloat:
+		d.size = 4
+	case kindInt64, kindDouble:
+		d.size = 8
+	case kindBytes:
+		d.size = 4 // at least
+	}
+	if n < 0 || n > len(b)/d.size {
+		return nil, fmt.Errorf("dictionary of %d bytes says it has %d values", len(b), n)
+	}
+	if leaf.kind != kindBytes {
+		return d, nil
+	}
+	d.starts = make([]uint32, 0, n+1)
+	at := uint64(0)
+	for range n {
+		if at+4 > uint64(len(b)) {
+			return nil, errValues
+		}
+		d.starts = append(d.starts, uint32(at)+4)
+		if at += 4 + uint64(binary.LittleEndian.Uint32(b[at:])); at > uint64(len(b)) {
+			return nil, errValues
+		}
+	}
+	d.starts = append(d.starts, uint32(at)+4)
+	return d, nil
+}
+
+// at is the value of an index.
+func (d *dictionary) at(i uint32) (value, error) {
+	if uint64(i) >= uint64(d.n) {
+		return value{}, fmt.Errorf("value %d of a dictionary of %d", i, d.n)
+	}
+	if d.starts != nil {
+		return value{bytes: d.b[d.starts[i] : d.starts[i+1]-4]}, nil
+	}
+	return fixed(d.leaf.kind, d.b[int(i)*d.size:(int(i)+1)*d.size]), nil
+}
+
+type indices struct {
+	hybrid
+	dict *dictionary
+}
+
+func (p *indices) next() (value, error) {
+	i, err := p.hybrid.next()
+	if err != nil {
+		return value{}, err
+	}
+	return p.dict.at(i)
+}

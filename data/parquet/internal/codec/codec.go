@@ -1,0 +1,143 @@
+// Package codec expands compressed pages whose size is claimed, not known.
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy"
+	"github.com/klauspost/compress/zstd"
+)
+
+// MaxSize is the most bytes that a page may become.
+const MaxSize = 256 << 20
+
+// The codecs, by Parquet's numbers.
+const (
+	None   = 0
+	Snappy = 1
+	Gzip   = 2
+	Zstd   = 6
+	LZ4    = 7
+)
+
+// Name names a codec that is not supported.
+func Name(codec int32) string {
+	if name, ok := map[int32]string{3: "LZO", 4: "BROTLI", 5: "LZ4 of Hadoop"}[codec]; ok {
+		return name
+	}
+	return fmt.Sprint(codec)
+}
+
+// MostRatio is how many bytes one compressed byte can become at most: what a page
+// claims beyond it is a lie.
+func MostRatio(codec int32) (int64, bool) {
+	ratio, ok := map[int32]int64{None: 1, Snappy: 64, Gzip: 1040, Zstd: 1 << 17, LZ4: 256}[codec]
+	return ratio, ok
+}
+
+// Decoder expands pages. The zero value is ready; it is not safe for concurrent use.
+type Decoder struct{ zstd *zstd.Decoder }
+
+var errSize = errors.New("another size than the page says")
+
+// Decode fills dst, whose length is what the page claims, from src.
+func (d *Decoder) Decode(codec int32, dst, src []byte) error {
+	var out []byte
+	var err error
+	switch codec {
+	case Snappy:
+		if n, e := snappy.DecodedLen(src); e != nil || n != len(dst) {
+			return fmt.Errorf("snappy: not %d bytes: %w", len(dst), errors.Join(e, errSize))
+		}
+		out, err = snappy.Decode(dst, src)
+	case Gzip:
+		out, err = gunzip(dst, src)
+	case Zstd:
+		if d.zstd == nil {
+			if d.zstd, err = newZstd(); err != nil {
+				return err
+			}
+		}
+		out, err = d.zstd.DecodeAll(src, dst[:0:len(dst)])
+	case LZ4:
+		out, err = unlz4(dst, src)
+	}
+	if err == nil && len(out) != len(dst) {
+		err = fmt.Errorf("%d bytes, expected %d", len(out), len(dst))
+	}
+	return err
+}
+
+func gunzip(dst, src []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(src))
+	if err != nil {
+		return nil, err
+	}
+	n, err := io.ReadFull(r, dst)
+	if err != nil {
+		return nil, fmt.Errorf("gzip: %w", err)
+	}
+	if extra, err := r.Read(make([]byte, 1)); extra > 0 || !errors.Is(err, io.EOF) {
+		return nil, errors.New("gzip: more bytes than the page says")
+	}
+	return dst[:n], nil
+}
+
+// newZstd makes a decoder that starts no goroutines and writes no more than what
+// it is given room for.
+func newZstd() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(MaxSize), zstd.WithDecoderMaxWindow(MaxSize))
+}
+
+var errLZ4 = errors.New("lz4: malformed block")
+
+// unlz4 decodes one LZ4 block.
+func unlz4(dst, src []byte) ([]byte, error) {
+	most := len(dst)
+	dst = dst[:0]
+	for len(src) > 0 {
+		token := src[0]
+		n, rest, ok := lengthLZ4(int(token>>4), src[1:], most-len(dst))
+		if !ok || n > len(rest) || n > most-len(dst) {
+			return nil, errLZ4
+		}
+		dst, src = append(dst, rest[:n]...), rest[n:]
+		if len(src) == 0 {
+			return dst, nil // the last sequence has no match
+		}
+		if len(src) < 2 {
+			return nil, errLZ4
+		}
+		offset := int(binary.LittleEndian.Uint16(src))
+		n, rest, ok = lengthLZ4(int(token&15), src[2:], most-len(dst))
+		if n += 4; !ok || offset == 0 || offset > len(dst) || n > most-len(dst) {
+			return nil, errLZ4
+		}
+		for range n {
+			dst = append(dst, dst[len(dst)-offset])
+		}
+		src = rest
+	}
+	return nil, errLZ4
+}
+
+// lengthLZ4 reads the rest of a length, which ends where it exceeds most.
+func lengthLZ4(n int, src []byte, most int) (int, []byte, bool) {
+	if n < 15 {
+		return n, src, true
+	}
+	for len(src) > 0 && n <= most {
+		b := src[0]
+		n, src = n+int(b), src[1:]
+		if b != 255 {
+			return n, src, true
+		}
+	}
+	return 0, nil, false
+}

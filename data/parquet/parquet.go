@@ -1,0 +1,166 @@
+// Package parquet reads the records of Parquet files as JSON, in bounded memory.
+//
+// It reads what writers of data sets produce: nested columns, lists and maps,
+// pages of versions 1 and 2, all encodings of values, and the codecs snappy,
+// gzip, zstd and lz4. A page is held at a time of each column that is asked for;
+// what a file claims of itself is checked before memory or time is spent on it.
+package parquet
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/easyrl/easyrl/data/parquet/internal/codec"
+)
+
+const (
+	magic     = "PAR1"
+	maxFooter = 16 << 20
+	// A record's JSON may be larger than the file, since columns compress well,
+	// but not without end.
+	baseExpansion, maxExpansion = 64 << 20, 256
+)
+
+// ErrTooLarge says that a file's records are out of proportion to the file.
+var ErrTooLarge = errors.New("records are larger than a file of this size may hold")
+
+// Is says whether a file begins as Parquet files do.
+func Is(start []byte) bool { return len(start) >= 4 && string(start[:4]) == magic }
+
+// File is an open Parquet file. It is not safe for concurrent use.
+type File struct {
+	r      io.ReaderAt
+	size   int64
+	root   *node
+	leaves []*node
+	footer *footer
+	live   int64 // bytes of pages held
+	budget int64 // bytes of records still allowed
+	codecs codec.Decoder
+}
+
+// Open reads the schema of the file of size bytes behind r.
+func Open(r io.ReaderAt, size int64) (*File, error) {
+	f := &File{r: r, size: size}
+	var head [4]byte
+	var tail [8]byte
+	if size < 12 {
+		return nil, fmt.Errorf("not a Parquet file: %d bytes", size)
+	}
+	if err := errors.Join(f.read(head[:], 0), f.read(tail[:], size-8)); err != nil {
+		return nil, err
+	}
+	n := int64(binary.LittleEndian.Uint32(tail[:]))
+	switch {
+	case !Is(head[:]):
+		return nil, fmt.Errorf("not a Parquet file: starts with %q, expected %q", head, magic)
+	case string(tail[4:]) == "PARE":
+		return nil, errors.New("encrypted, expected a file that is not")
+	case string(tail[4:]) != magic:
+		return nil, fmt.Errorf("not a whole Parquet file: ends with %q, expected %q", tail[4:], magic)
+	case n > size-12:
+		return nil, fmt.Errorf("footer of %d bytes in a file of %d", n, size)
+	case n > maxFooter:
+		return nil, fmt.Errorf("footer of %d bytes, expected at most %d", n, maxFooter)
+	}
+	b := make([]byte, n)
+	err := f.read(b, size-8-n)
+	if err != nil {
+		return nil, err
+	}
+	if f.footer, err = parseFooter(b); err != nil {
+		return nil, fmt.Errorf("footer: %w", err)
+	}
+	if f.root, f.leaves, err = schemaOf(f.footer.schema); err != nil {
+		return nil, err
+	}
+	for i, g := range f.footer.groups {
+		if len(g.chunks) != len(f.leaves) || g.rows < 0 {
+			return nil, fmt.Errorf("row group %d: %d rows of %d columns, expected %d columns", i, g.rows, len(g.chunks), len(f.leaves))
+		}
+	}
+	return f, nil
+}
+
+func (f *File) read(b []byte, at int64) error {
+	n, err := f.r.ReadAt(b, at)
+	if n == len(b) {
+		return nil
+	}
+	return fmt.Errorf("read %d bytes at byte %d: %w", len(b), at, err)
+}
+
+// spend takes n bytes off what the file's records may have.
+func (f *File) spend(n int64) error {
+	if f.budget -= n; f.budget < 0 {
+		return ErrTooLarge
+	}
+	return nil
+}
+
+// Names are those of the top-level columns, in the file's order.
+func (f *File) Names() []string {
+	names := make([]string, len(f.root.children))
+	for i, n := range f.root.children {
+		names[i] = n.name
+	}
+	return names
+}
+
+// Rows calls yield with each record, in order, until it returns an error, which
+// is then that of Rows. A record has the named columns that the file has; those
+// that are null are null. Groups are objects, lists arrays, maps whose keys are
+// text objects; times and dates are text of ISO 8601, decimals numbers, bytes
+// that are not text base64, and NaN null. Its bytes are yield's to keep. Errors
+// name the row, from 1, and the column.
+func (f *File) Rows(names []string, yield func(row int, record map[string]json.RawMessage) error) error {
+	f.budget = baseExpansion + maxExpansion*f.size
+	var wanted []*node
+	for _, n := range f.root.children {
+		if slices.Contains(names, n.name) {
+			wanted = append(wanted, n)
+		}
+	}
+	row := 0
+	for i := range f.footer.groups {
+		if err := f.group(&f.footer.groups[i], wanted, &row, yield); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *File) group(g *rowGroup, wanted []*node, row *int, yield func(int, map[string]json.RawMessage) error) error {
+	if g.rows == 0 {
+		return nil
+	}
+	a := assembler{file: f, columns: make([]*column, len(f.leaves))}
+	defer a.close()
+	for _, n := range wanted {
+		if err := a.open(g, n); err != nil {
+			return fmt.Errorf("row %d: %w", *row+1, err)
+		}
+	}
+	for range g.rows {
+		*row++
+		record := make(map[string]json.RawMessage, len(wanted))
+		for _, n := range wanted {
+			text, err := a.field(n)
+			if err != nil {
+				return fmt.Errorf("row %d: column %q: %w", *row, n.name, err)
+			}
+			record[n.name] = text
+		}
+		if err := f.spend(64); err != nil {
+			return fmt.Errorf("row %d: %w", *row, err)
+		}
+		if err := yield(*row, record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
