@@ -62,7 +62,11 @@ func needsEnv(t *testing.T) {
 }
 
 func rewardSettings(mode string) []string {
-	return []string{"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=%s",%q],timeout=0.5}`, mode, os.Args[0])}
+	timeout := 100.0 // no wait is that long
+	if mode == "hang" {
+		timeout = 0.5
+	}
+	return []string{"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=%s",%q],timeout=%v}`, mode, os.Args[0], timeout)}
 }
 
 // A reward that cannot be had is never a 0: a run whose scorer fails ends and
