@@ -6,49 +6,104 @@ import (
 )
 
 // The estimators of a response's advantage from its group's rewards.
+//
+// ReMax (Li et al. 2024, arXiv 2310.10505) is none of them: its baseline is the
+// reward of the prompt's greedy response, which is one more response to sample
+// for each prompt and never trained. It buys a baseline for a single response;
+// with the groups that are sampled here, leave-one-out has an unbiased one for
+// nothing.
 const (
 	// GroupAdvantage is (r - mean) / (std + 1e-4) with the unbiased standard
 	// deviation (Shao et al. 2024, section 4.1.2).
 	GroupAdvantage = "group"
-	// GroupMeanAdvantage is r - mean (Liu et al. 2025, "Dr. GRPO").
+	// GroupMeanAdvantage is r - mean (Liu et al. 2025, arXiv 2503.20783, "Dr. GRPO").
 	GroupMeanAdvantage = "group-mean"
+	// LeaveOneOutAdvantage is r minus the mean of the group's other rewards, which
+	// is G/(G-1)·(r - mean) (Ahmadian et al. 2024, arXiv 2402.14740, "RLOO").
+	LeaveOneOutAdvantage = "leave-one-out"
+	// RewardAdvantage is r itself (Williams 1992, "REINFORCE").
+	RewardAdvantage = "reward"
 )
 
-// stdFloor keeps rewards that differ by rounding only from large advantages.
-const stdFloor = 1e-4
+const (
+	// stdFloor keeps rewards that differ little from large advantages.
+	stdFloor = 1e-4
+	// residue is the spread, as a part of the largest reward, up to which rewards
+	// differ by rounding only.
+	residue = 1e-12
+)
 
 // Advantages estimates each response's advantage from the rewards of one whole
-// group. They are exactly 0 where all rewards are equal, as in a group of one.
-// A reward that is not finite makes all advantages of its group NaN, which Eval
-// refuses. An unknown kind panics.
+// group. They are exactly 0 where all rewards are Equal, as in a group of one,
+// unless the kind is "reward". A reward that is not finite makes all advantages
+// of its group NaN, which Eval refuses. An unknown kind panics, as does one that
+// needs the whole batch.
 func Advantages(kind string, rewards []float64) []float64 {
-	if kind != GroupAdvantage && kind != GroupMeanAdvantage {
-		panic(fmt.Sprintf("loss: unknown advantage %q", kind))
-	}
-	advantages := make([]float64, len(rewards))
-	equal, valid, mean := true, true, 0.0
-	for _, r := range rewards {
-		equal = equal && r == rewards[0]
-		valid = valid && finite(r)
-		mean += r / float64(len(rewards))
-	}
-	divisor := 1.0
-	switch {
-	case !valid:
-		divisor = math.NaN()
-	case equal:
-		return advantages
-	case kind == GroupAdvantage:
-		divisor = deviation(rewards, mean) + stdFloor
-	}
-	for i, r := range rewards {
-		advantages[i] = (r - mean) / divisor
+	n := float64(len(rewards))
+	advantages, mean := centre(rewards)
+	switch kind {
+	case GroupAdvantage:
+		divide(advantages, deviation(rewards, mean)+stdFloor)
+	case GroupMeanAdvantage:
+	case LeaveOneOutAdvantage:
+		divide(advantages, (n-1)/n)
+	case RewardAdvantage:
+		for i, r := range rewards {
+			advantages[i] = r + 0*mean // NaN where the mean is
+		}
+	default:
+		panic(fmt.Sprintf("loss: unknown advantage of a group %q", kind))
 	}
 	return advantages
 }
 
-// deviation is the unbiased standard deviation of at least two values.
+// Equal says that rewards are the same but for rounding: a group of them teaches
+// nothing. Of rewards that are not finite it is false.
+func Equal(rewards []float64) bool {
+	if len(rewards) == 0 {
+		return true
+	}
+	low, high := rewards[0], rewards[0]
+	for _, r := range rewards {
+		if !finite(r) {
+			return false
+		}
+		low, high = min(low, r), max(high, r)
+	}
+	return high-low <= residue*max(high, -low)
+}
+
+// centre is rewards less their mean, exactly 0 where they are Equal; both are
+// NaN where a reward is not finite.
+func centre(rewards []float64) (centred []float64, mean float64) {
+	centred = make([]float64, len(rewards))
+	for _, r := range rewards {
+		mean += r / float64(len(rewards))
+	}
+	mean += 0 * mean // an infinite one is NaN
+	if Equal(rewards) {
+		return centred, mean
+	}
+	for i, r := range rewards {
+		centred[i] = r - mean
+	}
+	return centred, mean
+}
+
+// divide leaves zeros as they are, whatever the divisor.
+func divide(values []float64, divisor float64) {
+	for i, v := range values {
+		if v != 0 {
+			values[i] = v / divisor
+		}
+	}
+}
+
+// deviation is the unbiased standard deviation of values, 0 of fewer than two.
 func deviation(values []float64, mean float64) float64 {
+	if len(values) < 2 {
+		return 0
+	}
 	squares := 0.0
 	for _, v := range values {
 		squares += (v - mean) * (v - mean)

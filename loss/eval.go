@@ -12,24 +12,34 @@ type Vars struct {
 	Reference []float32 // under the reference; nil where beta is 0
 	Advantage []float32 // of the token's response
 	Weight    []float32 // of the token's response, see Aggregation.Weight
+
+	// Lengths are the responses' numbers of tokens, one entry a response in the
+	// order of its tokens; nil where the ratio is a token's.
+	Lengths []int
+	// Behaviour is under the policy that sampled, as the trainer computes it;
+	// may be Policy or Old itself, and nil without a correction.
+	Behaviour []float32
+	// Recorded is Behaviour as the instance that sampled reported it; nil
+	// without a correction.
+	Recorded []float32
 }
 
 // Result holds sums over the tokens of one Eval, to be added over a step.
 type Result struct {
-	Grad     []float32 // d Loss / d Policy, one entry a token
-	Loss     float64   // weighted, minimised, not divided by the step's denominator
-	PG       float64   // Loss without the divergence
-	KL       float64   // plain sum of the k3 estimate to the reference, 0 without one
-	Clipped  float64   // number of tokens whose gradient the clip removes
-	Ratio    float64   // plain sum of policy / old
-	RatioMax float64   // the largest, and not a sum
-	Tokens   int
+	Grad      []float32 // d Loss / d Policy, one entry a token
+	Loss      float64   // weighted, minimised, not divided by the step's denominator
+	PG        float64   // Loss without the divergence
+	KL        float64   // plain sum of the k3 estimate to the reference, 0 without one
+	Clipped   float64   // number of tokens whose gradient the clip removes, or whose weight it changes
+	Corrected float64   // number of tokens whose ratio to the instance the correction bounds or masks
+	Ratio     float64   // plain sum of policy / old, of the token or its response as the kind has it
+	RatioMax  float64   // the largest, and not a sum
+	Tokens    int
 }
 
 // Objective evaluates one loss. It holds no state; calls may be concurrent.
 type Objective struct {
-	cfg  Config
-	loss objective
+	cfg Config
 }
 
 // New makes the objective that cfg names.
@@ -37,12 +47,13 @@ func New(cfg Config) (*Objective, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("new loss: %w", err)
 	}
-	return &Objective{cfg: cfg, loss: objectives(cfg.Kind)}, nil
+	return &Objective{cfg: cfg}, nil
 }
 
 // Eval is the loss of v's tokens and its gradient. A token's gradient depends
-// on that token alone: any split of a batch into calls gives the same bits. An
-// error names the first token with a value, loss or gradient that is not finite.
+// on that token alone, or on its response where the ratio is a response's: any
+// split of a batch into calls, between responses, gives the same bits. An error
+// names the first token with a value, loss or gradient that is not finite.
 func (o *Objective) Eval(v Vars) (Result, error) {
 	n := len(v.Policy)
 	if err := o.check(v); err != nil {
@@ -51,13 +62,16 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 	if n == 0 {
 		return Result{Grad: []float32{}}, nil
 	}
-	x := newExpression()
+	x := newExpression(v.Lengths)
 	in := vectors{policy: x.vector("policy", v.Policy), old: x.vector("old", v.Old), advantage: x.vector("advantage", v.Advantage)}
 	if o.cfg.Beta > 0 {
 		in.reference = x.vector("reference", v.Reference)
 	}
+	if o.cfg.Correction != NoCorrection {
+		in.behaviour, in.recorded = x.vector("behaviour", v.Behaviour), x.vector("recorded", v.Recorded)
+	}
 	weight := x.vector("weight", v.Weight)
-	loss, pg := o.loss(x, in, o.cfg)
+	loss, pg := total(x, in, o.cfg)
 	each, part := x.mul(weight, loss), x.mul(weight, pg)
 	grad, values, err := x.evaluate(each, in.policy, each, part)
 	if err != nil {
@@ -77,18 +91,26 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 	return r, nil
 }
 
-// check refuses lengths that differ and values that are not finite.
+// check refuses vectors that are missing, lengths that differ and values that
+// are not finite.
 func (o *Objective) check(v Vars) error {
 	if v.Reference == nil && o.cfg.Beta > 0 && len(v.Policy) > 0 {
 		return fmt.Errorf("loss: no reference log-probabilities, expected them with beta %v", o.cfg.Beta)
 	}
+	corrected := o.cfg.Correction != NoCorrection
+	if corrected && len(v.Policy) > 0 && (v.Behaviour == nil || v.Recorded == nil) {
+		return fmt.Errorf("loss: no log-probabilities under the policy that sampled, expected the trainer's and the instance's with correction %q", o.cfg.Correction)
+	}
 	for _, in := range []struct {
 		name   string
 		values []float32
+		unused bool
 	}{
-		{"policy", v.Policy}, {"old", v.Old}, {"reference", v.Reference}, {"advantage", v.Advantage}, {"weight", v.Weight},
+		{"policy", v.Policy, false}, {"old", v.Old, false}, {"reference", v.Reference, v.Reference == nil},
+		{"advantage", v.Advantage, false}, {"weight", v.Weight, false},
+		{"behaviour", v.Behaviour, !corrected}, {"recorded", v.Recorded, !corrected},
 	} {
-		if in.name == "reference" && in.values == nil {
+		if in.unused {
 			continue
 		}
 		if len(in.values) != len(v.Policy) {
@@ -100,24 +122,26 @@ func (o *Objective) check(v Vars) error {
 			}
 		}
 	}
-	return nil
+	return o.checkLengths(v)
 }
 
-// measure fills in what is reported and not optimised.
-func (o *Objective) measure(r *Result, v Vars) {
-	low, high := 1-o.cfg.EpsilonLow, 1+o.cfg.EpsilonHigh
-	for i, p := range v.Policy {
-		ratio := math.Exp(float64(p) - float64(v.Old[i]))
-		r.Ratio += ratio
-		r.RatioMax = max(r.RatioMax, ratio)
-		if a := v.Advantage[i]; a > 0 && ratio > high || a < 0 && ratio < low {
-			r.Clipped++
-		}
-		if v.Reference != nil {
-			d := float64(v.Reference[i]) - float64(p)
-			r.KL += math.Exp(d) - 1 - d
-		}
+// checkLengths refuses responses that are not the tokens, where they matter.
+func (o *Objective) checkLengths(v Vars) error {
+	if !sequenceLevel(o.cfg.Kind) {
+		return nil
 	}
+	left := len(v.Policy)
+	for i, n := range v.Lengths {
+		if n < 1 || n > left {
+			return fmt.Errorf("loss: length of response %d is %d, expected 1 to the %d tokens that are left", i, n, left)
+		}
+		left -= n
+	}
+	if left > 0 {
+		return fmt.Errorf("loss: lengths of %d responses leave %d of %d tokens over, expected none with kind %q",
+			len(v.Lengths), left, len(v.Policy), o.cfg.Kind)
+	}
+	return nil
 }
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

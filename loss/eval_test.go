@@ -209,7 +209,7 @@ func TestEvalIsRepeatableAndTokenwise(t *testing.T) {
 	want, err := o.Eval(v)
 	require.NoError(t, err)
 	part := func(lo, hi int) Vars {
-		return Vars{v.Policy[lo:hi], v.Old[lo:hi], v.Reference[lo:hi], v.Advantage[lo:hi], v.Weight[lo:hi]}
+		return Vars{Policy: v.Policy[lo:hi], Old: v.Old[lo:hi], Reference: v.Reference[lo:hi], Advantage: v.Advantage[lo:hi], Weight: v.Weight[lo:hi]}
 	}
 	for round := range 30 {
 		again, err := o.Eval(v)

@@ -18,11 +18,14 @@ type node = *gorgonia.Node
 // written with two terms at most, as here, that sum has one order only and the
 // gradient is the same bits in every run.
 type expression struct {
-	graph *gorgonia.ExprGraph
-	err   error
+	graph   *gorgonia.ExprGraph
+	lengths []int // of the responses
+	err     error
 }
 
-func newExpression() *expression { return &expression{graph: gorgonia.NewGraph()} }
+func newExpression(lengths []int) *expression {
+	return &expression{graph: gorgonia.NewGraph(), lengths: lengths}
+}
 
 // vector is a named input.
 func (x *expression) vector(name string, values []float32) node {
@@ -70,6 +73,21 @@ func (x *expression) atMost(a, b node) node {
 func (x *expression) choose(mask, a, b node) node {
 	return x.add(x.mul(mask, a), x.mul(x.sub(x.scalar(1), mask), b))
 }
+
+// mean is a's mean over each response, at each of its tokens.
+func (x *expression) mean(a node) node {
+	op := &vectorOp{name: "mean", diff: true, apply: func(out, in []float64) { means(out, in, x.lengths) }}
+	return x.unary(func(a node) (node, error) { return gorgonia.ApplyOp(op, a) }, a)
+}
+
+// stop is a, and no gradient passes: sg[a] in papers.
+func (x *expression) stop(a node) node {
+	op := &vectorOp{name: "stop", apply: func(out, in []float64) { copy(out, in) }}
+	return x.unary(func(a node) (node, error) { return gorgonia.ApplyOp(op, a) }, a)
+}
+
+// max is the greater of a and b, and a's gradient where they are equal.
+func (x *expression) max(a, b node) node { return x.choose(x.atMost(b, a), a, b) }
 
 // min is the lesser of a and b, and a's gradient where they are equal.
 func (x *expression) min(a, b node) node { return x.choose(x.atMost(a, b), a, b) }

@@ -1,8 +1,9 @@
 // Package loss turns token log-probabilities and rewards into a scalar and its
 // gradient; it knows no model and no device.
 //
-// An algorithm is an expression over per-token vectors (objective.go), which
-// Gorgonia differentiates. Everything that a batch divides by is left out: Eval
+// An algorithm is an expression over per-token vectors, one file each (grpo.go,
+// gspo.go, cispo.go, reinforce.go), which Gorgonia differentiates. With an
+// advantage and an aggregation it is a named method, see Preset. Everything that a batch divides by is left out: Eval
 // returns sums, so that a step's groups can be trained as they arrive, and
 // Aggregation says what the step's total is divided by, once.
 package loss
@@ -15,9 +16,14 @@ import (
 	"strings"
 )
 
-// GRPO is the kind of objective: the clipped ratio of Shao et al. 2024 (eq. 3)
-// with a divergence from a reference policy.
-const GRPO = "grpo"
+// The kinds of objective; each is explained at its expression.
+const (
+	GRPO      = "grpo"       // clipped ratio of a token (Shao et al. 2024)
+	GSPO      = "gspo"       // clipped ratio of a response (Zheng et al. 2025)
+	GSPOToken = "gspo-token" // the same with an advantage of each token (Zheng et al. 2025)
+	CISPO     = "cispo"      // clipped weight of a token (MiniMax 2025)
+	REINFORCE = "reinforce"  // no ratio (Williams 1992)
+)
 
 // The policies that a ratio can be taken to.
 const (
@@ -38,12 +44,17 @@ const (
 
 // Config is the [loss] section of a run.
 type Config struct {
-	// Kind of objective: "grpo".
+	// Kind of objective: "grpo", "gspo", "gspo-token", "cispo" or "reinforce".
 	Kind string `toml:"kind"`
-	// EpsilonLow bounds the ratio at 1 - EpsilonLow where the advantage is negative.
+	// EpsilonLow bounds the ratio at 1 - EpsilonLow where the advantage is
+	// negative; with kind "cispo", everywhere.
 	EpsilonLow float64 `toml:"epsilon_low"`
-	// EpsilonHigh bounds the ratio at 1 + EpsilonHigh where the advantage is positive.
+	// EpsilonHigh bounds the ratio at 1 + EpsilonHigh where the advantage is
+	// positive; with kind "cispo", everywhere.
 	EpsilonHigh float64 `toml:"epsilon_high"`
+	// DualClip bounds the ratio where the advantage is negative, usually at 3; 0
+	// for no bound. Kinds "cispo" and "reinforce" have none.
+	DualClip float64 `toml:"dual_clip"`
 	// Beta weighs the divergence from the reference; 0 needs no reference.
 	Beta float64 `toml:"beta"`
 	// KL is the estimator of that divergence: "k1", "k2" or "k3".
@@ -53,10 +64,27 @@ type Config struct {
 	// Constant length that aggregation "constant" divides by; 0 takes the
 	// largest number of tokens a response may have.
 	Constant int `toml:"constant"`
-	// Advantage of a response within its group: "group" or "group-mean".
+	// Advantage of a response: "group", "group-mean", "leave-one-out" or "reward",
+	// which wait for its group; "batch" or "batch-baseline", which wait for all.
 	Advantage string `toml:"advantage"`
 	// OldPolicy that the ratio is taken to: "behaviour" or "previous-step".
 	OldPolicy string `toml:"old_policy"`
+	// Correction for instances whose log-probabilities differ from the trainer's:
+	// "none", "truncate" or "mask".
+	Correction string `toml:"correction"`
+	// CorrectionLow is the least ratio of trainer to instance that "mask" lets
+	// through.
+	CorrectionLow float64 `toml:"correction_low"`
+	// CorrectionHigh is the largest one, with "truncate" the bound.
+	CorrectionHigh float64 `toml:"correction_high"`
+	// Filter that picks the Keep responses of a group: "best-worst" or
+	// "best-random".
+	Filter string `toml:"filter"`
+	// Keep is the number of a group's responses that are trained; 0 for all.
+	Keep int `toml:"keep"`
+	// Overlong is the number of tokens before the limit over which a growing
+	// penalty is taken off the reward; 0 for none.
+	Overlong int `toml:"overlong"`
 }
 
 // Default is GRPO without a reference, averaged over a step's tokens.
@@ -64,21 +92,29 @@ func Default() Config {
 	return Config{
 		Kind: GRPO, EpsilonLow: 0.2, EpsilonHigh: 0.2, KL: K3,
 		Aggregation: TokenMean, Advantage: GroupAdvantage, OldPolicy: Behaviour,
+		Correction: NoCorrection, CorrectionLow: 0.5, CorrectionHigh: 2, Filter: BestWorst,
 	}
 }
 
 // Validate reports all faults of c together, each beginning with its key.
 func (c *Config) Validate() error {
 	return errors.Join(
-		oneOf("kind", c.Kind, GRPO),
+		oneOf("kind", c.Kind, GRPO, GSPO, GSPOToken, CISPO, REINFORCE),
 		within("epsilon_low", c.EpsilonLow, 1, "0 to 1"),
 		within("epsilon_high", c.EpsilonHigh, math.MaxFloat64, "0 or more"),
+		dualClip(c.DualClip),
 		within("beta", c.Beta, math.MaxFloat64, "0 or more"),
 		oneOf("kl", c.KL, K1, K2, K3),
 		oneOf("aggregation", string(c.Aggregation), string(SequenceMean), string(TokenMean), string(Constant)),
 		within("constant", float64(c.Constant), math.MaxInt32, "0 or more"),
-		oneOf("advantage", c.Advantage, GroupAdvantage, GroupMeanAdvantage),
+		oneOf("advantage", c.Advantage, GroupAdvantage, GroupMeanAdvantage, LeaveOneOutAdvantage, RewardAdvantage, BatchAdvantage, BatchBaselineAdvantage),
 		oneOf("old_policy", c.OldPolicy, Behaviour, PreviousStep),
+		oneOf("correction", c.Correction, NoCorrection, Truncate, Mask),
+		within("correction_low", c.CorrectionLow, 1, "0 to 1"),
+		between("correction_high", c.CorrectionHigh, 1, math.MaxFloat64, "1 or more"),
+		oneOf("filter", c.Filter, BestWorst, BestRandom),
+		within("keep", float64(c.Keep), math.MaxInt32, "0 or more"),
+		within("overlong", float64(c.Overlong), math.MaxInt32, "0 or more"),
 	)
 }
 
@@ -91,7 +127,19 @@ func oneOf(key, value string, allowed ...string) error {
 
 // within refuses values outside [0, most] and NaN.
 func within(key string, value, most float64, expected string) error {
-	if value >= 0 && value <= most {
+	return between(key, value, 0, most, expected)
+}
+
+func dualClip(value float64) error {
+	if value == 0 {
+		return nil
+	}
+	return between("dual_clip", value, 1, math.MaxFloat64, "0, or 1 or more")
+}
+
+// between refuses values outside [least, most] and NaN.
+func between(key string, value, least, most float64, expected string) error {
+	if value >= least && value <= most {
 		return nil
 	}
 	return fmt.Errorf("%s is %v, expected %s", key, value, expected)

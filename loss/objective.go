@@ -5,43 +5,41 @@ type vectors struct {
 	policy    node // log-probability under the policy that is trained
 	old       node // the same under the policy that the ratio is taken to
 	reference node // the same under the reference; absent where beta is 0
+	behaviour node // the same under the policy that sampled; absent without a correction
+	recorded  node // the same as the instance that sampled reported it; absent without a correction
 	advantage node
 }
 
-// objective is a token's loss, to be minimised, and its part that is not the
-// divergence. Weights are applied outside.
-type objective func(x *expression, v vectors, c Config) (loss, pg node)
+// objective is a token's loss, to be minimised, without the divergence. Weights
+// are applied outside.
+type objective func(x *expression, v vectors, c Config) node
 
-// objectives by kind. A new one is an expression here and a name in Config.
+// objectives by kind. A new one is an expression in a file of its own, a line
+// here and a name in Config.
 func objectives(kind string) objective {
 	switch kind {
 	case GRPO:
 		return grpo
+	case GSPO:
+		return gspo
+	case GSPOToken:
+		return gspoToken
+	case CISPO:
+		return cispo
+	case REINFORCE:
+		return reinforce
 	}
 	return nil
 }
 
-// grpo is the negative of min(r·A, clip(r, 1-ε_low, 1+ε_high)·A) - β·D, with
-// r = π/π_old (Lu 2025, eq. 4 to 6, token by token).
-func grpo(x *expression, v vectors, c Config) (loss, pg node) {
-	ratio := x.exp(x.sub(v.policy, v.old))
-	clipped := x.clip(ratio, 1-c.EpsilonLow, 1+c.EpsilonHigh)
-	pg = x.neg(x.min(x.mul(ratio, v.advantage), x.mul(clipped, v.advantage)))
+// total is a token's whole loss, and its part that is not the divergence.
+func total(x *expression, v vectors, c Config) (loss, pg node) {
+	pg = objectives(c.Kind)(x, v, c)
+	if c.Correction != NoCorrection {
+		pg = x.mul(correction(x, v, c), pg)
+	}
 	if c.Beta == 0 {
 		return pg, pg
 	}
 	return x.add(pg, x.mul(x.scalar(c.Beta), divergence(x, v, c.KL))), pg
-}
-
-// divergence estimates KL(policy ‖ reference) at each token (Schulman 2020).
-func divergence(x *expression, v vectors, kind string) node {
-	d := x.sub(v.reference, v.policy)
-	switch kind {
-	case K1:
-		return x.neg(d)
-	case K2:
-		return x.mul(x.scalar(0.5), x.square(d))
-	default:
-		return x.sub(x.sub(x.exp(d), d), x.scalar(1))
-	}
 }

@@ -74,7 +74,7 @@ func TestPaperMicroBatchesEqualFullBatch(t *testing.T) {
 				var loss, kl, clipped, ratio float64
 				for i := 0; i < n*g; i += m {
 					lo, hi := starts[i], starts[i+m]
-					micro, err := o.Eval(Vars{v.Policy[lo:hi], v.Old[lo:hi], v.Reference[lo:hi], v.Advantage[lo:hi], v.Weight[lo:hi]})
+					micro, err := o.Eval(Vars{Policy: v.Policy[lo:hi], Old: v.Old[lo:hi], Reference: v.Reference[lo:hi], Advantage: v.Advantage[lo:hi], Weight: v.Weight[lo:hi]})
 					require.NoError(t, err)
 					grad = append(grad, micro.Grad...)
 					loss, kl = loss+micro.Loss, kl+micro.KL

@@ -1,0 +1,10 @@
+package loss
+
+// cispo is the negative of sg[clip(r, 1-ε_low, 1+ε_high)]·A·log π with
+// r = π/π_old (MiniMax 2025, arXiv 2506.13585, eq. 4 and 5): the weight is
+// clipped, and no token loses its gradient. The paper has no lower bound, which
+// is ε_low = 1.
+func cispo(x *expression, v vectors, c Config) node {
+	weight := x.stop(x.clip(x.exp(x.sub(v.policy, v.old)), 1-c.EpsilonLow, 1+c.EpsilonHigh))
+	return x.neg(x.mul(x.mul(weight, v.advantage), v.policy))
+}

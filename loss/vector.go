@@ -1,0 +1,79 @@
+package loss
+
+import (
+	"fmt"
+	"hash"
+	"hash/fnv"
+
+	"github.com/chewxy/hm"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// vectorOp is an operation from a vector to one of the same length, which
+// Gorgonia lacks. It is a symmetric linear map, so that its derivative is itself,
+// or none.
+type vectorOp struct {
+	name  string
+	apply func(out, in []float64)
+	diff  bool // false where no gradient passes
+}
+
+// means fills out with the mean over each response, at each of its tokens. A
+// response's sum has the order of its tokens, whatever stands beside it.
+func means(out, in []float64, lengths []int) {
+	at := 0
+	for _, n := range lengths {
+		sum := 0.0
+		for _, v := range in[at : at+n] {
+			sum += v
+		}
+		for i := at; i < at+n; i++ {
+			out[i] = sum / float64(n)
+		}
+		at += n
+	}
+}
+
+func (o *vectorOp) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
+	in, ok := inputs[0].Data().([]float64)
+	if !ok {
+		return nil, fmt.Errorf("%s: found %T, expected float64 values", o.name, inputs[0].Data())
+	}
+	out := make([]float64, len(in))
+	o.apply(out, in)
+	return tensor.New(tensor.WithShape(len(out)), tensor.WithBacking(out)), nil
+}
+
+func (o *vectorOp) DiffWRT(int) []bool { return []bool{o.diff} }
+
+func (o *vectorOp) SymDiff(_ gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+	n, err := gorgonia.ApplyOp(o, grad)
+	return gorgonia.Nodes{n}, err
+}
+
+func (o *vectorOp) InferShape(shapes ...gorgonia.DimSizer) (tensor.Shape, error) {
+	s, ok := shapes[0].(tensor.Shape)
+	if !ok || s.Dims() != 1 {
+		return nil, fmt.Errorf("%s: found shape %v, expected a vector", o.name, shapes[0])
+	}
+	return s.Clone(), nil
+}
+
+func (o *vectorOp) Type() hm.Type {
+	a := hm.TypeVariable('a')
+	return hm.NewFnType(a, a)
+}
+
+func (o *vectorOp) Hashcode() uint32 {
+	h := fnv.New32a()
+	o.WriteHash(h)
+	return h.Sum32()
+}
+
+func (o *vectorOp) Arity() int            { return 1 }
+func (o *vectorOp) ReturnsPtr() bool      { return false }
+func (o *vectorOp) CallsExtern() bool     { return false }
+func (o *vectorOp) OverwritesInput() int  { return -1 }
+func (o *vectorOp) WriteHash(h hash.Hash) { fmt.Fprint(h, o.name) }
+func (o *vectorOp) String() string        { return o.name }
