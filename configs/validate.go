@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/inference"
+
+	"github.com/easyrl/easyrl/loss"
 )
 
 // Task is what a configuration is for.
@@ -48,7 +50,7 @@ func (r *Resolved) Validate(task Task) error {
 		c.rollout(r.Rollout)
 		c.section("reward", r.Reward.Validate())
 		c.atMost("reward.processes", r.Reward.Processes, mostThreads)
-		c.section("loss", r.Loss.Validate())
+		c.loss(r)
 		c.inference(r.Inference)
 		c.eval(r.Eval)
 	case SFTTask, AnyTask:
@@ -135,6 +137,16 @@ func (c *checks) section(name string, err error) {
 }
 
 func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }
+
+// loss checks the section by itself and against what it is used with.
+func (c *checks) loss(r *Resolved) {
+	l := &r.Loss
+	c.section("loss", l.Validate())
+	c.expect(l.Correction == loss.NoCorrection || l.OldPolicy == loss.Behaviour || r.Train.Minibatches == 1, "loss.correction",
+		"is %q, expected %q with loss.old_policy = %q and several minibatches", l.Correction, loss.NoCorrection, l.OldPolicy)
+	c.expect(l.Keep <= max(r.Rollout.GroupSize, 0), "loss.keep", "is %d, expected rollout.group_size = %d at most", l.Keep, r.Rollout.GroupSize)
+	c.expect(l.Overlong <= max(r.Rollout.MaxTokens, 0), "loss.overlong", "is %d, expected rollout.max_tokens = %d at most", l.Overlong, r.Rollout.MaxTokens)
+}
 
 func (c *checks) run(run Run, task Task) {
 	c.expect(run.Name != "" && run.Name != "." && run.Name != ".." && !strings.ContainsAny(run.Name, `/\`), "run.name", "is %q, expected a name without slashes", run.Name)

@@ -298,12 +298,12 @@ func TestPartsCutGroups(t *testing.T) {
 		g.Responses = append(g.Responses, rollout.Response{IDs: make([]int32, n)})
 	}
 	var got [][]int
-	for p := range tr.parts(g, []float64{1, 1, -1, 1, 1}) {
+	for p := range tr.parts(g, []float64{1, 1, -1, 1, 1}, []int{0, 1, 2, 3, 4}) {
 		got = append(got, p.responses)
 	}
 	require.Equal(t, [][]int{{0, 1, 2}, {3}, {4}}, got[:min(3, len(got))])
 	got = nil
-	for p := range tr.parts(g, []float64{0, 1, 0, 0, -1}) {
+	for p := range tr.parts(g, []float64{0, 1, 0, 0, -1}, []int{1, 3, 4}) {
 		got = append(got, p.responses)
 	}
 	require.Equal(t, [][]int{{1, 4}}, got)

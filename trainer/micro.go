@@ -27,14 +27,14 @@ func (p *part) rows() int {
 	return n
 }
 
-// parts cuts a group so that each part fits a micro-batch, in a way that
-// depends on the group alone. Responses without a gradient are left out: where
-// beta is 0, those whose advantage is 0.
-func (t *Trainer) parts(g *rollout.Group, advantages []float64) iter.Seq[part] {
+// parts cuts the kept responses of a group so that each part fits a
+// micro-batch, in a way that depends on the group alone. Responses without a
+// gradient are left out: where beta is 0, those whose advantage is 0.
+func (t *Trainer) parts(g *rollout.Group, advantages []float64, kept []int) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		now := part{group: g, advantages: advantages}
 		rows := len(g.Prompt.IDs)
-		for i := range g.Responses {
+		for _, i := range kept {
 			if advantages[i] == 0 && t.cfg.Loss.Beta == 0 {
 				continue
 			}
@@ -61,6 +61,7 @@ type micro struct {
 	advantage []float32
 	weight    []float32
 	recorded  []float32 // the instance's log-probabilities
+	lengths   []int     // tokens of each response
 	first     string    // prompt ids, for errors
 	last      string
 }
@@ -73,6 +74,7 @@ func (m *micro) add(p part, aggregation loss.Aggregation) {
 		r := &p.group.Responses[i]
 		m.layout.AddLeaf(root, r.IDs)
 		m.recorded = append(m.recorded, r.Logprobs...)
+		m.lengths = append(m.lengths, len(r.IDs))
 		for range r.IDs {
 			m.advantage = append(m.advantage, float32(p.advantages[i]))
 			m.weight = append(m.weight, aggregation.Weight(len(r.IDs)))

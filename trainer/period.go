@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/easyrl/easyrl/loss"
@@ -73,6 +74,7 @@ func (t *Trainer) consume(ctx context.Context, p *period, n int) error {
 	if p.updates > 0 {
 		p.done = nil
 	}
+	var held []rollout.Group // where advantages need them all
 	for left := n; left > 0; {
 		waiting := time.Now()
 		span := t.Track.Begin(p.step, "wait")
@@ -83,15 +85,30 @@ func (t *Trainer) consume(ctx context.Context, p *period, n int) error {
 			return ctx.Err()
 		}
 		if !open {
-			return t.ended(p, left)
+			if err := t.ended(p, left); err != nil {
+				return err
+			}
+			break
 		}
 		left -= len(batch)
-		training := time.Now()
-		if err := t.train(p, batch); err != nil {
-			return fmt.Errorf("step %d: %w", p.step, err)
+		if loss.WholeBatch(t.cfg.Loss.Advantage) {
+			held = append(held, batch...)
+			continue
 		}
-		p.clock.train += time.Since(training)
+		if err := t.trainTimed(p, batch); err != nil {
+			return err
+		}
 	}
+	slices.SortFunc(held, func(a, b rollout.Group) int { return a.Index - b.Index })
+	return t.trainTimed(p, held)
+}
+
+func (t *Trainer) trainTimed(p *period, groups []rollout.Group) error {
+	began := time.Now()
+	if err := t.train(p, groups); err != nil {
+		return fmt.Errorf("step %d: %w", p.step, err)
+	}
+	p.clock.train += time.Since(began)
 	return nil
 }
 
@@ -139,20 +156,21 @@ func (t *Trainer) ended(p *period, missing int) error {
 
 // train accumulates the gradients of whole groups, a micro-batch at a time.
 func (t *Trainer) train(p *period, groups []rollout.Group) error {
+	rewards := make([][]float64, len(groups))
+	for i := range groups {
+		if err := t.check(p, &groups[i]); err != nil {
+			return err
+		}
+		rewards[i] = t.shaped(&groups[i])
+	}
+	advantages := loss.BatchAdvantages(t.cfg.Loss.Advantage, rewards)
+	p.groups = append(p.groups, groups...)
 	var m micro
 	for i := range groups {
 		g := &groups[i]
-		if err := t.check(p, g); err != nil {
-			return err
-		}
-		p.groups = append(p.groups, *g)
-		rewards := make([]float64, len(g.Responses))
-		for j := range g.Responses {
-			rewards[j] = g.Responses[j].Reward
-		}
-		advantages := loss.Advantages(t.cfg.Loss.Advantage, rewards)
-		p.mini.group(g, rewards, t.cfg.MaxTokens)
-		for part := range t.parts(g, advantages) {
+		kept := loss.Keep(t.cfg.Loss.Filter, t.cfg.Loss.Keep, rewards[i], t.state.Seed, uint64(p.step)<<32|uint64(g.Index))
+		p.mini.group(g, rewards[i], kept)
+		for part := range t.parts(g, advantages[i], kept) {
 			if m.rows() > 0 && m.rows()+part.rows() > t.cfg.MicroBatchTokens {
 				if err := t.trainMicro(p, &m); err != nil {
 					return err
@@ -163,6 +181,17 @@ func (t *Trainer) train(p *period, groups []rollout.Group) error {
 		}
 	}
 	return t.trainMicro(p, &m)
+}
+
+// shaped are a group's rewards as the advantages take them: with what the loss
+// adds for length.
+func (t *Trainer) shaped(g *rollout.Group) []float64 {
+	rewards := make([]float64, len(g.Responses))
+	for i := range g.Responses {
+		r := &g.Responses[i]
+		rewards[i] = r.Reward + loss.OverlongPenalty(len(r.IDs), t.cfg.MaxTokens, t.cfg.Loss.Overlong)
+	}
+	return rewards
 }
 
 // check is the on-policy invariant: every response of a group was sampled, to
@@ -208,7 +237,7 @@ func (t *Trainer) trainMicro(p *period, m *micro) error {
 	}
 	scored := t.Track.Begin(p.step, "loss")
 	result, err := t.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
-		Advantage: m.advantage, Weight: m.weight})
+		Behaviour: lp.Behaviour, Recorded: m.recorded, Advantage: m.advantage, Weight: m.weight, Lengths: m.lengths})
 	scored.End()
 	if err != nil {
 		return fmt.Errorf("prompts %s: %w", m.names(), err)

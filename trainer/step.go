@@ -37,7 +37,7 @@ func (t *Trainer) update(p *period) error {
 	if constant == 0 {
 		constant = t.cfg.MaxTokens
 	}
-	scale := 1 / t.cfg.Loss.Aggregation.Denominator(p.mini.responses, p.mini.responseTokens, constant)
+	scale := 1 / t.cfg.Loss.Aggregation.Denominator(p.mini.kept, p.mini.keptTokens, constant)
 	p.loss += p.mini.loss * scale
 	p.pg += p.mini.pg * scale
 	p.lr = t.schedule.LR(t.state.Updates+1, t.cfg.Steps*t.cfg.MiniBatches)

@@ -12,9 +12,11 @@ import (
 // loss and not in those of computed.
 type tally struct {
 	groups, responses       int
-	zeroStd                 int // groups whose rewards are all equal
-	promptTokens            int // once a response, as trained
-	prompts                 int // once a group
+	kept, keptTokens        int     // responses that are trained, and their tokens
+	zeroStd                 int     // groups whose rewards are all equal
+	corrected               float64 // tokens that the correction bounds or masks
+	promptTokens            int     // once a response, as trained
+	prompts                 int     // once a group
 	responseTokens, longest int
 	clipped                 int // responses that hit the length limit
 	rewards, rewardSquares  float64
@@ -27,11 +29,10 @@ type tally struct {
 	mismatchTokens          int
 }
 
-// group counts a consumed group.
-func (t *tally) group(g *rollout.Group, rewards []float64, maxTokens int) {
+// group counts a consumed group, of which the kept responses are trained.
+func (t *tally) group(g *rollout.Group, rewards []float64, kept []int) {
 	t.groups++
 	t.prompts += len(g.Prompt.IDs)
-	equal := true
 	for i := range g.Responses {
 		r := &g.Responses[i]
 		t.responses++
@@ -43,7 +44,6 @@ func (t *tally) group(g *rollout.Group, rewards []float64, maxTokens int) {
 		}
 		t.rewards += r.Reward
 		t.rewardSquares += r.Reward * r.Reward
-		equal = equal && rewards[i] == rewards[0]
 		for name, v := range r.Parts {
 			if t.parts == nil {
 				t.parts = map[string]float64{}
@@ -51,8 +51,12 @@ func (t *tally) group(g *rollout.Group, rewards []float64, maxTokens int) {
 			t.parts[name] += v
 		}
 	}
-	if equal {
+	if loss.Equal(rewards) {
 		t.zeroStd++
+	}
+	t.kept += len(kept)
+	for _, i := range kept {
+		t.keptTokens += len(g.Responses[i].IDs)
 	}
 }
 
@@ -64,6 +68,7 @@ func (t *tally) micro(r *loss.Result, entropy []float32, rows int) {
 	t.pg += r.PG
 	t.kl += r.KL
 	t.clip += r.Clipped
+	t.corrected += r.Corrected
 	for _, e := range entropy {
 		t.entropy += float64(e)
 	}
@@ -106,6 +111,9 @@ func (t *tally) add(o *tally) {
 	t.pg += o.pg
 	t.kl += o.kl
 	t.clip += o.clip
+	t.corrected += o.corrected
+	t.kept += o.kept
+	t.keptTokens += o.keptTokens
 	t.entropy += o.entropy
 	t.mismatchMax = max(t.mismatchMax, o.mismatchMax)
 	t.mismatchKL += o.mismatchKL

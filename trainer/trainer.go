@@ -137,6 +137,9 @@ func (t *Trainer) Step() int { return t.state.Step }
 // completed step and returns ErrStopped.
 func (t *Trainer) Run(ctx context.Context) error {
 	defer t.save.wait() //nolint:errcheck // reported below unless another error is
+	if loss.WholeBatch(t.cfg.Loss.Advantage) {
+		t.Warn("loss.advantage = %q waits for all groups of a step before it trains the first", t.cfg.Loss.Advantage)
+	}
 	if err := errors.Join(t.evaluateFirst(ctx), t.evaluatePending(ctx)); err != nil {
 		return t.stop(ctx, err)
 	}

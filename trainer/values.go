@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 )
@@ -40,6 +41,9 @@ func (t *Trainer) values(p *period, stats StreamStats) report.Values {
 		"fleet/size": float64(stats.Instances), "fleet/retries": float64(stats.Retries),
 		"groups/trained": float64(a.groups), "groups/failed": float64(p.failed),
 		"memory/peak_bytes": float64(report.PeakMemory()),
+	}
+	if t.cfg.Loss.Correction != loss.NoCorrection {
+		v["mismatch/corrected_frac"] = mean(a.corrected, a.computed)
 	}
 	if t.cfg.PeakFLOPS > 0 {
 		v["perf/mfu"] = a.flops / wall / t.cfg.PeakFLOPS

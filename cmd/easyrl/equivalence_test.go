@@ -139,6 +139,12 @@ func TestVariantsEndInTheSameWeights(t *testing.T) {
 		"minibatches": {"train.minibatches=3"},
 		"previous":    {"loss.old_policy=previous-step"},
 		"reference":   {"loss.beta=0.1"},
+		"gspo":        {"loss.kind=gspo", "loss.aggregation=sequence-mean", "train.minibatches=2"},
+		"cispo":       {"loss.kind=cispo", "train.minibatches=2"},
+		"whole batch": {"loss.kind=reinforce", "loss.advantage=batch"},
+		"rloo":        {"loss.kind=reinforce", "loss.advantage=leave-one-out", "loss.aggregation=constant"},
+		"filtered":    {"loss.keep=2", "loss.filter=best-random", "loss.overlong=4"},
+		"corrected":   {"loss.correction=mask", "rollout.top_p=0.9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := trainTiny(t, dir, name+"-sync", append(settings, "run.mode=sync")...)
