@@ -176,10 +176,17 @@ func summary(values Values) (parts []string) {
 	if _, ok := values["reward/mean"]; !ok {
 		add("actor/loss", "loss %.4f", 1)
 	}
+	if values["reward/zero_std_frac"] == 1 {
+		parts = append(parts, "no signal: every group's rewards are equal")
+	}
 	add("response_length/mean", "length %.1f", 1)
 	add("perf/tokens_per_second", "%.0f tokens/s", 1)
 	add("idle/trainer", "trainer idle %.0f%%", 100)
 	add("idle/instances", "instances idle %.0f%%", 100)
-	add("timing_s/step", "%.2gs", 1)
+	if x, ok := values["timing_s/step"]; ok && x < 60 {
+		parts = append(parts, fmt.Sprintf("%.2gs", x))
+	} else if ok {
+		parts = append(parts, shortDuration(time.Duration(x*float64(time.Second))))
+	}
 	return parts
 }

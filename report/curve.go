@@ -25,22 +25,7 @@ type curve struct {
 	DotX, DotY string // where the last value is
 }
 
-// curves draws every number that changes over the run.
-func curves(steps []Values) []curve {
-	var out []curve
-	for _, name := range allNames(steps) {
-		if slices.Contains([]string{"step", "time", "version"}, name) {
-			continue
-		}
-		xs, ys := series(steps, name)
-		if len(xs) < 2 || slices.Min(ys) == slices.Max(ys) {
-			continue
-		}
-		out = append(out, draw(name, xs, ys))
-	}
-	return out
-}
-
+// draw draws a number that changes over the run.
 func draw(name string, xs, ys []float64) curve {
 	last := ys[len(ys)-1]
 	xs, ys = thin(xs), thin(ys)

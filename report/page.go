@@ -12,12 +12,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // PageFile is the name of the page in a run's folder.
 const PageFile = "report.html"
 
-// How much of the last sampled answers the page shows.
+// How much of the first and the last sampled answers the page shows.
 const (
 	pageGroups    = 4
 	pageResponses = 4
@@ -29,12 +30,22 @@ var pageSource string
 
 // page is what the template sees.
 type page struct {
-	Name   string
-	Rows   []Row
-	Curves []curve
-	Step   int // of Groups
+	Name     string
+	Steps    string // how many, and in what time
+	Rows     []Row
+	Parts    []Share
+	Idle     []Share
+	Timeline *timeline // nil where no trace was written
+	Sections []section
+	Drawn    bool // there is a curve
+	Samples  []sample
+	Config   string
+}
+
+// sample is what the page shows of a rollouts file.
+type sample struct {
+	Step   int
 	Groups []sampleGroup
-	Config string
 }
 
 // sampleGroup is what the page shows of a line of the rollouts file.
@@ -59,7 +70,7 @@ func (g sampleGroup) AnswerText() string {
 }
 
 // WriteHTML writes a self-contained report.html from what the run in dir
-// recorded: its metrics, which must be there, and its configuration and last
+// recorded: its metrics, which must be there, and its configuration, trace and
 // answers where they are. It returns the page's path.
 func WriteHTML(dir string) (string, error) {
 	steps, err := ReadMetrics(filepath.Join(dir, MetricsFile))
@@ -73,7 +84,7 @@ func WriteHTML(dir string) (string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("write report: %w", err)
 	}
-	groups, err := lastGroups(dir)
+	samples, err := readSamples(dir)
 	if err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
@@ -81,11 +92,11 @@ func WriteHTML(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
-	p := page{Name: filepath.Base(absolute), Rows: Compare(steps), Curves: curves(steps), Groups: groups, Config: string(config)}
-	if len(groups) > 0 {
-		p.Step = groups[0].Step
-	}
-	view, err := template.New("page").Funcs(template.FuncMap{"number": Number}).Parse(pageSource)
+	p := page{Name: title(absolute), Steps: extent(steps), Rows: Compare(steps), Timeline: readTimeline(dir),
+		Sections: sections(steps), Samples: samples, Config: string(config)}
+	p.Parts, p.Idle = Times(steps)
+	p.Drawn = slices.ContainsFunc(p.Sections, func(s section) bool { return len(s.Curves) > 0 })
+	view, err := template.New("page").Funcs(template.FuncMap{"number": Number, "percent": percent}).Parse(pageSource)
 	if err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
@@ -100,14 +111,52 @@ func WriteHTML(dir string) (string, error) {
 	return path, nil
 }
 
-// lastGroups reads a few groups of the newest rollouts file; a line that was cut
-// short ends them.
-func lastGroups(dir string) ([]sampleGroup, error) {
+// title is the name of a run's folder, and before it that of the folder that it
+// is in, unless that is runs.
+func title(dir string) string {
+	parent := filepath.Base(filepath.Dir(dir))
+	if parent == "runs" || parent == string(filepath.Separator) {
+		return filepath.Base(dir)
+	}
+	return parent + "/" + filepath.Base(dir)
+}
+
+// extent says how far a run has come, as in "100 steps in 1m02s".
+func extent(steps []Values) string {
+	first, last := steps[0], steps[len(steps)-1]
+	text := Number(last["step"]) + " steps"
+	if begin, end := first["time"], last["time"]; begin > 0 && end > begin {
+		text += " in " + shortDuration(time.Duration((end-begin+first["timing_s/step"])*float64(time.Second)))
+		text += ", until " + time.Unix(int64(end), 0).UTC().Format("2006-01-02 15:04") + " UTC"
+	}
+	return text
+}
+
+func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
+
+// readSamples reads a few groups of the first and of the last rollouts file.
+func readSamples(dir string) ([]sample, error) {
 	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "rollouts", "step-*.jsonl"))
 	if err != nil || len(files) == 0 {
 		return nil, err
 	}
-	file, err := os.Open(slices.Max(files))
+	var samples []sample
+	for _, path := range slices.Compact([]string{slices.Min(files), slices.Max(files)}) {
+		groups, err := firstGroups(path)
+		if err != nil {
+			return nil, err
+		}
+		if len(groups) > 0 {
+			samples = append(samples, sample{Step: groups[0].Step, Groups: groups})
+		}
+	}
+	return samples, nil
+}
+
+// firstGroups reads a few groups of a rollouts file; a line that was cut short
+// ends them.
+func firstGroups(path string) ([]sampleGroup, error) {
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

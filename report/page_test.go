@@ -18,7 +18,7 @@ func TestWriteHTML(t *testing.T) {
 	m, err := OpenMetrics(filepath.Join(dir, MetricsFile), 0)
 	require.NoError(t, err)
 	for step := range 1500 {
-		values := Values{"step": float64(step), "reward/mean": float64(step) / 1500, "actor/lr": 1, "time": float64(step)}
+		values := Values{"step": float64(step), "reward/mean": float64(step) / 1500, "actor/lr": 1, "time": 1e9 + float64(step)}
 		if step%500 == 0 {
 			values["eval/add/mean@1"] = float64(step) / 1000
 		}
@@ -35,8 +35,11 @@ func TestWriteHTML(t *testing.T) {
 	path, err := WriteHTML(dir)
 	require.NoError(t, err)
 	html := readFile(t, path)
-	require.Contains(t, html, "<h1>my [run]</h1>")
-	require.Contains(t, html, "Answers of step 10")
+	require.Contains(t, html, "/my [run]</h1>")
+	require.Contains(t, html, "1499 steps in 24m59s, until 2001-09-09 02:11 UTC")
+	require.Contains(t, html, "Answers of step 9<")
+	require.Contains(t, html, "Answers of step 10<")
+	require.Contains(t, html, "unchanged: actor/lr 1<")
 	require.Contains(t, html, "&lt;b&gt;1&#43;1=")
 	require.Contains(t, html, "cut at the length limit")
 	require.Contains(t, html, `name = &#34;&lt;x&gt;&#34;`)
@@ -66,6 +69,35 @@ func TestCompare(t *testing.T) {
 		{Name: "eval/a/mean@1", First: .1, Last: .9, FirstStep: 0, LastStep: 2},
 	}, Compare([]Values{{"step": 0, "eval/a/mean@1": .1, "eval/a/pass@1": .1, "eval/a/clip_ratio": 0}, {"step": 1, "reward/mean": .25, "actor/lr": 3},
 		{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9}}))
+}
+
+func TestTitle(t *testing.T) {
+	t.Parallel()
+	for dir, want := range map[string]string{"/a/runs/mine": "mine", "/a/runs/quickstart/grpo": "quickstart/grpo", "/mine": "mine"} {
+		require.Equal(t, want, title(dir))
+	}
+}
+
+func TestTimes(t *testing.T) {
+	t.Parallel()
+	parts, idle := Times([]Values{{"step": 0, "timing_s/eval": 2},
+		{"step": 1, "timing_s/step": 4, "timing_s/wait": 1, "timing_s/train": 2, "idle/trainer": .25, "idle/instances": .5},
+		{"step": 2, "timing_s/step": 12, "timing_s/wait": 3, "timing_s/train": 9, "timing_s/checkpoint": 2, "idle/trainer": .25, "idle/instances": .5}})
+	require.Equal(t, []Share{{"wait", 4, .2}, {"train", 11, .55}, {"checkpoint", 2, .1}, {"eval", 2, .1}, {"other", 1, .05}}, parts)
+	require.Equal(t, []Share{{"instances", 8, .5}, {"trainer", 4, .25}}, idle)
+	parts, idle = Times([]Values{{"step": 1, "reward/mean": 1}})
+	require.Nil(t, parts)
+	require.Nil(t, idle)
+}
+
+func TestSections(t *testing.T) {
+	t.Parallel()
+	all := sections([]Values{{"step": 1, "reward/mean": 1, "mismatch/logprob_abs_max": 0, "fleet/size": 2},
+		{"step": 2, "reward/mean": 2, "mismatch/logprob_abs_max": 0, "fleet/size": 1}})
+	require.Len(t, all, 3)
+	require.Equal(t, "reward/mean", all[0].Curves[0].Name)
+	require.Equal(t, section{Title: "Optimisation", Same: []Row{{Name: "mismatch/logprob_abs_max", FirstStep: 1, LastStep: 2}}}, all[1])
+	require.Equal(t, "fleet/size", all[2].Curves[0].Name)
 }
 
 func TestDraw(t *testing.T) {

@@ -38,8 +38,10 @@ type span struct {
 	track      int32
 	name       string
 	begin, end time.Duration // since start
-	step       int
+	step       int           // noStep for none
 }
+
+const noStep = -1
 
 // NewSpans returns a recorder of at most limit spans.
 func NewSpans(limit int) *Spans { return &Spans{start: time.Now(), limit: max(limit, 1)} }
@@ -103,7 +105,7 @@ func (t Track) Add(name string, start time.Time, d time.Duration) {
 		return
 	}
 	begin := start.Sub(t.spans.start)
-	t.spans.add(span{track: t.id, name: name, begin: begin, end: begin + d})
+	t.spans.add(span{track: t.id, name: name, step: noStep, begin: begin, end: begin + d})
 }
 
 func (s *Spans) add(done span) {
@@ -193,8 +195,12 @@ func events(tracks []trackInfo, spans []span) []traceEvent {
 				}
 				lanes[lane] = sp.end
 			}
-			out = append(out, traceEvent{Name: sp.name, Phase: "X", PID: 1, TID: first + lane,
-				Time: microseconds(sp.begin), Dur: microseconds(sp.end - sp.begin), Args: map[string]any{"step": sp.step}})
+			event := traceEvent{Name: sp.name, Phase: "X", PID: 1, TID: first + lane,
+				Time: microseconds(sp.begin), Dur: microseconds(sp.end - sp.begin)}
+			if sp.step != noStep {
+				event.Args = map[string]any{"step": sp.step}
+			}
+			out = append(out, event)
 		}
 	}
 	return out

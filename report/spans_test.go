@@ -93,6 +93,20 @@ func TestSpansKeepTheNewest(t *testing.T) {
 	require.ElementsMatch(t, []string{"c", "d", "e"}, names)
 }
 
+func TestSpansWithoutAStep(t *testing.T) {
+	t.Parallel()
+	s := NewSpans(2)
+	s.Track("x").Begin(0, "eval").End()
+	s.Track("x").Add("decode", time.Now(), time.Millisecond)
+	steps := map[string]map[string]any{}
+	for _, e := range writeTrace(t, s).TraceEvents {
+		if e.Phase == "X" {
+			steps[e.Name] = e.Args
+		}
+	}
+	require.Equal(t, map[string]map[string]any{"eval": {"step": 0.}, "decode": nil}, steps)
+}
+
 func TestSpansOff(t *testing.T) {
 	t.Parallel()
 	var s *Spans
