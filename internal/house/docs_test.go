@@ -27,6 +27,7 @@ func firstSentences() map[string]string {
 		"data":             "Package data reads prompts from JSONL",
 		"reward":           "Package reward scores responses.",
 		"tokenizer":        "Package tokenizer turns text into token ids and back, exactly as the model's tokenizer.json says.",
+		"chat":             "Package chat renders conversations into prompts as a model's chat template says.",
 		"checkpoint":       "Package checkpoint reads and writes safetensors weights and the state that makes a run resumable.",
 		"report":           "Package report records a run's steps and spans and shows them: console, JSON lines, page, trace.",
 		"evaluate":         "Package evaluate turns the scores of several responses to a prompt into mean@k, pass@k and maj@k.",

@@ -1,0 +1,169 @@
+// Package chat renders conversations into prompts as a model's chat template
+// says. Templates are Jinja's, run as Hugging Face runs them: in a sandbox, with
+// trim_blocks and lstrip_blocks, loop controls, generation blocks, its tojson,
+// raise_exception and strftime_now. Their steps, memory and nesting are bounded.
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/easyrl/easyrl/chat/internal/engine"
+	"github.com/easyrl/easyrl/chat/internal/py"
+)
+
+var (
+	// ErrNone says that a model folder has no chat template.
+	ErrNone = errors.New("no chat template")
+	// ErrLimit says that a template was stopped: it takes too many steps, too
+	// much memory, or nests too deep.
+	ErrLimit = errors.New("template stopped")
+)
+
+// Error is what is wrong with a template, or with what it was given.
+type Error struct {
+	Kind    string // Python's name of it: TemplateSyntaxError, TypeError, UndefinedError, …
+	Message string
+	Line    int // of the template, from 1; 0 if unknown
+}
+
+// Error is the line, the kind and the message.
+func (e *Error) Error() string {
+	return "chat template " + (&py.Error{Kind: e.Kind, Message: e.Message, Line: e.Line}).Error()
+}
+
+// Is reports whether e is ErrLimit.
+func (e *Error) Is(target error) bool { return target == ErrLimit && e.Kind == py.KindLimit }
+
+// export makes an *Error of what the interpreter raised.
+func export(err error) error {
+	var raised *py.Error
+	if errors.As(err, &raised) {
+		return &Error{Kind: raised.Kind, Message: raised.Message, Line: raised.Line}
+	}
+	return err
+}
+
+// Specials are a tokenizer's special tokens by the names that templates use:
+// bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token.
+type Specials map[string]string
+
+// Limits are what one rendering may use.
+type Limits struct {
+	Steps int64 // evaluated parts, loop rounds, and one for every 64 bytes handled
+	Bytes int64 // of all strings and lists made, whether still in use or not
+	Depth int   // of expressions, blocks, macros and data
+}
+
+// DefaultLimits are enough for conversations of megabytes and end any template
+// within about a second.
+func DefaultLimits() Limits { return Limits{Steps: 5_000_000, Bytes: 256 << 20, Depth: 2000} }
+
+// Template is a parsed chat template. It is safe for concurrent use, once Limits
+// is set.
+type Template struct {
+	Limits   Limits
+	specials Specials
+	body     *engine.Template
+	tools    *engine.Template // for conversations with tools, nil if there is none
+}
+
+// Parse parses a template; errors in it are of type *Error.
+func Parse(source string, specials Specials) (*Template, error) {
+	body, err := engine.Parse(source)
+	if err != nil {
+		return nil, export(err)
+	}
+	return &Template{Limits: DefaultLimits(), specials: specials, body: body}, nil
+}
+
+// Message is one of a conversation. Raw, if there, is the whole message as a
+// JSON object, whose keys keep their order, and stands for Role and Content.
+type Message struct {
+	Role    string
+	Content string
+	Raw     json.RawMessage
+}
+
+// Input is what a prompt is made of.
+type Input struct {
+	Messages            []Message
+	Tools               []json.RawMessage // JSON objects, whose keys keep their order
+	Documents           []json.RawMessage // likewise
+	AddGenerationPrompt bool              // end with the beginning of the assistant's turn
+	// Extra are further variables, as enable_thinking. Values are what
+	// encoding/json can write; a json.RawMessage keeps the order of its keys and
+	// the kind of its numbers.
+	Extra map[string]any
+	Now   time.Time // for strftime_now; the zero time is the time of the call
+}
+
+// Render makes the prompt; errors of the template are of type *Error.
+func (t *Template) Render(in Input) (string, error) {
+	body := t.body
+	if t.tools != nil && len(in.Tools) > 0 {
+		body = t.tools
+	}
+	return t.render(body, in.Now, func(m *py.Machine) (*py.Dict, error) {
+		vars := py.NewDict()
+		for name, text := range t.specials {
+			m.Set(vars, name, text)
+		}
+		messages, err := listOf(m, "message", in.Messages, messageValue)
+		if err != nil {
+			return nil, err
+		}
+		tools, err := listOf(m, "tool", in.Tools, rawValue)
+		if err != nil {
+			return nil, err
+		}
+		documents, err := listOf(m, "document", in.Documents, rawValue)
+		if err != nil {
+			return nil, err
+		}
+		if messages == nil {
+			messages = m.NewList(nil)
+		}
+		m.Set(vars, "messages", messages)
+		m.Set(vars, "tools", tools)
+		m.Set(vars, "documents", documents)
+		m.Set(vars, "add_generation_prompt", in.AddGenerationPrompt)
+		for name, v := range in.Extra {
+			value, err := valueOf(m, v)
+			if err != nil {
+				return nil, fmt.Errorf("variable %s of the chat template: %w", name, err)
+			}
+			m.Set(vars, name, value)
+		}
+		return vars, nil
+	})
+}
+
+// RenderVariables renders the template with exactly the variables of a JSON
+// object, without the special tokens.
+func (t *Template) RenderVariables(variables json.RawMessage, now time.Time) (string, error) {
+	return t.render(t.body, now, func(m *py.Machine) (*py.Dict, error) {
+		v, err := m.Decode(variables)
+		if err != nil {
+			return nil, fmt.Errorf("variables of the chat template: %w", err)
+		}
+		vars, ok := v.(*py.Dict)
+		if !ok {
+			return nil, fmt.Errorf("variables of the chat template: a JSON %s, expected an object", py.TypeName(v))
+		}
+		return vars, nil
+	})
+}
+
+func (t *Template) render(body *engine.Template, now time.Time, vars func(m *py.Machine) (*py.Dict, error)) (string, error) {
+	if now.IsZero() {
+		now = time.Now()
+	}
+	text, err := body.Render(py.Limits(t.Limits), now, vars)
+	if err != nil {
+		return "", export(err)
+	}
+	return text, nil
+}

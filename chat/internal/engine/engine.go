@@ -1,0 +1,130 @@
+// Package engine runs parsed Jinja templates.
+package engine
+
+import (
+	"strings"
+	"time"
+
+	"github.com/easyrl/easyrl/chat/internal/method"
+	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/chat/internal/syntax"
+)
+
+// Template is a parsed template. It is safe for concurrent use.
+type Template struct{ body []syntax.Stmt }
+
+// Parse parses a template; errors are of type *py.Error.
+func Parse(source string) (*Template, error) {
+	e := &engine{Machine: method.New(py.Limits{})}
+	body, err := syntax.Parse(source, syntax.Known{
+		Filter: func(name string) bool { return e.filter(name) != nil },
+		Test:   func(name string) bool { return e.test(name) != nil },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Template{body: body}, nil
+}
+
+// engine is one rendering.
+type engine struct {
+	*method.Machine
+	out  *strings.Builder
+	root *scope
+	line int
+	now  time.Time
+}
+
+// scope is a level of variables.
+type scope struct {
+	parent *scope
+	vars   map[string]py.Value
+}
+
+func (s *scope) set(name string, v py.Value) {
+	if s.vars == nil {
+		s.vars = map[string]py.Value{}
+	}
+	s.vars[name] = v
+}
+
+// Render renders the template with the variables that vars makes within the
+// rendering's limits; errors are of type *py.Error or vars' own.
+func (t *Template) Render(limits py.Limits, now time.Time, vars func(m *py.Machine) (*py.Dict, error)) (text string, err error) {
+	e := &engine{Machine: method.New(limits), out: &strings.Builder{}, root: &scope{}, now: now}
+	defer py.Catch(&err, &e.line)
+	given, err := vars(e.Machine.Machine)
+	if err != nil {
+		return "", err
+	}
+	for i := range given.Len() {
+		key, v := given.At(i)
+		e.root.set(e.Str(key), v)
+	}
+	e.body(t.body, &scope{parent: e.root})
+	return e.out.String(), nil
+}
+
+// lookup is the value of a name.
+func (e *engine) lookup(name string, s *scope) py.Value {
+	for ; s != nil; s = s.parent {
+		if v, ok := s.vars[name]; ok {
+			return v
+		}
+	}
+	if v := e.global(name); v != nil {
+		return v
+	}
+	return &py.Undefined{Name: name}
+}
+
+func (e *engine) write(s string) {
+	e.Grow(len(s))
+	e.out.WriteString(s)
+}
+
+// capture is what f writes.
+func (e *engine) capture(f func()) string {
+	out := e.out
+	e.out = &strings.Builder{}
+	f()
+	text := e.out.String()
+	e.out = out
+	return text
+}
+
+// assign stores v in a target of scope s.
+func (e *engine) assign(target syntax.Expr, v py.Value, s *scope) {
+	switch t := target.(type) {
+	case *syntax.Name:
+		s.set(t.Name, v)
+	case *syntax.Attribute:
+		ns, ok := e.lookup(t.Name, s).(*namespace)
+		if !ok {
+			py.RaiseAt(t.Line, py.KindRuntime, "cannot assign attribute on non-namespace object")
+		}
+		e.Set(ns.attrs, t.Attr, v)
+	case *syntax.Tuple:
+		e.unpack(t.Items, v, s)
+	}
+}
+
+func (e *engine) unpack(targets []syntax.Expr, v py.Value, s *scope) {
+	next, ok := e.Walk(v)
+	if !ok {
+		py.Raise(py.KindType, "cannot unpack non-iterable %s object", py.TypeName(v))
+	}
+	var items []py.Value
+	for item, ok := next(); ok; item, ok = next() {
+		if len(items) == len(targets) {
+			py.Raise(py.KindValue, "too many values to unpack (expected %d)", len(targets))
+		}
+		items = append(items, item)
+	}
+	if len(items) < len(targets) {
+		py.Raise(py.KindValue, "not enough values to unpack (expected %d, got %d)", len(targets), len(items))
+	}
+	for i, target := range targets {
+		e.assign(target, items[i], s)
+	}
+}

@@ -1,0 +1,228 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/chat/internal/syntax"
+)
+
+// eval is the value of an expression in scope s.
+func (e *engine) eval(x syntax.Expr, s *scope) py.Value {
+	e.Step(1)
+	e.Enter()
+	defer e.Leave()
+	switch n := x.(type) {
+	case *syntax.Const:
+		return n.Value
+	case *syntax.Name:
+		e.line = n.Line
+		return e.lookup(n.Name, s)
+	case *syntax.GetAttr:
+		v := e.eval(n.X, s)
+		e.line = n.Line
+		return e.Attr(v, n.Name)
+	case *syntax.GetItem:
+		return e.item(n, s)
+	case *syntax.Filter:
+		return e.filtered(n, nil, s)
+	case *syntax.Test:
+		v := e.eval(n.X, s)
+		args := e.args(n.Args, s)
+		e.line = n.Line
+		return e.tested(n.Name, v, args)
+	case *syntax.Call:
+		f := e.eval(n.Func, s)
+		args := e.args(n.Args, s)
+		e.line = n.Line
+		return e.call(f, args)
+	case *syntax.Cond:
+		switch {
+		case e.Truth(e.eval(n.Test, s)):
+			return e.eval(n.Then, s)
+		case n.Else != nil:
+			return e.eval(n.Else, s)
+		}
+		return &py.Undefined{Hint: fmt.Sprintf("the inline if-expression on line %d evaluated to false and no else section was defined.", n.Line)}
+	case *syntax.Tuple:
+		return &py.Tuple{Items: e.all(n.Items, s)}
+	case *syntax.List:
+		return e.NewList(e.all(n.Items, s))
+	case *syntax.Dict:
+		d := py.NewDict()
+		for i, key := range n.Keys {
+			k := e.eval(key, s)
+			e.Set(d, k, e.eval(n.Values[i], s))
+		}
+		return d
+	}
+	return e.operation(x, s)
+}
+
+func (e *engine) operation(x syntax.Expr, s *scope) py.Value {
+	switch n := x.(type) {
+	case *syntax.Logic:
+		v := e.eval(n.X, s)
+		if e.Truth(v) == n.Or {
+			return v
+		}
+		return e.eval(n.Y, s)
+	case *syntax.Not:
+		return !e.Truth(e.eval(n.X, s))
+	case *syntax.Compare:
+		return e.compare(n, s)
+	case *syntax.Binary:
+		a, b := e.eval(n.X, s), e.eval(n.Y, s)
+		e.line = n.Line
+		return e.Binary(n.Op, a, b)
+	case *syntax.Unary:
+		v := e.eval(n.X, s)
+		e.line = n.Line
+		if n.Minus {
+			return e.Negate(v)
+		}
+		return e.Plus(v)
+	case *syntax.Concat:
+		var b strings.Builder
+		for _, part := range n.Parts {
+			text := e.Str(e.eval(part, s))
+			e.Grow(len(text))
+			b.WriteString(text)
+		}
+		return b.String()
+	}
+	py.Raise(py.KindSyntax, "a slice outside of a subscript")
+	return nil
+}
+
+func (e *engine) all(exprs []syntax.Expr, s *scope) []py.Value {
+	e.Grow(16 * len(exprs))
+	items := make([]py.Value, len(exprs))
+	for i, x := range exprs {
+		items[i] = e.eval(x, s)
+	}
+	return items
+}
+
+func (e *engine) compare(n *syntax.Compare, s *scope) py.Value {
+	x := e.eval(n.X, s)
+	for i, op := range n.Ops {
+		y := e.eval(n.Ys[i], s)
+		e.line = n.Line
+		var ok bool
+		switch op {
+		case "==":
+			ok = e.Equal(x, y)
+		case "!=":
+			ok = !e.Equal(x, y)
+		case "in":
+			ok = e.Contains(y, x)
+		case "notin":
+			ok = !e.Contains(y, x)
+		default:
+			ok = e.Order(op, x, y)
+		}
+		if !ok {
+			return false
+		}
+		x = y
+	}
+	return true
+}
+
+func (e *engine) item(n *syntax.GetItem, s *scope) py.Value {
+	v := e.eval(n.X, s)
+	sl, ok := n.Key.(*syntax.Slice)
+	if !ok {
+		key := e.eval(n.Key, s)
+		e.line = n.Line
+		return e.Item(v, key)
+	}
+	var bound [3]py.Value
+	for i, x := range []syntax.Expr{sl.Start, sl.Stop, sl.Step} {
+		if x != nil {
+			bound[i] = e.eval(x, s)
+		}
+	}
+	e.line = n.Line
+	return e.Slice(v, bound[0], bound[1], bound[2])
+}
+
+// filtered applies a filter, or several after one another; head is what the
+// first of a block is applied to.
+func (e *engine) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
+	n, ok := x.(*syntax.Filter)
+	if !ok {
+		return e.eval(x, s)
+	}
+	v := head
+	if n.X != nil {
+		v = e.filtered(n.X, head, s)
+	}
+	args := e.args(n.Args, s)
+	e.line = n.Line
+	return e.applied(n.Name, v, args)
+}
+
+// applied is v | name(args).
+func (e *engine) applied(name string, v py.Value, args py.Args) py.Value {
+	f := e.filter(name)
+	if f == nil {
+		py.Raise(py.KindRuntime, "No filter named '%s' found.", name)
+	}
+	e.Step(1)
+	return f(v, args)
+}
+
+// tested is v is name(args).
+func (e *engine) tested(name string, v py.Value, args py.Args) bool {
+	f := e.test(name)
+	if f == nil {
+		py.Raise(py.KindRuntime, "No test named '%s' found.", name)
+	}
+	e.Step(1)
+	return f(v, args)
+}
+
+// args are the values of a call's arguments.
+func (e *engine) args(a syntax.Args, s *scope) (args py.Args) {
+	if len(a.Pos) > 0 {
+		args.Pos = e.all(a.Pos, s)
+	}
+	for i, x := range a.Named {
+		args.Named = append(args.Named, py.Named{Name: a.Names[i], Value: e.eval(x, s)})
+	}
+	if a.Star != nil {
+		args.Pos = append(args.Pos[:len(args.Pos):len(args.Pos)], e.Items(e.eval(a.Star, s))...)
+	}
+	if a.Double != nil {
+		d, ok := e.eval(a.Double, s).(*py.Dict)
+		if !ok {
+			py.Raise(py.KindType, "argument after ** must be a mapping")
+		}
+		for i := range d.Len() {
+			key, v := d.At(i)
+			name, ok := py.Text(key)
+			if !ok {
+				py.Raise(py.KindType, "keywords must be strings")
+			}
+			e.Grow(40)
+			args.Named = append(args.Named, py.Named{Name: name, Value: v})
+		}
+	}
+	return args
+}
+
+// call is f(args).
+func (e *engine) call(f py.Value, args py.Args) py.Value {
+	e.Check(f)
+	switch f := f.(type) {
+	case *py.Func:
+		return f.Call(args)
+	case interface{ Call(py.Args) py.Value }:
+		return f.Call(args)
+	}
+	py.Raise(py.KindType, "'%s' object is not callable", py.TypeName(f))
+	return nil
+}

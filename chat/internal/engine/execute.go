@@ -1,0 +1,154 @@
+package engine
+
+import (
+	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/chat/internal/syntax"
+)
+
+// signal is how a body ended.
+type signal int
+
+const (
+	done signal = iota
+	broke
+	continued
+)
+
+// body runs statements in scope s, up to a break or continue.
+func (e *engine) body(body []syntax.Stmt, s *scope) signal {
+	e.Enter()
+	defer e.Leave()
+	for _, stmt := range body {
+		e.Step(1)
+		if sig := e.statement(stmt, s); sig != done {
+			return sig
+		}
+	}
+	return done
+}
+
+func (e *engine) statement(stmt syntax.Stmt, s *scope) signal {
+	switch n := stmt.(type) {
+	case *syntax.Text:
+		e.write(n.Data)
+	case *syntax.Print:
+		e.line = n.Line
+		e.write(e.Str(e.eval(n.X, s)))
+	case *syntax.If:
+		for i, test := range n.Tests {
+			if e.Truth(e.eval(test, s)) {
+				return e.body(n.Bodies[i], s)
+			}
+		}
+		return e.body(n.Else, s)
+	case *syntax.For:
+		e.line = n.Line
+		e.forLoop(n, e.eval(n.Iter, s), s, 0)
+	case *syntax.Set:
+		e.line = n.Line
+		e.assign(n.Target, e.eval(n.X, s), s)
+	case *syntax.SetBlock:
+		e.line = n.Line
+		var sig signal
+		var v py.Value = e.capture(func() { sig = e.body(n.Body, &scope{parent: s}) })
+		if sig != done {
+			return sig
+		}
+		if n.Filter != nil {
+			v = e.filtered(n.Filter, v, s)
+		}
+		e.assign(n.Target, v, s)
+	case *syntax.Macro:
+		s.set(n.Name, &macro{e: e, def: n, scope: s})
+	case *syntax.CallBlock:
+		e.callBlock(n, s)
+	case *syntax.FilterBlock:
+		var sig signal
+		text := e.capture(func() { sig = e.body(n.Body, &scope{parent: s}) })
+		if sig != done {
+			return sig
+		}
+		e.write(e.Str(e.filtered(n.Filter, text, s)))
+	case *syntax.Scope:
+		return e.scoped(n, s)
+	case *syntax.Break:
+		if n.Continue {
+			return continued
+		}
+		return broke
+	}
+	return done
+}
+
+func (e *engine) scoped(n *syntax.Scope, s *scope) signal {
+	inner := &scope{parent: s}
+	if n.Root {
+		for inner.parent.parent != nil && inner.parent.parent != e.root {
+			inner.parent = inner.parent.parent
+		}
+	}
+	for i, target := range n.Targets {
+		e.assign(target, e.eval(n.Values[i], s), inner)
+	}
+	return e.body(n.Body, inner)
+}
+
+func (e *engine) callBlock(n *syntax.CallBlock, s *scope) {
+	e.line = n.Call.Line
+	args := e.args(n.Call.Args, s)
+	args.Named = append(args.Named, py.Named{Name: "caller", Value: &macro{e: e, def: n.Macro, scope: s}})
+	e.write(e.Str(e.call(e.eval(n.Call.Func, s), args)))
+}
+
+// forLoop runs a loop over v; depth counts the recursive loops around.
+func (e *engine) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
+	e.Enter()
+	defer e.Leave()
+	l := &loop{e: e, depth: depth, items: e.Iterate(v), index: -1}
+	if n.Filter != nil {
+		l.items = e.passing(n, l.items, s)
+	} else if size, ok := e.sized(v); ok {
+		l.size, l.known = size, true
+	}
+	if n.Recursive {
+		l.recurse = func(v py.Value) py.Value {
+			return e.capture(func() { e.forLoop(n, v, s, depth+1) })
+		}
+	}
+	any := false
+	for item, ok := l.next(); ok; item, ok = l.next() {
+		any = true
+		inner := &scope{parent: s}
+		inner.set("loop", l)
+		e.assign(n.Target, item, inner)
+		if e.body(n.Body, inner) == broke {
+			break
+		}
+	}
+	if !any {
+		e.body(n.Else, &scope{parent: s})
+	}
+}
+
+// passing are the items for which a loop's test holds.
+func (e *engine) passing(n *syntax.For, items func() (py.Value, bool), s *scope) func() (py.Value, bool) {
+	return func() (py.Value, bool) {
+		for item, ok := items(); ok; item, ok = items() {
+			inner := &scope{parent: s}
+			e.assign(n.Target, item, inner)
+			if e.Truth(e.eval(n.Filter, inner)) {
+				return item, true
+			}
+		}
+		return nil, false
+	}
+}
+
+// sized is len(v) of what has one.
+func (e *engine) sized(v py.Value) (int, bool) {
+	switch v.(type) {
+	case *py.Iter:
+		return 0, false
+	}
+	return e.Len(v), true
+}

@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+
+	"github.com/easyrl/easyrl/chat/internal/py"
+)
+
+type filterFunc func(v py.Value, args py.Args) py.Value
+
+// filter is the filter of a name, nil if there is none.
+func (e *engine) filter(name string) filterFunc {
+	for _, find := range []func(string) filterFunc{e.textFilter, e.listFilter, e.pickFilter, e.lazyFilter, e.webFilter} {
+		if f := find(name); f != nil {
+			return f
+		}
+	}
+	switch name {
+	case "default", "d":
+		return func(v py.Value, args py.Args) py.Value {
+			got := args.Take("default", "default_value?", "boolean?")
+			_, undefined := v.(*py.Undefined)
+			if undefined || e.Truth(py.Or(got[1], false)) && !e.Truth(v) {
+				return py.Or(got[0], "")
+			}
+			return v
+		}
+	case "int":
+		return e.toInt
+	case "float":
+		return func(v py.Value, args py.Args) py.Value {
+			otherwise := py.Or(args.Take(name, "default?")[0], 0.0)
+			if f, ok := e.Float(v); ok {
+				return f
+			}
+			return otherwise
+		}
+	case "abs":
+		return func(v py.Value, args py.Args) py.Value { args.Take(name); return e.Abs(v) }
+	case "round":
+		return e.round
+	case "attr":
+		return func(v py.Value, args py.Args) py.Value {
+			return e.OwnAttr(v, e.WantText(name, args.Take(name, "name")[0]))
+		}
+	case "tojson":
+		return e.toJSON
+	case "filesizeformat":
+		return e.fileSize
+	}
+	return nil
+}
+
+func (e *engine) toInt(v py.Value, args py.Args) py.Value {
+	got := args.Take("int", "default?", "base?")
+	if n, ok := e.Int(v, e.WantInt(py.Or(got[1], int64(10)))); ok {
+		return n
+	}
+	if f, ok := e.Float(v); ok && !math.IsInf(f, 0) && !math.IsNaN(f) {
+		n, _ := e.Int(f, 10)
+		return n
+	}
+	return py.Or(got[0], int64(0))
+}
+
+func (e *engine) round(v py.Value, args py.Args) py.Value {
+	got := args.Take("round", "precision?", "method?")
+	precision := e.WantInt(py.Or(got[0], int64(0)))
+	method, _ := py.Text(py.Or(got[1], "common"))
+	f, ok := py.ToFloat(v)
+	if !ok {
+		py.Raise(py.KindType, "type %s doesn't define __round__ method", py.TypeName(v))
+	}
+	scale := math.Pow(10, float64(precision))
+	n, isInt := py.ToBig(v)
+	switch {
+	case method == "ceil":
+		return math.Ceil(f*scale) / scale
+	case method == "floor":
+		return math.Floor(f*scale) / scale
+	case method != "common":
+		py.Raise(py.KindArgument, "method must be common, ceil or floor")
+	case isInt && precision >= 0:
+		return py.Integer(n)
+	case isInt:
+		whole, _ := big.NewFloat(math.RoundToEven(f*scale) / scale).Int(nil)
+		return py.Integer(whole)
+	case precision > 300 || math.IsNaN(f) || math.IsInf(f, 0):
+		return f
+	case precision < 0:
+		return math.RoundToEven(f*scale) / scale
+	}
+	f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', precision, 64), 64) // FormatFloat wrote it
+	return f
+}
+
+// toJSON is json.dumps with the defaults of Hugging Face.
+func (e *engine) toJSON(v py.Value, args py.Args) py.Value {
+	got := args.Take("tojson", "ensure_ascii?", "indent?", "separators?", "sort_keys?")
+	style := py.Style{
+		ASCII:    e.Truth(py.Or(got[0], false)),
+		SortKeys: e.Truth(py.Or(got[3], false)),
+		Item:     ", ",
+		Key:      ": ",
+	}
+	if indent := py.Or(got[1], nil); indent != nil {
+		style.Indented, style.Item = true, ","
+		if text, ok := py.Text(indent); ok {
+			style.Indent = text
+		} else {
+			style.Indent = e.Pad("", e.WantInt(indent), " ", 0)
+		}
+	}
+	if separators := py.Or(got[2], nil); separators != nil {
+		pair := e.Items(separators)
+		if len(pair) != 2 {
+			py.Raise(py.KindValue, "separators of %d strings, expected 2", len(pair))
+		}
+		style.Item, style.Key = e.WantText("tojson", pair[0]), e.WantText("tojson", pair[1])
+	}
+	return e.Encode(v, style)
+}
+
+func (e *engine) fileSize(v py.Value, args py.Args) py.Value {
+	base, prefixes := 1000.0, []string{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}
+	if e.Truth(py.Or(args.Take("filesizeformat", "binary?")[0], false)) {
+		base, prefixes = 1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}
+	}
+	f, ok := e.Float(v)
+	switch {
+	case !ok:
+		py.Raise(py.KindValue, "could not convert string to float: %s", e.Repr(v))
+	case f == 1:
+		return "1 Byte"
+	case f < base:
+		return strconv.FormatFloat(math.Trunc(f), 'f', 0, 64) + " Bytes"
+	}
+	i := 0
+	for f /= base; f >= base && i < len(prefixes)-1; f /= base {
+		i++
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64) + " " + prefixes[i]
+}

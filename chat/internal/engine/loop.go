@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/chat/internal/py"
+)
+
+// loop is the variable loop of a for loop. It reads ahead only as far as it is
+// asked about.
+type loop struct {
+	e          *engine
+	items      func() (py.Value, bool)
+	ahead      []py.Value // read but not yet come to
+	size       int
+	known      bool // size is
+	index      int  // from 0
+	depth      int
+	prev, cur  py.Value
+	changed    py.Value // the last values that changed was called with
+	hasChanged bool
+	recurse    func(py.Value) py.Value
+}
+
+// next moves to the next item.
+func (l *loop) next() (py.Value, bool) {
+	if !l.peek() {
+		return nil, false
+	}
+	l.prev, l.cur = l.cur, l.ahead[0]
+	l.ahead = l.ahead[1:]
+	l.index++
+	return l.cur, true
+}
+
+// peek reads one item ahead.
+func (l *loop) peek() bool {
+	if len(l.ahead) > 0 {
+		return true
+	}
+	item, ok := l.items()
+	if ok {
+		l.ahead = append(l.ahead[:0:0], item)
+	}
+	return ok
+}
+
+// Len is the loop's length; a generator is read to its end for it.
+func (l *loop) Len() int {
+	if !l.known {
+		for item, ok := l.items(); ok; item, ok = l.items() {
+			l.e.Grow(16)
+			l.ahead = append(l.ahead, item)
+		}
+		l.size, l.known = l.index+1+len(l.ahead), true
+	}
+	return l.size
+}
+
+// TypeName is Python's.
+func (l *loop) TypeName() string { return "LoopContext" }
+
+// Repr is Python's.
+func (l *loop) Repr(*py.Machine) string {
+	return fmt.Sprintf("<LoopContext %d/%d>", l.index+1, l.Len())
+}
+
+// Attr is loop.index and the like.
+func (l *loop) Attr(name string) (py.Value, bool) {
+	switch name {
+	case "index":
+		return int64(l.index + 1), true
+	case "index0":
+		return int64(l.index), true
+	case "revindex":
+		return int64(l.Len() - l.index), true
+	case "revindex0":
+		return int64(l.Len() - l.index - 1), true
+	case "first":
+		return l.index == 0, true
+	case "last":
+		return !l.peek(), true
+	case "length":
+		return int64(l.Len()), true
+	case "depth":
+		return int64(l.depth + 1), true
+	case "depth0":
+		return int64(l.depth), true
+	case "previtem":
+		if l.index == 0 {
+			return &py.Undefined{Hint: "there is no previous item"}, true
+		}
+		return l.prev, true
+	case "nextitem":
+		if !l.peek() {
+			return &py.Undefined{Hint: "there is no next item"}, true
+		}
+		return l.ahead[0], true
+	case "cycle":
+		return &py.Func{Name: name, Call: l.cycle}, true
+	case "changed":
+		return &py.Func{Name: name, Call: l.change}, true
+	}
+	return nil, false
+}
+
+func (l *loop) cycle(args py.Args) py.Value {
+	if len(args.Pos) == 0 {
+		py.Raise(py.KindType, "no items for cycling given")
+	}
+	return args.Pos[l.index%len(args.Pos)]
+}
+
+func (l *loop) change(args py.Args) py.Value {
+	now := &py.Tuple{Items: args.Pos}
+	if l.hasChanged && l.e.Equal(l.changed, now) {
+		return false
+	}
+	l.changed, l.hasChanged = now, true
+	return true
+}
+
+// Call runs a recursive loop over another iterable.
+func (l *loop) Call(args py.Args) py.Value {
+	if l.recurse == nil {
+		py.Raise(py.KindType, "The loop must have the 'recursive' marker to be called recursively.")
+	}
+	return l.recurse(args.Take("loop", "iterable")[0])
+}

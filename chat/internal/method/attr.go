@@ -1,0 +1,154 @@
+package method
+
+import (
+	"strings"
+
+	"github.com/easyrl/easyrl/chat/internal/py"
+)
+
+// attr is v.name; ok is false where Python raises AttributeError.
+func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
+	if strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__") {
+		hint := "access to attribute " + m.Quote(name) + " of " + m.Quote(py.TypeName(v)) + " object is unsafe."
+		return &py.Undefined{Hint: hint, Name: name, Kind: py.KindSecurity}, true
+	}
+	switch v := v.(type) {
+	case string, py.Markup:
+		return m.textMethod(v, name)
+	case *py.Dict:
+		return m.dictMethod(v, name)
+	case *py.List:
+		if m.changes(name, "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove") {
+			return m.unsafe(v, name), true
+		}
+		if name == "copy" {
+			return &py.Func{Name: name, Call: func(args py.Args) py.Value { args.Take(name); return m.NewList(v.Items) }}, true
+		}
+		return m.sequenceMethod(v, v.Items, name)
+	case *py.Tuple:
+		for i, n := range v.Names {
+			if n == name {
+				return v.Items[i], true
+			}
+		}
+		return m.sequenceMethod(v, v.Items, name)
+	case *py.Range:
+		switch name {
+		case "start":
+			return v.Start, true
+		case "stop":
+			return v.Stop, true
+		case "step":
+			return v.Step, true
+		}
+	case bool, int64, float64:
+		return m.numberMethod(v, name)
+	case py.Object:
+		return v.Attr(name)
+	}
+	return nil, false
+}
+
+func (m *Machine) changes(name string, methods ...string) bool {
+	for _, method := range methods {
+		if name == method {
+			return true
+		}
+	}
+	return false
+}
+
+// unsafe is the undefined that stands for a method which would change v.
+func (m *Machine) unsafe(v py.Value, name string) py.Value {
+	hint := "access to attribute " + m.Quote(name) + " of " + m.Quote(py.TypeName(v)) + " object is unsafe."
+	return &py.Undefined{Hint: hint, Name: name, Kind: py.KindSecurity}
+}
+
+func (m *Machine) dictMethod(d *py.Dict, name string) (py.Value, bool) {
+	if m.changes(name, "clear", "pop", "popitem", "setdefault", "update") {
+		return m.unsafe(d, name), true
+	}
+	var call func(args py.Args) py.Value
+	switch name {
+	case "keys", "values", "items":
+		call = func(args py.Args) py.Value {
+			args.Take(name)
+			return &py.View{Type: "dict_" + name, Dict: d}
+		}
+	case "get":
+		call = func(args py.Args) py.Value {
+			got := args.Take(name, "key", "default?")
+			if v, ok := m.Get(d, got[0]); ok {
+				return v
+			}
+			return py.Or(got[1], nil)
+		}
+	case "copy":
+		call = func(args py.Args) py.Value {
+			args.Take(name)
+			c := py.NewDict()
+			for i := range d.Len() {
+				key, value := d.At(i)
+				m.Set(c, key, value)
+			}
+			return c
+		}
+	default:
+		return nil, false
+	}
+	return &py.Func{Name: name, Call: call}, true
+}
+
+func (m *Machine) sequenceMethod(v py.Value, items []py.Value, name string) (py.Value, bool) {
+	switch name {
+	case "count":
+		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
+			want, n := args.Take(name, "value")[0], int64(0)
+			for _, item := range items {
+				if m.Equal(item, want) {
+					n++
+				}
+			}
+			return n
+		}}, true
+	case "index":
+		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
+			got := args.Take(name, "value", "start?", "stop?")
+			lo, hi, _ := m.bounds(len(items), py.Or(got[1], nil), py.Or(got[2], nil), nil)
+			for i := lo; i < hi; i++ {
+				if m.Equal(items[i], got[0]) {
+					return int64(i)
+				}
+			}
+			py.Raise(py.KindValue, "%s is not in %s", m.Repr(got[0]), py.TypeName(v))
+			return nil
+		}}, true
+	}
+	return nil, false
+}
+
+func (m *Machine) numberMethod(v py.Value, name string) (py.Value, bool) {
+	switch name {
+	case "real", "numerator":
+		return m.Plus(v), true
+	case "is_integer":
+		f, isFloat := v.(float64)
+		if !isFloat {
+			return nil, false
+		}
+		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
+			args.Take(name)
+			return f == float64(int64(f))
+		}}, true
+	case "bit_length":
+		n, isInt := py.ToBig(v)
+		if !isInt {
+			return nil, false
+		}
+		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
+			args.Take(name)
+			return int64(n.BitLen())
+		}}, true
+	}
+	return nil, false
+}

@@ -1,0 +1,20 @@
+// Package method has the attributes, methods, subscripts and format strings of
+// the values of package py, as templates see them.
+package method
+
+import "github.com/easyrl/easyrl/chat/internal/py"
+
+// Machine is a Machine that knows the methods of values, too.
+type Machine struct{ *py.Machine }
+
+// New makes a Machine with a budget of its own.
+func New(limits py.Limits) *Machine { return &Machine{Machine: py.NewMachine(limits)} }
+
+// Binary is x op y; unlike py's it formats strings with %.
+func (m *Machine) Binary(op string, x, y py.Value) py.Value {
+	if format, ok := py.Text(x); ok && op == "%" {
+		_, markup := x.(py.Markup)
+		return py.Like(markup, m.Percent(format, y, markup))
+	}
+	return m.Machine.Binary(op, x, y)
+}

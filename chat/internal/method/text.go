@@ -1,0 +1,351 @@
+package method
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/easyrl/easyrl/chat/internal/py"
+)
+
+// method makes a bound method of a string; its string results are Markup if the
+// string is.
+func (m *Machine) textMethod(v py.Value, name string) (py.Value, bool) {
+	s, _ := py.Text(v)
+	_, markup := v.(py.Markup)
+	call := m.textTest(name)
+	if call == nil {
+		call = m.textCut(name)
+	}
+	if call == nil {
+		call = m.textMake(name)
+	}
+	if call == nil {
+		return nil, false
+	}
+	return &py.Func{Name: name, Call: func(args py.Args) py.Value {
+		m.Scan(len(s))
+		if markup {
+			args = m.escapeArgs(name, args)
+		}
+		got := call(s, args)
+		switch got := got.(type) {
+		case string:
+			return py.Like(markup, got)
+		case []string:
+			items := make([]py.Value, len(got))
+			for i, part := range got {
+				items[i] = py.Like(markup, part)
+			}
+			if strings.HasSuffix(name, "partition") {
+				return &py.Tuple{Items: items}
+			}
+			return m.NewList(items)
+		}
+		return got
+	}}, true
+}
+
+// escapeArgs escapes the strings that a Markup's method puts into its result.
+func (m *Machine) escapeArgs(name string, args py.Args) py.Args {
+	switch name {
+	case "replace", "join", "ljust", "rjust", "center", "format":
+	default:
+		return args
+	}
+	escaped := py.Args{Named: args.Named}
+	for _, v := range args.Pos {
+		switch v := v.(type) {
+		case string:
+			escaped.Pos = append(escaped.Pos, py.Markup(m.Escape(v)))
+		case *py.List:
+			items := make([]py.Value, len(v.Items))
+			for i, item := range v.Items {
+				items[i] = item
+				if s, ok := item.(string); ok {
+					items[i] = py.Markup(m.Escape(s))
+				}
+			}
+			escaped.Pos = append(escaped.Pos, m.NewList(items))
+		default:
+			escaped.Pos = append(escaped.Pos, v)
+		}
+	}
+	return escaped
+}
+
+type textCall func(s string, args py.Args) py.Value
+
+// textTest are the methods that answer yes or no, or with a number.
+func (m *Machine) textTest(name string) textCall {
+	whole := func(test func(string) bool) textCall {
+		return func(s string, args py.Args) py.Value {
+			args.Take(name)
+			return test(s)
+		}
+	}
+	each := func(test func(rune) bool) textCall {
+		return whole(func(s string) bool { return py.Every(s, test) })
+	}
+	switch name {
+	case "isalpha":
+		return each(unicode.IsLetter)
+	case "isdigit", "isdecimal":
+		return each(unicode.IsDigit)
+	case "isnumeric":
+		return each(unicode.IsNumber)
+	case "isalnum":
+		return each(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })
+	case "isspace":
+		return each(py.IsSpace)
+	case "isprintable":
+		return whole(func(s string) bool { return s == "" || py.Every(s, unicode.IsPrint) })
+	case "isascii":
+		return whole(py.ASCII)
+	case "islower":
+		return whole(func(s string) bool { return py.IsCase(s, false) })
+	case "isupper":
+		return whole(func(s string) bool { return py.IsCase(s, true) })
+	case "istitle":
+		return whole(py.IsTitle)
+	case "isidentifier":
+		return whole(func(s string) bool {
+			return py.Every(s, func(r rune) bool { return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.M) }) && !unicode.IsDigit([]rune(s)[0])
+		})
+	case "startswith", "endswith":
+		return m.affix(name)
+	case "find", "rfind", "index", "rindex", "count":
+		return m.search(name)
+	}
+	return nil
+}
+
+// window is s[start:end] of the arguments, and how many characters are before.
+func (m *Machine) window(s string, start, end py.Value) (part string, before int) {
+	if py.Or(start, nil) == nil && py.Or(end, nil) == nil {
+		return s, 0
+	}
+	n := py.Runes(s)
+	lo, hi, _ := m.bounds(n, py.Or(start, nil), py.Or(end, nil), nil)
+	if lo >= hi {
+		if lo > n {
+			return "", n
+		}
+		return "", lo
+	}
+	all := []rune(s)
+	m.Grow(5 * len(s))
+	return string(all[lo:hi]), lo
+}
+
+func (m *Machine) affix(name string) textCall {
+	test := strings.HasPrefix
+	if name == "endswith" {
+		test = strings.HasSuffix
+	}
+	return func(s string, args py.Args) py.Value {
+		got := args.Take(name, "prefix", "start?", "end?")
+		s, _ = m.window(s, got[1], got[2])
+		options := []py.Value{got[0]}
+		if t, ok := got[0].(*py.Tuple); ok {
+			options = t.Items
+		}
+		for _, option := range options {
+			part, ok := py.Text(option)
+			if !ok {
+				py.Raise(py.KindType, "%s first arg must be str or a tuple of str, not %s", name, py.TypeName(option))
+			}
+			if test(s, part) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func (m *Machine) search(name string) textCall {
+	return func(s string, args py.Args) py.Value {
+		got := args.Take(name, "sub", "start?", "end?")
+		part, ok := py.Text(got[0])
+		if !ok {
+			py.Raise(py.KindType, "must be str, not %s", py.TypeName(got[0]))
+		}
+		s, before := m.window(s, got[1], got[2])
+		if name == "count" {
+			return int64(strings.Count(s, part))
+		}
+		at := strings.Index(s, part)
+		if name[0] == 'r' {
+			at = strings.LastIndex(s, part)
+		}
+		if at < 0 {
+			if strings.HasSuffix(name, "index") {
+				py.Raise(py.KindValue, "substring not found")
+			}
+			return int64(-1)
+		}
+		return int64(before + py.Runes(s[:at]))
+	}
+}
+
+// textCut are the methods that give parts of the string.
+func (m *Machine) textCut(name string) textCall {
+	switch name {
+	case "strip", "lstrip", "rstrip":
+		return func(s string, args py.Args) py.Value {
+			return m.Strip(s, py.Or(args.Take(name, "chars?")[0], nil), name != "rstrip", name != "lstrip")
+		}
+	case "split", "rsplit":
+		return func(s string, args py.Args) py.Value {
+			got := args.Take(name, "sep?", "maxsplit?")
+			n := m.WantInt(py.Or(got[1], int64(-1)))
+			if name == "split" {
+				return m.Split(s, py.Or(got[0], nil), n)
+			}
+			return m.RSplit(s, py.Or(got[0], nil), n)
+		}
+	case "splitlines":
+		return func(s string, args py.Args) py.Value {
+			return m.Lines(s, m.Truth(py.Or(args.Take(name, "keepends?")[0], false)))
+		}
+	case "partition", "rpartition":
+		return func(s string, args py.Args) py.Value {
+			by := m.WantText(name, args.Take(name, "sep")[0])
+			if by == "" {
+				py.Raise(py.KindValue, "empty separator")
+			}
+			at := strings.Index(s, by)
+			if name == "rpartition" {
+				at = strings.LastIndex(s, by)
+			}
+			switch {
+			case at >= 0:
+				return []string{s[:at], by, s[at+len(by):]}
+			case name == "partition":
+				return []string{s, "", ""}
+			}
+			return []string{"", "", s}
+		}
+	case "removeprefix":
+		return func(s string, args py.Args) py.Value {
+			return strings.TrimPrefix(s, m.WantText(name, args.Take(name, "prefix")[0]))
+		}
+	case "removesuffix":
+		return func(s string, args py.Args) py.Value {
+			return strings.TrimSuffix(s, m.WantText(name, args.Take(name, "suffix")[0]))
+		}
+	}
+	return nil
+}
+
+// textMake are the methods that make a new string.
+func (m *Machine) textMake(name string) textCall {
+	plain := func(f func(string) string) textCall {
+		return func(s string, args py.Args) py.Value {
+			args.Take(name)
+			m.Grow(len(s))
+			return f(s)
+		}
+	}
+	switch name {
+	case "upper":
+		return plain(m.Upper)
+	case "lower", "casefold":
+		return plain(m.Lower)
+	case "capitalize":
+		return plain(m.Capitalize)
+	case "title":
+		return plain(m.TitleWords)
+	case "swapcase":
+		return plain(py.SwapCase)
+	case "center", "ljust", "rjust":
+		share := map[string]int{"ljust": 0, "rjust": 1, "center": 2}[name]
+		return func(s string, args py.Args) py.Value {
+			got := args.Take(name, "width", "fillchar?")
+			fill := m.WantText(name, py.Or(got[1], " "))
+			if py.Runes(fill) != 1 {
+				py.Raise(py.KindType, "The fill character must be exactly one character long")
+			}
+			return m.Pad(s, m.WantInt(got[0]), fill, share)
+		}
+	case "zfill":
+		return func(s string, args py.Args) py.Value {
+			sign := ""
+			width := m.WantInt(args.Take(name, "width")[0])
+			if s != "" && (s[0] == '-' || s[0] == '+') {
+				sign, s = s[:1], s[1:]
+			}
+			return sign + m.Pad(s, width-len(sign), "0", 1)
+		}
+	case "expandtabs":
+		return func(s string, args py.Args) py.Value {
+			return m.expandTabs(s, m.WantInt(py.Or(args.Take(name, "tabsize?")[0], int64(8))))
+		}
+	case "replace":
+		return func(s string, args py.Args) py.Value {
+			got := args.Take(name, "old", "new", "count?")
+			return m.Replace(s, m.WantText(name, got[0]), m.WantText(name, got[1]), m.WantInt(py.Or(got[2], int64(-1))))
+		}
+	case "join":
+		return func(s string, args py.Args) py.Value { return m.JoinText(s, args.Take(name, "iterable")[0]) }
+	case "format":
+		return func(s string, args py.Args) py.Value { return m.Format(s, args) }
+	case "format_map":
+		return m.formatMap
+	}
+	return nil
+}
+
+func (m *Machine) formatMap(s string, args py.Args) py.Value {
+	d, ok := args.Take("format_map", "mapping")[0].(*py.Dict)
+	if !ok {
+		py.Raise(py.KindType, "format_map() argument must be a dict")
+	}
+	var named py.Args
+	for i := range d.Len() {
+		key, value := d.At(i)
+		named.Named = append(named.Named, py.Named{Name: m.Str(key), Value: value})
+	}
+	return m.Format(s, named)
+}
+
+// JoinText is sep.join(v): all items must be strings.
+func (m *Machine) JoinText(sep string, v py.Value) string {
+	var b strings.Builder
+	i := 0
+	next := m.Iterate(v)
+	for item, ok := next(); ok; item, ok = next() {
+		s, ok := py.Text(item)
+		if !ok {
+			py.Raise(py.KindType, "sequence item %d: expected str instance, %s found", i, py.TypeName(item))
+		}
+		if i > 0 {
+			s = sep + s
+		}
+		m.Grow(len(s))
+		b.WriteString(s)
+		i++
+	}
+	return b.String()
+}
+
+func (m *Machine) expandTabs(s string, size int) string {
+	var b strings.Builder
+	column := 0
+	for _, r := range s {
+		switch r {
+		case '\t':
+			if size > 0 {
+				n := size - column%size
+				m.Times(1, n)
+				b.WriteString(strings.Repeat(" ", n))
+				column += n
+			}
+			continue
+		case '\n', '\r':
+			column = -1
+		}
+		b.WriteRune(r)
+		column++
+	}
+	return b.String()
+}

@@ -1,0 +1,87 @@
+package py
+
+import "strings"
+
+// Named is an argument given by name.
+type Named struct {
+	Name  string
+	Value Value
+}
+
+// Args are the arguments of a call.
+type Args struct {
+	Pos   []Value
+	Named []Named
+}
+
+// Take gives the arguments by parameter, as Python binds them: params are names,
+// those with a trailing "?" may be left out. What was left out is Missing.
+func (a Args) Take(fn string, params ...string) []Value {
+	if len(a.Pos) > len(params) {
+		Raise(KindType, "%s() takes at most %d positional arguments but %d were given", fn, len(params), len(a.Pos))
+	}
+	got := make([]Value, len(params))
+	for i := range got {
+		got[i] = Missing{}
+	}
+	copy(got, a.Pos)
+	for _, named := range a.Named {
+		at := -1
+		for i, p := range params {
+			if strings.TrimSuffix(p, "?") == named.Name {
+				at = i
+			}
+		}
+		if at < 0 {
+			Raise(KindType, "%s() got an unexpected keyword argument '%s'", fn, named.Name)
+		}
+		if _, free := got[at].(Missing); !free {
+			Raise(KindType, "%s() got multiple values for argument '%s'", fn, named.Name)
+		}
+		got[at] = named.Value
+	}
+	for i, p := range params {
+		if _, missing := got[i].(Missing); missing && !strings.HasSuffix(p, "?") {
+			Raise(KindType, "%s() missing 1 required positional argument: '%s'", fn, p)
+		}
+	}
+	return got
+}
+
+// Missing stands for an argument that was not given.
+type Missing struct{}
+
+// Or is v, or otherwise if v was not given.
+func Or(v, otherwise Value) Value {
+	if _, missing := v.(Missing); missing {
+		return otherwise
+	}
+	return v
+}
+
+// WantInt is an argument that must be an integer.
+func (m *Machine) WantInt(v Value) int {
+	switch v := v.(type) {
+	case bool:
+		if v {
+			return 1
+		}
+		return 0
+	case int64:
+		return int(v)
+	}
+	if n, ok := ToBig(v); ok {
+		Raise("OverflowError", "Python int too large to convert to C ssize_t: %.20s", n.String())
+	}
+	Raise(KindType, "'%s' object cannot be interpreted as an integer", TypeName(v))
+	return 0
+}
+
+// WantText is an argument that must be a string.
+func (m *Machine) WantText(fn string, v Value) string {
+	s, ok := Text(v)
+	if !ok {
+		Raise(KindType, "%s() argument must be str, not %s", fn, TypeName(v))
+	}
+	return s
+}

@@ -1,0 +1,102 @@
+package py
+
+// Iterate is iter(v): a function that gives the next item. It raises if v cannot
+// be iterated.
+func (m *Machine) Iterate(v Value) func() (Value, bool) {
+	next, ok := m.Walk(v)
+	if !ok {
+		Raise(KindType, "'%s' object is not iterable", TypeName(v))
+	}
+	return next
+}
+
+// Walk is Iterate that reports whether v can be iterated.
+func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
+	switch v := v.(type) {
+	case *List:
+		return m.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
+	case *Tuple:
+		return m.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
+	case *Dict:
+		return m.each(v.Len(), func(i int) Value { return v.keys[i] }), true
+	case *View:
+		return m.each(v.Dict.Len(), v.at), true
+	case *Range:
+		return m.each(v.Len(), func(i int) Value { return v.Start + int64(i)*v.Step }), true
+	case *Undefined:
+		return m.each(0, nil), true
+	case *Iter:
+		return func() (Value, bool) { m.Step(1); return v.Next() }, true
+	case interface{ Iterate() func() (Value, bool) }:
+		return v.Iterate(), true
+	}
+	if s, ok := Text(v); ok {
+		_, markup := v.(Markup)
+		return func() (Value, bool) {
+			if s == "" {
+				return nil, false
+			}
+			m.Step(1)
+			n := RuneLen(s)
+			c := s[:n]
+			s = s[n:]
+			return Like(markup, c), true
+		}, true
+	}
+	return nil, false
+}
+
+func (m *Machine) each(n int, at func(i int) Value) func() (Value, bool) {
+	i := 0
+	return func() (Value, bool) {
+		if i >= n {
+			return nil, false
+		}
+		m.Step(1)
+		i++
+		return at(i - 1), true
+	}
+}
+
+func (v *View) at(i int) Value {
+	key, value := v.Dict.At(i)
+	switch v.Type {
+	case "dict_keys":
+		return key
+	case "dict_values":
+		return value
+	}
+	return &Tuple{Items: []Value{key, value}}
+}
+
+// Items is list(v)'s items; the caller may change the slice.
+func (m *Machine) Items(v Value) []Value {
+	var items []Value
+	next := m.Iterate(v)
+	for item, ok := next(); ok; item, ok = next() {
+		m.Grow(16)
+		items = append(items, item)
+	}
+	return items
+}
+
+// Reversed is reversed(v); ok is false for what has no order to reverse.
+func (m *Machine) Reversed(v Value) (it *Iter, ok bool) {
+	back := func(name string, n int, at func(i int) Value) (*Iter, bool) {
+		next := m.each(n, func(i int) Value { return at(n - 1 - i) })
+		return &Iter{Type: name, Next: next}, true
+	}
+	switch v := v.(type) {
+	case *List:
+		return back("list_reverseiterator", len(v.Items), func(i int) Value { return v.Items[i] })
+	case *Tuple:
+		return back("reversed", len(v.Items), func(i int) Value { return v.Items[i] })
+	case *Dict:
+		return back("dict_reversekeyiterator", v.Len(), func(i int) Value { return v.keys[i] })
+	case *View:
+		return back("reversed", v.Dict.Len(), v.at)
+	case *Range:
+		return back("range_iterator", v.Len(), func(i int) Value { return v.Start + int64(i)*v.Step })
+	}
+	return nil, false
+}

@@ -1,0 +1,315 @@
+package py
+
+import (
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// maxBits is how large an integer may become.
+const maxBits = 14_000
+
+// ToBig is the integer of a bool or an int.
+func ToBig(v Value) (*big.Int, bool) {
+	switch v := v.(type) {
+	case bool:
+		if v {
+			return big.NewInt(1), true
+		}
+		return new(big.Int), true
+	case int64:
+		return big.NewInt(v), true
+	case *big.Int:
+		return v, true
+	}
+	return nil, false
+}
+
+// ToFloat is float(v) of a number.
+func ToFloat(v Value) (float64, bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case int64:
+		return float64(v), true
+	}
+	n, ok := ToBig(v)
+	if !ok {
+		return 0, false
+	}
+	f, _ := new(big.Float).SetInt(n).Float64()
+	return f, true
+}
+
+// Integer is n as a Value.
+func Integer(n *big.Int) Value {
+	if n.IsInt64() {
+		return n.Int64()
+	}
+	if n.BitLen() > maxBits {
+		Raise(KindLimit, "an integer has more than %d bits", maxBits)
+	}
+	return n
+}
+
+// IsNumber reports whether v is a bool, an int or a float.
+func IsNumber(v Value) bool {
+	_, ok := ToFloat(v)
+	return ok
+}
+
+// arithmetic computes x op y of two numbers; ok is false if they are none.
+func arithmetic(op string, x, y Value) (v Value, ok bool) {
+	a, aok := x.(int64)
+	b, bok := y.(int64)
+	if aok && bok { // the common case
+		switch {
+		case op == "+" && (a+b > a) == (b > 0):
+			return a + b, true
+		case op == "-" && (a-b < a) == (b > 0):
+			return a - b, true
+		}
+	}
+	i, iok := ToBig(x)
+	j, jok := ToBig(y)
+	if iok && jok {
+		return integers(op, i, j), true
+	}
+	f, fok := ToFloat(x)
+	g, gok := ToFloat(y)
+	if fok && gok {
+		return floats(op, f, g), true
+	}
+	return nil, false
+}
+
+func integers(op string, i, j *big.Int) Value {
+	n := new(big.Int)
+	switch op {
+	case "+":
+		return Integer(n.Add(i, j))
+	case "-":
+		return Integer(n.Sub(i, j))
+	case "*":
+		return Integer(n.Mul(i, j))
+	case "**":
+		return power(i, j)
+	}
+	if j.Sign() == 0 {
+		message := map[string]string{"/": "division by zero", "//": "integer division or modulo by zero", "%": "integer modulo by zero"}
+		Raise("ZeroDivisionError", "%s", message[op])
+	}
+	if op == "/" {
+		f, _ := new(big.Rat).SetFrac(i, j).Float64()
+		if math.IsInf(f, 0) {
+			Raise("OverflowError", "integer division result too large for a float")
+		}
+		return f
+	}
+	quotient, rest := n.QuoRem(i, j, new(big.Int))
+	if rest.Sign() != 0 && rest.Sign() != j.Sign() {
+		quotient.Sub(quotient, big.NewInt(1))
+		rest.Add(rest, j)
+	}
+	if op == "//" {
+		return Integer(quotient)
+	}
+	return Integer(rest)
+}
+
+func power(i, j *big.Int) Value {
+	if j.Sign() < 0 {
+		f, _ := ToFloat(i)
+		g, _ := ToFloat(j)
+		return floats("**", f, g)
+	}
+	if i.CmpAbs(big.NewInt(1)) > 0 && (!j.IsInt64() || float64(i.BitLen()-1)*float64(j.Int64()) > maxBits) {
+		Raise(KindLimit, "an integer has more than %d bits", maxBits)
+	}
+	if i.CmpAbs(big.NewInt(1)) <= 0 && !j.IsInt64() {
+		j = new(big.Int).SetBit(new(big.Int).SetUint64(2), 0, j.Bit(0)) // -1, 0 and 1: only odd or even counts
+	}
+	return Integer(new(big.Int).Exp(i, j, nil))
+}
+
+func floats(op string, f, g float64) Value {
+	if g == 0 {
+		switch op {
+		case "/":
+			Raise("ZeroDivisionError", "float division by zero")
+		case "//":
+			Raise("ZeroDivisionError", "float floor division by zero")
+		case "%":
+			Raise("ZeroDivisionError", "float modulo")
+		}
+	}
+	switch op {
+	case "+":
+		return f + g
+	case "-":
+		return f - g
+	case "*":
+		return f * g
+	case "/":
+		return f / g
+	case "**":
+		return floatPower(f, g)
+	}
+	rest := math.Mod(f, g)
+	if rest != 0 && (rest < 0) != (g < 0) {
+		rest += g
+	} else if rest == 0 {
+		rest = math.Copysign(0, g)
+	}
+	if op == "%" {
+		return rest
+	}
+	whole := (f - rest) / g
+	if down := math.Floor(whole); whole != 0 && whole-down <= 0.5 {
+		return down
+	} else if whole != 0 {
+		return down + 1
+	}
+	return math.Copysign(0, f/g)
+}
+
+func floatPower(f, g float64) Value {
+	if f == 0 && g < 0 {
+		Raise("ZeroDivisionError", "0.0 cannot be raised to a negative power")
+	}
+	if f < 0 && g != math.Trunc(g) && !math.IsInf(g, 0) {
+		Raise(KindType, "a complex number, which templates do not have: %s ** %s", FloatText(f), FloatText(g))
+	}
+	p := math.Pow(f, g)
+	if math.IsInf(p, 0) && !math.IsInf(f, 0) && !math.IsInf(g, 0) {
+		Raise("OverflowError", "(34, 'Numerical result out of range')")
+	}
+	return p
+}
+
+// FloatText is repr(f).
+func FloatText(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 1):
+		return "inf"
+	case math.IsInf(f, -1):
+		return "-inf"
+	}
+	s := strconv.FormatFloat(f, 'e', -1, 64)
+	exponent, _ := strconv.Atoi(s[strings.IndexByte(s, 'e')+1:]) // FormatFloat wrote it
+	if f != 0 && (exponent < -4 || exponent >= 16) {
+		return s
+	}
+	s = strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
+
+// Int is int(v) of a number or of a string in a base; ok is false where Python
+// raises ValueError or TypeError.
+func (m *Machine) Int(v Value, base int) (n Value, ok bool) {
+	m.Check(v)
+	if i, ok := ToBig(v); ok {
+		return Integer(i), true
+	}
+	if f, ok := v.(float64); ok {
+		if math.IsNaN(f) {
+			return nil, false
+		}
+		if math.IsInf(f, 0) {
+			Raise("OverflowError", "cannot convert float infinity to integer")
+		}
+		i, _ := big.NewFloat(f).Int(nil)
+		return Integer(i), true
+	}
+	s, ok := Text(v)
+	if !ok {
+		return nil, false
+	}
+	s = strings.ToLower(strings.TrimFunc(s, IsSpace))
+	if len(s) > 4300 || base == 1 || base < 0 || base > 36 {
+		return nil, false
+	}
+	sign := ""
+	if s != "" && (s[0] == '-' || s[0] == '+') {
+		sign, s = s[:1], s[1:]
+	}
+	prefix := map[string]int{"0x": 16, "0o": 8, "0b": 2}
+	if b := prefix[s[:min(2, len(s))]]; b != 0 && (b == base || base == 0) {
+		s, base = strings.TrimPrefix(s[2:], "_"), b
+	} else if base == 0 {
+		base = 10
+	}
+	if s == "" || s[0] == '_' || s[0] == '-' || s[0] == '+' || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
+		return nil, false
+	}
+	i, ok := new(big.Int).SetString(sign+asciiDigits(strings.ReplaceAll(s, "_", "")), base)
+	if !ok {
+		return nil, false
+	}
+	return Integer(i), true
+}
+
+// Float is float(v) of a number or a string.
+func (m *Machine) Float(v Value) (f float64, ok bool) {
+	m.Check(v)
+	if f, ok := ToFloat(v); ok {
+		return f, true
+	}
+	s, ok := Text(v)
+	if !ok || len(s) > 1<<16 {
+		return 0, false
+	}
+	s = asciiDigits(strings.TrimFunc(s, IsSpace))
+	if strings.ContainsAny(s, "xXpP") || strings.Contains(s, "__") || strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
+	if err != nil && !math.IsInf(f, 0) {
+		return 0, false
+	}
+	return f, true
+}
+
+// Negate is -v, Plus is +v.
+func (m *Machine) Negate(v Value) Value {
+	m.Check(v)
+	if f, ok := v.(float64); ok {
+		return -f
+	}
+	i, ok := ToBig(v)
+	if !ok {
+		Raise(KindType, "bad operand type for unary -: '%s'", TypeName(v))
+	}
+	return Integer(new(big.Int).Neg(i))
+}
+
+// Plus is +v.
+func (m *Machine) Plus(v Value) Value {
+	m.Check(v)
+	if f, ok := v.(float64); ok {
+		return f
+	}
+	i, ok := ToBig(v)
+	if !ok {
+		Raise(KindType, "bad operand type for unary +: '%s'", TypeName(v))
+	}
+	return Integer(i)
+}
+
+// Abs is abs(v).
+func (m *Machine) Abs(v Value) Value {
+	if f, ok := v.(float64); ok {
+		return math.Abs(f)
+	}
+	i, ok := ToBig(v)
+	if !ok {
+		Raise(KindType, "bad operand type for abs(): '%s'", TypeName(v))
+	}
+	return Integer(new(big.Int).Abs(i))
+}

@@ -1,0 +1,300 @@
+package py
+
+import (
+	"cmp"
+	"html"
+	"math/big"
+	"strings"
+)
+
+// Binary is x op y of what is no format string, op being one of + - * / // % **.
+func (m *Machine) Binary(op string, x, y Value) Value {
+	m.Check(x, y)
+	if v, ok := arithmetic(op, x, y); ok {
+		return v
+	}
+	switch op {
+	case "+":
+		if v, ok := m.concatenate(x, y); ok {
+			return v
+		}
+	case "*":
+		if v, ok := m.repeat(x, y); ok {
+			return v
+		}
+		if v, ok := m.repeat(y, x); ok {
+			return v
+		}
+	}
+	if op == "**" {
+		op = "** or pow()"
+	}
+	Raise(KindType, "unsupported operand type(s) for %s: '%s' and '%s'", op, TypeName(x), TypeName(y))
+	return nil
+}
+
+// Escape is Markup.escape(v).
+func (m *Machine) Escape(v Value) string {
+	s := m.Str(v)
+	if _, safe := v.(Markup); safe {
+		return s
+	}
+	m.Grow(6 * len(s))
+	return html.EscapeString(s)
+}
+
+// Like is s as a Markup or a str.
+func Like(markup bool, s string) Value {
+	if markup {
+		return Markup(s)
+	}
+	return s
+}
+
+func (m *Machine) concatenate(x, y Value) (Value, bool) {
+	switch a := x.(type) {
+	case string, Markup:
+		_, xm := x.(Markup)
+		_, ym := y.(Markup)
+		if _, ok := Text(y); !ok {
+			Raise(KindType, `can only concatenate str (not "%s") to str`, TypeName(y))
+		}
+		s, t := m.Str(x), m.Str(y)
+		if xm || ym {
+			s, t = m.Escape(x), m.Escape(y)
+		}
+		m.Grow(len(s) + len(t))
+		return Like(xm || ym, s+t), true
+	case *List:
+		b, ok := y.(*List)
+		if !ok {
+			Raise(KindType, `can only concatenate list (not "%s") to list`, TypeName(y))
+		}
+		m.Grow(16 * (len(a.Items) + len(b.Items)))
+		return &List{Items: append(append(make([]Value, 0, len(a.Items)+len(b.Items)), a.Items...), b.Items...)}, true
+	case *Tuple:
+		b, ok := y.(*Tuple)
+		if !ok {
+			Raise(KindType, `can only concatenate tuple (not "%s") to tuple`, TypeName(y))
+		}
+		m.Grow(16 * (len(a.Items) + len(b.Items)))
+		return &Tuple{Items: append(append(make([]Value, 0, len(a.Items)+len(b.Items)), a.Items...), b.Items...)}, true
+	}
+	return nil, false
+}
+
+// Times raises the limit if n copies of size bytes are too many.
+func (m *Machine) Times(size, n int) {
+	if size > 0 && n > int(m.limits.Bytes)/size {
+		n = int(m.limits.Bytes)/size + 1
+	}
+	m.Grow(size * n)
+}
+
+func (m *Machine) repeat(x, y Value) (Value, bool) {
+	if _, ok := ToBig(y); !ok {
+		return nil, false
+	}
+	n := 0
+	if s, ok := Text(x); ok {
+		_, markup := x.(Markup)
+		n = max(0, m.WantInt(y))
+		m.Times(len(s), n)
+		if s == "" {
+			return x, true
+		}
+		return Like(markup, strings.Repeat(s, n)), true
+	}
+	var items []Value
+	switch x := x.(type) {
+	case *List:
+		items = x.Items
+	case *Tuple:
+		items = x.Items
+	default:
+		return nil, false
+	}
+	n = max(0, m.WantInt(y))
+	m.Times(16*len(items), n)
+	var all []Value
+	for range n * min(1, len(items)) {
+		all = append(all, items...)
+	}
+	if _, ok := x.(*List); ok {
+		return &List{Items: all}, true
+	}
+	return &Tuple{Items: all}, true
+}
+
+// Equal is x == y.
+func (m *Machine) Equal(x, y Value) bool {
+	m.Step(1)
+	if a, ok := Text(x); ok {
+		b, ok := Text(y)
+		m.Scan(min(len(a), len(b)))
+		return ok && a == b
+	}
+	if IsNumber(x) && IsNumber(y) {
+		return numbers(x, y) == 0
+	}
+	switch a := x.(type) {
+	case nil:
+		return y == nil
+	case *Undefined:
+		_, ok := y.(*Undefined)
+		return ok
+	case *List:
+		b, ok := y.(*List)
+		return ok && m.equalItems(a.Items, b.Items)
+	case *Tuple:
+		b, ok := y.(*Tuple)
+		return ok && m.equalItems(a.Items, b.Items)
+	case *Dict:
+		b, ok := y.(*Dict)
+		return ok && m.equalDicts(a, b)
+	case *Range:
+		b, ok := y.(*Range)
+		return ok && a.Len() == b.Len() && (a.Len() == 0 || a.Start == b.Start && (a.Len() == 1 || a.Step == b.Step))
+	case *View:
+		b, ok := y.(*View)
+		return ok && a.Type == b.Type && a.Type != "dict_values" && m.equalDicts(a.Dict, b.Dict)
+	case *Func:
+		return false
+	}
+	if _, ok := Text(y); ok || y == nil || IsNumber(y) {
+		return false
+	}
+	return x == y
+}
+
+func (m *Machine) equalItems(a, b []Value) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	m.Enter()
+	defer m.Leave()
+	for i := range a {
+		if !m.Equal(a[i], b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Machine) equalDicts(a, b *Dict) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	m.Enter()
+	defer m.Leave()
+	for i, key := range a.keys {
+		other, ok := m.Get(b, key)
+		if !ok || !m.Equal(a.values[i], other) {
+			return false
+		}
+	}
+	return true
+}
+
+// numbers compares two numbers: -1, 0, 1, or 2 if one is NaN.
+func numbers(x, y Value) int {
+	i, iok := ToBig(x)
+	j, jok := ToBig(y)
+	if iok && jok {
+		return i.Cmp(j)
+	}
+	f, _ := ToFloat(x)
+	g, _ := ToFloat(y)
+	switch {
+	case f != f || g != g:
+		return 2
+	case iok && f == g && i.BitLen() > 53: // a float that the integer was rounded to
+		whole, _ := big.NewFloat(g).Int(nil)
+		return i.Cmp(whole)
+	case jok && f == g && j.BitLen() > 53:
+		whole, _ := big.NewFloat(f).Int(nil)
+		return whole.Cmp(j)
+	}
+	return cmp.Compare(f, g)
+}
+
+// Order is x op y, op being one of < <= > >=.
+func (m *Machine) Order(op string, x, y Value) bool {
+	m.Step(1)
+	m.Check(x, y)
+	fits := func(c int) bool {
+		switch op {
+		case "<":
+			return c < 0
+		case "<=":
+			return c <= 0
+		case ">":
+			return c == 1
+		}
+		return c == 0 || c == 1
+	}
+	a, aok := Text(x)
+	b, bok := Text(y)
+	switch {
+	case aok && bok:
+		m.Scan(min(len(a), len(b)))
+		return fits(strings.Compare(a, b))
+	case IsNumber(x) && IsNumber(y):
+		c := numbers(x, y)
+		return c != 2 && fits(c)
+	}
+	var p, q []Value
+	switch v := x.(type) {
+	case *List:
+		if w, ok := y.(*List); ok {
+			p, q, aok = v.Items, w.Items, true
+		}
+	case *Tuple:
+		if w, ok := y.(*Tuple); ok {
+			p, q, aok = v.Items, w.Items, true
+		}
+	}
+	if !aok || bok {
+		Raise(KindType, "'%s' not supported between instances of '%s' and '%s'", op, TypeName(x), TypeName(y))
+	}
+	m.Enter()
+	defer m.Leave()
+	for i := range min(len(p), len(q)) {
+		if !m.Equal(p[i], q[i]) {
+			return m.Order(op, p[i], q[i])
+		}
+	}
+	return fits(cmp.Compare(len(p), len(q)))
+}
+
+// Contains is item in v.
+func (m *Machine) Contains(v, item Value) bool {
+	if s, ok := Text(v); ok {
+		part, ok := Text(item)
+		if !ok {
+			Raise(KindType, "'in <string>' requires string as left operand, not %s", TypeName(item))
+		}
+		m.Scan(len(s))
+		return strings.Contains(s, part)
+	}
+	switch c := v.(type) {
+	case *Dict:
+		_, ok := m.Get(c, item)
+		return ok
+	case *View:
+		if c.Type == "dict_keys" {
+			_, ok := m.Get(c.Dict, item)
+			return ok
+		}
+	}
+	next, ok := m.Walk(v)
+	if !ok {
+		Raise(KindType, "argument of type '%s' is not iterable", TypeName(v))
+	}
+	for x, ok := next(); ok; x, ok = next() {
+		if m.Equal(x, item) {
+			return true
+		}
+	}
+	return false
+}

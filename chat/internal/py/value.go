@@ -1,0 +1,328 @@
+package py
+
+import (
+	"math"
+	"math/big"
+	"strings"
+)
+
+// Value is a Python value: nil (None), bool, int64, *big.Int (what does not fit
+// int64), float64, string, Markup, *List, *Tuple, *Dict, *Range, *View, *Iter,
+// *Func, *Undefined or an Object.
+type Value any
+
+// Markup is a string that counts as safe for HTML.
+type Markup string
+
+// List is a Python list. Templates cannot change one.
+type List struct{ Items []Value }
+
+// Tuple is a Python tuple; its items may have names.
+type Tuple struct {
+	Items []Value
+	Names []string
+}
+
+// View is what a dict's keys, values and items methods return.
+type View struct {
+	Type string // dict_keys, dict_values or dict_items
+	Dict *Dict
+}
+
+// Iter is a generator: it is walked once.
+type Iter struct {
+	Type string // Python's name of its type
+	Next func() (Value, bool)
+}
+
+// Func is a function or a bound method.
+type Func struct {
+	Name string
+	Call func(args Args) Value
+}
+
+// Object is a value with attributes of its own.
+type Object interface {
+	TypeName() string
+	Attr(name string) (Value, bool)
+	Repr(m *Machine) string
+}
+
+// Undefined is what a missing name, key or attribute evaluates to.
+type Undefined struct {
+	Hint   string // the message, if it is not made of the rest
+	Object Value  // what has no such element
+	Of     bool   // Object is set
+	Name   Value
+	Kind   string // of the error that use raises
+}
+
+// Fail raises the error of using u.
+func (u *Undefined) Fail(m *Machine) {
+	kind := u.Kind
+	if kind == "" {
+		kind = KindUndefined
+	}
+	name, isName := u.Name.(string)
+	of := "None"
+	if u.Object != nil {
+		of = TypeName(u.Object) + " object"
+	}
+	switch {
+	case u.Hint != "":
+		Raise(kind, "%s", u.Hint)
+	case !u.Of:
+		Raise(kind, "%s is undefined", m.Repr(u.Name))
+	case isName:
+		Raise(kind, "%s has no attribute %s", m.Repr(of), m.Repr(name))
+	default:
+		Raise(kind, "%s has no element %s", of, m.Repr(u.Name))
+	}
+}
+
+// Check raises if v is undefined.
+func (m *Machine) Check(vs ...Value) {
+	for _, v := range vs {
+		if u, ok := v.(*Undefined); ok {
+			u.Fail(m)
+		}
+	}
+}
+
+// TypeName is Python's name of v's type.
+func TypeName(v Value) string {
+	switch v := v.(type) {
+	case nil:
+		return "NoneType"
+	case bool:
+		return "bool"
+	case int64, *big.Int:
+		return "int"
+	case float64:
+		return "float"
+	case string:
+		return "str"
+	case Markup:
+		return "Markup"
+	case *List:
+		return "list"
+	case *Tuple:
+		return "tuple"
+	case *Dict:
+		return "dict"
+	case *Range:
+		return "range"
+	case *View:
+		return v.Type
+	case *Iter:
+		return v.Type
+	case *Func:
+		return "builtin_function_or_method"
+	case *Undefined:
+		return "Undefined"
+	case Object:
+		return v.TypeName()
+	}
+	return "object"
+}
+
+// Text is the string of a str or a Markup.
+func Text(v Value) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case Markup:
+		return string(v), true
+	}
+	return "", false
+}
+
+// Truth is bool(v).
+func (m *Machine) Truth(v Value) bool {
+	switch v := v.(type) {
+	case nil, *Undefined:
+		return false
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	case float64:
+		return v != 0
+	}
+	if n, ok := m.size(v); ok {
+		return n != 0
+	}
+	return true
+}
+
+// size is len(v) of what has one; strings count bytes, which is enough to know
+// whether they are empty.
+func (m *Machine) size(v Value) (int, bool) {
+	switch v := v.(type) {
+	case string:
+		return len(v), true
+	case Markup:
+		return len(v), true
+	case *List:
+		return len(v.Items), true
+	case *Tuple:
+		return len(v.Items), true
+	case *Dict:
+		return v.Len(), true
+	case *View:
+		return v.Dict.Len(), true
+	case *Range:
+		return v.Len(), true
+	case *Undefined:
+		return 0, true
+	case interface{ Len() int }:
+		return v.Len(), true
+	}
+	return 0, false
+}
+
+// Len is len(v).
+func (m *Machine) Len(v Value) int {
+	if s, ok := Text(v); ok {
+		m.Scan(len(s))
+		return Runes(s)
+	}
+	n, ok := m.size(v)
+	if !ok {
+		Raise(KindType, "object of type '%s' has no len()", TypeName(v))
+	}
+	return n
+}
+
+// Range is a range of integers.
+type Range struct{ Start, Stop, Step int64 }
+
+// maxRange is how long a range may be, as in Jinja's sandbox.
+const maxRange = 100_000
+
+// NewRange is range(start, stop, step).
+func NewRange(start, stop, step int64) *Range {
+	if step == 0 {
+		Raise(KindValue, "range() arg 3 must not be zero")
+	}
+	r := &Range{Start: start, Stop: stop, Step: step}
+	if r.float() > maxRange {
+		Raise("OverflowError", "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", maxRange)
+	}
+	return r
+}
+
+// float is the length, free of overflow.
+func (r *Range) float() float64 {
+	return math.Max(0, math.Ceil((float64(r.Stop)-float64(r.Start))/float64(r.Step)))
+}
+
+// Len is the number of integers.
+func (r *Range) Len() int {
+	span := new(big.Int).Sub(big.NewInt(r.Stop), big.NewInt(r.Start))
+	step := big.NewInt(r.Step)
+	n, rest := new(big.Int).QuoRem(span, step, new(big.Int))
+	if rest.Sign() != 0 && rest.Sign() == step.Sign() {
+		n.Add(n, big.NewInt(1))
+	}
+	return int(max(0, n.Int64()))
+}
+
+// Dict is a Python dict: it keeps the order in which keys came.
+type Dict struct {
+	keys, values []Value
+	index        map[any]int
+}
+
+// NewDict makes an empty dict.
+func NewDict() *Dict { return &Dict{index: map[any]int{}} }
+
+// Len is the number of keys.
+func (d *Dict) Len() int { return len(d.keys) }
+
+// At is the i-th key and its value.
+func (d *Dict) At(i int) (key, value Value) { return d.keys[i], d.values[i] }
+
+// Set stores a value under a key, which keeps its place if it is there already.
+func (m *Machine) Set(d *Dict, key, value Value) {
+	h := m.hash(key)
+	if i, ok := d.index[h]; ok {
+		d.values[i] = value
+		return
+	}
+	m.Grow(120)
+	d.index[h] = len(d.keys)
+	d.keys, d.values = append(d.keys, key), append(d.values, value)
+}
+
+// Get is the value under a key.
+func (m *Machine) Get(d *Dict, key Value) (Value, bool) {
+	i, ok := d.index[m.hash(key)]
+	if !ok {
+		return nil, false
+	}
+	return d.values[i], true
+}
+
+// Name is the value under a key that is a string.
+func (d *Dict) Name(key string) (Value, bool) {
+	i, ok := d.index[key]
+	if !ok {
+		return nil, false
+	}
+	return d.values[i], true
+}
+
+type (
+	noneKey      struct{}
+	undefinedKey struct{}
+	bigKey       string
+	tupleKey     string
+)
+
+// hash is a comparable stand-in for a key: equal for keys that Python takes as
+// equal.
+func (m *Machine) hash(key Value) any {
+	switch key := key.(type) {
+	case nil:
+		return noneKey{}
+	case string:
+		m.Scan(len(key))
+		return key
+	case Markup:
+		m.Scan(len(key))
+		return string(key)
+	case bool:
+		if key {
+			return int64(1)
+		}
+		return int64(0)
+	case int64:
+		return key
+	case float64:
+		if key == math.Trunc(key) && math.Abs(key) < 1<<63 {
+			return int64(key)
+		}
+		return key
+	case *big.Int:
+		return bigKey(key.String())
+	case *Undefined:
+		return undefinedKey{}
+	case *Tuple:
+		m.Enter()
+		defer m.Leave()
+		var b strings.Builder
+		for _, item := range key.Items {
+			part := m.Repr(item)
+			if n, ok := m.hash(item).(int64); ok { // True, 1 and 1.0
+				part = m.Repr(n)
+			}
+			m.Grow(len(part) + 1)
+			b.WriteString(part + ",")
+		}
+		return tupleKey(b.String())
+	case *List, *Dict, *View:
+		Raise(KindType, "unhashable type: '%s'", TypeName(key))
+	}
+	return key // pointers: identity
+}

@@ -1,0 +1,121 @@
+package syntax
+
+import (
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/chat/internal/py"
+)
+
+// maxDigits is how long an integer may be written.
+const maxDigits = 1000
+
+// number reads an integer or a float.
+func (l *lexer) number(rest string) {
+	run := func(at int, set string) int { // digits with single underscores between them
+		for at < len(rest) && (strings.IndexByte(set, rest[at]) >= 0 ||
+			rest[at] == '_' && at+1 < len(rest) && strings.IndexByte(set, rest[at+1]) >= 0) {
+			at++
+		}
+		return at
+	}
+	const decimal = "0123456789"
+	afterDot := len(l.tokens) > 0 && l.tokens[len(l.tokens)-1].kind == "." && l.pos > 0 && l.src[l.pos-1] == '.'
+	end, float := run(0, decimal), false
+	if !afterDot {
+		if end+1 < len(rest) && rest[end] == '.' && strings.IndexByte(decimal, rest[end+1]) >= 0 {
+			end, float = run(end+1, decimal), true
+		}
+		if end < len(rest) && rest[end]|0x20 == 'e' {
+			at := end + 1
+			if at < len(rest) && (rest[at] == '+' || rest[at] == '-') {
+				at++
+			}
+			if at < len(rest) && strings.IndexByte(decimal, rest[at]) >= 0 {
+				end, float = run(at, decimal), true
+			}
+		}
+	}
+	if float {
+		f, _ := strconv.ParseFloat(strings.ReplaceAll(rest[:end], "_", ""), 64) // infinity where it is too large
+		l.tokens = append(l.tokens, token{kind: kindFloat, text: rest[:end], value: f, line: l.line})
+		l.advance(end)
+		return
+	}
+	base := 10
+	if set := map[byte]string{'x': "0123456789abcdefABCDEF", 'o': "01234567", 'b': "01"}; rest[0] == '0' && len(rest) > 1 {
+		if digits := set[rest[1]|0x20]; digits != "" && run(2, digits) > 2 {
+			end, base = run(2, digits), 0
+		} else {
+			end = run(0, "0") // 07 is two numbers
+		}
+	}
+	if end > maxDigits {
+		l.fail("an integer of %d digits, expected %d at most", end, maxDigits)
+	}
+	n, ok := new(big.Int).SetString(strings.ReplaceAll(rest[:end], "_", ""), base)
+	if !ok {
+		l.fail("unexpected number %s", quote(rest[:end]))
+	}
+	l.tokens = append(l.tokens, token{kind: kindInteger, text: rest[:end], value: py.Integer(n), line: l.line})
+	l.advance(end)
+}
+
+// quoted reads a string literal.
+func (l *lexer) quoted(rest string, quoteChar byte) {
+	end := 1
+	for end < len(rest) && rest[end] != quoteChar {
+		if rest[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	if end >= len(rest) {
+		l.fail("unexpected char %s at %d", `"`+rest[:1]+`"`, py.Runes(l.src[:l.pos]))
+	}
+	value := l.unescape(rest[1:end])
+	l.tokens = append(l.tokens, token{kind: kindString, text: rest[1:end], value: value, line: l.line})
+	l.advance(end + 1)
+}
+
+// unescape resolves a literal's backslashes.
+func (l *lexer) unescape(s string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	var b strings.Builder
+	for {
+		at := strings.IndexByte(s, '\\')
+		if at < 0 || at+1 == len(s) {
+			return b.String() + s
+		}
+		b.WriteString(s[:at])
+		c := s[at+1]
+		s = s[at+2:]
+		if i := strings.IndexByte("ntrabfv\\'\"\n", c); i >= 0 {
+			b.WriteString([]string{"\n", "\t", "\r", "\a", "\b", "\f", "\v", "\\", "'", `"`, ""}[i])
+			continue
+		}
+		digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
+		switch {
+		case c >= '0' && c <= '7':
+			n := rune(c - '0')
+			for i := 0; i < 2 && s != "" && s[0] >= '0' && s[0] <= '7'; i++ {
+				n, s = n*8+rune(s[0]-'0'), s[1:]
+			}
+			b.WriteRune(n)
+		case digits > 0:
+			n, err := strconv.ParseUint(s[:min(digits, len(s))], 16, 32)
+			if err != nil || len(s) < digits || n > utf8.MaxRune {
+				l.fail("truncated \\%cXX escape", c)
+			}
+			b.WriteRune(rune(n))
+			s = s[digits:]
+		default: // not an escape
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		}
+	}
+}

@@ -1,0 +1,364 @@
+package syntax
+
+import (
+	"strings"
+
+	"github.com/easyrl/easyrl/chat/internal/py"
+)
+
+// Limits of a template's source.
+const (
+	maxSource = 1 << 20 // bytes
+	maxDepth  = 200     // of expressions and blocks in each other
+)
+
+// Known says which filters and tests there are.
+type Known struct{ Filter, Test func(name string) bool }
+
+type parser struct {
+	known  Known
+	tokens []token
+	at     int
+	depth  int
+	soft   int      // ifs around: an unknown filter is no error before it is used
+	loops  int      // loops around, within this macro
+	tags   []string // blocks around
+	macros []*Macro // macros around
+}
+
+// Parse parses a template; errors are of type *py.Error.
+func Parse(source string, known Known) (body []Stmt, err error) {
+	line := 0
+	defer py.Catch(&err, &line)
+	if len(source) > maxSource {
+		fail(0, "template of %d bytes, expected %d at most", len(source), maxSource)
+	}
+	p := &parser{known: known, tokens: lex(strings.ToValidUTF8(source, "\uFFFD"))}
+	body = p.body()
+	return body, nil
+}
+
+func (p *parser) cur() token { return p.tokens[p.at] }
+
+func (p *parser) next() token {
+	t := p.tokens[p.at]
+	if t.kind != kindEOF {
+		p.at++
+	}
+	return t
+}
+
+// look is the token after the current one.
+func (p *parser) look() token { return p.tokens[min(p.at+1, len(p.tokens)-1)] }
+
+func (t token) is(kind string) bool { return t.kind == kind }
+
+// word reports whether t is one of these names.
+func (t token) word(names ...string) bool {
+	for _, name := range names {
+		if t.kind == kindName && t.text == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *parser) skip(kind string) bool {
+	if p.cur().is(kind) {
+		p.next()
+		return true
+	}
+	return false
+}
+
+func (p *parser) skipWord(name string) bool {
+	if p.cur().word(name) {
+		p.next()
+		return true
+	}
+	return false
+}
+
+func (t token) describe() string {
+	switch t.kind {
+	case kindName:
+		return t.text
+	case kindBegin:
+		return "begin of statement block"
+	case kindEnd:
+		return "end of statement block"
+	case kindOpen:
+		return "begin of print statement"
+	case kindClose:
+		return "end of print statement"
+	case kindData:
+		return "template data / text"
+	case kindEOF:
+		return "end of template"
+	}
+	return t.kind
+}
+
+func (p *parser) expect(kind string) token {
+	t := p.cur()
+	if t.is(kind) {
+		return p.next()
+	}
+	want := quote(token{kind: kind, text: kind}.describe())
+	if t.is(kindEOF) {
+		fail(t.line, "unexpected end of template, expected %s.", want)
+	}
+	fail(t.line, "expected token %s, got %s", want, quote(t.describe()))
+	return t
+}
+
+func (p *parser) expectWord(name string) {
+	if !p.skipWord(name) {
+		fail(p.cur().line, "expected token %s, got %s", quote(name), quote(p.cur().describe()))
+	}
+}
+
+// enter goes a level deeper; its result comes back.
+func (p *parser) enter() func() {
+	p.depth++
+	if p.depth > maxDepth {
+		fail(p.cur().line, "expressions and blocks nest deeper than %d levels", maxDepth)
+	}
+	return func() { p.depth-- }
+}
+
+// body parses up to one of the end tags, whose name it leaves as the current
+// token; without end tags up to the end.
+func (p *parser) body(ends ...string) []Stmt {
+	defer p.enter()()
+	var body []Stmt
+	for {
+		t := p.next()
+		switch t.kind {
+		case kindEOF:
+			if len(ends) > 0 {
+				fail(t.line, "Unexpected end of template. Jinja was looking for the following tags: %s. The innermost block that needs to be closed is %s.",
+					quote(strings.Join(ends, "' or '")), quote(p.tags[len(p.tags)-1]))
+			}
+			return body
+		case kindData:
+			body = append(body, &Text{Data: t.text})
+		case kindOpen:
+			body = append(body, &Print{X: p.tuple(tupleOptions{cond: true}), Line: t.line})
+			p.expect(kindClose)
+		case kindBegin:
+			if p.cur().word(ends...) {
+				return body
+			}
+			body = append(body, p.statement(ends))
+			p.expect(kindEnd)
+		}
+	}
+}
+
+// block parses the body of a statement: the rest of its tag, then up to an end
+// tag, whose name it returns.
+func (p *parser) block(ends ...string) (body []Stmt, end string) {
+	p.skip(":")
+	p.expect(kindEnd)
+	body = p.body(ends...)
+	return body, p.next().text
+}
+
+func (p *parser) statement(ends []string) Stmt {
+	t := p.cur()
+	if !t.is(kindName) {
+		fail(t.line, "tag name expected")
+	}
+	p.tags = append(p.tags, t.text)
+	defer func() { p.tags = p.tags[:len(p.tags)-1] }()
+	p.next()
+	switch t.text {
+	case "for":
+		return p.forLoop(t.line)
+	case "if":
+		return p.ifElse()
+	case "set":
+		return p.set(t.line)
+	case "macro":
+		return p.macro(t.line)
+	case "call":
+		return p.callBlock(t.line)
+	case "filter":
+		filter := p.filter(nil, true)
+		body, _ := p.block("endfilter")
+		return &FilterBlock{Filter: filter, Body: body}
+	case "with":
+		return p.with()
+	case "generation":
+		body, _ := p.block("endgeneration")
+		return &Scope{Body: body}
+	case "block":
+		return p.named()
+	case "print":
+		return p.print(t.line)
+	case "break", "continue":
+		if p.loops == 0 {
+			py.RaiseAt(t.line, "SyntaxError", "'%s' outside loop", t.text)
+		}
+		return &Break{Continue: t.text == "continue"}
+	case "include", "import", "from", "extends":
+		py.RaiseAt(t.line, py.KindType, "no loader for this environment specified: '%s' in a chat template, which is one file", t.text)
+	}
+	message := "Encountered unknown tag " + quote(t.text) + "."
+	if len(ends) > 0 {
+		message += " Jinja was looking for the following tags: " + quote(strings.Join(ends, "' or '")) + "."
+	}
+	fail(t.line, "%s", message)
+	return nil
+}
+
+func (p *parser) forLoop(line int) Stmt {
+	node := &For{Line: line, Target: p.target(tupleOptions{end: "in"})}
+	if assigns(node.Target, "loop") {
+		py.RaiseAt(line, py.KindAssertion, "Can't assign to special loop variable in for-loop")
+	}
+	p.expectWord("in")
+	node.Iter = p.tuple(tupleOptions{end: "recursive"})
+	if p.skipWord("if") {
+		node.Filter = p.expression(true)
+	}
+	node.Recursive = p.skipWord("recursive")
+	p.loops++
+	body, end := p.block("endfor", "else")
+	p.loops--
+	node.Body = body
+	if end == "else" {
+		node.Else, _ = p.block("endfor")
+	}
+	return node
+}
+
+func assigns(target Expr, name string) bool {
+	switch t := target.(type) {
+	case *Name:
+		return t.Name == name
+	case *Tuple:
+		for _, item := range t.Items {
+			if assigns(item, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (p *parser) ifElse() Stmt {
+	p.soft++
+	defer func() { p.soft-- }()
+	node := &If{}
+	for {
+		node.Tests = append(node.Tests, p.tuple(tupleOptions{}))
+		body, end := p.block("elif", "else", "endif")
+		node.Bodies = append(node.Bodies, body)
+		switch end {
+		case "elif":
+			continue
+		case "else":
+			node.Else, _ = p.block("endif")
+		}
+		return node
+	}
+}
+
+func (p *parser) set(line int) Stmt {
+	target := p.target(tupleOptions{attributes: true})
+	if p.skip("=") {
+		return &Set{Target: target, X: p.tuple(tupleOptions{cond: true}), Line: line}
+	}
+	var filter Expr
+	if p.cur().is("|") {
+		filter = p.filter(nil, false)
+	}
+	body, _ := p.block("endset")
+	return &SetBlock{Target: target, Filter: filter, Body: body, Line: line}
+}
+
+func (p *parser) with() Stmt {
+	node := &Scope{}
+	for !p.cur().is(kindEnd) {
+		if len(node.Targets) > 0 {
+			p.expect(",")
+		}
+		node.Targets = append(node.Targets, p.target(tupleOptions{}))
+		p.expect("=")
+		node.Values = append(node.Values, p.expression(true))
+	}
+	node.Body, _ = p.block("endwith")
+	return node
+}
+
+func (p *parser) named() Stmt {
+	name := p.expect(kindName).text
+	scoped := p.skipWord("scoped")
+	p.skipWord("required")
+	loops := p.loops
+	p.loops = 0
+	body, _ := p.block("endblock")
+	p.loops = loops
+	p.skipWord(name)
+	return &Scope{Body: body, Root: !scoped}
+}
+
+func (p *parser) print(line int) Stmt {
+	parts := &Concat{}
+	for !p.cur().is(kindEnd) {
+		if len(parts.Parts) > 0 {
+			p.expect(",")
+		}
+		parts.Parts = append(parts.Parts, p.expression(true))
+	}
+	return &Print{X: parts, Line: line}
+}
+
+// function parses the body of m: its own loops, its own use of caller, varargs
+// and kwargs.
+func (p *parser) function(m *Macro, end string) {
+	loops := p.loops
+	p.loops = 0
+	p.macros = append(p.macros, m)
+	m.Body, _ = p.block(end)
+	p.macros = p.macros[:len(p.macros)-1]
+	p.loops = loops
+}
+
+func (p *parser) macro(line int) Stmt {
+	m := &Macro{Name: p.expect(kindName).text, Line: line}
+	p.signature(m)
+	p.function(m, "endmacro")
+	return m
+}
+
+func (p *parser) callBlock(line int) Stmt {
+	m := &Macro{Name: "caller", Line: line}
+	if p.cur().is("(") {
+		p.signature(m)
+	}
+	call, ok := p.expression(true).(*Call)
+	if !ok {
+		fail(line, "expected call")
+	}
+	p.function(m, "endcall")
+	return &CallBlock{Call: call, Macro: m}
+}
+
+func (p *parser) signature(m *Macro) {
+	p.expect("(")
+	for !p.cur().is(")") {
+		if len(m.Params) > 0 {
+			p.expect(",")
+		}
+		m.Params = append(m.Params, p.expect(kindName).text)
+		if p.skip("=") {
+			m.Defaults = append(m.Defaults, p.expression(true))
+		} else if len(m.Defaults) > 0 {
+			fail(p.cur().line, "non-default argument follows default argument")
+		}
+	}
+	p.expect(")")
+}

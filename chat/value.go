@@ -1,0 +1,96 @@
+package chat
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/chat/internal/py"
+)
+
+// listOf is a list of the values of items, None if there are none.
+func listOf[T any](m *py.Machine, what string, items []T, value func(*py.Machine, T) (py.Value, error)) (py.Value, error) {
+	if len(items) == 0 {
+		return nil, nil
+	}
+	values := make([]py.Value, len(items))
+	for i, item := range items {
+		v, err := value(m, item)
+		if err != nil {
+			return nil, fmt.Errorf("%s %d of the chat: %w", what, i, err)
+		}
+		values[i] = v
+	}
+	return m.NewList(values), nil
+}
+
+func messageValue(m *py.Machine, message Message) (py.Value, error) {
+	if message.Raw != nil {
+		return rawValue(m, message.Raw)
+	}
+	d := py.NewDict()
+	m.Set(d, "role", clean(message.Role))
+	m.Set(d, "content", clean(message.Content))
+	return d, nil
+}
+
+// rawValue is the value of a JSON object.
+func rawValue(m *py.Machine, raw json.RawMessage) (py.Value, error) {
+	v, err := m.Decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := v.(*py.Dict); !ok {
+		return nil, fmt.Errorf("a JSON %s, expected an object", py.TypeName(v))
+	}
+	return v, nil
+}
+
+func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// valueOf is the value of a Go value. Maps come in the order of their keys.
+func valueOf(m *py.Machine, v any) (py.Value, error) {
+	m.Enter()
+	defer m.Leave()
+	switch v := v.(type) {
+	case nil, bool, float64, int64:
+		return v, nil
+	case int:
+		return int64(v), nil
+	case string:
+		return clean(v), nil
+	case json.RawMessage:
+		return m.Decode(v)
+	case []any:
+		items := make([]py.Value, len(v))
+		for i, item := range v {
+			value, err := valueOf(m, item)
+			if err != nil {
+				return nil, err
+			}
+			items[i] = value
+		}
+		return m.NewList(items), nil
+	case map[string]any:
+		d := py.NewDict()
+		keys := make([]string, 0, len(v))
+		for key := range v {
+			keys = append(keys, key)
+		}
+		slices.Sort(keys)
+		for _, key := range keys {
+			value, err := valueOf(m, v[key])
+			if err != nil {
+				return nil, err
+			}
+			m.Set(d, clean(key), value)
+		}
+		return d, nil
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return m.Decode(data)
+}
