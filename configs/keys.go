@@ -71,6 +71,7 @@ func Nearest(word string, known []string) string {
 		return known[at]
 	}
 	best, least := "", -1
+	word = word[:min(len(word), 100)] // what is longer resembles nothing
 	for _, k := range known {
 		if d := slips(strings.ToLower(word), strings.ToLower(k)); least < 0 || d < least {
 			best, least = k, d
