@@ -6,11 +6,19 @@ import "encoding/json"
 
 // Prompt is one task of the data set.
 type Prompt struct {
-	ID     string          // unique in the data set, stable between runs
-	Text   string          // as the template rendered it
-	IDs    []int32         // token ids of Text
-	Answer json.RawMessage // what the reward compares with, any JSON value
-	Source string          // data set it came from; may be empty
+	ID       string          // unique in the data set, stable between runs
+	Text     string          // as the template rendered it
+	Messages []Message       // of a chat, which Text is rendered from; nil where the data set has text. Rollouts files leave them out
+	IDs      []int32         // token ids of Text
+	Answer   json.RawMessage // what the reward compares with, any JSON value
+	Source   string          // data set it came from; may be empty
+}
+
+// Message is one turn of a chat.
+type Message struct {
+	Role    string                     // "system", "user", "assistant", "tool", …
+	Content string                     // its text
+	Extra   map[string]json.RawMessage // what else it has, such as tool_calls; nil where nothing
 }
 
 // AnswerText is the answer as text: a JSON string's content, or the JSON itself.
