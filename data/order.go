@@ -17,8 +17,9 @@ type Order struct {
 	n       int
 	seed    uint64
 	shuffle bool
-	epoch   int     // that permuted belongs to, or -1
-	places  []int32 // its permutation
+	epoch   int      // that permuted belongs to, or -1
+	places  []int32  // its permutation
+	mixture *mixture // of several parts by weights; nil for one
 }
 
 // NewOrder is the order of n prompts, at least one; without shuffle every epoch
@@ -35,6 +36,9 @@ func NewOrder(n int, seed uint64, shuffle bool) *Order {
 func (o *Order) At(i int) int {
 	if i < 0 {
 		panic("data: order at a negative position")
+	}
+	if o.mixture != nil {
+		return o.mixture.at(i, o.shuffle)
 	}
 	epoch, place := i/o.n, i%o.n
 	if !o.shuffle {

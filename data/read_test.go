@@ -1,6 +1,7 @@
 package data
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -42,9 +43,9 @@ func TestRead(t *testing.T) {
 		{"ids", `{"id":"x","prompt":"a","answer":""}` + "\n" + `{"id":17,"prompt":"b","answer":{}}` + "\n" + `{"id":null,"prompt":"c","answer":0}`, keyed,
 			[]rollout.Prompt{prompt("x", "a", `""`), prompt("17", "b", `{}`), prompt("set.jsonl:3", "c", `0`)}},
 		{"nested", `{"prompt":[{"role":"user","content":"a\n"}],"reward_model":{"ground_truth":"1"}}`,
-			Options{"prompt.0.content", "reward_model.ground_truth"},
+			Options{PromptKey: "prompt.0.content", AnswerKey: "reward_model.ground_truth"},
 			[]rollout.Prompt{prompt("set.jsonl:1", "a\n", `"1"`)}},
-		{"dots in a name", `{"a.b":"p","a":{"b":"q"},"c":{"d.e":1,"d":{"e":2}}}`, Options{"a.b", "c.d.e"},
+		{"dots in a name", `{"a.b":"p","a":{"b":"q"},"c":{"d.e":1,"d":{"e":2}}}`, Options{PromptKey: "a.b", AnswerKey: "c.d.e"},
 			[]rollout.Prompt{prompt("set.jsonl:1", "p", `2`)}},
 		{"no answers", `{"text":"a"}`, Options{PromptKey: "text"}, []rollout.Prompt{prompt("set.jsonl:1", "a", "")}},
 		{"null answer", `{"prompt":"a","answer":null}`, keyed, []rollout.Prompt{prompt("set.jsonl:1", "a", "")}},
@@ -80,15 +81,15 @@ func TestReadReportsWhereAndWhat(t *testing.T) {
 		{"no answer", `{"prompt":"a"}`, keyed, `:1: answer: no key "answer", found "prompt"`},
 		{"no keys at all", `{}`, keyed, `:1: prompt: no key "prompt", found none`},
 		{"many keys", `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"j":1,"k":1,"l":1}`, keyed, `:1: prompt: no key "prompt", found "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 2 more`},
-		{"nested, missing", `{"a":{"c":1,"d":2}}`, Options{"a.b", ""}, `:1: prompt: no key "a.b": "a" is an object with "c", "d"`},
-		{"nested, scalar", `{"a":{"b":3}}`, Options{"a.b.c", ""}, `:1: prompt: no key "a.b.c": "a.b" is a number`},
-		{"nested, index", `{"a":["x"]}`, Options{"a.1", ""}, `:1: prompt: no key "a.1": "a" is an array of 1 elements`},
-		{"nested, root", `{"a":1}`, Options{"b.c", ""}, `:1: prompt: no key "b.c", found "a"`},
-		{"prompt a list", `{"prompt":[{"content":"a"}],"answer":1}`, keyed, `:1: prompt: key "prompt" is an array, expected a string`},
-		{"prompt null", `{"prompt":null,"answer":1}`, keyed, `:1: prompt: key "prompt" is null, expected a string`},
+		{"nested, missing", `{"a":{"c":1,"d":2}}`, Options{PromptKey: "a.b", AnswerKey: ""}, `:1: prompt: no key "a.b": "a" is an object with "c", "d"`},
+		{"nested, scalar", `{"a":{"b":3}}`, Options{PromptKey: "a.b.c", AnswerKey: ""}, `:1: prompt: no key "a.b.c": "a.b" is a number`},
+		{"nested, index", `{"a":["x"]}`, Options{PromptKey: "a.1", AnswerKey: ""}, `:1: prompt: no key "a.1": "a" is an array of 1 elements`},
+		{"nested, root", `{"a":1}`, Options{PromptKey: "b.c", AnswerKey: ""}, `:1: prompt: no key "b.c", found "a"`},
+		{"prompt a list", `{"prompt":[{"content":"a"}],"answer":1}`, keyed, `:1: prompt: key "prompt" is message 1: no role, found "content"`},
+		{"prompt null", `{"prompt":null,"answer":1}`, keyed, `:1: prompt: key "prompt" is null, expected a string or a list of messages`},
 		{"cut line", good + "\n\n" + `{"prompt":"a","ans`, keyed, `:3: not a JSON object: unexpected end of JSON input`},
 		{"two objects on a line", good + good, keyed, `:1: not a JSON object: invalid character '{' after top-level value`},
-		{"pretty printed", "{\n \"prompt\":\"a\"\n}", keyed, `:1: not a JSON object: unexpected end of JSON input`},
+		{"pretty printed, then more", "{\n \"prompt\":\"a\"\n}\n{}", keyed, `:1: not a JSON object: unexpected end of JSON input`},
 		{"a number", "3", keyed, `:1: found a number, expected a JSON object`},
 		{"null", "null", keyed, `:1: found null, expected a JSON object`},
 		{"array of arrays", "[\n[1]]", keyed, `:2: found an array, expected a JSON object`},
@@ -139,7 +140,7 @@ func TestReadRealFiles(t *testing.T) {
 	} {
 		t.Run(row.path, func(t *testing.T) {
 			t.Parallel()
-			got, err := Read(filepath.Join(root, "prompts", row.path), Options{row.prompt, row.answer})
+			got, err := Read(filepath.Join(root, "prompts", row.path), Options{PromptKey: row.prompt, AnswerKey: row.answer})
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, len(got), row.atLeast)
 		})
@@ -150,6 +151,22 @@ func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, Duplicates(nil))
 	require.Equal(t, 2, Duplicates([]rollout.Prompt{{Text: "a"}, {Text: "b"}, {Text: "a"}, {Text: "a"}}))
+}
+
+func TestDuplicatesOfMessages(t *testing.T) {
+	t.Parallel()
+	with := func(extra string) rollout.Prompt {
+		return rollout.Prompt{Messages: []rollout.Message{{Role: "user", Content: "a", Extra: map[string]json.RawMessage{"x": json.RawMessage(extra)}}}}
+	}
+	require.Equal(t, 1, Duplicates([]rollout.Prompt{with("1"), with("2"), {Messages: user("a")}, with("1"), {Text: ""}}))
+}
+
+func TestUnanswered(t *testing.T) {
+	t.Parallel()
+	prompts := []rollout.Prompt{{ID: "a", Answer: json.RawMessage(`""`)}, {ID: "b"}, {ID: "c", Answer: json.RawMessage(`0`)}}
+	kept, dropped := Unanswered(prompts)
+	require.Equal(t, []string{"b"}, dropped)
+	require.Equal(t, []rollout.Prompt{prompts[0], prompts[2]}, kept)
 }
 
 func TestOverLong(t *testing.T) {
@@ -163,6 +180,17 @@ func TestOverLong(t *testing.T) {
 	require.Empty(t, dropped)
 }
 
+// readBytes reads a file's content without a file.
+func readBytes(text []byte, opts Options) ([]rollout.Prompt, error) {
+	d := reader{label: "set.jsonl", opts: opts, ids: identities{}}
+	d.records = records{path: "dir/set.jsonl", explicit: []string{opts.PromptKey, opts.AnswerKey}, yield: d.prompt, accepts: d.accepts}
+	err := d.records.json(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	return d.prompts, nil
+}
+
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		"", "[]", "{}", `{"prompt":"a","answer":1}`, "[{\"prompt\":\"a\",\n\"answer\":{}}]", "\ufeff\n{\"id\":3,\"prompt\":\"\",\"answer\":[]}",
@@ -171,8 +199,20 @@ func FuzzRead(f *testing.F) {
 		f.Add([]byte(seed), "prompt", "answer")
 	}
 	f.Add([]byte(`{"a":{"b":["x"]}}`), "a.b.0", "a")
+	for _, seed := range []string{
+		`{"prompt":[{"role":"user","content":[{"type":"text","text":"a"}],"x":1}],"reward_model":{"ground_truth":[1]},"data_source":"d"}`,
+		`{"question":"a","answer":"x\n#### 1"}`, `{"problem":"a","solution":"\\boxed{{1}"}`, `{"examples":[{"input":"a","target":"b"}]}`,
+		`{"messages":[{"from":"human","value":"q"},{"from":"gpt","value":"r"}]}`, `{"Body":"a","Question":"b"}`,
+	} {
+		f.Add([]byte(seed), "", "")
+	}
 	f.Fuzz(func(t *testing.T, text []byte, promptKey, answerKey string) {
-		prompts, err := read(strings.NewReader(string(text)), "dir/set.jsonl", Options{promptKey, answerKey})
+		prompts, err := readBytes(text, Options{PromptKey: promptKey, AnswerKey: answerKey})
+		examples := exampleReader{label: "set.jsonl", ids: identities{}}
+		examples.records = records{path: "dir/set.jsonl", yield: examples.example, accepts: examples.accepts}
+		if err := examples.records.json(bytes.NewReader(text)); err == nil && len(examples.examples) == 0 {
+			t.Fatal("no examples and no error")
+		}
 		if err != nil {
 			if prompts != nil || !strings.HasPrefix(err.Error(), "read prompts dir/set.jsonl:") {
 				t.Fatalf("%d prompts with error %v", len(prompts), err)
@@ -184,7 +224,7 @@ func FuzzRead(f *testing.F) {
 			if p.ID == "" || ids[p.ID] || !utf8.ValidString(p.Text) {
 				t.Fatalf("prompt %+v", p)
 			}
-			if p.Answer != nil && (answerKey == "" || !json.Valid(p.Answer) || string(p.Answer) == "null") {
+			if p.Answer != nil && (answerKey == "" && promptKey != "" || !json.Valid(p.Answer) || string(p.Answer) == "null") {
 				t.Fatalf("answer %q", p.Answer)
 			}
 			ids[p.ID] = true

@@ -1,14 +1,38 @@
 package data
 
-import "github.com/easyrl/easyrl/rollout"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
-// Duplicates is the number of prompts whose text an earlier one has.
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// Duplicates is the number of prompts that an earlier one has the text and the
+// messages of.
 func Duplicates(prompts []rollout.Prompt) int {
 	seen := make(map[string]struct{}, len(prompts))
 	for i := range prompts {
-		seen[prompts[i].Text] = struct{}{}
+		seen[contentKey(&prompts[i])] = struct{}{}
 	}
 	return len(prompts) - len(seen)
+}
+
+// contentKey differs for prompts that differ in text or messages.
+func contentKey(p *rollout.Prompt) string {
+	if p.Messages == nil {
+		return p.Text
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q", p.Text)
+	for _, m := range p.Messages {
+		fmt.Fprintf(&b, "%q%q", m.Role, m.Content)
+		for _, k := range slices.Sorted(maps.Keys(m.Extra)) {
+			fmt.Fprintf(&b, "%q%q", k, m.Extra[k])
+		}
+	}
+	return b.String()
 }
 
 // OverLong splits prompts into those of at most maxTokens token ids, in order,
@@ -19,6 +43,19 @@ func OverLong(prompts []rollout.Prompt, maxTokens int) (kept []rollout.Prompt, d
 	}
 	for i := range prompts {
 		if len(prompts[i].IDs) > maxTokens {
+			dropped = append(dropped, prompts[i].ID)
+		} else {
+			kept = append(kept, prompts[i])
+		}
+	}
+	return kept, dropped
+}
+
+// Unanswered splits prompts into those with an answer, in order, and the IDs of
+// the others.
+func Unanswered(prompts []rollout.Prompt) (kept []rollout.Prompt, dropped []string) {
+	for i := range prompts {
+		if len(prompts[i].Answer) == 0 {
 			dropped = append(dropped, prompts[i].ID)
 		} else {
 			kept = append(kept, prompts[i])

@@ -1,0 +1,203 @@
+package data
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// Example is one demonstration: a prompt, as text or as the messages of a chat,
+// and the response to imitate.
+type Example struct {
+	ID       string // unique in the data set
+	Source   string // data set it came from
+	Prompt   string
+	Messages []rollout.Message // instead of Prompt; they end before the response
+	Response string
+}
+
+// ExampleOptions name the fields of a file's objects, as Options do.
+//
+// Without PromptKey and ResponseKey the layout is recognised from a file's first
+// object: prompt as Options say, and response, completion or output; messages or
+// conversations that end with the assistant's turn; else solution (MATH) or
+// answer (GSM8K), whole. Several candidates that differ are an error that names
+// them.
+type ExampleOptions struct {
+	PromptKey   string // a string or a list of messages
+	ResponseKey string // a string, or a list of messages whose last is the assistant's; "" also where the prompt's list has it
+	SourceKey   string
+}
+
+// ReadExamples reads demonstrations from files and patterns, with the forms, IDs
+// and errors of ReadAll; one list for each path.
+func ReadExamples(paths []string, opts ExampleOptions) ([][]Example, error) {
+	files, err := expand(paths)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]Example, len(paths))
+	ids := identities{}
+	for _, f := range files {
+		d := exampleReader{label: f.label, opts: opts, ids: ids}
+		d.records = records{path: f.path, explicit: []string{opts.PromptKey, opts.ResponseKey, opts.SourceKey}, yield: d.example, accepts: d.accepts}
+		if err := d.records.open(); err != nil {
+			return nil, err
+		}
+		out[f.part] = append(out[f.part], d.examples...)
+	}
+	return out, nil
+}
+
+// exampleReader turns one file's objects into examples.
+type exampleReader struct {
+	records  records
+	label    string
+	opts     ExampleOptions
+	layout   *layout
+	ids      identities
+	examples []Example
+}
+
+func (d *exampleReader) accepts(fields map[string]json.RawMessage) bool {
+	_, err := recogniseExample(fields, d.opts)
+	return err == nil
+}
+
+func (d *exampleReader) example(r record) error {
+	e, err := d.exampleOf(r)
+	if err != nil {
+		return d.records.fault(r.line, err)
+	}
+	d.examples = append(d.examples, e)
+	return nil
+}
+
+func (d *exampleReader) exampleOf(r record) (e Example, err error) {
+	if d.layout == nil {
+		l, err := recogniseExample(r.fields, d.opts)
+		if err != nil {
+			return e, err
+		}
+		d.layout = &l
+	}
+	if d.layout.response == "" {
+		raw, err := find(r.fields, d.layout.prompt[0])
+		if err != nil {
+			return e, fmt.Errorf("prompt: %w", err)
+		}
+		if e.Messages, e.Response, err = demonstration(raw); err != nil {
+			return e, fmt.Errorf("prompt: key %q is %w", d.layout.prompt[0], err)
+		}
+	} else {
+		if e.Prompt, e.Messages, err = d.layout.promptOf(r.fields); err != nil {
+			return e, err
+		}
+		if e.Response, err = responseOf(r.fields, d.layout.response); err != nil {
+			return e, fmt.Errorf("response: %w", err)
+		}
+	}
+	if e.Source, err = sourceOf(r.fields, d.opts.SourceKey, d.records.path); err != nil {
+		return e, err
+	}
+	e.ID, err = d.ids.claim(r.fields, d.label, r.number, place{d.records.path, r.line})
+	return e, err
+}
+
+// demonstration splits a chat before its last turn, which is the assistant's.
+func demonstration(raw json.RawMessage) ([]rollout.Message, string, error) {
+	chat, err := messages(raw)
+	if err != nil {
+		return nil, "", err
+	}
+	before, reply, ok := beforeReply(chat)
+	if !ok {
+		return nil, "", fmt.Errorf("a chat of %d turns that ends with %q's, expected the assistant's after another", len(chat), chat[len(chat)-1].Role)
+	}
+	return before, reply, nil
+}
+
+// responseOf is a string, or the last message of a list.
+func responseOf(fields map[string]json.RawMessage, key string) (string, error) {
+	raw, err := find(fields, key)
+	if err != nil {
+		return "", err
+	}
+	switch kind := kindOf(raw); kind {
+	case "a string":
+		return text(raw)
+	case "an array":
+		chat, err := messages(raw)
+		if err != nil {
+			return "", fmt.Errorf("key %q is %w", key, err)
+		}
+		last := chat[len(chat)-1]
+		if len(chat) != 1 || last.Role != "assistant" {
+			return "", fmt.Errorf("key %q is a chat of %d turns that ends with %q's, expected one of the assistant's", key, len(chat), last.Role)
+		}
+		return last.Content, nil
+	default:
+		return "", fmt.Errorf("key %q is %s, expected a string", key, kind)
+	}
+}
+
+// recogniseExample finds the layout of examples.
+func recogniseExample(fields map[string]json.RawMessage, opts ExampleOptions) (layout, error) {
+	if opts.PromptKey != "" {
+		l := layout{prompt: []string{opts.PromptKey}, response: opts.ResponseKey}
+		if raw, err := find(fields, opts.PromptKey); err == nil && l.response == "" && !endsWithReply(raw) {
+			return l, l.findResponse(fields)
+		}
+		return l, nil
+	}
+	var l layout
+	chats := having(fields, chatNames(), endsWithReply)
+	if opts.ResponseKey != "" {
+		l.response = opts.ResponseKey
+		return l, l.findPrompt(fields, false)
+	}
+	err := l.findPrompt(fields, false)
+	if err == nil && (len(chats) == 0 || !slices.Contains(chats, l.prompt[0])) {
+		err = l.findResponse(fields)
+	}
+	switch {
+	case len(chats) == 0:
+		return l, err
+	case err == nil && l.response != "" && !l.tellsTheSame(fields, chats[0]):
+		return l, ambiguous("response", "data.prompt_key", []string{chats[0], l.response})
+	case len(agree(fields, chats)) > 1:
+		return l, ambiguous("prompt", "data.prompt_key", chats)
+	}
+	return layout{prompt: chats[:1]}, nil
+}
+
+// tellsTheSame says whether a chat has the response that the layout finds too.
+func (l *layout) tellsTheSame(fields map[string]json.RawMessage, chat string) bool {
+	response, err := responseOf(fields, l.response)
+	if err != nil {
+		return false
+	}
+	_, reply, err := demonstration(fields[chat])
+	return err == nil && strings.TrimSpace(reply) == strings.TrimSpace(response)
+}
+
+// findResponse sets the field of the response.
+func (l *layout) findResponse(fields map[string]json.RawMessage) error {
+	says := func(raw json.RawMessage) bool { return isText(raw) || looksLikeMessages(raw) }
+	for _, names := range [][]string{responseNames(), {"solution"}, {"answer"}} {
+		found := agree(fields, having(fields, names, says))
+		found = slices.DeleteFunc(found, func(key string) bool { return slices.Contains(l.prompt, key) })
+		if len(found) > 1 {
+			return ambiguous("response", "sft.response_key", found)
+		}
+		if len(found) == 1 {
+			l.response = found[0]
+			return nil
+		}
+	}
+	return fmt.Errorf("response: none of the usual keys (%s, solution, answer, or messages that end with the assistant's), found %s, expected sft.response_key to name it",
+		strings.Join(responseNames(), ", "), keys(fields))
+}

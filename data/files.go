@@ -1,0 +1,81 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// dataFile is a file to read.
+type dataFile struct {
+	path  string
+	label string // the shortest end of its path that no other has
+	part  int    // the number of the path or pattern that named it
+}
+
+// expand finds the files that paths and patterns name.
+func expand(paths []string) ([]dataFile, error) {
+	if len(paths) == 0 {
+		return nil, errors.New("read prompts: no files, expected at least one")
+	}
+	var files []dataFile
+	taken := map[string]bool{}
+	for part, path := range paths {
+		names, err := matches(path)
+		if err != nil {
+			return nil, fmt.Errorf("read prompts: %w", err)
+		}
+		for _, name := range names {
+			clean := filepath.Clean(name)
+			if taken[clean] {
+				return nil, fmt.Errorf("read prompts %s: named twice, expected once", name)
+			}
+			taken[clean] = true
+			files = append(files, dataFile{path: name, part: part})
+		}
+	}
+	label(files)
+	return files, nil
+}
+
+// matches are the files that a path or pattern names: a file of that very name
+// goes before a pattern.
+func matches(path string) ([]string, error) {
+	if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(path, "*?[") {
+		return []string{path}, nil
+	}
+	names, err := filepath.Glob(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s: no file matches, expected at least one", path)
+	}
+	return names, nil
+}
+
+// label gives each file the shortest end of its path that no other file has.
+func label(files []dataFile) {
+	for depth, todo := 1, len(files); todo > 0; depth++ {
+		count := map[string]int{}
+		for i := range files {
+			count[tail(files[i].path, depth)]++
+		}
+		for i := range files {
+			end := tail(files[i].path, depth)
+			if files[i].label == "" && (count[end] == 1 || end == tail(files[i].path, depth+1)) {
+				files[i].label = end
+				todo--
+			}
+		}
+	}
+}
+
+// tail is the last n names of a path.
+func tail(path string, n int) string {
+	parts := strings.Split(filepath.ToSlash(filepath.Clean(path)), "/")
+	return strings.Join(parts[max(0, len(parts)-n):], "/")
+}

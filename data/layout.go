@@ -1,0 +1,304 @@
+package data
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// The names that data sets give to what is asked and to what is right, in any
+// case of letters.
+
+func chatNames() []string { return []string{"prompt", "messages", "conversations"} }
+
+func textNames() []string {
+	return []string{"prompt", "question", "problem", "query", "instruction", "input"}
+}
+
+func answerNames() []string {
+	return []string{"answer", "ground_truth", "target", "expected_answer", "final_answer", "gt_answer"}
+}
+
+func responseNames() []string { return []string{"response", "completion", "output"} }
+
+func otherNames() []string {
+	return []string{"body", "solution", "reward_model", "id", "data_source"}
+}
+
+// wrapperNames() are fields of a file's one object that have its records.
+func wrapperNames() []string { return []string{"examples", "data", "rows", "instances"} }
+
+const verlAnswer = "reward_model.ground_truth"
+
+// derive says how an answer is made of a field.
+type derive uint8
+
+const (
+	asIs derive = iota
+	hashes
+	boxed
+)
+
+// layout says which fields of a file's objects are what.
+type layout struct {
+	prompt   []string // one key, or those whose texts are joined
+	join     string
+	answer   string // key; "" for none
+	derive   derive
+	response string // key; "" for a chat's last turn
+}
+
+// ambiguous is the error about several fields for one purpose.
+func ambiguous(what, setting string, found []string) error {
+	quoted := make([]string, len(found))
+	for i, key := range found {
+		quoted[i] = strconv.Quote(key)
+	}
+	return fmt.Errorf("%s: found %s, expected one of them or %s to say which", what, strings.Join(quoted, " and "), setting)
+}
+
+// folded finds the field that a name means: the one spelled so, or else the first
+// in order that differs in case only.
+func folded(fields map[string]json.RawMessage, name string) (key string, ok bool) {
+	if _, ok := fields[name]; ok {
+		return name, true
+	}
+	for k := range fields {
+		if strings.EqualFold(k, name) && (!ok || k < key) {
+			key, ok = k, true
+		}
+	}
+	return key, ok
+}
+
+// having are the fields that one of the names means and that keep says yes to.
+func having(fields map[string]json.RawMessage, names []string, keep func(json.RawMessage) bool) []string {
+	var found []string
+	for _, name := range names {
+		if key, ok := folded(fields, name); ok && keep(fields[key]) {
+			found = append(found, key)
+		}
+	}
+	return found
+}
+
+func isText(raw json.RawMessage) bool { return kindOf(raw) == "a string" }
+
+func isThere(raw json.RawMessage) bool { return kindOf(raw) != "nothing" && kindOf(raw) != "null" }
+
+// agree drops the keys after the first whose values are all the first's.
+func agree(fields map[string]json.RawMessage, found []string) []string {
+	for _, key := range found[min(1, len(found)):] {
+		if !bytes.Equal(fields[key], fields[found[0]]) {
+			return found
+		}
+	}
+	return found[:min(1, len(found))]
+}
+
+// recognise finds the layout of prompts from a file's first object. What opts
+// names is taken as it is named.
+func recognise(fields map[string]json.RawMessage, opts Options) (layout, error) {
+	if opts.PromptKey != "" {
+		return layout{prompt: []string{opts.PromptKey}, answer: opts.AnswerKey}, nil
+	}
+	_, err := find(fields, verlAnswer)
+	verl := err == nil
+	var l layout
+	if err := l.findPrompt(fields, verl); err != nil {
+		return l, err
+	}
+	if opts.AnswerKey != "" {
+		l.answer = opts.AnswerKey
+		return l, nil
+	}
+	if verl {
+		l.answer = verlAnswer
+		return l, nil
+	}
+	return l, l.findAnswer(fields)
+}
+
+// findPrompt sets the fields of the prompt; chat says that a chat is the prompt
+// whatever texts are beside it.
+func (l *layout) findPrompt(fields map[string]json.RawMessage, chat bool) error {
+	texts := agree(fields, having(fields, textNames(), isText))
+	chats := agree(fields, having(fields, chatNames(), looksLikeMessages))
+	if len(chats) > 0 && strings.EqualFold(chats[0], "prompt") {
+		chats, texts = chats[:1], nil // the others tell how it ended, or what it was made of
+	}
+	if len(texts) > 0 && len(chats) == 1 && endsWithReply(fields[chats[0]]) && !chat {
+		chats = nil // a demonstration of the text's answer
+	}
+	if slices.Equal(lower(texts), []string{"instruction", "input"}) {
+		l.join = "\n"
+		if fields[texts[1]] != nil && string(fields[texts[1]]) == `""` {
+			texts = texts[:1]
+		}
+	} else if found := append(chats, texts...); len(found) > 1 {
+		return ambiguous("prompt", "data.prompt_key", found)
+	}
+	switch {
+	case len(chats) == 1:
+		l.prompt = chats
+	case len(texts) == 0:
+		return fmt.Errorf("prompt: none of the usual keys (%s), found %s, expected data.prompt_key to name it",
+			strings.Join(append(textNames(), chatNames()[1:]...), ", "), keys(fields))
+	default:
+		l.prompt = texts
+	}
+	if body := having(fields, []string{"body"}, isText); len(body) == 1 && len(texts) == 1 && strings.EqualFold(texts[0], "question") {
+		l.prompt, l.join = []string{body[0], texts[0]}, " "
+	}
+	return nil
+}
+
+func lower(names []string) []string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = strings.ToLower(name)
+	}
+	return out
+}
+
+func endsWithReply(raw json.RawMessage) bool {
+	chat, err := messages(raw)
+	if err != nil {
+		return false
+	}
+	_, _, ok := beforeReply(chat)
+	return ok
+}
+
+// findAnswer sets the field of the answer; a file may have none.
+func (l *layout) findAnswer(fields map[string]json.RawMessage) error {
+	found := agree(fields, having(fields, answerNames(), func(json.RawMessage) bool { return true }))
+	found = slices.DeleteFunc(found, func(key string) bool { return slices.Contains(l.prompt, key) })
+	if len(found) > 1 {
+		return ambiguous("answer", "data.answer_key", found)
+	}
+	if len(found) == 1 {
+		l.answer = found[0]
+		if s, err := text(fields[found[0]]); err == nil {
+			if _, ok := afterHashes(s); ok {
+				l.derive = hashes
+			}
+		}
+		return nil
+	}
+	if found = having(fields, []string{"solution"}, isText); len(found) == 1 {
+		s, err := text(fields[found[0]])
+		if err != nil {
+			return err
+		}
+		l.answer, l.derive = found[0], boxed
+		if _, ok := afterHashes(s); ok && !strings.Contains(s, `\boxed`) {
+			l.derive = hashes
+		}
+	}
+	return nil
+}
+
+// wanted are the columns of a file that a layout may use, of those it has.
+func wanted(names []string, explicit ...string) []string {
+	known := slices.Concat(chatNames(), textNames(), answerNames(), responseNames(), otherNames(), wrapperNames())
+	var out []string
+	for _, name := range names {
+		usual := func(k string) bool { return strings.EqualFold(k, name) }
+		named := func(key string) bool { return key == name || strings.HasPrefix(key, name+".") }
+		if slices.ContainsFunc(known, usual) || slices.ContainsFunc(explicit, named) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// promptOf reads the prompt of one object: text, or a chat without the reply that
+// it may end with.
+func (l *layout) promptOf(fields map[string]json.RawMessage) (string, []rollout.Message, error) {
+	var parts []string
+	for _, key := range l.prompt {
+		raw, err := find(fields, key)
+		if err != nil {
+			return "", nil, fmt.Errorf("prompt: %w", err)
+		}
+		switch kind := kindOf(raw); {
+		case kind == "an array" && len(l.prompt) == 1:
+			chat, err := messages(raw)
+			if err != nil {
+				return "", nil, fmt.Errorf("prompt: key %q is %w", key, err)
+			}
+			if !strings.EqualFold(key, "prompt") {
+				chat, _, _ = beforeReply(chat)
+			}
+			return "", chat, nil
+		case kind != "a string":
+			return "", nil, fmt.Errorf("prompt: key %q is %s, expected a string or a list of messages", key, kind)
+		}
+		s, err := text(raw)
+		if err != nil {
+			return "", nil, fmt.Errorf("prompt: %w", err)
+		}
+		parts = append(parts, s)
+	}
+	if l.join == " " { // a question after what it is about
+		parts[0] = strings.TrimSpace(parts[0])
+	}
+	return strings.Join(parts, l.join), nil, nil
+}
+
+// answerOf reads the answer of one object, nil where there is none.
+func (l *layout) answerOf(fields map[string]json.RawMessage) (json.RawMessage, error) {
+	if l.answer == "" {
+		return nil, nil
+	}
+	raw, err := find(fields, l.answer)
+	if err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	if !isThere(raw) {
+		return nil, nil
+	}
+	if l.derive == asIs {
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, raw); err != nil {
+			return nil, fmt.Errorf("answer: %w", err)
+		}
+		return compact.Bytes(), nil
+	}
+	s, err := text(raw)
+	if err != nil {
+		return nil, fmt.Errorf("answer: key %q is %s, expected a string", l.answer, kindOf(raw))
+	}
+	answer, ok := lastBoxed(s)
+	what := `\boxed{…}`
+	if l.derive == hashes {
+		answer, ok = afterHashes(s)
+		what = "answer after ####"
+	}
+	if !ok {
+		return nil, fmt.Errorf("answer: key %q has no %s", l.answer, what)
+	}
+	return json.Marshal(answer)
+}
+
+// inner is the list that a file's one object wraps its records in.
+func inner(fields map[string]json.RawMessage) (json.RawMessage, bool) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		raw := fields[name]
+		if !slices.Contains(wrapperNames(), strings.ToLower(name)) || kindOf(raw) != "an array" {
+			continue
+		}
+		var elements []map[string]json.RawMessage
+		if json.Unmarshal(raw, &elements) == nil && len(elements) > 0 && elements[0] != nil && !looksLikeMessages(raw) {
+			return raw, true
+		}
+	}
+	return nil, false
+}

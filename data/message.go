@@ -1,0 +1,130 @@
+package data
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// messages reads a list of chat turns: objects of role and content, or of from
+// and value, whose roles have older names.
+func messages(raw json.RawMessage) ([]rollout.Message, error) {
+	var turns []map[string]json.RawMessage
+	if kind := kindOf(raw); kind != "an array" {
+		return nil, fmt.Errorf("%s, expected a list of messages", kind)
+	}
+	if err := json.Unmarshal(raw, &turns); err != nil {
+		return nil, fmt.Errorf("an array of something else than messages, expected objects with role and content")
+	}
+	if len(turns) == 0 {
+		return nil, fmt.Errorf("an empty list, expected messages")
+	}
+	out := make([]rollout.Message, len(turns))
+	for i, turn := range turns {
+		m, err := message(turn)
+		if err != nil {
+			return nil, fmt.Errorf("message %d: %w", i+1, err)
+		}
+		out[i] = m
+	}
+	return out, nil
+}
+
+func message(turn map[string]json.RawMessage) (rollout.Message, error) {
+	role, content := "role", "content"
+	if _, ok := turn[role]; !ok && turn["from"] != nil {
+		role, content = "from", "value"
+	}
+	var m rollout.Message
+	if kindOf(turn[role]) != "a string" || json.Unmarshal(turn[role], &m.Role) != nil || m.Role == "" {
+		return m, fmt.Errorf("no role, found %s", keys(turn))
+	}
+	if role == "from" {
+		m.Role = modernRole(m.Role)
+	}
+	text, err := contentOf(turn[content])
+	if err != nil {
+		return m, fmt.Errorf("key %q is %w", content, err)
+	}
+	m.Content = text
+	for key, value := range turn {
+		if key != role && key != content && len(value) > 0 && kindOf(value) != "null" {
+			if m.Extra == nil {
+				m.Extra = make(map[string]json.RawMessage)
+			}
+			m.Extra[key] = bytes.Clone(value)
+		}
+	}
+	return m, nil
+}
+
+func modernRole(role string) string {
+	switch strings.ToLower(role) {
+	case "human", "user":
+		return "user"
+	case "gpt", "assistant", "model", "chatgpt", "bot":
+		return "assistant"
+	case "function", "observation":
+		return "tool"
+	}
+	return role
+}
+
+// contentOf is the text of a message: a string, parts with texts, or nothing.
+func contentOf(raw json.RawMessage) (string, error) {
+	switch kind := kindOf(raw); kind {
+	case "null", "nothing":
+		return "", nil
+	case "a string":
+		return text(raw)
+	case "an array":
+		var parts []struct {
+			Type string  `json:"type"`
+			Text *string `json:"text"`
+		}
+		if json.Unmarshal(raw, &parts) != nil {
+			return "", fmt.Errorf("a list, expected one of parts with texts")
+		}
+		var all strings.Builder
+		for i, part := range parts {
+			if part.Text == nil {
+				return "", fmt.Errorf("a list whose part %d is of type %q, expected text", i+1, clip([]byte(part.Type)))
+			}
+			all.WriteString(*part.Text)
+		}
+		return all.String(), nil
+	default:
+		return "", fmt.Errorf("%s, expected a string", kind)
+	}
+}
+
+func text(raw json.RawMessage) (string, error) {
+	var s string
+	err := json.Unmarshal(raw, &s)
+	return s, err
+}
+
+// looksLikeMessages says whether a value is meant as chat turns.
+func looksLikeMessages(raw json.RawMessage) bool {
+	if kindOf(raw) != "an array" {
+		return false
+	}
+	var turns []map[string]json.RawMessage
+	if json.Unmarshal(raw, &turns) != nil || len(turns) == 0 {
+		return false
+	}
+	return turns[0]["role"] != nil || turns[0]["from"] != nil && turns[0]["value"] != nil
+}
+
+// beforeReply splits a chat that ends with an assistant's turn; ok is false for
+// one that does not, or that has no turn before it.
+func beforeReply(chat []rollout.Message) (before []rollout.Message, reply string, ok bool) {
+	last := len(chat) - 1
+	if last < 1 || chat[last].Role != "assistant" {
+		return chat, "", false
+	}
+	return chat[:last:last], chat[last].Content, true
+}

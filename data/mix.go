@@ -1,0 +1,154 @@
+package data
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// mixBlock is the number of positions in which each part of a mixture has its
+// share.
+const mixBlock = 4096
+
+// mixture is the order of several parts by weights.
+type mixture struct {
+	parts  []*Order
+	first  []int // index of a part's first prompt
+	counts []int // of a part's places in a block
+	seed   uint64
+	block  int     // that turns and before belong to, or -1
+	turns  []uint8 // part of each place in the block
+	before []int32 // places of that part earlier in the block
+}
+
+// maxParts is how many parts a mixture may have.
+const maxParts = 256
+
+// NewMix is the endless order of the prompts of several parts, sizes[k] of part
+// k, of which weights[k] over their sum are taken of part k, however many it has.
+// At is an index into the parts one after the other. Without weights it is the
+// NewOrder of all prompts. The sizes and weights must be positive.
+//
+// The order of a mixture is, like NewOrder's, a function of its arguments and the
+// position alone. Positions come in blocks of 4096. In a block part k has
+// 4096·weights[k]/sum(weights) places: rounded down, and the places that are left
+// over go to the largest remainders, of equal ones to the first; a part that
+// would have none has one of the part that has most. The places begin evenly
+// spread: the i-th of a part's n places has the key (2i+1)/n, and they are sorted
+// by key, of equal ones the first part first. With shuffle the block b is then
+// permuted as NewOrder permutes an epoch b with the seed mix(seed+1). The j-th
+// place that part k has since the start is position j of NewOrder(sizes[k],
+// mix(seed+2+k), shuffle).
+func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, error) {
+	total := 0
+	for k, n := range sizes {
+		if n < 1 || n > math.MaxInt32-total {
+			return nil, fmt.Errorf("mix prompts: part %d has %d, expected 1 to %d in all", k+1, n, math.MaxInt32)
+		}
+		total += n
+	}
+	switch {
+	case len(sizes) == 0:
+		return nil, errors.New("mix prompts: no parts, expected at least one")
+	case len(weights) == 0:
+		return NewOrder(total, seed, shuffle), nil
+	case len(sizes) > maxParts:
+		return nil, fmt.Errorf("mix prompts: %d parts, expected at most %d", len(sizes), maxParts)
+	case len(weights) != len(sizes):
+		return nil, fmt.Errorf("mix prompts: %d weights of %d parts, expected one for each", len(weights), len(sizes))
+	}
+	for k, w := range weights {
+		if !(w > 0) || math.IsInf(w, 1) {
+			return nil, fmt.Errorf("mix prompts: weight %d is %g, expected more than 0", k+1, w)
+		}
+	}
+	m := &mixture{counts: shares(weights), seed: seed, block: -1}
+	at := 0
+	for k, n := range sizes {
+		m.parts = append(m.parts, NewOrder(n, mix(seed+2+uint64(k)), shuffle))
+		m.first = append(m.first, at)
+		at += n
+	}
+	return &Order{n: total, seed: seed, shuffle: shuffle, epoch: -1, mixture: m}, nil
+}
+
+// shares are the places of each part in a block.
+func shares(weights []float64) []int {
+	top := slices.Max(weights) // before the sum, which could overflow
+	sum := 0.0
+	for _, w := range weights {
+		sum += w / top
+	}
+	counts := make([]int, len(weights))
+	left := mixBlock
+	rests := make([]float64, len(weights))
+	places := make([]int, len(weights))
+	for k, w := range weights {
+		share := mixBlock * (w / top) / sum
+		counts[k] = int(share)
+		rests[k], places[k] = share-float64(counts[k]), k
+		left -= counts[k]
+	}
+	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(rests[b], rests[a]) })
+	for i := range left {
+		counts[places[i%len(places)]]++
+	}
+	for k := range counts {
+		if counts[k] == 0 {
+			most := 0
+			for j, n := range counts {
+				if n > counts[most] {
+					most = j
+				}
+			}
+			counts[most]--
+			counts[k]++
+		}
+	}
+	return counts
+}
+
+// at is the index of the prompt at a position.
+func (m *mixture) at(i int, shuffle bool) int {
+	block, place := i/mixBlock, i%mixBlock
+	if m.block < 0 || shuffle && block != m.block {
+		m.arrange(block, shuffle)
+	}
+	k := m.turns[place]
+	return m.first[k] + m.parts[k].At(block*m.counts[k]+int(m.before[place]))
+}
+
+// arrange lays a block out; without shuffle all are the same.
+func (m *mixture) arrange(block int, shuffle bool) {
+	type turn struct {
+		part uint8
+		i    int
+	}
+	turns := make([]turn, 0, mixBlock)
+	for k, n := range m.counts {
+		for i := range n {
+			turns = append(turns, turn{uint8(k), i})
+		}
+	}
+	slices.SortStableFunc(turns, func(a, b turn) int { // (2i+1)/n as whole numbers
+		return cmp.Compare((2*a.i+1)*m.counts[b.part], (2*b.i+1)*m.counts[a.part])
+	})
+	m.turns, m.before = make([]uint8, mixBlock), make([]int32, mixBlock)
+	for i, t := range turns {
+		m.turns[i] = t.part
+	}
+	if shuffle {
+		o := NewOrder(mixBlock, mix(m.seed+1), true)
+		for i := range m.turns {
+			m.turns[i] = turns[o.At(block*mixBlock+i)].part
+		}
+	}
+	seen := make([]int32, len(m.counts))
+	for i, k := range m.turns {
+		m.before[i] = seen[k]
+		seen[k]++
+	}
+	m.block = block
+}

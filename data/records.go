@@ -1,0 +1,226 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/data/parquet"
+)
+
+// record is one object of a file.
+type record struct {
+	fields map[string]json.RawMessage
+	line   int // or row of a Parquet file
+	number int // what its ID is made of
+}
+
+// records goes through the objects of one file.
+type records struct {
+	path     string
+	explicit []string // keys that are wanted
+	yield    func(record) error
+	accepts  func(fields map[string]json.RawMessage) bool // the object as a record, not as a wrapper of records
+	count    int
+}
+
+// fault is an error about a line.
+func (d *records) fault(line int, err error) error {
+	return fmt.Errorf("read prompts %s:%d: %w", d.path, line, err)
+}
+
+// open reads the file.
+func (d *records) open() error {
+	f, err := os.Open(d.path)
+	if err != nil {
+		return fmt.Errorf("read prompts: %w", err)
+	}
+	err = d.file(f)
+	if e := f.Close(); err == nil && e != nil {
+		err = fmt.Errorf("read prompts %s: %w", d.path, e)
+	}
+	return err
+}
+
+func (d *records) file(f *os.File) error {
+	var start [4]byte
+	if n, _ := f.ReadAt(start[:], 0); !parquet.Is(start[:n]) {
+		return d.json(f)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("read prompts %s: %w", d.path, err)
+	}
+	return d.parquet(f, info.Size())
+}
+
+// parquet reads the columns that may be wanted; the others are there by name.
+func (d *records) parquet(r io.ReaderAt, size int64) error {
+	p, err := parquet.Open(r, size)
+	if err != nil {
+		return fmt.Errorf("read prompts %s: %w", d.path, err)
+	}
+	names := wanted(p.Names(), d.explicit...)
+	others := slices.DeleteFunc(p.Names(), func(name string) bool { return slices.Contains(names, name) })
+	var failed error // of yield, which says where
+	err = p.Rows(names, func(row int, fields map[string]json.RawMessage) error {
+		for _, name := range others {
+			fields[name] = nil
+		}
+		d.count++
+		failed = d.yield(record{fields, row, row})
+		return failed
+	})
+	if err != nil && failed == nil {
+		err = fmt.Errorf("read prompts %s: %w", d.path, err)
+	}
+	if err == nil && d.count == 0 {
+		err = d.empty()
+	}
+	return err
+}
+
+func (d *records) empty() error {
+	return fmt.Errorf("read prompts %s: %w, expected at least one JSON object", d.path, ErrEmpty)
+}
+
+func (d *records) json(r io.Reader) error {
+	in := bufio.NewReaderSize(r, 1<<16)
+	if mark, err := in.Peek(3); err == nil && string(mark) == "\ufeff" {
+		_, _ = in.Discard(3) // it has been peeked
+	}
+	array, line, err := opensArray(in)
+	if err != nil {
+		return fmt.Errorf("read prompts %s: %w", d.path, err)
+	}
+	if !array {
+		err = d.lines(in, line)
+	} else if text, e := io.ReadAll(in); e != nil {
+		err = fmt.Errorf("read prompts %s: %w", d.path, e)
+	} else {
+		err = d.array(text, line)
+	}
+	if err == nil && d.count == 0 {
+		err = d.empty()
+	}
+	return err
+}
+
+// opensArray skips white space and says whether an array follows, and on which
+// line. The end of the file is not an error here.
+func opensArray(in *bufio.Reader) (array bool, line int, err error) {
+	for line = 1; ; {
+		b, err := in.ReadByte()
+		switch {
+		case errors.Is(err, io.EOF):
+			return false, line, nil
+		case err != nil:
+			return false, line, err
+		case b == '\n':
+			line++
+		case b == ' ' || b == '\t' || b == '\r':
+		default:
+			return b == '[', line, in.UnreadByte()
+		}
+	}
+}
+
+// lines reads one object a line; empty lines are allowed. A file may also be one
+// object over several lines.
+func (d *records) lines(in *bufio.Reader, line int) error {
+	for first := true; ; line++ {
+		text, err := in.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return d.fault(line, err)
+		}
+		if first && err == nil && !json.Valid(text) && strings.EqualFold(filepath.Ext(d.path), ".json") {
+			rest, err := io.ReadAll(in)
+			if err != nil {
+				return d.fault(line, err)
+			}
+			if whole := append(bytes.Clone(text), rest...); json.Valid(whole) {
+				return d.object(whole, line, line, true)
+			}
+			in = bufio.NewReader(bytes.NewReader(rest))
+		}
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			_, e := in.Peek(1)
+			if err := d.object(text, line, line, first && errors.Is(e, io.EOF)); err != nil {
+				return err
+			}
+			first = false
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// array reads the objects of one array, which starts on a line.
+func (d *records) array(text []byte, line int) error {
+	var elements []json.RawMessage
+	if err := json.Unmarshal(text, &elements); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			line += bytes.Count(text[:max(0, syntax.Offset-1)], []byte("\n"))
+		}
+		return d.fault(line, fmt.Errorf("not a JSON array: %w", err))
+	}
+	for i, object := range elements {
+		at := bytes.Index(text, object) // only white space and a comma lie before it
+		line += bytes.Count(text[:at], []byte("\n"))
+		if err := d.object(object, line, i+1, false); err != nil {
+			return err
+		}
+		line += bytes.Count(object, []byte("\n"))
+		text = text[at+len(object):]
+	}
+	return nil
+}
+
+// object reads one record; alone says that the file has no other.
+func (d *records) object(text []byte, line, number int, alone bool) error {
+	if !utf8.Valid(text) {
+		return d.fault(line, errors.New("not valid UTF-8"))
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil || fields == nil {
+		var mismatch *json.UnmarshalTypeError
+		if err == nil || errors.As(err, &mismatch) {
+			return d.fault(line, fmt.Errorf("found %s, expected a JSON object", kindOf(text)))
+		}
+		return d.fault(line, fmt.Errorf("not a JSON object: %w", err))
+	}
+	if alone && !d.accepts(fields) {
+		if list, ok := inner(fields); ok {
+			return d.array(list, line+bytes.Count(text[:bytes.Index(text, list)], []byte("\n")))
+		}
+	}
+	d.count++
+	return d.yield(record{fields, line, number})
+}
+
+// idOf is the text of an "id" field.
+func idOf(raw json.RawMessage) (string, error) {
+	var id string
+	if kindOf(raw) == "a string" {
+		if err := json.Unmarshal(raw, &id); err != nil {
+			return "", fmt.Errorf("id: %w", err)
+		}
+	} else if _, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+		id = string(raw)
+	}
+	if id == "" {
+		return "", fmt.Errorf("key \"id\" is %s, expected a string that is not empty or an integer", clip(raw))
+	}
+	return id, nil
+}
