@@ -121,6 +121,9 @@ type Rollout struct {
 	MinP float64 `toml:"min_p"`
 	// MaxTokens is the longest response.
 	MaxTokens int `toml:"max_tokens"`
+	// Refill is how often a prompt whose responses all have the same reward is
+	// replaced by another within the step; 0 keeps it.
+	Refill int `toml:"refill"`
 	// Stop ends a response where its text first contains one of these.
 	Stop []string `toml:"stop"`
 }

@@ -210,7 +210,12 @@ func (c *checks) data(task Task) {
 
 func (c *checks) rollout(r Rollout) {
 	c.between("rollout.prompts_per_step", r.PromptsPerStep, 1, mostPrompts)
-	c.between("rollout.group_size", r.GroupSize, 2, inference.MaxResponses) // the advantage of one response is 0
+	least := 2 // the advantage of one response within its group is 0
+	if a := c.resolved.Loss.Advantage; a == loss.RewardAdvantage || a == loss.BatchAdvantage {
+		least = 1
+	}
+	c.between("rollout.group_size", r.GroupSize, least, inference.MaxResponses)
+	c.between("rollout.refill", r.Refill, 0, mostSteps)
 	c.temperature(r.Temperature)
 	c.expect(r.TopP > 0 && r.TopP <= 1, "rollout.top_p", "is %v, expected more than 0 and at most 1", r.TopP)
 	c.atLeast("rollout.top_k", r.TopK, 0)

@@ -46,6 +46,10 @@ type Config struct {
 	// RewardTimeout ends one attempt whatever the reward's own clock says; it
 	// includes a wait in the reward's own queue.
 	RewardTimeout time.Duration
+	// Refill is how often a prompt whose responses all have the same reward,
+	// from which nothing can be learned, is replaced by another (Yu et al. 2025,
+	// "DAPO", dynamic sampling); after that its group is delivered as it is.
+	Refill int
 	// MaxFailed is the number of a period's groups that may fail because of
 	// their prompt or their reward, and MaxLost the number that may because no
 	// instance could sample them. Beyond that the period fails.
@@ -70,6 +74,7 @@ func (c *Config) Validate() error {
 		{"in flight", c.InFlight, 0},
 		{"scoring", c.Scoring, 1},
 		{"reward attempts", c.RewardAttempts, 1},
+		{"refill", c.Refill, 0},
 		{"max failed", c.MaxFailed, 0},
 		{"max lost", c.MaxLost, 0},
 	} {
@@ -118,6 +123,10 @@ type Period struct {
 	GroupSize int
 	Sampling  inference.Sampling
 	Seed      uint64 // of the run
+	// Another is the prompt that replaces prompt index, attempt counting from 1.
+	// It is needed with Config.Refill and must depend on nothing else, so that
+	// neither arrival nor a resume matters.
+	Another func(index, attempt int) rollout.Prompt
 }
 
 func (p *Period) validate() error {
@@ -146,6 +155,7 @@ type Failed struct {
 // Failed, unless the period failed.
 type Summary struct {
 	Groups         int // delivered
+	Refilled       int // prompts replaced
 	Failed         []Failed
 	PromptTokens   int64         // of the groups that finished, each prompt once
 	ResponseTokens int64         // of the groups that finished

@@ -464,3 +464,35 @@ func TestPeriodAndConfigReportAllFaults(t *testing.T) {
 	_, open := <-out
 	require.False(t, open)
 }
+
+// A prompt whose responses all have the same reward is replaced, at most Refill
+// times, by one that depends on its place and the attempt alone.
+func TestRefill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		scored := 0.0
+		some := func(_ context.Context, in reward.Input) (reward.Score, error) {
+			if in.Prompt.ID != "spare-2-1" { // the one that teaches something
+				return reward.Score{Value: 1}, nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			scored++
+			return reward.Score{Value: scored}, nil
+		}
+		p := newProducer(t, &fakeFleet{capacity: 8}, some, func(c *Config) { c.Refill, c.Order = 2, Prompt })
+		asked := period(1, 1, 1)
+		asked.Another = func(index, attempt int) rollout.Prompt {
+			return rollout.Prompt{ID: fmt.Sprintf("spare-%d-%d", index, attempt), IDs: []int32{1}}
+		}
+		_, groups, sum, err := produce(t.Context(), t, p, asked)
+		require.NoError(t, err)
+		var ids []string
+		for i := range groups {
+			require.Equal(t, i, groups[i].Index)
+			ids = append(ids, groups[i].Prompt.ID)
+		}
+		require.Equal(t, []string{"spare-0-2", "spare-1-2", "spare-2-1"}, ids)
+		require.Equal(t, 5, sum.Refilled)
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -107,13 +108,26 @@ func (r *run) limit() int {
 // period cannot go on.
 func (r *run) task(ctx context.Context, index int) error {
 	prompt := &r.period.Prompts[index]
-	group, err := r.sample(ctx, index)
-	lost := err != nil && !errors.Is(err, inference.ErrInvalid)
-	if err == nil {
-		err = r.score(ctx, group)
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	var group *rollout.Group
+	var err error
+	lost := false
+	for attempt := 0; ; attempt++ {
+		group, err = r.sample(ctx, index, attempt, prompt)
+		lost = err != nil && !errors.Is(err, inference.ErrInvalid)
+		if err == nil {
+			err = r.score(ctx, group)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil || attempt == r.cfg.Refill || !noSignal(group) {
+			break
+		}
+		another := r.period.Another(index, attempt+1)
+		prompt = &another
+		r.mu.Lock()
+		r.sum.Refilled++
+		r.mu.Unlock()
 	}
 	if err == nil {
 		r.finished(group)
@@ -126,13 +140,22 @@ func (r *run) task(ctx context.Context, index int) error {
 	return r.failed(Failed{Index: index, Prompt: *prompt, Lost: lost, Err: err})
 }
 
-// sample is the group of prompt index, without rewards.
-func (r *run) sample(ctx context.Context, index int) (*rollout.Group, error) {
+// noSignal reports that all responses have the same reward.
+func noSignal(g *rollout.Group) bool {
+	rewards := make([]float64, len(g.Responses))
+	for i := range rewards {
+		rewards[i] = g.Responses[i].Reward
+	}
+	return loss.Equal(rewards)
+}
+
+// sample is the group of a prompt at an index, without rewards; attempt counts
+// the prompts that stood there before.
+func (r *run) sample(ctx context.Context, index, attempt int, prompt *rollout.Prompt) (*rollout.Group, error) {
 	p := r.period
-	prompt := p.Prompts[index]
 	start := time.Now()
 	out, instance, err := r.fleet.Generate(ctx, inference.Request{
-		PromptIDs: prompt.IDs, N: p.GroupSize, Seed: Seed(p.Seed, p.Step, index), Sampling: p.Sampling, Version: p.Version,
+		PromptIDs: prompt.IDs, N: p.GroupSize, Seed: Seed(p.Seed, p.Step, index+attempt*len(p.Prompts)), Sampling: p.Sampling, Version: p.Version,
 	})
 	r.add(&r.sum.Generating, time.Since(start))
 	if err != nil {
@@ -141,7 +164,7 @@ func (r *run) sample(ctx context.Context, index int) (*rollout.Group, error) {
 	if len(out) != p.GroupSize {
 		return nil, fmt.Errorf("%s gave %d responses, expected %d", instance, len(out), p.GroupSize)
 	}
-	g := &rollout.Group{Step: p.Step, Index: index, Version: p.Version, Prompt: prompt, Responses: make([]rollout.Response, len(out))}
+	g := &rollout.Group{Step: p.Step, Index: index, Version: p.Version, Prompt: *prompt, Responses: make([]rollout.Response, len(out))}
 	for i, c := range out {
 		if c.Version != p.Version {
 			return nil, fmt.Errorf("%w: %s gave a response of version %d, expected %d", inference.ErrStale, instance, c.Version, p.Version)

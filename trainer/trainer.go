@@ -58,6 +58,7 @@ type StreamStats struct {
 	Instances int
 	Retries   int64
 	Failed    int // groups given up, each recorded
+	Refilled  int // prompts replaced because nothing could be learned from them
 }
 
 // Deps are the parts that the loop drives. Their owners close them.

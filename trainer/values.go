@@ -42,6 +42,9 @@ func (t *Trainer) values(p *period, stats StreamStats) report.Values {
 		"groups/trained": float64(a.groups), "groups/failed": float64(p.failed),
 		"memory/peak_bytes": float64(report.PeakMemory()),
 	}
+	if stats.Refilled > 0 {
+		v["groups/refilled"] = float64(stats.Refilled)
+	}
 	if t.cfg.Loss.Correction != loss.NoCorrection {
 		v["mismatch/corrected_frac"] = mean(a.corrected, a.computed)
 	}

@@ -144,6 +144,7 @@ func TestVariantsEndInTheSameWeights(t *testing.T) {
 		"whole batch": {"loss.kind=reinforce", "loss.advantage=batch"},
 		"rloo":        {"loss.kind=reinforce", "loss.advantage=leave-one-out", "loss.aggregation=constant"},
 		"filtered":    {"loss.keep=2", "loss.filter=best-random", "loss.overlong=4"},
+		"refilled":    {"rollout.refill=2"},
 		"corrected":   {"loss.correction=mask", "rollout.top_p=0.9"},
 	} {
 		t.Run(name, func(t *testing.T) {

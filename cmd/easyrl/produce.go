@@ -15,10 +15,12 @@ import (
 
 // produce is how a run samples its periods: with its fleet, scored by its
 // reward. Unless the mode is periodic-async, the gate is closed: the trainer
-// gets nothing before the period is whole.
-func produce(cfg *configs.Config, f *folder, in *instances, score reward.Func, warn func(format string, args ...any)) (func(context.Context, trainer.Period) trainer.Stream, error) {
+// gets nothing before the period is whole. another is the endless order of the
+// prompts that replace those of which nothing can be learned.
+func produce(cfg *configs.Config, f *folder, in *instances, another func(place int) rollout.Prompt,
+	score reward.Func, warn func(format string, args ...any)) (func(context.Context, trainer.Period) trainer.Stream, error) {
 	pc := producer.DefaultConfig()
-	pc.Order, pc.Gate = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync
+	pc.Order, pc.Gate, pc.Refill = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, cfg.Rollout.Refill
 	p, err := producer.New(pc, in.fleet, score, f.text)
 	if err != nil {
 		return nil, err
@@ -31,12 +33,15 @@ func produce(cfg *configs.Config, f *folder, in *instances, score reward.Func, w
 		busy, retries := in.busy(), in.fleet.Status().Retries
 		s.run.Go(func() {
 			sum, err := p.Run(ctx, producer.Period{Step: period.Step, Version: period.Version, Prompts: period.Prompts,
-				GroupSize: r.GroupSize, Sampling: sampling, Seed: cfg.Run.Seed}, s.groups)
+				GroupSize: r.GroupSize, Sampling: sampling, Seed: cfg.Run.Seed,
+				Another: func(index, attempt int) rollout.Prompt {
+					return another(((period.Step-1)*r.Refill+attempt-1)*len(period.Prompts) + index)
+				}}, s.groups)
 			for _, failed := range sum.Failed {
 				warn("step %d: gave up %v", period.Step, failed.Err)
 			}
 			s.stats, s.err = trainer.StreamStats{Busy: in.busy() - busy, Instances: len(in.engines),
-				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed)}, err
+				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed), Refilled: sum.Refilled}, err
 		})
 		return s
 	}, nil

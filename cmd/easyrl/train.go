@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
@@ -205,6 +206,18 @@ func (r *trainRun) openControl() error {
 	return nil
 }
 
+// spares is an order of the prompts of its own, safe for concurrent use, for
+// those that take the place of others.
+func spares(prompts []rollout.Prompt, cfg *configs.Config) func(place int) rollout.Prompt {
+	order := data.NewOrder(len(prompts), ^cfg.Run.Seed, cfg.Data.Shuffle)
+	var mu sync.Mutex
+	return func(place int) rollout.Prompt {
+		mu.Lock()
+		defer mu.Unlock()
+		return prompts[order.At(place)]
+	}
+}
+
 // wire fits the parts to what the trainer needs of them.
 func (r *trainRun) wire(prompts []rollout.Prompt, sets []evalSet, score reward.Func) error {
 	cfg := r.cfg
@@ -212,7 +225,7 @@ func (r *trainRun) wire(prompts []rollout.Prompt, sets []evalSet, score reward.F
 		Stop: cfg.Rollout.Stop, StopIDs: r.folder.stops}
 	e := &evaluation{sets: sets, k: cfg.Eval.K, sampling: sampling, seed: cfg.Run.Seed, fleet: r.in.fleet, score: score, text: r.folder.text}
 	order := data.NewOrder(len(prompts), cfg.Run.Seed, cfg.Data.Shuffle)
-	sample, err := produce(cfg, r.folder, r.in, score, r.warn)
+	sample, err := produce(cfg, r.folder, r.in, spares(prompts, cfg), score, r.warn)
 	if err != nil {
 		return err
 	}
