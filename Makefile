@@ -18,7 +18,7 @@ help: ## say what there is
 build: ## the command, bin/easyrl
 	$(GO) build -o bin/easyrl ./cmd/easyrl
 
-quickstart: build ## teach a small model to add: a few minutes on two cores, into runs/quickstart
+quickstart: build ## teach a small model to add: about a minute on two cores; runs/quickstart is made anew
 	rm -rf $(QUICKSTART)
 	$(GO) run ./examples/addition -out $(QUICKSTART)/data -seed $(SEED)
 	bin/easyrl sft configs/quickstart-sft.toml -set run.seed=$(SEED)
