@@ -59,7 +59,7 @@ type Limits struct {
 
 // DefaultLimits are enough for conversations of megabytes and end any template
 // within about a second.
-func DefaultLimits() Limits { return Limits{Steps: 5_000_000, Bytes: 256 << 20, Depth: 2000} }
+func DefaultLimits() Limits { return Limits{Steps: 5_000_000, Bytes: 128 << 20, Depth: 2000} }
 
 // Template is a parsed chat template. It is safe for concurrent use, once Limits
 // is set.

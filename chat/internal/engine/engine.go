@@ -2,6 +2,7 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -38,14 +39,38 @@ type engine struct {
 // scope is a level of variables.
 type scope struct {
 	parent *scope
-	vars   map[string]py.Value
+	names  []string
+	values []py.Value
+	index  map[string]int // of names, once they are many
+}
+
+// manyNames is when a scope gets an index.
+const manyNames = 8
+
+func (s *scope) find(name string) int {
+	if s.index != nil {
+		if i, ok := s.index[name]; ok {
+			return i
+		}
+		return -1
+	}
+	return slices.Index(s.names, name)
 }
 
 func (s *scope) set(name string, v py.Value) {
-	if s.vars == nil {
-		s.vars = map[string]py.Value{}
+	if i := s.find(name); i >= 0 {
+		s.values[i] = v
+		return
 	}
-	s.vars[name] = v
+	s.names, s.values = append(s.names, name), append(s.values, v)
+	if len(s.names) == manyNames {
+		s.index = map[string]int{}
+		for i, n := range s.names {
+			s.index[n] = i
+		}
+	} else if s.index != nil {
+		s.index[name] = len(s.names) - 1
+	}
 }
 
 // Render renders the template with the variables that vars makes within the
@@ -68,8 +93,8 @@ func (t *Template) Render(limits py.Limits, now time.Time, vars func(m *py.Machi
 // lookup is the value of a name.
 func (e *engine) lookup(name string, s *scope) py.Value {
 	for ; s != nil; s = s.parent {
-		if v, ok := s.vars[name]; ok {
-			return v
+		if i := s.find(name); i >= 0 {
+			return s.values[i]
 		}
 	}
 	if v := e.global(name); v != nil {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/chat/internal/py"
@@ -156,6 +157,8 @@ func (e *engine) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
 	if !ok {
 		return e.eval(x, s)
 	}
+	e.Enter()
+	defer e.Leave()
 	v := head
 	if n.X != nil {
 		v = e.filtered(n.X, head, s)
@@ -208,6 +211,9 @@ func (e *engine) args(a syntax.Args, s *scope) (args py.Args) {
 				py.Raise(py.KindType, "keywords must be strings")
 			}
 			e.Grow(40)
+			if slices.Contains(a.Names, name) {
+				py.Raise(py.KindType, "got multiple values for keyword argument '%s'", name)
+			}
 			args.Named = append(args.Named, py.Named{Name: name, Value: v})
 		}
 	}

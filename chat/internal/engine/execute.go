@@ -118,7 +118,8 @@ func (e *engine) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 	any := false
 	for item, ok := l.next(); ok; item, ok = l.next() {
 		any = true
-		inner := &scope{parent: s}
+		e.Step(3)
+		inner := &scope{parent: s, names: make([]string, 0, 4), values: make([]py.Value, 0, 4)}
 		inner.set("loop", l)
 		e.assign(n.Target, item, inner)
 		if e.body(n.Body, inner) == broke {

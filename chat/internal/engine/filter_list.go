@@ -149,9 +149,13 @@ func (e *engine) dictSort(v py.Value, args py.Args) py.Value {
 	default:
 		py.Raise(py.KindArgument, `You can only sort by either "key" or "value"`)
 	}
-	items := e.call(e.Attr(v, "items"), py.Args{})
+	e.Check(v)
+	d, ok := v.(*py.Dict)
+	if !ok {
+		py.Raise("AttributeError", "'%s' object has no attribute 'items'", py.TypeName(v))
+	}
 	key := e.getter(at, nil, !e.Truth(py.Or(got[0], false)))
-	return &py.List{Items: e.sorted(e.Items(items), key, e.Truth(py.Or(got[2], false)))}
+	return &py.List{Items: e.sorted(e.Items(&py.View{Type: "dict_items", Dict: d}), key, e.Truth(py.Or(got[2], false)))}
 }
 
 func (e *engine) groupBy(v py.Value, args py.Args) py.Value {

@@ -36,7 +36,7 @@ func (c *macro) Attr(name string) (py.Value, bool) {
 		for _, p := range c.def.Params {
 			names = append(names, p)
 		}
-		return c.e.NewList(names), true
+		return &py.Tuple{Items: names}, true
 	}
 	return nil, false
 }

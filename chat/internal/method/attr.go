@@ -22,7 +22,7 @@ func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
 			return m.unsafe(v, name), true
 		}
 		if name == "copy" {
-			return &py.Func{Name: name, Call: func(args py.Args) py.Value { args.Take(name); return m.NewList(v.Items) }}, true
+			return &py.Func{Name: name, Call: func(args py.Args) py.Value { args.Only(name); return m.NewList(v.Items) }}, true
 		}
 		return m.sequenceMethod(v, v.Items, name)
 	case *py.Tuple:
@@ -72,12 +72,12 @@ func (m *Machine) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 	switch name {
 	case "keys", "values", "items":
 		call = func(args py.Args) py.Value {
-			args.Take(name)
+			args.Only(name)
 			return &py.View{Type: "dict_" + name, Dict: d}
 		}
 	case "get":
 		call = func(args py.Args) py.Value {
-			got := args.Take(name, "key", "default?")
+			got := args.Only(name, "key", "default?")
 			if v, ok := m.Get(d, got[0]); ok {
 				return v
 			}
@@ -85,7 +85,7 @@ func (m *Machine) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 		}
 	case "copy":
 		call = func(args py.Args) py.Value {
-			args.Take(name)
+			args.Only(name)
 			c := py.NewDict()
 			for i := range d.Len() {
 				key, value := d.At(i)
@@ -103,7 +103,7 @@ func (m *Machine) sequenceMethod(v py.Value, items []py.Value, name string) (py.
 	switch name {
 	case "count":
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
-			want, n := args.Take(name, "value")[0], int64(0)
+			want, n := args.Only(name, "value")[0], int64(0)
 			for _, item := range items {
 				if m.Equal(item, want) {
 					n++
@@ -113,7 +113,7 @@ func (m *Machine) sequenceMethod(v py.Value, items []py.Value, name string) (py.
 		}}, true
 	case "index":
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
-			got := args.Take(name, "value", "start?", "stop?")
+			got := args.Only(name, "value", "start?", "stop?")
 			lo, hi, _ := m.bounds(len(items), py.Or(got[1], nil), py.Or(got[2], nil), nil)
 			for i := lo; i < hi; i++ {
 				if m.Equal(items[i], got[0]) {
@@ -137,7 +137,7 @@ func (m *Machine) numberMethod(v py.Value, name string) (py.Value, bool) {
 			return nil, false
 		}
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
-			args.Take(name)
+			args.Only(name)
 			return f == float64(int64(f))
 		}}, true
 	case "bit_length":
@@ -146,7 +146,7 @@ func (m *Machine) numberMethod(v py.Value, name string) (py.Value, bool) {
 			return nil, false
 		}
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
-			args.Take(name)
+			args.Only(name)
 			return int64(n.BitLen())
 		}}, true
 	}

@@ -329,6 +329,9 @@ func (m *Machine) FormatValue(v py.Value, text string) string {
 		return m.float(s, f)
 	}
 	plain, isText := py.Text(v)
+	if isInt || isFloat {
+		py.Raise(py.KindValue, "Unknown format code '%c' for object of type '%s'", s.verb, py.TypeName(v))
+	}
 	if !isText {
 		py.Raise(py.KindType, "unsupported format string passed to %s.__format__", py.TypeName(v))
 	}

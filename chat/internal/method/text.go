@@ -79,7 +79,7 @@ type textCall func(s string, args py.Args) py.Value
 func (m *Machine) textTest(name string) textCall {
 	whole := func(test func(string) bool) textCall {
 		return func(s string, args py.Args) py.Value {
-			args.Take(name)
+			args.Only(name)
 			return test(s)
 		}
 	}
@@ -143,7 +143,7 @@ func (m *Machine) affix(name string) textCall {
 		test = strings.HasSuffix
 	}
 	return func(s string, args py.Args) py.Value {
-		got := args.Take(name, "prefix", "start?", "end?")
+		got := args.Only(name, "prefix", "start?", "end?")
 		s, _ = m.window(s, got[1], got[2])
 		options := []py.Value{got[0]}
 		if t, ok := got[0].(*py.Tuple); ok {
@@ -164,7 +164,7 @@ func (m *Machine) affix(name string) textCall {
 
 func (m *Machine) search(name string) textCall {
 	return func(s string, args py.Args) py.Value {
-		got := args.Take(name, "sub", "start?", "end?")
+		got := args.Only(name, "sub", "start?", "end?")
 		part, ok := py.Text(got[0])
 		if !ok {
 			py.Raise(py.KindType, "must be str, not %s", py.TypeName(got[0]))
@@ -192,7 +192,7 @@ func (m *Machine) textCut(name string) textCall {
 	switch name {
 	case "strip", "lstrip", "rstrip":
 		return func(s string, args py.Args) py.Value {
-			return m.Strip(s, py.Or(args.Take(name, "chars?")[0], nil), name != "rstrip", name != "lstrip")
+			return m.Strip(s, py.Or(args.Only(name, "chars?")[0], nil), name != "rstrip", name != "lstrip")
 		}
 	case "split", "rsplit":
 		return func(s string, args py.Args) py.Value {
@@ -209,7 +209,7 @@ func (m *Machine) textCut(name string) textCall {
 		}
 	case "partition", "rpartition":
 		return func(s string, args py.Args) py.Value {
-			by := m.WantText(name, args.Take(name, "sep")[0])
+			by := m.WantText(name, args.Only(name, "sep")[0])
 			if by == "" {
 				py.Raise(py.KindValue, "empty separator")
 			}
@@ -227,11 +227,11 @@ func (m *Machine) textCut(name string) textCall {
 		}
 	case "removeprefix":
 		return func(s string, args py.Args) py.Value {
-			return strings.TrimPrefix(s, m.WantText(name, args.Take(name, "prefix")[0]))
+			return strings.TrimPrefix(s, m.WantText(name, args.Only(name, "prefix")[0]))
 		}
 	case "removesuffix":
 		return func(s string, args py.Args) py.Value {
-			return strings.TrimSuffix(s, m.WantText(name, args.Take(name, "suffix")[0]))
+			return strings.TrimSuffix(s, m.WantText(name, args.Only(name, "suffix")[0]))
 		}
 	}
 	return nil
@@ -241,7 +241,7 @@ func (m *Machine) textCut(name string) textCall {
 func (m *Machine) textMake(name string) textCall {
 	plain := func(f func(string) string) textCall {
 		return func(s string, args py.Args) py.Value {
-			args.Take(name)
+			args.Only(name)
 			m.Grow(len(s))
 			return f(s)
 		}
@@ -260,7 +260,7 @@ func (m *Machine) textMake(name string) textCall {
 	case "center", "ljust", "rjust":
 		share := map[string]int{"ljust": 0, "rjust": 1, "center": 2}[name]
 		return func(s string, args py.Args) py.Value {
-			got := args.Take(name, "width", "fillchar?")
+			got := args.Only(name, "width", "fillchar?")
 			fill := m.WantText(name, py.Or(got[1], " "))
 			if py.Runes(fill) != 1 {
 				py.Raise(py.KindType, "The fill character must be exactly one character long")
@@ -270,7 +270,7 @@ func (m *Machine) textMake(name string) textCall {
 	case "zfill":
 		return func(s string, args py.Args) py.Value {
 			sign := ""
-			width := m.WantInt(args.Take(name, "width")[0])
+			width := m.WantInt(args.Only(name, "width")[0])
 			if s != "" && (s[0] == '-' || s[0] == '+') {
 				sign, s = s[:1], s[1:]
 			}
@@ -282,11 +282,11 @@ func (m *Machine) textMake(name string) textCall {
 		}
 	case "replace":
 		return func(s string, args py.Args) py.Value {
-			got := args.Take(name, "old", "new", "count?")
+			got := args.Only(name, "old", "new", "count?")
 			return m.Replace(s, m.WantText(name, got[0]), m.WantText(name, got[1]), m.WantInt(py.Or(got[2], int64(-1))))
 		}
 	case "join":
-		return func(s string, args py.Args) py.Value { return m.JoinText(s, args.Take(name, "iterable")[0]) }
+		return func(s string, args py.Args) py.Value { return m.JoinText(s, args.Only(name, "iterable")[0]) }
 	case "format":
 		return func(s string, args py.Args) py.Value { return m.Format(s, args) }
 	case "format_map":
@@ -296,7 +296,7 @@ func (m *Machine) textMake(name string) textCall {
 }
 
 func (m *Machine) formatMap(s string, args py.Args) py.Value {
-	d, ok := args.Take("format_map", "mapping")[0].(*py.Dict)
+	d, ok := args.Only("format_map", "mapping")[0].(*py.Dict)
 	if !ok {
 		py.Raise(py.KindType, "format_map() argument must be a dict")
 	}

@@ -48,6 +48,14 @@ func (a Args) Take(fn string, params ...string) []Value {
 	return got
 }
 
+// Only is Take for functions that take no arguments by name.
+func (a Args) Only(fn string, params ...string) []Value {
+	if len(a.Named) > 0 {
+		Raise(KindType, "%s() takes no keyword arguments", fn)
+	}
+	return a.Take(fn, params...)
+}
+
 // Missing stands for an argument that was not given.
 type Missing struct{}
 

@@ -26,7 +26,12 @@ func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 	case *Undefined:
 		return m.each(0, nil), true
 	case *Iter:
-		return func() (Value, bool) { m.Step(1); return v.Next() }, true
+		return func() (Value, bool) {
+			m.Step(1)
+			m.Enter()
+			defer m.Leave()
+			return v.Next()
+		}, true
 	case interface{ Iterate() func() (Value, bool) }:
 		return v.Iterate(), true
 	}

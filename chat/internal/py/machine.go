@@ -87,7 +87,7 @@ func (m *Machine) Grow(n int) {
 	if n < 0 || m.bytes > m.limits.Bytes {
 		Raise(KindLimit, "the template makes more than %d bytes", m.limits.Bytes)
 	}
-	m.Scan(n)
+	m.Step(1 + n/64)
 }
 
 // Scan takes the steps for looking at n bytes.

@@ -244,17 +244,18 @@ func (m *Machine) Order(op string, x, y Value) bool {
 		return c != 2 && fits(c)
 	}
 	var p, q []Value
+	lists := false
 	switch v := x.(type) {
 	case *List:
 		if w, ok := y.(*List); ok {
-			p, q, aok = v.Items, w.Items, true
+			p, q, lists = v.Items, w.Items, true
 		}
 	case *Tuple:
 		if w, ok := y.(*Tuple); ok {
-			p, q, aok = v.Items, w.Items, true
+			p, q, lists = v.Items, w.Items, true
 		}
 	}
-	if !aok || bok {
+	if !lists {
 		Raise(KindType, "'%s' not supported between instances of '%s' and '%s'", op, TypeName(x), TypeName(y))
 	}
 	m.Enter()

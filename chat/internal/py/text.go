@@ -74,11 +74,10 @@ func (m *Machine) Capitalize(s string) string {
 
 // title is the titlecase of one character.
 func title(c string) string {
-	if c == "ß" {
-		return "Ss"
+	if len(c) > 1 {
+		return cases.Title(language.Und, cases.NoLower).String(c)
 	}
-	r, _ := utf8.DecodeRuneInString(c)
-	return string(unicode.ToTitle(r))
+	return strings.ToUpper(c)
 }
 
 // cased reports whether a character has case.

@@ -56,9 +56,7 @@ func (p *parser) filter(x Expr, head bool) Expr {
 		if p.cur().is("(") {
 			f.Args = p.args()
 		}
-		if p.soft == 0 && !p.known.Filter(f.Name) {
-			py.RaiseAt(f.Line, py.KindAssertion, "No filter named %s.", quote(f.Name))
-		}
+		p.check("filter", f.Name, f.Line, p.known.Filter)
 		x = f
 	}
 	return x
@@ -85,11 +83,17 @@ func (p *parser) test(x Expr) Expr {
 		}
 		test.Args.Pos = []Expr{p.postfix(p.primary(false))}
 	}
-	if p.soft == 0 && !p.known.Test(test.Name) {
-		py.RaiseAt(test.Line, py.KindAssertion, "No test named %s.", quote(test.Name))
-	}
+	p.check("test", test.Name, test.Line, p.known.Test)
 	if negated {
 		return &Not{X: test}
 	}
 	return test
+}
+
+// check notes a filter or test that there is not, unless it stands where it may
+// never be met.
+func (p *parser) check(what, name string, line int, known func(string) bool) {
+	if p.soft == 0 && !known(name) {
+		p.fault = append(p.fault, py.Error{Kind: py.KindAssertion, Message: "No " + what + " named " + quote(name) + ".", Line: line})
+	}
 }

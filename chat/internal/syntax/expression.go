@@ -4,11 +4,10 @@ import "github.com/easyrl/easyrl/chat/internal/py"
 
 // tupleOptions are how expressions with commas between them are read.
 type tupleOptions struct {
-	cond       bool   // an inline if is allowed
-	target     bool   // only names and literals: to assign to
-	attributes bool   // namespace attributes may be assigned
-	end        string // a name that ends the tuple
-	parens     bool   // there are parentheses around
+	cond       bool // an inline if is allowed
+	target     bool // only names and literals: to assign to
+	attributes bool // namespace attributes may be assigned
+	parens     bool // there are parentheses around
 }
 
 func (p *parser) target(o tupleOptions) Expr {
@@ -50,7 +49,7 @@ func (p *parser) tuple(o tupleOptions) Expr {
 		if len(items) > 0 {
 			p.expect(",")
 		}
-		if t := p.cur(); t.is(kindClose) || t.is(kindEnd) || t.is(")") || o.end != "" && t.word(o.end) {
+		if t := p.cur(); t.is(kindClose) || t.is(kindEnd) || t.is(")") {
 			break
 		}
 		if o.target {
@@ -80,8 +79,10 @@ func (p *parser) expression(cond bool) Expr {
 		return p.or()
 	}
 	line := p.cur().line
+	faults := len(p.fault)
 	x := p.or()
 	for p.skipWord("if") {
+		p.fault = p.fault[:faults] // met only if the test says so
 		c := &Cond{Then: x, Line: line}
 		p.soft++
 		c.Test = p.or()
@@ -329,7 +330,7 @@ func (p *parser) subscript(x Expr) Expr {
 	}
 	for _, key := range keys {
 		if _, ok := key.(*Slice); ok {
-			fail(line, "a slice among several subscripts")
+			py.RaiseAt(line, "SyntaxError", "a slice among several subscripts")
 		}
 	}
 	return &GetItem{X: x, Key: &Tuple{Items: keys}, Line: line}

@@ -106,6 +106,8 @@ func (l *lexer) unescape(s string) string {
 				n, s = n*8+rune(s[0]-'0'), s[1:]
 			}
 			b.WriteRune(n)
+		case c == 'N':
+			l.fail("unknown Unicode character name")
 		case digits > 0:
 			n, err := strconv.ParseUint(s[:min(digits, len(s))], 16, 32)
 			if err != nil || len(s) < digits || n > utf8.MaxRune {

@@ -20,10 +20,11 @@ type parser struct {
 	tokens []token
 	at     int
 	depth  int
-	soft   int      // ifs around: an unknown filter is no error before it is used
-	loops  int      // loops around, within this macro
-	tags   []string // blocks around
-	macros []*Macro // macros around
+	soft   int        // ifs around: an unknown filter is no error before it is used
+	loops  int        // loops around, within this macro
+	tags   []string   // blocks around
+	fault  []py.Error // filters and tests that there are not
+	macros []*Macro   // macros around
 }
 
 // Parse parses a template; errors are of type *py.Error.
@@ -35,6 +36,9 @@ func Parse(source string, known Known) (body []Stmt, err error) {
 	}
 	p := &parser{known: known, tokens: lex(strings.ToValidUTF8(source, "\uFFFD"))}
 	body = p.body()
+	if len(p.fault) > 0 {
+		return nil, &p.fault[0]
+	}
 	return body, nil
 }
 
@@ -190,6 +194,12 @@ func (p *parser) statement(ends []string) Stmt {
 		return &FilterBlock{Filter: filter, Body: body}
 	case "with":
 		return p.with()
+	case "autoescape":
+		if off, ok := p.expression(true).(*Const); !ok || off.Value != false {
+			fail(t.line, "autoescape in a chat template, expected false")
+		}
+		body, _ := p.block("endautoescape")
+		return &Scope{Body: body}
 	case "generation":
 		body, _ := p.block("endgeneration")
 		return &Scope{Body: body}
@@ -214,12 +224,12 @@ func (p *parser) statement(ends []string) Stmt {
 }
 
 func (p *parser) forLoop(line int) Stmt {
-	node := &For{Line: line, Target: p.target(tupleOptions{end: "in"})}
+	node := &For{Line: line, Target: p.target(tupleOptions{})}
 	if assigns(node.Target, "loop") {
 		py.RaiseAt(line, py.KindAssertion, "Can't assign to special loop variable in for-loop")
 	}
 	p.expectWord("in")
-	node.Iter = p.tuple(tupleOptions{end: "recursive"})
+	node.Iter = p.tuple(tupleOptions{})
 	if p.skipWord("if") {
 		node.Filter = p.expression(true)
 	}
