@@ -91,19 +91,41 @@ func (i Init) Used() bool { return i != Init{} }
 
 // Data says which prompts are trained and evaluated on.
 type Data struct {
-	// Train is the file of prompts to train on.
-	Train string `toml:"train"`
+	// Train are the files of prompts to train on, or patterns of their names.
+	Train []string `toml:"train"`
+	// Weights are the shares of Train's entries in the prompts; without them
+	// each prompt counts once.
+	Weights []float64 `toml:"weights"`
 	// Eval are the files of prompts to evaluate on, each reported by its name.
 	Eval []string `toml:"eval"`
-	// PromptKey is where an object has its prompt; dots go deeper.
+	// PromptKey is where an object has its prompt, text or chat messages; dots go
+	// deeper. Without it the usual layouts are recognised.
 	PromptKey string `toml:"prompt_key"`
-	// AnswerKey is where an object has what the reward compares with.
+	// AnswerKey is where an object has what the reward compares with, likewise.
 	AnswerKey string `toml:"answer_key"`
+	// Template is "auto", the model's chat template for prompts that are
+	// conversations; "chat", for text too, as the user's turn; or "none".
+	Template string `toml:"template"`
+	// System is the system turn of a conversation that has none, and stands
+	// before a prompt of text.
+	System string `toml:"system"`
+	// Thinking lets templates that can switch it off begin with a thought.
+	Thinking bool `toml:"thinking"`
 	// MaxPromptTokens is the longest prompt; longer ones are left out and counted.
 	MaxPromptTokens int `toml:"max_prompt_tokens"`
 	// Shuffle draws a new order of the prompts each epoch.
 	Shuffle bool `toml:"shuffle"`
 }
+
+// The uses of a model's chat template.
+const (
+	// TemplateAuto renders conversations and leaves text as it is.
+	TemplateAuto = "auto"
+	// TemplateChat renders both.
+	TemplateChat = "chat"
+	// TemplateNone renders nothing and refuses conversations.
+	TemplateNone = "none"
+)
 
 // Rollout says how a period's responses are sampled.
 type Rollout struct {
@@ -154,7 +176,7 @@ type Train struct {
 // SFT is supervised training, of easyrl sft.
 type SFT struct {
 	// Data is a file of objects with a prompt and a "response".
-	Data string `toml:"data"`
+	Data []string `toml:"data"`
 	// Steps are its optimizer steps.
 	Steps int `toml:"steps"`
 	// BatchSize is the number of demonstrations in a step.
@@ -255,7 +277,7 @@ type Control struct {
 func Default() Config {
 	return Config{
 		Run:        Run{Seed: 1, Steps: 100, Mode: PeriodicAsync},
-		Data:       Data{PromptKey: "prompt", AnswerKey: "answer", MaxPromptTokens: 1024, Shuffle: true},
+		Data:       Data{Template: TemplateAuto, Thinking: true, MaxPromptTokens: 1024, Shuffle: true},
 		Rollout:    Rollout{PromptsPerStep: 32, GroupSize: 8, Temperature: 1, TopP: 1, MaxTokens: 1024},
 		Reward:     reward.Default(),
 		Loss:       loss.Default(),

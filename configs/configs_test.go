@@ -38,7 +38,8 @@ func TestKeysAreFrozen(t *testing.T) {
 		model.path
 		model.init.config model.init.tokenizer model.init.hidden_size model.init.layers model.init.heads
 		model.init.kv_heads model.init.head_dim model.init.ffn model.init.vocab_size
-		data.train data.eval data.prompt_key data.answer_key data.max_prompt_tokens data.shuffle
+		data.train data.weights data.eval data.prompt_key data.answer_key data.template data.system data.thinking
+		data.max_prompt_tokens data.shuffle
 		rollout.prompts_per_step rollout.group_size rollout.temperature rollout.top_p rollout.top_k rollout.min_p
 		rollout.max_tokens rollout.refill rollout.stop
 		reward.kind reward.think reward.trim reward.command reward.processes reward.timeout
@@ -56,7 +57,7 @@ func TestKeysAreFrozen(t *testing.T) {
 		log.rollouts log.trace
 		control.listen control.token_file`)
 	require.Equal(t, want, Keys())
-	require.LessOrEqual(t, len(want), 88)
+	require.LessOrEqual(t, len(want), 92)
 }
 
 func TestLayersAndOrigins(t *testing.T) {

@@ -64,7 +64,7 @@ func (r *Resolved) Validate(task Task) error {
 }
 
 func (r *Resolved) task() Task {
-	if r.SFT.Data != "" && r.Data.Train == "" {
+	if named(r.SFT.Data) && !named(r.Data.Train) {
 		return SFTTask
 	}
 	return TrainTask
@@ -195,15 +195,28 @@ func (c *checks) init(i Init) {
 	c.expect(i.Tokenizer != "", "model.init.tokenizer", "is not set, expected the folder of a tokenizer")
 }
 
+// named reports that there are files and each has a name.
+func named(files []string) bool { return len(files) > 0 && !slices.Contains(files, "") }
+
+func (c *checks) weights(data Data) {
+	if len(data.Weights) == 0 {
+		return
+	}
+	c.expect(len(data.Weights) == len(data.Train), "data.weights", "has %d entries, expected one for each of data.train's %d", len(data.Weights), len(data.Train))
+	for _, w := range data.Weights {
+		c.expect(w > 0 && !math.IsInf(w, 0), "data.weights", "has %v, expected more than 0", w)
+	}
+}
+
 func (c *checks) data(task Task) {
 	data := c.resolved.Data
 	if task == TrainTask {
-		c.expect(data.Train != "", "data.train", "is not set, expected a file of prompts")
+		c.expect(named(data.Train), "data.train", "is not set, expected a file of prompts")
+		c.weights(data)
 	} else {
-		c.expect(c.resolved.SFT.Data != "", "sft.data", "is not set, expected a file of demonstrations")
+		c.expect(named(c.resolved.SFT.Data), "sft.data", "is not set, expected a file of demonstrations")
 	}
-	c.expect(data.PromptKey != "", "data.prompt_key", "is empty, expected a name")
-	c.expect(data.AnswerKey != "", "data.answer_key", "is empty, expected a name")
+	c.oneOf("data.template", data.Template, TemplateAuto, TemplateChat, TemplateNone)
 	c.between("data.max_prompt_tokens", data.MaxPromptTokens, 1, mostTokens)
 	c.expect(!slices.Contains(data.Eval, ""), "data.eval", "has an empty entry, expected files")
 }

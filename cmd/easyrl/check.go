@@ -48,7 +48,7 @@ func explainMachine(p printer, cfg *configs.Config) {
 		p.line("# memory: not known before the model is there: %v", err)
 		return
 	}
-	sft := cfg.Data.Train == "" && cfg.SFT.Data != ""
+	sft := len(cfg.Data.Train) == 0 && len(cfg.SFT.Data) > 0
 	weights, copies := 4*f.shape.NumParams(), int64(3) // the policy and two published versions
 	if sft {
 		copies = 1

@@ -32,7 +32,8 @@ func evalVerb(std streams) verb {
 	seed := v.flags.Uint64("seed", 1, "`S` of the draws")
 	kind := v.flags.String("reward", defaults.Reward.Kind, "`KIND` of reward, as reward.kind in a run")
 	think := v.flags.Bool("think", false, "let reward exact skip one leading <think>…</think>")
-	promptKey := v.flags.String("prompt-key", defaults.Data.PromptKey, "`KEY` of an object's prompt")
+	promptKey := v.flags.String("prompt-key", defaults.Data.PromptKey, "`KEY` of an object's prompt; without it the usual layouts are recognised")
+	template := v.flags.String("template", defaults.Data.Template, "`USE` of the model's chat template, as data.template in a run")
 	answerKey := v.flags.String("answer-key", defaults.Data.AnswerKey, "`KEY` of its answer")
 	threads := v.flags.Int("threads", 0, "`N` threads; 0 takes all cores")
 	asJSON := v.flags.Bool("json", false, "print one JSON object")
@@ -43,15 +44,13 @@ func evalVerb(std streams) verb {
 		if *limit < 0 {
 			return usagef("eval: -prompts is %d, expected 0 or more", *limit)
 		}
-		if *answerKey == "" || *promptKey == "" {
-			return usagef("eval: -prompt-key %q and -answer-key %q, expected a name in each", *promptKey, *answerKey)
-		}
 		sampling := inference.Sampling{Temperature: float32(*temperature), TopP: 1, MaxTokens: *maxTokens}
 		if err := checkRequest(inference.Request{PromptIDs: []int32{0}, N: *k, Sampling: sampling}, *temperature); err != nil {
 			return err
 		}
 		cfg := defaults
 		cfg.Model.Path, cfg.Data.Eval, cfg.Data.PromptKey, cfg.Data.AnswerKey = *dir, []string{*file}, *promptKey, *answerKey
+		cfg.Data.Template = *template
 		cfg.Data.MaxPromptTokens = 1 << 30 // the model's context is the limit
 		cfg.Reward.Kind, cfg.Reward.Think, cfg.Rollout.MaxTokens = *kind, *think, min(*maxTokens, 1<<30)
 		cfg.Inference.Threads = orElse(*threads, runtime.NumCPU())
@@ -79,7 +78,7 @@ func evaluateFolder(ctx context.Context, std streams, cfg *configs.Config) (map[
 	if err != nil {
 		return nil, err
 	}
-	sets, err := readSets(cfg.Data.Eval, cfg.Eval.Prompts, func(path string) ([]rollout.Prompt, error) { return f.prompts(path, cfg, warn) })
+	sets, err := readSets(cfg.Data.Eval, cfg.Eval.Prompts, func(paths []string) ([][]rollout.Prompt, error) { return f.prompts(paths, cfg, warn) })
 	if err != nil {
 		return nil, err
 	}

@@ -34,17 +34,20 @@ type evaluation struct {
 
 // readSets reads the files of held-out prompts, the first limit of each or, with
 // 0, all.
-func readSets(files []string, limit int, read func(path string) ([]rollout.Prompt, error)) ([]evalSet, error) {
+func readSets(files []string, limit int, read func(paths []string) ([][]rollout.Prompt, error)) ([]evalSet, error) {
+	if len(files) == 0 {
+		return nil, nil
+	}
+	lists, err := read(files)
+	if err != nil {
+		return nil, err
+	}
 	var sets []evalSet
-	for _, path := range files {
-		prompts, err := read(path)
-		if err != nil {
-			return nil, err
-		}
+	for i, prompts := range lists {
 		if limit > 0 && len(prompts) > limit {
 			prompts = prompts[:limit]
 		}
-		base := filepath.Base(path)
+		base := filepath.Base(files[i])
 		sets = append(sets, evalSet{name: strings.TrimSuffix(base, filepath.Ext(base)), prompts: prompts})
 	}
 	return sets, nil

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -25,6 +26,7 @@ type folder struct {
 	seed   uint64 // of random weights
 	shape  *model.Config
 	tok    *tokenizer.Tokenizer // nil where the folder has none
+	chat   *chat.Template       // nil where the folder has none
 	files  map[string][]byte    // config.json, the tokenizer's files and generation_config.json
 	stops  []int32              // of the model and the tokenizer
 }
@@ -97,7 +99,11 @@ func readFolder(dir, tokDir string, config []byte, shape *model.Config) (*folder
 	if err != nil && !errors.Is(err, tokenizer.ErrNone) {
 		return nil, usageError{err}
 	}
-	names := []string{generationFile}
+	f.chat, err = chat.Load(tokDir)
+	if err != nil && !errors.Is(err, chat.ErrNone) {
+		return nil, usageError{err}
+	}
+	names := []string{generationFile, "chat_template.jinja", "chat_template.json", "special_tokens_map.json"}
 	if f.tok != nil {
 		if n := f.tok.VocabSize(); n > shape.VocabSize {
 			return nil, usagef("%s: the tokenizer has %d ids, but the embedding %d rows", tokDir, n, shape.VocabSize)

@@ -9,14 +9,12 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
-	"github.com/easyrl/easyrl/rollout"
 )
 
 // threads is how a run's cores are shared out: by default the trainer takes half
@@ -89,40 +87,6 @@ func policyFolder(cfg *configs.Config) (*folder, error) {
 		return initFolder(cfg.Model.Init, cfg.Run.Seed)
 	}
 	return openFolder(cfg.Model.Path)
-}
-
-// prompts reads a file of prompts as token ids, without those that are too long.
-func (f *folder) prompts(path string, cfg *configs.Config, warn func(format string, args ...any)) ([]rollout.Prompt, error) {
-	if f.tok == nil {
-		return nil, usagef("%s has no tokenizer files, which prompts need", f.dir)
-	}
-	all, err := data.Read(path, data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey})
-	if err != nil {
-		return nil, usageError{err}
-	}
-	compares := cfg.Reward.Kind != reward.Command // with the answer; a program may not need it
-	for i := range all {
-		p := &all[i]
-		p.IDs = f.tok.EncodePrompt(p.Text)
-		if p.Text == "" || len(p.IDs) == 0 {
-			return nil, usagef("%s: prompt %s is empty", path, p.ID)
-		}
-		if compares && len(p.Answer) == 0 {
-			return nil, usagef("%s: prompt %s has no answer, which reward %q compares with", path, p.ID, cfg.Reward.Kind)
-		}
-	}
-	limit := min(cfg.Data.MaxPromptTokens, f.shape.MaxPositions-1)
-	kept, dropped := data.OverLong(all, limit)
-	if len(kept) == 0 {
-		return nil, usagef("%s: all %d prompts are longer than %d tokens", path, len(all), limit)
-	}
-	if len(dropped) > 0 {
-		warn("%s: left out %d of %d prompts, longer than %d tokens (%s first)", path, len(dropped), len(all), limit, dropped[0])
-	}
-	if n := data.Duplicates(kept); n > 0 {
-		warn("%s: %d of %d prompts repeat an earlier one", path, n, len(kept))
-	}
-	return kept, nil
 }
 
 // instances is a fleet of embedded engines.

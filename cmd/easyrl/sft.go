@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
@@ -73,31 +72,4 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 		return stopped(cfg.Run.Dir, s.Step())
 	}
 	return err
-}
-
-// examples reads the demonstrations; a response ends with the model's
-// end-of-sequence token.
-func (f *folder) examples(cfg *configs.Config) ([]trainer.Example, error) {
-	if f.tok == nil {
-		return nil, usagef("%s has no tokenizer files, which demonstrations need", f.dir)
-	}
-	rows, err := data.Read(cfg.SFT.Data, data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: "response"})
-	if err != nil {
-		return nil, usageError{err}
-	}
-	out := make([]trainer.Example, len(rows))
-	for i := range rows {
-		e := trainer.Example{Prompt: f.tok.EncodePrompt(rows[i].Text), Response: f.tok.Encode(rows[i].AnswerText())}
-		if n := len(e.Response); len(f.stops) > 0 && (n == 0 || !slices.Contains(f.stops, e.Response[n-1])) {
-			e.Response = append(e.Response, f.stops[0])
-		}
-		if len(e.Prompt) == 0 || len(e.Response) == 0 {
-			return nil, usagef("%s: %s: prompt and response need at least one token each", cfg.SFT.Data, rows[i].ID)
-		}
-		if n := len(e.Prompt) + len(e.Response); n > f.shape.MaxPositions {
-			return nil, usagef("%s: %s: %d tokens, but the model's context is %d", cfg.SFT.Data, rows[i].ID, n, f.shape.MaxPositions)
-		}
-		out[i] = e
-	}
-	return out, nil
 }

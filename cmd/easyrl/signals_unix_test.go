@@ -146,34 +146,53 @@ func requireSteps(t *testing.T, run string, first, last int) (steps []report.Val
 }
 
 // The same while the policy is evaluated, which the run that resumes makes up
-// for.
+// for. The evaluation's prompt is scored when the test says so.
 func TestStoppedEvaluation(t *testing.T) {
+	needsEnv(t)
 	dir := tinyRun(t)
-	addLongPrompt(t, dir)
-	settings := []string{"eval.every=1", "eval.prompts=2", "eval.k=6000", "eval.temperature=1", "run.steps=2", "rollout.max_tokens=12"}
-	want := weightsHash(t, trainTiny(t, dir, "whole", settings...), 2)
-	started := "easyrl: " + filepath.Join(dir, "prompts.jsonl: left out")
-	for name, after := range map[string]string{"before": started, "between": "step 0/2", "after": "step 1/2"} {
-		t.Run(name, func(t *testing.T) {
-			run := filepath.Join(t.TempDir(), "run")
-			args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run)}
-			for _, s := range settings {
-				args = append(args, "-set", s)
+	gate := t.TempDir()
+	asked, told := filepath.Join(gate, "asked"), filepath.Join(gate, "told")
+	held := write(t, dir, "held.jsonl", `{"prompt":"`+gatedPrompt+`","answer":"1"}`+"\n")
+	args := func(run string) []string {
+		return []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "run.steps=2",
+			"-set", "eval.every=1", "-set", "data.eval=" + held,
+			"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,processes=1}`, gate, os.Args[0])}
+	}
+	whole := filepath.Join(dir, "whole")
+	code, _, errs := command(t, args(whole)...)
+	require.Zero(t, code, errs)
+	for before := range 3 { // evaluations
+		t.Run(fmt.Sprint(before), func(t *testing.T) {
+			for _, pipe := range []string{asked, told} {
+				require.NoError(t, syscall.Mkfifo(pipe, 0o644))
 			}
-			p := startProcess(t, nil, args...)
-			p.until(after)
-			<-time.After(200 * time.Millisecond) // most likely in the evaluation now, and all is the same elsewhere
+			run := filepath.Join(t.TempDir(), "run")
+			p := startProcess(t, nil, args(run)...)
+			for range before {
+				requireAsked(t, asked)
+				require.NoError(t, os.WriteFile(told, []byte("go"), 0o644))
+			}
+			requireAsked(t, asked)
 			p.signal(syscall.SIGINT)
 			code, errs := p.end()
 			require.Equal(t, exitStopped, code, errs)
-			code, _, errs = command(t, append(args, "-resume")...)
+			require.NoError(t, errors.Join(os.Remove(asked), os.Remove(told)))
+			code, _, errs = command(t, append(args(run), "-resume")...)
 			require.Zero(t, code, errs)
-			require.Equal(t, want, weightsHash(t, run, 2))
+			require.Equal(t, weightsHash(t, whole, 2), weightsHash(t, run, 2))
 			for _, values := range requireSteps(t, run, 0, 2) {
-				require.Contains(t, values, "eval/prompts/mean@6000")
+				require.Contains(t, values, "eval/held/mean@1")
 			}
 		})
 	}
+}
+
+// requireAsked waits for an evaluation that wants its score.
+func requireAsked(t *testing.T, pipe string) {
+	t.Helper()
+	b, err := os.ReadFile(pipe)
+	require.NoError(t, err)
+	require.Equal(t, "score?", string(b))
 }
 
 func TestStoppedSFT(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -95,10 +96,10 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if r.folder, err = policyFolder(cfg); err != nil {
 		return err
 	}
-	read := func(path string) ([]rollout.Prompt, error) { return r.folder.prompts(path, cfg, r.warn) }
+	read := func(paths []string) ([][]rollout.Prompt, error) { return r.folder.prompts(paths, cfg, r.warn) }
 	prompts, err := read(cfg.Data.Train)
 	if err == nil {
-		err = r.checkRoom(prompts)
+		err = r.checkRoom(slices.Concat(prompts...))
 	}
 	if err != nil {
 		return err
@@ -206,32 +207,47 @@ func (r *trainRun) openControl() error {
 	return nil
 }
 
-// spares is an order of the prompts of its own, safe for concurrent use, for
-// those that take the place of others.
-func spares(prompts []rollout.Prompt, cfg *configs.Config) func(place int) rollout.Prompt {
-	order := data.NewOrder(len(prompts), ^cfg.Run.Seed, cfg.Data.Shuffle)
+// endless is the order of a run's prompts, safe for concurrent use: the entries
+// of data.train by their weights, from a seed.
+func endless(lists [][]rollout.Prompt, cfg *configs.Config, seed uint64) (func(place int) rollout.Prompt, error) {
+	sizes := make([]int, len(lists))
+	for i := range lists {
+		sizes[i] = len(lists[i])
+	}
+	order, err := data.NewMix(sizes, cfg.Data.Weights, seed, cfg.Data.Shuffle)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	all := slices.Concat(lists...)
 	var mu sync.Mutex
 	return func(place int) rollout.Prompt {
 		mu.Lock()
 		defer mu.Unlock()
-		return prompts[order.At(place)]
-	}
+		return all[order.At(place)]
+	}, nil
 }
 
 // wire fits the parts to what the trainer needs of them.
-func (r *trainRun) wire(prompts []rollout.Prompt, sets []evalSet, score reward.Func) error {
+func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evalSet, score reward.Func) error {
 	cfg := r.cfg
 	sampling := inference.Sampling{Temperature: float32(cfg.Eval.Temperature), TopP: 1, MaxTokens: cfg.Rollout.MaxTokens,
 		Stop: cfg.Rollout.Stop, StopIDs: r.folder.stops}
 	e := &evaluation{sets: sets, k: cfg.Eval.K, sampling: sampling, seed: cfg.Run.Seed, fleet: r.in.fleet, score: score, text: r.folder.text}
-	order := data.NewOrder(len(prompts), cfg.Run.Seed, cfg.Data.Shuffle)
-	sample, err := produce(cfg, r.folder, r.in, spares(prompts, cfg), score, r.warn)
+	prompt, err := endless(lists, cfg, cfg.Run.Seed)
+	if err != nil {
+		return err
+	}
+	spare, err := endless(lists, cfg, ^cfg.Run.Seed)
+	if err != nil {
+		return err
+	}
+	sample, err := produce(cfg, r.folder, r.in, spare, score, r.warn)
 	if err != nil {
 		return err
 	}
 	r.deps = trainer.Deps{
 		Models:   r.models,
-		Prompt:   func(i int) rollout.Prompt { return prompts[order.At(i)] },
+		Prompt:   prompt,
 		Produce:  sample,
 		Publish:  r.in.fleet.Publish,
 		Evaluate: func(ctx context.Context, _ int) (map[string]float64, float64, error) { return e.run(ctx) },
