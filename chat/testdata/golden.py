@@ -1417,6 +1417,24 @@ x
 {% endfor %}
 done
 ====
+{% macro m() %}{{ s }}{% endmacro %}[{{ m() }}]{% set s = 1 %}[{{ m() }}]
+====
+{{ s }}{% macro m() %}{{ s }}{% endmacro %}[{{ m() }}]{% set s = 1 %}[{{ m() }}]
+====
+{% for x in l %}{% for y in l %}{{ n }}{% endfor %}{% set n = x %}{{ n }}{% endfor %}{{ n }}
+====
+{% if e %}{% set n = 1 %}{% endif %}{{ n }}{% for x in l %}{% if x == 1 %}{% set n = x %}{% endif %}{{ n }}{% endfor %}
+====
+{% set s %}{{ s }}{% endset %}[{{ s }}]
+====
+{% set n = n + 1 %}{{ n }}{% for n in l %}{{ n }}{% endfor %}{{ n }}
+====
+{% with n = n + 1 %}{{ n }}{% set s = s ~ n %}{{ s }}{% endwith %}{{ n }}{{ s }}
+====
+{% macro m(x=s) %}{{ x }}{% set s = 2 %}{{ s }}{% endmacro %}{{ m() }}{{ s }}
+====
+{{ ("<b>" | safe) | list }}{{ "%s" % [1] }}{{ "x" % l }}{{ "ß".casefold() }}
+====
 <div>
     {# comment #}
     {% if true %}   

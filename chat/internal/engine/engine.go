@@ -12,19 +12,19 @@ import (
 )
 
 // Template is a parsed template. It is safe for concurrent use.
-type Template struct{ body []syntax.Stmt }
+type Template struct{ parsed *syntax.Template }
 
 // Parse parses a template; errors are of type *py.Error.
 func Parse(source string) (*Template, error) {
 	e := &engine{Machine: method.New(py.Limits{})}
-	body, err := syntax.Parse(source, syntax.Known{
+	parsed, err := syntax.Parse(source, syntax.Known{
 		Filter: func(name string) bool { return e.filter(name) != nil },
 		Test:   func(name string) bool { return e.test(name) != nil },
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Template{body: body}, nil
+	return &Template{parsed: parsed}, nil
 }
 
 // engine is one rendering.
@@ -42,6 +42,20 @@ type scope struct {
 	names  []string
 	values []py.Value
 	index  map[string]int // of names, once they are many
+}
+
+// inside is a scope for a body in scope s.
+func inside(s *scope, hidden []*py.Undefined) *scope {
+	inner := &scope{parent: s}
+	inner.hide(hidden)
+	return inner
+}
+
+func (s *scope) hide(hidden []*py.Undefined) {
+	for _, u := range hidden {
+		name, _ := u.Name.(string)
+		s.set(name, u)
+	}
 }
 
 // manyNames is when a scope gets an index.
@@ -86,7 +100,7 @@ func (t *Template) Render(limits py.Limits, now time.Time, vars func(m *py.Machi
 		key, v := given.At(i)
 		e.root.set(e.Str(key), v)
 	}
-	e.body(t.body, &scope{parent: e.root})
+	e.body(t.parsed.Body, inside(e.root, t.parsed.Hidden))
 	return e.out.String(), nil
 }
 

@@ -50,7 +50,7 @@ func (e *engine) statement(stmt syntax.Stmt, s *scope) signal {
 	case *syntax.SetBlock:
 		e.line = n.Line
 		var sig signal
-		var v py.Value = e.capture(func() { sig = e.body(n.Body, &scope{parent: s}) })
+		var v py.Value = e.capture(func() { sig = e.body(n.Body, inside(s, n.Hidden)) })
 		if sig != done {
 			return sig
 		}
@@ -64,7 +64,7 @@ func (e *engine) statement(stmt syntax.Stmt, s *scope) signal {
 		e.callBlock(n, s)
 	case *syntax.FilterBlock:
 		var sig signal
-		text := e.capture(func() { sig = e.body(n.Body, &scope{parent: s}) })
+		text := e.capture(func() { sig = e.body(n.Body, inside(s, n.Hidden)) })
 		if sig != done {
 			return sig
 		}
@@ -87,6 +87,7 @@ func (e *engine) scoped(n *syntax.Scope, s *scope) signal {
 			inner.parent = inner.parent.parent
 		}
 	}
+	inner.hide(n.Hidden)
 	for i, target := range n.Targets {
 		e.assign(target, e.eval(n.Values[i], s), inner)
 	}
@@ -121,13 +122,14 @@ func (e *engine) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 		e.Step(3)
 		inner := &scope{parent: s, names: make([]string, 0, 4), values: make([]py.Value, 0, 4)}
 		inner.set("loop", l)
+		inner.hide(n.Hidden)
 		e.assign(n.Target, item, inner)
 		if e.body(n.Body, inner) == broke {
 			break
 		}
 	}
 	if !any {
-		e.body(n.Else, &scope{parent: s})
+		e.body(n.Else, inside(s, n.ElseHidden))
 	}
 }
 

@@ -129,7 +129,10 @@ func (e *engine) fileSize(v py.Value, args py.Args) py.Value {
 		base, prefixes = 1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}
 	}
 	f, ok := e.Float(v)
+	_, isText := py.Text(v)
 	switch {
+	case !ok && !isText:
+		py.Raise(py.KindType, "float() argument must be a string or a real number, not '%s'", py.TypeName(v))
 	case !ok:
 		py.Raise(py.KindValue, "could not convert string to float: %s", e.Repr(v))
 	case f == 1:

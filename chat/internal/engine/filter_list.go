@@ -181,17 +181,19 @@ func (e *engine) groupBy(v py.Value, args py.Args) py.Value {
 func (e *engine) unique(v py.Value, args py.Args) py.Value {
 	got := args.Take("unique", "case_sensitive?", "attribute?")
 	key := e.getter(py.Or(got[1], nil), nil, !e.Truth(py.Or(got[0], false)))
-	seen, next := py.NewDict(), e.Iterate(v)
-	return &py.Iter{Type: "generator", Next: func() (py.Value, bool) {
-		for item, ok := next(); ok; item, ok = next() {
-			k := key(item)
-			if _, ok := e.Get(seen, k); !ok {
-				e.Set(seen, k, nil)
-				return item, true
+	return generator(func() func() (py.Value, bool) {
+		seen, next := py.NewDict(), e.Iterate(v)
+		return func() (py.Value, bool) {
+			for item, ok := next(); ok; item, ok = next() {
+				k := key(item)
+				if _, ok := e.Get(seen, k); !ok {
+					e.Set(seen, k, nil)
+					return item, true
+				}
 			}
+			return nil, false
 		}
-		return nil, false
-	}}
+	})
 }
 
 func (e *engine) extreme(name string, v py.Value, args py.Args) py.Value {

@@ -115,6 +115,9 @@ func (e *engine) indent(v py.Value, args py.Args) py.Value {
 	s, ok := py.Text(v)
 	if !ok {
 		e.Check(v)
+		if _, ok := v.(*py.List); ok {
+			py.Raise("AttributeError", "'list' object has no attribute 'splitlines'")
+		}
 		py.Raise(py.KindType, "unsupported operand type(s) for +=: '%s' and 'str'", py.TypeName(v))
 	}
 	_, wrap := e.soft(v)

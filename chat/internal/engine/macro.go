@@ -45,7 +45,7 @@ func (c *macro) Attr(name string) (py.Value, bool) {
 func (c *macro) Call(args py.Args) py.Value {
 	c.e.Enter()
 	defer c.e.Leave()
-	s := &scope{parent: c.scope}
+	s := inside(c.scope, c.def.Hidden)
 	given := c.bind(args, s)
 	for i, name := range c.def.Params {
 		if given[i] {

@@ -40,6 +40,8 @@ func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
 			return v.Stop, true
 		case "step":
 			return v.Step, true
+		case "index", "count":
+			return m.sequenceMethod(v, m.Items(v), name)
 		}
 	case bool, int64, float64:
 		return m.numberMethod(v, name)

@@ -73,7 +73,12 @@ func (m *Machine) Percent(format string, v py.Value, escape bool) string {
 		m.Grow(len(text))
 		b.WriteString(text)
 	}
-	if used < len(args) && !isDict {
+	mapping := isDict
+	switch v.(type) {
+	case *py.List, *py.Range, *py.Undefined: // they have subscripts, which is all that Python looks at
+		mapping = true
+	}
+	if used < len(args) && !mapping {
 		py.Raise(py.KindType, "not all arguments converted during string formatting")
 	}
 	return b.String() + format

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 
+	"golang.org/x/text/cases"
+
 	"github.com/easyrl/easyrl/chat/internal/py"
 )
 
@@ -249,8 +251,10 @@ func (m *Machine) textMake(name string) textCall {
 	switch name {
 	case "upper":
 		return plain(m.Upper)
-	case "lower", "casefold":
+	case "lower":
 		return plain(m.Lower)
+	case "casefold":
+		return plain(cases.Fold().String)
 	case "capitalize":
 		return plain(m.Capitalize)
 	case "title":

@@ -36,7 +36,6 @@ func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 		return v.Iterate(), true
 	}
 	if s, ok := Text(v); ok {
-		_, markup := v.(Markup)
 		return func() (Value, bool) {
 			if s == "" {
 				return nil, false
@@ -45,7 +44,7 @@ func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 			n := RuneLen(s)
 			c := s[:n]
 			s = s[n:]
-			return Like(markup, c), true
+			return c, true
 		}, true
 	}
 	return nil, false

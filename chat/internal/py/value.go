@@ -321,7 +321,11 @@ func (m *Machine) hash(key Value) any {
 			b.WriteString(part + ",")
 		}
 		return tupleKey(b.String())
-	case *List, *Dict, *View:
+	case *View:
+		if key.Type != "dict_values" {
+			Raise(KindType, "unhashable type: '%s'", key.Type)
+		}
+	case *List, *Dict:
 		Raise(KindType, "unhashable type: '%s'", TypeName(key))
 	}
 	return key // pointers: identity

@@ -28,18 +28,18 @@ type parser struct {
 }
 
 // Parse parses a template; errors are of type *py.Error.
-func Parse(source string, known Known) (body []Stmt, err error) {
+func Parse(source string, known Known) (t *Template, err error) {
 	line := 0
 	defer py.Catch(&err, &line)
 	if len(source) > maxSource {
 		fail(0, "template of %d bytes, expected %d at most", len(source), maxSource)
 	}
 	p := &parser{known: known, tokens: lex(strings.ToValidUTF8(source, "\uFFFD"))}
-	body = p.body()
+	body := p.body()
 	if len(p.fault) > 0 {
 		return nil, &p.fault[0]
 	}
-	return body, nil
+	return &Template{Body: body, Hidden: newNames(nil).frame(body)}, nil
 }
 
 func (p *parser) cur() token { return p.tokens[p.at] }

@@ -105,7 +105,14 @@ type Args struct {
 // Stmt is a statement: a pointer to one of the types below.
 type Stmt any
 
-// Statements.
+// Template is a parsed template.
+type Template struct {
+	Body   []Stmt
+	Hidden []*py.Undefined
+}
+
+// Statements. Hidden are the names that a body assigns and that are undefined
+// before that, even where there is a variable of the name outside of it.
 type (
 	// Text is what stands outside of tags.
 	Text struct{ Data string }
@@ -125,6 +132,7 @@ type (
 		Target, Iter, Filter Expr
 		Body, Else           []Stmt
 		Recursive            bool
+		Hidden, ElseHidden   []*py.Undefined // of Body and Else
 		Line                 int
 	}
 	// Set is {% set target = X %}.
@@ -136,6 +144,7 @@ type (
 	SetBlock struct {
 		Target, Filter Expr
 		Body           []Stmt
+		Hidden         []*py.Undefined
 		Line           int
 	}
 	// Macro is a macro, or the body of a call block.
@@ -145,6 +154,7 @@ type (
 		Defaults                []Expr // of the last parameters
 		Body                    []Stmt
 		Caller, Varargs, Kwargs bool // it uses the name
+		Hidden                  []*py.Undefined
 		Line                    int
 	}
 	// CallBlock is {% call(params) X(…) %}body{% endcall %}.
@@ -156,6 +166,7 @@ type (
 	FilterBlock struct {
 		Filter Expr
 		Body   []Stmt
+		Hidden []*py.Undefined
 	}
 	// Scope is a body with variables of its own: with, generation, block. Root
 	// says that it sees the template's variables only.
@@ -163,6 +174,7 @@ type (
 		Targets, Values []Expr
 		Body            []Stmt
 		Root            bool
+		Hidden          []*py.Undefined
 	}
 	// Break leaves a loop, or goes on to its next round.
 	Break struct{ Continue bool }

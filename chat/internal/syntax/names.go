@@ -1,0 +1,249 @@
+package syntax
+
+import (
+	"maps"
+
+	"github.com/easyrl/easyrl/chat/internal/py"
+)
+
+// Names that a body assigns are its own from its beginning: until they are
+// assigned, they are undefined there, whatever the template was given under the
+// name, unless the body or one around it reads the name before. The bodies of an
+// if are part of the body around; other blocks have their own.
+
+// names are what is known about the names of a body.
+type names struct {
+	parent *names
+	hidden map[string]bool // by name: undefined until it is assigned
+	stored map[string]bool
+}
+
+func newNames(parent *names, params ...string) *names {
+	n := &names{parent: parent, hidden: map[string]bool{}, stored: map[string]bool{}}
+	for _, p := range params {
+		n.param(p)
+	}
+	return n
+}
+
+func (n *names) has(name string) bool {
+	for ; n != nil; n = n.parent {
+		if _, ok := n.hidden[name]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *names) param(name string) { n.hidden[name], n.stored[name] = false, true }
+
+func (n *names) load(name string) {
+	if !n.has(name) {
+		n.hidden[name] = false
+	}
+}
+
+func (n *names) store(name string) {
+	n.stored[name] = true
+	if _, ok := n.hidden[name]; !ok {
+		n.hidden[name] = !n.parent.has(name)
+	}
+}
+
+// branches runs each of the visits as one that may not happen.
+func (n *names) branches(visits ...func(*names)) {
+	var all []*names
+	for _, visit := range visits {
+		b := &names{parent: n.parent, hidden: maps.Clone(n.hidden), stored: maps.Clone(n.stored)}
+		visit(b)
+		all = append(all, b)
+	}
+	before := maps.Clone(n.stored)
+	for _, b := range all {
+		maps.Copy(n.hidden, b.hidden)
+		maps.Copy(n.stored, b.stored)
+	}
+	for name := range n.stored {
+		if !before[name] {
+			n.hidden[name] = false
+		}
+	}
+}
+
+// frame finds a body's hidden names, and those of the bodies in it.
+func (n *names) frame(body []Stmt) []*py.Undefined {
+	n.statements(body)
+	for _, stmt := range body {
+		n.inner(stmt)
+	}
+	var hidden []*py.Undefined
+	for name, is := range n.hidden {
+		if is {
+			hidden = append(hidden, &py.Undefined{Name: name})
+		}
+	}
+	return hidden
+}
+
+func (n *names) statements(body []Stmt) {
+	for _, stmt := range body {
+		switch s := stmt.(type) {
+		case *Print:
+			n.read(s.X)
+		case *Set:
+			n.read(s.X)
+			n.assign(s.Target)
+		case *SetBlock:
+			n.assign(s.Target)
+		case *For:
+			n.read(s.Iter)
+		case *Macro:
+			n.store(s.Name)
+		case *CallBlock:
+			n.read(s.Call)
+		case *FilterBlock:
+			n.read(s.Filter)
+		case *Scope:
+			n.read(s.Values...)
+		case *If:
+			n.conditional(s)
+		}
+	}
+}
+
+func (n *names) conditional(s *If) {
+	n.read(s.Tests[0])
+	n.branches(
+		func(b *names) { b.statements(s.Bodies[0]) },
+		func(b *names) {
+			for i := 1; i < len(s.Tests); i++ {
+				b.read(s.Tests[i])
+				b.branches(func(c *names) { c.statements(s.Bodies[i]) })
+			}
+		},
+		func(b *names) { b.statements(s.Else) },
+	)
+}
+
+// inner goes into the bodies of a statement that are frames of their own.
+func (n *names) inner(stmt Stmt) {
+	switch s := stmt.(type) {
+	case *If:
+		for _, body := range append(s.Bodies[:len(s.Bodies):len(s.Bodies)], s.Else) {
+			for _, stmt := range body {
+				n.inner(stmt)
+			}
+		}
+	case *For:
+		own := newNames(n, "loop")
+		own.params(s.Target)
+		s.Hidden = own.frame(s.Body)
+		s.ElseHidden = newNames(n).frame(s.Else)
+	case *SetBlock:
+		s.Hidden = newNames(n).frame(s.Body)
+	case *FilterBlock:
+		s.Hidden = newNames(n).frame(s.Body)
+	case *Macro:
+		n.macro(s)
+	case *CallBlock:
+		n.macro(s.Macro)
+	case *Scope:
+		own := newNames(n)
+		if s.Root {
+			own.parent = nil
+		}
+		for _, target := range s.Targets {
+			own.params(target)
+		}
+		s.Hidden = own.frame(s.Body)
+	}
+}
+
+func (n *names) macro(m *Macro) {
+	own := newNames(n, m.Params...)
+	own.read(m.Defaults...)
+	for name, used := range map[string]bool{"caller": m.Caller, "varargs": m.Varargs, "kwargs": m.Kwargs} {
+		if used {
+			own.param(name)
+		}
+	}
+	m.Hidden = own.frame(m.Body)
+}
+
+// params makes the names of a target parameters.
+func (n *names) params(target Expr) {
+	switch t := target.(type) {
+	case *Name:
+		n.param(t.Name)
+	case *Tuple:
+		for _, item := range t.Items {
+			n.params(item)
+		}
+	}
+}
+
+func (n *names) assign(target Expr) {
+	switch t := target.(type) {
+	case *Name:
+		n.store(t.Name)
+	case *Attribute:
+		n.load(t.Name)
+	case *Tuple:
+		for _, item := range t.Items {
+			n.assign(item)
+		}
+	}
+}
+
+// read visits the names that expressions read.
+func (n *names) read(exprs ...Expr) {
+	for _, x := range exprs {
+		switch x := x.(type) {
+		case *Name:
+			n.load(x.Name)
+		case *Tuple:
+			n.read(x.Items...)
+		case *List:
+			n.read(x.Items...)
+		case *Dict:
+			n.read(x.Keys...)
+			n.read(x.Values...)
+		case *Cond:
+			n.read(x.Test, x.Then, x.Else)
+		case *Logic:
+			n.read(x.X, x.Y)
+		case *Not:
+			n.read(x.X)
+		case *Compare:
+			n.read(x.X)
+			n.read(x.Ys...)
+		case *Binary:
+			n.read(x.X, x.Y)
+		case *Concat:
+			n.read(x.Parts...)
+		case *Unary:
+			n.read(x.X)
+		case *GetAttr:
+			n.read(x.X)
+		case *GetItem:
+			n.read(x.X, x.Key)
+		case *Slice:
+			n.read(x.Start, x.Stop, x.Step)
+		case *Call:
+			n.read(x.Func)
+			n.args(x.Args)
+		case *Filter:
+			n.read(x.X)
+			n.args(x.Args)
+		case *Test:
+			n.read(x.X)
+			n.args(x.Args)
+		}
+	}
+}
+
+func (n *names) args(a Args) {
+	n.read(a.Pos...)
+	n.read(a.Named...)
+	n.read(a.Star, a.Double)
+}
