@@ -35,17 +35,14 @@ type Config struct {
 	Order string
 	// Gate holds all groups back until the period's last one is in.
 	Gate bool
-	// InFlight is the number of groups that are sampled or scored at once; 0
-	// follows the fleet: what it samples at once and as much again, which
-	// waits in the fleet for instances that join.
+	// InFlight is the number of groups that are with the fleet at once, those
+	// being scored apart; 0 follows the fleet: what it samples at once and as
+	// much again, which waits in the fleet for instances that join.
 	InFlight int
 	// Scoring is the number of responses of a group that are scored at once.
 	Scoring int
 	// RewardAttempts is how often a response's scoring is tried.
 	RewardAttempts int
-	// RewardTimeout ends one attempt whatever the reward's own clock says; it
-	// includes a wait in the reward's own queue.
-	RewardTimeout time.Duration
 	// Refill is how often a prompt whose responses all have the same reward,
 	// from which nothing can be learned, is replaced by another (Yu et al. 2025,
 	// "DAPO", dynamic sampling); after that its group is delivered as it is.
@@ -58,7 +55,7 @@ type Config struct {
 
 // DefaultConfig delivers groups as they arrive and lets none be lost.
 func DefaultConfig() Config {
-	return Config{Order: Arrival, Scoring: 8, RewardAttempts: 3, RewardTimeout: 10 * time.Minute, MaxFailed: 1}
+	return Config{Order: Arrival, Scoring: 8, RewardAttempts: 3, MaxFailed: 1}
 }
 
 // Validate reports all faults of c.
@@ -81,9 +78,6 @@ func (c *Config) Validate() error {
 		if v.value < v.low {
 			faults = append(faults, fmt.Errorf("producer: %s %d, expected at least %d", v.name, v.value, v.low))
 		}
-	}
-	if c.RewardTimeout <= 0 {
-		faults = append(faults, fmt.Errorf("producer: reward timeout %v, expected more than 0", c.RewardTimeout))
 	}
 	return errors.Join(faults...)
 }

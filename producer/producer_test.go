@@ -269,11 +269,7 @@ func TestRewardFailures(t *testing.T) {
 		score scorer
 		want  string
 	}{
-		"fails": {func(context.Context, reward.Input) (reward.Score, error) { return reward.Score{}, boom }, "judge is out"},
-		"hangs": {func(ctx context.Context, _ reward.Input) (reward.Score, error) {
-			<-ctx.Done()
-			return reward.Score{}, ctx.Err()
-		}, "no reward in 10m0s"},
+		"fails":        {func(context.Context, reward.Input) (reward.Score, error) { return reward.Score{}, boom }, "judge is out"},
 		"panics":       {func(context.Context, reward.Input) (reward.Score, error) { panic("index out of range") }, "index out of range"},
 		"not a number": {func(context.Context, reward.Input) (reward.Score, error) { return reward.Score{Value: math.NaN()}, nil }, "reward is NaN"},
 		"infinite": {func(context.Context, reward.Input) (reward.Score, error) {
@@ -313,6 +309,38 @@ func TestRewardFailures(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Responses that wait for their turn with a reward that scores one at a time,
+// for hours, are not failures, and the fleet samples on meanwhile.
+func TestSlowRewardHoldsUpNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turn := make(chan struct{}, 1)
+		fn := func(ctx context.Context, in reward.Input) (reward.Score, error) {
+			select {
+			case turn <- struct{}{}:
+				defer func() { <-turn }()
+			case <-ctx.Done():
+				return reward.Score{}, ctx.Err()
+			}
+			return reward.Score{Value: 1}, sleep(ctx, 15*time.Minute)
+		}
+		f := &fakeFleet{capacity: 2}
+		p := newProducer(t, f, fn, nil)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			got, _, sum, err := produce(t.Context(), t, p, period(1, 1, 1, 1, 1, 1))
+			require.NoError(t, err)
+			require.Len(t, got, 6)
+			require.Empty(t, sum.Failed)
+			require.Equal(t, 2, f.most)
+		})
+		<-time.After(4 * time.Second) // of the bubble's clock
+		synctest.Wait()
+		require.Len(t, f.calls, 6)
+		require.Zero(t, f.now())
+		wg.Wait()
+	})
 }
 
 func TestRewardIsTriedAgain(t *testing.T) {
@@ -452,7 +480,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 func TestPeriodAndConfigReportAllFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Order: "random", InFlight: -1, MaxFailed: -1, MaxLost: -1}, nil, nil, nil)
-	for _, want := range []string{`order "random"`, "in flight -1", "scoring 0", "reward attempts 0", "max failed -1", "max lost -1", "reward timeout"} {
+	for _, want := range []string{`order "random"`, "in flight -1", "scoring 0", "reward attempts 0", "max failed -1", "max lost -1"} {
 		require.ErrorContains(t, err, want)
 	}
 	p := newProducer(t, &fakeFleet{}, length, nil)
@@ -494,5 +522,23 @@ func TestRefill(t *testing.T) {
 		}
 		require.Equal(t, []string{"spare-0-2", "spare-1-2", "spare-2-1"}, ids)
 		require.Equal(t, 5, sum.Refilled)
+	})
+}
+
+// Prompts that replace others are among those that the fleet bounds.
+func TestRefillIsBoundedByTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeFleet{capacity: 2}
+		equal := func(ctx context.Context, _ reward.Input) (reward.Score, error) {
+			return reward.Score{Value: 1}, sleep(ctx, 10*time.Second)
+		}
+		p := newProducer(t, f, equal, func(c *Config) { c.Refill = 1 })
+		asked := period(1, 1, 1, 1, 1, 1)
+		asked.Another = func(int, int) rollout.Prompt { return rollout.Prompt{ID: "spare", IDs: []int32{1}} }
+		got, _, sum, err := produce(t.Context(), t, p, asked)
+		require.NoError(t, err)
+		require.Equal(t, 6, sum.Refilled)
+		require.Equal(t, 2, f.most)
+		require.Equal(t, 24, got[5].second, "three rounds of two, twice, each with its reward: the slots are used at once")
 	})
 }

@@ -28,7 +28,7 @@ type run struct {
 	cancel  context.CancelCauseFunc // ends the period with an error
 	start   time.Time
 	results chan result   // one a prompt, never full
-	freed   chan struct{} // holds a token where a slot has become free
+	freed   chan struct{} // holds a token where a slot may have become free
 
 	mu       sync.Mutex
 	inFlight int
@@ -50,10 +50,7 @@ func (r *run) dispatch(ctx context.Context) {
 		if !r.slot(ctx) {
 			break
 		}
-		tasks.Go(func(ctx context.Context) error {
-			defer r.free()
-			return r.task(ctx, i)
-		})
+		tasks.Go(func(ctx context.Context) error { return r.task(ctx, i) })
 	}
 	if err := tasks.Wait(); err != nil {
 		r.cancel(err)
@@ -70,6 +67,7 @@ func (r *run) slot(ctx context.Context) bool {
 		}
 		r.mu.Unlock()
 		if ok {
+			r.wake() // there may be another
 			return ctx.Err() == nil
 		}
 		t := time.NewTimer(recheck)
@@ -89,13 +87,18 @@ func (r *run) free() {
 	r.mu.Lock()
 	r.inFlight--
 	r.mu.Unlock()
+	r.wake()
+}
+
+// wake lets one that waits for a slot look again.
+func (r *run) wake() {
 	select {
 	case r.freed <- struct{}{}:
 	default:
 	}
 }
 
-// limit is the number of groups in flight, at least 1.
+// limit is the number of groups that may be with the fleet, at least 1.
 func (r *run) limit() int {
 	if r.cfg.InFlight > 0 {
 		return r.cfg.InFlight
@@ -112,7 +115,11 @@ func (r *run) task(ctx context.Context, index int) error {
 	var err error
 	lost := false
 	for attempt := 0; ; attempt++ {
+		if attempt > 0 && !r.slot(ctx) {
+			return context.Cause(ctx)
+		}
 		group, err = r.sample(ctx, index, attempt, prompt)
+		r.free() // a slow reward keeps no instance waiting
 		lost = err != nil && !errors.Is(err, inference.ErrInvalid)
 		if err == nil {
 			err = r.score(ctx, group)
@@ -198,11 +205,10 @@ func (r *run) score(ctx context.Context, g *rollout.Group) error {
 	return scoring.Wait()
 }
 
-// scoreOnce is one attempt. A reward that panics or is not a finite number has
+// scoreOnce is one attempt. How long it may take is the reward's to say: only it
+// knows when scoring begins. One that panics or is not a finite number has
 // failed.
 func (r *run) scoreOnce(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.RewardTimeout, fmt.Errorf("no reward in %v", r.cfg.RewardTimeout))
-	defer cancel()
 	start := time.Now()
 	var score reward.Score
 	var err error

@@ -42,8 +42,10 @@ type Score struct {
 	Parts map[string]float64
 }
 
-// Func scores responses. Calls may be concurrent. An error means that there is
-// no score.
+// Func scores responses. Calls may be concurrent, and as many as a period has
+// responses. An error means that there is no score. A Func that may hang keeps a
+// clock of its own, which starts when scoring does: a wait for its turn does not
+// count.
 type Func interface {
 	Score(ctx context.Context, in Input) (Score, error)
 }
