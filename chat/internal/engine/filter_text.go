@@ -35,7 +35,8 @@ func (e *engine) textFilter(name string) filterFunc {
 	case "capitalize":
 		return e.plain(name, func(s string) string { return e.Capitalize(s) })
 	case "title":
-		return e.plain(name, e.title)
+		plain := e.plain(name, e.title)
+		return func(v py.Value, args py.Args) py.Value { return plain(e.Str(v), args) }
 	case "string":
 		return e.plain(name, func(s string) string { return s })
 	case "trim":
