@@ -2,7 +2,10 @@
 // responses, groups and the policy version that wrote them.
 package rollout
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+)
 
 // Prompt is one task of the data set.
 type Prompt struct {
@@ -73,10 +76,15 @@ type groupJSON struct {
 	Responses []Response      `json:"responses"`
 }
 
-// MarshalJSON writes the flat form of a run's rollouts files.
+// MarshalJSON writes the flat form of a run's rollouts files, with < and > as
+// they are: people read it.
 func (g Group) MarshalJSON() ([]byte, error) {
-	return json.Marshal(groupJSON{g.Step, g.Version, g.Index, g.Prompt.ID, g.Prompt.Text, g.Prompt.IDs,
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(groupJSON{g.Step, g.Version, g.Index, g.Prompt.ID, g.Prompt.Text, g.Prompt.IDs,
 		g.Prompt.Answer, g.Prompt.Source, g.Responses})
+	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
 // UnmarshalJSON reads the flat form.

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -197,7 +196,7 @@ func (t *Trainer) logRollouts(p *period) error {
 	slices.SortFunc(p.groups, func(a, b rollout.Group) int { return a.Index - b.Index })
 	var b []byte
 	for i := range p.groups {
-		line, err := json.Marshal(&p.groups[i])
+		line, err := p.groups[i].MarshalJSON()
 		if err != nil {
 			return fmt.Errorf("log rollouts: prompt %s: %w", p.groups[i].Prompt.ID, err)
 		}

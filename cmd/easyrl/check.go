@@ -28,7 +28,7 @@ func checkVerb(std streams) verb {
 			return err
 		}
 		explainMachine(printer{std.out}, &resolved.Config)
-		return nil
+		return unsupported(&resolved.Config)
 	}
 	return v
 }

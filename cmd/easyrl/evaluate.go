@@ -9,6 +9,7 @@ import (
 
 	"github.com/sourcegraph/conc/pool"
 
+	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
@@ -54,8 +55,8 @@ func readSets(files []string, limit int, read func(paths []string) ([][]rollout.
 }
 
 // run scores all sets: for each set's name, eval/<name>/mean@k is the mean
-// reward and eval/<name>/pass@k the share of prompts of which one response has
-// the full reward of 1. score is the mean of the sets' means.
+// reward and eval/<name>/pass@k the unbiased estimate of the share of prompts of
+// which one of k responses has the full reward of 1. score is the mean of the sets' means.
 func (e *evaluation) run(ctx context.Context) (metrics map[string]float64, score float64, err error) {
 	metrics = map[string]float64{}
 	for i := range e.sets {
@@ -64,57 +65,80 @@ func (e *evaluation) run(ctx context.Context) (metrics map[string]float64, score
 			return nil, 0, err
 		}
 		maps.Copy(metrics, one)
-		score += one[e.name(&e.sets[i], "mean")] / float64(len(e.sets))
+		score += one[fmt.Sprintf("eval/%s/mean@%d", e.sets[i].name, e.k)] / float64(len(e.sets))
 	}
 	return metrics, score, nil
 }
 
-func (e *evaluation) name(set *evalSet, what string) string {
-	return fmt.Sprintf("eval/%s/%s@%d", set.name, what, e.k)
+// scores are what the responses to one prompt got.
+type scores struct {
+	values          []float64 // rewards, in the order of the responses
+	right           int       // of them with the full reward of 1
+	tokens, clipped int
 }
 
 // runSet has all prompts of a set under way at once: the fleet queues them.
 func (e *evaluation) runSet(ctx context.Context, set *evalSet) (map[string]float64, error) {
-	means, passed := make([]float64, len(set.prompts)), make([]float64, len(set.prompts))
-	tokens, clipped := make([]int, len(set.prompts)), make([]int, len(set.prompts))
+	got := make([]scores, len(set.prompts))
 	tasks := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError().WithMaxGoroutines(4 * max(1, e.fleet.Capacity()))
 	for i := range set.prompts {
-		tasks.Go(func(ctx context.Context) error {
-			p := &set.prompts[i]
-			out, _, err := e.fleet.Generate(ctx, inference.Request{PromptIDs: p.IDs, N: e.k, Seed: evalSeed(e.seed, i), Sampling: e.sampling})
-			if err != nil {
-				return fmt.Errorf("prompt %s: %w", p.ID, err)
-			}
-			for j := range out {
-				c := &out[j]
-				s, err := e.score.Score(ctx, reward.Input{Prompt: p, Text: e.text(c.IDs), Finish: c.Finish, Length: len(c.IDs)})
-				if err != nil {
-					return fmt.Errorf("prompt %s: score: %w", p.ID, err)
-				}
-				means[i] += s.Value / float64(e.k)
-				if s.Value >= 1 {
-					passed[i] = 1
-				}
-				tokens[i] += len(c.IDs)
-				if c.Finish == rollout.Length {
-					clipped[i]++
-				}
-			}
-			return nil
+		tasks.Go(func(ctx context.Context) (err error) {
+			got[i], err = e.prompt(ctx, &set.prompts[i], evalSeed(e.seed, i))
+			return err
 		})
 	}
 	if err := tasks.Wait(); err != nil {
 		return nil, err
 	}
-	m := map[string]float64{}
-	n := float64(len(set.prompts))
-	for i := range means { // in order, so that the sums have the same bits each time
-		m[e.name(set, "mean")] += means[i] / n
-		m[e.name(set, "pass")] += passed[i] / n
-		m["eval/"+set.name+"/response_length"] += float64(tokens[i]) / n / float64(e.k)
-		m["eval/"+set.name+"/clip_ratio"] += float64(clipped[i]) / n / float64(e.k)
+	return e.metrics(set, got), nil
+}
+
+// prompt samples and scores the responses to one prompt.
+func (e *evaluation) prompt(ctx context.Context, p *rollout.Prompt, seed uint64) (scores, error) {
+	var got scores
+	out, _, err := e.fleet.Generate(ctx, inference.Request{PromptIDs: p.IDs, N: e.k, Seed: seed, Sampling: e.sampling})
+	if err != nil {
+		return got, fmt.Errorf("prompt %s: %w", p.ID, err)
 	}
-	return m, nil
+	for j := range out {
+		c := &out[j]
+		s, err := e.score.Score(ctx, reward.Input{Prompt: p, Text: e.text(c.IDs), Finish: c.Finish, Length: len(c.IDs)})
+		if err != nil {
+			return got, fmt.Errorf("prompt %s: score: %w", p.ID, err)
+		}
+		got.values = append(got.values, s.Value)
+		if s.Value >= 1 {
+			got.right++
+		}
+		got.tokens += len(c.IDs)
+		if c.Finish == rollout.Length {
+			got.clipped++
+		}
+	}
+	return got, nil
+}
+
+// metrics are the means over a set's prompts, summed in their order: mean@k, and
+// pass@ of k and of the powers of two below it.
+func (e *evaluation) metrics(set *evalSet, got []scores) map[string]float64 {
+	m := map[string]float64{}
+	n := float64(len(got))
+	add := func(name string, each func(s *scores) float64) {
+		sum := 0.0
+		for i := range got {
+			sum += each(&got[i])
+		}
+		m["eval/"+set.name+"/"+name] = sum / n
+	}
+	k := float64(e.k)
+	add(fmt.Sprintf("mean@%d", e.k), func(s *scores) float64 { return evaluate.MeanAtK(s.values, e.k) })
+	for j := 1; j < e.k; j *= 2 {
+		add(fmt.Sprintf("pass@%d", j), func(s *scores) float64 { return evaluate.PassAtK(e.k, s.right, j) })
+	}
+	add(fmt.Sprintf("pass@%d", e.k), func(s *scores) float64 { return evaluate.PassAtK(e.k, s.right, e.k) })
+	add("response_length", func(s *scores) float64 { return float64(s.tokens) / k })
+	add("clip_ratio", func(s *scores) float64 { return float64(s.clipped) / k })
+	return m
 }
 
 // evalSeed keys the draws of a prompt, apart from those of training.

@@ -143,12 +143,14 @@ func (f *folder) engine(cfg engine.Config, threads int) (*engine.Engine, error) 
 
 func printCompletions(std streams, f *folder, out []inference.Completion, asJSON bool) error {
 	p := printer{std.out}
+	lines := json.NewEncoder(std.out)
+	lines.SetEscapeHTML(false)
 	for i := range out {
 		c := &out[i]
 		text := f.text(c.IDs)
 		switch {
 		case asJSON:
-			line, err := json.Marshal(struct {
+			err := lines.Encode(struct {
 				Text     string         `json:"text"`
 				IDs      []int32        `json:"ids"`
 				Logprobs []float32      `json:"logprobs"`
@@ -157,7 +159,6 @@ func printCompletions(std streams, f *folder, out []inference.Completion, asJSON
 			if err != nil {
 				return err
 			}
-			p.line("%s", line)
 		case f.tok == nil:
 			p.line("%v", c.IDs)
 		default:

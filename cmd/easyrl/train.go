@@ -27,7 +27,7 @@ func trainVerb(std streams) verb {
 		name:     "train",
 		synopsis: "RUN.toml [OVERLAY.toml …] [-set section.key=value …] [-resume]",
 		summary:  "Train a model with reinforcement learning, as a configuration says.",
-		example: `easyrl train configs/quickstart.toml -set run.steps=10
+		example: `easyrl train configs/quickstart.toml -set run.steps=10 -set run.dir=runs/try
 			easyrl train run.toml -resume`,
 		flags: newFlags(),
 	}
@@ -336,6 +336,9 @@ func (r *trainRun) train(ctx context.Context) error {
 	err = t.Run(ctx)
 	if traceErr := r.spans.WriteFile(filepath.Join(cfg.Run.Dir, report.TraceFile)); err == nil {
 		err = traceErr // else there is something worse to report
+	}
+	if _, pageErr := report.WriteHTML(cfg.Run.Dir); pageErr != nil && err == nil {
+		r.warn("%v", pageErr)
 	}
 	r.console.Close()
 	if errors.Is(err, trainer.ErrStopped) {
