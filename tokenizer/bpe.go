@@ -3,14 +3,17 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/pairs"
 )
 
 // maxHoles bounds the ids that no piece has, and with them the memory that one
 // wild id in a file can ask for.
 const maxHoles = 1 << 20
 
-// bpe is byte-pair encoding over bytes: a word starts as the ids of its bytes,
-// and the pair of lowest rank is merged, leftmost first, until none is left.
+// bpe is byte-pair encoding: a word starts as the ids of its bytes, or of its
+// characters, and the pair of lowest rank is merged, leftmost first, until none is
+// left.
 type bpe struct {
 	split  []splitter       // pre-tokenizer: text to words, one step after the other
 	whole  map[string]int32 // ids of the pieces, by the bytes they stand for
@@ -18,7 +21,9 @@ type bpe struct {
 	pieces []string         // bytes of each id
 	holes  map[int32]bool   // ids below len(pieces) that no piece has
 	bytes  [256]int32       // id of each byte, -1 where the vocabulary lacks it
-	pairs  *pairTable
+	chars  bool             // words are of characters, bytes for those that the vocabulary lacks
+	frozen map[string]int32 // words that are not merged
+	pairs  *pairs.Table
 	unk    int32 // for bytes that the vocabulary lacks; -1: they are dropped
 	fuse   bool  // one unk for several in a row
 	direct bool  // a word that is a piece is that piece, whatever the merges say
@@ -33,21 +38,19 @@ type bpeConfig struct {
 	unk          string // empty: none
 	fuse, direct bool
 	fallback     bool // byte_fallback
+	chars        bool
+	ranks        []int32          // of the merges; nil: their places
+	frozen       map[string]int32 // words that are not merged, with their ids
 	split        []splitter
 }
 
 func newBPE(c bpeConfig) (*bpe, error) {
-	m := &bpe{split: c.split, fuse: c.fuse, direct: c.direct, unk: -1, alpha: newByteLevel(), cache: newWordCache()}
+	m := &bpe{split: c.split, fuse: c.fuse, direct: c.direct, unk: -1, chars: c.chars, frozen: c.frozen, alpha: newByteLevel(), cache: newWordCache()}
 	if err := m.setVocab(c.vocab); err != nil {
 		return nil, err
 	}
-	for b := range m.bytes {
-		m.bytes[b] = -1
-		if id, ok := c.vocab[m.alpha.spell(byte(b))]; ok {
-			m.bytes[b] = id
-		} else if c.fallback {
-			return nil, fmt.Errorf("model.byte_fallback: not supported for a vocabulary that lacks byte 0x%02X", b)
-		}
+	if err := m.setBytes(c); err != nil {
+		return nil, err
 	}
 	if c.unk != "" {
 		id, ok := c.vocab[c.unk]
@@ -56,17 +59,41 @@ func newBPE(c bpeConfig) (*bpe, error) {
 		}
 		m.unk = id
 	}
-	m.pairs = newPairTable(len(c.merges))
-	for rank, pair := range c.merges {
+	m.pairs = pairs.New(len(c.merges))
+	for i, pair := range c.merges {
 		a, okA := c.vocab[pair[0]]
 		b, okB := c.vocab[pair[1]]
 		ab, okAB := c.vocab[pair[0]+pair[1]]
 		if !okA || !okB || !okAB {
-			return nil, fmt.Errorf("merge %d %q %q: expected both parts and what they make in the vocabulary", rank, pair[0], pair[1])
+			return nil, fmt.Errorf("merge %d %q %q: expected both parts and what they make in the vocabulary", i, pair[0], pair[1])
 		}
-		m.pairs.put(a, b, int32(rank), ab)
+		rank := int32(i)
+		if c.ranks != nil {
+			rank = c.ranks[i]
+		}
+		m.pairs.Put(a, b, rank, ab)
+	}
+	if c.chars {
+		m.split = appendBoundary(m.split, c)
 	}
 	return m, nil
+}
+
+// setBytes finds the ids of the bytes.
+func (m *bpe) setBytes(c bpeConfig) error {
+	for b := range m.bytes {
+		m.bytes[b] = -1
+		piece := m.alpha.spell(byte(b))
+		if c.chars {
+			piece = fmt.Sprintf("<0x%02X>", b)
+		}
+		if id, ok := c.vocab[piece]; ok && (c.fallback || !c.chars) {
+			m.bytes[b] = id
+		} else if c.fallback && !c.chars {
+			return fmt.Errorf("model.byte_fallback: not supported for a vocabulary that lacks byte 0x%02X", b)
+		}
+	}
+	return nil
 }
 
 func (m *bpe) setVocab(vocab map[string]int32) error {
@@ -86,7 +113,9 @@ func (m *bpe) setVocab(vocab map[string]int32) error {
 			return fmt.Errorf("vocabulary id %d: given to several pieces, %q among them, expected one", id, piece)
 		}
 		seen[id] = true
-		if text, ok := m.alpha.decode(piece); ok {
+		if m.chars {
+			m.pieces[id], m.whole[piece] = piece, id
+		} else if text, ok := m.alpha.decode(piece); ok {
 			m.pieces[id], m.whole[text] = text, id
 		} else {
 			m.pieces[id], m.other[piece] = piece, id
@@ -111,6 +140,10 @@ func (m *bpe) piece(id int32) (text string, special, ok bool) {
 }
 
 func (m *bpe) id(piece string) (int32, bool) {
+	if m.chars {
+		id, ok := m.whole[piece]
+		return id, ok
+	}
 	if text, ok := m.alpha.decode(piece); ok {
 		id, ok := m.whole[text]
 		return id, ok
@@ -119,22 +152,33 @@ func (m *bpe) id(piece string) (int32, bool) {
 	return id, ok
 }
 
-func (m *bpe) encode(dst []int32, text string) []int32 {
-	m.words(0, text, func(word string) { dst = m.word(dst, word) })
+func (m *bpe) encode(dst []int32, text string, first bool) []int32 {
+	m.words(0, text, first, func(word string) { dst = m.word(dst, word) })
 	return dst
 }
 
-// words runs the pre-tokenizer's steps from step i on.
-func (m *bpe) words(i int, text string, emit func(string)) {
-	switch {
-	case text == "":
-	case i == len(m.split):
-		emit(text)
-	case i == len(m.split)-1:
-		m.split[i].split(text, emit)
-	default:
-		m.split[i].split(text, func(part string) { m.words(i+1, part, emit) })
+// words runs the pre-tokenizer's steps from step i on; first says that text is
+// the beginning of all.
+func (m *bpe) words(i int, text string, first bool, emit func(string)) {
+	if text == "" {
+		return
 	}
+	if i == len(m.split) {
+		emit(text)
+		return
+	}
+	step := m.split[i]
+	if s, ok := step.(*metaspace); ok {
+		text = s.mark(text, first)
+	}
+	if i == len(m.split)-1 {
+		step.split(text, emit)
+		return
+	}
+	step.split(text, func(part string) {
+		m.words(i+1, part, first && strings.HasPrefix(text, part), emit)
+		first = false
+	})
 }
 
 // word appends the ids of one word.
@@ -147,8 +191,11 @@ func (m *bpe) word(dst []int32, word string) []int32 {
 			return append(dst, id)
 		}
 	}
-	if len(word) == 1 && m.bytes[word[0]] >= 0 {
+	if len(word) == 1 && m.bytes[word[0]] >= 0 && !m.chars {
 		return append(dst, m.bytes[word[0]])
+	}
+	if id, ok := m.frozen[word]; ok {
+		return append(dst, id)
 	}
 	if len(word) > maxCachedWord {
 		return m.merge(dst, word)
@@ -165,6 +212,9 @@ func (m *bpe) word(dst []int32, word string) []int32 {
 
 // symbols appends the ids that a word starts as.
 func (m *bpe) symbols(dst []int32, word string) []int32 {
+	if m.chars {
+		return m.characters(dst, word)
+	}
 	unknown := false // the last one was
 	for i := range len(word) {
 		id := m.bytes[word[i]]
@@ -184,8 +234,5 @@ func (m *bpe) symbols(dst []int32, word string) []int32 {
 func (m *bpe) merge(dst []int32, word string) []int32 {
 	n := len(dst)
 	dst = m.symbols(dst, word)
-	if len(dst)-n <= maxShortWord {
-		return dst[:n+m.pairs.mergeShort(dst[n:])]
-	}
-	return dst[:n+m.pairs.mergeLong(dst[n:])]
+	return dst[:n+m.pairs.Merge(dst[n:])]
 }

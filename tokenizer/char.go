@@ -38,7 +38,7 @@ func newChars(ords []int64) (*Tokenizer, error) {
 	return t, nil
 }
 
-func (m *chars) encode(dst []int32, text string) []int32 {
+func (m *chars) encode(dst []int32, text string, _ bool) []int32 {
 	for i := 0; i < len(text); {
 		c, n := utf8.DecodeRuneInString(text[i:])
 		id, ok := m.ids[c]

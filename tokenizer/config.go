@@ -15,6 +15,7 @@ type configFile struct {
 	Class          string                `json:"tokenizer_class"`
 	AddPrefixSpace bool                  `json:"add_prefix_space"`
 	AddBOS         *bool                 `json:"add_bos_token"`
+	Legacy         *bool                 `json:"legacy"` // of tokenizer.model: a space is put before each part of text
 	BOS            tokenName             `json:"bos_token"`
 	EOS            tokenName             `json:"eos_token"`
 	Pad            tokenName             `json:"pad_token"`

@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
 // tokenizerFile is a tokenizer.json.
@@ -41,13 +44,25 @@ type component struct {
 	Processors    []component `json:"processors"`
 	Decoders      []component `json:"decoders"`
 
-	AddPrefixSpace bool  `json:"add_prefix_space"` // ByteLevel
+	AddPrefixSpace *bool `json:"add_prefix_space"` // ByteLevel, Metaspace
 	UseRegex       *bool `json:"use_regex"`        // the same; true where it is absent
 
 	Pattern    patternFile `json:"pattern"` // Split
 	Behavior   behavior    `json:"behavior"`
 	Invert     bool        `json:"invert"`
 	Individual bool        `json:"individual_digits"` // Digits
+
+	Replacement string `json:"replacement"` // Metaspace
+	Scheme      string `json:"prepend_scheme"`
+	Split       *bool  `json:"split"`
+	Delimiter   string `json:"delimiter"` // CharDelimiterSplit
+
+	Prepend    string `json:"prepend"` // Prepend
+	Content    string `json:"content"` // Replace, Strip as a decoder
+	Start      int    `json:"start"`   // the same
+	Stop       int    `json:"stop"`
+	StripLeft  *bool  `json:"strip_left"` // Strip as a normalizer
+	StripRight *bool  `json:"strip_right"`
 
 	Single        []templatePiece          `json:"single"` // TemplateProcessing
 	SpecialTokens map[string]templateToken `json:"special_tokens"`
@@ -123,10 +138,8 @@ func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.split, err = newSplit(f.PreTokenizer); err != nil {
-		return nil, err
-	}
-	if err := checkDecoder(f.Decoder); err != nil {
+	decoder, err := f.steps(&c)
+	if err != nil {
 		return nil, err
 	}
 	m, err := newBPE(c)
@@ -138,10 +151,36 @@ func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 		return nil, err
 	}
 	t := newTokenizer(m, normal, added)
+	t.decoder = decoder
 	if err := t.setTemplate(f.PostProcessor); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// has says whether a component of the type is in c.
+func (c *component) has(kind string) bool {
+	if c == nil {
+		return false
+	}
+	part := func(c component) bool { return c.has(kind) }
+	return c.Type == kind || slices.ContainsFunc(c.PreTokenizers, part) || slices.ContainsFunc(c.Decoders, part)
+}
+
+// steps sets the pre-tokenizer and returns the decoder, nil for byte-level BPE.
+func (f *tokenizerFile) steps(c *bpeConfig) (text.Decoder, error) {
+	steps, end, err := appendSplit(nil, f.PreTokenizer, false)
+	if err != nil {
+		return nil, err
+	}
+	c.split, c.chars = steps, !end && !f.Decoder.has("ByteLevel")
+	if c.chars {
+		return newDecoder(f.Decoder)
+	}
+	if !end {
+		return nil, fmt.Errorf("pre_tokenizer: no ByteLevel in it, but in the decoder: not supported, expected both or none")
+	}
+	return nil, checkDecoder(f.Decoder)
 }
 
 func (f *modelFile) config() (bpeConfig, error) {
@@ -163,21 +202,33 @@ func (f *modelFile) config() (bpeConfig, error) {
 	return c, nil
 }
 
-func newNormalizer(c *component) (normalizer, error) {
+func newNormalizer(c *component) (text.Steps, error) {
 	if c == nil {
 		return nil, nil
 	}
+	one := func(step text.Step) (text.Steps, error) { return text.Steps{step}, nil }
 	switch c.Type {
 	case "NFC":
-		return normalizer{norm.NFC}, nil
+		return one(text.Form(norm.NFC))
 	case "NFD":
-		return normalizer{norm.NFD}, nil
+		return one(text.Form(norm.NFD))
 	case "NFKC":
-		return normalizer{norm.NFKC}, nil
+		return one(text.Form(norm.NFKC))
 	case "NFKD":
-		return normalizer{norm.NFKD}, nil
+		return one(text.Form(norm.NFKD))
+	case "Lowercase":
+		return one(text.Lowercase)
+	case "StripAccents":
+		return one(text.StripAccents)
+	case "Strip":
+		return one(text.Strip(c.StripLeft == nil || *c.StripLeft, c.StripRight == nil || *c.StripRight))
+	case "Prepend":
+		return one(text.Prepend(c.Prepend))
+	case "Replace":
+		step, err := newReplace("normalizer", c)
+		return text.Steps{step}, err
 	case "Sequence":
-		var all normalizer
+		var all text.Steps
 		for _, part := range c.Normalizers {
 			n, err := newNormalizer(&part)
 			if err != nil {
@@ -187,77 +238,7 @@ func newNormalizer(c *component) (normalizer, error) {
 		}
 		return all, nil
 	}
-	return nil, fmt.Errorf("normalizer %q: not supported, expected NFC, NFD, NFKC, NFKD or a Sequence of them", c.Type)
-}
-
-// newSplit returns the steps of a pre-tokenizer, the last of which must be
-// ByteLevel: it ends the part that sees characters.
-func newSplit(c *component) ([]splitter, error) {
-	steps, end, err := appendSplit(nil, c, false)
-	if err == nil && !end {
-		err = fmt.Errorf("pre_tokenizer: no ByteLevel in it: not supported, expected byte-level BPE")
-	}
-	return steps, err
-}
-
-// appendSplit adds the steps of c; end says that ByteLevel was among them.
-func appendSplit(steps []splitter, c *component, end bool) ([]splitter, bool, error) {
-	if c == nil {
-		return steps, end, nil
-	}
-	if end && c.Type != "Sequence" {
-		return nil, end, fmt.Errorf("pre_tokenizer %q after ByteLevel: not supported, expected ByteLevel to be the last", c.Type)
-	}
-	switch c.Type {
-	case "Sequence":
-		var err error
-		for _, part := range c.PreTokenizers {
-			if steps, end, err = appendSplit(steps, &part, end); err != nil {
-				return nil, end, err
-			}
-		}
-		return steps, end, nil
-	case "Split":
-		s, err := newPatternSplit(c)
-		return append(steps, s), end, err
-	case "Digits":
-		b := contiguous
-		if c.Individual {
-			b = isolated
-		}
-		return append(steps, &patternSplit{find: numerals{}, behavior: b}), end, nil
-	case "ByteLevel":
-		if c.AddPrefixSpace {
-			steps = append(steps, spacePrefix{})
-		}
-		if c.UseRegex == nil || *c.UseRegex {
-			steps = append(steps, &patternSplit{find: newScanner(gpt2Pattern), behavior: isolated})
-		}
-		return steps, true, nil
-	}
-	return nil, end, fmt.Errorf("pre_tokenizer %q: not supported, expected Split, Digits, ByteLevel or a Sequence of them", c.Type)
-}
-
-func newPatternSplit(c *component) (*patternSplit, error) {
-	switch c.Behavior {
-	case isolated, removed, contiguous, mergedWithPrevious, mergedWithNext:
-	default:
-		return nil, fmt.Errorf("pre_tokenizer Split: behavior %q: not supported, expected Isolated, Removed, Contiguous, MergedWithPrevious or MergedWithNext", c.Behavior)
-	}
-	p := &patternSplit{behavior: c.Behavior, invert: c.Invert}
-	switch {
-	case c.Pattern.Regex != nil:
-		find, err := newFinder(*c.Pattern.Regex)
-		if err != nil {
-			return nil, fmt.Errorf("pre_tokenizer Split: regular expression %q: %w", *c.Pattern.Regex, err)
-		}
-		p.find = find
-	case c.Pattern.String != nil:
-		p.find = literal(*c.Pattern.String)
-	default:
-		return nil, fmt.Errorf("pre_tokenizer Split: no pattern, expected a String or a Regex")
-	}
-	return p, nil
+	return nil, fmt.Errorf("normalizer %q: not supported, expected NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace or a Sequence of them", c.Type)
 }
 
 func checkDecoder(c *component) error {

@@ -14,18 +14,22 @@ import (
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/scan"
+	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
 const (
 	tokenizerName = "tokenizer.json"
 	configName    = "tokenizer_config.json"
+	modelName     = "tokenizer.model"
 	specialName   = "special_tokens_map.json"
 	addedName     = "added_tokens.json"
 )
 
 // Load reads the tokenizer of a model's folder: tokenizer.json; or vocab.json
 // (encoder.json) with merges.txt (vocab.bpe); or char_ords in
-// tokenizer_config.json. The error is ErrNone where the folder has none of them.
+// tokenizer_config.json; or SentencePiece's tokenizer.model. The error is ErrNone where the folder has none of them.
 func Load(dir string) (*Tokenizer, error) {
 	t, err := load(dir)
 	if err != nil {
@@ -150,10 +154,18 @@ func (f *folder) tokenizer(c *configFile) (*Tokenizer, error) {
 		return t, nil
 	case vocab != nil:
 		return nil, fmt.Errorf("%w: %s without merges.txt, expected both or tokenizer.json", ErrNone, vocabName)
-	case f.has("tokenizer.model"):
-		return nil, fmt.Errorf("%w: tokenizer.model is not supported, expected tokenizer.json", ErrNone)
 	}
-	return nil, fmt.Errorf("%w: expected tokenizer.json, vocab.json with merges.txt, or char_ords in %s", ErrNone, configName)
+	if data, _, err = f.read(modelName); err != nil {
+		return nil, err
+	}
+	if data == nil {
+		return nil, fmt.Errorf("%w: expected tokenizer.json, vocab.json with merges.txt, %s, or char_ords in %s", ErrNone, modelName, configName)
+	}
+	t, err := fromModel(data, c)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", modelName, err)
+	}
+	return t, nil
 }
 
 type part struct {
@@ -183,14 +195,14 @@ func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error
 		return nil, err
 	}
 	pattern := inferPattern(c.Class, b.vocab)
-	var normal normalizer
-	if pattern == qwen2Pattern {
-		normal = normalizer{norm.NFC}
+	var normal text.Steps
+	if pattern == scan.Qwen2 {
+		normal = text.Steps{text.Form(norm.NFC)}
 	}
 	if c.AddPrefixSpace {
 		b.split = append(b.split, spacePrefix{})
 	}
-	b.split = append(b.split, &patternSplit{find: newScanner(pattern), behavior: isolated})
+	b.split = append(b.split, &patternSplit{find: scan.New(pattern), behavior: isolated})
 	m, err := newBPE(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", vocab.name, merges.name, err)
@@ -250,27 +262,27 @@ func parseMerges(text string) ([][2]string, error) {
 func inferPattern(class string, vocab map[string]int32) string {
 	switch {
 	case strings.HasPrefix(class, "Qwen2"):
-		return qwen2Pattern
+		return scan.Qwen2
 	case strings.HasPrefix(class, "GPT2"):
-		return gpt2Pattern
+		return scan.GPT2
 	}
 	alpha := newByteLevel()
-	gpt2, qwen2 := newScanner(gpt2Pattern), newScanner(qwen2Pattern)
+	gpt2, qwen2 := scan.New(scan.GPT2), scan.New(scan.Qwen2)
 	more := 0 // pieces that only GPT-2's pattern cuts, less those that only Qwen2's does
 	for piece := range vocab {
 		text, ok := alpha.decode(piece)
 		if !ok || text == "" {
 			continue
 		}
-		if gpt2.match(text, 0) < len(text) {
+		if gpt2.Match(text, 0) < len(text) {
 			more++
 		}
-		if qwen2.match(text, 0) < len(text) {
+		if qwen2.Match(text, 0) < len(text) {
 			more--
 		}
 	}
 	if more > 0 {
-		return qwen2Pattern
+		return scan.Qwen2
 	}
-	return gpt2Pattern
+	return scan.GPT2
 }

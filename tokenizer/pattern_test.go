@@ -2,15 +2,16 @@ package tokenizer
 
 import (
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/dlclark/regexp2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 )
 
-var patterns = map[string]string{"gpt2": gpt2Pattern, "gpt2 short": gpt2Short, "llama3": llama3Pattern, "qwen2": qwen2Pattern}
+var patterns = map[string]string{"gpt2": scan.GPT2, "gpt2 short": scan.GPT2Short, "llama3": scan.Llama3, "qwen2": scan.Qwen2}
 
 // pieces returns what a splitter makes of a text, without the empty ones.
 func pieces(s splitter, text string) []string {
@@ -24,11 +25,11 @@ func pieces(s splitter, text string) []string {
 }
 
 // bothWays splits by the scanner and by the regular expression itself.
-func bothWays(t testing.TB, pattern, text string) (scan, re []string) {
+func bothWays(t testing.TB, pattern, text string) (fast, re []string) {
 	t.Helper()
 	compiled, err := regexp2.Compile(pattern, regexp2.None)
 	require.NoError(t, err)
-	return pieces(&patternSplit{find: newScanner(pattern), behavior: isolated}, text),
+	return pieces(&patternSplit{find: scan.New(pattern), behavior: isolated}, text),
 		pieces(&patternSplit{find: regex{compiled}, behavior: isolated}, text)
 }
 
@@ -38,13 +39,13 @@ func TestScannerPieces(t *testing.T) {
 		pattern, text string
 		want          []string
 	}{
-		{gpt2Pattern, "I'll  go, 'S 2024!\n\n x", []string{"I", "'ll", " ", " go", ",", " '", "S", " 2024", "!", "\n\n", " x"}},
-		{qwen2Pattern, "I'LL  go, 'S 12!\n\n x", []string{"I", "'LL", " ", " go", ",", " '", "S", " ", "1", "2", "!\n\n", " x"}},
-		{llama3Pattern, "1234567 \t\n\n  x\u3000y", []string{"123", "456", "7", " \t\n\n", " ", " x", "\u3000y"}},
-		{qwen2Pattern, "(foo)'ſ ", []string{"(foo", ")'", "ſ", " "}},
-		{qwen2Pattern, "a'ſb", []string{"a", "'ſ", "b"}},
+		{scan.GPT2, "I'll  go, 'S 2024!\n\n x", []string{"I", "'ll", " ", " go", ",", " '", "S", " 2024", "!", "\n\n", " x"}},
+		{scan.Qwen2, "I'LL  go, 'S 12!\n\n x", []string{"I", "'LL", " ", " go", ",", " '", "S", " ", "1", "2", "!\n\n", " x"}},
+		{scan.Llama3, "1234567 \t\n\n  x\u3000y", []string{"123", "456", "7", " \t\n\n", " ", " x", "\u3000y"}},
+		{scan.Qwen2, "(foo)'ſ ", []string{"(foo", ")'", "ſ", " "}},
+		{scan.Qwen2, "a'ſb", []string{"a", "'ſ", "b"}},
 	} {
-		got := pieces(&patternSplit{find: newScanner(c.pattern), behavior: isolated}, c.text)
+		got := pieces(&patternSplit{find: scan.New(c.pattern), behavior: isolated}, c.text)
 		require.Equal(t, c.want, got, "%q", c.text)
 	}
 }
@@ -66,8 +67,8 @@ func TestScannerIsThePattern(t *testing.T) {
 	for name, pattern := range patterns {
 		for range 400 {
 			text := randomText(r, r.IntN(24))
-			scan, re := bothWays(t, pattern, text)
-			require.Equal(t, re, scan, "%s %q", name, text)
+			fast, re := bothWays(t, pattern, text)
+			require.Equal(t, re, fast, "%s %q", name, text)
 		}
 	}
 }
@@ -132,7 +133,7 @@ func TestPreTokenizerSteps(t *testing.T) {
 	} {
 		tok := loaded(t, func(f object) { f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": c.steps} })
 		got := []string{}
-		tok.model.(*bpe).words(0, c.text, func(w string) {
+		tok.model.(*bpe).words(0, c.text, true, func(w string) {
 			if w != "" {
 				got = append(got, w)
 			}
@@ -143,50 +144,10 @@ func TestPreTokenizerSteps(t *testing.T) {
 
 func TestInferPattern(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, qwen2Pattern, inferPattern("", map[string]int32{".com": 0, "abc": 1, "1": 2}))
-	require.Equal(t, gpt2Pattern, inferPattern("CodeGenTokenizer", map[string]int32{"abc": 0, "Ġ12": 1}))
-	require.Equal(t, qwen2Pattern, inferPattern("Qwen2TokenizerFast", map[string]int32{"Ġ12": 1}))
-	require.Equal(t, gpt2Pattern, inferPattern("GPT2Tokenizer", map[string]int32{".com": 1}))
-}
-
-// naiveMerge applies, as long as there is one, the leftmost of the pairs of
-// lowest rank.
-func naiveMerge(p *pairTable, ids []int32) []int32 {
-	for {
-		best, at, into := int32(noRank), 0, int32(0)
-		for i := range len(ids) - 1 {
-			if rank, id := p.get(ids[i], ids[i+1]); rank < best {
-				best, at, into = rank, i, id
-			}
-		}
-		if best == noRank {
-			return ids
-		}
-		ids = slices.Replace(ids, at, at+2, into)
-	}
-}
-
-func TestMergeOrders(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(3, 4))
-	for range 300 {
-		p := newPairTable(40)
-		next := int32(4)
-		for rank := range int32(40) {
-			p.put(r.Int32N(next), r.Int32N(next), rank, next)
-			next++
-		}
-		word := make([]int32, r.IntN(3*maxShortWord))
-		for i := range word {
-			word[i] = r.Int32N(4)
-		}
-		want := naiveMerge(p, slices.Clone(word))
-		long := slices.Clone(word)
-		require.Equal(t, want, long[:p.mergeLong(long)])
-		if len(word) <= maxShortWord {
-			require.Equal(t, want, word[:p.mergeShort(word)])
-		}
-	}
+	require.Equal(t, scan.Qwen2, inferPattern("", map[string]int32{".com": 0, "abc": 1, "1": 2}))
+	require.Equal(t, scan.GPT2, inferPattern("CodeGenTokenizer", map[string]int32{"abc": 0, "Ġ12": 1}))
+	require.Equal(t, scan.Qwen2, inferPattern("Qwen2TokenizerFast", map[string]int32{"Ġ12": 1}))
+	require.Equal(t, scan.GPT2, inferPattern("GPT2Tokenizer", map[string]int32{".com": 1}))
 }
 
 func TestNormalize(t *testing.T) {
@@ -212,40 +173,12 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// The slow form must agree with the library's wherever that one is exact.
-func TestNormalizeLongIsTheSame(t *testing.T) {
-	t.Parallel()
-	r := rand.New(rand.NewPCG(5, 6))
-	marks := []string{"a", "e", "\u0301", "\u0323", "\u0327", "\u0345", "\u1161", "\u1100", "\u11a8", "가", "ệ", "\u0915", "\u093c", "\u09c7", "\u09be", "ﬁ", "\u1e9b", "\u0f71", "\u0f73"}
-	n := tokenizerForms(t)
-	for range 2000 {
-		var b strings.Builder
-		for range r.IntN(10) {
-			b.WriteString(marks[r.IntN(len(marks))])
-		}
-		for _, form := range n {
-			require.Equal(t, form.String(b.String()), normalizeLong(form, b.String()), "%+q form %d", b.String(), form)
-		}
-	}
-}
-
-func tokenizerForms(t testing.TB) normalizer {
-	t.Helper()
-	var all normalizer
-	for _, kind := range []string{"NFC", "NFD", "NFKC", "NFKD"} {
-		n, err := newNormalizer(&component{Type: kind})
-		require.NoError(t, err)
-		all = append(all, n...)
-	}
-	return all
-}
-
 // Text without a space, in any class of characters, is encoded in time that
 // grows with it and comes back as it was.
 func TestLongWords(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{
-		gpt2Pattern, llama3Pattern, qwen2Pattern, `\p{N}{1,3}`,
+		scan.GPT2, scan.Llama3, scan.Qwen2, `\p{N}{1,3}`,
 		`[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	} {
 		tok := loaded(t, func(f object) {
@@ -253,7 +186,7 @@ func TestLongWords(t *testing.T) {
 		})
 		for _, atom := range []string{"a", "abc", "日", "1", "!", " ", "\n", " \n", "<", "'", "\xff", "<eos"} {
 			size := 1 << 15
-			if atom == "abc" && pattern == qwen2Pattern {
+			if atom == "abc" && pattern == scan.Qwen2 {
 				size = 1 << 20
 			}
 			text := strings.Repeat(atom, size/len(atom))

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/dlclark/regexp2"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 )
 
 // A splitter is one step of a pre-tokenizer: it cuts text into pieces, in order.
@@ -16,7 +18,7 @@ type splitter interface {
 
 // A finder yields the matches of a pattern, ascending and not overlapping.
 type finder interface {
-	matches(text string, yield func(start, end int))
+	Matches(text string, yield func(start, end int))
 }
 
 // behavior says what a split does with what the pattern matched.
@@ -80,7 +82,7 @@ func (p *patternSplit) split(text string, emit func(string)) {
 // spans yields all of text as what matched and what is between.
 func (p *patternSplit) spans(text string, yield func(span)) {
 	done := 0
-	p.find.matches(text, func(start, end int) {
+	p.find.Matches(text, func(start, end int) {
 		if done < start {
 			yield(span{done, start, p.invert})
 		}
@@ -95,7 +97,7 @@ func (p *patternSplit) spans(text string, yield func(span)) {
 // literal finds a string.
 type literal string
 
-func (l literal) matches(text string, yield func(int, int)) {
+func (l literal) Matches(text string, yield func(int, int)) {
 	for from := 0; l != ""; {
 		i := strings.Index(text[from:], string(l))
 		if i < 0 {
@@ -109,7 +111,7 @@ func (l literal) matches(text string, yield func(int, int)) {
 // numerals finds single numerals.
 type numerals struct{}
 
-func (numerals) matches(text string, yield func(int, int)) {
+func (numerals) Matches(text string, yield func(int, int)) {
 	for i := 0; i < len(text); {
 		c, n := utf8.DecodeRuneInString(text[i:])
 		if unicode.IsNumber(c) {
@@ -123,7 +125,7 @@ func (numerals) matches(text string, yield func(int, int)) {
 type regex struct{ re *regexp2.Regexp }
 
 func newFinder(pattern string) (finder, error) {
-	if s := newScanner(pattern); s != nil {
+	if s := scan.New(pattern); s != nil {
 		return s, nil
 	}
 	re, err := regexp2.Compile(pattern, regexp2.None)
@@ -133,7 +135,7 @@ func newFinder(pattern string) (finder, error) {
 	return regex{re}, nil
 }
 
-func (r regex) matches(text string, yield func(int, int)) {
+func (r regex) Matches(text string, yield func(int, int)) {
 	runes := []rune(text)
 	at, offset := 0, 0 // a rune's index and its byte
 	to := func(index int) int {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 )
 
 type object = map[string]any
@@ -34,7 +36,7 @@ func synthetic() object {
 	return object{
 		"normalizer": nil,
 		"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
-			{"type": "Split", "pattern": object{"Regex": qwen2Pattern}, "behavior": "Isolated", "invert": false},
+			{"type": "Split", "pattern": object{"Regex": scan.Qwen2}, "behavior": "Isolated", "invert": false},
 			{"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
 		}},
 		"post_processor": object{"type": "ByteLevel"},
@@ -297,11 +299,20 @@ func TestUnsupported(t *testing.T) {
 	}{
 		{"model", func(_, m object) { m["type"] = "Unigram"; m["vocab"] = []any{} }, `model type "Unigram"`},
 		{"no model", func(f, _ object) { delete(f, "model") }, `model type ""`},
-		{"normalizer", func(f, _ object) { f["normalizer"] = object{"type": "Lowercase"} }, `normalizer "Lowercase"`},
+		{"normalizer", func(f, _ object) { f["normalizer"] = object{"type": "Precompiled"} }, `normalizer "Precompiled"`},
 		{"normalizer inside", func(f, _ object) {
-			f["normalizer"] = object{"type": "Sequence", "normalizers": []object{{"type": "NFC"}, {"type": "Prepend"}}}
-		}, `normalizer "Prepend"`},
-		{"pre-tokenizer", func(f, _ object) { f["pre_tokenizer"] = object{"type": "Metaspace"} }, `pre_tokenizer "Metaspace"`},
+			f["normalizer"] = object{"type": "Sequence", "normalizers": []object{{"type": "NFC"}, {"type": "Nmt"}}}
+		}, `normalizer "Nmt"`},
+		{"pre-tokenizer", func(f, _ object) { f["pre_tokenizer"] = object{"type": "UnicodeScripts"} }, `pre_tokenizer "UnicodeScripts"`},
+		{"metaspace", func(f, _ object) { f["pre_tokenizer"] = object{"type": "Metaspace"} }, `pre_tokenizer: step Metaspace: replacement ""`},
+		{"metaspace scheme", func(f, _ object) {
+			f["pre_tokenizer"] = object{"type": "Metaspace", "replacement": "_", "prepend_scheme": "odd"}
+		}, `prepend_scheme "odd"`},
+		{"punctuation", func(f, _ object) { f["pre_tokenizer"] = object{"type": "Punctuation", "behavior": "Odd"} }, `Punctuation: behavior "Odd"`},
+		{"delimiter", func(f, _ object) { f["pre_tokenizer"] = object{"type": "CharDelimiterSplit"} }, "no delimiter"},
+		{"replace", func(f, _ object) { f["normalizer"] = object{"type": "Replace"} }, "normalizer Replace: no pattern"},
+		{"decoder of characters", func(f, _ object) { f["pre_tokenizer"], f["decoder"] = nil, object{"type": "WordPiece"} }, `decoder "WordPiece"`},
+		{"decoder strip", func(f, _ object) { f["pre_tokenizer"], f["decoder"] = nil, object{"type": "Strip"} }, `decoder Strip: content ""`},
 		{"none", func(f, _ object) { f["pre_tokenizer"] = nil }, "no ByteLevel"},
 		{"after the bytes", func(f, _ object) {
 			f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []object{{"type": "ByteLevel"}, {"type": "Digits"}}}
@@ -360,7 +371,6 @@ func TestNone(t *testing.T) {
 		{object{}, "expected tokenizer.json"},
 		{object{"tokenizer_config.json": object{"eos_token": "x"}}, "expected tokenizer.json"},
 		{object{"vocab.json": object{}}, "vocab.json without merges.txt"},
-		{object{"tokenizer.model": "x"}, "tokenizer.model is not supported"},
 	} {
 		_, err := Load(write(t, c.files))
 		require.ErrorIs(t, err, ErrNone)

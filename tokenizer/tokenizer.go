@@ -2,8 +2,10 @@
 // tokenizer.json says.
 //
 // It reads byte-level BPE, which is what the Qwen, Llama-3, DeepSeek and GPT-2
-// families use, from tokenizer.json or from a vocabulary and its merges; and the
-// character vocabulary of a tokenizer_config.json with char_ords. A component
+// families use, from tokenizer.json or from a vocabulary and its merges; the BPE
+// over characters of SentencePiece, which the Llama-2, Mistral and Gemma families
+// use, from tokenizer.json or tokenizer.model; and the character vocabulary of a
+// tokenizer_config.json with char_ords. A component
 // that it does not know is an error that names it, never a guess.
 package tokenizer
 
@@ -11,6 +13,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
 // ErrNone says that a folder has no tokenizer that this package could read.
@@ -18,29 +22,30 @@ var ErrNone = errors.New("no tokenizer files")
 
 // A Tokenizer maps text to ids and back. It is safe for concurrent use.
 type Tokenizer struct {
-	model  model
-	normal normalizer
-	raw    *matcher // added tokens found in the text as it is
-	cooked *matcher // added tokens found in the normalised text
-	added  map[int32]addedToken
-	ids    map[string]int32 // of added tokens, by content
-	prefix []int32          // what EncodePrompt puts before the text
-	suffix []int32          // and after it
-	stops  []int32
-	size   int
-	files  []string
+	model   model
+	normal  text.Steps
+	raw     *matcher     // added tokens found in the text as it is
+	cooked  *matcher     // added tokens found in the normalised text
+	decoder text.Decoder // of pieces; nil where they are the text's bytes
+	added   map[int32]addedToken
+	ids     map[string]int32 // of added tokens, by content
+	prefix  []int32          // what EncodePrompt puts before the text
+	suffix  []int32          // and after it
+	stops   []int32
+	size    int
+	files   []string
 }
 
 // A model encodes text in which no added token stands.
 type model interface {
-	encode(dst []int32, text string) []int32
-	piece(id int32) (text string, special, ok bool) // what the id stands for, in bytes
+	encode(dst []int32, text string, first bool) []int32 // first: nothing was before text
+	piece(id int32) (text string, special, ok bool)      // what the id stands for, in bytes
 	id(piece string) (int32, bool)
 	size() int // 1 + the largest id
 }
 
 // newTokenizer puts added tokens in front of a model.
-func newTokenizer(m model, normal normalizer, added []addedToken) *Tokenizer {
+func newTokenizer(m model, normal text.Steps, added []addedToken) *Tokenizer {
 	t := &Tokenizer{model: m, normal: normal, size: m.size(),
 		added: make(map[int32]addedToken, len(added)), ids: make(map[string]int32, len(added))}
 	var raw, cooked []addedToken
@@ -48,7 +53,7 @@ func newTokenizer(m model, normal normalizer, added []addedToken) *Tokenizer {
 		t.added[a.ID], t.ids[a.Content] = a, a.ID
 		t.size = max(t.size, int(a.ID)+1)
 		if a.Normalized {
-			a.Content = normal.apply(a.Content)
+			a.Content = normal.Apply(a.Content)
 			cooked = append(cooked, a)
 		} else {
 			raw = append(raw, a)
@@ -74,10 +79,12 @@ func (t *Tokenizer) EncodePrompt(text string) []int32 {
 }
 
 func (t *Tokenizer) encode(dst []int32, text string) []int32 {
-	token := func(id int32) { dst = append(dst, id) }
+	first := true
+	token := func(id int32) { dst, first = append(dst, id), false }
 	t.raw.split(text, token, func(part string) {
-		t.cooked.split(t.normal.apply(part), token, func(part string) {
-			dst = t.model.encode(dst, part)
+		t.cooked.split(t.normal.Apply(part), token, func(part string) {
+			dst = t.model.encode(dst, part, first)
+			first = false
 		})
 	})
 	return dst
@@ -88,6 +95,9 @@ func (t *Tokenizer) encode(dst []int32, text string) []int32 {
 // Ids outside the vocabulary stand for nothing. The result need not be valid
 // UTF-8: ids may end within a character.
 func (t *Tokenizer) Decode(ids []int32) string {
+	if t.decoder != nil {
+		return t.decoder.Text(t.pieces(ids))
+	}
 	var b strings.Builder
 	b.Grow(4 * len(ids))
 	for _, id := range ids {
@@ -102,6 +112,23 @@ func (t *Tokenizer) Decode(ids []int32) string {
 		}
 	}
 	return b.String()
+}
+
+// pieces are what ids stand for, without special tokens.
+func (t *Tokenizer) pieces(ids []int32) []string {
+	out := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if a, ok := t.added[id]; ok {
+			if !a.Special && a.Normalized {
+				out = append(out, t.normal.Apply(a.Content))
+			} else if !a.Special {
+				out = append(out, a.Content)
+			}
+		} else if piece, special, ok := t.model.piece(id); ok && !special {
+			out = append(out, piece)
+		}
+	}
+	return out
 }
 
 // VocabSize returns 1 + the largest id.

@@ -1,4 +1,5 @@
-package tokenizer
+// Package scan matches the patterns that most models split text with, in one pass.
+package scan
 
 import (
 	"unicode"
@@ -8,28 +9,28 @@ import (
 // The patterns that most models split text with. The first is GPT-2's, also that
 // of a ByteLevel step with use_regex; then Llama-3's and Qwen2's (also Qwen3's).
 const (
-	gpt2Pattern   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	gpt2Short     = `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	llama3Pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	qwen2Pattern  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	GPT2      = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	GPT2Short = `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	Llama3    = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	Qwen2     = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// scanner matches this family of patterns in one pass. Its matches cover the
+// Scanner matches this family of patterns in one pass. Its matches cover the
 // text, so each begins where the one before it ends.
-type scanner struct {
+type Scanner struct {
 	gpt2   bool // GPT-2's, else Llama-3's or Qwen2's
 	digits int  // the most numerals in a match; GPT-2's has no limit
 }
 
-// newScanner returns the scanner of a pattern, nil for one it does not know.
-func newScanner(pattern string) *scanner {
+// New returns the scanner of a pattern, nil for one it does not know.
+func New(pattern string) *Scanner {
 	switch pattern {
-	case gpt2Pattern, gpt2Short:
-		return &scanner{gpt2: true}
-	case llama3Pattern:
-		return &scanner{digits: 3}
-	case qwen2Pattern:
-		return &scanner{digits: 1}
+	case GPT2, GPT2Short:
+		return &Scanner{gpt2: true}
+	case Llama3:
+		return &Scanner{digits: 3}
+	case Qwen2:
+		return &Scanner{digits: 1}
 	}
 	return nil
 }
@@ -93,16 +94,17 @@ func run(s string, i int, c class) int {
 	}
 }
 
-func (p *scanner) matches(text string, yield func(start, end int)) {
+// Matches yields the matches in text, which cover it.
+func (p *Scanner) Matches(text string, yield func(start, end int)) {
 	for i := 0; i < len(text); {
-		end := p.match(text, i)
+		end := p.Match(text, i)
 		yield(i, end)
 		i = end
 	}
 }
 
-// match returns the end of the match at i < len(s).
-func (p *scanner) match(s string, i int) int {
+// Match returns the end of the match at i < len(s).
+func (p *Scanner) Match(s string, i int) int {
 	c, n := classAt(s, i)
 	if s[i] == '\'' {
 		if n := p.contraction(s[i+1:]); n > 0 {
@@ -136,7 +138,7 @@ func (p *scanner) match(s string, i int) int {
 }
 
 // number returns the end of a match that has one numeral before i.
-func (p *scanner) number(s string, i int) int {
+func (p *Scanner) number(s string, i int) int {
 	for k := 1; k < p.digits; k++ {
 		c, n := classAt(s, i)
 		if c != numberClass {
@@ -149,7 +151,7 @@ func (p *scanner) number(s string, i int) int {
 
 // space returns the end of a match that starts with white space at i and goes no
 // further than that: \s*[\r\n]+ where the pattern has it, \s+(?!\S), \s+.
-func (p *scanner) space(s string, i int) int {
+func (p *Scanner) space(s string, i int) int {
 	end, last, newline := i, i, -1 // last: start of the last character; newline: end of the last \r or \n
 	for {
 		c, n := classAt(s, end)
@@ -173,7 +175,7 @@ func (p *scanner) space(s string, i int) int {
 
 // contraction returns the length of what s starts with among s t re ve m ll d.
 // All but GPT-2's pattern ignore case, by Unicode's folding: U+017F is an s.
-func (p *scanner) contraction(s string) int {
+func (p *Scanner) contraction(s string) int {
 	if s == "" {
 		return 0
 	}

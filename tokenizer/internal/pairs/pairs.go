@@ -1,4 +1,5 @@
-package tokenizer
+// Package pairs merges pairs of token ids in the order of their ranks.
+package pairs
 
 import "math"
 
@@ -8,8 +9,8 @@ const maxShortWord = 32
 
 const noRank = math.MaxInt32
 
-// pairTable maps a pair of ids to its merge: open addressing, at most half full.
-type pairTable struct {
+// Table maps a pair of ids to its merge: open addressing, at most half full.
+type Table struct {
 	mask  uint64
 	slots []pairSlot
 }
@@ -19,15 +20,16 @@ type pairSlot struct {
 	rank, merged int32
 }
 
-func newPairTable(n int) *pairTable {
+// New makes a table with room for n pairs.
+func New(n int) *Table {
 	size := 16
 	for size < 2*n {
 		size *= 2
 	}
-	return &pairTable{uint64(size - 1), make([]pairSlot, size)}
+	return &Table{uint64(size - 1), make([]pairSlot, size)}
 }
 
-func (p *pairTable) find(a, b int32) *pairSlot {
+func (p *Table) find(a, b int32) *pairSlot {
 	key := (uint64(uint32(a))<<32 | uint64(uint32(b))) + 1
 	h := key * 0x9e3779b97f4a7c15
 	for i := h >> 20 & p.mask; ; i = (i + 1) & p.mask {
@@ -37,22 +39,31 @@ func (p *pairTable) find(a, b int32) *pairSlot {
 	}
 }
 
-// put sets the merge of a pair; a pair that is listed twice has its last rank.
-func (p *pairTable) put(a, b, rank, merged int32) {
+// Put sets the merge of a pair; a pair that is listed twice has its last rank.
+func (p *Table) Put(a, b, rank, merged int32) {
 	*p.find(a, b) = pairSlot{(uint64(uint32(a))<<32 | uint64(uint32(b))) + 1, rank, merged}
 }
 
 // get returns the merge of a pair, its rank noRank where there is none.
-func (p *pairTable) get(a, b int32) (rank, merged int32) {
+func (p *Table) get(a, b int32) (rank, merged int32) {
 	if s := p.find(a, b); s.key != 0 {
 		return s.rank, s.merged
 	}
 	return noRank, 0
 }
 
+// Merge applies, as long as there is one, the leftmost of the pairs of lowest
+// rank, in place, and returns how many ids are left.
+func (p *Table) Merge(ids []int32) int {
+	if len(ids) <= maxShortWord {
+		return p.mergeShort(ids)
+	}
+	return p.mergeLong(ids)
+}
+
 // mergeShort merges in place and returns how many ids are left; quadratic in
 // their number, which is at most maxShortWord.
-func (p *pairTable) mergeShort(ids []int32) int {
+func (p *Table) mergeShort(ids []int32) int {
 	var ranks, into [maxShortWord]int32 // of the pair that starts here
 	n := len(ids)
 	for i := range n - 1 {
@@ -95,7 +106,7 @@ type longWord struct {
 }
 
 // mergeLong merges in place and returns how many ids are left, in O(n log n).
-func (p *pairTable) mergeLong(ids []int32) int {
+func (p *Table) mergeLong(ids []int32) int {
 	n := len(ids)
 	w := longWord{
 		ids: ids, prev: make([]int32, n), next: make([]int32, n),
@@ -141,7 +152,7 @@ func (p *pairTable) mergeLong(ids []int32) int {
 func heapKey(rank, at int32) uint64 { return uint64(rank)<<32 | uint64(at) }
 
 // pair looks the pair at a position up again.
-func (w *longWord) pair(p *pairTable, at int32) {
+func (w *longWord) pair(p *Table, at int32) {
 	w.ranks[at] = noRank
 	if next := w.next[at]; int(next) < len(w.ids) {
 		if w.ranks[at], w.into[at] = p.get(w.ids[at], w.ids[next]); w.ranks[at] != noRank {

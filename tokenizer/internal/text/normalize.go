@@ -1,4 +1,6 @@
-package tokenizer
+// Package text changes text before a tokenizer's model sees it, and the pieces of
+// text that its ids stand for.
+package text
 
 import (
 	"slices"
@@ -8,22 +10,12 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// normalizer is the Unicode forms that text goes through, one after the other.
-type normalizer []norm.Form
-
-func (n normalizer) apply(text string) string {
-	for _, form := range n {
-		text = normalize(form, text)
-	}
-	return text
-}
-
 // longRun is how many characters that join what is before them make a run long.
 const longRun = 8
 
-// normalize is form.String without its stream-safe limit: that inserts U+034F
+// Normalize is form.String without its stream-safe limit: that inserts U+034F
 // into long runs of combining marks, which tokenizers do not.
-func normalize(form norm.Form, text string) string {
+func Normalize(form norm.Form, text string) string {
 	if form.IsNormalString(text) {
 		return text
 	}

@@ -1,0 +1,223 @@
+// Package spm reads SentencePiece's tokenizer.model files.
+package spm
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// The types of pieces.
+const (
+	Normal  = 1
+	Unknown = 2
+	Control = 3
+	User    = 4 // found in the text before anything is merged
+	Unused  = 5
+	Byte    = 6
+)
+
+// Piece is an entry of the vocabulary; its id is its place.
+type Piece struct {
+	Text  string
+	Score float32
+	Type  int
+}
+
+// Model is what a file says of a BPE model.
+type Model struct {
+	Pieces       []Piece
+	ByteFallback bool
+	Prefix       bool // a space is put before text
+	Squeeze      bool // spaces are taken off the ends, and several in a row become one
+	BOS, EOS     int32
+
+	kind uint64 // 2 is BPE; 1 where the file does not say
+}
+
+// field is one of a protocol buffer: a number, or bytes.
+type field struct {
+	number int
+	value  uint64
+	bytes  []byte
+}
+
+var errCut = errors.New("not a SentencePiece model: cut off or malformed")
+
+// each calls yield with the fields of a message.
+func each(b []byte, yield func(field) error) error {
+	for len(b) > 0 {
+		tag, n := binary.Uvarint(b)
+		if n <= 0 || tag>>3 == 0 || tag>>3 > math.MaxInt32 {
+			return errCut
+		}
+		f := field{number: int(tag >> 3)}
+		b = b[n:]
+		size := 0
+		switch tag & 7 {
+		case 0:
+			if f.value, size = binary.Uvarint(b); size <= 0 {
+				return errCut
+			}
+		case 1:
+			if size = 8; len(b) >= 8 {
+				f.value = binary.LittleEndian.Uint64(b)
+			}
+		case 2:
+			length, n := binary.Uvarint(b)
+			if n <= 0 || length > uint64(len(b)-n) {
+				return errCut
+			}
+			size = n + int(length)
+			f.bytes = b[n:size]
+		case 5:
+			if size = 4; len(b) >= 4 {
+				f.value = uint64(binary.LittleEndian.Uint32(b))
+			}
+		default:
+			return errCut
+		}
+		if size > len(b) {
+			return errCut
+		}
+		b = b[size:]
+		if err := yield(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Parse reads a tokenizer.model. One that is not of type BPE, or that needs
+// normalisation rules, is an error that says so.
+func Parse(b []byte) (*Model, error) {
+	m := &Model{Prefix: true, Squeeze: true, BOS: 1, EOS: 2, kind: 1}
+	err := each(b, func(f field) error {
+		switch f.number {
+		case 1:
+			return m.piece(f.bytes)
+		case 2:
+			return m.trainer(f.bytes)
+		case 3:
+			return m.normalizer(f.bytes)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Pieces) == 0 {
+		return nil, errors.New("not a SentencePiece model: no pieces")
+	}
+	if m.kind != 2 {
+		names := map[uint64]string{1: "UNIGRAM", 3: "WORD", 4: "CHAR"}
+		return nil, fmt.Errorf("model type %d %s: not supported, expected BPE", m.kind, names[m.kind])
+	}
+	return m, nil
+}
+
+func (m *Model) piece(b []byte) error {
+	p := Piece{Type: Normal}
+	err := each(b, func(f field) error {
+		switch f.number {
+		case 1:
+			p.Text = string(f.bytes)
+		case 2:
+			p.Score = math.Float32frombits(uint32(f.value))
+		case 3:
+			p.Type = int(int32(f.value))
+		}
+		return nil
+	})
+	if err == nil && p.Text == "" {
+		err = fmt.Errorf("piece %d: empty", len(m.Pieces))
+	}
+	m.Pieces = append(m.Pieces, p)
+	return err
+}
+
+// trainer reads a TrainerSpec.
+func (m *Model) trainer(b []byte) error {
+	suffix := false
+	err := each(b, func(f field) error {
+		switch f.number {
+		case 3:
+			m.kind = f.value
+		case 24:
+			suffix = f.value != 0
+		case 35:
+			m.ByteFallback = f.value != 0
+		case 41:
+			m.BOS = int32(f.value)
+		case 42:
+			m.EOS = int32(f.value)
+		}
+		return nil
+	})
+	if err == nil && suffix {
+		err = errors.New("treat_whitespace_as_suffix: not supported, expected false")
+	}
+	return err
+}
+
+func (m *Model) normalizer(b []byte) error {
+	return each(b, func(f field) error {
+		switch {
+		case f.number == 2 && len(f.bytes) > 0:
+			return errors.New("normalisation rules: not supported, expected the identity; a tokenizer.json can have them")
+		case f.number == 3:
+			m.Prefix = f.value != 0
+		case f.number == 4:
+			m.Squeeze = f.value != 0
+		case f.number == 5 && f.value == 0:
+			return errors.New("escape_whitespaces false: not supported, expected true")
+		}
+		return nil
+	})
+}
+
+// Merge makes a piece of two. Merges of lower rank go first.
+type Merge struct {
+	Left, Right string
+	Rank        int32
+}
+
+// Merges are the pairs of pieces that make a piece, which ranks by its score.
+func (m *Model) Merges() []Merge {
+	ids := make(map[string]int, len(m.Pieces))
+	scores := make([]float32, 0, len(m.Pieces))
+	for id, p := range m.Pieces {
+		if p.Type == Normal || p.Type == User || p.Type == Unused {
+			ids[p.Text] = id
+			scores = append(scores, p.Score)
+		}
+	}
+	slices.SortFunc(scores, func(a, b float32) int { return cmp.Compare(b, a) })
+	scores = slices.Compact(scores)
+	var merges []Merge
+	for _, p := range m.Pieces {
+		if p.Type != Normal || len(p.Text) > maxPiece {
+			continue
+		}
+		rank, _ := slices.BinarySearchFunc(scores, p.Score, func(a, b float32) int { return cmp.Compare(b, a) })
+		for i := range p.Text {
+			if i == 0 || !utf8.RuneStart(p.Text[i]) {
+				continue
+			}
+			_, left := ids[p.Text[:i]]
+			_, right := ids[p.Text[i:]]
+			if left && right {
+				merges = append(merges, Merge{p.Text[:i], p.Text[i:], int32(rank)})
+			}
+		}
+	}
+	return merges
+}
+
+// maxPiece bounds the pieces that are made by merging; trainers stop at 16
+// characters.
+const maxPiece = 1 << 10

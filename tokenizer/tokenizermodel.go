@@ -1,0 +1,127 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/spm"
+	"github.com/easyrl/easyrl/tokenizer/internal/text"
+)
+
+// fromModel makes the tokenizer of a SentencePiece tokenizer.model. Its control
+// symbols are special tokens that are found in the text.
+func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
+	m, err := spm.Parse(data)
+	if err != nil {
+		return nil, err
+	}
+	c := bpeConfig{chars: true, fuse: true, fallback: m.ByteFallback, vocab: make(map[string]int32, len(m.Pieces)), frozen: make(map[string]int32)}
+	var special, frozen []addedToken
+	for i, p := range m.Pieces {
+		id := int32(i)
+		if _, ok := c.vocab[p.Text]; !ok {
+			c.vocab[p.Text] = id
+		}
+		token := addedToken{ID: id, Content: p.Text, Special: true}
+		switch p.Type {
+		case spm.Unknown:
+			c.unk = p.Text
+			special = append(special, token)
+		case spm.Control:
+			special = append(special, token)
+		case spm.User:
+			c.frozen[p.Text] = id
+			frozen = append(frozen, token)
+		}
+	}
+	for _, merge := range m.Merges() {
+		c.merges = append(c.merges, [2]string{merge.Left, merge.Right})
+		c.ranks = append(c.ranks, merge.Rank)
+	}
+	normal, decoder := spaces(m, config, &c)
+	if len(frozen) > 0 {
+		c.split = append(c.split, symbols{newMatcher(frozen)})
+	}
+	b, err := newBPE(c)
+	if err != nil {
+		return nil, err
+	}
+	added, err := mergeAdded(c.vocab, special, config)
+	if err != nil {
+		return nil, err
+	}
+	t := newTokenizer(b, normal, added)
+	t.decoder = decoder
+	t.setEnds(m, config)
+	return t, nil
+}
+
+// spaces returns what is done about spaces before and after.
+func spaces(m *spm.Model, config *configFile, c *bpeConfig) (text.Steps, text.Decoder) {
+	var normal text.Steps
+	if m.Squeeze {
+		normal = append(normal, text.Squeeze)
+	}
+	decoder := text.Decoder{text.Each(func(p string) string { return strings.ReplaceAll(p, spaceMark, " ") }), text.BytePieces, text.Fuse}
+	if m.Prefix {
+		decoder = append(decoder, text.StripChar(" ", 1, 0))
+	}
+	if m.Prefix && (config.Legacy == nil || *config.Legacy) {
+		normal = append(normal, text.Prepend(" "))
+	} else if m.Prefix {
+		c.split = append(c.split, &metaspace{replacement: spaceMark, scheme: "first"})
+	}
+	normal = append(normal, text.Replace(literal(" ").Matches, spaceMark))
+	if m.Squeeze { // at the end, marks in the text too
+		normal = append(normal, func(s string) string {
+			for strings.HasSuffix(s, spaceMark) {
+				s = strings.TrimSuffix(s, spaceMark)
+			}
+			return s
+		})
+	}
+	return normal, decoder
+}
+
+// setEnds sets the tokens of the beginning and the end that the model names and
+// the configuration does not.
+func (t *Tokenizer) setEnds(m *spm.Model, config *configFile) {
+	at := func(id int32) string {
+		if id < 0 || int(id) >= len(m.Pieces) || m.Pieces[id].Type != spm.Control {
+			return ""
+		}
+		return m.Pieces[id].Text
+	}
+	if config.EOS == "" {
+		config.EOS = tokenName(at(m.EOS))
+	}
+	if config.BOS == "" {
+		config.BOS = tokenName(at(m.BOS))
+	}
+	if config.AddBOS == nil && config.BOS != "" {
+		yes := true
+		config.AddBOS = &yes
+	}
+}
+
+// symbols cuts out the pieces that are never merged.
+type symbols struct{ *matcher }
+
+func (s symbols) split(text string, emit func(string)) {
+	done := 0
+	for i := 0; i < len(text); {
+		a := s.at(text[i:])
+		if a == nil {
+			_, n := utf8.DecodeRuneInString(text[i:])
+			i += n
+			continue
+		}
+		if done < i {
+			emit(text[done:i])
+		}
+		i += len(a.Content)
+		emit(a.Content)
+		done = i
+	}
+	emit(text[done:])
+}
