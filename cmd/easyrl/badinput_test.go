@@ -72,7 +72,7 @@ func badRun(t *testing.T) string {
 	write(t, dir, "empty", "")
 	write(t, dir, "cut.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":`+"\n")
 	write(t, dir, "blank.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":"","answer":"2"}`+"\n")
-	write(t, dir, "null.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":"2","answer":null}`+"\n")
+	write(t, dir, "null.jsonl", `{"prompt":"2","answer":null}`+"\n")
 	write(t, dir, "nokey.jsonl", `{"prompt":"1"}`+"\n")
 	write(t, dir, "wrong.toml", "[rollout]\ngroup_size = \"eight\"\n")
 	write(t, dir, "no.toml", "[rollout\n")
@@ -120,7 +120,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"data.train=" + in("empty"), "empty: no prompts, expected at least one JSON object"},
 		{"data.train=" + in("cut.jsonl"), "cut.jsonl:2: not a JSON object: unexpected end of JSON input"},
 		{"data.train=" + in("blank.jsonl"), "prompt blank.jsonl:2 is empty"},
-		{"data.train=" + in("null.jsonl"), `prompt null.jsonl:2 has no answer, which reward "prefix" compares with`},
+		{"data.train=" + in("null.jsonl"), `prompt null.jsonl:1 has no answer, which reward "prefix" compares with`},
 		{"data.train=" + in("nokey.jsonl"), `prompt nokey.jsonl:1 has no answer, which reward "prefix" compares with`},
 		{"data.eval=" + in("none.jsonl"), "none.jsonl: no such file"},
 		{"data.max_prompt_tokens=2", "prompts.jsonl: all 23 prompts are longer than 2 tokens"},
@@ -361,7 +361,7 @@ func TestBadArguments(t *testing.T) {
 		{eval("-answer-key", "solution"), `prompts.jsonl:1: answer: no key "solution", found "answer", "prompt"`},
 		{eval("-reward", "bogus"), `kind is "bogus", expected "exact", "prefix" or "command"`},
 		{eval("-threads", "2000"), "2000 threads, expected 0 (all cores) to 1024"},
-		{eval("-data", filepath.Join(dir, "null.jsonl")), "prompt null.jsonl:2 has no answer"},
+		{eval("-data", filepath.Join(dir, "null.jsonl")), "prompt null.jsonl:1 has no answer"},
 		{eval("-data", filepath.Join(dir, "empty")), "no prompts, expected at least one JSON object"},
 		{eval("more"), "eval: expected -model DIR, -data FILE and no other argument"},
 		{[]string{"logprobs"}, "logprobs: expected -model DIR and no other argument"},

@@ -93,6 +93,9 @@ func (e *evaluation) runSet(ctx context.Context, set *evalSet) (map[string]float
 	return e.metrics(set, got), nil
 }
 
+// scoreAttempts is how often a response's scoring is tried, as in training.
+const scoreAttempts = 3
+
 // prompt samples and scores the responses to one prompt.
 func (e *evaluation) prompt(ctx context.Context, p *rollout.Prompt, seed uint64) (scores, error) {
 	var got scores
@@ -102,7 +105,13 @@ func (e *evaluation) prompt(ctx context.Context, p *rollout.Prompt, seed uint64)
 	}
 	for j := range out {
 		c := &out[j]
-		s, err := e.score.Score(ctx, reward.Input{Prompt: p, Text: e.text(c.IDs), Finish: c.Finish, Length: len(c.IDs)})
+		var s reward.Score
+		for range scoreAttempts {
+			s, err = e.score.Score(ctx, reward.Input{Prompt: p, Text: e.text(c.IDs), Finish: c.Finish, Length: len(c.IDs)})
+			if err == nil || ctx.Err() != nil {
+				break
+			}
+		}
 		if err != nil {
 			return got, fmt.Errorf("prompt %s: score: %w", p.ID, err)
 		}

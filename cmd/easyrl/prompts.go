@@ -34,9 +34,17 @@ func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format s
 			if p.Text == "" || len(p.IDs) == 0 {
 				return nil, usagef("%s: prompt %s is empty", path, p.ID)
 			}
-			if compares && len(p.Answer) == 0 {
-				return nil, usagef("%s: prompt %s has no answer, which reward %q compares with", path, p.ID, cfg.Reward.Kind)
+		}
+		if compares {
+			kept, dropped := data.Unanswered(lists[k])
+			if len(kept) == 0 {
+				return nil, usagef("%s: prompt %s has no answer, which reward %q compares with, and so have all %d",
+					path, dropped[0], cfg.Reward.Kind, len(dropped))
 			}
+			if len(dropped) > 0 {
+				warn("%s: left out %d of %d prompts without an answer (%s first)", path, len(dropped), len(lists[k]), dropped[0])
+			}
+			lists[k] = kept
 		}
 		if lists[k], err = f.fitting(path, lists[k], cfg, warn); err != nil {
 			return nil, err
