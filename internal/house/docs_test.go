@@ -26,6 +26,7 @@ func firstSentences() map[string]string {
 		"trainer":          "Package trainer runs the loop: publish weights, consume one period of rollouts, step.",
 		"data":             "Package data reads prompts from JSONL",
 		"reward":           "Package reward scores responses.",
+		"reward/grade":     "Package grade decides whether a response to a mathematical question gives the right answer.",
 		"tokenizer":        "Package tokenizer turns text into token ids and back, exactly as the model's tokenizer.json says.",
 		"chat":             "Package chat renders conversations into prompts as a model's chat template says.",
 		"checkpoint":       "Package checkpoint reads and writes safetensors weights and the state that makes a run resumable.",

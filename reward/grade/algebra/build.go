@@ -1,0 +1,109 @@
+package algebra
+
+import (
+	"math"
+	"math/big"
+	"math/cmplx"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// Quotient is a / b.
+func Quotient(a, b *expr.Node) *expr.Node { return expr.Multiply(a, expr.Invert(b)) }
+
+// Coprime reports whether args are integers without a common divisor, or not all
+// integers.
+func Coprime(args []*expr.Node) bool {
+	divisor := new(big.Int)
+	for _, arg := range args {
+		r, ok := Rational(arg)
+		if !ok || !r.IsInt() {
+			return true
+		}
+		divisor.GCD(nil, nil, divisor, new(big.Int).Abs(r.Num()))
+	}
+	return divisor.IsInt64() && divisor.Int64() == 1
+}
+
+// Difference is a - b.
+func Difference(a, b *expr.Node) *expr.Node { return expr.Add(a, expr.Negate(b)) }
+
+// Times is n times a fraction of two integers.
+func Times(n *expr.Node, num, den int64) *expr.Node {
+	return expr.Multiply(n, expr.Integer(num), expr.Invert(expr.Integer(den)))
+}
+
+// Radians is the angle of n degrees.
+func Radians(n *expr.Node) *expr.Node {
+	return expr.Multiply(n, expr.Named("pi"), expr.Invert(expr.Integer(180)))
+}
+
+// Approximate is the value of a real constant, and whether n is one.
+func Approximate(n *expr.Node) (float64, bool) {
+	if n.Has(isVariable) {
+		return 0, false
+	}
+	p := &point{field: fields()[0], base: math.E}
+	v := p.eval(n)
+	return real(v), !cmplx.IsNaN(v) && !cmplx.IsInf(v) && math.Abs(imag(v)) <= 1e-9*max(1, math.Abs(real(v)))
+}
+
+// maxCells bounds the matrices that are multiplied.
+const (
+	maxCells = 64
+	maxNodes = 4096
+)
+
+func cells(m *expr.Node) int {
+	if len(m.Args) == 0 {
+		return 0
+	}
+	for _, row := range m.Args {
+		if len(row.Args) != len(m.Args[0].Args) {
+			return 0
+		}
+	}
+	return len(m.Args) * len(m.Args[0].Args)
+}
+
+// MatrixProduct is a times b, or nil where their sizes do not fit or are large.
+func MatrixProduct(a, b *expr.Node) *expr.Node {
+	if n, m := cells(a), cells(b); n == 0 || m == 0 || n > maxCells || m > maxCells || len(a.Args[0].Args) != len(b.Args) {
+		return nil
+	}
+	out := &expr.Node{Kind: expr.Matrix}
+	for _, row := range a.Args {
+		r := &expr.Node{Kind: expr.List}
+		for j := range b.Args[0].Args {
+			var terms []*expr.Node
+			for k, x := range row.Args {
+				terms = append(terms, expr.Multiply(x, b.Args[k].Args[j]))
+			}
+			r.Args = append(r.Args, expr.Add(terms...))
+		}
+		out.Args = append(out.Args, r)
+	}
+	if out.Size() > maxNodes {
+		return nil
+	}
+	return out
+}
+
+// Scaled is m with each cell multiplied by the factors, or nil where it is large.
+func Scaled(m *expr.Node, factors []*expr.Node) *expr.Node {
+	if len(factors) == 0 {
+		return m
+	}
+	if n := cells(m); n == 0 || n > maxCells {
+		return nil
+	}
+	out := &expr.Node{Kind: expr.Matrix}
+	for _, row := range m.Args {
+		r := &expr.Node{Kind: expr.List}
+		for _, x := range row.Args {
+			r.Args = append(r.Args, expr.Multiply(append([]*expr.Node{x}, factors...)...))
+		}
+		out.Args = append(out.Args, r)
+	}
+	return out
+}

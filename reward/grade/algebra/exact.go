@@ -1,0 +1,255 @@
+package algebra
+
+import (
+	"math/big"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// The bounds on exact arithmetic.
+const (
+	maxBits = 8192    // of a number
+	maxWork = 1 << 22 // bits that one comparison computes in all
+)
+
+// exact computes with rational numbers.
+type exact struct{ work int }
+
+// Rational is n's value where it is a rational number that can be computed.
+func Rational(n *expr.Node) (*big.Rat, bool) {
+	e := &exact{}
+	r := e.eval(n)
+	return r, r != nil
+}
+
+// keep is r unless it is too large, or too much was computed.
+func (e *exact) keep(r *big.Rat) *big.Rat {
+	bits := r.Num().BitLen() + r.Denom().BitLen()
+	e.work += bits + 64
+	if bits > maxBits || e.work > maxWork {
+		return nil
+	}
+	return r
+}
+
+// eval is n's value, or nil.
+func (e *exact) eval(n *expr.Node) *big.Rat {
+	switch n.Kind {
+	case expr.Number:
+		return e.keep(n.Value)
+	case expr.Sum, expr.Product:
+		return e.gather(n)
+	case expr.Power:
+		base, exponent := e.eval(n.Args[0]), e.eval(n.Args[1])
+		if base == nil || exponent == nil {
+			return nil
+		}
+		return e.power(base, exponent)
+	case expr.Call:
+		return e.call(n)
+	case expr.Unit, expr.Label:
+		r := e.eval(n.Args[0])
+		if r != nil && n.Name == "%" {
+			r = new(big.Rat).Quo(r, big.NewRat(100, 1))
+		}
+		return r
+	}
+	return nil
+}
+
+func (e *exact) gather(n *expr.Node) *big.Rat {
+	total := new(big.Rat)
+	if n.Kind == expr.Product {
+		total.SetInt64(1)
+	}
+	for _, arg := range n.Args {
+		r := e.eval(arg)
+		if r == nil {
+			return nil
+		}
+		if n.Kind == expr.Product {
+			r = new(big.Rat).Mul(total, r)
+		} else {
+			r = new(big.Rat).Add(total, r)
+		}
+		if total = e.keep(r); total == nil {
+			return nil
+		}
+	}
+	return total
+}
+
+// power is base to the exponent where that is rational, or nil.
+func (e *exact) power(base, exponent *big.Rat) *big.Rat {
+	if !exponent.Num().IsInt64() || !exponent.Denom().IsInt64() || exponent.Denom().Int64() > 16 {
+		return e.trivial(base, exponent)
+	}
+	if degree := exponent.Denom().Int64(); degree > 1 {
+		num, den := intRoot(base.Num(), degree), intRoot(base.Denom(), degree)
+		if num == nil || den == nil {
+			return nil
+		}
+		base = new(big.Rat).SetFrac(num, den)
+	}
+	times := exponent.Num().Int64()
+	if base.Sign() == 0 && times <= 0 {
+		return nil
+	}
+	size := int64(max(base.Num().BitLen(), base.Denom().BitLen()))
+	if size > 1 && (times > maxBits || times < -maxBits || size*max(times, -times) > 2*maxBits) {
+		return nil
+	}
+	if size <= 1 { // 1, -1 or 0
+		return e.trivial(base, big.NewRat(times, 1))
+	}
+	abs := big.NewInt(max(times, -times))
+	num, den := new(big.Int).Exp(base.Num(), abs, nil), new(big.Int).Exp(base.Denom(), abs, nil)
+	if times < 0 {
+		num, den = den, num
+	}
+	return e.keep(new(big.Rat).SetFrac(num, den))
+}
+
+// trivial is a power of 1, -1 or 0.
+func (e *exact) trivial(base, exponent *big.Rat) *big.Rat {
+	if !exponent.IsInt() || !base.IsInt() || base.Num().BitLen() > 1 {
+		return nil
+	}
+	if base.Sign() < 0 && exponent.Num().Bit(0) == 0 {
+		return big.NewRat(1, 1)
+	}
+	if base.Sign() == 0 && exponent.Sign() <= 0 {
+		return nil
+	}
+	return base
+}
+
+// intRoot is the exact root of x, or nil.
+func intRoot(x *big.Int, degree int64) *big.Int {
+	if x.Sign() < 0 {
+		if degree%2 == 0 {
+			return nil
+		}
+		if r := intRoot(new(big.Int).Neg(x), degree); r != nil {
+			return r.Neg(r)
+		}
+		return nil
+	}
+	// Bisection between 0 and a power of two that is larger.
+	k := big.NewInt(degree)
+	lo, hi := new(big.Int), new(big.Int).Lsh(big.NewInt(1), uint(x.BitLen())/uint(degree)+1)
+	if degree == 2 {
+		lo.Sqrt(x)
+	} else {
+		for one := big.NewInt(1); new(big.Int).Sub(hi, lo).Cmp(one) > 0; {
+			mid := new(big.Int).Add(lo, hi)
+			mid.Rsh(mid, 1)
+			if new(big.Int).Exp(mid, k, nil).Cmp(x) <= 0 {
+				lo = mid
+			} else {
+				hi = mid
+			}
+		}
+	}
+	if new(big.Int).Exp(lo, k, nil).Cmp(x) != 0 {
+		return nil
+	}
+	return lo
+}
+
+// call is the value of a function of rational numbers, where that is rational.
+func (e *exact) call(n *expr.Node) *big.Rat {
+	if n.Name == "det" && len(n.Args) == 1 && n.Args[0].Kind == expr.Matrix {
+		return e.determinant(n.Args[0])
+	}
+	args := make([]*big.Rat, len(n.Args))
+	for i, arg := range n.Args {
+		if args[i] = e.eval(arg); args[i] == nil {
+			return nil
+		}
+	}
+	small := func(i int) (int64, bool) {
+		if i >= len(args) || !args[i].IsInt() || args[i].Sign() < 0 || args[i].Num().BitLen() > 10 {
+			return 0, false
+		}
+		return args[i].Num().Int64(), true
+	}
+	switch n.Name {
+	case "factorial":
+		if v, ok := small(0); ok && len(args) == 1 {
+			return e.keep(new(big.Rat).SetInt(new(big.Int).MulRange(1, v)))
+		}
+	case "binom":
+		a, ok := small(0)
+		if b, both := small(1); ok && both && len(args) == 2 {
+			return e.keep(new(big.Rat).SetInt(new(big.Int).Binomial(a, b)))
+		}
+	case "abs":
+		if len(args) == 1 {
+			return new(big.Rat).Abs(args[0])
+		}
+	case "floor", "ceil":
+		if len(args) == 1 {
+			q, m := new(big.Int).DivMod(args[0].Num(), args[0].Denom(), new(big.Int))
+			if n.Name == "ceil" && m.Sign() != 0 {
+				q.Add(q, big.NewInt(1))
+			}
+			return new(big.Rat).SetInt(q)
+		}
+	case "max", "min":
+		return extreme(args, n.Name == "max")
+	}
+	return nil
+}
+
+func extreme(args []*big.Rat, largest bool) *big.Rat {
+	var best *big.Rat
+	for _, arg := range args {
+		if best == nil || (arg.Cmp(best) > 0) == largest {
+			best = arg
+		}
+	}
+	return best
+}
+
+// determinant is that of a matrix of up to 3 rows.
+func (e *exact) determinant(m *expr.Node) *big.Rat {
+	size := len(m.Args)
+	if size > 3 {
+		return nil
+	}
+	cells := make([][]*big.Rat, size)
+	for i, row := range m.Args {
+		if len(row.Args) != size {
+			return nil
+		}
+		for _, cell := range row.Args {
+			r := e.eval(cell)
+			if r == nil {
+				return nil
+			}
+			cells[i] = append(cells[i], r)
+		}
+	}
+	return e.keep(minor(cells))
+}
+
+// minor is the determinant by expansion along the first row.
+func minor(cells [][]*big.Rat) *big.Rat {
+	total := new(big.Rat)
+	if len(cells) == 1 {
+		return total.Set(cells[0][0])
+	}
+	for j, cell := range cells[0] {
+		var rest [][]*big.Rat
+		for _, row := range cells[1:] {
+			rest = append(rest, append(append([]*big.Rat{}, row[:j]...), row[j+1:]...))
+		}
+		term := new(big.Rat).Mul(cell, minor(rest))
+		if j%2 == 1 {
+			term.Neg(term)
+		}
+		total.Add(total, term)
+	}
+	return total
+}

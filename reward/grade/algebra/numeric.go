@@ -1,0 +1,163 @@
+package algebra
+
+import (
+	"math"
+	"math/cmplx"
+	"strconv"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// point evaluates an expression in complex numbers, with a fixed positive value
+// for each symbol.
+type point struct {
+	seed  uint64
+	field field // for values of symbols
+	base  float64
+}
+
+func (p *point) eval(n *expr.Node) complex128 {
+	switch n.Kind {
+	case expr.Number:
+		v, _ := n.Value.Float64()
+		return complex(v, 0)
+	case expr.Symbol:
+		return p.symbol(n.Name)
+	case expr.Sum:
+		total := complex128(0)
+		for _, arg := range n.Args {
+			total += p.eval(arg)
+		}
+		return total
+	case expr.Product:
+		total := complex128(1)
+		for _, arg := range n.Args {
+			total *= p.eval(arg)
+		}
+		return total
+	case expr.Power:
+		return raise(p.eval(n.Args[0]), p.eval(n.Args[1]))
+	case expr.Unit, expr.Label:
+		v := p.eval(n.Args[0])
+		if n.Name == "%" {
+			v /= 100
+		}
+		return v
+	case expr.Call:
+		return p.call(n)
+	}
+	return p.opaque(n)
+}
+
+func (p *point) symbol(name string) complex128 {
+	switch name {
+	case "pi":
+		return math.Pi
+	case "e":
+		return math.E
+	case "i":
+		return 1i
+	}
+	return p.random(name)
+}
+
+// random is a value between 1/2 and 5/2 that depends on name and the point.
+func (p *point) random(name string) complex128 {
+	v := p.field.hash(name, p.seed)
+	return complex(0.5+2*float64(v)/float64(p.field.prime), 0)
+}
+
+func raise(base, exponent complex128) complex128 {
+	if imag(base) == 0 && imag(exponent) == 0 {
+		b, x := real(base), real(exponent)
+		if b >= 0 || x == math.Trunc(x) {
+			return complex(math.Pow(b, x), 0)
+		}
+		if odd := math.Round(1 / x); math.Abs(odd*x-1) < 1e-15 && math.Mod(odd, 2) != 0 { // a real root
+			return complex(-math.Pow(-b, x), 0)
+		}
+	}
+	return cmplx.Pow(base, exponent)
+}
+
+// angle is the argument of a trigonometric function, in radians.
+func (p *point) angle(n *expr.Node) complex128 {
+	v := p.eval(n)
+	if n.Has(func(m *expr.Node) bool { return m.Kind == expr.Unit && m.Name == "deg" }) {
+		v *= math.Pi / 180
+	}
+	return v
+}
+
+func (p *point) call(n *expr.Node) complex128 {
+	if len(n.Args) == 0 {
+		return p.opaque(n)
+	}
+	if v, ok := trigonometric(n.Name, p, n.Args[0]); ok {
+		return v
+	}
+	switch v := p.eval(n.Args[0]); {
+	case n.Name == "log" && len(n.Args) == 2:
+		return cmplx.Log(v) / cmplx.Log(p.eval(n.Args[1]))
+	case n.Name == "log":
+		return cmplx.Log(v) / complex(math.Log(p.base), 0)
+	case n.Name == "ln":
+		return cmplx.Log(v)
+	case n.Name == "lg":
+		return cmplx.Log10(v)
+	case n.Name == "exp":
+		return cmplx.Exp(v)
+	case n.Name == "abs" || n.Name == "norm":
+		return complex(cmplx.Abs(v), 0)
+	case n.Name == "floor" && imag(v) == 0:
+		return complex(math.Floor(real(v)+1e-12), 0)
+	case n.Name == "ceil" && imag(v) == 0:
+		return complex(math.Ceil(real(v)-1e-12), 0)
+	case n.Name == "factorial" && imag(v) == 0:
+		return complex(math.Gamma(real(v)+1), 0)
+	case n.Name == "binom" && len(n.Args) == 2:
+		k := p.eval(n.Args[1])
+		return complex(math.Gamma(real(v)+1)/math.Gamma(real(k)+1)/math.Gamma(real(v)-real(k)+1), 0)
+	}
+	return p.opaque(n)
+}
+
+func trigonometric(name string, p *point, arg *expr.Node) (complex128, bool) {
+	switch name {
+	case "sin":
+		return cmplx.Sin(p.angle(arg)), true
+	case "cos":
+		return cmplx.Cos(p.angle(arg)), true
+	case "tan":
+		return cmplx.Tan(p.angle(arg)), true
+	case "cot":
+		return cmplx.Cot(p.angle(arg)), true
+	case "sec":
+		return 1 / cmplx.Cos(p.angle(arg)), true
+	case "csc":
+		return 1 / cmplx.Sin(p.angle(arg)), true
+	case "arcsin", "asin":
+		return cmplx.Asin(p.eval(arg)), true
+	case "arccos", "acos":
+		return cmplx.Acos(p.eval(arg)), true
+	case "arctan", "atan":
+		return cmplx.Atan(p.eval(arg)), true
+	case "sinh":
+		return cmplx.Sinh(p.eval(arg)), true
+	case "cosh":
+		return cmplx.Cosh(p.eval(arg)), true
+	case "tanh":
+		return cmplx.Tanh(p.eval(arg)), true
+	}
+	return 0, false
+}
+
+// opaque is a value that depends on n's name and its arguments' values.
+func (p *point) opaque(n *expr.Node) complex128 {
+	name := "opaque " + n.Name + n.Open + n.Base
+	for _, arg := range n.Args {
+		v := p.eval(arg)
+		name += " " + strconv.FormatFloat(real(v), 'e', 8, 64) + " " + strconv.FormatFloat(imag(v), 'e', 8, 64)
+	}
+	return p.random(name)
+}

@@ -1,0 +1,102 @@
+package answer
+
+import "strings"
+
+// maxBox is how long what a box holds may be, in bytes.
+const maxBox = 8192
+
+// Boxed is what the last \boxed{…} holds and where it ends. Boxes that only
+// commas and conjunctions separate are a list.
+func Boxed(s string) (string, int, bool) {
+	last, lo, hi, ok := lastBox(s, len(s))
+	if !ok {
+		return "", 0, false
+	}
+	list := []string{last}
+	for begin := lo; len(list) < maxItems; {
+		inside, from, to, more := lastBox(s, begin)
+		if !more || to > begin || begin-to > 60 || !links(s[to:begin]) {
+			break
+		}
+		list = append([]string{inside}, list...)
+		begin = from
+	}
+	return strings.Join(list, " , "), hi, true
+}
+
+// links reports whether what stands between two boxes makes them one answer.
+func links(between string) bool {
+	if strings.ContainsAny(between, ".\n") {
+		return false
+	}
+	if strings.TrimSpace(between) == "" || Joins(between) {
+		return true
+	}
+	fields := strings.Fields(strings.NewReplacer(`\text{`, " ", "}", " ", "$", " ", `\quad`, " ", `\)`, " ", `\(`, " ").Replace(between))
+	return len(fields) > 0 && (fields[len(fields)-1] == "and" || fields[len(fields)-1] == "or")
+}
+
+// lastBox finds the last complete box before end.
+func lastBox(s string, end int) (inside string, lo, hi int, ok bool) {
+	for range 64 {
+		lo = max(strings.LastIndex(s[:end], `\boxed`), strings.LastIndex(s[:end], `\fbox`))
+		if lo < 0 {
+			return "", 0, 0, false
+		}
+		open := lo + strings.IndexByte(s[lo:], 'x') + 1
+		if s[lo+1] == 'b' {
+			open = lo + len(`\boxed`)
+		}
+		for open < len(s) && s[open] == ' ' {
+			open++
+		}
+		if open < len(s) && s[open] == '{' {
+			if n := Braces(s[open:]); n > 0 {
+				return s[open+1 : open+n-1], lo, open + n, true
+			}
+		} else if open < len(s) && open > lo+len(`\boxed`) { // \boxed 42
+			if n := strings.IndexAny(s[open:min(len(s), open+100)], "$\n"); n > 0 {
+				return s[open : open+n], lo, open + n, true
+			}
+		}
+		end = lo
+	}
+	return "", 0, 0, false
+}
+
+// Braces is the length of the brace group that s begins with, or 0.
+func Braces(s string) int {
+	depth := 0
+	for i := 0; i < min(len(s), maxBox); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return 0
+}
+
+// Joins reports whether only a comma or a conjunction stands between two parts
+// of one answer, and maybe the name of the next, as in "and x =".
+func Joins(between string) bool {
+	between = strings.NewReplacer(`\text{`, " ", `\quad`, " ", `\(`, " ", `\)`, " ", "}", " ", "$", " ", "*", " ", `\`, " ", ";", ",").Replace(between)
+	if head, ok := strings.CutSuffix(strings.TrimSpace(between), "="); ok {
+		head = strings.TrimSpace(head)
+		at := strings.LastIndexAny(head, " ,") + 1
+		if len(head)-at > 6 {
+			return false
+		}
+		between = head[:at]
+	}
+	switch strings.Join(strings.Fields(between), " ") {
+	case "and", "or", ",", ", and", ", or", "and also":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,269 @@
+package answer
+
+import (
+	"math"
+	"slices"
+
+	"github.com/easyrl/easyrl/reward/grade/algebra"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// interval is a piece of the real line; nil ends are infinite.
+type interval struct {
+	from, to               *expr.Node
+	withFrom, withTo       bool
+	fromValue, toValue     float64
+	incomparable, explicit bool
+}
+
+// sets compares w and g as sets of real numbers where both can be such sets and
+// at least one cannot be read otherwise; ok is false where they cannot.
+func (c *comparer) sets(w, g *expr.Node) (same, ok bool) {
+	a, okA := pieces(w)
+	b, okB := pieces(g)
+	if !okA || !okB {
+		return false, false
+	}
+	explicit := func(p interval) bool { return p.explicit }
+	if !slices.ContainsFunc(a, explicit) && !slices.ContainsFunc(b, explicit) {
+		return false, false
+	}
+	if w.Kind == expr.Relation && g.Kind == expr.Relation && !slices.ContainsFunc(append(slices.Clone(a), b...), func(p interval) bool { return p.incomparable }) {
+		if x, y := subject(w), subject(g); x != nil && y != nil && !c.same(x, y) {
+			return false, true
+		}
+	}
+	if len(a) != len(b) {
+		return false, true
+	}
+	end := func(x, y *expr.Node, withX, withY bool) bool {
+		if x == nil || y == nil {
+			return x == nil && y == nil
+		}
+		return withX == withY && c.same(x, y)
+	}
+	for i := range a {
+		if !end(a[i].from, b[i].from, a[i].withFrom, b[i].withFrom) || !end(a[i].to, b[i].to, a[i].withTo, b[i].withTo) {
+			return false, true
+		}
+	}
+	return true, true
+}
+
+// subject is what an inequality speaks of.
+func subject(n *expr.Node) *expr.Node {
+	for _, arg := range n.Args {
+		if !isConstant(arg) && arg.Kind != expr.Bracket && !isInfinite(arg) {
+			return arg
+		}
+	}
+	return nil
+}
+
+func isInfinite(n *expr.Node) bool {
+	return n.Is("infty") || n.Kind == expr.Product && len(n.Args) == 2 && n.Args[1].Is("infty")
+}
+
+// span is the interval between two ends.
+func span(from, to *expr.Node, withFrom, withTo bool) interval {
+	p := interval{from: from, to: to, withFrom: withFrom, withTo: withTo, fromValue: math.Inf(-1), toValue: math.Inf(1), explicit: true}
+	for _, end := range []**expr.Node{&p.from, &p.to} {
+		if *end != nil && isInfinite(*end) {
+			*end = nil
+		}
+	}
+	var ok bool
+	if p.from != nil {
+		p.fromValue, ok = algebra.Approximate(p.from)
+		p.incomparable = p.incomparable || !ok
+	}
+	if p.to != nil {
+		p.toValue, ok = algebra.Approximate(p.to)
+		p.incomparable = p.incomparable || !ok
+	}
+	return p
+}
+
+// pieces are the intervals that n is the union of, from left to right.
+func pieces(n *expr.Node) ([]interval, bool) {
+	found, ok := unsorted(n)
+	if !ok {
+		return nil, false
+	}
+	if !slices.ContainsFunc(found, func(p interval) bool { return p.incomparable }) {
+		slices.SortStableFunc(found, func(a, b interval) int {
+			switch {
+			case a.fromValue < b.fromValue:
+				return -1
+			case a.fromValue > b.fromValue:
+				return 1
+			}
+			return 0
+		})
+	}
+	return found, true
+}
+
+func unsorted(n *expr.Node) ([]interval, bool) {
+	switch n.Kind {
+	case expr.Bracket:
+		if len(n.Args) != 2 || n.Open != "(" && n.Open != "[" || n.Close != ")" && n.Close != "]" {
+			return nil, false
+		}
+		p := span(n.Args[0], n.Args[1], n.Open == "[", n.Close == "]")
+		p.explicit = n.Open != "(" || n.Close != ")" || p.from == nil || p.to == nil
+		return []interval{p}, true
+	case expr.Symbol:
+		if n.Name == "mathbb R" || n.Name == "R" {
+			return []interval{span(nil, nil, false, false)}, true
+		}
+	case expr.Text:
+		if name := words(n.Name); sameList(name, []string{"all", "real", "numbers"}) || sameList(name, []string{"all", "reals"}) {
+			return []interval{span(nil, nil, false, false)}, true
+		}
+	case expr.Call:
+		switch {
+		case n.Name == "cup":
+			return union(n.Args)
+		case n.Name == `\` && len(n.Args) == 2:
+			return without(n.Args[0], n.Args[1])
+		}
+	case expr.List:
+		if !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return m.Kind != expr.Relation || equations(m) }) {
+			return halves(n.Args)
+		}
+	case expr.Relation:
+		return inequality(n)
+	}
+	return nil, false
+}
+
+func union(args []*expr.Node) ([]interval, bool) {
+	var all []interval
+	for _, arg := range args {
+		if arg.Kind == expr.Bracket && arg.Open == "{" {
+			for _, x := range arg.Args {
+				all = append(all, span(x, x, true, true))
+			}
+			continue
+		}
+		some, ok := unsorted(arg)
+		if !ok {
+			return nil, false
+		}
+		all = append(all, some...)
+	}
+	for i := range all {
+		all[i].explicit = true
+	}
+	return all, true
+}
+
+// without is the whole line less some points.
+func without(line, points *expr.Node) ([]interval, bool) {
+	whole, ok := unsorted(line)
+	if !ok || len(whole) != 1 || whole[0].from != nil || whole[0].to != nil || points.Kind != expr.Bracket && points.Kind > expr.Call {
+		return nil, false
+	}
+	holes := []*expr.Node{points}
+	if points.Kind == expr.Bracket {
+		holes = flatten(points).Args
+		if holes == nil {
+			holes = []*expr.Node{flatten(points)}
+		}
+	}
+	return between(holes), true
+}
+
+// between are the open intervals between points and beyond them.
+func between(points []*expr.Node) []interval {
+	points = slices.Clone(points)
+	slices.SortStableFunc(points, func(a, b *expr.Node) int {
+		x, _ := algebra.Approximate(a)
+		y, _ := algebra.Approximate(b)
+		switch {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	var all []interval
+	var last *expr.Node
+	for _, p := range points {
+		all = append(all, span(last, p, false, false))
+		last = p
+	}
+	return append(all, span(last, nil, false, false))
+}
+
+// halves is the union or, where they overlap, the intersection of two half
+// lines; and a list of ≠ the line without those points.
+func halves(args []*expr.Node) ([]interval, bool) {
+	var holes []*expr.Node
+	for _, arg := range args {
+		if len(arg.Ops) == 1 && arg.Ops[0] == "!=" {
+			holes = append(holes, arg.Args[1])
+		}
+	}
+	if len(holes) == len(args) {
+		return between(holes), true
+	}
+	all, ok := union(args)
+	if !ok || len(all) != 2 || len(holes) > 0 {
+		return all, ok && len(holes) == 0
+	}
+	if all[1].from == nil {
+		all[0], all[1] = all[1], all[0]
+	}
+	low, high := all[0], all[1]
+	if low.from == nil && high.to == nil && low.to != nil && high.from != nil && low.toValue > high.fromValue {
+		return []interval{span(high.from, low.to, high.withFrom, low.withTo)}, true
+	}
+	return all, true
+}
+
+// inequality is the set that an inequality describes.
+func inequality(n *expr.Node) ([]interval, bool) {
+	n = ascending(n)
+	args, ops := n.Args, n.Ops
+	if len(ops) == 1 && ops[0] == "in" && !isConstant(args[0]) {
+		found, ok := unsorted(args[1])
+		for i := range found {
+			found[i].explicit = true
+		}
+		return found, ok
+	}
+	for _, op := range ops {
+		if op != "<" && op != "<=" && (op != "!=" || len(ops) != 1) {
+			return nil, false
+		}
+	}
+	fixed := func(m *expr.Node) bool { return isConstant(m) || isInfinite(m) }
+	switch {
+	case len(ops) == 1 && ops[0] == "!=" && fixed(args[1]) && !fixed(args[0]):
+		return between(args[1:]), true
+	case len(ops) == 1 && fixed(args[1]) && !fixed(args[0]):
+		return folded(args[0], nil, args[1], false, ops[0] == "<=")
+	case len(ops) == 1 && fixed(args[0]) && !fixed(args[1]):
+		return folded(args[1], args[0], nil, ops[0] == "<=", false)
+	case len(ops) == 2 && fixed(args[0]) && fixed(args[2]) && !fixed(args[1]):
+		return folded(args[1], args[0], args[2], ops[0] == "<=", ops[1] == "<=")
+	}
+	return nil, false
+}
+
+// folded is the interval that x lies in, or for |x| the two.
+func folded(x, from, to *expr.Node, withFrom, withTo bool) ([]interval, bool) {
+	if x.Kind != expr.Call || x.Name != "abs" || len(x.Args) != 1 || x.Args[0].Kind != expr.Symbol {
+		return []interval{span(from, to, withFrom, withTo)}, true
+	}
+	switch {
+	case from == nil:
+		return []interval{span(expr.Negate(to), to, withTo, withTo)}, true
+	case to == nil:
+		return []interval{span(nil, expr.Negate(from), false, withFrom), span(from, nil, withFrom, false)}, true
+	}
+	return []interval{span(expr.Negate(to), expr.Negate(from), withTo, withFrom), span(from, to, withFrom, withTo)}, true
+}

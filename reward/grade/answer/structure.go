@@ -1,0 +1,292 @@
+package answer
+
+import (
+	"slices"
+
+	"github.com/easyrl/easyrl/reward/grade/algebra"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// maxItems is how many items of a list are compared in any order.
+const maxItems = 64
+
+// flatten makes lists of what stands for several values and multiplies
+// matrices out.
+func flatten(n *expr.Node) *expr.Node {
+	switch {
+	case n.Kind == expr.List:
+		all := branches(n.Args)
+		if len(all) == 1 {
+			return flatten(all[0])
+		}
+		return &expr.Node{Kind: expr.List, Args: all}
+	case n.Kind == expr.Bracket && n.Open == "{":
+		c := *n
+		c.Args = branches(n.Args)
+		if len(c.Args) == 1 {
+			return flatten(c.Args[0])
+		}
+		return &c
+	case n.Kind == expr.Bracket:
+		if len(n.Args) == 1 && (n.Open == "(" || n.Open == "[") {
+			return flatten(n.Args[0])
+		}
+		return n
+	case n.Kind == expr.Product:
+		if m := multiplied(n); m != nil {
+			return m
+		}
+	}
+	if n.Kind < expr.Bracket {
+		if both := n.Branches(); len(both) > 1 {
+			return &expr.Node{Kind: expr.List, Args: both}
+		}
+	}
+	return n
+}
+
+func branches(args []*expr.Node) []*expr.Node {
+	var all []*expr.Node
+	for _, arg := range args {
+		all = append(all, arg.Branches()...)
+	}
+	return all
+}
+
+// multiplied is the product of matrices and numbers, or nil where it has none.
+func multiplied(n *expr.Node) *expr.Node {
+	var m *expr.Node
+	var scalars []*expr.Node
+	for _, arg := range n.Args {
+		switch {
+		case arg.Kind != expr.Matrix:
+			scalars = append(scalars, arg)
+		case m == nil:
+			m = arg
+		default:
+			if m = algebra.MatrixProduct(m, arg); m == nil {
+				return nil
+			}
+		}
+	}
+	if m == nil {
+		return nil
+	}
+	return algebra.Scaled(m, scalars)
+}
+
+func isCollection(n *expr.Node) bool {
+	return n.Kind == expr.List || n.Kind == expr.Bracket
+}
+
+// items are those of a list, a set, a tuple or a matrix of one row or column.
+func items(n *expr.Node) []*expr.Node {
+	if n.Kind != expr.Matrix {
+		return n.Args
+	}
+	if len(n.Args) == 1 {
+		return n.Args[0].Args
+	}
+	var column []*expr.Node
+	for _, row := range n.Args {
+		if len(row.Args) != 1 {
+			return nil
+		}
+		column = append(column, row.Args[0])
+	}
+	return column
+}
+
+func ordered(n *expr.Node) bool {
+	return n.Kind == expr.Matrix || n.Kind == expr.Bracket && n.Open != "{"
+}
+
+// collections compares lists, sets and tuples, of which at least one is none of
+// the others.
+func (c *comparer) collections(w, g *expr.Node) bool {
+	if !isCollection(w) && w.Kind != expr.Matrix || !isCollection(g) && g.Kind != expr.Matrix {
+		return false
+	}
+	if w.Kind == expr.Bracket && g.Kind == expr.Bracket && ordered(w) != ordered(g) {
+		return false
+	}
+	if w.Kind == expr.List && isSpan(g) || g.Kind == expr.List && isSpan(w) {
+		return false
+	}
+	a, b := items(w), items(g)
+	if ordered(w) || ordered(g) {
+		if w.Kind == expr.Bracket && g.Kind == expr.Bracket && len(a) == 2 && !sameBrackets(w, g) {
+			return false
+		}
+		return len(a) > 0 && c.all(a, b)
+	}
+	if len(a) > maxItems || len(b) > maxItems {
+		return c.all(a, b)
+	}
+	within := func(a, b []*expr.Node, swap bool) bool {
+		for _, x := range a {
+			if !slices.ContainsFunc(b, func(y *expr.Node) bool {
+				if swap {
+					return c.same(y, x)
+				}
+				return c.same(x, y)
+			}) {
+				return false
+			}
+		}
+		return true
+	}
+	return within(a, b, false) && within(b, a, true)
+}
+
+// isSpan reports whether n can only be an interval.
+func isSpan(n *expr.Node) bool {
+	return n.Kind == expr.Bracket && len(n.Args) == 2 && ((n.Open == "[") != (n.Close == "]") || n.Open == "[")
+}
+
+func sameBrackets(w, g *expr.Node) bool {
+	kind := func(s string) string {
+		if s == "<" || s == ">" {
+			return map[string]string{"<": "(", ">": ")"}[s]
+		}
+		return s
+	}
+	return kind(w.Open) == kind(g.Open) && kind(w.Close) == kind(g.Close)
+}
+
+// relation compares where one side is a relation and the other is not.
+func (c *comparer) relation(w, g *expr.Node) bool {
+	if g.Kind == expr.Relation {
+		if pieces, ok := c.sets(w, g); ok {
+			return pieces
+		}
+		values := values(g, true)
+		return slices.ContainsFunc(values, func(v *expr.Node) bool { return c.same(w, v) })
+	}
+	if pieces, ok := c.sets(w, g); ok {
+		return pieces
+	}
+	return slices.ContainsFunc(values(w, false), func(v *expr.Node) bool { return c.same(v, g) })
+}
+
+// values are what an equation says its left side is: the last of a chain, before
+// what is only about the same; the first too where that is a number as well.
+// Unless any is set the left side has to be a name.
+func values(n *expr.Node, any bool) []*expr.Node {
+	end := len(n.Ops)
+	for i, op := range n.Ops {
+		switch {
+		case op == "~" && i > 0:
+			end = min(end, i)
+		case op == "in" && len(n.Ops) == 1:
+			return n.Args[1:]
+		case op != "=" && op != "~":
+			return nil
+		}
+	}
+	if isConstant(n.Args[0]) {
+		if n.Ops[0] == "~" {
+			return n.Args[:1]
+		}
+		if first, _ := bare(n.Args[0]); first.Kind == expr.Number {
+			return []*expr.Node{n.Args[end], n.Args[0]}
+		}
+		return n.Args[end : end+1]
+	}
+	if !isName(n.Args[0]) && (!any || isZero(n.Args[end])) {
+		return nil
+	}
+	return n.Args[end : end+1]
+}
+
+func isZero(n *expr.Node) bool {
+	r, ok := algebra.Rational(n)
+	return ok && r.Sign() == 0
+}
+
+func isConstant(n *expr.Node) bool {
+	return !n.Has(func(m *expr.Node) bool {
+		return m.Kind == expr.Symbol && !m.Is("pi") && !m.Is("e") && !m.Is("i") || m.Kind >= expr.Bracket && m.Kind != expr.Unit || m.Kind == expr.Text
+	})
+}
+
+// isName reports whether n names something rather than saying its value: x,
+// f(2), P(A), AB, |AB|, (x, y), a : b.
+func isName(n *expr.Node) bool {
+	switch n.Kind {
+	case expr.Symbol:
+		return !n.Is("pi") && !n.Is("e") && !n.Is("i")
+	case expr.Text:
+		return true
+	case expr.Label, expr.Unit:
+		return isName(n.Args[0])
+	case expr.Call:
+		return n.Name != "factorial" && n.Name != "cup" && n.Name != "cap"
+	case expr.Bracket, expr.Ratio, expr.List:
+		return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return !isName(m) })
+	case expr.Product:
+		return len(n.Args) <= 5 && isName(n.Args[0]) &&
+			!slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return !isName(m) && m.Kind != expr.Number })
+	}
+	return false
+}
+
+// relations compares equations and inequalities.
+func (c *comparer) relations(w, g *expr.Node) bool {
+	if equations(w) && equations(g) {
+		a, b := values(w, false), values(g, false)
+		if len(a) > 0 && len(b) > 0 && c.names(w.Args[0], g.Args[0]) && c.same(a[0], b[0]) {
+			return true
+		}
+		return len(w.Args) == 2 && len(g.Args) == 2 && balanced(w) && balanced(g) && proportional(w, g, false)
+	}
+	if pieces, ok := c.sets(w, g); ok {
+		return pieces
+	}
+	w, g = ascending(w), ascending(g)
+	if !slices.Equal(w.Ops, g.Ops) {
+		return false
+	}
+	if c.all(w.Args, g.Args) {
+		return true
+	}
+	return len(w.Ops) == 1 && (w.Ops[0] == "<" || w.Ops[0] == "<=") && proportional(w, g, true)
+}
+
+// names compares the left sides of two equations; words name anything.
+func (c *comparer) names(w, g *expr.Node) bool {
+	return w.Kind == expr.Text || g.Kind == expr.Text || c.same(w, g)
+}
+
+func equations(n *expr.Node) bool {
+	return !slices.ContainsFunc(n.Ops, func(op string) bool { return op != "=" && op != "~" })
+}
+
+// balanced reports whether both sides of n are single values.
+func balanced(n *expr.Node) bool {
+	return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return m.Kind > expr.Call || m.Kind == expr.Text })
+}
+
+// proportional compares equations as left minus right side, up to a factor: one
+// that is positive where it has to be.
+func proportional(w, g *expr.Node, positive bool) bool {
+	sign, ok := algebra.Proportional(algebra.Difference(w.Args[1], w.Args[0]), algebra.Difference(g.Args[1], g.Args[0]))
+	return ok && (sign > 0 || !positive)
+}
+
+// ascending writes > as <.
+func ascending(n *expr.Node) *expr.Node {
+	if !slices.Contains(n.Ops, ">") && !slices.Contains(n.Ops, ">=") {
+		return n
+	}
+	c := *n
+	c.Ops, c.Args = slices.Clone(n.Ops), slices.Clone(n.Args)
+	slices.Reverse(c.Ops)
+	slices.Reverse(c.Args)
+	for i, op := range c.Ops {
+		if turned, ok := map[string]string{"<": ">", ">": "<", "<=": ">=", ">=": "<="}[op]; ok {
+			c.Ops[i] = turned
+		}
+	}
+	return &c
+}

@@ -1,0 +1,227 @@
+package answer
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Clean takes off what surrounds an answer: white space, Markdown, the
+// delimiters of mathematics, a box, the point at the end.
+func Clean(s string) string {
+	s = strings.TrimSpace(s)
+	if boxed, _, ok := Boxed(s); ok && !strings.Contains(s, "\\boxed{}") {
+		s = boxed
+	}
+	s = strings.NewReplacer(`\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "").Replace(s)
+	s = unwrapDollars(s)
+	for range 4 {
+		s = strings.TrimSpace(s)
+		s = strings.TrimSuffix(strings.TrimRight(s, ".,;:*\" \n"), `\`)
+		s = strings.TrimLeft(s, "*\"=: \n")
+		if strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}") && strings.Count(s, "{") == 1 {
+			s = s[1 : len(s)-1]
+		}
+	}
+	return s
+}
+
+// unwrapDollars takes $ off where they come in pairs around mathematics, and
+// leaves amounts of money.
+func unwrapDollars(s string) string {
+	count := strings.Count(s, "$") - strings.Count(s, `\$`)
+	if count == 0 {
+		return s
+	}
+	if count%2 == 1 && (count > 1 || len(s) > 1 && s[0] == '$' && s[1] >= '0' && s[1] <= '9') {
+		return s
+	}
+	var b strings.Builder
+	for i := range len(s) {
+		if s[i] == '$' && (i == 0 || s[i-1] != '\\') {
+			b.WriteByte(' ')
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// BareText is s without LaTeX's commands around words.
+func BareText(s string) string {
+	for _, name := range []string{`\text`, `\textbf`, `\textit`, `\textrm`, `\mbox`, `\mathrm`, `\mathbf`, `\textnormal`, `\operatorname`} {
+		s = strings.ReplaceAll(s, name+"{", "{")
+	}
+	return strings.NewReplacer("{", "", "}", "", `\left`, "", `\right`, "", `\,`, "", `\!`, "", `\;`, "", `\ `, " ", `\quad`, " ", "~", " ",
+		`\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
+}
+
+// compact is s without white space, for a first look.
+func compact(s string) string {
+	s = strings.NewReplacer("~", "", `\,`, "", `\!`, "", `\;`, "", `\ `, "", `\left`, "", `\right`, "", `\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
+	for _, name := range []string{`\text`, `\mbox`, `\mathrm`, `\textnormal`} {
+		s = strings.ReplaceAll(s, name+"{", "{")
+	}
+	if !strings.ContainsAny(s, `\^/`) { // braces that group nothing
+		s = strings.NewReplacer("{", "", "}", "").Replace(s)
+	}
+	return strings.Join(strings.Fields(s), "")
+}
+
+// Choice is the letter that s chooses: C, (C), "(C) 42", "C. Evelyn".
+func Choice(s string) (byte, bool) {
+	s = strings.TrimSpace(BareText(s))
+	for _, word := range []string{"option ", "choice ", "answer "} {
+		if len(s) > len(word) && strings.EqualFold(s[:len(word)], word) {
+			s = strings.TrimSpace(s[len(word):])
+		}
+	}
+	open := strings.HasPrefix(s, "(")
+	s = strings.TrimPrefix(s, "(")
+	if s == "" || s[0] < 'A' || s[0] > 'J' {
+		return 0, false
+	}
+	rest := s[1:]
+	switch {
+	case open && strings.HasPrefix(rest, ")"), !open && rest == "":
+	case !open && rest != "" && (rest[0] == ')' || rest[0] == '.' || rest[0] == ':') && (len(rest) == 1 || rest[1] == ' '):
+	default:
+		return 0, false
+	}
+	return s[0], true
+}
+
+// words are the words and numbers of s in lower case, without those that say
+// nothing.
+func words(s string) []string {
+	fields := strings.FieldsFunc(strings.ToLower(strings.ReplaceAll(s, "'s ", " ")), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '+' && r != '-' && r != '='
+	})
+	kept := fields[:0]
+	for _, f := range fields {
+		f = strings.Trim(f, ".-")
+		if n := len(f); n > 2 && f[0] >= '0' && f[0] <= '9' && slices.Contains([]string{"st", "nd", "rd", "th"}, f[n-2:]) {
+			f = f[:n-2]
+		}
+		switch f {
+		case "", "the", "a", "an", "is", "are", "it", "be", "would", "will", "its", "so", "that":
+			continue
+		case "cannot", "can't":
+			f = "not"
+		}
+		kept = append(kept, f)
+	}
+	return kept
+}
+
+func sameList(a, b []string) bool { return slices.Equal(a, b) }
+
+// sameWords compares answers in words. A sentence that has the wanted words, and
+// no others that take them back, says them.
+func sameWords(w, g string) bool {
+	w, g = BareText(w), BareText(g)
+	if !isProse(w) {
+		return false
+	}
+	a, b := words(w), words(g)
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	if sameList(a, b) || strings.Join(a, "") == strings.Join(b, "") || isNothing(a) && isNothing(b) {
+		return true
+	}
+	return len(b) <= 24 && says(b, a)
+}
+
+// isNothing reports whether words say that there is no answer.
+func isNothing(a []string) bool {
+	switch strings.Join(a, " ") {
+	case "none", "no solution", "no solutions", "no real solutions", "empty", "empty set", "does not exist", "undefined", "emptyset":
+		return true
+	}
+	return false
+}
+
+// says reports whether b has the words a in a row, and neither a denial nor an
+// alternative that a has not.
+func says(b, a []string) bool {
+	for _, word := range b {
+		switch word {
+		case "not", "no", "neither", "nor", "or", "and", "isn't", "than", "but", "rather", "instead":
+			if !slices.Contains(a, word) {
+				return false
+			}
+		}
+	}
+	for i := 0; i+len(a) <= len(b); i++ {
+		if sameList(b[i:i+len(a)], a) {
+			return true
+		}
+	}
+	return false
+}
+
+// isProse reports whether s has a word rather than mathematics alone.
+func isProse(s string) bool {
+	if strings.ContainsAny(s, `=<>^_+*/`) || strings.Contains(s, `\`) {
+		return false
+	}
+	run := 0
+	for _, r := range s {
+		if unicode.IsLetter(r) {
+			if run++; run >= 3 {
+				return true
+			}
+		} else {
+			run = 0
+		}
+	}
+	return false
+}
+
+// small are the words of numbers below twenty.
+func small() []string {
+	return []string{"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+		"thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"}
+}
+
+func tens() []string {
+	return []string{"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"}
+}
+
+// Spelled is s with the number that it begins with, in words, in digits: "twenty
+// five apples" is "25 apples".
+func Spelled(s string) (string, bool) {
+	fields := strings.Fields(strings.ReplaceAll(strings.ToLower(BareText(s)), "-", " "))
+	total, part, used := 0, 0, 0
+	for _, f := range fields {
+		f = strings.Trim(f, ".,")
+		i, j := slices.Index(small(), f), slices.Index(tens(), f)
+		switch {
+		case f == "":
+		case i >= 0:
+			part += i
+		case j >= 2:
+			part += 10 * j
+		case f == "hundred" && part > 0 && part < 100:
+			part *= 100
+		case f == "thousand" && part > 0 && part < 1000 && total == 0:
+			total, part = 1000*part, 0
+		case f == "and" && part >= 100:
+		default:
+			return digits(total+part, used, fields)
+		}
+		if used++; used > 12 {
+			return "", false
+		}
+	}
+	return digits(total+part, used, fields)
+}
+
+func digits(v, used int, fields []string) (string, bool) {
+	if used == 0 || used > len(fields) {
+		return "", false
+	}
+	return strconv.Itoa(v) + " " + strings.Join(fields[used:], " "), true
+}

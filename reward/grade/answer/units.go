@@ -1,0 +1,122 @@
+package answer
+
+import (
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/algebra"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// unit is what a measure counts, and how many num/den of the basic unit it is.
+type unit struct {
+	dimension string
+	num, den  int64
+}
+
+// unitOf knows the units that answers are often given in one or the other of.
+func unitOf(name string) unit {
+	name = strings.ToLower(strings.TrimSpace(name))
+	if len(name) > 3 {
+		name = strings.TrimSuffix(name, "s")
+	}
+	switch name {
+	case "dollar", "usd", "buck":
+		return unit{"money", 100, 1}
+	case "cent":
+		return unit{"money", 1, 1}
+	case "second", "sec":
+		return unit{"time", 1, 1}
+	case "minute", "min":
+		return unit{"time", 60, 1}
+	case "hour", "hr":
+		return unit{"time", 3600, 1}
+	case "day":
+		return unit{"time", 86400, 1}
+	case "week":
+		return unit{"time", 604800, 1}
+	case "mm", "millimeter":
+		return unit{"length", 1, 1}
+	case "cm", "centimeter", "centimetre":
+		return unit{"length", 10, 1}
+	case "m", "meter", "metre":
+		return unit{"length", 1000, 1}
+	case "km", "kilometer", "kilometre":
+		return unit{"length", 1000000, 1}
+	case "inch", "inche", "in":
+		return unit{"imperial length", 1, 1}
+	case "feet", "foot", "ft":
+		return unit{"imperial length", 12, 1}
+	case "yard", "yd":
+		return unit{"imperial length", 36, 1}
+	case "mile", "mi":
+		return unit{"imperial length", 63360, 1}
+	case "g", "gram":
+		return unit{"mass", 1, 1}
+	case "kg", "kilogram":
+		return unit{"mass", 1000, 1}
+	case "ounce", "oz":
+		return unit{"imperial mass", 1, 1}
+	case "pound", "lb", "lbs":
+		return unit{"imperial mass", 16, 1}
+	}
+	return unit{}
+}
+
+// IsUnit reports whether name is a unit that is known.
+func IsUnit(name string) bool { return unitOf(name) != unit{} }
+
+// bare is n without its unit, and the unit.
+func bare(n *expr.Node) (*expr.Node, string) {
+	name := ""
+	for n.Kind == expr.Unit {
+		if name == "" || name == "dollars" {
+			name = n.Name
+		}
+		n = n.Args[0]
+	}
+	return n, name
+}
+
+// units compares measures. A unit on one side only is left out; where both have
+// one and know how to convert, they are converted.
+func (c *comparer) units(w, g *expr.Node) bool {
+	a, in := bare(w)
+	b, out := bare(g)
+	switch {
+	case in == "%" || out == "%":
+		return c.same(a, b) || in != out && c.percent(a, b, in == "%", out == "%")
+	case in == "deg" && out == "" && b.Has(func(n *expr.Node) bool { return n.Is("pi") }):
+		return c.same(algebra.Radians(a), b)
+	case out == "deg" && in == "" && a.Has(func(n *expr.Node) bool { return n.Is("pi") }):
+		return c.same(a, algebra.Radians(b))
+	case meridian(in) != "" && meridian(out) != "" && meridian(in) != meridian(out):
+		return false
+	}
+	x, y := unitOf(in), unitOf(out)
+	if x.dimension == y.dimension && x != y {
+		return c.same(algebra.Times(a, x.num, x.den), algebra.Times(b, y.num, y.den))
+	}
+	return c.same(a, b)
+}
+
+// percent compares 28% with 0.28.
+func (c *comparer) percent(a, b *expr.Node, inW, inG bool) bool {
+	if a.Kind >= expr.Bracket || b.Kind >= expr.Bracket {
+		return false
+	}
+	if inW {
+		a = algebra.Times(a, 1, 100)
+	}
+	if inG {
+		b = algebra.Times(b, 1, 100)
+	}
+	return c.same(a, b)
+}
+
+// meridian is am or pm, or nothing.
+func meridian(name string) string {
+	if name = strings.ToLower(name); name == "am" || name == "pm" {
+		return name
+	}
+	return ""
+}

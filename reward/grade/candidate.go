@@ -1,0 +1,339 @@
+package grade
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+)
+
+// candidate is something in a sentence that may be the answer.
+type candidate struct {
+	segment
+	text  string
+	aside bool // behind a preposition, in parentheses: about something else
+	bold  bool
+	sum   bool // what arithmetic comes to, as the 5 in "2 + 3 = 5"
+	aim   bool // of an infinitive, as in "to make 1 robe"
+}
+
+// candidates are the numbers and the mathematics of a sentence.
+func (s sentence) candidates() []candidate {
+	var found []candidate
+	depth, next, bold := 0, 0, false
+	for i := 0; i < len(s.text); {
+		if next < len(s.math) && s.math[next].lo == i {
+			span := s.math[next]
+			next++
+			i = span.hi
+			text := inner(s.text[span.lo:span.hi])
+			if strings.TrimSpace(text) != "" {
+				found = append(found, candidate{segment: span, text: text, aside: depth > 0 || s.isAside(span.lo), bold: bold, aim: s.isAim(span.lo)})
+			}
+			continue
+		}
+		switch c := s.text[i]; {
+		case c == '(' && expressionAt(s.text, i) > 0:
+		case c == '(':
+			depth++
+		case c == ')':
+			depth = max(0, depth-1)
+		case strings.HasPrefix(s.text[i:], "**"):
+			bold = !bold
+			i++
+		}
+		limit := len(s.text)
+		if next < len(s.math) {
+			limit = s.math[next].lo
+		}
+		c, n := s.plainAt(i, limit)
+		if n == 0 {
+			i++
+			continue
+		}
+		c.aside, c.bold = c.aside || depth > 0, bold
+		found = append(found, c)
+		i += n
+	}
+	return found
+}
+
+// plainAt reads an expression or a number outside of LaTeX that begins at i, and
+// how far to move past it.
+func (s sentence) plainAt(i, limit int) (candidate, int) {
+	if n := expressionAt(s.text[:limit], i); n > 0 {
+		run := strings.TrimRight(s.text[i:i+n], ".,:;*=+-/ ")
+		lo := i
+		c := candidate{aside: s.isAside(i), aim: s.isAim(i)}
+		if at := strings.LastIndexAny(run, "=≈"); at >= 0 {
+			c.sum = strings.IndexFunc(strings.ReplaceAll(run[:at], " x ", ""), unicode.IsLetter) < 0
+			_, width := utf8.DecodeRuneInString(run[at:])
+			lo = i + at + width
+		}
+		text := strings.TrimSpace(s.text[lo : i+len(run)])
+		if n := len(text); n > 1 && isDigitAt(text, n-2) && strings.Trim(text[:n-1], "-$0123456789.,") == "" && strings.IndexByte("mgshlL", text[n-1]) >= 0 {
+			text = text[:n-1] // a unit
+		}
+		c.segment, c.text = segment{lo, i + len(run)}, text+s.magnitude(i+len(run))
+		return c, n
+	}
+	n := s.numberAt(i)
+	if n == 0 {
+		return candidate{}, 0
+	}
+	end := min(i+n, limit)
+	text := strings.TrimRight(s.text[i:end], ".,:*-+/_")
+	hi := i + len(text)
+	c := candidate{segment: segment{i, hi}, text: text + s.magnitude(hi), aside: s.isAside(i) || s.isMark(i, end), aim: s.isAim(i)}
+	c.sum = s.isResult(i)
+	return c, end - i
+}
+
+// isResult reports whether "=", "equals" or "rounds to" stands before i.
+func (s sentence) isResult(i int) bool {
+	before := strings.TrimRight(strings.ToLower(s.text[max(0, i-24):i]), " $*")
+	if strings.HasSuffix(before, "=") || strings.HasSuffix(before, " equals") {
+		return true
+	}
+	return strings.Contains(before, "round") && strings.HasSuffix(before, " to")
+}
+
+// numberAt is the length of the number, or the expression without spaces, that
+// begins at i; 0 where none does.
+func (s sentence) numberAt(i int) int {
+	t := s.text
+	j := i
+	for j < len(t) && (t[j] == '-' || t[j] == '$' || t[j] == '.' || t[j] == '+') && j < i+3 {
+		j++
+	}
+	if rest, ok := strings.CutPrefix(t[j:], "−"); ok && isDigitAt(rest, 0) {
+		j += len("−")
+	}
+	if !isDigitAt(t, j) || i > 0 && (isLetterAt(t, i-1) || isDigitAt(t, i-1)) {
+		return 0
+	}
+	if (t[i] == '-' || t[i] == '+') && i > 0 && t[i-1] != ' ' && t[i-1] != '(' && t[i-1] != '=' && t[i-1] != '*' && t[i-1] != ':' {
+		return 0
+	}
+	for j < len(t) {
+		c := t[j]
+		switch {
+		case isDigitAt(t, j), strings.IndexByte("%/^:_", c) >= 0:
+			j++
+		case (c == '.' || c == ',') && isDigitAt(t, j+1):
+			j++
+		case c == ' ' && (s.mixed(j) || s.grouped(i, j)):
+			j++
+		case (c == '-' || c == '+' || c == '*') && isDigitAt(t, j+1):
+			j++
+		case isLetterAt(t, j) && !isLetterAt(t, j+1) && strings.IndexByte("mgshlL", c) < 0: // 2k+3
+			j++
+		default:
+			return j - i
+		}
+	}
+	return j - i
+}
+
+// grouped reports whether the space at j stands within 1 000, which begins at i.
+func (s sentence) grouped(i, j int) bool {
+	t := s.text
+	head := strings.TrimLeft(t[i:j], "-$")
+	return len(head) <= 3 && head != "" && head[0] != '0' && strings.Trim(head, "0123456789") == "" &&
+		isDigitAt(t, j+1) && isDigitAt(t, j+2) && isDigitAt(t, j+3) && !isDigitAt(t, j+4) && !isLetterAt(t, j+4)
+}
+
+// mixed reports whether the space at i stands within 3 1/2.
+func (s sentence) mixed(i int) bool {
+	t := s.text
+	j := i + 1
+	for isDigitAt(t, j) {
+		j++
+	}
+	return isDigitAt(t, i-1) && j > i+1 && j < len(t) && t[j] == '/' && isDigitAt(t, j+1)
+}
+
+// magnitude is what a word such as million behind a number makes of it.
+func (s sentence) magnitude(i int) string {
+	rest := strings.ToLower(s.text[i:min(len(s.text), i+10)])
+	for _, m := range [][2]string{{" thousand", "*1000"}, {" million", "*1000000"}, {" billion", "*1000000000"}} {
+		if strings.HasPrefix(rest, m[0]) {
+			return m[1]
+		}
+	}
+	for _, m := range []string{" p.m", " pm", " a.m", " am"} {
+		if strings.HasPrefix(rest, m) && !isLetterAt(rest, len(m)) {
+			return s.text[i : i+len(m)]
+		}
+	}
+	if word := firstField(strings.TrimPrefix(s.text[i:min(len(s.text), i+16)], " ")); answer.IsUnit(strings.Trim(word, ".,")) && len(word) > 1 {
+		return " " + strings.Trim(word, ".,")
+	}
+	return ""
+}
+
+// isMark reports whether a number counts a line or is part of a word: "3. Add",
+// "5-year-old", "2nd".
+func (s sentence) isMark(lo, hi int) bool {
+	t := s.text
+	before := strings.Trim(t[:lo], " *#\n")
+	if before == "" && hi < len(t) && (t[hi-1] == '.' || t[hi] == '.' || t[hi] == ')') && strings.TrimSpace(t[hi+1:]) != "" {
+		return true
+	}
+	for _, ordinal := range []string{"st", "nd", "rd", "th"} {
+		if strings.HasPrefix(t[hi:], ordinal) && !isLetterAt(t, hi+2) {
+			return true
+		}
+	}
+	if strings.HasSuffix(strings.TrimRight(t[:lo], "$ "), "which is") { // "which is 5 more than"
+		word := firstField(t[hi:min(len(t), hi+20)])
+		return word == "more" || word == "less" || word == "fewer" || word == "times"
+	}
+	return hi+1 < len(t) && t[hi] == '-' && isLetterAt(t, hi+1)
+}
+
+// isAside reports whether what begins at i is about something else than the
+// sentence's subject: the nearest word before it, articles and the like left
+// out, is a preposition.
+func (s sentence) isAside(i int) bool {
+	before := s.text[max(0, i-60):i]
+	if strings.HasSuffix(strings.TrimRight(before, " $*"), "=") {
+		return false
+	}
+	fields := strings.FieldsFunc(strings.ToLower(before), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != ',' && r != '=' && r != ':' })
+	for k := len(fields) - 1; k >= max(0, len(fields)-4); k-- {
+		f := fields[k]
+		if strings.ContainsAny(f, ",=:") && f != fields[len(fields)-1] || strings.TrimRight(f, ",=:") == "" {
+			return false
+		}
+		f = strings.TrimRight(f, ",=:")
+		if slices.Contains(skipped(), f) || strings.HasSuffix(f, "ing") {
+			continue
+		}
+		switch {
+		case f == "total" || f == "all" && k == len(fields)-1:
+			return false
+		case f == "of":
+			return k < len(fields)-1 || k > 0 && slices.Contains([]string{"each", "end", "out", "all", "both", "any", "most", "some", "rest", "one", "every"}, fields[k-1])
+		}
+		return slices.Contains(prepositions(), f)
+	}
+	return false
+}
+
+func skipped() []string {
+	return []string{"the", "a", "an", "his", "her", "their", "its", "these", "those", "only", "about", "next", "first", "last", "other",
+		"just", "exactly", "approximately", "additional", "extra", "remaining", "original", "away", "up", "out", "off", "back"}
+}
+
+func prepositions() []string {
+	return []string{"for", "in", "from", "after", "with", "at", "by", "per", "every", "each", "on", "within", "during", "over", "among", "between",
+		"if", "when", "since", "because", "than", "step", "day", "week", "year", "month", "part", "case", "question", "problem", "all", "both",
+		"using", "through", "until", "across", "into", "versus", "against", "modulo", "mod", "when", "where", "given", "without", "despite", "not"}
+}
+
+// isAim reports whether what begins at i belongs to an infinitive.
+func (s sentence) isAim(i int) bool {
+	fields := strings.Fields(strings.ToLower(s.text[max(0, i-40):i]))
+	n := len(fields)
+	return n >= 2 && fields[n-2] == "to" || n >= 3 && fields[n-3] == "to"
+}
+
+// main is what a sentence is about: readings of the last candidate that is not
+// aside, of its last clause where that draws a conclusion. Neighbours in a list
+// come along.
+func (s sentence) main() []string {
+	all := s.candidates()
+	from := s.clause()
+	if k := slices.IndexFunc(all, func(c candidate) bool { return c.lo >= from }); k > 0 {
+		all = all[k:]
+	}
+	all = s.first(all)
+	settled := len(all) - 1 // the last result with nothing but asides behind it
+	for settled >= 0 && !all[settled].sum && (all[settled].aside || all[settled].aim) {
+		settled--
+	}
+	for _, keep := range []func(candidate) bool{
+		func(c candidate) bool { return c.bold && !c.aside },
+		func(c candidate) bool { return settled >= 0 && c.sum && c.lo == all[settled].lo },
+		func(c candidate) bool { return c.sum && !c.aside },
+		func(c candidate) bool { return !c.aside && !c.aim },
+		func(c candidate) bool { return !c.aside },
+		func(candidate) bool { return true },
+	} {
+		for k := len(all) - 1; k >= 0; k-- {
+			if keep(all[k]) {
+				return s.around(all, k)
+			}
+		}
+	}
+	return nil
+}
+
+// first drops what only says a measure again in other units, as in "2.5 hours,
+// or 2 hours and 30 minutes".
+func (s sentence) first(all []candidate) []candidate {
+	for k := 1; k < len(all); k++ {
+		between := s.text[all[k-1].hi:all[k].lo]
+		word, rest, _ := strings.Cut(strings.TrimSpace(between), ",")
+		if answer.IsUnit(word) && strings.TrimSpace(rest) == "or" {
+			return all[:k]
+		}
+	}
+	return all
+}
+
+// clause is where the last clause begins that draws a conclusion, or 0.
+func (s sentence) clause() int {
+	at, lower := 0, strings.ToLower(s.text)
+	if len(lower) != len(s.text) {
+		return 0
+	}
+	for _, word := range []string{", so ", ", therefore", ", thus", ", hence", "; so ", "; therefore", "; thus", ", giving", ", making", ", leaving",
+		", which means", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
+		at = max(at, strings.LastIndex(lower, word))
+	}
+	return at
+}
+
+// around are the readings of candidate k with what it is in a list with. Where
+// a neighbour says the same in other words each is a reading.
+func (s sentence) around(all []candidate, k int) []string {
+	first := k
+	for first > 0 && answer.Joins(s.text[all[first-1].hi:all[first].lo]) {
+		first--
+	}
+	readings := joined(all[first : k+1])
+	for j := first; j < k; j++ {
+		if answer.Equal(all[j].text, all[k].text) {
+			return []string{all[k].text, all[j].text}
+		}
+	}
+	if k+1 < len(all) && restates(s.text[all[k].hi:all[k+1].lo]) && answer.Equal(all[k].text, all[k+1].text) {
+		return []string{readings, all[k+1].text}
+	}
+	if first == k && k > 0 && restates(s.text[all[k-1].hi:all[k].lo]) && answer.Equal(all[k-1].text, all[k].text) {
+		return []string{readings, all[k-1].text}
+	}
+	return []string{readings}
+}
+
+// restates reports whether what follows says the same once more.
+func restates(between string) bool {
+	for _, word := range []string{"or", "which is", "i.e.", "that is", "=", "(", "which equals"} {
+		if strings.Contains(between, word) && len(between) < 40 {
+			return true
+		}
+	}
+	return false
+}
+
+func joined(list []candidate) string {
+	texts := make([]string, len(list))
+	for i, c := range list {
+		texts[i] = c.text
+	}
+	return strings.Join(texts, " , ")
+}

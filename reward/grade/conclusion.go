@@ -1,0 +1,150 @@
+package grade
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// conclusion is what the last sentence with a number or mathematics says; where
+// that only remarks on the sentence that concludes, what that one says.
+func conclusion(text string) []string {
+	if alone := strings.TrimSpace(text); len(alone) <= 200 && !strings.Contains(alone, "\n") && !prose(alone) {
+		if n, ok := expr.Parse(answer.Clean(alone), expr.Mode{Thousands: true}); ok && n.Kind != expr.Label {
+			return []string{alone}
+		}
+	}
+	all := sentences(text[max(0, len(text)-maxFinal):])
+	var said []sentence
+	for k := len(all) - 1; k >= 0 && len(said) < 4; k-- {
+		if !isChat(all[k].text) && (len(all[k].candidates()) > 0 || hasNumberWord(all[k].text) || concludes(all[k].text)) {
+			said = append(said, all[k])
+		}
+	}
+	if len(said) == 0 {
+		return wordsOnly(all)
+	}
+	pick := said[0]
+	if remarks(pick.text) {
+		if k := slices.IndexFunc(said, func(s sentence) bool { return concludes(s.text) }); k > 0 {
+			pick = said[k]
+		}
+	}
+	return pick.readings()
+}
+
+// readings of a sentence: what it is about, and all of it for answers in words.
+func (s sentence) readings() []string {
+	found := s.main()
+	if digits, ok := s.spelled(); ok && len(found) == 0 {
+		found = append(found, digits)
+	}
+	if parts := strings.Split(s.text, "**"); len(parts) >= 3 && !strings.ContainsAny(parts[len(parts)-2], "0123456789") {
+		found = append(found, parts[len(parts)-2])
+	}
+	return append(found, s.text)
+}
+
+// wordsOnly is the last sentence that a short response without any number has.
+func wordsOnly(all []sentence) []string {
+	for k := len(all) - 1; k >= 0; k-- {
+		if !isChat(all[k].text) {
+			return []string{all[k].text}
+		}
+	}
+	return nil
+}
+
+// spelled is the last number in words of a sentence.
+func (s sentence) spelled() (string, bool) {
+	fields := strings.Fields(strings.ToLower(s.text))
+	for k := len(fields) - 1; k >= 0; k-- {
+		if !isNumberWord(fields[k]) {
+			continue
+		}
+		for k > 0 && isNumberWord(fields[k-1]) {
+			k--
+		}
+		return answer.Spelled(strings.Join(fields[k:], " "))
+	}
+	return "", false
+}
+
+func isNumberWord(f string) bool {
+	f, _, _ = strings.Cut(strings.Trim(f, ".,*!"), "-")
+	_, ok := answer.Spelled(f)
+	return ok && f != "one"
+}
+
+func hasNumberWord(s string) bool {
+	return concludes(s) && slices.ContainsFunc(strings.Fields(strings.ToLower(s)), isNumberWord)
+}
+
+// concludes reports whether a sentence begins as conclusions do.
+func concludes(s string) bool {
+	s = strings.ToLower(strings.TrimLeft(s, " \n*#-✅"))
+	for _, word := range []string{"therefore", "thus", "so", "hence", "in total", "in conclusion", "altogether", "finally", "consequently", "overall", "to conclude", "this means", "as a result", "final"} {
+		if rest, ok := strings.CutPrefix(s, word); ok && !isLetterAt(rest, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// remarks reports whether a sentence begins as checks and explanations do.
+func remarks(s string) bool {
+	s = strings.ToLower(strings.TrimLeft(s, " \n*#-✅✓("))
+	for _, begin := range []string{"check", "verif", "we can check", "we can verify", "to verify", "to check", "note", "this is because", "this matches",
+		"this makes sense", "this answer", "this result", "this is consistent", "indeed", "remember", "as a check", "for reference", "this agrees", "this confirms"} {
+		if strings.HasPrefix(s, begin) {
+			return true
+		}
+	}
+	return false
+}
+
+// corrects reports whether a sentence takes something back.
+func corrects(s string) bool {
+	fields := strings.FieldsFunc(strings.ToLower(s[:min(len(s), 200)]), func(r rune) bool { return r < 'a' || r > 'z' })
+	for i, f := range fields {
+		switch f {
+		case "wait", "actually", "correction", "oops", "mistake", "scratch", "wrong", "incorrect", "recheck", "recalculate", "redo", "apologize", "correcting":
+			return true
+		case "error", "sorry":
+			return i < 6
+		}
+	}
+	return false
+}
+
+// isChat reports whether a sentence talks to the reader.
+func isChat(s string) bool {
+	s = strings.ToLower(strings.TrimLeft(s, " \n*"))
+	for _, begin := range []string{"i hope", "let me know", "feel free", "note:", "do you", "would you", "please", "hope this", "is there", "thank"} {
+		if strings.HasPrefix(s, begin) {
+			return true
+		}
+	}
+	if strings.HasPrefix(s, "if you") && (strings.Contains(s, "question") || strings.Contains(s, "help") || strings.Contains(s, "let me know")) {
+		return true
+	}
+	return strings.Trim(s, " \n*#-_=.`$\\[]()") == ""
+}
+
+// corrected is the answer of a text that follows an answer, where the text takes
+// that back and comes to a conclusion of its own.
+func corrected(rest string) []string {
+	all := sentences(rest[:min(len(rest), maxTail)])
+	k := slices.IndexFunc(all, func(s sentence) bool { return corrects(s.text) })
+	if k < 0 {
+		return nil
+	}
+	for last := len(all) - 1; last > k; last-- {
+		if s := all[last]; concludes(s.text) && len(s.candidates()) > 0 {
+			return s.readings()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package grade
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+)
+
+// table reads a file of JSON lines of the test data.
+func table[T any](t *testing.T, parts ...string) []T {
+	t.Helper()
+	folder := os.Getenv("EASYRL_TESTDATA")
+	if folder == "" {
+		t.Skip("EASYRL_TESTDATA names no folder of test data")
+	}
+	data, err := os.ReadFile(filepath.Join(append([]string{folder}, parts...)...))
+	require.NoError(t, err)
+	var rows []T
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		var row T
+		require.NoError(t, json.Unmarshal([]byte(line), &row))
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// The rows of Math-Verify that are judged otherwise, by line:
+//
+//	17   \( 9 \) with line ends inside does not count as mathematics there
+//	130  1 - 1/e and 1 + 1/e are the same there
+func TestMathVerify(t *testing.T) {
+	t.Parallel()
+	other := []int{17, 130}
+	rows := table[struct {
+		Gold, Pred string
+		Expected   bool
+	}](t, "conformance", "math_equiv_math_verify.jsonl")
+	for i, row := range rows {
+		want := row.Expected != slices.Contains(other, i+1)
+		require.Equal(t, want, Correct(row.Pred, row.Gold), "line %d: %q, %q", i+1, row.Gold, row.Pred)
+	}
+}
+
+// The rows of Hendrycks' MATH that are judged otherwise: 2 and 9 are lists of
+// solutions in another order.
+func TestHendrycks(t *testing.T) {
+	t.Parallel()
+	other := []int{2, 9}
+	rows := table[struct {
+		A, B     string
+		Expected bool
+	}](t, "conformance", "math_equiv_hendrycks.jsonl")
+	for i, row := range rows {
+		want := row.Expected != slices.Contains(other, i+1)
+		require.Equal(t, want, answer.Equal(row.A, row.B), "line %d: %q, %q", i+1, row.A, row.B)
+	}
+}
+
+// renderings are ways in which a model may write an answer down.
+func renderings() []string {
+	return []string{
+		"%s", "$%s$", `\boxed{%s}`, `We find that the answer is $\boxed{%s}$.`, "It follows.\n\n\\[\n\\boxed{%s}\n\\]\n",
+		"Therefore, the answer is $%s$.", `**Final Answer:** \(%s\)`,
+		"There are $3$ cases for $x$.\n\nTherefore, the final value is $%s$.", "<think>It may be $17$.</think>\n\n**Answer**\n\n$$%s$$",
+	}
+}
+
+// alike are neighbours in MATH whose answers are the same but for a unit or a
+// name.
+func alike(a, b string) bool {
+	digits := regexp.MustCompile(`\d+`)
+	return slices.Equal(digits.FindAllString(a, -1), digits.FindAllString(b, -1))
+}
+
+func TestMATHAnswers(t *testing.T) {
+	t.Parallel()
+	folder := os.Getenv("EASYRL_TESTDATA")
+	if folder == "" {
+		t.Skip("EASYRL_TESTDATA names no folder of test data")
+	}
+	var golds []string
+	for _, file := range []string{"test_math.json", "train_math.json"} {
+		data, err := os.ReadFile(filepath.Join(folder, "prompts", "math", file))
+		require.NoError(t, err)
+		var rows []struct{ Answer string }
+		require.NoError(t, json.Unmarshal(data, &rows))
+		for _, row := range rows {
+			if strings.TrimSpace(row.Answer) != "" {
+				golds = append(golds, row.Answer)
+			}
+		}
+	}
+	for i, gold := range golds {
+		for _, form := range renderings() {
+			text := strings.Replace(form, "%s", gold, 1)
+			require.True(t, Correct(text, gold), "%q in %q, read as %q", gold, text, Extract(text))
+		}
+		if next := golds[(i+1)%len(golds)]; !alike(gold, next) {
+			require.False(t, answer.Equal(gold, next), "%q, %q", gold, next)
+			require.False(t, Correct(`So it is $\boxed{`+next+`}$.`, gold), "%q, %q", gold, next)
+		}
+	}
+}
+
+func TestGSM8KAnswers(t *testing.T) {
+	t.Parallel()
+	type row struct{ Answer string }
+	rows := append(table[row](t, "prompts", "gsm8k", "test.jsonl"), table[row](t, "prompts", "gsm8k", "train.jsonl")...)
+	notes := regexp.MustCompile(`<<[^>]*>>`)
+	var found int
+	for i, row := range rows {
+		text, gold, _ := strings.Cut(row.Answer, "####")
+		gold = strings.TrimSpace(gold)
+		for _, form := range append(renderings(), "#### %s", "She pays %s dollars.", "So it is **%s** apples.") {
+			require.True(t, Correct(strings.Replace(form, "%s", gold, 1), row.Answer), "%q in %q", gold, form)
+		}
+		_, next, _ := strings.Cut(rows[(i+1)%len(rows)].Answer, "####")
+		require.Equal(t, strings.TrimSpace(next) == gold, Correct(row.Answer, next), "%q, %q", gold, next)
+		// The solutions as people wrote them, without the mark: what they
+		// conclude has to be found in the last sentence.
+		if Correct(notes.ReplaceAllString(text, ""), gold) {
+			found++
+		}
+	}
+	require.GreaterOrEqual(t, float64(found), 0.99*float64(len(rows)))
+}

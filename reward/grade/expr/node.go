@@ -1,0 +1,137 @@
+// Package expr reads mathematical expressions, in LaTeX or as people type them.
+//
+// The texts come from models: one that is too long or too deep is no expression.
+package expr
+
+import "math/big"
+
+// Kind says what a Node is.
+type Kind uint8
+
+// The kinds of nodes.
+const (
+	Number   Kind = iota // Value
+	Symbol               // Name: a letter with its subscript, or pi, e, i, infty, ±, ∓
+	Text                 // Name: words
+	Sum                  // of Args
+	Product              // of Args
+	Power                // Args[0] to the Args[1]
+	Call                 // function Name of Args
+	Bracket              // Args between Open and Close: a tuple, an interval, a set
+	List                 // Args with commas or "and" between them
+	Relation             // Args with Ops between them, one fewer
+	Matrix               // Args are its rows, each a List
+	Ratio                // Args with colons between them
+	Unit                 // Args[0] measured in Name
+	Label                // Args[0] after the words Name
+)
+
+// Node is an expression. Nodes are never changed once they are made.
+type Node struct {
+	Kind        Kind
+	Name        string
+	Value       *big.Rat // of a Number
+	Places      int      // of a Number: digits written after the decimal point
+	Figures     int      // of a Number: significant digits written
+	Base        string   // of a Number: the base written after it, as in 52_8
+	Digits      string   // of a Number: as written, without separators
+	Args        []*Node
+	Ops         []string // = != < <= > >= ~ in, of a Relation
+	Open, Close string   // ( [ { < or | and their counterparts, of a Bracket
+}
+
+// The bounds on what is read.
+const (
+	maxText   = 8192 // bytes
+	maxTokens = 4096
+	maxDepth  = 200
+)
+
+// Integer is the number v.
+func Integer(v int64) *Node { return &Node{Kind: Number, Value: big.NewRat(v, 1)} }
+
+// Named is the symbol name.
+func Named(name string) *Node { return &Node{Kind: Symbol, Name: name} }
+
+func call(name string, args ...*Node) *Node { return &Node{Kind: Call, Name: name, Args: args} }
+
+func power(base, exponent *Node) *Node { return &Node{Kind: Power, Args: []*Node{base, exponent}} }
+
+// Negate is -n.
+func Negate(n *Node) *Node {
+	if n.Kind == Number {
+		c := *n
+		c.Value, c.Digits = new(big.Rat).Neg(n.Value), "-"+n.Digits
+		return &c
+	}
+	return Multiply(Integer(-1), n)
+}
+
+// Invert is 1/n.
+func Invert(n *Node) *Node { return power(n, Integer(-1)) }
+
+// Multiply is the product of args.
+func Multiply(args ...*Node) *Node { return gather(Product, args) }
+
+// Add is the sum of args.
+func Add(args ...*Node) *Node { return gather(Sum, args) }
+
+func gather(kind Kind, args []*Node) *Node {
+	if len(args) == 1 {
+		return args[0]
+	}
+	return &Node{Kind: kind, Args: args}
+}
+
+func root(n *Node, degree *Node) *Node { return power(n, Invert(degree)) }
+
+// Is reports whether n is the symbol name.
+func (n *Node) Is(name string) bool { return n.Kind == Symbol && n.Name == name }
+
+// Size is how many nodes n has, as a tree.
+func (n *Node) Size() int {
+	total := 1
+	for _, arg := range n.Args {
+		total += arg.Size()
+	}
+	return total
+}
+
+// Has reports whether n or a node below it satisfies f.
+func (n *Node) Has(f func(*Node) bool) bool {
+	if f(n) {
+		return true
+	}
+	for _, arg := range n.Args {
+		if arg.Has(f) {
+			return true
+		}
+	}
+	return false
+}
+
+// Branches are the readings of n: itself, or where it has a ± the two that it
+// stands for.
+func (n *Node) Branches() []*Node {
+	if !n.Has(func(m *Node) bool { return m.Is("±") || m.Is("∓") }) {
+		return []*Node{n}
+	}
+	return []*Node{n.signed(1), n.signed(-1)}
+}
+
+func (n *Node) signed(sign int64) *Node {
+	switch {
+	case n.Is("±"):
+		return Integer(sign)
+	case n.Is("∓"):
+		return Integer(-sign)
+	case len(n.Args) == 0:
+		return n
+	}
+	c := *n
+	c.Args = make([]*Node, len(n.Args))
+	for i, arg := range n.Args {
+		c.Args[i] = arg.signed(sign)
+	}
+	return &c
+}

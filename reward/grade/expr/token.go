@@ -1,0 +1,284 @@
+package expr
+
+import (
+	"math/big"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// kind of a token.
+type kind uint8
+
+const (
+	tEnd    kind = iota
+	tNumber      // node
+	tSymbol      // text is its name
+	tWord        // text
+	tFunc        // text is a function's name
+	tOp          // text is one of + - * / ^ _ ! = != < <= > >= ~ in cup cap \ ± ∓ : , ; & | || ' % deg $ row
+	tOpen        // text is ( [ { < or group
+	tClose       // text is ) ] } > or group
+	tMatrix      // the begin of a matrix
+	tFinish      // the end of an environment
+)
+
+type token struct {
+	kind   kind
+	text   string
+	node   *Node
+	spaced bool // white space stands before it
+}
+
+// Mode says how commas between digits are read.
+type Mode struct {
+	Thousands bool // 1,234 and 1 234 are numbers, not lists
+	Decimal   bool // 1,5 is 1.5
+}
+
+// lexer turns a text into tokens.
+type lexer struct {
+	mode   Mode
+	s      string
+	at     int
+	out    []token
+	spaced bool
+	prose  bool  // inside \text: letters are words
+	digits int   // how many arguments of \frac come, of which a digit alone is one
+	stack  []int // digits outside the braces that are open
+	depth  int   // of brackets that are open, braces left out
+	failed bool
+}
+
+func (l *lexer) emit(k kind, text string) {
+	l.out = append(l.out, token{kind: k, text: text, spaced: l.spaced})
+	l.spaced = false
+	switch {
+	case k == tOpen && text != "group":
+		l.depth++
+	case k == tClose && text != "group":
+		l.depth--
+	}
+	if l.digits > 0 && (k == tSymbol || k == tNumber) {
+		l.digits--
+	}
+}
+
+// plain writes the Unicode signs that people use as ASCII or LaTeX.
+func plain(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
+		return s
+	}
+	return strings.NewReplacer(
+		"−", "-", "–", "-", "—", "-", "×", "*", "·", "*", "⋅", "*", "∙", "*", "÷", "/", "∕", "/", "⁄", "/",
+		"π", `\pi `, "∞", `\infty `, "≤", "<=", "≥", ">=", "⩽", "<=", "⩾", ">=", "≠", "!=", "≈", "~",
+		"∪", `\cup `, "∩", `\cap `, "∈", `\in `, "°", `^\circ `, "±", `\pm `, "∓", `\mp `, "√", "sqrt ", "∛", "cbrt ",
+		"⁰", "^0", "¹", "^1", "²", "^2", "³", "^3", "⁴", "^4", "⁵", "^5", "⁶", "^6", "⁷", "^7", "⁸", "^8", "⁹", "^9",
+		"₀", "_0", "₁", "_1", "₂", "_2", "₃", "_3", "₄", "_4", "₅", "_5", "₆", "_6", "₇", "_7", "₈", "_8", "₉", "_9",
+		"½", `\frac12 `, "¼", `\frac14 `, "¾", `\frac34 `, "⅓", `\frac13 `, "⅔", `\frac23 `,
+		"θ", `\theta `, "α", `\alpha `, "β", `\beta `, "∅", `\emptyset `, "ℝ", `\mathbb{R}`,
+		"\u00a0", " ", "\u2009", " ", "\u202f", " ", "\u200b", "", "’", "'", "′", "'", "€", "", "£", "", "¥", "", "₹", "",
+	).Replace(s)
+}
+
+// lex is the tokens of s, and whether all of it could be read.
+func lex(s string, mode Mode) ([]token, bool) {
+	l := &lexer{mode: mode, s: plain(s)}
+	l.run()
+	return l.out, !l.failed && len(l.out) <= maxTokens
+}
+
+func (l *lexer) run() {
+	for l.at < len(l.s) && !l.failed && len(l.out) <= maxTokens {
+		r, size := utf8.DecodeRuneInString(l.s[l.at:])
+		switch {
+		case unicode.IsSpace(r) || r == '~' && l.prose:
+			l.space(size)
+		case r == '\\':
+			l.command()
+		case isDigit(l.s, l.at) || r == '.' && isDigit(l.s, l.at+1):
+			l.number()
+		case r < utf8.RuneSelf && unicode.IsLetter(r):
+			l.letters()
+		case unicode.IsLetter(r):
+			l.at += size
+			l.emit(tSymbol, string(r))
+		default:
+			l.sign(r, size)
+		}
+	}
+}
+
+func (l *lexer) space(size int) {
+	l.spaced = true
+	l.at += size
+}
+
+func isDigit(s string, at int) bool { return at >= 0 && at < len(s) && s[at] >= '0' && s[at] <= '9' }
+
+func isLetter(s string, at int) bool {
+	return at >= 0 && at < len(s) && (s[at] >= 'a' && s[at] <= 'z' || s[at] >= 'A' && s[at] <= 'Z')
+}
+
+// digitsAt is the length of the run of digits at at.
+func digitsAt(s string, at int) int {
+	n := 0
+	for isDigit(s, at+n) {
+		n++
+	}
+	return n
+}
+
+// separator is the length of a thousands separator at at, which three digits
+// and no fourth must follow; 0 where there is none.
+func (l *lexer) separator(at int) int {
+	for _, sep := range []string{`,\!`, `{,}`, `{,\!}`, `\,`, `\!,\!`, `\!,`, `\ `, ",", " "} {
+		if !strings.HasPrefix(l.s[at:], sep) {
+			continue
+		}
+		if sep == " " && !l.mode.Thousands || sep == "," && (!l.mode.Thousands || l.depth > 0) {
+			return 0 // (100,101) has two items
+		}
+		n := len(sep)
+		for sep != " " && at+n < len(l.s) && l.s[at+n] == ' ' && strings.HasSuffix(sep, `\!`) {
+			n++
+		}
+		if digitsAt(l.s, at+n) == 3 {
+			return n
+		}
+	}
+	return 0
+}
+
+func (l *lexer) number() {
+	if l.digits > 0 && isDigit(l.s, l.at) {
+		l.literal(l.s[l.at:l.at+1], 0)
+		l.at++
+		return
+	}
+	var b strings.Builder
+	n := digitsAt(l.s, l.at)
+	b.WriteString(l.s[l.at : l.at+n])
+	l.at += n
+	if n >= 1 && n <= 3 {
+		for l.at < len(l.s) {
+			sep := l.separator(l.at)
+			if sep == 0 {
+				break
+			}
+			b.WriteString(l.s[l.at+sep : l.at+sep+3])
+			l.at += sep + 3
+		}
+	}
+	places := 0
+	point := l.at < len(l.s) && (l.s[l.at] == '.' || l.s[l.at] == ',' && l.mode.Decimal)
+	if point && (isDigit(l.s, l.at+1) || l.s[l.at] == '.' && !isLetter(l.s, l.at+1)) {
+		places = digitsAt(l.s, l.at+1)
+		b.WriteString("." + l.s[l.at+1:l.at+1+places])
+		l.at += 1 + places
+	}
+	l.literal(b.String(), places)
+}
+
+// literal emits a number, and reads the exponent of 1.5e-3.
+func (l *lexer) literal(digits string, places int) {
+	text := strings.TrimSuffix(digits, ".")
+	if l.digits == 0 && l.at < len(l.s) && (l.s[l.at] == 'e' || l.s[l.at] == 'E') {
+		sign := 0
+		if l.at+1 < len(l.s) && (l.s[l.at+1] == '-' || l.s[l.at+1] == '+') {
+			sign = 1
+		}
+		if n := digitsAt(l.s, l.at+1+sign); n >= 1 && n <= 3 {
+			text += l.s[l.at : l.at+1+sign+n]
+			l.at += 1 + sign + n
+		}
+	}
+	if text[0] == '.' {
+		text = "0" + text
+	}
+	value, ok := new(big.Rat).SetString(text)
+	if !ok {
+		l.failed = true
+		return
+	}
+	figures := strings.TrimLeft(strings.ReplaceAll(digits, ".", ""), "0")
+	node := &Node{Kind: Number, Value: value, Places: places, Figures: len(figures), Digits: strings.TrimSuffix(digits, ".")}
+	l.emit(tNumber, "")
+	l.out[len(l.out)-1].node = node
+}
+
+// sign reads what is neither a letter nor a digit nor a command.
+func (l *lexer) sign(r rune, size int) {
+	for _, op := range []string{"<=", ">=", "!=", "==", "=<", "=>", "**", "||", "+-", "->"} {
+		if strings.HasPrefix(l.s[l.at:], op) {
+			l.at += len(op)
+			l.emit(tOp, map[string]string{"==": "=", "=<": "<=", "=>": ">=", "**": "^", "+-": "±", "->": "in"}[op])
+			if l.out[len(l.out)-1].text == "" {
+				l.out[len(l.out)-1].text = op
+			}
+			return
+		}
+	}
+	l.at += size
+	switch r {
+	case '+', '-', '*', '/', '^', '_', '!', '=', '<', '>', '~', ':', ',', ';', '&', '|', '\'', '%':
+		l.emit(tOp, string(r))
+	case '(', '[':
+		l.emit(tOpen, string(r))
+	case ')', ']':
+		l.emit(tClose, string(r))
+	case '{':
+		l.open("group")
+	case '}':
+		l.shut("group")
+	case '$':
+		if isDigit(l.s, l.at) || l.at < len(l.s) && l.s[l.at] == '.' {
+			l.emit(tOp, "$")
+		}
+	case '.', '"', '`', '?', '…':
+		l.spaced = true
+	default:
+		l.failed = true
+	}
+}
+
+// open begins a brace group. A brace counts as an argument of the \frac before
+// it, whatever is inside.
+func (l *lexer) open(text string) {
+	l.stack = append(l.stack, max(0, l.digits-1))
+	l.digits = 0
+	l.emit(tOpen, text)
+}
+
+func (l *lexer) shut(text string) {
+	if n := len(l.stack); n > 0 {
+		l.digits, l.stack = l.stack[n-1], l.stack[:n-1]
+	}
+	l.emit(tClose, text)
+}
+
+// braced is what the braces at the next place hold, and moves past them.
+func (l *lexer) braced() (string, bool) {
+	at := l.at
+	for at < len(l.s) && l.s[at] == ' ' {
+		at++
+	}
+	if at >= len(l.s) || l.s[at] != '{' {
+		return "", false
+	}
+	depth := 0
+	for i := at; i < len(l.s); i++ {
+		switch l.s[i] {
+		case '\\':
+			i++
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				l.at = i + 1
+				return l.s[at+1 : i], true
+			}
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,106 @@
+package grade
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// expressionAt is the length of the expression in plain text that begins at i,
+// with spaces in it: "2 + 1 = 3", "x^2 - 4x + 1", "(3, π/2)". It is 0 for a number
+// alone, which numberAt reads, and within a word.
+func expressionAt(s string, i int) int {
+	if i > 0 && strings.IndexByte(" \n\t*$=:,\"", s[i-1]) < 0 && (s[i-1] != '(' || i > 1 && s[i-2] == '(') {
+		return 0
+	}
+	if strings.IndexByte("+*/=", s[i]) >= 0 || strings.HasPrefix(s[i:], "- ") || strings.HasPrefix(s[i:], "×") || strings.HasPrefix(s[i:], "÷") || s[i] == ' ' || s[i] == '\n' {
+		return 0
+	}
+	end, depth, counted := i, 0, operators{}
+	for j := i; j < len(s) && j < i+400; {
+		k := j
+		for k < len(s) && s[k] != ' ' && s[k] != '\n' && !strings.HasPrefix(s[k:], "**") {
+			k++
+		}
+		token := s[j:k]
+		trimmed := strings.TrimRight(token, ".,;:!?")
+		open := depth + strings.Count(token, "(") + strings.Count(token, "[") - strings.Count(token, ")") - strings.Count(token, "]")
+		if trimmed == "" || !counted.add(trimmed) || open < 0 {
+			break
+		}
+		if depth = open; depth > 0 && strings.HasSuffix(token, ",") {
+			counted.tuple = true
+		}
+		isOperator := strings.Trim(trimmed, "+-*/=x×÷−·") == ""
+		if !isOperator || end == i && j == i && len(trimmed) == 1 && trimmed == "x" {
+			end = j + len(trimmed)
+		}
+		if depth == 0 && trimmed != token || k >= len(s) || s[k] != ' ' {
+			break
+		}
+		j = k + 1
+	}
+	if depth != 0 || !counted.enough(s[i:end]) {
+		return 0
+	}
+	return end - i
+}
+
+// operators says what an expression has been seen to have.
+type operators struct{ digit, letter, sign, tuple bool }
+
+// add takes a token in, and reports whether it can be part of an expression.
+func (o *operators) add(token string) bool {
+	run := ""
+	ends := func() bool {
+		word := run
+		run = ""
+		switch word {
+		case "", "sqrt", "pi", "sin", "cos", "tan", "log", "ln":
+		case "a", "I", "A":
+			return token != word
+		default:
+			return len(word) == 1
+		}
+		return true
+	}
+	for _, r := range token {
+		if unicode.IsLetter(r) && r < utf8.RuneSelf {
+			run += string(r)
+			o.letter = true
+			continue
+		}
+		if !ends() {
+			return false
+		}
+		switch {
+		case unicode.IsDigit(r):
+			o.digit = true
+		case strings.ContainsRune("+-*/^=×÷−·√±", r):
+			o.sign = true
+		case strings.ContainsRune("()[]{}.,:%$_!|<>≤≥≈∪∞π°²³θ", r):
+		default:
+			return false
+		}
+	}
+	return ends()
+}
+
+// enough reports whether what was seen makes text more than a number.
+func (o *operators) enough(text string) bool {
+	inner := strings.TrimLeft(text, "+-−$(")
+	sign := strings.ContainsAny(inner, "+*/^=×÷−·√±") || strings.Contains(inner, "-")
+	if o.tuple {
+		return true
+	}
+	if !o.letter && !strings.ContainsAny(inner, " =×÷√π") {
+		return false // 3/4 and 2-3 are for numberAt
+	}
+	return o.sign && sign && (o.digit || o.letter) && strings.Trim(inner, "+-*/=x×÷−·. ") != "" && !isMixed(inner)
+}
+
+// isMixed reports whether text is a whole number and a fraction.
+func isMixed(text string) bool {
+	whole, fraction, ok := strings.Cut(text, " ")
+	return ok && strings.Trim(whole, "0123456789") == "" && strings.Trim(fraction, "0123456789/") == ""
+}

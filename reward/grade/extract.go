@@ -1,0 +1,130 @@
+package grade
+
+import (
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// The bounds on what of a response is looked at, in bytes from its end.
+const (
+	maxTail  = 1 << 16 // for phrases
+	maxFinal = 1 << 13 // for the sentence that concludes
+)
+
+// Correct reports whether response, with all its reasoning, gives the answer
+// want. Of several answers the one given last counts; one inside <think>, or cut
+// off by the end of the response, is none. The answer want may itself be a
+// solution with its answer boxed or behind ####.
+func Correct(response, want string) bool {
+	want = expected(want)
+	for _, got := range Extract(response) {
+		if answer.Equal(want, got) {
+			return true
+		}
+	}
+	return false
+}
+
+// expected is the answer that a data set's field has, alone.
+func expected(want string) string {
+	if _, after, ok := strings.Cut(want, "####"); ok {
+		return strings.TrimSpace(after)
+	}
+	if list, _, ok := answer.Boxed(want); ok {
+		return list
+	}
+	if all := sentences(want[:min(len(want), maxFinal)]); len(want) > 100 && len(all) > 1 {
+		if found := Extract(want); len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	return want
+}
+
+// Extract finds the answer in a response: ways to read one answer, not several
+// answers. It is empty where the response gives none.
+func Extract(response string) []string {
+	text := Final(response)
+	if cut := strings.LastIndex(text, `\boxed{`); cut >= 0 && answer.Braces(text[cut+len(`\boxed`):]) == 0 { // the response ended in it
+		text = text[:cut]
+		if _, _, ok := answer.Boxed(text); !ok {
+			return nil
+		}
+	}
+	at, readings := explicit(text)
+	if len(readings) == 0 {
+		return conclusion(text)
+	}
+	if later := corrected(text[at:]); len(later) > 0 {
+		return later
+	}
+	return readings
+}
+
+// Final is what follows the reasoning in a response, up to where another turn
+// begins. It is empty where the reasoning has no end.
+func Final(response string) string {
+	if i := strings.LastIndex(response, "</think>"); i >= 0 {
+		response = response[i+len("</think>"):]
+	} else if strings.Contains(response, "<think>") {
+		return ""
+	}
+	for _, mark := range []string{"<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "</s>", "<｜end▁of▁sentence｜>", "<end_of_turn>"} {
+		if i := strings.Index(response, mark); i >= 0 {
+			response = response[:i]
+		}
+	}
+	for _, turn := range []string{"\nQuestion:", "\nProblem:", "\nQ:", "\nHuman:", "\nUser:", "\n### Instruction", "\nInstruction:"} {
+		if i := strings.Index(response, turn); i > 0 {
+			if _, found := explicit(response[:i]); len(found) > 0 {
+				response = response[:i]
+			}
+		}
+	}
+	return response
+}
+
+// explicit is the answer that is marked as one, and where its mark ends.
+func explicit(text string) (end int, readings []string) {
+	tail := text[max(0, len(text)-maxTail):]
+	skip := len(text) - len(tail)
+	if list, at, ok := answer.Boxed(text); ok {
+		end, readings = at, read1(list)
+	}
+	if i := strings.LastIndex(tail, "####"); i >= 0 && skip+i > end {
+		line, _, _ := strings.Cut(strings.TrimLeft(tail[i+4:], " #"), "\n")
+		if strings.TrimSpace(line) != "" && !strings.Contains(line, "nswer") {
+			end, readings = skip+i+4+len(line), append(read1(line), mainOf(line)...)
+		}
+	}
+	if i := strings.LastIndex(tail, "<answer>"); i >= 0 && skip+i > end-maxMath {
+		inside, _, _ := strings.Cut(tail[i+len("<answer>"):], "</answer>")
+		if found := Extract(inside); len(found) > 0 {
+			return skip + i + len("<answer>") + len(inside), append(found, inside)
+		}
+	}
+	if at, found := phrase(tail, len(readings) > 0, end-skip); len(found) > 0 {
+		end, readings = skip+at, found
+	}
+	return end, readings
+}
+
+// read1 is an answer that stands alone, and where it is a sentence what the
+// sentence is about.
+func read1(s string) []string {
+	for _, mode := range []expr.Mode{{Thousands: true}, {}} {
+		if _, ok := expr.Parse(answer.Clean(s), mode); ok {
+			return []string{s}
+		}
+	}
+	return append([]string{s}, mainOf(answer.BareText(s))...)
+}
+
+func mainOf(s string) []string {
+	if all := sentences(s); len(all) > 0 {
+		return all[0].main()
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package grade
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+)
+
+// hostile are texts that make careless graders hang or eat memory.
+func hostile() []string {
+	const big = 1 << 20
+	list := []string{
+		"9^9^9^9^9", "(((9!)!)!)!", "10^{10^{10}}", "2^{99999999999999999999}", "x^{1000000000}", `\frac{1}{9^{9^9}}`, "1e999", "1e-999", "0.1^9999",
+		"((x+1)^{9999}+1)^{9999}", `\binom{99999999}{4444}`, "0/0", "1/0", "0^0", "0^{-1}", `\sqrt[0]{5}`, `\sqrt[10^9]{5}`, "--5", "1--1", "",
+		`\begin{pmatrix}`, `\end{pmatrix}`, `\frac`, `\frac{1}`, `\sqrt`, "^", "_", `\`, `\text{`, "$", "$$", `\(`, "####", `\boxed`, `\boxed{`, "answer", "answer is", "answer:",
+		"\x00\xff\xfe", "…", "\u202e5", "NaN", "∞", "-∞", "i^i", "0.(3)", "5%%%%", "1,2,3,", ",,,", "[[[", "1:2:3:4", "\\\\", "%s", "f(f(f(f(x))))",
+	}
+	for _, piece := range []string{
+		"(", "[", "{", "\\{", "((x+1)", "x^", "2^{", "-", "\\frac{1}{", "\\sqrt{", "\\left(", "|", "||", "a_", "\\text{", "\\boxed{", "$", "$$", "\\(", "\\[",
+		"\\begin{pmatrix}", "\\begin{a}", "1,", "1 ", "9", "1+", "x", "x+", "\\pm ", "1\\pm", "answer is ", "the answer is 5. ", "#### 5\n", "<think>", "</think>", "<answer>",
+		"\n", ".", "wait ", "So 5. ", "\\boxed{1} and ", "\\boxed{5", "****", "5 = ", "\\", "}", "!", "%", "\nQuestion: ", "1 and ", "=", "x=1,", "(1,2),", "\\cup(1,2)", "&", "\\\\ ",
+	} {
+		list = append(list, strings.Repeat(piece, 50), strings.Repeat(piece, 4000/len(piece)), strings.Repeat(piece, big/len(piece)))
+	}
+	return list
+}
+
+// limited fails a test where f takes longer than a hang would be called one.
+func limited(t testing.TB, name string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%.60q (%d bytes) takes too long", name, len(name))
+	}
+}
+
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	for _, text := range hostile() {
+		limited(t, text, func() {
+			Correct(text, "5")
+			Correct("5", text)
+			Correct(`\boxed{`+text+`}`, text)
+			Correct("The answer is "+text, `\frac{1}{2}`)
+			answer.Equal(text, text+"+1")
+			answer.Equal(text, "1,"+text)
+		})
+	}
+}
+
+func FuzzCorrect(f *testing.F) {
+	for _, row := range completions(f) {
+		f.Add(row.Text, row.Gold)
+	}
+	for _, text := range hostile() {
+		if len(text) < 5000 {
+			f.Add(text, "1")
+		}
+	}
+	f.Fuzz(func(t *testing.T, text, gold string) {
+		Correct(text, gold)
+		for _, got := range Extract(text) {
+			// An answer is itself, whatever it is.
+			if answer.Clean(got) != "" {
+				require.True(t, answer.Equal(got, got), got)
+			}
+		}
+	})
+}

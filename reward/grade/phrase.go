@@ -1,0 +1,200 @@
+package grade
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+)
+
+// phrase finds what the last "the answer is" says, and where that ends. Behind
+// another mark at after it counts only where the answer follows at once.
+func phrase(text string, marked bool, after int) (int, []string) {
+	lower := strings.ToLower(text)
+	if len(lower) != len(text) { // letters that change their length
+		lower = text
+	}
+	weakAt, weak := 0, []string(nil)
+	for end, tries := len(lower), 0; tries < 64; tries++ {
+		i := max(strings.LastIndex(lower[:end], "answer"), strings.LastIndex(lower[:end], "correct option"), strings.LastIndex(lower[:end], "correct choice"))
+		if i < 0 || marked && i < after {
+			break
+		}
+		end = i
+		if word := lower[i:]; isLetterAt(word, len("answer")) && !strings.HasPrefix(word, "answers") && !strings.HasPrefix(word, "correct ") {
+			continue // answered
+		}
+		begin, ok := payload(text, i)
+		if !ok {
+			continue
+		}
+		at, found, strong := answerAt(text, begin)
+		if len(found) == 0 {
+			continue
+		}
+		if strong {
+			return at, found
+		}
+		if weak == nil {
+			weakAt, weak = at, found
+		}
+	}
+	if marked {
+		return 0, nil
+	}
+	return weakAt, weak
+}
+
+// payload is where the answer begins that the word at i announces: behind a
+// colon, "is" and the like, or on the next line behind a title.
+func payload(text string, i int) (int, bool) {
+	j := i
+	for j < len(text) && text[j] != ' ' && text[j] != ':' && text[j] != '*' && text[j] != '\n' && text[j] != '=' && text[j] != ',' && text[j] != '.' && text[j] != '!' {
+		j++
+	}
+	if strings.HasPrefix(strings.ToLower(text[i:]), "correct ") {
+		j = i + len("correct option")
+	}
+	limit := min(len(text), j+90)
+	word := j
+	for j < limit {
+		switch c := text[j]; {
+		case c == ':' || c == '=' && j < i+12:
+			return j + 1, true
+		case c == '-' && j < i+9 && strings.HasPrefix(text[j:], "- "):
+			return j + 2, true
+		case c >= '0' && c <= '9' || c == '=':
+			return 0, false
+		case c == '\n':
+			title := strings.Trim(text[strings.LastIndexByte(text[:i], '\n')+1:j], "*#:_- ")
+			return j + 1, len(title) < 24
+		case c == '.' || c == '?' || c == '!' || c == ';':
+			return 0, false
+		case c == ' ' || c == '*':
+			word = j + 1
+		case c == ',':
+			if strings.TrimSpace(text[word:j]) == "" {
+				return 0, false
+			}
+			word = j + 1
+		default:
+			end := j
+			for end < len(text) && unicode.IsLetter(rune(text[end])) {
+				end++
+			}
+			if end > j && slices.Contains([]string{"is", "are", "be", "equals"}, text[j:end]) {
+				return end, true
+			}
+			if end > j {
+				j = end - 1
+			}
+		}
+		j++
+	}
+	return j, j >= len(text) && false
+}
+
+// answerAt reads the answer at begin: where it ends, its readings, and whether
+// it follows at once rather than somewhere in a sentence.
+func answerAt(text string, begin int) (end int, readings []string, strong bool) {
+	for begin < len(text) && strings.IndexByte(" \n:*=_>#", text[begin]) >= 0 {
+		begin++
+	}
+	all := sentences(text[begin:min(len(text), begin+2*maxMath)])
+	if len(all) == 0 {
+		return 0, nil, false
+	}
+	s := all[0]
+	end = begin + s.lo + len(s.text)
+	body := strings.TrimRight(strings.TrimSpace(s.text), "*")
+	if list, _, ok := answer.Boxed(body); ok {
+		return end, read1(list), true
+	}
+	skip := fluff(body)
+	if _, ok := answer.Choice(strings.Trim(firstField(body[skip:]), ".,*")); ok {
+		return end, []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*")}, true
+	}
+	found := s.candidates()
+	if len(found) == 0 {
+		if digits, ok := answer.Spelled(body[skip:]); ok {
+			return end, []string{body[skip:], digits}, true
+		}
+		return end, []string{body[skip:]}, false
+	}
+	lead := strings.TrimSpace(strings.Trim(s.text[:found[0].lo], " *\n("))
+	if len(lead) <= skip || isNameEquals(lead) || strings.TrimSpace(body[:skip]) == lead || startsExpression(body[skip:]) {
+		if computes(s, found) {
+			return end, append(s.main(), body[skip:]), true
+		}
+		last := 0
+		for last+1 < len(found) && answer.Joins(s.text[found[last].hi:found[last+1].lo]) {
+			last++
+		}
+		readings = []string{joined(found[:last+1])}
+		if isNameEquals(lead) || startsExpression(body[skip:]) || last == 0 {
+			readings = append(readings, body[skip:])
+		}
+		return end, readings, true
+	}
+	return end, append(s.main(), body[skip:]), false
+}
+
+// computes reports whether a sentence goes on from its first candidate to a
+// result: "32 sheep / 96 animals * 100% = 33%".
+func computes(s sentence, found []candidate) bool {
+	for _, c := range found[1:] {
+		if c.sum && strings.ContainsAny(s.text[found[0].hi:c.lo], "*/+×÷") {
+			return true
+		}
+	}
+	return false
+}
+
+func firstField(s string) string {
+	if f := strings.Fields(s); len(f) > 0 {
+		return f[0]
+	}
+	return ""
+}
+
+// isNameEquals reports whether s is a name and an equals sign: "x =", "(a, b) =".
+func isNameEquals(s string) bool {
+	head, ok := strings.CutSuffix(s, "=")
+	return ok && len(strings.TrimSpace(head)) <= 24
+}
+
+// startsExpression reports whether s begins with mathematics rather than words.
+func startsExpression(s string) bool {
+	if s == "" {
+		return false
+	}
+	if strings.IndexByte(`([{\$-+.√0123456789`, s[0]) >= 0 {
+		return true
+	}
+	f := firstField(s)
+	return len(f) == 1 && f != "a" && f != "I" && f != "A" || strings.HasPrefix(s, "sqrt")
+}
+
+// fluff is the length of the words before an answer that say nothing.
+func fluff(s string) int {
+	at := 0
+	for at < len(s) {
+		end := at
+		for end < len(s) && s[end] != ' ' {
+			end++
+		}
+		word := strings.ToLower(strings.Trim(s[at:end], ",:*"))
+		switch word {
+		case "", "the", "an", "therefore", "thus", "hence", "then", "so", "simply", "just", "exactly", "approximately", "about", "roughly", "indeed",
+			"given", "by", "equal", "to", "option", "choice", "is", "that", "now", "also", "still", "therefore:", "a", "total", "of", "around", "nearly":
+		default:
+			return at
+		}
+		at = end
+		for at < len(s) && s[at] == ' ' {
+			at++
+		}
+	}
+	return at
+}
