@@ -145,9 +145,7 @@ func TestBadConfigurations(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(test.setting, dir, ""), func(t *testing.T) {
 			args := strings.Fields(test.setting)
-			if verb, _, _ := strings.Cut(test.setting, " "); !strings.ContainsAny(verb, "=") {
-				args = strings.Fields(test.setting)
-			} else {
+			if strings.Contains(args[0], "=") {
 				args = []string{"train", in("run.toml"), "-set", fmt.Sprintf("run.dir=%q", in("out")), "-set", test.setting}
 			}
 			code, out, errs := command(t, args...)
