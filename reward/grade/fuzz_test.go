@@ -19,6 +19,9 @@ func hostile() []string {
 		`\begin{pmatrix}`, `\end{pmatrix}`, `\frac`, `\frac{1}`, `\sqrt`, "^", "_", `\`, `\text{`, "$", "$$", `\(`, "####", `\boxed`, `\boxed{`, "answer", "answer is", "answer:",
 		"\x00\xff\xfe", "…", "\u202e5", "NaN", "∞", "-∞", "i^i", "0.(3)", "5%%%%", "1,2,3,", ",,,", "[[[", "1:2:3:4", "\\\\", "%s", "f(f(f(f(x))))",
 	}
+	for _, item := range []string{"3^{5000}+1/7^{2800}", "x=3^{5000}/7^{2000}", `\sqrt[16]{3^{5000}}`, "x^{5000}y<3", `1\pm2`, "(1,2)", "[1,[2,[3,4]]]", "x<3", strings.Repeat("7", 60), "3cm", "5%", "1:2", "(((((1)))))"} {
+		list = append(list, strings.Repeat(item+",", 63)+"1", strings.Repeat(item+",", 500)+"2")
+	}
 	for _, piece := range []string{
 		"(", "[", "{", "\\{", "((x+1)", "x^", "2^{", "-", "\\frac{1}{", "\\sqrt{", "\\left(", "|", "||", "a_", "\\text{", "\\boxed{", "$", "$$", "\\(", "\\[",
 		"\\begin{pmatrix}", "\\begin{a}", "1,", "1 ", "9", "1+", "x", "x+", "\\pm ", "1\\pm", "answer is ", "the answer is 5. ", "#### 5\n", "<think>", "</think>", "<answer>",
@@ -54,6 +57,7 @@ func TestHostile(t *testing.T) {
 			Correct("The answer is "+text, `\frac{1}{2}`)
 			answer.Equal(text, text+"+1")
 			answer.Equal(text, "1,"+text)
+			answer.Equal(text, strings.ReplaceAll(text, "3", "4"))
 		})
 	}
 }

@@ -2,7 +2,6 @@ package algebra
 
 import (
 	"math"
-	"math/big"
 	"math/cmplx"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
@@ -10,20 +9,6 @@ import (
 
 // Quotient is a / b.
 func Quotient(a, b *expr.Node) *expr.Node { return expr.Multiply(a, expr.Invert(b)) }
-
-// Coprime reports whether args are integers without a common divisor, or not all
-// integers.
-func Coprime(args []*expr.Node) bool {
-	divisor := new(big.Int)
-	for _, arg := range args {
-		r, ok := Rational(arg)
-		if !ok || !r.IsInt() {
-			return true
-		}
-		divisor.GCD(nil, nil, divisor, new(big.Int).Abs(r.Num()))
-	}
-	return divisor.IsInt64() && divisor.Int64() == 1
-}
 
 // Difference is a - b.
 func Difference(a, b *expr.Node) *expr.Node { return expr.Add(a, expr.Negate(b)) }

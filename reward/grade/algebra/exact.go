@@ -15,13 +15,6 @@ const (
 // exact computes with rational numbers.
 type exact struct{ work int }
 
-// Rational is n's value where it is a rational number that can be computed.
-func Rational(n *expr.Node) (*big.Rat, bool) {
-	e := &exact{}
-	r := e.eval(n)
-	return r, r != nil
-}
-
 // keep is r unless it is too large, or too much was computed.
 func (e *exact) keep(r *big.Rat) *big.Rat {
 	bits := r.Num().BitLen() + r.Denom().BitLen()
@@ -85,6 +78,7 @@ func (e *exact) power(base, exponent *big.Rat) *big.Rat {
 		return e.trivial(base, exponent)
 	}
 	if degree := exponent.Denom().Int64(); degree > 1 {
+		e.work += 16 * (base.Num().BitLen() + base.Denom().BitLen())
 		num, den := intRoot(base.Num(), degree), intRoot(base.Denom(), degree)
 		if num == nil || den == nil {
 			return nil
@@ -135,26 +129,26 @@ func intRoot(x *big.Int, degree int64) *big.Int {
 		}
 		return nil
 	}
-	// Bisection between 0 and a power of two that is larger.
-	k := big.NewInt(degree)
-	lo, hi := new(big.Int), new(big.Int).Lsh(big.NewInt(1), uint(x.BitLen())/uint(degree)+1)
-	if degree == 2 {
-		lo.Sqrt(x)
-	} else {
-		for one := big.NewInt(1); new(big.Int).Sub(hi, lo).Cmp(one) > 0; {
-			mid := new(big.Int).Add(lo, hi)
-			mid.Rsh(mid, 1)
-			if new(big.Int).Exp(mid, k, nil).Cmp(x) <= 0 {
-				lo = mid
-			} else {
-				hi = mid
-			}
-		}
+	if x.Sign() == 0 {
+		return new(big.Int)
 	}
-	if new(big.Int).Exp(lo, k, nil).Cmp(x) != 0 {
+	// Newton's method from above.
+	k, less := big.NewInt(degree), big.NewInt(degree-1)
+	r := new(big.Int).Lsh(big.NewInt(1), uint(x.BitLen())/uint(degree)+1)
+	for {
+		next := new(big.Int).Exp(r, less, nil)
+		next.Quo(x, next)
+		next.Add(next, new(big.Int).Mul(r, less))
+		next.Quo(next, k)
+		if next.Cmp(r) >= 0 {
+			break
+		}
+		r = next
+	}
+	if new(big.Int).Exp(r, k, nil).Cmp(x) != 0 {
 		return nil
 	}
-	return lo
+	return r
 }
 
 // call is the value of a function of rational numbers, where that is rational.

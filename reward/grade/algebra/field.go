@@ -18,7 +18,7 @@ type field struct {
 	prime  uint64 // 1 modulo 4, below 2^62
 	unit   uint64 // a square root of -1
 	opaque bool   // something was no rational function
-	exact  exact
+	exact  *exact
 }
 
 // fields are two points at which expressions are evaluated.

@@ -38,28 +38,36 @@ func links(between string) bool {
 
 // lastBox finds the last complete box before end.
 func lastBox(s string, end int) (inside string, lo, hi int, ok bool) {
-	for range 64 {
-		lo = max(strings.LastIndex(s[:end], `\boxed`), strings.LastIndex(s[:end], `\fbox`))
-		if lo < 0 {
-			return "", 0, 0, false
+	for tries := 0; tries < maxItems; {
+		at := strings.LastIndex(s[:end], "box")
+		if at < 0 {
+			break
 		}
-		open := lo + strings.IndexByte(s[lo:], 'x') + 1
-		if s[lo+1] == 'b' {
-			open = lo + len(`\boxed`)
+		end = at
+		open := at + len("box")
+		switch {
+		case at >= 1 && s[at-1] == '\\' && strings.HasPrefix(s[open:], "ed"):
+			lo, open = at-1, open+2
+		case at >= 2 && s[at-2:at] == `\f`:
+			lo = at - 2
+		default:
+			continue
 		}
+		tries++
+		name := open
 		for open < len(s) && s[open] == ' ' {
 			open++
 		}
-		if open < len(s) && s[open] == '{' {
+		switch {
+		case open < len(s) && s[open] == '{':
 			if n := Braces(s[open:]); n > 0 {
 				return s[open+1 : open+n-1], lo, open + n, true
 			}
-		} else if open < len(s) && open > lo+len(`\boxed`) { // \boxed 42
+		case open > name && open < len(s): // \boxed 42
 			if n := strings.IndexAny(s[open:min(len(s), open+100)], "$\n"); n > 0 {
 				return s[open : open+n], lo, open + n, true
 			}
 		}
-		end = lo
 	}
 	return "", 0, 0, false
 }

@@ -74,12 +74,15 @@ func decimalComma(s string) bool {
 }
 
 // comparer compares expressions until too much has been compared.
-type comparer struct{ left int }
+type comparer struct {
+	left    int // nodes that may be looked at
+	algebra *algebra.Comparer
+}
 
 // maxCompared is how many nodes are looked at for one pair of answers.
 const maxCompared = 1 << 17
 
-func newComparer() *comparer { return &comparer{left: maxCompared} }
+func newComparer() *comparer { return &comparer{left: maxCompared, algebra: algebra.NewComparer()} }
 
 // same reports whether g, in a response, is w, the answer.
 func (c *comparer) same(w, g *expr.Node) bool {
@@ -118,7 +121,7 @@ func (c *comparer) same(w, g *expr.Node) bool {
 	case w.Kind == expr.Number && g.Kind == expr.Number && (w.Base != "" || g.Base != ""):
 		return w.Digits == g.Digits && w.Places == 0 && g.Places == 0 && (w.Base == g.Base || w.Base == "" || g.Base == "")
 	}
-	return algebra.Same(w, g)
+	return c.algebra.Same(w, g)
 }
 
 // all compares pair by pair.
@@ -165,11 +168,11 @@ func (c *comparer) ratios(w, g *expr.Node) bool {
 		}
 		return algebra.Quotient(n.Args[0], n.Args[1])
 	}
-	if w.Kind == expr.Ratio && !algebra.Coprime(w.Args) { // 9:24 is a time
+	if w.Kind == expr.Ratio && !c.algebra.Coprime(w.Args) { // 9:24 is a time
 		return false
 	}
 	a, b := quotient(w), quotient(g)
-	return a != nil && b != nil && algebra.Same(a, b)
+	return a != nil && b != nil && c.algebra.Same(a, b)
 }
 
 func sameText(w, g *expr.Node) bool {

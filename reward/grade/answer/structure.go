@@ -160,19 +160,19 @@ func (c *comparer) relation(w, g *expr.Node) bool {
 		if pieces, ok := c.sets(w, g); ok {
 			return pieces
 		}
-		values := values(g, true)
+		values := c.values(g, true)
 		return slices.ContainsFunc(values, func(v *expr.Node) bool { return c.same(w, v) })
 	}
 	if pieces, ok := c.sets(w, g); ok {
 		return pieces
 	}
-	return slices.ContainsFunc(values(w, false), func(v *expr.Node) bool { return c.same(v, g) })
+	return slices.ContainsFunc(c.values(w, false), func(v *expr.Node) bool { return c.same(v, g) })
 }
 
 // values are what an equation says its left side is: the last of a chain, before
 // what is only about the same; the first too where that is a number as well.
 // Unless any is set the left side has to be a name.
-func values(n *expr.Node, any bool) []*expr.Node {
+func (c *comparer) values(n *expr.Node, any bool) []*expr.Node {
 	end := len(n.Ops)
 	for i, op := range n.Ops {
 		switch {
@@ -193,14 +193,14 @@ func values(n *expr.Node, any bool) []*expr.Node {
 		}
 		return n.Args[end : end+1]
 	}
-	if !isName(n.Args[0]) && (!any || isZero(n.Args[end])) {
+	if !isName(n.Args[0]) && (!any || c.isZero(n.Args[end])) {
 		return nil
 	}
 	return n.Args[end : end+1]
 }
 
-func isZero(n *expr.Node) bool {
-	r, ok := algebra.Rational(n)
+func (c *comparer) isZero(n *expr.Node) bool {
+	r, ok := c.algebra.Rational(n)
 	return ok && r.Sign() == 0
 }
 
@@ -234,11 +234,11 @@ func isName(n *expr.Node) bool {
 // relations compares equations and inequalities.
 func (c *comparer) relations(w, g *expr.Node) bool {
 	if equations(w) && equations(g) {
-		a, b := values(w, false), values(g, false)
+		a, b := c.values(w, false), c.values(g, false)
 		if len(a) > 0 && len(b) > 0 && c.names(w.Args[0], g.Args[0]) && c.same(a[0], b[0]) {
 			return true
 		}
-		return len(w.Args) == 2 && len(g.Args) == 2 && balanced(w) && balanced(g) && proportional(w, g, false)
+		return len(w.Args) == 2 && len(g.Args) == 2 && balanced(w) && balanced(g) && c.proportional(w, g, false)
 	}
 	if pieces, ok := c.sets(w, g); ok {
 		return pieces
@@ -250,7 +250,7 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 	if c.all(w.Args, g.Args) {
 		return true
 	}
-	return len(w.Ops) == 1 && (w.Ops[0] == "<" || w.Ops[0] == "<=") && proportional(w, g, true)
+	return len(w.Ops) == 1 && (w.Ops[0] == "<" || w.Ops[0] == "<=") && c.proportional(w, g, true)
 }
 
 // names compares the left sides of two equations; words name anything.
@@ -269,8 +269,8 @@ func balanced(n *expr.Node) bool {
 
 // proportional compares equations as left minus right side, up to a factor: one
 // that is positive where it has to be.
-func proportional(w, g *expr.Node, positive bool) bool {
-	sign, ok := algebra.Proportional(algebra.Difference(w.Args[1], w.Args[0]), algebra.Difference(g.Args[1], g.Args[0]))
+func (c *comparer) proportional(w, g *expr.Node, positive bool) bool {
+	sign, ok := c.algebra.Proportional(algebra.Difference(w.Args[1], w.Args[0]), algebra.Difference(g.Args[1], g.Args[0]))
 	return ok && (sign > 0 || !positive)
 }
 

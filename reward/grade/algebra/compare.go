@@ -1,0 +1,153 @@
+package algebra
+
+import (
+	"math"
+	"math/big"
+	"math/cmplx"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// Comparer compares expressions. It remembers what it has computed, and computes
+// only so much: beyond that, numbers are not known exactly. It is not for
+// concurrent use.
+type Comparer struct {
+	exact exact
+	facts map[*expr.Node]*facts
+}
+
+// NewComparer is a Comparer with all its work to do.
+func NewComparer() *Comparer { return &Comparer{facts: map[*expr.Node]*facts{}} }
+
+// facts are what is known of an expression.
+type facts struct {
+	residues [2]uint64
+	known    bool     // it has residues
+	opaque   bool     // they are not all there is to it
+	rational *big.Rat // nil where it is none or not known
+	decimal  bool
+	variable bool
+	log      bool
+	points   [2][3]complex128 // natural and decimal logarithms
+}
+
+func (c *Comparer) of(n *expr.Node) *facts {
+	if f, ok := c.facts[n]; ok {
+		return f
+	}
+	f := &facts{known: true, rational: c.exact.eval(n), decimal: decimal(n), variable: n.Has(isVariable), log: n.Has(isLog)}
+	for i, field := range fields() {
+		field.exact = &c.exact
+		v, ok := field.eval(n)
+		f.residues[i], f.known, f.opaque = v, f.known && ok, f.opaque || field.opaque
+	}
+	for i, base := range []float64{math.E, 10} {
+		for seed := range f.points[i] {
+			p := &point{seed: uint64(seed), field: fields()[0], base: base}
+			f.points[i][seed] = p.eval(n)
+		}
+	}
+	c.facts[n] = f
+	return f
+}
+
+// Rational is n's value where it is a rational number that can be computed.
+func (c *Comparer) Rational(n *expr.Node) (*big.Rat, bool) {
+	r := c.of(n).rational
+	return r, r != nil
+}
+
+// Same reports whether a model's expression has the value of the one expected.
+// Exact expressions have to agree exactly; a decimal may stand for a number that
+// has no shorter form where it is rounded correctly to 6 digits or more.
+func (c *Comparer) Same(want, got *expr.Node) bool {
+	w, g := c.of(want), c.of(got)
+	if w.known && g.known {
+		if w.residues == g.residues {
+			return true
+		}
+		if !w.opaque && !g.opaque && !w.decimal && !g.decimal {
+			return false
+		}
+	}
+	for i := range w.points {
+		if near(want, got, w, g, i) {
+			return true
+		}
+		if !w.log && !g.log { // to another base they are the same
+			break
+		}
+	}
+	return false
+}
+
+// near compares the values at all points.
+func near(want, got *expr.Node, w, g *facts, base int) bool {
+	for seed := range w.points[base] {
+		a, b := w.points[base][seed], g.points[base][seed]
+		if cmplx.IsNaN(a) || cmplx.IsNaN(b) || cmplx.IsInf(a) || cmplx.IsInf(b) || !agree(want, got, w, g, cmplx.Abs(a-b), max(cmplx.Abs(a), cmplx.Abs(b))) {
+			return false
+		}
+	}
+	return true
+}
+
+// agree reports whether values of this size and distance are the same for all
+// that can be known from how they are written.
+func agree(want, got *expr.Node, w, g *facts, distance, size float64) bool {
+	decimals := w.decimal || g.decimal
+	if distance <= 1e-10*size {
+		// Rational numbers differ where their residues do.
+		return decimals || w.rational == nil || g.rational == nil || w.rational.Cmp(g.rational) == 0
+	}
+	whole := w.rational != nil && w.rational.IsInt()
+	a, b := literal(want), literal(got)
+	switch {
+	case w.variable || g.variable || a == nil && b == nil:
+		return decimals && distance <= 1e-6*size && !whole
+	case a != nil && b != nil:
+		return a.Figures >= 6 && b.Figures >= 6 && distance <= 1e-6*size
+	case b != nil:
+		return !whole && b.Figures >= 6 && distance <= rounding(b)
+	}
+	return a.Figures >= 4 && !terminates(g.rational) && distance <= rounding(a)
+}
+
+// Proportional reports whether a is a constant times b, and the constant's sign;
+// neither may be zero.
+func (c *Comparer) Proportional(a, b *expr.Node) (sign int, ok bool) {
+	var ratio uint64
+	f := fields()[0]
+	f.exact = &c.exact
+	for i, shift := range []string{"", "1", "2"} {
+		x, okX := f.eval(rename(a, shift))
+		y, okY := f.eval(rename(b, shift))
+		if !okX || !okY || x == 0 || y == 0 {
+			return 0, false
+		}
+		q := f.mul(x, f.pow(y, f.prime-2))
+		if i > 0 && q != ratio {
+			return 0, false
+		}
+		ratio = q
+	}
+	p := &point{field: fields()[0], base: math.E}
+	if q := p.eval(a) / p.eval(b); real(q) < 0 {
+		return -1, true
+	}
+	return 1, true
+}
+
+// Coprime reports whether args are integers without a common divisor, or not all
+// integers.
+func (c *Comparer) Coprime(args []*expr.Node) bool {
+	divisor := new(big.Int)
+	for _, arg := range args {
+		r, ok := c.Rational(arg)
+		if !ok || !r.IsInt() {
+			return true
+		}
+		divisor.GCD(nil, nil, divisor, new(big.Int).Abs(r.Num()))
+	}
+	return divisor.IsInt64() && divisor.Int64() == 1
+}

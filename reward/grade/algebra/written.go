@@ -1,0 +1,64 @@
+package algebra
+
+import (
+	"math"
+	"math/big"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// rename gives the variables of n other names, and so other values.
+func rename(n *expr.Node, suffix string) *expr.Node {
+	if suffix == "" {
+		return n
+	}
+	c := *n
+	if n.Kind == expr.Symbol && n.Name != "pi" && n.Name != "e" && n.Name != "i" {
+		c.Name += " " + suffix
+	}
+	c.Args = make([]*expr.Node, len(n.Args))
+	for i, arg := range n.Args {
+		c.Args[i] = rename(arg, suffix)
+	}
+	return &c
+}
+
+func decimal(n *expr.Node) bool {
+	return n.Has(func(m *expr.Node) bool { return m.Kind == expr.Number && m.Places > 0 })
+}
+
+// literal is the decimal that n is, or nil.
+func literal(n *expr.Node) *expr.Node {
+	for n.Kind == expr.Unit || n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Number && n.Args[0].Value.Cmp(big.NewRat(-1, 1)) == 0 {
+		n = n.Args[len(n.Args)-1]
+	}
+	if n.Kind == expr.Number && n.Places > 0 {
+		return n
+	}
+	return nil
+}
+
+func isLog(n *expr.Node) bool { return n.Kind == expr.Call && n.Name == "log" && len(n.Args) == 1 }
+
+func isVariable(n *expr.Node) bool {
+	return n.Kind == expr.Symbol && n.Name != "pi" && n.Name != "e" && n.Name != "i" || n.Kind > expr.Call && n.Kind != expr.Unit && n.Kind != expr.Label
+}
+
+// rounding is half a unit of the last digit of a decimal, and a little more.
+func rounding(n *expr.Node) float64 { return 0.5000001 * math.Pow10(-min(n.Places, 300)) }
+
+// terminates reports whether r is a fraction that a decimal can say exactly.
+func terminates(r *big.Rat) bool {
+	if r == nil {
+		return false
+	}
+	den := new(big.Int).Set(r.Denom())
+	for _, p := range []int64{2, 5} {
+		for q, m := new(big.Int), new(big.Int); ; den.Set(q) {
+			if q.DivMod(den, big.NewInt(p), m); m.Sign() != 0 {
+				break
+			}
+		}
+	}
+	return den.IsInt64() && den.Int64() == 1
+}
