@@ -27,6 +27,9 @@ func Correct(response, want string) bool {
 	return false
 }
 
+// Equal reports whether got, an answer alone, says the same as want.
+func Equal(want, got string) bool { return answer.Equal(want, got) }
+
 // expected is the answer that a data set's field has, alone.
 func expected(want string) string {
 	if _, after, ok := strings.Cut(want, "####"); ok {

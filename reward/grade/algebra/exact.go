@@ -190,6 +190,10 @@ func (e *exact) call(n *expr.Node) *big.Rat {
 			}
 			return new(big.Rat).SetInt(q)
 		}
+	case "mod":
+		if len(args) == 2 && args[0].IsInt() && args[1].IsInt() && args[1].Sign() > 0 {
+			return new(big.Rat).SetInt(new(big.Int).Mod(args[0].Num(), args[1].Num()))
+		}
 	case "max", "min":
 		return extreme(args, n.Name == "max")
 	}

@@ -37,6 +37,7 @@ func TestEqual(t *testing.T) {
 		{"trigonometry", `\cot x`, []string{`\frac{\cos x}{\sin x}`, `1/\tan(x)`}, []string{`\tan x`}},
 		{"degrees in trigonometry", `\sin 30^\circ`, []string{"1/2", "0.5"}, []string{"1"}},
 		{"logarithm", `\log_2 8`, []string{"3"}, []string{"2", "4"}},
+		{"remainder", `17 \bmod 5`, []string{"2", "17 mod 5", `2 \pmod 5`}, []string{"3", "17"}},
 		{"equation", "x=5", []string{"5", "x = 5", "x=10/2"}, []string{"x=6", "y=5x", "n=6"}},
 		{"line", "y = 2x + 3", []string{"2x+3", "2x - y + 3 = 0", "y - 2x = 3"}, []string{"y = 2x", "y=-2x+3", "3"}},
 		{"plane", "5x - 7y + 11z + 4 = 0", []string{"-5x+7y-11z=4", "10x-14y+22z+8=0"}, []string{"5x - 7y + 11z = 4", "0"}},

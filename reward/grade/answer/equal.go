@@ -152,7 +152,9 @@ func (c *comparer) labels(w, g *expr.Node) bool {
 
 // isTitle reports whether words before a number are more likely its name than
 // part of it, as the month in "October 30" is.
-func isTitle(name string) bool { return name == strings.ToLower(name) }
+func isTitle(name string) bool {
+	return name == strings.ToLower(name) || strings.HasSuffix(strings.ToLower(name), "answer")
+}
 
 // ratios compares 3:5 with 3:5, 6:10 and 3/5.
 func (c *comparer) ratios(w, g *expr.Node) bool {

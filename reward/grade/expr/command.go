@@ -116,8 +116,14 @@ func (l *lexer) layout(name string) bool {
 func (l *lexer) text(name string) bool {
 	switch name {
 	case "text", "textbf", "textit", "textrm", "textsf", "texttt", "textnormal", "mbox", "hbox", "mathrm", "operatorname", "emph", "mathbb", "mathop", "textsuperscript":
-	case "bmod", "mod", "pmod", "pod":
-		l.emit(tWord, "mod")
+	case "bmod", "mod":
+		l.emit(tOp, "mod")
+		return true
+	case "pmod", "pod":
+		if _, ok := l.braced(); !ok {
+			rest := strings.TrimLeft(l.s[l.at:], " ")
+			l.at = len(l.s) - len(strings.TrimLeft(rest, "0123456789"))
+		}
 		return true
 	default:
 		return false

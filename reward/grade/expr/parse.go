@@ -280,7 +280,7 @@ func (p *parser) term() *Node {
 	for {
 		op, signed := "", false
 		if len(args) > 0 || unit != "" {
-			op, signed = p.take("*", "/")
+			op, signed = p.take("*", "/", "mod")
 		}
 		if !signed && !p.starts() {
 			break
@@ -303,8 +303,11 @@ func (p *parser) term() *Node {
 		if n.Kind == Unit && (len(args) > 0 || p.starts()) && n.Name != "%" && n.Name != "deg" {
 			unit, n = n.Name, n.Args[0]
 		}
-		if op == "/" {
+		switch op {
+		case "/":
 			n = Invert(n)
+		case "mod":
+			n, args = call("mod", Multiply(args...), n), nil
 		}
 		args = append(args, n)
 	}

@@ -16,7 +16,7 @@ const (
 	tSymbol      // text is its name
 	tWord        // text
 	tFunc        // text is a function's name
-	tOp          // text is one of + - * / ^ _ ! = != < <= > >= ~ in cup cap \ ± ∓ : , ; & | || ' % deg $ row
+	tOp          // text is one of + - * / ^ _ ! = != < <= > >= ~ in cup cap \ ± ∓ : , ; & | || ' % deg $ row mod
 	tOpen        // text is ( [ { < or group
 	tClose       // text is ) ] } > or group
 	tMatrix      // the begin of a matrix

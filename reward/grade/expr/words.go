@@ -15,6 +15,8 @@ func (l *lexer) letters() {
 	switch {
 	case lower == "and" || lower == "or":
 		l.emit(tOp, ",")
+	case run == "mod":
+		l.emit(tOp, "mod")
 	case lower == "percent" || lower == "pct":
 		l.emit(tOp, "%")
 	case lower == "degrees" || lower == "degree" || lower == "deg":
