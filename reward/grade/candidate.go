@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
@@ -54,10 +53,21 @@ func (s sentence) candidates() []candidate {
 			continue
 		}
 		c.aside, c.bold = c.aside || depth > 0, bold
+		if n := len(found); n > 0 && found[n-1].aside && !c.sum && goesOn(s.text[found[n-1].hi:i]) {
+			c.aside = true
+		}
 		found = append(found, c)
 		i += n
 	}
 	return found
+}
+
+// goesOn reports whether "and" stands between two items of one phrase, as in "for
+// 4 tickets and 2 drinks".
+func goesOn(between string) bool {
+	fields := strings.Fields(strings.ToLower(between))
+	n := len(fields)
+	return n >= 2 && n <= 4 && (fields[n-1] == "and" || fields[n-1] == "or") && !strings.ContainsAny(between, ",.;:")
 }
 
 // plainAt reads an expression or a number outside of LaTeX that begins at i, and
@@ -67,10 +77,9 @@ func (s sentence) plainAt(i, limit int) (candidate, int) {
 		run := strings.TrimRight(s.text[i:i+n], ".,:;*=+-/ ")
 		lo := i
 		c := candidate{aside: s.isAside(i), aim: s.isAim(i)}
-		if at := strings.LastIndexAny(run, "=≈"); at >= 0 {
+		if at := strings.LastIndexByte(run, '='); at >= 0 {
 			c.sum = strings.IndexFunc(strings.ReplaceAll(run[:at], " x ", ""), unicode.IsLetter) < 0
-			_, width := utf8.DecodeRuneInString(run[at:])
-			lo = i + at + width
+			lo = i + at + 1
 		}
 		text := strings.TrimSpace(s.text[lo : i+len(run)])
 		if n := len(text); n > 1 && isDigitAt(text, n-2) && strings.Trim(text[:n-1], "-$0123456789.,") == "" && strings.IndexByte("mgshlL", text[n-1]) >= 0 {
@@ -209,7 +218,7 @@ func (s sentence) isAside(i int) bool {
 			return false
 		}
 		f = strings.TrimRight(f, ",=:")
-		if slices.Contains(skipped(), f) || strings.HasSuffix(f, "ing") {
+		if slices.Contains(skipped(), f) || strings.HasSuffix(f, "ing") || strings.HasSuffix(f, "'s") {
 			continue
 		}
 		switch {
@@ -234,11 +243,24 @@ func prepositions() []string {
 		"using", "through", "until", "across", "into", "versus", "against", "modulo", "mod", "when", "where", "given", "without", "despite", "not"}
 }
 
-// isAim reports whether what begins at i belongs to an infinitive.
+// isAim reports whether what begins at i belongs to an infinitive of purpose: "to
+// make 1 robe", but not "has to pay 5", "adds 5 to this" or "to get 5".
 func (s sentence) isAim(i int) bool {
-	fields := strings.Fields(strings.ToLower(s.text[max(0, i-40):i]))
-	n := len(fields)
-	return n >= 2 && fields[n-2] == "to" || n >= 3 && fields[n-3] == "to"
+	fields := strings.Fields(strings.ToLower(s.text[max(0, i-60):i]))
+	for k := len(fields) - 2; k >= max(0, len(fields)-7); k-- {
+		if strings.ContainsAny(fields[k], ",;:=0123456789") {
+			return false
+		}
+		if fields[k] != "to" {
+			continue
+		}
+		if slices.Contains([]string{"this", "that", "the", "it", "get", "give", "obtain", "find", "be", "a", "his", "her", "their"}, fields[k+1]) {
+			return false
+		}
+		return k == 0 || !slices.Contains([]string{"needs", "need", "needed", "has", "have", "had", "having", "able", "going", "equal", "out", "comes", "up",
+			"amounts", "want", "wants", "wanted", "required", "expected", "likely", "decides", "decided", "manages", "managed"}, fields[k-1])
+	}
+	return false
 }
 
 // main is what a sentence is about: readings of the last candidate that is not
@@ -251,6 +273,11 @@ func (s sentence) main() []string {
 		all = all[k:]
 	}
 	all = s.first(all)
+	if k := s.reason(); k > from {
+		if n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > k }); n > 0 {
+			all = all[:n]
+		}
+	}
 	settled := len(all) - 1 // the last result with nothing but asides behind it
 	for settled >= 0 && !all[settled].sum && (all[settled].aside || all[settled].aim) {
 		settled--
@@ -270,6 +297,21 @@ func (s sentence) main() []string {
 		}
 	}
 	return nil
+}
+
+// reason is where a clause begins that only explains what is before, or 0.
+func (s sentence) reason() int {
+	first, lower := 0, strings.ToLower(s.text)
+	if len(lower) != len(s.text) {
+		return 0
+	}
+	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
+		", instead of ", ", who ", ", whose ", ", or about ", ", or approximately ", ", or roughly "} {
+		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
+			first = i
+		}
+	}
+	return first
 }
 
 // first drops what only says a measure again in other units, as in "2.5 hours,
@@ -306,6 +348,9 @@ func (s sentence) around(all []candidate, k int) []string {
 		first--
 	}
 	readings := joined(all[first : k+1])
+	if head, _, ok := strings.Cut(readings, "*1000"); ok && first == k { // "26 billion" may answer "how many billion"
+		return []string{readings, head}
+	}
 	for j := first; j < k; j++ {
 		if answer.Equal(all[j].text, all[k].text) {
 			return []string{all[k].text, all[j].text}

@@ -33,7 +33,7 @@ func completions(t testing.TB) []completion {
 func TestCompletions(t *testing.T) {
 	t.Parallel()
 	rows := completions(t)
-	require.GreaterOrEqual(t, len(rows), 350)
+	require.GreaterOrEqual(t, len(rows), 450)
 	for _, row := range rows {
 		if got := Correct(row.Text, row.Gold); got != row.Want {
 			t.Errorf("%s %q (%s): %v, expected %v\n%s\nread as %q", row.Set, row.Gold, row.Style, got, row.Want, row.Text, Extract(row.Text))

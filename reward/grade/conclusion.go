@@ -12,7 +12,7 @@ import (
 // that only remarks on the sentence that concludes, what that one says.
 func conclusion(text string) []string {
 	if alone := strings.TrimSpace(text); len(alone) <= 200 && !strings.Contains(alone, "\n") && !prose(alone) {
-		if n, ok := expr.Parse(answer.Clean(alone), expr.Mode{Thousands: true}); ok && n.Kind != expr.Label {
+		if n, ok := expr.Parse(answer.Clean(alone), expr.Mode{Thousands: true}); ok && !n.Has(func(m *expr.Node) bool { return m.Kind == expr.Label || m.Kind == expr.Text }) {
 			return []string{alone}
 		}
 	}

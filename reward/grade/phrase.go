@@ -185,6 +185,9 @@ func fluff(s string) int {
 			end++
 		}
 		word := strings.ToLower(strings.Trim(s[at:end], ",:*"))
+		if word == "a" && (end+1 >= len(s) || strings.IndexByte("+-*/=<>,.^", s[end+1]) >= 0) {
+			return at // a symbol
+		}
 		switch word {
 		case "", "the", "an", "therefore", "thus", "hence", "then", "so", "simply", "just", "exactly", "approximately", "about", "roughly", "indeed",
 			"given", "by", "equal", "to", "option", "choice", "is", "that", "now", "also", "still", "therefore:", "a", "total", "of", "around", "nearly":

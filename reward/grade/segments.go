@@ -70,7 +70,7 @@ func dollarMath(s string) int {
 			return 0
 		case s[j] == '$':
 			inside := s[1:j]
-			money := isDigitAt(s, 1) && (s[j-1] == ' ' || isDigitAt(s, j+1) || prose(inside))
+			money := isDigitAt(s, 1) && (s[j-1] == ' ' || isDigitAt(s, j+1) || prose(inside) || strings.Contains(inside, "\n"))
 			if money || inside == "" || prose(inside) && !strings.Contains(inside, `\`) {
 				return 0
 			}
@@ -166,7 +166,7 @@ func stops(s string, i int) bool {
 		return false
 	}
 	if s[i-1] != '.' {
-		return true
+		return i < 2 || s[i-2] != '\\'
 	}
 	before := s[max(0, i-6) : i-1]
 	word := before[strings.LastIndexFunc(before, func(r rune) bool { return !unicode.IsLetter(r) && r != '.' })+1:]
@@ -191,22 +191,53 @@ func inner(s string) string {
 			break
 		}
 	}
-	if strings.Contains(s, "matrix}") || strings.Contains(s, "{array}") || strings.Contains(s, "{cases}") {
-		return s
+	return lastRow(s)
+}
+
+// lastRow is the last line of mathematics in several, such as an align
+// environment, without its marks. Environments inside a line stay whole.
+func lastRow(s string) string {
+	s = strings.TrimSpace(s)
+	if name, body, ok := strings.Cut(strings.TrimPrefix(s, `\begin{`), "}"); ok && strings.HasPrefix(s, `\begin{`) && isLines(name) {
+		end := strings.LastIndex(body, `\end{`+name+`}`)
+		if end < 0 {
+			return s
+		}
+		return lastRow(body[:end])
 	}
-	if strings.Contains(s, `\begin{`) || strings.Contains(s, "&") {
-		for strings.Contains(s, `\end{`) {
-			s = s[:strings.LastIndex(s, `\end{`)]
+	row, depth := "", 0
+	for rest := s; ; {
+		i := strings.Index(rest, `\`)
+		switch {
+		case i < 0 || i+1 >= len(rest):
+			if row += rest; strings.TrimSpace(row) == "" {
+				return s
+			}
+			head, environment, ok := strings.Cut(row, `\begin{`)
+			if head = strings.ReplaceAll(head, "&", " "); ok {
+				return head + `\begin{` + environment
+			}
+			return head
+		case strings.HasPrefix(rest[i:], `\begin{`):
+			depth++
+		case strings.HasPrefix(rest[i:], `\end{`):
+			depth--
+		case rest[i+1] == '\\' && depth == 0 && strings.TrimSpace(rest[i+2:]) != "":
+			row, rest = "", rest[i+2:]
+			continue
+		case rest[i+1] == '\\' && depth == 0:
+			rest = rest[:i]
+			continue
 		}
-		rows := strings.Split(s, `\\`)
-		for len(rows) > 1 && strings.TrimSpace(rows[len(rows)-1]) == "" {
-			rows = rows[:len(rows)-1]
-		}
-		s = rows[len(rows)-1]
-		if _, rest, ok := strings.Cut(s, `\begin{`); ok {
-			_, s, _ = strings.Cut(rest, "}")
-		}
-		s = strings.ReplaceAll(s, "&", " ")
+		row, rest = row+rest[:i+2], rest[i+2:]
 	}
-	return s
+}
+
+// isLines reports whether an environment has lines of mathematics.
+func isLines(name string) bool {
+	switch strings.TrimSuffix(name, "*") {
+	case "align", "aligned", "gather", "gathered", "equation", "eqnarray", "split", "multline", "alignat":
+		return true
+	}
+	return false
 }

@@ -170,7 +170,7 @@ func (c *comparer) relation(w, g *expr.Node) bool {
 }
 
 // values are what an equation says its left side is: the last of a chain, before
-// what is only about the same; the first too where that is a number as well.
+// and after what is only about the same; the first too where that is a number.
 // Unless any is set the left side has to be a name.
 func (c *comparer) values(n *expr.Node, any bool) []*expr.Node {
 	end := len(n.Ops)
@@ -184,19 +184,20 @@ func (c *comparer) values(n *expr.Node, any bool) []*expr.Node {
 			return nil
 		}
 	}
+	found := n.Args[end : end+1]
+	if last := len(n.Args) - 1; end < last {
+		found = append(slices.Clone(found), n.Args[last])
+	}
 	if isConstant(n.Args[0]) {
-		if n.Ops[0] == "~" {
-			return n.Args[:1]
+		if first, _ := bare(n.Args[0]); first.Kind == expr.Number || n.Ops[0] == "~" {
+			found = append(slices.Clone(found), n.Args[0])
 		}
-		if first, _ := bare(n.Args[0]); first.Kind == expr.Number {
-			return []*expr.Node{n.Args[end], n.Args[0]}
-		}
-		return n.Args[end : end+1]
+		return found
 	}
 	if !isName(n.Args[0]) && (!any || c.isZero(n.Args[end])) {
 		return nil
 	}
-	return n.Args[end : end+1]
+	return found
 }
 
 func (c *comparer) isZero(n *expr.Node) bool {

@@ -30,6 +30,8 @@ func (l *lexer) letters() {
 	case run == "sqrt" || run == "cbrt":
 		l.emit(tFunc, run)
 	case l.setWord(lower):
+	case measured && (lower == "min" || lower == "sec"):
+		l.emit(tWord, run)
 	case !l.prose && isFunction(run):
 		l.emit(tFunc, run)
 	case isWord(run, measured, l.prose):
