@@ -40,6 +40,10 @@ type Input struct {
 type Score struct {
 	Value float64
 	Parts map[string]float64
+	// Answer is what the response was taken to answer, in one form for all
+	// that mean the same, so that responses can be counted by it; empty where
+	// there is none or the kind looks for none.
+	Answer string
 }
 
 // Func scores responses. Calls may be concurrent, and as many as a period has
