@@ -103,6 +103,9 @@ type Data struct {
 	PromptKey string `toml:"prompt_key"`
 	// AnswerKey is where an object has what the reward compares with, likewise.
 	AnswerKey string `toml:"answer_key"`
+	// SourceKey is where an object has the name of its data set, likewise; without
+	// it that is "data_source" or else the file's name.
+	SourceKey string `toml:"source_key"`
 	// Template is "auto", the model's chat template for prompts that are
 	// conversations; "chat", for text too, as the user's turn; or "none".
 	Template string `toml:"template"`
@@ -175,8 +178,20 @@ type Train struct {
 
 // SFT is supervised training, of easyrl sft.
 type SFT struct {
-	// Data is a file of objects with a prompt and a "response".
+	// Data are the files of demonstrations, or patterns of their names.
 	Data []string `toml:"data"`
+	// Weights are the shares of Data's entries; without them each demonstration
+	// counts once.
+	Weights []float64 `toml:"weights"`
+	// Eval are files of demonstrations that are held out: their loss is reported
+	// by the file's name, as often as eval.every says.
+	Eval []string `toml:"eval"`
+	// PromptKey is where an object has its prompt, text or chat messages, which may
+	// end with the response; by default data.prompt_key.
+	PromptKey string `toml:"prompt_key"`
+	// ResponseKey is where an object has its response. Without it the usual layouts
+	// are recognised.
+	ResponseKey string `toml:"response_key"`
 	// Steps are its optimizer steps.
 	Steps int `toml:"steps"`
 	// BatchSize is the number of demonstrations in a step.

@@ -56,6 +56,7 @@ func (r *Resolved) Validate(task Task) error {
 	case SFTTask, AnyTask:
 		c.between("sft.steps", r.SFT.Steps, 1, mostSteps)
 		c.between("sft.batch_size", r.SFT.BatchSize, 1, mostPrompts)
+		c.atLeast("eval.every", r.Eval.Every, 0)
 	}
 	c.train(r.Train)
 	c.machine()
@@ -198,13 +199,14 @@ func (c *checks) init(i Init) {
 // named reports that there are files and each has a name.
 func named(files []string) bool { return len(files) > 0 && !slices.Contains(files, "") }
 
-func (c *checks) weights(data Data) {
-	if len(data.Weights) == 0 {
+// weights checks the shares, under key, of the files that another key names.
+func (c *checks) weights(key string, weights []float64, of string, files []string) {
+	if len(weights) == 0 {
 		return
 	}
-	c.expect(len(data.Weights) == len(data.Train), "data.weights", "has %d entries, expected one for each of data.train's %d", len(data.Weights), len(data.Train))
-	for _, w := range data.Weights {
-		c.expect(w > 0 && !math.IsInf(w, 0), "data.weights", "has %v, expected more than 0", w)
+	c.expect(len(weights) == len(files), key, "has %d entries, expected one for each of %s's %d", len(weights), of, len(files))
+	for _, w := range weights {
+		c.expect(w > 0 && !math.IsInf(w, 0), key, "has %v, expected more than 0", w)
 	}
 }
 
@@ -212,9 +214,12 @@ func (c *checks) data(task Task) {
 	data := c.resolved.Data
 	if task == TrainTask {
 		c.expect(named(data.Train), "data.train", "is not set, expected a file of prompts")
-		c.weights(data)
+		c.weights("data.weights", data.Weights, "data.train", data.Train)
 	} else {
-		c.expect(named(c.resolved.SFT.Data), "sft.data", "is not set, expected a file of demonstrations")
+		sft := c.resolved.SFT
+		c.expect(named(sft.Data), "sft.data", "is not set, expected a file of demonstrations")
+		c.weights("sft.weights", sft.Weights, "sft.data", sft.Data)
+		c.expect(!slices.Contains(sft.Eval, ""), "sft.eval", "has an empty entry, expected files")
 	}
 	c.oneOf("data.template", data.Template, TemplateAuto, TemplateChat, TemplateNone)
 	c.between("data.max_prompt_tokens", data.MaxPromptTokens, 1, mostTokens)

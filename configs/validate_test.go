@@ -21,6 +21,9 @@ func TestValidate(t *testing.T) {
 		{"sft", SFTTask, []string{"sft.data=d", "data.train=''", "run.steps=0", "rollout.group_size=0"}, nil},
 		{"sft is told by its data", AnyTask, []string{"sft.data=d", "data.train=''", "sft.batch_size=0"}, []string{
 			"-set: sft.batch_size is 0, expected 1 or more"}},
+		{"sft's files", SFTTask, []string{`sft.data=["d","e"]`, "sft.weights=[1,0,2]", `sft.eval=["x",""]`, "eval.every=-1"}, []string{
+			"-set: sft.weights has 3 entries, expected one for each of sft.data's 2", "-set: sft.weights has 0, expected more than 0",
+			"-set: sft.eval has an empty entry, expected files", "-set: eval.every is -1, expected 0 or more"}},
 		{"nothing set", TrainTask, []string{"model.path=", "data.train="}, []string{
 			"-set: model.path is not set, expected a Hugging Face folder, or [model.init]",
 			"-set: data.train is not set, expected a file of prompts"}},
