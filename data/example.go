@@ -10,13 +10,16 @@ import (
 )
 
 // Example is one demonstration: a prompt, as text or as the messages of a chat,
-// and the response to imitate.
+// and the response to imitate. Of a chat that is the last turn; the assistant's
+// turns before it are part of the prompt.
 type Example struct {
 	ID       string // unique in the data set
 	Source   string // data set it came from
 	Prompt   string
 	Messages []rollout.Message // instead of Prompt; they end before the response
 	Response string
+	// Extra are further fields of the response's message, as reasoning_content.
+	Extra map[string]json.RawMessage
 }
 
 // ExampleOptions name the fields of a file's objects, as Options do.
@@ -89,16 +92,20 @@ func (d *exampleReader) exampleOf(r record) (e Example, err error) {
 		if err != nil {
 			return e, fmt.Errorf("prompt: %w", err)
 		}
-		if e.Messages, e.Response, err = demonstration(raw); err != nil {
+		before, reply, err := demonstration(raw)
+		if err != nil {
 			return e, fmt.Errorf("prompt: key %q is %w", d.layout.prompt[0], err)
 		}
+		e.Messages, e.Response, e.Extra = before, reply.Content, reply.Extra
 	} else {
 		if e.Prompt, e.Messages, err = d.layout.promptOf(r.fields); err != nil {
 			return e, err
 		}
-		if e.Response, err = responseOf(r.fields, d.layout.response); err != nil {
+		reply, err := responseOf(r.fields, d.layout.response)
+		if err != nil {
 			return e, fmt.Errorf("response: %w", err)
 		}
+		e.Response, e.Extra = reply.Content, reply.Extra
 	}
 	if e.Source, err = sourceOf(r.fields, d.opts.SourceKey, d.records.path); err != nil {
 		return e, err
@@ -108,39 +115,40 @@ func (d *exampleReader) exampleOf(r record) (e Example, err error) {
 }
 
 // demonstration splits a chat before its last turn, which is the assistant's.
-func demonstration(raw json.RawMessage) ([]rollout.Message, string, error) {
+func demonstration(raw json.RawMessage) (before []rollout.Message, reply rollout.Message, err error) {
 	chat, err := messages(raw)
 	if err != nil {
-		return nil, "", err
+		return nil, reply, err
 	}
 	before, reply, ok := beforeReply(chat)
 	if !ok {
-		return nil, "", fmt.Errorf("a chat of %d turns that ends with %q's, expected the assistant's after another", len(chat), chat[len(chat)-1].Role)
+		return nil, reply, fmt.Errorf("a chat of %d turns that ends with %q's, expected the assistant's after another", len(chat), chat[len(chat)-1].Role)
 	}
 	return before, reply, nil
 }
 
 // responseOf is a string, or the last message of a list.
-func responseOf(fields map[string]json.RawMessage, key string) (string, error) {
+func responseOf(fields map[string]json.RawMessage, key string) (reply rollout.Message, err error) {
 	raw, err := find(fields, key)
 	if err != nil {
-		return "", err
+		return reply, err
 	}
 	switch kind := kindOf(raw); kind {
 	case "a string":
-		return text(raw)
+		reply.Content, err = text(raw)
+		return reply, err
 	case "an array":
 		chat, err := messages(raw)
 		if err != nil {
-			return "", fmt.Errorf("key %q is %w", key, err)
+			return reply, fmt.Errorf("key %q is %w", key, err)
 		}
 		last := chat[len(chat)-1]
 		if len(chat) != 1 || last.Role != "assistant" {
-			return "", fmt.Errorf("key %q is a chat of %d turns that ends with %q's, expected one of the assistant's", key, len(chat), last.Role)
+			return reply, fmt.Errorf("key %q is a chat of %d turns that ends with %q's, expected one of the assistant's", key, len(chat), last.Role)
 		}
-		return last.Content, nil
+		return last, nil
 	default:
-		return "", fmt.Errorf("key %q is %s, expected a string", key, kind)
+		return reply, fmt.Errorf("key %q is %s, expected a string", key, kind)
 	}
 }
 
@@ -167,9 +175,9 @@ func recogniseExample(fields map[string]json.RawMessage, opts ExampleOptions) (l
 	case len(chats) == 0:
 		return l, err
 	case err == nil && l.response != "" && !l.tellsTheSame(fields, chats[0]):
-		return l, ambiguous("response", "data.prompt_key", []string{chats[0], l.response})
+		return l, ambiguous("response", "sft.prompt_key", []string{chats[0], l.response})
 	case len(agree(fields, chats)) > 1:
-		return l, ambiguous("prompt", "data.prompt_key", chats)
+		return l, ambiguous("prompt", "sft.prompt_key", chats)
 	}
 	return layout{prompt: chats[:1]}, nil
 }
@@ -181,7 +189,7 @@ func (l *layout) tellsTheSame(fields map[string]json.RawMessage, chat string) bo
 		return false
 	}
 	_, reply, err := demonstration(fields[chat])
-	return err == nil && strings.TrimSpace(reply) == strings.TrimSpace(response)
+	return err == nil && strings.TrimSpace(reply.Content) == strings.TrimSpace(response.Content)
 }
 
 // findResponse sets the field of the response.

@@ -112,6 +112,10 @@ func TestExamples(t *testing.T) {
 		{"messages", `{"messages":` + chat + `}`, ExampleOptions{}, Example{Messages: user("q"), Response: "r"}},
 		{"several turns", `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"q"},{"role":"assistant","content":"r"}]}`, ExampleOptions{},
 			Example{Messages: []rollout.Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "b"}, {Role: "user", Content: "q"}}, Response: "r"}},
+		{"a reply with more", `{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"r","reasoning_content":"t"}]}`, ExampleOptions{},
+			Example{Messages: user("q"), Response: "r", Extra: map[string]json.RawMessage{"reasoning_content": json.RawMessage(`"t"`)}}},
+		{"verl's own", `{"data_source":"openai/gsm8k","prompt":[{"role":"user","content":"q"}],"ability":"math","extra_info":{"answer":"r\n#### 3","index":0,"question":"q"}}`,
+			ExampleOptions{PromptKey: "prompt", ResponseKey: "extra_info.answer", SourceKey: "data_source"}, Example{Source: "openai/gsm8k", Messages: user("q"), Response: "r\n#### 3"}},
 		{"the prompt has it", `{"prompt":` + chat + `}`, ExampleOptions{}, Example{Messages: user("q"), Response: "r"}},
 		{"the same as text", `{"problem":"q","solution":"r ","messages":` + chat + `}`, ExampleOptions{}, Example{Messages: user("q"), Response: "r"}},
 		{"conversations", `{"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"r"}],"id":"7"}`, ExampleOptions{}, Example{ID: "7", Messages: user("q"), Response: "r"}},
@@ -127,8 +131,11 @@ func TestExamples(t *testing.T) {
 			t.Parallel()
 			got, err := ReadExamples([]string{write(t, "set.jsonl", row.text)}, row.opts)
 			require.NoError(t, err)
-			if row.want.Source = "set"; row.want.ID == "" {
+			if row.want.ID == "" {
 				row.want.ID = "set.jsonl:1"
+			}
+			if row.want.Source == "" {
+				row.want.Source = "set"
 			}
 			require.Equal(t, [][]Example{{row.want}}, got)
 		})

@@ -121,10 +121,10 @@ func looksLikeMessages(raw json.RawMessage) bool {
 
 // beforeReply splits a chat that ends with an assistant's turn; ok is false for
 // one that does not, or that has no turn before it.
-func beforeReply(chat []rollout.Message) (before []rollout.Message, reply string, ok bool) {
+func beforeReply(chat []rollout.Message) (before []rollout.Message, reply rollout.Message, ok bool) {
 	last := len(chat) - 1
 	if last < 1 || chat[last].Role != "assistant" {
-		return chat, "", false
+		return chat, rollout.Message{}, false
 	}
-	return chat[:last:last], chat[last].Content, true
+	return chat[:last:last], chat[last], true
 }
