@@ -5,9 +5,9 @@ package checkpoint
 import "os"
 
 // mapFile reads a file.
-func mapFile(path string) (data []byte, unmap func() error, err error) {
-	data, err = os.ReadFile(path)
-	return data, func() error { return nil }, err
+func mapFile(path string) (mapping, error) {
+	data, err := os.ReadFile(path)
+	return inMemory(data), err
 }
 
 // syncDir does nothing: these systems cannot open a folder to sync it.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 )
@@ -24,8 +25,7 @@ const (
 )
 
 // A Folder is the weights of a model's folder, mapped into memory: reading a
-// tensor reads its pages. Nobody may shorten the files while it is open. It is
-// safe for concurrent use.
+// tensor reads its pages, and gives them back. It is safe for concurrent use.
 type Folder struct {
 	files    []*file
 	tensors  map[string]Tensor
@@ -34,11 +34,22 @@ type Folder struct {
 
 // file is one open safetensors file.
 type file struct {
-	path   string
-	mu     sync.RWMutex // held to read data
-	data   []byte       // nil once it is closed
-	unmap  func() error
-	header *header
+	path    string
+	mu      sync.RWMutex // held to read the mapping
+	mapping              // of nil data once it is closed
+	header  *header
+}
+
+// mapping is a file's content in memory.
+type mapping struct {
+	data    []byte
+	unmap   func() error
+	release func(begin, end int) // gives back the memory of the whole pages from begin's up to end
+}
+
+// inMemory is content that takes memory until it is closed.
+func inMemory(data []byte) mapping {
+	return mapping{data: data, unmap: func() error { return nil }, release: func(int, int) {}}
 }
 
 // A Tensor is one tensor of an open Folder.
@@ -187,23 +198,28 @@ func (f *Folder) openAll(path string) error {
 }
 
 func openFile(path string) (*file, error) {
-	data, unmap, err := mapFile(path)
+	m, err := mapFile(path)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newFile(path, data, unmap)
+	s, err := newFile(path, m)
 	if err != nil {
-		return nil, errors.Join(err, unmap())
+		return nil, errors.Join(err, m.unmap())
 	}
 	return s, nil
 }
 
-func newFile(path string, data []byte, unmap func() error) (*file, error) {
-	h, err := parseHeader(data)
-	if err != nil {
+func newFile(path string, m mapping) (*file, error) {
+	var h *header
+	var fault error
+	if err := guard(func() { h, fault = parseHeader(m.data) }); err != nil {
 		return nil, err
 	}
-	return &file{path: path, data: data, unmap: unmap, header: h}, nil
+	if fault != nil {
+		return nil, fault
+	}
+	m.release(0, h.size)
+	return &file{path: path, mapping: m, header: h}, nil
 }
 
 func (s *file) tensors() map[string]Tensor {
@@ -234,6 +250,36 @@ func (f *Folder) Close() error {
 		errs = append(errs, s.close())
 	}
 	return errors.Join(errs...)
+}
+
+// read lends bytes begin to end of the file to use and then gives the memory that
+// they took back. The page that end is in stays, for whoever reads on.
+func (s *file) read(begin, end int, use func(src []byte)) (err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.data == nil {
+		return errors.New("the file is closed")
+	}
+	if err := guard(func() { use(s.data[begin:end]) }); err != nil {
+		return err
+	}
+	s.release(begin, end)
+	return nil
+}
+
+// guard turns a page that cannot be read into an error.
+func guard(read func()) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		fault := recover()
+		if _, ok := fault.(interface{ Addr() uintptr }); ok {
+			err = errors.New("cannot be read: the file was shortened while it was open, or its disk failed")
+		} else if fault != nil {
+			panic(fault)
+		}
+	}()
+	read()
+	return nil
 }
 
 func (s *file) close() error {

@@ -20,7 +20,7 @@ func FuzzSafetensors(f *testing.F) {
 	f.Add(pack("{}"))
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0x10})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := newFile("x", data, func() error { return nil })
+		s, err := newFile("x", inMemory(data))
 		if err != nil {
 			return
 		}

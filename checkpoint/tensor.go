@@ -18,35 +18,65 @@ func (t Tensor) Len() int {
 // Float32s reads the whole tensor into dst, which must have its length. BF16 and
 // F16 are converted, exactly.
 func (t Tensor) Float32s(dst []float32) error {
+	if t.file != nil && len(dst) != t.Len() {
+		return fmt.Errorf("read tensor %q of %s: room for %d elements, expected %d of shape %v", t.Name, t.file.path, len(dst), t.Len(), t.Shape)
+	}
+	return t.ReadAt(dst, 0)
+}
+
+// ReadAt reads len(dst) elements, from element first on, as Float32s does. A
+// file that was shortened since it was opened, or whose disk fails, is an error.
+// The memory that the part of the file took is free afterwards.
+func (t Tensor) ReadAt(dst []float32, first int) error {
 	if t.file == nil {
 		return fmt.Errorf("read tensor %q: not of an open folder", t.Name)
 	}
-	if len(dst) != t.Len() {
-		return fmt.Errorf("read tensor %q of %s: room for %d elements, expected %d of shape %v", t.Name, t.file.path, len(dst), t.Len(), t.Shape)
+	if n := t.Len(); first < 0 || first > n || len(dst) > n-first {
+		return fmt.Errorf("read tensor %q of %s: elements %d and the %d after it, expected some of its %d", t.Name, t.file.path, first, len(dst), n)
 	}
-	t.file.mu.RLock()
-	defer t.file.mu.RUnlock()
-	if t.file.data == nil {
-		return fmt.Errorf("read tensor %q of %s: the file is closed", t.Name, t.file.path)
-	}
-	src := t.file.data[t.begin:t.end]
+	var convert func(dst []float32, src []byte)
 	switch t.DType {
 	case F32:
-		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-		}
+		convert = fromF32
 	case BF16:
-		for i := range dst {
-			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
-		}
+		convert = fromBF16
 	case F16:
-		for i := range dst {
-			dst[i] = half(binary.LittleEndian.Uint16(src[2*i:]))
-		}
+		convert = fromF16
 	default:
 		return fmt.Errorf("read tensor %q of %s: dtype %s, expected F32, BF16 or F16", t.Name, t.file.path, t.DType)
 	}
+	size := t.DType.bits() / 8
+	for done := 0; done < len(dst); {
+		part := dst[done:min(done+readStep, len(dst))]
+		begin := t.begin + (first+done)*size
+		if err := t.file.read(begin, begin+len(part)*size, func(src []byte) { convert(part, src) }); err != nil {
+			return fmt.Errorf("read tensor %q of %s: %w", t.Name, t.file.path, err)
+		}
+		done += len(part)
+	}
 	return nil
+}
+
+// readStep is the number of elements between which the pages of the file that
+// were read are given back.
+const readStep = 1 << 20
+
+func fromF32(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+	}
+}
+
+func fromBF16(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+	}
+}
+
+func fromF16(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = half(binary.LittleEndian.Uint16(src[2*i:]))
+	}
 }
 
 // half returns the value of an IEEE binary16 number.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -46,17 +47,19 @@ func (w *Weights) Checksum() string {
 	var vals []float32
 	var raw []byte
 	for i := range w.Params {
-		p := &w.Params[i]
-		n := p.Rows * max(p.Cols, 1)
-		if cap(vals) < n {
-			vals, raw = make([]float32, n), make([]byte, 4*n)
+		for _, m := range w.blocks(&w.Params[i]) {
+			n := m.Rows * max(m.Cols, 1)
+			vals, raw = slices.Grow(vals[:0], n)[:n], slices.Grow(raw[:0], 4*n)[:4*n]
+			if m.Cols == 0 {
+				w.dev.Download(vals, m.Buffer)
+			} else {
+				w.dev.UnpackMatrix(vals, m)
+			}
+			for j, v := range vals {
+				binary.LittleEndian.PutUint32(raw[4*j:], math.Float32bits(v))
+			}
+			_, _ = h.Write(raw) // never fails
 		}
-		vals = vals[:n]
-		w.Read(i, vals)
-		for j, v := range vals {
-			binary.LittleEndian.PutUint32(raw[4*j:], math.Float32bits(v))
-		}
-		_, _ = h.Write(raw[:4*n]) // never fails
 	}
 	return fmt.Sprintf("%016x", h.Sum64())
 }

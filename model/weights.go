@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/npu"
@@ -184,28 +183,24 @@ func (w *Weights) Bytes() int64 { return int64(w.arena.Len()) * 4 }
 // same seed gives the same weights on every machine.
 func (w *Weights) Init(seed uint64) {
 	rng := normal{state: seed}
+	var vals []float32
 	for i := range w.Params {
 		p := &w.Params[i]
-		vals := make([]float32, p.Rows*max(p.Cols, 1))
 		isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
-		for j := range vals {
-			switch {
-			case p.Cols > 0:
-				vals[j] = float32(p.Std * rng.next())
-			case isNorm:
-				vals[j] = 1
+		vals, _ = w.fill(p, vals, func(vals []float32, _ int) error {
+			for j := range vals {
+				switch {
+				case p.Cols > 0:
+					vals[j] = float32(p.Std * rng.next())
+				case isNorm:
+					vals[j] = 1
+				default:
+					vals[j] = 0
+				}
 			}
-		}
-		w.set(p, vals)
+			return nil
+		})
 	}
-}
-
-func (w *Weights) set(p *Param, vals []float32) {
-	if p.Cols == 0 {
-		w.dev.Upload(p.Buffer, vals)
-		return
-	}
-	w.dev.PackMatrix(npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}, vals)
 }
 
 // Read copies parameter i, row-major, into dst of Rows·Cols values.
@@ -216,80 +211,6 @@ func (w *Weights) Read(i int, dst []float32) {
 		return
 	}
 	w.dev.UnpackMatrix(dst, npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols})
-}
-
-// Load fills w from a model folder's safetensors. It names the tensor that is
-// missing, of another shape or not finite.
-func (w *Weights) Load(dir string) error {
-	f, err := checkpoint.OpenFolder(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	if err := w.LoadFrom("", f); err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
-	}
-	return nil
-}
-
-// CheckFolder looks, without reading or allocating values, whether a model
-// folder's safetensors have all tensors of a decoder in its shape. It names the
-// first that is missing or of another shape.
-func (c *Config) CheckFolder(dir string) error {
-	f, err := checkpoint.OpenFolder(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	for _, p := range c.params() {
-		if _, err := p.find("", f); err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
-		}
-	}
-	return nil
-}
-
-// find is the tensor of p among safetensors whose names begin with prefix.
-func (p *Param) find(prefix string, f Tensors) (checkpoint.Tensor, error) {
-	t, ok := f.Tensor(prefix + p.Name)
-	if !ok {
-		return t, fmt.Errorf("load weights: tensor %s is missing", prefix+p.Name)
-	}
-	want := []int{p.Rows}
-	if p.Cols > 0 {
-		want = append(want, p.Cols)
-	}
-	if !slices.Equal(t.Shape, want) {
-		return t, fmt.Errorf("load weights: tensor %s has shape %v, expected %v from config.json", prefix+p.Name, t.Shape, want)
-	}
-	return t, nil
-}
-
-// LoadFrom fills w from opened safetensors whose names begin with prefix.
-func (w *Weights) LoadFrom(prefix string, f Tensors) error {
-	var vals []float32
-	for i := range w.Params {
-		p := &w.Params[i]
-		t, err := p.find(prefix, f)
-		if err != nil {
-			return err
-		}
-		if n := p.Rows * max(p.Cols, 1); cap(vals) < n {
-			vals = make([]float32, n)
-		} else {
-			vals = vals[:n]
-		}
-		if err := t.Float32s(vals); err != nil {
-			return fmt.Errorf("load weights: tensor %s: %w", p.Name, err)
-		}
-		for j, v := range vals {
-			if v-v != 0 { // NaN or infinite
-				return fmt.Errorf("load weights: tensor %s: value %d is %v: %w", p.Name, j, v, ErrNotFinite)
-			}
-		}
-		w.set(p, vals)
-	}
-	return w.dev.Sync()
 }
 
 // CheckFinite names the first parameter that holds NaN, infinity, or numbers
@@ -303,11 +224,6 @@ func (w *Weights) CheckFinite() error {
 		}
 	}
 	return w.dev.Sync()
-}
-
-// Tensors are safetensors by name: a file or a folder of shards.
-type Tensors interface {
-	Tensor(name string) (checkpoint.Tensor, bool)
 }
 
 // Sources streams the tensors, row-major, under their names.

@@ -45,6 +45,10 @@ func (p Purpose) String() string {
 	return [...]string{"weights", "gradients", "optimizer", "activations", "kv"}[p]
 }
 
+// MatrixBlock is the number of rows that a device may lay out together: a matrix
+// is its first MatrixBlock·k rows, whatever k, followed by the rest.
+const MatrixBlock = 32
+
 // Buffer is a span of float32 values in a device's memory. It is a small value;
 // slices of a buffer share its memory, and only a buffer that Alloc returned
 // may be freed. The zero Buffer means "none" where a kernel takes an optional
@@ -96,7 +100,8 @@ func (b Buffer) Slice(lo, hi int) Buffer {
 func (b Buffer) Float32s() []float32 { return b.host }
 
 // Matrix is a weight of shape [Rows, Cols] (out features, in features) held in
-// the device's own layout; its buffer has Device.MatrixLen(Rows, Cols) values.
+// the device's own layout, in blocks of MatrixBlock rows; its buffer has
+// Device.MatrixLen(Rows, Cols) values.
 // Padding in the layout is zero and kernels keep it so; a gradient and the
 // optimizer's moments of a matrix have the same layout.
 type Matrix struct {

@@ -71,6 +71,23 @@ func (m *memory) getMatrix(w npu.Matrix) []float32 {
 	return x
 }
 
+// requireBlocks packs a matrix block by block and requires the memory of w, which
+// was packed at once.
+func (m *memory) requireBlocks(w npu.Matrix, x []float32) {
+	m.t.Helper()
+	got := m.put(make([]float32, w.Len()))
+	for row := 0; row < w.Rows; row += npu.MatrixBlock {
+		n := min(npu.MatrixBlock, w.Rows-row)
+		at := m.d.MatrixLen(row, w.Cols)
+		if row == 0 {
+			at = 0
+		}
+		part := npu.Matrix{Buffer: got.Slice(at, at+m.d.MatrixLen(n, w.Cols)), Rows: n, Cols: w.Cols}
+		m.d.PackMatrix(part, x[row*w.Cols:(row+n)*w.Cols])
+	}
+	equal(m.t, "layout of a matrix packed block by block", m.get(w.Buffer), m.get(got))
+}
+
 func (c *denseCase) run(t *testing.T, d npu.Device) denseResult {
 	t.Helper()
 	m := newMemory(t, d)
@@ -90,6 +107,7 @@ func (c *denseCase) run(t *testing.T, d npu.Device) denseResult {
 	r := denseResult{m.get(plain), m.get(biased), m.get(added), m.get(dx), m.get(dxAdded), m.getMatrix(dw), m.get(db)}
 	equal(t, c.String()+" dw, without a bias", r.dw, m.getMatrix(dwNoBias))
 	equal(t, c.String()+" w", c.w, m.getMatrix(w))
+	m.requireBlocks(w, c.w)
 	return r
 }
 

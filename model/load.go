@@ -1,0 +1,134 @@
+package model
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Tensors are safetensors by name: a file or a folder of shards.
+type Tensors interface {
+	Tensor(name string) (checkpoint.Tensor, bool)
+}
+
+// Load fills w from a model folder's safetensors. It names the tensor that is
+// missing, of another shape or not finite.
+func (w *Weights) Load(dir string) error {
+	f, err := checkpoint.OpenFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	if err := w.LoadFrom("", f); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
+}
+
+// CheckFolder looks, without reading or allocating values, whether a model
+// folder's safetensors have all tensors of a decoder in its shape. It names the
+// first that is missing or of another shape.
+func (c *Config) CheckFolder(dir string) error {
+	f, err := checkpoint.OpenFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	for _, p := range c.params() {
+		if _, err := p.find("", f); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// find is the tensor of p among safetensors whose names begin with prefix.
+func (p *Param) find(prefix string, f Tensors) (checkpoint.Tensor, error) {
+	t, ok := f.Tensor(prefix + p.Name)
+	if !ok {
+		return t, fmt.Errorf("load weights: tensor %s is missing", prefix+p.Name)
+	}
+	want := []int{p.Rows}
+	if p.Cols > 0 {
+		want = append(want, p.Cols)
+	}
+	if !slices.Equal(t.Shape, want) {
+		return t, fmt.Errorf("load weights: tensor %s has shape %v, expected %v from config.json", prefix+p.Name, t.Shape, want)
+	}
+	return t, nil
+}
+
+// LoadFrom fills w from opened safetensors whose names begin with prefix. Beside
+// the weights it needs memory for a few values only.
+func (w *Weights) LoadFrom(prefix string, f Tensors) error {
+	var vals []float32
+	for i := range w.Params {
+		p := &w.Params[i]
+		t, err := p.find(prefix, f)
+		if err != nil {
+			return err
+		}
+		vals, err = w.fill(p, vals, func(vals []float32, first int) error {
+			if err := t.ReadAt(vals, first); err != nil {
+				return fmt.Errorf("load weights: %w", err)
+			}
+			for j, v := range vals {
+				if v-v != 0 { // NaN or infinite
+					return fmt.Errorf("load weights: tensor %s: value %d is %v: %w", p.Name, first+j, v, ErrNotFinite)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return w.dev.Sync()
+}
+
+// blockValues is about the number of values that pass through host memory at
+// once, so that filling or reading weights needs no second copy of a tensor.
+const blockValues = 1 << 20
+
+// blocks cuts parameter p into runs of whole rows. A run's row-major values begin
+// at value first of the parameter; matrix holds it in the device's layout, and
+// has no columns where p is a vector.
+func (w *Weights) blocks(p *Param) iter.Seq2[int, npu.Matrix] {
+	return func(yield func(first int, matrix npu.Matrix) bool) {
+		if p.Cols == 0 {
+			yield(0, npu.Matrix{Buffer: p.Buffer, Rows: p.Rows})
+			return
+		}
+		step := max(blockValues/p.Cols/npu.MatrixBlock, 1) * npu.MatrixBlock
+		at := 0
+		for row := 0; row < p.Rows; row += step {
+			n := min(step, p.Rows-row)
+			size := w.dev.MatrixLen(n, p.Cols)
+			if !yield(row*p.Cols, npu.Matrix{Buffer: p.Buffer.Slice(at, at+size), Rows: n, Cols: p.Cols}) {
+				return
+			}
+			at += size
+		}
+	}
+}
+
+// fill sets parameter p to what read, called for one run of its row-major values
+// after another, puts into vals, which is room that it gives back.
+func (w *Weights) fill(p *Param, vals []float32, read func(vals []float32, first int) error) ([]float32, error) {
+	for first, m := range w.blocks(p) {
+		n := m.Rows * max(m.Cols, 1)
+		vals = slices.Grow(vals[:0], n)[:n]
+		if err := read(vals, first); err != nil {
+			return vals, err
+		}
+		if m.Cols == 0 {
+			w.dev.Upload(m.Buffer, vals)
+		} else {
+			w.dev.PackMatrix(m, vals)
+		}
+	}
+	return vals, nil
+}
