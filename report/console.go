@@ -168,7 +168,7 @@ func summary(values Values) (parts []string) {
 		}
 	}
 	for _, name := range values.names() {
-		if short, ok := strings.CutPrefix(name, "eval/"); ok && strings.Contains(name, "/mean@") {
+		if short, ok := strings.CutPrefix(name, "eval/"); ok && (strings.Contains(name, "/mean@") || strings.HasSuffix(name, "/loss")) {
 			parts = append(parts, fmt.Sprintf("%s %.3f", short, values[name]))
 		}
 	}

@@ -202,7 +202,8 @@ type Row struct {
 func Compare(steps []Values) []Row {
 	var rows []Row
 	for _, name := range allNames(steps) {
-		evaluated := strings.HasPrefix(name, "eval/") && strings.Contains(name, "@") && !strings.HasSuffix(name, "pass@1") // the mean at 1
+		evaluated := strings.HasPrefix(name, "eval/") && (strings.Contains(name, "@") && !strings.HasSuffix(name, "pass@1") || // the mean at 1
+			strings.HasSuffix(name, "/loss"))
 		if !evaluated && !slices.Contains([]string{"reward/mean", "reward/zero_std_frac",
 			"response_length/mean", "actor/loss", "actor/entropy", "perf/tokens_per_second"}, name) {
 			continue

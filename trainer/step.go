@@ -89,7 +89,7 @@ func (t *Trainer) finish(ctx context.Context, p *period) error {
 	best := false
 	if every := t.cfg.EvalEvery; every > 0 && (p.step%every == 0 || last) {
 		if best, err = t.evaluate(ctx, values); err != nil {
-			t.postpone(values)
+			t.state.Pending = finite(values)
 			return err
 		}
 	}
@@ -119,15 +119,16 @@ func (t *Trainer) finish(ctx context.Context, p *period) error {
 	return nil
 }
 
-// postpone keeps the line of a step whose evaluation was cut short for the run
-// that resumes.
-func (t *Trainer) postpone(values report.Values) {
-	t.state.Pending = report.Values{}
+// finite are the values that JSON can hold: the line of a step whose evaluation
+// was cut short, for the run that resumes.
+func finite(values report.Values) report.Values {
+	out := report.Values{}
 	for name, v := range values {
-		if v-v == 0 { // JSON has no other numbers
-			t.state.Pending[name] = v
+		if v-v == 0 {
+			out[name] = v
 		}
 	}
+	return out
 }
 
 // evaluatePending makes up for an evaluation that was cut short.

@@ -3,15 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
-	"github.com/easyrl/easyrl/trainer"
 )
 
 // prompts reads files of prompts as token ids, without those that are too long:
@@ -20,11 +17,10 @@ func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format s
 	if f.tok == nil {
 		return nil, usagef("%s has no tokenizer files, which prompts need", f.dir)
 	}
-	lists, err := data.ReadAll(paths, data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey})
+	lists, err := data.ReadAll(paths, data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey, SourceKey: cfg.Data.SourceKey})
 	if err != nil {
 		return nil, usageError{err}
 	}
-	compares := cfg.Reward.Kind != reward.Command // with the answer; a program may not need it
 	for k, path := range paths {
 		for i := range lists[k] {
 			p := &lists[k][i]
@@ -35,22 +31,42 @@ func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format s
 				return nil, usagef("%s: prompt %s is empty", path, p.ID)
 			}
 		}
-		if compares {
-			kept, dropped := data.Unanswered(lists[k])
-			if len(kept) == 0 {
-				return nil, usagef("%s: prompt %s has no answer, which reward %q compares with, and so have all %d",
-					path, dropped[0], cfg.Reward.Kind, len(dropped))
-			}
-			if len(dropped) > 0 {
-				warn("%s: left out %d of %d prompts without an answer (%s first)", path, len(dropped), len(lists[k]), dropped[0])
-			}
-			lists[k] = kept
+		if lists[k], err = scored(path, lists[k], &cfg.Reward, warn); err != nil {
+			return nil, err
 		}
 		if lists[k], err = f.fitting(path, lists[k], cfg, warn); err != nil {
 			return nil, err
 		}
 	}
 	return lists, nil
+}
+
+// scored are the prompts that their reward can score: those without an answer
+// that it compares with are counted, and one whose data source has no reward is
+// an error.
+func scored(path string, all []rollout.Prompt, cfg *reward.Config, warn func(format string, args ...any)) (kept []rollout.Prompt, err error) {
+	first, kind := "", ""
+	for i := range all {
+		p := &all[i]
+		rule := cfg.For(p.Source)
+		if rule == nil {
+			return nil, usagef("%s: prompt %s is of the data source %q, which has no reward: expected [reward.sources.%q], or reward.kind for all others",
+				path, p.ID, p.Source, p.Source)
+		}
+		if len(p.Answer) > 0 || !rule.NeedsAnswer() {
+			kept = append(kept, *p)
+		} else if first == "" {
+			first, kind = p.ID, rule.Kind
+		}
+	}
+	dropped := len(all) - len(kept)
+	if len(kept) == 0 {
+		return nil, usagef("%s: prompt %s has no answer, which reward %q compares with, and so have all %d", path, first, kind, dropped)
+	}
+	if dropped > 0 {
+		warn("%s: left out %d of %d prompts without an answer (%s first)", path, dropped, len(all), first)
+	}
+	return kept, nil
 }
 
 // fitting are the prompts that are short enough; the others are counted.
@@ -96,6 +112,17 @@ func (f *folder) render(text string, messages []rollout.Message, cfg *configs.Da
 	if f.chat == nil {
 		return "", false, fmt.Errorf("%s has no chat template, which conversations need", f.source)
 	}
+	in, err := conversation(text, messages, cfg)
+	if err != nil {
+		return "", false, err
+	}
+	out, err = f.chat.Render(in)
+	return out, true, err
+}
+
+// conversation is what the chat template makes a prompt of, up to the beginning
+// of the assistant's turn.
+func conversation(text string, messages []rollout.Message, cfg *configs.Data) (chat.Input, error) {
 	if messages == nil {
 		messages = []rollout.Message{{Role: "user", Content: text}}
 	}
@@ -107,16 +134,22 @@ func (f *folder) render(text string, messages []rollout.Message, cfg *configs.Da
 		in.Messages = append(in.Messages, chat.Message{Role: "system", Content: cfg.System})
 	}
 	for _, m := range messages {
-		turn := chat.Message{Role: m.Role, Content: m.Content}
-		if len(m.Extra) > 0 {
-			if turn.Raw, err = rawTurn(m); err != nil {
-				return "", false, err
-			}
+		t, err := turn(m)
+		if err != nil {
+			return in, err
 		}
-		in.Messages = append(in.Messages, turn)
+		in.Messages = append(in.Messages, t)
 	}
-	out, err = f.chat.Render(in)
-	return out, true, err
+	return in, nil
+}
+
+// turn is a message with all that it has.
+func turn(m rollout.Message) (t chat.Message, err error) {
+	t = chat.Message{Role: m.Role, Content: m.Content}
+	if len(m.Extra) > 0 {
+		t.Raw, err = rawTurn(m)
+	}
+	return t, err
 }
 
 // rawTurn is a message with all that it has as a JSON object.
@@ -126,35 +159,4 @@ func rawTurn(m rollout.Message) (json.RawMessage, error) {
 		fields[key] = value
 	}
 	return json.Marshal(fields)
-}
-
-// examples reads the demonstrations; a response ends with the model's
-// end-of-sequence token.
-func (f *folder) examples(cfg *configs.Config) ([]trainer.Example, error) {
-	if f.tok == nil {
-		return nil, usagef("%s has no tokenizer files, which demonstrations need", f.dir)
-	}
-	lists, err := data.ReadExamples(cfg.SFT.Data, data.ExampleOptions{PromptKey: cfg.Data.PromptKey})
-	if err != nil {
-		return nil, usageError{err}
-	}
-	var out []trainer.Example
-	for _, row := range slices.Concat(lists...) {
-		p := rollout.Prompt{ID: row.ID, Text: row.Prompt, Messages: row.Messages}
-		if err := f.encode(&p, &cfg.Data); err != nil {
-			return nil, usagef("%s: %w", row.ID, err)
-		}
-		e := trainer.Example{Prompt: p.IDs, Response: f.tok.Encode(row.Response)}
-		if n := len(e.Response); len(f.stops) > 0 && (n == 0 || !slices.Contains(f.stops, e.Response[n-1])) {
-			e.Response = append(e.Response, f.stops[0])
-		}
-		if len(e.Prompt) == 0 || len(e.Response) == 0 {
-			return nil, usagef("%s: %s: prompt and response need at least one token each", strings.Join(cfg.SFT.Data, ", "), row.ID)
-		}
-		if n := len(e.Prompt) + len(e.Response); n > f.shape.MaxPositions {
-			return nil, usagef("%s: %s: %d tokens, but the model's context is %d", strings.Join(cfg.SFT.Data, ", "), row.ID, n, f.shape.MaxPositions)
-		}
-		out = append(out, e)
-	}
-	return out, nil
 }

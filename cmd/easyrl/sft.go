@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
@@ -14,7 +17,7 @@ func sftVerb(std streams) verb {
 	v := verb{
 		name:     "sft",
 		synopsis: "RUN.toml [OVERLAY.toml …] [-set section.key=value …] [-resume]",
-		summary:  "Train a model to imitate demonstrations: JSON lines of prompt and response.",
+		summary:  "Train a model to imitate demonstrations: prompts with responses, or conversations, in JSON lines, JSON or Parquet.",
 		example:  "easyrl sft configs/quickstart-sft.toml",
 		flags:    newFlags(),
 	}
@@ -45,7 +48,7 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 	if err != nil {
 		return err
 	}
-	examples, err := f.examples(cfg)
+	example, held, err := r.demonstrations(f)
 	if err != nil {
 		return err
 	}
@@ -59,12 +62,11 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 	}
 	console := report.NewConsole(std.err, r.state.Step, cfg.SFT.Steps)
 	defer console.Close()
-	order := data.NewOrder(len(examples), cfg.Run.Seed, cfg.Data.Shuffle)
 	s := &trainer.SFT{
 		Config: trainer.SFTConfig{Dir: cfg.Run.Dir, Steps: cfg.SFT.Steps, BatchSize: cfg.SFT.BatchSize,
 			MicroBatchTokens: cfg.Train.MicroBatchTokens, Optim: cfg.Train.Config,
-			CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep},
-		Models: r.models, Example: func(i int) trainer.Example { return examples[order.At(i)] }, Files: f.files,
+			CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every},
+		Models: r.models, Example: example, Held: held, Files: f.files,
 		Metrics: r.metrics, Progress: func(_ int, values report.Values) { console.Step(values) },
 	}
 	err = s.Run(ctx, r.state)
@@ -72,4 +74,39 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 		return stopped(cfg.Run.Dir, s.Step())
 	}
 	return err
+}
+
+// demonstrations are those to train on, in their endless order, and the sets that
+// are held out.
+func (r *trainRun) demonstrations(f *folder) (example func(i int) trainer.Example, held []trainer.HeldOut, err error) {
+	cfg := r.cfg
+	lists, err := f.examples(cfg.SFT.Data, cfg, r.warn)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(cfg.SFT.Eval) > 0 && cfg.Eval.Every > 0 {
+		sets, err := f.examples(cfg.SFT.Eval, cfg, r.warn)
+		if err != nil {
+			return nil, nil, err
+		}
+		for k, path := range cfg.SFT.Eval {
+			held = append(held, trainer.HeldOut{Name: setName(path), Examples: sets[k]})
+		}
+	}
+	sizes := make([]int, len(lists))
+	for k := range lists {
+		sizes[k] = len(lists[k])
+	}
+	order, err := data.NewMix(sizes, cfg.SFT.Weights, cfg.Run.Seed, cfg.Data.Shuffle)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	all := slices.Concat(lists...)
+	return func(i int) trainer.Example { return all[order.At(i)] }, held, nil
+}
+
+// setName is what metrics call a file: its base without the extension.
+func setName(path string) string {
+	base := filepath.Base(path)
+	return strings.TrimSuffix(base, filepath.Ext(base))
 }
