@@ -116,7 +116,8 @@ func (f *folder) reply(in chat.Input, prompt string, m rollout.Message) (string,
 		return "", err
 	}
 	rest, continues := strings.CutPrefix(whole, prompt)
-	if continues && strings.Contains(withoutSpace(rest), withoutSpace(m.Content)) {
+	shared := overlap(prompt, m.Content)
+	if continues && strings.Contains(withoutSpace(shared+rest), withoutSpace(m.Content)) {
 		return rest, nil
 	}
 	const marker = "where the message stands"
@@ -128,9 +129,12 @@ func (f *folder) reply(in chat.Input, prompt string, m rollout.Message) (string,
 	if at < 0 {
 		return "", errors.New("the chat template leaves the response out")
 	}
-	said := prompt[common(prompt, frame):] // of the turn, by the prompt alone
+	said := shared // by the prompt, of the turn
+	if !strings.HasPrefix(frame, prompt) {
+		said = prompt[common(prompt, frame):]
+	}
 	content, goesOn := strings.CutPrefix(m.Content, strings.TrimSpace(said))
-	if !goesOn || said == "" && !continues {
+	if !goesOn || strings.TrimSpace(said) == "" && !continues {
 		return "", fmt.Errorf("the chat template ends the prompt with %q, expected a response that goes on from there, found one that begins with %q",
 			tail(prompt, 30), head(m.Content, 30))
 	}
@@ -138,6 +142,16 @@ func (f *folder) reply(in chat.Input, prompt string, m rollout.Message) (string,
 		content = strings.TrimLeft(content, "\n")
 	}
 	return content + frame[at+len(marker):], nil
+}
+
+// overlap is the longest end of prompt, of a few words, that content begins with.
+func overlap(prompt, content string) string {
+	for n := min(len(prompt), len(content), 64); n > 0; n-- {
+		if strings.HasSuffix(prompt, content[:n]) {
+			return content[:n]
+		}
+	}
+	return ""
 }
 
 // common is the length of what a and b both begin with.
