@@ -42,7 +42,9 @@ func TestKeysAreFrozen(t *testing.T) {
 		data.max_prompt_tokens data.shuffle
 		rollout.prompts_per_step rollout.group_size rollout.temperature rollout.top_p rollout.top_k rollout.min_p
 		rollout.max_tokens rollout.refill rollout.stop
-		reward.kind reward.think reward.trim reward.command reward.processes reward.timeout
+		reward.kind reward.think reward.trim reward.flexible reward.format_score reward.pattern reward.compare reward.tags
+		reward.start reward.max_tokens reward.buffer reward.words reward.penalty reward.command reward.processes
+		reward.memory_gib reward.url reward.requests reward.batch reward.timeout reward.retries
 		loss.kind loss.epsilon_low loss.epsilon_high loss.dual_clip loss.beta loss.kl loss.aggregation loss.constant
 		loss.advantage loss.old_policy loss.correction loss.correction_low loss.correction_high loss.filter loss.keep
 		loss.overlong
@@ -57,7 +59,7 @@ func TestKeysAreFrozen(t *testing.T) {
 		log.rollouts log.trace
 		control.listen control.token_file`)
 	require.Equal(t, want, Keys())
-	require.LessOrEqual(t, len(want), 97)
+	require.LessOrEqual(t, len(want), 112)
 }
 
 func TestLayersAndOrigins(t *testing.T) {
@@ -214,8 +216,8 @@ func TestWrittenRunRepeatsItself(t *testing.T) {
 			require.NoError(t, r.WriteFile(dir))
 			again, err := Load([]string{filepath.Join(dir, RunFile)}, nil)
 			require.NoError(t, err)
-			for i, f := range fields(&again.Config) {
-				want := fields(&r.Config)[i].value
+			for i, f := range shapeOf(&again.Config).fields {
+				want := shapeOf(&r.Config).fields[i].value
 				if f.value.Kind() == reflect.Slice && f.value.Len() == 0 {
 					require.Zero(t, want.Len(), f.key)
 					continue
@@ -241,8 +243,10 @@ func TestExplain(t *testing.T) {
 	require.Contains(t, out.String(), "path = \"m\"                               # "+files[0]+":2\n")
 	require.Contains(t, out.String(), "group_size = 8                           # default\n")
 	require.NotContains(t, out.String(), "[model.init]")
-	for _, key := range Keys() {
-		if !strings.HasPrefix(key, "model.init.") {
+	for _, f := range shapeOf(&r.Config).fields {
+		key := f.key
+		require.Equal(t, f.idle, strings.HasPrefix(key, "reward.") && !r.Reward.Takes(strings.TrimPrefix(key, "reward.")), key)
+		if !strings.HasPrefix(key, "model.init.") && !f.idle {
 			require.Contains(t, out.String(), "["+parent(key)+"]\n", key)
 			require.Contains(t, out.String(), "\n"+key[len(parent(key))+1:]+" = ", key)
 		}

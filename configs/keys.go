@@ -1,66 +1,190 @@
 package configs
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/easyrl/easyrl/reward"
 )
 
 // field is one key of a configuration and the place of its value.
 type field struct {
 	key   string // section.name
 	value reflect.Value
+	idle  bool // says nothing to what is set beside it
 }
 
-// fields are all keys of c, in the order of the struct.
-func fields(c *Config) []field { return appendFields(nil, "", reflect.ValueOf(c).Elem()) }
+// shape is what a configuration can hold, in the order of the struct.
+type shape struct {
+	fields []field
+	tables []string // deeper ones included
+}
 
-func appendFields(out []field, prefix string, v reflect.Value) []field {
+// shapeOf is the shape of c; its tables with names of the user's choice are
+// those that are there.
+func shapeOf(c *Config) *shape {
+	s := &shape{}
+	s.add(nil, reflect.ValueOf(c).Elem())
+	return s
+}
+
+func (s *shape) add(path []string, v reflect.Value) {
 	for i := range v.NumField() {
 		info := v.Type().Field(i)
 		name, _, _ := strings.Cut(info.Tag.Get("toml"), ",")
-		switch {
-		case info.Anonymous && name == "":
-			out = appendFields(out, prefix, v.Field(i))
-		case name == "" || name == "-":
-		case info.Type.Kind() == reflect.Struct:
-			out = appendFields(out, prefix+name+".", v.Field(i))
+		if info.Anonymous && name == "" {
+			s.add(path, v.Field(i))
+			continue
+		}
+		if name == "" || name == "-" {
+			continue
+		}
+		inner := append(slices.Clone(path), name)
+		switch info.Type.Kind() {
+		case reflect.Struct:
+			s.tables = append(s.tables, joinKey(inner))
+			s.add(inner, v.Field(i))
+		case reflect.Map:
+			s.tables = append(s.tables, joinKey(inner))
+			for _, k := range sortedNames(v.Field(i)) {
+				element := append(slices.Clone(inner), k)
+				s.tables = append(s.tables, joinKey(element))
+				s.add(element, v.Field(i).MapIndex(reflect.ValueOf(k)).Elem())
+			}
 		default:
-			out = append(out, field{prefix + name, v.Field(i)})
+			f := field{key: joinKey(inner), value: v.Field(i)}
+			if t, ok := v.Addr().Interface().(*reward.Term); ok {
+				f.idle = !t.Takes(name)
+			}
+			s.fields = append(s.fields, f)
 		}
 	}
-	return out
 }
 
-// Keys are all keys that a run can set, in the order in which a resolved run
-// lists them.
-func Keys() []string {
-	var c Config
+func sortedNames(table reflect.Value) []string {
+	var names []string
+	for _, k := range table.MapKeys() {
+		names = append(names, k.String())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// mostNames is how many tables with names of the user's choice may be beside each
+// other.
+const mostNames = 256
+
+// grow makes the tables that path names, where their names are the user's to
+// choose. It reports false where there are too many already.
+func grow(c *Config, path []string) bool {
+	v := reflect.ValueOf(c).Elem()
+	for i := 0; i < len(path) && v.Kind() == reflect.Struct; i++ {
+		if v = place(v, path[i]); v.Kind() != reflect.Map || i+1 == len(path) {
+			continue
+		}
+		i++
+		name := reflect.ValueOf(path[i])
+		if !v.MapIndex(name).IsValid() {
+			if v.Len() >= mostNames {
+				return false
+			}
+			if v.IsNil() {
+				v.Set(reflect.MakeMap(v.Type()))
+			}
+			v.SetMapIndex(name, element(v.Type().Elem()))
+		}
+		v = v.MapIndex(name).Elem()
+	}
+	return true
+}
+
+// place is the field of a struct that a key's part names, embedded ones included.
+func place(v reflect.Value, name string) reflect.Value {
+	for i := range v.NumField() {
+		info := v.Type().Field(i)
+		tag, _, _ := strings.Cut(info.Tag.Get("toml"), ",")
+		if info.Anonymous && tag == "" {
+			if found := place(v.Field(i), name); found.IsValid() {
+				return found
+			}
+		} else if tag == name {
+			return v.Field(i)
+		}
+	}
+	return reflect.Value{}
+}
+
+// element is a new table of a kind that the user names.
+func element(t reflect.Type) reflect.Value {
+	switch t {
+	case reflect.TypeFor[*reward.Part]():
+		part := reward.DefaultPart()
+		return reflect.ValueOf(&part)
+	case reflect.TypeFor[*reward.Rule]():
+		rule := reward.DefaultRule()
+		return reflect.ValueOf(&rule)
+	}
+	panic(fmt.Sprintf("configs: no table has the type %s", t))
+}
+
+func (s *shape) keys() []string {
 	var keys []string
-	for _, f := range fields(&c) {
+	for _, f := range s.fields {
 		keys = append(keys, f.key)
 	}
 	return keys
 }
 
-// sections are the tables that keys are in, deeper ones included.
-func sections(keys []string) []string {
-	var out []string
-	for _, key := range keys {
-		for section := parent(key); section != "" && !slices.Contains(out, section); section = parent(section) {
-			out = append(out, section)
+// Keys are all keys that a run can set, in the order in which a resolved run
+// lists them, save those in tables with names of the user's choice.
+func Keys() []string {
+	var c Config
+	return shapeOf(&c).keys()
+}
+
+// joinKey is a key as TOML writes it: parts that need it are quoted.
+func joinKey(path []string) string {
+	var out strings.Builder
+	for i, part := range path {
+		if i > 0 {
+			out.WriteByte('.')
+		}
+		if part == "" || strings.ContainsFunc(part, func(r rune) bool { return !isBare(r) }) {
+			part = quote(part)
+		}
+		out.WriteString(part)
+	}
+	return out.String()
+}
+
+func isBare(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
+}
+
+// lastDot is where the last part of a key begins; -1 where it is the only one.
+func lastDot(key string) int {
+	at, quoted := -1, false
+	for i := 0; i < len(key); i++ {
+		switch key[i] {
+		case '\\':
+			if quoted {
+				i++
+			}
+		case '"':
+			quoted = !quoted
+		case '.':
+			if !quoted {
+				at = i
+			}
 		}
 	}
-	return out
+	return at
 }
 
 // parent is the table that key is in.
-func parent(key string) string {
-	if i := strings.LastIndexByte(key, '.'); i >= 0 {
-		return key[:i]
-	}
-	return ""
-}
+func parent(key string) string { return key[:max(0, lastDot(key))] }
 
 // Nearest is the one of known that begins with word, or else the one that is
 // fewest typing slips from it; the first one where several are. known must not

@@ -50,6 +50,9 @@ func Load(files, settings []string) (*Resolved, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
+	if len(r.Reward.Sources) > 0 && r.origins["reward.kind"].File == "" {
+		r.Reward.Kind = "" // a usual reward for what no source names would be a guess
+	}
 	if r.Run.Name == "" && len(files) > 0 {
 		r.Run.Name = strings.TrimSuffix(filepath.Base(files[0]), filepath.Ext(files[0]))
 	}
@@ -64,54 +67,62 @@ func (r *Resolved) Origin(key string) Origin { return r.origins[key] }
 
 // merge puts entries on top of what is there.
 func (r *Resolved) merge(entries []entry) []error {
-	all := fields(&r.Config)
-	known := Keys()
-	tables := sections(known)
 	var faults []error
 	unknown := "" // a table that is reported, whose keys are not
 	for _, e := range entries {
-		if unknown != "" && strings.HasPrefix(e.key, unknown+".") {
+		if !grow(&r.Config, e.path) {
+			return append(faults, &Fault{e.name, fmt.Sprintf("%s is one name too many, expected %d at most", joinKey(e.path), mostNames)})
+		}
+	}
+	all := shapeOf(&r.Config)
+	known := all.keys()
+	for _, e := range entries {
+		key := joinKey(e.path)
+		if unknown != "" && strings.HasPrefix(key, unknown+".") {
 			continue
 		}
-		at := slices.Index(known, e.key)
+		at := slices.Index(known, key)
 		switch {
-		case e.table && at >= 0 || !e.table && slices.Contains(tables, e.key):
+		case e.table && at >= 0 || !e.table && slices.Contains(all.tables, key):
 			faults = append(faults, &Fault{e.name, wrongShape(e)})
-			unknown = e.key
+			unknown = key
 		case e.table:
-			if !slices.Contains(tables, e.key) {
-				message := fmt.Sprintf("unknown section %s, did you mean %s?", e.key, nearestKey(e.key, tables))
+			if !slices.Contains(all.tables, key) {
+				message := fmt.Sprintf("unknown section %s, did you mean %s?", key, nearestKey(key, all.tables))
 				faults = append(faults, &Fault{e.name, message})
-				unknown = e.key
-			}
-		case at < 0:
-			message := fmt.Sprintf("unknown key %s, did you mean %s?", e.key, nearestKey(e.key, known))
-			faults = append(faults, &Fault{e.name, message})
-		default:
-			if err := assign(all[at].value, e.value); err != nil {
-				faults = append(faults, &Fault{e.origin, e.key + ": " + err.Error()})
+				unknown = key
 				continue
 			}
-			r.origins[e.key] = e.origin
+			r.origins[key] = e.origin
+		case at < 0:
+			message := fmt.Sprintf("unknown key %s, did you mean %s?", key, nearestKey(key, known))
+			faults = append(faults, &Fault{e.name, message})
+		default:
+			if err := assign(all.fields[at].value, e.value); err != nil {
+				faults = append(faults, &Fault{e.origin, key + ": " + err.Error()})
+				continue
+			}
+			r.origins[key] = e.origin
 		}
 	}
 	return faults
 }
 
 func wrongShape(e entry) string {
+	key := joinKey(e.path)
 	if e.table {
-		return fmt.Sprintf("%s is a value, expected %s = …", e.key, e.key)
+		return fmt.Sprintf("%s is a value, expected %s = …", key, key)
 	}
-	return fmt.Sprintf("%s is a section, expected %s.<key> = …", e.key, e.key)
+	return fmt.Sprintf("%s is a section, expected %s.<key> = …", key, key)
 }
 
 // parseSetting reads section.key=value. The value is TOML; where the key is a
 // string it may also be the bare text.
 func (r *Resolved) parseSetting(setting string) ([]entry, error) {
-	key, text, ok := strings.Cut(setting, "=")
-	key, text = strings.TrimSpace(key), strings.TrimSpace(text)
+	name, text, ok := cutSetting(setting)
+	name, text = strings.TrimSpace(name), strings.TrimSpace(text)
 	origin := Origin{File: setOrigin}
-	if !ok || key == "" || !utf8.ValidString(setting) || strings.ContainsFunc(key, unicode.IsControl) {
+	if !ok || name == "" || !utf8.ValidString(setting) || strings.ContainsFunc(name, unicode.IsControl) {
 		return nil, &Fault{origin, fmt.Sprintf("%q, expected section.key=value", setting)}
 	}
 	var document map[string]any
@@ -120,14 +131,20 @@ func (r *Resolved) parseSetting(setting string) ([]entry, error) {
 	if len(document) > 1 {
 		value, err = nil, errors.New("more than a value")
 	}
-	at := slices.Index(Keys(), key)
+	path := pathOf(name)
+	if !grow(&r.Config, path) {
+		return nil, &Fault{origin, fmt.Sprintf("%s is one name too many, expected %d at most", name, mostNames)}
+	}
+	all := shapeOf(&r.Config)
+	key := joinKey(path)
+	at := slices.Index(all.keys(), key)
 	if at < 0 {
 		if err != nil { // the key is what is wrong
 			value = text
 		}
-		return appendEntries(nil, key, value, origin, origin), nil
+		return appendEntries(nil, path, value, origin, origin), nil
 	}
-	t := fields(&r.Config)[at].value.Type()
+	t := all.fields[at].value.Type()
 	_, isText := value.(string)
 	_, isList := value.([]any)
 	if !isText && (t.Kind() == reflect.String || err != nil && t == reflect.TypeFor[[]string]() && !isList) {
@@ -136,5 +153,45 @@ func (r *Resolved) parseSetting(setting string) ([]entry, error) {
 	if err != nil {
 		return nil, &Fault{origin, fmt.Sprintf("%s: expected %s, found %q", key, kindName(t), text)}
 	}
-	return appendEntries(nil, key, value, origin, origin), nil
+	return appendEntries(nil, path, value, origin, origin), nil
+}
+
+// cutSetting cuts key=value; a quoted part of the key may have an equals sign.
+func cutSetting(setting string) (key, value string, ok bool) {
+	var open rune // the quotation mark that is not closed yet
+	escaped := false
+	for i, r := range setting {
+		switch {
+		case escaped:
+			escaped = false
+		case r == '\\' && open == '"':
+			escaped = true
+		case r == open:
+			open = 0
+		case open == 0 && (r == '"' || r == '\''):
+			open = r
+		case open == 0 && r == '=':
+			return setting[:i], setting[i+1:], true
+		}
+	}
+	return setting, "", false
+}
+
+// pathOf are the parts of a key as TOML reads it.
+func pathOf(key string) []string {
+	var document map[string]any
+	if toml.Unmarshal([]byte(key+" = true"), &document) != nil {
+		return strings.Split(key, ".") // no key of ours, to be reported as it is
+	}
+	var path []string
+	var v any = document
+	for {
+		table, ok := v.(map[string]any)
+		if !ok || len(table) != 1 {
+			return path
+		}
+		for part, inner := range table {
+			path, v = append(path, part), inner
+		}
+	}
 }

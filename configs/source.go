@@ -3,6 +3,7 @@ package configs
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -62,7 +63,7 @@ func (f *Fault) Error() string {
 
 // entry is one key of a file, with its value as TOML has it.
 type entry struct {
-	key    string
+	path   []string
 	value  any
 	table  bool   // a header, which has no value of its own
 	name   Origin // of the key
@@ -85,16 +86,16 @@ func parse(file string, document []byte) ([]entry, error) {
 		path, name := keyOf(&parser, node, file, lines)
 		if node.Kind != unstable.KeyValue {
 			table = path
-			key := strings.Join(path, ".")
 			if node.Kind == unstable.ArrayTable {
+				key := joinKey(path)
 				return nil, &Fault{name, fmt.Sprintf("[[%s]] is an array of tables, expected [%s]", key, key)}
 			}
-			entries = append(entries, entry{key: key, table: true, name: name, origin: name})
+			entries = append(entries, entry{path: path, table: true, name: name, origin: name})
 			continue
 		}
 		path = append(append([]string(nil), table...), path...)
 		whole := originOf(file, lines, parser.Shape(node.Raw))
-		entries = appendEntries(entries, strings.Join(path, "."), lookup(values, path), name, whole)
+		entries = appendEntries(entries, path, lookup(values, path), name, whole)
 	}
 	if err := parser.Error(); err != nil {
 		return nil, syntaxFault(file, document, err)
@@ -103,14 +104,14 @@ func parse(file string, document []byte) ([]entry, error) {
 }
 
 // appendEntries adds a key, or the keys of its inline table.
-func appendEntries(entries []entry, key string, value any, name, whole Origin) []entry {
+func appendEntries(entries []entry, path []string, value any, name, whole Origin) []entry {
 	inline, ok := value.(map[string]any)
 	if !ok {
-		return append(entries, entry{key: key, value: value, name: name, origin: whole})
+		return append(entries, entry{path: path, value: value, name: name, origin: whole})
 	}
-	entries = append(entries, entry{key: key, table: true, name: name, origin: whole})
+	entries = append(entries, entry{path: path, table: true, name: name, origin: whole})
 	for _, k := range sortedKeys(inline) {
-		entries = appendEntries(entries, key+"."+k, inline[k], whole, whole)
+		entries = appendEntries(entries, append(slices.Clone(path), k), inline[k], whole, whole)
 	}
 	return entries
 }

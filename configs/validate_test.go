@@ -50,7 +50,9 @@ func TestValidate(t *testing.T) {
 			"-set: rollout.min_p is 1, expected 0 or more and less than 1",
 			"-set: rollout.max_tokens is 0, expected 1 or more",
 			"-set: rollout.stop has an empty string, which would end every response"}},
-		{"parts that check themselves", TrainTask, []string{"reward.timeout=0", "loss.kl=k4", "loss.epsilon_low=-1", "train.lr=-1", "train.beta1=1"}, []string{
+		{"parts that check themselves", TrainTask, []string{"reward.kind=http", "reward.timeout=0", "reward.url=u", "reward.words=3", "loss.kl=k4", "loss.epsilon_low=-1", "train.lr=-1", "train.beta1=1"}, []string{
+			`-set: reward.words is set, expected none with kind "http": it is for "repetition"`,
+			`-set: reward.url has "u", expected a URL such as http://127.0.0.1:9000/score`,
 			"-set: reward.timeout is 0, expected more than 0",
 			"-set: loss.epsilon_low is -1, expected 0 to 1",
 			`-set: loss.kl is "k4", expected "k1", "k2", "k3"`,
@@ -79,7 +81,7 @@ func TestValidate(t *testing.T) {
 			"-set: eval.temperature is -1, expected 0, or 0.0001 to 10000",
 			"-set: eval.every is 1 and data.eval has no files to evaluate on"}},
 		{"far too much", TrainTask, []string{"run.steps=2000000000", "data.max_prompt_tokens=100000000", "rollout.prompts_per_step=1000000000",
-			"rollout.group_size=100000", "rollout.temperature=1e-30", "rollout.max_tokens=99999999999999", "reward.processes=5000",
+			"rollout.group_size=100000", "rollout.temperature=1e-30", "rollout.max_tokens=99999999999999", "reward.kind=command", "reward.command=c", "reward.processes=5000",
 			"inference.threads=5000", "inference.max_running=100000000", "inference.instances=5000", "eval.k=100000", "eval.temperature=1e-30",
 			"train.micro_batch_tokens=99999999999999", "device.threads=5000", "parallel.dp=5000"}, []string{
 			"-set: run.steps is 2000000000, expected 1073741824 at most",
@@ -88,7 +90,7 @@ func TestValidate(t *testing.T) {
 			"-set: rollout.group_size is 100000, expected 65536 at most",
 			"-set: rollout.temperature is 1e-30, expected 0.0001 to 10000",
 			"-set: rollout.max_tokens is 99999999999999, expected 16777216 at most",
-			"-set: reward.processes is 5000, expected 1024 at most",
+			"-set: reward.processes is 5000, expected 1 to 1024",
 			"-set: inference.threads is 5000, expected 1024 at most",
 			"-set: inference.max_running is 100000000, expected 65536 at most",
 			"-set: inference.instances is 5000, expected 1024 at most",

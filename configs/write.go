@@ -60,7 +60,7 @@ func (r *Resolved) Explain(w io.Writer) error { return r.write(w, true) }
 func (r *Resolved) write(w io.Writer, origins bool) error {
 	var out bytes.Buffer
 	section := ""
-	for _, f := range fields(&r.Config) {
+	for _, f := range shapeOf(&r.Config).fields {
 		if r.unused(f) {
 			continue
 		}
@@ -82,9 +82,12 @@ func (r *Resolved) write(w io.Writer, origins bool) error {
 	return err
 }
 
-// unused reports whether f belongs to a way of making a model that the run does
-// not take.
+// unused reports whether f is for a kind of reward, or for a way of making a
+// model, that the run does not take.
 func (r *Resolved) unused(f field) bool {
+	if f.idle {
+		return true
+	}
 	if strings.HasPrefix(f.key, "model.init.") {
 		return f.value.IsZero()
 	}

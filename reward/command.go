@@ -140,6 +140,9 @@ func (c *command) attempt(ctx context.Context, p *process, in Input) (Score, *pr
 	return Score{Value: *a.Score, Parts: a.Parts}, p, nil
 }
 
+// Retries is how often a response was asked for again.
+func (c *command) Retries() int64 { return 0 }
+
 // Close ends all processes and refuses what still waits for one.
 func (c *command) Close() error {
 	c.once.Do(func() {

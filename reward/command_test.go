@@ -118,7 +118,7 @@ func TestCommandScores(t *testing.T) {
 		in.Length = 5
 		got, err := c.Score(t.Context(), in)
 		require.NoError(t, err)
-		require.Equal(t, Score{row.want, map[string]float64{"asked": float64(i + 1), "length": 5}}, got, "one process serves all")
+		require.Equal(t, Score{Value: row.want, Parts: map[string]float64{"asked": float64(i + 1), "length": 5}}, got, "one process serves all")
 	}
 }
 

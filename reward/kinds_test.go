@@ -151,12 +151,12 @@ func TestFormat(t *testing.T) {
 
 func TestOverlong(t *testing.T) {
 	t.Parallel()
-	f, err := NewOverlong(OverlongConfig{Max: 100, Cache: 20})
+	f, err := NewOverlong(OverlongConfig{MaxTokens: 100, Buffer: 20})
 	require.NoError(t, err)
 	for length, want := range map[int]float64{0: 0, 79: 0, 80: 0, 81: -0.05, 90: -0.5, 99: -0.95, 100: -1, 101: -1, 1000: -1} {
 		require.InDelta(t, want, value(t, f, Input{Length: length}), 1e-12, length)
 	}
-	for _, cfg := range []OverlongConfig{{}, {Max: 10}, {Max: 10, Cache: 11}} {
+	for _, cfg := range []OverlongConfig{{}, {MaxTokens: 10}, {MaxTokens: 10, Buffer: 11}} {
 		_, err := NewOverlong(cfg)
 		require.Error(t, err)
 	}
@@ -292,7 +292,7 @@ func checkThink(t *testing.T, line int, args []json.RawMessage, _ map[string]any
 }
 
 func checkOverlong(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
-	f, err := NewOverlong(OverlongConfig{Max: 100, Cache: 20})
+	f, err := NewOverlong(OverlongConfig{MaxTokens: 100, Buffer: 20})
 	require.NoError(t, err)
 	for k, ids := range decodeArg[[][]int](t, args[0]) {
 		require.InDelta(t, expected.([]any)[k], value(t, f, Input{Length: len(ids)}), 1e-6, "line %d", line)

@@ -2,6 +2,7 @@ package reward
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -29,18 +30,27 @@ type expression struct {
 // NewRegex is the reward of kind "regex": 1 where the response matches, and what
 // matches is the prompt's answer, else 0. It fails on a bad pattern.
 func NewRegex(cfg RegexConfig) (Func, error) {
-	pattern, err := regexp.Compile(cfg.Pattern)
-	switch {
-	case cfg.Pattern == "":
-		return nil, fmt.Errorf("new regex reward: pattern is empty, expected a regular expression")
-	case err != nil:
-		return nil, fmt.Errorf("new regex reward: pattern: %w", err)
-	case pattern.NumSubexp() > 1:
-		return nil, fmt.Errorf("new regex reward: pattern %q has %d groups, expected one or none: (?:…) groups without counting", cfg.Pattern, pattern.NumSubexp())
-	case cfg.Math && pattern.NumSubexp() == 0:
-		return nil, fmt.Errorf("new regex reward: pattern %q has no group, expected one to compare as mathematics", cfg.Pattern)
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("new regex reward: %w", err)
 	}
-	return expression{pattern, cfg.Math}, nil
+	pattern, err := regexp.Compile(cfg.Pattern)
+	return expression{pattern, cfg.Math}, err
+}
+
+// validate reports a fault, beginning with its key.
+func (c RegexConfig) validate() error {
+	pattern, err := regexp.Compile(c.Pattern)
+	switch {
+	case c.Pattern == "":
+		return errors.New("pattern is empty, expected a regular expression")
+	case err != nil:
+		return fmt.Errorf("pattern is no regular expression: %w", err)
+	case pattern.NumSubexp() > 1:
+		return fmt.Errorf("pattern is %q, which has %d groups, expected one or none: (?:…) groups without counting", c.Pattern, pattern.NumSubexp())
+	case c.Math && pattern.NumSubexp() == 0:
+		return fmt.Errorf("pattern is %q, which has no group, expected one to compare as mathematics", c.Pattern)
+	}
+	return nil
 }
 
 func (e expression) Score(ctx context.Context, in Input) (Score, error) {

@@ -22,74 +22,143 @@ func input(answer, text string, finish rollout.Finish) Input {
 	return Input{Prompt: &rollout.Prompt{ID: "set:1", Text: "question", Answer: raw}, Text: text, Finish: finish}
 }
 
+func one(t Term) Config {
+	c := Default()
+	t.Timeout, t.Processes, t.Batch, t.Requests = 30, 4, 1, 8
+	t.Compare, t.Tags, t.Start, t.MemoryGiB, t.Retries = compareText, []string{"think"}, true, 8, 2
+	c.Term = t
+	return c
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	cfg := Default()
-	require.NoError(t, cfg.Validate())
+	require.NoError(t, cfg.Validate(10))
 	for _, row := range []struct {
 		name string
-		cfg  Config
+		term Term
 		want []string
 	}{
-		{"kind", Config{Kind: "best", Processes: 1, Timeout: 1}, []string{`kind is "best", expected "exact", "prefix" or "command"`}},
-		{"all", Config{Kind: Prefix, Think: true, Trim: true, Command: []string{"a", "b"}}, []string{
-			`think is true, expected false with kind "prefix"`,
-			`trim is true, expected false with kind "prefix"`,
-			`command is "a b", expected none with kind "prefix"`,
-			"processes is 0, expected 1 or more",
-			"timeout is 0, expected more than 0 and at most 86400 seconds",
+		{"kind", Term{Kind: "best"}, []string{`kind is "best", expected one of "exact", "prefix", "math", "gsm8k", "regex", "format", "overlong", "repetition", "command", "http", "sum"`}},
+		{"of others", Term{Kind: Prefix, Think: true, Trim: true, Command: []string{"a", "b"}, URL: []string{"u"}}, []string{
+			`think is set, expected none with kind "prefix": it is for "exact"`,
+			`trim is set, expected none with kind "prefix": it is for "exact"`,
+			`command is set, expected none with kind "prefix": it is for "command"`,
+			`url is set, expected none with kind "prefix": it is for "http"`,
 		}},
-		{"no command", Config{Kind: Command, Processes: 1, Timeout: 1}, []string{
-			`command is empty, expected a program and its arguments with kind "command"`,
-		}},
+		{"no command", Term{Kind: Command}, []string{"command is empty, expected a program and its arguments"}},
+		{"no url", Term{Kind: HTTP}, []string{"url is not set, expected where the scorer listens"}},
+		{"no pattern", Term{Kind: Regex}, []string{"pattern is empty, expected a regular expression"}},
+		{"no buffer", Term{Kind: Overlong}, []string{"buffer is 0, expected 1 to the length limit of 10 tokens"}},
+		{"no words", Term{Kind: Repetition, Penalty: -1}, []string{"words is 0, expected 1 or more"}},
+		{"no penalty", Term{Kind: Repetition, Words: 1}, []string{"penalty is 0, expected less than 0 and at least -1e6"}},
+		{"no parts", Term{Kind: Sum}, []string{`parts is empty, expected a [reward.parts.<name>] or more with kind "sum"`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, row.want, strings.Split(row.cfg.Validate().Error(), "\n"))
-			_, err := New(row.cfg)
+			cfg := one(row.term)
+			require.Equal(t, row.want, strings.Split(cfg.Validate(10).Error(), "\n"))
+			_, err := New(cfg, 10)
 			require.ErrorContains(t, err, "new reward: "+row.want[0])
 		})
 	}
-	_, err := New(Config{Kind: Command, Command: []string{"easyrl-no-such-program"}, Processes: 1, Timeout: 1})
+	_, err := New(one(Term{Kind: Command, Command: []string{"easyrl-no-such-program"}}), 10)
 	require.ErrorContains(t, err, `new reward: command: exec: "easyrl-no-such-program"`)
+}
+
+// The reward follows the prompt's data source.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	cfg := one(Term{Kind: Sum})
+	weigh := func(kind string, weight float64) *Part {
+		p := DefaultPart()
+		p.Kind, p.Weight = kind, weight
+		return &p
+	}
+	cfg.Parts = map[string]*Part{"right": weigh(Math, 2), "form": weigh(Format, 0), "late": weigh(Overlong, 1)}
+	cfg.Parts["late"].Buffer = 4
+	rule := DefaultRule()
+	rule.Kind = GSM8K
+	cfg.Sources = map[string]*Rule{"openai/gsm8k": &rule}
+	s, err := New(cfg, 10)
+	require.NoError(t, err)
+	in := input("18", "So it is 18.", rollout.Stop)
+	in.Length = 8
+	got, err := s.Score(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, 2-0.5, got.Value)
+	require.Equal(t, map[string]float64{"right": 1, "form": 0, "form/think": 0, "late": -0.5}, got.Parts)
+	in.Prompt.Source = "openai/gsm8k"
+	got, err = s.Score(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, Score{Parts: map[string]float64{"answered": 0}}, got)
+
+	cfg.Term, cfg.Parts = one(Term{}).Term, nil
+	require.NoError(t, cfg.Validate(10))
+	s, err = New(cfg, 10)
+	require.NoError(t, err)
+	in.Prompt.Source = "else"
+	_, err = s.Score(t.Context(), in)
+	require.ErrorIs(t, err, ErrNoReward)
+	require.ErrorContains(t, err, `source "else"`)
+	require.Nil(t, cfg.For("else"))
+	require.True(t, cfg.For("openai/gsm8k").NeedsAnswer())
+}
+
+func TestNeedsAnswer(t *testing.T) {
+	t.Parallel()
+	part := DefaultPart()
+	for _, row := range []struct {
+		term Term
+		want bool
+	}{
+		{Term{Kind: Exact}, true}, {Term{Kind: Prefix}, true}, {Term{Kind: Math}, true}, {Term{Kind: GSM8K}, true},
+		{Term{Kind: Regex, Pattern: "a(b)"}, true}, {Term{Kind: Regex, Pattern: "a(?:b)"}, false}, {Term{Kind: Format}, false},
+		{Term{Kind: Command}, false}, {Term{Kind: HTTP}, false},
+	} {
+		require.Equal(t, row.want, (&Rule{Term: row.term}).NeedsAnswer(), row.term.Kind)
+		p := part
+		p.Term = row.term
+		require.Equal(t, row.want, (&Rule{Term: Term{Kind: Sum}, Parts: map[string]*Part{"a": &p, "b": &part}}).NeedsAnswer(), row.term.Kind)
+	}
 }
 
 func TestExact(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name         string
-		cfg          Config
+		cfg          Term
 		answer, text string
 		finish       rollout.Finish
 		want, format float64
 	}{
-		{"equal", Config{}, "1721", "1721", rollout.Stop, 1, 0},
-		{"wrong", Config{}, "1721", "1722", rollout.Stop, 0, 0},
-		{"cut", Config{}, "1721", "1721", rollout.Length, 0, 0},
-		{"space", Config{}, "1721", "1721 ", rollout.Stop, 0, 0},
-		{"space trimmed", Config{Trim: true}, " 1721", "1721 \n", rollout.Stop, 1, 0},
-		{"both empty", Config{}, "", "", rollout.Stop, 1, 0},
-		{"tags count as text", Config{}, "17", "<think>a</think>17", rollout.Stop, 0, 0},
-		{"no tags", Config{Think: true}, "17", "17", rollout.Stop, 1, 1},
-		{"thought", Config{Think: true}, "1721", "<think>4+7+0=11;1+0+1=2;9+8+0=17</think>1721", rollout.Stop, 1, 1},
-		{"thought of nothing", Config{Think: true}, "17", "<think></think>17", rollout.Stop, 1, 1},
-		{"thought, wrong", Config{Think: true}, "1872", "<think>8+4+0=12</think>1772", rollout.Stop, 0, 1},
-		{"thought, cut", Config{Think: true}, "17", "<think>a</think>17", rollout.Length, 0, 1},
-		{"thought, no answer", Config{Think: true}, "17", "<think>17</think>", rollout.Stop, 0, 1},
-		{"not closed", Config{Think: true}, "17", "<think>17", rollout.Stop, 0, 0},
-		{"not opened", Config{Think: true}, "17", "a</think>17", rollout.Stop, 0, 0},
-		{"not leading", Config{Think: true}, "17", " <think>a</think>17", rollout.Stop, 0, 0},
-		{"twice", Config{Think: true}, "17", "<think>a</think><think>b</think>17", rollout.Stop, 0, 0},
-		{"nested", Config{Think: true}, "17", "<think><think>a</think>17", rollout.Stop, 0, 0},
-		{"closed twice", Config{Think: true}, "17", "<think>a</think></think>17", rollout.Stop, 0, 0},
-		{"wrong way round", Config{Think: true}, "17", "</think>17<think>", rollout.Stop, 0, 0},
-		{"space after thought", Config{Think: true}, "17", "<think>a</think>\n17", rollout.Stop, 0, 1},
-		{"space after thought, trimmed", Config{Think: true, Trim: true}, "17", "<think>a</think>\n17", rollout.Stop, 1, 1},
+		{"equal", Term{}, "1721", "1721", rollout.Stop, 1, 0},
+		{"wrong", Term{}, "1721", "1722", rollout.Stop, 0, 0},
+		{"cut", Term{}, "1721", "1721", rollout.Length, 0, 0},
+		{"space", Term{}, "1721", "1721 ", rollout.Stop, 0, 0},
+		{"space trimmed", Term{Trim: true}, " 1721", "1721 \n", rollout.Stop, 1, 0},
+		{"both empty", Term{}, "", "", rollout.Stop, 1, 0},
+		{"tags count as text", Term{}, "17", "<think>a</think>17", rollout.Stop, 0, 0},
+		{"no tags", Term{Think: true}, "17", "17", rollout.Stop, 1, 1},
+		{"thought", Term{Think: true}, "1721", "<think>4+7+0=11;1+0+1=2;9+8+0=17</think>1721", rollout.Stop, 1, 1},
+		{"thought of nothing", Term{Think: true}, "17", "<think></think>17", rollout.Stop, 1, 1},
+		{"thought, wrong", Term{Think: true}, "1872", "<think>8+4+0=12</think>1772", rollout.Stop, 0, 1},
+		{"thought, cut", Term{Think: true}, "17", "<think>a</think>17", rollout.Length, 0, 1},
+		{"thought, no answer", Term{Think: true}, "17", "<think>17</think>", rollout.Stop, 0, 1},
+		{"not closed", Term{Think: true}, "17", "<think>17", rollout.Stop, 0, 0},
+		{"not opened", Term{Think: true}, "17", "a</think>17", rollout.Stop, 0, 0},
+		{"not leading", Term{Think: true}, "17", " <think>a</think>17", rollout.Stop, 0, 0},
+		{"twice", Term{Think: true}, "17", "<think>a</think><think>b</think>17", rollout.Stop, 0, 0},
+		{"nested", Term{Think: true}, "17", "<think><think>a</think>17", rollout.Stop, 0, 0},
+		{"closed twice", Term{Think: true}, "17", "<think>a</think></think>17", rollout.Stop, 0, 0},
+		{"wrong way round", Term{Think: true}, "17", "</think>17<think>", rollout.Stop, 0, 0},
+		{"space after thought", Term{Think: true}, "17", "<think>a</think>\n17", rollout.Stop, 0, 1},
+		{"space after thought, trimmed", Term{Think: true, Trim: true}, "17", "<think>a</think>\n17", rollout.Stop, 1, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			row.cfg.Kind, row.cfg.Processes, row.cfg.Timeout = Exact, 1, 1
-			f, err := New(row.cfg)
+			row.cfg.Kind = Exact
+			f, err := New(one(row.cfg), 10)
 			require.NoError(t, err)
 			got, err := f.Score(t.Context(), input(row.answer, row.text, row.finish))
 			require.NoError(t, err)

@@ -25,15 +25,23 @@ type format struct{ cfg FormatConfig }
 // NewFormat is the reward of kind "format": 1 where the tags are there as they
 // have to be, else 0. Each tag alone, wherever it is, is a part.
 func NewFormat(cfg FormatConfig) (Func, error) {
-	if len(cfg.Tags) == 0 {
-		return nil, errors.New("new format reward: tags are empty, expected one or more")
-	}
-	for i, tag := range cfg.Tags {
-		if tag == "" || strings.ContainsAny(tag, "<>/ \n") || slices.Contains(cfg.Tags[:i], tag) {
-			return nil, fmt.Errorf("new format reward: tag %q, expected different names without brackets", tag)
-		}
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("new format reward: %w", err)
 	}
 	return format{cfg}, nil
+}
+
+// validate reports a fault, beginning with its key.
+func (c FormatConfig) validate() error {
+	if len(c.Tags) == 0 {
+		return errors.New("tags is empty, expected one or more")
+	}
+	for i, tag := range c.Tags {
+		if tag == "" || strings.ContainsAny(tag, "<>/ \n") || slices.Contains(c.Tags[:i], tag) {
+			return fmt.Errorf("tags has %q, expected different names without brackets", tag)
+		}
+	}
+	return nil
 }
 
 func (f format) Score(ctx context.Context, in Input) (Score, error) {
@@ -59,8 +67,8 @@ func (f format) Score(ctx context.Context, in Input) (Score, error) {
 
 // OverlongConfig is what kind "overlong" can be told.
 type OverlongConfig struct {
-	Max   int // tokens of a response, at most
-	Cache int // tokens before Max over which the punishment grows
+	MaxTokens int // of a response, at most
+	Buffer    int // tokens before MaxTokens over which the punishment grows
 }
 
 type overlong struct{ cfg OverlongConfig }
@@ -68,26 +76,37 @@ type overlong struct{ cfg OverlongConfig }
 // NewOverlong is the reward of kind "overlong", soft over-long punishment (DAPO,
 // arXiv:2503.14476, equation 13), for a response y:
 //
-//	0                           |y| <= Max - Cache
-//	((Max - Cache) - |y|)/Cache Max - Cache < |y| <= Max
-//	-1                          Max < |y|
+//	0                                 |y| <= MaxTokens - Buffer
+//	(MaxTokens - Buffer - |y|)/Buffer MaxTokens - Buffer < |y| <= MaxTokens
+//	-1                                MaxTokens < |y|
 func NewOverlong(cfg OverlongConfig) (Func, error) {
-	if cfg.Cache < 1 || cfg.Max < cfg.Cache {
-		return nil, fmt.Errorf("new overlong reward: max %d and cache %d, expected 1 <= cache <= max", cfg.Max, cfg.Cache)
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("new overlong reward: %w", err)
 	}
 	return overlong{cfg}, nil
 }
 
+// validate reports a fault, beginning with its key.
+func (c OverlongConfig) validate() error {
+	switch {
+	case c.MaxTokens < 1:
+		return fmt.Errorf("max_tokens is %d, expected 1 or more", c.MaxTokens)
+	case c.Buffer < 1 || c.Buffer > c.MaxTokens:
+		return fmt.Errorf("buffer is %d, expected 1 to the length limit of %d tokens", c.Buffer, c.MaxTokens)
+	}
+	return nil
+}
+
 func (o overlong) Score(ctx context.Context, in Input) (Score, error) {
-	over := in.Length - (o.cfg.Max - o.cfg.Cache)
-	value := max(-1, -float64(max(0, over))/float64(o.cfg.Cache))
+	over := in.Length - (o.cfg.MaxTokens - o.cfg.Buffer)
+	value := max(-1, -float64(max(0, over))/float64(o.cfg.Buffer))
 	return Score{Value: value + 0}, ctx.Err() // + 0: no negative zero
 }
 
 // RepetitionConfig is what kind "repetition" can be told.
 type RepetitionConfig struct {
 	Words   int     // in a row that count as one
-	Penalty float64 // at most, 0 or less
+	Penalty float64 // for nothing but repetition, less than 0
 }
 
 type repetition struct{ cfg RepetitionConfig }
@@ -96,10 +115,21 @@ type repetition struct{ cfg RepetitionConfig }
 // thought, arXiv:2502.03373, appendix): Penalty times the share of word n-grams
 // that have been there before, whatever their case.
 func NewRepetition(cfg RepetitionConfig) (Func, error) {
-	if cfg.Words < 1 || !(cfg.Penalty <= 0 && cfg.Penalty >= -1e6) {
-		return nil, fmt.Errorf("new repetition reward: words %d and penalty %v, expected words of 1 or more and a penalty from -1e6 to 0", cfg.Words, cfg.Penalty)
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("new repetition reward: %w", err)
 	}
 	return repetition{cfg}, nil
+}
+
+// validate reports a fault, beginning with its key.
+func (c RepetitionConfig) validate() error {
+	switch {
+	case c.Words < 1:
+		return fmt.Errorf("words is %d, expected 1 or more", c.Words)
+	case !(c.Penalty < 0 && c.Penalty >= -1e6):
+		return fmt.Errorf("penalty is %v, expected less than 0 and at least -1e6", c.Penalty)
+	}
+	return nil
 }
 
 func (r repetition) Score(ctx context.Context, in Input) (Score, error) {

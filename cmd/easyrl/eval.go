@@ -11,7 +11,6 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -82,8 +81,7 @@ func evaluateFolder(ctx context.Context, std streams, cfg *configs.Config) (map[
 	if err != nil {
 		return nil, err
 	}
-	var score reward.Func
-	score, end, err := scorer(cfg.Reward)
+	score, end, err := scorer(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"time"
 
@@ -143,14 +142,11 @@ func (in *instances) busy() time.Duration {
 	return d
 }
 
-// scorer is a reward and, where it has something to close, its end.
-func scorer(cfg reward.Config) (score reward.Func, end func(), err error) {
-	score, err = reward.New(cfg)
+// scorer is a run's reward and its end.
+func scorer(cfg *configs.Config) (*reward.Scorer, func(), error) {
+	score, err := reward.New(cfg.Reward, cfg.Rollout.MaxTokens)
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
-	if c, ok := score.(io.Closer); ok {
-		return score, func() { _ = c.Close() }, nil
-	}
-	return score, func() {}, nil
+	return score, func() { _ = score.Close() }, nil
 }

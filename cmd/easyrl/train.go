@@ -108,7 +108,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if err != nil {
 		return err
 	}
-	score, end, err := scorer(cfg.Reward)
+	score, end, err := scorer(cfg)
 	if err != nil {
 		return err
 	}

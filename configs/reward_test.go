@@ -1,0 +1,166 @@
+package configs
+
+import (
+	"bytes"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/reward"
+)
+
+const parts = small + `[reward]
+kind = "sum"
+[reward.parts.accuracy]
+kind = "math"
+[reward.parts.length]
+kind = "overlong"
+buffer = 100
+weight = 0.5
+[reward.sources."openai/gsm8k"]
+kind = "gsm8k"
+flexible = true
+[reward.sources."a.b \"c\""]
+kind = "sum"
+parts = {form = {kind = "format", tags = ["think", "answer"], weight = 0.25}}
+`
+
+func TestRewardTables(t *testing.T) {
+	t.Parallel()
+	files := write(t, parts, "[reward.parts.accuracy]\nweight = 2\n[reward.parts]\nextra = {kind = \"regex\", pattern = \"x\"}\n")
+	r, err := Load(files, []string{"reward.parts.length.weight=0.25", `reward.sources."a.b \"c\"".parts.form.tags=think`,
+		`reward.sources.'x=y'.kind=prefix`, `reward.sources."openai/gsm8k".format_score=0.1`})
+	require.NoError(t, err)
+	require.NoError(t, r.Validate(TrainTask))
+	require.Equal(t, []float64{2, 0.25, 1}, []float64{r.Reward.Parts["accuracy"].Weight, r.Reward.Parts["length"].Weight, r.Reward.Parts["extra"].Weight})
+	require.Equal(t, []string{"think"}, r.Reward.Sources[`a.b "c"`].Parts["form"].Tags)
+	require.Equal(t, reward.Prefix, r.Reward.For("x=y").Kind)
+	require.Equal(t, 0.1, r.Reward.For("openai/gsm8k").FormatScore)
+	require.Equal(t, reward.Sum, r.Reward.For("another").Kind)
+	for key, want := range map[string]string{
+		"reward.parts.accuracy.weight": files[1] + ":2", "reward.parts.accuracy.kind": files[0] + ":8", "reward.parts.length.weight": "-set",
+		`reward.sources."openai/gsm8k".kind`: files[0] + ":14", `reward.sources."openai/gsm8k".format_score`: "-set",
+		`reward.sources."a.b \"c\"".parts.form.weight`: files[0] + ":18",
+	} {
+		require.Equal(t, want, r.Origin(key).String(), key)
+	}
+	var out bytes.Buffer
+	require.NoError(t, r.Explain(&out))
+	for _, want := range []string{
+		"[reward.parts.accuracy]\nkind = \"math\"                            # " + files[0] + ":8\nweight = 2.0                             # " + files[1] + ":2\n\n[reward.parts.extra]\n",
+		"[reward.sources.\"a.b \\\"c\\\"\".parts.form]\n", "[reward.sources.\"openai/gsm8k\"]\n", "[reward.sources.\"x=y\"]\n",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+}
+
+// A run's file repeats its reward, whatever the order of the tables.
+func TestRewardTablesAreWrittenAsTheyAre(t *testing.T) {
+	t.Parallel()
+	for _, settings := range [][]string{nil, {"reward.kind=exact", "reward.parts={}"}, {`reward.sources."".kind=math`}} {
+		r, err := Load(write(t, parts), settings)
+		require.NoError(t, err)
+		dir := t.TempDir()
+		require.NoError(t, r.WriteFile(dir))
+		again, err := Load([]string{filepath.Join(dir, RunFile)}, nil)
+		require.NoError(t, err)
+		require.Equal(t, r.Reward, again.Reward)
+		require.True(t, again.Same(filepath.Join(dir, RunFile)))
+	}
+}
+
+// With sources, the usual kind is no reward for what they do not name.
+func TestRewardOfOtherSources(t *testing.T) {
+	t.Parallel()
+	for document, want := range map[string]string{
+		"": reward.Exact, "[reward.sources.a]\nkind = \"math\"": "", "[reward]\nkind = \"exact\"\n[reward.sources.a]\nkind = \"math\"": reward.Exact,
+	} {
+		r, err := Load(write(t, small+document), nil)
+		require.NoError(t, err)
+		require.NoError(t, r.Validate(TrainTask))
+		require.Equal(t, want, r.Reward.Kind)
+		require.Equal(t, want == "", r.Reward.For("b") == nil)
+	}
+}
+
+func TestRewardFaults(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, document, want string }{
+		{"key", "[reward.parts.a]\nwieght = 1", ":2: unknown key reward.parts.a.wieght, did you mean reward.parts.a.weight?"},
+		{"weight of the section", "[reward]\nweight = 1", ":2: unknown key reward.weight, did you mean "},
+		{"type", "[reward.parts.\"a b\"]\nweight = \"x\"", ":2: reward.parts.\"a b\".weight: expected a number, found the string \"x\""},
+		{"part that is a value", "[reward.parts]\na = 1", ":2: reward.parts.a is a section, expected reward.parts.a.<key> = …"},
+		{"value that is a section", "[reward.parts.a.kind]", ":1: reward.parts.a.kind is a value, expected reward.parts.a.kind = …"},
+		{"sum in a sum", "[reward.parts.a.parts.b]", ":1: unknown section reward.parts.a.parts.b, did you mean reward.parts.a?"},
+		{"array", "[[reward.parts]]\nname = 1", ":1: [[reward.parts]] is an array of tables, expected [reward.parts]"},
+		{"key with dots", "\"reward.kind\" = \"math\"", ":1: unknown key \"reward.kind\", did you mean reward.kind?"},
+		{"too many", "[reward.parts]\n" + many(300), ":258: reward.parts.p256 is one name too many, expected 256 at most"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			files := write(t, test.document)
+			_, err := Load(files, nil)
+			require.Error(t, err)
+			require.Contains(t, strings.Split(err.Error(), "\n")[0], files[0]+test.want)
+		})
+	}
+}
+
+func many(n int) string {
+	var out strings.Builder
+	for i := range n {
+		out.WriteString("p" + strings.Repeat("0", 3-len(strconv.Itoa(i))) + strconv.Itoa(i) + " = {kind = \"math\"}\n")
+	}
+	return out.String()
+}
+
+func TestRewardValues(t *testing.T) {
+	t.Parallel()
+	files := write(t, small+`[reward]
+kind = "sum"
+think = true
+[reward.parts.a]
+weight = 1
+[reward.parts.b]
+kind = "sum"
+[reward.parts."c/d"]
+kind = "math"
+[reward.parts.e]
+kind = "overlong"
+buffer = 2000
+[reward.parts.f]
+kind = "regex"
+pattern = "("
+words = 3
+[reward.parts.g]
+kind = "command"
+[reward.sources."x y"]
+kind = "maths"
+[reward.sources.z]
+kind = "exact"
+parts = {a = {kind = "math"}}
+`)
+	r, err := Load(files, nil)
+	require.NoError(t, err)
+	var got []string
+	for _, line := range strings.Split(r.Validate(TrainTask).Error(), "\n") {
+		if rest, ok := strings.CutPrefix(line, files[0]); ok {
+			got = append(got, rest)
+		}
+	}
+	require.Equal(t, []string{
+		`:7: reward.think is set, expected none with kind "sum": it is for "exact"`,
+		`:8: reward.parts.a.kind is "", expected one of "exact", "prefix", "math", "gsm8k", "regex", "format", "overlong", "repetition", "command", "http"`,
+		`:11: reward.parts.b.kind is "sum", expected one of "exact", "prefix", "math", "gsm8k", "regex", "format", "overlong", "repetition", "command", "http"`,
+		`:5: reward.parts has a part named "c/d", expected names without spaces and slashes`,
+		":16: reward.parts.e.buffer is 2000, expected 1 to the length limit of 1024 tokens",
+		`:20: reward.parts.f.words is set, expected none with kind "regex": it is for "repetition"`,
+		":19: reward.parts.f.pattern is no regular expression: error parsing regexp: missing closing ): `(`",
+		":21: reward.parts.g.command is empty, expected a program and its arguments",
+		`:24: reward.sources."x y".kind is "maths", expected one of "exact", "prefix", "math", "gsm8k", "regex", "format", "overlong", "repetition", "command", "http", "sum"`,
+		`:27: reward.sources.z.parts has 1 parts, expected none with kind "exact": they are for kind "sum"`,
+	}, got)
+}

@@ -1,0 +1,192 @@
+package reward
+
+import (
+	"regexp"
+	"slices"
+)
+
+// The kinds of reward.
+const (
+	// Exact compares the whole response with the answer.
+	Exact = "exact"
+	// Prefix gives credit for each leading character that is right.
+	Prefix = "prefix"
+	// Math grades the answer that a response gives, in whatever form.
+	Math = "math"
+	// GSM8K compares the number that a response ends with.
+	GSM8K = "gsm8k"
+	// Regex compares what a regular expression finds.
+	Regex = "regex"
+	// Format looks for tags such as <think>…</think>.
+	Format = "format"
+	// Overlong punishes responses that come near the length limit.
+	Overlong = "overlong"
+	// Repetition punishes words that repeat.
+	Repetition = "repetition"
+	// Command asks a program, over JSON lines.
+	Command = "command"
+	// HTTP asks a service, over JSON.
+	HTTP = "http"
+	// Sum is the weighted sum of named parts.
+	Sum = "sum"
+)
+
+// Config is the [reward] section of a run.
+type Config struct {
+	Rule
+	// Sources are the rules for prompts of these data sets (rollout.Prompt.Source).
+	// Prompts of other data sets take the section's own, if it has a kind.
+	Sources map[string]*Rule `toml:"sources"`
+}
+
+// Rule says how a response is scored.
+type Rule struct {
+	Term
+	// Parts are what kind "sum" adds up, by name.
+	Parts map[string]*Part `toml:"parts"`
+}
+
+// Part is one term of a sum.
+type Part struct {
+	Term
+	// Weight that the part's score is multiplied by; with 0 it is logged alone.
+	Weight float64 `toml:"weight"`
+}
+
+// Term is a kind of reward and what the kinds can be told: each key is for the
+// kinds that it names.
+type Term struct {
+	// Kind of reward: "exact", "prefix", "math", "gsm8k", "regex", "format",
+	// "overlong", "repetition", "command", "http" or "sum".
+	Kind string `toml:"kind"`
+	// Think lets "exact" skip one leading <think>…</think>.
+	Think bool `toml:"think"`
+	// Trim makes "exact" ignore white space around response and answer.
+	Trim bool `toml:"trim"`
+	// Flexible lets "gsm8k" take the last number, also without "#### " before it.
+	Flexible bool `toml:"flexible"`
+	// FormatScore of "gsm8k" is for a wrong number in the right place.
+	FormatScore float64 `toml:"format_score"`
+	// Pattern of "regex", in RE2 syntax. The last match of its group is what is
+	// compared with the answer; without a group, to match is enough.
+	Pattern string `toml:"pattern"`
+	// Compare of "regex" is "text", letter by letter, or "math".
+	Compare string `toml:"compare"`
+	// Tags of "format", each once and in this order.
+	Tags []string `toml:"tags"`
+	// Start lets "format" accept nothing but white space before the first tag.
+	Start bool `toml:"start"`
+	// MaxTokens of "overlong" is the length limit; 0 takes rollout.max_tokens.
+	MaxTokens int `toml:"max_tokens"`
+	// Buffer of "overlong" is the number of tokens before the limit over which the
+	// punishment grows.
+	Buffer int `toml:"buffer"`
+	// Words of "repetition" that count as one, in a row.
+	Words int `toml:"words"`
+	// Penalty of "repetition" for a response that only repeats, less than 0.
+	Penalty float64 `toml:"penalty"`
+	// Command is the program of "command" and its arguments.
+	Command []string `toml:"command"`
+	// Processes of "command", at most.
+	Processes int `toml:"processes"`
+	// MemoryGiB of "command" is what a process and its children may have in
+	// memory; one with more is killed. 0 sets no limit. Linux only.
+	MemoryGiB float64 `toml:"memory_gib"`
+	// URL of "http"; of several each request takes the next.
+	URL []string `toml:"url"`
+	// Requests of "http" under way at once, at most.
+	Requests int `toml:"requests"`
+	// Batch of "command" and "http" is the most responses that are handed over at
+	// once: what waits is taken, and nothing is waited for.
+	Batch int `toml:"batch"`
+	// Timeout of "command" and "http" in seconds, for one answer, counted from
+	// when it is asked for; a program's first one includes its start.
+	Timeout float64 `toml:"timeout"`
+	// Retries of "command" and "http" after a failure that may pass.
+	Retries int `toml:"retries"`
+}
+
+// Default is the exact comparison.
+func Default() Config {
+	c := Config{Rule: DefaultRule()}
+	c.Kind = Exact
+	return c
+}
+
+// DefaultRule is a rule without a kind.
+func DefaultRule() Rule { return Rule{Term: defaultTerm()} }
+
+// DefaultPart is a part without a kind that counts once.
+func DefaultPart() Part { return Part{Term: defaultTerm(), Weight: 1} }
+
+func defaultTerm() Term {
+	return Term{Compare: compareText, Tags: DefaultFormat().Tags, Start: DefaultFormat().Start,
+		Processes: 4, MemoryGiB: 8, Requests: 8, Batch: 1, Timeout: 30, Retries: 2}
+}
+
+const (
+	compareText = "text"
+	compareMath = "math"
+)
+
+// keys are what a kind can be told.
+func keys(kind string) []string {
+	switch kind {
+	case Exact:
+		return []string{"think", "trim"}
+	case GSM8K:
+		return []string{"flexible", "format_score"}
+	case Regex:
+		return []string{"pattern", "compare"}
+	case Format:
+		return []string{"tags", "start"}
+	case Overlong:
+		return []string{"max_tokens", "buffer"}
+	case Repetition:
+		return []string{"words", "penalty"}
+	case Command:
+		return []string{"command", "processes", "memory_gib", "batch", "timeout", "retries"}
+	case HTTP:
+		return []string{"url", "requests", "batch", "timeout", "retries"}
+	}
+	return nil
+}
+
+func kinds() []string {
+	return []string{Exact, Prefix, Math, GSM8K, Regex, Format, Overlong, Repetition, Command, HTTP, Sum}
+}
+
+// Takes reports whether key says something to the term's kind.
+func (t *Term) Takes(key string) bool { return key == "kind" || slices.Contains(keys(t.Kind), key) }
+
+// For is the rule of a data set's prompts, nil where there is none.
+func (c *Config) For(source string) *Rule {
+	if rule, ok := c.Sources[source]; ok {
+		return rule
+	}
+	if c.Kind == "" {
+		return nil
+	}
+	return &c.Rule
+}
+
+// NeedsAnswer reports whether the rule compares with the prompt's answer.
+func (r *Rule) NeedsAnswer() bool {
+	if r.Kind != Sum {
+		return r.needsAnswer()
+	}
+	for _, p := range r.Parts {
+		if p.needsAnswer() {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Term) needsAnswer() bool {
+	if t.Kind == Regex {
+		expression, err := regexp.Compile(t.Pattern)
+		return err == nil && expression.NumSubexp() > 0
+	}
+	return slices.Contains([]string{Exact, Prefix, Math, GSM8K}, t.Kind)
+}
