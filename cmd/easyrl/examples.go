@@ -2,13 +2,9 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"unicode"
 
-	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/rollout"
@@ -32,7 +28,8 @@ func (f *folder) examples(paths []string, cfg *configs.Config, warn func(format 
 		repeated, seen := 0, make(map[string]struct{}, len(rows[k]))
 		for i := range rows[k] {
 			row := &rows[k][i]
-			prompt, response, rendered, err := f.demonstration(row, &cfg.Data)
+			reply := rollout.Message{Role: "assistant", Content: row.Response, Extra: row.Extra}
+			prompt, response, rendered, err := f.turns(&cfg.Data).Demonstration(row.Prompt, row.Messages, reply)
 			if err != nil {
 				return nil, usagef("%s: demonstration %s: %w", path, row.ID, err)
 			}
@@ -77,108 +74,4 @@ func (f *folder) encodeExample(prompt, response string, rendered bool) trainer.E
 		e.Response = append(e.Response, f.stops[0])
 	}
 	return e
-}
-
-// demonstration is a row's prompt, as it would be sampled from, and its response.
-// Where the chat template renders the prompt, the two together are what it makes
-// of the whole conversation, so that the response has the end of a turn.
-func (f *folder) demonstration(row *data.Example, cfg *configs.Data) (prompt, response string, rendered bool, err error) {
-	prompt, rendered, err = f.render(row.Prompt, row.Messages, cfg)
-	if err != nil || !rendered {
-		return prompt, row.Response, false, err
-	}
-	in, err := conversation(row.Prompt, row.Messages, cfg)
-	if err != nil {
-		return "", "", false, err
-	}
-	in.AddGenerationPrompt = false
-	response, err = f.reply(in, prompt, rollout.Message{Role: "assistant", Content: row.Response, Extra: row.Extra})
-	return prompt, response, true, err
-}
-
-// reply is the assistant's turn that follows a rendered prompt: what the template
-// makes of the message. Where that leaves a part of the message out, as templates
-// do with thoughts of turns gone by, or the prompt has the message's first words
-// already, as <think>, it is the message itself from there on, with the end that
-// the template gives a turn.
-func (f *folder) reply(in chat.Input, prompt string, m rollout.Message) (string, error) {
-	with := func(m rollout.Message) (string, error) {
-		t, err := turn(m)
-		if err != nil {
-			return "", err
-		}
-		all := in
-		all.Messages = append(slices.Clone(in.Messages), t)
-		return f.chat.Render(all)
-	}
-	whole, err := with(m)
-	if err != nil {
-		return "", err
-	}
-	rest, continues := strings.CutPrefix(whole, prompt)
-	shared := overlap(prompt, m.Content)
-	if continues && strings.Contains(withoutSpace(shared+rest), withoutSpace(m.Content)) {
-		return rest, nil
-	}
-	const marker = "where the message stands"
-	frame, err := with(rollout.Message{Role: m.Role, Content: marker})
-	if err != nil {
-		return "", err
-	}
-	at := strings.LastIndex(frame, marker)
-	if at < 0 {
-		return "", errors.New("the chat template leaves the response out")
-	}
-	said := shared // by the prompt, of the turn
-	if !strings.HasPrefix(frame, prompt) {
-		said = prompt[common(prompt, frame):]
-	}
-	content, goesOn := strings.CutPrefix(m.Content, strings.TrimSpace(said))
-	if !goesOn || strings.TrimSpace(said) == "" && !continues {
-		return "", fmt.Errorf("the chat template ends the prompt with %q, expected a response that goes on from there, found one that begins with %q",
-			tail(prompt, 30), head(m.Content, 30))
-	}
-	if said != "" {
-		content = strings.TrimLeft(content, "\n")
-	}
-	return content + frame[at+len(marker):], nil
-}
-
-// overlap is the longest end of prompt, of a few words, that content begins with.
-func overlap(prompt, content string) string {
-	for n := min(len(prompt), len(content), 64); n > 0; n-- {
-		if strings.HasSuffix(prompt, content[:n]) {
-			return content[:n]
-		}
-	}
-	return ""
-}
-
-// common is the length of what a and b both begin with.
-func common(a, b string) int {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
-func withoutSpace(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) {
-			return -1
-		}
-		return r
-	}, s)
-}
-
-// tail is the end of s, of n runes at most, and head its beginning.
-func tail(s string, n int) string {
-	runes := []rune(s)
-	return string(runes[max(0, len(runes)-n):])
-}
-
-func head(s string, n int) string {
-	runes := []rune(s)
-	return string(runes[:min(n, len(runes))])
 }

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-
-	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/data/turns"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -87,7 +84,7 @@ func (f *folder) fitting(path string, all []rollout.Prompt, cfg *configs.Config,
 
 // encode sets a prompt's text, as the template renders it, and its token ids.
 func (f *folder) encode(p *rollout.Prompt, cfg *configs.Data) error {
-	text, rendered, err := f.render(p.Text, p.Messages, cfg)
+	text, rendered, err := f.turns(cfg).Prompt(p.Text, p.Messages)
 	if err != nil {
 		return err
 	}
@@ -100,63 +97,8 @@ func (f *folder) encode(p *rollout.Prompt, cfg *configs.Data) error {
 	return nil
 }
 
-// render is a prompt as the model reads it: through the chat template where it
-// is a conversation or data.template = "chat" makes it one, else as it is.
-func (f *folder) render(text string, messages []rollout.Message, cfg *configs.Data) (out string, rendered bool, err error) {
-	if messages == nil && cfg.Template != configs.TemplateChat {
-		return cfg.System + text, false, nil
-	}
-	if cfg.Template == configs.TemplateNone {
-		return "", false, fmt.Errorf("it is a conversation, and data.template is %q", configs.TemplateNone)
-	}
-	if f.chat == nil {
-		return "", false, fmt.Errorf("%s has no chat template, which conversations need", f.source)
-	}
-	in, err := conversation(text, messages, cfg)
-	if err != nil {
-		return "", false, err
-	}
-	out, err = f.chat.Render(in)
-	return out, true, err
-}
-
-// conversation is what the chat template makes a prompt of, up to the beginning
-// of the assistant's turn.
-func conversation(text string, messages []rollout.Message, cfg *configs.Data) (chat.Input, error) {
-	if messages == nil {
-		messages = []rollout.Message{{Role: "user", Content: text}}
-	}
-	in := chat.Input{AddGenerationPrompt: true}
-	if !cfg.Thinking {
-		in.Extra = map[string]any{"enable_thinking": false}
-	}
-	if cfg.System != "" && messages[0].Role != "system" {
-		in.Messages = append(in.Messages, chat.Message{Role: "system", Content: cfg.System})
-	}
-	for _, m := range messages {
-		t, err := turn(m)
-		if err != nil {
-			return in, err
-		}
-		in.Messages = append(in.Messages, t)
-	}
-	return in, nil
-}
-
-// turn is a message with all that it has.
-func turn(m rollout.Message) (t chat.Message, err error) {
-	t = chat.Message{Role: m.Role, Content: m.Content}
-	if len(m.Extra) > 0 {
-		t.Raw, err = rawTurn(m)
-	}
-	return t, err
-}
-
-// rawTurn is a message with all that it has as a JSON object.
-func rawTurn(m rollout.Message) (json.RawMessage, error) {
-	fields := map[string]any{"role": m.Role, "content": m.Content}
-	for key, value := range m.Extra {
-		fields[key] = value
-	}
-	return json.Marshal(fields)
+// turns says how the folder's model reads conversations.
+func (f *folder) turns(cfg *configs.Data) *turns.Renderer {
+	return &turns.Renderer{Template: f.chat, Model: f.source, Never: cfg.Template == configs.TemplateNone,
+		Always: cfg.Template == configs.TemplateChat, System: cfg.System, Thinking: cfg.Thinking}
 }

@@ -17,7 +17,7 @@ func floors() [][]string {
 		{"chat/internal/engine", "reward/grade/answer"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "evaluate", "reward/grade",
 			"data/parquet/internal/codec", "data/parquet/internal/thrift", "chat"},
-		{"npu/internal/check", "data/parquet"},
+		{"npu/internal/check", "data/parquet", "data/turns"},
 		{"npu/internal/ctable"},
 		{"attention", "parallel", "reward", "inference", "data", "npu/cpu", "npu/plugin"},
 		{"model", "optim", "producer", "inference/server", "npu/nputest"},

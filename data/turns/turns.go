@@ -1,0 +1,187 @@
+// Package turns renders prompts and demonstrations into the text that a model
+// reads, through its chat template where they are conversations.
+package turns
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/easyrl/easyrl/chat"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// Renderer says how a model reads conversations. It is safe for concurrent use.
+type Renderer struct {
+	Template *chat.Template // nil where the model has none
+	Model    string         // for errors
+	Never    bool           // text as it is, and conversations are refused
+	Always   bool           // text too, as the user's turn
+	System   string         // turn of a conversation that has none; before a prompt of text
+	Thinking bool           // lets templates that can switch it off begin with a thought
+}
+
+// Prompt is a prompt, text or a conversation, up to the beginning of the
+// assistant's turn. rendered says that the template made it, which then says how a
+// sequence begins.
+func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, rendered bool, err error) {
+	if messages == nil && !r.Always {
+		return r.System + text, false, nil
+	}
+	in, err := r.conversation(text, messages)
+	if err != nil {
+		return "", false, err
+	}
+	out, err = r.Template.Render(in)
+	return out, true, err
+}
+
+// Demonstration is a prompt and the reply to it. Where the template renders the
+// prompt, the two together are what it makes of the whole conversation, so that
+// the response has the end of a turn; else the response is the reply's text.
+func (r *Renderer) Demonstration(text string, messages []rollout.Message, reply rollout.Message) (prompt, response string, rendered bool, err error) {
+	prompt, rendered, err = r.Prompt(text, messages)
+	if err != nil || !rendered {
+		return prompt, reply.Content, false, err
+	}
+	in, err := r.conversation(text, messages)
+	if err != nil {
+		return "", "", false, err
+	}
+	in.AddGenerationPrompt = false
+	response, err = r.reply(in, prompt, reply)
+	return prompt, response, true, err
+}
+
+// conversation is what the template is given.
+func (r *Renderer) conversation(text string, messages []rollout.Message) (in chat.Input, err error) {
+	if r.Never {
+		return in, errors.New(`it is a conversation, and data.template is "none"`)
+	}
+	if r.Template == nil {
+		return in, fmt.Errorf("%s has no chat template, which conversations need", r.Model)
+	}
+	if messages == nil {
+		messages = []rollout.Message{{Role: "user", Content: text}}
+	}
+	in.AddGenerationPrompt = true
+	if !r.Thinking {
+		in.Extra = map[string]any{"enable_thinking": false}
+	}
+	if r.System != "" && messages[0].Role != "system" {
+		in.Messages = append(in.Messages, chat.Message{Role: "system", Content: r.System})
+	}
+	for _, m := range messages {
+		t, err := turn(m)
+		if err != nil {
+			return in, err
+		}
+		in.Messages = append(in.Messages, t)
+	}
+	return in, nil
+}
+
+// turn is a message with all that it has, as a JSON object where that is more than
+// a text.
+func turn(m rollout.Message) (t chat.Message, err error) {
+	t = chat.Message{Role: m.Role, Content: m.Content}
+	if len(m.Extra) == 0 {
+		return t, nil
+	}
+	fields := map[string]any{"role": m.Role, "content": m.Content}
+	for key, value := range m.Extra {
+		fields[key] = value
+	}
+	t.Raw, err = json.Marshal(fields)
+	return t, err
+}
+
+// reply is the assistant's turn that follows a rendered prompt: what the template
+// makes of the message. Where that leaves a part of the message out, as templates
+// do with thoughts of turns gone by, or the prompt has the message's first words
+// already, as <think>, it is the message itself from there on, with the end that
+// the template gives a turn.
+func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (string, error) {
+	with := func(m rollout.Message) (string, error) {
+		t, err := turn(m)
+		if err != nil {
+			return "", err
+		}
+		all := in
+		all.Messages = append(slices.Clone(in.Messages), t)
+		return r.Template.Render(all)
+	}
+	whole, err := with(m)
+	if err != nil {
+		return "", err
+	}
+	rest, continues := strings.CutPrefix(whole, prompt)
+	shared := overlap(prompt, m.Content)
+	if continues && strings.Contains(withoutSpace(shared+rest), withoutSpace(m.Content)) {
+		return rest, nil
+	}
+	const marker = "where the message stands"
+	frame, err := with(rollout.Message{Role: m.Role, Content: marker})
+	if err != nil {
+		return "", err
+	}
+	at := strings.LastIndex(frame, marker)
+	if at < 0 {
+		return "", errors.New("the chat template leaves the response out")
+	}
+	said := shared // by the prompt, of the turn
+	if !strings.HasPrefix(frame, prompt) {
+		said = prompt[common(prompt, frame):]
+	}
+	content, goesOn := strings.CutPrefix(m.Content, strings.TrimSpace(said))
+	if !goesOn || strings.TrimSpace(said) == "" && !continues {
+		return "", fmt.Errorf("the chat template ends the prompt with %q, expected a response that goes on from there, found one that begins with %q",
+			tail(prompt, 30), head(m.Content, 30))
+	}
+	if said != "" {
+		content = strings.TrimLeft(content, "\n")
+	}
+	return content + frame[at+len(marker):], nil
+}
+
+// overlap is the longest end of prompt, of a few words, that content begins with.
+func overlap(prompt, content string) string {
+	for n := min(len(prompt), len(content), 64); n > 0; n-- {
+		if strings.HasSuffix(prompt, content[:n]) {
+			return content[:n]
+		}
+	}
+	return ""
+}
+
+// common is the length of what a and b both begin with.
+func common(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+func withoutSpace(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// tail is the end of s, of n runes at most, and head its beginning.
+func tail(s string, n int) string {
+	runes := []rune(s)
+	return string(runes[max(0, len(runes)-n):])
+}
+
+func head(s string, n int) string {
+	runes := []rune(s)
+	return string(runes[:min(n, len(runes))])
+}
