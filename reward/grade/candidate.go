@@ -211,6 +211,9 @@ func (s sentence) isAside(i int) bool {
 	if strings.HasSuffix(strings.TrimRight(before, " $*"), "=") {
 		return false
 	}
+	if k := strings.LastIndex(before, " than "); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") {
+		return true
+	}
 	fields := strings.FieldsFunc(strings.ToLower(before), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != ',' && r != '=' && r != ':' })
 	for k := len(fields) - 1; k >= max(0, len(fields)-4); k-- {
 		f := fields[k]
@@ -261,124 +264,4 @@ func (s sentence) isAim(i int) bool {
 			"amounts", "want", "wants", "wanted", "required", "expected", "likely", "decides", "decided", "manages", "managed"}, fields[k-1])
 	}
 	return false
-}
-
-// main is what a sentence is about: readings of the last candidate that is not
-// aside, of its last clause where that draws a conclusion. Neighbours in a list
-// come along.
-func (s sentence) main() []string {
-	all := s.candidates()
-	from := s.clause()
-	if k := slices.IndexFunc(all, func(c candidate) bool { return c.lo >= from }); k > 0 {
-		all = all[k:]
-	}
-	all = s.first(all)
-	if k := s.reason(); k > from {
-		if n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > k }); n > 0 {
-			all = all[:n]
-		}
-	}
-	settled := len(all) - 1 // the last result with nothing but asides behind it
-	for settled >= 0 && !all[settled].sum && (all[settled].aside || all[settled].aim) {
-		settled--
-	}
-	for _, keep := range []func(candidate) bool{
-		func(c candidate) bool { return c.bold && !c.aside },
-		func(c candidate) bool { return settled >= 0 && c.sum && c.lo == all[settled].lo },
-		func(c candidate) bool { return c.sum && !c.aside },
-		func(c candidate) bool { return !c.aside && !c.aim },
-		func(c candidate) bool { return !c.aside },
-		func(candidate) bool { return true },
-	} {
-		for k := len(all) - 1; k >= 0; k-- {
-			if keep(all[k]) {
-				return s.around(all, k)
-			}
-		}
-	}
-	return nil
-}
-
-// reason is where a clause begins that only explains what is before, or 0.
-func (s sentence) reason() int {
-	first, lower := 0, strings.ToLower(s.text)
-	if len(lower) != len(s.text) {
-		return 0
-	}
-	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
-		", instead of ", ", who ", ", whose ", ", or about ", ", or approximately ", ", or roughly "} {
-		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
-			first = i
-		}
-	}
-	return first
-}
-
-// first drops what only says a measure again in other units, as in "2.5 hours,
-// or 2 hours and 30 minutes".
-func (s sentence) first(all []candidate) []candidate {
-	for k := 1; k < len(all); k++ {
-		between := s.text[all[k-1].hi:all[k].lo]
-		word, rest, _ := strings.Cut(strings.TrimSpace(between), ",")
-		if answer.IsUnit(word) && strings.TrimSpace(rest) == "or" {
-			return all[:k]
-		}
-	}
-	return all
-}
-
-// clause is where the last clause begins that draws a conclusion, or 0.
-func (s sentence) clause() int {
-	at, lower := 0, strings.ToLower(s.text)
-	if len(lower) != len(s.text) {
-		return 0
-	}
-	for _, word := range []string{", so ", ", therefore", ", thus", ", hence", "; so ", "; therefore", "; thus", ", giving", ", making", ", leaving",
-		", which means", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
-		at = max(at, strings.LastIndex(lower, word))
-	}
-	return at
-}
-
-// around are the readings of candidate k with what it is in a list with. Where
-// a neighbour says the same in other words each is a reading.
-func (s sentence) around(all []candidate, k int) []string {
-	first := k
-	for first > 0 && answer.Joins(s.text[all[first-1].hi:all[first].lo]) {
-		first--
-	}
-	readings := joined(all[first : k+1])
-	if head, _, ok := strings.Cut(readings, "*1000"); ok && first == k { // "26 billion" may answer "how many billion"
-		return []string{readings, head}
-	}
-	for j := first; j < k; j++ {
-		if answer.Equal(all[j].text, all[k].text) {
-			return []string{all[k].text, all[j].text}
-		}
-	}
-	if k+1 < len(all) && restates(s.text[all[k].hi:all[k+1].lo]) && answer.Equal(all[k].text, all[k+1].text) {
-		return []string{readings, all[k+1].text}
-	}
-	if first == k && k > 0 && restates(s.text[all[k-1].hi:all[k].lo]) && answer.Equal(all[k-1].text, all[k].text) {
-		return []string{readings, all[k-1].text}
-	}
-	return []string{readings}
-}
-
-// restates reports whether what follows says the same once more.
-func restates(between string) bool {
-	for _, word := range []string{"or", "which is", "i.e.", "that is", "=", "(", "which equals"} {
-		if strings.Contains(between, word) && len(between) < 40 {
-			return true
-		}
-	}
-	return false
-}
-
-func joined(list []candidate) string {
-	texts := make([]string, len(list))
-	for i, c := range list {
-		texts[i] = c.text
-	}
-	return strings.Join(texts, " , ")
 }

@@ -11,7 +11,7 @@ import (
 // conclusion is what the last sentence with a number or mathematics says; where
 // that only remarks on the sentence that concludes, what that one says.
 func conclusion(text string) []string {
-	if alone := strings.TrimSpace(text); len(alone) <= 200 && !strings.Contains(alone, "\n") && !prose(alone) {
+	if alone := strings.TrimPrefix(strings.TrimSpace(text), "A: "); len(alone) <= 200 && !strings.Contains(alone, "\n") && !prose(alone) {
 		if n, ok := expr.Parse(answer.Clean(alone), expr.Mode{Thousands: true}); ok && !n.Has(func(m *expr.Node) bool { return m.Kind == expr.Label || m.Kind == expr.Text }) {
 			return []string{alone}
 		}
@@ -19,6 +19,9 @@ func conclusion(text string) []string {
 	all := sentences(text[max(0, len(text)-maxFinal):])
 	var said []sentence
 	for k := len(all) - 1; k >= 0 && len(said) < 4; k-- {
+		if givesUp(all[k].text) {
+			return []string{all[k].text}
+		}
 		if !isChat(all[k].text) && (len(all[k].candidates()) > 0 || hasNumberWord(all[k].text) || concludes(all[k].text)) {
 			said = append(said, all[k])
 		}
@@ -44,14 +47,35 @@ func (s sentence) readings() []string {
 	if parts := strings.Split(s.text, "**"); len(parts) >= 3 && !strings.ContainsAny(parts[len(parts)-2], "0123456789") {
 		found = append(found, parts[len(parts)-2])
 	}
-	return append(found, s.text)
+	if letter, ok := s.choice(); ok {
+		found = append(found, letter)
+	}
+	return append(found, strings.TrimPrefix(strings.TrimSpace(s.text), "A: "))
+}
+
+// choice is the letter that a sentence chooses: "I choose option B", "B is the
+// correct answer".
+func (s sentence) choice() (string, bool) {
+	fields := strings.Fields(s.text)
+	for k := len(fields) - 1; k >= 0; k-- {
+		letter := strings.Trim(fields[k], "().,:;*$")
+		if len(letter) != 1 || letter[0] < 'A' || letter[0] > 'J' {
+			continue
+		}
+		before, after := strings.ToLower(strings.Join(fields[max(0, k-1):k], " ")), strings.ToLower(strings.Join(fields[k+1:min(len(fields), k+4)], " "))
+		switch {
+		case before == "option", before == "choice", strings.HasPrefix(after, "is the correct"), strings.HasPrefix(after, "is correct"), strings.HasPrefix(after, "is the answer"), strings.HasPrefix(after, "is the right"):
+			return letter, true
+		}
+	}
+	return "", false
 }
 
 // wordsOnly is the last sentence that a short response without any number has.
 func wordsOnly(all []sentence) []string {
 	for k := len(all) - 1; k >= 0; k-- {
 		if !isChat(all[k].text) {
-			return []string{all[k].text}
+			return all[k].readings()
 		}
 	}
 	return nil
@@ -61,15 +85,33 @@ func wordsOnly(all []sentence) []string {
 func (s sentence) spelled() (string, bool) {
 	fields := strings.Fields(strings.ToLower(s.text))
 	for k := len(fields) - 1; k >= 0; k-- {
-		if !isNumberWord(fields[k]) {
+		if !countsAt(fields, k) {
 			continue
 		}
-		for k > 0 && isNumberWord(fields[k-1]) {
+		for k > 0 && (isNumberWord(fields[k-1]) || fields[k-1] == "one") {
 			k--
 		}
 		return answer.Spelled(strings.Join(fields[k:], " "))
 	}
 	return "", false
+}
+
+// countsAt reports whether the word at k is a number; "one" is where it cannot be
+// a pronoun: in "exactly one", "is one", "one third".
+func countsAt(fields []string, k int) bool {
+	f := strings.Trim(fields[k], ".,*!")
+	if isNumberWord(f) {
+		return true
+	}
+	if f != "one" {
+		return false
+	}
+	if k+1 < len(fields) {
+		if text, ok := answer.Spelled("one " + fields[k+1]); ok && strings.HasPrefix(text, "1/") {
+			return true
+		}
+	}
+	return k > 0 && slices.Contains([]string{"exactly", "only", "just", "is"}, fields[k-1]) && (k+1 == len(fields) || !strings.HasPrefix(fields[k+1], "of"))
 }
 
 func isNumberWord(f string) bool {
@@ -119,10 +161,24 @@ func corrects(s string) bool {
 	return false
 }
 
+// takesBack reports whether a sentence of text does.
+func takesBack(text string) bool {
+	return slices.ContainsFunc(sentences(text), func(s sentence) bool { return corrects(s.text) })
+}
+
+// givesUp reports whether a sentence says that there is no answer to be had.
+func givesUp(s string) bool {
+	s = strings.ReplaceAll(strings.ToLower(s), "’", "'")
+	return slices.ContainsFunc([]string{"need more information", "not enough information", "insufficient information", "cannot be determined", "can't be determined",
+		"cannot determine", "can't determine", "cannot solve", "can't solve", "unable to", "don't know", "do not know", "not sure", "can't decide", "cannot decide",
+		"cannot answer", "can't answer"}, func(phrase string) bool { return strings.Contains(s, phrase) })
+}
+
 // isChat reports whether a sentence talks to the reader.
 func isChat(s string) bool {
-	s = strings.ToLower(strings.TrimLeft(s, " \n*"))
-	for _, begin := range []string{"i hope", "let me know", "feel free", "note:", "do you", "would you", "please", "hope this", "is there", "thank"} {
+	s = strings.ToLower(strings.TrimLeft(s, " \n*(_>#-"))
+	for _, begin := range []string{"i hope", "let me know", "feel free", "note:", "note that this assumes", "do you", "would you", "please", "hope this", "is there", "thank",
+		"confidence", "difficulty", "source:", "rating", "i'm confident", "i am confident", "tags:", "topic:"} {
 		if strings.HasPrefix(s, begin) {
 			return true
 		}

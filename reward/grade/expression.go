@@ -90,7 +90,7 @@ func (o *operators) add(token string) bool {
 func (o *operators) enough(text string) bool {
 	inner := strings.TrimLeft(text, "+-−$(")
 	sign := strings.ContainsAny(inner, "+*/^=×÷−·√±") || strings.Contains(inner, "-")
-	if o.tuple {
+	if o.tuple || o.digit && strings.HasPrefix(inner, "sqrt") {
 		return true
 	}
 	if !o.letter && !strings.ContainsAny(inner, " =×÷√π") {

@@ -66,29 +66,6 @@ func Extract(response string) []string {
 	return readings
 }
 
-// Final is what follows the reasoning in a response, up to where another turn
-// begins. It is empty where the reasoning has no end.
-func Final(response string) string {
-	if i := strings.LastIndex(response, "</think>"); i >= 0 {
-		response = response[i+len("</think>"):]
-	} else if strings.Contains(response, "<think>") {
-		return ""
-	}
-	for _, mark := range []string{"<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "</s>", "<｜end▁of▁sentence｜>", "<end_of_turn>"} {
-		if i := strings.Index(response, mark); i >= 0 {
-			response = response[:i]
-		}
-	}
-	for _, turn := range []string{"\nQuestion:", "\nProblem:", "\nQ:", "\nHuman:", "\nUser:", "\n### Instruction", "\nInstruction:"} {
-		if i := strings.Index(response, turn); i > 0 {
-			if _, found := explicit(response[:i]); len(found) > 0 {
-				response = response[:i]
-			}
-		}
-	}
-	return response
-}
-
 // explicit is the answer that is marked as one, and where its mark ends.
 func explicit(text string) (end int, readings []string) {
 	tail := text[max(0, len(text)-maxTail):]
@@ -96,11 +73,8 @@ func explicit(text string) (end int, readings []string) {
 	if list, at, ok := answer.Boxed(text); ok {
 		end, readings = at, read1(list)
 	}
-	if i := strings.LastIndex(tail, "####"); i >= 0 && skip+i > end {
-		line, _, _ := strings.Cut(strings.TrimLeft(tail[i+4:], " #"), "\n")
-		if strings.TrimSpace(line) != "" && !strings.Contains(line, "nswer") {
-			end, readings = skip+i+4+len(line), append(read1(line), mainOf(line)...)
-		}
+	if i, line := marked(tail); i >= 0 && skip+i > end {
+		end, readings = skip+i, append(read1(line), mainOf(line)...)
 	}
 	if i := strings.LastIndex(tail, "<answer>"); i >= 0 && skip+i > end-maxMath {
 		inside, _, _ := strings.Cut(tail[i+len("<answer>"):], "</answer>")
@@ -114,13 +88,49 @@ func explicit(text string) (end int, readings []string) {
 	return end, readings
 }
 
+// marked is the line behind the last "####" and where it ends, or -1. Of several
+// numbers that are each marked, with no correction between them, it is the first:
+// a base model went on with the next question.
+func marked(s string) (int, string) {
+	at, found := -1, ""
+	for end, tries := len(s), 0; tries < 64; tries++ {
+		i := strings.LastIndex(s[:end], "####")
+		if i < 0 {
+			break
+		}
+		for end = i; end > 0 && s[end-1] == '#'; end-- {
+		}
+		line, _, _ := strings.Cut(strings.TrimLeft(s[i+4:], " #"), "\n")
+		alone := strings.Trim(line, "$\\ -.,0123456789") == "" && strings.ContainsAny(line, "0123456789")
+		switch {
+		case strings.TrimSpace(line) == "" || strings.Contains(line, "nswer"):
+		case at < 0:
+			at, found = i+4+len(line), line
+			if !alone {
+				return at, found
+			}
+		case alone && !takesBack(s[i+4+len(line):at]):
+			at, found = i+4+len(line), line
+		}
+	}
+	return at, found
+}
+
 // read1 is an answer that stands alone, and where it is a sentence what the
 // sentence is about.
 func read1(s string) []string {
 	for _, mode := range []expr.Mode{{Thousands: true}, {}} {
 		if _, ok := expr.Parse(answer.Clean(s), mode); ok {
+			if all := sentences(s); len(all) == 1 { // "They have 25 apples"
+				if found := all[0].candidates(); len(found) == 1 && prose(s[:found[0].lo]) {
+					return append([]string{s}, all[0].main()...)
+				}
+			}
 			return []string{s}
 		}
+	}
+	if strings.ContainsAny(s, "<>≤≥≠") {
+		return []string{s}
 	}
 	return append([]string{s}, mainOf(answer.BareText(s))...)
 }

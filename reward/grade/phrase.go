@@ -17,11 +17,17 @@ func phrase(text string, marked bool, after int) (int, []string) {
 	}
 	weakAt, weak := 0, []string(nil)
 	for end, tries := len(lower), 0; tries < 64; tries++ {
-		i := max(strings.LastIndex(lower[:end], "answer"), strings.LastIndex(lower[:end], "correct option"), strings.LastIndex(lower[:end], "correct choice"))
+		i := -1
+		for _, word := range []string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans ="} {
+			i = max(i, strings.LastIndex(lower[:end], word))
+		}
 		if i < 0 || marked && i < after {
 			break
 		}
 		end = i
+		if strings.HasPrefix(lower[i:], "ans") && !strings.HasPrefix(lower[i:], "answer") && isLetterAt(lower, i-1) {
+			continue // loans.
+		}
 		if word := lower[i:]; isLetterAt(word, len("answer")) && !strings.HasPrefix(word, "answers") && !strings.HasPrefix(word, "correct ") {
 			continue // answered
 		}
@@ -60,7 +66,7 @@ func payload(text string, i int) (int, bool) {
 	word := j
 	for j < limit {
 		switch c := text[j]; {
-		case c == ':' || c == '=' && j < i+12:
+		case c == ':' || c == '.' && j == i+3 || c == '=' && j < i+12:
 			return j + 1, true
 		case c == '-' && j < i+9 && strings.HasPrefix(text[j:], "- "):
 			return j + 2, true
@@ -112,6 +118,9 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		return end, read1(list), true
 	}
 	skip := fluff(body)
+	if strings.HasPrefix(strings.ToLower(body[skip:]), "not ") {
+		return 0, nil, false
+	}
 	if _, ok := answer.Choice(strings.Trim(firstField(body[skip:]), ".,*")); ok {
 		return end, []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*")}, true
 	}

@@ -148,6 +148,8 @@ func trigonometric(name string, p *point, arg *expr.Node) (complex128, bool) {
 		return cmplx.Cosh(p.eval(arg)), true
 	case "tanh":
 		return cmplx.Tanh(p.eval(arg)), true
+	case "cis":
+		return cmplx.Exp(1i * p.angle(arg)), true
 	}
 	return 0, false
 }

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
@@ -28,6 +29,9 @@ func Equal(want, got string) bool {
 	if letter, ok := Choice(w); ok {
 		other, ok := Choice(g)
 		return ok && letter == other
+	}
+	if saysNothing(w) && saysNothing(g) {
+		return true
 	}
 	return sameExpressions(w, g) || sameWords(w, g)
 }
@@ -115,7 +119,7 @@ func (c *comparer) same(w, g *expr.Node) bool {
 	}
 	switch {
 	case w.Kind == expr.Matrix || g.Kind == expr.Matrix:
-		return w.Kind == g.Kind && c.all(w.Args, g.Args)
+		return w.Kind == g.Kind && c.rows(w.Args, g.Args)
 	case w.Kind == expr.Ratio || g.Kind == expr.Ratio:
 		return c.ratios(w, g)
 	case w.Kind == expr.Number && g.Kind == expr.Number && (w.Base != "" || g.Base != ""):
@@ -137,6 +141,19 @@ func (c *comparer) all(w, g []*expr.Node) bool {
 	return true
 }
 
+// rows compares matrices cell by cell.
+func (c *comparer) rows(w, g []*expr.Node) bool {
+	if len(w) != len(g) {
+		return false
+	}
+	for i := range w {
+		if !c.all(w[i].Args, g[i].Args) {
+			return false
+		}
+	}
+	return true
+}
+
 // labels compares words and what follows them; where only one side has words
 // they introduce the answer, as in "Area: 5".
 func (c *comparer) labels(w, g *expr.Node) bool {
@@ -147,7 +164,7 @@ func (c *comparer) labels(w, g *expr.Node) bool {
 	if w.Kind == expr.Label {
 		return len(words(w.Name)) == 0 && c.same(w.Args[0], g) || isTitle(w.Name) && c.same(w.Args[0], g)
 	}
-	return c.same(w, g.Args[0])
+	return !slices.Contains(words(g.Name), "not") && c.same(w, g.Args[0])
 }
 
 // isTitle reports whether words before a number are more likely its name than

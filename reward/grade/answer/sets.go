@@ -107,6 +107,9 @@ func pieces(n *expr.Node) ([]interval, bool) {
 func unsorted(n *expr.Node) ([]interval, bool) {
 	switch n.Kind {
 	case expr.Bracket:
+		if n.Open == "{" { // of what satisfies the conditions
+			return unsorted(&expr.Node{Kind: expr.List, Args: n.Args})
+		}
 		if len(n.Args) != 2 || n.Open != "(" && n.Open != "[" || n.Close != ")" && n.Close != "]" {
 			return nil, false
 		}
@@ -129,8 +132,9 @@ func unsorted(n *expr.Node) ([]interval, bool) {
 			return without(n.Args[0], n.Args[1])
 		}
 	case expr.List:
-		if !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return m.Kind != expr.Relation || equations(m) }) {
-			return halves(n.Args)
+		conditions := slices.DeleteFunc(slices.Clone(n.Args), anyNumber)
+		if len(conditions) > 0 && !slices.ContainsFunc(conditions, func(m *expr.Node) bool { return m.Kind != expr.Relation || equations(m) }) {
+			return halves(conditions)
 		}
 	case expr.Relation:
 		return inequality(n)
@@ -198,30 +202,56 @@ func between(points []*expr.Node) []interval {
 	return append(all, span(last, nil, false, false))
 }
 
+// anyNumber reports whether a condition only says that x is real.
+func anyNumber(n *expr.Node) bool {
+	return n.Kind == expr.Relation && len(n.Ops) == 1 && n.Ops[0] == "in" && (n.Args[1].Is("mathbb R") || n.Args[1].Is("R"))
+}
+
 // halves is the union or, where they overlap, the intersection of two half
-// lines; and a list of ≠ the line without those points.
+// lines, without the points of each ≠.
 func halves(args []*expr.Node) ([]interval, bool) {
-	var holes []*expr.Node
+	var holes, rest []*expr.Node
 	for _, arg := range args {
 		if len(arg.Ops) == 1 && arg.Ops[0] == "!=" {
 			holes = append(holes, arg.Args[1])
+		} else {
+			rest = append(rest, arg)
 		}
 	}
-	if len(holes) == len(args) {
+	if len(rest) == 0 {
 		return between(holes), true
 	}
-	all, ok := union(args)
-	if !ok || len(all) != 2 || len(holes) > 0 {
-		return all, ok && len(holes) == 0
+	all, ok := union(rest)
+	if !ok {
+		return nil, false
 	}
-	if all[1].from == nil {
+	if len(all) == 2 && all[1].from == nil {
 		all[0], all[1] = all[1], all[0]
 	}
-	low, high := all[0], all[1]
-	if low.from == nil && high.to == nil && low.to != nil && high.from != nil && low.toValue > high.fromValue {
-		return []interval{span(high.from, low.to, high.withFrom, low.withTo)}, true
+	if len(all) == 2 && all[0].from == nil && all[1].to == nil && all[0].to != nil && all[1].from != nil && all[0].toValue > all[1].fromValue {
+		all = []interval{span(all[1].from, all[0].to, all[1].withFrom, all[0].withTo)}
+	}
+	for _, hole := range holes {
+		all = pierced(all, hole)
 	}
 	return all, true
+}
+
+// pierced are the intervals without a point.
+func pierced(all []interval, hole *expr.Node) []interval {
+	var found []interval
+	x, ok := algebra.Approximate(hole)
+	for _, p := range all {
+		switch {
+		case ok && p.fromValue < x && x < p.toValue:
+			found = append(found, span(p.from, hole, p.withFrom, false), span(hole, p.to, false, p.withTo))
+		default:
+			p.withFrom = p.withFrom && p.fromValue != x
+			p.withTo = p.withTo && p.toValue != x
+			found = append(found, p)
+		}
+	}
+	return found
 }
 
 // inequality is the set that an inequality describes.

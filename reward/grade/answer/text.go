@@ -14,7 +14,7 @@ func Clean(s string) string {
 	if boxed, _, ok := Boxed(s); ok && !strings.Contains(s, "\\boxed{}") {
 		s = boxed
 	}
-	s = strings.NewReplacer(`\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "").Replace(s)
+	s = strings.NewReplacer(`\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "", "...", `\ldots `, "…", `\ldots `).Replace(s)
 	s = unwrapDollars(s)
 	for range 4 {
 		s = strings.TrimSpace(s)
@@ -131,16 +131,53 @@ func sameWords(w, g string) bool {
 	if sameList(a, b) || strings.Join(a, "") == strings.Join(b, "") || isNothing(a) && isNothing(b) {
 		return true
 	}
-	return len(b) <= 24 && says(b, a)
+	return len(b) <= 24 && says(b, a) && !rivals(a, b, g)
+}
+
+// rivals reports whether g, whose words are b, has another word of the kind that
+// the wanted word a is, and a is not what it is about: "100 days after Friday is
+// Sunday".
+func rivals(a, b []string, g string) bool {
+	for _, kind := range kinds() {
+		if len(a) != 1 || !slices.Contains(kind, a[0]) {
+			continue
+		}
+		other := slices.ContainsFunc(b, func(word string) bool { return word != a[0] && slices.Contains(kind, word) })
+		return other && !strings.Contains(" "+strings.ToLower(g), " is "+a[0]) && !strings.Contains(strings.ToLower(g), " on a "+a[0])
+	}
+	return false
+}
+
+// kinds are words of which an answer is one and not another.
+func kinds() [][]string {
+	return [][]string{
+		{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
+		{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"},
+		{"even", "odd", "neither", "both"},
+		{"yes", "no"}, {"true", "false"}, {"prime", "composite"}, {"rational", "irrational"}, {"positive", "negative"},
+		{"increasing", "decreasing"}, {"increase", "decrease"}, {"heads", "tails"}, {"east", "west", "north", "south"}, {"left", "right"},
+		{"ellipse", "parabola", "hyperbola", "circle", "line", "point"}, {"acute", "obtuse", "equilateral", "isosceles", "scalene"},
+		{"red", "green", "blue", "yellow", "black", "white", "orange", "purple", "pink", "brown"},
+	}
 }
 
 // isNothing reports whether words say that there is no answer.
 func isNothing(a []string) bool {
 	switch strings.Join(a, " ") {
-	case "none", "no solution", "no solutions", "no real solutions", "empty", "empty set", "does not exist", "undefined", "emptyset":
+	case "none", "no solution", "no solutions", "no real solutions", "no real solution", "no real roots", "no integer solutions", "no such", "empty", "empty set",
+		"does not exist", "not exist", "dne", "undefined", "not defined", "emptyset", "varnothing", "there no solution", "there no solutions", "there no real solutions":
 		return true
 	}
 	return false
+}
+
+// saysNothing reports whether an answer is that there is none.
+func saysNothing(s string) bool {
+	switch compact(s) {
+	case `\emptyset`, `\varnothing`, `\{\}`, "∅", "{}":
+		return true
+	}
+	return !strings.ContainsAny(s, "=<>^+*/0123456789") && isNothing(words(BareText(s)))
 }
 
 // says reports whether b has the words a in a row, and neither a denial nor an
@@ -209,7 +246,12 @@ func Spelled(s string) (string, bool) {
 		case f == "thousand" && part > 0 && part < 1000 && total == 0:
 			total, part = 1000*part, 0
 		case f == "and" && part >= 100:
+		case f == "and" && used > 0: // two and a half
+			return mixed(total+part, used, fields)
 		default:
+			if den := denominator(f); den > 0 && used > 0 {
+				return strconv.Itoa(total+part) + "/" + strconv.Itoa(den) + " " + strings.Join(fields[used+1:], " "), true
+			}
 			return digits(total+part, used, fields)
 		}
 		if used++; used > 12 {
@@ -217,6 +259,31 @@ func Spelled(s string) (string, bool) {
 		}
 	}
 	return digits(total+part, used, fields)
+}
+
+// denominator is the d of a word such as thirds, or 0.
+func denominator(f string) int {
+	for d, name := range []string{"half", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"} {
+		if f == name || f == name+"s" || d == 0 && f == "halves" || d == 2 && (f == "quarter" || f == "quarters") {
+			return d + 2
+		}
+	}
+	return 0
+}
+
+// mixed is a whole number and a fraction in words.
+func mixed(v, used int, fields []string) (string, bool) {
+	rest := fields[used+1:]
+	if len(rest) > 0 && rest[0] == "a" {
+		rest = append([]string{"one"}, rest[1:]...)
+	}
+	if len(rest) > 1 {
+		above, below := slices.Index(small(), rest[0]), denominator(strings.Trim(rest[1], ".,"))
+		if above > 0 && below > above {
+			return strconv.Itoa(v) + " " + strconv.Itoa(above) + "/" + strconv.Itoa(below) + " " + strings.Join(rest[2:], " "), true
+		}
+	}
+	return digits(v, used, fields)
 }
 
 func digits(v, used int, fields []string) (string, bool) {

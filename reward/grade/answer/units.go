@@ -92,6 +92,9 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	case meridian(in) != "" && meridian(out) != "" && meridian(in) != meridian(out):
 		return false
 	}
+	if in == "" && strings.TrimSuffix(strings.ToLower(out), "s") == "cent" && c.same(a, algebra.Times(b, 1, 100)) {
+		return true // 50 cents for 0.50
+	}
 	x, y := unitOf(in), unitOf(out)
 	if x.dimension == y.dimension && x != y {
 		return c.same(algebra.Times(a, x.num, x.den), algebra.Times(b, y.num, y.den))

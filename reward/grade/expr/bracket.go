@@ -8,9 +8,9 @@ func (p *parser) bracket() *Node {
 	defer func() { p.depth-- }()
 	open := p.peek().text
 	p.at++
-	pipes := p.pipes
-	p.pipes = 0
-	defer func() { p.pipes = pipes }()
+	pipes, set := p.pipes, p.set
+	p.pipes, p.set = 0, open == "{"
+	defer func() { p.pipes, p.set = pipes, set }()
 	if t := p.peek(); t.kind == tClose { // {} is empty
 		p.at++
 		if open == "group" {
@@ -20,9 +20,10 @@ func (p *parser) bracket() *Node {
 	}
 	n := p.groups()
 	for n != nil { // the condition in {x | x > 0} belongs to what is described
-		if _, ok := p.take("|", ":"); !ok {
+		if _, ok := p.take("|", ":", "mid"); !ok {
 			break
 		}
+		p.set = false
 		if n = p.groups(); n == nil {
 			return nil
 		}
@@ -57,7 +58,10 @@ func (p *parser) absolute(pipe string) *Node {
 	defer func() { p.depth-- }()
 	p.at++
 	p.pipes++
+	set := p.set
+	p.set = false
 	n := p.relation()
+	p.set = set
 	p.pipes--
 	if n == nil {
 		return nil

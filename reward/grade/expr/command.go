@@ -84,7 +84,7 @@ func (l *lexer) layout(name string) bool {
 		if l.at < len(l.s) && l.s[l.at] == '.' { // \left. has no bracket
 			l.at++
 		}
-	case "quad", "qquad", "hspace", "vspace", "hfill", "newline", "label", "tag":
+	case "quad", "qquad", "hspace", "vspace", "hfill", "newline", "label", "tag", "color", "textcolor":
 		if name != "quad" && name != "qquad" {
 			l.braced()
 		}
@@ -131,6 +131,11 @@ func (l *lexer) text(name string) bool {
 	inside, ok := l.braced()
 	switch {
 	case !ok:
+		return true
+	case strings.TrimSpace(inside) == "to" && len(l.out) > 0 && l.out[len(l.out)-1].kind == tNumber:
+		l.emit(tOp, ":")
+		return true
+	case l.measuredUnit(inside):
 		return true
 	case name == "mathbb":
 		l.emit(tSymbol, "mathbb "+inside)
@@ -214,7 +219,9 @@ func operatorSign(name string) string {
 		return "∓"
 	case "colon":
 		return ":"
-	case "mid", "vert", "lvert", "rvert":
+	case "mid":
+		return name
+	case "vert", "lvert", "rvert":
 		return "|"
 	case "Vert", "lVert", "rVert", "|":
 		return "||"
@@ -226,6 +233,8 @@ func operatorSign(name string) string {
 		return ","
 	case "percent":
 		return "%"
+	case "choose":
+		return name
 	}
 	return ""
 }

@@ -95,7 +95,7 @@ func (p *parser) primary() *Node {
 				return nil
 			}
 			return &Node{Kind: Unit, Name: "dollars", Args: []*Node{n}}
-		case "|", "||":
+		case "|", "||", "mid":
 			return p.absolute(t.text)
 		}
 	}
@@ -106,7 +106,13 @@ func (p *parser) primary() *Node {
 func (p *parser) numeral(n *Node) *Node {
 	if _, ok := p.take("_"); ok {
 		c := *n
-		c.Base = strings.Trim(p.subscript(), "{}")
+		c.Base = inDigits(strings.Trim(p.subscript(), "{}"))
+		return &c
+	}
+	if base, size := p.base(); size > 0 {
+		c := *n
+		c.Base = base
+		p.at += size
 		return &c
 	}
 	if !n.Value.IsInt() || n.Places > 0 {
@@ -208,6 +214,15 @@ func (p *parser) named(name string) *Node {
 	}
 	base, _, _ := strings.Cut(name, "_")
 	t := p.peek()
+	if name == "C" && t.kind == tOpen && t.text == "(" {
+		if n := p.bracket(); n != nil {
+			if args := arguments(n); len(args) == 2 {
+				return call("binom", args...)
+			}
+			return Multiply(Named(name), n)
+		}
+		return nil
+	}
 	if (base == "f" || base == "g") && t.kind == tOpen && t.text == "(" && !t.spaced {
 		if n := p.bracket(); n != nil {
 			return call(name, arguments(n)...)

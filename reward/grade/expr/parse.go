@@ -17,7 +17,8 @@ type parser struct {
 	at    int
 	depth int
 	bad   bool
-	pipes int // how many | are open
+	pipes int  // how many | are open
+	set   bool // inside \{ and before a bar: what follows that is a condition
 }
 
 // Parse reads s, and reports whether all of it is an expression.
@@ -102,7 +103,7 @@ func (p *parser) groups() *Node {
 // ends reports whether nothing of an expression can follow.
 func (p *parser) ends() bool {
 	t := p.peek()
-	return t.kind == tEnd || t.kind == tClose || t.kind == tFinish || p.isOp(";", ",", "&", "row") || p.pipes > 0 && p.isOp("|", "||")
+	return t.kind == tEnd || t.kind == tClose || t.kind == tFinish || p.isOp(";", ",", "&", "row") || p.pipes > 0 && p.isOp("|", "||", "mid")
 }
 
 func (p *parser) list() *Node {
@@ -196,7 +197,15 @@ func (p *parser) sets() *Node {
 
 func (p *parser) ratio() *Node {
 	n := p.sum()
-	if n == nil || !p.isOp(":") {
+	if n != nil && p.isOp("choose") {
+		p.at++
+		m := p.sum()
+		if m == nil {
+			return nil
+		}
+		n = call("binom", n, m)
+	}
+	if n == nil || !p.isOp(":") || p.set {
 		return n
 	}
 	r := &Node{Kind: Ratio, Args: []*Node{n}}
@@ -269,7 +278,7 @@ func (p *parser) starts() bool {
 	case tNumber, tSymbol, tFunc, tWord, tOpen, tMatrix:
 		return true
 	case tOp:
-		return t.text == "$" || t.text == "|" && p.pipes == 0 || t.text == "||" && p.pipes == 0
+		return t.text == "$" || t.text == "|" && p.pipes == 0 && !p.set || t.text == "||" && p.pipes == 0
 	}
 	return false
 }
@@ -300,6 +309,10 @@ func (p *parser) term() *Node {
 		if n == nil {
 			return nil
 		}
+		if len(args) > 0 && onlyWords(n) { // 5 \frac{\text{m}}{\text{s}}
+			unit = "per"
+			continue
+		}
 		if n.Kind == Unit && (len(args) > 0 || p.starts()) && n.Name != "%" && n.Name != "deg" {
 			unit, n = n.Name, n.Args[0]
 		}
@@ -319,6 +332,22 @@ func (p *parser) term() *Node {
 		return &Node{Kind: Unit, Name: unit, Args: []*Node{n}}
 	}
 	return n
+}
+
+// onlyWords reports whether n is a quotient of words.
+func onlyWords(n *Node) bool {
+	switch n.Kind {
+	case Product:
+		for _, arg := range n.Args {
+			if arg.Kind != Text && !onlyWords(arg) {
+				return false
+			}
+		}
+		return true
+	case Power:
+		return n.Args[0].Kind == Text || onlyWords(n.Args[0])
+	}
+	return false
 }
 
 // words joins the words that come next, and the power of a unit.

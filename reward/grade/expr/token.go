@@ -16,7 +16,7 @@ const (
 	tSymbol      // text is its name
 	tWord        // text
 	tFunc        // text is a function's name
-	tOp          // text is one of + - * / ^ _ ! = != < <= > >= ~ in cup cap \ ± ∓ : , ; & | || ' % deg $ row mod
+	tOp          // text is one of + - * / ^ _ ! = != < <= > >= ~ in cup cap \ ± ∓ : , ; & | || ' % deg $ row mod mid choose
 	tOpen        // text is ( [ { < or group
 	tClose       // text is ) ] } > or group
 	tMatrix      // the begin of a matrix
@@ -100,6 +100,13 @@ func (l *lexer) run() {
 			l.number()
 		case r < utf8.RuneSelf && unicode.IsLetter(r):
 			l.letters()
+		case r >= firstIdeograph && unicode.IsLetter(r):
+			n := strings.IndexFunc(l.s[l.at:], func(r rune) bool { return r < firstIdeograph || !unicode.IsLetter(r) })
+			if n < 0 {
+				n = len(l.s) - l.at
+			}
+			l.at += n
+			l.emit(tWord, l.s[l.at-n:l.at])
 		case unicode.IsLetter(r):
 			l.at += size
 			l.emit(tSymbol, string(r))
@@ -108,6 +115,9 @@ func (l *lexer) run() {
 		}
 	}
 }
+
+// firstIdeograph is where the scripts begin in which letters are words.
+const firstIdeograph = 0x2e80
 
 func (l *lexer) space(size int) {
 	l.spaced = true
@@ -177,6 +187,9 @@ func (l *lexer) number() {
 		b.WriteString("." + l.s[l.at+1:l.at+1+places])
 		l.at += 1 + places
 	}
+	if point && l.periodic(b.String(), places) {
+		return
+	}
 	l.literal(b.String(), places)
 }
 
@@ -202,9 +215,12 @@ func (l *lexer) literal(digits string, places int) {
 		return
 	}
 	figures := strings.TrimLeft(strings.ReplaceAll(digits, ".", ""), "0")
-	node := &Node{Kind: Number, Value: value, Places: places, Figures: len(figures), Digits: strings.TrimSuffix(digits, ".")}
+	l.value(&Node{Kind: Number, Value: value, Places: places, Figures: len(figures), Digits: strings.TrimSuffix(digits, ".")})
+}
+
+func (l *lexer) value(n *Node) {
 	l.emit(tNumber, "")
-	l.out[len(l.out)-1].node = node
+	l.out[len(l.out)-1].node = n
 }
 
 // sign reads what is neither a letter nor a digit nor a command.

@@ -15,6 +15,8 @@ func (l *lexer) letters() {
 	switch {
 	case lower == "and" || lower == "or":
 		l.emit(tOp, ",")
+	case lower == "to" && len(l.out) > 0 && l.out[len(l.out)-1].kind == tNumber && isDigit(strings.TrimLeft(l.s[l.at:], " "), 0):
+		l.emit(tOp, ":") // 3 to 4
 	case run == "mod":
 		l.emit(tOp, "mod")
 	case lower == "percent" || lower == "pct":
@@ -66,7 +68,24 @@ func (l *lexer) measured() bool {
 		return false
 	}
 	last := l.out[len(l.out)-1]
-	return last.kind == tNumber || last.kind == tWord || last.kind == tClose || last.kind == tOp && (last.text == "/" || last.text == "%")
+	return last.kind == tNumber || last.kind == tWord || last.kind == tClose || last.kind == tOp && (last.text == "/" || last.text == "%" || last.text == "deg")
+}
+
+// measuredUnit reads upright letters as a unit, as in 5\,\mathrm{m/s} and
+// \frac{\text{m}}{\text{s}}.
+func (l *lexer) measuredUnit(inside string) bool {
+	inside = strings.TrimSpace(inside)
+	single := len(inside) == 1 && isUnitLetter(inside) && inside != "C" && inside != "F"
+	if !single && (!l.measured() || inside == "" || len(inside) > 20 || !strings.ContainsAny(inside, "/^") && (len(inside) > 1 || !isUnitLetter(inside))) {
+		return false
+	}
+	for i := range len(inside) {
+		if !isLetter(inside, i) && strings.IndexByte(" /^-23{}", inside[i]) < 0 || strings.Count(inside, "/") > 1 {
+			return false
+		}
+	}
+	l.emit(tWord, inside)
+	return true
 }
 
 // setWord reads the words that stand for signs between sets.
@@ -89,7 +108,7 @@ func isFunction(name string) bool {
 	switch name {
 	case "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
 		"log", "ln", "lg", "exp", "max", "min", "gcd", "lcm", "det", "arg", "abs", "floor", "ceil",
-		"sum", "prod", "int", "lim", "binom":
+		"sum", "prod", "int", "lim", "binom", "cis":
 		return true
 	}
 	return false

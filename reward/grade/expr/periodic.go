@@ -1,0 +1,105 @@
+package expr
+
+import (
+	"math/big"
+	"strconv"
+	"strings"
+)
+
+// periodic reads what makes the decimal before it go on for ever: 0.1\overline{6}
+// or 0.1666…, where the digits that repeat have been seen often enough. It
+// reports whether there was such a thing.
+func (l *lexer) periodic(digits string, places int) bool {
+	rest := l.s[l.at:]
+	whole, decimals, _ := strings.Cut(digits, ".")
+	if len(decimals) != places || places > 60 {
+		return false
+	}
+	for _, command := range []string{`\overline`, `\bar`, `\dot`, `\overset{.}`} {
+		if after, ok := strings.CutPrefix(rest, command); ok {
+			after = strings.TrimLeft(after, " ")
+			n, skip := digitsAt(after, 0), 0
+			if strings.HasPrefix(after, "{") {
+				n, skip = digitsAt(after, 1), 1
+			}
+			if n == 0 || n > 60 || skip == 1 && !strings.HasPrefix(after[1+n:], "}") {
+				return false
+			}
+			l.repeat(whole, decimals, after[skip:skip+n])
+			l.at = len(l.s) - len(after) + n + 2*skip
+			return true
+		}
+	}
+	for _, dots := range []string{"...", "…", `\ldots`, `\dots`, `\cdots`} {
+		if strings.HasPrefix(strings.TrimLeft(rest, " "), dots) {
+			period := tail(decimals)
+			if period == "" {
+				return false
+			}
+			l.repeat(whole, decimals, period)
+			l.at = len(l.s) - len(strings.TrimLeft(rest, " ")) + len(dots)
+			return true
+		}
+	}
+	return false
+}
+
+// base is the base that words behind a number give, as in "base 8" and "(base
+// 8)", and how many tokens that takes.
+func (p *parser) base() (string, int) {
+	rest := p.in[p.at:]
+	open := 0
+	if len(rest) > 0 && rest[0].kind == tOpen {
+		open = 1
+	}
+	if len(rest) < open+2 || rest[open].kind != tWord || !strings.EqualFold(rest[open].text, "base") {
+		return "", 0
+	}
+	base := ""
+	switch t := rest[open+1]; t.kind {
+	case tNumber:
+		base = t.node.Digits
+	case tWord:
+		base = inDigits(t.text)
+	}
+	if base == "" || open == 1 && (len(rest) < 4 || rest[3].kind != tClose) {
+		return "", 0
+	}
+	return base, 2 + 2*open
+}
+
+// inDigits is the name of a base in digits.
+func inDigits(name string) string {
+	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"} {
+		if strings.EqualFold(name, word) {
+			return strconv.Itoa(i + 2)
+		}
+	}
+	return name
+}
+
+// tail is the shortest run of digits that decimals end with at least twice, and
+// three times where it is one digit; "" where there is none.
+func tail(decimals string) string {
+	for n := 1; 2*n <= len(decimals); n++ {
+		period := decimals[len(decimals)-n:]
+		if times := 2 + max(0, 2-n); strings.HasSuffix(decimals, strings.Repeat(period, times)) && strings.Trim(period, "0") != "" {
+			return period
+		}
+	}
+	return ""
+}
+
+// repeat emits the number whose decimals go on with period for ever.
+func (l *lexer) repeat(whole, decimals, period string) {
+	value, ok := new(big.Rat).SetString("0" + whole + "." + decimals + "0")
+	cycle, both := new(big.Int).SetString(period, 10)
+	if !ok || !both {
+		l.failed = true
+		return
+	}
+	ten := big.NewInt(10)
+	nines := new(big.Int).Sub(new(big.Int).Exp(ten, big.NewInt(int64(len(period))), nil), big.NewInt(1))
+	nines.Mul(nines, new(big.Int).Exp(ten, big.NewInt(int64(len(decimals))), nil))
+	l.value(&Node{Kind: Number, Value: value.Add(value, new(big.Rat).SetFrac(cycle, nines))})
+}

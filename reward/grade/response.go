@@ -1,0 +1,95 @@
+package grade
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Final is what follows the reasoning in a response, up to where another turn
+// begins, without HTML. It is empty where the reasoning has no end.
+func Final(response string) string {
+	for _, name := range []string{"think", "thinking"} {
+		if i := strings.LastIndex(response, "</"+name+">"); i >= 0 {
+			response = response[i+len("</>")+len(name):]
+		} else if strings.Contains(response, "<"+name+">") {
+			return ""
+		}
+	}
+	for _, mark := range ends() {
+		if i := strings.Index(response, mark); i >= 0 {
+			response = response[:i]
+		}
+	}
+	return tidy(untilNext(response))
+}
+
+// ends are the tokens that end a model's turn.
+func ends() []string {
+	return []string{
+		"<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|start_header_id|>", "</s>", "<｜end▁of▁sentence｜>", "<｜User｜>",
+		"<end_of_turn>", "<start_of_turn>", "<|user|>", "<|end|>", "[INST]", "<eos>",
+	}
+}
+
+// untilNext is a response up to where a base model goes on with another question,
+// if the text before has an answer.
+func untilNext(s string) string {
+	for at, tries := 0, 0; ; {
+		i := strings.IndexByte(s[at:], '\n')
+		if i < 0 {
+			return s
+		}
+		at += i + 1
+		if line := strings.TrimLeft(s[at:min(len(s), at+40)], "*#> "); asks(line) {
+			if tries++; tries > 16 || answered(s[:at]) {
+				return s[:at]
+			}
+		}
+	}
+}
+
+// asks reports whether a line begins a question or a turn of somebody else.
+func asks(line string) bool {
+	return slices.ContainsFunc([]string{"Question", "Problem", "Q", "Human", "User", "Instruction", "Exercise", "Example", "Next problem", "Next question", "Input"}, func(name string) bool {
+		rest, ok := strings.CutPrefix(line, name)
+		rest = strings.TrimLeft(rest, " 0123456789*")
+		return ok && (strings.HasPrefix(rest, ":") || name == "Instruction" && strings.HasPrefix(rest, "\n"))
+	})
+}
+
+// answered reports whether text comes to an answer at its end.
+func answered(text string) bool {
+	if _, found := explicit(text); len(found) > 0 {
+		return true
+	}
+	all := sentences(text[max(0, len(text)-maxFinal):])
+	return len(all) > 0 && strings.TrimSpace(text) != "" && concludes(all[len(all)-1].text) && len(all[len(all)-1].candidates()) > 0
+}
+
+// tidy takes the commonest marks of HTML out, and writes the wide forms of ASCII
+// that stand in Chinese and Japanese text as ASCII.
+func tidy(s string) string {
+	if strings.Contains(s, "</") || strings.Contains(s, "<br") {
+		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
+			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)
+	}
+	if strings.IndexFunc(s, isWide) < 0 {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case isWide(r) && r >= '！':
+			return r - '！' + '!'
+		case r == '。':
+			return '.'
+		case r == '、':
+			return ','
+		}
+		return r
+	}, s)
+}
+
+func isWide(r rune) bool {
+	return r >= utf8.RuneSelf && (r >= '！' && r <= '～' || r == '。' || r == '、')
+}

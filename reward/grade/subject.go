@@ -1,0 +1,166 @@
+package grade
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+)
+
+// main is what a sentence is about: readings of the last candidate that is not
+// aside, of its last clause where that draws a conclusion. Neighbours in a list
+// come along.
+func (s sentence) main() []string {
+	all := s.meant()
+	from := s.clause()
+	if k := slices.IndexFunc(all, func(c candidate) bool { return c.lo >= from }); k > 0 {
+		all = all[k:]
+	}
+	all = s.first(all)
+	if k := s.reason(); k > from {
+		if n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > k }); n > 0 {
+			all = all[:n]
+		}
+	}
+	settled := len(all) - 1 // the last result with nothing but asides behind it
+	for settled >= 0 && !all[settled].sum && (all[settled].aside || all[settled].aim) {
+		settled--
+	}
+	for _, keep := range []func(candidate) bool{
+		func(c candidate) bool { return c.bold && !c.aside },
+		func(c candidate) bool { return settled >= 0 && c.sum && c.lo == all[settled].lo },
+		func(c candidate) bool { return c.sum && !c.aside },
+		func(c candidate) bool { return !c.aside && !c.aim },
+		func(c candidate) bool { return !c.aside },
+		func(candidate) bool { return true },
+	} {
+		for k := len(all) - 1; k >= 0; k-- {
+			if keep(all[k]) {
+				return s.around(all, k)
+			}
+		}
+	}
+	return nil
+}
+
+// meant are the candidates that may be the answer at all: not what a sentence
+// denies, and no name such as x beside values.
+func (s sentence) meant() []candidate {
+	all := s.candidates()
+	isName := func(c candidate) bool { return len(c.text) == 1 && isLetterAt(c.text, 0) }
+	if values := slices.DeleteFunc(slices.Clone(all), isName); len(values) > 0 {
+		all = values
+	}
+	return slices.DeleteFunc(all, func(c candidate) bool {
+		return strings.HasSuffix(strings.TrimRight(strings.ToLower(s.text[max(0, c.lo-12):c.lo]), " $*"), " not")
+	})
+}
+
+// reason is where a clause begins that only explains what is before, or 0.
+func (s sentence) reason() int {
+	first, lower := 0, strings.ToLower(s.text)
+	if len(lower) != len(s.text) {
+		return 0
+	}
+	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
+		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", whose ", ", or about ", ", or approximately ", ", or roughly "} {
+		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
+			first = i
+		}
+	}
+	return first
+}
+
+// first drops what only says a measure again in other units, as in "2.5 hours,
+// or 2 hours and 30 minutes", where the two cannot be compared.
+func (s sentence) first(all []candidate) []candidate {
+	for k := 1; k < len(all); k++ {
+		between := s.text[all[k-1].hi:all[k].lo]
+		word, rest, _ := strings.Cut(strings.TrimSpace(between), ",")
+		if answer.IsUnit(word) && strings.TrimSpace(rest) == "or" && !answer.Equal(all[k-1].text, all[k].text) {
+			return all[:k]
+		}
+	}
+	return all
+}
+
+// clause is where the last clause begins that draws a conclusion, or 0.
+func (s sentence) clause() int {
+	at, lower := 0, strings.ToLower(s.text)
+	if len(lower) != len(s.text) {
+		return 0
+	}
+	for _, word := range []string{", so ", ", therefore", ", thus", ", hence", "; so ", "; therefore", "; thus", ", giving", ", making", ", leaving",
+		", which means", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
+		at = max(at, strings.LastIndex(lower, word))
+	}
+	return at
+}
+
+// around are the readings of candidate k with what it is in a list with. Where
+// a neighbour says the same in other words each is a reading.
+func (s sentence) around(all []candidate, k int) []string {
+	first := k
+	for first > 0 && answer.Joins(s.text[all[first-1].hi:all[first].lo]) && !s.solves(all[first-1], all[first]) {
+		first--
+	}
+	readings := joined(all[first : k+1])
+	if head, _, ok := strings.Cut(readings, "*1000"); ok && first == k { // "26 billion" may answer "how many billion"
+		return []string{readings, head}
+	}
+	for j := first; j < k; j++ {
+		if answer.Equal(all[j].text, all[k].text) {
+			return []string{all[k].text, all[j].text}
+		}
+	}
+	if first == k && k > 0 && isAbout(s.text[all[k-1].hi:all[k].lo]) {
+		return []string{readings, all[k-1].text}
+	}
+	if k+1 < len(all) && restates(s.text[all[k].hi:all[k+1].lo]) && answer.Equal(all[k].text, all[k+1].text) {
+		return []string{readings, all[k+1].text}
+	}
+	if first == k && k > 0 && restates(s.text[all[k-1].hi:all[k].lo]) && answer.Equal(all[k-1].text, all[k].text) {
+		return []string{readings, all[k-1].text}
+	}
+	return []string{readings}
+}
+
+// restates reports whether what follows says the same once more.
+func restates(between string) bool {
+	for _, word := range []string{"or", "which is", "i.e.", "that is", "=", "(", "which equals"} {
+		if strings.Contains(between, word) && len(between) < 40 {
+			return true
+		}
+	}
+	return false
+}
+
+// solves reports whether b is the next step after a rather than its neighbour in
+// a list: "2x = 20 and x = 10".
+func (s sentence) solves(a, b candidate) bool {
+	between := strings.TrimRight(s.text[a.hi:b.lo], " $*")
+	before, equal := strings.CutSuffix(strings.TrimRight(s.text[:a.lo], " $*"), "=")
+	if !equal || !strings.HasSuffix(between, "=") {
+		return false
+	}
+	side := strings.TrimRight(before, " ")
+	side = side[strings.LastIndexAny(side, " $*\n")+1:]
+	return strings.ContainsAny(side, "0123456789")
+}
+
+// isAbout reports whether what follows is a rounded value of what is before.
+func isAbout(between string) bool {
+	switch strings.Trim(between, " $(,") {
+	case "≈", "~", `\approx`, "which is approximately", "which is about", "or approximately", "or about", "approximately":
+		return true
+	}
+	return false
+}
+
+func joined(list []candidate) string {
+	texts := make([]string, len(list))
+	for i, c := range list {
+		texts[i] = c.text
+	}
+	return strings.Join(texts, " , ")
+}
