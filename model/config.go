@@ -1,14 +1,11 @@
 package model
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
@@ -36,89 +33,22 @@ type Config struct {
 	BOS          int32   // -1 where there is none
 }
 
-// hfConfig names the fields of config.json that the decoder depends on.
-type hfConfig struct {
-	ModelType         string         `json:"model_type"`
-	HiddenSize        int            `json:"hidden_size"`
-	IntermediateSize  int            `json:"intermediate_size"`
-	NumHiddenLayers   int            `json:"num_hidden_layers"`
-	NumAttentionHeads int            `json:"num_attention_heads"`
-	NumKeyValueHeads  *int           `json:"num_key_value_heads"`
-	HeadDim           *int           `json:"head_dim"`
-	VocabSize         int            `json:"vocab_size"`
-	MaxPositions      int            `json:"max_position_embeddings"`
-	RMSNormEps        float64        `json:"rms_norm_eps"`
-	RopeTheta         float64        `json:"rope_theta"`
-	RopeScaling       map[string]any `json:"rope_scaling"`
-	RopeParameters    map[string]any `json:"rope_parameters"`
-	InitializerRange  *float64       `json:"initializer_range"`
-	TieWordEmbeddings bool           `json:"tie_word_embeddings"`
-	HiddenAct         string         `json:"hidden_act"`
-	AttentionBias     bool           `json:"attention_bias"`
-	MLPBias           bool           `json:"mlp_bias"`
-	SlidingWindow     *int           `json:"sliding_window"`
-	UseSlidingWindow  *bool          `json:"use_sliding_window"`
-	LayerTypes        []string       `json:"layer_types"`
-	EOS               idList         `json:"eos_token_id"`
-	BOS               *int32         `json:"bos_token_id"`
-}
-
-// idList is a token id, a list of them, or null.
-type idList []int32
-
-func (l *idList) UnmarshalJSON(b []byte) error {
-	var one *int32
-	if json.Unmarshal(b, &one) == nil {
-		*l = nil
-		if one != nil {
-			*l = idList{*one}
-		}
-		return nil
-	}
-	if json.Unmarshal(b, (*[]int32)(l)) != nil {
-		return fmt.Errorf("eos_token_id is %.40s, expected a token id or a list of them", b)
-	}
-	return nil
-}
-
 // ParseConfig reads a config.json. It refuses, naming the fields, what the
 // decoder here would compute wrongly; several faults are joined.
 func ParseConfig(b []byte) (*Config, error) {
-	h := hfConfig{RMSNormEps: 1e-6, RopeTheta: 10000, HiddenAct: "silu"}
-	if err := unmarshal(b, &h); err != nil {
+	h, err := readHF(b)
+	if err != nil {
 		return nil, err
 	}
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !slices.Contains([]string{"llama", "mistral", "qwen2", "qwen3"}, h.ModelType) {
-		bad("model_type %q, expected llama, mistral, qwen2 or qwen3", h.ModelType)
-	}
-	if h.HiddenAct != "silu" {
-		bad("hidden_act %q, expected silu", h.HiddenAct)
-	}
-	if h.AttentionBias && h.ModelType != "qwen2" {
-		bad("attention_bias true is not supported for %s", h.ModelType)
-	}
-	if h.MLPBias {
-		bad("mlp_bias true is not supported")
-	}
-	if h.SlidingWindow != nil && (h.UseSlidingWindow == nil || *h.UseSlidingWindow) && *h.SlidingWindow < h.MaxPositions {
-		bad("sliding_window %d is not supported", *h.SlidingWindow)
-	}
-	for _, kind := range h.LayerTypes {
-		if kind != "full_attention" {
-			bad("layer_types has %q, expected \"full_attention\" only", kind)
-			break
-		}
-	}
-	theta, scaling, err := ropeOf(&h)
+	errs := h.unsupported()
+	theta, scaling, err := ropeOf(h)
 	if err != nil {
 		errs = append(errs, err)
 	}
 	c := &Config{Type: h.ModelType, HiddenSize: h.HiddenSize, FFNSize: h.IntermediateSize, Layers: h.NumHiddenLayers,
 		Heads: h.NumAttentionHeads, KVHeads: h.NumAttentionHeads, VocabSize: h.VocabSize, MaxPositions: h.MaxPositions,
-		NormEps: float32(h.RMSNormEps), RopeTheta: theta, RopeScaling: scaling, InitStd: 0.02, Tied: h.TieWordEmbeddings,
-		QKVBias: h.ModelType == "qwen2", QKNorm: h.ModelType == "qwen3", StopIDs: h.EOS, BOS: -1}
+		NormEps: float32(h.RMSNormEps), RopeTheta: theta, RopeScaling: scaling, InitStd: h.InitializerRange, Tied: h.TieWordEmbeddings,
+		QKVBias: h.ModelType == qwen2, QKNorm: h.ModelType == qwen3, StopIDs: h.EOS, BOS: -1}
 	if h.NumKeyValueHeads != nil {
 		c.KVHeads = *h.NumKeyValueHeads
 	}
@@ -127,9 +57,6 @@ func ParseConfig(b []byte) (*Config, error) {
 	} else if c.Heads > 0 {
 		c.HeadDim = c.HiddenSize / c.Heads
 	}
-	if h.InitializerRange != nil {
-		c.InitStd = *h.InitializerRange
-	}
 	if h.BOS != nil {
 		c.BOS = *h.BOS
 	}
@@ -137,41 +64,6 @@ func ParseConfig(b []byte) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-// unmarshal reads a JSON object. Its error says where and what, in words of the
-// file and not of this program.
-func unmarshal(b []byte, into any) error {
-	err := json.Unmarshal(b, into)
-	var syntax *json.SyntaxError
-	var mismatch *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
-		at := min(max(syntax.Offset-1, 0), int64(len(b)))
-		return fmt.Errorf("line %d: not JSON: %w", 1+bytes.Count(b[:at], []byte("\n")), err)
-	case errors.As(err, &mismatch) && mismatch.Field != "":
-		return fmt.Errorf("%s is a JSON %s, expected %s", mismatch.Field, mismatch.Value, jsonKind(mismatch.Type))
-	case errors.As(err, &mismatch):
-		return fmt.Errorf("a JSON %s, expected an object", mismatch.Value)
-	case err == nil && string(bytes.TrimSpace(b)) == "null":
-		return errors.New("a JSON null, expected an object")
-	}
-	return err
-}
-
-// jsonKind is what a file calls the values of a type.
-func jsonKind(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.String:
-		return "a string"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	case reflect.Map:
-		return "an object"
-	}
-	return "a whole number"
 }
 
 // What is above these is no decoder, and would end in a lack of memory instead

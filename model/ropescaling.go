@@ -35,36 +35,64 @@ type RopeScaling struct {
 }
 
 // ropeOf reads the base of the rotary angles and their scaling from either
-// place that versions of the format keep them in.
+// place that versions of the format keep them in: rope_scaling, which goes first,
+// with rope_theta beside it, or both in rope_parameters.
 func ropeOf(h *hfConfig) (theta float64, s RopeScaling, err error) {
 	theta = h.RopeTheta
 	s = RopeScaling{Kind: ropeDefault, Original: float64(h.MaxPositions), BetaFast: 32, BetaSlow: 1, Truncate: true}
+	name, fields := "rope_scaling", h.RopeScaling
+	if len(fields) == 0 {
+		name, fields = "rope_parameters", h.RopeParameters
+	}
 	var errs []error
-	for _, fields := range []map[string]any{h.RopeScaling, h.RopeParameters} {
-		for _, key := range []string{"type", "rope_type"} {
-			if kind, ok := fields[key].(string); ok {
-				s.Kind = kind
-			}
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(name+": "+format, args...)) }
+	kinds := 0
+	for _, key := range []string{"type", "rope_type"} {
+		switch kind := fields[key].(type) {
+		case nil:
+		case string:
+			s.Kind = kind
+			kinds++
+		default:
+			bad("%s is %v, expected a name", key, kind)
 		}
-		for key, place := range map[string]*float64{
-			"rope_theta": &theta, "factor": &s.Factor, "original_max_position_embeddings": &s.Original,
-			"low_freq_factor": &s.LowFreq, "high_freq_factor": &s.HighFreq, "beta_fast": &s.BetaFast, "beta_slow": &s.BetaSlow,
-			"attention_factor": &s.Attention, "mscale": &s.MScale, "mscale_all_dim": &s.MScaleAll,
-		} {
-			switch v := fields[key].(type) {
-			case nil:
-			case float64:
-				*place = v
-			default:
-				errs = append(errs, fmt.Errorf("rope_scaling: %s is %v, expected a number", key, v))
-			}
+	}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if _, ok := fields[key].(map[string]any); ok {
+			bad("%s is an object of its own, expected the same for all layers", key)
 		}
-		if v, ok := fields["truncate"].(bool); ok {
-			s.Truncate = v
+	}
+	if v, ok := fields["partial_rotary_factor"]; ok && v != 1.0 {
+		bad("partial_rotary_factor %v is not supported, expected 1", v)
+	}
+	numbers := map[string]*float64{
+		"rope_theta": &theta, "factor": &s.Factor, "original_max_position_embeddings": &s.Original,
+		"low_freq_factor": &s.LowFreq, "high_freq_factor": &s.HighFreq, "beta_fast": &s.BetaFast, "beta_slow": &s.BetaSlow,
+		"attention_factor": &s.Attention, "mscale": &s.MScale, "mscale_all_dim": &s.MScaleAll,
+	}
+	for _, key := range slices.Sorted(maps.Keys(numbers)) {
+		switch v := fields[key].(type) {
+		case nil:
+		case float64:
+			*numbers[key] = v
+		default:
+			bad("%s is %v, expected a number", key, v)
 		}
-		if v, ok := fields["partial_rotary_factor"].(float64); ok && v != 1 {
-			errs = append(errs, fmt.Errorf("partial_rotary_factor %v is not supported, expected 1", v))
-		}
+	}
+	if h.OriginalPositions != nil { // stands above the one of the scaling
+		s.Original = *h.OriginalPositions
+	}
+	if v, ok := fields["factor"]; ok && v == nil && s.Kind == ropeYaRN && s.Original > 0 {
+		s.Factor = float64(h.MaxPositions) / s.Original
+	} else if ok && kinds == 0 {
+		bad("factor %v without a rope_type, expected one of linear, dynamic, yarn and llama3", v)
+	}
+	switch v := fields["truncate"].(type) {
+	case nil:
+	case bool:
+		s.Truncate = v
+	default:
+		bad("truncate is %v, expected true or false", v)
 	}
 	return theta, s, errors.Join(append(errs, s.validate())...)
 }

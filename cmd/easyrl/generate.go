@@ -112,7 +112,9 @@ func (f *folder) sample(ctx context.Context, threads int, req inference.Request)
 	if err != nil {
 		return nil, err
 	}
-	e, err := f.engine(engine.Config{ID: "local", MaxRunning: min(req.N, 64)}, threads)
+	// The cache has room for what is asked, not for the model's whole context.
+	room := min(f.shape.MaxPositions, len(req.PromptIDs)+min(req.Sampling.MaxTokens, f.shape.MaxPositions))
+	e, err := f.engine(engine.Config{ID: "local", MaxRunning: min(req.N, 64), Context: room}, threads)
 	if err != nil {
 		return nil, err
 	}
