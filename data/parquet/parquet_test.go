@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/internal/limittest"
 )
 
 func decode(t *testing.T, text []byte) any {
@@ -192,5 +194,7 @@ func FuzzParquet(f *testing.F) {
 	for _, path := range paths {
 		f.Add(golden(f, filepath.Base(path)))
 	}
-	f.Fuzz(func(t *testing.T, text []byte) { drain(t, text) })
+	f.Fuzz(func(t *testing.T, text []byte) {
+		limittest.Run(t, func() { drain(t, text) })
+	})
 }
