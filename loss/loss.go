@@ -3,9 +3,10 @@
 //
 // An algorithm is an expression over per-token vectors, one file each (grpo.go,
 // gspo.go, cispo.go, reinforce.go), which Gorgonia differentiates. With an
-// advantage and an aggregation it is a named method, see Preset. Everything that a batch divides by is left out: Eval
-// returns sums, so that a step's groups can be trained as they arrive, and
-// Aggregation says what the step's total is divided by, once.
+// advantage and an aggregation it is a named method; configs/objectives has those
+// of the papers. Everything that a batch divides by is left out: Eval returns sums,
+// so that a step's groups can be trained as they arrive, and Aggregation says what
+// the step's total is divided by, once.
 package loss
 
 import (

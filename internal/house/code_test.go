@@ -154,20 +154,39 @@ func TestNothingIsPutOff(t *testing.T) {
 	})
 }
 
-// Every TOML file that is shipped loads strictly and is valid.
+// Every TOML file that is shipped loads strictly and is valid: an objective on top
+// of the run that it is an overlay of. Each says something of its own.
 func TestShippedTOML(t *testing.T) {
 	t.Parallel()
+	const objectives, base = "configs/objectives", "configs/gsm8k-qwen3.toml"
+	load := func(paths ...string) configs.Config {
+		for i := range paths {
+			paths[i] = filepath.Join("..", "..", filepath.FromSlash(paths[i]))
+		}
+		r, err := configs.Load(paths, nil)
+		if err == nil {
+			err = r.Validate(configs.AnyTask)
+		}
+		require.NoError(t, err)
+		return r.Config
+	}
+	seen := map[string]configs.Config{base: load(base)}
 	found := 0
 	walk(t, func(path string) {
 		if filepath.Ext(path) != ".toml" {
 			return
 		}
 		found++
-		r, err := configs.Load([]string{filepath.Join("..", "..", filepath.FromSlash(path))}, nil)
-		if err == nil {
-			err = r.Validate(configs.AnyTask)
+		if !under(filepath.ToSlash(filepath.Dir(path)), objectives) {
+			load(path)
+			return
 		}
-		require.NoError(t, err)
+		c := load(base, path)
+		for other, same := range seen {
+			require.NotEqual(t, same, c, "%s is %s over again", path, other)
+		}
+		seen[path] = c
 	})
 	require.Positive(t, found)
+	require.Greater(t, len(seen), 1)
 }
