@@ -96,7 +96,8 @@ type Data struct {
 	// Weights are the shares of Train's entries in the prompts; without them
 	// each prompt counts once.
 	Weights []float64 `toml:"weights"`
-	// Eval are the files of prompts to evaluate on, each reported by its name.
+	// Eval are the files of prompts to evaluate on, or patterns of their names:
+	// each file is a set, reported by its name.
 	Eval []string `toml:"eval"`
 	// PromptKey is where an object has its prompt, text or chat messages; dots go
 	// deeper. Without it the usual layouts are recognised.
@@ -268,6 +269,10 @@ type Eval struct {
 	K int `toml:"k"`
 	// Temperature of these responses; 0 is greedy.
 	Temperature float64 `toml:"temperature"`
+	// TopP keeps the likeliest tokens up to this mass; 1 keeps all.
+	TopP float64 `toml:"top_p"`
+	// TopK keeps that many of the likeliest tokens; 0 keeps all.
+	TopK int `toml:"top_k"`
 	// Prompts is the number of prompts, the first of each file; 0 takes all.
 	Prompts int `toml:"prompts"`
 }
@@ -302,7 +307,7 @@ func Default() Config {
 		Device:     Device{Kind: CPU},
 		Parallel:   Parallel{DP: 1, TP: 1, PP: 1},
 		Checkpoint: Checkpoint{Every: 50, Keep: 2},
-		Eval:       Eval{K: 1, Temperature: 1},
+		Eval:       Eval{K: 1, Temperature: 1, TopP: 1},
 		Log:        Log{Rollouts: true, Trace: true},
 	}
 }

@@ -55,11 +55,11 @@ func TestKeysAreFrozen(t *testing.T) {
 		device.kind device.threads
 		parallel.dp parallel.tp parallel.pp
 		checkpoint.every checkpoint.keep
-		eval.every eval.k eval.temperature eval.prompts
+		eval.every eval.k eval.temperature eval.top_p eval.top_k eval.prompts
 		log.rollouts log.trace
 		control.listen control.token_file`)
 	require.Equal(t, want, Keys())
-	require.LessOrEqual(t, len(want), 112)
+	require.LessOrEqual(t, len(want), 114)
 }
 
 func TestLayersAndOrigins(t *testing.T) {

@@ -24,6 +24,8 @@ const (
 	TrainTask Task = "train"
 	// SFTTask is easyrl sft.
 	SFTTask Task = "sft"
+	// EvalTask is easyrl eval.
+	EvalTask Task = "eval"
 	// ReplayTask is easyrl replay, which takes model and groups from elsewhere.
 	ReplayTask Task = "replay"
 	// AnyTask takes SFTTask where sft.data is set and data.train is not, else
@@ -38,8 +40,10 @@ func (r *Resolved) Validate(task Task) error {
 		task = r.task()
 	}
 	c := &checks{resolved: r}
-	if task != ReplayTask {
+	if task != ReplayTask && task != EvalTask {
 		c.run(r.Run, task)
+	}
+	if task != ReplayTask {
 		c.model(r.Model)
 		c.data(task)
 	}
@@ -51,6 +55,12 @@ func (r *Resolved) Validate(task Task) error {
 		c.rollout(r.Rollout)
 		c.reward(r)
 		c.loss(r)
+		c.inference(r.Inference)
+		c.eval(r.Eval)
+	case EvalTask:
+		c.between("rollout.max_tokens", r.Rollout.MaxTokens, 1, mostTokens)
+		c.expect(!slices.Contains(r.Rollout.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
+		c.reward(r)
 		c.inference(r.Inference)
 		c.eval(r.Eval)
 	case SFTTask, AnyTask:
@@ -248,6 +258,8 @@ func (c *checks) data(task Task) {
 	if task == TrainTask {
 		c.expect(named(data.Train), "data.train", "is not set, expected a file of prompts")
 		c.weights("data.weights", data.Weights, "data.train", data.Train)
+	} else if task == EvalTask {
+		c.expect(named(data.Eval), "data.eval", "is not set, expected a file of prompts")
 	} else {
 		sft := c.resolved.SFT
 		c.expect(named(sft.Data), "sft.data", "is not set, expected a file of demonstrations")
@@ -341,6 +353,8 @@ func (c *checks) eval(e Eval) {
 	if err := CheckTemperature(e.Temperature); err != nil {
 		c.expect(false, "eval.temperature", "%v", err)
 	}
+	c.expect(e.TopP > 0 && e.TopP <= 1, "eval.top_p", "is %v, expected more than 0 and at most 1", e.TopP)
+	c.atLeast("eval.top_k", e.TopK, 0)
 	c.expect(e.Every == 0 || len(c.resolved.Data.Eval) > 0, "eval.every", "is %d and data.eval has no files to evaluate on", e.Every)
 }
 

@@ -53,6 +53,18 @@ func (r *Resolved) Same(path string) bool {
 	return err == nil && bytes.Equal(held, out.Bytes())
 }
 
+// Values are what a section's keys are set to, as TOML has it, by key; those that
+// say nothing are left out.
+func (r *Resolved) Values(section string) map[string]string {
+	values := map[string]string{}
+	for _, f := range shapeOf(&r.Config).fields {
+		if strings.HasPrefix(f.key, section+".") && !r.unused(f) {
+			values[f.key] = format(f.value)
+		}
+	}
+	return values
+}
+
 // Explain writes the resolved run as TOML with every value's origin in a
 // comment.
 func (r *Resolved) Explain(w io.Writer) error { return r.write(w, true) }

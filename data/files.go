@@ -41,6 +41,17 @@ func expand(paths []string) ([]dataFile, error) {
 	return files, nil
 }
 
+// Files are the files that paths and patterns name, those of a pattern in the
+// order of their names.
+func Files(paths []string) ([]string, error) {
+	files, err := expand(paths)
+	names := make([]string, len(files))
+	for i := range files {
+		names[i] = files[i].path
+	}
+	return names, err
+}
+
 // matches are the files that a path or pattern names: a file of that very name
 // goes before a pattern.
 func matches(path string) ([]string, error) {

@@ -1,81 +1,235 @@
-// Package evaluate turns the scores of several responses to a prompt into
-// mean@k, pass@k and maj@k.
+// Package evaluate samples and scores responses to held-out prompts and turns
+// their scores into mean@k, pass@k and maj@k.
 package evaluate
 
-import "math"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
 
-// MeanAtK is the mean of the first k scores.
-func MeanAtK(scores []float64, k int) float64 {
-	k = min(k, len(scores))
-	if k == 0 {
-		return 0
-	}
-	sum := 0.0
-	for _, s := range scores[:k] {
-		sum += s
-	}
-	return sum / float64(k)
+	"github.com/sourcegraph/conc/panics"
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// Set is a list of held-out prompts under a name.
+type Set struct {
+	Name    string           // without slashes; see Names
+	Prompts []rollout.Prompt // with IDs
+	LeftOut int              // prompts of its files that are not among them
 }
 
-// PassAtK is the chance that at least one of k responses drawn without
-// replacement from n, of which c are right, is right: the unbiased estimator of
-// Chen et al. 2021 (eq. 1). k above n counts as n.
-func PassAtK(n, c, k int) float64 {
-	k = min(k, n)
-	if n-c < k {
-		return 1
-	}
-	miss := 1.0
-	for i := n - c + 1; i <= n; i++ {
-		miss *= 1 - float64(k)/float64(i)
-	}
-	return 1 - miss
+// Config says what is sampled.
+type Config struct {
+	K        int // responses to a prompt
+	Sampling inference.Sampling
+	// Seed of the draws, which depend on it and on a prompt's place in its set
+	// alone: two evaluations differ by the weights.
+	Seed uint64
 }
 
-// GPassAtK is the chance that at least the share tau of k responses drawn
-// without replacement from n, of which c are right, is right (Liu et al. 2024,
-// "Are Your LLMs Capable of Stable Reasoning?", eq. 2). With tau 0 it is
-// PassAtK.
-func GPassAtK(n, c, k int, tau float64) float64 {
-	k = min(k, n)
-	least := max(1, int(math.Ceil(tau*float64(k))))
-	sum := 0.0
-	for right := least; right <= min(c, k); right++ {
-		sum += math.Exp(choose(c, right) + choose(n-c, k-right) - choose(n, k))
-	}
-	return min(1, sum)
+// Fleet samples. *inference.Fleet is one.
+type Fleet interface {
+	// Generate returns the completions and the instance that sampled them. It
+	// tries other instances itself: an error is final.
+	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error)
+	// Capacity is the number of responses that are sampled at once, now.
+	Capacity() int
 }
 
-// choose is the logarithm of n over k, minus infinity where it is 0.
-func choose(n, k int) float64 {
-	if k < 0 || k > n {
-		return math.Inf(-1)
-	}
-	lgamma := func(x int) float64 { v, _ := math.Lgamma(float64(x) + 1); return v }
-	return lgamma(n) - lgamma(k) - lgamma(n-k)
+// Deps are what an evaluation works with.
+type Deps struct {
+	Fleet  Fleet
+	Reward reward.Func
+	// Text is what the reward reads of a response.
+	Text func(ids []int32) string
+	// Warn is told of each prompt that has no score.
+	Warn func(format string, args ...any)
+	// Progress is told how many prompts are done, one call at a time; it may be nil.
+	Progress func(done, of int)
 }
 
-// MajAtK is the score of the commonest of the first k answers, the earliest
-// among equals (Wang et al. 2022, self-consistency): scores[i] is that of
-// answers[i]. An empty answer, a response without one, does not vote.
-func MajAtK(answers []string, scores []float64, k int) float64 {
-	k = min(k, len(answers))
-	votes := map[string]int{}
-	best, at := 0, -1
-	for _, a := range answers[:k] {
-		if a != "" {
-			votes[a]++
-			best = max(best, votes[a])
+// ErrFailed is wrapped where more prompts have no score than may.
+var ErrFailed = errors.New("too many prompts have no score")
+
+// Budget is how many prompts of a set may lack a score because their reward
+// failed: a tenth, but 3 of a small set. The means are over the others; with more
+// of them missing, or all, they would say little, and an evaluation fails. It
+// also does where the first hopeless ones end without a single score.
+func Budget(prompts int) int { return min(max(3, prompts/10), prompts-1) }
+
+// hopeless is how many failures before any score are taken for all.
+const hopeless = 8
+
+// Run has the responses to all prompts sampled by the weights of a version and
+// scored, and returns the metrics, whose names begin with eval/<set>/, and score,
+// the mean of the sets' mean@k. What record holds already is not done again, and
+// what is done is added to it; it may be nil.
+func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, record *Record) (metrics map[string]float64, score float64, err error) {
+	r := &run{version: version, cfg: cfg, sets: sets, Deps: deps, record: record}
+	for i := range sets {
+		r.got = append(r.got, make([]*scores, len(sets[i].Prompts)))
+		r.failed = append(r.failed, 0)
+		r.total += len(sets[i].Prompts)
+		for j := range sets[i].Prompts {
+			if s := record.scores(sets[i].Name, j); s != nil {
+				r.got[i][j] = s
+				r.done++
+				r.scored++
+			}
 		}
 	}
-	for i, a := range answers[:k] {
-		if a != "" && votes[a] == best {
-			at = i
-			break
+	r.report()
+	// The fleet queues what it cannot sample yet; the rest waits for its score.
+	tasks := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError().WithMaxGoroutines(4 * max(1, deps.Fleet.Capacity()))
+	for i := range sets {
+		for j := range sets[i].Prompts {
+			if r.got[i][j] == nil && ctx.Err() == nil {
+				tasks.Go(func(ctx context.Context) error { return r.task(ctx, i, j) })
+			}
 		}
 	}
-	if at < 0 {
-		return 0
+	if err := tasks.Wait(); err != nil {
+		return nil, 0, err
 	}
-	return scores[at]
+	if ctx.Err() != nil {
+		return nil, 0, context.Cause(ctx)
+	}
+	metrics = r.metrics()
+	for i := range sets {
+		score += metrics[fmt.Sprintf("eval/%s/mean@%d", sets[i].Name, cfg.K)] / float64(len(sets))
+	}
+	return metrics, score, record.finish()
+}
+
+// run is one evaluation.
+type run struct {
+	Deps
+	version int64
+	cfg     Config
+	sets    []Set
+	record  *Record
+
+	mu     sync.Mutex
+	got    [][]*scores // by set and prompt; nil where there is none
+	failed []int       // by set
+	scored int         // in all sets
+	done   int         // with or without a score
+	total  int
+}
+
+// report tells how far the evaluation is; the caller holds mu where tasks run.
+func (r *run) report() {
+	if r.Progress != nil {
+		r.Progress(r.done, r.total)
+	}
+}
+
+// task samples and scores the responses to prompt j of set i. It returns an
+// error where the evaluation cannot go on.
+func (r *run) task(ctx context.Context, i, j int) error {
+	set, p := &r.sets[i], &r.sets[i].Prompts[j]
+	result := Result{Set: set.Name, Index: j, PromptID: p.ID, Prompt: p.Text, Answer: p.Answer, Source: p.Source}
+	out, instance, err := r.Fleet.Generate(ctx, inference.Request{PromptIDs: p.IDs, N: r.cfg.K, Seed: seedOf(r.cfg.Seed, j),
+		Sampling: r.cfg.Sampling, Version: r.version})
+	if err == nil && len(out) != r.cfg.K {
+		err = fmt.Errorf("%s gave %d responses, expected %d", instance, len(out), r.cfg.K)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: prompt %s: %w", set.Name, p.ID, err)
+	}
+	result.Responses = make([]Response, len(out))
+	scoring := pool.New().WithContext(ctx).WithMaxGoroutines(scoringAtOnce).WithCancelOnError().WithFirstError()
+	for n := range out {
+		scoring.Go(func(ctx context.Context) (err error) {
+			if result.Responses[n], err = r.score(ctx, p, &out[n]); err != nil {
+				return fmt.Errorf("reward of response %d: %w", n, err)
+			}
+			return nil
+		})
+	}
+	err = scoring.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err == nil {
+		if err := r.record.write(&result); err != nil {
+			return err
+		}
+	}
+	return r.finished(i, j, &result, err)
+}
+
+// scoringAtOnce is the number of responses to a prompt that are scored at once.
+const scoringAtOnce = 8
+
+// score is a completion with its reward. A reward that panics or is not a finite
+// number has failed. What may succeed on a second try the reward tries itself.
+func (r *run) score(ctx context.Context, p *rollout.Prompt, c *inference.Completion) (Response, error) {
+	out := Response{Text: r.Text(c.IDs), Finish: c.Finish, Tokens: len(c.IDs)}
+	var s reward.Score
+	var err error
+	if fault := panics.Try(func() {
+		s, err = r.Reward.Score(ctx, reward.Input{Prompt: p, Text: out.Text, Finish: c.Finish, Length: len(c.IDs)})
+	}); fault != nil {
+		err = fault.AsError()
+	}
+	if err == nil {
+		err = finite(s)
+	}
+	// A record has no other text, and must count as the response itself does.
+	out.Reward, out.Parts, out.Answer = s.Value, s.Parts, strings.ToValidUTF8(s.Answer, "\uFFFD")
+	return out, err
+}
+
+func finite(s reward.Score) error {
+	if s.Value-s.Value != 0 {
+		return fmt.Errorf("it is %v, expected a finite number", s.Value)
+	}
+	for name, x := range s.Parts {
+		if x-x != 0 {
+			return fmt.Errorf("its part %s is %v, expected a finite number", name, x)
+		}
+	}
+	return nil
+}
+
+// finished counts a prompt that has its scores, or that failed.
+func (r *run) finished(i, j int, result *Result, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done++
+	defer r.report()
+	if err == nil {
+		r.got[i][j] = scoresOf(result)
+		r.scored++
+		return nil
+	}
+	set := &r.sets[i]
+	r.failed[i]++
+	r.Warn("%s: gave up prompt %s: %v", set.Name, result.PromptID, err)
+	if n := r.failed[i]; n > Budget(len(set.Prompts)) {
+		return fmt.Errorf("%w: %d of the %d in %s, %d at most: %w", ErrFailed, n, len(set.Prompts), set.Name, Budget(len(set.Prompts)), err)
+	}
+	if r.scored == 0 && r.done >= hopeless {
+		return fmt.Errorf("%w: the first %d failed: %w", ErrFailed, r.done, err)
+	}
+	return nil
+}
+
+// seedOf keys the draws of a prompt, apart from those of training.
+func seedOf(seed uint64, i int) uint64 {
+	z := seed ^ 0x6576616c75617465 // "evaluate"
+	for _, v := range []uint64{0x9e3779b97f4a7c15, uint64(i)} {
+		z += v
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		z ^= z >> 31
+	}
+	return z
 }

@@ -110,6 +110,25 @@ func (c *Console) Progress(done, of int, what string) {
 	}
 }
 
+// Count shows that done of the total are done; what names them. Where there is
+// no terminal, it prints a line at each twentieth.
+func (c *Console) Count(done int, what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.last
+	c.last = done
+	line := fmt.Sprintf("%d/%d %s", done, c.total, what)
+	if left := c.left(); left != "" {
+		line += "  left " + left
+	}
+	if c.bar != nil {
+		c.bar.Describe(fit([]string{line}, c.room()))
+		_ = c.bar.Set(done)
+	} else if c.total > 0 && done*20/c.total > before*20/c.total {
+		_, _ = fmt.Fprintln(c.out, line)
+	}
+}
+
 // Note prints a line of its own.
 func (c *Console) Note(format string, args ...any) {
 	c.mu.Lock()

@@ -18,13 +18,13 @@ func (e usageError) Unwrap() error { return e.error }
 // usagef is a usageError with a message.
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// stoppedError ends a run that a signal stopped in order: its checkpoint is
-// written.
+// stoppedError ends a run that a signal stopped in order, when what it takes to
+// go on is written.
 type stoppedError struct {
-	checkpoint string // the folder
+	kept string // what is written and where
 }
 
-func (e stoppedError) Error() string { return "stopped; checkpoint " + e.checkpoint }
+func (e stoppedError) Error() string { return "stopped; " + e.kept }
 
 // oneLine is err with the faults that it joins on one line.
 func oneLine(err error) error {

@@ -150,7 +150,7 @@ func TestExitStatus(t *testing.T) {
 		{"done", t.Context(), nil, exitDone, ""},
 		{"failed", t.Context(), errors.New("publish: refused"), exitFailed, "easyrl: publish: refused\n"},
 		{"usage", t.Context(), fmt.Errorf("deep: %w", usagef("wrong")), exitUsage, "easyrl: deep: wrong\n"},
-		{"stopped", cancelled, fmt.Errorf("train: %w", stoppedError{"runs/x/checkpoints/step-000007"}), exitStopped,
+		{"stopped", cancelled, fmt.Errorf("train: %w", stoppedError{"checkpoint runs/x/checkpoints/step-000007"}), exitStopped,
 			"easyrl: train: stopped; checkpoint runs/x/checkpoints/step-000007\n"},
 		{"interrupted", cancelled, fmt.Errorf("generate: %w", context.Canceled), exitFailed, "easyrl: interrupted by interrupt\n"},
 		{"cancelled for another reason", t.Context(), context.Canceled, exitFailed, "easyrl: context canceled\n"},

@@ -3,108 +3,202 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
-	"maps"
 	"runtime"
-	"slices"
+	"strings"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/report"
 )
 
 func evalVerb(std streams) verb {
 	v := verb{
-		name:    "eval",
-		summary: "Score a model's sampled answers to held-out prompts: mean@k and pass@k.",
-		example: "easyrl eval -model runs/quickstart/grpo/checkpoints/step-000100 -data runs/quickstart/data/test.jsonl -think",
-		flags:   newFlags(),
+		name:     "eval",
+		synopsis: "[RUN.toml OVERLAY.toml …] -model DIR -data FILE … [-set section.key=value …]",
+		summary:  "Score a model's sampled answers to held-out prompts: mean@k, pass@k and maj@k.",
+		example: `easyrl eval -model DIR -data test.jsonl -reward math -k 4
+			easyrl eval -model DIR -data gsm8k/test.jsonl -data 'math/test*.parquet' -reward math -k 8 -out eval.jsonl
+			easyrl eval runs/mine/run.toml -model runs/mine/checkpoints/step-000100 -set eval.k=16 -json`,
+		flags: newFlags(),
 	}
-	defaults := configs.Default()
-	dir := v.flags.String("model", "", "`DIR` of a Hugging Face folder")
-	file := v.flags.String("data", "", "`FILE` of prompts and answers")
-	k := v.flags.Int("k", 1, "`K` responses to a prompt")
-	limit := v.flags.Int("prompts", 0, "`N` first prompts of the file; 0 takes all")
-	temperature := v.flags.Float64("temperature", 1, "`T` that divides the logits; 0 is greedy")
-	maxTokens := v.flags.Int("max-tokens", 1024, "`N` tokens of a response at most")
-	seed := v.flags.Uint64("seed", 1, "`S` of the draws")
-	kind := v.flags.String("reward", defaults.Reward.Kind, "`KIND` of reward, as reward.kind in a run")
-	think := v.flags.Bool("think", false, "let reward exact skip one leading <think>…</think>")
-	promptKey := v.flags.String("prompt-key", defaults.Data.PromptKey, "`KEY` of an object's prompt; without it the usual layouts are recognised")
-	template := v.flags.String("template", defaults.Data.Template, "`USE` of the model's chat template, as data.template in a run")
-	answerKey := v.flags.String("answer-key", defaults.Data.AnswerKey, "`KEY` of its answer")
-	threads := v.flags.Int("threads", 0, "`N` threads; 0 takes all cores")
+	set := addSettings(v.flags)
+	short := addEvalFlags(v.flags)
+	out := v.flags.String("out", "", "`FILE` that gets each prompt with its scored responses, a line each, as it is done; with one that is there already the evaluation goes on where it stopped")
 	asJSON := v.flags.Bool("json", false, "print one JSON object")
 	v.run = func(ctx context.Context, args []string) error {
-		if len(args) > 0 || *dir == "" || *file == "" {
-			return usagef("eval: expected -model DIR, -data FILE and no other argument (see easyrl eval -h)")
+		resolved, err := configs.Load(args, *set)
+		if err != nil {
+			return usageError{err}
 		}
-		if *limit < 0 {
-			return usagef("eval: -prompts is %d, expected 0 or more", *limit)
+		cfg := &resolved.Config
+		short.apply(v.flags, cfg)
+		if cfg.Model.Path == "" && !cfg.Model.Init.Used() || len(cfg.Data.Eval) == 0 {
+			return usagef("eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and data.eval (see easyrl eval -h)")
 		}
-		sampling := inference.Sampling{Temperature: float32(*temperature), TopP: 1, MaxTokens: *maxTokens}
-		if err := checkRequest(inference.Request{PromptIDs: []int32{0}, N: *k, Sampling: sampling}, *temperature); err != nil {
+		if resolved.Origin("data.max_prompt_tokens").File == "" {
+			cfg.Data.MaxPromptTokens = 1 << 24 // the model's context is the limit
+		}
+		if err := resolved.Validate(configs.EvalTask); err != nil {
+			return usageError{err}
+		}
+		if err := unsupported(cfg); err != nil {
 			return err
 		}
-		cfg := defaults
-		cfg.Model.Path, cfg.Data.Eval, cfg.Data.PromptKey, cfg.Data.AnswerKey = *dir, []string{*file}, *promptKey, *answerKey
-		cfg.Data.Template = *template
-		cfg.Data.MaxPromptTokens = 1 << 30 // the model's context is the limit
-		cfg.Reward.Kind, cfg.Reward.Think, cfg.Rollout.MaxTokens = *kind, *think, min(*maxTokens, 1<<30)
-		cfg.Inference.Threads = orElse(*threads, runtime.NumCPU())
-		cfg.Run.Seed, cfg.Eval.K, cfg.Eval.Temperature, cfg.Eval.Prompts = *seed, *k, *temperature, *limit
-		metrics, err := evaluateFolder(ctx, std, &cfg)
+		metrics, sets, err := evaluateFolder(ctx, std, resolved, *out)
 		if err != nil {
 			return err
 		}
 		if *asJSON {
 			return json.NewEncoder(std.out).Encode(metrics)
 		}
-		p := printer{std.out}
-		for _, name := range slices.Sorted(maps.Keys(metrics)) {
-			p.line("%-40s %8.4f", name, metrics[name])
-		}
-		return nil
+		return evaluate.WriteTable(std.out, metrics, sets)
 	}
 	return v
 }
 
-// evaluateFolder scores the model of a folder on an engine of its own.
-func evaluateFolder(ctx context.Context, std streams, cfg *configs.Config) (map[string]float64, error) {
+// evalFlags are short for settings.
+type evalFlags struct {
+	data list
+	cfg  configs.Config
+}
+
+// list collects the values of a repeated flag.
+type list []string
+
+// String joins the values for display.
+func (l *list) String() string { return strings.Join(*l, " ") }
+
+// Set adds a value.
+func (l *list) Set(value string) error {
+	*l = append(*l, value)
+	return nil
+}
+
+func addEvalFlags(fs *flag.FlagSet) *evalFlags {
+	s := &evalFlags{cfg: configs.Default()}
+	c := &s.cfg
+	fs.StringVar(&c.Model.Path, "model", "", "`DIR` of a Hugging Face folder: model.path")
+	fs.Var(&s.data, "data", "`FILE` of prompts and answers, or a pattern of names; may be repeated: data.eval")
+	fs.IntVar(&c.Eval.K, "k", c.Eval.K, "`K` responses to a prompt: eval.k")
+	fs.IntVar(&c.Eval.Prompts, "prompts", 0, "`N` first prompts of each set; 0 takes all: eval.prompts")
+	fs.Float64Var(&c.Eval.Temperature, "temperature", c.Eval.Temperature, "`T` that divides the logits; 0 is greedy: eval.temperature")
+	fs.IntVar(&c.Rollout.MaxTokens, "max-tokens", c.Rollout.MaxTokens, "`N` tokens of a response at most: rollout.max_tokens")
+	fs.Uint64Var(&c.Run.Seed, "seed", c.Run.Seed, "`S` of the draws: run.seed")
+	fs.StringVar(&c.Reward.Kind, "reward", c.Reward.Kind, "`KIND` of reward: reward.kind")
+	fs.BoolVar(&c.Reward.Think, "think", false, "let reward exact skip one leading <think>…</think>: reward.think")
+	fs.StringVar(&c.Data.PromptKey, "prompt-key", c.Data.PromptKey, "`KEY` of an object's prompt; without it the usual layouts are recognised: data.prompt_key")
+	fs.StringVar(&c.Data.AnswerKey, "answer-key", c.Data.AnswerKey, "`KEY` of its answer: data.answer_key")
+	fs.StringVar(&c.Data.Template, "template", c.Data.Template, "`USE` of the model's chat template: data.template")
+	fs.IntVar(&c.Inference.Threads, "threads", 0, "`N` threads; 0 takes all cores: inference.threads")
+	return s
+}
+
+// apply sets what the command line has, in place of what files and settings say.
+func (s *evalFlags) apply(fs *flag.FlagSet, cfg *configs.Config) {
+	from := &s.cfg
+	fs.Visit(func(f *flag.Flag) {
+		switch f.Name {
+		case "model":
+			cfg.Model = from.Model
+		case "data":
+			cfg.Data.Eval = s.data
+		case "k":
+			cfg.Eval.K = from.Eval.K
+		case "prompts":
+			cfg.Eval.Prompts = from.Eval.Prompts
+		case "temperature":
+			cfg.Eval.Temperature = from.Eval.Temperature
+		case "max-tokens":
+			cfg.Rollout.MaxTokens = from.Rollout.MaxTokens
+		case "seed":
+			cfg.Run.Seed = from.Run.Seed
+		case "reward":
+			cfg.Reward.Kind = from.Reward.Kind
+		case "think":
+			cfg.Reward.Think = from.Reward.Think
+		case "prompt-key":
+			cfg.Data.PromptKey = from.Data.PromptKey
+		case "answer-key":
+			cfg.Data.AnswerKey = from.Data.AnswerKey
+		case "template":
+			cfg.Data.Template = from.Data.Template
+		case "threads":
+			cfg.Inference.Threads = from.Inference.Threads
+		}
+	})
+}
+
+// evaluateFolder scores a model on engines of its own and keeps a record at out,
+// unless that is empty.
+func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved, out string) (map[string]float64, []evaluate.Set, error) {
+	cfg := &resolved.Config
 	warn := func(format string, args ...any) { printer{std.err}.line("easyrl: "+format, args...) }
-	f, err := openFolder(cfg.Model.Path)
+	f, err := policyFolder(cfg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	sets, err := readSets(cfg.Data.Eval, cfg.Eval.Prompts, func(paths []string) ([][]rollout.Prompt, error) { return f.prompts(paths, cfg, warn) })
+	sets, err := f.evalSets(cfg, warn)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	score, end, err := scorer(cfg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer end()
-	dev, err := openDevice(configs.CPU, cfg.Inference.Threads)
+	cores := runtime.NumCPU()
+	cfg.Inference.Threads = orElse(cfg.Inference.Threads, max(1, cores/cfg.Inference.Instances))
+	dev, err := openDevice(configs.CPU, min(cores, cfg.Inference.Threads*cfg.Inference.Instances))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer dev.Close() //nolint:errcheck // nothing is left to do with it
 	w, err := f.weights(dev)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	var record *evaluate.Record
+	if out != "" {
+		settings, err := evalSettings(resolved, f, w.Checksum(), sets)
+		if err != nil {
+			return nil, nil, err
+		}
+		if record, err = evaluate.OpenRecord(out, settings); err != nil {
+			return nil, nil, usageError{err}
+		}
+		defer record.Close() //nolint:errcheck // each line was written
 	}
 	in, err := startInstances(ctx, f, cfg, nil, warn)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer in.fleet.Close() //nolint:errcheck // its memory goes with the process
 	if err := in.fleet.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
-		return nil, fmt.Errorf("publish: %w", err)
+		return nil, nil, fmt.Errorf("publish: %w", err)
 	}
-	e := &evaluation{sets: sets, k: cfg.Eval.K, seed: cfg.Run.Seed, fleet: in.fleet, score: score, text: f.text,
-		sampling: inference.Sampling{Temperature: float32(cfg.Eval.Temperature), TopP: 1, MaxTokens: cfg.Rollout.MaxTokens, StopIDs: f.stops}}
-	metrics, _, err := e.run(ctx)
+	metrics, err := watchEvaluation(ctx, std, evalConfig(cfg, f), sets, evaluate.Deps{Fleet: in.fleet, Reward: score, Text: f.text}, record)
+	return metrics, sets, err
+}
+
+// watchEvaluation runs an evaluation and shows how far it is.
+func watchEvaluation(ctx context.Context, std streams, cfg evaluate.Config, sets []evaluate.Set, deps evaluate.Deps, record *evaluate.Record) (map[string]float64, error) {
+	total := 0
+	for i := range sets {
+		total += len(sets[i].Prompts)
+	}
+	if n := record.Len(); n > 0 {
+		printer{std.err}.line("easyrl: %d of %d prompts are done already", n, total)
+	}
+	console := report.NewConsole(std.err, record.Len(), total)
+	defer console.Close()
+	deps.Warn = func(format string, args ...any) { console.Note("easyrl: "+format, args...) }
+	deps.Progress = func(done, _ int) { console.Count(done, "prompts") }
+	metrics, _, err := evaluate.Run(ctx, 1, cfg, sets, deps, record)
+	if err != nil && ctx.Err() != nil && record != nil {
+		return nil, stoppedError{fmt.Sprintf("%d of %d prompts are in %s: the same command goes on from there", record.Len(), total, record.Path())}
+	}
 	return metrics, err
 }

@@ -8,34 +8,36 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// prompts reads files of prompts as token ids, without those that are too long:
-// one list for each path.
-func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format string, args ...any)) ([][]rollout.Prompt, error) {
+// prompts reads files of prompts as token ids: one list for each path, and the
+// number of those that it leaves out, too long or without an answer.
+func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format string, args ...any)) (lists [][]rollout.Prompt, leftOut []int, err error) {
 	if f.tok == nil {
-		return nil, usagef("%s has no tokenizer files, which prompts need", f.dir)
+		return nil, nil, usagef("%s has no tokenizer files, which prompts need", f.dir)
 	}
-	lists, err := data.ReadAll(paths, data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey, SourceKey: cfg.Data.SourceKey})
+	lists, err = data.ReadAll(paths, data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey, SourceKey: cfg.Data.SourceKey})
 	if err != nil {
-		return nil, usageError{err}
+		return nil, nil, usageError{err}
 	}
 	for k, path := range paths {
+		all := len(lists[k])
 		for i := range lists[k] {
 			p := &lists[k][i]
 			if err := f.encode(p, &cfg.Data); err != nil {
-				return nil, usagef("%s: prompt %s: %w", path, p.ID, err)
+				return nil, nil, usagef("%s: prompt %s: %w", path, p.ID, err)
 			}
 			if p.Text == "" || len(p.IDs) == 0 {
-				return nil, usagef("%s: prompt %s is empty", path, p.ID)
+				return nil, nil, usagef("%s: prompt %s is empty", path, p.ID)
 			}
 		}
 		if lists[k], err = scored(path, lists[k], &cfg.Reward, warn); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if lists[k], err = f.fitting(path, lists[k], cfg, warn); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		leftOut = append(leftOut, all-len(lists[k]))
 	}
-	return lists, nil
+	return lists, leftOut, nil
 }
 
 // scored are the prompts that their reward can score: those without an answer

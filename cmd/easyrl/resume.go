@@ -105,7 +105,7 @@ func (r *trainRun) announce(from string, steps int) {
 
 // stopped is the end of a run that a signal stopped.
 func stopped(dir string, step int) error {
-	return stoppedError{filepath.Join(trainer.CheckpointRoot(dir), checkpoint.StepName(step))}
+	return stoppedError{"checkpoint " + filepath.Join(trainer.CheckpointRoot(dir), checkpoint.StepName(step))}
 }
 
 // inFile puts a name before each of joined errors.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
@@ -96,15 +96,14 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if r.folder, err = policyFolder(cfg); err != nil {
 		return err
 	}
-	read := func(paths []string) ([][]rollout.Prompt, error) { return r.folder.prompts(paths, cfg, r.warn) }
-	prompts, err := read(cfg.Data.Train)
+	prompts, _, err := r.folder.prompts(cfg.Data.Train, cfg, r.warn)
 	if err == nil {
 		err = r.checkRoom(slices.Concat(prompts...))
 	}
 	if err != nil {
 		return err
 	}
-	sets, err := readSets(cfg.Data.Eval, cfg.Eval.Prompts, read)
+	sets, err := r.folder.evalSets(cfg, r.warn)
 	if err != nil {
 		return err
 	}
@@ -228,11 +227,10 @@ func endless(lists [][]rollout.Prompt, cfg *configs.Config, seed uint64) (func(p
 }
 
 // wire fits the parts to what the trainer needs of them.
-func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evalSet, score reward.Func) error {
+func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score reward.Func) error {
 	cfg := r.cfg
-	sampling := inference.Sampling{Temperature: float32(cfg.Eval.Temperature), TopP: 1, MaxTokens: cfg.Rollout.MaxTokens,
-		Stop: cfg.Rollout.Stop, StopIDs: r.folder.stops}
-	e := &evaluation{sets: sets, k: cfg.Eval.K, sampling: sampling, seed: cfg.Run.Seed, fleet: r.in.fleet, score: score, text: r.folder.text}
+	held := evaluate.Deps{Fleet: r.in.fleet, Reward: score, Text: r.folder.text, Warn: r.warn,
+		Progress: func(done, of int) { r.console.Progress(done, of, "prompts evaluated") }}
 	prompt, err := endless(lists, cfg, cfg.Run.Seed)
 	if err != nil {
 		return err
@@ -246,11 +244,13 @@ func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evalSet, score reward.F
 		return err
 	}
 	r.deps = trainer.Deps{
-		Models:   r.models,
-		Prompt:   prompt,
-		Produce:  sample,
-		Publish:  r.in.fleet.Publish,
-		Evaluate: func(ctx context.Context, _ int) (map[string]float64, float64, error) { return e.run(ctx) },
+		Models:  r.models,
+		Prompt:  prompt,
+		Produce: sample,
+		Publish: r.in.fleet.Publish,
+		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
+			return evaluate.Run(ctx, int64(step)+1, evalConfig(cfg, r.folder), sets, held, nil)
+		},
 		Files:    r.folder.files,
 		Metrics:  r.metrics,
 		Track:    r.spans.Track("trainer"),

@@ -31,7 +31,7 @@ func firstSentences() map[string]string {
 		"chat":             "Package chat renders conversations into prompts as a model's chat template says.",
 		"checkpoint":       "Package checkpoint reads and writes safetensors weights and the state that makes a run resumable.",
 		"report":           "Package report records a run's steps and spans and shows them: console, JSON lines, page, trace.",
-		"evaluate":         "Package evaluate turns the scores of several responses to a prompt into mean@k, pass@k and maj@k.",
+		"evaluate":         "Package evaluate samples and scores responses to held-out prompts and turns their scores into mean@k, pass@k and maj@k.",
 		"configs":          "Package configs holds the shipped *.toml and their shape as a Go struct; it is the only reader of TOML.",
 	}
 }

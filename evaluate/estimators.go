@@ -1,0 +1,200 @@
+package evaluate
+
+import "math"
+
+// MeanAtK is the mean of the first k scores.
+func MeanAtK(scores []float64, k int) float64 {
+	k = min(k, len(scores))
+	if k == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, s := range scores[:k] {
+		sum += s
+	}
+	return sum / float64(k)
+}
+
+// PassAtK is the chance that at least one of k responses drawn without
+// replacement from n, of which c are right, is right: the unbiased estimator of
+// Chen et al. 2021 (eq. 1). k above n counts as n.
+func PassAtK(n, c, k int) float64 {
+	k = min(k, n)
+	if n-c < k {
+		return 1
+	}
+	miss := 1.0
+	for i := n - c + 1; i <= n; i++ {
+		miss *= 1 - float64(k)/float64(i)
+	}
+	return 1 - miss
+}
+
+// GPassAtK is the chance that at least the share tau of k responses drawn
+// without replacement from n, of which c are right, is right (Liu et al. 2024,
+// "Are Your LLMs Capable of Stable Reasoning?", eq. 2). With tau 0 it is
+// PassAtK.
+func GPassAtK(n, c, k int, tau float64) float64 {
+	k = min(k, n)
+	least := max(1, int(math.Ceil(tau*float64(k))))
+	sum := 0.0
+	for right := least; right <= min(c, k); right++ {
+		sum += math.Exp(choose(c, right) + choose(n-c, k-right) - choose(n, k))
+	}
+	return min(1, sum)
+}
+
+// choose is the logarithm of n over k, minus infinity where it is 0.
+func choose(n, k int) float64 {
+	if k < 0 || k > n {
+		return math.Inf(-1)
+	}
+	lgamma := func(x int) float64 { v, _ := math.Lgamma(float64(x) + 1); return v }
+	return lgamma(n) - lgamma(k) - lgamma(n-k)
+}
+
+// MajAtK is the score of the commonest of the first k answers, the earliest
+// among equals (Wang et al. 2022, self-consistency): scores[i] is that of
+// answers[i]. An empty answer, a response without one, does not vote.
+func MajAtK(answers []string, scores []float64, k int) float64 {
+	k = min(k, len(answers))
+	votes := map[string]int{}
+	best, at := 0, -1
+	for _, a := range answers[:k] {
+		if a != "" {
+			votes[a]++
+			best = max(best, votes[a])
+		}
+	}
+	for i, a := range answers[:k] {
+		if a != "" && votes[a] == best {
+			at = i
+			break
+		}
+	}
+	if at < 0 {
+		return 0
+	}
+	return scores[at]
+}
+
+// majMost is the largest number of responses of which MajMean counts all draws:
+// its work grows with their cube.
+const majMost = 128
+
+// MajMean is the mean of MajAtK over all draws of k of the responses, in any
+// order: the complete U-statistic (Hoeffding 1948), and so the unbiased estimate
+// of the least variance of what k fresh responses would get. In any order means
+// that equally common answers win equally often. It takes n k^2 log k steps, and
+// n up to majMost.
+func MajMean(answers []string, scores []float64, k int) float64 {
+	n := min(len(answers), majMost)
+	k = min(k, n)
+	silent, candidates := tally(answers[:n], scores)
+	total := 0.0
+	for votes := 1; votes <= k; votes++ {
+		total += wonWith(votes, k, silent, candidates)
+	}
+	return total / binomials(n)[k]
+}
+
+// candidate is an answer of several responses.
+type candidate struct {
+	size  int     // responses that give it
+	score float64 // their mean: whichever of them is drawn first stands for it
+}
+
+// tally counts the responses without an answer, and those of each answer in the
+// order of its first.
+func tally(answers []string, scores []float64) (silent int, candidates []candidate) {
+	at := map[string]int{}
+	for i, a := range answers {
+		if a == "" {
+			silent++
+			continue
+		}
+		c, ok := at[a]
+		if !ok {
+			c = len(candidates)
+			at[a] = c
+			candidates = append(candidates, candidate{})
+		}
+		candidates[c].size++
+		candidates[c].score += scores[i]
+	}
+	for c := range candidates {
+		candidates[c].score /= float64(candidates[c].size)
+	}
+	return silent, candidates
+}
+
+// wonWith is the sum of the winners' scores over all draws of k responses in
+// which an answer wins with that many votes; candidates that are equal share a
+// draw. It goes through the candidates and keeps, for each number of responses
+// drawn and of candidates with the votes to win, the number of draws and the sum
+// of those candidates' scores over them.
+func wonWith(votes, k, silent int, candidates []candidate) float64 {
+	type state struct{ draws, scores float64 }
+	most := k / votes // candidates that can be equal
+	at := func(drawn, equal int) int { return drawn*(most+1) + equal }
+	now := make([]state, (k+1)*(most+1))
+	for drawn, ways := range binomials(silent)[:min(silent, k)+1] {
+		now[at(drawn, 0)].draws = ways
+	}
+	for _, c := range candidates {
+		ways := binomials(c.size)
+		next := make([]state, len(now))
+		for drawn := range k + 1 {
+			for equal := range most + 1 {
+				s := now[at(drawn, equal)]
+				if s.draws == 0 {
+					continue
+				}
+				for got := range min(votes, c.size+1, k-drawn+1) {
+					to := &next[at(drawn+got, equal)]
+					to.draws += ways[got] * s.draws
+					to.scores += ways[got] * s.scores
+				}
+				if c.size >= votes && drawn+votes <= k {
+					to := &next[at(drawn+votes, equal+1)]
+					to.draws += ways[votes] * s.draws
+					to.scores += ways[votes] * (s.scores + c.score*s.draws)
+				}
+			}
+		}
+		now = next
+	}
+	sum := 0.0
+	for equal := 1; equal <= most; equal++ {
+		sum += now[at(k, equal)].scores / float64(equal)
+	}
+	return sum
+}
+
+// binomials are n over 0, 1, …, n.
+func binomials(n int) []float64 {
+	row := make([]float64, n+1)
+	row[0] = 1
+	for i := 1; i <= n; i++ {
+		row[i] = math.Round(row[i-1] * float64(n-i+1) / float64(i))
+	}
+	return row
+}
+
+// StdErr is the standard error of the mean of a list of prompts' means: their
+// standard deviation over the root of their number. Responses to one prompt are
+// not independent, so the prompt is the unit (Miller 2024, "Adding Error Bars to
+// Evals", clustered standard errors). It is not known of fewer than
+// two, and then NaN.
+func StdErr(means []float64) float64 {
+	n := float64(len(means))
+	mean := 0.0
+	for _, x := range means {
+		mean += x / n
+	}
+	squares := 0.0
+	for _, x := range means {
+		squares += (x - mean) * (x - mean)
+	}
+	return math.Sqrt(squares / (n - 1) / n)
+}

@@ -1,0 +1,184 @@
+package evaluate
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// Result is a prompt with its scored responses, as a record has it in a line.
+type Result struct {
+	Set       string          `json:"set"`
+	Index     int             `json:"index"` // in its set, from 0
+	PromptID  string          `json:"prompt_id"`
+	Prompt    string          `json:"prompt"`
+	Answer    json.RawMessage `json:"answer,omitempty"` // what the reward compares with
+	Source    string          `json:"source,omitempty"`
+	Responses []Response      `json:"responses"`
+}
+
+// Response is one scored response.
+type Response struct {
+	Text   string             `json:"text"`
+	Reward float64            `json:"reward"`
+	Parts  map[string]float64 `json:"parts,omitempty"`  // the reward's components by name
+	Answer string             `json:"answer,omitempty"` // that the reward read, in the form that votes are counted by
+	Finish rollout.Finish     `json:"finish"`
+	Tokens int                `json:"tokens"`
+}
+
+// scores are what is kept of a Result until the end.
+type scores struct {
+	values          []float64 // rewards, in the order of the responses
+	answers         []string
+	parts           []map[string]float64
+	right           int // with the full reward of 1
+	tokens, clipped int
+}
+
+func scoresOf(result *Result) *scores {
+	s := &scores{}
+	for i := range result.Responses {
+		r := &result.Responses[i]
+		s.values = append(s.values, r.Reward)
+		s.answers = append(s.answers, r.Answer)
+		s.parts = append(s.parts, r.Parts)
+		if r.Reward >= 1 {
+			s.right++
+		}
+		s.tokens += r.Tokens
+		if r.Finish == rollout.Length {
+			s.clipped++
+		}
+	}
+	return s
+}
+
+// Average is the name under which the mean of several sets is found.
+const Average = "average"
+
+// The metrics of a set that count prompts and are summed, not averaged, over
+// sets; stdErr is the one that is neither.
+const (
+	prompts = "prompts"  // that were scored
+	leftOut = "left_out" // too long, or without an answer
+	failed  = "failed"   // whose reward failed
+	stdErr  = "stderr"   // of mean@k
+)
+
+// metrics are those of each set and, of several, their average.
+func (r *run) metrics() map[string]float64 {
+	all := map[string]float64{}
+	var each []map[string]float64
+	for i := range r.sets {
+		var got []*scores
+		for _, s := range r.got[i] {
+			if s != nil {
+				got = append(got, s)
+			}
+		}
+		m := setMetrics(got, r.cfg.K)
+		m[leftOut], m[failed] = float64(r.sets[i].LeftOut), float64(r.failed[i])
+		each = append(each, m)
+		add(all, r.sets[i].Name, m)
+	}
+	if len(each) > 1 {
+		add(all, Average, average(each))
+	}
+	return all
+}
+
+func add(all map[string]float64, set string, m map[string]float64) {
+	for name, x := range m {
+		all["eval/"+set+"/"+name] = x
+	}
+}
+
+// setMetrics are the means over a set's prompts, summed in their order: mean@k
+// and its standard error; pass@, and where the reward reads answers maj@, of k and
+// of the powers of two below it; the reward's components; the responses' length
+// and the share of them that the limit cut. A response is right where its reward
+// is 1 or more.
+func setMetrics(got []*scores, k int) map[string]float64 {
+	m := map[string]float64{prompts: float64(len(got))}
+	mean := func(name string, each func(s *scores) float64) {
+		sum := 0.0
+		for _, s := range got {
+			sum += each(s)
+		}
+		m[name] = sum / float64(len(got))
+	}
+	mean(fmt.Sprintf("mean@%d", k), func(s *scores) float64 { return MeanAtK(s.values, k) })
+	means := make([]float64, len(got))
+	answers := false
+	for i, s := range got {
+		means[i] = MeanAtK(s.values, k)
+		answers = answers || slices.ContainsFunc(s.answers, func(a string) bool { return a != "" })
+	}
+	if e := StdErr(means); !math.IsNaN(e) {
+		m[stdErr] = e
+	}
+	for j := 1; j < k; j *= 2 {
+		mean(fmt.Sprintf("pass@%d", j), func(s *scores) float64 { return PassAtK(k, s.right, j) })
+		if answers && j > 1 && k <= majMost {
+			mean(fmt.Sprintf("maj@%d", j), func(s *scores) float64 { return MajMean(s.answers, s.values, j) })
+		}
+	}
+	mean(fmt.Sprintf("pass@%d", k), func(s *scores) float64 { return PassAtK(k, s.right, k) })
+	if answers && k > 1 { // of one response it is the mean
+		mean(fmt.Sprintf("maj@%d", k), func(s *scores) float64 { return MajAtK(s.answers, s.values, k) })
+	}
+	mean("response_length", func(s *scores) float64 { return float64(s.tokens) / float64(k) })
+	mean("clip_ratio", func(s *scores) float64 { return float64(s.clipped) / float64(k) })
+	maps.Copy(m, partMeans(got))
+	return m
+}
+
+// partMeans are the means of the reward's components, each over the responses
+// that have it, as <part>/mean.
+func partMeans(got []*scores) map[string]float64 {
+	sums, counts := map[string]float64{}, map[string]float64{}
+	for _, s := range got {
+		for _, parts := range s.parts {
+			for name, x := range parts {
+				sums[name] += x
+				counts[name]++
+			}
+		}
+	}
+	m := map[string]float64{}
+	for name, sum := range sums {
+		m[name+"/mean"] = sum / counts[name]
+	}
+	return m
+}
+
+// average is the mean over sets of the metrics that all of them have; prompts
+// are summed, and the standard error is that of the mean of independent sets.
+func average(each []map[string]float64) map[string]float64 {
+	m := map[string]float64{}
+	n := float64(len(each))
+	for name := range each[0] {
+		sum, squares, everywhere := 0.0, 0.0, true
+		for _, one := range each {
+			x, ok := one[name]
+			everywhere = everywhere && ok
+			sum += x
+			squares += x * x
+		}
+		switch {
+		case !everywhere:
+		case name == prompts || name == leftOut || name == failed:
+			m[name] = sum
+		case name == stdErr:
+			m[name] = math.Sqrt(squares) / n
+		default:
+			m[name] = sum / n
+		}
+	}
+	return m
+}

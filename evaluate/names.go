@@ -1,0 +1,77 @@
+package evaluate
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// NamedFiles are the files of one set.
+type NamedFiles struct {
+	Name  string
+	Files []int // their places in the list
+}
+
+// Names gives the sets that files make their names: a file's base without the
+// extension, and before it as many folders as tell it from the others, as in
+// "gsm8k-test" and "math-test". Parts of one set, test-00000-of-00002.parquet
+// and so on in one folder, are one.
+func Names(files []string) []NamedFiles {
+	var sets []NamedFiles
+	var paths []string // of the sets: a file's, without the number of its part
+	part := regexp.MustCompile(`-\d{5}-of-\d{5}(\.[^./]*)?$`)
+	for i, file := range files {
+		path := part.ReplaceAllString(filepath.ToSlash(filepath.Clean(file)), "$1")
+		at := slices.Index(paths, path)
+		if at < 0 || path == filepath.ToSlash(filepath.Clean(file)) {
+			at = len(sets)
+			sets, paths = append(sets, NamedFiles{}), append(paths, path)
+		}
+		sets[at].Files = append(sets[at].Files, i)
+	}
+	for i, name := range distinct(paths) {
+		sets[i].Name = name
+	}
+	return sets
+}
+
+// distinct are names for paths, all different.
+func distinct(paths []string) []string {
+	depths, names := make([]int, len(paths)), make([]string, len(paths))
+	for {
+		deeper := false
+		for i, path := range paths {
+			names[i] = nameOf(path, depths[i])
+		}
+		for i := range names {
+			taken := slices.Contains(names[:i], names[i]) || slices.Contains(names[i+1:], names[i]) || names[i] == Average && len(names) > 1
+			if taken && nameOf(paths[i], depths[i]+1) != names[i] {
+				depths[i]++
+				deeper = true
+			}
+		}
+		if !deeper {
+			break
+		}
+	}
+	for i, name := range names {
+		for n := 2; slices.Contains(names[:i], names[i]) || names[i] == Average && len(names) > 1; n++ {
+			names[i] = fmt.Sprintf("%s-%d", name, n)
+		}
+	}
+	return names
+}
+
+// nameOf is the name that a path has with a number of its folders; with one more
+// than there are it has its extension too.
+func nameOf(path string, folders int) string {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	first := max(0, len(parts)-1-folders)
+	if folders < len(parts) {
+		path = strings.TrimSuffix(path, filepath.Ext(path))
+		parts = strings.Split(strings.TrimPrefix(path, "/"), "/")
+	}
+	return strings.Join(parts[first:], "-")
+}

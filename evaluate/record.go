@@ -1,0 +1,268 @@
+package evaluate
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// ErrRecord is wrapped by the error about a file that is no record or one of
+// other settings: nothing was changed.
+var ErrRecord = errors.New("not a record to go on with")
+
+// Record is a file of an evaluation's prompts that are done, so that it can go on
+// where it was cut short. Its first line has the settings, each other one a
+// Result, in the order in which they were done and, once all are, that of the
+// prompts. Its methods are safe for concurrent use, and do nothing on nil.
+type Record struct {
+	path string
+
+	mu   sync.Mutex
+	file *os.File
+	size int64 // what is written
+	done map[place]line
+}
+
+// place is that of a prompt.
+type place struct {
+	set   string
+	index int
+}
+
+// line is where a Result stands in the file, and what it says.
+type line struct {
+	from, to int64
+	scores   *scores
+}
+
+// header is a record's first line.
+type header struct {
+	Settings map[string]string `json:"easyrl_eval"`
+}
+
+// maxHeader bounds the first line of a record, in bytes.
+const maxHeader = 1 << 20
+
+// OpenRecord begins a record at path, or goes on with the one that is there:
+// settings, values by name, must be those it was begun with, and an error names
+// those that are not. A last line that was cut short is dropped. The caller
+// closes the record.
+func OpenRecord(path string, settings map[string]string) (*Record, error) {
+	r := &Record{path: path, done: map[place]line{}}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = begin(path, settings); err == nil {
+			file, err = os.OpenFile(path, os.O_RDWR, 0)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open record: %w", err)
+	}
+	r.file = file
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: it is no regular file", ErrRecord) // and might never end
+	}
+	if err == nil {
+		err = r.read(settings)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open record %s: %w", path, err), file.Close())
+	}
+	return r, nil
+}
+
+// begin makes a record without results, at once.
+func begin(path string, settings map[string]string) error {
+	first, err := encode(header{settings})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return replace(path, func(w io.Writer) error {
+		_, err := w.Write(first)
+		return err
+	})
+}
+
+// read takes what the file has.
+func (r *Record) read(settings map[string]string) error {
+	in := bufio.NewReaderSize(r.file, maxHeader)
+	first, err := in.ReadSlice('\n')
+	var h header
+	if err != nil || json.Unmarshal(first, &h) != nil || h.Settings == nil {
+		return fmt.Errorf("%w: its first line is not that of an evaluation", ErrRecord)
+	}
+	if d := differences(h.Settings, settings); d != "" {
+		return fmt.Errorf("%w: %s; expected the same, or another file", ErrRecord, d)
+	}
+	r.size = int64(len(first))
+	for number := 2; ; number++ {
+		b, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			break // without a newline: it was cut short
+		}
+		if err != nil {
+			return err
+		}
+		var result Result
+		if err := json.Unmarshal(b, &result); err != nil || len(result.Responses) == 0 {
+			if _, more := in.Peek(1); errors.Is(more, io.EOF) {
+				break
+			}
+			return fmt.Errorf("%w: line %d is not that of a prompt", ErrRecord, number)
+		}
+		r.add(&result, len(b))
+	}
+	return r.file.Truncate(r.size)
+}
+
+// add takes a line at the end of the file.
+func (r *Record) add(result *Result, length int) {
+	at := place{result.Set, result.Index}
+	r.done[at] = line{r.size, r.size + int64(length), scoresOf(result)}
+	r.size += int64(length)
+}
+
+// differences are the settings that are not the same.
+func differences(was, is map[string]string) string {
+	var all []string
+	names := slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is)))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		before, had := was[name]
+		now, has := is[name]
+		switch {
+		case !had:
+			all = append(all, fmt.Sprintf("%s is %s and was not set", name, now))
+		case !has:
+			all = append(all, fmt.Sprintf("%s was %s and is not set", name, before))
+		case before != now:
+			all = append(all, fmt.Sprintf("%s was %s and is %s", name, before, now))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// Len is the number of prompts that are done.
+func (r *Record) Len() int {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.done)
+}
+
+// Path is the file's.
+func (r *Record) Path() string { return r.path }
+
+// Close closes the file.
+func (r *Record) Close() error {
+	if r == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+// scores are those of a prompt that is done, or nil.
+func (r *Record) scores(set string, index int) *scores {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.done[place{set, index}].scores
+}
+
+// write adds a prompt that is done.
+func (r *Record) write(result *Result) error {
+	if r == nil {
+		return nil
+	}
+	b, err := encode(result)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if _, err = r.file.WriteAt(b, r.size); err == nil {
+			r.add(result, len(b))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	return nil
+}
+
+// finish puts the lines in the order of the prompts, at once.
+func (r *Record) finish() error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	places := slices.SortedFunc(maps.Keys(r.done), func(a, b place) int {
+		if d := strings.Compare(a.set, b.set); d != 0 {
+			return d
+		}
+		return a.index - b.index
+	})
+	err := replace(r.path, func(w io.Writer) error {
+		first := r.size
+		for _, at := range places {
+			first = min(first, r.done[at].from)
+		}
+		copies := []line{{from: 0, to: first}}
+		for _, at := range places {
+			copies = append(copies, r.done[at])
+		}
+		for _, c := range copies {
+			if _, err := io.Copy(w, io.NewSectionReader(r.file, c.from, c.to-c.from)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	return nil
+}
+
+// encode is a line of JSON with <, > and & as they are: people read it.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// replace puts what write writes in place of a file's content: a reader or a
+// crash sees the old content or the new.
+func replace(path string, write func(w io.Writer) error) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name()) //nolint:errcheck // gone after the rename
+	out := bufio.NewWriter(temp)
+	err = write(out)
+	err = errors.Join(err, out.Flush(), temp.Chmod(0o644), temp.Sync(), temp.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
+}
