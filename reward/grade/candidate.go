@@ -95,6 +95,9 @@ func (s sentence) plainAt(i, limit int) (candidate, int) {
 	end := min(i+n, limit)
 	text := strings.TrimRight(s.text[i:end], ".,:*-+/_")
 	hi := i + len(text)
+	if n := len(text); n > 1 && (text[n-1]|0x20 == 'k' || text[n-1] == 'M' && text[0] == '$') && strings.Trim(text[:n-1], "-$0123456789.,") == "" {
+		text = text[:n-1] + map[bool]string{true: "*1000", false: "*1000000"}[text[n-1]|0x20 == 'k']
+	}
 	c := candidate{segment: segment{i, hi}, text: text + s.magnitude(hi), aside: s.isAside(i) || s.isMark(i, end), aim: s.isAim(i)}
 	c.sum = s.isResult(i)
 	return c, end - i
@@ -227,12 +230,26 @@ func (s sentence) isAside(i int) bool {
 		switch {
 		case f == "total" || f == "all" && k == len(fields)-1:
 			return false
+		case f == "of" && isShare(before):
+			return true
 		case f == "of":
 			return k < len(fields)-1 || k > 0 && slices.Contains([]string{"each", "end", "out", "all", "both", "any", "most", "some", "rest", "one", "every"}, fields[k-1])
 		}
 		return slices.Contains(prepositions(), f)
 	}
 	return false
+}
+
+// isShare reports whether text ends in a fraction of something: "1/8 of", "a
+// third of the".
+func isShare(text string) bool {
+	head := strings.TrimRight(text[:max(0, strings.LastIndex(strings.ToLower(text), "of"))], " $*")
+	if head == "" {
+		return false
+	}
+	word := strings.ToLower(head[strings.LastIndexAny(head, " $*")+1:])
+	return strings.HasSuffix(word, "%") || strings.Contains(word, "/") && isDigitAt(word, len(word)-1) ||
+		slices.Contains([]string{"half", "third", "thirds", "quarter", "quarters", "fourth", "fourths", "fifth", "fifths", "percent"}, word)
 }
 
 func skipped() []string {

@@ -29,13 +29,17 @@ func conclusion(text string) []string {
 	if len(said) == 0 {
 		return wordsOnly(all)
 	}
+	var last []string // a sentence in words alone behind the one with a number
+	if k := len(all) - 1; !isChat(all[k].text) && all[k].lo > said[0].lo {
+		last = []string{all[k].text}
+	}
 	pick := said[0]
 	if remarks(pick.text) {
 		if k := slices.IndexFunc(said, func(s sentence) bool { return concludes(s.text) }); k > 0 {
 			pick = said[k]
 		}
 	}
-	return pick.readings()
+	return append(pick.readings(), last...)
 }
 
 // readings of a sentence: what it is about, and all of it for answers in words.

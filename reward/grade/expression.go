@@ -6,6 +6,9 @@ import (
 	"unicode/utf8"
 )
 
+// maxToken is how long an expression may be without a space, in bytes.
+const maxToken = 160
+
 // expressionAt is the length of the expression in plain text that begins at i,
 // with spaces in it: "2 + 1 = 3", "x^2 - 4x + 1", "(3, π/2)". It is 0 for a number
 // alone, which numberAt reads, and within a word.
@@ -19,8 +22,11 @@ func expressionAt(s string, i int) int {
 	end, depth, counted := i, 0, operators{}
 	for j := i; j < len(s) && j < i+400; {
 		k := j
-		for k < len(s) && s[k] != ' ' && s[k] != '\n' && !strings.HasPrefix(s[k:], "**") {
+		for k < len(s) && k-j <= maxToken && s[k] != ' ' && s[k] != '\n' && !strings.HasPrefix(s[k:], "**") {
 			k++
+		}
+		if k-j > maxToken {
+			break
 		}
 		token := s[j:k]
 		trimmed := strings.TrimRight(token, ".,;:!?")
@@ -90,7 +96,7 @@ func (o *operators) add(token string) bool {
 func (o *operators) enough(text string) bool {
 	inner := strings.TrimLeft(text, "+-−$(")
 	sign := strings.ContainsAny(inner, "+*/^=×÷−·√±") || strings.Contains(inner, "-")
-	if o.tuple || o.digit && strings.HasPrefix(inner, "sqrt") {
+	if o.tuple || o.digit && (strings.HasPrefix(inner, "sqrt") || strings.HasSuffix(inner, " pi") || strings.HasSuffix(inner, "π")) {
 		return true
 	}
 	if !o.letter && !strings.ContainsAny(inner, " =×÷√π") {

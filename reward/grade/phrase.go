@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"unicode"
@@ -107,6 +108,9 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 	for begin < len(text) && strings.IndexByte(" \n:*=_>#", text[begin]) >= 0 {
 		begin++
 	}
+	if inside, ok := quoted(text[begin:min(len(text), begin+maxMath)]); ok {
+		return begin + len(inside), read1(inside), true
+	}
 	all := sentences(text[begin:min(len(text), begin+2*maxMath)])
 	if len(all) == 0 {
 		return 0, nil, false
@@ -125,6 +129,15 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		return end, []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*")}, true
 	}
 	found := s.candidates()
+	whole := all[0]
+	if at := strings.LastIndexAny(text[:begin], ".\n") + 1; begin-at < maxMath { // with what comes before "be"
+		if around := sentences(text[at:min(len(text), begin+len(s.text))]); len(around) == 1 {
+			whole = around[0]
+		}
+	}
+	if whole.hedges() {
+		return end, whole.main(), true
+	}
 	if len(found) == 0 {
 		if digits, ok := answer.Spelled(body[skip:]); ok {
 			return end, []string{body[skip:], digits}, true
@@ -147,6 +160,29 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		return end, readings, true
 	}
 	return end, append(s.main(), body[skip:]), false
+}
+
+// quoted is the string that s begins with, of JSON such as {"answer": "5"}.
+func quoted(s string) (string, bool) {
+	if !strings.HasPrefix(s, `"`) {
+		return "", false
+	}
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			if rest := strings.TrimLeft(s[i+1:], " \n"); rest == "" || strings.IndexByte(",}]", rest[0]) < 0 {
+				return "", false
+			}
+			var inside string
+			if json.Unmarshal([]byte(s[:i+1]), &inside) != nil {
+				inside = s[1:i]
+			}
+			return inside, strings.TrimSpace(inside) != ""
+		}
+	}
+	return "", false
 }
 
 // computes reports whether a sentence goes on from its first candidate to a

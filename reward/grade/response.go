@@ -74,6 +74,14 @@ func tidy(s string) string {
 		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
 			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)
 	}
+	if strings.ContainsAny(s, "½¼¾⅓⅔⅛") {
+		for _, f := range [][2]string{{"½", "1/2"}, {"¼", "1/4"}, {"¾", "3/4"}, {"⅓", "1/3"}, {"⅔", "2/3"}, {"⅛", "1/8"}} {
+			for d := '0'; d <= '9'; d++ {
+				s = strings.ReplaceAll(s, string(d)+f[0], string(d)+" "+f[1])
+			}
+			s = strings.ReplaceAll(s, f[0], f[1])
+		}
+	}
 	if strings.IndexFunc(s, isWide) < 0 {
 		return s
 	}

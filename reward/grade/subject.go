@@ -11,6 +11,9 @@ import (
 // aside, of its last clause where that draws a conclusion. Neighbours in a list
 // come along.
 func (s sentence) main() []string {
+	if s.hedges() {
+		return []string{joined(s.candidates())}
+	}
 	all := s.meant()
 	from := s.clause()
 	if k := slices.IndexFunc(all, func(c candidate) bool { return c.lo >= from }); k > 0 {
@@ -41,6 +44,18 @@ func (s sentence) main() []string {
 		}
 	}
 	return nil
+}
+
+// hedges reports whether a sentence leaves open which of several values is the
+// answer.
+func (s sentence) hedges() bool {
+	lower := strings.ToLower(s.text)
+	if !slices.ContainsFunc([]string{"could be", "might be", "may be", "or possibly", "or perhaps", "or maybe", "could also", "might also", "depending on"},
+		func(word string) bool { return strings.Contains(lower, word) }) || !strings.Contains(lower, " or ") && !strings.Contains(lower, "also") {
+		return false
+	}
+	all := s.candidates()
+	return len(all) > 1 && len(all) < 8 && slices.ContainsFunc(all[1:], func(c candidate) bool { return !answer.Equal(all[0].text, c.text) })
 }
 
 // meant are the candidates that may be the answer at all: not what a sentence

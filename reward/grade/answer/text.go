@@ -16,6 +16,9 @@ func Clean(s string) string {
 	}
 	s = strings.NewReplacer(`\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "", "...", `\ldots `, "…", `\ldots `).Replace(s)
 	s = unwrapDollars(s)
+	if digits, ok := digitsApart(s); ok {
+		return digits
+	}
 	for range 4 {
 		s = strings.TrimSpace(s)
 		s = strings.TrimSuffix(strings.TrimRight(s, ".,;:*\" \n"), `\`)
@@ -25,6 +28,21 @@ func Clean(s string) string {
 		}
 	}
 	return s
+}
+
+// digitsApart is the number that \underline{2}\,\underline{7} writes digit by
+// digit.
+func digitsApart(s string) (string, bool) {
+	if !strings.Contains(s, `\underline`) || len(s) > 1000 {
+		return "", false
+	}
+	fields := strings.Fields(strings.NewReplacer(`\underline`, " ", `\,`, " ", `\;`, " ", `\!`, " ", `\ `, " ", "{", " ", "}", " ").Replace(s))
+	for _, f := range fields {
+		if len(f) != 1 || f[0] < '0' || f[0] > '9' {
+			return "", false
+		}
+	}
+	return strings.Join(fields, ""), len(fields) > 0
 }
 
 // unwrapDollars takes $ off where they come in pairs around mathematics, and

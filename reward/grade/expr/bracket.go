@@ -1,5 +1,7 @@
 package expr
 
+import "strings"
+
 // bracket reads what is between brackets.
 func (p *parser) bracket() *Node {
 	if !p.enter() {
@@ -38,6 +40,11 @@ func (p *parser) bracket() *Node {
 		return n
 	case open == "floor", open == "ceil":
 		return call(open, n)
+	case open == "(" && closing == ")" && n.Kind == Number && n.Base == "" && p.isOp("_"): // (204)_5
+		p.at++
+		c := *n
+		c.Base = inDigits(strings.Trim(p.subscript(), "{}"))
+		return &c
 	case open == "(" && closing == ")" && n.Kind != List:
 		if n.Kind == Relation {
 			return &Node{Kind: Bracket, Open: open, Close: closing, Args: []*Node{n}}
