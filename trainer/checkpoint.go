@@ -157,8 +157,9 @@ func ReadState(dir string) (State, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}
-	if err == nil && (s.Step < 0 || s.Updates < 0 || s.Position < 0 || s.BestStep < 0) {
-		err = fmt.Errorf("%s: step %d, updates %d, position %d, best step %d, expected 0 or more of each", stateFile, s.Step, s.Updates, s.Position, s.BestStep)
+	if err == nil && min(s.Step, s.Updates, s.Position, s.BestStep, s.Total) < 0 {
+		err = fmt.Errorf("%s: step %d, updates %d, position %d, best step %d, total %d, expected 0 or more of each",
+			stateFile, s.Step, s.Updates, s.Position, s.BestStep, s.Total)
 	}
 	if err != nil {
 		return s, fmt.Errorf("resume from %s: %w", dir, err)

@@ -185,7 +185,8 @@ func TestReadStateRefusesNonsense(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "trainer"), 0o755))
 	for text, want := range map[string]string{
-		`{"step":-1}`:     "state.json: step -1, updates 0, position 0, best step 0, expected 0 or more of each",
+		`{"step":-1}`:     "state.json: step -1, updates 0, position 0, best step 0, total 0, expected 0 or more of each",
+		`{"total":-1}`:    "total -1, expected 0 or more",
 		`{"position":-3}`: "position -3",
 		`{"step":`:        "unexpected end of JSON input",
 	} {

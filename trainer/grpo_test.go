@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -271,6 +272,45 @@ func TestEqualRewardsCostNothing(t *testing.T) {
 	require.NoError(t, tr.train(p, groups[:1]))
 	require.Positive(t, p.mini.rows)
 	require.Equal(t, 1, p.mini.zeroStd)
+}
+
+// What a step did not measure is not in its line: an entropy of 0 would be one.
+func TestStepWithoutGradientReportsNone(t *testing.T) {
+	t.Parallel()
+	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	tr, err := New(Config{MicroBatchTokens: 1000, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default(), Devices: 1}, State{}, Deps{Models: m})
+	require.NoError(t, err)
+	snapshot, err := m.Publish(1)
+	require.NoError(t, err)
+	require.NotNil(t, snapshot)
+	measured := []string{"actor/entropy", "actor/kl", "actor/clip_frac", "mismatch/logprob_abs_max", "mismatch/kl"}
+	sampled := []string{"reward/mean", "reward/std", "reward/zero_std_frac", "response_length/mean", "response_length/max",
+		"response_length/clip_ratio", "prompt_length/mean"}
+	line := func(groups []rollout.Group) report.Values {
+		p := &period{step: 1, version: 1}
+		require.NoError(t, tr.train(p, groups))
+		require.NoError(t, tr.update(p))
+		return tr.values(p, StreamStats{})
+	}
+	groups := tinyGroups(2, 4)
+	for _, c := range []struct {
+		groups                  []rollout.Group
+		hasMeasured, hasSampled bool
+	}{{groups, true, true}, {groups[1:], false, true}, {nil, false, false}} {
+		v := line(c.groups)
+		for _, name := range measured {
+			_, ok := v[name]
+			require.Equal(t, c.hasMeasured, ok, "%s of %d groups", name, len(c.groups))
+		}
+		for _, name := range sampled {
+			_, ok := v[name]
+			require.Equal(t, c.hasSampled, ok, "%s of %d groups", name, len(c.groups))
+		}
+		if c.hasMeasured {
+			require.Positive(t, v["actor/entropy"])
+			require.Positive(t, v["mismatch/logprob_abs_max"])
+		}
+	}
 }
 
 // How the micro-batch budget cuts a period changes no bit of the gradients,

@@ -39,7 +39,7 @@ func (t *Trainer) update(p *period) error {
 	scale := 1 / t.cfg.Loss.Aggregation.Denominator(p.mini.kept, p.mini.keptTokens, constant)
 	p.loss += p.mini.loss * scale
 	p.pg += p.mini.pg * scale
-	p.lr = t.schedule.LR(t.state.Updates+1, t.cfg.Steps*t.cfg.MiniBatches)
+	p.lr = t.schedule.LR(t.state.Updates+1, t.state.Total*t.cfg.MiniBatches)
 	var err error
 	p.norm, err = t.Models.Step(t.opt, scale, p.lr, t.cfg.Optim.ClipGrad)
 	p.clock.optimizer += time.Since(began)

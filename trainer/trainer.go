@@ -18,6 +18,7 @@ import (
 type Config struct {
 	Dir              string // the run's folder
 	Steps            int
+	ScheduleSteps    int // that the learning rate's schedule spans; 0 is Steps
 	PromptsPerStep   int
 	MaxTokens        int // response tokens at most, for response_length/clip_ratio
 	MicroBatchTokens int // rows of a micro-batch at most
@@ -105,6 +106,9 @@ type State struct {
 	Reference string  `json:"reference"` // checksum of the starting weights, which are the reference
 	Seed      uint64  `json:"seed"`      // of the run
 	Task      string  `json:"task"`      // what the run does, as its starter names it
+	// Total is the steps that the learning rate's schedule spans; 0 where it is
+	// not known.
+	Total int `json:"total,omitempty"`
 	// Pending is the line of Step where its evaluation was cut short.
 	Pending report.Values `json:"pending,omitempty"`
 }
@@ -125,6 +129,7 @@ func New(cfg Config, state State, deps Deps) (*Trainer, error) {
 		return nil, err
 	}
 	opt.Updates = state.Updates
+	state.Total = orElse(cfg.ScheduleSteps, cfg.Steps)
 	return &Trainer{cfg: cfg, Deps: deps, objective: objective, opt: opt, schedule: optim.NewSchedule(cfg.Optim), state: state,
 		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files,
 			sampled: cfg.Loss.OldPolicy == loss.PreviousStep}}, nil

@@ -14,21 +14,12 @@ func unixNow() float64 { return float64(time.Now().UnixMilli()) / 1000 }
 // values is a period's line in metrics.jsonl.
 func (t *Trainer) values(p *period, stats StreamStats) report.Values {
 	a, c := &p.all, &p.clock
-	mean := func(sum float64, n int) float64 { return sum / float64(max(n, 1)) }
 	wall := c.all.Seconds()
-	rewardMean := mean(a.rewards, a.responses)
-	variance := max(0, a.rewardSquares-float64(a.responses)*rewardMean*rewardMean) / float64(max(a.responses-1, 1))
 	tokens := float64(a.promptTokens + a.responseTokens)
 	v := report.Values{
 		"step": float64(p.step), "version": float64(p.version), "time": unixNow(),
-		"reward/mean": rewardMean, "reward/std": math.Sqrt(variance), "reward/zero_std_frac": mean(float64(a.zeroStd), a.groups),
-		"response_length/mean": mean(float64(a.responseTokens), a.responses), "response_length/max": float64(a.longest),
-		"response_length/clip_ratio": mean(float64(a.clipped), a.responses),
-		"prompt_length/mean":         mean(float64(a.prompts), a.groups),
-		"actor/loss":                 p.loss / float64(max(p.updates, 1)), "actor/pg_loss": p.pg / float64(max(p.updates, 1)),
-		"actor/kl": mean(a.kl, a.computed), "actor/entropy": mean(a.entropy, a.computed),
-		"actor/clip_frac": mean(a.clip, a.computed), "actor/grad_norm": p.norm, "actor/lr": p.lr,
-		"mismatch/logprob_abs_max": a.mismatchMax, "mismatch/kl": mean(a.mismatchKL, a.mismatchTokens),
+		"actor/loss": p.loss / float64(max(p.updates, 1)), "actor/pg_loss": p.pg / float64(max(p.updates, 1)),
+		"actor/grad_norm": p.norm, "actor/lr": p.lr,
 		"staleness/max": 0, // every group was checked to be of the period's version
 		"timing_s/step": wall, "timing_s/publish": c.publish.Seconds(), "timing_s/first_group": c.firstGroup.Seconds(),
 		"timing_s/wait": c.wait.Seconds(), "timing_s/train": c.train.Seconds(), "timing_s/optimizer": c.optimizer.Seconds(),
@@ -45,17 +36,40 @@ func (t *Trainer) values(p *period, stats StreamStats) report.Values {
 	if stats.Refilled > 0 {
 		v["groups/refilled"] = float64(stats.Refilled)
 	}
-	if t.cfg.Loss.Correction != loss.NoCorrection {
-		v["mismatch/corrected_frac"] = mean(a.corrected, a.computed)
-	}
 	if t.cfg.PeakFLOPS > 0 {
 		v["perf/mfu"] = a.flops / wall / t.cfg.PeakFLOPS
 	}
-	for name, sum := range a.parts {
-		v["reward/"+name] = mean(sum, a.responses)
-	}
+	a.means(v, t.cfg.Loss.Correction != loss.NoCorrection)
 	for purpose, bytes := range t.Models.Allocated() {
 		v["memory/"+npu.Purpose(purpose).String()+"_bytes"] = float64(bytes)
 	}
 	return v
+}
+
+// means adds to v what is known per group, response or token. What nothing was
+// there for is left out: a step of which no response went through the models, as
+// where all rewards of each group are equal, has no entropy, and it is not 0.
+func (t *tally) means(v report.Values, corrected bool) {
+	if n := float64(t.groups); n > 0 {
+		v["reward/zero_std_frac"] = float64(t.zeroStd) / n
+		v["prompt_length/mean"] = float64(t.prompts) / n
+	}
+	if n := float64(t.responses); n > 0 {
+		mean := t.rewards / n
+		v["reward/mean"], v["reward/std"] = mean, math.Sqrt(max(0, t.rewardSquares-n*mean*mean)/max(n-1, 1))
+		v["response_length/mean"], v["response_length/max"] = float64(t.responseTokens)/n, float64(t.longest)
+		v["response_length/clip_ratio"] = float64(t.clipped) / n
+		for name, sum := range t.parts {
+			v["reward/"+name] = sum / n
+		}
+	}
+	if n := float64(t.computed); n > 0 {
+		v["actor/kl"], v["actor/entropy"], v["actor/clip_frac"] = t.kl/n, t.entropy/n, t.clip/n
+		if corrected {
+			v["mismatch/corrected_frac"] = t.corrected / n
+		}
+	}
+	if n := float64(t.mismatchTokens); n > 0 {
+		v["mismatch/logprob_abs_max"], v["mismatch/kl"] = t.mismatchMax, t.mismatchKL/n
+	}
 }

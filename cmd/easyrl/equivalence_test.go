@@ -211,15 +211,16 @@ func killAfter(t *testing.T, prefix string, args ...string) {
 	require.Fail(t, "the run ended before it was killed", "%s", log.String())
 }
 
-// A step taken from recorded groups is the step that the run took.
+// A step taken from recorded groups is the step that the run took, at the rate
+// that its schedule had for it.
 func TestReplayTakesTheSameStep(t *testing.T) {
 	dir := tinyRun(t)
-	run := trainTiny(t, dir, "run", "checkpoint.keep=0")
+	run := trainTiny(t, dir, "run", "checkpoint.keep=0", "train.schedule=cosine")
 	for step := 1; step < 5; step++ {
 		out := filepath.Join(dir, fmt.Sprint("replayed-", step))
 		status, _, stderr := command(t, "replay", "-model", filepath.Join(run, "checkpoints", fmt.Sprintf("step-%06d", step)),
 			"-rollouts", filepath.Join(run, "rollouts", fmt.Sprintf("step-%06d.jsonl", step+1)), "-out", out, "-set", "train.lr=1e-2",
-			"-set", "rollout.max_tokens=12")
+			"-set", "rollout.max_tokens=12", "-set", "train.schedule=cosine")
 		require.Zero(t, status, stderr)
 		want, err := os.ReadFile(filepath.Join(run, "checkpoints", fmt.Sprintf("step-%06d", step+1), "model.safetensors"))
 		require.NoError(t, err)
@@ -227,6 +228,29 @@ func TestReplayTakesTheSameStep(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, sha256.Sum256(want), sha256.Sum256(got), "step %d", step+1)
 	}
+	rate := func(model, settings string) float64 {
+		out := filepath.Join(dir, "rate-"+settings)
+		args := []string{"replay", "-model", model, "-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-out", out}
+		for _, setting := range strings.Fields("train.lr=1e-2 train.schedule=linear " + settings) {
+			args = append(args, "-set", setting)
+		}
+		status, _, stderr := command(t, args...)
+		require.Zero(t, status, stderr)
+		require.Equal(t, settings == "", strings.Contains(stderr, `the length of the run is not known: train.schedule = "linear" spans 100 steps`), stderr)
+		values, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
+		require.NoError(t, err)
+		return values[0]["actor/lr"]
+	}
+	last := filepath.Join(run, "checkpoints", "step-000002")
+	require.InDelta(t, 1e-2*(1-2.0/8), rate(last, "run.steps=8"), 1e-9, "as set")
+	fresh := filepath.Join(dir, "fresh")
+	require.NoError(t, os.CopyFS(fresh, os.DirFS(last)))
+	require.NoError(t, os.RemoveAll(filepath.Join(fresh, "trainer")))
+	require.InDelta(t, 1e-2, rate(fresh, ""), 1e-9, "the first step of a model that no run has left")
+	status, _, stderr := command(t, "replay", "-model", last, "-rollouts", filepath.Join(run, "rollouts", "step-000003.jsonl"),
+		"-out", filepath.Join(dir, "refused"), "-set", "run.steps=2")
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "run.steps is 2, expected 3 at least: that is the step to take")
 }
 
 // A recorded log-probability is what easyrl logprobs computes.

@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/trainer"
@@ -56,7 +57,11 @@ func replayVerb(std streams) verb {
 		if n := resolved.Train.Minibatches; n > len(groups) {
 			return usagef("train.minibatches is %d, expected %d at most: so many groups are in %s", n, len(groups), *file)
 		}
-		return r.replayTo(ctx, *out, *dir, groups)
+		var steps int
+		if resolved.Origin("run.steps").File != "" {
+			steps = resolved.Run.Steps
+		}
+		return r.replayTo(ctx, *out, *dir, groups, steps)
 	}
 	return v
 }
@@ -74,8 +79,9 @@ func checkOut(out string) error {
 }
 
 // replayTo takes the step as a run of its own beside out, of which the
-// checkpoint is kept.
-func (r *trainRun) replayTo(ctx context.Context, out, model string, groups []rollout.Group) error {
+// checkpoint is kept. steps is the length of the run that it is of, 0 where it is
+// not set.
+func (r *trainRun) replayTo(ctx context.Context, out, model string, groups []rollout.Group, steps int) error {
 	path, err := filepath.Abs(out)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
@@ -87,7 +93,7 @@ func (r *trainRun) replayTo(ctx context.Context, out, model string, groups []rol
 		return usagef("replay: -out cannot be written: %w", err)
 	}
 	defer os.RemoveAll(r.cfg.Run.Dir) //nolint:errcheck // what is left of it is in nobody's way
-	stepped, err := r.replay(ctx, model, groups)
+	stepped, err := r.replay(ctx, model, groups, steps)
 	if errors.Is(err, trainer.ErrStopped) {
 		return context.Canceled
 	}
@@ -130,8 +136,26 @@ func asStep(groups []rollout.Group, step int) (stream recorded, longest int) {
 	return stream, longest
 }
 
+// runSteps is the length of the run that a step is of, over which its learning
+// rate changes: as set, or else as the checkpoint has it.
+func (r *trainRun) runSteps(set, step int) (int, error) {
+	switch {
+	case set > 0 && set < step:
+		return 0, usagef("run.steps is %d, expected %d at least: that is the step to take", set, step)
+	case set > 0:
+		return set, nil
+	case r.state.Total >= step:
+		return r.state.Total, nil
+	}
+	steps := max(r.cfg.Run.Steps, step)
+	if r.cfg.Train.Schedule != optim.Constant {
+		r.warn("the length of the run is not known: train.schedule = %q spans %d steps, or as -set run.steps=… says", r.cfg.Train.Schedule, steps)
+	}
+	return steps, nil
+}
+
 // replay takes the step in the run's folder and returns its checkpoint.
-func (r *trainRun) replay(ctx context.Context, model string, groups []rollout.Group) (stepped string, err error) {
+func (r *trainRun) replay(ctx context.Context, model string, groups []rollout.Group, steps int) (stepped string, err error) {
 	cfg, from := r.cfg, ""
 	if _, err := os.Stat(filepath.Join(model, "trainer")); err == nil {
 		from = model
@@ -150,9 +174,12 @@ func (r *trainRun) replay(ctx context.Context, model string, groups []rollout.Gr
 	defer r.metrics.Close() //nolint:errcheck // its line was written
 	r.state.Pending = nil
 	step := r.state.Step + 1
+	if steps, err = r.runSteps(steps, step); err != nil {
+		return "", err
+	}
 	stream, longest := asStep(groups, step)
 	t, err := trainer.New(trainer.Config{
-		Dir: cfg.Run.Dir, Steps: step, PromptsPerStep: len(groups), MaxTokens: longest,
+		Dir: cfg.Run.Dir, Steps: step, ScheduleSteps: steps, PromptsPerStep: len(groups), MaxTokens: longest,
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
 		CheckpointKeep: 1, Devices: 1, MaxNonFinite: 1,
 	}, r.state, trainer.Deps{
