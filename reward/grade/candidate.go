@@ -55,6 +55,8 @@ func (s sentence) candidates() []candidate {
 		c.aside, c.bold = c.aside || depth > 0, bold
 		if n := len(found); n > 0 && found[n-1].aside && !c.sum && goesOn(s.text[found[n-1].hi:i]) {
 			c.aside = true
+		} else if n > 0 && found[n-1].aim && !c.sum && goesOn(s.text[found[n-1].hi:i]) {
+			c.aim = true
 		}
 		found = append(found, c)
 		i += n
@@ -80,6 +82,10 @@ func (s sentence) plainAt(i, limit int) (candidate, int) {
 		if at := strings.LastIndexByte(run, '='); at >= 0 {
 			c.sum = strings.IndexFunc(strings.ReplaceAll(run[:at], " x ", ""), unicode.IsLetter) < 0
 			lo = i + at + 1
+			if name := strings.TrimSpace(run[at+1:]); len(name) == 1 && isLetterAt(name, 0) && c.sum { // 20 = A
+				run = strings.TrimRight(run[:at], " ")
+				lo = i + strings.LastIndexByte(run, '=') + 1
+			}
 		}
 		text := strings.TrimSpace(s.text[lo : i+len(run)])
 		if n := len(text); n > 1 && isDigitAt(text, n-2) && strings.Trim(text[:n-1], "-$0123456789.,") == "" && strings.IndexByte("mgshlL", text[n-1]) >= 0 {
@@ -260,7 +266,7 @@ func skipped() []string {
 func prepositions() []string {
 	return []string{"for", "in", "from", "after", "with", "at", "by", "per", "every", "each", "on", "within", "during", "over", "among", "between",
 		"if", "when", "since", "because", "than", "step", "day", "week", "year", "month", "part", "case", "question", "problem", "all", "both",
-		"using", "through", "until", "across", "into", "versus", "against", "modulo", "mod", "when", "where", "given", "without", "despite", "not"}
+		"using", "through", "until", "across", "into", "versus", "against", "above", "below", "beyond", "past", "modulo", "mod", "when", "where", "given", "without", "despite", "not"}
 }
 
 // isAim reports whether what begins at i belongs to an infinitive of purpose: "to

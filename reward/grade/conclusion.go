@@ -125,7 +125,7 @@ func isNumberWord(f string) bool {
 }
 
 func hasNumberWord(s string) bool {
-	return concludes(s) && slices.ContainsFunc(strings.Fields(strings.ToLower(s)), isNumberWord)
+	return (concludes(s) || strings.Contains(s, ", so ")) && slices.ContainsFunc(strings.Fields(strings.ToLower(s)), isNumberWord)
 }
 
 // concludes reports whether a sentence begins as conclusions do.

@@ -21,9 +21,7 @@ func (s sentence) main() []string {
 	}
 	all = s.first(all)
 	if k := s.reason(); k > from {
-		if n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > k }); n > 0 {
-			all = all[:n]
-		}
+		all = s.explained(all, k)
 	}
 	settled := len(all) - 1 // the last result with nothing but asides behind it
 	for settled >= 0 && !all[settled].sum && (all[settled].aside || all[settled].aim) {
@@ -69,6 +67,32 @@ func (s sentence) meant() []candidate {
 	return slices.DeleteFunc(all, func(c candidate) bool {
 		return strings.HasSuffix(strings.TrimRight(strings.ToLower(s.text[max(0, c.lo-12):c.lo]), " $*"), " not")
 	})
+}
+
+// explained are the candidates without those of the explanation that begins at k.
+// One that an explanation by arithmetic comes to is the only one: "he needs 55
+// more to be above 60 because 300 - 245 = 55".
+func (s sentence) explained(all []candidate, k int) []candidate {
+	n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > k })
+	if n <= 0 {
+		return all
+	}
+	if end := strings.IndexAny(s.text[k+1:], ",;"); end >= 0 { // the sentence may go on behind the explanation
+		if m := slices.IndexFunc(all, func(c candidate) bool { return c.sum && c.lo > k+1+end }); m >= 0 {
+			return all[m:]
+		}
+	}
+	if strings.Contains(s.text[k:], " then ") {
+		return all
+	}
+	for _, c := range all[n:] {
+		for i := n - 1; i >= 0 && c.sum; i-- {
+			if answer.Equal(all[i].text, c.text) {
+				return all[i : i+1]
+			}
+		}
+	}
+	return all[:n]
 }
 
 // reason is where a clause begins that only explains what is before, or 0.

@@ -97,7 +97,7 @@ func Joins(between string) bool {
 	if head, ok := strings.CutSuffix(strings.TrimSpace(between), "="); ok {
 		head = strings.TrimSpace(head)
 		at := strings.LastIndexAny(head, " ,") + 1
-		if len(head)-at > 6 {
+		if name := head[at:]; len(name) > 6 || name == "" || strings.IndexByte("0123456789$+-", name[0]) >= 0 {
 			return false
 		}
 		between = head[:at]

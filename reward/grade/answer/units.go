@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"math/big"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
@@ -92,6 +93,9 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	case meridian(in) != "" && meridian(out) != "" && meridian(in) != meridian(out):
 		return false
 	}
+	if in == "" && c.isUnder(a, b, out) {
+		return true
+	}
 	if in == "" && strings.TrimSuffix(strings.ToLower(out), "s") == "cent" && c.same(a, algebra.Times(b, 1, 100)) {
 		return true // 50 cents for 0.50
 	}
@@ -100,6 +104,18 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return c.same(algebra.Times(a, x.num, x.den), algebra.Times(b, y.num, y.den))
 	}
 	return c.same(a, b)
+}
+
+// isUnder reports whether b is a whole number a of cents said in dollars, "$0.25"
+// for 25, or of hours said as a time, "2:00 pm" for 2.
+func (c *comparer) isUnder(a, b *expr.Node, unit string) bool {
+	if a.Kind != expr.Number || a.Places > 0 {
+		return false
+	}
+	if meridian(unit) != "" && b.Kind == expr.Ratio && len(b.Args) == 2 && b.Args[1].Digits == "00" {
+		return c.same(a, b.Args[0])
+	}
+	return unitOf(unit) == unitOf("dollar") && b.Kind == expr.Number && b.Places == 2 && b.Value.Sign() > 0 && b.Value.Cmp(big.NewRat(1, 1)) < 0 && c.same(a, algebra.Times(b, 100, 1))
 }
 
 // percent compares 28% with 0.28.

@@ -40,6 +40,7 @@ func (l *lexer) letters() {
 		l.emit(tWord, run)
 	case len(run) == 1 && measured && l.spaced && isUnitLetter(run) && strings.TrimSpace(l.s[l.at:]) == "":
 		l.emit(tWord, run)
+	case len(run) == 1 && measured && l.spaced && isUnitLetter(run) && l.rate():
 	default:
 		for i := range run {
 			l.emit(tSymbol, run[i:i+1])
@@ -59,6 +60,18 @@ func (l *lexer) meridian() bool {
 		return false
 	}
 	l.at += 2
+	return true
+}
+
+// rate reads what a unit is per, as in "5 m/s", at the end of an answer.
+func (l *lexer) rate() bool {
+	rest, ok := strings.CutPrefix(l.s[l.at:], "/")
+	rest = strings.TrimRight(rest, " .")
+	if !ok || rest == "" || len(rest) > 6 || strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz^23") != "" || !isLetter(rest, 0) {
+		return false
+	}
+	l.emit(tWord, l.s[l.at-1:])
+	l.at = len(l.s)
 	return true
 }
 
