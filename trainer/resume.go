@@ -11,6 +11,9 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
+// ErrLocked says that a run's folder is another process's.
+var ErrLocked = errors.New("another process runs")
+
 // Claim makes sure that a run may write to the folder dir: one that holds
 // another run's checkpoints or metrics is not touched unless it is resumed. It
 // returns the checkpoint to resume from, the newest whole one, and names each

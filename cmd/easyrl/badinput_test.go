@@ -300,7 +300,7 @@ func TestBadModelsToInit(t *testing.T) {
 	before := files(t, dir)
 	for _, test := range []struct{ config, out, want string }{
 		{filepath.Join(dir, "none"), "new", "no such file"},
-		{huge, "new", huge + ": the sizes make 7.74e+25 parameters, expected 2.2e+12 at most"},
+		{huge, "new", huge + ": the sizes make 3.87e+25 parameters, expected 2.2e+12 at most"},
 		{config, "m", "m is not empty, expected a new folder"},
 		{config, "empty", "empty cannot be a folder"},
 		{config, "empty/below", "below cannot be a folder"},

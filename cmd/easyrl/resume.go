@@ -23,16 +23,50 @@ const (
 )
 
 // claimDir is trainer.Claim for a configuration read from files, none of which a
-// new run replaces.
-func claimDir(resolved *configs.Resolved, files []string, resume bool, warn func(format string, args ...any)) (from string, err error) {
-	from, err = trainer.Claim(resolved.Run.Dir, resume, warn)
+// new run replaces. Where the folder was of a run before, it is this run's alone
+// from here on.
+func (r *trainRun) claimDir(resolved *configs.Resolved, files []string, resume bool) (from string, err error) {
+	if err := r.lock(resolved.Run.Dir, false); err != nil {
+		return "", err
+	}
+	from, err = trainer.Claim(resolved.Run.Dir, resume, r.warn)
 	if err == nil && !resume {
 		err = keepsWritten(resolved, files)
 	}
 	if err != nil {
 		return "", usageError{err}
 	}
+	r.claimed = func() error {
+		again, err := trainer.Claim(resolved.Run.Dir, resume, func(string, ...any) {})
+		if err == nil && again != from {
+			err = fmt.Errorf("run.dir is %q, where another process went on meanwhile: resume again", resolved.Run.Dir)
+		}
+		return err
+	}
 	return from, nil
+}
+
+// lock takes the run's folder for this process, unless it has it. What another
+// process did before is looked at again.
+func (r *trainRun) lock(dir string, create bool) error {
+	if r.locked {
+		return nil
+	}
+	unlock, held, err := trainer.Lock(dir, create)
+	if errors.Is(err, trainer.ErrLocked) {
+		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	r.atEnd(unlock)
+	r.locked = held
+	if create {
+		if err := r.claimed(); err != nil {
+			return usageError{err}
+		}
+	}
+	return nil
 }
 
 // keepsWritten refuses a run that would replace one of its own files by the

@@ -40,7 +40,7 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 	if err := oneRank(cfg); err != nil {
 		return err
 	}
-	from, err := claimDir(resolved, files, resume, r.warn)
+	from, err := r.claimDir(resolved, files, resume)
 	if err != nil {
 		return err
 	}

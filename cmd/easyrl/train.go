@@ -64,6 +64,8 @@ type trainRun struct {
 	state   trainer.State
 	deps    trainer.Deps
 	closers []func()
+	locked  bool         // the run's folder is this process's
+	claimed func() error // says whether the folder is still what was claimed
 }
 
 func (r *trainRun) close() {
@@ -89,7 +91,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if err := unsupported(cfg); err != nil {
 		return err
 	}
-	from, err := claimDir(resolved, files, resume, r.warn)
+	from, err := r.claimDir(resolved, files, resume)
 	if err != nil {
 		return err
 	}
@@ -157,6 +159,12 @@ func (r *trainRun) checkRoom(prompts []rollout.Prompt) error {
 func (r *trainRun) openDir(resolved *configs.Resolved) error {
 	dir := r.cfg.Run.Dir
 	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = r.lock(dir, true)
+	}
+	if usage := (usageError{}); errors.As(err, &usage) {
+		return err
+	}
 	if err == nil {
 		err = resolved.WriteFile(dir)
 	}

@@ -1,0 +1,51 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/trainer"
+)
+
+// Two processes cannot share a run's folder: the second changes nothing of it.
+func TestOneProcessARun(t *testing.T) {
+	dir := tinyRun(t)
+	for _, resume := range []bool{false, true} {
+		run := filepath.Join(dir, fmt.Sprint("run-", resume))
+		require.NoError(t, os.Mkdir(run, 0o755))
+		unlock, held, err := trainer.Lock(run, true)
+		require.NoError(t, err)
+		require.True(t, held)
+		args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "run.steps=1"}
+		if resume {
+			args = append(args, "-resume")
+		}
+		status, _, stderr := command(t, args...)
+		require.Equal(t, 2, status)
+		require.Equal(t, "easyrl: run.dir is \""+run+"\", where another process runs: wait for its end, or set another run.dir\n", stderr)
+		entries, err := os.ReadDir(run)
+		require.NoError(t, err)
+		require.Len(t, entries, 1, "the lock alone")
+		unlock()
+		status, _, stderr = command(t, args...)
+		require.Zero(t, status, stderr)
+	}
+}
+
+// A folder that became another process's, or that another process trained in,
+// between the look at it and the first write.
+func TestClaimIsLookedAtAgain(t *testing.T) {
+	dir := t.TempDir()
+	claimed := fmt.Errorf("another process went on")
+	r := &trainRun{claimed: func() error { return claimed }}
+	defer r.close()
+	require.ErrorIs(t, r.lock(dir, true), claimed)
+	r = &trainRun{claimed: func() error { return nil }}
+	require.ErrorIs(t, r.lock(dir, true), trainer.ErrLocked, "the first has it until it ends")
+}
