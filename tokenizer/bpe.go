@@ -200,13 +200,15 @@ func (m *bpe) word(dst []int32, word string) []int32 {
 	if len(word) > maxCachedWord {
 		return m.merge(dst, word)
 	}
-	slot := m.cache.slot(word)
-	if w := slot.Load(); w != nil && w.text == word {
+	slot, tag := m.cache.slot(word)
+	if w := slot.word.Load(); w != nil && w.text == word {
 		return append(dst, w.ids...)
 	}
 	n := len(dst)
 	dst = m.merge(dst, word)
-	slot.Store(&cachedWord{strings.Clone(word), append([]int32(nil), dst[n:]...)})
+	if slot.meet(tag) {
+		slot.word.Store(&cachedWord{strings.Clone(word), append([]int32(nil), dst[n:]...)})
+	}
 	return dst
 }
 

@@ -10,11 +10,17 @@ const (
 	maxCachedWord = 64 // bytes
 )
 
-// wordCache remembers the ids of words: one word a slot, the latest. It holds at
-// most cacheSlots words of maxCachedWord bytes and needs no lock.
+// wordCache remembers the ids of words: one word a slot, the latest that was met
+// twice in a row there. It holds at most cacheSlots words of maxCachedWord bytes
+// and needs no lock.
 type wordCache struct {
 	seed  maphash.Seed
-	slots []atomic.Pointer[cachedWord]
+	slots []wordSlot
+}
+
+type wordSlot struct {
+	word atomic.Pointer[cachedWord]
+	met  atomic.Uint32 // part of the hash of the word that was met last
 }
 
 type cachedWord struct {
@@ -23,10 +29,15 @@ type cachedWord struct {
 }
 
 func newWordCache() *wordCache {
-	return &wordCache{maphash.MakeSeed(), make([]atomic.Pointer[cachedWord], cacheSlots)}
+	return &wordCache{maphash.MakeSeed(), make([]wordSlot, cacheSlots)}
 }
 
-// slot returns the one place where a word may be.
-func (c *wordCache) slot(word string) *atomic.Pointer[cachedWord] {
-	return &c.slots[maphash.String(c.seed, word)%cacheSlots]
+// slot returns the one place where a word may be, and a tag for meet.
+func (c *wordCache) slot(word string) (slot *wordSlot, tag uint32) {
+	h := maphash.String(c.seed, word)
+	return &c.slots[h%cacheSlots], uint32(h >> 32)
 }
+
+// meet says whether the word of the tag is worth to be kept: words that are met
+// once must not cost an allocation each.
+func (s *wordSlot) meet(tag uint32) bool { return s.met.Swap(tag) == tag }

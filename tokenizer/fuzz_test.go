@@ -41,7 +41,9 @@ func FuzzRoundTrip(f *testing.F) {
 			ids := tok.Encode(text)
 			require.Equal(t, want, tok.Decode(ids), name)
 			require.LessOrEqual(t, len(ids), len(text))
-			require.Equal(t, ids, tok.Encode(text), "the cache changes nothing")
+			for range 2 { // words go to the cache the second time
+				require.Equal(t, ids, tok.Encode(text), "the cache changes nothing")
+			}
 		}
 	})
 }

@@ -133,7 +133,9 @@ func FuzzSentencePiece(f *testing.F) {
 		want := strings.ReplaceAll(text, spaceMark, " ")
 		for _, tok := range toks {
 			ids := tok.Encode(text)
-			require.Equal(t, ids, tok.Encode(text), "the cache changes nothing")
+			for range 2 {
+				require.Equal(t, ids, tok.Encode(text), "the cache changes nothing")
+			}
 			require.Equal(t, want, tok.Decode(ids))
 			require.LessOrEqual(t, len(ids), len(text)+1)
 		}

@@ -4,7 +4,6 @@ package text
 
 import (
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -30,82 +29,118 @@ func Normalize(form norm.Form, text string) string {
 	return form.String(text)
 }
 
-// normalizeLong handles runs of any length by the letter of Unicode's UAX 15:
-// decompose, order by combining class, compose. Bytes that are not UTF-8 stay.
-func normalizeLong(form norm.Form, text string) string {
-	var b strings.Builder
-	b.Grow(len(text))
-	for text != "" {
-		n := 0
-		for n < len(text) {
-			c, size := utf8.DecodeRuneInString(text[n:])
-			if c == utf8.RuneError && size == 1 {
-				break
-			}
-			n += size
-		}
-		for _, c := range normalizeRunes(form, text[:n]) {
-			b.WriteRune(c)
-		}
-		if n < len(text) {
-			b.WriteByte(text[n])
-			n++
-		}
-		text = text[n:]
-	}
-	return b.String()
+// char is a character and its canonical combining class.
+type char struct {
+	rune  rune
+	class uint8
 }
 
-func normalizeRunes(form norm.Form, text string) []rune {
-	decompose := norm.NFD
+// normalizeLong handles runs of any length by the letter of Unicode's UAX 15:
+// decompose, order by combining class, compose. Bytes that are not UTF-8 stay, and
+// nothing joins across them.
+func normalizeLong(form norm.Form, text string) string {
+	out := make([]byte, 0, len(text))
+	var chars []char
+	for from := 0; from < len(text); {
+		end := from
+		chars, end = decompose(chars[:0], form, text, from)
+		order(chars)
+		if form == norm.NFC || form == norm.NFKC {
+			chars = compose(chars)
+		}
+		for _, c := range chars {
+			out = utf8.AppendRune(out, c.rune)
+		}
+		if from = end; from < len(text) {
+			out = append(out, text[from])
+			from++
+		}
+	}
+	return string(out)
+}
+
+// decompose appends the decompositions of text's characters from i on, up to a byte
+// that is not UTF-8 or the end, and returns where that is.
+func decompose(dst []char, form norm.Form, text string, i int) ([]char, int) {
+	full := norm.NFD
 	if form == norm.NFKC || form == norm.NFKD {
-		decompose = norm.NFKD
+		full = norm.NFKD
 	}
-	var runes []rune
-	for _, c := range text {
-		runes = append(runes, []rune(decompose.String(string(c)))...)
+	for i < len(text) {
+		c, size := utf8.DecodeRuneInString(text[i:])
+		if c == utf8.RuneError && size == 1 {
+			break
+		}
+		p := full.PropertiesString(text[i:])
+		i += size
+		parts := p.Decomposition()
+		switch {
+		case c >= hangulFirst && c < hangulFirst+hangulCount:
+			dst = appendHangul(dst, c-hangulFirst)
+		case parts == nil:
+			dst = append(dst, char{c, p.CCC()})
+		}
+		for len(parts) > 0 {
+			c, size := utf8.DecodeRune(parts)
+			dst = append(dst, char{c, norm.NFD.Properties(parts).CCC()})
+			parts = parts[size:]
+		}
 	}
-	for i := 0; i < len(runes); {
+	return dst, i
+}
+
+// order sorts each run of characters that have a class by it.
+func order(chars []char) {
+	var spare []char
+	for i := 0; i < len(chars); {
 		j := i
-		for j < len(runes) && combining(runes[j]) != 0 {
+		for j < len(chars) && chars[j].class != 0 {
 			j++
 		}
-		slices.SortStableFunc(runes[i:j], func(a, b rune) int { return int(combining(a)) - int(combining(b)) })
+		spare = sortByClass(chars[i:j], spare)
 		i = max(j, i+1)
 	}
-	if form == norm.NFD || form == norm.NFKD {
-		return runes
+}
+
+// sortByClass is stable, and linear for long runs; it returns spare, grown.
+func sortByClass(run, spare []char) []char {
+	if len(run) <= 2*longRun {
+		slices.SortStableFunc(run, func(a, b char) int { return int(a.class) - int(b.class) })
+		return spare
 	}
-	return compose(runes)
+	var starts [257]int
+	for _, c := range run {
+		starts[c.class+1]++
+	}
+	for i := range 256 {
+		starts[i+1] += starts[i]
+	}
+	spare = append(spare[:0], run...)
+	for _, c := range spare {
+		run[starts[c.class]] = c
+		starts[c.class]++
+	}
+	return spare
 }
 
 // compose joins each mark with the last starter before it unless a mark between
-// them blocks it.
-func compose(runes []rune) []rune {
-	out := runes[:0]
-	starter, last := -1, uint8(0) // last: combining class of the end of out
-	for _, c := range runes {
-		class := combining(c)
-		if starter >= 0 && (len(out)-1 == starter || last < class) {
-			if joined, ok := pair(out[starter], c); ok {
-				out[starter] = joined
+// them blocks it, in place.
+func compose(chars []char) []char {
+	pairs := composites()
+	out := chars[:0]
+	starter, last := -1, uint8(0) // last: class of the end of out
+	for _, c := range chars {
+		if starter >= 0 && (len(out)-1 == starter || last < c.class) {
+			if joined, ok := join(pairs, out[starter].rune, c.rune); ok {
+				out[starter].rune = joined
 				continue
 			}
 		}
-		if class == 0 {
+		if c.class == 0 {
 			starter = len(out)
 		}
 		out = append(out, c)
-		last = class
+		last = c.class
 	}
 	return out
 }
-
-// pair returns the primary composite of two characters.
-func pair(a, b rune) (rune, bool) {
-	s := norm.NFC.String(string([]rune{a, b}))
-	c, n := utf8.DecodeRuneInString(s)
-	return c, n == len(s)
-}
-
-func combining(c rune) uint8 { return norm.NFD.PropertiesString(string(c)).CCC() }

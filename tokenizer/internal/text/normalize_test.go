@@ -26,6 +26,31 @@ func TestNormalizeLongIsTheSame(t *testing.T) {
 	}
 }
 
+// Composites are those that the library makes of two characters in order.
+func TestComposites(t *testing.T) {
+	t.Parallel()
+	pairs := composites()
+	require.Greater(t, len(pairs), 900)
+	firsts, seconds := map[rune]bool{'가': true, '각': true, 0x1100: true, 0x1112: true, 0x1113: true}, map[rune]bool{0x1161: true, 0x1175: true, 0x1176: true, 0x11a7: true, 0x11a8: true, 0x11c2: true, 0x11c3: true}
+	for p := range pairs {
+		firsts[p.first], seconds[p.second] = true, true
+	}
+	for a := range firsts {
+		for b := range seconds {
+			if class := norm.NFD.PropertiesString(string(b)).CCC(); class > 0 && norm.NFD.PropertiesString(string(a)).TrailCCC() > class {
+				continue // b goes before a's mark
+			}
+			text := norm.NFC.String(string([]rune{a, b}))
+			want, size := utf8.DecodeRuneInString(text)
+			got, ok := join(pairs, a, b)
+			require.Equal(t, size == len(text), ok, "%+q %+q", a, b)
+			if ok {
+				require.Equal(t, want, got, "%+q %+q", a, b)
+			}
+		}
+	}
+}
+
 func forms() []norm.Form { return []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} }
 
 func FuzzNormalize(f *testing.F) {
