@@ -64,14 +64,13 @@ func distinct(paths []string) []string {
 	return names
 }
 
-// nameOf is the name that a path has with a number of its folders; with one more
+// nameOf is the name that a path has with a number of its folders; with more
 // than there are it has its extension too.
 func nameOf(path string, folders int) string {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
-	first := max(0, len(parts)-1-folders)
-	if folders < len(parts) {
-		path = strings.TrimSuffix(path, filepath.Ext(path))
-		parts = strings.Split(strings.TrimPrefix(path, "/"), "/")
+	last := len(parts) - 1
+	if stem := strings.TrimSuffix(parts[last], filepath.Ext(parts[last])); folders <= last && stem != "" {
+		parts[last] = stem
 	}
-	return strings.Join(parts[first:], "-")
+	return strings.Join(parts[max(0, last-folders):], "-")
 }

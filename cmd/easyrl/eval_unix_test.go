@@ -1,0 +1,102 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// gatedEval is an evaluation that waits for the score of one prompt, while the
+// others are scored, and the folder of the pipes that the test lets it go on by.
+func gatedEval(t *testing.T) (args []string, out, gate string) {
+	t.Helper()
+	needsEnv(t)
+	dir, gate := badRun(t), t.TempDir()
+	b, err := os.ReadFile(filepath.Join(dir, "prompts.jsonl"))
+	require.NoError(t, err)
+	data := write(t, dir, "held.jsonl", `{"prompt":"`+gatedPrompt+`","answer":"1"}`+"\n"+string(b))
+	out = filepath.Join(dir, "new", "eval.jsonl")
+	return []string{"eval", "-json", "-model", filepath.Join(dir, "m"), "-data", data, "-k", "2", "-max-tokens", "6", "-out", out,
+		"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,processes=3}`, gate, os.Args[0])}, out, gate
+}
+
+// An evaluation that a signal stops says what to type, and that goes on where it
+// stopped; the result and the record are those of one that nobody stopped, to the
+// last bit. One that is killed differs in that it says nothing, and may leave half
+// a line.
+func TestStoppedEvalGoesOn(t *testing.T) {
+	args, out, gate := gatedEval(t)
+	code, want, errs := command(t, args...)
+	require.Zero(t, code, errs)
+	whole, err := os.ReadFile(out)
+	require.NoError(t, err)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			require.NoError(t, os.Remove(out))
+			for _, pipe := range []string{"asked", "told"} {
+				require.NoError(t, syscall.Mkfifo(filepath.Join(gate, pipe), 0o644))
+			}
+			p := startProcess(t, nil, args...)
+			requireAsked(t, filepath.Join(gate, "asked"))
+			p.until("23/24 prompts")
+			p.signal(signal)
+			code, errs := p.end()
+			for _, pipe := range []string{"asked", "told"} {
+				require.NoError(t, os.Remove(filepath.Join(gate, pipe)))
+			}
+			b, err := os.ReadFile(out)
+			require.NoError(t, err)
+			if signal == syscall.SIGKILL {
+				cut := b[:len(b)-20]
+				require.NoError(t, os.WriteFile(out, cut, 0o644))
+			} else {
+				require.Equal(t, exitStopped, code, errs)
+				lines := strings.Split(strings.TrimSpace(errs), "\n")
+				require.Equal(t, "easyrl: stopped; 23 of 24 prompts are in "+out+": the same command goes on from there", lines[len(lines)-1])
+			}
+			require.Equal(t, 1+23, bytes.Count(b, []byte("\n")))
+			code, got, errs := command(t, args...)
+			require.Zero(t, code, errs)
+			require.Regexp(t, `easyrl: 2[23] of 24 prompts are done already`, errs)
+			require.Equal(t, want, got)
+			b, err = os.ReadFile(out)
+			require.NoError(t, err)
+			require.Equal(t, string(whole), string(b))
+		})
+	}
+}
+
+// The same where it is killed at any time.
+func TestKilledEvalGoesOn(t *testing.T) {
+	args, out, _ := gatedEval(t)
+	code, want, errs := command(t, args...)
+	require.Zero(t, code, errs)
+	whole, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(out))
+	for range 5 {
+		p := startProcess(t, nil, args...)
+		for line := range p.lines {
+			if strings.Contains(line, "/24 prompts") { // another is done
+				break
+			}
+		}
+		p.signal(syscall.SIGKILL)
+		_, _ = p.end()
+	}
+	code, got, errs := command(t, args...)
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "of 24 prompts are done already")
+	require.Equal(t, want, got)
+	b, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, string(whole), string(b))
+}
