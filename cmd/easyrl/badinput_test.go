@@ -285,6 +285,7 @@ func TestBadModels(t *testing.T) {
 				require.Equal(t, exitUsage, code, "%v: %s", args, errs)
 				require.Empty(t, stdout)
 				requireOneLine(t, errs, want)
+				require.Equal(t, args[0] == "train" || args[0] == "eval", strings.HasPrefix(errs, "easyrl: model.path: "), "%v: %s", args, errs)
 				require.Equal(t, before, files(t, work), args)
 			}
 		})

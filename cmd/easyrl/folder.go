@@ -23,6 +23,7 @@ import (
 type folder struct {
 	dir    string // empty where the weights are random
 	source string // what a user calls it
+	key    string // of the configuration that names it; empty where none does
 	seed   uint64 // of random weights
 	shape  *model.Config
 	tok    *tokenizer.Tokenizer // nil where the folder has none
@@ -148,7 +149,7 @@ func asFloat32(config []byte) ([]byte, error) {
 func (f *folder) weights(dev npu.Device) (*model.Weights, error) {
 	if f.dir != "" {
 		if err := f.shape.CheckFolder(f.dir); err != nil {
-			return nil, usageError{err}
+			return nil, ofKey(f.key, usageError{err})
 		}
 	}
 	w, err := model.NewWeights(dev, f.shape, npu.Weights)
@@ -161,7 +162,7 @@ func (f *folder) weights(dev npu.Device) (*model.Weights, error) {
 	}
 	if err := w.Load(f.dir); err != nil {
 		w.Free()
-		return nil, usageError{err}
+		return nil, ofKey(f.key, usageError{err})
 	}
 	return w, nil
 }

@@ -85,7 +85,23 @@ func policyFolder(cfg *configs.Config) (*folder, error) {
 	if cfg.Model.Path == "" {
 		return initFolder(cfg.Model.Init, cfg.Run.Seed)
 	}
-	return openFolder(cfg.Model.Path)
+	f, err := openFolder(cfg.Model.Path)
+	if err != nil {
+		return nil, ofKey(modelPath, err)
+	}
+	f.key = modelPath
+	return f, nil
+}
+
+// modelPath is the key of a run's model folder.
+const modelPath = "model.path"
+
+// ofKey names the key that a usage error is about, on each of its lines.
+func ofKey(key string, err error) error {
+	if usage := (usageError{}); key != "" && errors.As(err, &usage) {
+		return usageError{inFile(key, usage.error)}
+	}
+	return err
 }
 
 // instances is a fleet of embedded engines.
