@@ -63,12 +63,7 @@ type Runner struct {
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}}
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
-	sizes := []int{d, d, f, qd, kd, kd, qd, f, f, d}
-	total := 0
-	for _, n := range sizes {
-		total += padded(n * maxRows)
-	}
-	if err := r.mem.reserve(total); err != nil {
+	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
 	}
 	take := func(n int) npu.Buffer { return r.mem.take(n * maxRows) }
@@ -78,6 +73,22 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r.acts.qRaw, r.acts.kRaw = r.acts.q, r.acts.k
 	r.last = take(d)
 	return r, nil
+}
+
+// runnerValues is the room that a runner of rows rows a call takes for them.
+func runnerValues(c *Config, rows int) int {
+	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
+	total := 0
+	for _, n := range []int{d, d, f, qd, kd, kd, qd, f, f, d} {
+		total += padded(n * rows)
+	}
+	return total
+}
+
+// RunnerBytes is the memory of a runner of rows rows a call, of which logits have
+// logits at most, beside its table of positions.
+func RunnerBytes(c *Config, rows, logits int) int64 {
+	return 4 * (int64(runnerValues(c, rows)) + int64(logits)*int64(c.VocabSize))
 }
 
 // Close frees the runner's memory.

@@ -110,7 +110,7 @@ func TestDraw(t *testing.T) {
 
 func TestNumber(t *testing.T) {
 	t.Parallel()
-	for want, x := range map[string]float64{"0": 0, "-12": -12, "11712": 11711.6, "0.3201": .32009, "1.5e-07": 1.5e-7, "2.5e+12": 2.5e12, "NaN": math.NaN()} {
+	for want, x := range map[string]float64{"0": 0, "-12": -12, "11712": 11711.6, "0.3201": .32009, "1.5e-07": 1.5e-7, "2.5e+12": 2.5e12, "1e+308": 1e308, "1.798e+308": math.MaxFloat64, "-1e+09": -1e9, "NaN": math.NaN()} {
 		require.Equal(t, want, Number(x))
 	}
 }

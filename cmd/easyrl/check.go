@@ -57,13 +57,20 @@ func explainMachine(p printer, cfg *configs.Config) {
 		copies++
 	}
 	rows := cfg.Train.MicroBatchTokens
+	activations := model.ActivationBytes(f.shape, rows, rows, cfg.Train.Recompute)
+	all := (copies+3)*weights + activations
 	p.line("# model: %.4g M parameters", float64(f.shape.NumParams())/1e6)
 	p.line("# memory, about: weights %s, gradients %s, optimizer %s, activations %s at most (%d rows)", bytesText(copies*weights),
-		bytesText(weights), bytesText(2*weights), bytesText(model.ActivationBytes(f.shape, rows, rows, cfg.Train.Recompute)), rows)
+		bytesText(weights), bytesText(2*weights), bytesText(activations), rows)
 	if !sft {
-		pages := engineConfig(cfg, "", f.shape).Pages(f.shape.MaxPositions)
-		p.line("# memory of each instance, about: kv %s (%d pages)", bytesText(model.CacheBytes(f.shape, pages)), pages)
+		each := engineConfig(cfg, "", f.shape)
+		pages, rows := each.Pages(f.shape.MaxPositions), each.Rows(f.shape.MaxPositions)
+		kv, activations := model.CacheBytes(f.shape, pages), model.RunnerBytes(f.shape, rows, each.MaxRunning)
+		all += int64(cfg.Inference.Instances) * (kv + activations)
+		p.line("# memory of each of %d instances, about: kv %s (%d pages), activations %s at most (%d rows)", cfg.Inference.Instances,
+			bytesText(kv), pages, bytesText(activations), rows)
 	}
+	p.line("# memory in all, about: %s, and %s more while a checkpoint is written", bytesText(all), bytesText(3*weights))
 }
 
 func bytesText(n int64) string {

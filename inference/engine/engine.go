@@ -95,6 +95,12 @@ func (c Config) withDefaults(context int) Config {
 // Pages is the size of the key-value cache for a model of a context.
 func (c Config) Pages(context int) int { return c.withDefaults(context).CachePages }
 
+// Rows is the number of rows that a model of a context runs at once at most.
+func (c Config) Rows(context int) int {
+	c = c.withDefaults(context)
+	return max(c.PrefillRows, c.MaxRunning)
+}
+
 // Decoder turns token ids into text.
 type Decoder interface {
 	Decode(ids []int32) string
@@ -160,7 +166,7 @@ func New(cfg Config, mc *model.Config, tok Decoder, dev npu.Device) (*Engine, er
 		return nil, err
 	}
 	cfg = cfg.withDefaults(mc.MaxPositions)
-	m, err := newRunner(dev, mc, max(cfg.PrefillRows, cfg.MaxRunning), cfg.CachePages)
+	m, err := newRunner(dev, mc, cfg.Rows(mc.MaxPositions), cfg.CachePages)
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", cfg.ID, err)
 	}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The memory in all is the sum of the purposes, with each instance's cache.
+func TestCheckCountsTheInstances(t *testing.T) {
+	dir := tinyRun(t)
+	config := filepath.Join(dir, "big.json")
+	require.NoError(t, os.WriteFile(config, []byte(`{"model_type":"qwen2","hidden_size":512,"intermediate_size":1024,"num_hidden_layers":8,
+		"num_attention_heads":8,"num_key_value_heads":8,"vocab_size":4000,"max_position_embeddings":4096,"tie_word_embeddings":true}`), 0o644))
+	mebibytes := func(instances int) (kv, activations, all float64) {
+		status, out, stderr := command(t, "check", filepath.Join(dir, "run.toml"), "-set", "model.path=", "-set", fmt.Sprintf("model.init.config=%q", config),
+			"-set", fmt.Sprint("inference.instances=", instances), "-set", "data.max_prompt_tokens=1000", "-set", "rollout.max_tokens=24",
+			"-set", "inference.max_running=16")
+		require.Zero(t, status, stderr)
+		find := func(pattern string) float64 {
+			m := regexp.MustCompile(pattern).FindStringSubmatch(out)
+			require.NotNil(t, m, "%s in %s", pattern, out)
+			v, err := strconv.ParseFloat(m[1], 64)
+			require.NoError(t, err)
+			if m[2] == "GiB" {
+				v *= 1024
+			}
+			return v
+		}
+		return find(`instances, about: kv ([0-9.]+) (.iB) \(1024 pages\)`), find(`instances, .* activations ([0-9.]+) (.iB) at most \(1024 rows\)`),
+			find(`memory in all, about: ([0-9.]+) (.iB)`)
+	}
+	kv, activations, one := mebibytes(1)
+	require.InDelta(t, 2*8*1024*16*512*4/(1<<20), kv, 0.05, "keys and values of 8 layers, 1024 pages of 16 positions, 512 values of 4 bytes")
+	require.Positive(t, activations)
+	_, _, three := mebibytes(3)
+	require.InDelta(t, 2*(kv+activations), three-one, 110, "shown to a tenth of a GiB")
+}

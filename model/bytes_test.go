@@ -1,0 +1,38 @@
+package model
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// What is said of memory beforehand is what the device counts, but for the
+// tables of rotary positions.
+func TestBytesAreWhatIsAllocated(t *testing.T) {
+	t.Parallel()
+	c := shapes()["qwen3"]
+	dev := openCPU(t, 1)
+	w := testWeights(t, dev, c)
+	const rows, pages = 40, 7
+	r, err := NewRunner(dev, c, rows)
+	require.NoError(t, err)
+	defer r.Close()
+	cache, err := NewCache(dev, c, pages)
+	require.NoError(t, err)
+	defer cache.Close()
+	require.Equal(t, CacheBytes(c, pages), dev.Allocated()[npu.KV])
+	var l attention.Layout
+	l.Add(-1, randomTokens(rand.New(rand.NewPCG(1, 2)), rows, c.VocabSize), false)
+	slots, want := make([]int32, rows), make([]int32, 9)
+	for i := range slots {
+		slots[i] = int32(i)
+	}
+	_, err = r.Prefill(w, cache, &l, slots, want)
+	require.NoError(t, err)
+	table := int64(4 * r.rope.positions * c.HeadDim)
+	require.Equal(t, RunnerBytes(c, rows, len(want))+table, dev.Allocated()[npu.Activations])
+}
