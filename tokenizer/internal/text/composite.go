@@ -1,7 +1,6 @@
 package text
 
 import (
-	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -37,7 +36,7 @@ type pair struct{ first, second rune }
 const lastComposite = 0x1ffff
 
 // composites are the primary composites, but for Hangul's.
-var composites = sync.OnceValue(func() map[pair]rune {
+func composites() map[pair]rune {
 	all := make(map[pair]rune, 1024)
 	for c := rune(utf8.RuneSelf); c <= lastComposite; c++ {
 		var buf [utf8.UTFMax]byte
@@ -53,7 +52,7 @@ var composites = sync.OnceValue(func() map[pair]rune {
 		}
 	}
 	return all
-})
+}
 
 // join returns the primary composite of two characters.
 func join(pairs map[pair]rune, first, second rune) (rune, bool) {

@@ -4,6 +4,7 @@ package text
 
 import (
 	"slices"
+	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -12,9 +13,19 @@ import (
 // longRun is how many characters that join what is before them make a run long.
 const longRun = 8
 
-// Normalize is form.String without its stream-safe limit: that inserts U+034F
-// into long runs of combining marks, which tokenizers do not.
-func Normalize(form norm.Form, text string) string {
+// normalizer brings text into a Unicode form.
+type normalizer struct {
+	norm.Form
+	pairs func() map[pair]rune // composites, made when they are needed first
+}
+
+func newNormalizer(form norm.Form) *normalizer {
+	return &normalizer{form, sync.OnceValue(composites)}
+}
+
+// apply is Form.String without its stream-safe limit: that inserts U+034F into long
+// runs of combining marks, which tokenizers do not.
+func (form *normalizer) apply(text string) string {
 	if form.IsNormalString(text) {
 		return text
 	}
@@ -23,7 +34,7 @@ func Normalize(form norm.Form, text string) string {
 		if c < utf8.RuneSelf || form.PropertiesString(text[i:]).BoundaryBefore() {
 			run = 0
 		} else if run++; run >= longRun {
-			return normalizeLong(form, text)
+			return form.long(text)
 		}
 	}
 	return form.String(text)
@@ -35,18 +46,18 @@ type char struct {
 	class uint8
 }
 
-// normalizeLong handles runs of any length by the letter of Unicode's UAX 15:
+// long handles runs of any length by the letter of Unicode's UAX 15:
 // decompose, order by combining class, compose. Bytes that are not UTF-8 stay, and
 // nothing joins across them.
-func normalizeLong(form norm.Form, text string) string {
+func (form *normalizer) long(text string) string {
 	out := make([]byte, 0, len(text))
 	var chars []char
 	for from := 0; from < len(text); {
 		end := from
-		chars, end = decompose(chars[:0], form, text, from)
+		chars, end = decompose(chars[:0], form.Form, text, from)
 		order(chars)
-		if form == norm.NFC || form == norm.NFKC {
-			chars = compose(chars)
+		if form.Form == norm.NFC || form.Form == norm.NFKC {
+			chars = compose(chars, form.pairs())
 		}
 		for _, c := range chars {
 			out = utf8.AppendRune(out, c.rune)
@@ -125,8 +136,7 @@ func sortByClass(run, spare []char) []char {
 
 // compose joins each mark with the last starter before it unless a mark between
 // them blocks it, in place.
-func compose(chars []char) []char {
-	pairs := composites()
+func compose(chars []char, pairs map[pair]rune) []char {
 	out := chars[:0]
 	starter, last := -1, uint8(0) // last: class of the end of out
 	for _, c := range chars {

@@ -24,7 +24,7 @@ func (s Steps) Apply(text string) string {
 
 // Form brings text into a Unicode form.
 func Form(form norm.Form) Step {
-	return func(text string) string { return Normalize(form, text) }
+	return newNormalizer(form).apply
 }
 
 // Prepend puts prefix before text that is not empty.
