@@ -1,15 +1,10 @@
 package report
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 )
-
-// TraceFile is the name of the trace in a run's folder.
-const TraceFile = "trace.json"
 
 // DefaultSpans is how many spans a recorder keeps where nothing else is asked.
 const DefaultSpans = 100_000
@@ -22,11 +17,14 @@ type Spans struct {
 	start time.Time
 
 	mu      sync.Mutex
+	origin  time.Time // time 0 of the trace: start, or that of the trace it goes on from
 	tracks  []trackInfo
 	spans   []span // a ring once it is full
 	next    int    // where the next span goes
 	limit   int
 	dropped int
+	kept    time.Time     // end of the last Keep
+	keeping time.Duration // that it took
 }
 
 type trackInfo struct {
@@ -44,7 +42,10 @@ type span struct {
 const noStep = -1
 
 // NewSpans returns a recorder of at most limit spans.
-func NewSpans(limit int) *Spans { return &Spans{start: time.Now(), limit: max(limit, 1)} }
+func NewSpans(limit int) *Spans {
+	now := time.Now()
+	return &Spans{start: now, origin: now, limit: max(limit, 1)}
+}
 
 // Track is a row of the trace.
 type Track struct {
@@ -119,91 +120,3 @@ func (s *Spans) add(done span) {
 	s.next = (s.next + 1) % s.limit
 	s.dropped++
 }
-
-// traceEvent is one Chrome trace event; times are in microseconds.
-type traceEvent struct {
-	Name  string         `json:"name"`
-	Phase string         `json:"ph"`
-	Time  float64        `json:"ts"`
-	Dur   float64        `json:"dur,omitempty"`
-	PID   int            `json:"pid"`
-	TID   int            `json:"tid"`
-	Args  map[string]any `json:"args,omitempty"`
-}
-
-// WriteFile writes the trace in place of path's content.
-func (s *Spans) WriteFile(path string) error {
-	if s == nil {
-		return nil
-	}
-	s.mu.Lock()
-	spans := slices.Clone(s.spans)
-	tracks := slices.Clone(s.tracks)
-	dropped := s.dropped
-	s.mu.Unlock()
-
-	file := struct {
-		Events []traceEvent   `json:"traceEvents"`
-		Unit   string         `json:"displayTimeUnit"`
-		Other  map[string]any `json:"otherData"`
-	}{events(tracks, spans), "ms", map[string]any{"start": s.start.UTC().Format(time.RFC3339Nano), "dropped": dropped}}
-	data, err := json.Marshal(file)
-	if err == nil {
-		err = replaceFile(path, data)
-	}
-	if err != nil {
-		return fmt.Errorf("write trace: %w", err)
-	}
-	return nil
-}
-
-// events lays the spans out on rows, track after track in the order in which
-// the tracks were made.
-func events(tracks []trackInfo, spans []span) []traceEvent {
-	// Enclosing spans come before what they enclose.
-	slices.SortStableFunc(spans, func(a, b span) int {
-		switch {
-		case a.track != b.track:
-			return int(a.track - b.track)
-		case a.begin != b.begin:
-			return int(min(max(a.begin-b.begin, -1), 1))
-		}
-		return int(min(max(b.end-a.end, -1), 1))
-	})
-	out := []traceEvent{{Name: "process_name", Phase: "M", PID: 1, Args: map[string]any{"name": "easyrl"}}}
-	tid := 0
-	row := func(name string) {
-		tid++
-		out = append(out,
-			traceEvent{Name: "thread_name", Phase: "M", PID: 1, TID: tid, Args: map[string]any{"name": name}},
-			traceEvent{Name: "thread_sort_index", Phase: "M", PID: 1, TID: tid, Args: map[string]any{"sort_index": tid}})
-	}
-	for id, track := range tracks {
-		row(track.name)
-		first := tid
-		var lanes []time.Duration // when each lane is free
-		for len(spans) > 0 && spans[0].track == int32(id) {
-			sp := spans[0]
-			spans = spans[1:]
-			lane := 0
-			if track.lanes {
-				if lane = slices.IndexFunc(lanes, func(free time.Duration) bool { return free <= sp.begin }); lane < 0 {
-					if lane = len(lanes); lane > 0 {
-						row(fmt.Sprintf("%s (%d)", track.name, lane+1))
-					}
-					lanes = append(lanes, 0)
-				}
-				lanes[lane] = sp.end
-			}
-			event := traceEvent{Name: sp.name, Phase: "X", PID: 1, TID: first + lane,
-				Time: microseconds(sp.begin), Dur: microseconds(sp.end - sp.begin)}
-			if sp.step != noStep {
-				event.Args = map[string]any{"step": sp.step}
-			}
-			out = append(out, event)
-		}
-	}
-	return out
-}
-
-func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

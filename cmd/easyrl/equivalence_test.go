@@ -184,6 +184,11 @@ func TestKilledRunResumesToTheSameWeights(t *testing.T) {
 			for step := 1.0; step <= 5; step++ {
 				require.Equal(t, 1, seen[step], "step %v in metrics.jsonl", step)
 			}
+			trace, err := os.ReadFile(filepath.Join(out, report.TraceFile))
+			require.NoError(t, err)
+			for _, step := range []int{1, 5} { // of the process that was killed, and of the one after it
+				require.Regexp(t, fmt.Sprintf(`"name":"step","ph":"X",[^{}]*"args":\{"step":%d\}`, step), string(trace))
+			}
 		})
 	}
 }

@@ -119,6 +119,11 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	}
 	if cfg.Log.Trace {
 		r.spans = report.NewSpans(report.DefaultSpans)
+		if from != "" {
+			if err := r.spans.Continue(r.tracePath()); err != nil {
+				r.warn("%v", err)
+			}
+		}
 	}
 	if r.in, err = startInstances(ctx, r.folder, cfg, r.spans, r.warn); err != nil {
 		return err
@@ -186,7 +191,12 @@ func (r *trainRun) openDir(resolved *configs.Resolved) error {
 func (r *trainRun) progress(_ int, values report.Values) {
 	r.console.Step(values)
 	r.control.Step(values)
+	if err := r.spans.Keep(r.tracePath()); err != nil {
+		r.warn("%v", err)
+	}
 }
+
+func (r *trainRun) tracePath() string { return filepath.Join(r.cfg.Run.Dir, report.TraceFile) }
 
 // openControl listens on the control address, where there is one.
 func (r *trainRun) openControl() error {
@@ -342,7 +352,7 @@ func (r *trainRun) train(ctx context.Context) error {
 		return err
 	}
 	err = t.Run(ctx)
-	if traceErr := r.spans.WriteFile(filepath.Join(cfg.Run.Dir, report.TraceFile)); err == nil {
+	if traceErr := r.spans.WriteFile(r.tracePath()); err == nil {
 		err = traceErr // else there is something worse to report
 	}
 	if _, pageErr := report.WriteHTML(cfg.Run.Dir); pageErr != nil && err == nil {
