@@ -24,7 +24,7 @@ func TestSFTTellsOfItsData(t *testing.T) {
 	long := `{"q":"1","meta":{"r":"` + strings.Repeat("1", 70) + `"}}` + "\n" + `{"q":"` + strings.Repeat("2", 20) + `","meta":{"r":"1"}}` + "\n"
 	a := write(t, dir, "demos-a.jsonl", many.String()+long+demo(3)+demo(4))
 	b := write(t, dir, "b.jsonl", demo(50))
-	held := write(t, dir, "held.json", "["+strings.TrimSpace(demo(61))+"]")
+	held := write(t, dir, "held.json", "["+strings.TrimSpace(demo(61))+","+strings.TrimSpace(demo(62))+"]")
 	args := func(run string, more ...string) []string {
 		args := []string{"sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("sft.data=[%q,%q]", filepath.Join(dir, "demos-*.jsonl"), b),
 			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "sft.prompt_key=q", "-set", "sft.response_key=meta.r", "-set", "sft.steps=3", "-set", "sft.batch_size=8"}
@@ -34,7 +34,7 @@ func TestSFTTellsOfItsData(t *testing.T) {
 		return args
 	}
 	run := filepath.Join(dir, "run")
-	code, _, errs := command(t, args(run, "sft.weights=[1,3]", "sft.eval="+held, "eval.every=2")...)
+	code, _, errs := command(t, args(run, "sft.weights=[1,3]", "sft.eval="+held, "eval.every=2", "eval.prompts=1")...)
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, "demos-*.jsonl: left out 2 of 44 demonstrations, with a prompt of more than 16 tokens or more than the model's context of 64 in all ("+
 		filepath.Base(a)+":41 first)\n")

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/trainer"
 )
@@ -84,14 +83,8 @@ func (r *trainRun) demonstrations(f *folder) (example func(i int) trainer.Exampl
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(cfg.SFT.Eval) > 0 && cfg.Eval.Every > 0 {
-		sets, err := f.examples(cfg.SFT.Eval, cfg, r.warn)
-		if err != nil {
-			return nil, nil, err
-		}
-		for k, path := range cfg.SFT.Eval {
-			held = append(held, trainer.HeldOut{Name: setName(path), Examples: sets[k]})
-		}
+	if held, err = f.heldOut(cfg, r.warn); err != nil {
+		return nil, nil, err
 	}
 	sizes := make([]int, len(lists))
 	for k := range lists {
@@ -105,8 +98,29 @@ func (r *trainRun) demonstrations(f *folder) (example func(i int) trainer.Exampl
 	return func(i int) trainer.Example { return all[order.At(i)] }, held, nil
 }
 
-// setName is what metrics call a file: its base without the extension.
-func setName(path string) string {
-	base := filepath.Base(path)
-	return strings.TrimSuffix(base, filepath.Ext(base))
+// heldOut reads the demonstrations that are evaluated and not trained on, the first
+// eval.prompts of each set or, with 0, all.
+func (f *folder) heldOut(cfg *configs.Config, warn func(format string, args ...any)) (sets []trainer.HeldOut, err error) {
+	if len(cfg.SFT.Eval) == 0 || cfg.Eval.Every == 0 {
+		return nil, nil
+	}
+	files, err := data.Files(cfg.SFT.Eval)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	lists, err := f.examples(files, cfg, warn)
+	if err != nil {
+		return nil, err
+	}
+	for _, named := range evaluate.Names(files) {
+		set := trainer.HeldOut{Name: named.Name}
+		for _, i := range named.Files {
+			set.Examples = append(set.Examples, lists[i]...)
+		}
+		if n := cfg.Eval.Prompts; n > 0 {
+			set.Examples = set.Examples[:min(n, len(set.Examples))]
+		}
+		sets = append(sets, set)
+	}
+	return sets, nil
 }
