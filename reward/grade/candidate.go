@@ -79,7 +79,7 @@ func (s sentence) plainAt(i, limit int) (candidate, int) {
 		run := strings.TrimRight(s.text[i:i+n], ".,:;*=+-/ ")
 		lo := i
 		c := candidate{aside: s.isAside(i), aim: s.isAim(i)}
-		if at := strings.LastIndexByte(run, '='); at >= 0 {
+		if at := strings.LastIndexByte(run, '='); at >= 0 && !isRelation(run, at) {
 			c.sum = strings.IndexFunc(strings.ReplaceAll(run[:at], " x ", ""), unicode.IsLetter) < 0
 			lo = i + at + 1
 			if name := strings.TrimSpace(run[at+1:]); len(name) == 1 && isLetterAt(name, 0) && c.sum { // 20 = A
@@ -88,6 +88,9 @@ func (s sentence) plainAt(i, limit int) (candidate, int) {
 			}
 		}
 		text := strings.TrimSpace(s.text[lo : i+len(run)])
+		if measure := strings.TrimRight(text, "²³"); measure != text && isMeasure(measure) {
+			text = measure
+		}
 		if n := len(text); n > 1 && isDigitAt(text, n-2) && strings.Trim(text[:n-1], "-$0123456789.,") == "" && strings.IndexByte("mgshlL", text[n-1]) >= 0 {
 			text = text[:n-1] // a unit
 		}
@@ -102,11 +105,28 @@ func (s sentence) plainAt(i, limit int) (candidate, int) {
 	text := strings.TrimRight(s.text[i:end], ".,:*-+/_")
 	hi := i + len(text)
 	if n := len(text); n > 1 && (text[n-1]|0x20 == 'k' || text[n-1] == 'M' && text[0] == '$') && strings.Trim(text[:n-1], "-$0123456789.,") == "" {
-		text = text[:n-1] + map[bool]string{true: "*1000", false: "*1000000"}[text[n-1]|0x20 == 'k']
+		text = map[bool]string{true: "1000*", false: "1000000*"}[text[n-1]|0x20 == 'k'] + strings.TrimPrefix(text[:n-1], "$")
 	}
 	c := candidate{segment: segment{i, hi}, text: text + s.magnitude(hi), aside: s.isAside(i) || s.isMark(i, end), aim: s.isAim(i)}
 	c.sum = s.isResult(i)
 	return c, end - i
+}
+
+// isMeasure reports whether text is a number and a length without a space, as in
+// 5m.
+func isMeasure(text string) bool {
+	number := strings.TrimRight(text, "cmk")
+	return number != text && strings.HasSuffix(text, "m") && strings.Trim(number, "-$0123456789.,") == ""
+}
+
+// isRelation reports whether what has its last = at at says more than what its
+// right side is: an inequality, or an equation such as 2x - y + 3 = 0.
+func isRelation(run string, at int) bool {
+	if strings.ContainsAny(run, "<>≤≥≠") {
+		return true
+	}
+	left := strings.TrimSpace(run[:at])
+	return strings.TrimSpace(run[at+1:]) == "0" && strings.ContainsAny(left, "+-−") && strings.IndexFunc(left, unicode.IsLetter) >= 0
 }
 
 // isResult reports whether "=", "equals" or "rounds to" stands before i.
@@ -140,12 +160,14 @@ func (s sentence) numberAt(i int) int {
 		switch {
 		case isDigitAt(t, j), strings.IndexByte("%/^:_", c) >= 0:
 			j++
-		case (c == '.' || c == ',') && isDigitAt(t, j+1):
+		case (c == '.' || c == ',') && isDigitAt(t, j+1), c == ',' && j+1 < len(t) && t[j+1] == '-' && isDigitAt(t, j+2):
 			j++
 		case c == ' ' && (s.mixed(j) || s.grouped(i, j)):
 			j++
 		case (c == '-' || c == '+' || c == '*') && isDigitAt(t, j+1):
 			j++
+		case strings.HasPrefix(t[j:], "°"):
+			j += len("°")
 		case isLetterAt(t, j) && !isLetterAt(t, j+1) && strings.IndexByte("mgshlL", c) < 0: // 2k+3
 			j++
 		default:

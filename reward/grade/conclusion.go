@@ -68,6 +68,8 @@ func (s sentence) choice() (string, bool) {
 		}
 		before, after := strings.ToLower(strings.Join(fields[max(0, k-1):k], " ")), strings.ToLower(strings.Join(fields[k+1:min(len(fields), k+4)], " "))
 		switch {
+		case (before == "is" || before == "equals" || before == "be") && after == "":
+			return letter, true
 		case before == "option", before == "choice", strings.HasPrefix(after, "is the correct"), strings.HasPrefix(after, "is correct"), strings.HasPrefix(after, "is the answer"), strings.HasPrefix(after, "is the right"):
 			return letter, true
 		}

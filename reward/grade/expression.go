@@ -1,9 +1,12 @@
 package grade
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
 // maxToken is how long an expression may be without a space, in bytes.
@@ -34,9 +37,10 @@ func expressionAt(s string, i int) int {
 		if trimmed == "" || !counted.add(trimmed) || open < 0 {
 			break
 		}
-		if depth = open; depth > 0 && strings.HasSuffix(token, ",") {
+		if strings.Contains(token, ",") && (depth > 0 || open > 0 || strings.IndexByte("([", token[0]) >= 0) {
 			counted.tuple = true
 		}
+		depth = open
 		isOperator := strings.Trim(trimmed, "+-*/=x×÷−·") == ""
 		if !isOperator || end == i && j == i && len(trimmed) == 1 && trimmed == "x" {
 			end = j + len(trimmed)
@@ -57,52 +61,64 @@ type operators struct{ digit, letter, sign, tuple bool }
 
 // add takes a token in, and reports whether it can be part of an expression.
 func (o *operators) add(token string) bool {
-	run := ""
-	ends := func() bool {
-		word := run
-		run = ""
+	lo := -1 // where a run of letters begins
+	ends := func(hi int) bool {
+		if lo < 0 {
+			return true
+		}
+		word := token[lo:hi]
+		before := lo
+		lo = -1
 		switch word {
-		case "", "sqrt", "pi", "sin", "cos", "tan", "log", "ln":
+		case "sqrt", "pi", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "inf", "infinity", "infty", "oo":
+			return true
 		case "a", "I", "A":
 			return token != word
-		default:
-			return len(word) == 1
 		}
-		return true
+		factors := len(word) == 2 && strings.ToLower(word) == word && !answer.IsUnit(word) && before > 0 && isDigitAt(token, before-1)
+		return len(word) == 1 || factors || len(word) == 2 && strings.HasSuffix(word, "pi")
 	}
-	for _, r := range token {
+	for i, r := range token {
 		if unicode.IsLetter(r) && r < utf8.RuneSelf {
-			run += string(r)
+			if lo < 0 {
+				lo = i
+			}
 			o.letter = true
 			continue
 		}
-		if !ends() {
+		if !ends(i) {
 			return false
 		}
 		switch {
 		case unicode.IsDigit(r):
 			o.digit = true
-		case strings.ContainsRune("+-*/^=×÷−·√±", r):
+		case strings.ContainsRune("+-*/^=×÷−·√±<>≤≥≠⁰¹²³⁴⁵⁶⁷⁸⁹", r):
 			o.sign = true
-		case strings.ContainsRune("()[]{}.,:%$_!|<>≤≥≈∪∞π°²³θ", r):
+		case strings.ContainsRune("()[]{}.,:%$_!|≈∪∞π°θ", r):
 		default:
 			return false
 		}
 	}
-	return ends()
+	return ends(len(token))
 }
 
 // enough reports whether what was seen makes text more than a number.
 func (o *operators) enough(text string) bool {
-	inner := strings.TrimLeft(text, "+-−$(")
-	sign := strings.ContainsAny(inner, "+*/^=×÷−·√±") || strings.Contains(inner, "-")
-	if o.tuple || o.digit && (strings.HasPrefix(inner, "sqrt") || strings.HasSuffix(inner, " pi") || strings.HasSuffix(inner, "π")) {
+	inner := strings.TrimLeft(text, "+-−$([")
+	switch {
+	case o.tuple:
 		return true
-	}
-	if !o.letter && !strings.ContainsAny(inner, " =×÷√π") {
+	case o.digit && startsFunction(inner), o.digit && (strings.Contains(text, "sqrt(") || strings.HasSuffix(inner, "pi") || strings.HasSuffix(inner, "π")):
+		return true
+	case !o.letter && !strings.ContainsAny(inner, " =×÷√π(⁰¹²³⁴⁵⁶⁷⁸⁹") && (!strings.HasPrefix(text, "(") || strings.HasSuffix(text, ")")):
 		return false // 3/4 and 2-3 are for numberAt
 	}
+	sign := strings.ContainsAny(inner, "+*/^=×÷−·√±<>≤≥≠⁰¹²³⁴⁵⁶⁷⁸⁹-")
 	return o.sign && sign && (o.digit || o.letter) && strings.Trim(inner, "+-*/=x×÷−·. ") != "" && !isMixed(inner)
+}
+
+func startsFunction(s string) bool {
+	return slices.ContainsFunc([]string{"sqrt", "√", "π", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln"}, func(name string) bool { return strings.HasPrefix(s, name) })
 }
 
 // isMixed reports whether text is a whole number and a fraction.

@@ -230,6 +230,9 @@ func fluff(s string) int {
 			end++
 		}
 		word := strings.ToLower(strings.Trim(s[at:end], ",:*"))
+		if s[at] == 'A' && word == "a" && (at > 0 || s[end-1] == ',') {
+			return at // a choice
+		}
 		if word == "a" && (end+1 >= len(s) || strings.IndexByte("+-*/=<>,.^", s[end+1]) >= 0) {
 			return at // a symbol
 		}

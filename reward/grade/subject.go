@@ -77,7 +77,11 @@ func (s sentence) explained(all []candidate, k int) []candidate {
 	if n <= 0 {
 		return all
 	}
-	if end := strings.IndexAny(s.text[k+1:], ",;"); end >= 0 { // the sentence may go on behind the explanation
+	end := strings.IndexAny(s.text[k+1:], ",;")
+	if so := strings.Index(s.text[k+1:], " so "); so >= 0 && (end < 0 || so < end) {
+		end = so
+	}
+	if end >= 0 { // the sentence may go on behind the explanation
 		if m := slices.IndexFunc(all, func(c candidate) bool { return c.sum && c.lo > k+1+end }); m >= 0 {
 			return all[m:]
 		}
@@ -143,9 +147,16 @@ func (s sentence) around(all []candidate, k int) []string {
 	for first > 0 && answer.Joins(s.text[all[first-1].hi:all[first].lo]) && !s.solves(all[first-1], all[first]) {
 		first--
 	}
-	readings := joined(all[first : k+1])
+	last := k
+	for all[k].sum && last+1 < len(all) && strings.TrimSpace(s.text[all[last].hi:all[last+1].lo]) == "," && !all[last+1].aside {
+		last++
+	}
+	readings := joined(all[first : last+1])
 	if head, _, ok := strings.Cut(readings, "*1000"); ok && first == k { // "26 billion" may answer "how many billion"
 		return []string{readings, head}
+	}
+	if digits, ok := strings.CutPrefix(all[k].text, "1000*"); ok && first == k {
+		return []string{readings, digits + "k"}
 	}
 	for j := first; j < k; j++ {
 		if answer.Equal(all[j].text, all[k].text) {

@@ -41,6 +41,8 @@ func (l *lexer) letters() {
 	case len(run) == 1 && measured && l.spaced && isUnitLetter(run) && strings.TrimSpace(l.s[l.at:]) == "":
 		l.emit(tWord, run)
 	case len(run) == 1 && measured && l.spaced && isUnitLetter(run) && l.rate():
+	case len(run) == 1 && l.perWord():
+		l.emit(tWord, run)
 	default:
 		for i := range run {
 			l.emit(tSymbol, run[i:i+1])
@@ -73,6 +75,12 @@ func (l *lexer) rate() bool {
 	l.emit(tWord, l.s[l.at-1:])
 	l.at = len(l.s)
 	return true
+}
+
+// perWord reports whether "/" and a unit come just before, as in km/h.
+func (l *lexer) perWord() bool {
+	n := len(l.out)
+	return n >= 3 && !l.spaced && l.out[n-1].kind == tOp && l.out[n-1].text == "/" && l.out[n-2].kind == tWord && l.out[n-3].kind == tNumber
 }
 
 // measured reports whether a number, or a unit of one, comes just before.
