@@ -24,13 +24,72 @@ func pieces(s splitter, text string) []string {
 	return all
 }
 
-// bothWays splits by the scanner and by the regular expression itself.
+// bothWays splits by the scanner or compiled pattern and by the regular expression
+// itself.
 func bothWays(t testing.TB, pattern, text string) (fast, re []string) {
 	t.Helper()
 	compiled, err := regexp2.Compile(pattern, regexp2.None)
 	require.NoError(t, err)
-	return pieces(&patternSplit{find: scan.New(pattern), behavior: isolated}, text),
+	find, err := newFinder(pattern)
+	require.NoError(t, err)
+	_, slow := find.(regex)
+	require.False(t, slow, pattern)
+	return pieces(&patternSplit{find: find, behavior: isolated}, text),
 		pieces(&patternSplit{find: regex{compiled}, behavior: isolated}, text)
+}
+
+// otherPatterns are those of splitSteps and some that use what these do not.
+func otherPatterns() []string {
+	all := []string{
+		`[b-dA\-]+|[^a-z\s-]`, `a?b{2}|\.{1,}|(?=b)[ab]`, `(a|b|)c?(?!d)1`, `[ab]*b|[ab]+b`, `\P{L}\D\S?`, `(?i:[sdmt]|ll|ve|re)`,
+		`(?i:é|ß)(?:'s)?`, `.+`, `\p{Han}+|日`, `\-\]|[\-\]_]`, `(?=(?!ab)a?)[ab]`,
+	}
+	for _, steps := range splitSteps() {
+		for _, step := range steps {
+			if p, ok := step["pattern"].(object); ok {
+				all = append(all, p["Regex"].(string))
+			}
+		}
+	}
+	return all
+}
+
+func TestCompiledIsThePattern(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, pattern := range otherPatterns() {
+		for range 300 {
+			text := ""
+			for range r.IntN(24) {
+				text += randomText(r, 1) + string("abcdlverLS.,-]_"[r.IntN(15)])
+			}
+			fast, re := bothWays(t, pattern, text)
+			require.Equal(t, re, fast, "%s %q", pattern, text)
+		}
+	}
+}
+
+func TestPossessive(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{`a*+a|b`: "aaa|b", `[ab]?+b`: "aa|ab", `a++b`: "aaab", `(?i:ſ)`: "aaab"} {
+		find, err := newFinder(pattern)
+		require.NoError(t, err)
+		require.Equal(t, want, strings.Join(pieces(&patternSplit{find: find, behavior: isolated}, "aaab"), "|"), pattern)
+	}
+}
+
+// What the compiled patterns do not know, or may see differently, is left to the
+// library.
+func TestCompileRefuses(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{
+		"", "a*", "(", ")", "a)", "[", "[]", "[a", "a{", "a{2", "a{3,2}", "a{0}", "a{2}+", "a**", "a+?", "(ab)*", "(a)+", "(?!a)?b", "(?<=a)b", "(?>a)", "(?i)a", "(*a)",
+		`\b`, `\w`, `\1`, `\pL`, `\p{Nope}`, `\p{^L}`, "[[:alpha:]]", "[a&&b]", "[a-b-c]", "[b-a]", "[a-[b]]", `[a-\s]`, "(?i:[^a])", `(?i:\p{L})`, "^a", "a$", "a|", "\xff",
+		strings.Repeat("(", 100) + "a" + strings.Repeat(")", 100), strings.Repeat("a", 20000),
+	} {
+		_, ok := scan.Compile(pattern)
+		require.False(t, ok, "%.50q", pattern)
+	}
 }
 
 func TestScannerPieces(t *testing.T) {

@@ -121,12 +121,15 @@ func (numerals) Matches(text string, yield func(int, int)) {
 	}
 }
 
-// regex finds what a regular expression with look-around matches.
+// regex finds what a regular expression matches that package scan does not know.
 type regex struct{ re *regexp2.Regexp }
 
 func newFinder(pattern string) (finder, error) {
 	if s := scan.New(pattern); s != nil {
 		return s, nil
+	}
+	if p, ok := scan.Compile(pattern); ok {
+		return p, nil
 	}
 	re, err := regexp2.Compile(pattern, regexp2.None)
 	if err != nil {

@@ -1,0 +1,159 @@
+package scan
+
+import (
+	"unicode/utf8"
+)
+
+// Pattern is a regular expression with look-ahead, matched by backtracking: what
+// is repeated are single characters only, so that it stays shallow.
+type Pattern struct {
+	start *node
+	first [256]bool // bytes that a match begins with
+}
+
+type kind uint8
+
+const (
+	finish kind = iota
+	repeat      // min to max characters of a set, as many as possible
+	choose      // the first of the branches that leads to a match
+	look        // goes on where body matches, or negated where it does not
+)
+
+// node is a part of a pattern and leads to what comes after it.
+type node struct {
+	kind     kind
+	next     *node
+	set      *set // repeat
+	min, max int
+	keep     bool // no character is given back
+	branches []branch
+	body     *node // look
+	negate   bool
+}
+
+type branch struct {
+	first *[256]bool
+	node  *node
+}
+
+// Compile reads a pattern; ok is false for what it does not know, and for a
+// pattern that matches nothing, the empty text.
+func Compile(pattern string) (p *Pattern, ok bool) {
+	tree, ok := parse(pattern)
+	if !ok {
+		return nil, false
+	}
+	p = &Pattern{start: tree.build(&node{kind: finish})}
+	if empty := p.start.begins(&p.first); empty {
+		return nil, false
+	}
+	return p, true
+}
+
+// build makes the nodes of a tree that lead to next.
+func (t *tree) build(next *node) *node {
+	switch {
+	case t.set != nil:
+		return &node{kind: repeat, set: t.set, min: t.min, max: t.max, keep: t.keep, next: next}
+	case t.look:
+		return &node{kind: look, body: t.parts[0].build(&node{kind: finish}), negate: t.negate, next: next}
+	case t.choice:
+		n := &node{kind: choose}
+		for _, part := range t.parts {
+			b := branch{new([256]bool), part.build(next)}
+			if b.node.begins(b.first) {
+				*b.first = anyByte()
+			}
+			n.branches = append(n.branches, b)
+		}
+		return n
+	}
+	for i := len(t.parts) - 1; i >= 0; i-- {
+		next = t.parts[i].build(next)
+	}
+	return next
+}
+
+func anyByte() (all [256]bool) {
+	for i := range all {
+		all[i] = true
+	}
+	return all
+}
+
+// begins marks the bytes that a match of n begins with, or more, and reports
+// whether it may match the empty text.
+func (n *node) begins(first *[256]bool) bool {
+	switch n.kind {
+	case finish:
+		return true
+	case repeat:
+		for b := range first {
+			if b < utf8.RuneSelf && n.set.low[b] || b >= utf8.RuneSelf {
+				first[b] = true
+			}
+		}
+		return n.min == 0 && n.next.begins(first)
+	case choose:
+		empty := false
+		for _, b := range n.branches {
+			empty = b.node.begins(first) || empty
+		}
+		return empty
+	}
+	return n.next.begins(first)
+}
+
+// Matches yields the matches in text, leftmost first and not overlapping.
+func (p *Pattern) Matches(text string, yield func(start, end int)) {
+	for i := 0; i < len(text); {
+		if p.first[text[i]] {
+			if end := p.start.match(text, i); end >= 0 {
+				yield(i, end)
+				i = end
+				continue
+			}
+		}
+		_, n := utf8.DecodeRuneInString(text[i:])
+		i += n
+	}
+}
+
+// match returns the end of the match at i, -1 where there is none.
+func (n *node) match(text string, i int) int {
+	for {
+		switch n.kind {
+		case finish:
+			return i
+		case choose:
+			for _, b := range n.branches {
+				if i < len(text) && !b.first[text[i]] {
+					continue
+				}
+				if end := b.node.match(text, i); end >= 0 {
+					return end
+				}
+			}
+			return -1
+		case look:
+			if (n.body.match(text, i) >= 0) == n.negate {
+				return -1
+			}
+		case repeat:
+			end, count := n.set.run(text, i, n.max)
+			if count < n.min {
+				return -1
+			}
+			for ; count > n.min && !n.keep; count-- {
+				if found := n.next.match(text, end); found >= 0 {
+					return found
+				}
+				_, size := utf8.DecodeLastRuneInString(text[i:end])
+				end -= size
+			}
+			i = end
+		}
+		n = n.next
+	}
+}
