@@ -7,19 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"sync"
 	"time"
 
+	"github.com/easyrl/easyrl/reward/program"
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// ErrTimeout is wrapped by the error of a score that took too long.
-var ErrTimeout = errors.New("no answer in time")
-
-// errClosed is returned for a Score after Close.
-var errClosed = errors.New("reward is closed")
-
-// request is what the program reads, one JSON object a line.
+// request is a response to score: what a program reads, one JSON object a line,
+// and what a service gets in a list.
 type request struct {
 	ID       int64           `json:"id"` // to be repeated in the answer
 	PromptID string          `json:"prompt_id"`
@@ -31,7 +26,12 @@ type request struct {
 	Length   int             `json:"length"`
 }
 
-// answer is what it writes, one JSON object a line, to each request in turn:
+func newRequest(id int64, in Input) request {
+	return request{ID: id, PromptID: in.Prompt.ID, Prompt: in.Prompt.Text, Answer: in.Prompt.Answer, Source: in.Prompt.Source,
+		Response: in.Text, Finish: in.Finish, Length: in.Length}
+}
+
+// answer is what comes back for each request:
 // {"id":1,"score":0.5,"parts":{"name":1}} or {"id":1,"error":"why not"}.
 type answer struct {
 	ID    *int64             `json:"id"`
@@ -40,123 +40,125 @@ type answer struct {
 	Error string             `json:"error"`
 }
 
-// command scores with processes of an external program. A process starts when
-// it is first needed, scores one response at a time, and is killed with its
-// children when it misses its deadline or breaks the protocol; another takes
-// its place.
-type command struct {
-	argv    []string
-	timeout time.Duration
-	// slots has one entry for each process that may run: an idle one, or nil
-	// where it has to be started. Who holds an entry owns its process.
-	slots  chan *process
-	closed context.Context // done once Close is called
-	cancel context.CancelFunc
-	once   sync.Once
-}
-
-func newCommand(argv []string, processes int, timeout time.Duration) (*command, error) {
-	if _, err := exec.LookPath(argv[0]); err != nil {
-		return nil, fmt.Errorf("new reward: command: %w", err)
+// check expects a score, or an error, of request id.
+func (a *answer) check(id int64) error {
+	switch {
+	case a.ID == nil:
+		return fmt.Errorf("no \"id\", expected %d", id)
+	case *a.ID != id:
+		return fmt.Errorf("\"id\" is %d, expected %d", *a.ID, id)
+	case a.Error == "" && a.Score == nil:
+		return errors.New(`neither "score" nor "error"`)
 	}
-	c := &command{argv: argv, timeout: timeout, slots: make(chan *process, processes)}
-	c.closed, c.cancel = context.WithCancel(context.Background())
-	for range processes {
-		c.slots <- nil
-	}
-	return c, nil
-}
-
-// Score waits for a process; the time for its answer counts from then on.
-func (c *command) Score(ctx context.Context, in Input) (Score, error) {
-	score, err := c.score(ctx, in)
-	if err != nil {
-		return Score{}, fmt.Errorf("reward command %s: prompt %s: %w", c.argv[0], in.Prompt.ID, err)
-	}
-	return score, nil
-}
-
-func (c *command) score(ctx context.Context, in Input) (Score, error) {
-	if c.closed.Err() != nil {
-		return Score{}, errClosed
-	}
-	var p *process
-	select {
-	case p = <-c.slots:
-	case <-ctx.Done():
-		return Score{}, ctx.Err()
-	case <-c.closed.Done():
-		return Score{}, errClosed
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("%w: %v", ErrTimeout, c.timeout))
-	defer cancel()
-	stop := context.AfterFunc(c.closed, cancel)
-	defer stop()
-
-	reused := p != nil
-	score, p, err := c.attempt(ctx, p, in)
-	if reused && errors.Is(err, errEnded) && ctx.Err() == nil {
-		score, p, err = c.attempt(ctx, p, in) // it had ended since its last answer
-	}
-	c.slots <- p
-	if err != nil && c.closed.Err() != nil {
-		return Score{}, errClosed
-	}
-	return score, err
-}
-
-// attempt asks p, or a new process where p is nil, and returns the process that
-// may be asked again.
-func (c *command) attempt(ctx context.Context, p *process, in Input) (Score, *process, error) {
-	if err := ctx.Err(); err != nil {
-		return Score{}, p, context.Cause(ctx)
-	}
-	if p == nil {
-		var err error
-		if p, err = start(c.argv); err != nil {
-			return Score{}, nil, err
-		}
-	}
-	p.asked++
-	line, err := encode(request{
-		ID: p.asked, PromptID: in.Prompt.ID, Prompt: in.Prompt.Text, Answer: in.Prompt.Answer, Source: in.Prompt.Source,
-		Response: in.Text, Finish: in.Finish, Length: in.Length,
-	})
-	if err != nil {
-		return Score{}, p, err
-	}
-	reply, err := p.ask(ctx, line)
-	if err != nil {
-		return Score{}, nil, err
-	}
-	a, err := decode(reply, p.asked)
-	if err != nil {
-		p.kill()
-		return Score{}, nil, err
-	}
-	if a.Error != "" {
-		return Score{}, p, fmt.Errorf("program reports: %s", oneLine([]byte(a.Error)))
-	}
-	return Score{Value: *a.Score, Parts: a.Parts}, p, nil
-}
-
-// Retries is how often a response was asked for again.
-func (c *command) Retries() int64 { return 0 }
-
-// Close ends all processes and refuses what still waits for one.
-func (c *command) Close() error {
-	c.once.Do(func() {
-		c.cancel()
-		for range cap(c.slots) {
-			if p := <-c.slots; p != nil {
-				p.kill()
-			}
-		}
-	})
 	return nil
 }
 
-func encode(r request) ([]byte, error) {
+// outcome of an answer that was checked. An error that is reported is final: who
+// reports it knows what else to try.
+func (a *answer) outcome(who string) outcome {
+	if a.Error != "" {
+		return outcome{err: fmt.Errorf("%s reports: %s", who, program.OneLine([]byte(a.Error)))}
+	}
+	return outcome{score: Score{Value: *a.Score, Parts: a.Parts}}
+}
+
+// command scores with processes of an external program. A process starts when it
+// is first needed, reads up to batch requests at once, one JSON object a line,
+// and answers them in turn, one a line. It is killed with its children when it
+// misses a deadline, breaks the protocol or has too much memory; another takes
+// its place.
+type command struct {
+	*queue
+	argv    []string
+	timeout time.Duration
+	memory  *program.Guard
+}
+
+func newCommand(t *Term) (*command, error) {
+	if _, err := exec.LookPath(t.Command[0]); err != nil {
+		return nil, fmt.Errorf("new reward: command: %w", err)
+	}
+	c := &command{argv: t.Command, timeout: seconds(t.Timeout), memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
+	c.queue = newQueue("reward command "+t.Command[0], t.Processes, t.Batch, t.Retries, nil, func() asker { return &seat{command: c} })
+	return c, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Close ends all processes and refuses what still waits for one.
+func (c *command) Close() error {
+	err := c.queue.Close()
+	c.memory.Close()
+	return err
+}
+
+// seat is the place of one process, which is nil where none runs.
+type seat struct {
+	*command
+	process *program.Process
+	asked   int64 // requests so far
+}
+
+// ask gives the process a batch. What came before a failure is answered; the
+// request that waited for its answer is to blame, those behind it were not asked.
+func (s *seat) ask(ctx context.Context, batch []Input) []outcome {
+	reused := s.process != nil
+	answers, err := s.attempt(ctx, batch)
+	if reused && len(answers) == 0 && errors.Is(err, program.ErrEnded) && ctx.Err() == nil {
+		answers, err = s.attempt(ctx, batch) // it had ended since its last answer
+	}
+	outcomes := make([]outcome, len(batch))
+	for i := range outcomes {
+		switch {
+		case i < len(answers):
+			outcomes[i] = answers[i].outcome("program")
+		case i == len(answers):
+			outcomes[i] = outcome{err: err, again: true}
+		default:
+			outcomes[i] = outcome{err: errUnasked}
+		}
+	}
+	return outcomes
+}
+
+// attempt asks the process, or a new one. With an error there is none after it.
+func (s *seat) attempt(ctx context.Context, batch []Input) (answers []answer, err error) {
+	if s.process == nil {
+		s.asked = 0
+		if s.process, err = program.Start(s.argv, s.memory); err != nil {
+			return nil, err
+		}
+	}
+	var lines []byte
+	first := s.asked + 1
+	for _, in := range batch {
+		s.asked++
+		line, err := encode(newRequest(s.asked, in))
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, line...)
+	}
+	_, err = s.process.Ask(ctx, lines, len(batch), s.timeout, func(i int, line []byte) error {
+		a, err := decode(line, first+int64(i))
+		if err == nil {
+			answers = append(answers, a)
+		}
+		return err
+	})
+	if err != nil {
+		s.process = nil
+	}
+	return answers, err
+}
+
+func (s *seat) close() {
+	if s.process != nil {
+		s.process.Kill()
+	}
+}
+
+func encode(r any) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false)
@@ -170,15 +172,10 @@ func encode(r request) ([]byte, error) {
 func decode(line []byte, id int64) (answer, error) {
 	var a answer
 	if err := json.Unmarshal(line, &a); err != nil {
-		return answer{}, fmt.Errorf("answer %q: expected a JSON object a line on standard output: %w", oneLine(line), err)
+		return answer{}, fmt.Errorf("answer %q: expected a JSON object a line on standard output: %w", program.OneLine(line), err)
 	}
-	switch {
-	case a.ID == nil:
-		return answer{}, fmt.Errorf("answer %q: no \"id\", expected %d", oneLine(line), id)
-	case *a.ID != id:
-		return answer{}, fmt.Errorf("answer %q: \"id\" is %d, expected %d", oneLine(line), *a.ID, id)
-	case a.Error == "" && a.Score == nil:
-		return answer{}, fmt.Errorf("answer %q: neither \"score\" nor \"error\"", oneLine(line))
+	if err := a.check(id); err != nil {
+		return answer{}, fmt.Errorf("answer %q: %w", program.OneLine(line), err)
 	}
 	return a, nil
 }

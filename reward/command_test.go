@@ -9,15 +9,16 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/reward/program"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -61,6 +62,26 @@ func scorer(mode string, args []string) int {
 		case "crash":
 			fmt.Fprint(os.Stderr, "Traceback\n  line 3\nKeyError: 'answer'\n")
 			return 1
+		case "poison": // dies of a word, hangs or speaks rubbish on others
+			switch r.Response {
+			case "die":
+				return 4
+			case "hang":
+				select {}
+			case "rubbish":
+				fmt.Println("?")
+			default:
+				fmt.Print(right)
+			}
+		case "eat": // memory without end, on the word
+			if r.Response == "eat" {
+				eat(len(args) > 0)
+			}
+			adjusted, err := os.ReadFile("/proc/self/oom_score_adj")
+			if err != nil {
+				return 7
+			}
+			fmt.Print(strings.Replace(right, `"parts":{`, `"parts":{"oom_score_adj":`+strings.TrimSpace(string(adjusted))+",", 1))
 		case "hang": // on the word, and with a child that holds a file open
 			if r.Response == "hang" {
 				if len(args) > 0 && holdOpen(args[0]) != nil {
@@ -73,10 +94,28 @@ func scorer(mode string, args []string) int {
 			fmt.Print(right[:10])
 			return 0
 		case "long":
-			fmt.Print(strings.Repeat("x", 2*maxAnswer))
+			fmt.Print(strings.Repeat("x", 2*program.MaxAnswer))
 		default: // answers with its mode
 			fmt.Println(strings.ReplaceAll(mode, "ID", strconv.FormatInt(r.ID, 10)))
 		}
+	}
+}
+
+// eat takes memory without end; with a child, that does it.
+func eat(child bool) {
+	if child {
+		c := exec.Command(os.Args[0], "score", "eat")
+		c.Stdin = strings.NewReader(`{"id":1,"response":"eat"}` + "\n")
+		_ = c.Run()
+		return
+	}
+	var held [][]byte
+	for len(held) < 4<<10 { // 4 GiB, should nobody stop it
+		block := make([]byte, 1<<20)
+		for i := 0; i < len(block); i += 4096 {
+			block[i] = 1
+		}
+		held = append(held, block)
 	}
 }
 
@@ -97,9 +136,15 @@ func holdOpen(path string) error {
 
 func scoring(t *testing.T, processes int, timeout time.Duration, args ...string) *command {
 	t.Helper()
+	return scoringWith(t, Term{Processes: processes, Timeout: timeout.Seconds(), Batch: 1}, args...)
+}
+
+func scoringWith(t *testing.T, term Term, args ...string) *command {
+	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	c, err := newCommand(append([]string{self, "score"}, args...), processes, timeout)
+	term.Command = append([]string{self, "score"}, args...)
+	c, err := newCommand(&term)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
@@ -181,40 +226,6 @@ func TestCommandDeadline(t *testing.T) {
 	}
 }
 
-// A response that waits an hour for a process still has all its time.
-func TestCommandClockStartsWithTheScoring(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		self, err := os.Executable()
-		require.NoError(t, err)
-		c, err := newCommand([]string{self, "score", "right"}, 1, ample)
-		require.NoError(t, err)
-		defer func() { require.NoError(t, c.Close()) }()
-		slot := <-c.slots
-		var got Score
-		done := make(chan error)
-		go func() {
-			var err error
-			got, err = c.Score(t.Context(), input("1", "1", rollout.Stop))
-			done <- err
-		}()
-		<-time.After(time.Hour) // the bubble's clock, while Score waits
-		c.slots <- slot
-		require.NoError(t, <-done)
-		require.Equal(t, 1.0, got.Value)
-	})
-}
-
-func TestCommandWaitingHeedsTheContext(t *testing.T) {
-	t.Parallel()
-	c := scoring(t, 1, ample, "right")
-	slot := <-c.slots
-	defer func() { c.slots <- slot }()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := c.Score(ctx, input("1", "1", rollout.Stop))
-	require.ErrorIs(t, err, context.Canceled)
-}
-
 // A program that ends after an answer is started again, and one that ends
 // before its first answer is not asked for ever.
 func TestCommandReplacesAnEndedProcess(t *testing.T) {
@@ -271,19 +282,58 @@ func TestCommandClose(t *testing.T) {
 	require.ErrorIs(t, err, errClosed)
 }
 
-func TestTailKeepsTheEnd(t *testing.T) {
+// One response that a batch fails of spoils no other, whatever it does.
+func TestCommandBatch(t *testing.T) {
 	t.Parallel()
-	var end tail
-	require.Empty(t, end.lastLine())
-	_, err := end.Write([]byte("first\nsecond\n\n"))
-	require.NoError(t, err)
-	require.Equal(t, "second", end.lastLine())
-	for range 10 {
-		_, err = end.Write([]byte(strings.Repeat("z", maxTail-1) + "\n"))
-		require.NoError(t, err)
+	for _, row := range []struct{ bad, want string }{
+		{"die", "exit status 4 (after 3 tries)"}, {"rubbish", `answer "?"`}, {"hang", "no answer in time: 500ms (after 3 tries)"},
+	} {
+		t.Run(row.bad, func(t *testing.T) {
+			t.Parallel()
+			timeout := ample.Seconds()
+			if row.bad == "hang" {
+				timeout = 0.5
+			}
+			c := scoringWith(t, Term{Processes: 1, Timeout: timeout, Batch: 8, Retries: 2}, "poison")
+			const n = 20
+			var wg sync.WaitGroup
+			scores, errs := make([]Score, n), make([]error, n)
+			for i := range n {
+				text := "7"
+				if i == 9 {
+					text = row.bad
+				}
+				wg.Go(func() { scores[i], errs[i] = c.Score(t.Context(), input("7", text, rollout.Stop)) })
+			}
+			wg.Wait()
+			for i := range n {
+				if i == 9 {
+					require.ErrorContains(t, errs[i], row.want)
+					continue
+				}
+				require.NoError(t, errs[i])
+				require.Equal(t, 1.0, scores[i].Value)
+			}
+			require.GreaterOrEqual(t, c.Retries(), int64(2))
+		})
 	}
-	require.LessOrEqual(t, len(end.end), maxTail)
-	require.Equal(t, strings.Repeat("z", maxQuote)+"…", end.lastLine())
+}
+
+// A program that takes memory without end is killed, also where its child does.
+func TestCommandMemory(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("memory is watched on Linux")
+	}
+	for _, args := range [][]string{{"eat"}, {"eat", "child"}} {
+		c := scoringWith(t, Term{Processes: 1, Timeout: ample.Seconds(), Batch: 1, Retries: 1, MemoryGiB: 0.25}, args...)
+		_, err := c.Score(t.Context(), input("1", "eat", rollout.Stop))
+		require.ErrorContains(t, err, "program had more than 0.25 GiB of memory (after 2 tries)")
+		got, err := c.Score(t.Context(), input("1", "1", rollout.Stop))
+		require.NoError(t, err)
+		require.Equal(t, 1.0, got.Value)
+		require.Equal(t, 1000.0, got.Parts["oom_score_adj"], "the kernel takes it first")
+	}
 }
 
 func FuzzDecode(f *testing.F) {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"time"
 )
 
 // ErrNoReward is wrapped where a prompt's data set has no reward.
@@ -86,9 +85,11 @@ func (s *Scorer) term(t *Term, maxTokens int) (Func, error) {
 		return NewRepetition(RepetitionConfig{Words: t.Words, Penalty: t.Penalty})
 	}
 	if t.Kind == HTTP {
-		return nil, fmt.Errorf("new reward: kind %q is none of this build", t.Kind)
+		h := newService(t)
+		s.external = append(s.external, h)
+		return h, nil
 	}
-	c, err := newCommand(t.Command, t.Processes, time.Duration(t.Timeout*float64(time.Second)))
+	c, err := newCommand(t)
 	if err != nil {
 		return nil, err
 	}

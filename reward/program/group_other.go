@@ -1,6 +1,6 @@
 //go:build !unix
 
-package reward
+package program
 
 import "os/exec"
 

@@ -1,0 +1,100 @@
+package program
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// lookEvery is how often a guard looks, unless that is so much work that it
+// would take more than a twentieth of a core.
+const lookEvery = 100 * time.Millisecond
+
+// Guard keeps programs within a limit of memory, each with its children: it kills
+// those that have more. The system is told to take programs first where memory
+// runs out, before a guard has looked. Where the system does not say how much a
+// program has (memoryOf), there is no limit.
+type Guard struct {
+	limit int64 // in bytes; 0 for none
+	stop  chan struct{}
+	once  sync.Once
+	done  sync.WaitGroup
+
+	mu      sync.Mutex
+	started bool
+	groups  map[int]*Process // by process group
+}
+
+// NewGuard sets a limit in bytes; 0 sets none. The caller closes it when all
+// programs have ended.
+func NewGuard(limit int64) *Guard {
+	return &Guard{limit: limit, stop: make(chan struct{}), groups: map[int]*Process{}}
+}
+
+func (g *Guard) err() error {
+	return fmt.Errorf("program had more than %.4g GiB of memory", float64(g.limit)/(1<<30))
+}
+
+// add watches a process that has started.
+func (g *Guard) add(p *Process) {
+	sacrifice(p.cmd.Process.Pid)
+	if g.limit == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.groups[p.cmd.Process.Pid] = p
+	if !g.started {
+		g.started = true
+		g.done.Go(g.watch)
+	}
+}
+
+// remove lets a process go, before its number may be another's.
+func (g *Guard) remove(p *Process) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.groups, p.cmd.Process.Pid)
+}
+
+func (g *Guard) watch() {
+	wait := lookEvery
+	for {
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-g.stop:
+			t.Stop()
+			return
+		}
+		begin := time.Now()
+		g.look()
+		wait = max(lookEvery, 20*time.Since(begin))
+	}
+}
+
+// look kills who has too much.
+func (g *Guard) look() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.groups) == 0 {
+		return
+	}
+	of := make(map[int]int64, len(g.groups))
+	for group := range g.groups {
+		of[group] = 0
+	}
+	memoryOf(of, g.limit)
+	for group, bytes := range of {
+		if p := g.groups[group]; bytes > g.limit {
+			p.over.Store(true)
+			killGroup(p.cmd)
+		}
+	}
+}
+
+// Close ends the watch.
+func (g *Guard) Close() {
+	g.once.Do(func() { close(g.stop) })
+	g.done.Wait()
+}
