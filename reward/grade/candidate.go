@@ -34,7 +34,7 @@ func (s sentence) candidates() []candidate {
 			continue
 		}
 		switch c := s.text[i]; {
-		case c == '(' && expressionAt(s.text, i) > 0:
+		case c == '(' && s.isGroup(i):
 		case c == '(':
 			depth++
 		case c == ')':
@@ -62,6 +62,17 @@ func (s sentence) candidates() []candidate {
 		i += n
 	}
 	return found
+}
+
+// isGroup reports whether a bracket at i belongs to mathematics: it is a tuple, or
+// an expression goes on behind it.
+func (s sentence) isGroup(i int) bool {
+	n := expressionAt(s.text, i)
+	if n == 0 {
+		return false
+	}
+	run := s.text[i : i+n]
+	return strings.Contains(run, ",") || !strings.HasSuffix(run, ")") || strings.Count(run, "(") > 1 || i == 0 || strings.HasSuffix(s.text[:i], "**")
 }
 
 // goesOn reports whether "and" stands between two items of one phrase, as in "for
@@ -243,6 +254,9 @@ func (s sentence) isAside(i int) bool {
 		return false
 	}
 	if k := strings.LastIndex(before, " than "); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") {
+		return true
+	}
+	if k := max(strings.LastIndex(before, " from "), strings.LastIndex(before, "times as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") && (strings.Contains(before[k:], " to ") || strings.Contains(before[k:], " as ")) {
 		return true
 	}
 	fields := strings.FieldsFunc(strings.ToLower(before), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != ',' && r != '=' && r != ':' })

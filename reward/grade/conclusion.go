@@ -3,6 +3,8 @@ package grade
 import (
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
@@ -11,12 +13,13 @@ import (
 // conclusion is what the last sentence with a number or mathematics says; where
 // that only remarks on the sentence that concludes, what that one says.
 func conclusion(text string) []string {
-	if alone := strings.TrimPrefix(strings.TrimSpace(text), "A: "); len(alone) <= 200 && !strings.Contains(alone, "\n") && !prose(alone) {
-		if n, ok := expr.Parse(answer.Clean(alone), expr.Mode{Thousands: true}); ok && !n.Has(func(m *expr.Node) bool { return m.Kind == expr.Label || m.Kind == expr.Text }) {
-			return []string{alone}
-		}
+	if isAlone(text) {
+		return []string{strings.TrimPrefix(strings.TrimSpace(text), "A: ")}
 	}
 	all := sentences(text[max(0, len(text)-maxFinal):])
+	if k := len(all) - 1; k >= 0 && isCutOff(all[k].text) {
+		return []string{all[k].text}
+	}
 	var said []sentence
 	for k := len(all) - 1; k >= 0 && len(said) < 4; k-- {
 		if givesUp(all[k].text) {
@@ -42,6 +45,19 @@ func conclusion(text string) []string {
 	return append(pick.readings(), last...)
 }
 
+// isAlone reports whether a response is an answer without a sentence around it.
+func isAlone(text string) bool {
+	text = strings.TrimPrefix(strings.TrimSpace(text), "A: ")
+	word, _, titled := strings.Cut(text, ":")
+	titled = titled && len(word) > 1 && strings.IndexFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }) < 0
+	foreign := func(r rune) bool { return r >= utf8.RuneSelf && unicode.IsLetter(r) && !unicode.Is(unicode.Greek, r) }
+	if titled || len(text) > 200 || strings.ContainsAny(text, "\n'") || prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") {
+		return false
+	}
+	n, ok := expr.Parse(answer.Clean(text), expr.Mode{Thousands: true})
+	return ok && !n.Has(func(m *expr.Node) bool { return m.Kind == expr.Label || m.Kind == expr.Text })
+}
+
 // readings of a sentence: what it is about, and all of it for answers in words.
 func (s sentence) readings() []string {
 	found := s.main()
@@ -60,6 +76,11 @@ func (s sentence) readings() []string {
 // choice is the letter that a sentence chooses: "I choose option B", "B is the
 // correct answer".
 func (s sentence) choice() (string, bool) {
+	if _, after, ok := strings.Cut(s.text, "选"); ok { // Chinese: "choose"
+		if letter := strings.Trim(after, " ().,:$*\n"); len(letter) == 1 && letter[0] >= 'A' && letter[0] <= 'J' {
+			return letter, true
+		}
+	}
 	fields := strings.Fields(s.text)
 	for k := len(fields) - 1; k >= 0; k-- {
 		letter := strings.Trim(fields[k], "().,:;*$")
@@ -68,7 +89,7 @@ func (s sentence) choice() (string, bool) {
 		}
 		before, after := strings.ToLower(strings.Join(fields[max(0, k-1):k], " ")), strings.ToLower(strings.Join(fields[k+1:min(len(fields), k+4)], " "))
 		switch {
-		case (before == "is" || before == "equals" || before == "be") && after == "":
+		case len(fields) == 2 && concludes(s.text) && strings.Contains(fields[k], "("), (before == "is" || before == "equals" || before == "be") && after == "":
 			return letter, true
 		case before == "option", before == "choice", strings.HasPrefix(after, "is the correct"), strings.HasPrefix(after, "is correct"), strings.HasPrefix(after, "is the answer"), strings.HasPrefix(after, "is the right"):
 			return letter, true
@@ -109,8 +130,17 @@ func countsAt(fields []string, k int) bool {
 	if isNumberWord(f) {
 		return true
 	}
+	if f == "half" {
+		return k+1 < len(fields) && (fields[k+1] == "a" || fields[k+1] == "an")
+	}
 	if f != "one" {
 		return false
+	}
+	if k+3 < len(fields) && fields[k+1] == "and" && strings.HasPrefix(fields[k+3], "half") {
+		return true
+	}
+	if k > 0 && k+1 < len(fields) && slices.Contains([]string{"has", "have", "had", "gets", "leaves", "costs", "takes"}, fields[k-1]) && answer.IsUnit(fields[k+1]) {
+		return true
 	}
 	if k+1 < len(fields) {
 		if text, ok := answer.Spelled("one " + fields[k+1]); ok && strings.HasPrefix(text, "1/") {
@@ -165,6 +195,15 @@ func corrects(s string) bool {
 		}
 	}
 	return false
+}
+
+// isCutOff reports whether a sentence goes on with the work and has no end.
+func isCutOff(s string) bool {
+	s = strings.TrimLeft(s, " *#-")
+	if s == "" || !isLetterAt(s, len(s)-1) || strings.ContainsAny(s, "0123456789\n") || len(strings.Fields(s)) < 4 {
+		return false
+	}
+	return slices.ContainsFunc([]string{"To ", "Now", "Next", "Then ", "We ", "Let", "First", "Since", "If ", "Finally, we", "So we", "And "}, func(begin string) bool { return strings.HasPrefix(s, begin) })
 }
 
 // takesBack reports whether a sentence of text does.

@@ -50,7 +50,7 @@ func expected(want string) string {
 // answers. It is empty where the response gives none.
 func Extract(response string) []string {
 	text := Final(response)
-	if cut := strings.LastIndex(text, `\boxed{`); cut >= 0 && answer.Braces(text[cut+len(`\boxed`):]) == 0 { // the response ended in it
+	if cut := unclosed(text); cut >= 0 { // the response ended within it
 		text = text[:cut]
 		if _, _, ok := answer.Boxed(text); !ok {
 			return nil
@@ -64,6 +64,17 @@ func Extract(response string) []string {
 		return later
 	}
 	return readings
+}
+
+// unclosed is where a \boxed or a \frac begins that a response ends in, or -1.
+func unclosed(text string) int {
+	for _, name := range []string{`\boxed`, `\frac`, `\dfrac`, `\sqrt`} {
+		cut := strings.LastIndex(text, name+"{")
+		if cut >= 0 && (name == `\boxed` || len(text)-cut < 100 && !strings.Contains(text[cut:], "\n")) && answer.Braces(text[cut+len(name):]) == 0 {
+			return cut
+		}
+	}
+	return -1
 }
 
 // explicit is the answer that is marked as one, and where its mark ends.

@@ -145,6 +145,12 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		return end, []string{body[skip:]}, false
 	}
 	lead := strings.TrimSpace(strings.Trim(s.text[:found[0].lo], " *\n("))
+	if k := strings.LastIndex(strings.ToLower(s.text), " but "); k > found[0].lo && found[len(found)-1].lo > k {
+		after := sentences(s.text[k+len(" but"):])
+		if readings = after[0].main(); len(readings) > 0 {
+			return end, readings, true
+		}
+	}
 	if len(lead) <= skip || isNameEquals(lead) || strings.TrimSpace(body[:skip]) == lead || startsExpression(body[skip:]) {
 		if computes(s, found) {
 			return end, append(s.main(), body[skip:]), true

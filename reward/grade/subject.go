@@ -106,10 +106,13 @@ func (s sentence) reason() int {
 		return 0
 	}
 	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
-		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", whose ", ", or about ", ", or approximately ", ", or roughly "} {
+		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", da ", ", weil ", ", car ", ", ya que ", " porque ", " puisque ", " parce que ", ", whose ", ", or about ", ", or approximately ", ", or roughly "} {
 		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
 			first = i
 		}
+	}
+	if i := strings.Index(lower, ", or "); i > 0 && first == 0 && strings.Contains(lower[i:], " per ") && !strings.Contains(lower[:i], " per ") { // "$450, or $45 per person"
+		return i
 	}
 	return first
 }

@@ -28,6 +28,9 @@ func Equal(want, got string) bool {
 	}
 	if letter, ok := Choice(w); ok {
 		other, ok := Choice(g)
+		if lower := BareText(g); len(lower) == 1 && lower[0] >= 'a' {
+			other, ok = Choice(strings.ToUpper(lower))
+		}
 		return ok && letter == other
 	}
 	if saysNothing(w) && saysNothing(g) {

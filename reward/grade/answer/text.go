@@ -101,6 +101,9 @@ func Choice(s string) (byte, bool) {
 		return 0, false
 	}
 	rest := s[1:]
+	if at := strings.IndexByte(rest, '('); open && at >= 0 && at+2 < len(rest) && rest[at+1] >= 'A' && rest[at+1] <= 'J' && rest[at+2] == ')' {
+		return 0, false // one or the other
+	}
 	switch {
 	case open && strings.HasPrefix(rest, ")"), !open && rest == "":
 	case !open && rest != "" && (rest[0] == ')' || rest[0] == '.' || rest[0] == ':') && (len(rest) == 1 || rest[1] == ' '):
@@ -255,6 +258,8 @@ func Spelled(s string) (string, bool) {
 		i, j := slices.Index(small(), f), slices.Index(tens(), f)
 		switch {
 		case f == "":
+		case f == "half" && used == 0 && len(fields) > 1 && (fields[1] == "a" || fields[1] == "an"):
+			return "1/2 " + strings.Join(fields[2:], " "), true
 		case i >= 0:
 			part += i
 		case j >= 2:

@@ -67,6 +67,10 @@ func (l *lexer) meridian() bool {
 
 // rate reads what a unit is per, as in "5 m/s", at the end of an answer.
 func (l *lexer) rate() bool {
+	if power := strings.TrimRight(l.s[l.at:], " ."); power == "^2" || power == "^3" { // 16 m^2
+		l.emit(tWord, l.s[l.at-1:l.at])
+		return true
+	}
 	rest, ok := strings.CutPrefix(l.s[l.at:], "/")
 	rest = strings.TrimRight(rest, " .")
 	if !ok || rest == "" || len(rest) > 6 || strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz^23") != "" || !isLetter(rest, 0) {
