@@ -86,3 +86,38 @@ func meanLogprob(t *testing.T, model, prompt, response string) float64 {
 	}
 	return sum / float64(len(e.Response))
 }
+
+// Fine-tuning that is killed at any instant resumes and ends in the same bits,
+// with each line of its metrics once.
+func TestKilledSFTResumesToTheSameWeights(t *testing.T) {
+	dir := tinyRun(t)
+	var demos strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&demos, `{"prompt":"%d,%d","response":"%d"}`+"\n", i%10, i/10, i%7)
+	}
+	file := write(t, dir, "demos.jsonl", demos.String())
+	other := write(t, dir, "other.jsonl", `{"prompt":"9,9","response":"1"}`+"\n")
+	args := func(run string) []string {
+		return []string{"sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("sft.data=[%q,%q]", file, other), "-set", "sft.weights=[3,1]",
+			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "sft.steps=60", "-set", "sft.batch_size=16", "-set", "sft.eval=" + file, "-set", "eval.every=7",
+			"-set", "checkpoint.every=5"}
+	}
+	whole, killed := filepath.Join(dir, "whole"), filepath.Join(dir, "killed")
+	code, _, errs := command(t, args(whole)...)
+	require.Zero(t, code, errs)
+	killAfter(t, "step 13/60", args(killed)...)
+	code, _, errs = command(t, append(args(killed), "-resume")...)
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "resum")
+	require.Equal(t, weightsHash(t, whole, 60), weightsHash(t, killed, 60))
+	want, err := report.ReadMetrics(filepath.Join(whole, report.MetricsFile))
+	require.NoError(t, err)
+	got, err := report.ReadMetrics(filepath.Join(killed, report.MetricsFile))
+	require.NoError(t, err)
+	require.Len(t, got, len(want))
+	for i := range want {
+		for _, name := range []string{"step", "actor/loss", "eval/demos/loss"} {
+			require.Equal(t, want[i][name], got[i][name], "%s of line %d", name, i)
+		}
+	}
+}
