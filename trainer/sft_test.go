@@ -1,0 +1,128 @@
+package trainer
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/report"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// sometime is a context that is cancelled when it is asked for the left-th time.
+type sometime struct {
+	context.Context
+	left *int
+}
+
+func (c sometime) Err() error {
+	if *c.left--; *c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Fine-tuning that is stopped anywhere, in the middle of a batch or of an
+// evaluation, goes on to the same weights and the same lines.
+func TestStoppedSFTGoesOn(t *testing.T) {
+	t.Parallel()
+	examples := make([]Example, 7)
+	for i := range examples {
+		examples[i] = Example{Prompt: []int32{int32(i), 2}, Response: []int32{int32(9 - i), 5, 1}[i%2:]}
+	}
+	// run returns the weights' checksum, or an empty one where it was stopped.
+	run := func(t *testing.T, dir string, ctx context.Context) string { //nolint:revive // the test's context is wrapped
+		models := tinyModels(t, 1, trimodel.Config{Temperature: 1})
+		var state State
+		from, _, _, err := checkpoint.Latest(CheckpointRoot(dir), checkpoint.StepPrefix)
+		first := 0
+		if err == nil {
+			state, err = Resume(from, models)
+			require.NoError(t, err)
+			if first = state.Step + 1; state.Pending != nil || state.Step == 0 {
+				first = state.Step
+			}
+		}
+		metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), first)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, metrics.Close()) }()
+		cfg := SFTConfig{Dir: dir, Steps: 4, BatchSize: 3, MicroBatchTokens: 6, Optim: optim.Default(), CheckpointEvery: 3, EvalEvery: 2}
+		cfg.Optim.LR = 1e-2
+		s := &SFT{Config: cfg, Models: models, Metrics: metrics, Example: func(i int) Example { return examples[i%5] },
+			Held: []HeldOut{{"a", examples[5:]}, {"b", examples[:2]}}, Progress: func(int, report.Values) {}}
+		if err := s.Run(ctx, state); err != nil {
+			require.ErrorIs(t, err, ErrStopped)
+			return ""
+		}
+		return models.Policy.Checksum()
+	}
+	lines := func(dir string) (out []report.Values) {
+		steps, err := report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
+		require.NoError(t, err)
+		for _, values := range steps {
+			one := report.Values{}
+			for _, name := range []string{"step", "actor/loss", "actor/lr", "eval/a/loss", "eval/b/loss"} {
+				if v, ok := values[name]; ok {
+					one[name] = v
+				}
+			}
+			out = append(out, one)
+		}
+		return out
+	}
+	whole := t.TempDir()
+	want := run(t, whole, t.Context())
+	require.Len(t, lines(whole), 5)
+	require.Len(t, lines(whole)[2], 5, "step 2 is evaluated")
+	require.Len(t, lines(whole)[3], 3, "step 3 is not")
+	stopped := 0
+	for n := 0; ; n++ {
+		dir := t.TempDir()
+		left := n
+		got := run(t, dir, sometime{t.Context(), &left})
+		if got == "" {
+			stopped++
+			got = run(t, dir, t.Context())
+		}
+		require.Equal(t, want, got, "stopped at %d", n)
+		require.Equal(t, lines(whole), lines(dir), "stopped at %d", n)
+		if left >= 0 {
+			break
+		}
+	}
+	require.Greater(t, stopped, 15)
+}
+
+// The held-out loss is the mean over all response tokens, however they are cut
+// into micro-batches: that of one pass over everything.
+func TestHeldOutLoss(t *testing.T) {
+	t.Parallel()
+	set := []Example{{[]int32{1, 2}, []int32{3, 4, 5}}, {[]int32{6}, []int32{7}}, {[]int32{8, 9, 3}, []int32{2, 1}}}
+	models := tinyModels(t, 1, trimodel.Config{Temperature: 1})
+	var l attention.Layout
+	for _, e := range set {
+		l.AddLeaf(l.Add(-1, e.Prompt, false), e.Response)
+	}
+	lp, err := models.Forward(&l)
+	require.NoError(t, err)
+	require.Len(t, lp.Policy, 6)
+	want := 0.0
+	for _, v := range lp.Policy {
+		want -= float64(v) / 6
+	}
+	before := models.Policy.Checksum()
+	for _, most := range []int{1, 5, 100} {
+		s := &SFT{Config: SFTConfig{MicroBatchTokens: most}, Models: models, Held: []HeldOut{{"x", set}}}
+		values := report.Values{}
+		require.NoError(t, s.evaluate(t.Context(), values))
+		require.InDelta(t, want, values["eval/x/loss"], 1e-12)
+		require.Less(t, math.Abs(values["eval/x/loss"]-math.Log(float64(tinyShape().VocabSize))), 1.0, "random weights know nothing")
+	}
+	require.Equal(t, before, models.Policy.Checksum())
+}
