@@ -41,8 +41,6 @@ type Config struct {
 	InFlight int
 	// Scoring is the number of responses of a group that are scored at once.
 	Scoring int
-	// RewardAttempts is how often a response's scoring is tried.
-	RewardAttempts int
 	// Refill is how often a prompt whose responses all have the same reward,
 	// from which nothing can be learned, is replaced by another (Yu et al. 2025,
 	// "DAPO", dynamic sampling); after that its group is delivered as it is.
@@ -55,7 +53,7 @@ type Config struct {
 
 // DefaultConfig delivers groups as they arrive and lets none be lost.
 func DefaultConfig() Config {
-	return Config{Order: Arrival, Scoring: 8, RewardAttempts: 3, MaxFailed: 1}
+	return Config{Order: Arrival, Scoring: 8, MaxFailed: 1}
 }
 
 // Validate reports all faults of c.
@@ -70,7 +68,6 @@ func (c *Config) Validate() error {
 	}{
 		{"in flight", c.InFlight, 0},
 		{"scoring", c.Scoring, 1},
-		{"reward attempts", c.RewardAttempts, 1},
 		{"refill", c.Refill, 0},
 		{"max failed", c.MaxFailed, 0},
 		{"max lost", c.MaxLost, 0},

@@ -190,13 +190,7 @@ func (r *run) score(ctx context.Context, g *rollout.Group) error {
 	scoring := pool.New().WithContext(ctx).WithMaxGoroutines(r.cfg.Scoring).WithCancelOnError().WithFirstError()
 	for i := range g.Responses {
 		scoring.Go(func(ctx context.Context) error {
-			var err error
-			for range r.cfg.RewardAttempts {
-				if err = r.scoreOnce(ctx, &g.Prompt, &g.Responses[i]); err == nil || ctx.Err() != nil {
-					break
-				}
-			}
-			if err != nil {
+			if err := r.scoreOne(ctx, &g.Prompt, &g.Responses[i]); err != nil {
 				return fmt.Errorf("reward of response %d: %w", i, err)
 			}
 			return nil
@@ -205,10 +199,10 @@ func (r *run) score(ctx context.Context, g *rollout.Group) error {
 	return scoring.Wait()
 }
 
-// scoreOnce is one attempt. How long it may take is the reward's to say: only it
-// knows when scoring begins. One that panics or is not a finite number has
-// failed.
-func (r *run) scoreOnce(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) error {
+// scoreOne gives one response its reward. How long that may take and whether a
+// failure may pass is the reward's to say: only it knows when scoring begins. One
+// that panics or is not a finite number has failed.
+func (r *run) scoreOne(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) error {
 	start := time.Now()
 	var score reward.Score
 	var err error

@@ -20,7 +20,7 @@ type tally struct {
 	responseTokens, longest int
 	clipped                 int // responses that hit the length limit
 	rewards, rewardSquares  float64
-	parts                   map[string]float64 // sums of the rewards' components
+	parts                   map[string]partSum // the rewards' components
 	rows, computed          int                // rows and response tokens that went through the models
 	flops                   float64            // of the policy's forward and backward passes
 	loss, pg, kl, clip      float64
@@ -28,6 +28,15 @@ type tally struct {
 	mismatchMax, mismatchKL float64
 	mismatchTokens          int
 }
+
+// partSum is a component of the reward over the responses that have it: where
+// data sources have rewards of their own, not all do.
+type partSum struct {
+	sum float64
+	n   int
+}
+
+func (p partSum) plus(q partSum) partSum { return partSum{p.sum + q.sum, p.n + q.n} }
 
 // group counts a consumed group, of which the kept responses are trained.
 func (t *tally) group(g *rollout.Group, rewards []float64, kept []int) {
@@ -46,9 +55,9 @@ func (t *tally) group(g *rollout.Group, rewards []float64, kept []int) {
 		t.rewardSquares += r.Reward * r.Reward
 		for name, v := range r.Parts {
 			if t.parts == nil {
-				t.parts = map[string]float64{}
+				t.parts = map[string]partSum{}
 			}
-			t.parts[name] += v
+			t.parts[name] = t.parts[name].plus(partSum{v, 1})
 		}
 	}
 	if loss.Equal(rewards) {
@@ -100,9 +109,9 @@ func (t *tally) add(o *tally) {
 	t.rewardSquares += o.rewardSquares
 	for name, v := range o.parts {
 		if t.parts == nil {
-			t.parts = map[string]float64{}
+			t.parts = map[string]partSum{}
 		}
-		t.parts[name] += v
+		t.parts[name] = t.parts[name].plus(v)
 	}
 	t.flops += o.flops
 	t.rows += o.rows

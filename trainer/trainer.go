@@ -60,6 +60,8 @@ type StreamStats struct {
 	Retries   int64
 	Failed    int // groups given up, each recorded
 	Refilled  int // prompts replaced because nothing could be learned from them
+	// RewardRetries is how often the score of a response was asked for again.
+	RewardRetries int64
 }
 
 // Deps are the parts that the loop drives. Their owners close them.

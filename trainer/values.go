@@ -30,6 +30,7 @@ func (t *Trainer) values(p *period, stats StreamStats) report.Values {
 		"perf/tokens_per_second_per_device": tokens / wall / float64(t.cfg.Devices),
 		"tokens/prompt":                     float64(a.promptTokens), "tokens/response": float64(a.responseTokens), "tokens/computed": float64(a.rows),
 		"fleet/size": float64(stats.Instances), "fleet/retries": float64(stats.Retries),
+		"reward/retries": float64(stats.RewardRetries),
 		"groups/trained": float64(a.groups), "groups/failed": float64(p.failed),
 		"memory/peak_bytes": float64(report.PeakMemory()),
 	}
@@ -59,9 +60,7 @@ func (t *tally) means(v report.Values, corrected bool) {
 		v["reward/mean"], v["reward/std"] = mean, math.Sqrt(max(0, t.rewardSquares-n*mean*mean)/max(n-1, 1))
 		v["response_length/mean"], v["response_length/max"] = float64(t.responseTokens)/n, float64(t.longest)
 		v["response_length/clip_ratio"] = float64(t.clipped) / n
-		for name, sum := range t.parts {
-			v["reward/"+name] = sum / n
-		}
+		t.components(v)
 	}
 	if n := float64(t.computed); n > 0 {
 		v["actor/kl"], v["actor/entropy"], v["actor/clip_frac"] = t.kl/n, t.entropy/n, t.clip/n
@@ -71,5 +70,18 @@ func (t *tally) means(v report.Values, corrected bool) {
 	}
 	if n := float64(t.mismatchTokens); n > 0 {
 		v["mismatch/logprob_abs_max"], v["mismatch/kl"] = t.mismatchMax, t.mismatchKL/n
+	}
+}
+
+// components adds the means of the reward's components, reward/<part>/mean. The
+// name reward/<part> has it too, unless that means something else.
+func (t *tally) components(v report.Values) {
+	for name, p := range t.parts {
+		v["reward/"+name+"/mean"] = p.sum / float64(p.n)
+	}
+	for name, p := range t.parts {
+		if _, taken := v["reward/"+name]; !taken {
+			v["reward/"+name] = p.sum / float64(p.n)
+		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 // gets nothing before the period is whole. another is the endless order of the
 // prompts that replace those of which nothing can be learned.
 func produce(cfg *configs.Config, f *folder, in *instances, another func(place int) rollout.Prompt,
-	score reward.Func, warn func(format string, args ...any)) (func(context.Context, trainer.Period) trainer.Stream, error) {
+	score *reward.Scorer, warn func(format string, args ...any)) (func(context.Context, trainer.Period) trainer.Stream, error) {
 	pc := producer.DefaultConfig()
 	pc.Order, pc.Gate, pc.Refill = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, cfg.Rollout.Refill
 	p, err := producer.New(pc, in.fleet, score, f.text)
@@ -30,7 +30,7 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.stops}
 	return func(ctx context.Context, period trainer.Period) trainer.Stream {
 		s := &production{groups: make(chan rollout.Group, len(period.Prompts))}
-		busy, retries := in.busy(), in.fleet.Status().Retries
+		busy, retries, scored := in.busy(), in.fleet.Status().Retries, score.Retries()
 		s.run.Go(func() {
 			sum, err := p.Run(ctx, producer.Period{Step: period.Step, Version: period.Version, Prompts: period.Prompts,
 				GroupSize: r.GroupSize, Sampling: sampling, Seed: cfg.Run.Seed,
@@ -41,7 +41,7 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 				warn("step %d: gave up %v", period.Step, failed.Err)
 			}
 			s.stats, s.err = trainer.StreamStats{Busy: in.busy() - busy, Instances: len(in.engines),
-				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed), Refilled: sum.Refilled}, err
+				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed), Refilled: sum.Refilled, RewardRetries: score.Retries() - scored}, err
 		})
 		return s
 	}, nil

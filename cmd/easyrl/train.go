@@ -245,7 +245,7 @@ func endless(lists [][]rollout.Prompt, cfg *configs.Config, seed uint64) (func(p
 }
 
 // wire fits the parts to what the trainer needs of them.
-func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score reward.Func) error {
+func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score *reward.Scorer) error {
 	cfg := r.cfg
 	held := evaluate.Deps{Fleet: r.in.fleet, Reward: score, Text: r.folder.text, Warn: r.warn,
 		Progress: func(done, of int) { r.console.Progress(done, of, "prompts evaluated") }}
