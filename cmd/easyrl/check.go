@@ -56,12 +56,16 @@ func explainMachine(p printer, cfg *configs.Config) {
 	if cfg.Loss.Beta > 0 {
 		copies++
 	}
+	gradients := weights
+	if f.shape.Tied { // of the embedding and of the output projection apart
+		gradients += 4 * int64(f.shape.VocabSize) * int64(f.shape.HiddenSize)
+	}
 	rows := cfg.Train.MicroBatchTokens
 	activations := model.ActivationBytes(f.shape, rows, rows, cfg.Train.Recompute)
-	all := (copies+3)*weights + activations
+	all := (copies+2)*weights + gradients + activations
 	p.line("# model: %.4g M parameters", float64(f.shape.NumParams())/1e6)
 	p.line("# memory, about: weights %s, gradients %s, optimizer %s, activations %s at most (%d rows)", bytesText(copies*weights),
-		bytesText(weights), bytesText(2*weights), bytesText(activations), rows)
+		bytesText(gradients), bytesText(2*weights), bytesText(activations), rows)
 	if !sft {
 		each := engineConfig(cfg, "", f.shape)
 		pages, rows := each.Pages(f.shape.MaxPositions), each.Rows(f.shape.MaxPositions)
