@@ -9,8 +9,11 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// maxToken is how long an expression may be without a space, in bytes.
-const maxToken = 160
+// The bounds on an expression in plain text, without a space and in all, in bytes.
+const (
+	maxToken      = 160
+	maxExpression = 240
+)
 
 // expressionAt is the length of the expression in plain text that begins at i,
 // with spaces in it: "2 + 1 = 3", "x^2 - 4x + 1", "(3, π/2)". It is 0 for a number
@@ -23,7 +26,8 @@ func expressionAt(s string, i int) int {
 		return 0
 	}
 	end, depth, counted := i, 0, operators{}
-	for j := i; j < len(s) && j < i+400; {
+	operand := false // the last token was a number alone
+	for j := i; j < len(s) && j < i+maxExpression; {
 		k := j
 		for k < len(s) && k-j <= maxToken && s[k] != ' ' && s[k] != '\n' && !strings.HasPrefix(s[k:], "**") {
 			k++
@@ -42,6 +46,11 @@ func expressionAt(s string, i int) int {
 		}
 		depth = open
 		isOperator := strings.Trim(trimmed, "+-*/=x×÷−·") == ""
+		alone := depth == 0 && strings.Trim(trimmed, "0123456789.,") == ""
+		if alone && operand {
+			break
+		}
+		operand = alone
 		if !isOperator || end == i && j == i && len(trimmed) == 1 && trimmed == "x" {
 			end = j + len(trimmed)
 		}

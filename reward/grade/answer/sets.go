@@ -67,10 +67,11 @@ func isInfinite(n *expr.Node) bool {
 // span is the interval between two ends.
 func span(from, to *expr.Node, withFrom, withTo bool) interval {
 	p := interval{from: from, to: to, withFrom: withFrom, withTo: withTo, fromValue: math.Inf(-1), toValue: math.Inf(1), explicit: true}
-	for _, end := range []**expr.Node{&p.from, &p.to} {
-		if *end != nil && isInfinite(*end) {
-			*end = nil
-		}
+	if from != nil && isInfinite(from) && from.Kind == expr.Product { // -∞
+		p.from = nil
+	}
+	if to != nil && to.Is("infty") {
+		p.to = nil
 	}
 	var ok bool
 	if p.from != nil {

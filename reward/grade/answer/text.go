@@ -121,7 +121,10 @@ func words(s string) []string {
 	})
 	kept := fields[:0]
 	for _, f := range fields {
-		f = strings.Trim(f, ".-")
+		if f = strings.Trim(f, "."); len(f) < 2 || f[0] != '-' || f[1] < '0' || f[1] > '9' {
+			f = strings.TrimLeft(f, ".-")
+		}
+		f = strings.TrimRight(f, ".-")
 		if n := len(f); n > 2 && f[0] >= '0' && f[0] <= '9' && slices.Contains([]string{"st", "nd", "rd", "th"}, f[n-2:]) {
 			f = f[:n-2]
 		}
