@@ -55,8 +55,8 @@ const maxHeader = 1 << 20
 
 // OpenRecord begins a record at path, or goes on with the one that is there:
 // settings, values by name, must be those it was begun with, and an error names
-// those that are not. A last line that was cut short is dropped. The caller
-// closes the record.
+// those that are not. A last line that was cut short is dropped. One process has
+// a record at a time. The caller closes it.
 func OpenRecord(path string, settings map[string]string) (*Record, error) {
 	r := &Record{path: path, done: map[place]line{}}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -72,6 +72,9 @@ func OpenRecord(path string, settings map[string]string) (*Record, error) {
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%w: it is no regular file", ErrRecord) // and might never end
+	}
+	if err == nil {
+		err = lock(file)
 	}
 	if err == nil {
 		err = r.read(settings)

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -102,8 +103,8 @@ func TestMetricsOfSets(t *testing.T) {
 	want := map[string]float64{
 		"mean@4": 0.5, "stderr": math.Sqrt((0.25 + 0.0625 + 0.0625 + 0.25) / 4 / 5),
 		"pass@1": 0.5, "pass@2": (0.5 + 5.0/6 + 1 + 1) / 5, "pass@4": 0.8,
-		"maj@2": 0.5, // a draw of one each is shared, and so the mean
-		"maj@4": 0.6, // two of each: the earlier one, which is right
+		"maj@2":           0.5, // a draw of one each is shared, and so the mean
+		"maj@4":           0.6, // two of each: the earlier one, which is right
 		"response_length": 2, "clip_ratio": 0.25, "format/mean": 1.5, "prompts": 5, "failed": 0, "left_out": 0,
 	}
 	for name, x := range want {
@@ -319,6 +320,14 @@ func TestRecordRefuses(t *testing.T) {
 	require.NoError(t, record.Close())
 	first, err := os.ReadFile(path)
 	require.NoError(t, err)
+	if runtime.GOOS == "linux" {
+		holder, err := OpenRecord(path, map[string]string{"a": "1", "b": "2", "c": "3"})
+		require.NoError(t, err)
+		_, err = OpenRecord(path, map[string]string{"a": "1", "b": "2", "c": "3"})
+		require.ErrorIs(t, err, ErrRecord)
+		require.ErrorContains(t, err, "another process writes it")
+		require.NoError(t, holder.Close())
+	}
 	for name, test := range map[string]struct {
 		content  string
 		settings map[string]string

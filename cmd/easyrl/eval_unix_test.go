@@ -24,7 +24,7 @@ func gatedEval(t *testing.T) (args []string, out, gate string) {
 	require.NoError(t, err)
 	data := write(t, dir, "held.jsonl", `{"prompt":"`+gatedPrompt+`","answer":"1"}`+"\n"+string(b))
 	out = filepath.Join(dir, "new", "eval.jsonl")
-	return []string{"eval", "-json", "-model", filepath.Join(dir, "m"), "-data", data, "-k", "2", "-max-tokens", "6", "-out", out,
+	return []string{"eval", "-json", "-model", filepath.Join(dir, "m"), "-data", data, "-max-tokens", "6", "-out", out,
 		"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,processes=3}`, gate, os.Args[0])}, out, gate
 }
 
