@@ -18,8 +18,16 @@ type candidate struct {
 	aim   bool // of an infinitive, as in "to make 1 robe"
 }
 
-// candidates are the numbers and the mathematics of a sentence.
+// candidates are the numbers and the mathematics of a sentence. They are not to be
+// changed.
 func (s sentence) candidates() []candidate {
+	if *s.memo == nil {
+		*s.memo = append([]candidate{}, s.find()...)
+	}
+	return *s.memo
+}
+
+func (s sentence) find() []candidate {
 	var found []candidate
 	depth, next, bold := 0, 0, false
 	for i := 0; i < len(s.text); {

@@ -47,7 +47,7 @@ func expressionAt(s string, i int) int {
 		depth = open
 		isOperator := strings.Trim(trimmed, "+-*/=x×÷−·") == ""
 		alone := depth == 0 && strings.Trim(trimmed, "0123456789.,") == ""
-		if alone && operand {
+		if alone && operand && len(trimmed) != 3 { // 17 000 is one
 			break
 		}
 		operand = alone

@@ -10,7 +10,7 @@ import (
 // The bounds on what of a response is looked at, in bytes from its end.
 const (
 	maxTail  = 1 << 16 // for phrases
-	maxFinal = 1 << 13 // for the sentence that concludes
+	maxFinal = 1 << 12 // for the sentence that concludes
 )
 
 // Correct reports whether response, with all its reasoning, gives the answer

@@ -17,11 +17,9 @@ func phrase(text string, marked bool, after int) (int, []string) {
 		lower = text
 	}
 	weakAt, weak := 0, []string(nil)
+	announced := announcements{}
 	for end, tries := len(lower), 0; tries < 64; tries++ {
-		i := -1
-		for _, word := range []string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans ="} {
-			i = max(i, strings.LastIndex(lower[:end], word))
-		}
+		i := announced.before(lower, end)
 		if i < 0 || marked && i < after {
 			break
 		}
@@ -51,6 +49,26 @@ func phrase(text string, marked bool, after int) (int, []string) {
 		return 0, nil
 	}
 	return weakAt, weak
+}
+
+// announcements remembers where words that announce an answer stood last.
+type announcements struct {
+	last  [6]int
+	known bool
+}
+
+// before is where the last of the words begins before end, or -1. The end may only
+// fall from call to call.
+func (a *announcements) before(lower string, end int) int {
+	at := -1
+	for k, word := range [...]string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans ="} {
+		if !a.known || a.last[k] >= end {
+			a.last[k] = strings.LastIndex(lower[:end], word)
+		}
+		at = max(at, a.last[k])
+	}
+	a.known = true
+	return at
 }
 
 // payload is where the answer begins that the word at i announces: behind a

@@ -51,6 +51,9 @@ func untilNext(s string) string {
 
 // asks reports whether a line begins a question or a turn of somebody else.
 func asks(line string) bool {
+	if line == "" || strings.IndexByte("QPHUIEN", line[0]) < 0 {
+		return false
+	}
 	return slices.ContainsFunc([]string{"Question", "Problem", "Q", "Human", "User", "Instruction", "Exercise", "Example", "Next problem", "Next question", "Input"}, func(name string) bool {
 		rest, ok := strings.CutPrefix(line, name)
 		rest = strings.TrimLeft(rest, " 0123456789*")

@@ -122,6 +122,7 @@ type sentence struct {
 	text string
 	lo   int       // where it begins in the text
 	math []segment // relative to text
+	memo *[]candidate
 }
 
 // sentences splits s at line ends and full stops outside of mathematics.
@@ -136,7 +137,7 @@ func sentences(s string) []sentence {
 				inside[i].lo -= begin
 				inside[i].hi -= begin
 			}
-			found = append(found, sentence{text: s[begin:end], lo: begin, math: inside})
+			found = append(found, sentence{text: s[begin:end], lo: begin, math: inside, memo: new([]candidate)})
 		}
 		begin, inside = end, nil
 	}

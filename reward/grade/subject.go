@@ -64,7 +64,7 @@ func (s sentence) meant() []candidate {
 	if values := slices.DeleteFunc(slices.Clone(all), isName); len(values) > 0 {
 		all = values
 	}
-	return slices.DeleteFunc(all, func(c candidate) bool {
+	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 		return strings.HasSuffix(strings.TrimRight(strings.ToLower(s.text[max(0, c.lo-12):c.lo]), " $*"), " not")
 	})
 }
