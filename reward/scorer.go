@@ -8,6 +8,9 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sync"
+
+	"github.com/easyrl/easyrl/rollout"
 )
 
 // ErrNoReward is wrapped where a prompt's data set has no reward.
@@ -15,9 +18,15 @@ var ErrNoReward = errors.New("there is no reward for its data source")
 
 // Scorer is the reward of a run. It is safe for concurrent use.
 type Scorer struct {
-	bySource map[string]Func
-	other    Func // nil where only bySource's are scored
+	bySource map[string]ruled
+	other    ruled // without a Func where only bySource's are scored
 	external []external
+}
+
+// ruled is the reward of a data source.
+type ruled struct {
+	Func
+	asks bool // programs or services
 }
 
 // external is a reward that others compute.
@@ -33,7 +42,7 @@ func New(cfg Config, maxTokens int) (*Scorer, error) {
 	if err := cfg.Validate(maxTokens); err != nil {
 		return nil, fmt.Errorf("new reward: %w", err)
 	}
-	s := &Scorer{bySource: map[string]Func{}}
+	s := &Scorer{bySource: map[string]ruled{}}
 	var err error
 	if cfg.Kind != "" {
 		s.other, err = s.rule(&cfg.Rule, maxTokens)
@@ -49,7 +58,13 @@ func New(cfg Config, maxTokens int) (*Scorer, error) {
 	return s, nil
 }
 
-func (s *Scorer) rule(r *Rule, maxTokens int) (Func, error) {
+func (s *Scorer) rule(r *Rule, maxTokens int) (ruled, error) {
+	before := len(s.external)
+	f, err := s.sum(r, maxTokens)
+	return ruled{f, len(s.external) > before}, err
+}
+
+func (s *Scorer) sum(r *Rule, maxTokens int) (Func, error) {
 	if r.Kind != Sum {
 		return s.term(&r.Term, maxTokens)
 	}
@@ -99,14 +114,55 @@ func (s *Scorer) term(t *Term, maxTokens int) (Func, error) {
 
 // Score asks the reward of the prompt's data source.
 func (s *Scorer) Score(ctx context.Context, in Input) (Score, error) {
-	f, ok := s.bySource[in.Prompt.Source]
-	if !ok {
-		f = s.other
-	}
-	if f == nil {
+	f := s.of(in.Prompt.Source)
+	if f.Func == nil {
 		return Score{}, fmt.Errorf("score prompt %s of source %q: %w", in.Prompt.ID, in.Prompt.Source, ErrNoReward)
 	}
 	return f.Score(ctx, in)
+}
+
+func (s *Scorer) of(source string) ruled {
+	if f, ok := s.bySource[source]; ok {
+		return f
+	}
+	return s.other
+}
+
+// trials is how many prompts of a data source Try asks for: a failure of one may
+// be its own.
+const trials = 2
+
+// Try asks the programs and services that a run needs to score the answers of its
+// first prompts, so that one which cannot score at all is known before anything
+// is sampled. It fails where no prompt of a data source is scored.
+func (s *Scorer) Try(ctx context.Context, prompts []rollout.Prompt) error {
+	first := map[string][]*rollout.Prompt{}
+	for i := range prompts {
+		p := &prompts[i]
+		if of := first[p.Source]; len(of) < trials && s.of(p.Source).asks {
+			first[p.Source] = append(of, p)
+		}
+	}
+	var asked sync.WaitGroup
+	failures := map[string][]error{}
+	for source, of := range first {
+		failures[source] = make([]error, len(of))
+		for i, p := range of {
+			asked.Go(func() {
+				_, failures[source][i] = s.Score(ctx, Input{Prompt: p, Text: p.AnswerText(), Finish: rollout.Stop, Length: 1})
+			})
+		}
+	}
+	asked.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, source := range slices.Sorted(maps.Keys(failures)) {
+		if !slices.Contains(failures[source], nil) {
+			return fmt.Errorf("try the reward on the first prompts' own answers: %w", failures[source][0])
+		}
+	}
+	return nil
 }
 
 // Retries is how often a response was given to a program or a service again.

@@ -4,10 +4,14 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,13 +20,15 @@ import (
 )
 
 // scoreBadly is a reward command with a fault, which mode says; with "once-"
-// before it, for one prompt only.
+// before it, for one prompt only; with "later-", for all but right answers.
 func scoreBadly(mode string) {
 	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var asked struct {
 			ID       int64  `json:"id"`
 			Prompt   string `json:"prompt"`
+			Answer   string `json:"answer"`
 			Response string `json:"response"`
 		}
 		if json.Unmarshal(lines.Bytes(), &asked) != nil {
@@ -35,29 +41,49 @@ func scoreBadly(mode string) {
 			fmt.Printf(`{"id":%d,"score":%d}`+"\n", asked.ID, len(asked.Response)%3)
 			continue
 		}
-		bad, _ := strings.CutPrefix(mode, "once-")
-		if bad != mode && asked.Prompt != "7,0" {
-			bad = ""
+		bad := mode
+		if once, ok := strings.CutPrefix(mode, "once-"); ok {
+			if bad = once; asked.Prompt != "7,0" {
+				bad = ""
+			}
 		}
-		switch bad {
-		case "":
-			fmt.Printf(`{"id":%d,"score":0.5}`+"\n", asked.ID)
-		case "crash":
-			fmt.Fprintln(os.Stderr, "out of ideas")
-			os.Exit(3)
-		case "hang":
-			select {}
-		case "garbage":
-			fmt.Println("Traceback (most recent call last):")
-		case "late":
-			fmt.Printf(`{"id":%d,"score":1}`+"\n", asked.ID-1)
-		case "nan":
-			fmt.Printf(`{"id":%d,"score":NaN}`+"\n", asked.ID)
-		case "null":
-			fmt.Printf(`{"id":%d,"score":null}`+"\n", asked.ID)
-		case "reports":
-			fmt.Printf(`{"id":%d,"error":"no verdict"}`+"\n", asked.ID)
+		if later, ok := strings.CutPrefix(mode, "later-"); ok {
+			if bad = later; asked.Response == asked.Answer {
+				bad = ""
+			}
 		}
+		misbehave(bad, asked.ID)
+	}
+}
+
+func misbehave(how string, id int64) {
+	switch how {
+	case "":
+		fmt.Printf(`{"id":%d,"score":0.5}`+"\n", id)
+	case "crash":
+		fmt.Fprintln(os.Stderr, "out of ideas")
+		os.Exit(3)
+	case "hang":
+		select {}
+	case "eat":
+		for held := [][]byte{}; len(held) < 4<<10; { // 4 GiB, should nobody stop it
+			block := make([]byte, 1<<20)
+			for i := 0; i < len(block); i += 4096 {
+				block[i] = 1
+			}
+			held = append(held, block)
+		}
+		os.Exit(8)
+	case "garbage":
+		fmt.Println("Traceback (most recent call last):")
+	case "late":
+		fmt.Printf(`{"id":%d,"score":1}`+"\n", id-1)
+	case "nan":
+		fmt.Printf(`{"id":%d,"score":NaN}`+"\n", id)
+	case "null":
+		fmt.Printf(`{"id":%d,"score":null}`+"\n", id)
+	case "reports":
+		fmt.Printf(`{"id":%d,"error":"no verdict"}`+"\n", id)
 	}
 }
 
@@ -88,10 +114,50 @@ func needsEnv(t *testing.T) {
 
 func rewardSettings(mode string) []string {
 	timeout := 100.0 // no wait is that long
-	if mode == "hang" {
+	switch mode {
+	case "hang", "later-hang":
 		timeout = 0.5
+	case "once-hang":
+		timeout = 2 // the others need to start in that
 	}
-	return []string{"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=%s",%q],timeout=%v}`, mode, os.Args[0], timeout)}
+	return []string{"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=%s",%q],timeout=%v,memory_gib=0.25}`,
+		mode, os.Args[0], timeout)}
+}
+
+// faults are what a reward command can do, and what is said of it.
+func faults() map[string]string {
+	all := map[string]string{
+		"crash":   "program ended without an answer: exit status 3; its standard error ends: out of ideas (after 3 tries)",
+		"hang":    "no answer in time: 500ms (after 3 tries)",
+		"garbage": `answer "Traceback (most recent call last):": expected a JSON object a line on standard output`,
+		"late":    `"id" is 0, expected 1`,
+		"nan":     "expected a JSON object a line on standard output",
+		"null":    `neither "score" nor "error"`,
+		"reports": "program reports: no verdict",
+	}
+	if runtime.GOOS == "linux" {
+		all["eat"] = "program had more than 0.25 GiB of memory (after 3 tries)"
+	}
+	return all
+}
+
+// A reward that scores nothing at all is known before anything is done.
+func TestBadRewardIsKnownAtTheStart(t *testing.T) {
+	t.Parallel()
+	needsEnv(t)
+	dir := tinyRun(t)
+	for mode, want := range faults() {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			out := filepath.Join(dir, mode)
+			code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)}, rewardSettings(mode)...)...)
+			require.Equal(t, exitFailed, code, errs)
+			require.True(t, strings.HasPrefix(errs, "easyrl: try the reward on the first prompts' own answers: reward command env: prompt prompts.jsonl:1: "), errs)
+			require.Contains(t, errs, want)
+			require.Equal(t, 1, strings.Count(errs, "\n"))
+			require.NoFileExists(t, filepath.Join(out, report.MetricsFile))
+		})
+	}
 }
 
 // A reward that cannot be had is never a 0: a run whose scorer fails ends and
@@ -100,19 +166,17 @@ func TestBadRewardEndsTheRun(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := tinyRun(t)
-	for mode, want := range map[string]string{
-		"crash":   "program ended without an answer: exit status 3; its standard error ends: out of ideas",
-		"hang":    "no answer in time: 500ms",
-		"garbage": `answer "Traceback (most recent call last):": expected a JSON object a line on standard output`,
-		"late":    `"id" is 0, expected 1`,
-		"nan":     "expected a JSON object a line on standard output",
-		"null":    `neither "score" nor "error"`,
-		"reports": "program reports: no verdict",
-	} {
+	for mode, want := range faults() {
+		switch mode {
+		case "late":
+			want = `"id" is ` // whichever it asked for
+		case "eat":
+			continue // long, and no other than a crash
+		}
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			out := filepath.Join(dir, mode)
-			args := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)}, rewardSettings(mode)...)
+			args := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)}, rewardSettings("later-"+mode)...)
 			code, _, errs := command(t, args...)
 			require.Equal(t, exitFailed, code, errs)
 			lines := strings.Split(strings.TrimSpace(errs), "\n")
@@ -129,36 +193,148 @@ func TestBadRewardEndsTheRun(t *testing.T) {
 	}
 }
 
-// One group may be given up: it is named and counted, and its prompt is not in
-// the record.
+// requireOneFailed requires that the group of one prompt was given up, named and
+// counted, and that the record does not have it.
+func requireOneFailed(t *testing.T, out, errs string) (retries float64) {
+	t.Helper()
+	require.Contains(t, errs, "gave up prompt prompts.jsonl:8: reward of response ")
+	steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
+	require.NoError(t, err)
+	failed := 0.0
+	for _, values := range steps {
+		failed += values["groups/failed"]
+		retries += values["reward/retries"]
+		require.Equal(t, 6.0, values["groups/trained"]+values["groups/failed"])
+		require.Equal(t, 0.5, values["reward/mean"])
+	}
+	require.Equal(t, 1.0, failed)
+	rollouts, err := filepath.Glob(filepath.Join(out, "rollouts", "*"))
+	require.NoError(t, err)
+	require.Len(t, rollouts, len(steps))
+	for _, path := range rollouts {
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NotContains(t, string(b), `"prompts.jsonl:8"`)
+	}
+	return retries
+}
+
+// One group may be given up, and the run goes on.
 func TestBadRewardOfOnePrompt(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := tinyRun(t)
-	for _, mode := range []string{"once-crash", "once-garbage", "once-reports"} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			out := filepath.Join(dir, mode)
-			args := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.steps=4"}, rewardSettings(mode)...)
-			code, _, errs := command(t, args...)
-			require.Zero(t, code, errs)
-			require.Contains(t, errs, "gave up prompt prompts.jsonl:8: reward of response ")
-			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
-			require.NoError(t, err)
-			failed := 0.0
-			for _, values := range steps {
-				failed += values["groups/failed"]
-				require.Equal(t, 6.0, values["groups/trained"]+values["groups/failed"])
-				require.Equal(t, 0.5, values["reward/mean"])
+	for _, batch := range []int{1, 5} {
+		for mode := range faults() {
+			if batch > 1 && mode != "crash" && mode != "hang" {
+				continue
 			}
-			require.Equal(t, 1.0, failed)
-			rollouts, err := filepath.Glob(filepath.Join(out, "rollouts", "*"))
-			require.NoError(t, err)
-			for _, path := range rollouts {
-				b, err := os.ReadFile(path)
-				require.NoError(t, err)
-				require.NotContains(t, string(b), `"prompts.jsonl:8"`)
-			}
-		})
+			t.Run(fmt.Sprint(mode, batch), func(t *testing.T) {
+				t.Parallel()
+				out := filepath.Join(dir, fmt.Sprint(mode, batch))
+				args := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.steps=4"},
+					rewardSettings("once-"+mode)...)
+				code, _, errs := command(t, append(args, "-set", fmt.Sprintf("reward.batch=%d", batch))...)
+				require.Zero(t, code, errs)
+				retries := requireOneFailed(t, out, errs)
+				if mode == "reports" {
+					require.Zero(t, retries, "what a program says is final")
+				} else {
+					require.GreaterOrEqual(t, retries, 2.0)
+				}
+			})
+		}
 	}
+}
+
+// httpScorer gives 0.5 for all, save where bad, told the number of the request,
+// answers itself.
+func httpScorer(t *testing.T, bad func(n int64, prompt string, w http.ResponseWriter, r *http.Request) bool) string {
+	t.Helper()
+	var n atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked struct{ Items []struct{ Prompt string } }
+		if json.NewDecoder(r.Body).Decode(&asked) != nil || len(asked.Items) != 1 {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if !bad(n.Add(1), asked.Items[0].Prompt, w, r) {
+			fmt.Fprint(w, `{"scores":[{"id":1,"score":0.5,"parts":{"half":0.25}}]}`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestHTTPReward(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	run := func(t *testing.T, url string, timeout float64) (code int, out, errs string) {
+		out = filepath.Join(t.TempDir(), "run")
+		code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.steps=4",
+			"-set", fmt.Sprintf(`reward={kind="http",url=%q,timeout=%v}`, url, timeout))
+		return code, out, errs
+	}
+	t.Run("fails twice", func(t *testing.T) {
+		t.Parallel()
+		code, out, errs := run(t, httpScorer(t, func(n int64, _ string, w http.ResponseWriter, _ *http.Request) bool {
+			if n == 4 || n == 5 {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+			return n == 4 || n == 5
+		}), 100)
+		require.Zero(t, code, errs)
+		require.NotContains(t, errs, "gave up")
+		steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
+		require.NoError(t, err)
+		require.Equal(t, 2.0, steps[0]["reward/retries"])
+		for i, values := range steps {
+			require.Equal(t, []float64{0, 0.5, 0.25}, []float64{values["groups/failed"], values["reward/mean"], values["reward/half/mean"]})
+			require.True(t, i == 0 || values["reward/retries"] == 0)
+		}
+		rollouts, err := os.ReadFile(filepath.Join(out, "rollouts", "step-000001.jsonl"))
+		require.NoError(t, err)
+		require.Contains(t, string(rollouts), `"parts":{"half":0.25}`)
+	})
+	silent := func(_ int64, prompt string, _ http.ResponseWriter, r *http.Request) bool {
+		if prompt != "7,0" {
+			return false
+		}
+		<-r.Context().Done()
+		return true
+	}
+	t.Run("never answers one", func(t *testing.T) {
+		t.Parallel()
+		code, out, errs := run(t, httpScorer(t, silent), 0.5)
+		require.Zero(t, code, errs)
+		require.GreaterOrEqual(t, requireOneFailed(t, out, errs), 2.0)
+		require.Contains(t, errs, "no answer in time: 500ms (after 3 tries)")
+	})
+	t.Run("never answers", func(t *testing.T) {
+		t.Parallel()
+		code, _, errs := run(t, httpScorer(t, func(n int64, _ string, w http.ResponseWriter, r *http.Request) bool { return silent(n, "7,0", w, r) }), 0.2)
+		require.Equal(t, exitFailed, code, errs)
+		require.Contains(t, errs, "easyrl: try the reward on the first prompts' own answers: reward http: prompt prompts.jsonl:1: http://127.0.0.1:")
+		require.Contains(t, errs, ": no answer in time: 200ms (after 3 tries)")
+	})
+}
+
+// The parts of a sum, and the rewards of data sources, show in the metrics.
+func TestRewardParts(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	prompts := write(t, dir, "sources.jsonl", strings.Repeat(`{"prompt":"1,2","answer":"3","data_source":"a"}`+"\n"+`{"prompt":"3,4","source":"b","answer":null}`+"\n", 3))
+	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "data.train=" + prompts, "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "parts")),
+		"-set", "run.steps=1", "-set", `reward={kind="",sources={a={kind="sum",parts={right={kind="prefix",weight=2},late={kind="overlong",buffer=1}}}}}`}
+	code, _, errs := command(t, args...)
+	require.Equal(t, exitUsage, code, errs)
+	require.Contains(t, errs, `sources.jsonl: prompt sources.jsonl:2 is of the data source "b", which has no reward: expected [reward.sources."b"], or reward.kind for all others`)
+	code, _, errs = command(t, append(args, "-set", "reward.sources.b={kind='regex',pattern='.'}")...)
+	require.Zero(t, code, errs)
+	require.NotContains(t, errs, "left out", "only what is compared needs an answer")
+	steps, err := report.ReadMetrics(filepath.Join(dir, "parts", report.MetricsFile))
+	require.NoError(t, err)
+	require.Contains(t, steps[0], "reward/right/mean")
+	require.Contains(t, steps[0], "reward/late/mean")
+	require.LessOrEqual(t, steps[0]["reward/late/mean"], 0.0)
 }

@@ -28,9 +28,10 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 	r := &cfg.Rollout
 	sampling := inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK, MinP: float32(r.MinP),
 		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.stops}
+	var tried int64 // retries of the reward up to the last period's end, evaluations included
 	return func(ctx context.Context, period trainer.Period) trainer.Stream {
 		s := &production{groups: make(chan rollout.Group, len(period.Prompts))}
-		busy, retries, scored := in.busy(), in.fleet.Status().Retries, score.Retries()
+		busy, retries := in.busy(), in.fleet.Status().Retries
 		s.run.Go(func() {
 			sum, err := p.Run(ctx, producer.Period{Step: period.Step, Version: period.Version, Prompts: period.Prompts,
 				GroupSize: r.GroupSize, Sampling: sampling, Seed: cfg.Run.Seed,
@@ -40,8 +41,10 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 			for _, failed := range sum.Failed {
 				warn("step %d: gave up %v", period.Step, failed.Err)
 			}
+			before := tried
+			tried = score.Retries()
 			s.stats, s.err = trainer.StreamStats{Busy: in.busy() - busy, Instances: len(in.engines),
-				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed), Refilled: sum.Refilled, RewardRetries: score.Retries() - scored}, err
+				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed), Refilled: sum.Refilled, RewardRetries: tried - before}, err
 		})
 		return s
 	}, nil

@@ -114,6 +114,9 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 		return err
 	}
 	r.atEnd(end)
+	if err := score.Try(ctx, slices.Concat(prompts...)); err != nil {
+		return err
+	}
 	if err := r.openModels(from); err != nil {
 		return err
 	}
