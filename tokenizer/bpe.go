@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/pairs"
 )
@@ -29,6 +30,7 @@ type bpe struct {
 	direct bool  // a word that is a piece is that piece, whatever the merges say
 	alpha  *byteLevel
 	cache  *wordCache
+	walks  sync.Pool // of *walk
 }
 
 // bpeConfig is what the files say of the model.
@@ -153,32 +155,15 @@ func (m *bpe) id(piece string) (int32, bool) {
 }
 
 func (m *bpe) encode(dst []int32, text string, first bool) []int32 {
-	m.words(0, text, first, func(word string) { dst = m.word(dst, word) })
+	w, ok := m.walks.Get().(*walk)
+	if !ok {
+		w = &walk{levels: make([]pieces, len(m.split))}
+	}
+	w.words(m.split, 0, text, first, func(word string) { dst = m.word(dst, word) })
+	if w.forget() {
+		m.walks.Put(w)
+	}
 	return dst
-}
-
-// words runs the pre-tokenizer's steps from step i on; first says that text is
-// the beginning of all.
-func (m *bpe) words(i int, text string, first bool, emit func(string)) {
-	if text == "" {
-		return
-	}
-	if i == len(m.split) {
-		emit(text)
-		return
-	}
-	step := m.split[i]
-	if s, ok := step.(*metaspace); ok {
-		text = s.mark(text, first)
-	}
-	if i == len(m.split)-1 {
-		step.split(text, emit)
-		return
-	}
-	step.split(text, func(part string) {
-		m.words(i+1, part, first && strings.HasPrefix(text, part), emit)
-		first = false
-	})
 }
 
 // word appends the ids of one word.

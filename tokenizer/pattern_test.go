@@ -13,14 +13,11 @@ import (
 
 var patterns = map[string]string{"gpt2": scan.GPT2, "gpt2 short": scan.GPT2Short, "llama3": scan.Llama3, "qwen2": scan.Qwen2}
 
-// pieces returns what a splitter makes of a text, without the empty ones.
-func pieces(s splitter, text string) []string {
+// cut returns what splitters make of a text, without the empty pieces.
+func cut(text string, steps ...splitter) []string {
 	all := []string{}
-	s.split(text, func(p string) {
-		if p != "" {
-			all = append(all, p)
-		}
-	})
+	w := walk{make([]pieces, len(steps))}
+	w.words(steps, 0, text, true, func(p string) { all = append(all, p) })
 	return all
 }
 
@@ -34,8 +31,8 @@ func bothWays(t testing.TB, pattern, text string) (fast, re []string) {
 	require.NoError(t, err)
 	_, slow := find.(regex)
 	require.False(t, slow, pattern)
-	return pieces(&patternSplit{find: find, behavior: isolated}, text),
-		pieces(&patternSplit{find: regex{compiled}, behavior: isolated}, text)
+	return cut(text, &patternSplit{find: find, behavior: isolated}),
+		cut(text, &patternSplit{find: regex{compiled}, behavior: isolated})
 }
 
 // otherPatterns are those of splitSteps and some that use what these do not.
@@ -74,7 +71,7 @@ func TestPossessive(t *testing.T) {
 	for pattern, want := range map[string]string{`a*+a|b`: "aaa|b", `[ab]?+b`: "aa|ab", `a++b`: "aaab", `(?i:ſ)`: "aaab"} {
 		find, err := newFinder(pattern)
 		require.NoError(t, err)
-		require.Equal(t, want, strings.Join(pieces(&patternSplit{find: find, behavior: isolated}, "aaab"), "|"), pattern)
+		require.Equal(t, want, strings.Join(cut("aaab", &patternSplit{find: find, behavior: isolated}), "|"), pattern)
 	}
 }
 
@@ -104,7 +101,7 @@ func TestScannerPieces(t *testing.T) {
 		{scan.Qwen2, "(foo)'ſ ", []string{"(foo", ")'", "ſ", " "}},
 		{scan.Qwen2, "a'ſb", []string{"a", "'ſ", "b"}},
 	} {
-		got := pieces(&patternSplit{find: scan.New(c.pattern), behavior: isolated}, c.text)
+		got := cut(c.text, &patternSplit{find: scan.New(c.pattern), behavior: isolated})
 		require.Equal(t, c.want, got, "%q", c.text)
 	}
 }
@@ -151,11 +148,11 @@ func TestSplitBehaviors(t *testing.T) {
 			{mergedWithNext, false, "the|-final|-|-count|-"},
 			{mergedWithNext, true, "the-|final-|-|count-"},
 		} {
-			got := pieces(&patternSplit{find: f, behavior: c.b, invert: c.invert}, "the-final--count-")
+			got := cut("the-final--count-", &patternSplit{find: f, behavior: c.b, invert: c.invert})
 			require.Equal(t, strings.Split(c.want, "|"), got, "%s %v", c.b, c.invert)
 		}
 	}
-	require.Equal(t, []string{"日-é"}, pieces(&patternSplit{find: literal(""), behavior: isolated}, "日-é"))
+	require.Equal(t, []string{"日-é"}, cut("日-é", &patternSplit{find: literal(""), behavior: isolated}))
 }
 
 func TestRegexOffsets(t *testing.T) {
@@ -163,10 +160,10 @@ func TestRegexOffsets(t *testing.T) {
 	find, err := newFinder(`[一-龥]+|\d(?=\d)`)
 	require.NoError(t, err)
 	s := &patternSplit{find: find, behavior: isolated}
-	require.Equal(t, []string{"é", "日本", "\xffx", "1", "2", "3😀", "語"}, pieces(s, "é日本\xffx123😀語"))
+	require.Equal(t, []string{"é", "日本", "\xffx", "1", "2", "3😀", "語"}, cut("é日本\xffx123😀語", s))
 	empty, err := newFinder(`x*`)
 	require.NoError(t, err)
-	require.Equal(t, []string{"日", "xx", "é"}, pieces(&patternSplit{find: empty, behavior: isolated}, "日xxé"))
+	require.Equal(t, []string{"日", "xx", "é"}, cut("日xxé", &patternSplit{find: empty, behavior: isolated}))
 }
 
 func TestPreTokenizerSteps(t *testing.T) {
@@ -191,13 +188,7 @@ func TestPreTokenizerSteps(t *testing.T) {
 		},
 	} {
 		tok := loaded(t, func(f object) { f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": c.steps} })
-		got := []string{}
-		tok.model.(*bpe).words(0, c.text, true, func(w string) {
-			if w != "" {
-				got = append(got, w)
-			}
-		})
-		require.Equal(t, c.want, got, c.name)
+		require.Equal(t, c.want, cut(c.text, tok.model.(*bpe).split...), c.name)
 	}
 }
 

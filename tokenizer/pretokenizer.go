@@ -3,10 +3,56 @@ package tokenizer
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unicode"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 )
+
+// walk takes the steps of a pre-tokenizer; it may be used again.
+type walk struct {
+	levels []pieces // of each step: what it made of the text that is being cut
+}
+
+// maxKeptPieces is how many pieces' memory a step keeps.
+const maxKeptPieces = 1 << 12
+
+// words takes the steps from step i on; first says that text is the beginning of
+// all.
+func (w *walk) words(steps []splitter, i int, text string, first bool, emit func(string)) {
+	if text == "" {
+		return
+	}
+	if i == len(steps) {
+		emit(text)
+		return
+	}
+	if s, ok := steps[i].(*metaspace); ok {
+		text = s.mark(text, first)
+	}
+	level := &w.levels[i]
+	for from := 0; from < len(text); {
+		level.list = level.list[:0]
+		from = steps[i].split(text, from, level)
+		for _, part := range level.list {
+			w.words(steps, i+1, part, first && strings.HasPrefix(text, part), emit)
+			first = false
+		}
+	}
+}
+
+// forget lets go of the text, and reports whether what is left is small enough to
+// be kept.
+func (w *walk) forget() bool {
+	for i := range w.levels {
+		level := &w.levels[i]
+		if cap(level.list) > maxKeptPieces || cap(level.found) > maxKeptPieces {
+			return false
+		}
+		clear(level.list[:cap(level.list)])
+	}
+	return true
+}
 
 // appendSplit adds the steps of c; end says that ByteLevel was among them.
 func appendSplit(steps []splitter, c *component, end bool) ([]splitter, bool, error) {
@@ -45,9 +91,9 @@ func newSplitter(c *component) (splitter, error) {
 		return newPatternSplit(c)
 	case "Digits":
 		if c.Individual {
-			return &patternSplit{find: numerals{}, behavior: isolated}, nil
+			return &patternSplit{find: runes(unicode.IsNumber), behavior: isolated}, nil
 		}
-		return &patternSplit{find: numerals{}, behavior: contiguous}, nil
+		return &patternSplit{find: runes(unicode.IsNumber), behavior: contiguous}, nil
 	case "Metaspace":
 		m, err := newMetaspace(c)
 		if err != nil {

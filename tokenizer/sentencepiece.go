@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -81,21 +82,21 @@ func appendBoundary(steps []splitter, c bpeConfig) []splitter {
 	return append(steps, b)
 }
 
-func (b boundary) split(text string, emit func(string)) {
-	from := 0 // of the word
-	for at := 0; ; {
+func (b boundary) split(text string, from int, to *pieces) int {
+	for at := from; len(to.list) < batch; {
 		i := strings.Index(text[at:], spaceMark)
 		if i < 0 {
-			emit(text[from:])
-			return
+			to.list = append(to.list, text[from:])
+			return len(text)
 		}
 		i += at
 		if last, _ := utf8.DecodeLastRuneInString(text[:i]); i > from && !b.joined[last] {
-			emit(text[from:i])
+			to.list = append(to.list, text[from:i])
 			from = i
 		}
 		at = i + len(spaceMark)
 	}
+	return from
 }
 
 // metaspace writes a mark for each space and, by its scheme, one before text, and
@@ -133,32 +134,33 @@ func (m *metaspace) mark(text string, first bool) string {
 	return text
 }
 
-func (m *metaspace) split(text string, emit func(string)) {
+func (m *metaspace) split(text string, from int, to *pieces) int {
 	if m.cut == nil {
-		emit(text)
-		return
+		to.list = append(to.list, text)
+		return len(text)
 	}
-	m.cut.split(text, emit)
+	return m.cut.split(text, from, to)
 }
 
 // runes finds single characters of a kind.
 type runes func(rune) bool
 
-func (r runes) Matches(text string, yield func(int, int)) {
-	for i := 0; i < len(text); {
-		c, n := utf8.DecodeRuneInString(text[i:])
+func (r runes) Matches(dst [][2]int, text string, from, limit int) ([][2]int, int) {
+	for from < len(text) && len(dst) < limit {
+		c, n := utf8.DecodeRuneInString(text[from:])
 		if r(c) {
-			yield(i, i+n)
+			dst = append(dst, [2]int{from, from + n})
 		}
-		i += n
+		from += n
 	}
+	return dst, from
 }
 
 // wordsAndSigns finds runs of word characters, and runs of what is neither that
-// nor white space.
+// nor white space, all of them.
 type wordsAndSigns struct{}
 
-func (wordsAndSigns) Matches(text string, yield func(int, int)) {
+func (wordsAndSigns) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
 	kind := func(c rune) int {
 		switch {
 		case isWord(c):
@@ -173,15 +175,16 @@ func (wordsAndSigns) Matches(text string, yield func(int, int)) {
 		c, n := utf8.DecodeRuneInString(text[i:])
 		if k := kind(c); k != was {
 			if was != 0 {
-				yield(from, i)
+				dst = append(dst, [2]int{from, i})
 			}
 			from, was = i, k
 		}
 		i += n
 	}
 	if was != 0 {
-		yield(from, len(text))
+		dst = append(dst, [2]int{from, len(text)})
 	}
+	return dst, len(text)
 }
 
 // isPunctuation is what the Punctuation step cuts at: ASCII's signs and Unicode's
@@ -228,10 +231,18 @@ func newDecoder(c *component) (text.Decoder, error) {
 	return nil, fmt.Errorf("decoder %q: not supported, expected Replace, ByteFallback, Fuse, Strip, Metaspace, ByteLevel or a Sequence of them", c.Type)
 }
 
+// replace puts with in the place of the matches.
+func replace(find finder, with string) text.Step {
+	return text.Replace(func(s string) [][2]int {
+		found, _ := find.Matches(nil, s, 0, math.MaxInt)
+		return found
+	}, with)
+}
+
 func newReplace(what string, c *component) (text.Step, error) {
 	find, err := c.Pattern.finder()
 	if err != nil {
 		return nil, fmt.Errorf("%s Replace: %w", what, err)
 	}
-	return text.Replace(find.Matches, c.Content), nil
+	return replace(find, c.Content), nil
 }

@@ -220,3 +220,20 @@ func BenchmarkSpeed(b *testing.B) {
 		}
 	}
 }
+
+// Each kind of text comes back as it was, or as the normaliser makes it.
+func TestSpeedTextsComeBack(t *testing.T) {
+	t.Parallel()
+	toks := speedTokenizers(t)
+	for _, name := range []string{"gpt2", "qwen3", "characters", "split deepseek3"} {
+		tok := toks[name]()
+		for kind, text := range speedTexts() {
+			text = text[:1<<15]
+			want := tok.normal.Apply(text)
+			if name == "characters" {
+				want = text
+			}
+			require.True(t, tok.Decode(tok.Encode(text)) == want, "%s %s", name, kind)
+		}
+	}
+}

@@ -1,8 +1,8 @@
 package tokenizer
 
 import (
+	"math"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/dlclark/regexp2"
@@ -11,14 +11,26 @@ import (
 )
 
 // A splitter is one step of a pre-tokenizer: it cuts text into pieces, in order.
-// Pieces may be empty.
+// It cuts from a place on, the first time 0, and returns the place up to which it
+// did, at the end the text's length. Pieces may be empty.
 type splitter interface {
-	split(text string, emit func(piece string))
+	split(text string, from int, to *pieces) (next int)
 }
 
-// A finder yields the matches of a pattern, ascending and not overlapping.
+// batch is how many matches are looked for at a time.
+const batch = 256
+
+// pieces is what a splitter made; it may be used again.
+type pieces struct {
+	list  []string
+	found [][2]int // matches
+}
+
+// A finder appends matches of a pattern, ascending and not overlapping, each its
+// start and its end: of those from a place on, about limit. It returns the end of
+// the last, or the text's length where there are no more.
 type finder interface {
-	Matches(text string, yield func(start, end int))
+	Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int)
 }
 
 // behavior says what a split does with what the pattern matched.
@@ -40,85 +52,75 @@ type patternSplit struct {
 	invert   bool
 }
 
-// span is a part of the text and whether the pattern matched it.
-type span struct {
-	start, end int
-	match      bool
+func (p *patternSplit) split(text string, from int, to *pieces) (next int) {
+	limit := batch
+	if p.behavior != isolated && p.behavior != removed { // pieces may grow
+		limit = math.MaxInt
+	}
+	to.found, next = p.find.Matches(to.found[:0], text, from, limit)
+	last := lastPiece{text: text}
+	done := from
+	for _, m := range to.found {
+		if done < m[0] {
+			p.add(to, &last, done, m[0], p.invert)
+		}
+		p.add(to, &last, m[0], m[1], !p.invert)
+		done = m[1]
+	}
+	if done < next {
+		p.add(to, &last, done, next, p.invert)
+	}
+	return next
 }
 
-func (p *patternSplit) split(text string, emit func(string)) {
-	if p.behavior == isolated || p.behavior == removed {
-		p.spans(text, func(s span) {
-			if p.behavior == isolated || !s.match {
-				emit(text[s.start:s.end])
-			}
-		})
-		return
-	}
-	var pieces []span // match: the last span that went into it
-	p.spans(text, func(s span) {
-		last := len(pieces) - 1
-		before := last >= 0 && pieces[last].match
-		join := false
-		switch p.behavior {
-		case contiguous:
-			join = s.match == before
-		case mergedWithPrevious:
-			join = s.match && !before
-		case mergedWithNext:
-			join = !s.match && before
-		}
-		if join && last >= 0 {
-			pieces[last].end, pieces[last].match = s.end, s.match
+// lastPiece is the piece that a part may be joined to.
+type lastPiece struct {
+	text         string
+	start        int
+	there, match bool // match: the pattern matched its last part
+}
+
+// add makes a part of the text, which the pattern matched or not, a piece or joins
+// it to the last.
+func (p *patternSplit) add(to *pieces, last *lastPiece, start, end int, match bool) {
+	join := false
+	switch p.behavior {
+	case removed:
+		if match {
 			return
 		}
-		pieces = append(pieces, s)
-	})
-	for _, s := range pieces {
-		emit(text[s.start:s.end])
+	case contiguous:
+		join = match == last.match
+	case mergedWithPrevious:
+		join = match && !last.match
+	case mergedWithNext:
+		join = !match && last.match
 	}
-}
-
-// spans yields all of text as what matched and what is between.
-func (p *patternSplit) spans(text string, yield func(span)) {
-	done := 0
-	p.find.Matches(text, func(start, end int) {
-		if done < start {
-			yield(span{done, start, p.invert})
-		}
-		yield(span{start, end, !p.invert})
-		done = end
-	})
-	if done < len(text) {
-		yield(span{done, len(text), p.invert})
+	if join && last.there {
+		to.list[len(to.list)-1] = last.text[last.start:end]
+	} else {
+		to.list = append(to.list, last.text[start:end])
+		last.start = start
 	}
+	last.there, last.match = true, match
 }
 
 // literal finds a string.
 type literal string
 
-func (l literal) Matches(text string, yield func(int, int)) {
-	for from := 0; l != ""; {
+func (l literal) Matches(dst [][2]int, text string, from, limit int) ([][2]int, int) {
+	for l != "" && len(dst) < limit {
 		i := strings.Index(text[from:], string(l))
 		if i < 0 {
-			return
+			return dst, len(text)
 		}
-		yield(from+i, from+i+len(l))
+		dst = append(dst, [2]int{from + i, from + i + len(l)})
 		from += i + len(l)
 	}
-}
-
-// numerals finds single numerals.
-type numerals struct{}
-
-func (numerals) Matches(text string, yield func(int, int)) {
-	for i := 0; i < len(text); {
-		c, n := utf8.DecodeRuneInString(text[i:])
-		if unicode.IsNumber(c) {
-			yield(i, i+n)
-		}
-		i += n
+	if l == "" {
+		from = len(text)
 	}
+	return dst, from
 }
 
 // regex finds what a regular expression matches that package scan does not know.
@@ -138,7 +140,7 @@ func newFinder(pattern string) (finder, error) {
 	return regex{re}, nil
 }
 
-func (r regex) Matches(text string, yield func(int, int)) {
+func (r regex) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) { // all of them
 	runes := []rune(text)
 	at, offset := 0, 0 // a rune's index and its byte
 	to := func(index int) int {
@@ -151,17 +153,20 @@ func (r regex) Matches(text string, yield func(int, int)) {
 	m, err := r.re.FindRunesMatch(runes)
 	for m != nil && err == nil { // err is the time limit's, and there is none
 		start := to(m.Index)
-		yield(start, to(m.Index+m.Length))
+		dst = append(dst, [2]int{start, to(m.Index + m.Length)})
 		m, err = r.re.FindNextMatch(m)
 	}
+	return dst, len(text)
 }
 
 // spacePrefix puts a space before text that does not start with one.
 type spacePrefix struct{}
 
-func (spacePrefix) split(text string, emit func(string)) {
+func (spacePrefix) split(text string, _ int, to *pieces) int {
+	prefixed := text
 	if text[0] != ' ' {
-		text = " " + text
+		prefixed = " " + text
 	}
-	emit(text)
+	to.list = append(to.list, prefixed)
+	return len(text)
 }

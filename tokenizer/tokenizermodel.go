@@ -71,7 +71,7 @@ func spaces(m *spm.Model, config *configFile, c *bpeConfig) (text.Steps, text.De
 	} else if m.Prefix {
 		c.split = append(c.split, &metaspace{replacement: spaceMark, scheme: "first"})
 	}
-	normal = append(normal, text.Replace(literal(" ").Matches, spaceMark))
+	normal = append(normal, replace(literal(" "), spaceMark))
 	if m.Squeeze { // at the end, marks in the text too
 		normal = append(normal, func(s string) string {
 			for strings.HasSuffix(s, spaceMark) {
@@ -107,7 +107,7 @@ func (t *Tokenizer) setEnds(m *spm.Model, config *configFile) {
 // symbols cuts out the pieces that are never merged.
 type symbols struct{ *matcher }
 
-func (s symbols) split(text string, emit func(string)) {
+func (s symbols) split(text string, _ int, to *pieces) int {
 	done := 0
 	for i := 0; i < len(text); {
 		a := s.at(text[i:])
@@ -117,11 +117,12 @@ func (s symbols) split(text string, emit func(string)) {
 			continue
 		}
 		if done < i {
-			emit(text[done:i])
+			to.list = append(to.list, text[done:i])
 		}
 		i += len(a.Content)
-		emit(a.Content)
+		to.list = append(to.list, a.Content)
 		done = i
 	}
-	emit(text[done:])
+	to.list = append(to.list, text[done:])
+	return len(text)
 }

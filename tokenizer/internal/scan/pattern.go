@@ -105,12 +105,15 @@ func (n *node) begins(first *[256]bool) bool {
 	return n.next.begins(first)
 }
 
-// Matches yields the matches in text, leftmost first and not overlapping.
-func (p *Pattern) Matches(text string, yield func(start, end int)) {
-	for i := 0; i < len(text); {
+// Matches appends the matches in text from a place on, leftmost first and not
+// overlapping, at most until there are limit, each its start and its end. There is
+// none from the last one's end to next.
+func (p *Pattern) Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
+	i := from
+	for i < len(text) && len(dst) < limit {
 		if p.first[text[i]] {
 			if end := p.start.match(text, i); end >= 0 {
-				yield(i, end)
+				dst = append(dst, [2]int{i, end})
 				i = end
 				continue
 			}
@@ -118,6 +121,7 @@ func (p *Pattern) Matches(text string, yield func(start, end int)) {
 		_, n := utf8.DecodeRuneInString(text[i:])
 		i += n
 	}
+	return dst, i
 }
 
 // match returns the end of the match at i, -1 where there is none.

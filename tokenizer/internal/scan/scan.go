@@ -94,13 +94,15 @@ func run(s string, i int, c class) int {
 	}
 }
 
-// Matches yields the matches in text, which cover it.
-func (p *Scanner) Matches(text string, yield func(start, end int)) {
-	for i := 0; i < len(text); {
-		end := p.Match(text, i)
-		yield(i, end)
-		i = end
+// Matches appends the matches in text from a place on, at most until there are
+// limit, each its start and its end. They cover the text, up to next.
+func (p *Scanner) Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
+	for from < len(text) && len(dst) < limit {
+		end := p.Match(text, from)
+		dst = append(dst, [2]int{from, end})
+		from = end
 	}
+	return dst, from
 }
 
 // Match returns the end of the match at i < len(s).

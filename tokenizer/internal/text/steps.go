@@ -37,19 +37,21 @@ func Prepend(prefix string) Step {
 	}
 }
 
-// Replace puts with in the place of what find yields, ascending and not
-// overlapping.
-func Replace(find func(text string, yield func(start, end int)), with string) Step {
+// Replace puts with in the place of what find returns, each its start and its end,
+// ascending and not overlapping.
+func Replace(find func(text string) [][2]int, with string) Step {
 	return func(text string) string {
-		var b strings.Builder
-		done := 0
-		find(text, func(start, end int) {
-			b.WriteString(text[done:start])
-			b.WriteString(with)
-			done = end
-		})
-		if done == 0 && b.Len() == 0 {
+		found := find(text)
+		if len(found) == 0 {
 			return text
+		}
+		var b strings.Builder
+		b.Grow(len(text) + len(found)*len(with))
+		done := 0
+		for _, m := range found {
+			b.WriteString(text[done:m[0]])
+			b.WriteString(with)
+			done = m[1]
 		}
 		b.WriteString(text[done:])
 		return b.String()
