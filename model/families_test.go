@@ -174,6 +174,8 @@ func TestFamiliesRefused(t *testing.T) {
 			"rope_scaling: factor 2 without a rope_type, expected one of linear, dynamic, yarn and llama3"},
 		{"truncate", with(llama, fields{"rope_scaling": fields{"rope_type": "yarn", "factor": 2.0, "truncate": 1}}),
 			"rope_scaling: truncate is 1, expected true or false"},
+		{"YaRN without a base", with(llama, fields{"rope_theta": 1, "rope_scaling": fields{"rope_type": "yarn", "factor": 2.0}}),
+			"rope_scaling: rope_theta is 1, expected more than 1 for yarn"},
 		{"rope_type", with(llama, fields{"rope_scaling": fields{"rope_type": 3}}), "rope_scaling: rope_type is 3, expected a name"},
 
 		{"Phi-3-mini", fields{"architectures": []string{"Phi3ForCausalLM"}, "model_type": "phi3", "hidden_act": "silu", "hidden_size": 3072,

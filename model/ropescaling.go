@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -39,24 +40,14 @@ type RopeScaling struct {
 // with rope_theta beside it, or both in rope_parameters.
 func ropeOf(h *hfConfig) (theta float64, s RopeScaling, err error) {
 	theta = h.RopeTheta
-	s = RopeScaling{Kind: ropeDefault, Original: float64(h.MaxPositions), BetaFast: 32, BetaSlow: 1, Truncate: true}
+	s = RopeScaling{Original: float64(h.MaxPositions), BetaFast: 32, BetaSlow: 1, Truncate: true}
 	name, fields := "rope_scaling", h.RopeScaling
 	if len(fields) == 0 {
 		name, fields = "rope_parameters", h.RopeParameters
 	}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(name+": "+format, args...)) }
-	kinds := 0
-	for _, key := range []string{"type", "rope_type"} {
-		switch kind := fields[key].(type) {
-		case nil:
-		case string:
-			s.Kind = kind
-			kinds++
-		default:
-			bad("%s is %v, expected a name", key, kind)
-		}
-	}
+	s.Kind = ropeKind(fields, bad)
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if _, ok := fields[key].(map[string]any); ok {
 			bad("%s is an object of its own, expected the same for all layers", key)
@@ -84,7 +75,7 @@ func ropeOf(h *hfConfig) (theta float64, s RopeScaling, err error) {
 	}
 	if v, ok := fields["factor"]; ok && v == nil && s.Kind == ropeYaRN && s.Original > 0 {
 		s.Factor = float64(h.MaxPositions) / s.Original
-	} else if ok && kinds == 0 {
+	} else if ok && s.Kind == "" {
 		bad("factor %v without a rope_type, expected one of linear, dynamic, yarn and llama3", v)
 	}
 	switch v := fields["truncate"].(type) {
@@ -94,7 +85,26 @@ func ropeOf(h *hfConfig) (theta float64, s RopeScaling, err error) {
 	default:
 		bad("truncate is %v, expected true or false", v)
 	}
+	s.Kind = cmp.Or(s.Kind, ropeDefault)
+	if s.Kind == ropeYaRN && theta <= 1 {
+		bad("rope_theta is %v, expected more than 1 for yarn", theta)
+	}
 	return theta, s, errors.Join(append(errs, s.validate())...)
+}
+
+// ropeKind is the kind that fields name, empty where they name none; rope_type is
+// the newer key.
+func ropeKind(fields map[string]any, bad func(format string, args ...any)) (kind string) {
+	for _, key := range []string{"type", "rope_type"} {
+		switch v := fields[key].(type) {
+		case nil:
+		case string:
+			kind = v
+		default:
+			bad("%s is %v, expected a name", key, v)
+		}
+	}
+	return kind
 }
 
 func (s *RopeScaling) validate() error {
