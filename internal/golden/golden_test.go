@@ -30,7 +30,7 @@ type golden struct {
 	WeightDecay float64   `json:"weight_decay"`
 }
 
-// Log-probabilities and one AdamW step of random Llama, Qwen2 and Qwen3
+// Log-probabilities and one AdamW step of random Llama, Mistral, Qwen2 and Qwen3
 // decoders (grouped heads, tied and untied, biases, QK norm, each kind of rope
 // scaling) as PyTorch transformers has them, from the folders that it wrote.
 func TestTransformers(t *testing.T) {
