@@ -323,7 +323,7 @@ func TestHTTPReward(t *testing.T) {
 func TestRewardParts(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	prompts := write(t, dir, "sources.jsonl", strings.Repeat(`{"prompt":"1,2","answer":"3","data_source":"a"}`+"\n"+`{"prompt":"3,4","source":"b","answer":null}`+"\n", 3))
+	prompts := write(t, dir, "sources.jsonl", strings.Repeat(`{"prompt":"1,2","answer":"3","data_source":"a"}`+"\n"+`{"prompt":"3,4","data_source":"b","answer":null}`+"\n", 3))
 	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "data.train=" + prompts, "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "parts")),
 		"-set", "run.steps=1", "-set", `reward={kind="",sources={a={kind="sum",parts={right={kind="prefix",weight=2},late={kind="overlong",buffer=1}}}}}`}
 	code, _, errs := command(t, args...)
