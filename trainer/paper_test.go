@@ -173,7 +173,7 @@ func TestEvaluationAndBestCheckpoint(t *testing.T) {
 	require.DirExists(t, filepath.Join(s.dir, "checkpoints", "step-000001"), "the best")
 	state, err := ReadState(filepath.Join(s.dir, "checkpoints", "step-000002"))
 	require.NoError(t, err)
-	require.Equal(t, State{Step: 2, Updates: 2, Position: 8, Best: 0.5, BestStep: 1}, state)
+	require.Equal(t, State{Step: 2, Updates: 2, Position: 8, Best: 0.5, BestStep: 1, Total: 2}, state)
 }
 
 // A period that is given up leaves nothing behind: the checkpoint is that of
