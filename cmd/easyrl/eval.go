@@ -12,6 +12,8 @@ import (
 	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
 )
 
 func evalVerb(std streams) verb {
@@ -171,6 +173,9 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 		}
 		defer record.Close() //nolint:errcheck // each line was written
 	}
+	if err := tryReward(ctx, score, sets, record); err != nil {
+		return nil, nil, err
+	}
 	in, err := startInstances(ctx, f, cfg, nil, warn)
 	if err != nil {
 		return nil, nil, err
@@ -181,6 +186,19 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 	}
 	metrics, err := watchEvaluation(ctx, std, evalConfig(cfg, f), sets, evaluate.Deps{Fleet: in.fleet, Reward: score, Text: f.text}, record)
 	return metrics, sets, err
+}
+
+// tryReward finds out before anything is sampled whether the reward can score,
+// unless nothing is left to do.
+func tryReward(ctx context.Context, score *reward.Scorer, sets []evaluate.Set, record *evaluate.Record) error {
+	var prompts []rollout.Prompt
+	for i := range sets {
+		prompts = append(prompts, sets[i].Prompts...)
+	}
+	if record.Len() == len(prompts) {
+		return nil
+	}
+	return score.Try(ctx, prompts)
 }
 
 // watchEvaluation runs an evaluation and shows how far it is.

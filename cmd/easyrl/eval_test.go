@@ -118,7 +118,8 @@ func TestEvalOfSumsAndSources(t *testing.T) {
 }
 
 // A prompt whose reward fails is named and counted, and the means are over the
-// others, in a run's evaluations too; where all fail there is no evaluation.
+// others, in a run's evaluations too; a reward that cannot score at all is known
+// before anything is sampled.
 func TestEvalWithABadReward(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
@@ -146,7 +147,8 @@ func TestEvalWithABadReward(t *testing.T) {
 		rewardSettings("crash")...)...)
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, stdout)
-	require.Contains(t, errs, "easyrl: too many prompts have no score: ")
+	require.Contains(t, errs, "easyrl: try the reward on the first prompts' own answers: ")
+	require.NotContains(t, errs, "/23 prompts", "known before anything is sampled")
 	require.Contains(t, errs, "out of ideas")
 }
 
