@@ -145,7 +145,9 @@ func isRelation(run string, at int) bool {
 		return true
 	}
 	left := strings.TrimSpace(run[:at])
-	return strings.TrimSpace(run[at+1:]) == "0" && strings.ContainsAny(left, "+-−") && strings.IndexFunc(left, unicode.IsLetter) >= 0
+	right := strings.TrimSpace(run[at+1:])
+	named := strings.IndexFunc(strings.TrimRight(right, "mgshlL"), unicode.IsLetter) >= 0 // rather than measured
+	return (right == "0" || named) && strings.ContainsAny(left, "+-−") && strings.IndexFunc(left, unicode.IsLetter) >= 0
 }
 
 // isResult reports whether "=", "equals" or "rounds to" stands before i.
@@ -293,7 +295,7 @@ func (s sentence) isAside(i int) bool {
 // isShare reports whether text ends in a fraction of something: "1/8 of", "a
 // third of the".
 func isShare(text string) bool {
-	head := strings.TrimRight(text[:max(0, strings.LastIndex(strings.ToLower(text), "of"))], " $*")
+	head := strings.TrimRight(text[:max(0, strings.LastIndex(text, "of"), strings.LastIndex(text, "Of"))], " $*")
 	if head == "" {
 		return false
 	}

@@ -23,6 +23,9 @@ func conclusion(text string) []string {
 	var said []sentence
 	for k := len(all) - 1; k >= 0 && len(said) < 4; k-- {
 		if givesUp(all[k].text) {
+			if strings.ContainsAny(all[k].text, "0123456789") {
+				return nil
+			}
 			return []string{all[k].text}
 		}
 		if !isChat(all[k].text) && (len(all[k].candidates()) > 0 || hasNumberWord(all[k].text) || concludes(all[k].text)) {
@@ -41,6 +44,9 @@ func conclusion(text string) []string {
 		if k := slices.IndexFunc(said, func(s sentence) bool { return concludes(s.text) }); k > 0 {
 			pick = said[k]
 		}
+	}
+	if restated(pick.text) {
+		return last
 	}
 	return append(pick.readings(), last...)
 }
@@ -61,6 +67,9 @@ func isAlone(text string) bool {
 // readings of a sentence: what it is about, and all of it for answers in words.
 func (s sentence) readings() []string {
 	found := s.main()
+	if digits, ok := s.counted(); ok {
+		return []string{digits}
+	}
 	if digits, ok := s.spelled(); ok && len(found) == 0 {
 		found = append(found, digits)
 	}
@@ -71,6 +80,20 @@ func (s sentence) readings() []string {
 		found = append(found, letter)
 	}
 	return append(found, strings.TrimPrefix(strings.TrimSpace(s.text), "A: "))
+}
+
+// counted is the number in words that a sentence concludes behind its reason:
+// "Since 9 > 0, there are two solutions".
+func (s sentence) counted() (string, bool) {
+	at := strings.LastIndex(s.text, ", ")
+	lower := strings.ToLower(strings.TrimSpace(s.text))
+	if at < 0 || !strings.HasPrefix(lower, "since ") && !strings.HasPrefix(lower, "because ") && !strings.HasPrefix(lower, "as ") {
+		return "", false
+	}
+	if slices.ContainsFunc(s.candidates(), func(c candidate) bool { return c.lo > at }) {
+		return "", false
+	}
+	return sentence{text: s.text[at:]}.spelled()
 }
 
 // choice is the letter that a sentence chooses: "I choose option B", "B is the
@@ -200,10 +223,22 @@ func corrects(s string) bool {
 // isCutOff reports whether a sentence goes on with the work and has no end.
 func isCutOff(s string) bool {
 	s = strings.TrimLeft(s, " *#-")
+	if strings.HasSuffix(s, "...") && !strings.ContainsAny(s, "0123456789") {
+		return true
+	}
 	if s == "" || !isLetterAt(s, len(s)-1) || strings.ContainsAny(s, "0123456789\n") || len(strings.Fields(s)) < 4 {
 		return false
 	}
 	return slices.ContainsFunc([]string{"To ", "Now", "Next", "Then ", "We ", "Let", "First", "Since", "If ", "Finally, we", "So we", "And "}, func(begin string) bool { return strings.HasPrefix(s, begin) })
+}
+
+// restated reports whether a sentence only says the question again.
+func restated(s string) bool {
+	s = strings.ToLower(strings.TrimSpace(s))
+	return strings.HasSuffix(s, "?") && !strings.Contains(s, "=") || slices.ContainsFunc([]string{"we need to find", "we want to find", "we are asked", "we must find", "we have to find", "the question asks", "the problem asks",
+		"the problem says", "the question says", "let's find", "let us find"}, func(begin string) bool {
+		return strings.HasPrefix(s, begin) && !strings.Contains(s, ", which is ") && !strings.Contains(s, "=")
+	})
 }
 
 // takesBack reports whether a sentence of text does.
@@ -216,7 +251,7 @@ func givesUp(s string) bool {
 	s = strings.ReplaceAll(strings.ToLower(s), "’", "'")
 	return slices.ContainsFunc([]string{"need more information", "not enough information", "insufficient information", "cannot be determined", "can't be determined",
 		"cannot determine", "can't determine", "cannot solve", "can't solve", "unable to", "don't know", "do not know", "not sure", "can't decide", "cannot decide",
-		"cannot answer", "can't answer"}, func(phrase string) bool { return strings.Contains(s, phrase) })
+		"cannot answer", "can't answer", "cannot help", "can't help"}, func(phrase string) bool { return strings.Contains(s, phrase) })
 }
 
 // isChat reports whether a sentence talks to the reader.

@@ -22,7 +22,7 @@ func expressionAt(s string, i int) int {
 	if i > 0 && strings.IndexByte(" \n\t*$=:,\"", s[i-1]) < 0 && (s[i-1] != '(' || i > 1 && s[i-2] == '(') {
 		return 0
 	}
-	if strings.IndexByte("+*/=", s[i]) >= 0 || strings.HasPrefix(s[i:], "- ") || strings.HasPrefix(s[i:], "×") || strings.HasPrefix(s[i:], "÷") || s[i] == ' ' || s[i] == '\n' {
+	if strings.IndexByte("+*/=<>", s[i]) >= 0 || strings.HasPrefix(s[i:], "- ") || strings.HasPrefix(s[i:], "×") || strings.HasPrefix(s[i:], "÷") || s[i] == ' ' || s[i] == '\n' {
 		return 0
 	}
 	end, depth, counted := i, 0, operators{}
@@ -36,6 +36,9 @@ func expressionAt(s string, i int) int {
 			break
 		}
 		token := s[j:k]
+		if token == "=>" || token == "->" {
+			break
+		}
 		trimmed := strings.TrimRight(token, ".,;:!?")
 		open := depth + strings.Count(token, "(") + strings.Count(token, "[") - strings.Count(token, ")") - strings.Count(token, "]")
 		if trimmed == "" || !counted.add(trimmed) || open < 0 {

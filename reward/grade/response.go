@@ -41,7 +41,11 @@ func untilNext(s string) string {
 			return s
 		}
 		at += i + 1
-		if line := strings.TrimLeft(s[at:min(len(s), at+40)], "*#> "); asks(line) {
+		if at == len(s) {
+			return s
+		}
+		title := s[at] == '#' || s[at] == '*'
+		if line := strings.TrimLeft(s[at:min(len(s), at+40)], "*#> "); asks(line, title) || strings.HasSuffix(s[:at], "\n\n") && poses(s[at:]) {
 			if tries++; tries > 16 || answered(s[:at]) {
 				return s[:at]
 			}
@@ -50,15 +54,26 @@ func untilNext(s string) string {
 }
 
 // asks reports whether a line begins a question or a turn of somebody else.
-func asks(line string) bool {
+func asks(line string, title bool) bool {
 	if line == "" || strings.IndexByte("QPHUIEN", line[0]) < 0 {
 		return false
 	}
 	return slices.ContainsFunc([]string{"Question", "Problem", "Q", "Human", "User", "Instruction", "Exercise", "Example", "Next problem", "Next question", "Input"}, func(name string) bool {
 		rest, ok := strings.CutPrefix(line, name)
 		rest = strings.TrimLeft(rest, " 0123456789*")
-		return ok && (strings.HasPrefix(rest, ":") || name == "Instruction" && strings.HasPrefix(rest, "\n"))
+		return ok && (strings.HasPrefix(rest, ":") || (title || name == "Instruction") && strings.HasPrefix(rest, "\n"))
 	})
+}
+
+// poses reports whether a paragraph begins with another question: "John has 3
+// apples and buys 4. How many does he have?"
+func poses(s string) bool {
+	line, _, _ := strings.Cut(s[:min(len(s), 600)], "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 8 || !strings.HasSuffix(strings.TrimSpace(line), "?") || !strings.ContainsAny(line, "0123456789") || corrects(line) || isChat(line) {
+		return false
+	}
+	return !slices.Contains([]string{"But", "And", "So", "Hmm", "Is", "Does", "Do", "Did", "Are", "Now", "Let", "Let's"}, strings.Trim(fields[0], ",."))
 }
 
 // answered reports whether text comes to an answer at its end.

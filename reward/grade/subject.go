@@ -2,6 +2,7 @@ package grade
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
@@ -48,8 +49,10 @@ func (s sentence) main() []string {
 // answer.
 func (s sentence) hedges() bool {
 	lower := strings.ToLower(s.text)
-	if !slices.ContainsFunc([]string{"could be", "might be", "may be", "or possibly", "or perhaps", "or maybe", "could also", "might also", "depending on"},
-		func(word string) bool { return strings.Contains(lower, word) }) || !strings.Contains(lower, " or ") && !strings.Contains(lower, "also") {
+	open := slices.ContainsFunc([]string{"but it might", "but it could", "but might be", "but could be", "under the second", "in the second case", "on the other reading"},
+		func(word string) bool { return strings.Contains(lower, word) })
+	if !open && (!slices.ContainsFunc([]string{"could be", "might be", "may be", "or possibly", "or perhaps", "or maybe", "could also", "might also", "depending on"},
+		func(word string) bool { return strings.Contains(lower, word) }) || !strings.Contains(lower, " or ") && !strings.Contains(lower, "also")) {
 		return false
 	}
 	all := s.candidates()
@@ -65,7 +68,7 @@ func (s sentence) meant() []candidate {
 		all = values
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
-		return strings.HasSuffix(strings.TrimRight(strings.ToLower(s.text[max(0, c.lo-12):c.lo]), " $*"), " not")
+		return s.refused(c) || strings.HasSuffix(strings.TrimRight(strings.ToLower(s.text[max(0, c.lo-12):c.lo]), " $*"), " not")
 	})
 }
 
@@ -99,6 +102,12 @@ func (s sentence) explained(all []candidate, k int) []candidate {
 	return all[:n]
 }
 
+// refused reports whether a sentence goes on to say that a candidate is not it.
+func (s sentence) refused(c candidate) bool {
+	after := strings.TrimLeft(s.text[c.hi:min(len(s.text), c.hi+24)], " $*)")
+	return slices.ContainsFunc([]string{"is not ", "is wrong", "is incorrect", "is extraneous", "is rejected", "is impossible", "isn't"}, func(word string) bool { return strings.HasPrefix(after, word) })
+}
+
 // reason is where a clause begins that only explains what is before, or 0.
 func (s sentence) reason() int {
 	first, lower := 0, strings.ToLower(s.text)
@@ -106,7 +115,7 @@ func (s sentence) reason() int {
 		return 0
 	}
 	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
-		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", da ", ", weil ", ", car ", ", ya que ", " porque ", " puisque ", " parce que ", ", whose ", ", or about ", ", or approximately ", ", or roughly "} {
+		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", da ", ", weil ", ", car ", ", ya que ", " porque ", " puisque ", " parce que ", ", or about ", ", or approximately ", ", or roughly "} {
 		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
 			first = i
 		}
@@ -155,6 +164,9 @@ func (s sentence) around(all []candidate, k int) []string {
 		last++
 	}
 	readings := joined(all[first : last+1])
+	if n := strconv.Itoa(last + 1 - first); last > first && s.counts(all, first, n) { // "There are 2 roots, 1 and 4"
+		return []string{readings, n}
+	}
 	if head, _, ok := strings.Cut(readings, "*1000"); ok && first == k { // "26 billion" may answer "how many billion"
 		return []string{readings, head}
 	}
@@ -186,6 +198,15 @@ func restates(between string) bool {
 		}
 	}
 	return false
+}
+
+// counts reports whether the number n of items stands before them.
+func (s sentence) counts(all []candidate, first int, n string) bool {
+	if first > 0 && strings.TrimSpace(all[first-1].text) == n {
+		return true
+	}
+	digits, ok := sentence{text: s.text[:all[first].lo]}.spelled()
+	return ok && strings.HasPrefix(digits, n+" ")
 }
 
 // solves reports whether b is the next step after a rather than its neighbour in

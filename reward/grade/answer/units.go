@@ -2,6 +2,7 @@ package answer
 
 import (
 	"math/big"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
@@ -83,6 +84,9 @@ func bare(n *expr.Node) (*expr.Node, string) {
 func (c *comparer) units(w, g *expr.Node) bool {
 	a, in := bare(w)
 	b, out := bare(g)
+	if slices.Contains(words(out), "not") {
+		return false
+	}
 	switch {
 	case in == "%" || out == "%":
 		return c.same(a, b) || in != out && c.percent(a, b, in == "%", out == "%")
