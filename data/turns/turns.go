@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/easyrl/easyrl/chat"
@@ -23,6 +24,11 @@ type Renderer struct {
 	System   string         // turn of a conversation that has none; before a prompt of text
 	Thinking bool           // lets templates that can switch it off begin with a thought
 }
+
+// today is what templates that tell the model the date are told: always the same,
+// so that a prompt does not depend on when a run is made, resumed or evaluated. It
+// is the day that Llama 3's templates write where there is no clock.
+func today() time.Time { return time.Date(2024, time.July, 26, 0, 0, 0, 0, time.UTC) }
 
 // Prompt is a prompt, text or a conversation, up to the beginning of the
 // assistant's turn. rendered says that the template made it, which then says how a
@@ -67,7 +73,7 @@ func (r *Renderer) conversation(text string, messages []rollout.Message) (in cha
 	if messages == nil {
 		messages = []rollout.Message{{Role: "user", Content: text}}
 	}
-	in.AddGenerationPrompt = true
+	in.AddGenerationPrompt, in.Now = true, today()
 	if !r.Thinking {
 		in.Extra = map[string]any{"enable_thinking": false}
 	}

@@ -64,6 +64,8 @@ func TestDemonstrations(t *testing.T) {
 			fault: `the chat template ends the prompt with "[user]q</s>[assistant]<think>\n", expected a response that goes on from there, found one that begins with "r"`},
 		{name: "another field of the message", template: reasons, row: demo{Messages: three[2:], Response: " r\n", Extra: map[string]json.RawMessage{"reasoning_content": json.RawMessage(`"t"`)}},
 			set: Renderer{}, prompt: "[user]q</s>[assistant]", response: "<think>t</think>r</s>"},
+		{name: "today", template: "{{ strftime_now('%d %b %Y') }}" + chatML, row: demo{Messages: three[2:], Response: "r"},
+			set: Renderer{Thinking: true}, prompt: "26 Jul 2024<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
 		{name: "left out", template: silent, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{}, fault: "the chat template leaves the response out"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
