@@ -13,6 +13,9 @@ const (
 	thinkClose = "</think>"
 )
 
+// maxVote is how long an answer may be, in bytes, to be counted.
+const maxVote = 4096
+
 // exact is 1 where the response ended by itself and is the answer, else 0. Its
 // time is linear in the response.
 type exact struct {
@@ -32,6 +35,9 @@ func (e exact) Score(ctx context.Context, in Input) (Score, error) {
 	}
 	if e.trim {
 		text, want = strings.TrimSpace(text), strings.TrimSpace(want)
+	}
+	if formed && len(text) <= maxVote {
+		score.Answer = text
 	}
 	score.Value = number(formed && in.Finish == rollout.Stop && text == want)
 	return score, nil

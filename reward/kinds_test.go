@@ -80,7 +80,7 @@ func TestGSM8K(t *testing.T) {
 	}
 	score, err := NewGSM8K(GSM8KConfig{}).Score(t.Context(), input("1", "#### 2", rollout.Stop))
 	require.NoError(t, err)
-	require.Equal(t, Score{Parts: map[string]float64{"answered": 1}}, score)
+	require.Equal(t, Score{Parts: map[string]float64{"answered": 1}, Answer: "2"}, score)
 }
 
 func TestRegex(t *testing.T) {
@@ -112,6 +112,49 @@ func TestRegex(t *testing.T) {
 	}
 	_, err := NewRegex(RegexConfig{Pattern: "a", Math: true})
 	require.ErrorContains(t, err, "has no group")
+}
+
+// Responses that answer the same share an answer, right ones in any form.
+func TestAnswersToCount(t *testing.T) {
+	t.Parallel()
+	regex, err := NewRegex(RegexConfig{Pattern: `\[(.*?)\]`, Math: true})
+	require.NoError(t, err)
+	letters, err := NewRegex(RegexConfig{Pattern: `\[(.*?)\]`})
+	require.NoError(t, err)
+	for name, row := range map[string]struct {
+		f         Func
+		want      string
+		same      []string
+		different []string
+	}{
+		"math":  {NewMath(), `2\sqrt{2}`, []string{`\boxed{2\sqrt{2}}`, `So it is $\sqrt{8}$.`}, []string{`\boxed{3}`, `\boxed{-3}`}},
+		"wrong": {NewMath(), "7", []string{`\boxed{1/2}`, "The answer is 0.5.", `$x = \frac{1}{2}$`}, []string{"7", "8"}},
+		"gsm8k": {NewGSM8K(GSM8KConfig{}), "1080", []string{"#### 1,080", "#### 1080.00"}, []string{"#### 108"}},
+		"regex": {regex, "1/2", []string{"[0.5]", `[\frac12]`}, []string{"[2]"}},
+		"text":  {letters, "blue", []string{"[ blue]", "[red] [blue]"}, []string{"[0.5]", "[red]"}},
+		"exact": {exact{think: true, trim: true}, "5", []string{"5", "<think>a</think>5 "}, []string{"6"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answerOf := func(text string) string {
+				score, err := row.f.Score(t.Context(), input(row.want, text, rollout.Stop))
+				require.NoError(t, err)
+				require.NotEmpty(t, score.Answer, text)
+				return score.Answer
+			}
+			for _, text := range row.same {
+				require.Equal(t, answerOf(row.same[0]), answerOf(text), text)
+			}
+			for _, text := range row.different {
+				require.NotEqual(t, answerOf(row.same[0]), answerOf(text), text)
+			}
+		})
+	}
+	for _, f := range []Func{NewMath(), NewGSM8K(GSM8KConfig{}), regex, exact{think: true}} {
+		score, err := f.Score(t.Context(), input("5", "<think>5", rollout.Stop))
+		require.NoError(t, err)
+		require.Empty(t, score.Answer, "none was given")
+	}
 }
 
 func TestFormat(t *testing.T) {
@@ -210,7 +253,7 @@ func TestSum(t *testing.T) {
 	require.NoError(t, err)
 	score, err := f.Score(t.Context(), input("18", "18", rollout.Stop))
 	require.NoError(t, err)
-	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"right": 1, "other": 2, "other/x": 3}}, score)
+	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"right": 1, "other": 2, "other/x": 3}, Answer: "18"}, score)
 	inner.err = errors.New("down")
 	_, err = f.Score(t.Context(), input("18", "18", rollout.Stop))
 	require.EqualError(t, err, "component other: down")

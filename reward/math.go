@@ -23,8 +23,11 @@ func (mathematics) Score(ctx context.Context, in Input) (Score, error) {
 	if err := ready(ctx, in); err != nil {
 		return Score{}, err
 	}
-	right := slices.ContainsFunc(answers(in.Prompt), func(want string) bool { return grade.Correct(in.Text, want) })
-	return Score{Value: number(right)}, nil
+	wants := answers(in.Prompt)
+	if slices.ContainsFunc(wants, func(want string) bool { return grade.Correct(in.Text, want) }) {
+		return Score{Value: 1, Answer: grade.Canonical(wants[0])}, nil // the grader sees more that is the same than Canonical
+	}
+	return Score{Answer: grade.Answered(in.Text)}, nil
 }
 
 // answers are those that a prompt takes.
@@ -74,7 +77,7 @@ func (g gsm8k) Score(ctx context.Context, in Input) (Score, error) {
 	if !ok {
 		return score, nil
 	}
-	score.Value = g.cfg.FormatScore
+	score.Value, score.Answer = g.cfg.FormatScore, plainNumber(got)
 	for _, want := range answers(in.Prompt) {
 		if _, after, found := strings.Cut(want, "####"); found {
 			want = after
@@ -126,11 +129,22 @@ func lastNumber(s string) (string, bool) {
 	return s[begin:end], true
 }
 
+// tidy is a number without commas, currency and the point at its end.
+func tidy(s string) string {
+	return strings.TrimRight(strings.NewReplacer(",", "", "$", "").Replace(s), ".")
+}
+
+// plainNumber is one text for all numbers that are the same.
+func plainNumber(s string) string {
+	s = tidy(s)
+	if r, ok := new(big.Rat).SetString(s); ok {
+		return r.RatString()
+	}
+	return s
+}
+
 // sameNumber compares as text and, where both are numbers, by value.
 func sameNumber(a, b string) bool {
-	tidy := func(s string) string {
-		return strings.TrimRight(strings.NewReplacer(",", "", "$", "").Replace(s), ".")
-	}
 	a, b = tidy(a), tidy(b)
 	if a == b {
 		return a != ""

@@ -71,11 +71,24 @@ func (e expression) Score(ctx context.Context, in Input) (Score, error) {
 		}
 		at += max(m[1], 1)
 	}
-	right := found && slices.ContainsFunc(answers(in.Prompt), func(want string) bool {
+	score := Score{}
+	switch {
+	case !found:
+		return score, nil
+	case e.math:
+		score.Answer = grade.Canonical(got)
+	case len(got) <= maxVote:
+		score.Answer = got
+	}
+	wants := answers(in.Prompt)
+	right := slices.ContainsFunc(wants, func(want string) bool {
 		if e.math {
 			return grade.Equal(want, got)
 		}
 		return strings.TrimSpace(want) == got
 	})
-	return Score{Value: number(right)}, nil
+	if score.Value = number(right); right && e.math {
+		score.Answer = grade.Canonical(wants[0])
+	}
+	return score, nil
 }

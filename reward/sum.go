@@ -21,8 +21,9 @@ type sum struct{ components []Component }
 // NewSum is the reward of kind "sum": the sum of its components' values, each
 // times its weight. The values themselves, unweighted, are parts under their
 // components' names, and a component's own parts stand below it as
-// "name/part". A component without a score leaves the sum without one. The result
-// is an io.Closer that closes the components.
+// "name/part". The answer is that of the first component that has one. A
+// component without a score leaves the sum without one. The result is an
+// io.Closer that closes the components.
 func NewSum(components []Component) (Func, error) {
 	var faults []error
 	seen := map[string]bool{}
@@ -57,9 +58,15 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 		}
 		total.Value += c.Weight * score.Value
 		total.Parts[c.Name] = score.Value
+		if total.Answer == "" {
+			total.Answer = score.Answer
+		}
 		for name, value := range score.Parts {
 			total.Parts[c.Name+"/"+name] = value
 		}
+	}
+	if !finite(total.Value) {
+		return Score{}, fmt.Errorf("the sum is %v, expected a finite number", total.Value)
 	}
 	return total, nil
 }

@@ -1,0 +1,31 @@
+package answer
+
+import (
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/algebra"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// Canonical is one text for answers that say the same, as far as that is cheap to
+// see: a rational number's value, else the letters in lower case without white
+// space. "1/2", "0.50" and "x = \frac{1}{2}" share one, "\sqrt{8}" and
+// "2\sqrt{2}" do not. It is empty where s is no answer.
+func Canonical(s string) string {
+	c := Clean(s)
+	if c == "" || len(c) > maxAnswer {
+		return ""
+	}
+	if letter, ok := Choice(c); ok {
+		return string(letter)
+	}
+	if n, ok := read(c, expr.Mode{Thousands: true}); ok {
+		if n = flatten(n); n.Kind == expr.Relation && len(n.Ops) == 1 && n.Ops[0] == "=" && n.Args[0].Kind == expr.Symbol {
+			n = n.Args[1]
+		}
+		if r, ok := algebra.NewComparer().Rational(n); ok {
+			return r.RatString()
+		}
+	}
+	return strings.ToLower(compact(c))
+}
