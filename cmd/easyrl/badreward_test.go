@@ -325,7 +325,7 @@ func TestRewardParts(t *testing.T) {
 	dir := tinyRun(t)
 	prompts := write(t, dir, "sources.jsonl", strings.Repeat(`{"prompt":"1,2","answer":"3","data_source":"a"}`+"\n"+`{"prompt":"3,4","data_source":"b","answer":null}`+"\n", 3))
 	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "data.train=" + prompts, "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "parts")),
-		"-set", "run.steps=1", "-set", `reward={kind="",sources={a={kind="sum",parts={right={kind="prefix",weight=2},late={kind="overlong",buffer=1}}}}}`}
+		"-set", "run.steps=1", "-set", "data.eval=[]", "-set", "eval.every=0", "-set", `reward={kind="",sources={a={kind="sum",parts={right={kind="prefix",weight=2},late={kind="overlong",buffer=1}}}}}`}
 	code, _, errs := command(t, args...)
 	require.Equal(t, exitUsage, code, errs)
 	require.Contains(t, errs, `sources.jsonl: prompt sources.jsonl:2 is of the data source "b", which has no reward: expected [reward.sources."b"], or reward.kind for all others`)
