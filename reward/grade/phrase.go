@@ -147,13 +147,7 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		return end, []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*")}, true
 	}
 	found := s.candidates()
-	whole := all[0]
-	if at := strings.LastIndexAny(text[:begin], ".\n") + 1; begin-at < maxMath { // with what comes before "be"
-		if around := sentences(text[at:min(len(text), begin+len(s.text))]); len(around) == 1 {
-			whole = around[0]
-		}
-	}
-	if whole.hedges() {
+	if whole := wholeSentence(text, begin, s); whole.hedges() {
 		return end, whole.main(), true
 	}
 	if len(found) == 0 {
@@ -163,11 +157,8 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		return end, []string{body[skip:]}, false
 	}
 	lead := strings.TrimSpace(strings.Trim(s.text[:found[0].lo], " *\n("))
-	if k := strings.LastIndex(strings.ToLower(s.text), " but "); k > found[0].lo && found[len(found)-1].lo > k {
-		after := sentences(s.text[k+len(" but"):])
-		if readings = after[0].main(); len(readings) > 0 {
-			return end, readings, true
-		}
+	if readings = s.afterBut(found); len(readings) > 0 {
+		return end, readings, true
 	}
 	if len(lead) <= skip || isNameEquals(lead) || strings.TrimSpace(body[:skip]) == lead || startsExpression(body[skip:]) {
 		if computes(s, found) {
@@ -184,6 +175,25 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		return end, readings, true
 	}
 	return end, append(s.main(), body[skip:]), false
+}
+
+// wholeSentence is the sentence that s, which begins at begin, ends.
+func wholeSentence(text string, begin int, s sentence) sentence {
+	if at := strings.LastIndexAny(text[:begin], ".\n") + 1; begin-at < maxMath {
+		if around := sentences(text[at:min(len(text), begin+len(s.text))]); len(around) == 1 {
+			return around[0]
+		}
+	}
+	return s
+}
+
+// afterBut is what a sentence says behind "but": "20, but it is 18".
+func (s sentence) afterBut(found []candidate) []string {
+	k := strings.LastIndex(s.text, " but ")
+	if k <= found[0].lo || found[len(found)-1].lo < k {
+		return nil
+	}
+	return sentences(s.text[k+len(" but"):])[0].main()
 }
 
 // quoted is the string that s begins with, of JSON such as {"answer": "5"}.
