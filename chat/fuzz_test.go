@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/internal/limittest"
 )
 
-// FuzzRender renders any template with any variables: it ends, with a text or an
-// error of the package's.
+// FuzzRender renders any template with any variables: it ends soon, with a text
+// or an error of the package's.
 func FuzzRender(f *testing.F) {
 	context, rows := readGolden(f)
 	for _, r := range rows {
@@ -22,7 +24,9 @@ func FuzzRender(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, source string, variables []byte) {
-		tmpl, err := Parse(source, Specials{"bos_token": "<s>"})
+		var tmpl *Template
+		var err error
+		limittest.Run(t, func() { tmpl, err = Parse(source, Specials{"bos_token": "<s>"}) })
 		var e *Error
 		if err != nil {
 			if !errors.As(err, &e) {
@@ -30,9 +34,8 @@ func FuzzRender(f *testing.F) {
 			}
 			return
 		}
-		tmpl.Limits.Steps /= 10
-		tmpl.Limits.Bytes /= 10
-		first, err := tmpl.RenderVariables(variables, when())
+		var first string
+		limittest.Run(t, func() { first, err = tmpl.RenderVariables(variables, when()) })
 		if err != nil {
 			return
 		}
