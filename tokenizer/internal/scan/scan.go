@@ -1,4 +1,5 @@
-// Package scan matches the patterns that most models split text with, in one pass.
+// Package scan matches the patterns that models split text with: the usual ones in one
+// pass, others by backtracking.
 package scan
 
 import (
