@@ -59,12 +59,12 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// repeated is text some times over, up to 16 KiB, so that little text can be long.
+// repeated is text some times over, up to 4 KiB, so that little text can be long.
 func repeated(text string, times uint16) string {
 	if text == "" {
 		return ""
 	}
-	return strings.Repeat(text, max(1, min(int(times), 1<<14/len(text))))
+	return strings.Repeat(text, max(1, min(int(times), 1<<12/len(text))))
 }
 
 func FuzzScanner(f *testing.F) {
