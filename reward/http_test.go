@@ -119,9 +119,9 @@ func TestHTTPBatch(t *testing.T) {
 func TestHTTPTriesAgain(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(w http.ResponseWriter){
-		"500":     func(w http.ResponseWriter) { w.WriteHeader(500) },
-		"429":     func(w http.ResponseWriter) { w.WriteHeader(429) },
-		"408":     func(w http.ResponseWriter) { w.WriteHeader(408) },
+		"500":     func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
+		"429":     func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) },
+		"408":     func(w http.ResponseWriter) { w.WriteHeader(http.StatusRequestTimeout) },
 		"rubbish": func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
 		"empty":   func(w http.ResponseWriter) { fmt.Fprint(w, `{}`) },
 		"no id":   func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"score":1}]}`) },
@@ -165,9 +165,9 @@ func TestHTTPFailures(t *testing.T) {
 		want   string
 		tries  int64
 	}{
-		{"404", func(w http.ResponseWriter) { w.WriteHeader(404); fmt.Fprint(w, "no\nsuch page") }, "status 404 Not Found: no such page, expected 200", 1},
-		{"moved", func(w http.ResponseWriter) { w.Header().Set("Location", "http://elsewhere/"); w.WriteHeader(302) }, "status 302 Found to http://elsewhere/, expected 200", 1},
-		{"down", func(w http.ResponseWriter) { w.WriteHeader(503) }, "status 503 Service Unavailable, expected 200 (after 2 tries)", 2},
+		{"404", func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound); fmt.Fprint(w, "no\nsuch page") }, "status 404 Not Found: no such page, expected 200", 1},
+		{"moved", func(w http.ResponseWriter) { w.Header().Set("Location", "http://elsewhere/"); w.WriteHeader(http.StatusFound) }, "status 302 Found to http://elsewhere/, expected 200", 1},
+		{"down", func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, "status 503 Service Unavailable, expected 200 (after 2 tries)", 2},
 		{"error", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"error":"no\nverdict"}]}`) }, "reports: no verdict", 1},
 		{"list", func(w http.ResponseWriter) { fmt.Fprint(w, `[1.0]`) }, `answer "[1.0]": expected {"scores":[{"id":1,"score":…},…]}`, 2},
 		{"numbers", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[1]}`) }, `expected {"scores":[{"id":1,"score":…},…]}`, 2},

@@ -15,8 +15,10 @@ import (
 	"time"
 )
 
+// MaxAnswer is how long an answer's line may be, in bytes.
+const MaxAnswer = 1 << 20
+
 const (
-	MaxAnswer = 1 << 20     // bytes of an answer's line
 	maxTail   = 4 << 10     // bytes of standard error that are kept
 	maxQuote  = 200         // bytes of the program's output in an error
 	reapDelay = time.Second // for output of a killed process that its children hold open
