@@ -166,7 +166,10 @@ func TestHTTPFailures(t *testing.T) {
 		tries  int64
 	}{
 		{"404", func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound); fmt.Fprint(w, "no\nsuch page") }, "status 404 Not Found: no such page, expected 200", 1},
-		{"moved", func(w http.ResponseWriter) { w.Header().Set("Location", "http://elsewhere/"); w.WriteHeader(http.StatusFound) }, "status 302 Found to http://elsewhere/, expected 200", 1},
+		{"moved", func(w http.ResponseWriter) {
+			w.Header().Set("Location", "http://elsewhere/")
+			w.WriteHeader(http.StatusFound)
+		}, "status 302 Found to http://elsewhere/, expected 200", 1},
 		{"down", func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, "status 503 Service Unavailable, expected 200 (after 2 tries)", 2},
 		{"error", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"error":"no\nverdict"}]}`) }, "reports: no verdict", 1},
 		{"list", func(w http.ResponseWriter) { fmt.Fprint(w, `[1.0]`) }, `answer "[1.0]": expected {"scores":[{"id":1,"score":…},…]}`, 2},
