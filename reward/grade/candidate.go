@@ -312,7 +312,7 @@ func skipped() []string {
 func prepositions() []string {
 	return []string{"for", "in", "from", "after", "with", "at", "by", "per", "every", "each", "on", "within", "during", "over", "among", "between",
 		"if", "when", "since", "because", "than", "step", "day", "week", "year", "month", "part", "case", "question", "problem", "all", "both",
-		"using", "through", "until", "across", "into", "versus", "against", "above", "below", "beyond", "past", "modulo", "mod", "when", "where", "given", "without", "despite", "not"}
+		"using", "through", "until", "across", "into", "versus", "against", "base", "above", "below", "beyond", "past", "modulo", "mod", "when", "where", "given", "without", "despite", "not"}
 }
 
 // isAim reports whether what begins at i belongs to an infinitive of purpose: "to

@@ -57,7 +57,8 @@ func isAlone(text string) bool {
 	word, _, titled := strings.Cut(text, ":")
 	titled = titled && len(word) > 1 && strings.IndexFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }) < 0
 	foreign := func(r rune) bool { return r >= utf8.RuneSelf && unicode.IsLetter(r) && !unicode.Is(unicode.Greek, r) }
-	if titled || len(text) > 200 || strings.ContainsAny(text, "\n'") || prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") {
+	counted := strings.Contains(text, "thousand") || strings.Contains(text, "illion") || strings.Contains(text, " base ")
+	if titled || counted || len(text) > 200 || strings.ContainsAny(text, "\n'") || prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") {
 		return false
 	}
 	n, ok := expr.Parse(answer.Clean(text), expr.Mode{Thousands: true})

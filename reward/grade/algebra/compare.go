@@ -106,7 +106,7 @@ func agree(want, got *expr.Node, w, g *facts, distance, size float64) bool {
 	case w.variable || g.variable || a == nil && b == nil:
 		return decimals && distance <= 1e-6*size && !whole
 	case a != nil && b != nil:
-		return a.Figures >= 6 && b.Figures >= 6 && distance <= 1e-6*size
+		return a.Figures >= 6 && b.Figures >= 6 && distance <= max(rounding(a), rounding(b))
 	case b != nil:
 		return !whole && b.Figures >= 6 && distance <= rounding(b)
 	}

@@ -19,6 +19,9 @@ type point struct {
 func (p *point) eval(n *expr.Node) complex128 {
 	switch n.Kind {
 	case expr.Number:
+		if n.Base != "" {
+			return p.random("base " + n.Base + " " + n.Digits)
+		}
 		v, _ := n.Value.Float64()
 		return complex(v, 0)
 	case expr.Symbol:

@@ -52,6 +52,9 @@ func (p *parser) base() (string, int) {
 	if len(rest) > 0 && rest[0].kind == tOpen {
 		open = 1
 	}
+	if len(rest) > open && rest[open].kind == tWord && rest[open].text == "in" {
+		open++
+	}
 	if len(rest) < open+2 || rest[open].kind != tWord || !strings.EqualFold(rest[open].text, "base") {
 		return "", 0
 	}
@@ -62,10 +65,15 @@ func (p *parser) base() (string, int) {
 	case tWord:
 		base = inDigits(t.text)
 	}
-	if base == "" || open == 1 && (len(rest) < 4 || rest[3].kind != tClose) {
+	switch {
+	case base == "":
+		return "", 0
+	case rest[0].kind != tOpen:
+		return base, open + 2
+	case len(rest) < open+3 || rest[open+2].kind != tClose:
 		return "", 0
 	}
-	return base, 2 + 2*open
+	return base, open + 3
 }
 
 // inDigits is the name of a base in digits.
