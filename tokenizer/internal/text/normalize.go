@@ -53,7 +53,7 @@ func (form *normalizer) long(text string) string {
 	out := make([]byte, 0, len(text))
 	var chars []char
 	for from := 0; from < len(text); {
-		end := from
+		var end int
 		chars, end = decompose(chars[:0], form.Form, text, from)
 		order(chars)
 		if form.Form == norm.NFC || form.Form == norm.NFKC {
