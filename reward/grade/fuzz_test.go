@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ func hostile() []string {
 		"(", "[", "{", "\\{", "((x+1)", "x^", "2^{", "-", "\\frac{1}{", "\\sqrt{", "\\left(", "|", "||", "a_", "\\text{", "\\boxed{", "$", "$$", "\\(", "\\[",
 		"\\begin{pmatrix}", "\\begin{a}", "1,", "1 ", "9", "1+", "x", "x+", "\\pm ", "1\\pm", "answer is ", "the answer is 5. ", "#### 5\n", "<think>", "</think>", "<answer>",
 		"\n", ".", "wait ", "So 5. ", "\\boxed{1} and ", "\\boxed{5", "****", "5 = ", "\\", "}", "!", "%", "\nQuestion: ", "1 and ", "=", "x=1,", "(1,2),", "\\cup(1,2)", "&", "\\\\ ",
+		"C(", "f(", "\\choose 2", "\\{x|", "\\mid ", "0.\\overline{3}", "0.333...", "答案", "１", "½", "base 8 ", "5 or ", "5 ≈ ", "x = 5 and ", "one and a ", "\n\nTom has 3 and buys 4. How many does he have?\n",
+		"<b>", "Ans: ", "not 5 ", "than 5 ", "1/8 of ", "\"answer\": \"", "1 to ", "70k ",
 	} {
 		list = append(list, strings.Repeat(piece, 50), strings.Repeat(piece, 4000/len(piece)), strings.Repeat(piece, big/len(piece)))
 	}
@@ -59,6 +62,20 @@ func TestHostile(t *testing.T) {
 			answer.Equal(text, "1,"+text)
 			answer.Equal(text, strings.ReplaceAll(text, "3", "4"))
 		})
+	}
+}
+
+// It runs alone, so that what is allocated meanwhile is its own.
+func TestHostileMemory(t *testing.T) {
+	const most = 256 << 20 // bytes in all, most of them garbage at once
+	for _, text := range hostile() {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		Correct(text, "5")
+		Correct("5", text)
+		Correct(`\boxed{`+text+`}`, text)
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most), "%.60q (%d bytes)", text, len(text))
 	}
 }
 

@@ -70,7 +70,17 @@ func (p *point) random(name string) complex128 {
 	return complex(0.5+2*float64(v)/float64(p.field.prime), 0)
 }
 
+// raise is NaN where a number is too large or too small for its type: 1/2004! is
+// not 0.
 func raise(base, exponent complex128) complex128 {
+	v := power(base, exponent)
+	if cmplx.IsInf(base) || v == 0 && base != 0 {
+		return cmplx.NaN()
+	}
+	return v
+}
+
+func power(base, exponent complex128) complex128 {
 	if imag(base) == 0 && imag(exponent) == 0 {
 		b, x := real(base), real(exponent)
 		if b >= 0 || x == math.Trunc(x) {
