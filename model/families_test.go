@@ -68,7 +68,7 @@ func parseFields(t *testing.T, f fields) (*Config, error) {
 }
 
 // The configurations of models that people train, with the number of their
-// parameters as published.
+// parameters as transformers counts them.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	distilled := fields{"eos_token_id": 151643, "bos_token_id": 151646, "max_position_embeddings": 131072, "rope_theta": 10000, "sliding_window": 4096}
