@@ -29,7 +29,7 @@ func TestComponents(t *testing.T) {
 	v := report.Values{"reward/retries": 3}
 	all.means(v, false)
 	for name, want := range map[string]float64{
-		"reward/mean": 1, "reward/retries": 3, "reward/right/mean": 0.5, "reward/right": 0.5, "reward/mean/mean": 9, "reward/form/think/mean": 0.5,
+		"reward/mean": 1, "reward/retries": 3, "reward/right/mean": 0.5, "reward/mean/mean": 9, "reward/form/think/mean": 0.5,
 	} {
 		require.Equal(t, want, v[name], name)
 	}

@@ -73,15 +73,9 @@ func (t *tally) means(v report.Values, corrected bool) {
 	}
 }
 
-// components adds the means of the reward's components, reward/<part>/mean. The
-// name reward/<part> has it too, unless that means something else.
+// components adds the means of the reward's components.
 func (t *tally) components(v report.Values) {
 	for name, p := range t.parts {
 		v["reward/"+name+"/mean"] = p.sum / float64(p.n)
-	}
-	for name, p := range t.parts {
-		if _, taken := v["reward/"+name]; !taken {
-			v["reward/"+name] = p.sum / float64(p.n)
-		}
 	}
 }

@@ -89,7 +89,7 @@ func TestQwen3OnGSM8K(t *testing.T) {
 	require.Len(t, steps, 3)
 	for _, values := range steps[1:] {
 		require.Positive(t, values["tokens/computed"])
-		require.Contains(t, values, "reward/right")
+		require.Contains(t, values, "reward/right/mean")
 		require.Zero(t, values["mismatch/logprob_abs_max"])
 		require.Zero(t, values["mismatch/kl"])
 	}
