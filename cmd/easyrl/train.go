@@ -194,9 +194,7 @@ func (r *trainRun) openDir(resolved *configs.Resolved) error {
 func (r *trainRun) progress(_ int, values report.Values) {
 	r.console.Step(values)
 	r.control.Step(values)
-	if err := r.spans.Keep(r.tracePath()); err != nil {
-		r.warn("%v", err)
-	}
+	_ = r.spans.Keep(r.tracePath()) // the last write reports what is still wrong then
 }
 
 func (r *trainRun) tracePath() string { return filepath.Join(r.cfg.Run.Dir, report.TraceFile) }
