@@ -31,12 +31,23 @@ func (s sentence) find() []candidate {
 	var found []candidate
 	depth, next, bold := 0, 0, false
 	for i := 0; i < len(s.text); {
+		for next < len(s.math) && s.math[next].lo < i {
+			next++
+		}
+		if n := s.measureAt(i); n > 0 {
+			found = append(found, candidate{segment: segment{i, i + n}, text: s.text[i : i+n], aside: depth > 0 || s.isAside(i), bold: bold, aim: s.isAim(i), sum: s.isResult(i)})
+			i += n
+			continue
+		}
 		if next < len(s.math) && s.math[next].lo == i {
 			span := s.math[next]
 			next++
 			i = span.hi
 			text := inner(s.text[span.lo:span.hi])
 			if strings.TrimSpace(text) != "" {
+				if !strings.Contains(text, "_") {
+					text += s.baseAt(span.hi)
+				}
 				found = append(found, candidate{segment: span, text: text, aside: depth > 0 || s.isAside(span.lo), bold: bold, aim: s.isAim(span.lo)})
 			}
 			continue
@@ -70,6 +81,25 @@ func (s sentence) find() []candidate {
 		i += n
 	}
 	return found
+}
+
+// measureAt is the length of the measure of several parts that begins at i.
+func (s sentence) measureAt(i int) int {
+	if i > 0 && (isLetterAt(s.text, i-1) || isDigitAt(s.text, i-1) || strings.IndexByte(".,-$/", s.text[i-1]) >= 0) || !isDigitAt(s.text, i) && !isLetterAt(s.text, i) && s.text[i] != '$' && s.text[i] != '\\' {
+		return 0
+	}
+	return answer.Measure(s.text[i:])
+}
+
+// baseAt is the base that words at i give a number, as in "(base 8)" and "in base
+// eight".
+func (s sentence) baseAt(i int) string {
+	rest := strings.ToLower(strings.TrimLeft(s.text[i:min(len(s.text), i+24)], " *$()"))
+	rest, ok := strings.CutPrefix(strings.TrimPrefix(rest, "in "), "base")
+	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '-' && rest[0] != '~' {
+		return ""
+	}
+	return " base " + strings.Trim(firstField(strings.TrimLeft(rest, " -~")), ".,;:)*$")
 }
 
 // isGroup reports whether a bracket at i belongs to mathematics: it is a tuple, or
@@ -218,6 +248,9 @@ func (s sentence) mixed(i int) bool {
 
 // magnitude is what a word such as million behind a number makes of it.
 func (s sentence) magnitude(i int) string {
+	if base := s.baseAt(i); base != "" && !strings.HasSuffix(s.text[:i], "_") {
+		return base
+	}
 	rest := strings.ToLower(s.text[i:min(len(s.text), i+10)])
 	for _, m := range [][2]string{{" thousand", "*1000"}, {" million", "*1000000"}, {" billion", "*1000000000"}} {
 		if strings.HasPrefix(rest, m[0]) {
@@ -243,6 +276,9 @@ func (s sentence) isMark(lo, hi int) bool {
 	if before == "" && hi < len(t) && (t[hi-1] == '.' || t[hi] == '.' || t[hi] == ')') && strings.TrimSpace(t[hi+1:]) != "" {
 		return true
 	}
+	if rest, ok := strings.CutPrefix(t[hi:], " times "); ok && (strings.HasPrefix(rest, "a ") || strings.HasPrefix(rest, "per ")) { // 3 times a week
+		return true
+	}
 	for _, ordinal := range []string{"st", "nd", "rd", "th"} {
 		if strings.HasPrefix(t[hi:], ordinal) && !isLetterAt(t, hi+2) {
 			return true
@@ -263,7 +299,7 @@ func (s sentence) isAside(i int) bool {
 	if strings.HasSuffix(strings.TrimRight(before, " $*"), "=") {
 		return false
 	}
-	if k := strings.LastIndex(before, " than "); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") {
+	if k := max(strings.LastIndex(before, " than "), strings.LastIndex(before, "as many as "), strings.LastIndex(before, "as much as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") {
 		return true
 	}
 	if k := max(strings.LastIndex(before, " from "), strings.LastIndex(before, "times as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") && (strings.Contains(before[k:], " to ") || strings.Contains(before[k:], " as ")) {

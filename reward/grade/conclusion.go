@@ -45,6 +45,7 @@ func conclusion(text string) []string {
 			pick = said[k]
 		}
 	}
+	pick.past = all[:slices.IndexFunc(all, func(s sentence) bool { return s.lo == pick.lo })]
 	if restated(pick.text) {
 		return last
 	}
@@ -58,7 +59,7 @@ func isAlone(text string) bool {
 	titled = titled && len(word) > 1 && strings.IndexFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }) < 0
 	foreign := func(r rune) bool { return r >= utf8.RuneSelf && unicode.IsLetter(r) && !unicode.Is(unicode.Greek, r) }
 	counted := strings.Contains(text, "thousand") || strings.Contains(text, "illion") || strings.Contains(text, " base ")
-	if titled || counted || len(text) > 200 || strings.ContainsAny(text, "\n'") || prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") {
+	if titled || counted || len(text) > 200 || strings.ContainsAny(text, "\n'") || prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") || concludes(text) {
 		return false
 	}
 	n, ok := expr.Parse(answer.Clean(text), expr.Mode{Thousands: true})

@@ -104,7 +104,7 @@ func (o *operators) add(token string) bool {
 		switch {
 		case unicode.IsDigit(r):
 			o.digit = true
-		case strings.ContainsRune("+-*/^=×÷−·√±<>≤≥≠⁰¹²³⁴⁵⁶⁷⁸⁹", r):
+		case strings.ContainsRune("+-*/^=×÷−·√±<>≤≥≠⁰¹²³⁴⁵⁶⁷⁸⁹⁻", r):
 			o.sign = true
 		case strings.ContainsRune("()[]{}.,:%$_!|≈∪∞π°θ", r):
 		default:
@@ -118,9 +118,9 @@ func (o *operators) add(token string) bool {
 func (o *operators) enough(text string) bool {
 	inner := strings.TrimLeft(text, "+-−$([")
 	switch {
-	case o.tuple:
+	case o.tuple, o.digit && strings.Contains(text, ")_"):
 		return true
-	case o.digit && startsFunction(inner), o.digit && (strings.Contains(text, "sqrt(") || strings.HasSuffix(inner, "pi") || strings.HasSuffix(inner, "π")):
+	case o.digit && startsFunction(inner), o.digit && (strings.Contains(text, "sqrt(") || strings.HasSuffix(inner, "pi") || strings.Contains(text, "π")):
 		return true
 	case !o.letter && !strings.ContainsAny(inner, " =×÷√π(⁰¹²³⁴⁵⁶⁷⁸⁹") && (!strings.HasPrefix(text, "(") || strings.HasSuffix(text, ")")):
 		return false // 3/4 and 2-3 are for numberAt

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
 // Final is what follows the reasoning in a response, up to where another turn
@@ -92,7 +95,7 @@ func tidy(s string) string {
 		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
 			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)
 	}
-	s = inFractions(s)
+	s = answer.Rows(expr.Fractions(s))
 	if strings.IndexFunc(s, isWide) < 0 {
 		return s
 	}
@@ -107,24 +110,6 @@ func tidy(s string) string {
 		}
 		return r
 	}, s)
-}
-
-// inFractions writes ¾ as 3/4, and 2¾ as 2 3/4.
-func inFractions(s string) string {
-	if !strings.ContainsAny(s, "½¼¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞") {
-		return s
-	}
-	for _, f := range [][2]string{{"½", "1/2"}, {"¼", "1/4"}, {"¾", "3/4"}, {"⅓", "1/3"}, {"⅔", "2/3"}, {"⅕", "1/5"}, {"⅖", "2/5"}, {"⅗", "3/5"}, {"⅘", "4/5"},
-		{"⅙", "1/6"}, {"⅚", "5/6"}, {"⅛", "1/8"}, {"⅜", "3/8"}, {"⅝", "5/8"}, {"⅞", "7/8"}} {
-		if !strings.Contains(s, f[0]) {
-			continue
-		}
-		for d := '0'; d <= '9'; d++ {
-			s = strings.ReplaceAll(s, string(d)+f[0], string(d)+" "+f[1])
-		}
-		s = strings.ReplaceAll(s, f[0], f[1])
-	}
-	return s
 }
 
 func isWide(r rune) bool {

@@ -120,8 +120,9 @@ func prose(s string) bool {
 // sentence is part of a text, with the mathematics in it.
 type sentence struct {
 	text string
-	lo   int       // where it begins in the text
-	math []segment // relative to text
+	lo   int        // where it begins in the text
+	math []segment  // relative to text
+	past []sentence // what stands before a conclusion
 	memo *[]candidate
 }
 
@@ -172,6 +173,8 @@ func stops(s string, i int) bool {
 	before := s[max(0, i-6) : i-1]
 	word := before[strings.LastIndexFunc(before, func(r rune) bool { return !unicode.IsLetter(r) && r != '.' })+1:]
 	switch strings.ToLower(word) {
+	case "ft", "lb", "lbs", "hr", "hrs", "oz", "min":
+		return rest == "" || !isDigitAt(strings.TrimLeft(rest, " "), 0)
 	case "mr", "mrs", "ms", "dr", "vs", "approx", "e.g", "i.e", "no", "st", "eq":
 		return false
 	case "p.m", "a.m":

@@ -114,9 +114,14 @@ func (s sentence) reason() int {
 	if len(lower) != len(s.text) {
 		return 0
 	}
-	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
+	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", while ", ", whereas ", ", and the other ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
 		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", da ", ", weil ", ", car ", ", ya que ", " porque ", " puisque ", " parce que ", ", or about ", ", or approximately ", ", or roughly "} {
 		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
+			first = i
+		}
+	}
+	for _, i := range []int{s.leftover(lower), s.difference()} {
+		if i > 0 && (first == 0 || i < first) {
 			first = i
 		}
 	}
@@ -124,6 +129,61 @@ func (s sentence) reason() int {
 		return i
 	}
 	return first
+}
+
+// leftover is where a sentence only adds what is left over, as in "So they took 26
+// of the 40, leaving 14", or 0. What was computed last is the conclusion.
+func (s sentence) leftover(lower string) int {
+	at := strings.LastIndex(lower, ", leaving")
+	all := s.candidates()
+	n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > at })
+	if at <= 0 || n <= 0 || slices.ContainsFunc(all[n:], func(c candidate) bool { return c.sum || c.bold }) {
+		return 0
+	}
+	k := n - 1
+	for k > 0 && all[k].aside {
+		k--
+	}
+	taken, left := all[k], all[n]
+	if taken.bold {
+		return at
+	}
+	of := strings.TrimLeft(s.text[taken.hi:], " *$")
+	part := concludes(s.text) && (strings.HasPrefix(of, "of ") || strings.HasPrefix(of, "out of "))
+	result, known := taken, taken.sum
+	seen := mentions(s.text[:at], left.text)
+	for _, p := range slices.Backward(s.past) {
+		seen = seen || mentions(p.text, left.text)
+		for _, c := range slices.Backward(p.candidates()) {
+			if c.sum && !known {
+				result, known = c, true
+			}
+		}
+	}
+	if part && !known || known && answer.Equal(taken.text, result.text) && (seen || part) {
+		return at
+	}
+	return 0
+}
+
+// mentions reports whether text has number among its words.
+func mentions(text, number string) bool {
+	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(number, "$"))
+}
+
+// difference is where a sentence says how its answer compares, as in "Ben has 26,
+// 12 more than Tom", or 0.
+func (s sentence) difference() int {
+	for k, c := range s.candidates() {
+		if k == 0 || !strings.HasSuffix(strings.TrimRight(s.text[:c.lo], " $*"), ",") {
+			continue
+		}
+		fields := strings.Fields(strings.Trim(s.text[c.hi:min(len(s.text), c.hi+40)], " *$"))
+		if n := slices.Index(fields, "than"); n > 0 && n < 4 && slices.ContainsFunc(fields[:n], func(f string) bool { return f == "more" || f == "fewer" || f == "less" }) {
+			return c.lo - 1
+		}
+	}
+	return 0
 }
 
 // first drops what only says a measure again in other units, as in "2.5 hours,
@@ -145,7 +205,10 @@ func (s sentence) clause() int {
 	if len(lower) != len(s.text) {
 		return 0
 	}
-	for _, word := range []string{", so ", ", therefore", ", thus", ", hence", "; so ", "; therefore", "; thus", ", giving", ", making", ", leaving",
+	if k := strings.LastIndex(lower, ", leaving"); k > 0 && s.leftover(lower) == 0 {
+		at = k
+	}
+	for _, word := range []string{", so ", ", therefore", ", thus", ", hence", "; so ", "; therefore", "; thus", ", giving", ", making",
 		", which means", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
 		at = max(at, strings.LastIndex(lower, word))
 	}

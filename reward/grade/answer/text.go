@@ -14,7 +14,11 @@ func Clean(s string) string {
 	if boxed, _, ok := Boxed(s); ok && !strings.Contains(s, "\\boxed{}") {
 		s = boxed
 	}
-	s = strings.NewReplacer(`\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "", "...", `\ldots `, "…", `\ldots `).Replace(s)
+	s = Rows(s)
+	if strings.Contains(s, `\begin`) && !strings.Contains(s, `\\begin`) { // rows may begin with brackets
+		s = strings.ReplaceAll(s, `\\`, `\\ `)
+	}
+	s = strings.NewReplacer(`\\ `, `\\ `, `\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "", "...", `\ldots `, "…", `\ldots `).Replace(s)
 	s = unwrapDollars(s)
 	if digits, ok := digitsApart(s); ok {
 		return digits

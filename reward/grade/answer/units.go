@@ -30,7 +30,7 @@ func unitOf(name string) unit {
 		return unit{"time", 1, 1}
 	case "minute", "min":
 		return unit{"time", 60, 1}
-	case "hour", "hr":
+	case "hour", "hr", "hrs":
 		return unit{"time", 3600, 1}
 	case "day":
 		return unit{"time", 86400, 1}

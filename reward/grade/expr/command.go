@@ -49,7 +49,7 @@ func (l *lexer) escaped(c byte) {
 			l.command()
 			return
 		}
-		l.emit(tOp, "row")
+		l.row()
 	case '{':
 		l.open("{")
 	case '}':
@@ -63,6 +63,18 @@ func (l *lexer) escaped(c byte) {
 	case '(', ')', '[', ']', '!':
 	default: // \, \; \: \> and the like
 		l.spaced = true
+	}
+}
+
+// row ends a row of a matrix, or a line of several equations.
+func (l *lexer) row() {
+	next := strings.TrimLeft(l.s[l.at:], " &\n\t")
+	switch {
+	case l.matrix > 0:
+		l.emit(tOp, "row")
+	case next == "" || strings.IndexByte("=<>~", next[0]) >= 0 || strings.HasPrefix(next, `\le`) || strings.HasPrefix(next, `\ge`) || strings.HasPrefix(next, `\approx`): // the line before goes on
+	default:
+		l.emit(tOp, ",")
 	}
 }
 
@@ -84,7 +96,9 @@ func (l *lexer) layout(name string) bool {
 		if l.at < len(l.s) && l.s[l.at] == '.' { // \left. has no bracket
 			l.at++
 		}
-	case "quad", "qquad", "hspace", "vspace", "hfill", "newline", "label", "tag", "color", "textcolor":
+	case "cr", "tabularnewline":
+		l.row()
+	case "quad", "qquad", "hspace", "vspace", "hfill", "newline", "label", "tag", "color", "textcolor", "noalign":
 		if name != "quad" && name != "qquad" {
 			l.braced()
 		}
@@ -102,8 +116,10 @@ func (l *lexer) layout(name string) bool {
 			if env == "array" {
 				l.braced()
 			}
+			l.matrix++
 			l.emit(tMatrix, env)
 		case isMatrix:
+			l.matrix--
 			l.emit(tFinish, env)
 		}
 	default:

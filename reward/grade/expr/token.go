@@ -47,6 +47,7 @@ type lexer struct {
 	digits int   // how many arguments of \frac come, of which a digit alone is one
 	stack  []int // digits outside the braces that are open
 	depth  int   // of brackets that are open, braces left out
+	matrix int   // how many matrices are open
 	failed bool
 }
 
@@ -73,12 +74,9 @@ func plain(s string) string {
 		"−", "-", "–", "-", "—", "-", "×", "*", "·", "*", "⋅", "*", "∙", "*", "÷", "/", "∕", "/", "⁄", "/",
 		"π", `\pi `, "∞", `\infty `, "≤", "<=", "≥", ">=", "⩽", "<=", "⩾", ">=", "≠", "!=", "≈", "~",
 		"∪", `\cup `, "∩", `\cap `, "∈", `\in `, "°", `^\circ `, "±", `\pm `, "∓", `\mp `, "√", "sqrt ", "∛", "cbrt ",
-		"⁰", "^0", "¹", "^1", "²", "^2", "³", "^3", "⁴", "^4", "⁵", "^5", "⁶", "^6", "⁷", "^7", "⁸", "^8", "⁹", "^9",
-		"₀", "_0", "₁", "_1", "₂", "_2", "₃", "_3", "₄", "_4", "₅", "_5", "₆", "_6", "₇", "_7", "₈", "_8", "₉", "_9",
-		"½", `\frac12 `, "¼", `\frac14 `, "¾", `\frac34 `, "⅓", `\frac13 `, "⅔", `\frac23 `,
 		"θ", `\theta `, "α", `\alpha `, "β", `\beta `, "∅", `\emptyset `, "ℝ", `\mathbb{R}`,
 		"\u00a0", " ", "\u2009", " ", "\u202f", " ", "\u200b", "", "’", "'", "′", "'", "€", "", "£", "", "¥", "", "₹", "",
-	).Replace(s)
+	).Replace(raised(Fractions(s)))
 }
 
 // lex is the tokens of s, and whether all of it could be read.
@@ -237,8 +235,12 @@ func (l *lexer) sign(r rune, size int) {
 	}
 	l.at += size
 	switch r {
-	case '+', '-', '*', '/', '^', '_', '!', '=', '<', '>', '~', ':', ',', ';', '&', '|', '\'', '%':
+	case '+', '-', '*', '/', '^', '_', '!', '=', '<', '>', '~', ':', ',', ';', '|', '\'', '%':
 		l.emit(tOp, string(r))
+	case '&':
+		if l.matrix > 0 {
+			l.emit(tOp, "&")
+		}
 	case '(', '[':
 		l.emit(tOpen, string(r))
 	case ')', ']':

@@ -1,0 +1,103 @@
+package expr
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The small digits above and below the line, in the order of smallSigns.
+const (
+	above      = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ"
+	below      = "₀₁₂₃₄₅₆₇₈₉₊₋ₙ"
+	smallSigns = "0123456789+-n"
+)
+
+// Fractions is s with the signs of fractions written out: ¾ is 3/4, 2¾ is 2 3/4,
+// ³⁄₄ is 3/4.
+func Fractions(s string) string {
+	if !strings.ContainsAny(s, "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒⁄"+below) {
+		return s
+	}
+	var b strings.Builder
+	for at := 0; at < len(s); {
+		text, n := fractionAt(s[at:])
+		if n == 0 {
+			_, n = utf8.DecodeRuneInString(s[at:])
+			b.WriteString(s[at : at+n])
+			at += n
+			continue
+		}
+		if isDigit(s, at-1) {
+			b.WriteByte(' ')
+		}
+		at += n
+		if next, _ := utf8.DecodeRuneInString(s[at:]); unicode.IsLetter(next) || next == '√' || next == '(' {
+			text = "(" + text + ")"
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+// fractionAt is the fraction that a sign or small digits at the beginning of s
+// write, and how many bytes that takes.
+func fractionAt(s string) (string, int) {
+	r, n := utf8.DecodeRuneInString(s)
+	switch k := strings.IndexRune("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒", r); {
+	case s[0] < utf8.RuneSelf:
+		return "", 0
+	case k >= 0:
+		return strings.Fields("1/2 1/3 2/3 1/4 3/4 1/5 2/5 3/5 4/5 1/6 5/6 1/7 1/8 3/8 5/8 7/8 1/9 1/10")[utf8.RuneCountInString("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"[:k])], n
+	case r == '⁄':
+		return "/", n
+	}
+	num, n := small(s, above)
+	if rest := s[n:]; n > 0 && (strings.HasPrefix(rest, "/") || strings.HasPrefix(rest, "⁄")) {
+		_, slash := utf8.DecodeRuneInString(rest)
+		if den, m := small(rest[slash:], below); m > 0 {
+			return num + "/" + den, n + slash + m
+		}
+	}
+	return "", 0
+}
+
+// small is what the small digits that s begins with say, and their length.
+func small(s, set string) (string, int) {
+	var b strings.Builder
+	for i, r := range s {
+		k := strings.IndexRune(set, r)
+		if k < 0 {
+			return b.String(), i
+		}
+		b.WriteByte(smallSigns[utf8.RuneCountInString(set[:k])])
+	}
+	return b.String(), len(s)
+}
+
+// raised writes small digits as exponents and indices.
+func raised(s string) string {
+	if !strings.ContainsAny(s, above+below) {
+		return s
+	}
+	var b strings.Builder
+	for at := 0; at < len(s); {
+		mark := "^"
+		text, n := small(s[at:], above)
+		if n == 0 {
+			mark = "_"
+			text, n = small(s[at:], below)
+		}
+		switch {
+		case n == 0:
+			_, n = utf8.DecodeRuneInString(s[at:])
+			b.WriteString(s[at : at+n])
+		case len(text) == 1:
+			b.WriteString(mark + text)
+		default:
+			b.WriteString(mark + "{" + text + "}")
+		}
+		at += n
+	}
+	return b.String()
+}
