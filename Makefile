@@ -3,7 +3,7 @@
 GO ?= go
 SEED ?= 1
 FUZZTIME ?= 10s
-BENCH ?= .
+BENCH ?=
 LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 QUICKSTART = runs/quickstart
 
@@ -13,7 +13,7 @@ QUICKSTART = runs/quickstart
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
-	@echo "Variables: SEED=$(SEED) of quickstart, FUZZTIME=$(FUZZTIME) of each fuzz test, BENCH=REGEXP of bench."
+	@echo "Variables: SEED=$(SEED) of quickstart, FUZZTIME=$(FUZZTIME) of each fuzz test, BENCH=REGEXP of measurements."
 
 build: ## the command, bin/easyrl
 	$(GO) build -o bin/easyrl ./cmd/easyrl
@@ -35,8 +35,9 @@ test: ## vet, test everything, and build without cgo
 race: ## test everything under the race detector
 	$(GO) test -race -timeout 25m ./...
 
-bench: ## measure speed
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+bench: build ## measure beside PyTorch, TRL and oneDNN, which bench/peers/setup installs, into bench/results
+	[ -d $(QUICKSTART)/sft ] || $(MAKE) quickstart
+	$(GO) run ./bench -run '$(BENCH)'
 
 lint: ## check style; the linter is built on the first call
 	$(GO) run $(LINT) run

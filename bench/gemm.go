@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+)
+
+// shape is a product of [m, k] with a weight [n, k].
+type shape struct{ m, n, k int }
+
+// gemmShapes are those of peers/gemm.c.
+func gemmShapes() []shape {
+	return []shape{
+		{256, 512, 128}, {1024, 1024, 256}, {2048, 512, 512}, {2048, 2048, 2048}, {64, 384, 128},
+		{1, 2048, 2048}, {8, 2048, 2048}, {16, 2048, 2048}, {32, 2048, 2048}, {32, 512, 128},
+	}
+}
+
+// products are matrix products with packed weights, by shape: "all" of them or the
+// "small", of at most 32 rows. An iteration repeats a product until it has done
+// 0.5 GFLOP.
+func products(which string, threads, n int) (outcome, error) {
+	dev, err := cpu.Open(threads)
+	if err != nil {
+		return outcome{}, err
+	}
+	out := outcome{Seconds: map[string][]float64{}}
+	for _, s := range gemmShapes() {
+		if which == "small" && s.m > 32 {
+			continue
+		}
+		var buffers [3]npu.Buffer
+		for i, size := range []int{s.m * s.k, s.m * s.n, dev.MatrixLen(s.n, s.k)} {
+			if buffers[i], err = dev.Alloc(size, npu.Activations); err != nil {
+				return outcome{}, err
+			}
+			ones := make([]float32, size)
+			for j := range ones {
+				ones[j] = float32(j%7) - 3
+			}
+			dev.Upload(buffers[i], ones)
+		}
+		w := npu.Matrix{Buffer: buffers[2], Rows: s.n, Cols: s.k}
+		repeat := max(1, 500_000_000/(2*s.m*s.n*s.k))
+		seconds, err := timed(n, func() error {
+			for range repeat {
+				dev.Linear(buffers[1], buffers[0], w, npu.Buffer{}, s.m, false)
+			}
+			return dev.Sync()
+		})
+		if err != nil {
+			return outcome{}, err
+		}
+		out.Seconds[fmt.Sprintf("%dx%dx%d", s.m, s.n, s.k)] = seconds
+	}
+	return out, nil
+}

@@ -1,0 +1,86 @@
+// Command bench measures easyrl beside what one would otherwise run on the same
+// machine: the same model, threads and work, in turn, in one run.
+//
+//	make bench
+//	go run ./bench -run generate -rounds 5
+//
+// It prints a table of ratios and writes it, with the figures it comes from, to
+// bench/results. The peers' packages are installed by bench/peers/setup; without
+// them the rows that need them show our figure alone.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+)
+
+func main() {
+	pattern := flag.String("run", "", "`REGEXP` of the measurements to make; all by default")
+	rounds := flag.Int("rounds", 3, "`N` runs of each side, in turn")
+	peers := flag.String("peers", "bench/peers", "`DIR` of the peers' scripts")
+	out := flag.String("out", "bench/results", "`DIR` to write to; empty writes nothing")
+	flag.Parse()
+	if err := run(*pattern, *rounds, *peers, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(pattern string, rounds int, peers, out string) error {
+	if flag.Arg(0) == "work" { // this process is one side of a measurement
+		return workProcess(flag.Args()[1:])
+	}
+	if flag.NArg() > 0 || rounds < 1 {
+		return errors.New("expected flags alone, and -rounds of 1 or more (see -h)")
+	}
+	match, err := regexp.Compile(pattern)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	r, err := newReport()
+	if err != nil {
+		return err
+	}
+	for _, m := range measurements(peers) {
+		if !match.MatchString(m.name) {
+			continue
+		}
+		fmt.Fprintln(os.Stderr, m.name)
+		result, err := m.measure(rounds)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		r.Results = append(r.Results, result)
+	}
+	fmt.Print(r.table())
+	if out == "" || pattern != "" && out == "bench/results" {
+		return nil // a part is not a result to keep
+	}
+	return r.write(out)
+}
+
+// workProcess does work KIND MODEL THREADS ITERATIONS and prints how long it
+// took.
+func workProcess(args []string) error {
+	if len(args) != 4 {
+		return errors.New("work: expected KIND MODEL THREADS ITERATIONS")
+	}
+	threads, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	o, err := work(args[0], args[1], threads, n)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(o)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/producer"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// instant is an instance that answers at once.
+type instant struct{ id string }
+
+func (i instant) ID() string    { return i.id }
+func (i instant) Capacity() int { return 64 }
+func (i instant) Close() error  { return nil }
+func (i instant) Publish(_ context.Context, w inference.Weights) (string, error) {
+	return w.Checksum(), nil
+}
+
+func (i instant) Generate(_ context.Context, req inference.Request) ([]inference.Completion, error) {
+	out := make([]inference.Completion, req.N)
+	for j := range out {
+		out[j] = inference.Completion{IDs: []int32{1, 2}, Logprobs: []float32{-1, -1}, Text: "2", Finish: rollout.Stop, Version: req.Version}
+	}
+	return out, nil
+}
+
+// version is published weights without values.
+type version int64
+
+func (v version) Version() int64   { return int64(v) }
+func (v version) Checksum() string { return "none" }
+
+func (v version) WriteSafetensors(io.Writer) error { return nil }
+
+// overhead is what the framework itself costs: periods of 4,096 groups of 8
+// through the producer, a fleet of simulated instances, the exact reward, the
+// queue and a trainer that does nothing.
+func overhead(instances, n int) (outcome, error) {
+	ctx := context.Background()
+	fleet, err := inference.NewFleet(inference.DefaultFleetConfig())
+	if err != nil {
+		return outcome{}, err
+	}
+	for i := range instances {
+		if err := fleet.Add(ctx, instant{fmt.Sprint("instance-", i)}); err != nil {
+			return outcome{}, err
+		}
+	}
+	score, err := reward.New(reward.Default(), 2)
+	if err != nil {
+		return outcome{}, err
+	}
+	p, err := producer.New(producer.DefaultConfig(), fleet, score, nil)
+	if err != nil {
+		return outcome{}, err
+	}
+	prompts := make([]rollout.Prompt, groups)
+	for i := range prompts {
+		prompts[i] = rollout.Prompt{ID: fmt.Sprint(i), Text: "1+1=", IDs: []int32{1, 2, 3}, Answer: []byte("2")}
+	}
+	step := 0
+	seconds, err := timed(n, func() error {
+		step++
+		if err := fleet.Publish(ctx, version(step)); err != nil {
+			return err
+		}
+		out, failed := make(chan rollout.Group, groups), make(chan error, 1)
+		go func() {
+			_, err := p.Run(ctx, producer.Period{Step: step, Version: int64(step), Prompts: prompts, GroupSize: 8,
+				Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 2}, Seed: 1}, out)
+			failed <- err
+		}()
+		got := 0
+		for range out {
+			got++
+		}
+		if err := <-failed; err != nil {
+			return err
+		}
+		if got != groups {
+			return fmt.Errorf("%d groups came, expected %d", got, groups)
+		}
+		return nil
+	})
+	return outcome{Seconds: map[string][]float64{"": seconds}}, err
+}
+
+// groups of a period whose overhead is measured.
+const groups = 4096

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// quickstart is n steps of the quickstart's GRPO by bin/easyrl, after a first.
+func quickstart(threads, n int) (outcome, error) {
+	lines, usage, err := train("configs/quickstart.toml", fmt.Sprint("run.steps=", n+1),
+		fmt.Sprint("device.threads=", max(1, threads/2)), fmt.Sprint("inference.threads=", max(1, threads-threads/2)))
+	if err != nil {
+		return outcome{}, err
+	}
+	var seconds []float64
+	for _, v := range lines[1:] {
+		seconds = append(seconds, v["timing_s/step"])
+	}
+	return outcome{Seconds: map[string][]float64{"": seconds}, PeakBytes: usage.Maxrss * 1024}, nil
+}
+
+// start is the time from the start of easyrl train to the quickstart's first
+// finished group, which is after its first sampled token.
+func start(n int) (outcome, error) {
+	var seconds []float64
+	for range n {
+		began := float64(time.Now().UnixNano()) / 1e9
+		lines, _, err := train("configs/quickstart.toml", "run.steps=1")
+		if err != nil {
+			return outcome{}, err
+		}
+		v := lines[0]
+		seconds = append(seconds, v["time"]-v["timing_s/step"]+v["timing_s/publish"]+v["timing_s/first_group"]-began)
+	}
+	return outcome{Seconds: map[string][]float64{"": seconds}}, nil
+}
+
+// train runs bin/easyrl train and returns its steps' metrics.
+func train(config string, settings ...string) ([]report.Values, *syscall.Rusage, error) {
+	temporary, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(temporary) //nolint:errcheck // temporary
+	dir := filepath.Join(temporary, "run")
+	args := []string{"train", config}
+	for _, s := range append([]string{fmt.Sprintf("run.dir=%q", dir), "eval.every=0", "checkpoint.every=0", "log.trace=false", "log.rollouts=false"}, settings...) {
+		args = append(args, "-set", s)
+	}
+	cmd := exec.Command("bin/easyrl", args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w: %s", cmd, err, lastLine(stderr.Bytes()))
+	}
+	lines, err := report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
+	if err == nil && len(lines) == 0 {
+		err = fmt.Errorf("%s: no steps", cmd)
+	}
+	usage, _ := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	return lines, usage, err
+}

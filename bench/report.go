@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// benchReport is a whole run of the measurements.
+type benchReport struct {
+	Date    string   `json:"date"`
+	CPU     string   `json:"cpu"`
+	Cores   int      `json:"cores"`
+	Go      string   `json:"go"`
+	Results []result `json:"results"`
+}
+
+func newReport() (*benchReport, error) {
+	cpu, err := cpuName()
+	return &benchReport{Date: time.Now().UTC().Format(time.DateOnly), CPU: cpu, Cores: runtime.NumCPU(), Go: runtime.Version()}, err
+}
+
+// cpuName is the processor's model, or the architecture where the system does
+// not tell.
+func cpuName() (string, error) {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if os.IsNotExist(err) {
+		return runtime.GOARCH, nil
+	}
+	if m := regexp.MustCompile(`(?m)^model name\s*: (.*)$`).FindSubmatch(b); m != nil {
+		return string(m[1]), err
+	}
+	return runtime.GOARCH, err
+}
+
+// table is the results for people.
+func (r *benchReport) table() string {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "work\tagainst\tours s\tpeer s\tratio\tof rounds\taimed at\tmemory")
+	for i := range r.Results {
+		row := &r.Results[i]
+		fmt.Fprintf(w, "%s\t%s\t%.4g\t", row.Name, row.Against, typical(row.Ours))
+		if len(row.Rounds) == 0 {
+			fmt.Fprintf(w, "\t\t\t%s\t%s\n", row.Aim, megabytes(row.Ours))
+			continue
+		}
+		fmt.Fprintf(w, "%.4g\t%.2f\t%.2f to %.2f\t%s\t%.2f\n", typical(row.Peer), row.Ratio, slices.Min(row.Rounds), slices.Max(row.Rounds), row.Aim, row.Memory)
+		for _, name := range slices.Sorted(maps.Keys(row.Parts)) {
+			fmt.Fprintf(w, "  %s\t\t\t\t%.2f\t\t\t\n", name, row.Parts[name])
+		}
+	}
+	_ = w.Flush() // into memory
+	return b.String()
+}
+
+// megabytes is the largest peak of memory.
+func megabytes(rounds []outcome) string {
+	var most int64
+	for _, o := range rounds {
+		most = max(most, o.PeakBytes)
+	}
+	return fmt.Sprintf("%d MB", most/1e6)
+}
+
+// typical is the median over rounds of the summed medians of the parts, in
+// seconds.
+func typical(rounds []outcome) float64 {
+	var all []float64
+	for _, o := range rounds {
+		sum := 0.0
+		for _, seconds := range o.Seconds {
+			sum += median(seconds)
+		}
+		all = append(all, sum)
+	}
+	return median(all)
+}
+
+// write saves the figures and the table to dir/<date>-<cpu>.
+func (r *benchReport) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	name := strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(r.CPU), "-"), "-")
+	base := filepath.Join(dir, r.Date+"-"+name)
+	figures, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(base+".json", append(figures, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(base+".txt", []byte(r.table()), 0o644)
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/optim"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// shapes are the models of the measurements, as in peers/torch_work.py.
+func shapes() map[string]*model.Config {
+	base := model.Config{Type: "qwen3", MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1}
+	small, large := base, base
+	small.HiddenSize, small.FFNSize, small.Layers, small.Heads, small.KVHeads, small.HeadDim, small.VocabSize = 128, 384, 4, 4, 2, 32, 53
+	large.HiddenSize, large.FFNSize, large.Layers, large.Heads, large.KVHeads, large.HeadDim, large.VocabSize = 512, 1536, 8, 8, 4, 64, 4096
+	return map[string]*model.Config{"0.8M": &small, "25M": &large}
+}
+
+// work does one kind of work in this process: a first time, then n times on the
+// clock.
+func work(kind, name string, threads, n int) (outcome, error) {
+	var once func() error
+	var err error
+	switch kind {
+	case "gemm":
+		return products(name, threads, n)
+	case "quickstart":
+		return quickstart(threads, n)
+	case "start":
+		return start(n)
+	case "overhead":
+		instances, err := strconv.Atoi(name)
+		if err != nil {
+			return outcome{}, err
+		}
+		return overhead(instances, n)
+	case "train":
+		once, err = trainWork(name, threads)
+	case "grpo":
+		once, err = groupWork(name, threads)
+	case "generate":
+		once, err = generateWork(name, threads)
+	default:
+		err = fmt.Errorf("work %q, expected one that measure.go names", kind)
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	seconds, err := timed(n, once)
+	return outcome{Seconds: map[string][]float64{"": seconds}}, err
+}
+
+// timed calls once a first time, then n times on the clock.
+func timed(n int, once func() error) ([]float64, error) {
+	var seconds []float64
+	for i := range n + 1 {
+		began := time.Now()
+		if err := once(); err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			seconds = append(seconds, time.Since(began).Seconds())
+		}
+	}
+	return seconds, nil
+}
+
+// open is the model of a name and a device for it.
+func open(name string, threads int) (npu.Device, *model.Config, error) {
+	c := shapes()[name]
+	if c == nil {
+		return nil, nil, fmt.Errorf("model %q, expected 0.8M or 25M", name)
+	}
+	dev, err := cpu.Open(threads)
+	return dev, c, err
+}
+
+func tokens(rng *rand.Rand, n, vocab int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = rng.Int32N(int32(vocab))
+	}
+	return ids
+}
+
+func models(dev npu.Device, c *model.Config, cfg trimodel.Config) (*trimodel.Models, *optim.AdamW, error) {
+	w, err := model.NewWeights(dev, c, npu.Weights)
+	if err != nil {
+		return nil, nil, err
+	}
+	w.Init(1)
+	m, err := trimodel.New(dev, w, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	opt, err := optim.NewAdamW(optim.Default())
+	return m, opt, err
+}
+
+// trainWork is a training step on every token of independent sequences.
+func trainWork(name string, threads int) (func() error, error) {
+	dev, c, err := open(name, threads)
+	if err != nil {
+		return nil, err
+	}
+	batch, length := 64, 64
+	if name == "25M" {
+		batch, length = 8, 512
+	}
+	m, opt, err := models(dev, c, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	if err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	var l attention.Layout
+	for range batch {
+		ids := tokens(rng, length, c.VocabSize)
+		l.AddLeaf(l.Add(-1, ids[:1], false), ids[1:])
+	}
+	seed := make([]float32, len(l.Targets))
+	for i := range seed {
+		seed[i] = -1
+	}
+	return func() error {
+		if _, err := m.Forward(&l); err != nil {
+			return err
+		}
+		if err := m.Backward(seed); err != nil {
+			return err
+		}
+		_, err := m.Step(opt, 1/float64(len(seed)), 1e-6, 1)
+		return errors.Join(err, dev.Sync())
+	}, nil
+}
+
+// groupWork is a GRPO step on one group: policy, old policy and reference.
+func groupWork(name string, threads int) (func() error, error) {
+	dev, c, err := open(name, threads)
+	if err != nil {
+		return nil, err
+	}
+	m, opt, err := models(dev, c, trimodel.Config{OldPolicy: loss.PreviousStep, Reference: true, Temperature: 1})
+	if err != nil {
+		return nil, err
+	}
+	cfg := loss.Default()
+	cfg.Beta, cfg.OldPolicy = 0.01, loss.PreviousStep
+	objective, err := loss.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	var l attention.Layout
+	var advantage, weight []float32
+	root := l.Add(-1, tokens(rng, 448, c.VocabSize), false)
+	for _, n := range []int{32, 41, 50, 59, 69, 78, 87, 96} {
+		l.AddLeaf(root, tokens(rng, n, c.VocabSize))
+		a := float32(rng.NormFloat64())
+		for range n {
+			advantage, weight = append(advantage, a), append(weight, 1)
+		}
+	}
+	version := int64(0)
+	return func() error {
+		version++
+		if _, err := m.Publish(version); err != nil {
+			return err
+		}
+		lp, err := m.Forward(&l)
+		if err != nil {
+			return err
+		}
+		got, err := objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference, Advantage: advantage, Weight: weight})
+		if err != nil {
+			return err
+		}
+		if err := m.Backward(got.Grad); err != nil {
+			return err
+		}
+		_, err = m.Step(opt, 1/float64(got.Tokens), 1e-6, 1)
+		return errors.Join(err, dev.Sync())
+	}, nil
+}
+
+// generateWork samples 8 responses of 64 tokens to each of 64 prompts of 16.
+func generateWork(name string, threads int) (func() error, error) {
+	dev, c, err := open(name, threads)
+	if err != nil {
+		return nil, err
+	}
+	w, err := model.NewWeights(dev, c, npu.Weights)
+	if err != nil {
+		return nil, err
+	}
+	w.Init(1)
+	own, err := cpu.Open(threads)
+	if err != nil {
+		return nil, err
+	}
+	e, err := engine.New(engine.Config{ID: "bench", MaxRunning: 128, CachePages: 64 * 16}, c, nil, own)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.Publish(context.Background(), model.NewSnapshot(w, 1)); err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	prompts := make([][]int32, 64)
+	for i := range prompts {
+		prompts[i] = tokens(rng, 16, c.VocabSize)
+	}
+	return func() error {
+		tasks := pool.New().WithErrors()
+		for i, ids := range prompts {
+			tasks.Go(func() error {
+				out, err := e.Generate(context.Background(), inference.Request{PromptIDs: ids, N: 8, Seed: uint64(i),
+					Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 64}})
+				if err == nil && (len(out) != 8 || len(out[0].IDs) != 64) {
+					err = fmt.Errorf("%d responses, the first of %d tokens", len(out), len(out[0].IDs))
+				}
+				return err
+			})
+		}
+		return tasks.Wait()
+	}, nil
+}
