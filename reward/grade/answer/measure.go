@@ -79,12 +79,11 @@ func (m measure) part(s string) (*big.Rat, unit, int) {
 	rest, money := strings.CutPrefix(strings.TrimPrefix(unwrapped(s), `\$`), "$")
 	money = money || strings.HasPrefix(unwrapped(s), `\$`)
 	n := len(rest) - len(strings.TrimLeft(rest, "0123456789,."))
-	value, ok := new(big.Rat).SetString(strings.Trim(strings.ReplaceAll(rest[:n], ",", ""), "."))
-	if n == 0 && !money {
+	inWords := n == 0 && !money
+	if inWords {
 		n = len(rest) - len(strings.TrimLeft(rest, "abcdefghijklmnopqrstuvwxyz-"))
-		value, ok = wordValue(rest[:n])
 	}
-	if !ok || n > 24 {
+	if n == 0 || n > 24 {
 		return nil, unit{}, 0
 	}
 	after := unwrapped(rest[n:])
@@ -103,6 +102,13 @@ func (m measure) part(s string) (*big.Rat, unit, int) {
 		u = unitOf("inch")
 	}
 	if u.num == 0 {
+		return nil, unit{}, 0
+	}
+	value, ok := new(big.Rat).SetString(strings.Trim(strings.ReplaceAll(rest[:n], ",", ""), "."))
+	if inWords {
+		value, ok = wordValue(rest[:n])
+	}
+	if !ok {
 		return nil, unit{}, 0
 	}
 	if k := len(m.units); k > 0 {

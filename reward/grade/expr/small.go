@@ -43,14 +43,14 @@ func Fractions(s string) string {
 // fractionAt is the fraction that a sign or small digits at the beginning of s
 // write, and how many bytes that takes.
 func fractionAt(s string) (string, int) {
-	r, n := utf8.DecodeRuneInString(s)
-	switch k := strings.IndexRune("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒", r); {
-	case s[0] < utf8.RuneSelf:
+	if s[0] < utf8.RuneSelf {
 		return "", 0
-	case k >= 0:
-		return strings.Fields("1/2 1/3 2/3 1/4 3/4 1/5 2/5 3/5 4/5 1/6 5/6 1/7 1/8 3/8 5/8 7/8 1/9 1/10")[utf8.RuneCountInString("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"[:k])], n
-	case r == '⁄':
-		return "/", n
+	}
+	const signs = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒⁄"
+	r, n := utf8.DecodeRuneInString(s)
+	if at := strings.IndexRune(signs, r); at >= 0 {
+		texts := [...]string{"1/2", "1/3", "2/3", "1/4", "3/4", "1/5", "2/5", "3/5", "4/5", "1/6", "5/6", "1/7", "1/8", "3/8", "5/8", "7/8", "1/9", "1/10", "/"}
+		return texts[utf8.RuneCountInString(signs[:at])], n
 	}
 	num, n := small(s, above)
 	if rest := s[n:]; n > 0 && (strings.HasPrefix(rest, "/") || strings.HasPrefix(rest, "⁄")) {
