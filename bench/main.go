@@ -4,8 +4,8 @@
 //	make bench
 //	go run ./bench -run generate -rounds 5
 //
-// It prints a table of ratios and writes it, with the figures it comes from, to
-// bench/results. The peers' packages are installed by bench/peers/setup; without
+// It prints a table of ratios and writes it, with the figures it comes from and a
+// drawing of how time and memory grow, to bench/results. The peers' packages are installed by bench/peers/setup; without
 // them the rows that need them show our figure alone.
 package main
 
@@ -56,6 +56,11 @@ func run(pattern string, rounds int, peers, out string) error {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 		r.Results = append(r.Results, result)
+	}
+	if match.MatchString("curves") {
+		if r.Curves, err = curves(); err != nil {
+			return err
+		}
 	}
 	fmt.Print(r.table())
 	if out == "" || pattern != "" && out == "bench/results" {

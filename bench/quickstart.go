@@ -12,9 +12,14 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// quickstart is n steps of the quickstart's GRPO by bin/easyrl, after a first.
+// quickstart is n steps of the quickstart's GRPO by bin/easyrl, after a first. On
+// one thread trainer and instance take turns.
 func quickstart(threads, n int) (outcome, error) {
-	lines, usage, err := train("configs/quickstart.toml", fmt.Sprint("run.steps=", n+1),
+	mode := "run.mode=periodic-async"
+	if threads == 1 {
+		mode = "run.mode=colocated"
+	}
+	lines, usage, err := train("configs/quickstart.toml", fmt.Sprint("run.steps=", n+1), mode,
 		fmt.Sprint("device.threads=", max(1, threads/2)), fmt.Sprint("inference.threads=", max(1, threads-threads/2)))
 	if err != nil {
 		return outcome{}, err

@@ -22,6 +22,7 @@ type benchReport struct {
 	Cores   int      `json:"cores"`
 	Go      string   `json:"go"`
 	Results []result `json:"results"`
+	Curves  []curve  `json:"curves,omitempty"`
 }
 
 func newReport() (*benchReport, error) {
@@ -98,6 +99,9 @@ func (r *benchReport) write(dir string) error {
 		return err
 	}
 	if err := os.WriteFile(base+".json", append(figures, '\n'), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(base+".svg", plotted(r.Curves), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(base+".txt", []byte(r.table()), 0o644)

@@ -48,6 +48,11 @@ func work(kind, name string, threads, n int) (outcome, error) {
 			return outcome{}, err
 		}
 		return overhead(instances, n)
+	case "length", "shared", "repeated":
+		var size int
+		if size, err = strconv.Atoi(name); err == nil {
+			once, err = growWork(kind, size, threads)
+		}
 	case "train":
 		once, err = trainWork(name, threads)
 	case "grpo":
@@ -131,20 +136,7 @@ func trainWork(name string, threads int) (func() error, error) {
 		ids := tokens(rng, length, c.VocabSize)
 		l.AddLeaf(l.Add(-1, ids[:1], false), ids[1:])
 	}
-	seed := make([]float32, len(l.Targets))
-	for i := range seed {
-		seed[i] = -1
-	}
-	return func() error {
-		if _, err := m.Forward(&l); err != nil {
-			return err
-		}
-		if err := m.Backward(seed); err != nil {
-			return err
-		}
-		_, err := m.Step(opt, 1/float64(len(seed)), 1e-6, 1)
-		return errors.Join(err, dev.Sync())
-	}, nil
+	return stepOn(m, opt, &l, dev.Sync), nil
 }
 
 // groupWork is a GRPO step on one group: policy, old policy and reference.

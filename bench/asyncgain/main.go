@@ -6,7 +6,7 @@
 //
 // The ceiling is (Ti+Tt)/max(Ti,Tt), Ti being the time a step that the instance
 // samples and Tt the time that the trainer computes, both of the synchronous
-// runs.
+// runs. Settings that give either side more or less to do spread Ti:Tt.
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/easyrl/easyrl/report"
 )
@@ -27,45 +28,72 @@ func main() {
 	steps := flag.Int("steps", 20, "steps of a run")
 	skip := flag.Int("skip", 2, "first steps that do not count")
 	rounds := flag.Int("rounds", 3, "runs of each mode")
+	spread := flag.Bool("spread", false, "measure all of a spread of Ti:Tt, not the run as it is alone")
 	flag.Parse()
-	if err := measure(*command, *config, *steps, *skip, *rounds); err != nil {
-		fmt.Fprintln(os.Stderr, "asyncgain:", err)
-		os.Exit(1)
+	fmt.Println("settings                        round   Ti s   Tt s  Ti:Tt  sync s  async s   gain  ceiling  share")
+	for i, settings := range cases() {
+		if i > 0 && !*spread {
+			break
+		}
+		if err := measure(*command, *config, *steps, *skip, *rounds, settings); err != nil {
+			fmt.Fprintln(os.Stderr, "asyncgain:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// cases are settings by which trainer and instance have more or less to do: a
+// third pass and activations computed twice, responses left untrained, fewer
+// sampled at once.
+func cases() [][]string {
+	return [][]string{
+		{},
+		{"loss.beta=0.01", "train.recompute=true"},
+		{"loss.filter=best-worst", "loss.keep=4"},
+		{"loss.filter=best-worst", "loss.keep=2"},
+		{"loss.filter=best-worst", "loss.keep=2", "inference.max_running=8"},
+		{"loss.filter=best-worst", "loss.keep=2", "inference.max_running=3"},
 	}
 }
 
 // times are the mean seconds of a step.
 type times struct{ step, sample, train float64 }
 
-func measure(command, config string, steps, skip, rounds int) error {
+func measure(command, config string, steps, skip, rounds int, settings []string) error {
 	dir, err := os.MkdirTemp("", "asyncgain-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // temporary
 	var gains, ceilings, shares []float64
-	fmt.Println("round   Ti s   Tt s   sync s  async s   gain  ceiling  share")
+	name := strings.Join(settings, " ")
+	name = strings.NewReplacer("loss.", "", "train.", "", "inference.", "", "filter=best-worst ", "").Replace(name)
 	for round := range rounds {
 		var t [2]times
 		for i, mode := range []string{"sync", "periodic-async"} {
 			out := filepath.Join(dir, fmt.Sprintf("%s-%d", mode, round))
-			if t[i], err = run(command, config, mode, out, steps, skip); err != nil {
+			if t[i], err = run(command, config, mode, out, steps, skip, settings); err != nil {
 				return err
 			}
 		}
 		sync, async := t[0], t[1]
 		gain, ceiling := sync.step/async.step, (sync.sample+sync.train)/max(sync.sample, sync.train)
-		fmt.Printf("%5d  %5.3f  %5.3f  %7.3f  %7.3f  %5.3f  %7.3f  %4.0f%%\n", round+1, sync.sample, sync.train, sync.step, async.step, gain, ceiling, 100*gain/ceiling)
+		fmt.Printf("%-30s  %5d  %5.3f  %5.3f  %5.2f  %6.3f  %7.3f  %5.3f  %7.3f  %4.0f%%\n", name, round+1, sync.sample, sync.train,
+			sync.sample/sync.train, sync.step, async.step, gain, ceiling, 100*gain/ceiling)
 		gains, ceilings, shares = append(gains, gain), append(ceilings, ceiling), append(shares, gain/ceiling)
 	}
-	fmt.Printf("median gain %.3f, ceiling %.3f, share of the ceiling %.0f%%\n", median(gains), median(ceilings), 100*median(shares))
+	fmt.Printf("%-30s  median                                  %5.3f  %7.3f  %4.0f%%\n", name, median(gains), median(ceilings), 100*median(shares))
 	return nil
 }
 
-func run(command, config, mode, out string, steps, skip int) (times, error) {
-	cmd := exec.Command(command, "train", config, "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.mode="+mode,
+func run(command, config, mode, out string, steps, skip int, settings []string) (times, error) {
+	args := []string{"train", config, "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.mode=" + mode,
 		"-set", fmt.Sprint("run.steps=", steps), "-set", "eval.every=0", "-set", "checkpoint.every=0", "-set", "log.trace=false",
-		"-set", "log.rollouts=false", "-set", "device.threads=1", "-set", "inference.threads=1", "-set", "inference.instances=1")
+		"-set", "log.rollouts=false", "-set", "device.threads=1", "-set", "inference.threads=1", "-set", "inference.instances=1"}
+	for _, s := range settings {
+		args = append(args, "-set", s)
+	}
+	cmd := exec.Command(command, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {

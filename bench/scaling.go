@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/optim"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// curve is how time and memory grow with one thing.
+type curve struct {
+	Name   string       `json:"name"`
+	Unit   string       `json:"unit"` // of X
+	Points []curvePoint `json:"points"`
+}
+
+type curvePoint struct {
+	X         float64 `json:"x"`
+	Seconds   float64 `json:"seconds"` // of a step
+	PeakBytes int64   `json:"peak_bytes"`
+}
+
+// curves measures the quickstart's step against threads, and training steps of
+// 0.8 M parameters against the length of one sequence and the size of a group.
+func curves() ([]curve, error) {
+	kinds := []struct {
+		kind, name, unit string
+		xs               []int
+		args             func(x string) []string
+	}{
+		{"quickstart", "quickstart step", "threads", []int{1, 2}, func(x string) []string { return []string{"quickstart", "-", x, "10"} }},
+		{"length", "one sequence", "tokens", []int{512, 1024, 2048, 4096, 8192}, func(x string) []string { return []string{"length", x, "2", "3"} }},
+		{"shared", "a prompt of 448 once, with responses of 64", "responses", []int{1, 2, 4, 8, 16, 32, 64}, func(x string) []string { return []string{"shared", x, "2", "3"} }},
+		{"repeated", "the prompt again for each response", "responses", []int{1, 2, 4, 8, 16, 32, 64}, func(x string) []string { return []string{"repeated", x, "2", "3"} }},
+	}
+	var out []curve
+	for _, k := range kinds {
+		c := curve{Name: k.name, Unit: k.unit}
+		for _, x := range k.xs {
+			fmt.Fprintln(os.Stderr, k.name, x)
+			o, err := runSide(exec.Command("/proc/self/exe", append([]string{"work"}, k.args(strconv.Itoa(x))...)...))
+			if err != nil {
+				return nil, err
+			}
+			c.Points = append(c.Points, curvePoint{float64(x), median(o.Seconds[""]), o.PeakBytes})
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// growWork is a training step of 0.8 M parameters: on one sequence of n tokens, or
+// on a group of n responses whose prompt is shared or repeated.
+func growWork(kind string, n, threads int) (func() error, error) {
+	dev, c, err := open("0.8M", threads)
+	if err != nil {
+		return nil, err
+	}
+	long := *c
+	long.MaxPositions = max(c.MaxPositions, n)
+	m, opt, err := models(dev, &long, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	if err != nil {
+		return nil, err
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	var l attention.Layout
+	prompt := tokens(rng, 448, c.VocabSize)
+	root := 0
+	switch {
+	case kind == "length":
+		ids := tokens(rng, n, c.VocabSize)
+		l.AddLeaf(l.Add(-1, ids[:1], false), ids[1:])
+		n = 0
+	case kind == "shared":
+		root = l.Add(-1, prompt, false)
+	}
+	for range n {
+		if kind == "repeated" {
+			root = l.Add(-1, prompt, false)
+		}
+		l.AddLeaf(root, tokens(rng, 64, c.VocabSize))
+	}
+	return stepOn(m, opt, &l, dev.Sync), nil
+}
+
+// stepOn is a training step on every target of a layout.
+func stepOn(m *trimodel.Models, opt *optim.AdamW, l *attention.Layout, sync func() error) func() error {
+	seed := make([]float32, len(l.Targets))
+	for i := range seed {
+		seed[i] = -1
+	}
+	return func() error {
+		if _, err := m.Forward(l); err != nil {
+			return err
+		}
+		if err := m.Backward(seed); err != nil {
+			return err
+		}
+		_, err := m.Step(opt, 1/float64(len(seed)), 1e-6, 1)
+		return errors.Join(err, sync())
+	}
+}
