@@ -13,6 +13,7 @@ type candidate struct {
 	segment
 	text  string
 	aside bool // behind a preposition, in parentheses: about something else
+	inner bool // in parentheses
 	bold  bool
 	sum   bool // what arithmetic comes to, as the 5 in "2 + 3 = 5"
 	aim   bool // of an infinitive, as in "to make 1 robe"
@@ -35,7 +36,7 @@ func (s sentence) find() []candidate {
 			next++
 		}
 		if n := s.measureAt(i); n > 0 {
-			found = append(found, candidate{segment: segment{i, i + n}, text: s.text[i : i+n], aside: depth > 0 || s.isAside(i), bold: bold, aim: s.isAim(i), sum: s.isResult(i)})
+			found = append(found, candidate{segment: segment{i, i + n}, text: s.text[i : i+n], aside: depth > 0 || s.isAside(i), inner: depth > 0, bold: bold, aim: s.isAim(i), sum: s.isResult(i)})
 			i += n
 			continue
 		}
@@ -48,7 +49,7 @@ func (s sentence) find() []candidate {
 				if !strings.Contains(text, "_") {
 					text += s.baseAt(span.hi)
 				}
-				found = append(found, candidate{segment: span, text: text, aside: depth > 0 || s.isAside(span.lo), bold: bold, aim: s.isAim(span.lo)})
+				found = append(found, candidate{segment: span, text: text, aside: depth > 0 || s.isAside(span.lo), inner: depth > 0, bold: bold, aim: s.isAim(span.lo)})
 			}
 			continue
 		}
@@ -71,7 +72,7 @@ func (s sentence) find() []candidate {
 			i++
 			continue
 		}
-		c.aside, c.bold = c.aside || depth > 0, bold
+		c.aside, c.inner, c.bold = c.aside || depth > 0, depth > 0, bold
 		if n := len(found); n > 0 && found[n-1].aside && !c.sum && goesOn(s.text[found[n-1].hi:i]) {
 			c.aside = true
 		} else if n > 0 && found[n-1].aim && !c.sum && goesOn(s.text[found[n-1].hi:i]) {
@@ -336,7 +337,7 @@ func isShare(text string) bool {
 		return false
 	}
 	word := strings.ToLower(head[strings.LastIndexAny(head, " $*")+1:])
-	return strings.HasSuffix(word, "%") || strings.Contains(word, "/") && isDigitAt(word, len(word)-1) ||
+	return strings.HasSuffix(word, "%") || isDigitAt(word, 0) && isDigitAt(word, len(word)-1) ||
 		slices.Contains([]string{"half", "third", "thirds", "quarter", "quarters", "fourth", "fourths", "fifth", "fifths", "percent"}, word)
 }
 

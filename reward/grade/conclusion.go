@@ -59,7 +59,7 @@ func isAlone(text string) bool {
 	titled = titled && len(word) > 1 && strings.IndexFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }) < 0
 	foreign := func(r rune) bool { return r >= utf8.RuneSelf && unicode.IsLetter(r) && !unicode.Is(unicode.Greek, r) }
 	counted := strings.Contains(text, "thousand") || strings.Contains(text, "illion") || strings.Contains(text, " base ")
-	if titled || counted || len(text) > 200 || strings.ContainsAny(text, "\n'") || prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") || concludes(text) {
+	if titled || counted || strings.Contains(text, "i.e.") || len(text) > 200 || strings.ContainsAny(text, "\n'") || prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") || concludes(text) {
 		return false
 	}
 	n, ok := expr.Parse(answer.Clean(text), expr.Mode{Thousands: true})
@@ -72,14 +72,18 @@ func (s sentence) readings() []string {
 	if digits, ok := s.counted(); ok {
 		return []string{digits}
 	}
-	if digits, ok := s.spelled(); ok && len(found) == 0 {
-		found = append(found, digits)
+	other := slices.ContainsFunc(s.meant(), func(c candidate) bool { return !c.aside || c.sum })
+	if digits, ok := s.spelled(); ok && !other {
+		found = []string{digits} // "seven in 4 weeks"
 	}
 	if parts := strings.Split(s.text, "**"); len(parts) >= 3 && !strings.ContainsAny(parts[len(parts)-2], "0123456789") {
 		found = append(found, parts[len(parts)-2])
 	}
 	if letter, ok := s.choice(); ok {
 		found = append(found, letter)
+	}
+	if head, _, ok := strings.Cut(s.text, ", not "); ok {
+		found = append(found, strings.TrimSpace(head))
 	}
 	return append(found, strings.TrimPrefix(strings.TrimSpace(s.text), "A: "))
 }
@@ -143,7 +147,11 @@ func (s sentence) spelled() (string, bool) {
 		for k > 0 && (isNumberWord(fields[k-1]) || fields[k-1] == "one") {
 			k--
 		}
-		return answer.Spelled(strings.Join(fields[k:], " "))
+		end := k
+		for end < len(fields) && !strings.ContainsAny(fields[end], "0123456789") {
+			end++
+		}
+		return answer.Spelled(strings.Join(fields[k:end], " "))
 	}
 	return "", false
 }

@@ -34,6 +34,7 @@ func (s sentence) main() []string {
 		func(c candidate) bool { return c.sum && !c.aside },
 		func(c candidate) bool { return !c.aside && !c.aim },
 		func(c candidate) bool { return !c.aside },
+		func(c candidate) bool { return !c.inner },
 		func(candidate) bool { return true },
 	} {
 		for k := len(all) - 1; k >= 0; k-- {
@@ -114,13 +115,20 @@ func (s sentence) reason() int {
 	if len(lower) != len(s.text) {
 		return 0
 	}
-	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", while ", ", whereas ", ", and the other ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
+	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
 		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", da ", ", weil ", ", car ", ", ya que ", " porque ", " puisque ", " parce que ", ", or about ", ", or approximately ", ", or roughly "} {
 		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
 			first = i
 		}
 	}
-	for _, i := range []int{s.leftover(lower), s.difference()} {
+	for _, word := range []string{", while ", ", whereas ", ", and the other ", ", and indeed ", ", with ", ", made up of ", ", consisting of ", ", including ", ", attained ",
+		", achieved ", ", occurring ", ", half of ", ", of which ", ", along with ", " before "} {
+		i := strings.Index(lower, word)
+		if i > 0 && (first == 0 || i < first) && !slices.ContainsFunc(s.candidates(), func(c candidate) bool { return c.sum && c.lo > i }) {
+			first = i
+		}
+	}
+	for _, i := range []int{s.leftover(lower), s.difference(), s.breakdown()} {
 		if i > 0 && (first == 0 || i < first) {
 			first = i
 		}
@@ -134,7 +142,7 @@ func (s sentence) reason() int {
 // leftover is where a sentence only adds what is left over, as in "So they took 26
 // of the 40, leaving 14", or 0. What was computed last is the conclusion.
 func (s sentence) leftover(lower string) int {
-	at := strings.LastIndex(lower, ", leaving")
+	at := participle(lower)
 	all := s.candidates()
 	n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > at })
 	if at <= 0 || n <= 0 || slices.ContainsFunc(all[n:], func(c candidate) bool { return c.sum || c.bold }) {
@@ -166,6 +174,11 @@ func (s sentence) leftover(lower string) int {
 	return 0
 }
 
+// participle is where a sentence goes on with ", leaving" and the like, or -1.
+func participle(lower string) int {
+	return max(strings.LastIndex(lower, ", leaving"), strings.LastIndex(lower, ", making"), strings.LastIndex(lower, ", giving"))
+}
+
 // mentions reports whether text has number among its words.
 func mentions(text, number string) bool {
 	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(number, "$"))
@@ -175,12 +188,25 @@ func mentions(text, number string) bool {
 // 12 more than Tom", or 0.
 func (s sentence) difference() int {
 	for k, c := range s.candidates() {
-		if k == 0 || !strings.HasSuffix(strings.TrimRight(s.text[:c.lo], " $*"), ",") {
+		before := strings.TrimSuffix(strings.TrimRight(s.text[:c.lo], " $*"), ", which is")
+		if k == 0 || before == s.text[:c.lo] || !strings.HasSuffix(s.text[:len(before)+1], ",") && !strings.HasSuffix(before, ",") {
 			continue
 		}
 		fields := strings.Fields(strings.Trim(s.text[c.hi:min(len(s.text), c.hi+40)], " *$"))
 		if n := slices.Index(fields, "than"); n > 0 && n < 4 && slices.ContainsFunc(fields[:n], func(f string) bool { return f == "more" || f == "fewer" || f == "less" }) {
 			return c.lo - 1
+		}
+	}
+	return 0
+}
+
+// breakdown is where a sentence lists the parts of its answer, as in "He pays $11:
+// $8 for lunch plus $3 for a drink", or 0.
+func (s sentence) breakdown() int {
+	all := s.candidates()
+	for k := 1; k+1 < len(all); k++ {
+		if c := all[k-1]; strings.HasSuffix(strings.TrimRight(s.text[c.hi:all[k].lo], " $*"), ":") && !strings.Contains(s.text[c.hi:all[k].lo], " is") && !c.aside && !slices.ContainsFunc(all[k:], func(c candidate) bool { return c.sum || c.bold }) {
+			return all[k].lo - 1
 		}
 	}
 	return 0
@@ -192,7 +218,7 @@ func (s sentence) first(all []candidate) []candidate {
 	for k := 1; k < len(all); k++ {
 		between := s.text[all[k-1].hi:all[k].lo]
 		word, rest, _ := strings.Cut(strings.TrimSpace(between), ",")
-		if answer.IsUnit(word) && strings.TrimSpace(rest) == "or" && !answer.Equal(all[k-1].text, all[k].text) {
+		if answer.IsUnit(word) && strings.TrimSpace(rest) == "or" && !strings.Contains(all[k].text, "%") && !answer.Equal(all[k-1].text, all[k].text) {
 			return all[:k]
 		}
 	}
@@ -205,10 +231,10 @@ func (s sentence) clause() int {
 	if len(lower) != len(s.text) {
 		return 0
 	}
-	if k := strings.LastIndex(lower, ", leaving"); k > 0 && s.leftover(lower) == 0 {
+	if k := participle(lower); k > 0 && s.leftover(lower) == 0 {
 		at = k
 	}
-	for _, word := range []string{", so ", ", therefore", ", thus", ", hence", "; so ", "; therefore", "; thus", ", giving", ", making",
+	for _, word := range []string{", so ", ", therefore", ", thus", ", hence", "; so ", "; therefore", "; thus",
 		", which means", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
 		at = max(at, strings.LastIndex(lower, word))
 	}
@@ -219,7 +245,7 @@ func (s sentence) clause() int {
 // a neighbour says the same in other words each is a reading.
 func (s sentence) around(all []candidate, k int) []string {
 	first := k
-	for first > 0 && answer.Joins(s.text[all[first-1].hi:all[first].lo]) && !s.solves(all[first-1], all[first]) {
+	for first > 0 && (all[k].aside || !all[first-1].aside) && answer.Joins(s.text[all[first-1].hi:all[first].lo]) && !s.solves(all[first-1], all[first]) {
 		first--
 	}
 	last := k
@@ -282,7 +308,7 @@ func (s sentence) solves(a, b candidate) bool {
 	}
 	side := strings.TrimRight(before, " ")
 	side = side[strings.LastIndexAny(side, " $*\n")+1:]
-	return strings.ContainsAny(side, "0123456789")
+	return strings.ContainsAny(side, "0123456789²³^")
 }
 
 // isAbout reports whether what follows is a rounded value of what is before.

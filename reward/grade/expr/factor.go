@@ -62,6 +62,9 @@ func (p *parser) raised(n *Node) *Node {
 	if exponent == nil {
 		return nil
 	}
+	if n.Kind == Bracket && (exponent.Is("T") || exponent.Is("top")) { // a column written as a row
+		return n
+	}
 	if n.Kind == Unit && n.Name != "%" && n.Name != "deg" {
 		return &Node{Kind: Unit, Name: n.Name + "^" + exponent.Digits, Args: n.Args}
 	}
