@@ -178,7 +178,8 @@ func isRelation(run string, at int) bool {
 	left := strings.TrimSpace(run[:at])
 	right := strings.TrimSpace(run[at+1:])
 	named := strings.IndexFunc(strings.TrimRight(right, "mgshlL"), unicode.IsLetter) >= 0 // rather than measured
-	return (right == "0" || named) && strings.ContainsAny(left, "+-−") && strings.IndexFunc(left, unicode.IsLetter) >= 0
+	curve := strings.ContainsAny(left, "²³^")                                             // x² + y² = 25
+	return (right == "0" || named || curve) && strings.ContainsAny(left, "+-−") && strings.IndexFunc(left, unicode.IsLetter) >= 0
 }
 
 // isResult reports whether "=", "equals" or "rounds to" stands before i.
@@ -300,7 +301,7 @@ func (s sentence) isAside(i int) bool {
 	if strings.HasSuffix(strings.TrimRight(before, " $*"), "=") {
 		return false
 	}
-	if k := max(strings.LastIndex(before, " than "), strings.LastIndex(before, "as many as "), strings.LastIndex(before, "as much as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") {
+	if k := max(strings.LastIndex(before, " than "), strings.LastIndex(before, "as many as "), strings.LastIndex(before, "as much as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") && !strings.Contains(before[k:], " are ") && !strings.Contains(before[k:], " is ") {
 		return true
 	}
 	if k := max(strings.LastIndex(before, " from "), strings.LastIndex(before, "times as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") && (strings.Contains(before[k:], " to ") || strings.Contains(before[k:], " as ")) {

@@ -82,6 +82,9 @@ func (s sentence) readings() []string {
 	if letter, ok := s.choice(); ok {
 		found = append(found, letter)
 	}
+	if from := s.clause(); from > 0 && !strings.ContainsAny(s.text[from:], "0123456789") {
+		found = append(found, strings.TrimLeft(s.text[from:], ", ;"))
+	}
 	if head, _, ok := strings.Cut(s.text, ", not "); ok {
 		found = append(found, strings.TrimSpace(head))
 	}

@@ -1,7 +1,6 @@
 package grade
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"unicode"
@@ -126,7 +125,7 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 	for begin < len(text) && strings.IndexByte(" \n:*=_>#", text[begin]) >= 0 {
 		begin++
 	}
-	if inside, ok := quoted(text[begin:min(len(text), begin+maxMath)]); ok {
+	if inside, ok := answer.Quoted(text[begin:min(len(text), begin+maxMath)]); ok {
 		return begin + len(inside), read1(inside), true
 	}
 	all := sentences(text[begin:min(len(text), begin+2*maxMath)])
@@ -139,7 +138,7 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 	if list, _, ok := answer.Boxed(body); ok {
 		return end, read1(list), true
 	}
-	skip := fluff(body)
+	skip := answer.Filler(body)
 	if strings.HasPrefix(strings.ToLower(body[skip:]), "not ") {
 		return 0, nil, false
 	}
@@ -196,29 +195,6 @@ func (s sentence) afterBut(found []candidate) []string {
 	return sentences(s.text[k+len(" but"):])[0].main()
 }
 
-// quoted is the string that s begins with, of JSON such as {"answer": "5"}.
-func quoted(s string) (string, bool) {
-	if !strings.HasPrefix(s, `"`) {
-		return "", false
-	}
-	for i := 1; i < len(s); i++ {
-		switch s[i] {
-		case '\\':
-			i++
-		case '"':
-			if rest := strings.TrimLeft(s[i+1:], " \n"); rest == "" || strings.IndexByte(",}]", rest[0]) < 0 {
-				return "", false
-			}
-			var inside string
-			if json.Unmarshal([]byte(s[:i+1]), &inside) != nil {
-				inside = s[1:i]
-			}
-			return inside, strings.TrimSpace(inside) != ""
-		}
-	}
-	return "", false
-}
-
 // computes reports whether a sentence goes on from its first candidate to a
 // result: "32 sheep / 96 animals * 100% = 33%".
 func computes(s sentence, found []candidate) bool {
@@ -253,33 +229,4 @@ func startsExpression(s string) bool {
 	}
 	f := firstField(s)
 	return len(f) == 1 && f != "a" && f != "I" && f != "A" || strings.HasPrefix(s, "sqrt")
-}
-
-// fluff is the length of the words before an answer that say nothing.
-func fluff(s string) int {
-	at := 0
-	for at < len(s) {
-		end := at
-		for end < len(s) && s[end] != ' ' {
-			end++
-		}
-		word := strings.ToLower(strings.Trim(s[at:end], ",:*"))
-		if s[at] == 'A' && word == "a" && (at > 0 || s[end-1] == ',') {
-			return at // a choice
-		}
-		if word == "a" && (end+1 >= len(s) || strings.IndexByte("+-*/=<>,.^", s[end+1]) >= 0) {
-			return at // a symbol
-		}
-		switch word {
-		case "", "the", "an", "therefore", "thus", "hence", "then", "so", "simply", "just", "exactly", "approximately", "about", "roughly", "indeed",
-			"given", "by", "equal", "to", "option", "choice", "is", "that", "now", "also", "still", "therefore:", "a", "total", "of", "around", "nearly":
-		default:
-			return at
-		}
-		at = end
-		for at < len(s) && s[at] == ' ' {
-			at++
-		}
-	}
-	return at
 }

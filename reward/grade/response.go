@@ -95,7 +95,7 @@ func tidy(s string) string {
 		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
 			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)
 	}
-	s = answer.Rows(expr.Fractions(s))
+	s = strings.ReplaceAll(answer.Rows(expr.Fractions(s)), "≡", "=")
 	if strings.IndexFunc(s, isWide) < 0 {
 		return s
 	}

@@ -105,6 +105,10 @@ func (s sentence) explained(all []candidate, k int) []candidate {
 
 // refused reports whether a sentence goes on to say that a candidate is not it.
 func (s sentence) refused(c candidate) bool {
+	before := s.text[max(0, c.lo-24):c.lo]
+	if k := max(strings.LastIndex(before, "eject"), strings.LastIndex(before, "iscard")); k >= 0 && !strings.ContainsAny(before[k:], "0123456789,;:") {
+		return true
+	}
 	after := strings.TrimLeft(s.text[c.hi:min(len(s.text), c.hi+24)], " $*)")
 	return slices.ContainsFunc([]string{"is not ", "is wrong", "is incorrect", "is extraneous", "is rejected", "is impossible", "isn't"}, func(word string) bool { return strings.HasPrefix(after, word) })
 }
@@ -122,13 +126,14 @@ func (s sentence) reason() int {
 		}
 	}
 	for _, word := range []string{", while ", ", whereas ", ", and the other ", ", and indeed ", ", with ", ", made up of ", ", consisting of ", ", including ", ", attained ",
-		", achieved ", ", occurring ", ", half of ", ", of which ", ", along with ", " before "} {
+		", achieved ", ", occurring ", ", half of ", ", of which ", ", along with ", " before ", " since ", ", a ratio of ", ", about ",
+		", approximately ", ", roughly "} {
 		i := strings.Index(lower, word)
-		if i > 0 && (first == 0 || i < first) && !slices.ContainsFunc(s.candidates(), func(c candidate) bool { return c.sum && c.lo > i }) {
+		if i > 0 && (first == 0 || i < first) && (word != " since " || !strings.Contains(lower[i:], ",")) && !strings.HasPrefix(lower[i:], ", with a total") && !slices.ContainsFunc(s.candidates(), func(c candidate) bool { return c.sum && c.lo > i }) {
 			first = i
 		}
 	}
-	for _, i := range []int{s.leftover(lower), s.difference(), s.breakdown()} {
+	for _, i := range []int{s.leftover(lower), s.difference(), s.breakdown(), s.manner(lower)} {
 		if i > 0 && (first == 0 || i < first) {
 			first = i
 		}
@@ -159,9 +164,8 @@ func (s sentence) leftover(lower string) int {
 	of := strings.TrimLeft(s.text[taken.hi:], " *$")
 	part := concludes(s.text) && (strings.HasPrefix(of, "of ") || strings.HasPrefix(of, "out of "))
 	result, known := taken, taken.sum
-	seen := mentions(s.text[:at], left.text)
+	seen := s.given(left, at)
 	for _, p := range slices.Backward(s.past) {
-		seen = seen || mentions(p.text, left.text)
 		for _, c := range slices.Backward(p.candidates()) {
 			if c.sum && !known {
 				result, known = c, true
@@ -179,9 +183,37 @@ func participle(lower string) int {
 	return max(strings.LastIndex(lower, ", leaving"), strings.LastIndex(lower, ", making"), strings.LastIndex(lower, ", giving"))
 }
 
+// manner is where a sentence ends in what is known already, as in "He drives 60
+// mph, covering the 120 miles", or 0.
+func (s sentence) manner(lower string) int {
+	at := strings.LastIndex(lower, ", ")
+	if at <= 0 {
+		return 0
+	}
+	verb, _, _ := strings.Cut(lower[at+len(", "):], " ")
+	known := slices.Contains([]string{"having", "rejecting", "discarding", "ignoring", "using", "assuming", "averaging", "keeping", "counting"}, verb)
+	before := false
+	for _, c := range s.candidates() {
+		if c.lo < at {
+			before = before || !c.aside
+		} else if c.sum || !known && !s.given(c, at) {
+			return 0
+		}
+	}
+	if !before || !strings.HasSuffix(verb, "ing") || participle(lower) == at {
+		return 0
+	}
+	return at
+}
+
+// given reports whether a sentence up to at, or the text before it, mentions c.
+func (s sentence) given(c candidate, at int) bool {
+	return mentions(s.text[:at], c.text) || slices.ContainsFunc(s.past, func(p sentence) bool { return mentions(p.text, c.text) })
+}
+
 // mentions reports whether text has number among its words.
 func mentions(text, number string) bool {
-	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(number, "$"))
+	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(firstField(number), "$"))
 }
 
 // difference is where a sentence says how its answer compares, as in "Ben has 26,
@@ -196,6 +228,9 @@ func (s sentence) difference() int {
 		if n := slices.Index(fields, "than"); n > 0 && n < 4 && slices.ContainsFunc(fields[:n], func(f string) bool { return f == "more" || f == "fewer" || f == "less" }) {
 			return c.lo - 1
 		}
+		if k+1 == len(s.candidates()) && strings.HasSuffix(before, ",") && slices.ContainsFunc(fields[:min(len(fields), 2)], func(f string) bool { return f == "each" || f == "per" || f == "apiece" }) { // 45 minutes each way
+			return c.lo - 1
+		}
 	}
 	return 0
 }
@@ -205,7 +240,7 @@ func (s sentence) difference() int {
 func (s sentence) breakdown() int {
 	all := s.candidates()
 	for k := 1; k+1 < len(all); k++ {
-		if c := all[k-1]; strings.HasSuffix(strings.TrimRight(s.text[c.hi:all[k].lo], " $*"), ":") && !strings.Contains(s.text[c.hi:all[k].lo], " is") && !c.aside && !slices.ContainsFunc(all[k:], func(c candidate) bool { return c.sum || c.bold }) {
+		if c := all[k-1]; strings.HasSuffix(strings.TrimRight(s.text[c.hi:all[k].lo], " $*"), ":") && !strings.Contains(s.text[c.hi:all[k].lo], " is") && !c.aside && strings.Count(s.text[c.hi:], ":") == 1 && !slices.ContainsFunc(all[k:], func(c candidate) bool { return c.sum || c.bold }) {
 			return all[k].lo - 1
 		}
 	}
@@ -291,7 +326,7 @@ func restates(between string) bool {
 
 // counts reports whether the number n of items stands before them.
 func (s sentence) counts(all []candidate, first int, n string) bool {
-	if first > 0 && strings.TrimSpace(all[first-1].text) == n {
+	if slices.ContainsFunc(all[:first], func(c candidate) bool { return strings.TrimSpace(c.text) == n }) {
 		return true
 	}
 	digits, ok := sentence{text: s.text[:all[first].lo]}.spelled()

@@ -1,0 +1,58 @@
+package answer
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// Quoted is the string that s begins with, of JSON such as {"answer": "5"}.
+func Quoted(s string) (string, bool) {
+	if !strings.HasPrefix(s, `"`) {
+		return "", false
+	}
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			if rest := strings.TrimLeft(s[i+1:], " \n"); rest == "" || strings.IndexByte(",}]", rest[0]) < 0 {
+				return "", false
+			}
+			var inside string
+			if json.Unmarshal([]byte(s[:i+1]), &inside) != nil {
+				inside = s[1:i]
+			}
+			return inside, strings.TrimSpace(inside) != ""
+		}
+	}
+	return "", false
+}
+
+// Filler is the length of the words before an answer that say nothing.
+func Filler(s string) int {
+	at := 0
+	for at < len(s) {
+		end := at
+		for end < len(s) && s[end] != ' ' {
+			end++
+		}
+		word := strings.ToLower(strings.Trim(s[at:end], ",:*"))
+		if s[at] == 'A' && word == "a" && (at > 0 || s[end-1] == ',') {
+			return at // a choice
+		}
+		if word == "a" && (end+1 >= len(s) || strings.IndexByte("+-*/=<>,.^", s[end+1]) >= 0) {
+			return at // a symbol
+		}
+		switch word {
+		case "", "the", "an", "therefore", "thus", "hence", "then", "so", "simply", "just", "exactly", "approximately", "about", "roughly", "indeed",
+			"given", "by", "equal", "to", "option", "choice", "is", "that", "now", "also", "still", "therefore:", "a", "total", "of", "around", "nearly":
+		default:
+			return at
+		}
+		at = end
+		for at < len(s) && s[at] == ' ' {
+			at++
+		}
+	}
+	return at
+}
