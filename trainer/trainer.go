@@ -33,8 +33,10 @@ type Config struct {
 	// MaxNonFinite is the number of gradients in a row that may be not finite
 	// before the run stops; 0 is 3.
 	MaxNonFinite int
-	// PeakFLOPS is what the trainer's device reaches at best in a second; 0
-	// where it is not known, and then perf/mfu is left out.
+	// PeakFLOPS is how many operations a second the trainer's device can do at
+	// best. perf/mfu is the share of it that the models' forward and backward
+	// passes took (model.Config.TrainFLOPs), over the whole step, waiting
+	// included. 0 is not known: perf/mfu is left out.
 	PeakFLOPS float64
 }
 

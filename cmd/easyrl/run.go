@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/easyrl/easyrl/configs"
@@ -12,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
 )
@@ -38,30 +40,18 @@ func orElse(n, otherwise int) int {
 	return n
 }
 
-// peakFLOPS is the best of a few matrix products of a size that suits a CPU's
-// caches, in operations a second: a few milliseconds. It is 0 where the device
-// fails, which the run's first kernel will say.
+// peakFLOPS is the most operations a second that dev's threads can do, as perf/mfu
+// takes it: the machine's ceiling of fused multiply-adds, measured in a few
+// milliseconds. It is 0, not known, where dev is no CPU.
 func peakFLOPS(dev npu.Device) float64 {
-	const t, n, k, tries = 192, 512, 512, 8
-	m := npu.Matrix{Rows: n, Cols: k}
-	matrix := dev.MatrixLen(n, k)
-	buf, err := dev.Alloc(matrix+t*k+t*n, npu.Activations)
+	if !strings.HasPrefix(dev.Name(), "cpu/") {
+		return 0
+	}
+	peak, err := cpu.PeakFLOPS(dev.Threads())
 	if err != nil {
 		return 0
 	}
-	defer dev.Free(buf)
-	m.Buffer = buf.Slice(0, matrix)
-	x, y := buf.Slice(matrix, matrix+t*k), buf.Slice(matrix+t*k, buf.Len())
-	best := 0.0
-	for range tries {
-		began := time.Now()
-		dev.Linear(y, x, m, npu.Buffer{}, t, false)
-		if dev.Sync() != nil {
-			return 0
-		}
-		best = max(best, 2*t*n*k/time.Since(began).Seconds())
-	}
-	return best
+	return peak
 }
 
 // unsupported refuses what a configuration may say and this build cannot do.

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/optim"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// The work that is measured, less where the model's context is shorter.
+const (
+	benchContext   = 256 // tokens of a prompt that is prefilled, and then decoded from
+	benchPrompt    = 64  // tokens of the prompt of a trained group
+	benchResponses = 8
+	benchResponse  = 56 // tokens
+)
+
+// benchBatches are the numbers of sequences decoded at once.
+func benchBatches() []int { return []int{1, 8, 32, 128} }
+
+// benchSampled is the number of sequences that tokens are drawn for.
+const benchSampled = 32
+
+// Operations on each value, as npu/csrc has them.
+const (
+	drawFLOPs  = 24 // of a logit: scale, maximum, exp (18), sums
+	adamwFLOPs = 18 // of a weight: its gradient's square, moments, update
+)
+
+// measure times all phases: sampling first, which takes less memory.
+func (b *bench) measure() error {
+	w, err := b.folder.weights(b.dev)
+	if err != nil {
+		return err
+	}
+	if err := b.sampling(w); err != nil {
+		w.Free()
+		return err
+	}
+	models, err := trimodel.New(b.dev, w, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	if err != nil {
+		return err
+	}
+	defer models.Close()
+	return b.training(models)
+}
+
+func (b *bench) tokens(rng *rand.Rand, n int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = rng.Int32N(int32(b.folder.shape.VocabSize))
+	}
+	return ids
+}
+
+// sampling times the prefill of a prompt, the decoding of sequences that have it
+// in their cache, and the draw.
+func (b *bench) sampling(w *model.Weights) error {
+	c := b.folder.shape
+	most := benchBatches()[len(benchBatches())-1]
+	context := min(benchContext, c.MaxPositions-1)
+	pages := context/npu.PageSize + 1 // of a sequence, the next token's place included
+	run, err := model.NewRunner(b.dev, c, max(context, most))
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	cache, err := model.NewCache(b.dev, c, most*pages)
+	if err != nil {
+		return err
+	}
+	defer cache.Close()
+	rng := rand.New(rand.NewPCG(1, 1))
+	var prompt attention.Layout
+	prompt.Add(-1, b.tokens(rng, context), false)
+	weights, position := 4*float64(c.NumParams()), float64(model.CacheBytes(c, 1))/npu.PageSize
+	err = b.time(phase{name: "prefill", rows: context, flops: c.FLOPs(context, 1, int64(context)*int64(context+1)/2),
+		read: weights, write: float64(context) * position, run: func() error {
+			_, err := run.Prefill(w, cache, &prompt, prompt.Positions, []int32{int32(context) - 1})
+			return synced(b.dev, err)
+		}})
+	if err != nil {
+		return err
+	}
+	for page := pages; page < most*pages; page++ {
+		cache.CopyPage(int32(page), int32(page%pages))
+	}
+	ids := b.tokens(rng, most)
+	var positions, slots, tables, lens []int32
+	for i := range most {
+		for j := range pages {
+			tables = append(tables, int32(i*pages+j))
+		}
+		positions, lens = append(positions, int32(context)), append(lens, int32(context)+1)
+		slots = append(slots, int32(i*pages*npu.PageSize+context))
+	}
+	var logits npu.Buffer
+	for _, n := range benchBatches() {
+		err := b.time(phase{name: fmt.Sprint("decode ", n), rows: n, flops: c.FLOPs(n, n, int64(n)*int64(context+1)),
+			read: weights + float64(n*context)*position, write: float64(n)*position + 4*float64(n*c.VocabSize), run: func() (err error) {
+				logits, err = run.Decode(w, cache, ids[:n], positions[:n], slots[:n], tables[:n*pages], pages, lens[:n])
+				return synced(b.dev, err)
+			}})
+		if err != nil {
+			return err
+		}
+	}
+	return b.draw(ids[:benchSampled], logits, rng)
+}
+
+// draw times the sampling of a token from each of some rows of logits.
+func (b *bench) draw(ids []int32, logits npu.Buffer, rng *rand.Rand) error {
+	n, vocab := len(ids), b.folder.shape.VocabSize
+	params, logp := make([]npu.SampleParams, n), make([]float32, n)
+	for i := range params {
+		params[i] = npu.SampleParams{Temperature: 1, TopP: 1, Uniform: rng.Float32()}
+	}
+	return b.time(phase{name: fmt.Sprint("sample ", n), rows: n, flops: drawFLOPs * float64(n*vocab), read: 4 * float64(n*vocab), run: func() error {
+		b.dev.Sample(ids, logp, logits.Slice(0, n*vocab), vocab, params)
+		return b.dev.Sync()
+	}})
+}
+
+// synced waits for a device, where what was asked of it did not fail already.
+func synced(dev npu.Device, err error) error {
+	if err != nil {
+		return err
+	}
+	return dev.Sync()
+}
+
+// training times what one micro-batch goes through, a prompt with a group of
+// responses, and an optimizer step.
+func (b *bench) training(models *trimodel.Models) error {
+	c := b.folder.shape
+	rng := rand.New(rand.NewPCG(1, 2))
+	prompt := min(benchPrompt, c.MaxPositions/2)
+	var l attention.Layout
+	root := l.Add(-1, b.tokens(rng, prompt), false)
+	for range benchResponses {
+		l.AddLeaf(root, b.tokens(rng, min(benchResponse, c.MaxPositions-prompt)))
+	}
+	objective, err := loss.New(loss.Default())
+	if err != nil {
+		return err
+	}
+	opt, err := optim.NewAdamW(optim.Default())
+	if err != nil {
+		return err
+	}
+	n := len(l.Targets)
+	advantage, weight := make([]float32, n), make([]float32, n)
+	for i := range n {
+		advantage[i], weight[i] = float32(i%3)-1, 1
+	}
+	var logp trimodel.Logprobs
+	var result loss.Result
+	forward := func() (err error) {
+		logp, err = models.Forward(&l)
+		return err
+	}
+	weights := 4 * float64(c.NumParams())
+	kept := float64(model.ActivationBytes(c, l.Rows(), n, false))
+	flops, vector := c.TrainFLOPs(&l)/3, 4*float64(n)
+	return b.time(
+		phase{name: "forward", rows: l.Rows(), flops: flops, read: weights, write: kept, run: forward},
+		phase{name: "loss", rows: n, read: 4 * vector, write: vector, run: func() (err error) {
+			result, err = objective.Eval(loss.Vars{Policy: logp.Policy, Old: logp.Old, Advantage: advantage, Weight: weight})
+			return err
+		}},
+		phase{name: "backward", rows: l.Rows(), flops: 2 * flops, read: weights + kept + weights, write: weights, set: 2*weights + kept,
+			before: forward, run: func() error { return models.Backward(result.Grad) }},
+		// The norm reads the gradients; AdamW reads weights, gradients and both
+		// moments and writes all but the gradients, which are then cleared.
+		phase{name: "optimizer", flops: adamwFLOPs * float64(c.NumParams()), read: 5 * weights, write: 4 * weights, set: 4 * weights, run: func() error {
+			_, err := models.Step(opt, 1/float64(n), 1e-6, 1)
+			return synced(b.dev, err)
+		}})
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Half of the peak and a tenth of the bandwidth, then the other way round.
+func TestPhaseUnderCeilings(t *testing.T) {
+	t.Parallel()
+	p := phase{name: "x", rows: 7, flops: 5e9, read: 3e8, write: 1e8}
+	require.Equal(t, stand{Phase: "x", Rows: 7, Seconds: 0.1, FLOPs: 5e9, FLOPS: 5e10, FMAShare: 0.5, Bytes: 4e8, BytesPerSecond: 4e9,
+		Bandwidth: 4e10, BandwidthShare: 0.1, Bound: "fma"}, p.under(100*time.Millisecond, 1e11, 4e10))
+	s := p.under(100*time.Millisecond, 5e11, 8e9)
+	require.Equal(t, []float64{0.1, 0.5}, []float64{s.FMAShare, s.BandwidthShare})
+	require.Equal(t, "bandwidth", s.Bound)
+}
+
+func TestBenchTable(t *testing.T) {
+	t.Parallel()
+	r := benchReport{Device: "cpu/x", Model: "m", Parameters: 1_500_000,
+		Ceilings: npu.Ceilings{One: npu.Ceiling{Threads: 1, FLOPS: 1e11, Read: 2e10, Copy: 1.5e10}, All: npu.Ceiling{Threads: 2, FLOPS: 2e11, Read: 3e10, Copy: 2.5e10}}}
+	p := phase{name: "decode 8", rows: 8, flops: 5e9, read: 3e8, write: 1e8}
+	r.Phases = []stand{p.under(100*time.Millisecond, 2e11, 4e10)}
+	var out strings.Builder
+	require.NoError(t, r.print(&out))
+	lines := strings.Split(out.String(), "\n")
+	require.Equal(t, []string{"cpu/x; m, 1.5 M parameters", "",
+		"   threads                             1       2",
+		"   fused multiply-adds, GFLOP/s    100.0   200.0",
+		"   memory read, GB/s                20.0    30.0",
+		"   memory copied, GB/s              15.0    25.0", "",
+		"   phase        rows    ms   GFLOP/s   of peak   GB/s   of GB/s   share   bound",
+		"   decode 8        8   100      50.0     25.0%    4.0      40.0   10.0%     fma"}, lines[:9])
+
+	out.Reset()
+	r.Ceilings.All = r.Ceilings.One
+	require.NoError(t, r.print(&out))
+	require.Contains(t, out.String(), "GFLOP/s    100.0\n", "one thread is not shown twice")
+}
+
+// What a phase does and moves, counted by hand: a decoder of 16,064 weights in
+// two layers, with 63 tokens in the cache of each sequence.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	folder := filepath.Join(dir, "model")
+	code, _, errs := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", folder)
+	require.Equal(t, exitDone, code, errs)
+	code, out, errs := command(t, "bench", "-model", folder, "-threads", "1", "-json")
+	require.Equal(t, exitDone, code, errs)
+	var r benchReport
+	decoder := json.NewDecoder(strings.NewReader(out))
+	decoder.DisallowUnknownFields()
+	require.NoError(t, decoder.Decode(&r))
+	require.Equal(t, int64(512+2*(2*1024+2*512+3*32*48+2*32+2*8)+32), r.Parameters)
+	require.Equal(t, folder, r.Model)
+	require.Equal(t, r.Ceilings.One, r.Ceilings.All)
+
+	work := map[string][2]float64{ // operations, bytes
+		"prefill":   {2*(2*63*7680+4*(63*64/2)*32) + 2*32*16, 4*16064 + 63*256},
+		"sample 32": {24 * 32 * 16, 4 * 32 * 16},
+		// Rows of a prompt of 32 tokens and 8 responses of 31; their keys.
+		"forward":   {2*(2*280*7680+4*(32*33/2+8*31*(33+63)/2)*32) + 2*256*32*16, 0},
+		"loss":      {0, 5 * 4 * 256},
+		"backward":  {2 * (2*(2*280*7680+4*(32*33/2+8*31*(33+63)/2)*32) + 2*256*32*16), 0},
+		"optimizer": {18 * 16064, 9 * 4 * 16064},
+	}
+	for _, n := range []int{1, 8, 32, 128} {
+		work[fmt.Sprint("decode ", n)] = [2]float64{float64(n * (2*(2*7680+4*64*32) + 2*32*16)), float64(4*16064 + n*(64*256+4*16))}
+	}
+	var names []string
+	for _, s := range r.Phases {
+		names = append(names, s.Phase)
+		want := work[s.Phase]
+		require.InDelta(t, want[0], s.FLOPs, 1, s.Phase)
+		if want[1] > 0 {
+			require.InDelta(t, want[1], s.Bytes, 1, s.Phase)
+		}
+		require.Greater(t, s.Bytes, 0.0, s.Phase)
+		require.Greater(t, s.Seconds, 0.0, s.Phase)
+		require.InEpsilon(t, s.Bytes/s.Seconds/s.Bandwidth, s.BandwidthShare, 1e-9, s.Phase)
+		require.InDelta(t, s.FLOPs/s.Seconds/r.Ceilings.All.FLOPS, s.FMAShare, 1e-9, s.Phase)
+	}
+	require.Equal(t, []string{"prefill", "decode 1", "decode 8", "decode 32", "decode 128", "sample 32", "forward", "loss", "backward", "optimizer"}, names)
+	require.Contains(t, out, `"read_bytes_per_second":`)
+	require.Contains(t, out, `"fma_share":`)
+}
+
+// Without a folder it is the quickstart's shape.
+func TestBenchFolder(t *testing.T) {
+	t.Parallel()
+	f, err := benchFolder("")
+	require.NoError(t, err)
+	require.Equal(t, int64(794_624), f.shape.NumParams())
+	require.Empty(t, f.dir)
+}
+
+func TestBenchRefuses(t *testing.T) {
+	t.Parallel()
+	short := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(short, "config.json"), []byte(`{"model_type":"llama","hidden_size":8,"intermediate_size":8,
+		"num_hidden_layers":1,"num_attention_heads":1,"vocab_size":9,"max_position_embeddings":3}`), 0o644))
+	for args, want := range map[string]string{
+		"x":                  "unexpected argument x",
+		"-model nowhere":     "nowhere",
+		"-threads -1":        "-1 threads",
+		"-threads 1025":      "1025 threads",
+		"-model " + short:    "has a context of 3 tokens, expected 4 or more",
+		"-model= -json=what": `-json is "what", expected true or false`,
+	} {
+		code, out, errs := command(t, append([]string{"bench"}, strings.Fields(args)...)...)
+		require.Equal(t, exitUsage, code, args)
+		require.Empty(t, out)
+		require.Contains(t, errs, want)
+	}
+}
+
+func TestBenchStops(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	runs := 0
+	b := &bench{ctx: ctx}
+	_, err := b.fastest(&phase{run: func() error {
+		if runs++; runs == 2 {
+			cancel()
+		}
+		return nil
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 2, runs)
+}
+
+// namedDevice is a device under another name.
+type namedDevice struct {
+	npu.Device
+	name string
+}
+
+func (d namedDevice) Name() string { return d.name }
+
+// perf/mfu takes the CPU's ceiling; that of other devices is not known.
+func TestPeakFLOPS(t *testing.T) {
+	t.Parallel()
+	dev, err := openDevice("cpu", 1)
+	require.NoError(t, err)
+	defer dev.Close()
+	require.Positive(t, peakFLOPS(dev))
+	require.Zero(t, peakFLOPS(namedDevice{dev, "cuda/sm90"}))
+}
