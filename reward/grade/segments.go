@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
 // span is a part of a text, from lo up to hi.
@@ -55,6 +57,8 @@ func mathAt(s string, i int) int {
 		return closed("$$", "$$")
 	case window[0] == '$':
 		return dollarMath(window)
+	case i == 0 || strings.IndexByte(" =(*\n", s[i-1]) >= 0:
+		return answer.Formula(window)
 	}
 	return 0
 }

@@ -50,7 +50,7 @@ func (s sentence) main() []string {
 // answer.
 func (s sentence) hedges() bool {
 	lower := strings.ToLower(s.text)
-	open := slices.ContainsFunc([]string{"but it might", "but it could", "but might be", "but could be", "under the second", "in the second case", "on the other reading"},
+	open := slices.ContainsFunc([]string{"but it might", "but it could", "but might be", "but could be", "somewhere between", "under the second", "in the second case", "on the other reading"},
 		func(word string) bool { return strings.Contains(lower, word) })
 	if !open && (!slices.ContainsFunc([]string{"could be", "might be", "may be", "or possibly", "or perhaps", "or maybe", "could also", "might also", "depending on"},
 		func(word string) bool { return strings.Contains(lower, word) }) || !strings.Contains(lower, " or ") && !strings.Contains(lower, "also")) {
@@ -119,7 +119,7 @@ func (s sentence) reason() int {
 	if len(lower) != len(s.text) {
 		return 0
 	}
-	for _, word := range []string{", assuming ", ", since ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
+	for _, word := range []string{", assuming ", ", since ", "(since ", "(because ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
 		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", da ", ", weil ", ", car ", ", ya que ", " porque ", " puisque ", " parce que ", ", or about ", ", or approximately ", ", or roughly "} {
 		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
 			first = i
@@ -329,7 +329,7 @@ func (s sentence) counts(all []candidate, first int, n string) bool {
 	if slices.ContainsFunc(all[:first], func(c candidate) bool { return strings.TrimSpace(c.text) == n }) {
 		return true
 	}
-	digits, ok := sentence{text: s.text[:all[first].lo]}.spelled()
+	digits, ok := sentence{text: strings.TrimRight(s.text[:all[first].lo], " :$(")}.spelled()
 	return ok && strings.HasPrefix(digits, n+" ")
 }
 

@@ -39,3 +39,37 @@ func isLength(s string) bool {
 	}
 	return strings.Contains(" pt mm cm em ex in pc bp mu sp dd cc ", " "+inside+" ")
 }
+
+// Formula is the length of the formula that s begins with, in LaTeX without
+// delimiters and without a space outside of braces: 2\sqrt{3}, \frac{1}{2}; 0 where
+// there is no fraction or root.
+func Formula(s string) int {
+	if s == "" || s[0] != '\\' && s[0] != '-' && (s[0] < '0' || s[0] > '9') {
+		return 0
+	}
+	depth, end, seen := 0, 0, false
+	for ; end < min(len(s), maxMeasure); end++ {
+		c := s[end]
+		if c == '\\' && depth == 0 {
+			seen = seen || strings.HasPrefix(s[end:], `\frac{`) || strings.HasPrefix(s[end:], `\dfrac{`) || strings.HasPrefix(s[end:], `\sqrt{`)
+		}
+		switch {
+		case c == '{':
+			depth++
+		case c == '}':
+			depth--
+		case depth == 0 && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && strings.IndexByte(`\^_+-`, c) < 0:
+			if !seen {
+				return 0
+			}
+			return end
+		}
+		if depth < 0 {
+			return 0
+		}
+	}
+	if !seen || depth > 0 || end < len(s) {
+		return 0
+	}
+	return end
+}

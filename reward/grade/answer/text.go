@@ -149,11 +149,14 @@ func sameList(a, b []string) bool { return slices.Equal(a, b) }
 // no others that take them back, says them.
 func sameWords(w, g string) bool {
 	w, g = BareText(w), BareText(g)
-	if !isProse(w) {
-		return false
-	}
 	a, b := words(w), words(g)
 	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	if len(a) == 1 && (a[0] == "yes" || a[0] == "no") && b[0] == a[0] {
+		return true
+	}
+	if !isProse(w) {
 		return false
 	}
 	if sameList(a, b) || strings.Join(a, "") == strings.Join(b, "") || isNothing(a) && isNothing(b) {
@@ -213,7 +216,11 @@ func saysNothing(s string) bool {
 func says(b, a []string) bool {
 	for _, word := range b {
 		switch word {
-		case "not", "no", "neither", "nor", "or", "and", "isn't", "than", "but", "rather", "instead":
+		case "nor":
+			if !slices.Contains(a, "nor") && !slices.Contains(a, "neither") {
+				return false
+			}
+		case "not", "no", "neither", "or", "and", "isn't", "than", "but", "rather", "instead":
 			if !slices.Contains(a, word) {
 				return false
 			}
