@@ -264,7 +264,7 @@ func (s sentence) magnitude(i int) string {
 			return s.text[i : i+len(m)]
 		}
 	}
-	if word := firstField(strings.TrimPrefix(s.text[i:min(len(s.text), i+16)], " ")); answer.IsUnit(strings.Trim(word, ".,")) && len(word) > 1 {
+	if word := firstField(strings.TrimPrefix(s.text[i:min(len(s.text), i+16)], " ")); answer.IsUnit(strings.Trim(word, ".,")) && len(word) > 1 && word != "in" {
 		return " " + strings.Trim(word, ".,")
 	}
 	return ""

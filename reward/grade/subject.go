@@ -25,7 +25,8 @@ func (s sentence) main() []string {
 		all = s.explained(all, k)
 	}
 	settled := len(all) - 1 // the last result with nothing but asides behind it
-	for settled >= 0 && !all[settled].sum && (all[settled].aside || all[settled].aim) {
+	outer := slices.ContainsFunc(all, func(c candidate) bool { return !c.aside && !c.aim })
+	for settled >= 0 && (!all[settled].sum && (all[settled].aside || all[settled].aim) || all[settled].inner && outer) {
 		settled--
 	}
 	for _, keep := range []func(candidate) bool{
@@ -126,7 +127,7 @@ func (s sentence) reason() int {
 		}
 	}
 	for _, word := range []string{", while ", ", whereas ", ", and the other ", ", and indeed ", ", with ", ", made up of ", ", consisting of ", ", including ", ", attained ",
-		", achieved ", ", occurring ", ", half of ", ", of which ", ", along with ", " before ", " since ", ", a ratio of ", ", about ",
+		", achieved ", ", occurring ", ", half of ", ", which is twice ", ", which is half ", ", enough ", ", whose digits ", ", of which ", ", along with ", " before ", " since ", ", a ratio of ", ", about ",
 		", approximately ", ", roughly "} {
 		i := strings.Index(lower, word)
 		if i > 0 && (first == 0 || i < first) && (word != " since " || !strings.Contains(lower[i:], ",")) && !strings.HasPrefix(lower[i:], ", with a total") && !slices.ContainsFunc(s.candidates(), func(c candidate) bool { return c.sum && c.lo > i }) {
@@ -228,7 +229,7 @@ func (s sentence) difference() int {
 		if n := slices.Index(fields, "than"); n > 0 && n < 4 && slices.ContainsFunc(fields[:n], func(f string) bool { return f == "more" || f == "fewer" || f == "less" }) {
 			return c.lo - 1
 		}
-		if k+1 == len(s.candidates()) && strings.HasSuffix(before, ",") && slices.ContainsFunc(fields[:min(len(fields), 2)], func(f string) bool { return f == "each" || f == "per" || f == "apiece" }) { // 45 minutes each way
+		if k+1 == len(s.candidates()) && strings.HasSuffix(before, ",") && slices.ContainsFunc(fields[:min(len(fields), 2)], func(f string) bool { return f == "each" || f == "per" || f == "apiece" || f == "a" || f == "an" }) { // 45 minutes each way
 			return c.lo - 1
 		}
 	}
