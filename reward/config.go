@@ -102,7 +102,8 @@ type Term struct {
 	// Timeout of "command" and "http" in seconds, for one answer, counted from
 	// when it is asked for; a program's first one includes its start.
 	Timeout float64 `toml:"timeout"`
-	// Retries of "command" and "http" after a failure that may pass.
+	// Retries of "command" and "http" after a failure that may pass. A service
+	// that answers nothing at all is tried for a minute, unless this is 0.
 	Retries int `toml:"retries"`
 }
 

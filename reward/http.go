@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,7 +20,8 @@ import (
 const (
 	maxReply    = 64 << 20 // bytes of a service's answer
 	firstPause  = 250 * time.Millisecond
-	longestWait = 30 * time.Second
+	longestWait = 8 * time.Second
+	patience    = time.Minute // with a service that is away, as while it is deployed anew
 )
 
 // service scores with services that listen at urls, in turn. A request is
@@ -36,7 +38,8 @@ const (
 // where "parts" may be left out and {"id":1,"error":"why not"} says that there is
 // no score. Status 408, 429 and 5xx, a lost connection, a missed deadline and an
 // answer of another shape are tried again; other statuses, redirects among them,
-// are final.
+// are final. While a service answers nothing at all, as where it is deployed
+// anew, a response is tried for a minute, unless no retries are wanted.
 type service struct {
 	*queue
 	urls    []string
@@ -54,11 +57,18 @@ func newService(t *Term) *service {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	s.queue = newQueue("reward http", t.Requests, t.Batch, t.Retries, pause, func() asker { return &call{service: s} })
+	if t.Retries > 0 {
+		s.patience = patience
+	}
 	return s
 }
 
-// pause doubles with each try that failed.
-func pause(tries int) time.Duration { return min(firstPause<<min(tries, 10), longestWait) }
+// pause doubles with each try that failed. Up to half of it is left to chance,
+// so that those who wait for a service do not all come back at once.
+func pause(tries int) time.Duration {
+	d := min(firstPause<<max(0, min(tries, 10)-1), longestWait)
+	return d - rand.N(d/2)
+}
 
 // Close ends what is under way.
 func (s *service) Close() error {

@@ -61,7 +61,7 @@ func calling(t *testing.T, term Term, urls ...string) *service {
 	}
 	term.Requests, term.Batch = max(term.Requests, 1), max(term.Batch, 1)
 	s := newService(&term)
-	s.pause = func(int) time.Duration { return 0 }
+	s.pause, s.patience = func(int) time.Duration { return 0 }, 0
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -231,9 +231,12 @@ func TestHTTPDeadline(t *testing.T) {
 
 func TestPause(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, 250*time.Millisecond, pause(0))
-	require.Equal(t, time.Second, pause(2))
-	require.Equal(t, longestWait, pause(100))
+	for range 100 {
+		for tries, most := range map[int]time.Duration{0: 250 * time.Millisecond, 1: 250 * time.Millisecond, 3: time.Second, 100: longestWait} {
+			require.LessOrEqual(t, pause(tries), most)
+			require.Greater(t, pause(tries), most/2)
+		}
+	}
 	require.Equal(t, "http://user:xxxxx@host/", shown("http://user:secret@host/"))
 }
 

@@ -42,13 +42,18 @@ type outcome struct {
 //
 // A response whose try fails in a way that may pass is tried again, retries
 // times. A failure of several at once may be the fault of any of them: they are
-// asked alone, and only that counts.
+// asked alone, and only that counts. While nothing at all is answered, it is
+// whoever answers who fails, not a response: then retries do not count, until
+// that has lasted for patience. An answer that does not come in time has taken
+// its time already: of those only retries count.
 type queue struct {
 	name    string // in errors
 	batch   int
 	retries int
 	pause   func(tries int) time.Duration // before another try; nil makes none
-	make    func() asker
+	// patience is how long askers may be away; 0 where retries alone count.
+	patience time.Duration
+	make     func() asker
 
 	ctx    context.Context // done once Close is called
 	cancel context.CancelFunc
@@ -59,6 +64,8 @@ type queue struct {
 	idle    []asker
 	spare   int // askers that may still be made
 	closed  bool
+	heard   int       // answers so far
+	away    time.Time // of the first failure since the last answer; zero where none was
 	running sync.WaitGroup
 }
 
@@ -66,6 +73,7 @@ type queue struct {
 type job struct {
 	in    Input
 	tries int           // that failed
+	heard int           // answers that the queue had when the first of them did
 	alone bool          // to be asked by itself
 	gone  bool          // nobody waits any more
 	batch *batch        // that asks it; nil while it waits
@@ -197,6 +205,7 @@ func (q *queue) settle(b *batch, outcomes []outcome) {
 		if j.gone {
 			continue
 		}
+		q.note(outcomes[i])
 		if !q.tryAgain(j, outcomes[i], len(b.jobs) > 1) {
 			continue
 		}
@@ -224,8 +233,29 @@ func (q *queue) settle(b *batch, outcomes []outcome) {
 	q.waiting = append(again, q.waiting...)
 }
 
+// note keeps account of whether anything is answered.
+func (q *queue) note(o outcome) {
+	switch {
+	case errors.Is(o.err, errUnasked):
+	case o.err == nil || !o.again:
+		q.heard++
+		q.away = time.Time{}
+	case q.away.IsZero():
+		q.away = time.Now()
+	}
+}
+
+// waits reports whether a job that failed with err waits for an asker that is
+// away to come back.
+func (q *queue) waits(j *job, err error) bool {
+	return !j.in.trial && !errors.Is(err, ErrTimeout) && q.heard == j.heard && time.Since(q.away) < q.patience
+}
+
 // tryAgain reports whether a job is asked again; otherwise it is done.
 func (q *queue) tryAgain(j *job, o outcome, several bool) bool {
+	if j.tries == 0 {
+		j.heard = q.heard
+	}
 	switch {
 	case q.closed:
 		end([]*job{j})
@@ -236,7 +266,7 @@ func (q *queue) tryAgain(j *job, o outcome, several bool) bool {
 		j.alone = true
 		q.again.Add(1)
 		return true
-	case o.err != nil && o.again && j.tries < q.retries:
+	case o.err != nil && o.again && (j.tries < q.retries || q.waits(j, o.err)):
 		j.alone = true
 		j.tries++
 		q.again.Add(1)

@@ -185,3 +185,97 @@ func TestQueueWaits(t *testing.T) {
 		require.Equal(t, 1, s.closed)
 	})
 }
+
+// flaky is an asker that answers at once, save for what down says of a response
+// at a time.
+type flaky struct {
+	began time.Time
+	down  func(text string, at time.Duration) error
+}
+
+func (f *flaky) ask(_ context.Context, in []Input) []outcome {
+	out := make([]outcome, len(in))
+	for i := range in {
+		out[i] = outcome{score: Score{Value: 1}}
+		if err := f.down(in[i].Text, time.Since(f.began)); err != nil {
+			out[i] = outcome{err: err, again: true}
+		}
+	}
+	return out
+}
+
+func (f *flaky) close() {}
+
+// Who answers nothing at all is waited for, and a response that alone fails is
+// not.
+func TestQueueIsPatient(t *testing.T) {
+	t.Parallel()
+	until := func(end time.Duration, err error) func(string, time.Duration) error {
+		return func(_ string, at time.Duration) error {
+			if at < end {
+				return err
+			}
+			return nil
+		}
+	}
+	poison := func(text string, _ time.Duration) error {
+		if text == "bad" {
+			return errDown
+		}
+		return nil
+	}
+	for name, c := range map[string]struct {
+		down  func(string, time.Duration) error
+		texts []string // a second apart, after one at 0
+		trial bool
+		want  string // of the last one
+		at    time.Duration
+	}{
+		"away for half a minute":      {until(30*time.Second, errDown), []string{"a"}, false, "", 31 * time.Second},
+		"away for long":               {until(time.Hour, errDown), []string{"a"}, false, "down (after 31 tries)", 61 * time.Second},
+		"away since before":           {until(time.Hour, errDown), append(make([]string, 70), "b"), false, "down (after 3 tries)", 75 * time.Second},
+		"tried before the run":        {until(30*time.Second, errDown), []string{"a"}, true, "down (after 3 tries)", 5 * time.Second},
+		"no answer in time":           {until(time.Hour, ErrTimeout), []string{"a"}, false, "no answer in time (after 3 tries)", 5 * time.Second},
+		"its own fault, among others": {poison, []string{"bad", "c", "c", "c"}, false, "down (after 3 tries)", 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := &flaky{began: time.Now(), down: c.down}
+				q := newQueue("reward test", 200, 1, 2, func(int) time.Duration { return 2 * time.Second }, func() asker { return f })
+				q.patience = time.Minute
+				type end struct {
+					err error
+					at  time.Duration
+				}
+				last, others := make(chan end, 1), make(chan end, 100)
+				judged := c.texts[len(c.texts)-1]
+				if name == "its own fault, among others" {
+					judged = "bad"
+				}
+				for _, text := range append([]string{"first"}, c.texts...) {
+					to := others
+					if text == judged {
+						to = last
+					}
+					in := input("1", text, rollout.Stop)
+					in.trial = c.trial
+					go func() {
+						_, err := q.Score(t.Context(), in)
+						to <- end{err, time.Since(f.began)}
+					}()
+					<-time.After(time.Second)
+				}
+				got := <-last
+				if c.want == "" {
+					require.NoError(t, got.err)
+				} else {
+					require.EqualError(t, got.err, "reward test: prompt set:1: "+c.want)
+				}
+				require.Equal(t, c.at, got.at)
+				require.NoError(t, q.Close())
+				synctest.Wait()
+			})
+		})
+	}
+}

@@ -20,6 +20,7 @@ type Input struct {
 	Text   string         // of the response
 	Finish rollout.Finish // why it ended
 	Length int            // in tokens
+	trial  bool           // of Scorer.Try: a scorer that is away is not waited for
 }
 
 // Score is a reward and, where it has components, their values by name.

@@ -134,7 +134,8 @@ const trials = 2
 
 // Try asks the programs and services that a run needs to score the answers of its
 // first prompts, so that one which cannot score at all is known before anything
-// is sampled. It fails where no prompt of a data source is scored.
+// is sampled. It fails where no prompt of a data source is scored; a service that
+// is away is not waited for.
 func (s *Scorer) Try(ctx context.Context, prompts []rollout.Prompt) error {
 	first := map[string][]*rollout.Prompt{}
 	for i := range prompts {
@@ -149,7 +150,7 @@ func (s *Scorer) Try(ctx context.Context, prompts []rollout.Prompt) error {
 		failures[source] = make([]error, len(of))
 		for i, p := range of {
 			asked.Go(func() {
-				_, failures[source][i] = s.Score(ctx, Input{Prompt: p, Text: p.AnswerText(), Finish: rollout.Stop, Length: 1})
+				_, failures[source][i] = s.Score(ctx, Input{Prompt: p, Text: p.AnswerText(), Finish: rollout.Stop, Length: 1, trial: true})
 			})
 		}
 	}
