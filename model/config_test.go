@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -48,6 +49,20 @@ func TestParseConfigNamesTheField(t *testing.T) {
 		{`"hidden_act"`, `"rope_scaling":{"rope_type":"longrope"},"hidden_act"`, `rope scaling "longrope" is not supported, expected default, linear, dynamic, yarn or llama3`},
 		{`"hidden_act"`, `"rope_scaling":{"type":"linear","factor":1,"beta_fast":"2"},"hidden_act"`, "rope_scaling: beta_fast is 2, expected a number"},
 		{`"hidden_act"`, `"layer_types":["full_attention","sliding_attention"],"hidden_act"`, `layer_types has "sliding_attention", expected "full_attention" only`},
+		{`"hidden_act"`, `"residual_multiplier":0.22,"hidden_act"`, "residual_multiplier is 0.22, expected 1 or none"},
+		{`"hidden_act"`, `"residual_multiplier":"1","hidden_act"`, "residual_multiplier is a JSON string, expected a number"},
+		{`"hidden_act"`, `"embedding_multiplier":12,"hidden_act"`, "embedding_multiplier is 12, expected 1 or none"},
+		{`"hidden_act"`, `"logits_scaling":8,"hidden_act"`, "logits_scaling is 8, expected 1 or none"},
+		{`"hidden_act"`, `"logit_scale":0.0625,"hidden_act"`, "logit_scale is 0.0625, expected 1 or none"},
+		{`"hidden_act"`, `"attention_multiplier":0.5,"hidden_act"`, "attention_multiplier is 0.5, expected 0.35355339059327373 or none"},
+		{`"hidden_act"`, `"query_pre_attn_scalar":256,"hidden_act"`, "query_pre_attn_scalar is 256, expected 8 or none"},
+		{`"hidden_act"`, `"clip_qkv":8,"hidden_act"`, "clip_qkv is 8, expected none"},
+		{`"hidden_act"`, `"use_qk_norm":false,"hidden_act"`, "use_qk_norm is false, expected true or none for qwen3"},
+		{`"hidden_act"`, `"qkv_bias":true,"hidden_act"`, "qkv_bias is true, expected false or none for qwen3"},
+		{`"hidden_act"`, `"alibi":true,"hidden_act"`, "alibi is true, expected false or none for qwen3"},
+		{`"hidden_act"`, `"no_rope_layers":[1,0],"hidden_act"`, "no_rope_layers has a 0, a layer without rotary positions, expected none"},
+		{`"qwen3"`, `"llama","use_qk_norm":true`, "use_qk_norm is true, expected false or none for llama"},
+		{`"qwen3"`, `"mistral","sliding_window":null,"attention_bias":true`, "attention_bias true is not supported for mistral"},
 		{`"hidden_act"`, `"rope_scaling":3,"hidden_act"`, "rope_scaling is a JSON number, expected an object"},
 		{`10000`, `0`, "rope_theta is 0, expected more than 0"},
 		{`10000`, `-1`, "rope_theta is -1, expected more than 0"},
@@ -74,6 +89,19 @@ func TestParseConfigNamesTheField(t *testing.T) {
 	} {
 		_, err := ParseConfig([]byte(text))
 		require.EqualError(t, err, want)
+	}
+}
+
+// Fields of other decoders that change nothing, and fields that nobody knows.
+func TestNeutralFieldsAreTaken(t *testing.T) {
+	t.Parallel()
+	for _, neutral := range []string{
+		`"residual_multiplier":1.0,"embedding_multiplier":1,"scale_emb":1,"logits_scaling":1,"logit_scale":null,"clip_qkv":null`,
+		`"attention_multiplier":0.3535534,"query_pre_attn_scalar":8,"use_qk_norm":true,"qkv_bias":false,"alibi":false,"no_rope_layers":[1,1]`,
+		`"pretraining_tp":1,"use_cache":true,"transformers_version":"4.51.0","attention_dropout":0.0,"flavour":{"of":["the","week"]}`,
+	} {
+		_, err := ParseConfig(aConfig(`"hidden_act"`, neutral+`,"hidden_act"`))
+		require.NoError(t, err, neutral)
 	}
 }
 
@@ -135,6 +163,58 @@ func TestCheckFolder(t *testing.T) {
 		return s
 	})), ": load weights: tensor model.embed_tokens.weight has shape [19 65], expected [65 19] from config.json")
 	require.ErrorIs(t, c.CheckFolder(t.TempDir()), checkpoint.ErrNotFound)
+}
+
+// A tensor that config.json says nothing of is refused where the decoder it is of
+// would compute with it.
+func TestTensorsWithoutAPlace(t *testing.T) {
+	t.Parallel()
+	c := shapes()["qwen3"]
+	require.True(t, c.Tied)
+	dev := openCPU(t, 1)
+	w := testWeights(t, dev, c)
+	embed := w.Sources()[0]
+	fill := func(v float32) func([]float32) {
+		return func(dst []float32) {
+			for i := range dst {
+				dst[i] = v
+			}
+		}
+	}
+	next := fmt.Sprintf("model.layers.%d.mlp.up_proj.weight", c.Layers)
+	for _, test := range []struct {
+		more   checkpoint.Source
+		want   string // of the file's header
+		loaded string // of its values
+	}{
+		{checkpoint.Source{Name: "model.layers.0.self_attn.q_proj.bias", Shape: []int{c.Heads * c.HeadDim}, Write: fill(1)},
+			"tensor model.layers.0.self_attn.q_proj.bias has no place in the qwen3 decoder of config.json", ""},
+		{checkpoint.Source{Name: next, Shape: []int{c.FFNSize, c.HiddenSize}, Write: fill(1)},
+			fmt.Sprintf("tensor %s is of layer %d, expected %d layers as num_hidden_layers says", next, c.Layers+1, c.Layers), ""},
+		{checkpoint.Source{Name: "lm_head.bias", Shape: []int{c.VocabSize}, Write: fill(1)}, "tensor lm_head.bias has no place", ""},
+		{checkpoint.Source{Name: "lm_head.weight", Shape: embed.Shape, Write: fill(1)}, "", "tensor lm_head.weight is not the embedding"},
+		{checkpoint.Source{Name: "lm_head.weight", Shape: embed.Shape, Write: embed.Write}, "", ""},
+		{checkpoint.Source{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", Shape: []int{c.HeadDim / 2}, Write: fill(1)}, "", ""},
+		{checkpoint.Source{Name: "v_head.summary.weight", Shape: []int{1, c.HiddenSize}, Write: fill(1)}, "", ""},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), append(w.Sources(), test.more), nil))
+		again, err := NewWeights(dev, c, npu.Weights)
+		require.NoError(t, err)
+		checked, loaded := c.CheckFolder(dir), again.Load(dir)
+		again.Free()
+		if test.want == "" {
+			require.NoError(t, checked, test.more.Name)
+		} else {
+			require.ErrorContains(t, checked, ": load weights: "+test.want)
+			require.ErrorContains(t, loaded, ": load weights: "+test.want)
+		}
+		if test.loaded != "" {
+			require.ErrorContains(t, loaded, ": load weights: "+test.loaded)
+		} else if test.want == "" {
+			require.NoError(t, loaded, test.more.Name)
+		}
+	}
 }
 
 func TestCheckFinite(t *testing.T) {

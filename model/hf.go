@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -56,6 +57,35 @@ type hfConfig struct {
 	AttnSoftcap   *float64       `json:"attn_logit_softcapping"`
 	FinalSoftcap  *float64       `json:"final_logit_softcapping"`
 	MRope         bool           `json:"use_mrope"`
+	multipliers
+	switches
+}
+
+// multipliers are fields that other decoders scale their activations by, nil where
+// the file has none.
+type multipliers struct {
+	Residual   *float64 `json:"residual_multiplier"`
+	Embedding  *float64 `json:"embedding_multiplier"`
+	ScaleEmb   *float64 `json:"scale_emb"`
+	Logits     *float64 `json:"logits_scaling"`
+	Logit      *float64 `json:"logit_scale"`
+	RotaryPct  *float64 `json:"rotary_pct"`
+	Attention  *float64 `json:"attention_multiplier"`
+	QueryScale *float64 `json:"query_pre_attn_scalar"`
+	ClipQKV    *float64 `json:"clip_qkv"`
+}
+
+// switches are fields that give other decoders parts that these lack, or take
+// some away.
+type switches struct {
+	UseQKNorm        *bool `json:"use_qk_norm"`
+	QKNormalised     *bool `json:"qk_norm"`
+	QKLayerNorm      *bool `json:"qk_layernorm"`
+	QKVBias          *bool `json:"qkv_bias"`
+	ParallelAttn     bool  `json:"parallel_attn"`
+	ParallelResidual bool  `json:"use_parallel_residual"`
+	Alibi            bool  `json:"alibi"`
+	NoRopeLayers     []int `json:"no_rope_layers"` // 0 for a layer without rotary positions
 }
 
 // idList is a token id, a list of them, or null.
@@ -126,14 +156,61 @@ func (h *hfConfig) unsupported() (errs []error) {
 	bad(len(h.Architectures) > 0 && !slices.ContainsFunc(h.Architectures, causal),
 		"architectures %q, expected one that ends in ForCausalLM", h.Architectures)
 	bad(h.HiddenAct != "silu" && h.HiddenAct != "swish", "hidden_act %q, expected silu", h.HiddenAct)
-	bad(h.AttentionBias && (h.ModelType == llama || h.ModelType == qwen3), "attention_bias true is not supported for %s", h.ModelType)
+	bad(h.AttentionBias && h.ModelType != qwen2, "attention_bias true is not supported for %s", h.ModelType)
 	bad(h.MLPBias, "mlp_bias true is not supported")
 	bad(h.Quantization != nil, "quantization_config (%v) is not supported, expected weights of F32, BF16 or F16", h.Quantization["quant_method"])
 	bad(h.AttnSoftcap != nil, "attn_logit_softcapping is not supported")
 	bad(h.FinalSoftcap != nil, "final_logit_softcapping is not supported")
 	bad(h.PartialRotary != 1, "partial_rotary_factor %v is not supported, expected 1", h.PartialRotary)
 	bad(h.MRope, "use_mrope true is not supported")
+	if supported(h.ModelType) {
+		errs = append(errs, h.others()...)
+	}
 	return append(errs, h.sliding()...)
+}
+
+// others refuses fields of other decoders unless their values leave the arithmetic
+// as it is.
+func (h *hfConfig) others() (errs []error) {
+	head := 0.0
+	if h.HeadDim != nil {
+		head = float64(*h.HeadDim)
+	} else if h.NumAttentionHeads > 0 {
+		head = float64(h.HiddenSize / h.NumAttentionHeads)
+	}
+	for _, f := range []struct {
+		name    string
+		value   *float64
+		neutral float64
+	}{
+		{"residual_multiplier", h.Residual, 1}, {"embedding_multiplier", h.Embedding, 1}, {"scale_emb", h.ScaleEmb, 1},
+		{"logits_scaling", h.Logits, 1}, {"logit_scale", h.Logit, 1}, {"rotary_pct", h.RotaryPct, 1},
+		{"attention_multiplier", h.Attention, 1 / math.Sqrt(head)}, {"query_pre_attn_scalar", h.QueryScale, head},
+	} {
+		if f.value != nil && !(math.Abs(*f.value-f.neutral) <= 1e-6*f.neutral) {
+			errs = append(errs, fmt.Errorf("%s is %v, expected %v or none", f.name, *f.value, f.neutral))
+		}
+	}
+	if h.ClipQKV != nil {
+		errs = append(errs, fmt.Errorf("clip_qkv is %v, expected none", *h.ClipQKV))
+	}
+	for _, f := range []struct {
+		name  string
+		value *bool
+		usual bool
+	}{
+		{"use_qk_norm", h.UseQKNorm, h.ModelType == qwen3}, {"qk_norm", h.QKNormalised, h.ModelType == qwen3},
+		{"qk_layernorm", h.QKLayerNorm, h.ModelType == qwen3}, {"qkv_bias", h.switches.QKVBias, h.ModelType == qwen2},
+		{"parallel_attn", &h.ParallelAttn, false}, {"use_parallel_residual", &h.ParallelResidual, false}, {"alibi", &h.Alibi, false},
+	} {
+		if f.value != nil && *f.value != f.usual {
+			errs = append(errs, fmt.Errorf("%s is %t, expected %t or none for %s", f.name, *f.value, f.usual, h.ModelType))
+		}
+	}
+	if slices.Contains(h.NoRopeLayers, 0) {
+		errs = append(errs, errors.New("no_rope_layers has a 0, a layer without rotary positions, expected none"))
+	}
+	return errs
 }
 
 // sliding refuses layers that see fewer positions than there are. Mistral's all
@@ -176,7 +253,8 @@ func unmarshal(b []byte, into any) error {
 		at := min(max(syntax.Offset-1, 0), int64(len(b)))
 		return fmt.Errorf("line %d: not JSON: %w", 1+bytes.Count(b[:at], []byte("\n")), err)
 	case errors.As(err, &mismatch) && mismatch.Field != "":
-		return fmt.Errorf("%s is a JSON %s, expected %s", mismatch.Field, mismatch.Value, jsonKind(mismatch.Type))
+		field := mismatch.Field[strings.LastIndexByte(mismatch.Field, '.')+1:] // without the Go structs around it
+		return fmt.Errorf("%s is a JSON %s, expected %s", field, mismatch.Value, jsonKind(mismatch.Type))
 	case errors.As(err, &mismatch):
 		return fmt.Errorf("a JSON %s, expected an object", mismatch.Value)
 	case err == nil && string(bytes.TrimSpace(b)) == "null":

@@ -1,9 +1,11 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/npu"
@@ -15,22 +17,30 @@ type Tensors interface {
 }
 
 // Load fills w from a model folder's safetensors. It names the tensor that is
-// missing, of another shape or not finite.
+// missing, of another shape, not finite, or of a decoder that computes something
+// else.
 func (w *Weights) Load(dir string) error {
 	f, err := checkpoint.OpenFolder(dir)
 	if err != nil {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	if err := w.LoadFrom("", f); err != nil {
+	err = w.Config.checkOthers(f)
+	if err == nil {
+		err = w.LoadFrom("", f)
+	}
+	if err == nil {
+		err = w.Config.checkHead(f)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	return nil
 }
 
 // CheckFolder looks, without reading or allocating values, whether a model
-// folder's safetensors have all tensors of a decoder in its shape. It names the
-// first that is missing or of another shape.
+// folder's safetensors are those of a decoder in its shape. It names the first that
+// is missing, of another shape, or of a decoder that computes something else.
 func (c *Config) CheckFolder(dir string) error {
 	f, err := checkpoint.OpenFolder(dir)
 	if err != nil {
@@ -40,6 +50,62 @@ func (c *Config) CheckFolder(dir string) error {
 	for _, p := range c.params() {
 		if _, err := p.find("", f); err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	if err := c.checkOthers(f); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
+}
+
+// headName is the output projection's tensor.
+const headName = "lm_head.weight"
+
+// checkOthers refuses tensors that a decoder in this shape does not have and yet
+// would compute with: further layers, biases, norms. What stands beside the decoder,
+// as a value head, is left alone, and so are the rotary frequencies that older files
+// have, which follow from config.json. An output projection beside tied embeddings
+// is checkHead's.
+func (c *Config) checkOthers(f *checkpoint.Folder) error {
+	known := make(map[string]struct{})
+	for _, p := range c.params() {
+		known[p.Name] = struct{}{}
+	}
+	for _, name := range f.Names() {
+		_, ok := known[name]
+		ours := strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "lm_head.")
+		if ok || !ours || strings.HasSuffix(name, ".rotary_emb.inv_freq") || name == headName && c.Tied {
+			continue
+		}
+		var layer int
+		if n, _ := fmt.Sscanf(name, "model.layers.%d.", &layer); n == 1 && layer >= c.Layers {
+			return fmt.Errorf("load weights: tensor %s is of layer %d, expected %d layers as num_hidden_layers says", name, layer+1, c.Layers)
+		}
+		return fmt.Errorf("load weights: tensor %s has no place in the %s decoder of config.json", name, c.Type)
+	}
+	return nil
+}
+
+// checkHead refuses an output projection that differs from the embeddings to which
+// config.json ties it. Published folders have equal ones.
+func (c *Config) checkHead(f *checkpoint.Folder) error {
+	head, ok := f.Tensor(headName)
+	if !ok || !c.Tied {
+		return nil
+	}
+	p := Param{Name: headName, Rows: c.VocabSize, Cols: c.HiddenSize}
+	if _, err := p.find("", f); err != nil {
+		return err
+	}
+	embed, _ := f.Tensor(c.params()[0].Name)
+	a, b := make([]float32, min(blockValues, p.Rows*p.Cols)), make([]float32, min(blockValues, p.Rows*p.Cols))
+	for at := 0; at < p.Rows*p.Cols; at += len(a) {
+		n := min(len(a), p.Rows*p.Cols-at)
+		if err := errors.Join(head.ReadAt(a[:n], at), embed.ReadAt(b[:n], at)); err != nil {
+			return fmt.Errorf("load weights: %w", err)
+		}
+		if !slices.Equal(a[:n], b[:n]) {
+			return fmt.Errorf("load weights: tensor %s is not the embedding, expected the same values, or tie_word_embeddings false in config.json", headName)
 		}
 	}
 	return nil
