@@ -206,6 +206,9 @@ func (l *layout) findResponse(fields map[string]json.RawMessage) error {
 			return nil
 		}
 	}
+	if err := whyNot("response", fields, responseNames()); err != nil {
+		return err
+	}
 	return fmt.Errorf("response: none of the usual keys (%s, solution, answer, or messages that end with the assistant's), found %s, expected sft.response_key to name it",
 		strings.Join(responseNames(), ", "), keys(fields))
 }

@@ -31,9 +31,33 @@ func find(fields map[string]json.RawMessage, key string) (json.RawMessage, error
 	return raw, nil
 }
 
+// decoded is the object or the array that a string has as JSON text, as tables have
+// that were written without nesting; else raw itself.
+func decoded(raw json.RawMessage) json.RawMessage {
+	if kindOf(raw) != "a string" {
+		return raw
+	}
+	s, err := text(raw)
+	if kind := kindOf([]byte(s)); err != nil || kind != "an object" && kind != "an array" || !json.Valid([]byte(s)) {
+		return raw
+	}
+	return json.RawMessage(s)
+}
+
+// unfold puts chats that are written as JSON text in their place.
+func unfold(fields map[string]json.RawMessage) {
+	for _, key := range having(fields, chatNames(), isText) {
+		if chat := decoded(fields[key]); looksLikeMessages(chat) {
+			fields[key] = chat
+		}
+	}
+}
+
 // step is the value of name in an object, or the element of that number in an
-// array. Its error says what raw is instead.
+// array, either of which may be written as JSON text. Its error says what raw is
+// instead.
 func step(raw json.RawMessage, name string) (json.RawMessage, error) {
+	raw = decoded(raw)
 	switch kind := kindOf(raw); kind {
 	case "an object":
 		var fields map[string]json.RawMessage

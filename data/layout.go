@@ -3,6 +3,7 @@ package data
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -51,6 +52,7 @@ type layout struct {
 	join     string
 	answer   string // key; "" for none
 	derive   derive
+	unread   bool   // no answer was read yet that shows what to derive
 	response string // key; "" for a chat's last turn
 }
 
@@ -118,10 +120,6 @@ func recognise(fields map[string]json.RawMessage, opts Options) (layout, error) 
 		l.answer = opts.AnswerKey
 		return l, nil
 	}
-	if verl {
-		l.answer = verlAnswer
-		return l, nil
-	}
 	return l, l.findAnswer(fields)
 }
 
@@ -148,6 +146,9 @@ func (l *layout) findPrompt(fields map[string]json.RawMessage, chat bool) error 
 	case len(chats) == 1:
 		l.prompt = chats
 	case len(texts) == 0:
+		if err := whyNot("prompt", fields, append(textNames(), chatNames()[1:]...)); err != nil {
+			return err
+		}
 		return fmt.Errorf("prompt: none of the usual keys (%s), found %s, expected data.prompt_key to name it",
 			strings.Join(append(textNames(), chatNames()[1:]...), ", "), keys(fields))
 	default:
@@ -155,6 +156,23 @@ func (l *layout) findPrompt(fields map[string]json.RawMessage, chat bool) error 
 	}
 	if body := having(fields, []string{"body"}, isText); len(body) == 1 && len(texts) == 1 && strings.EqualFold(texts[0], "question") {
 		l.prompt, l.join = []string{body[0], texts[0]}, " "
+	}
+	return nil
+}
+
+// whyNot says why the first field that one of the names means is not what they are
+// for; nil where there is no such field.
+func whyNot(what string, fields map[string]json.RawMessage, names []string) error {
+	for _, key := range having(fields, names, func(raw json.RawMessage) bool { return kindOf(raw) != "nothing" }) {
+		switch kind := kindOf(fields[key]); kind {
+		case "a string": // is not the cause
+		case "an array":
+			if _, err := messages(fields[key]); err != nil {
+				return fmt.Errorf("%s: key %q is %w", what, key, err)
+			}
+		default:
+			return fmt.Errorf("%s: key %q is %s, expected a string or a list of messages", what, key, kind)
+		}
 	}
 	return nil
 }
@@ -176,20 +194,20 @@ func endsWithReply(raw json.RawMessage) bool {
 	return ok
 }
 
-// findAnswer sets the field of the answer; a file may have none.
+// findAnswer sets the field of the answer; a file may have none, and so may its
+// first objects.
 func (l *layout) findAnswer(fields map[string]json.RawMessage) error {
+	if _, err := find(fields, verlAnswer); err == nil {
+		l.answer = verlAnswer
+		return nil
+	}
 	found := agree(fields, having(fields, answerNames(), func(json.RawMessage) bool { return true }))
 	found = slices.DeleteFunc(found, func(key string) bool { return slices.Contains(l.prompt, key) })
 	if len(found) > 1 {
 		return ambiguous("answer", "data.answer_key", found)
 	}
 	if len(found) == 1 {
-		l.answer = found[0]
-		if s, err := text(fields[found[0]]); err == nil {
-			if _, ok := afterHashes(s); ok {
-				l.derive = hashes
-			}
-		}
+		l.answer, l.unread = found[0], true
 		return nil
 	}
 	if found = having(fields, []string{"solution"}, isText); len(found) == 1 {
@@ -253,6 +271,9 @@ func (l *layout) promptOf(fields map[string]json.RawMessage) (string, []rollout.
 	return strings.Join(parts, l.join), nil, nil
 }
 
+// errNoKey is wrapped by answerOf's error about an object without the answer's key.
+var errNoKey = errors.New("answer")
+
 // answerOf reads the answer of one object, nil where there is none.
 func (l *layout) answerOf(fields map[string]json.RawMessage) (json.RawMessage, error) {
 	if l.answer == "" {
@@ -260,10 +281,21 @@ func (l *layout) answerOf(fields map[string]json.RawMessage) (json.RawMessage, e
 	}
 	raw, err := find(fields, l.answer)
 	if err != nil {
-		return nil, fmt.Errorf("answer: %w", err)
+		return nil, fmt.Errorf("%w: %w", errNoKey, err)
 	}
 	if !isThere(raw) {
 		return nil, nil
+	}
+	if string(raw) == `""` {
+		return raw, nil // nothing to derive from
+	}
+	if l.unread {
+		l.unread = false
+		if s, err := text(raw); err == nil {
+			if _, ok := afterHashes(s); ok {
+				l.derive = hashes
+			}
+		}
 	}
 	if l.derive == asIs {
 		var compact bytes.Buffer

@@ -57,6 +57,10 @@ func TestLayouts(t *testing.T) {
 		{"keys named", `{"question":"x","problem":"q","meta":{"gold":["7"]},"task":"t"}`, Options{PromptKey: "problem", AnswerKey: "meta.gold.0", SourceKey: "task"}, "q", nil, `"7"`, "t"},
 		{"prompt named, no answer", `{"problem":"q","answer":"7"}`, Options{PromptKey: "problem"}, "q", nil, ``, "set"},
 		{"answer named", `{"problem":"q","answer":"7","gold":"8"}`, Options{AnswerKey: "gold"}, "q", nil, `"8"`, "set"},
+		{"verl's, as JSON text", `{"prompt":"[{\"role\":\"user\",\"content\":\"q\"}]","reward_model":"{\"ground_truth\": \"72\"}"}`, Options{},
+			"", []rollout.Message{{Role: "user", Content: "q"}}, `"72"`, "set"},
+		{"JSON text that was named", `{"meta":"{\"list\":[{\"q\":\"text\"}]}","answer":"[1]"}`, Options{PromptKey: "meta.list.0.q", AnswerKey: "answer"}, "text", nil, `"[1]"`, "set"},
+		{"text that looks like a list", `{"prompt":"[1, 2] sorted?","answer":1}`, Options{}, "[1, 2] sorted?", nil, `1`, "set"},
 		{"around the records", `{"canary":"c","examples":[{"input":"q","target":"True"}]}`, Options{}, "q", nil, `"True"`, "set"},
 		{"around the records, pretty", "{\n \"data\": [\n  {\"input\":\"q\",\n \"target\":\"True\"}\n ]\n}\n", Options{}, "q", nil, `"True"`, "set"},
 		{"one object, pretty", "{\n \"prompt\": \"q\"\n}\n", Options{}, "q", nil, ``, "set"},
@@ -85,8 +89,17 @@ func TestLayoutsRefused(t *testing.T) {
 		{"no marks", `{"question":"a","answer":"#### 1"}` + "\n" + `{"question":"b","answer":"1"}`, `:2: answer: key "answer" has no answer after ####`},
 		{"no box", `{"problem":"a","solution":"see above"}`, `:1: answer: key "solution" has no \boxed{…}`},
 		{"open box", `{"problem":"a","solution":"\\boxed{1"}`, `:1: answer: key "solution" has no \boxed{…}`},
-		{"chat without roles", `{"prompt":[{"role":"","content":"q"}]}`, `:1: prompt: key "prompt" is message 1: no role`},
-		{"chat with a picture", `{"prompt":[{"role":"user","content":[{"type":"image"}]}]}`, `:1: prompt: key "prompt" is message 1: key "content" is a list whose part 1 is of type "image", expected text`},
+		{"chat without roles", `{"prompt":[{"role":"","content":"q"}]}`, `:1: prompt: key "prompt" is a list whose message 1 has no role`},
+		{"chat with a picture", `{"prompt":[{"role":"user","content":[{"type":"image"}]}]}`, `:1: prompt: key "prompt" is a list whose message 1 has key "content" as a list whose part 1 is of type "image", expected text`},
+		{"a number", `{"prompt":5}`, `:1: prompt: key "prompt" is a number, expected a string or a list of messages`},
+		{"null", `{"Question":null}`, `:1: prompt: key "Question" is null, expected a string or a list of messages`},
+		{"an object", `{"messages":{"role":"user"}}`, `:1: prompt: key "messages" is an object, expected a string or a list of messages`},
+		{"no messages", `{"prompt":[]}`, `:1: prompt: key "prompt" is an empty list, expected messages`},
+		{"a message without a role", `{"prompt":[{"content":"q"}]}`, `:1: prompt: key "prompt" is a list whose message 1 has no role, found "content", expected role and content`},
+		{"a message without content", `{"prompt":[{"role":"system"},{"role":"user","content":"q"}]}`, `:1: prompt: key "prompt" is a list whose message 1 has no content, found "role"`},
+		{"an empty user's turn", `{"messages":[{"role":"user","content":" "}]}`, `:1: prompt: key "messages" is a list whose message 1 has an empty user's turn, found "content", "role", expected a text in "content"`},
+		{"a user's turn of another field", `{"messages":[{"role":"user","text":"q"}]}`, `:1: prompt: key "messages" is a list whose message 1 has an empty user's turn, found "role", "text", expected a text in "content"`},
+		{"text that is no JSON", `{"prompt":"q","reward_model":"{'ground_truth': 1}"}` + "\n" + `{"prompt":"q"}` + "\n" + `{"answer":1}`, `:3: prompt: no key "prompt"`},
 		{"chat of numbers", `{"prompt":[{"role":"user","content":"q"}]}` + "\n" + `{"prompt":[1]}`, `:2: prompt: key "prompt" is an array of something else than messages`},
 		{"empty chat", `{"prompt":[{"role":"user","content":"q"}]}` + "\n" + `{"prompt":[]}`, `:2: prompt: key "prompt" is an empty list`},
 	} {
@@ -106,6 +119,9 @@ func TestExamples(t *testing.T) {
 		opts       ExampleOptions
 		want       Example
 	}{
+		{"calls a tool", `{"messages":[{"role":"user","content":"q"},{"role":"assistant","tool_calls":[1]},{"role":"tool","content":"t"},{"role":"assistant","content":"r"}]}`, ExampleOptions{},
+			Example{Messages: []rollout.Message{{Role: "user", Content: "q"}, {Role: "assistant", Extra: map[string]json.RawMessage{"tool_calls": json.RawMessage("[1]")}},
+				{Role: "tool", Content: "t"}}, Response: "r"}},
 		{"plain", `{"prompt":"q","response":"r"}`, ExampleOptions{}, Example{Prompt: "q", Response: "r"}},
 		{"completion", `{"prompt":"q","completion":"r","answer":"x"}`, ExampleOptions{}, Example{Prompt: "q", Response: "r"}},
 		{"chat prompt", `{"prompt":[{"role":"user","content":"q"}],"completion":[{"role":"assistant","content":"r"}]}`, ExampleOptions{}, Example{Messages: user("q"), Response: "r"}},
@@ -142,6 +158,7 @@ func TestExamples(t *testing.T) {
 	}
 	for _, row := range []struct{ name, text, want string }{
 		{"no response", `{"prompt":"q","x":"r"}`, `:1: response: none of the usual keys (response, completion, output, solution, answer, or messages that end with the assistant's), found "prompt", "x"`},
+		{"a number", `{"prompt":"q","response":5}`, `:1: response: key "response" is a number, expected a string or a list of messages`},
 		{"two responses", `{"prompt":"q","response":"r","output":"s"}`, `:1: response: found "response" and "output"`},
 		{"chat and text", `{"problem":"q","solution":"other","messages":` + chat + `}`, `:1: response: found "messages" and "solution"`},
 		{"no prompt", `{"response":"r"}`, `:1: prompt: none of the usual keys`},

@@ -26,7 +26,7 @@ func messages(raw json.RawMessage) ([]rollout.Message, error) {
 	for i, turn := range turns {
 		m, err := message(turn)
 		if err != nil {
-			return nil, fmt.Errorf("message %d: %w", i+1, err)
+			return nil, fmt.Errorf("a list whose message %d has %w", i+1, err)
 		}
 		out[i] = m
 	}
@@ -40,16 +40,19 @@ func message(turn map[string]json.RawMessage) (rollout.Message, error) {
 	}
 	var m rollout.Message
 	if kindOf(turn[role]) != "a string" || json.Unmarshal(turn[role], &m.Role) != nil || m.Role == "" {
-		return m, fmt.Errorf("no role, found %s", keys(turn))
+		return m, fmt.Errorf("no role, found %s, expected role and content", keys(turn))
 	}
 	if role == "from" {
 		m.Role = modernRole(m.Role)
 	}
 	text, err := contentOf(turn[content])
 	if err != nil {
-		return m, fmt.Errorf("key %q is %w", content, err)
+		return m, fmt.Errorf("key %q as %w", content, err)
 	}
 	m.Content = text
+	if m.Role == "user" && strings.TrimSpace(text) == "" {
+		return m, fmt.Errorf("an empty user's turn, found %s, expected a text in %q", keys(turn), content)
+	}
 	for key, value := range turn {
 		if key != role && key != content && len(value) > 0 && kindOf(value) != "null" {
 			if m.Extra == nil {
@@ -57,6 +60,9 @@ func message(turn map[string]json.RawMessage) (rollout.Message, error) {
 			}
 			m.Extra[key] = bytes.Clone(value)
 		}
+	}
+	if turn[content] == nil && m.Extra == nil {
+		return m, fmt.Errorf("no %s, found %s", content, keys(turn))
 	}
 	return m, nil
 }

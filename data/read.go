@@ -2,6 +2,7 @@
 package data
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,8 @@ type Options struct {
 // or one object around it in "examples", "data", "rows" or "instances"; Parquet.
 //
 // A prompt has Text, or Messages where the field is a list of chat messages.
-// Token ids are left empty, and so is an answer that is null. A prompt's ID is
+// Token ids are left empty, and so is an answer that is null, or whose key an
+// object lacks that others of the file have. A prompt's ID is
 // the object's "id" field (a string or an integer) or else "<file base>:<line>",
 // in an array "<file base>:<number of the element, from 1>" and in Parquet that
 // of the row; its Source is "data_source" or else the file's base without the
@@ -71,6 +73,9 @@ func ReadAll(paths []string, opts Options) ([][]rollout.Prompt, error) {
 		d.records = records{path: f.path, explicit: []string{opts.PromptKey, opts.AnswerKey, opts.SourceKey}, yield: d.prompt, accepts: d.accepts}
 		if err := d.records.open(); err != nil {
 			return nil, err
+		}
+		if d.keyless != nil && !d.keyed {
+			return nil, d.keyless
 		}
 		out[f.part] = append(out[f.part], d.prompts...)
 	}
@@ -113,6 +118,8 @@ type reader struct {
 	layout  *layout // once the first object is known
 	ids     identities
 	prompts []rollout.Prompt
+	keyed   bool  // an object has the answer's key
+	keyless error // about the first that has not
 }
 
 // accepts says whether an object is a record itself.
@@ -146,7 +153,7 @@ func (d *reader) promptOf(r record) (p rollout.Prompt, err error) {
 	if p.Text, p.Messages, err = d.layout.promptOf(r.fields); err != nil {
 		return p, err
 	}
-	if p.Answer, err = d.layout.answerOf(r.fields); err != nil {
+	if p.Answer, err = d.answerOf(r); err != nil {
 		return p, err
 	}
 	if p.Source, err = sourceOf(r.fields, d.opts.SourceKey, d.records.path); err != nil {
@@ -154,6 +161,23 @@ func (d *reader) promptOf(r record) (p rollout.Prompt, err error) {
 	}
 	p.ID, err = d.ids.claim(r.fields, d.label, r.number, place{d.records.path, r.line})
 	return p, err
+}
+
+// answerOf reads an answer. An object without the key has none, as one whose
+// answer is null has, where others of the file have the key.
+func (d *reader) answerOf(r record) (json.RawMessage, error) {
+	if d.layout.answer == "" && d.opts.PromptKey == "" {
+		if err := d.layout.findAnswer(r.fields); err != nil {
+			return nil, err
+		}
+	}
+	answer, err := d.layout.answerOf(r.fields)
+	if errors.Is(err, errNoKey) {
+		d.keyless = cmp.Or(d.keyless, d.records.fault(r.line, err))
+		return nil, nil
+	}
+	d.keyed = true
+	return answer, err
 }
 
 // sourceOf is the name of the data set that an object is of.

@@ -85,7 +85,7 @@ func TestReadReportsWhereAndWhat(t *testing.T) {
 		{"nested, scalar", `{"a":{"b":3}}`, Options{PromptKey: "a.b.c", AnswerKey: ""}, `:1: prompt: no key "a.b.c": "a.b" is a number`},
 		{"nested, index", `{"a":["x"]}`, Options{PromptKey: "a.1", AnswerKey: ""}, `:1: prompt: no key "a.1": "a" is an array of 1 elements`},
 		{"nested, root", `{"a":1}`, Options{PromptKey: "b.c", AnswerKey: ""}, `:1: prompt: no key "b.c", found "a"`},
-		{"prompt a list", `{"prompt":[{"content":"a"}],"answer":1}`, keyed, `:1: prompt: key "prompt" is message 1: no role, found "content"`},
+		{"prompt a list", `{"prompt":[{"content":"a"}],"answer":1}`, keyed, `:1: prompt: key "prompt" is a list whose message 1 has no role, found "content"`},
 		{"prompt null", `{"prompt":null,"answer":1}`, keyed, `:1: prompt: key "prompt" is null, expected a string or a list of messages`},
 		{"cut line", good + "\n\n" + `{"prompt":"a","ans`, keyed, `:3: not a JSON object: unexpected end of JSON input`},
 		{"two objects on a line", good + good, keyed, `:1: not a JSON object: invalid character '{' after top-level value`},

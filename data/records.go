@@ -77,6 +77,7 @@ func (d *records) parquet(r io.ReaderAt, size int64) error {
 			fields[name] = nil
 		}
 		d.count++
+		unfold(fields)
 		failed = d.yield(record{fields, row, row})
 		return failed
 	})
@@ -200,6 +201,7 @@ func (d *records) object(text []byte, line, number int, alone bool) error {
 		}
 		return d.fault(line, fmt.Errorf("not a JSON object: %w", err))
 	}
+	unfold(fields)
 	if alone && !d.accepts(fields) {
 		if list, ok := inner(fields); ok {
 			return d.array(list, line+bytes.Count(text[:bytes.Index(text, list)], []byte("\n")))
