@@ -41,7 +41,7 @@ func orElse(n, otherwise int) int {
 }
 
 // peakFLOPS is the most operations a second that dev's threads can do, as perf/mfu
-// takes it: the machine's ceiling of fused multiply-adds, measured in a few
+// takes it: the machine's ceiling of fused multiply-adds, measured in some
 // milliseconds. It is 0, not known, where dev is no CPU.
 func peakFLOPS(dev npu.Device) float64 {
 	if !strings.HasPrefix(dev.Name(), "cpu/") {

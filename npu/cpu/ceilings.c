@@ -18,13 +18,14 @@ typedef struct {
 
 /* A multiply-add takes 4 or 5 cycles and a core starts 2 a cycle (4 on some
  * arm64), so that many chains at once keep it busy: as many as there are
- * registers for. chain i starts from i in all lanes, and a step is x/2 + 1; fma
- * returns the sum of the chains, each the mean of its lanes.
+ * registers for. Chain i starts from i + 3 in all lanes, and a step is x/2 + 1,
+ * which 2 would not change; fma returns the sum of the chains, each the mean of
+ * its lanes.
  * read returns the sum of n values, n a multiple of 16 * STREAMS. */
 #define CEILINGS(isa, target, vec, lanes, chains, set1, load, add, fmadd)                            \
   target static double fma_##isa(int64_t rounds) {                                                   \
     vec a[chains], half = set1(0.5f), one = set1(1.0f);                                              \
-    _Pragma("GCC unroll 32") for (int i = 0; i < chains; i++) a[i] = set1((float)i);                 \
+    _Pragma("GCC unroll 32") for (int i = 0; i < chains; i++) a[i] = set1((float)(i + 3));           \
     for (int64_t n = rounds * (FMAS / (chains * lanes)); n > 0; n--) {                               \
       _Pragma("GCC unroll 32") for (int i = 0; i < chains; i++) a[i] = fmadd(a[i], half, one);       \
     }                                                                                                \

@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"fmt"
+	"math"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +15,7 @@ import (
 // results prove that the work was done.
 type loops struct {
 	// fma makes fmaRound·rounds multiply-adds, in independent chains x/2 + 1 of
-	// which the first starts from 0, the second from 1 and so on; it returns the
+	// which the first starts from 3, the second from 4 and so on; it returns the
 	// sum of the chains.
 	fma func(rounds int) float64
 	// read returns the sum of p, whose length is a multiple of readStep.
@@ -24,12 +26,16 @@ type loops struct {
 const (
 	fmaRound = 192
 	readStep = 128
-	// No cache holds the largest set; on the smallest a pass is long beside a call.
-	smallestSet, largestSet = 256 << 10, 256 << 20
+	// A set is read and copied in windows of this size, each long beside a call
+	// and short beside a try.
+	windowFloats = 256 << 10 / 4
+	// No cache holds the largest set. The smallest has room for each thread.
+	smallestSet, largestSet = 1 << 20, 256 << 20
 	// A try is long beside a reading of the clock and short beside a neighbour's
 	// turn on a core; the best of several is one that nobody disturbed.
 	tryTime = 250 * time.Microsecond
 	tries   = 40
+	rounds  = 4 // of all tries, where they may be worth their time
 )
 
 // PeakFLOPS is the number of float32 operations a second, two for each fused
@@ -44,15 +50,17 @@ func PeakFLOPS(threads int) (float64, error) {
 }
 
 func peakFLOPS(l loops, threads int) float64 {
-	return best(threads, 2*fmaRound, func(_, times int) { l.fma(times) })
+	calls := call(threads, func(_, times int) { l.fma(times) })
+	cores := min(1, float64(runtime.GOMAXPROCS(0))/float64(threads)) // for each thread
+	return 2 * fmaRound * cores * calls.sumOfBest()
 }
 
 // Bandwidth is the number of bytes a second that threads threads (0 for all
 // cores) read, and that they copy, going over and over a set of the given size,
 // each over its own part: from the memory or from the cache that holds the set.
 // A byte copied counts twice, as read and as written. Smaller sets are measured as
-// 256 KiB, larger ones as 256 MiB, which no cache holds. It takes some
-// milliseconds, for large sets up to a second.
+// 1 MiB, larger ones as 256 MiB, which no cache holds. It takes some milliseconds
+// beside the set's allocation.
 func Bandwidth(threads int, size int64) (read, copied float64, err error) {
 	n, err := threadCount(threads)
 	if err != nil {
@@ -61,88 +69,120 @@ func Bandwidth(threads int, size int64) (read, copied float64, err error) {
 	if size <= 0 {
 		return 0, 0, fmt.Errorf("measure bandwidth: a set of %d bytes, expected 1 or more", size)
 	}
-	dev, err := Open(1) // whose memory has the pages that weights have
+	set, free, err := memory(size)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer dev.Close() //nolint:errcheck // no kernel ran that could have failed
-	// Halves of parts are copied to each other.
-	part := 2 * readStep * max(1, int(min(max(size, smallestSet), largestSet))/(2*readStep*4*n))
-	buf, err := dev.Alloc(part*n, npu.Activations)
-	if err != nil {
-		return 0, 0, fmt.Errorf("measure bandwidth: %w", err)
-	}
-	set := buf.Float32s()
-	for i := range set { // so that each page is in memory
-		set[i] = 1
-	}
+	defer free()
 	read, copied = bandwidth(loopsOf(""), n, set)
 	return read, copied, nil
 }
 
+// memory is a set of about size bytes that are really there, in the pages that
+// weights have.
+func memory(size int64) (set []float32, free func(), err error) {
+	dev, err := Open(1)
+	if err != nil {
+		return nil, nil, err
+	}
+	free = func() { _ = dev.Close() } // no kernel ran that could have failed
+	buf, err := dev.Alloc(int(min(max(size, smallestSet), largestSet)/4), npu.Activations)
+	if err != nil {
+		free()
+		return nil, nil, fmt.Errorf("measure bandwidth: %w", err)
+	}
+	set = buf.Float32s()
+	for i := range set {
+		set[i] = 1
+	}
+	return set, free, nil
+}
+
+// bandwidth goes over set in windows, each thread over its own part: read over
+// all of it, copied from its first half to the second.
 func bandwidth(l loops, threads int, set []float32) (read, copied float64) {
-	part := len(set) / threads
-	bytes := 4 * float64(part)
-	read = best(threads, bytes, func(thread, times int) {
+	half := len(set) / threads / 2
+	window := min(windowFloats, half/readStep*readStep)
+	half = half / window * window
+	at := make([]int, threads)
+	reads := call(threads, func(thread, times int) {
+		part := set[2*half*thread:][:2*half]
 		for range times {
-			l.read(set[thread*part : (thread+1)*part])
+			l.read(part[at[thread]:][:window])
+			at[thread] = (at[thread] + window) % len(part)
 		}
 	})
-	copied = best(threads, bytes, func(thread, times int) {
-		from, to := set[thread*part:thread*part+part/2], set[thread*part+part/2:(thread+1)*part]
+	clear(at)
+	copies := call(threads, func(thread, times int) {
+		part := set[2*half*thread:][:2*half]
 		for range times {
-			l.copy(to, from)
+			l.copy(part[half+at[thread]:][:window], part[at[thread]:][:window])
+			at[thread] = (at[thread] + window) % half
 		}
 	})
-	return read, copied
+	return 4 * float64(window) * reads.mostAtOnce(), 2 * 4 * float64(window) * copies.mostAtOnce()
 }
 
 // Ceilings measures what the machine can do at best on one thread and on threads
-// threads, 0 for all cores. It takes a second or two and 256 MiB.
+// threads, 0 for all cores. It takes half a second and 256 MiB.
 func Ceilings(threads int) (npu.Ceilings, error) {
 	n, err := threadCount(threads)
 	if err != nil {
 		return npu.Ceilings{}, err
 	}
-	of := func(threads int) (c npu.Ceiling, err error) {
-		c.Threads = threads
-		if c.FLOPS, err = PeakFLOPS(threads); err != nil {
-			return c, err
+	set, free, err := memory(largestSet)
+	if err != nil {
+		return npu.Ceilings{}, err
+	}
+	defer free()
+	l := loopsOf("")
+	of := func(threads int) npu.Ceiling {
+		c := npu.Ceiling{Threads: threads}
+		for range rounds {
+			read, copied := bandwidth(l, threads, set)
+			c.FLOPS, c.Read, c.Copy = max(c.FLOPS, peakFLOPS(l, threads)), max(c.Read, read), max(c.Copy, copied)
 		}
-		c.Read, c.Copy, err = Bandwidth(threads, largestSet)
-		return c, err
+		return c
 	}
-	one, err := of(1)
-	if err != nil || n == 1 {
-		return npu.Ceilings{One: one, All: one}, err
+	c := npu.Ceilings{One: of(1)}
+	c.All = c.One
+	if n > 1 {
+		c.All = of(n)
 	}
-	all, err := of(n)
-	return npu.Ceilings{One: one, All: all}, err
+	return c, nil
 }
 
-// best is the highest rate that threads threads reach at one time: they call task
-// over and over, and each call does times·unit. A thread that waits for a core
-// meanwhile is slow for that long.
-func best(threads int, unit float64, task func(thread, times int)) float64 {
-	times := 1
+// calls are the spans in which each of several threads called a task times times.
+type calls struct {
+	times int
+	spans [][]span
+}
+
+type span struct{ from, to time.Duration }
+
+func (s span) rate() float64 { return 1 / max(s.to-s.from, 1).Seconds() }
+
+// call has threads call task over and over at the same time, each at least tries
+// times. times is how much a call is to do, so that it takes tryTime or more.
+func call(threads int, task func(thread, times int)) calls {
+	c := calls{times: 1, spans: make([][]span, threads)}
 	for {
 		began := time.Now()
-		if task(0, times); time.Since(began) >= tryTime {
+		if task(0, c.times); time.Since(began) >= tryTime {
 			break
 		}
-		times *= 2
+		c.times *= 2
 	}
 	began := time.Now()
-	all := make([][]span, threads)
 	var done atomic.Int64
 	var group sync.WaitGroup
 	for i := range threads {
 		group.Go(func() {
 			for n := 1; done.Load() < int64(threads); n++ {
 				s := span{from: time.Since(began)}
-				task(i, times)
+				task(i, c.times)
 				s.to = time.Since(began)
-				all[i] = append(all[i], s)
+				c.spans[i] = append(c.spans[i], s)
 				if n == tries {
 					done.Add(1)
 				}
@@ -150,26 +190,46 @@ func best(threads int, unit float64, task func(thread, times int)) float64 {
 		})
 	}
 	group.Wait()
-	return unit * float64(times) * mostAtOnce(all)
+	return c
 }
 
-// span is one call of a task.
-type span struct{ from, to time.Duration }
+// sumOfBest is how often a second all threads together do the task once, each at
+// its best while none had not begun or had ended. A neighbour that takes a core
+// for a while changes nothing; of what threads share, as the memory, it would be
+// too much.
+func (c *calls) sumOfBest() float64 {
+	from, to := time.Duration(0), time.Duration(math.MaxInt64)
+	for _, thread := range c.spans {
+		from, to = max(from, thread[0].from), min(to, thread[len(thread)-1].to)
+	}
+	sum := 0.0
+	for _, thread := range c.spans {
+		best := 0.0
+		for _, s := range thread {
+			if s.from >= from && s.to <= to {
+				best = max(best, s.rate())
+			}
+		}
+		sum += best
+	}
+	return sum * float64(c.times)
+}
 
-// mostAtOnce is the highest number of calls a second, over the middles of the
-// first thread's calls, that all threads together were making at that time.
-func mostAtOnce(all [][]span) float64 {
+// mostAtOnce is how often a second all threads together did the task once, at the
+// best moment among the middles of the first thread's calls. One that waited for a
+// core meanwhile was slow for that long.
+func (c *calls) mostAtOnce() float64 {
 	most := 0.0
-	for _, s := range all[0] {
+	for _, s := range c.spans[0] {
 		at, rate := (s.from+s.to)/2, 0.0
-		for _, thread := range all {
+		for _, thread := range c.spans {
 			for _, other := range thread {
 				if other.from <= at && at < other.to {
-					rate += 1 / (other.to - other.from).Seconds()
+					rate += other.rate()
 				}
 			}
 		}
 		most = max(most, rate)
 	}
-	return most
+	return most * float64(c.times)
 }

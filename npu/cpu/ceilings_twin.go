@@ -10,7 +10,7 @@ func twinLoops() loops {
 func twinFMA(rounds int) float64 {
 	var a [12]float32
 	for i := range a {
-		a[i] = float32(i)
+		a[i] = float32(i + 3)
 	}
 	for range rounds * (fmaRound / len(a)) {
 		for i := range a {
