@@ -31,8 +31,9 @@ type Renderer struct {
 func today() time.Time { return time.Date(2024, time.July, 26, 0, 0, 0, 0, time.UTC) }
 
 // Prompt is a prompt, text or a conversation, up to the beginning of the
-// assistant's turn. rendered says that the template made it, which then says how a
-// sequence begins.
+// assistant's turn; where a conversation ends with words of the assistant's, up to
+// the end of these, to go on from there. rendered says that the template made it,
+// which then says how a sequence begins.
 func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, rendered bool, err error) {
 	if messages == nil && !r.Always {
 		return r.System + text, false, nil
@@ -41,14 +42,71 @@ func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, 
 	if err != nil {
 		return "", false, err
 	}
-	out, err = r.Template.Render(in)
+	if last := len(messages) - 1; last >= 0 && messages[last].Role == assistant {
+		out, err = r.goesOn(in)
+	} else {
+		out, err = r.Template.Render(in)
+	}
+	if err == nil {
+		err = complete(in.Messages, out)
+	}
 	return out, true, err
 }
+
+const assistant = "assistant"
+
+// goesOn renders a conversation up to the last word of the assistant's turn that it
+// ends with.
+func (r *Renderer) goesOn(in chat.Input) (string, error) {
+	in.AddGenerationPrompt = false
+	last := len(in.Messages) - 1
+	said := in.Messages[last].Content
+	if strings.TrimSpace(said) == "" {
+		return "", errors.New("it ends with a turn of the assistant's without text, expected one to go on from")
+	}
+	whole, err := r.Template.Render(in)
+	if err != nil {
+		return "", err
+	}
+	in.Messages = slices.Clone(in.Messages)
+	in.Messages[last] = chat.Message{Role: assistant, Content: marker}
+	frame, err := r.Template.Render(in)
+	if err != nil {
+		return "", err
+	}
+	at := strings.LastIndex(frame, marker)
+	if at >= 0 && strings.HasSuffix(whole, frame[at+len(marker):]) {
+		out := strings.TrimSuffix(whole, frame[at+len(marker):])
+		if strings.HasSuffix(strings.TrimSpace(out), strings.TrimSpace(said)) {
+			return out, nil
+		}
+	}
+	return "", fmt.Errorf("it ends with a turn of the assistant's that the chat template changes, expected one to go on from, found %q", head(said, 30))
+}
+
+// complete refuses a turn of a role that the template does not know and leaves out.
+func complete(messages []chat.Message, rendered string) error {
+	for i, m := range messages {
+		if slices.Contains([]string{"system", "user", assistant, "tool"}, m.Role) || strings.TrimSpace(m.Content) == "" {
+			continue
+		}
+		if !strings.Contains(withoutSpace(rendered), withoutSpace(m.Content)) {
+			return fmt.Errorf("the chat template leaves turn %d out, whose role is %q, expected system, user, assistant or tool", i+1, m.Role)
+		}
+	}
+	return nil
+}
+
+// marker is the text of a turn whose place in a template's frame is looked for.
+const marker = "where the message stands"
 
 // Demonstration is a prompt and the reply to it. Where the template renders the
 // prompt, the two together are what it makes of the whole conversation, so that
 // the response has the end of a turn; else the response is the reply's text.
 func (r *Renderer) Demonstration(text string, messages []rollout.Message, reply rollout.Message) (prompt, response string, rendered bool, err error) {
+	if last := len(messages) - 1; last >= 0 && messages[last].Role == assistant {
+		return "", "", false, errors.New("the prompt ends with a turn of the assistant's, expected the response to be all that the assistant says")
+	}
 	prompt, rendered, err = r.Prompt(text, messages)
 	if err != nil || !rendered {
 		return prompt, reply.Content, false, err
@@ -129,7 +187,6 @@ func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 	if continues && strings.Contains(withoutSpace(shared+rest), withoutSpace(m.Content)) {
 		return rest, nil
 	}
-	const marker = "where the message stands"
 	frame, err := with(rollout.Message{Role: m.Role, Content: marker})
 	if err != nil {
 		return "", err
@@ -144,8 +201,12 @@ func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 	}
 	content, goesOn := strings.CutPrefix(m.Content, strings.TrimSpace(said))
 	if !goesOn || strings.TrimSpace(said) == "" && !continues {
-		return "", fmt.Errorf("the chat template ends the prompt with %q, expected a response that goes on from there, found one that begins with %q",
-			tail(prompt, 30), head(m.Content, 30))
+		hint := ""
+		if !r.Thinking && strings.HasPrefix(strings.TrimSpace(m.Content), "<think>") {
+			hint = ": responses with thoughts need data.thinking = true"
+		}
+		return "", fmt.Errorf("the chat template ends the prompt with %q, expected a response that goes on from there, found one that begins with %q%s",
+			tail(prompt, 30), head(m.Content, 30), hint)
 	}
 	if said != "" {
 		content = strings.TrimLeft(content, "\n")

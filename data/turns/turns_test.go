@@ -105,7 +105,7 @@ func TestDemonstrationsThroughRealTemplates(t *testing.T) {
 		{"qwen3", plain, false, true, plain + "<|im_end|>\n", ""},
 		{"qwen3", thought, true, true, thought + "<|im_end|>\n", ""},
 		{"qwen3", "\n" + thought, false, false, "", "found one that begins with \"\\n<think>\\nwell"},
-		{"qwen3", thought, false, false, "", "found one that begins with \"<think>\\nwell"},
+		{"qwen3", thought, false, false, "", "responses with thoughts need data.thinking = true"},
 		{"qwen3-thinking-2507", thought, true, true, "well\n</think>\n\n72<|im_end|>\n", ""},
 		{"qwen3-coder", plain, true, true, plain + "<|im_end|>\n", ""},
 		{"deepseek-r1-distill-qwen", plain, true, true, plain + "<｜end▁of▁sentence｜>", ""},
@@ -128,6 +128,52 @@ func TestDemonstrationsThroughRealTemplates(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, row.whole, whole == prompt+response, "%s:\n%q\n%q", row.file, whole, prompt+response)
 	}
+}
+
+// A prompt that ends in the middle of the assistant's turn goes on there, as
+// transformers does with continue_final_message.
+func TestPromptsThatGoOn(t *testing.T) {
+	t.Parallel()
+	render := func(source string, last rollout.Message) (string, error) {
+		template, err := chat.Parse(source, nil)
+		require.NoError(t, err)
+		out, _, err := (&Renderer{Template: template, Thinking: true}).Prompt("", []rollout.Message{{Role: "user", Content: "q"}, last})
+		return out, err
+	}
+	for _, row := range []struct{ template, said, want string }{
+		{chatML, "Let us see", "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nLet us see"},
+		{chatML, "end", "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nend"},
+		{chatML, "72 = ", "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n72 = "},
+		{reasons, "72 = ", "[user]q</s>[assistant]72 ="},
+	} {
+		out, err := render(row.template, rollout.Message{Role: "assistant", Content: row.said})
+		require.NoError(t, err)
+		require.Equal(t, row.want, out)
+	}
+	_, err := render(forgetful, rollout.Message{Role: "assistant", Content: "<think>t</think>r"})
+	require.EqualError(t, err, `it ends with a turn of the assistant's that the chat template changes, expected one to go on from, found "<think>t</think>r"`)
+	_, err = render(silent, rollout.Message{Role: "assistant", Content: "r"})
+	require.ErrorContains(t, err, "that the chat template changes")
+	_, err = render(chatML, rollout.Message{Role: "assistant", Extra: map[string]json.RawMessage{"tool_calls": json.RawMessage("[]")}})
+	require.EqualError(t, err, "it ends with a turn of the assistant's without text, expected one to go on from")
+	template, err := chat.Parse(chatML, nil)
+	require.NoError(t, err)
+	_, _, _, err = demo{Messages: []rollout.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "a"}}, Response: "b"}.render(&Renderer{Template: template})
+	require.EqualError(t, err, "the prompt ends with a turn of the assistant's, expected the response to be all that the assistant says")
+}
+
+// A turn of a role that the template has no form for is not dropped without a word.
+func TestRolesThatATemplateLeavesOut(t *testing.T) {
+	t.Parallel()
+	turns := []rollout.Message{{Role: "developer", Content: "be  brief"}, {Role: "user", Content: "q"}}
+	template, err := chat.Parse(silent, nil)
+	require.NoError(t, err)
+	_, _, err = (&Renderer{Template: template}).Prompt("", turns)
+	require.EqualError(t, err, `the chat template leaves turn 1 out, whose role is "developer", expected system, user, assistant or tool`)
+	template, err = chat.Parse(chatML, nil)
+	require.NoError(t, err)
+	_, _, err = (&Renderer{Template: template}).Prompt("", turns)
+	require.NoError(t, err)
 }
 
 func TestPromptsRefused(t *testing.T) {
