@@ -125,8 +125,8 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 	for begin < len(text) && strings.IndexByte(" \n:*=_>#", text[begin]) >= 0 {
 		begin++
 	}
-	if inside, ok := answer.Quoted(text[begin:min(len(text), begin+maxMath)]); ok {
-		return begin + len(inside), read1(inside), true
+	if inside, n, ok := answer.Quoted(text[begin:min(len(text), begin+maxMath)]); ok {
+		return begin + n, read1(inside), true
 	}
 	all := sentences(text[begin:min(len(text), begin+2*maxMath)])
 	if len(all) == 0 {

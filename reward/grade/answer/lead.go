@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// Quoted is the string that s begins with, of JSON such as {"answer": "5"}.
-func Quoted(s string) (string, bool) {
+// Quoted is the string that s begins with, of JSON such as {"answer": "5"}, and the
+// length of its literal.
+func Quoted(s string) (string, int, bool) {
 	if !strings.HasPrefix(s, `"`) {
-		return "", false
+		return "", 0, false
 	}
 	for i := 1; i < len(s); i++ {
 		switch s[i] {
@@ -16,16 +17,16 @@ func Quoted(s string) (string, bool) {
 			i++
 		case '"':
 			if rest := strings.TrimLeft(s[i+1:], " \n"); rest == "" || strings.IndexByte(",}]", rest[0]) < 0 {
-				return "", false
+				return "", 0, false
 			}
 			var inside string
 			if json.Unmarshal([]byte(s[:i+1]), &inside) != nil {
 				inside = s[1:i]
 			}
-			return inside, strings.TrimSpace(inside) != ""
+			return inside, i + 1, strings.TrimSpace(inside) != ""
 		}
 	}
-	return "", false
+	return "", 0, false
 }
 
 // Filler is the length of the words before an answer that say nothing.
