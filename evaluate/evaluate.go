@@ -69,7 +69,8 @@ const hopeless = 8
 // Run has the responses to all prompts sampled by the weights of a version and
 // scored, and returns the metrics, whose names begin with eval/<set>/, and score,
 // the mean of the sets' mean@k. What record holds already is not done again, and
-// what is done is added to it; it may be nil.
+// what is done is added to it; it may be nil. With ErrFailed there are no means, and
+// metrics still say how many prompts of each set failed until then.
 func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, record *Record) (metrics map[string]float64, score float64, err error) {
 	r := &run{version: version, cfg: cfg, sets: sets, Deps: deps, record: record}
 	for i := range sets {
@@ -94,7 +95,9 @@ func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, 
 			}
 		}
 	}
-	if err := tasks.Wait(); err != nil {
+	if err := tasks.Wait(); errors.Is(err, ErrFailed) {
+		return r.counts(), 0, err
+	} else if err != nil {
 		return nil, 0, err
 	}
 	if ctx.Err() != nil {

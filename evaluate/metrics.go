@@ -92,6 +92,15 @@ func (r *run) metrics() map[string]float64 {
 	return all
 }
 
+// counts are what is known of an evaluation without means.
+func (r *run) counts() map[string]float64 {
+	all := map[string]float64{}
+	for i := range r.sets {
+		add(all, r.sets[i].Name, map[string]float64{leftOut: float64(r.sets[i].LeftOut), failed: float64(r.failed[i])})
+	}
+	return all
+}
+
 func add(all map[string]float64, set string, m map[string]float64) {
 	for name, x := range m {
 		all["eval/"+set+"/"+name] = x

@@ -44,12 +44,18 @@ type Config struct {
 	// Refill is how often a prompt whose responses all have the same reward,
 	// from which nothing can be learned, is replaced by another (Yu et al. 2025,
 	// "DAPO", dynamic sampling); after that its group is delivered as it is.
+	// What was replaced is in Summary.Replaced.
 	Refill int
 	// MaxFailed is the number of a period's groups that may fail because of
-	// their prompt or their reward, and MaxLost the number that may because no
-	// instance could sample them. Beyond that the period fails.
+	// their prompt or their reward, as Budget says, and MaxLost the number that
+	// may because no instance could sample them. Beyond that the period fails.
 	MaxFailed, MaxLost int
 }
+
+// Budget is how many of a period's groups may fail because of their prompt or
+// reward: a tenth, and 1 of a small period. So many are a matter of single
+// prompts; more are the fault of who scores, and would change what is learned.
+func Budget(prompts int) int { return max(1, prompts/10) }
 
 // DefaultConfig delivers groups as they arrive and lets none be lost.
 func DefaultConfig() Config {
@@ -145,8 +151,8 @@ type Failed struct {
 // Summary is the account of a period. Each prompt is either in Groups or in
 // Failed, unless the period failed.
 type Summary struct {
-	Groups         int // delivered
-	Refilled       int // prompts replaced
+	Groups         int             // delivered
+	Replaced       []rollout.Group // of prompts that were refilled, scored; those of an index in turn
 	Failed         []Failed
 	PromptTokens   int64         // of the groups that finished, each prompt once
 	ResponseTokens int64         // of the groups that finished

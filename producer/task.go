@@ -133,7 +133,8 @@ func (r *run) task(ctx context.Context, index int) error {
 		another := r.period.Another(index, attempt+1)
 		prompt = &another
 		r.mu.Lock()
-		r.sum.Refilled++
+		group.Replaced = true
+		r.sum.Replaced = append(r.sum.Replaced, *group)
 		r.mu.Unlock()
 	}
 	if err == nil {

@@ -62,6 +62,9 @@ type Group struct {
 	Version   int64 // of the weights, equal in all responses
 	Prompt    Prompt
 	Responses []Response
+	// Replaced says that the group was not trained: its rewards were all equal,
+	// and another of the same index took its place.
+	Replaced bool
 }
 
 type groupJSON struct {
@@ -74,6 +77,7 @@ type groupJSON struct {
 	Answer    json.RawMessage `json:"answer,omitempty"`
 	Source    string          `json:"source,omitempty"`
 	Responses []Response      `json:"responses"`
+	Replaced  bool            `json:"replaced,omitempty"`
 }
 
 // MarshalJSON writes the flat form of a run's rollouts files, with < and > as
@@ -83,7 +87,7 @@ func (g Group) MarshalJSON() ([]byte, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	err := e.Encode(groupJSON{g.Step, g.Version, g.Index, g.Prompt.ID, g.Prompt.Text, g.Prompt.IDs,
-		g.Prompt.Answer, g.Prompt.Source, g.Responses})
+		g.Prompt.Answer, g.Prompt.Source, g.Responses, g.Replaced})
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
@@ -93,7 +97,7 @@ func (g *Group) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &j); err != nil {
 		return err
 	}
-	*g = Group{Step: j.Step, Version: j.Version, Index: j.Index, Responses: j.Responses,
+	*g = Group{Step: j.Step, Version: j.Version, Index: j.Index, Responses: j.Responses, Replaced: j.Replaced,
 		Prompt: Prompt{ID: j.PromptID, Text: j.Prompt, IDs: j.PromptIDs, Answer: j.Answer, Source: j.Source}}
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 
 // ReadGroups reads a file of recorded groups, one a line as a run's rollouts/ has
 // them, which must be of one step and version, and whose tokens a decoder of
-// shape c must know. Its error names the line.
+// shape c must know. Groups that were replaced, and so never trained, are left
+// out. Its error names the line.
 func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -47,6 +48,9 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 		}
 		if err != nil {
 			return nil, n, err
+		}
+		if g.Replaced {
+			continue
 		}
 		if groups = append(groups, g); first == 0 {
 			first = n

@@ -27,6 +27,7 @@ const maxNonFinite = 3
 func (t *Trainer) update(p *period) error {
 	began := time.Now()
 	defer t.Track.Begin(p.step, "optimizer").End()
+	t.between = true
 	p.updates++
 	p.all.add(&p.mini)
 	if p.mini.groups == 0 { // every group of it was given up
@@ -82,14 +83,14 @@ func (t *Trainer) finish(ctx context.Context, p *period) error {
 	p.clock.all = time.Since(p.clock.began)
 	p.span.End()
 	values := t.values(p, stats)
-	if err := t.logRollouts(p); err != nil {
+	if err := t.logRollouts(p, stats.Replaced); err != nil {
 		return err
 	}
 	last := p.step == t.cfg.Steps
 	best := false
 	if every := t.cfg.EvalEvery; every > 0 && (p.step%every == 0 || last) {
 		if best, err = t.evaluate(ctx, values); err != nil {
-			t.state.Pending = finite(values)
+			t.state.Pending, t.between = finite(values), false
 			return err
 		}
 	}
@@ -112,6 +113,7 @@ func (t *Trainer) finish(ctx context.Context, p *period) error {
 	if err := t.Metrics.Write(values); err != nil {
 		return err
 	}
+	t.between = false
 	t.Progress(p.step, values)
 	if write != nil {
 		t.save.start(write)
@@ -178,15 +180,16 @@ func (t *Trainer) evaluate(ctx context.Context, values report.Values) (best bool
 	}
 	maps.Copy(values, metrics)
 	values["timing_s/eval"] = time.Since(began).Seconds()
-	if t.state.Step > 0 && (t.state.BestStep == 0 || score > t.state.Best) {
+	if score == score && t.state.Step > 0 && (t.state.BestStep == 0 || score > t.state.Best) {
 		t.state.Best, t.state.BestStep = score, t.state.Step
 		return true, nil
 	}
 	return false, nil
 }
 
-// logRollouts writes the period's groups, in the order of its prompts.
-func (t *Trainer) logRollouts(p *period) error {
+// logRollouts writes the period's groups, in the order of its prompts, and after
+// them those that were replaced.
+func (t *Trainer) logRollouts(p *period, replaced []rollout.Group) error {
 	if !t.cfg.LogRollouts {
 		return nil
 	}
@@ -194,12 +197,14 @@ func (t *Trainer) logRollouts(p *period) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("log rollouts: %w", err)
 	}
-	slices.SortFunc(p.groups, func(a, b rollout.Group) int { return a.Index - b.Index })
+	byIndex := func(a, b rollout.Group) int { return a.Index - b.Index }
+	slices.SortFunc(p.groups, byIndex)
+	slices.SortStableFunc(replaced, byIndex) // those of an index stay in turn
 	var b []byte
-	for i := range p.groups {
-		line, err := p.groups[i].MarshalJSON()
+	for _, g := range slices.Concat(p.groups, replaced) {
+		line, err := g.MarshalJSON()
 		if err != nil {
-			return fmt.Errorf("log rollouts: prompt %s: %w", p.groups[i].Prompt.ID, err)
+			return fmt.Errorf("log rollouts: prompt %s: %w", g.Prompt.ID, err)
 		}
 		b = append(append(b, line...), '\n')
 	}

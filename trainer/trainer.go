@@ -20,9 +20,10 @@ type Config struct {
 	Steps            int
 	ScheduleSteps    int // that the learning rate's schedule spans; 0 is Steps
 	PromptsPerStep   int
-	MaxTokens        int // response tokens at most, for response_length/clip_ratio
-	MicroBatchTokens int // rows of a micro-batch at most
-	MiniBatches      int // optimizer steps a period
+	Refill           bool // prompts may be replaced: StreamStats.Replaced is written down
+	MaxTokens        int  // response tokens at most, for response_length/clip_ratio
+	MicroBatchTokens int  // rows of a micro-batch at most
+	MiniBatches      int  // optimizer steps a period
 	Loss             loss.Config
 	Optim            optim.Config
 	CheckpointEvery  int // steps; 0 for the last step only
@@ -61,7 +62,9 @@ type StreamStats struct {
 	Instances int
 	Retries   int64
 	Failed    int // groups given up, each recorded
-	Refilled  int // prompts replaced because nothing could be learned from them
+	// Replaced are the scored groups that gave way to others, since nothing
+	// could be learned from them.
+	Replaced []rollout.Group
 	// RewardRetries is how often the score of a response was asked for again.
 	RewardRetries int64
 }
@@ -76,7 +79,8 @@ type Deps struct {
 	// Publish hands a version to all instances and returns when they serve it.
 	Publish func(ctx context.Context, w inference.Weights) error
 	// Evaluate scores the published version on the held-out sets; the result's
-	// names go into the metrics as they are, and Score ranks checkpoints.
+	// names go into the metrics as they are, and score ranks checkpoints unless
+	// it is NaN. An error ends the run.
 	Evaluate func(ctx context.Context, step int) (metrics map[string]float64, score float64, err error)
 	// Files are copied into each checkpoint: config.json, tokenizer and such.
 	Files   map[string][]byte
@@ -98,6 +102,8 @@ type Trainer struct {
 	save      checkpoints
 	published int64 // version the instances hold, 0 before the first publish
 	nonFinite int   // steps in a row
+	first     int   // steps that were completed before the run
+	between   bool  // the weights, or what is recorded, stand between two steps
 }
 
 // State is what a resumed run continues from, besides weights and moments.
@@ -134,7 +140,7 @@ func New(cfg Config, state State, deps Deps) (*Trainer, error) {
 	}
 	opt.Updates = state.Updates
 	state.Total = orElse(cfg.ScheduleSteps, cfg.Steps)
-	return &Trainer{cfg: cfg, Deps: deps, objective: objective, opt: opt, schedule: optim.NewSchedule(cfg.Optim), state: state,
+	return &Trainer{cfg: cfg, Deps: deps, first: state.Step, objective: objective, opt: opt, schedule: optim.NewSchedule(cfg.Optim), state: state,
 		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files,
 			sampled: cfg.Loss.OldPolicy == loss.PreviousStep}}, nil
 }
@@ -144,7 +150,8 @@ func (t *Trainer) Step() int { return t.state.Step }
 
 // Run is Algorithm 1 of the Periodic Asynchrony paper; its line numbers are in
 // the margin. On a cancelled context it writes a checkpoint of the last
-// completed step and returns ErrStopped.
+// completed step and returns ErrStopped; on an error it writes one too, where it
+// completed a step and neither weights nor records are torn.
 func (t *Trainer) Run(ctx context.Context) error {
 	defer t.save.wait() //nolint:errcheck // reported below unless another error is
 	if loss.WholeBatch(t.cfg.Loss.Advantage) {
@@ -210,14 +217,23 @@ func (t *Trainer) prompts() []rollout.Prompt {
 }
 
 // stop is what Run returns after err: where the context was cancelled, a
-// checkpoint is written first and the reason is ErrStopped.
+// checkpoint is written first and the reason is ErrStopped. Another reason loses
+// no completed step either, unless an optimizer step of the next one is taken, or
+// what a step gave cannot be written.
 func (t *Trainer) stop(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
+	stopped := ctx.Err() != nil
+	if t.between || !stopped && t.state.Step == t.first {
 		return err
 	}
 	t.Models.Discard()
-	if err := t.save.now(t.state); err != nil {
-		return err
+	saveErr := t.save.now(t.state)
+	switch {
+	case stopped && saveErr != nil:
+		return saveErr
+	case stopped:
+		return fmt.Errorf("%w after step %d", ErrStopped, t.state.Step)
+	case saveErr != nil:
+		return fmt.Errorf("%w; then the checkpoint of step %d: %w", err, t.state.Step, saveErr)
 	}
-	return fmt.Errorf("%w after step %d", ErrStopped, t.state.Step)
+	return fmt.Errorf("%w; step %d is in a checkpoint, and -resume goes on from there", err, t.state.Step)
 }

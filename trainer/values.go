@@ -7,6 +7,7 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
 )
 
 func unixNow() float64 { return float64(time.Now().UnixMilli()) / 1000 }
@@ -34,8 +35,9 @@ func (t *Trainer) values(p *period, stats StreamStats) report.Values {
 		"groups/trained": float64(a.groups), "groups/failed": float64(p.failed),
 		"memory/peak_bytes": float64(report.PeakMemory()),
 	}
-	if stats.Refilled > 0 {
-		v["groups/refilled"] = float64(stats.Refilled)
+	if t.cfg.Refill {
+		v["groups/refilled"] = float64(len(stats.Replaced))
+		a.sampledMean(v, stats.Replaced)
 	}
 	if t.cfg.PeakFLOPS > 0 {
 		v["perf/mfu"] = a.flops / wall / t.cfg.PeakFLOPS
@@ -70,6 +72,22 @@ func (t *tally) means(v report.Values, corrected bool) {
 	}
 	if n := float64(t.mismatchTokens); n > 0 {
 		v["mismatch/logprob_abs_max"], v["mismatch/kl"] = t.mismatchMax, t.mismatchKL/n
+	}
+}
+
+// sampledMean adds the mean reward of all that was sampled, of groups that were
+// replaced too: reward/mean is of those that were trained, which are chosen by
+// their rewards. A component of the reward cannot have its name.
+func (t *tally) sampledMean(v report.Values, replaced []rollout.Group) {
+	sum, n := t.rewards, t.responses
+	for i := range replaced {
+		for _, r := range replaced[i].Responses {
+			sum += r.Reward
+			n++
+		}
+	}
+	if n > 0 {
+		v["reward/sampled_mean"] = sum / float64(n)
 	}
 }
 

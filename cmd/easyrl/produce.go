@@ -21,6 +21,7 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 	score *reward.Scorer, warn func(format string, args ...any)) (func(context.Context, trainer.Period) trainer.Stream, error) {
 	pc := producer.DefaultConfig()
 	pc.Order, pc.Gate, pc.Refill = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, cfg.Rollout.Refill
+	pc.MaxFailed = producer.Budget(cfg.Rollout.PromptsPerStep)
 	p, err := producer.New(pc, in.fleet, score, f.text)
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 			before := tried
 			tried = score.Retries()
 			s.stats, s.err = trainer.StreamStats{Busy: in.busy() - busy, Instances: len(in.engines),
-				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed), Refilled: sum.Refilled, RewardRetries: tried - before}, err
+				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed), Replaced: sum.Replaced, RewardRetries: tried - before}, err
 		})
 		return s
 	}, nil

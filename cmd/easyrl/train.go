@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -268,7 +269,12 @@ func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score *re
 		Produce: sample,
 		Publish: r.in.fleet.Publish,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
-			return evaluate.Run(ctx, int64(step)+1, evalConfig(cfg, r.folder), sets, held, nil)
+			metrics, score, err := evaluate.Run(ctx, int64(step)+1, evalConfig(cfg, r.folder), sets, held, nil)
+			if errors.Is(err, evaluate.ErrFailed) { // counted in metrics: no reason to end a run
+				r.warn("evaluate after step %d: left out: %v", step, err)
+				return metrics, math.NaN(), nil
+			}
+			return metrics, score, err
 		},
 		Files:    r.folder.files,
 		Metrics:  r.metrics,
@@ -345,7 +351,7 @@ func (r *trainRun) train(ctx context.Context) error {
 	}
 	t, err := trainer.New(trainer.Config{
 		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep, MaxTokens: cfg.Rollout.MaxTokens,
-		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
+		Refill: cfg.Rollout.Refill > 0, MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
 		LogRollouts: cfg.Log.Rollouts, Devices: 1, PeakFLOPS: peakFLOPS(r.dev),
 	}, r.state, r.deps)

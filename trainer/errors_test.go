@@ -1,0 +1,203 @@
+package trainer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+var errAway = errors.New("scorer is away")
+
+// breaks lets the stream of a step fail after some of its groups.
+func (s *script) breaks(tr *Trainer, step, after int) {
+	produce := tr.Produce
+	tr.Produce = func(ctx context.Context, p Period) Stream {
+		whole := produce(ctx, p)
+		if p.Step != step {
+			return whole
+		}
+		out := &stream{groups: make(chan rollout.Group, after), err: errAway}
+		for range after {
+			out.groups <- <-whole.Groups()
+		}
+		for range whole.Groups() { //nolint:revive // drains what is not passed on
+		}
+		close(out.groups)
+		return out
+	}
+}
+
+// resumed is a trainer that goes on from the checkpoint of a step.
+func (s *script) resumed(tr *Trainer, step int) {
+	tr.Models = tinyModels(s.t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	tr.save.models = tr.Models
+	state, err := Resume(filepath.Join(CheckpointRoot(s.dir), checkpoint.StepName(step)), tr.Models)
+	require.NoError(s.t, err)
+	tr.state, tr.first, tr.opt.Updates = state, state.Step, state.Updates
+}
+
+// An error keeps what was trained before it, whatever of the step it spoils, and
+// the run that goes on ends as one without the error.
+func TestErrorKeepsFinishedSteps(t *testing.T) {
+	whole := newScript(t)
+	require.NoError(t, whole.trainer(5, nil).Run(t.Context()))
+	want := whole.models.Policy.Checksum()
+	for name, spoil := range map[string]func(s *script, tr *Trainer){
+		"sampling": func(s *script, tr *Trainer) { s.breaks(tr, 4, 2) },
+		"publishing": func(_ *script, tr *Trainer) {
+			publish := tr.Publish
+			tr.Publish = func(ctx context.Context, w inference.Weights) error {
+				if w.Version() == 4 {
+					return errAway
+				}
+				return publish(ctx, w)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t)
+			tr := s.trainer(5, nil)
+			spoil(s, tr)
+			err := tr.Run(t.Context())
+			require.ErrorIs(t, err, errAway)
+			require.ErrorContains(t, err, "scorer is away; step 3 is in a checkpoint, and -resume goes on from there")
+			require.Equal(t, []string{"step-000003"}, s.steps(t))
+			again := s.trainer(5, nil)
+			s.resumed(again, 3)
+			require.NoError(t, again.Run(t.Context()))
+			require.Equal(t, want, again.Models.Policy.Checksum())
+		})
+	}
+}
+
+// Where there is nothing to keep, or no whole step to keep it as, there is no
+// checkpoint and no word of one; neither where a signal comes with the error.
+func TestErrorKeepsNoPartOfAStep(t *testing.T) {
+	t.Run("the first step", func(t *testing.T) {
+		s := newScript(t)
+		tr := s.trainer(5, nil)
+		s.breaks(tr, 1, 2)
+		require.EqualError(t, tr.Run(t.Context()), "step 1: sample: scorer is away")
+		require.Empty(t, s.steps(t))
+	})
+	for _, stopped := range []bool{false, true} {
+		t.Run("between optimizer steps", func(t *testing.T) {
+			s := newScript(t)
+			tr := s.trainer(5, func(c *Config) { c.MiniBatches, c.CheckpointEvery = 2, 2 })
+			s.breaks(tr, 4, 2)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			tr.Track = s.spans.Track("trainer")
+			if stopped {
+				produce := tr.Produce
+				tr.Produce = func(in context.Context, p Period) Stream {
+					if p.Step == 4 {
+						return &cutting{produce(in, p).(*stream), cancel}
+					}
+					return produce(in, p)
+				}
+			}
+			require.EqualError(t, tr.Run(ctx), "step 4: sample: scorer is away")
+			require.Equal(t, []string{"step-000002"}, s.steps(t), "the weights are neither those of step 3 nor of step 4")
+		})
+	}
+}
+
+// cutting is a stream at whose end the run is told to stop.
+type cutting struct {
+	*stream
+	cancel context.CancelFunc
+}
+
+func (c *cutting) Wait() (StreamStats, error) {
+	c.cancel()
+	return c.stream.Wait()
+}
+
+// An evaluation that fails keeps its step, whose line is written when the
+// evaluation is made up for; one without a score ranks nothing.
+func TestFailedEvaluation(t *testing.T) {
+	s := newScript(t)
+	tr := s.trainer(3, func(c *Config) { c.EvalEvery = 1 })
+	tr.Evaluate = func(_ context.Context, step int) (map[string]float64, float64, error) {
+		if step == 2 {
+			return nil, 0, errAway
+		}
+		return map[string]float64{"eval/x/failed": 4}, math.NaN(), nil
+	}
+	err := tr.Run(t.Context())
+	require.ErrorContains(t, err, "evaluate after step 2: scorer is away; step 2 is in a checkpoint")
+	require.Equal(t, []string{"step-000002"}, s.steps(t), "step 1 is not the best: it has no score")
+	state, err := ReadState(filepath.Join(CheckpointRoot(s.dir), "step-000002"))
+	require.NoError(t, err)
+	require.Zero(t, state.BestStep)
+	require.Contains(t, state.Pending, "reward/mean")
+	lines, err := report.ReadMetrics(filepath.Join(s.dir, report.MetricsFile))
+	require.NoError(t, err)
+	require.Len(t, lines, 2)
+	require.Equal(t, 4.0, lines[1]["eval/x/failed"])
+}
+
+// What was replaced is recorded behind what was trained, counts in the mean of
+// all that was sampled, and is not read back as trained.
+func TestReplacedGroups(t *testing.T) {
+	s := newScript(t)
+	tr := s.trainer(1, func(c *Config) { c.Refill = true })
+	replaced := tinyGroups(2, 3)
+	for i := range replaced {
+		g := &replaced[i]
+		g.Index, g.Replaced, g.Prompt.ID = 1-i, true, "old"
+		for j := range g.Responses {
+			g.Responses[j].Reward = -10
+		}
+	}
+	produce := tr.Produce
+	tr.Produce = func(ctx context.Context, p Period) Stream {
+		out := produce(ctx, p).(*stream)
+		out.stats.Replaced = replaced
+		return out
+	}
+	require.NoError(t, tr.Run(t.Context()))
+	lines, err := report.ReadMetrics(filepath.Join(s.dir, report.MetricsFile))
+	require.NoError(t, err)
+	require.Equal(t, 2.0, lines[0]["groups/refilled"])
+	require.InDelta(t, (lines[0]["reward/mean"]*12-10*6)/18, lines[0]["reward/sampled_mean"], 1e-12)
+
+	path := filepath.Join(s.dir, "rollouts", "step-000001.jsonl")
+	groups, err := ReadGroups(path, tinyShape())
+	require.NoError(t, err)
+	require.Len(t, groups, 4)
+	for i, g := range groups {
+		require.Equal(t, i, g.Index)
+		require.False(t, g.Replaced)
+	}
+	last := recordedLines(t, path)[4:]
+	require.Len(t, last, 2)
+	for i, line := range last {
+		g, err := parseGroup(line)
+		require.NoError(t, err)
+		require.True(t, g.Replaced)
+		require.Equal(t, i, g.Index)
+		require.Equal(t, -10.0, g.Responses[2].Reward)
+	}
+}
+
+func recordedLines(t *testing.T, path string) [][]byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+}
