@@ -135,6 +135,10 @@ func TestFaults(t *testing.T) {
 			"  3 |   grop_size = 8 # eight", "    |   ^^^^^^^^^"}},
 		{"key of another section", "[train]\ngroup_size = 8", nil, []string{
 			":2: unknown key train.group_size, did you mean rollout.group_size?", "  2 | group_size = 8", "    | ^^^^^^^^^^"}},
+		{"a long line", "[run]\nname = \"" + strings.Repeat("ä", 5000) + "\" " + strings.Repeat("x", 5000), nil, []string{
+			":2: expected newline but got U+0078 'x'", "  2 | …" + strings.Repeat("ä", 28) + "\" " + strings.Repeat("x", 60) + "…",
+			"    | " + strings.Repeat(" ", 31) + strings.Repeat("^", 60)}},
+		{"no section", "", []string{"group_size=3"}, []string{"-set: unknown key group_size, did you mean rollout.group_size?"}},
 		{"unknown section", "[rolout]\ngroup_size = 8\nx = 1", nil, []string{
 			":1: unknown section rolout, did you mean rollout?", "  1 | [rolout]", "    |  ^^^^^^"}},
 		{"top-level key", "steps = 8", nil, []string{":1: unknown key steps, did you mean run.steps?", "  1 | steps = 8", "    | ^^^^^"}},

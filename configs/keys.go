@@ -209,7 +209,7 @@ func Nearest(word string, known []string) string {
 func nearestKey(key string, known []string) string {
 	var same []string
 	for _, k := range known {
-		if k[len(parent(k)):] == key[len(parent(key)):] {
+		if k[lastDot(k)+1:] == key[lastDot(key)+1:] {
 			same = append(same, k)
 		}
 	}

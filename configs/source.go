@@ -49,16 +49,35 @@ func (f *Fault) Error() string {
 	if f.Origin.text == "" {
 		return message
 	}
+	before, meant, after := f.Origin.shown()
 	// Tabs stay, so that the mark stands below what it marks.
 	blank := strings.Map(func(r rune) rune {
 		if r == '\t' {
 			return r
 		}
 		return ' '
-	}, f.Origin.text[:f.Origin.from])
-	mark := strings.Repeat("^", max(1, len([]rune(f.Origin.text[f.Origin.from:f.Origin.to]))))
+	}, before)
+	mark := strings.Repeat("^", max(1, len([]rune(meant))))
 	number := fmt.Sprintf("%d", f.Origin.Line)
-	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s%s", message, number, f.Origin.text, len(number), "", blank, mark)
+	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s%s", message, number, before+meant+after, len(number), "", blank, mark)
+}
+
+// shown is the line around the part that is meant, in letters enough to find it.
+func (o Origin) shown() (before, meant, after string) {
+	const around, most = 30, 60
+	if b := []rune(o.text[:o.from]); len(b) > around {
+		before = "…" + string(b[len(b)-around:])
+	} else {
+		before = string(b)
+	}
+	m := []rune(o.text[o.from:o.to])
+	if len(m) > most {
+		return before, string(m[:most]), "…"
+	}
+	if a := []rune(o.text[o.to:]); len(a) > around {
+		return before, string(m), string(a[:around]) + "…"
+	}
+	return before, string(m), o.text[o.to:]
 }
 
 // entry is one key of a file, with its value as TOML has it.
