@@ -35,6 +35,16 @@ func contentKey(p *rollout.Prompt) string {
 	return b.String()
 }
 
+// Sources adds the data sources of prompts that are not in found, in order.
+func Sources(found []string, prompts []rollout.Prompt) []string {
+	for i := range prompts {
+		if !slices.Contains(found, prompts[i].Source) {
+			found = append(found, prompts[i].Source)
+		}
+	}
+	return found
+}
+
 // OverLong splits prompts into those of at most maxTokens token ids, in order,
 // and the IDs of the others. A maxTokens of 0 keeps all.
 func OverLong(prompts []rollout.Prompt, maxTokens int) (kept []rollout.Prompt, dropped []string) {

@@ -34,3 +34,28 @@ func TestComponents(t *testing.T) {
 		require.Equal(t, want, v[name], name)
 	}
 }
+
+// Each data source has the mean of its own responses, under a name that no
+// component can have.
+func TestRewardsBySource(t *testing.T) {
+	t.Parallel()
+	var all tally
+	for _, g := range []struct {
+		source  string
+		rewards []float64
+	}{{"a", []float64{1, 0}}, {"b/c", []float64{0.5, 0.25}}, {"a", []float64{1, 1}}, {"", []float64{2, 3}}} {
+		var mini tally
+		group := &rollout.Group{Prompt: rollout.Prompt{Source: g.source}}
+		for _, r := range g.rewards {
+			group.Responses = append(group.Responses, rollout.Response{Reward: r, Parts: map[string]float64{"source/a": 9, "by_source/a": 9}})
+		}
+		mini.group(group, g.rewards, nil)
+		all.add(&mini)
+	}
+	v := report.Values{}
+	all.bySource(v)
+	require.Equal(t, report.Values{"reward_by_source/a/mean": 0.75, "reward_by_source/b/c/mean": 0.375, "reward_by_source//mean": 2.5}, v)
+	all.means(v, false)
+	require.Equal(t, 0.75, v["reward_by_source/a/mean"])
+	require.Equal(t, 9.0, v["reward/source/a/mean"])
+}

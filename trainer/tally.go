@@ -21,6 +21,7 @@ type tally struct {
 	clipped                 int // responses that hit the length limit
 	rewards, rewardSquares  float64
 	parts                   map[string]partSum // the rewards' components
+	sources                 map[string]partSum // the rewards by data source
 	rows, computed          int                // rows and response tokens that went through the models
 	flops                   float64            // of the policy's forward and backward passes
 	loss, pg, kl, clip      float64
@@ -38,6 +39,13 @@ type partSum struct {
 
 func (p partSum) plus(q partSum) partSum { return partSum{p.sum + q.sum, p.n + q.n} }
 
+func addTo(sums *map[string]partSum, name string, v partSum) {
+	if *sums == nil {
+		*sums = map[string]partSum{}
+	}
+	(*sums)[name] = (*sums)[name].plus(v)
+}
+
 // group counts a consumed group, of which the kept responses are trained.
 func (t *tally) group(g *rollout.Group, rewards []float64, kept []int) {
 	t.groups++
@@ -53,11 +61,9 @@ func (t *tally) group(g *rollout.Group, rewards []float64, kept []int) {
 		}
 		t.rewards += r.Reward
 		t.rewardSquares += r.Reward * r.Reward
+		addTo(&t.sources, g.Prompt.Source, partSum{r.Reward, 1})
 		for name, v := range r.Parts {
-			if t.parts == nil {
-				t.parts = map[string]partSum{}
-			}
-			t.parts[name] = t.parts[name].plus(partSum{v, 1})
+			addTo(&t.parts, name, partSum{v, 1})
 		}
 	}
 	if loss.Equal(rewards) {
@@ -108,10 +114,10 @@ func (t *tally) add(o *tally) {
 	t.rewards += o.rewards
 	t.rewardSquares += o.rewardSquares
 	for name, v := range o.parts {
-		if t.parts == nil {
-			t.parts = map[string]partSum{}
-		}
-		t.parts[name] = t.parts[name].plus(v)
+		addTo(&t.parts, name, v)
+	}
+	for name, v := range o.sources {
+		addTo(&t.sources, name, v)
 	}
 	t.flops += o.flops
 	t.rows += o.rows

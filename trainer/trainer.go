@@ -30,7 +30,8 @@ type Config struct {
 	CheckpointKeep   int
 	EvalEvery        int // steps; 0 for none
 	LogRollouts      bool
-	Devices          int // for perf/tokens_per_second_per_device
+	BySource         bool // the mean reward of each data source is a metric of its own
+	Devices          int  // for perf/tokens_per_second_per_device
 	// MaxNonFinite is the number of gradients in a row that may be not finite
 	// before the run stops; 0 is 3.
 	MaxNonFinite int

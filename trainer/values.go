@@ -43,6 +43,9 @@ func (t *Trainer) values(p *period, stats StreamStats) report.Values {
 		v["perf/mfu"] = a.flops / wall / t.cfg.PeakFLOPS
 	}
 	a.means(v, t.cfg.Loss.Correction != loss.NoCorrection)
+	if t.cfg.BySource {
+		a.bySource(v)
+	}
 	for purpose, bytes := range t.Models.Allocated() {
 		v["memory/"+npu.Purpose(purpose).String()+"_bytes"] = float64(bytes)
 	}
@@ -95,5 +98,13 @@ func (t *tally) sampledMean(v report.Values, replaced []rollout.Group) {
 func (t *tally) components(v report.Values) {
 	for name, p := range t.parts {
 		v["reward/"+name+"/mean"] = p.sum / float64(p.n)
+	}
+}
+
+// bySource adds the mean reward of each data source that the period had, apart
+// from the reward's components, which may have any name after "reward/".
+func (t *tally) bySource(v report.Values) {
+	for name, p := range t.sources {
+		v["reward_by_source/"+name+"/mean"] = p.sum / float64(p.n)
 	}
 }
