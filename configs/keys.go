@@ -13,7 +13,8 @@ import (
 type field struct {
 	key   string // section.name
 	value reflect.Value
-	idle  bool // says nothing to what is set beside it
+	term  *reward.Term // that it is of; nil for none
+	idle  bool         // says nothing to what is set beside it
 }
 
 // shape is what a configuration can hold, in the order of the struct.
@@ -56,7 +57,7 @@ func (s *shape) add(path []string, v reflect.Value) {
 		default:
 			f := field{key: joinKey(inner), value: v.Field(i)}
 			if t, ok := v.Addr().Interface().(*reward.Term); ok {
-				f.idle = !t.Takes(name)
+				f.term, f.idle = t, !t.Takes(name)
 			}
 			s.fields = append(s.fields, f)
 		}

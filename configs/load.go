@@ -26,7 +26,7 @@ type Resolved struct {
 func Load(files, settings []string) (*Resolved, error) {
 	r := &Resolved{Config: Default(), origins: map[string]Origin{}}
 	var faults []error
-	for _, file := range files {
+	for i, file := range files {
 		document, err := os.ReadFile(file)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("read configuration: %w", err))
@@ -37,7 +37,7 @@ func Load(files, settings []string) (*Resolved, error) {
 			faults = append(faults, err)
 			continue
 		}
-		faults = append(faults, r.merge(entries)...)
+		faults = append(faults, r.merge(entries, i+1)...)
 	}
 	for _, setting := range settings {
 		e, err := r.parseSetting(setting)
@@ -45,7 +45,7 @@ func Load(files, settings []string) (*Resolved, error) {
 			faults = append(faults, err)
 			continue
 		}
-		faults = append(faults, r.merge(e)...)
+		faults = append(faults, r.merge(e, len(files)+1)...)
 	}
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
@@ -65,8 +65,8 @@ func Load(files, settings []string) (*Resolved, error) {
 // Origin says who set key.
 func (r *Resolved) Origin(key string) Origin { return r.origins[key] }
 
-// merge puts entries on top of what is there.
-func (r *Resolved) merge(entries []entry) []error {
+// merge puts the entries of a layer on top of what is there.
+func (r *Resolved) merge(entries []entry, layer int) []error {
 	var faults []error
 	unknown := "" // a table that is reported, whose keys are not
 	for _, e := range entries {
@@ -102,6 +102,8 @@ func (r *Resolved) merge(entries []entry) []error {
 				faults = append(faults, &Fault{e.origin, key + ": " + err.Error()})
 				continue
 			}
+			e.origin.layer = layer
+			e.origin.again = r.origins[key].layer > 0
 			r.origins[key] = e.origin
 		}
 	}

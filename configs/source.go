@@ -15,6 +15,8 @@ type Origin struct {
 	File string // empty for a default; "-set" for a setting of the command line
 	Line int    // in File, from 1; 0 where it has none
 
+	layer    int    // of the files and settings, from 1; 0 for a default
+	again    bool   // an earlier layer had set it
 	text     string // of the line
 	from, to int    // the part of text that is meant, in bytes
 }

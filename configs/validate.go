@@ -3,7 +3,6 @@ package configs
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net"
 	"net/url"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/loss"
-	"github.com/easyrl/easyrl/reward"
 )
 
 // Task is what a configuration is for.
@@ -145,39 +143,6 @@ func (c *checks) section(name string, err error) {
 		key, rest, _ := strings.Cut(err.Error(), " ")
 		c.expect(false, name+"."+key, "%s", rest)
 	}
-}
-
-// reward checks the section, whose faults name tables of the user's choice.
-func (c *checks) reward(r *Resolved) {
-	faults, _ := r.Reward.Validate(r.Rollout.MaxTokens).(interface{ Unwrap() []error }) //nolint:errorlint // errors.Join's own form is meant
-	if faults == nil {
-		return
-	}
-	for _, err := range faults.Unwrap() {
-		var f *reward.Fault
-		if errors.As(err, &f) {
-			path := append([]string{"reward"}, f.Path...)
-			c.faults = append(c.faults, &Fault{r.nearestOrigin(joinKey(path)), joinKey(path) + " " + f.Message})
-		}
-	}
-}
-
-// nearestOrigin is who set key or, where nobody did, the first line of its table.
-func (r *Resolved) nearestOrigin(key string) Origin {
-	if o, ok := r.origins[key]; ok {
-		return o
-	}
-	table := parent(key)
-	if o, ok := r.origins[table]; ok {
-		return o
-	}
-	var first Origin
-	for _, k := range slices.Sorted(maps.Keys(r.origins)) {
-		if o := r.origins[k]; parent(k) == table && (first.File == "" || o.File == first.File && o.Line < first.Line) {
-			first = o
-		}
-	}
-	return first
 }
 
 func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }

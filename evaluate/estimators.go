@@ -54,8 +54,9 @@ func choose(n, k int) float64 {
 }
 
 // MajAtK is the score of the commonest of the first k answers, the earliest
-// among equals (Wang et al. 2022, self-consistency): scores[i] is that of
-// answers[i]. An empty answer, a response without one, does not vote.
+// among equals (Wang et al. 2022, self-consistency; lighteval's maj@k): scores[i]
+// is that of answers[i]. An empty answer, a response without one, does not vote.
+// It depends on the order of the responses, which says nothing; MajMean does not.
 func MajAtK(answers []string, scores []float64, k int) float64 {
 	k = min(k, len(answers))
 	votes := map[string]int{}
@@ -78,16 +79,21 @@ func MajAtK(answers []string, scores []float64, k int) float64 {
 	return scores[at]
 }
 
-// majMost is the largest number of responses of which MajMean counts all draws:
-// its work grows with their cube.
+// majMost is the largest number of responses of which MajMean counts the draws of
+// fewer: its work grows with their cube.
 const majMost = 128
 
 // MajMean is the mean of MajAtK over all draws of k of the responses, in any
 // order: the complete U-statistic (Hoeffding 1948), and so the unbiased estimate
 // of the least variance of what k fresh responses would get. In any order means
-// that equally common answers win equally often. It takes n k^2 log k steps, and
-// n up to majMost.
+// that equally common answers win equally often, and so for all k: with k = n it
+// is the mean score of the commonest answers. It takes n k^2 log k steps, and n up
+// to majMost; with k = n it takes n, which may be more.
 func MajMean(answers []string, scores []float64, k int) float64 {
+	if k >= len(answers) {
+		_, candidates := tally(answers, scores)
+		return commonest(candidates)
+	}
 	n := min(len(answers), majMost)
 	k = min(k, n)
 	silent, candidates := tally(answers[:n], scores)
@@ -126,6 +132,21 @@ func tally(answers []string, scores []float64) (silent int, candidates []candida
 		candidates[c].score /= float64(candidates[c].size)
 	}
 	return silent, candidates
+}
+
+// commonest is the mean score of the largest candidates, 0 where there are none.
+func commonest(candidates []candidate) float64 {
+	most, equal, sum := 0, 0.0, 0.0
+	for _, c := range candidates {
+		if c.size > most {
+			most, equal, sum = c.size, 0, 0
+		}
+		if c.size == most {
+			equal++
+			sum += c.score
+		}
+	}
+	return sum / max(1, equal)
 }
 
 // wonWith is the sum of the winners' scores over all draws of k responses in

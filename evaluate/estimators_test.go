@@ -142,6 +142,61 @@ func TestMajMeanCountsAllDraws(t *testing.T) {
 	}
 }
 
+// shared is what k = n responses get: who is commonest wins, and who is as common
+// wins as often, for all of its responses alike.
+func shared(answers []string, scores []float64) float64 {
+	votes, most := map[string]int{}, 0
+	for _, a := range answers {
+		if a != "" {
+			votes[a]++
+			most = max(most, votes[a])
+		}
+	}
+	sum, n := 0.0, 0
+	for i, a := range answers {
+		if a != "" && votes[a] == most {
+			sum += scores[i]
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return sum / float64(n) // the commonest have equally many
+}
+
+// A whole row of maj@k has one rule: that of all responses is what the sums over
+// draws give too, whatever their order and however many.
+func TestMajMeanOfAll(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, n := range []int{1, 2, 3, 8, 20, majMost, majMost + 1, 1000} {
+		for range 20 {
+			answers, scores := make([]string, n), make([]float64, n)
+			for i := range n {
+				answers[i] = []string{"", "a", "b", "c"}[random.IntN(4)]
+				scores[i] = float64(random.IntN(3)) / 2
+			}
+			want := shared(answers, scores)
+			require.InDelta(t, want, MajMean(answers, scores, n), 1e-12, "%q", answers)
+			if n <= majMost {
+				silent, candidates := tally(answers, scores)
+				drawn := 0.0
+				for votes := 1; votes <= n; votes++ {
+					drawn += wonWith(votes, n, silent, candidates)
+				}
+				require.InDelta(t, want, drawn, 1e-9, "%q", answers)
+			}
+			random.Shuffle(n, func(i, j int) {
+				answers[i], answers[j] = answers[j], answers[i]
+				scores[i], scores[j] = scores[j], scores[i]
+			})
+			require.InDelta(t, want, MajMean(answers, scores, n), 1e-12, "%q", answers)
+		}
+	}
+	require.Equal(t, 0.5, MajMean([]string{"a", "b"}, []float64{1, 0}, 2))
+	require.Equal(t, 0.5, MajMean([]string{"b", "a"}, []float64{0, 1}, 9), "k above n counts as n")
+}
+
 // Unbiased: over many groups of n fresh responses, MajMean of k has the mean of
 // MajAtK of k fresh ones, which the chances of each outcome give exactly.
 func TestMajMeanIsUnbiased(t *testing.T) {

@@ -186,7 +186,7 @@ func (r *run) score(ctx context.Context, p *rollout.Prompt, c *inference.Complet
 		err = finite(s)
 	}
 	// A record has no other text, and must count as the response itself does.
-	out.Reward, out.Parts, out.Answer = s.Value, s.Parts, strings.ToValidUTF8(s.Answer, "\uFFFD")
+	out.Reward, out.Right, out.Parts, out.Answer = s.Value, s.Right(), s.Parts, strings.ToValidUTF8(s.Answer, "\uFFFD")
 	return out, err
 }
 

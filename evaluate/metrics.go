@@ -25,6 +25,7 @@ type Result struct {
 type Response struct {
 	Text   string             `json:"text"`
 	Reward float64            `json:"reward"`
+	Right  bool               `json:"right"`            // as the reward says (reward.Score.Right), for pass@k
 	Parts  map[string]float64 `json:"parts,omitempty"`  // the reward's components by name
 	Answer string             `json:"answer,omitempty"` // that the reward read, in the form that votes are counted by
 	Finish rollout.Finish     `json:"finish"`
@@ -36,7 +37,7 @@ type scores struct {
 	values          []float64 // rewards, in the order of the responses
 	answers         []string
 	parts           []map[string]float64
-	right           int // with the full reward of 1
+	right           int
 	tokens, clipped int
 }
 
@@ -47,7 +48,7 @@ func scoresOf(result *Result) *scores {
 		s.values = append(s.values, r.Reward)
 		s.answers = append(s.answers, r.Answer)
 		s.parts = append(s.parts, r.Parts)
-		if r.Reward >= 1 {
+		if r.Right {
 			s.right++
 		}
 		s.tokens += r.Tokens
@@ -110,8 +111,10 @@ func add(all map[string]float64, set string, m map[string]float64) {
 // setMetrics are the means over a set's prompts, summed in their order: mean@k
 // and its standard error; pass@, and where the reward reads answers maj@, of k and
 // of the powers of two below it; the reward's components; the responses' length
-// and the share of them that the limit cut. A response is right where its reward
-// is 1 or more.
+// and the share of them that the limit cut. pass@ counts the responses that are
+// right (reward.Score.Right), whatever else a sum rewards; mean@ and maj@ take the
+// rewards themselves. Answers that are equally common share the vote, for all k
+// (MajMean); above majMost responses maj@ is there for all of them alone.
 func setMetrics(got []*scores, k int) map[string]float64 {
 	m := map[string]float64{prompts: float64(len(got))}
 	mean := func(name string, each func(s *scores) float64) {
@@ -139,7 +142,7 @@ func setMetrics(got []*scores, k int) map[string]float64 {
 	}
 	mean(fmt.Sprintf("pass@%d", k), func(s *scores) float64 { return PassAtK(k, s.right, k) })
 	if answers && k > 1 { // of one response it is the mean
-		mean(fmt.Sprintf("maj@%d", k), func(s *scores) float64 { return MajAtK(s.answers, s.values, k) })
+		mean(fmt.Sprintf("maj@%d", k), func(s *scores) float64 { return MajMean(s.answers, s.values, k) })
 	}
 	mean("response_length", func(s *scores) float64 { return float64(s.tokens) / float64(k) })
 	mean("clip_ratio", func(s *scores) float64 { return float64(s.clipped) / float64(k) })

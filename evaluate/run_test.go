@@ -80,7 +80,7 @@ func newRun(sizes ...int) *testRun {
 		_, err := fmt.Sscan(in.Prompt.ID[2:]+" "+in.Text, &j, new(int), &i)
 		s := reward.Score{Answer: "wrong", Parts: map[string]float64{"format": float64(i)}}
 		if i < j {
-			s.Value, s.Answer = 1, "right"
+			s.Value, s.Answer, s.Verdict = 1, "right", reward.Right
 		}
 		return s, err
 	}
@@ -104,7 +104,7 @@ func TestMetricsOfSets(t *testing.T) {
 		"mean@4": 0.5, "stderr": math.Sqrt((0.25 + 0.0625 + 0.0625 + 0.25) / 4 / 5),
 		"pass@1": 0.5, "pass@2": (0.5 + 5.0/6 + 1 + 1) / 5, "pass@4": 0.8,
 		"maj@2":           0.5, // a draw of one each is shared, and so the mean
-		"maj@4":           0.6, // two of each: the earlier one, which is right
+		"maj@4":           0.5, // of two each too
 		"response_length": 2, "clip_ratio": 0.25, "format/mean": 1.5, "prompts": 5, "failed": 0, "left_out": 0,
 	}
 	for name, x := range want {
@@ -124,10 +124,37 @@ func TestMetricsOfSets(t *testing.T) {
 	require.NoError(t, WriteTable(&table, metrics, r.sets))
 	require.Equal(t, `
 set      mean@4  stderr  pass@1  pass@2  pass@4   maj@2   maj@4  format/mean  response_length  clip_ratio  prompts  left_out  failed
-a        0.5000  0.1768  0.5000  0.6667  0.8000  0.5000  0.6000       1.5000              2.0      0.2500        5         0       0
+a        0.5000  0.1768  0.5000  0.6667  0.8000  0.5000  0.5000       1.5000              2.0      0.2500        5         0       0
 b        0.0000       -  0.0000  0.0000  0.0000  0.0000  0.0000       1.5000              2.0      0.2500        1         1       0
-average  0.2500       -  0.2500  0.3333  0.4000  0.2500  0.3000       1.5000              2.0      0.2500        6         1       0
+average  0.2500       -  0.2500  0.3333  0.4000  0.2500  0.2500       1.5000              2.0      0.2500        6         1       0
 `, "\n"+table.String())
+}
+
+// Pass@k counts what is right, not what is paid 1, and a record keeps which is.
+func TestPassCountsRightResponses(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "eval.jsonl")
+	r := newRun(5)
+	r.reward = func(in reward.Input) (reward.Score, error) {
+		var j, i int
+		_, err := fmt.Sscan(in.Prompt.ID[2:]+" "+in.Text, &j, new(int), &i)
+		if i < j {
+			return reward.Score{Value: 0.7, Verdict: reward.Right}, err // late
+		}
+		return reward.Score{Value: 1.2, Verdict: reward.Wrong}, err // of extras
+	}
+	for _, asked := range []int{5, 5} {
+		record, err := OpenRecord(path, map[string]string{})
+		require.NoError(t, err)
+		metrics, _, err := r.run(t.Context(), record)
+		require.NoError(t, err)
+		require.NoError(t, record.Close())
+		require.Equal(t, asked, r.fleet.asked)
+		require.InDelta(t, 0.95, metrics["eval/a/mean@4"], 1e-12)
+		for k, want := range map[int]float64{1: 0.5, 2: (0.5 + 5.0/6 + 1 + 1) / 5, 4: 0.8} {
+			require.InDelta(t, want, metrics[fmt.Sprintf("eval/a/pass@%d", k)], 1e-12)
+		}
+	}
 }
 
 func TestOneResponseHasNoVote(t *testing.T) {

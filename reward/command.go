@@ -32,10 +32,12 @@ func newRequest(id int64, in Input) request {
 }
 
 // answer is what comes back for each request:
-// {"id":1,"score":0.5,"parts":{"name":1}} or {"id":1,"error":"why not"}.
+// {"id":1,"score":0.5,"right":true,"parts":{"name":1}}, where "right" and "parts"
+// may be left out, or {"id":1,"error":"why not"}.
 type answer struct {
 	ID    *int64             `json:"id"`
 	Score *float64           `json:"score"`
+	Right *bool              `json:"right"` // nil where the score alone says it
 	Parts map[string]float64 `json:"parts"`
 	Error string             `json:"error"`
 }
@@ -59,7 +61,11 @@ func (a *answer) outcome(who string) outcome {
 	if a.Error != "" {
 		return outcome{err: fmt.Errorf("%s reports: %s", who, program.OneLine([]byte(a.Error)))}
 	}
-	return outcome{score: Score{Value: *a.Score, Parts: a.Parts}}
+	score := Score{Value: *a.Score, Parts: a.Parts}
+	if a.Right != nil {
+		score.Verdict = verdict(*a.Right)
+	}
+	return outcome{score: score}
 }
 
 // command scores with processes of an external program. A process starts when it

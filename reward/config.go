@@ -1,6 +1,7 @@
 package reward
 
 import (
+	"encoding/json"
 	"regexp"
 	"slices"
 )
@@ -171,20 +172,22 @@ func (c *Config) For(source string) *Rule {
 	return &c.Rule
 }
 
-// NeedsAnswer reports whether the rule compares with the prompt's answer.
-func (r *Rule) NeedsAnswer() bool {
+// Lacks reports whether the rule compares with the prompt's answer and answer is
+// none: null, an empty list or, save for kinds "exact" and "prefix", empty text.
+func (r *Rule) Lacks(answer json.RawMessage) bool {
 	if r.Kind != Sum {
-		return r.needsAnswer()
+		return r.compares() && isNone(answer, r.Kind)
 	}
 	for _, p := range r.Parts {
-		if p.needsAnswer() {
+		if p.compares() && isNone(answer, p.Kind) {
 			return true
 		}
 	}
 	return false
 }
 
-func (t *Term) needsAnswer() bool {
+// compares reports whether the term compares with the prompt's answer.
+func (t *Term) compares() bool {
 	if t.Kind == Regex {
 		expression, err := regexp.Compile(t.Pattern)
 		return err == nil && expression.NumSubexp() > 0

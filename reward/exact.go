@@ -2,7 +2,9 @@ package reward
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/rollout"
@@ -24,7 +26,7 @@ type exact struct {
 }
 
 func (e exact) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ready(ctx, in); err != nil {
+	if err := ready(ctx, in, Exact); err != nil {
 		return Score{}, err
 	}
 	text, want, formed := in.Text, in.Prompt.AnswerText(), true
@@ -39,7 +41,8 @@ func (e exact) Score(ctx context.Context, in Input) (Score, error) {
 	if formed && len(text) <= maxVote {
 		score.Answer = text
 	}
-	score.Value = number(formed && in.Finish == rollout.Stop && text == want)
+	right := formed && in.Finish == rollout.Stop && text == want
+	score.Value, score.Verdict = number(right), verdict(right)
 	return score, nil
 }
 
@@ -57,13 +60,35 @@ func afterThink(text string) (string, bool) {
 	return rest, true
 }
 
-// ready refuses a call that is over and a prompt that nothing can be compared
-// with.
-func ready(ctx context.Context, in Input) error {
-	if len(in.Prompt.Answer) == 0 || string(in.Prompt.Answer) == "null" {
+// ready refuses a call that is over and a prompt that kind has nothing of to
+// compare with.
+func ready(ctx context.Context, in Input, kind string) error {
+	if isNone(in.Prompt.Answer, kind) {
 		return fmt.Errorf("score prompt %s: %w", in.Prompt.ID, ErrNoAnswer)
 	}
 	return ctx.Err()
+}
+
+// isNone reports whether an answer is none to a kind: null, an empty list and
+// empty text, which "exact" and "prefix" alone take as it is, since to stop at
+// once may be what is asked for.
+func isNone(raw json.RawMessage, kind string) bool {
+	if len(raw) == 0 {
+		return true
+	}
+	var v any
+	if json.Unmarshal(raw, &v) != nil {
+		return false
+	}
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == "" && kind != Exact && kind != Prefix
+	case []any:
+		return !slices.ContainsFunc(v, func(item any) bool { return item != nil && item != "" })
+	}
+	return false
 }
 
 func number(b bool) float64 {

@@ -33,9 +33,10 @@ const (
 // is in tokens; "finish" is "stop" or "length". The answer, with status 200, has one
 // entry for each item, in their order:
 //
-//	{"scores":[{"id":1,"score":0.5,"parts":{"name":1}}]}
+//	{"scores":[{"id":1,"score":0.5,"right":true,"parts":{"name":1}}]}
 //
-// where "parts" may be left out and {"id":1,"error":"why not"} says that there is
+// where "right", without which a score of 1 or more is right, and "parts" may be
+// left out and {"id":1,"error":"why not"} says that there is
 // no score. Status 408, 429 and 5xx, a lost connection, a missed deadline and an
 // answer of another shape are tried again; other statuses, redirects among them,
 // are final. While a service answers nothing at all, as where it is deployed

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -45,6 +46,16 @@ func TestMath(t *testing.T) {
 	}
 	_, err := NewMath().Score(t.Context(), Input{Prompt: &rollout.Prompt{ID: "set:1"}, Text: "18"})
 	require.ErrorIs(t, err, ErrNoAnswer)
+	for _, none := range []string{"null", `""`, "[]", `[""]`} {
+		for _, f := range []Func{NewMath(), NewGSM8K(GSM8KConfig{}), expression{regexp.MustCompile("(a*)"), false}} {
+			_, err := f.Score(t.Context(), Input{Prompt: &rollout.Prompt{ID: "set:1", Answer: json.RawMessage(none)}, Text: ""})
+			require.ErrorIs(t, err, ErrNoAnswer, none)
+		}
+	}
+	in := Input{Prompt: &rollout.Prompt{ID: "set:1", Answer: json.RawMessage(`["", "18"]`)}, Text: "18"}
+	require.InDelta(t, 1, value(t, NewMath(), in), 0, "an empty item is no answer")
+	in.Text = ""
+	require.InDelta(t, 0, value(t, expression{regexp.MustCompile("(a*)"), false}, in), 0)
 }
 
 func TestGSM8K(t *testing.T) {
@@ -80,7 +91,7 @@ func TestGSM8K(t *testing.T) {
 	}
 	score, err := NewGSM8K(GSM8KConfig{}).Score(t.Context(), input("1", "#### 2", rollout.Stop))
 	require.NoError(t, err)
-	require.Equal(t, Score{Parts: map[string]float64{"answered": 1}, Answer: "2"}, score)
+	require.Equal(t, Score{Parts: map[string]float64{"answered": 1}, Verdict: Wrong, Answer: "2"}, score)
 }
 
 func TestRegex(t *testing.T) {
@@ -253,7 +264,7 @@ func TestSum(t *testing.T) {
 	require.NoError(t, err)
 	score, err := f.Score(t.Context(), input("18", "18", rollout.Stop))
 	require.NoError(t, err)
-	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"right": 1, "other": 2, "other/x": 3}, Answer: "18"}, score)
+	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"right": 1, "other": 2, "other/x": 3}, Verdict: Right, Answer: "18"}, score)
 	inner.err = errors.New("down")
 	_, err = f.Score(t.Context(), input("18", "18", rollout.Stop))
 	require.EqualError(t, err, "component other: down")

@@ -20,25 +20,27 @@ type mathematics struct{}
 func NewMath() Func { return mathematics{} }
 
 func (mathematics) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ready(ctx, in); err != nil {
+	if err := ready(ctx, in, Math); err != nil {
 		return Score{}, err
 	}
 	wants := answers(in.Prompt)
 	if slices.ContainsFunc(wants, func(want string) bool { return grade.Correct(in.Text, want) }) {
-		return Score{Value: 1, Answer: grade.Canonical(wants[0])}, nil // the grader sees more that is the same than Canonical
+		return Score{Value: 1, Verdict: Right, Answer: grade.Canonical(wants[0])}, nil // the grader sees more that is the same than Canonical
 	}
-	return Score{Answer: grade.Answered(in.Text)}, nil
+	return Score{Verdict: Wrong, Answer: grade.Answered(in.Text)}, nil
 }
 
-// answers are those that a prompt takes.
+// answers are those that a prompt takes, one or more where it is ready.
 func answers(p *rollout.Prompt) []string {
 	var list []json.RawMessage
 	if json.Unmarshal(p.Answer, &list) != nil || len(list) == 0 {
 		return []string{p.AnswerText()}
 	}
-	texts := make([]string, len(list))
-	for i, item := range list {
-		texts[i] = (&rollout.Prompt{Answer: item}).AnswerText()
+	var texts []string
+	for _, item := range list {
+		if !isNone(item, Math) {
+			texts = append(texts, (&rollout.Prompt{Answer: item}).AnswerText())
+		}
 	}
 	return texts
 }
@@ -65,7 +67,7 @@ func NewGSM8K(cfg GSM8KConfig) Func { return gsm8k{cfg} }
 const gsm8kTail = 300
 
 func (g gsm8k) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ready(ctx, in); err != nil {
+	if err := ready(ctx, in, GSM8K); err != nil {
 		return Score{}, err
 	}
 	tail := in.Text[max(0, len(in.Text)-gsm8kTail):]
@@ -73,7 +75,7 @@ func (g gsm8k) Score(ctx context.Context, in Input) (Score, error) {
 	if g.cfg.Flexible {
 		got, ok = lastNumber(tail)
 	}
-	score := Score{Parts: map[string]float64{"answered": number(ok)}}
+	score := Score{Parts: map[string]float64{"answered": number(ok)}, Verdict: Wrong}
 	if !ok {
 		return score, nil
 	}
@@ -83,7 +85,7 @@ func (g gsm8k) Score(ctx context.Context, in Input) (Score, error) {
 			want = after
 		}
 		if sameNumber(strings.TrimSpace(want), got) {
-			score.Value = 1
+			score.Value, score.Verdict = 1, Right
 		}
 	}
 	return score, nil

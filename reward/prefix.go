@@ -21,7 +21,7 @@ import (
 type prefix struct{}
 
 func (prefix) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ready(ctx, in); err != nil {
+	if err := ready(ctx, in, Prefix); err != nil {
 		return Score{}, err
 	}
 	got, want := in.Text, in.Prompt.AnswerText()
@@ -35,8 +35,9 @@ func (prefix) Score(ctx context.Context, in Input) (Score, error) {
 		got, want = got[size:], want[width:]
 		shared++
 	}
-	if got == "" && want == "" && in.Finish == rollout.Stop {
+	whole := got == "" && want == "" && in.Finish == rollout.Stop
+	if whole {
 		shared++
 	}
-	return Score{Value: float64(shared) / float64(n+1)}, nil
+	return Score{Value: float64(shared) / float64(n+1), Verdict: verdict(whole)}, nil
 }

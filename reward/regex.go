@@ -57,7 +57,7 @@ func (e expression) Score(ctx context.Context, in Input) (Score, error) {
 	if e.pattern.NumSubexp() == 0 {
 		return Score{Value: number(e.pattern.MatchString(in.Text))}, ctx.Err()
 	}
-	if err := ready(ctx, in); err != nil {
+	if err := ready(ctx, in, Regex); err != nil {
 		return Score{}, err
 	}
 	got, found := "", false
@@ -71,7 +71,7 @@ func (e expression) Score(ctx context.Context, in Input) (Score, error) {
 		}
 		at += max(m[1], 1)
 	}
-	score := Score{}
+	score := Score{Verdict: Wrong}
 	switch {
 	case !found:
 		return score, nil
@@ -87,7 +87,8 @@ func (e expression) Score(ctx context.Context, in Input) (Score, error) {
 		}
 		return strings.TrimSpace(want) == got
 	})
-	if score.Value = number(right); right && e.math {
+	score.Value, score.Verdict = number(right), verdict(right)
+	if right && e.math {
 		score.Answer = grade.Canonical(wants[0])
 	}
 	return score, nil

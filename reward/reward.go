@@ -27,10 +27,42 @@ type Input struct {
 type Score struct {
 	Value float64
 	Parts map[string]float64
+	// Verdict of a kind that compares with the prompt's answer.
+	Verdict Verdict
 	// Answer is what the response was taken to answer, in one form for all
 	// that mean the same, so that responses can be counted by it; empty where
 	// there is none or the kind looks for none.
 	Answer string
+}
+
+// Verdict says what came of comparing a response with the prompt's answer.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Open is that of a kind that compares with no answer.
+	Open Verdict = iota
+	// Wrong is another answer, or none.
+	Wrong
+	// Right is the prompt's answer.
+	Right
+)
+
+func verdict(right bool) Verdict {
+	if right {
+		return Right
+	}
+	return Wrong
+}
+
+// Right reports whether the response is right, which pass@k counts: as the
+// verdict says, whatever else the value is made of, and where it is open whether
+// the value is 1 or more.
+func (s *Score) Right() bool {
+	if s.Verdict == Open {
+		return s.Value >= 1
+	}
+	return s.Verdict == Right
 }
 
 // Func scores responses. Calls may be concurrent, and as many as a period has

@@ -91,7 +91,7 @@ func TestSources(t *testing.T) {
 	in.Prompt.Source = "openai/gsm8k"
 	got, err = s.Score(t.Context(), in)
 	require.NoError(t, err)
-	require.Equal(t, Score{Parts: map[string]float64{"answered": 0}}, got)
+	require.Equal(t, Score{Parts: map[string]float64{"answered": 0}, Verdict: Wrong}, got)
 
 	cfg.Term, cfg.Parts = one(Term{}).Term, nil
 	require.NoError(t, cfg.Validate(10))
@@ -102,10 +102,10 @@ func TestSources(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoReward)
 	require.ErrorContains(t, err, `source "else"`)
 	require.Nil(t, cfg.For("else"))
-	require.True(t, cfg.For("openai/gsm8k").NeedsAnswer())
+	require.True(t, cfg.For("openai/gsm8k").Lacks(nil))
 }
 
-func TestNeedsAnswer(t *testing.T) {
+func TestLacksAnAnswer(t *testing.T) {
 	t.Parallel()
 	part := DefaultPart()
 	for _, row := range []struct {
@@ -116,10 +116,70 @@ func TestNeedsAnswer(t *testing.T) {
 		{Term{Kind: Regex, Pattern: "a(b)"}, true}, {Term{Kind: Regex, Pattern: "a(?:b)"}, false}, {Term{Kind: Format}, false},
 		{Term{Kind: Command}, false}, {Term{Kind: HTTP}, false},
 	} {
-		require.Equal(t, row.want, (&Rule{Term: row.term}).NeedsAnswer(), row.term.Kind)
 		p := part
 		p.Term = row.term
-		require.Equal(t, row.want, (&Rule{Term: Term{Kind: Sum}, Parts: map[string]*Part{"a": &p, "b": &part}}).NeedsAnswer(), row.term.Kind)
+		for _, r := range []Rule{{Term: row.term}, {Term: Term{Kind: Sum}, Parts: map[string]*Part{"a": &p, "b": &part}}} {
+			for answer, lacks := range map[string]bool{
+				"": row.want, "null": row.want, "[]": row.want, `[""]`: row.want, `[null, ""]`: row.want,
+				// Nothing may be what is asked for, letter by letter.
+				`""`:  row.want && row.term.Kind != Exact && row.term.Kind != Prefix,
+				`"5"`: false, "0": false, "false": false, `["", 5]`: false, "{}": false, `" "`: false,
+			} {
+				require.Equal(t, lacks, r.Lacks(json.RawMessage(answer)), "%s %s %s", r.Kind, row.term.Kind, answer)
+			}
+		}
+	}
+}
+
+// Pass@k asks whether the response is right, and not what else it is paid for.
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	part := func(kind string, weight float64, more func(p *Part)) *Part {
+		p := DefaultPart()
+		p.Kind, p.Weight = kind, weight
+		if more != nil {
+			more(&p)
+		}
+		return &p
+	}
+	late := part(Overlong, 0.1, func(p *Part) { p.Buffer = 9 })
+	five := part(Regex, 1, func(p *Part) { p.Pattern = `#(\d)` })
+	shape := part(Regex, 1, func(p *Part) { p.Pattern = `\d` })
+	for _, row := range []struct {
+		name, text string
+		parts      map[string]*Part
+		value      float64
+		verdict    Verdict
+		right      bool
+	}{
+		{"right, a little late", "#5", map[string]*Part{"a": five, "late": late}, 1 - 0.1*8/9, Right, true},
+		{"right, of a small weight", "#5", map[string]*Part{"a": part(Regex, 0.1, func(p *Part) { p.Pattern = `#(\d)` })}, 0.1, Right, true},
+		{"right, logged alone", "#5", map[string]*Part{"a": part(Regex, 0, func(p *Part) { p.Pattern = `#(\d)` }), "b": shape}, 1, Right, true},
+		{"wrong, extras of 1", "#6", map[string]*Part{"a": five, "b": shape}, 1, Wrong, false},
+		{"none, extras of 2", "6", map[string]*Part{"a": five, "b": shape, "c": shape}, 2, Wrong, false},
+		{"one right of two, then", "#5", map[string]*Part{"a": five, "b": part(Exact, 1, nil)}, 1, Wrong, false},
+		{"one right of two, first", "#5", map[string]*Part{"a": part(Exact, 1, nil), "b": five}, 1, Wrong, false},
+		{"both right", "5", map[string]*Part{"a": part(Math, 0.5, nil), "b": part(Exact, 0.25, nil)}, 0.75, Right, true},
+		{"wrong with a format score", "#### 6", map[string]*Part{"a": part(GSM8K, 1, func(p *Part) { p.FormatScore = 1 })}, 1, Wrong, false},
+		{"no part compares", "5", map[string]*Part{"b": shape}, 1, Open, true},
+		{"no part compares, less than 1", "5", map[string]*Part{"b": shape, "late": late}, 1 - 0.1*8/9, Open, false},
+	} {
+		cfg := one(Term{Kind: Sum})
+		cfg.Parts = row.parts
+		s, err := New(cfg, 10)
+		require.NoError(t, err, row.name)
+		in := input("5", row.text, rollout.Stop)
+		in.Length = 9
+		got, err := s.Score(t.Context(), in)
+		require.NoError(t, err, row.name)
+		require.InDelta(t, row.value, got.Value, 1e-12, row.name)
+		require.Equal(t, row.verdict, got.Verdict, row.name)
+		require.Equal(t, row.right, got.Right(), row.name)
+	}
+	for text, right := range map[string]bool{"5": true, "55": false, "": false} {
+		got, err := prefix{}.Score(t.Context(), input("5", text, rollout.Stop))
+		require.NoError(t, err)
+		require.Equal(t, right, got.Right(), text)
 	}
 }
 
@@ -207,7 +267,8 @@ func TestPrefix(t *testing.T) {
 	} {
 		got, err := prefix{}.Score(t.Context(), input(row.answer, row.text, row.finish))
 		require.NoError(t, err)
-		require.Equal(t, Score{Value: row.want}, got, "%+v", row)
+		require.Equal(t, row.want, got.Value, "%+v", row)
+		require.Equal(t, row.want == 1, got.Right(), "%+v", row)
 	}
 }
 
@@ -251,7 +312,7 @@ func TestInProcessRewardsHeedTheContext(t *testing.T) {
 func TestComparisonsNeedAnAnswer(t *testing.T) {
 	t.Parallel()
 	for _, f := range []Func{exact{}, prefix{}} {
-		for _, answer := range []string{"", "null"} {
+		for _, answer := range []string{"", "null", "[]"} {
 			in := input("", "", rollout.Stop)
 			in.Prompt.Answer = json.RawMessage(answer)
 			_, err := f.Score(t.Context(), in)

@@ -21,8 +21,9 @@ type sum struct{ components []Component }
 // NewSum is the reward of kind "sum": the sum of its components' values, each
 // times its weight. The values themselves, unweighted, are parts under their
 // components' names, and a component's own parts stand below it as
-// "name/part". The answer is that of the first component that has one. A
-// component without a score leaves the sum without one. The result is an
+// "name/part". The answer is that of the first component that has one. The
+// verdict is that of the components that have one, whatever their weights: right
+// where all of these are. A component without a score leaves the sum without one. The result is an
 // io.Closer that closes the components.
 func NewSum(components []Component) (Func, error) {
 	var faults []error
@@ -58,6 +59,9 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 		}
 		total.Value += c.Weight * score.Value
 		total.Parts[c.Name] = score.Value
+		if score.Verdict != Open && total.Verdict != Wrong {
+			total.Verdict = score.Verdict
+		}
 		if total.Answer == "" {
 			total.Answer = score.Answer
 		}

@@ -153,12 +153,18 @@ func (v *validation) others(t *Term) {
 		if t.Takes(key) || reflect.DeepEqual(got.Field(i).Interface(), want.Field(i).Interface()) {
 			continue
 		}
-		var users []string
-		for _, kind := range kinds() {
-			if slices.Contains(keys(kind), key) {
-				users = append(users, kind)
-			}
-		}
-		v.expect(false, key, `is set, expected none with kind %q: it is for "%s"`, t.Kind, strings.Join(users, `" and "`))
+		v.expect(false, key, "%s", t.Unused(key))
 	}
+}
+
+// Unused is the message of a Fault about a key that is set and says nothing to the
+// term's kind.
+func (t *Term) Unused(key string) string {
+	var users []string
+	for _, kind := range kinds() {
+		if slices.Contains(keys(kind), key) {
+			users = append(users, kind)
+		}
+	}
+	return fmt.Sprintf(`is set, expected none with kind %q: it is for "%s"`, t.Kind, strings.Join(users, `" and "`))
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
@@ -31,7 +32,7 @@ func evalVerb(std streams) verb {
 	out := v.flags.String("out", "", "`FILE` that gets each prompt with its scored responses, a line each, as it is done; with one that is there already the evaluation goes on where it stopped")
 	asJSON := v.flags.Bool("json", false, "print one JSON object")
 	v.run = func(ctx context.Context, args []string) error {
-		resolved, err := configs.Load(args, *set)
+		resolved, err := configs.Load(args, slices.Concat(*set, short.settings(v.flags)))
 		if err != nil {
 			return usageError{err}
 		}
@@ -98,6 +99,20 @@ func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 	return s
 }
 
+// settings are the flags of the reward: which of its keys are of use depends on
+// who set them.
+func (s *evalFlags) settings(fs *flag.FlagSet) (settings []string) {
+	fs.Visit(func(f *flag.Flag) {
+		switch f.Name {
+		case "reward":
+			settings = append(settings, "reward.kind="+s.cfg.Reward.Kind)
+		case "think":
+			settings = append(settings, fmt.Sprintf("reward.think=%v", s.cfg.Reward.Think))
+		}
+	})
+	return settings
+}
+
 // apply sets what the command line has, in place of what files and settings say.
 func (s *evalFlags) apply(fs *flag.FlagSet, cfg *configs.Config) {
 	from := &s.cfg
@@ -117,10 +132,6 @@ func (s *evalFlags) apply(fs *flag.FlagSet, cfg *configs.Config) {
 			cfg.Rollout.MaxTokens = from.Rollout.MaxTokens
 		case "seed":
 			cfg.Run.Seed = from.Run.Seed
-		case "reward":
-			cfg.Reward.Kind = from.Reward.Kind
-		case "think":
-			cfg.Reward.Think = from.Reward.Think
 		case "prompt-key":
 			cfg.Data.PromptKey = from.Data.PromptKey
 		case "answer-key":
@@ -143,6 +154,9 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 		return nil, nil, err
 	}
 	sets, err := f.evalSets(cfg, warn)
+	if err == nil {
+		err = f.checkPrompts(resolved, len(cfg.Data.Train) == 0, warn)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

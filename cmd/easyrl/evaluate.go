@@ -65,6 +65,7 @@ func evalSettings(resolved *configs.Resolved, f *folder, weights string, sets []
 			settings[section+"."+key] = values[section+"."+key]
 		}
 	}
+	settings["record"] = "2" // 2 says of each response whether it is right
 	settings["weights"] = weights
 	settings["stop tokens"] = fmt.Sprint(f.stops)
 	for i := range sets {

@@ -30,6 +30,9 @@ type folder struct {
 	chat   *chat.Template       // nil where the folder has none
 	files  map[string][]byte    // config.json, the tokenizer's files and generation_config.json
 	stops  []int32              // of the model and the tokenizer
+
+	sources []string // of the prompts that were read
+	plain   string   // the first file of them with text instead of a conversation
 }
 
 const generationFile = "generation_config.json"

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/data/turns"
@@ -20,8 +22,12 @@ func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format s
 	}
 	for k, path := range paths {
 		all := len(lists[k])
+		f.sources = data.Sources(f.sources, lists[k])
 		for i := range lists[k] {
 			p := &lists[k][i]
+			if p.Messages == nil {
+				f.plain = cmp.Or(f.plain, path)
+			}
 			if err := f.encode(p, &cfg.Data); err != nil {
 				return nil, nil, usagef("%s: prompt %s: %w", path, p.ID, err)
 			}
@@ -40,6 +46,23 @@ func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format s
 	return lists, leftOut, nil
 }
 
+// checkPrompts looks at all prompts of a run together: each data source that has a
+// reward of its own has to have prompts, save where only the evaluation's prompts
+// of a run that trains too were read, and text that goes to a chat model as it is
+// is noted.
+func (f *folder) checkPrompts(resolved *configs.Resolved, all bool, warn func(format string, args ...any)) error {
+	if all {
+		if err := resolved.CheckSources(f.sources); err != nil {
+			return usageError{err}
+		}
+	}
+	if f.chat != nil && resolved.Data.Template == configs.TemplateAuto && f.plain != "" {
+		warn("%s: the model has a chat template, and these prompts are plain text: data.template = %q uses it, %q leaves this note out",
+			f.plain, configs.TemplateChat, configs.TemplateNone)
+	}
+	return nil
+}
+
 // scored are the prompts that their reward can score: those without an answer
 // that it compares with are counted, and one whose data source has no reward is
 // an error.
@@ -52,7 +75,7 @@ func scored(path string, all []rollout.Prompt, cfg *reward.Config, warn func(for
 			return nil, usagef("%s: prompt %s is of the data source %q, which has no reward: expected [reward.sources.%q], or reward.kind for all others",
 				path, p.ID, p.Source, p.Source)
 		}
-		if len(p.Answer) > 0 || !rule.NeedsAnswer() {
+		if !rule.Lacks(p.Answer) {
 			kept = append(kept, *p)
 		} else if first == "" {
 			first, kind = p.ID, rule.Kind

@@ -55,6 +55,7 @@ type trainRun struct {
 	std     streams
 	task    string // trainTask, sftTask, or empty where a step is replayed
 	folder  *folder
+	sources int // that the prompts of training are of
 	console *report.Console
 	control *report.Control // nil without control.listen
 	spans   *report.Spans
@@ -107,6 +108,9 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 		return err
 	}
 	sets, err := r.folder.evalSets(cfg, r.warn)
+	if err == nil {
+		err = r.folder.checkPrompts(resolved, true, r.warn)
+	}
 	if err != nil {
 		return err
 	}
@@ -251,6 +255,7 @@ func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score *re
 	cfg := r.cfg
 	held := evaluate.Deps{Fleet: r.in.fleet, Reward: score, Text: r.folder.text, Warn: r.warn,
 		Progress: func(done, of int) { r.console.Progress(done, of, "prompts evaluated") }}
+	r.sources = len(data.Sources(nil, slices.Concat(lists...)))
 	prompt, err := endless(lists, cfg, cfg.Run.Seed)
 	if err != nil {
 		return err
@@ -353,7 +358,7 @@ func (r *trainRun) train(ctx context.Context) error {
 		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep, MaxTokens: cfg.Rollout.MaxTokens,
 		Refill: cfg.Rollout.Refill > 0, MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
-		LogRollouts: cfg.Log.Rollouts, Devices: 1, PeakFLOPS: peakFLOPS(r.dev),
+		LogRollouts: cfg.Log.Rollouts, BySource: r.sources > 1, Devices: 1, PeakFLOPS: peakFLOPS(r.dev),
 	}, r.state, r.deps)
 	if err != nil {
 		return err

@@ -1,0 +1,76 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/easyrl/easyrl/reward"
+)
+
+// reward checks the section, whose faults name tables of the user's choice.
+func (c *checks) reward(r *Resolved) {
+	var reported []string
+	if faults, ok := r.Reward.Validate(r.Rollout.MaxTokens).(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join's own form is meant
+		for _, err := range faults.Unwrap() {
+			var f *reward.Fault
+			if errors.As(err, &f) {
+				key := joinKey(append([]string{"reward"}, f.Path...))
+				c.faults = append(c.faults, &Fault{r.nearestOrigin(key), key + " " + f.Message})
+				reported = append(reported, key)
+			}
+		}
+	}
+	c.idle(r, reported)
+}
+
+// idle reports the keys that are set to their defaults and that their kind of
+// reward has no use for. One that an earlier layer than the kind has set may have
+// been of use there, and one that is set again may take that back.
+func (c *checks) idle(r *Resolved, reported []string) {
+	for _, f := range shapeOf(&r.Config).fields {
+		at, kind := r.origins[f.key], parent(f.key)+".kind"
+		fine := !f.idle || at.layer == 0 || at.again || at.layer < r.origins[kind].layer
+		if fine || slices.Contains(reported, f.key) || slices.Contains(reported, kind) {
+			continue
+		}
+		c.faults = append(c.faults, &Fault{at, f.key + " " + f.term.Unused(f.key[lastDot(f.key)+1:])})
+	}
+}
+
+// CheckSources reports the first of the reward's data sources that no prompt is
+// of, as a *Fault; found are those of the prompts.
+func (r *Resolved) CheckSources(found []string) error {
+	for _, source := range slices.Sorted(maps.Keys(r.Reward.Sources)) {
+		if slices.Contains(found, source) || len(found) == 0 {
+			continue
+		}
+		const shown = 10
+		key, others := joinKey([]string{"reward", "sources", source}), quoted(found[:min(shown, len(found))])
+		if more := len(found) - shown; more > 0 {
+			others += fmt.Sprintf(" and %d more", more)
+		}
+		return &Fault{r.nearestOrigin(key + ".kind"), fmt.Sprintf("%s: no prompt is of this data source, did you mean %q? found %s",
+			key, Nearest(source, found), others)}
+	}
+	return nil
+}
+
+// nearestOrigin is who set key or, where nobody did, the first line of its table.
+func (r *Resolved) nearestOrigin(key string) Origin {
+	if o, ok := r.origins[key]; ok {
+		return o
+	}
+	table := parent(key)
+	if o, ok := r.origins[table]; ok {
+		return o
+	}
+	var first Origin
+	for _, k := range slices.Sorted(maps.Keys(r.origins)) {
+		if o := r.origins[k]; parent(k) == table && (first.File == "" || o.File == first.File && o.Line < first.Line) {
+			first = o
+		}
+	}
+	return first
+}
