@@ -164,3 +164,91 @@ parts = {a = {kind = "math"}}
 		`:27: reward.sources.z.parts has 1 parts, expected none with kind "exact": they are for kind "sum"`,
 	}, got)
 }
+
+// A key that the kind has no use for is refused where it was set, also to what it
+// is without; what an earlier layer had for another kind is not.
+func TestIdleRewardKeys(t *testing.T) {
+	t.Parallel()
+	const tags = "[reward]\nkind = \"format\"\ntags = [\"think\"]\n"
+	for _, test := range []struct {
+		name      string
+		documents []string
+		settings  []string
+		want      []string // beginnings of the faults, below the folder
+	}{
+		{"the default", []string{"[reward]\nkind = \"math\"\ntags = [\"think\"]\n"}, nil,
+			[]string{`/a.toml:7: reward.tags is set, expected none with kind "math": it is for "format"`}},
+		{"before its kind", []string{"[reward]\nretries = 2\nkind = \"math\"\n"}, nil,
+			[]string{`/a.toml:6: reward.retries is set, expected none with kind "math": it is for "command" and "http"`}},
+		{"without a kind", []string{"[reward]\nflexible = false\n"}, nil, []string{`/a.toml:6: reward.flexible is set, expected none with kind "exact": it is for "gsm8k"`}},
+		{"of no kind", []string{"[reward]\ntrim = false\n[reward.sources.a]\nkind = \"math\"\n"}, nil, []string{`/a.toml:6: reward.trim is set, expected none with kind ""`}},
+		{"of a part", []string{"[reward]\nkind = \"sum\"\n[reward.parts.\"a.b\"]\nkind = \"math\"\nthink = false\n"}, nil,
+			[]string{`/a.toml:9: reward.parts."a.b".think is set, expected none with kind "math"`}},
+		{"of a source", []string{"[reward.sources.\"x/y\"]\nkind = \"math\"\nwords = 0\n"}, nil,
+			[]string{`/a.toml:7: reward.sources."x/y".words is set, expected none with kind "math"`}},
+		{"on top of the kind", []string{"[reward]\nkind = \"math\"\n"}, []string{`reward.tags=["think"]`}, []string{`-set: reward.tags is set`}},
+		{"said once, of another value", []string{"[reward]\nkind = \"math\"\ntags = [\"a\"]\n"}, nil, []string{`/a.toml:7: reward.tags is set`}},
+		{"of a kind that is none", []string{"[reward]\nkind = \"maths\"\ntags = [\"think\"]\n"}, nil, []string{`/a.toml:6: reward.kind is "maths"`}},
+
+		{"of use", []string{tags}, nil, nil},
+		{"of use to the kind before", []string{tags}, []string{"reward.kind=math"}, nil},
+		{"of use to the kind before, in a file", []string{tags, "[reward]\nkind = \"math\"\n"}, nil, nil},
+		{"taken back", []string{"[reward]\nkind = \"gsm8k\"\nflexible = true\n"}, []string{"reward.kind=math", "reward.flexible=false"}, nil},
+		{"not taken back", []string{"[reward]\nkind = \"gsm8k\"\nflexible = true\n"}, []string{"reward.kind=math"}, []string{`/a.toml:7: reward.flexible is set`}},
+		{"a weight is of use to all", []string{"[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = \"math\"\nweight = 1\n"}, nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.documents[0] = small + test.documents[0]
+			files := write(t, test.documents...)
+			r, err := Load(files, test.settings)
+			require.NoError(t, err)
+			var got []string
+			if err := r.Validate(TrainTask); err != nil {
+				for _, fault := range err.(interface{ Unwrap() []error }).Unwrap() { //nolint:errorlint // errors.Join's own form is meant
+					got = append(got, strings.TrimPrefix(fault.Error(), filepath.Dir(files[0])))
+				}
+			}
+			require.Len(t, got, len(test.want), got)
+			for i := range got {
+				require.True(t, strings.HasPrefix(got[i], test.want[i]), got[i])
+			}
+			if len(got) > 0 {
+				return
+			}
+			require.NoError(t, r.WriteFile(filepath.Dir(files[0])))
+			again, err := Load([]string{filepath.Join(filepath.Dir(files[0]), RunFile)}, nil)
+			require.NoError(t, err)
+			require.NoError(t, again.Validate(TrainTask), "a run's file can be run")
+		})
+	}
+}
+
+func TestSourcesWithoutPrompts(t *testing.T) {
+	t.Parallel()
+	const there = "[reward.sources.\"openai/gsm8k\"]\nkind = \"gsm8k\"\n"
+	for _, test := range []struct {
+		document string
+		settings []string
+		found    []string
+		want     string
+	}{
+		{there, nil, []string{"math", "openai/gsm8k"}, ""},
+		{"[reward]\nkind = \"math\"\n", nil, []string{"math"}, ""},
+		{there, nil, nil, ""},
+		{there + "[reward.sources.gsm]\nkind = \"math\"\n", nil, []string{"math", "gsm8k-hard", "openai/gsm8k"},
+			`:8: reward.sources.gsm: no prompt is of this data source, did you mean "gsm8k-hard"? found "math", "gsm8k-hard", "openai/gsm8k"`},
+		{there, []string{"reward.sources.nosuch.kind=math"}, []string{"openai/gsm8k"},
+			`-set: reward.sources.nosuch: no prompt is of this data source, did you mean "openai/gsm8k"? found "openai/gsm8k"`},
+		{there, nil, strings.Split("abcdefghijklm", ""), `found "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`},
+	} {
+		r, err := Load(write(t, small+test.document), test.settings)
+		require.NoError(t, err)
+		err = r.CheckSources(test.found)
+		if test.want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.Contains(t, strings.Split(err.Error(), "\n")[0], test.want)
+	}
+}

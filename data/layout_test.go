@@ -170,6 +170,23 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+func TestEachTurn(t *testing.T) {
+	t.Parallel()
+	const text = `{"id":"c","messages":[{"role":"assistant","content":"hello"},{"role":"user","content":"a"},{"role":"assistant","content":"b","reasoning_content":"t"},` +
+		`{"role":"user","content":"c"},{"role":"assistant","content":"d"}]}` + "\n" + `{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"r"}]}`
+	lists, err := ReadExamples([]string{write(t, "set.jsonl", text)}, ExampleOptions{})
+	require.NoError(t, err)
+	rows := lists[0]
+	require.Equal(t, 1, EarlierTurns(rows))
+	hello := rollout.Message{Role: "assistant", Content: "hello"}
+	extra := map[string]json.RawMessage{"reasoning_content": json.RawMessage(`"t"`)}
+	require.Equal(t, []Example{
+		{ID: "c:3", Source: "set", Messages: []rollout.Message{hello, {Role: "user", Content: "a"}}, Response: "b", Extra: extra},
+		{ID: "c", Source: "set", Messages: []rollout.Message{hello, {Role: "user", Content: "a"}, {Role: "assistant", Content: "b", Extra: extra}, {Role: "user", Content: "c"}}, Response: "d"},
+		{ID: "set.jsonl:2", Source: "set", Messages: user("q"), Response: "r"},
+	}, EachTurn(rows))
+}
+
 func TestParquet(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"verl", "verl-v2", "flat-zstd"} {
@@ -233,4 +250,39 @@ func TestRealLayouts(t *testing.T) {
 	examples, err := ReadExamples([]string{filepath.Join(root, "prompts/gsm8k/*.jsonl")}, ExampleOptions{})
 	require.NoError(t, err)
 	require.Len(t, examples[0], 7473+1319)
+}
+
+// An object without an answer has none, whether its value is null or its key is
+// not there, on whatever line; the layout is that of the answers that are there.
+func TestSomeWithoutAnswers(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, text string
+		opts       Options
+		want       []string
+	}{
+		{"in the middle", `{"prompt":"a","answer":1} {"prompt":"b"} {"prompt":"c","answer":null} {"prompt":"d","answer":2}`, Options{}, []string{"1", "", "", "2"}},
+		{"first", `{"prompt":"a"} {"prompt":"b","answer":"7"}`, Options{}, []string{"", `"7"`}},
+		{"first, GSM8K", `{"question":"a"} {"question":"b","answer":null} {"question":"c","answer":""} {"question":"d","answer":"x #### 7"}`, Options{}, []string{"", "", `""`, `"7"`}},
+		{"GSM8K, empty", `{"question":"d","answer":"x #### 7"} {"question":"c","answer":""}`, Options{}, []string{`"7"`, `""`}},
+		{"first, MATH", `{"problem":"a"} {"problem":"b","solution":"\\boxed{7}"}`, Options{}, []string{"", `"7"`}},
+		{"first, verl", `{"prompt":"a"} {"prompt":"b","reward_model":{"ground_truth":"7"}}`, Options{}, []string{"", `"7"`}},
+		{"verl", `{"prompt":"b","reward_model":{"ground_truth":"7"}} {"prompt":"a","reward_model":{}} {"prompt":"c","reward_model":null}`, Options{}, []string{`"7"`, "", ""}},
+		{"named", `{"prompt":"a"} {"prompt":"b","gold":[7]}`, Options{AnswerKey: "gold"}, []string{"", `[7]`}},
+		{"named null first", `{"prompt":"a","gold":null} {"prompt":"b"}`, Options{PromptKey: "prompt", AnswerKey: "gold"}, []string{"", ""}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Read(write(t, "set.jsonl", strings.ReplaceAll(row.text, "} {", "}\n{")), row.opts)
+			require.NoError(t, err)
+			require.Len(t, got, len(row.want))
+			for i, want := range row.want {
+				require.Equal(t, want, string(got[i].Answer), i)
+			}
+		})
+	}
+	_, err := Read(write(t, "set.jsonl", `{"prompt":"a"}`+"\n"+`{"prompt":"b"}`), Options{AnswerKey: "gold"})
+	require.ErrorContains(t, err, `set.jsonl:1: answer: no key "gold", found "prompt"`, "none has it")
+	_, err = Read(write(t, "set.jsonl", `{"prompt":"a"}`+"\n"+`{"prompt":"b","answer":1,"target":2}`), Options{})
+	require.ErrorContains(t, err, `set.jsonl:2: answer: found "answer" and "target"`)
 }

@@ -101,6 +101,30 @@ func scorer(mode string, args []string) int {
 	}
 }
 
+// A scorer may say whether a response is right, whatever its score.
+func TestScorersSayWhatIsRight(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]struct {
+		verdict Verdict
+		right   bool
+	}{
+		`"score":1`: {Open, true}, `"score":0.9`: {Open, false}, `"score":1,"right":null`: {Open, true},
+		`"score":0.2,"right":true`: {Right, true}, `"score":3,"right":false`: {Wrong, false},
+	} {
+		a, err := decode([]byte(`{"id":7,`+said+`}`), 7)
+		require.NoError(t, err)
+		got := a.outcome("scorer")
+		require.NoError(t, got.err)
+		require.Equal(t, want.verdict, got.score.Verdict, said)
+		require.Equal(t, want.right, got.score.Right(), said)
+	}
+	all, err := scores([]byte(`{"scores":[{"id":1,"score":0.5,"right":true}]}`), 1)
+	require.NoError(t, err)
+	require.Equal(t, Right, all[0].outcome("scorer").score.Verdict)
+	_, err = decode([]byte(`{"id":7,"score":1,"right":"yes"}`), 7)
+	require.ErrorContains(t, err, "right")
+}
+
 // eat takes memory without end; with a child, that does it.
 func eat(child bool) {
 	if child {
