@@ -73,6 +73,7 @@ func badRun(t *testing.T) string {
 	write(t, dir, "cut.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":`+"\n")
 	write(t, dir, "blank.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":"","answer":"2"}`+"\n")
 	write(t, dir, "null.jsonl", `{"prompt":"2","answer":null}`+"\n")
+	write(t, dir, "blanks.jsonl", `{"prompt":"1","answer":""}`+"\n"+`{"prompt":"2","answer":[]}`+"\n")
 	write(t, dir, "nokey.jsonl", `{"prompt":"1"}`+"\n")
 	write(t, dir, "wrong.toml", "[rollout]\ngroup_size = \"eight\"\n")
 	write(t, dir, "no.toml", "[rollout\n")
@@ -125,6 +126,8 @@ func TestBadConfigurations(t *testing.T) {
 		{"data.eval=" + in("none.jsonl"), "none.jsonl: no such file"},
 		{"data.max_prompt_tokens=2", "prompts.jsonl: all 23 prompts are longer than 2 tokens"},
 		{"data.max_prompt_tokens=0", "-set: data.max_prompt_tokens is 0, expected 1 or more"},
+		{"reward={kind=\"prefix\",sources={nosuch={kind=\"exact\"}}}", `-set: reward.sources.nosuch: no prompt is of this data source, did you mean "prompts"? found "prompts"`},
+		{"reward={kind=\"prefix\",tags=[\"think\"]}", `-set: reward.tags is set, expected none with kind "prefix"`},
 		{"reward.kind=comand", `-set: reward.kind is "comand", expected one of "exact", "prefix", "math"`},
 		{"reward={kind=\"command\",command=[\"/none/scorer\"]}", `"/none/scorer": stat /none/scorer: no such file`},
 		{"control={listen=\"127.0.0.1:0\",token_file=\"" + in("none") + "\"}", "control.token_file: open " + in("none")},
@@ -366,6 +369,9 @@ func TestBadArguments(t *testing.T) {
 		{eval("-data", prompts), "prompts.jsonl: named twice, expected once"},
 		{eval("-data", filepath.Join(dir, "none*")), "none*: no file matches, expected at least one"},
 		{[]string{"eval", "-model", m, "-data", prompts, "-set", "reward.sources.other.kind=exact"}, `data source "prompts", which has no reward`},
+		{eval("-set", "reward.sources.other.kind=exact", "-reward", "exact"), `-set: reward.sources.other: no prompt is of this data source, did you mean "prompts"?`},
+		{eval("-reward", "math", "-set", "reward.flexible=false"), `-set: reward.flexible is set, expected none with kind "math"`},
+		{eval("-reward", "math", "-data", filepath.Join(dir, "blanks.jsonl")), "prompt blanks.jsonl:1 has no answer, which reward \"math\" compares with, and so have all 2"},
 		{eval("-out", prompts), "its first line is not that of an evaluation"},
 		{eval("-out", dir), "is a directory"},
 		{eval("more"), "open more: no such file"},

@@ -16,7 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
 )
 
 // scoreBadly is a reward command with a fault, which mode says; with "once-"
@@ -337,4 +339,19 @@ func TestRewardParts(t *testing.T) {
 	require.Contains(t, steps[0], "reward/right/mean")
 	require.Contains(t, steps[0], "reward/late/mean")
 	require.LessOrEqual(t, steps[0]["reward/late/mean"], 0.0)
+	sources := map[string][]float64{}
+	file, err := os.Open(filepath.Join(dir, "parts", "rollouts", "step-000001.jsonl"))
+	require.NoError(t, err)
+	defer file.Close() //nolint:errcheck // only read
+	for lines := json.NewDecoder(file); lines.More(); {
+		var g rollout.Group
+		require.NoError(t, lines.Decode(&g))
+		for _, r := range g.Responses {
+			sources[g.Prompt.Source] = append(sources[g.Prompt.Source], r.Reward)
+		}
+	}
+	require.Len(t, sources, 2)
+	for source, rewards := range sources {
+		require.InDelta(t, evaluate.MeanAtK(rewards, len(rewards)), steps[0]["reward_by_source/"+source+"/mean"], 1e-12, source)
+	}
 }

@@ -32,14 +32,14 @@ func TestEvalOfSeveralSets(t *testing.T) {
 	require.NoError(t, err)
 	lines := strings.SplitAfter(string(b), "\n")
 	for name, content := range map[string]string{"gsm8k/test.jsonl": strings.Join(lines[:5], ""),
-		"math/test.jsonl": strings.Join(lines[5:12], "") + `{"prompt":"1","answer":null}` + "\n", "other/x1.jsonl": lines[12], "other/x2.jsonl": lines[13]} {
+		"math/test.jsonl": `{"prompt":"2"}` + "\n" + strings.Join(lines[5:12], "") + `{"prompt":"1","answer":null}` + "\n", "other/x1.jsonl": lines[12], "other/x2.jsonl": lines[13]} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
 		write(t, dir, name, content)
 	}
 	args := []string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "gsm8k", "test.jsonl"), "-data", filepath.Join(dir, "math", "test.jsonl"),
 		"-data", filepath.Join(dir, "other", "x*.jsonl"), "-reward", "prefix", "-k", "3", "-max-tokens", "4"}
 	metrics, errs := evalJSON(t, args...)
-	require.Contains(t, errs, "left out 1 of 8 prompts without an answer")
+	require.Contains(t, errs, "left out 2 of 9 prompts without an answer (math/test.jsonl:1 first)")
 	require.Contains(t, errs, "14/14 prompts")
 	for set, n := range map[string]float64{"gsm8k-test": 5, "math-test": 7, "x1": 1, "x2": 1, "average": 14} {
 		require.Equal(t, n, metrics["eval/"+set+"/prompts"], set)
@@ -47,7 +47,7 @@ func TestEvalOfSeveralSets(t *testing.T) {
 			require.Contains(t, metrics, "eval/"+set+"/"+name)
 		}
 	}
-	require.Equal(t, 1.0, metrics["eval/math-test/left_out"])
+	require.Equal(t, 2.0, metrics["eval/math-test/left_out"])
 	mean := (metrics["eval/gsm8k-test/mean@3"] + metrics["eval/math-test/mean@3"] + metrics["eval/x1/mean@3"] + metrics["eval/x2/mean@3"]) / 4
 	require.InDelta(t, mean, metrics["eval/average/mean@3"], 1e-12)
 
@@ -190,4 +190,31 @@ func TestEvalRefusesAnotherRecord(t *testing.T) {
 	again, errs := evalJSON(t, args("-threads", "1", "-set", "inference.max_running=3")...)
 	require.Equal(t, want, again, "what does not matter to the result may differ")
 	require.Contains(t, errs, "23 of 23 prompts are done already")
+}
+
+// A chat model that is asked plain text is noted once, until the run says that it
+// is meant; a reward for a data source of training alone is no fault here.
+func TestPlainPromptsForAChatModel(t *testing.T) {
+	t.Parallel()
+	dir := badRun(t)
+	model := copyDir(t, filepath.Join(dir, "m"), dir, "chatty")
+	write(t, model, "chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}")
+	const note = "the model has a chat template, and these prompts are plain text: data.template = \"chat\" uses it"
+	prompts := filepath.Join(dir, "prompts.jsonl")
+	eval := []string{"-model", model, "-data", prompts, "-reward", "prefix", "-prompts", "2", "-k", "1", "-max-tokens", "3"}
+	train := []string{"train", filepath.Join(dir, "run.toml"), "-set", "model={path=" + fmt.Sprintf("%q", model) + ",init={config=\"\"}}", "-set", "run.steps=1",
+		"-set", "reward.sources.prompts.kind=prefix", "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "noted"))}
+	_, errs := evalJSON(t, eval...)
+	require.Equal(t, 1, strings.Count(errs, "easyrl: "+prompts+": "+note), errs)
+	code, _, errs := command(t, train...)
+	require.Zero(t, code, errs)
+	require.Equal(t, 1, strings.Count(errs, note), errs)
+
+	for _, quiet := range [][]string{{"-template", "none"}, {"-template", "chat"}, {"-model", filepath.Join(dir, "m")}} {
+		_, errs := evalJSON(t, append(eval, quiet...)...)
+		require.NotContains(t, errs, note, quiet)
+	}
+	other := write(t, dir, "other.jsonl", `{"prompt":[{"role":"user","content":"1"}],"answer":"2"}`+"\n")
+	_, errs = evalJSON(t, filepath.Join(dir, "noted", "run.toml"), "-model", model, "-data", other, "-reward", "prefix")
+	require.NotContains(t, errs, note, "conversations go through the template")
 }
