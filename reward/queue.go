@@ -42,10 +42,10 @@ type outcome struct {
 //
 // A response whose try fails in a way that may pass is tried again, retries
 // times. A failure of several at once may be the fault of any of them: they are
-// asked alone, and only that counts. While nothing at all is answered, it is
-// whoever answers who fails, not a response: then retries do not count, until
-// that has lasted for patience. An answer that does not come in time has taken
-// its time already: of those only retries count.
+// asked alone, and only that counts. A try does not count where nothing at all was
+// answered since the one before, as then it is whoever answers who fails and not
+// the response, unless that has lasted for patience. An answer that does not come
+// in time has taken its time already and counts.
 type queue struct {
 	name    string // in errors
 	batch   int
@@ -73,7 +73,8 @@ type queue struct {
 type job struct {
 	in    Input
 	tries int           // that failed
-	heard int           // answers that the queue had when the first of them did
+	count int           // of them that count
+	heard int           // answers that the queue had when the last of them did
 	alone bool          // to be asked by itself
 	gone  bool          // nobody waits any more
 	batch *batch        // that asks it; nil while it waits
@@ -245,17 +246,19 @@ func (q *queue) note(o outcome) {
 	}
 }
 
-// waits reports whether a job that failed with err waits for an asker that is
-// away to come back.
-func (q *queue) waits(j *job, err error) bool {
-	return !j.in.trial && !errors.Is(err, ErrTimeout) && q.heard == j.heard && time.Since(q.away) < q.patience
+// blame counts a try of a job by itself that failed with err, and reports whether
+// those that may fail are used up.
+func (q *queue) blame(j *job, err error) (enough bool) {
+	away := j.tries > 0 && q.heard == j.heard && time.Since(q.away) < q.patience
+	if j.in.trial || !away || errors.Is(err, ErrTimeout) {
+		j.count++
+	}
+	j.heard = q.heard
+	return j.count > q.retries
 }
 
 // tryAgain reports whether a job is asked again; otherwise it is done.
 func (q *queue) tryAgain(j *job, o outcome, several bool) bool {
-	if j.tries == 0 {
-		j.heard = q.heard
-	}
 	switch {
 	case q.closed:
 		end([]*job{j})
@@ -266,7 +269,7 @@ func (q *queue) tryAgain(j *job, o outcome, several bool) bool {
 		j.alone = true
 		q.again.Add(1)
 		return true
-	case o.err != nil && o.again && (j.tries < q.retries || q.waits(j, o.err)):
+	case o.err != nil && o.again && !q.blame(j, o.err):
 		j.alone = true
 		j.tries++
 		q.again.Add(1)
