@@ -22,7 +22,8 @@ import (
 )
 
 // scoreBadly is a reward command with a fault, which mode says; with "once-"
-// before it, for one prompt only; with "later-", for all but right answers.
+// before it, for one prompt only; with "later-", for all but right answers. What
+// "breaks" has no score for the last three prompts, and "mended" has for all.
 func scoreBadly(mode string) {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<20)
@@ -39,6 +40,14 @@ func scoreBadly(mode string) {
 		if gate, ok := strings.CutPrefix(mode, "gate:"); ok {
 			if asked.Prompt == gatedPrompt {
 				wait(gate)
+			}
+			fmt.Printf(`{"id":%d,"score":%d}`+"\n", asked.ID, len(asked.Response)%3)
+			continue
+		}
+		if mode == "breaks" || mode == "mended" {
+			if mode == "breaks" && strings.HasSuffix(asked.Prompt, ",2") {
+				misbehave("garbage", asked.ID)
+				continue
 			}
 			fmt.Printf(`{"id":%d,"score":%d}`+"\n", asked.ID, len(asked.Response)%3)
 			continue
