@@ -148,7 +148,9 @@ type Rollout struct {
 	// MaxTokens is the longest response.
 	MaxTokens int `toml:"max_tokens"`
 	// Refill is how often a prompt whose responses all have the same reward is
-	// replaced by another within the step; 0 keeps it.
+	// replaced by another within the step; 0 keeps it. Rollouts files have what was
+	// replaced behind what was trained, with "replaced": true. The metric
+	// reward/sampled_mean is the mean of both, reward/mean of what was trained.
 	Refill int `toml:"refill"`
 	// Stop ends a response where its text first contains one of these.
 	Stop []string `toml:"stop"`
