@@ -1,5 +1,9 @@
 // Package evaluate samples and scores responses to held-out prompts and turns
 // their scores into mean@k, pass@k and maj@k.
+//
+// mean@k and maj@k are of rewards; pass@k counts the responses that are right, as
+// the reward says (reward.Score.Right): what a sum pays or takes for form and
+// length changes no answer. Answers that are equally common share maj@k.
 package evaluate
 
 import (

@@ -28,7 +28,8 @@ const (
 	Command = "command"
 	// HTTP asks a service, over JSON.
 	HTTP = "http"
-	// Sum is the weighted sum of named parts.
+	// Sum is the weighted sum of named parts. A response is right, for pass@k, where
+	// all parts that compare with the answer find it so, whatever their weights.
 	Sum = "sum"
 )
 
