@@ -195,11 +195,22 @@ type SFT struct {
 	// ResponseKey is where an object has its response. Without it the usual layouts
 	// are recognised.
 	ResponseKey string `toml:"response_key"`
+	// Turns of the assistant's that a conversation teaches: "last", or "all", each
+	// as a demonstration of its own after the turns before it.
+	Turns string `toml:"turns"`
 	// Steps are its optimizer steps.
 	Steps int `toml:"steps"`
 	// BatchSize is the number of demonstrations in a step.
 	BatchSize int `toml:"batch_size"`
 }
+
+// The turns of a conversation that are demonstrations.
+const (
+	// LastTurn is the one that it ends with.
+	LastTurn = "last"
+	// AllTurns are all of the assistant's.
+	AllTurns = "all"
+)
 
 // The kinds of inference instances.
 const (
@@ -304,7 +315,7 @@ func Default() Config {
 		Reward:     reward.Default(),
 		Loss:       loss.Default(),
 		Train:      Train{Config: optim.Default(), MicroBatchTokens: 4096, Order: Arrival, Minibatches: 1},
-		SFT:        SFT{Steps: 100, BatchSize: 32},
+		SFT:        SFT{Turns: LastTurn, Steps: 100, BatchSize: 32},
 		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64},
 		Device:     Device{Kind: CPU},
 		Parallel:   Parallel{DP: 1, TP: 1, PP: 1},

@@ -62,6 +62,7 @@ func (r *Resolved) Validate(task Task) error {
 		c.inference(r.Inference)
 		c.eval(r.Eval)
 	case SFTTask, AnyTask:
+		c.oneOf("sft.turns", r.SFT.Turns, LastTurn, AllTurns)
 		c.between("sft.steps", r.SFT.Steps, 1, mostSteps)
 		c.between("sft.batch_size", r.SFT.BatchSize, 1, mostPrompts)
 		c.atLeast("eval.every", r.Eval.Every, 0)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/easyrl/easyrl/rollout"
@@ -53,6 +54,37 @@ func ReadExamples(paths []string, opts ExampleOptions) ([][]Example, error) {
 		out[f.part] = append(out[f.part], d.examples...)
 	}
 	return out, nil
+}
+
+// EachTurn makes a demonstration of each of the assistant's turns that has another
+// before it, from examples whose own is the last. The earlier ones' IDs end with the
+// number of the turn in the conversation.
+func EachTurn(examples []Example) []Example {
+	var out []Example
+	for _, e := range examples {
+		for i, m := range e.Messages {
+			if earlier(i, m) {
+				out = append(out, Example{ID: e.ID + ":" + strconv.Itoa(i+1), Source: e.Source,
+					Messages: e.Messages[:i:i], Response: m.Content, Extra: m.Extra})
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func earlier(i int, m rollout.Message) bool { return i > 0 && m.Role == "assistant" }
+
+// EarlierTurns is the number of demonstrations that EachTurn would add.
+func EarlierTurns(examples []Example) (n int) {
+	for _, e := range examples {
+		for i, m := range e.Messages {
+			if earlier(i, m) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // exampleReader turns one file's objects into examples.

@@ -9,6 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	of := func(files ...string) string {
+		var paths []string
+		for i, text := range files {
+			paths = append(paths, write(t, string(rune('a'+i))+".jsonl", text))
+		}
+		d, err := Digest(paths)
+		require.NoError(t, err)
+		return d
+	}
+	require.Equal(t, of("one", "two"), of("one", "two"), "in another folder")
+	require.NotEqual(t, of("one", "two"), of("two", "one"))
+	require.NotEqual(t, of("one", "two"), of("onet", "wo"))
+	_, err := Digest([]string{"no/such"})
+	require.ErrorContains(t, err, "read prompts no/such: ")
+}
+
 func TestSeveralFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -117,6 +117,11 @@ type State struct {
 	Reference string  `json:"reference"` // checksum of the starting weights, which are the reference
 	Seed      uint64  `json:"seed"`      // of the run
 	Task      string  `json:"task"`      // what the run does, as its starter names it
+	// Data is a checksum of the files that are trained on, and Prompts the number
+	// that they give: the order that Position counts in. Empty and 0 where they are
+	// not known.
+	Data    string `json:"data,omitempty"`
+	Prompts int    `json:"prompts,omitempty"`
 	// Total is the steps that the learning rate's schedule spans; 0 where it is
 	// not known.
 	Total int `json:"total,omitempty"`

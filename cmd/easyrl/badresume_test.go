@@ -75,6 +75,43 @@ func TestResumePassesOverBadCheckpoints(t *testing.T) {
 	}
 }
 
+// Other settings are taken and told; other data, in which the run's place means
+// nothing, are refused.
+func TestResumeWithOtherSettings(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=1", "checkpoint.keep=0")
+	code, errs := resumeTiny(t, dir, run, "run.steps=2")
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "easyrl: resuming with other settings: run.steps 2 (was 1)\n")
+	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "easyrl: resuming with other settings: run.steps 3 (was 2), rollout.group_size 3 (was 4), train.lr 0.001 (was 0.01)\n")
+	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
+	require.Zero(t, code, errs)
+	require.NotContains(t, errs, "other settings")
+
+	text, err := os.ReadFile(filepath.Join(dir, "prompts.jsonl"))
+	require.NoError(t, err)
+	other := write(t, dir, "other.jsonl", strings.Replace(string(text), `"0,0"`, `"0,9"`, 1))
+	same := write(t, dir, "same.jsonl", string(text))
+	before := files(t, run)
+	code, errs = resumeTiny(t, dir, run, "run.steps=4", "data.train="+other)
+	require.Equal(t, exitUsage, code, errs)
+	requireOneLine(t, errs, "resume: the files of data.train have other content than those that ")
+	code, errs = resumeTiny(t, dir, run, "run.steps=4", fmt.Sprintf("data.train=[%q,%q]", same, other))
+	require.Equal(t, exitUsage, code, errs)
+	longer := write(t, dir, "longer.jsonl", strings.Replace(string(text), `"0,0"`, `"0,000"`, 1))
+	cut := trainTiny(t, dir, "cut", "run.steps=1", "data.train="+longer)
+	code, errs = resumeTiny(t, dir, cut, "run.steps=2", "data.train="+longer, "data.max_prompt_tokens=4")
+	require.Equal(t, exitUsage, code, errs)
+	require.Contains(t, errs, "resume: data.train gives 22 prompts, expected 23 as the run began: settings leave out others\n")
+	require.Equal(t, before, files(t, run))
+	code, errs = resumeTiny(t, dir, run, "run.steps=4", "data.train="+same)
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "data.train [")
+}
+
 // What cannot be resumed is left as it is.
 func TestBadResumes(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,11 @@ func (f *folder) examples(paths []string, cfg *configs.Config, warn func(format 
 	}
 	lists := make([][]trainer.Example, len(paths))
 	for k, path := range paths {
+		if cfg.SFT.Turns == configs.AllTurns {
+			rows[k] = data.EachTurn(rows[k])
+		} else if n := data.EarlierTurns(rows[k]); n > 0 {
+			warn("%s: %d earlier turns of the assistant's in %d demonstrations are not trained, sft.turns = \"all\" trains them", path, n, len(rows[k]))
+		}
 		var dropped []string
 		repeated, seen := 0, make(map[string]struct{}, len(rows[k]))
 		for i := range rows[k] {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -65,6 +66,34 @@ func TestSFTTellsOfItsData(t *testing.T) {
 	require.Equal(t, exitUsage, code)
 	requireOneLine(t, errs, "demos-*.jsonl: all 44 demonstrations are too long, with a prompt of more than 1 tokens")
 	require.NoDirExists(t, filepath.Join(dir, "none"))
+}
+
+// Of a conversation the last turn is trained, and it is told that others are not;
+// with sft.turns = "all" each is, after what the model reads before it.
+func TestSFTTurns(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	write(t, dir, "tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"chat_template":"{% for m in messages %}{{ m.content }}:{% endfor %}"}`)
+	demos := write(t, dir, "demos.jsonl", `{"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"},{"role":"assistant","content":"4"}]}`)
+	f, err := initFolder(configs.Init{Config: filepath.Join(dir, "config.json")}, 1)
+	require.NoError(t, err)
+	for turns, want := range map[string][]string{configs.LastTurn: {"1:2:3:>4:"}, configs.AllTurns: {"1:>2:", "1:2:3:>4:"}} {
+		cfg := configs.Default()
+		cfg.SFT.Turns = turns
+		var said []string
+		lists, err := f.examples([]string{demos}, &cfg, func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+		require.NoError(t, err)
+		var got []string
+		for _, e := range lists[0] {
+			got = append(got, f.tok.Decode(e.Prompt)+">"+f.tok.Decode(e.Response))
+		}
+		require.Equal(t, want, got)
+		if turns == configs.LastTurn {
+			require.Equal(t, []string{demos + `: 1 earlier turns of the assistant's in 1 demonstrations are not trained, sft.turns = "all" trains them`}, said)
+		} else {
+			require.Empty(t, said)
+		}
+	}
 }
 
 // meanLogprob is the mean log-probability of a response and its end.

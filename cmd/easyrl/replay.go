@@ -165,7 +165,7 @@ func (r *trainRun) replay(ctx context.Context, model string, groups []rollout.Gr
 		}
 		cfg.Run.Seed = state.Seed
 	}
-	if err := r.openModels(from); err != nil {
+	if err := r.openModels(from, 0); err != nil {
 		return "", err
 	}
 	if r.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -93,17 +95,57 @@ func writable(err error) bool {
 	return !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.ENOTDIR)
 }
 
+// identity is what the checkpoints of the run say of it, whose files give a number
+// of prompts or demonstrations.
+func (r *trainRun) identity(prompts int) (trainer.State, error) {
+	run := trainer.State{Seed: r.cfg.Run.Seed, Task: r.task, Prompts: prompts}
+	if r.task == "" {
+		return run, nil // replayed: the groups are given
+	}
+	_, files := r.trainedOn()
+	digest, err := data.Digest(files)
+	if err != nil {
+		return run, usageError{err}
+	}
+	run.Data = digest
+	return run, nil
+}
+
+// trainedOn are the files that the run trains on and their key.
+func (r *trainRun) trainedOn() (key string, files []string) {
+	if r.task == sftTask {
+		return "sft.data", r.cfg.SFT.Data
+	}
+	return "data.train", r.cfg.Data.Train
+}
+
+// checkData refuses to go on in another order of prompts than that of the run.
+func (r *trainRun) checkData(from string, run trainer.State) error {
+	state, err := trainer.ReadState(from)
+	if err != nil {
+		return usageError{err}
+	}
+	key, _ := r.trainedOn()
+	switch {
+	case state.Data != "" && state.Data != run.Data:
+		return usagef("resume: the files of %s have other content than those that %s trained on: its place in them means nothing, expected the same, or another run.dir", key, from)
+	case state.Prompts > 0 && state.Prompts != run.Prompts:
+		return usagef("resume: %s gives %d prompts, expected %d as the run began: settings leave out others", key, run.Prompts, state.Prompts)
+	}
+	return nil
+}
+
 // checkResume refuses a checkpoint of another run than the one configured.
-func (r *trainRun) checkResume(from string) error {
+func (r *trainRun) checkResume(from string, run trainer.State) error {
 	if r.task == "" {
 		return nil // replayed, not resumed
 	}
 	files := maps.Clone(r.folder.files)
 	delete(files, generationFile) // says when to stop, and may change
-	if err := trainer.CheckResume(from, trainer.State{Seed: r.cfg.Run.Seed, Task: r.task}, files, r.folder.source); err != nil {
+	if err := trainer.CheckResume(from, run, files, r.folder.source); err != nil {
 		return usageError{err}
 	}
-	return nil
+	return r.checkData(from, run)
 }
 
 // resume loads the state of a checkpoint into the models. start is the checksum
@@ -126,10 +168,16 @@ func (r *trainRun) resume(from, start string) error {
 	return usagef("resume: the starting weights of %s are not those that the run began with: another model", r.folder.source)
 }
 
-// announce says where a resumed run goes on.
-func (r *trainRun) announce(from string, steps int) {
+// announce says where a resumed run goes on, and with which other settings.
+func (r *trainRun) announce(from string, steps int, resolved *configs.Resolved) {
 	if from == "" {
 		return
+	}
+	changes, err := resolved.Changes(r.cfg.Run.Dir)
+	if err != nil {
+		r.warn("the settings that the run had cannot be compared: %v", err)
+	} else if len(changes) > 0 {
+		r.warn("resuming with other settings: %s", strings.Join(changes, ", "))
 	}
 	r.warn("resuming after step %d from %s", r.state.Step, from)
 	if r.state.Step >= steps && r.state.Pending == nil {

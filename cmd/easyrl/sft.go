@@ -47,15 +47,15 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 	if err != nil {
 		return err
 	}
-	example, held, err := r.demonstrations(f)
+	example, size, held, err := r.demonstrations(f)
 	if err != nil {
 		return err
 	}
 	r.folder = f
-	if err := r.openModels(from); err != nil {
+	if err := r.openModels(from, size); err != nil {
 		return err
 	}
-	r.announce(from, cfg.SFT.Steps)
+	r.announce(from, cfg.SFT.Steps, resolved)
 	if err := r.openDir(resolved); err != nil {
 		return err
 	}
@@ -75,16 +75,16 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 	return err
 }
 
-// demonstrations are those to train on, in their endless order, and the sets that
-// are held out.
-func (r *trainRun) demonstrations(f *folder) (example func(i int) trainer.Example, held []trainer.HeldOut, err error) {
+// demonstrations are those to train on, in their endless order, how many there are,
+// and the sets that are held out.
+func (r *trainRun) demonstrations(f *folder) (example func(i int) trainer.Example, size int, held []trainer.HeldOut, err error) {
 	cfg := r.cfg
 	lists, err := f.examples(cfg.SFT.Data, cfg, r.warn)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
 	if held, err = f.heldOut(cfg, r.warn); err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
 	sizes := make([]int, len(lists))
 	for k := range lists {
@@ -92,10 +92,10 @@ func (r *trainRun) demonstrations(f *folder) (example func(i int) trainer.Exampl
 	}
 	order, err := data.NewMix(sizes, cfg.SFT.Weights, cfg.Run.Seed, cfg.Data.Shuffle)
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, 0, nil, usageError{err}
 	}
 	all := slices.Concat(lists...)
-	return func(i int) trainer.Example { return all[order.At(i)] }, held, nil
+	return func(i int) trainer.Example { return all[order.At(i)] }, len(all), held, nil
 }
 
 // heldOut reads the demonstrations that are evaluated and not trained on, the first

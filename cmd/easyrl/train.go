@@ -122,7 +122,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if err := score.Try(ctx, slices.Concat(prompts...)); err != nil {
 		return err
 	}
-	if err := r.openModels(from); err != nil {
+	if err := r.openModels(from, len(slices.Concat(prompts...))); err != nil {
 		return err
 	}
 	if cfg.Log.Trace {
@@ -140,7 +140,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if err := r.openControl(); err != nil {
 		return err
 	}
-	r.announce(from, cfg.Run.Steps)
+	r.announce(from, cfg.Run.Steps, resolved)
 	if err := r.openDir(resolved); err != nil {
 		return err
 	}
@@ -298,11 +298,16 @@ func (r *trainRun) firstLine() int {
 	return r.state.Step + 1
 }
 
-// openModels loads the policy and, where a run is resumed, its state.
-func (r *trainRun) openModels(from string) error {
+// openModels loads the policy and, where a run is resumed, its state. prompts is
+// the number of those that are trained on.
+func (r *trainRun) openModels(from string, prompts int) error {
 	cfg := r.cfg
+	run, err := r.identity(prompts)
+	if err != nil {
+		return err
+	}
 	if from != "" {
-		if err := r.checkResume(from); err != nil {
+		if err := r.checkResume(from, run); err != nil {
 			return err
 		}
 	}
@@ -335,7 +340,7 @@ func (r *trainRun) openModels(from string) error {
 	}
 	r.state.Seed = cfg.Run.Seed
 	if r.task != "" {
-		r.state.Task = r.task
+		r.state.Task, r.state.Data, r.state.Prompts = run.Task, run.Data, run.Prompts
 	}
 	return nil
 }

@@ -1,0 +1,58 @@
+package configs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+)
+
+// Changes are the keys, in their order, that are not what the resolved run in dir
+// has, each as in "train.lr 0.001 (was 1e-06)". The run's name and folder are not
+// among them. There are none where dir holds no resolved run.
+func (r *Resolved) Changes(dir string) ([]string, error) {
+	held, err := Load([]string{filepath.Join(dir, RunFile)}, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys, now := r.all()
+	old, was := held.all()
+	for _, key := range old {
+		if _, ok := now[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "run.name" || key == "run.dir" || now[key] == was[key] })
+	for i, key := range keys {
+		keys[i] = fmt.Sprintf("%s %s (was %s)", key, brief(now[key]), brief(was[key]))
+	}
+	return keys, nil
+}
+
+// all are the keys that say something, and what they are set to as TOML has it.
+func (r *Resolved) all() (keys []string, values map[string]string) {
+	values = map[string]string{}
+	for _, f := range shapeOf(&r.Config).fields {
+		if !r.unused(f) {
+			keys = append(keys, f.key)
+			values[f.key] = format(f.value)
+		}
+	}
+	return keys, values
+}
+
+// brief is a value for a line that has several.
+func brief(value string) string {
+	const most = 60
+	if value == "" {
+		return "not set"
+	}
+	if runes := []rune(value); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return value
+}

@@ -1,0 +1,37 @@
+package data
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Digest is a checksum of the content of all files that paths and patterns name, in
+// their order and whatever their names.
+func Digest(paths []string) (string, error) {
+	files, err := expand(paths)
+	if err != nil {
+		return "", err
+	}
+	all := sha256.New()
+	for _, f := range files {
+		one := sha256.New()
+		if err := addFile(one, f.path); err != nil {
+			return "", fmt.Errorf("read prompts %s: %w", f.path, err)
+		}
+		all.Write(one.Sum(nil))
+	}
+	return hex.EncodeToString(all.Sum(nil)), nil
+}
+
+func addFile(to io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	_, err = io.Copy(to, f)
+	return err
+}
