@@ -188,9 +188,10 @@ func groupWork(name string, threads int) (func() error, error) {
 	}, nil
 }
 
-// generateWork samples 8 responses of 64 tokens to each of 64 prompts of 16.
+// generateWork samples 8 responses of 64 tokens to each of 64 prompts of 16, on an
+// instance a thread.
 func generateWork(name string, threads int) (func() error, error) {
-	dev, c, err := open(name, threads)
+	dev, c, err := open(name, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -199,15 +200,25 @@ func generateWork(name string, threads int) (func() error, error) {
 		return nil, err
 	}
 	w.Init(1)
-	own, err := cpu.Open(threads)
+	fleet, err := inference.NewFleet(inference.DefaultFleetConfig())
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.New(engine.Config{ID: "bench", MaxRunning: 128, CachePages: 64 * 16}, c, nil, own)
-	if err != nil {
-		return nil, err
+	ctx := context.Background()
+	for i := range threads {
+		own, err := cpu.Open(1)
+		if err != nil {
+			return nil, err
+		}
+		e, err := engine.New(engine.Config{ID: fmt.Sprint("bench-", i), MaxRunning: 64, CachePages: 64 * 8}, c, nil, own)
+		if err == nil {
+			err = fleet.Add(ctx, e)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if _, err := e.Publish(context.Background(), model.NewSnapshot(w, 1)); err != nil {
+	if err := fleet.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
 		return nil, err
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -219,7 +230,7 @@ func generateWork(name string, threads int) (func() error, error) {
 		tasks := pool.New().WithErrors()
 		for i, ids := range prompts {
 			tasks.Go(func() error {
-				out, err := e.Generate(context.Background(), inference.Request{PromptIDs: ids, N: 8, Seed: uint64(i),
+				out, _, err := fleet.Generate(ctx, inference.Request{PromptIDs: ids, N: 8, Seed: uint64(i), Version: 1,
 					Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 64}})
 				if err == nil && (len(out) != 8 || len(out[0].IDs) != 64) {
 					err = fmt.Errorf("%d responses, the first of %d tokens", len(out), len(out[0].IDs))
