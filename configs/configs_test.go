@@ -123,6 +123,17 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// A value that fills pages does not fill the message.
+func TestFaultsAreShort(t *testing.T) {
+	t.Parallel()
+	r, err := Load(write(t, small+"[run]\nname = \"/"+strings.Repeat("ä", 100000)+"\""), nil)
+	require.NoError(t, err)
+	err = r.Validate(TrainTask)
+	require.ErrorContains(t, err, "run.name is \"/ää")
+	require.ErrorContains(t, err, "ä\", expected a name without slashes")
+	require.Less(t, len(err.Error()), 2000)
+}
+
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -44,7 +44,7 @@ type Fault struct {
 // Error is one line of what is wrong and where; below it the line of the file,
 // underlined.
 func (f *Fault) Error() string {
-	message := f.Message
+	message := shortened(f.Message)
 	if f.Origin.File != "" {
 		message = f.Origin.String() + ": " + message
 	}
@@ -62,6 +62,16 @@ func (f *Fault) Error() string {
 	mark := strings.Repeat("^", max(1, len([]rune(meant))))
 	number := fmt.Sprintf("%d", f.Origin.Line)
 	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s%s", message, number, before+meant+after, len(number), "", blank, mark)
+}
+
+// shortened is a message without the middle of a value that fills pages.
+func shortened(message string) string {
+	const first, last = 300, 200
+	runes := []rune(message)
+	if len(runes) <= first+last {
+		return message
+	}
+	return string(runes[:first]) + " … " + string(runes[len(runes)-last:])
 }
 
 // shown is the line around the part that is meant, in letters enough to find it.
