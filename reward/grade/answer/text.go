@@ -117,6 +117,22 @@ func Choice(s string) (byte, bool) {
 	return s[0], true
 }
 
+// chosen is what stands behind the letter of a choice: 42 of "(C) 42".
+func chosen(s string) (string, bool) {
+	if _, ok := Choice(s); !ok {
+		return "", false
+	}
+	rest := s[strings.IndexAny(s, ").:")+1:]
+	for before := ""; rest != before; {
+		before = rest
+		rest = strings.TrimLeft(rest, " }~\n")
+		for _, space := range []string{`\ `, `\,`, `\;`, `\quad`} {
+			rest = strings.TrimPrefix(rest, space)
+		}
+	}
+	return rest, rest != ""
+}
+
 // words are the words and numbers of s in lower case, without those that say
 // nothing.
 func words(s string) []string {
@@ -266,22 +282,24 @@ func tens() []string {
 // five apples" is "25 apples".
 func Spelled(s string) (string, bool) {
 	fields := strings.Fields(strings.ReplaceAll(strings.ToLower(BareText(s)), "-", " "))
+	fields = slices.DeleteFunc(fields, func(f string) bool { return strings.Trim(f, ".,") == "" })
 	total, part, used := 0, 0, 0
 	for _, f := range fields {
 		f = strings.Trim(f, ".,")
 		i, j := slices.Index(small(), f), slices.Index(tens(), f)
 		switch {
-		case f == "":
+		case f == "dozen" && part < 100: // a dozen, two dozen
+			part = 12 * max(1, part)
 		case f == "half" && used == 0 && len(fields) > 1 && (fields[1] == "a" || fields[1] == "an"):
 			return "1/2 " + strings.Join(fields[2:], " "), true
 		case i >= 0:
 			part += i
 		case j >= 2:
 			part += 10 * j
-		case f == "hundred" && part > 0 && part < 100:
-			part *= 100
-		case f == "thousand" && part > 0 && part < 1000 && total == 0:
-			total, part = 1000*part, 0
+		case f == "hundred" && part < 100:
+			part = 100 * max(1, part)
+		case f == "thousand" && part < 1000 && total == 0:
+			total, part = 1000*max(1, part), 0
 		case f == "and" && part >= 100:
 		case f == "and" && used > 0: // two and a half
 			return mixed(total+part, used, fields)

@@ -61,6 +61,8 @@ func (l *lexer) escaped(c byte) {
 	case '|':
 		l.emit(tOp, "||")
 	case '(', ')', '[', ']', '!':
+	case '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		l.failed = true
 	default: // \, \; \: \> and the like
 		l.spaced = true
 	}
