@@ -288,8 +288,6 @@ func Spelled(s string) (string, bool) {
 		f = strings.Trim(f, ".,")
 		i, j := slices.Index(small(), f), slices.Index(tens(), f)
 		switch {
-		case f == "dozen" && part < 100: // a dozen, two dozen
-			part = 12 * max(1, part)
 		case f == "half" && used == 0 && len(fields) > 1 && (fields[1] == "a" || fields[1] == "an"):
 			return "1/2 " + strings.Join(fields[2:], " "), true
 		case i >= 0:
