@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/easyrl/easyrl/checkpoint"
 )
 
 // ErrRecord is wrapped by the error about a file that is no record or one of
@@ -73,8 +75,8 @@ func OpenRecord(path string, settings map[string]string) (*Record, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%w: it is no regular file", ErrRecord) // and might never end
 	}
-	if err == nil {
-		err = lock(file)
+	if err == nil && !checkpoint.Lock(file) {
+		err = fmt.Errorf("%w: another process writes it", ErrRecord)
 	}
 	if err == nil {
 		err = r.read(settings)

@@ -1,14 +1,11 @@
-//go:build unix
-
 package trainer
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/easyrl/easyrl/checkpoint"
 )
 
 // lockFile is the file of a run's folder whose lock its process holds.
@@ -30,8 +27,7 @@ func Lock(dir string, create bool) (unlock func(), held bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if !checkpoint.Lock(f) {
 		_ = f.Close() // was only opened to ask
 		return nil, false, fmt.Errorf("run.dir is %q, where %w: wait for its end, or set another run.dir", dir, ErrLocked)
 	}
