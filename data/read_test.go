@@ -161,14 +161,6 @@ func TestDuplicatesOfMessages(t *testing.T) {
 	require.Equal(t, 1, Duplicates([]rollout.Prompt{with("1"), with("2"), {Messages: user("a")}, with("1"), {Text: ""}}))
 }
 
-func TestUnanswered(t *testing.T) {
-	t.Parallel()
-	prompts := []rollout.Prompt{{ID: "a", Answer: json.RawMessage(`""`)}, {ID: "b"}, {ID: "c", Answer: json.RawMessage(`0`)}}
-	kept, dropped := Unanswered(prompts)
-	require.Equal(t, []string{"b"}, dropped)
-	require.Equal(t, []rollout.Prompt{prompts[0], prompts[2]}, kept)
-}
-
 func TestOverLong(t *testing.T) {
 	t.Parallel()
 	prompts := []rollout.Prompt{{ID: "a", IDs: make([]int32, 3)}, {ID: "b", IDs: make([]int32, 4)}, {ID: "c"}, {ID: "d", IDs: make([]int32, 9)}}

@@ -60,16 +60,3 @@ func OverLong(prompts []rollout.Prompt, maxTokens int) (kept []rollout.Prompt, d
 	}
 	return kept, dropped
 }
-
-// Unanswered splits prompts into those with an answer, in order, and the IDs of
-// the others.
-func Unanswered(prompts []rollout.Prompt) (kept []rollout.Prompt, dropped []string) {
-	for i := range prompts {
-		if len(prompts[i].Answer) == 0 {
-			dropped = append(dropped, prompts[i].ID)
-		} else {
-			kept = append(kept, prompts[i])
-		}
-	}
-	return kept, dropped
-}

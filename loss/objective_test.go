@@ -29,7 +29,7 @@ func randomResponses(count int, seed uint64) Vars {
 
 // Where all log-probabilities are those of one policy, every kind's gradient is
 // A·∇ log π, which is REINFORCE's.
-func TestEveryKindIsREINFORCEOnPolicy(t *testing.T) {
+func TestOnPolicyEveryKindIsREINFORCE(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds() {
 		v := randomResponses(20, 6)
