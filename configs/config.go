@@ -252,7 +252,8 @@ const (
 type Device struct {
 	// Kind is "cpu", "cuda", "ascend", or the path of a kernel library.
 	Kind string `toml:"kind"`
-	// Threads of the trainer on a CPU; 0 takes the cores that inference leaves.
+	// Threads of the trainer on a CPU; 0 takes the cores that inference leaves,
+	// and those of instances while they have nothing to do.
 	Threads int `toml:"threads"`
 }
 

@@ -148,8 +148,12 @@ type AdamWParams struct {
 type Device interface {
 	// Name is the device's kind and instruction set, such as "cpu/avx512".
 	Name() string
-	// Threads is the number of threads that kernels use.
+	// Threads is the number of threads that kernels use at most.
 	Threads() int
+	// Limit leaves kernels from now on the given number of threads, cut to 1 to
+	// Threads(). Any goroutine may call it, also while a kernel runs; an
+	// accelerator ignores it.
+	Limit(threads int)
 	// Alloc returns n zeroed values.
 	Alloc(n int, purpose Purpose) (Buffer, error)
 	// Free gives back a buffer that Alloc returned.

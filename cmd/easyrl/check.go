@@ -41,8 +41,9 @@ func explainMachine(p printer, cfg *configs.Config) {
 		c := mesh.Coord(rank)
 		p.line("# rank %d: dp %d, tp %d, pp %d", rank, c.DP, c.TP, c.PP)
 	}
-	training, sampling := threads(cfg)
-	p.line("# threads: trainer %d, each of %d instances %d", training, cfg.Inference.Instances, sampling)
+	training, sampling, lends := threads(cfg)
+	p.line("# threads: trainer %d%s, each of %d instances %d", training, map[bool]string{true: " and those of resting instances"}[lends],
+		cfg.Inference.Instances, sampling)
 	f, err := policyFolder(cfg)
 	if err != nil {
 		p.line("# memory: not known before the model is there: %v", err)

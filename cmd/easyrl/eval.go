@@ -190,7 +190,7 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 	if err := tryReward(ctx, score, sets, record); err != nil {
 		return nil, nil, err
 	}
-	in, err := startInstances(ctx, f, cfg, nil, warn)
+	in, err := startInstances(ctx, f, cfg, nil, nil, warn)
 	if err != nil {
 		return nil, nil, err
 	}

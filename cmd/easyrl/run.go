@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/easyrl/easyrl/configs"
@@ -20,17 +21,18 @@ import (
 
 // threads is how a run's cores are shared out: by default the trainer takes half
 // and the instances the rest, or in turn all of them where they are colocated.
-func threads(cfg *configs.Config) (training, sampling int) {
+// lends says that the trainer also has the threads of instances that rest.
+func threads(cfg *configs.Config) (training, sampling int, lends bool) {
 	cores := runtime.NumCPU()
 	training, sampling = cfg.Device.Threads, cfg.Inference.Threads
 	if cfg.Run.Mode == configs.Colocated {
-		return orElse(training, cores), orElse(sampling, cores)
+		return orElse(training, cores), orElse(sampling, cores), false
 	}
 	if sampling == 0 {
 		left := cores - orElse(training, max(1, cores/2))
 		sampling = max(1, left/cfg.Inference.Instances)
 	}
-	return orElse(training, max(1, cores-sampling*cfg.Inference.Instances)), sampling
+	return orElse(training, max(1, cores-sampling*cfg.Inference.Instances)), sampling, training == 0
 }
 
 func orElse(n, otherwise int) int {
@@ -100,8 +102,27 @@ type instances struct {
 	engines []*engine.Engine
 }
 
-// startInstances starts a run's engines, which have spans as their rows.
-func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *report.Spans, warn func(format string, args ...any)) (*instances, error) {
+// lend gives a trainer's device of own threads those of instances that have
+// nothing to do, each of each: the result hears from them that one rests, or
+// works again.
+func lend(dev npu.Device, own, each int) (rest func(resting bool)) {
+	var mu sync.Mutex
+	dev.Limit(own)
+	return func(resting bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if resting {
+			own += each
+		} else {
+			own -= each
+		}
+		dev.Limit(own)
+	}
+}
+
+// startInstances starts a run's engines, which have spans as their rows; rest,
+// where there is one, hears of each whether it rests.
+func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *report.Spans, rest func(bool), warn func(format string, args ...any)) (*instances, error) {
 	fc := inference.DefaultFleetConfig()
 	fc.EmptyWait = time.Second // nobody joins engines of this process
 	fc.Notify = func(e inference.Event) {
@@ -114,11 +135,12 @@ func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *
 		return nil, err
 	}
 	in := &instances{fleet: fleet}
-	_, each := threads(cfg)
+	_, each, _ := threads(cfg)
 	for i := range cfg.Inference.Instances {
 		id := fmt.Sprintf("embedded-%d", i+1)
 		track := spans.Track(id)
 		ec := engineConfig(cfg, id, f.shape)
+		ec.Rest = rest
 		ec.Span = func(name string, start time.Time, d time.Duration) { track.Add(name, start, d) }
 		e, err := f.engine(ec, each)
 		if err == nil {

@@ -63,6 +63,7 @@ type trainRun struct {
 	dev     npu.Device
 	models  *trimodel.Models
 	in      *instances
+	rest    func(resting bool) // hears it of instances that lend their threads; may be nil
 	state   trainer.State
 	deps    trainer.Deps
 	closers []func()
@@ -133,7 +134,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 			}
 		}
 	}
-	if r.in, err = startInstances(ctx, r.folder, cfg, r.spans, r.warn); err != nil {
+	if r.in, err = startInstances(ctx, r.folder, cfg, r.spans, r.rest, r.warn); err != nil {
 		return err
 	}
 	r.atEnd(func() { _ = r.in.fleet.Close() })
@@ -311,16 +312,20 @@ func (r *trainRun) openModels(from string, prompts int) error {
 			return err
 		}
 	}
-	training, _ := threads(cfg)
-	if r.task == sftTask { // no instances: the trainer has all cores
-		training = orElse(cfg.Device.Threads, runtime.NumCPU())
+	training, sampling, lends := threads(cfg)
+	most := training
+	if r.task == sftTask || lends { // where no instance works the trainer has all cores
+		most = orElse(cfg.Device.Threads, runtime.NumCPU())
 	}
-	dev, err := openDevice(cfg.Device.Kind, training)
+	dev, err := openDevice(cfg.Device.Kind, most)
 	if err != nil {
 		return err
 	}
 	r.dev = dev
 	r.atEnd(func() { _ = dev.Close() })
+	if r.task != sftTask && lends {
+		r.rest = lend(dev, training, sampling)
+	}
 	policy, err := r.folder.weights(dev)
 	if err != nil {
 		return err

@@ -55,6 +55,9 @@ type Config struct {
 	// Span, where set, hears what the engine did from when for how long:
 	// "prefill", "decode" and "idle". It is called by the engine's goroutine.
 	Span func(name string, start time.Time, d time.Duration)
+	// Rest, where set, hears true when the engine has run out of requests and
+	// false when it has some again. It is called by the engine's goroutine.
+	Rest func(resting bool)
 }
 
 // Validate reports all faults of c.

@@ -54,7 +54,9 @@ func (e *Engine) intake() bool {
 		e.endDecodeSpan()
 		e.report()
 		idle := time.Now()
+		e.rest(true)
 		<-e.wake
+		e.rest(false)
 		e.span("idle", idle, time.Since(idle))
 	}
 }
@@ -150,6 +152,12 @@ func (e *Engine) report() {
 	e.mu.Lock()
 	e.stats = e.acc
 	e.mu.Unlock()
+}
+
+func (e *Engine) rest(resting bool) {
+	if e.cfg.Rest != nil {
+		e.cfg.Rest(resting)
+	}
 }
 
 func (e *Engine) span(name string, start time.Time, d time.Duration) {

@@ -34,5 +34,5 @@ func OpenTwin(threads int) (npu.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &twin{threads: n, blocks: map[uintptr]allocation{}}, nil
+	return newTwin(n), nil
 }

@@ -65,6 +65,8 @@ const char *device_name(easyrl_device *d) { return d->name; }
 
 int32_t device_threads(easyrl_device *d) { return pool_threads(d->pool); }
 
+void device_limit(easyrl_device *d, int32_t n) { pool_limit(d->pool, n); }
+
 float *device_alloc(easyrl_device *base, int64_t n) {
   cpu_device *d = (cpu_device *)base;
   if (n < 0 || n > INT64_MAX / 8) return 0;

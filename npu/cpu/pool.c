@@ -21,7 +21,7 @@ struct pool {
   _Atomic int64_t tasks, done;
   _Atomic(pool_fn) fn;
   _Atomic(void *) arg;
-  _Atomic int32_t sleepers, waiting, stop;
+  _Atomic int32_t limit, sleepers, waiting, stop;
   pthread_mutex_t mutex;
   pthread_cond_t work, finished;
   struct worker { pool *pool; int32_t index; pthread_t thread; } *workers;
@@ -66,19 +66,24 @@ static void *work(void *arg) {
   pool *p = self->pool;
   int spins = 0;
   while (!atomic_load(&p->stop)) {
-    if (run_one(p, self->index)) {
+    int barred = self->index >= atomic_load(&p->limit);
+    if (!barred && run_one(p, self->index)) {
       spins = 0;
       continue;
     }
-    if (++spins < SPINS) {
+    if (!barred && ++spins < SPINS) {
       relax();
       continue;
     }
     spins = 0;
     pthread_mutex_lock(&p->mutex);
-    atomic_fetch_add(&p->sleepers, 1);
-    while (!has_task(p) && !atomic_load(&p->stop)) pthread_cond_wait(&p->work, &p->mutex);
-    atomic_fetch_sub(&p->sleepers, 1);
+    if (barred) { /* no job wakes it, so none needs to know of it */
+      while (self->index >= atomic_load(&p->limit) && !atomic_load(&p->stop)) pthread_cond_wait(&p->work, &p->mutex);
+    } else {
+      atomic_fetch_add(&p->sleepers, 1);
+      while (!has_task(p) && self->index < atomic_load(&p->limit) && !atomic_load(&p->stop)) pthread_cond_wait(&p->work, &p->mutex);
+      atomic_fetch_sub(&p->sleepers, 1);
+    }
     pthread_mutex_unlock(&p->mutex);
   }
   return 0;
@@ -88,6 +93,7 @@ pool *pool_open(int32_t threads) {
   pool *p = calloc(1, sizeof *p);
   if (!p) return 0;
   p->threads = threads < 1 ? 1 : threads;
+  atomic_store(&p->limit, p->threads);
   atomic_store(&p->word, CLOSED);
   pthread_mutex_init(&p->mutex, 0);
   pthread_cond_init(&p->work, 0);
@@ -133,8 +139,17 @@ void pool_close(pool *p) {
 
 int32_t pool_threads(const pool *p) { return p->threads; }
 
+int32_t pool_limited(pool *p) { return atomic_load(&p->limit); }
+
+void pool_limit(pool *p, int32_t n) {
+  pthread_mutex_lock(&p->mutex);
+  atomic_store(&p->limit, n < 1 ? 1 : n > p->threads ? p->threads : n);
+  pthread_cond_broadcast(&p->work);
+  pthread_mutex_unlock(&p->mutex);
+}
+
 void pool_run(pool *p, int64_t tasks, pool_fn fn, void *arg) {
-  if (p->threads == 1 || tasks <= 1) {
+  if (tasks <= 1 || atomic_load(&p->limit) == 1) {
     for (int64_t i = 0; i < tasks; i++) fn(arg, i, 0);
     return;
   }

@@ -22,6 +22,7 @@ type allocation struct {
 // same bits as the kernels in C, written for clarity.
 type twin struct {
 	threads   int
+	limit     atomic.Int64 // of the threads
 	allocated [npu.NumPurposes]int64
 	blocks    map[uintptr]allocation
 	err       error // the first failure since the last Sync
@@ -29,10 +30,17 @@ type twin struct {
 
 var _ npu.Device = (*twin)(nil)
 
+func newTwin(threads int) *twin {
+	d := &twin{threads: threads, blocks: map[uintptr]allocation{}}
+	d.Limit(threads)
+	return d
+}
+
 // parallel calls task for 0 to n-1, on several goroutines where the device has
 // threads, and returns when all are done.
 func (d *twin) parallel(n int, task func(i int)) {
-	if d.threads == 1 || n <= 1 {
+	threads := int(d.limit.Load())
+	if threads == 1 || n <= 1 {
 		for i := range n {
 			task(i)
 		}
@@ -40,7 +48,7 @@ func (d *twin) parallel(n int, task func(i int)) {
 	}
 	var next atomic.Int64
 	var group sync.WaitGroup
-	for range min(d.threads, n) {
+	for range min(threads, n) {
 		group.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
 				task(int(i))
@@ -61,6 +69,9 @@ func (d *twin) Name() string { return "cpu/go" }
 
 // Threads implements npu.Device.
 func (d *twin) Threads() int { return d.threads }
+
+// Limit implements npu.Device.
+func (d *twin) Limit(threads int) { d.limit.Store(int64(min(max(1, threads), d.threads))) }
 
 // Alloc implements npu.Device.
 func (d *twin) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {

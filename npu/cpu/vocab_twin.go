@@ -49,7 +49,7 @@ func (d *twin) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets [
 	check.Len("log prob: entropy", entropy, len(targets), false)
 	d.parallel(len(targets), func(i int) {
 		x, e := make([]float32, w.Rows), make([]float32, w.Rows)
-		one := twin{threads: 1}
+		one := newTwin(1)
 		one.linear(x, hidden.Float32s()[i*w.Cols:(i+1)*w.Cols], w, nil, 1, false)
 		r := softmaxRow(e, x, invTemp)
 		logp.Float32s()[i] = r.logp(x[targets[i]], invTemp)

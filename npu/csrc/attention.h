@@ -326,7 +326,7 @@ static void kernel_attention_backward(easyrl_device *d, float *dq, float *dk, fl
   a.scratch = cursor;
   a.slots = cursor + threads * a.part;
   pool_run(d->pool, a.f.n_units, att_backward_zero, &a);
-  if (att_groups_suffice(&a.f, threads)) {
+  if (att_groups_suffice(&a.f, pool_limited(d->pool))) {
     pool_run(d->pool, a.f.n_groups, att_backward_group, &a);
     return;
   }

@@ -109,14 +109,17 @@ SIMD_INLINE void cache_scores(const cache_block *a, int64_t first, vf *max, cons
   }
 }
 
-/* out = (chain over positions of p and value) * il for nv vectors of Dim at e. */
-SIMD_INLINE void cache_weigh(const cache_block *a, const float *il, int32_t e, const int heads, const int nv,
-                             const int full, int width) {
-  vf acc[CACHE_HEADS][CACHE_NV], b[CACHE_NV];
+/* out = (chain over positions of p and value) / (chain of p) for nv vectors of
+ * Dim at e. The chain of p is computed again for each block of Dim, in every
+ * lane: beside the products it costs nothing. */
+SIMD_INLINE void cache_weigh(const cache_block *a, int32_t e, const int heads, const int nv, const int full, int width) {
+  vf acc[CACHE_HEADS][CACHE_NV], b[CACHE_NV], sum[CACHE_HEADS];
 #pragma GCC unroll 4
-  for (int r = 0; r < heads; r++)
+  for (int r = 0; r < heads; r++) {
+    sum[r] = v_zero();
 #pragma GCC unroll 4
     for (int i = 0; i < nv; i++) acc[r][i] = v_zero();
+  }
   for (int64_t at = 0; at < a->len; at += CACHE_PAGE) {
     const float *x = a->v + a->table[at / CACHE_PAGE] * a->page + e, *p = a->p + at;
     int64_t n = min64(CACHE_PAGE, a->len - at);
@@ -126,47 +129,50 @@ SIMD_INLINE void cache_weigh(const cache_block *a, const float *il, int32_t e, c
 #pragma GCC unroll 4
       for (int r = 0; r < heads; r++) {
         vf c = v_set1(p[r * a->padded]);
+        sum[r] = v_add(sum[r], c);
 #pragma GCC unroll 4
         for (int i = 0; i < nv; i++) acc[r][i] = v_fma(c, b[i], acc[r][i]);
       }
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < heads; r++)
+  for (int r = 0; r < heads; r++) {
+    vf il = v_div(v_set1(1.0f), sum[r]);
 #pragma GCC unroll 4
     for (int i = 0; i < nv; i++) {
-      vf y = v_mul(acc[r][i], v_set1(il[r]));
+      vf y = v_mul(acc[r][i], il);
       float *to = a->out + (int64_t)r * a->dim + e + i * VL;
       if (full) v_store(to, y);
       else v_store_n(to, y, width);
     }
+  }
 }
 
 /* Attention of one row's block of heads. */
 SIMD_INLINE void cache_attend_block(const cache_block *a, const int heads) {
   vf max[CACHE_HEADS];
-  float sum[CACHE_HEADS], il[CACHE_HEADS];
   int64_t pages = ceil_div(a->len, CACHE_PAGE), i = 0;
   int32_t e = 0;
 #pragma GCC unroll 4
-  for (int r = 0; r < heads; r++) max[r] = v_set1(-INFINITY), sum[r] = 0.0f;
+  for (int r = 0; r < heads; r++) max[r] = v_set1(-INFINITY);
   for (; i + CACHE_PAGES <= pages; i += CACHE_PAGES) cache_scores(a, i, max, heads, CACHE_PAGES);
-  for (; i < pages; i++) cache_scores(a, i, max, heads, 1);
+  switch (pages - i) {
+    case 1: cache_scores(a, i, max, heads, 1); break;
+#if CACHE_PAGES == 4
+    case 2: cache_scores(a, i, max, heads, 2); break;
+    case 3: cache_scores(a, i, max, heads, 3); break;
+#endif
+  }
 #pragma GCC unroll 4
   for (int r = 0; r < heads; r++) {
     vf m = v_set1(v_hmax(max[r]));
     float *p = a->p + r * a->padded;
     for (int64_t j = 0; j < a->padded; j += VL) v_store(p + j, v_exp(v_sub(v_load(p + j), m)));
   }
-  for (int64_t j = 0; j < a->len; j++)
-#pragma GCC unroll 4
-    for (int r = 0; r < heads; r++) sum[r] += a->p[r * a->padded + j];
-#pragma GCC unroll 4
-  for (int r = 0; r < heads; r++) il[r] = 1.0f / sum[r];
-  for (; e + CACHE_NV * VL <= a->dim; e += CACHE_NV * VL) cache_weigh(a, il, e, heads, CACHE_NV, 1, VL);
-  for (; e + 2 * VL <= a->dim; e += 2 * VL) cache_weigh(a, il, e, heads, 2, 1, VL);
-  for (; e + VL <= a->dim; e += VL) cache_weigh(a, il, e, heads, 1, 1, VL);
-  if (e < a->dim) cache_weigh(a, il, e, heads, 1, 0, a->dim - e);
+  for (; e + CACHE_NV * VL <= a->dim; e += CACHE_NV * VL) cache_weigh(a, e, heads, CACHE_NV, 1, VL);
+  for (; e + 2 * VL <= a->dim; e += 2 * VL) cache_weigh(a, e, heads, 2, 1, VL);
+  for (; e + VL <= a->dim; e += VL) cache_weigh(a, e, heads, 1, 1, VL);
+  if (e < a->dim) cache_weigh(a, e, heads, 1, 0, a->dim - e);
 }
 
 static void cache_attend_row(void *arg, int64_t task, int32_t thread) {

@@ -42,6 +42,7 @@ EASYRL_INTERNAL easyrl_device *device_open(const char *name, int32_t threads, ch
 EASYRL_INTERNAL void device_close(easyrl_device *);
 EASYRL_INTERNAL const char *device_name(easyrl_device *);
 EASYRL_INTERNAL int32_t device_threads(easyrl_device *);
+EASYRL_INTERNAL void device_limit(easyrl_device *, int32_t n);
 EASYRL_INTERNAL float *device_alloc(easyrl_device *, int64_t n);
 EASYRL_INTERNAL void device_free(easyrl_device *, float *);
 EASYRL_INTERNAL int32_t device_sync(easyrl_device *, char *err, int64_t err_len);

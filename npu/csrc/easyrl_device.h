@@ -37,6 +37,9 @@ typedef struct {
   void (*close)(easyrl_device *);
   const char *(*name)(easyrl_device *);
   int32_t (*threads)(easyrl_device *);
+  /* limit leaves kernels called from now on n threads, 1 to threads(). It may be
+   * called from any thread at any time; accelerators ignore it. */
+  void (*limit)(easyrl_device *, int32_t n);
   /* alloc returns n zeroed values aligned to 64 bytes, or NULL. */
   float *(*alloc)(easyrl_device *, int64_t n);
   void (*free)(easyrl_device *, float *);

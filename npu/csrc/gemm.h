@@ -126,22 +126,38 @@ static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const flo
   }
 }
 
-/* How an output of rows x panels is cut into tasks: blocks of rows, and panels
- * in chunks where there are fewer blocks than threads can share. */
+/* How an output of rows x panels is cut into tasks: blocks of rows, nearly equal
+ * and as many for each thread, or chunks of panels where rows are few. */
 typedef struct {
-  int64_t blocks, block_rows, chunks, chunk_panels;
+  int64_t rows, panels, blocks, chunks;
 } gemm_grid;
 
-static gemm_grid gemm_cut(int64_t rows, int64_t panels, int64_t max_rows, int32_t threads) {
-  gemm_grid g;
-  g.blocks = ceil_div(rows, max_rows);
-  g.block_rows = round_up(ceil_div(rows, g.blocks), GEMM_MR);
-  g.blocks = ceil_div(rows, g.block_rows);
-  int64_t want = threads == 1 ? 1 : ceil_div(4 * threads, g.blocks);
-  g.chunk_panels = max64(1, ceil_div(panels, want));
-  if (threads > 1 && g.chunk_panels > 4) g.chunk_panels = round_up(g.chunk_panels, 4);
-  g.chunks = ceil_div(panels, g.chunk_panels);
+#define GEMM_FEW 32 /* fewer rows than this do not pay for reading all panels */
+
+/* A block has max_rows at most; each thread gets shares tasks of equal size
+ * where there are enough rows for it. */
+static gemm_grid gemm_cut(int64_t rows, int64_t panels, int64_t max_rows, int32_t threads, int64_t shares) {
+  gemm_grid g = {rows, panels, ceil_div(rows, max_rows), 1};
+  if (threads == 1) return g;
+  int64_t most = rows / GEMM_FEW;
+  if (most >= threads) {
+    int64_t each = max64(1, min64(shares, most / threads));
+    g.blocks = max64(round_up(g.blocks, threads), each * threads);
+  } else {
+    g.chunks = min64(panels, max64(threads, min64(4 * threads, panels / 4)));
+  }
   return g;
+}
+
+/* Rows [row, row_end) and panels [panel, panel_end) of a task. */
+typedef struct {
+  int64_t row, row_end, panel, panel_end;
+} gemm_part;
+
+static inline gemm_part gemm_task(const gemm_grid *g, int64_t task) {
+  int64_t i = task / g->chunks, j = task % g->chunks;
+  return (gemm_part){g->rows * i / g->blocks, g->rows * (i + 1) / g->blocks,
+                     g->panels * j / g->chunks, g->panels * (j + 1) / g->chunks};
 }
 
 /* y [t, ldy] = x wT from where start says. */
@@ -185,18 +201,17 @@ static void linear_few(const linear_job *j, int64_t p, int64_t p_end, float *pac
 static void linear_task(void *arg, int64_t task, int32_t thread) {
   const linear_job *j = arg;
   float *packed = j->scratch + thread * j->scratch_part;
-  int64_t panels = ceil_div(j->w.rows, PANEL), k = j->w.cols;
-  int64_t r0 = task / j->grid.chunks * j->grid.block_rows, rows = min64(j->grid.block_rows, j->t - r0);
-  int64_t p0 = task % j->grid.chunks * j->grid.chunk_panels, p1 = min64(panels, p0 + j->grid.chunk_panels);
+  gemm_part part = gemm_task(&j->grid, task);
+  int64_t k = j->w.cols, r0 = part.row, rows = part.row_end - r0;
   if (j->t <= GEMM_MR) {
-    linear_few(j, p0, p1, packed);
+    linear_few(j, part.panel, part.panel_end, packed);
     return;
   }
   int64_t tiles = ceil_div(rows, GEMM_MR);
   for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += GEMM_KC) {
     int64_t kc = min64(GEMM_KC, k - k0);
     gemm_pack_rows(packed, j->x + r0 * k + k0, k, rows, tiles, kc);
-    for (int64_t p = p0; p < p1; p++)
+    for (int64_t p = part.panel; p < part.panel_end; p++)
       gemm_block(rows, tiles, kc, packed, j->w.data + (p * k + k0) * PANEL, j->y + r0 * j->ldy + p * PANEL, j->ldy,
                  k0 ? START_OUTPUT : j->start, j->bias ? j->bias + p * PANEL : 0, (int)min64(PANEL, j->w.rows - p * PANEL));
   }
@@ -210,9 +225,9 @@ static int64_t linear_scratch(int64_t t, int64_t cols) {
 
 static void linear_run(easyrl_device *d, linear_job j) {
   if (j.t <= 0 || j.w.rows <= 0) return;
-  int32_t threads = pool_threads(d->pool);
+  int32_t threads = pool_limited(d->pool);
   if (j.t * j.w.rows * j.w.cols < 1 << 15) threads = 1;
-  j.grid = gemm_cut(j.t, ceil_div(j.w.rows, PANEL), GEMM_MC, threads);
+  j.grid = gemm_cut(j.t, ceil_div(j.w.rows, PANEL), GEMM_MC, threads, 2);
   j.scratch_part = linear_scratch(j.t, j.w.cols);
   pool_run(d->pool, j.grid.blocks * j.grid.chunks, linear_task, &j);
 }
@@ -253,14 +268,13 @@ static void input_pack_weight(float *dst, easyrl_matrix w, int64_t n0, int64_t n
 static void input_task(void *arg, int64_t task, int32_t thread) {
   const input_job *j = arg;
   float *panel = j->scratch + thread * j->scratch_part, *packed = panel + GEMM_KC * PANEL;
-  int64_t k = j->w.cols, n = j->w.rows;
-  int64_t r0 = task / j->grid.chunks * j->grid.block_rows, rows = min64(j->grid.block_rows, j->t - r0);
-  int64_t p0 = task % j->grid.chunks * j->grid.chunk_panels, p1 = min64(ceil_div(k, PANEL), p0 + j->grid.chunk_panels);
+  gemm_part part = gemm_task(&j->grid, task);
+  int64_t k = j->w.cols, n = j->w.rows, r0 = part.row, rows = part.row_end - r0;
   int64_t tiles = ceil_div(rows, GEMM_MR);
   for (int64_t n0 = 0; n0 < n || n0 == 0; n0 += GEMM_KC) {
     int64_t nc = min64(GEMM_KC, n - n0);
     gemm_pack_rows(packed, j->dy + r0 * j->ldy + n0, j->ldy, rows, tiles, nc);
-    for (int64_t p = p0; p < p1; p++) {
+    for (int64_t p = part.panel; p < part.panel_end; p++) {
       input_pack_weight(panel, j->w, n0, nc, p * PANEL);
       gemm_block(rows, tiles, nc, packed, panel, j->dx + r0 * k + p * PANEL, k, n0 ? START_OUTPUT : j->start, 0,
                  (int)min64(PANEL, k - p * PANEL));
@@ -274,9 +288,9 @@ static int64_t input_scratch(int64_t t, int64_t rows) {
 
 static void input_run(easyrl_device *d, input_job j) {
   if (j.t <= 0 || j.w.cols <= 0) return;
-  int32_t threads = pool_threads(d->pool);
+  int32_t threads = pool_limited(d->pool);
   if (j.t * j.w.rows * j.w.cols < 1 << 15) threads = 1;
-  j.grid = gemm_cut(j.t, ceil_div(j.w.cols, PANEL), GEMM_MC, threads);
+  j.grid = gemm_cut(j.t, ceil_div(j.w.cols, PANEL), GEMM_MC, threads, 2);
   j.scratch_part = input_scratch(j.t, j.w.rows);
   pool_run(d->pool, j.grid.blocks * j.grid.chunks, input_task, &j);
 }
@@ -343,17 +357,16 @@ static void weight_pack_lanes(float *dst, const float *dy, int64_t ld, int cols,
 static void weight_task(void *arg, int64_t task, int32_t thread) {
   const weight_job *j = arg;
   float *panel = j->scratch + thread * j->scratch_part, *packed = panel + GEMM_KC * PANEL;
-  int64_t k = j->dw.cols, n = j->dw.rows;
-  int64_t block = task / j->grid.chunks, c0 = block * j->grid.block_rows, cols = min64(j->grid.block_rows, k - c0);
-  int64_t p0 = task % j->grid.chunks * j->grid.chunk_panels, p1 = min64(ceil_div(n, PANEL), p0 + j->grid.chunk_panels);
+  gemm_part part = gemm_task(&j->grid, task);
+  int64_t k = j->dw.cols, n = j->dw.rows, c0 = part.row, cols = part.row_end - c0;
   int64_t tiles = ceil_div(cols, GEMM_MR);
   for (int64_t t0 = 0; t0 < j->t; t0 += GEMM_KC) {
     int64_t tc = min64(GEMM_KC, j->t - t0);
     weight_pack_columns(packed, j->x + t0 * k + c0, k, cols, tiles, tc);
-    for (int64_t p = p0; p < p1; p++) {
+    for (int64_t p = part.panel; p < part.panel_end; p++) {
       int lanes = (int)min64(PANEL, n - p * PANEL);
       weight_pack_lanes(panel, j->dy + t0 * j->ldy + p * PANEL, j->ldy, lanes, tc,
-                        block == 0 && j->d_bias ? j->d_bias + p * PANEL : 0);
+                        c0 == 0 && j->d_bias ? j->d_bias + p * PANEL : 0);
       gemm_block(cols, tiles, tc, packed, panel, j->dw.data + (p * k + c0) * PANEL, PANEL, START_OUTPUT, 0, lanes);
     }
   }
@@ -365,9 +378,9 @@ static int64_t weight_scratch(int64_t t, int64_t cols) {
 
 static void weight_run(easyrl_device *d, weight_job j) {
   if (j.t <= 0 || j.dw.rows <= 0 || j.dw.cols <= 0) return;
-  int32_t threads = pool_threads(d->pool);
+  int32_t threads = pool_limited(d->pool);
   if (j.t * j.dw.rows * j.dw.cols < 1 << 15) threads = 1;
-  j.grid = gemm_cut(j.dw.cols, ceil_div(j.dw.rows, PANEL), GEMM_MC, threads);
+  j.grid = gemm_cut(j.dw.cols, ceil_div(j.dw.rows, PANEL), GEMM_MC, threads, 1);
   j.scratch_part = weight_scratch(j.t, j.dw.cols);
   pool_run(d->pool, j.grid.blocks * j.grid.chunks, weight_task, &j);
 }

@@ -27,6 +27,7 @@ EASYRL_INTERNAL const easyrl_device_api *KERNELS_TABLE(void) {
       .close = device_close,
       .name = device_name,
       .threads = device_threads,
+      .limit = device_limit,
       .alloc = device_alloc,
       .free = device_free,
       .sync = device_sync,

@@ -134,7 +134,7 @@ static void kernel_rms_norm_backward(easyrl_device *d, float *dx, float *d_weigh
   a.b = a.r + part;
   a.rows = max64(1, NORM_VALUES / cols);
   int64_t tasks = ceil_div(t, a.rows);
-  if (pool_threads(d->pool) == 1 || tasks == 1) { /* rows stay in the cache from one pass to the next */
+  if (pool_limited(d->pool) == 1 || tasks == 1) { /* rows stay in the cache from one pass to the next */
     for (int64_t first = 0; first < t; first += a.rows) {
       int64_t last = min64(t, first + a.rows);
       norm_backward_rows(&a, first, last);

@@ -280,11 +280,15 @@ SIMD_INLINE float v_fold(vf a) {
 
 /* The largest lane; the lanes must not be NaN. */
 SIMD_INLINE float v_hmax(vf a) {
+#if defined(SIMD_AVX512)
+  return _mm512_reduce_max_ps(a);
+#else
   float t[VL], m;
   v_store(t, a);
   m = t[0];
   for (int i = 1; i < VL; i++) m = t[i] > m ? t[i] : m;
   return m;
+#endif
 }
 
 /* Transposes a block of at most 16 x 16: dst[c][r] = src[r][c] for c < cols, with

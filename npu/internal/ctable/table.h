@@ -14,6 +14,7 @@ static inline device t_open(table t, int32_t ordinal, int32_t threads, char *err
 static inline void t_close(table t, device d) { t->close(d); }
 static inline const char *t_name(table t, device d) { return t->name(d); }
 static inline int32_t t_threads(table t, device d) { return t->threads(d); }
+static inline void t_limit(table t, device d, int32_t n) { t->limit(d, n); }
 static inline addr t_alloc(table t, device d, int64_t n) { return (addr)t->alloc(d, n); }
 static inline void t_free(table t, device d, addr a) { t->free(d, F(a)); }
 static inline int32_t t_sync(table t, device d, char *err, int64_t n) { return t->sync(d, err, n); }
