@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
@@ -159,6 +160,8 @@ func (t *Trainer) Step() int { return t.state.Step }
 // completed step and returns ErrStopped; on an error it writes one too, where it
 // completed a step and neither weights nor records are torn.
 func (t *Trainer) Run(ctx context.Context) error {
+	runtime.LockOSThread() // on another core it would find none of its caches
+	defer runtime.UnlockOSThread()
 	defer t.save.wait() //nolint:errcheck // reported below unless another error is
 	if loss.WholeBatch(t.cfg.Loss.Advantage) {
 		t.Warn("loss.advantage = %q waits for all groups of a step before it trains the first", t.cfg.Loss.Advantage)

@@ -42,17 +42,22 @@ func main() {
 	}
 }
 
-// cases are settings by which trainer and instance have more or less to do: a
-// third pass and activations computed twice, responses left untrained, fewer
-// sampled at once.
+// cases are the run as it is, and settings by which trainer and instance have
+// more or less to do: a third pass and activations computed twice, responses
+// left untrained, fewer sampled at once. Those have 128 prompts a step: with the
+// run's few, sampling the first group and training the last, which nothing can
+// overlap, are a tenth of a step.
 func cases() [][]string {
+	spread := func(settings ...string) []string { return append(settings, "rollout.prompts_per_step=128") }
+	keep2 := []string{"loss.filter=best-worst", "loss.keep=2"}
 	return [][]string{
 		{},
-		{"loss.beta=0.01", "train.recompute=true"},
-		{"loss.filter=best-worst", "loss.keep=4"},
-		{"loss.filter=best-worst", "loss.keep=2"},
-		{"loss.filter=best-worst", "loss.keep=2", "inference.max_running=8"},
-		{"loss.filter=best-worst", "loss.keep=2", "inference.max_running=3"},
+		spread("loss.beta=0.01", "train.recompute=true"),
+		spread(),
+		spread("loss.filter=best-worst", "loss.keep=4"),
+		spread(keep2...),
+		spread(append(keep2, "inference.max_running=2")...),
+		spread(append(keep2, "inference.max_running=1")...),
 	}
 }
 
@@ -67,7 +72,7 @@ func measure(command, config string, steps, skip, rounds int, settings []string)
 	defer os.RemoveAll(dir) //nolint:errcheck // temporary
 	var gains, ceilings, shares []float64
 	name := strings.Join(settings, " ")
-	name = strings.NewReplacer("loss.", "", "train.", "", "inference.", "", "filter=best-worst ", "").Replace(name)
+	name = strings.NewReplacer("loss.", "", "train.", "", "inference.", "", "filter=best-worst ", "", "rollout.prompts_per_step=", "prompts=").Replace(name)
 	for round := range rounds {
 		var t [2]times
 		for i, mode := range []string{"sync", "periodic-async"} {

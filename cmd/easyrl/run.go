@@ -23,7 +23,7 @@ import (
 // and the instances the rest, or in turn all of them where they are colocated.
 // lends says that the trainer also has the threads of instances that rest.
 func threads(cfg *configs.Config) (training, sampling int, lends bool) {
-	cores := runtime.NumCPU()
+	cores := runtime.GOMAXPROCS(0)
 	training, sampling = cfg.Device.Threads, cfg.Inference.Threads
 	if cfg.Run.Mode == configs.Colocated {
 		return orElse(training, cores), orElse(sampling, cores), false
@@ -40,6 +40,15 @@ func orElse(n, otherwise int) int {
 		return otherwise
 	}
 	return n
+}
+
+// giveWay lets goroutines run beside the given number that compute: one that is
+// in a kernel keeps its place among GOMAXPROCS, and those behind it would wait
+// for milliseconds. restore ends it.
+func giveWay(computing int) (restore func()) {
+	before := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(before + computing)
+	return func() { runtime.GOMAXPROCS(before) }
 }
 
 // peakFLOPS is the most operations a second that dev's threads can do, as perf/mfu

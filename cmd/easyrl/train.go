@@ -315,7 +315,7 @@ func (r *trainRun) openModels(from string, prompts int) error {
 	training, sampling, lends := threads(cfg)
 	most := training
 	if r.task == sftTask || lends { // where no instance works the trainer has all cores
-		most = orElse(cfg.Device.Threads, runtime.NumCPU())
+		most = orElse(cfg.Device.Threads, runtime.GOMAXPROCS(0))
 	}
 	dev, err := openDevice(cfg.Device.Kind, most)
 	if err != nil {
@@ -373,7 +373,9 @@ func (r *trainRun) train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	restore := giveWay(1 + len(r.in.engines))
 	err = t.Run(ctx)
+	restore()
 	if traceErr := r.spans.WriteFile(r.tracePath()); err == nil {
 		err = traceErr // else there is something worse to report
 	}

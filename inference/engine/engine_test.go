@@ -365,7 +365,11 @@ func TestDeviceFailureEndsWhatRuns(t *testing.T) {
 func TestStatsAndSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := map[string]int{}
-		e, _ := startFake(t, Config{MaxRunning: 4, Span: func(name string, _ time.Time, _ time.Duration) { spans[name]++ }})
+		var rests []bool
+		e, _ := startFake(t, Config{MaxRunning: 4, Span: func(name string, _ time.Time, _ time.Duration) { spans[name]++ },
+			Rest: func(resting bool) { rests = append(rests, resting) }})
+		synctest.Wait()
+		require.Equal(t, true, rests[len(rests)-1])
 		_, err := e.Generate(t.Context(), request(20, 3, 5))
 		require.NoError(t, err)
 		synctest.Wait()
@@ -377,6 +381,10 @@ func TestStatsAndSpans(t *testing.T) {
 		require.Equal(t, 1, spans["prefill"])
 		require.Equal(t, 1, spans["decode"], "steps in a row are one span")
 		require.Positive(t, spans["idle"])
+		for i, resting := range rests {
+			require.Equal(t, i%2 == 0, resting)
+		}
+		require.Greater(t, len(rests), 2)
 	})
 }
 

@@ -2,14 +2,18 @@ package engine
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
 )
 
-// loop serves requests until Close.
+// loop serves requests until Close. It keeps its thread: on another core it
+// would find none of its caches.
 func (e *Engine) loop() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	defer close(e.ended)
 	for e.intake() {
 		start := time.Now()

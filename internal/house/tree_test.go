@@ -63,7 +63,7 @@ func walk(t *testing.T, visit func(path string)) {
 			return err
 		}
 		name := entry.Name()
-		if entry.IsDir() && (slices.Contains([]string{"testdata", "runs", "bin", ".git"}, name)) {
+		if entry.IsDir() && (slices.Contains([]string{"testdata", "runs", "bin", "venv", ".git"}, name)) {
 			return fs.SkipDir
 		}
 		if entry.Type().IsRegular() {

@@ -186,6 +186,12 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 			for _, c := range denseCases(1) {
 				equalDense(t, fmt.Sprintf("%v, %d threads", c, threads), c.run(t, one), c.run(t, d))
 			}
+			for limit := range threads + 2 { // the ends are cut to 1 and threads
+				d.Limit(limit)
+				for _, c := range denseCases(1) {
+					equalDense(t, fmt.Sprintf("%v, %d of %d threads", c, limit, threads), c.run(t, one), c.run(t, d))
+				}
+			}
 		}
 	})
 	t.Run("rows apart", func(t *testing.T) {
