@@ -19,8 +19,7 @@ func quickstart(threads, n int) (outcome, error) {
 	if threads == 1 {
 		mode = "run.mode=colocated"
 	}
-	lines, usage, err := train("configs/quickstart.toml", fmt.Sprint("run.steps=", n+1), mode,
-		fmt.Sprint("device.threads=", max(1, threads/2)), fmt.Sprint("inference.threads=", max(1, threads-threads/2)))
+	lines, usage, err := train(threads, "configs/quickstart.toml", fmt.Sprint("run.steps=", n+1), mode)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -37,7 +36,7 @@ func start(n int) (outcome, error) {
 	var seconds []float64
 	for range n {
 		began := float64(time.Now().UnixNano()) / 1e9
-		lines, _, err := train("configs/quickstart.toml", "run.steps=1")
+		lines, _, err := train(2, "configs/quickstart.toml", "run.steps=1")
 		if err != nil {
 			return outcome{}, err
 		}
@@ -47,8 +46,8 @@ func start(n int) (outcome, error) {
 	return outcome{Seconds: map[string][]float64{"": seconds}}, nil
 }
 
-// train runs bin/easyrl train and returns its steps' metrics.
-func train(config string, settings ...string) ([]report.Values, *syscall.Rusage, error) {
+// train runs bin/easyrl train on as many cores and returns its steps' metrics.
+func train(cores int, config string, settings ...string) ([]report.Values, *syscall.Rusage, error) {
 	temporary, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		return nil, nil, err
@@ -60,6 +59,7 @@ func train(config string, settings ...string) ([]report.Values, *syscall.Rusage,
 		args = append(args, "-set", s)
 	}
 	cmd := exec.Command("bin/easyrl", args...)
+	cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", cores))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {

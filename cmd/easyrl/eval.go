@@ -165,7 +165,7 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 		return nil, nil, err
 	}
 	defer end()
-	cores := runtime.NumCPU()
+	cores := runtime.GOMAXPROCS(0)
 	cfg.Inference.Threads = orElse(cfg.Inference.Threads, max(1, cores/cfg.Inference.Instances))
 	dev, err := openDevice(configs.CPU, min(cores, cfg.Inference.Threads*cfg.Inference.Instances))
 	if err != nil {
