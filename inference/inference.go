@@ -30,6 +30,11 @@ type Request struct {
 	Sampling Sampling
 	// Version the instance must hold; 0 takes what it has.
 	Version int64
+	// PromptLogprobs asks for Completion.PromptLogprobs, and TopLogprobs for so
+	// many entries of Completion.Top. An instance that has none refuses the
+	// request with ErrInvalid.
+	PromptLogprobs bool
+	TopLogprobs    int
 }
 
 // Completion is one response of an instance.
@@ -39,6 +44,11 @@ type Completion struct {
 	Text     string // empty where the instance has no tokenizer
 	Finish   rollout.Finish
 	Version  int64
+	// PromptLogprobs are those of the prompt's tokens, each after those before
+	// it; the first, which has none, is 0.
+	PromptLogprobs []float32
+	// Top are the likeliest tokens at each position, in descending order.
+	Top [][]TokenLogprob
 }
 
 // Weights are one version of the policy, ready to be published.

@@ -1,0 +1,27 @@
+package inference
+
+import "context"
+
+// Delta is what was sampled of one response since its last Delta.
+type Delta struct {
+	Index    int // of the response
+	IDs      []int32
+	Logprobs []float32
+	// Text is what is certain of it: what may still become a stop string or a
+	// part of a character is held back.
+	Text string
+}
+
+// Streamer is an Instance that tells of tokens as they come.
+type Streamer interface {
+	// Stream is Generate, and calls emit with each response's tokens in order,
+	// from one goroutine at a time. The instance waits for emit. A Delta's slices
+	// are valid until emit returns.
+	Stream(ctx context.Context, req Request, emit func(Delta)) ([]Completion, error)
+}
+
+// TokenLogprob is a token and the log-probability that the model gave it.
+type TokenLogprob struct {
+	ID      int32
+	Logprob float32
+}
