@@ -36,11 +36,10 @@ func products(which string, threads, n int) (outcome, error) {
 			if buffers[i], err = dev.Alloc(size, npu.Activations); err != nil {
 				return outcome{}, err
 			}
-			ones := make([]float32, size)
-			for j := range ones {
-				ones[j] = float32(j%7) - 3
+			values := buffers[i].Float32s()
+			for j := range values {
+				values[j] = float32(j%7) - 3
 			}
-			dev.Upload(buffers[i], ones)
 		}
 		w := npu.Matrix{Buffer: buffers[2], Rows: s.n, Cols: s.k}
 		repeat := max(1, 500_000_000/(2*s.m*s.n*s.k))
@@ -54,6 +53,9 @@ func products(which string, threads, n int) (outcome, error) {
 			return outcome{}, err
 		}
 		out.Seconds[fmt.Sprintf("%dx%dx%d", s.m, s.n, s.k)] = seconds
+		for _, b := range buffers {
+			dev.Free(b)
+		}
 	}
 	return out, nil
 }
