@@ -1,10 +1,12 @@
 package main
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -19,13 +21,19 @@ func (d *limited) Limit(threads int) { d.limit = threads }
 func TestRestingInstancesLendTheirThreads(t *testing.T) {
 	t.Parallel()
 	d := &limited{}
-	rest := lend(d, 3, 2)
-	require.Equal(t, 3, d.limit)
+	cfg := configs.Default()
+	cfg.Inference.Threads, cfg.Inference.Instances = 2, 2
+	cfg.Device.Threads = 3
+	require.Nil(t, lend(d, &cfg), "a number that was asked for stays")
+	cfg.Device.Threads = 0
+	rest := lend(d, &cfg)
+	own := max(1, runtime.GOMAXPROCS(0)-4)
+	require.Equal(t, own, d.limit)
 	for _, c := range []struct {
 		resting bool
 		want    int
-	}{{true, 5}, {true, 7}, {false, 5}, {true, 7}, {false, 5}, {false, 3}} {
+	}{{true, 2}, {true, 4}, {false, 2}, {true, 4}, {false, 2}, {false, 0}} {
 		rest(c.resting)
-		require.Equal(t, c.want, d.limit)
+		require.Equal(t, own+c.want, d.limit)
 	}
 }

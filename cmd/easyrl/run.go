@@ -111,10 +111,14 @@ type instances struct {
 	engines []*engine.Engine
 }
 
-// lend gives a trainer's device of own threads those of instances that have
-// nothing to do, each of each: the result hears from them that one rests, or
-// works again.
-func lend(dev npu.Device, own, each int) (rest func(resting bool)) {
+// lend leaves a trainer's device its share of the threads and those of instances
+// that have nothing to do: the result hears from them that one rests, or works
+// again. It is nil where nothing is lent.
+func lend(dev npu.Device, cfg *configs.Config) (rest func(resting bool)) {
+	own, each, lends := threads(cfg)
+	if !lends {
+		return nil
+	}
 	var mu sync.Mutex
 	dev.Limit(own)
 	return func(resting bool) {

@@ -63,7 +63,6 @@ type trainRun struct {
 	dev     npu.Device
 	models  *trimodel.Models
 	in      *instances
-	rest    func(resting bool) // hears it of instances that lend their threads; may be nil
 	state   trainer.State
 	deps    trainer.Deps
 	closers []func()
@@ -134,7 +133,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 			}
 		}
 	}
-	if r.in, err = startInstances(ctx, r.folder, cfg, r.spans, r.rest, r.warn); err != nil {
+	if r.in, err = startInstances(ctx, r.folder, cfg, r.spans, lend(r.dev, cfg), r.warn); err != nil {
 		return err
 	}
 	r.atEnd(func() { _ = r.in.fleet.Close() })
@@ -312,20 +311,12 @@ func (r *trainRun) openModels(from string, prompts int) error {
 			return err
 		}
 	}
-	training, sampling, lends := threads(cfg)
-	most := training
-	if r.task == sftTask || lends { // where no instance works the trainer has all cores
-		most = orElse(cfg.Device.Threads, runtime.GOMAXPROCS(0))
-	}
-	dev, err := openDevice(cfg.Device.Kind, most)
+	dev, err := openDevice(cfg.Device.Kind, orElse(cfg.Device.Threads, runtime.GOMAXPROCS(0)))
 	if err != nil {
 		return err
 	}
 	r.dev = dev
 	r.atEnd(func() { _ = dev.Close() })
-	if r.task != sftTask && lends {
-		r.rest = lend(dev, training, sampling)
-	}
 	policy, err := r.folder.weights(dev)
 	if err != nil {
 		return err

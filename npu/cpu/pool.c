@@ -23,7 +23,7 @@ struct pool {
   _Atomic(void *) arg;
   _Atomic int32_t limit, sleepers, waiting, stop;
   pthread_mutex_t mutex;
-  pthread_cond_t work, finished;
+  pthread_cond_t work, allowed, finished;
   struct worker { pool *pool; int32_t index; pthread_t thread; } *workers;
 };
 
@@ -78,7 +78,7 @@ static void *work(void *arg) {
     spins = 0;
     pthread_mutex_lock(&p->mutex);
     if (barred) { /* no job wakes it, so none needs to know of it */
-      while (self->index >= atomic_load(&p->limit) && !atomic_load(&p->stop)) pthread_cond_wait(&p->work, &p->mutex);
+      while (self->index >= atomic_load(&p->limit) && !atomic_load(&p->stop)) pthread_cond_wait(&p->allowed, &p->mutex);
     } else {
       atomic_fetch_add(&p->sleepers, 1);
       while (!has_task(p) && self->index < atomic_load(&p->limit) && !atomic_load(&p->stop)) pthread_cond_wait(&p->work, &p->mutex);
@@ -97,6 +97,7 @@ pool *pool_open(int32_t threads) {
   atomic_store(&p->word, CLOSED);
   pthread_mutex_init(&p->mutex, 0);
   pthread_cond_init(&p->work, 0);
+  pthread_cond_init(&p->allowed, 0);
   pthread_cond_init(&p->finished, 0);
   p->workers = calloc((size_t)p->threads, sizeof *p->workers);
   if (!p->workers) {
@@ -128,9 +129,11 @@ void pool_close(pool *p) {
   pthread_mutex_lock(&p->mutex);
   atomic_store(&p->stop, 1);
   pthread_cond_broadcast(&p->work);
+  pthread_cond_broadcast(&p->allowed);
   pthread_mutex_unlock(&p->mutex);
   for (int32_t i = 0; i < p->started; i++) pthread_join(p->workers[i].thread, 0);
   pthread_cond_destroy(&p->work);
+  pthread_cond_destroy(&p->allowed);
   pthread_cond_destroy(&p->finished);
   pthread_mutex_destroy(&p->mutex);
   free(p->workers);
@@ -144,7 +147,8 @@ int32_t pool_limited(pool *p) { return atomic_load(&p->limit); }
 void pool_limit(pool *p, int32_t n) {
   pthread_mutex_lock(&p->mutex);
   atomic_store(&p->limit, n < 1 ? 1 : n > p->threads ? p->threads : n);
-  pthread_cond_broadcast(&p->work);
+  pthread_cond_broadcast(&p->work); /* those that sleep there may be barred now */
+  pthread_cond_broadcast(&p->allowed);
   pthread_mutex_unlock(&p->mutex);
 }
 
