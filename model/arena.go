@@ -2,8 +2,8 @@ package model
 
 import "github.com/easyrl/easyrl/npu"
 
-// rows carves per-row buffers out of one allocation that grows with the number
-// of rows, by an eighth more than is asked for, so that it soon stops growing.
+// rows carves per-row buffers out of one allocation that grows to the largest
+// number of rows seen.
 type rows struct {
 	dev     npu.Device
 	purpose npu.Purpose
@@ -16,9 +16,6 @@ func (r *rows) reserve(n int) error {
 	r.at = 0
 	if r.buf.Len() >= n {
 		return nil
-	}
-	if !r.buf.IsNil() {
-		n += n / 8
 	}
 	r.free()
 	buf, err := r.dev.Alloc(n, r.purpose)
