@@ -67,7 +67,7 @@ func measurements(peers string) []measurement {
 	}
 	gemm := func(name, which, primitive, aim string) measurement {
 		peer := func() *exec.Cmd {
-			cmd := exec.Command(filepath.Join(peers, "gemm"), primitive)
+			cmd := exec.Command(filepath.Join(peers, "gemm"), primitive, which)
 			cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1")
 			return cmd
 		}
@@ -82,12 +82,12 @@ func measurements(peers string) []measurement {
 		gemm("matrix products", "all", "matmul", ""),
 		torch("train 0.8M, 64 x 64", "> 1.5", 20, "train", "0.8M"),
 		compiled("train 0.8M, 64 x 64", 20, "train", "0.8M"),
-		torch("train 25M, 8 x 512", "> 1.1", 3, "train", "25M"),
-		compiled("train 25M, 8 x 512", 3, "train", "25M"),
-		torch("group 25M, 448 + 8 x 32..96", "> 3.5", 3, "grpo", "25M"),
-		torch("generate 0.8M, 64 x 8 x 64", "> 8", 3, "generate", "0.8M"),
-		torch("generate 25M, 64 x 8 x 64", "> 2", 1, "generate", "25M"),
-		{"quickstart step", "TRL", "> 6", self("quickstart", "-", "2", "20"), python("trl_step.py", "2", "4")},
+		torch("train 25M, 8 x 512", "> 1.1", 8, "train", "25M"),
+		compiled("train 25M, 8 x 512", 8, "train", "25M"),
+		torch("group 25M, 448 + 8 x 32..96", "> 3.5", 6, "grpo", "25M"),
+		torch("generate 0.8M, 64 x 8 x 64", "> 8", 6, "generate", "0.8M"),
+		torch("generate 25M, 64 x 8 x 64", "> 2", 2, "generate", "25M"),
+		{"quickstart step", "TRL", "> 6", self("quickstart", "-", "2", "8"), python("trl_step.py", "2", "8")},
 		overhead("1"), overhead("64"), overhead("1000"),
 		{name: "start to the first group, quickstart", aim: "< 0.5", ours: self("start", "-", "2", "5")},
 	}
@@ -118,7 +118,7 @@ func (m *measurement) measure(rounds int) (result, error) {
 		r.Peer = append(r.Peer, peer)
 		logs := 0.0
 		for name, seconds := range ours.Seconds {
-			ratio := median(peer.Seconds[name]) / median(seconds)
+			ratio := warm(peer.Seconds[name]) / warm(seconds)
 			parts[name] = append(parts[name], ratio)
 			logs += math.Log(ratio) / float64(len(ours.Seconds))
 		}
@@ -159,6 +159,10 @@ func lastLine(b []byte) []byte {
 	b = bytes.TrimSpace(b)
 	return b[bytes.LastIndexByte(b, '\n')+1:]
 }
+
+// warm is the median of the later half of the iterations: an allocator may take
+// several to settle.
+func warm(seconds []float64) float64 { return median(seconds[len(seconds)/2:]) }
 
 // median of xs, which it leaves as they are; NaN of none.
 func median(xs []float64) float64 {

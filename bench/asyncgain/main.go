@@ -82,7 +82,8 @@ func measure(command, config string, steps, skip, rounds int, settings []string)
 			}
 		}
 		sync, async := t[0], t[1]
-		gain, ceiling := sync.step/async.step, (sync.sample+sync.train)/max(sync.sample, sync.train)
+		both, longer := sync.sample+sync.train, max(sync.sample, sync.train)
+		gain, ceiling := both/async.step, both/longer // a synchronous step has little else, which is left out
 		fmt.Printf("%-30s  %5d  %5.3f  %5.3f  %5.2f  %6.3f  %7.3f  %5.3f  %7.3f  %4.0f%%\n", name, round+1, sync.sample, sync.train,
 			sync.sample/sync.train, sync.step, async.step, gain, ceiling, 100*gain/ceiling)
 		gains, ceilings, shares = append(gains, gain), append(ceilings, ceiling), append(shares, gain/ceiling)

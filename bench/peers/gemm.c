@@ -1,8 +1,9 @@
 // oneDNN's side of the matrix products of `go run ./bench`: y = x wT, the shapes
 // and the amount of work of bench/gemm.go.
 //
-//	gemm sgemm     the weight as it is
-//	gemm matmul    the weight reordered once into the layout that the primitive asks for
+//	gemm sgemm all       the weight as it is
+//	gemm matmul small    the weight reordered once into the layout that the
+//	                     primitive asks for; only shapes of at most 32 rows
 #include <dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,10 +23,18 @@ static float *filled(size_t n) {
 }
 
 typedef struct {
+  dnnl_engine_t engine;
   dnnl_stream_t stream;
   dnnl_primitive_t prim;
   dnnl_exec_arg_t args[3];
 } packed_t;
+
+static void unpack(packed_t *p) {
+  for (int i = 0; i < 3; i++) dnnl_memory_destroy(p->args[i].memory);
+  dnnl_primitive_destroy(p->prim);
+  dnnl_stream_destroy(p->stream);
+  dnnl_engine_destroy(p->engine);
+}
 
 static packed_t pack(int m, int n, int k, float *x, float *w, float *y) {
   packed_t p;
@@ -56,6 +65,11 @@ static packed_t pack(int m, int n, int k, float *x, float *w, float *y) {
   dnnl_exec_arg_t ra[] = {{DNNL_ARG_SRC, mw}, {DNNL_ARG_DST, mp}};
   dnnl_primitive_execute(reorder, p.stream, 2, ra);
   dnnl_stream_wait(p.stream);
+  dnnl_memory_destroy(mw);
+  dnnl_primitive_destroy(reorder);
+  dnnl_primitive_desc_destroy(rpd);
+  dnnl_primitive_desc_destroy(pd);
+  p.engine = engine;
   p.args[0] = (dnnl_exec_arg_t){DNNL_ARG_SRC, mx};
   p.args[1] = (dnnl_exec_arg_t){DNNL_ARG_WEIGHTS, mp};
   p.args[2] = (dnnl_exec_arg_t){DNNL_ARG_DST, my};
@@ -63,9 +77,9 @@ static packed_t pack(int m, int n, int k, float *x, float *w, float *y) {
 }
 
 int main(int argc, char **argv) {
-  int packed = argc == 2 && !strcmp(argv[1], "matmul");
-  if (argc != 2 || (!packed && strcmp(argv[1], "sgemm"))) {
-    fprintf(stderr, "gemm: expected sgemm or matmul\n");
+  int packed = argc == 3 && !strcmp(argv[1], "matmul"), small = argc == 3 && !strcmp(argv[2], "small");
+  if (argc != 3 || (!packed && strcmp(argv[1], "sgemm")) || (!small && strcmp(argv[2], "all"))) {
+    fprintf(stderr, "gemm: expected sgemm or matmul, then all or small\n");
     return 2;
   }
   static const int shapes[][3] = {
@@ -74,10 +88,16 @@ int main(int argc, char **argv) {
   };
   enum { ITERATIONS = 20 };
   printf("{\"seconds\":{");
+  const char *comma = "";
   for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
     int m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
+    if (small && m > 32) continue;
     float *x = filled((size_t)m * k), *w = filled((size_t)n * k), *y = filled((size_t)m * n);
-    packed_t p = pack(m, n, k, x, w, y);
+    packed_t p;
+    if (packed) {
+      p = pack(m, n, k, x, w, y);
+      free(w), w = NULL;
+    }
     long repeat = 500000000L / (2L * m * n * k);
     if (repeat < 1) repeat = 1;
     double seconds[ITERATIONS];
@@ -89,12 +109,14 @@ int main(int argc, char **argv) {
         else
           dnnl_sgemm('N', 'T', m, n, k, 1, x, k, w, k, 0, y, n);
       }
-      dnnl_stream_wait(p.stream);
+      if (packed) dnnl_stream_wait(p.stream);
       if (i >= 0) seconds[i] = now() - began;
     }
-    printf("%s\"%dx%dx%d\":[", s ? "," : "", m, n, k);
+    printf("%s\"%dx%dx%d\":[", comma, m, n, k);
+    comma = ",";
     for (int i = 0; i < ITERATIONS; i++) printf("%s%.9f", i ? "," : "", seconds[i]);
     printf("]");
+    if (packed) unpack(&p);
     free(x), free(w), free(y);
   }
   const dnnl_version_t *v = dnnl_version();

@@ -74,7 +74,11 @@ func (d *device) Name() string { return d.name }
 func (d *device) Threads() int { return int(C.t_threads(d.t, d.d)) }
 
 // Limit implements npu.Device.
-func (d *device) Limit(threads int) { C.t_limit(d.t, d.d, C.int32_t(threads)) }
+func (d *device) Limit(threads int) {
+	if d.d != nil { // not closed
+		C.t_limit(d.t, d.d, C.int32_t(threads))
+	}
+}
 
 // Alloc implements npu.Device.
 func (d *device) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
