@@ -19,7 +19,7 @@ func floors() [][]string {
 			"data/parquet/internal/codec", "data/parquet/internal/thrift", "chat"},
 		{"npu/internal/check", "data/parquet", "data/turns"},
 		{"npu/internal/ctable"},
-		{"attention", "parallel", "reward", "inference", "data", "npu/cpu", "npu/plugin"},
+		{"attention", "parallel", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/plugin"},
 		{"model", "optim", "producer", "evaluate", "inference/server", "npu/nputest"},
 		{"tri_model", "inference/engine"},
 		{"trainer"},

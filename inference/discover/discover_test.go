@@ -1,0 +1,157 @@
+package discover
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// told is what Watch said, in turn.
+type told struct{ lines []string }
+
+func (s *told) hear(endpoints []string, err error) {
+	if err != nil {
+		s.lines = append(s.lines, "error: "+err.Error())
+		return
+	}
+	s.lines = append(s.lines, "now: "+strings.Join(endpoints, " "))
+}
+
+func (s *told) take() []string {
+	lines := s.lines
+	s.lines = nil
+	return lines
+}
+
+func TestWatchFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "instances")
+	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var got told
+		done := make(chan error)
+		go func() { done <- Watch(ctx, path, time.Second, got.hear) }()
+		// What is written between two readings is read half a second later.
+		pass := func(readings int) {
+			<-time.After(time.Duration(readings) * time.Second)
+			synctest.Wait()
+		}
+		<-time.After(time.Second / 2)
+		require.Len(t, got.lines, 1)
+		require.Contains(t, got.take()[0], "no such file", "said once, not each second")
+		pass(3)
+		require.Empty(t, got.take())
+
+		write("# ours\nhttp://b:8000\n\nvllm=http://a:8000\nhttp://b:8000\n")
+		pass(1)
+		require.Equal(t, []string{"now: http://b:8000 vllm=http://a:8000"}, got.take(), "the first reading counts at once")
+
+		write("")
+		pass(1)
+		write("http://b:8000\nvllm=http://a:8000\n")
+		pass(3)
+		require.Empty(t, got.take(), "an empty file, for a moment, is not a change")
+
+		write("http://b:8000\n")
+		pass(1)
+		require.Empty(t, got.take())
+		pass(1)
+		require.Equal(t, []string{"now: http://b:8000"}, got.take())
+
+		write("http://b:8000\nftp://c:1\n")
+		pass(3)
+		require.Equal(t, []string{"error: watch " + path + `:2: "ftp://c:1", expected an http or https URL, or KIND=URL`}, got.take())
+
+		write("\n")
+		pass(2)
+		require.Equal(t, []string{"now: "}, got.take(), "an empty file that stays is an answer")
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+	})
+}
+
+func TestWatchName(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var answer []string
+		var fault error
+		read, err := reader("dns:pool.example:8000", func(ctx context.Context, host string) ([]string, error) {
+			require.Equal(t, "pool.example", host)
+			_, bounded := ctx.Deadline()
+			require.True(t, bounded)
+			return answer, fault
+		})
+		require.NoError(t, err)
+		var got told
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		answer = []string{"10.0.0.2", "10.0.0.1", "fd00::1"}
+		go func() { done <- watch(ctx, read, time.Second, got.hear) }()
+		<-time.After(time.Second / 2)
+		require.Equal(t, []string{"now: http://10.0.0.1:8000 http://10.0.0.2:8000 http://[fd00::1]:8000"}, got.take())
+
+		answer, fault = nil, errors.New("server misbehaving")
+		<-time.After(5 * time.Second)
+		answer, fault = nil, nil
+		<-time.After(5 * time.Second)
+		require.Equal(t, []string{"error: watch dns:pool.example:8000: server misbehaving", "error: watch dns:pool.example:8000: no addresses"}, got.take())
+
+		answer = []string{"10.0.0.1"}
+		<-time.After(2 * time.Second)
+		require.Equal(t, []string{"now: http://10.0.0.1:8000"}, got.take())
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+	})
+}
+
+// The resolver of the system knows this name without a network.
+func TestWatchLocalhost(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := Watch(ctx, "dns:localhost:8000", time.Hour, func(endpoints []string, err error) {
+		defer cancel()
+		if err == nil { // otherwise a system without the name
+			require.Subset(t, []string{"http://127.0.0.1:8000", "http://[::1]:8000"}, endpoints)
+		}
+	})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"":             "no source",
+		"dns:pool":     "expected dns:NAME:PORT",
+		"dns::8000":    "expected dns:NAME:PORT",
+		"dns:pool:0":   "port 0, expected 1 to 65535",
+		"dns:pool:web": "port web, expected 1 to 65535",
+	} {
+		require.ErrorContains(t, Check(source), want, source)
+	}
+	require.NoError(t, Check("dns:pool:8000"))
+	require.NoError(t, Check("instances.txt"))
+	require.ErrorContains(t, Watch(t.Context(), "instances.txt", 0, nil), "interval 0s")
+}
+
+func TestEndpoints(t *testing.T) {
+	t.Parallel()
+	for _, good := range []string{"http://a", "https://a:1/v1?x=1", "sglang=http://10.0.0.1:30000", "http://a/?k=v"} {
+		require.NoError(t, checkEndpoint(good), good)
+	}
+	for _, bad := range []string{"a:8000", "http://", "=http://a", "http://a vllm", "vllm=", "vllm http://a"} {
+		require.Error(t, checkEndpoint(bad), bad)
+	}
+	path := filepath.Join(t.TempDir(), "big")
+	require.NoError(t, os.WriteFile(path, make([]byte, maxFile+1), 0o600))
+	_, err := readFile(path)
+	require.ErrorContains(t, err, "more than 1048576 bytes")
+}
