@@ -1,6 +1,7 @@
 package report
 
 import (
+	"context"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -15,19 +16,32 @@ import (
 )
 
 // Control answers for a run while it goes: GET / is its page, GET /status the
-// last step's values as JSON, GET /metrics the same for Prometheus. It is safe
-// for concurrent use; all methods of a nil *Control do nothing.
+// last step's values as JSON, GET /metrics the same for Prometheus, and GET
+// /events sends them as they come. /instances lists, adds and takes away
+// instances. It is safe for concurrent use; all methods of a nil *Control do
+// nothing.
 type Control struct {
 	dir    string
 	token  string // every request needs it where it is not empty
 	server *fasthttp.Server
 	addr   net.Addr
 	served sync.WaitGroup
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
 
-	mu   sync.Mutex
-	last Values
-	page sync.Mutex // one page is written at a time
+	mu        sync.Mutex
+	last      Values
+	roster    Roster // nil where there are no instances
+	listeners map[chan []byte]struct{}
+	page      sync.Mutex // one page is written at a time
 }
+
+const (
+	// controlBody is the longest body of a request, in bytes.
+	controlBody = 1 << 16
+	// controlWrite is how long a client may take to take what it is sent.
+	controlWrite = 30 * time.Second
+)
 
 // NewControl listens on addr for the run in dir. Requests need "Authorization:
 // Bearer token" where token is not empty; beyond loopback it must not be.
@@ -39,11 +53,21 @@ func NewControl(addr, token, dir string) (*Control, error) {
 	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && token == "" && !tcp.IP.IsLoopback() {
 		return nil, errors.Join(fmt.Errorf("control address %s is beyond loopback, expected a token for it", addr), listener.Close())
 	}
-	c := &Control{dir: dir, token: token, addr: listener.Addr()}
-	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
-		IdleTimeout: time.Minute, MaxRequestBodySize: 1 << 16, CloseOnShutdown: true, Logger: silent{}}
+	c := &Control{dir: dir, token: token, addr: listener.Addr(), listeners: map[chan []byte]struct{}{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: 10 * time.Second, WriteTimeout: controlWrite,
+		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
 	c.served.Go(func() { _ = c.server.Serve(listener) }) // ends with Close
 	return c, nil
+}
+
+// refuseMalformed answers what is no request that is taken.
+func refuseMalformed(ctx *fasthttp.RequestCtx, err error) {
+	if errors.Is(err, fasthttp.ErrBodyTooLarge) {
+		refuse(ctx, fasthttp.StatusRequestEntityTooLarge, "body too large, expected %d bytes at most", controlBody)
+		return
+	}
+	refuse(ctx, fasthttp.StatusBadRequest, "request: %v", err)
 }
 
 // silent drops the server's log of connections that misbehave.
@@ -67,6 +91,7 @@ func (c *Control) Step(values Values) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = values
+	c.tell("step", values.line())
 }
 
 // Close ends all connections and waits for them.
@@ -74,6 +99,7 @@ func (c *Control) Close() {
 	if c == nil {
 		return
 	}
+	c.cancel()
 	_ = c.server.Shutdown() // the listener's error has nobody to tell
 	c.served.Wait()
 }
@@ -81,11 +107,20 @@ func (c *Control) Close() {
 func (c *Control) handle(ctx *fasthttp.RequestCtx) {
 	given := []byte(strings.TrimPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer "))
 	if c.token != "" && subtle.ConstantTimeCompare(given, []byte(c.token)) != 1 {
-		ctx.Error("expected the control token as Authorization: Bearer", fasthttp.StatusUnauthorized)
+		refuse(ctx, fasthttp.StatusUnauthorized, "expected the control token as Authorization: Bearer")
+		return
+	}
+	path := string(ctx.URI().PathOriginal())
+	switch {
+	case path == "/instances" || strings.HasPrefix(path, "/instances/"):
+		c.serveInstances(ctx, path)
+		return
+	case path == "/events":
+		c.serveEvents(ctx)
 		return
 	}
 	if !ctx.IsGet() && !ctx.IsHead() {
-		ctx.Error("expected GET", fasthttp.StatusMethodNotAllowed)
+		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s %s: expected GET", ctx.Method(), path)
 		return
 	}
 	c.mu.Lock()
@@ -101,7 +136,7 @@ func (c *Control) handle(ctx *fasthttp.RequestCtx) {
 		ctx.SetContentType("text/plain; version=0.0.4")
 		ctx.SetBodyString(prometheus(last))
 	default:
-		ctx.Error("expected /, /status or /metrics", fasthttp.StatusNotFound)
+		refuse(ctx, fasthttp.StatusNotFound, "%s: expected /, /status, /metrics, /events or /instances", path)
 	}
 }
 
@@ -115,7 +150,7 @@ func (c *Control) servePage(ctx *fasthttp.RequestCtx) {
 		page, err = os.ReadFile(path)
 	}
 	if err != nil {
-		ctx.Error(err.Error(), fasthttp.StatusServiceUnavailable)
+		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
 		return
 	}
 	ctx.SetContentType("text/html; charset=utf-8")

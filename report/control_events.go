@@ -1,0 +1,131 @@
+package report
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+const (
+	// mostListeners of /events at once.
+	mostListeners = 64
+	// eventsBehind is how many events a listener may be behind before it is cut
+	// off.
+	eventsBehind = 256
+	// eventsBeat is how often a listener hears that the run is there.
+	eventsBeat = 10 * time.Second
+)
+
+// InstanceEvent is a change of an instance's state, or its coming or going.
+type InstanceEvent struct {
+	ID string `json:"id"`
+	// From and To are states; From is empty where it came, To where it went.
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+	// Cause, where one is known.
+	Cause string `json:"cause,omitempty"`
+}
+
+// Instance tells those who listen of an instance. It does not block.
+func (c *Control) Instance(e InstanceEvent) {
+	if c == nil {
+		return
+	}
+	body, err := json.Marshal(e)
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tell("instance", body)
+}
+
+// tell sends an event to all listeners and cuts off those that do not keep up.
+// c.mu is held.
+func (c *Control) tell(name string, body []byte) {
+	event := fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, bytes.TrimSpace(body))
+	for l := range c.listeners {
+		select {
+		case l <- event:
+		default:
+			delete(c.listeners, l)
+			close(l)
+		}
+	}
+}
+
+// listen adds a listener, which hears of the last step first, or returns nil
+// where there are too many.
+func (c *Control) listen() chan []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.listeners) >= mostListeners || c.ctx.Err() != nil {
+		return nil
+	}
+	l := make(chan []byte, eventsBehind)
+	if c.last != nil {
+		l <- fmt.Appendf(nil, "event: step\ndata: %s\n\n", bytes.TrimSpace(c.last.line()))
+	}
+	c.listeners[l] = struct{}{}
+	return l
+}
+
+func (c *Control) unlisten(l chan []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.listeners, l)
+}
+
+// serveEvents sends steps and what happens to instances, as server-sent events,
+// until the client or the run goes.
+func (c *Control) serveEvents(ctx *fasthttp.RequestCtx) {
+	if !ctx.IsGet() {
+		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s /events: expected GET", ctx.Method())
+		return
+	}
+	l := c.listen()
+	if l == nil {
+		refuse(ctx, fasthttp.StatusServiceUnavailable, "too many listeners, expected %d at most", mostListeners)
+		return
+	}
+	ctx.SetContentType("text/event-stream")
+	ctx.Response.Header.Set("Cache-Control", "no-store")
+	ctx.Response.ImmediateHeaderFlush = true
+	conn, done := ctx.Conn(), c.ctx.Done()
+	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
+		defer c.unlisten(l)
+		beat := time.NewTicker(eventsBeat)
+		defer beat.Stop()
+		for sendEvent(conn, w, []byte(": \n\n")) == nil {
+			for quiet := true; quiet; {
+				select {
+				case event, ok := <-l:
+					if !ok || sendEvent(conn, w, event) != nil {
+						return
+					}
+				case <-beat.C:
+					quiet = false
+				case <-done:
+					return
+				}
+			}
+		}
+	})
+}
+
+// sendEvent writes one event; the time that a connection has to take a response
+// starts anew with each.
+func sendEvent(conn net.Conn, w *bufio.Writer, event []byte) error {
+	if err := conn.SetWriteDeadline(time.Now().Add(controlWrite)); err != nil {
+		return err
+	}
+	if _, err := w.Write(event); err != nil {
+		return err
+	}
+	return w.Flush()
+}

@@ -1,0 +1,175 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Member is an inference instance of a run, as the control address tells of it.
+type Member struct {
+	ID        string  `json:"id"`
+	Kind      string  `json:"kind"`
+	URL       string  `json:"url,omitempty"` // empty where it is in the run's process
+	State     string  `json:"state"`
+	Version   int64   `json:"version"`         // of the weights that it was last seen to hold
+	Capacity  int     `json:"capacity"`        // responses that it samples at once
+	Requests  int     `json:"requests"`        // outstanding
+	Responses int     `json:"responses"`       // outstanding
+	Served    int64   `json:"served"`          // requests answered
+	Failed    int64   `json:"failed"`          // requests failed
+	Tokens    int64   `json:"tokens"`          // generated
+	Busy      float64 `json:"busy_s"`          // seconds with at least one request outstanding
+	Fault     string  `json:"fault,omitempty"` // why it lacks the current weights
+}
+
+// The errors of a Roster that a client of the control address can mend.
+var (
+	// ErrNoMember says that no instance has the given ID.
+	ErrNoMember = errors.New("no such instance")
+	// ErrMember says that an instance cannot be added as it was asked for.
+	ErrMember = errors.New("cannot be added")
+)
+
+// Roster are the instances of a run. Its methods may be called concurrently.
+type Roster interface {
+	List() []Member
+	// Add takes the server at url into the fleet and returns when it holds the
+	// current weights, where there are some, or has failed to. An empty kind is
+	// found out.
+	Add(ctx context.Context, url, kind string) (Member, error)
+	// Drain gives an instance no more work; it does not wait for what is left.
+	Drain(id string) (Member, error)
+	// Remove takes an instance out of the fleet at once.
+	Remove(ctx context.Context, id string) error
+}
+
+// Serve lets requests at the control address list and change instances. Before,
+// and where a run has none, they are refused.
+func (c *Control) Serve(instances Roster) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.roster = instances
+}
+
+// refuse answers with a line of JSON that says why not.
+func refuse(ctx *fasthttp.RequestCtx, status int, format string, args ...any) {
+	message := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")
+	answer(ctx, status, map[string]map[string]string{"error": {"message": message}})
+}
+
+func answer(ctx *fasthttp.RequestCtx, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		ctx.Error(err.Error(), fasthttp.StatusInternalServerError)
+		return
+	}
+	ctx.SetStatusCode(status)
+	ctx.SetContentType("application/json")
+	ctx.SetBody(append(body, '\n'))
+}
+
+// refuseError answers with the status that a Roster's error stands for.
+func refuseError(ctx *fasthttp.RequestCtx, err error) {
+	status := fasthttp.StatusBadGateway
+	switch {
+	case errors.Is(err, ErrNoMember):
+		status = fasthttp.StatusNotFound
+	case errors.Is(err, ErrMember):
+		status = fasthttp.StatusBadRequest
+	}
+	refuse(ctx, status, "%v", err)
+}
+
+// serveInstances answers requests below /instances. path is as it was sent, so
+// that an ID may have any letters.
+func (c *Control) serveInstances(ctx *fasthttp.RequestCtx, path string) {
+	c.mu.Lock()
+	roster := c.roster
+	c.mu.Unlock()
+	if roster == nil {
+		refuse(ctx, fasthttp.StatusServiceUnavailable, "the run has no instances, expected it to have started them")
+		return
+	}
+	if origin := string(ctx.Request.Header.Peek("Origin")); origin != "" && !ctx.IsGet() {
+		if u, err := url.Parse(origin); err != nil || u.Host != string(ctx.Host()) { // a page of somebody else's in the user's browser
+			refuse(ctx, fasthttp.StatusForbidden, "request from a page of %q, expected none but this address's own", origin)
+			return
+		}
+	}
+	method := string(ctx.Method())
+	rest := strings.TrimPrefix(path, "/instances")
+	if rest == "" || rest == "/" {
+		switch method {
+		case fasthttp.MethodGet, fasthttp.MethodHead:
+			answer(ctx, fasthttp.StatusOK, map[string]any{"instances": append([]Member{}, roster.List()...)})
+		case fasthttp.MethodPost:
+			c.addInstance(ctx, roster)
+		default:
+			refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s /instances: expected GET or POST", method)
+		}
+		return
+	}
+	name, action, _ := strings.Cut(rest[1:], "/")
+	id, err := url.PathUnescape(name)
+	switch {
+	case err != nil || id == "":
+		refuse(ctx, fasthttp.StatusBadRequest, "%s: expected /instances/ID", path)
+	case method == fasthttp.MethodDelete && action == "":
+		if err := roster.Remove(c.ctx, id); err != nil {
+			refuseError(ctx, err)
+			return
+		}
+		answer(ctx, fasthttp.StatusOK, map[string]string{"id": id})
+	case method == fasthttp.MethodPost && action == "drain":
+		m, err := roster.Drain(id)
+		if err != nil {
+			refuseError(ctx, err)
+			return
+		}
+		answer(ctx, fasthttp.StatusOK, m)
+	case action != "" && action != "drain":
+		refuse(ctx, fasthttp.StatusNotFound, "%s: expected /instances/ID or /instances/ID/drain", path)
+	default:
+		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s %s: expected DELETE /instances/ID or POST /instances/ID/drain", method, path)
+	}
+}
+
+// addInstance reads {"url": …, "kind": …} and adds it.
+func (c *Control) addInstance(ctx *fasthttp.RequestCtx, roster Roster) {
+	const expected = `expected {"url": "http://HOST:PORT", "kind": "easyrl", "vllm" or "sglang"}`
+	var asked struct {
+		URL  string `json:"url"`
+		Kind string `json:"kind"`
+	}
+	in := json.NewDecoder(bytes.NewReader(ctx.PostBody()))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&asked); err != nil {
+		refuse(ctx, fasthttp.StatusBadRequest, "body: %v, %s", err, expected)
+		return
+	}
+	if in.More() {
+		refuse(ctx, fasthttp.StatusBadRequest, "body: more than one value, %s", expected)
+		return
+	}
+	u, err := url.Parse(asked.URL)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		refuse(ctx, fasthttp.StatusBadRequest, "url is %q, %s", asked.URL, expected)
+		return
+	}
+	m, err := roster.Add(c.ctx, asked.URL, asked.Kind)
+	if err != nil {
+		refuseError(ctx, err)
+		return
+	}
+	answer(ctx, fasthttp.StatusCreated, m)
+}

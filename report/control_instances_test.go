@@ -1,0 +1,281 @@
+package report
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// ask sends a request and returns what came back.
+func ask(t *testing.T, method, url, body string, header ...string) (status int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(b)
+}
+
+// book is a Roster on paper.
+type book struct {
+	mu      sync.Mutex
+	members []Member
+	entered chan struct{} // where set, Add closes it and waits for its context's end
+}
+
+func (b *book) List() []Member {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]Member(nil), b.members...)
+}
+
+func (b *book) Add(ctx context.Context, url, kind string) (Member, error) {
+	if b.entered != nil {
+		close(b.entered)
+		<-ctx.Done()
+		return Member{}, ctx.Err()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case kind == "odd":
+		return Member{}, fmt.Errorf("kind %q %w", kind, ErrMember)
+	case strings.HasSuffix(url, ":1"):
+		return Member{}, errors.New("connection refused\nby the peer")
+	}
+	m := Member{ID: url, URL: url, Kind: kind, State: "HEALTHY", Version: 7}
+	b.members = append(b.members, m)
+	return m, nil
+}
+
+func (b *book) Drain(id string) (Member, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.members {
+		if b.members[i].ID == id {
+			b.members[i].State = "DRAINING"
+			return b.members[i], nil
+		}
+	}
+	return Member{}, fmt.Errorf("instance %s: %w", id, ErrNoMember)
+}
+
+func (b *book) Remove(_ context.Context, id string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.members {
+		if b.members[i].ID == id {
+			b.members = append(b.members[:i], b.members[i+1:]...)
+			return nil
+		}
+	}
+	return fmt.Errorf("instance %s: %w", id, ErrNoMember)
+}
+
+// newControl is a control address for instances; the URL of its root.
+func newControl(t *testing.T, instances Roster) (*Control, string) {
+	t.Helper()
+	c, err := NewControl("127.0.0.1:0", "", t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	if instances != nil {
+		c.Serve(instances)
+	}
+	return c, "http://" + c.Addr()
+}
+
+func TestInstancesComeAndGo(t *testing.T) {
+	t.Parallel()
+	_, root := newControl(t, &book{})
+	status, body := ask(t, "GET", root+"/instances", "")
+	require.Equal(t, 200, status)
+	require.Equal(t, `{"instances":[]}`+"\n", body)
+
+	const server = "http://a:8000/x" // an ID with letters that mean something in a path
+	status, body = ask(t, "POST", root+"/instances", `{"url":"`+server+`","kind":"vllm"}`)
+	require.Equal(t, 201, status, body)
+	var m Member
+	require.NoError(t, json.Unmarshal([]byte(body), &m))
+	require.Equal(t, Member{ID: server, URL: server, Kind: "vllm", State: "HEALTHY", Version: 7}, m)
+
+	of := root + "/instances/" + url.PathEscape(server)
+	status, body = ask(t, "POST", of+"/drain", "")
+	require.Equal(t, 200, status, body)
+	require.Contains(t, body, `"state":"DRAINING"`)
+	_, body = ask(t, "GET", root+"/instances", "")
+	require.Contains(t, body, `"state":"DRAINING"`)
+	status, body = ask(t, "DELETE", of, "")
+	require.Equal(t, 200, status, body)
+	_, body = ask(t, "GET", root+"/instances", "")
+	require.Equal(t, `{"instances":[]}`+"\n", body)
+}
+
+func TestInstancesRefuse(t *testing.T) {
+	t.Parallel()
+	_, root := newControl(t, &book{})
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		message            string
+	}{
+		{"POST", "/instances", `{`, 400, "body: unexpected EOF, expected {"},
+		{"POST", "/instances", `{"url":1}`, 400, "body: json: cannot unmarshal number"},
+		{"POST", "/instances", `{"url":"http://a:2"} {}`, 400, "more than one value"},
+		{"POST", "/instances", `{"uri":"http://a:2"}`, 400, "unknown field"},
+		{"POST", "/instances", `{"url":"a:2"}`, 400, `url is \"a:2\", expected {`},
+		{"POST", "/instances", `{"url":"file:///etc/passwd"}`, 400, "url is"},
+		{"POST", "/instances", `{"url":"http://a:2","kind":"odd"}`, 400, `kind \"odd\" cannot be added`},
+		{"POST", "/instances", `{"url":"http://a:1"}`, 502, "connection refused; by the peer"},
+		{"PUT", "/instances", ``, 405, "expected GET or POST"},
+		{"DELETE", "/instances/b", ``, 404, "instance b: no such instance"},
+		{"POST", "/instances/b/drain", ``, 404, "instance b: no such instance"},
+		{"POST", "/instances//drain", ``, 400, "expected /instances/ID"},
+		{"GET", "/instances/b", ``, 405, "expected DELETE"},
+		{"POST", "/instances/b/kill", ``, 404, "expected /instances/ID or"},
+		{"POST", "/events", ``, 405, "expected GET"},
+		{"POST", "/", ``, 405, "expected GET"},
+	} {
+		status, body := ask(t, c.method, root+c.path, c.body)
+		require.Equal(t, c.status, status, "%s %s %s: %s", c.method, c.path, c.body, body)
+		require.Contains(t, body, c.message, c.path)
+		require.Equal(t, 1, strings.Count(body, "\n"), body)
+		var e struct{ Error struct{ Message string } }
+		require.NoError(t, json.Unmarshal([]byte(body), &e))
+		require.NotEmpty(t, e.Error.Message)
+	}
+	status, body := ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`, "Origin", "http://elsewhere")
+	require.Equal(t, 403, status, body)
+	status, body = ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`, "Origin", root)
+	require.Equal(t, 201, status, body)
+
+	_, none := newControl(t, nil)
+	status, body = ask(t, "GET", none+"/instances", "")
+	require.Equal(t, 503, status, body)
+	var absent *Control
+	absent.Serve(nil)
+	absent.Instance(InstanceEvent{})
+}
+
+func TestInstancesNeedTheToken(t *testing.T) {
+	t.Parallel()
+	c, err := NewControl("127.0.0.1:0", "secret", t.TempDir())
+	require.NoError(t, err)
+	defer c.Close()
+	c.Serve(&book{})
+	for _, path := range []string{"/instances", "/events"} {
+		status, body := ask(t, "GET", "http://"+c.Addr()+path, "")
+		require.Equal(t, 401, status, body)
+	}
+	status, body := ask(t, "DELETE", "http://"+c.Addr()+"/instances/a", "", "Authorization", "Bearer wrong")
+	require.Equal(t, 401, status, body)
+	status, _ = ask(t, "GET", "http://"+c.Addr()+"/instances", "", "Authorization", "Bearer secret")
+	require.Equal(t, 200, status)
+}
+
+// A body that is too large is refused before it is read.
+func TestControlRefusesLargeBodies(t *testing.T) {
+	t.Parallel()
+	c, _ := newControl(t, &book{})
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", c.Addr())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST /instances HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", controlBody+1)
+	require.NoError(t, err)
+	text, err := io.ReadAll(conn)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "HTTP/1.1 413 ")
+	require.Contains(t, string(text), `{"error":{"message":"body too large, expected 65536 bytes at most"}}`)
+}
+
+// An instance that takes its time to be added does not hold up the end of a run.
+func TestCloseEndsAnAdd(t *testing.T) {
+	t.Parallel()
+	b := &book{entered: make(chan struct{})}
+	c, root := newControl(t, b)
+	done := make(chan string)
+	go func() {
+		_, body := ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`)
+		done <- body
+	}()
+	<-b.entered
+	c.Close()
+	require.Contains(t, <-done, "context canceled")
+}
+
+// readEvents reads n events of a stream.
+func readEvents(t *testing.T, in *bufio.Scanner, n int) (all []string) {
+	t.Helper()
+	name := ""
+	for len(all) < n && in.Scan() {
+		switch line := in.Text(); {
+		case strings.HasPrefix(line, "event: "):
+			name = strings.TrimPrefix(line, "event: ")
+		case strings.HasPrefix(line, "data: "):
+			all = append(all, name+" "+strings.TrimPrefix(line, "data: "))
+		}
+	}
+	require.NoError(t, in.Err())
+	return all
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	c, root := newControl(t, &book{})
+	c.Step(Values{"step": 1})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, root+"/events", nil)
+	require.NoError(t, err)
+	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
+	in := bufio.NewScanner(resp.Body)
+	require.Equal(t, []string{`step {"step":1}`}, readEvents(t, in, 1))
+	c.Instance(InstanceEvent{ID: "a", From: "HEALTHY", To: "DEAD", Cause: "gone\nfor good"})
+	c.Step(Values{"step": 2, "reward/mean": 0.5})
+	require.Equal(t, []string{`instance {"id":"a","from":"HEALTHY","to":"DEAD","cause":"gone\nfor good"}`, `step {"step":2,"reward/mean":0.5}`}, readEvents(t, in, 2))
+	c.Close() // waits for nobody who listens
+	require.Empty(t, readEvents(t, in, 1))
+	require.Empty(t, c.listeners)
+}
+
+// A listener that does not keep up is cut off, and there are so many at most.
+func TestEventsAreBounded(t *testing.T) {
+	t.Parallel()
+	c, root := newControl(t, &book{})
+	slow := c.listen()
+	for range eventsBehind {
+		c.Step(Values{"step": 1})
+	}
+	require.Len(t, c.listeners, 1)
+	c.Step(Values{"step": 2})
+	require.Empty(t, c.listeners)
+	n := 0
+	for range slow {
+		n++
+	}
+	require.Equal(t, eventsBehind, n)
+	for range mostListeners {
+		require.NotNil(t, c.listen())
+	}
+	status, body := ask(t, "GET", root+"/events", "")
+	require.Equal(t, 503, status)
+	require.Contains(t, body, "too many listeners, expected 64 at most")
+}
