@@ -226,16 +226,30 @@ const (
 
 // Inference says who samples.
 type Inference struct {
-	// Kind is "embedded", "easyrl", "vllm" or "sglang".
+	// Kind is "embedded", or "easyrl", "vllm" or "sglang": what the servers of
+	// Endpoints are.
 	Kind string `toml:"kind"`
-	// Instances is the number of embedded instances.
+	// Instances is the number of embedded instances: by default 1, or none where
+	// servers sample.
 	Instances int `toml:"instances"`
 	// Threads of each embedded instance; 0 shares the cores out.
 	Threads int `toml:"threads"`
 	// MaxRunning is the number of responses that an instance samples at once.
 	MaxRunning int `toml:"max_running"`
-	// Endpoints are the URLs of instances of the other kinds.
+	// Endpoints are the servers' URLs; one of another kind than Kind is written
+	// vllm=http://….
 	Endpoints []string `toml:"endpoints"`
+	// MinInstances must hold the weights: with fewer the run waits, and stops with
+	// a checkpoint where it waits too long.
+	MinInstances int `toml:"min_instances"`
+	// WeightsDir is a folder that the servers see too, where weights are left for
+	// those that read them from files; by default weights in the run's folder.
+	WeightsDir string `toml:"weights_dir"`
+	// Watch is a file with a server a line, as in Endpoints, or dns:NAME:PORT:
+	// what is added to it joins the run, and what goes from it leaves.
+	Watch string `toml:"watch"`
+	// TokenFile holds the bearer token that the servers need.
+	TokenFile string `toml:"token_file"`
 }
 
 // The kinds of devices.
@@ -317,7 +331,7 @@ func Default() Config {
 		Loss:       loss.Default(),
 		Train:      Train{Config: optim.Default(), MicroBatchTokens: 4096, Order: Arrival, Minibatches: 1},
 		SFT:        SFT{Turns: LastTurn, Steps: 100, BatchSize: 32},
-		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64},
+		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64, MinInstances: 1},
 		Device:     Device{Kind: CPU},
 		Parallel:   Parallel{DP: 1, TP: 1, PP: 1},
 		Checkpoint: Checkpoint{Every: 50, Keep: 2},

@@ -53,6 +53,9 @@ func Load(files, settings []string) (*Resolved, error) {
 	if len(r.Reward.Sources) > 0 && r.origins["reward.kind"].File == "" {
 		r.Reward.Kind = "" // a usual reward for what no source names would be a guess
 	}
+	if r.Inference.Kind != Embedded && r.origins["inference.instances"].File == "" {
+		r.Inference.Instances = 0 // servers sample alone unless told otherwise
+	}
 	if r.Run.Name == "" && len(files) > 0 {
 		r.Run.Name = strings.TrimSuffix(filepath.Base(files[0]), filepath.Ext(files[0]))
 	}

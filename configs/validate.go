@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -285,17 +284,28 @@ func (c *checks) inference(i Inference) {
 	c.oneOf("inference.kind", i.Kind, Embedded, EasyRL, VLLM, SGLang)
 	c.between("inference.threads", i.Threads, 0, mostThreads)
 	c.between("inference.max_running", i.MaxRunning, 1, inference.MaxResponses)
+	c.between("inference.min_instances", i.MinInstances, 1, mostThreads)
+	joins := c.resolved.Control.Listen != "" || i.Watch != ""
+	there := i.Instances + len(i.Endpoints)
+	c.expect(joins || there <= 0 || i.MinInstances <= there, "inference.min_instances",
+		"is %d, expected %d at most: there are no more instances, and none can join", i.MinInstances, there)
 	if i.Kind == Embedded {
 		c.between("inference.instances", i.Instances, 1, mostThreads)
 		c.expect(len(i.Endpoints) == 0, "inference.endpoints", "is set, expected none with kind %q", Embedded)
+		c.expect(i.Watch == "", "inference.watch", "is set, expected none with kind %q", Embedded)
 		return
 	}
-	c.expect(len(i.Endpoints) > 0 || c.resolved.Control.Listen != "", "inference.endpoints",
-		"is empty, expected URLs with kind %q, or control.listen for instances that join", i.Kind)
-	for _, endpoint := range i.Endpoints {
-		u, err := url.Parse(endpoint)
-		c.expect(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "inference.endpoints",
-			"has %q, expected a URL such as http://127.0.0.1:8000", endpoint)
+	c.between("inference.instances", i.Instances, 0, mostThreads)
+	c.expect(len(i.Endpoints) > 0 || joins, "inference.endpoints",
+		"is empty, expected URLs with kind %q, or control.listen or inference.watch for instances that join", i.Kind)
+	for at, endpoint := range i.Endpoints {
+		e, err := ParseEndpoint(endpoint, i.Kind)
+		c.expect(err == nil, "inference.endpoints", "has %v", err)
+		again := slices.ContainsFunc(i.Endpoints[:at], func(other string) bool {
+			o, err := ParseEndpoint(other, i.Kind)
+			return err == nil && o.URL == e.URL
+		})
+		c.expect(err != nil || !again, "inference.endpoints", "has %q twice", e.URL)
 	}
 }
 

@@ -66,8 +66,20 @@ func TestValidate(t *testing.T) {
 			"-set: inference.instances is 0, expected 1 or more",
 			`-set: inference.endpoints is set, expected none with kind "embedded"`}},
 		{"servers without endpoints", TrainTask, []string{"inference.kind=vllm"}, []string{
-			`inference.endpoints is empty, expected URLs with kind "vllm", or control.listen for instances that join`}},
+			`inference.endpoints is empty, expected URLs with kind "vllm", or control.listen or inference.watch for instances that join`}},
 		{"servers that join", TrainTask, []string{"inference.kind=vllm", "control.listen=127.0.0.1:7000"}, nil},
+		{"servers that are watched", TrainTask, []string{"inference.kind=vllm", "inference.watch=servers.txt", "inference.min_instances=8"}, nil},
+		{"servers of several kinds", TrainTask, []string{"inference.kind=easyrl", `inference.endpoints=["http://a:1/", "vllm=https://b/x?=1"]`}, []string{
+			`-set: inference.endpoints has "vllm=https://b/x?=1", expected a URL such as http://127.0.0.1:8000`}},
+		{"servers and embedded instances", TrainTask, []string{"inference.kind=easyrl", `inference.endpoints=["http://a:1/", "sglang=https://b"]`,
+			"inference.instances=2", "inference.min_instances=4"}, nil},
+		{"endpoints over again", TrainTask, []string{"inference.kind=easyrl", `inference.endpoints=["http://a:1/", "vllm=http://a:1", "tgi=http://c"]`}, []string{
+			`-set: inference.endpoints has "http://a:1" twice`,
+			`-set: inference.endpoints has "tgi=http://c", expected one of "easyrl", "vllm", "sglang" before the URL`}},
+		{"too few instances", TrainTask, []string{"inference.min_instances=2"}, []string{
+			"-set: inference.min_instances is 2, expected 1 at most: there are no more instances, and none can join"}},
+		{"watched embedded instances", TrainTask, []string{"inference.min_instances=2", "inference.watch=x"}, []string{
+			`-set: inference.watch is set, expected none with kind "embedded"`}},
 		{"wrong endpoint", TrainTask, []string{"inference.kind=easyrl", "inference.endpoints=localhost:8000"}, []string{
 			`-set: inference.endpoints has "localhost:8000", expected a URL such as http://127.0.0.1:8000`}},
 		{"machine", TrainTask, []string{"device.kind=gpu", "device.threads=-1", "parallel.dp=0", "checkpoint.keep=-1"}, []string{

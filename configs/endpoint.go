@@ -1,0 +1,34 @@
+package configs
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Endpoint is an inference server.
+type Endpoint struct {
+	Kind string // EasyRL, VLLM or SGLang; empty where it is to be found out
+	URL  string
+}
+
+// Servers are the kinds of inference servers.
+func Servers() []string { return []string{EasyRL, VLLM, SGLang} }
+
+// ParseEndpoint reads a URL or KIND=URL; kind is that of a URL alone.
+func ParseEndpoint(text, kind string) (Endpoint, error) {
+	e := Endpoint{Kind: kind, URL: text}
+	if prefix, rest, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(prefix, ":/") {
+		e.Kind, e.URL = prefix, rest
+	}
+	u, err := url.Parse(e.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return Endpoint{}, fmt.Errorf("%q, expected a URL such as http://127.0.0.1:8000", text)
+	}
+	if e.Kind != "" && !slices.Contains(Servers(), e.Kind) {
+		return Endpoint{}, fmt.Errorf("%q, expected one of %s before the URL", text, quoted(Servers()))
+	}
+	e.URL = strings.TrimRight(e.URL, "/")
+	return e, nil
+}
