@@ -20,7 +20,7 @@ func floors() [][]string {
 		{"npu/internal/check", "data/parquet", "data/turns"},
 		{"npu/internal/ctable"},
 		{"attention", "parallel", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/plugin"},
-		{"model", "optim", "producer", "evaluate", "inference/server", "npu/nputest"},
+		{"model", "optim", "producer", "evaluate", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
 		{"tri_model", "inference/engine"},
 		{"trainer"},
 		{"configs"},

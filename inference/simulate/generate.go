@@ -1,0 +1,217 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// minTick is the shortest time between two Deltas of a response.
+const minTick = 10 * time.Millisecond
+
+// Generate returns req.N completions when the schedule has them. Errors wrap
+// inference.ErrInvalid, inference.ErrStale or inference.ErrClosed, except those
+// of Config.Failures.
+func (i *Instance) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+	g, err := i.begin(&req)
+	if err != nil {
+		return nil, fmt.Errorf("instance %s: %w", i.cfg.ID, err)
+	}
+	select {
+	case <-g.done:
+	case <-ctx.Done():
+		i.leave(g)
+		return nil, context.Cause(ctx)
+	}
+	if g.err != nil {
+		return nil, fmt.Errorf("instance %s: %w", i.cfg.ID, g.err)
+	}
+	out := i.completions(g)
+	g.stamp(out)
+	return out, nil
+}
+
+// Stream is Generate and tells of tokens each minTick, or as they come where
+// that takes longer.
+func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
+	g, err := i.begin(&req)
+	if err != nil {
+		return nil, fmt.Errorf("instance %s: %w", i.cfg.ID, err)
+	}
+	out := i.completions(g)
+	sent := make([]int, req.N)
+	send := func(have []int) {
+		for k, n := range have {
+			if c := &out[k]; n > sent[k] {
+				emit(inference.Delta{Index: k, IDs: c.IDs[sent[k]:n:n], Logprobs: c.Logprobs[sent[k]:n:n]})
+				sent[k] = n
+			}
+		}
+	}
+	tick := time.NewTicker(max(minTick, time.Duration(float64(time.Second)/i.cfg.TokensPerSecond)))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			send(i.have(g))
+		case <-ctx.Done():
+			i.leave(g)
+			return nil, context.Cause(ctx)
+		case <-g.done:
+			if g.err != nil {
+				return nil, fmt.Errorf("instance %s: %w", i.cfg.ID, g.err)
+			}
+			send(g.lengths)
+			g.stamp(out)
+			return out, nil
+		}
+	}
+}
+
+// begin puts a request into the schedule.
+func (i *Instance) begin(req *inference.Request) (*group, error) {
+	g, err := i.newGroup(req)
+	if err != nil {
+		return nil, err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.isClosed() {
+		return nil, inference.ErrClosed
+	}
+	if err := i.refuse(req.Version); err != nil {
+		return nil, err
+	}
+	i.calls++
+	g.fails = i.cfg.Failures > 0 && uniform(mix(req.Seed^mix(i.calls^hash([]byte(i.cfg.ID))))) < i.cfg.Failures
+	g.version = i.version
+	i.s.runTo(i.clock.now())
+	i.s.add(g)
+	i.arm()
+	return g, nil
+}
+
+// newGroup checks a request and says how long its responses are.
+func (i *Instance) newGroup(req *inference.Request) (*group, error) {
+	if err := req.Validate(); err != nil {
+		return nil, err
+	}
+	n := len(req.PromptIDs)
+	switch {
+	case n >= i.cfg.Context:
+		return nil, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid, n, i.cfg.Context)
+	case len(req.Sampling.Stop) > 0:
+		return nil, fmt.Errorf("%w: stop strings need a tokenizer, a simulated instance has none", inference.ErrInvalid)
+	case req.PromptLogprobs || req.TopLogprobs != 0:
+		return nil, fmt.Errorf("%w: a simulated instance knows no log-probabilities of prompts and of other tokens", inference.ErrInvalid)
+	}
+	prompt := hashIDs(req.PromptIDs)
+	limit := min(req.Sampling.MaxTokens, i.cfg.Context-n)
+	g := &group{
+		req: req, done: make(chan struct{}),
+		keys: make([]uint64, req.N), lengths: make([]int, req.N), stopped: make([]bool, req.N),
+		spans: make([]time.Duration, req.N), starts: make([]time.Duration, 0, req.N),
+	}
+	if i.cfg.PrefillTokensPerSecond > 0 {
+		g.prefill = span(n, i.cfg.PrefillTokensPerSecond)
+	}
+	for k := range g.keys {
+		g.keys[k] = mix(req.Seed ^ mix(prompt^mix(uint64(k))))
+		length := i.cfg.Lengths.At(uniform(mix(^g.keys[k])))
+		g.lengths[k], g.stopped[k] = min(length, limit), length <= limit
+		g.spans[k] = span(g.lengths[k], i.cfg.TokensPerSecond)
+	}
+	return g, nil
+}
+
+// span is the time that tokens take, at least a nanosecond.
+func span(tokens int, perSecond float64) time.Duration {
+	return max(1, time.Duration(float64(tokens)/perSecond*float64(time.Second)))
+}
+
+// leave takes a request out whose caller has left.
+func (i *Instance) leave(g *group) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.isClosed() {
+		return
+	}
+	i.s.runTo(i.clock.now())
+	i.s.drop(func(o *group) error {
+		if o == g {
+			return context.Canceled
+		}
+		return nil
+	})
+	i.arm()
+}
+
+// have is how many tokens each response of g has now.
+func (i *Instance) have(g *group) []int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.s.runTo(i.clock.now())
+	have := make([]int, len(g.lengths))
+	for k := range have {
+		have[k] = i.s.tokens(g, k)
+	}
+	return have
+}
+
+// stamp sets the version of a request that is done.
+func (g *group) stamp(out []inference.Completion) {
+	for k := range out {
+		out[k].Version = g.version
+	}
+}
+
+// completions are a request's, whether it is done or not, without the version.
+func (i *Instance) completions(g *group) []inference.Completion {
+	out := make([]inference.Completion, len(g.lengths))
+	for k, n := range g.lengths {
+		c := inference.Completion{IDs: make([]int32, n), Logprobs: make([]float32, n), Finish: rollout.Length}
+		for p := range c.IDs {
+			c.IDs[p] = int32(mix(g.keys[k]+uint64(p)*golden) >> 32 * uint64(i.cfg.Vocab) >> 32)
+			c.Logprobs[p] = Logprob
+		}
+		if g.stopped[k] {
+			c.Finish = rollout.Stop
+			if ids := g.req.Sampling.StopIDs; len(ids) > 0 {
+				c.IDs[n-1] = ids[0]
+			}
+		}
+		out[k] = c
+	}
+	return out
+}
+
+const golden = 0x9E3779B97F4A7C15
+
+// mix is a step of SplitMix64 (Steele, Lea and Flood 2014).
+func mix(x uint64) uint64 {
+	x += golden
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
+// uniform is x in [0, 1).
+func uniform(x uint64) float64 { return float64(x>>11) / (1 << 53) }
+
+func hash(b []byte) uint64 {
+	h := fnv.New64a()
+	h.Write(b) //nolint:errcheck // never fails
+	return h.Sum64()
+}
+
+func hashIDs(ids []int32) uint64 {
+	h := uint64(len(ids))
+	for _, id := range ids {
+		h = mix(h ^ uint64(uint32(id)))
+	}
+	return h
+}

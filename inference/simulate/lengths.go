@@ -1,0 +1,158 @@
+package simulate
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxLines is the number of lengths that a file may have.
+const maxLines = 10_000_000
+
+// The kinds of distributions.
+const (
+	lognormal = "lognormal"
+	uniformly = "uniform"
+	fixed     = "fixed"
+	file      = "file"
+)
+
+// Lengths is a distribution of response lengths in tokens, from 1 to 1,048,576.
+// The zero value is none.
+type Lengths struct {
+	kind string
+	a, b float64 // lognormal: mean and sigma; uniform: bounds; fixed: the length
+	path string
+	list []int // of a file, ascending
+}
+
+// ParseLengths reads one of
+//
+//	lognormal:MEAN,SIGMA  of that mean, in tokens, and standard deviation of the logarithm
+//	uniform:A,B           A to B tokens, both included
+//	fixed:N               N tokens
+//	file:PATH             as often as they stand in a file with one length a line
+func ParseLengths(s string) (Lengths, error) {
+	kind, rest, _ := strings.Cut(s, ":")
+	l := Lengths{kind: kind}
+	var err error
+	switch kind {
+	case lognormal:
+		l.a, l.b, err = pair(rest)
+		if err == nil && !(l.a >= 1 && l.a <= maxLength && l.b >= 0 && l.b <= 5) {
+			err = fmt.Errorf("expected a mean of 1 to %d and a sigma of 0 to 5", maxLength)
+		}
+	case uniformly:
+		l.a, l.b, err = pair(rest)
+		if err == nil && !(whole(l.a) && whole(l.b) && l.a <= l.b) {
+			err = fmt.Errorf("expected whole numbers A and B, 1 to %d, A not more than B", maxLength)
+		}
+	case fixed:
+		l.a, err = strconv.ParseFloat(rest, 64)
+		if err != nil || !whole(l.a) {
+			err = fmt.Errorf("expected a whole number, 1 to %d", maxLength)
+		}
+	case file:
+		l.path = rest
+		l.list, err = readLengths(rest)
+	default:
+		err = errors.New("expected lognormal:MEAN,SIGMA, uniform:A,B, fixed:N or file:PATH")
+	}
+	if err != nil {
+		return Lengths{}, fmt.Errorf("lengths %q: %w", s, err)
+	}
+	return l, nil
+}
+
+func pair(s string) (a, b float64, err error) {
+	first, second, ok := strings.Cut(s, ",")
+	if ok {
+		a, err = strconv.ParseFloat(first, 64)
+		if err == nil {
+			b, err = strconv.ParseFloat(second, 64)
+		}
+	}
+	if !ok || err != nil {
+		return 0, 0, errors.New("expected two numbers with a comma between them")
+	}
+	return a, b, nil
+}
+
+func whole(x float64) bool { return x >= 1 && x <= maxLength && x == math.Trunc(x) }
+
+func readLengths(path string) ([]int, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	return scanLengths(f)
+}
+
+func scanLengths(r io.Reader) ([]int, error) {
+	var list []int
+	lines := bufio.NewScanner(r)
+	n := 0
+	for lines.Scan() {
+		n++
+		text := strings.TrimSpace(lines.Text())
+		if text == "" {
+			continue
+		}
+		v, err := strconv.Atoi(text)
+		if err != nil || v < 1 || v > maxLength {
+			return nil, fmt.Errorf("line %d: %.40q, expected a whole number, 1 to %d", n, text, maxLength)
+		}
+		if len(list) == maxLines {
+			return nil, fmt.Errorf("line %d: expected at most %d lengths", n, maxLines)
+		}
+		list = append(list, v)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("line %d: %w", n+1, err)
+	}
+	if len(list) == 0 {
+		return nil, errors.New("the file has no lengths, expected one a line")
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// At is the length below which a share u, in [0, 1), of all lengths lie.
+func (l Lengths) At(u float64) int {
+	switch l.kind {
+	case uniformly:
+		return int(l.a + math.Floor(u*(l.b-l.a+1)))
+	case fixed:
+		return int(l.a)
+	case file:
+		return l.list[int(u*float64(len(l.list)))]
+	}
+	// The mean of a log-normal is exp(mu + sigma²/2).
+	z := min(max(math.Sqrt2*math.Erfinv(2*u-1), -9), 9)
+	return int(math.Round(min(max(math.Exp(math.Log(l.a)-l.b*l.b/2+l.b*z), 1), maxLength)))
+}
+
+// String is what ParseLengths reads.
+func (l Lengths) String() string {
+	switch l.kind {
+	case lognormal, uniformly:
+		return fmt.Sprintf("%s:%v,%v", l.kind, l.a, l.b)
+	case fixed:
+		return fmt.Sprintf("%s:%v", l.kind, l.a)
+	}
+	return l.kind + ":" + l.path
+}

@@ -1,0 +1,81 @@
+package simulate
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Parse reads an instance from "key=value,key=value,…"; what is not named is
+// as in Default. The keys are lengths (see ParseLengths), tokens_per_second,
+// prefill_tokens_per_second, slots, publish_seconds, failures, vocab and
+// context. A part without "=" belongs to the value before it, so that values
+// may have commas.
+func Parse(spec string) (Config, error) {
+	c := Default()
+	for _, setting := range settings(spec) {
+		key, value, ok := strings.Cut(setting, "=")
+		if !ok {
+			return Config{}, fmt.Errorf("simulate: %q, expected key=value", setting)
+		}
+		if err := c.set(strings.TrimSpace(key), strings.TrimSpace(value)); err != nil {
+			return Config{}, fmt.Errorf("simulate: %w", err)
+		}
+	}
+	if err := c.Validate(); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// settings splits spec before each key.
+func settings(spec string) []string {
+	var out []string
+	if strings.TrimSpace(spec) == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(spec, ",") {
+		if len(out) > 0 && !strings.Contains(part, "=") {
+			out[len(out)-1] += "," + part
+		} else {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+func (c *Config) set(key, value string) error {
+	var err error
+	switch key {
+	case "lengths":
+		c.Lengths, err = ParseLengths(value)
+		return err
+	case "tokens_per_second":
+		c.TokensPerSecond, err = strconv.ParseFloat(value, 64)
+	case "prefill_tokens_per_second":
+		c.PrefillTokensPerSecond, err = strconv.ParseFloat(value, 64)
+	case "publish_seconds":
+		var s float64
+		s, err = strconv.ParseFloat(value, 64)
+		if err == nil && !(s >= 0 && s <= math.MaxInt32) {
+			return fmt.Errorf("publish_seconds %v, expected 0 to %d", s, math.MaxInt32)
+		}
+		c.Publish = time.Duration(s * float64(time.Second))
+	case "failures":
+		c.Failures, err = strconv.ParseFloat(value, 64)
+	case "slots":
+		c.Slots, err = strconv.Atoi(value)
+	case "vocab":
+		c.Vocab, err = strconv.Atoi(value)
+	case "context":
+		c.Context, err = strconv.Atoi(value)
+	default:
+		return fmt.Errorf("key %q, expected lengths, tokens_per_second, prefill_tokens_per_second, slots, publish_seconds, failures, vocab or context", key)
+	}
+	if err != nil {
+		return fmt.Errorf("%s %q, expected a number", key, value)
+	}
+	return nil
+}

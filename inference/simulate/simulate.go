@@ -1,0 +1,241 @@
+// Package simulate is instances that compute nothing: they take the time that
+// a model would, for tests of scale and to see what a cluster would do.
+//
+// An instance batches as the engine does: first come first served, response by
+// response, as slots become free; a request's prompt runs once, and while it
+// runs no response grows. There are no cache pages, so nothing gives way.
+//
+// How long a response is and its tokens depend on the request's seed, its
+// prompt and the response's index alone, so that runs repeat; all
+// log-probabilities are Logprob. When things happen is the schedule's, to the
+// nanosecond: a late timer delays who waits for a response, not the responses
+// behind it.
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// Logprob is the log-probability of every token.
+const Logprob = -1
+
+// Config is what an instance pretends to be.
+type Config struct {
+	ID      string  // names the instance
+	Lengths Lengths // of responses
+	// TokensPerSecond is how fast each response grows, however many do.
+	TokensPerSecond float64
+	// PrefillTokensPerSecond is how fast prompts run; 0 takes no time.
+	PrefillTokensPerSecond float64
+	Slots                  int           // responses that grow at once
+	Publish                time.Duration // that new weights take; the old ones serve meanwhile
+	Failures               float64       // share of the requests that fail, when their first response ends
+	Vocab                  int           // token ids are below it
+	Context                int           // positions of prompt and response at most
+}
+
+// Default resembles a model of some billion parameters on one accelerator.
+func Default() Config {
+	return Config{
+		ID: "simulated", Lengths: Lengths{kind: lognormal, a: 512, b: 0.8}, TokensPerSecond: 50, PrefillTokensPerSecond: 20_000,
+		Slots: 64, Vocab: 32_000, Context: 32_768,
+	}
+}
+
+// Validate reports all faults of c.
+func (c *Config) Validate() error {
+	var faults []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf("simulate: "+format, args...))
+		}
+	}
+	fault(c.ID == "", "id is empty")
+	fault(c.Lengths.kind == "", "no lengths")
+	fault(!(c.TokensPerSecond >= minSpeed && c.TokensPerSecond <= maxSpeed), "tokens_per_second %v, expected %v to %v", c.TokensPerSecond, minSpeed, maxSpeed)
+	fault(c.PrefillTokensPerSecond != 0 && !(c.PrefillTokensPerSecond >= minSpeed && c.PrefillTokensPerSecond <= maxSpeed),
+		"prefill_tokens_per_second %v, expected 0 or %v to %v", c.PrefillTokensPerSecond, minSpeed, maxSpeed)
+	fault(c.Slots < 1 || c.Slots > maxSlots, "slots %d, expected 1 to %d", c.Slots, maxSlots)
+	fault(c.Publish < 0, "publish_seconds %v, expected 0 or more", c.Publish.Seconds())
+	fault(!(c.Failures >= 0 && c.Failures <= 1), "failures %v, expected 0 to 1", c.Failures)
+	fault(c.Vocab < 1 || c.Vocab > math.MaxInt32, "vocab %d, expected 1 to %d", c.Vocab, math.MaxInt32)
+	fault(c.Context < 2 || c.Context > maxLength, "context %d, expected 2 to %d", c.Context, maxLength)
+	return errors.Join(faults...)
+}
+
+// Within these no span of a response overflows a time.Duration.
+const (
+	minSpeed  = 1e-3
+	maxSpeed  = 1e9
+	maxSlots  = 1 << 20
+	maxLength = 1 << 20
+)
+
+// Stats counts what an instance has done since it started.
+type Stats struct {
+	Running      int           // responses, now
+	Waiting      int           // responses, now
+	PromptTokens int64         // of requests whose prompts ran
+	Tokens       int64         // of responses that ended
+	Busy         time.Duration // of its slots, summed: what the responses that ended took to grow
+	Prefill      time.Duration // in which prompts ran and no response grew
+}
+
+// Instance is an inference.Instance and an inference.Streamer that computes
+// nothing. It has no goroutine of its own.
+type Instance struct {
+	cfg   Config
+	clock *Clock
+
+	mu       sync.Mutex
+	s        schedule
+	alarm    alarm // of the schedule's next event
+	version  int64 // 0 before the first publish
+	checksum string
+	calls    uint64 // so far
+	closed   chan struct{}
+}
+
+// New returns an instance whose time is clock's. It refuses requests until the
+// first Publish.
+func New(cfg Config, clock *Clock) (*Instance, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	i := &Instance{cfg: cfg, clock: clock, s: schedule{slots: cfg.Slots}, closed: make(chan struct{})}
+	i.alarm = alarm{index: unset, fire: i.advance}
+	return i, nil
+}
+
+// ID is the configured name.
+func (i *Instance) ID() string { return i.cfg.ID }
+
+// Capacity is the number of slots.
+func (i *Instance) Capacity() int { return i.cfg.Slots }
+
+// Config is what New was given.
+func (i *Instance) Config() Config { return i.cfg }
+
+// Held is the version and the checksum of the weights last published.
+func (i *Instance) Held() (version int64, checksum string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.version, i.checksum
+}
+
+// Stats is what the instance has done until now.
+func (i *Instance) Stats() Stats {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.s.runTo(i.clock.now())
+	stats := i.s.stats
+	stats.Running = len(i.s.running)
+	for _, g := range i.s.queue {
+		stats.Waiting += len(g.spans) - g.next
+	}
+	return stats
+}
+
+// advance runs the schedule up to now.
+func (i *Instance) advance() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.s.runTo(i.clock.now())
+	i.arm()
+}
+
+// arm sets the alarm to the next event. i is locked.
+func (i *Instance) arm() {
+	if at, ok := i.s.next(); ok {
+		i.clock.set(&i.alarm, at)
+	} else {
+		i.clock.stop(&i.alarm)
+	}
+}
+
+// Publish makes w's version the instance's after the configured time. It reads
+// no values. Requests that started under older weights, and those that ask for
+// them, end with inference.ErrStale.
+func (i *Instance) Publish(ctx context.Context, w inference.Weights) (string, error) {
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("instance %s: publish version %d: %w", i.cfg.ID, w.Version(), err)
+	}
+	if w.Version() < 1 {
+		return fail(errors.New("expected 1 or more"))
+	}
+	t := time.NewTimer(i.cfg.Publish)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-i.closed:
+		return fail(inference.ErrClosed)
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
+	}
+	sum := w.Checksum()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.isClosed() {
+		return fail(inference.ErrClosed)
+	}
+	i.s.runTo(i.clock.now())
+	i.version, i.checksum = w.Version(), sum
+	i.s.drop(func(g *group) error {
+		if err := i.refuse(g.req.Version); err != nil {
+			return err
+		}
+		if g.started {
+			return fmt.Errorf("%w: version %d was published while the request ran", inference.ErrStale, i.version)
+		}
+		g.version = i.version
+		return nil
+	})
+	i.arm()
+	return sum, nil
+}
+
+// refuse is the error of a request for other weights than the instance's. i is
+// locked.
+func (i *Instance) refuse(version int64) error {
+	switch {
+	case i.version == 0:
+		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
+	case version != 0 && version != i.version:
+		return fmt.Errorf("%w: request of version %d, the instance holds %d", inference.ErrStale, version, i.version)
+	}
+	return nil
+}
+
+func (i *Instance) isClosed() bool {
+	select {
+	case <-i.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close ends all requests with inference.ErrClosed.
+func (i *Instance) Close() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.isClosed() {
+		return nil
+	}
+	close(i.closed)
+	i.s.drop(func(*group) error { return inference.ErrClosed })
+	i.clock.stop(&i.alarm)
+	return nil
+}
+
+var (
+	_ inference.Instance = (*Instance)(nil)
+	_ inference.Streamer = (*Instance)(nil)
+)
