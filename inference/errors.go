@@ -17,8 +17,10 @@ var (
 	// ErrClosed is a call to an instance or a fleet that has been closed or
 	// removed.
 	ErrClosed = errors.New("closed")
-	// ErrNoInstance is a fleet with too few instances that serve.
-	ErrNoInstance = errors.New("no instance serves")
+	// ErrNoInstance is a fleet in which too few instances serve, for too long.
+	ErrNoInstance = errors.New("too few instances serve")
+	// ErrBudget is more faults than a run bears.
+	ErrBudget = errors.New("fault budget spent")
 )
 
 // MaxResponses is the largest N of a request.
@@ -36,6 +38,8 @@ func (r *Request) Validate() error {
 	s := &r.Sampling
 	fault(len(r.PromptIDs) == 0, "prompt has no tokens, expected at least 1")
 	fault(r.N < 1 || r.N > MaxResponses, "%d responses, expected 1 to %d", r.N, MaxResponses)
+	fault(r.FirstIndex < 0 || r.FirstIndex > math.MaxInt32, "index %d of the first response, expected 0 to %d", r.FirstIndex, math.MaxInt32)
+	fault(r.TopLogprobs < 0, "%d top log-probabilities, expected 0 or more", r.TopLogprobs)
 	fault(r.Version < 0, "version %d, expected 0 or more", r.Version)
 	fault(s.MaxTokens < 1, "max tokens %d, expected at least 1", s.MaxTokens)
 	fault(!(s.Temperature >= 0) || math.IsInf(float64(s.Temperature), 0), "temperature %v, expected 0 or more", s.Temperature)

@@ -26,8 +26,11 @@ type Request struct {
 	N         int
 	// Seed and a response's index and position are all that its randomness
 	// depends on: any instance with the same weights gives the same tokens.
-	Seed     uint64
-	Sampling Sampling
+	Seed uint64
+	// FirstIndex is the index of the first response, where others are asked for
+	// elsewhere.
+	FirstIndex int
+	Sampling   Sampling
 	// Version the instance must hold; 0 takes what it has.
 	Version int64
 	// PromptLogprobs asks for Completion.PromptLogprobs, and TopLogprobs for so

@@ -4,9 +4,10 @@ import "context"
 
 // Delta is what was sampled of one response since its last Delta.
 type Delta struct {
-	Index    int // of the response
+	Index    int // of the response among the request's, from 0 on
 	IDs      []int32
 	Logprobs []float32
+	Top      [][]TokenLogprob // one a token where the request asks for them
 	// Text is what is certain of it: what may still become a stop string or a
 	// part of a character is held back.
 	Text string

@@ -57,6 +57,8 @@ type Runner struct {
 	acts blockActs
 	last npu.Buffer // [rows, D] picked and normed
 	out  npu.Buffer // [rows, V]
+	// scores are log-probabilities and entropies [2, rows].
+	scores npu.Buffer
 }
 
 // NewRunner returns a runner for up to maxRows rows a call.
@@ -71,7 +73,7 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r.pass = pass{dev: dev, cfg: c, norm: take(d), inner: take(f)}
 	r.acts = blockActs{x: x, mid: x, q: take(qd), k: take(kd), v: take(kd), att: take(qd), gate: take(f), up: take(f)}
 	r.acts.qRaw, r.acts.kRaw = r.acts.q, r.acts.k
-	r.last = take(d)
+	r.last, r.scores = take(d), take(2)
 	return r, nil
 }
 
@@ -79,7 +81,7 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 func runnerValues(c *Config, rows int) int {
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	total := 0
-	for _, n := range []int{d, d, f, qd, kd, kd, qd, f, f, d} {
+	for _, n := range []int{d, d, f, qd, kd, kd, qd, f, f, d, 2} {
 		total += padded(n * rows)
 	}
 	return total
@@ -187,4 +189,25 @@ func (r *Runner) logits(n int) (npu.Buffer, error) {
 		r.out = buf
 	}
 	return r.out.Slice(0, need), nil
+}
+
+// LogProbs sets logp[i] to the log-probability, at a temperature, of targets[i]
+// after row rows[i] of the last Prefill or Decode. The bits are those of sampling
+// and of Tape.Forward. The logits of that call stay valid.
+func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, temperature float32) error {
+	if err := checkTokens(r.cfg, targets); err != nil {
+		return err
+	}
+	d := r.cfg.HiddenSize
+	for len(rows) > 0 {
+		n := min(len(rows), r.max)
+		x, h := r.last.Slice(0, n*d), r.pass.norm.Slice(0, n*d)
+		r.dev.GatherRows(x, r.acts.x, rows[:n], d)
+		r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
+		out, spread := r.scores.Slice(0, n), r.scores.Slice(r.max, r.max+n)
+		r.dev.LogProb(out, spread, h, w.Head, targets[:n], 1/temperature)
+		r.dev.Download(logp[:n], out)
+		logp, rows, targets = logp[n:], rows[n:], targets[n:]
+	}
+	return r.dev.Sync()
 }

@@ -146,6 +146,7 @@ type Engine struct {
 	running   []*sequence // rows of the next step
 	rows      int         // of running that have not just left
 	pages     pages
+	serves    bool // has weights
 	version   int64
 	order     int64 // of the last request
 	acc       Stats // Busy, Steps … so far
@@ -212,33 +213,50 @@ func (e *Engine) Stats() Stats {
 // has got meanwhile, other weights, and inference.ErrClosed.
 func (e *Engine) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	g, err := e.newGroup(ctx, req)
+	if err == nil {
+		err = e.submit(g)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, err)
 	}
-	e.mu.Lock()
-	if e.closing {
-		e.mu.Unlock()
-		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, inference.ErrClosed)
-	}
-	e.inbox = append(e.inbox, g)
-	e.mu.Unlock()
-	e.poke()
-	select {
-	case <-g.done:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx) // the loop sees it too and frees the pages
-	case <-e.ended:
-		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, inference.ErrClosed)
-	}
-	if g.err != nil {
-		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, g.err)
+	if err := e.wait(g); err != nil {
+		return nil, err
 	}
 	return g.completions(e.tok), nil
 }
 
+// submit hands g to the loop.
+func (e *Engine) submit(g *group) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return inference.ErrClosed
+	}
+	e.inbox = append(e.inbox, g)
+	e.poke()
+	return nil
+}
+
+// wait returns when g is done, or when its caller leaves: the loop sees that too
+// and frees the pages.
+func (e *Engine) wait(g *group) error {
+	select {
+	case <-g.done:
+	case <-g.ctx.Done():
+		return context.Cause(g.ctx)
+	case <-e.ended:
+		return fmt.Errorf("engine %s: %w", e.cfg.ID, inference.ErrClosed)
+	}
+	if g.err != nil {
+		return fmt.Errorf("engine %s: %w", e.cfg.ID, g.err)
+	}
+	return nil
+}
+
 // Publish takes w, a *model.Snapshot or what has the same Weights method, at
 // the next step boundary. Requests that have started under older weights, and
-// those that ask for them, end with inference.ErrStale; no cache survives. The
+// those that ask for them, end with inference.ErrStale; no cache survives. Version 0
+// is weights that nobody asks for by number. The
 // weights are read where they are: they must not change until a later Publish
 // or Close has returned.
 func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, error) {

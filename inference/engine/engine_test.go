@@ -44,6 +44,7 @@ func TestResponsesDependOnNothingElse(t *testing.T) {
 		if i%4 == 1 {
 			r.Sampling.Stop = []string{"zz", "b"}
 		}
+		r.PromptLogprobs, r.FirstIndex = i%2 == 0, i%5
 		reqs = append(reqs, r)
 	}
 	reqs[3].Sampling.Temperature = 0
@@ -98,6 +99,7 @@ func TestSchedulerProperty(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				r.Sampling.Stop = []string{string(rune('a' + rng.IntN(testVocab)))}
 			}
+			r.PromptLogprobs = rng.IntN(3) == 0
 			leaves := rng.IntN(5) == 0
 			wg.Go(func() {
 				ctx, cancel := context.WithCancel(t.Context())

@@ -25,8 +25,9 @@ type fakeModel struct {
 	cells   []cell // one a slot
 	version int64
 	logits  []float32
-	most    int   // rows of a decode at most
-	failing error // of the next decode
+	hashes  []uint64 // of each row of the last pass
+	most    int      // rows of a decode at most
+	failing error    // of the next decode
 	nan     bool
 	gate    chan struct{} // where set, each decode takes one
 	closed  bool
@@ -67,11 +68,13 @@ func (m *fakeModel) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer,
 	require.Len(m.t, want, len(prompts))
 	require.LessOrEqual(m.t, len(slots), m.e.cfg.PrefillRows)
 	row := 0
+	m.hashes = m.hashes[:0]
 	for i, p := range prompts {
 		h := mix(1, uint64(m.version))
 		for position, token := range p {
 			m.cells[slots[row]] = cell{token, int32(position), m.version}
 			h = mix(h, uint64(token))
+			m.hashes = append(m.hashes, h)
 			row++
 		}
 		require.EqualValues(m.t, row-1, want[i])
@@ -88,6 +91,7 @@ func (m *fakeModel) decode(ids, positions, slots, tables []int32, stride int, le
 		return npu.Buffer{}, m.failing
 	}
 	m.most = max(m.most, len(ids))
+	m.hashes = m.hashes[:0]
 	for i, s := range slots {
 		require.EqualValues(m.t, 1, m.e.pages.refs[s/npu.PageSize], "a page that is written has one holder")
 		m.cells[s] = cell{ids[i], positions[i], m.version}
@@ -100,6 +104,7 @@ func (m *fakeModel) decode(ids, positions, slots, tables []int32, stride int, le
 			require.Equal(m.t, cell{c.token, p, m.version}, c, "row %d of %d", i, len(ids))
 			h = mix(h, uint64(c.token))
 		}
+		m.hashes = append(m.hashes, h)
 		m.put(m.logits[i*testVocab:], h)
 	}
 	return npu.HostBuffer(m.logits[:len(ids)*testVocab]), nil
@@ -122,6 +127,20 @@ func (m *fakeModel) sample(ids []int32, logp []float32, logits npu.Buffer, param
 	return nil
 }
 
+func (m *fakeModel) score(logp []float32, rows, targets []int32, temperature float32) error {
+	for i, row := range rows {
+		logp[i] = scored(m.hashes[row], targets[i], temperature)
+	}
+	return nil
+}
+
+// scored is the fake's log-probability of a token after others of a hash.
+func scored(h uint64, id int32, temperature float32) float32 {
+	return -float32(mix(h, uint64(id), uint64(temperature*1024))%1000) / 100
+}
+
+func (m *fakeModel) download(dst []float32, src npu.Buffer) { copy(dst, src.Float32s()) }
+
 func (m *fakeModel) close() error { m.closed = true; return nil }
 
 // draw is the fake's sampler, of the low 48 bits of a hash.
@@ -137,9 +156,19 @@ func reference(version int64, req inference.Request, index int, context int, tok
 		h = mix(h, uint64(token))
 	}
 	out := inference.Completion{Version: version}
+	if req.PromptLogprobs {
+		out.PromptLogprobs = make([]float32, len(req.PromptIDs))
+		p := mix(1, uint64(version))
+		for i, token := range req.PromptIDs {
+			if i > 0 {
+				out.PromptLogprobs[i] = scored(p, token, 1)
+			}
+			p = mix(p, uint64(token))
+		}
+	}
 	limit := min(req.Sampling.MaxTokens, context-len(req.PromptIDs))
 	for {
-		u := inference.Uniform(req.Seed, uint32(index), uint32(len(out.IDs)))
+		u := inference.Uniform(req.Seed, uint32(req.FirstIndex+index), uint32(len(out.IDs)))
 		id, logp := draw(h, npu.SampleParams{Temperature: req.Sampling.Temperature, Uniform: u})
 		out.IDs, out.Logprobs = append(out.IDs, id), append(out.Logprobs, logp)
 		h = mix(h, uint64(id))

@@ -26,6 +26,9 @@ type group struct {
 	cache  []int32 // pages that hold the first filled positions of the prompt
 	filled int
 
+	promptLogp []float32 // where they are asked for, one a prompt token
+	feed       *feed     // where the caller streams
+
 	version int64
 	err     error
 	done    chan struct{} // closed when the responses are final or err is set
@@ -37,6 +40,7 @@ type sequence struct {
 	index  int
 	ids    []int32
 	logp   []float32
+	top    [][]inference.TokenLogprob // where they are asked for
 	finish rollout.Finish
 	pages  []int32 // of positions 0, 1, … of prompt and response
 	cached int     // positions whose keys and values are in pages
@@ -61,6 +65,9 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 	if e.tok == nil && len(req.Sampling.Stop) > 0 {
 		return nil, fmt.Errorf("%w: stop strings need a tokenizer, the model has none", inference.ErrInvalid)
 	}
+	if most := min(maxTop, e.vocab); req.TopLogprobs > most {
+		return nil, fmt.Errorf("%w: %d top log-probabilities, expected at most %d", inference.ErrInvalid, req.TopLogprobs, most)
+	}
 	limit := min(req.Sampling.MaxTokens, e.cfg.Context-n)
 	// The last token of a response is never run.
 	if need := pagesFor(n + limit - 1); need > e.cfg.CachePages {
@@ -69,6 +76,9 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 	}
 	g := &group{ctx: ctx, req: req, limit: limit, left: req.N, done: make(chan struct{})}
 	g.req.PromptIDs = slices.Clone(req.PromptIDs)
+	if req.PromptLogprobs {
+		g.promptLogp = make([]float32, n)
+	}
 	g.seqs = make([]sequence, req.N)
 	g.pending = make([]*sequence, req.N)
 	for i := range g.seqs {
@@ -84,7 +94,8 @@ func (g *group) completions(tok Decoder) []inference.Completion {
 	out := make([]inference.Completion, len(g.seqs))
 	for i := range g.seqs {
 		s := &g.seqs[i]
-		out[i] = inference.Completion{IDs: s.ids, Logprobs: s.logp, Finish: s.finish, Version: g.version}
+		out[i] = inference.Completion{IDs: s.ids, Logprobs: s.logp, Finish: s.finish, Version: g.version,
+			PromptLogprobs: g.promptLogp, Top: s.top}
 		if tok != nil {
 			out[i].Text = tok.Decode(s.ids)
 		}

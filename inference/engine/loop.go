@@ -80,7 +80,7 @@ func (e *Engine) enqueue(g *group) {
 // refuse is the error of a request for other weights than the engine's.
 func (e *Engine) refuse(g *group) error {
 	switch {
-	case e.version == 0:
+	case !e.serves:
 		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
 	case g.req.Version != 0 && g.req.Version != e.version:
 		return fmt.Errorf("%w: request of version %d, the engine holds %d", inference.ErrStale, g.req.Version, e.version)
@@ -93,13 +93,13 @@ func (e *Engine) take(o *order) error {
 	if err := o.ctx.Err(); err != nil {
 		return err
 	}
-	if o.weights.Version() < 1 {
-		return fmt.Errorf("version %d, expected 1 or more", o.weights.Version())
+	if o.weights.Version() < 0 {
+		return fmt.Errorf("version %d, expected 0 or more", o.weights.Version())
 	}
 	if err := e.m.use(o.weights); err != nil {
 		return err
 	}
-	e.version = o.weights.Version()
+	e.serves, e.version = true, o.weights.Version()
 	for _, g := range slices.Clone(e.groups) {
 		err := e.refuse(g)
 		if g.started && err == nil {

@@ -20,6 +20,10 @@ type forward interface {
 	prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error)
 	// decode runs one token of each sequence, as model.Runner.Decode does.
 	decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error)
+	// score is the log-probability of targets[i] after row rows[i] of the last
+	// prefill or decode, the bits that sample gives at that temperature.
+	score(logp []float32, rows, targets []int32, temperature float32) error
+	download(dst []float32, src npu.Buffer)
 	copyPage(dst, src int32)
 	// sample draws from logits, as npu.Device.Sample does.
 	sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error
@@ -82,6 +86,12 @@ func (r *runner) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, er
 func (r *runner) decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
 	return r.run.Decode(r.weights, r.cache, ids, positions, slots, tables, stride, lens)
 }
+
+func (r *runner) score(logp []float32, rows, targets []int32, temperature float32) error {
+	return r.run.LogProbs(r.weights, logp, rows, targets, temperature)
+}
+
+func (r *runner) download(dst []float32, src npu.Buffer) { r.dev.Download(dst, src) }
 
 func (r *runner) copyPage(dst, src int32) { r.cache.CopyPage(dst, src) }
 

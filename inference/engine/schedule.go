@@ -24,7 +24,7 @@ func (e *Engine) admit() bool {
 			if len(batch) > 0 {
 				break // the prompts come first
 			}
-			started, blocked := e.forkAll(g, false, npu.Buffer{})
+			started, blocked := e.forkAll(g, false, place{})
 			changed = changed || started
 			if blocked {
 				break
@@ -90,7 +90,11 @@ func (e *Engine) prefill(groups []*group) {
 	}
 	for i, g := range groups {
 		g.filled, g.started, g.version = len(b.prompts[i]), true, e.version
-		e.forkAll(g, g.filled == len(g.req.PromptIDs), logits.Slice(i*e.vocab, (i+1)*e.vocab))
+		last := b.want[i]
+		if !e.scorePrompt(g, int(last)+1-g.filled) {
+			continue
+		}
+		e.forkAll(g, g.filled == len(g.req.PromptIDs), place{logits.Slice(i*e.vocab, (i+1)*e.vocab), last})
 	}
 	e.leave()
 	end := time.Now()
@@ -98,9 +102,8 @@ func (e *Engine) prefill(groups []*group) {
 }
 
 // forkAll starts as many of g's waiting responses as there is room for. With
-// fresh, logits are those of the prompt's last token and give new responses
-// their first. blocked reports that those after g must wait.
-func (e *Engine) forkAll(g *group, fresh bool, logits npu.Buffer) (started, blocked bool) {
+// fresh, at is the prompt's last token and gives new responses their first. blocked reports that those after g must wait.
+func (e *Engine) forkAll(g *group, fresh bool, at place) (started, blocked bool) {
 	prompt := len(g.req.PromptIDs)
 	for len(g.pending) > 0 && e.rows < e.cfg.MaxRunning && g.filled > 0 {
 		if g.filled+npu.PageSize <= prompt && g.running > 0 {
@@ -113,7 +116,7 @@ func (e *Engine) forkAll(g *group, fresh bool, logits npu.Buffer) (started, bloc
 		first := fresh && g.filled == prompt && len(s.ids) == 0
 		e.fork(s, first)
 		started = true
-		if first && !e.sampleFirst(s, logits) {
+		if first && !e.sampleFirst(s, at) {
 			return started, false
 		}
 	}

@@ -23,6 +23,7 @@ type buffers struct {
 	params    []npu.SampleParams
 	sampled   []int32
 	logp      []float32
+	logits    []float32 // of one row, on the host
 }
 
 func newBuffers(c *Config) buffers {
@@ -58,13 +59,16 @@ func (e *Engine) step() {
 			continue // its group has failed in this step
 		}
 		s.cached++
+		if !e.scoreNext(s, int32(i)) {
+			continue
+		}
 		if s.cached < s.known() {
 			e.acc.ReplayRows++
 			e.donate(s)
 			continue
 		}
 		e.donate(s)
-		e.accept(s, b.sampled[i], b.logp[i])
+		e.accept(s, b.sampled[i], b.logp[i], place{logits.Slice(i*e.vocab, (i+1)*e.vocab), int32(i)})
 	}
 	e.leave()
 	e.decodeSpan(start, time.Now())
@@ -99,25 +103,31 @@ func (s *sequence) params() npu.SampleParams {
 	r := &s.g.req
 	return npu.SampleParams{
 		Temperature: r.Sampling.Temperature, TopP: r.Sampling.TopP, MinP: r.Sampling.MinP, TopK: int32(r.Sampling.TopK),
-		Uniform: inference.Uniform(r.Seed, uint32(s.index), uint32(len(s.ids))),
+		Uniform: inference.Uniform(r.Seed, uint32(r.FirstIndex+s.index), uint32(len(s.ids))),
 	}
 }
 
-// sampleFirst draws the first token of s from the logits of the prompt's last
-// token, and reports false where the group has failed.
-func (e *Engine) sampleFirst(s *sequence, logits npu.Buffer) bool {
+// place is where a token is sampled: its logits and its row of the pass.
+type place struct {
+	logits npu.Buffer
+	row    int32
+}
+
+// sampleFirst draws the first token of s after the prompt's last, and reports
+// false where the group has failed.
+func (e *Engine) sampleFirst(s *sequence, at place) bool {
 	b := &e.buf
 	b.params = append(b.params[:0], s.params())
-	if err := e.m.sample(b.sampled[:1], b.logp[:1], logits, b.params); err != nil {
+	if err := e.m.sample(b.sampled[:1], b.logp[:1], at.logits, b.params); err != nil {
 		e.fail(s.g, fmt.Errorf("sample: %w", err))
 		return false
 	}
-	return e.accept(s, b.sampled[0], b.logp[0])
+	return e.accept(s, b.sampled[0], b.logp[0], at)
 }
 
 // accept appends a sampled token and ends the response, and with the last one
 // the group, where it is due. It reports false where the group has failed.
-func (e *Engine) accept(s *sequence, id int32, logp float32) bool {
+func (e *Engine) accept(s *sequence, id int32, logp float32, at place) bool {
 	if l := float64(logp); math.IsNaN(l) || math.IsInf(l, 0) || id < 0 || int(id) >= e.vocab {
 		e.fail(s.g, fmt.Errorf("response %d token %d: sampled %d of %d with log-probability %v", s.index, len(s.ids), id, e.vocab, logp))
 		return false
@@ -127,8 +137,14 @@ func (e *Engine) accept(s *sequence, id int32, logp float32) bool {
 		s.ids, s.logp = make([]int32, 0, n), make([]float32, 0, n)
 	}
 	s.ids, s.logp = append(s.ids, id), append(s.logp, logp)
+	if !e.addTop(s, at) {
+		return false
+	}
 	e.acc.Tokens++
 	finish, ended := s.ended(e.tok)
+	if s.g.feed != nil {
+		s.g.feed.add(s, ended)
+	}
 	if !ended {
 		return true
 	}

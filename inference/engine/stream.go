@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+var _ inference.Streamer = (*Engine)(nil)
+
+// feed carries what is sampled for a group from the loop to the caller that
+// streams it. The loop never waits: what comes while the caller is busy is one
+// Delta.
+type feed struct {
+	wake chan struct{} // holds a token where there is something to take
+	mu   sync.Mutex
+	news []news // one a response
+}
+
+// news is what was sampled of a response since it was last taken.
+type news struct {
+	ids   []int32
+	logp  []float32
+	top   [][]inference.TokenLogprob
+	ended bool // with the last of ids
+}
+
+func newFeed(n int) *feed { return &feed{wake: make(chan struct{}, 1), news: make([]news, n)} }
+
+// add tells of s's last token, and whether it ended the response.
+func (f *feed) add(s *sequence, ended bool) {
+	f.mu.Lock()
+	n, last := &f.news[s.index], len(s.ids)-1
+	n.ids, n.logp, n.ended = append(n.ids, s.ids[last]), append(n.logp, s.logp[last]), ended
+	if s.top != nil {
+		n.top = append(n.top, s.top[last])
+	}
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns a response's news, in to's memory, and forgets them.
+func (f *feed) take(index int, to news) news {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := &f.news[index]
+	to.ids, to.logp, to.top, to.ended = append(to.ids[:0], n.ids...), append(to.logp[:0], n.logp...), append(to.top[:0], n.top...), n.ended
+	n.ids, n.logp, n.top = n.ids[:0], n.logp[:0], n.top[:0]
+	return to
+}
+
+// Stream is Generate, and calls emit, in the calling goroutine, with what each
+// response has got since it was last told of. A response's texts together are
+// its Completion's; should a tokenizer take back what it has said, as some do
+// where a response is cut within a character, Completion.Text is what was told.
+func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
+	g, err := e.newGroup(ctx, req)
+	if err == nil {
+		g.feed = newFeed(req.N)
+		err = e.submit(g)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, err)
+	}
+	t := teller{feed: g.feed, emit: emit, tails: make([]tail, req.N)}
+	for i := range t.tails {
+		t.tails[i] = tail{tok: e.tok, stops: req.Sampling.Stop}
+	}
+	for running := true; running; {
+		select {
+		case <-g.feed.wake:
+			t.tell()
+		case <-g.done:
+			running = false
+		case <-ctx.Done():
+			running = false
+		case <-e.ended:
+			running = false
+		}
+	}
+	if err := e.wait(g); err != nil {
+		return nil, err
+	}
+	t.tell()
+	out := g.completions(e.tok)
+	for i := range out {
+		out[i].Text = t.tails[i].told.String()
+	}
+	return out, nil
+}
+
+// teller turns a feed into Deltas.
+type teller struct {
+	feed  *feed
+	emit  func(inference.Delta)
+	tails []tail // one a response
+	got   news
+}
+
+func (t *teller) tell() {
+	for i := range t.tails {
+		t.got = t.feed.take(i, t.got)
+		if len(t.got.ids) == 0 {
+			continue
+		}
+		d := inference.Delta{Index: i, IDs: t.got.ids, Logprobs: t.got.logp, Text: t.tails[i].add(t.got.ids, t.got.ended)}
+		if len(t.got.top) > 0 {
+			d.Top = t.got.top
+		}
+		t.emit(d)
+	}
+}
+
+// tail is the end of a response's text, of which not all is certain yet. It
+// decodes the last tokens only, so that a token's cost does not grow with the
+// response, with those before them that were told with them: a tokenizer may
+// write a token otherwise at the beginning of a text.
+type tail struct {
+	tok    Decoder
+	stops  []string
+	ids    []int32
+	window []int32 // the last ids; the text of the first read of them is in told or held
+	read   int
+	held   string
+	told   strings.Builder
+}
+
+// add returns the text that became certain with ids, and all that is left where
+// the response has ended.
+func (t *tail) add(ids []int32, ended bool) string {
+	if t.tok == nil {
+		return ""
+	}
+	t.ids = append(t.ids, ids...)
+	if ended {
+		return t.rest()
+	}
+	for _, id := range ids {
+		t.step(id)
+	}
+	n := len(t.held) - mayStop(t.held, t.stops)
+	out := t.held[:n]
+	t.held = t.held[n:]
+	t.told.WriteString(out)
+	return out
+}
+
+// patience is the number of tokens that a replacement character may be a part of
+// another one for, and for which nothing at the beginning may become something.
+const patience = 64
+
+// step holds the text of one more token.
+func (t *tail) step(id int32) {
+	t.window = append(t.window, id)
+	before, text := t.tok.Decode(t.window[:t.read]), t.tok.Decode(t.window)
+	late := len(t.window)-t.read > patience
+	switch {
+	case text == before && (before != "" || late):
+		t.window = t.window[:len(t.window)-1] // a special token
+	case len(text) <= len(before) || !strings.HasPrefix(text, before) || cutShort(text, late):
+	default:
+		t.held += text[len(before):]
+		t.window = append(t.window[:0], t.window[t.read:]...)
+		t.read = len(t.window)
+	}
+}
+
+// rest is what a response that has ended has beyond what was told.
+func (t *tail) rest() string {
+	out, ok := strings.CutPrefix(t.tok.Decode(t.ids), t.told.String())
+	if !ok {
+		out = t.held
+	}
+	t.told.WriteString(out)
+	return out
+}
+
+// cutShort reports whether text ends within a character or, unless it is late,
+// with what decoders write for one.
+func cutShort(text string, late bool) bool {
+	for i := 1; i <= min(len(text), utf8.UTFMax); i++ {
+		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {
+			return !utf8.FullRuneInString(last) || last == "\uFFFD" && !late
+		}
+	}
+	return false
+}
+
+// mayStop is the length of the longest end of text that a stop string begins with.
+func mayStop(text string, stops []string) int {
+	longest := 0
+	for _, stop := range stops {
+		for n := min(len(text), len(stop)-1); n > longest; n-- {
+			if strings.HasSuffix(text, stop[:n]) {
+				longest = n
+			}
+		}
+	}
+	return longest
+}

@@ -1,0 +1,278 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/model"
+)
+
+// collected is what a stream told of one response.
+type collected struct {
+	c     inference.Completion
+	texts []string
+}
+
+func stream(ctx context.Context, e *Engine, r inference.Request) ([]collected, []inference.Completion, error) {
+	got := make([]collected, r.N)
+	out, err := e.Stream(ctx, r, func(d inference.Delta) {
+		g := &got[d.Index]
+		g.c.IDs, g.c.Logprobs = append(g.c.IDs, d.IDs...), append(g.c.Logprobs, d.Logprobs...)
+		g.c.Text += d.Text
+		g.c.Top = append(g.c.Top, d.Top...)
+		g.texts = append(g.texts, d.Text)
+	})
+	return got, out, err
+}
+
+// Streams tell, piece by piece, of what Generate returns.
+func TestStreamIsGenerate(t *testing.T) {
+	t.Parallel()
+	e, _ := startFake(t, Config{MaxRunning: 9, CachePages: 40})
+	var wg sync.WaitGroup
+	for i := range 20 {
+		r := request(1+i*3, 1+i%4, 40)
+		r.Sampling.StopIDs = []int32{3}
+		if i%2 == 0 {
+			r.Sampling.Stop = []string{"bh", "qéx", "é", "xyz"}[i%4:]
+		}
+		wg.Go(func() {
+			got, out, err := stream(t.Context(), e, r)
+			require.NoError(t, err)
+			require.Equal(t, references(1, r, 256, letters{}), out)
+			for k, c := range out {
+				require.Equal(t, c.IDs, got[k].c.IDs)
+				require.Equal(t, c.Logprobs, got[k].c.Logprobs)
+				require.Equal(t, c.Text, got[k].c.Text)
+				before := strings.Join(got[k].texts[:len(got[k].texts)-1], "")
+				for _, stop := range r.Sampling.Stop {
+					require.NotContains(t, before, stop)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	_, _, err := stream(t.Context(), e, request(1, 0, 1))
+	require.ErrorIs(t, err, inference.ErrInvalid)
+	closeFake(t, e)
+	_, _, err = stream(t.Context(), e, request(1, 1, 1))
+	require.ErrorIs(t, err, inference.ErrClosed)
+}
+
+// A caller that is slow to take a Delta does not hold up the others, and one that
+// leaves frees its pages.
+func TestStreamThatIsSlowOrLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, m := startFake(t, Config{MaxRunning: 8})
+		ctx, cancel := context.WithCancel(t.Context())
+		hold := make(chan struct{})
+		told := 0
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			out, err := e.Stream(t.Context(), request(20, 1, 30), func(d inference.Delta) {
+				<-hold
+				told += len(d.IDs)
+			})
+			require.NoError(t, err)
+			require.Len(t, out[0].IDs, 30)
+		})
+		synctest.Wait()
+		_, err := e.Generate(t.Context(), request(21, 2, 40))
+		require.NoError(t, err)
+		close(hold)
+		wg.Wait()
+		require.Equal(t, 30, told)
+
+		gate := make(chan struct{}, 1)
+		m.gate = gate
+		told = 0
+		wg.Go(func() {
+			_, err := e.Stream(ctx, request(40, 3, 50), func(inference.Delta) { told++ })
+			require.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		gate <- struct{}{}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		require.Positive(t, told)
+		gate <- struct{}{}
+		synctest.Wait()
+		s := e.Stats()
+		require.Equal(t, s.CachePages, s.FreePages)
+		require.Zero(t, s.Running+s.Waiting)
+		close(gate)
+		closeFake(t, e)
+	})
+}
+
+// pieces is a tokenizer of byte pieces, of which some are special and stand for
+// nothing; with spaces it is one that drops the space at the beginning of a text and
+// writes a replacement for what is no character, as SentencePiece's do.
+type pieces struct {
+	list   []string
+	spaces bool
+}
+
+func (p pieces) Decode(ids []int32) string {
+	var b strings.Builder
+	for _, id := range ids {
+		b.WriteString(p.list[id])
+	}
+	if !p.spaces {
+		return b.String()
+	}
+	return strings.ToValidUTF8(strings.TrimPrefix(b.String(), " "), "\uFFFD")
+}
+
+// What is told is whole characters that are no part of a stop string, and all of
+// the text in the end, however the tokens come.
+func TestTailTellsWholeCharacters(t *testing.T) {
+	t.Parallel()
+	list := []string{"", "a", "ab", " b", "é", "\xe4", "\xbd\xa0", "\xf0\x9f", "\x98", "\x80", " ", "\uFFFD", "END", "E", "N"}
+	for round := range 3000 {
+		rng := rand.New(rand.NewPCG(3, uint64(round)))
+		p := pieces{list, round%2 == 1}
+		stops := [][]string{nil, {"END"}, {"Na", "EN", "abab"}}[rng.IntN(3)]
+		var ids []int32
+		for len(ids) < 60 {
+			switch id := int32(rng.IntN(len(list))); id {
+			case 5:
+				ids = append(ids, 5, 6)
+			case 7:
+				ids = append(ids, 7, 8, 9)
+			case 6, 8, 9:
+			default:
+				ids = append(ids, id)
+			}
+			if containsAny(p.Decode(ids), stops) {
+				break
+			}
+		}
+		end := len(ids) - rng.IntN(min(2, len(ids))) // perhaps within a character
+		tail := tail{tok: p, stops: stops}
+		told := ""
+		for at := 0; at < end; {
+			n := min(1+rng.IntN(3), end-at)
+			at += n
+			text := tail.add(ids[at-n:at], at == end)
+			told += text
+			if at < end {
+				require.True(t, utf8.ValidString(text), "%q", text)
+				for _, stop := range stops {
+					if first := strings.Index(p.Decode(ids[:end]), stop); first >= 0 {
+						require.LessOrEqual(t, len(told), first, "%q goes into %q of %v", told, stop, ids)
+					}
+				}
+			}
+		}
+		require.Equal(t, p.Decode(ids[:end]), told)
+	}
+}
+
+// The work of a token does not grow with the response, whatever it is.
+func TestTailKeepsItsWindowSmall(t *testing.T) {
+	t.Parallel()
+	for _, piece := range []string{"", "a", "\uFFFD", "\xe4", " "} {
+		tail := tail{tok: pieces{[]string{piece}, true}}
+		for range 2000 {
+			tail.add([]int32{0}, false)
+			require.LessOrEqual(t, len(tail.window), 3*patience)
+		}
+	}
+}
+
+// The prompt's log-probabilities are the trainer's, bit for bit, and so are the
+// sampled token's among the likeliest, whatever had to give way.
+func TestScoresAreTheTrainers(t *testing.T) {
+	for name, c := range modelShapes() {
+		t.Run(name, func(t *testing.T) {
+			dev := openCPU(t, 1)
+			defer func() { require.NoError(t, dev.Close()) }()
+			w := newWeights(t, dev, c, 4)
+			reqs := modelRequests(c.VocabSize)
+			for i := range reqs {
+				reqs[i].PromptLogprobs, reqs[i].TopLogprobs = i != 1, []int{0, 1, 7, 32}[i%4]
+			}
+			tape := model.NewTape(dev, c)
+			defer tape.Close()
+			for _, cfg := range []Config{{MaxRunning: 6, CachePages: 14}, {MaxRunning: 32, CachePages: 9, PrefillRows: 7}} {
+				e := openEngine(t, c, w, cfg, 2)
+				for i, out := range generateAll(t, e, reqs) {
+					for _, r := range out {
+						checkScores(t, tape, w, reqs[i], r)
+					}
+				}
+				reqs[0].TopLogprobs = 33
+				_, err := e.Generate(t.Context(), reqs[0])
+				require.ErrorContains(t, err, "33 top log-probabilities, expected at most 32")
+				reqs[0].TopLogprobs = 0
+				require.NoError(t, e.Close())
+			}
+		})
+	}
+}
+
+// forward is the trainer's log-probability of each token after those before it.
+func forwardLogprobs(t *testing.T, tape *model.Tape, w *model.Weights, ids []int32, temperature float32) []float32 {
+	t.Helper()
+	var l attention.Layout
+	l.Add(-1, ids, true)
+	logp := make([]float32, len(l.Targets))
+	require.NoError(t, tape.Forward(w, &l, temperature, false, logp, make([]float32, len(logp))))
+	return logp
+}
+
+func checkScores(t *testing.T, tape *model.Tape, w *model.Weights, req inference.Request, out inference.Completion) {
+	t.Helper()
+	n := len(req.PromptIDs)
+	all := append(append([]int32{}, req.PromptIDs...), out.IDs...)
+	if req.PromptLogprobs {
+		require.Len(t, out.PromptLogprobs, n)
+		require.Zero(t, out.PromptLogprobs[0])
+		require.Equal(t, forwardLogprobs(t, tape, w, all, 1)[:n-1], out.PromptLogprobs[1:])
+	} else {
+		require.Nil(t, out.PromptLogprobs)
+	}
+	if req.TopLogprobs == 0 {
+		require.Nil(t, out.Top)
+		return
+	}
+	temperature := req.Sampling.Temperature
+	if temperature == 0 {
+		temperature = 1
+	}
+	require.Len(t, out.Top, len(out.IDs))
+	for i, top := range out.Top {
+		require.Len(t, top, req.TopLogprobs)
+		listed := map[int32]float32{}
+		for k, candidate := range top {
+			ids := append(append([]int32{}, all[:n+i]...), candidate.ID)
+			if i < 3 {
+				require.Equal(t, forwardLogprobs(t, tape, w, ids, temperature)[n+i-1], candidate.Logprob)
+			}
+			if k > 0 {
+				require.LessOrEqual(t, candidate.Logprob, top[k-1].Logprob)
+			}
+			listed[candidate.ID] = candidate.Logprob
+		}
+		require.Len(t, listed, req.TopLogprobs)
+		if logp, ok := listed[out.IDs[i]]; ok {
+			require.Equal(t, out.Logprobs[i], logp)
+		} else {
+			require.LessOrEqual(t, out.Logprobs[i], top[len(top)-1].Logprob)
+		}
+		if req.Sampling.Temperature == 0 {
+			require.Equal(t, out.IDs[i], top[0].ID)
+		}
+	}
+}
