@@ -1,27 +1,30 @@
 package inference
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"time"
 )
 
-// waiter is a request in the fleet's queue.
+// waiter is a request on its way to an instance.
 type waiter struct {
 	req   *Request
-	avoid *member // failed this request last
+	keys  []uint64 // of the prompt's beginnings
+	avoid *member  // failed this request last
 	ready chan grant
+	place *list.Element // in the queue, nil outside
 }
 
-// grant is an instance on which the request is booked, the version that it must
-// answer with and the publish that left it there.
+// grant is an instance on which a request is booked, the version that it must
+// answer with, the publish that left it there and the life of the instance that
+// took it.
 type grant struct {
 	m       *member
 	version int64
 	epoch   int64
+	boot    string
 	err     error
 }
 
@@ -29,11 +32,11 @@ type grant struct {
 // them. A fault of an instance is tried again on another, up to the configured
 // number of tries, and so is a response of another version; an invalid request
 // is not. ErrStale is the error of a request of another version than the
-// fleet's, ErrClosed that of a closed fleet.
+// fleet's, ErrClosed that of a closed fleet, ErrNoInstance that of one in which
+// too few have served for too long, ErrBudget that of too many faults.
 func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string, error) {
 	if err := req.Validate(); err != nil {
-		f.count(&f.invalid)
-		return nil, "", fmt.Errorf("generate: %w", err)
+		return nil, "", fmt.Errorf("generate: %w", f.dataFault(err))
 	}
 	f.mu.Lock()
 	if f.closed {
@@ -44,7 +47,7 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 	f.mu.Unlock()
 	defer f.calls.Done()
 
-	var avoid *member
+	w := waiter{req: &req, keys: prefixKeys(req.PromptIDs)}
 	var last error
 	for try := range f.cfg.Attempts {
 		if try > 0 {
@@ -53,24 +56,31 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 				return nil, "", fmt.Errorf("generate: %w after %w", err, last)
 			}
 		}
-		g, err := f.acquire(ctx, &req, avoid)
+		g, err := f.acquire(ctx, &w)
 		if err != nil {
 			return nil, "", fmt.Errorf("generate: %w", errors.Join(err, last))
 		}
-		m := g.m
-		out, err := f.call(ctx, g, req)
-		switch {
-		case err == nil:
-			return out, m.inst.ID(), nil
+		a := f.attempt(ctx, g, &req)
+		switch id := a.m.inst.ID(); {
+		case a.err == nil:
+			return a.out, id, nil
 		case ctx.Err() != nil:
-			return nil, "", fmt.Errorf("generate on %s: %w", m.inst.ID(), context.Cause(ctx))
-		case errors.Is(err, ErrInvalid):
-			f.count(&f.invalid)
-			return nil, "", fmt.Errorf("generate on %s: %w", m.inst.ID(), err)
+			return nil, "", fmt.Errorf("generate on %s: %w", id, context.Cause(ctx))
+		case errors.Is(a.err, ErrInvalid):
+			return nil, "", fmt.Errorf("generate on %s: %w", id, f.dataFault(a.err))
 		}
-		avoid, last = m, instanceFault(m, err)
+		w.avoid, last = a.m, instanceFault(a.m, a.err)
 	}
 	return nil, "", fmt.Errorf("generate: no answer in %d tries: %w", f.cfg.Attempts, last)
+}
+
+// dataFault counts err, and is it.
+func (f *Fleet) dataFault(err error) error {
+	f.count(&f.invalid)
+	if spent := f.cfg.Budget.Data(err); spent != nil {
+		return spent
+	}
+	return err
 }
 
 // instanceFault is err as the fleet's callers see it: that one instance was
@@ -106,24 +116,25 @@ func (f *Fleet) pause(ctx context.Context, try int) error {
 	}
 }
 
-// acquire books req on an instance, in the order of the calls.
-func (f *Fleet) acquire(ctx context.Context, req *Request, avoid *member) (grant, error) {
+// acquire books w's request on an instance, in the order of the calls.
+func (f *Fleet) acquire(ctx context.Context, w *waiter) (grant, error) {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
 		return grant{}, fmt.Errorf("fleet %w", ErrClosed)
 	}
-	if err := f.refuse(req); err != nil {
+	if err := errors.Join(f.refuse(w.req), f.cfg.Budget.Err()); err != nil {
 		f.mu.Unlock()
 		return grant{}, err
 	}
-	w := &waiter{req: req, avoid: avoid, ready: make(chan grant, 1)}
-	f.queue = append(f.queue, w)
+	w.ready = make(chan grant, 1)
+	w.place = f.queue.PushBack(w)
 	f.dispatch()
 	f.mu.Unlock()
 
-	empty := time.NewTimer(f.cfg.EmptyWait)
-	defer empty.Stop()
+	since := time.Now()
+	look := time.NewTimer(min(f.cfg.EmptyWait, f.cfg.Watchdog))
+	defer look.Stop()
 	for {
 		var err error
 		select {
@@ -131,13 +142,12 @@ func (f *Fleet) acquire(ctx context.Context, req *Request, avoid *member) (grant
 			return g, g.err
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-		case <-empty.C:
-			left := f.emptyLeft()
-			if left > 0 {
-				empty.Reset(left)
+		case <-look.C:
+			var left time.Duration
+			if left, err = f.waitLeft(since); err == nil {
+				look.Reset(left)
 				continue
 			}
-			err = fmt.Errorf("%w for %v", ErrNoInstance, f.cfg.EmptyWait)
 		}
 		f.leave(w)
 		return grant{}, err
@@ -154,158 +164,95 @@ func (f *Fleet) refuse(req *Request) error {
 	return fmt.Errorf("request of version %d, the fleet's is %d: %w", req.Version, f.version(), ErrStale)
 }
 
-// emptyLeft is how much longer a request may wait for a first instance.
-func (f *Fleet) emptyLeft() time.Duration {
+// waitLeft is when a request that waits since a time must look again whether it
+// still may.
+func (f *Fleet) waitLeft(since time.Time) (time.Duration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.emptySince.IsZero() {
-		return f.cfg.EmptyWait
+	left := f.cfg.EmptyWait
+	if !f.lowSince.IsZero() {
+		left -= time.Since(f.lowSince)
 	}
-	return f.cfg.EmptyWait - time.Since(f.emptySince)
+	if left <= 0 {
+		return 0, fmt.Errorf("%w: %d for %v, expected at least %d", ErrNoInstance, f.serving, f.cfg.EmptyWait, f.cfg.MinServing)
+	}
+	if f.moved.After(since) {
+		since = f.moved
+	}
+	quiet := f.cfg.Watchdog - time.Since(since)
+	if quiet <= 0 {
+		return 0, fmt.Errorf("watchdog: %d requests wait and nothing has moved for %v", f.queue.Len(), f.cfg.Watchdog)
+	}
+	return min(left, quiet), nil
 }
 
 // leave takes w out of the queue, or gives back what it was granted meanwhile.
 func (f *Fleet) leave(w *waiter) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if i := slices.Index(f.queue, w); i >= 0 {
-		f.queue = slices.Delete(f.queue, i, i+1)
+	if w.place != nil {
+		f.unqueue(w)
 	} else if g := <-w.ready; g.m != nil {
-		g.m.give(w.req)
+		f.give(g.m, w.req)
 	}
 	f.dispatch()
+}
+
+func (f *Fleet) unqueue(w *waiter) {
+	f.queue.Remove(w.place)
+	w.place = nil
 }
 
 // dispatch books waiting requests, first come first, while there is room. One
 // that must avoid the only instance with room lets those behind it pass. f is
 // locked.
 func (f *Fleet) dispatch() {
-	for i := 0; i < len(f.queue); {
-		w := f.queue[i]
-		m := f.pick(w)
-		switch {
-		case m != nil:
-			f.queue = slices.Delete(f.queue, i, i+1)
-			m.take(w.req)
-			w.ready <- grant{m: m, version: m.version, epoch: m.epoch}
-		case w.avoid == nil:
-			return
-		default:
-			i++
+	if f.serving < f.cfg.MinServing {
+		return
+	}
+	var next *list.Element
+	for e := f.queue.Front(); e != nil && len(f.ready) > 0; e = next {
+		next = e.Next()
+		w := e.Value.(*waiter)
+		if m := f.pick(w); m != nil {
+			f.unqueue(w)
+			w.ready <- f.book(m, w)
 		}
 	}
 }
 
-// pick is the instance with room that has the least work, or nil. The one that
-// failed the request last is taken only where no other serves.
+// pick is the instance with room that has the least work, or one that has the
+// prompt's beginning and room at once and hardly more work; nil where there is
+// none. The one that failed the request last is taken only where no other
+// serves.
 func (f *Fleet) pick(w *waiter) *member {
-	var best *member
-	least := int64(math.MaxInt64)
-	others := f.serving() > 1
-	for _, m := range f.members {
-		if !m.serves() || !m.hasRoom(f.cfg.Ahead) || (m == w.avoid && others) {
-			continue
-		}
-		if m.tokens < least {
-			best, least = m, m.tokens
-		}
+	avoid := w.avoid
+	if f.serving == 1 {
+		avoid = nil
+	}
+	best := f.ready.least(avoid)
+	if best == nil || w.keys == nil {
+		return best
+	}
+	home := f.prefixes.home(w.keys)
+	if home != nil && home != avoid && home.at >= 0 && home.responses+w.req.N <= home.capacity && home.tokens <= best.tokens+work(w.req) {
+		return home
 	}
 	return best
 }
 
-// call runs one try of req as granted and settles it.
-func (f *Fleet) call(ctx context.Context, g grant, req Request) ([]Completion, error) {
-	m := g.m
-	callCtx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })
-	defer stop()
-	callCtx, done := context.WithTimeoutCause(callCtx, f.cfg.CallTimeout, fmt.Errorf("no answer in %v", f.cfg.CallTimeout))
-	defer done()
-
-	sent := req
-	sent.Version = g.version
-	out, err := m.inst.Generate(callCtx, sent)
-	if err == nil {
-		err = checkAnswer(out, &sent)
-	} else if callCtx.Err() != nil {
-		err = context.Cause(callCtx)
-	}
-	f.settle(ctx, g, &req, out, err)
-	return out, err
+// book gives w's request to m. f is locked.
+func (f *Fleet) book(m *member, w *waiter) grant {
+	m.take(w.req)
+	f.place(m)
+	f.moved = time.Now()
+	f.prefixes.note(w.keys, m)
+	return grant{m: m, version: m.version, epoch: m.epoch, boot: m.boot}
 }
 
-// checkAnswer reports what is wrong with an instance's answer to req.
-func checkAnswer(out []Completion, req *Request) error {
-	if len(out) != req.N {
-		return fmt.Errorf("%d responses, expected %d", len(out), req.N)
-	}
-	for i := range out {
-		c := &out[i]
-		switch {
-		case c.Version != req.Version:
-			return fmt.Errorf("response %d of version %d, expected %d: %w", i, c.Version, req.Version, ErrStale)
-		case len(c.IDs) == 0:
-			return fmt.Errorf("response %d has no tokens", i)
-		case len(c.IDs) != len(c.Logprobs):
-			return fmt.Errorf("response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
-		}
-		for j, l := range c.Logprobs {
-			if l64 := float64(l); math.IsNaN(l64) || math.IsInf(l64, 0) {
-				return fmt.Errorf("response %d token %d has log-probability %v", i, j, l)
-			}
-		}
-	}
-	return nil
-}
-
-// settle takes the call off the instance's books and draws the conclusions from
-// err.
-func (f *Fleet) settle(ctx context.Context, g grant, req *Request, out []Completion, err error) {
-	m := g.m
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// give takes a request off m's books. f is locked.
+func (f *Fleet) give(m *member, req *Request) {
 	m.give(req)
-	switch {
-	case err == nil:
-		m.served++
-		for i := range out {
-			m.generated += int64(len(out[i].IDs))
-		}
-		if m.epoch == g.epoch {
-			m.failures = 0
-			if m.state == Suspect {
-				f.setState(m, Healthy, nil)
-			}
-		}
-	case ctx.Err() != nil || m.ctx.Err() != nil || errors.Is(err, ErrInvalid):
-	default:
-		f.blame(m, g.epoch, err)
-	}
-	f.dispatch()
-}
-
-// blame is settle for a fault of the instance. What it did before its last
-// publish says nothing about it. f is locked.
-func (f *Fleet) blame(m *member, epoch int64, err error) {
-	m.failed++
-	stale := errors.Is(err, ErrStale)
-	if stale {
-		f.stale++
-	}
-	if m.epoch != epoch || !m.serves() {
-		return
-	}
-	if stale {
-		m.version = 0
-		f.setState(m, Stale, err)
-		f.heal(m)
-		return
-	}
-	m.failures++
-	if m.failures >= f.cfg.DeadAfter {
-		f.setState(m, Dead, err)
-	} else {
-		f.setState(m, Suspect, err)
-	}
+	f.place(m)
+	f.moved = time.Now()
 }

@@ -1,89 +1,19 @@
 package inference
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
 )
 
-// FleetConfig says how a fleet bears with its instances.
-type FleetConfig struct {
-	// MinServing is how many instances must hold the weights after a publish.
-	MinServing int
-	// Attempts is how often a request is tried, on one instance after another.
-	Attempts int
-	// CallTimeout ends one try; it includes the wait in the instance's own
-	// queue.
-	CallTimeout time.Duration
-	// PublishTimeout ends one instance's publish.
-	PublishTimeout time.Duration
-	// EmptyWait is how long a request waits while no instance serves.
-	EmptyWait time.Duration
-	// Backoff is the pause before the second try; each further pause is twice
-	// as long, up to BackoffMax.
-	Backoff, BackoffMax time.Duration
-	// DeadAfter is the number of failures in a row that make an instance DEAD.
-	DeadAfter int
-	// Ahead is how much work an instance is given beyond its capacity, as a
-	// share of it, so that it has more at hand when a response ends.
-	Ahead float64
-	// Notify, where set, hears each change of state. It is called with the
-	// fleet locked and must not call the fleet.
-	Notify func(Event)
-}
-
-// Event is a change of an instance's state; Err is its cause, where one is known.
-type Event struct {
-	ID       string
-	From, To State
-	Err      error
-}
-
-// DefaultFleetConfig suits instances that answer within minutes.
-func DefaultFleetConfig() FleetConfig {
-	return FleetConfig{
-		MinServing: 1, Attempts: 5, DeadAfter: 3, Ahead: 0.5,
-		CallTimeout: 30 * time.Minute, PublishTimeout: 10 * time.Minute, EmptyWait: 2 * time.Minute,
-		Backoff: 200 * time.Millisecond, BackoffMax: 10 * time.Second,
-	}
-}
-
-// Validate reports all faults of c.
-func (c *FleetConfig) Validate() error {
-	var faults []error
-	atLeast := func(name string, v, low int) {
-		if v < low {
-			faults = append(faults, fmt.Errorf("%s %d, expected at least %d", name, v, low))
-		}
-	}
-	positive := func(name string, d time.Duration) {
-		if d <= 0 {
-			faults = append(faults, fmt.Errorf("%s %v, expected more than 0", name, d))
-		}
-	}
-	atLeast("fleet: min serving", c.MinServing, 1)
-	atLeast("fleet: attempts", c.Attempts, 1)
-	atLeast("fleet: dead after", c.DeadAfter, 1)
-	positive("fleet: call timeout", c.CallTimeout)
-	positive("fleet: publish timeout", c.PublishTimeout)
-	positive("fleet: empty wait", c.EmptyWait)
-	positive("fleet: backoff", c.Backoff)
-	if c.BackoffMax < c.Backoff {
-		faults = append(faults, fmt.Errorf("fleet: largest backoff %v, expected at least the first, %v", c.BackoffMax, c.Backoff))
-	}
-	if !(c.Ahead >= 0) || math.IsInf(c.Ahead, 0) {
-		faults = append(faults, fmt.Errorf("fleet: ahead %v, expected 0 or more", c.Ahead))
-	}
-	return errors.Join(faults...)
-}
-
 // Fleet is the instances that are there now. It gives each request to the
 // instance with the least outstanding work among those that hold the current
-// weights, and to another one where that fails. Its methods may be called
+// weights, and to another one where that fails. While fewer than MinServing
+// serve, requests wait. Its methods may be called
 // concurrently.
 type Fleet struct {
 	cfg       FleetConfig
@@ -95,11 +25,21 @@ type Fleet struct {
 	mu         sync.Mutex
 	closed     bool
 	members    []*member // in the order they joined
-	queue      []*waiter // requests without an instance, first come first
+	joined     int64     // so far
+	ready      ready
+	serving    int        // members that serve
+	capacity   int        // of those
+	queue      *list.List // of *waiter without an instance, first come first
+	prefixes   prefixes
 	current    Weights
 	gen        *generation
-	emptySince time.Time // when the last serving instance was lost; zero while one serves
+	publishing bool
+	lowSince   time.Time     // when too few serve; zero while enough do, or a publish is under way
+	low        bool          // as Notify was told
+	enough     chan struct{} // closed when enough serve; nil where nobody waits for it
+	moved      time.Time     // when a request last got an instance or left it, or a state changed
 	retries    int64
+	hedges     int64
 	stale      int64
 	invalid    int64
 }
@@ -110,7 +50,10 @@ func NewFleet(cfg FleetConfig) (*Fleet, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &Fleet{cfg: cfg, ctx: ctx, cancel: cancel, emptySince: time.Now()}
+	if cfg.Budget == nil {
+		cfg.Budget = NewBudget(Faults{})
+	}
+	f := &Fleet{cfg: cfg, ctx: ctx, cancel: cancel, queue: list.New(), lowSince: time.Now()}
 	f.gen = f.newGeneration(nil)
 	return f, nil
 }
@@ -118,23 +61,41 @@ func NewFleet(cfg FleetConfig) (*Fleet, error) {
 // Add takes inst, which the fleet now owns and closes, into the fleet. It is
 // STALE until it holds the current weights; where there are some, Add publishes
 // them to it and returns when it serves. An instance whose publish fails stays
-// in the fleet, and the next publish tries again.
+// in the fleet, and the next publish tries again. One takes the place of a
+// RETIRED one of its name.
 func (f *Fleet) Add(ctx context.Context, inst Instance) error {
+	id, capacity := inst.ID(), inst.Capacity()
 	f.mu.Lock()
-	if f.closed {
+	old := f.find(id)
+	switch {
+	case f.closed:
 		f.mu.Unlock()
-		return fmt.Errorf("add instance %s: fleet %w", inst.ID(), ErrClosed)
-	}
-	if f.find(inst.ID()) != nil {
+		return fmt.Errorf("add instance %s: fleet %w", id, ErrClosed)
+	case old != nil && old.state != Retired:
 		f.mu.Unlock()
-		return fmt.Errorf("add instance %s: one of that name is in the fleet", inst.ID())
+		return fmt.Errorf("add instance %s: one of that name is in the fleet", id)
+	case old != nil:
+		f.takeOut(old)
 	}
-	m := &member{inst: inst, state: Stale}
+	f.joined++
+	m := &member{inst: inst, state: Stale, at: -1, capacity: capacity, joined: f.joined}
 	m.ctx, m.cancel = context.WithCancelCause(f.ctx)
 	f.members = append(f.members, m)
 	refresh := f.refresh(ctx, m)
 	f.mu.Unlock()
+	if old != nil {
+		if err := old.inst.Close(); err != nil {
+			return errors.Join(fmt.Errorf("add instance %s: close the one it replaces: %w", id, err), refresh())
+		}
+	}
 	return refresh()
+}
+
+// takeOut takes m out of the fleet and ends what it does. f is locked.
+func (f *Fleet) takeOut(m *member) {
+	f.setState(m, Draining, nil)
+	f.members = slices.DeleteFunc(f.members, func(o *member) bool { return o == m })
+	m.cancel(fmt.Errorf("instance %s removed: %w", m.inst.ID(), ErrClosed))
 }
 
 // Drain gives instance id no more work and returns when it has none left. It
@@ -166,11 +127,9 @@ func (f *Fleet) Remove(ctx context.Context, id string) error {
 		f.mu.Unlock()
 		return fmt.Errorf("remove instance %s: not in the fleet", id)
 	}
-	f.setState(m, Draining, nil)
-	f.members = slices.DeleteFunc(f.members, func(o *member) bool { return o == m })
+	f.takeOut(m)
 	idle := m.whenIdle()
 	f.mu.Unlock()
-	m.cancel(fmt.Errorf("instance %s removed: %w", id, ErrClosed))
 	select {
 	case <-idle:
 	case <-ctx.Done():
@@ -191,10 +150,11 @@ func (f *Fleet) Close() error {
 	f.closed = true
 	members, gen := f.members, f.gen
 	f.members = nil
-	for _, w := range f.queue {
+	for f.queue.Len() > 0 {
+		w := f.queue.Front().Value.(*waiter)
+		f.unqueue(w)
 		w.ready <- grant{err: fmt.Errorf("fleet %w", ErrClosed)}
 	}
-	f.queue = nil
 	f.mu.Unlock()
 	f.cancel()
 	gen.end()

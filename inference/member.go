@@ -2,6 +2,7 @@ package inference
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -9,17 +10,18 @@ import (
 type State int
 
 // The states of an instance. Only a verified publish makes a DEAD or STALE one
-// HEALTHY; nothing brings a DRAINING one back.
+// HEALTHY; nothing brings a DRAINING or RETIRED one back.
 const (
 	Healthy  State = iota // holds the current weights and answers
 	Suspect               // failed its last call: gets one request at a time until one succeeds
 	Dead                  // failed too often in a row
 	Stale                 // not known to hold the current weights
 	Draining              // finishes what it has
+	Retired               // fell too often, or does not end its calls; another of its name may join
 )
 
 func (s State) String() string {
-	return [...]string{"HEALTHY", "SUSPECT", "DEAD", "STALE", "DRAINING"}[s]
+	return [...]string{"HEALTHY", "SUSPECT", "DEAD", "STALE", "DRAINING", "RETIRED"}[s]
 }
 
 // member is an instance and what the fleet knows of it. All but inst and ctx is
@@ -28,12 +30,18 @@ type member struct {
 	inst   Instance
 	ctx    context.Context // ends when the instance leaves
 	cancel context.CancelCauseFunc
+	joined int64 // the how manieth
 
+	at         int // in the fleet's ready ones, -1 outside
 	state      State
-	version    int64 // that the last verified publish left
-	epoch      int64 // verified publishes so far
-	refreshErr error // of the last publish
-	failures   int   // in a row
+	capacity   int    // when it joined, or took its last weights
+	version    int64  // that the last verified publish left
+	epoch      int64  // verified publishes so far
+	refreshErr error  // of the last publish
+	failures   int    // in a row
+	restarts   int    // falls from service
+	boot       string // the life that took the last verified publish
+	mending    *generation
 
 	requests  int   // outstanding
 	responses int   // outstanding
@@ -49,14 +57,20 @@ type member struct {
 // serves reports whether m may get a request now or when it has room.
 func (m *member) serves() bool { return m.state == Healthy || m.state == Suspect }
 
+// mayReturn reports whether a publish can make m serve.
+func (m *member) mayReturn() bool { return m.state != Draining && m.state != Retired }
+
 // hasRoom reports whether m may take another request: while it has fewer
 // responses outstanding than its capacity and what it may have ahead.
 func (m *member) hasRoom(ahead float64) bool {
 	if m.requests == 0 {
 		return true
 	}
-	return m.state == Healthy && float64(m.responses) < float64(m.inst.Capacity())*(1+ahead)
+	return m.state == Healthy && float64(m.responses) < float64(m.capacity)*(1+ahead)
 }
+
+// work is the most tokens that req may ask for.
+func work(req *Request) int64 { return int64(req.N) * int64(req.Sampling.MaxTokens) }
 
 // take books a request on m and give takes it off again.
 func (m *member) take(req *Request) {
@@ -65,13 +79,13 @@ func (m *member) take(req *Request) {
 	}
 	m.requests++
 	m.responses += req.N
-	m.tokens += int64(req.N) * int64(req.Sampling.MaxTokens)
+	m.tokens += work(req)
 }
 
 func (m *member) give(req *Request) {
 	m.requests--
 	m.responses -= req.N
-	m.tokens -= int64(req.N) * int64(req.Sampling.MaxTokens)
+	m.tokens -= work(req)
 	if m.requests > 0 {
 		return
 	}
@@ -105,6 +119,7 @@ type InstanceStatus struct {
 	Responses   int           // outstanding
 	Served      int64         // requests answered
 	Failed      int64         // requests failed
+	Restarts    int           // falls from service for a fault of its own
 	Tokens      int64         // generated
 	Busy        time.Duration // with at least one request outstanding
 	PublishFail string        // why the last publish failed, empty where it did not
@@ -116,8 +131,10 @@ type FleetStatus struct {
 	Size      int   // instances that serve
 	Queued    int   // requests that wait for an instance
 	Retries   int64 // tries after the first
+	Hedges    int64 // requests given to a second instance
 	Stale     int64 // requests and responses refused for their version
 	Invalid   int64 // requests refused as faults of the data
+	Faults    Faults
 	Instances []InstanceStatus
 }
 
@@ -125,11 +142,12 @@ type FleetStatus struct {
 func (f *Fleet) Status() FleetStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := FleetStatus{Version: f.version(), Size: f.serving(), Queued: len(f.queue), Retries: f.retries, Stale: f.stale, Invalid: f.invalid}
+	s := FleetStatus{Version: f.version(), Size: f.serving, Queued: f.queue.Len(),
+		Retries: f.retries, Hedges: f.hedges, Stale: f.stale, Invalid: f.invalid, Faults: f.cfg.Budget.Faults()}
 	for _, m := range f.members {
 		i := InstanceStatus{
-			ID: m.inst.ID(), State: m.state, Version: m.version, Capacity: m.inst.Capacity(),
-			Requests: m.requests, Responses: m.responses, Served: m.served, Failed: m.failed, Tokens: m.generated, Busy: m.busy,
+			ID: m.inst.ID(), State: m.state, Version: m.version, Capacity: m.capacity,
+			Requests: m.requests, Responses: m.responses, Served: m.served, Failed: m.failed, Restarts: m.restarts, Tokens: m.generated, Busy: m.busy,
 		}
 		if m.requests > 0 {
 			i.Busy += time.Since(m.busySince)
@@ -147,46 +165,63 @@ func (f *Fleet) Status() FleetStatus {
 func (f *Fleet) Capacity() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := 0
-	for _, m := range f.members {
-		if m.serves() {
-			n += m.inst.Capacity()
-		}
-	}
-	return n
-}
-
-// serving is the number of instances that serve. f is locked.
-func (f *Fleet) serving() int {
-	n := 0
-	for _, m := range f.members {
-		if m.serves() {
-			n++
-		}
-	}
-	return n
+	return f.capacity
 }
 
 // setState moves m to state and lets waiting requests know. f is locked.
 func (f *Fleet) setState(m *member, to State, cause error) {
-	from := m.state
-	if from == to || from == Draining {
+	from, served := m.state, m.serves()
+	if from == to || from == Draining || (from == Retired && to != Draining) {
 		return
 	}
 	m.state = to
+	switch {
+	case m.serves() && !served:
+		f.serving++
+		f.capacity += m.capacity
+	case !m.serves() && served:
+		f.serving--
+		f.capacity -= m.capacity
+	}
+	f.place(m)
+	f.moved = time.Now()
 	if f.cfg.Notify != nil {
 		f.cfg.Notify(Event{m.inst.ID(), from, to, cause})
 	}
-	f.updateEmpty()
+	f.checkFloor()
 	f.dispatch()
 }
 
-// updateEmpty keeps the time since when no instance serves. f is locked.
-func (f *Fleet) updateEmpty() {
-	switch serving := f.serving(); {
-	case serving > 0:
-		f.emptySince = time.Time{}
-	case f.emptySince.IsZero():
-		f.emptySince = time.Now()
+// checkFloor keeps the time since when too few instances serve, a publish under
+// way aside, and says so. f is locked.
+func (f *Fleet) checkFloor() {
+	switch enough := f.serving >= f.cfg.MinServing; {
+	case f.publishing:
+		f.lowSince = time.Time{}
+	case enough:
+		f.lowSince = time.Time{}
+		f.sayLow(false)
+	case f.lowSince.IsZero():
+		f.lowSince = time.Now()
+		f.sayLow(f.current != nil)
 	}
+	if f.enough != nil && f.serving >= f.cfg.MinServing {
+		close(f.enough)
+		f.enough = nil
+	}
+}
+
+func (f *Fleet) sayLow(low bool) {
+	if f.low == low || f.closed {
+		return
+	}
+	f.low = low
+	if f.cfg.Notify == nil {
+		return
+	}
+	var e Event
+	if low {
+		e.Err = fmt.Errorf("%w: %d, expected at least %d; waiting for up to %v", ErrNoInstance, f.serving, f.cfg.MinServing, f.cfg.EmptyWait)
+	}
+	f.cfg.Notify(e)
 }

@@ -1,11 +1,12 @@
 package inference
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
+	"time"
 )
 
 // generation is the time from one publish to the next: all that reads its
@@ -44,54 +45,107 @@ func (f *Fleet) version() int64 {
 //
 // Instances that are DEAD, or whose last publish failed, are tried too, but
 // waited for only where fewer than MinServing hold the weights without them.
-// It is an error where fewer than that do in the end. No instance reads older
-// weights when Publish returns; w must stay as it is until the next Publish.
+// Where fewer than that do in the end, Publish waits for instances that join or
+// recover, and gives ErrNoInstance when EmptyWait has passed. No instance reads
+// older weights when Publish returns; w must stay as it is until the next
+// Publish.
 func (f *Fleet) Publish(ctx context.Context, w Weights) error {
 	f.publishMu.Lock()
 	defer f.publishMu.Unlock()
-	if w.Version() < 1 {
-		return fmt.Errorf("publish version %d: expected 1 or more", w.Version())
+	version := w.Version()
+	if version < 1 {
+		return fmt.Errorf("publish version %d: expected 1 or more", version)
 	}
+	old, err := f.begin(w)
+	if err != nil {
+		return fmt.Errorf("publish version %d: %w", version, err)
+	}
+	defer f.finish()
+	old.end()
+
+	awaited, late := f.refreshAll(ctx)
+	faults := awaited.wait(ctx, nil)
+	faults = append(faults, late.wait(ctx, f.haveEnough)...)
+	f.finish()
+	if f.awaitEnough(ctx) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("publish version %d: %w", version, context.Cause(ctx))
+	}
+	if f.ctx.Err() != nil {
+		return fmt.Errorf("publish version %d: fleet %w", version, ErrClosed)
+	}
+	return fmt.Errorf("publish version %d: %d instances hold it, expected at least %d: %w", version, f.Status().Size, f.cfg.MinServing,
+		errors.Join(append([]error{ErrNoInstance}, faults...)...))
+}
+
+// begin makes w the current weights, which no instance holds yet, and returns
+// the generation before.
+func (f *Fleet) begin(w Weights) (*generation, error) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.closed {
-		f.mu.Unlock()
-		return fmt.Errorf("publish version %d: fleet %w", w.Version(), ErrClosed)
+		return nil, fmt.Errorf("fleet %w", ErrClosed)
 	}
 	old := f.gen
-	f.gen, f.current = f.newGeneration(w), w
+	f.gen, f.current, f.publishing, f.prefixes = f.newGeneration(w), w, true, prefixes{}
 	for _, m := range f.members {
 		m.version = 0
 		if m.serves() {
 			f.setState(m, Stale, nil)
 		}
 	}
-	f.refuseQueued()
-	f.mu.Unlock()
-	old.end()
-
-	awaited, late := f.refreshAll(ctx)
-	faults := awaited.wait(ctx, nil)
-	faults = append(faults, late.wait(ctx, func() bool { return f.size() >= f.cfg.MinServing })...)
-	if ctx.Err() != nil {
-		return fmt.Errorf("publish version %d: %w", w.Version(), context.Cause(ctx))
+	f.checkFloor()
+	var next *list.Element
+	for e := f.queue.Front(); e != nil; e = next {
+		next = e.Next()
+		waiting := e.Value.(*waiter)
+		if err := f.refuse(waiting.req); err != nil {
+			f.unqueue(waiting)
+			waiting.ready <- grant{err: err}
+		}
 	}
-	if n := f.size(); n < f.cfg.MinServing {
-		return fmt.Errorf("publish version %d: %d instances hold it, expected at least %d: %w", w.Version(), n, f.cfg.MinServing,
-			errors.Join(append([]error{ErrNoInstance}, faults...)...))
-	}
-	return nil
+	return old, nil
 }
 
-// refuseQueued fails the requests in the queue that ask for other weights. f is
-// locked.
-func (f *Fleet) refuseQueued() {
-	f.queue = slices.DeleteFunc(f.queue, func(w *waiter) bool {
-		err := f.refuse(w.req)
-		if err != nil {
-			w.ready <- grant{err: err}
-		}
-		return err != nil
-	})
+// finish ends the time in which it is no news that few instances serve.
+func (f *Fleet) finish() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.publishing = false
+	f.checkFloor()
+}
+
+func (f *Fleet) haveEnough() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.serving >= f.cfg.MinServing
+}
+
+// awaitEnough waits until enough instances serve, for EmptyWait at most, and
+// reports whether they do.
+func (f *Fleet) awaitEnough(ctx context.Context) bool {
+	f.mu.Lock()
+	if f.serving >= f.cfg.MinServing {
+		f.mu.Unlock()
+		return ctx.Err() == nil
+	}
+	if f.enough == nil {
+		f.enough = make(chan struct{})
+	}
+	enough := f.enough
+	f.mu.Unlock()
+	t := time.NewTimer(f.cfg.EmptyWait)
+	defer t.Stop()
+	select {
+	case <-enough:
+		return true
+	case <-t.C:
+	case <-ctx.Done():
+	case <-f.ctx.Done():
+	}
+	return false
 }
 
 // results are those of several publishes.
@@ -128,7 +182,7 @@ func (f *Fleet) refreshAll(ctx context.Context) (awaited, late results) {
 	awaited.done = make(chan error, len(f.members))
 	late.done = make(chan error, len(f.members))
 	for _, m := range f.members {
-		if m.state == Draining {
+		if !m.mayReturn() {
 			continue
 		}
 		to, callCtx := &awaited, ctx
@@ -143,23 +197,6 @@ func (f *Fleet) refreshAll(ctx context.Context) (awaited, late results) {
 	return awaited, late
 }
 
-// size is the number of instances that serve.
-func (f *Fleet) size() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.serving()
-}
-
-// heal publishes the current weights again to an instance that turned out not
-// to hold them. f is locked.
-func (f *Fleet) heal(m *member) {
-	if f.closed {
-		return
-	}
-	refresh := f.refresh(f.gen.ctx, m)
-	f.gen.reads.Go(func() { _ = refresh() }) // the outcome is m's state
-}
-
 // refresh returns the call that publishes the current weights to m and draws
 // the conclusions. It belongs to the generation of the time at which refresh is
 // called, with f locked, and does nothing where there are no weights.
@@ -171,28 +208,53 @@ func (f *Fleet) refresh(ctx context.Context, m *member) func() error {
 	gen.reads.Add(1)
 	return func() error {
 		defer gen.reads.Done()
-		err := f.publishTo(ctx, gen, m)
+		life, err := f.publishTo(ctx, gen, m)
+		capacity := m.inst.Capacity()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.gen != gen {
 			return nil // a newer publish has taken charge of m
 		}
-		m.refreshErr = err
 		if err != nil {
-			if m.state != Dead {
-				f.setState(m, Stale, err)
-			}
+			f.notTaken(ctx, m, err)
 			return err
 		}
-		m.version, m.failures = gen.weights.Version(), 0
+		m.refreshErr, m.boot, m.version, m.failures = nil, life, gen.weights.Version(), 0
+		if m.serves() {
+			f.capacity += capacity - m.capacity
+		}
+		m.capacity = capacity
 		m.epoch++
 		f.setState(m, Healthy, nil)
+		f.place(m)
 		return nil
 	}
 }
 
-// publishTo sends gen's weights to m and compares checksums.
-func (f *Fleet) publishTo(ctx context.Context, gen *generation, m *member) error {
+// notTaken draws the conclusions from a publish to m that failed. What only
+// prolongs a fall is not a new one. f is locked.
+func (f *Fleet) notTaken(ctx context.Context, m *member, err error) {
+	first := m.refreshErr == nil && m.state != Dead
+	m.refreshErr = err
+	switch {
+	case errors.Is(err, errStuck):
+		f.setState(m, Retired, err)
+	case m.ctx.Err() != nil || !m.mayReturn():
+		return
+	case first && ctx.Err() == nil:
+		f.fall(m, Stale, err)
+	case m.state != Dead:
+		f.setState(m, Stale, err)
+	}
+	if ctx.Err() == nil {
+		_ = f.cfg.Budget.Infrastructure(err) // each request asks for it
+	}
+	f.mend(m)
+}
+
+// publishTo sends gen's weights to m, compares checksums and returns the life in
+// which m took them.
+func (f *Fleet) publishTo(ctx context.Context, gen *generation, m *member) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.PublishTimeout, fmt.Errorf("no answer in %v", f.cfg.PublishTimeout))
 	defer cancel()
 	for _, ends := range []context.Context{gen.ctx, m.ctx} {
@@ -200,15 +262,25 @@ func (f *Fleet) publishTo(ctx context.Context, gen *generation, m *member) error
 		defer stop()
 	}
 	w := gen.weights
-	sum, err := m.inst.Publish(ctx, w)
-	switch {
-	case err != nil && ctx.Err() != nil:
+	life, err := within(f.cfg.Watchdog, func() (string, error) {
+		before, err := boot(ctx, m.inst)
+		if err != nil {
+			return "", err
+		}
+		sum, err := m.inst.Publish(ctx, w)
+		if err != nil {
+			return "", err
+		}
+		if sum != w.Checksum() {
+			return "", fmt.Errorf("instance reports checksum %s, expected %s", sum, w.Checksum())
+		}
+		return before, checkLife(ctx, m.inst, before)
+	})
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errStuck) {
 		err = context.Cause(ctx)
-	case err == nil && sum != w.Checksum():
-		err = fmt.Errorf("instance reports checksum %s, expected %s", sum, w.Checksum())
 	}
 	if err != nil {
-		return fmt.Errorf("publish version %d to %s: %w", w.Version(), m.inst.ID(), err)
+		return "", fmt.Errorf("publish version %d to %s: %w", w.Version(), m.inst.ID(), err)
 	}
-	return nil
+	return life, nil
 }

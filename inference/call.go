@@ -1,0 +1,205 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// errStuck is a call that did not return when its time was up.
+var errStuck = errors.New("the call did not end with its deadline")
+
+// answer is what came of one call.
+type answer struct {
+	m   *member
+	out []Completion
+	err error
+}
+
+// attempt is one try of req as granted. A straggler's request is given to a
+// second instance; the first good answer ends the other call.
+func (f *Fleet) attempt(ctx context.Context, g grant, req *Request) answer {
+	if f.cfg.HedgeAfter == 0 {
+		return f.call(ctx, g, req)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(errors.New("another instance answered first"))
+	answers := make(chan answer, 2)
+	start := func(g grant) { f.calls.Go(func() { answers <- f.call(ctx, g, req) }) }
+	start(g)
+	running := 1
+	late := time.NewTimer(f.cfg.HedgeAfter)
+	defer late.Stop()
+	for {
+		select {
+		case <-late.C:
+			if second, ok := f.hedge(g.m, req); ok {
+				start(second)
+				running++
+			} else {
+				late.Reset(f.cfg.HedgeAfter)
+			}
+		case a := <-answers:
+			running--
+			if a.err == nil || errors.Is(a.err, ErrInvalid) || running == 0 {
+				return a
+			}
+		}
+	}
+}
+
+// hedge books req on another instance than m, if one has room now.
+func (f *Fleet) hedge(m *member, req *Request) (grant, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.refuse(req) != nil {
+		return grant{}, false
+	}
+	second := f.ready.least(m)
+	if second == nil {
+		return grant{}, false
+	}
+	f.hedges++
+	return f.book(second, &waiter{req: req}), true
+}
+
+// call runs one call as granted and settles it.
+func (f *Fleet) call(ctx context.Context, g grant, req *Request) answer {
+	m := g.m
+	callCtx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })
+	defer stop()
+	callCtx, done := context.WithTimeoutCause(callCtx, f.cfg.CallTimeout, fmt.Errorf("no answer in %v", f.cfg.CallTimeout))
+	defer done()
+
+	sent := *req
+	sent.Version = g.version
+	out, err := within(f.cfg.Watchdog, func() ([]Completion, error) {
+		out, err := m.inst.Generate(callCtx, sent)
+		if err != nil {
+			return nil, err
+		}
+		return out, checkLife(callCtx, m.inst, g.boot)
+	})
+	if err == nil {
+		err = checkAnswer(out, &sent)
+	} else if callCtx.Err() != nil && !errors.Is(err, errStuck) {
+		err = context.Cause(callCtx)
+	}
+	f.settle(ctx, g, req, out, err)
+	return answer{m, out, err}
+}
+
+// within is what do returns. Should that take longer than d, do is left to
+// itself and the error wraps errStuck.
+func within[T any](d time.Duration, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := do()
+		done <- result{v, err}
+	}()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-t.C:
+		var none T
+		return none, fmt.Errorf("watchdog: nothing in %v: %w", d, errStuck)
+	}
+}
+
+// checkAnswer reports what is wrong with an instance's answer to req.
+func checkAnswer(out []Completion, req *Request) error {
+	if len(out) != req.N {
+		return fmt.Errorf("%d responses, expected %d", len(out), req.N)
+	}
+	for i := range out {
+		c := &out[i]
+		switch {
+		case c.Version != req.Version:
+			return fmt.Errorf("response %d of version %d, expected %d: %w", i, c.Version, req.Version, ErrStale)
+		case len(c.IDs) == 0:
+			return fmt.Errorf("response %d has no tokens", i)
+		case len(c.IDs) > req.Sampling.MaxTokens:
+			return fmt.Errorf("response %d has %d tokens, expected at most %d", i, len(c.IDs), req.Sampling.MaxTokens)
+		case len(c.IDs) != len(c.Logprobs):
+			return fmt.Errorf("response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
+		case req.PromptLogprobs && len(c.PromptLogprobs) != len(req.PromptIDs):
+			return fmt.Errorf("response %d has %d log-probabilities of the prompt's %d tokens", i, len(c.PromptLogprobs), len(req.PromptIDs))
+		}
+		for j, l := range c.Logprobs {
+			if l64 := float64(l); math.IsNaN(l64) || math.IsInf(l64, 0) {
+				return fmt.Errorf("response %d token %d has log-probability %v", i, j, l)
+			}
+		}
+	}
+	return nil
+}
+
+// settle takes the call off the instance's books and draws the conclusions from
+// err.
+func (f *Fleet) settle(ctx context.Context, g grant, req *Request, out []Completion, err error) {
+	m := g.m
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.give(m, req)
+	switch {
+	case err == nil:
+		m.served++
+		for i := range out {
+			m.generated += int64(len(out[i].IDs))
+		}
+		if m.epoch == g.epoch {
+			m.failures = 0
+			if m.state == Suspect {
+				f.setState(m, Healthy, nil)
+			}
+		}
+	case errors.Is(err, errStuck):
+		f.fault(m, err)
+		f.setState(m, Retired, err)
+	case ctx.Err() != nil || m.ctx.Err() != nil || errors.Is(err, ErrInvalid):
+	default:
+		f.fault(m, err)
+		f.blame(m, g.epoch, err)
+	}
+	f.dispatch()
+}
+
+// fault counts a failed call of m. f is locked.
+func (f *Fleet) fault(m *member, err error) {
+	m.failed++
+	if errors.Is(err, ErrStale) {
+		f.stale++
+	}
+	_ = f.cfg.Budget.Infrastructure(fmt.Errorf("instance %s: %w", m.inst.ID(), err)) // each request asks for it
+}
+
+// blame is settle for a fault of the instance. What it did before its last
+// publish says nothing about it. f is locked.
+func (f *Fleet) blame(m *member, epoch int64, err error) {
+	if m.epoch != epoch || !m.serves() {
+		return
+	}
+	if errors.Is(err, ErrStale) {
+		m.version = 0
+		f.fall(m, Stale, err)
+		f.heal(m)
+		return
+	}
+	m.failures++
+	if m.failures >= f.cfg.DeadAfter {
+		f.fall(m, Dead, err)
+		f.mend(m)
+	} else {
+		f.setState(m, Suspect, err)
+	}
+}

@@ -1,0 +1,154 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFleetTriesAnotherInstanceOnFault(t *testing.T) {
+	boom := errors.New("connection reset")
+	wrong := func(change func(*Completion)) func(context.Context, Request) ([]Completion, error) {
+		return func(_ context.Context, req Request) ([]Completion, error) {
+			out := make([]Completion, req.N)
+			for j := range out {
+				out[j] = Completion{IDs: []int32{1}, Logprobs: []float32{-1}, Version: req.Version}
+			}
+			change(&out[0])
+			return out, nil
+		}
+	}
+	for name, c := range map[string]struct {
+		generate func(context.Context, Request) ([]Completion, error)
+		state    State
+	}{
+		"dies mid-call": {func(ctx context.Context, _ Request) ([]Completion, error) {
+			return nil, errors.Join(sleep(ctx, time.Second), boom)
+		}, Dead},
+		"hangs":                {hang, Dead},
+		"too few responses":    {func(context.Context, Request) ([]Completion, error) { return nil, nil }, Dead},
+		"no log-probabilities": {wrong(func(c *Completion) { c.Logprobs = nil }), Dead},
+		"not a number":         {wrong(func(c *Completion) { c.Logprobs[0] = float32(math.NaN()) }), Dead},
+		"empty response":       {wrong(func(c *Completion) { c.IDs, c.Logprobs = nil, nil }), Dead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b := &fakeInstance{id: "a", capacity: 4, generate: c.generate}, &fakeInstance{id: "b", capacity: 4}
+				f := newFleet(t, nil, a, b)
+				require.Equal(t, map[string]int{"b": 12}, outcomes(t, f, 12, request(1, 1)), "nothing is lost")
+				require.Equal(t, c.state, states(f)["a"])
+				require.Positive(t, f.Status().Retries)
+				// A dead instance comes back with the next verified weights.
+				a.generate = nil
+				require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
+				synctest.Wait()
+				require.Equal(t, Healthy, states(f)["a"])
+				require.NoError(t, f.Close())
+			})
+		})
+	}
+}
+
+func TestFleetSuspectGetsOneRequestAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeInstance{id: "a", capacity: 8}
+		first := true
+		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+			if first {
+				first = false
+				return nil, errors.New("503")
+			}
+			return a.answer(req), sleep(ctx, time.Second)
+		}
+		f := newFleet(t, nil, a)
+		_, _, err := f.Generate(t.Context(), Request{})
+		require.ErrorIs(t, err, ErrInvalid)
+		require.EqualValues(t, 1, f.Status().Invalid)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				_, _, err := f.Generate(t.Context(), request(1, 1))
+				require.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		require.Equal(t, Suspect, states(f)["a"])
+		require.Equal(t, 1, f.Status().Instances[0].Requests)
+		wg.Wait()
+		require.Equal(t, Healthy, states(f)["a"])
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetRefusesAnotherVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}
+		f := newFleet(t, nil, a, b)
+		_, _, err := f.Generate(t.Context(), request(1, 2))
+		require.ErrorIs(t, err, ErrStale)
+
+		// a has restarted with the weights it started from and will not take others.
+		a.version = 0
+		a.publish = func(context.Context, Weights) (string, error) { return "", errors.New("out of memory") }
+		require.Equal(t, map[string]int{"b": 8}, outcomes(t, f, 8, request(1, 1)))
+		require.Equal(t, Stale, states(f)["a"])
+		require.GreaterOrEqual(t, f.Status().Stale, int64(2))
+
+		// The next publish tries a again without waiting for it.
+		a.publish = nil
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
+		synctest.Wait()
+		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeInstance{id: "a", capacity: 4, generate: fails(fmt.Errorf("holds 0: %w", ErrStale))}
+		f := newFleet(t, func(c *FleetConfig) { c.Attempts = 3 }, a)
+		_, _, err := f.Generate(t.Context(), request(1, 1))
+		require.ErrorContains(t, err, "no answer in 3 tries: generate on a: holds 0: stale weights")
+		require.NotErrorIs(t, err, ErrStale)
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetLosingAllInstancesEndsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &fakeInstance{id: "a", capacity: 4, generate: fails(errors.New("EOF"))}, &fakeInstance{id: "b", capacity: 4, generate: fails(errors.New("EOF"))}
+		f := newFleet(t, func(c *FleetConfig) { c.Attempts = 100 }, a, b)
+		_, _, err := f.Generate(t.Context(), request(1, 1))
+		require.ErrorIs(t, err, ErrNoInstance)
+		require.Equal(t, map[string]State{"a": Dead, "b": Dead}, states(f))
+		require.Zero(t, f.Capacity())
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeInstance{id: "a", capacity: 4, generate: fails(errors.New("502"))}
+		f := newFleet(t, func(c *FleetConfig) {
+			c.Attempts, c.DeadAfter, c.Backoff, c.BackoffMax = 4, 100, time.Second, 3*time.Second
+		}, a)
+		start := time.Now()
+		_, _, err := f.Generate(t.Context(), request(1, 1))
+		require.ErrorContains(t, err, "no answer in 4 tries: generate on a: 502")
+		require.Equal(t, 6*time.Second, time.Since(start), "1 + 2 + 3 seconds of pauses")
+		require.Equal(t, 4, a.calls)
+
+		a.generate = fails(fmt.Errorf("prompt of 9 tokens: %w", ErrInvalid))
+		_, _, err = f.Generate(t.Context(), request(1, 1))
+		require.ErrorIs(t, err, ErrInvalid)
+		require.Equal(t, 5, a.calls, "a fault of the data is not tried again")
+		require.NoError(t, f.Close())
+	})
+}

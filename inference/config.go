@@ -1,0 +1,129 @@
+package inference
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// FleetConfig says how a fleet bears with its instances.
+type FleetConfig struct {
+	// MinServing is how many instances must hold the weights. With fewer,
+	// requests wait.
+	MinServing int
+	// Attempts is how often a request is tried, on one instance after another.
+	Attempts int
+	// CallTimeout ends one try; it includes the wait in the instance's own
+	// queue.
+	CallTimeout time.Duration
+	// PublishTimeout ends one instance's publish.
+	PublishTimeout time.Duration
+	// EmptyWait is how long requests, and a publish, wait while fewer than
+	// MinServing serve.
+	EmptyWait time.Duration
+	// Backoff is the pause before the second try; each further pause is twice
+	// as long, up to BackoffMax.
+	Backoff, BackoffMax time.Duration
+	// DeadAfter is the number of failures in a row that make an instance DEAD.
+	DeadAfter int
+	// MaxRestarts is how often an instance may lose its life or its weights and
+	// come back; after one more it is RETIRED.
+	MaxRestarts int
+	// Ahead is how much work an instance is given beyond its capacity, as a
+	// share of it, so that it has more at hand when a response ends.
+	Ahead float64
+	// HedgeAfter, where not 0, gives a request that has no answer after so long
+	// to a second instance as well, if one has room. The first answer counts and
+	// the other call is cancelled.
+	HedgeAfter time.Duration
+	// ProbeEvery is the pause between probes of an instance that does not serve,
+	// ProbeTimeout the end of one.
+	ProbeEvery, ProbeTimeout time.Duration
+	// Watchdog ends what outlives every other deadline: an instance that does
+	// not return when told to, a queue in which nothing moves.
+	Watchdog time.Duration
+	// Budget, where set, counts the faults together with those of others.
+	Budget *Budget
+	// Notify, where set, hears each change of state. It is called with the
+	// fleet locked and must not call the fleet.
+	Notify func(Event)
+}
+
+// Event is a change of an instance's state; Err is its cause, where one is
+// known. Without ID it is of the fleet: Err says that too few instances serve,
+// none that enough do again.
+type Event struct {
+	ID       string
+	From, To State
+	Err      error
+}
+
+// String is the event as a line for people.
+func (e Event) String() string {
+	switch {
+	case e.ID == "" && e.Err == nil:
+		return "fleet: enough instances serve again"
+	case e.ID == "":
+		return "fleet: " + e.Err.Error()
+	case e.Err == nil:
+		return fmt.Sprintf("instance %s: %s, was %s", e.ID, e.To, e.From)
+	}
+	return fmt.Sprintf("instance %s: %s, was %s: %v", e.ID, e.To, e.From, e.Err)
+}
+
+// DefaultFleetConfig suits instances that answer within minutes.
+func DefaultFleetConfig() FleetConfig {
+	return FleetConfig{
+		MinServing: 1, Attempts: 5, DeadAfter: 3, MaxRestarts: 10, Ahead: 0.5,
+		CallTimeout: 30 * time.Minute, PublishTimeout: 10 * time.Minute, EmptyWait: 2 * time.Minute,
+		Backoff: 200 * time.Millisecond, BackoffMax: 10 * time.Second,
+		ProbeEvery: 5 * time.Second, ProbeTimeout: 10 * time.Second, Watchdog: 45 * time.Minute,
+	}
+}
+
+// Validate reports all faults of c.
+func (c *FleetConfig) Validate() error {
+	var faults []error
+	for _, v := range []struct {
+		name       string
+		value, low int
+	}{
+		{"min serving", c.MinServing, 1},
+		{"attempts", c.Attempts, 1},
+		{"dead after", c.DeadAfter, 1},
+		{"max restarts", c.MaxRestarts, 0},
+	} {
+		if v.value < v.low {
+			faults = append(faults, fmt.Errorf("fleet: %s %d, expected at least %d", v.name, v.value, v.low))
+		}
+	}
+	for _, v := range []struct {
+		name  string
+		value time.Duration
+		zero  bool // may be
+	}{
+		{"call timeout", c.CallTimeout, false},
+		{"publish timeout", c.PublishTimeout, false},
+		{"empty wait", c.EmptyWait, false},
+		{"backoff", c.Backoff, false},
+		{"largest backoff", c.BackoffMax, false},
+		{"hedge after", c.HedgeAfter, true},
+		{"probe every", c.ProbeEvery, false},
+		{"probe timeout", c.ProbeTimeout, false},
+	} {
+		if v.value < 0 || (v.value == 0 && !v.zero) {
+			faults = append(faults, fmt.Errorf("fleet: %s %v, expected more than 0", v.name, v.value))
+		}
+		if c.Watchdog <= v.value {
+			faults = append(faults, fmt.Errorf("fleet: watchdog %v, expected more than %s, %v", c.Watchdog, v.name, v.value))
+		}
+	}
+	if c.BackoffMax < c.Backoff {
+		faults = append(faults, fmt.Errorf("fleet: largest backoff %v, expected at least the first, %v", c.BackoffMax, c.Backoff))
+	}
+	if !(c.Ahead >= 0) || math.IsInf(c.Ahead, 0) {
+		faults = append(faults, fmt.Errorf("fleet: ahead %v, expected 0 or more", c.Ahead))
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,127 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFleetSpreadsWorkWithinCapacity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &fakeInstance{id: "a", capacity: 8}, &fakeInstance{id: "b", capacity: 8}
+		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a, b)
+		start := time.Now()
+		require.Equal(t, map[string]int{"a": 8, "b": 8}, outcomes(t, f, 16, request(4, 1)))
+		require.Equal(t, 8, a.most)
+		require.Equal(t, 8, b.most)
+		require.Equal(t, 4*time.Second, time.Since(start), "four rounds of two requests on each")
+		s := f.Status()
+		require.Equal(t, 2, s.Size)
+		require.Equal(t, 16, f.Capacity())
+		require.EqualValues(t, 32, s.Instances[0].Tokens)
+		require.Equal(t, 4*time.Second, s.Instances[0].Busy)
+		require.NoError(t, f.Close())
+		require.True(t, a.closed && b.closed)
+	})
+}
+
+func TestFleetQueueIsFirstComeFirstServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []uint64
+		a := &fakeInstance{id: "a", capacity: 1}
+		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+			got = append(got, req.Seed)
+			return a.answer(req), sleep(ctx, time.Second)
+		}
+		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
+		var wg sync.WaitGroup
+		for i := range uint64(6) {
+			wg.Go(func() {
+				r := request(3, 1)
+				r.Seed = i
+				_, _, err := f.Generate(t.Context(), r)
+				require.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		require.Equal(t, 5, f.Status().Queued)
+		wg.Wait()
+		require.Equal(t, []uint64{0, 1, 2, 3, 4, 5}, got)
+		require.NoError(t, f.Close())
+	})
+}
+
+// A request that waits for another instance than the one that failed it does
+// not keep that one from the requests behind it.
+func TestFleetServesPastARequestThatAvoidsAnInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeInstance{id: "b", capacity: 1, generate: hang}
+		a := &fakeInstance{id: "a", capacity: 1}
+		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+			if req.Seed == 8 {
+				return nil, errors.New("503")
+			}
+			return a.answer(req), sleep(ctx, time.Second)
+		}
+		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, b, a)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, seed := range []uint64{7, 8} { // on b and on a
+			wg.Go(func() {
+				r := request(1, 1)
+				r.Seed = seed
+				_, _, err := f.Generate(ctx, r)
+				require.ErrorIs(t, err, context.Canceled)
+			})
+			synctest.Wait()
+		}
+		require.NoError(t, sleep(ctx, time.Second))
+		require.Equal(t, 1, f.Status().Queued, "the second waits for b")
+		start := time.Now()
+		require.Equal(t, map[string]int{"a": 3}, outcomes(t, f, 3, request(1, 1)))
+		require.Equal(t, 3*time.Second, time.Since(start))
+		cancel()
+		wg.Wait()
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetCallsEndWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeInstance{id: "a", capacity: 1, generate: hang}
+		f := newFleet(t, nil, a)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 4 { // some on the instance, some in the queue
+			wg.Go(func() {
+				_, _, err := f.Generate(ctx, request(1, 1))
+				require.ErrorIs(t, err, context.Canceled)
+			})
+		}
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		s := f.Status()
+		require.Zero(t, s.Queued)
+		require.Zero(t, s.Instances[0].Requests)
+		require.Equal(t, Healthy, s.Instances[0].State, "a caller that leaves is no fault of the instance")
+
+		wg.Go(func() {
+			_, _, err := f.Generate(t.Context(), request(1, 1))
+			require.ErrorIs(t, err, ErrClosed)
+		})
+		synctest.Wait()
+		require.NoError(t, f.Close())
+		wg.Wait()
+		_, _, err := f.Generate(t.Context(), request(1, 1))
+		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, f.Add(t.Context(), a), ErrClosed)
+		require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(2)), ErrClosed)
+		require.NoError(t, f.Close())
+	})
+}

@@ -1,0 +1,157 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeWeights are weights that are their version alone.
+type fakeWeights int64
+
+func (w fakeWeights) Version() int64 { return int64(w) }
+
+func (w fakeWeights) Checksum() string { return fmt.Sprintf("sum-%d", int64(w)) }
+
+func (w fakeWeights) WriteSafetensors(io.Writer) error { return errors.New("no values") }
+
+// fakeInstance answers each request after a second, unless told otherwise.
+type fakeInstance struct {
+	id       string
+	capacity int
+	generate func(ctx context.Context, req Request) ([]Completion, error)
+	publish  func(ctx context.Context, w Weights) (string, error)
+
+	mu        sync.Mutex
+	version   int64
+	calls     int
+	running   int
+	most      int // responses at once
+	published []int64
+	closed    bool
+}
+
+func (i *fakeInstance) ID() string { return i.id }
+
+func (i *fakeInstance) Capacity() int { return i.capacity }
+
+func (i *fakeInstance) Close() error { i.closed = true; return nil }
+
+func (i *fakeInstance) Generate(ctx context.Context, req Request) ([]Completion, error) {
+	i.mu.Lock()
+	i.calls++
+	i.running += req.N
+	i.most = max(i.most, i.running)
+	i.mu.Unlock()
+	defer func() { i.mu.Lock(); i.running -= req.N; i.mu.Unlock() }()
+	if i.generate != nil {
+		return i.generate(ctx, req)
+	}
+	if err := sleep(ctx, time.Second); err != nil {
+		return nil, err
+	}
+	return i.answer(req), nil
+}
+
+func (i *fakeInstance) answer(req Request) []Completion {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	out := make([]Completion, req.N)
+	for j := range out {
+		out[j] = Completion{IDs: []int32{int32(req.Seed)}, Logprobs: []float32{-1}, Version: i.version}
+	}
+	return out
+}
+
+func (i *fakeInstance) Publish(ctx context.Context, w Weights) (string, error) {
+	if i.publish != nil {
+		return i.publish(ctx, w)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.version = w.Version()
+	i.published = append(i.published, i.version)
+	return w.Checksum(), nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func hang(ctx context.Context, _ Request) ([]Completion, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func fails(err error) func(context.Context, Request) ([]Completion, error) {
+	return func(context.Context, Request) ([]Completion, error) { return nil, err }
+}
+
+func request(n int, version int64) Request {
+	return Request{PromptIDs: []int32{1}, N: n, Version: version, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 8}}
+}
+
+// newFleet is a fleet of instances that hold version 1. Each test ends with its
+// Close, after which synctest finds any goroutine that is left.
+func newFleet(t *testing.T, change func(*FleetConfig), instances ...*fakeInstance) *Fleet {
+	t.Helper()
+	cfg := DefaultFleetConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	f, err := NewFleet(cfg)
+	require.NoError(t, err)
+	for _, i := range instances {
+		require.NoError(t, f.Add(t.Context(), i))
+	}
+	if len(instances) > 0 {
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
+	}
+	return f
+}
+
+func states(f *Fleet) map[string]State {
+	m := map[string]State{}
+	for _, i := range f.Status().Instances {
+		m[i.ID] = i.State
+	}
+	return m
+}
+
+// outcomes runs n requests at once and counts the instances that answered.
+func outcomes(t *testing.T, f *Fleet, n int, req Request) map[string]int {
+	t.Helper()
+	var mu sync.Mutex
+	by := map[string]int{}
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			r := req
+			r.Seed = uint64(i)
+			out, id, err := f.Generate(t.Context(), r)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				by["error"]++
+				return
+			}
+			if len(out) != r.N || out[0].IDs[0] != int32(i) {
+				by["wrong"]++
+			}
+			by[id]++
+		})
+	}
+	wg.Wait()
+	return by
+}

@@ -1,0 +1,130 @@
+package inference
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Prober is an Instance that can be asked whether it answers. While one is DEAD,
+// or its publish has failed, the fleet probes it and, once that succeeds,
+// publishes the weights to it; others wait for the next publish.
+type Prober interface {
+	Probe(ctx context.Context) error
+}
+
+// Booter is an Instance that can tell one life of its process from the next. The
+// fleet asks around a publish and after each answer: what another life than the
+// one that took the weights has answered does not count, whatever version it
+// gives.
+type Booter interface {
+	Boot(ctx context.Context) (string, error)
+}
+
+// boot is inst's life, or empty where it tells nothing of it.
+func boot(ctx context.Context, inst Instance) (string, error) {
+	b, ok := inst.(Booter)
+	if !ok {
+		return "", nil
+	}
+	id, err := b.Boot(ctx)
+	if err != nil {
+		return "", fmt.Errorf("boot: %w", err)
+	}
+	return id, nil
+}
+
+// checkLife reports that inst is in another life than want.
+func checkLife(ctx context.Context, inst Instance, want string) error {
+	switch id, err := boot(ctx, inst); {
+	case err != nil:
+		return err
+	case id != want:
+		return fmt.Errorf("restarted since its publish, boot %.40q, expected %.40q: %w", id, want, ErrStale)
+	}
+	return nil
+}
+
+// fall takes m out of service for a fault of its own: to state, or to RETIRED
+// where it has fallen too often. f is locked.
+func (f *Fleet) fall(m *member, to State, cause error) {
+	m.restarts++
+	if m.restarts > f.cfg.MaxRestarts {
+		to, cause = Retired, fmt.Errorf("fell %d times, expected at most %d: %w", m.restarts, f.cfg.MaxRestarts, cause)
+	}
+	f.setState(m, to, cause)
+}
+
+// heal publishes the current weights again to an instance that turned out not
+// to hold them. f is locked.
+func (f *Fleet) heal(m *member) {
+	if f.closed || !m.mayReturn() {
+		return
+	}
+	refresh := f.refresh(f.gen.ctx, m)
+	f.gen.reads.Go(func() { _ = refresh() }) // the outcome is m's state
+}
+
+// mend probes m until it answers and takes the weights, for as long as they are
+// the current ones. f is locked.
+func (f *Fleet) mend(m *member) {
+	p, ok := m.inst.(Prober)
+	gen := f.gen
+	if !ok || f.closed || !m.mayReturn() || m.mending == gen {
+		return
+	}
+	m.mending = gen
+	gen.reads.Go(func() {
+		for !f.mended(gen, m, p) {
+		}
+	})
+}
+
+// mended waits, probes once, publishes where that succeeds and reports whether
+// no more is to be done.
+func (f *Fleet) mended(gen *generation, m *member, p Prober) bool {
+	t := time.NewTimer(f.cfg.ProbeEvery)
+	defer t.Stop()
+	ctx, cancel := context.WithTimeoutCause(gen.ctx, f.cfg.ProbeEvery+f.cfg.ProbeTimeout, fmt.Errorf("no answer in %v", f.cfg.ProbeTimeout))
+	defer cancel()
+	select {
+	case <-t.C:
+	case <-gen.ctx.Done():
+	case <-m.ctx.Done():
+	}
+	if f.restored(gen, m) {
+		return true
+	}
+	if _, err := within(f.cfg.Watchdog, func() (struct{}, error) { return struct{}{}, p.Probe(ctx) }); err != nil {
+		return false
+	}
+	f.mu.Lock()
+	if f.gen != gen {
+		f.mu.Unlock()
+		return true
+	}
+	refresh := f.refresh(gen.ctx, m)
+	f.mu.Unlock()
+	if err := refresh(); err != nil {
+		f.mu.Lock()
+		if f.gen == gen && m.mayReturn() {
+			f.fall(m, m.state, err) // it answers and does not take them: not for ever
+		}
+		f.mu.Unlock()
+	}
+	return f.restored(gen, m)
+}
+
+// restored reports that m serves, or that it is not for this mending to bring it
+// back.
+func (f *Fleet) restored(gen *generation, m *member) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gen == gen && m.mayReturn() && !m.serves() && gen.ctx.Err() == nil {
+		return false
+	}
+	if m.mending == gen {
+		m.mending = nil
+	}
+	return true
+}

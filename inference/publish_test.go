@@ -1,0 +1,91 @@
+package inference
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFleetPublishVerifiesChecksums(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, c := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}, &fakeInstance{id: "c", capacity: 4}
+		f := newFleet(t, func(c *FleetConfig) { c.MinServing = 2 }, a, b, c)
+		a.publish = func(context.Context, Weights) (string, error) { return "sum-1", nil } // answers well, changed nothing
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)), "two of three hold the weights")
+		require.Equal(t, map[string]State{"a": Stale, "b": Healthy, "c": Healthy}, states(f))
+		require.Contains(t, f.Status().Instances[0].PublishFail, "publish version 2 to a: instance reports checksum sum-1, expected sum-2")
+
+		b.publish = func(ctx context.Context, _ Weights) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+		start := time.Now()
+		err := f.Publish(t.Context(), fakeWeights(3))
+		require.ErrorIs(t, err, ErrNoInstance)
+		require.ErrorContains(t, err, "publish version 3: 1 instances hold it, expected at least 2")
+		require.Equal(t, f.cfg.PublishTimeout+f.cfg.EmptyWait, time.Since(start))
+
+		// An instance that failed does not hold up the next publish.
+		a.publish = nil
+		start = time.Now()
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(4)))
+		require.Zero(t, time.Since(start))
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetPublishEndsReadersOfOlderWeights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}
+		f := newFleet(t, nil, a)
+		reading := map[int64]bool{}
+		var mu sync.Mutex
+		b.publish = func(ctx context.Context, w Weights) (string, error) {
+			mu.Lock()
+			reading[w.Version()] = true
+			mu.Unlock()
+			defer func() { mu.Lock(); delete(reading, w.Version()); mu.Unlock() }()
+			if w.Version() == 1 {
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			b.version = w.Version()
+			return w.Checksum(), nil
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { require.NoError(t, f.Add(t.Context(), b), "the publish under way takes charge of it") })
+		synctest.Wait()
+		require.Equal(t, map[string]State{"a": Healthy, "b": Stale}, states(f))
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
+		require.Empty(t, reading)
+		wg.Wait()
+		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetPublishFailsQueuedRequestsOfOlderVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeInstance{id: "a", capacity: 1}
+		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+			if err := sleep(ctx, time.Hour/4); err != nil {
+				return nil, err
+			}
+			return a.answer(req), nil
+		}
+		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
+		var wg sync.WaitGroup
+		var errs [2]error
+		for i := range errs {
+			wg.Go(func() { _, _, errs[i] = f.Generate(t.Context(), request(1, 1)) })
+			synctest.Wait()
+		}
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
+		wg.Wait()
+		require.ErrorIs(t, errs[0], ErrStale, "sampled under version 1, answered as version 2")
+		require.ErrorIs(t, errs[1], ErrStale)
+		require.Equal(t, Healthy, states(f)["a"], "what it did under older weights is not held against it")
+		require.NoError(t, f.Close())
+	})
+}

@@ -1,0 +1,136 @@
+package inference
+
+import "container/heap"
+
+// ready are the instances that may get a request now, the one with the least
+// outstanding work first and of equals the one that joined first.
+type ready []*member
+
+func (r ready) Len() int { return len(r) }
+
+func (r ready) Less(i, j int) bool {
+	if r[i].tokens != r[j].tokens {
+		return r[i].tokens < r[j].tokens
+	}
+	return r[i].joined < r[j].joined
+}
+
+func (r ready) Swap(i, j int) {
+	r[i], r[j] = r[j], r[i]
+	r[i].at, r[j].at = i, j
+}
+
+// Push and Pop are for container/heap.
+func (r *ready) Push(x any) {
+	m := x.(*member)
+	m.at = len(*r)
+	*r = append(*r, m)
+}
+
+// Pop takes the last one off.
+func (r *ready) Pop() any {
+	last := len(*r) - 1
+	m := (*r)[last]
+	(*r)[last] = nil
+	*r = (*r)[:last]
+	m.at = -1
+	return m
+}
+
+// least is the first one that is not without, or nil.
+func (r ready) least(without *member) *member {
+	switch {
+	case len(r) == 0:
+		return nil
+	case r[0] != without:
+		return r[0]
+	case len(r) == 1:
+		return nil
+	case len(r) == 2 || r.Less(1, 2):
+		return r[1]
+	}
+	return r[2]
+}
+
+// place puts m where its state and its work say. f is locked.
+func (f *Fleet) place(m *member) {
+	may := m.serves() && m.hasRoom(f.cfg.Ahead)
+	switch {
+	case may && m.at < 0:
+		heap.Push(&f.ready, m)
+	case may:
+		heap.Fix(&f.ready, m.at)
+	case m.at >= 0:
+		heap.Remove(&f.ready, m.at)
+	}
+}
+
+// A prompt's prefix is known by blocks of so many tokens; to compute fewer again
+// is cheaper than to wait for the instance that has them.
+const prefixBlock = 64
+
+// mostPrefixes bounds each of the two maps of prefixes.
+const mostPrefixes = 1 << 15
+
+// prefixes remembers which instance has computed the beginning of a prompt. Once
+// the newer map is full the older one is forgotten.
+type prefixes struct{ newer, older map[uint64]*member }
+
+// prefixKeys names ids and its beginnings of whole blocks, the shortest first.
+func prefixKeys(ids []int32) []uint64 {
+	if len(ids) < prefixBlock {
+		return nil
+	}
+	keys := make([]uint64, 0, len(ids)/prefixBlock+1)
+	h := uint64(0xcbf29ce484222325) // FNV-1a's, over whole tokens
+	for i, id := range ids {
+		h = (h ^ uint64(uint32(id))) * 0x100000001b3
+		h ^= h >> 29
+		if (i+1)%prefixBlock == 0 || i+1 == len(ids) {
+			keys = append(keys, h)
+		}
+	}
+	return keys
+}
+
+func (p *prefixes) get(key uint64) (*member, bool) {
+	if m, ok := p.newer[key]; ok {
+		return m, true
+	}
+	m, ok := p.older[key]
+	return m, ok
+}
+
+// home is the instance that has the longest beginning which one alone has, or
+// nil: what several have, as a system prompt, says nothing.
+func (p *prefixes) home(keys []uint64) *member {
+	for i := len(keys) - 1; i >= 0; i-- {
+		if m, ok := p.get(keys[i]); ok {
+			return m
+		}
+	}
+	return nil
+}
+
+// note says that m computes the beginnings with keys.
+func (p *prefixes) note(keys []uint64, m *member) {
+	for _, key := range keys {
+		had, ok := p.get(key)
+		switch {
+		case !ok || (had != nil && !had.serves()):
+			p.put(key, m)
+		case had != m && had != nil:
+			p.put(key, nil)
+		}
+	}
+}
+
+func (p *prefixes) put(key uint64, m *member) {
+	if len(p.newer) >= mostPrefixes {
+		p.older, p.newer = p.newer, nil
+	}
+	if p.newer == nil {
+		p.newer = map[uint64]*member{}
+	}
+	p.newer[key] = m
+}
