@@ -22,6 +22,7 @@ func firstSentences() map[string]string {
 		"inference":        "Package inference is the contract between inference instances and their callers: requests, responses, weight versions, clients and the fleet.",
 		"inference/engine": "Package engine samples from a model with continuous batching and a paged key-value cache.",
 		"inference/server": "Package server exposes an engine over HTTP.",
+		"inference/remote": "Package remote samples with inference servers over HTTP: easyrl serve, vLLM, SGLang and, for evaluation, llama.cpp.",
 		"producer":         "Package producer keeps the inference instances busy: it hands out prompts, scores what comes back and queues finished groups.",
 		"trainer":          "Package trainer runs the loop: publish weights, consume one period of rollouts, step.",
 		"data":             "Package data reads prompts from JSONL",

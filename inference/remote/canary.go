@@ -1,0 +1,94 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// CanaryTokens is the usual length of a canary's prompt.
+const CanaryTokens = 32
+
+// moved is by how much the trainer's log-probabilities of the canary must have
+// changed, at the most changed token, before a server's must have changed too:
+// less than that a server of lower precision may round away.
+const moved = 1e-4
+
+// Canary is a fixed prompt whose log-probabilities tell weights apart. A server
+// passes when the mean distance of its own from the trainer's is at most
+// Tolerance, and when they are not the very same as before weights under which
+// the trainer's have moved by more than 1e-4. The first finds other weights,
+// half an update and a wrong layout; the second an update that was never
+// applied. Several instances may share a canary.
+type Canary struct {
+	Prompt []int32 // usually CanaryTokens of them
+	// Logprobs returns the trainer's natural log-probabilities under a version,
+	// which is the one that is being published: entry i is log p(Prompt[i] |
+	// Prompt[:i]), entry 0 is not read. It may be called concurrently.
+	Logprobs func(ctx context.Context, version int64) ([]float32, error)
+	// Tolerance is in nats; 0 is 0.1, which suits servers in bfloat16.
+	Tolerance float64
+}
+
+func (c *Canary) validate() error {
+	switch {
+	case len(c.Prompt) < 2:
+		return fmt.Errorf("canary: prompt of %d tokens, expected %d", len(c.Prompt), CanaryTokens)
+	case c.Logprobs == nil:
+		return errors.New("canary: no log-probabilities of the trainer")
+	case !(c.Tolerance >= 0) || math.IsInf(c.Tolerance, 0):
+		return fmt.Errorf("canary: tolerance %v, expected 0 or more", c.Tolerance)
+	}
+	return nil
+}
+
+// sighting is what trainer and server said under one version.
+type sighting struct{ trainer, server []float32 }
+
+// look asks both sides and compares. before is the last sighting that passed,
+// or nil.
+func (c *Canary) look(ctx context.Context, version int64, before *sighting, sample sampler) (*sighting, error) {
+	want, err := c.Logprobs(ctx, version)
+	if err != nil {
+		return nil, fmt.Errorf("canary: trainer: %w", err)
+	}
+	if len(want) != len(c.Prompt) {
+		return nil, fmt.Errorf("canary: trainer gives %d log-probabilities for %d tokens", len(want), len(c.Prompt))
+	}
+	out, err := sample(ctx, inference.Request{
+		PromptIDs: c.Prompt, N: 1, PromptLogprobs: true,
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 1},
+	}, 1)
+	if err != nil {
+		return nil, fmt.Errorf("canary: %w", err)
+	}
+	got := out[0].PromptLogprobs
+	tolerance := c.Tolerance
+	if tolerance == 0 {
+		tolerance = 0.1
+	}
+	now := &sighting{slices.Clone(want[1:]), slices.Clone(got[1:])}
+	if mean, _ := distance(now.trainer, now.server); !(mean <= tolerance) {
+		return nil, fmt.Errorf("canary: log-probabilities are %.3g off the trainer's in the mean, expected at most %v: other weights serve", mean, tolerance)
+	}
+	if before != nil {
+		if _, most := distance(now.trainer, before.trainer); most > moved && slices.Equal(now.server, before.server) {
+			return nil, fmt.Errorf("canary: log-probabilities are those of before, the trainer's moved by %.3g: the older weights serve", most)
+		}
+	}
+	return now, nil
+}
+
+// distance is the mean and the largest difference.
+func distance(a, b []float32) (mean, most float64) {
+	for i := range a {
+		d := math.Abs(float64(a[i]) - float64(b[i]))
+		mean += d / float64(len(a))
+		most = max(most, d)
+	}
+	return mean, most
+}

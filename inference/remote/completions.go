@@ -1,0 +1,278 @@
+package remote
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// abort is how a response ends that the server broke off: what there is of it
+// is good, and may be gone on with.
+const abort rollout.Finish = "abort"
+
+// noLogprob is what vLLM writes for the log-probability of what cannot be
+// sampled.
+const noLogprob = -9999
+
+// completionRequest is the body of POST /v1/completions. All that a model's
+// generation_config would fill in otherwise is said.
+type completionRequest struct {
+	Model             string   `json:"model"`
+	Prompt            []int32  `json:"prompt"`
+	N                 int      `json:"n"`
+	Seed              uint64   `json:"seed"`
+	MaxTokens         int      `json:"max_tokens"`
+	Temperature       float32  `json:"temperature"`
+	TopP              float32  `json:"top_p"`
+	TopK              int      `json:"top_k"` // -1 keeps all
+	MinP              float32  `json:"min_p"`
+	RepetitionPenalty float32  `json:"repetition_penalty"`
+	PresencePenalty   float32  `json:"presence_penalty"`
+	FrequencyPenalty  float32  `json:"frequency_penalty"`
+	Stop              []string `json:"stop,omitempty"`
+	StopTokenIDs      []int32  `json:"stop_token_ids,omitempty"`
+	IgnoreEOS         bool     `json:"ignore_eos"` // only StopTokenIDs end a response
+	IncludeStop       bool     `json:"include_stop_str_in_output"`
+	Logprobs          int      `json:"logprobs"` // 0 is the sampled token alone
+	PromptLogprobs    *int     `json:"prompt_logprobs,omitempty"`
+	ReturnTokenIDs    bool     `json:"return_token_ids"`
+	TokensAsIDs       bool     `json:"return_tokens_as_token_ids"` // what older servers have instead
+	CacheSalt         string   `json:"cache_salt,omitempty"`
+	WeightVersion     *int64   `json:"weight_version,omitempty"` // easyrl's
+}
+
+// newCompletionRequest is req with room for limit tokens a response.
+func newCompletionRequest(model string, req *inference.Request, limit int) completionRequest {
+	s := &req.Sampling
+	body := completionRequest{
+		Model: model, Prompt: req.PromptIDs, N: req.N, Seed: req.Seed, MaxTokens: limit,
+		Temperature: s.Temperature, TopP: s.TopP, TopK: s.TopK, MinP: s.MinP, RepetitionPenalty: 1,
+		Stop: s.Stop, StopTokenIDs: s.StopIDs, IgnoreEOS: true, IncludeStop: true,
+		Logprobs: req.TopLogprobs, ReturnTokenIDs: true, TokensAsIDs: true,
+	}
+	if body.TopK == 0 {
+		body.TopK = -1
+	}
+	if req.PromptLogprobs {
+		body.PromptLogprobs = new(int)
+	}
+	return body
+}
+
+// bodyLimit bounds the answer to req: what a token takes in any of the
+// dialects, its text and its alternatives.
+func bodyLimit(req *inference.Request, limit int) int64 {
+	perToken := int64(512) * int64(1+req.TopLogprobs)
+	return min(largeBody, smallBody+int64(req.N)*(perToken*int64(limit)+512*int64(len(req.PromptIDs))))
+}
+
+// completionAnswer is the answer to POST /v1/completions.
+type completionAnswer struct {
+	Choices       []choice `json:"choices"`
+	WeightVersion *int64   `json:"weight_version"`
+}
+
+type choice struct {
+	Index          int             `json:"index"`
+	Text           string          `json:"text"`
+	FinishReason   string          `json:"finish_reason"`
+	TokenIDs       []int32         `json:"token_ids"`
+	PromptTokenIDs []int32         `json:"prompt_token_ids"`
+	Logprobs       *choiceLogprobs `json:"logprobs"`
+	// Of each prompt token, what was likely there by token id; null at the first.
+	PromptLogprobs []map[string]struct {
+		Logprob *float32 `json:"logprob"`
+	} `json:"prompt_logprobs"`
+}
+
+type choiceLogprobs struct {
+	Tokens        []string              `json:"tokens"`
+	TokenLogprobs []*float32            `json:"token_logprobs"`
+	TopLogprobs   []map[string]*float32 `json:"top_logprobs"`
+}
+
+// decodeCompletions checks an answer against its request. Choices may come in
+// any order, each once. The completions have no Version.
+func decodeCompletions(a *completionAnswer, req *inference.Request, limit int) ([]inference.Completion, error) {
+	if len(a.Choices) != req.N {
+		return nil, fmt.Errorf("%d choices, expected %d", len(a.Choices), req.N)
+	}
+	out := make([]inference.Completion, req.N)
+	seen := make([]bool, req.N)
+	for i := range a.Choices {
+		ch := &a.Choices[i]
+		if ch.Index < 0 || ch.Index >= req.N || seen[ch.Index] {
+			return nil, fmt.Errorf("choice %d has index %d, expected each of 0 to %d once", i, ch.Index, req.N-1)
+		}
+		seen[ch.Index] = true
+		c, err := ch.decode(req)
+		if err == nil {
+			err = check(&c, limit)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("choice %d: %w", ch.Index, err)
+		}
+		out[ch.Index] = c
+	}
+	return out, nil
+}
+
+func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
+	c := inference.Completion{Text: ch.Text}
+	var err error
+	if c.Finish, err = finishOf(ch.FinishReason); err != nil {
+		return c, err
+	}
+	if ch.PromptTokenIDs != nil && !slices.Equal(ch.PromptTokenIDs, req.PromptIDs) {
+		return c, fmt.Errorf("sampled from another prompt, of %d tokens, expected the one sent, of %d", len(ch.PromptTokenIDs), len(req.PromptIDs))
+	}
+	if ch.Logprobs == nil {
+		return c, errors.New("no log-probabilities")
+	}
+	if c.IDs = ch.TokenIDs; c.IDs == nil {
+		if c.IDs, err = tokenIDs(ch.Logprobs.Tokens); err != nil {
+			return c, err
+		}
+	}
+	c.Logprobs = make([]float32, len(ch.Logprobs.TokenLogprobs))
+	for i, l := range ch.Logprobs.TokenLogprobs {
+		if l == nil {
+			return c, fmt.Errorf("token %d has log-probability null", i)
+		}
+		c.Logprobs[i] = *l
+	}
+	if req.TopLogprobs > 0 {
+		if c.Top, err = ch.Logprobs.top(len(c.IDs), req.TopLogprobs); err != nil {
+			return c, err
+		}
+	}
+	if req.PromptLogprobs {
+		c.PromptLogprobs, err = ch.promptLogprobs(req.PromptIDs)
+	}
+	return c, err
+}
+
+// finishOf reads finish_reason.
+func finishOf(reason string) (rollout.Finish, error) {
+	switch f := rollout.Finish(reason); f {
+	case rollout.Stop, rollout.Length, abort:
+		return f, nil
+	}
+	return "", fmt.Errorf("finish reason %q, expected stop, length or abort", reason)
+}
+
+// tokenIDs reads tokens of the form token_id:N.
+func tokenIDs(tokens []string) ([]int32, error) {
+	ids := make([]int32, len(tokens))
+	for i, s := range tokens {
+		id, err := tokenID(s)
+		if err != nil {
+			return nil, fmt.Errorf("token %d: %w", i, err)
+		}
+		ids[i] = id
+	}
+	return ids, nil
+}
+
+func tokenID(s string) (int32, error) {
+	digits, ok := strings.CutPrefix(s, "token_id:")
+	id, err := strconv.ParseInt(digits, 10, 32)
+	if !ok || err != nil {
+		return 0, fmt.Errorf("%.40q, expected token ids or token_id:N", s)
+	}
+	return int32(id), nil
+}
+
+// top is the k likeliest of n tokens each. The sampled token may stand beside
+// them.
+func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
+	if len(l.TopLogprobs) != n {
+		return nil, fmt.Errorf("%d top log-probabilities for %d tokens", len(l.TopLogprobs), n)
+	}
+	out := make([][]inference.TokenLogprob, n)
+	for i, at := range l.TopLogprobs {
+		for s, p := range at {
+			id, err := tokenID(s)
+			if err != nil || p == nil {
+				return nil, errors.Join(fmt.Errorf("top log-probability of token %d is not one", i), err)
+			}
+			out[i] = append(out[i], inference.TokenLogprob{ID: id, Logprob: *p})
+		}
+		out[i] = likeliest(out[i], k)
+	}
+	return out, nil
+}
+
+// likeliest are the first k in descending order, ties by id.
+func likeliest(all []inference.TokenLogprob, k int) []inference.TokenLogprob {
+	slices.SortFunc(all, func(a, b inference.TokenLogprob) int {
+		if a.Logprob != b.Logprob {
+			if a.Logprob > b.Logprob {
+				return -1
+			}
+			return 1
+		}
+		return int(a.ID) - int(b.ID)
+	})
+	return all[:min(k, len(all))]
+}
+
+func (ch *choice) promptLogprobs(prompt []int32) ([]float32, error) {
+	if len(ch.PromptLogprobs) != len(prompt) {
+		return nil, fmt.Errorf("%d prompt log-probabilities, expected %d", len(ch.PromptLogprobs), len(prompt))
+	}
+	out := make([]float32, len(prompt))
+	for i := 1; i < len(prompt); i++ {
+		l := ch.PromptLogprobs[i][strconv.Itoa(int(prompt[i]))].Logprob
+		if l == nil {
+			return nil, fmt.Errorf("prompt token %d has no log-probability", i)
+		}
+		out[i] = *l
+	}
+	return out, checkLogprobs("prompt token", out)
+}
+
+// check is what every response must hold to. One that was broken off may be
+// empty.
+func check(c *inference.Completion, limit int) error {
+	switch {
+	case len(c.IDs) == 0 && c.Finish != abort:
+		return errors.New("no tokens")
+	case len(c.IDs) > limit:
+		return fmt.Errorf("%d tokens, expected at most %d", len(c.IDs), limit)
+	case len(c.IDs) != len(c.Logprobs):
+		return fmt.Errorf("%d tokens and %d log-probabilities", len(c.IDs), len(c.Logprobs))
+	}
+	for i, id := range c.IDs {
+		if id < 0 {
+			return fmt.Errorf("token %d is %d, expected 0 or more", i, id)
+		}
+	}
+	return checkLogprobs("token", c.Logprobs)
+}
+
+func checkLogprobs(of string, logprobs []float32) error {
+	for i, l := range logprobs {
+		l64 := float64(l)
+		if math.IsNaN(l64) || math.IsInf(l64, 0) || l <= noLogprob || l > 1e-3 {
+			return fmt.Errorf("%s %d has log-probability %v, expected more than %d and at most 0", of, i, l, noLogprob)
+		}
+	}
+	return nil
+}
+
+// label is a version as a server writes it, a number or a string.
+func label(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}

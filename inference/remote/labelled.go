@@ -1,0 +1,176 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// maxResumes is how often a response is gone on with that a server breaks off.
+const maxResumes = 8
+
+// labelled is what is known of the weights of a server that keeps a label
+// rather than a checksum.
+type labelled struct {
+	publish chan struct{} // holds a token while nobody publishes
+
+	mu      sync.Mutex
+	version int64  // 0 before the first verified publish and after a failed one
+	label   string // empty then
+	tried   bool   // a publish has begun
+	seen    *sighting
+}
+
+func newLabelled() *labelled {
+	l := &labelled{publish: make(chan struct{}, 1)}
+	l.publish <- struct{}{}
+	return l
+}
+
+// now is the version and the label for a request. A server that was never
+// published to serves version 0.
+func (l *labelled) now(req *inference.Request) (int64, string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tried && l.label == "" {
+		return 0, "", fmt.Errorf("no verified weights: %w", inference.ErrStale)
+	}
+	if req.Version != 0 && req.Version != l.version {
+		return 0, "", fmt.Errorf("request of version %d, the server holds %d: %w", req.Version, l.version, inference.ErrStale)
+	}
+	return l.version, l.label, nil
+}
+
+// unchanged is an error where other weights may have served since now.
+func (l *labelled) unchanged(label string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.label != label {
+		return fmt.Errorf("the weights changed meanwhile: %w", inference.ErrStale)
+	}
+	return nil
+}
+
+// update runs one publish: push makes w serve and verifies the label that the
+// server reports, sample is for the canary.
+func (l *labelled) update(ctx context.Context, c *client, w inference.Weights,
+	push func(ctx context.Context, folder, label string) error, sample sampler,
+) (checksum string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("instance %s: %w", c.url, notData(err))
+		}
+	}()
+	if c.store == nil {
+		return "", fmt.Errorf("%s reads weights from files, expected a folder that trainer and server both see", c.kind)
+	}
+	select {
+	case <-l.publish:
+		defer func() { l.publish <- struct{}{} }()
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	folder, err := c.store.Put(ctx, w)
+	if err != nil {
+		return "", err
+	}
+	l.mu.Lock()
+	l.version, l.label, l.tried = 0, "", true
+	seen := l.seen
+	l.mu.Unlock()
+	if err := push(ctx, folder, labelOf(w)); err != nil {
+		return "", err
+	}
+	if c.canary != nil {
+		if seen, err = c.canary.look(ctx, w.Version(), seen, sample); err != nil {
+			return "", err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.version, l.label, l.seen = w.Version(), labelOf(w), seen
+	return w.Checksum(), nil
+}
+
+// sampler makes one exchange: req.N responses of up to limit tokens, some of
+// which may have been broken off.
+type sampler func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error)
+
+// resume goes on with the responses that were broken off, each where it ended.
+// A stop string across the seam is not seen.
+func resume(ctx context.Context, req inference.Request, limit int, out []inference.Completion, sample sampler) error {
+	for i := range out {
+		c := &out[i]
+		for tries := 0; c.Finish == abort; tries++ {
+			if tries == maxResumes {
+				return fmt.Errorf("response %d was broken off %d times", i, tries+1)
+			}
+			rest := req
+			rest.N, rest.PromptLogprobs = 1, false
+			rest.PromptIDs = slices.Concat(req.PromptIDs, c.IDs)
+			// Draws that the first part has not had.
+			rest.Seed += uint64(i+1)<<32 | uint64(len(c.IDs))
+			if len(c.IDs) >= limit {
+				return fmt.Errorf("response %d was broken off at its full length", i)
+			}
+			next, err := sample(ctx, rest, limit-len(c.IDs))
+			if err != nil {
+				return err
+			}
+			c.IDs = append(c.IDs, next[0].IDs...)
+			c.Logprobs = append(c.Logprobs, next[0].Logprobs...)
+			c.Top = append(c.Top, next[0].Top...)
+			c.Text += next[0].Text
+			c.Finish = next[0].Finish
+		}
+	}
+	return nil
+}
+
+// generate samples all of req with one set of weights; after is asked for an
+// error when the responses are in, before any is gone on with and at the end.
+func (l *labelled) generate(ctx context.Context, c *client, req inference.Request, sample func(label string) sampler,
+	after func(ctx context.Context, label string) error,
+) (out []inference.Completion, err error) {
+	defer func() {
+		if err != nil {
+			out, err = nil, fmt.Errorf("instance %s: %w", c.url, err)
+		}
+	}()
+	limit, err := c.limit(&req)
+	if err != nil {
+		return nil, err
+	}
+	version, label, err := l.now(&req)
+	if err != nil {
+		return nil, err
+	}
+	checked := func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
+		out, err := sample(label)(ctx, req, limit)
+		if changed := l.unchanged(label); changed != nil {
+			return nil, changed
+		}
+		if err != nil {
+			return nil, err
+		}
+		return out, after(ctx, label)
+	}
+	out, err = checked(ctx, req, limit)
+	if err == nil {
+		err = resume(ctx, req, limit, out, checked)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if len(out[i].IDs) == 0 {
+			return nil, errors.New("a response has no tokens")
+		}
+		out[i].Version = version
+	}
+	return out, nil
+}

@@ -1,0 +1,145 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// llama is an instance of llama.cpp's server, for evaluation: it takes no
+// weights, and its log-probabilities are of the raw logits.
+type llama struct {
+	*client
+}
+
+func newLlama(ctx context.Context, c *client) (*llama, error) {
+	var props struct {
+		Slots    int `json:"total_slots"`
+		Settings struct {
+			Context int `json:"n_ctx"`
+		} `json:"default_generation_settings"`
+	}
+	if err := c.get(ctx, "/props", &props); err != nil {
+		return nil, err
+	}
+	c.context = props.Settings.Context
+	if c.capacity == 0 {
+		c.capacity = props.Slots
+	}
+	return &llama{c}, nil
+}
+
+// Publish is refused.
+func (l *llama) Publish(context.Context, inference.Weights) (string, error) {
+	return "", fmt.Errorf("instance %s: llama.cpp has no call that takes weights: it can evaluate, not train", l.url)
+}
+
+// Generate samples the responses side by side, a call for each.
+func (l *llama) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+	limit, err := l.limit(&req)
+	switch {
+	case err != nil:
+	case req.PromptLogprobs || req.TopLogprobs > 0:
+		err = fmt.Errorf("%w: llama.cpp gives log-probabilities of the sampled tokens alone", inference.ErrInvalid)
+	case req.Version != 0:
+		err = fmt.Errorf("request of version %d, llama.cpp takes no weights: %w", req.Version, inference.ErrStale)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("instance %s: %w", l.url, err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := make([]inference.Completion, req.N)
+	turns := make(chan struct{}, max(1, l.capacity))
+	var all sync.WaitGroup
+	for i := range out {
+		all.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			var err error
+			if out[i], err = l.sample(ctx, &req, i, limit); err != nil {
+				cancel(err) // the first is the cause of the others
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("instance %s: %w", l.url, context.Cause(ctx))
+	}
+	return out, nil
+}
+
+type llamaAnswer struct {
+	Content       string `json:"content"`
+	StopType      string `json:"stop_type"`
+	StoppingWord  string `json:"stopping_word"`
+	Truncated     bool   `json:"truncated"`
+	Probabilities []struct {
+		ID      int32    `json:"id"`
+		Logprob *float32 `json:"logprob"`
+	} `json:"completion_probabilities"`
+}
+
+func (l *llama) sample(ctx context.Context, req *inference.Request, index, limit int) (inference.Completion, error) {
+	s := &req.Sampling
+	in := map[string]any{
+		"prompt": req.PromptIDs, "n_predict": limit, "seed": uint32(req.Seed) + uint32(index), "temperature": s.Temperature,
+		"top_k": s.TopK, "top_p": s.TopP, "min_p": s.MinP, "typical_p": 1, "repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0,
+		"samplers": []string{"top_k", "top_p", "min_p", "temperature"}, "stop": append([]string{}, s.Stop...),
+		"n_probs": 1, "return_tokens": true, "cache_prompt": false, "ignore_eos": len(s.StopIDs) == 0,
+	}
+	body, err := json.Marshal(in)
+	if err != nil {
+		return inference.Completion{}, err
+	}
+	var a llamaAnswer
+	if err := l.do(ctx, call{method: http.MethodPost, path: "/completion", body: body, limit: bodyLimit(req, limit), long: true}, &a); err != nil {
+		return inference.Completion{}, err
+	}
+	c := inference.Completion{Text: a.Content + a.StoppingWord}
+	switch a.StopType {
+	case "eos", "word":
+		c.Finish = rollout.Stop
+	case "limit":
+		c.Finish = rollout.Length
+	default:
+		return c, fmt.Errorf("POST /completion: stop type %q, expected eos, word or limit", a.StopType)
+	}
+	if a.Truncated {
+		return c, fmt.Errorf("POST /completion: the prompt was cut to fit: %w", inference.ErrInvalid)
+	}
+	for i, p := range a.Probabilities {
+		if p.Logprob == nil {
+			return c, fmt.Errorf("POST /completion: token %d has log-probability null", i)
+		}
+		c.IDs, c.Logprobs = append(c.IDs, p.ID), append(c.Logprobs, max(*p.Logprob, noLogprob+1)) // of a token that raw logits all but exclude
+		if slices.Contains(s.StopIDs, p.ID) && i < len(a.Probabilities)-1 {
+			c.Finish = rollout.Stop
+			c.Text, err = l.detokenize(ctx, c.IDs)
+			break
+		}
+	}
+	if err == nil {
+		err = check(&c, limit)
+	}
+	if err != nil {
+		return c, fmt.Errorf("POST /completion: %w", err)
+	}
+	return c, nil
+}
+
+// detokenize is for a response that went on behind one of the caller's stop
+// tokens, of which llama.cpp knows only the model's own.
+func (l *llama) detokenize(ctx context.Context, ids []int32) (string, error) {
+	var out struct {
+		Content string `json:"content"`
+	}
+	err := l.post(ctx, "/detokenize", map[string]any{"tokens": ids}, &out)
+	return out.Content, err
+}

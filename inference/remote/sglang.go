@@ -1,0 +1,320 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// sglang is an instance of SGLang's server.
+type sglang struct {
+	*client
+	held *labelled
+	info string // the call that reports the weights' version; "" where none does
+}
+
+func newSGLang(ctx context.Context, c *client) (*sglang, error) {
+	if err := c.readModel(ctx); err != nil {
+		return nil, err
+	}
+	s := &sglang{client: c, held: newLabelled()}
+	for _, path := range []string{"/model_info", "/get_model_info", "/get_weight_version"} {
+		_, err := s.version(ctx, path)
+		if err == nil {
+			s.info = path
+			break
+		}
+		if !noRoute(err) && !errors.Is(err, errBody) {
+			return nil, err
+		}
+	}
+	var server struct {
+		Running int `json:"max_running_requests"`
+	}
+	if c.capacity == 0 && c.get(ctx, "/server_info", &server) == nil {
+		c.capacity = server.Running
+	}
+	return s, nil
+}
+
+// version is the label that the server reports at path.
+func (s *sglang) version(ctx context.Context, path string) (string, error) {
+	var out struct {
+		Version json.RawMessage `json:"weight_version"`
+	}
+	if err := s.get(ctx, path, &out); err != nil {
+		return "", err
+	}
+	if out.Version == nil {
+		return "", fmt.Errorf("GET %s: %w: no weight_version", path, errBody)
+	}
+	return label(out.Version), nil
+}
+
+// verify asks the server for its label, where it has a call for that.
+func (s *sglang) verify(ctx context.Context, want string) error {
+	if s.info == "" {
+		return nil
+	}
+	got, err := s.version(ctx, s.info)
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("GET %s: weights %.60q, expected %s: %w", s.info, got, want, inference.ErrStale)
+	}
+	return nil
+}
+
+// Publish makes the server read w from the store and verifies it.
+func (s *sglang) Publish(ctx context.Context, w inference.Weights) (string, error) {
+	if s.info == "" && s.canary == nil {
+		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version, expected a newer one or a canary", s.url)
+	}
+	return s.held.update(ctx, s.client, w, s.push, s.sampler(labelOf(w)))
+}
+
+// push updates and flushes: the status and the body must both say that it
+// worked.
+func (s *sglang) push(ctx context.Context, folder, label string) error {
+	const path = "/update_weights_from_disk"
+	in := map[string]any{"model_path": folder, "weight_version": label, "abort_all_requests": true, "flush_cache": true}
+	var out struct {
+		Success bool   `json:"success"`
+		Message string `json:"message"`
+	}
+	if err := s.post(ctx, path, in, &out); err != nil {
+		return err
+	}
+	if !out.Success {
+		return fmt.Errorf("POST %s: not successful: %.200q", path, out.Message)
+	}
+	if err := s.flush(ctx); err != nil {
+		return err
+	}
+	return s.verify(ctx, label)
+}
+
+// flush empties the prefix cache. That is refused while requests are pending,
+// which abort_all_requests ends soon.
+func (s *sglang) flush(ctx context.Context) error {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for try := 1; ; try++ {
+		err := s.command(ctx, "/flush_cache")
+		var refused *statusError
+		if !errors.As(err, &refused) || refused.status != http.StatusBadRequest || try == 60 {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// Generate samples req; each response carries its label.
+func (s *sglang) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+	return s.held.generate(ctx, s.client, req, s.sampler, func(context.Context, string) error { return nil })
+}
+
+type sglangAnswer struct {
+	Text string     `json:"text"`
+	Meta sglangMeta `json:"meta_info"`
+}
+
+type sglangMeta struct {
+	Finish struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	} `json:"finish_reason"`
+	PromptTokens *int            `json:"prompt_tokens"`
+	Version      json.RawMessage `json:"weight_version"`
+	Versions     []struct {
+		Version json.RawMessage `json:"version"`
+	} `json:"weight_versions"`
+	Output []sglangToken   `json:"output_token_logprobs"`
+	Input  []sglangToken   `json:"input_token_logprobs"`
+	Top    [][]sglangToken `json:"output_top_logprobs"`
+}
+
+// sglangToken is [logprob, id, text]; the log-probability of a prompt's first
+// token is null.
+type sglangToken struct {
+	logprob *float32
+	id      int32
+}
+
+// UnmarshalJSON reads the first two entries.
+func (t *sglangToken) UnmarshalJSON(data []byte) error {
+	var entries []json.RawMessage
+	if err := json.Unmarshal(data, &entries); err != nil {
+		return err
+	}
+	if len(entries) < 2 {
+		return fmt.Errorf("token of %d entries, expected [logprob, id, text]", len(entries))
+	}
+	if string(entries[1]) == "null" {
+		return errors.New("token without an id, expected [logprob, id, text]")
+	}
+	return errors.Join(json.Unmarshal(entries[0], &t.logprob), json.Unmarshal(entries[1], &t.id))
+}
+
+// sampler posts to /generate. There is no seed in it: one seed would give all
+// responses the same draws.
+func (s *sglang) sampler(want string) sampler {
+	return func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
+		p := &req.Sampling
+		topK := p.TopK
+		if topK == 0 {
+			topK = -1
+		}
+		in := map[string]any{
+			"input_ids": req.PromptIDs, "return_logprob": true, "top_logprobs_num": req.TopLogprobs, "logprob_start_len": -1,
+			"sampling_params": map[string]any{
+				"n": req.N, "max_new_tokens": limit, "temperature": p.Temperature, "top_p": p.TopP, "top_k": topK, "min_p": p.MinP,
+				"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "no_stop_trim": true,
+				"stop": append([]string{}, p.Stop...), "stop_token_ids": append([]int32{}, p.StopIDs...),
+				"ignore_eos": len(p.StopIDs) == 0, // it would ignore stop_token_ids too
+			},
+		}
+		if req.PromptLogprobs {
+			in["logprob_start_len"] = 0
+		}
+		body, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		var raw json.RawMessage
+		k := call{method: http.MethodPost, path: "/generate", body: body, limit: bodyLimit(&req, limit), long: true}
+		if err := s.do(ctx, k, &raw); err != nil {
+			return nil, err
+		}
+		out, unlabelled, err := decodeSGLang(raw, &req, limit, want)
+		if err == nil && unlabelled && want != "" {
+			err = s.verify(ctx, want)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("POST /generate: %w", err)
+		}
+		return out, nil
+	}
+}
+
+// decodeSGLang reads an object or, where there are several responses, a list.
+// unlabelled says that a response does not tell its weights.
+func decodeSGLang(raw json.RawMessage, req *inference.Request, limit int, want string) (out []inference.Completion, unlabelled bool, err error) {
+	var answers []sglangAnswer
+	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
+		err = json.Unmarshal(raw, &answers)
+	} else {
+		answers = make([]sglangAnswer, 1)
+		err = json.Unmarshal(raw, &answers[0])
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("%w: %w", errBody, err)
+	}
+	if len(answers) != req.N {
+		return nil, false, fmt.Errorf("%d responses, expected %d", len(answers), req.N)
+	}
+	out = make([]inference.Completion, req.N)
+	for i := range answers {
+		a := &answers[i]
+		if err = a.Meta.sameWeights(want); err == nil {
+			out[i], err = a.decode(req)
+		}
+		if err == nil {
+			err = check(&out[i], limit)
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("response %d: %w", i, err)
+		}
+		unlabelled = unlabelled || a.Meta.Version == nil
+	}
+	return out, unlabelled, nil
+}
+
+// sameWeights is an error where any part of the response has another label.
+func (m *sglangMeta) sameWeights(want string) error {
+	if want == "" {
+		return nil
+	}
+	labels := []json.RawMessage{m.Version}
+	for _, v := range m.Versions {
+		labels = append(labels, v.Version)
+	}
+	for _, raw := range labels {
+		if raw != nil && label(raw) != want {
+			return fmt.Errorf("weights %.60q, expected %s: %w", label(raw), want, inference.ErrStale)
+		}
+	}
+	return nil
+}
+
+func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, error) {
+	m := &a.Meta
+	c := inference.Completion{Text: a.Text}
+	var err error
+	if c.Finish, err = finishOf(m.Finish.Type); err != nil {
+		return c, err
+	}
+	if m.PromptTokens != nil && *m.PromptTokens != len(req.PromptIDs) {
+		return c, fmt.Errorf("sampled from a prompt of %d tokens, expected %d", *m.PromptTokens, len(req.PromptIDs))
+	}
+	if c.Finish == abort && strings.HasPrefix(m.Finish.Message, "Abort before prefill") {
+		return inference.Completion{Finish: abort}, nil // what it says of tokens is no good
+	}
+	if c.IDs, c.Logprobs, err = sglangTokens(m.Output); err != nil {
+		return c, err
+	}
+	if req.TopLogprobs > 0 {
+		if len(m.Top) != len(c.IDs) {
+			return c, fmt.Errorf("%d top log-probabilities for %d tokens", len(m.Top), len(c.IDs))
+		}
+		for _, at := range m.Top {
+			ids, logprobs, err := sglangTokens(at)
+			if err != nil {
+				return c, fmt.Errorf("top: %w", err)
+			}
+			all := make([]inference.TokenLogprob, len(ids))
+			for i := range ids {
+				all[i] = inference.TokenLogprob{ID: ids[i], Logprob: logprobs[i]}
+			}
+			c.Top = append(c.Top, likeliest(all, req.TopLogprobs))
+		}
+	}
+	if req.PromptLogprobs {
+		if len(m.Input) != len(req.PromptIDs) {
+			return c, fmt.Errorf("%d prompt log-probabilities, expected %d", len(m.Input), len(req.PromptIDs))
+		}
+		m.Input[0].logprob = new(float32)
+		ids, logprobs, err := sglangTokens(m.Input)
+		for i := range ids {
+			if ids[i] != req.PromptIDs[i] {
+				return c, fmt.Errorf("prompt token %d is %d, expected %d", i, ids[i], req.PromptIDs[i])
+			}
+		}
+		c.PromptLogprobs = logprobs
+		return c, errors.Join(err, checkLogprobs("prompt token", logprobs))
+	}
+	return c, nil
+}
+
+func sglangTokens(tokens []sglangToken) (ids []int32, logprobs []float32, err error) {
+	ids, logprobs = make([]int32, len(tokens)), make([]float32, len(tokens))
+	for i, t := range tokens {
+		if t.logprob == nil {
+			return nil, nil, fmt.Errorf("token %d has log-probability null", i)
+		}
+		ids[i], logprobs[i] = t.id, *t.logprob
+	}
+	return ids, logprobs, nil
+}

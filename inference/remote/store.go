@@ -1,0 +1,132 @@
+package remote
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// Store is a folder that trainer and servers both see, under the same path, and
+// that one run has for itself. Each version of the weights is written to it
+// once, whatever the number of instances. Its methods may be called
+// concurrently.
+type Store struct {
+	dir     string
+	pattern *regexp.Regexp
+
+	turn chan struct{} // holds a token while nobody writes
+	have []string      // names of what was put last, newest last; of who has the turn
+}
+
+// NewStore makes the folder where there is none.
+func NewStore(dir string) (*Store, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("weights folder %s: %w", dir, err)
+	}
+	if err := os.MkdirAll(abs, 0o755); err != nil {
+		return nil, fmt.Errorf("weights folder: %w", err)
+	}
+	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), turn: make(chan struct{}, 1)}
+	s.turn <- struct{}{}
+	return s, nil
+}
+
+// labelOf names weights on the wire and in a store: version and checksum.
+func labelOf(w inference.Weights) string { return fmt.Sprintf("v%d-%s", w.Version(), w.Checksum()) }
+
+// file is the weights file of a version's folder.
+const file = "model.safetensors"
+
+// Put writes w where it is not there yet and returns its folder, which holds
+// model.safetensors and appears at once or not at all. It stays until the
+// second version after it is put.
+func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
+	select {
+	case <-s.turn:
+		defer func() { s.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	name := labelOf(w)
+	if !s.pattern.MatchString(name) {
+		return "", fmt.Errorf("weights folder %s: checksum %q, expected letters and digits", s.dir, w.Checksum())
+	}
+	folder := filepath.Join(s.dir, name)
+	if len(s.have) > 0 && s.have[len(s.have)-1] == name {
+		if info, err := os.Stat(filepath.Join(folder, file)); err == nil && info.Mode().IsRegular() {
+			return folder, nil
+		}
+	}
+	if err := s.write(name, w); err != nil {
+		return "", fmt.Errorf("weights folder %s: %w", s.dir, err)
+	}
+	s.keep(name)
+	return folder, nil
+}
+
+// write makes name a folder with w in it. One of an earlier run is replaced.
+func (s *Store) write(name string, w inference.Weights) error {
+	partial := filepath.Join(s.dir, ".writing-"+name)
+	if err := os.RemoveAll(partial); err != nil {
+		return err
+	}
+	if err := os.Mkdir(partial, 0o755); err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(partial, file), w); err != nil {
+		_ = os.RemoveAll(partial)
+		return err
+	}
+	final := filepath.Join(s.dir, name)
+	if err := os.RemoveAll(final); err != nil {
+		return err
+	}
+	return os.Rename(partial, final)
+}
+
+func writeFile(path string, w inference.Weights) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	buffered := bufio.NewWriterSize(f, 1<<20)
+	if err := w.WriteSafetensors(buffered); err != nil {
+		_ = f.Close()
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := buffered.Flush(); err != nil {
+		_ = f.Close()
+		return err
+	}
+	// Servers of other machines must see all of it; nobody needs it after a
+	// crash.
+	if err := f.Sync(); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// keep notes that name is the newest, and removes all versions but it and the
+// one before it, which a late server may still read.
+func (s *Store) keep(name string) {
+	if len(s.have) == 0 || s.have[len(s.have)-1] != name {
+		s.have = append(s.have, name)
+	}
+	s.have = s.have[max(0, len(s.have)-2):]
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return // what is left over does no harm
+	}
+	for _, e := range entries {
+		if s.pattern.MatchString(e.Name()) && e.Name() != name && e.Name() != s.have[0] {
+			_ = os.RemoveAll(filepath.Join(s.dir, e.Name()))
+		}
+	}
+}

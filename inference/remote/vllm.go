@@ -1,0 +1,150 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// vllm is an instance of vLLM's server. It takes weights when it runs with
+// VLLM_SERVER_DEV_MODE=1 and the worker extension of deploy/vllm. Its
+// log-probabilities are those of what is sampled only with --logprobs-mode
+// processed_logprobs.
+type vllm struct {
+	*client
+	held *labelled
+}
+
+func newVLLM(ctx context.Context, c *client) (*vllm, error) {
+	if err := c.readModel(ctx); err != nil {
+		return nil, err
+	}
+	if c.capacity == 0 {
+		c.capacity = 256 // max_num_seqs, which it does not tell
+	}
+	return &vllm{c, newLabelled()}, nil
+}
+
+// Generate samples req. The worker extension is asked after each exchange
+// whether the published weights are still there.
+func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+	return v.held.generate(ctx, v.client, req, v.sampler, func(ctx context.Context, label string) error {
+		if label == "" {
+			return nil
+		}
+		return v.verify(ctx, label)
+	})
+}
+
+// sampler caches prompts under label only: vLLM leaves to its callers that a
+// cache does not outlive the weights.
+func (v *vllm) sampler(label string) sampler {
+	return func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
+		greedy := req.Sampling.Temperature == 0
+		n := req.N
+		if greedy {
+			req.N = 1 // more than one is refused
+		}
+		body := newCompletionRequest(v.model, &req, limit)
+		body.Seed &= 1<<62 - 1 // a signed number, to which it adds the response's index
+		body.CacheSalt = label
+		var a completionAnswer
+		if err := v.complete(ctx, &body, bodyLimit(&req, limit), &a); err != nil {
+			return nil, err
+		}
+		out, err := decodeCompletions(&a, &req, limit)
+		if err != nil {
+			return nil, fmt.Errorf("POST /v1/completions: %w", err)
+		}
+		for greedy && len(out) < n {
+			c := out[0]
+			c.IDs, c.Logprobs = slices.Clone(c.IDs), slices.Clone(c.Logprobs)
+			c.Top, c.PromptLogprobs = slices.Clone(c.Top), slices.Clone(c.PromptLogprobs)
+			out = append(out, c)
+		}
+		return out, nil
+	}
+}
+
+// rpc calls a method of the worker extension on all workers.
+func (v *vllm) rpc(ctx context.Context, method string, args ...string) ([]string, error) {
+	timeout := 10 * time.Minute
+	if end, ok := ctx.Deadline(); ok {
+		timeout = time.Until(end)
+	}
+	in := map[string]any{"method": method, "args": append([]string{}, args...), "kwargs": map[string]any{}, "timeout": math.Ceil(timeout.Seconds())}
+	var out struct {
+		Results []json.RawMessage `json:"results"`
+	}
+	err := v.post(ctx, "/collective_rpc", in, &out)
+	var refused *statusError
+	switch {
+	case noRoute(err):
+		return nil, errors.New("POST /collective_rpc: no such call, expected vLLM to run with VLLM_SERVER_DEV_MODE=1")
+	case errors.As(err, &refused) && refused.status >= 500:
+		return nil, fmt.Errorf("%w (expected --worker-extension-cls easyrl_worker.EasyRL)", err)
+	case err != nil:
+		return nil, err
+	case len(out.Results) == 0:
+		return nil, fmt.Errorf("POST /collective_rpc: %s: no results, expected one a worker", method)
+	}
+	labels := make([]string, len(out.Results))
+	for i, raw := range out.Results {
+		labels[i] = label(raw)
+	}
+	return labels, nil
+}
+
+// verify asks all workers what they hold.
+func (v *vllm) verify(ctx context.Context, label string) error {
+	labels, err := v.rpc(ctx, "easyrl_held")
+	if err != nil {
+		return err
+	}
+	for rank, l := range labels {
+		if l != label {
+			return fmt.Errorf("worker %d holds weights %.60q, expected %s: %w", rank, l, label, inference.ErrStale)
+		}
+	}
+	return nil
+}
+
+// Publish makes the server read w from the store and verifies it.
+func (v *vllm) Publish(ctx context.Context, w inference.Weights) (string, error) {
+	return v.held.update(ctx, v.client, w, v.push, v.sampler(labelOf(w)))
+}
+
+// push pauses the server where it can be paused, loads and resumes, whatever
+// happened.
+func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
+	switch err := v.command(ctx, "/pause?mode=abort&clear_cache=true"); {
+	case err == nil:
+		defer func() {
+			// It must not stay paused because ctx has ended.
+			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), v.stall, errors.New("POST /resume: no answer"))
+			defer cancel()
+			err = errors.Join(err, v.command(ctx, "/resume"))
+		}()
+	case !noRoute(err): // older ones cannot pause
+		return err
+	}
+	labels, err := v.rpc(ctx, "easyrl_load", folder, label)
+	if err != nil {
+		return err
+	}
+	for rank, l := range labels {
+		if l != label {
+			return fmt.Errorf("POST /collective_rpc: worker %d answers %.60q to easyrl_load, expected %s", rank, l, label)
+		}
+	}
+	if err := v.command(ctx, "/reset_prefix_cache"); err != nil {
+		return err
+	}
+	return v.verify(ctx, label)
+}
