@@ -1,0 +1,259 @@
+package server
+
+import (
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// lowestLogprob stands for what JSON has no number for.
+const lowestLogprob = -9999
+
+// answer is a completion or a chunk of one, of either kind.
+type answer struct {
+	ID       string   `json:"id"`
+	Object   string   `json:"object"`
+	Created  int64    `json:"created"`
+	Model    string   `json:"model"`
+	Version  int64    `json:"weight_version"`
+	Choices  []choice `json:"choices"`
+	Usage    *usage   `json:"usage,omitempty"`
+	PromptID []int32  `json:"prompt_token_ids,omitempty"` // of a conversation
+}
+
+// choice has a text, a message or a delta.
+type choice struct {
+	Index          int      `json:"index"`
+	Text           *string  `json:"text,omitempty"`
+	Message        *message `json:"message,omitempty"`
+	Delta          *delta   `json:"delta,omitempty"`
+	Logprobs       any      `json:"logprobs"`
+	Finish         *string  `json:"finish_reason"`
+	Stop           any      `json:"stop_reason"`
+	IDs            []int32  `json:"token_ids,omitempty"`
+	PromptIDs      []int32  `json:"prompt_token_ids,omitempty"`
+	PromptLogprobs []any    `json:"prompt_logprobs,omitempty"`
+}
+
+type message struct {
+	Role    string  `json:"role"`
+	Content string  `json:"content"`
+	Refusal *string `json:"refusal"`
+}
+
+type delta struct {
+	Role    string  `json:"role,omitempty"`
+	Content *string `json:"content,omitempty"`
+}
+
+type usage struct {
+	Prompt int `json:"prompt_tokens"`
+	Answer int `json:"completion_tokens"`
+	Total  int `json:"total_tokens"`
+}
+
+// textLogprobs are a completion's, one entry a token.
+type textLogprobs struct {
+	Offsets  []int                `json:"text_offset"` // in characters
+	Logprobs []any                `json:"token_logprobs"`
+	Tokens   []string             `json:"tokens"`
+	Top      []map[string]float32 `json:"top_logprobs"`
+}
+
+// chatLogprobs are a message's.
+type chatLogprobs struct {
+	Content []tokenLogprob `json:"content"`
+	Refusal []tokenLogprob `json:"refusal"`
+}
+
+type tokenLogprob struct {
+	Token   string          `json:"token"`
+	Logprob float32         `json:"logprob"`
+	Bytes   []int           `json:"bytes"`
+	Top     *[]tokenLogprob `json:"top_logprobs,omitempty"`
+}
+
+// piece is a token as the answer names it.
+func (s *Server) piece(j *job, id int32) string {
+	if j.tokensAsIDs || s.text == nil {
+		return "token_id:" + strconv.Itoa(int(id))
+	}
+	return s.text.Piece(id)
+}
+
+// textEntries are log-probabilities of tokens whose text begins at offset; next
+// is where it ends.
+func (s *Server) textEntries(j *job, ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int) (entries textLogprobs, next int) {
+	entries = textLogprobs{Offsets: []int{}, Logprobs: []any{}, Tokens: []string{}, Top: []map[string]float32{}}
+	for i, id := range ids {
+		token := s.piece(j, id)
+		likeliest := map[string]float32{token: logprobs[i]}
+		if i < len(top) {
+			for _, t := range top[i] {
+				if name := s.piece(j, t.ID); t.ID != id && likeliest[name] == 0 {
+					likeliest[name] = max(t.Logprob, lowestLogprob)
+				}
+			}
+		}
+		entries.Offsets = append(entries.Offsets, offset)
+		entries.Logprobs = append(entries.Logprobs, logprobs[i])
+		entries.Tokens = append(entries.Tokens, token)
+		entries.Top = append(entries.Top, likeliest)
+		if s.text != nil {
+			offset += utf8.RuneCountInString(s.text.Piece(id))
+		}
+	}
+	return entries, offset
+}
+
+// chatEntries are log-probabilities of tokens.
+func (s *Server) chatEntries(j *job, ids []int32, logprobs []float32, top [][]inference.TokenLogprob) chatLogprobs {
+	entry := func(id int32, logprob float32) tokenLogprob {
+		e := tokenLogprob{Token: s.piece(j, id), Logprob: max(logprob, lowestLogprob)}
+		if s.text != nil {
+			e.Bytes = []int{}
+			for _, b := range []byte(s.text.Piece(id)) {
+				e.Bytes = append(e.Bytes, int(b))
+			}
+		}
+		return e
+	}
+	out := chatLogprobs{Content: []tokenLogprob{}}
+	for i, id := range ids {
+		e := entry(id, logprobs[i])
+		e.Top = &[]tokenLogprob{}
+		if i < len(top) {
+			for _, t := range top[i] {
+				*e.Top = append(*e.Top, entry(t.ID, t.Logprob))
+			}
+		}
+		out.Content = append(out.Content, e)
+	}
+	return out
+}
+
+// start is an answer without choices.
+func (s *Server) start(j *job, object string, version int64) answer {
+	return answer{ID: j.id, Object: object, Created: j.created, Model: s.backend.ID(), Version: version, Choices: []choice{}}
+}
+
+// answer is the whole answer to j.
+func (s *Server) answer(j *job, out []inference.Completion) answer {
+	object := "text_completion"
+	if j.chat {
+		object = "chat.completion"
+	}
+	a := s.start(j, object, out[0].Version)
+	a.Usage = j.usageOf(out)
+	if j.chat && j.returnIDs {
+		a.PromptID = j.prompts[0]
+	}
+	for i := range out {
+		c := &out[i]
+		if *j.maxTokens == 0 { // an echo alone; a token was sampled since one must be
+			*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version}
+		}
+		e := s.end(j, c)
+		ch := choice{Index: i, Finish: &e.reason, Stop: e.stop}
+		if j.returnIDs {
+			ch.IDs = c.IDs
+		}
+		if j.chat {
+			ch.Message = &message{Role: "assistant", Content: e.text}
+			if j.logprobs != nil {
+				ch.Logprobs = s.chatEntries(j, c.IDs, c.Logprobs, c.Top)
+			}
+		} else {
+			s.fillText(j, &ch, c, e.text)
+		}
+		if j.promptLogprobs != nil {
+			ch.PromptLogprobs = s.promptEntries(j, j.prompts[i/j.n], c.PromptLogprobs)
+		}
+		a.Choices = append(a.Choices, ch)
+	}
+	return a
+}
+
+// fillText fills in what only completions have.
+func (s *Server) fillText(j *job, ch *choice, c *inference.Completion, text string) {
+	prompt := j.prompts[ch.Index/j.n]
+	if j.returnIDs {
+		ch.PromptIDs = prompt
+	}
+	ids, logprobs := c.IDs, c.Logprobs
+	if j.echo {
+		text = j.texts[ch.Index/j.n] + text
+		ids = append(prompt[:len(prompt):len(prompt)], ids...)
+		logprobs = append(c.PromptLogprobs[:len(c.PromptLogprobs):len(c.PromptLogprobs)], logprobs...)
+	}
+	ch.Text = &text
+	if j.logprobs == nil {
+		return
+	}
+	entries, _ := s.textEntries(j, ids, logprobs, c.Top, 0)
+	if j.echo {
+		entries.Logprobs[0], entries.Top[0] = nil, nil // nothing comes before the first token
+	}
+	ch.Logprobs = entries
+}
+
+// promptEntries are vLLM's: null for the first token, then an object from the
+// token's id to its log-probability.
+func (s *Server) promptEntries(j *job, ids []int32, logprobs []float32) []any {
+	out := make([]any, len(ids))
+	for i := 1; i < len(ids); i++ {
+		out[i] = map[string]any{strconv.Itoa(int(ids[i])): map[string]any{"logprob": logprobs[i], "decoded_token": s.piece(j, ids[i])}}
+	}
+	return out
+}
+
+func (j *job) usageOf(out []inference.Completion) *usage {
+	u := &usage{}
+	for _, p := range j.prompts {
+		u.Prompt += len(p)
+	}
+	for i := range out {
+		if *j.maxTokens > 0 {
+			u.Answer += len(out[i].IDs)
+		}
+	}
+	u.Total = u.Prompt + u.Answer
+	return u
+}
+
+// complete answers a request for completions.
+func (s *Server) complete(ctx *fasthttp.RequestCtx, chat bool) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	ended := s.finish
+	defer func() { ended() }()
+	data, release, err := s.readBody(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	r, err := decodeRequest(data, chat)
+	if err != nil {
+		return err
+	}
+	j, err := s.prepare(r)
+	if err != nil {
+		return err
+	}
+	reqCtx, stop := s.watch(ctx)
+	if j.stream {
+		ended = func() {} // the stream ends by itself
+		return s.stream(reqCtx, ctx, j, func() { stop(); s.finish() })
+	}
+	defer stop()
+	out, err := s.run(reqCtx, j, nil)
+	if err != nil {
+		return err
+	}
+	writeJSON(ctx, fasthttp.StatusOK, s.answer(j, out))
+	return nil
+}

@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// writeTimeout is how long a client may take no bytes.
+	writeTimeout = 30 * time.Second
+	// lingerTime and lingerBytes bound what is read of a refused body, so that
+	// the answer is not lost to a reset.
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 256 << 20
+)
+
+// errGone is the cause of a request's end when its client has gone.
+var errGone = errors.New("the client closed the connection")
+
+// listener knows its open connections, so that it can end them.
+type listener struct {
+	net.Listener
+	open sync.WaitGroup
+
+	mu    sync.Mutex
+	ended bool
+	conns map[*conn]bool
+}
+
+func newListener(inner net.Listener) *listener {
+	return &listener{Listener: inner, conns: map[*conn]bool{}}
+}
+
+// Accept returns the next connection, a *conn.
+func (l *listener) Accept() (net.Conn, error) {
+	inner, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: inner, from: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return nil, errors.Join(net.ErrClosed, inner.Close())
+	}
+	l.conns[c] = true
+	l.open.Add(1)
+	return c, nil
+}
+
+// end closes all connections and waits until they are.
+func (l *listener) end() {
+	l.mu.Lock()
+	l.ended = true
+	for c := range l.conns {
+		_ = c.Conn.Close() // whoever serves it sees that and closes c
+	}
+	l.mu.Unlock()
+	l.open.Wait()
+}
+
+// conn is a connection that can tell when its client has gone while a request
+// is served.
+type conn struct {
+	net.Conn
+	from   *listener
+	closed atomic.Bool
+	linger atomic.Bool // the client is still sending what nobody reads
+
+	// What the watch has read, for the next Read. A watch has ended before Read
+	// is called.
+	one [1]byte
+	has bool
+	err error
+}
+
+// Read is net.Conn's.
+func (c *conn) Read(p []byte) (int, error) {
+	switch {
+	case len(p) > 0 && c.has:
+		c.has = false
+		p[0] = c.one[0]
+		return 1, nil
+	case c.err != nil:
+		return 0, c.err
+	}
+	return c.Conn.Read(p)
+}
+
+// Write is net.Conn's, and fails where the client takes nothing for too long.
+func (c *conn) Write(p []byte) (int, error) {
+	if err := c.Conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// Close is net.Conn's. A client that is still sending is heard out for a
+// moment.
+func (c *conn) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.linger.Load() && tcp.CloseWrite() == nil && tcp.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
+		_, _ = io.CopyN(io.Discard, struct{ io.Reader }{tcp}, lingerBytes)
+	}
+	err := c.Conn.Close()
+	c.from.mu.Lock()
+	delete(c.from.conns, c)
+	c.from.mu.Unlock()
+	c.from.open.Done()
+	return err
+}
+
+// watch ends the returned context with errGone when the client goes. Nobody may
+// read the connection until stop has returned.
+func (c *conn) watch(ctx context.Context) (watched context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if c.has || c.err != nil || c.Conn.SetReadDeadline(time.Time{}) != nil {
+		return ctx, func() { cancel(nil) }
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n, err := c.Conn.Read(c.one[:])
+		switch {
+		case n == 1:
+			c.has = true // the client's next request is none of ours
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			c.err = err
+			cancel(errGone)
+		}
+	}()
+	return ctx, func() {
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // where it fails, so has the read
+		<-done
+		_ = c.Conn.SetReadDeadline(time.Time{})
+		cancel(nil)
+	}
+}

@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+const (
+	invalidRequest = "invalid_request_error"
+	bodyTimeout    = time.Minute // for a client to send a body
+	bodiesHeld     = 16          // bodies of the largest size that are held at once
+	statusGone     = 499         // nobody reads it
+)
+
+// failure is an error as clients see it.
+type failure struct {
+	status              int
+	kind, message, code string
+	param               string
+	retry               bool // with a Retry-After
+}
+
+func (f *failure) Error() string { return f.message }
+
+// invalid is a 400 that names what is wrong.
+func invalid(param, format string, args ...any) *failure {
+	return &failure{status: fasthttp.StatusBadRequest, kind: invalidRequest, param: param, message: fmt.Sprintf(format, args...)}
+}
+
+// asFailure is err as clients see it.
+func asFailure(err error) *failure {
+	var f *failure
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.Is(err, errGone):
+		return &failure{status: statusGone, kind: "client_closed_request", message: err.Error()}
+	case errors.Is(err, inference.ErrInvalid):
+		return invalid("", "%v", err)
+	case errors.Is(err, inference.ErrStale):
+		return stale("%v", err)
+	case errors.Is(err, inference.ErrClosed), errors.Is(err, context.Canceled):
+		return &failure{status: fasthttp.StatusServiceUnavailable, kind: "unavailable", message: err.Error(), retry: true}
+	}
+	return &failure{status: fasthttp.StatusInternalServerError, kind: "server_error", message: err.Error()}
+}
+
+func stale(format string, args ...any) *failure {
+	return &failure{status: fasthttp.StatusConflict, kind: "stale_weights", code: "stale_weights", message: fmt.Sprintf(format, args...)}
+}
+
+// body is the failure in OpenAI's shape.
+func (f *failure) body() any {
+	orNull := func(s string) any {
+		if s == "" {
+			return nil
+		}
+		return s
+	}
+	return map[string]any{"error": map[string]any{"message": f.message, "type": f.kind, "param": orNull(f.param), "code": orNull(f.code)}}
+}
+
+// refuse answers with err.
+func refuse(ctx *fasthttp.RequestCtx, err error) {
+	f := asFailure(err)
+	ctx.Response.Reset()
+	writeJSON(ctx, f.status, f.body())
+	if f.retry {
+		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, "1")
+	}
+	if f.status == fasthttp.StatusUnauthorized {
+		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, "Bearer")
+	}
+}
+
+// refuseUnread answers a request that could not be read.
+func refuseUnread(ctx *fasthttp.RequestCtx, err error) {
+	var small *fasthttp.ErrSmallBuffer
+	var timeout net.Error
+	switch {
+	case errors.As(err, &small):
+		err = &failure{status: fasthttp.StatusRequestHeaderFieldsTooLarge, kind: invalidRequest, message: "header too large"}
+	case errors.As(err, &timeout) && timeout.Timeout():
+		err = &failure{status: fasthttp.StatusRequestTimeout, kind: invalidRequest, message: "the request did not come in time"}
+	default:
+		err = invalid("", "not an HTTP request that can be read")
+	}
+	refuse(ctx, err)
+	if c, ok := ctx.Conn().(*conn); ok {
+		c.linger.Store(true)
+	}
+}
+
+// writeJSON answers with value, which can be marshalled.
+func writeJSON(ctx *fasthttp.RequestCtx, status int, value any) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		status, data = fasthttp.StatusInternalServerError, []byte(`{"error":{"message":"the answer has a value that JSON cannot carry","type":"server_error","param":null,"code":null}}`)
+	}
+	ctx.SetStatusCode(status)
+	ctx.SetContentType("application/json")
+	ctx.SetBody(data)
+}
+
+// bodyReader is a request's body, which knows whether it has been read.
+type bodyReader struct {
+	io.Reader
+	ended bool
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.ended = b.ended || err == io.EOF
+	return n, err
+}
+
+// requestBody is the body of ctx's request, the same at each call.
+func requestBody(ctx *fasthttp.RequestCtx) *bodyReader {
+	const key = "body"
+	if b, ok := ctx.UserValue(key).(*bodyReader); ok {
+		return b
+	}
+	b := &bodyReader{Reader: ctx.RequestBodyStream()}
+	ctx.SetUserValue(key, b)
+	return b
+}
+
+// leftOver closes the connection of a request whose body has not been read.
+func leftOver(ctx *fasthttp.RequestCtx) {
+	if !ctx.Request.IsBodyStream() || ctx.Request.Header.ContentLength() == 0 || requestBody(ctx).ended {
+		return
+	}
+	ctx.SetConnectionClose()
+	if c, ok := ctx.Conn().(*conn); ok {
+		c.linger.Store(true)
+	}
+}
+
+// readBody reads a body of the configured size at most. What it holds counts
+// until release.
+func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func(), err error) {
+	tooLarge := func(size string) error {
+		return &failure{status: fasthttp.StatusRequestEntityTooLarge, kind: invalidRequest,
+			message: fmt.Sprintf("body of %s bytes, expected at most %d", size, s.cfg.MaxBody)}
+	}
+	size := int64(ctx.Request.Header.ContentLength())
+	switch {
+	case !ctx.Request.IsBodyStream():
+		return nil, nil, invalid("", "no body, expected JSON")
+	case size > s.cfg.MaxBody:
+		return nil, nil, tooLarge(strconv.FormatInt(size, 10))
+	case size < 0:
+		size = s.cfg.MaxBody
+	}
+	release = func() { s.bodies.Add(-size) }
+	if s.bodies.Add(size) > bodiesHeld*s.cfg.MaxBody {
+		release()
+		return nil, nil, &failure{status: fasthttp.StatusTooManyRequests, kind: "rate_limit_error", code: "bodies_full",
+			message: "too many bodies are being read", retry: true}
+	}
+	if err := ctx.Conn().SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
+		release()
+		return nil, nil, errGone
+	}
+	data, err = io.ReadAll(io.LimitReader(requestBody(ctx), s.cfg.MaxBody+1))
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = errGone
+	case err != nil:
+		err = invalid("", "body ends early: %v", err)
+	case int64(len(data)) > s.cfg.MaxBody:
+		err = tooLarge("more than " + strconv.FormatInt(s.cfg.MaxBody, 10))
+	}
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return data, release, nil
+}

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// latencies are the upper bounds of the buckets of requests' times, in seconds.
+func latencies() []float64 {
+	return []float64{0.1, 0.3, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800}
+}
+
+// counters are what a server has done since it started. Its zero value is ready.
+type counters struct {
+	mu            sync.Mutex
+	stop, length  int64 // responses by how they ended
+	abort         int64 // requests that their clients gave up
+	failed        int64 // requests that ended with another error
+	requests      int64
+	seconds       float64
+	within        []int64 // requests at most as long as each of latencies, by bucket
+	updates       int64
+	updateSeconds float64
+}
+
+// count adds a request that the backend was given.
+func (c *counters) count(out []inference.Completion, err error, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		if errors.Is(err, errGone) {
+			c.abort++
+		} else {
+			c.failed++
+		}
+		return
+	}
+	for i := range out {
+		if out[i].Finish == "length" {
+			c.length++
+		} else {
+			c.stop++
+		}
+	}
+	bounds := latencies()
+	if c.within == nil {
+		c.within = make([]int64, len(bounds))
+	}
+	c.requests++
+	c.seconds += d.Seconds()
+	for i, bound := range bounds {
+		if d.Seconds() <= bound {
+			c.within[i]++
+		}
+	}
+}
+
+func (c *counters) update(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.updates++
+	c.updateSeconds += d.Seconds()
+}
+
+// exposition is text in Prometheus's format.
+type exposition struct {
+	strings.Builder
+	labels string
+}
+
+// family begins a metric.
+func (e *exposition) family(name, kind, help string) {
+	fmt.Fprintf(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+// sample writes one value with labels of its own behind the common ones.
+func (e *exposition) sample(name, labels string, value float64) {
+	fmt.Fprintf(e, "%s{%s%s} %s\n", name, e.labels, labels, strconv.FormatFloat(value, 'g', -1, 64))
+}
+
+func (e *exposition) one(name, kind, help string, value float64) {
+	e.family(name, kind, help)
+	e.sample(name, "", value)
+}
+
+// metrics answers for Prometheus, with vLLM's names where they mean the same.
+func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
+	load := s.backend.Load()
+	version, _ := s.backend.Held()
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+	e := &exposition{labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
+	e.one("vllm:num_requests_running", "gauge", "Responses that are sampled now.", float64(load.Running))
+	e.one("vllm:num_requests_waiting", "gauge", "Responses that wait.", float64(load.Waiting)+float64(s.waiting.Load()))
+	if load.CachePages > 0 {
+		e.one("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.", 1-float64(load.FreePages)/float64(load.CachePages))
+	}
+	e.one("vllm:num_preemptions_total", "counter", "Responses that gave their cache back.", float64(load.Preemptions))
+	e.one("vllm:prompt_tokens_total", "counter", "Tokens of prompts that ran.", float64(load.PromptTokens))
+	e.one("vllm:generation_tokens_total", "counter", "Tokens that were sampled.", float64(load.Tokens))
+
+	c := &s.served
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	const success = "vllm:request_success_total"
+	e.family(success, "counter", "Responses by how they ended; abort counts requests that clients gave up.")
+	e.sample(success, `,finished_reason="stop"`, float64(c.stop))
+	e.sample(success, `,finished_reason="length"`, float64(c.length))
+	e.sample(success, `,finished_reason="abort"`, float64(c.abort))
+	const latency = "vllm:e2e_request_latency_seconds"
+	e.family(latency, "histogram", "Time from a request's start on the engine to its end.")
+	for i, bound := range latencies() {
+		n := int64(0)
+		if c.within != nil {
+			n = c.within[i]
+		}
+		e.sample(latency+"_bucket", `,le="`+strconv.FormatFloat(bound, 'g', -1, 64)+`"`, float64(n))
+	}
+	e.sample(latency+"_bucket", `,le="+Inf"`, float64(c.requests))
+	e.sample(latency+"_sum", "", c.seconds)
+	e.sample(latency+"_count", "", float64(c.requests))
+	e.one("easyrl:request_failures_total", "counter", "Requests that failed on the engine.", float64(c.failed))
+	e.one("easyrl:weight_version", "gauge", "Version of the weights that serve.", float64(version))
+	e.one("easyrl:weight_updates_total", "counter", "Updates of the weights.", float64(c.updates))
+	e.one("easyrl:weight_update_seconds_total", "counter", "Time that updates of the weights took.", c.updateSeconds)
+	ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
+	ctx.SetBodyString(e.String())
+	return nil
+}

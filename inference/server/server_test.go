@@ -1,0 +1,281 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// What is served is what the backend samples, bit for bit: ids, and
+// log-probabilities after their way through JSON.
+func TestCompletionEqualsBackend(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	s := serve(t, backend, fakeText{}, nil)
+	const seed = uint64(1)<<63 + 12345
+	want, err := backend.Generate(t.Context(), inference.Request{PromptIDs: []int32{104, 105}, N: 5, Seed: seed,
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 40, StopIDs: []int32{fakeEOS}}})
+	require.NoError(t, err)
+	for _, first := range []int{0, 2} {
+		body := fmt.Sprintf(`{"prompt":[104,105],"n":%d,"sample_index":%d,"seed":%d,"max_tokens":40,"logprobs":0,"return_token_ids":true}`, 5-first, first, seed)
+		status, _, data := call(t, s, http.MethodPost, "/v1/completions", body)
+		require.Equal(t, http.StatusOK, status, "%s", data)
+		var got struct {
+			Version int64 `json:"weight_version"`
+			Choices []struct {
+				Index     int
+				Text      string
+				IDs       []int32 `json:"token_ids"`
+				PromptIDs []int32 `json:"prompt_token_ids"`
+				Finish    string  `json:"finish_reason"`
+				Logprobs  struct {
+					Logprobs []float32 `json:"token_logprobs"`
+					Tokens   []string
+					Offsets  []int `json:"text_offset"`
+				}
+			}
+			Usage usage
+		}
+		require.NoError(t, json.Unmarshal(data, &got))
+		require.EqualValues(t, 3, got.Version)
+		require.Len(t, got.Choices, 5-first)
+		tokens := 0
+		for i, c := range got.Choices {
+			w := want[first+i]
+			require.Equal(t, i, c.Index)
+			require.Equal(t, w.IDs, c.IDs)
+			require.Equal(t, w.Logprobs, c.Logprobs.Logprobs)
+			require.Equal(t, w.Text, c.Text)
+			require.Equal(t, string(w.Finish), c.Finish)
+			require.Equal(t, []int32{104, 105}, c.PromptIDs)
+			require.Equal(t, w.Text, strings.TrimSuffix(strings.Join(c.Logprobs.Tokens, ""), "<eos>"))
+			require.Equal(t, len(w.IDs)-1, c.Logprobs.Offsets[len(w.IDs)-1])
+			tokens += len(w.IDs)
+		}
+		require.Equal(t, usage{Prompt: 2, Answer: tokens, Total: tokens + 2}, got.Usage)
+	}
+}
+
+// Several prompts in each of the four forms; choice i is of prompt i / n.
+func TestPrompts(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	texts := func(prompt string) (out []string) {
+		status, got := post(t, s, "/v1/completions", `{"prompt":`+prompt+`,"n":2,"seed":-9,"model":"tiny"}`)
+		require.Equal(t, http.StatusOK, status, "%v", got)
+		for _, c := range got["choices"].([]any) {
+			out = append(out, c.(map[string]any)["text"].(string))
+		}
+		return out
+	}
+	ab, cd := texts(`"ab"`), texts(`"cd"`)
+	require.Len(t, ab, 2)
+	require.NotEqual(t, ab, cd)
+	require.Equal(t, ab, texts(`[97,98]`))
+	require.Equal(t, append(ab[:2:2], cd...), texts(`["ab","cd"]`))
+	require.Equal(t, append(ab[:2:2], cd...), texts(`[[97,98],[99,100]]`))
+}
+
+func TestStops(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	get := func(more string) (string, map[string]any) {
+		status, got := post(t, s, "/v1/completions", `{"prompt":"stop me","seed":5,"max_tokens":60,"ignore_eos":true,"return_token_ids":true`+more+`}`)
+		require.Equal(t, http.StatusOK, status, "%v", got)
+		c := got["choices"].([]any)[0].(map[string]any)
+		return c["text"].(string), c
+	}
+	whole, c := get("")
+	require.Equal(t, "length", c["finish_reason"])
+	require.Len(t, c["token_ids"], 60)
+	stop := whole[20:23]
+	at := strings.Index(whole, stop)
+	text, c := get(`,"stop":["never!",` + fmt.Sprintf("%q", stop) + `]`)
+	require.Equal(t, whole[:at], text)
+	require.Equal(t, "stop", c["finish_reason"])
+	require.Equal(t, stop, c["stop_reason"])
+	text, _ = get(`,"stop":` + fmt.Sprintf("%q", stop) + `,"include_stop_str_in_output":true`)
+	require.Equal(t, whole[:at+3], text)
+	id := whole[30]
+	text, c = get(fmt.Sprintf(`,"stop_token_ids":[%d]`, id))
+	require.Equal(t, whole[:strings.IndexByte(whole, id)], text)
+	require.EqualValues(t, id, c["stop_reason"])
+}
+
+// Echo and prompt_logprobs give the prompt's log-probabilities; max_tokens 0
+// gives nothing else.
+func TestEcho(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	status, got := post(t, s, "/v1/completions", `{"prompt":[[97,98,99]],"echo":true,"max_tokens":0,"logprobs":0,"prompt_logprobs":0}`)
+	require.Equal(t, http.StatusOK, status, "%v", got)
+	c := got["choices"].([]any)[0].(map[string]any)
+	require.Equal(t, "abc", c["text"])
+	logprobs := c["logprobs"].(map[string]any)
+	require.Equal(t, []any{"a", "b", "c"}, logprobs["tokens"])
+	require.Equal(t, []any{0.0, 1.0, 2.0}, logprobs["text_offset"])
+	values := logprobs["token_logprobs"].([]any)
+	require.Nil(t, values[0])
+	require.InDelta(t, -1./3, values[1], 1e-6)
+	require.Len(t, values, 3)
+	prompt := c["prompt_logprobs"].([]any)
+	require.Nil(t, prompt[0])
+	require.InDelta(t, -2./3, prompt[2].(map[string]any)["99"].(map[string]any)["logprob"], 1e-6)
+	require.EqualValues(t, 0, got["usage"].(map[string]any)["completion_tokens"])
+}
+
+// What would change the result and is not supported is refused by name.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	text := func(more string) string { return `{"prompt":"a",` + more + `}` }
+	chat := func(more string) string { return `{"messages":[{"role":"user","content":"a"}],` + more + `}` }
+	for _, test := range []struct {
+		path, body string
+		status     int
+		param      any
+	}{
+		{"completions", text(`"presence_penalty":0.5`), 400, "presence_penalty"},
+		{"completions", text(`"logit_bias":{"5":1}`), 400, "logit_bias"},
+		{"completions", text(`"best_of":2`), 400, "best_of"},
+		{"completions", text(`"suffix":"x"`), 400, "suffix"},
+		{"completions", text(`"colour":"red"`), 400, "colour"},
+		{"completions", text(`"n":0`), 400, "n"},
+		{"completions", text(`"n":1.5`), 400, "n"},
+		{"completions", text(`"n":99999999999999999999`), 400, "n"},
+		{"completions", text(`"seed":18446744073709551616`), 400, "seed"},
+		{"completions", text(`"logprobs":21`), 400, "logprobs"},
+		{"completions", text(`"max_tokens":0`), 400, "max_tokens"},
+		{"completions", text(`"max_tokens":4096`), 400, "max_tokens"},
+		{"completions", text(`"temperature":-1`), 400, nil},
+		{"completions", text(`"top_p":0`), 400, nil},
+		{"completions", text(`"stop":[""]`), 400, nil},
+		{"completions", text(`"stop":5`), 400, "stop"},
+		{"completions", text(`"prompt_logprobs":5`), 400, "prompt_logprobs"},
+		{"completions", text(`"stream":true,"logprobs":2`), 400, "logprobs"},
+		{"completions", text(`"model":"gpt-9"`), 404, "model"},
+		{"completions", text(`"weight_version":2`), 409, nil},
+		{"completions", `{"prompt":[]}`, 400, "prompt"},
+		{"completions", `{"prompt":[257]}`, 400, "prompt"},
+		{"completions", `{"prompt":[-1]}`, 400, "prompt"},
+		{"completions", `{"prompt":[1,null]}`, 400, "prompt"},
+		{"completions", `{"prompt":[1,"a"]}`, 400, "prompt"},
+		{"completions", `{"prompt":["a",1]}`, 400, "prompt"},
+		{"completions", `{"prompt":{}}`, 400, "prompt"},
+		{"completions", `{}`, 400, "prompt"},
+		{"chat/completions", chat(`"response_format":{"type":"json_object"}`), 400, "response_format"},
+		{"chat/completions", chat(`"tools":[{"type":"function"}]`), 400, "tools"},
+		{"chat/completions", chat(`"tool_choice":"required"`), 400, "tool_choice"},
+		{"chat/completions", chat(`"top_logprobs":3`), 400, "top_logprobs"},
+		{"chat/completions", chat(`"prompt":"a"`), 400, "prompt"},
+		{"chat/completions", `{"messages":[]}`, 400, "messages"},
+		{"chat/completions", `{"messages":[{"content":"a"}]}`, 400, "messages"},
+		{"chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages"},
+	} {
+		status, _, data := call(t, s, http.MethodPost, "/v1/"+test.path, test.body)
+		require.Equal(t, test.status, status, "%s: %s", test.body, data)
+		_, _, param := errorOf(t, data)
+		require.Equal(t, test.param, param, "%s: %s", test.body, data)
+	}
+	for _, body := range []string{
+		text(`"presence_penalty":0.0,"frequency_penalty":0,"repetition_penalty":1,"logit_bias":{ },"best_of":1,"top_k":-1,"user":"u","seed":null`),
+		text(`"max_tokens":4095,"stop":[]`),
+	} {
+		status, got := post(t, s, "/v1/completions", body)
+		require.Equal(t, http.StatusOK, status, "%v", got)
+	}
+	status, got := post(t, s, "/v1/chat/completions", chat(`"response_format":{"type": "text"},"tools":[{"type":"function"}],"tool_choice":"none"`))
+	require.Equal(t, http.StatusOK, status, "%v", got)
+}
+
+// A folder without a tokenizer is served by token ids.
+func TestNoText(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), nil, nil)
+	status, got := post(t, s, "/v1/completions", `{"prompt":[1,2],"logprobs":0}`)
+	require.Equal(t, http.StatusOK, status, "%v", got)
+	tokens := got["choices"].([]any)[0].(map[string]any)["logprobs"].(map[string]any)["tokens"].([]any)
+	require.Contains(t, tokens[0], "token_id:")
+	for path, body := range map[string]string{"/v1/completions": `{"prompt":"a"}`, "/tokenize": `{"prompt":"a"}`,
+		"/v1/chat/completions": `{"messages":[{"role":"user","content":"a"}]}`} {
+		status, _ := post(t, s, path, body)
+		require.Equal(t, http.StatusBadRequest, status, path)
+	}
+}
+
+// What the backend may not say does not go out.
+func TestBadBackend(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	backend.nan = true
+	s := serve(t, backend, fakeText{}, nil)
+	status, got := post(t, s, "/v1/completions", `{"prompt":"a","logprobs":0}`)
+	require.Equal(t, http.StatusInternalServerError, status, "%v", got)
+}
+
+func TestSmallEndpoints(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	backend.load = Load{Running: 2, Waiting: 3, FreePages: 25, CachePages: 100, Tokens: 77}
+	s := serve(t, backend, fakeText{}, nil)
+	status, got := post(t, s, "/tokenize", `{"prompt":"ab","return_token_strs":true}`)
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, []any{97.0, 98.0}, got["tokens"])
+	require.Equal(t, []any{"a", "b"}, got["token_strs"])
+	_, got = post(t, s, "/detokenize", `{"tokens":[97,98]}`)
+	require.Equal(t, "ab", got["prompt"])
+	status, _ = post(t, s, "/v1/completions", `{"prompt":"a"}`)
+	require.Equal(t, http.StatusOK, status)
+	for path, want := range map[string]string{
+		"/health": `{"status":"ok"}`, "/load": `{"server_load":0}`, "/version": `"engine":"easyrl"`,
+		"/v1/models": `"max_model_len":4096`, "/v1/models/tiny": `"id":"tiny"`,
+	} {
+		status, _, data := call(t, s, http.MethodGet, path, "")
+		require.Equal(t, http.StatusOK, status)
+		require.Contains(t, string(data), want)
+	}
+	_, _, data := call(t, s, http.MethodGet, "/metrics", "")
+	for _, want := range []string{
+		"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"tiny\",engine=\"0\"} 2\n",
+		"vllm:num_requests_waiting{model_name=\"tiny\",engine=\"0\"} 3\n",
+		"vllm:kv_cache_usage_perc{model_name=\"tiny\",engine=\"0\"} 0.75\n",
+		"vllm:generation_tokens_total{model_name=\"tiny\",engine=\"0\"} 77\n",
+		"vllm:e2e_request_latency_seconds_bucket{model_name=\"tiny\",engine=\"0\",le=\"+Inf\"} 1\n",
+		"easyrl:weight_version{model_name=\"tiny\",engine=\"0\"} 3\n",
+	} {
+		require.Contains(t, string(data), want)
+	}
+	status, _, data = call(t, s, http.MethodGet, "/v1/models/other", "")
+	require.Equal(t, http.StatusNotFound, status, "%s", data)
+	status, _, _ = call(t, s, http.MethodGet, "/nowhere", "")
+	require.Equal(t, http.StatusNotFound, status)
+	status, _, _ = call(t, s, http.MethodDelete, "/v1/models", "")
+	require.Equal(t, http.StatusMethodNotAllowed, status)
+}
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.Token = "secret" })
+	for _, path := range []string{"/health", "/v1/models", "/v1/weights", "/metrics"} {
+		for given, want := range map[string]int{"": 401, "Bearer ": 401, "secret": 401, "Bearer wrong": 401, "Bearer secret": 200} {
+			status, _, data := call(t, s, http.MethodGet, path, "", "Authorization", given)
+			require.Equal(t, want, status, "%s with %q: %s", path, given, data)
+		}
+	}
+	cfg := DefaultConfig()
+	cfg.Listen = "0.0.0.0:0"
+	_, err := New(cfg, newFake(), nil)
+	require.ErrorContains(t, err, "beyond loopback")
+	cfg.Insecure = true
+	open, err := New(cfg, newFake(), nil)
+	require.NoError(t, err)
+	require.NoError(t, open.Close())
+	_, err = New(Config{}, newFake(), nil)
+	require.ErrorContains(t, err, "max concurrent")
+}

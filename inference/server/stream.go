@@ -1,0 +1,235 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// watch is the context of ctx's request: it ends when the client goes or the
+// server closes.
+func (s *Server) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) {
+	c, ok := ctx.Conn().(*conn)
+	if !ok {
+		return context.WithCancel(s.ctx)
+	}
+	return c.watch(s.ctx)
+}
+
+// feed is what has been sampled and not yet been sent. The backend never waits
+// for a client: what is held is bounded by what was asked for.
+type feed struct {
+	ready chan struct{} // holds a token where there is something to take
+
+	mu     sync.Mutex
+	deltas []inference.Delta
+	ended  bool
+	out    []inference.Completion
+	err    error
+}
+
+func (f *feed) wake() {
+	select {
+	case f.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (f *feed) add(d inference.Delta) {
+	d.IDs, d.Logprobs = slices.Clone(d.IDs), slices.Clone(d.Logprobs)
+	f.mu.Lock()
+	f.deltas = append(f.deltas, d)
+	f.mu.Unlock()
+	f.wake()
+}
+
+func (f *feed) end(out []inference.Completion, err error) {
+	f.mu.Lock()
+	f.ended, f.out, f.err = true, out, err
+	f.mu.Unlock()
+	f.wake()
+}
+
+func (f *feed) take() (deltas []inference.Delta, ended bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	deltas, f.deltas = f.deltas, nil
+	return deltas, f.ended, f.err
+}
+
+// stream answers j with server-sent events. A request that fails before its
+// first token is refused with a status. done is called when all has ended.
+func (s *Server) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job, done func()) error {
+	f := &feed{ready: make(chan struct{}, 1)}
+	runCtx, cancel := context.WithCancelCause(reqCtx)
+	var sampling sync.WaitGroup
+	sampling.Go(func() { f.end(s.run(runCtx, j, f.add)) })
+	<-f.ready
+	deltas, ended, err := f.take()
+	if err != nil {
+		cancel(nil)
+		sampling.Wait()
+		done()
+		return err
+	}
+	ctx.SetContentType("text/event-stream")
+	ctx.Response.Header.Set(fasthttp.HeaderCacheControl, "no-cache")
+	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
+		defer done()
+		defer sampling.Wait()
+		defer cancel(nil)
+		out := &sender{s: s, j: j, w: w, choices: make([]sent, len(j.prompts)*j.n)}
+		for {
+			for _, d := range deltas {
+				out.delta(d)
+			}
+			if ended {
+				out.end(f.out, err)
+			}
+			if w.Flush() != nil {
+				cancel(errGone)
+				return
+			}
+			if ended {
+				return
+			}
+			<-f.ready
+			deltas, ended, err = f.take()
+		}
+	})
+	return nil
+}
+
+// sender writes a stream's events.
+type sender struct {
+	s       *Server
+	j       *job
+	w       *bufio.Writer
+	choices []sent
+}
+
+// sent is what has gone out of a choice.
+type sent struct {
+	begun  bool
+	ids    int    // tokens
+	text   string // as sampled: what went out of it is its first bytes
+	out    int    // bytes of text that went out
+	offset int    // characters of tokens
+}
+
+// event writes one event. Errors stay in w.
+func (o *sender) event(value any) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		data = []byte(`{"error":{"message":"the answer has a value that JSON cannot carry","type":"server_error","param":null,"code":null}}`)
+	}
+	_, _ = o.w.WriteString("data: ")
+	_, _ = o.w.Write(data)
+	_, _ = o.w.WriteString("\n\n")
+}
+
+// chunk sends one choice's part.
+func (o *sender) chunk(c choice) {
+	object := "text_completion"
+	if o.j.chat {
+		object = "chat.completion.chunk"
+	}
+	a := o.s.start(o.j, object, o.j.each.Version)
+	a.Choices = append(a.Choices, c)
+	o.event(a)
+}
+
+// delta sends what d brings. What ends the response is held back: it may not be
+// a part of the text.
+func (o *sender) delta(d inference.Delta) {
+	if *o.j.maxTokens == 0 {
+		return
+	}
+	st := &o.choices[d.Index]
+	st.text += d.Text
+	visible := len(st.text)
+	if n := len(d.IDs); n > 0 && slices.Contains(o.j.each.Sampling.StopIDs, d.IDs[n-1]) {
+		visible = st.out
+	}
+	if text, _, ok := cut(st.text, o.j.stop, o.j.includeStop); ok {
+		visible = min(visible, len(text))
+	}
+	visible = max(visible, st.out)
+	text := st.text[st.out:visible]
+	st.out = visible
+	if len(d.IDs) > 0 || text != "" {
+		o.part(d.Index, d.IDs, d.Logprobs, text, nil)
+	}
+}
+
+// part sends tokens and text of a choice, and how it ended where it did.
+func (o *sender) part(index int, ids []int32, logprobs []float32, text string, e *ending) {
+	j, st := o.j, &o.choices[index]
+	c := choice{Index: index}
+	if j.returnIDs {
+		c.IDs = ids
+	}
+	if j.chat {
+		if !st.begun {
+			empty := ""
+			o.chunk(choice{Index: index, Delta: &delta{Role: "assistant", Content: &empty}})
+		}
+		c.Delta = &delta{Content: &text}
+		if j.logprobs != nil && len(ids) > 0 {
+			c.Logprobs = o.s.chatEntries(j, ids, logprobs, nil)
+		}
+	} else {
+		if !st.begun && j.returnIDs {
+			c.PromptIDs = j.prompts[index/j.n]
+		}
+		if !st.begun && j.echo {
+			text = j.texts[index/j.n] + text
+			st.offset = utf8.RuneCountInString(j.texts[index/j.n])
+		}
+		c.Text = &text
+		if j.logprobs != nil && len(ids) > 0 {
+			c.Logprobs, st.offset = o.s.textEntries(j, ids, logprobs, nil, st.offset)
+		}
+	}
+	st.begun = true
+	st.ids += len(ids)
+	if e != nil {
+		c.Finish, c.Stop = &e.reason, e.stop
+	}
+	o.chunk(c)
+}
+
+// end sends what is left of each choice and how it ended, or the error that
+// ended them all.
+func (o *sender) end(out []inference.Completion, err error) {
+	if err != nil {
+		o.event(asFailure(err).body())
+		return
+	}
+	for i := range out {
+		c, st := &out[i], &o.choices[i]
+		if *o.j.maxTokens == 0 {
+			*c = inference.Completion{Finish: "length"}
+			st.ids = 0
+		}
+		e := o.s.end(o.j, c)
+		rest := min(st.ids, len(c.IDs))
+		o.part(i, c.IDs[rest:], c.Logprobs[rest:], e.text[min(st.out, len(e.text)):], &e)
+	}
+	if o.j.usage {
+		a := o.s.start(o.j, "text_completion", o.j.each.Version)
+		if o.j.chat {
+			a.Object = "chat.completion.chunk"
+		}
+		a.Usage = o.j.usageOf(out)
+		o.event(a)
+	}
+	_, _ = o.w.WriteString("data: [DONE]\n\n")
+}
