@@ -1,0 +1,213 @@
+package inference
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// scan is what the heap must find: the obvious way.
+func scan(f *Fleet, avoid *member) *member {
+	var best *member
+	least := int64(math.MaxInt64)
+	for _, m := range f.members {
+		if m.serves() && m.hasRoom(f.cfg.Ahead) && m != avoid && m.tokens < least {
+			best, least = m, m.tokens
+		}
+	}
+	return best
+}
+
+func TestReadyFindsWhatAScanFinds(t *testing.T) {
+	t.Parallel()
+	cfg := DefaultFleetConfig()
+	f, err := NewFleet(cfg)
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 40 {
+		require.NoError(t, f.Add(t.Context(), &fakeInstance{id: string(rune('A' + i)), capacity: 1 + rng.IntN(4)}))
+	}
+	type booked struct {
+		m   *member
+		req *Request
+	}
+	var out []booked
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := 0
+	for range 20000 {
+		m := f.members[rng.IntN(len(f.members))]
+		switch rng.IntN(10) {
+		case 0:
+			f.setState(m, []State{Healthy, Healthy, Suspect, Dead, Stale}[rng.IntN(5)], nil)
+		case 1, 2, 3, 4:
+			if n := len(out); n > 0 {
+				i := rng.IntN(n)
+				f.give(out[i].m, out[i].req)
+				out[i] = out[n-1]
+				out = out[:n-1]
+			}
+		default:
+			req := request(1+rng.IntN(3), 0)
+			req.Sampling.MaxTokens = 1 + rng.IntN(9)
+			var avoid *member
+			if rng.IntN(2) == 0 {
+				avoid = m
+				if len(f.ready) > 0 && rng.IntN(2) == 0 {
+					avoid = f.ready[0]
+				}
+			}
+			want := scan(f, avoid)
+			require.Same(t, want, f.ready.least(avoid))
+			if want != nil {
+				found++
+				f.book(want, &waiter{req: &req})
+				out = append(out, booked{want, &req})
+			}
+		}
+		serving, capacity := 0, 0
+		for _, m := range f.members {
+			if m.serves() {
+				serving, capacity = serving+1, capacity+m.capacity
+			}
+		}
+		require.Equal(t, serving, f.serving)
+		require.Equal(t, capacity, f.capacity)
+	}
+	require.Greater(t, found, 5000)
+}
+
+// prompt is n tokens that begin with shared ones.
+func prompt(n, shared, from int) Request {
+	req := request(1, 1)
+	req.PromptIDs = make([]int32, n)
+	for i := range req.PromptIDs {
+		req.PromptIDs[i] = int32(i)
+		if i >= shared {
+			req.PromptIDs[i] = int32(from + i)
+		}
+	}
+	return req
+}
+
+func TestFleetSendsAPromptWhereItsBeginningIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, c := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}, &fakeInstance{id: "c", capacity: 4}
+		f := newFleet(t, nil, a, b, c)
+		var wg sync.WaitGroup
+		at := map[string]string{}
+		send := func(name string, req Request) {
+			wg.Go(func() {
+				_, id, err := f.Generate(t.Context(), req)
+				require.NoError(t, err)
+				at[name] = id
+			})
+			synctest.Wait()
+		}
+		first, second := prompt(200, 128, 1000), prompt(200, 128, 2000)
+		longer := prompt(300, 128, 2000)
+		send("first", first)
+		send("second", second) // has a's 128 tokens, and a has hardly more to do
+		wg.Wait()
+		send("load", request(1, 1))
+		send("more", request(1, 1))
+		send("second again", second)
+		send("longer", longer)
+		wg.Wait()
+		require.Equal(t, map[string]string{"first": "a", "second": "a", "load": "a", "more": "b", "second again": "a", "longer": "c"}, at,
+			"the last would wait for twice the work")
+		send("longer again", longer) // of its own, c has it all
+		send("third", prompt(200, 128, 3000))
+		wg.Wait()
+		require.Equal(t, "c", at["longer again"])
+		require.Equal(t, "a", at["third"], "what two have already, as a system prompt, binds to none")
+
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
+		longer.Version = 2
+		send("longer under new weights", longer)
+		wg.Wait()
+		require.Equal(t, "a", at["longer under new weights"], "no cache outlives its weights")
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestPrefixesAreBoundedAndForgetTheDead(t *testing.T) {
+	t.Parallel()
+	var p prefixes
+	one, two := &member{}, &member{}
+	for key := range uint64(10 * mostPrefixes) {
+		p.note([]uint64{key}, one)
+		require.LessOrEqual(t, len(p.newer)+len(p.older), 2*mostPrefixes)
+	}
+	require.Nil(t, p.home([]uint64{0}))
+	require.Same(t, one, p.home([]uint64{10*mostPrefixes - 1}))
+	one.state = Dead
+	p.note([]uint64{10*mostPrefixes - 1}, two)
+	require.Same(t, two, p.home([]uint64{10*mostPrefixes - 1}))
+
+	require.Empty(t, prefixKeys(make([]int32, prefixBlock-1)))
+	require.Len(t, prefixKeys(make([]int32, prefixBlock)), 1)
+	long := prefixKeys(make([]int32, 2*prefixBlock+1))
+	require.Len(t, long, 3)
+	require.Equal(t, prefixKeys(make([]int32, 2*prefixBlock)), long[:2])
+}
+
+// instantInstance answers at once with one array of tokens.
+type instantInstance struct {
+	fakeInstance
+	out []Completion
+}
+
+func (i *instantInstance) Generate(context.Context, Request) ([]Completion, error) {
+	runtime.Gosched()
+	return i.out, nil
+}
+
+// A request through a fleet of so many instances, 4,000 callers at once. What is
+// left on the heap afterwards, beyond what was there before, is reported.
+func BenchmarkFleet(b *testing.B) {
+	for _, size := range []int{10, 1000} {
+		b.Run(map[int]string{10: "10", 1000: "1000"}[size], func(b *testing.B) {
+			f, err := NewFleet(DefaultFleetConfig())
+			require.NoError(b, err)
+			for i := range size {
+				inst := &instantInstance{out: []Completion{{IDs: []int32{1}, Logprobs: []float32{-1}, Version: 1}}}
+				inst.id, inst.capacity = time.Duration(i).String(), 1
+				require.NoError(b, f.Add(b.Context(), inst))
+			}
+			require.NoError(b, f.Publish(b.Context(), fakeWeights(1)))
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			work := make(chan int)
+			var wg sync.WaitGroup
+			for range 4000 {
+				wg.Go(func() {
+					for i := range work {
+						req := prompt(128, 64, i)
+						if _, _, err := f.Generate(b.Context(), req); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				work <- i
+			}
+			close(work)
+			wg.Wait()
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/(1<<20), "MiB-kept")
+			require.NoError(b, f.Close())
+		})
+	}
+}
