@@ -4,16 +4,19 @@ GO ?= go
 SEED ?= 1
 FUZZTIME ?= 10s
 BENCH ?=
+SCHEMAS ?=
+KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 QUICKSTART = runs/quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test race bench lint fuzz cover clean
+.PHONY: help build quickstart test race bench lint fuzz cover deploy-check clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
-	@echo "Variables: SEED=$(SEED) of quickstart, FUZZTIME=$(FUZZTIME) of each fuzz test, BENCH=REGEXP of measurements."
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@echo "Variables: SEED=$(SEED) of quickstart, FUZZTIME=$(FUZZTIME) of each fuzz test, BENCH=REGEXP of measurements,"
+	@echo "SCHEMAS=default, or a place, of the schemas that deploy-check reads; default is on the network."
 
 build: ## the command, bin/easyrl
 	$(GO) build -o bin/easyrl ./cmd/easyrl
@@ -53,6 +56,11 @@ cover: ## what the tests cover, into cover.html
 	$(GO) test -timeout 15m -coverprofile cover.out ./...
 	$(GO) tool cover -html cover.out -o cover.html
 	$(GO) tool cover -func cover.out | tail -n 1
+
+deploy-check: ## check deploy/ with shellcheck, systemd-analyze and kubectl where they are; with SCHEMAS with kubeconform
+	EASYRL_DEPLOY_CHECK=1 $(GO) test -count=1 -v ./deploy
+	[ -z "$(SCHEMAS)" ] || $(GO) run $(KUBECONFORM) -strict -summary -kubernetes-version 1.34.0 -schema-location '$(SCHEMAS)' \
+		-skip Kustomization,PodMonitor -ignore-filename-pattern adapter-values deploy/kubernetes
 
 clean: ## remove what was built; runs stay
 	rm -rf bin cover.out cover.html

@@ -137,7 +137,7 @@ func TestSlurmStartsTrainerAndInstances(t *testing.T) {
 	j := startJob(t, "n1,n2,n3", "INSTANCES=2")
 	trainer, instances := j.started(4)
 	require.Regexp(t, ` easyrl train run\.toml -set run\.seed=2 -resume -set control\.listen=10\.0\.0\.10:7000 `+
-		`-set control\.token_file=\S+/token -set inference\.kind=easyrl -set device\.threads=9 token 600 44 700$`, trainer)
+		`-set control\.token_file=\S+/token -set inference\.kind=easyrl -set inference\.token_file=\S+/token -set device\.threads=9 token 600 44 700$`, trainer)
 	token := regexp.MustCompile(`token_file=(\S+)`).FindStringSubmatch(trainer)[1]
 	ports := map[string]int{}
 	for _, line := range instances {

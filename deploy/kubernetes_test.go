@@ -1,0 +1,309 @@
+package deploy
+
+import (
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/configs"
+)
+
+// The workloads.
+const (
+	instances = "easyrl-instances"
+	trainer   = "easyrl-trainer"
+)
+
+// selected is the one workload whose pods have what is asked for.
+func (c cluster) selected(t *testing.T, by object, want labels) string {
+	t.Helper()
+	require.NotEmpty(t, want, "%s: %s %s selects every pod", by.file, by.Kind, by.Metadata.Name)
+	var names []string
+	for name, pods := range c.pods {
+		matches := true
+		for key, value := range want {
+			matches = matches && pods.Metadata.Labels[key] == value
+		}
+		if matches {
+			names = append(names, name)
+		}
+	}
+	require.Len(t, names, 1, "%s: %s %s selects %v", by.file, by.Kind, by.Metadata.Name, want)
+	return names[0]
+}
+
+// port is the number of a workload's port.
+func (c cluster) port(t *testing.T, workload, name string) int {
+	t.Helper()
+	for _, port := range c.pods[workload].Spec.Containers[0].Ports {
+		if port.Name == name {
+			return port.ContainerPort
+		}
+	}
+	t.Fatalf("%s has no port %q", workload, name)
+	return 0
+}
+
+// flag is the value of a flag that the instances are started with.
+func (c cluster) flag(t *testing.T, name string) string {
+	t.Helper()
+	for _, arg := range c.pods[instances].Spec.Containers[0].Args {
+		if value, ok := strings.CutPrefix(arg, "-"+name+"="); ok {
+			return value
+		}
+	}
+	t.Fatalf("the instances have no -%s", name)
+	return ""
+}
+
+func TestSelectorsAndPorts(t *testing.T) {
+	t.Parallel()
+	c := readCluster(t)
+	for _, o := range c.objects {
+		switch o.Kind {
+		case "Deployment":
+			require.Equal(t, instances, c.selected(t, o, spec[deployment](t, o).Selector.MatchLabels))
+		case "Service":
+			s := spec[service](t, o)
+			pods := c.selected(t, o, s.Selector)
+			require.Equal(t, o.Metadata.Name, pods)
+			for _, port := range s.Ports {
+				require.Equal(t, c.port(t, pods, port.TargetPort), port.Port, o.Metadata.Name)
+			}
+		case "PodDisruptionBudget":
+			require.Equal(t, instances, c.selected(t, o, spec[disruptionBudget](t, o).Selector.MatchLabels))
+		case "PodMonitor":
+			s := spec[podMonitor](t, o)
+			pods := c.selected(t, o, s.Selector.MatchLabels)
+			for _, endpoint := range s.PodMetricsEndpoints {
+				require.Positive(t, c.port(t, pods, endpoint.Port))
+				require.Equal(t, "/metrics", endpoint.Path)
+				require.Equal(t, "Bearer", endpoint.Authorization.Type)
+				require.Equal(t, "easyrl-token", endpoint.Authorization.Credentials.Name)
+				require.Equal(t, filepath.Base(c.flag(t, "token-file")), endpoint.Authorization.Credentials.Key)
+			}
+		}
+	}
+	for _, constraint := range c.pods[instances].Spec.TopologySpreadConstraints {
+		require.Equal(t, instances, c.selected(t, c.objects["Deployment/"+instances], constraint.LabelSelector.MatchLabels))
+	}
+	require.Equal(t, "None", spec[service](t, c.objects["Service/"+instances]).ClusterIP)
+}
+
+// Each workload may reach the other's port and names, and nothing may reach
+// another port.
+func TestNetworkPolicies(t *testing.T) {
+	t.Parallel()
+	c := readCluster(t)
+	other := map[string]string{instances: trainer, trainer: instances}
+	port := map[string]string{instances: "http", trainer: "control"}
+	for name := range other {
+		o := c.objects["NetworkPolicy/"+name]
+		s := spec[networkPolicy](t, o)
+		require.Equal(t, name, c.selected(t, o, s.PodSelector.MatchLabels))
+		require.Equal(t, []string{"Ingress", "Egress"}, s.PolicyTypes)
+		require.Len(t, s.Ingress, 1)
+		require.Len(t, s.Ingress[0].From, 2)
+		require.Equal(t, other[name], c.selected(t, o, s.Ingress[0].From[0].PodSelector.MatchLabels))
+		require.Equal(t, labels{"kubernetes.io/metadata.name": "monitoring"}, s.Ingress[0].From[1].NamespaceSelector.MatchLabels)
+		require.Len(t, s.Ingress[0].Ports, 1)
+		require.Equal(t, port[name], s.Ingress[0].Ports[0].Port)
+		require.Positive(t, c.port(t, name, port[name]))
+		require.Len(t, s.Egress, 2)
+		require.Equal(t, other[name], c.selected(t, o, s.Egress[0].To[0].PodSelector.MatchLabels))
+		require.Equal(t, port[other[name]], s.Egress[0].Ports[0].Port)
+		require.Equal(t, "53", s.Egress[1].Ports[0].Port)
+	}
+}
+
+func TestImagesArePinned(t *testing.T) {
+	t.Parallel()
+	c := readCluster(t)
+	require.Len(t, c.base.Images, 1)
+	image := c.base.Images[0]
+	require.Regexp(t, `^[a-z0-9.]+/[a-z]+$`, image.NewName)
+	require.Regexp(t, `^\d+\.\d+\.\d+$`, image.NewTag)
+	for name, pods := range c.pods {
+		require.Len(t, pods.Spec.Containers, 1, name)
+		require.Equal(t, image.Name, pods.Spec.Containers[0].Image, name)
+	}
+	dockerfile, err := os.ReadFile("Dockerfile")
+	require.NoError(t, err)
+	require.Contains(t, string(dockerfile), "-t "+image.NewName+":"+image.NewTag)
+	for line := range strings.Lines(string(dockerfile)) {
+		if from, ok := strings.CutPrefix(line, "FROM "); ok {
+			require.Regexp(t, `^(golang:\d+\.\d+\.\d+-[a-z]+ AS build|scratch)\n$`, from)
+		}
+	}
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	c := readCluster(t)
+	instance := c.pods[instances].Spec
+	one := instance.Containers[0]
+	for _, p := range []probe{one.StartupProbe, one.ReadinessProbe} {
+		require.Equal(t, "/health", p.HTTPGet.Path)
+		require.Positive(t, c.port(t, instances, p.HTTPGet.Port))
+	}
+	require.GreaterOrEqual(t, one.StartupProbe.PeriodSeconds*one.StartupProbe.FailureThreshold, 600)
+	require.Empty(t, one.LivenessProbe.HTTPGet.Path, "an instance that drains is alive and not healthy")
+	require.Positive(t, c.port(t, instances, one.LivenessProbe.TCPSocket.Port))
+	hook := one.Lifecycle.PreStop.Sleep.Seconds
+	require.Positive(t, hook)
+	require.GreaterOrEqual(t, instance.TerminationGracePeriodSeconds, hook+120)
+
+	run := c.pods[trainer].Spec
+	require.Positive(t, c.port(t, trainer, run.Containers[0].ReadinessProbe.TCPSocket.Port))
+	require.GreaterOrEqual(t, run.TerminationGracePeriodSeconds, 300)
+}
+
+// What the statuses of easyrl train mean for the Job: 2 ends it, 3 and a lost
+// node do not count.
+func TestTrainerStartsAgain(t *testing.T) {
+	t.Parallel()
+	c := readCluster(t)
+	s := spec[batchJob](t, c.objects["Job/"+trainer])
+	require.Equal(t, "Failed", s.PodReplacementPolicy)
+	require.Equal(t, "Never", s.Template.Spec.RestartPolicy)
+	require.Contains(t, s.Template.Spec.Containers[0].Args, "-resume")
+	actions := map[int]string{}
+	for _, rule := range s.PodFailurePolicy.Rules {
+		for _, value := range rule.OnExitCodes.Values {
+			require.Equal(t, "In", rule.OnExitCodes.Operator)
+			require.Equal(t, s.Template.Spec.Containers[0].Name, rule.OnExitCodes.ContainerName)
+			actions[value] = rule.Action
+		}
+		for _, condition := range rule.OnPodConditions {
+			require.Equal(t, "Ignore", rule.Action)
+			require.Equal(t, "DisruptionTarget", condition.Type)
+			require.Equal(t, "True", condition.Status)
+		}
+	}
+	require.Equal(t, map[int]string{2: "FailJob", 3: "Ignore"}, actions)
+}
+
+func TestPodsAreConfined(t *testing.T) {
+	t.Parallel()
+	for name, pods := range readCluster(t).pods {
+		require.NotNil(t, pods.Spec.AutomountServiceAccountToken, name)
+		require.False(t, *pods.Spec.AutomountServiceAccountToken, name)
+		require.True(t, pods.Spec.SecurityContext.RunAsNonRoot, name)
+		require.Equal(t, 65532, pods.Spec.SecurityContext.RunAsUser, name) // as the image
+		require.Equal(t, "RuntimeDefault", pods.Spec.SecurityContext.SeccompProfile.Type, name)
+		one := pods.Spec.Containers[0]
+		require.NotNil(t, one.SecurityContext.AllowPrivilegeEscalation, name)
+		require.False(t, *one.SecurityContext.AllowPrivilegeEscalation, name)
+		require.True(t, one.SecurityContext.ReadOnlyRootFilesystem, name)
+		require.Equal(t, []string{"ALL"}, one.SecurityContext.Capabilities.Drop, name)
+		require.Equal(t, one.Resources.Requests, one.Resources.Limits, name) // the class that is evicted last
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	t.Parallel()
+	c := readCluster(t)
+	for name, pods := range c.pods {
+		mounted := map[string]bool{}
+		for _, mount := range pods.Spec.Containers[0].VolumeMounts {
+			mounted[mount.Name] = true
+		}
+		volumes := map[string]bool{}
+		for _, v := range pods.Spec.Volumes {
+			volumes[v.Name] = true
+			if claimed := v.PersistentVolumeClaim.ClaimName; claimed != "" {
+				require.Contains(t, c.objects, "PersistentVolumeClaim/"+claimed, name)
+				require.NotEmpty(t, spec[claim](t, c.objects["PersistentVolumeClaim/"+claimed]).Resources.Requests["storage"])
+			}
+			if v.ConfigMap.Name != "" {
+				require.Equal(t, c.base.ConfigMapGenerator[0].Name, v.ConfigMap.Name)
+			}
+			if v.Secret.SecretName != "" {
+				require.Equal(t, "easyrl-token", v.Secret.SecretName)
+				require.Equal(t, 0o440, v.Secret.DefaultMode)
+			}
+		}
+		require.Equal(t, volumes, mounted, name)
+	}
+	for _, o := range c.objects {
+		require.NotEqual(t, "Secret", o.Kind, "%s: a secret is nobody's to ship", o.file)
+	}
+}
+
+// underMount requires that a path of a workload is on one of its volumes.
+func (c cluster) underMount(t *testing.T, workload, path string, write bool) {
+	t.Helper()
+	for _, mount := range c.pods[workload].Spec.Containers[0].VolumeMounts {
+		if strings.HasPrefix(path, mount.MountPath+"/") && (!write || !mount.ReadOnly) {
+			return
+		}
+	}
+	t.Fatalf("%s: %s is on none of its volumes", workload, path)
+}
+
+// The run's file is one that easyrl train takes, and agrees with the manifests.
+func TestRunAgreesWithManifests(t *testing.T) {
+	t.Parallel()
+	c := readCluster(t)
+	require.Equal(t, []string{"run.toml"}, c.base.ConfigMapGenerator[0].Files)
+	require.True(t, c.base.GeneratorOptions.DisableNameSuffixHash)
+	run, err := configs.Load([]string{"kubernetes/base/run.toml"}, nil)
+	require.NoError(t, err)
+	control := strconv.Itoa(c.port(t, trainer, "control"))
+	require.Equal(t, "0.0.0.0:"+control, run.Control.Listen)
+	require.Equal(t, configs.EasyRL, run.Inference.Kind)
+	cpu := func(workload string) string { return c.pods[workload].Spec.Containers[0].Resources.Limits["cpu"] }
+	require.Equal(t, cpu(trainer), strconv.Itoa(run.Device.Threads))
+	require.Equal(t, cpu(instances), c.flag(t, "threads"))
+	require.Equal(t, run.Model.Path, c.flag(t, "model"))
+	require.Equal(t, run.Control.TokenFile, c.flag(t, "token-file"))
+	require.Equal(t, run.Inference.TokenFile, c.flag(t, "token-file"))
+	require.Zero(t, run.Inference.Instances)
+	for _, path := range []string{run.Model.Path, run.Control.TokenFile, run.Data.Train[0]} {
+		c.underMount(t, trainer, path, false)
+	}
+	c.underMount(t, trainer, run.Run.Dir, true)
+	c.underMount(t, trainer, c.pods[trainer].Spec.Containers[0].Args[1], false)
+	c.underMount(t, instances, c.flag(t, "model"), false)
+	c.underMount(t, instances, c.flag(t, "token-file"), false)
+
+	require.Equal(t, "$(POD_IP):"+strconv.Itoa(c.port(t, instances, "http")), c.flag(t, "listen"))
+	env := c.pods[instances].Spec.Containers[0].Env[0]
+	require.Equal(t, "POD_IP", env.Name)
+	require.Equal(t, "status.podIP", env.ValueFrom.FieldRef.FieldPath)
+	join, err := url.Parse(c.flag(t, "join"))
+	require.NoError(t, err)
+	require.Contains(t, c.objects, "Service/"+join.Hostname())
+	require.Equal(t, control, join.Port())
+}
+
+func TestAutoscaler(t *testing.T) {
+	t.Parallel()
+	c := readCluster(t)
+	s := spec[autoscaler](t, c.objects["HorizontalPodAutoscaler/"+instances])
+	require.Contains(t, c.objects, s.ScaleTargetRef.Kind+"/"+s.ScaleTargetRef.Name)
+	require.Equal(t, c.objects["Deployment/"+instances].APIVersion, s.ScaleTargetRef.APIVersion)
+	require.Positive(t, s.MinReplicas)
+	require.Greater(t, s.MaxReplicas, s.MinReplicas)
+	require.ElementsMatch(t, []string{"scaleUp", "scaleDown"}, slices.Collect(maps.Keys(s.Behavior)))
+	require.Len(t, s.Metrics, 1)
+	require.Equal(t, "Pods", s.Metrics[0].Type)
+	require.Equal(t, "AverageValue", s.Metrics[0].Pods.Target.Type)
+
+	rules := parse[adapterValues](t, "kubernetes/autoscale/adapter-values.yaml").Rules.Custom
+	require.Len(t, rules, 1)
+	require.Equal(t, s.Metrics[0].Pods.Metric.Name, rules[0].Name.As)
+	require.Contains(t, rules[0].SeriesQuery, `"vllm:num_requests_waiting"`)
+
+	require.Len(t, c.scale.Patches, 1)
+	require.Equal(t, instances, c.scale.Patches[0].Target.Name)
+	patch := decode[[]map[string]string](t, "autoscale: patch", c.scale.Patches[0].Patch)
+	require.Equal(t, []map[string]string{{"op": "remove", "path": "/spec/replicas"}}, patch)
+}

@@ -1,0 +1,125 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tool is a program that checks what is here, where the machine has it: versions
+// differ in what they complain of, so it has to be asked for.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	if os.Getenv("EASYRL_DEPLOY_CHECK") == "" {
+		t.Skip("EASYRL_DEPLOY_CHECK is not set")
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("no %s on this machine", name)
+	}
+	return path
+}
+
+func require0(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", cmd, out)
+	return string(out)
+}
+
+// settings of a unit, by section and key.
+func settings(t *testing.T, path string) map[string][]string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	found, section := map[string][]string{}, ""
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		key, value, ok := strings.Cut(line, "=")
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] == '[':
+			section = strings.Trim(line, "[]")
+		default:
+			require.True(t, ok, "%s: %q", path, line)
+			found[section+"."+key] = append(found[section+"."+key], value)
+		}
+	}
+	return found
+}
+
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	serve, train := settings(t, "systemd/easyrl-serve@.service"), settings(t, "systemd/easyrl-train.service")
+	for name, unit := range map[string]map[string][]string{"serve": serve, "train": train} {
+		require.Equal(t, []string{"2"}, unit["Service.RestartPreventExitStatus"], name)
+		require.Equal(t, []string{"on-failure"}, unit["Service.Restart"], name)
+		require.Equal(t, []string{"yes"}, unit["Service.NoNewPrivileges"], name)
+		require.Equal(t, []string{"token:/etc/easyrl/token"}, unit["Service.LoadCredential"], name)
+		require.Contains(t, unit["Service.ExecStart"][0], "%d/token", name)
+	}
+	require.Equal(t, []string{"3"}, train["Service.SuccessExitStatus"])
+	require.Contains(t, train["Service.ExecStart"][0], " -resume ")
+
+	given, err := os.ReadFile("systemd/serve.env")
+	require.NoError(t, err)
+	names := regexp.MustCompile(`(?m)^([A-Z]+)=`).FindAllStringSubmatch(string(given), -1)
+	var want []string
+	for _, name := range names {
+		want = append(want, name[1])
+	}
+	var used []string
+	for _, name := range regexp.MustCompile(`\$\{?([A-Z]+)`).FindAllStringSubmatch(serve["Service.ExecStart"][0], -1) {
+		used = append(used, name[1])
+	}
+	require.Equal(t, want, used)
+}
+
+// systemd reads the units without a complaint, and counts little that they are
+// exposed to: 0 is nothing, 10 everything.
+func TestUnitsAsSystemdReadsThem(t *testing.T) {
+	t.Parallel()
+	analyze := tool(t, "systemd-analyze")
+	for path, name := range map[string]string{
+		"systemd/easyrl-serve@.service": "easyrl-serve@8000.service",
+		"systemd/easyrl-train.service":  "easyrl-train.service",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			unit, err := os.ReadFile(path)
+			require.NoError(t, err)
+			file := filepath.Join(t.TempDir(), name)
+			executable := strings.ReplaceAll(string(unit), "/usr/local/bin/easyrl", "/bin/sh") // one that is there
+			require.NoError(t, os.WriteFile(file, []byte(executable), 0o600))
+			require.Empty(t, require0(t, exec.Command(analyze, "verify", "--man=no", file)))
+			require0(t, exec.Command(analyze, "security", "--offline=true", "--threshold=20", "--no-pager", file))
+		})
+	}
+}
+
+func TestScriptsAsShellcheckReadsThem(t *testing.T) {
+	t.Parallel()
+	scripts, err := filepath.Glob("slurm/*")
+	require.NoError(t, err)
+	require.Len(t, scripts, 2)
+	require0(t, exec.Command(tool(t, "shellcheck"), scripts...))
+}
+
+// kustomize builds both folders; what it makes of the images is what the
+// Dockerfile builds.
+func TestManifestsAsKustomizeBuildsThem(t *testing.T) {
+	t.Parallel()
+	kubectl := tool(t, "kubectl")
+	c := readCluster(t)
+	image := c.base.Images[0].NewName + ":" + c.base.Images[0].NewTag
+	for _, folder := range []string{"kubernetes/base", "kubernetes/autoscale"} {
+		built := require0(t, exec.Command(kubectl, "kustomize", folder))
+		require.Equal(t, 2, strings.Count(built, " image: "+image+"\n"), folder)
+		require.Equal(t, folder == "kubernetes/base", strings.Contains(built, "  replicas: 2\n"), folder)
+	}
+}
