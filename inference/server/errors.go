@@ -13,6 +13,8 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/fields"
+	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
 const (
@@ -40,10 +42,13 @@ func invalid(param, format string, args ...any) *failure {
 // asFailure is err as clients see it.
 func asFailure(err error) *failure {
 	var f *failure
+	var field *fields.Error
 	switch {
+	case errors.As(err, &field):
+		return invalid(field.Param, "%s", field.Message)
 	case errors.As(err, &f):
 		return f
-	case errors.Is(err, errGone):
+	case errors.Is(err, wire.ErrGone):
 		return &failure{status: statusGone, kind: "client_closed_request", message: err.Error()}
 	case errors.Is(err, inference.ErrInvalid):
 		return invalid("", "%v", err)
@@ -96,8 +101,8 @@ func refuseUnread(ctx *fasthttp.RequestCtx, err error) {
 		err = invalid("", "not an HTTP request that can be read")
 	}
 	refuse(ctx, err)
-	if c, ok := ctx.Conn().(*conn); ok {
-		c.linger.Store(true)
+	if c, ok := ctx.Conn().(*wire.Conn); ok {
+		c.Linger()
 	}
 }
 
@@ -141,8 +146,8 @@ func leftOver(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	ctx.SetConnectionClose()
-	if c, ok := ctx.Conn().(*conn); ok {
-		c.linger.Store(true)
+	if c, ok := ctx.Conn().(*wire.Conn); ok {
+		c.Linger()
 	}
 }
 
@@ -170,12 +175,12 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func()
 	}
 	if err := ctx.Conn().SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
 		release()
-		return nil, nil, errGone
+		return nil, nil, wire.ErrGone
 	}
 	data, err = io.ReadAll(io.LimitReader(requestBody(ctx), s.cfg.MaxBody+1))
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		err = errGone
+		err = wire.ErrGone
 	case err != nil:
 		err = invalid("", "body ends early: %v", err)
 	case int64(len(data)) > s.cfg.MaxBody:

@@ -4,6 +4,8 @@ import (
 	"runtime/debug"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/inference/server/internal/fields"
 )
 
 // health is 200 where requests are taken and 503 elsewhere.
@@ -55,8 +57,8 @@ func (s *Server) tokenize(ctx *fasthttp.RequestCtx) error {
 	r := request{chat: true, n: 1}
 	var prompt *string
 	var pieces bool
-	if err := s.small(ctx, &r, []field{{"prompt", &prompt, "a string"}, {"messages", &r.messages, "messages"},
-		{"tools", &r.tools, "tools"}, {"return_token_strs", &pieces, "true or false"}}); err != nil {
+	if err := s.small(ctx, &r, []fields.Field{fields.To("prompt", &prompt, "a string"), fields.To("messages", &r.messages, "messages"),
+		fields.To("tools", &r.tools, "tools"), fields.To("return_token_strs", &pieces, "true or false")}); err != nil {
 		return err
 	}
 	var ids []int32
@@ -88,7 +90,7 @@ func (s *Server) tokenize(ctx *fasthttp.RequestCtx) error {
 func (s *Server) detokenize(ctx *fasthttp.RequestCtx) error {
 	var r request
 	var ids []int32
-	if err := s.small(ctx, &r, []field{{"tokens", &ids, "token ids"}}); err != nil {
+	if err := s.small(ctx, &r, []fields.Field{fields.To("tokens", &ids, "token ids")}); err != nil {
 		return err
 	}
 	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"prompt": s.text.Decode(ids)})
@@ -96,13 +98,13 @@ func (s *Server) detokenize(ctx *fasthttp.RequestCtx) error {
 }
 
 // small reads a request that a tokenizer answers.
-func (s *Server) small(ctx *fasthttp.RequestCtx, r *request, fields []field) error {
+func (s *Server) small(ctx *fasthttp.RequestCtx, r *request, list []fields.Field) error {
 	data, release, err := s.readBody(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := decodeObject(data, append(fields, field{"model", &r.model, "a string"})); err != nil {
+	if err := fields.Decode(data, append(list, fields.To("model", &r.model, "a string"))); err != nil {
 		return err
 	}
 	switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/fields"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -79,7 +80,7 @@ func (s *Server) tokens(j *job) error {
 		j.prompts[0], err = s.text.Chat(j.messages, j.tools)
 		return err
 	}
-	if j.texts, j.prompts, err = decodePrompts(j.prompt); err != nil {
+	if j.texts, j.prompts, err = fields.Prompts(j.prompt, maxPrompts); err != nil {
 		return err
 	}
 	if s.text == nil && (j.texts != nil || j.echo) {

@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
 // latencies are the upper bounds of the buckets of requests' times, in seconds.
@@ -36,7 +37,7 @@ func (c *counters) count(out []inference.Completion, err error, d time.Duration)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		if errors.Is(err, errGone) {
+		if errors.Is(err, wire.ErrGone) {
 			c.abort++
 		} else {
 			c.failed++

@@ -3,12 +3,10 @@ package server
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"slices"
-	"strconv"
-	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/fields"
 )
 
 const (
@@ -30,8 +28,8 @@ type request struct {
 	temperature     float32
 	topP, minP      float32
 	topK            int
-	seed            *seed
-	stop            stops
+	seed            *fields.Seed
+	stop            fields.Stops
 	stopIDs         []int32
 	ignoreEOS       bool
 	includeStop     bool
@@ -45,39 +43,6 @@ type request struct {
 	version         *int64 // of the weights
 }
 
-// seed is any integer of 64 bits.
-type seed uint64
-
-// UnmarshalJSON takes negative numbers too, by their bits.
-func (s *seed) UnmarshalJSON(data []byte) error {
-	if u, err := strconv.ParseUint(string(data), 10, 64); err == nil {
-		*s = seed(u)
-		return nil
-	}
-	i, err := strconv.ParseInt(string(data), 10, 64)
-	*s = seed(i)
-	return err
-}
-
-// stops are one string or several.
-type stops []string
-
-// UnmarshalJSON takes a string or an array of strings.
-func (s *stops) UnmarshalJSON(data []byte) error {
-	if data[0] == '"' {
-		*s = make(stops, 1)
-		return json.Unmarshal(data, &(*s)[0])
-	}
-	return json.Unmarshal(data, (*[]string)(s))
-}
-
-// field is a field of a request, where its value goes and what it must be.
-type field struct {
-	name string
-	dst  any
-	want string
-}
-
 // decodeRequest reads a request for completions. Its errors are failures.
 func decodeRequest(data []byte, chat bool) (*request, error) {
 	r := &request{chat: chat, n: 1, temperature: 1, topP: 1}
@@ -88,26 +53,26 @@ func decodeRequest(data []byte, chat bool) (*request, error) {
 	}
 	var logprobs bool
 	var top, limit *int
-	fields := []field{
-		{"model", &r.model, "a string"}, {"n", &r.n, "an integer"}, {"sample_index", &r.sampleIndex, "an integer"},
-		{"max_tokens", &r.maxTokens, "an integer"}, {"temperature", &r.temperature, "a number"},
-		{"top_p", &r.topP, "a number"}, {"min_p", &r.minP, "a number"}, {"top_k", &r.topK, "an integer"},
-		{"seed", &r.seed, "an integer of 64 bits"}, {"stop", &r.stop, "a string or strings"},
-		{"stop_token_ids", &r.stopIDs, "token ids"}, {"ignore_eos", &r.ignoreEOS, "true or false"},
-		{"include_stop_str_in_output", &r.includeStop, "true or false"},
-		{"prompt_logprobs", &r.promptLogprobs, "an integer"}, {"echo", &r.echo, "true or false"},
-		{"return_token_ids", &r.returnIDs, "true or false"}, {"return_tokens_as_token_ids", &r.tokensAsIDs, "true or false"},
-		{"stream", &r.stream, "true or false"}, {"stream_options", &usage, "an object"},
-		{"weight_version", &r.version, "an integer"},
+	list := []fields.Field{
+		fields.To("model", &r.model, "a string"), fields.To("n", &r.n, "an integer"), fields.To("sample_index", &r.sampleIndex, "an integer"),
+		fields.To("max_tokens", &r.maxTokens, "an integer"), fields.To("temperature", &r.temperature, "a number"),
+		fields.To("top_p", &r.topP, "a number"), fields.To("min_p", &r.minP, "a number"), fields.To("top_k", &r.topK, "an integer"),
+		fields.To("seed", &r.seed, "an integer of 64 bits"), fields.To("stop", &r.stop, "a string or strings"),
+		fields.To("stop_token_ids", &r.stopIDs, "token ids"), fields.To("ignore_eos", &r.ignoreEOS, "true or false"),
+		fields.To("include_stop_str_in_output", &r.includeStop, "true or false"),
+		fields.To("prompt_logprobs", &r.promptLogprobs, "an integer"), fields.To("echo", &r.echo, "true or false"),
+		fields.To("return_token_ids", &r.returnIDs, "true or false"), fields.To("return_tokens_as_token_ids", &r.tokensAsIDs, "true or false"),
+		fields.To("stream", &r.stream, "true or false"), fields.To("stream_options", &usage, "an object"),
+		fields.To("weight_version", &r.version, "an integer"),
 	}
 	if chat {
-		fields = append(fields, field{"messages", &r.messages, "messages"}, field{"tools", &r.tools, "tools"},
-			field{"tool_choice", &r.toolChoice, "a choice"}, field{"logprobs", &logprobs, "true or false"},
-			field{"top_logprobs", &top, "an integer"}, field{"max_completion_tokens", &limit, "an integer"})
+		list = append(list, fields.To("messages", &r.messages, "messages"), fields.To("tools", &r.tools, "tools"),
+			fields.To("tool_choice", &r.toolChoice, "a choice"), fields.To("logprobs", &logprobs, "true or false"),
+			fields.To("top_logprobs", &top, "an integer"), fields.To("max_completion_tokens", &limit, "an integer"))
 	} else {
-		fields = append(fields, field{"prompt", &r.prompt, "a prompt"}, field{"logprobs", &r.logprobs, "an integer"})
+		list = append(list, fields.To("prompt", &r.prompt, "a prompt"), fields.To("logprobs", &r.logprobs, "an integer"))
 	}
-	if err := decodeObject(data, fields); err != nil {
+	if err := fields.Decode(data, list); err != nil {
 		return nil, err
 	}
 	if usage.Continuous {
@@ -220,160 +185,4 @@ func (r *request) validateChat() error {
 		}
 	}
 	return nil
-}
-
-// decodeObject reads a JSON object into fields. A field that is not among them
-// is refused unless it says what holds anyway; null is as good as nothing.
-func decodeObject(data []byte, fields []field) error {
-	if !utf8.Valid(data) {
-		return invalid("", "body is not UTF-8")
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return invalid("", "body: expected a JSON object")
-	}
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return invalid("", "body: %v", err)
-		}
-		name, ok := key.(string)
-		if !ok {
-			return invalid("", "body: %v, expected a name", key)
-		}
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
-		if i < 0 && !isKnown(name) {
-			return invalid(name, "%.100q is not supported", name)
-		}
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return invalid(name, "body: %s: %v", name, err)
-		}
-		switch {
-		case string(raw) == "null":
-		case i < 0 && !isNeutral(name, raw):
-			return invalid(name, "%s %.100s is not supported, expected %s", name, raw, neutral(name)[0])
-		case i >= 0:
-			if json.Unmarshal(raw, fields[i].dst) != nil {
-				return invalid(name, "%s %.100s, expected %s", name, raw, fields[i].want)
-			}
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		return invalid("", "body: %v", err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return invalid("", "body: more after the object")
-	}
-	return nil
-}
-
-// isKnown says whether a field that we do not use is one of the dialect.
-func isKnown(name string) bool { return isHarmless(name) || neutral(name) != nil }
-
-// isNeutral says whether a field's value changes nothing.
-func isNeutral(name string, raw json.RawMessage) bool {
-	if isHarmless(name) {
-		return true
-	}
-	got, err := strconv.ParseFloat(string(raw), 64)
-	for _, v := range neutral(name) {
-		want, wantErr := strconv.ParseFloat(v, 64)
-		if v == string(bytes.Join(bytes.Fields(raw), nil)) || (err == nil && wantErr == nil && got == want) {
-			return true
-		}
-	}
-	return false
-}
-
-// isHarmless names fields that have no bearing on what is sampled.
-func isHarmless(name string) bool {
-	switch name {
-	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-		"request_id", "session_id", "cache_salt", "priority", "parallel_tool_calls":
-		return true
-	}
-	return false
-}
-
-// neutral are the values that a field may have which is not supported, the
-// first to be named in errors; nil for an unknown field.
-func neutral(name string) []string {
-	switch name {
-	case "presence_penalty", "frequency_penalty", "min_tokens":
-		return []string{"0"}
-	case "repetition_penalty", "length_penalty", "best_of":
-		return []string{"1"}
-	case "logit_bias", "chat_template_kwargs", "vllm_xargs":
-		return []string{"{}"}
-	case "bad_words", "functions", "documents":
-		return []string{"[]"}
-	case "response_format":
-		return []string{`{"type":"text"}`}
-	case "modalities":
-		return []string{`["text"]`}
-	case "function_call":
-		return []string{`"none"`, `"auto"`}
-	case "suffix":
-		return []string{`""`}
-	case "use_beam_search", "continue_final_message":
-		return []string{"false"}
-	case "skip_special_tokens", "spaces_between_special_tokens", "add_generation_prompt", "detokenize":
-		return []string{"true"}
-	case "add_special_tokens", "allowed_token_ids", "audio", "chat_template", "guided_choice", "guided_grammar", "guided_json", "guided_regex",
-		"kv_transfer_params", "logits_processors", "moderation", "prediction", "reasoning_effort", "structured_outputs", "truncate_prompt_tokens",
-		"verbosity", "web_search_options":
-		return []string{"null"}
-	}
-	return nil
-}
-
-// decodePrompts reads a prompt or several, as text or as token ids. Of texts
-// and ids one is nil.
-func decodePrompts(raw json.RawMessage) (texts []string, ids [][]int32, err error) {
-	const want = "a string, strings, token ids or arrays of them"
-	wrong := func() error { return invalid("prompt", "prompt: expected %s, at most %d prompts", want, maxPrompts) }
-	if len(raw) == 0 {
-		return nil, nil, invalid("prompt", "no prompt, expected %s", want)
-	}
-	if raw[0] == '"' {
-		texts = make([]string, 1)
-		return texts, nil, json.Unmarshal(raw, &texts[0])
-	}
-	if raw[0] != '[' {
-		return nil, nil, wrong()
-	}
-	first := bytes.TrimLeft(raw[1:], " \t\r\n")
-	if first[0] != '"' && bytes.IndexByte(raw, 'n') >= 0 { // null would become 0
-		return nil, nil, wrong()
-	}
-	if first[0] != '"' && first[0] != '[' {
-		ids = make([][]int32, 1)
-		if json.Unmarshal(raw, &ids[0]) != nil {
-			return nil, nil, wrong()
-		}
-		return nil, ids, nil
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	_, _ = dec.Token() // the bracket
-	for n := 0; dec.More(); n++ {
-		if n == maxPrompts {
-			return nil, nil, wrong()
-		}
-		if first[0] == '"' {
-			var text *string
-			err = dec.Decode(&text)
-			if text != nil {
-				texts = append(texts, *text)
-			}
-		} else {
-			var prompt []int32
-			err = dec.Decode(&prompt)
-			ids = append(ids, prompt)
-		}
-		if err != nil || len(texts)+len(ids) != n+1 {
-			return nil, nil, wrong()
-		}
-	}
-	return texts, ids, nil
 }

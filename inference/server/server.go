@@ -22,6 +22,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
 // Config says where a server listens and how much it takes.
@@ -76,7 +77,7 @@ type Server struct {
 	backend  Backend
 	text     Text // may be nil
 	boot     string
-	listener *listener
+	listener *wire.Listener
 	http     *fasthttp.Server
 	ctx      context.Context // ends with Close
 	cancel   context.CancelCauseFunc
@@ -111,7 +112,7 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
 	s := &Server{cfg: cfg, backend: backend, text: text, boot: hex.EncodeToString(boot),
-		listener: newListener(inner), slots: make(chan struct{}, cfg.MaxConcurrent)}
+		listener: wire.NewListener(inner), slots: make(chan struct{}, cfg.MaxConcurrent)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.http = &fasthttp.Server{
 		Handler: s.handle, ErrorHandler: refuseUnread, Name: "easyrl", Logger: silent{},
@@ -164,7 +165,7 @@ func (s *Server) Close() error {
 	s.cancel(fmt.Errorf("server %w", inference.ErrClosed))
 	err := s.listener.Close()
 	<-s.whenIdle()
-	s.listener.end()
+	s.listener.End()
 	return err
 }
 

@@ -11,16 +11,17 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
 // watch is the context of ctx's request: it ends when the client goes or the
 // server closes.
 func (s *Server) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) {
-	c, ok := ctx.Conn().(*conn)
+	c, ok := ctx.Conn().(*wire.Conn)
 	if !ok {
 		return context.WithCancel(s.ctx)
 	}
-	return c.watch(s.ctx)
+	return c.Watch(s.ctx)
 }
 
 // feed is what has been sampled and not yet been sent. The backend never waits
@@ -94,7 +95,7 @@ func (s *Server) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job
 				out.end(f.out, err)
 			}
 			if w.Flush() != nil {
-				cancel(errGone)
+				cancel(wire.ErrGone)
 				return
 			}
 			if ended {

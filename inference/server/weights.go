@@ -7,13 +7,12 @@ import (
 	"io"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
 const (
@@ -62,8 +61,8 @@ func (s *Server) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx,
 		return "", invalid("path", "path %.200q, expected an absolute one", path)
 	}
 	watched, stop := updateCtx, func() {}
-	if c, ok := ctx.Conn().(*conn); ok && ctx.Request.Header.ContentLength() <= 0 {
-		watched, stop = c.watch(updateCtx)
+	if c, ok := ctx.Conn().(*wire.Conn); ok && ctx.Request.Header.ContentLength() <= 0 {
+		watched, stop = c.Watch(updateCtx)
 	}
 	defer stop()
 	checksum, err := s.backend.UpdateFile(watched, version, path)
@@ -78,112 +77,32 @@ func (s *Server) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCt
 	if !ctx.Request.IsBodyStream() || size == 0 {
 		return "", invalid("", "no body, expected a safetensors file")
 	}
-	body := &checkedBody{src: requestBody(ctx), size: max(size, -1), before: func() error {
+	body := &wire.Checked{Source: requestBody(ctx), Size: max(size, -1), Before: func() error {
 		next := time.Now().Add(updateStall)
 		if deadline.Before(next) {
 			next = deadline
 		}
 		return errors.Join(context.Cause(updateCtx), ctx.Conn().SetReadDeadline(next))
-	}, want: func() string {
+	}, Want: func() string {
 		if query := ctx.QueryArgs().Peek(checksumHeader); len(query) > 0 {
 			return string(query)
 		}
 		return string(ctx.Request.Header.Peek(checksumHeader)) // a trailer is there when the body has ended
 	}}
-	body.sum.Reset()
-	checksum, err := s.backend.Update(updateCtx, version, body, body.size)
+	checksum, err := s.backend.Update(updateCtx, version, body, body.Size)
 	switch {
-	case body.err != nil && body.err != io.EOF: // whatever the backend made of it
-		return "", fmt.Errorf("update to version %d: %w", version, body.err)
+	case errors.Is(body.Err(), wire.ErrChecksum): // whatever the backend made of it
+		f := invalid(checksumHeader, "update to version %d: %v", version, body.Err())
+		f.code = "checksum_mismatch"
+		return "", f
+	case body.Err() != nil && body.Err() != io.EOF:
+		return "", invalid("", "update to version %d: %v", version, body.Err())
 	case err != nil:
 		return "", fmt.Errorf("update to version %d: %w", version, err)
-	case body.err == nil:
+	case body.Err() == nil:
 		return "", fmt.Errorf("update to version %d: the backend did not read all of the body", version)
 	}
 	return checksum, nil
-}
-
-// checkedBody is a body whose last byte is given out only when all of it has
-// come and its checksum is right: nobody can take a bad one for a whole one.
-type checkedBody struct {
-	src    io.Reader
-	size   int64         // -1 where it is unknown
-	before func() error  // called before each read
-	want   func() string // the checksum, empty for none; called at the end
-	sum    xxhash.Digest
-	read   int64
-	last   byte // was read and not given out
-	whole  bool // all has come, and it is right
-	err    error
-}
-
-// Read is io.Reader's.
-func (b *checkedBody) Read(p []byte) (int, error) {
-	for len(p) > 0 && b.err == nil {
-		if b.whole {
-			p[0] = b.last
-			b.err = io.EOF
-			return 1, io.EOF
-		}
-		if n := b.step(p); n > 0 {
-			return n, nil
-		}
-	}
-	return 0, b.err
-}
-
-// step reads into p behind the byte that was kept and keeps the new last one.
-func (b *checkedBody) step(p []byte) int {
-	var two [2]byte
-	if len(p) == 1 && b.read > 0 { // no room for a byte behind the one that was kept
-		defer func() { p[0] = two[0] }()
-		return b.into(two[:])
-	}
-	return b.into(p)
-}
-
-func (b *checkedBody) into(p []byte) int {
-	kept := int(min(b.read, 1))
-	err := b.before()
-	n := 0
-	if err == nil {
-		n, err = b.src.Read(p[kept:])
-	}
-	_, _ = b.sum.Write(p[kept : kept+n]) // never fails
-	b.read += int64(n)
-	if kept == 1 {
-		p[0] = b.last
-	}
-	n += kept
-	if n > 0 {
-		b.last = p[n-1]
-	}
-	switch {
-	case err == io.EOF:
-		if b.err = b.verify(); b.err == nil && n == 0 {
-			b.err = io.EOF
-		}
-		b.whole = b.err == nil
-	case err != nil:
-		b.err = invalid("", "body ends after %d bytes: %v", b.read, err)
-	}
-	return max(n-1, 0)
-}
-
-// verify checks a body that has ended.
-func (b *checkedBody) verify() error {
-	if b.size >= 0 && b.read != b.size {
-		return invalid("", "body of %d bytes, expected %d", b.read, b.size)
-	}
-	want := b.want()
-	if want == "" {
-		return nil
-	}
-	if got := fmt.Sprintf("%016x", b.sum.Sum64()); !strings.EqualFold(got, want) {
-		return &failure{status: fasthttp.StatusBadRequest, kind: invalidRequest, code: "checksum_mismatch", param: checksumHeader,
-			message: fmt.Sprintf("body of %d bytes has checksum %s, expected %.40q", b.read, got, want)}
-	}
-	return nil
 }
 
 // held tells which weights serve, and which process it is that says so.

@@ -1,4 +1,6 @@
-package server
+// Package wire is what a server needs of its connections: to see when a client
+// goes, and to trust no body before all of it has come.
+package wire
 
 import (
 	"context"
@@ -20,30 +22,31 @@ const (
 	lingerBytes = 256 << 20
 )
 
-// errGone is the cause of a request's end when its client has gone.
-var errGone = errors.New("the client closed the connection")
+// ErrGone is the cause of a request's end when its client has gone.
+var ErrGone = errors.New("the client closed the connection")
 
-// listener knows its open connections, so that it can end them.
-type listener struct {
+// Listener knows its open connections, so that it can end them.
+type Listener struct {
 	net.Listener
 	open sync.WaitGroup
 
 	mu    sync.Mutex
 	ended bool
-	conns map[*conn]bool
+	conns map[*Conn]bool
 }
 
-func newListener(inner net.Listener) *listener {
-	return &listener{Listener: inner, conns: map[*conn]bool{}}
+// NewListener makes inner a Listener, which owns it.
+func NewListener(inner net.Listener) *Listener {
+	return &Listener{Listener: inner, conns: map[*Conn]bool{}}
 }
 
-// Accept returns the next connection, a *conn.
-func (l *listener) Accept() (net.Conn, error) {
+// Accept returns the next connection, a *Conn.
+func (l *Listener) Accept() (net.Conn, error) {
 	inner, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: inner, from: l}
+	c := &Conn{Conn: inner, from: l}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
@@ -54,8 +57,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// end closes all connections and waits until they are.
-func (l *listener) end() {
+// End closes all connections and waits until they are.
+func (l *Listener) End() {
 	l.mu.Lock()
 	l.ended = true
 	for c := range l.conns {
@@ -65,13 +68,13 @@ func (l *listener) end() {
 	l.open.Wait()
 }
 
-// conn is a connection that can tell when its client has gone while a request
+// Conn is a connection that can tell when its client has gone while a request
 // is served.
-type conn struct {
+type Conn struct {
 	net.Conn
-	from   *listener
+	from   *Listener
 	closed atomic.Bool
-	linger atomic.Bool // the client is still sending what nobody reads
+	linger atomic.Bool // see Linger
 
 	// What the watch has read, for the next Read. A watch has ended before Read
 	// is called.
@@ -80,8 +83,12 @@ type conn struct {
 	err error
 }
 
+// Linger says that the client may still be sending what nobody will read: Close
+// hears it out for a moment, so that the answer is not lost to a reset.
+func (c *Conn) Linger() { c.linger.Store(true) }
+
 // Read is net.Conn's.
-func (c *conn) Read(p []byte) (int, error) {
+func (c *Conn) Read(p []byte) (int, error) {
 	switch {
 	case len(p) > 0 && c.has:
 		c.has = false
@@ -94,7 +101,7 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 // Write is net.Conn's, and fails where the client takes nothing for too long.
-func (c *conn) Write(p []byte) (int, error) {
+func (c *Conn) Write(p []byte) (int, error) {
 	if err := c.Conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
 	}
@@ -103,7 +110,7 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // Close is net.Conn's. A client that is still sending is heard out for a
 // moment.
-func (c *conn) Close() error {
+func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
@@ -118,9 +125,9 @@ func (c *conn) Close() error {
 	return err
 }
 
-// watch ends the returned context with errGone when the client goes. Nobody may
+// Watch ends the returned context with ErrGone when the client goes. Nobody may
 // read the connection until stop has returned.
-func (c *conn) watch(ctx context.Context) (watched context.Context, stop func()) {
+func (c *Conn) Watch(ctx context.Context) (watched context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if c.has || c.err != nil || c.Conn.SetReadDeadline(time.Time{}) != nil {
 		return ctx, func() { cancel(nil) }
@@ -134,7 +141,7 @@ func (c *conn) watch(ctx context.Context) (watched context.Context, stop func())
 			c.has = true // the client's next request is none of ours
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			c.err = err
-			cancel(errGone)
+			cancel(ErrGone)
 		}
 	}()
 	return ctx, func() {

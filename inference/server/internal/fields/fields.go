@@ -1,0 +1,217 @@
+// Package fields reads the fields of OpenAI's requests and refuses by name what
+// would change an answer and is not supported.
+package fields
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Error is what is wrong with a request and which of its fields it is.
+type Error struct {
+	Param   string // empty where it is none
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func invalid(param, format string, args ...any) error {
+	return &Error{Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// Seed is any integer of 64 bits.
+type Seed uint64
+
+// UnmarshalJSON takes negative numbers too, by their bits.
+func (s *Seed) UnmarshalJSON(data []byte) error {
+	if u, err := strconv.ParseUint(string(data), 10, 64); err == nil {
+		*s = Seed(u)
+		return nil
+	}
+	i, err := strconv.ParseInt(string(data), 10, 64)
+	*s = Seed(i)
+	return err
+}
+
+// Stops are one string or several.
+type Stops []string
+
+// UnmarshalJSON takes a string or an array of strings.
+func (s *Stops) UnmarshalJSON(data []byte) error {
+	if data[0] == '"' {
+		*s = make(Stops, 1)
+		return json.Unmarshal(data, &(*s)[0])
+	}
+	return json.Unmarshal(data, (*[]string)(s))
+}
+
+// Field is a field of a request, where its value goes and what it must be.
+type Field struct {
+	Name string
+	Dst  any
+	Want string
+}
+
+// To is a Field.
+func To(name string, dst any, want string) Field { return Field{Name: name, Dst: dst, Want: want} }
+
+// Decode reads a JSON object into fields. A field that is not among them
+// is refused unless it says what holds anyway; null is as good as nothing.
+func Decode(data []byte, fields []Field) error {
+	if !utf8.Valid(data) {
+		return invalid("", "body is not UTF-8")
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return invalid("", "body: expected a JSON object")
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return invalid("", "body: %v", err)
+		}
+		name, ok := key.(string)
+		if !ok {
+			return invalid("", "body: %v, expected a name", key)
+		}
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
+		if i < 0 && !isKnown(name) {
+			return invalid(name, "%.100q is not supported", name)
+		}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return invalid(name, "body: %s: %v", name, err)
+		}
+		switch {
+		case string(raw) == "null":
+		case i < 0 && !isNeutral(name, raw):
+			return invalid(name, "%s %.100s is not supported, expected %s", name, raw, neutral(name)[0])
+		case i >= 0:
+			if json.Unmarshal(raw, fields[i].Dst) != nil {
+				return invalid(name, "%s %.100s, expected %s", name, raw, fields[i].Want)
+			}
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return invalid("", "body: %v", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return invalid("", "body: more after the object")
+	}
+	return nil
+}
+
+// isKnown says whether a field that we do not use is one of the dialect.
+func isKnown(name string) bool { return isHarmless(name) || neutral(name) != nil }
+
+// isNeutral says whether a field's value changes nothing.
+func isNeutral(name string, raw json.RawMessage) bool {
+	if isHarmless(name) {
+		return true
+	}
+	got, err := strconv.ParseFloat(string(raw), 64)
+	for _, v := range neutral(name) {
+		want, wantErr := strconv.ParseFloat(v, 64)
+		if v == string(bytes.Join(bytes.Fields(raw), nil)) || (err == nil && wantErr == nil && got == want) {
+			return true
+		}
+	}
+	return false
+}
+
+// isHarmless names fields that have no bearing on what is sampled.
+func isHarmless(name string) bool {
+	switch name {
+	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+		"request_id", "session_id", "cache_salt", "priority", "parallel_tool_calls":
+		return true
+	}
+	return false
+}
+
+// neutral are the values that a field may have which is not supported, the
+// first to be named in errors; nil for an unknown field.
+func neutral(name string) []string {
+	switch name {
+	case "presence_penalty", "frequency_penalty", "min_tokens":
+		return []string{"0"}
+	case "repetition_penalty", "length_penalty", "best_of":
+		return []string{"1"}
+	case "logit_bias", "chat_template_kwargs", "vllm_xargs":
+		return []string{"{}"}
+	case "bad_words", "functions", "documents":
+		return []string{"[]"}
+	case "response_format":
+		return []string{`{"type":"text"}`}
+	case "modalities":
+		return []string{`["text"]`}
+	case "function_call":
+		return []string{`"none"`, `"auto"`}
+	case "suffix":
+		return []string{`""`}
+	case "use_beam_search", "continue_final_message":
+		return []string{"false"}
+	case "skip_special_tokens", "spaces_between_special_tokens", "add_generation_prompt", "detokenize":
+		return []string{"true"}
+	case "add_special_tokens", "allowed_token_ids", "audio", "chat_template", "guided_choice", "guided_grammar", "guided_json", "guided_regex",
+		"kv_transfer_params", "logits_processors", "moderation", "prediction", "reasoning_effort", "structured_outputs", "truncate_prompt_tokens",
+		"verbosity", "web_search_options":
+		return []string{"null"}
+	}
+	return nil
+}
+
+// Prompts reads a prompt or several, most at most, as text or as token ids. Of
+// texts and ids one is nil.
+func Prompts(raw json.RawMessage, most int) (texts []string, ids [][]int32, err error) {
+	const want = "a string, strings, token ids or arrays of them"
+	wrong := func() error { return invalid("prompt", "prompt: expected %s, at most %d prompts", want, most) }
+	if len(raw) == 0 {
+		return nil, nil, invalid("prompt", "no prompt, expected %s", want)
+	}
+	if raw[0] == '"' {
+		texts = make([]string, 1)
+		return texts, nil, json.Unmarshal(raw, &texts[0])
+	}
+	if raw[0] != '[' {
+		return nil, nil, wrong()
+	}
+	first := bytes.TrimLeft(raw[1:], " \t\r\n")
+	if first[0] != '"' && bytes.IndexByte(raw, 'n') >= 0 { // null would become 0
+		return nil, nil, wrong()
+	}
+	if first[0] != '"' && first[0] != '[' {
+		ids = make([][]int32, 1)
+		if json.Unmarshal(raw, &ids[0]) != nil {
+			return nil, nil, wrong()
+		}
+		return nil, ids, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	_, _ = dec.Token() // the bracket
+	for n := 0; dec.More(); n++ {
+		if n == most {
+			return nil, nil, wrong()
+		}
+		if first[0] == '"' {
+			var text *string
+			err = dec.Decode(&text)
+			if text != nil {
+				texts = append(texts, *text)
+			}
+		} else {
+			var prompt []int32
+			err = dec.Decode(&prompt)
+			ids = append(ids, prompt)
+		}
+		if err != nil || len(texts)+len(ids) != n+1 {
+			return nil, nil, wrong()
+		}
+	}
+	return texts, ids, nil
+}
