@@ -81,8 +81,16 @@ func parseHeader(file []byte) (*header, error) {
 	if n > uint64(len(file)-8) {
 		return nil, fmt.Errorf("header of %d bytes, but the file has %d after its length: truncated", n, len(file)-8)
 	}
-	h := &header{size: 8 + int(n)}
-	text := file[8:h.size]
+	h, err := parseText(file[8 : 8+n])
+	if err != nil {
+		return nil, err
+	}
+	return h, h.place(len(file) - h.size)
+}
+
+// parseText reads the header's JSON.
+func parseText(text []byte) (*header, error) {
+	h := &header{size: 8 + len(text)}
 	if !utf8.Valid(text) {
 		return nil, errors.New("header: not UTF-8, expected JSON")
 	}
@@ -100,7 +108,7 @@ func parseHeader(file []byte) (*header, error) {
 	if err != nil {
 		return nil, fmt.Errorf("header: %w", err)
 	}
-	return h, h.place(len(file) - h.size)
+	return h, nil
 }
 
 // object calls visit for each member of a JSON object. Unlike encoding/json it

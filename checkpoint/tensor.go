@@ -34,15 +34,8 @@ func (t Tensor) ReadAt(dst []float32, first int) error {
 	if n := t.Len(); first < 0 || first > n || len(dst) > n-first {
 		return fmt.Errorf("read tensor %q of %s: elements %d and the %d after it, expected some of its %d", t.Name, t.file.path, first, len(dst), n)
 	}
-	var convert func(dst []float32, src []byte)
-	switch t.DType {
-	case F32:
-		convert = fromF32
-	case BF16:
-		convert = fromBF16
-	case F16:
-		convert = fromF16
-	default:
+	convert := t.DType.converter()
+	if convert == nil {
 		return fmt.Errorf("read tensor %q of %s: dtype %s, expected F32, BF16 or F16", t.Name, t.file.path, t.DType)
 	}
 	size := t.DType.bits() / 8
@@ -60,6 +53,19 @@ func (t Tensor) ReadAt(dst []float32, first int) error {
 // readStep is the number of elements between which the pages of the file that
 // were read are given back.
 const readStep = 1 << 20
+
+// converter turns elements of a type into float32; it is nil where that is not exact.
+func (d DType) converter() func(dst []float32, src []byte) {
+	switch d {
+	case F32:
+		return fromF32
+	case BF16:
+		return fromBF16
+	case F16:
+		return fromF16
+	}
+	return nil
+}
 
 func fromF32(dst []float32, src []byte) {
 	for i := range dst {

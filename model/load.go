@@ -130,8 +130,13 @@ func (p *Param) find(prefix string, f Tensors) (checkpoint.Tensor, error) {
 // LoadFrom fills w from opened safetensors whose names begin with prefix. Beside
 // the weights it needs memory for a few values only.
 func (w *Weights) LoadFrom(prefix string, f Tensors) error {
+	return w.load(prefix, f, func([]float32) {})
+}
+
+// load is LoadFrom, and tells of all values, in the order that Checksum has.
+func (w *Weights) load(prefix string, f Tensors, tell func(vals []float32)) error {
 	var vals []float32
-	for i := range w.Params {
+	for _, i := range w.byName() {
 		p := &w.Params[i]
 		t, err := p.find(prefix, f)
 		if err != nil {
@@ -141,12 +146,8 @@ func (w *Weights) LoadFrom(prefix string, f Tensors) error {
 			if err := t.ReadAt(vals, first); err != nil {
 				return fmt.Errorf("load weights: %w", err)
 			}
-			for j, v := range vals {
-				if v-v != 0 { // NaN or infinite
-					return fmt.Errorf("load weights: tensor %s: value %d is %v: %w", p.Name, first+j, v, ErrNotFinite)
-				}
-			}
-			return nil
+			tell(vals)
+			return p.checkFinite(vals, first)
 		})
 		if err != nil {
 			return err

@@ -1,14 +1,11 @@
 package model
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
 	"slices"
+	"strings"
 	"sync"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/easyrl/easyrl/checkpoint"
 )
@@ -40,26 +37,33 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	return checkpoint.WriteSafetensors(w, s.weights.Sources(), map[string]string{"format": "pt", "version": fmt.Sprint(s.version)})
 }
 
+// byName are the parameters in the order of their names.
+func (w *Weights) byName() []int {
+	order := make([]int, len(w.Params))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(w.Params[a].Name, w.Params[b].Name) })
+	return order
+}
+
 // Checksum is the XXH64, in hexadecimal, of all values as little-endian
-// float32, tensor after tensor, row-major: the same on every device.
+// float32, row-major, tensor after tensor in the order of their names: the same on
+// every device, and the XXH64 of the data of a safetensors file of them.
 func (w *Weights) Checksum() string {
-	h := xxhash.New()
+	h := newHash()
 	var vals []float32
-	var raw []byte
-	for i := range w.Params {
+	for _, i := range w.byName() {
 		for _, m := range w.blocks(&w.Params[i]) {
 			n := m.Rows * max(m.Cols, 1)
-			vals, raw = slices.Grow(vals[:0], n)[:n], slices.Grow(raw[:0], 4*n)[:4*n]
+			vals = slices.Grow(vals[:0], n)[:n]
 			if m.Cols == 0 {
 				w.dev.Download(vals, m.Buffer)
 			} else {
 				w.dev.UnpackMatrix(vals, m)
 			}
-			for j, v := range vals {
-				binary.LittleEndian.PutUint32(raw[4*j:], math.Float32bits(v))
-			}
-			_, _ = h.Write(raw) // never fails
+			h.add(vals)
 		}
 	}
-	return fmt.Sprintf("%016x", h.Sum64())
+	return h.String()
 }
