@@ -262,12 +262,14 @@ func TestSmallEndpoints(t *testing.T) {
 func TestToken(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.Token = "secret" })
-	for _, path := range []string{"/health", "/v1/models", "/v1/weights", "/metrics"} {
+	for _, path := range []string{"/v1/models", "/v1/weights", "/metrics"} {
 		for given, want := range map[string]int{"": 401, "Bearer ": 401, "secret": 401, "Bearer wrong": 401, "Bearer secret": 200} {
 			status, _, data := call(t, s, http.MethodGet, path, "", "Authorization", given)
 			require.Equal(t, want, status, "%s with %q: %s", path, given, data)
 		}
 	}
+	status, _, _ := call(t, s, http.MethodGet, "/health", "")
+	require.Equal(t, 200, status)
 	cfg := DefaultConfig()
 	cfg.Listen = "0.0.0.0:0"
 	_, err := New(cfg, newFake(), nil)
