@@ -22,8 +22,10 @@ const (
 )
 
 // InstanceEvent is a change of an instance's state, or its coming or going.
+// Without ID it is of all of them: Cause says that too few serve, none that
+// enough do again.
 type InstanceEvent struct {
-	ID string `json:"id"`
+	ID string `json:"id,omitempty"`
 	// From and To are states; From is empty where it came, To where it went.
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`

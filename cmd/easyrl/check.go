@@ -28,7 +28,7 @@ func checkVerb(std streams) verb {
 			return err
 		}
 		explainMachine(printer{std.out}, &resolved.Config)
-		return unsupported(&resolved.Config)
+		return oneRank(&resolved.Config)
 	}
 	return v
 }
@@ -44,6 +44,11 @@ func explainMachine(p printer, cfg *configs.Config) {
 	training, sampling, lends := threads(cfg)
 	p.line("# threads: trainer %d%s, each of %d instances %d", training, map[bool]string{true: " and those of resting instances"}[lends],
 		cfg.Inference.Instances, sampling)
+	for _, text := range cfg.Inference.Endpoints {
+		if e, err := configs.ParseEndpoint(text, cfg.Inference.Kind); err == nil {
+			p.line("# server: %s (%s)", e.URL, e.Kind)
+		}
+	}
 	f, err := policyFolder(cfg)
 	if err != nil {
 		p.line("# memory: not known before the model is there: %v", err)
@@ -67,7 +72,7 @@ func explainMachine(p printer, cfg *configs.Config) {
 	p.line("# model: %.4g M parameters", float64(f.shape.NumParams())/1e6)
 	p.line("# memory, about: weights %s, gradients %s, optimizer %s, activations %s at most (%d rows)", bytesText(copies*weights),
 		bytesText(gradients), bytesText(2*weights), bytesText(activations), rows)
-	if !sft {
+	if !sft && cfg.Inference.Instances > 0 {
 		each := engineConfig(cfg, "", f.shape)
 		pages, rows := each.Pages(f.shape.MaxPositions), each.Rows(f.shape.MaxPositions)
 		kv, activations := model.CacheBytes(f.shape, pages), model.RunnerBytes(f.shape, rows, each.MaxRunning)

@@ -49,6 +49,7 @@ func verbs(std streams) []verb {
 		initVerb(std),
 		checkVerb(std),
 		reportVerb(std),
+		fleetVerb(std),
 		benchVerb(std),
 	}
 }

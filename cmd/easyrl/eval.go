@@ -47,7 +47,7 @@ func evalVerb(std streams) verb {
 		if err := resolved.Validate(configs.EvalTask); err != nil {
 			return usageError{err}
 		}
-		if err := unsupported(cfg); err != nil {
+		if err := oneRank(cfg); err != nil {
 			return err
 		}
 		metrics, sets, err := evaluateFolder(ctx, std, resolved, *out)
@@ -166,8 +166,9 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 	}
 	defer end()
 	cores := runtime.GOMAXPROCS(0)
-	cfg.Inference.Threads = orElse(cfg.Inference.Threads, max(1, cores/cfg.Inference.Instances))
-	dev, err := openDevice(configs.CPU, min(cores, cfg.Inference.Threads*cfg.Inference.Instances))
+	sampling := max(1, cfg.Inference.Instances)
+	cfg.Inference.Threads = orElse(cfg.Inference.Threads, max(1, cores/sampling))
+	dev, err := openDevice(configs.CPU, min(cores, cfg.Inference.Threads*sampling))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -194,8 +195,11 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 	if err != nil {
 		return nil, nil, err
 	}
-	defer in.fleet.Close() //nolint:errcheck // its memory goes with the process
-	if err := in.fleet.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
+	defer in.close() //nolint:errcheck // its memory goes with the process
+	if err := in.begin(ctx, nil); err != nil {
+		return nil, nil, err
+	}
+	if err := in.publish(ctx, model.NewSnapshot(w, 1)); err != nil {
 		return nil, nil, fmt.Errorf("publish: %w", err)
 	}
 	metrics, err := watchEvaluation(ctx, std, evalConfig(cfg, f), sets, evaluate.Deps{Fleet: in.fleet, Reward: score, Text: f.text}, record)

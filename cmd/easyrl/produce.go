@@ -44,8 +44,9 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 			}
 			before := tried
 			tried = score.Retries()
-			s.stats, s.err = trainer.StreamStats{Busy: in.busy() - busy, Instances: len(in.engines),
-				Retries: in.fleet.Status().Retries - retries, Failed: len(sum.Failed), Replaced: sum.Replaced, RewardRetries: tried - before}, err
+			status := in.fleet.Status()
+			s.stats, s.err = trainer.StreamStats{Busy: in.busy() - busy, Instances: status.Size,
+				Retries: status.Retries - retries, Failed: len(sum.Failed), Replaced: sum.Replaced, RewardRetries: tried - before}, err
 		})
 		return s
 	}, nil

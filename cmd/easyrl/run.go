@@ -1,21 +1,14 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/engine"
-	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
-	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
 )
 
@@ -27,6 +20,9 @@ func threads(cfg *configs.Config) (training, sampling int, lends bool) {
 	training, sampling = cfg.Device.Threads, cfg.Inference.Threads
 	if cfg.Run.Mode == configs.Colocated {
 		return orElse(training, cores), orElse(sampling, cores), false
+	}
+	if cfg.Inference.Instances == 0 { // others sample
+		return orElse(training, cores), 0, false
 	}
 	if sampling == 0 {
 		left := cores - orElse(training, max(1, cores/2))
@@ -65,14 +61,6 @@ func peakFLOPS(dev npu.Device) float64 {
 	return peak
 }
 
-// unsupported refuses what a configuration may say and this build cannot do.
-func unsupported(cfg *configs.Config) error {
-	if cfg.Inference.Kind != configs.Embedded {
-		return usagef("inference.kind is %q, expected %q: this build samples in its own process", cfg.Inference.Kind, configs.Embedded)
-	}
-	return oneRank(cfg)
-}
-
 // oneRank refuses more ranks than this build trains on.
 func oneRank(cfg *configs.Config) error {
 	if n := cfg.Parallel.DP * cfg.Parallel.TP * cfg.Parallel.PP; n != 1 {
@@ -105,12 +93,6 @@ func ofKey(key string, err error) error {
 	return err
 }
 
-// instances is a fleet of embedded engines.
-type instances struct {
-	fleet   *inference.Fleet
-	engines []*engine.Engine
-}
-
 // lend leaves a trainer's device its share of the threads and those of instances
 // that have nothing to do: the result hears from them that one rests, or works
 // again. It is nil where nothing is lent.
@@ -131,56 +113,6 @@ func lend(dev npu.Device, cfg *configs.Config) (rest func(resting bool)) {
 		}
 		dev.Limit(own)
 	}
-}
-
-// startInstances starts a run's engines, which have spans as their rows; rest,
-// where there is one, hears of each whether it rests.
-func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *report.Spans, rest func(bool), warn func(format string, args ...any)) (*instances, error) {
-	fc := inference.DefaultFleetConfig()
-	fc.EmptyWait = time.Second // nobody joins engines of this process
-	fc.Notify = func(e inference.Event) {
-		if e.Err != nil {
-			warn("instance %s: %s, was %s: %v", e.ID, e.To, e.From, e.Err)
-		}
-	}
-	fleet, err := inference.NewFleet(fc)
-	if err != nil {
-		return nil, err
-	}
-	in := &instances{fleet: fleet}
-	_, each, _ := threads(cfg)
-	for i := range cfg.Inference.Instances {
-		id := fmt.Sprintf("embedded-%d", i+1)
-		track := spans.Track(id)
-		ec := engineConfig(cfg, id, f.shape)
-		ec.Rest = rest
-		ec.Span = func(name string, start time.Time, d time.Duration) { track.Add(name, start, d) }
-		e, err := f.engine(ec, each)
-		if err == nil {
-			in.engines = append(in.engines, e)
-			err = fleet.Add(ctx, e)
-		}
-		if err != nil {
-			return nil, errors.Join(err, fleet.Close())
-		}
-	}
-	return in, nil
-}
-
-// engineConfig is that of an embedded engine: room for the longest prompt and
-// response of the run.
-func engineConfig(cfg *configs.Config, id string, shape *model.Config) engine.Config {
-	return engine.Config{ID: id, MaxRunning: cfg.Inference.MaxRunning,
-		Context: min(shape.MaxPositions, cfg.Data.MaxPromptTokens+cfg.Rollout.MaxTokens)}
-}
-
-// busy is the time that the engines have been at work, in all.
-func (in *instances) busy() time.Duration {
-	var d time.Duration
-	for _, e := range in.engines {
-		d += e.Stats().Busy
-	}
-	return d
 }
 
 // scorer is a run's reward and its end.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/easyrl/easyrl/configs"
@@ -90,7 +89,7 @@ func (r *trainRun) warn(format string, args ...any) {
 // the run's folder.
 func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files []string, resume bool) error {
 	cfg := r.cfg
-	if err := unsupported(cfg); err != nil {
+	if err := oneRank(cfg); err != nil {
 		return err
 	}
 	from, err := r.claimDir(resolved, files, resume)
@@ -125,18 +124,11 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if err := r.openModels(from, len(slices.Concat(prompts...))); err != nil {
 		return err
 	}
-	if cfg.Log.Trace {
-		r.spans = report.NewSpans(report.DefaultSpans)
-		if from != "" {
-			if err := r.spans.Continue(r.tracePath()); err != nil {
-				r.warn("%v", err)
-			}
-		}
-	}
+	r.openTrace(from)
 	if r.in, err = startInstances(ctx, r.folder, cfg, r.spans, lend(r.dev, cfg), r.warn); err != nil {
 		return err
 	}
-	r.atEnd(func() { _ = r.in.fleet.Close() })
+	r.atEnd(func() { _ = r.in.close() })
 	if err := r.openControl(); err != nil {
 		return err
 	}
@@ -146,7 +138,24 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	}
 	r.console = report.NewConsole(r.std.err, r.state.Step, cfg.Run.Steps)
 	r.atEnd(r.console.Close)
-	return r.wire(prompts, sets, score)
+	if err := r.wire(prompts, sets, score); err != nil {
+		return err
+	}
+	return r.in.begin(ctx, r.control)
+}
+
+// openTrace starts the run's trace, or goes on with the one that it has.
+func (r *trainRun) openTrace(from string) {
+	if !r.cfg.Log.Trace {
+		return
+	}
+	r.spans = report.NewSpans(report.DefaultSpans)
+	if from == "" {
+		return
+	}
+	if err := r.spans.Continue(r.tracePath()); err != nil {
+		r.warn("%v", err)
+	}
 }
 
 // checkRoom refuses responses that the model's context can never hold, and says
@@ -210,15 +219,9 @@ func (r *trainRun) openControl() error {
 	if c.Listen == "" {
 		return nil
 	}
-	token := ""
-	if c.TokenFile != "" {
-		b, err := os.ReadFile(c.TokenFile)
-		if err != nil {
-			return usagef("control.token_file: %w", err)
-		}
-		if token = strings.TrimSpace(string(b)); token == "" {
-			return usagef("control.token_file: %s is empty", c.TokenFile)
-		}
+	token, err := readToken("control.token_file", c.TokenFile)
+	if err != nil {
+		return err
 	}
 	control, err := report.NewControl(c.Listen, token, r.cfg.Run.Dir)
 	if err != nil {
@@ -272,7 +275,7 @@ func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score *re
 		Models:  r.models,
 		Prompt:  prompt,
 		Produce: sample,
-		Publish: r.in.fleet.Publish,
+		Publish: r.in.publish,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
 			metrics, score, err := evaluate.Run(ctx, int64(step)+1, evalConfig(cfg, r.folder), sets, held, nil)
 			if errors.Is(err, evaluate.ErrFailed) { // counted in metrics: no reason to end a run

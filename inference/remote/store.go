@@ -23,14 +23,12 @@ type Store struct {
 	have []string      // names of what was put last, newest last; of who has the turn
 }
 
-// NewStore makes the folder where there is none.
+// NewStore is a store in dir, which is made with the first weights where there is
+// none.
 func NewStore(dir string) (*Store, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("weights folder %s: %w", dir, err)
-	}
-	if err := os.MkdirAll(abs, 0o755); err != nil {
-		return nil, fmt.Errorf("weights folder: %w", err)
 	}
 	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
@@ -72,6 +70,9 @@ func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 
 // write makes name a folder with w in it. One of an earlier run is replaced.
 func (s *Store) write(name string, w inference.Weights) error {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return err
+	}
 	partial := filepath.Join(s.dir, ".writing-"+name)
 	if err := os.RemoveAll(partial); err != nil {
 		return err

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/report"
+)
+
+// engineServer is an engine under the URL of a server.
+type engineServer struct {
+	*engine.Engine
+	id string
+}
+
+func (e *engineServer) ID() string                  { return e.id }
+func (e *engineServer) Probe(context.Context) error { return nil }
+
+// notes are the lines that a run says.
+type notes struct {
+	mu    sync.Mutex
+	lines []string
+	more  chan struct{}
+}
+
+func newNotes() *notes { return &notes{more: make(chan struct{}, 1000)} }
+
+func (n *notes) warn(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lines = append(n.lines, fmt.Sprintf(format, args...))
+	n.more <- struct{}{}
+}
+
+// await returns when a line contains part.
+func (n *notes) await(t *testing.T, part string) {
+	t.Helper()
+	for {
+		n.mu.Lock()
+		all := strings.Join(n.lines, "\n")
+		n.mu.Unlock()
+		if strings.Contains(all, part) {
+			return
+		}
+		select {
+		case <-n.more:
+		case <-t.Context().Done():
+			t.Fatalf("no line has %q:\n%s", part, all)
+		}
+	}
+}
+
+// tinyFleet are the instances of tinyRun with settings, whose servers are engines
+// of this process: those with "gone" in their URL cannot be reached.
+func tinyFleet(t *testing.T, said *notes, settings ...string) (in *instances, f *folder) {
+	t.Helper()
+	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")}, append(settings, fmt.Sprintf("run.dir=%q", t.TempDir())))
+	require.NoError(t, err)
+	require.NoError(t, resolved.Validate(configs.TrainTask))
+	cfg := &resolved.Config
+	f, err = policyFolder(cfg)
+	require.NoError(t, err)
+	in, err = startInstances(t.Context(), f, cfg, nil, nil, said.warn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, in.close()) })
+	in.dial = func(_ context.Context, e configs.Endpoint) (probed, string, error) {
+		if strings.Contains(e.URL, "gone") {
+			return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
+		}
+		inst, err := f.engine(engineConfig(cfg, e.URL, f.shape), 1)
+		return &engineServer{inst, e.URL}, orKind(e.Kind), err
+	}
+	return in, f
+}
+
+func orKind(kind string) string {
+	if kind == "" {
+		return configs.EasyRL
+	}
+	return kind
+}
+
+// publishTiny makes random weights a version of the fleet's.
+func publishTiny(t *testing.T, in *instances, f *folder, version int64) {
+	t.Helper()
+	dev, err := cpu.Open(1)
+	require.NoError(t, err)
+	w, err := f.weights(dev)
+	require.NoError(t, err)
+	require.NoError(t, in.publish(t.Context(), model.NewSnapshot(w, version)))
+}
+
+func sample(t *testing.T, in *instances) string {
+	t.Helper()
+	_, id, err := in.fleet.Generate(t.Context(), inference.Request{PromptIDs: []int32{3, 4}, N: 2, Seed: 7,
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}})
+	require.NoError(t, err)
+	return id
+}
+
+func TestFleetVerb(t *testing.T) {
+	t.Parallel()
+	said := newNotes()
+	in, f := tinyFleet(t, said, "control.listen=127.0.0.1:0")
+	publishTiny(t, in, f, 3)
+	token := write(t, t.TempDir(), "token", "secret\n")
+	control, err := report.NewControl("127.0.0.1:0", "secret", t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(control.Close)
+	trainer := "http://" + control.Addr()
+	fleet := func(args ...string) (code int, out, errs string) {
+		return command(t, append([]string{"fleet", "-trainer", trainer, "-token-file", token}, args...)...)
+	}
+	code, _, errs := fleet("list")
+	require.Equal(t, exitFailed, code)
+	require.Equal(t, "easyrl: fleet: the run has no instances, expected it to have started them\n", errs)
+	require.NoError(t, in.begin(t.Context(), control))
+
+	code, out, errs := fleet("list")
+	require.Zero(t, code, errs)
+	lines := strings.Split(out, "\n")
+	require.Equal(t, []string{"ID", "KIND", "STATE", "VERSION", "RUNNING", "CAPACITY", "SERVED", "FAILED", "TOKENS"}, strings.Fields(lines[0]))
+	require.Equal(t, []string{"embedded-1", "embedded", "HEALTHY", "3", "0", "7", "0", "0", "0"}, strings.Fields(lines[1]))
+
+	code, out, errs = fleet("add", "http://a:8000/", "-kind", "vllm")
+	require.Zero(t, code, errs)
+	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
+	said.await(t, "instance http://a:8000 (vllm) joined: it serves version 3")
+	code, out, errs = fleet("add", "http://a:8000") // again: it is there
+	require.Zero(t, code, errs)
+	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
+
+	code, out, errs = fleet("drain", "embedded-1")
+	require.Zero(t, code, errs)
+	require.Equal(t, "embedded-1 has no work left; easyrl fleet remove embedded-1 takes it out of the run\n", out)
+	said.await(t, "instance embedded-1 has no work left")
+	require.Equal(t, "http://a:8000", sample(t, in))
+	require.Positive(t, in.busy())
+	code, out, errs = fleet("list", "-json")
+	require.Zero(t, code, errs)
+	var all []report.Member
+	require.NoError(t, json.Unmarshal([]byte(out), &all))
+	require.Equal(t, "DRAINING", all[0].State)
+	require.EqualValues(t, 1, all[1].Served)
+	require.Equal(t, "http://a:8000", all[1].URL)
+
+	before := in.busy()
+	code, out, errs = fleet("remove", "http://a:8000")
+	require.Zero(t, code, errs)
+	require.Equal(t, "http://a:8000 left\n", out)
+	said.await(t, "instance http://a:8000 left")
+	require.Equal(t, before, in.busy(), "what it did counts on")
+	code, out, errs = fleet("add", "http://a:8000")
+	require.Zero(t, code, errs)
+	require.Equal(t, "http://a:8000 joined: easyrl, HEALTHY, version 3\n", out)
+
+	for _, c := range []struct {
+		args []string
+		code int
+		err  string
+	}{
+		{[]string{"drain", "b"}, exitFailed, "fleet: drain instance b: no such instance"},
+		{[]string{"remove", "b"}, exitFailed, "fleet: remove instance b: no such instance"},
+		{[]string{"add", "http://gone"}, exitFailed, "fleet: instance http://gone: connection refused"},
+		{[]string{"add", "b:80"}, exitUsage, `fleet: url is "b:80", expected {"url": `},
+		{[]string{"add", "http://b", "-kind", "tgi"}, exitUsage, `fleet: instance cannot be added: "http://b", expected one of "easyrl", "vllm", "sglang" before the URL`},
+		{[]string{"kill", "b"}, exitUsage, `fleet: "kill b", expected list, add URL, drain ID or remove ID`},
+		{nil, exitUsage, `fleet: "", expected list`},
+	} {
+		code, _, errs := fleet(c.args...)
+		require.Equal(t, c.code, code, errs)
+		require.Contains(t, errs, "easyrl: "+c.err)
+		require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+	}
+	code, _, errs = command(t, "fleet", "list", "-trainer", trainer)
+	require.Equal(t, exitFailed, code)
+	require.Equal(t, "easyrl: fleet: expected the control token as Authorization: Bearer\n", errs)
+	code, _, errs = command(t, "fleet", "list", "-trainer", "127.0.0.1:7000")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, errs, `-trainer is "127.0.0.1:7000", expected a URL`)
+	code, _, errs = command(t, "fleet", "list", "-token-file", write(t, t.TempDir(), "empty", "\n"))
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, errs, "has no token")
+}
+
+// A run whose servers are on a list has those that the list has.
+func TestWatchedServersComeAndGo(t *testing.T) {
+	t.Parallel()
+	said := newNotes()
+	list := write(t, t.TempDir(), "servers", "http://a:1\n")
+	in, f := tinyFleet(t, said, "inference.kind=easyrl", "inference.watch="+list, "inference.min_instances=2", "inference.instances=1")
+	require.NoError(t, in.begin(t.Context(), nil), "the server on the list is the second instance")
+	said.await(t, "waiting for instances: 1 are there, expected 2")
+	said.await(t, "instance http://a:1 (easyrl) joined")
+	publishTiny(t, in, f, 1)
+	require.NoError(t, in.follow([]string{"vllm=http://b:1", "http://gone:1"}))
+	said.await(t, "instance http://b:1 (vllm) joined: it serves version 1")
+	said.await(t, "instance http://a:1 left")
+	said.await(t, "instance http://gone:1: connection refused; it is called again until it answers")
+	require.ErrorContains(t, in.follow([]string{"tgi=http://c:1"}), "expected one of")
+	all := in.List()
+	require.Len(t, all, 2)
+	require.Equal(t, []string{"embedded-1", "http://b:1"}, []string{all[0].ID, all[1].ID})
+}

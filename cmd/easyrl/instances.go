@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/report"
+)
+
+// instances are the fleet that samples for a run: engines of this process, and
+// servers that may come and go.
+type instances struct {
+	fleet   *inference.Fleet
+	engines []*engine.Engine
+	cfg     *configs.Inference
+	wait    time.Duration // for instances that are to join
+	dial    dialer
+	forget  func() error // what was written for servers; may be nil
+	spans   *report.Spans
+	warn    func(format string, args ...any)
+	canary  *canary
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	tasks  conc.WaitGroup
+	late   []configs.Endpoint // of the configuration, that did not answer
+	joined chan struct{}      // has something in it when a server has joined
+
+	mu      sync.Mutex
+	servers map[string]*server            // by ID
+	coming  map[string]bool               // URLs that are being added
+	sought  map[string]context.CancelFunc // endpoints that the configuration or what is watched names
+	gone    time.Duration                 // that servers worked which have left
+
+	news news
+}
+
+// startInstances starts a run's engines, which have spans as their rows, and
+// calls its servers; rest, where there is one, hears of each engine whether it
+// rests. begin follows.
+func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *report.Spans, rest func(bool), warn func(format string, args ...any)) (*instances, error) {
+	in := &instances{cfg: &cfg.Inference, spans: spans, warn: warn, joined: make(chan struct{}, 1),
+		servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{}}
+	in.ctx, in.cancel = context.WithCancel(ctx)
+	in.news.warn = warn
+	fc := inference.DefaultFleetConfig()
+	fc.MinServing, fc.Notify = cfg.Inference.MinInstances, in.news.hear
+	if cfg.Inference.Kind == configs.Embedded && cfg.Control.Listen == "" {
+		fc.EmptyWait = time.Second // nobody joins engines of this process
+	}
+	in.wait = fc.EmptyWait
+	var err error
+	if in.fleet, err = inference.NewFleet(fc); err != nil {
+		return nil, err
+	}
+	in.canary = &canary{folder: f}
+	if in.dial, in.forget, err = newDialer(cfg, in.canary); err == nil {
+		err = in.startEngines(ctx, f, cfg, rest)
+	}
+	if err == nil {
+		err = in.callServers(ctx, cfg.Control.Listen != "" || cfg.Inference.Watch != "")
+	}
+	if err != nil {
+		return nil, errors.Join(err, in.close())
+	}
+	return in, nil
+}
+
+func (in *instances) startEngines(ctx context.Context, f *folder, cfg *configs.Config, rest func(bool)) error {
+	_, each, _ := threads(cfg)
+	for i := range cfg.Inference.Instances {
+		id := fmt.Sprintf("embedded-%d", i+1)
+		track := in.spans.Track(id)
+		ec := engineConfig(cfg, id, f.shape)
+		ec.Rest = rest
+		ec.Span = func(name string, start time.Time, d time.Duration) { track.Add(name, start, d) }
+		e, err := f.engine(ec, each)
+		if err != nil {
+			return err
+		}
+		in.engines = append(in.engines, e)
+		if err := in.fleet.Add(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// engineConfig is that of an embedded engine: room for the longest prompt and
+// response of the run.
+func engineConfig(cfg *configs.Config, id string, shape *model.Config) engine.Config {
+	return engine.Config{ID: id, MaxRunning: cfg.Inference.MaxRunning,
+		Context: min(shape.MaxPositions, cfg.Data.MaxPromptTokens+cfg.Rollout.MaxTokens)}
+}
+
+// begin lets servers join, from now until close: those of the configuration that
+// did not answer, those that the run watches, and those that control hears of.
+// It returns when the run has as many instances as it needs.
+func (in *instances) begin(ctx context.Context, control *report.Control) error {
+	in.news.tellTo(control)
+	for _, e := range in.late {
+		in.sought[e.URL] = in.seek(e)
+	}
+	in.watch()
+	control.Serve(in)
+	return in.await(ctx)
+}
+
+// await returns when there are as many instances as the run needs.
+func (in *instances) await(ctx context.Context) error {
+	deadline := time.NewTimer(in.wait)
+	defer deadline.Stop()
+	for said := false; ; said = true {
+		n := len(in.fleet.Status().Instances)
+		if n >= in.cfg.MinInstances {
+			return nil
+		}
+		if !said {
+			in.warn("waiting for instances: %d are there, expected %d", n, in.cfg.MinInstances)
+		}
+		select {
+		case <-in.joined:
+		case <-deadline.C:
+			return fmt.Errorf("%d instances after %v, expected inference.min_instances = %d: %w", n, in.wait, in.cfg.MinInstances, inference.ErrNoInstance)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// close ends all sampling and waits for it.
+func (in *instances) close() error {
+	in.cancel()
+	in.tasks.Wait()
+	err := errors.Join(in.fleet.Close(), in.canary.close())
+	if in.forget != nil {
+		err = errors.Join(err, in.forget())
+	}
+	return err
+}
+
+// publish makes w what the fleet samples with.
+func (in *instances) publish(ctx context.Context, w inference.Weights) error {
+	in.canary.set(w)
+	return in.fleet.Publish(ctx, w)
+}
+
+// busy is the time that the instances have been at work, in all.
+func (in *instances) busy() time.Duration {
+	var d time.Duration
+	for _, e := range in.engines {
+		d += e.Stats().Busy
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, s := range in.servers {
+		d += s.worked()
+	}
+	return d + in.gone
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/report"
+)
+
+// newDialer calls servers as a configuration says. Those that read weights from
+// files find them in its folder, which is made with the first; forget removes the
+// one that a run makes unasked.
+func newDialer(cfg *configs.Config, c *canary) (call dialer, forget func() error, err error) {
+	token, err := readToken("inference.token_file", cfg.Inference.TokenFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, forget := cfg.Inference.WeightsDir, func() error { return nil }
+	if dir == "" {
+		dir = filepath.Join(cfg.Run.Dir, "weights")
+		forget = func() error { return os.RemoveAll(dir) }
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, nil, usagef("inference.weights_dir: %w", err)
+	}
+	store, err := remote.NewStore(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	prompt := c.prompt(remote.CanaryTokens)
+	seen := &remote.Canary{Prompt: prompt, Logprobs: func(ctx context.Context, version int64) ([]float32, error) {
+		return c.logprobs(ctx, prompt, version)
+	}}
+	return func(ctx context.Context, e configs.Endpoint) (probed, string, error) {
+		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: remote.Kind(e.Kind), Token: token, Store: store, Canary: seen})
+		if err != nil {
+			return nil, "", err
+		}
+		if inst.Kind() == remote.LlamaCpp {
+			return nil, "", errors.Join(fmt.Errorf("instance %s %w: it is %s, which takes no weights, expected easyrl, vllm or sglang",
+				e.URL, report.ErrMember, inst.Kind()), inst.Close())
+		}
+		return inst, string(inst.Kind()), nil
+	}, forget, nil
+}
