@@ -80,6 +80,21 @@ func (i *fakeInstance) Publish(ctx context.Context, w Weights) (string, error) {
 	return w.Checksum(), nil
 }
 
+// probedInstance is one that can be probed and has lives.
+type probedInstance struct {
+	fakeInstance
+	probe  func(ctx context.Context) error
+	probes int
+	boot   string
+}
+
+func (i *probedInstance) Probe(ctx context.Context) error {
+	i.probes++
+	return i.probe(ctx)
+}
+
+func (i *probedInstance) Boot(context.Context) (string, error) { return i.boot, nil }
+
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -132,6 +147,11 @@ func states(f *Fleet) map[string]State {
 // outcomes runs n requests at once and counts the instances that answered.
 func outcomes(t *testing.T, f *Fleet, n int, req Request) map[string]int {
 	t.Helper()
+	return outcomesIn(t.Context(), t, f, n, req)
+}
+
+func outcomesIn(ctx context.Context, t *testing.T, f *Fleet, n int, req Request) map[string]int {
+	t.Helper()
 	var mu sync.Mutex
 	by := map[string]int{}
 	var wg sync.WaitGroup
@@ -139,7 +159,7 @@ func outcomes(t *testing.T, f *Fleet, n int, req Request) map[string]int {
 		wg.Go(func() {
 			r := req
 			r.Seed = uint64(i)
-			out, id, err := f.Generate(t.Context(), r)
+			out, id, err := f.Generate(ctx, r)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

@@ -1,8 +1,12 @@
 package inference
 
 import (
+	"context"
+	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -15,6 +19,173 @@ func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
 		require.Equal(t, map[string]int{"a": 4}, outcomes(t, f, 4, request(1, 1)))
 		require.Equal(t, []int64{1, 1}, a.published)
 		require.Equal(t, Healthy, states(f)["a"])
+		require.NoError(t, f.Close())
+	})
+}
+
+// An instance that gives any version it is asked for, and has restarted with
+// base weights: only its life tells.
+func TestFleetNoticesAnotherLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &probedInstance{fakeInstance: fakeInstance{id: "a", capacity: 4}, boot: "first"}
+		trained := false
+		publish := func(_ context.Context, w Weights) (string, error) {
+			trained = true
+			return w.Checksum(), nil
+		}
+		a.publish = publish
+		a.generate = func(_ context.Context, req Request) ([]Completion, error) {
+			token := int32(0)
+			if trained {
+				token = 7
+			}
+			return []Completion{{IDs: []int32{token}, Logprobs: []float32{-1}, Version: req.Version}}, nil
+		}
+		f, err := NewFleet(DefaultFleetConfig())
+		require.NoError(t, err)
+		require.NoError(t, f.Add(t.Context(), a))
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
+		a.boot, trained = "second", false
+		out, _, err := f.Generate(t.Context(), request(1, 1))
+		require.NoError(t, err)
+		require.EqualValues(t, 7, out[0].IDs[0])
+		require.EqualValues(t, 1, f.Status().Stale)
+		require.Equal(t, 1, f.Status().Instances[0].Restarts)
+
+		// A restart while the weights are on their way takes them along.
+		a.publish = func(ctx context.Context, w Weights) (string, error) {
+			a.boot, trained, a.publish = "third", false, publish
+			return w.Checksum(), nil
+		}
+		a.probe = func(context.Context) error { return nil }
+		start := time.Now()
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)), "mended while Publish waits")
+		require.Equal(t, f.cfg.ProbeEvery, time.Since(start))
+		require.True(t, trained)
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetProbesTheDeadAndVerifiesThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := errors.New("connection refused")
+		a := &probedInstance{fakeInstance: fakeInstance{id: "a", capacity: 4}}
+		a.probe = func(context.Context) error { return down }
+		b := &fakeInstance{id: "b", capacity: 4}
+		f := newFleet(t, func(c *FleetConfig) { c.DeadAfter = 1 })
+		require.NoError(t, f.Add(t.Context(), a))
+		require.NoError(t, f.Add(t.Context(), b))
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
+		a.generate = fails(down)
+		require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 1)))
+		require.Equal(t, map[string]State{"a": Dead, "b": Healthy}, states(f))
+		require.NoError(t, sleep(t.Context(), time.Minute))
+		require.InDelta(t, 12, a.probes, 1)
+		require.Equal(t, []int64{1}, a.published)
+
+		// It answers probes and takes nothing: a probe alone is not enough.
+		a.probe = func(context.Context) error { return nil }
+		a.publish = func(context.Context, Weights) (string, error) { return "sum-0", nil }
+		require.NoError(t, sleep(t.Context(), 20*time.Second))
+		require.Equal(t, Dead, states(f)["a"])
+		restarts := f.Status().Instances[0].Restarts
+		require.InDelta(t, 5, restarts, 1, "it fell, and each publish in vain counts")
+
+		a.publish, a.generate = nil, nil
+		require.NoError(t, sleep(t.Context(), 5*time.Second))
+		require.Equal(t, Healthy, states(f)["a"])
+		require.Equal(t, []int64{1, 1}, a.published)
+		probes := a.probes
+		require.NoError(t, sleep(t.Context(), time.Minute))
+		require.Equal(t, probes, a.probes, "who serves is not probed")
+
+		// It can die again, and hang when it is probed.
+		a.generate, a.probe = fails(down), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 1)))
+		require.NoError(t, sleep(t.Context(), time.Minute))
+		require.InDelta(t, probes+4, a.probes, 1, "5 seconds and 10 for each")
+		a.generate, a.probe = nil, func(context.Context) error { return nil }
+		require.NoError(t, sleep(t.Context(), time.Minute))
+		require.Equal(t, Healthy, states(f)["a"])
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &probedInstance{fakeInstance: fakeInstance{id: "a", capacity: 4}}
+		a.probe = func(context.Context) error { return nil }
+		a.generate = fails(errors.New("EOF"))
+		b := &fakeInstance{id: "b", capacity: 4}
+		f := newFleet(t, func(c *FleetConfig) { c.DeadAfter, c.MaxRestarts = 1, 2 }, b)
+		require.NoError(t, f.Add(t.Context(), a))
+		for range 3 {
+			require.Equal(t, Healthy, states(f)["a"])
+			require.Equal(t, map[string]int{"b": 3}, outcomes(t, f, 3, request(1, 1)))
+			require.NoError(t, sleep(t.Context(), time.Minute))
+		}
+		require.Equal(t, Retired, states(f)["a"])
+		probes, published := a.probes, len(a.published)
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
+		require.NoError(t, sleep(t.Context(), time.Hour))
+		require.Equal(t, Retired, states(f)["a"])
+		require.Equal(t, probes, a.probes)
+		require.Len(t, a.published, published)
+
+		again := &fakeInstance{id: "a", capacity: 4}
+		require.NoError(t, f.Add(t.Context(), again), "it may join anew")
+		require.True(t, a.closed)
+		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
+		require.Equal(t, 8, f.Capacity())
+		require.NoError(t, f.Close())
+	})
+}
+
+// A publish that fails in each period is one fall, however long it lasts.
+func TestFleetCountsAnOutageOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}
+		f := newFleet(t, func(c *FleetConfig) { c.MaxRestarts = 1 }, a, b)
+		a.publish = func(context.Context, Weights) (string, error) { return "", errors.New("no route to host") }
+		for version := int64(2); version < 20; version++ {
+			require.NoError(t, f.Publish(t.Context(), fakeWeights(version)))
+			synctest.Wait()
+		}
+		require.Equal(t, Stale, states(f)["a"])
+		require.Equal(t, 1, f.Status().Instances[0].Restarts)
+		a.publish = nil
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(20)))
+		synctest.Wait()
+		require.Equal(t, Healthy, states(f)["a"])
+		require.NoError(t, f.Close())
+	})
+}
+
+// What joins in the middle of a period gets the period's weights, and only then
+// its work.
+func TestFleetJoinerGetsThePeriodsWeightsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &fakeInstance{id: "a", capacity: 1}, &fakeInstance{id: "b", capacity: 4}
+		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(7)))
+		b.publish = func(ctx context.Context, w Weights) (string, error) {
+			require.NoError(t, sleep(ctx, 3*time.Second))
+			require.Zero(t, b.calls, "no request before the weights")
+			b.version = w.Version()
+			return w.Checksum(), nil
+		}
+		b.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+			require.EqualValues(t, 7, b.version)
+			return b.answer(req), sleep(ctx, time.Second)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			by := outcomes(t, f, 18, request(1, 7))
+			require.Equal(t, map[string]int{"a": 6, "b": 12}, by, "three by a alone, then five a second")
+		})
+		synctest.Wait()
+		require.NoError(t, f.Add(t.Context(), b))
+		wg.Wait()
 		require.NoError(t, f.Close())
 	})
 }
