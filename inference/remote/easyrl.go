@@ -144,10 +144,10 @@ func printed(v *int64) string {
 	return fmt.Sprint(*v)
 }
 
-// notData is err without inference.ErrInvalid: a refused publish is no fault of
-// the data.
+// notData is err without the sentinels of requests: a refused publish is a
+// fault of the server.
 func notData(err error) error {
-	if errors.Is(err, inference.ErrInvalid) {
+	if errors.Is(err, inference.ErrInvalid) || errors.Is(err, inference.ErrStale) {
 		return errors.New(err.Error())
 	}
 	return err
@@ -166,23 +166,21 @@ func (e *easyrl) publishFile(ctx context.Context, w inference.Weights, h *held) 
 // trailer, so that it is read only once.
 func (e *easyrl) publishStream(ctx context.Context, w inference.Weights, h *held) error {
 	r, pipe := io.Pipe()
-	sum := xxhash.New()
-	trailer := http.Header{"X-Checksum": nil}
+	body := &summed{r: r, sum: xxhash.New(), trailer: http.Header{checksumHeader: nil}}
 	done := make(chan error, 1)
 	go func() {
-		buffered := bufio.NewWriterSize(io.MultiWriter(sum, pipe), 1<<20)
+		buffered := bufio.NewWriterSize(pipe, 1<<20)
 		err := w.WriteSafetensors(buffered)
 		if err == nil {
 			err = buffered.Flush()
 		}
-		trailer.Set("X-Checksum", fmt.Sprintf("%016x", sum.Sum64())) // before the end of the body is seen
 		_ = pipe.CloseWithError(err)
 		done <- err
 	}()
 	err := e.do(ctx, call{
-		method: http.MethodPut, path: fmt.Sprintf("/v1/weights?version=%d", w.Version()), stream: r, long: true,
+		method: http.MethodPut, path: fmt.Sprintf("/v1/weights?version=%d", w.Version()), stream: body, long: true,
 		prepare: func(req *http.Request) {
-			req.Trailer = trailer
+			req.Trailer = body.trailer
 			req.Header.Set("Content-Type", "application/octet-stream")
 			req.ContentLength = -1
 		},
@@ -192,4 +190,22 @@ func (e *easyrl) publishStream(ctx context.Context, w inference.Weights, h *held
 		return errors.Join(err, fmt.Errorf("write weights: %w", writeErr))
 	}
 	return err
+}
+
+const checksumHeader = "X-Checksum"
+
+// summed puts the XXH64 of what is read into a trailer at the end.
+type summed struct {
+	r       io.Reader
+	sum     *xxhash.Digest
+	trailer http.Header
+}
+
+func (s *summed) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	_, _ = s.sum.Write(b[:n]) // never fails
+	if err == io.EOF {        //nolint:errorlint // a pipe's end is this very value
+		s.trailer.Set(checksumHeader, fmt.Sprintf("%016x", s.sum.Sum64()))
+	}
+	return n, err
 }

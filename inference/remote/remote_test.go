@@ -1,0 +1,374 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+func kinds() []Kind { return []Kind{Easyrl, VLLM, SGLang, LlamaCpp} }
+
+// trains are the kinds that take weights.
+func trains() []Kind { return []Kind{Easyrl, VLLM, SGLang} }
+
+func TestDialRecognises(t *testing.T) {
+	t.Parallel()
+	capacity := map[Kind]int{Easyrl: 7, VLLM: 256, SGLang: 48, LlamaCpp: 3}
+	for _, kind := range kinds() {
+		inst := newFake(t, kind).dial()
+		require.Equal(t, kind, inst.Kind())
+		require.Equal(t, "http://fake:8000", inst.ID())
+		require.Equal(t, capacity[kind], inst.Capacity())
+		require.NoError(t, inst.Probe(t.Context()))
+		require.NoError(t, inst.Close())
+		_, err := inst.Generate(t.Context(), request(1))
+		require.ErrorIs(t, err, inference.ErrClosed)
+	}
+	old := newFake(t, SGLang)
+	old.without["/model_info"] = true
+	require.Equal(t, SGLang, old.dial().Kind())
+}
+
+func TestDialRefuses(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"":                 "expected http://host:port",
+		"fake:8000":        "instance: url",
+		"ftp://fake":       "expected http://host:port",
+		"http://u:p@h:1":   "http://u:xxxxx@h:1",
+		"http://fake?x=1":  "expected http://host:port",
+		"http://fake:port": "invalid port",
+	} {
+		_, err := Dial(t.Context(), Config{URL: url})
+		require.ErrorContains(t, err, want, url)
+	}
+	_, err := Dial(t.Context(), Config{URL: "http://fake", Kind: "trl", Capacity: -1, Canary: &Canary{}})
+	require.ErrorContains(t, err, `kind "trl", expected easyrl, vllm, sglang or llamacpp`)
+	require.ErrorContains(t, err, "capacity -1")
+	require.ErrorContains(t, err, "canary: prompt of 0 tokens")
+
+	f := newFake(t, "something else")
+	_, err = Dial(t.Context(), f.config())
+	require.EqualError(t, err, "instance http://fake:8000: neither easyrl, vLLM, SGLang nor llama.cpp answers there")
+	cfg := newFake(t, VLLM).config()
+	cfg.Model = "other"
+	_, err = Dial(t.Context(), cfg)
+	require.ErrorContains(t, err, `no model "other", the first is "tiny"`)
+}
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, VLLM)
+	f.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Authorization") == "Bearer secret" {
+			return false
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	}
+	_, err := Dial(t.Context(), f.config())
+	require.ErrorContains(t, err, "status 401, expected the server's bearer token")
+	inst := f.dial(func(c *Config) { c.Token = "secret" })
+	_, err = inst.Generate(t.Context(), request(2))
+	require.NoError(t, err)
+}
+
+// Every kind gives tokens and log-probabilities of each response, as the server
+// drew them.
+func TestGenerate(t *testing.T) {
+	t.Parallel()
+	for _, kind := range kinds() {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, kind)
+			inst := f.dial()
+			req := request(3)
+			out, err := inst.Generate(t.Context(), req)
+			require.NoError(t, err)
+			require.Len(t, out, 3)
+			for i, c := range out {
+				seed := i
+				if kind == LlamaCpp {
+					seed = int(uint32(req.Seed) + uint32(i))
+				}
+				ids, logprobs := f.sample(req.PromptIDs, seed, 4)
+				require.Equal(t, inference.Completion{IDs: ids, Logprobs: logprobs, Text: "text", Finish: rollout.Length}, c)
+			}
+		})
+	}
+}
+
+// What generation_config would change otherwise is said in each request.
+func TestSamplingIsExplicit(t *testing.T) {
+	t.Parallel()
+	req := request(2)
+	req.Sampling = inference.Sampling{Temperature: 0.5, TopP: 0.9, MinP: 0.125, MaxTokens: 4, Stop: []string{"\n"}, StopIDs: []int32{9}}
+	for kind, path := range map[Kind]string{Easyrl: "/v1/completions", VLLM: "/v1/completions", SGLang: "/generate", LlamaCpp: "/completion"} {
+		f := newFake(t, kind)
+		_, err := f.dial().Generate(t.Context(), req)
+		require.NoError(t, err)
+		body := f.bodies[path]
+		top, repetition := -1.0, "repetition_penalty"
+		switch kind {
+		case SGLang:
+			body = body["sampling_params"].(object)
+			require.Equal(t, false, body["ignore_eos"], "SGLang would ignore stop_token_ids too")
+			require.NotContains(t, body, "sampling_seed")
+		case LlamaCpp:
+			top, repetition = 0, "repeat_penalty"
+			require.Equal(t, false, body["cache_prompt"])
+		default:
+			require.Equal(t, true, body["ignore_eos"])
+			require.Equal(t, true, body["return_token_ids"])
+			require.Equal(t, 0.0, body["logprobs"])
+			require.Equal(t, []any{9.0}, body["stop_token_ids"])
+		}
+		require.Equal(t, top, body["top_k"], kind)
+		for name, value := range map[string]float64{
+			"temperature": 0.5, "top_p": float64(float32(0.9)), "min_p": 0.125, repetition: 1, "presence_penalty": 0, "frequency_penalty": 0,
+		} {
+			require.InDelta(t, value, body[name], 1e-7, "%s %s", kind, name)
+		}
+		require.Equal(t, []any{"\n"}, body["stop"])
+	}
+}
+
+func TestLimitIsTheContext(t *testing.T) {
+	t.Parallel()
+	for _, kind := range kinds() {
+		inst := newFake(t, kind).dial()
+		req := request(1)
+		req.PromptIDs = make([]int32, 126)
+		out, err := inst.Generate(t.Context(), req)
+		require.NoError(t, err)
+		require.Len(t, out[0].IDs, 2)
+		req.PromptIDs = make([]int32, 128)
+		_, err = inst.Generate(t.Context(), req)
+		require.ErrorIs(t, err, inference.ErrInvalid)
+	}
+}
+
+func TestPromptAndTopLogprobs(t *testing.T) {
+	t.Parallel()
+	for _, kind := range trains() {
+		f := newFake(t, kind)
+		req := request(2)
+		req.PromptLogprobs, req.TopLogprobs = true, 2
+		out, err := f.dial().Generate(t.Context(), req)
+		require.NoError(t, err)
+		for _, c := range out {
+			require.Equal(t, []float32{0, f.promptLogprob(req.PromptIDs, 1), f.promptLogprob(req.PromptIDs, 2)}, c.PromptLogprobs)
+			require.Len(t, c.Top, 4)
+			for i, at := range c.Top {
+				require.Len(t, at, 2)
+				require.GreaterOrEqual(t, at[0].Logprob, at[1].Logprob)
+				if kind == SGLang {
+					require.Equal(t, []inference.TokenLogprob{{ID: 8, Logprob: -0.25}, {ID: 7, Logprob: -0.5}}, at)
+				} else if c.Logprobs[i] < -0.001 {
+					require.Equal(t, inference.TokenLogprob{ID: 2001, Logprob: -0.001}, at[0])
+				}
+			}
+		}
+	}
+}
+
+func TestPublish(t *testing.T) {
+	t.Parallel()
+	for _, kind := range trains() {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, kind)
+			f.pend = 2
+			inst := f.dial()
+			for version := int64(1); version <= 3; version++ {
+				w := fakeWeights{version, float32(version) / 4}
+				sum, err := inst.Publish(t.Context(), w)
+				require.NoError(t, err)
+				require.Equal(t, w.Checksum(), sum)
+				require.Equal(t, w.value, f.value)
+				req := request(2)
+				req.Version = version
+				out, err := inst.Generate(t.Context(), req)
+				require.NoError(t, err)
+				require.Equal(t, version, out[1].Version)
+				req.Version = version - 1
+				if req.Version > 0 {
+					_, err = inst.Generate(t.Context(), req)
+					require.ErrorIs(t, err, inference.ErrStale)
+				}
+			}
+			f.restart()
+			req := request(1)
+			req.Version = 3
+			_, err := inst.Generate(t.Context(), req)
+			require.ErrorIs(t, err, inference.ErrStale, "a new process with base weights")
+		})
+	}
+	_, err := newFake(t, LlamaCpp).dial().Publish(t.Context(), fakeWeights{1, 1})
+	require.ErrorContains(t, err, "it can evaluate, not train")
+	for _, kind := range []Kind{VLLM, SGLang} {
+		inst := newFake(t, kind).dial(func(c *Config) { c.Store = nil })
+		_, err = inst.Publish(t.Context(), fakeWeights{1, 1})
+		require.ErrorContains(t, err, "reads weights from files")
+	}
+}
+
+func TestVLLMPublishes(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, VLLM)
+	inst := f.dial()
+	f.calls = nil
+	_, err := inst.Publish(t.Context(), fakeWeights{1, 1})
+	require.NoError(t, err)
+	require.Equal(t, []string{"/pause?mode=abort&clear_cache=true", "/collective_rpc", "/reset_prefix_cache", "/collective_rpc", "/resume"}, f.calls)
+	require.False(t, f.paused)
+	_, err = inst.Generate(t.Context(), request(1))
+	require.NoError(t, err)
+	require.Equal(t, labelOf(fakeWeights{1, 1}), f.bodies["/v1/completions"]["cache_salt"])
+
+	f.set(func() { f.without["/pause"], f.calls = true, nil })
+	_, err = inst.Publish(t.Context(), fakeWeights{2, 2})
+	require.NoError(t, err)
+	require.Zero(t, f.called("/resume"), "an older vLLM is not paused")
+
+	f.set(func() { f.without["/pause"], f.without["/collective_rpc"] = false, true })
+	_, err = inst.Publish(t.Context(), fakeWeights{3, 3})
+	require.ErrorContains(t, err, "expected vLLM to run with VLLM_SERVER_DEV_MODE=1")
+	require.NotErrorIs(t, err, inference.ErrInvalid)
+	require.False(t, f.paused, "resumed although the update failed")
+	_, err = inst.Generate(t.Context(), request(1))
+	require.ErrorIs(t, err, inference.ErrStale, "nobody knows what serves")
+}
+
+// More than one greedy response is refused by vLLM: one is asked for.
+func TestVLLMGreedy(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, VLLM)
+	req := request(3)
+	req.Sampling.Temperature = 0
+	out, err := f.dial().Generate(t.Context(), req)
+	require.NoError(t, err)
+	require.Len(t, out, 3)
+	require.Equal(t, out[0], out[2])
+	require.Equal(t, 1.0, f.bodies["/v1/completions"]["n"])
+	out[0].IDs[0]++
+	require.NotEqual(t, out[0].IDs, out[2].IDs, "not shared")
+}
+
+// An update that is answered with 200 and success, with the right label, and
+// does nothing.
+func TestCanary(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []Kind{VLLM, SGLang} {
+		f := newFake(t, kind)
+		value := map[int64]float32{1: 0.5, 2: 0.51, 3: 0.52, 4: 0.52, 5: 5}
+		canary := &Canary{Prompt: []int32{3, 1, 4, 1, 5}}
+		var fault error
+		canary.Logprobs = func(_ context.Context, version int64) ([]float32, error) {
+			out := make([]float32, len(canary.Prompt))
+			for i := range out {
+				out[i] = (&fake{value: value[version]}).promptLogprob(canary.Prompt, i) + 0.01
+			}
+			return out, fault
+		}
+		inst := f.dial(func(c *Config) { c.Canary = canary })
+		publish := func(version int64) error {
+			_, err := inst.Publish(t.Context(), fakeWeights{version, value[version]})
+			return err
+		}
+		require.NoError(t, publish(1))
+		require.NoError(t, publish(2))
+		f.set(func() { f.old = true })
+		require.ErrorContains(t, publish(3), "the older weights serve")
+		require.ErrorContains(t, publish(5), "other weights serve")
+		f.set(func() { f.old = false })
+		require.NoError(t, publish(3))
+		f.set(func() { f.old = true })
+		require.NoError(t, publish(4), "the same values")
+		fault = errors.New("device lost")
+		require.ErrorContains(t, publish(4), "canary: trainer: device lost")
+	}
+}
+
+// Old weights behind a 200 are found by easyrl's checksum without a canary.
+func TestEasyrlChecksum(t *testing.T) {
+	t.Parallel()
+	for _, local := range []bool{false, true} {
+		f := newFake(t, Easyrl)
+		inst := f.dial(func(c *Config) {
+			if local {
+				c.URL = "http://127.0.0.1:8000"
+			}
+		})
+		_, err := inst.Publish(t.Context(), fakeWeights{1, 1})
+		require.NoError(t, err)
+		require.Equal(t, local, strings.Contains(f.calls[len(f.calls)-1], "path="))
+		f.set(func() { f.old = true })
+		_, err = inst.Publish(t.Context(), fakeWeights{2, 2})
+		require.ErrorContains(t, err, "serves version 1, expected 2")
+		f.set(func() { f.version = 2 })
+		_, err = inst.Publish(t.Context(), fakeWeights{2, 2})
+		require.ErrorContains(t, err, "serves checksum")
+	}
+}
+
+// A loopback port that leads to another machine does not see the file.
+func TestEasyrlPathElsewhere(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, Easyrl)
+	f.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.URL.Query().Has("path")
+		if refused {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refused
+	}
+	_, err := f.dial(func(c *Config) { c.URL = "http://[::1]:8000/" }).Publish(t.Context(), fakeWeights{1, 1})
+	require.NoError(t, err)
+	require.Equal(t, 2, f.called("/v1/weights?"))
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "v9-old"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, ".writing-v9-older"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o644))
+	s, err := NewStore(dir)
+	require.NoError(t, err)
+	names := func() (out []string) {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			out = append(out, e.Name())
+		}
+		return out
+	}
+	w := func(version int64) fakeWeights { return fakeWeights{version, float32(version)} }
+	for version := int64(1); version <= 3; version++ {
+		folder, err := s.Put(t.Context(), w(version))
+		require.NoError(t, err)
+		require.FileExists(t, filepath.Join(folder, "model.safetensors"))
+	}
+	require.Equal(t, []string{"notes.txt", labelOf(w(2)), labelOf(w(3))}, names())
+	before, err := os.Stat(filepath.Join(dir, labelOf(w(3)), file))
+	require.NoError(t, err)
+	_, err = s.Put(t.Context(), w(3))
+	require.NoError(t, err)
+	after, err := os.Stat(filepath.Join(dir, labelOf(w(3)), file))
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, after), "written once")
+
+	_, err = s.Put(t.Context(), brokenWeights{w(4)})
+	require.ErrorContains(t, err, "device lost")
+	require.Equal(t, []string{"notes.txt", labelOf(w(2)), labelOf(w(3))}, names(), "nothing is left of a failed write")
+}
