@@ -108,7 +108,7 @@ func (s *Server) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCt
 // held tells which weights serve, and which process it is that says so.
 func (s *Server) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := s.backend.Held()
-	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"version": version, "checksum": checksum, "boot": s.boot})
+	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"version": version, "checksum": checksum, "boot": s.boot, "capacity": s.backend.Capacity()})
 	return nil
 }
 
