@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,30 +96,37 @@ func TestSelectorsAndPorts(t *testing.T) {
 	require.Equal(t, "None", spec[service](t, c.objects["Service/"+instances]).ClusterIP)
 }
 
-// Each workload may reach the other's port and names, and nothing may reach
-// another port.
+// The trainer reaches the instances' port and names, Prometheus both, and
+// nothing reaches anything else.
 func TestNetworkPolicies(t *testing.T) {
 	t.Parallel()
 	c := readCluster(t)
-	other := map[string]string{instances: trainer, trainer: instances}
-	port := map[string]string{instances: "http", trainer: "control"}
-	for name := range other {
+	prometheus := labels{"kubernetes.io/metadata.name": "monitoring"}
+	policies := map[string]networkPolicy{}
+	for name, port := range map[string]string{instances: "http", trainer: "control"} {
 		o := c.objects["NetworkPolicy/"+name]
 		s := spec[networkPolicy](t, o)
 		require.Equal(t, name, c.selected(t, o, s.PodSelector.MatchLabels))
 		require.Equal(t, []string{"Ingress", "Egress"}, s.PolicyTypes)
 		require.Len(t, s.Ingress, 1)
-		require.Len(t, s.Ingress[0].From, 2)
-		require.Equal(t, other[name], c.selected(t, o, s.Ingress[0].From[0].PodSelector.MatchLabels))
-		require.Equal(t, labels{"kubernetes.io/metadata.name": "monitoring"}, s.Ingress[0].From[1].NamespaceSelector.MatchLabels)
+		from := s.Ingress[0].From
+		require.Equal(t, prometheus, from[len(from)-1].NamespaceSelector.MatchLabels)
 		require.Len(t, s.Ingress[0].Ports, 1)
-		require.Equal(t, port[name], s.Ingress[0].Ports[0].Port)
-		require.Positive(t, c.port(t, name, port[name]))
-		require.Len(t, s.Egress, 2)
-		require.Equal(t, other[name], c.selected(t, o, s.Egress[0].To[0].PodSelector.MatchLabels))
-		require.Equal(t, port[other[name]], s.Egress[0].Ports[0].Port)
-		require.Equal(t, "53", s.Egress[1].Ports[0].Port)
+		require.Equal(t, port, s.Ingress[0].Ports[0].Port)
+		require.Positive(t, c.port(t, name, port))
+		policies[name] = s
 	}
+	o, from := c.objects["NetworkPolicy/"+instances], policies[instances].Ingress[0].From
+	require.Len(t, from, 2)
+	require.Equal(t, trainer, c.selected(t, o, from[0].PodSelector.MatchLabels))
+	require.Empty(t, policies[instances].Egress)
+	require.Len(t, policies[trainer].Ingress[0].From, 1)
+	egress := policies[trainer].Egress
+	require.Len(t, egress, 2)
+	require.Equal(t, instances, c.selected(t, o, egress[0].To[0].PodSelector.MatchLabels))
+	require.Len(t, egress[0].Ports, 1)
+	require.Equal(t, "http", egress[0].Ports[0].Port)
+	require.Equal(t, "53", egress[1].Ports[0].Port)
 }
 
 func TestImagesArePinned(t *testing.T) {
@@ -274,14 +280,12 @@ func TestRunAgreesWithManifests(t *testing.T) {
 	c.underMount(t, instances, c.flag(t, "model"), false)
 	c.underMount(t, instances, c.flag(t, "token-file"), false)
 
-	require.Equal(t, "$(POD_IP):"+strconv.Itoa(c.port(t, instances, "http")), c.flag(t, "listen"))
-	env := c.pods[instances].Spec.Containers[0].Env[0]
-	require.Equal(t, "POD_IP", env.Name)
-	require.Equal(t, "status.podIP", env.ValueFrom.FieldRef.FieldPath)
-	join, err := url.Parse(c.flag(t, "join"))
-	require.NoError(t, err)
-	require.Contains(t, c.objects, "Service/"+join.Hostname())
-	require.Equal(t, control, join.Port())
+	http := strconv.Itoa(c.port(t, instances, "http"))
+	require.Equal(t, "0.0.0.0:"+http, c.flag(t, "listen"))
+	name, ok := strings.CutSuffix(strings.TrimPrefix(run.Inference.Watch, "dns:"), ":"+http)
+	require.True(t, ok, run.Inference.Watch)
+	require.Contains(t, c.objects, "Service/"+name)
+	require.NotContains(t, c.objects["Service/"+name].text, "publishNotReadyAddresses")
 }
 
 func TestAutoscaler(t *testing.T) {

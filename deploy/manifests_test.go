@@ -102,14 +102,6 @@ type (
 		Name  string   `yaml:"name"`
 		Image string   `yaml:"image"`
 		Args  []string `yaml:"args"`
-		Env   []struct {
-			Name      string `yaml:"name"`
-			ValueFrom struct {
-				FieldRef struct {
-					FieldPath string `yaml:"fieldPath"`
-				} `yaml:"fieldRef"`
-			} `yaml:"valueFrom"`
-		} `yaml:"env"`
 		Ports []struct {
 			Name          string `yaml:"name"`
 			ContainerPort int    `yaml:"containerPort"`
