@@ -1,0 +1,280 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference/server/internal/wire"
+)
+
+// dial is a connection that the test closes at its end at the latest.
+func dial(t *testing.T, s *Server) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c.(*net.TCPConn)
+}
+
+func held(backend *fakeBackend) {
+	backend.hold, backend.started, backend.ended = make(chan struct{}), make(chan struct{}, 64), make(chan error, 64)
+}
+
+// A client that goes away ends its request, streamed or not, running or
+// waiting.
+func TestClientGone(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []string{"false", "true"} {
+		backend := newFake()
+		held(backend)
+		s := serve(t, backend, fakeText{}, func(c *Config) { c.MaxConcurrent = 1 })
+		send := func() *net.TCPConn {
+			body := `{"prompt":"a","stream":` + stream + `}`
+			c := dial(t, s)
+			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			require.NoError(t, err)
+			return c
+		}
+		first := send()
+		<-backend.started
+		second := send()
+		require.Eventually(t, func() bool { return s.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+		require.NoError(t, second.Close())
+		require.Eventually(t, func() bool { return s.waiting.Load() == 0 }, time.Minute, time.Millisecond)
+		require.NoError(t, first.Close())
+		require.Error(t, <-backend.ended)
+		<-s.idleNow()
+		require.Empty(t, s.slots)
+	}
+}
+
+// idleNow is whenIdle of a server that is drained for it.
+func (s *Server) idleNow() <-chan struct{} { s.drain(); return s.whenIdle() }
+
+func TestCloseEndsRequests(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	held(backend)
+	s := serve(t, backend, fakeText{}, nil)
+	answers := make(chan string, 1)
+	go func() {
+		_, _, data := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a"}`)
+		answers <- string(data)
+	}()
+	dial(t, s) // and says nothing
+	<-backend.started
+	go func() { _ = s.Close() }()
+	require.ErrorContains(t, <-backend.ended, "closed")
+	require.Contains(t, <-answers, "closed")
+}
+
+func TestQueueFull(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	held(backend)
+	s := serve(t, backend, fakeText{}, func(c *Config) { c.MaxConcurrent, c.MaxQueue = 1, 1 })
+	var clients sync.WaitGroup
+	statuses := make(chan int, 2)
+	send := func() {
+		status, _, _ := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a"}`)
+		statuses <- status
+	}
+	clients.Go(send)
+	<-backend.started
+	clients.Go(send)
+	require.Eventually(t, func() bool { return s.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+	status, header, data := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a"}`)
+	require.Equal(t, http.StatusTooManyRequests, status, "%s", data)
+	require.Equal(t, "1", header.Get("Retry-After"))
+	close(backend.hold)
+	clients.Wait()
+	require.Equal(t, http.StatusOK, <-statuses)
+	require.Equal(t, http.StatusOK, <-statuses)
+}
+
+// countingReader says how much was asked of it.
+type countingReader struct{ n int64 }
+
+func (r *countingReader) Read(p []byte) (int, error) {
+	r.n += int64(len(p))
+	return len(p), nil
+}
+
+// A body of 100 MB is refused for its length, before it has come.
+func TestLargeBody(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.MaxBody = 1 << 16 })
+	c := dial(t, s)
+	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n"+strings.Repeat(" ", 8192))
+	require.NoError(t, err)
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+	require.True(t, res.Close)
+
+	// One that sends it all the same hears why, and so does one that does not say how long it is.
+	for _, length := range []int64{100 << 20, -1} {
+		body := &countingReader{}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr()+"/v1/completions", io.LimitReader(body, 100<<20))
+		require.NoError(t, err)
+		req.ContentLength = length
+		transport := &http.Transport{}
+		res, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+		require.NoError(t, res.Body.Close())
+		transport.CloseIdleConnections()
+	}
+	require.Zero(t, s.bodies.Load())
+}
+
+// A client that drips its header is cut off.
+func TestSlowHeader(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.HeaderTimeout = 50 * time.Millisecond })
+	c := dial(t, s)
+	_, err := io.WriteString(c, "GET /health HTTP/1.1\r\nHost: x\r\nX-A: ")
+	require.NoError(t, err)
+	answer, err := io.ReadAll(c) // ends when the server closes the connection
+	require.NoError(t, err)
+	require.Contains(t, string(answer), " 408 ")
+	c = dial(t, s)
+	_, err = io.WriteString(c, "GET /health HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 64<<10))
+	if err == nil {
+		answer, _ = io.ReadAll(c)
+		require.Contains(t, string(answer), " 431 ")
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	deep := strings.Repeat("[", 200000)
+	for _, body := range []string{"", "{", "null", "[]", `{"prompt":"a"}x`, `{"prompt":"a"`, `{"prompt":"a",}`, "{\"prompt\":\"\xff\"}", `{"prompt":` + deep,
+		`{"prompt":` + deep + strings.Repeat("]", 200000) + `}`, `{"messages":` + deep + `}`, `{"metadata":` + deep + strings.Repeat("]", 200000) + `}`,
+		`{"prompt":` + strings.Repeat(`[[1],`, 2000) + `}`, `{"prompt":[` + strings.Repeat(`[1],`, 2000) + `[1]]}`, "\x00", `{"\ud800":1}`} {
+		for _, path := range []string{"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"} {
+			status, _, data := call(t, s, http.MethodPost, path, body)
+			require.Equal(t, http.StatusBadRequest, status, "%s %.60q: %s", path, body, data)
+			_, kind, _ := errorOf(t, data)
+			require.Equal(t, invalidRequest, kind)
+			require.Less(t, len(data), 2000)
+		}
+	}
+	for _, raw := range []string{"\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01\x02\x00\x01", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"} {
+		c := dial(t, s)
+		_, err := io.WriteString(c, raw)
+		require.NoError(t, err)
+		require.NoError(t, c.CloseWrite())
+		answer, _ := io.ReadAll(c)
+		require.NotContains(t, string(answer), " 200 ", "%q", raw)
+	}
+	status, _, _ := call(t, s, http.MethodGet, "/health", "")
+	require.Equal(t, http.StatusOK, status)
+}
+
+// One connection serves one request after another, also where they come
+// before they are answered.
+func TestPipeline(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	c := dial(t, s)
+	body := `{"prompt":"a","max_tokens":3,"seed":1}`
+	one := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err := io.WriteString(c, one+one+one)
+	require.NoError(t, err)
+	r := bufio.NewReader(c)
+	for range 3 {
+		res, err := http.ReadResponse(r, nil)
+		require.NoError(t, err)
+		data, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, res.StatusCode, "%s", data)
+	}
+}
+
+// 2,000 clients at once are served; beyond the largest number of connections
+// one is told so. No goroutine stays behind.
+func TestManyConnections(t *testing.T) {
+	const clients, limit = 2000, 2000
+	cfg := DefaultConfig()
+	cfg.Listen, cfg.MaxConns, cfg.MaxConcurrent = "127.0.0.1:0", limit, 64
+	s, err := New(cfg, newFake(), fakeText{})
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	conns := make([]net.Conn, clients)
+	for i := range conns {
+		conns[i] = dial(t, s)
+	}
+	var wait sync.WaitGroup
+	faults := make(chan error, clients)
+	for i, c := range conns {
+		wait.Go(func() {
+			body := fmt.Sprintf(`{"prompt":"a","seed":%d,"stream":%t}`, i, i%2 == 0)
+			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			var res *http.Response
+			if err == nil {
+				res, err = http.ReadResponse(bufio.NewReader(c), nil)
+			}
+			var data []byte
+			if err == nil {
+				data, err = io.ReadAll(res.Body)
+			}
+			if err == nil && (res.StatusCode != http.StatusOK || !strings.Contains(string(data), "finish_reason")) {
+				err = fmt.Errorf("status %d: %s", res.StatusCode, data)
+			}
+			faults <- err
+		})
+	}
+	wait.Wait()
+	for range clients {
+		require.NoError(t, <-faults)
+	}
+	answer, err := io.ReadAll(dial(t, s))
+	require.NoError(t, err)
+	require.Contains(t, string(answer), " 503 ")
+	require.NoError(t, s.Close())
+	require.NoError(t, <-served)
+	require.Eventually(t, func() bool { return ourGoroutines() == 0 }, time.Minute, 10*time.Millisecond)
+}
+
+// A watch tells of a client that goes, and loses no byte of one that stays.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l := wire.NewListener(inner)
+	client, err := net.Dial("tcp", inner.Addr().String())
+	require.NoError(t, err)
+	accepted, err := l.Accept()
+	require.NoError(t, err)
+	c := accepted.(*wire.Conn)
+	_, stop := c.Watch(t.Context())
+	_, err = io.WriteString(client, "hello")
+	require.NoError(t, err)
+	stop()
+	got := make([]byte, 5)
+	_, err = io.ReadFull(c, got)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(got))
+	ctx, stop := c.Watch(t.Context())
+	require.NoError(t, client.Close())
+	<-ctx.Done()
+	require.ErrorIs(t, context.Cause(ctx), wire.ErrGone)
+	stop()
+	require.NoError(t, c.Close())
+	require.NoError(t, l.Close())
+	l.End()
+}

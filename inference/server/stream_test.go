@@ -1,0 +1,141 @@
+package server
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// events are a stream's, which must end with [DONE].
+func events(t *testing.T, data []byte) []map[string]any {
+	t.Helper()
+	var out []map[string]any
+	ended := false
+	lines := bufio.NewScanner(strings.NewReader(string(data)))
+	for lines.Scan() {
+		if lines.Text() == "" {
+			continue
+		}
+		require.False(t, ended)
+		value, ok := strings.CutPrefix(lines.Text(), "data: ")
+		require.True(t, ok, lines.Text())
+		if ended = value == "[DONE]"; ended {
+			continue
+		}
+		var event map[string]any
+		require.NoError(t, json.Unmarshal([]byte(value), &event))
+		out = append(out, event)
+	}
+	require.True(t, ended)
+	return out
+}
+
+// A stream's parts together are the answer that is not streamed: texts, ids,
+// log-probabilities and how each response ended, with stop strings and without.
+func TestStreamEqualsAnswer(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	_, plain := post(t, s, "/v1/completions", `{"prompt":"x","seed":1,"max_tokens":50,"ignore_eos":true}`)
+	text := plain["choices"].([]any)[0].(map[string]any)["text"].(string)
+	for _, more := range []string{``, `,"ignore_eos":true`, `,"echo":true`, `,"sample_index":3`, fmt.Sprintf(`,"stop":[%q,"zz"]`, text[10:13]),
+		fmt.Sprintf(`,"stop_token_ids":[%d]`, text[9]), fmt.Sprintf(`,"stop":%q,"include_stop_str_in_output":true`, text[10:13])} {
+		body := `"prompt":["x","yy"],"n":3,"seed":1,"max_tokens":50,"return_token_ids":true` + more
+		if !strings.Contains(more, "echo") {
+			body += `,"logprobs":0`
+		}
+		status, want := post(t, s, "/v1/completions", `{`+body+`}`)
+		require.Equal(t, http.StatusOK, status, "%v", want)
+		status, header, data := call(t, s, http.MethodPost, "/v1/completions", `{`+body+`,"stream":true,"stream_options":{"include_usage":true}}`)
+		require.Equal(t, http.StatusOK, status, "%s", data)
+		require.Equal(t, "text/event-stream", header.Get("Content-Type"))
+
+		type whole struct {
+			text, finish string
+			stop         any
+			ids, prompt  []any
+			logprobs     []any
+			offsets      []any
+		}
+		add := func(w *whole, c map[string]any) {
+			w.text += c["text"].(string)
+			if ids, ok := c["token_ids"].([]any); ok {
+				w.ids = append(w.ids, ids...)
+			}
+			if ids, ok := c["prompt_token_ids"].([]any); ok {
+				w.prompt = append(w.prompt, ids...)
+			}
+			if l, ok := c["logprobs"].(map[string]any); ok {
+				w.logprobs = append(w.logprobs, l["token_logprobs"].([]any)...)
+				w.offsets = append(w.offsets, l["text_offset"].([]any)...)
+			}
+			if c["finish_reason"] != nil {
+				require.Empty(t, w.finish)
+				w.finish, w.stop = c["finish_reason"].(string), c["stop_reason"]
+			}
+		}
+		got, wanted := make([]whole, 6), make([]whole, 6)
+		for i, c := range want["choices"].([]any) {
+			add(&wanted[i], c.(map[string]any))
+		}
+		list := events(t, data)
+		require.Greater(t, len(list), 12)
+		for _, event := range list[:len(list)-1] {
+			require.EqualValues(t, 3, event["weight_version"])
+			c := event["choices"].([]any)[0].(map[string]any)
+			add(&got[int(c["index"].(float64))], c)
+		}
+		require.Equal(t, wanted, got, more)
+		require.Equal(t, want["usage"], list[len(list)-1]["usage"])
+		require.Empty(t, list[len(list)-1]["choices"])
+	}
+}
+
+func TestChatStream(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	body := `"messages":[{"role":"user","content":"hi"}],"seed":4,"max_tokens":20,"logprobs":true`
+	_, want := post(t, s, "/v1/chat/completions", `{`+body+`}`)
+	_, _, data := call(t, s, http.MethodPost, "/v1/chat/completions", `{`+body+`,"stream":true}`)
+	text, tokens := "", []any{}
+	for i, event := range events(t, data) {
+		c := event["choices"].([]any)[0].(map[string]any)
+		d := c["delta"].(map[string]any)
+		if i == 0 {
+			require.Equal(t, "assistant", d["role"])
+		}
+		text += d["content"].(string)
+		if l, ok := c["logprobs"].(map[string]any); ok {
+			tokens = append(tokens, l["content"].([]any)...)
+		}
+	}
+	c := want["choices"].([]any)[0].(map[string]any)
+	require.Equal(t, c["message"].(map[string]any)["content"], text)
+	require.Equal(t, c["logprobs"].(map[string]any)["content"], tokens)
+}
+
+// A stream that cannot begin is refused with a status.
+func TestStreamRefused(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	s := serve(t, backend, fakeText{}, nil)
+	status, got := post(t, s, "/v1/completions", `{"prompt":"a","stream":true,"weight_version":9}`)
+	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, "stale_weights", got["error"].(map[string]any)["type"])
+}
+
+// An error in the middle of a stream is an event.
+func TestStreamFails(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	backend.nan = true
+	s := serve(t, backend, fakeText{}, nil)
+	status, _, data := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a","stream":true}`)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, string(data), `"type":"server_error"`)
+	require.NotContains(t, string(data), "[DONE]")
+}

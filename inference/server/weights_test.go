@@ -1,0 +1,171 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+)
+
+func xxh64(data []byte) string { return fmt.Sprintf("%016x", xxhash.Sum64(data)) }
+
+// bytesOf are n bytes without a pattern.
+func bytesOf(n int) []byte {
+	var out []byte
+	for sum := sha256.Sum256(nil); len(out) < n; sum = sha256.Sum256(sum[:]) {
+		out = append(out, sum[:]...)
+	}
+	return out[:n]
+}
+
+// put sends weights with Content-Length or in chunks, with the checksum as
+// header, query or trailer.
+func put(t *testing.T, s *Server, version int, data []byte, chunked bool, where, checksum string) (int, []byte) {
+	t.Helper()
+	var body io.Reader = bytes.NewReader(data)
+	if chunked {
+		body = struct{ io.Reader }{body}
+	}
+	url := fmt.Sprintf("http://%s/v1/weights?version=%d", s.Addr(), version)
+	if where == "query" {
+		url += "&X-Checksum=" + checksum
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, body)
+	require.NoError(t, err)
+	switch where {
+	case "header":
+		req.Header.Set("X-Checksum", checksum)
+	case "trailer":
+		req.Trailer = http.Header{"X-Checksum": {checksum}}
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	res, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	defer res.Body.Close() //nolint:errcheck // was read
+	answer, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res.StatusCode, answer
+}
+
+// Weights come whole and right or not at all, whichever way they come and
+// whether the backend reads to the end of the stream or to the end of the file.
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	s := serve(t, backend, fakeText{}, nil)
+	version := 3
+	for _, size := range []int{1, 2, 4096, 3<<20 + 5} {
+		data := bytesOf(size)
+		for _, chunked := range []bool{false, true} {
+			for _, where := range []string{"none", "header", "query", "trailer"} {
+				if where == "trailer" && !chunked {
+					continue
+				}
+				wrong := append([]byte(nil), data...)
+				wrong[size/2] ^= 1
+				if where != "none" {
+					status, answer := put(t, s, version+1, wrong, chunked, where, xxh64(data))
+					require.Equal(t, http.StatusBadRequest, status, "%d %v %s: %s", size, chunked, where, answer)
+					require.Contains(t, string(answer), "checksum_mismatch")
+					held, _ := backend.Held()
+					require.EqualValues(t, version, held)
+				}
+				version++
+				status, answer := put(t, s, version, data, chunked, where, xxh64(data))
+				require.Equal(t, http.StatusOK, status, "%d %v %s: %s", size, chunked, where, answer)
+				require.JSONEq(t, fmt.Sprintf(`{"version":%d,"checksum":"%016x"}`, version, size), string(answer))
+				require.Equal(t, data, backend.file)
+			}
+		}
+	}
+	var held struct {
+		Version        int
+		Checksum, Boot string
+	}
+	_, _, answer := call(t, s, http.MethodGet, "/v1/weights", "")
+	require.NoError(t, json.Unmarshal(answer, &held))
+	require.Equal(t, version, held.Version)
+	require.Len(t, held.Boot, 32)
+	status, got := post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":"a","weight_version":%d}`, version))
+	require.Equal(t, http.StatusOK, status)
+	require.EqualValues(t, version, got["weight_version"])
+}
+
+func TestUpdateFile(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	s := serve(t, backend, fakeText{}, nil)
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	require.NoError(t, os.WriteFile(path, bytesOf(1000), 0o600))
+	status, _, answer := call(t, s, http.MethodPut, "/v1/weights?version=7&path="+path, "")
+	require.Equal(t, http.StatusOK, status, "%s", answer)
+	require.Equal(t, bytesOf(1000), backend.file)
+	for query, want := range map[string]string{
+		"version=8&path=model.safetensors": "absolute", "version=8&path=" + path + "x": "no such file",
+		"path=" + path: "version", "version=0": "version", "version=8": "no body",
+	} {
+		status, _, answer := call(t, s, http.MethodPut, "/v1/weights?"+query, "")
+		require.Equal(t, http.StatusBadRequest, status, "%s: %s", query, answer)
+		require.Contains(t, string(answer), want)
+	}
+	held, _ := backend.Held()
+	require.EqualValues(t, 7, held)
+}
+
+// A body that ends early changes nothing.
+func TestUpdateCutOff(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	s := serve(t, backend, fakeText{}, nil)
+	for _, head := range []string{
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("a", 50000),
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n5\r\nab",
+	} {
+		c := dial(t, s)
+		_, err := io.WriteString(c, head)
+		require.NoError(t, err)
+		require.NoError(t, c.CloseWrite())
+		answer, err := io.ReadAll(c)
+		require.NoError(t, err)
+		require.Contains(t, string(answer), " 400 ", "%s", answer)
+		held, _ := backend.Held()
+		require.EqualValues(t, 3, held)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	backend.hold, backend.started, backend.ended = make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	s := serve(t, backend, fakeText{}, nil)
+	answers := make(chan int, 1)
+	go func() {
+		status, _, _ := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a"}`)
+		answers <- status
+	}()
+	<-backend.started
+	status, _, answer := call(t, s, http.MethodPost, "/v1/drain", "")
+	require.Equal(t, http.StatusOK, status)
+	require.JSONEq(t, `{"running":1}`, string(answer))
+	status, header, _ := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a"}`)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.NotEmpty(t, header.Get("Retry-After"))
+	status, _, _ = call(t, s, http.MethodGet, "/health", "")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	drained := make(chan error, 1)
+	go func() { drained <- s.Drain(t.Context()) }()
+	require.Empty(t, drained)
+	close(backend.hold)
+	require.NoError(t, <-drained)
+	require.Equal(t, http.StatusOK, <-answers)
+}
