@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/configs"
 )
 
 // tool is a program that checks what is here, where the machine has it: versions
@@ -78,6 +80,26 @@ func TestUnits(t *testing.T) {
 		used = append(used, name[1])
 	}
 	require.Equal(t, want, used)
+}
+
+// The configuration that the page on fleets shows is one that a run takes.
+func TestPageOnFleets(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/fleets.md")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, blocks, 1)
+	overlay := filepath.Join(t.TempDir(), "fleet.toml")
+	require.NoError(t, os.WriteFile(overlay, []byte(blocks[0][1]), 0o600))
+	run, err := configs.Load([]string{"kubernetes/base/run.toml", overlay}, nil)
+	require.NoError(t, err)
+	require.Len(t, run.Inference.Endpoints, 3)
+	for path := range strings.FieldsSeq(regexp.MustCompile(`[^A-Za-z0-9/@._-]`).ReplaceAllString(string(page), " ")) {
+		if strings.HasPrefix(path, "deploy/") {
+			_, err := os.Stat(filepath.Join("..", path))
+			require.NoError(t, err)
+		}
+	}
 }
 
 // systemd reads the units without a complaint, and counts little that they are
