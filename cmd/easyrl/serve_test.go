@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// console is standard error that tells when a line has come.
+type console struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func (c *console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+	return c.text.Write(p)
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
+}
+
+// until waits for what matches pattern and returns its first group.
+func (c *console) until(t *testing.T, pattern string) string {
+	t.Helper()
+	for {
+		text := c.String()
+		if m := regexp.MustCompile(pattern).FindStringSubmatch(text); m != nil {
+			return m[len(m)-1]
+		}
+		select {
+		case <-c.more:
+		case <-t.Context().Done():
+			require.Fail(t, "no "+pattern, text)
+		}
+	}
+}
+
+// serveFolder runs easyrl serve and returns its address, its console, and what
+// ends it as a signal does and returns its status.
+func serveFolder(t *testing.T, args ...string) (root string, said *console, stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	said = &console{more: make(chan struct{}, 1)}
+	code := make(chan int, 1)
+	go func() {
+		status := run(ctx, streams{in: strings.NewReader(""), out: io.Discard, err: said}, append([]string{"serve", "-listen", "127.0.0.1:0"}, args...))
+		_, _ = said.Write([]byte("ended\n"))
+		code <- status
+	}()
+	t.Cleanup(cancel)
+	root = said.until(t, `at (http://\S+)|ended`)
+	require.NotEmpty(t, root, said.String())
+	return root, said, func() int {
+		cancel()
+		return <-code
+	}
+}
+
+// ask sends a request and reads the JSON of its answer.
+func ask(t *testing.T, method, url, token string, body io.Reader, out any) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close() //nolint:errcheck // only read
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, out), "%s", text)
+	return resp.StatusCode
+}
+
+// answered are a server's responses to the prompt 3, 4, 5.
+type answered struct {
+	Version int64 `json:"weight_version"`
+	Choices []struct {
+		IDs      []int32 `json:"token_ids"`
+		Text     string  `json:"text"`
+		Logprobs struct {
+			Values []float32 `json:"token_logprobs"`
+		} `json:"logprobs"`
+	} `json:"choices"`
+	Error struct{ Type, Message string } `json:"error"`
+}
+
+func askCompletions(t *testing.T, root, more string) (answered, int) {
+	t.Helper()
+	var a answered
+	code := ask(t, http.MethodPost, root+"/v1/completions", "secret", strings.NewReader(
+		`{"prompt":[3,4,5],"n":3,"seed":18446744073709551615,"max_tokens":20,"logprobs":0,"return_token_ids":true,"ignore_eos":true`+more+`}`), &a)
+	return a, code
+}
+
+// requireGenerates compares responses with those of easyrl generate.
+func requireGenerates(t *testing.T, model string, a answered) {
+	t.Helper()
+	code, out, errs := command(t, "generate", "-model", model, "-prompt-ids", "3,4,5", "-n", "3", "-seed", "18446744073709551615",
+		"-max-tokens", "20", "-ignore-eos", "-json")
+	require.Zero(t, code, errs)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	require.Len(t, a.Choices, len(lines))
+	for i, line := range lines {
+		var want struct {
+			Text     string
+			IDs      []int32
+			Logprobs []float32
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &want))
+		require.Equal(t, want.IDs, a.Choices[i].IDs)
+		require.Equal(t, want.Text, a.Choices[i].Text)
+		require.Equal(t, want.Logprobs, a.Choices[i].Logprobs.Values, "the same bits")
+	}
+}
+
+func initTiny(t *testing.T, dir, name string, seed int) string {
+	t.Helper()
+	out := filepath.Join(dir, name)
+	code, _, errs := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", out, "-seed", fmt.Sprint(seed))
+	require.Zero(t, code, errs)
+	return out
+}
+
+// A served folder samples what the embedded engine does, before and after weights
+// are put; weights that are not whole change nothing.
+func TestServe(t *testing.T) {
+	dir := tinyRun(t)
+	first, second, third := initTiny(t, dir, "first", 1), initTiny(t, dir, "second", 2), initTiny(t, dir, "third", 3)
+	token := filepath.Join(dir, "token")
+	require.NoError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
+	root, said, stop := serveFolder(t, "-model", first, "-token-file", token, "-max-running", "2")
+
+	a, code := askCompletions(t, root, "")
+	require.Equal(t, http.StatusOK, code, a.Error)
+	require.Zero(t, a.Version)
+	requireGenerates(t, first, a)
+
+	body, err := os.ReadFile(filepath.Join(second, "model.safetensors"))
+	require.NoError(t, err)
+	var put, held struct {
+		Version  int64
+		Checksum string
+	}
+	require.Equal(t, http.StatusOK, ask(t, http.MethodPut, root+"/v1/weights?version=5", "secret", bytes.NewReader(body), &put))
+	require.EqualValues(t, 5, put.Version)
+	a, code = askCompletions(t, root, `,"weight_version":5`)
+	require.Equal(t, http.StatusOK, code, a.Error)
+	require.EqualValues(t, 5, a.Version)
+	requireGenerates(t, second, a)
+
+	var refused answered
+	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=6", "secret", bytes.NewReader(body[:len(body)-8]), &refused))
+	require.NotEmpty(t, refused.Error.Message)
+	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, root+"/v1/weights", "secret", http.NoBody, &held))
+	require.Equal(t, put, held)
+	a, _ = askCompletions(t, root, "")
+	requireGenerates(t, second, a)
+	a, code = askCompletions(t, root, `,"weight_version":6`)
+	require.Equal(t, http.StatusConflict, code)
+	require.Equal(t, "stale_weights", a.Error.Type)
+
+	path := filepath.Join(third, "model.safetensors")
+	for version := 7; version < 10; version++ { // the two rooms change places
+		require.Equal(t, http.StatusOK, ask(t, http.MethodPut, fmt.Sprintf("%s/v1/weights?version=%d&path=%s", root, version, path), "secret", http.NoBody, &put))
+		a, _ = askCompletions(t, root, "")
+		require.EqualValues(t, version, a.Version)
+		requireGenerates(t, third, a)
+	}
+	require.Equal(t, http.StatusUnauthorized, ask(t, http.MethodGet, root+"/v1/weights", "", http.NoBody, &refused))
+	require.Equal(t, exitDone, stop(), said.String())
+}
+
+// An instance joins once the trainer takes it, and leaves at its end.
+func TestServeJoins(t *testing.T) {
+	var mu sync.Mutex
+	var calls []string
+	trainer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		text, _ := io.ReadAll(r.Body)
+		calls = append(calls, r.Method+" "+r.URL.EscapedPath()+" "+string(text))
+		if len(calls) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"error":{"message":"not yet"}}`)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, `{"id":"host/1"}`)
+	}))
+	defer trainer.Close()
+	dir := tinyRun(t)
+	root, said, stop := serveFolder(t, "-model", initTiny(t, dir, "m", 1), "-join", trainer.URL)
+	said.until(t, `joined \S+ as host/1`)
+	require.Equal(t, exitDone, stop(), said.String())
+	require.Contains(t, said.text.String(), "not yet; trying on")
+	post := fmt.Sprintf(`POST /instances {"kind":"easyrl","url":"%s"}`, root)
+	require.Equal(t, []string{post, post, "DELETE /instances/host%2F1 "}, calls)
+}
+
+func TestServeRefuses(t *testing.T) {
+	dir := tinyRun(t)
+	model := initTiny(t, dir, "m", 1)
+	empty := filepath.Join(dir, "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no model":       {nil, "expected -model DIR"},
+		"no folder":      {[]string{"-model", filepath.Join(dir, "none")}, "no such file"},
+		"beyond":         {[]string{"-model", model, "-listen", "0.0.0.0:0"}, "beyond loopback"},
+		"no port":        {[]string{"-model", model, "-listen", "localhost"}, `listen "localhost", expected host:port`},
+		"no room":        {[]string{"-model", model, "-max-running", "0"}, "-max-running is 0"},
+		"empty token":    {[]string{"-model", model, "-token-file", empty}, "has no token"},
+		"join what":      {[]string{"-model", model, "-join", "trainer:7070"}, `-join is "trainer:7070", expected http://HOST:PORT`},
+		"no time at all": {[]string{"-model", model, "-drain-timeout", "0s"}, "drain timeout 0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errs := command(t, append([]string{"serve"}, test.args...)...)
+			require.Equal(t, exitUsage, code, errs)
+			require.Contains(t, errs, test.want)
+			require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+			require.Empty(t, out)
+		})
+	}
+}
