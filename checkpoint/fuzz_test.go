@@ -3,9 +3,13 @@ package checkpoint
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
 
@@ -49,6 +53,66 @@ func fuzzSafetensors(t *testing.T, data []byte) {
 	g, err := parseHeader(again.Bytes())
 	require.NoError(t, err)
 	require.Len(t, g.entries, len(s.header.entries))
+}
+
+// FuzzStream reads any stream; it takes what the reader of files takes, with the
+// same values.
+func FuzzStream(f *testing.F) {
+	var b bytes.Buffer
+	require.NoError(f, WriteSafetensors(&b, []Source{constant("a", 1, 2), constant("b", 0), constant("c", 0, 3, 0)}, nil))
+	f.Add(b.Bytes(), true)
+	f.Add(pack(`{"a":{"dtype":"BF16","shape":[1],"data_offsets":[2,4]},"b":{"dtype":"F16","shape":[],"data_offsets":[0,2]}}`, 1, 2, 3, 4), false)
+	f.Fuzz(func(t *testing.T, data []byte, sized bool) {
+		limittest.Run(t, func() { fuzzStream(t, data, sized) })
+	})
+}
+
+func fuzzStream(t *testing.T, data []byte, sized bool) {
+	whole, fault := newFile("x", inMemory(data))
+	size := int64(-1)
+	if sized {
+		size = int64(len(data))
+	}
+	s, err := NewStream(iotest.OneByteReader(bytes.NewReader(data)), size)
+	if err != nil {
+		require.Error(t, fault)
+		return
+	}
+	defer s.Close()
+	for {
+		x, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			require.NoError(t, fault)
+			return
+		}
+		if err != nil {
+			require.Error(t, fault)
+			return
+		}
+		if fault != nil && x.Len() > len(data) {
+			return // claims more than there is
+		}
+		got := make([]float32, x.Len())
+		err = s.Read(got)
+		if fault != nil && err != nil {
+			return
+		}
+		if fault == nil {
+			want := make([]float32, x.Len())
+			require.Equal(t, whole.tensors()[x.Name].Float32s(want) == nil, err == nil)
+			require.Equal(t, words(want), words(got))
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func words(vals []float32) (out []uint32) {
+	for _, v := range vals {
+		out = append(out, math.Float32bits(v))
+	}
+	return out
 }
 
 // FuzzHeader gets past the length, where a mutated one seldom does.

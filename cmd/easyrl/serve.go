@@ -87,19 +87,19 @@ func (s *serving) run(ctx context.Context, notes printer) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
-	backend, err := newServed(ctx, f, filepath.Base(name), s.threads, s.maxRunning)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, backend.Close()) }()
 	var text api.Text
 	if f.tok != nil {
 		text = spoken{f}
 	}
-	srv, err := api.New(s.server, backend, text)
+	backend := &served{}
+	srv, err := api.New(s.server, backend, text) // an address that is not to be had is told before the weights are read
 	if err != nil {
 		return usageError{oneLine(err)}
 	}
+	if err := backend.open(ctx, f, filepath.Base(name), s.threads, s.maxRunning); err != nil {
+		return errors.Join(err, srv.Close())
+	}
+	defer func() { err = errors.Join(err, backend.Close()) }()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve() }()
 	notes.line("easyrl: serving %s at http://%s", backend.ID(), srv.Addr())

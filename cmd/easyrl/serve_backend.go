@@ -46,25 +46,22 @@ type loaded struct {
 // Checksum is that of the weights.
 func (l loaded) Checksum() string { return l.sum }
 
-// newServed serves a folder's own weights as version 0.
-func newServed(ctx context.Context, f *folder, name string, threads, maxRunning int) (*served, error) {
-	dev, err := openDevice(configs.CPU, threads)
-	if err != nil {
-		return nil, err
+// open begins to serve a folder's own weights as version 0.
+func (s *served) open(ctx context.Context, f *folder, name string, threads, maxRunning int) (err error) {
+	s.info = api.Info{Context: f.shape.MaxPositions, Vocab: f.shape.VocabSize, Created: time.Now().Unix(), Root: f.dir}
+	if s.dev, err = openDevice(configs.CPU, threads); err != nil {
+		return err
 	}
-	s := &served{dev: dev, info: api.Info{Context: f.shape.MaxPositions, Vocab: f.shape.VocabSize, Created: time.Now().Unix(), Root: f.dir}}
-	if s.live, err = f.weights(dev); err != nil {
-		return nil, errors.Join(err, dev.Close())
+	if s.live, err = f.weights(s.dev); err != nil {
+		return errors.Join(err, s.dev.Close())
 	}
-	s.Engine, err = f.engine(engine.Config{ID: name, MaxRunning: maxRunning}, threads)
-	if err != nil {
-		return nil, errors.Join(err, dev.Close())
+	if s.Engine, err = f.engine(engine.Config{ID: name, MaxRunning: maxRunning}, threads); err != nil {
+		return errors.Join(err, s.dev.Close())
 	}
-	s.checksum, err = s.Publish(ctx, model.NewSnapshot(s.live, 0))
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
+	if s.checksum, err = s.Publish(ctx, model.NewSnapshot(s.live, 0)); err != nil {
+		return errors.Join(err, s.Close())
 	}
-	return s, nil
+	return nil
 }
 
 // Info implements api.Backend.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -227,10 +228,18 @@ func TestServeRefuses(t *testing.T) {
 	model := initTiny(t, dir, "m", 1)
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close() //nolint:errcheck // a test's
+	bare := filepath.Join(dir, "bare")
+	require.NoError(t, os.CopyFS(bare, os.DirFS(model)))
+	require.NoError(t, os.Remove(filepath.Join(bare, "model.safetensors")))
 	for name, test := range map[string]struct {
 		args []string
 		want string
 	}{
+		"taken":          {[]string{"-model", bare, "-listen", taken.Addr().String()}, "address already in use"},
+		"no weights":     {[]string{"-model", bare, "-listen", "127.0.0.1:0"}, "no model.safetensors"},
 		"no model":       {nil, "expected -model DIR"},
 		"no folder":      {[]string{"-model", filepath.Join(dir, "none")}, "no such file"},
 		"beyond":         {[]string{"-model", model, "-listen", "0.0.0.0:0"}, "beyond loopback"},
