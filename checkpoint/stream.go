@@ -162,7 +162,7 @@ func (s *Stream) Next() (Tensor, error) {
 
 func (s *Stream) end() error {
 	for s.now.err == nil {
-		s.advance()
+		_ = s.advance() // now.err says the same
 	}
 	if errors.Is(s.now.err, io.EOF) {
 		return io.EOF
