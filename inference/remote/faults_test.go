@@ -229,36 +229,40 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-// The weights change while a request runs.
+// The weights change while a request runs, or a server that lost them to a
+// restart gets the same ones again: nobody can say what it was sampled with.
 func TestPublishMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []Kind{VLLM, SGLang} {
-		f := newFake(t, kind)
-		inst := f.dial()
-		_, err := inst.Publish(t.Context(), fakeWeights{1, 1})
-		require.NoError(t, err)
-		entered, leave := make(chan struct{}), make(chan struct{})
-		f.set(func() {
-			f.fault = func(_ http.ResponseWriter, r *http.Request) bool {
-				if r.URL.Path == samples(kind) {
-					close(entered)
-					<-leave
+		for version := int64(1); version <= 2; version++ {
+			f := newFake(t, kind)
+			inst := f.dial()
+			_, err := inst.Publish(t.Context(), fakeWeights{1, 1})
+			require.NoError(t, err)
+			entered, leave := make(chan struct{}), make(chan struct{})
+			f.set(func() {
+				f.fault = func(_ http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Path == samples(kind) {
+						close(entered)
+						<-leave
+					}
+					return false
 				}
-				return false
-			}
-		})
-		req := request(1)
-		req.Version = 1
-		done := make(chan error, 1)
-		go func() {
-			_, err := inst.Generate(t.Context(), req)
-			done <- err
-		}()
-		<-entered
-		_, err = inst.Publish(t.Context(), fakeWeights{2, 2})
-		require.NoError(t, err)
-		close(leave)
-		require.ErrorIs(t, <-done, inference.ErrStale)
+			})
+			req := request(1)
+			req.Version = 1
+			done := make(chan error, 1)
+			go func() {
+				_, err := inst.Generate(t.Context(), req)
+				done <- err
+			}()
+			<-entered
+			f.restart()
+			_, err = inst.Publish(t.Context(), fakeWeights{version, float32(version)})
+			require.NoError(t, err)
+			close(leave)
+			require.ErrorIs(t, <-done, inference.ErrStale)
+		}
 	}
 }
 

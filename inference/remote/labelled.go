@@ -21,7 +21,7 @@ type labelled struct {
 	mu      sync.Mutex
 	version int64  // 0 before the first verified publish and after a failed one
 	label   string // empty then
-	tried   bool   // a publish has begun
+	begun   int64  // publishes
 	seen    *sighting
 }
 
@@ -31,26 +31,27 @@ func newLabelled() *labelled {
 	return l
 }
 
-// now is the version and the label for a request. A server that was never
-// published to serves version 0.
-func (l *labelled) now(req *inference.Request) (int64, string, error) {
+// now is the version and the label for a request, and how many publishes have
+// begun. A server that was never published to serves version 0.
+func (l *labelled) now(req *inference.Request) (version int64, label string, begun int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.tried && l.label == "" {
-		return 0, "", fmt.Errorf("no verified weights: %w", inference.ErrStale)
+	if l.begun > 0 && l.label == "" {
+		return 0, "", 0, fmt.Errorf("no verified weights: %w", inference.ErrStale)
 	}
 	if req.Version != 0 && req.Version != l.version {
-		return 0, "", fmt.Errorf("request of version %d, the server holds %d: %w", req.Version, l.version, inference.ErrStale)
+		return 0, "", 0, fmt.Errorf("request of version %d, the server holds %d: %w", req.Version, l.version, inference.ErrStale)
 	}
-	return l.version, l.label, nil
+	return l.version, l.label, l.begun, nil
 }
 
-// unchanged is an error where other weights may have served since now.
-func (l *labelled) unchanged(label string) error {
+// unchanged is an error where a publish has begun since now, be it of the same
+// weights: a server that had lost them may have got them back.
+func (l *labelled) unchanged(begun int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.label != label {
-		return fmt.Errorf("the weights changed meanwhile: %w", inference.ErrStale)
+	if l.begun != begun {
+		return fmt.Errorf("weights were published meanwhile: %w", inference.ErrStale)
 	}
 	return nil
 }
@@ -79,7 +80,8 @@ func (l *labelled) update(ctx context.Context, c *client, w inference.Weights,
 		return "", err
 	}
 	l.mu.Lock()
-	l.version, l.label, l.tried = 0, "", true
+	l.version, l.label = 0, ""
+	l.begun++
 	seen := l.seen
 	l.mu.Unlock()
 	if err := push(ctx, folder, labelOf(w)); err != nil {
@@ -145,19 +147,19 @@ func (l *labelled) generate(ctx context.Context, c *client, req inference.Reques
 	if err != nil {
 		return nil, err
 	}
-	version, label, err := l.now(&req)
+	version, label, begun, err := l.now(&req)
 	if err != nil {
 		return nil, err
 	}
 	checked := func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
 		out, err := sample(label)(ctx, req, limit)
-		if changed := l.unchanged(label); changed != nil {
-			return nil, changed
+		if err == nil {
+			err = after(ctx, label)
 		}
-		if err != nil {
-			return nil, err
+		if changed := l.unchanged(begun); changed != nil {
+			return nil, changed // whatever came of it, and of asking
 		}
-		return out, after(ctx, label)
+		return out, err
 	}
 	out, err = checked(ctx, req, limit)
 	if err == nil {
