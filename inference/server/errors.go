@@ -120,12 +120,18 @@ func writeJSON(ctx *fasthttp.RequestCtx, status int, value any) {
 // bodyReader is a request's body, which knows whether it has been read.
 type bodyReader struct {
 	io.Reader
+	conn  net.Conn
 	ended bool
 }
 
 func (b *bodyReader) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	b.ended = b.ended || err == io.EOF
+	if err == io.EOF { //nolint:errorlint // one that is wrapped is a body cut off
+		if c, ok := b.conn.(*wire.Conn); ok && c.Ended() {
+			return n, io.ErrUnexpectedEOF
+		}
+		b.ended = true
+	}
 	return n, err
 }
 
@@ -135,7 +141,7 @@ func requestBody(ctx *fasthttp.RequestCtx) *bodyReader {
 	if b, ok := ctx.UserValue(key).(*bodyReader); ok {
 		return b
 	}
-	b := &bodyReader{Reader: ctx.RequestBodyStream()}
+	b := &bodyReader{Reader: ctx.RequestBodyStream(), conn: ctx.Conn()}
 	ctx.SetUserValue(key, b)
 	return b
 }

@@ -95,7 +95,7 @@ func (s *Server) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCt
 		f := invalid(checksumHeader, "update to version %d: %v", version, body.Err())
 		f.code = "checksum_mismatch"
 		return "", f
-	case body.Err() != nil && body.Err() != io.EOF:
+	case body.Err() != nil && !errors.Is(body.Err(), io.EOF):
 		return "", invalid("", "update to version %d: %v", version, body.Err())
 	case err != nil:
 		return "", fmt.Errorf("update to version %d: %w", version, err)

@@ -130,6 +130,8 @@ func TestUpdateCutOff(t *testing.T) {
 	for _, head := range []string{
 		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("a", 50000),
 		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n5\r\nab",
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n",
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n",
 	} {
 		c := dial(t, s)
 		_, err := io.WriteString(c, head)

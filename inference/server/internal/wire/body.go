@@ -71,7 +71,7 @@ func (b *Checked) into(p []byte) int {
 		b.last = p[n-1]
 	}
 	switch {
-	case err == io.EOF:
+	case err == io.EOF: //nolint:errorlint // one that is wrapped is a body cut off
 		if b.err = b.verify(); b.err == nil && n == 0 {
 			b.err = io.EOF
 		}

@@ -75,6 +75,7 @@ type Conn struct {
 	from   *Listener
 	closed atomic.Bool
 	linger atomic.Bool // see Linger
+	ended  bool        // see Ended; belongs to whoever reads
 
 	// What the watch has read, for the next Read. A watch has ended before Read
 	// is called.
@@ -97,8 +98,14 @@ func (c *Conn) Read(p []byte) (int, error) {
 	case c.err != nil:
 		return 0, c.err
 	}
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	c.ended = c.ended || err == io.EOF //nolint:errorlint // connections do not wrap it
+	return n, err
 }
+
+// Ended says whether Read has come to the end of what the client sends. A body
+// that ends there was cut off: the end of a whole one is known without it.
+func (c *Conn) Ended() bool { return c.ended }
 
 // Write is net.Conn's, and fails where the client takes nothing for too long.
 func (c *Conn) Write(p []byte) (int, error) {
