@@ -2,6 +2,7 @@ package inference
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -11,5 +12,26 @@ func TestFleetConfigReportsAllFaults(t *testing.T) {
 	_, err := NewFleet(FleetConfig{Ahead: -1})
 	for _, want := range []string{"min serving", "attempts", "dead after", "call timeout", "publish timeout", "empty wait", "backoff", "ahead", "probe every", "probe timeout", "watchdog"} {
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// The watchdog is the last to lose patience, whichever deadline is the longest.
+func TestFleetConfigWatchdogOutlastsEveryDeadline(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(c *FleetConfig, d time.Duration){
+		"call timeout":    func(c *FleetConfig, d time.Duration) { c.CallTimeout = d },
+		"publish timeout": func(c *FleetConfig, d time.Duration) { c.PublishTimeout = d },
+		"empty wait":      func(c *FleetConfig, d time.Duration) { c.EmptyWait = d },
+		"largest backoff": func(c *FleetConfig, d time.Duration) { c.BackoffMax = d },
+		"hedge after":     func(c *FleetConfig, d time.Duration) { c.HedgeAfter = d },
+		"probe every":     func(c *FleetConfig, d time.Duration) { c.ProbeEvery = d },
+		"probe timeout":   func(c *FleetConfig, d time.Duration) { c.ProbeTimeout = d },
+	} {
+		c := DefaultFleetConfig()
+		require.NoError(t, c.Validate())
+		set(&c, c.Watchdog-1)
+		require.NoError(t, c.Validate(), name)
+		set(&c, c.Watchdog)
+		require.EqualError(t, c.Validate(), "fleet: watchdog 45m0s, expected more than "+name+", 45m0s")
 	}
 }

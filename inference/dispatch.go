@@ -127,13 +127,18 @@ func (f *Fleet) acquire(ctx context.Context, w *waiter) (grant, error) {
 		f.mu.Unlock()
 		return grant{}, err
 	}
+	since := time.Now()
+	left, err := f.waitLeft(since)
+	if err != nil {
+		f.mu.Unlock()
+		return grant{}, err
+	}
 	w.ready = make(chan grant, 1)
 	w.place = f.queue.PushBack(w)
 	f.dispatch()
 	f.mu.Unlock()
 
-	since := time.Now()
-	look := time.NewTimer(min(f.cfg.EmptyWait, f.cfg.Watchdog))
+	look := time.NewTimer(left)
 	defer look.Stop()
 	for {
 		var err error
@@ -143,8 +148,10 @@ func (f *Fleet) acquire(ctx context.Context, w *waiter) (grant, error) {
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		case <-look.C:
-			var left time.Duration
-			if left, err = f.waitLeft(since); err == nil {
+			f.mu.Lock()
+			left, err = f.waitLeft(since)
+			f.mu.Unlock()
+			if err == nil {
 				look.Reset(left)
 				continue
 			}
@@ -165,10 +172,8 @@ func (f *Fleet) refuse(req *Request) error {
 }
 
 // waitLeft is when a request that waits since a time must look again whether it
-// still may.
+// still may. f is locked.
 func (f *Fleet) waitLeft(since time.Time) (time.Duration, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	left := f.cfg.EmptyWait
 	if !f.lowSince.IsZero() {
 		left -= time.Since(f.lowSince)

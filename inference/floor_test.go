@@ -1,0 +1,176 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Below the floor the run waits, says so and goes on when enough serve.
+func TestFleetWaitsBelowItsFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []string
+		a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}
+		f := newFleet(t, func(c *FleetConfig) {
+			c.MinServing = 2
+			c.Notify = func(e Event) {
+				if e.ID == "" {
+					said = append(said, e.String())
+				}
+			}
+		}, a, b)
+		require.Empty(t, said, "to start is no news")
+		require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
+		require.Empty(t, said, "nor is a publish")
+		require.NoError(t, f.Remove(t.Context(), "b"))
+		require.Equal(t, []string{"fleet: too few instances serve: 1, expected at least 2; waiting for up to 2m0s"}, said)
+
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, _, err := f.Generate(t.Context(), request(1, 1))
+			require.NoError(t, err)
+		})
+		require.NoError(t, sleep(t.Context(), time.Minute))
+		require.Equal(t, 1, f.Status().Queued)
+		require.Zero(t, a.calls)
+		require.NoError(t, f.Add(t.Context(), &fakeInstance{id: "c", capacity: 4}))
+		wg.Wait()
+		require.Equal(t, time.Minute+time.Second, time.Since(start))
+		require.Equal(t, "fleet: enough instances serve again", said[1])
+
+		require.NoError(t, f.Remove(t.Context(), "c"))
+		require.NoError(t, sleep(t.Context(), time.Minute))
+		start = time.Now()
+		_, _, err := f.Generate(t.Context(), request(1, 1))
+		require.ErrorIs(t, err, ErrNoInstance)
+		require.ErrorContains(t, err, "1 for 2m0s, expected at least 2")
+		require.Equal(t, time.Minute, time.Since(start), "two since there were too few")
+		require.Len(t, said, 3)
+		_, _, err = f.Generate(t.Context(), request(1, 1))
+		require.ErrorIs(t, err, ErrNoInstance)
+		require.Equal(t, time.Minute, time.Since(start))
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetPublishWaitsForInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil)
+		var wg sync.WaitGroup
+		start := time.Now()
+		wg.Go(func() { require.NoError(t, f.Publish(t.Context(), fakeWeights(1)), "the first instance joins later") })
+		require.NoError(t, sleep(t.Context(), 90*time.Second))
+		require.NoError(t, f.Add(t.Context(), &fakeInstance{id: "a", capacity: 4}))
+		wg.Wait()
+		require.Equal(t, 90*time.Second, time.Since(start))
+		require.NoError(t, f.Remove(t.Context(), "a"))
+
+		start = time.Now()
+		require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(2)), ErrNoInstance)
+		require.Equal(t, f.cfg.EmptyWait, time.Since(start))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, f.Publish(ctx, fakeWeights(3)), context.DeadlineExceeded)
+		wg.Go(func() { require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(4)), ErrClosed) })
+		synctest.Wait()
+		require.NoError(t, f.Close())
+		wg.Wait()
+	})
+}
+
+// An instance that does not return when its time is up, in any of its calls, is
+// left behind by the watchdog and given nothing more.
+func TestFleetWatchdogEndsWhatDoesNotEnd(t *testing.T) {
+	for name, stick := range map[string]func(i *probedInstance, stuck func()){
+		"generate": func(i *probedInstance, stuck func()) {
+			i.generate = func(context.Context, Request) ([]Completion, error) {
+				stuck()
+				return nil, errors.New("late")
+			}
+		},
+		"publish": func(i *probedInstance, stuck func()) {
+			i.publish = func(context.Context, Weights) (string, error) {
+				stuck()
+				return "sum-2", nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				free := make(chan struct{})
+				a := &probedInstance{fakeInstance: fakeInstance{id: "a", capacity: 4}}
+				b := &fakeInstance{id: "b", capacity: 4}
+				f := newFleet(t, nil)
+				require.NoError(t, f.Add(t.Context(), a))
+				require.NoError(t, f.Add(t.Context(), b))
+				require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
+				stick(a, func() { <-free })
+				start := time.Now()
+				require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
+				require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 2)))
+				require.WithinDuration(t, start.Add(f.cfg.Watchdog), time.Now(), 2*time.Second)
+				require.Equal(t, map[string]State{"a": Retired, "b": Healthy}, states(f))
+				require.NoError(t, f.Publish(t.Context(), fakeWeights(3)))
+				require.NoError(t, f.Close(), "nothing waits for it")
+				close(free)
+			})
+		})
+	}
+}
+
+// A booking that nobody gives back, which is a fault of the fleet itself, holds
+// nobody for ever.
+func TestFleetWatchdogEndsAQueueThatStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, &fakeInstance{id: "a", capacity: 1})
+		lost := request(1, 1)
+		f.mu.Lock()
+		f.book(f.members[0], &waiter{req: &lost})
+		f.mu.Unlock()
+		start := time.Now()
+		_, _, err := f.Generate(t.Context(), request(1, 1))
+		require.ErrorContains(t, err, "watchdog: 1 requests wait and nothing has moved for 45m0s")
+		require.Equal(t, f.cfg.Watchdog, time.Since(start))
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestFleetBudgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := NewBudget(Faults{Infrastructure: 3, Data: 1})
+		a := &fakeInstance{id: "a", capacity: 4, generate: fails(errors.New("502"))}
+		b := &fakeInstance{id: "b", capacity: 4}
+		f := newFleet(t, func(c *FleetConfig) { c.Budget, c.DeadAfter = budget, 2 }, a, b)
+		require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 1)))
+		_, _, err := f.Generate(t.Context(), Request{})
+		require.ErrorIs(t, err, ErrInvalid)
+		require.NotErrorIs(t, err, ErrBudget)
+		s := f.Status()
+		require.EqualValues(t, s.Instances[0].Failed, s.Faults.Infrastructure)
+		require.Positive(t, s.Faults.Infrastructure)
+		require.EqualValues(t, 1, s.Faults.Data)
+		require.NoError(t, budget.Err(), "what is borne is no error")
+
+		// The reward's faults count with the prompts', and the budget's end is
+		// everybody's.
+		require.ErrorIs(t, budget.Data(errors.New("no answer in the dataset")), ErrBudget)
+		_, _, err = f.Generate(t.Context(), request(1, 1))
+		require.ErrorIs(t, err, ErrBudget)
+		require.ErrorContains(t, err, "2 faults of data, expected at most 1; the last: no answer in the dataset")
+		require.NoError(t, f.Close())
+
+		budget = NewBudget(Faults{Infrastructure: 2})
+		f = newFleet(t, func(c *FleetConfig) { c.Budget, c.DeadAfter = budget, 100 }, a)
+		_, _, err = f.Generate(t.Context(), request(1, 1))
+		require.ErrorIs(t, err, ErrBudget)
+		require.ErrorContains(t, err, "3 faults of infrastructure, expected at most 2; the last: instance a: 502")
+		require.Zero(t, budget.Faults().Data)
+		require.NoError(t, f.Close())
+	})
+}
