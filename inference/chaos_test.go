@@ -108,7 +108,13 @@ func (i *chaosInstance) up(ctx context.Context, d time.Duration) (fault int, ver
 
 func (i *chaosInstance) ID() string    { return i.id }
 func (i *chaosInstance) Capacity() int { return 8 }
-func (i *chaosInstance) Close() error  { i.end(); return nil }
+
+func (i *chaosInstance) Close() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.end()
+	return nil
+}
 
 func (i *chaosInstance) Probe(ctx context.Context) error {
 	_, _, err := i.up(ctx, 0)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -94,6 +95,13 @@ func (i *probedInstance) Probe(ctx context.Context) error {
 }
 
 func (i *probedInstance) Boot(context.Context) (string, error) { return i.boot, nil }
+
+// pass lets d go by, and all that it brings about.
+func pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	require.NoError(t, sleep(t.Context(), d))
+	synctest.Wait()
+}
 
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
