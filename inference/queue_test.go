@@ -102,11 +102,14 @@ func TestFleetSendsAPromptWhereItsBeginningIs(t *testing.T) {
 		a, b, c := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}, &fakeInstance{id: "c", capacity: 4}
 		f := newFleet(t, nil, a, b, c)
 		var wg sync.WaitGroup
+		var mu sync.Mutex
 		at := map[string]string{}
 		send := func(name string, req Request) {
 			wg.Go(func() {
 				_, id, err := f.Generate(t.Context(), req)
 				require.NoError(t, err)
+				mu.Lock()
+				defer mu.Unlock()
 				at[name] = id
 			})
 			synctest.Wait()
