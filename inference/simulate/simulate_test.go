@@ -314,6 +314,8 @@ func TestClock(t *testing.T) {
 			c.set(&alarms[70], 70*time.Second)
 		})
 		<-time.After(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
 		require.Equal(t, []int{1, 7, 10, 50, 60, 70}, fired)
 		require.Empty(t, c.alarms)
 	})

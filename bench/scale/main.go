@@ -1,0 +1,105 @@
+// Command scale measures what the producer and the fleet themselves take where
+// there are many instances: a period of many prompts over simulated instances,
+// which take a model's time and compute nothing.
+//
+//	go run ./bench/scale
+//
+// The bars: all processor time of the process, which holds the instances too,
+// is less than one core; what is alive in memory does not grow while the period
+// runs; and slots stand empty at most 3% more of the time than the lengths
+// dictate, which is what a list schedule has that gives each response, in the
+// order of the prompts, to the slot that is free first. With slower or faster
+// instances (-simulate) it also says what a cluster would do: how long the
+// period takes, and how full it is.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+
+	"github.com/easyrl/easyrl/inference/simulate"
+)
+
+func main() {
+	s := scale{}
+	flag.IntVar(&s.instances, "instances", 1000, "instances")
+	flag.IntVar(&s.prompts, "prompts", 100_000, "prompts of the period")
+	flag.IntVar(&s.group, "group", 8, "responses a prompt")
+	flag.IntVar(&s.maxTokens, "max-tokens", 2048, "tokens of a response at most")
+	flag.Float64Var(&s.ahead, "ahead", -1, "the fleet's work ahead, as a share of what an instance holds; negative is the default")
+	flag.IntVar(&s.inFlight, "in-flight", 0, "groups with the fleet at once; 0 follows the fleet")
+	spec := flag.String("simulate", "lengths=lognormal:500,0.6,tokens_per_second=125,slots=32", "an instance, as in easyrl serve -simulate")
+	profile := flag.String("profile", "", "write a profile of the processor time there")
+	flag.Parse()
+	if err := run(&s, *spec, *profile); err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func run(s *scale, spec, profile string) error {
+	var err error
+	if s.cfg, err = simulate.Parse(spec); err != nil {
+		return err
+	}
+	if profile != "" {
+		f, err := os.Create(profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close() //nolint:errcheck // a profile
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	fmt.Printf("%d instances of %d slots, %d prompts x %d responses, %s, %v tokens/s a response, %d cores\n",
+		s.instances, s.cfg.Slots, s.prompts, s.group, s.cfg.Lengths, s.cfg.TokensPerSecond, runtime.GOMAXPROCS(0))
+	r, err := s.measure(context.Background())
+	if err != nil {
+		return err
+	}
+	return r.print()
+}
+
+// print shows the figures beside their bars. A bar that is missed is an error.
+func (r *result) print() error {
+	missed := 0
+	bar := func(name, value, want string, ok bool) {
+		verdict := "ok"
+		if !ok {
+			verdict = "MISSED"
+			missed++
+		}
+		fmt.Printf("%-38s %14s   %-22s %s\n", name, value, want, verdict)
+	}
+	say := func(name string, format string, args ...any) {
+		fmt.Printf("%-38s %14s\n", name, fmt.Sprintf(format, args...))
+	}
+	say("publish to all", "%.2f s", r.publish.Seconds())
+	say("period", "%.2f s", r.wall.Seconds())
+	say("ideal list schedule", "%.2f s", r.ideal.Seconds())
+	say("groups a second", "%.0f", float64(r.groups)/r.wall.Seconds())
+	say("tokens a second", "%.0f", float64(r.tokens)/r.wall.Seconds())
+	say("processor time a group", "%v", (r.cpu / time.Duration(r.groups)).Round(time.Microsecond))
+	bar("processor time, cores", fmt.Sprintf("%.3f", r.cores()), "less than 1", r.cores() < 1)
+	say("alive before", "%.1f MiB", mib(r.before))
+	say("alive, most in the second quarter", "%.1f MiB", mib(r.early))
+	flat := float64(r.late) <= 1.1*float64(r.early)
+	bar("alive, most in the last quarter", fmt.Sprintf("%.1f MiB", mib(r.late)), "at most 1.1 times that", flat)
+	bar("alive after", fmt.Sprintf("%.1f MiB", mib(r.after)), "at most 16 MiB more", r.after <= r.before+16<<20)
+	say("idle slots, dictated by the lengths", "%.2f%%", 100*r.idle(r.ideal))
+	beyond := r.idle(r.wall) - r.idle(r.ideal)
+	bar("idle slots beyond that", fmt.Sprintf("%.2f%%", 100*beyond), "at most 3%", beyond <= 0.03)
+	if missed > 0 {
+		return fmt.Errorf("%d bars missed", missed)
+	}
+	return nil
+}
+
+func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/simulate"
+	"github.com/easyrl/easyrl/producer"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+const promptTokens = 100
+
+// scale is what is measured.
+type scale struct {
+	instances, prompts, group, maxTokens int
+	cfg                                  simulate.Config
+	ahead                                float64 // of the fleet's
+	inFlight                             int     // of the producer's
+}
+
+// result is what came of it.
+type result struct {
+	groups        int
+	tokens        int64
+	publish       time.Duration
+	wall, ideal   time.Duration // of the period
+	work          time.Duration // of all slots
+	slots         int           // of all instances
+	prefill       time.Duration // of an instance, on average
+	cpu           time.Duration // in the period, of the process
+	before, after uint64        // bytes alive
+	early, late   uint64        // most bytes alive in the second and in the last quarter
+}
+
+func (r *result) cores() float64 { return r.cpu.Seconds() / r.wall.Seconds() }
+
+// idle is the share of a period in which slots have no response, prompts aside:
+// while one runs, all of its instance stand.
+func (r *result) idle(period time.Duration) float64 {
+	return 1 - r.work.Seconds()/float64(r.slots)/(period-r.prefill).Seconds()
+}
+
+// weights is a version without values.
+type weights int64
+
+func (w weights) Version() int64                   { return int64(w) }
+func (w weights) Checksum() string                 { return "none" }
+func (w weights) WriteSafetensors(io.Writer) error { return nil }
+
+// unscored is a reward that costs nothing.
+type unscored struct{}
+
+func (unscored) Score(context.Context, reward.Input) (reward.Score, error) {
+	return reward.Score{}, nil
+}
+
+// measure runs a period over the whole path.
+func (s *scale) measure(ctx context.Context) (*result, error) {
+	r := &result{slots: s.instances * s.cfg.Slots, before: alive()}
+	fc := inference.DefaultFleetConfig()
+	if s.ahead >= 0 {
+		fc.Ahead = s.ahead
+	}
+	fleet, err := inference.NewFleet(fc)
+	if err != nil {
+		return nil, err
+	}
+	defer fleet.Close() //nolint:errcheck // closed below where it matters
+	clock := simulate.NewClock()
+	instances := make([]*simulate.Instance, s.instances)
+	for i := range instances {
+		cfg := s.cfg
+		cfg.ID = fmt.Sprint("instance-", i)
+		if instances[i], err = simulate.New(cfg, clock); err != nil {
+			return nil, err
+		}
+		if err := fleet.Add(ctx, instances[i]); err != nil {
+			return nil, err
+		}
+	}
+	start := time.Now()
+	if err := fleet.Publish(ctx, weights(1)); err != nil {
+		return nil, err
+	}
+	r.publish = time.Since(start)
+	pc := producer.DefaultConfig()
+	pc.InFlight = s.inFlight
+	p, err := producer.New(pc, fleet, unscored{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	lengths, err := s.period(ctx, p, r)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range instances {
+		stats := i.Stats()
+		r.work += stats.Busy
+		r.prefill += stats.Prefill / time.Duration(s.instances)
+	}
+	r.ideal = listSchedule(lengths, s.cfg.TokensPerSecond, r.slots) + r.prefill
+	if err := fleet.Close(); err != nil {
+		return nil, err
+	}
+	lengths, p, fleet, instances = nil, nil, nil, nil
+	r.after = alive()
+	return r, nil
+}
+
+// period runs the prompts and returns the lengths of the responses, in the
+// order of the prompts.
+func (s *scale) period(ctx context.Context, p *producer.Producer, r *result) ([]int32, error) {
+	period := producer.Period{
+		Step: 1, Version: 1, GroupSize: s.group, Seed: 1, Prompts: make([]rollout.Prompt, s.prompts),
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: s.maxTokens},
+	}
+	for i := range period.Prompts {
+		ids := make([]int32, promptTokens)
+		ids[0] = int32(i)
+		period.Prompts[i] = rollout.Prompt{ID: fmt.Sprint(i), IDs: ids}
+	}
+	out := make(chan rollout.Group)
+	var wg sync.WaitGroup
+	var err error
+	var sum producer.Summary
+	start, cpu := time.Now(), processorTime()
+	wg.Go(func() { sum, err = p.Run(ctx, period, out) })
+	lengths := make([]int32, s.prompts*s.group)
+	for g := range out {
+		for k := range g.Responses {
+			at := &lengths[g.Index*s.group+k]
+			if *at != 0 {
+				return nil, fmt.Errorf("prompt %d came twice", g.Index)
+			}
+			*at = int32(len(g.Responses[k].IDs))
+			r.tokens += int64(*at)
+		}
+		r.groups++
+		switch quarter := 4 * r.groups / s.prompts; {
+		case r.groups%100 != 0:
+		case quarter == 1:
+			r.early = max(r.early, marked())
+		case quarter == 3:
+			r.late = max(r.late, marked())
+		}
+	}
+	wg.Wait()
+	r.cpu, r.wall = processorTime()-cpu, time.Since(start)
+	if err != nil {
+		return nil, err
+	}
+	if r.groups != s.prompts || sum.Groups != s.prompts {
+		return nil, fmt.Errorf("%d groups of %d prompts", r.groups, s.prompts)
+	}
+	return lengths, nil
+}
+
+// listSchedule is how long the responses take where each goes, in turn, to the
+// slot that is free first.
+func listSchedule(lengths []int32, perSecond float64, slots int) time.Duration {
+	free := make(freeSlots, slots) // tokens until then
+	last := int64(0)
+	for _, n := range lengths {
+		free[0] += int64(n)
+		last = max(last, free[0])
+		heap.Fix(&free, 0)
+	}
+	return time.Duration(float64(last) / perSecond * float64(time.Second))
+}
+
+type freeSlots []int64
+
+func (h freeSlots) Len() int           { return len(h) }
+func (h freeSlots) Less(i, j int) bool { return h[i] < h[j] }
+func (h freeSlots) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *freeSlots) Push(x any)        { *h = append(*h, x.(int64)) }
+func (h *freeSlots) Pop() any          { panic("slots stay") }
+
+// alive is the bytes alive after a collection.
+func alive() uint64 {
+	runtime.GC()
+	return marked()
+}
+
+// marked is the bytes that the last collection found alive.
+func marked() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// processorTime is the process's so far.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
