@@ -113,7 +113,6 @@ func (s *scale) measure(ctx context.Context) (*result, error) {
 	if err := fleet.Close(); err != nil {
 		return nil, err
 	}
-	lengths, p, fleet, instances = nil, nil, nil, nil
 	r.after = alive()
 	return r, nil
 }
