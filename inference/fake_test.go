@@ -49,10 +49,11 @@ func (i *fakeInstance) Generate(ctx context.Context, req Request) ([]Completion,
 	i.calls++
 	i.running += req.N
 	i.most = max(i.most, i.running)
+	generate := i.generate
 	i.mu.Unlock()
 	defer func() { i.mu.Lock(); i.running -= req.N; i.mu.Unlock() }()
-	if i.generate != nil {
-		return i.generate(ctx, req)
+	if generate != nil {
+		return generate(ctx, req)
 	}
 	if err := sleep(ctx, time.Second); err != nil {
 		return nil, err
@@ -71,8 +72,11 @@ func (i *fakeInstance) answer(req Request) []Completion {
 }
 
 func (i *fakeInstance) Publish(ctx context.Context, w Weights) (string, error) {
-	if i.publish != nil {
-		return i.publish(ctx, w)
+	i.mu.Lock()
+	publish := i.publish
+	i.mu.Unlock()
+	if publish != nil {
+		return publish(ctx, w)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -90,11 +94,32 @@ type probedInstance struct {
 }
 
 func (i *probedInstance) Probe(ctx context.Context) error {
+	i.mu.Lock()
 	i.probes++
-	return i.probe(ctx)
+	probe := i.probe
+	i.mu.Unlock()
+	return probe(ctx)
 }
 
-func (i *probedInstance) Boot(context.Context) (string, error) { return i.boot, nil }
+func (i *probedInstance) Boot(context.Context) (string, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.boot, nil
+}
+
+// counts are the probes and the publishes so far.
+func (i *probedInstance) counts() (probes, published int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.probes, len(i.published)
+}
+
+// now changes i while it is in a fleet.
+func (i *fakeInstance) now(change func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	change()
+}
 
 // pass lets d go by, and all that it brings about.
 func pass(t *testing.T, d time.Duration) {

@@ -76,35 +76,42 @@ func TestFleetProbesTheDeadAndVerifiesThem(t *testing.T) {
 		require.NoError(t, f.Add(t.Context(), a))
 		require.NoError(t, f.Add(t.Context(), b))
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
-		a.generate = fails(down)
+		a.now(func() { a.generate = fails(down) })
 		require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 1)))
 		require.Equal(t, map[string]State{"a": Dead, "b": Healthy}, states(f))
 		pass(t, time.Minute)
-		require.InDelta(t, 12, a.probes, 1)
-		require.Equal(t, []int64{1}, a.published)
+		probes, published := a.counts()
+		require.InDelta(t, 12, probes, 1)
+		require.Equal(t, 1, published)
 
 		// It answers probes and takes nothing: a probe alone is not enough.
-		a.probe = func(context.Context) error { return nil }
-		a.publish = func(context.Context, Weights) (string, error) { return "sum-0", nil }
+		a.now(func() {
+			a.probe = func(context.Context) error { return nil }
+			a.publish = func(context.Context, Weights) (string, error) { return "sum-0", nil }
+		})
 		pass(t, 20*time.Second)
 		require.Equal(t, Dead, states(f)["a"])
 		restarts := f.Status().Instances[0].Restarts
 		require.InDelta(t, 5, restarts, 1, "it fell, and each publish in vain counts")
 
-		a.publish, a.generate = nil, nil
+		a.now(func() { a.publish, a.generate = nil, nil })
 		pass(t, 5*time.Second)
 		require.Equal(t, Healthy, states(f)["a"])
-		require.Equal(t, []int64{1, 1}, a.published)
-		probes := a.probes
+		probes, published = a.counts()
+		require.Equal(t, 2, published)
 		pass(t, time.Minute)
-		require.Equal(t, probes, a.probes, "who serves is not probed")
+		still, _ := a.counts()
+		require.Equal(t, probes, still, "who serves is not probed")
 
 		// It can die again, and hang when it is probed.
-		a.generate, a.probe = fails(down), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		a.now(func() {
+			a.generate, a.probe = fails(down), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		})
 		require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 1)))
 		pass(t, time.Minute)
-		require.InDelta(t, probes+4, a.probes, 1, "5 seconds and 10 for each")
-		a.generate, a.probe = nil, func(context.Context) error { return nil }
+		more, _ := a.counts()
+		require.InDelta(t, probes+4, more, 1, "5 seconds and 10 for each")
+		a.now(func() { a.generate, a.probe = nil, func(context.Context) error { return nil } })
 		pass(t, time.Minute)
 		require.Equal(t, Healthy, states(f)["a"])
 		require.NoError(t, f.Close())
@@ -125,12 +132,12 @@ func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 			pass(t, time.Minute)
 		}
 		require.Equal(t, Retired, states(f)["a"])
-		probes, published := a.probes, len(a.published)
+		probes, published := a.counts()
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
 		pass(t, time.Hour)
 		require.Equal(t, Retired, states(f)["a"])
-		require.Equal(t, probes, a.probes)
-		require.Len(t, a.published, published)
+		probesNow, publishedNow := a.counts()
+		require.Equal(t, []int{probes, published}, []int{probesNow, publishedNow})
 
 		again := &fakeInstance{id: "a", capacity: 4}
 		require.NoError(t, f.Add(t.Context(), again), "it may join anew")

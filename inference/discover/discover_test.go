@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,9 +15,14 @@ import (
 )
 
 // told is what Watch said, in turn.
-type told struct{ lines []string }
+type told struct {
+	mu    sync.Mutex
+	lines []string
+}
 
 func (s *told) hear(endpoints []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
 		s.lines = append(s.lines, "error: "+err.Error())
 		return
@@ -25,6 +31,8 @@ func (s *told) hear(endpoints []string, err error) {
 }
 
 func (s *told) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	lines := s.lines
 	s.lines = nil
 	return lines
@@ -45,8 +53,9 @@ func TestWatchFile(t *testing.T) {
 			synctest.Wait()
 		}
 		<-time.After(time.Second / 2)
-		require.Len(t, got.lines, 1)
-		require.Contains(t, got.take()[0], "no such file", "said once, not each second")
+		first := got.take()
+		require.Len(t, first, 1)
+		require.Contains(t, first[0], "no such file", "said once, not each second")
 		pass(3)
 		require.Empty(t, got.take())
 
@@ -81,30 +90,38 @@ func TestWatchFile(t *testing.T) {
 func TestWatchName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var answer []string
 		var fault error
+		say := func(addresses []string, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			answer, fault = addresses, err
+		}
 		read, err := reader("dns:pool.example:8000", func(ctx context.Context, host string) ([]string, error) {
 			require.Equal(t, "pool.example", host)
 			_, bounded := ctx.Deadline()
 			require.True(t, bounded)
+			mu.Lock()
+			defer mu.Unlock()
 			return answer, fault
 		})
 		require.NoError(t, err)
 		var got told
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		answer = []string{"10.0.0.2", "10.0.0.1", "fd00::1"}
+		say([]string{"10.0.0.2", "10.0.0.1", "fd00::1"}, nil)
 		go func() { done <- watch(ctx, read, time.Second, got.hear) }()
 		<-time.After(time.Second / 2)
 		require.Equal(t, []string{"now: http://10.0.0.1:8000 http://10.0.0.2:8000 http://[fd00::1]:8000"}, got.take())
 
-		answer, fault = nil, errors.New("server misbehaving")
+		say(nil, errors.New("server misbehaving"))
 		<-time.After(5 * time.Second)
-		answer, fault = nil, nil
+		say(nil, nil)
 		<-time.After(5 * time.Second)
 		require.Equal(t, []string{"error: watch dns:pool.example:8000: server misbehaving", "error: watch dns:pool.example:8000: no addresses"}, got.take())
 
-		answer = []string{"10.0.0.1"}
+		say([]string{"10.0.0.1"}, nil)
 		<-time.After(2 * time.Second)
 		require.Equal(t, []string{"now: http://10.0.0.1:8000"}, got.take())
 		cancel()
