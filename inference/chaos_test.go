@@ -261,7 +261,7 @@ func TestFleetUnderChaos(t *testing.T) {
 	})
 	var met [faultKinds]int
 	var faults, hedges int64
-	for seed := range uint64(200) {
+	for seed := range uint64(schedules) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			cfg := config()
@@ -306,7 +306,7 @@ func TestFleetUnderChaos(t *testing.T) {
 	for kind := 1; kind < faultKinds; kind++ {
 		require.Positive(t, met[kind], "no call met fault %d", kind)
 	}
-	require.Greater(t, faults, int64(200))
+	require.Greater(t, faults, int64(schedules))
 	require.Positive(t, hedges)
 	t.Logf("%d faults of instances, %d hedges, calls that met each kind: %v", faults, hedges, met[1:])
 }

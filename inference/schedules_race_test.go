@@ -1,0 +1,7 @@
+//go:build race
+
+package inference
+
+// schedules of the chaos test: the race detector does not bear hundreds of bubbles in
+// one process.
+const schedules = 20
