@@ -176,6 +176,9 @@ func (c *client) do(ctx context.Context, k call, out any) error {
 }
 
 func (c *client) exchange(ctx context.Context, k call, out any) error {
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
 	name := k.method + " " + k.path
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -1,0 +1,106 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// A prompt whose responses all have the same reward is replaced, at most Refill
+// times, by one that depends on its place and the attempt alone.
+func TestRefill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		scored := 0.0
+		some := func(_ context.Context, in reward.Input) (reward.Score, error) {
+			if in.Prompt.ID != "spare-2-1" { // the one that teaches something
+				return reward.Score{Value: 1}, nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			scored++
+			return reward.Score{Value: scored}, nil
+		}
+		p := newProducer(t, &fakeFleet{capacity: 8}, some, func(c *Config) { c.Refill, c.Order = 2, Prompt })
+		asked := period(1, 1, 1)
+		asked.Another = func(index, attempt int) rollout.Prompt {
+			return rollout.Prompt{ID: fmt.Sprintf("spare-%d-%d", index, attempt), IDs: []int32{1}}
+		}
+		_, groups, sum, err := produce(t.Context(), t, p, asked)
+		require.NoError(t, err)
+		var ids []string
+		for i := range groups {
+			require.Equal(t, i, groups[i].Index)
+			ids = append(ids, groups[i].Prompt.ID)
+		}
+		require.Equal(t, []string{"spare-0-2", "spare-1-2", "spare-2-1"}, ids)
+		byIndex := map[int][]string{}
+		for _, g := range sum.Replaced {
+			require.True(t, g.Replaced)
+			require.Len(t, g.Responses, 2)
+			require.Equal(t, 1.0, g.Responses[1].Reward)
+			byIndex[g.Index] = append(byIndex[g.Index], g.Prompt.ID)
+		}
+		require.Equal(t, map[int][]string{0: {"p0", "spare-0-1"}, 1: {"p1", "spare-1-1"}, 2: {"p2"}}, byIndex)
+	})
+}
+
+// Prompts that replace others are among those that the fleet bounds.
+func TestRefillIsBoundedByTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeFleet{capacity: 2}
+		equal := func(ctx context.Context, _ reward.Input) (reward.Score, error) {
+			return reward.Score{Value: 1}, sleep(ctx, 10*time.Second)
+		}
+		p := newProducer(t, f, equal, func(c *Config) { c.Refill = 1 })
+		asked := period(1, 1, 1, 1, 1, 1)
+		asked.Another = func(int, int) rollout.Prompt { return rollout.Prompt{ID: "spare", IDs: []int32{1}} }
+		got, _, sum, err := produce(t.Context(), t, p, asked)
+		require.NoError(t, err)
+		require.Len(t, sum.Replaced, 6)
+		require.Equal(t, 2, f.most)
+		require.Equal(t, 24, got[5].second, "three rounds of two, twice, each with its reward: the slots are used at once")
+	})
+}
+
+// A tenth of a period may fail, and one group of any.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	for prompts, may := range map[int]int{1: 1, 6: 1, 19: 1, 20: 2, 64: 6, 512: 51} {
+		require.Equal(t, may, Budget(prompts))
+	}
+	for faulty, ok := range map[int]bool{2: true, 3: false} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			failed := 0
+			some := func(context.Context, reward.Input) (reward.Score, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if failed++; failed <= faulty {
+					return reward.Score{}, errors.New("no verdict")
+				}
+				return reward.Score{Value: 1}, nil
+			}
+			asked := period(make([]int32, 20)...)
+			asked.GroupSize = 1
+			_, groups, sum, err := produce(t.Context(), t, newProducer(t, &fakeFleet{capacity: 8}, some, func(c *Config) { c.MaxFailed = Budget(20) }), asked)
+			if !ok {
+				require.ErrorIs(t, err, ErrBudget)
+				require.ErrorContains(t, err, "3 of 20 because of their prompt or reward, at most 2 may")
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, groups, 18)
+			require.Len(t, sum.Failed, 2)
+		})
+	}
+}
