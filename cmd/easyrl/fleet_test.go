@@ -72,7 +72,7 @@ func tinyFleet(t *testing.T, said *notes, settings ...string) (in *instances, f 
 	cfg := &resolved.Config
 	f, err = policyFolder(cfg)
 	require.NoError(t, err)
-	in, err = startInstances(t.Context(), f, cfg, nil, nil, said.warn)
+	in, err = startInstances(t.Context(), f, cfg, inference.DefaultFleetConfig(), nil, nil, said.warn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.close()) })
 	in.dial = func(_ context.Context, e configs.Endpoint) (probed, string, error) {

@@ -45,14 +45,14 @@ type instances struct {
 }
 
 // startInstances starts a run's engines, which have spans as their rows, and
-// calls its servers; rest, where there is one, hears of each engine whether it
-// rests. begin follows.
-func startInstances(ctx context.Context, f *folder, cfg *configs.Config, spans *report.Spans, rest func(bool), warn func(format string, args ...any)) (*instances, error) {
+// calls its servers, with which it bears as fc says beside cfg; rest, where there
+// is one, hears of each engine whether it rests. begin follows.
+func startInstances(ctx context.Context, f *folder, cfg *configs.Config, fc inference.FleetConfig, spans *report.Spans,
+	rest func(bool), warn func(format string, args ...any)) (*instances, error) {
 	in := &instances{cfg: &cfg.Inference, spans: spans, warn: warn, joined: make(chan struct{}, 1),
 		servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{}}
 	in.ctx, in.cancel = context.WithCancel(ctx)
 	in.news.warn = warn
-	fc := inference.DefaultFleetConfig()
 	fc.MinServing, fc.Notify = cfg.Inference.MinInstances, in.news.hear
 	if cfg.Inference.Kind == configs.Embedded && cfg.Control.Listen == "" {
 		fc.EmptyWait = time.Second // nobody joins engines of this process

@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/evaluate"
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
@@ -38,7 +39,7 @@ func trainVerb(std streams) verb {
 		if err != nil {
 			return err
 		}
-		r := &trainRun{cfg: &resolved.Config, std: std, task: trainTask}
+		r := &trainRun{cfg: &resolved.Config, std: std, task: trainTask, bears: inference.DefaultFleetConfig()}
 		defer r.close()
 		if err := r.open(ctx, resolved, args, *resume); err != nil {
 			return err
@@ -52,7 +53,8 @@ func trainVerb(std streams) verb {
 type trainRun struct {
 	cfg     *configs.Config
 	std     streams
-	task    string // trainTask, sftTask, or empty where a step is replayed
+	task    string                // trainTask, sftTask, or empty where a step is replayed
+	bears   inference.FleetConfig // with instances
 	folder  *folder
 	sources int // that the prompts of training are of
 	console *report.Console
@@ -125,7 +127,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 		return err
 	}
 	r.openTrace(from)
-	if r.in, err = startInstances(ctx, r.folder, cfg, r.spans, lend(r.dev, cfg), r.warn); err != nil {
+	if r.in, err = startInstances(ctx, r.folder, cfg, r.bears, r.spans, lend(r.dev, cfg), r.warn); err != nil {
 		return err
 	}
 	r.atEnd(func() { _ = r.in.close() })
