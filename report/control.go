@@ -2,7 +2,9 @@ package report
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/subtle"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -23,6 +25,7 @@ import (
 type Control struct {
 	dir    string
 	token  string // every request needs it where it is not empty
+	boot   string // tells this process from the next one of the run
 	server *fasthttp.Server
 	addr   net.Addr
 	served sync.WaitGroup
@@ -53,7 +56,9 @@ func NewControl(addr, token, dir string) (*Control, error) {
 	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && token == "" && !tcp.IP.IsLoopback() {
 		return nil, errors.Join(fmt.Errorf("control address %s is beyond loopback, expected a token for it", addr), listener.Close())
 	}
-	c := &Control{dir: dir, token: token, addr: listener.Addr(), listeners: map[chan []byte]struct{}{}}
+	boot := make([]byte, 16)
+	_, _ = rand.Read(boot) // never fails
+	c := &Control{dir: dir, token: token, boot: hex.EncodeToString(boot), addr: listener.Addr(), listeners: map[chan []byte]struct{}{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: 10 * time.Second, WriteTimeout: controlWrite,
 		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/valyala/fasthttp"
@@ -111,7 +112,7 @@ func (c *Control) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	if rest == "" || rest == "/" {
 		switch method {
 		case fasthttp.MethodGet, fasthttp.MethodHead:
-			answer(ctx, fasthttp.StatusOK, map[string]any{"instances": append([]Member{}, roster.List()...)})
+			c.listInstances(ctx, roster)
 		case fasthttp.MethodPost:
 			c.addInstance(ctx, roster)
 		default:
@@ -144,6 +145,18 @@ func (c *Control) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	}
 }
 
+// listInstances tells of all instances, or of the one that the query's id names
+// where it is there, and whose they are: those that join compare boot, and so
+// see that they were taken out, or that the run was started again without them.
+func (c *Control) listInstances(ctx *fasthttp.RequestCtx, roster Roster) {
+	all := append([]Member{}, roster.List()...)
+	if args := ctx.QueryArgs(); args.Has("id") {
+		id := string(args.Peek("id"))
+		all = slices.DeleteFunc(all, func(m Member) bool { return m.ID != id })
+	}
+	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "instances": all})
+}
+
 // addInstance reads {"url": …, "kind": …} and adds it.
 func (c *Control) addInstance(ctx *fasthttp.RequestCtx, roster Roster) {
 	const expected = `expected {"url": "http://HOST:PORT", "kind": "easyrl", "vllm" or "sglang"}`
@@ -171,5 +184,8 @@ func (c *Control) addInstance(ctx *fasthttp.RequestCtx, roster Roster) {
 		refuseError(ctx, err)
 		return
 	}
-	answer(ctx, fasthttp.StatusCreated, m)
+	answer(ctx, fasthttp.StatusCreated, struct {
+		Member
+		Boot string `json:"boot"`
+	}{m, c.boot})
 }

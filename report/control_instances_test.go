@@ -104,17 +104,29 @@ func newControl(t *testing.T, instances Roster) (*Control, string) {
 
 func TestInstancesComeAndGo(t *testing.T) {
 	t.Parallel()
-	_, root := newControl(t, &book{})
+	c, root := newControl(t, &book{})
+	other, _ := newControl(t, &book{})
+	require.Regexp(t, `^[0-9a-f]{32}$`, c.boot)
+	require.NotEqual(t, other.boot, c.boot)
+	none := fmt.Sprintf(`{"boot":%q,"instances":[]}`+"\n", c.boot)
 	status, body := ask(t, "GET", root+"/instances", "")
 	require.Equal(t, 200, status)
-	require.Equal(t, `{"instances":[]}`+"\n", body)
+	require.Equal(t, none, body)
 
 	const server = "http://a:8000/x" // an ID with letters that mean something in a path
 	status, body = ask(t, "POST", root+"/instances", `{"url":"`+server+`","kind":"vllm"}`)
 	require.Equal(t, 201, status, body)
-	var m Member
+	var m struct {
+		Member
+		Boot string
+	}
 	require.NoError(t, json.Unmarshal([]byte(body), &m))
-	require.Equal(t, Member{ID: server, URL: server, Kind: "vllm", State: "HEALTHY", Version: 7}, m)
+	require.Equal(t, Member{ID: server, URL: server, Kind: "vllm", State: "HEALTHY", Version: 7}, m.Member)
+	require.Equal(t, c.boot, m.Boot)
+	_, body = ask(t, "GET", root+"/instances?id="+url.QueryEscape(server), "")
+	require.Contains(t, body, `"id":"`+server+`"`)
+	_, body = ask(t, "GET", root+"/instances?id=http://a", "")
+	require.Equal(t, none, body)
 
 	of := root + "/instances/" + url.PathEscape(server)
 	status, body = ask(t, "POST", of+"/drain", "")
@@ -125,7 +137,7 @@ func TestInstancesComeAndGo(t *testing.T) {
 	status, body = ask(t, "DELETE", of, "")
 	require.Equal(t, 200, status, body)
 	_, body = ask(t, "GET", root+"/instances", "")
-	require.Equal(t, `{"instances":[]}`+"\n", body)
+	require.Equal(t, none, body)
 }
 
 func TestInstancesRefuse(t *testing.T) {
