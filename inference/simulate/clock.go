@@ -1,9 +1,10 @@
 package simulate
 
 import (
-	"container/heap"
 	"sync"
 	"time"
+
+	"github.com/easyrl/easyrl/internal/indexed"
 )
 
 // Clock is the time of many instances and the one timer that they share. It
@@ -13,13 +14,16 @@ type Clock struct {
 	start time.Time
 
 	mu     sync.Mutex
-	alarms alarms
+	alarms indexed.Heap[*alarm] // the first on top
 	timer  *time.Timer
 	firing bool // alarms; arms the timer at its end
 }
 
 // NewClock returns a clock that starts now.
-func NewClock() *Clock { return &Clock{start: time.Now()} }
+func NewClock() *Clock {
+	earlier := func(a, b *alarm) bool { return a.at < b.at }
+	return &Clock{start: time.Now(), alarms: indexed.New(earlier, func(a *alarm, at int) { a.index = at })}
+}
 
 // alarm calls fire, from one goroutine for all of the clock's, at a time.
 type alarm struct {
@@ -28,7 +32,7 @@ type alarm struct {
 	fire  func()
 }
 
-const unset = -1
+const unset = indexed.Out
 
 // now is the time since the clock's start.
 func (c *Clock) now() time.Duration { return time.Since(c.start) }
@@ -41,10 +45,10 @@ func (c *Clock) set(a *alarm, at time.Duration) {
 	switch {
 	case a.index == unset:
 		a.at = at
-		heap.Push(&c.alarms, a)
+		c.alarms.Push(a)
 	case a.at != at:
 		a.at = at
-		heap.Fix(&c.alarms, a.index)
+		c.alarms.Fix(a.index)
 	default:
 		return
 	}
@@ -58,7 +62,7 @@ func (c *Clock) stop(a *alarm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a.index != unset {
-		heap.Remove(&c.alarms, a.index)
+		c.alarms.Remove(a.index)
 		c.arm()
 	}
 }
@@ -67,14 +71,14 @@ func (c *Clock) stop(a *alarm) {
 func (c *Clock) arm() {
 	switch {
 	case c.firing:
-	case len(c.alarms) == 0:
+	case c.alarms.Len() == 0:
 		if c.timer != nil {
 			c.timer.Stop()
 		}
 	case c.timer == nil:
-		c.timer = time.AfterFunc(c.alarms[0].at-c.now(), c.run)
+		c.timer = time.AfterFunc(c.alarms.At(0).at-c.now(), c.run)
 	default:
-		c.timer.Reset(c.alarms[0].at - c.now())
+		c.timer.Reset(c.alarms.At(0).at - c.now())
 	}
 }
 
@@ -86,37 +90,12 @@ func (c *Clock) run() {
 		return // that call finds what is due
 	}
 	c.firing = true
-	for len(c.alarms) > 0 && c.alarms[0].at <= c.now() {
-		a := heap.Pop(&c.alarms).(*alarm)
+	for c.alarms.Len() > 0 && c.alarms.At(0).at <= c.now() {
+		a := c.alarms.Pop()
 		c.mu.Unlock()
 		a.fire()
 		c.mu.Lock()
 	}
 	c.firing = false
 	c.arm()
-}
-
-// alarms is a heap, the first alarm on top.
-type alarms []*alarm
-
-func (h alarms) Len() int           { return len(h) }
-func (h alarms) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h alarms) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *alarms) Push(x any) {
-	a := x.(*alarm)
-	a.index = len(*h)
-	*h = append(*h, a)
-}
-
-func (h *alarms) Pop() any {
-	last := len(*h) - 1
-	a := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	a.index = unset
-	return a
 }

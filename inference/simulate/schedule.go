@@ -2,12 +2,12 @@ package simulate
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/indexed"
 )
 
 // errFailure is what requests fail with that are to fail.
@@ -20,10 +20,16 @@ type schedule struct {
 	grown   time.Duration // of at, in which responses grew: no prompt ran
 	filling *group        // whose prompt runs, the queue's first, or nil
 	fillEnd time.Duration
-	queue   []*group // that have responses which wait, first come first
-	running rows
-	started int // responses so far
+	queue   []*group          // that have responses which wait, first come first
+	running indexed.Heap[row] // the first to end on top, of several the first that began
+	started int               // responses so far
 	stats   Stats
+}
+
+func newSchedule(slots int) schedule {
+	return schedule{slots: slots, running: indexed.New(func(a, b row) bool {
+		return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.order, b.order)) < 0
+	}, nil)}
 }
 
 // group is a request and the time that it takes.
@@ -59,8 +65,8 @@ func (s *schedule) next() (time.Duration, bool) {
 	switch {
 	case s.filling != nil:
 		return s.fillEnd, true
-	case len(s.running) > 0:
-		return s.at + s.running[0].end - s.grown, true
+	case s.running.Len() > 0:
+		return s.at + s.running.At(0).end - s.grown, true
 	}
 	return 0, false
 }
@@ -78,8 +84,8 @@ func (s *schedule) runTo(now time.Duration) {
 			s.filling, g.filled = nil, true
 			s.stats.Prefill += g.prefill
 		} else {
-			for len(s.running) > 0 && s.running[0].end <= s.grown { // before a prompt may stop them
-				s.end(heap.Pop(&s.running).(row))
+			for s.running.Len() > 0 && s.running.At(0).end <= s.grown { // before a prompt may stop them
+				s.end(s.running.Pop())
 			}
 		}
 		s.admit()
@@ -104,7 +110,7 @@ func (s *schedule) add(g *group) {
 
 // admit starts responses, and the prompts before them, while there are slots.
 func (s *schedule) admit() {
-	for s.filling == nil && len(s.running) < s.slots && len(s.queue) > 0 {
+	for s.filling == nil && s.running.Len() < s.slots && len(s.queue) > 0 {
 		g := s.queue[0]
 		if !g.started {
 			g.started = true
@@ -115,7 +121,7 @@ func (s *schedule) admit() {
 			s.filling, s.fillEnd = g, s.at+g.prefill
 			return
 		}
-		heap.Push(&s.running, row{g, g.next, s.grown + g.spans[g.next], s.started})
+		s.running.Push(row{g, g.next, s.grown + g.spans[g.next], s.started})
 		g.starts = append(g.starts, s.grown)
 		s.started++
 		g.next++
@@ -164,11 +170,7 @@ func (s *schedule) drop(fault func(*group) error) {
 	if s.filling != nil && s.filling.err != nil {
 		s.filling = nil
 	}
-	before := len(s.running)
-	s.running = slices.DeleteFunc(s.running, func(r row) bool { return ends(r.g) })
-	if len(s.running) < before {
-		heap.Init(&s.running)
-	}
+	s.running.DeleteFunc(func(r row) bool { return ends(r.g) })
 	s.admit()
 }
 
@@ -179,21 +181,4 @@ func (s *schedule) tokens(g *group, index int) int {
 	}
 	share := float64(s.grown-g.starts[index]) / float64(max(g.spans[index], 1))
 	return min(int(share*float64(g.lengths[index])), g.lengths[index])
-}
-
-// rows is a heap, the first to end on top and of several the first that began.
-type rows []row
-
-func (h rows) Len() int { return len(h) }
-func (h rows) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(h[i].end, h[j].end), cmp.Compare(h[i].order, h[j].order)) < 0
-}
-func (h rows) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *rows) Push(x any)   { *h = append(*h, x.(row)) }
-func (h *rows) Pop() any {
-	last := len(*h) - 1
-	r := (*h)[last]
-	(*h)[last] = row{}
-	*h = (*h)[:last]
-	return r
 }

@@ -100,7 +100,7 @@ func TestScheduleIsTheNaiveOne(t *testing.T) {
 		naive(slots, jobs)
 
 		// A group for each response's end: the schedule tells of whole requests.
-		s := schedule{slots: slots}
+		s := newSchedule(slots)
 		groups := make([]*group, len(jobs))
 		var busy time.Duration
 		for k, j := range jobs {
@@ -145,7 +145,7 @@ func TestScheduleIsTheNaiveOne(t *testing.T) {
 		require.Equal(t, busy, s.stats.Busy)
 
 		// In one go the counters and the end are the same.
-		late := schedule{slots: slots}
+		late := newSchedule(slots)
 		for k, j := range jobs {
 			late.runTo(time.Duration(j.at))
 			late.add(&group{req: groups[k].req, prefill: groups[k].prefill, lengths: groups[k].lengths, spans: groups[k].spans, done: make(chan struct{})})

@@ -109,7 +109,7 @@ func New(cfg Config, clock *Clock) (*Instance, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	i := &Instance{cfg: cfg, clock: clock, s: schedule{slots: cfg.Slots}, closed: make(chan struct{})}
+	i := &Instance{cfg: cfg, clock: clock, s: newSchedule(cfg.Slots), closed: make(chan struct{})}
 	i.alarm = alarm{index: unset, fire: i.advance}
 	return i, nil
 }
@@ -136,7 +136,7 @@ func (i *Instance) Stats() Stats {
 	defer i.mu.Unlock()
 	i.s.runTo(i.clock.now())
 	stats := i.s.stats
-	stats.Running = len(i.s.running)
+	stats.Running = i.s.running.Len()
 	for _, g := range i.s.queue {
 		stats.Waiting += len(g.spans) - g.next
 	}

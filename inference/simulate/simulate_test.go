@@ -317,6 +317,6 @@ func TestClock(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		require.Equal(t, []int{1, 7, 10, 50, 60, 70}, fired)
-		require.Empty(t, c.alarms)
+		require.Zero(t, c.alarms.Len())
 	})
 }
