@@ -57,7 +57,7 @@ func (f *Fleet) hedge(m *member, req *Request) (grant, bool) {
 	if f.closed || f.refuse(req) != nil {
 		return grant{}, false
 	}
-	second := f.ready.least(m)
+	second := f.least(m)
 	if second == nil {
 		return grant{}, false
 	}
@@ -154,9 +154,7 @@ func (f *Fleet) settle(ctx context.Context, g grant, req *Request, out []Complet
 	switch {
 	case err == nil:
 		m.served++
-		for i := range out {
-			m.generated += int64(len(out[i].IDs))
-		}
+		f.learn(m, out)
 		if m.epoch == g.epoch {
 			m.failures = 0
 			if m.state == Suspect {
@@ -180,7 +178,6 @@ func (f *Fleet) fault(m *member, err error) {
 	if errors.Is(err, ErrStale) {
 		f.stale++
 	}
-	_ = f.cfg.Budget.Infrastructure(fmt.Errorf("instance %s: %w", m.inst.ID(), err)) // each request asks for it
 }
 
 // blame is settle for a fault of the instance. What it did before its last

@@ -40,7 +40,7 @@ func TestFleetTriesAnotherInstanceOnFault(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, b := &fakeInstance{id: "a", capacity: 4, generate: c.generate}, &fakeInstance{id: "b", capacity: 4}
+				a, b := faulty("a", 4, c.generate), fake("b", 4)
 				f := newFleet(t, nil, a, b)
 				require.Equal(t, map[string]int{"b": 12}, outcomes(t, f, 12, request(1, 1)), "nothing is lost")
 				require.Equal(t, c.state, states(f)["a"])
@@ -58,7 +58,7 @@ func TestFleetTriesAnotherInstanceOnFault(t *testing.T) {
 
 func TestFleetSuspectGetsOneRequestAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeInstance{id: "a", capacity: 8}
+		a := fake("a", 8)
 		first := true
 		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
 			if first {
@@ -89,17 +89,19 @@ func TestFleetSuspectGetsOneRequestAtATime(t *testing.T) {
 
 func TestFleetRefusesAnotherVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}
+		a, b := fake("a", 4), fake("b", 4)
 		f := newFleet(t, nil, a, b)
 		_, _, err := f.Generate(t.Context(), request(1, 2))
 		require.ErrorIs(t, err, ErrStale)
 
 		// a has restarted with the weights it started from and will not take others.
 		a.version = 0
-		a.publish = func(context.Context, Weights) (string, error) { return "", errors.New("out of memory") }
+		a.publish = publishes("", errors.New("out of memory"))
 		require.Equal(t, map[string]int{"b": 8}, outcomes(t, f, 8, request(1, 1)))
 		require.Equal(t, Stale, states(f)["a"])
-		require.GreaterOrEqual(t, f.Status().Stale, int64(2))
+		s := f.Status()
+		require.GreaterOrEqual(t, s.Stale, int64(2))
+		require.Equal(t, s.Stale-1, s.Retries, "each answer thrown away is asked for once more; the first request never was sent")
 
 		// The next publish tries a again without waiting for it.
 		a.publish = nil
@@ -112,7 +114,7 @@ func TestFleetRefusesAnotherVersion(t *testing.T) {
 
 func TestFleetDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeInstance{id: "a", capacity: 4, generate: fails(fmt.Errorf("holds 0: %w", ErrStale))}
+		a := faulty("a", 4, fails(fmt.Errorf("holds 0: %w", ErrStale)))
 		f := newFleet(t, func(c *FleetConfig) { c.Attempts = 3 }, a)
 		_, _, err := f.Generate(t.Context(), request(1, 1))
 		require.ErrorContains(t, err, "no answer in 3 tries: generate on a: holds 0: stale weights")
@@ -123,7 +125,7 @@ func TestFleetDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
 
 func TestFleetLosingAllInstancesEndsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeInstance{id: "a", capacity: 4, generate: fails(errors.New("EOF"))}, &fakeInstance{id: "b", capacity: 4, generate: fails(errors.New("EOF"))}
+		a, b := faulty("a", 4, fails(errors.New("EOF"))), faulty("b", 4, fails(errors.New("EOF")))
 		f := newFleet(t, func(c *FleetConfig) { c.Attempts = 100 }, a, b)
 		_, _, err := f.Generate(t.Context(), request(1, 1))
 		require.ErrorIs(t, err, ErrNoInstance)
@@ -135,7 +137,7 @@ func TestFleetLosingAllInstancesEndsRequests(t *testing.T) {
 
 func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeInstance{id: "a", capacity: 4, generate: fails(errors.New("502"))}
+		a := faulty("a", 4, fails(errors.New("502")))
 		f := newFleet(t, func(c *FleetConfig) {
 			c.Attempts, c.DeadAfter, c.Backoff, c.BackoffMax = 4, 100, time.Second, 3*time.Second
 		}, a)
@@ -144,6 +146,7 @@ func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
 		require.ErrorContains(t, err, "no answer in 4 tries: generate on a: 502")
 		require.Equal(t, 6*time.Second, time.Since(start), "1 + 2 + 3 seconds of pauses")
 		require.Equal(t, 4, a.calls)
+		require.EqualValues(t, 3, f.Status().Retries, "tries after the first")
 
 		a.generate = fails(fmt.Errorf("prompt of 9 tokens: %w", ErrInvalid))
 		_, _, err = f.Generate(t.Context(), request(1, 1))

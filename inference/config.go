@@ -30,8 +30,9 @@ type FleetConfig struct {
 	// MaxRestarts is how often an instance may lose its life or its weights and
 	// come back; after one more it is RETIRED.
 	MaxRestarts int
-	// Ahead is how much work an instance is given beyond its capacity, as a
-	// share of it, so that it has more at hand when a response ends.
+	// Ahead is how many responses an instance is given beyond those that it
+	// samples at once, as a share of them, so that it has more at hand when one
+	// ends; where it is not 0, one request at least.
 	Ahead float64
 	// HedgeAfter, where not 0, gives a request that has no answer after so long
 	// to a second instance as well, if one has room. The first answer counts and
@@ -43,8 +44,6 @@ type FleetConfig struct {
 	// Watchdog ends what outlives every other deadline: an instance that does
 	// not return when told to, a queue in which nothing moves.
 	Watchdog time.Duration
-	// Budget, where set, counts the faults together with those of others.
-	Budget *Budget
 	// Notify, where set, hears each change of state. It is called with the
 	// fleet locked and must not call the fleet.
 	Notify func(Event)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/easyrl/easyrl/internal/indexed"
 )
 
 // waiter is a request on its way to an instance.
@@ -33,10 +35,11 @@ type grant struct {
 // number of tries, and so is a response of another version; an invalid request
 // is not. ErrStale is the error of a request of another version than the
 // fleet's, ErrClosed that of a closed fleet, ErrNoInstance that of one in which
-// too few have served for too long, ErrBudget that of too many faults.
+// too few have served for too long.
 func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string, error) {
 	if err := req.Validate(); err != nil {
-		return nil, "", fmt.Errorf("generate: %w", f.dataFault(err))
+		f.count(&f.invalid)
+		return nil, "", fmt.Errorf("generate: %w", err)
 	}
 	f.mu.Lock()
 	if f.closed {
@@ -51,7 +54,6 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 	var last error
 	for try := range f.cfg.Attempts {
 		if try > 0 {
-			f.count(&f.retries)
 			if err := f.pause(ctx, try); err != nil {
 				return nil, "", fmt.Errorf("generate: %w after %w", err, last)
 			}
@@ -60,6 +62,9 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 		if err != nil {
 			return nil, "", fmt.Errorf("generate: %w", errors.Join(err, last))
 		}
+		if try > 0 {
+			f.count(&f.retries)
+		}
 		a := f.attempt(ctx, g, &req)
 		switch id := a.m.inst.ID(); {
 		case a.err == nil:
@@ -67,20 +72,12 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 		case ctx.Err() != nil:
 			return nil, "", fmt.Errorf("generate on %s: %w", id, context.Cause(ctx))
 		case errors.Is(a.err, ErrInvalid):
-			return nil, "", fmt.Errorf("generate on %s: %w", id, f.dataFault(a.err))
+			f.count(&f.invalid)
+			return nil, "", fmt.Errorf("generate on %s: %w", id, a.err)
 		}
 		w.avoid, last = a.m, instanceFault(a.m, a.err)
 	}
 	return nil, "", fmt.Errorf("generate: no answer in %d tries: %w", f.cfg.Attempts, last)
-}
-
-// dataFault counts err, and is it.
-func (f *Fleet) dataFault(err error) error {
-	f.count(&f.invalid)
-	if spent := f.cfg.Budget.Data(err); spent != nil {
-		return spent
-	}
-	return err
 }
 
 // instanceFault is err as the fleet's callers see it: that one instance was
@@ -123,7 +120,7 @@ func (f *Fleet) acquire(ctx context.Context, w *waiter) (grant, error) {
 		f.mu.Unlock()
 		return grant{}, fmt.Errorf("fleet %w", ErrClosed)
 	}
-	if err := errors.Join(f.refuse(w.req), f.cfg.Budget.Err()); err != nil {
+	if err := f.refuse(w.req); err != nil {
 		f.mu.Unlock()
 		return grant{}, err
 	}
@@ -216,7 +213,7 @@ func (f *Fleet) dispatch() {
 		return
 	}
 	var next *list.Element
-	for e := f.queue.Front(); e != nil && len(f.ready) > 0; e = next {
+	for e := f.queue.Front(); e != nil && f.ready.Len() > 0; e = next {
 		next = e.Next()
 		w := e.Value.(*waiter)
 		if m := f.pick(w); m != nil {
@@ -235,15 +232,18 @@ func (f *Fleet) pick(w *waiter) *member {
 	if f.serving == 1 {
 		avoid = nil
 	}
-	best := f.ready.least(avoid)
+	best := f.least(avoid)
 	if best == nil || w.keys == nil {
 		return best
 	}
 	home := f.prefixes.home(w.keys)
-	if home != nil && home != avoid && home.at >= 0 && home.responses+w.req.N <= home.capacity && home.tokens <= best.tokens+work(w.req) {
-		return home
+	if home == nil || home == avoid || home.at == indexed.Out || home.tokens > best.tokens+work(w.req) {
+		return best
 	}
-	return best
+	if home.grows(f.growth.share)+float64(w.req.N) > float64(home.capacity) {
+		return best
+	}
+	return home
 }
 
 // book gives w's request to m. f is locked.

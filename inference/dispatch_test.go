@@ -13,7 +13,7 @@ import (
 
 func TestFleetSpreadsWorkWithinCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeInstance{id: "a", capacity: 8}, &fakeInstance{id: "b", capacity: 8}
+		a, b := fake("a", 8), fake("b", 8)
 		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a, b)
 		start := time.Now()
 		require.Equal(t, map[string]int{"a": 8, "b": 8}, outcomes(t, f, 16, request(4, 1)))
@@ -33,7 +33,7 @@ func TestFleetSpreadsWorkWithinCapacity(t *testing.T) {
 func TestFleetQueueIsFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []uint64
-		a := &fakeInstance{id: "a", capacity: 1}
+		a := fake("a", 1)
 		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
 			got = append(got, req.Seed)
 			return a.answer(req), sleep(ctx, time.Second)
@@ -60,8 +60,8 @@ func TestFleetQueueIsFirstComeFirstServed(t *testing.T) {
 // not keep that one from the requests behind it.
 func TestFleetServesPastARequestThatAvoidsAnInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &fakeInstance{id: "b", capacity: 1, generate: hang}
-		a := &fakeInstance{id: "a", capacity: 1}
+		b := faulty("b", 1, hang)
+		a := fake("a", 1)
 		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
 			if req.Seed == 8 {
 				return nil, errors.New("503")
@@ -93,7 +93,7 @@ func TestFleetServesPastARequestThatAvoidsAnInstance(t *testing.T) {
 
 func TestFleetCallsEndWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeInstance{id: "a", capacity: 1, generate: hang}
+		a := faulty("a", 1, hang)
 		f := newFleet(t, nil, a)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

@@ -19,8 +19,6 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrNoInstance is a fleet in which too few instances serve, for too long.
 	ErrNoInstance = errors.New("too few instances serve")
-	// ErrBudget is more faults than a run bears.
-	ErrBudget = errors.New("fault budget spent")
 )
 
 // MaxResponses is the largest N of a request.

@@ -22,10 +22,12 @@ func (w fakeWeights) Checksum() string { return fmt.Sprintf("sum-%d", int64(w)) 
 
 func (w fakeWeights) WriteSafetensors(io.Writer) error { return errors.New("no values") }
 
-// fakeInstance answers each request after a second, unless told otherwise.
+// fakeInstance answers each request with the time that it takes, unless told
+// otherwise.
 type fakeInstance struct {
 	id       string
 	capacity int
+	takes    time.Duration
 	generate func(ctx context.Context, req Request) ([]Completion, error)
 	publish  func(ctx context.Context, w Weights) (string, error)
 
@@ -36,6 +38,16 @@ type fakeInstance struct {
 	most      int // responses at once
 	published []int64
 	closed    bool
+}
+
+// fake is an instance that takes a second.
+func fake(id string, capacity int) *fakeInstance {
+	return &fakeInstance{id: id, capacity: capacity, takes: time.Second}
+}
+
+// faulty is one that does as told instead.
+func faulty(id string, capacity int, generate func(context.Context, Request) ([]Completion, error)) *fakeInstance {
+	return &fakeInstance{id: id, capacity: capacity, generate: generate}
 }
 
 func (i *fakeInstance) ID() string { return i.id }
@@ -55,7 +67,7 @@ func (i *fakeInstance) Generate(ctx context.Context, req Request) ([]Completion,
 	if generate != nil {
 		return generate(ctx, req)
 	}
-	if err := sleep(ctx, time.Second); err != nil {
+	if err := sleep(ctx, i.takes); err != nil {
 		return nil, err
 	}
 	return i.answer(req), nil
@@ -91,6 +103,12 @@ type probedInstance struct {
 	probe  func(ctx context.Context) error
 	probes int
 	boot   string
+}
+
+// probed is a fake one that answers each probe.
+func probed(id string, capacity int) *probedInstance {
+	answers := func(context.Context) error { return nil }
+	return &probedInstance{fakeInstance: fakeInstance{id: id, capacity: capacity, takes: time.Second}, probe: answers}
 }
 
 func (i *probedInstance) Probe(ctx context.Context) error {
@@ -146,13 +164,18 @@ func fails(err error) func(context.Context, Request) ([]Completion, error) {
 	return func(context.Context, Request) ([]Completion, error) { return nil, err }
 }
 
+// publishes answers a publish without taking the weights.
+func publishes(sum string, err error) func(context.Context, Weights) (string, error) {
+	return func(context.Context, Weights) (string, error) { return sum, err }
+}
+
 func request(n int, version int64) Request {
 	return Request{PromptIDs: []int32{1}, N: n, Version: version, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 8}}
 }
 
 // newFleet is a fleet of instances that hold version 1. Each test ends with its
 // Close, after which synctest finds any goroutine that is left.
-func newFleet(t *testing.T, change func(*FleetConfig), instances ...*fakeInstance) *Fleet {
+func newFleet(t *testing.T, change func(*FleetConfig), instances ...Instance) *Fleet {
 	t.Helper()
 	cfg := DefaultFleetConfig()
 	if change != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/easyrl/easyrl/internal/indexed"
 )
 
 // Fleet is the instances that are there now. It gives each request to the
@@ -24,9 +26,10 @@ type Fleet struct {
 
 	mu         sync.Mutex
 	closed     bool
-	members    []*member // in the order they joined
-	joined     int64     // so far
-	ready      ready
+	members    []*member             // in the order they joined
+	joined     int64                 // so far
+	ready      indexed.Heap[*member] // that may get a request now
+	growth     growth
 	serving    int        // members that serve
 	capacity   int        // of those
 	queue      *list.List // of *waiter without an instance, first come first
@@ -50,10 +53,8 @@ func NewFleet(cfg FleetConfig) (*Fleet, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if cfg.Budget == nil {
-		cfg.Budget = NewBudget(Faults{})
-	}
-	f := &Fleet{cfg: cfg, ctx: ctx, cancel: cancel, queue: list.New(), lowSince: time.Now()}
+	f := &Fleet{cfg: cfg, ctx: ctx, cancel: cancel, queue: list.New(), lowSince: time.Now(), growth: growth{share: 1}}
+	f.ready = indexed.New((*member).before, func(m *member, at int) { m.at = at })
 	f.gen = f.newGeneration(nil)
 	return f, nil
 }
@@ -78,7 +79,7 @@ func (f *Fleet) Add(ctx context.Context, inst Instance) error {
 		f.takeOut(old)
 	}
 	f.joined++
-	m := &member{inst: inst, state: Stale, at: -1, capacity: capacity, joined: f.joined}
+	m := &member{inst: inst, state: Stale, at: indexed.Out, capacity: capacity, joined: f.joined}
 	m.ctx, m.cancel = context.WithCancelCause(f.ctx)
 	f.members = append(f.members, m)
 	refresh := f.refresh(ctx, m)

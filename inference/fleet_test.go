@@ -11,13 +11,13 @@ import (
 
 func TestFleetLateJoinerGetsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeInstance{id: "a", capacity: 1}, &fakeInstance{id: "b", capacity: 4}
+		a, b := fake("a", 1), fake("b", 4)
 		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
 		var by map[string]int
 		var wg sync.WaitGroup
 		wg.Go(func() { by = outcomes(t, f, 10, request(1, 1)) })
 		synctest.Wait()
-		require.ErrorContains(t, f.Add(t.Context(), &fakeInstance{id: "a"}), "one of that name")
+		require.ErrorContains(t, f.Add(t.Context(), fake("a", 0)), "one of that name")
 		require.NoError(t, f.Add(t.Context(), b))
 		wg.Wait()
 		require.Equal(t, 8, by["b"])
@@ -27,7 +27,7 @@ func TestFleetLateJoinerGetsWork(t *testing.T) {
 
 func TestFleetDrainAndRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, c := &fakeInstance{id: "a", capacity: 2}, &fakeInstance{id: "b", capacity: 2, generate: hang}, &fakeInstance{id: "c", capacity: 2}
+		a, b, c := fake("a", 2), faulty("b", 2, hang), fake("c", 2)
 		f := newFleet(t, nil, a, b, c)
 		var by map[string]int
 		var wg sync.WaitGroup
@@ -51,7 +51,7 @@ func TestFleetDrainAndRemove(t *testing.T) {
 func TestFleetNotifiesOfStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
-		a := &fakeInstance{id: "a", capacity: 1}
+		a := fake("a", 1)
 		f := newFleet(t, func(c *FleetConfig) {
 			c.Attempts = 1
 			c.Notify = func(e Event) { events = append(events, e.String()) }

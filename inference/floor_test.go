@@ -15,7 +15,7 @@ import (
 func TestFleetWaitsBelowItsFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
-		a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}
+		a, b := fake("a", 4), fake("b", 4)
 		f := newFleet(t, func(c *FleetConfig) {
 			c.MinServing = 2
 			c.Notify = func(e Event) {
@@ -39,7 +39,7 @@ func TestFleetWaitsBelowItsFloor(t *testing.T) {
 		require.NoError(t, sleep(t.Context(), time.Minute))
 		require.Equal(t, 1, f.Status().Queued)
 		require.Zero(t, a.calls)
-		require.NoError(t, f.Add(t.Context(), &fakeInstance{id: "c", capacity: 4}))
+		require.NoError(t, f.Add(t.Context(), fake("c", 4)))
 		wg.Wait()
 		require.Equal(t, time.Minute+time.Second, time.Since(start))
 		require.Equal(t, "fleet: enough instances serve again", said[1])
@@ -66,7 +66,7 @@ func TestFleetPublishWaitsForInstances(t *testing.T) {
 		start := time.Now()
 		wg.Go(func() { require.NoError(t, f.Publish(t.Context(), fakeWeights(1)), "the first instance joins later") })
 		require.NoError(t, sleep(t.Context(), 90*time.Second))
-		require.NoError(t, f.Add(t.Context(), &fakeInstance{id: "a", capacity: 4}))
+		require.NoError(t, f.Add(t.Context(), fake("a", 4)))
 		wg.Wait()
 		require.Equal(t, 90*time.Second, time.Since(start))
 		require.NoError(t, f.Remove(t.Context(), "a"))
@@ -104,12 +104,9 @@ func TestFleetWatchdogEndsWhatDoesNotEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				free := make(chan struct{})
-				a := &probedInstance{fakeInstance: fakeInstance{id: "a", capacity: 4}}
-				b := &fakeInstance{id: "b", capacity: 4}
-				f := newFleet(t, nil)
-				require.NoError(t, f.Add(t.Context(), a))
-				require.NoError(t, f.Add(t.Context(), b))
-				require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
+				a := probed("a", 4)
+				b := fake("b", 4)
+				f := newFleet(t, nil, a, b)
 				stick(a, func() { <-free })
 				start := time.Now()
 				require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
@@ -128,7 +125,7 @@ func TestFleetWatchdogEndsWhatDoesNotEnd(t *testing.T) {
 // nobody for ever.
 func TestFleetWatchdogEndsAQueueThatStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, &fakeInstance{id: "a", capacity: 1})
+		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, fake("a", 1))
 		lost := request(1, 1)
 		f.mu.Lock()
 		f.book(f.members[0], &waiter{req: &lost})
@@ -137,40 +134,6 @@ func TestFleetWatchdogEndsAQueueThatStands(t *testing.T) {
 		_, _, err := f.Generate(t.Context(), request(1, 1))
 		require.ErrorContains(t, err, "watchdog: 1 requests wait and nothing has moved for 45m0s")
 		require.Equal(t, f.cfg.Watchdog, time.Since(start))
-		require.NoError(t, f.Close())
-	})
-}
-
-func TestFleetBudgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		budget := NewBudget(Faults{Infrastructure: 3, Data: 1})
-		a := &fakeInstance{id: "a", capacity: 4, generate: fails(errors.New("502"))}
-		b := &fakeInstance{id: "b", capacity: 4}
-		f := newFleet(t, func(c *FleetConfig) { c.Budget, c.DeadAfter = budget, 2 }, a, b)
-		require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 1)))
-		_, _, err := f.Generate(t.Context(), Request{})
-		require.ErrorIs(t, err, ErrInvalid)
-		require.NotErrorIs(t, err, ErrBudget)
-		s := f.Status()
-		require.EqualValues(t, s.Instances[0].Failed, s.Faults.Infrastructure)
-		require.Positive(t, s.Faults.Infrastructure)
-		require.EqualValues(t, 1, s.Faults.Data)
-		require.NoError(t, budget.Err(), "what is borne is no error")
-
-		// The reward's faults count with the prompts', and the budget's end is
-		// everybody's.
-		require.ErrorIs(t, budget.Data(errors.New("no answer in the dataset")), ErrBudget)
-		_, _, err = f.Generate(t.Context(), request(1, 1))
-		require.ErrorIs(t, err, ErrBudget)
-		require.ErrorContains(t, err, "2 faults of data, expected at most 1; the last: no answer in the dataset")
-		require.NoError(t, f.Close())
-
-		budget = NewBudget(Faults{Infrastructure: 2})
-		f = newFleet(t, func(c *FleetConfig) { c.Budget, c.DeadAfter = budget, 100 }, a)
-		_, _, err = f.Generate(t.Context(), request(1, 1))
-		require.ErrorIs(t, err, ErrBudget)
-		require.ErrorContains(t, err, "3 faults of infrastructure, expected at most 2; the last: instance a: 502")
-		require.Zero(t, budget.Faults().Data)
 		require.NoError(t, f.Close())
 	})
 }

@@ -13,7 +13,7 @@ import (
 func TestFleetHedgesAStraggler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var why error
-		a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}
+		a, b := fake("a", 4), fake("b", 4)
 		a.generate = func(ctx context.Context, _ Request) ([]Completion, error) {
 			<-ctx.Done()
 			why = context.Cause(ctx)
@@ -31,7 +31,7 @@ func TestFleetHedgesAStraggler(t *testing.T) {
 		s := f.Status()
 		require.EqualValues(t, 1, s.Hedges)
 		require.Zero(t, s.Retries)
-		require.Zero(t, s.Faults)
+		require.Zero(t, s.Instances[0].Failed)
 		require.Equal(t, Healthy, s.Instances[0].State, "to be slow is no fault")
 		require.Zero(t, s.Instances[0].Requests)
 		require.NoError(t, f.Close())
@@ -46,10 +46,8 @@ func TestFleetHedgeThatIsLateOrFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4, generate: second}
-				a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
-					return a.answer(req), sleep(ctx, 2*time.Minute)
-				}
+				a, b := fake("a", 4), faulty("b", 4, second)
+				a.takes = 2 * time.Minute
 				f := newFleet(t, func(c *FleetConfig) { c.HedgeAfter = time.Minute }, a, b)
 				start := time.Now()
 				_, id, err := f.Generate(t.Context(), request(1, 1))
@@ -66,7 +64,7 @@ func TestFleetHedgeThatIsLateOrFails(t *testing.T) {
 // A hedge is for instances that have nothing better to do, and off by default.
 func TestFleetHedgesOnlyWhereThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeInstance{id: "a", capacity: 1, generate: hang}, &fakeInstance{id: "b", capacity: 1, generate: hang}
+		a, b := faulty("a", 1, hang), faulty("b", 1, hang)
 		f := newFleet(t, func(c *FleetConfig) { c.Ahead, c.HedgeAfter = 0, time.Minute }, a, b)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()

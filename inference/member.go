@@ -32,7 +32,7 @@ type member struct {
 	cancel context.CancelCauseFunc
 	joined int64 // the how manieth
 
-	at         int // in the fleet's ready ones, -1 outside
+	at         int // in the fleet's ready ones
 	state      State
 	capacity   int    // when it joined, or took its last weights
 	version    int64  // that the last verified publish left
@@ -60,14 +60,22 @@ func (m *member) serves() bool { return m.state == Healthy || m.state == Suspect
 // mayReturn reports whether a publish can make m serve.
 func (m *member) mayReturn() bool { return m.state != Draining && m.state != Retired }
 
-// hasRoom reports whether m may take another request: while it has fewer
-// responses outstanding than its capacity and what it may have ahead.
-func (m *member) hasRoom(ahead float64) bool {
-	if m.requests == 0 {
+// hasRoom reports whether m may take another request: while fewer of its
+// responses grow than its capacity and what it may have ahead. Where that is not
+// nothing it may have a second request, however large: while one runs out, the
+// next one fills the slots.
+func (m *member) hasRoom(share, ahead float64) bool {
+	switch {
+	case m.requests == 0:
 		return true
+	case m.state != Healthy:
+		return false
 	}
-	return m.state == Healthy && float64(m.responses) < float64(m.capacity)*(1+ahead)
+	return m.grows(share) < float64(m.capacity)*(1+ahead) || (m.requests == 1 && ahead > 0)
 }
+
+// grows is how many of m's outstanding responses grow, where a share does.
+func (m *member) grows(share float64) float64 { return share * float64(m.responses) }
 
 // work is the most tokens that req may ask for.
 func work(req *Request) int64 { return int64(req.N) * int64(req.Sampling.MaxTokens) }
@@ -134,7 +142,6 @@ type FleetStatus struct {
 	Hedges    int64 // requests given to a second instance
 	Stale     int64 // requests and responses refused for their version
 	Invalid   int64 // requests refused as faults of the data
-	Faults    Faults
 	Instances []InstanceStatus
 }
 
@@ -143,7 +150,7 @@ func (f *Fleet) Status() FleetStatus {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := FleetStatus{Version: f.version(), Size: f.serving, Queued: f.queue.Len(),
-		Retries: f.retries, Hedges: f.hedges, Stale: f.stale, Invalid: f.invalid, Faults: f.cfg.Budget.Faults()}
+		Retries: f.retries, Hedges: f.hedges, Stale: f.stale, Invalid: f.invalid}
 	for _, m := range f.members {
 		i := InstanceStatus{
 			ID: m.inst.ID(), State: m.state, Version: m.version, Capacity: m.capacity,

@@ -13,11 +13,13 @@ import (
 
 func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeInstance{id: "a", capacity: 4}
+		a := fake("a", 4)
 		f := newFleet(t, nil, a)
 		a.version = 0
 		require.Equal(t, map[string]int{"a": 4}, outcomes(t, f, 4, request(1, 1)))
 		require.Equal(t, []int64{1, 1}, a.published)
+		require.Positive(t, f.Status().Stale)
+		require.Equal(t, f.Status().Stale, f.Status().Retries, "each answer thrown away, once")
 		require.Equal(t, Healthy, states(f)["a"])
 		require.NoError(t, f.Close())
 	})
@@ -27,7 +29,8 @@ func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
 // base weights: only its life tells.
 func TestFleetNoticesAnotherLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &probedInstance{fakeInstance: fakeInstance{id: "a", capacity: 4}, boot: "first"}
+		a := probed("a", 4)
+		a.boot = "first"
 		trained := false
 		publish := func(_ context.Context, w Weights) (string, error) {
 			trained = true
@@ -41,15 +44,13 @@ func TestFleetNoticesAnotherLife(t *testing.T) {
 			}
 			return []Completion{{IDs: []int32{token}, Logprobs: []float32{-1}, Version: req.Version}}, nil
 		}
-		f, err := NewFleet(DefaultFleetConfig())
-		require.NoError(t, err)
-		require.NoError(t, f.Add(t.Context(), a))
-		require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
+		f := newFleet(t, nil, a)
 		a.boot, trained = "second", false
 		out, _, err := f.Generate(t.Context(), request(1, 1))
 		require.NoError(t, err)
 		require.EqualValues(t, 7, out[0].IDs[0])
 		require.EqualValues(t, 1, f.Status().Stale)
+		require.EqualValues(t, 1, f.Status().Retries)
 		require.Equal(t, 1, f.Status().Instances[0].Restarts)
 
 		// A restart while the weights are on their way takes them along.
@@ -57,7 +58,6 @@ func TestFleetNoticesAnotherLife(t *testing.T) {
 			a.boot, trained, a.publish = "third", false, publish
 			return w.Checksum(), nil
 		}
-		a.probe = func(context.Context) error { return nil }
 		start := time.Now()
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)), "mended while Publish waits")
 		require.Equal(t, f.cfg.ProbeEvery, time.Since(start))
@@ -69,13 +69,10 @@ func TestFleetNoticesAnotherLife(t *testing.T) {
 func TestFleetProbesTheDeadAndVerifiesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("connection refused")
-		a := &probedInstance{fakeInstance: fakeInstance{id: "a", capacity: 4}}
+		a := probed("a", 4)
 		a.probe = func(context.Context) error { return down }
-		b := &fakeInstance{id: "b", capacity: 4}
-		f := newFleet(t, func(c *FleetConfig) { c.DeadAfter = 1 })
-		require.NoError(t, f.Add(t.Context(), a))
-		require.NoError(t, f.Add(t.Context(), b))
-		require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
+		b := fake("b", 4)
+		f := newFleet(t, func(c *FleetConfig) { c.DeadAfter = 1 }, a, b)
 		a.now(func() { a.generate = fails(down) })
 		require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 1)))
 		require.Equal(t, map[string]State{"a": Dead, "b": Healthy}, states(f))
@@ -87,7 +84,7 @@ func TestFleetProbesTheDeadAndVerifiesThem(t *testing.T) {
 		// It answers probes and takes nothing: a probe alone is not enough.
 		a.now(func() {
 			a.probe = func(context.Context) error { return nil }
-			a.publish = func(context.Context, Weights) (string, error) { return "sum-0", nil }
+			a.publish = publishes("sum-0", nil)
 		})
 		pass(t, 20*time.Second)
 		require.Equal(t, Dead, states(f)["a"])
@@ -120,10 +117,9 @@ func TestFleetProbesTheDeadAndVerifiesThem(t *testing.T) {
 
 func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &probedInstance{fakeInstance: fakeInstance{id: "a", capacity: 4}}
-		a.probe = func(context.Context) error { return nil }
+		a := probed("a", 4)
 		a.generate = fails(errors.New("EOF"))
-		b := &fakeInstance{id: "b", capacity: 4}
+		b := fake("b", 4)
 		f := newFleet(t, func(c *FleetConfig) { c.DeadAfter, c.MaxRestarts = 1, 2 }, b)
 		require.NoError(t, f.Add(t.Context(), a))
 		for range 3 {
@@ -139,7 +135,7 @@ func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 		probesNow, publishedNow := a.counts()
 		require.Equal(t, []int{probes, published}, []int{probesNow, publishedNow})
 
-		again := &fakeInstance{id: "a", capacity: 4}
+		again := fake("a", 4)
 		require.NoError(t, f.Add(t.Context(), again), "it may join anew")
 		require.True(t, a.closed)
 		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
@@ -151,9 +147,9 @@ func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 // A publish that fails in each period is one fall, however long it lasts.
 func TestFleetCountsAnOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}
+		a, b := fake("a", 4), fake("b", 4)
 		f := newFleet(t, func(c *FleetConfig) { c.MaxRestarts = 1 }, a, b)
-		a.publish = func(context.Context, Weights) (string, error) { return "", errors.New("no route to host") }
+		a.publish = publishes("", errors.New("no route to host"))
 		for version := int64(2); version < 20; version++ {
 			require.NoError(t, f.Publish(t.Context(), fakeWeights(version)))
 			synctest.Wait()
@@ -172,7 +168,7 @@ func TestFleetCountsAnOutageOnce(t *testing.T) {
 // its work.
 func TestFleetJoinerGetsThePeriodsWeightsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeInstance{id: "a", capacity: 1}, &fakeInstance{id: "b", capacity: 4}
+		a, b := fake("a", 1), fake("b", 4)
 		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(7)))
 		b.publish = func(ctx context.Context, w Weights) (string, error) {

@@ -246,9 +246,6 @@ func (f *Fleet) notTaken(ctx context.Context, m *member, err error) {
 	case m.state != Dead:
 		f.setState(m, Stale, err)
 	}
-	if ctx.Err() == nil {
-		_ = f.cfg.Budget.Infrastructure(err) // each request asks for it
-	}
 	f.mend(m)
 }
 

@@ -12,9 +12,9 @@ import (
 
 func TestFleetPublishVerifiesChecksums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, c := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}, &fakeInstance{id: "c", capacity: 4}
+		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
 		f := newFleet(t, func(c *FleetConfig) { c.MinServing = 2 }, a, b, c)
-		a.publish = func(context.Context, Weights) (string, error) { return "sum-1", nil } // answers well, changed nothing
+		a.publish = publishes("sum-1", nil) // answers well, changed nothing
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)), "two of three hold the weights")
 		require.Equal(t, map[string]State{"a": Stale, "b": Healthy, "c": Healthy}, states(f))
 		require.Contains(t, f.Status().Instances[0].PublishFail, "publish version 2 to a: instance reports checksum sum-1, expected sum-2")
@@ -37,7 +37,7 @@ func TestFleetPublishVerifiesChecksums(t *testing.T) {
 
 func TestFleetPublishEndsReadersOfOlderWeights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}
+		a, b := fake("a", 4), fake("b", 4)
 		f := newFleet(t, nil, a)
 		reading := map[int64]bool{}
 		var mu sync.Mutex
@@ -67,13 +67,8 @@ func TestFleetPublishEndsReadersOfOlderWeights(t *testing.T) {
 
 func TestFleetPublishFailsQueuedRequestsOfOlderVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &fakeInstance{id: "a", capacity: 1}
-		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
-			if err := sleep(ctx, time.Hour/4); err != nil {
-				return nil, err
-			}
-			return a.answer(req), nil
-		}
+		a := fake("a", 1)
+		a.takes = time.Hour / 4
 		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
 		var wg sync.WaitGroup
 		var errs [2]error
@@ -86,6 +81,7 @@ func TestFleetPublishFailsQueuedRequestsOfOlderVersions(t *testing.T) {
 		require.ErrorIs(t, errs[0], ErrStale, "sampled under version 1, answered as version 2")
 		require.ErrorIs(t, errs[1], ErrStale)
 		require.Equal(t, Healthy, states(f)["a"], "what it did under older weights is not held against it")
+		require.Zero(t, f.Status().Retries, "there was no second try")
 		require.NoError(t, f.Close())
 	})
 }

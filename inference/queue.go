@@ -1,67 +1,38 @@
 package inference
 
-import "container/heap"
+import "github.com/easyrl/easyrl/internal/indexed"
 
-// ready are the instances that may get a request now, the one with the least
-// outstanding work first and of equals the one that joined first.
-type ready []*member
-
-func (r ready) Len() int { return len(r) }
-
-func (r ready) Less(i, j int) bool {
-	if r[i].tokens != r[j].tokens {
-		return r[i].tokens < r[j].tokens
+// before is the order of the instances that may get a request now: the one with
+// the least outstanding work first and of equals the one that joined first.
+func (m *member) before(o *member) bool {
+	if m.tokens != o.tokens {
+		return m.tokens < o.tokens
 	}
-	return r[i].joined < r[j].joined
+	return m.joined < o.joined
 }
 
-func (r ready) Swap(i, j int) {
-	r[i], r[j] = r[j], r[i]
-	r[i].at, r[j].at = i, j
-}
-
-// Push and Pop are for container/heap.
-func (r *ready) Push(x any) {
-	m := x.(*member)
-	m.at = len(*r)
-	*r = append(*r, m)
-}
-
-// Pop takes the last one off.
-func (r *ready) Pop() any {
-	last := len(*r) - 1
-	m := (*r)[last]
-	(*r)[last] = nil
-	*r = (*r)[:last]
-	m.at = -1
-	return m
-}
-
-// least is the first one that is not without, or nil.
-func (r ready) least(without *member) *member {
-	switch {
-	case len(r) == 0:
-		return nil
-	case r[0] != without:
-		return r[0]
-	case len(r) == 1:
-		return nil
-	case len(r) == 2 || r.Less(1, 2):
-		return r[1]
+// least is the first of the instances that may get a request now which is not
+// without, or nil. f is locked.
+func (f *Fleet) least(without *member) *member {
+	var best *member
+	for at := range min(f.ready.Len(), 3) { // the first two are among these
+		if m := f.ready.At(at); m != without && (best == nil || m.before(best)) {
+			best = m
+		}
 	}
-	return r[2]
+	return best
 }
 
 // place puts m where its state and its work say. f is locked.
 func (f *Fleet) place(m *member) {
-	may := m.serves() && m.hasRoom(f.cfg.Ahead)
+	may := m.serves() && m.hasRoom(f.growth.share, f.cfg.Ahead)
 	switch {
-	case may && m.at < 0:
-		heap.Push(&f.ready, m)
+	case may && m.at == indexed.Out:
+		f.ready.Push(m)
 	case may:
-		heap.Fix(&f.ready, m.at)
-	case m.at >= 0:
-		heap.Remove(&f.ready, m.at)
+		f.ready.Fix(m.at)
+	case m.at != indexed.Out:
+		f.ready.Remove(m.at)
 	}
 }
 

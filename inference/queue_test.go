@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scan is what the heap must find: the obvious way.
+// scan is what least must find: the obvious way.
 func scan(f *Fleet, avoid *member) *member {
 	var best *member
 	least := int64(math.MaxInt64)
 	for _, m := range f.members {
-		if m.serves() && m.hasRoom(f.cfg.Ahead) && m != avoid && m.tokens < least {
+		if m.serves() && m.hasRoom(f.growth.share, f.cfg.Ahead) && m != avoid && m.tokens < least {
 			best, least = m, m.tokens
 		}
 	}
@@ -44,7 +44,10 @@ func TestReadyFindsWhatAScanFinds(t *testing.T) {
 	found := 0
 	for range 20000 {
 		m := f.members[rng.IntN(len(f.members))]
-		switch rng.IntN(10) {
+		switch rng.IntN(11) {
+		case 10:
+			f.growth.answers = recent - 1 // so that those before soon count little
+			f.learn(m, []Completion{{IDs: make([]int32, 1+rng.IntN(99))}, {IDs: make([]int32, 1+rng.IntN(99))}})
 		case 0:
 			f.setState(m, []State{Healthy, Healthy, Suspect, Dead, Stale}[rng.IntN(5)], nil)
 		case 1, 2, 3, 4:
@@ -60,12 +63,12 @@ func TestReadyFindsWhatAScanFinds(t *testing.T) {
 			var avoid *member
 			if rng.IntN(2) == 0 {
 				avoid = m
-				if len(f.ready) > 0 && rng.IntN(2) == 0 {
-					avoid = f.ready[0]
+				if f.ready.Len() > 0 && rng.IntN(2) == 0 {
+					avoid = f.ready.At(0)
 				}
 			}
 			want := scan(f, avoid)
-			require.Same(t, want, f.ready.least(avoid))
+			require.Same(t, want, f.least(avoid))
 			if want != nil {
 				found++
 				f.book(want, &waiter{req: &req})
@@ -99,7 +102,7 @@ func prompt(n, shared, from int) Request {
 
 func TestFleetSendsAPromptWhereItsBeginningIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, c := &fakeInstance{id: "a", capacity: 4}, &fakeInstance{id: "b", capacity: 4}, &fakeInstance{id: "c", capacity: 4}
+		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
 		f := newFleet(t, nil, a, b, c)
 		var wg sync.WaitGroup
 		var mu sync.Mutex

@@ -124,7 +124,7 @@ func TestPaperScoredAtOnceInItsTask(t *testing.T) {
 		start := time.Now()
 		var mu sync.Mutex
 		scored := map[string]time.Duration{}
-		p := newProducer(t, &fakeFleet{capacity: 99}, func(ctx context.Context, in reward.Input) (reward.Score, error) {
+		p := newProducer(t, &fakeFleet{room: 99}, func(ctx context.Context, in reward.Input) (reward.Score, error) {
 			mu.Lock()
 			scored[in.Prompt.ID] = time.Since(start)
 			mu.Unlock()

@@ -36,8 +36,7 @@ type Config struct {
 	// Gate holds all groups back until the period's last one is in.
 	Gate bool
 	// InFlight is the number of groups that are with the fleet at once, those
-	// being scored apart; 0 follows the fleet: what it samples at once and as
-	// much again, which waits in the fleet for instances that join.
+	// being scored apart; 0 follows the fleet.
 	InFlight int
 	// Scoring is the number of responses of a group that are scored at once.
 	Scoring int
@@ -90,8 +89,9 @@ type Fleet interface {
 	// Generate returns the completions and the instance that sampled them. It
 	// tries other instances itself: an error is final.
 	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error)
-	// Capacity is the number of responses that are sampled at once, now.
-	Capacity() int
+	// Room is the number of requests of so many responses that it should have at
+	// once, as things are now.
+	Room(responses int) int
 }
 
 // Producer runs periods. It holds no state between them.

@@ -19,7 +19,7 @@ import (
 
 // fakeFleet answers each request after its prompt's first token in seconds.
 type fakeFleet struct {
-	capacity int
+	room     int // in groups
 	generate func(ctx context.Context, req inference.Request) ([]inference.Completion, error)
 
 	mu      sync.Mutex
@@ -28,10 +28,10 @@ type fakeFleet struct {
 	most    int
 }
 
-func (f *fakeFleet) Capacity() int {
+func (f *fakeFleet) Room(int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.capacity
+	return f.room
 }
 
 // now is the number of requests that run.
@@ -143,7 +143,7 @@ func TestOrdersAndGate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newProducer(t, &fakeFleet{capacity: 100}, length, func(c2 *Config) { c2.Order, c2.Gate = c.order, c.gate })
+				p := newProducer(t, &fakeFleet{room: 100}, length, func(c2 *Config) { c2.Order, c2.Gate = c.order, c.gate })
 				got, _, sum, err := produce(t.Context(), t, p, period(5, 1, 9, 2))
 				require.NoError(t, err)
 				require.Equal(t, c.want, got)
@@ -158,7 +158,7 @@ func TestOrdersAndGate(t *testing.T) {
 
 func TestGroupCarriesAllOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeFleet{capacity: 8}
+		f := &fakeFleet{room: 8}
 		p := newProducer(t, f, length, nil)
 		in := period(1, 2)
 		_, groups, sum, err := produce(t.Context(), t, p, in)
@@ -203,8 +203,8 @@ func TestSeedIsAChainOfSplitMix64(t *testing.T) {
 
 func TestTasksAreBoundedByTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct{ capacity, inFlight, want int }{{4, 0, 4}, {3, 0, 3}, {0, 0, 1}, {100, 5, 5}} {
-			f := &fakeFleet{capacity: c.capacity}
+		for _, c := range []struct{ room, inFlight, want int }{{4, 0, 4}, {3, 0, 3}, {0, 0, 1}, {100, 5, 5}} {
+			f := &fakeFleet{room: c.room}
 			p := newProducer(t, f, length, func(cfg *Config) { cfg.InFlight = c.inFlight })
 			_, _, _, err := produce(t.Context(), t, p, period(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1))
 			require.NoError(t, err)
@@ -229,7 +229,7 @@ func TestTasksFollowAFleetThatGrows(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, f.now())
 		f.mu.Lock()
-		f.capacity = 8
+		f.room = 8
 		f.mu.Unlock()
 		<-time.After(2 * recheck) // of the bubble's clock
 		synctest.Wait()
@@ -238,9 +238,30 @@ func TestTasksFollowAFleetThatGrows(t *testing.T) {
 	})
 }
 
+// What an answer teaches the fleet about its room is used at once.
+func TestTasksFollowWhatTheFleetLearns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeFleet{room: 2}
+		f.generate = func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+			if err := sleep(ctx, time.Duration(req.PromptIDs[0])*time.Second); err != nil {
+				return nil, err
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.room = 5
+			return answer(req), nil
+		}
+		start := time.Now()
+		got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, nil), period(1, 9, 9, 9, 9, 9))
+		require.NoError(t, err)
+		require.Len(t, got, 6)
+		require.Equal(t, 10*time.Second, time.Since(start), "four more as the first ends")
+	})
+}
+
 func TestSamplingNeverWaitsForTheConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeFleet{capacity: 1}
+		f := &fakeFleet{room: 1}
 		p := newProducer(t, f, length, nil)
 		out := make(chan rollout.Group)
 		var sum Summary
@@ -289,7 +310,7 @@ func TestRewardFailures(t *testing.T) {
 					mu.Unlock()
 					return c.score(ctx, in)
 				}
-				p := newProducer(t, &fakeFleet{capacity: 8}, fn, func(cfg *Config) { cfg.Order = Prompt })
+				p := newProducer(t, &fakeFleet{room: 8}, fn, func(cfg *Config) { cfg.Order = Prompt })
 				got, _, sum, err := produce(t.Context(), t, p, period(1, 1, 1))
 				require.NoError(t, err, "one failure is within the budget")
 				require.Equal(t, 1, tries, "whether another try helps is the reward's to say")
@@ -325,7 +346,7 @@ func TestSlowRewardHoldsUpNothing(t *testing.T) {
 			}
 			return reward.Score{Value: 1}, sleep(ctx, 15*time.Minute)
 		}
-		f := &fakeFleet{capacity: 2}
+		f := &fakeFleet{room: 2}
 		p := newProducer(t, f, fn, nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -367,7 +388,7 @@ func TestFleetFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &fakeFleet{capacity: 8, generate: only(5, fmt.Errorf("no: %w", c.err))}
+				f := &fakeFleet{room: 8, generate: only(5, fmt.Errorf("no: %w", c.err))}
 				got, _, sum, err := produce(t.Context(), t, newProducer(t, f, length, c.change), period(1, 5, 2))
 				if c.want != nil {
 					require.ErrorIs(t, err, c.want)
@@ -385,7 +406,7 @@ func TestFleetFailures(t *testing.T) {
 
 func TestAPeriodWithoutGroupsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeFleet{capacity: 8, generate: func(context.Context, inference.Request) ([]inference.Completion, error) {
+		f := &fakeFleet{room: 8, generate: func(context.Context, inference.Request) ([]inference.Completion, error) {
 			return nil, inference.ErrInvalid
 		}}
 		p := newProducer(t, f, length, func(c *Config) { c.MaxFailed = 100 })
@@ -397,7 +418,7 @@ func TestAPeriodWithoutGroupsFails(t *testing.T) {
 
 func TestResponsesOfAnotherVersionEndThePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeFleet{capacity: 8, generate: func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
+		f := &fakeFleet{room: 8, generate: func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
 			out := answer(req)
 			out[1].Version--
 			return out, nil
@@ -428,7 +449,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stop := errors.New("interrupted")
 				ctx, cancel := context.WithCancelCause(t.Context())
-				f := &fakeFleet{capacity: 2}
+				f := &fakeFleet{room: 2}
 				if len(c.seconds) == 40 {
 					f.generate = func(ctx context.Context, _ inference.Request) ([]inference.Completion, error) {
 						<-ctx.Done()

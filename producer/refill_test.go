@@ -30,7 +30,7 @@ func TestRefill(t *testing.T) {
 			scored++
 			return reward.Score{Value: scored}, nil
 		}
-		p := newProducer(t, &fakeFleet{capacity: 8}, some, func(c *Config) { c.Refill, c.Order = 2, Prompt })
+		p := newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.Refill, c.Order = 2, Prompt })
 		asked := period(1, 1, 1)
 		asked.Another = func(index, attempt int) rollout.Prompt {
 			return rollout.Prompt{ID: fmt.Sprintf("spare-%d-%d", index, attempt), IDs: []int32{1}}
@@ -57,7 +57,7 @@ func TestRefill(t *testing.T) {
 // Prompts that replace others are among those that the fleet bounds.
 func TestRefillIsBoundedByTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeFleet{capacity: 2}
+		f := &fakeFleet{room: 2}
 		equal := func(ctx context.Context, _ reward.Input) (reward.Score, error) {
 			return reward.Score{Value: 1}, sleep(ctx, 10*time.Second)
 		}
@@ -92,7 +92,7 @@ func TestBudget(t *testing.T) {
 			}
 			asked := period(make([]int32, 20)...)
 			asked.GroupSize = 1
-			_, groups, sum, err := produce(t.Context(), t, newProducer(t, &fakeFleet{capacity: 8}, some, func(c *Config) { c.MaxFailed = Budget(20) }), asked)
+			_, groups, sum, err := produce(t.Context(), t, newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.MaxFailed = Budget(20) }), asked)
 			if !ok {
 				require.ErrorIs(t, err, ErrBudget)
 				require.ErrorContains(t, err, "3 of 20 because of their prompt or reward, at most 2 may")

@@ -18,7 +18,7 @@ import (
 )
 
 // recheck is how often a dispatcher without a free slot asks for the fleet's
-// capacity again.
+// room again, should no group end meanwhile.
 const recheck = time.Second
 
 // run is a period under way.
@@ -103,8 +103,7 @@ func (r *run) limit() int {
 	if r.cfg.InFlight > 0 {
 		return r.cfg.InFlight
 	}
-	n := r.period.GroupSize
-	return max(1, (2*r.fleet.Capacity()+n-1)/n)
+	return max(1, r.fleet.Room(r.period.GroupSize))
 }
 
 // task samples, scores and queues one group. It returns an error only where the

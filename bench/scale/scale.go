@@ -1,7 +1,6 @@
 package main
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/simulate"
+	"github.com/easyrl/easyrl/internal/indexed"
 	"github.com/easyrl/easyrl/producer"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
@@ -168,23 +168,18 @@ func (s *scale) period(ctx context.Context, p *producer.Producer, r *result) ([]
 // listSchedule is how long the responses take where each goes, in turn, to the
 // slot that is free first.
 func listSchedule(lengths []int32, perSecond float64, slots int) time.Duration {
-	free := make(freeSlots, slots) // tokens until then
+	free := indexed.New(func(a, b int64) bool { return a < b }, nil) // tokens until then
+	for range slots {
+		free.Push(0)
+	}
 	last := int64(0)
 	for _, n := range lengths {
-		free[0] += int64(n)
-		last = max(last, free[0])
-		heap.Fix(&free, 0)
+		end := free.Pop() + int64(n)
+		free.Push(end)
+		last = max(last, end)
 	}
 	return time.Duration(float64(last) / perSecond * float64(time.Second))
 }
-
-type freeSlots []int64
-
-func (h freeSlots) Len() int           { return len(h) }
-func (h freeSlots) Less(i, j int) bool { return h[i] < h[j] }
-func (h freeSlots) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *freeSlots) Push(x any)        { *h = append(*h, x.(int64)) }
-func (h *freeSlots) Pop() any          { panic("slots stay") }
 
 // alive is the bytes alive after a collection.
 func alive() uint64 {

@@ -19,17 +19,32 @@ func TestListSchedule(t *testing.T) {
 }
 
 // In virtual time, where the machine's speed plays no part, what is idle is what
-// the dispatch makes so; the requests have a response each.
+// the dispatch makes so. A fleet knows nothing of lengths at first: a period of a
+// few rounds shows what that costs.
 func TestIdle(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cfg, err := simulate.Parse("lengths=lognormal:500,0.6,tokens_per_second=125,slots=32")
-		require.NoError(t, err)
-		s := scale{instances: 50, prompts: 40_000, group: 1, maxTokens: 2048, cfg: cfg, ahead: -1}
-		r, err := s.measure(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, 40_000, r.groups)
-		require.Less(t, r.idle(r.wall)-r.idle(r.ideal), 0.03)
-		require.GreaterOrEqual(t, r.wall, r.ideal-r.ideal/20)
-	})
+	for name, c := range map[string]struct {
+		lengths                   string
+		instances, prompts, group int
+		maxTokens                 int
+	}{
+		"alone":       {"lognormal:500,0.6", 50, 40_000, 1, 2048},
+		"groups":      {"lognormal:500,0.6", 50, 5_000, 8, 2048},
+		"heavy tail":  {"lognormal:500,1.5", 4, 3_000, 8, 32_000},
+		"from naught": {"lognormal:500,0.6", 50, 1_600, 8, 2048},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg, err := simulate.Parse("tokens_per_second=125,slots=32,lengths=" + c.lengths)
+				require.NoError(t, err)
+				s := scale{instances: c.instances, prompts: c.prompts, group: c.group, maxTokens: c.maxTokens, cfg: cfg, ahead: -1}
+				r, err := s.measure(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, c.prompts, r.groups)
+				t.Logf("idle %.4f, and %.4f beyond", r.idle(r.ideal), r.idle(r.wall)-r.idle(r.ideal))
+				require.Less(t, r.idle(r.wall)-r.idle(r.ideal), 0.03)
+				require.GreaterOrEqual(t, r.wall, r.ideal-r.ideal/20)
+			})
+		})
+	}
 }

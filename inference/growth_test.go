@@ -1,0 +1,109 @@
+package inference
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// responses of so many tokens each.
+func responses(lengths ...int) []Completion {
+	out := make([]Completion, len(lengths))
+	for i, n := range lengths {
+		out[i] = Completion{IDs: make([]int32, n), Logprobs: make([]float32, n), Version: 1}
+	}
+	return out
+}
+
+func TestGrowth(t *testing.T) {
+	t.Parallel()
+	g := growth{share: 1}
+	require.False(t, g.add(responses(7)), "a response alone grows to its end")
+	require.False(t, g.add(responses(5, 5, 5)))
+	require.Equal(t, 1.0, g.share)
+	require.True(t, g.add(responses(10, 40, 10, 20)))
+	require.InDelta(t, (7+15+80)/(7+15+160.), g.share, 1e-9)
+
+	// What a step changes is followed, in steps of a tenth, and then stands.
+	moved := 0
+	for range 10 * recent {
+		if g.add(responses(100, 10, 10)) {
+			moved++
+		}
+	}
+	require.InEpsilon(t, 120/300., g.share, 0.1)
+	require.Less(t, moved, 5)
+	for range 10 * recent {
+		g.add(responses(100, 100, 100))
+	}
+	require.InEpsilon(t, 1, g.share, 0.1)
+}
+
+// unequal answers with the longest response, of ten seconds, of which a quarter
+// of all eight grow on average.
+func unequal(id string, capacity int) *fakeInstance {
+	return faulty(id, capacity, func(ctx context.Context, req Request) ([]Completion, error) {
+		out := responses(10, 1, 1, 1, 1, 1, 1, 4)
+		return out[:req.N], sleep(ctx, 10*time.Second)
+	})
+}
+
+// ask has n requests wait for f, each of so many responses.
+func ask(t *testing.T, f *Fleet, wg *sync.WaitGroup, n, responses int) {
+	t.Helper()
+	req := request(responses, 1)
+	req.Sampling.MaxTokens = 10
+	for range n {
+		wg.Go(func() {
+			_, _, err := f.Generate(t.Context(), req)
+			require.NoError(t, err)
+		})
+	}
+	synctest.Wait()
+}
+
+// Once it has seen that a quarter of the outstanding responses grows, the fleet
+// gives each instance four times as many, also one that has answered nothing.
+func TestFleetFillsWhatLongResponsesLeaveEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := unequal("a", 16), unequal("b", 16)
+		f := newFleet(t, nil, a)
+		require.Equal(t, 5+2, f.Room(8), "1.5 and 1 times 16 responses, and two requests")
+		var wg sync.WaitGroup
+		ask(t, f, &wg, 40, 8)
+		require.Equal(t, 3*8, a.most, "to begin with, all are taken to grow")
+		pass(t, 5*time.Second)
+		require.NoError(t, f.Add(t.Context(), b))
+		synctest.Wait()
+		require.Equal(t, 3*8, b.most, "what joins gets work at once")
+		pass(t, 5*time.Second)
+		require.Equal(t, 0.25, f.growth.share)
+		require.Equal(t, 12*8, a.most, "24 grow of 96")
+		require.Equal(t, 12*8, b.most, "it learns from others")
+		require.Equal(t, 28+4, f.Room(8))
+		wg.Wait()
+		require.NoError(t, f.Close())
+	})
+}
+
+// A request of many responses leaves slots empty while it runs out, unless a
+// second one is there.
+func TestFleetHasARequestAhead(t *testing.T) {
+	for ahead, want := range map[float64]int{0: 1, 0.01: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			a := fake("a", 4)
+			f := newFleet(t, func(c *FleetConfig) { c.Ahead = ahead }, a)
+			var wg sync.WaitGroup
+			ask(t, f, &wg, 5, 64)
+			require.Equal(t, want*64, a.most)
+			require.GreaterOrEqual(t, f.Room(64), want+1)
+			wg.Wait()
+			require.Equal(t, want*64, a.most)
+			require.NoError(t, f.Close())
+		})
+	}
+}
