@@ -1,0 +1,70 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// serverProcess is easyrl serve in a process of its own.
+type serverProcess struct {
+	*process
+	t     *testing.T
+	setup func(*exec.Cmd)
+	args  []string
+	root  string // http://host:port
+}
+
+// startServer serves a model folder, with weights that no run has, on listen.
+func startServer(t *testing.T, setup func(*exec.Cmd), model, listen string, more ...string) *serverProcess {
+	t.Helper()
+	s := &serverProcess{t: t, setup: setup, args: append([]string{"serve", "-model", model, "-threads", "1", "-max-running", "5"}, more...)}
+	s.start(listen)
+	return s
+}
+
+func (s *serverProcess) start(listen string) {
+	s.t.Helper()
+	s.process = startProcess(s.t, s.setup, append(s.args, "-listen", listen)...)
+	s.guard.Reset(10 * time.Minute)
+	s.until("easyrl: serving ")
+	s.root = regexp.MustCompile(`http://\S+`).FindString(s.log.String())
+}
+
+// kill ends the process at once and waits until it is gone.
+func (s *serverProcess) kill() {
+	s.t.Helper()
+	s.signal(syscall.SIGKILL)
+	code, errs := s.end()
+	require.Equal(s.t, -1, code, errs)
+}
+
+// restart begins another process with its own weights at the same address.
+func (s *serverProcess) restart() {
+	s.t.Helper()
+	s.start(s.root[len("http://"):])
+}
+
+// startServers starts n servers of the tiny model with a proxy before each.
+func startServers(t *testing.T, dir string, n int) (servers []*serverProcess, proxies []*proxy) {
+	t.Helper()
+	model := initTiny(t, dir, "served", 9)
+	for range n {
+		s := startServer(t, nil, model, "127.0.0.1:0")
+		servers, proxies = append(servers, s), append(proxies, newProxy(t, s.root))
+	}
+	return servers, proxies
+}
+
+// fleetSettings are a run's of so many steps in which servers sample, beside
+// more prompts than they take at once.
+func fleetSettings(steps int) []string {
+	return []string{fmt.Sprintf("run.steps=%d", steps), "rollout.prompts_per_step=12"}
+}
