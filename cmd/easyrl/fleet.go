@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -241,7 +242,7 @@ func (c *fleetClient) drain(ctx context.Context, p printer, id string) error {
 			return err
 		}
 		at := slices.IndexFunc(all, func(o report.Member) bool { return o.ID == id })
-		if at < 0 {
+		if at < 0 || all[at].State != inference.Draining.String() { // or came anew since
 			p.line("%s left", id)
 			return nil
 		}
