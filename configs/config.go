@@ -242,6 +242,8 @@ type Inference struct {
 	// MinInstances must hold the weights: with fewer the run waits, and stops with
 	// a checkpoint where it waits too long.
 	MinInstances int `toml:"min_instances"`
+	// WaitSeconds is how long that is, at the start of a run as in its middle.
+	WaitSeconds int `toml:"wait_seconds"`
 	// WeightsDir is a folder that the servers see too, where weights are left for
 	// those that read them from files; by default weights in the run's folder.
 	WeightsDir string `toml:"weights_dir"`
@@ -331,7 +333,7 @@ func Default() Config {
 		Loss:       loss.Default(),
 		Train:      Train{Config: optim.Default(), MicroBatchTokens: 4096, Order: Arrival, Minibatches: 1},
 		SFT:        SFT{Turns: LastTurn, Steps: 100, BatchSize: 32},
-		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64, MinInstances: 1},
+		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64, MinInstances: 1, WaitSeconds: 120},
 		Device:     Device{Kind: CPU},
 		Parallel:   Parallel{DP: 1, TP: 1, PP: 1},
 		Checkpoint: Checkpoint{Every: 50, Keep: 2},

@@ -86,6 +86,7 @@ const (
 	mostPrompts = 1 << 20
 	mostTokens  = 1 << 24
 	mostThreads = 1024
+	mostWait    = 86_400 // seconds
 	mostRanks   = 1024
 )
 
@@ -285,6 +286,7 @@ func (c *checks) inference(i Inference) {
 	c.between("inference.threads", i.Threads, 0, mostThreads)
 	c.between("inference.max_running", i.MaxRunning, 1, inference.MaxResponses)
 	c.between("inference.min_instances", i.MinInstances, 1, mostThreads)
+	c.between("inference.wait_seconds", i.WaitSeconds, 1, mostWait)
 	joins := c.resolved.Control.Listen != "" || i.Watch != ""
 	there := i.Instances + len(i.Endpoints)
 	c.expect(joins || there <= 0 || i.MinInstances <= there, "inference.min_instances",
