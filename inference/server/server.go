@@ -182,6 +182,9 @@ func (s *Server) running() int {
 	return s.active
 }
 
+// Running is the number of requests for completions that have begun and not ended.
+func (s *Server) Running() int { return s.running() }
+
 // whenIdle is closed when no request runs.
 func (s *Server) whenIdle() <-chan struct{} {
 	s.mu.Lock()
