@@ -54,6 +54,8 @@ func startInstances(ctx context.Context, f *folder, cfg *configs.Config, fc infe
 	in.ctx, in.cancel = context.WithCancel(ctx)
 	in.news.warn = warn
 	fc.MinServing, fc.Notify = cfg.Inference.MinInstances, in.news.hear
+	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
+	fc.Watchdog = max(fc.Watchdog, fc.EmptyWait+fc.CallTimeout)
 	if cfg.Inference.Kind == configs.Embedded && cfg.Control.Listen == "" {
 		fc.EmptyWait = time.Second // nobody joins engines of this process
 	}
