@@ -45,7 +45,8 @@ type completionRequest struct {
 	ReturnTokenIDs    bool     `json:"return_token_ids"`
 	TokensAsIDs       bool     `json:"return_tokens_as_token_ids"` // what older servers have instead
 	CacheSalt         string   `json:"cache_salt,omitempty"`
-	WeightVersion     *int64   `json:"weight_version,omitempty"` // easyrl's
+	WeightVersion     *int64   `json:"weight_version,omitempty"` // easyrl's, as is
+	SampleIndex       int      `json:"sample_index,omitempty"`   // the index of the first response
 }
 
 // newCompletionRequest is req with room for limit tokens a response.
@@ -266,6 +267,12 @@ func checkLogprobs(of string, logprobs []float32) error {
 		}
 	}
 	return nil
+}
+
+// seed31 is a seed of 31 bits, the most that all servers take, for the response
+// at an index. Those of a request differ.
+func seed31(seed uint64, index int) uint32 {
+	return ((uint32(seed>>32) ^ uint32(seed)) + uint32(index)) & math.MaxInt32
 }
 
 // label is a version as a server writes it, a number or a string.

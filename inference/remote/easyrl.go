@@ -74,6 +74,7 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 		return nil, err
 	}
 	body := newCompletionRequest(e.model, req, limit)
+	body.SampleIndex = req.FirstIndex
 	if req.Version != 0 {
 		body.WeightVersion = &req.Version
 	}

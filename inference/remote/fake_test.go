@@ -70,7 +70,8 @@ type fake struct {
 	// fault, where set, may answer in place of the server.
 	fault func(w http.ResponseWriter, r *http.Request) bool
 	edit  func(path string, answer any) any // of what is sent
-	pend  int                               // refusals of the next flushes
+	// seeded is SGLang with --enable-deterministic-inference.
+	seeded bool
 }
 
 // pipeListener is a listener in memory, so that a test may run in a bubble.
@@ -271,6 +272,11 @@ func (f *fake) vllm(call string, body object) (any, int) {
 	switch call {
 	case "GET /version":
 		return object{"version": "0.22.0"}, 200
+	case "GET /server_info":
+		return object{"vllm_config": object{
+			"scheduler_config": object{"max_num_seqs": 96}, "parallel_config": object{"data_parallel_size": 2},
+			"model_config": object{"logprobs_mode": "processed_logprobs"},
+		}}, 200
 	case "POST /v1/completions":
 		return f.completions(body), 200
 	case "POST /pause":
@@ -302,14 +308,9 @@ func (f *fake) sglang(call string, body object) (any, int) {
 	switch call {
 	case "GET /model_info", "GET /get_model_info":
 		return object{"model_path": "/models/tiny", "weight_version": f.label}, 200
-	case "GET /server_info":
-		return object{"max_running_requests": 48}, 200
-	case "POST /flush_cache":
-		if f.pend > 0 {
-			f.pend--
-			return "Flush cache failed", 400
-		}
-		return "Cache flushed.", 200
+	case "GET /server_info", "GET /get_server_info":
+		state := object{"effective_max_running_requests_per_dp": 24}
+		return object{"max_running_requests": nil, "enable_deterministic_inference": f.seeded, "internal_states": []any{state, state}}, 200
 	case "POST /update_weights_from_disk":
 		data, err := os.ReadFile(filepath.Join(body["model_path"].(string), "model.safetensors"))
 		if err != nil {
@@ -400,11 +401,25 @@ func (f *fake) completions(body object) object {
 }
 
 func (f *fake) generate(body object) any {
+	var out []any
+	prompts := body["input_ids"].([]any)
+	if _, ok := prompts[0].([]any); ok { // each with parameters of its own
+		for i := range prompts {
+			out = append(out, f.generate(object{"input_ids": prompts[i], "sampling_params": body["sampling_params"].([]any)[i]}))
+		}
+		return out
+	}
 	prompt := ints(body["input_ids"])
 	params := body["sampling_params"].(object)
-	var out []any
 	for i := range int(params["n"].(float64)) {
-		ids, logprobs := f.sample(prompt, i, int(params["max_new_tokens"].(float64)))
+		seed := i
+		if f.seeded {
+			seed = 42 // of all that are not told
+			if s, ok := params["sampling_seed"]; ok {
+				seed = int(int32(s.(float64)))
+			}
+		}
+		ids, logprobs := f.sample(prompt, seed, int(params["max_new_tokens"].(float64)))
 		var tokens, top, input []any
 		for j := range ids {
 			tokens = append(tokens, []any{logprobs[j], ids[j], nil})

@@ -24,6 +24,9 @@ const (
 	// A server that is full may ask for so many pauses, each so long at most.
 	maxPauses = 5
 	maxPause  = time.Minute
+	// idle is how long a connection without a call is kept. Servers of vLLM and
+	// SGLang close one after 5 seconds, which fails the call that is on its way.
+	idle = 4 * time.Second
 )
 
 // errBody is an answer that is no JSON of the shape that was expected.
@@ -89,7 +92,7 @@ func newClient(cfg Config) *client {
 		http: &http.Client{
 			Transport: &http.Transport{
 				DialContext: dial, TLSHandshakeTimeout: cfg.Connect, ExpectContinueTimeout: time.Second,
-				MaxIdleConnsPerHost: 64, IdleConnTimeout: 90 * time.Second, WriteBufferSize: 256 << 10,
+				MaxIdleConnsPerHost: 64, IdleConnTimeout: idle, WriteBufferSize: 256 << 10,
 				MaxResponseHeaderBytes: window, DisableCompression: true,
 			},
 			// The token is for this server only.
@@ -300,7 +303,7 @@ func newStatusError(k call, resp *http.Response, data []byte) error {
 				e.text, e.kind = inner.Message, inner.Type
 			}
 			if e.text == "" {
-				e.text = string(raw)
+				e.text = label(raw)
 			}
 		}
 	} else {

@@ -89,7 +89,7 @@ type llamaAnswer struct {
 func (l *llama) sample(ctx context.Context, req *inference.Request, index, limit int) (inference.Completion, error) {
 	s := &req.Sampling
 	in := map[string]any{
-		"prompt": req.PromptIDs, "n_predict": limit, "seed": uint32(req.Seed) + uint32(index), "temperature": s.Temperature,
+		"prompt": req.PromptIDs, "n_predict": limit, "seed": seed31(req.Seed, req.FirstIndex+index), "temperature": s.Temperature,
 		"top_k": s.TopK, "top_p": s.TopP, "min_p": s.MinP, "typical_p": 1, "repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0,
 		"samplers": []string{"top_k", "top_p", "min_p", "temperature"}, "stop": append([]string{}, s.Stop...),
 		"n_probs": 1, "return_tokens": true, "cache_prompt": false, "ignore_eos": len(s.StopIDs) == 0,

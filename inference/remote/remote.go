@@ -19,8 +19,8 @@
 // # Randomness
 //
 // easyrl honours a request's seed exactly; vLLM and llama.cpp repeat themselves
-// as far as their batching does; SGLang gets no seed, for it would give all
-// responses of a request the same.
+// as far as their batching does; SGLang looks at seeds only where it runs with
+// --enable-deterministic-inference.
 package remote
 
 import (
@@ -181,6 +181,9 @@ func (c *client) recognise(ctx context.Context) (Kind, error) {
 		}
 		if refused != nil && (refused.status == 401 || refused.status == 403) {
 			return "", fmt.Errorf("instance %s: GET %s: status %d, expected the server's bearer token", c.url, test.path, refused.status)
+		}
+		if refused != nil && refused.status >= 500 { // it starts, or a proxy stands before nothing
+			return "", fmt.Errorf("instance %s: %w", c.url, err)
 		}
 	}
 	return "", fmt.Errorf("instance %s: neither easyrl, vLLM, SGLang nor llama.cpp answers there", c.url)

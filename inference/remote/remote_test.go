@@ -22,7 +22,7 @@ func trains() []Kind { return []Kind{Easyrl, VLLM, SGLang} }
 
 func TestDialRecognises(t *testing.T) {
 	t.Parallel()
-	capacity := map[Kind]int{Easyrl: 7, VLLM: 256, SGLang: 48, LlamaCpp: 3}
+	capacity := map[Kind]int{Easyrl: 7, VLLM: 192, SGLang: 48, LlamaCpp: 3}
 	for _, kind := range kinds() {
 		inst := newFake(t, kind).dial()
 		require.Equal(t, kind, inst.Kind())
@@ -34,8 +34,10 @@ func TestDialRecognises(t *testing.T) {
 		require.ErrorIs(t, err, inference.ErrClosed)
 	}
 	old := newFake(t, SGLang)
-	old.without["/model_info"] = true
-	require.Equal(t, SGLang, old.dial().Kind())
+	old.without["/model_info"], old.without["/server_info"] = true, true
+	inst := old.dial()
+	require.Equal(t, SGLang, inst.Kind())
+	require.Equal(t, 48, inst.Capacity())
 }
 
 func TestDialRefuses(t *testing.T) {
@@ -98,7 +100,7 @@ func TestGenerate(t *testing.T) {
 			for i, c := range out {
 				seed := i
 				if kind == LlamaCpp {
-					seed = int(uint32(req.Seed) + uint32(i))
+					seed = int(seed31(req.Seed, i))
 				}
 				ids, logprobs := f.sample(req.PromptIDs, seed, 4)
 				require.Equal(t, inference.Completion{IDs: ids, Logprobs: logprobs, Text: "text", Finish: rollout.Length}, c)
@@ -187,7 +189,6 @@ func TestPublish(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t, kind)
-			f.pend = 2
 			inst := f.dial()
 			for version := int64(1); version <= 3; version++ {
 				w := fakeWeights{version, float32(version) / 4}
@@ -229,7 +230,9 @@ func TestVLLMPublishes(t *testing.T) {
 	f.calls = nil
 	_, err := inst.Publish(t.Context(), fakeWeights{1, 1})
 	require.NoError(t, err)
-	require.Equal(t, []string{"/pause?mode=abort&clear_cache=true", "/collective_rpc", "/reset_prefix_cache", "/collective_rpc", "/resume"}, f.calls)
+	require.Equal(t, []string{
+		"/pause?mode=abort&clear_cache=true", "/collective_rpc", "/reset_prefix_cache?reset_external=true", "/collective_rpc", "/resume",
+	}, f.calls)
 	require.False(t, f.paused)
 	_, err = inst.Generate(t.Context(), request(1))
 	require.NoError(t, err)

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/easyrl/easyrl/inference"
 )
@@ -18,6 +18,9 @@ type sglang struct {
 	*client
 	held *labelled
 	info string // the call that reports the weights' version; "" where none does
+	// seeded says that seeds count, and that responses without one all have the
+	// same draws.
+	seeded bool
 }
 
 func newSGLang(ctx context.Context, c *client) (*sglang, error) {
@@ -35,13 +38,38 @@ func newSGLang(ctx context.Context, c *client) (*sglang, error) {
 			return nil, err
 		}
 	}
+	return s, s.readSettings(ctx)
+}
+
+// readSettings reads how the server was started.
+func (s *sglang) readSettings(ctx context.Context) error {
 	var server struct {
-		Running int `json:"max_running_requests"`
+		Deterministic bool `json:"enable_deterministic_inference"`
+		Running       int  `json:"max_running_requests"` // null where it was not said
+		Replicas      []struct {
+			Running int `json:"effective_max_running_requests_per_dp"`
+		} `json:"internal_states"`
 	}
-	if c.capacity == 0 && c.get(ctx, "/server_info", &server) == nil {
-		c.capacity = server.Running
+	for _, path := range []string{"/server_info", "/get_server_info"} {
+		err := s.do(ctx, call{method: http.MethodGet, path: path, limit: 16 << 20}, &server)
+		if err == nil {
+			break
+		}
+		if !noRoute(err) {
+			return err
+		}
 	}
-	return s, nil
+	s.seeded = server.Deterministic
+	if s.capacity > 0 {
+		return nil
+	}
+	for _, r := range server.Replicas {
+		s.capacity += r.Running
+	}
+	if s.capacity == 0 {
+		s.capacity = server.Running
+	}
+	return nil
 }
 
 // version is the label that the server reports at path.
@@ -81,8 +109,9 @@ func (s *sglang) Publish(ctx context.Context, w inference.Weights) (string, erro
 	return s.held.update(ctx, s.client, w, s.push, s.sampler(labelOf(w)))
 }
 
-// push updates and flushes: the status and the body must both say that it
-// worked.
+// push updates. The server ends what runs, lets nothing begin meanwhile and
+// empties its prefix cache before it answers; the status and the body must both
+// say that it worked.
 func (s *sglang) push(ctx context.Context, folder, label string) error {
 	const path = "/update_weights_from_disk"
 	in := map[string]any{"model_path": folder, "weight_version": label, "abort_all_requests": true, "flush_cache": true}
@@ -96,29 +125,7 @@ func (s *sglang) push(ctx context.Context, folder, label string) error {
 	if !out.Success {
 		return fmt.Errorf("POST %s: not successful: %.200q", path, out.Message)
 	}
-	if err := s.flush(ctx); err != nil {
-		return err
-	}
 	return s.verify(ctx, label)
-}
-
-// flush empties the prefix cache. That is refused while requests are pending,
-// which abort_all_requests ends soon.
-func (s *sglang) flush(ctx context.Context) error {
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
-	for try := 1; ; try++ {
-		err := s.command(ctx, "/flush_cache")
-		var refused *statusError
-		if !errors.As(err, &refused) || refused.status != http.StatusBadRequest || try == 60 {
-			return err
-		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return errors.Join(err, context.Cause(ctx))
-		}
-	}
 }
 
 // Generate samples req; each response carries its label.
@@ -168,28 +175,42 @@ func (t *sglangToken) UnmarshalJSON(data []byte) error {
 	return errors.Join(json.Unmarshal(entries[0], &t.logprob), json.Unmarshal(entries[1], &t.id))
 }
 
-// sampler posts to /generate. There is no seed in it: one seed would give all
-// responses the same draws.
+// request is the body of POST /generate. One seed would give all its responses
+// the same draws, so where seeds count each is a prompt with a seed of its own.
+func (s *sglang) request(req *inference.Request, limit int) map[string]any {
+	p := &req.Sampling
+	topK := p.TopK
+	if topK == 0 {
+		topK = -1
+	}
+	params := map[string]any{
+		"n": req.N, "max_new_tokens": limit, "temperature": p.Temperature, "top_p": p.TopP, "top_k": topK, "min_p": p.MinP,
+		"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "no_stop_trim": true,
+		"stop": append([]string{}, p.Stop...), "stop_token_ids": append([]int32{}, p.StopIDs...),
+		"ignore_eos": len(p.StopIDs) == 0, // it would ignore stop_token_ids too
+	}
+	in := map[string]any{
+		"input_ids": req.PromptIDs, "sampling_params": params,
+		"return_logprob": true, "top_logprobs_num": req.TopLogprobs, "logprob_start_len": -1,
+	}
+	if req.PromptLogprobs {
+		in["logprob_start_len"] = 0
+	}
+	if s.seeded {
+		prompts, each := make([][]int32, req.N), make([]map[string]any, req.N)
+		for i := range each {
+			prompts[i], each[i] = req.PromptIDs, maps.Clone(params)
+			each[i]["n"], each[i]["sampling_seed"] = 1, seed31(req.Seed, req.FirstIndex+i)
+		}
+		in["input_ids"], in["sampling_params"] = prompts, each
+	}
+	return in
+}
+
+// sampler posts to /generate.
 func (s *sglang) sampler(want string) sampler {
 	return func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
-		p := &req.Sampling
-		topK := p.TopK
-		if topK == 0 {
-			topK = -1
-		}
-		in := map[string]any{
-			"input_ids": req.PromptIDs, "return_logprob": true, "top_logprobs_num": req.TopLogprobs, "logprob_start_len": -1,
-			"sampling_params": map[string]any{
-				"n": req.N, "max_new_tokens": limit, "temperature": p.Temperature, "top_p": p.TopP, "top_k": topK, "min_p": p.MinP,
-				"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "no_stop_trim": true,
-				"stop": append([]string{}, p.Stop...), "stop_token_ids": append([]int32{}, p.StopIDs...),
-				"ignore_eos": len(p.StopIDs) == 0, // it would ignore stop_token_ids too
-			},
-		}
-		if req.PromptLogprobs {
-			in["logprob_start_len"] = 0
-		}
-		body, err := json.Marshal(in)
+		body, err := json.Marshal(s.request(&req, limit))
 		if err != nil {
 			return nil, err
 		}

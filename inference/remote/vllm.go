@@ -13,27 +13,63 @@ import (
 )
 
 // vllm is an instance of vLLM's server. It takes weights when it runs with
-// VLLM_SERVER_DEV_MODE=1 and the worker extension of deploy/vllm. Its
-// log-probabilities are those of what is sampled only with --logprobs-mode
-// processed_logprobs.
+// VLLM_SERVER_DEV_MODE=1 and the worker extension of deploy/vllm.
 type vllm struct {
 	*client
 	held *labelled
+	// raw says that log-probabilities are without the temperature: all but
+	// --logprobs-mode processed_logprobs.
+	raw bool
 }
 
 func newVLLM(ctx context.Context, c *client) (*vllm, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	if c.capacity == 0 {
-		c.capacity = 256 // max_num_seqs, which it does not tell
+	v := &vllm{client: c, held: newLabelled()}
+	return v, v.readSettings(ctx)
+}
+
+// readSettings reads how the server was started. It tells that in development
+// mode only, older ones in prose, and it can take long to look at its machine:
+// without an answer nothing is known.
+func (v *vllm) readSettings(ctx context.Context) error {
+	var server struct {
+		Config struct {
+			Scheduler struct {
+				Running int `json:"max_num_seqs"` // of a replica
+			} `json:"scheduler_config"`
+			Parallel struct {
+				Replicas int `json:"data_parallel_size"`
+			} `json:"parallel_config"`
+			Model struct {
+				Logprobs string `json:"logprobs_mode"`
+			} `json:"model_config"`
+		} `json:"vllm_config"`
 	}
-	return &vllm{c, newLabelled()}, nil
+	_ = v.get(ctx, "/server_info?config_format=json", &server) // see above
+	switch mode := server.Config.Model.Logprobs; mode {
+	case "", "processed_logprobs":
+	case "raw_logprobs":
+		v.raw = true
+	default:
+		return fmt.Errorf("GET /server_info: logprobs_mode %q, expected processed_logprobs", mode)
+	}
+	if v.capacity == 0 {
+		v.capacity = server.Config.Scheduler.Running * max(1, server.Config.Parallel.Replicas)
+	}
+	if v.capacity == 0 {
+		v.capacity = 256 // the smallest that it takes unasked
+	}
+	return nil
 }
 
 // Generate samples req. The worker extension is asked after each exchange
 // whether the published weights are still there.
 func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+	if t := req.Sampling.Temperature; v.raw && t != 0 && t != 1 {
+		return nil, fmt.Errorf("instance %s: its log-probabilities are without the temperature %v, expected vLLM to run with --logprobs-mode processed_logprobs", v.url, t)
+	}
 	return v.held.generate(ctx, v.client, req, v.sampler, func(ctx context.Context, label string) error {
 		if label == "" {
 			return nil
@@ -52,7 +88,7 @@ func (v *vllm) sampler(label string) sampler {
 			req.N = 1 // more than one is refused
 		}
 		body := newCompletionRequest(v.model, &req, limit)
-		body.Seed &= 1<<62 - 1 // a signed number, to which it adds the response's index
+		body.Seed = (req.Seed + uint64(req.FirstIndex)) & (1<<62 - 1) // a signed number, to which it adds the response's index
 		body.CacheSalt = label
 		var a completionAnswer
 		if err := v.complete(ctx, &body, bodyLimit(&req, limit), &a); err != nil {
@@ -140,10 +176,11 @@ func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 	}
 	for rank, l := range labels {
 		if l != label {
-			return fmt.Errorf("POST /collective_rpc: worker %d answers %.60q to easyrl_load, expected %s", rank, l, label)
+			return fmt.Errorf("POST /collective_rpc: worker %d answers %.300q to easyrl_load, expected %s", rank, l, label)
 		}
 	}
-	if err := v.command(ctx, "/reset_prefix_cache"); err != nil {
+	// Caches outside of the server may not know of the salt.
+	if err := v.command(ctx, "/reset_prefix_cache?reset_external=true"); err != nil {
 		return err
 	}
 	return v.verify(ctx, label)
