@@ -28,7 +28,8 @@ const (
 //
 // A file has an endpoint a line: an http or https URL, or KIND=URL; empty lines
 // and those that begin with # are skipped. A name stands for http://ADDRESS:PORT
-// of each of its addresses.
+// of each of its IPv4 addresses or, where it has none, its IPv6 addresses: who
+// has both is one instance.
 //
 // The first reading counts at once, a later change when two readings in a row
 // agree on it, so that a file half written and an answer that lost an address
@@ -114,6 +115,10 @@ func reader(source string, lookup lookupFunc) (readFunc, error) {
 		}
 		if len(addresses) == 0 {
 			return nil, fmt.Errorf("watch %s: no addresses", source)
+		}
+		isV6 := func(a string) bool { return strings.Contains(a, ":") }
+		if slices.ContainsFunc(addresses, func(a string) bool { return !isV6(a) }) {
+			addresses = slices.DeleteFunc(slices.Clone(addresses), isV6)
 		}
 		endpoints := make([]string, len(addresses))
 		for i, a := range addresses {
