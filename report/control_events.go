@@ -84,7 +84,7 @@ func (c *Control) unlisten(l chan []byte) {
 }
 
 // serveEvents sends steps and what happens to instances, as server-sent events,
-// until the client or the run goes.
+// until the client goes, or the run and all has been sent.
 func (c *Control) serveEvents(ctx *fasthttp.RequestCtx) {
 	if !ctx.IsGet() {
 		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s /events: expected GET", ctx.Method())
@@ -113,6 +113,11 @@ func (c *Control) serveEvents(ctx *fasthttp.RequestCtx) {
 				case <-beat.C:
 					quiet = false
 				case <-done:
+					var left []byte
+					for len(l) > 0 {
+						left = append(left, <-l...)
+					}
+					_ = sendEvent(conn, w, left)
 					return
 				}
 			}
