@@ -9,6 +9,7 @@ claims weights that it may not have.
 """
 
 import inspect
+import logging
 import os
 
 
@@ -16,14 +17,18 @@ class EasyRL:
     """Methods that vLLM adds to its worker class."""
 
     def easyrl_load(self, folder: str, label: str) -> str:
-        """Makes folder/model.safetensors the weights and returns the label."""
+        """Makes folder/model.safetensors the weights and returns the label.
+
+        A fault is returned as text, since vLLM answers an exception with a bare
+        status 500. Of several workers each reads the whole file and keeps its
+        shard.
+        """
         self._easyrl_label = ""
-        runner = self.model_runner
-        reload = getattr(runner, "reload_weights", None)
-        if reload and "weights_path" in inspect.signature(reload).parameters:
-            reload(weights_path=folder)
-        else:
-            _load_in_place(runner, folder)
+        try:
+            _load(self, os.path.join(folder, "model.safetensors"))
+        except Exception as e:
+            logging.getLogger("vllm.easyrl").exception("load %s", folder)
+            return f"{type(e).__name__}: {e}"
         self._easyrl_label = label
         return label
 
@@ -32,20 +37,41 @@ class EasyRL:
         return getattr(self, "_easyrl_label", "")
 
 
-def _load_in_place(runner, folder: str) -> None:
-    """For vLLM without reload_weights(weights_path): unquantized models only."""
+def _load(worker, path: str) -> None:
     import torch
-    from safetensors import safe_open
+    from vllm.config import set_current_vllm_config
 
-    if runner.vllm_config.model_config.quantization is not None:
-        raise ValueError("this vLLM cannot load new weights into a quantized model")
-
-    def tensors():
-        with safe_open(os.path.join(folder, "model.safetensors"), framework="pt", device="cpu") as f:
-            for name in f.keys():
-                yield name, f.get_tensor(name)
-
-    with torch.inference_mode():
-        runner.model.load_weights(tensors())
+    runner = worker.model_runner
+    reload = getattr(runner, "reload_weights", None)
+    with set_current_vllm_config(worker.vllm_config):
+        # From tensors rather than from a path, which would stay the model's and
+        # depends on the format that the server was started with.
+        if reload and "weights_iterator" in inspect.signature(reload).parameters:
+            reload(weights_iterator=_tensors(path))
+        else:
+            _load_in_place(runner.get_model(), worker.vllm_config.model_config, path)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def _load_in_place(model, config, path: str) -> None:
+    """For vLLM without reload_weights(weights_iterator): unquantized models only."""
+    import torch
+
+    if config.quantization is not None:
+        raise ValueError("this vLLM cannot load new weights into a quantized model")
+    with torch.inference_mode():
+        loaded = model.load_weights(_tensors(path))
+    if loaded is None:
+        return  # a model that does not count
+    missing = {name for name, _ in model.named_parameters()} - set(loaded)
+    if missing:
+        raise ValueError(f"{path} lacks {len(missing)} of the model's tensors, such as {min(missing)}")
+
+
+def _tensors(path: str):
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt", device="cpu") as f:
+        for name in f.keys():
+            yield name, f.get_tensor(name)
