@@ -28,8 +28,11 @@ const Logprob = -1
 
 // Config is what an instance pretends to be.
 type Config struct {
-	ID      string  // names the instance
-	Lengths Lengths // of responses
+	ID string // names the instance
+	// Checksum is that of the weights that the instance holds from the start, as
+	// version 0; with none it refuses requests until the first Publish.
+	Checksum string
+	Lengths  Lengths // of responses
 	// TokensPerSecond is how fast each response grows, however many do.
 	TokensPerSecond float64
 	// PrefillTokensPerSecond is how fast prompts run; 0 takes no time.
@@ -97,19 +100,18 @@ type Instance struct {
 	mu       sync.Mutex
 	s        schedule
 	alarm    alarm // of the schedule's next event
-	version  int64 // 0 before the first publish
-	checksum string
+	version  int64
+	checksum string // empty where it holds no weights
 	calls    uint64 // so far
 	closed   chan struct{}
 }
 
-// New returns an instance whose time is clock's. It refuses requests until the
-// first Publish.
+// New returns an instance whose time is clock's.
 func New(cfg Config, clock *Clock) (*Instance, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	i := &Instance{cfg: cfg, clock: clock, s: newSchedule(cfg.Slots), closed: make(chan struct{})}
+	i := &Instance{cfg: cfg, clock: clock, s: newSchedule(cfg.Slots), checksum: cfg.Checksum, closed: make(chan struct{})}
 	i.alarm = alarm{index: unset, fire: i.advance}
 	return i, nil
 }
@@ -123,7 +125,8 @@ func (i *Instance) Capacity() int { return i.cfg.Slots }
 // Config is what New was given.
 func (i *Instance) Config() Config { return i.cfg }
 
-// Held is the version and the checksum of the weights last published.
+// Held is the version and the checksum of the weights that serve; the checksum is
+// empty where there are none.
 func (i *Instance) Held() (version int64, checksum string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -205,7 +208,7 @@ func (i *Instance) Publish(ctx context.Context, w inference.Weights) (string, er
 // locked.
 func (i *Instance) refuse(version int64) error {
 	switch {
-	case i.version == 0:
+	case i.checksum == "":
 		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
 	case version != 0 && version != i.version:
 		return fmt.Errorf("%w: request of version %d, the instance holds %d", inference.ErrStale, version, i.version)

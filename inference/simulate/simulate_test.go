@@ -91,6 +91,9 @@ func TestRunsRepeat(t *testing.T) {
 		want := generate(a, request(1, 8, 5, 6))
 		require.Equal(t, want, generate(b, request(1, 8, 5, 6)))
 		require.Equal(t, want[:3], generate(b, request(1, 3, 5, 6)))
+		rest := request(1, 3, 5, 6)
+		rest.FirstIndex = 5
+		require.Equal(t, want[5:], generate(b, rest))
 		require.NotEqual(t, want[0].IDs, want[1].IDs)
 		require.NotEqual(t, want, generate(b, request(2, 8, 5, 6)))
 		require.NotEqual(t, want, generate(b, request(1, 8, 5, 7)))
@@ -179,6 +182,28 @@ func TestPublishEndsWhatRuns(t *testing.T) {
 		require.ErrorIs(t, err, inference.ErrStale)
 		_, err = i.Publish(t.Context(), weights(0))
 		require.ErrorContains(t, err, "expected 1 or more")
+	})
+}
+
+// An instance that starts with weights has version 0 of them.
+func TestStartsWithWeights(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, err := Parse("lengths=fixed:3")
+		require.NoError(t, err)
+		c.Checksum = "own"
+		i, err := New(c, NewClock())
+		require.NoError(t, err)
+		version, sum := i.Held()
+		require.Zero(t, version)
+		require.Equal(t, "own", sum)
+		req := request(1, 1, 1)
+		_, err = i.Generate(t.Context(), req)
+		require.ErrorIs(t, err, inference.ErrStale)
+		req.Version = 0
+		out, err := i.Generate(t.Context(), req)
+		require.NoError(t, err)
+		require.Zero(t, out[0].Version)
 	})
 }
 
