@@ -150,6 +150,9 @@ func TestImagesArePinned(t *testing.T) {
 	}
 }
 
+// startup is how long a pod may take to start, in seconds.
+func startup(p probe) int { return p.PeriodSeconds * p.FailureThreshold }
+
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	c := readCluster(t)
@@ -159,7 +162,7 @@ func TestProbes(t *testing.T) {
 		require.Equal(t, "/health", p.HTTPGet.Path)
 		require.Positive(t, c.port(t, instances, p.HTTPGet.Port))
 	}
-	require.GreaterOrEqual(t, one.StartupProbe.PeriodSeconds*one.StartupProbe.FailureThreshold, 600)
+	require.GreaterOrEqual(t, startup(one.StartupProbe), 600)
 	require.Empty(t, one.LivenessProbe.HTTPGet.Path, "an instance that drains is alive and not healthy")
 	require.Positive(t, c.port(t, instances, one.LivenessProbe.TCPSocket.Port))
 	hook := one.Lifecycle.PreStop.Sleep.Seconds
@@ -285,7 +288,8 @@ func TestRunAgreesWithManifests(t *testing.T) {
 	name, ok := strings.CutSuffix(strings.TrimPrefix(run.Inference.Watch, "dns:"), ":"+http)
 	require.True(t, ok, run.Inference.Watch)
 	require.Contains(t, c.objects, "Service/"+name)
-	require.NotContains(t, c.objects["Service/"+name].text, "publishNotReadyAddresses")
+	require.NotContains(t, c.objects["Service/"+name].text, "publishNotReadyAddresses: true", "readiness waits for no weights, and what drains must go")
+	require.GreaterOrEqual(t, run.Inference.WaitSeconds, startup(c.pods[instances].Spec.Containers[0].StartupProbe), "as long as a pod may take to start")
 }
 
 func TestAutoscaler(t *testing.T) {
