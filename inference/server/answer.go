@@ -93,7 +93,8 @@ func (s *Server) textEntries(j *job, ids []int32, logprobs []float32, top [][]in
 		likeliest := map[string]float32{token: logprobs[i]}
 		if i < len(top) {
 			for _, t := range top[i] {
-				if name := s.piece(j, t.ID); t.ID != id && likeliest[name] == 0 {
+				name := s.piece(j, t.ID)
+				if _, ok := likeliest[name]; !ok { // two tokens may read the same: the likelier one stays
 					likeliest[name] = max(t.Logprob, lowestLogprob)
 				}
 			}

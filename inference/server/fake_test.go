@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"math"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -144,7 +142,7 @@ func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit
 	told := 0
 	for len(c.IDs) < req.Sampling.MaxTokens && c.Finish == rollout.Length {
 		h := fnv.New64a()
-		fmt.Fprint(h, req.PromptIDs, req.Seed, i, len(c.IDs), version)
+		fmt.Fprint(h, req.PromptIDs, req.Seed, req.FirstIndex+i, len(c.IDs), version)
 		draw := h.Sum64()
 		id := int32('a' + draw%26)
 		if draw%17 == 0 {
@@ -183,7 +181,8 @@ func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit
 			held = 0
 		}
 		upTo := max(told, len(c.Text)-held)
-		emit(inference.Delta{Index: i, IDs: c.IDs[len(c.IDs)-1:], Logprobs: c.Logprobs[len(c.IDs)-1:], Text: c.Text[told:upTo]})
+		last := len(c.IDs) - 1
+		emit(inference.Delta{Index: i, IDs: c.IDs[last:], Logprobs: c.Logprobs[last:], Top: c.Top[min(last, len(c.Top)):], Text: c.Text[told:upTo]})
 		told = upTo
 	}
 	if req.PromptLogprobs {
@@ -222,9 +221,8 @@ func (b *fakeBackend) UpdateFile(ctx context.Context, version int64, path string
 	return b.Update(ctx, version, f, -1)
 }
 
-// serve is a server of backend with its text; it is closed, and has left no
-// goroutine, when the test ends.
-func serve(t *testing.T, backend Backend, text Text, change func(*Config)) *Server {
+// serve is a server of backend with its text; it is closed when the test ends.
+func serve(t testing.TB, backend Backend, text Text, change func(*Config)) *Server {
 	t.Helper()
 	cfg := DefaultConfig()
 	cfg.Listen = "127.0.0.1:0"
@@ -280,19 +278,4 @@ func errorOf(t *testing.T, data []byte) (message, kind string, param any) {
 	require.NoError(t, json.Unmarshal(data, &out), "%s", data)
 	require.NotEmpty(t, out.Error.Message)
 	return out.Error.Message, out.Error.Type, out.Error.Param
-}
-
-// ourGoroutines are those that a server has started, for itself or for its
-// connections.
-func ourGoroutines() int {
-	buf := make([]byte, 64<<20)
-	n := 0
-	for _, stack := range bytes.Split(buf[:runtime.Stack(buf, true)], []byte("\n\n")) {
-		ours := bytes.Contains(stack, []byte("inference/server.(*")) || bytes.Contains(stack, []byte("fasthttp.(*Server)")) ||
-			bytes.Contains(stack, []byte("fasthttp.NewStreamReader"))
-		if ours && !bytes.Contains(stack, []byte("testing.tRunner")) {
-			n++
-		}
-	}
-	return n
 }

@@ -128,7 +128,7 @@ func (s *Server) sampling(j *job) error {
 		}
 	}
 	j.each = inference.Request{
-		N: j.n + j.sampleIndex,
+		N: j.n, FirstIndex: j.sampleIndex,
 		Sampling: inference.Sampling{Temperature: j.temperature, TopP: j.topP, TopK: j.topK, MinP: j.minP,
 			MaxTokens: max(*j.maxTokens, 1), Stop: j.stop, StopIDs: stopIDs},
 		PromptLogprobs: j.promptLogprobs != nil || (j.echo && j.logprobs != nil),
@@ -219,8 +219,7 @@ func (s *Server) run(ctx context.Context, j *job, emit func(inference.Delta)) ([
 	return out, nil
 }
 
-// prompt samples the choices of one prompt. Responses before the first that is
-// asked for are sampled as well: which they are decides what is drawn.
+// prompt samples the choices of one prompt.
 func (s *Server) prompt(ctx context.Context, j *job, p int, emit func(inference.Delta)) ([]inference.Completion, error) {
 	req := j.each
 	req.PromptIDs = j.prompts[p]
@@ -230,10 +229,8 @@ func (s *Server) prompt(ctx context.Context, j *job, p int, emit func(inference.
 		out, err = s.backend.Generate(ctx, req)
 	} else {
 		out, err = s.backend.Stream(ctx, req, func(d inference.Delta) {
-			if d.Index -= j.sampleIndex; d.Index >= 0 && d.Index < j.n {
-				d.Index += p * j.n
-				emit(d)
-			}
+			d.Index += p * j.n
+			emit(d)
 		})
 	}
 	switch {
@@ -242,7 +239,7 @@ func (s *Server) prompt(ctx context.Context, j *job, p int, emit func(inference.
 	case len(out) != req.N:
 		return nil, fmt.Errorf("backend: %d responses, expected %d", len(out), req.N)
 	}
-	return out[j.sampleIndex:], nil
+	return out, nil
 }
 
 // check finds what may not go out: several versions in one answer, or numbers

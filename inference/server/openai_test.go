@@ -53,20 +53,21 @@ func TestOfficialClient(t *testing.T) {
 		}
 	}
 
-	params.Logprobs = openai.Int(0)
 	params.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)}
 	stream := client.Completions.NewStreaming(ctx, params)
 	texts := make([]string, 2)
-	var tokens int64
+	var tokens, likeliest int64
 	for stream.Next() {
 		for _, c := range stream.Current().Choices {
 			texts[c.Index] += c.Text
+			likeliest += int64(len(c.Logprobs.TopLogprobs))
 		}
 		tokens = max(tokens, stream.Current().Usage.CompletionTokens)
 	}
 	require.NoError(t, stream.Err())
 	require.Equal(t, []string{want[0].Text, want[1].Text}, texts)
 	require.EqualValues(t, len(want[0].IDs)+len(want[1].IDs), tokens)
+	require.Equal(t, tokens, likeliest)
 }
 
 func TestOfficialClientChat(t *testing.T) {
@@ -83,7 +84,6 @@ func TestOfficialClientChat(t *testing.T) {
 	require.Len(t, got.Choices[0].Logprobs.Content, int(got.Usage.CompletionTokens))
 	require.Len(t, got.Choices[0].Logprobs.Content[0].TopLogprobs, 2)
 
-	params.TopLogprobs = openai.Int(0)
 	stream := client.Chat.Completions.NewStreaming(ctx, params)
 	var whole openai.ChatCompletionAccumulator
 	for stream.Next() {

@@ -3,9 +3,9 @@ package server
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"slices"
 
-	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
 )
 
@@ -107,7 +107,7 @@ func (r *request) validate() error {
 		lowest = 0
 	}
 	for _, err := range []error{
-		within("n", &r.n, 1, maxResponses), within("sample_index", &r.sampleIndex, 0, inference.MaxResponses-r.n),
+		within("n", &r.n, 1, maxResponses), within("sample_index", &r.sampleIndex, 0, math.MaxInt32-r.n),
 		within("max_tokens", r.maxTokens, lowest, 1<<31-1), within("logprobs", r.logprobs, 0, maxTop),
 		within("prompt_logprobs", r.promptLogprobs, 0, 0),
 	} {
@@ -124,8 +124,6 @@ func (r *request) validate() error {
 		return invalid("top_k", "top_k %d, expected -1 or more", r.topK)
 	case r.stream && r.promptLogprobs != nil:
 		return invalid("prompt_logprobs", "prompt_logprobs in a stream is not supported")
-	case r.stream && r.logprobs != nil && *r.logprobs > 0:
-		return invalid(r.topName(), "%s above 0 in a stream is not supported", r.topName())
 	case r.stream && r.logprobs != nil && r.echo:
 		return invalid("echo", "echo with logprobs in a stream is not supported")
 	case r.echo && r.logprobs != nil && *r.logprobs > 0:
@@ -135,13 +133,6 @@ func (r *request) validate() error {
 	}
 	r.topK = max(r.topK, 0)
 	return r.validateChat()
-}
-
-func (r *request) topName() string {
-	if r.chat {
-		return "top_logprobs"
-	}
-	return "logprobs"
 }
 
 // validateChat checks that the conversation is text. Calls of tools stay text

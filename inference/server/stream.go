@@ -44,7 +44,10 @@ func (f *feed) wake() {
 }
 
 func (f *feed) add(d inference.Delta) {
-	d.IDs, d.Logprobs = slices.Clone(d.IDs), slices.Clone(d.Logprobs)
+	d.IDs, d.Logprobs, d.Top = slices.Clone(d.IDs), slices.Clone(d.Logprobs), slices.Clone(d.Top)
+	for i := range d.Top {
+		d.Top[i] = slices.Clone(d.Top[i])
+	}
 	f.mu.Lock()
 	f.deltas = append(f.deltas, d)
 	f.mu.Unlock()
@@ -66,7 +69,8 @@ func (f *feed) take() (deltas []inference.Delta, ended bool, err error) {
 }
 
 // stream answers j with server-sent events. A request that fails before its
-// first token is refused with a status. done is called when all has ended.
+// first token is refused with a status. A client of HTTP/1.0, which knows no
+// chunks, gets all events at the end. done is called when all has ended.
 func (s *Server) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job, done func()) error {
 	f := &feed{ready: make(chan struct{}, 1)}
 	runCtx, cancel := context.WithCancelCause(reqCtx)
@@ -82,7 +86,7 @@ func (s *Server) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job
 	}
 	ctx.SetContentType("text/event-stream")
 	ctx.Response.Header.Set(fasthttp.HeaderCacheControl, "no-cache")
-	ctx.SetBodyStreamWriter(func(w *bufio.Writer) {
+	send := func(w *bufio.Writer) {
 		defer done()
 		defer sampling.Wait()
 		defer cancel(nil)
@@ -104,7 +108,12 @@ func (s *Server) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job
 			<-f.ready
 			deltas, ended, err = f.take()
 		}
-	})
+	}
+	if ctx.Request.Header.IsHTTP11() {
+		ctx.SetBodyStreamWriter(send)
+	} else {
+		send(bufio.NewWriter(ctx.Response.BodyWriter()))
+	}
 	return nil
 }
 
@@ -166,13 +175,15 @@ func (o *sender) delta(d inference.Delta) {
 	text := st.text[st.out:visible]
 	st.out = visible
 	if len(d.IDs) > 0 || text != "" {
-		o.part(d.Index, d.IDs, d.Logprobs, text, nil)
+		d.Text = text
+		o.part(d, nil)
 	}
 }
 
 // part sends tokens and text of a choice, and how it ended where it did.
-func (o *sender) part(index int, ids []int32, logprobs []float32, text string, e *ending) {
-	j, st := o.j, &o.choices[index]
+func (o *sender) part(d inference.Delta, e *ending) {
+	j, st := o.j, &o.choices[d.Index]
+	index, ids, text := d.Index, d.IDs, d.Text
 	c := choice{Index: index}
 	if j.returnIDs {
 		c.IDs = ids
@@ -184,7 +195,7 @@ func (o *sender) part(index int, ids []int32, logprobs []float32, text string, e
 		}
 		c.Delta = &delta{Content: &text}
 		if j.logprobs != nil && len(ids) > 0 {
-			c.Logprobs = o.s.chatEntries(j, ids, logprobs, nil)
+			c.Logprobs = o.s.chatEntries(j, ids, d.Logprobs, d.Top)
 		}
 	} else {
 		if !st.begun && j.returnIDs {
@@ -196,7 +207,7 @@ func (o *sender) part(index int, ids []int32, logprobs []float32, text string, e
 		}
 		c.Text = &text
 		if j.logprobs != nil && len(ids) > 0 {
-			c.Logprobs, st.offset = o.s.textEntries(j, ids, logprobs, nil, st.offset)
+			c.Logprobs, st.offset = o.s.textEntries(j, ids, d.Logprobs, d.Top, st.offset)
 		}
 	}
 	st.begun = true
@@ -222,7 +233,8 @@ func (o *sender) end(out []inference.Completion, err error) {
 		}
 		e := o.s.end(o.j, c)
 		rest := min(st.ids, len(c.IDs))
-		o.part(i, c.IDs[rest:], c.Logprobs[rest:], e.text[min(st.out, len(e.text)):], &e)
+		o.part(inference.Delta{Index: i, IDs: c.IDs[rest:], Logprobs: c.Logprobs[rest:], Top: c.Top[min(rest, len(c.Top)):],
+			Text: e.text[min(st.out, len(e.text)):]}, &e)
 	}
 	if o.j.usage {
 		a := o.s.start(o.j, "text_completion", o.j.each.Version)

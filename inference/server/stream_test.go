@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -46,7 +47,7 @@ func TestStreamEqualsAnswer(t *testing.T) {
 		fmt.Sprintf(`,"stop_token_ids":[%d]`, text[9]), fmt.Sprintf(`,"stop":%q,"include_stop_str_in_output":true`, text[10:13])} {
 		body := `"prompt":["x","yy"],"n":3,"seed":1,"max_tokens":50,"return_token_ids":true` + more
 		if !strings.Contains(more, "echo") {
-			body += `,"logprobs":0`
+			body += `,"logprobs":2`
 		}
 		status, want := post(t, s, "/v1/completions", `{`+body+`}`)
 		require.Equal(t, http.StatusOK, status, "%v", want)
@@ -59,6 +60,7 @@ func TestStreamEqualsAnswer(t *testing.T) {
 			stop         any
 			ids, prompt  []any
 			logprobs     []any
+			tokens, top  []any
 			offsets      []any
 		}
 		add := func(w *whole, c map[string]any) {
@@ -72,6 +74,7 @@ func TestStreamEqualsAnswer(t *testing.T) {
 			if l, ok := c["logprobs"].(map[string]any); ok {
 				w.logprobs = append(w.logprobs, l["token_logprobs"].([]any)...)
 				w.offsets = append(w.offsets, l["text_offset"].([]any)...)
+				w.tokens, w.top = append(w.tokens, l["tokens"].([]any)...), append(w.top, l["top_logprobs"].([]any)...)
 			}
 			if c["finish_reason"] != nil {
 				require.Empty(t, w.finish)
@@ -90,6 +93,9 @@ func TestStreamEqualsAnswer(t *testing.T) {
 			add(&got[int(c["index"].(float64))], c)
 		}
 		require.Equal(t, wanted, got, more)
+		if !strings.Contains(more, "echo") {
+			require.Len(t, got[0].top[0], 2, "the token and one other")
+		}
 		require.Equal(t, want["usage"], list[len(list)-1]["usage"])
 		require.Empty(t, list[len(list)-1]["choices"])
 	}
@@ -98,7 +104,7 @@ func TestStreamEqualsAnswer(t *testing.T) {
 func TestChatStream(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
-	body := `"messages":[{"role":"user","content":"hi"}],"seed":4,"max_tokens":20,"logprobs":true`
+	body := `"messages":[{"role":"user","content":"hi"}],"seed":4,"max_tokens":20,"logprobs":true,"top_logprobs":3`
 	_, want := post(t, s, "/v1/chat/completions", `{`+body+`}`)
 	_, _, data := call(t, s, http.MethodPost, "/v1/chat/completions", `{`+body+`,"stream":true}`)
 	text, tokens := "", []any{}
@@ -116,6 +122,30 @@ func TestChatStream(t *testing.T) {
 	c := want["choices"].([]any)[0].(map[string]any)
 	require.Equal(t, c["message"].(map[string]any)["content"], text)
 	require.Equal(t, c["logprobs"].(map[string]any)["content"], tokens)
+	require.Len(t, tokens[0].(map[string]any)["top_logprobs"], 3)
+}
+
+// A client of HTTP/1.0 knows no chunks: it gets the events as one body.
+func TestStreamToOldClient(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	body := `{"prompt":"a","n":2,"seed":3,"stream":true}`
+	_, _, want := call(t, s, http.MethodPost, "/v1/completions", body)
+	c := dial(t, s)
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	require.NoError(t, err)
+	answer, err := io.ReadAll(c) // the server closes
+	require.NoError(t, err)
+	head, got, _ := strings.Cut(string(answer), "\r\n\r\n")
+	require.NotContains(t, head, "Transfer-Encoding")
+	texts := func(data []byte) (out [2]string) {
+		for _, event := range events(t, data) {
+			c := event["choices"].([]any)[0].(map[string]any)
+			out[int(c["index"].(float64))] += c["text"].(string)
+		}
+		return out
+	}
+	require.Equal(t, texts(want), texts([]byte(got)))
 }
 
 // A stream that cannot begin is refused with a status.

@@ -120,7 +120,7 @@ func (i *Instance) newGroup(req *inference.Request) (*group, error) {
 		g.prefill = span(n, i.cfg.PrefillTokensPerSecond)
 	}
 	for k := range g.keys {
-		g.keys[k] = mix(req.Seed ^ mix(prompt^mix(uint64(k))))
+		g.keys[k] = mix(req.Seed ^ mix(prompt^mix(uint64(req.FirstIndex+k))))
 		length := i.cfg.Lengths.At(uniform(mix(^g.keys[k])))
 		g.lengths[k], g.stopped[k] = min(length, limit), length <= limit
 		g.spans[k] = span(g.lengths[k], i.cfg.TokensPerSecond)
