@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -19,9 +20,9 @@ import (
 
 const (
 	invalidRequest = "invalid_request_error"
-	bodyTimeout    = time.Minute // for a client to send a body
-	bodiesHeld     = 16          // bodies of the largest size that are held at once
-	statusGone     = 499         // nobody reads it
+	bodyTimes      = 6   // as long as a header a body may take
+	bodiesHeld     = 16  // bodies of the largest size may be held at once, or more smaller ones
+	statusGone     = 499 // nobody reads it
 )
 
 // failure is an error as clients see it.
@@ -60,6 +61,10 @@ func asFailure(err error) *failure {
 	return &failure{status: fasthttp.StatusInternalServerError, kind: "server_error", message: err.Error()}
 }
 
+func late(message string) *failure {
+	return &failure{status: fasthttp.StatusRequestTimeout, kind: invalidRequest, message: message}
+}
+
 func stale(format string, args ...any) *failure {
 	return &failure{status: fasthttp.StatusConflict, kind: "stale_weights", code: "stale_weights", message: fmt.Sprintf(format, args...)}
 }
@@ -96,7 +101,7 @@ func refuseUnread(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &small):
 		err = &failure{status: fasthttp.StatusRequestHeaderFieldsTooLarge, kind: invalidRequest, message: "header too large"}
 	case errors.As(err, &timeout) && timeout.Timeout():
-		err = &failure{status: fasthttp.StatusRequestTimeout, kind: invalidRequest, message: "the request did not come in time"}
+		err = late("the request did not come in time")
 	default:
 		err = invalid("", "not an HTTP request that can be read")
 	}
@@ -170,23 +175,22 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func()
 		return nil, nil, invalid("", "no body, expected JSON")
 	case size > s.cfg.MaxBody:
 		return nil, nil, tooLarge(strconv.FormatInt(size, 10))
-	case size < 0:
-		size = s.cfg.MaxBody
 	}
-	release = func() { s.bodies.Add(-size) }
-	if s.bodies.Add(size) > bodiesHeld*s.cfg.MaxBody {
-		release()
-		return nil, nil, &failure{status: fasthttp.StatusTooManyRequests, kind: "rate_limit_error", code: "bodies_full",
-			message: "too many bodies are being read", retry: true}
-	}
-	if err := ctx.Conn().SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
-		release()
+	if err := ctx.Conn().SetReadDeadline(time.Now().Add(bodyTimes * s.cfg.HeaderTimeout)); err != nil {
 		return nil, nil, wire.ErrGone
 	}
-	data, err = io.ReadAll(io.LimitReader(requestBody(ctx), s.cfg.MaxBody+1))
+	body := &counted{Reader: io.LimitReader(requestBody(ctx), s.cfg.MaxBody+1), held: &s.bodies, most: bodiesHeld * s.cfg.MaxBody}
+	release = func() { s.bodies.Add(-body.read) }
+	data, err = io.ReadAll(body)
+	var timeout net.Error
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = wire.ErrGone
+	case errors.As(err, &timeout) && timeout.Timeout():
+		err = late("the body did not come in time")
+	case errors.Is(err, errFull):
+		err = &failure{status: fasthttp.StatusTooManyRequests, kind: "rate_limit_error", code: "bodies_full",
+			message: "too many bodies are being read", retry: true}
 	case err != nil:
 		err = invalid("", "body ends early: %v", err)
 	case int64(len(data)) > s.cfg.MaxBody:
@@ -197,4 +201,24 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func()
 		return nil, nil, err
 	}
 	return data, release, nil
+}
+
+var errFull = errors.New("no room for the body")
+
+// counted is a body whose bytes count in held as they come, so that a client
+// that only says it has much to send takes no room from others.
+type counted struct {
+	io.Reader
+	held *atomic.Int64
+	most int64 // of held
+	read int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.read += int64(n)
+	if c.held.Add(int64(n)) > c.most {
+		return n, errFull
+	}
+	return n, err
 }

@@ -2,14 +2,21 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
@@ -49,6 +56,51 @@ func FuzzRequest(f *testing.F) {
 			require.NoError(t, req.Validate())
 			require.LessOrEqual(t, len(ids)+req.Sampling.MaxTokens, 4096)
 		}
+	})
+}
+
+// noFiles is a backend that opens none.
+type noFiles struct{ *fakeBackend }
+
+func (noFiles) UpdateFile(context.Context, int64, string) (string, error) {
+	return "", inference.ErrInvalid
+}
+
+// Whatever bytes come over a connection, the server answers what may be
+// answered, closes, and keeps nothing.
+func FuzzConnection(f *testing.F) {
+	const body = `{"prompt":"a","max_tokens":2,"seed":1,"stream":true}`
+	head := func(path, proto, fields string) string {
+		return "POST " + path + " " + proto + "\r\nHost: x\r\n" + fields + "\r\n"
+	}
+	whole := head("/v1/completions", "HTTP/1.1", fmt.Sprintf("Content-Length: %d\r\n", len(body))) + body
+	for _, seed := range []string{
+		whole, whole + whole, strings.Replace(whole, "1.1", "1.0", 1), whole[:len(whole)-1], whole[:30], "\r\n", "GET /metrics HTTP/1.1\r\n\r\n",
+		head("/v1/completions", "HTTP/1.1", "Transfer-Encoding: chunked\r\n") + "34\r\n" + body + "\r\n0\r\nX-A: b\r\n\r\n",
+		head("/v1/completions", "HTTP/1.1", "Content-Length: 104857600\r\nExpect: 100-continue\r\n"), "GET * HTTP/1.1\r\nA:\r\n b\r\n\r\n",
+		"PUT /v1/weights?version=4 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: X-Checksum\r\n\r\n1\r\na\r\n0\r\nX-Checksum: 0\r\n\r\n",
+		head("/tokenize", "HTTP/1.1", "Content-Length: 14\r\nConnection: close\r\n") + `{"prompt":"a"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	s := serve(f, noFiles{newFake()}, fakeText{}, func(c *Config) { c.HeaderTimeout = 5 * time.Second })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s.mu.Lock()
+		s.draining = false // whatever the last one said
+		s.mu.Unlock()
+		inner, err := net.Dial("tcp", s.Addr())
+		require.NoError(t, err)
+		defer inner.Close() //nolint:errcheck // has been read
+		c := inner.(*net.TCPConn)
+		_, err = c.Write(data)
+		require.NoError(t, err)
+		require.NoError(t, c.CloseWrite())
+		answer, err := io.ReadAll(c)
+		require.True(t, err == nil || errors.Is(err, syscall.ECONNRESET), "%v", err)
+		if len(answer) > 0 {
+			require.Regexp(t, `^HTTP/1\.1 (100|200|4\d\d|503) `, string(answer[:min(len(answer), 20)]))
+		}
+		require.Eventually(t, func() bool { return s.running() == 0 && s.bodies.Load() == 0 }, time.Minute, time.Millisecond)
 	})
 }
 

@@ -20,10 +20,19 @@ import (
 // dial is a connection that the test closes at its end at the latest.
 func dial(t *testing.T, s *Server) *net.TCPConn {
 	t.Helper()
-	c, err := net.Dial("tcp", s.Addr())
+	c, err := dialTo(t, s)
 	require.NoError(t, err)
+	return c
+}
+
+func dialTo(t *testing.T, s *Server) (*net.TCPConn, error) {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		return nil, err
+	}
 	t.Cleanup(func() { _ = c.Close() })
-	return c.(*net.TCPConn)
+	return c.(*net.TCPConn), nil
 }
 
 func held(backend *fakeBackend) {
@@ -204,50 +213,41 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// 2,000 clients at once are served; beyond the largest number of connections
-// one is told so. No goroutine stays behind.
-func TestManyConnections(t *testing.T) {
-	const clients, limit = 2000, 2000
-	cfg := DefaultConfig()
-	cfg.Listen, cfg.MaxConns, cfg.MaxConcurrent = "127.0.0.1:0", limit, 64
-	s, err := New(cfg, newFake(), fakeText{})
-	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve() }()
-	conns := make([]net.Conn, clients)
-	for i := range conns {
-		conns[i] = dial(t, s)
+// Bodies count as they come: who says that much will come takes no room from
+// others, and who sends much too often is told to come again.
+func TestBodiesFull(t *testing.T) {
+	t.Parallel()
+	const most, some = 1 << 16, 9000 // more than fasthttp reads with the header
+	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.MaxBody = most })
+	send := func(bytes int) *net.TCPConn {
+		c := dial(t, s)
+		_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", most, strings.Repeat(" ", bytes))
+		require.NoError(t, err)
+		return c
 	}
-	var wait sync.WaitGroup
-	faults := make(chan error, clients)
-	for i, c := range conns {
-		wait.Go(func() {
-			body := fmt.Sprintf(`{"prompt":"a","seed":%d,"stream":%t}`, i, i%2 == 0)
-			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-			var res *http.Response
-			if err == nil {
-				res, err = http.ReadResponse(bufio.NewReader(c), nil)
-			}
-			var data []byte
-			if err == nil {
-				data, err = io.ReadAll(res.Body)
-			}
-			if err == nil && (res.StatusCode != http.StatusOK || !strings.Contains(string(data), "finish_reason")) {
-				err = fmt.Errorf("status %d: %s", res.StatusCode, data)
-			}
-			faults <- err
-		})
+	held := func(n int64) {
+		require.Eventually(t, func() bool { return s.bodies.Load() == n }, time.Minute, time.Millisecond, "%d", n)
 	}
-	wait.Wait()
-	for range clients {
-		require.NoError(t, <-faults)
+	for range 2 * bodiesHeld {
+		send(some)
 	}
-	answer, err := io.ReadAll(dial(t, s))
-	require.NoError(t, err)
-	require.Contains(t, string(answer), " 503 ")
-	require.NoError(t, s.Close())
-	require.NoError(t, <-served)
-	require.Eventually(t, func() bool { return ourGoroutines() == 0 }, time.Minute, 10*time.Millisecond)
+	held(2 * bodiesHeld * some)
+	large := `{"prompt":"` + strings.Repeat("a", 4000) + `","user":"` + strings.Repeat("a", most-5000) + `"}`
+	status, got := post(t, s, "/v1/completions", large)
+	require.Equal(t, http.StatusOK, status, "%v", got)
+	const full = (bodiesHeld*most - 2*bodiesHeld*some) / (most - 1)
+	var last *net.TCPConn
+	for range full {
+		last = send(most - 1)
+	}
+	held(2*bodiesHeld*some + full*(most-1))
+	status, header, data := call(t, s, http.MethodPost, "/v1/completions", large)
+	require.Equal(t, http.StatusTooManyRequests, status, "%s", data)
+	require.Equal(t, "1", header.Get("Retry-After"))
+	require.NoError(t, last.Close())
+	held(2*bodiesHeld*some + (full-1)*(most-1))
+	status, got = post(t, s, "/v1/completions", large)
+	require.Equal(t, http.StatusOK, status, "%v", got)
 }
 
 // A watch tells of a client that goes, and loses no byte of one that stays.

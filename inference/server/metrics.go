@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,12 +86,35 @@ func (e *exposition) family(name, kind, help string) {
 
 // sample writes one value with labels of its own behind the common ones.
 func (e *exposition) sample(name, labels string, value float64) {
-	fmt.Fprintf(e, "%s{%s%s} %s\n", name, e.labels, labels, strconv.FormatFloat(value, 'g', -1, 64))
+	if labels = e.labels + labels; labels != "" {
+		labels = "{" + labels + "}"
+	}
+	fmt.Fprintf(e, "%s%s %s\n", name, labels, strconv.FormatFloat(value, 'g', -1, 64))
 }
 
 func (e *exposition) one(name, kind, help string, value float64) {
 	e.family(name, kind, help)
 	e.sample(name, "", value)
+}
+
+// process tells of the whole process, under the names that Prometheus's own
+// clients give it.
+func (e *exposition) process() {
+	e.labels = ""
+	e.one("go_goroutines", "gauge", "Goroutines, now.", float64(runtime.NumGoroutine()))
+	if pages, ok := residentPages(); ok {
+		e.one("process_resident_memory_bytes", "gauge", "Resident memory, now.", float64(pages)*float64(os.Getpagesize()))
+	}
+}
+
+// residentPages is the memory of the process, where the system has /proc.
+func residentPages() (pages int64, ok bool) {
+	var size int64
+	data, err := os.ReadFile("/proc/self/statm")
+	if err == nil {
+		_, err = fmt.Sscan(string(data), &size, &pages)
+	}
+	return pages, err == nil
 }
 
 // metrics answers for Prometheus, with vLLM's names where they mean the same.
@@ -131,6 +156,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	e.one("easyrl:weight_version", "gauge", "Version of the weights that serve.", float64(version))
 	e.one("easyrl:weight_updates_total", "counter", "Updates of the weights.", float64(c.updates))
 	e.one("easyrl:weight_update_seconds_total", "counter", "Time that updates of the weights took.", c.updateSeconds)
+	e.process()
 	ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 	ctx.SetBodyString(e.String())
 	return nil

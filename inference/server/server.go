@@ -41,7 +41,9 @@ type Config struct {
 	// MaxConcurrent is the number of requests that are given to the backend at
 	// once, and MaxQueue how many more wait; a further one is answered 429.
 	MaxConcurrent, MaxQueue int
-	// HeaderTimeout is how long a client may take to send a request's header.
+	// HeaderTimeout is how long a client may take to send a request's header and
+	// the first 8 KiB behind it, which fasthttp reads with it; all of a body may
+	// take six times as long.
 	HeaderTimeout time.Duration
 	// DrainTimeout is how long Drain waits for requests that run.
 	DrainTimeout time.Duration
@@ -240,9 +242,9 @@ func (s *Server) authorize(ctx *fasthttp.RequestCtx) error {
 	if s.cfg.Token == "" || string(ctx.Path()) == "/health" {
 		return nil
 	}
-	given, ok := strings.CutPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer ")
+	scheme, given, _ := strings.Cut(string(ctx.Request.Header.Peek("Authorization")), " ")
 	got, want := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(s.cfg.Token))
-	if ok && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+	if strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
 		return nil
 	}
 	return &failure{status: fasthttp.StatusUnauthorized, kind: "authentication_error", code: "invalid_api_key",

@@ -158,7 +158,7 @@ func TestRefusals(t *testing.T) {
 		{"completions", text(`"stop":[""]`), 400, nil},
 		{"completions", text(`"stop":5`), 400, "stop"},
 		{"completions", text(`"prompt_logprobs":5`), 400, "prompt_logprobs"},
-		{"completions", text(`"stream":true,"logprobs":2`), 400, "logprobs"},
+		{"completions", text(`"stream":true,"logprobs":0,"echo":true`), 400, "echo"},
 		{"completions", text(`"model":"gpt-9"`), 404, "model"},
 		{"completions", text(`"weight_version":2`), 409, nil},
 		{"completions", `{"prompt":[]}`, 400, "prompt"},
@@ -248,6 +248,7 @@ func TestSmallEndpoints(t *testing.T) {
 		"vllm:generation_tokens_total{model_name=\"tiny\",engine=\"0\"} 77\n",
 		"vllm:e2e_request_latency_seconds_bucket{model_name=\"tiny\",engine=\"0\",le=\"+Inf\"} 1\n",
 		"easyrl:weight_version{model_name=\"tiny\",engine=\"0\"} 3\n",
+		"# TYPE go_goroutines gauge\ngo_goroutines ",
 	} {
 		require.Contains(t, string(data), want)
 	}

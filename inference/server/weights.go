@@ -77,17 +77,21 @@ func (s *Server) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCt
 	if !ctx.Request.IsBodyStream() || size == 0 {
 		return "", invalid("", "no body, expected a safetensors file")
 	}
-	body := &wire.Checked{Source: requestBody(ctx), Size: max(size, -1), Before: func() error {
+	want := func() string {
+		if query := ctx.QueryArgs().Peek(checksumHeader); len(query) > 0 {
+			return string(query)
+		}
+		return string(ctx.Request.Header.Peek(checksumHeader)) // a trailer is there when the body has ended
+	}
+	if size > 0 && want() == "" {
+		want = nil // no trailer follows a body of known length; a published file carries a checksum of its own
+	}
+	body := &wire.Checked{Source: requestBody(ctx), Size: max(size, -1), Want: want, Before: func() error {
 		next := time.Now().Add(updateStall)
 		if deadline.Before(next) {
 			next = deadline
 		}
 		return errors.Join(context.Cause(updateCtx), ctx.Conn().SetReadDeadline(next))
-	}, Want: func() string {
-		if query := ctx.QueryArgs().Peek(checksumHeader); len(query) > 0 {
-			return string(query)
-		}
-		return string(ctx.Request.Header.Peek(checksumHeader)) // a trailer is there when the body has ended
 	}}
 	checksum, err := s.backend.Update(updateCtx, version, body, body.Size)
 	switch {
