@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// patience is how long a client waits for what it is to get.
+const patience = 5 * time.Minute
+
+// client is one of the crowd.
+type client struct {
+	l    *load
+	rng  *rand.Rand
+	kept *connection // of the last good request, nil for none
+}
+
+// connection is one to the server with what has been read ahead.
+type connection struct {
+	*net.TCPConn
+	r *bufio.Reader
+}
+
+// crowd lets the clients ask for d, while the weights change, and waits for them.
+func (l *load) crowd(ctx context.Context, d time.Duration) error {
+	within, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	end := time.Now().Add(d)
+	kinds := kinds()
+	sum := 0
+	for _, k := range kinds {
+		sum += k.share
+	}
+	var all sync.WaitGroup
+	if len(l.server.weights) > 0 {
+		all.Go(func() { l.update(within) })
+	}
+	for i := range l.connections {
+		all.Go(func() {
+			c := &client{l: l, rng: rand.New(rand.NewPCG(l.seed, uint64(i)))}
+			defer c.drop()
+			for within.Err() == nil {
+				at := c.rng.IntN(sum)
+				k := kinds[0]
+				for _, k = range kinds {
+					if at -= k.share; at < 0 {
+						break
+					}
+				}
+				if time.Now().Add(k.lasts).Before(end) {
+					c.do(k)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// do does one thing and counts what came of it.
+func (c *client) do(k kind) {
+	if !k.keeps {
+		c.drop()
+	}
+	outcome, err := k.do(c)
+	var no *refusal
+	switch {
+	case err == nil:
+		c.l.tally.count(k.name, outcome)
+	case errors.As(err, &no) && (no.status == http.StatusTooManyRequests || no.kind == "stale_weights"):
+		c.l.tally.count(k.name, no.Error()) // may be said to anybody
+	default:
+		c.drop()
+		c.l.tally.fault(k.name, err)
+	}
+}
+
+// drop closes the connection that is kept.
+func (c *client) drop() {
+	if c.kept != nil {
+		_ = c.kept.Close()
+		c.kept = nil
+	}
+}
+
+// isBroken says that a connection ended before the answer could be read.
+func isBroken(err error) bool {
+	var fault *net.OpError
+	return errors.As(err, &fault) && !fault.Timeout()
+}
+
+// dial opens a connection, which the caller closes.
+func (c *client) dial() (*connection, error) {
+	conn, err := net.DialTimeout("tcp", c.l.server.addr, time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &connection{conn.(*net.TCPConn), bufio.NewReader(conn)}, nil
+}
+
+// head is a request's header with fields, and the empty line.
+func (c *client) head(method, path, proto, fields string) string {
+	token := ""
+	if c.l.server.token != "" {
+		token = "Authorization: Bearer " + c.l.server.token + "\r\n"
+	}
+	return method + " " + path + " " + proto + "\r\nHost: load\r\n" + token + fields + "\r\n"
+}
+
+// post is a whole request with a body.
+func (c *client) post(path, body string) string {
+	return c.head(http.MethodPost, path, "HTTP/1.1", fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))) + body
+}
+
+// question is one of those whose answers are known.
+func (c *client) question() *question { return c.l.questions[c.rng.IntN(len(c.l.questions))] }
+
+// hear reads the answer to q and compares it.
+func (c *client) hear(conn *connection, q *question) (string, error) {
+	res, err := http.ReadResponse(conn.r, nil)
+	if err != nil {
+		return "", fmt.Errorf("no answer: %w", err)
+	}
+	if res.Close {
+		c.drop()
+	}
+	a, err := read(res)
+	if err != nil {
+		return "", err
+	}
+	if want := q.want[c.l.server.weightsOf(a.version)]; a.text != want {
+		return "", fmt.Errorf("%s of version %d: got %.300s, expected %.300s", q.name, a.version, a.text, want)
+	}
+	return right, nil
+}
+
+// refusedWith sends a request that must be refused with one of statuses, on a
+// connection of its own.
+func (c *client) refusedWith(request string, statuses ...int) (string, error) {
+	conn, err := c.dial()
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close() //nolint:errcheck // the answer has been read
+	if _, err := io.WriteString(conn, request); err != nil {
+		return "", err
+	}
+	return conn.refusal(statuses...)
+}
+
+// refusal reads an answer that must be one of statuses.
+func (conn *connection) refusal(statuses ...int) (string, error) {
+	res, err := http.ReadResponse(conn.r, nil)
+	if err != nil {
+		return "", fmt.Errorf("no answer: %w", err)
+	}
+	_, err = read(res)
+	var no *refusal
+	if !errors.As(err, &no) {
+		return "", fmt.Errorf("status %d, expected a refusal with %v: %v", res.StatusCode, statuses, err)
+	}
+	if slices.Contains(statuses, no.status) {
+		return no.Error(), nil
+	}
+	return "", err
+}

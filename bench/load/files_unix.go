@@ -1,0 +1,29 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// raiseFiles makes sure that n files may be open, in this process and in those
+// that it starts.
+func raiseFiles(n uint64) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("limit of open files: %w", err)
+	}
+	if uint64(limit.Cur) >= n {
+		return nil
+	}
+	if uint64(limit.Max) < n {
+		return fmt.Errorf("at most %d files may be open, expected %d for the connections: raise ulimit -n or ask for fewer", limit.Max, n)
+	}
+	limit.Cur = limit.Max
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("raise the limit of open files to %d: %w", limit.Max, err)
+	}
+	return nil
+}
