@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -179,8 +178,8 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func()
 	if err := ctx.Conn().SetReadDeadline(time.Now().Add(bodyTimes * s.cfg.HeaderTimeout)); err != nil {
 		return nil, nil, wire.ErrGone
 	}
-	body := &counted{Reader: io.LimitReader(requestBody(ctx), s.cfg.MaxBody+1), held: &s.bodies, most: bodiesHeld * s.cfg.MaxBody}
-	release = func() { s.bodies.Add(-body.read) }
+	body := &wire.Counted{Reader: io.LimitReader(requestBody(ctx), s.cfg.MaxBody+1), Held: &s.bodies, Most: bodiesHeld * s.cfg.MaxBody}
+	release = body.Release
 	data, err = io.ReadAll(body)
 	var timeout net.Error
 	switch {
@@ -188,7 +187,7 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func()
 		err = wire.ErrGone
 	case errors.As(err, &timeout) && timeout.Timeout():
 		err = late("the body did not come in time")
-	case errors.Is(err, errFull):
+	case errors.Is(err, wire.ErrFull):
 		err = &failure{status: fasthttp.StatusTooManyRequests, kind: "rate_limit_error", code: "bodies_full",
 			message: "too many bodies are being read", retry: true}
 	case err != nil:
@@ -201,24 +200,4 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func()
 		return nil, nil, err
 	}
 	return data, release, nil
-}
-
-var errFull = errors.New("no room for the body")
-
-// counted is a body whose bytes count in held as they come, so that a client
-// that only says it has much to send takes no room from others.
-type counted struct {
-	io.Reader
-	held *atomic.Int64
-	most int64 // of held
-	read int64
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.read += int64(n)
-	if c.held.Add(int64(n)) > c.most {
-		return n, errFull
-	}
-	return n, err
 }
