@@ -109,7 +109,15 @@ func newFake(t *testing.T, kind Kind) *fake {
 		kind: kind, t: t, label: "default", bodies: map[string]map[string]any{}, without: map[string]bool{}, ends: make(chan struct{}),
 		pipe: &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})},
 	}
-	f.http = &http.Server{Handler: http.HandlerFunc(f.serve), ReadHeaderTimeout: time.Minute}
+	var open sync.WaitGroup // connections
+	f.http = &http.Server{Handler: http.HandlerFunc(f.serve), ReadHeaderTimeout: time.Minute, ConnState: func(_ net.Conn, s http.ConnState) {
+		switch s {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Done()
+		}
+	}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -119,6 +127,7 @@ func newFake(t *testing.T, kind Kind) *fake {
 		close(f.ends)
 		_ = f.http.Close()
 		<-done
+		open.Wait()
 	})
 	return f
 }
