@@ -169,7 +169,7 @@ func (conn *connection) refusal(statuses ...int) (string, error) {
 	_, err = read(res)
 	var no *refusal
 	if !errors.As(err, &no) {
-		return "", fmt.Errorf("status %d, expected a refusal with %v: %v", res.StatusCode, statuses, err)
+		return "", errors.Join(fmt.Errorf("status %d, expected a refusal with %v", res.StatusCode, statuses), err)
 	}
 	if slices.Contains(statuses, no.status) {
 		return no.Error(), nil

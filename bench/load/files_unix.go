@@ -15,10 +15,10 @@ func raiseFiles(n uint64) error {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("limit of open files: %w", err)
 	}
-	if uint64(limit.Cur) >= n {
+	if uint64(limit.Cur) >= n { //nolint:unconvert // is signed on some systems
 		return nil
 	}
-	if uint64(limit.Max) < n {
+	if uint64(limit.Max) < n { //nolint:unconvert // likewise
 		return fmt.Errorf("at most %d files may be open, expected %d for the connections: raise ulimit -n or ask for fewer", limit.Max, n)
 	}
 	limit.Cur = limit.Max

@@ -172,7 +172,7 @@ func (s *server) end() error {
 func (s *server) kill() {
 	if s.process != nil {
 		_ = s.process.Process.Kill()
-		<-s.ended
+		<-s.ended //nolint:errcheck // it was killed
 		s.process = nil
 	}
 	if s.dir != "" {

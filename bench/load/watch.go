@@ -194,7 +194,7 @@ func (l *load) update(ctx context.Context) {
 		case errors.As(err, &no) && no.status == http.StatusBadRequest:
 			l.tally.count("update, wrong checksum", no.Error())
 		default:
-			l.tally.fault("update, wrong checksum", fmt.Errorf("%v, expected 400", err))
+			l.tally.fault("update, wrong checksum", errors.Join(errors.New("expected 400"), err))
 		}
 	}
 }
