@@ -9,57 +9,25 @@ import (
 	"math"
 	"slices"
 	"sync"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // A Stream reads a safetensors file that comes in one piece after another, such
-// as the body of a request, tensor by tensor in the order of their data. A
-// goroutine reads ahead while what has come is used. It is used by one goroutine.
+// as the body of a request. It is used by one goroutine.
 type Stream struct {
+	r      io.Reader
 	header *header
-	next   int  // of the header's entries
-	left   int  // bytes of the current tensor
-	now    part // what is read from
-	rest   []byte
-	sum    *xxhash.Digest // of the data
-
-	full    chan part
-	free    chan []byte
-	quit    chan struct{}
-	reading sync.WaitGroup
+	sum    *Sum
+	short  []byte // of BF16 and F16
 }
-
-// part is some of the data, and the error that ended it.
-type part struct {
-	data []byte
-	err  error
-}
-
-// The pieces in which a stream is read ahead.
-const (
-	partSize = 1 << 20 // bytes
-	numParts = 4
-)
 
 // NewStream reads the header of a stream of size bytes; -1 is a size that is not
-// known. The memory it takes is in proportion to what came. The caller closes the
-// Stream before it uses r again.
+// known. The memory it takes is in proportion to what came.
 func NewStream(r io.Reader, size int64) (*Stream, error) {
 	h, err := readHeader(r, size)
 	if err != nil {
 		return nil, fmt.Errorf("read safetensors: %w", err)
 	}
-	s := &Stream{header: h, sum: xxhash.New(), full: make(chan part, numParts), free: make(chan []byte, numParts), quit: make(chan struct{})}
-	for range numParts {
-		s.free <- nil
-	}
-	data := 0
-	if n := len(h.entries); n > 0 {
-		data = h.entries[n-1].end
-	}
-	s.reading.Go(func() { s.readAhead(r, data) })
-	return s, nil
+	return &Stream{r: r, header: h, sum: NewSum()}, nil
 }
 
 // readHeader reads and checks what stands before the data.
@@ -96,45 +64,6 @@ func readHeader(r io.Reader, size int64) (*header, error) {
 	return h, h.place(data)
 }
 
-// readAhead reads size bytes of data and then the end of r.
-func (s *Stream) readAhead(r io.Reader, size int) {
-	defer close(s.full)
-	send := func(p part) bool {
-		select {
-		case s.full <- p:
-			return p.err == nil
-		case <-s.quit:
-			return false
-		}
-	}
-	for at := 0; at < size; {
-		var buf []byte
-		select {
-		case buf = <-s.free:
-		case <-s.quit:
-			return
-		}
-		if buf == nil {
-			buf = make([]byte, min(partSize, size-at))
-		}
-		n, err := io.ReadFull(r, buf[:min(cap(buf), size-at)])
-		at += n
-		_, _ = s.sum.Write(buf[:n]) // never fails
-		if err != nil {
-			err = fmt.Errorf("%d bytes of data, expected %d: %w", at, size, noEOF(err))
-		}
-		if !send(part{buf[:n], err}) {
-			return
-		}
-	}
-	var more [1]byte
-	_, err := io.ReadFull(r, more[:])
-	if err == nil {
-		err = fmt.Errorf("more than %d bytes of data, expected the tensors' only", size)
-	}
-	send(part{nil, err})
-}
-
 // Tensors are all tensors of the header, in the order of their data. They cannot
 // be read.
 func (s *Stream) Tensors() []Tensor {
@@ -145,90 +74,124 @@ func (s *Stream) Tensors() []Tensor {
 	return all
 }
 
-// Next goes to the next tensor, of which Read then reads all elements. After the
-// last one it returns io.EOF where r has ended with its data.
-func (s *Stream) Next() (Tensor, error) {
-	if s.left > 0 {
-		return Tensor{}, fmt.Errorf("read safetensors: tensor %q has %d bytes left, expected that all are read", s.header.entries[s.next-1].name, s.left)
-	}
-	if s.next == len(s.header.entries) {
-		return Tensor{}, s.end()
-	}
-	e := s.header.entries[s.next]
-	s.next++
-	s.left = e.end - e.begin
-	return Tensor{Name: e.name, DType: e.dtype, Shape: e.shape}, nil
+// Metadata returns the texts that the stream carries beside its tensors.
+func (s *Stream) Metadata() map[string]string { return s.header.metadata }
+
+// numBlocks is how many blocks of a Stream or a Behind there are: one is read,
+// one is used, and one waits.
+const numBlocks = 3
+
+// block is some elements of a tensor, or the error that ended a stream.
+type block struct {
+	tensor Tensor
+	first  int
+	vals   []float32
+	err    error
 }
 
-func (s *Stream) end() error {
-	for s.now.err == nil {
-		_ = s.advance() // now.err says the same
+// Blocks reads all elements, tensor after tensor in the order of their data, up
+// to the end of r, and lends them to use: most(tensor) elements at a time, fewer
+// at the tensor's end. BF16 and F16 are converted, exactly. Another goroutine reads
+// while use works; it has ended when Blocks returns. What use gets before an error
+// is good.
+func (s *Stream) Blocks(most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) error {
+	full, free, quit := make(chan block), make(chan []float32, numBlocks), make(chan struct{})
+	for range numBlocks {
+		free <- nil
 	}
-	if errors.Is(s.now.err, io.EOF) {
-		return io.EOF
-	}
-	return fmt.Errorf("read safetensors: %w", s.now.err)
-}
-
-// Read reads the next len(dst) elements of the current tensor. BF16 and F16 are
-// converted, exactly.
-func (s *Stream) Read(dst []float32) error {
-	if s.next == 0 {
-		return errors.New("read safetensors: no tensor yet, expected Next first")
-	}
-	e := &s.header.entries[s.next-1]
-	convert, size := e.dtype.converter(), e.dtype.bits()/8
-	if convert == nil {
-		return fmt.Errorf("read tensor %q: dtype %s, expected F32, BF16 or F16", e.name, e.dtype)
-	}
-	if len(dst)*size > s.left {
-		return fmt.Errorf("read tensor %q: %d elements, expected at most the %d left", e.name, len(dst), s.left/size)
-	}
-	s.left -= len(dst) * size
-	for len(dst) > 0 {
-		if n := min(len(dst), len(s.rest)/size); n > 0 {
-			convert(dst[:n], s.rest)
-			s.rest, dst = s.rest[n*size:], dst[n:]
-			continue
-		}
-		cut := slices.Clone(s.rest) // of an element at the end of a part
-		if err := s.advance(); err != nil {
-			return fmt.Errorf("read tensor %q: %w", e.name, err)
-		}
-		if len(cut) > 0 {
-			n := min(size-len(cut), len(s.rest))
-			cut, s.rest = append(cut, s.rest[:n]...), s.rest[n:]
-			if len(cut) < size {
-				return fmt.Errorf("read tensor %q: %w", e.name, io.ErrUnexpectedEOF)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(full)
+		s.read(most, func() ([]float32, bool) {
+			select {
+			case vals := <-free:
+				return vals, true
+			case <-quit:
+				return nil, false
 			}
-			convert(dst[:1], cut)
-			dst = dst[1:]
+		}, func(b block) bool {
+			select {
+			case full <- b:
+				return b.err == nil
+			case <-quit:
+				return false
+			}
+		})
+	})
+	defer reading.Wait()
+	defer close(quit)
+	for b := range full {
+		if b.err != nil {
+			return b.err
 		}
+		if err := use(b.tensor, b.first, b.vals); err != nil {
+			return err
+		}
+		free <- b.vals
 	}
 	return nil
 }
 
-// advance goes to the next part.
-func (s *Stream) advance() error {
-	if s.now.err != nil {
-		return noEOF(s.now.err)
+// read sends all blocks, in memory that take gives, until either says that nobody
+// wants more.
+func (s *Stream) read(most func(t Tensor) int, take func() ([]float32, bool), send func(b block) bool) {
+	for i, t := range s.Tensors() {
+		e := &s.header.entries[i]
+		if t.DType.converter() == nil {
+			send(block{err: fmt.Errorf("read tensor %q: dtype %s, expected F32, BF16 or F16", t.Name, t.DType)})
+			return
+		}
+		for first, left := 0, t.Len(); left > 0; {
+			vals, ok := take()
+			if !ok {
+				return
+			}
+			n := min(left, max(most(t), 1))
+			vals = slices.Grow(vals[:0], n)[:n]
+			got, err := s.fill(e.dtype, vals)
+			if err != nil {
+				at := e.begin + first*e.dtype.bits()/8 + got
+				err = fmt.Errorf("read tensor %q: %d bytes of data, expected %d: %w", t.Name, at, s.size(), noEOF(err))
+			}
+			if !send(block{t, first, vals, err}) {
+				return
+			}
+			first, left = first+n, left-n
+		}
 	}
-	if s.now.data != nil {
-		s.free <- s.now.data[:cap(s.now.data)]
+	var more [1]byte
+	_, err := io.ReadFull(s.r, more[:])
+	if err == nil {
+		err = fmt.Errorf("more than %d bytes of data, expected the tensors' only", s.size())
 	}
-	s.now = <-s.full
-	s.rest = s.now.data
-	if len(s.rest) > 0 {
-		return nil // what has come before an error is good
+	if !errors.Is(err, io.EOF) {
+		send(block{err: fmt.Errorf("read safetensors: %w", err)})
 	}
-	return noEOF(s.now.err)
 }
 
-// Sum is the XXH64 of the data, once Next has returned io.EOF.
-func (s *Stream) Sum() uint64 { return s.sum.Sum64() }
-
-// Close ends the reading ahead. It waits for a read that goes on.
-func (s *Stream) Close() {
-	close(s.quit)
-	s.reading.Wait()
+// size is the number of bytes of the data.
+func (s *Stream) size() int {
+	if n := len(s.header.entries); n > 0 {
+		return s.header.entries[n-1].end
+	}
+	return 0
 }
+
+// fill reads elements of a type into vals: F32 as they are. It returns the number
+// of bytes that came.
+func (s *Stream) fill(d DType, vals []float32) (int, error) {
+	if d == F32 {
+		n, err := io.ReadFull(s.r, memory(vals))
+		s.sum.addBytes(memory(vals)[:n])
+		fromLittle(vals)
+		return n, err
+	}
+	s.short = slices.Grow(s.short[:0], 2*len(vals))[:2*len(vals)]
+	n, err := io.ReadFull(s.r, s.short)
+	s.sum.addBytes(s.short[:n])
+	d.converter()(vals, s.short)
+	return n, err
+}
+
+// Sum is the checksum of the data, once Blocks has returned.
+func (s *Stream) Sum() string { return s.sum.String() }

@@ -68,9 +68,8 @@ func (d DType) converter() func(dst []float32, src []byte) {
 }
 
 func fromF32(dst []float32, src []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-	}
+	copy(memory(dst), src)
+	fromLittle(dst)
 }
 
 func fromBF16(dst []float32, src []byte) {

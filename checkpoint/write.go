@@ -29,22 +29,12 @@ type Source struct {
 func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string) error {
 	tensors = slices.Clone(tensors)
 	slices.SortFunc(tensors, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
-	entries := make([]entry, len(tensors))
-	at := 0
-	for i, t := range tensors {
+	for _, t := range tensors {
 		if t.Write == nil {
 			return fmt.Errorf("write tensor %q: no Write function", t.Name)
 		}
-		e, err := newEntry(t.Name, F32, t.Shape, at)
-		if err != nil {
-			return fmt.Errorf("write tensor %q: %w", t.Name, err)
-		}
-		if i > 0 && entries[i-1].name == t.Name {
-			return fmt.Errorf("write tensor %q: there twice, expected once", t.Name)
-		}
-		entries[i], at = e, e.end
 	}
-	head, err := formatHeader(entries, metadata)
+	head, err := Header(tensors, metadata)
 	if err != nil {
 		return err
 	}
@@ -52,17 +42,34 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 		return fmt.Errorf("write header: %w", err)
 	}
 	var values []float32
-	chunk := make([]byte, 0, 1<<16)
-	for i, t := range tensors {
-		n := (entries[i].end - entries[i].begin) / 4
+	for _, t := range tensors {
+		n := Tensor{Shape: t.Shape}.Len()
 		values = slices.Grow(values[:0], n)[:n]
 		clear(values)
 		t.Write(values)
-		if err := writeFloats(w, values, chunk); err != nil {
+		if err := writeFloats(w, values); err != nil {
 			return fmt.Errorf("write tensor %q: %w", t.Name, err)
 		}
 	}
 	return nil
+}
+
+// Header is what stands before the data of a safetensors file in which tensors
+// follow each other as they are given, which is in the order of their names.
+func Header(tensors []Source, metadata map[string]string) ([]byte, error) {
+	entries := make([]entry, len(tensors))
+	at := 0
+	for i, t := range tensors {
+		e, err := newEntry(t.Name, F32, t.Shape, at)
+		if err != nil {
+			return nil, fmt.Errorf("write tensor %q: %w", t.Name, err)
+		}
+		if i > 0 && entries[i-1].name == t.Name {
+			return nil, fmt.Errorf("write tensor %q: there twice, expected once", t.Name)
+		}
+		entries[i], at = e, e.end
+	}
+	return formatHeader(entries, metadata)
 }
 
 // newEntry places a tensor at begin.
@@ -124,19 +131,11 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-func writeFloats(w io.Writer, values []float32, chunk []byte) error {
-	for len(values) > 0 {
-		n := min(len(values), cap(chunk)/4)
-		chunk = chunk[:0]
-		for _, v := range values[:n] {
-			chunk = binary.LittleEndian.AppendUint32(chunk, math.Float32bits(v))
-		}
-		if _, err := w.Write(chunk); err != nil {
-			return err
-		}
-		values = values[n:]
-	}
-	return nil
+func writeFloats(w io.Writer, values []float32) error {
+	return little(values, func(b []byte) error {
+		_, err := w.Write(b)
+		return err
+	})
 }
 
 // WriteFile writes tensors to a safetensors file that appears, whole and on the

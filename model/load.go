@@ -130,11 +130,6 @@ func (p *Param) find(prefix string, f Tensors) (checkpoint.Tensor, error) {
 // LoadFrom fills w from opened safetensors whose names begin with prefix. Beside
 // the weights it needs memory for a few values only.
 func (w *Weights) LoadFrom(prefix string, f Tensors) error {
-	return w.load(prefix, f, func([]float32) {})
-}
-
-// load is LoadFrom, and tells of all values, in the order that Checksum has.
-func (w *Weights) load(prefix string, f Tensors, tell func(vals []float32)) error {
 	var vals []float32
 	for _, i := range w.byName() {
 		p := &w.Params[i]
@@ -146,8 +141,7 @@ func (w *Weights) load(prefix string, f Tensors, tell func(vals []float32)) erro
 			if err := t.ReadAt(vals, first); err != nil {
 				return fmt.Errorf("load weights: %w", err)
 			}
-			tell(vals)
-			return p.checkFinite(vals, first)
+			return nil
 		})
 		if err != nil {
 			return err
@@ -157,44 +151,77 @@ func (w *Weights) load(prefix string, f Tensors, tell func(vals []float32)) erro
 }
 
 // blockValues is about the number of values that pass through host memory at
-// once, so that filling or reading weights needs no second copy of a tensor.
-const blockValues = 1 << 20
+// once, so that filling or reading weights needs no second copy of a tensor, and
+// a core's cache holds what it works on.
+const blockValues = 1 << 18
 
-// blocks cuts parameter p into runs of whole rows. A run's row-major values begin
-// at value first of the parameter; matrix holds it in the device's layout, and
-// has no columns where p is a vector.
+// blockLen is the number of values in a block of p: whole rows that a device lays
+// out together, or all of a vector.
+func (p *Param) blockLen() int {
+	if p.Cols == 0 {
+		return p.Rows
+	}
+	return max(blockValues/p.Cols/npu.MatrixBlock, 1) * npu.MatrixBlock * p.Cols
+}
+
+// blocks cuts parameter p into blocks. One's row-major values begin at value first
+// of the parameter; matrix holds it in the device's layout, and has no columns
+// where p is a vector.
 func (w *Weights) blocks(p *Param) iter.Seq2[int, npu.Matrix] {
 	return func(yield func(first int, matrix npu.Matrix) bool) {
-		if p.Cols == 0 {
-			yield(0, npu.Matrix{Buffer: p.Buffer, Rows: p.Rows})
-			return
-		}
-		step := max(blockValues/p.Cols/npu.MatrixBlock, 1) * npu.MatrixBlock
-		at := 0
-		for row := 0; row < p.Rows; row += step {
-			n := min(step, p.Rows-row)
-			size := w.dev.MatrixLen(n, p.Cols)
-			if !yield(row*p.Cols, npu.Matrix{Buffer: p.Buffer.Slice(at, at+size), Rows: n, Cols: p.Cols}) {
+		all, step := p.Rows*max(p.Cols, 1), p.blockLen()
+		for first := 0; first < all; first += step {
+			if !yield(first, w.block(p, first, min(step, all-first))) {
 				return
 			}
-			at += size
 		}
 	}
 }
 
-// fill sets parameter p to what read, called for one run of its row-major values
-// after another, puts into vals, which is room that it gives back.
+// block is the n values from value first of p on, where a block begins.
+func (w *Weights) block(p *Param, first, n int) npu.Matrix {
+	if p.Cols == 0 {
+		return npu.Matrix{Buffer: p.Buffer.Slice(first, first+n), Rows: n}
+	}
+	at, rows := w.dev.MatrixLen(first/p.Cols, p.Cols), n/p.Cols
+	return npu.Matrix{Buffer: p.Buffer.Slice(at, at+w.dev.MatrixLen(rows, p.Cols)), Rows: rows, Cols: p.Cols}
+}
+
+// set puts a block of row-major values, all finite, into parameter p.
+func (w *Weights) set(p *Param, first int, vals []float32) error {
+	m := w.block(p, first, len(vals))
+	if m.Cols == 0 {
+		w.dev.Upload(m.Buffer, vals)
+	} else {
+		w.dev.PackMatrix(m, vals)
+	}
+	if sum := w.dev.SumSquares(m.Buffer); sum-sum == 0 {
+		return nil
+	}
+	return p.checkFinite(vals, first) // the values may be fine, and their squares too large
+}
+
+// get reads a block into vals.
+func (w *Weights) get(vals []float32, m npu.Matrix) {
+	if m.Cols == 0 {
+		w.dev.Download(vals, m.Buffer)
+	} else {
+		w.dev.UnpackMatrix(vals, m)
+	}
+}
+
+// fill sets parameter p to what read, called for one block after another, puts
+// into vals, which is room that it gives back.
 func (w *Weights) fill(p *Param, vals []float32, read func(vals []float32, first int) error) ([]float32, error) {
 	for first, m := range w.blocks(p) {
 		n := m.Rows * max(m.Cols, 1)
 		vals = slices.Grow(vals[:0], n)[:n]
-		if err := read(vals, first); err != nil {
-			return vals, err
+		err := read(vals, first)
+		if err == nil {
+			err = w.set(p, first, vals)
 		}
-		if m.Cols == 0 {
-			w.dev.Upload(m.Buffer, vals)
-		} else {
-			w.dev.PackMatrix(m, vals)
+		if err != nil {
+			return vals, err
 		}
 	}
 	return vals, nil

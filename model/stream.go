@@ -1,60 +1,52 @@
 package model
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"math"
-
-	"github.com/cespare/xxhash/v2"
+	"os"
 
 	"github.com/easyrl/easyrl/checkpoint"
 )
 
+// checksumKey is the metadata under which a published file has its checksum.
+const checksumKey = "easyrl.checksum"
+
 // ReadStream fills w from a safetensors stream of size bytes, -1 where that is not
 // known, which has exactly w's tensors, in any order. It reads r to its end, and
-// returns what Checksum would. After an error w holds some of the values.
+// returns what Checksum would; a stream that carries another one is refused. After
+// an error w holds some of the values.
 func (w *Weights) ReadStream(r io.Reader, size int64) (checksum string, err error) {
 	s, err := checkpoint.NewStream(r, size)
 	if err != nil {
 		return "", err
 	}
-	defer s.Close()
 	places, err := w.places(s.Tensors())
 	if err != nil {
 		return "", err
 	}
-	var vals []float32
-	order, inOrder := w.byName(), true // then the stream's data is what the checksum is of
-	for i := 0; ; i++ {
-		t, err := s.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return "", err
-		}
-		at := places[t.Name]
-		inOrder = inOrder && at == order[i] && t.DType == checkpoint.F32
-		p := &w.Params[at]
-		vals, err = w.fill(p, vals, func(vals []float32, first int) error {
-			if err := s.Read(vals); err != nil {
-				return err
-			}
-			return p.checkFinite(vals, first)
-		})
-		if err != nil {
-			return "", err
-		}
+	param := func(t checkpoint.Tensor) *Param { return &w.Params[places[t.Name]] }
+	err = s.Blocks(func(t checkpoint.Tensor) int { return param(t).blockLen() }, func(t checkpoint.Tensor, first int, vals []float32) error {
+		return w.set(param(t), first, vals)
+	})
+	if err == nil {
+		err = w.dev.Sync()
 	}
-	if err := w.dev.Sync(); err != nil {
+	if err != nil {
 		return "", err
 	}
-	if inOrder {
-		return fmt.Sprintf("%016x", s.Sum()), nil
+	tensors, inOrder := s.Tensors(), true // then the stream's data is what the checksum is of
+	for i, at := range w.byName() {
+		t := tensors[i]
+		inOrder = inOrder && places[t.Name] == at && t.DType == checkpoint.F32
 	}
-	return w.Checksum(), nil
+	checksum = s.Sum()
+	if !inOrder {
+		checksum = w.Checksum()
+	}
+	if want := s.Metadata()[checksumKey]; want != "" && want != checksum {
+		return "", fmt.Errorf("load weights: checksum %s, expected %.40q", checksum, want)
+	}
+	return checksum, nil
 }
 
 // places says which parameter each tensor is, where they are exactly w's.
@@ -88,26 +80,25 @@ func (n named) Tensor(name string) (checkpoint.Tensor, bool) {
 	return t, ok
 }
 
-// ReadFile is ReadStream from a file, which is mapped into memory.
+// ReadFile is ReadStream from a file. One that is written meanwhile is a mix, which
+// its checksum gives away.
 func (w *Weights) ReadFile(path string) (checksum string, err error) {
-	f, err := checkpoint.OpenFile(path)
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s: %s, expected a file", path, info.Mode().Type())
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	var tensors []checkpoint.Tensor
-	for _, name := range f.Names() {
-		t, _ := f.Tensor(name)
-		tensors = append(tensors, t)
-	}
-	if _, err := w.places(tensors); err != nil {
+	if checksum, err = w.ReadStream(f, info.Size()); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	h := newHash()
-	if err := w.load("", f, h.add); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	return h.String(), nil
+	return checksum, nil
 }
 
 // checkFinite refuses NaN and infinity among values from value first of p on.
@@ -119,26 +110,3 @@ func (p *Param) checkFinite(vals []float32, first int) error {
 	}
 	return nil
 }
-
-// hash is the XXH64 of values as little-endian float32.
-type hash struct {
-	sum *xxhash.Digest
-	raw []byte
-}
-
-func newHash() *hash { return &hash{sum: xxhash.New(), raw: make([]byte, 1<<15)} }
-
-func (h *hash) add(vals []float32) {
-	for len(vals) > 0 {
-		n := min(len(vals), len(h.raw)/4)
-		raw := h.raw[:4*n]
-		for i, v := range vals[:n] {
-			binary.LittleEndian.PutUint32(raw[4*i:4*i+4], math.Float32bits(v))
-		}
-		_, _ = h.sum.Write(raw) // never fails
-		vals = vals[n:]
-	}
-}
-
-// String is the hash in hexadecimal.
-func (h *hash) String() string { return fmt.Sprintf("%016x", h.sum.Sum64()) }

@@ -1,0 +1,136 @@
+package model
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// published is a snapshot's file.
+func published(t testing.TB, s *Snapshot) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, s.WriteSafetensors(&b))
+	return b.Bytes()
+}
+
+// A snapshot's file is the same whatever it is written to, however many write it at
+// once, and whatever the weights' own device does meanwhile.
+func TestWriteSnapshot(t *testing.T) {
+	for name, c := range shapes() {
+		t.Run(name, func(t *testing.T) {
+			dev := openCPU(t, 2)
+			w, err := NewWeights(dev, c, npu.Weights)
+			require.NoError(t, err)
+			w.Init(3)
+			want := published(t, NewSnapshot(w, 7))
+			got, err := NewWeights(dev, c, npu.Weights)
+			require.NoError(t, err)
+			sum, err := got.ReadStream(bytes.NewReader(want), int64(len(want)))
+			require.NoError(t, err)
+			require.Equal(t, w.Checksum(), sum)
+
+			s := NewSnapshot(w, 7)
+			s.ReadWith(openCPU(t, 2))
+			path := filepath.Join(t.TempDir(), "w")
+			f, err := os.Create(path)
+			require.NoError(t, err)
+			var writing sync.WaitGroup
+			for range 4 {
+				writing.Go(func() {
+					var b bytes.Buffer
+					if err := s.WriteSafetensors(&b); err != nil || !bytes.Equal(want, b.Bytes()) {
+						t.Errorf("other bytes, or %v", err)
+					}
+				})
+			}
+			for range 100 {
+				got.CopyFrom(w)
+				_ = w.dev.SumSquares(w.arena)
+			}
+			require.NoError(t, s.WriteSafetensors(f))
+			writing.Wait()
+			require.NoError(t, f.Close())
+			whole, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, whole), "a file's bytes")
+
+			again := NewSnapshot(w, 7)
+			f, err = os.Create(path)
+			require.NoError(t, err)
+			require.NoError(t, again.WriteSafetensors(f), "whose checksum was not known")
+			require.NoError(t, f.Close())
+			require.Equal(t, sum, again.sum)
+			whole, err = os.ReadFile(path)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, whole), "a file that was read once")
+		})
+	}
+}
+
+// A published file of which a byte is another one is refused, and so is one that
+// is half of one version and half of another.
+func TestReadStreamVerifies(t *testing.T) {
+	c := shapes()["llama"]
+	dev := openCPU(t, 2)
+	w, err := NewWeights(dev, c, npu.Weights)
+	require.NoError(t, err)
+	w.Init(3)
+	good := published(t, NewSnapshot(w, 7))
+	w.Init(4)
+	newer := published(t, NewSnapshot(w, 8))
+	require.Len(t, newer, len(good))
+	sum := strings.Index(string(good), checksumKey) + len(checksumKey) + len(`":"`)
+	spare, err := NewWeights(dev, c, npu.Weights)
+	require.NoError(t, err)
+	for _, at := range []int{sum, sum + 15, len(good) - 1, len(good) - 4, len(good) / 2} {
+		body := bytes.Clone(good)
+		body[at] ^= 1
+		_, err = spare.ReadStream(bytes.NewReader(body), -1)
+		require.ErrorContains(t, err, "load weights: checksum ", "byte %d", at)
+	}
+	path := filepath.Join(t.TempDir(), "mixed")
+	require.NoError(t, os.WriteFile(path, slices.Concat(newer[:len(good)/2], good[len(good)/2:]), 0o600))
+	_, err = spare.ReadFile(path)
+	require.ErrorContains(t, err, path+": load weights: checksum ")
+	_, err = spare.ReadFile(t.TempDir())
+	require.ErrorContains(t, err, "expected a file")
+	_, err = spare.ReadFile(filepath.Join(t.TempDir(), "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// cutAfter takes some bytes and then fails.
+type cutAfter struct{ left int }
+
+var errCut = errors.New("wire cut")
+
+func (c *cutAfter) Write(p []byte) (int, error) {
+	if c.left -= len(p); c.left < 0 {
+		return 0, errCut
+	}
+	return len(p), nil
+}
+
+func TestWriteSnapshotCutOff(t *testing.T) {
+	c := shapes()["llama"]
+	w, err := NewWeights(openCPU(t, 2), c, npu.Weights)
+	require.NoError(t, err)
+	s := NewSnapshot(w, 1)
+	size := len(published(t, s))
+	for left := 0; left < size; left += 1 + size/20 {
+		require.ErrorIs(t, s.WriteSafetensors(&cutAfter{left}), errCut, "after %d bytes of %d", left, size)
+	}
+	require.ErrorIs(t, s.WriteSafetensors(&cutAfter{size - 1}), errCut)
+	require.NoError(t, s.WriteSafetensors(&cutAfter{size}))
+	require.NoError(t, s.WriteSafetensors(io.Discard))
+}
