@@ -1,19 +1,13 @@
 package remote
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"path/filepath"
-	"strings"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/easyrl/easyrl/inference"
 )
@@ -23,6 +17,7 @@ import (
 type easyrl struct {
 	*client
 	loopback bool
+	latest   *latest // the store's, or its own
 }
 
 var (
@@ -55,7 +50,13 @@ func newEasyrl(ctx context.Context, c *client) (*easyrl, error) {
 		return nil, err
 	}
 	ip := net.ParseIP(u.Hostname())
-	return &easyrl{c, u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()}, nil
+	e := &easyrl{client: c, loopback: u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()}
+	if c.store != nil {
+		e.latest = c.store.latest
+	} else {
+		e.latest = newLatest()
+	}
+	return e, nil
 }
 
 // Generate samples with the very tokens and log-probabilities that an embedded
@@ -111,20 +112,11 @@ func (c *client) complete(ctx context.Context, body *completionRequest, limit in
 }
 
 // Publish sends w as a file's path where the server is on this machine and
-// there is a store, and as a stream otherwise.
+// there is a store, and as a stream otherwise. Both are of the same file, which
+// carries its checksum.
 func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	var h held
-	var err error
-	sent := false
-	if e.loopback && e.store != nil {
-		var refused *statusError
-		err = e.publishFile(ctx, w, &h)
-		// A port of this machine may lead to another one.
-		sent = !errors.As(err, &refused) || !errors.Is(err, inference.ErrInvalid) && refused.status != http.StatusForbidden
-	}
-	if !sent {
-		err = e.publishStream(ctx, w, &h)
-	}
+	err := e.send(ctx, w, &h)
 	switch {
 	case err != nil:
 	case h.Version == nil || *h.Version != w.Version():
@@ -136,6 +128,29 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 		return "", fmt.Errorf("instance %s: %w", e.url, notData(err))
 	}
 	return h.Checksum, nil
+}
+
+func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
+	path, body, err := e.latest.put(ctx, w)
+	if err != nil {
+		return err
+	}
+	if e.loopback && e.store != nil && path != "" {
+		query := url.Values{"version": {fmt.Sprint(w.Version())}, "path": {path}}
+		err := e.do(ctx, call{method: http.MethodPut, path: "/v1/weights?" + query.Encode(), body: []byte{}, long: true}, h)
+		var refused *statusError
+		// A port of this machine may lead to another one, or to another user's server.
+		if !errors.As(err, &refused) || !errors.Is(err, inference.ErrInvalid) && refused.status != http.StatusForbidden {
+			return err
+		}
+	}
+	return e.do(ctx, call{
+		method: http.MethodPut, path: fmt.Sprintf("/v1/weights?version=%d", w.Version()), stream: body, long: true,
+		prepare: func(req *http.Request) {
+			req.Header.Set("Content-Type", "application/octet-stream")
+			req.ContentLength = body.Size()
+		},
+	}, h)
 }
 
 func printed(v *int64) string {
@@ -152,61 +167,4 @@ func notData(err error) error {
 		return errors.New(err.Error())
 	}
 	return err
-}
-
-func (e *easyrl) publishFile(ctx context.Context, w inference.Weights, h *held) error {
-	folder, err := e.store.Put(ctx, w)
-	if err != nil {
-		return err
-	}
-	query := url.Values{"version": {fmt.Sprint(w.Version())}, "path": {filepath.Join(folder, file)}}
-	return e.do(ctx, call{method: http.MethodPut, path: "/v1/weights?" + query.Encode(), body: []byte{}, long: true}, h)
-}
-
-// publishStream sends the file as it is written. Its checksum follows in a
-// trailer, so that it is read only once.
-func (e *easyrl) publishStream(ctx context.Context, w inference.Weights, h *held) error {
-	r, pipe := io.Pipe()
-	body := &summed{r: r, sum: xxhash.New(), trailer: http.Header{checksumHeader: nil}}
-	done := make(chan error, 1)
-	go func() {
-		buffered := bufio.NewWriterSize(pipe, 1<<20)
-		err := w.WriteSafetensors(buffered)
-		if err == nil {
-			err = buffered.Flush()
-		}
-		_ = pipe.CloseWithError(err)
-		done <- err
-	}()
-	err := e.do(ctx, call{
-		method: http.MethodPut, path: fmt.Sprintf("/v1/weights?version=%d", w.Version()), stream: body, long: true,
-		prepare: func(req *http.Request) {
-			req.Trailer = body.trailer
-			req.Header.Set("Content-Type", "application/octet-stream")
-			req.ContentLength = -1
-		},
-	}, h)
-	_ = r.CloseWithError(io.ErrClosedPipe) // w is not read when Publish has returned
-	if writeErr := <-done; writeErr != nil && !errors.Is(writeErr, io.ErrClosedPipe) && !strings.Contains(fmt.Sprint(err), writeErr.Error()) {
-		return errors.Join(err, fmt.Errorf("write weights: %w", writeErr))
-	}
-	return err
-}
-
-const checksumHeader = "X-Checksum"
-
-// summed puts the XXH64 of what is read into a trailer at the end.
-type summed struct {
-	r       io.Reader
-	sum     *xxhash.Digest
-	trailer http.Header
-}
-
-func (s *summed) Read(b []byte) (int, error) {
-	n, err := s.r.Read(b)
-	_, _ = s.sum.Write(b[:n]) // never fails
-	if err == io.EOF {        //nolint:errorlint // a pipe's end is this very value
-		s.trailer.Set(checksumHeader, fmt.Sprintf("%016x", s.sum.Sum64()))
-	}
-	return n, err
 }

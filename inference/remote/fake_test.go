@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
@@ -36,7 +35,7 @@ func (w fakeWeights) Version() int64   { return w.version }
 func (w fakeWeights) Checksum() string { return fmt.Sprintf("%016x", math.Float32bits(w.value)) }
 
 func (w fakeWeights) WriteSafetensors(out io.Writer) error {
-	header := `{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`
+	header := fmt.Sprintf(`{"__metadata__":{"easyrl.checksum":%q},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, w.Checksum())
 	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	data = binary.LittleEndian.AppendUint32(append(data, header...), math.Float32bits(w.value))
 	_, err := out.Write(data)
@@ -254,12 +253,15 @@ func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (a
 			if data, err = os.ReadFile(path); err != nil {
 				return object{"error": object{"message": err.Error(), "type": "invalid_request_error"}}, 400
 			}
-		} else if sum := fmt.Sprintf("%016x", xxhash.Sum64(data)); r.Trailer.Get("X-Checksum") != sum {
-			return object{"error": object{"message": "checksum " + r.Trailer.Get("X-Checksum") + ", expected " + sum}}, 400
+		} else if r.ContentLength != int64(len(data)) {
+			return object{"error": object{"message": fmt.Sprintf("said to be %d bytes, expected %d", r.ContentLength, len(data))}}, 400
 		}
 		value, err := readFake(data)
 		if err != nil {
 			return object{"error": err.Error()}, 400
+		}
+		if sum := (fakeWeights{value: value}).Checksum(); !strings.Contains(string(data), sum) {
+			return object{"error": object{"message": "the file carries no checksum " + sum}}, 400
 		}
 		if !f.old {
 			f.value = value

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -15,9 +14,12 @@ import (
 // that one run has for itself. Each version of the weights is written to it
 // once, whatever the number of instances. Its methods may be called
 // concurrently.
+//
+// For easyrl servers a store also has the newest version in memory: see latest.
 type Store struct {
 	dir     string
 	pattern *regexp.Regexp
+	latest  *latest
 
 	turn chan struct{} // holds a token while nobody writes
 	have []string      // names of what was put last, newest last; of who has the turn
@@ -30,7 +32,7 @@ func NewStore(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("weights folder %s: %w", dir, err)
 	}
-	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), turn: make(chan struct{}, 1)}
+	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), latest: newLatest(), turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
 	return s, nil
 }
@@ -91,25 +93,17 @@ func (s *Store) write(name string, w inference.Weights) error {
 	return os.Rename(partial, final)
 }
 
+// writeFile does not wait for the disk. Nobody needs the file after a crash, and
+// servers of other machines see all of a file that was closed, as network file
+// systems promise to who opens it afterwards.
 func writeFile(path string, w inference.Weights) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
-	buffered := bufio.NewWriterSize(f, 1<<20)
-	if err := w.WriteSafetensors(buffered); err != nil {
+	if err := w.WriteSafetensors(f); err != nil {
 		_ = f.Close()
 		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := buffered.Flush(); err != nil {
-		_ = f.Close()
-		return err
-	}
-	// Servers of other machines must see all of it; nobody needs it after a
-	// crash.
-	if err := f.Sync(); err != nil {
-		_ = f.Close()
-		return err
 	}
 	return f.Close()
 }
