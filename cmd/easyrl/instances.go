@@ -13,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -28,6 +29,8 @@ type instances struct {
 	spans   *report.Spans
 	warn    func(format string, args ...any)
 	canary  *canary
+	reader  npu.Device // reads what is published; nil before the first publish
+	readers int        // its threads
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -65,6 +68,7 @@ func startInstances(ctx context.Context, f *folder, cfg *configs.Config, fc infe
 		return nil, err
 	}
 	in.canary = &canary{folder: f}
+	in.readers = cfg.Device.Threads
 	if in.dial, in.forget, err = newDialer(cfg, in.canary); err == nil {
 		err = in.startEngines(ctx, f, cfg, rest)
 	}
@@ -144,14 +148,26 @@ func (in *instances) close() error {
 	in.cancel()
 	in.tasks.Wait()
 	err := errors.Join(in.fleet.Close(), in.canary.close())
+	if in.reader != nil {
+		err = errors.Join(err, in.reader.Close())
+	}
 	if in.forget != nil {
 		err = errors.Join(err, in.forget())
 	}
 	return err
 }
 
-// publish makes w what the fleet samples with.
-func (in *instances) publish(ctx context.Context, w inference.Weights) error {
+// publish makes w what the fleet samples with. Where it is in host memory a device
+// of its own reads it: what joins late gets it while the trainer's is at work.
+func (in *instances) publish(ctx context.Context, w inference.Weights) (err error) {
+	if s, ok := w.(*model.Snapshot); ok && s.Weights().Embed.Float32s() != nil {
+		if in.reader == nil {
+			if in.reader, err = openDevice(configs.CPU, in.readers); err != nil {
+				return err
+			}
+		}
+		s.ReadWith(in.reader)
+	}
 	in.canary.set(w)
 	return in.fleet.Publish(ctx, w)
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sourcegraph/conc"
+
 	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
@@ -25,12 +27,13 @@ var _ api.Backend = (*served)(nil)
 // writes, and those that are read from a trainer meanwhile.
 type served struct {
 	*engine.Engine
-	info api.Info
-	dev  npu.Device // of the weights
+	info    api.Info
+	dev     npu.Device // of the weights
+	opening conc.WaitGroup
 
 	updating sync.Mutex // held to write the spare weights and to publish them
 	live     *model.Weights
-	spare    *model.Weights // nil before the first update
+	spare    *model.Weights // nil while there is no memory for them
 
 	mu       sync.Mutex
 	version  int64
@@ -61,7 +64,21 @@ func (s *served) open(ctx context.Context, f *folder, name string, threads, maxR
 	if s.checksum, err = s.Publish(ctx, model.NewSnapshot(s.live, 0)); err != nil {
 		return errors.Join(err, s.Close())
 	}
+	s.opening.Go(func() {
+		s.updating.Lock()
+		defer s.updating.Unlock()
+		_ = s.makeRoom() // the first update tries again and says what is wrong
+	})
 	return nil
+}
+
+// makeRoom allocates the spare weights: it takes long to be given so much memory.
+// s.updating is held.
+func (s *served) makeRoom() (err error) {
+	if s.spare == nil {
+		s.spare, err = model.NewWeights(s.dev, s.live.Config, npu.Weights)
+	}
+	return err
 }
 
 // Info implements api.Backend.
@@ -95,12 +112,8 @@ func (s *served) UpdateFile(ctx context.Context, version int64, path string) (st
 func (s *served) update(ctx context.Context, version int64, read func(w *model.Weights) (string, error)) (string, error) {
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	if s.spare == nil {
-		w, err := model.NewWeights(s.dev, s.live.Config, npu.Weights)
-		if err != nil {
-			return "", err
-		}
-		s.spare = w
+	if err := s.makeRoom(); err != nil {
+		return "", err
 	}
 	sum, err := read(s.spare)
 	if err != nil {
@@ -125,6 +138,7 @@ func (s *served) update(ctx context.Context, version int64, read func(w *model.W
 // Close ends the engine and frees the weights.
 func (s *served) Close() error {
 	err := s.Engine.Close()
+	s.opening.Wait()
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	return errors.Join(err, s.dev.Close())

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/model"
+)
+
+// Weights that a trainer publishes as a file in memory or as a stream serve; those
+// that are not what their checksum says change nothing.
+func TestServePublished(t *testing.T) {
+	dir := tinyRun(t)
+	first, second := initTiny(t, dir, "first", 1), initTiny(t, dir, "second", 2)
+	root, _, _ := serveFolder(t, "-model", first)
+	f, err := openFolder(second)
+	require.NoError(t, err)
+	dev, err := openDevice(configs.CPU, 2)
+	require.NoError(t, err)
+	defer dev.Close() //nolint:errcheck // only read
+	w, err := f.weights(dev)
+	require.NoError(t, err)
+
+	var body bytes.Buffer
+	require.NoError(t, model.NewSnapshot(w, 4).WriteSafetensors(&body))
+	wrong := body.Bytes()
+	wrong[len(wrong)-3] ^= 1
+	path := filepath.Join(t.TempDir(), "wrong")
+	require.NoError(t, os.WriteFile(path, wrong, 0o600))
+	var refused answered
+	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=4", "", bytes.NewReader(wrong), &refused))
+	require.Contains(t, refused.Error.Message, "checksum")
+	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=4&path="+path, "", http.NoBody, &refused))
+	require.Contains(t, refused.Error.Message, "checksum")
+	a, code := askCompletions(t, root, "")
+	require.Equal(t, http.StatusOK, code)
+	require.Zero(t, a.Version)
+	requireGenerates(t, first, a)
+
+	store, err := remote.NewStore(t.TempDir())
+	require.NoError(t, err)
+	for version, store := range []*remote.Store{store, nil, store} {
+		inst, err := remote.Dial(t.Context(), remote.Config{URL: root, Store: store})
+		require.NoError(t, err)
+		s := model.NewSnapshot(w, int64(version)+5)
+		sum, err := inst.Publish(t.Context(), s)
+		require.NoError(t, err)
+		require.Equal(t, w.Checksum(), sum)
+		a, code = askCompletions(t, root, fmt.Sprintf(`,"weight_version":%d`, s.Version()))
+		require.Equal(t, http.StatusOK, code, a.Error)
+		requireGenerates(t, second, a)
+		require.NoError(t, inst.Close())
+	}
+}
