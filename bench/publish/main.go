@@ -1,0 +1,108 @@
+// Command publish measures how fast weights reach instances of this machine: as a
+// file in memory, and as a stream over loopback HTTP.
+//
+//	go run ./bench/publish
+//
+// It builds easyrl, writes a model of random weights, and starts real servers of
+// it, each a process of its own as in a run; the trainer's side is this process.
+// What is timed is a publish to all of them at once: from weights that no checksum
+// is known of to the last answer that they serve. Beside it, in the same rounds,
+// all cores copy as many bytes in memory. Medians count.
+//
+// The bars: a publish of the file moves the bytes that must move (one write of the
+// file, and one read of it into each instance's own weights) at no less than 60%
+// of the speed at which memory is copied; a stream to one instance moves 1 GB/s.
+// A byte that is read and written counts once, in both.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"time"
+)
+
+func main() {
+	b := bench{}
+	flag.IntVar(&b.bytes, "bytes", 1<<30, "bytes of the model, about")
+	flag.IntVar(&b.instances, "instances", 4, "instances")
+	flag.IntVar(&b.rounds, "rounds", 7, "rounds")
+	flag.IntVar(&b.threads, "threads", 1, "threads of each instance")
+	flag.StringVar(&b.only, "only", "", "leave out all but copy, file, stream, streams")
+	profile := flag.String("profile", "", "write a profile of the trainer's processor time there")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, &b, *profile); err != nil {
+		fmt.Fprintln(os.Stderr, "publish:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop has run
+	}
+}
+
+func run(ctx context.Context, b *bench, profile string) (err error) {
+	defer b.close()
+	if err := b.open(ctx); err != nil {
+		return err
+	}
+	if profile != "" {
+		f, err := os.Create(profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close() //nolint:errcheck // a profile
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	if err := b.measure(ctx); err != nil {
+		return err
+	}
+	return b.print()
+}
+
+// print shows the figures beside their bars. A bar that is missed is an error.
+func (b *bench) print() error {
+	gb := float64(b.weights.Bytes()) / 1e9
+	say := func(name string, times []time.Duration, bytes float64) float64 {
+		if len(times) == 0 {
+			return 0
+		}
+		slices.Sort(times)
+		median := times[len(times)/2].Seconds()
+		fmt.Printf("%-28s %6.3f s (%.3f to %.3f)  %6.2f GB/s of %.2f GB\n", name, median, times[0].Seconds(), times[len(times)-1].Seconds(),
+			bytes/median, bytes)
+		return bytes / median
+	}
+	fmt.Printf("%.2f GB of weights, %d instances of %d threads, %d cores, %s\n", gb, b.instances, b.threads, runtime.GOMAXPROCS(0), b.dev.Name())
+	fmt.Printf("%-28s %6.3f s\n", "first publish of the file", b.first.Seconds())
+	memory := say("copy in memory, all cores", b.times["copy"], gb)
+	file := say("file, to all", b.times["file"], gb*float64(1+b.instances))
+	stream := say("stream, to one", b.times["stream"], gb)
+	say("streams, to all", b.times["streams"], gb*float64(b.instances))
+	missed := 0
+	bar := func(name string, value, want float64) {
+		verdict := "ok"
+		if value < want {
+			verdict = "MISSED"
+			missed++
+		}
+		fmt.Printf("%-28s %6.2f, at least %.2f: %s\n", name, value, want, verdict)
+	}
+	if memory > 0 && file > 0 {
+		bar("file, share of the copy", file/memory, 0.6)
+	}
+	if stream > 0 {
+		bar("stream, GB/s", stream, 1)
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d bars missed", missed)
+	}
+	return nil
+}
