@@ -11,13 +11,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A small crowd finds nothing wrong with a server.
+// A small crowd finds nothing wrong with a server, which ends in order.
 func TestLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the command")
 	}
-	o := options{connections: 60, duration: 3 * time.Second, every: time.Second, pause: 300 * time.Millisecond, seed: 1}
-	require.NoError(t, o.run(t.Context()))
+	o := &options{connections: 60, pause: 300 * time.Millisecond, seed: 1}
+	s, err := o.open(t.Context())
+	require.NoError(t, err)
+	defer s.kill()
+	l := &load{options: o, server: s}
+	require.NoError(t, l.learn(t.Context()))
+	require.NoError(t, l.crowd(t.Context(), 3*time.Second))
+	require.NoError(t, l.again(t.Context()))
+	_, err = s.look(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.end())
+	require.Empty(t, l.tally.faults)
+	require.Positive(t, l.tally.right())
 }
 
 // What is no answer, or another one, is found.
