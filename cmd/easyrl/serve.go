@@ -16,7 +16,8 @@ import (
 
 // serving is what easyrl serve was asked for.
 type serving struct {
-	dir        string
+	dir        string // empty where an instance without a model is simulated
+	simulate   string // what is simulated; empty for nothing
 	threads    int
 	maxRunning int
 	join       *url.URL // nil where the instance joins nobody
@@ -28,11 +29,14 @@ func serveVerb(std streams) verb {
 		name:    "serve",
 		summary: "Serve a model folder over HTTP in OpenAI's and vLLM's dialect, and take new weights from a trainer.",
 		example: `easyrl serve -model DIR
-			easyrl serve -model DIR -listen 0.0.0.0:8000 -token-file token -join http://trainer:7070`,
+			easyrl serve -model DIR -listen 0.0.0.0:8000 -token-file token -join http://trainer:7000
+			easyrl serve -simulate lengths=lognormal:500,0.6,tokens_per_second=125,slots=32,publish_seconds=2 -join http://127.0.0.1:7000`,
 		flags: newFlags(),
 	}
 	cfg := api.DefaultConfig()
 	dir := v.flags.String("model", "", "`DIR` of a Hugging Face folder")
+	spec := v.flags.String("simulate", "", "`SPEC` of an instance that takes a model's time and computes nothing, as key=value,…: lengths, "+
+		"tokens_per_second, prefill_tokens_per_second, slots, publish_seconds, failures, vocab, context; with -model it has its tokenizer and sizes")
 	listen := v.flags.String("listen", cfg.Listen, "`HOST:PORT` to listen on; beyond loopback only with -token-file or -insecure")
 	threads := v.flags.Int("threads", 0, "`N` threads; 0 takes all cores")
 	maxRunning := v.flags.Int("max-running", 64, "`N` responses that are sampled at once")
@@ -41,14 +45,14 @@ func serveVerb(std streams) verb {
 	insecure := v.flags.Bool("insecure", false, "listen beyond loopback without a token")
 	drain := v.flags.Duration("drain-timeout", cfg.DrainTimeout, "how long, such as 30s, requests that run may take after a signal")
 	v.run = func(ctx context.Context, args []string) error {
-		if len(args) > 0 || *dir == "" {
-			return usagef("serve: expected -model DIR and no other argument (see easyrl serve -h)")
+		if len(args) > 0 || *dir == "" && *spec == "" {
+			return usagef("serve: expected -model DIR or -simulate SPEC and no other argument (see easyrl serve -h)")
 		}
 		if *maxRunning < 1 {
 			return usagef("serve: -max-running is %d, expected at least 1", *maxRunning)
 		}
 		cfg.Listen, cfg.Insecure, cfg.DrainTimeout = *listen, *insecure, *drain
-		s := serving{dir: *dir, threads: *threads, maxRunning: *maxRunning}
+		s := serving{dir: *dir, simulate: *spec, threads: *threads, maxRunning: *maxRunning}
 		var err error
 		if cfg.Token, err = readToken("-token-file", *tokenFile); err != nil {
 			return err
@@ -77,26 +81,43 @@ func controlURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
+// backend is what is to be served, and its tokenizer where it has one. open
+// reads its weights.
+func (s *serving) backend(ctx context.Context) (b api.Backend, text api.Text, open func() error, err error) {
+	var f *folder
+	name := "simulated"
+	if s.dir != "" {
+		if f, err = openFolder(s.dir); err != nil {
+			return nil, nil, nil, err
+		}
+		path, err := filepath.Abs(s.dir)
+		if err != nil {
+			return nil, nil, nil, usageError{err}
+		}
+		name = filepath.Base(path)
+		if f.tok != nil {
+			text = spoken{f}
+		}
+	}
+	if s.simulate != "" {
+		b, err := newSimulated(s.simulate, f, name)
+		return b, text, func() error { return nil }, err
+	}
+	real := &served{}
+	return real, text, func() error { return real.open(ctx, f, name, s.threads, s.maxRunning) }, nil
+}
+
 // run serves until ctx ends, and then until the requests that run have ended.
 func (s *serving) run(ctx context.Context, notes printer) (err error) {
-	f, err := openFolder(s.dir)
+	backend, text, open, err := s.backend(ctx)
 	if err != nil {
 		return err
 	}
-	name, err := filepath.Abs(s.dir)
-	if err != nil {
-		return usageError{err}
-	}
-	var text api.Text
-	if f.tok != nil {
-		text = spoken{f}
-	}
-	backend := &served{}
 	srv, err := api.New(s.server, backend, text) // an address that is not to be had is told before the weights are read
 	if err != nil {
 		return usageError{oneLine(err)}
 	}
-	if err := backend.open(ctx, f, filepath.Base(name), s.threads, s.maxRunning); err != nil {
+	if err := open(); err != nil {
 		return errors.Join(err, srv.Close())
 	}
 	defer func() { err = errors.Join(err, backend.Close()) }()
@@ -106,37 +127,32 @@ func (s *serving) run(ctx context.Context, notes printer) (err error) {
 	if s.server.Insecure && s.server.Token == "" {
 		notes.line("easyrl: insecure: whoever reaches %s may sample and change the weights", srv.Addr())
 	}
-	leave := s.enter(ctx, srv.Addr(), notes)
+	m := s.enter(ctx, srv, notes)
 	select {
 	case err = <-ended:
-		return errors.Join(err, leave(), srv.Close())
+		m.leave()
+		return errors.Join(err, srv.Close())
 	case <-ctx.Done():
 	}
+	m.drain()
 	notes.line("easyrl: no new requests; those that run have %v", s.server.DrainTimeout)
 	err = srv.Drain(context.Background())
-	err = errors.Join(err, leave(), srv.Close(), <-ended)
+	m.leave()
+	err = errors.Join(err, srv.Close(), <-ended)
 	if err != nil && errors.Is(err, inference.ErrClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return err
 }
 
-// enter joins the trainer, where there is one, in a goroutine that the returned
-// function waits for: it takes the instance out again.
-func (s *serving) enter(ctx context.Context, addr string, notes printer) (leave func() error) {
+// enter begins to be a part of the trainer's fleet, where there is one to join.
+func (s *serving) enter(ctx context.Context, srv *api.Server, notes printer) *membership {
 	if s.join == nil {
-		return func() error { return nil }
+		return nil
 	}
 	m := &membership{trainer: s.join, client: &fleetClient{root: strings.TrimRight(s.join.String(), "/"), token: s.server.Token, http: &http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true}}},
-		addr: addr, notes: notes, pause: time.Second}
-	joined := make(chan struct{})
-	go func() {
-		defer close(joined)
-		m.join(ctx)
-	}()
-	return func() error {
-		<-joined
-		return m.leave()
-	}
+		addr: srv.Addr(), running: srv.Running, notes: notes, pause: time.Second, look: lookEvery}
+	m.begin(ctx)
+	return m
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -196,31 +195,23 @@ func TestServe(t *testing.T) {
 	require.Equal(t, exitDone, stop(), said.String())
 }
 
-// An instance joins once the trainer takes it, and leaves at its end.
+// An instance joins once the trainer takes it, and leaves at its end: first it
+// gets no more requests.
 func TestServeJoins(t *testing.T) {
-	var mu sync.Mutex
-	var calls []string
-	trainer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		text, _ := io.ReadAll(r.Body)
-		calls = append(calls, r.Method+" "+r.URL.EscapedPath()+" "+string(text))
-		if len(calls) == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, `{"error":{"message":"not yet"}}`)
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, `{"id":"host/1"}`)
-	}))
-	defer trainer.Close()
-	dir := tinyRun(t)
-	root, said, stop := serveFolder(t, "-model", initTiny(t, dir, "m", 1), "-join", trainer.URL)
+	trainer := newFakeTrainer(t)
+	trainer.away = true
+	root, said, stop := serveFolder(t, "-simulate", fast, "-join", trainer.URL)
+	said.until(t, "not yet; trying on")
+	trainer.set(func() { trainer.away = false })
 	said.until(t, `joined \S+ as host/1`)
 	require.Equal(t, exitDone, stop(), said.String())
-	require.Contains(t, said.text.String(), "not yet; trying on")
 	post := fmt.Sprintf(`POST /instances {"kind":"easyrl","url":"%s"}`, root)
-	require.Equal(t, []string{post, post, "DELETE /instances/host%2F1 "}, calls)
+	calls := trainer.called()
+	require.GreaterOrEqual(t, len(calls), 4)
+	for _, call := range calls[:len(calls)-2] {
+		require.Equal(t, post, call)
+	}
+	require.Equal(t, []string{drainCall, leaveCall}, calls[len(calls)-2:])
 }
 
 func TestServeRefuses(t *testing.T) {
@@ -240,7 +231,7 @@ func TestServeRefuses(t *testing.T) {
 	}{
 		"taken":          {[]string{"-model", bare, "-listen", taken.Addr().String()}, "address already in use"},
 		"no weights":     {[]string{"-model", bare, "-listen", "127.0.0.1:0"}, "no model.safetensors"},
-		"no model":       {nil, "expected -model DIR"},
+		"no model":       {nil, "expected -model DIR or -simulate SPEC"},
 		"no folder":      {[]string{"-model", filepath.Join(dir, "none")}, "no such file"},
 		"beyond":         {[]string{"-model", model, "-listen", "0.0.0.0:0"}, "beyond loopback"},
 		"no port":        {[]string{"-model", model, "-listen", "localhost"}, `listen "localhost", expected host:port`},

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fakeTrainer is a control address that takes whoever comes.
+type fakeTrainer struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	calls    []string // but looks
+	looks    chan struct{}
+	boot     string
+	state    string // of the instance; empty where it is not in the fleet
+	away     bool   // every call fails
+	requests int    // that it has sent
+}
+
+func newFakeTrainer(t *testing.T) *fakeTrainer {
+	t.Helper()
+	f := &fakeTrainer{boot: "one", looks: make(chan struct{})}
+	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fakeTrainer) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		select {
+		case f.looks <- struct{}{}:
+		case <-r.Context().Done():
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text, _ := io.ReadAll(r.Body)
+	if r.Method != http.MethodGet {
+		f.calls = append(f.calls, strings.TrimSpace(r.Method+" "+r.URL.EscapedPath()+" "+string(text)))
+	}
+	if f.away {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"error":{"message":"not yet"}}`)
+		return
+	}
+	member := func() map[string]any {
+		return map[string]any{"id": "host/1", "state": f.state, "boot": f.boot, "requests": f.requests}
+	}
+	var answer any
+	switch {
+	case r.Method == http.MethodGet:
+		list := []any{}
+		if f.state != "" && r.URL.Query().Get("id") == "host/1" {
+			list = append(list, member())
+		}
+		answer = map[string]any{"boot": f.boot, "instances": list}
+	case r.Method == http.MethodDelete:
+		f.state = ""
+	case strings.HasSuffix(r.URL.Path, "/drain"):
+		f.state = "DRAINING"
+		answer = member()
+	default:
+		f.state = "HEALTHY"
+		answer = member()
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// set changes the trainer between two calls.
+func (f *fakeTrainer) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fakeTrainer) called() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.calls)
+}
+
+// member is an instance that looks without a pause.
+func (f *fakeTrainer) member(t *testing.T, running func() int) (*membership, *console) {
+	t.Helper()
+	u, err := url.Parse(f.URL)
+	require.NoError(t, err)
+	said := &console{more: make(chan struct{}, 1)}
+	m := &membership{trainer: u, client: &fleetClient{root: f.URL, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}},
+		addr: "127.0.0.1:8000", running: running, notes: printer{said}, pause: time.Millisecond, look: time.Millisecond}
+	m.begin(t.Context())
+	return m, said
+}
+
+// lookUntil answers looks until done.
+func (f *fakeTrainer) lookUntil(done <-chan struct{}) {
+	for {
+		select {
+		case <-f.looks:
+		case <-done:
+			return
+		}
+	}
+}
+
+const (
+	joinCall  = `POST /instances {"kind":"easyrl","url":"http://127.0.0.1:8000"}`
+	drainCall = `POST /instances/host%2F1/drain`
+	leaveCall = `DELETE /instances/host%2F1`
+)
+
+func nothingRuns() int { return 0 }
+
+// A trainer that was started again, and that was away meanwhile, has the instance
+// again, once.
+func TestJoinsAgain(t *testing.T) {
+	t.Parallel()
+	f := newFakeTrainer(t)
+	m, said := f.member(t, nothingRuns)
+	for range 3 {
+		<-f.looks
+	}
+	require.Equal(t, []string{joinCall}, f.called())
+	f.set(func() { f.away = true })
+	for range 3 {
+		<-f.looks
+	}
+	said.until(t, "look for .*not yet; looking on")
+	f.set(func() { f.away, f.boot, f.state = false, "two", "" })
+	for len(f.called()) < 2 {
+		<-f.looks
+	}
+	for range 3 {
+		<-f.looks
+	}
+	m.drain()
+	m.leave()
+	require.Equal(t, []string{joinCall, joinCall, drainCall, leaveCall}, f.called())
+	require.Equal(t, 1, strings.Count(said.String(), "looking on"), said.String())
+	require.Equal(t, 2, strings.Count(said.String(), "joined "), said.String())
+}
+
+// One that the trainer has in its own list joins without being asked: it is known
+// under the new process, which may take it out.
+func TestKnownToTheNextTrainer(t *testing.T) {
+	t.Parallel()
+	f := newFakeTrainer(t)
+	m, said := f.member(t, nothingRuns)
+	<-f.looks
+	f.set(func() { f.boot = "two" })
+	for range 3 {
+		<-f.looks
+	}
+	f.set(func() { f.state = "" })
+	f.lookUntil(m.gone)
+	said.until(t, "took the instance out")
+	require.Equal(t, []string{joinCall}, f.called())
+}
+
+// Whom an operator drains or removes stays out, whatever the trainer does later.
+func TestOperatorsAreObeyed(t *testing.T) {
+	t.Parallel()
+	for state, line := range map[string]string{"DRAINING": "drains the instance: it does not join again", "": "took the instance out: it does not join again"} {
+		f := newFakeTrainer(t)
+		m, said := f.member(t, nothingRuns)
+		<-f.looks
+		f.set(func() { f.state = state })
+		f.lookUntil(m.gone)
+		said.until(t, line)
+		require.Equal(t, []string{joinCall}, f.called())
+		m.drain()
+		m.leave()
+	}
+}
+
+// An instance that leaves waits for the requests that the trainer has sent.
+func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	f := newFakeTrainer(t)
+	arrived := make(chan struct{})
+	m, _ := f.member(t, func() int {
+		select {
+		case <-arrived:
+			return 2
+		default:
+			return 1
+		}
+	})
+	<-f.looks
+	f.set(func() { f.requests = 2 })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.drain()
+	}()
+	<-f.looks
+	<-f.looks
+	select {
+	case <-done:
+		require.Fail(t, "one request is on its way")
+	default:
+	}
+	close(arrived)
+	f.lookUntil(done)
+	require.Equal(t, []string{joinCall, drainCall}, f.called())
+}
+
+// A trainer that is gone holds nobody up.
+func TestLeavesATrainerThatIsGone(t *testing.T) {
+	t.Parallel()
+	f := newFakeTrainer(t)
+	m, said := f.member(t, nothingRuns)
+	<-f.looks
+	f.set(func() { f.away = true })
+	m.drain()
+	m.leave()
+	require.Equal(t, []string{joinCall, drainCall}, f.called())
+	require.Contains(t, said.String(), "easyrl: leave: ")
+}
+
+// An instance whose try to join was cut off takes itself out by its URL.
+func TestLeavesAJoinThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var calls []string
+	asked := make(chan struct{})
+	trainer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		mu.Lock()
+		calls = append(calls, r.Method+" "+r.URL.EscapedPath())
+		mu.Unlock()
+		if r.URL.Path == "/instances" {
+			close(asked)
+			<-r.Context().Done() // it publishes first
+			return
+		}
+		_, _ = io.WriteString(w, `{}`)
+	}))
+	defer trainer.Close()
+	f := &fakeTrainer{Server: trainer}
+	m, _ := f.member(t, nothingRuns)
+	<-asked
+	m.drain()
+	m.leave()
+	id := "/instances/" + url.PathEscape("http://127.0.0.1:8000")
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []string{"POST /instances", fmt.Sprintf("POST %s/drain", id), "DELETE " + id}, calls)
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/simulate"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// fast takes next to no time for responses of three tokens.
+const fast = "lengths=fixed:3,tokens_per_second=1e6,slots=4"
+
+// checksumOf is that of a folder's weights, as a trainer has it.
+func checksumOf(t *testing.T, dir string) string {
+	t.Helper()
+	f, err := openFolder(dir)
+	require.NoError(t, err)
+	dev, err := cpu.Open(1)
+	require.NoError(t, err)
+	defer dev.Close() //nolint:errcheck // a test's
+	w, err := f.weights(dev)
+	require.NoError(t, err)
+	return w.Checksum()
+}
+
+// A simulated server answers as any other: it samples from the start, takes
+// weights from a body and from a file, and drains.
+func TestServeSimulates(t *testing.T) {
+	dir := tinyRun(t)
+	weights := initTiny(t, dir, "m", 1)
+	root, said, stop := serveFolder(t, "-simulate", fast+",vocab=16,context=64")
+	var models struct{ Data []struct{ ID string } }
+	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, root+"/v1/models", "", http.NoBody, &models))
+	require.Equal(t, "simulated", models.Data[0].ID)
+	a, code := askCompletions(t, root, "")
+	require.Equal(t, http.StatusOK, code, a.Error)
+	require.Zero(t, a.Version)
+	require.Len(t, a.Choices, 3)
+	for _, c := range a.Choices {
+		require.Len(t, c.IDs, 3)
+		require.Equal(t, []float32{simulate.Logprob, simulate.Logprob, simulate.Logprob}, c.Logprobs.Values)
+		require.Empty(t, c.Text, "there is no tokenizer")
+	}
+	again, _ := askCompletions(t, root, "")
+	require.Equal(t, a.Choices, again.Choices)
+
+	path, want := filepath.Join(weights, "model.safetensors"), checksumOf(t, weights)
+	body, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var put struct {
+		Version  int64
+		Checksum string
+		Error    struct{ Message string }
+	}
+	require.Equal(t, http.StatusOK, ask(t, http.MethodPut, root+"/v1/weights?version=5", "", bytes.NewReader(body), &put), put.Error.Message)
+	require.EqualValues(t, 5, put.Version)
+	require.Equal(t, want, put.Checksum)
+	require.Equal(t, http.StatusOK, ask(t, http.MethodPut, root+"/v1/weights?version=6&path="+path, "", http.NoBody, &put), put.Error.Message)
+	require.Equal(t, want, put.Checksum)
+	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=7", "", bytes.NewReader(body[:len(body)-4]), &put))
+	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=7&path="+dir, "", http.NoBody, &put))
+	require.Contains(t, put.Error.Message, "is no file")
+	a, _ = askCompletions(t, root, `,"weight_version":6`)
+	require.EqualValues(t, 6, a.Version)
+	a, code = askCompletions(t, root, `,"weight_version":5`)
+	require.Equal(t, http.StatusConflict, code)
+	require.Equal(t, "stale_weights", a.Error.Type)
+
+	var drained struct{ Running int }
+	require.Equal(t, http.StatusOK, ask(t, http.MethodPost, root+"/v1/drain", "", http.NoBody, &drained))
+	_, code = askCompletions(t, root, "")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, exitDone, stop(), said.String())
+}
+
+// With a model's folder the simulation has its tokenizer, its sizes and its name.
+// The folder needs no weights.
+func TestServeSimulatesAModel(t *testing.T) {
+	dir := tinyRun(t)
+	root, _, _ := serveFolder(t, "-model", dir, "-simulate", fast)
+	var models struct {
+		Data []struct {
+			ID     string
+			Length int `json:"max_model_len"`
+		}
+	}
+	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, root+"/v1/models", "", http.NoBody, &models))
+	require.Equal(t, filepath.Base(dir), models.Data[0].ID)
+	require.Equal(t, 64, models.Data[0].Length)
+	a, code := askCompletions(t, root, `,"stop":["1"]`)
+	require.Equal(t, http.StatusOK, code, a.Error)
+	require.Len(t, a.Choices[0].IDs, 3, "the length has been drawn")
+	f, err := openFolder(dir)
+	require.NoError(t, err)
+	a, code = askCompletions(t, root, "")
+	require.Equal(t, http.StatusOK, code, a.Error)
+	for _, c := range a.Choices {
+		require.Equal(t, f.tok.Decode(c.IDs), c.Text)
+		for _, id := range c.IDs {
+			require.Less(t, id, int32(16))
+		}
+	}
+	for _, stream := range []string{"false", "true"} {
+		resp, err := http.Post(root+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"1,2","max_tokens":3,"seed":7,"stream":`+stream+`}`)) //nolint:noctx // a test's
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusOK, resp.StatusCode, "%s", text)
+		require.Contains(t, string(text), `"finish_reason":"stop"`)
+	}
+}
+
+// What a client asked for that went is not sampled on, and what the instance has
+// to do is told meanwhile.
+func TestServeSimulatedLoad(t *testing.T) {
+	root, said, stop := serveFolder(t, "-simulate", "lengths=fixed:1000000,tokens_per_second=1,slots=2,context=1048576")
+	ctx, leave := context.WithCancel(t.Context())
+	answered := make(chan error, 1)
+	go func() {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, root+"/v1/completions", strings.NewReader(`{"prompt":[3],"n":3,"max_tokens":1000000}`))
+		if err == nil {
+			var resp *http.Response
+			if resp, err = http.DefaultClient.Do(req); err == nil {
+				err = resp.Body.Close()
+			}
+		}
+		answered <- err
+	}()
+	require.Contains(t, untilMetrics(t, root, "vllm:num_requests_running", "2"), `vllm:num_requests_waiting{model_name="simulated",engine="0"} 1`)
+	var load struct {
+		Server int `json:"server_load"`
+	}
+	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, root+"/load", "", http.NoBody, &load))
+	require.Equal(t, 1, load.Server)
+	leave()
+	require.ErrorIs(t, <-answered, context.Canceled)
+	untilMetrics(t, root, "vllm:num_requests_running", "0")
+	require.Equal(t, exitDone, stop(), said.String())
+}
+
+// untilMetrics asks for metrics until name has a value, and returns them.
+func untilMetrics(t *testing.T, root, name, value string) string {
+	t.Helper()
+	for {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, root+"/metrics", http.NoBody)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		if strings.Contains(string(text), name+`{model_name="simulated",engine="0"} `+value+"\n") {
+			return string(text)
+		}
+	}
+}
+
+// An update is answered when the time that it takes has passed, and what is not
+// as a trainer writes it changes nothing.
+func TestSimulatedUpdates(t *testing.T) {
+	t.Parallel()
+	file := func(names ...string) []byte {
+		var b bytes.Buffer
+		var tensors []checkpoint.Source
+		for _, name := range names {
+			tensors = append(tensors, checkpoint.Source{Name: name, Shape: []int{70_000}, Write: func(dst []float32) { dst[0] = float32(len(names)) }})
+		}
+		require.NoError(t, checkpoint.WriteSafetensors(&b, tensors, nil))
+		return b.Bytes()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, err := newSimulated("publish_seconds=5", nil, "a")
+		require.NoError(t, err)
+		version, sum := s.Held()
+		require.Zero(t, version)
+		require.Equal(t, "simulated", sum)
+		good := file("a", "b")
+		start := time.Now()
+		sum, err = s.Update(t.Context(), 3, bytes.NewReader(good), -1)
+		require.NoError(t, err)
+		require.Equal(t, 5*time.Second, time.Since(start))
+		version, held := s.Held()
+		require.EqualValues(t, 3, version)
+		require.Equal(t, sum, held)
+		other, err := s.Update(t.Context(), 4, bytes.NewReader(file("a")), -1)
+		require.NoError(t, err)
+		require.NotEqual(t, sum, other)
+
+		turned := bytes.Replace(bytes.Replace(bytes.Replace(good, []byte(`"a"`), []byte(`"x"`), 1), []byte(`"b"`), []byte(`"a"`), 1), []byte(`"x"`), []byte(`"b"`), 1)
+		header := `{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}`
+		half := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"1234"...)
+		for name, bad := range map[string][]byte{"cut off": good[:len(good)-1], "longer": append(bytes.Clone(good), 0), "turned": turned, "type": half} {
+			_, err := s.Update(t.Context(), 9, bytes.NewReader(bad), int64(len(bad)))
+			require.ErrorIs(t, err, inference.ErrInvalid, name)
+			version, _ := s.Held()
+			require.EqualValues(t, 4, version, name)
+		}
+		require.NoError(t, s.Close())
+	})
+}
+
+func TestServeSimulateRefuses(t *testing.T) {
+	for spec, want := range map[string]string{
+		"lengths=cauchy:1":     "expected lognormal:MEAN,SIGMA",
+		"slots=0":              "slots 0, expected 1 to",
+		"slots=many":           `slots "many", expected a number`,
+		"slot=3":               `key "slot", expected lengths, tokens_per_second`,
+		"tokens_per_second=-1": "tokens_per_second -1, expected 0.001 to",
+		"32":                   `"32", expected key=value`,
+		"slots=0,vocab=0":      "vocab 0, expected 1 to",
+	} {
+		code, out, errs := command(t, "serve", "-simulate", spec, "-listen", "127.0.0.1:0")
+		require.Equal(t, exitUsage, code, errs)
+		require.Contains(t, errs, "easyrl: -simulate: ")
+		require.Contains(t, errs, want)
+		require.Equal(t, 1, strings.Count(errs, "\n"), errs)
+		require.Empty(t, out)
+	}
+}
+
+// Servers that compute nothing feed a run from end to end: their tokens are
+// trained on, all of them where the reward depends on the length, and the
+// trainer's log-probabilities are not the -1 that they tell.
+func TestSimulatedServersFeedARun(t *testing.T) {
+	dir := tinyRun(t)
+	const spec = "lengths=uniform:2,10,tokens_per_second=2000,slots=8,publish_seconds=0.01"
+	first, _, _ := serveFolder(t, "-simulate", spec+",vocab=16,context=64")
+	second, _, _ := serveFolder(t, "-simulate", spec, "-model", dir)
+	run := trainTiny(t, dir, "run", "run.steps=3", "inference.kind=easyrl", fmt.Sprintf("inference.endpoints=[%q, %q]", first, second), "inference.min_instances=2",
+		`reward={kind="overlong",buffer=12}`)
+	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
+	require.NoError(t, err)
+	require.Len(t, steps, 3)
+	served := map[string]int{}
+	for i, values := range steps {
+		require.Equal(t, 2.0, values["fleet/size"])
+		require.Zero(t, values["fleet/retries"])
+		require.Equal(t, 6.0, values["groups/trained"])
+		require.Less(t, values["reward/zero_std_frac"], 0.5)
+		require.Greater(t, values["tokens/computed"], 100.0)
+		require.Greater(t, values["mismatch/logprob_abs_max"], 1.0)
+		text, err := os.ReadFile(filepath.Join(run, "rollouts", fmt.Sprintf("step-%06d.jsonl", i+1)))
+		require.NoError(t, err)
+		for line := range bytes.Lines(text) {
+			var g rollout.Group
+			require.NoError(t, json.Unmarshal(line, &g))
+			for _, r := range g.Responses {
+				require.EqualValues(t, simulate.Logprob, r.Logprobs[0])
+				served[r.Instance]++
+			}
+		}
+	}
+	require.Len(t, served, 2)
+	require.Equal(t, 3*6*4, served[first]+served[second])
+}
