@@ -119,9 +119,11 @@ func deniesOldWeights(x *exchange) {
 	}
 }
 
-// answersLate gives what was sampled in the second step in the third.
+// answersLate gives what was sampled in the second step in the third. It does not
+// say for which prompt: only the version tells.
 func answersLate() func(x *exchange) {
 	var kept atomic.Pointer[[]byte]
+	prompt := regexp.MustCompile(`"prompt_token_ids":\[[^\]]*\]`)
 	return func(x *exchange) {
 		late := kept.Load()
 		switch {
@@ -133,7 +135,7 @@ func answersLate() func(x *exchange) {
 			x.give(status, answer)
 		case !x.update && x.version == 3 && late != nil:
 			x.fault()
-			x.give(http.StatusOK, *late)
+			x.give(http.StatusOK, prompt.ReplaceAll(*late, []byte(`"prompt_token_ids":null`)))
 		}
 	}
 }

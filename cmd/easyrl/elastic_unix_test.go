@@ -53,6 +53,7 @@ func TestElastic(t *testing.T) {
 	close(joined.open)
 	tr.until(t, left.came)
 	fleet("drain", 2, 3)
+	requireStates(t, control, "HEALTHY", "HEALTHY", "DRAINING", "DRAINING")
 	fleet("remove", 2, 3)
 	close(left.open)
 	tr.end(t)
@@ -73,6 +74,22 @@ func TestElastic(t *testing.T) {
 	require.Equal(t, []float64{1, 1, 1, 4, 4, 4, 2, 2, 2}, sizes)
 	t.Logf("seconds a step with 1, 4 and 2 instances: %s; idle: %.2f", strings.Join(seconds, " "), busy)
 	requireRows(t, tr.out, proxies, joinIn, leaveIn)
+}
+
+// requireStates requires of a run's instances to be in these states, and of those
+// that drain to have no work.
+func requireStates(t *testing.T, control string, states ...string) {
+	t.Helper()
+	code, out, errs := command(t, "fleet", "list", "-json", "-trainer", control)
+	require.Zero(t, code, errs)
+	var members []report.Member
+	require.NoError(t, json.Unmarshal([]byte(out), &members))
+	var got []string
+	for _, m := range members {
+		got = append(got, m.State)
+		require.True(t, m.State != "DRAINING" || m.Requests == 0, "%+v", m)
+	}
+	require.Equal(t, states, got)
 }
 
 // stageOf is 0 before instances join in a step, 1 while they are there and 2 from
