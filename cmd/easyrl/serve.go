@@ -8,10 +8,11 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/join"
 	api "github.com/easyrl/easyrl/inference/server"
+	"github.com/easyrl/easyrl/inference/simulate/backend"
 )
 
 // serving is what easyrl serve was asked for.
@@ -100,8 +101,18 @@ func (s *serving) backend(ctx context.Context) (b api.Backend, text api.Text, op
 		}
 	}
 	if s.simulate != "" {
-		b, err := newSimulated(s.simulate, f, name)
-		return b, text, func() error { return nil }, err
+		var m *backend.Model
+		if f != nil {
+			m = &backend.Model{Dir: f.dir, Vocab: f.shape.VocabSize, Positions: f.shape.MaxPositions}
+			if f.tok != nil {
+				m.Decode = f.tok.Decode
+			}
+		}
+		b, err := backend.New(s.simulate, name, m)
+		if err != nil {
+			return nil, nil, nil, usageError{fmt.Errorf("-simulate: %w", oneLine(err))}
+		}
+		return b, text, func() error { return nil }, nil
 	}
 	real := &served{}
 	return real, text, func() error { return real.open(ctx, f, name, s.threads, s.maxRunning) }, nil
@@ -109,35 +120,35 @@ func (s *serving) backend(ctx context.Context) (b api.Backend, text api.Text, op
 
 // run serves until ctx ends, and then until the requests that run have ended.
 func (s *serving) run(ctx context.Context, notes printer) (err error) {
-	backend, text, open, err := s.backend(ctx)
+	served, text, open, err := s.backend(ctx)
 	if err != nil {
 		return err
 	}
-	srv, err := api.New(s.server, backend, text) // an address that is not to be had is told before the weights are read
+	srv, err := api.New(s.server, served, text) // an address that is not to be had is told before the weights are read
 	if err != nil {
 		return usageError{oneLine(err)}
 	}
 	if err := open(); err != nil {
 		return errors.Join(err, srv.Close())
 	}
-	defer func() { err = errors.Join(err, backend.Close()) }()
+	defer func() { err = errors.Join(err, served.Close()) }()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve() }()
-	notes.line("easyrl: serving %s at http://%s", backend.ID(), srv.Addr())
+	notes.line("easyrl: serving %s at http://%s", served.ID(), srv.Addr())
 	if s.server.Insecure && s.server.Token == "" {
 		notes.line("easyrl: insecure: whoever reaches %s may sample and change the weights", srv.Addr())
 	}
 	m := s.enter(ctx, srv, notes)
 	select {
 	case err = <-ended:
-		m.leave()
+		m.Leave()
 		return errors.Join(err, srv.Close())
 	case <-ctx.Done():
 	}
-	m.drain()
+	m.Drain()
 	notes.line("easyrl: no new requests; those that run have %v", s.server.DrainTimeout)
 	err = srv.Drain(context.Background())
-	m.leave()
+	m.Leave()
 	err = errors.Join(err, srv.Close(), <-ended)
 	if err != nil && errors.Is(err, inference.ErrClosed) {
 		return fmt.Errorf("serve: %w", err)
@@ -146,13 +157,12 @@ func (s *serving) run(ctx context.Context, notes printer) (err error) {
 }
 
 // enter begins to be a part of the trainer's fleet, where there is one to join.
-func (s *serving) enter(ctx context.Context, srv *api.Server, notes printer) *membership {
+func (s *serving) enter(ctx context.Context, srv *api.Server, notes printer) *join.Member {
 	if s.join == nil {
 		return nil
 	}
-	m := &membership{trainer: s.join, client: &fleetClient{root: strings.TrimRight(s.join.String(), "/"), token: s.server.Token, http: &http.Client{
-		Transport: &http.Transport{DisableKeepAlives: true}}},
-		addr: srv.Addr(), running: srv.Running, notes: notes, pause: time.Second, look: lookEvery}
-	m.begin(ctx)
-	return m
+	trainer := &fleetClient{root: strings.TrimRight(s.join.String(), "/"), token: s.server.Token,
+		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	return join.Begin(ctx, join.Config{Trainer: s.join, Call: trainer.call, Addr: srv.Addr(), Running: srv.Running,
+		Note: func(format string, args ...any) { notes.line("easyrl: "+format, args...) }})
 }

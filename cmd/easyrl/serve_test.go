@@ -11,11 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
 )
 
 // console is standard error that tells when a line has come.
@@ -195,23 +198,71 @@ func TestServe(t *testing.T) {
 	require.Equal(t, exitDone, stop(), said.String())
 }
 
+// roster is a fleet of one, which takes whoever comes.
+type roster struct {
+	mu    sync.Mutex
+	calls []string
+	all   []report.Member
+}
+
+func (r *roster) called(call string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if call != "" {
+		r.calls = append(r.calls, call)
+	}
+	return slices.Clone(r.calls)
+}
+
+// List implements report.Roster.
+func (r *roster) List() []report.Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.all)
+}
+
+// Add implements report.Roster.
+func (r *roster) Add(_ context.Context, url, kind string) (report.Member, error) {
+	r.called("add " + kind + " " + url)
+	m := report.Member{ID: "host/1", State: "HEALTHY"}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = []report.Member{m}
+	return m, nil
+}
+
+// Drain implements report.Roster.
+func (r *roster) Drain(id string) (report.Member, error) {
+	r.called("drain " + id)
+	return report.Member{ID: id, State: "DRAINING"}, nil
+}
+
+// Remove implements report.Roster.
+func (r *roster) Remove(_ context.Context, id string) error {
+	r.called("remove " + id)
+	return nil
+}
+
+// controlFor is a trainer's control address without a run.
+func controlFor(t *testing.T) (c *report.Control, url string) {
+	t.Helper()
+	c, err := report.NewControl("127.0.0.1:0", "", t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c, "http://" + c.Addr()
+}
+
 // An instance joins once the trainer takes it, and leaves at its end: first it
 // gets no more requests.
 func TestServeJoins(t *testing.T) {
-	trainer := newFakeTrainer(t)
-	trainer.away = true
-	root, said, stop := serveFolder(t, "-simulate", fast, "-join", trainer.URL)
-	said.until(t, "not yet; trying on")
-	trainer.set(func() { trainer.away = false })
+	control, trainer := controlFor(t)
+	root, said, stop := serveFolder(t, "-simulate", fast, "-join", trainer)
+	said.until(t, "expected it to have started them; trying on")
+	r := &roster{}
+	control.Serve(r)
 	said.until(t, `joined \S+ as host/1`)
 	require.Equal(t, exitDone, stop(), said.String())
-	post := fmt.Sprintf(`POST /instances {"kind":"easyrl","url":"%s"}`, root)
-	calls := trainer.called()
-	require.GreaterOrEqual(t, len(calls), 4)
-	for _, call := range calls[:len(calls)-2] {
-		require.Equal(t, post, call)
-	}
-	require.Equal(t, []string{drainCall, leaveCall}, calls[len(calls)-2:])
+	require.Equal(t, []string{"add easyrl " + root, "drain host/1", "remove host/1"}, r.called(""))
 }
 
 func TestServeRefuses(t *testing.T) {

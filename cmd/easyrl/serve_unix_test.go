@@ -45,8 +45,10 @@ func TestServeEndsWithASignal(t *testing.T) {
 // runs is answered in full, what comes is refused, and the trainer forgets it.
 func TestServeLeavesInOrder(t *testing.T) {
 	t.Parallel()
-	trainer := newFakeTrainer(t)
-	p, root := startServe(t, "-simulate", "lengths=fixed:20,tokens_per_second=8,slots=4,vocab=16", "-join", trainer.URL)
+	control, trainer := controlFor(t)
+	r := &roster{}
+	control.Serve(r)
+	p, root := startServe(t, "-simulate", "lengths=fixed:20,tokens_per_second=8,slots=4,vocab=16", "-join", trainer)
 	p.until("easyrl: joined ")
 	type outcome struct {
 		answered
@@ -66,8 +68,7 @@ func TestServeLeavesInOrder(t *testing.T) {
 		code = ask(t, http.MethodPost, root+"/v1/completions", "", strings.NewReader(`{"prompt":[3],"max_tokens":1}`), &a)
 		require.Contains(t, []int{http.StatusOK, http.StatusServiceUnavailable}, code, a.Error)
 	}
-	require.Equal(t, drainCall, trainer.called()[1])
-	require.Len(t, trainer.called(), 2, "it is a member while it answers")
+	require.Equal(t, []string{"add easyrl " + root, "drain host/1"}, r.called(""), "it is a member while it answers")
 	a := <-runs
 	require.Equal(t, http.StatusOK, a.code, a.Error)
 	for _, c := range a.Choices {
@@ -75,7 +76,7 @@ func TestServeLeavesInOrder(t *testing.T) {
 	}
 	code, errs := p.end()
 	require.Equal(t, exitDone, code, errs)
-	require.Equal(t, []string{drainCall, leaveCall}, trainer.called()[1:])
+	require.Equal(t, []string{"drain host/1", "remove host/1"}, r.called("")[1:])
 }
 
 const slow = "lengths=uniform:2,10,tokens_per_second=20,slots=4,vocab=16,context=64"

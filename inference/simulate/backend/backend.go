@@ -1,4 +1,5 @@
-package main
+// Package backend serves simulated instances as inference/server does real ones.
+package backend
 
 import (
 	"context"
@@ -10,31 +11,40 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
-	api "github.com/easyrl/easyrl/inference/server"
+	"github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/inference/simulate"
 )
 
-var _ api.Backend = (*simulated)(nil)
+var _ server.Backend = (*Simulated)(nil)
 
-// simulated is an instance that takes a model's time and computes nothing. It
-// keeps no weights, but tells which it was given.
-type simulated struct {
-	*simulate.Instance
-	folder *folder // nil where only token ids are served
-	info   api.Info
+// Model is what an instance pretends to have read.
+type Model struct {
+	Dir       string
+	Vocab     int
+	Positions int
+	Decode    func(ids []int32) string // nil where there is no tokenizer
 }
 
-// newSimulated is the instance of a spec. Vocabulary and context are the
-// folder's, where there is one and the spec does not say otherwise.
-func newSimulated(spec string, f *folder, name string) (*simulated, error) {
-	s := &simulated{folder: f, info: api.Info{Created: time.Now().Unix()}}
-	if f != nil {
-		spec = fmt.Sprintf("vocab=%d,context=%d,%s", f.shape.VocabSize, f.shape.MaxPositions, spec)
-		s.info.Root = f.dir
+// Simulated is an instance that takes a model's time and computes nothing. It
+// keeps no weights, but tells which it was given.
+type Simulated struct {
+	*simulate.Instance
+	decode func(ids []int32) string
+	info   server.Info
+}
+
+// New is the instance of a spec, as simulate.Parse reads it. It has the model's
+// vocabulary and positions, where m is not nil and the spec does not say
+// otherwise. From the start it serves version 0.
+func New(spec, name string, m *Model) (*Simulated, error) {
+	s := &Simulated{info: server.Info{Created: time.Now().Unix()}}
+	if m != nil {
+		spec = fmt.Sprintf("vocab=%d,context=%d,%s", m.Vocab, m.Positions, spec)
+		s.info.Root, s.decode = m.Dir, m.Decode
 	}
 	cfg, err := simulate.Parse(spec)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("-simulate: %w", oneLine(err))}
+		return nil, err
 	}
 	cfg.ID, cfg.Checksum = name, "simulated"
 	s.info.Context, s.info.Vocab = cfg.Context, cfg.Vocab
@@ -42,39 +52,39 @@ func newSimulated(spec string, f *folder, name string) (*simulated, error) {
 	return s, err
 }
 
-// Info implements api.Backend.
-func (s *simulated) Info() api.Info { return s.info }
+// Info implements server.Backend.
+func (s *Simulated) Info() server.Info { return s.info }
 
-// Load implements api.Backend.
-func (s *simulated) Load() api.Load {
+// Load implements server.Backend.
+func (s *Simulated) Load() server.Load {
 	st := s.Stats()
-	return api.Load{Running: st.Running, Waiting: st.Waiting, PromptTokens: st.PromptTokens, Tokens: st.Tokens}
+	return server.Load{Running: st.Running, Waiting: st.Waiting, PromptTokens: st.PromptTokens, Tokens: st.Tokens}
 }
 
-// Generate implements api.Backend.
-func (s *simulated) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+// Generate implements server.Backend.
+func (s *Simulated) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	req.Sampling.Stop = nil // how long a response is has been drawn, whatever its text
 	return s.spell(s.Instance.Generate(ctx, req))
 }
 
-// Stream implements api.Backend. Tokens come as they grow, the text at the end.
-func (s *simulated) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
+// Stream implements server.Backend. Tokens come as they grow, the text at the end.
+func (s *Simulated) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
 	req.Sampling.Stop = nil
 	return s.spell(s.Instance.Stream(ctx, req, emit))
 }
 
 // spell fills in the text of completions, where there is a tokenizer.
-func (s *simulated) spell(out []inference.Completion, err error) ([]inference.Completion, error) {
-	if s.folder != nil && s.folder.tok != nil {
+func (s *Simulated) spell(out []inference.Completion, err error) ([]inference.Completion, error) {
+	if s.decode != nil {
 		for i := range out {
-			out[i].Text = s.folder.tok.Decode(out[i].IDs)
+			out[i].Text = s.decode(out[i].IDs)
 		}
 	}
 	return out, err
 }
 
-// Update implements api.Backend: it reads the weights and forgets them.
-func (s *simulated) Update(ctx context.Context, version int64, r io.Reader, size int64) (string, error) {
+// Update implements server.Backend: it reads the weights and forgets them.
+func (s *Simulated) Update(ctx context.Context, version int64, r io.Reader, size int64) (string, error) {
 	sum, err := checksum(r, size)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", inference.ErrInvalid, err)
@@ -82,8 +92,8 @@ func (s *simulated) Update(ctx context.Context, version int64, r io.Reader, size
 	return s.Publish(ctx, named{version, sum})
 }
 
-// UpdateFile implements api.Backend.
-func (s *simulated) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
+// UpdateFile implements server.Backend.
+func (s *Simulated) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is no file", path)

@@ -1,7 +1,10 @@
-package main
+package join
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -91,16 +94,73 @@ func (f *fakeTrainer) called() []string {
 	return slices.Clone(f.calls)
 }
 
+// call is Config.Call.
+func (f *fakeTrainer) call(ctx context.Context, method, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, f.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	if resp.StatusCode != http.StatusOK {
+		return errors.New("not yet")
+	}
+	if out == nil {
+		return nil
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+// notes are the lines that a member says.
+type notes struct {
+	mu   sync.Mutex
+	text string
+	more chan struct{}
+}
+
+func (n *notes) note(format string, args ...any) {
+	n.mu.Lock()
+	n.text += fmt.Sprintf(format, args...) + "\n"
+	n.mu.Unlock()
+	select {
+	case n.more <- struct{}{}:
+	default:
+	}
+}
+
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text
+}
+
+// until waits for a line with part.
+func (n *notes) until(t *testing.T, part string) {
+	t.Helper()
+	for !strings.Contains(n.String(), part) {
+		select {
+		case <-n.more:
+		case <-t.Context().Done():
+			require.Fail(t, "no "+part, n.String())
+		}
+	}
+}
+
 // member is an instance that looks without a pause.
-func (f *fakeTrainer) member(t *testing.T, running func() int) (*membership, *console) {
+func (f *fakeTrainer) member(t *testing.T, running func() int) (*Member, *notes) {
 	t.Helper()
 	u, err := url.Parse(f.URL)
 	require.NoError(t, err)
-	said := &console{more: make(chan struct{}, 1)}
-	m := &membership{trainer: u, client: &fleetClient{root: f.URL, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}},
-		addr: "127.0.0.1:8000", running: running, notes: printer{said}, pause: time.Millisecond, look: time.Millisecond}
-	m.begin(t.Context())
-	return m, said
+	said := &notes{more: make(chan struct{}, 1)}
+	return Begin(t.Context(), Config{Trainer: u, Call: f.call, Addr: "127.0.0.1:8000", Running: running, Note: said.note,
+		pause: time.Millisecond, look: time.Millisecond}), said
 }
 
 // lookUntil answers looks until done.
@@ -116,8 +176,8 @@ func (f *fakeTrainer) lookUntil(done <-chan struct{}) {
 
 const (
 	joinCall  = `POST /instances {"kind":"easyrl","url":"http://127.0.0.1:8000"}`
-	drainCall = `POST /instances/host%2F1/drain`
-	leaveCall = `DELETE /instances/host%2F1`
+	drainCall = `POST /instances/host%2F1/drain null`
+	leaveCall = `DELETE /instances/host%2F1 null`
 )
 
 func nothingRuns() int { return 0 }
@@ -136,7 +196,7 @@ func TestJoinsAgain(t *testing.T) {
 	for range 3 {
 		<-f.looks
 	}
-	said.until(t, "look for .*not yet; looking on")
+	said.until(t, "not yet; looking on")
 	f.set(func() { f.away, f.boot, f.state = false, "two", "" })
 	for len(f.called()) < 2 {
 		<-f.looks
@@ -144,8 +204,8 @@ func TestJoinsAgain(t *testing.T) {
 	for range 3 {
 		<-f.looks
 	}
-	m.drain()
-	m.leave()
+	m.Drain()
+	m.Leave()
 	require.Equal(t, []string{joinCall, joinCall, drainCall, leaveCall}, f.called())
 	require.Equal(t, 1, strings.Count(said.String(), "looking on"), said.String())
 	require.Equal(t, 2, strings.Count(said.String(), "joined "), said.String())
@@ -179,8 +239,8 @@ func TestOperatorsAreObeyed(t *testing.T) {
 		f.lookUntil(m.gone)
 		said.until(t, line)
 		require.Equal(t, []string{joinCall}, f.called())
-		m.drain()
-		m.leave()
+		m.Drain()
+		m.Leave()
 	}
 }
 
@@ -202,7 +262,7 @@ func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.drain()
+		m.Drain()
 	}()
 	<-f.looks
 	<-f.looks
@@ -223,10 +283,10 @@ func TestLeavesATrainerThatIsGone(t *testing.T) {
 	m, said := f.member(t, nothingRuns)
 	<-f.looks
 	f.set(func() { f.away = true })
-	m.drain()
-	m.leave()
+	m.Drain()
+	m.Leave()
 	require.Equal(t, []string{joinCall, drainCall}, f.called())
-	require.Contains(t, said.String(), "easyrl: leave: ")
+	require.Contains(t, said.String(), "leave: ")
 }
 
 // An instance whose try to join was cut off takes itself out by its URL.
@@ -251,8 +311,8 @@ func TestLeavesAJoinThatWasCutOff(t *testing.T) {
 	f := &fakeTrainer{Server: trainer}
 	m, _ := f.member(t, nothingRuns)
 	<-asked
-	m.drain()
-	m.leave()
+	m.Drain()
+	m.Leave()
 	id := "/instances/" + url.PathEscape("http://127.0.0.1:8000")
 	mu.Lock()
 	defer mu.Unlock()

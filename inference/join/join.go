@@ -1,6 +1,10 @@
-package main
+// Package join keeps a served instance in a trainer's fleet: it joins at the
+// trainer's control address, joins again when the trainer was started again
+// without it, and leaves in order.
+package join
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,17 +17,23 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// membership is a served instance's place in a trainer's fleet. Of a nil
-// *membership drain and leave do nothing.
-type membership struct {
-	trainer *url.URL
-	client  *fleetClient
-	addr    string     // that the server listens on
-	running func() int // requests that the server has
-	notes   printer
-	pause   time.Duration // before the second try to join
-	look    time.Duration // between looks at whether the trainer has the instance
+// Config says who joins whom.
+type Config struct {
+	Trainer *url.URL // its control address
+	// Call asks the trainer for method and path with in as its body, and reads
+	// the answer into out; both may be nil.
+	Call    func(ctx context.Context, method, path string, in, out any) error
+	Addr    string     // that the instance listens on
+	Running func() int // requests that the instance has
+	Note    func(format string, args ...any)
 
+	pause, look time.Duration // of tests
+}
+
+// Member is an instance's place in a fleet. Of a nil *Member Drain and Leave do
+// nothing.
+type Member struct {
+	cfg  Config
 	stop context.CancelFunc
 	gone chan struct{} // closed when nobody changes what follows any more
 	id   string        // that the trainer knows it by; empty before it does
@@ -32,29 +42,32 @@ type membership struct {
 
 const (
 	joinTimeout  = 10 * time.Minute // for a trainer that sends weights before it answers
-	leaveTimeout = 30 * time.Second
+	callTimeout  = 30 * time.Second // for all else
+	firstPause   = time.Second      // before the second try to join; each further one is twice as long
 	longestPause = 30 * time.Second
-	lookEvery    = 3 * time.Second
-	arriveLook   = 50 * time.Millisecond // between looks at what is on its way
+	lookEvery    = 3 * time.Second       // at whether the trainer has the instance
+	arriveLook   = 50 * time.Millisecond // at what is on its way
 )
 
-// begin joins, and stays a member until ctx ends or leave is called.
-func (m *membership) begin(ctx context.Context) {
+// Begin joins, and the instance stays a member until ctx ends, Drain or Leave.
+func Begin(ctx context.Context, cfg Config) *Member {
+	cfg.pause, cfg.look = cmp.Or(cfg.pause, firstPause), cmp.Or(cfg.look, lookEvery)
+	m := &Member{cfg: cfg, gone: make(chan struct{})}
 	ctx, m.stop = context.WithCancel(ctx)
-	m.gone = make(chan struct{})
 	go func() {
 		defer close(m.gone)
 		m.stay(ctx)
 	}()
+	return m
 }
 
 // stay joins the trainer, and joins again where one has started that does not
 // know the instance. Whom somebody drained or took out of the fleet stays out.
-func (m *membership) stay(ctx context.Context) {
+func (m *Member) stay(ctx context.Context) {
 	if !m.join(ctx) {
 		return
 	}
-	tick := time.NewTicker(m.look)
+	tick := time.NewTicker(m.cfg.look)
 	defer tick.Stop()
 	told := ""
 	for {
@@ -70,18 +83,18 @@ func (m *membership) stay(ctx context.Context) {
 		case err != nil:
 			if err.Error() != told {
 				told = err.Error()
-				m.notes.line("easyrl: look for %s: %s; looking on", m.trainer, told)
+				m.cfg.Note("look for %s: %s; looking on", m.cfg.Trainer, told)
 			}
 			continue
 		case self == nil && boot == m.boot:
-			m.notes.line("easyrl: %s took the instance out: it does not join again", m.trainer)
+			m.cfg.Note("%s took the instance out: it does not join again", m.cfg.Trainer)
 			return
 		case self == nil:
 			if !m.join(ctx) {
 				return
 			}
 		case self.State == inference.Draining.String():
-			m.notes.line("easyrl: %s drains the instance: it does not join again", m.trainer)
+			m.cfg.Note("%s drains the instance: it does not join again", m.cfg.Trainer)
 			return
 		default:
 			m.boot = boot
@@ -92,14 +105,14 @@ func (m *membership) stay(ctx context.Context) {
 
 // seen is what the trainer knows of the instance, nil for nothing, and the name
 // of the trainer's process.
-func (m *membership) seen(ctx context.Context) (boot string, self *report.Member, err error) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+func (m *Member) seen(ctx context.Context) (boot string, self *report.Member, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var answer struct {
 		Boot      string          `json:"boot"`
 		Instances []report.Member `json:"instances"`
 	}
-	if err := m.client.call(ctx, http.MethodGet, "/instances?id="+url.QueryEscape(m.id), nil, &answer); err != nil {
+	if err := m.cfg.Call(ctx, http.MethodGet, "/instances?id="+url.QueryEscape(m.id), nil, &answer); err != nil {
 		return "", nil, err
 	}
 	if len(answer.Instances) > 0 {
@@ -110,12 +123,12 @@ func (m *membership) seen(ctx context.Context) (boot string, self *report.Member
 
 // join asks the trainer until it accepts, or ctx ends: then it reports false.
 // The trainer may not have started yet, and may publish its weights first.
-func (m *membership) join(ctx context.Context) bool {
+func (m *Member) join(ctx context.Context) bool {
 	told := ""
-	for pause := m.pause; ; pause = min(2*pause, longestPause) {
+	for pause := m.cfg.pause; ; pause = min(2*pause, longestPause) {
 		err := m.try(ctx)
 		if err == nil {
-			m.notes.line("easyrl: joined %s as %s", m.trainer, m.id)
+			m.cfg.Note("joined %s as %s", m.cfg.Trainer, m.id)
 			return true
 		}
 		if ctx.Err() != nil {
@@ -123,7 +136,7 @@ func (m *membership) join(ctx context.Context) bool {
 		}
 		if err.Error() != told {
 			told = err.Error()
-			m.notes.line("easyrl: join: %s; trying on", told)
+			m.cfg.Note("join: %s; trying on", told)
 		}
 		wait := time.NewTimer(pause)
 		select {
@@ -135,7 +148,7 @@ func (m *membership) join(ctx context.Context) bool {
 	}
 }
 
-func (m *membership) try(ctx context.Context) error {
+func (m *Member) try(ctx context.Context) error {
 	own, err := m.url(ctx)
 	if err != nil {
 		return err
@@ -146,7 +159,7 @@ func (m *membership) try(ctx context.Context) error {
 		ID   string `json:"id"`
 		Boot string `json:"boot"`
 	}
-	err = m.client.call(callCtx, http.MethodPost, "/instances", map[string]string{"url": own, "kind": "easyrl"}, &answer)
+	err = m.cfg.Call(callCtx, http.MethodPost, "/instances", map[string]string{"url": own, "kind": "easyrl"}, &answer)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		m.id = own // its URL is its name: it may have been taken all the same
@@ -154,15 +167,15 @@ func (m *membership) try(ctx context.Context) error {
 	case err != nil:
 		return err
 	case answer.ID == "":
-		return fmt.Errorf("%s answers without an id, expected the instance", m.trainer)
+		return fmt.Errorf("%s answers without an id, expected the instance", m.cfg.Trainer)
 	}
 	m.id, m.boot = answer.ID, answer.Boot
 	return nil
 }
 
-// drain asks the trainer for no more requests, and returns when those that it
+// Drain asks the trainer for no more requests, and returns when those that it
 // has sent are here. Those of others are taken meanwhile.
-func (m *membership) drain() {
+func (m *Member) Drain() {
 	if m == nil {
 		return
 	}
@@ -171,18 +184,18 @@ func (m *membership) drain() {
 	if m.id == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	self := &report.Member{}
-	err := m.client.call(ctx, http.MethodPost, "/instances/"+url.PathEscape(m.id)+"/drain", nil, self)
+	err := m.cfg.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(m.id)+"/drain", nil, self)
 	if err != nil {
-		m.notes.line("easyrl: leave: %v", err) // the trainer is gone, or will see for itself
+		m.cfg.Note("leave: %v", err) // the trainer is gone, or will see for itself
 		m.id = ""
 		return
 	}
 	tick := time.NewTicker(arriveLook)
 	defer tick.Stop()
-	for self != nil && self.Requests > m.running() {
+	for self != nil && self.Requests > m.cfg.Running() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -194,8 +207,8 @@ func (m *membership) drain() {
 	}
 }
 
-// leave takes the instance out, if it is in.
-func (m *membership) leave() {
+// Leave takes the instance out, if it is in.
+func (m *Member) Leave() {
 	if m == nil {
 		return
 	}
@@ -204,24 +217,24 @@ func (m *membership) leave() {
 	if m.id == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	if err := m.client.call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(m.id), nil, nil); err != nil {
-		m.notes.line("easyrl: leave: %v", err)
+	if err := m.cfg.Call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(m.id), nil, nil); err != nil {
+		m.cfg.Note("leave: %v", err)
 	}
 }
 
 // url is where the trainer reaches the instance: where it listens everywhere, the
 // address of this machine that the way to the trainer begins at.
-func (m *membership) url(ctx context.Context) (string, error) {
-	host, port, err := net.SplitHostPort(m.addr)
+func (m *Member) url(ctx context.Context) (string, error) {
+	host, port, err := net.SplitHostPort(m.cfg.Addr)
 	if err != nil {
 		return "", err
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		there := m.trainer.Host
-		if m.trainer.Port() == "" {
-			there = net.JoinHostPort(m.trainer.Hostname(), m.trainer.Scheme)
+		there := m.cfg.Trainer.Host
+		if m.cfg.Trainer.Port() == "" {
+			there = net.JoinHostPort(m.cfg.Trainer.Hostname(), m.cfg.Trainer.Scheme)
 		}
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "udp", there) // sends nothing
