@@ -41,6 +41,7 @@ type result struct {
 	cpu           time.Duration // in the period, of the process
 	before, after uint64        // bytes alive
 	early, late   uint64        // most bytes alive in the second and in the last quarter
+	goroutines    int           // most at once
 }
 
 func (r *result) cores() float64 { return r.cpu.Seconds() / r.wall.Seconds() }
@@ -146,11 +147,14 @@ func (s *scale) period(ctx context.Context, p *producer.Producer, r *result) ([]
 			r.tokens += int64(*at)
 		}
 		r.groups++
-		switch quarter := 4 * r.groups / s.prompts; {
-		case r.groups%100 != 0:
-		case quarter == 1:
+		if r.groups%100 != 0 {
+			continue
+		}
+		r.goroutines = max(r.goroutines, runtime.NumGoroutine())
+		switch 4 * r.groups / s.prompts {
+		case 1:
 			r.early = max(r.early, marked())
-		case quarter == 3:
+		case 3:
 			r.late = max(r.late, marked())
 		}
 	}
@@ -180,6 +184,10 @@ func listSchedule(lengths []int32, perSecond float64, slots int) time.Duration {
 	}
 	return time.Duration(float64(last) / perSecond * float64(time.Second))
 }
+
+// goroutineRecord is about what Go keeps of a goroutine that has ended, in bytes,
+// for the next one: as many as there ever were at once.
+const goroutineRecord = 512
 
 // alive is the bytes alive after a collection.
 func alive() uint64 {
