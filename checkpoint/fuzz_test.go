@@ -100,7 +100,7 @@ func fuzzStream(t *testing.T, data []byte, sized bool) {
 		}
 	}
 	require.Equal(t, readable == nil, err == nil)
-	if err == nil {
+	if err == nil && s.Sum() != "" {
 		require.Equal(t, fmt.Sprintf("%016x", xxhash.Sum64(data[s.header.size:])), s.Sum())
 	}
 }

@@ -74,11 +74,21 @@ func (s *Stream) Tensors() []Tensor {
 	return all
 }
 
+// Tensor returns the tensor of a name. It cannot be read.
+func (s *Stream) Tensor(name string) (Tensor, bool) {
+	all := s.Tensors()
+	i := slices.IndexFunc(all, func(t Tensor) bool { return t.Name == name })
+	if i < 0 {
+		return Tensor{}, false
+	}
+	return all[i], true
+}
+
 // Metadata returns the texts that the stream carries beside its tensors.
 func (s *Stream) Metadata() map[string]string { return s.header.metadata }
 
-// numBlocks is how many blocks of a Stream or a Behind there are: one is read,
-// one is used, and one waits.
+// numBlocks is how many blocks of a Stream there are: one is read, one is used, and
+// one waits.
 const numBlocks = 3
 
 // block is some elements of a tensor, or the error that ended a stream.
@@ -91,10 +101,16 @@ type block struct {
 
 // Blocks reads all elements, tensor after tensor in the order of their data, up
 // to the end of r, and lends them to use: most(tensor) elements at a time, fewer
-// at the tensor's end. BF16 and F16 are converted, exactly. Another goroutine reads
+// at the tensor's end. BF16 and F16 are converted, exactly. What vals are is use's
+// until it returns, to read. Another goroutine reads
 // while use works; it has ended when Blocks returns. What use gets before an error
 // is good.
 func (s *Stream) Blocks(most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) error {
+	if m, ok := s.r.(*mapped); ok {
+		if done, err := s.inPlace(m, most, use); done {
+			return err
+		}
+	}
 	full, free, quit := make(chan block), make(chan []float32, numBlocks), make(chan struct{})
 	for range numBlocks {
 		free <- nil
@@ -193,5 +209,13 @@ func (s *Stream) fill(d DType, vals []float32) (int, error) {
 	return n, err
 }
 
-// Sum is the checksum of the data, once Blocks has returned.
-func (s *Stream) Sum() string { return s.sum.String() }
+// Sum is the checksum of the data, once Blocks has returned; empty where they are
+// not all F32 in the order of their names.
+func (s *Stream) Sum() string {
+	for i, e := range s.header.entries {
+		if e.dtype != F32 || i > 0 && e.name < s.header.entries[i-1].name {
+			return ""
+		}
+	}
+	return s.sum.String()
+}

@@ -55,8 +55,9 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 }
 
 // Header is what stands before the data of a safetensors file in which tensors
-// follow each other as they are given, which is in the order of their names.
+// follow each other in the order of their names.
 func Header(tensors []Source, metadata map[string]string) ([]byte, error) {
+	tensors = slices.SortedFunc(slices.Values(tensors), func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	entries := make([]entry, len(tensors))
 	at := 0
 	for i, t := range tensors {

@@ -131,7 +131,7 @@ func (p *Param) find(prefix string, f Tensors) (checkpoint.Tensor, error) {
 // the weights it needs memory for a few values only.
 func (w *Weights) LoadFrom(prefix string, f Tensors) error {
 	var vals []float32
-	for _, i := range w.byName() {
+	for i := range w.Params {
 		p := &w.Params[i]
 		t, err := p.find(prefix, f)
 		if err != nil {

@@ -55,97 +55,70 @@ func (s *Snapshot) Checksum() string {
 }
 
 // WriteSafetensors streams the weights as a safetensors file that carries its
-// checksum, which ReadStream verifies. They are read once where w is a file, whose
-// header is written again at the end: it begins with the stream.
+// checksum, which ReadStream verifies. They are read once where w is a
+// checkpoint.Memory.
 func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	file, again := w.(io.WriterAt)
-	if s.sum == "" && !again {
+	memory, once := w.(*checkpoint.Memory)
+	if s.sum == "" && !once {
 		s.sum = s.read.Checksum()
 	}
 	head, err := s.header(cmp.Or(s.sum, strings.Repeat("0", 16)))
+	if err == nil && once {
+		err = memory.Begin(len(head) + int(4*s.weights.Config.NumParams()))
+	}
 	if err != nil {
 		return err
 	}
 	if _, err := w.Write(head); err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
-	sum := checkpoint.NewSum()
-	add := sum.Add
-	if s.sum != "" {
-		add = func([]float32) {}
+	sum, err := s.read.each(checkpoint.BlocksTo(w), s.sum == "")
+	if err == nil {
+		err = s.read.dev.Sync()
 	}
-	if err := s.read.writeData(w, add); err != nil || s.sum != "" {
+	if err != nil || s.sum != "" {
 		return err
 	}
-	s.sum = sum.String()
-	if head, err = s.header(s.sum); err != nil {
-		return err
+	s.sum = sum
+	if head, err = s.header(sum); err == nil {
+		memory.SetHeader(head)
 	}
-	if _, err := file.WriteAt(head, 0); err != nil {
-		return fmt.Errorf("write header: %w", err)
-	}
-	return nil
+	return err
 }
 
 // header is that of the file, whose length depends on the checksum's alone.
 func (s *Snapshot) header(sum string) ([]byte, error) {
-	sources := s.weights.Sources()
-	sorted := make([]checkpoint.Source, len(sources))
-	for i, at := range s.weights.byName() {
-		sorted[i] = sources[at]
-	}
-	return checkpoint.Header(sorted, map[string]string{"format": "pt", "version": fmt.Sprint(s.version), checksumKey: sum})
+	return checkpoint.Header(s.weights.Sources(), map[string]string{"format": "pt", "version": fmt.Sprint(s.version), checksumKey: sum})
 }
 
-// writeData writes all values in the order that Checksum has, and tells of them.
-func (w *Weights) writeData(to io.Writer, tell func(vals []float32)) (err error) {
-	behind := checkpoint.WriteBehind(to)
-	defer func() {
-		if closed := behind.Close(); err == nil && closed != nil {
-			err = fmt.Errorf("write weights: %w", closed)
-		}
-	}()
-	for _, i := range w.byName() {
-		for _, m := range w.blocks(&w.Params[i]) {
-			vals, err := behind.Room(m.Rows * max(m.Cols, 1))
+// each writes all values, in the order that Checksum has, and returns their
+// checksum where it is asked for.
+func (w *Weights) each(to checkpoint.Blocks, summed bool) (checksum string, err error) {
+	sum := checkpoint.NewSum()
+	for _, p := range slices.SortedFunc(slices.Values(w.Params), func(a, b Param) int { return strings.Compare(a.Name, b.Name) }) {
+		for _, m := range w.blocks(&p) {
+			vals, err := to.Room(m.Rows * max(m.Cols, 1))
 			if err == nil {
 				w.get(vals, m)
-				tell(vals)
-				err = behind.Write(vals)
+				if summed {
+					sum.Add(vals)
+				}
+				err = to.Took(vals)
 			}
 			if err != nil {
-				return fmt.Errorf("write tensor %s: %w", w.Params[i].Name, err)
+				return "", fmt.Errorf("write tensor %s: %w", p.Name, err)
 			}
 		}
 	}
-	return w.dev.Sync()
-}
-
-// byName are the parameters in the order of their names.
-func (w *Weights) byName() []int {
-	order := make([]int, len(w.Params))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(w.Params[a].Name, w.Params[b].Name) })
-	return order
+	return sum.String(), nil
 }
 
 // Checksum is the XXH64, in hexadecimal, of all values as little-endian
 // float32, row-major, tensor after tensor in the order of their names: the same on
 // every device, and the XXH64 of the data of a safetensors file of them.
 func (w *Weights) Checksum() string {
-	sum := checkpoint.NewSum()
-	var vals []float32
-	for _, i := range w.byName() {
-		for _, m := range w.blocks(&w.Params[i]) {
-			n := m.Rows * max(m.Cols, 1)
-			vals = slices.Grow(vals[:0], n)[:n]
-			w.get(vals, m)
-			sum.Add(vals)
-		}
-	}
-	return sum.String()
+	sum, _ := w.each(checkpoint.BlocksTo(io.Discard), true) // only writing fails
+	return sum
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -74,6 +75,20 @@ func TestWriteSnapshot(t *testing.T) {
 			whole, err = os.ReadFile(path)
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(want, whole), "a file that was read once")
+
+			memory := checkpoint.NewMemory()
+			for version := int64(1); version < 12; version++ {
+				w.Init(uint64(version))
+				s := NewSnapshot(w, version)
+				require.NoError(t, memory.Fill(func(m *checkpoint.Memory) error { return s.WriteSafetensors(m) }))
+				require.True(t, bytes.Equal(published(t, s), memory.Bytes()), "a file in memory")
+				if memory.Path() != "" {
+					sum, err := got.ReadFile(memory.Path())
+					require.NoError(t, err)
+					require.Equal(t, w.Checksum(), sum)
+					require.Equal(t, sum, got.Checksum())
+				}
+			}
 		})
 	}
 }

@@ -1,0 +1,43 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// slack is by how many bytes a file in memory may grow where it is: its header
+// does, a little, when its texts do.
+const slack = 1 << 20
+
+// growMemory makes room for size bytes: a mapped file without a name or a disk,
+// which cannot be shortened while others map it. One that does not fit is left to
+// those who read it, until the process ends.
+func growMemory(m *Memory, size int) error {
+	if m.file == nil || size < m.size || size > len(m.room) {
+		fd, err := unix.MemfdCreate("easyrl-weights", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			return os.NewSyscallError("memfd_create", err)
+		}
+		file := os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+		if err != nil {
+			return errors.Join(os.NewSyscallError("fcntl", err), file.Close())
+		}
+		room, err := unix.Mmap(fd, 0, size+slack, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			return errors.Join(os.NewSyscallError("mmap", err), file.Close())
+		}
+		m.file, m.room, m.path = file, room, file.Name()
+	}
+	return m.file.Truncate(int64(size))
+}
+
+// steady reports whether nobody can shorten f, so that all of a map of it can be
+// read.
+func steady(f *os.File) bool {
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	return err == nil && seals&unix.F_SEAL_SHRINK != 0
+}

@@ -1,0 +1,107 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// write fills m with one tensor of n values from base on.
+func write(t *testing.T, m *Memory, base float32, n int) []byte {
+	t.Helper()
+	sources := []Source{constant("a", base, n)}
+	require.NoError(t, m.Fill(func(m *Memory) error { return WriteSafetensors(m, sources, nil) }))
+	var want bytes.Buffer
+	require.NoError(t, WriteSafetensors(&want, sources, nil))
+	return want.Bytes()
+}
+
+// A file in memory is what was written last, longer or shorter than before, here
+// and for other processes.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	m := NewMemory()
+	for i, n := range []int{3, 1000, 3, 1 << 20, 5, 3 << 20} {
+		want := write(t, m, float32(i), n)
+		require.True(t, bytes.Equal(want, m.Bytes()), "%d values", n)
+		if m.Path() == "" {
+			continue
+		}
+		got, err := os.ReadFile(m.Path())
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), "%d values", n)
+		require.Error(t, os.Truncate(m.Path(), 8), "who maps it relies on its size")
+	}
+}
+
+// What is not whole is no file.
+func TestMemoryFails(t *testing.T) {
+	t.Parallel()
+	m := NewMemory()
+	write(t, m, 1, 1000)
+	lost := errors.New("device lost")
+	require.ErrorIs(t, m.Fill(func(m *Memory) error { return errors.Join(m.Begin(len(m.Bytes())), lost) }), lost)
+	_, err := NewStream(bytes.NewReader(m.Bytes()), -1)
+	require.Error(t, err)
+	require.ErrorIs(t, m.Fill(func(m *Memory) error {
+		_, err := m.Write(make([]byte, 10))
+		return err
+	}), nil)
+	require.ErrorIs(t, m.Fill(func(m *Memory) error { return m.Begin(100) }), io.ErrUnexpectedEOF)
+	require.ErrorIs(t, m.Fill(func(m *Memory) error {
+		_, err := m.Write(make([]byte, 10))
+		return errors.Join(m.Begin(100), err)
+	}), io.ErrUnexpectedEOF)
+	require.NoError(t, m.Begin(16))
+	_, err = m.Write(make([]byte, 17))
+	require.ErrorIs(t, err, io.ErrShortWrite)
+	_, err = m.Room(1)
+	require.ErrorIs(t, err, io.ErrShortWrite)
+}
+
+// A file in memory that is written again while it is read is refused, wherever the
+// reader stands.
+func TestReadFileWrittenMeanwhile(t *testing.T) {
+	t.Parallel()
+	m := NewMemory()
+	write(t, m, 1, 100)
+	if m.Path() == "" {
+		t.Skip("other processes cannot open it here")
+	}
+	for again := range 4 {
+		blocks := 0
+		err := ReadFile(m.Path(), func(s *Stream) error {
+			return s.Blocks(func(Tensor) int { return 40 }, func(_ Tensor, first int, vals []float32) error {
+				if blocks == again {
+					require.NoError(t, m.Begin(len(m.Bytes())))
+				}
+				blocks++
+				return nil
+			})
+		})
+		if again == 3 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, m.Path()+": was written again while it was read")
+		}
+		require.Equal(t, 3, blocks)
+		write(t, m, 1, 100)
+	}
+}
+
+// A sum is of the bytes, low one first, however they are cut.
+func TestSum(t *testing.T) {
+	t.Parallel()
+	s := NewSum()
+	s.Add(nil)
+	require.Equal(t, "ef46db3751d8e999", s.String(), "XXH64 of nothing")
+	s.Add([]float32{1})
+	s.Add([]float32{2, 3})
+	raw := NewSum()
+	raw.addBytes([]byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0x40, 0, 0, 0x40, 0x40})
+	require.Equal(t, raw.String(), s.String())
+}
