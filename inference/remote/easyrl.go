@@ -131,7 +131,7 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 }
 
 func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
-	path, body, err := e.latest.put(ctx, w)
+	path, file, err := e.latest.put(ctx, w)
 	if err != nil {
 		return err
 	}
@@ -144,11 +144,13 @@ func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
 			return err
 		}
 	}
+	body := &lent{r: file}
+	defer body.back()
 	return e.do(ctx, call{
 		method: http.MethodPut, path: fmt.Sprintf("/v1/weights?version=%d", w.Version()), stream: body, long: true,
 		prepare: func(req *http.Request) {
 			req.Header.Set("Content-Type", "application/octet-stream")
-			req.ContentLength = body.Size()
+			req.ContentLength = file.Size()
 		},
 	}, h)
 }
