@@ -149,3 +149,34 @@ func TestWriteSnapshotCutOff(t *testing.T) {
 	require.NoError(t, s.WriteSafetensors(&cutAfter{size}))
 	require.NoError(t, s.WriteSafetensors(io.Discard))
 }
+
+// A snapshot is read while its own device is at other work, as a trainer's is when
+// an instance joins late.
+func TestSnapshotReadWith(t *testing.T) {
+	c := *shapes()["llama"]
+	c.VocabSize = 4096 // matrices that several threads share
+	dev := openCPU(t, 2)
+	w, err := NewWeights(dev, &c, npu.Weights)
+	require.NoError(t, err)
+	w.Init(3)
+	want := w.Checksum()
+	other, err := NewWeights(dev, &c, npu.Weights)
+	require.NoError(t, err)
+	reader := openCPU(t, 2)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for version := range int64(50) {
+			s := NewSnapshot(w, version)
+			s.ReadWith(reader)
+			if got := s.Checksum(); got != want {
+				t.Errorf("checksum %s, expected %s", got, want)
+				return
+			}
+		}
+	})
+	for range 50 {
+		other.Init(3)
+		require.Equal(t, want, other.Checksum())
+	}
+	reading.Wait()
+}
