@@ -227,7 +227,7 @@ func (j *job) usageOf(out []inference.Completion) *usage {
 
 // complete answers a request for completions.
 func (s *Server) complete(ctx *fasthttp.RequestCtx, chat bool) error {
-	if err := s.begin(); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	ended := s.finish

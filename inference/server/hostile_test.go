@@ -77,6 +77,7 @@ func TestCloseEndsRequests(t *testing.T) {
 	s := serve(t, backend, fakeText{}, nil)
 	answers := make(chan string, 1)
 	go func() {
+		defer close(answers)
 		_, _, data := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a"}`)
 		answers <- string(data)
 	}()

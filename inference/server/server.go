@@ -120,9 +120,17 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	s.http = &fasthttp.Server{
 		Handler: s.handle, ErrorHandler: refuseUnread, Name: "easyrl", Logger: silent{},
 		Concurrency: cfg.MaxConns, ReadTimeout: cfg.HeaderTimeout, IdleTimeout: 2 * time.Minute,
-		StreamRequestBody: true, DisablePreParseMultipartForm: true, ReadBufferSize: 16 << 10, CloseOnShutdown: true,
+		ConnState: answered, StreamRequestBody: true, DisablePreParseMultipartForm: true, ReadBufferSize: 16 << 10, CloseOnShutdown: true,
 	}
 	return s, nil
+}
+
+// answered is told what becomes of connections: one that waits for its next
+// request, or is closed, is owed no answer.
+func answered(c net.Conn, state fasthttp.ConnState) {
+	if c, ok := c.(*wire.Conn); ok && state != fasthttp.StateActive {
+		c.Busy(false)
+	}
 }
 
 // silent drops the log of connections that misbehave.
@@ -148,13 +156,19 @@ func (s *Server) Drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()
 	s.drain()
-	select {
-	case <-s.whenIdle():
-		return nil
-	case <-ctx.Done():
+	for _, ended := range []func() <-chan struct{}{s.whenIdle, s.listener.WhenQuiet} {
+		select {
+		case <-ended():
+			continue
+		case <-ctx.Done():
+		}
 		return fmt.Errorf("server: drain: %d requests still run: %w", s.running(), context.Cause(ctx))
 	}
+	return nil
 }
+
+// answerTime is how long Close lets clients take the answers that are ready.
+const answerTime = 5 * time.Second
 
 // Close ends all requests and connections and waits for them.
 func (s *Server) Close() error {
@@ -168,6 +182,12 @@ func (s *Server) Close() error {
 	s.cancel(fmt.Errorf("server %w", inference.ErrClosed))
 	err := s.listener.Close()
 	<-s.whenIdle()
+	answers := time.NewTimer(answerTime)
+	defer answers.Stop()
+	select {
+	case <-s.listener.WhenQuiet():
+	case <-answers.C:
+	}
 	s.listener.End()
 	return err
 }
@@ -200,14 +220,18 @@ func (s *Server) whenIdle() <-chan struct{} {
 	return s.idle
 }
 
-// begin counts a request for completions, which ends with finish.
-func (s *Server) begin() error {
+// begin counts a request for completions, which ends with finish; its connection
+// is busy until the answer is out.
+func (s *Server) begin(ctx *fasthttp.RequestCtx) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
 		return &failure{status: fasthttp.StatusServiceUnavailable, kind: "draining", message: "the server takes no new requests", retry: true}
 	}
 	s.active++
+	if c, ok := ctx.Conn().(*wire.Conn); ok {
+		c.Busy(true)
+	}
 	return nil
 }
 

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -170,4 +172,26 @@ func TestDrain(t *testing.T) {
 	close(backend.hold)
 	require.NoError(t, <-drained)
 	require.Equal(t, http.StatusOK, <-answers)
+}
+
+// An answer that is ready when the server has drained still goes out in full.
+func TestDrainLetsAnswersOut(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	backend.hold, backend.started = make(chan struct{}), make(chan struct{})
+	s := serve(t, backend, fakeText{}, nil)
+	c := dial(t, s)
+	body := fmt.Sprintf(`{"prompt":%q,"echo":true,"n":4000,"max_tokens":1}`, strings.Repeat("a", 4000))
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	require.NoError(t, err)
+	<-backend.started
+	drained := make(chan error, 1)
+	go func() { drained <- errors.Join(s.Drain(t.Context()), s.Close()) }()
+	close(backend.hold)
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	data, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Greater(t, len(data), 8<<20, "more than sockets hold")
+	require.NoError(t, <-drained)
 }

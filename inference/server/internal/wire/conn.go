@@ -33,6 +33,8 @@ type Listener struct {
 	mu    sync.Mutex
 	ended bool
 	conns map[*Conn]bool
+	busy  int           // connections that are
+	quiet chan struct{} // closed when none is; nil where nobody waits for it
 }
 
 // NewListener makes inner a Listener, which owns it.
@@ -57,6 +59,22 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
+// WhenQuiet is closed when no connection is busy.
+func (l *Listener) WhenQuiet() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	quiet := l.quiet
+	if quiet == nil {
+		quiet = make(chan struct{})
+		if l.busy == 0 {
+			close(quiet)
+		} else {
+			l.quiet = quiet
+		}
+	}
+	return quiet
+}
+
 // End closes all connections and waits until they are.
 func (l *Listener) End() {
 	l.mu.Lock()
@@ -76,6 +94,7 @@ type Conn struct {
 	closed atomic.Bool
 	linger atomic.Bool // see Linger
 	ended  bool        // see Ended; belongs to whoever reads
+	busy   bool        // see Busy; of the listener's lock
 
 	// What the watch has read, for the next Read. A watch has ended before Read
 	// is called.
@@ -87,6 +106,26 @@ type Conn struct {
 // Linger says that the client may still be sending what nobody will read: Close
 // hears it out for a moment, so that the answer is not lost to a reset.
 func (c *Conn) Linger() { c.linger.Store(true) }
+
+// Busy says whether an answer is owed on c.
+func (c *Conn) Busy(busy bool) {
+	l := c.from
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case busy == c.busy:
+		return
+	case busy:
+		l.busy++
+	default:
+		l.busy--
+	}
+	c.busy = busy
+	if l.busy == 0 && l.quiet != nil {
+		close(l.quiet)
+		l.quiet = nil
+	}
+}
 
 // Read is net.Conn's.
 func (c *Conn) Read(p []byte) (int, error) {
