@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,15 +78,9 @@ func (f *Fleet) call(ctx context.Context, g grant, req *Request) answer {
 
 	sent := *req
 	sent.Version = g.version
-	out, err := within(f.cfg.Watchdog, func() ([]Completion, error) {
-		out, err := m.inst.Generate(callCtx, sent)
-		if err != nil {
-			return nil, err
-		}
-		return out, checkLife(callCtx, m.inst, g.boot)
-	})
+	out, err := within(f.cfg.Watchdog, func() ([]Completion, error) { return m.inst.Generate(callCtx, sent) })
 	if err == nil {
-		err = checkAnswer(out, &sent)
+		err = f.checkAnswer(out, &sent, g.sum)
 	} else if callCtx.Err() != nil && !errors.Is(err, errStuck) {
 		err = context.Cause(callCtx)
 	}
@@ -116,8 +111,9 @@ func within[T any](d time.Duration, do func() (T, error)) (T, error) {
 	}
 }
 
-// checkAnswer reports what is wrong with an instance's answer to req.
-func checkAnswer(out []Completion, req *Request) error {
+// checkAnswer reports what is wrong with an instance's answer to req under the
+// weights with checksum sum.
+func (f *Fleet) checkAnswer(out []Completion, req *Request, sum string) error {
 	if len(out) != req.N {
 		return fmt.Errorf("%d responses, expected %d", len(out), req.N)
 	}
@@ -126,6 +122,9 @@ func checkAnswer(out []Completion, req *Request) error {
 		switch {
 		case c.Version != req.Version:
 			return fmt.Errorf("response %d of version %d, expected %d: %w", i, c.Version, req.Version, ErrStale)
+		case c.Checksum != "" && c.Checksum != sum:
+			return fmt.Errorf("response %d of version %d with checksum %.40s, expected %s: somebody else publishes to the instance too: %w",
+				i, c.Version, c.Checksum, sum, ErrStale)
 		case len(c.IDs) == 0:
 			return fmt.Errorf("response %d has no tokens", i)
 		case len(c.IDs) > req.Sampling.MaxTokens:
@@ -134,6 +133,11 @@ func checkAnswer(out []Completion, req *Request) error {
 			return fmt.Errorf("response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
 		case req.PromptLogprobs && len(c.PromptLogprobs) != len(req.PromptIDs):
 			return fmt.Errorf("response %d has %d log-probabilities of the prompt's %d tokens", i, len(c.PromptLogprobs), len(req.PromptIDs))
+		}
+		for j, id := range c.IDs {
+			if id < 0 || f.cfg.Vocab > 0 && int(id) >= f.cfg.Vocab {
+				return fmt.Errorf("response %d token %d is %d, expected 0 to %d", i, j, id, cmp.Or(f.cfg.Vocab, math.MaxInt32)-1)
+			}
 		}
 		for j, l := range c.Logprobs {
 			if l64 := float64(l); math.IsNaN(l64) || math.IsInf(l64, 0) {

@@ -37,11 +37,13 @@ func TestFleetTriesAnotherInstanceOnFault(t *testing.T) {
 		"no log-probabilities": {wrong(func(c *Completion) { c.Logprobs = nil }), Dead},
 		"not a number":         {wrong(func(c *Completion) { c.Logprobs[0] = float32(math.NaN()) }), Dead},
 		"empty response":       {wrong(func(c *Completion) { c.IDs, c.Logprobs = nil, nil }), Dead},
+		"no such token":        {wrong(func(c *Completion) { c.IDs[0] = 100 }), Dead},
+		"negative token":       {wrong(func(c *Completion) { c.IDs[0] = -1 }), Dead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := faulty("a", 4, c.generate), fake("b", 4)
-				f := newFleet(t, nil, a, b)
+				f := newFleet(t, func(c *FleetConfig) { c.Vocab = 100 }, a, b)
 				require.Equal(t, map[string]int{"b": 12}, outcomes(t, f, 12, request(1, 1)), "nothing is lost")
 				require.Equal(t, c.state, states(f)["a"])
 				require.Positive(t, f.Status().Retries)

@@ -21,7 +21,7 @@ const (
 	stopped            // as by SIGSTOP: neither answers nor fails
 	keeps              // takes an update and serves what it had
 	rebased            // restarted with base weights, and says so
-	masked             // restarted with base weights and gives the version it is asked for
+	masked             // has other weights of the version it is asked for, and says so
 	late               // answers from a version that is gone
 	drips              // is never done
 	nan                // gives log-probabilities that are not numbers
@@ -40,7 +40,6 @@ type chaosInstance struct {
 	version int64
 	life    context.Context // ends when the process does
 	end     context.CancelFunc
-	lives   int
 	changed chan struct{} // closed when fault changes
 	met     [faultKinds]int
 }
@@ -57,7 +56,6 @@ func (i *chaosInstance) restart() {
 		i.end()
 	}
 	i.life, i.end = context.WithCancel(context.Background())
-	i.lives++
 	i.version = 0
 }
 
@@ -121,13 +119,6 @@ func (i *chaosInstance) Probe(ctx context.Context) error {
 	return err
 }
 
-func (i *chaosInstance) Boot(ctx context.Context) (string, error) {
-	_, _, err := i.up(ctx, 0)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return fmt.Sprintf("%s-%d", i.id, i.lives), err
-}
-
 func (i *chaosInstance) Publish(ctx context.Context, w Weights) (string, error) {
 	fault, version, err := i.up(ctx, time.Second)
 	if err != nil {
@@ -173,7 +164,7 @@ func chaosAnswer(req Request, version int64) []Completion {
 	out := make([]Completion, req.N)
 	for j := range out {
 		rng := rand.New(rand.NewPCG(req.Seed^uint64(version)<<32, uint64(req.PromptIDs[0])<<8|uint64(j)))
-		c := Completion{Version: version}
+		c := Completion{Version: version, Checksum: fakeWeights(version).Checksum()}
 		for range 4 {
 			c.IDs = append(c.IDs, rng.Int32())
 			c.Logprobs = append(c.Logprobs, -rng.Float32())
@@ -280,7 +271,7 @@ func TestFleetUnderChaos(t *testing.T) {
 					_ = f.Add(ctx, instances[3]) // the schedule may have it fail: it is mended
 				}
 				if sleep(ctx, time.Duration(1+rng.IntN(60))*time.Second) == nil {
-					_ = f.Remove(ctx, "a")
+					_ = f.Remove(ctx, instances[0])
 				}
 			})
 			require.Equal(t, want, chaosRun(t, f), "schedule %d", seed)

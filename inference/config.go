@@ -44,6 +44,9 @@ type FleetConfig struct {
 	// Watchdog ends what outlives every other deadline: an instance that does
 	// not return when told to, a queue in which nothing moves.
 	Watchdog time.Duration
+	// Vocab is the size of the vocabulary, 0 where it is not known: an answer with
+	// a token that is not in it is a fault of the instance.
+	Vocab int
 	// Notify, where set, hears each change of state. It is called with the
 	// fleet locked and must not call the fleet.
 	Notify func(Event)
@@ -92,6 +95,7 @@ func (c *FleetConfig) Validate() error {
 		{"attempts", c.Attempts, 1},
 		{"dead after", c.DeadAfter, 1},
 		{"max restarts", c.MaxRestarts, 0},
+		{"vocabulary", c.Vocab, 0},
 	} {
 		if v.value < v.low {
 			faults = append(faults, fmt.Errorf("fleet: %s %d, expected at least %d", v.name, v.value, v.low))

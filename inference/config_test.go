@@ -9,8 +9,8 @@ import (
 
 func TestFleetConfigReportsAllFaults(t *testing.T) {
 	t.Parallel()
-	_, err := NewFleet(FleetConfig{Ahead: -1})
-	for _, want := range []string{"min serving", "attempts", "dead after", "call timeout", "publish timeout", "empty wait", "backoff", "ahead", "probe every", "probe timeout", "watchdog"} {
+	_, err := NewFleet(FleetConfig{Ahead: -1, Vocab: -1})
+	for _, want := range []string{"min serving", "attempts", "dead after", "vocabulary", "call timeout", "publish timeout", "empty wait", "backoff", "ahead", "probe every", "probe timeout", "watchdog"} {
 		require.ErrorContains(t, err, want)
 	}
 }

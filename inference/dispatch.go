@@ -19,14 +19,13 @@ type waiter struct {
 	place *list.Element // in the queue, nil outside
 }
 
-// grant is an instance on which a request is booked, the version that it must
-// answer with, the publish that left it there and the life of the instance that
-// took it.
+// grant is an instance on which a request is booked, the weights that it must
+// answer with and the publish that left them there.
 type grant struct {
 	m       *member
 	version int64
+	sum     string
 	epoch   int64
-	boot    string
 	err     error
 }
 
@@ -252,7 +251,7 @@ func (f *Fleet) book(m *member, w *waiter) grant {
 	f.place(m)
 	f.moved = time.Now()
 	f.prefixes.note(w.keys, m)
-	return grant{m: m, version: m.version, epoch: m.epoch, boot: m.boot}
+	return grant{m: m, version: m.version, sum: m.sum, epoch: m.epoch}
 }
 
 // give takes a request off m's books. f is locked.

@@ -97,12 +97,11 @@ func (i *fakeInstance) Publish(ctx context.Context, w Weights) (string, error) {
 	return w.Checksum(), nil
 }
 
-// probedInstance is one that can be probed and has lives.
+// probedInstance is one that can be probed.
 type probedInstance struct {
 	fakeInstance
 	probe  func(ctx context.Context) error
 	probes int
-	boot   string
 }
 
 // probed is a fake one that answers each probe.
@@ -117,12 +116,6 @@ func (i *probedInstance) Probe(ctx context.Context) error {
 	probe := i.probe
 	i.mu.Unlock()
 	return probe(ctx)
-}
-
-func (i *probedInstance) Boot(context.Context) (string, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.boot, nil
 }
 
 // counts are the probes and the publishes so far.

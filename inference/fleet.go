@@ -99,14 +99,21 @@ func (f *Fleet) takeOut(m *member) {
 	m.cancel(fmt.Errorf("instance %s removed: %w", m.inst.ID(), ErrClosed))
 }
 
-// Drain gives instance id no more work and returns when it has none left. It
-// stays in the fleet, DRAINING, until Remove.
-func (f *Fleet) Drain(ctx context.Context, id string) error {
+// Has reports whether inst itself is in the fleet.
+func (f *Fleet) Has(inst Instance) bool {
 	f.mu.Lock()
-	m := f.find(id)
+	defer f.mu.Unlock()
+	return f.memberOf(inst) != nil
+}
+
+// Drain gives inst, as it was added, no more work and returns when it has none
+// left. It stays in the fleet, DRAINING, until Remove.
+func (f *Fleet) Drain(ctx context.Context, inst Instance) error {
+	f.mu.Lock()
+	m := f.memberOf(inst)
 	if m == nil {
 		f.mu.Unlock()
-		return fmt.Errorf("drain instance %s: not in the fleet", id)
+		return fmt.Errorf("drain instance %s: not in the fleet", inst.ID())
 	}
 	f.setState(m, Draining, nil)
 	idle := m.whenIdle()
@@ -115,18 +122,19 @@ func (f *Fleet) Drain(ctx context.Context, id string) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("drain instance %s: %w", id, context.Cause(ctx))
+		return fmt.Errorf("drain instance %s: %w", inst.ID(), context.Cause(ctx))
 	}
 }
 
-// Remove takes instance id out of the fleet at once and closes it. What it was
-// sampling is given to others.
-func (f *Fleet) Remove(ctx context.Context, id string) error {
+// Remove takes inst, as it was added, out of the fleet at once and closes it.
+// What it was sampling is given to others. One of its name that took its place
+// stays.
+func (f *Fleet) Remove(ctx context.Context, inst Instance) error {
 	f.mu.Lock()
-	m := f.find(id)
+	m := f.memberOf(inst)
 	if m == nil {
 		f.mu.Unlock()
-		return fmt.Errorf("remove instance %s: not in the fleet", id)
+		return fmt.Errorf("remove instance %s: not in the fleet", inst.ID())
 	}
 	f.takeOut(m)
 	idle := m.whenIdle()
@@ -135,8 +143,8 @@ func (f *Fleet) Remove(ctx context.Context, id string) error {
 	case <-idle:
 	case <-ctx.Done():
 	}
-	if err := m.inst.Close(); err != nil {
-		return fmt.Errorf("remove instance %s: %w", id, err)
+	if err := inst.Close(); err != nil {
+		return fmt.Errorf("remove instance %s: %w", inst.ID(), err)
 	}
 	return nil
 }
@@ -167,6 +175,14 @@ func (f *Fleet) Close() error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// memberOf is what the fleet knows of inst itself, or nil. f is locked.
+func (f *Fleet) memberOf(inst Instance) *member {
+	if m := f.find(inst.ID()); m != nil && m.inst == inst {
+		return m
+	}
+	return nil
 }
 
 // find is the instance named id, or nil. f is locked.

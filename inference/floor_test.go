@@ -15,7 +15,7 @@ import (
 func TestFleetWaitsBelowItsFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
-		a, b := fake("a", 4), fake("b", 4)
+		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
 		f := newFleet(t, func(c *FleetConfig) {
 			c.MinServing = 2
 			c.Notify = func(e Event) {
@@ -27,7 +27,7 @@ func TestFleetWaitsBelowItsFloor(t *testing.T) {
 		require.Empty(t, said, "to start is no news")
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
 		require.Empty(t, said, "nor is a publish")
-		require.NoError(t, f.Remove(t.Context(), "b"))
+		require.NoError(t, f.Remove(t.Context(), b))
 		require.Equal(t, []string{"fleet: too few instances serve: 1, expected at least 2; waiting for up to 2m0s"}, said)
 
 		start := time.Now()
@@ -39,12 +39,12 @@ func TestFleetWaitsBelowItsFloor(t *testing.T) {
 		require.NoError(t, sleep(t.Context(), time.Minute))
 		require.Equal(t, 1, f.Status().Queued)
 		require.Zero(t, a.calls)
-		require.NoError(t, f.Add(t.Context(), fake("c", 4)))
+		require.NoError(t, f.Add(t.Context(), c))
 		wg.Wait()
 		require.Equal(t, time.Minute+time.Second, time.Since(start))
 		require.Equal(t, "fleet: enough instances serve again", said[1])
 
-		require.NoError(t, f.Remove(t.Context(), "c"))
+		require.NoError(t, f.Remove(t.Context(), c))
 		require.NoError(t, sleep(t.Context(), time.Minute))
 		start = time.Now()
 		_, _, err := f.Generate(t.Context(), request(1, 1))
@@ -66,10 +66,11 @@ func TestFleetPublishWaitsForInstances(t *testing.T) {
 		start := time.Now()
 		wg.Go(func() { require.NoError(t, f.Publish(t.Context(), fakeWeights(1)), "the first instance joins later") })
 		require.NoError(t, sleep(t.Context(), 90*time.Second))
-		require.NoError(t, f.Add(t.Context(), fake("a", 4)))
+		a := fake("a", 4)
+		require.NoError(t, f.Add(t.Context(), a))
 		wg.Wait()
 		require.Equal(t, 90*time.Second, time.Since(start))
-		require.NoError(t, f.Remove(t.Context(), "a"))
+		require.NoError(t, f.Remove(t.Context(), a))
 
 		start = time.Now()
 		require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(2)), ErrNoInstance)

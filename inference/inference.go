@@ -47,6 +47,8 @@ type Completion struct {
 	Text     string // empty where the instance has no tokenizer
 	Finish   rollout.Finish
 	Version  int64
+	// Checksum is that of the weights; empty where the instance does not tell.
+	Checksum string
 	// PromptLogprobs are those of the prompt's tokens, each after those before
 	// it; the first, which has none, is 0.
 	PromptLogprobs []float32

@@ -40,7 +40,7 @@ type member struct {
 	refreshErr error  // of the last publish
 	failures   int    // in a row
 	restarts   int    // falls from service
-	boot       string // the life that took the last verified publish
+	sum        string // of the weights that the last verified publish left
 	mending    *generation
 
 	requests  int   // outstanding

@@ -13,38 +13,6 @@ type Prober interface {
 	Probe(ctx context.Context) error
 }
 
-// Booter is an Instance that can tell one life of its process from the next. The
-// fleet asks around a publish and after each answer: what another life than the
-// one that took the weights has answered does not count, whatever version it
-// gives.
-type Booter interface {
-	Boot(ctx context.Context) (string, error)
-}
-
-// boot is inst's life, or empty where it tells nothing of it.
-func boot(ctx context.Context, inst Instance) (string, error) {
-	b, ok := inst.(Booter)
-	if !ok {
-		return "", nil
-	}
-	id, err := b.Boot(ctx)
-	if err != nil {
-		return "", fmt.Errorf("boot: %w", err)
-	}
-	return id, nil
-}
-
-// checkLife reports that inst is in another life than want.
-func checkLife(ctx context.Context, inst Instance, want string) error {
-	switch id, err := boot(ctx, inst); {
-	case err != nil:
-		return err
-	case id != want:
-		return fmt.Errorf("restarted since its publish, boot %.40q, expected %.40q: %w", id, want, ErrStale)
-	}
-	return nil
-}
-
 // fall takes m out of service for a fault of its own: to state, or to RETIRED
 // where it has fallen too often. f is locked.
 func (f *Fleet) fall(m *member, to State, cause error) {

@@ -25,43 +25,26 @@ func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
 	})
 }
 
-// An instance that gives any version it is asked for, and has restarted with
-// base weights: only its life tells.
-func TestFleetNoticesAnotherLife(t *testing.T) {
+// Somebody else publishes to an instance, the same version with other values:
+// only the checksum tells.
+func TestFleetNoticesOtherWeightsOfTheVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := probed("a", 4)
-		a.boot = "first"
-		trained := false
-		publish := func(_ context.Context, w Weights) (string, error) {
-			trained = true
-			return w.Checksum(), nil
+		a, holds := fake("a", 4), ""
+		a.publish = func(_ context.Context, w Weights) (string, error) {
+			holds = w.Checksum()
+			return holds, nil
 		}
-		a.publish = publish
 		a.generate = func(_ context.Context, req Request) ([]Completion, error) {
-			token := int32(0)
-			if trained {
-				token = 7
-			}
-			return []Completion{{IDs: []int32{token}, Logprobs: []float32{-1}, Version: req.Version}}, nil
+			return []Completion{{IDs: []int32{7}, Logprobs: []float32{-1}, Version: req.Version, Checksum: holds}}, nil
 		}
 		f := newFleet(t, nil, a)
-		a.boot, trained = "second", false
+		holds = "another trainer's"
 		out, _, err := f.Generate(t.Context(), request(1, 1))
 		require.NoError(t, err)
-		require.EqualValues(t, 7, out[0].IDs[0])
+		require.Equal(t, "sum-1", out[0].Checksum, "published again")
 		require.EqualValues(t, 1, f.Status().Stale)
 		require.EqualValues(t, 1, f.Status().Retries)
 		require.Equal(t, 1, f.Status().Instances[0].Restarts)
-
-		// A restart while the weights are on their way takes them along.
-		a.publish = func(ctx context.Context, w Weights) (string, error) {
-			a.boot, trained, a.publish = "third", false, publish
-			return w.Checksum(), nil
-		}
-		start := time.Now()
-		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)), "mended while Publish waits")
-		require.Equal(t, f.cfg.ProbeEvery, time.Since(start))
-		require.True(t, trained)
 		require.NoError(t, f.Close())
 	})
 }
@@ -140,6 +123,11 @@ func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 		require.True(t, a.closed)
 		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
 		require.Equal(t, 8, f.Capacity())
+		require.ErrorContains(t, f.Remove(t.Context(), a), "not in the fleet")
+		require.ErrorContains(t, f.Drain(t.Context(), a), "not in the fleet")
+		require.False(t, f.Has(a))
+		require.True(t, f.Has(again))
+		require.Equal(t, Healthy, states(f)["a"], "what is done to the one before does not touch it")
 		require.NoError(t, f.Close())
 	})
 }

@@ -208,8 +208,8 @@ func (f *Fleet) refresh(ctx context.Context, m *member) func() error {
 	gen.reads.Add(1)
 	return func() error {
 		defer gen.reads.Done()
-		life, err := f.publishTo(ctx, gen, m)
-		capacity := m.inst.Capacity()
+		err := f.publishTo(ctx, gen, m)
+		capacity, sum := m.inst.Capacity(), gen.weights.Checksum()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.gen != gen {
@@ -219,7 +219,7 @@ func (f *Fleet) refresh(ctx context.Context, m *member) func() error {
 			f.notTaken(ctx, m, err)
 			return err
 		}
-		m.refreshErr, m.boot, m.version, m.failures = nil, life, gen.weights.Version(), 0
+		m.refreshErr, m.version, m.sum, m.failures = nil, gen.weights.Version(), sum, 0
 		if m.serves() {
 			f.capacity += capacity - m.capacity
 		}
@@ -249,9 +249,8 @@ func (f *Fleet) notTaken(ctx context.Context, m *member, err error) {
 	f.mend(m)
 }
 
-// publishTo sends gen's weights to m, compares checksums and returns the life in
-// which m took them.
-func (f *Fleet) publishTo(ctx context.Context, gen *generation, m *member) (string, error) {
+// publishTo sends gen's weights to m and compares checksums.
+func (f *Fleet) publishTo(ctx context.Context, gen *generation, m *member) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.PublishTimeout, fmt.Errorf("no answer in %v", f.cfg.PublishTimeout))
 	defer cancel()
 	for _, ends := range []context.Context{gen.ctx, m.ctx} {
@@ -259,25 +258,15 @@ func (f *Fleet) publishTo(ctx context.Context, gen *generation, m *member) (stri
 		defer stop()
 	}
 	w := gen.weights
-	life, err := within(f.cfg.Watchdog, func() (string, error) {
-		before, err := boot(ctx, m.inst)
-		if err != nil {
-			return "", err
-		}
-		sum, err := m.inst.Publish(ctx, w)
-		if err != nil {
-			return "", err
-		}
-		if sum != w.Checksum() {
-			return "", fmt.Errorf("instance reports checksum %s, expected %s", sum, w.Checksum())
-		}
-		return before, checkLife(ctx, m.inst, before)
-	})
+	sum, err := within(f.cfg.Watchdog, func() (string, error) { return m.inst.Publish(ctx, w) })
+	if err == nil && sum != w.Checksum() {
+		return fmt.Errorf("publish version %d to %s: instance reports checksum %s, expected %s", w.Version(), m.inst.ID(), sum, w.Checksum())
+	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, errStuck) {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return "", fmt.Errorf("publish version %d to %s: %w", w.Version(), m.inst.ID(), err)
+		return fmt.Errorf("publish version %d to %s: %w", w.Version(), m.inst.ID(), err)
 	}
-	return life, nil
+	return nil
 }

@@ -216,7 +216,7 @@ func TestPaperEachPromptOnce(t *testing.T) {
 					case "one joins":
 						require.NoError(t, f.Add(t.Context(), b))
 					case "one leaves":
-						require.NoError(t, f.Remove(t.Context(), "b"))
+						require.NoError(t, f.Remove(t.Context(), b))
 					case "one restarts with other weights":
 						b.mu.Lock()
 						b.version = 1

@@ -115,6 +115,10 @@ func (c *Control) handle(ctx *fasthttp.RequestCtx) {
 		refuse(ctx, fasthttp.StatusUnauthorized, "expected the control token as Authorization: Bearer")
 		return
 	}
+	if host := string(ctx.Host()); c.token == "" && !local(host) {
+		refuse(ctx, fasthttp.StatusForbidden, "request for host %.100q, expected localhost or an IP address where there is no token", host)
+		return
+	}
 	path := string(ctx.URI().PathOriginal())
 	switch {
 	case path == "/instances" || strings.HasPrefix(path, "/instances/"):

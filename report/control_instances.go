@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -36,6 +37,8 @@ var (
 	ErrNoMember = errors.New("no such instance")
 	// ErrMember says that an instance cannot be added as it was asked for.
 	ErrMember = errors.New("cannot be added")
+	// ErrOwn says that an instance cannot be taken out.
+	ErrOwn = errors.New("is an engine of the run's own process, which could not be added again, expected a server")
 )
 
 // Roster are the instances of a run. Its methods may be called concurrently.
@@ -49,6 +52,9 @@ type Roster interface {
 	Drain(id string) (Member, error)
 	// Remove takes an instance out of the fleet at once.
 	Remove(ctx context.Context, id string) error
+	// GivenUp reports whether an instance was taken out since it did not answer,
+	// so that it may join again.
+	GivenUp(id string) bool
 }
 
 // Serve lets requests at the control address list and change instances. Before,
@@ -85,10 +91,21 @@ func refuseError(ctx *fasthttp.RequestCtx, err error) {
 	switch {
 	case errors.Is(err, ErrNoMember):
 		status = fasthttp.StatusNotFound
-	case errors.Is(err, ErrMember):
+	case errors.Is(err, ErrMember), errors.Is(err, ErrOwn):
 		status = fasthttp.StatusBadRequest
 	}
 	refuse(ctx, status, "%v", err)
+}
+
+// local reports whether a request's Host can only be meant for this machine, or
+// says no name at all. Without a token no other is answered: the page of a name
+// that somebody points at 127.0.0.1 would pass for this address's own.
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	return host == "" || strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
 }
 
 // serveInstances answers requests below /instances. path is as it was sent, so
@@ -148,13 +165,19 @@ func (c *Control) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 // listInstances tells of all instances, or of the one that the query's id names
 // where it is there, and whose they are: those that join compare boot, and so
 // see that they were taken out, or that the run was started again without them.
+// given_up says that the one that is named may join again.
 func (c *Control) listInstances(ctx *fasthttp.RequestCtx, roster Roster) {
 	all := append([]Member{}, roster.List()...)
+	told := map[string]any{"boot": c.boot}
 	if args := ctx.QueryArgs(); args.Has("id") {
 		id := string(args.Peek("id"))
 		all = slices.DeleteFunc(all, func(m Member) bool { return m.ID != id })
+		if roster.GivenUp(id) {
+			told["given_up"] = true
+		}
 	}
-	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "instances": all})
+	told["instances"] = all
+	answer(ctx, fasthttp.StatusOK, told)
 }
 
 // addInstance reads {"url": …, "kind": …} and adds it.

@@ -34,10 +34,26 @@ func ask(t *testing.T, method, url, body string, header ...string) (status int, 
 	return resp.StatusCode, string(b)
 }
 
+// askHost is a GET to url in the name of a host.
+func askHost(t *testing.T, host, url, authorization string) (status int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	req.Host = host
+	req.Header.Set("Authorization", authorization)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(b)
+}
+
 // book is a Roster on paper.
 type book struct {
 	mu      sync.Mutex
 	members []Member
+	gone    string        // an ID that may join again
 	entered chan struct{} // where set, Add closes it and waits for its context's end
 }
 
@@ -78,6 +94,8 @@ func (b *book) Drain(id string) (Member, error) {
 	return Member{}, fmt.Errorf("instance %s: %w", id, ErrNoMember)
 }
 
+func (b *book) GivenUp(id string) bool { return id == b.gone }
+
 func (b *book) Remove(_ context.Context, id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +122,7 @@ func newControl(t *testing.T, instances Roster) (*Control, string) {
 
 func TestInstancesComeAndGo(t *testing.T) {
 	t.Parallel()
-	c, root := newControl(t, &book{})
+	c, root := newControl(t, &book{gone: "http://b"})
 	other, _ := newControl(t, &book{})
 	require.Regexp(t, `^[0-9a-f]{32}$`, c.boot)
 	require.NotEqual(t, other.boot, c.boot)
@@ -127,6 +145,8 @@ func TestInstancesComeAndGo(t *testing.T) {
 	require.Contains(t, body, `"id":"`+server+`"`)
 	_, body = ask(t, "GET", root+"/instances?id=http://a", "")
 	require.Equal(t, none, body)
+	_, body = ask(t, "GET", root+"/instances?id=http://b", "")
+	require.Equal(t, fmt.Sprintf(`{"boot":%q,"given_up":true,"instances":[]}`+"\n", c.boot), body)
 
 	of := root + "/instances/" + url.PathEscape(server)
 	status, body = ask(t, "POST", of+"/drain", "")
@@ -178,6 +198,12 @@ func TestInstancesRefuse(t *testing.T) {
 	status, body = ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`, "Origin", root)
 	require.Equal(t, 201, status, body)
 
+	for host, want := range map[string]int{"127.0.0.1:80": 200, "[::1]": 200, "localhost:7000": 200, "LOCALHOST": 200,
+		"rebound.example": 403, "127.0.0.1.rebound.example:7000": 403, "localhost.rebound.example": 403} {
+		status, body := askHost(t, host, root+"/instances", "")
+		require.Equal(t, want, status, "%s: %s", host, body)
+	}
+
 	_, none := newControl(t, nil)
 	status, body = ask(t, "GET", none+"/instances", "")
 	require.Equal(t, 503, status, body)
@@ -200,6 +226,8 @@ func TestInstancesNeedTheToken(t *testing.T) {
 	require.Equal(t, 401, status, body)
 	status, _ = ask(t, "GET", "http://"+c.Addr()+"/instances", "", "Authorization", "Bearer secret")
 	require.Equal(t, 200, status)
+	status, _ = askHost(t, "trainer.example", "http://"+c.Addr()+"/instances", "Bearer secret")
+	require.Equal(t, 200, status, "who has the token may call it by any name")
 }
 
 // A body that is too large is refused before it is read.

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// mostTracks is how many rows a trace has; what comes later shares one more.
+const mostTracks = 1000
+
 // DefaultSpans is how many spans a recorder keeps where nothing else is asked.
 const DefaultSpans = 100_000
 
@@ -67,6 +70,9 @@ func (s *Spans) track(info trackInfo) Track {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.tracks) >= mostTracks && !slices.Contains(s.tracks, info) {
+		info = trackInfo{name: "others", lanes: true}
+	}
 	id := slices.Index(s.tracks, info)
 	if id < 0 {
 		id = len(s.tracks)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -140,4 +141,17 @@ func BenchmarkSpan(b *testing.B) {
 	for b.Loop() {
 		track.Begin(1, "work").End()
 	}
+}
+
+// Rows are bounded: those that come late share one.
+func TestRowsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := NewSpans(10)
+	for i := range mostTracks + 50 {
+		s.Lanes(fmt.Sprint("http://spot:", i)).Add("sample", time.Now(), time.Second)
+	}
+	require.Len(t, s.tracks, mostTracks+1)
+	require.Equal(t, "others", s.tracks[mostTracks].name)
+	require.Equal(t, s.Lanes("http://spot:7"), s.Lanes("http://spot:7"))
+	require.EqualValues(t, 7, s.Lanes("http://spot:7").id, "a row that is there stays")
 }

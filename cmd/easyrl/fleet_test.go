@@ -104,10 +104,13 @@ func publishTiny(t *testing.T, in *instances, f *folder, version int64) {
 
 func sample(t *testing.T, in *instances) string {
 	t.Helper()
-	_, id, err := in.fleet.Generate(t.Context(), inference.Request{PromptIDs: []int32{3, 4}, N: 2, Seed: 7,
-		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}})
+	_, id, err := in.fleet.Generate(t.Context(), tinyRequest())
 	require.NoError(t, err)
 	return id
+}
+
+func tinyRequest() inference.Request {
+	return inference.Request{PromptIDs: []int32{3, 4}, N: 2, Seed: 7, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}}
 }
 
 func TestFleetVerb(t *testing.T) {
@@ -142,18 +145,20 @@ func TestFleetVerb(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
 
-	code, out, errs = fleet("drain", "embedded-1")
-	require.Zero(t, code, errs)
-	require.Equal(t, "embedded-1 has no work left; easyrl fleet remove embedded-1 takes it out of the run\n", out)
-	said.await(t, "instance embedded-1 has no work left")
-	require.Equal(t, "http://a:8000", sample(t, in))
+	_, err = in.server("http://a:8000").Generate(t.Context(), tinyRequest())
+	require.NoError(t, err)
 	require.Positive(t, in.busy())
+	code, out, errs = fleet("drain", "http://a:8000")
+	require.Zero(t, code, errs)
+	require.Equal(t, "http://a:8000 has no work left; easyrl fleet remove http://a:8000 takes it out of the run\n", out)
+	said.await(t, "instance http://a:8000 has no work left")
+	require.Equal(t, "embedded-1", sample(t, in))
 	code, out, errs = fleet("list", "-json")
 	require.Zero(t, code, errs)
 	var all []report.Member
 	require.NoError(t, json.Unmarshal([]byte(out), &all))
-	require.Equal(t, "DRAINING", all[0].State)
-	require.EqualValues(t, 1, all[1].Served)
+	require.EqualValues(t, 1, all[0].Served)
+	require.Equal(t, "DRAINING", all[1].State)
 	require.Equal(t, "http://a:8000", all[1].URL)
 
 	before := in.busy()
@@ -173,6 +178,8 @@ func TestFleetVerb(t *testing.T) {
 	}{
 		{[]string{"drain", "b"}, exitFailed, "fleet: drain instance b: no such instance"},
 		{[]string{"remove", "b"}, exitFailed, "fleet: remove instance b: no such instance"},
+		{[]string{"drain", "embedded-1"}, exitUsage, "fleet: drain instance embedded-1: is an engine of the run's own process, which could not be added again"},
+		{[]string{"remove", "embedded-1"}, exitUsage, "fleet: remove instance embedded-1: is an engine of the run's own process"},
 		{[]string{"add", "http://gone"}, exitFailed, "fleet: instance http://gone: connection refused"},
 		{[]string{"add", "b:80"}, exitUsage, `fleet: url is "b:80", expected {"url": `},
 		{[]string{"add", "http://b", "-kind", "tgi"}, exitUsage, `fleet: instance cannot be added: "http://b", expected one of "easyrl", "vllm", "sglang" before the URL`},

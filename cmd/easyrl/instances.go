@@ -43,8 +43,9 @@ type instances struct {
 	coming  map[string]bool               // URLs that are being added
 	sought  map[string]context.CancelFunc // endpoints that the configuration or what is watched names
 	gone    time.Duration                 // that servers worked which have left
+	givenUp map[string]bool               // URLs of servers that left since they did not answer
 
-	news news
+	news *news
 }
 
 // startInstances starts a run's engines, which have spans as their rows, and
@@ -53,10 +54,10 @@ type instances struct {
 func startInstances(ctx context.Context, f *folder, cfg *configs.Config, fc inference.FleetConfig, spans *report.Spans,
 	rest func(bool), warn func(format string, args ...any)) (*instances, error) {
 	in := &instances{cfg: &cfg.Inference, spans: spans, warn: warn, joined: make(chan struct{}, 1),
-		servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{}}
+		servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{},
+		givenUp: map[string]bool{}, news: newNews(warn)}
 	in.ctx, in.cancel = context.WithCancel(ctx)
-	in.news.warn = warn
-	fc.MinServing, fc.Notify = cfg.Inference.MinInstances, in.news.hear
+	fc.Vocab, fc.MinServing, fc.Notify = f.shape.VocabSize, cfg.Inference.MinInstances, in.news.hear
 	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
 	fc.Watchdog = max(fc.Watchdog, fc.EmptyWait+fc.CallTimeout)
 	if cfg.Inference.Kind == configs.Embedded && cfg.Control.Listen == "" {
@@ -65,6 +66,7 @@ func startInstances(ctx context.Context, f *folder, cfg *configs.Config, fc infe
 	in.wait = fc.EmptyWait
 	var err error
 	if in.fleet, err = inference.NewFleet(fc); err != nil {
+		in.news.close()
 		return nil, err
 	}
 	in.canary = &canary{folder: f}
@@ -95,7 +97,7 @@ func (in *instances) startEngines(ctx context.Context, f *folder, cfg *configs.C
 		}
 		in.engines = append(in.engines, e)
 		if err := in.fleet.Add(ctx, e); err != nil {
-			return err
+			return errors.Join(err, e.Close())
 		}
 	}
 	return nil
@@ -117,6 +119,7 @@ func (in *instances) begin(ctx context.Context, control *report.Control) error {
 		in.sought[e.URL] = in.seek(e)
 	}
 	in.watch()
+	in.tasks.Go(in.tend)
 	control.Serve(in)
 	return in.await(ctx)
 }
@@ -126,7 +129,7 @@ func (in *instances) await(ctx context.Context) error {
 	deadline := time.NewTimer(in.wait)
 	defer deadline.Stop()
 	for said := false; ; said = true {
-		n := len(in.fleet.Status().Instances)
+		n := in.able()
 		if n >= in.cfg.MinInstances {
 			return nil
 		}
@@ -143,6 +146,16 @@ func (in *instances) await(ctx context.Context) error {
 	}
 }
 
+// able is the number of instances that hold the weights or may take them.
+func (in *instances) able() (n int) {
+	for _, st := range in.fleet.Status().Instances {
+		if st.State != inference.Dead && st.State != inference.Draining && st.State != inference.Retired {
+			n++
+		}
+	}
+	return n
+}
+
 // close ends all sampling and waits for it.
 func (in *instances) close() error {
 	in.cancel()
@@ -154,6 +167,7 @@ func (in *instances) close() error {
 	if in.forget != nil {
 		err = errors.Join(err, in.forget())
 	}
+	in.news.close()
 	return err
 }
 

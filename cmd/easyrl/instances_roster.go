@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
@@ -31,7 +30,7 @@ func (in *instances) add(ctx context.Context, e configs.Endpoint) (report.Member
 	if m, ok := in.member(e.URL); ok {
 		switch m.State {
 		case inference.Draining.String(): // it comes anew
-			if err := in.Remove(ctx, e.URL); err != nil {
+			if err := in.remove(ctx, in.server(e.URL)); err != nil && !errors.Is(err, report.ErrNoMember) {
 				return report.Member{}, err
 			}
 		case inference.Retired.String():
@@ -50,16 +49,15 @@ func (in *instances) add(ctx context.Context, e configs.Endpoint) (report.Member
 		in.gone += old.worked()
 	}
 	in.servers[s.ID()] = s
+	delete(in.givenUp, s.ID())
 	in.mu.Unlock()
-	var joins inference.Instance = s
-	if b, ok := inst.(inference.Booter); ok {
-		joins = booted{s, b}
-	}
-	err = in.fleet.Add(ctx, joins)
+	err = in.fleet.Add(ctx, s)
 	m, ok := in.member(s.ID())
-	if !ok {
+	if !ok || !in.fleet.Has(s) {
 		in.mu.Lock()
-		delete(in.servers, s.ID())
+		if in.servers[s.ID()] == s {
+			delete(in.servers, s.ID())
+		}
 		in.mu.Unlock()
 		return report.Member{}, errors.Join(err, s.Close())
 	}
@@ -108,123 +106,87 @@ func (in *instances) Add(ctx context.Context, url, kind string) (report.Member, 
 	return in.add(ctx, e)
 }
 
-// Drain gives instance id no more work.
-func (in *instances) Drain(id string) (report.Member, error) {
-	m, ok := in.member(id)
-	if !ok {
-		return m, fmt.Errorf("drain instance %s: %w", id, report.ErrNoMember)
+// server is the one of that name that is in the fleet, or nil.
+func (in *instances) server(id string) *server {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.servers[id]
+}
+
+// leaver is the server called id, which may be told to leave: an engine of this
+// process may not, since none can come in its place.
+func (in *instances) leaver(id string) (*server, error) {
+	if s := in.server(id); s != nil {
+		return s, nil
 	}
-	if m.State == inference.Draining.String() {
+	if _, ok := in.member(id); ok {
+		return nil, report.ErrOwn
+	}
+	return nil, report.ErrNoMember
+}
+
+// Drain gives server id no more work.
+func (in *instances) Drain(id string) (report.Member, error) {
+	s, err := in.leaver(id)
+	if err != nil {
+		return report.Member{}, fmt.Errorf("drain instance %s: %w", id, err)
+	}
+	m, ok := in.member(id)
+	if ok && m.State == inference.Draining.String() {
 		return m, nil
 	}
 	ended, end := context.WithCancel(in.ctx)
 	end()
-	_ = in.fleet.Drain(ended, id) // it drains from here on
+	_ = in.fleet.Drain(ended, s) // it drains from here on
 	if m, ok = in.member(id); !ok {
 		return m, fmt.Errorf("drain instance %s: %w", id, report.ErrNoMember)
 	}
 	in.news.note("instance %s drains: it gets no more work", id)
 	in.tasks.Go(func() {
-		if in.fleet.Drain(in.ctx, id) == nil {
+		if in.fleet.Drain(in.ctx, s) == nil {
 			in.news.note("instance %s has no work left", id)
 		}
 	})
 	return m, nil
 }
 
-// Remove takes instance id out of the fleet; what it samples others do.
+// Remove takes server id out of the fleet; what it samples others do.
 func (in *instances) Remove(ctx context.Context, id string) error {
-	if _, ok := in.member(id); !ok {
-		return fmt.Errorf("remove instance %s: %w", id, report.ErrNoMember)
+	s, err := in.leaver(id)
+	if err == nil {
+		err = in.remove(ctx, s)
 	}
-	err := in.fleet.Remove(ctx, id)
+	if err != nil {
+		return fmt.Errorf("remove instance %s: %w", id, err)
+	}
+	return nil
+}
+
+// remove takes s itself out of the fleet, and not one of its name that has come
+// since: then it is report.ErrNoMember, as where s is nil.
+func (in *instances) remove(ctx context.Context, s *server) error {
 	in.mu.Lock()
-	if s, ok := in.servers[id]; ok {
+	if s == nil || s.leaves || in.servers[s.ID()] != s {
+		in.mu.Unlock()
+		return report.ErrNoMember
+	}
+	s.leaves = true
+	in.mu.Unlock()
+	err := in.fleet.Remove(ctx, s)
+	in.mu.Lock()
+	if in.servers[s.ID()] == s {
 		in.gone += s.worked()
-		delete(in.servers, id)
+		delete(in.servers, s.ID())
 	}
 	in.mu.Unlock()
-	in.news.left(id)
+	in.news.left(s.ID())
 	return err
 }
 
-// news are what a run says of its instances as they come, fail and go.
-type news struct {
-	warn func(format string, args ...any)
-
-	mu      sync.Mutex
-	control *report.Control
-	ill     map[string]bool // instances of which the last was a fault
-}
-
-// tellTo lets those at the control address hear of it too.
-func (n *news) tellTo(control *report.Control) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.control = control
-}
-
-func (n *news) note(format string, args ...any) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.warn(format, args...)
-}
-
-// hear is told by the fleet of each change of a state. What every publish does
-// to every instance is no news.
-func (n *news) hear(e inference.Event) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.ill == nil {
-		n.ill = map[string]bool{}
-	}
-	event := report.InstanceEvent{ID: e.ID, From: e.From.String(), To: e.To.String()}
-	switch {
-	case e.ID == "":
-		n.warn("%s", oneLine(errors.New(e.String())))
-		event = report.InstanceEvent{}
-		if e.Err != nil {
-			event.Cause = oneLine(e.Err).Error()
-		}
-	case e.Err != nil:
-		event.Cause = oneLine(e.Err).Error()
-		n.ill[e.ID] = true
-		n.warn("instance %s: %s, was %s: %s", e.ID, e.To, e.From, event.Cause)
-	case e.To == inference.Healthy && n.ill[e.ID]:
-		delete(n.ill, e.ID)
-		n.warn("instance %s: %s again", e.ID, e.To)
-	case e.To != inference.Draining:
-		return
-	}
-	n.control.Instance(event)
-}
-
-// came tells of a server that joined, with the fault that keeps it from its work
-// where there is one.
-func (n *news) came(m report.Member, fault error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	event := report.InstanceEvent{ID: m.ID, To: m.State}
-	switch {
-	case fault != nil:
-		event.Cause = oneLine(fault).Error()
-		if n.ill == nil {
-			n.ill = map[string]bool{}
-		}
-		n.ill[m.ID] = true
-		n.warn("instance %s (%s) joined, %s: %s", m.ID, m.Kind, m.State, event.Cause)
-	case m.Version > 0:
-		n.warn("instance %s (%s) joined: it serves version %d", m.ID, m.Kind, m.Version)
-	default:
-		n.warn("instance %s (%s) joined", m.ID, m.Kind)
-	}
-	n.control.Instance(event)
-}
-
-func (n *news) left(id string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.ill, id)
-	n.warn("instance %s left", id)
-	n.control.Instance(report.InstanceEvent{ID: id, From: inference.Draining.String()})
+// GivenUp reports whether instance id left since it did not answer: it may join
+// again.
+func (in *instances) GivenUp(id string) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.givenUp[id]
 }

@@ -22,6 +22,12 @@ const (
 	// leaveIn is how long a server that is on the list no more has for what it
 	// samples.
 	leaveIn = 5 * time.Minute
+	// giveUpAfter is how long a server that joined by itself may fail to answer
+	// before it leaves, and tendEvery how often that is looked at.
+	giveUpAfter = 10 * time.Minute
+	tendEvery   = time.Minute
+	// mostGivenUp bounds what is known of servers that have left so.
+	mostGivenUp = 1000
 )
 
 // probed is an instance that says whether it is well.
@@ -43,12 +49,9 @@ type server struct {
 	requests int
 	since    time.Time // that there are any
 	busy     time.Duration
-}
 
-// booted is a server that tells one life of its process from the next.
-type booted struct {
-	*server
-	inference.Booter
+	leaves bool      // it is being removed; guarded by the instances' lock
+	silent time.Time // that it has not answered since, zero while it does; of tend
 }
 
 // Generate is the server's, and a part of a span in which it had work.
@@ -104,7 +107,7 @@ func (in *instances) callServers(ctx context.Context, more bool) error {
 	}
 	calls.Wait()
 	err := errors.Join(faults...)
-	if n := len(in.fleet.Status().Instances); err != nil && n < in.cfg.MinInstances && !more {
+	if n := in.able(); err != nil && n < in.cfg.MinInstances && !more {
 		return fmt.Errorf("%d instances are there, expected inference.min_instances = %d: %w", n, in.cfg.MinInstances, oneLine(err))
 	}
 	for i, fault := range faults {
@@ -116,30 +119,43 @@ func (in *instances) callServers(ctx context.Context, more bool) error {
 	return nil
 }
 
-// seek calls the server of an endpoint until it is in the fleet, or the result
-// is called.
+// seek calls the server of an endpoint until it is in the fleet, and parts with
+// it when the result is called.
 func (in *instances) seek(e configs.Endpoint) (cancel context.CancelFunc) {
 	ctx, cancel := context.WithCancel(in.ctx)
 	in.tasks.Go(func() {
-		last := ""
-		for {
-			_, err := in.add(ctx, e)
-			if err == nil || ctx.Err() != nil {
-				return
-			}
-			if err.Error() != last {
-				in.news.note("%v; it is called again until it answers", oneLine(err))
-				last = err.Error()
-			}
-			again := time.NewTimer(callAgain)
-			select {
-			case <-again.C:
-			case <-ctx.Done():
-			}
-			again.Stop()
+		if in.find(ctx, e) {
+			s := in.server(e.URL)
+			<-ctx.Done()
+			in.part(s)
 		}
 	})
 	return cancel
+}
+
+// find calls the server of an endpoint until it is in the fleet, and reports
+// whether it is before ctx ends.
+func (in *instances) find(ctx context.Context, e configs.Endpoint) bool {
+	last := ""
+	for {
+		_, err := in.add(ctx, e)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if err.Error() != last {
+			in.news.note("%v; it is called again until it answers", oneLine(err))
+			last = err.Error()
+		}
+		again := time.NewTimer(callAgain)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		}
+		again.Stop()
+	}
 }
 
 // watch follows the list of servers, where there is one.
@@ -148,7 +164,11 @@ func (in *instances) watch() {
 		return
 	}
 	in.tasks.Go(func() {
-		err := discover.Watch(in.ctx, in.cfg.Watch, watchEvery, func(list []string, err error) {
+		check := func(text string) error {
+			_, err := configs.ParseEndpoint(text, in.cfg.Kind)
+			return err
+		}
+		err := discover.Watch(in.ctx, in.cfg.Watch, watchEvery, check, func(list []string, err error) {
 			if err == nil {
 				err = in.follow(list)
 			}
@@ -180,7 +200,6 @@ func (in *instances) follow(list []string) error {
 		if _, ok := listed[url]; !ok {
 			cancel()
 			delete(in.sought, url)
-			in.tasks.Go(func() { in.part(url) })
 		}
 	}
 	for url, e := range listed {
@@ -191,20 +210,79 @@ func (in *instances) follow(list []string) error {
 	return nil
 }
 
-// part takes a server out of the fleet when it has ended what it samples, or its
-// time for that is up.
-func (in *instances) part(id string) {
+// part takes s out of the fleet when it has ended what it samples, or its time
+// for that is up. One that has come in its place stays.
+func (in *instances) part(s *server) {
+	if s == nil || in.ctx.Err() != nil || in.server(s.ID()) != s {
+		return
+	}
 	ctx, cancel := context.WithTimeout(in.ctx, leaveIn)
 	defer cancel()
+	in.news.note("instance %s is on the list of inference.watch no more: it drains", s.ID())
+	_ = in.fleet.Drain(ctx, s) // at the latest Remove ends what it has
+	if err := in.remove(in.ctx, s); err != nil && in.ctx.Err() == nil && !errors.Is(err, report.ErrNoMember) {
+		in.news.note("%v", err)
+	}
+}
+
+// tend takes out the servers that have been silent for too long.
+func (in *instances) tend() {
+	tick := time.NewTicker(tendEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			for _, s := range in.silent(now) {
+				in.giveUp(s)
+			}
+		case <-in.ctx.Done():
+			return
+		}
+	}
+}
+
+// silent are the servers that joined by themselves and have not answered for
+// giveUpAfter, and those that the fleet has retired. Those that the configuration
+// or its list names stay.
+func (in *instances) silent(now time.Time) (all []*server) {
+	status := in.fleet.Status()
 	in.mu.Lock()
-	_, ok := in.servers[id]
-	in.mu.Unlock()
+	defer in.mu.Unlock()
+	for _, st := range status.Instances {
+		s, ok := in.servers[st.ID]
+		if _, named := in.sought[st.ID]; !ok || named {
+			continue
+		}
+		ill := st.State == inference.Dead || st.State == inference.Retired || st.State == inference.Stale && st.PublishFail != ""
+		switch {
+		case !ill:
+			s.silent = time.Time{}
+		case s.silent.IsZero():
+			s.silent = now
+		case now.Sub(s.silent) >= giveUpAfter:
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// giveUp takes out a server that is silent. It may join again, unless the fleet
+// has retired it.
+func (in *instances) giveUp(s *server) {
+	m, ok := in.member(s.ID())
 	if !ok {
 		return
 	}
-	in.news.note("instance %s is on the list of inference.watch no more: it drains", id)
-	_ = in.fleet.Drain(ctx, id) // at the latest Remove ends what it has
-	if err := in.Remove(in.ctx, id); err != nil && in.ctx.Err() == nil && !errors.Is(err, report.ErrNoMember) {
+	in.news.note("instance %s has been %s for %v: it leaves", s.ID(), m.State, giveUpAfter)
+	if m.State != inference.Retired.String() {
+		in.mu.Lock()
+		if len(in.givenUp) >= mostGivenUp {
+			clear(in.givenUp)
+		}
+		in.givenUp[s.ID()] = true
+		in.mu.Unlock()
+	}
+	if err := in.remove(in.ctx, s); err != nil && in.ctx.Err() == nil && !errors.Is(err, report.ErrNoMember) {
 		in.news.note("%v", err)
 	}
 }

@@ -238,6 +238,8 @@ func (r *roster) Drain(id string) (report.Member, error) {
 }
 
 // Remove implements report.Roster.
+func (r *roster) GivenUp(string) bool { return false }
+
 func (r *roster) Remove(_ context.Context, id string) error {
 	r.called("remove " + id)
 	return nil

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -26,8 +25,8 @@ const (
 // returns, and calls changed with all endpoints, sorted, when they are others
 // than before. A source is a path or dns:NAME:PORT.
 //
-// A file has an endpoint a line: an http or https URL, or KIND=URL; empty lines
-// and those that begin with # are skipped. A name stands for http://ADDRESS:PORT
+// A file has an endpoint a line, in which check finds no fault; empty lines and
+// those that begin with # are skipped. A name stands for http://ADDRESS:PORT
 // of each of its IPv4 addresses or, where it has none, its IPv6 addresses: who
 // has both is one instance.
 //
@@ -36,11 +35,11 @@ const (
 // take no instance away. Where a reading fails, changed gets the error, once for
 // each message in a row, and the endpoints stay what they were. A source that
 // names none is an error of that kind only for DNS: an empty file is an answer.
-func Watch(ctx context.Context, source string, interval time.Duration, changed func(endpoints []string, err error)) error {
+func Watch(ctx context.Context, source string, interval time.Duration, check func(endpoint string) error, changed func(endpoints []string, err error)) error {
 	if interval <= 0 {
 		return fmt.Errorf("watch %s: interval %v, expected more than 0", source, interval)
 	}
-	read, err := reader(source, net.DefaultResolver.LookupHost)
+	read, err := reader(source, check, net.DefaultResolver.LookupHost)
 	if err != nil {
 		return err
 	}
@@ -49,7 +48,7 @@ func Watch(ctx context.Context, source string, interval time.Duration, changed f
 
 // Check reports what is wrong with source as Watch would, without reading it.
 func Check(source string) error {
-	_, err := reader(source, net.DefaultResolver.LookupHost)
+	_, err := reader(source, nil, net.DefaultResolver.LookupHost)
 	return err
 }
 
@@ -91,13 +90,13 @@ func watch(ctx context.Context, read readFunc, interval time.Duration, changed f
 }
 
 // reader is how source is read: sorted, each endpoint once, never nil.
-func reader(source string, lookup lookupFunc) (readFunc, error) {
+func reader(source string, check func(endpoint string) error, lookup lookupFunc) (readFunc, error) {
 	if source == "" {
 		return nil, errors.New("watch: no source, expected a path or dns:NAME:PORT")
 	}
 	name, isDNS := strings.CutPrefix(source, "dns:")
 	if !isDNS {
-		return func(context.Context) ([]string, error) { return readFile(source) }, nil
+		return func(context.Context) ([]string, error) { return readFile(source, check) }, nil
 	}
 	host, port, err := net.SplitHostPort(name)
 	if err != nil || host == "" {
@@ -128,7 +127,7 @@ func reader(source string, lookup lookupFunc) (readFunc, error) {
 	}, nil
 }
 
-func readFile(path string) ([]string, error) {
+func readFile(path string, check func(endpoint string) error) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)
@@ -147,26 +146,12 @@ func readFile(path string) ([]string, error) {
 		if text == "" || text[0] == '#' {
 			continue
 		}
-		if err := checkEndpoint(text); err != nil {
+		if err := check(text); err != nil {
 			return nil, fmt.Errorf("watch %s:%d: %w", path, i+1, err)
 		}
 		endpoints = append(endpoints, text)
 	}
 	return unique(endpoints), nil
-}
-
-// checkEndpoint is nil for URL and KIND=URL. Which kinds there are is not known
-// here.
-func checkEndpoint(text string) error {
-	raw := text
-	if kind, rest, ok := strings.Cut(text, "="); ok && kind != "" && !strings.ContainsAny(kind, ":/?#") {
-		raw = rest
-	}
-	u, err := url.Parse(raw)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.ContainsAny(raw, " \t") {
-		return fmt.Errorf("%.100q, expected an http or https URL, or KIND=URL", text)
-	}
-	return nil
 }
 
 func unique(endpoints []string) []string {

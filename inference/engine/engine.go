@@ -148,6 +148,7 @@ type Engine struct {
 	pages     pages
 	serves    bool // has weights
 	version   int64
+	checksum  string
 	order     int64 // of the last request
 	acc       Stats // Busy, Steps … so far
 	buf       buffers
@@ -157,9 +158,10 @@ type Engine struct {
 
 // order is a publish on its way to the loop.
 type order struct {
-	ctx     context.Context
-	weights inference.Weights
-	done    chan error
+	ctx      context.Context
+	weights  inference.Weights
+	checksum string
+	done     chan error
 }
 
 // New starts an engine on dev, which it owns and closes; where New fails, dev
@@ -260,7 +262,7 @@ func (e *Engine) wait(g *group) error {
 // weights are read where they are: they must not change until a later Publish
 // or Close has returned.
 func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	o := &order{ctx: ctx, weights: w, done: make(chan error, 1)}
+	o := &order{ctx: ctx, weights: w, checksum: w.Checksum(), done: make(chan error, 1)}
 	e.mu.Lock()
 	if e.closing {
 		e.mu.Unlock()
@@ -274,7 +276,7 @@ func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, erro
 		if err != nil {
 			return "", fmt.Errorf("engine %s: publish version %d: %w", e.cfg.ID, w.Version(), err)
 		}
-		return w.Checksum(), nil
+		return o.checksum, nil
 	case <-ctx.Done():
 		return "", fmt.Errorf("engine %s: publish version %d: %w", e.cfg.ID, w.Version(), context.Cause(ctx))
 	}

@@ -198,6 +198,7 @@ func references(version int64, req inference.Request, context int, tok Decoder) 
 	out := make([]inference.Completion, req.N)
 	for i := range out {
 		out[i] = reference(version, req, i, context, tok)
+		out[i].Checksum = fakeWeights(version).Checksum()
 	}
 	return out
 }

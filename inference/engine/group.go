@@ -29,9 +29,10 @@ type group struct {
 	promptLogp []float32 // where they are asked for, one a prompt token
 	feed       *feed     // where the caller streams
 
-	version int64
-	err     error
-	done    chan struct{} // closed when the responses are final or err is set
+	version  int64
+	checksum string
+	err      error
+	done     chan struct{} // closed when the responses are final or err is set
 }
 
 // sequence is one response.
@@ -94,7 +95,7 @@ func (g *group) completions(tok Decoder) []inference.Completion {
 	out := make([]inference.Completion, len(g.seqs))
 	for i := range g.seqs {
 		s := &g.seqs[i]
-		out[i] = inference.Completion{IDs: s.ids, Logprobs: s.logp, Finish: s.finish, Version: g.version,
+		out[i] = inference.Completion{IDs: s.ids, Logprobs: s.logp, Finish: s.finish, Version: g.version, Checksum: g.checksum,
 			PromptLogprobs: g.promptLogp, Top: s.top}
 		if tok != nil {
 			out[i].Text = tok.Decode(s.ids)

@@ -99,7 +99,7 @@ func (e *Engine) take(o *order) error {
 	if err := e.m.use(o.weights); err != nil {
 		return err
 	}
-	e.serves, e.version = true, o.weights.Version()
+	e.serves, e.version, e.checksum = true, o.weights.Version(), o.checksum
 	for _, g := range slices.Clone(e.groups) {
 		err := e.refuse(g)
 		if g.started && err == nil {

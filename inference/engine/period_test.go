@@ -35,10 +35,11 @@ func TestPeriodDependsOnNoInstance(t *testing.T) {
 	for i := range 12 {
 		period.Prompts = append(period.Prompts, rollout.Prompt{ID: fmt.Sprint(i), IDs: prompt(3+5*i, i)})
 	}
-	produce := func(instances int, during func(f *inference.Fleet, g rollout.Group)) []rollout.Group {
+	produce := func(instances int, during func(f *inference.Fleet, first *Engine, g rollout.Group)) []rollout.Group {
 		f, err := inference.NewFleet(inference.DefaultFleetConfig())
 		require.NoError(t, err)
-		require.NoError(t, f.Add(t.Context(), newInstance(t, c, 0)))
+		first := newInstance(t, c, 0)
+		require.NoError(t, f.Add(t.Context(), first))
 		for i := 1; i < instances; i++ {
 			require.NoError(t, f.Add(t.Context(), newInstance(t, c, i)))
 		}
@@ -56,7 +57,7 @@ func TestPeriodDependsOnNoInstance(t *testing.T) {
 		var groups []rollout.Group
 		for g := range out {
 			if during != nil {
-				during(f, g)
+				during(f, first, g)
 			}
 			for i := range g.Responses {
 				g.Responses[i].Instance = ""
@@ -70,12 +71,12 @@ func TestPeriodDependsOnNoInstance(t *testing.T) {
 	want := produce(1, nil)
 	require.Len(t, want, 12)
 	require.Equal(t, want, produce(3, nil))
-	require.Equal(t, want, produce(2, func(f *inference.Fleet, g rollout.Group) {
+	require.Equal(t, want, produce(2, func(f *inference.Fleet, first *Engine, g rollout.Group) {
 		switch g.Index {
 		case 0:
 			require.NoError(t, f.Add(t.Context(), newInstance(t, c, 2)))
 		case 1:
-			require.NoError(t, f.Remove(t.Context(), "i0"))
+			require.NoError(t, f.Remove(t.Context(), first))
 		}
 	}))
 }

@@ -89,7 +89,7 @@ func (e *Engine) prefill(groups []*group) {
 		return
 	}
 	for i, g := range groups {
-		g.filled, g.started, g.version = len(b.prompts[i]), true, e.version
+		g.filled, g.started, g.version, g.checksum = len(b.prompts[i]), true, e.version, e.checksum
 		last := b.want[i]
 		if !e.scorePrompt(g, int(last)+1-g.filled) {
 			continue

@@ -104,12 +104,14 @@ func (m *Member) stay(ctx context.Context) {
 }
 
 // seen is what the trainer knows of the instance, nil for nothing, and the name
-// of the trainer's process.
+// of the trainer's process: none where it has given the instance up, which may
+// join it as it would another.
 func (m *Member) seen(ctx context.Context) (boot string, self *report.Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var answer struct {
 		Boot      string          `json:"boot"`
+		GivenUp   bool            `json:"given_up"`
 		Instances []report.Member `json:"instances"`
 	}
 	if err := m.cfg.Call(ctx, http.MethodGet, "/instances?id="+url.QueryEscape(m.id), nil, &answer); err != nil {
@@ -117,6 +119,9 @@ func (m *Member) seen(ctx context.Context) (boot string, self *report.Member, er
 	}
 	if len(answer.Instances) > 0 {
 		self = &answer.Instances[0]
+	}
+	if answer.GivenUp {
+		answer.Boot = ""
 	}
 	return answer.Boot, self, nil
 }

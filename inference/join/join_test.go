@@ -29,6 +29,7 @@ type fakeTrainer struct {
 	boot     string
 	state    string // of the instance; empty where it is not in the fleet
 	away     bool   // every call fails
+	givenUp  bool   // it left, and may come again
 	requests int    // that it has sent
 }
 
@@ -68,14 +69,14 @@ func (f *fakeTrainer) serve(w http.ResponseWriter, r *http.Request) {
 		if f.state != "" && r.URL.Query().Get("id") == "host/1" {
 			list = append(list, member())
 		}
-		answer = map[string]any{"boot": f.boot, "instances": list}
+		answer = map[string]any{"boot": f.boot, "given_up": f.givenUp, "instances": list}
 	case r.Method == http.MethodDelete:
 		f.state = ""
 	case strings.HasSuffix(r.URL.Path, "/drain"):
 		f.state = "DRAINING"
 		answer = member()
 	default:
-		f.state = "HEALTHY"
+		f.state, f.givenUp = "HEALTHY", false
 		answer = member()
 	}
 	_ = json.NewEncoder(w).Encode(answer)
@@ -201,14 +202,18 @@ func TestJoinsAgain(t *testing.T) {
 	for len(f.called()) < 2 {
 		<-f.looks
 	}
+	f.set(func() { f.givenUp, f.state = true, "" }) // the trainer could not reach it
+	for len(f.called()) < 3 {
+		<-f.looks
+	}
 	for range 3 {
 		<-f.looks
 	}
 	m.Drain()
 	m.Leave()
-	require.Equal(t, []string{joinCall, joinCall, drainCall, leaveCall}, f.called())
+	require.Equal(t, []string{joinCall, joinCall, joinCall, drainCall, leaveCall}, f.called())
 	require.Equal(t, 1, strings.Count(said.String(), "looking on"), said.String())
-	require.Equal(t, 2, strings.Count(said.String(), "joined "), said.String())
+	require.Equal(t, 3, strings.Count(said.String(), "joined "), said.String())
 }
 
 // One that the trainer has in its own list joins without being asked: it is known

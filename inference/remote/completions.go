@@ -77,7 +77,8 @@ func bodyLimit(req *inference.Request, limit int) int64 {
 // completionAnswer is the answer to POST /v1/completions.
 type completionAnswer struct {
 	Choices       []choice `json:"choices"`
-	WeightVersion *int64   `json:"weight_version"`
+	WeightVersion *int64   `json:"weight_version"` // easyrl's, as is
+	Checksum      string   `json:"weight_checksum"`
 }
 
 type choice struct {

@@ -97,7 +97,7 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 		if out[i].Finish == abort {
 			return nil, fmt.Errorf("POST /v1/completions: response %d was broken off", i)
 		}
-		out[i].Version = *a.WeightVersion
+		out[i].Version, out[i].Checksum = *a.WeightVersion, a.Checksum
 	}
 	return out, nil
 }

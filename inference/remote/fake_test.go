@@ -273,7 +273,7 @@ func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (a
 			return object{"error": object{"message": "holds another", "type": "stale_weights"}}, 409
 		}
 		answer := f.completions(body)
-		answer["weight_version"] = f.version
+		answer["weight_version"], answer["weight_checksum"] = f.version, fakeWeights{value: f.value}.Checksum()
 		return answer, 200
 	}
 	return notFound()

@@ -53,7 +53,8 @@ func faults() map[string]http.HandlerFunc {
 	}
 }
 
-// A fleet of three kinds of servers that fail and restart with base weights
+// A fleet of three kinds of servers that fail, restart with base weights, and
+// take another trainer's of the same version,
 // gives every response once, under the current weights.
 func TestFleetOfServers(t *testing.T) {
 	t.Parallel()
@@ -89,6 +90,8 @@ func fleetUnderFire(t *testing.T, rng *rand.Rand) {
 				return true
 			case n < 20:
 				f.restart() // before it samples
+			case n < 24 && kind == Easyrl: // another trainer publishes to it
+				f.set(func() { f.value = 9 })
 			}
 			return false
 		}

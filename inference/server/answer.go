@@ -19,6 +19,7 @@ type answer struct {
 	Created  int64    `json:"created"`
 	Model    string   `json:"model"`
 	Version  int64    `json:"weight_version"`
+	Checksum string   `json:"weight_checksum,omitempty"` // tells weights of one version apart
 	Choices  []choice `json:"choices"`
 	Usage    *usage   `json:"usage,omitempty"`
 	PromptID []int32  `json:"prompt_token_ids,omitempty"` // of a conversation
@@ -137,8 +138,8 @@ func (s *Server) chatEntries(j *job, ids []int32, logprobs []float32, top [][]in
 }
 
 // start is an answer without choices.
-func (s *Server) start(j *job, object string, version int64) answer {
-	return answer{ID: j.id, Object: object, Created: j.created, Model: s.backend.ID(), Version: version, Choices: []choice{}}
+func (s *Server) start(j *job, object string, version int64, checksum string) answer {
+	return answer{ID: j.id, Object: object, Created: j.created, Model: s.backend.ID(), Version: version, Checksum: checksum, Choices: []choice{}}
 }
 
 // answer is the whole answer to j.
@@ -147,7 +148,7 @@ func (s *Server) answer(j *job, out []inference.Completion) answer {
 	if j.chat {
 		object = "chat.completion"
 	}
-	a := s.start(j, object, out[0].Version)
+	a := s.start(j, object, out[0].Version, out[0].Checksum)
 	a.Usage = j.usageOf(out)
 	if j.chat && j.returnIDs {
 		a.PromptID = j.prompts[0]
@@ -155,7 +156,7 @@ func (s *Server) answer(j *job, out []inference.Completion) answer {
 	for i := range out {
 		c := &out[i]
 		if *j.maxTokens == 0 { // an echo alone; a token was sampled since one must be
-			*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version}
+			*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version, Checksum: c.Checksum}
 		}
 		e := s.end(j, c)
 		ch := choice{Index: i, Finish: &e.reason, Stop: e.stop}

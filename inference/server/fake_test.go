@@ -133,6 +133,10 @@ func (b *fakeBackend) Stream(ctx context.Context, req inference.Request, emit fu
 			return nil, ctx.Err()
 		}
 	}
+	_, checksum := b.Held()
+	for i := range out {
+		out[i].Checksum = checksum
+	}
 	return out, nil
 }
 

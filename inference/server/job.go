@@ -28,6 +28,9 @@ type job struct {
 	prompts [][]int32
 	texts   []string // of the prompts, where they are echoed
 	each    inference.Request
+	// checksum is that of the weights which a stream said at its start; empty for
+	// a whole answer.
+	checksum string
 }
 
 // prepare makes r a job.
@@ -152,6 +155,9 @@ func (s *Server) sampling(j *job) error {
 	case j.version != nil || j.stream:
 		j.each.Version = held // a stream says which at its start
 	}
+	if j.stream {
+		j.checksum = checksum
+	}
 	probe := j.each
 	probe.PromptIDs = j.prompts[0]
 	if err := probe.Validate(); err != nil {
@@ -242,7 +248,7 @@ func (s *Server) prompt(ctx context.Context, j *job, p int, emit func(inference.
 	return out, nil
 }
 
-// check finds what may not go out: several versions in one answer, or numbers
+// check finds what may not go out: several weights in one answer, or numbers
 // that are none.
 func (s *Server) check(j *job, out []inference.Completion) error {
 	bad := func(l float32) bool { return math.IsNaN(float64(l)) || math.IsInf(float64(l), 0) }
@@ -255,6 +261,8 @@ func (s *Server) check(j *job, out []inference.Completion) error {
 		switch {
 		case c.Version != want:
 			return stale("the weights changed to version %d while version %d was sampled", max(c.Version, want), min(c.Version, want))
+		case c.Checksum != out[0].Checksum, j.checksum != "" && c.Checksum != "" && c.Checksum != j.checksum:
+			return stale("the weights changed to others of version %d while it was sampled", want)
 		case len(c.IDs) != len(c.Logprobs):
 			return fmt.Errorf("backend: response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
 		case slices.ContainsFunc(c.Logprobs, bad):

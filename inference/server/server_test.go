@@ -27,7 +27,8 @@ func TestCompletionEqualsBackend(t *testing.T) {
 		status, _, data := call(t, s, http.MethodPost, "/v1/completions", body)
 		require.Equal(t, http.StatusOK, status, "%s", data)
 		var got struct {
-			Version int64 `json:"weight_version"`
+			Version int64  `json:"weight_version"`
+			Sum     string `json:"weight_checksum"`
 			Choices []struct {
 				Index     int
 				Text      string
@@ -44,6 +45,7 @@ func TestCompletionEqualsBackend(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal(data, &got))
 		require.EqualValues(t, 3, got.Version)
+		require.Equal(t, backend.checksum, got.Sum)
 		require.Len(t, got.Choices, 5-first)
 		tokens := 0
 		for i, c := range got.Choices {

@@ -151,7 +151,7 @@ func (o *sender) chunk(c choice) {
 	if o.j.chat {
 		object = "chat.completion.chunk"
 	}
-	a := o.s.start(o.j, object, o.j.each.Version)
+	a := o.s.start(o.j, object, o.j.each.Version, o.j.checksum)
 	a.Choices = append(a.Choices, c)
 	o.event(a)
 }
@@ -237,7 +237,7 @@ func (o *sender) end(out []inference.Completion, err error) {
 			Text: e.text[min(st.out, len(e.text)):]}, &e)
 	}
 	if o.j.usage {
-		a := o.s.start(o.j, "text_completion", o.j.each.Version)
+		a := o.s.start(o.j, "text_completion", o.j.each.Version, o.j.checksum)
 		if o.j.chat {
 			a.Object = "chat.completion.chunk"
 		}

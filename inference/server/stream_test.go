@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -89,6 +90,7 @@ func TestStreamEqualsAnswer(t *testing.T) {
 		require.Greater(t, len(list), 12)
 		for _, event := range list[:len(list)-1] {
 			require.EqualValues(t, 3, event["weight_version"])
+			require.Equal(t, "00000000000000aa", event["weight_checksum"])
 			c := event["choices"].([]any)[0].(map[string]any)
 			add(&got[int(c["index"].(float64))], c)
 		}
@@ -168,4 +170,25 @@ func TestStreamFails(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, string(data), `"type":"server_error"`)
 	require.NotContains(t, string(data), "[DONE]")
+}
+
+// Other weights of the same version in the middle of a stream end it.
+func TestStreamOfOneVersionTwice(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	backend.started, backend.hold = make(chan struct{}), make(chan struct{})
+	s := serve(t, backend, fakeText{}, nil)
+	var answer []byte
+	var done sync.WaitGroup
+	done.Go(func() {
+		_, _, answer = call(t, s, http.MethodPost, "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"stream":true}`)
+	})
+	<-backend.started
+	backend.mu.Lock()
+	backend.checksum = "00000000000000bb"
+	backend.mu.Unlock()
+	close(backend.hold)
+	done.Wait()
+	require.Contains(t, string(answer), "the weights changed to others of version 3")
+	require.NotContains(t, string(answer), "[DONE]")
 }

@@ -88,7 +88,7 @@ func (i *Instance) begin(req *inference.Request) (*group, error) {
 	}
 	i.calls++
 	g.fails = i.cfg.Failures > 0 && uniform(mix(req.Seed^mix(i.calls^hash([]byte(i.cfg.ID))))) < i.cfg.Failures
-	g.version = i.version
+	g.version, g.checksum = i.version, i.checksum
 	i.s.runTo(i.clock.now())
 	i.s.add(g)
 	i.arm()
@@ -162,10 +162,10 @@ func (i *Instance) have(g *group) []int {
 	return have
 }
 
-// stamp sets the version of a request that is done.
+// stamp sets the weights of a request that is done.
 func (g *group) stamp(out []inference.Completion) {
 	for k := range out {
-		out[k].Version = g.version
+		out[k].Version, out[k].Checksum = g.version, g.checksum
 	}
 }
 

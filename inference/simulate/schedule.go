@@ -34,14 +34,15 @@ func newSchedule(slots int) schedule {
 
 // group is a request and the time that it takes.
 type group struct {
-	req     *inference.Request
-	version int64           // of the instance when it began, or waits
-	keys    []uint64        // of the responses
-	lengths []int           // of the responses, in tokens
-	stopped []bool          // responses that end before the limit
-	prefill time.Duration   // that the prompt takes
-	spans   []time.Duration // that the responses take
-	fails   bool            // when its first response ends
+	req      *inference.Request
+	version  int64           // of the instance when it began, or waits
+	checksum string          // likewise
+	keys     []uint64        // of the responses
+	lengths  []int           // of the responses, in tokens
+	stopped  []bool          // responses that end before the limit
+	prefill  time.Duration   // that the prompt takes
+	spans    []time.Duration // that the responses take
+	fails    bool            // when its first response ends
 
 	started bool            // its prompt runs or has run
 	filled  bool            // its prompt has run

@@ -197,7 +197,7 @@ func (i *Instance) Publish(ctx context.Context, w inference.Weights) (string, er
 		if g.started {
 			return fmt.Errorf("%w: version %d was published while the request ran", inference.ErrStale, i.version)
 		}
-		g.version = i.version
+		g.version, g.checksum = i.version, i.checksum
 		return nil
 	})
 	i.arm()

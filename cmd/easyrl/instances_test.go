@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference"
+)
+
+// A server that is taken off the list and comes anew while the one before drains
+// stays: what parts with the one before does not touch it.
+func TestServerOnTheListAgainWhileItDrains(t *testing.T) {
+	t.Parallel()
+	said := newNotes()
+	in, f := tinyFleet(t, said, "inference.kind=easyrl", "inference.watch=none", "inference.instances=1")
+	publishTiny(t, in, f, 1)
+	_, err := in.Add(t.Context(), "http://a:1", "")
+	require.NoError(t, err)
+	first := in.server("http://a:1")
+	_, err = in.Drain("http://a:1")
+	require.NoError(t, err)
+	_, err = in.Add(t.Context(), "http://a:1", "")
+	require.NoError(t, err)
+	second := in.server("http://a:1")
+	require.NotSame(t, first, second)
+	in.part(first)
+	require.ErrorContains(t, in.remove(t.Context(), first), "no such instance")
+	m, ok := in.member("http://a:1")
+	require.True(t, ok)
+	require.Equal(t, "HEALTHY", m.State)
+	in.part(second)
+	_, ok = in.member("http://a:1")
+	require.False(t, ok)
+}
+
+// A server that leaves the list while it is being called does not stay.
+func TestServerOffTheListWhileItIsCalled(t *testing.T) {
+	t.Parallel()
+	said := newNotes()
+	in, f := tinyFleet(t, said, "inference.kind=easyrl", "inference.watch=none", "inference.instances=1")
+	publishTiny(t, in, f, 1)
+	called, answer := make(chan struct{}), make(chan struct{})
+	dial := in.dial
+	in.dial = func(ctx context.Context, e configs.Endpoint) (probed, string, error) {
+		close(called)
+		<-answer
+		return dial(ctx, e)
+	}
+	require.NoError(t, in.follow([]string{"http://a:1"}))
+	<-called
+	require.NoError(t, in.follow(nil))
+	close(answer)
+	said.await(t, "instance http://a:1 left")
+	require.Len(t, in.List(), 1)
+}
+
+// Only instances that can serve are enough to begin with.
+func TestAwaitCountsWhatCanServe(t *testing.T) {
+	t.Parallel()
+	in, f := tinyFleet(t, newNotes(), "inference.kind=easyrl", "inference.watch=none", "inference.instances=1", "inference.min_instances=2")
+	_, err := in.Add(t.Context(), "http://a:1", "")
+	require.NoError(t, err)
+	require.Equal(t, 2, in.able(), "they take the weights with the first publish")
+	publishTiny(t, in, f, 1)
+	require.Equal(t, 2, in.able())
+	_, err = in.Drain("http://a:1")
+	require.NoError(t, err)
+	require.Len(t, in.List(), 2)
+	require.Equal(t, 1, in.able())
+}
+
+// deadServer is one whose machine is gone.
+type deadServer struct{ *engineServer }
+
+func (deadServer) Probe(context.Context) error { return errors.New("no route to host") }
+
+func (deadServer) Publish(context.Context, inference.Weights) (string, error) {
+	return "", errors.New("no route to host")
+}
+
+// A server that joined by itself and does not answer leaves in the end; those of
+// the configuration stay.
+func TestDeadServersLeave(t *testing.T) {
+	t.Parallel()
+	said := newNotes()
+	in, f := tinyFleet(t, said, "inference.kind=easyrl", "inference.watch=none", "inference.instances=1")
+	dial := in.dial
+	in.dial = func(ctx context.Context, e configs.Endpoint) (probed, string, error) {
+		inst, kind, err := dial(ctx, e)
+		if err == nil && strings.Contains(e.URL, "dead") {
+			inst = deadServer{inst.(*engineServer)}
+		}
+		return inst, kind, err
+	}
+	publishTiny(t, in, f, 1)
+	in.sought["http://dead:1"] = func() {} // the configuration has it
+	for _, url := range []string{"http://dead:1", "http://dead:2", "http://well:3"} {
+		_, err := in.Add(t.Context(), url, "")
+		require.NoError(t, err)
+	}
+	start := time.Now()
+	require.Empty(t, in.silent(start))
+	require.Empty(t, in.silent(start.Add(giveUpAfter-1)))
+	gone := in.silent(start.Add(giveUpAfter))
+	require.Len(t, gone, 1)
+	in.giveUp(gone[0])
+	said.await(t, "instance http://dead:2 has been STALE for 10m0s: it leaves")
+	said.await(t, "instance http://dead:2 left")
+	require.True(t, in.GivenUp("http://dead:2"))
+	require.False(t, in.GivenUp("http://dead:1"))
+	require.Len(t, in.List(), 3)
+	require.Empty(t, in.silent(start.Add(2*giveUpAfter)))
+	_, err := in.Add(t.Context(), "http://dead:2", "")
+	require.NoError(t, err, "it may come again")
+	require.False(t, in.GivenUp("http://dead:2"))
+}
+
+// A terminal that takes no more lines holds up nobody but who writes them.
+func TestNewsDoNotWait(t *testing.T) {
+	t.Parallel()
+	writing, stopped := make(chan struct{}, 1), make(chan struct{})
+	var lines []string
+	n := newNews(func(format string, args ...any) {
+		lines = append(lines, fmt.Sprintf(format, args...))
+		if len(lines) == 1 {
+			writing <- struct{}{}
+			<-stopped
+		}
+	})
+	n.note("first")
+	<-writing
+	for i := range mostNews + 7 {
+		n.hear(inference.Event{ID: fmt.Sprint(i), From: inference.Healthy, To: inference.Dead, Err: errors.New("gone")})
+	}
+	close(stopped)
+	n.close()
+	require.Len(t, lines, 2+mostNews)
+	require.Equal(t, []string{"first", "7 lines about instances are left out here", "instance 7: DEAD, was HEALTHY: gone"}, lines[:3])
+	n.note("late")
+	n.close()
+	require.Len(t, lines, 2+mostNews)
+}
+
+// An engine that the fleet does not take is closed.
+func TestEngineThatIsNotTakenIsClosed(t *testing.T) {
+	t.Parallel()
+	in, f := tinyFleet(t, newNotes())
+	cfg := &configs.Config{Inference: *in.cfg}
+	cfg.Data.MaxPromptTokens, cfg.Rollout.MaxTokens = 8, 8
+	require.ErrorContains(t, in.startEngines(t.Context(), f, cfg, nil), "one of that name is in the fleet")
+	_, err := in.engines[len(in.engines)-1].Generate(t.Context(), tinyRequest())
+	require.ErrorIs(t, err, inference.ErrClosed)
+}
