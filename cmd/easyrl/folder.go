@@ -33,6 +33,7 @@ type folder struct {
 
 	sources []string // of the prompts that were read
 	plain   string   // the first file of them with text instead of a conversation
+	begins  []int32  // the tokens of the first ones, as many as a canary takes
 }
 
 const generationFile = "generation_config.json"

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote"
 )
 
 // A server that is taken off the list and comes anew while the one before drains
@@ -146,6 +149,23 @@ func TestNewsDoNotWait(t *testing.T) {
 	n.note("late")
 	n.close()
 	require.Len(t, lines, 2+mostNews)
+}
+
+// The canary's tokens are the run's own.
+func TestCanaryPrompt(t *testing.T) {
+	t.Parallel()
+	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")}, nil)
+	require.NoError(t, err)
+	f, err := policyFolder(&resolved.Config)
+	require.NoError(t, err)
+	c := &canary{folder: f}
+	require.Equal(t, []int32{2, 4, 6, 8}, c.prompt(4), "spread over a vocabulary of 16")
+	lists, _, err := f.prompts(resolved.Data.Train, &resolved.Config, newNotes().warn)
+	require.NoError(t, err)
+	first := lists[0][0].IDs
+	require.Equal(t, append(slices.Clone(first), lists[0][1].IDs[0]), c.prompt(len(first)+1))
+	require.Len(t, c.prompt(remote.CanaryTokens), remote.CanaryTokens)
+	require.Len(t, c.prompt(1000), f.shape.MaxPositions-1)
 }
 
 // An engine that the fleet does not take is closed.

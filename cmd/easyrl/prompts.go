@@ -6,6 +6,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/data/turns"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -42,6 +43,9 @@ func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format s
 			return nil, nil, err
 		}
 		leftOut = append(leftOut, all-len(lists[k]))
+		for i := 0; i < len(lists[k]) && len(f.begins) < remote.CanaryTokens; i++ {
+			f.begins = append(f.begins, lists[k][i].IDs...)
+		}
 	}
 	return lists, leftOut, nil
 }

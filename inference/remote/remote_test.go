@@ -3,9 +3,11 @@ package remote
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -304,6 +306,24 @@ func TestCanary(t *testing.T) {
 		fault = errors.New("device lost")
 		require.ErrorContains(t, publish(4), "canary: trainer: device lost")
 	}
+}
+
+// A few tokens that lower precision gets wrong are no other weights; all of them a
+// little off are.
+func TestCanaryDistance(t *testing.T) {
+	t.Parallel()
+	trainer := []float32{0, -1, -0.5, -17, -0.1, -2}
+	sees := func(server []float32) error {
+		c := &Canary{Prompt: make([]int32, len(trainer)), Logprobs: func(context.Context, int64) ([]float32, error) { return trainer, nil }}
+		_, err := c.look(t.Context(), 1, nil, func(context.Context, inference.Request, int) ([]inference.Completion, error) {
+			return []inference.Completion{{PromptLogprobs: server}}, nil
+		})
+		return err
+	}
+	require.NoError(t, sees([]float32{0, -1.01, -0.49, -14, -0.11, -2.02}), "a mean of 0.61")
+	require.ErrorContains(t, sees([]float32{0, -1.06, -0.56, -17, -0.16, -2.06}), "0.06 off the trainer's in the median, expected at most 0.05")
+	trainer[3] = float32(math.NaN())
+	require.ErrorContains(t, sees(slices.Clone(trainer)), "other weights serve")
 }
 
 // Old weights behind a 200 are found by easyrl's checksum without a canary.
