@@ -13,8 +13,8 @@ type Endpoint struct {
 	URL  string
 }
 
-// Servers are the kinds of inference servers.
-func Servers() []string { return []string{EasyRL, VLLM, SGLang} }
+// servers are the kinds of inference servers.
+func servers() []string { return []string{EasyRL, VLLM, SGLang} }
 
 // ParseEndpoint reads a URL or KIND=URL; kind is that of a URL alone.
 func ParseEndpoint(text, kind string) (Endpoint, error) {
@@ -26,8 +26,8 @@ func ParseEndpoint(text, kind string) (Endpoint, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return Endpoint{}, fmt.Errorf("%q, expected a URL such as http://127.0.0.1:8000", text)
 	}
-	if e.Kind != "" && !slices.Contains(Servers(), e.Kind) {
-		return Endpoint{}, fmt.Errorf("%q, expected one of %s before the URL", text, quoted(Servers()))
+	if e.Kind != "" && !slices.Contains(servers(), e.Kind) {
+		return Endpoint{}, fmt.Errorf("%q, expected one of %s before the URL", text, quoted(servers()))
 	}
 	e.URL = strings.TrimRight(e.URL, "/")
 	return e, nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/discover"
 	"github.com/easyrl/easyrl/loss"
 )
 
@@ -298,6 +299,10 @@ func (c *checks) inference(i Inference) {
 		return
 	}
 	c.between("inference.instances", i.Instances, 0, mostThreads)
+	if i.Watch != "" {
+		err := discover.Check(i.Watch)
+		c.expect(err == nil, "inference.watch", "is no list: %v", err)
+	}
 	c.expect(len(i.Endpoints) > 0 || joins, "inference.endpoints",
 		"is empty, expected URLs with kind %q, or control.listen or inference.watch for instances that join", i.Kind)
 	for at, endpoint := range i.Endpoints {

@@ -80,6 +80,8 @@ func TestValidate(t *testing.T) {
 			"-set: inference.min_instances is 2, expected 1 at most: there are no more instances, and none can join"}},
 		{"no wait", TrainTask, []string{"inference.wait_seconds=0"}, []string{"-set: inference.wait_seconds is 0, expected 1 or more"}},
 		{"a long wait", TrainTask, []string{"inference.wait_seconds=86401"}, []string{"-set: inference.wait_seconds is 86401, expected 86400 at most"}},
+		{"a name without a port", TrainTask, []string{"inference.kind=vllm", "inference.watch=dns:pool"}, []string{
+			`-set: inference.watch is no list: watch dns:pool: expected dns:NAME:PORT`}},
 		{"watched embedded instances", TrainTask, []string{"inference.min_instances=2", "inference.watch=x"}, []string{
 			`-set: inference.watch is set, expected none with kind "embedded"`}},
 		{"wrong endpoint", TrainTask, []string{"inference.kind=easyrl", "inference.endpoints=localhost:8000"}, []string{

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// PageFile is the name of the page in a run's folder.
-const PageFile = "report.html"
+// pageFile is the name of the page in a run's folder.
+const pageFile = "report.html"
 
 // How much of the first and the last sampled answers the page shows.
 const (
@@ -104,7 +104,7 @@ func WriteHTML(dir string) (string, error) {
 	if err := view.Execute(&html, p); err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
-	path := filepath.Join(dir, PageFile)
+	path := filepath.Join(dir, pageFile)
 	if err := replaceFile(path, html.Bytes()); err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}

@@ -32,13 +32,13 @@ type Lengths struct {
 	list []int // of a file, ascending
 }
 
-// ParseLengths reads one of
+// parseLengths reads one of
 //
 //	lognormal:MEAN,SIGMA  of that mean, in tokens, and standard deviation of the logarithm
 //	uniform:A,B           A to B tokens, both included
 //	fixed:N               N tokens
 //	file:PATH             as often as they stand in a file with one length a line
-func ParseLengths(s string) (Lengths, error) {
+func parseLengths(s string) (Lengths, error) {
 	kind, rest, _ := strings.Cut(s, ":")
 	l := Lengths{kind: kind}
 	var err error
@@ -146,7 +146,7 @@ func (l Lengths) At(u float64) int {
 	return int(math.Round(min(max(math.Exp(math.Log(l.a)-l.b*l.b/2+l.b*z), 1), maxLength)))
 }
 
-// String is what ParseLengths reads.
+// String is what parseLengths reads.
 func (l Lengths) String() string {
 	switch l.kind {
 	case lognormal, uniformly:

@@ -31,7 +31,7 @@ func TestMomentsOfLengths(t *testing.T) {
 		{spec: "lognormal:300,0", mean: 300, low: 300, high: 300},
 		{spec: "file:" + path, mean: 40, std: math.Sqrt((900 + 900 + 3600) / 4.), low: 10, high: 100},
 	} {
-		l, err := ParseLengths(c.spec)
+		l, err := parseLengths(c.spec)
 		require.NoError(t, err)
 		require.Equal(t, c.spec, l.String())
 		const n = 200_000
@@ -58,7 +58,7 @@ func TestMomentsOfLengths(t *testing.T) {
 func TestLengthsAtTheEnds(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{"lognormal:500,0.8", "lognormal:1,5", "lognormal:7,0", "uniform:1,1048576", "fixed:1"} {
-		l, err := ParseLengths(spec)
+		l, err := parseLengths(spec)
 		require.NoError(t, err)
 		last := 0
 		for _, u := range []float64{0, 1e-300, 1e-9, 0.25, 0.5, 0.75, 1 - 1e-9, math.Nextafter(1, 0)} {
@@ -147,7 +147,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		require.NoError(t, c.Validate())
-		again, err := ParseLengths(c.Lengths.String())
+		again, err := parseLengths(c.Lengths.String())
 		require.NoError(t, err)
 		require.Equal(t, c.Lengths, again)
 		require.Positive(t, c.Lengths.At(0.5))

@@ -9,7 +9,7 @@ import (
 )
 
 // Parse reads an instance from "key=value,key=value,…"; what is not named is
-// as in Default. The keys are lengths (see ParseLengths), tokens_per_second,
+// as in Default. The keys are lengths (see parseLengths), tokens_per_second,
 // prefill_tokens_per_second, slots, publish_seconds, failures, vocab and
 // context. A part without "=" belongs to the value before it, so that values
 // may have commas.
@@ -50,7 +50,7 @@ func (c *Config) set(key, value string) error {
 	var err error
 	switch key {
 	case "lengths":
-		c.Lengths, err = ParseLengths(value)
+		c.Lengths, err = parseLengths(value)
 		return err
 	case "tokens_per_second":
 		c.TokensPerSecond, err = strconv.ParseFloat(value, 64)
