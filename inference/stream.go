@@ -11,6 +11,9 @@ type Delta struct {
 	// Text is what is certain of it: what may still become a stop string or a
 	// part of a character is held back.
 	Text string
+	// Version and Checksum are of the weights that sample it.
+	Version  int64
+	Checksum string
 }
 
 // Streamer is an Instance that tells of tokens as they come.

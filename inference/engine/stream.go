@@ -69,7 +69,7 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, err)
 	}
-	t := teller{feed: g.feed, emit: emit, tails: make([]tail, req.N)}
+	t := teller{of: g, emit: emit, tails: make([]tail, req.N)}
 	for i := range t.tails {
 		t.tails[i] = tail{tok: e.tok, stops: req.Sampling.Stop}
 	}
@@ -98,7 +98,7 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 
 // teller turns a feed into Deltas.
 type teller struct {
-	feed  *feed
+	of    *group
 	emit  func(inference.Delta)
 	tails []tail // one a response
 	got   news
@@ -106,11 +106,12 @@ type teller struct {
 
 func (t *teller) tell() {
 	for i := range t.tails {
-		t.got = t.feed.take(i, t.got)
+		t.got = t.of.feed.take(i, t.got)
 		if len(t.got.ids) == 0 {
 			continue
 		}
-		d := inference.Delta{Index: i, IDs: t.got.ids, Logprobs: t.got.logp, Text: t.tails[i].add(t.got.ids, t.got.ended)}
+		d := inference.Delta{Index: i, IDs: t.got.ids, Logprobs: t.got.logp, Text: t.tails[i].add(t.got.ids, t.got.ended),
+			Version: t.of.version, Checksum: t.of.checksum} // which are set before there are tokens
 		if len(t.got.top) > 0 {
 			d.Top = t.got.top
 		}

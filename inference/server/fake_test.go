@@ -143,6 +143,7 @@ func (b *fakeBackend) Stream(ctx context.Context, req inference.Request, emit fu
 // respond draws response i and tells emit of each token.
 func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit func(inference.Delta)) inference.Completion {
 	c := inference.Completion{Version: version, Finish: rollout.Length}
+	_, checksum := b.Held()
 	told := 0
 	for len(c.IDs) < req.Sampling.MaxTokens && c.Finish == rollout.Length {
 		h := fnv.New64a()
@@ -186,7 +187,8 @@ func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit
 		}
 		upTo := max(told, len(c.Text)-held)
 		last := len(c.IDs) - 1
-		emit(inference.Delta{Index: i, IDs: c.IDs[last:], Logprobs: c.Logprobs[last:], Top: c.Top[min(last, len(c.Top)):], Text: c.Text[told:upTo]})
+		emit(inference.Delta{Index: i, IDs: c.IDs[last:], Logprobs: c.Logprobs[last:], Top: c.Top[min(last, len(c.Top)):], Text: c.Text[told:upTo],
+			Version: version, Checksum: checksum})
 		told = upTo
 	}
 	if req.PromptLogprobs {

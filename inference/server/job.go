@@ -28,9 +28,6 @@ type job struct {
 	prompts [][]int32
 	texts   []string // of the prompts, where they are echoed
 	each    inference.Request
-	// checksum is that of the weights which a stream said at its start; empty for
-	// a whole answer.
-	checksum string
 }
 
 // prepare makes r a job.
@@ -152,11 +149,8 @@ func (s *Server) sampling(j *job) error {
 		return &failure{status: fasthttp.StatusServiceUnavailable, kind: "unavailable", message: "the server holds no weights yet", retry: true}
 	case j.version != nil && *j.version != held:
 		return stale("weight_version %d, the server holds %d", *j.version, held)
-	case j.version != nil || j.stream:
-		j.each.Version = held // a stream says which at its start
-	}
-	if j.stream {
-		j.checksum = checksum
+	case j.version != nil:
+		j.each.Version = held
 	}
 	probe := j.each
 	probe.PromptIDs = j.prompts[0]
@@ -261,7 +255,7 @@ func (s *Server) check(j *job, out []inference.Completion) error {
 		switch {
 		case c.Version != want:
 			return stale("the weights changed to version %d while version %d was sampled", max(c.Version, want), min(c.Version, want))
-		case c.Checksum != out[0].Checksum, j.checksum != "" && c.Checksum != "" && c.Checksum != j.checksum:
+		case c.Checksum != out[0].Checksum:
 			return stale("the weights changed to others of version %d while it was sampled", want)
 		case len(c.IDs) != len(c.Logprobs):
 			return fmt.Errorf("backend: response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))

@@ -123,6 +123,9 @@ type sender struct {
 	j       *job
 	w       *bufio.Writer
 	choices []sent
+	// What the first event said of the weights; the checksum is empty before it.
+	version  int64
+	checksum string
 }
 
 // sent is what has gone out of a choice.
@@ -151,7 +154,7 @@ func (o *sender) chunk(c choice) {
 	if o.j.chat {
 		object = "chat.completion.chunk"
 	}
-	a := o.s.start(o.j, object, o.j.each.Version, o.j.checksum)
+	a := o.s.start(o.j, object, o.version, o.checksum)
 	a.Choices = append(a.Choices, c)
 	o.event(a)
 }
@@ -161,6 +164,9 @@ func (o *sender) chunk(c choice) {
 func (o *sender) delta(d inference.Delta) {
 	if *o.j.maxTokens == 0 {
 		return
+	}
+	if o.checksum == "" {
+		o.version, o.checksum = d.Version, d.Checksum
 	}
 	st := &o.choices[d.Index]
 	st.text += d.Text
@@ -221,6 +227,12 @@ func (o *sender) part(d inference.Delta, e *ending) {
 // end sends what is left of each choice and how it ended, or the error that
 // ended them all.
 func (o *sender) end(out []inference.Completion, err error) {
+	if err == nil && o.checksum == "" {
+		o.version, o.checksum = out[0].Version, out[0].Checksum
+	}
+	if err == nil && out[0].Checksum != o.checksum {
+		err = stale("the weights changed to others than those of version %d that the answer began with", o.version)
+	}
 	if err != nil {
 		o.event(asFailure(err).body())
 		return
@@ -237,7 +249,7 @@ func (o *sender) end(out []inference.Completion, err error) {
 			Text: e.text[min(st.out, len(e.text)):]}, &e)
 	}
 	if o.j.usage {
-		a := o.s.start(o.j, "text_completion", o.j.each.Version, o.j.checksum)
+		a := o.s.start(o.j, "text_completion", o.version, o.checksum)
 		if o.j.chat {
 			a.Object = "chat.completion.chunk"
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -189,6 +190,31 @@ func TestStreamOfOneVersionTwice(t *testing.T) {
 	backend.mu.Unlock()
 	close(backend.hold)
 	done.Wait()
-	require.Contains(t, string(answer), "the weights changed to others of version 3")
+	require.Contains(t, string(answer), "the weights changed to others than those of version 3")
 	require.NotContains(t, string(answer), "[DONE]")
+}
+
+// A stream that waits while the weights change is of those under which it begins.
+func TestStreamWaits(t *testing.T) {
+	t.Parallel()
+	backend := newFake()
+	backend.started, backend.hold = make(chan struct{}, 2), make(chan struct{})
+	s := serve(t, backend, fakeText{}, func(c *Config) { c.MaxConcurrent = 1 })
+	var first, second []byte
+	var done sync.WaitGroup
+	ask := func(answer *[]byte) {
+		_, _, *answer = call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a","stream":true}`)
+	}
+	done.Go(func() { ask(&first) })
+	<-backend.started
+	done.Go(func() { ask(&second) })
+	require.Eventually(t, func() bool { return s.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+	backend.mu.Lock()
+	backend.version, backend.checksum = 4, "00000000000000bb"
+	backend.mu.Unlock()
+	close(backend.hold)
+	done.Wait()
+	require.Contains(t, string(second), `"weight_version":4,"weight_checksum":"00000000000000bb"`)
+	require.Contains(t, string(second), "[DONE]")
+	require.NotContains(t, string(second), `"error"`)
 }

@@ -47,7 +47,7 @@ func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(
 	send := func(have []int) {
 		for k, n := range have {
 			if c := &out[k]; n > sent[k] {
-				emit(inference.Delta{Index: k, IDs: c.IDs[sent[k]:n:n], Logprobs: c.Logprobs[sent[k]:n:n]})
+				emit(inference.Delta{Index: k, IDs: c.IDs[sent[k]:n:n], Logprobs: c.Logprobs[sent[k]:n:n], Version: g.version, Checksum: g.checksum})
 				sent[k] = n
 			}
 		}
