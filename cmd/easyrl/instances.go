@@ -55,7 +55,7 @@ func startInstances(ctx context.Context, f *folder, cfg *configs.Config, fc infe
 	rest func(bool), warn func(format string, args ...any)) (*instances, error) {
 	in := &instances{cfg: &cfg.Inference, spans: spans, warn: warn, joined: make(chan struct{}, 1),
 		servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{},
-		givenUp: map[string]bool{}, news: newNews(warn)}
+		givenUp: map[string]bool{}, news: &news{notes: report.NewNotes(warn), ill: map[string]bool{}}}
 	in.ctx, in.cancel = context.WithCancel(ctx)
 	fc.Vocab, fc.MinServing, fc.Notify = f.shape.VocabSize, cfg.Inference.MinInstances, in.news.hear
 	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
@@ -66,7 +66,7 @@ func startInstances(ctx context.Context, f *folder, cfg *configs.Config, fc infe
 	in.wait = fc.EmptyWait
 	var err error
 	if in.fleet, err = inference.NewFleet(fc); err != nil {
-		in.news.close()
+		in.news.notes.Close()
 		return nil, err
 	}
 	in.canary = &canary{folder: f}
@@ -167,7 +167,7 @@ func (in *instances) close() error {
 	if in.forget != nil {
 		err = errors.Join(err, in.forget())
 	}
-	in.news.close()
+	in.news.notes.Close()
 	return err
 }
 

@@ -141,10 +141,10 @@ func (in *instances) Drain(id string) (report.Member, error) {
 	if m, ok = in.member(id); !ok {
 		return m, fmt.Errorf("drain instance %s: %w", id, report.ErrNoMember)
 	}
-	in.news.note("instance %s drains: it gets no more work", id)
+	in.news.notes.Say("instance %s drains: it gets no more work", id)
 	in.tasks.Go(func() {
 		if in.fleet.Drain(in.ctx, s) == nil {
-			in.news.note("instance %s has no work left", id)
+			in.news.notes.Say("instance %s has no work left", id)
 		}
 	})
 	return m, nil

@@ -146,7 +146,7 @@ func (in *instances) find(ctx context.Context, e configs.Endpoint) bool {
 			return false
 		}
 		if err.Error() != last {
-			in.news.note("%v; it is called again until it answers", oneLine(err))
+			in.news.notes.Say("%v; it is called again until it answers", oneLine(err))
 			last = err.Error()
 		}
 		again := time.NewTimer(callAgain)
@@ -173,11 +173,11 @@ func (in *instances) watch() {
 				err = in.follow(list)
 			}
 			if err != nil {
-				in.news.note("inference.watch: %v; the instances stay as they are", oneLine(err))
+				in.news.notes.Say("inference.watch: %v; the instances stay as they are", oneLine(err))
 			}
 		})
 		if err != nil && in.ctx.Err() == nil {
-			in.news.note("inference.watch: %v", oneLine(err))
+			in.news.notes.Say("inference.watch: %v", oneLine(err))
 		}
 	})
 }
@@ -218,10 +218,15 @@ func (in *instances) part(s *server) {
 	}
 	ctx, cancel := context.WithTimeout(in.ctx, leaveIn)
 	defer cancel()
-	in.news.note("instance %s is on the list of inference.watch no more: it drains", s.ID())
-	_ = in.fleet.Drain(ctx, s) // at the latest Remove ends what it has
+	in.news.notes.Say("instance %s is on the list of inference.watch no more: it drains", s.ID())
+	_ = in.fleet.Drain(ctx, s) // at the latest its end ends what it has
+	in.expel(s)
+}
+
+// expel takes s out of the fleet, where it still is.
+func (in *instances) expel(s *server) {
 	if err := in.remove(in.ctx, s); err != nil && in.ctx.Err() == nil && !errors.Is(err, report.ErrNoMember) {
-		in.news.note("%v", err)
+		in.news.notes.Say("%v", err)
 	}
 }
 
@@ -273,7 +278,7 @@ func (in *instances) giveUp(s *server) {
 	if !ok {
 		return
 	}
-	in.news.note("instance %s has been %s for %v: it leaves", s.ID(), m.State, giveUpAfter)
+	in.news.notes.Say("instance %s has been %s for %v: it leaves", s.ID(), m.State, giveUpAfter)
 	if m.State != inference.Retired.String() {
 		in.mu.Lock()
 		if len(in.givenUp) >= mostGivenUp {
@@ -282,7 +287,5 @@ func (in *instances) giveUp(s *server) {
 		in.givenUp[s.ID()] = true
 		in.mu.Unlock()
 	}
-	if err := in.remove(in.ctx, s); err != nil && in.ctx.Err() == nil && !errors.Is(err, report.ErrNoMember) {
-		in.news.note("%v", err)
-	}
+	in.expel(s)
 }

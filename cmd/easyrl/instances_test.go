@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -123,32 +122,6 @@ func TestDeadServersLeave(t *testing.T) {
 	_, err := in.Add(t.Context(), "http://dead:2", "")
 	require.NoError(t, err, "it may come again")
 	require.False(t, in.GivenUp("http://dead:2"))
-}
-
-// A terminal that takes no more lines holds up nobody but who writes them.
-func TestNewsDoNotWait(t *testing.T) {
-	t.Parallel()
-	writing, stopped := make(chan struct{}, 1), make(chan struct{})
-	var lines []string
-	n := newNews(func(format string, args ...any) {
-		lines = append(lines, fmt.Sprintf(format, args...))
-		if len(lines) == 1 {
-			writing <- struct{}{}
-			<-stopped
-		}
-	})
-	n.note("first")
-	<-writing
-	for i := range mostNews + 7 {
-		n.hear(inference.Event{ID: fmt.Sprint(i), From: inference.Healthy, To: inference.Dead, Err: errors.New("gone")})
-	}
-	close(stopped)
-	n.close()
-	require.Len(t, lines, 2+mostNews)
-	require.Equal(t, []string{"first", "7 lines about instances are left out here", "instance 7: DEAD, was HEALTHY: gone"}, lines[:3])
-	n.note("late")
-	n.close()
-	require.Len(t, lines, 2+mostNews)
 }
 
 // The canary's tokens are the run's own.

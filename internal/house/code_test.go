@@ -28,7 +28,8 @@ func longer() map[string]int {
 	return map[string]int{
 		"tokenizer":        2200, // a reader for each part of tokenizer.json
 		"inference/remote": 2200, // a file for the dialect of each server
-		"cmd/easyrl":       4800, // a file for each verb
+		"inference/server": 2050, // a gate after the other
+		"cmd/easyrl":       4900, // a file for each verb
 	}
 }
 
@@ -58,8 +59,8 @@ func TestSizes(t *testing.T) {
 		}
 	}
 	for pkg, lines := range packages {
-		if !under(pkg, forTests()...) && lines > allowed(pkg, maxPackage) {
-			t.Errorf("package %s has %d lines, expected %d at most", pkg, lines, maxPackage)
+		if limit := allowed(pkg, maxPackage); !under(pkg, forTests()...) && lines > limit {
+			t.Errorf("package %s has %d lines, expected %d at most", pkg, lines, limit)
 		}
 	}
 }
