@@ -1,0 +1,34 @@
+package report
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A terminal that takes no more lines holds up nobody but who writes them.
+func TestNotesDoNotWait(t *testing.T) {
+	t.Parallel()
+	writing, stopped := make(chan struct{}, 1), make(chan struct{})
+	var lines []string
+	n := NewNotes(func(format string, args ...any) {
+		lines = append(lines, fmt.Sprintf(format, args...))
+		if len(lines) == 1 {
+			writing <- struct{}{}
+			<-stopped
+		}
+	})
+	n.Say("first")
+	<-writing
+	for i := range mostNotes + 7 {
+		n.Say("%d", i)
+	}
+	close(stopped)
+	n.Close()
+	require.Len(t, lines, 2+mostNotes)
+	require.Equal(t, []string{"first", "7 lines are left out here", "7"}, lines[:3])
+	n.Say("late")
+	n.Close()
+	require.Len(t, lines, 2+mostNotes)
+}
