@@ -124,6 +124,37 @@ func TestDeadServersLeave(t *testing.T) {
 	require.False(t, in.GivenUp("http://dead:2"))
 }
 
+// oddServer is one of another model, with a larger vocabulary.
+type oddServer struct{ *engineServer }
+
+func (oddServer) Generate(_ context.Context, req inference.Request) ([]inference.Completion, error) {
+	return slices.Repeat([]inference.Completion{{IDs: []int32{16}, Logprobs: []float32{-1}, Version: req.Version}}, req.N), nil
+}
+
+// A token that the model does not have never reaches the trainer.
+func TestTokensOfAnotherVocabulary(t *testing.T) {
+	t.Parallel()
+	said := newNotes()
+	in, f := tinyFleet(t, said, "inference.kind=easyrl", "inference.watch=none", "inference.instances=0")
+	dial := in.dial
+	in.dial = func(ctx context.Context, e configs.Endpoint) (probed, string, error) {
+		inst, kind, err := dial(ctx, e)
+		return oddServer{inst.(*engineServer)}, kind, err
+	}
+	_, err := in.Add(t.Context(), "http://odd:1", "")
+	require.NoError(t, err)
+	publishTiny(t, in, f, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, _, err := in.fleet.Generate(ctx, tinyRequest())
+		done <- err
+	}()
+	said.await(t, "response 0 token 0 is 16, expected 0 to 15")
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+}
+
 // The canary's tokens are the run's own.
 func TestCanaryPrompt(t *testing.T) {
 	t.Parallel()
