@@ -159,11 +159,11 @@ func (c *Console) left() string {
 		return ""
 	}
 	pace := time.Since(c.start) / time.Duration(done)
-	return shortDuration(pace * time.Duration(c.total-c.last))
+	return Duration(pace * time.Duration(c.total-c.last))
 }
 
-// shortDuration is d in its two largest units.
-func shortDuration(d time.Duration) string {
+// Duration is d in its two largest units.
+func Duration(d time.Duration) string {
 	seconds := int64(math.Round(d.Seconds()))
 	switch {
 	case seconds >= 86400:
@@ -186,7 +186,7 @@ func summary(values Values) (parts []string) {
 			parts = append(parts, fmt.Sprintf(format, x*scale))
 		}
 	}
-	for _, name := range values.names() {
+	for _, name := range values.Names() {
 		if short, ok := strings.CutPrefix(name, "eval/"); ok && (strings.Contains(name, "/mean@") || strings.HasSuffix(name, "/loss")) {
 			parts = append(parts, fmt.Sprintf("%s %.3f", short, values[name]))
 		}
@@ -205,7 +205,7 @@ func summary(values Values) (parts []string) {
 	if x, ok := values["timing_s/step"]; ok && x < 60 {
 		parts = append(parts, fmt.Sprintf("%.2gs", x))
 	} else if ok {
-		parts = append(parts, shortDuration(time.Duration(x*float64(time.Second))))
+		parts = append(parts, Duration(time.Duration(x*float64(time.Second))))
 	}
 	return parts
 }

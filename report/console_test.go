@@ -69,7 +69,7 @@ func TestShortDuration(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0s": 0, "59s": 59 * time.Second, "1m01s": 61 * time.Second, "1h00m": time.Hour, "2d03h": 51 * time.Hour,
 	} {
-		require.Equal(t, want, shortDuration(d))
+		require.Equal(t, want, Duration(d))
 	}
 }
 

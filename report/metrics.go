@@ -32,8 +32,8 @@ func groupOrder() []string {
 		"mismatch", "staleness", "timing_s", "idle", "perf", "tokens", "fleet", "groups", "memory"}
 }
 
-// names are v's names in the order of a line.
-func (v Values) names() []string {
+// Names are v's names in the order of a line.
+func (v Values) Names() []string {
 	order := groupOrder()
 	rank := func(name string) int {
 		group, _, _ := strings.Cut(name, "/")
@@ -55,11 +55,11 @@ func (v Values) names() []string {
 	return names
 }
 
-// line is v as one flat JSON object with the names in order. A value that is
+// Line is v as one flat JSON object with the names in order. A value that is
 // not finite becomes null.
-func (v Values) line() []byte {
+func (v Values) Line() []byte {
 	b := []byte{'{'}
-	for i, name := range v.names() {
+	for i, name := range v.Names() {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -106,7 +106,7 @@ func OpenMetrics(path string, from int) (*Metrics, error) {
 		}
 	}
 	if !bytes.Equal(kept, old) {
-		if err := replaceFile(path, kept); err != nil {
+		if err := ReplaceFile(path, kept); err != nil {
 			return nil, fmt.Errorf("open metrics: %w", err)
 		}
 	}
@@ -122,7 +122,7 @@ func (m *Metrics) Write(values Values) error {
 	if _, ok := values["step"]; !ok {
 		return errors.New("write metrics: the values lack \"step\"")
 	}
-	line := values.line()
+	line := values.Line()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, err := m.file.Write(line); err != nil {
@@ -176,9 +176,9 @@ func ReadMetrics(path string) ([]Values, error) {
 	return all, nil
 }
 
-// replaceFile puts data in place of path's content at once: a reader or a crash
+// ReplaceFile puts data in place of path's content at once: a reader or a crash
 // sees the old content or the new.
-func replaceFile(path string, data []byte) error {
+func ReplaceFile(path string, data []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func TestLineKeepsItsOrder(t *testing.T) {
 	v := Values{"zebra": 1, "memory/peak_bytes": 1 << 40, "actor/lr": 1.5e-7, "actor/kl": 0.001, "time": 1.75e9 + 0.25,
 		"eval/b/mean@1": 0.5, "eval/a/pass@4": 1, "reward/mean": 0.3125, "version": 4, "step": 3, "actor/loss": math.NaN()}
 	require.Equal(t, `{"step":3,"version":4,"time":1750000000.25,"reward/mean":0.3125,"eval/a/pass@4":1,"eval/b/mean@1":0.5,`+
-		`"actor/kl":0.001,"actor/loss":null,"actor/lr":1.5e-07,"memory/peak_bytes":1099511627776,"zebra":1}`+"\n", string(v.line()))
+		`"actor/kl":0.001,"actor/loss":null,"actor/lr":1.5e-07,"memory/peak_bytes":1099511627776,"zebra":1}`+"\n", string(v.Line()))
 }
 
 func TestNumbersSurviveJSON(t *testing.T) {
@@ -38,7 +38,7 @@ func TestNumbersSurviveJSON(t *testing.T) {
 
 func TestMetricsResume(t *testing.T) {
 	t.Parallel()
-	line := func(step int) string { return string(Values{"step": float64(step), "reward/mean": 0.5}.line()) }
+	line := func(step int) string { return string(Values{"step": float64(step), "reward/mean": 0.5}.Line()) }
 	tests := []struct {
 		name string
 		old  string

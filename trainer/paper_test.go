@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -29,12 +30,12 @@ type script struct {
 	hashes []string // of the published weights
 	// during, where set, is called with each group on its way to the trainer.
 	during func(step, group int)
-	spans  *report.Spans
+	spans  *trace.Spans
 }
 
 func newScript(t *testing.T) *script {
 	return &script{t: t, dir: t.TempDir(), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
-		spans: report.NewSpans(1000)}
+		spans: trace.New(1000)}
 }
 
 func (s *script) event(format string, args ...any) {

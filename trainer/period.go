@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/loss"
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -18,7 +18,7 @@ type period struct {
 	stream  Stream
 	cancel  context.CancelFunc
 	done    <-chan struct{} // ends training early; nil after the first optimizer step
-	span    report.Span
+	span    trace.Span
 	clock   clock
 	groups  []rollout.Group // as they were consumed
 	failed  int

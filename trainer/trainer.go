@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -87,7 +88,7 @@ type Deps struct {
 	// Files are copied into each checkpoint: config.json, tokenizer and such.
 	Files   map[string][]byte
 	Metrics *report.Metrics
-	Track   report.Track
+	Track   trace.Track
 	// Progress sees each step's metrics.
 	Progress func(step int, values report.Values)
 	Warn     func(format string, args ...any)

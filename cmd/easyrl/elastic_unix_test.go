@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
+	"github.com/easyrl/easyrl/report/trace"
 )
 
 // A run begins with one instance, gets three more in its fourth step and gives
@@ -78,11 +79,11 @@ func TestElastic(t *testing.T) {
 
 // requireStates requires of a run's instances to be in these states, and of those
 // that drain to have no work.
-func requireStates(t *testing.T, control string, states ...string) {
+func requireStates(t *testing.T, at string, states ...string) {
 	t.Helper()
-	code, out, errs := command(t, "fleet", "list", "-json", "-trainer", control)
+	code, out, errs := command(t, "fleet", "list", "-json", "-trainer", at)
 	require.Zero(t, code, errs)
-	var members []report.Member
+	var members []control.Member
 	require.NoError(t, json.Unmarshal([]byte(out), &members))
 	var got []string
 	for _, m := range members {
@@ -108,7 +109,7 @@ func stageOf(step, joinIn, leaveIn int) int {
 // the step in which it joined to the one in which it left.
 func requireRows(t *testing.T, run string, proxies []*proxy, joinIn, leaveIn int) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(run, report.TraceFile))
+	text, err := os.ReadFile(filepath.Join(run, trace.File))
 	require.NoError(t, err)
 	type event struct {
 		Name string  `json:"name"`

@@ -18,6 +18,7 @@ import (
 
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -184,7 +185,7 @@ func TestKilledRunResumesToTheSameWeights(t *testing.T) {
 			for step := 1.0; step <= 5; step++ {
 				require.Equal(t, 1, seen[step], "step %v in metrics.jsonl", step)
 			}
-			trace, err := os.ReadFile(filepath.Join(out, report.TraceFile))
+			trace, err := os.ReadFile(filepath.Join(out, trace.File))
 			require.NoError(t, err)
 			require.Regexp(t, `"name":"(step|eval)","ph":"X",[^{}]*"args":{"step":[01]}`, string(trace), "of the process that was killed")
 			require.Regexp(t, `"name":"step","ph":"X",[^{}]*"args":{"step":5}`, string(trace), "of the one after it")

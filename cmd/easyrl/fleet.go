@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
 )
 
 func fleetVerb(std streams) verb {
@@ -173,11 +173,11 @@ func (c *fleetClient) refused(method, path string, status int, text []byte) erro
 }
 
 // members are the run's instances.
-func (c *fleetClient) members(ctx context.Context) ([]report.Member, error) {
+func (c *fleetClient) members(ctx context.Context) ([]control.Member, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, fleetHeader, fmt.Errorf("fleet: %s/instances: no answer in %v", c.root, fleetHeader))
 	defer cancel()
 	var answer struct {
-		Instances []report.Member `json:"instances"`
+		Instances []control.Member `json:"instances"`
 	}
 	err := c.call(ctx, http.MethodGet, "/instances", nil, &answer)
 	return answer.Instances, err
@@ -191,7 +191,7 @@ func (c *fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) erro
 	if asJSON {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
-		return e.Encode(append([]report.Member{}, all...))
+		return e.Encode(append([]control.Member{}, all...))
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	p := printer{w}
@@ -212,7 +212,7 @@ func (c *fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) erro
 
 // add returns when the server holds the run's weights.
 func (c *fleetClient) add(ctx context.Context, p printer, url, kind string) error {
-	var m report.Member
+	var m control.Member
 	if err := c.call(ctx, http.MethodPost, "/instances", map[string]string{"url": url, "kind": kind}, &m); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (c *fleetClient) add(ctx context.Context, p printer, url, kind string) erro
 
 // drain returns when the instance has no work left.
 func (c *fleetClient) drain(ctx context.Context, p printer, id string) error {
-	var m report.Member
+	var m control.Member
 	if err := c.call(ctx, http.MethodPost, "/instances/"+url.PathEscape(id)+"/drain", nil, &m); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (c *fleetClient) drain(ctx context.Context, p printer, id string) error {
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(all, func(o report.Member) bool { return o.ID == id })
+		at := slices.IndexFunc(all, func(o control.Member) bool { return o.ID == id })
 		if at < 0 || all[at].State != inference.Draining.String() { // or came anew since
 			p.line("%s left", id)
 			return nil

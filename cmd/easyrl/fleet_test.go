@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu/cpu"
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
 )
 
 // engineServer is an engine under the URL of a server.
@@ -119,17 +119,17 @@ func TestFleetVerb(t *testing.T) {
 	in, f := tinyFleet(t, said, "control.listen=127.0.0.1:0")
 	publishTiny(t, in, f, 3)
 	token := write(t, t.TempDir(), "token", "secret\n")
-	control, err := report.NewControl("127.0.0.1:0", "secret", t.TempDir())
+	page, err := control.New("127.0.0.1:0", "secret", t.TempDir())
 	require.NoError(t, err)
-	t.Cleanup(control.Close)
-	trainer := "http://" + control.Addr()
+	t.Cleanup(page.Close)
+	trainer := "http://" + page.Addr()
 	fleet := func(args ...string) (code int, out, errs string) {
 		return command(t, append([]string{"fleet", "-trainer", trainer, "-token-file", token}, args...)...)
 	}
 	code, _, errs := fleet("list")
 	require.Equal(t, exitFailed, code)
 	require.Equal(t, "easyrl: fleet: the run has no instances, expected it to have started them\n", errs)
-	require.NoError(t, in.begin(t.Context(), control))
+	require.NoError(t, in.begin(t.Context(), page))
 
 	code, out, errs := fleet("list")
 	require.Zero(t, code, errs)
@@ -155,7 +155,7 @@ func TestFleetVerb(t *testing.T) {
 	require.Equal(t, "embedded-1", sample(t, in))
 	code, out, errs = fleet("list", "-json")
 	require.Zero(t, code, errs)
-	var all []report.Member
+	var all []control.Member
 	require.NoError(t, json.Unmarshal([]byte(out), &all))
 	require.EqualValues(t, 1, all[0].Served)
 	require.Equal(t, "DRAINING", all[1].State)

@@ -15,6 +15,8 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
+	"github.com/easyrl/easyrl/report/trace"
 )
 
 // instances are the fleet that samples for a run: engines of this process, and
@@ -26,7 +28,7 @@ type instances struct {
 	wait    time.Duration // for instances that are to join
 	dial    dialer
 	forget  func() error // what was written for servers; may be nil
-	spans   *report.Spans
+	spans   *trace.Spans
 	warn    func(format string, args ...any)
 	canary  *canary
 	reader  npu.Device // reads what is published; nil before the first publish
@@ -51,7 +53,7 @@ type instances struct {
 // startInstances starts a run's engines, which have spans as their rows, and
 // calls its servers, with which it bears as fc says beside cfg; rest, where there
 // is one, hears of each engine whether it rests. begin follows.
-func startInstances(ctx context.Context, f *folder, cfg *configs.Config, fc inference.FleetConfig, spans *report.Spans,
+func startInstances(ctx context.Context, f *folder, cfg *configs.Config, fc inference.FleetConfig, spans *trace.Spans,
 	rest func(bool), warn func(format string, args ...any)) (*instances, error) {
 	in := &instances{cfg: &cfg.Inference, spans: spans, warn: warn, joined: make(chan struct{}, 1),
 		servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{},
@@ -113,7 +115,7 @@ func engineConfig(cfg *configs.Config, id string, shape *model.Config) engine.Co
 // begin lets servers join, from now until close: those of the configuration that
 // did not answer, those that the run watches, and those that control hears of.
 // It returns when the run has as many instances as it needs.
-func (in *instances) begin(ctx context.Context, control *report.Control) error {
+func (in *instances) begin(ctx context.Context, control *control.Server) error {
 	in.news.tellTo(control)
 	for _, e := range in.late {
 		in.sought[e.URL] = in.seek(e)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/remote"
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
 )
 
 // newDialer calls servers as a configuration says. Those that read weights from
@@ -42,7 +42,7 @@ func newDialer(cfg *configs.Config, c *canary) (call dialer, forget func() error
 		}
 		if inst.Kind() == remote.LlamaCpp {
 			return nil, "", errors.Join(fmt.Errorf("instance %s %w: it is %s, which takes no weights, expected easyrl, vllm or sglang",
-				e.URL, report.ErrMember, inst.Kind()), inst.Close())
+				e.URL, control.ErrMember, inst.Kind()), inst.Close())
 		}
 		return inst, string(inst.Kind()), nil
 	}, forget, nil

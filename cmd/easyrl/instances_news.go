@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
 )
 
 // news are what a run says of its instances as they come, fail and go. The fleet
@@ -14,15 +15,15 @@ type news struct {
 	notes *report.Notes
 
 	mu      sync.Mutex
-	control *report.Control
+	control *control.Server
 	ill     map[string]bool // instances of which the last was a fault
 }
 
 // tellTo lets those at the control address hear of it too.
-func (n *news) tellTo(control *report.Control) {
+func (n *news) tellTo(live *control.Server) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.control = control
+	n.control = live
 }
 
 // hear is told by the fleet of each change of a state. What every publish does
@@ -30,11 +31,11 @@ func (n *news) tellTo(control *report.Control) {
 func (n *news) hear(e inference.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	event := report.InstanceEvent{ID: e.ID, From: e.From.String(), To: e.To.String()}
+	event := control.InstanceEvent{ID: e.ID, From: e.From.String(), To: e.To.String()}
 	switch {
 	case e.ID == "":
 		n.notes.Say("%s", oneLine(errors.New(e.String())))
-		event = report.InstanceEvent{}
+		event = control.InstanceEvent{}
 		if e.Err != nil {
 			event.Cause = oneLine(e.Err).Error()
 		}
@@ -53,10 +54,10 @@ func (n *news) hear(e inference.Event) {
 
 // came tells of a server that joined, with the fault that keeps it from its work
 // where there is one.
-func (n *news) came(m report.Member, fault error) {
+func (n *news) came(m control.Member, fault error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	event := report.InstanceEvent{ID: m.ID, To: m.State}
+	event := control.InstanceEvent{ID: m.ID, To: m.State}
 	switch {
 	case fault != nil:
 		event.Cause = oneLine(fault).Error()
@@ -75,5 +76,5 @@ func (n *news) left(id string) {
 	defer n.mu.Unlock()
 	delete(n.ill, id)
 	n.notes.Say("instance %s left", id)
-	n.control.Instance(report.InstanceEvent{ID: id, From: inference.Draining.String()})
+	n.control.Instance(control.InstanceEvent{ID: id, From: inference.Draining.String()})
 }

@@ -8,19 +8,19 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
 )
 
 // add calls the server of an endpoint, takes it into the fleet and returns when
 // it holds the current weights, where there are some, or has failed to. One that
 // is in the fleet stays as it is.
-func (in *instances) add(ctx context.Context, e configs.Endpoint) (report.Member, error) {
+func (in *instances) add(ctx context.Context, e configs.Endpoint) (control.Member, error) {
 	in.mu.Lock()
 	again := in.coming[e.URL]
 	in.coming[e.URL] = true
 	in.mu.Unlock()
 	if again {
-		return report.Member{}, fmt.Errorf("instance %s %w: it is being added", e.URL, report.ErrMember)
+		return control.Member{}, fmt.Errorf("instance %s %w: it is being added", e.URL, control.ErrMember)
 	}
 	defer func() {
 		in.mu.Lock()
@@ -30,8 +30,8 @@ func (in *instances) add(ctx context.Context, e configs.Endpoint) (report.Member
 	if m, ok := in.member(e.URL); ok {
 		switch m.State {
 		case inference.Draining.String(): // it comes anew
-			if err := in.remove(ctx, in.server(e.URL)); err != nil && !errors.Is(err, report.ErrNoMember) {
-				return report.Member{}, err
+			if err := in.remove(ctx, in.server(e.URL)); err != nil && !errors.Is(err, control.ErrNoMember) {
+				return control.Member{}, err
 			}
 		case inference.Retired.String():
 		default:
@@ -40,7 +40,7 @@ func (in *instances) add(ctx context.Context, e configs.Endpoint) (report.Member
 	}
 	inst, kind, err := in.dial(ctx, e)
 	if err != nil {
-		return report.Member{}, err
+		return control.Member{}, err
 	}
 	e.Kind = kind
 	s := &server{probed: inst, endpoint: e, track: in.spans.Lanes(inst.ID())}
@@ -59,7 +59,7 @@ func (in *instances) add(ctx context.Context, e configs.Endpoint) (report.Member
 			delete(in.servers, s.ID())
 		}
 		in.mu.Unlock()
-		return report.Member{}, errors.Join(err, s.Close())
+		return control.Member{}, errors.Join(err, s.Close())
 	}
 	in.news.came(m, err)
 	select {
@@ -70,23 +70,23 @@ func (in *instances) add(ctx context.Context, e configs.Endpoint) (report.Member
 }
 
 // member is what the fleet knows of an instance.
-func (in *instances) member(id string) (report.Member, bool) {
+func (in *instances) member(id string) (control.Member, bool) {
 	all := in.List()
-	i := slices.IndexFunc(all, func(m report.Member) bool { return m.ID == id })
+	i := slices.IndexFunc(all, func(m control.Member) bool { return m.ID == id })
 	if i < 0 {
-		return report.Member{}, false
+		return control.Member{}, false
 	}
 	return all[i], true
 }
 
 // List are the instances in the order in which they joined.
-func (in *instances) List() []report.Member {
+func (in *instances) List() []control.Member {
 	status := in.fleet.Status()
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	all := make([]report.Member, len(status.Instances))
+	all := make([]control.Member, len(status.Instances))
 	for i, st := range status.Instances {
-		m := report.Member{ID: st.ID, Kind: configs.Embedded, State: st.State.String(), Version: st.Version, Capacity: st.Capacity,
+		m := control.Member{ID: st.ID, Kind: configs.Embedded, State: st.State.String(), Version: st.Version, Capacity: st.Capacity,
 			Requests: st.Requests, Responses: st.Responses, Served: st.Served, Failed: st.Failed, Tokens: st.Tokens,
 			Busy: st.Busy.Seconds(), Fault: st.PublishFail}
 		if s, ok := in.servers[st.ID]; ok {
@@ -98,10 +98,10 @@ func (in *instances) List() []report.Member {
 }
 
 // Add takes the server at url into the fleet.
-func (in *instances) Add(ctx context.Context, url, kind string) (report.Member, error) {
+func (in *instances) Add(ctx context.Context, url, kind string) (control.Member, error) {
 	e, err := configs.ParseEndpoint(url, kind)
 	if err != nil {
-		return report.Member{}, fmt.Errorf("instance %w: %w", report.ErrMember, err)
+		return control.Member{}, fmt.Errorf("instance %w: %w", control.ErrMember, err)
 	}
 	return in.add(ctx, e)
 }
@@ -120,16 +120,16 @@ func (in *instances) leaver(id string) (*server, error) {
 		return s, nil
 	}
 	if _, ok := in.member(id); ok {
-		return nil, report.ErrOwn
+		return nil, control.ErrOwn
 	}
-	return nil, report.ErrNoMember
+	return nil, control.ErrNoMember
 }
 
 // Drain gives server id no more work.
-func (in *instances) Drain(id string) (report.Member, error) {
+func (in *instances) Drain(id string) (control.Member, error) {
 	s, err := in.leaver(id)
 	if err != nil {
-		return report.Member{}, fmt.Errorf("drain instance %s: %w", id, err)
+		return control.Member{}, fmt.Errorf("drain instance %s: %w", id, err)
 	}
 	m, ok := in.member(id)
 	if ok && m.State == inference.Draining.String() {
@@ -139,7 +139,7 @@ func (in *instances) Drain(id string) (report.Member, error) {
 	end()
 	_ = in.fleet.Drain(ended, s) // it drains from here on
 	if m, ok = in.member(id); !ok {
-		return m, fmt.Errorf("drain instance %s: %w", id, report.ErrNoMember)
+		return m, fmt.Errorf("drain instance %s: %w", id, control.ErrNoMember)
 	}
 	in.news.notes.Say("instance %s drains: it gets no more work", id)
 	in.tasks.Go(func() {
@@ -163,12 +163,12 @@ func (in *instances) Remove(ctx context.Context, id string) error {
 }
 
 // remove takes s itself out of the fleet, and not one of its name that has come
-// since: then it is report.ErrNoMember, as where s is nil.
+// since: then it is control.ErrNoMember, as where s is nil.
 func (in *instances) remove(ctx context.Context, s *server) error {
 	in.mu.Lock()
 	if s == nil || s.leaves || in.servers[s.ID()] != s {
 		in.mu.Unlock()
-		return report.ErrNoMember
+		return control.ErrNoMember
 	}
 	s.leaves = true
 	in.mu.Unlock()

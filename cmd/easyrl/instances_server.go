@@ -10,7 +10,8 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/discover"
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
+	"github.com/easyrl/easyrl/report/trace"
 )
 
 const (
@@ -43,7 +44,7 @@ type dialer func(ctx context.Context, e configs.Endpoint) (inst probed, kind str
 type server struct {
 	probed
 	endpoint configs.Endpoint
-	track    report.Track
+	track    trace.Track
 
 	mu       sync.Mutex
 	requests int
@@ -225,7 +226,7 @@ func (in *instances) part(s *server) {
 
 // expel takes s out of the fleet, where it still is.
 func (in *instances) expel(s *server) {
-	if err := in.remove(in.ctx, s); err != nil && in.ctx.Err() == nil && !errors.Is(err, report.ErrNoMember) {
+	if err := in.remove(in.ctx, s); err != nil && in.ctx.Err() == nil && !errors.Is(err, control.ErrNoMember) {
 		in.news.notes.Say("%v", err)
 	}
 }

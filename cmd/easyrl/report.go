@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/page"
 )
 
 func reportVerb(std streams) verb {
@@ -23,7 +24,7 @@ func reportVerb(std streams) verb {
 		if len(args) != 1 {
 			return usagef("report: %d folders given, expected one run's folder", len(args))
 		}
-		page, err := report.WriteHTML(args[0])
+		path, err := page.Write(args[0])
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return usagef("report: %s is not a run's folder, expected one with %s: %w", args[0], report.MetricsFile, err)
 		}
@@ -36,10 +37,10 @@ func reportVerb(std streams) verb {
 		}
 		p := printer{std.out}
 		p.line("%-28s %10s %10s   %s", "", "first", "last", "steps")
-		for _, row := range report.Compare(steps) {
+		for _, row := range page.Compare(steps) {
 			p.line("%-28s %10s %10s   %d to %d", row.Name, report.Number(row.First), report.Number(row.Last), row.FirstStep, row.LastStep)
 		}
-		_, err = fmt.Fprintf(std.out, "%s\n", page)
+		_, err = fmt.Fprintf(std.out, "%s\n", path)
 		return err
 	}
 	return v

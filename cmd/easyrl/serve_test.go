@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
 )
 
 // console is standard error that tells when a line has come.
@@ -202,7 +202,7 @@ func TestServe(t *testing.T) {
 type roster struct {
 	mu    sync.Mutex
 	calls []string
-	all   []report.Member
+	all   []control.Member
 }
 
 func (r *roster) called(call string) []string {
@@ -214,30 +214,30 @@ func (r *roster) called(call string) []string {
 	return slices.Clone(r.calls)
 }
 
-// List implements report.Roster.
-func (r *roster) List() []report.Member {
+// List implements control.Roster.
+func (r *roster) List() []control.Member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
 }
 
-// Add implements report.Roster.
-func (r *roster) Add(_ context.Context, url, kind string) (report.Member, error) {
+// Add implements control.Roster.
+func (r *roster) Add(_ context.Context, url, kind string) (control.Member, error) {
 	r.called("add " + kind + " " + url)
-	m := report.Member{ID: "host/1", State: "HEALTHY"}
+	m := control.Member{ID: "host/1", State: "HEALTHY"}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all = []report.Member{m}
+	r.all = []control.Member{m}
 	return m, nil
 }
 
-// Drain implements report.Roster.
-func (r *roster) Drain(id string) (report.Member, error) {
+// Drain implements control.Roster.
+func (r *roster) Drain(id string) (control.Member, error) {
 	r.called("drain " + id)
-	return report.Member{ID: id, State: "DRAINING"}, nil
+	return control.Member{ID: id, State: "DRAINING"}, nil
 }
 
-// Remove implements report.Roster.
+// Remove implements control.Roster.
 func (r *roster) GivenUp(string) bool { return false }
 
 func (r *roster) Remove(_ context.Context, id string) error {
@@ -246,9 +246,9 @@ func (r *roster) Remove(_ context.Context, id string) error {
 }
 
 // controlFor is a trainer's control address without a run.
-func controlFor(t *testing.T) (c *report.Control, url string) {
+func controlFor(t *testing.T) (c *control.Server, url string) {
 	t.Helper()
-	c, err := report.NewControl("127.0.0.1:0", "", t.TempDir())
+	c, err := control.New("127.0.0.1:0", "", t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c, "http://" + c.Addr()

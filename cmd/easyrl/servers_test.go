@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/trace"
 )
 
 // Whoever samples, a run ends in the same weights, bit for bit: the process
@@ -62,7 +63,7 @@ func TestServersEndInTheSameWeights(t *testing.T) {
 			require.GreaterOrEqual(t, values["idle/instances"], 0.0)
 			require.Less(t, values["idle/instances"], 1.0, "the servers' work is counted")
 		}
-		trace, err := os.ReadFile(filepath.Join(out, report.TraceFile))
+		trace, err := os.ReadFile(filepath.Join(out, trace.File))
 		require.NoError(t, err)
 		for _, s := range servers {
 			require.Contains(t, string(trace), strconv.Quote(s.URL), "each instance has its row")

@@ -17,6 +17,9 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
+	"github.com/easyrl/easyrl/report/page"
+	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/trainer"
@@ -58,8 +61,8 @@ type trainRun struct {
 	folder  *folder
 	sources int // that the prompts of training are of
 	console *report.Console
-	control *report.Control // nil without control.listen
-	spans   *report.Spans
+	control *control.Server // nil without control.listen
+	spans   *trace.Spans
 	metrics *report.Metrics
 	dev     npu.Device
 	models  *trimodel.Models
@@ -151,7 +154,7 @@ func (r *trainRun) openTrace(from string) {
 	if !r.cfg.Log.Trace {
 		return
 	}
-	r.spans = report.NewSpans(report.DefaultSpans)
+	r.spans = trace.New(trace.DefaultSpans)
 	if from == "" {
 		return
 	}
@@ -213,7 +216,7 @@ func (r *trainRun) progress(_ int, values report.Values) {
 	_ = r.spans.Keep(r.tracePath()) // the last write reports what is still wrong then
 }
 
-func (r *trainRun) tracePath() string { return filepath.Join(r.cfg.Run.Dir, report.TraceFile) }
+func (r *trainRun) tracePath() string { return filepath.Join(r.cfg.Run.Dir, trace.File) }
 
 // openControl listens on the control address, where there is one.
 func (r *trainRun) openControl() error {
@@ -225,13 +228,13 @@ func (r *trainRun) openControl() error {
 	if err != nil {
 		return err
 	}
-	control, err := report.NewControl(c.Listen, token, r.cfg.Run.Dir)
+	live, err := control.New(c.Listen, token, r.cfg.Run.Dir)
 	if err != nil {
 		return usagef("control.listen: %w", err)
 	}
-	r.control = control
-	r.atEnd(control.Close)
-	r.warn("live page: http://%s/", control.Addr())
+	r.control = live
+	r.atEnd(live.Close)
+	r.warn("live page: http://%s/", live.Addr())
 	return nil
 }
 
@@ -375,7 +378,7 @@ func (r *trainRun) train(ctx context.Context) error {
 	if traceErr := r.spans.WriteFile(r.tracePath()); err == nil {
 		err = traceErr // else there is something worse to report
 	}
-	if _, pageErr := report.WriteHTML(cfg.Run.Dir); pageErr != nil && err == nil {
+	if _, pageErr := page.Write(cfg.Run.Dir); pageErr != nil && err == nil {
 		r.warn("%v", pageErr)
 	}
 	r.console.Close()

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
 )
 
 // Config says who joins whom.
@@ -106,13 +106,13 @@ func (m *Member) stay(ctx context.Context) {
 // seen is what the trainer knows of the instance, nil for nothing, and the name
 // of the trainer's process: none where it has given the instance up, which may
 // join it as it would another.
-func (m *Member) seen(ctx context.Context) (boot string, self *report.Member, err error) {
+func (m *Member) seen(ctx context.Context) (boot string, self *control.Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var answer struct {
-		Boot      string          `json:"boot"`
-		GivenUp   bool            `json:"given_up"`
-		Instances []report.Member `json:"instances"`
+		Boot      string           `json:"boot"`
+		GivenUp   bool             `json:"given_up"`
+		Instances []control.Member `json:"instances"`
 	}
 	if err := m.cfg.Call(ctx, http.MethodGet, "/instances?id="+url.QueryEscape(m.id), nil, &answer); err != nil {
 		return "", nil, err
@@ -191,7 +191,7 @@ func (m *Member) Drain() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	self := &report.Member{}
+	self := &control.Member{}
 	err := m.cfg.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(m.id)+"/drain", nil, self)
 	if err != nil {
 		m.cfg.Note("leave: %v", err) // the trainer is gone, or will see for itself

@@ -1,4 +1,4 @@
-package report
+package control
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
 )
 
 func get(t *testing.T, url, token string) (status int, body string) {
@@ -29,19 +31,19 @@ func get(t *testing.T, url, token string) (status int, body string) {
 func TestControlAnswers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	m, err := OpenMetrics(filepath.Join(dir, MetricsFile), 0)
+	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 	require.NoError(t, err)
-	values := Values{"step": 3, "reward/mean": 0.25, "eval/x/mean@1": 0.5}
+	values := report.Values{"step": 3, "reward/mean": 0.25, "eval/x/mean@1": 0.5}
 	require.NoError(t, m.Write(values))
 	require.NoError(t, m.Close())
-	c, err := NewControl("127.0.0.1:0", "", dir)
+	c, err := New("127.0.0.1:0", "", dir)
 	require.NoError(t, err)
 	defer c.Close()
 	c.Step(values)
 
 	status, body := get(t, "http://"+c.Addr()+"/status", "")
 	require.Equal(t, 200, status)
-	var got Values
+	var got report.Values
 	require.NoError(t, json.Unmarshal([]byte(body), &got))
 	require.Equal(t, values, got)
 	_, body = get(t, "http://"+c.Addr()+"/metrics", "")
@@ -56,18 +58,18 @@ func TestControlAnswers(t *testing.T) {
 
 func TestControlNeedsItsToken(t *testing.T) {
 	t.Parallel()
-	c, err := NewControl("127.0.0.1:0", "secret", t.TempDir())
+	c, err := New("127.0.0.1:0", "secret", t.TempDir())
 	require.NoError(t, err)
 	defer c.Close()
 	for token, want := range map[string]int{"": 401, "wrong": 401, "secret": 200} {
 		status, _ := get(t, "http://"+c.Addr()+"/status", token)
 		require.Equal(t, want, status, token)
 	}
-	_, err = NewControl("0.0.0.0:0", "", t.TempDir())
+	_, err = New("0.0.0.0:0", "", t.TempDir())
 	require.ErrorContains(t, err, "beyond loopback, expected a token")
-	_, err = NewControl("127.0.0.1:-1", "", t.TempDir())
+	_, err = New("127.0.0.1:-1", "", t.TempDir())
 	require.ErrorContains(t, err, "control address")
-	var none *Control
+	var none *Server
 	none.Step(nil)
 	none.Close()
 }

@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"fmt"
@@ -9,16 +9,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
 )
 
 func TestWriteHTML(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "my [run]")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "rollouts"), 0o755))
-	m, err := OpenMetrics(filepath.Join(dir, MetricsFile), 0)
+	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 	require.NoError(t, err)
 	for step := range 1500 {
-		values := Values{"step": float64(step), "reward/mean": float64(step) / 1500, "actor/lr": 1, "time": 1e9 + float64(step)}
+		values := report.Values{"step": float64(step), "reward/mean": float64(step) / 1500, "actor/lr": 1, "time": 1e9 + float64(step)}
 		if step%500 == 0 {
 			values["eval/add/mean@1"] = float64(step) / 1000
 		}
@@ -32,7 +34,7 @@ func TestWriteHTML(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"), []byte("[run]\nname = \"<x>\"\n"), 0o644))
 
-	path, err := WriteHTML(dir)
+	path, err := Write(dir)
 	require.NoError(t, err)
 	html := readFile(t, path)
 	require.Contains(t, html, "/my [run]</h1>")
@@ -51,13 +53,13 @@ func TestWriteHTML(t *testing.T) {
 func TestWriteHTMLNeedsMetrics(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	_, err := WriteHTML(dir)
+	_, err := Write(dir)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, MetricsFile), nil, 0o644))
-	_, err = WriteHTML(dir)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile), nil, 0o644))
+	_, err = Write(dir)
 	require.ErrorContains(t, err, "has no steps yet")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, MetricsFile), []byte("{\"step\":0,\"reward/mean\":1}\n"), 0o644))
-	path, err := WriteHTML(dir)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile), []byte("{\"step\":0,\"reward/mean\":1}\n"), 0o644))
+	path, err := Write(dir)
 	require.NoError(t, err)
 	require.Contains(t, readFile(t, path), "from the second step on")
 }
@@ -67,7 +69,7 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, []Row{
 		{Name: "reward/mean", First: .25, Last: .5, FirstStep: 1, LastStep: 2},
 		{Name: "eval/a/mean@1", First: .1, Last: .9, FirstStep: 0, LastStep: 2},
-	}, Compare([]Values{{"step": 0, "eval/a/mean@1": .1, "eval/a/pass@1": .1, "eval/a/clip_ratio": 0}, {"step": 1, "reward/mean": .25, "actor/lr": 3},
+	}, Compare([]report.Values{{"step": 0, "eval/a/mean@1": .1, "eval/a/pass@1": .1, "eval/a/clip_ratio": 0}, {"step": 1, "reward/mean": .25, "actor/lr": 3},
 		{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9}}))
 }
 
@@ -80,19 +82,19 @@ func TestTitle(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	t.Parallel()
-	parts, idle := Times([]Values{{"step": 0, "timing_s/eval": 2},
+	parts, idle := Times([]report.Values{{"step": 0, "timing_s/eval": 2},
 		{"step": 1, "timing_s/step": 4, "timing_s/wait": 1, "timing_s/train": 2, "idle/trainer": .25, "idle/instances": .5},
 		{"step": 2, "timing_s/step": 12, "timing_s/wait": 3, "timing_s/train": 9, "timing_s/checkpoint": 2, "idle/trainer": .25, "idle/instances": .5}})
 	require.Equal(t, []Share{{"wait", 4, .2}, {"train", 11, .55}, {"checkpoint", 2, .1}, {"eval", 2, .1}, {"other", 1, .05}}, parts)
 	require.Equal(t, []Share{{"instances", 8, .5}, {"trainer", 4, .25}}, idle)
-	parts, idle = Times([]Values{{"step": 1, "reward/mean": 1}})
+	parts, idle = Times([]report.Values{{"step": 1, "reward/mean": 1}})
 	require.Nil(t, parts)
 	require.Nil(t, idle)
 }
 
 func TestSections(t *testing.T) {
 	t.Parallel()
-	all := sections([]Values{{"step": 1, "reward/mean": 1, "mismatch/logprob_abs_max": 0, "fleet/size": 2},
+	all := sections([]report.Values{{"step": 1, "reward/mean": 1, "mismatch/logprob_abs_max": 0, "fleet/size": 2},
 		{"step": 2, "reward/mean": 2, "mismatch/logprob_abs_max": 0, "fleet/size": 1}})
 	require.Len(t, all, 3)
 	require.Equal(t, "reward/mean", all[0].Curves[0].Name)
@@ -111,7 +113,7 @@ func TestDraw(t *testing.T) {
 func TestNumber(t *testing.T) {
 	t.Parallel()
 	for want, x := range map[string]float64{"0": 0, "-12": -12, "11712": 11711.6, "0.3201": .32009, "1.5e-07": 1.5e-7, "2.5e+12": 2.5e12, "1e+308": 1e308, "1.798e+308": math.MaxFloat64, "-1e+09": -1e9, "NaN": math.NaN()} {
-		require.Equal(t, want, Number(x))
+		require.Equal(t, want, report.Number(x))
 	}
 }
 
@@ -121,15 +123,22 @@ func FuzzReadMetrics(f *testing.F) {
 	f.Add([]byte("{\"step\":null,\"a\":-0}\nnull\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, MetricsFile), data, 0o644))
-		if _, err := WriteHTML(dir); err == nil {
-			m, err := OpenMetrics(filepath.Join(dir, MetricsFile), 3)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile), data, 0o644))
+		if _, err := Write(dir); err == nil {
+			m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 3)
 			require.NoError(t, err)
-			require.NoError(t, m.Write(Values{"step": 3}))
+			require.NoError(t, m.Write(report.Values{"step": 3}))
 			require.NoError(t, m.Close())
-			rows, err := ReadMetrics(filepath.Join(dir, MetricsFile))
+			rows, err := report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
 			require.NoError(t, err)
-			require.Equal(t, Values{"step": 3}, rows[len(rows)-1])
+			require.Equal(t, report.Values{"step": 3}, rows[len(rows)-1])
 		}
 	})
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(data)
 }

@@ -1,4 +1,4 @@
-package report
+package trace
 
 import (
 	"cmp"
@@ -10,13 +10,15 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/easyrl/easyrl/report"
 )
 
-// TraceFile is the name of the trace in a run's folder.
-const TraceFile = "trace.json"
+// File is the name of the trace in a run's folder.
+const File = "trace.json"
 
-// traceEvent is one Chrome trace event; times are in microseconds.
-type traceEvent struct {
+// Event is one Chrome trace event; times are in microseconds.
+type Event struct {
 	Name  string         `json:"name"`
 	Phase string         `json:"ph"`
 	Time  float64        `json:"ts"`
@@ -26,11 +28,11 @@ type traceEvent struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// trace is a Chrome trace file.
-type trace struct {
-	Events []traceEvent `json:"traceEvents"`
-	Unit   string       `json:"displayTimeUnit"`
-	Other  traceOrigin  `json:"otherData"`
+// traceFile is a Chrome trace file.
+type traceFile struct {
+	Events []Event     `json:"traceEvents"`
+	Unit   string      `json:"displayTimeUnit"`
+	Other  traceOrigin `json:"otherData"`
 }
 
 type traceOrigin struct {
@@ -69,7 +71,7 @@ func (s *Spans) Continue(path string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var old trace
+	var old traceFile
 	if err == nil {
 		err = json.Unmarshal(data, &old)
 	}
@@ -87,7 +89,7 @@ func (s *Spans) Continue(path string) error {
 		}
 	}
 	ago := s.start.Sub(old.Other.Start)
-	slices.SortStableFunc(old.Events, func(a, b traceEvent) int { return cmp.Compare(a.Time+a.Dur, b.Time+b.Dur) })
+	slices.SortStableFunc(old.Events, func(a, b Event) int { return cmp.Compare(a.Time+a.Dur, b.Time+b.Dur) })
 	for _, e := range old.Events {
 		row, ok := rows[e.TID]
 		if e.Phase != "X" || !ok {
@@ -123,10 +125,10 @@ func (s *Spans) WriteFile(path string) error {
 		spans[i].begin += before
 		spans[i].end += before
 	}
-	file := trace{Events: events(tracks, spans), Unit: "ms", Other: other}
+	file := traceFile{Events: events(tracks, spans), Unit: "ms", Other: other}
 	data, err := json.Marshal(file)
 	if err == nil {
-		err = replaceFile(path, data)
+		err = report.ReplaceFile(path, data)
 	}
 	if err != nil {
 		return fmt.Errorf("write trace: %w", err)
@@ -136,7 +138,7 @@ func (s *Spans) WriteFile(path string) error {
 
 // events lays the spans out on rows, track after track in the order in which
 // the tracks were made.
-func events(tracks []trackInfo, spans []span) []traceEvent {
+func events(tracks []trackInfo, spans []span) []Event {
 	// Enclosing spans come before what they enclose.
 	slices.SortStableFunc(spans, func(a, b span) int {
 		switch {
@@ -147,13 +149,13 @@ func events(tracks []trackInfo, spans []span) []traceEvent {
 		}
 		return int(min(max(b.end-a.end, -1), 1))
 	})
-	out := []traceEvent{{Name: "process_name", Phase: "M", PID: 1, Args: map[string]any{"name": "easyrl"}}}
+	out := []Event{{Name: "process_name", Phase: "M", PID: 1, Args: map[string]any{"name": "easyrl"}}}
 	tid := 0
 	row := func(name string, of trackInfo) {
 		tid++
 		out = append(out,
-			traceEvent{Name: "thread_name", Phase: "M", PID: 1, TID: tid, Args: map[string]any{"name": name, "track": of.name, "lanes": of.lanes}},
-			traceEvent{Name: "thread_sort_index", Phase: "M", PID: 1, TID: tid, Args: map[string]any{"sort_index": tid}})
+			Event{Name: "thread_name", Phase: "M", PID: 1, TID: tid, Args: map[string]any{"name": name, "track": of.name, "lanes": of.lanes}},
+			Event{Name: "thread_sort_index", Phase: "M", PID: 1, TID: tid, Args: map[string]any{"sort_index": tid}})
 	}
 	for id, track := range tracks {
 		row(track.name, track)
@@ -172,7 +174,7 @@ func events(tracks []trackInfo, spans []span) []traceEvent {
 				}
 				lanes[lane] = sp.end
 			}
-			event := traceEvent{Name: sp.name, Phase: "X", PID: 1, TID: first + lane,
+			event := Event{Name: sp.name, Phase: "X", PID: 1, TID: first + lane,
 				Time: microseconds(sp.begin), Dur: microseconds(sp.end - sp.begin)}
 			if sp.step != noStep {
 				event.Args = map[string]any{"step": sp.step}

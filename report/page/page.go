@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"bytes"
@@ -13,10 +13,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/easyrl/easyrl/report"
 )
 
-// pageFile is the name of the page in a run's folder.
-const pageFile = "report.html"
+// File is the name of the page in a run's folder.
+const File = "report.html"
 
 // How much of the first and the last sampled answers the page shows.
 const (
@@ -69,16 +71,16 @@ func (g sampleGroup) AnswerText() string {
 	return string(g.Answer)
 }
 
-// WriteHTML writes a self-contained report.html from what the run in dir
+// Write writes a self-contained report.html from what the run in dir
 // recorded: its metrics, which must be there, and its configuration, trace and
 // answers where they are. It returns the page's path.
-func WriteHTML(dir string) (string, error) {
-	steps, err := ReadMetrics(filepath.Join(dir, MetricsFile))
+func Write(dir string) (string, error) {
+	steps, err := report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
 	if err != nil {
 		return "", err
 	}
 	if len(steps) == 0 {
-		return "", fmt.Errorf("write report: %s has no steps yet", filepath.Join(dir, MetricsFile))
+		return "", fmt.Errorf("write report: %s has no steps yet", filepath.Join(dir, report.MetricsFile))
 	}
 	config, err := os.ReadFile(filepath.Join(dir, "run.toml"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +98,7 @@ func WriteHTML(dir string) (string, error) {
 		Sections: sections(steps), Samples: samples, Config: string(config)}
 	p.Parts, p.Idle = Times(steps)
 	p.Drawn = slices.ContainsFunc(p.Sections, func(s section) bool { return len(s.Curves) > 0 })
-	view, err := template.New("page").Funcs(template.FuncMap{"number": Number, "percent": percent}).Parse(pageSource)
+	view, err := template.New("page").Funcs(template.FuncMap{"number": report.Number, "percent": percent}).Parse(pageSource)
 	if err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
@@ -104,8 +106,8 @@ func WriteHTML(dir string) (string, error) {
 	if err := view.Execute(&html, p); err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
-	path := filepath.Join(dir, pageFile)
-	if err := replaceFile(path, html.Bytes()); err != nil {
+	path := filepath.Join(dir, File)
+	if err := report.ReplaceFile(path, html.Bytes()); err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
 	return path, nil
@@ -122,11 +124,11 @@ func title(dir string) string {
 }
 
 // extent says how far a run has come, as in "100 steps in 1m02s".
-func extent(steps []Values) string {
+func extent(steps []report.Values) string {
 	first, last := steps[0], steps[len(steps)-1]
-	text := Number(last["step"]) + " steps"
+	text := report.Number(last["step"]) + " steps"
 	if begin, end := first["time"], last["time"]; begin > 0 && end > begin {
-		text += " in " + shortDuration(time.Duration((end-begin+first["timing_s/step"])*float64(time.Second)))
+		text += " in " + report.Duration(time.Duration((end-begin+first["timing_s/step"])*float64(time.Second)))
 		text += ", until " + time.Unix(int64(end), 0).UTC().Format("2006-01-02 15:04") + " UTC"
 	}
 	return text
@@ -199,7 +201,7 @@ type Row struct {
 
 // Compare gives the first and the last value of what tells whether a run
 // learned: evaluations, reward, lengths and entropy.
-func Compare(steps []Values) []Row {
+func Compare(steps []report.Values) []Row {
 	var rows []Row
 	for _, name := range allNames(steps) {
 		evaluated := strings.HasPrefix(name, "eval/") && (strings.Contains(name, "@") && !strings.HasSuffix(name, "pass@1") || // the mean at 1
@@ -216,18 +218,18 @@ func Compare(steps []Values) []Row {
 }
 
 // allNames are the names in any of steps, in the order of a line.
-func allNames(steps []Values) []string {
-	all := Values{}
+func allNames(steps []report.Values) []string {
+	all := report.Values{}
 	for _, values := range steps {
 		for name := range values {
 			all[name] = 0
 		}
 	}
-	return all.names()
+	return all.Names()
 }
 
 // series are the steps that have name, and its values there.
-func series(steps []Values, name string) (xs, ys []float64) {
+func series(steps []report.Values, name string) (xs, ys []float64) {
 	for _, values := range steps {
 		if y, ok := values[name]; ok {
 			xs = append(xs, values["step"])

@@ -1,4 +1,4 @@
-package report
+package control
 
 import (
 	"bufio"
@@ -34,7 +34,7 @@ type InstanceEvent struct {
 }
 
 // Instance tells those who listen of an instance. It does not block.
-func (c *Control) Instance(e InstanceEvent) {
+func (c *Server) Instance(e InstanceEvent) {
 	if c == nil {
 		return
 	}
@@ -49,7 +49,7 @@ func (c *Control) Instance(e InstanceEvent) {
 
 // tell sends an event to all listeners and cuts off those that do not keep up.
 // c.mu is held.
-func (c *Control) tell(name string, body []byte) {
+func (c *Server) tell(name string, body []byte) {
 	event := fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, bytes.TrimSpace(body))
 	for l := range c.listeners {
 		select {
@@ -63,7 +63,7 @@ func (c *Control) tell(name string, body []byte) {
 
 // listen adds a listener, which hears of the last step first, or returns nil
 // where there are too many.
-func (c *Control) listen() chan []byte {
+func (c *Server) listen() chan []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.listeners) >= mostListeners || c.ctx.Err() != nil {
@@ -71,13 +71,13 @@ func (c *Control) listen() chan []byte {
 	}
 	l := make(chan []byte, eventsBehind)
 	if c.last != nil {
-		l <- fmt.Appendf(nil, "event: step\ndata: %s\n\n", bytes.TrimSpace(c.last.line()))
+		l <- fmt.Appendf(nil, "event: step\ndata: %s\n\n", bytes.TrimSpace(c.last.Line()))
 	}
 	c.listeners[l] = struct{}{}
 	return l
 }
 
-func (c *Control) unlisten(l chan []byte) {
+func (c *Server) unlisten(l chan []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.listeners, l)
@@ -85,7 +85,7 @@ func (c *Control) unlisten(l chan []byte) {
 
 // serveEvents sends steps and what happens to instances, as server-sent events,
 // until the client goes, or the run and all has been sent.
-func (c *Control) serveEvents(ctx *fasthttp.RequestCtx) {
+func (c *Server) serveEvents(ctx *fasthttp.RequestCtx) {
 	if !ctx.IsGet() {
 		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s /events: expected GET", ctx.Method())
 		return

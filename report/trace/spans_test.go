@@ -1,8 +1,9 @@
-package report
+package trace
 
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -12,18 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-type traceFile struct {
-	TraceEvents []traceEvent `json:"traceEvents"`
+type writtenFile struct {
+	TraceEvents []Event `json:"traceEvents"`
 	OtherData   struct {
 		Dropped int `json:"dropped"`
 	} `json:"otherData"`
 }
 
-func writeTrace(t *testing.T, s *Spans) traceFile {
+func writeTrace(t *testing.T, s *Spans) writtenFile {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), TraceFile)
+	path := filepath.Join(t.TempDir(), File)
 	require.NoError(t, s.WriteFile(path))
-	var file traceFile
+	var file writtenFile
 	require.NoError(t, json.Unmarshal([]byte(readFile(t, path)), &file))
 	return file
 }
@@ -34,7 +35,7 @@ type at struct {
 	begin, end float64
 }
 
-func (f traceFile) layout() (rows []string, spans []at) {
+func (f writtenFile) layout() (rows []string, spans []at) {
 	names := map[int]string{}
 	for _, e := range f.TraceEvents {
 		switch e.Name {
@@ -51,7 +52,7 @@ func (f traceFile) layout() (rows []string, spans []at) {
 
 func TestSpansLayout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSpans(100)
+		s := New(100)
 		wait := func(ms int) { <-time.After(time.Duration(ms) * time.Millisecond) }
 		trainer, engine := s.Track("trainer"), s.Lanes("instance 0")
 		step := trainer.Begin(1, "step")
@@ -79,7 +80,7 @@ func TestSpansLayout(t *testing.T) {
 
 func TestSpansKeepTheNewest(t *testing.T) {
 	t.Parallel()
-	s := NewSpans(3)
+	s := New(3)
 	track := s.Track("x")
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		track.Begin(1, name).End()
@@ -96,7 +97,7 @@ func TestSpansKeepTheNewest(t *testing.T) {
 
 func TestSpansWithoutAStep(t *testing.T) {
 	t.Parallel()
-	s := NewSpans(2)
+	s := New(2)
 	s.Track("x").Begin(0, "eval").End()
 	s.Track("x").Add("decode", time.Now(), time.Millisecond)
 	steps := map[string]map[string]any{}
@@ -114,12 +115,12 @@ func TestSpansOff(t *testing.T) {
 	s.Track("x").Begin(1, "a").End()
 	s.Lanes("x").Begin(1, "a").End()
 	require.NoError(t, s.WriteFile("/nonexistent/trace.json"))
-	require.ErrorContains(t, NewSpans(1).WriteFile("/nonexistent/trace.json"), "write trace")
+	require.ErrorContains(t, New(1).WriteFile("/nonexistent/trace.json"), "write trace")
 }
 
 func TestSpansFromManyGoroutines(t *testing.T) {
 	t.Parallel()
-	s := NewSpans(1000)
+	s := New(1000)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -135,7 +136,7 @@ func TestSpansFromManyGoroutines(t *testing.T) {
 }
 
 func BenchmarkSpan(b *testing.B) {
-	s := NewSpans(DefaultSpans)
+	s := New(DefaultSpans)
 	track := s.Track("x")
 	b.ReportAllocs()
 	for b.Loop() {
@@ -146,7 +147,7 @@ func BenchmarkSpan(b *testing.B) {
 // Rows are bounded: those that come late share one.
 func TestRowsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := NewSpans(10)
+	s := New(10)
 	for i := range mostTracks + 50 {
 		s.Lanes(fmt.Sprint("http://spot:", i)).Add("sample", time.Now(), time.Second)
 	}
@@ -154,4 +155,11 @@ func TestRowsAreBounded(t *testing.T) {
 	require.Equal(t, "others", s.tracks[mostTracks].name)
 	require.Equal(t, s.Lanes("http://spot:7"), s.Lanes("http://spot:7"))
 	require.EqualValues(t, 7, s.Lanes("http://spot:7").id, "a row that is there stays")
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(data)
 }

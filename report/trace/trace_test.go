@@ -1,4 +1,4 @@
-package report
+package trace
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func readTrace(t *testing.T, path string) (f traceFile) {
+func readTrace(t *testing.T, path string) (f writtenFile) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(readFile(t, path)), &f))
 	return f
@@ -19,10 +19,10 @@ func readTrace(t *testing.T, path string) (f traceFile) {
 
 // A resumed run's trace has what the run did before, and when.
 func TestTraceGoesOn(t *testing.T) {
-	path := filepath.Join(t.TempDir(), TraceFile)
+	path := filepath.Join(t.TempDir(), File)
 	synctest.Test(t, func(t *testing.T) {
 		wait := func(ms int) { <-time.After(time.Duration(ms) * time.Millisecond) }
-		first := NewSpans(100)
+		first := New(100)
 		require.NoError(t, first.Continue(path), "there is none")
 		step := first.Track("trainer").Begin(1, "step")
 		a, b := first.Lanes("engine").Begin(1, "a"), first.Lanes("engine").Begin(noStep, "b")
@@ -34,7 +34,7 @@ func TestTraceGoesOn(t *testing.T) {
 		wait(100)
 		want := []at{{"trainer", "step", 0, 2}, {"engine", "a", 0, 2}, {"engine (2)", "b", 0, 2}}
 		for k := 1; k <= 2; k++ { // resumed twice
-			s := NewSpans(100)
+			s := New(100)
 			require.NoError(t, s.Continue(path))
 			wait(1)
 			step := s.Track("trainer").Begin(1+k, "step")
@@ -50,14 +50,14 @@ func TestTraceGoesOn(t *testing.T) {
 			require.ElementsMatch(t, want, spans)
 			wait(98)
 		}
-		small := NewSpans(2)
+		small := New(2)
 		require.NoError(t, small.Continue(path))
 		require.NoError(t, small.WriteFile(path))
 		file := readTrace(t, path)
 		require.Equal(t, 5, file.OtherData.Dropped)
 		_, spans := file.layout()
 		require.ElementsMatch(t, want[len(want)-2:], spans, "the newest are kept")
-		again := NewSpans(10)
+		again := New(10)
 		require.NoError(t, again.Continue(path))
 		require.Equal(t, 5, again.dropped, "what was dropped before counts")
 	})
@@ -66,7 +66,7 @@ func TestTraceGoesOn(t *testing.T) {
 func TestTraceThatCannotGoOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path := filepath.Join(dir, TraceFile)
+	path := filepath.Join(dir, File)
 	for text, want := range map[string]string{
 		"":   "unexpected end of JSON input",
 		"{}": "expected a time before now",
@@ -74,13 +74,13 @@ func TestTraceThatCannotGoOn(t *testing.T) {
 		`{"traceEvents":3}`: "cannot unmarshal number",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
-		s := NewSpans(10)
+		s := New(10)
 		err := s.Continue(path)
 		require.ErrorContains(t, err, "continue trace "+path+": ")
 		require.ErrorContains(t, err, want)
 		require.Empty(t, s.spans)
 	}
-	require.Error(t, NewSpans(1).Continue(dir))
+	require.Error(t, New(1).Continue(dir))
 	var off *Spans
 	require.NoError(t, off.Continue(dir))
 	require.NoError(t, off.Keep(dir))
@@ -88,9 +88,9 @@ func TestTraceThatCannotGoOn(t *testing.T) {
 
 // The trace is there while the run goes on, for a hundredth of its time.
 func TestKeep(t *testing.T) {
-	path := filepath.Join(t.TempDir(), TraceFile)
+	path := filepath.Join(t.TempDir(), File)
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSpans(10)
+		s := New(10)
 		s.Track("x").Begin(1, "a").End()
 		require.NoError(t, s.Keep(path))
 		_, spans := readTrace(t, path).layout()

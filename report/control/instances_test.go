@@ -1,4 +1,4 @@
-package report
+package control
 
 import (
 	"bufio"
@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
 )
 
 // ask sends a request and returns what came back.
@@ -109,9 +111,9 @@ func (b *book) Remove(_ context.Context, id string) error {
 }
 
 // newControl is a control address for instances; the URL of its root.
-func newControl(t *testing.T, instances Roster) (*Control, string) {
+func newControl(t *testing.T, instances Roster) (*Server, string) {
 	t.Helper()
-	c, err := NewControl("127.0.0.1:0", "", t.TempDir())
+	c, err := New("127.0.0.1:0", "", t.TempDir())
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	if instances != nil {
@@ -207,14 +209,14 @@ func TestInstancesRefuse(t *testing.T) {
 	_, none := newControl(t, nil)
 	status, body = ask(t, "GET", none+"/instances", "")
 	require.Equal(t, 503, status, body)
-	var absent *Control
+	var absent *Server
 	absent.Serve(nil)
 	absent.Instance(InstanceEvent{})
 }
 
 func TestInstancesNeedTheToken(t *testing.T) {
 	t.Parallel()
-	c, err := NewControl("127.0.0.1:0", "secret", t.TempDir())
+	c, err := New("127.0.0.1:0", "secret", t.TempDir())
 	require.NoError(t, err)
 	defer c.Close()
 	c.Serve(&book{})
@@ -279,7 +281,7 @@ func readEvents(t *testing.T, in *bufio.Scanner, n int) (all []string) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	c, root := newControl(t, &book{})
-	c.Step(Values{"step": 1})
+	c.Step(report.Values{"step": 1})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, root+"/events", nil)
 	require.NoError(t, err)
 	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req)
@@ -289,7 +291,7 @@ func TestEvents(t *testing.T) {
 	in := bufio.NewScanner(resp.Body)
 	require.Equal(t, []string{`step {"step":1}`}, readEvents(t, in, 1))
 	c.Instance(InstanceEvent{ID: "a", From: "HEALTHY", To: "DEAD", Cause: "gone\nfor good"})
-	c.Step(Values{"step": 2, "reward/mean": 0.5})
+	c.Step(report.Values{"step": 2, "reward/mean": 0.5})
 	require.Equal(t, []string{`instance {"id":"a","from":"HEALTHY","to":"DEAD","cause":"gone\nfor good"}`, `step {"step":2,"reward/mean":0.5}`}, readEvents(t, in, 2))
 	c.Close() // waits for nobody who listens
 	require.Empty(t, readEvents(t, in, 1))
@@ -302,10 +304,10 @@ func TestEventsAreBounded(t *testing.T) {
 	c, root := newControl(t, &book{})
 	slow := c.listen()
 	for range eventsBehind {
-		c.Step(Values{"step": 1})
+		c.Step(report.Values{"step": 1})
 	}
 	require.Len(t, c.listeners, 1)
-	c.Step(Values{"step": 2})
+	c.Step(report.Values{"step": 2})
 	require.Empty(t, c.listeners)
 	n := 0
 	for range slow {

@@ -1,10 +1,12 @@
-package report
+package page
 
 import (
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/easyrl/easyrl/report/trace"
 )
 
 // stepSpan is the name of the span that encloses a step.
@@ -37,12 +39,12 @@ type timelinePiece struct {
 // readTimeline draws the last step of the trace in dir; nil where there is no
 // trace, or no step in it.
 func readTimeline(dir string) *timeline {
-	data, err := os.ReadFile(filepath.Join(dir, TraceFile))
+	data, err := os.ReadFile(filepath.Join(dir, trace.File))
 	if err != nil {
 		return nil
 	}
 	var file struct {
-		Events []traceEvent `json:"traceEvents"`
+		Events []trace.Event `json:"traceEvents"`
 	}
 	if json.Unmarshal(data, &file) != nil {
 		return nil
@@ -50,9 +52,9 @@ func readTimeline(dir string) *timeline {
 	return drawTimeline(file.Events)
 }
 
-func drawTimeline(trace []traceEvent) *timeline {
-	var window traceEvent
-	for _, e := range trace {
+func drawTimeline(events []trace.Event) *timeline {
+	var window trace.Event
+	for _, e := range events {
 		if e.Phase == "X" && e.Name == stepSpan && e.Dur > 0 && e.Time >= window.Time {
 			window = e
 		}
@@ -62,12 +64,12 @@ func drawTimeline(trace []traceEvent) *timeline {
 	}
 	step, _ := window.Args["step"].(float64)
 	t := &timeline{Step: int(step), Seconds: window.Dur / 1e6}
-	for _, row := range trace {
+	for _, row := range events {
 		if row.Phase != "M" || row.Name != "thread_name" {
 			continue
 		}
 		name, _ := row.Args["name"].(string)
-		pieces := t.pieces(slices.DeleteFunc(slices.Clone(trace), func(e traceEvent) bool {
+		pieces := t.pieces(slices.DeleteFunc(slices.Clone(events), func(e trace.Event) bool {
 			return e.Phase != "X" || e.TID != row.TID || e.Name == stepSpan
 		}), window)
 		if len(pieces) > 0 {
@@ -80,7 +82,7 @@ func drawTimeline(trace []traceEvent) *timeline {
 // pieces cuts the window into columns and names each after the span that has
 // most of it, an enclosed one rather than what encloses it; neighbours of one
 // name are one piece.
-func (t *timeline) pieces(spans []traceEvent, window traceEvent) []timelinePiece {
+func (t *timeline) pieces(spans []trace.Event, window trace.Event) []timelinePiece {
 	var names [timelineWidth]string
 	for _, span := range spans {
 		begin := (span.Time - window.Time) / window.Dur * timelineWidth

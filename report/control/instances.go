@@ -1,4 +1,4 @@
-package report
+package control
 
 import (
 	"bytes"
@@ -59,7 +59,7 @@ type Roster interface {
 
 // Serve lets requests at the control address list and change instances. Before,
 // and where a run has none, they are refused.
-func (c *Control) Serve(instances Roster) {
+func (c *Server) Serve(instances Roster) {
 	if c == nil {
 		return
 	}
@@ -110,7 +110,7 @@ func local(host string) bool {
 
 // serveInstances answers requests below /instances. path is as it was sent, so
 // that an ID may have any letters.
-func (c *Control) serveInstances(ctx *fasthttp.RequestCtx, path string) {
+func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	c.mu.Lock()
 	roster := c.roster
 	c.mu.Unlock()
@@ -166,7 +166,7 @@ func (c *Control) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 // where it is there, and whose they are: those that join compare boot, and so
 // see that they were taken out, or that the run was started again without them.
 // given_up says that the one that is named may join again.
-func (c *Control) listInstances(ctx *fasthttp.RequestCtx, roster Roster) {
+func (c *Server) listInstances(ctx *fasthttp.RequestCtx, roster Roster) {
 	all := append([]Member{}, roster.List()...)
 	told := map[string]any{"boot": c.boot}
 	if args := ctx.QueryArgs(); args.Has("id") {
@@ -181,7 +181,7 @@ func (c *Control) listInstances(ctx *fasthttp.RequestCtx, roster Roster) {
 }
 
 // addInstance reads {"url": …, "kind": …} and adds it.
-func (c *Control) addInstance(ctx *fasthttp.RequestCtx, roster Roster) {
+func (c *Server) addInstance(ctx *fasthttp.RequestCtx, roster Roster) {
 	const expected = `expected {"url": "http://HOST:PORT", "kind": "easyrl", "vllm" or "sglang"}`
 	var asked struct {
 		URL  string `json:"url"`

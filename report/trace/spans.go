@@ -1,4 +1,6 @@
-package report
+// Package trace records who worked and who waited, as a file that Perfetto and
+// chrome://tracing open.
+package trace
 
 import (
 	"slices"
@@ -44,8 +46,8 @@ type span struct {
 
 const noStep = -1
 
-// NewSpans returns a recorder of at most limit spans.
-func NewSpans(limit int) *Spans {
+// New returns a recorder of at most limit spans.
+func New(limit int) *Spans {
 	now := time.Now()
 	return &Spans{start: now, origin: now, limit: max(limit, 1)}
 }

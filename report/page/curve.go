@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/easyrl/easyrl/report"
 )
 
 // The size of a curve's drawing area, in SVG units.
@@ -43,8 +45,8 @@ func draw(name string, xs, ys []float64) curve {
 		x, y := at(i)
 		fmt.Fprintf(&points, "%s,%s ", x, y)
 	}
-	c := curve{Name: name, Points: strings.TrimSpace(points.String()), Low: Number(low), High: Number(high),
-		From: Number(from), To: Number(to), LastText: Number(last)}
+	c := curve{Name: name, Points: strings.TrimSpace(points.String()), Low: report.Number(low), High: report.Number(high),
+		From: report.Number(from), To: report.Number(to), LastText: report.Number(last)}
 	c.DotX, c.DotY = at(len(xs) - 1)
 	return c
 }
@@ -67,12 +69,3 @@ func thin(xs []float64) []float64 {
 }
 
 func coordinate(x float64) string { return strconv.FormatFloat(x, 'f', 1, 64) }
-
-// Number is x for people: about four digits.
-func Number(x float64) string {
-	switch size := math.Abs(x); {
-	case x == math.Trunc(x) && size < 1e6, size >= 1000 && size < 1e9:
-		return strconv.FormatFloat(x, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(x, 'g', 4, 64)
-}

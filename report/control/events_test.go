@@ -1,4 +1,4 @@
-package report
+package control
 
 import (
 	"bufio"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
 )
 
 // The end of a run cuts nobody off before its last events.
@@ -21,7 +23,7 @@ func TestEventsEndWithTheLast(t *testing.T) {
 	const steps = 100
 	var want []string
 	for i := range steps {
-		c.Step(Values{"step": float64(i)})
+		c.Step(report.Values{"step": float64(i)})
 		want = append(want, fmt.Sprintf(`step {"step":%d}`, i))
 	}
 	c.Close()

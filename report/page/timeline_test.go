@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"os"
@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report/trace"
 )
 
 func TestTimeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSpans(100)
+		s := trace.New(100)
 		wait := func(ms int) { <-time.After(time.Duration(ms) * time.Millisecond) }
 		trainer, engine := s.Track("trainer"), s.Track("engine")
 		s.Track("nobody")
@@ -29,7 +31,7 @@ func TestTimeline(t *testing.T) {
 			engine.Add("pass", begin, 10*time.Microsecond)
 		}
 		dir := t.TempDir()
-		require.NoError(t, s.WriteFile(filepath.Join(dir, TraceFile)))
+		require.NoError(t, s.WriteFile(filepath.Join(dir, trace.File)))
 		drawn := readTimeline(dir)
 		require.Equal(t, 2, drawn.Step)
 		require.InDelta(t, .3, drawn.Seconds, 1e-9)
@@ -47,7 +49,7 @@ func TestTimelineNeedsAStep(t *testing.T) {
 	dir := t.TempDir()
 	require.Nil(t, readTimeline(dir))
 	for _, content := range []string{"", "[]", `{"traceEvents":[{"name":"wait","ph":"X","ts":1,"dur":2,"tid":1}]}`} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, TraceFile), []byte(content), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, trace.File), []byte(content), 0o644))
 		require.Nil(t, readTimeline(dir))
 	}
 }

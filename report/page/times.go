@@ -1,8 +1,10 @@
-package report
+package page
 
 import (
 	"slices"
 	"strings"
+
+	"github.com/easyrl/easyrl/report"
 )
 
 // Share is a part of a run's time.
@@ -15,7 +17,7 @@ type Share struct {
 // Times says where the trainer's time went, from the steps' timing_s/…: the parts
 // of all steps, what came after them, and the rest; and how much of the steps each
 // side was idle, from idle/…. Both are nil where nothing was recorded.
-func Times(steps []Values) (parts, idle []Share) {
+func Times(steps []report.Values) (parts, idle []Share) {
 	sum := func(name string) (seconds float64) {
 		for _, values := range steps {
 			seconds += values["timing_s/"+name]
@@ -59,7 +61,7 @@ type section struct {
 }
 
 // sections puts all numbers into sections, in the order of a line.
-func sections(steps []Values) []section {
+func sections(steps []report.Values) []section {
 	all := []section{{Title: "Learning"}, {Title: "Optimisation"}, {Title: "Speed"}, {Title: "The rest"}}
 	place := func(name string) *section {
 		group, _, _ := strings.Cut(name, "/")

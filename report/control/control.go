@@ -1,4 +1,6 @@
-package report
+// Package control answers for a run over HTTP while it goes: its page, its numbers
+// and its instances.
+package control
 
 import (
 	"context"
@@ -15,14 +17,17 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/page"
 )
 
-// Control answers for a run while it goes: GET / is its page, GET /status the
+// Server answers for a run while it goes: GET / is its page, GET /status the
 // last step's values as JSON, GET /metrics the same for Prometheus, and GET
 // /events sends them as they come. /instances lists, adds and takes away
-// instances. It is safe for concurrent use; all methods of a nil *Control do
+// instances. It is safe for concurrent use; all methods of a nil *Server do
 // nothing.
-type Control struct {
+type Server struct {
 	dir    string
 	token  string // every request needs it where it is not empty
 	boot   string // tells this process from the next one of the run
@@ -33,7 +38,7 @@ type Control struct {
 	cancel context.CancelFunc
 
 	mu        sync.Mutex
-	last      Values
+	last      report.Values
 	roster    Roster // nil where there are no instances
 	listeners map[chan []byte]struct{}
 	page      sync.Mutex // one page is written at a time
@@ -46,9 +51,9 @@ const (
 	controlWrite = 30 * time.Second
 )
 
-// NewControl listens on addr for the run in dir. Requests need "Authorization:
+// New listens on addr for the run in dir. Requests need "Authorization:
 // Bearer token" where token is not empty; beyond loopback it must not be.
-func NewControl(addr, token, dir string) (*Control, error) {
+func New(addr, token, dir string) (*Server, error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("control address: %w", err)
@@ -58,7 +63,7 @@ func NewControl(addr, token, dir string) (*Control, error) {
 	}
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
-	c := &Control{dir: dir, token: token, boot: hex.EncodeToString(boot), addr: listener.Addr(), listeners: map[chan []byte]struct{}{}}
+	c := &Server{dir: dir, token: token, boot: hex.EncodeToString(boot), addr: listener.Addr(), listeners: map[chan []byte]struct{}{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: 10 * time.Second, WriteTimeout: controlWrite,
 		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
@@ -81,7 +86,7 @@ type silent struct{}
 func (silent) Printf(string, ...any) {}
 
 // Addr is the address listened on, empty for none.
-func (c *Control) Addr() string {
+func (c *Server) Addr() string {
 	if c == nil {
 		return ""
 	}
@@ -89,18 +94,18 @@ func (c *Control) Addr() string {
 }
 
 // Step tells of a finished step.
-func (c *Control) Step(values Values) {
+func (c *Server) Step(values report.Values) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = values
-	c.tell("step", values.line())
+	c.tell("step", values.Line())
 }
 
 // Close ends all connections and waits for them.
-func (c *Control) Close() {
+func (c *Server) Close() {
 	if c == nil {
 		return
 	}
@@ -109,7 +114,7 @@ func (c *Control) Close() {
 	c.served.Wait()
 }
 
-func (c *Control) handle(ctx *fasthttp.RequestCtx) {
+func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 	given := []byte(strings.TrimPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer "))
 	if c.token != "" && subtle.ConstantTimeCompare(given, []byte(c.token)) != 1 {
 		refuse(ctx, fasthttp.StatusUnauthorized, "expected the control token as Authorization: Bearer")
@@ -140,7 +145,7 @@ func (c *Control) handle(ctx *fasthttp.RequestCtx) {
 		c.servePage(ctx)
 	case "/status":
 		ctx.SetContentType("application/json")
-		ctx.SetBody(last.line())
+		ctx.SetBody(last.Line())
 	case "/metrics":
 		ctx.SetContentType("text/plain; version=0.0.4")
 		ctx.SetBodyString(prometheus(last))
@@ -150,10 +155,10 @@ func (c *Control) handle(ctx *fasthttp.RequestCtx) {
 }
 
 // servePage writes the run's page anew and sends it.
-func (c *Control) servePage(ctx *fasthttp.RequestCtx) {
+func (c *Server) servePage(ctx *fasthttp.RequestCtx) {
 	c.page.Lock()
 	defer c.page.Unlock()
-	path, err := WriteHTML(c.dir)
+	path, err := page.Write(c.dir)
 	var page []byte
 	if err == nil {
 		page, err = os.ReadFile(path)
@@ -169,9 +174,9 @@ func (c *Control) servePage(ctx *fasthttp.RequestCtx) {
 
 // prometheus is values in Prometheus's text format: reward/mean becomes
 // easyrl_reward_mean.
-func prometheus(values Values) string {
+func prometheus(values report.Values) string {
 	var b strings.Builder
-	for _, name := range values.names() {
+	for _, name := range values.Names() {
 		metric := "easyrl_" + strings.Map(func(r rune) rune {
 			switch {
 			case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':

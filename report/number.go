@@ -1,0 +1,15 @@
+package report
+
+import (
+	"math"
+	"strconv"
+)
+
+// Number is x for people: about four digits.
+func Number(x float64) string {
+	switch size := math.Abs(x); {
+	case x == math.Trunc(x) && size < 1e6, size >= 1000 && size < 1e9:
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
+}
