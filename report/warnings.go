@@ -1,0 +1,60 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// WarningsFile is the name of the warnings in a run's folder.
+const WarningsFile = "warnings.jsonl"
+
+// Warning is what a run says of itself, once: what was seen, why it matters and
+// what helps.
+type Warning struct {
+	Step int    `json:"step"` // after which it was seen
+	Kind string `json:"kind"` // one word, such as "entropy"
+	Text string `json:"text"`
+}
+
+// ReadWarnings reads a file of warnings, one a line. There are none where there
+// is no file.
+func ReadWarnings(path string) ([]Warning, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read warnings: %w", err)
+	}
+	var all []Warning
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		var w Warning
+		if err := json.Unmarshal(line, &w); err != nil {
+			return nil, fmt.Errorf("read warnings %s:%d: %w", path, n, err)
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// WriteWarnings puts all in place of what path has.
+func WriteWarnings(path string, all []Warning) error {
+	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
+	lines.SetEscapeHTML(false)
+	for _, w := range all {
+		if err := lines.Encode(w); err != nil {
+			return fmt.Errorf("write warnings: %w", err)
+		}
+	}
+	if err := ReplaceFile(path, b.Bytes()); err != nil {
+		return fmt.Errorf("write warnings: %w", err)
+	}
+	return nil
+}
