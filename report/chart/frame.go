@@ -1,0 +1,169 @@
+package chart
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// The drawing and the area in it that the axes enclose, in SVG units.
+const (
+	frameWidth  = 360
+	frameHeight = 200
+	frameLeft   = 46
+	frameRight  = 352
+	frameTop    = 10
+	frameBottom = 166
+)
+
+// frame is a pair of axes and what is drawn in it.
+type frame struct {
+	x, y   string
+	series []Series
+	stairs bool // the lines are outlines of bars
+	across axis
+	up     axis
+}
+
+func newFrame(x, y string) *frame { return &frame{x: x, y: y} }
+
+// draw is the figure: its caption, the drawing, and a key where there is more
+// than one line. words say what it shows.
+func (f *frame) draw(title, words string) template.HTML {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<figure class="chart"><figcaption><b>%s</b>`, escape(title))
+	if len(f.series) == 1 && !f.stairs {
+		ys := f.series[0].Y
+		fmt.Fprintf(&b, `<span>%s</span>`, report.Number(ys[len(ys)-1]))
+	}
+	b.WriteString("</figcaption>")
+	if len(f.series) == 0 {
+		return template.HTML(b.String() + `<p class="muted">no values</p></figure>`) //nolint:gosec // all text was escaped
+	}
+	f.scale()
+	over := f.x
+	if f.y != "" {
+		over = f.y + " over " + f.x
+	}
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s: %s. %s">`, frameWidth, frameHeight, escape(title), escape(over), escape(words))
+	f.axes(&b)
+	for i, s := range f.series {
+		f.line(&b, i, s)
+	}
+	b.WriteString("</svg>")
+	f.key(&b)
+	b.WriteString("</figure>\n")
+	return template.HTML(b.String()) //nolint:gosec // all text was escaped
+}
+
+// scale fits the axes to the series.
+func (f *frame) scale() {
+	left, right := math.Inf(1), math.Inf(-1)
+	low, high := left, right
+	for _, s := range f.series {
+		left, right = min(left, slices.Min(s.X)), max(right, slices.Max(s.X))
+		low, high = min(low, slices.Min(s.Y)), max(high, slices.Max(s.Y))
+	}
+	if f.stairs {
+		low = 0
+	}
+	f.across = newAxis(left, right, frameLeft, frameRight, 5)
+	f.up = newAxis(low, high, frameBottom, frameTop, 4).widen()
+}
+
+func (f *frame) axes(b *strings.Builder) {
+	for _, y := range f.up.ticks {
+		at := place(f.up.at(y))
+		fmt.Fprintf(b, `<path class="grid" d="M%d %sH%d"/><text x="%d" y="%s" dy="3.5" text-anchor="end">%s</text>`,
+			frameLeft, at, frameRight, frameLeft-5, at, tick(y))
+	}
+	for _, x := range f.across.ticks {
+		at := place(f.across.at(x))
+		anchor := "middle"
+		if f.across.at(x) > frameRight-12 {
+			anchor = "end"
+		}
+		fmt.Fprintf(b, `<path class="tick" d="M%s %dv4"/><text x="%s" y="%d" text-anchor="%s">%s</text>`,
+			at, frameBottom, at, frameBottom+15, anchor, tick(x))
+	}
+	fmt.Fprintf(b, `<path class="axis" d="M%d %dV%dH%d"/>`, frameLeft, frameTop, frameBottom, frameRight)
+	fmt.Fprintf(b, `<text class="name" x="%d" y="%d" text-anchor="middle">%s</text>`, (frameLeft+frameRight)/2, frameHeight-4, escape(f.x))
+	if f.y != "" {
+		middle := (frameTop + frameBottom) / 2
+		fmt.Fprintf(b, `<text class="name" x="8" y="%d" text-anchor="middle" transform="rotate(-90 8 %d)">%s</text>`, middle, middle, escape(f.y))
+	}
+}
+
+// line draws series number i: the extremes, the line, and a few markers.
+func (f *frame) line(b *strings.Builder, i int, s Series) {
+	drawn, band := thin(s, f.across)
+	if len(band) > 0 {
+		fmt.Fprintf(b, `<polygon class="band l%d" points="%s"/>`, i%colours, f.points(band))
+	}
+	fmt.Fprintf(b, `<polyline class="l%d" stroke-dasharray="%s" points="%s"/>`, i%colours, dash(i), f.points(drawn))
+	if f.stairs {
+		return
+	}
+	last := len(s.X) - 1
+	marks := []point{{s.X[last], s.Y[last]}}
+	if len(f.series) > 1 {
+		for part := range 4 { // places of their own, so that lines on one another are seen
+			at := (len(drawn) - 1) * (4*part + i%4) / 16
+			marks = append(marks, drawn[at])
+		}
+	}
+	var d strings.Builder
+	for _, m := range marks {
+		fmt.Fprintf(&d, "M%s %s%s", place(f.across.at(m.x)), place(f.up.at(m.y)), marker(i))
+	}
+	fmt.Fprintf(b, `<path class="m%d" d="%s"/>`, i%colours, d.String())
+}
+
+func (f *frame) points(points []point) string {
+	var b strings.Builder
+	for _, p := range points {
+		fmt.Fprintf(&b, "%s,%s ", place(f.across.at(p.x)), place(f.up.at(p.y)))
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// key says which line is which, and where each ends.
+func (f *frame) key(b *strings.Builder) {
+	if len(f.series) < 2 {
+		return
+	}
+	b.WriteString(`<ul class="key">`)
+	for i, s := range f.series {
+		fmt.Fprintf(b, `<li><svg viewBox="0 0 34 12" width="34" height="12" aria-hidden="true"><path class="l%d" stroke-dasharray="%s" d="M1 6H33"/>`, i%colours, dash(i))
+		if f.stairs {
+			fmt.Fprintf(b, `</svg>%s</li>`, escape(s.Name))
+			continue
+		}
+		fmt.Fprintf(b, `<path class="m%d" d="M17 6%s"/></svg>%s <b>%s</b></li>`, i%colours, marker(i), escape(s.Name), report.Number(s.Y[len(s.Y)-1]))
+	}
+	b.WriteString("</ul>")
+}
+
+// dash is the pattern of line i.
+func dash(i int) string {
+	all := []string{"none", "6 3", "2 2.5", "9 3 2 3", "12 4", "4 2 1 2 1 2"}
+	return all[i%len(all)]
+}
+
+// marker is the shape of line i, around the place where the pen is.
+func marker(i int) string {
+	all := []string{
+		"m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z",               // a disc
+		"m-2.7-2.7h5.4v5.4h-5.4z",                           // a square
+		"m0-3.6l3.4 6h-6.8z",                                // a triangle
+		"m0-3.8l3.8 3.8l-3.8 3.8l-3.8-3.8z",                 // a diamond
+		"m-3.4-2.8h6.8l-3.4 6z",                             // a triangle on its tip
+		"m-1-3.5h2v2.5h2.5v2h-2.5v2.5h-2v-2.5h-2.5v-2h2.5z", // a cross
+		"m-3.5-1.2h7v2.4h-7z",                               // a bar
+	}
+	return all[i%len(all)]
+}

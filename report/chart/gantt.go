@@ -1,0 +1,222 @@
+package chart
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// The sizes of bars over time, in pixels, and how long their text gets in bytes:
+// of more windows than that the first are left out.
+const (
+	ganttRow    = 22
+	ganttBar    = 15
+	ganttFoot   = 34
+	ganttWindow = 290 // of middling length: three are seen at once
+	ganttWidest = 1200
+	ganttBytes  = 300_000
+)
+
+// Bar is what was done for a while, in seconds.
+type Bar struct {
+	Name     string
+	From, To float64
+}
+
+// Row is what one worker did. A bar may enclose others, which come after it.
+type Row struct {
+	Name string
+	Bars []Bar
+}
+
+// Window is a stretch of time, in seconds.
+type Window struct {
+	Name     string
+	From, To float64
+}
+
+// Gantt draws rows in windows side by side on one scale of time, to be scrolled
+// through, and a table of what each row did in them. Kinds of bars are told apart
+// by colour, texture and, where there is room, their names. title is above it.
+func Gantt(title string, rows []Row, windows []Window) template.HTML {
+	g := gantt{rows: rows, scale: scaleOf(windows)}
+	for range rows {
+		g.shares = append(g.shares, map[string]float64{})
+	}
+	var drawn []string
+	size := 0
+	for _, w := range slices.Backward(windows) {
+		svg := g.window(w)
+		if size += len(svg); size > ganttBytes && len(drawn) >= 3 {
+			break
+		}
+		drawn = append(drawn, svg)
+	}
+	slices.Reverse(drawn)
+	windows = windows[len(windows)-len(drawn):]
+	if len(drawn) == 0 {
+		return template.HTML(fmt.Sprintf(`<figure class="chart gantt"><figcaption><b>%s</b></figcaption><p class="muted">nothing was recorded</p></figure>`, escape(title))) //nolint:gosec // all text was escaped
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<figure class="chart gantt"><figcaption><b>%s</b></figcaption>%s`, escape(title), textures())
+	g.links(&b, windows)
+	b.WriteString(`<div class="frame"><ul class="names" aria-hidden="true">`)
+	for _, r := range rows {
+		fmt.Fprintf(&b, `<li>%s</li>`, escape(r.Name))
+	}
+	fmt.Fprintf(&b, `</ul><div class="strip" tabindex="0" role="region" aria-label="%s, to be scrolled sideways">%s</div></div>`, escape(title), strings.Join(drawn, ""))
+	g.key(&b)
+	g.table(&b)
+	b.WriteString("</figure>\n")
+	return template.HTML(b.String()) //nolint:gosec // all text was escaped
+}
+
+type gantt struct {
+	rows   []Row
+	scale  float64              // pixels a second
+	kinds  []string             // of bars, in the order in which they were met
+	shares []map[string]float64 // seconds of each kind, a row
+	length float64              // of what was drawn, in seconds
+}
+
+// scaleOf makes a middling window as long as ganttWindow, unless the longest
+// would be longer than ganttWidest.
+func scaleOf(windows []Window) float64 {
+	var lengths []float64
+	for _, w := range windows {
+		lengths = append(lengths, max(w.To-w.From, 1e-6))
+	}
+	if len(lengths) == 0 {
+		return 1
+	}
+	slices.Sort(lengths)
+	return min(ganttWindow/lengths[len(lengths)/2], ganttWidest/lengths[len(lengths)-1])
+}
+
+// window draws one stretch of time.
+func (g *gantt) window(w Window) string {
+	seconds := max(w.To-w.From, 1e-6)
+	width := max(int(seconds*g.scale), 40)
+	height := len(g.rows)*ganttRow + ganttFoot
+	var b strings.Builder
+	var words []string
+	for i, r := range g.rows {
+		pieces := columns(r.Bars, w, width)
+		byKind := map[string][]piece{}
+		for _, p := range pieces {
+			if p.name != "" {
+				byKind[p.name] = append(byKind[p.name], p)
+			}
+		}
+		words = append(words, r.Name+": "+g.say(i, byKind, float64(width), seconds))
+		g.row(&b, i, byKind)
+	}
+	g.length += seconds
+	a := newAxis(0, seconds, 0, float64(width), max(width/90, 1))
+	var foot strings.Builder
+	for _, t := range a.ticks {
+		if at := a.at(t); at < float64(width)-30 && t > 0 {
+			fmt.Fprintf(&foot, `<path class="tick" d="M%s %dv4"/><text x="%s" y="%d" text-anchor="middle">%s</text>`,
+				place(at), height-ganttFoot, place(at), height-ganttFoot+15, report.Number(t))
+		}
+	}
+	return fmt.Sprintf(`<svg id="%s" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s, %s s. %s">`+
+		`<path class="axis" d="M0 0v%dh%d"/>%s%s<text class="name" x="4" y="%d">%s · %s s</text></svg>`,
+		anchor(w.Name), width, height, width, height, escape(w.Name), report.Number(seconds), escape(strings.Join(words, "; ")),
+		height-ganttFoot, width, foot.String(), b.String(), height-4, escape(w.Name), report.Number(seconds))
+}
+
+// say is what row i did in a window, the longest first; its shares are counted.
+func (g *gantt) say(i int, byKind map[string][]piece, width, seconds float64) string {
+	var all []string
+	of := map[string]float64{}
+	for name, pieces := range byKind {
+		for _, p := range pieces {
+			of[name] += float64(p.width) / width
+		}
+		g.shares[i][name] += of[name] * seconds
+		all = append(all, name)
+	}
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(cmp.Compare(of[b], of[a]), strings.Compare(a, b)) })
+	for k, name := range all {
+		all[k] = fmt.Sprintf("%s %.0f%%", name, 100*of[name])
+	}
+	if len(all) == 0 {
+		return "nothing"
+	}
+	return strings.Join(all[:min(len(all), 4)], ", ")
+}
+
+// row draws the bars of row i, a path for each kind, and their names where there
+// is room.
+func (g *gantt) row(b *strings.Builder, i int, byKind map[string][]piece) {
+	middle := i*ganttRow + ganttRow/2
+	var labels strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(byKind)) {
+		fmt.Fprintf(b, `<path class="g%d" d="`, g.kind(name))
+		at := 0
+		for k, p := range byKind[name] {
+			if k == 0 {
+				fmt.Fprintf(b, "M%d %dh%d", p.from, middle, p.width)
+			} else {
+				fmt.Fprintf(b, "m%d 0h%d", p.from-at, p.width)
+			}
+			at = p.from + p.width
+			if p.width > 7*len(name)+10 {
+				fmt.Fprintf(&labels, `<text class="in" x="%d" y="%d" text-anchor="middle">%s</text>`, p.from+p.width/2, middle+4, escape(name))
+			}
+		}
+		fmt.Fprintf(b, `"><title>%s</title></path>`, escape(name))
+	}
+	b.WriteString(labels.String())
+}
+
+// kind is the number of a texture, the same for a name in all rows.
+func (g *gantt) kind(name string) int {
+	i := slices.Index(g.kinds, name)
+	if i < 0 {
+		i = len(g.kinds)
+		g.kinds = append(g.kinds, name)
+	}
+	return textureOf(name, i)
+}
+
+// piece is a bar in pixels.
+type piece struct {
+	name        string
+	from, width int
+}
+
+// columns cuts the window into columns and names each after the bar that has most
+// of it, an enclosed one rather than what encloses it; neighbours of one name are
+// one piece.
+func columns(bars []Bar, w Window, width int) []piece {
+	names := make([]string, width)
+	scale := float64(width) / max(w.To-w.From, 1e-6)
+	for _, bar := range bars {
+		if bar.To < w.From || bar.From > w.To {
+			continue
+		}
+		begin, end := max((bar.From-w.From)*scale, 0), min((bar.To-w.From)*scale, float64(width))
+		for c := int(begin); c < min(int(end)+1, width); c++ {
+			covered := min(end, float64(c+1)) - max(begin, float64(c))
+			if covered >= .5 || covered > 0 && names[c] == "" {
+				names[c] = bar.Name
+			}
+		}
+	}
+	var out []piece
+	for c, name := range names {
+		if last := len(out) - 1; last >= 0 && out[last].name == name {
+			out[last].width++
+			continue
+		}
+		out = append(out, piece{name: name, from: c, width: 1})
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+package chart
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// textureCount is how many textures there are: each pair of a colour and a
+// pattern comes once. The last is that of who waits.
+const textureCount = 24
+
+// patterns are drawn over the colour of a bar, in a square of 6 pixels.
+func patterns() []string {
+	return []string{
+		"",                                 // plain
+		"M-1 7L7 -1M-1 1L1 -1M5 7L7 5",     // strokes upwards
+		"M0 3H6",                           // level strokes
+		"M1.5 1.5h1v1h-1zM4.5 4.5h1v1h-1z", // dots
+		"M-1 -1L7 7M5 -1L7 1M-1 5L1 7",     // strokes downwards
+		"M3 0V6",                           // upright strokes
+		"M3 0V6M0 3H6",                     // a grid
+	}
+}
+
+// textureOf is the texture of the i-th kind of bars.
+func textureOf(name string, i int) int {
+	if name == "wait" || name == "idle" {
+		return textureCount
+	}
+	return i % textureCount
+}
+
+// textures defines the patterns that bars are filled with.
+func textures() string {
+	var b strings.Builder
+	b.WriteString(`<svg width="0" height="0" class="defs" aria-hidden="true"><defs>`)
+	all := patterns()
+	for i := range textureCount {
+		fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="m%d" d="M0 0h6v6h-6z"/><path class="over" d="%s"/></pattern>`,
+			i, i%colours, all[i%len(all)])
+	}
+	fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="rest" d="M2 2.5h2v1h-2z"/></pattern></defs></svg>`, textureCount)
+	return b.String()
+}
+
+// anchor is a window's name as the page's address of it.
+func anchor(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, name)
+}
+
+// links lead to windows: all of them, or some evenly spread.
+func (g *gantt) links(b *strings.Builder, windows []Window) {
+	const most = 16
+	if len(windows) < 4 {
+		return
+	}
+	b.WriteString(`<nav class="links" aria-label="go to">`)
+	n := min(len(windows), most)
+	for i := range n {
+		w := windows[i*(len(windows)-1)/(n-1)]
+		fmt.Fprintf(b, `<a href="#%s">%s</a> `, anchor(w.Name), escape(w.Name))
+	}
+	b.WriteString("</nav>")
+}
+
+// key says which texture is which kind of bars.
+func (g *gantt) key(b *strings.Builder) {
+	b.WriteString(`<ul class="key">`)
+	for i, name := range g.kinds {
+		fmt.Fprintf(b, `<li><svg width="26" height="15" aria-hidden="true"><path class="g%d" d="M0 7.5h26"/></svg>%s</li>`, textureOf(name, i), escape(name))
+	}
+	b.WriteString("</ul>")
+}
+
+// table is what each row did in all windows.
+func (g *gantt) table(b *strings.Builder) {
+	total := map[string]float64{}
+	for _, of := range g.shares {
+		for name, seconds := range of {
+			total[name] += seconds
+		}
+	}
+	kinds := slices.SortedFunc(maps.Keys(total), func(a, b string) int { return cmp.Or(cmp.Compare(total[b], total[a]), strings.Compare(a, b)) })
+	kinds = kinds[:min(len(kinds), 12)]
+	b.WriteString(`<details><summary>As a table: the share of this time that each row spent</summary><div class="wide" tabindex="0" role="region" aria-label="shares of time"><table><thead><tr><th scope="col">row</th>`)
+	for _, kind := range kinds {
+		fmt.Fprintf(b, `<th scope="col">%s</th>`, escape(kind))
+	}
+	b.WriteString("</tr></thead><tbody>")
+	for i, r := range g.rows {
+		fmt.Fprintf(b, `<tr><th scope="row">%s</th>`, escape(r.Name))
+		for _, kind := range kinds {
+			fmt.Fprintf(b, "<td>%.1f%%</td>", 100*g.shares[i][kind]/g.length)
+		}
+		b.WriteString("</tr>")
+	}
+	b.WriteString("</tbody></table></div></details>")
+}

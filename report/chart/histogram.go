@@ -1,0 +1,78 @@
+package chart
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// bins are about as many as a histogram has.
+const bins = 24
+
+// Sample are values whose distribution is drawn.
+type Sample struct {
+	Name   string
+	Values []float64
+}
+
+// Histogram draws how the values of samples are distributed, as outlines on one
+// pair of axes. title is above the drawing and x names the values.
+func Histogram(title, x string, samples []Sample) template.HTML {
+	f := newFrame(x, "% of values")
+	f.stairs = true
+	low, high := math.Inf(1), math.Inf(-1)
+	kept := make([][]float64, len(samples))
+	for i, s := range samples {
+		kept[i] = finite(Series{X: s.Values, Y: s.Values}).X
+		if len(kept[i]) > 0 {
+			low, high = min(low, slices.Min(kept[i])), max(high, slices.Max(kept[i]))
+		}
+	}
+	edges := binEdges(low, high)
+	var words []string
+	for i, s := range samples {
+		if len(kept[i]) == 0 {
+			continue
+		}
+		slices.Sort(kept[i])
+		f.series = append(f.series, outline(s.Name, kept[i], edges))
+		words = append(words, fmt.Sprintf("%s: %d values from %s to %s, half of them at most %s", s.Name, len(kept[i]),
+			report.Number(kept[i][0]), report.Number(kept[i][len(kept[i])-1]), report.Number(kept[i][(len(kept[i])-1)/2])))
+	}
+	return f.draw(title, strings.Join(words, "; "))
+}
+
+// binEdges are the round values that part the bins of values from low to high.
+func binEdges(low, high float64) []float64 {
+	a := newAxis(low, high, 0, 1, bins).widen()
+	if len(a.ticks) < 2 {
+		return []float64{a.low, a.high}
+	}
+	if low == high { // one bin around the value
+		return []float64{a.low, low - (a.high-a.low)/20, low + (a.high-a.low)/20, a.high}
+	}
+	return a.ticks
+}
+
+// outline is the upper edge of the bars over edges, in percent of the sorted
+// values; the highest value is in the last bar.
+func outline(name string, sorted, edges []float64) Series {
+	s := Series{Name: name, X: []float64{edges[0]}, Y: []float64{0}}
+	before := 0
+	for i := 1; i < len(edges); i++ {
+		upTo, _ := slices.BinarySearch(sorted, edges[i]-1e-9*(edges[i]-edges[i-1]))
+		if i == len(edges)-1 {
+			upTo = len(sorted)
+		}
+		share := 100 * float64(upTo-before) / float64(len(sorted))
+		before = upTo
+		s.X = append(s.X, edges[i-1], edges[i])
+		s.Y = append(s.Y, share, share)
+	}
+	s.X, s.Y = append(s.X, edges[len(edges)-1]), append(s.Y, 0)
+	return s
+}

@@ -1,0 +1,59 @@
+package chart
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"strings"
+)
+
+//go:embed style.css
+var rules string
+
+// colours are as many as lines have before one comes again.
+const colours = 7
+
+// color is a part of a page in the two schemes.
+type color struct{ name, light, dark string }
+
+// palette are the colours of a page, variables of its style sheet: those of text
+// are read on paper and on panel, and lines are seen on paper.
+func palette() []color {
+	return []color{
+		{"paper", "#ffffff", "#14171c"},
+		{"panel", "#f3f4f6", "#1f242c"},
+		{"ink", "#1b1f24", "#e6e8eb"},
+		{"muted", "#555d68", "#a6aebb"},
+		{"rule", "#d5d9df", "#343b46"}, // between what is told apart without it
+		{"edge", "#7b8490", "#7d8795"}, // of fields and axes
+		{"link", "#1a56b0", "#86b6ff"},
+		{"gone", "#fbe3e1", "#4a2423"}, // behind ink: text that is no more
+		{"come", "#dcf2e3", "#1c4029"}, // behind ink: text that is new
+		{"c0", "#1f5fbf", "#6ea8ff"},
+		{"c1", "#b35900", "#ffb454"},
+		{"c2", "#0b7a53", "#4fd1a0"},
+		{"c3", "#8c3fa8", "#cf9bff"},
+		{"c4", "#c0262d", "#ff8a80"},
+		{"c5", "#0f7683", "#5ad1de"},
+		{"c6", "#7a5c1e", "#d9bd6c"},
+	}
+}
+
+// Style is a page's style sheet, for light and dark and from a phone's width up:
+// type, tables, and what drawings need. Its variables are --paper, --panel, --ink,
+// --muted, --rule, --edge, --link, --gone, --come, and --c0 to --c6 of lines.
+func Style() template.CSS {
+	var light, dark, each strings.Builder
+	for _, c := range palette() {
+		fmt.Fprintf(&light, "--%s:%s;", c.name, c.light)
+		fmt.Fprintf(&dark, "--%s:%s;", c.name, c.dark)
+	}
+	for i := range colours {
+		fmt.Fprintf(&each, ".l%d{stroke:var(--c%d)}.band.l%d,.m%d{fill:var(--c%d)}\n", i, i, i, i, i)
+	}
+	for i := range textureCount + 1 {
+		fmt.Fprintf(&each, ".g%d{stroke:url(#t%d)}", i, i)
+	}
+	return template.CSS(fmt.Sprintf(":root{color-scheme:light dark;%s}\n@media (prefers-color-scheme:dark){:root{%s}}\n%s%s\n", //nolint:gosec // all of it is this package's
+		light.String(), dark.String(), rules, each.String()))
+}

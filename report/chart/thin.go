@@ -1,0 +1,43 @@
+package chart
+
+import "slices"
+
+// buckets are as many parts of the horizontal axis as can be told apart.
+const buckets = 200
+
+type point struct{ x, y float64 }
+
+// thin is what is drawn of s: all of it, or the mean of each part of the axis with
+// the extremes as a band around the line.
+func thin(s Series, across axis) (line, band []point) {
+	if len(s.X) <= 2*buckets {
+		for i := range s.X {
+			line = append(line, point{s.X[i], s.Y[i]})
+		}
+		return line, nil
+	}
+	type part struct{ x, y, low, high, n float64 }
+	var parts [buckets]part
+	for i, x := range s.X {
+		y := s.Y[i]
+		p := &parts[min(int((x-across.low)/(across.high-across.low)*buckets), buckets-1)]
+		if p.n == 0 {
+			p.low, p.high = y, y
+		}
+		p.n++
+		p.x += (x - p.x) / p.n
+		p.y += (y - p.y) / p.n
+		p.low, p.high = min(p.low, y), max(p.high, y)
+	}
+	var below []point
+	for _, p := range parts {
+		if p.n == 0 {
+			continue
+		}
+		line = append(line, point{p.x, p.y})
+		band = append(band, point{p.x, p.high})
+		below = append(below, point{p.x, p.low})
+	}
+	slices.Reverse(below)
+	return line, append(band, below...)
+}
