@@ -141,39 +141,63 @@ func (m *Metrics) Close() error {
 // ReadMetrics reads a metrics file, one Values a line. Nulls are left out; a
 // last line that was cut short is skipped.
 func ReadMetrics(path string) ([]Values, error) {
+	var all []Values
+	err := EachStep(path, func(values Values) error {
+		all = append(all, values)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// EachStep visits the lines of a metrics file as ReadMetrics reads them, one at
+// a time, until visit returns an error, which it returns.
+func EachStep(path string, visit func(Values) error) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("read metrics: %w", err)
+		return fmt.Errorf("read metrics: %w", err)
 	}
 	defer file.Close() //nolint:errcheck // nothing was written
-	var all []Values
 	var fault error
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxLine)
 	for n := 1; lines.Scan(); n++ {
 		if fault != nil {
-			return nil, fault
+			return fault
 		}
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
-		var row map[string]*float64
-		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
+		values, err := ParseLine(lines.Bytes())
+		if err != nil {
 			fault = fmt.Errorf("read metrics %s:%d: %w", path, n, err)
 			continue // tolerated where it is the last line
 		}
-		values := make(Values, len(row))
-		for name, x := range row {
-			if x != nil {
-				values[name] = *x
-			}
+		if err := visit(values); err != nil {
+			return err
 		}
-		all = append(all, values)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read metrics %s: %w", path, err)
+		return fmt.Errorf("read metrics %s: %w", path, err)
 	}
-	return all, nil
+	return nil
+}
+
+// ParseLine is the Values of one line; nulls are left out.
+func ParseLine(line []byte) (Values, error) {
+	var row map[string]*float64
+	if err := json.Unmarshal(line, &row); err != nil {
+		return nil, err
+	}
+	values := make(Values, len(row))
+	for name, x := range row {
+		if x != nil {
+			values[name] = *x
+		}
+	}
+	return values, nil
 }
 
 // ReplaceFile puts data in place of path's content at once: a reader or a crash

@@ -1,0 +1,216 @@
+package sink
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// client speaks MLflow's REST API, version 2.0.
+type client struct {
+	base string
+	http *http.Client
+}
+
+const (
+	// experimentName is the experiment that runs are in.
+	experimentName = "easyrl"
+	// requestTime is how long MLflow may take for a request.
+	requestTime = 10 * time.Second
+	// mostParams, longestParam and longestName are MLflow's bounds.
+	mostParams, longestParam, longestName = 100, 6000, 250
+	// longestAnswer is how much of an answer is read, in bytes.
+	longestAnswer = 1 << 20
+)
+
+func newClient(base string, transport http.RoundTripper) *client {
+	return &client{base: strings.TrimRight(base, "/") + "/api/2.0/mlflow/", http: &http.Client{Timeout: requestTime, Transport: transport}}
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// refusal is an error that trying again does not mend.
+type refusal struct{ error }
+
+func (r *refusal) Unwrap() error { return r.error }
+
+// answered is an answer other than 200.
+type answered struct {
+	status  int
+	Code    string `json:"error_code"`
+	Message string `json:"message"`
+}
+
+func (a *answered) Error() string {
+	if a.Code == "" {
+		return fmt.Sprintf("status %d, expected an MLflow server", a.status)
+	}
+	message, _, _ := strings.Cut(a.Message, "\n")
+	return fmt.Sprintf("%s: %.300s", a.Code, message)
+}
+
+// call posts in as JSON, or gets where it is nil, and reads the answer into out.
+func (c *client) call(ctx context.Context, name string, in, out any) error {
+	method, body := http.MethodGet, io.Reader(nil)
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return &refusal{fmt.Errorf("%s: %w", name, err)}
+		}
+		method, body = http.MethodPost, bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+name, body)
+	if err != nil {
+		return &refusal{err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	data, err := io.ReadAll(io.LimitReader(resp.Body, longestAnswer))
+	if err != nil {
+		return err
+	}
+	name, _, _ = strings.Cut(name, "?")
+	if resp.StatusCode != http.StatusOK {
+		fault := &answered{status: resp.StatusCode}
+		_ = json.Unmarshal(data, fault) // where it is not MLflow's, the status says it
+		err = fmt.Errorf("%s: %w", name, fault)
+		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusRequestTimeout
+		if !again {
+			return &refusal{err}
+		}
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return &refusal{fmt.Errorf("%s: %w", name, err)}
+	}
+	return nil
+}
+
+// experiment is the id of an experiment, which is made where it is not there.
+func (c *client) experiment(ctx context.Context, name string) (string, error) {
+	for made := false; ; made = true {
+		var found struct {
+			Experiment struct {
+				ID string `json:"experiment_id"`
+			} `json:"experiment"`
+		}
+		err := c.call(ctx, "experiments/get-by-name?experiment_name="+url.QueryEscape(name), nil, &found)
+		if err == nil || made || !isCode(err, "RESOURCE_DOES_NOT_EXIST") {
+			return found.Experiment.ID, err
+		}
+		err = c.call(ctx, "experiments/create", map[string]string{"name": name}, nil)
+		if err != nil && !isCode(err, "RESOURCE_ALREADY_EXISTS") { // another run was faster
+			return "", err
+		}
+	}
+}
+
+func isCode(err error, code string) bool {
+	var a *answered
+	return errors.As(err, &a) && a.Code == code
+}
+
+// create makes a run and returns its id.
+func (c *client) create(ctx context.Context, experiment, name string, start time.Time) (string, error) {
+	var made struct {
+		Run struct {
+			Info struct {
+				ID string `json:"run_id"`
+			} `json:"info"`
+		} `json:"run"`
+	}
+	err := c.call(ctx, "runs/create", map[string]any{"experiment_id": experiment, "run_name": name, "start_time": start.UnixMilli()}, &made)
+	if err == nil && made.Run.Info.ID == "" {
+		err = &refusal{errors.New("runs/create: no run id, expected one of an MLflow server")}
+	}
+	return made.Run.Info.ID, err
+}
+
+// update sets a run's status and, unless it is zero, its end.
+func (c *client) update(ctx context.Context, run, status string, end time.Time) error {
+	in := map[string]any{"run_id": run, "status": status}
+	if !end.IsZero() {
+		in["end_time"] = end.UnixMilli()
+	}
+	return c.call(ctx, "runs/update", in, nil)
+}
+
+// metric is a number of a step.
+type metric struct {
+	Key       string  `json:"key"`
+	Value     float64 `json:"value"`
+	Timestamp int64   `json:"timestamp"` // milliseconds
+	Step      int     `json:"step"`
+}
+
+// param is a setting.
+type param struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+func (c *client) logBatch(ctx context.Context, run string, metrics []metric, params []param) error {
+	return c.call(ctx, "runs/log-batch", map[string]any{"run_id": run, "metrics": metrics, "params": params}, nil)
+}
+
+// logParams sets a run's settings, of which very long ones are cut.
+func (c *client) logParams(ctx context.Context, run string, settings map[string]string) error {
+	var all []param
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		value := settings[key]
+		all = append(all, param{mlflowName(key), strings.ToValidUTF8(value[:min(len(value), longestParam)], "")})
+	}
+	for some := range slices.Chunk(all, mostParams) {
+		if err := c.logBatch(ctx, run, []metric{}, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// metricsOf are the numbers of a step.
+func metricsOf(values report.Values) []metric {
+	var all []metric
+	for _, name := range values.Names() {
+		if x := values[name]; name != "step" && name != "time" && finite(x) {
+			all = append(all, metric{mlflowName(name), x, int64(values["time"] * 1000), int(values["step"])})
+		}
+	}
+	return all
+}
+
+// mlflowName is name with what MLflow allows: letters, digits and _-.:/ and
+// space, as a clean relative path. "@" becomes "_at_", as users of other trainers
+// know it, and anything else "_".
+func mlflowName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:/ ", r) {
+			return r
+		}
+		return '_'
+	}, strings.ReplaceAll(name, "@", "_at_"))
+	name = strings.TrimLeft(path.Clean("/"+name), "/")
+	if name == "" {
+		return "_"
+	}
+	return name[:min(len(name), longestName)]
+}
