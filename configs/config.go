@@ -313,6 +313,9 @@ type Log struct {
 	Rollouts bool `toml:"rollouts"`
 	// Trace writes trace.json.
 	Trace bool `toml:"trace"`
+	// To are other programs that get the metrics: "tensorboard" and "csv" in the
+	// run's folder, and "mlflow=http://host:5000".
+	To []string `toml:"to"`
 }
 
 // Control is the trainer's address for people and instances.

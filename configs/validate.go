@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/discover"
 	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/report/sink"
 )
 
 // Task is what a configuration is for.
@@ -327,6 +328,19 @@ func (c *checks) machine() {
 	c.between("parallel.pp", r.Parallel.PP, 1, mostRanks)
 	c.atLeast("checkpoint.every", r.Checkpoint.Every, 0)
 	c.atLeast("checkpoint.keep", r.Checkpoint.Keep, 0)
+	c.log(r.Log)
+}
+
+// log checks that each program is there once.
+func (c *checks) log(l Log) {
+	seen := map[string]bool{}
+	for _, to := range l.To {
+		err := sink.Check(to)
+		c.expect(err == nil, "log.to", "has %v", err)
+		name, _, _ := strings.Cut(to, "=")
+		c.expect(!seen[name], "log.to", "has %q twice", name)
+		seen[name] = true
+	}
 }
 
 func (c *checks) eval(e Eval) {

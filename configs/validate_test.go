@@ -86,6 +86,9 @@ func TestValidate(t *testing.T) {
 			`-set: inference.watch is set, expected none with kind "embedded"`}},
 		{"wrong endpoint", TrainTask, []string{"inference.kind=easyrl", "inference.endpoints=localhost:8000"}, []string{
 			`-set: inference.endpoints has "localhost:8000", expected a URL such as http://127.0.0.1:8000`}},
+		{"log", SFTTask, []string{"sft.data=d", `log.to=["csv","wandb","mlflow=http://a:1","mlflow=http://b:1"]`}, []string{
+			`-set: log.to has "wandb", expected "tensorboard", "csv" or "mlflow=http://host:5000"`,
+			`-set: log.to has "mlflow" twice`}},
 		{"machine", TrainTask, []string{"device.kind=gpu", "device.threads=-1", "parallel.dp=0", "checkpoint.keep=-1"}, []string{
 			`-set: device.kind is "gpu", expected "cpu", "cuda", "ascend", or the path of a kernel library`,
 			"-set: device.threads is -1, expected 0 or more",

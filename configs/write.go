@@ -54,11 +54,11 @@ func (r *Resolved) Same(path string) bool {
 }
 
 // Values are what a section's keys are set to, as TOML has it, by key; those that
-// say nothing are left out.
+// say nothing are left out. With no section they are those of all.
 func (r *Resolved) Values(section string) map[string]string {
 	values := map[string]string{}
 	for _, f := range shapeOf(&r.Config).fields {
-		if strings.HasPrefix(f.key, section+".") && !r.unused(f) {
+		if (section == "" || strings.HasPrefix(f.key, section+".")) && !r.unused(f) {
 			values[f.key] = format(f.value)
 		}
 	}

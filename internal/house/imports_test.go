@@ -18,7 +18,7 @@ func floors() [][]string {
 		{"chat/internal/engine", "reward/grade/answer"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "reward/grade",
 			"data/parquet/internal/codec", "data/parquet/internal/thrift", "chat"},
-		{"npu/internal/check", "data/parquet", "data/turns", "report/trace", "report/chart"},
+		{"npu/internal/check", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/plugin"},
 		{"model", "optim", "producer", "evaluate", "inference/join", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
