@@ -1,9 +1,10 @@
+// Package page draws what a run recorded as one page that needs nothing else: no
+// script, no network.
 package page
 
 import (
 	"bytes"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -15,17 +16,11 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/chart"
 )
 
 // File is the name of the page in a run's folder.
 const File = "report.html"
-
-// How much of the first and the last sampled answers the page shows.
-const (
-	pageGroups    = 4
-	pageResponses = 4
-	pageText      = 2000 // bytes of one text
-)
 
 //go:embed page.html.tmpl
 var pageSource string
@@ -33,47 +28,22 @@ var pageSource string
 // page is what the template sees.
 type page struct {
 	Name     string
+	Style    template.CSS
 	Steps    string // how many, and in what time
 	Rows     []Row
 	Parts    []Share
 	Idle     []Share
-	Timeline *timeline // nil where no trace was written
-	Sections []section
-	Drawn    bool // there is a curve
-	Samples  []sample
+	Warnings []report.Warning
+	Curves   curves
+	Timeline template.HTML // empty where no trace was written
+	Answers  answers
 	Config   string
-}
-
-// sample is what the page shows of a rollouts file.
-type sample struct {
-	Step   int
-	Groups []sampleGroup
-}
-
-// sampleGroup is what the page shows of a line of the rollouts file.
-type sampleGroup struct {
-	Prompt    string          `json:"prompt"`
-	Answer    json.RawMessage `json:"answer"`
-	Step      int             `json:"step"`
-	Responses []struct {
-		Text   string  `json:"text"`
-		Reward float64 `json:"reward"`
-		Finish string  `json:"finish"`
-	} `json:"responses"`
-}
-
-// AnswerText is the answer, without quotes where it is a string.
-func (g sampleGroup) AnswerText() string {
-	var s string
-	if json.Unmarshal(g.Answer, &s) == nil {
-		return s
-	}
-	return string(g.Answer)
+	Machine  *report.Machine
 }
 
 // Write writes a self-contained report.html from what the run in dir
-// recorded: its metrics, which must be there, and its configuration, trace and
-// answers where they are. It returns the page's path.
+// recorded: its metrics, which must be there, and its configuration, machine,
+// warnings, trace and answers where they are. It returns the page's path.
 func Write(dir string) (string, error) {
 	steps, err := report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
 	if err != nil {
@@ -82,23 +52,11 @@ func Write(dir string) (string, error) {
 	if len(steps) == 0 {
 		return "", fmt.Errorf("write report: %s has no steps yet", filepath.Join(dir, report.MetricsFile))
 	}
-	config, err := os.ReadFile(filepath.Join(dir, "run.toml"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("write report: %w", err)
-	}
-	samples, err := readSamples(dir)
+	p, err := gather(dir, steps)
 	if err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
-	absolute, err := filepath.Abs(dir)
-	if err != nil {
-		return "", fmt.Errorf("write report: %w", err)
-	}
-	p := page{Name: title(absolute), Steps: extent(steps), Rows: Compare(steps), Timeline: readTimeline(dir),
-		Sections: sections(steps), Samples: samples, Config: string(config)}
-	p.Parts, p.Idle = Times(steps)
-	p.Drawn = slices.ContainsFunc(p.Sections, func(s section) bool { return len(s.Curves) > 0 })
-	view, err := template.New("page").Funcs(template.FuncMap{"number": report.Number, "percent": percent}).Parse(pageSource)
+	view, err := template.New("page").Funcs(template.FuncMap{"number": report.Number, "percent": percent, "shorten": shorten, "gib": gib}).Parse(pageSource)
 	if err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
@@ -111,6 +69,32 @@ func Write(dir string) (string, error) {
 		return "", fmt.Errorf("write report: %w", err)
 	}
 	return path, nil
+}
+
+// gather reads what the page shows of a run with these steps.
+func gather(dir string, steps []report.Values) (*page, error) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{Name: title(absolute), Style: chart.Style(), Steps: extent(steps), Rows: Compare(steps), Curves: drawCurves(steps)}
+	p.Parts, p.Idle = Times(steps)
+	config, err := os.ReadFile(filepath.Join(dir, "run.toml"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	p.Config = string(config)
+	if p.Machine, err = report.ReadMachine(dir); err != nil {
+		return nil, err
+	}
+	if p.Warnings, err = report.ReadWarnings(filepath.Join(dir, report.WarningsFile)); err != nil {
+		return nil, err
+	}
+	if p.Timeline, err = drawTimeline(dir); err != nil {
+		return nil, err
+	}
+	p.Answers, err = readAnswers(dir)
+	return p, err
 }
 
 // title is the name of a run's folder, and before it that of the folder that it
@@ -136,60 +120,7 @@ func extent(steps []report.Values) string {
 
 func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
 
-// readSamples reads a few groups of the first and of the last rollouts file.
-func readSamples(dir string) ([]sample, error) {
-	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "rollouts", "step-*.jsonl"))
-	if err != nil || len(files) == 0 {
-		return nil, err
-	}
-	var samples []sample
-	for _, path := range slices.Compact([]string{slices.Min(files), slices.Max(files)}) {
-		groups, err := firstGroups(path)
-		if err != nil {
-			return nil, err
-		}
-		if len(groups) > 0 {
-			samples = append(samples, sample{Step: groups[0].Step, Groups: groups})
-		}
-	}
-	return samples, nil
-}
-
-// firstGroups reads a few groups of a rollouts file; a line that was cut short
-// ends them.
-func firstGroups(path string) ([]sampleGroup, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // nothing was written
-	var groups []sampleGroup
-	lines := json.NewDecoder(file)
-	for len(groups) < pageGroups {
-		var g sampleGroup
-		if lines.Decode(&g) != nil {
-			break
-		}
-		g.Prompt = shorten(g.Prompt)
-		g.Responses = g.Responses[:min(len(g.Responses), pageResponses)]
-		for i := range g.Responses {
-			g.Responses[i].Text = shorten(g.Responses[i].Text)
-		}
-		groups = append(groups, g)
-	}
-	return groups, nil
-}
-
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
-}
-
-func shorten(s string) string {
-	if len(s) <= pageText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:pageText], "") + " …"
-}
+func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 
 // Row compares a number at the beginning and at the end of a run.
 type Row struct {

@@ -92,22 +92,28 @@ func TestTimes(t *testing.T) {
 	require.Nil(t, idle)
 }
 
-func TestSections(t *testing.T) {
+func TestCurves(t *testing.T) {
 	t.Parallel()
-	all := sections([]report.Values{{"step": 1, "reward/mean": 1, "mismatch/logprob_abs_max": 0, "fleet/size": 2},
-		{"step": 2, "reward/mean": 2, "mismatch/logprob_abs_max": 0, "fleet/size": 1}})
-	require.Len(t, all, 3)
-	require.Equal(t, "reward/mean", all[0].Curves[0].Name)
-	require.Equal(t, section{Title: "Optimisation", Same: []Row{{Name: "mismatch/logprob_abs_max", FirstStep: 1, LastStep: 2}}}, all[1])
-	require.Equal(t, "fleet/size", all[2].Curves[0].Name)
+	c := drawCurves([]report.Values{
+		{"step": 1, "time": 60, "reward/mean": 1, "mismatch/kl": 0, "fleet/size": 2, "eval/a/mean@1": 0, "eval/b/mean@1": 1, "memory/x": 1},
+		{"step": 2, "time": 180, "reward/mean": 2, "mismatch/kl": 0, "fleet/size": 1, "eval/a/mean@1": 1, "eval/b/mean@1": 2, "memory/x": 5},
+	})
+	require.Equal(t, []Row{{Name: "mismatch/kl", FirstStep: 1, LastStep: 2}}, c.Same)
+	require.Len(t, c.Main, 3)
+	require.Contains(t, c.Main[0], "Reward · reward/mean")
+	require.Contains(t, c.Main[1], "eval/a/mean@1 from 0 at step 1 to 1 at step 2, lowest 0 at step 1, highest 1 at step 2; eval/b/mean@1 from 1")
+	require.Contains(t, c.Main[2], "fleet/size from 2 at minutes 0 to 1 at minutes 2")
+	require.Len(t, c.Rest, 1)
+	require.Contains(t, c.Rest[0], "memory/x")
 }
 
-func TestDraw(t *testing.T) {
+func TestMatches(t *testing.T) {
 	t.Parallel()
-	c := draw("x", []float64{0, 5, 10}, []float64{1, 3, 2})
-	require.Equal(t, "0.0,120.0 160.0,0.0 320.0,60.0", c.Points)
-	require.Equal(t, []string{"1", "3", "0", "10", "2"}, []string{c.Low, c.High, c.From, c.To, c.LastText})
-	require.Len(t, thin(make([]float64, 10_000)), 625)
+	for name, want := range map[string]bool{"eval/a/mean@1": true, "eval/a/mean@16": true, "eval/a/pass@1": false, "reward/mean": false, "eval/mean@1": false} {
+		require.Equal(t, want, matches("eval/*/mean@*", name), name)
+	}
+	require.True(t, matches("reward/mean", "reward/mean"))
+	require.False(t, matches("reward/*/x", "reward/y/x/z"))
 }
 
 func TestNumber(t *testing.T) {

@@ -1,123 +1,198 @@
 package page
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/easyrl/easyrl/report/chart"
 	"github.com/easyrl/easyrl/report/trace"
 )
 
 // stepSpan is the name of the span that encloses a step.
 const stepSpan = "step"
 
-// timelineWidth is the length of a timeline in SVG units, and the most pieces
-// that a row has.
-const timelineWidth = 1000
+// mostLanes is how many rows of one worker whose pieces of work overlap are shown,
+// and mostRows how many in all.
+const (
+	mostLanes = 4
+	mostRows  = 32
+)
 
-// timeline shows who did what during one step.
+// event is what the page reads of a Chrome trace event; times in microseconds.
+type event struct {
+	Name  string          `json:"name"`
+	Phase string          `json:"ph"`
+	Time  float64         `json:"ts"`
+	Dur   float64         `json:"dur"`
+	PID   int             `json:"pid"`
+	TID   int             `json:"tid"`
+	Args  json.RawMessage `json:"args"`
+}
+
+// timeline is what the trace says: who did what, and when the steps were.
 type timeline struct {
-	Step    int
-	Seconds float64
-	Rows    []timelineRow
-	Legend  []timelinePiece
+	rows  map[[2]int]*timelineRow // by process and thread
+	steps []chart.Window
 }
 
 type timelineRow struct {
-	Name   string
-	Pieces []timelinePiece
+	name, track string
+	order       int
+	bars        []chart.Bar
 }
 
-// timelinePiece is a bar from X on, or a colour's meaning.
-type timelinePiece struct {
-	Name     string
-	X, Width int
-	Color    string
-}
-
-// readTimeline draws the last step of the trace in dir; nil where there is no
-// trace, or no step in it.
-func readTimeline(dir string) *timeline {
-	data, err := os.ReadFile(filepath.Join(dir, trace.File))
+// drawTimeline draws the trace in dir: the newest steps that it holds. It is empty
+// where there is no trace, or no step in it.
+func drawTimeline(dir string) (template.HTML, error) {
+	file, err := os.Open(filepath.Join(dir, trace.File))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
 	if err != nil {
-		return nil
+		return "", err
 	}
-	var file struct {
-		Events []trace.Event `json:"traceEvents"`
+	defer file.Close() //nolint:errcheck // nothing was written
+	t := timeline{rows: map[[2]int]*timelineRow{}}
+	if err := t.read(bufio.NewReaderSize(file, 1<<20)); err != nil {
+		return "", fmt.Errorf("%s: %w", file.Name(), err)
 	}
-	if json.Unmarshal(data, &file) != nil {
-		return nil
+	if len(t.steps) == 0 {
+		return "", nil
 	}
-	return drawTimeline(file.Events)
+	return chart.Gantt("Who worked and who waited", t.shown(), t.windows()), nil
 }
 
-func drawTimeline(events []trace.Event) *timeline {
-	var window trace.Event
-	for _, e := range events {
-		if e.Phase == "X" && e.Name == stepSpan && e.Dur > 0 && e.Time >= window.Time {
-			window = e
+// read takes the events from a trace, one at a time: a trace may be long.
+func (t *timeline) read(r io.Reader) error {
+	lines := json.NewDecoder(r)
+	for depth := 0; ; {
+		token, err := lines.Token()
+		if err != nil {
+			return fmt.Errorf("no traceEvents in it: %w", err)
+		}
+		switch token {
+		case json.Delim('{'):
+			depth++
+		case json.Delim('}'):
+			depth--
+		}
+		if depth == 1 && token == "traceEvents" {
+			break
 		}
 	}
-	if window.Name == "" {
-		return nil
+	if token, err := lines.Token(); err != nil || token != json.Delim('[') {
+		return fmt.Errorf("traceEvents begins with %v, expected [", token)
 	}
-	step, _ := window.Args["step"].(float64)
-	t := &timeline{Step: int(step), Seconds: window.Dur / 1e6}
-	for _, row := range events {
-		if row.Phase != "M" || row.Name != "thread_name" {
+	for lines.More() {
+		var e event
+		if err := lines.Decode(&e); err != nil {
+			return err
+		}
+		t.add(&e)
+	}
+	return nil
+}
+
+func (t *timeline) add(e *event) {
+	var args struct {
+		Step  json.Number `json:"step"`
+		Name  string      `json:"name"`
+		Track string      `json:"track"`
+		Sort  int         `json:"sort_index"`
+	}
+	key := [2]int{e.PID, e.TID}
+	switch {
+	case e.Phase == "M" && (e.Name == "thread_name" || e.Name == "thread_sort_index"):
+		if json.Unmarshal(e.Args, &args) != nil {
+			return
+		}
+		if e.Name == "thread_sort_index" {
+			t.row(key).order = args.Sort
+			return
+		}
+		t.row(key).name, t.row(key).track = args.Name, cmp.Or(args.Track, args.Name)
+	case e.Phase != "X" || e.Dur < 0:
+	case e.Name == stepSpan:
+		_ = json.Unmarshal(e.Args, &args) // a step without a number is not named
+		from := e.Time / 1e6
+		t.steps = append(t.steps, chart.Window{Name: strings.TrimSpace("step " + args.Step.String()), From: from, To: from + e.Dur/1e6})
+	default:
+		row := t.row(key)
+		from := e.Time / 1e6
+		row.bars = append(row.bars, chart.Bar{Name: kind(e.Name), From: from, To: from + e.Dur/1e6})
+	}
+}
+
+func (t *timeline) row(key [2]int) *timelineRow {
+	row := t.rows[key]
+	if row == nil {
+		name := "row " + strconv.Itoa(key[1])
+		row = &timelineRow{name: name, track: name}
+		t.rows[key] = row
+	}
+	return row
+}
+
+// kind is a span's name without what tells it from others of its kind: numbers,
+// and what comes after them.
+func kind(name string) string {
+	if i := strings.IndexAny(name, "0123456789#:/"); i > 0 {
+		name = name[:i]
+	}
+	return strings.TrimRight(name, " -_([")
+}
+
+// shown are the rows that have bars, in the trace's order but the trainer's
+// first; a bar comes before those that it encloses.
+func (t *timeline) shown() []chart.Row {
+	var all []*timelineRow
+	for _, row := range t.rows {
+		if len(row.bars) > 0 {
+			all = append(all, row)
+		}
+	}
+	rank := func(r *timelineRow) int {
+		if strings.HasPrefix(r.track, "trainer") {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(all, func(a, b *timelineRow) int {
+		return cmp.Or(rank(a)-rank(b), a.order-b.order, strings.Compare(a.name, b.name))
+	})
+	lanes := map[string]int{}
+	var rows []chart.Row
+	for _, row := range all {
+		if lanes[row.track]++; lanes[row.track] > mostLanes || len(rows) == mostRows {
 			continue
 		}
-		name, _ := row.Args["name"].(string)
-		pieces := t.pieces(slices.DeleteFunc(slices.Clone(events), func(e trace.Event) bool {
-			return e.Phase != "X" || e.TID != row.TID || e.Name == stepSpan
-		}), window)
-		if len(pieces) > 0 {
-			t.Rows = append(t.Rows, timelineRow{name, pieces})
-		}
+		slices.SortStableFunc(row.bars, func(a, b chart.Bar) int {
+			return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(b.To, a.To))
+		})
+		rows = append(rows, chart.Row{Name: row.name, Bars: row.bars})
 	}
-	return t
+	return rows
 }
 
-// pieces cuts the window into columns and names each after the span that has
-// most of it, an enclosed one rather than what encloses it; neighbours of one
-// name are one piece.
-func (t *timeline) pieces(spans []trace.Event, window trace.Event) []timelinePiece {
-	var names [timelineWidth]string
-	for _, span := range spans {
-		begin := (span.Time - window.Time) / window.Dur * timelineWidth
-		end := begin + span.Dur/window.Dur*timelineWidth
-		for column := max(int(begin), 0); column < min(int(end)+1, timelineWidth); column++ {
-			covered := min(end, float64(column+1)) - max(begin, float64(column))
-			if covered >= .5 || covered > 0 && names[column] == "" {
-				names[column] = span.Name
-			}
-		}
-	}
-	var out []timelinePiece
-	for column, name := range names {
-		switch last := len(out) - 1; {
-		case name == "":
-		case last >= 0 && out[last].Name == name && out[last].X+out[last].Width == column:
-			out[last].Width++
-		default:
-			out = append(out, timelinePiece{Name: name, X: column, Width: 1, Color: t.color(name)})
-		}
+// windows are the steps, each with what comes between it and the next one, but
+// not with more than half a step of that.
+func (t *timeline) windows() []chart.Window {
+	slices.SortStableFunc(t.steps, func(a, b chart.Window) int { return cmp.Compare(a.From, b.From) })
+	out := slices.Clone(t.steps)
+	for i := range len(out) - 1 {
+		w := &out[i]
+		w.To = max(w.To, min(out[i+1].From, w.To+(w.To-w.From)/2))
 	}
 	return out
-}
-
-// color is the same for a name in all rows; who waits is grey.
-func (t *timeline) color(name string) string {
-	if i := slices.IndexFunc(t.Legend, func(p timelinePiece) bool { return p.Name == name }); i >= 0 {
-		return t.Legend[i].Color
-	}
-	colors := []string{"#2563eb", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#14b8a6", "#ec4899", "#84cc16"}
-	color := "#8885"
-	if name != "wait" && name != "idle" {
-		working := slices.DeleteFunc(slices.Clone(t.Legend), func(p timelinePiece) bool { return p.Color == color })
-		color = colors[len(working)%len(colors)]
-	}
-	t.Legend = append(t.Legend, timelinePiece{Name: name, Color: color})
-	return color
 }

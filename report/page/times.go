@@ -1,7 +1,6 @@
 package page
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -51,41 +50,4 @@ func Times(steps []report.Values) (parts, idle []Share) {
 		idle = append(idle, Share{side, seconds, seconds / inSteps})
 	}
 	return parts, idle
-}
-
-// section is a part of the page: numbers that belong together.
-type section struct {
-	Title  string
-	Curves []curve
-	Same   []Row // those that never change
-}
-
-// sections puts all numbers into sections, in the order of a line.
-func sections(steps []report.Values) []section {
-	all := []section{{Title: "Learning"}, {Title: "Optimisation"}, {Title: "Speed"}, {Title: "The rest"}}
-	place := func(name string) *section {
-		group, _, _ := strings.Cut(name, "/")
-		switch {
-		case slices.Contains([]string{"reward", "eval", "response_length", "prompt_length"}, group):
-			return &all[0]
-		case slices.Contains([]string{"actor", "mismatch", "staleness"}, group):
-			return &all[1]
-		case slices.Contains([]string{"timing_s", "idle", "perf", "tokens"}, group):
-			return &all[2]
-		}
-		return &all[3]
-	}
-	for _, name := range allNames(steps) {
-		if slices.Contains([]string{"step", "time", "version"}, name) {
-			continue
-		}
-		s := place(name)
-		xs, ys := series(steps, name)
-		if slices.Min(ys) == slices.Max(ys) {
-			s.Same = append(s.Same, Row{Name: name, First: ys[0], Last: ys[0], FirstStep: int(xs[0]), LastStep: int(xs[len(xs)-1])})
-			continue
-		}
-		s.Curves = append(s.Curves, draw(name, xs, ys))
-	}
-	return slices.DeleteFunc(all, func(s section) bool { return len(s.Curves)+len(s.Same) == 0 })
 }

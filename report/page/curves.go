@@ -1,0 +1,128 @@
+package page
+
+import (
+	"html/template"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/chart"
+)
+
+// figure is a drawing of numbers that belong together.
+type figure struct {
+	title, y string
+	names    []string // a * stands for any part between slashes
+	minutes  bool     // over time rather than over steps
+}
+
+// figures are drawn first; numbers that are in none of them come after, one by
+// one.
+func figures() []figure {
+	return []figure{
+		{title: "Reward", names: []string{"reward/mean"}},
+		{title: "Held-out score", names: []string{"eval/*/mean@*"}},
+		{title: "Response length", y: "tokens", names: []string{"response_length/mean", "response_length/max"}},
+		{title: "Responses cut at the limit", y: "fraction", names: []string{"response_length/clip_ratio"}},
+		{title: "Groups of equal rewards", y: "fraction", names: []string{"reward/zero_std_frac"}},
+		{title: "Entropy", y: "nats", names: []string{"actor/entropy"}},
+		{title: "KL", y: "nats", names: []string{"actor/kl", "mismatch/kl"}},
+		{title: "Clip fraction", names: []string{"actor/clip_frac"}},
+		{title: "Gradient norm", names: []string{"actor/grad_norm"}},
+		{title: "Loss", names: []string{"actor/loss"}},
+		{title: "Throughput", y: "tokens a second", names: []string{"perf/tokens_per_second"}},
+		{title: "Idle", y: "fraction of the step", names: []string{"idle/trainer", "idle/instances"}},
+		{title: "Time of a step", y: "s", names: []string{"timing_s/step", "timing_s/wait", "timing_s/train"}},
+		{title: "Fleet", y: "instances", names: []string{"fleet/size"}, minutes: true},
+	}
+}
+
+// curves are the drawings of a run: the usual ones, those of all other numbers,
+// and the numbers that never changed.
+type curves struct {
+	Main, Rest []template.HTML
+	Same       []Row
+}
+
+// drawCurves draws all numbers of the steps.
+func drawCurves(steps []report.Values) curves {
+	var c curves
+	changing := map[string]bool{}
+	all := allNames(steps)
+	for _, name := range all {
+		xs, ys := series(steps, name)
+		switch low, high := slices.Min(ys), slices.Max(ys); {
+		case name == "step" || name == "time" || name == "version":
+		case low == high:
+			c.Same = append(c.Same, Row{Name: name, First: low, Last: low, FirstStep: int(xs[0]), LastStep: int(xs[len(xs)-1])})
+		default:
+			changing[name] = true
+		}
+	}
+	drawn := map[string]bool{}
+	for _, f := range figures() {
+		f.minutes = f.minutes && steps[0]["time"] > 0
+		var lines []chart.Series
+		for _, name := range all {
+			if changing[name] && slices.ContainsFunc(f.names, func(pattern string) bool { return matches(pattern, name) }) {
+				drawn[name] = true
+				lines = append(lines, line(steps, name, f.minutes))
+			}
+		}
+		if len(lines) == 1 {
+			f.title += " · " + lines[0].Name
+		}
+		if len(lines) > 0 {
+			c.Main = append(c.Main, chart.Lines(f.title, f.axis(), f.y, lines))
+		}
+	}
+	for _, name := range all {
+		if changing[name] && !drawn[name] {
+			c.Rest = append(c.Rest, chart.Lines(name, "step", "", []chart.Series{line(steps, name, false)}))
+		}
+	}
+	return c
+}
+
+func (f figure) axis() string {
+	if f.minutes {
+		return "minutes"
+	}
+	return "step"
+}
+
+// line is a number over the steps, or over the minutes since the first line.
+func line(steps []report.Values, name string, minutes bool) chart.Series {
+	s := chart.Series{Name: name}
+	for _, values := range steps {
+		y, ok := values[name]
+		if !ok {
+			continue
+		}
+		x := values["step"]
+		if minutes {
+			x = (values["time"] - steps[0]["time"]) / 60
+		}
+		s.X, s.Y = append(s.X, x), append(s.Y, y)
+	}
+	return s
+}
+
+// matches says whether a name is of a pattern, in which a * stands for anything.
+func matches(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == name
+	}
+	rest, ok := strings.CutPrefix(name, parts[0])
+	for _, part := range parts[1:] {
+		if !ok {
+			return false
+		}
+		if part == "" {
+			return true
+		}
+		_, rest, ok = strings.Cut(rest, part)
+	}
+	return ok && rest == ""
+}

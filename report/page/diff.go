@@ -1,0 +1,82 @@
+package page
+
+import (
+	"slices"
+	"unicode"
+)
+
+// edit is a part of two texts: in both, in the first alone, or in the second
+// alone.
+type edit struct {
+	Text       string
+	Gone, Come bool
+}
+
+// diff says how a becomes b, word by word, with as much in common as there is.
+func diff(a, b string) []edit {
+	old, now := words(a), words(b)
+	// common[i][j] is the length of what old[i:] and now[j:] have in common.
+	common := make([][]int16, len(old)+1)
+	for i := range common {
+		common[i] = make([]int16, len(now)+1)
+	}
+	for i := range slices.Backward(old) {
+		for j := range slices.Backward(now) {
+			if old[i] == now[j] {
+				common[i][j] = common[i+1][j+1] + 1
+				continue
+			}
+			common[i][j] = max(common[i+1][j], common[i][j+1])
+		}
+	}
+	var out []edit
+	add := func(word string, gone, come bool) {
+		if last := len(out) - 1; last >= 0 && out[last].Gone == gone && out[last].Come == come {
+			out[last].Text += word
+			return
+		}
+		out = append(out, edit{word, gone, come})
+	}
+	i, j := 0, 0
+	for i < len(old) || j < len(now) {
+		switch {
+		case i < len(old) && j < len(now) && old[i] == now[j]:
+			add(old[i], false, false)
+			i, j = i+1, j+1
+		case j == len(now) || i < len(old) && common[i+1][j] >= common[i][j+1]:
+			add(old[i], true, false)
+			i++
+		default:
+			add(now[j], false, true)
+			j++
+		}
+	}
+	return out
+}
+
+// words cuts a text into words, numbers, runs of space, and single other
+// characters.
+func words(s string) []string {
+	class := func(r rune) int {
+		switch {
+		case unicode.IsLetter(r) || unicode.IsDigit(r):
+			return 1
+		case unicode.IsSpace(r):
+			return 2
+		}
+		return 0
+	}
+	var out []string
+	begin, before := 0, 0
+	for i, r := range s {
+		if c := class(r); i > 0 && (c != before || c == 0) {
+			out = append(out, s[begin:i])
+			begin = i
+		}
+		before = class(r)
+	}
+	if begin < len(s) {
+		out = append(out, s[begin:])
+	}
+	return out
+}
