@@ -45,6 +45,7 @@ func verbs(std streams) []verb {
 		evalVerb(std),
 		replayVerb(std),
 		logprobsVerb(std),
+		compareVerb(std),
 		serveVerb(std),
 		generateVerb(std),
 		initVerb(std),

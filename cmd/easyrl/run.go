@@ -16,7 +16,11 @@ import (
 // and the instances the rest, or in turn all of them where they are colocated.
 // lends says that the trainer also has the threads of instances that rest.
 func threads(cfg *configs.Config) (training, sampling int, lends bool) {
-	cores := runtime.GOMAXPROCS(0)
+	return shareOut(cfg, runtime.GOMAXPROCS(0))
+}
+
+// shareOut is threads on a number of cores.
+func shareOut(cfg *configs.Config, cores int) (training, sampling int, lends bool) {
 	training, sampling = cfg.Device.Threads, cfg.Inference.Threads
 	if cfg.Run.Mode == configs.Colocated {
 		return orElse(training, cores), orElse(sampling, cores), false

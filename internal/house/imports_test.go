@@ -25,6 +25,7 @@ func floors() [][]string {
 		{"tri_model", "inference/engine", "inference/simulate/backend"},
 		{"trainer"},
 		{"configs"},
+		{"compare"},
 		{"cmd/easyrl"},
 	}
 }

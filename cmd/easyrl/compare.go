@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/easyrl/easyrl/compare"
+)
+
+func compareVerb(std streams) verb {
+	v := verb{
+		name:     "compare",
+		synopsis: "RUN.toml [OVERLAY.toml …] [-modes sync,periodic-async,colocated] [-set section.key=value …] [-resume]",
+		summary:  "Run a configuration in several modes on the same cores, and say which is how fast and why.",
+		example: `easyrl compare configs/quickstart.toml -set run.steps=12 -set train.order=prompt -verify
+			easyrl compare run.toml -modes periodic-async -sweep inference.instances=1,2,4
+			easyrl compare run.toml -repeats 3 -resume`,
+		flags: newFlags(),
+	}
+	o := compare.Options{Threads: shareOut, Cores: runtime.GOMAXPROCS(0)}
+	set := addSettings(v.flags)
+	modes := v.flags.String("modes", "", "`LIST` of the modes, the first of which the others are measured against; by default sync,periodic-async,colocated, or with -sweep the run's own")
+	v.flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…`: each mode with each of the values")
+	v.flags.IntVar(&o.Warmup, "warmup", 1, "`N` first steps of each process that are not timed")
+	v.flags.IntVar(&o.Repeats, "repeats", 1, "`N` runs of each, in turn; a step's time is their median, which steadies it on a busy machine")
+	v.flags.BoolVar(&o.Verify, "verify", false, "run what is recommended, and the first mode beside it once more")
+	v.flags.BoolVar(&o.Resume, "resume", false, "keep the runs that are finished and continue the one that is not")
+	v.flags.StringVar(&o.Dir, "out", "", "`DIR` of the comparison, by default runs/<name>-compare: a run's folder for each, compare.json and compare.html")
+	v.run = func(ctx context.Context, args []string) error {
+		if len(args) == 0 {
+			return usagef("no configuration given, expected RUN.toml")
+		}
+		o.Files, o.Settings = args, *set
+		if *modes != "" {
+			o.Modes = strings.Split(*modes, ",")
+		}
+		o.Say = func(format string, args ...any) { printer{std.err}.line("easyrl: "+format, args...) }
+		o.Train = inProcess(std)
+		found, err := compare.Run(ctx, o)
+		switch {
+		case errors.Is(err, compare.ErrUsage):
+			return usageError{err}
+		case err != nil && ctx.Err() != nil:
+			return stoppedError{"what is finished is kept, and -resume goes on from there"}
+		case err != nil:
+			return err
+		}
+		if err := found.Print(std.out); err != nil {
+			return err
+		}
+		printer{std.out}.line("%s", filepath.Join(found.Dir(), compare.PageFile))
+		return nil
+	}
+	return v
+}
+
+// inProcess runs easyrl train in a process of its own: threads, memory and caches
+// of a run are no other's. It is interrupted, and awaited, where the context ends.
+// What the process says of itself goes to standard error.
+func inProcess(std streams) func(ctx context.Context, cores int, args []string) error {
+	return func(ctx context.Context, cores int, args []string) error {
+		self, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find the command itself: %w", err)
+		}
+		cmd := exec.CommandContext(ctx, self, append([]string{"train"}, args...)...)
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", cores))
+		cmd.Stderr = std.err
+		err = cmd.Run()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return fmt.Errorf("easyrl train ended with status %d, for the reason above", exit.ExitCode())
+		}
+		return err
+	}
+}

@@ -1,0 +1,231 @@
+// Package compare runs one configuration in several modes, each in a process of
+// its own on the same cores, and says which is how fast, why, and what to change.
+package compare
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/report"
+)
+
+// File is the name of what was found in a comparison's folder.
+const File = "compare.json"
+
+// Options say what is compared and how.
+type Options struct {
+	Files    []string // of the run, as easyrl train takes them
+	Settings []string // likewise
+	Modes    []string // the first is what the others are measured against
+	Sweep    string   // section.key=value,value,… or empty
+	Warmup   int      // first steps of each process that are not timed
+	Repeats  int      // of each run; they alternate
+	Verify   bool     // run what is recommended
+	Resume   bool     // keep the runs that Dir has
+	Dir      string   // the comparison's folder; by default runs/<name>-compare
+	// Cores are the budget that each run shares out, unless its keys say so.
+	Cores int
+	// Threads is how a run shares out cores.
+	Threads func(cfg *configs.Config, cores int) (training, sampling int, lends bool)
+	// Train runs easyrl train with args in a process that has that many cores.
+	Train func(ctx context.Context, cores int, args []string) error
+	Say   func(format string, args ...any)
+}
+
+// ErrUsage marks options or a configuration that cannot be compared: nothing was
+// started.
+var ErrUsage = errors.New("compare")
+
+// Comparison is what is found, as compare.json has it. Times are in seconds.
+type Comparison struct {
+	Name    string `json:"name"`
+	Cores   int    `json:"cores"`
+	Steps   int    `json:"steps"`
+	Warmup  int    `json:"warmup"` // steps of these that are not timed
+	Repeats int    `json:"repeats"`
+	Order   string `json:"order"` // train.order
+	Sweep   string `json:"sweep,omitempty"`
+	// Runs are in the order in which they were asked for.
+	Runs      []Result   `json:"runs"`
+	Recommend *Recommend `json:"recommend,omitempty"`
+	Verified  *Verified  `json:"verified,omitempty"`
+	Words     []string   `json:"words"`
+	// Resumed are, by folder, the steps after which a run went on in another
+	// process: its first steps are not timed either.
+	Resumed map[string][]int `json:"resumed,omitempty"`
+
+	dir string
+}
+
+// Dir is the comparison's folder.
+func (c *Comparison) Dir() string { return c.dir }
+
+// comparing is a comparison in progress.
+type comparing struct {
+	o       Options
+	found   Comparison
+	prompts int  // in a step
+	inTurn  bool // the configuration's own mode is colocated
+}
+
+// Run compares and leaves compare.json and compare.html in the comparison's
+// folder. An error that wraps ErrUsage says that nothing was started.
+func Run(ctx context.Context, o Options) (*Comparison, error) {
+	c := &comparing{o: o, found: Comparison{Warmup: o.Warmup, Repeats: o.Repeats, Sweep: o.Sweep, Resumed: map[string][]int{}}}
+	variants, err := c.plan()
+	if err == nil {
+		err = c.claim(variants)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	c.found.dir = c.o.Dir
+	if err := c.train(ctx, variants); err != nil {
+		return nil, err
+	}
+	if c.found.Runs, err = c.measure(variants); err != nil {
+		return nil, err
+	}
+	against(c.found.Runs[0], c.found.Runs)
+	c.found.Recommend = recommend(&c.found, variants[0].cfg, c.prompts)
+	if o.Verify && c.found.Recommend != nil {
+		if err := c.verify(ctx, variants[0]); err != nil {
+			return nil, err
+		}
+	}
+	c.found.Words = words(&c.found)
+	return &c.found, errors.Join(c.write(), writePage(&c.found))
+}
+
+// verify runs what is recommended, and beside it the first run once more, since
+// the pace of a machine changes.
+func (c *comparing) verify(ctx context.Context, first variant) error {
+	again, chosen := first, first
+	again.name, chosen.name = "verify-"+first.name, "verify"
+	chosen.mode, chosen.settings = c.found.Recommend.Mode, append(without(first.settings, "run.mode", "device.threads", "inference.threads", "inference.instances"), c.found.Recommend.Settings...)
+	pair := []variant{again, chosen}
+	for i := range pair {
+		if err := c.resolve(&pair[i]); err != nil {
+			return err
+		}
+	}
+	if err := c.train(ctx, pair); err != nil {
+		return err
+	}
+	results, err := c.measure(pair)
+	if err != nil {
+		return err
+	}
+	against(results[0], results)
+	c.found.Verified = &Verified{Runs: results, Speedup: results[1].Speedup, Off: c.found.Recommend.Speedup/results[1].Speedup - 1}
+	return nil
+}
+
+// train runs what is not there yet, a repeat of all before the next one.
+func (c *comparing) train(ctx context.Context, variants []variant) error {
+	all := len(variants) * c.o.Repeats
+	for i := range all {
+		v := variants[i%len(variants)]
+		dir := v.folder(c.o.Dir, i/len(variants))
+		_, finished := finalWeights(dir, v.cfg.Run.Steps)
+		if finished {
+			c.o.Say("%s (%d of %d): %s has it", v.name, i+1, all, dir)
+			continue
+		}
+		args := append([]string{}, c.o.Files...)
+		for _, s := range v.all(c.o.Settings, dir) {
+			args = append(args, "-set", s)
+		}
+		if steps, _ := report.ReadMetrics(filepath.Join(dir, report.MetricsFile)); len(steps) > 0 {
+			args = append(args, "-resume")
+			at := 0
+			if found, ok := lastCheckpoint(dir); ok {
+				at = found
+			}
+			c.found.Resumed[filepath.Base(dir)] = append(c.found.Resumed[filepath.Base(dir)], at)
+			if err := c.write(); err != nil {
+				return err
+			}
+		}
+		c.o.Say("%s (%d of %d): %s", v.name, i+1, all, v.share.words())
+		if err := c.o.Train(ctx, v.cores, args); err != nil {
+			return fmt.Errorf("%s: %w", v.name, err)
+		}
+	}
+	return nil
+}
+
+// claim refuses a folder that has runs, unless they are resumed and of the same
+// settings.
+func (c *comparing) claim(variants []variant) error {
+	for _, v := range variants {
+		for repeat := range c.o.Repeats {
+			dir := v.folder(c.o.Dir, repeat)
+			if _, err := os.Stat(filepath.Join(dir, configs.RunFile)); err != nil {
+				continue
+			}
+			if !c.o.Resume {
+				return fmt.Errorf("%s holds a comparison: continue it with -resume, or set another -out", c.o.Dir)
+			}
+			changes, err := v.cfg.Changes(dir)
+			if err != nil {
+				return err
+			}
+			if len(changes) > 0 {
+				return fmt.Errorf("%s ran with other settings: %s, expected the same, or another -out", dir, changes[0])
+			}
+		}
+	}
+	if !c.o.Resume {
+		return nil
+	}
+	var before Comparison
+	if b, err := os.ReadFile(filepath.Join(c.o.Dir, File)); err == nil && json.Unmarshal(b, &before) == nil && before.Resumed != nil {
+		c.found.Resumed = before.Resumed
+	}
+	return nil
+}
+
+func (c *comparing) write() error {
+	b, err := json.MarshalIndent(&c.found, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(c.o.Dir, 0o755)
+	}
+	if err == nil {
+		err = report.ReplaceFile(filepath.Join(c.o.Dir, File), append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write comparison: %w", err)
+	}
+	return nil
+}
+
+// measure reads what the variants' runs recorded.
+func (c *comparing) measure(variants []variant) ([]Result, error) {
+	var results []Result
+	for _, v := range variants {
+		r := Result{Name: v.name, Mode: v.mode, Value: v.value, Cores: v.cores, Steps: v.cfg.Run.Steps, Share: v.share}
+		for repeat := range c.o.Repeats {
+			r.Folders = append(r.Folders, filepath.Base(v.folder(c.o.Dir, repeat)))
+		}
+		if err := r.read(c.o.Dir, c.o.Warmup, c.found.Resumed); err != nil {
+			return nil, err
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// Time is a number of seconds for people.
+func Time(seconds float64) string {
+	if seconds < 60 {
+		return report.Number(round(seconds)) + "s"
+	}
+	return report.Duration(time.Duration(seconds * float64(time.Second)))
+}

@@ -1,0 +1,94 @@
+package compare
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/chart"
+)
+
+// PageFile is the name of the page in a comparison's folder.
+const PageFile = "compare.html"
+
+//go:embed page.html.tmpl
+var pageSource string
+
+// page is what the template sees.
+type page struct {
+	*Comparison
+	Style    template.CSS
+	Head     [][2]string
+	Rows     [][]string
+	Verified [][]string
+	Charts   []template.HTML
+}
+
+// writePage writes the comparison's page: the table, the words and the curves of
+// the runs on one pair of axes, over the steps and over the time.
+func writePage(c *Comparison) error {
+	p := page{Comparison: c, Style: chart.Style(), Head: head(), Rows: rows(c.Runs), Charts: charts(c.Runs)}
+	if c.Verified != nil {
+		p.Verified = rows(c.Verified.Runs)
+	}
+	view, err := template.New("page").Parse(pageSource)
+	var html bytes.Buffer
+	if err == nil {
+		err = view.Execute(&html, p)
+	}
+	if err == nil {
+		err = report.ReplaceFile(filepath.Join(c.dir, PageFile), html.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("write the comparison's page: %w", err)
+	}
+	return nil
+}
+
+func charts(runs []Result) (all []template.HTML) {
+	for _, name := range curves(runs) {
+		all = append(all, chart.Lines(name, "step", "", lines(runs, name, false)), chart.Lines(name, "s", "", lines(runs, name, true)))
+	}
+	return all
+}
+
+// curves are the numbers that are drawn: those that the runs have.
+func curves(runs []Result) []string {
+	var evals []string
+	for _, name := range report.Values(runs[0].Eval).Names() {
+		if strings.Contains(name, "/mean@") {
+			evals = append(evals, name)
+		}
+	}
+	names := slices.Concat([]string{"reward/mean"}, evals, []string{"timing_s/step", "perf/tokens_per_second"})
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(runs[0].steps, func(v report.Values) bool { _, ok := v[name]; return ok })
+	})
+}
+
+// lines are a number of each run over the steps, or over the seconds that the
+// run's steps took, evaluations and checkpoints aside.
+func lines(runs []Result, name string, overTime bool) (all []chart.Series) {
+	for i := range runs {
+		s, elapsed := chart.Series{Name: runs[i].Name}, 0.0
+		for _, values := range runs[i].steps {
+			elapsed += values["timing_s/step"]
+			y, ok := values[name]
+			if !ok {
+				continue
+			}
+			x := values["step"]
+			if overTime {
+				x = elapsed
+			}
+			s.X, s.Y = append(s.X, x), append(s.Y, y)
+		}
+		all = append(all, s)
+	}
+	return all
+}

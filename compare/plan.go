@@ -1,0 +1,219 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/configs"
+)
+
+// variant is one way to run the configuration.
+type variant struct {
+	name     string
+	mode     string
+	value    string   // section.key=value that is swept, or empty
+	settings []string // beside those of the command line
+	cfg      *configs.Resolved
+	cores    int
+	share    Share
+}
+
+// Share is how a run's cores are shared out.
+type Share struct {
+	Trainer   int  `json:"trainer"`   // threads
+	Instances int  `json:"instances"` // that are embedded
+	Each      int  `json:"each"`      // threads of an instance
+	Lends     bool `json:"lends"`     // the trainer has the threads of resting instances too
+	InTurn    bool `json:"in_turn"`   // trainer and instances never work at once
+}
+
+// sampling is the number of threads that sample.
+func (s Share) sampling() int { return s.Instances * s.Each }
+
+// words are short: they are a cell of the table.
+func (s Share) words() string {
+	by := "+"
+	if s.InTurn {
+		by = "or"
+	}
+	if s.Instances == 0 {
+		return fmt.Sprintf("%d threads train, servers sample", s.Trainer)
+	}
+	return fmt.Sprintf("%d %s %d×%d threads", s.Trainer, by, s.Instances, s.Each)
+}
+
+// folder is where a repeat of the variant runs.
+func (v variant) folder(dir string, repeat int) string {
+	name := url.PathEscape(strings.ReplaceAll(v.name, " ", "-"))
+	if repeat > 0 {
+		name += fmt.Sprintf("-%d", repeat+1)
+	}
+	return filepath.Join(dir, name)
+}
+
+// all are the settings of a run in dir.
+func (v variant) all(given []string, dir string) []string {
+	return slices.Concat(given, v.settings, []string{fmt.Sprintf("run.dir=%q", dir)})
+}
+
+// plan resolves every variant before any runs.
+func (c *comparing) plan() ([]variant, error) {
+	given, err := configs.Load(c.o.Files, c.o.Settings)
+	if err == nil {
+		err = given.Validate(configs.TrainTask)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.check(given); err != nil {
+		return nil, err
+	}
+	if c.o.Dir == "" {
+		c.o.Dir = filepath.Join("runs", given.Run.Name+"-compare")
+	}
+	c.found.Name, c.found.Steps, c.found.Order = given.Run.Name, given.Run.Steps, given.Train.Order
+	c.prompts, c.inTurn = given.Rollout.PromptsPerStep, given.Run.Mode == configs.Colocated
+	values, err := c.sweep()
+	if err != nil {
+		return nil, err
+	}
+	var variants []variant
+	for _, value := range values {
+		for _, mode := range c.modes(given) {
+			v := variant{name: strings.TrimSpace(mode + " " + value), mode: mode, value: value, settings: []string{"run.mode=" + mode}}
+			if value != "" {
+				v.settings = append(v.settings, value)
+			}
+			if err := c.resolve(&v); err != nil {
+				return nil, err
+			}
+			variants = append(variants, v)
+		}
+	}
+	c.found.Cores = variants[0].cores
+	return variants, nil
+}
+
+// modes are those asked for: by default all, or with a sweep the run's own.
+func (c *comparing) modes(given *configs.Resolved) []string {
+	switch {
+	case len(c.o.Modes) > 0:
+		return c.o.Modes
+	case c.o.Sweep != "":
+		return []string{given.Run.Mode}
+	}
+	return []string{configs.Sync, configs.PeriodicAsync, configs.Colocated}
+}
+
+func (c *comparing) check(given *configs.Resolved) error {
+	all := []string{configs.Sync, configs.PeriodicAsync, configs.Colocated}
+	var faults []error
+	for i, mode := range c.o.Modes {
+		switch {
+		case !slices.Contains(all, mode):
+			faults = append(faults, fmt.Errorf("-modes has %q, expected some of %s", mode, strings.Join(all, ", ")))
+		case slices.Contains(c.o.Modes[:i], mode):
+			faults = append(faults, fmt.Errorf("-modes has %s twice, expected each once (-repeats runs it again)", mode))
+		}
+	}
+	if c.o.Warmup < 0 || c.o.Warmup >= given.Run.Steps {
+		faults = append(faults, fmt.Errorf("-warmup is %d, expected 0 or more and less than run.steps = %d", c.o.Warmup, given.Run.Steps))
+	}
+	if c.o.Repeats < 1 {
+		faults = append(faults, fmt.Errorf("-repeats is %d, expected 1 or more", c.o.Repeats))
+	}
+	if c.o.Verify && given.Inference.Instances == 0 {
+		faults = append(faults, errors.New("-verify is given, but servers sample, expected embedded instances: what is recommended is another number of servers"))
+	}
+	return errors.Join(faults...)
+}
+
+// sweep are the settings of the swept key, or one that is empty.
+func (c *comparing) sweep() ([]string, error) {
+	if c.o.Sweep == "" {
+		return []string{""}, nil
+	}
+	key, list, ok := strings.Cut(c.o.Sweep, "=")
+	if key = strings.TrimSpace(key); !ok || key == "" || strings.TrimSpace(list) == "" {
+		return nil, fmt.Errorf("-sweep is %q, expected section.key=value,value,…", c.o.Sweep)
+	}
+	if strings.HasPrefix(key, "run.") && key != "run.seed" {
+		return nil, fmt.Errorf("-sweep is of %s, expected run.seed or a key of another section (-modes compares modes)", key)
+	}
+	var settings []string
+	for value := range strings.SplitSeq(list, ",") {
+		setting := key + "=" + strings.TrimSpace(value)
+		if slices.Contains(settings, setting) {
+			return nil, fmt.Errorf("-sweep has %s twice, expected each value once", setting)
+		}
+		settings = append(settings, setting)
+	}
+	return settings, nil
+}
+
+// resolve loads the variant's configuration and shares out its cores, where it
+// does not have its share already.
+func (c *comparing) resolve(v *variant) error {
+	cfg, err := configs.Load(c.o.Files, slices.Concat(c.o.Settings, v.settings))
+	if err == nil {
+		err = cfg.Validate(configs.TrainTask)
+	}
+	if err != nil {
+		return err
+	}
+	if v.cores == 0 {
+		v.cores = c.budget(cfg)
+		key, _, _ := strings.Cut(v.value, "=")
+		v.settings = append(v.settings, without(c.shared(cfg, v.cores), key)...)
+	}
+	if cfg, err = configs.Load(c.o.Files, slices.Concat(c.o.Settings, v.settings)); err != nil {
+		return err
+	}
+	v.cfg = cfg
+	training, each, lends := c.o.Threads(&cfg.Config, v.cores)
+	v.share = Share{Trainer: training, Instances: cfg.Inference.Instances, Each: each, Lends: lends, InTurn: v.mode == configs.Colocated}
+	return nil
+}
+
+// budget is how many cores each mode has: those of the machine, or what both keys
+// of threads say together.
+func (c *comparing) budget(cfg *configs.Resolved) int {
+	training, sampling := cfg.Device.Threads, cfg.Inference.Threads*cfg.Inference.Instances
+	switch {
+	case cfg.Inference.Instances == 0 && training > 0:
+		return training
+	case training == 0 || sampling == 0:
+		return c.o.Cores
+	case c.inTurn:
+		return max(training, sampling)
+	}
+	return training + sampling
+}
+
+// shared are the settings with which a mode has the whole budget: one that takes
+// turns has it for each side, and one that does not shares it out itself where
+// the keys of threads are meant for turns.
+func (c *comparing) shared(cfg *configs.Resolved, cores int) []string {
+	n := cfg.Inference.Instances
+	switch {
+	case cfg.Run.Mode != configs.Colocated && c.inTurn:
+		return []string{"device.threads=0", "inference.threads=0"}
+	case cfg.Run.Mode != configs.Colocated:
+		return nil
+	case n == 0:
+		return []string{fmt.Sprint("device.threads=", cores)}
+	}
+	return []string{fmt.Sprint("device.threads=", cores), fmt.Sprint("inference.threads=", max(1, cores/n))}
+}
+
+// without leaves out the settings of keys.
+func without(settings []string, keys ...string) []string {
+	return slices.DeleteFunc(slices.Clone(settings), func(s string) bool {
+		key, _, _ := strings.Cut(s, "=")
+		return slices.Contains(keys, key)
+	})
+}

@@ -1,0 +1,102 @@
+package compare
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// head are the titles of the table's columns, and what each means.
+func head() [][2]string {
+	return [][2]string{
+		{"mode", "and the swept key's value"},
+		{"threads", "of the trainer and of the instances: + at once, or in turn"},
+		{"steps", "that were timed; the first ones of a process are not"},
+		{"time", "of the timed steps, evaluations and checkpoints aside"},
+		{"tokens", "trained, of prompts and responses"},
+		{"tokens/s/core", "trained tokens a second a core"},
+		{"speed-up", "over the first row"},
+		{"Ti", "seconds of a step in which instances sample"},
+		{"Tt", "seconds of a step in which the trainer computes"},
+		{"ceiling", "(Ti+Tt)/max(Ti,Tt): the most that hiding one behind the other can gain; none where they take turns on all cores"},
+		{"idle trainer", "share of the step"},
+		{"idle instances", "likewise"},
+		{"reward", "mean of the last step"},
+		{"eval", "the last one's first mean@k"},
+		{"weights", "the first digits of their sha256 at the end"},
+	}
+}
+
+// rows are the table's cells.
+func rows(runs []Result) [][]string {
+	var all [][]string
+	for i := range runs {
+		r := &runs[i]
+		ceiling, reward := times(r.Ceiling), "-"
+		if r.Share.InTurn {
+			ceiling = "-"
+		}
+		if r.Reward != nil {
+			reward = fmt.Sprintf("%.3f", *r.Reward)
+		}
+		all = append(all, []string{r.Name, strings.TrimSuffix(r.Share.words(), " threads"), fmt.Sprint(r.Timed), Time(r.Seconds), report.Number(r.Tokens),
+			report.Number(round(r.Rate)), times(r.Speedup), Time(r.Sampling), Time(r.Training), ceiling, share(r.IdleTrainer), share(r.IdleInstances),
+			reward, r.evaluated(), short(r.Weights)})
+	}
+	return all
+}
+
+func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
+
+// short are the first digits of sums.
+func short(sums string) string {
+	all := strings.Fields(sums)
+	for i := range all {
+		all[i] = all[i][:min(8, len(all[i]))]
+	}
+	return strings.Join(all, " ")
+}
+
+// evaluated is the first mean@k of the last evaluation.
+func (r *Result) evaluated() string {
+	for _, name := range report.Values(r.Eval).Names() {
+		if strings.Contains(name, "/mean@") {
+			return fmt.Sprintf("%.3f", r.Eval[name])
+		}
+	}
+	return "-"
+}
+
+// Print writes the table and what was found in words.
+func (c *Comparison) Print(w io.Writer) error {
+	if err := table(w, c.Runs); err != nil {
+		return err
+	}
+	if c.Verified != nil {
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+		if err := table(w, c.Verified.Runs); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(c.Words, "\n"))
+	return err
+}
+
+func table(w io.Writer, runs []Result) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	var titles []string
+	for _, column := range head() {
+		titles = append(titles, column[0])
+	}
+	for _, cells := range append([][]string{titles}, rows(runs)...) {
+		if _, err := fmt.Fprintln(t, strings.Join(cells, "\t")+"\t"); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}

@@ -1,0 +1,158 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/report"
+)
+
+// words say what a comparison found: who is fastest and why, whether the weights
+// are equal, how far the ceiling is, and what to change.
+func words(c *Comparison) []string {
+	said := []string{fastest(c)}
+	said = append(said, overlap(c)...)
+	said = append(said, weights(c)...)
+	if doubt := noise(c); doubt != "" {
+		said = append(said, doubt)
+	}
+	if c.Recommend == nil {
+		key, _, _ := strings.Cut(c.Sweep, "=")
+		return append(said, fmt.Sprintf("No split is recommended: %s changes the work itself, so that the runs' times say nothing of each other.", key))
+	}
+	said = append(said, advice(c))
+	if v := c.Verified; v != nil {
+		said = append(said, fmt.Sprintf("Verified: predicted %s times %s, measured %s times: the prediction is off by %+.0f%%.",
+			times(c.Recommend.Speedup), c.Runs[0].Name, times(v.Speedup), 100*v.Off))
+	}
+	return said
+}
+
+// times is a ratio for people.
+func times(x float64) string { return fmt.Sprintf("%.2f", x) }
+
+// telling is the part by which speeds must differ to be told apart.
+const telling = 0.03
+
+func fastest(c *Comparison) string {
+	if len(c.Runs) == 1 {
+		return fmt.Sprintf("%s trained %s tokens a second a core.", c.Runs[0].Name, report.Number(round(c.Runs[0].Rate)))
+	}
+	order := slices.Clone(c.Runs)
+	slices.SortStableFunc(order, func(a, b Result) int {
+		if a.Speedup > b.Speedup {
+			return -1
+		}
+		return 1
+	})
+	best, next := order[0], order[1]
+	lead := best.Speedup / next.Speedup
+	if lead < 1+telling {
+		return fmt.Sprintf("%s and %s are equally fast as far as can be told, %s and %s times as fast as %s.",
+			best.Name, next.Name, times(best.Speedup), times(next.Speedup), c.Runs[0].Name)
+	}
+	text := fmt.Sprintf("%s is the fastest: %s times as fast as %s", best.Name, times(lead), next.Name)
+	if next.Name != c.Runs[0].Name && best.Name != c.Runs[0].Name {
+		text += fmt.Sprintf(", and %s times as fast as %s", times(best.Speedup), c.Runs[0].Name)
+	}
+	return text + "."
+}
+
+// overlap says what asynchrony gained against what it could, and why where taking
+// turns gained more.
+func overlap(c *Comparison) (said []string) {
+	sync, async, turns := find(c, configs.Sync), find(c, configs.PeriodicAsync), find(c, configs.Colocated)
+	if sync != nil {
+		longer := "training"
+		if sync.Sampling > sync.Training {
+			longer = "sampling"
+		}
+		said = append(said, fmt.Sprintf("One after the other, sampling takes Ti = %s a step and training Tt = %s, so hiding one behind the other can make it %s times as fast at most: %s is the longer.",
+			Time(sync.Sampling), Time(sync.Training), times(sync.Ceiling), longer))
+	}
+	if sync != nil && async != nil {
+		gain := async.Speedup / sync.Speedup
+		text := fmt.Sprintf("Asynchrony makes it %s times as fast, of %s.", times(gain), times(sync.Ceiling))
+		if gain < 1+telling {
+			text = fmt.Sprintf("Asynchrony gains nothing here: %s times, of %s.", times(gain), times(sync.Ceiling))
+		}
+		if sync.Share.Lends && gain < 0.9*sync.Ceiling {
+			text += " Here sync trains with the threads of the resting instances too, which it has to itself; beside sampling there are fewer, and the ceiling is for cores that would otherwise rest."
+		}
+		said = append(said, text)
+	}
+	if turns != nil && async != nil && turns.Speedup > async.Speedup*(1+telling) {
+		said = append(said, fmt.Sprintf("Taking turns on all %d cores (colocated) beats asynchrony here by %s times: where both sides share one machine and speed up with its cores, nobody needs to wait for anybody. Asynchrony is for instances that have devices of their own, or that cannot use all the cores.",
+			turns.Cores, times(turns.Speedup/async.Speedup)))
+	}
+	return said
+}
+
+// find is the first run of a mode.
+func find(c *Comparison, mode string) *Result {
+	for i := range c.Runs {
+		if c.Runs[i].Mode == mode {
+			return &c.Runs[i]
+		}
+	}
+	return nil
+}
+
+// weights says whether runs of the same work ended in the same bits.
+func weights(c *Comparison) []string {
+	key, _, swept := strings.Cut(c.Sweep, "=")
+	same, compared := true, false
+	for i, r := range c.Runs {
+		repeats := strings.Fields(r.Weights)
+		compared = compared || len(r.Folders) > 1
+		same = same && len(repeats) == 1
+		for _, other := range c.Runs[:i] {
+			if !swept || sameWork(key) || other.Value == r.Value {
+				compared, same = true, same && other.Weights == r.Weights
+			}
+		}
+	}
+	switch {
+	case !compared:
+		return nil
+	case same && !swept || same && sameWork(key):
+		return []string{fmt.Sprintf("All ended in the same weights, bit for bit (sha256 %.12s…).", c.Runs[0].Weights)}
+	case same:
+		return []string{"Runs of the same value ended in the same weights, bit for bit."}
+	case c.Order == configs.Arrival:
+		return []string{"The weights differ: train.order is \"arrival\", so groups are summed as they come, and sums differ by rounding. With train.order = \"prompt\" they are equal, bit for bit."}
+	}
+	return []string{"The weights differ although train.order is \"prompt\": something computes differently from run to run, such as servers, a reward or a device whose sums have no fixed order."}
+}
+
+// noise warns of figures that the machine has blurred.
+func noise(c *Comparison) string {
+	for _, r := range c.Runs[1:] {
+		if r.High-r.Low > 0.25*r.Speedup {
+			return fmt.Sprintf("The steps of %s are between %s and %s times as fast as those of %s (quartiles): the machine is busy or the steps are short. -repeats 3 gives steadier figures.",
+				r.Name, times(r.Low), times(r.High), c.Runs[0].Name)
+		}
+	}
+	return ""
+}
+
+// advice is the recommended split and how its gain was computed.
+func advice(c *Comparison) string {
+	r, first := c.Recommend, c.Runs[0].Name
+	if r.Share.Instances == 0 {
+		return fmt.Sprintf("Recommended: periodic-async with %d servers, expected to be %s times as fast as %s. With as many, sampling takes no longer than training; Ti is taken to fall as their number grows.",
+			r.Servers, times(r.Speedup), first)
+	}
+	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share.words(), strings.Join(r.Settings, " -set "))
+	if r.Run != "" {
+		return text + fmt.Sprintf(" That is the run %s as it was measured, %s times as fast as %s; no other split of the %d cores is predicted to be faster.",
+			r.Run, times(r.Speedup), first, c.Cores)
+	}
+	how := "computed from Ti and Tt as functions of their threads"
+	if r.Model.Ti.Serial == 0 && r.Model.Tt.Serial == 0 {
+		how += ", each halved by twice as many"
+	}
+	return text + fmt.Sprintf(" Expected: a step of %s, %s times as fast as %s, %s. -verify runs it.", Time(r.Step), times(r.Speedup), first, how)
+}
