@@ -25,7 +25,6 @@ type Machine struct {
 	System  string    `json:"system"`                 // and the architecture, as in linux/amd64
 	Go      string    `json:"go"`                     // that the command was built with
 	Easyrl  string    `json:"easyrl"`                 // version of the module
-	Device  string    `json:"device,omitempty"`       // that computes
 	Started time.Time `json:"started"`
 }
 

@@ -149,12 +149,19 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	return r.in.begin(ctx, r.control)
 }
 
+// The rows of a run's trace, beside one for each instance.
+const (
+	trainerRow  = "trainer"
+	producerRow = "producer"
+)
+
 // openTrace starts the run's trace, or goes on with the one that it has.
 func (r *trainRun) openTrace(from string) {
 	if !r.cfg.Log.Trace {
 		return
 	}
 	r.spans = trace.New(trace.DefaultSpans)
+	r.spans.Track(trainerRow) // on top
 	if from == "" {
 		return
 	}
@@ -193,7 +200,7 @@ func (r *trainRun) openDir(resolved *configs.Resolved) error {
 		return err
 	}
 	if err == nil {
-		err = resolved.WriteFile(dir)
+		err = errors.Join(resolved.WriteFile(dir), report.ThisMachine().Write(dir))
 	}
 	if err != nil && !writable(err) {
 		return usagef("run.dir is %q, which cannot be written: %w", dir, err)
@@ -291,7 +298,9 @@ func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score *re
 		},
 		Files:    r.folder.files,
 		Metrics:  r.metrics,
-		Track:    r.spans.Track("trainer"),
+		Track:    r.spans.Track(trainerRow),
+		Queue:    r.spans.Lanes(producerRow),
+		Disk:     r.spans.Track("disk"),
 		Progress: r.progress,
 		Warn:     r.warn,
 	}

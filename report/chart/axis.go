@@ -11,7 +11,7 @@ import (
 type axis struct {
 	low, high  float64
 	begin, end float64
-	ticks      []float64
+	step       float64 // between ticks
 }
 
 // newAxis holds values from low to high, and about n ticks at round values.
@@ -23,43 +23,41 @@ func newAxis(low, high, begin, end float64, n int) axis {
 		}
 		low, high = low-around, high+around
 	}
-	return axis{low: low, high: high, begin: begin, end: end, ticks: ticks(low, high, n)}
+	return axis{low: low, high: high, begin: begin, end: end, step: round((high - low) / float64(n))}
 }
 
-// widen moves the ends of the axis to round values.
+// widen moves the ends of the axis to the next round values.
 func (a axis) widen() axis {
-	if len(a.ticks) < 2 {
-		return a
+	if a.step > 0 {
+		a.low, a.high = math.Floor(a.low/a.step+1e-9)*a.step, math.Ceil(a.high/a.step-1e-9)*a.step
 	}
-	step := a.ticks[1] - a.ticks[0]
-	a.low, a.high = math.Floor(a.low/step+1e-9)*step, math.Ceil(a.high/step-1e-9)*step
-	a.ticks = ticks(a.low, a.high, len(a.ticks))
 	return a
 }
 
-func (a axis) at(x float64) float64 { return a.begin + (x-a.low)/(a.high-a.low)*(a.end-a.begin) }
-
-// ticks are the multiples of 1, 2 or 5 times a power of ten from low to high,
-// about n of them.
-func ticks(low, high float64, n int) []float64 {
-	rough := (high - low) / float64(n)
-	power := math.Pow(10, math.Floor(math.Log10(rough)))
-	step := 10 * power
-	for _, factor := range []float64{1, 2, 5} {
-		if factor*power >= rough {
-			step = factor * power
-			break
+// round is the multiple of 1, 2 or 5 and a power of ten that is x or, at most a
+// quarter below it, more; 0 where there is none.
+func round(x float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(x)))
+	for _, factor := range []float64{1, 2, 5, 10} {
+		if y := factor * power; y >= .75*x && y > 0 && !math.IsInf(y, 0) {
+			return y
 		}
 	}
-	if !(step > 0) || math.IsInf(step, 0) { // too small, or too large, to be divided
+	return 0
+}
+
+// ticks are the multiples of the step.
+func (a axis) ticks() (all []float64) {
+	if a.step == 0 {
 		return nil
 	}
-	var all []float64
-	for i := math.Ceil(low/step - 1e-9); i*step <= high+step*1e-9 && len(all) < 4*n; i++ {
-		all = append(all, i*step)
+	for i := math.Ceil(a.low/a.step - 1e-9); i*a.step <= a.high+a.step*1e-9 && len(all) < 100; i++ {
+		all = append(all, i*a.step+0) // and no -0
 	}
 	return all
 }
+
+func (a axis) at(x float64) float64 { return a.begin + (x-a.low)/(a.high-a.low)*(a.end-a.begin) }
 
 // tick is x for an axis: short, with the prefixes of the units.
 func tick(x float64) string {

@@ -14,7 +14,7 @@ import (
 const (
 	frameWidth  = 360
 	frameHeight = 200
-	frameLeft   = 46
+	frameLeft   = 54
 	frameRight  = 352
 	frameTop    = 10
 	frameBottom = 166
@@ -37,8 +37,11 @@ func (f *frame) draw(title, words string) template.HTML {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<figure class="chart"><figcaption><b>%s</b>`, escape(title))
 	if len(f.series) == 1 && !f.stairs {
-		ys := f.series[0].Y
-		fmt.Fprintf(&b, `<span>%s</span>`, report.Number(ys[len(ys)-1]))
+		s := f.series[0]
+		fmt.Fprintf(&b, `<span>%s</span>`, report.Number(s.Y[len(s.Y)-1]))
+		if s.Name != title {
+			fmt.Fprintf(&b, `<small class="muted">%s</small>`, escape(s.Name))
+		}
 	}
 	b.WriteString("</figcaption>")
 	if len(f.series) == 0 {
@@ -76,12 +79,12 @@ func (f *frame) scale() {
 }
 
 func (f *frame) axes(b *strings.Builder) {
-	for _, y := range f.up.ticks {
+	for _, y := range f.up.ticks() {
 		at := place(f.up.at(y))
 		fmt.Fprintf(b, `<path class="grid" d="M%d %sH%d"/><text x="%d" y="%s" dy="3.5" text-anchor="end">%s</text>`,
 			frameLeft, at, frameRight, frameLeft-5, at, tick(y))
 	}
-	for _, x := range f.across.ticks {
+	for _, x := range f.across.ticks() {
 		at := place(f.across.at(x))
 		anchor := "middle"
 		if f.across.at(x) > frameRight-12 {

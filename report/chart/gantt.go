@@ -44,7 +44,7 @@ type Window struct {
 // through, and a table of what each row did in them. Kinds of bars are told apart
 // by colour, texture and, where there is room, their names. title is above it.
 func Gantt(title string, rows []Row, windows []Window) template.HTML {
-	g := gantt{rows: rows, scale: scaleOf(windows)}
+	g := gantt{rows: rows, scale: scaleOf(windows), kinds: map[string]int{}}
 	for range rows {
 		g.shares = append(g.shares, map[string]float64{})
 	}
@@ -62,6 +62,9 @@ func Gantt(title string, rows []Row, windows []Window) template.HTML {
 	if len(drawn) == 0 {
 		return template.HTML(fmt.Sprintf(`<figure class="chart gantt"><figcaption><b>%s</b></figcaption><p class="muted">nothing was recorded</p></figure>`, escape(title))) //nolint:gosec // all text was escaped
 	}
+	if len(windows) > 1 {
+		title += ", " + windows[0].Name + " to " + windows[len(windows)-1].Name
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<figure class="chart gantt"><figcaption><b>%s</b></figcaption>%s`, escape(title), textures())
 	g.links(&b, windows)
@@ -77,11 +80,13 @@ func Gantt(title string, rows []Row, windows []Window) template.HTML {
 }
 
 type gantt struct {
-	rows   []Row
-	scale  float64              // pixels a second
-	kinds  []string             // of bars, in the order in which they were met
-	shares []map[string]float64 // seconds of each kind, a row
-	length float64              // of what was drawn, in seconds
+	rows    []Row
+	scale   float64              // pixels a second
+	kinds   map[string]int       // textures of bars by name
+	names   []string             // of the kinds, in the order in which they were met
+	working int                  // kinds that are not waiting
+	shares  []map[string]float64 // seconds of each kind, a row
+	length  float64              // of what was drawn, in seconds
 }
 
 // scaleOf makes a middling window as long as ganttWindow, unless the longest
@@ -119,7 +124,7 @@ func (g *gantt) window(w Window) string {
 	g.length += seconds
 	a := newAxis(0, seconds, 0, float64(width), max(width/90, 1))
 	var foot strings.Builder
-	for _, t := range a.ticks {
+	for _, t := range a.ticks() {
 		if at := a.at(t); at < float64(width)-30 && t > 0 {
 			fmt.Fprintf(&foot, `<path class="tick" d="M%s %dv4"/><text x="%s" y="%d" text-anchor="middle">%s</text>`,
 				place(at), height-ganttFoot, place(at), height-ganttFoot+15, report.Number(t))
@@ -174,16 +179,6 @@ func (g *gantt) row(b *strings.Builder, i int, byKind map[string][]piece) {
 		fmt.Fprintf(b, `"><title>%s</title></path>`, escape(name))
 	}
 	b.WriteString(labels.String())
-}
-
-// kind is the number of a texture, the same for a name in all rows.
-func (g *gantt) kind(name string) int {
-	i := slices.Index(g.kinds, name)
-	if i < 0 {
-		i = len(g.kinds)
-		g.kinds = append(g.kinds, name)
-	}
-	return textureOf(name, i)
 }
 
 // piece is a bar in pixels.

@@ -25,12 +25,21 @@ func patterns() []string {
 	}
 }
 
-// textureOf is the texture of the i-th kind of bars.
-func textureOf(name string, i int) int {
-	if name == "wait" || name == "idle" {
-		return textureCount
+// kind is the number of a texture, the same for a name in all rows.
+func (g *gantt) kind(name string) int {
+	at, ok := g.kinds[name]
+	switch {
+	case ok:
+		return at
+	case name == "wait" || name == "idle":
+		at = textureCount
+	default:
+		at = g.working % textureCount
+		g.working++
 	}
-	return i % textureCount
+	g.kinds[name] = at
+	g.names = append(g.names, name)
+	return at
 }
 
 // textures defines the patterns that bars are filled with.
@@ -40,7 +49,7 @@ func textures() string {
 	all := patterns()
 	for i := range textureCount {
 		fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="m%d" d="M0 0h6v6h-6z"/><path class="over" d="%s"/></pattern>`,
-			i, i%colours, all[i%len(all)])
+			i, i%colours, all[(i+i/colours)%len(all)])
 	}
 	fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="rest" d="M2 2.5h2v1h-2z"/></pattern></defs></svg>`, textureCount)
 	return b.String()
@@ -74,8 +83,8 @@ func (g *gantt) links(b *strings.Builder, windows []Window) {
 // key says which texture is which kind of bars.
 func (g *gantt) key(b *strings.Builder) {
 	b.WriteString(`<ul class="key">`)
-	for i, name := range g.kinds {
-		fmt.Fprintf(b, `<li><svg width="26" height="15" aria-hidden="true"><path class="g%d" d="M0 7.5h26"/></svg>%s</li>`, textureOf(name, i), escape(name))
+	for _, name := range g.names {
+		fmt.Fprintf(b, `<li><svg width="26" height="15" aria-hidden="true"><path class="g%d" d="M0 7.5h26"/></svg>%s</li>`, g.kinds[name], escape(name))
 	}
 	b.WriteString("</ul>")
 }

@@ -49,13 +49,13 @@ func Histogram(title, x string, samples []Sample) template.HTML {
 // binEdges are the round values that part the bins of values from low to high.
 func binEdges(low, high float64) []float64 {
 	a := newAxis(low, high, 0, 1, bins).widen()
-	if len(a.ticks) < 2 {
-		return []float64{a.low, a.high}
-	}
 	if low == high { // one bin around the value
 		return []float64{a.low, low - (a.high-a.low)/20, low + (a.high-a.low)/20, a.high}
 	}
-	return a.ticks
+	if edges := a.ticks(); len(edges) > 1 {
+		return edges
+	}
+	return []float64{a.low, a.high}
 }
 
 // outline is the upper edge of the bars over edges, in percent of the sorted
