@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"strings"
@@ -170,25 +169,4 @@ func (c *Server) servePage(ctx *fasthttp.RequestCtx) {
 	ctx.SetContentType("text/html; charset=utf-8")
 	ctx.Response.Header.Set("Refresh", "10")
 	ctx.SetBody(page)
-}
-
-// prometheus is values in Prometheus's text format: reward/mean becomes
-// easyrl_reward_mean.
-func prometheus(values report.Values) string {
-	var b strings.Builder
-	for _, name := range values.Names() {
-		metric := "easyrl_" + strings.Map(func(r rune) rune {
-			switch {
-			case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-				return r
-			}
-			return '_'
-		}, name)
-		v := values[name]
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			continue
-		}
-		fmt.Fprintf(&b, "# TYPE %s gauge\n%s %v\n", metric, metric, v)
-	}
-	return b.String()
 }

@@ -1,0 +1,38 @@
+package control
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// prometheus is values in Prometheus's text format: reward/mean becomes
+// easyrl_reward_mean. All are gauges of the last step: none only ever grows. Of
+// names that become the same one, which only data sources and rewards can have,
+// the first is kept, since a scraper refuses both.
+func prometheus(values report.Values) string {
+	var b strings.Builder
+	seen := map[string]bool{}
+	for _, name := range values.Names() {
+		metric, v := metricName(name), values[name]
+		if seen[metric] || math.IsNaN(v) || math.IsInf(v, 0) {
+			continue
+		}
+		seen[metric] = true
+		fmt.Fprintf(&b, "# HELP %s %s of the last step.\n# TYPE %s gauge\n%s %v\n", metric, strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(name), metric, metric, v)
+	}
+	return b.String()
+}
+
+// metricName is name with what Prometheus allows.
+func metricName(name string) string {
+	return "easyrl_" + strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, name)
+}
