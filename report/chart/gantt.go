@@ -50,24 +50,26 @@ func Gantt(title string, rows []Row, windows []Window) template.HTML {
 	}
 	var drawn []string
 	size := 0
-	for _, w := range slices.Backward(windows) {
-		svg := g.window(w)
+	for i, w := range slices.Backward(windows) {
+		svg := g.window(w, anchor(title, i))
 		if size += len(svg); size > ganttBytes && len(drawn) >= 3 {
 			break
 		}
 		drawn = append(drawn, svg)
 	}
 	slices.Reverse(drawn)
-	windows = windows[len(windows)-len(drawn):]
 	if len(drawn) == 0 {
 		return template.HTML(fmt.Sprintf(`<figure class="chart gantt"><figcaption><b>%s</b></figcaption><p class="muted">nothing was recorded</p></figure>`, escape(title))) //nolint:gosec // all text was escaped
 	}
+	first := len(windows) - len(drawn)
+	windows = windows[first:]
+	links := linksTo(windows, title, first)
 	if len(windows) > 1 {
 		title += ", " + windows[0].Name + " to " + windows[len(windows)-1].Name
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<figure class="chart gantt"><figcaption><b>%s</b></figcaption>%s`, escape(title), textures())
-	g.links(&b, windows)
+	b.WriteString(links)
 	b.WriteString(`<div class="frame"><ul class="names" aria-hidden="true">`)
 	for _, r := range rows {
 		fmt.Fprintf(&b, `<li>%s</li>`, escape(r.Name))
@@ -104,7 +106,7 @@ func scaleOf(windows []Window) float64 {
 }
 
 // window draws one stretch of time.
-func (g *gantt) window(w Window) string {
+func (g *gantt) window(w Window, id string) string {
 	seconds := max(w.To-w.From, 1e-6)
 	width := max(int(seconds*g.scale), 40)
 	height := len(g.rows)*ganttRow + ganttFoot
@@ -132,7 +134,7 @@ func (g *gantt) window(w Window) string {
 	}
 	return fmt.Sprintf(`<svg id="%s" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s, %s s. %s">`+
 		`<path class="axis" d="M0 0v%dh%d"/>%s%s<text class="name" x="4" y="%d">%s · %s s</text></svg>`,
-		anchor(w.Name), width, height, width, height, escape(w.Name), report.Number(seconds), escape(strings.Join(words, "; ")),
+		id, width, height, width, height, escape(w.Name), report.Number(seconds), escape(strings.Join(words, "; ")),
 		height-ganttFoot, width, foot.String(), b.String(), height-4, escape(w.Name), report.Number(seconds))
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -55,29 +56,32 @@ func textures() string {
 	return b.String()
 }
 
-// anchor is a window's name as the page's address of it.
-func anchor(name string) string {
+// anchor is the address of a window in its page.
+func anchor(title string, i int) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return '-'
-	}, name)
+	}, title) + "-" + strconv.Itoa(i)
 }
 
-// links lead to windows: all of them, or some evenly spread.
-func (g *gantt) links(b *strings.Builder, windows []Window) {
+// linksTo lead to windows, the first of which has number first: to all of them, or
+// to some evenly spread.
+func linksTo(windows []Window, title string, first int) string {
 	const most = 16
 	if len(windows) < 4 {
-		return
+		return ""
 	}
+	var b strings.Builder
 	b.WriteString(`<nav class="links" aria-label="go to">`)
 	n := min(len(windows), most)
 	for i := range n {
-		w := windows[i*(len(windows)-1)/(n-1)]
-		fmt.Fprintf(b, `<a href="#%s">%s</a> `, anchor(w.Name), escape(w.Name))
+		at := i * (len(windows) - 1) / (n - 1)
+		fmt.Fprintf(&b, `<a href="#%s">%s</a> `, anchor(title, first+at), escape(windows[at].Name))
 	}
 	b.WriteString("</nav>")
+	return b.String()
 }
 
 // key says which texture is which kind of bars.

@@ -22,7 +22,7 @@ const (
 	pageResponses = 4
 	pageText      = 2000      // bytes of one text
 	readBytes     = 16 << 20  // of one rollouts file
-	searchBytes   = 256 << 20 // of all files, for prompts that came twice
+	searchBytes   = 128 << 20 // of all files, for prompts that came twice
 )
 
 // group is what the page reads of a line of a rollouts file.

@@ -69,9 +69,6 @@ func drawCurves(steps []report.Values) curves {
 				lines = append(lines, line(steps, name, f.minutes))
 			}
 		}
-		if len(lines) == 1 {
-			f.title += " · " + lines[0].Name
-		}
 		if len(lines) > 0 {
 			c.Main = append(c.Main, chart.Lines(f.title, f.axis(), f.y, lines))
 		}

@@ -5,12 +5,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/trace"
 )
 
 func TestWriteHTML(t *testing.T) {
@@ -34,6 +36,10 @@ func TestWriteHTML(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"), []byte("[run]\nname = \"<x>\"\n"), 0o644))
 
+	require.NoError(t, report.Machine{CPU: "abacus", Cores: 2}.Write(dir))
+	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile), []report.Warning{{Step: 9, Kind: "x", Text: "look <here>"}}))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, trace.File), []byte(twoSteps), 0o644))
+
 	path, err := Write(dir)
 	require.NoError(t, err)
 	html := readFile(t, path)
@@ -45,9 +51,41 @@ func TestWriteHTML(t *testing.T) {
 	require.Contains(t, html, "&lt;b&gt;1&#43;1=")
 	require.Contains(t, html, "cut at the length limit")
 	require.Contains(t, html, `name = &#34;&lt;x&gt;&#34;`)
-	require.Equal(t, 2, strings.Count(html, "<polyline"), "constants and times have no curve")
+	require.Equal(t, 2+2*2, strings.Count(html, "<polyline"), "constants and times have no curve, and each distribution is that of two steps")
+	require.Contains(t, html, "after step 9: look &lt;here&gt;")
+	require.Contains(t, html, `<th scope="row">processor</th><td>abacus</td>`)
+	accessible(t, html)
 	require.NotContains(t, html, "http", "the page needs nothing from elsewhere")
 	require.Less(t, len(html), 64<<10)
+}
+
+// accessible requires that those who hear a page, or move through it by its
+// headings and links, find what those who see it do.
+func accessible(t *testing.T, html string) {
+	t.Helper()
+	require.Contains(t, html, `<html lang="en">`)
+	require.Equal(t, 1, strings.Count(html, "<h1>"))
+	require.Equal(t, 1, strings.Count(html, "<main>"))
+	require.NotContains(t, html, "<script")
+	for _, picture := range regexp.MustCompile(`<svg[^>]*>`).FindAllString(html, -1) {
+		require.Regexp(t, `aria-hidden="true"|role="img" aria-label="[^"]+"`, picture)
+	}
+	for _, head := range regexp.MustCompile(`<th[ >][^>]*>?`).FindAllString(html, -1) {
+		require.Contains(t, head, "scope=")
+	}
+	for _, scrolled := range regexp.MustCompile(`<[^>]*tabindex[^>]*>`).FindAllString(html, -1) {
+		require.Regexp(t, `role="region" aria-label="[^"]+"`, scrolled)
+	}
+	ids := map[string]bool{}
+	for _, id := range regexp.MustCompile(` id="([^"]*)"`).FindAllStringSubmatch(html, -1) {
+		require.False(t, ids[id[1]], "%s comes twice", id[1])
+		ids[id[1]] = true
+	}
+	links := regexp.MustCompile(`href="#([^"]*)"`).FindAllStringSubmatch(html, -1)
+	require.NotEmpty(t, links)
+	for _, link := range links {
+		require.True(t, ids[link[1]], "%s leads nowhere", link[1])
+	}
 }
 
 func TestWriteHTMLNeedsMetrics(t *testing.T) {
@@ -100,7 +138,7 @@ func TestCurves(t *testing.T) {
 	})
 	require.Equal(t, []Row{{Name: "mismatch/kl", FirstStep: 1, LastStep: 2}}, c.Same)
 	require.Len(t, c.Main, 3)
-	require.Contains(t, c.Main[0], "Reward · reward/mean")
+	require.Contains(t, c.Main[0], `<b>Reward</b><span>2</span><small class="muted">reward/mean</small>`)
 	require.Contains(t, c.Main[1], "eval/a/mean@1 from 0 at step 1 to 1 at step 2, lowest 0 at step 1, highest 1 at step 2; eval/b/mean@1 from 1")
 	require.Contains(t, c.Main[2], "fleet/size from 2 at minutes 0 to 1 at minutes 2")
 	require.Len(t, c.Rest, 1)

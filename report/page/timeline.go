@@ -70,7 +70,7 @@ func drawTimeline(dir string) (template.HTML, error) {
 	if len(t.steps) == 0 {
 		return "", nil
 	}
-	return chart.Gantt("Who worked and who waited", t.shown(), t.windows()), nil
+	return chart.Gantt("Workers", t.shown(), t.windows()), nil
 }
 
 // read takes the events from a trace, one at a time: a trace may be long.
@@ -147,10 +147,10 @@ func (t *timeline) row(key [2]int) *timelineRow {
 // kind is a span's name without what tells it from others of its kind: numbers,
 // and what comes after them.
 func kind(name string) string {
-	if i := strings.IndexAny(name, "0123456789#:/"); i > 0 {
+	if i := strings.IndexAny(name, "0123456789#:/(["); i > 0 {
 		name = name[:i]
 	}
-	return strings.TrimRight(name, " -_([")
+	return strings.TrimRight(name, " -_")
 }
 
 // shown are the rows that have bars, in the trace's order but the trainer's

@@ -3,53 +3,93 @@ package page
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/report/chart"
 	"github.com/easyrl/easyrl/report/trace"
 )
 
+const twoSteps = `{"otherData":{"traceEvents":[1]},"traceEvents":[
+	{"ph":"M","name":"process_name","pid":1,"tid":0,"args":{"name":"easyrl"}},
+	{"ph":"M","name":"thread_name","pid":1,"tid":2,"args":{"name":"engine","track":"engine"}},
+	{"ph":"M","name":"thread_name","pid":1,"tid":1,"args":{"name":"trainer"}},
+	{"ph":"M","name":"thread_name","pid":1,"tid":9,"args":{"name":"nobody"}},
+	{"ph":"M","name":"thread_name","pid":1,"tid":8,"args":"odd"},
+	{"ph":"X","name":"step","pid":1,"tid":1,"ts":1e6,"dur":1e6,"args":{"step":7}},
+	{"ph":"X","name":"forward policy 3","pid":1,"tid":1,"ts":1.5e6,"dur":5e5,"args":{"step":7,"what":[1]}},
+	{"ph":"X","name":"train","pid":1,"tid":1,"ts":1.25e6,"dur":75e4},
+	{"ph":"X","name":"decode","pid":1,"tid":2,"ts":5e5,"dur":1e6},
+	{"ph":"s","name":"answer","pid":1,"tid":2,"ts":5e5,"id":1},
+	{"ph":"X","name":"step","pid":1,"tid":1,"ts":2.1e6,"dur":1e6,"args":{"step":8}},
+	{"ph":"X","name":"12","pid":2,"tid":1,"ts":2.1e6,"dur":1e6}
+]}`
+
+func readTrace(t *testing.T, text string) (*timeline, error) {
+	t.Helper()
+	got := &timeline{rows: map[[2]int]*timelineRow{}}
+	return got, got.read(strings.NewReader(text))
+}
+
 func TestTimeline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := trace.New(100)
-		wait := func(ms int) { <-time.After(time.Duration(ms) * time.Millisecond) }
-		trainer, engine := s.Track("trainer"), s.Track("engine")
-		s.Track("nobody")
-		for step := 1; step <= 2; step++ {
-			begin := time.Now()
-			whole, first := trainer.Begin(step, "step"), trainer.Begin(step, "wait")
-			wait(100 * step)
-			first.End()
-			forward := trainer.Begin(step, "forward")
-			wait(100)
-			forward.End()
-			whole.End()
-			engine.Add("decode", begin.Add(-50*time.Millisecond), 250*time.Millisecond)
-			engine.Add("pass", begin, 10*time.Microsecond)
-		}
-		dir := t.TempDir()
-		require.NoError(t, s.WriteFile(filepath.Join(dir, trace.File)))
-		drawn := readTimeline(dir)
-		require.Equal(t, 2, drawn.Step)
-		require.InDelta(t, .3, drawn.Seconds, 1e-9)
-		grey, blue, amber := "#8885", "#2563eb", "#f59e0b"
-		require.Equal(t, []timelineRow{
-			{"trainer", []timelinePiece{{"wait", 0, 667, grey}, {"forward", 667, 333, blue}}},
-			{"engine", []timelinePiece{{"decode", 0, 667, amber}}},
-		}, drawn.Rows)
-		require.Equal(t, []timelinePiece{{Name: "wait", Color: grey}, {Name: "forward", Color: blue}, {Name: "decode", Color: amber}}, drawn.Legend)
-	})
+	t.Parallel()
+	got, err := readTrace(t, twoSteps)
+	require.NoError(t, err)
+	require.Equal(t, []chart.Row{
+		{Name: "trainer", Bars: []chart.Bar{{Name: "train", From: 1.25, To: 2}, {Name: "forward policy", From: 1.5, To: 2}}},
+		{Name: "engine", Bars: []chart.Bar{{Name: "decode", From: .5, To: 1.5}}},
+		{Name: "row 1", Bars: []chart.Bar{{Name: "12", From: 2.1, To: 3.1}}},
+	}, got.shown())
+	require.Equal(t, []chart.Window{{Name: "step 7", From: 1, To: 2.1}, {Name: "step 8", From: 2.1, To: 3.1}}, got.windows())
+}
+
+func TestTimelineOfManyLanes(t *testing.T) {
+	t.Parallel()
+	got := &timeline{rows: map[[2]int]*timelineRow{}}
+	for i := range 40 {
+		row := got.row([2]int{1, i})
+		row.track, row.order, row.bars = "lanes", i, []chart.Bar{{Name: "a", To: 1}}
+		got.row([2]int{2, i}).bars = []chart.Bar{{Name: "a", To: 1}}
+	}
+	require.Len(t, got.shown(), mostRows)
+	got.rows = map[[2]int]*timelineRow{}
+	for i := range 40 {
+		row := got.row([2]int{1, i})
+		row.track, row.bars = "lanes", []chart.Bar{{Name: "a", To: 1}}
+	}
+	require.Len(t, got.shown(), mostLanes)
+}
+
+func TestWindowsLeaveOutWhatIsLong(t *testing.T) {
+	t.Parallel()
+	got := timeline{steps: []chart.Window{{Name: "b", From: 10, To: 12}, {Name: "a", From: 0, To: 2}}}
+	require.Equal(t, []chart.Window{{Name: "a", From: 0, To: 3}, {Name: "b", From: 10, To: 12}}, got.windows())
+}
+
+func TestKind(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"decode": "decode", "prompt 12": "prompt", "forward (rank 2)": "forward", "12": "12", "publish/3": "publish"} {
+		require.Equal(t, want, kind(name))
+	}
 }
 
 func TestTimelineNeedsAStep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	require.Nil(t, readTimeline(dir))
-	for _, content := range []string{"", "[]", `{"traceEvents":[{"name":"wait","ph":"X","ts":1,"dur":2,"tid":1}]}`} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, trace.File), []byte(content), 0o644))
-		require.Nil(t, readTimeline(dir))
+	drawn, err := drawTimeline(dir)
+	require.NoError(t, err)
+	require.Empty(t, drawn, "there is no trace")
+	path := filepath.Join(dir, trace.File)
+	require.NoError(t, os.WriteFile(path, []byte(`{"traceEvents":[{"name":"wait","ph":"X","ts":1,"dur":2,"tid":1}]}`), 0o644))
+	drawn, err = drawTimeline(dir)
+	require.NoError(t, err)
+	require.Empty(t, drawn)
+	for _, content := range []string{"", "[]", `{"traceEvents":7}`, `{"traceEvents":[{]}`} {
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+		drawn, err = drawTimeline(dir)
+		require.ErrorContains(t, err, trace.File)
+		require.Empty(t, drawn)
 	}
 }

@@ -1,0 +1,154 @@
+package chart
+
+import (
+	"encoding/xml"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// wellFormed requires that a drawing closes what it opens, and that each picture
+// in it has a name or is hidden from those who do not see it.
+func wellFormed(t *testing.T, drawing template.HTML) {
+	t.Helper()
+	lines := xml.NewDecoder(strings.NewReader(string(drawing)))
+	for {
+		token, err := lines.Token()
+		if err == io.EOF { //nolint:errorlint // as the decoder says
+			return
+		}
+		require.NoError(t, err, drawing)
+		start, ok := token.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		has := map[string]string{}
+		for _, a := range start.Attr {
+			has[a.Name.Local] = a.Value
+		}
+		if start.Name.Local == "svg" {
+			require.True(t, has["aria-hidden"] == "true" || has["role"] == "img" && has["aria-label"] != "", drawing)
+		}
+		if has["tabindex"] != "" {
+			require.NotEmpty(t, has["aria-label"], "what is scrolled has a name")
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	drawn := Lines("<Idle>", "step", "a & b", []Series{
+		{Name: "x<y", X: []float64{0, 1, 2, 3}, Y: []float64{1, 3, math.NaN(), 2}},
+		{Name: "other", X: []float64{0, 3}, Y: []float64{math.Inf(1), 1e301}},
+		{Name: "third", X: []float64{0, 3}, Y: []float64{0, 4}},
+	})
+	wellFormed(t, drawn)
+	require.Contains(t, drawn, "&lt;Idle&gt;: a &amp; b over step. x&lt;y from 1 at step 0 to 2 at step 3, lowest 1 at step 0, highest 3 at step 1; third from 0")
+	require.Equal(t, 2, strings.Count(string(drawn), "<polyline"), "what is nowhere finite is left out")
+	require.Contains(t, drawn, `points="54,127 153.3,49 352,88"`)
+	require.Contains(t, drawn, "x&lt;y <b>2</b>", "more than one line has a key")
+
+	one := Lines("reward", "step", "", []Series{{Name: "reward/mean", X: []float64{4}, Y: []float64{.5}}})
+	wellFormed(t, one)
+	require.Contains(t, one, `<b>reward</b><span>0.5</span><small class="muted">reward/mean</small>`)
+	require.Contains(t, one, "reward/mean 0.5 at step 4")
+	require.NotContains(t, one, `class="key"`)
+
+	none := Lines("empty", "step", "", nil)
+	wellFormed(t, none)
+	require.Contains(t, none, "no values")
+}
+
+func TestLinesDifferWithoutColour(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for i := range 42 {
+		seen[dash(i)+marker(i)] = true
+	}
+	require.Len(t, seen, 42, "a pair of dash and marker stands for one line")
+}
+
+// Of many points the extremes stay, and few are written.
+func TestThinKeepsExtremes(t *testing.T) {
+	t.Parallel()
+	s := Series{Name: "x"}
+	for i := range 10_000 {
+		y := math.Sin(float64(i))
+		if i == 5000 {
+			y = 50
+		}
+		s.X, s.Y = append(s.X, float64(i)), append(s.Y, y)
+	}
+	across := newAxis(0, 9999, frameLeft, frameRight, 5)
+	line, band := thin(s, across)
+	require.Len(t, line, buckets)
+	require.Len(t, band, 2*buckets)
+	require.Contains(t, band, point{line[100].x, 50}, "a spike is seen")
+	require.InDelta(t, 1, line[100].y, .5, "the line is the mean")
+	require.Less(t, len(Lines("x", "step", "", []Series{s})), 12_000)
+
+	few, none := thin(Series{X: s.X[:400], Y: s.Y[:400]}, across)
+	require.Len(t, few, 400)
+	require.Nil(t, none)
+}
+
+func TestTicks(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		low, high float64
+		n         int
+		want      string
+	}{
+		{0, 1, 4, "0 0.2 0.4 0.6 0.8 1"},
+		{-1, 1, 4, "-1 -0.5 0 0.5 1"},
+		{.09, .9, 4, "0.2 0.4 0.6 0.8"},
+		{1, 10_000, 5, "2000 4000 6000 8000 10k"},
+		{5, 5, 2, "4 6"},
+		{0, 0, 2, "-1 0 1"},
+		{131e6, 262e6, 3, "150M 200M 250M"},
+		{-1e300, 1e300, 2, "-1e+300 0 1e+300"},
+		{1, math.Nextafter(1, 2), 3, ""},
+		{0, math.SmallestNonzeroFloat64, 3, ""},
+	} {
+		var got []string
+		for _, x := range newAxis(test.low, test.high, 0, 1, test.n).ticks() {
+			got = append(got, tick(x))
+		}
+		if test.want == "" {
+			require.LessOrEqual(t, len(got), 100)
+			continue
+		}
+		require.Equal(t, test.want, strings.Join(got, " "))
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	t.Parallel()
+	drawn := Histogram("Rewards", "reward", []Sample{
+		{Name: "step 1", Values: []float64{1, 0, 0, 0}}, {Name: "none"}, {Name: "step 2", Values: []float64{1, 1, math.NaN()}}})
+	wellFormed(t, drawn)
+	require.Contains(t, drawn, "step 1: 4 values from 0 to 1, half of them at most 0; step 2: 2 values from 1 to 1")
+	s := outline("x", []float64{0, 0, 1, 4}, []float64{0, 1, 2, 4})
+	require.Equal(t, []float64{0, 0, 1, 1, 2, 2, 4, 4}, s.X)
+	require.Equal(t, []float64{0, 50, 50, 25, 25, 25, 25, 0}, s.Y)
+	wellFormed(t, Histogram("x", "x", []Sample{{Name: "one", Values: []float64{7, 7}}}))
+	wellFormed(t, Histogram("x", "x", nil))
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add(0., 1., 1., 2., 3., 3.)
+	f.Add(-1e299, 1e299, 5e-324, 0., 1., 1e-300)
+	f.Fuzz(func(t *testing.T, a, b, c, d, e, g float64) {
+		s := []Series{{Name: "x", X: []float64{a, b, c}, Y: []float64{d, e, g}}}
+		drawn := string(Lines("t", "x", "y", s)) + string(Histogram("t", "x", []Sample{{"x", []float64{a, b, c}}}))
+		wellFormed(t, template.HTML(drawn)) //nolint:gosec // it is looked at
+		require.NotRegexp(t, regexp.MustCompile(`points="[^"]*(NaN|Inf)`), drawn)
+		require.Less(t, len(drawn), 60_000, fmt.Sprint(s))
+	})
+}

@@ -1,0 +1,75 @@
+package chart
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// contrast is that of two colours, as WCAG 2 defines it: from 1 to 21.
+func contrast(t *testing.T, a, b string) float64 {
+	t.Helper()
+	luminance := func(color string) float64 {
+		require.Len(t, color, 7)
+		sum := 0.0
+		for i, weight := range []float64{.2126, .7152, .0722} {
+			n, err := strconv.ParseUint(color[1+2*i:3+2*i], 16, 8)
+			require.NoError(t, err)
+			c := float64(n) / 255
+			if c <= .04045 {
+				c /= 12.92
+			} else {
+				c = math.Pow((c+.055)/1.055, 2.4)
+			}
+			sum += weight * c
+		}
+		return sum
+	}
+	la, lb := luminance(a), luminance(b)
+	return (max(la, lb) + .05) / (min(la, lb) + .05)
+}
+
+// Text has a contrast of 4.5 at least, and what is drawn of 3 (WCAG 2.2, 1.4.3 and
+// 1.4.11), in both schemes.
+func TestContrast(t *testing.T) {
+	t.Parallel()
+	require.InDelta(t, 21, contrast(t, "#000000", "#ffffff"), 1e-9)
+	light, dark := map[string]string{}, map[string]string{}
+	for _, c := range palette() {
+		light[c.name], dark[c.name] = c.light, c.dark
+	}
+	for scheme, of := range map[string]map[string]string{"light": light, "dark": dark} {
+		least := func(least float64, over string, names ...string) {
+			for _, name := range names {
+				require.GreaterOrEqual(t, contrast(t, of[name], of[over]), least, "%s over %s, %s", name, over, scheme)
+			}
+		}
+		least(4.5, "paper", "ink", "muted", "link")
+		least(4.5, "panel", "ink", "muted", "link")
+		least(4.5, "gone", "ink")
+		least(4.5, "come", "ink")
+		least(3, "paper", "edge")
+		for i := range colours {
+			least(3, "paper", fmt.Sprint("c", i))
+		}
+	}
+}
+
+func TestStyle(t *testing.T) {
+	t.Parallel()
+	style := string(Style())
+	for _, c := range palette() {
+		require.Contains(t, style, "--"+c.name+":"+c.light+";")
+		require.Contains(t, style, "--"+c.name+":"+c.dark+";")
+	}
+	for _, rule := range []string{"prefers-color-scheme:dark", ".l6{stroke:var(--c6)}", ".g24{stroke:url(#t24)}"} {
+		require.Contains(t, style, rule)
+	}
+	require.NotContains(t, style, "</")
+	require.NotContains(t, style, "http", "a page needs nothing from elsewhere")
+	require.Equal(t, strings.Count(style, "{"), strings.Count(style, "}"))
+}
