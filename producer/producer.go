@@ -16,6 +16,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -49,6 +50,10 @@ type Config struct {
 	// their prompt or their reward, as Budget says, and MaxLost the number that
 	// may because no instance could sample them. Beyond that the period fails.
 	MaxFailed, MaxLost int
+	// Lanes are the rows of the groups' spans: "prompt" while the fleet samples and
+	// "score" while the reward is asked. A group's flow has its request's seed as
+	// its name, and opens with its prompt. The zero Track records nothing.
+	Lanes trace.Track
 }
 
 // Budget is how many of a period's groups may fail because of their prompt or

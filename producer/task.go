@@ -13,6 +13,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -160,18 +161,21 @@ func noSignal(g *rollout.Group) bool {
 // the prompts that stood there before.
 func (r *run) sample(ctx context.Context, index, attempt int, prompt *rollout.Prompt) (*rollout.Group, error) {
 	p := r.period
+	seed := Seed(p.Seed, p.Step, index+attempt*len(p.Prompts))
 	start := time.Now()
 	out, instance, err := r.fleet.Generate(ctx, inference.Request{
-		PromptIDs: prompt.IDs, N: p.GroupSize, Seed: Seed(p.Seed, p.Step, index+attempt*len(p.Prompts)), Sampling: p.Sampling, Version: p.Version,
+		PromptIDs: prompt.IDs, N: p.GroupSize, Seed: seed, Sampling: p.Sampling, Version: p.Version,
 	})
-	r.add(&r.sum.Generating, time.Since(start))
+	took := time.Since(start)
+	r.add(&r.sum.Generating, took)
+	r.cfg.Lanes.Add(p.Step, "prompt", start, took, trace.Note{Prompt: prompt.ID, Flows: []uint64{seed}, Opens: true})
 	if err != nil {
 		return nil, err
 	}
 	if len(out) != p.GroupSize {
 		return nil, fmt.Errorf("%s gave %d responses, expected %d", instance, len(out), p.GroupSize)
 	}
-	g := &rollout.Group{Step: p.Step, Index: index, Version: p.Version, Prompt: *prompt, Responses: make([]rollout.Response, len(out))}
+	g := &rollout.Group{Step: p.Step, Index: index, Version: p.Version, Seed: seed, Prompt: *prompt, Responses: make([]rollout.Response, len(out))}
 	for i, c := range out {
 		if c.Version != p.Version {
 			return nil, fmt.Errorf("%w: %s gave a response of version %d, expected %d", inference.ErrStale, instance, c.Version, p.Version)
@@ -187,6 +191,7 @@ func (r *run) sample(ctx context.Context, index, attempt int, prompt *rollout.Pr
 
 // score gives each response of g its reward.
 func (r *run) score(ctx context.Context, g *rollout.Group) error {
+	span := r.cfg.Lanes.Begin(g.Step, "score")
 	scoring := pool.New().WithContext(ctx).WithMaxGoroutines(r.cfg.Scoring).WithCancelOnError().WithFirstError()
 	for i := range g.Responses {
 		scoring.Go(func(ctx context.Context) error {
@@ -196,7 +201,10 @@ func (r *run) score(ctx context.Context, g *rollout.Group) error {
 			return nil
 		})
 	}
-	return scoring.Wait()
+	err := scoring.Wait()
+	span.EndWith(trace.Note{Flows: []uint64{g.Seed}})
+	g.Scored = time.Now()
+	return err
 }
 
 // scoreOne gives one response its reward. How long that may take and whether a

@@ -5,6 +5,7 @@ package rollout
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 )
 
 // Prompt is one task of the data set.
@@ -62,6 +63,12 @@ type Group struct {
 	Version   int64 // of the weights, equal in all responses
 	Prompt    Prompt
 	Responses []Response
+	// Seed is that of the request which sampled it, and its name in the trace.
+	// Rollouts files leave it out.
+	Seed uint64
+	// Scored is when its last response had its reward; zero where that is not
+	// known. Rollouts files leave it out.
+	Scored time.Time
 	// Replaced says that the group was not trained: its rewards were all equal,
 	// and another of the same index took its place.
 	Replaced bool

@@ -10,6 +10,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -30,6 +31,7 @@ type checkpoints struct {
 	models   *trimodel.Models
 	sampled  bool              // the old policy's weights belong to the state
 	files    map[string][]byte // config.json, tokenizer and such
+	disk     trace.Track
 	inFlight conc.WaitGroup
 	done     chan written // of the write in flight, one entry
 	saved    int          // step of the last one that was written, 0 before the first
@@ -59,6 +61,7 @@ func (c *checkpoints) capture(state State) (write func() written, err error) {
 		return nil, err
 	}
 	return func() written {
+		defer c.disk.Begin(state.Step, "write checkpoint").End()
 		_, err := checkpoint.Save(c.root, checkpoint.StepName(state.Step), func(dir string) error {
 			return writeFolder(dir, c.files, weights, moments, sampled, line)
 		})

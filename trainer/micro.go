@@ -62,6 +62,7 @@ type micro struct {
 	weight    []float32
 	recorded  []float32 // the instance's log-probabilities
 	lengths   []int     // tokens of each response
+	flows     []uint64  // the groups' names in the trace
 	first     string    // prompt ids, for errors
 	last      string
 }
@@ -79,6 +80,9 @@ func (m *micro) add(p part, aggregation loss.Aggregation) {
 			m.advantage = append(m.advantage, float32(p.advantages[i]))
 			m.weight = append(m.weight, aggregation.Weight(len(r.IDs)))
 		}
+	}
+	if n := len(m.flows); n == 0 || m.flows[n-1] != p.group.Seed {
+		m.flows = append(m.flows, p.group.Seed)
 	}
 	if m.first == "" {
 		m.first = p.group.Prompt.ID

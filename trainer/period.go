@@ -123,6 +123,7 @@ func (t *Trainer) take(p *period, most int) (batch []rollout.Group, open bool) {
 			return nil, false
 		}
 		batch = append(batch, g)
+		t.taken(&g)
 	}
 	if p.clock.firstGroup == 0 {
 		p.clock.firstGroup = time.Since(p.clock.streamed)
@@ -134,11 +135,19 @@ func (t *Trainer) take(p *period, most int) (batch []rollout.Group, open bool) {
 				return batch, true // the next take reports the end
 			}
 			batch = append(batch, g)
+			t.taken(&g)
 		default:
 			return batch, true
 		}
 	}
 	return batch, true
+}
+
+// taken ends a group's wait for the trainer.
+func (t *Trainer) taken(g *rollout.Group) {
+	if !g.Scored.IsZero() {
+		t.Queue.Add(g.Step, "queue", g.Scored, time.Since(g.Scored), trace.Note{Flows: []uint64{g.Seed}})
+	}
 }
 
 // ended handles a stream that closed with groups missing: groups that were
@@ -226,6 +235,7 @@ func (t *Trainer) trainMicro(p *period, m *micro) error {
 		return context.Canceled
 	default:
 	}
+	defer t.Track.Begin(p.step, "micro-batch").EndWith(trace.Note{Tokens: m.rows(), Flows: m.flows})
 	forward := t.Track.Begin(p.step, "forward")
 	lp, err := t.Models.Forward(&m.layout)
 	forward.End()

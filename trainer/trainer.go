@@ -88,7 +88,9 @@ type Deps struct {
 	// Files are copied into each checkpoint: config.json, tokenizer and such.
 	Files   map[string][]byte
 	Metrics *report.Metrics
-	Track   trace.Track
+	Track   trace.Track // the trainer's row of the trace
+	Queue   trace.Track // the rows of finished groups, while they wait for the trainer
+	Disk    trace.Track // the row of what is written in the background
 	// Progress sees each step's metrics.
 	Progress func(step int, values report.Values)
 	Warn     func(format string, args ...any)
@@ -148,9 +150,10 @@ func New(cfg Config, state State, deps Deps) (*Trainer, error) {
 	}
 	opt.Updates = state.Updates
 	state.Total = orElse(cfg.ScheduleSteps, cfg.Steps)
+	deps.Models.Track = deps.Track
 	return &Trainer{cfg: cfg, Deps: deps, first: state.Step, objective: objective, opt: opt, schedule: optim.NewSchedule(cfg.Optim), state: state,
 		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files,
-			sampled: cfg.Loss.OldPolicy == loss.PreviousStep}}, nil
+			disk: deps.Disk, sampled: cfg.Loss.OldPolicy == loss.PreviousStep}}, nil
 }
 
 // Step is the number of steps completed.

@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/report/trace"
 )
 
 // Config says which of the three models there are.
@@ -34,6 +35,10 @@ type Models struct {
 	First     *model.Weights // AdamW's first moment
 	Second    *model.Weights // AdamW's second moment
 	Reference *model.Weights // nil without Config.Reference
+
+	// Track is the row of the spans of its passes, within those of its caller; the
+	// zero Track records nothing.
+	Track trace.Track
 
 	cfg       Config
 	dev       npu.Device
@@ -162,23 +167,24 @@ type Logprobs struct {
 func (m *Models) Forward(l *attention.Layout) (Logprobs, error) {
 	n := len(l.Targets)
 	var out Logprobs
-	run := func(w *model.Weights, keep bool) ([]float32, error) {
+	run := func(w *model.Weights, name string, keep bool) ([]float32, error) {
+		defer m.Track.Begin(trace.NoStep, name).End()
 		logp := make([]float32, n)
 		out.Entropy = make([]float32, n) // the policy's, which runs last
 		return logp, m.tape.Forward(w, l, m.cfg.Temperature, keep, logp, out.Entropy)
 	}
 	var err error
 	if m.Reference != nil {
-		if out.Reference, err = run(m.Reference, false); err != nil {
+		if out.Reference, err = run(m.Reference, "reference", false); err != nil {
 			return out, fmt.Errorf("reference: %w", err)
 		}
 	}
 	if old := m.old(); old != nil {
-		if out.Old, err = run(old, false); err != nil {
+		if out.Old, err = run(old, "old policy", false); err != nil {
 			return out, fmt.Errorf("old policy: %w", err)
 		}
 	}
-	if out.Policy, err = run(m.Policy, true); err != nil {
+	if out.Policy, err = run(m.Policy, "policy", true); err != nil {
 		return out, fmt.Errorf("policy: %w", err)
 	}
 	if out.Old == nil {
@@ -218,11 +224,13 @@ func (m *Models) Discard() { m.Gradients.Zero() }
 // the scaled gradients before clipping. A gradient that is not finite changes
 // nothing but is cleared too; the error wraps optim.ErrNonFinite.
 func (m *Models) Step(opt *optim.AdamW, scale, lr, clip float64) (norm float64, err error) {
+	reduce := m.Track.Begin(trace.NoStep, "reduce")
 	m.Gradients.Merge()
 	defer m.Gradients.Zero()
 	m.sampled = m.current
 	params := m.params()
 	norm, err = optim.GradNorm(m.dev, params)
+	reduce.End()
 	if err != nil {
 		return norm, err
 	}

@@ -144,9 +144,9 @@ func requireRows(t *testing.T, run string, proxies []*proxy, joinIn, leaveIn int
 		first := slices.MinFunc(row, func(a, b event) int { return int(min(max(a.Time-b.Time, -1), 1)) })
 		last := slices.MaxFunc(row, func(a, b event) int { return int(min(max(end(a)-end(b), -1), 1)) })
 		if i == 0 {
-			require.Equal(t, "publish 1", first.Name)
+			require.Equal(t, []any{"publish", 1}, []any{first.Name, first.Args.Step})
 		} else {
-			require.Equal(t, fmt.Sprint("publish ", joinIn), first.Name)
+			require.Equal(t, []any{"publish", joinIn}, []any{first.Name, first.Args.Step})
 			require.GreaterOrEqual(t, first.Time, steps[joinIn].Time)
 			require.LessOrEqual(t, first.Time, end(steps[joinIn]))
 		}

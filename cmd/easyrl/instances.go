@@ -92,7 +92,11 @@ func (in *instances) startEngines(ctx context.Context, f *folder, cfg *configs.C
 		track := in.spans.Track(id)
 		ec := engineConfig(cfg, id, f.shape)
 		ec.Rest = rest
-		ec.Span = func(name string, start time.Time, d time.Duration) { track.Add(name, start, d) }
+		if track.Records() {
+			ec.Span = func(s engine.Span) {
+				track.Add(trace.NoStep, s.Name, s.Start, s.Duration, trace.Note{Tokens: s.Tokens, Flows: s.Seeds})
+			}
+		}
 		e, err := f.engine(ec, each)
 		if err != nil {
 			return err

@@ -40,11 +40,11 @@ type probed interface {
 // dialer calls the server of an endpoint and says of what kind it is.
 type dialer func(ctx context.Context, e configs.Endpoint) (inst probed, kind string, err error)
 
-// server is an inference server with its row in the trace.
+// server is an inference server with its rows in the trace.
 type server struct {
 	probed
 	endpoint configs.Endpoint
-	track    trace.Track
+	track    trace.Track // of lanes: a span for each request and each publish
 
 	mu       sync.Mutex
 	requests int
@@ -55,8 +55,9 @@ type server struct {
 	silent time.Time // that it has not answered since, zero while it does; of tend
 }
 
-// Generate is the server's, and a part of a span in which it had work.
-func (s *server) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+// Generate is the server's, as a span, and a part of the time that it had work.
+func (s *server) Generate(ctx context.Context, req inference.Request) (out []inference.Completion, err error) {
+	span := s.track.Begin(trace.NoStep, "request")
 	s.mu.Lock()
 	if s.requests == 0 {
 		s.since = time.Now()
@@ -67,18 +68,22 @@ func (s *server) Generate(ctx context.Context, req inference.Request) ([]inferen
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.requests--; s.requests == 0 {
-			d := time.Since(s.since)
-			s.busy += d
-			s.track.Add("sample", s.since, d)
+			s.busy += time.Since(s.since)
 		}
+	}()
+	defer func() {
+		tokens := 0
+		for i := range out {
+			tokens += len(out[i].IDs)
+		}
+		span.EndWith(trace.Note{Tokens: tokens, Flows: []uint64{req.Seed}})
 	}()
 	return s.probed.Generate(ctx, req)
 }
 
 // Publish is the server's, as a span.
 func (s *server) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	start := time.Now()
-	defer func() { s.track.Add(fmt.Sprintf("publish %d", w.Version()), start, time.Since(start)) }()
+	defer s.track.Begin(int(w.Version()), "publish").End()
 	return s.probed.Publish(ctx, w)
 }
 

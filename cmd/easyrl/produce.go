@@ -21,6 +21,7 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 	score *reward.Scorer, warn func(format string, args ...any)) (func(context.Context, trainer.Period) trainer.Stream, error) {
 	pc := producer.DefaultConfig()
 	pc.Order, pc.Gate, pc.Refill = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, cfg.Rollout.Refill
+	pc.Lanes = in.spans.Lanes(producerRow)
 	pc.MaxFailed = producer.Budget(cfg.Rollout.PromptsPerStep)
 	p, err := producer.New(pc, in.fleet, score, f.text)
 	if err != nil {

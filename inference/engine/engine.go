@@ -52,9 +52,9 @@ type Config struct {
 	// Context is the number of positions of prompt and response at most; 0 is
 	// the model's.
 	Context int
-	// Span, where set, hears what the engine did from when for how long:
-	// "prefill", "decode" and "idle". It is called by the engine's goroutine.
-	Span func(name string, start time.Time, d time.Duration)
+	// Span, where set, hears what the engine did. It is called by the engine's
+	// goroutine, and keeps nothing of the span's Seeds.
+	Span func(s Span)
 	// Rest, where set, hears true when the engine has run out of requests and
 	// false when it has some again. It is called by the engine's goroutine.
 	Rest func(resting bool)
@@ -142,18 +142,28 @@ type Engine struct {
 	closeErr error // of the device, set before ended is closed
 
 	// What follows belongs to the loop.
-	groups    []*group    // in the order of their requests
-	running   []*sequence // rows of the next step
-	rows      int         // of running that have not just left
-	pages     pages
-	serves    bool // has weights
-	version   int64
-	checksum  string
-	order     int64 // of the last request
-	acc       Stats // Busy, Steps … so far
-	buf       buffers
-	decode    time.Time // start of the decode span that is open, or zero
-	decodeEnd time.Time
+	groups   []*group    // in the order of their requests
+	running  []*sequence // rows of the next step
+	rows     int         // of running that have not just left
+	pages    pages
+	serves   bool // has weights
+	version  int64
+	checksum string
+	order    int64 // of the last request
+	acc      Stats // Busy, Steps … so far
+	buf      buffers
+	decode   Span // that is open; its Start is zero where none is
+}
+
+// Span is a piece of an engine's work.
+type Span struct {
+	// Name is "prefill" of a batch of prompts, "decode" of steps in a row, a second
+	// of them at most, "publish" where it takes weights, and "idle".
+	Name     string
+	Start    time.Time
+	Duration time.Duration
+	Tokens   int      // that ran through the model
+	Seeds    []uint64 // of the requests whose prompts ran, or of which a response ended
 }
 
 // order is a publish on its way to the loop.

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -368,7 +367,7 @@ func TestStatsAndSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := map[string]int{}
 		var rests []bool
-		e, _ := startFake(t, Config{MaxRunning: 4, Span: func(name string, _ time.Time, _ time.Duration) { spans[name]++ },
+		e, _ := startFake(t, Config{MaxRunning: 4, Span: func(s Span) { spans[s.Name]++ },
 			Rest: func(resting bool) { rests = append(rests, resting) }})
 		synctest.Wait()
 		require.Equal(t, true, rests[len(rests)-1])

@@ -61,7 +61,7 @@ func (e *Engine) intake() bool {
 		e.rest(true)
 		<-e.wake
 		e.rest(false)
-		e.span("idle", idle, time.Since(idle))
+		e.span(Span{Name: "idle", Start: idle, Duration: time.Since(idle)})
 	}
 }
 
@@ -96,9 +96,12 @@ func (e *Engine) take(o *order) error {
 	if o.weights.Version() < 0 {
 		return fmt.Errorf("version %d, expected 0 or more", o.weights.Version())
 	}
+	e.endDecodeSpan()
+	start := time.Now()
 	if err := e.m.use(o.weights); err != nil {
 		return err
 	}
+	defer func() { e.span(Span{Name: "publish", Start: start, Duration: time.Since(start)}) }()
 	e.serves, e.version, e.checksum = true, o.weights.Version(), o.checksum
 	for _, g := range slices.Clone(e.groups) {
 		err := e.refuse(g)
@@ -164,30 +167,37 @@ func (e *Engine) rest(resting bool) {
 	}
 }
 
-func (e *Engine) span(name string, start time.Time, d time.Duration) {
+func (e *Engine) span(s Span) {
 	if e.cfg.Span != nil {
-		e.cfg.Span(name, start, d)
+		e.cfg.Span(s)
 	}
 }
 
-// decodeSpan adds a step to the open span; a span holds at most a second.
-func (e *Engine) decodeSpan(start, end time.Time) {
+// decodeSpan adds a step of so many rows to the open span.
+func (e *Engine) decodeSpan(start time.Time, rows int) {
 	if e.cfg.Span == nil {
 		return
 	}
-	if e.decode.IsZero() {
-		e.decode = start
+	if e.decode.Start.IsZero() {
+		e.decode.Start = start
 	}
-	e.decodeEnd = end
-	if end.Sub(e.decode) >= time.Second {
+	e.decode.Tokens += rows
+	if e.decode.Duration = time.Since(e.decode.Start); e.decode.Duration >= time.Second {
 		e.endDecodeSpan()
 	}
 }
 
-func (e *Engine) endDecodeSpan() {
-	if e.decode.IsZero() {
-		return
+// decoded notes in the open span that a response of g has ended.
+func (e *Engine) decoded(g *group) {
+	if e.cfg.Span != nil && !slices.Contains(e.decode.Seeds, g.req.Seed) {
+		e.decode.Seeds = append(e.decode.Seeds, g.req.Seed)
 	}
-	e.span("decode", e.decode, e.decodeEnd.Sub(e.decode))
-	e.decode = time.Time{}
+}
+
+func (e *Engine) endDecodeSpan() {
+	if !e.decode.Start.IsZero() {
+		e.decode.Name = "decode"
+		e.span(e.decode)
+	}
+	e.decode = Span{Seeds: e.decode.Seeds[:0]}
 }

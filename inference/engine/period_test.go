@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,6 +63,8 @@ func TestPeriodDependsOnNoInstance(t *testing.T) {
 			for i := range g.Responses {
 				g.Responses[i].Instance = ""
 			}
+			require.False(t, g.Scored.IsZero())
+			g.Scored = time.Time{}
 			groups = append(groups, g)
 		}
 		require.NoError(t, <-failed)

@@ -97,8 +97,21 @@ func (e *Engine) prefill(groups []*group) {
 		e.forkAll(g, g.filled == len(g.req.PromptIDs), place{logits.Slice(i*e.vocab, (i+1)*e.vocab), last})
 	}
 	e.leave()
-	end := time.Now()
-	e.span("prefill", start, end.Sub(start))
+	e.prefilled(start, groups)
+}
+
+// prefilled tells of a span that ran groups' prompts. What was sampled after them
+// belongs to it too.
+func (e *Engine) prefilled(start time.Time, groups []*group) {
+	if e.cfg.Span == nil {
+		return
+	}
+	seeds := e.decode.Seeds[:0] // no decode span is open
+	for _, g := range groups {
+		seeds = append(seeds, g.req.Seed)
+	}
+	e.span(Span{Name: "prefill", Start: start, Duration: time.Since(start), Tokens: len(e.buf.slots), Seeds: seeds})
+	e.decode.Seeds = seeds[:0]
 }
 
 // forkAll starts as many of g's waiting responses as there is room for. With

@@ -71,7 +71,7 @@ func (e *Engine) step() {
 		e.accept(s, b.sampled[i], b.logp[i], place{logits.Slice(i*e.vocab, (i+1)*e.vocab), int32(i)})
 	}
 	e.leave()
-	e.decodeSpan(start, time.Now())
+	e.decodeSpan(start, n)
 }
 
 // fill lays out the rows of a step and returns the stride of the page tables.
@@ -149,6 +149,7 @@ func (e *Engine) accept(s *sequence, id int32, logp float32, at place) bool {
 		return true
 	}
 	s.finish = finish
+	e.decoded(s.g)
 	e.stop(s)
 	if s.g.left--; s.g.left == 0 {
 		e.dropCache(s.g)

@@ -1,5 +1,14 @@
 // Package trace records who worked and who waited, as a file that Perfetto and
 // chrome://tracing open.
+//
+// A run has rows: one for each who does one thing at a time (Track), and several
+// for each who does many (Lanes). On a row stand spans, which follow or enclose
+// each other. A flow is the way of one group of responses through the rows: from
+// the span that opens it, over those that say that they have a part in it, to the
+// last of them.
+//
+// What is recorded is bounded in spans and in bytes of the file. Where that is
+// full the oldest go, and are counted.
 package trace
 
 import (
@@ -11,25 +20,29 @@ import (
 // mostTracks is how many rows a trace has; what comes later shares one more.
 const mostTracks = 1000
 
-// DefaultSpans is how many spans a recorder keeps where nothing else is asked.
-const DefaultSpans = 100_000
+const (
+	// DefaultSpans is how many spans a recorder keeps where nothing else is asked.
+	DefaultSpans = 100_000
+	// maxBytes is how long the file may become, apart from the names of its rows.
+	maxBytes = 16 << 20
+)
 
-// Spans records who did what and when, for a trace that Perfetto and
-// chrome://tracing open. It keeps the newest spans up to a limit. It is safe
-// for concurrent use, and all methods of a nil *Spans, and of what it returns,
-// do nothing.
+// Spans is a recorder. It is safe for concurrent use. All methods of a nil
+// *Spans, and of what it returns, do nothing and allocate nothing.
 type Spans struct {
 	start time.Time
 
-	mu      sync.Mutex
-	origin  time.Time // time 0 of the trace: start, or that of the trace it goes on from
-	tracks  []trackInfo
-	spans   []span // a ring once it is full
-	next    int    // where the next span goes
-	limit   int
-	dropped int
-	kept    time.Time     // end of the last Keep
-	keeping time.Duration // that it took
+	mu       sync.Mutex
+	origin   time.Time // time 0 of the trace: start, or that of the trace it goes on from
+	tracks   []trackInfo
+	spans    []span // from oldest on, in the order in which they ended
+	oldest   int
+	bytes    int // that the spans take in the file at most
+	limit    int // spans
+	maxBytes int
+	dropped  int
+	kept     time.Time     // end of the last Keep
+	keeping  time.Duration // that it took
 }
 
 type trackInfo struct {
@@ -38,21 +51,35 @@ type trackInfo struct {
 }
 
 type span struct {
-	track      int32
 	name       string
 	begin, end time.Duration // since start
-	step       int           // noStep for none
+	track      int32
+	step       int32 // NoStep for none
+	opens      bool  // its flow begins here
+	tokens     int   // 0 for none
+	prompt     string
+	flows      []uint64
 }
 
-const noStep = -1
+// NoStep is the step of what belongs to none.
+const NoStep = -1
+
+// Note is what a span has to say beside its name and its times. Nothing in it is
+// needed, and nothing of it is kept by reference.
+type Note struct {
+	Tokens int      // that the work was about
+	Prompt string   // its ID
+	Flows  []uint64 // in which the span has a part
+	Opens  bool     // the flow begins with this span
+}
 
 // New returns a recorder of at most limit spans.
 func New(limit int) *Spans {
 	now := time.Now()
-	return &Spans{start: now, origin: now, limit: max(limit, 1)}
+	return &Spans{start: now, origin: now, limit: max(limit, 1), maxBytes: maxBytes}
 }
 
-// Track is a row of the trace.
+// Track is a row of the trace. The zero Track records nothing.
 type Track struct {
 	spans *Spans
 	id    int32
@@ -63,7 +90,7 @@ type Track struct {
 func (s *Spans) Track(name string) Track { return s.track(trackInfo{name: name}) }
 
 // Lanes returns the rows called name, for work of which several pieces are done
-// at once: spans that overlap are shown under one another.
+// at once: spans that overlap stand on different rows, and those of a flow on one.
 func (s *Spans) Lanes(name string) Track { return s.track(trackInfo{name: name, lanes: true}) }
 
 func (s *Spans) track(info trackInfo) Track {
@@ -83,6 +110,9 @@ func (s *Spans) track(info trackInfo) Track {
 	return Track{spans: s, id: int32(id)}
 }
 
+// Records reports whether what is told to t is kept.
+func (t Track) Records() bool { return t.spans != nil }
+
 // Span is a piece of work in progress.
 type Span struct {
 	track Track
@@ -100,31 +130,53 @@ func (t Track) Begin(step int, name string) Span {
 }
 
 // End records the span.
-func (sp Span) End() {
-	s := sp.track.spans
-	if s == nil {
-		return
+func (sp Span) End() { sp.EndWith(Note{}) }
+
+// EndWith records the span with a note.
+func (sp Span) EndWith(n Note) {
+	if s := sp.track.spans; s != nil {
+		sp.record(time.Since(s.start), n)
 	}
-	s.add(span{track: sp.track.id, name: sp.name, step: sp.step, begin: sp.begin, end: time.Since(s.start)})
 }
 
-// Add records a span that is over: from start on, for d, in no step.
-func (t Track) Add(name string, start time.Time, d time.Duration) {
+// Add records a span that is over: from start on, for d.
+func (t Track) Add(step int, name string, start time.Time, d time.Duration, n Note) {
 	if t.spans == nil {
 		return
 	}
 	begin := start.Sub(t.spans.start)
-	t.spans.add(span{track: t.id, name: name, step: noStep, begin: begin, end: begin + d})
+	Span{track: t, name: name, step: step, begin: begin}.record(begin+d, n)
 }
 
-func (s *Spans) add(done span) {
+func (sp Span) record(end time.Duration, n Note) {
+	done := span{track: sp.track.id, name: sp.name, begin: sp.begin, end: max(sp.begin, end), step: int32(sp.step),
+		tokens: n.Tokens, prompt: n.Prompt, flows: slices.Clone(n.Flows), opens: n.Opens}
+	s := sp.track.spans
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.spans) < s.limit {
-		s.spans = append(s.spans, done)
-		return
+	s.keep(done)
+}
+
+// keep adds a span, and drops the oldest ones where there are too many. s is
+// locked.
+func (s *Spans) keep(done span) {
+	if s.oldest > 0 && s.oldest >= len(s.spans)/2 && len(s.spans) == cap(s.spans) {
+		n := copy(s.spans, s.spans[s.oldest:])
+		clear(s.spans[n:])
+		s.spans, s.oldest = s.spans[:n], 0
 	}
-	s.spans[s.next] = done
-	s.next = (s.next + 1) % s.limit
-	s.dropped++
+	s.spans = append(s.spans, done)
+	s.bytes += done.size()
+	for len(s.spans)-s.oldest > s.limit || s.bytes > s.maxBytes && len(s.spans)-s.oldest > 1 {
+		s.bytes -= s.spans[s.oldest].size()
+		s.spans[s.oldest] = span{}
+		s.oldest++
+		s.dropped++
+	}
+}
+
+// size is how many bytes the span takes in the file at most.
+func (sp *span) size() int {
+	const event, flow = 160, 120 // with all numbers at their longest
+	return event + quotedLen(sp.name) + quotedLen(sp.prompt) + flow*len(sp.flows)
 }

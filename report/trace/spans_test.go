@@ -42,7 +42,7 @@ func (f writtenFile) layout() (rows []string, spans []at) {
 		case "thread_name":
 			names[e.TID] = e.Args["name"].(string)
 			rows = append(rows, names[e.TID])
-		case "process_name", "thread_sort_index":
+		case "process_name", "process_sort_index", "thread_sort_index":
 		default:
 			spans = append(spans, at{names[e.TID], e.Name, e.Time / 1e3, (e.Time + e.Dur) / 1e3})
 		}
@@ -72,7 +72,7 @@ func TestSpansLayout(t *testing.T) {
 		require.Equal(t, []string{"trainer", "instance 0", "instance 0 (2)"}, rows)
 		require.Equal(t, []at{
 			{"trainer", "step", 0, 4}, {"trainer", "forward", 1, 2},
-			{"instance 0", "prompt a", 0, 2}, {"instance 0 (2)", "prompt b", 1, 4}, {"instance 0", "prompt c", 2, 4},
+			{"instance 0", "prompt a", 0, 2}, {"instance 0", "prompt c", 2, 4}, {"instance 0 (2)", "prompt b", 1, 4},
 		}, spans)
 		require.Equal(t, trainer, s.Track("trainer"))
 	})
@@ -99,7 +99,7 @@ func TestSpansWithoutAStep(t *testing.T) {
 	t.Parallel()
 	s := New(2)
 	s.Track("x").Begin(0, "eval").End()
-	s.Track("x").Add("decode", time.Now(), time.Millisecond)
+	s.Track("x").Add(NoStep, "decode", time.Now(), time.Millisecond, Note{})
 	steps := map[string]map[string]any{}
 	for _, e := range writeTrace(t, s).TraceEvents {
 		if e.Phase == "X" {
@@ -149,7 +149,7 @@ func TestRowsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := New(10)
 	for i := range mostTracks + 50 {
-		s.Lanes(fmt.Sprint("http://spot:", i)).Add("sample", time.Now(), time.Second)
+		s.Lanes(fmt.Sprint("http://spot:", i)).Add(NoStep, "sample", time.Now(), time.Second, Note{})
 	}
 	require.Len(t, s.tracks, mostTracks+1)
 	require.Equal(t, "others", s.tracks[mostTracks].name)

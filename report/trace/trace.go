@@ -17,7 +17,9 @@ import (
 // File is the name of the trace in a run's folder.
 const File = "trace.json"
 
-// Event is one Chrome trace event; times are in microseconds.
+// Event is one Chrome trace event, as readers see it; times are in microseconds.
+// Phase is "M" for the name of a row or a process, "X" for a span, and "s", "t" and
+// "f" for where a flow starts, passes and ends: in the span before it in the file.
 type Event struct {
 	Name  string         `json:"name"`
 	Phase string         `json:"ph"`
@@ -25,6 +27,7 @@ type Event struct {
 	Dur   float64        `json:"dur,omitempty"`
 	PID   int            `json:"pid"`
 	TID   int            `json:"tid"`
+	ID    int            `json:"id,omitempty"` // of a flow
 	Args  map[string]any `json:"args,omitempty"`
 }
 
@@ -36,19 +39,19 @@ type traceFile struct {
 }
 
 type traceOrigin struct {
-	Start   time.Time `json:"start"` // what the events' times count from
-	Dropped int       `json:"dropped"`
+	Start   time.Time `json:"start"`   // what the events' times count from
+	Dropped int       `json:"dropped"` // spans, the oldest, for want of room
 }
 
 // Keep writes the trace as WriteFile does, so that a run that is killed has one,
-// unless that has just been done: it takes a hundredth of the time at most.
+// unless that has just been done: it takes a five-hundredth of the time at most.
 func (s *Spans) Keep(path string) error {
 	if s == nil {
 		return nil
 	}
 	began := time.Now()
 	s.mu.Lock()
-	due := began.Sub(s.kept) >= 100*s.keeping
+	due := began.Sub(s.kept) >= 500*s.keeping
 	s.mu.Unlock()
 	if !due {
 		return nil
@@ -88,25 +91,42 @@ func (s *Spans) Continue(path string) error {
 			rows[e.TID] = s.track(trackInfo{name, lanes})
 		}
 	}
-	ago := s.start.Sub(old.Other.Start)
-	slices.SortStableFunc(old.Events, func(a, b Event) int { return cmp.Compare(a.Time+a.Dur, b.Time+b.Dur) })
-	for _, e := range old.Events {
-		row, ok := rows[e.TID]
-		if e.Phase != "X" || !ok {
-			continue
-		}
-		step, known := e.Args["step"].(float64)
-		if !known {
-			step = noStep
-		}
-		begin := fromMicroseconds(e.Time) - ago
-		s.add(span{track: row.id, name: e.Name, begin: begin, end: begin + fromMicroseconds(e.Dur), step: int(step)})
-	}
+	s.restore(old.Events, rows, s.start.Sub(old.Other.Start))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.origin = old.Other.Start
 	s.dropped += old.Other.Dropped
 	return nil
+}
+
+// restore adds the spans of a trace that began so long ago.
+func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
+	var spans []span
+	for _, e := range events {
+		row, ok := rows[e.TID]
+		switch {
+		case !ok:
+		case e.Phase == "X":
+			begin := fromMicroseconds(e.Time) - ago
+			step, known := e.Args["step"].(float64)
+			if !known {
+				step = NoStep
+			}
+			tokens, _ := e.Args["tokens"].(float64)
+			prompt, _ := e.Args["prompt"].(string)
+			spans = append(spans, span{track: row.id, name: e.Name, begin: begin, end: begin + fromMicroseconds(e.Dur),
+				step: int32(step), tokens: int(tokens), prompt: prompt})
+		case e.ID > 0 && len(spans) > 0:
+			last := &spans[len(spans)-1]
+			last.flows, last.opens = append(last.flows, uint64(e.ID)), e.Phase == "s"
+		}
+	}
+	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.end, b.end) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range spans {
+		s.keep(spans[i])
+	}
 }
 
 // WriteFile writes the trace in place of path's content.
@@ -115,7 +135,7 @@ func (s *Spans) WriteFile(path string) error {
 		return nil
 	}
 	s.mu.Lock()
-	spans := slices.Clone(s.spans)
+	spans := slices.Clone(s.spans[s.oldest:])
 	tracks := slices.Clone(s.tracks)
 	other := traceOrigin{Start: s.origin.UTC(), Dropped: s.dropped}
 	before := s.start.Sub(s.origin)
@@ -125,8 +145,7 @@ func (s *Spans) WriteFile(path string) error {
 		spans[i].begin += before
 		spans[i].end += before
 	}
-	file := traceFile{Events: events(tracks, spans), Unit: "ms", Other: other}
-	data, err := json.Marshal(file)
+	data, err := encode(layout(tracks, spans, other.Dropped > 0), other)
 	if err == nil {
 		err = report.ReplaceFile(path, data)
 	}
@@ -135,56 +154,5 @@ func (s *Spans) WriteFile(path string) error {
 	}
 	return nil
 }
-
-// events lays the spans out on rows, track after track in the order in which
-// the tracks were made.
-func events(tracks []trackInfo, spans []span) []Event {
-	// Enclosing spans come before what they enclose.
-	slices.SortStableFunc(spans, func(a, b span) int {
-		switch {
-		case a.track != b.track:
-			return int(a.track - b.track)
-		case a.begin != b.begin:
-			return int(min(max(a.begin-b.begin, -1), 1))
-		}
-		return int(min(max(b.end-a.end, -1), 1))
-	})
-	out := []Event{{Name: "process_name", Phase: "M", PID: 1, Args: map[string]any{"name": "easyrl"}}}
-	tid := 0
-	row := func(name string, of trackInfo) {
-		tid++
-		out = append(out,
-			Event{Name: "thread_name", Phase: "M", PID: 1, TID: tid, Args: map[string]any{"name": name, "track": of.name, "lanes": of.lanes}},
-			Event{Name: "thread_sort_index", Phase: "M", PID: 1, TID: tid, Args: map[string]any{"sort_index": tid}})
-	}
-	for id, track := range tracks {
-		row(track.name, track)
-		first := tid
-		var lanes []time.Duration // when each lane is free
-		for len(spans) > 0 && spans[0].track == int32(id) {
-			sp := spans[0]
-			spans = spans[1:]
-			lane := 0
-			if track.lanes {
-				if lane = slices.IndexFunc(lanes, func(free time.Duration) bool { return free <= sp.begin }); lane < 0 {
-					if lane = len(lanes); lane > 0 {
-						row(fmt.Sprintf("%s (%d)", track.name, lane+1), track)
-					}
-					lanes = append(lanes, 0)
-				}
-				lanes[lane] = sp.end
-			}
-			event := Event{Name: sp.name, Phase: "X", PID: 1, TID: first + lane,
-				Time: microseconds(sp.begin), Dur: microseconds(sp.end - sp.begin)}
-			if sp.step != noStep {
-				event.Args = map[string]any{"step": sp.step}
-			}
-			out = append(out, event)
-		}
-	}
-	return out
-}
-
-func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 func fromMicroseconds(t float64) time.Duration { return time.Duration(math.Round(t * 1e3)) }

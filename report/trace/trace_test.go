@@ -25,7 +25,7 @@ func TestTraceGoesOn(t *testing.T) {
 		first := New(100)
 		require.NoError(t, first.Continue(path), "there is none")
 		step := first.Track("trainer").Begin(1, "step")
-		a, b := first.Lanes("engine").Begin(1, "a"), first.Lanes("engine").Begin(noStep, "b")
+		a, b := first.Lanes("engine").Begin(1, "a"), first.Lanes("engine").Begin(NoStep, "b")
 		wait(2)
 		a.End()
 		b.End()
@@ -86,7 +86,7 @@ func TestTraceThatCannotGoOn(t *testing.T) {
 	require.NoError(t, off.Keep(dir))
 }
 
-// The trace is there while the run goes on, for a hundredth of its time.
+// The trace is there while the run goes on, for a five-hundredth of its time.
 func TestKeep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestKeep(t *testing.T) {
 		require.Len(t, spans, 1)
 		s.keeping = time.Second // as if it had taken that
 		s.Track("x").Begin(2, "b").End()
-		<-time.After(99 * time.Second)
+		<-time.After(499 * time.Second)
 		require.NoError(t, s.Keep(path))
 		_, spans = readTrace(t, path).layout()
 		require.Len(t, spans, 1, "not yet")
