@@ -129,7 +129,11 @@ func weights(c *Comparison) []string {
 
 // noise warns of figures that the machine has blurred.
 func noise(c *Comparison) string {
-	for _, r := range c.Runs[1:] {
+	runs := c.Runs
+	if c.Verified != nil {
+		runs = slices.Concat(runs, c.Verified.Runs)
+	}
+	for _, r := range runs {
 		if r.High-r.Low > 0.25*r.Speedup {
 			return fmt.Sprintf("The steps of %s are between %s and %s times as fast as those of %s (quartiles): the machine is busy or the steps are short. -repeats 3 gives steadier figures.",
 				r.Name, times(r.Low), times(r.High), c.Runs[0].Name)
@@ -147,8 +151,11 @@ func advice(c *Comparison) string {
 	}
 	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share.words(), strings.Join(r.Settings, " -set "))
 	if r.Run != "" {
-		return text + fmt.Sprintf(" That is the run %s as it was measured, %s times as fast as %s; no other split of the %d cores is predicted to be faster.",
-			r.Run, times(r.Speedup), first, c.Cores)
+		text += fmt.Sprintf(" That is the run %s as it was measured, %s times as fast as %s", r.Run, times(r.Speedup), first)
+		if r.Mode == configs.PeriodicAsync && r.Model.Scale != 1 {
+			text += fmt.Sprintf(" (computed from Ti and Tt alone: %s times)", times(r.Speedup*r.Model.Scale))
+		}
+		return text + fmt.Sprintf("; no other split of the %d cores is predicted to be faster.", c.Cores)
 	}
 	how := "computed from Ti and Tt as functions of their threads"
 	if r.Model.Ti.Serial == 0 && r.Model.Tt.Serial == 0 {

@@ -62,8 +62,10 @@ func compareVerb(std streams) verb {
 
 // inProcess runs easyrl train in a process of its own: threads, memory and caches
 // of a run are no other's. It is interrupted, and awaited, where the context ends.
-// What the process says of itself goes to standard error.
+// What the process says of itself goes to standard error. A fault of the
+// configuration that the first one finds is a usage error.
 func inProcess(std streams) func(ctx context.Context, cores int, args []string) error {
+	ran := false
 	return func(ctx context.Context, cores int, args []string) error {
 		self, err := os.Executable()
 		if err != nil {
@@ -75,6 +77,10 @@ func inProcess(std streams) func(ctx context.Context, cores int, args []string) 
 		cmd.Stderr = std.err
 		err = cmd.Run()
 		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.ExitCode() == exitUsage && !ran {
+			return usagef("easyrl train refused it, for the reason above")
+		}
+		ran = true
 		if errors.As(err, &exit) {
 			return fmt.Errorf("easyrl train ended with status %d, for the reason above", exit.ExitCode())
 		}

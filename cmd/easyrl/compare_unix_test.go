@@ -1,0 +1,98 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/compare"
+)
+
+// readComparison reads what a comparison left.
+func readComparison(t *testing.T, dir string) (c compare.Comparison) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, compare.File))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &c))
+	return c
+}
+
+// Each mode runs in a process of its own on the same cores, and all end in the
+// same weights; what is recommended runs too.
+func TestCompare(t *testing.T) {
+	dir := tinyRun(t)
+	out := filepath.Join(dir, "out")
+	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")
+	code, stdout, stderr := command(t, "compare", filepath.Join(dir, "run.toml"), "-out", out, "-verify", "-set", "run.steps=3", "-set", "eval.every=3")
+	require.Equal(t, exitDone, code, stderr)
+	c := readComparison(t, out)
+	require.Len(t, c.Runs, 3)
+	require.Equal(t, 2, c.Cores, "one thread for each side")
+	for i, name := range []string{"sync", "periodic-async", "colocated"} {
+		r := c.Runs[i]
+		require.Equal(t, name, r.Name)
+		require.Equal(t, weightsHash(t, filepath.Join(out, name), 3), r.Weights)
+		require.Equal(t, c.Runs[0].Weights, r.Weights)
+		require.Equal(t, 2, r.Timed)
+		require.Positive(t, r.Sampling)
+		require.Positive(t, r.Training)
+		require.Contains(t, r.Eval, "eval/prompts/mean@1")
+		require.FileExists(t, filepath.Join(out, name, "trace.json"))
+	}
+	require.NotNil(t, c.Verified)
+	require.Equal(t, c.Runs[0].Weights, c.Verified.Runs[1].Weights)
+	require.Contains(t, stdout, "All ended in the same weights, bit for bit")
+	require.Contains(t, stdout, filepath.Join(out, compare.PageFile))
+	require.Contains(t, stderr, "easyrl: sync (1 of 3): 1 + 1×1 threads\n")
+	require.Contains(t, stderr, "easyrl: colocated (3 of 3): 2 or 1×2 threads\n")
+}
+
+// An interrupted comparison leaves a checkpoint and goes on from there.
+func TestCompareIsInterruptedAndResumed(t *testing.T) {
+	dir := tinyRun(t)
+	out := filepath.Join(dir, "out")
+	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-modes", "sync,colocated", "-set", "run.steps=60", "-set", "checkpoint.every=1000"}
+	p := startProcess(t, nil, args...)
+	p.until("easyrl: colocated (2 of 2)")
+	p.until("step 2/60")
+	p.signal(syscall.SIGTERM)
+	code, errs := p.end()
+	require.Equal(t, exitStopped, code, errs)
+	require.Contains(t, errs, "-resume goes on from there")
+	p = startProcess(t, nil, append(args, "-resume")...)
+	code, errs = p.end()
+	require.Equal(t, exitDone, code, errs)
+	require.Contains(t, errs, fmt.Sprintf("easyrl: sync (1 of 2): %s has it\n", filepath.Join(out, "sync")))
+	require.Contains(t, errs, "resuming after step")
+	c := readComparison(t, out)
+	require.Equal(t, c.Runs[0].Weights, c.Runs[1].Weights)
+	require.Less(t, c.Runs[1].Timed, c.Runs[0].Timed, "the first step of the second process is not timed")
+}
+
+func TestCompareRefuses(t *testing.T) {
+	dir := tinyRun(t)
+	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")
+	file, out := filepath.Join(dir, "run.toml"), filepath.Join(dir, "out")
+	for _, row := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"compare"}, "easyrl: no configuration given, expected RUN.toml\n"},
+		{[]string{"compare", file, "-modes", "asink"}, "easyrl: compare: -modes has \"asink\", expected some of sync, periodic-async, colocated\n"},
+		{[]string{"compare", file, "-set", "run.step=1"}, "easyrl: compare: -set: unknown key run.step, did you mean run.steps?\n"},
+		{[]string{"compare", file, "-out", out, "-set", "data.train=none.jsonl"}, "none.jsonl"},
+	} {
+		code, stdout, stderr := command(t, row.args...)
+		require.Equal(t, exitUsage, code, stderr)
+		require.Contains(t, stderr, row.want)
+		require.Empty(t, stdout)
+		require.NoDirExists(t, out)
+	}
+}

@@ -1,0 +1,305 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/report"
+)
+
+const document = `[model]
+path = "m"
+[data]
+train = "t.jsonl"
+[run]
+name = "tiny"
+steps = 4
+[rollout]
+prompts_per_step = 10
+[train]
+order = "prompt"
+`
+
+// options are those of a comparison on 8 cores, of a document and more of it.
+func options(t *testing.T, more string) Options {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tiny.toml")
+	require.NoError(t, os.WriteFile(file, []byte(document+more), 0o644))
+	return Options{Files: []string{file}, Warmup: 1, Repeats: 1, Dir: filepath.Join(dir, "out"), Cores: 8,
+		Threads: func(cfg *configs.Config, cores int) (training, sampling int, lends bool) {
+			training, sampling = cfg.Device.Threads, cfg.Inference.Threads
+			if sampling == 0 {
+				sampling = max(1, (cores-max(training, cores/2))/max(1, cfg.Inference.Instances))
+			}
+			if training == 0 {
+				return cores - sampling*cfg.Inference.Instances, sampling, true
+			}
+			return training, sampling, false
+		}, Say: func(string, ...any) {}}
+}
+
+// machine stands for easyrl train: with n threads sampling takes 8/n seconds and
+// training 16/n, of 1000 tokens.
+type machine struct {
+	t       *testing.T
+	ran     []string // folders, and whether they were resumed
+	stopsAt int      // the run, from 1 on, that ends after its second step
+	weights func(cfg *configs.Config) string
+}
+
+func (m *machine) train(_ context.Context, cores int, args []string) error {
+	resume := args[len(args)-1] == "-resume"
+	if resume {
+		args = args[:len(args)-1]
+	}
+	var settings []string
+	for i, arg := range args {
+		if arg == "-set" {
+			settings = append(settings, args[i+1])
+		}
+	}
+	r, err := configs.Load(args[:1], settings)
+	require.NoError(m.t, err)
+	m.ran = append(m.ran, fmt.Sprint(filepath.Base(r.Run.Dir), " on ", cores, map[bool]string{true: " resumed"}[resume]))
+	require.NoError(m.t, os.MkdirAll(r.Run.Dir, 0o755))
+	require.NoError(m.t, r.WriteFile(r.Run.Dir))
+	first, last := 1, r.Run.Steps
+	if resume {
+		first = 3
+	} else if len(m.ran) == m.stopsAt {
+		last = 2
+	}
+	metrics, err := report.OpenMetrics(filepath.Join(r.Run.Dir, report.MetricsFile), first)
+	require.NoError(m.t, err)
+	defer metrics.Close() //nolint:errcheck // a test's
+	for step := first; step <= last; step++ {
+		require.NoError(m.t, metrics.Write(values(&r.Config, cores, step, step == first)))
+	}
+	weights := "w"
+	if m.weights != nil {
+		weights = m.weights(&r.Config)
+	}
+	_, err = checkpoint.Save(filepath.Join(r.Run.Dir, "checkpoints"), checkpoint.StepName(last), func(dir string) error {
+		return os.WriteFile(filepath.Join(dir, "model.safetensors"), []byte(weights), 0o644)
+	})
+	require.NoError(m.t, err)
+	if last < r.Run.Steps {
+		return errors.New("stopped")
+	}
+	return nil
+}
+
+// values are a step's: the first of a process takes long.
+func values(cfg *configs.Config, cores, step int, slow bool) report.Values {
+	n := float64(cores)
+	wait, sample, train := 8/(n/2), 8/(n/2), 16/n
+	switch cfg.Run.Mode {
+	case configs.PeriodicAsync: // half of the threads train what 16/n takes with all
+		wait, train = 0.1*sample, 0.9*sample+16/n-0.9*sample/2
+	case configs.Colocated:
+		wait, sample = 8/n, 8/n
+	}
+	all := wait + train
+	if slow {
+		all += 100
+	}
+	return report.Values{"step": float64(step), "timing_s/step": all, "timing_s/wait": wait, "timing_s/sample": sample, "timing_s/train": train,
+		"timing_s/first_group": wait, "tokens/prompt": 100, "tokens/response": 900, "reward/mean": float64(step) / 10,
+		"idle/instances": 1 - sample/all, "fleet/size": 1, "eval/test/mean@1": 0.5}
+}
+
+func TestModes(t *testing.T) {
+	t.Parallel()
+	o := options(t, "")
+	m := &machine{t: t}
+	o.Train = m.train
+	c, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Equal(t, []string{"sync on 8", "periodic-async on 8", "colocated on 8"}, m.ran)
+	sync, async, turns := c.Runs[0], c.Runs[1], c.Runs[2]
+	require.Equal(t, Share{Trainer: 4, Instances: 1, Each: 4, Lends: true}, sync.Share)
+	require.Equal(t, Share{Trainer: 8, Instances: 1, Each: 8, InTurn: true}, turns.Share)
+	require.Equal(t, 3, sync.Timed, "the first step warms up")
+	require.InDelta(t, 12, sync.Seconds, 1e-9)
+	require.InDelta(t, 3000, sync.Tokens, 1e-9)
+	require.InDelta(t, 3000.0/12/8, sync.Rate, 1e-9)
+	require.InDelta(t, 2, sync.Sampling, 1e-9)
+	require.InDelta(t, 2, sync.Training, 1e-9)
+	require.InDelta(t, 2, sync.Ceiling, 1e-9)
+	require.InDelta(t, 0.5, sync.IdleTrainer, 1e-9)
+	require.InDelta(t, 0.5, sync.IdleInstances, 1e-9)
+	require.InDelta(t, 4/3.1, async.Speedup, 1e-9)
+	require.InDelta(t, 4.0/3, turns.Speedup, 1e-9)
+	require.InDelta(t, 0.4, *sync.Reward, 1e-9)
+	require.Len(t, sync.Weights, 64)
+	said := strings.Join(c.Words, "\n")
+	require.Contains(t, said, "colocated is the fastest: 1.03 times as fast as periodic-async, and 1.33 times as fast as sync.")
+	require.Contains(t, said, "Taking turns on all 8 cores (colocated) beats asynchrony here by 1.03 times")
+	require.Contains(t, said, "All ended in the same weights, bit for bit (sha256 "+sync.Weights[:12])
+	require.Contains(t, said, "Recommended: colocated, 8 or 1×8 threads")
+	var table strings.Builder
+	require.NoError(t, c.Print(&table))
+	require.Regexp(t, `sync +4 \+ 1×4 +3 +12s +3000 +31\.3 +1\.00 +2s +2s +2\.00 +50% +50% +0\.400 +0\.500 +`+sync.Weights[:8], table.String())
+	page, err := os.ReadFile(filepath.Join(o.Dir, PageFile))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "<svg")
+	require.Contains(t, string(page), "reward/mean")
+	require.NotContains(t, string(page), "://", "it needs no network")
+	saved, err := os.ReadFile(filepath.Join(o.Dir, File))
+	require.NoError(t, err)
+	require.Contains(t, string(saved), `"speedup": 1.3333333333333333`)
+}
+
+// What was interrupted goes on: finished runs are kept, the one that is not is
+// resumed, and the first step of its second process is not timed either.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	o := options(t, "")
+	o.Repeats, o.Modes = 2, []string{configs.Sync, configs.Colocated}
+	m := &machine{t: t, stopsAt: 2}
+	o.Train = m.train
+	_, err := Run(t.Context(), o)
+	require.EqualError(t, err, "colocated: stopped")
+	_, err = Run(t.Context(), o)
+	require.ErrorIs(t, err, ErrUsage)
+	require.ErrorContains(t, err, "holds a comparison: continue it with -resume, or set another -out")
+	other := o
+	other.Resume, other.Settings = true, []string{"train.lr=1"}
+	_, err = Run(t.Context(), other)
+	require.ErrorIs(t, err, ErrUsage)
+	require.ErrorContains(t, err, "ran with other settings: train.lr 1.0 (was 1e-06), expected the same, or another -out")
+	o.Resume, m.ran, m.stopsAt = true, nil, 0
+	c, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Equal(t, []string{"colocated on 8 resumed", "sync-2 on 8", "colocated-2 on 8"}, m.ran)
+	require.Equal(t, map[string][]int{"colocated": {2}}, c.Resumed)
+	require.Less(t, c.Runs[1].Step, 4.0, "the first step after the pause is slow, and not timed")
+	require.Equal(t, 3, c.Runs[1].Timed, "another repeat has it")
+	m.ran = nil
+	again, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Empty(t, m.ran, "all is there")
+	require.InDelta(t, c.Runs[1].Step, again.Runs[1].Step, 1e-9)
+}
+
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	o := options(t, "[inference]\ninstances = 2\n")
+	o.Sweep = "inference.instances=1, 2"
+	m := &machine{t: t}
+	o.Train = m.train
+	c, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Equal(t, []string{"periodic-async-inference.instances=1 on 8", "periodic-async-inference.instances=2 on 8"}, m.ran)
+	require.Equal(t, Share{Trainer: 4, Instances: 2, Each: 2, Lends: true}, c.Runs[1].Share)
+	require.NotNil(t, c.Recommend)
+	o.Sweep, o.Dir, m.weights = "train.lr=1e-3,1e-4", t.TempDir(), func(cfg *configs.Config) string { return fmt.Sprint(cfg.Train.LR) }
+	c, err = Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Nil(t, c.Recommend)
+	require.Contains(t, strings.Join(c.Words, "\n"), "No split is recommended: train.lr changes the work itself")
+	require.NotContains(t, strings.Join(c.Words, "\n"), "weights")
+}
+
+// The weights of repeats and modes are compared, and the order of the sums named.
+func TestWeightsThatDiffer(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ order, want string }{
+		{"arrival", `train.order is "arrival", so groups are summed as they come`},
+		{"prompt", `The weights differ although train.order is "prompt"`},
+	} {
+		o := options(t, "")
+		o.Settings = []string{"train.order=" + row.order}
+		o.Train = (&machine{t: t, weights: func(cfg *configs.Config) string { return cfg.Run.Mode }}).train
+		c, err := Run(t.Context(), o)
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(c.Words, "\n"), row.want)
+	}
+}
+
+// What is recommended is run beside the first mode, on threads that nobody
+// measured, and told against the prediction.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	o := options(t, "")
+	o.Verify, o.Modes = true, []string{configs.Sync}
+	m := &machine{t: t}
+	o.Train = m.train
+	c, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Equal(t, []string{"sync on 8", "verify-sync on 8", "verify on 8"}, m.ran)
+	require.Equal(t, configs.Colocated, c.Recommend.Mode)
+	require.Empty(t, c.Recommend.Run)
+	require.InDelta(t, 4.0/3, c.Recommend.Speedup, 1e-9)
+	require.InDelta(t, 4.0/3, c.Verified.Speedup, 1e-9)
+	require.InDelta(t, 0, c.Verified.Off, 1e-9)
+	require.Contains(t, strings.Join(c.Words, "\n"), "Verified: predicted 1.33 times sync, measured 1.33 times: the prediction is off by +0%.")
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		change func(o *Options)
+		want   string
+	}{
+		{func(o *Options) { o.Modes = []string{"asink"} }, `-modes has "asink", expected some of sync, periodic-async, colocated`},
+		{func(o *Options) { o.Modes = []string{"sync", "sync"} }, "-modes has sync twice"},
+		{func(o *Options) { o.Warmup = 4 }, "-warmup is 4, expected 0 or more and less than run.steps = 4"},
+		{func(o *Options) { o.Repeats = 0 }, "-repeats is 0, expected 1 or more"},
+		{func(o *Options) { o.Sweep = "inference.instances" }, `-sweep is "inference.instances", expected section.key=value,value,…`},
+		{func(o *Options) { o.Sweep = "run.mode=sync" }, "-sweep is of run.mode"},
+		{func(o *Options) { o.Sweep = "train.lr=1,1" }, "-sweep has train.lr=1 twice"},
+		{func(o *Options) { o.Sweep = "inference.instanses=1" }, "unknown key inference.instanses, did you mean inference.instances?"},
+		{func(o *Options) { o.Settings = []string{"run.steps=0"} }, "run.steps is 0, expected 1 or more"},
+		{func(o *Options) {
+			o.Verify, o.Settings = true, []string{"inference.kind=vllm", `inference.endpoints="http://a:1"`}
+		}, "-verify is given, but servers sample"},
+	} {
+		o := options(t, "")
+		row.change(&o)
+		o.Train = func(context.Context, int, []string) error { panic("started") }
+		_, err := Run(t.Context(), o)
+		require.ErrorIs(t, err, ErrUsage)
+		require.ErrorContains(t, err, row.want)
+		require.NoDirExists(t, o.Dir)
+	}
+}
+
+// Each mode has the same cores, whatever the keys of threads were meant for.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		settings []string
+		mode     string
+		cores    int
+		want     []string
+	}{
+		{nil, "sync", 8, nil},
+		{nil, "colocated", 8, []string{"device.threads=8", "inference.threads=8"}},
+		{[]string{"inference.instances=3"}, "colocated", 8, []string{"device.threads=8", "inference.threads=2"}},
+		{[]string{"device.threads=3", "inference.threads=1"}, "colocated", 4, []string{"device.threads=4", "inference.threads=4"}},
+		{[]string{"device.threads=3", "inference.threads=1"}, "sync", 4, nil},
+		{[]string{"device.threads=3"}, "sync", 8, nil},
+		{[]string{"run.mode=colocated", "device.threads=3", "inference.threads=3"}, "sync", 3, []string{"device.threads=0", "inference.threads=0"}},
+		{[]string{"run.mode=colocated", "device.threads=3", "inference.threads=3"}, "colocated", 3, []string{"device.threads=3", "inference.threads=3"}},
+	} {
+		o := options(t, "")
+		o.Settings, o.Modes = row.settings, []string{row.mode}
+		variants, err := (&comparing{o: o}).plan()
+		require.NoError(t, err)
+		require.Equal(t, row.cores, variants[0].cores, row)
+		require.Equal(t, append([]string{"run.mode=" + row.mode}, row.want...), variants[0].settings)
+		require.True(t, slices.Contains(variants[0].all(nil, "d"), `run.dir="d"`))
+	}
+}
