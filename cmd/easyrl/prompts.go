@@ -131,3 +131,21 @@ func (f *folder) turns(cfg *configs.Data) *turns.Renderer {
 	return &turns.Renderer{Template: f.chat, Model: f.source, Never: cfg.Template == configs.TemplateNone,
 		Always: cfg.Template == configs.TemplateChat, System: cfg.System, Thinking: cfg.Thinking}
 }
+
+// checkRoom refuses responses that the model's context can never hold, and says
+// where some will end early.
+func (r *trainRun) checkRoom(prompts []rollout.Prompt) error {
+	context, most := r.folder.shape.MaxPositions, r.cfg.Rollout.MaxTokens
+	if most >= context {
+		return usagef("rollout.max_tokens is %d, expected %d at most: the model's context of %d holds the prompt too", most, context-1, context)
+	}
+	longest := 0
+	for i := range prompts {
+		longest = max(longest, len(prompts[i].IDs))
+	}
+	if longest+most > context {
+		r.warn("the longest prompt has %d tokens: its responses end at the model's context of %d, before rollout.max_tokens = %d",
+			longest, context, most)
+	}
+	return nil
+}

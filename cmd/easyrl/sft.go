@@ -59,16 +59,20 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 	if err := r.openDir(resolved); err != nil {
 		return err
 	}
-	console := report.NewConsole(std.err, r.state.Step, cfg.SFT.Steps)
-	defer console.Close()
+	r.console = report.NewConsole(std.err, r.state.Step, cfg.SFT.Steps)
+	r.atEnd(r.console.Close)
+	if err := r.openWords(resolved); err != nil {
+		return err
+	}
 	s := &trainer.SFT{
 		Config: trainer.SFTConfig{Dir: cfg.Run.Dir, Steps: cfg.SFT.Steps, BatchSize: cfg.SFT.BatchSize,
 			MicroBatchTokens: cfg.Train.MicroBatchTokens, Optim: cfg.Train.Config,
 			CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every},
 		Models: r.models, Example: example, Held: held, Files: f.files,
-		Metrics: r.metrics, Progress: func(_ int, values report.Values) { console.Step(values) },
+		Metrics: r.metrics, Progress: r.progress,
 	}
 	err = s.Run(ctx, r.state)
+	r.ended(err)
 	if errors.Is(err, trainer.ErrStopped) {
 		return stopped(cfg.Run.Dir, s.Step())
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -64,6 +63,7 @@ type trainRun struct {
 	control *control.Server // nil without control.listen
 	spans   *trace.Spans
 	metrics *report.Metrics
+	words   words
 	dev     npu.Device
 	models  *trimodel.Models
 	in      *instances
@@ -143,6 +143,9 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	}
 	r.console = report.NewConsole(r.std.err, r.state.Step, cfg.Run.Steps)
 	r.atEnd(r.console.Close)
+	if err := r.openWords(resolved); err != nil {
+		return err
+	}
 	if err := r.wire(prompts, sets, score); err != nil {
 		return err
 	}
@@ -168,24 +171,6 @@ func (r *trainRun) openTrace(from string) {
 	if err := r.spans.Continue(r.tracePath()); err != nil {
 		r.warn("%v", err)
 	}
-}
-
-// checkRoom refuses responses that the model's context can never hold, and says
-// where some will end early.
-func (r *trainRun) checkRoom(prompts []rollout.Prompt) error {
-	context, most := r.folder.shape.MaxPositions, r.cfg.Rollout.MaxTokens
-	if most >= context {
-		return usagef("rollout.max_tokens is %d, expected %d at most: the model's context of %d holds the prompt too", most, context-1, context)
-	}
-	longest := 0
-	for i := range prompts {
-		longest = max(longest, len(prompts[i].IDs))
-	}
-	if longest+most > context {
-		r.warn("the longest prompt has %d tokens: its responses end at the model's context of %d, before rollout.max_tokens = %d",
-			longest, context, most)
-	}
-	return nil
 }
 
 // openDir writes the resolved configuration into the run's folder and opens its
@@ -215,12 +200,6 @@ func (r *trainRun) openDir(resolved *configs.Resolved) error {
 	r.metrics = metrics
 	r.atEnd(func() { _ = metrics.Close() })
 	return nil
-}
-
-func (r *trainRun) progress(_ int, values report.Values) {
-	r.console.Step(values)
-	r.control.Step(values)
-	_ = r.spans.Keep(r.tracePath()) // the last write reports what is still wrong then
 }
 
 func (r *trainRun) tracePath() string { return filepath.Join(r.cfg.Run.Dir, trace.File) }
@@ -289,12 +268,7 @@ func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score *re
 		Produce: sample,
 		Publish: r.in.publish,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
-			metrics, score, err := evaluate.Run(ctx, int64(step)+1, evalConfig(cfg, r.folder), sets, held, nil)
-			if errors.Is(err, evaluate.ErrFailed) { // counted in metrics: no reason to end a run
-				r.warn("evaluate after step %d: left out: %v", step, err)
-				return metrics, math.NaN(), nil
-			}
-			return metrics, score, err
+			return r.evaluateStep(ctx, step, sets, held)
 		},
 		Files:    r.folder.files,
 		Metrics:  r.metrics,
@@ -384,6 +358,7 @@ func (r *trainRun) train(ctx context.Context) error {
 	restore := giveWay(1 + len(r.in.engines))
 	err = t.Run(ctx)
 	restore()
+	r.ended(err)
 	if traceErr := r.spans.WriteFile(r.tracePath()); err == nil {
 		err = traceErr // else there is something worse to report
 	}

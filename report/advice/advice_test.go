@@ -25,11 +25,11 @@ func timing(name string) string { return "timing_s/" + name }
 
 // servers and threads are runs with instances of either kind.
 func servers() Run {
-	return Run{Mode: "periodic-async", Servers: true, Training: 8, Band: ServerBand, MaxTokens: 512, Clip: 1}
+	return Run{Mode: "periodic-async", Servers: true, Training: 8, Waves: 5, Band: ServerBand, MaxTokens: 512, Clip: 1}
 }
 
 func threads(training, sampling int) Run {
-	return Run{Mode: "periodic-async", Training: training, Sampling: sampling, Band: ExactBand, MaxTokens: 512, Clip: 1}
+	return Run{Mode: "periodic-async", Training: training, Sampling: sampling, Waves: 5, Band: ExactBand, MaxTokens: 512, Clip: 1}
 }
 
 // with is a run whose steps have other values from a step on.
@@ -68,7 +68,7 @@ func TestSpeed(t *testing.T) {
 	t.Parallel()
 	mode := func(run Run, mode string) Run { run.Mode = mode; return run }
 	lends := func(run Run) Run { run.Lends = true; return run }
-	turns := report.Values{idleTrainer: .5, idleInstances: .5, timing("step"): 10, timing("wait"): 5, timing("sample"): 5, timing("first_group"): 1}
+	turns := report.Values{idleTrainer: .5, idleInstances: .5, timing("step"): 10, timing("wait"): 5, timing("sample"): 5, timing("first_group"): 5}
 	tests := []struct {
 		name  string
 		run   Run

@@ -29,7 +29,10 @@ type pace struct {
 	instances, resting float64 // how many, and the share of the time in which they rest
 }
 
-func (h *history) pace() (p pace, ok bool) {
+// pace is what the window's steps were made of. Where run.mode is "sync" the first
+// group comes with the last; were it not so, it would come with the first of the
+// waves in which instances take a step's responses.
+func (h *history) pace(run *Run) (p pace, ok bool) {
 	var wait float64
 	for name, to := range map[string]*float64{stepTime: &p.step, waitTime: &wait, sampleTime: &p.sample, groupTime: &p.first,
 		publishTime: &p.publish, fleetSize: &p.instances, idleInstances: &p.resting} {
@@ -38,6 +41,9 @@ func (h *history) pace() (p pace, ok bool) {
 		}
 	}
 	p.busy = p.step - wait
+	if run.Mode == "sync" {
+		p.first = p.sample / max(run.Waves, 1)
+	}
 	return p, p.step > 0 && p.busy > 0 && p.sample > 0 && p.instances >= 1
 }
 
@@ -84,7 +90,7 @@ func (p pace) setting(run *Run, each int) string {
 // and training take turns it waits by design.
 func trainerIdle(h *history, run *Run) string {
 	idle, ok := h.lately(idleTrainer, window)
-	p, known := h.pace()
+	p, known := h.pace(run)
 	if !ok || !known || idle < syncIdle || run.Mode == "colocated" {
 		return ""
 	}
@@ -121,7 +127,7 @@ func trainerIdle(h *history, run *Run) string {
 func instancesIdle(h *history, run *Run) string {
 	idle, ok := h.lately(idleInstances, window)
 	trainer, _ := h.lately(idleTrainer, window)
-	p, known := h.pace()
+	p, known := h.pace(run)
 	if !ok || !known || idle < muchIdle || trainer > littleIdle || run.Lends || run.Mode == "sync" || run.Mode == "colocated" {
 		return ""
 	}
