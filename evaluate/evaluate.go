@@ -56,6 +56,9 @@ type Deps struct {
 	Warn func(format string, args ...any)
 	// Progress is told how many prompts are done, one call at a time; it may be nil.
 	Progress func(done, of int)
+	// Done is given each prompt that has its scores, one call at a time; it may be
+	// nil.
+	Done func(*Result)
 }
 
 // ErrFailed is wrapped where more prompts have no score than may.
@@ -215,6 +218,9 @@ func (r *run) finished(i, j int, result *Result, err error) error {
 	if err == nil {
 		r.got[i][j] = scoresOf(result)
 		r.scored++
+		if r.Done != nil {
+			r.Done(result)
+		}
 		return nil
 	}
 	set := &r.sets[i]

@@ -62,6 +62,7 @@ type testRun struct {
 	reward   scoring
 	warnings []string
 	progress []int
+	ended    []string // prompts that have their scores
 	cfg      Config
 }
 
@@ -91,7 +92,8 @@ func (r *testRun) run(ctx context.Context, record *Record) (map[string]float64, 
 	return Run(ctx, 7, r.cfg, r.sets, Deps{Fleet: r.fleet, Reward: r.reward,
 		Text:     func(ids []int32) string { return fmt.Sprint(ids[0], ids[1]) },
 		Warn:     func(format string, args ...any) { r.warnings = append(r.warnings, fmt.Sprintf(format, args...)) },
-		Progress: func(done, _ int) { r.progress = append(r.progress, done) }}, record)
+		Progress: func(done, _ int) { r.progress = append(r.progress, done) },
+		Done:     func(result *Result) { r.ended = append(r.ended, result.PromptID) }}, record)
 }
 
 func TestMetricsOfSets(t *testing.T) {
@@ -99,6 +101,7 @@ func TestMetricsOfSets(t *testing.T) {
 	r := newRun(5, 1)
 	metrics, score, err := r.run(t.Context(), nil)
 	require.NoError(t, err)
+	require.Len(t, r.ended, 6)
 	// By hand: the prompts of set a have 0, 1, 2, 3, 4 of 4 right, that of b none.
 	want := map[string]float64{
 		"mean@4": 0.5, "stderr": math.Sqrt((0.25 + 0.0625 + 0.0625 + 0.25) / 4 / 5),

@@ -3,6 +3,7 @@ package page
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ type response struct {
 	IDs    []int32 `json:"ids"`
 	Reward float64 `json:"reward"`
 	Finish string  `json:"finish"`
+	Tokens int     `json:"tokens"` // in place of IDs
 }
 
 // AnswerText is the answer, without quotes where it is a string.
@@ -61,6 +63,9 @@ func (g group) Mean() float64 {
 	}
 	return sum / float64(max(len(g.Responses), 1))
 }
+
+// Length is in tokens.
+func (r response) Length() int { return max(r.Tokens, len(r.IDs)) }
 
 // Cut says whether the response ended at the limit of its length.
 func (r response) Cut() bool { return r.Finish == "length" }
@@ -85,20 +90,22 @@ type answers struct {
 }
 
 // readAnswers reads some of the rollouts files in dir: the first, the middle and
-// the last one for the distributions and samples, and others, the last ones first,
-// for prompts of the first one.
+// the last one for the distributions and samples. For prompts that came twice it
+// reads the first and the last evaluation or, where there are none, rollouts files
+// from the last one on.
 func readAnswers(dir string) (answers, error) {
 	var a answers
-	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "rollouts", "step-*.jsonl"))
+	files, err := stepFiles(filepath.Join(dir, "rollouts"))
+	if err != nil {
+		return a, err
+	}
+	held, err := stepFiles(filepath.Join(dir, HeldOut))
+	if err == nil && len(held) > 1 {
+		a.Pairs, err = heldPairs(held)
+	}
 	if err != nil || len(files) == 0 {
 		return a, err
 	}
-	slices.SortFunc(files, func(a, b string) int {
-		if len(a) != len(b) { // a number of more digits
-			return len(a) - len(b)
-		}
-		return strings.Compare(a, b)
-	})
 	var lengths, rewards []chart.Sample
 	var first []group
 	for i, at := range slices.Compact([]int{0, (len(files) - 1) / 2, len(files) - 1}) {
@@ -121,8 +128,28 @@ func readAnswers(dir string) (answers, error) {
 	if len(lengths) > 0 {
 		a.Charts = []template.HTML{chart.Histogram("Response lengths", "tokens", lengths), chart.Histogram("Rewards", "reward", rewards)}
 	}
-	a.Pairs, err = findPairs(first, files)
+	if len(a.Pairs) == 0 {
+		a.Pairs, err = findPairs(first, files)
+	}
 	return a, err
+}
+
+// stepFiles are a folder's files of steps, in the order of the steps.
+func stepFiles(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "step-*.jsonl"))
+	slices.SortFunc(files, func(a, b string) int {
+		return cmp.Or(len(a)-len(b), strings.Compare(a, b)) // a million has a digit more
+	})
+	return files, err
+}
+
+// heldPairs are the held-out prompts of the first file that the last one has too.
+func heldPairs(files []string) ([]pair, error) {
+	first, err := readGroups(files[0])
+	if err != nil {
+		return nil, err
+	}
+	return findPairs(first, []string{files[0], files[len(files)-1]})
 }
 
 // distribution is that of the lengths and rewards of groups of one step.
@@ -131,7 +158,7 @@ func distribution(groups []group) (lengths, rewards chart.Sample) {
 	rewards.Name = lengths.Name
 	for _, g := range groups {
 		for _, r := range g.Responses {
-			lengths.Values = append(lengths.Values, float64(len(r.IDs)))
+			lengths.Values = append(lengths.Values, float64(r.Length()))
 			rewards.Values = append(rewards.Values, r.Reward)
 		}
 	}

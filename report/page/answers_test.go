@@ -41,6 +41,23 @@ func TestAnswersOfTheSamePrompt(t *testing.T) {
 	require.Len(t, got.Samples, 1, "the last file begins with what is no group")
 }
 
+func TestAnswersToHeldOutPrompts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeRollouts(t, dir, 1, groupLine(1, "a", "x", 0))
+	writeRollouts(t, dir, 2, groupLine(2, "a", "y", 0))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, HeldOut), 0o755))
+	for step, text := range map[int]string{0: "4", 10: "3", 20: "2"} {
+		line := fmt.Sprintf(`{"step":%d,"set":"t","prompt_id":"h","prompt":"1+1=","responses":[{"text":%q,"reward":1,"tokens":7}]}`, step, text)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, HeldOut, fmt.Sprintf("step-%06d.jsonl", step)), []byte(line), 0o644))
+	}
+	got, err := readAnswers(dir)
+	require.NoError(t, err)
+	require.Len(t, got.Pairs, 1)
+	require.Equal(t, []edit{{Text: "4", Gone: true}, {Text: "2", Come: true}}, got.Pairs[0].Diff)
+	require.Equal(t, 7, got.Pairs[0].Last.Responses[0].Length())
+}
+
 func TestAnswersNeedNoPrompt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -22,6 +22,10 @@ import (
 // File is the name of the page in a run's folder.
 const File = "report.html"
 
+// HeldOut is the folder in a run's folder with answers to held-out prompts, a file
+// an evaluation.
+const HeldOut = "heldout"
+
 //go:embed page.html.tmpl
 var pageSource string
 
