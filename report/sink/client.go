@@ -54,7 +54,9 @@ type answered struct {
 }
 
 func (a *answered) Error() string {
-	if a.Code == "" {
+	if a.Code == "" && a.status >= http.StatusInternalServerError {
+		return fmt.Sprintf("status %d", a.status)
+	} else if a.Code == "" {
 		return fmt.Sprintf("status %d, expected an MLflow server", a.status)
 	}
 	message, _, _ := strings.Cut(a.Message, "\n")
@@ -168,8 +170,10 @@ type param struct {
 	Value string `json:"value"`
 }
 
-func (c *client) logBatch(ctx context.Context, run string, metrics []metric, params []param) error {
-	return c.call(ctx, "runs/log-batch", map[string]any{"run_id": run, "metrics": metrics, "params": params}, nil)
+// logBatch adds metrics, or params, to a run; in is either by its name. MLflow
+// fails where the other one is null.
+func (c *client) logBatch(ctx context.Context, run, name string, in any) error {
+	return c.call(ctx, "runs/log-batch", map[string]any{"run_id": run, name: in}, nil)
 }
 
 // logParams sets a run's settings, of which very long ones are cut.
@@ -180,7 +184,7 @@ func (c *client) logParams(ctx context.Context, run string, settings map[string]
 		all = append(all, param{mlflowName(key), strings.ToValidUTF8(value[:min(len(value), longestParam)], "")})
 	}
 	for some := range slices.Chunk(all, mostParams) {
-		if err := c.logBatch(ctx, run, []metric{}, some); err != nil {
+		if err := c.logBatch(ctx, run, "params", some); err != nil {
 			return err
 		}
 	}

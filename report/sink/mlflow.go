@@ -180,7 +180,7 @@ func (t *tracker) deliver(ctx context.Context) error {
 		}
 		for len(t.queue) > 0 {
 			n := min(len(t.queue), mostMetrics)
-			if err := t.api.logBatch(ctx, t.place.Run, t.queue[:n], nil); err != nil {
+			if err := t.api.logBatch(ctx, t.place.Run, "metrics", t.queue[:n]); err != nil {
 				return err
 			}
 			t.queue = t.queue[n:]

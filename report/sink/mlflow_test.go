@@ -1,9 +1,11 @@
 package sink
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -50,12 +52,20 @@ func (f *fake) RoundTrip(req *http.Request) (*http.Response, error) {
 		Metrics []metric `json:"metrics"`
 		Params  []param  `json:"params"`
 	}
+	w := httptest.NewRecorder()
 	if req.Body != nil {
-		if err := json.NewDecoder(req.Body).Decode(&in); err != nil {
+		body, err := io.ReadAll(req.Body)
+		if err == nil {
+			err = json.Unmarshal(body, &in)
+		}
+		if err != nil {
 			return nil, err
 		}
+		if bytes.Contains(body, []byte(":null")) {
+			w.WriteHeader(500)
+			return w.Result(), nil
+		}
 	}
-	w := httptest.NewRecorder()
 	reply := func(status int, format string, args ...any) {
 		w.WriteHeader(status)
 		fmt.Fprintf(w, format, args...)
