@@ -124,7 +124,8 @@ func complete(e *event) error {
 type row struct {
 	pid         int
 	name, track string
-	open        []int // slices, the innermost last
+	open        []int   // slices, the innermost last
+	flow        float64 // when the last flow passed
 }
 
 type flow struct {
@@ -152,7 +153,7 @@ func (r *reader) name(e *event) {
 	}
 	track, _ := e.Args["track"].(string)
 	name, _ := e.Args["name"].(string)
-	r.rows[*e.TID] = &row{pid: *e.PID, name: name, track: track}
+	r.rows[*e.TID] = &row{pid: *e.PID, name: name, track: track, flow: -1}
 	r.Rows = append(r.Rows, name)
 }
 
@@ -174,6 +175,9 @@ func (r *reader) slice(e *event) {
 	if w == nil {
 		return
 	}
+	if w.flow == *e.Time {
+		r.fault("%s: %s begins at %v, where a flow passes what encloses it", w.name, *e.Name, *e.Time)
+	}
 	s := Slice{w.name, w.track, *e.Name, *e.Time, *e.Time + *e.Dur, len(w.open), e.Args}
 	if n := len(w.open); n > 0 && r.Slices[w.open[n-1]].End < s.End {
 		r.fault("%s: %s from %v to %v overlaps %s, which ends at %v", w.name, s.Name, s.Begin, s.End,
@@ -189,6 +193,7 @@ func (r *reader) flow(e *event) {
 		return
 	}
 	f := r.flows[*e.ID]
+	w.flow = *e.Time
 	switch {
 	case len(w.open) == 0:
 		r.fault("flow %d at %v: there is no span on %s", *e.ID, *e.Time, w.name)

@@ -49,6 +49,7 @@ func TestFaults(t *testing.T) {
 		"row 2 has two names":                   {rowA, rowA},
 		"row 2 of process 1 has no name":        {span},
 		"x from 15 to 25 overlaps x, which":     {rowA, span, `{"name":"x","ph":"X","ts":15,"dur":10,"pid":1,"tid":2}`},
+		"x begins at 10, where a flow passes":   {rowA, span, start, span, end},
 		"flow 7 has no end":                     {rowA, span, start},
 		"flow 7 starts twice":                   {rowA, span, start, start, end},
 		"phase f, but it is not under way":      {rowA, span, end},

@@ -7,13 +7,17 @@ import (
 	"time"
 )
 
-// encode is the file of rows: an event a line, those of a row together, and those
-// of the flows that pass a span behind it.
-func encode(rows []row, other traceOrigin) ([]byte, error) {
+// encode is the file: an event a line, those of a row together and enclosing spans
+// before what they enclose, and behind all rows the flows, each from its start to
+// its end, since viewers take events of a time in the order of the file.
+func encode(rows []row, flows [][]pass, other traceOrigin) ([]byte, error) {
 	b := encoder{out: []byte(`{"displayTimeUnit":"ms","traceEvents":[` + "\n")}
 	b.name("process_name", process, 0, "easyrl", "")
 	for i := range rows {
 		b.row(&rows[i])
+	}
+	for i, flow := range flows {
+		b.flow(i+1, flow)
 	}
 	origin, err := json.Marshal(other)
 	if err != nil {
@@ -36,16 +40,23 @@ func (b *encoder) row(r *row) {
 	b.name("thread_name", r.pid, r.tid, r.name, fmt.Sprintf(`"track":%s,"lanes":%t`, appendString(nil, r.track.name), r.track.lanes))
 	b.name("thread_sort_index", r.pid, r.tid, "", fmt.Sprintf(`"sort_index":%d`, r.tid))
 	for _, p := range r.spans {
-		b.span(r, p)
-		for _, at := range p.points {
-			b.text(`{"name":"group","cat":"group","ph":"`).text(at.phase)
-			b.text(`","id":`).number(at.flow).text(`,"ts":`).number(microseconds(p.begin))
-			b.place(r.pid, r.tid)
-			if at.phase == "f" {
-				b.text(`,"bp":"e"`)
-			}
-			b.text("},\n")
+		b.span(p)
+	}
+}
+
+// flow writes where a flow starts, passes and ends: at the beginning of spans.
+func (b *encoder) flow(id int, spans []pass) {
+	for i, p := range spans {
+		phase, more := "t", ""
+		switch i {
+		case 0:
+			phase = "s"
+		case len(spans) - 1:
+			phase, more = "f", `,"bp":"e"` // in the span there, not the next
 		}
+		b.text(`{"name":"group","cat":"group","ph":"`).text(phase).text(`","id":`).number(id)
+		b.text(`,"ts":`).number(microseconds(p.begin)).place(p.pid, p.tid)
+		b.text(more).text("},\n")
 	}
 }
 
@@ -63,10 +74,10 @@ func (b *encoder) name(event string, pid, tid int, name, more string) {
 	b.text(more).text("}},\n")
 }
 
-func (b *encoder) span(r *row, p *placed) {
+func (b *encoder) span(p *placed) {
 	b.text(`{"name":`).quoted(p.name).text(`,"ph":"X","ts":`).number(microseconds(p.begin))
 	b.text(`,"dur":`).number(microseconds(p.end - p.begin))
-	b.place(r.pid, r.tid)
+	b.place(p.pid, p.tid)
 	before := `,"args":{`
 	arg := func(name string) *encoder {
 		b.text(before).text(`"`).text(name).text(`":`)

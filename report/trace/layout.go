@@ -19,48 +19,46 @@ type row struct {
 // placed is a span on its row.
 type placed struct {
 	span
-	points []point // one a flow
-}
-
-// point is where a flow passes a span: "s" where it starts, "t" on its way and
-// "f" where it ends.
-type point struct {
-	phase string
-	flow  int // from 1
+	pid, tid int
 }
 
 // process is the number of the process that the rows of single workers are of.
 // Rows of lanes are a process of their own, so that a viewer can fold them.
 const process = 1
 
-// layout is the rows of all tracks, in their order, with the flows drawn. A track
-// without spans has a row too, unless its spans may be among those dropped.
-func layout(tracks []trackInfo, spans []span, dropped bool) []row {
+// layout is the rows of all tracks, in their order, and the flows, each as the
+// spans that it passes. A track without spans has a row too, unless its spans may
+// be among those dropped.
+func layout(tracks []trackInfo, spans []span, dropped bool) (rows []row, flows [][]pass) {
 	of := make([][]*placed, len(tracks))
-	var flows []pass
+	var passes []pass
 	for i := range spans {
 		p := &placed{span: spans[i]}
 		p.begin, p.end = max(p.begin, 0).Truncate(time.Microsecond), max(p.end, 0).Truncate(time.Microsecond)
 		of[p.track] = append(of[p.track], p)
 		for _, id := range p.flows {
-			flows = append(flows, pass{p, id})
+			passes = append(passes, pass{p, id})
 		}
 	}
-	var rows []row
 	for id, track := range tracks {
 		if len(of[id]) == 0 && dropped {
 			continue
 		}
-		slices.SortStableFunc(of[id], func(a, b *placed) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end)) })
 		if track.lanes {
+			slices.SortStableFunc(of[id], func(a, b *placed) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end)) })
 			rows = append(rows, lanes(track, of[id], len(rows)+2)...)
 		} else {
+			slices.SortStableFunc(of[id], func(a, b *placed) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end)) })
 			nest(of[id])
 			rows = append(rows, row{track, track.name, process, len(rows) + 2, of[id]})
 		}
 	}
-	connect(flows)
-	return rows
+	for _, r := range rows {
+		for _, p := range r.spans {
+			p.pid, p.tid = r.pid, r.tid
+		}
+	}
+	return rows, connect(passes)
 }
 
 // nest makes spans, sorted by their beginning, follow or enclose each other: one
@@ -79,6 +77,9 @@ func nest(spans []*placed) {
 			p.begin, p.end = min(p.begin, last), min(p.end, last)
 		}
 		open, free = append(open, p), p.begin
+		if len(p.flows) > 0 {
+			free += time.Microsecond // so that a flow at its beginning is in p alone
+		}
 	}
 }
 
@@ -138,35 +139,21 @@ type pass struct {
 	id uint64
 }
 
-// connect draws the flows: from each span that opens one to the last before the
-// next that does. What nothing opened, or led nowhere, is not drawn, so that each
-// start has its end.
-func connect(flows []pass) {
-	flows = slices.DeleteFunc(flows, func(p pass) bool { return p.end == p.begin })
-	slices.SortStableFunc(flows, func(a, b pass) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end))
-	})
-	drawn := 0
-	for len(flows) > 0 {
+// connect finds the flows: each goes from a span that opens it to the last before
+// the next that does. What nothing opened, or led nowhere, is left out, so that
+// each start has its end.
+func connect(passes []pass) (flows [][]pass) {
+	passes = slices.DeleteFunc(passes, func(p pass) bool { return p.end == p.begin })
+	slices.SortStableFunc(passes, func(a, b pass) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.begin, b.begin)) })
+	for len(passes) > 0 {
 		n := 1
-		for n < len(flows) && flows[n].id == flows[0].id && !flows[n].opens {
+		for n < len(passes) && passes[n].id == passes[0].id && !passes[n].opens {
 			n++
 		}
-		way := flows[:n]
-		flows = flows[n:]
-		if !way[0].opens || n == 1 {
-			continue
+		if passes[0].opens && n > 1 {
+			flows = append(flows, passes[:n])
 		}
-		drawn++
-		for i, p := range way {
-			phase := "t"
-			switch i {
-			case 0:
-				phase = "s"
-			case n - 1:
-				phase = "f"
-			}
-			p.points = append(p.points, point{phase, drawn})
-		}
+		passes = passes[n:]
 	}
+	return flows
 }

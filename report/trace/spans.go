@@ -13,6 +13,7 @@ package trace
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -150,7 +151,12 @@ func (t Track) Add(step int, name string, start time.Time, d time.Duration, n No
 
 func (sp Span) record(end time.Duration, n Note) {
 	done := span{track: sp.track.id, name: sp.name, begin: sp.begin, end: max(sp.begin, end), step: int32(sp.step),
-		tokens: n.Tokens, prompt: n.Prompt, flows: slices.Clone(n.Flows), opens: n.Opens}
+		tokens: n.Tokens, opens: n.Opens}
+	// Copies, so that a caller's note can stand on its stack.
+	done.prompt = strings.Clone(n.Prompt)
+	if len(n.Flows) > 0 {
+		done.flows = append([]uint64(nil), n.Flows...)
+	}
 	s := sp.track.spans
 	s.mu.Lock()
 	defer s.mu.Unlock()

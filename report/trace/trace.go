@@ -19,7 +19,8 @@ const File = "trace.json"
 
 // Event is one Chrome trace event, as readers see it; times are in microseconds.
 // Phase is "M" for the name of a row or a process, "X" for a span, and "s", "t" and
-// "f" for where a flow starts, passes and ends: in the span before it in the file.
+// "f" for where a flow starts, passes and ends: in the innermost span that begins
+// there.
 type Event struct {
 	Name  string         `json:"name"`
 	Phase string         `json:"ph"`
@@ -101,12 +102,18 @@ func (s *Spans) Continue(path string) error {
 
 // restore adds the spans of a trace that began so long ago.
 func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
+	type place struct {
+		row  int
+		time float64
+	}
 	var spans []span
+	at := map[place]int{}
 	for _, e := range events {
 		row, ok := rows[e.TID]
 		switch {
 		case !ok:
 		case e.Phase == "X":
+			at[place{e.TID, e.Time}] = len(spans) // what is enclosed comes later
 			begin := fromMicroseconds(e.Time) - ago
 			step, known := e.Args["step"].(float64)
 			if !known {
@@ -116,9 +123,10 @@ func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
 			prompt, _ := e.Args["prompt"].(string)
 			spans = append(spans, span{track: row.id, name: e.Name, begin: begin, end: begin + fromMicroseconds(e.Dur),
 				step: int32(step), tokens: int(tokens), prompt: prompt})
-		case e.ID > 0 && len(spans) > 0:
-			last := &spans[len(spans)-1]
-			last.flows, last.opens = append(last.flows, uint64(e.ID)), e.Phase == "s"
+		case e.ID > 0:
+			if i, ok := at[place{e.TID, e.Time}]; ok {
+				spans[i].flows, spans[i].opens = append(spans[i].flows, uint64(e.ID)), e.Phase == "s"
+			}
 		}
 	}
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.end, b.end) })
@@ -145,7 +153,8 @@ func (s *Spans) WriteFile(path string) error {
 		spans[i].begin += before
 		spans[i].end += before
 	}
-	data, err := encode(layout(tracks, spans, other.Dropped > 0), other)
+	rows, flows := layout(tracks, spans, other.Dropped > 0)
+	data, err := encode(rows, flows, other)
 	if err == nil {
 		err = report.ReplaceFile(path, data)
 	}
