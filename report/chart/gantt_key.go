@@ -32,7 +32,7 @@ func (g *gantt) kind(name string) int {
 	switch {
 	case ok:
 		return at
-	case name == "wait" || name == "idle":
+	case name == "wait" || name == "idle" || name == "queue":
 		at = textureCount
 	default:
 		at = g.working % textureCount
