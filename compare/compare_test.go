@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -191,6 +192,16 @@ func TestResume(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, m.ran, "all is there")
 	require.InDelta(t, c.Runs[1].Step, again.Runs[1].Step, 1e-9)
+}
+
+func TestTimedSteps(t *testing.T) {
+	t.Parallel()
+	var steps []report.Values
+	for step := range 8 {
+		steps = append(steps, report.Values{"step": float64(step), "timing_s/step": float64(min(step, 1))}) // none of an evaluation
+	}
+	require.Len(t, timed(steps, 0, nil), 7)
+	require.Equal(t, []int{3, 4, 7}, slices.Sorted(maps.Keys(timed(steps, 2, []int{4}))))
 }
 
 func TestSweep(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 )
 
 // Result is what a run was measured to do. Times are means of the timed steps, in
-// seconds; a step's time is the median of its repeats.
+// seconds; a step is taken from the repeat that did it fastest.
 type Result struct {
 	Name    string   `json:"name"`
 	Mode    string   `json:"mode"`
@@ -97,46 +97,40 @@ func timed(steps []report.Values, warmup int, resumed []int) map[int]report.Valu
 	return out
 }
 
-// average takes each step's median over the repeats that have it, and sums the
-// steps.
+// average takes each step from the repeat that did it fastest, since whatever
+// disturbs a machine slows it, and sums the steps.
 func (r *Result) average(repeats []map[int]report.Values) error {
-	all := map[int]bool{}
+	best := map[int]report.Values{}
 	for _, steps := range repeats {
-		for step := range steps {
-			all[step] = true
+		for step, values := range steps {
+			if held, ok := best[step]; !ok || values["timing_s/step"] < held["timing_s/step"] {
+				best[step] = values
+			}
 		}
 	}
-	if len(all) == 0 {
+	if len(best) == 0 {
 		return fmt.Errorf("%s has no step to time: more run.steps or a shorter -warmup are needed", r.Folders[0])
 	}
 	var waited, instances float64
 	r.rates = map[int]float64{}
-	for _, step := range slices.Sorted(maps.Keys(all)) {
-		of := func(name string) float64 {
-			var xs []float64
-			for _, steps := range repeats {
-				if values, ok := steps[step]; ok {
-					xs = append(xs, values[name])
-				}
-			}
-			return quantile(xs, 0.5)
-		}
-		seconds, tokens := of("timing_s/step"), of("tokens/prompt")+of("tokens/response")
+	for _, step := range slices.Sorted(maps.Keys(best)) {
+		v := best[step]
+		seconds, tokens := v["timing_s/step"], v["tokens/prompt"]+v["tokens/response"]
 		r.Seconds += seconds
 		r.Tokens += tokens
 		r.rates[step] = tokens / seconds
-		waited += of("timing_s/wait")
-		r.Training += of("timing_s/train") + of("timing_s/optimizer")
-		r.First += of("timing_s/first_group")
-		r.Sampling += of("timing_s/sample")
-		instances += of("idle/instances") * seconds
-		r.Servers = of("fleet/size")
-		r.PeakBytes = max(r.PeakBytes, of("memory/peak_bytes"))
+		waited += v["timing_s/wait"]
+		r.Training += v["timing_s/train"] + v["timing_s/optimizer"]
+		r.First += v["timing_s/first_group"]
+		r.Sampling += v["timing_s/sample"]
+		instances += v["idle/instances"] * seconds
+		r.Servers = v["fleet/size"]
+		r.PeakBytes = max(r.PeakBytes, v["memory/peak_bytes"])
 	}
 	if r.inTurn() {
 		r.Sampling = waited
 	}
-	r.Timed = len(all)
+	r.Timed = len(best)
 	n := float64(r.Timed)
 	r.Rate = r.Tokens / r.Seconds / float64(r.Cores)
 	r.IdleTrainer, r.IdleInstances = waited/r.Seconds, instances/r.Seconds

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html/template"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -50,25 +49,20 @@ func writePage(c *Comparison) error {
 	return nil
 }
 
+// charts are what was learned over the steps and over the time, and how fast.
 func charts(runs []Result) (all []template.HTML) {
-	for _, name := range curves(runs) {
-		all = append(all, chart.Lines(name, "step", "", lines(runs, name, false)), chart.Lines(name, "s", "", lines(runs, name, true)))
-	}
-	return all
-}
-
-// curves are the numbers that are drawn: those that the runs have.
-func curves(runs []Result) []string {
-	var evals []string
+	learned := []string{"reward/mean"}
 	for _, name := range report.Values(runs[0].Eval).Names() {
 		if strings.Contains(name, "/mean@") {
-			evals = append(evals, name)
+			learned = append(learned, name)
 		}
 	}
-	names := slices.Concat([]string{"reward/mean"}, evals, []string{"timing_s/step", "perf/tokens_per_second"})
-	return slices.DeleteFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(runs[0].steps, func(v report.Values) bool { _, ok := v[name]; return ok })
-	})
+	for _, name := range learned {
+		all = append(all, chart.Lines(name+" over the steps", "step", "", lines(runs, name, false)),
+			chart.Lines(name+" over the time", "seconds", "", lines(runs, name, true)))
+	}
+	return append(all, chart.Lines("seconds of a step", "step", "", lines(runs, "timing_s/step", false)),
+		chart.Lines("tokens a second", "step", "", lines(runs, "perf/tokens_per_second", false)))
 }
 
 // lines are a number of each run over the steps, or over the seconds that the

@@ -18,7 +18,7 @@ func TestFit(t *testing.T) {
 		{[]point{{2, 3}}, 0, 6},
 		{[]point{{2, 3}, {2, 5}}, 0, 8},
 		{[]point{{1, 5}, {4, 2}}, 1, 4},
-		{[]point{{1, 2}, {2, 3}}, 2.5, 0},       // slower with more threads
+		{[]point{{1, 2}, {2, 3}}, 2.5, 0},      // slower with more threads
 		{[]point{{1, 4}, {2, 1}}, 0, 18.0 / 5}, // better than twice as fast with twice as many
 	} {
 		s := fit(row.points)

@@ -50,8 +50,7 @@ func fastest(c *Comparison) string {
 	best, next := order[0], order[1]
 	lead := best.Speedup / next.Speedup
 	if lead < 1+telling {
-		return fmt.Sprintf("%s and %s are equally fast as far as can be told, %s and %s times as fast as %s.",
-			best.Name, next.Name, times(best.Speedup), times(next.Speedup), c.Runs[0].Name)
+		return fmt.Sprintf("%s and %s are equally fast as far as can be told: the one is %s times as fast as the other.", best.Name, next.Name, times(lead))
 	}
 	text := fmt.Sprintf("%s is the fastest: %s times as fast as %s", best.Name, times(lead), next.Name)
 	if next.Name != c.Runs[0].Name && best.Name != c.Runs[0].Name {
@@ -129,14 +128,16 @@ func weights(c *Comparison) []string {
 
 // noise warns of figures that the machine has blurred.
 func noise(c *Comparison) string {
-	runs := c.Runs
+	groups := [][]Result{c.Runs}
 	if c.Verified != nil {
-		runs = slices.Concat(runs, c.Verified.Runs)
+		groups = append(groups, c.Verified.Runs)
 	}
-	for _, r := range runs {
-		if r.High-r.Low > 0.25*r.Speedup {
-			return fmt.Sprintf("The steps of %s are between %s and %s times as fast as those of %s (quartiles): the machine is busy or the steps are short. -repeats 3 gives steadier figures.",
-				r.Name, times(r.Low), times(r.High), c.Runs[0].Name)
+	for _, runs := range groups {
+		for _, r := range runs {
+			if r.High-r.Low > 0.25*r.Speedup {
+				return fmt.Sprintf("The steps of %s are between %s and %s times as fast as those of %s (quartiles): the machine is busy or the steps are short. -repeats %d gives steadier figures.",
+					r.Name, times(r.Low), times(r.High), runs[0].Name, 2*c.Repeats+1)
+			}
 		}
 	}
 	return ""

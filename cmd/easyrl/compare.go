@@ -28,7 +28,7 @@ func compareVerb(std streams) verb {
 	modes := v.flags.String("modes", "", "`LIST` of the modes, the first of which the others are measured against; by default sync,periodic-async,colocated, or with -sweep the run's own")
 	v.flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…`: each mode with each of the values")
 	v.flags.IntVar(&o.Warmup, "warmup", 1, "`N` first steps of each process that are not timed")
-	v.flags.IntVar(&o.Repeats, "repeats", 1, "`N` runs of each, in turn; a step's time is their median, which steadies it on a busy machine")
+	v.flags.IntVar(&o.Repeats, "repeats", 1, "`N` runs of each, in turn; each step counts as in the fastest of them, which steadies figures on a busy machine")
 	v.flags.BoolVar(&o.Verify, "verify", false, "run what is recommended, and the first mode beside it once more")
 	v.flags.BoolVar(&o.Resume, "resume", false, "keep the runs that are finished and continue the one that is not")
 	v.flags.StringVar(&o.Dir, "out", "", "`DIR` of the comparison, by default runs/<name>-compare: a run's folder for each, compare.json and compare.html")
