@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/tracetest"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
@@ -186,6 +187,8 @@ func TestKilledRunResumesToTheSameWeights(t *testing.T) {
 				require.Equal(t, 1, seen[step], "step %v in metrics.jsonl", step)
 			}
 			trace, err := os.ReadFile(filepath.Join(out, trace.File))
+			require.NoError(t, err)
+			_, err = tracetest.Read(trace)
 			require.NoError(t, err)
 			require.Regexp(t, `"name":"(step|eval)","ph":"X",[^{}]*"args":{"step":[01]}`, string(trace), "of the process that was killed")
 			require.Regexp(t, `"name":"step","ph":"X",[^{}]*"args":{"step":5}`, string(trace), "of the one after it")
