@@ -204,6 +204,22 @@ func TestTimedSteps(t *testing.T) {
 	require.Equal(t, []int{3, 4, 7}, slices.Sorted(maps.Keys(timed(steps, 2, []int{4}))))
 }
 
+// A step counts as in the repeat that did it fastest, with all of its times.
+func TestRepeats(t *testing.T) {
+	t.Parallel()
+	step := func(wait, train float64) report.Values {
+		return report.Values{"timing_s/step": wait + train, "timing_s/wait": wait, "timing_s/train": train, "tokens/response": 10, "idle/instances": 0.5}
+	}
+	r := Result{Mode: configs.Sync, Cores: 2}
+	require.NoError(t, r.average([]map[int]report.Values{{1: step(1, 2), 2: step(5, 3)}, {1: step(3, 1), 2: step(2, 1)}, {2: step(9, 9)}}))
+	require.InDelta(t, 6, r.Seconds, 1e-9)
+	require.InDelta(t, 1.5, r.Sampling, 1e-9)
+	require.InDelta(t, 1.5, r.Training, 1e-9)
+	require.InDelta(t, 20.0/6/2, r.Rate, 1e-9)
+	require.InDelta(t, 0.5, r.IdleInstances, 1e-9)
+	require.ErrorContains(t, (&Result{Folders: []string{"sync"}}).average(nil), "sync has no step to time")
+}
+
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	o := options(t, "[inference]\ninstances = 2\n")
