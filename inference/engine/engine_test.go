@@ -365,9 +365,14 @@ func TestDeviceFailureEndsWhatRuns(t *testing.T) {
 
 func TestStatsAndSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		spans := map[string]int{}
+		spans, tokens, seeds := map[string]int{}, map[string]int{}, map[string][]uint64{}
 		var rests []bool
-		e, _ := startFake(t, Config{MaxRunning: 4, Span: func(s Span) { spans[s.Name]++ },
+		hear := func(s Span) {
+			spans[s.Name]++
+			tokens[s.Name] += s.Tokens
+			seeds[s.Name] = append(seeds[s.Name], s.Seeds...)
+		}
+		e, _ := startFake(t, Config{MaxRunning: 4, Span: hear,
 			Rest: func(resting bool) { rests = append(rests, resting) }})
 		synctest.Wait()
 		require.Equal(t, true, rests[len(rests)-1])
@@ -382,6 +387,9 @@ func TestStatsAndSpans(t *testing.T) {
 		require.Equal(t, 1, spans["prefill"])
 		require.Equal(t, 1, spans["decode"], "steps in a row are one span")
 		require.Positive(t, spans["idle"])
+		require.Equal(t, map[string]int{"prefill": 20, "decode": 12, "publish": 0, "idle": 0}, tokens)
+		mine := []uint64{request(20, 3, 5).Seed}
+		require.Equal(t, map[string][]uint64{"prefill": mine, "decode": mine, "publish": nil, "idle": nil}, seeds, "each once")
 		for i, resting := range rests {
 			require.Equal(t, i%2 == 0, resting)
 		}
