@@ -18,7 +18,7 @@ type axis struct {
 func newAxis(low, high, begin, end float64, n int) axis {
 	if low == high {
 		around := math.Abs(low) / 2
-		if low == 0 {
+		if around < 1e-300 { // as good as 0
 			around = 1
 		}
 		low, high = low-around, high+around

@@ -144,6 +144,7 @@ func TestHistogram(t *testing.T) {
 func FuzzLines(f *testing.F) {
 	f.Add(0., 1., 1., 2., 3., 3.)
 	f.Add(-1e299, 1e299, 5e-324, 0., 1., 1e-300)
+	f.Add(-1e300, 1e300, 5e-324, 0., -34., 1e-300)
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, g float64) {
 		s := []Series{{Name: "x", X: []float64{a, b, c}, Y: []float64{d, e, g}}}
 		drawn := string(Lines("t", "x", "y", s)) + string(Histogram("t", "x", []Sample{{"x", []float64{a, b, c}}}))
