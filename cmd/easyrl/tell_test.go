@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/sink"
+)
+
+// documented are the patterns of the names in the page of metrics.
+func documented(t *testing.T) map[string]*regexp.Regexp {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(page), "| Name | Unit |")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n\n")
+	all := map[string]*regexp.Regexp{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
+		pattern := regexp.MustCompile(`<[a-z]+>`).ReplaceAllString(regexp.QuoteMeta(row[1]), ".+")
+		all[row[1]] = regexp.MustCompile("^" + pattern + "$")
+	}
+	require.Greater(t, len(all), 50)
+	return all
+}
+
+// The page of metrics has each name that a run writes, and no other.
+func TestMetricsAreDocumented(t *testing.T) {
+	dir := tinyRun(t)
+	prompts := filepath.Join(dir, "prompts.jsonl")
+	other := filepath.Join(dir, "other.jsonl")
+	require.NoError(t, os.WriteFile(other, []byte(`{"prompt":"1,2","answer":"1","response":"3","data_source":"other"}`+"\n"), 0o644))
+	runs := []string{
+		trainTiny(t, dir, "plain", "eval.every=2", "eval.k=4", "reward.kind=math"),
+		trainTiny(t, dir, "refilled", "rollout.refill=1", "loss.correction=mask", "loss.beta=0.1", fmt.Sprintf("data.train=[%q,%q]", prompts, other)),
+		trainTiny(t, dir, "parts", "eval.every=5", "reward.parts.a.kind=exact", "reward.parts.b.kind=prefix", "reward.kind=sum"),
+	}
+	tuned := filepath.Join(dir, "tuned")
+	status, _, errs := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", "sft.data="+other, "-set", "sft.eval="+other, "-set", "eval.every=1",
+		"-set", "sft.steps=2", "-set", "sft.batch_size=1", "-set", fmt.Sprintf("run.dir=%q", tuned))
+	require.Zero(t, status, errs)
+
+	written := map[string]bool{}
+	for _, run := range append(runs, tuned) {
+		steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
+		require.NoError(t, err)
+		for _, values := range steps {
+			for name := range values {
+				written[name] = true
+			}
+		}
+	}
+	all := documented(t)
+	for name := range written {
+		require.True(t, slices.ContainsFunc(slices.Collect(maps.Values(all)), func(p *regexp.Regexp) bool { return p.MatchString(name) }),
+			"%s is not in docs/metrics.md", name)
+	}
+	for name, pattern := range all {
+		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(written)), pattern.MatchString), "%s of docs/metrics.md is written by none of the runs", name)
+	}
+}
+
+// column is a column of a run's table.
+func column(t *testing.T, run, name string) []string {
+	t.Helper()
+	file, err := os.Open(filepath.Join(run, sink.CSVFile))
+	require.NoError(t, err)
+	defer file.Close()
+	rows, err := csv.NewReader(file).ReadAll()
+	require.NoError(t, err)
+	at := slices.Index(rows[0], name)
+	require.GreaterOrEqual(t, at, 0, rows[0])
+	var all []string
+	for _, row := range rows[1:] {
+		all = append(all, row[at])
+	}
+	return all
+}
+
+// Other programs get each step once, also of a run that is resumed, or that they
+// are added to, and no run ends for one of them.
+func TestOtherPrograms(t *testing.T) {
+	dir := tinyRun(t)
+	nothing := httptest.NewServer(http.NotFoundHandler())
+	defer nothing.Close()
+	to := fmt.Sprintf(`log.to=["csv","tensorboard","mlflow=%s"]`, nothing.URL)
+	run := trainTiny(t, dir, "told", to, "run.steps=3", "eval.every=2")
+	require.Equal(t, []string{"0", "1", "2", "3"}, column(t, run, "step"))
+	status, errs := resumeTiny(t, dir, run, to, "run.steps=5", "eval.every=2")
+	require.Zero(t, status, errs)
+	require.Equal(t, 1, strings.Count(errs, "mlflow gets nothing more: experiments/get-by-name: status 404, expected an MLflow server"), errs)
+	require.Equal(t, []string{"0", "1", "2", "3", "4", "5"}, column(t, run, "step"))
+	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
+	require.NoError(t, err)
+	require.Equal(t, strconv.FormatFloat(steps[5]["actor/loss"], 'f', -1, 64), column(t, run, "actor/loss")[5])
+	events, err := filepath.Glob(filepath.Join(run, sink.EventsDir, "events.out.tfevents.*"))
+	require.NoError(t, err)
+	require.Len(t, events, 1)
+
+	status, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", `log.to=["wandb"]`)
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, `log.to has "wandb", expected "tensorboard", "csv"`)
+}
+
+// A warning is on the console and in the run's folder, and a resumed run does not
+// say it again.
+func TestWarningsAreSaidOnce(t *testing.T) {
+	dir := tinyRun(t)
+	out := filepath.Join(dir, "warned")
+	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "rollout.max_tokens=1", "-set", fmt.Sprintf("run.dir=%q", out)}
+	status, _, errs := command(t, args...)
+	require.Zero(t, status, errs)
+	said, err := report.ReadWarnings(filepath.Join(out, report.WarningsFile))
+	require.NoError(t, err)
+	at := slices.IndexFunc(said, func(w report.Warning) bool { return w.Kind == "length-limit" })
+	require.GreaterOrEqual(t, at, 0, said)
+	require.Equal(t, 5, said[at].Step)
+	require.Contains(t, errs, "easyrl: step 5: "+said[at].Text)
+
+	status, errs = resumeTiny(t, dir, out, "rollout.max_tokens=1", "run.steps=8")
+	require.Zero(t, status, errs)
+	require.NotContains(t, errs, said[at].Text)
+	after, err := report.ReadWarnings(filepath.Join(out, report.WarningsFile))
+	require.NoError(t, err)
+	require.Equal(t, said, after[:len(said)])
+}
