@@ -62,7 +62,7 @@ func (f *fake) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		if bytes.Contains(body, []byte(":null")) {
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 			return w.Result(), nil
 		}
 	}
