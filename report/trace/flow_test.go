@@ -54,7 +54,7 @@ func TestFlows(t *testing.T) {
 		add(engine, "decode", 3, 5, of(11))
 		add(producer, "prompt", 1, 5, Note{Flows: []uint64{11}, Opens: true, Prompt: "p 11"})
 		add(producer, "prompt", 1, 8, Note{Flows: []uint64{12}, Opens: true})
-		add(producer, "score", 6, 6, of(11)) // no time at all
+		add(producer, "score", 6, 6, of(11))    // no time at all
 		add(engine, "decode", 5, 8, of(12, 99)) // 99 is nobody's
 		add(engine, "decode", 8, 9, of(99))
 		add(producer, "score", 8, 9, of(12))
