@@ -181,6 +181,7 @@ func TestMLflowMayBeAway(t *testing.T) {
 		}
 		require.Zero(t, time.Since(began)) // the bubble's clock: nothing waited
 		<-time.After(time.Hour)
+		synctest.Wait()
 		require.Less(t, api.calls, 80) // it is not pressed
 		require.Len(t, f.notes, 1)
 		require.Contains(t, f.notes[0], "mlflow is away")
