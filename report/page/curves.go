@@ -61,7 +61,7 @@ func drawCurves(steps []report.Values) curves {
 	}
 	drawn := map[string]bool{}
 	for _, f := range figures() {
-		f.minutes = f.minutes && steps[0]["time"] > 0
+		f.minutes = f.minutes && len(steps) > 0 && steps[0]["time"] > 0
 		var lines []chart.Series
 		for _, name := range all {
 			if changing[name] && slices.ContainsFunc(f.names, func(pattern string) bool { return matches(pattern, name) }) {

@@ -5,11 +5,8 @@ package page
 import (
 	"bytes"
 	_ "embed"
-	"errors"
 	"fmt"
 	"html/template"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,6 +25,9 @@ const HeldOut = "heldout"
 
 //go:embed page.html.tmpl
 var pageSource string
+
+//go:embed page.css
+var rules string
 
 // page is what the template sees.
 type page struct {
@@ -60,7 +60,7 @@ func Write(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
-	view, err := template.New("page").Funcs(template.FuncMap{"number": report.Number, "percent": percent, "shorten": shorten, "gib": gib}).Parse(pageSource)
+	view, err := parse()
 	if err != nil {
 		return "", fmt.Errorf("write report: %w", err)
 	}
@@ -75,30 +75,27 @@ func Write(dir string) (string, error) {
 	return path, nil
 }
 
+// Style is the style sheet of a page: what drawings need, and what its other parts
+// do.
+func Style() template.CSS { return chart.Style() + template.CSS(rules) } //nolint:gosec // both are this module's
+
+func parse() (*template.Template, error) {
+	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "percent": percent, "shorten": shorten, "gib": gib}).Parse(pageSource)
+}
+
 // gather reads what the page shows of a run with these steps.
 func gather(dir string, steps []report.Values) (*page, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	p := &page{Name: title(absolute), Style: chart.Style(), Steps: extent(steps), Rows: Compare(steps), Curves: drawCurves(steps)}
-	p.Parts, p.Idle = Times(steps)
-	config, err := os.ReadFile(filepath.Join(dir, "run.toml"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	p := &page{Name: title(absolute), Style: Style(), Steps: extent(steps)}
+	for _, part := range parts() {
+		if err := p.fill(part, dir, steps); err != nil {
+			return nil, err
+		}
 	}
-	p.Config = string(config)
-	if p.Machine, err = report.ReadMachine(dir); err != nil {
-		return nil, err
-	}
-	if p.Warnings, err = report.ReadWarnings(filepath.Join(dir, report.WarningsFile)); err != nil {
-		return nil, err
-	}
-	if p.Timeline, err = drawTimeline(dir); err != nil {
-		return nil, err
-	}
-	p.Answers, err = readAnswers(dir)
-	return p, err
+	return p, nil
 }
 
 // title is the name of a run's folder, and before it that of the folder that it

@@ -1,0 +1,73 @@
+package page
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// parts are the names of what a page is put together from, templates of their own.
+func parts() []string {
+	return []string{"numbers", "warnings", "curves", "timeline", "answers", "configuration"}
+}
+
+// Part is one part of the page of the run in dir with these steps, of which there
+// may be none yet, as HTML: numbers, warnings, curves, timeline, answers or
+// configuration.
+func Part(part, dir string, steps []report.Values) ([]byte, error) {
+	view, err := parse()
+	if err != nil {
+		return nil, fmt.Errorf("draw %s: %w", part, err)
+	}
+	var p page
+	if err := p.fill(part, dir, steps); err != nil {
+		return nil, fmt.Errorf("draw %s: %w", part, err)
+	}
+	var html bytes.Buffer
+	if err := view.ExecuteTemplate(&html, part, p); err != nil {
+		return nil, fmt.Errorf("draw %s: %w", part, err)
+	}
+	return html.Bytes(), nil
+}
+
+// Heading is the name of the run in dir, and how far these steps have come.
+func Heading(dir string, steps []report.Values) (name, extended string, err error) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return "", "", err
+	}
+	if len(steps) > 0 {
+		extended = extent(steps)
+	}
+	return title(absolute), extended, nil
+}
+
+// fill reads or draws what a part shows.
+func (p *page) fill(part, dir string, steps []report.Values) (err error) {
+	switch part {
+	case "numbers":
+		p.Rows = Compare(steps)
+		p.Parts, p.Idle = Times(steps)
+	case "warnings":
+		p.Warnings, err = report.ReadWarnings(filepath.Join(dir, report.WarningsFile))
+	case "curves":
+		p.Curves = drawCurves(steps)
+	case "timeline":
+		p.Timeline, err = drawTimeline(dir)
+	case "answers":
+		p.Answers, err = readAnswers(dir)
+	case "configuration":
+		config, readErr := os.ReadFile(filepath.Join(dir, "run.toml"))
+		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
+			return readErr
+		}
+		p.Config = string(config)
+		p.Machine, err = report.ReadMachine(dir)
+	}
+	return err
+}
