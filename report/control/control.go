@@ -10,7 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -18,17 +18,16 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/report"
-	"github.com/easyrl/easyrl/report/page"
 )
 
-// Server answers for a run while it goes: GET / is its page, GET /status the
-// last step's values as JSON, GET /metrics the same for Prometheus, and GET
-// /events sends them as they come. /instances lists, adds and takes away
-// instances. It is safe for concurrent use; all methods of a nil *Server do
+// Server answers for a run while it goes: GET / is its live page, which calls
+// what is below /page/, GET /status the last step's values as JSON, GET /metrics
+// the same for Prometheus, and GET /events sends them as they come. /instances
+// lists, adds and takes away instances. It is safe for concurrent use; all methods of a nil *Server do
 // nothing.
 type Server struct {
 	dir    string
-	token  string // every request needs it where it is not empty
+	token  string // every request but that of the empty page needs it where it is not empty
 	boot   string // tells this process from the next one of the run
 	server *fasthttp.Server
 	addr   net.Addr
@@ -36,11 +35,16 @@ type Server struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
+	history history
+	shell   []byte           // the live page without what it shows
+	parts   map[string]*part // and what it shows, by name
+
 	mu        sync.Mutex
 	last      report.Values
 	roster    Roster // nil where there are no instances
 	listeners map[chan []byte]struct{}
-	page      sync.Mutex // one page is written at a time
+	log       []entry
+	noted     int // entries of the log so far
 }
 
 const (
@@ -53,6 +57,10 @@ const (
 // New listens on addr for the run in dir. Requests need "Authorization:
 // Bearer token" where token is not empty; beyond loopback it must not be.
 func New(addr, token, dir string) (*Server, error) {
+	empty, err := shell(token != "")
+	if err != nil {
+		return nil, fmt.Errorf("live page: %w", err)
+	}
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("control address: %w", err)
@@ -62,7 +70,8 @@ func New(addr, token, dir string) (*Server, error) {
 	}
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
-	c := &Server{dir: dir, token: token, boot: hex.EncodeToString(boot), addr: listener.Addr(), listeners: map[chan []byte]struct{}{}}
+	c := &Server{dir: dir, token: token, boot: hex.EncodeToString(boot), addr: listener.Addr(), listeners: map[chan []byte]struct{}{},
+		shell: empty, parts: liveParts()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: 10 * time.Second, WriteTimeout: controlWrite,
 		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
@@ -97,11 +106,15 @@ func (c *Server) Step(values report.Values) {
 	if c == nil {
 		return
 	}
+	c.history.add(values)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = values
 	c.tell("step", values.Line())
 }
+
+// file is a file's path in the run's folder.
+func (c *Server) file(name string) string { return filepath.Join(c.dir, name) }
 
 // Close ends all connections and waits for them.
 func (c *Server) Close() {
@@ -114,16 +127,19 @@ func (c *Server) Close() {
 }
 
 func (c *Server) handle(ctx *fasthttp.RequestCtx) {
-	given := []byte(strings.TrimPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer "))
-	if c.token != "" && subtle.ConstantTimeCompare(given, []byte(c.token)) != 1 {
-		refuse(ctx, fasthttp.StatusUnauthorized, "expected the control token as Authorization: Bearer")
-		return
-	}
 	if host := string(ctx.Host()); c.token == "" && !local(host) {
 		refuse(ctx, fasthttp.StatusForbidden, "request for host %.100q, expected localhost or an IP address where there is no token", host)
 		return
 	}
 	path := string(ctx.URI().PathOriginal())
+	if c.serveShell(ctx, path) {
+		return
+	}
+	given := []byte(strings.TrimPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer "))
+	if c.token != "" && subtle.ConstantTimeCompare(given, []byte(c.token)) != 1 {
+		refuse(ctx, fasthttp.StatusUnauthorized, "expected the control token as Authorization: Bearer")
+		return
+	}
 	switch {
 	case path == "/instances" || strings.HasPrefix(path, "/instances/"):
 		c.serveInstances(ctx, path)
@@ -136,12 +152,14 @@ func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s %s: expected GET", ctx.Method(), path)
 		return
 	}
+	if name, ok := strings.CutPrefix(path, "/page/"); ok {
+		c.servePage(ctx, name)
+		return
+	}
 	c.mu.Lock()
 	last := c.last
 	c.mu.Unlock()
 	switch string(ctx.Path()) {
-	case "/":
-		c.servePage(ctx)
 	case "/status":
 		ctx.SetContentType("application/json")
 		ctx.SetBody(last.Line())
@@ -151,22 +169,4 @@ func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 	default:
 		refuse(ctx, fasthttp.StatusNotFound, "%s: expected /, /status, /metrics, /events or /instances", path)
 	}
-}
-
-// servePage writes the run's page anew and sends it.
-func (c *Server) servePage(ctx *fasthttp.RequestCtx) {
-	c.page.Lock()
-	defer c.page.Unlock()
-	path, err := page.Write(c.dir)
-	var page []byte
-	if err == nil {
-		page, err = os.ReadFile(path)
-	}
-	if err != nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
-		return
-	}
-	ctx.SetContentType("text/html; charset=utf-8")
-	ctx.Response.Header.Set("Refresh", "10")
-	ctx.SetBody(page)
 }

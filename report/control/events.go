@@ -44,6 +44,7 @@ func (c *Server) Instance(e InstanceEvent) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.note("instance", e.text())
 	c.tell("instance", body)
 }
 

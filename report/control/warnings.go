@@ -18,5 +18,6 @@ func (c *Server) Warning(w report.Warning) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.note("warning", warningText(w))
 	c.tell("warning", body)
 }

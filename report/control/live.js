@@ -1,0 +1,317 @@
+"use strict";
+
+// The live page of a run. It hears from /events that something came, asks for the
+// state, and replaces the parts whose drawing is older than the state. Events are
+// read with fetch: an EventSource cannot send the token.
+
+const element = id => document.getElementById(id);
+const sleep = ms => new Promise(done => setTimeout(done, ms));
+const clock = (ms) => new Date(ms).toLocaleTimeString([], {hourCycle: "h23"});
+const needsToken = document.documentElement.dataset.token === "needed";
+const tokenKey = "easyrl-control-token";
+const silence = 25000; // ms without a beat, which comes every 10 s, until the trainer is taken to be away
+const mostEntries = 500;
+
+let live = false;
+let boot = "";     // of the process that answers
+let newest = "";   // tag that a drawing of now has
+let fleet = [];
+const shownEntries = new Set();
+
+// call asks the trainer; a token that it does not take is forgotten.
+async function call(path, options = {}) {
+	const headers = {};
+	const token = sessionStorage.getItem(tokenKey);
+	if (token) headers.Authorization = "Bearer " + token;
+	const answer = await fetch(path, {signal: AbortSignal.timeout(60000), cache: "no-cache", ...options, headers});
+	if (answer.status === 401) sessionStorage.removeItem(tokenKey);
+	if (!answer.ok) throw new Error(await reason(answer));
+	return answer;
+}
+
+async function reason(answer) {
+	try {
+		return (await answer.json()).error.message;
+	} catch {
+		return "the trainer answered " + answer.status;
+	}
+}
+
+// asked waits until somebody has typed a token.
+function asked(why) {
+	const form = element("ask");
+	if (why) element("why").textContent = why;
+	show("asks", "The trainer wants its control token.");
+	form.hidden = false;
+	element("token").focus();
+	return new Promise(done => {
+		form.onsubmit = event => {
+			event.preventDefault();
+			sessionStorage.setItem(tokenKey, element("token").value.trim());
+			element("token").value = "";
+			form.hidden = true;
+			show("begins", "Connecting …");
+			done();
+		};
+	});
+}
+
+function show(state, text) {
+	live = state === "live";
+	const at = element("state");
+	if (at.textContent !== text) at.textContent = text;
+	at.dataset.state = state;
+	document.documentElement.toggleAttribute("data-away", state === "away");
+	document.title = (state === "away" ? "away · " : "") + element("name").textContent + " · easyrl";
+	drawFleet();
+}
+
+// follow hears the events for as long as the page is open.
+async function follow() {
+	let pause = 1000, since = 0, refused = "";
+	for (;;) {
+		if (needsToken && !sessionStorage.getItem(tokenKey)) await asked(refused);
+		const had = sessionStorage.getItem(tokenKey);
+		const watch = new AbortController();
+		let alarm;
+		const beat = () => {
+			clearTimeout(alarm);
+			alarm = setTimeout(() => watch.abort(), silence);
+		};
+		let why = "";
+		try {
+			beat();
+			const events = await call("/events", {signal: watch.signal});
+			pause = 1000, since = 0;
+			show("live", "Live");
+			refresh();
+			await hear(events.body.getReader(), beat);
+		} catch (fault) {
+			if (!(fault instanceof TypeError || fault.name === "AbortError")) why = fault.message;
+		}
+		clearTimeout(alarm);
+		watch.abort();
+		if (had && !sessionStorage.getItem(tokenKey)) {
+			refused = "That is not the control token: " + why + ".";
+			continue;
+		}
+		since ||= Date.now();
+		show("away", `Away since ${clock(since)}: the trainer does not answer${why && " (" + why + ")"}. What is below is what it said last; the page goes on when it is back.`);
+		await sleep(pause);
+		pause = Math.min(2 * pause, 10000);
+	}
+}
+
+// hear reads events until they end. What they say is in the state too.
+async function hear(reader, beat) {
+	const letters = new TextDecoder();
+	for (let text = ""; ;) {
+		const {done, value} = await reader.read();
+		if (done) return;
+		beat();
+		text += letters.decode(value, {stream: true});
+		const end = text.lastIndexOf("\n\n");
+		if (end < 0) continue;
+		if (text.slice(0, end).includes("event: ")) refresh();
+		text = text.slice(end + 2);
+	}
+}
+
+// refresh asks for the state, twice a second at most.
+let asking = false, again = false;
+async function refresh() {
+	again = true;
+	if (asking) return;
+	asking = true;
+	while (again) {
+		again = false;
+		try {
+			take(await (await call("/page/state")).json());
+		} catch {
+			// the next event or beat asks again, and the end of the events is told
+		}
+		await sleep(500);
+	}
+	asking = false;
+}
+
+// take shows a state.
+function take(state) {
+	if (boot && boot !== state.boot) addEntry({kind: "instance", time: Date.now(), text: "the trainer was started again"});
+	boot = state.boot;
+	newest = `"${state.boot}-${state.told}"`;
+	element("name").textContent = state.name;
+	element("extent").textContent = state.extent;
+	element("shown").hidden = false;
+	if (live) document.title = state.name + " · easyrl";
+	drawNow(state.last);
+	for (const e of state.log || []) addEntry(e);
+	fleet = state.instances;
+	drawFleet();
+	tick();
+}
+
+// drawNow shows what matters most of the last step.
+function drawNow(last) {
+	const names = ["step", "reward/mean", ...Object.keys(last).filter(n => /^eval\/.*\/mean@/.test(n)), "response_length/mean", "actor/entropy",
+		"perf/tokens_per_second", "idle/trainer", "idle/instances", "fleet/size"].filter(n => typeof last[n] === "number");
+	element("now").replaceChildren(...names.map(name => {
+		const box = make("div");
+		box.append(make("dt", name), make("dd", number(last[name])));
+		return box;
+	}));
+}
+
+const number = x => Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(3));
+
+function make(tag, text = "") {
+	const e = document.createElement(tag);
+	e.textContent = text;
+	return e;
+}
+
+// addEntry puts a line of the log before the others, once.
+function addEntry(e) {
+	const key = e.kind === "warning" ? e.text : `${boot}-${e.n}-${e.time}`;
+	if (shownEntries.has(key)) return;
+	shownEntries.add(key);
+	const line = make("li"), list = element("entries");
+	line.className = e.kind;
+	if (e.time) {
+		const at = make("time", clock(e.time));
+		at.dateTime = new Date(e.time).toISOString();
+		line.append(at);
+	}
+	if (e.kind === "warning") line.append(make("b", "Warning "));
+	line.append(e.text);
+	list.prepend(line);
+	while (list.children.length > mostEntries) list.lastChild.remove();
+	list.hidden = false;
+	element("nolog").hidden = true;
+}
+
+// drawFleet fills the table of instances; rows stay, so that a button that has the
+// focus keeps it.
+function drawFleet() {
+	const body = element("instances").tBodies[0], all = fleet || [];
+	element("nofleet").hidden = all.length > 0;
+	element("instances").parentElement.hidden = all.length === 0;
+	const rows = new Map([...body.rows].map(row => [row.dataset.id, row]));
+	for (const m of all) {
+		let row = rows.get(m.id);
+		rows.delete(m.id);
+		if (!row) body.append(row = newRow(m));
+		const cells = [m.state, m.version, m.requests, m.responses, m.served, m.failed, m.tokens, m.busy_s.toFixed(1) + " s"];
+		cells.forEach((text, i) => {
+			if (typeof text === "number") text = text.toLocaleString("en");
+			if (row.cells[i + 1].firstChild.data !== text) row.cells[i + 1].firstChild.data = text;
+		});
+		const fault = row.querySelector(".fault");
+		fault.textContent = m.fault || "";
+		const [drain, remove] = row.querySelectorAll("button");
+		drain.disabled = !live || ["DRAINING", "RETIRED"].includes(m.state);
+		remove.disabled = !live;
+	}
+	for (const gone of rows.values()) gone.remove();
+}
+
+function newRow(m) {
+	const row = make("tr"), head = make("th", m.id);
+	row.dataset.id = m.id;
+	head.scope = "row";
+	row.append(head);
+	for (let i = 0; i < 8; i++) row.append(make("td", " "));
+	const fault = make("small");
+	fault.className = "fault";
+	row.cells[1].append(fault);
+	const last = make("td");
+	last.append(button("Drain", m.id, "POST", "/drain"), button("Remove", m.id, "DELETE", "", true));
+	row.append(last);
+	return row;
+}
+
+// button changes an instance; one that asks wants a second click within 5 s.
+function button(text, id, method, action, asks = false) {
+	const b = make("button", text);
+	const name = words => {
+		b.textContent = words;
+		b.setAttribute("aria-label", words + " " + id);
+	};
+	let sure = 0;
+	const calm = () => {
+		clearTimeout(sure);
+		sure = 0;
+		b.classList.remove("sure");
+		name(text);
+	};
+	name(text);
+	b.type = "button";
+	b.onclick = async () => {
+		if (asks && !sure) {
+			name("Really " + text.toLowerCase() + "?");
+			b.classList.add("sure");
+			sure = setTimeout(calm, 5000);
+			return;
+		}
+		calm();
+		const done = element("done");
+		done.textContent = `${text} ${id} …`;
+		try {
+			await call("/instances/" + encodeURIComponent(id) + action, {method});
+			done.textContent = `${text} ${id}: done.`;
+		} catch (fault) {
+			done.textContent = `${text} ${id}: ${fault.message}`;
+		}
+		refresh();
+	};
+	return b;
+}
+
+const parts = [...document.querySelectorAll("[data-part]")].map(at =>
+	({at, path: "/page/" + at.dataset.part, every: 1000 * at.dataset.every, tag: "", next: 0}));
+
+// tick replaces the parts that are older than the state, each no more often than
+// it says, while somebody looks.
+function tick() {
+	if (!live || document.hidden) return;
+	for (const p of parts) {
+		if (p.tag !== newest && Date.now() >= p.next && !reads(p.at)) draw(p);
+	}
+}
+
+// reads reports whether somebody has selected text in a part.
+function reads(at) {
+	const selection = getSelection();
+	return !selection.isCollapsed && at.contains(selection.anchorNode);
+}
+
+async function draw(p) {
+	p.next = Infinity;
+	try {
+		const answer = await call(p.path);
+		const tag = answer.headers.get("ETag"), html = await answer.text();
+		if (tag !== p.tag) replace(p.at, html);
+		p.tag = tag;
+	} catch (fault) {
+		if (live && p.tag === "") p.at.textContent = fault.message;
+	}
+	p.next = Date.now() + p.every;
+}
+
+// replace puts new HTML in a part, with what was open, scrolled and focused as it
+// was.
+function replace(at, html) {
+	const can = "a, summary, [tabindex]";
+	const open = [...at.querySelectorAll("details")].map(d => d.open);
+	const scrolled = [...at.querySelectorAll(".strip, .wide")].map(s => s.scrollLeft);
+	const focus = [...at.querySelectorAll(can)].indexOf(document.activeElement);
+	at.innerHTML = html; // drawn by the trainer, which escapes all text; nothing in it may run by the page's policy
+	at.querySelectorAll("details").forEach((d, i) => { d.open = open[i] ?? d.open; });
+	at.querySelectorAll(".strip, .wide").forEach((s, i) => { s.scrollLeft = scrolled[i] ?? 0; });
+	if (focus >= 0) at.querySelectorAll(can)[focus]?.focus({preventScroll: true});
+}
+
+setInterval(tick, 500);
+setInterval(() => { if (live && !document.hidden) refresh(); }, 5000);
+document.addEventListener("visibilitychange", () => { if (live && !document.hidden) refresh(); });
+follow();
