@@ -93,7 +93,7 @@ func Run(ctx context.Context, o Options) (*Comparison, error) {
 		return nil, err
 	}
 	against(c.found.Runs[0], c.found.Runs)
-	c.found.Recommend = recommend(&c.found, variants[0].cfg, c.prompts)
+	c.found.Recommend = recommend(&c.found, c.prompts)
 	if o.Verify && c.found.Recommend != nil {
 		if err := c.verify(ctx, variants[0]); err != nil {
 			return nil, err

@@ -18,7 +18,10 @@ type Recommend struct {
 	Step     float64  `json:"step"`              // seconds, as the model has it
 	Speedup  float64  `json:"speedup"`           // over the first run
 	Run      string   `json:"run,omitempty"`     // the measured run that is the same
-	Model    Model    `json:"model"`
+	// Partial says that splits with other numbers of threads that sample were left
+	// out: Ti was measured with one, and how it changes is not known.
+	Partial bool  `json:"partial,omitempty"`
+	Model   Model `json:"model"`
 }
 
 // Verified is a run of what is recommended, beside the first run once more.
@@ -49,7 +52,8 @@ type Model struct {
 }
 
 // Scaling is a time with n threads: Serial + Parallel/n. With measurements of one
-// number of threads it is all taken to be parallel.
+// number of threads it is all taken to be parallel: training nearly is, sampling is
+// not.
 type Scaling struct {
 	Serial   float64 `json:"serial"`
 	Parallel float64 `json:"parallel"`
@@ -154,13 +158,14 @@ const better = 0.98
 
 // recommend takes the fastest of what was measured and what the model says of
 // other splits. It is nil where the sweep changes the work itself.
-func recommend(c *Comparison, cfg *configs.Resolved, groups int) *Recommend {
+func recommend(c *Comparison, groups int) *Recommend {
 	if key, _, swept := strings.Cut(c.Sweep, "="); swept && !sameWork(key) {
 		return nil
 	}
 	m := newModel(c.Runs, groups)
 	first := c.Runs[0]
 	var best *Recommend
+	partial := false
 	consider := func(r Recommend) {
 		if best == nil || r.Step < best.Step*better {
 			best = &r
@@ -172,15 +177,27 @@ func recommend(c *Comparison, cfg *configs.Resolved, groups int) *Recommend {
 		best = servers(m, first)
 	} else {
 		for _, r := range splits(c.Cores, first.Share.Instances) {
-			if cfg.Inference.Instances == 0 || slices.ContainsFunc(c.Runs, func(done Result) bool { return done.Share == r.Share && done.Mode == r.Mode }) {
+			if !known(c.Runs, r.Share) {
+				partial = true
+				continue
+			}
+			if slices.ContainsFunc(c.Runs, func(done Result) bool { return done.Share == r.Share && done.Mode == r.Mode }) {
 				continue // measured
 			}
 			r.Step = m.step(r.Share, float64(r.Share.sampling()))
 			consider(r)
 		}
 	}
-	best.Speedup, best.Model = first.Step/best.Step, m
+	best.Speedup, best.Model, best.Partial = first.Step/best.Step, m, partial
 	return best
+}
+
+// known says that the time in which a share samples can be told from runs: they
+// measured its number of threads, or two others.
+func known(runs []Result, s Share) bool {
+	return slices.ContainsFunc(runs, func(r Result) bool {
+		return r.Share.sampling() == s.sampling() || r.Share.sampling() != runs[0].Share.sampling()
+	})
 }
 
 // sameWork says that a key changes who computes and not what.

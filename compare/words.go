@@ -151,16 +151,17 @@ func advice(c *Comparison) string {
 			r.Servers, times(r.Speedup), first)
 	}
 	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share.words(), strings.Join(r.Settings, " -set "))
-	if r.Run != "" {
+	if r.Run == "" {
+		text += fmt.Sprintf(" Expected, from Ti and Tt: a step of %s, %s times as fast as %s. -verify runs it.", Time(r.Step), times(r.Speedup), first)
+	} else {
 		text += fmt.Sprintf(" That is the run %s as it was measured, %s times as fast as %s", r.Run, times(r.Speedup), first)
 		if r.Mode == configs.PeriodicAsync && r.Model.Scale != 1 {
 			text += fmt.Sprintf(" (computed from Ti and Tt alone: %s times)", times(r.Speedup*r.Model.Scale))
 		}
-		return text + fmt.Sprintf("; no other split of the %d cores is predicted to be faster.", c.Cores)
+		text += "; nothing else is predicted to be faster."
 	}
-	how := "computed from Ti and Tt as functions of their threads"
-	if r.Model.Ti.Serial == 0 && r.Model.Tt.Serial == 0 {
-		how += ", each halved by twice as many"
+	if r.Partial {
+		text += " Splits with more or fewer threads to sample are left out, since how Ti depends on them was not measured: colocated among the -modes measures it."
 	}
-	return text + fmt.Sprintf(" Expected: a step of %s, %s times as fast as %s, %s. -verify runs it.", Time(r.Step), times(r.Speedup), first, how)
+	return text
 }
