@@ -54,7 +54,7 @@ type Result struct {
 	PeakBytes     float64            `json:"peak_bytes"`
 
 	rates map[int]float64 // tokens a second of each timed step
-	steps []report.Values // of the first repeat, for its curves
+	steps []report.Values // with those before the timed ones, for curves
 }
 
 // inTurn says that the run trains nothing before its batch is whole.
@@ -63,7 +63,7 @@ func (r *Result) inTurn() bool { return r.Mode != configs.PeriodicAsync }
 // read fills the result from its folders in dir, but what it has in relation to
 // others.
 func (r *Result) read(dir string, warmup int, resumed map[string][]int) error {
-	var repeats []map[int]report.Values
+	var repeats, everything []map[int]report.Values
 	for i, folder := range r.Folders {
 		steps, err := report.ReadMetrics(filepath.Join(dir, folder, report.MetricsFile))
 		if err != nil {
@@ -73,12 +73,19 @@ func (r *Result) read(dir string, warmup int, resumed map[string][]int) error {
 		if !ok {
 			return fmt.Errorf("%s has no whole checkpoint of step %d", filepath.Join(dir, folder), r.Steps)
 		}
+		everything = append(everything, timed(steps, 0, nil))
 		if i == 0 {
 			r.steps, r.Weights = steps, weights
 		} else if weights != r.Weights {
 			r.Weights += " " + weights
 		}
 		repeats = append(repeats, timed(steps, warmup, resumed[folder]))
+	}
+	best := fastest(everything)
+	for i, values := range r.steps {
+		if held, ok := best[int(values["step"])]; ok {
+			r.steps[i] = held
+		}
 	}
 	r.last()
 	return r.average(repeats)
@@ -100,14 +107,7 @@ func timed(steps []report.Values, warmup int, resumed []int) map[int]report.Valu
 // average takes each step from the repeat that did it fastest, since whatever
 // disturbs a machine slows it, and sums the steps.
 func (r *Result) average(repeats []map[int]report.Values) error {
-	best := map[int]report.Values{}
-	for _, steps := range repeats {
-		for step, values := range steps {
-			if held, ok := best[step]; !ok || values["timing_s/step"] < held["timing_s/step"] {
-				best[step] = values
-			}
-		}
-	}
+	best := fastest(repeats)
 	if len(best) == 0 {
 		return fmt.Errorf("%s has no step to time: more run.steps or a shorter -warmup are needed", r.Folders[0])
 	}
@@ -138,6 +138,19 @@ func (r *Result) average(repeats []map[int]report.Values) error {
 	r.Rest = max(0, r.Step-waited/n-r.Training)
 	r.Ceiling = (r.Sampling + r.Training) / max(r.Sampling, r.Training)
 	return nil
+}
+
+// fastest are the steps, each of the repeat that did it fastest.
+func fastest(repeats []map[int]report.Values) map[int]report.Values {
+	best := map[int]report.Values{}
+	for _, steps := range repeats {
+		for step, values := range steps {
+			if held, ok := best[step]; !ok || values["timing_s/step"] < held["timing_s/step"] {
+				best[step] = values
+			}
+		}
+	}
+	return best
 }
 
 // last takes the reward of the last step and the last evaluation.

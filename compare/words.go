@@ -12,7 +12,7 @@ import (
 // words say what a comparison found: who is fastest and why, whether the weights
 // are equal, how far the ceiling is, and what to change.
 func words(c *Comparison) []string {
-	said := []string{fastest(c)}
+	said := []string{winner(c)}
 	said = append(said, overlap(c)...)
 	said = append(said, weights(c)...)
 	if doubt := noise(c); doubt != "" {
@@ -36,7 +36,8 @@ func times(x float64) string { return fmt.Sprintf("%.2f", x) }
 // telling is the part by which speeds must differ to be told apart.
 const telling = 0.03
 
-func fastest(c *Comparison) string {
+// winner says which run is the fastest and by how much.
+func winner(c *Comparison) string {
 	if len(c.Runs) == 1 {
 		return fmt.Sprintf("%s trained %s tokens a second a core.", c.Runs[0].Name, report.Number(round(c.Runs[0].Rate)))
 	}
