@@ -220,7 +220,12 @@ function newRow(m) {
 	row.dataset.id = m.id;
 	head.scope = "row";
 	row.append(head);
-	for (let i = 0; i < 8; i++) row.append(make("td", " "));
+	const names = [...element("instances").tHead.rows[0].cells].slice(1, 9);
+	for (const name of names) {
+		const cell = make("td", " ");
+		cell.dataset.name = name.textContent; // shown beside it on a phone
+		row.append(cell);
+	}
 	const fault = make("small");
 	fault.className = "fault";
 	row.cells[1].append(fault);
@@ -306,6 +311,7 @@ function replace(at, html) {
 	const scrolled = [...at.querySelectorAll(".strip, .wide")].map(s => s.scrollLeft);
 	const focus = [...at.querySelectorAll(can)].indexOf(document.activeElement);
 	at.innerHTML = html; // drawn by the trainer, which escapes all text; nothing in it may run by the page's policy
+	for (const link of document.querySelectorAll("nav a")) link.hidden = !document.querySelector(link.hash);
 	at.querySelectorAll("details").forEach((d, i) => { d.open = open[i] ?? d.open; });
 	at.querySelectorAll(".strip, .wide").forEach((s, i) => { s.scrollLeft = scrolled[i] ?? 0; });
 	if (focus >= 0) at.querySelectorAll(can)[focus]?.focus({preventScroll: true});

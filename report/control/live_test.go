@@ -1,0 +1,190 @@
+package control
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// A browser gets the empty page without the token, and nothing of the run.
+func TestLivePageWithoutTokenIsEmpty(t *testing.T) {
+	t.Parallel()
+	c, err := New("127.0.0.1:0", "secret", recorded(t, 2))
+	require.NoError(t, err)
+	defer c.Close()
+	root := "http://" + c.Addr()
+	status, body := get(t, root+"/", "")
+	require.Equal(t, 200, status)
+	require.Contains(t, body, `data-token="needed"`)
+	require.NotContains(t, body, "counting")
+	status, _ = get(t, root+"/page/live.js", "")
+	require.Equal(t, 200, status)
+	for _, path := range []string{"/page/state", "/page/numbers", "/page/curves", "/page/timeline", "/page/answers", "/page/configuration", "/page/x", "/page/../status"} {
+		status, body = get(t, root+path, "")
+		require.Equal(t, 401, status, path)
+		require.NotContains(t, body, "counting")
+	}
+	_, body = get(t, root+"/page/state", "secret")
+	require.Contains(t, body, `"name":"001/counting"`)
+	require.Contains(t, body, `"instances":null`)
+	status, body = get(t, root+"/page/x", "secret")
+	require.Equal(t, 404, status, body)
+}
+
+// Another page can neither frame the page nor read it, and what a model answered
+// cannot act in it.
+func TestLivePagePolicy(t *testing.T) {
+	t.Parallel()
+	c, err := New("127.0.0.1:0", "", recorded(t, 2))
+	require.NoError(t, err)
+	defer c.Close()
+	for _, path := range []string{"/", "/page/live.js", "/page/state", "/page/curves"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.Addr()+path, nil)
+		require.NoError(t, err)
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode, path)
+		policy := resp.Header.Get("Content-Security-Policy")
+		require.Contains(t, policy, "frame-ancestors 'none'", path)
+		require.Contains(t, policy, "script-src 'self';", path)
+		require.Equal(t, "same-origin", resp.Header.Get("Cross-Origin-Resource-Policy"), path)
+		require.Empty(t, resp.Header.Get("Refresh"), path)
+	}
+}
+
+// A part is not sent again to those who have it.
+func TestPartsHaveTags(t *testing.T) {
+	t.Parallel()
+	c, err := New("127.0.0.1:0", "", recorded(t, 2))
+	require.NoError(t, err)
+	defer c.Close()
+	tag := `"` + c.boot + `-0"`
+	status, body := ask(t, http.MethodGet, "http://"+c.Addr()+"/page/curves", "")
+	require.Equal(t, 200, status)
+	require.Contains(t, body, "<svg")
+	status, body = ask(t, http.MethodGet, "http://"+c.Addr()+"/page/curves", "", "If-None-Match", tag)
+	require.Equal(t, 304, status)
+	require.Empty(t, body)
+}
+
+// However often it is asked for, a part is drawn once a second at most, and only
+// where a step came.
+func TestPartsAreDrawnSeldom(t *testing.T) {
+	t.Parallel()
+	dir := recorded(t, 2)
+	synctest.Test(t, func(t *testing.T) {
+		c := &Server{dir: dir, parts: liveParts()}
+		draw := func() (told int, body *byte) {
+			html, told, err := c.draw("numbers", c.parts["numbers"])
+			require.NoError(t, err)
+			return told, &html[0]
+		}
+		_, first := draw()
+		c.Step(stepValues(3))
+		told, same := draw()
+		require.Zero(t, told)
+		require.Same(t, first, same)
+		time.Sleep(2 * drawEvery) // of the test's own time
+		told, second := draw()
+		require.Equal(t, 1, told)
+		require.NotSame(t, first, second)
+		time.Sleep(time.Hour)
+		_, same = draw()
+		require.Same(t, second, same)
+	})
+}
+
+func stepsOf(values []report.Values) (steps []int) {
+	for _, v := range values {
+		steps = append(steps, int(v["step"]))
+	}
+	return steps
+}
+
+// The history has each step once, whatever the file has by then and whatever is
+// done anew.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	dir := recorded(t, 5)
+	var h history
+	h.add(stepValues(4))
+	h.add(stepValues(5))
+	all, told, err := h.all(dir)
+	require.NoError(t, err)
+	require.Equal(t, 2, told)
+	require.Equal(t, []int{1, 2, 3, 4, 5}, stepsOf(all))
+	h.add(stepValues(6))
+	h.add(stepValues(3))
+	require.Equal(t, []int{1, 2, 3, 4, 5}, stepsOf(all))
+	again, _, err := h.all(dir)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 2, 3}, stepsOf(again))
+
+	var none history
+	all, _, err = none.all(t.TempDir())
+	require.NoError(t, err)
+	require.Empty(t, all)
+	none.add(stepValues(1))
+	all, _, err = none.all(t.TempDir())
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, stepsOf(all))
+}
+
+// The log has the warnings of the processes before, each once, and is bounded.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	old, now := report.Warning{Step: 1, Kind: "a", Text: "old"}, report.Warning{Step: 2, Kind: "b", Text: "new"}
+	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile), []report.Warning{old, now}))
+	c := &Server{dir: dir}
+	c.Warning(now)
+	c.Instance(InstanceEvent{ID: "x", To: "HEALTHY"})
+	log, err := c.entries()
+	require.NoError(t, err)
+	var texts []string
+	for _, e := range log {
+		texts = append(texts, e.Kind+": "+e.Text)
+	}
+	require.Equal(t, []string{"warning: after step 1: old", "warning: after step 2: new", "instance: x came, HEALTHY"}, texts)
+	require.Zero(t, log[0].Time)
+	require.Positive(t, log[1].Time)
+	for range 3 * mostEntries {
+		c.Instance(InstanceEvent{ID: "x", From: "HEALTHY", To: "SUSPECT"})
+	}
+	require.Len(t, c.log, mostEntries)
+	require.Equal(t, 3*mostEntries+2, c.log[mostEntries-1].Number)
+}
+
+// Before its first step a run's page is there, and says little.
+func TestStateOfNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c, err := New("127.0.0.1:0", "", dir)
+	require.NoError(t, err)
+	defer c.Close()
+	status, body := get(t, "http://"+c.Addr()+"/page/state", "")
+	require.Equal(t, 200, status, body)
+	var state struct {
+		Told int
+		Last map[string]float64
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &state))
+	require.Zero(t, state.Told)
+	require.Empty(t, state.Last)
+	for name := range c.parts {
+		status, body = get(t, "http://"+c.Addr()+"/page/"+name, "")
+		require.Equal(t, 200, status, body)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, report.WarningsFile), []byte("no JSON\n"), 0o644))
+	status, _ = get(t, "http://"+c.Addr()+"/page/state", "")
+	require.Equal(t, 503, status)
+}
