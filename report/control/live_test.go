@@ -93,11 +93,11 @@ func TestPartsAreDrawnSeldom(t *testing.T) {
 		told, same := draw()
 		require.Zero(t, told)
 		require.Same(t, first, same)
-		time.Sleep(2 * drawEvery) // of the test's own time
+		<-time.After(2 * drawEvery) // of the test's own time
 		told, second := draw()
 		require.Equal(t, 1, told)
 		require.NotSame(t, first, second)
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		_, same = draw()
 		require.Same(t, second, same)
 	})
@@ -123,8 +123,9 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, 2, told)
 	require.Equal(t, []int{1, 2, 3, 4, 5}, stepsOf(all))
 	h.add(stepValues(6))
-	h.add(stepValues(3))
+	h.add(report.Values{"step": 3, "anew": 1})
 	require.Equal(t, []int{1, 2, 3, 4, 5}, stepsOf(all))
+	require.NotContains(t, all[2], "anew") // who draws the old steps goes on with them
 	again, _, err := h.all(dir)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2, 3}, stepsOf(again))
