@@ -8,7 +8,6 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/evaluate"
-	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -59,8 +58,7 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 	if err := r.openDir(resolved); err != nil {
 		return err
 	}
-	r.console = report.NewConsole(std.err, r.state.Step, cfg.SFT.Steps)
-	r.atEnd(r.console.Close)
+	r.openConsole(cfg.SFT.Steps)
 	if err := r.openWords(resolved); err != nil {
 		return err
 	}

@@ -53,25 +53,26 @@ func trainVerb(std streams) verb {
 
 // trainRun is what easyrl train wires together.
 type trainRun struct {
-	cfg     *configs.Config
-	std     streams
-	task    string                // trainTask, sftTask, or empty where a step is replayed
-	bears   inference.FleetConfig // with instances
-	folder  *folder
-	sources int // that the prompts of training are of
-	console *report.Console
-	control *control.Server // nil without control.listen
-	spans   *trace.Spans
-	metrics *report.Metrics
-	words   words
-	dev     npu.Device
-	models  *trimodel.Models
-	in      *instances
-	state   trainer.State
-	deps    trainer.Deps
-	closers []func()
-	locked  bool         // the run's folder is this process's
-	claimed func() error // says whether the folder is still what was claimed
+	cfg       *configs.Config
+	std       streams
+	task      string                // trainTask, sftTask, or empty where a step is replayed
+	bears     inference.FleetConfig // with instances
+	folder    *folder
+	sources   int        // that the prompts of training are of
+	consoleMu sync.Mutex // of console, and of standard error before there is one
+	console   *report.Console
+	control   *control.Server // nil without control.listen
+	spans     *trace.Spans
+	metrics   *report.Metrics
+	words     words
+	dev       npu.Device
+	models    *trimodel.Models
+	in        *instances
+	state     trainer.State
+	deps      trainer.Deps
+	closers   []func()
+	locked    bool         // the run's folder is this process's
+	claimed   func() error // says whether the folder is still what was claimed
 }
 
 func (r *trainRun) close() {
@@ -83,11 +84,24 @@ func (r *trainRun) close() {
 func (r *trainRun) atEnd(f func()) { r.closers = append(r.closers, f) }
 
 func (r *trainRun) warn(format string, args ...any) {
-	if r.console == nil {
+	r.consoleMu.Lock()
+	console := r.console
+	if console == nil {
 		printer{r.std.err}.line("easyrl: "+format, args...)
-		return
 	}
-	r.console.Note("easyrl: "+format, args...)
+	r.consoleMu.Unlock()
+	if console != nil {
+		console.Note("easyrl: "+format, args...)
+	}
+}
+
+// openConsole shows the progress of so many steps from now on.
+func (r *trainRun) openConsole(steps int) {
+	console := report.NewConsole(r.std.err, r.state.Step, steps)
+	r.consoleMu.Lock()
+	r.console = console
+	r.consoleMu.Unlock()
+	r.atEnd(console.Close)
 }
 
 // open reads and checks all that the run needs before it changes anything in
@@ -141,8 +155,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if err := r.openDir(resolved); err != nil {
 		return err
 	}
-	r.console = report.NewConsole(r.std.err, r.state.Step, cfg.Run.Steps)
-	r.atEnd(r.console.Close)
+	r.openConsole(cfg.Run.Steps)
 	if err := r.openWords(resolved); err != nil {
 		return err
 	}
