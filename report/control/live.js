@@ -304,16 +304,17 @@ async function draw(p) {
 }
 
 // replace puts new HTML in a part, with what was open, scrolled and focused as it
-// was.
+// was; a strip of time that was at its end, as it is at first, stays there.
 function replace(at, html) {
 	const can = "a, summary, [tabindex]";
 	const open = [...at.querySelectorAll("details")].map(d => d.open);
-	const scrolled = [...at.querySelectorAll(".strip, .wide")].map(s => s.scrollLeft);
+	const scrolled = [...at.querySelectorAll(".strip, .wide")].map(s =>
+		s.matches(".strip") && s.scrollLeft + s.clientWidth > s.scrollWidth - 2 ? 1e9 : s.scrollLeft);
 	const focus = [...at.querySelectorAll(can)].indexOf(document.activeElement);
 	at.innerHTML = html; // drawn by the trainer, which escapes all text; nothing in it may run by the page's policy
 	for (const link of document.querySelectorAll("nav a")) link.hidden = !document.querySelector(link.hash);
 	at.querySelectorAll("details").forEach((d, i) => { d.open = open[i] ?? d.open; });
-	at.querySelectorAll(".strip, .wide").forEach((s, i) => { s.scrollLeft = scrolled[i] ?? 0; });
+	at.querySelectorAll(".strip, .wide").forEach((s, i) => { s.scrollLeft = scrolled[i] ?? (s.matches(".strip") ? 1e9 : 0); });
 	if (focus >= 0) at.querySelectorAll(can)[focus]?.focus({preventScroll: true});
 }
 
