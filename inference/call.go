@@ -14,9 +14,10 @@ var errStuck = errors.New("the call did not end with its deadline")
 
 // answer is what came of one call.
 type answer struct {
-	m   *member
-	out []Completion
-	err error
+	m     *member
+	epoch int64 // of the publish that the call went by
+	out   []Completion
+	err   error
 }
 
 // attempt is one try of req as granted. A straggler's request is given to a
@@ -85,7 +86,7 @@ func (f *Fleet) call(ctx context.Context, g grant, req *Request) answer {
 		err = context.Cause(callCtx)
 	}
 	f.settle(ctx, g, req, out, err)
-	return answer{m, out, err}
+	return answer{m, g.epoch, out, err}
 }
 
 // within is what do returns. Should that take longer than d, do is left to

@@ -119,7 +119,8 @@ func TestFleetDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
 		a := faulty("a", 4, fails(fmt.Errorf("holds 0: %w", ErrStale)))
 		f := newFleet(t, func(c *FleetConfig) { c.Attempts = 3 }, a)
 		_, _, err := f.Generate(t.Context(), request(1, 1))
-		require.ErrorContains(t, err, "no answer in 3 tries: generate on a: holds 0: stale weights")
+		require.ErrorContains(t, err, "generate on a: holds 0: stale weights")
+		require.ErrorIs(t, err, ErrNoInstance, "it is tried until the fleet has parted with it")
 		require.NotErrorIs(t, err, ErrStale)
 		require.NoError(t, f.Close())
 	})
@@ -154,6 +155,34 @@ func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
 		_, _, err = f.Generate(t.Context(), request(1, 1))
 		require.ErrorIs(t, err, ErrInvalid)
 		require.Equal(t, 5, a.calls, "a fault of the data is not tried again")
+		require.NoError(t, f.Close())
+	})
+}
+
+// One instance that takes a request for invalid may be the fault itself: another
+// is asked, and where that one answers the first is to blame. Two that say so are
+// right, and so is the only one.
+func TestFleetAsksAnotherWhetherARequestIsInvalid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		invalid := fmt.Errorf("%w: prompt of 8 tokens, expected 4 at most", ErrInvalid)
+		a, b := faulty("a", 4, fails(invalid)), faulty("b", 4, nil)
+		f := newFleet(t, nil, a, b)
+		require.Equal(t, map[string]int{"b": 8}, outcomes(t, f, 8, request(1, 1)))
+		require.NotEqual(t, Healthy, states(f)["a"])
+		require.Zero(t, f.Status().Invalid)
+		require.NoError(t, f.Close())
+
+		a, b = faulty("a", 4, fails(invalid)), faulty("b", 4, fails(invalid))
+		f = newFleet(t, nil, a, b)
+		_, _, err := f.Generate(t.Context(), request(1, 1))
+		require.ErrorIs(t, err, ErrInvalid)
+		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
+		s := f.Status()
+		require.EqualValues(t, 1, s.Invalid)
+		require.EqualValues(t, 1, s.Retries)
+		require.NoError(t, f.Remove(t.Context(), b))
+		_, _, err = f.Generate(t.Context(), request(1, 1))
+		require.ErrorIs(t, err, ErrInvalid)
 		require.NoError(t, f.Close())
 	})
 }

@@ -68,6 +68,8 @@ func (e Event) String() string {
 		return "fleet: enough instances serve again"
 	case e.ID == "":
 		return "fleet: " + e.Err.Error()
+	case e.From == e.To:
+		return fmt.Sprintf("instance %s: %s still: %v", e.ID, e.To, e.Err)
 	case e.Err == nil:
 		return fmt.Sprintf("instance %s: %s, was %s", e.ID, e.To, e.From)
 	}

@@ -31,8 +31,9 @@ type grant struct {
 
 // Generate returns req.N completions in order and the instance that sampled
 // them. A fault of an instance is tried again on another, up to the configured
-// number of tries, and so is a response of another version; an invalid request
-// is not. ErrStale is the error of a request of another version than the
+// number of tries; a response of other weights is tried again for as long as the
+// instances that gave one are borne with. A request is invalid when two instances
+// say so, or the only one. ErrStale is the error of a request of another version than the
 // fleet's, ErrClosed that of a closed fleet, ErrNoInstance that of one in which
 // too few have served for too long.
 func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string, error) {
@@ -51,7 +52,8 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 
 	w := waiter{req: &req, keys: prefixKeys(req.PromptIDs)}
 	var last error
-	for try := range f.cfg.Attempts {
+	var refused *refusal
+	for try, failed := 0, 0; failed < f.cfg.Attempts; try++ {
 		if try > 0 {
 			if err := f.pause(ctx, try); err != nil {
 				return nil, "", fmt.Errorf("generate: %w after %w", err, last)
@@ -67,16 +69,49 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 		a := f.attempt(ctx, g, &req)
 		switch id := a.m.inst.ID(); {
 		case a.err == nil:
+			f.contradict(refused)
 			return a.out, id, nil
 		case ctx.Err() != nil:
 			return nil, "", fmt.Errorf("generate on %s: %w", id, context.Cause(ctx))
-		case errors.Is(a.err, ErrInvalid):
+		case errors.Is(a.err, ErrInvalid) && (refused != nil && refused.m != a.m || !f.hasOthers(a.m)):
 			f.count(&f.invalid)
 			return nil, "", fmt.Errorf("generate on %s: %w", id, a.err)
+		case errors.Is(a.err, ErrInvalid):
+			refused = &refusal{a.m, a.epoch, a.err}
+		}
+		if !errors.Is(a.err, ErrStale) {
+			failed++
 		}
 		w.avoid, last = a.m, instanceFault(a.m, a.err)
 	}
 	return nil, "", fmt.Errorf("generate: no answer in %d tries: %w", f.cfg.Attempts, last)
+}
+
+// refusal is an instance that takes a request for invalid, and the publish that
+// it held then.
+type refusal struct {
+	m     *member
+	epoch int64
+	err   error
+}
+
+// hasOthers reports whether others than m serve.
+func (f *Fleet) hasOthers(m *member) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.serving > 1 || (f.serving == 1 && !m.serves())
+}
+
+// contradict blames who refused what another instance has done since.
+func (f *Fleet) contradict(r *refusal) {
+	if r == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault(r.m, r.err)
+	f.blame(r.m, r.epoch, r.err)
+	f.dispatch()
 }
 
 // instanceFault is err as the fleet's callers see it: that one instance was

@@ -242,6 +242,9 @@ func (f *Fleet) notTaken(ctx context.Context, m *member, err error) {
 	case m.ctx.Err() != nil || !m.mayReturn():
 		return
 	case first && ctx.Err() == nil:
+		if was := m.state; was == Stale && f.cfg.Notify != nil {
+			f.cfg.Notify(Event{m.inst.ID(), was, was, err})
+		}
 		f.fall(m, Stale, err)
 	case m.state != Dead:
 		f.setState(m, Stale, err)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -49,6 +50,8 @@ func faultsOfServers() []fault {
 		{"is cut off in a chunk", 2, cut(false)},
 		{"fails", 4, refuses(http.StatusInternalServerError)},
 		{"is full", 1, refuses(http.StatusTooManyRequests)},
+		{"is not there", 2, refuses(http.StatusNotFound)},
+		{"takes a prompt for invalid", 2, refuses(http.StatusBadRequest)},
 	}
 	first := regexp.MustCompile(`("token_logprobs":\[)[^,\]]+`)
 	for _, value := range []string{"NaN", "null", "Infinity", "-1e39", "0.5", `"-1"`} {
@@ -304,6 +307,15 @@ func TestChaosOfProcesses(t *testing.T) {
 	t.Run("started anew", func(t *testing.T) {
 		run(t, "anew", func() {
 			victim.kill()
+			victim.restart()
+		}, nothing, true)
+	})
+	t.Run("started anew from elsewhere", func(t *testing.T) {
+		elsewhere := filepath.Join(t.TempDir(), "other-name")
+		require.NoError(t, os.CopyFS(elsewhere, os.DirFS(filepath.Join(dir, "served"))))
+		run(t, "elsewhere", func() {
+			victim.kill()
+			victim.args[2] = elsewhere
 			victim.restart()
 		}, nothing, true)
 	})

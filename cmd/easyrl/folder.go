@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model"
@@ -200,4 +202,15 @@ func openDevice(kind string, threads int) (npu.Device, error) {
 		return nil, usageError{err}
 	}
 	return dev, nil
+}
+
+// fingerprint names what a decoder of this shape computes from its weights: what
+// does not change that is left out.
+func fingerprint(shape *model.Config) string {
+	c := *shape
+	c.MaxPositions, c.InitStd, c.StopIDs, c.BOS = 0, 0, nil, 0
+	if c.RopeScaling.Kind == "default" {
+		c.RopeScaling = model.RopeScaling{}
+	}
+	return fmt.Sprintf("%016x", xxhash.Sum64String(fmt.Sprintf("%+v", c)))
 }

@@ -32,11 +32,13 @@ func newDialer(cfg *configs.Config, c *canary) (call dialer, forget func() error
 		return nil, nil, err
 	}
 	prompt := c.prompt(remote.CanaryTokens)
+	shape := c.folder.shape
 	seen := &remote.Canary{Prompt: prompt, Logprobs: func(ctx context.Context, version int64) ([]float32, error) {
 		return c.logprobs(ctx, prompt, version)
 	}}
 	return func(ctx context.Context, e configs.Endpoint) (probed, string, error) {
-		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: remote.Kind(e.Kind), Token: token, Store: store, Canary: seen})
+		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: remote.Kind(e.Kind), Token: token, Store: store, Canary: seen,
+			Context: engineConfig(cfg, "", shape).Context, Computes: fingerprint(shape)})
 		if err != nil {
 			return nil, "", err
 		}

@@ -39,6 +39,10 @@ func (n *news) hear(e inference.Event) {
 		if e.Err != nil {
 			event.Cause = oneLine(e.Err).Error()
 		}
+	case e.Err != nil && e.From == e.To:
+		event.Cause = oneLine(e.Err).Error()
+		n.ill[e.ID] = true
+		n.notes.Say("instance %s: %s still: %s", e.ID, e.To, event.Cause)
 	case e.Err != nil:
 		event.Cause = oneLine(e.Err).Error()
 		n.ill[e.ID] = true

@@ -51,7 +51,7 @@ func (l loaded) Checksum() string { return l.sum }
 
 // open begins to serve a folder's own weights as version 0.
 func (s *served) open(ctx context.Context, f *folder, name string, threads, maxRunning int) (err error) {
-	s.info = api.Info{Context: f.shape.MaxPositions, Vocab: f.shape.VocabSize, Created: time.Now().Unix(), Root: f.dir}
+	s.info = api.Info{Context: f.shape.MaxPositions, Vocab: f.shape.VocabSize, Created: time.Now().Unix(), Root: f.dir, Config: fingerprint(f.shape)}
 	if s.dev, err = openDevice(configs.CPU, threads); err != nil {
 		return err
 	}

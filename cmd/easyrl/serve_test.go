@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/report/control"
 )
 
@@ -300,5 +301,22 @@ func TestServeRefuses(t *testing.T) {
 			require.Equal(t, 1, strings.Count(errs, "\n"), errs)
 			require.Empty(t, out)
 		})
+	}
+}
+
+// What a model computes is named by what matters to it.
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	parse := func(more string) string {
+		c, err := model.ParseConfig([]byte(`{"model_type":"llama","hidden_size":16,"intermediate_size":24,"num_hidden_layers":1,"num_attention_heads":2,` +
+			more + `"vocab_size":53,"rms_norm_eps":1e-5}`))
+		require.NoError(t, err)
+		return fingerprint(c)
+	}
+	same := parse(`"max_position_embeddings":64,`)
+	require.Equal(t, same, parse(`"max_position_embeddings":32,"initializer_range":0.5,"eos_token_id":7,`))
+	for _, other := range []string{`"rope_theta":500,`, `"num_key_value_heads":1,`, `"tie_word_embeddings":true,`,
+		`"rope_scaling":{"rope_type":"linear","factor":2},`} {
+		require.NotEqual(t, same, parse(`"max_position_embeddings":64,`+other), other)
 	}
 }

@@ -198,7 +198,10 @@ func (r *trainRun) openDir(resolved *configs.Resolved) error {
 		return err
 	}
 	if err == nil {
-		err = errors.Join(resolved.WriteFile(dir), report.ThisMachine().Write(dir))
+		err = resolved.WriteFile(dir)
+	}
+	if err == nil {
+		err = report.ThisMachine().Write(dir)
 	}
 	if err != nil && !writable(err) {
 		return usagef("run.dir is %q, which cannot be written: %w", dir, err)

@@ -24,7 +24,7 @@ const noLogprob = -9999
 // completionRequest is the body of POST /v1/completions. All that a model's
 // generation_config would fill in otherwise is said.
 type completionRequest struct {
-	Model             string   `json:"model"`
+	Model             string   `json:"model,omitempty"`
 	Prompt            []int32  `json:"prompt"`
 	N                 int      `json:"n"`
 	Seed              uint64   `json:"seed"`

@@ -31,6 +31,7 @@ var (
 type held struct {
 	Version  *int64 `json:"version"`
 	Checksum string `json:"checksum"`
+	Config   string `json:"config"`   // names what is computed with them; may be empty
 	Capacity int    `json:"capacity"` // where the server says it
 }
 
@@ -40,6 +41,9 @@ func newEasyrl(ctx context.Context, c *client) (*easyrl, error) {
 	}
 	var h held
 	if err := c.get(ctx, "/v1/weights", &h); err != nil {
+		return nil, err
+	}
+	if err := c.checkConfig(&h); err != nil {
 		return nil, err
 	}
 	if c.capacity == 0 && h.Capacity > 0 {
@@ -74,7 +78,7 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	if err != nil {
 		return nil, err
 	}
-	body := newCompletionRequest(e.model, req, limit)
+	body := newCompletionRequest("", req, limit) // its only one, whatever the folder's name
 	body.SampleIndex = req.FirstIndex
 	if req.Version != 0 {
 		body.WeightVersion = &req.Version
@@ -117,6 +121,9 @@ func (c *client) complete(ctx context.Context, body *completionRequest, limit in
 func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	var h held
 	err := e.send(ctx, w, &h)
+	if err == nil {
+		err = e.checkConfig(&h)
+	}
 	switch {
 	case err != nil:
 	case h.Version == nil || *h.Version != w.Version():
@@ -153,6 +160,14 @@ func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
 			req.ContentLength = file.Size()
 		},
 	}, h)
+}
+
+// checkConfig refuses a server that computes something else with the same weights.
+func (c *client) checkConfig(h *held) error {
+	if c.computes == "" || h.Config == "" || h.Config == c.computes {
+		return nil
+	}
+	return fmt.Errorf("/v1/weights: its config.json is of another model (%.40q, expected %q): same weights, other results", h.Config, c.computes)
 }
 
 func printed(v *int64) string {

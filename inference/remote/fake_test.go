@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -56,6 +57,8 @@ type fake struct {
 	pipe *pipeListener
 	http *http.Server
 	ends chan struct{} // closed at the end of the test
+	// computes names what easyrl's model computes, c1 unless it is set.
+	computes string
 
 	mu      sync.Mutex
 	value   float32 // the weights
@@ -241,7 +244,7 @@ func notFound() (any, int) { return object{"detail": "Not Found"}, 404 }
 
 func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (any, int) {
 	now := func() object {
-		return object{"version": f.version, "checksum": fakeWeights{value: f.value}.Checksum(), "boot": "b1", "capacity": 7}
+		return object{"version": f.version, "checksum": fakeWeights{value: f.value}.Checksum(), "boot": "b1", "capacity": 7, "config": cmp.Or(f.computes, "c1")}
 	}
 	switch call {
 	case "GET /v1/weights":

@@ -52,8 +52,8 @@ func TestStatuses(t *testing.T) {
 		f := newFake(t, kind)
 		inst := f.dial()
 		for status, want := range map[int]error{
-			400: inference.ErrInvalid, 404: inference.ErrInvalid, 413: inference.ErrInvalid, 422: inference.ErrInvalid, 409: inference.ErrStale,
-			302: nil, 401: nil, 403: nil, 408: nil, 429: nil, 500: nil, 502: nil, 503: nil,
+			400: inference.ErrInvalid, 413: inference.ErrInvalid, 422: inference.ErrInvalid, 409: inference.ErrStale,
+			302: nil, 401: nil, 403: nil, 404: nil, 408: nil, 429: nil, 500: nil, 502: nil, 503: nil,
 		} {
 			f.set(func() {
 				f.fault = on(samples(kind), func(w http.ResponseWriter, _ *http.Request) {

@@ -52,7 +52,7 @@ func (e *statusError) Error() string {
 func (e *statusError) Is(target error) bool {
 	switch target {
 	case inference.ErrInvalid:
-		return e.status == 400 || e.status == 404 || e.status == 413 || e.status == 422
+		return e.status == 400 || e.status == 413 || e.status == 422 // 404 is of the server, not of what it is asked
 	case inference.ErrStale:
 		return e.status == 409
 	}
@@ -72,6 +72,8 @@ type client struct {
 	token    string
 	model    string
 	context  int // positions; 0 where the server does not say
+	needs    int // positions; 0 for any
+	computes string
 	capacity int
 	stall    time.Duration
 	store    *Store
@@ -88,7 +90,7 @@ func newClient(cfg Config) *client {
 	}
 	c := &client{
 		url: cfg.URL, kind: cfg.Kind, token: cfg.Token, model: cfg.Model, capacity: cfg.Capacity,
-		stall: cfg.Stall, store: cfg.Store, canary: cfg.Canary,
+		stall: cfg.Stall, store: cfg.Store, canary: cfg.Canary, needs: cfg.Context, computes: cfg.Computes,
 		http: &http.Client{
 			Transport: &http.Transport{
 				DialContext: dial, TLSHandshakeTimeout: cfg.Connect, ExpectContinueTimeout: time.Second,

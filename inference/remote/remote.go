@@ -60,6 +60,11 @@ type Config struct {
 	// vLLM, SGLang, and easyrl on this machine. The same store serves several
 	// instances. Without one vLLM and SGLang take no weights.
 	Store *Store
+	// Context is how many positions a prompt and a response may need together, and
+	// Computes what an easyrl server's model must say that it computes; 0 and empty
+	// ask for nothing.
+	Context  int
+	Computes string
 	// Canary, where set, is asked after each publish to vLLM and SGLang.
 	Canary *Canary
 	// Connect ends the set-up of a connection, 0 is 10 seconds; Stall a body
@@ -150,6 +155,9 @@ func open(ctx context.Context, c *client) (Instance, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("instance %s: %w", c.url, err)
+	}
+	if c.context > 0 && c.context < c.needs {
+		return nil, fmt.Errorf("instance %s: its context has %d positions, expected %d for a prompt and its response", c.url, c.context, c.needs)
 	}
 	if c.capacity == 0 {
 		c.capacity = 64

@@ -399,3 +399,30 @@ func TestStore(t *testing.T) {
 	require.ErrorContains(t, err, "device lost")
 	require.Equal(t, []string{"notes.txt", labelOf(w(2)), labelOf(w(3))}, names(), "nothing is left of a failed write")
 }
+
+// A server that computes something else with the same weights, or has no room for
+// what is asked of it, is no instance.
+func TestDialWantsTheRunsModel(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []Kind{Easyrl, VLLM} {
+		cfg := newFake(t, kind).config()
+		cfg.Context = 129
+		_, err := Dial(t.Context(), cfg)
+		require.EqualError(t, err, "instance http://fake:8000: its context has 128 positions, expected 129 for a prompt and its response")
+		cfg.Context = 128
+		inst, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		require.NoError(t, inst.Close())
+	}
+	f := newFake(t, Easyrl)
+	cfg := f.config()
+	cfg.Computes = "c2"
+	_, err := Dial(t.Context(), cfg)
+	require.ErrorContains(t, err, `its config.json is of another model ("c1", expected "c2")`)
+	inst := f.dial(func(c *Config) { c.Computes = "c1" })
+	_, err = inst.Publish(t.Context(), fakeWeights{version: 1})
+	require.NoError(t, err)
+	f.set(func() { f.computes = "c2" })
+	_, err = inst.Publish(t.Context(), fakeWeights{version: 2})
+	require.ErrorContains(t, err, "of another model")
+}

@@ -38,6 +38,9 @@ type Info struct {
 	Vocab   int    // token ids are below it
 	Created int64  // Unix seconds
 	Root    string // folder, where there is one
+	// Config names what is computed with the weights, and is equal for servers that
+	// compute the same; empty where that is not known.
+	Config string
 }
 
 // Load is what a backend does now and has done since it started.

@@ -48,7 +48,7 @@ func (s *Server) update(ctx *fasthttp.RequestCtx) error {
 		return err
 	}
 	s.served.update(time.Since(start))
-	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"version": version, "checksum": checksum})
+	writeJSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: s.backend.Info().Config})
 	return nil
 }
 
@@ -109,10 +109,20 @@ func (s *Server) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCt
 	return checksum, nil
 }
 
+// holding is which weights serve, and what of.
+type holding struct {
+	Version  int64  `json:"version"`
+	Checksum string `json:"checksum"`
+	Config   string `json:"config,omitempty"`
+	Boot     string `json:"boot,omitempty"`
+	Capacity int    `json:"capacity,omitempty"`
+}
+
 // held tells which weights serve, and which process it is that says so.
 func (s *Server) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := s.backend.Held()
-	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"version": version, "checksum": checksum, "boot": s.boot, "capacity": s.backend.Capacity()})
+	writeJSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: s.backend.Info().Config,
+		Boot: s.boot, Capacity: s.backend.Capacity()})
 	return nil
 }
 

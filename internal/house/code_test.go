@@ -27,9 +27,9 @@ const (
 func longer() map[string]int {
 	return map[string]int{
 		"tokenizer":        2200, // a reader for each part of tokenizer.json
-		"inference/remote": 2200, // a file for the dialect of each server
+		"inference/remote": 2250, // a file for the dialect of each server
 		"inference/server": 2050, // a gate after the other
-		"cmd/easyrl":       5100, // a file for each verb
+		"cmd/easyrl":       5150, // a file for each verb
 	}
 }
 
