@@ -19,8 +19,7 @@ func TestListSchedule(t *testing.T) {
 }
 
 // In virtual time, where the machine's speed plays no part, what is idle is what
-// the dispatch makes so. A fleet knows nothing of lengths at first: a period of a
-// few rounds shows what that costs.
+// the dispatch makes so. A fleet knows nothing of lengths at first.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -29,7 +28,7 @@ func TestIdle(t *testing.T) {
 		maxTokens                 int
 	}{
 		"alone":      {"lognormal:500,0.6", 50, 40_000, 1, 2048},
-		"groups":     {"lognormal:500,0.6", 50, 5_000, 8, 2048},
+		"groups":     {"lognormal:500,0.6", 50, 10_000, 8, 2048},
 		"heavy tail": {"lognormal:500,1.5", 4, 3_000, 8, 32_000},
 	} {
 		t.Run(name, func(t *testing.T) {
