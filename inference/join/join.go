@@ -178,15 +178,20 @@ func (m *Member) try(ctx context.Context) error {
 	return nil
 }
 
-// Drain asks the trainer for no more requests, and returns when those that it
-// has sent are here. Those of others are taken meanwhile.
-func (m *Member) Drain() {
+// ended stops looking after the trainer and reports whether it has the instance.
+func (m *Member) ended() bool {
 	if m == nil {
-		return
+		return false
 	}
 	m.stop()
 	<-m.gone
-	if m.id == "" {
+	return m.id != ""
+}
+
+// Drain asks the trainer for no more requests, and returns when those that it
+// has sent are here. Those of others are taken meanwhile.
+func (m *Member) Drain() {
+	if !m.ended() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -214,12 +219,7 @@ func (m *Member) Drain() {
 
 // Leave takes the instance out, if it is in.
 func (m *Member) Leave() {
-	if m == nil {
-		return
-	}
-	m.stop()
-	<-m.gone
-	if m.id == "" {
+	if !m.ended() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
