@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -161,14 +162,22 @@ func TestStreamRefused(t *testing.T) {
 	require.Equal(t, "stale_weights", got["error"].(map[string]any)["type"])
 }
 
-// An error in the middle of a stream is an event.
+// An error in the middle of a stream, one that has begun, is an event.
 func TestStreamFails(t *testing.T) {
 	t.Parallel()
 	backend := newFake()
-	backend.nan = true
+	backend.nan, backend.started, backend.hold = true, make(chan struct{}, 1), make(chan struct{})
 	s := serve(t, backend, fakeText{}, nil)
-	status, _, data := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a","stream":true}`)
-	require.Equal(t, http.StatusOK, status)
+	c := dial(t, s)
+	body := `{"prompt":"a","stream":true}`
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil) // with the first tokens
+	close(backend.hold)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	data, err := io.ReadAll(answer.Body)
+	require.NoError(t, errors.Join(err, answer.Body.Close()))
 	require.Contains(t, string(data), `"type":"server_error"`)
 	require.NotContains(t, string(data), "[DONE]")
 }
