@@ -8,3 +8,8 @@ func cispo(x *expression, v vectors, c Config) node {
 	weight := x.stop(x.clip(x.exp(x.sub(v.policy, v.old)), 1-c.EpsilonLow, 1+c.EpsilonHigh))
 	return x.neg(x.mul(x.mul(weight, v.advantage), v.policy))
 }
+
+// weightClips says that the clip changes a token's weight.
+func weightClips(c Config, _, ratio float64) bool {
+	return ratio < 1-c.EpsilonLow || ratio > 1+c.EpsilonHigh
+}

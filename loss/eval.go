@@ -63,17 +63,8 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 		return Result{Grad: []float32{}}, nil
 	}
 	x := newExpression(v.Lengths)
-	in := vectors{policy: x.vector("policy", v.Policy), old: x.vector("old", v.Old), advantage: x.vector("advantage", v.Advantage)}
-	if o.cfg.Beta > 0 {
-		in.reference = x.vector("reference", v.Reference)
-	}
-	if o.cfg.Correction != NoCorrection {
-		in.behaviour, in.recorded = x.vector("behaviour", v.Behaviour), x.vector("recorded", v.Recorded)
-	}
-	weight := x.vector("weight", v.Weight)
-	loss, pg := total(x, in, o.cfg)
-	each, part := x.mul(weight, loss), x.mul(weight, pg)
-	grad, values, err := x.evaluate(each, in.policy, each, part)
+	policy, each, part := o.build(x, v)
+	grad, values, err := x.evaluate(each, policy, each, part)
 	if err != nil {
 		return Result{}, err
 	}
@@ -89,6 +80,21 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 	}
 	o.measure(&r, v)
 	return r, nil
+}
+
+// build writes the weighted loss of each of v's tokens, and its part that is not
+// the divergence, as functions of the policy.
+func (o *Objective) build(x *expression, v Vars) (policy, each, part node) {
+	in := vectors{policy: x.vector("policy", v.Policy), old: x.vector("old", v.Old), advantage: x.vector("advantage", v.Advantage)}
+	if o.cfg.Beta > 0 {
+		in.reference = x.vector("reference", v.Reference)
+	}
+	if o.cfg.Correction != NoCorrection {
+		in.behaviour, in.recorded = x.vector("behaviour", v.Behaviour), x.vector("recorded", v.Recorded)
+	}
+	weight := x.vector("weight", v.Weight)
+	loss, pg := total(x, in, o.cfg)
+	return in.policy, x.mul(weight, loss), x.mul(weight, pg)
 }
 
 // check refuses vectors that are missing, lengths that differ and values that
@@ -127,7 +133,7 @@ func (o *Objective) check(v Vars) error {
 
 // checkLengths refuses responses that are not the tokens, where they matter.
 func (o *Objective) checkLengths(v Vars) error {
-	if !sequenceLevel(o.cfg.Kind) {
+	if !methodOf(o.cfg.Kind).whole {
 		return nil
 	}
 	left := len(v.Policy)

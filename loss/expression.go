@@ -21,6 +21,10 @@ type expression struct {
 	graph   *gorgonia.ExprGraph
 	lengths []int // of the responses
 	err     error
+	stops   int // how many there are
+	// hold, where it is not nil, sees the value of each stop when it is computed,
+	// and may change it.
+	hold func(stop int, value []float64)
 }
 
 func newExpression(lengths []int) *expression {
@@ -82,7 +86,14 @@ func (x *expression) mean(a node) node {
 
 // stop is a, and no gradient passes: sg[a] in papers.
 func (x *expression) stop(a node) node {
-	op := &vectorOp{name: "stop", apply: func(out, in []float64) { copy(out, in) }}
+	at := x.stops
+	x.stops++
+	op := &vectorOp{name: "stop", apply: func(out, in []float64) {
+		copy(out, in)
+		if x.hold != nil {
+			x.hold(at, out)
+		}
+	}}
 	return x.unary(func(a node) (node, error) { return gorgonia.ApplyOp(op, a) }, a)
 }
 

@@ -19,3 +19,10 @@ func clipped(x *expression, ratio, advantage node, c Config) node {
 	}
 	return x.neg(surrogate)
 }
+
+// surrogateClips says that the clip removes a token's gradient.
+func surrogateClips(c Config, advantage, ratio float64) bool {
+	below, above := ratio < 1-c.EpsilonLow, ratio > 1+c.EpsilonHigh
+	dual := c.DualClip > 0 && ratio > c.DualClip
+	return advantage > 0 && above || advantage < 0 && (below || dual)
+}

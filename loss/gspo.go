@@ -16,6 +16,3 @@ func gspoToken(x *expression, v vectors, c Config) node {
 	sequence := x.stop(x.mean(x.sub(v.policy, v.old)))
 	return clipped(x, x.exp(x.add(sequence, x.sub(v.policy, x.stop(v.policy)))), v.advantage, c)
 }
-
-// sequenceLevel says that a kind's ratio is one of whole responses.
-func sequenceLevel(kind string) bool { return kind == GSPO || kind == GSPOToken }

@@ -2,7 +2,8 @@
 // gradient; it knows no model and no device.
 //
 // An algorithm is an expression over per-token vectors, one file each (grpo.go,
-// gspo.go, cispo.go, reinforce.go), which Gorgonia differentiates. With an
+// gspo.go, cispo.go, reinforce.go), which Gorgonia differentiates; objective.go
+// lists them, and docs/tutorial.md adds one. With an
 // advantage and an aggregation it is a named method; configs/objectives has those
 // of the papers. Everything that a batch divides by is left out: Eval returns sums,
 // so that a step's groups can be trained as they arrive, and Aggregation says what
@@ -17,7 +18,8 @@ import (
 	"strings"
 )
 
-// The kinds of objective; each is explained at its expression.
+// The kinds of objective that methods begin with; each is explained at its
+// expression.
 const (
 	GRPO      = "grpo"       // clipped ratio of a token (Shao et al. 2024)
 	GSPO      = "gspo"       // clipped ratio of a response (Zheng et al. 2025)
@@ -100,7 +102,7 @@ func Default() Config {
 // Validate reports all faults of c together, each beginning with its key.
 func (c *Config) Validate() error {
 	return errors.Join(
-		oneOf("kind", c.Kind, GRPO, GSPO, GSPOToken, CISPO, REINFORCE),
+		oneOf("kind", c.Kind, kinds()...),
 		within("epsilon_low", c.EpsilonLow, 1, "0 to 1"),
 		within("epsilon_high", c.EpsilonHigh, math.MaxFloat64, "0 or more"),
 		dualClip(c.DualClip),

@@ -8,7 +8,8 @@ func (o *Objective) measure(r *Result, v Vars) {
 	for i, p := range v.Policy {
 		logs[i] = float64(p) - float64(v.Old[i])
 	}
-	if sequenceLevel(o.cfg.Kind) {
+	kind := methodOf(o.cfg.Kind)
+	if kind.whole {
 		means(logs, logs, v.Lengths)
 	}
 	low, high := correctionBounds(o.cfg)
@@ -16,7 +17,7 @@ func (o *Objective) measure(r *Result, v Vars) {
 		ratio := math.Exp(logs[i])
 		r.Ratio += ratio
 		r.RatioMax = max(r.RatioMax, ratio)
-		if o.clips(float64(v.Advantage[i]), ratio) {
+		if kind.clips != nil && kind.clips(o.cfg, float64(v.Advantage[i]), ratio) {
 			r.Clipped++
 		}
 		if o.cfg.Correction != NoCorrection {
@@ -29,17 +30,4 @@ func (o *Objective) measure(r *Result, v Vars) {
 			r.KL += math.Exp(d) - 1 - d
 		}
 	}
-}
-
-// clips says that the clip acts on a token.
-func (o *Objective) clips(advantage, ratio float64) bool {
-	below, above := ratio < 1-o.cfg.EpsilonLow, ratio > 1+o.cfg.EpsilonHigh
-	switch o.cfg.Kind {
-	case REINFORCE:
-		return false
-	case CISPO:
-		return below || above
-	}
-	dual := o.cfg.DualClip > 0 && ratio > o.cfg.DualClip
-	return advantage > 0 && above || advantage < 0 && (below || dual)
 }

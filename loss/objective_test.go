@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func kinds() []string { return []string{GRPO, GSPO, GSPOToken, CISPO, REINFORCE} }
+// papers are the kinds that published methods have; methods may list more.
+func papers() []string { return []string{GRPO, GSPO, GSPOToken, CISPO, REINFORCE} }
 
 // randomResponses are random vectors cut into responses with one advantage each.
 func randomResponses(count int, seed uint64) Vars {
@@ -27,11 +28,11 @@ func randomResponses(count int, seed uint64) Vars {
 	return v
 }
 
-// Where all log-probabilities are those of one policy, every kind's gradient is
-// A·∇ log π, which is REINFORCE's.
-func TestOnPolicyEveryKindIsREINFORCE(t *testing.T) {
+// Where all log-probabilities are those of one policy, the gradient of all of them
+// is A·∇ log π, which is REINFORCE's.
+func TestOnPolicyAllAreREINFORCE(t *testing.T) {
 	t.Parallel()
-	for _, kind := range kinds() {
+	for _, kind := range papers() {
 		v := randomResponses(20, 6)
 		v.Old, v.Behaviour, v.Recorded = v.Policy, v.Policy, v.Policy
 		got, err := objectiveOf(t, func(c *Config) { c.Kind, c.DualClip, c.Correction = kind, 3, Truncate }).Eval(v)
