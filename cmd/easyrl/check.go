@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/roster"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/parallel"
 )
@@ -73,7 +74,7 @@ func explainMachine(p printer, cfg *configs.Config) {
 	p.line("# memory, about: weights %s, gradients %s, optimizer %s, activations %s at most (%d rows)", bytesText(copies*weights),
 		bytesText(gradients), bytesText(2*weights), bytesText(activations), rows)
 	if !sft && cfg.Inference.Instances > 0 {
-		each := engineConfig(cfg, "", f.shape)
+		each := roster.Engine(cfg, "", f.shape)
 		pages, rows := each.Pages(f.shape.MaxPositions), each.Rows(f.shape.MaxPositions)
 		kv, activations := model.CacheBytes(f.shape, pages), model.RunnerBytes(f.shape, rows, each.MaxRunning)
 		all += int64(cfg.Inference.Instances) * (kv + activations)

@@ -196,14 +196,14 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 	if err != nil {
 		return nil, nil, err
 	}
-	defer in.close() //nolint:errcheck // its memory goes with the process
-	if err := in.begin(ctx, nil); err != nil {
+	defer in.Close() //nolint:errcheck // its memory goes with the process
+	if err := in.Begin(ctx, nil); err != nil {
 		return nil, nil, err
 	}
-	if err := in.publish(ctx, model.NewSnapshot(w, 1)); err != nil {
+	if err := in.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
 		return nil, nil, fmt.Errorf("publish: %w", err)
 	}
-	metrics, err := watchEvaluation(ctx, std, evalConfig(cfg, f), sets, evaluate.Deps{Fleet: in.fleet, Reward: score, Text: f.text}, record)
+	metrics, err := watchEvaluation(ctx, std, evalConfig(cfg, f), sets, evaluate.Deps{Fleet: in.Fleet(), Reward: score, Text: f.text}, record)
 	return metrics, sets, err
 }
 

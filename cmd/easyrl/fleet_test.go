@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/inference/roster"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/report/control"
@@ -64,7 +65,7 @@ func (n *notes) await(t *testing.T, part string) {
 
 // tinyFleet are the instances of tinyRun with settings, whose servers are engines
 // of this process: those with "gone" in their URL cannot be reached.
-func tinyFleet(t *testing.T, said *notes, settings ...string) (in *instances, f *folder) {
+func tinyFleet(t *testing.T, said *notes, settings ...string) (in *roster.Roster, f *folder) {
 	t.Helper()
 	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")}, append(settings, fmt.Sprintf("run.dir=%q", t.TempDir())))
 	require.NoError(t, err)
@@ -72,16 +73,17 @@ func tinyFleet(t *testing.T, said *notes, settings ...string) (in *instances, f 
 	cfg := &resolved.Config
 	f, err = policyFolder(cfg)
 	require.NoError(t, err)
-	in, err = startInstances(t.Context(), f, cfg, inference.DefaultFleetConfig(), nil, nil, said.warn)
+	start := func(ec engine.Config) (*engine.Engine, error) { return f.engine(ec, 1) }
+	in, err = roster.Start(t.Context(), cfg, roster.Deps{Shape: f.shape, Engine: start, Bears: inference.DefaultFleetConfig(), Warn: said.warn,
+		Dial: func(_ context.Context, e configs.Endpoint) (roster.Probed, string, error) {
+			if strings.Contains(e.URL, "gone") {
+				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
+			}
+			inst, err := start(roster.Engine(cfg, e.URL, f.shape))
+			return &engineServer{inst, e.URL}, orKind(e.Kind), err
+		}})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, in.close()) })
-	in.dial = func(_ context.Context, e configs.Endpoint) (probed, string, error) {
-		if strings.Contains(e.URL, "gone") {
-			return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
-		}
-		inst, err := f.engine(engineConfig(cfg, e.URL, f.shape), 1)
-		return &engineServer{inst, e.URL}, orKind(e.Kind), err
-	}
+	t.Cleanup(func() { require.NoError(t, in.Close()) })
 	return in, f
 }
 
@@ -93,18 +95,18 @@ func orKind(kind string) string {
 }
 
 // publishTiny makes random weights a version of the fleet's.
-func publishTiny(t *testing.T, in *instances, f *folder, version int64) {
+func publishTiny(t *testing.T, in *roster.Roster, f *folder, version int64) {
 	t.Helper()
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	w, err := f.weights(dev)
 	require.NoError(t, err)
-	require.NoError(t, in.publish(t.Context(), model.NewSnapshot(w, version)))
+	require.NoError(t, in.Publish(t.Context(), model.NewSnapshot(w, version)))
 }
 
-func sample(t *testing.T, in *instances) string {
+func sample(t *testing.T, in *roster.Roster) string {
 	t.Helper()
-	_, id, err := in.fleet.Generate(t.Context(), tinyRequest())
+	_, id, err := in.Fleet().Generate(t.Context(), tinyRequest())
 	require.NoError(t, err)
 	return id
 }
@@ -129,7 +131,7 @@ func TestFleetVerb(t *testing.T) {
 	code, _, errs := fleet("list")
 	require.Equal(t, exitFailed, code)
 	require.Equal(t, "easyrl: fleet: the run has no instances, expected it to have started them\n", errs)
-	require.NoError(t, in.begin(t.Context(), page))
+	require.NoError(t, in.Begin(t.Context(), page))
 
 	code, out, errs := fleet("list")
 	require.Zero(t, code, errs)
@@ -145,9 +147,6 @@ func TestFleetVerb(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
 
-	_, err = in.server("http://a:8000").Generate(t.Context(), tinyRequest())
-	require.NoError(t, err)
-	require.Positive(t, in.busy())
 	code, out, errs = fleet("drain", "http://a:8000")
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 has no work left; easyrl fleet remove http://a:8000 takes it out of the run\n", out)
@@ -161,12 +160,10 @@ func TestFleetVerb(t *testing.T) {
 	require.Equal(t, "DRAINING", all[1].State)
 	require.Equal(t, "http://a:8000", all[1].URL)
 
-	before := in.busy()
 	code, out, errs = fleet("remove", "http://a:8000")
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 left\n", out)
 	said.await(t, "instance http://a:8000 left")
-	require.Equal(t, before, in.busy(), "what it did counts on")
 	code, out, errs = fleet("add", "http://a:8000")
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: easyrl, HEALTHY, version 3\n", out)
@@ -200,23 +197,4 @@ func TestFleetVerb(t *testing.T) {
 	code, _, errs = command(t, "fleet", "list", "-token-file", write(t, t.TempDir(), "empty", "\n"))
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "has no token")
-}
-
-// A run whose servers are on a list has those that the list has.
-func TestWatchedServersComeAndGo(t *testing.T) {
-	t.Parallel()
-	said := newNotes()
-	list := write(t, t.TempDir(), "servers", "http://a:1\n")
-	in, f := tinyFleet(t, said, "inference.kind=easyrl", "inference.watch="+list, "inference.min_instances=2", "inference.instances=1")
-	require.NoError(t, in.begin(t.Context(), nil), "the server on the list is the second instance")
-	said.await(t, "instance http://a:1 (easyrl) joined")
-	publishTiny(t, in, f, 1)
-	require.NoError(t, in.follow([]string{"vllm=http://b:1", "http://gone:1"}))
-	said.await(t, "instance http://b:1 (vllm) joined: it serves version 1")
-	said.await(t, "instance http://a:1 left")
-	said.await(t, "instance http://gone:1: connection refused; it is called again until it answers")
-	require.ErrorContains(t, in.follow([]string{"tgi=http://c:1"}), "expected one of")
-	all := in.List()
-	require.Len(t, all, 2)
-	require.Equal(t, []string{"embedded-1", "http://b:1"}, []string{all[0].ID, all[1].ID})
 }

@@ -7,23 +7,25 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/roster"
 	"github.com/easyrl/easyrl/producer"
+	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/trainer"
 )
 
 // produce is how a run samples its periods: with its fleet, scored by its
-// reward. Unless the mode is periodic-async, the gate is closed: the trainer
+// reward, and lanes as its rows. Unless the mode is periodic-async, the gate is closed: the trainer
 // gets nothing before the period is whole. another is the endless order of the
 // prompts that replace those of which nothing can be learned.
-func produce(cfg *configs.Config, f *folder, in *instances, another func(place int) rollout.Prompt,
+func produce(cfg *configs.Config, f *folder, in *roster.Roster, lanes trace.Track, another func(place int) rollout.Prompt,
 	score *reward.Scorer, warn func(format string, args ...any)) (func(context.Context, trainer.Period) trainer.Stream, error) {
 	pc := producer.DefaultConfig()
 	pc.Order, pc.Gate, pc.Refill = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, cfg.Rollout.Refill
-	pc.Lanes = in.spans.Lanes(producerRow)
+	pc.Lanes = lanes
 	pc.MaxFailed = producer.Budget(cfg.Rollout.PromptsPerStep)
-	p, err := producer.New(pc, in.fleet, score, f.text)
+	p, err := producer.New(pc, in.Fleet(), score, f.text)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +35,7 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 	var tried int64 // retries of the reward up to the last period's end, evaluations included
 	return func(ctx context.Context, period trainer.Period) trainer.Stream {
 		s := &production{groups: make(chan rollout.Group, len(period.Prompts))}
-		busy, retries := in.busy(), in.fleet.Status().Retries
+		busy, retries := in.Busy(), in.Fleet().Status().Retries
 		s.run.Go(func() {
 			sum, err := p.Run(ctx, producer.Period{Step: period.Step, Version: period.Version, Prompts: period.Prompts,
 				GroupSize: r.GroupSize, Sampling: sampling, Seed: cfg.Run.Seed,
@@ -45,8 +47,8 @@ func produce(cfg *configs.Config, f *folder, in *instances, another func(place i
 			}
 			before := tried
 			tried = score.Retries()
-			status := in.fleet.Status()
-			s.stats, s.err = trainer.StreamStats{Busy: in.busy() - busy, Instances: status.Size,
+			status := in.Fleet().Status()
+			s.stats, s.err = trainer.StreamStats{Busy: in.Busy() - busy, Instances: status.Size,
 				Retries: status.Retries - retries, Failed: len(sum.Failed), Replaced: sum.Replaced, RewardRetries: tried - before}, err
 		})
 		return s

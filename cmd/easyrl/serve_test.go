@@ -199,14 +199,14 @@ func TestServe(t *testing.T) {
 	require.Equal(t, exitDone, stop(), said.String())
 }
 
-// roster is a fleet of one, which takes whoever comes.
-type roster struct {
+// onPaper is a fleet of one, which takes whoever comes.
+type onPaper struct {
 	mu    sync.Mutex
 	calls []string
 	all   []control.Member
 }
 
-func (r *roster) called(call string) []string {
+func (r *onPaper) called(call string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if call != "" {
@@ -216,14 +216,14 @@ func (r *roster) called(call string) []string {
 }
 
 // List implements control.Roster.
-func (r *roster) List() []control.Member {
+func (r *onPaper) List() []control.Member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
 }
 
 // Add implements control.Roster.
-func (r *roster) Add(_ context.Context, url, kind string) (control.Member, error) {
+func (r *onPaper) Add(_ context.Context, url, kind string) (control.Member, error) {
 	r.called("add " + kind + " " + url)
 	m := control.Member{ID: "host/1", State: "HEALTHY"}
 	r.mu.Lock()
@@ -233,15 +233,15 @@ func (r *roster) Add(_ context.Context, url, kind string) (control.Member, error
 }
 
 // Drain implements control.Roster.
-func (r *roster) Drain(id string) (control.Member, error) {
+func (r *onPaper) Drain(id string) (control.Member, error) {
 	r.called("drain " + id)
 	return control.Member{ID: id, State: "DRAINING"}, nil
 }
 
 // Remove implements control.Roster.
-func (r *roster) GivenUp(string) bool { return false }
+func (r *onPaper) GivenUp(string) bool { return false }
 
-func (r *roster) Remove(_ context.Context, id string) error {
+func (r *onPaper) Remove(_ context.Context, id string) error {
 	r.called("remove " + id)
 	return nil
 }
@@ -261,7 +261,7 @@ func TestServeJoins(t *testing.T) {
 	control, trainer := controlFor(t)
 	root, said, stop := serveFolder(t, "-simulate", fast, "-join", trainer)
 	said.until(t, "expected it to have started them; trying on")
-	r := &roster{}
+	r := &onPaper{}
 	control.Serve(r)
 	said.until(t, `joined \S+ as host/1`)
 	require.Equal(t, exitDone, stop(), said.String())

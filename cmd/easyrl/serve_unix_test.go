@@ -46,7 +46,7 @@ func TestServeEndsWithASignal(t *testing.T) {
 func TestServeLeavesInOrder(t *testing.T) {
 	t.Parallel()
 	control, trainer := controlFor(t)
-	r := &roster{}
+	r := &onPaper{}
 	control.Serve(r)
 	p, root := startServe(t, "-simulate", "lengths=fixed:20,tokens_per_second=8,slots=4,vocab=16", "-join", trainer)
 	p.until("easyrl: joined ")

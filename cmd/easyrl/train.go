@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/roster"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
@@ -67,7 +68,7 @@ type trainRun struct {
 	words     words
 	dev       npu.Device
 	models    *trimodel.Models
-	in        *instances
+	in        *roster.Roster
 	state     trainer.State
 	deps      trainer.Deps
 	closers   []func()
@@ -147,7 +148,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if r.in, err = startInstances(ctx, r.folder, cfg, r.bears, r.spans, lend(r.dev, cfg), r.warn); err != nil {
 		return err
 	}
-	r.atEnd(func() { _ = r.in.close() })
+	r.atEnd(func() { _ = r.in.Close() })
 	if err := r.openControl(); err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 	if err := r.wire(prompts, sets, score); err != nil {
 		return err
 	}
-	return r.in.begin(ctx, r.control)
+	return r.in.Begin(ctx, r.control)
 }
 
 // The rows of a run's trace, beside one for each instance.
@@ -263,7 +264,7 @@ func endless(lists [][]rollout.Prompt, cfg *configs.Config, seed uint64) (func(p
 // wire fits the parts to what the trainer needs of them.
 func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score *reward.Scorer) error {
 	cfg := r.cfg
-	held := evaluate.Deps{Fleet: r.in.fleet, Reward: score, Text: r.folder.text, Warn: r.warn,
+	held := evaluate.Deps{Fleet: r.in.Fleet(), Reward: score, Text: r.folder.text, Warn: r.warn,
 		Progress: func(done, of int) { r.console.Progress(done, of, "prompts evaluated") }}
 	r.sources = len(data.Sources(nil, slices.Concat(lists...)))
 	prompt, err := endless(lists, cfg, cfg.Run.Seed)
@@ -274,7 +275,7 @@ func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score *re
 	if err != nil {
 		return err
 	}
-	sample, err := produce(cfg, r.folder, r.in, spare, score, r.warn)
+	sample, err := produce(cfg, r.folder, r.in, r.spans.Lanes(producerRow), spare, score, r.warn)
 	if err != nil {
 		return err
 	}
@@ -282,7 +283,7 @@ func (r *trainRun) wire(lists [][]rollout.Prompt, sets []evaluate.Set, score *re
 		Models:  r.models,
 		Prompt:  prompt,
 		Produce: sample,
-		Publish: r.in.publish,
+		Publish: r.in.Publish,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
 			return r.evaluateStep(ctx, step, sets, held)
 		},
@@ -371,7 +372,7 @@ func (r *trainRun) train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	restore := giveWay(1 + len(r.in.engines))
+	restore := giveWay(1 + r.cfg.Inference.Instances)
 	err = t.Run(ctx)
 	restore()
 	r.ended(err)

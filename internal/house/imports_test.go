@@ -25,7 +25,7 @@ func floors() [][]string {
 		{"tri_model", "inference/engine", "inference/simulate/backend"},
 		{"trainer"},
 		{"configs"},
-		{"compare"},
+		{"compare", "inference/roster"},
 		{"cmd/easyrl"},
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package roster
 
 import (
 	"context"
@@ -15,30 +15,24 @@ import (
 // newDialer calls servers as a configuration says. Those that read weights from
 // files find them in its folder, which is made with the first; forget removes the
 // one that a run makes unasked.
-func newDialer(cfg *configs.Config, c *canary) (call dialer, forget func() error, err error) {
-	token, err := readToken("inference.token_file", cfg.Inference.TokenFile)
-	if err != nil {
-		return nil, nil, err
-	}
+func newDialer(cfg *configs.Config, c *canary) (call Dialer, forget func() error, err error) {
 	dir, forget := cfg.Inference.WeightsDir, func() error { return nil }
 	if dir == "" {
 		dir = filepath.Join(cfg.Run.Dir, "weights")
 		forget = func() error { return os.RemoveAll(dir) }
-	} else if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, nil, usagef("inference.weights_dir: %w", err)
 	}
 	store, err := remote.NewStore(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	prompt := c.prompt(remote.CanaryTokens)
-	shape := c.folder.shape
+	deps := c.deps
 	seen := &remote.Canary{Prompt: prompt, Logprobs: func(ctx context.Context, version int64) ([]float32, error) {
 		return c.logprobs(ctx, prompt, version)
 	}}
-	return func(ctx context.Context, e configs.Endpoint) (probed, string, error) {
-		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: remote.Kind(e.Kind), Token: token, Store: store, Canary: seen,
-			Context: engineConfig(cfg, "", shape).Context, Computes: fingerprint(shape)})
+	return func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
+		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: remote.Kind(e.Kind), Token: deps.Token, Store: store, Canary: seen,
+			Context: Engine(cfg, "", deps.Shape).Context, Computes: deps.Computes})
 		if err != nil {
 			return nil, "", err
 		}

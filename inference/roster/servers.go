@@ -1,4 +1,4 @@
-package main
+package roster
 
 import (
 	"context"
@@ -31,18 +31,18 @@ const (
 	mostGivenUp = 1000
 )
 
-// probed is an instance that says whether it is well.
-type probed interface {
+// Probed is an instance that says whether it is well.
+type Probed interface {
 	inference.Instance
 	Probe(ctx context.Context) error
 }
 
-// dialer calls the server of an endpoint and says of what kind it is.
-type dialer func(ctx context.Context, e configs.Endpoint) (inst probed, kind string, err error)
+// Dialer calls the server of an endpoint and says of what kind it is.
+type Dialer func(ctx context.Context, e configs.Endpoint) (inst Probed, kind string, err error)
 
 // server is an inference server with its rows in the trace.
 type server struct {
-	probed
+	Probed
 	endpoint configs.Endpoint
 	track    trace.Track // of lanes: a span for each request and each publish
 
@@ -78,13 +78,13 @@ func (s *server) Generate(ctx context.Context, req inference.Request) (out []inf
 		}
 		span.EndWith(trace.Note{Tokens: tokens, Flows: []uint64{req.Seed}})
 	}()
-	return s.probed.Generate(ctx, req)
+	return s.Probed.Generate(ctx, req)
 }
 
 // Publish is the server's, as a span.
 func (s *server) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	defer s.track.Begin(int(w.Version()), "publish").End()
-	return s.probed.Publish(ctx, w)
+	return s.Probed.Publish(ctx, w)
 }
 
 // worked is the time that the server had work.
@@ -100,26 +100,26 @@ func (s *server) worked() time.Duration {
 // callServers calls the servers of the configuration. Those that do not answer
 // are called again after begin, where the run can start without them: there are
 // enough others, or more may join.
-func (in *instances) callServers(ctx context.Context, more bool) error {
-	faults := make([]error, len(in.cfg.Endpoints))
+func (r *Roster) callServers(ctx context.Context, more bool) error {
+	faults := make([]error, len(r.cfg.Endpoints))
 	endpoints := make([]configs.Endpoint, len(faults))
 	var calls sync.WaitGroup
-	for i, text := range in.cfg.Endpoints {
+	for i, text := range r.cfg.Endpoints {
 		calls.Go(func() {
-			if endpoints[i], faults[i] = configs.ParseEndpoint(text, in.cfg.Kind); faults[i] == nil {
-				_, faults[i] = in.add(ctx, endpoints[i])
+			if endpoints[i], faults[i] = configs.ParseEndpoint(text, r.cfg.Kind); faults[i] == nil {
+				_, faults[i] = r.add(ctx, endpoints[i])
 			}
 		})
 	}
 	calls.Wait()
 	err := errors.Join(faults...)
-	if n := in.able(); err != nil && n < in.cfg.MinInstances && !more {
-		return fmt.Errorf("%d instances are there, expected inference.min_instances = %d: %w", n, in.cfg.MinInstances, oneLine(err))
+	if n := r.able(); err != nil && n < r.cfg.MinInstances && !more {
+		return fmt.Errorf("%d instances are there, expected inference.min_instances = %d: %s", n, r.cfg.MinInstances, line(err.Error()))
 	}
 	for i, fault := range faults {
-		in.sought[endpoints[i].URL] = func() {}
+		r.sought[endpoints[i].URL] = func() {}
 		if fault != nil {
-			in.late = append(in.late, endpoints[i])
+			r.late = append(r.late, endpoints[i])
 		}
 	}
 	return nil
@@ -127,13 +127,13 @@ func (in *instances) callServers(ctx context.Context, more bool) error {
 
 // seek calls the server of an endpoint until it is in the fleet, and parts with
 // it when the result is called.
-func (in *instances) seek(e configs.Endpoint) (cancel context.CancelFunc) {
-	ctx, cancel := context.WithCancel(in.ctx)
-	in.tasks.Go(func() {
-		if in.find(ctx, e) {
-			s := in.server(e.URL)
+func (r *Roster) seek(e configs.Endpoint) (cancel context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	r.tasks.Go(func() {
+		if r.find(ctx, e) {
+			s := r.server(e.URL)
 			<-ctx.Done()
-			in.part(s)
+			r.part(s)
 		}
 	})
 	return cancel
@@ -141,10 +141,10 @@ func (in *instances) seek(e configs.Endpoint) (cancel context.CancelFunc) {
 
 // find calls the server of an endpoint until it is in the fleet, and reports
 // whether it is before ctx ends.
-func (in *instances) find(ctx context.Context, e configs.Endpoint) bool {
+func (r *Roster) find(ctx context.Context, e configs.Endpoint) bool {
 	last := ""
 	for {
-		_, err := in.add(ctx, e)
+		_, err := r.add(ctx, e)
 		if err == nil {
 			return true
 		}
@@ -152,7 +152,7 @@ func (in *instances) find(ctx context.Context, e configs.Endpoint) bool {
 			return false
 		}
 		if err.Error() != last {
-			in.news.notes.Say("%v; it is called again until it answers", oneLine(err))
+			r.news.notes.Say("%s; it is called again until it answers", line(err.Error()))
 			last = err.Error()
 		}
 		again := time.NewTimer(callAgain)
@@ -165,25 +165,25 @@ func (in *instances) find(ctx context.Context, e configs.Endpoint) bool {
 }
 
 // watch follows the list of servers, where there is one.
-func (in *instances) watch() {
-	if in.cfg.Watch == "" {
+func (r *Roster) watch() {
+	if r.cfg.Watch == "" {
 		return
 	}
-	in.tasks.Go(func() {
+	r.tasks.Go(func() {
 		check := func(text string) error {
-			_, err := configs.ParseEndpoint(text, in.cfg.Kind)
+			_, err := configs.ParseEndpoint(text, r.cfg.Kind)
 			return err
 		}
-		err := discover.Watch(in.ctx, in.cfg.Watch, watchEvery, check, func(list []string, err error) {
+		err := discover.Watch(r.ctx, r.cfg.Watch, watchEvery, check, func(list []string, err error) {
 			if err == nil {
-				err = in.follow(list)
+				err = r.follow(list)
 			}
 			if err != nil {
-				in.news.notes.Say("inference.watch: %v; the instances stay as they are", oneLine(err))
+				r.news.notes.Say("inference.watch: %s; the instances stay as they are", line(err.Error()))
 			}
 		})
-		if err != nil && in.ctx.Err() == nil {
-			in.news.notes.Say("inference.watch: %v", oneLine(err))
+		if err != nil && r.ctx.Err() == nil {
+			r.news.notes.Say("inference.watch: %s", line(err.Error()))
 		}
 	})
 }
@@ -191,26 +191,26 @@ func (in *instances) watch() {
 // follow seeks what is new in a list of endpoints, and parts with what is not in
 // it any more. Those of the configuration stay. A list with a fault changes
 // nothing.
-func (in *instances) follow(list []string) error {
+func (r *Roster) follow(list []string) error {
 	listed := map[string]configs.Endpoint{}
-	for _, text := range append(list[:len(list):len(list)], in.cfg.Endpoints...) {
-		e, err := configs.ParseEndpoint(text, in.cfg.Kind)
+	for _, text := range append(list[:len(list):len(list)], r.cfg.Endpoints...) {
+		e, err := configs.ParseEndpoint(text, r.cfg.Kind)
 		if err != nil {
 			return err
 		}
 		listed[e.URL] = e
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for url, cancel := range in.sought {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for url, cancel := range r.sought {
 		if _, ok := listed[url]; !ok {
 			cancel()
-			delete(in.sought, url)
+			delete(r.sought, url)
 		}
 	}
 	for url, e := range listed {
-		if _, ok := in.sought[url]; !ok {
-			in.sought[url] = in.seek(e)
+		if _, ok := r.sought[url]; !ok {
+			r.sought[url] = r.seek(e)
 		}
 	}
 	return nil
@@ -218,35 +218,35 @@ func (in *instances) follow(list []string) error {
 
 // part takes s out of the fleet when it has ended what it samples, or its time
 // for that is up. One that has come in its place stays.
-func (in *instances) part(s *server) {
-	if s == nil || in.ctx.Err() != nil || in.server(s.ID()) != s {
+func (r *Roster) part(s *server) {
+	if s == nil || r.ctx.Err() != nil || r.server(s.ID()) != s {
 		return
 	}
-	ctx, cancel := context.WithTimeout(in.ctx, leaveIn)
+	ctx, cancel := context.WithTimeout(r.ctx, leaveIn)
 	defer cancel()
-	in.news.notes.Say("instance %s is on the list of inference.watch no more: it drains", s.ID())
-	_ = in.fleet.Drain(ctx, s) // at the latest its end ends what it has
-	in.expel(s)
+	r.news.notes.Say("instance %s is on the list of inference.watch no more: it drains", s.ID())
+	_ = r.fleet.Drain(ctx, s) // at the latest its end ends what it has
+	r.expel(s)
 }
 
 // expel takes s out of the fleet, where it still is.
-func (in *instances) expel(s *server) {
-	if err := in.remove(in.ctx, s); err != nil && in.ctx.Err() == nil && !errors.Is(err, control.ErrNoMember) {
-		in.news.notes.Say("%v", err)
+func (r *Roster) expel(s *server) {
+	if err := r.remove(r.ctx, s); err != nil && r.ctx.Err() == nil && !errors.Is(err, control.ErrNoMember) {
+		r.news.notes.Say("%v", err)
 	}
 }
 
 // tend takes out the servers that have been silent for too long.
-func (in *instances) tend() {
+func (r *Roster) tend() {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
-			for _, s := range in.silent(now) {
-				in.giveUp(s)
+			for _, s := range r.silent(now) {
+				r.giveUp(s)
 			}
-		case <-in.ctx.Done():
+		case <-r.ctx.Done():
 			return
 		}
 	}
@@ -255,13 +255,13 @@ func (in *instances) tend() {
 // silent are the servers that joined by themselves and have not answered for
 // giveUpAfter, and those that the fleet has retired. Those that the configuration
 // or its list names stay.
-func (in *instances) silent(now time.Time) (all []*server) {
-	status := in.fleet.Status()
-	in.mu.Lock()
-	defer in.mu.Unlock()
+func (r *Roster) silent(now time.Time) (all []*server) {
+	status := r.fleet.Status()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, st := range status.Instances {
-		s, ok := in.servers[st.ID]
-		if _, named := in.sought[st.ID]; !ok || named {
+		s, ok := r.servers[st.ID]
+		if _, named := r.sought[st.ID]; !ok || named {
 			continue
 		}
 		ill := st.State == inference.Dead || st.State == inference.Retired || st.State == inference.Stale && st.PublishFail != ""
@@ -279,19 +279,19 @@ func (in *instances) silent(now time.Time) (all []*server) {
 
 // giveUp takes out a server that is silent. It may join again, unless the fleet
 // has retired it.
-func (in *instances) giveUp(s *server) {
-	m, ok := in.member(s.ID())
+func (r *Roster) giveUp(s *server) {
+	m, ok := r.member(s.ID())
 	if !ok {
 		return
 	}
-	in.news.notes.Say("instance %s has been %s for %v: it leaves", s.ID(), m.State, giveUpAfter)
+	r.news.notes.Say("instance %s has been %s for %v: it leaves", s.ID(), m.State, giveUpAfter)
 	if m.State != inference.Retired.String() {
-		in.mu.Lock()
-		if len(in.givenUp) >= mostGivenUp {
-			clear(in.givenUp)
+		r.mu.Lock()
+		if len(r.givenUp) >= mostGivenUp {
+			clear(r.givenUp)
 		}
-		in.givenUp[s.ID()] = true
-		in.mu.Unlock()
+		r.givenUp[s.ID()] = true
+		r.mu.Unlock()
 	}
-	in.expel(s)
+	r.expel(s)
 }

@@ -1,4 +1,4 @@
-package main
+package roster
 
 import (
 	"context"
@@ -6,16 +6,16 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/attention"
-	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
 )
 
 // canary knows the log-probabilities of a fixed prompt under the weights that
 // are being published, as the trainer computes them.
 type canary struct {
-	folder *folder
+	deps *Deps
 
 	mu      sync.Mutex
 	now     *model.Snapshot
@@ -29,11 +29,11 @@ type canary struct {
 // likely ones, which a server of lower precision gets right. Without so many they
 // are spread over the vocabulary.
 func (c *canary) prompt(n int) []int32 {
-	n = min(n, c.folder.shape.MaxPositions-1)
-	if len(c.folder.begins) >= n {
-		return c.folder.begins[:n:n]
+	n = min(n, c.deps.Shape.MaxPositions-1)
+	if len(c.deps.Begins) >= n {
+		return c.deps.Begins[:n:n]
 	}
-	vocab := c.folder.shape.VocabSize
+	vocab := c.deps.Shape.VocabSize
 	ids := make([]int32, n)
 	for i := range ids {
 		ids[i] = int32((i + 1) * max(1, vocab/(n+2)) % vocab)
@@ -61,11 +61,11 @@ func (c *canary) logprobs(_ context.Context, prompt []int32, version int64) ([]f
 		return nil, fmt.Errorf("version %d is published no more", version)
 	}
 	if c.tape == nil {
-		dev, err := openDevice(configs.CPU, 0)
+		dev, err := cpu.Open(0)
 		if err != nil {
 			return nil, err
 		}
-		c.dev, c.tape = dev, model.NewTape(dev, c.folder.shape)
+		c.dev, c.tape = dev, model.NewTape(dev, c.deps.Shape)
 	}
 	var l attention.Layout
 	l.Add(-1, prompt, true)

@@ -1,7 +1,6 @@
-package main
+package roster
 
 import (
-	"errors"
 	"sync"
 
 	"github.com/easyrl/easyrl/inference"
@@ -13,6 +12,7 @@ import (
 // tells it under its lock, so what is said is written later.
 type news struct {
 	notes *report.Notes
+	warn  func(format string, args ...any) // that writes them
 
 	mu      sync.Mutex
 	control *control.Server
@@ -34,17 +34,17 @@ func (n *news) hear(e inference.Event) {
 	event := control.InstanceEvent{ID: e.ID, From: e.From.String(), To: e.To.String()}
 	switch {
 	case e.ID == "":
-		n.notes.Say("%s", oneLine(errors.New(e.String())))
+		n.notes.Say("%s", line(e.String()))
 		event = control.InstanceEvent{}
 		if e.Err != nil {
-			event.Cause = oneLine(e.Err).Error()
+			event.Cause = line(e.Err.Error())
 		}
 	case e.Err != nil && e.From == e.To:
-		event.Cause = oneLine(e.Err).Error()
+		event.Cause = line(e.Err.Error())
 		n.ill[e.ID] = true
 		n.notes.Say("instance %s: %s still: %s", e.ID, e.To, event.Cause)
 	case e.Err != nil:
-		event.Cause = oneLine(e.Err).Error()
+		event.Cause = line(e.Err.Error())
 		n.ill[e.ID] = true
 		n.notes.Say("instance %s: %s, was %s: %s", e.ID, e.To, e.From, event.Cause)
 	case e.To == inference.Healthy && n.ill[e.ID]:
@@ -64,7 +64,7 @@ func (n *news) came(m control.Member, fault error) {
 	event := control.InstanceEvent{ID: m.ID, To: m.State}
 	switch {
 	case fault != nil:
-		event.Cause = oneLine(fault).Error()
+		event.Cause = line(fault.Error())
 		n.ill[m.ID] = true
 		n.notes.Say("instance %s (%s) joined, %s: %s", m.ID, m.Kind, m.State, event.Cause)
 	case m.Version > 0:
