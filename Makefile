@@ -10,7 +10,7 @@ LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 QUICKSTART = runs/quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test race bench lint fuzz cover deploy-check clean
+.PHONY: help build quickstart test race bench lint fuzz cover docs deploy-check clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of"
@@ -56,6 +56,9 @@ cover: ## what the tests cover, into cover.html
 	$(GO) test -timeout 15m -coverprofile cover.out ./...
 	$(GO) tool cover -html cover.out -o cover.html
 	$(GO) tool cover -func cover.out | tail -n 1
+
+docs: ## write docs/configuration.md anew from the code
+	$(GO) generate ./configs
 
 deploy-check: ## check deploy/ with shellcheck, systemd-analyze and kubectl where they are; with SCHEMAS with kubeconform
 	EASYRL_DEPLOY_CHECK=1 $(GO) test -count=1 -v ./deploy

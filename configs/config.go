@@ -5,6 +5,8 @@
 // Default. Keys are strict, and every value remembers who set it.
 package configs
 
+//go:generate go test . -run TestConfigurationPage -args -write
+
 import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/optim"
@@ -50,8 +52,9 @@ type Run struct {
 	// Seed of everything random: data order, sampling, initial weights.
 	Seed uint64 `toml:"seed"`
 	// Steps are the optimization periods of the run, each on fresh weights.
-	Steps int `toml:"steps"`
-	// Mode is "periodic-async", "sync" or "colocated".
+	Steps int `toml:"steps" unit:"steps"`
+	// Mode is when training starts and what it shares with sampling:
+	// "periodic-async", "sync" or "colocated".
 	Mode string `toml:"mode"`
 }
 
@@ -71,19 +74,19 @@ type Init struct {
 	// Tokenizer is the folder of its files; by default the folder of Config.
 	Tokenizer string `toml:"tokenizer"`
 	// HiddenSize is the width of the residual stream.
-	HiddenSize int `toml:"hidden_size"`
+	HiddenSize int `toml:"hidden_size" unit:"values"`
 	// Layers is the number of decoder layers.
-	Layers int `toml:"layers"`
+	Layers int `toml:"layers" unit:"layers"`
 	// Heads is the number of query heads.
-	Heads int `toml:"heads"`
+	Heads int `toml:"heads" unit:"heads"`
 	// KVHeads is the number of key-value heads, a divisor of Heads.
-	KVHeads int `toml:"kv_heads"`
-	// HeadDim is the width of a head.
-	HeadDim int `toml:"head_dim"`
+	KVHeads int `toml:"kv_heads" unit:"heads"`
+	// HeadDim is the width of a head, an even number.
+	HeadDim int `toml:"head_dim" unit:"values"`
 	// FFN is the width of the feed-forward layer.
-	FFN int `toml:"ffn"`
+	FFN int `toml:"ffn" unit:"values"`
 	// VocabSize is the number of token ids.
-	VocabSize int `toml:"vocab_size"`
+	VocabSize int `toml:"vocab_size" unit:"tokens"`
 }
 
 // Used reports whether a run starts from random weights.
@@ -107,7 +110,7 @@ type Data struct {
 	// SourceKey is where an object has the name of its data set, likewise; without
 	// it that is "data_source" or else the file's name.
 	SourceKey string `toml:"source_key"`
-	// Template is "auto", the model's chat template for prompts that are
+	// Template is what becomes of a prompt: "auto", the model's chat template for prompts that are
 	// conversations; "chat", for text too, as the user's turn; or "none".
 	Template string `toml:"template"`
 	// System is the system turn of a conversation that has none, and stands
@@ -116,7 +119,7 @@ type Data struct {
 	// Thinking lets templates that can switch it off begin with a thought.
 	Thinking bool `toml:"thinking"`
 	// MaxPromptTokens is the longest prompt; longer ones are left out and counted.
-	MaxPromptTokens int `toml:"max_prompt_tokens"`
+	MaxPromptTokens int `toml:"max_prompt_tokens" unit:"tokens"`
 	// Shuffle draws a new order of the prompts each epoch.
 	Shuffle bool `toml:"shuffle"`
 }
@@ -134,24 +137,24 @@ const (
 // Rollout says how a period's responses are sampled.
 type Rollout struct {
 	// PromptsPerStep is the number of groups in a period.
-	PromptsPerStep int `toml:"prompts_per_step"`
+	PromptsPerStep int `toml:"prompts_per_step" unit:"prompts"`
 	// GroupSize is the number of responses to a prompt.
-	GroupSize int `toml:"group_size"`
+	GroupSize int `toml:"group_size" unit:"responses"`
 	// Temperature divides the logits.
 	Temperature float64 `toml:"temperature"`
 	// TopP keeps the likeliest tokens up to this mass; 1 keeps all.
-	TopP float64 `toml:"top_p"`
+	TopP float64 `toml:"top_p" unit:"share"`
 	// TopK keeps that many of the likeliest tokens; 0 keeps all.
-	TopK int `toml:"top_k"`
+	TopK int `toml:"top_k" unit:"tokens"`
 	// MinP keeps tokens at least this likely relative to the likeliest; 0 keeps all.
-	MinP float64 `toml:"min_p"`
+	MinP float64 `toml:"min_p" unit:"share"`
 	// MaxTokens is the longest response.
-	MaxTokens int `toml:"max_tokens"`
+	MaxTokens int `toml:"max_tokens" unit:"tokens"`
 	// Refill is how often a prompt whose responses all have the same reward is
 	// replaced by another within the step; 0 keeps it. Rollouts files have what was
 	// replaced behind what was trained, with "replaced": true. The metric
 	// reward/sampled_mean is the mean of both, reward/mean of what was trained.
-	Refill int `toml:"refill"`
+	Refill int `toml:"refill" unit:"times"`
 	// Stop ends a response where its text first contains one of these.
 	Stop []string `toml:"stop"`
 }
@@ -169,13 +172,13 @@ type Train struct {
 	optim.Config
 	// MicroBatchTokens is the most tokens that one pass computes, unless one
 	// group has more.
-	MicroBatchTokens int `toml:"micro_batch_tokens"`
+	MicroBatchTokens int `toml:"micro_batch_tokens" unit:"tokens"`
 	// Order of the groups in a step's sum: "arrival" or "prompt".
 	Order string `toml:"order"`
 	// Minibatches is the number of optimizer steps in a period.
-	Minibatches int `toml:"minibatches"`
-	// Recompute activations in the backward pass: less memory, more work, the
-	// same bits.
+	Minibatches int `toml:"minibatches" unit:"optimizer steps"`
+	// Recompute computes activations anew in the backward pass: less memory, more
+	// work, the same bits.
 	Recompute bool `toml:"recompute"`
 }
 
@@ -198,10 +201,10 @@ type SFT struct {
 	// Turns of the assistant's that a conversation teaches: "last", or "all", each
 	// as a demonstration of its own after the turns before it.
 	Turns string `toml:"turns"`
-	// Steps are its optimizer steps.
-	Steps int `toml:"steps"`
+	// Steps are the optimizer steps.
+	Steps int `toml:"steps" unit:"steps"`
 	// BatchSize is the number of demonstrations in a step.
-	BatchSize int `toml:"batch_size"`
+	BatchSize int `toml:"batch_size" unit:"demonstrations"`
 }
 
 // The turns of a conversation that are demonstrations.
@@ -226,24 +229,25 @@ const (
 
 // Inference says who samples.
 type Inference struct {
-	// Kind is "embedded", or "easyrl", "vllm" or "sglang": what the servers of
-	// Endpoints are.
+	// Kind is who samples: "embedded", or "easyrl", "vllm" or "sglang", which is
+	// what the servers of Endpoints are.
 	Kind string `toml:"kind"`
 	// Instances is the number of embedded instances: by default 1, or none where
 	// servers sample.
-	Instances int `toml:"instances"`
+	Instances int `toml:"instances" unit:"instances"`
 	// Threads of each embedded instance; 0 shares the cores out.
-	Threads int `toml:"threads"`
+	Threads int `toml:"threads" unit:"threads"`
 	// MaxRunning is the number of responses that an instance samples at once.
-	MaxRunning int `toml:"max_running"`
+	MaxRunning int `toml:"max_running" unit:"responses"`
 	// Endpoints are the servers' URLs; one of another kind than Kind is written
 	// vllm=http://….
 	Endpoints []string `toml:"endpoints"`
 	// MinInstances must hold the weights: with fewer the run waits, and stops with
 	// a checkpoint where it waits too long.
-	MinInstances int `toml:"min_instances"`
-	// WaitSeconds is how long that is, at the start of a run as in its middle.
-	WaitSeconds int `toml:"wait_seconds"`
+	MinInstances int `toml:"min_instances" unit:"instances"`
+	// WaitSeconds is how long a run waits for MinInstances, at its start as in its
+	// middle.
+	WaitSeconds int `toml:"wait_seconds" unit:"s"`
 	// WeightsDir is a folder that the servers see too, where weights are left for
 	// those that read them from files; by default weights in the run's folder.
 	WeightsDir string `toml:"weights_dir"`
@@ -266,45 +270,46 @@ const (
 
 // Device says what the trainer computes on.
 type Device struct {
-	// Kind is "cpu", "cuda", "ascend", or the path of a kernel library.
+	// Kind is what computes: "cpu", "cuda", "ascend", or the path of a kernel
+	// library.
 	Kind string `toml:"kind"`
 	// Threads of the trainer on a CPU; 0 takes the cores that inference leaves,
 	// and those of instances while they have nothing to do.
-	Threads int `toml:"threads"`
+	Threads int `toml:"threads" unit:"threads"`
 }
 
 // Parallel is the mesh of ranks; one process needs none.
 type Parallel struct {
 	// DP is the number of data-parallel replicas.
-	DP int `toml:"dp"`
+	DP int `toml:"dp" unit:"ranks"`
 	// TP is the number of ranks that share each layer.
-	TP int `toml:"tp"`
+	TP int `toml:"tp" unit:"ranks"`
 	// PP is the number of pipeline stages.
-	PP int `toml:"pp"`
+	PP int `toml:"pp" unit:"ranks"`
 }
 
 // Checkpoint says when a run is saved.
 type Checkpoint struct {
 	// Every so many steps, and at the end; 0 saves at the end alone.
-	Every int `toml:"every"`
+	Every int `toml:"every" unit:"steps"`
 	// Keep the newest so many; 0 keeps all.
-	Keep int `toml:"keep"`
+	Keep int `toml:"keep" unit:"checkpoints"`
 }
 
 // Eval says when and how a run is evaluated on data.eval.
 type Eval struct {
 	// Every so many steps, before the first and after the last; 0 never does.
-	Every int `toml:"every"`
+	Every int `toml:"every" unit:"steps"`
 	// K is the number of responses to a prompt.
-	K int `toml:"k"`
+	K int `toml:"k" unit:"responses"`
 	// Temperature of these responses; 0 is greedy.
 	Temperature float64 `toml:"temperature"`
 	// TopP keeps the likeliest tokens up to this mass; 1 keeps all.
-	TopP float64 `toml:"top_p"`
+	TopP float64 `toml:"top_p" unit:"share"`
 	// TopK keeps that many of the likeliest tokens; 0 keeps all.
-	TopK int `toml:"top_k"`
+	TopK int `toml:"top_k" unit:"tokens"`
 	// Prompts is the number of prompts, the first of each file; 0 takes all.
-	Prompts int `toml:"prompts"`
+	Prompts int `toml:"prompts" unit:"prompts"`
 }
 
 // Log says what a run writes beside its metrics.

@@ -38,14 +38,14 @@ const (
 )
 
 // Estimators of the divergence of the policy from the reference (Schulman 2020,
-// "Approximating KL divergence"), with d = log π_ref - log π.
+// "Approximating KL divergence").
 const (
-	K1 = "k1" // -d
+	K1 = "k1" // -d, with d = log π_ref - log π
 	K2 = "k2" // d²/2
 	K3 = "k3" // e^d - 1 - d
 )
 
-// Config is the [loss] section of a run.
+// Config says what is minimised.
 type Config struct {
 	// Kind of objective: "grpo", "gspo", "gspo-token", "cispo" or "reinforce".
 	Kind string `toml:"kind"`
@@ -60,13 +60,13 @@ type Config struct {
 	DualClip float64 `toml:"dual_clip"`
 	// Beta weighs the divergence from the reference; 0 needs no reference.
 	Beta float64 `toml:"beta"`
-	// KL is the estimator of that divergence: "k1", "k2" or "k3".
+	// KL is the estimator of the divergence from the reference: "k1", "k2" or "k3".
 	KL string `toml:"kl"`
 	// Aggregation of the tokens' losses: "sequence-mean", "token-mean" or "constant".
 	Aggregation Aggregation `toml:"aggregation"`
 	// Constant length that aggregation "constant" divides by; 0 takes the
 	// largest number of tokens a response may have.
-	Constant int `toml:"constant"`
+	Constant int `toml:"constant" unit:"tokens"`
 	// Advantage of a response: "group", "group-mean", "leave-one-out" or "reward",
 	// which wait for its group; "batch" or "batch-baseline", which wait for all.
 	Advantage string `toml:"advantage"`
@@ -78,16 +78,16 @@ type Config struct {
 	// CorrectionLow is the least ratio of trainer to instance that "mask" lets
 	// through.
 	CorrectionLow float64 `toml:"correction_low"`
-	// CorrectionHigh is the largest one, with "truncate" the bound.
+	// CorrectionHigh is the largest such ratio; with "truncate" it is the bound.
 	CorrectionHigh float64 `toml:"correction_high"`
 	// Filter that picks the Keep responses of a group: "best-worst" or
 	// "best-random".
 	Filter string `toml:"filter"`
 	// Keep is the number of a group's responses that are trained; 0 for all.
-	Keep int `toml:"keep"`
+	Keep int `toml:"keep" unit:"responses"`
 	// Overlong is the number of tokens before the limit over which a growing
 	// penalty is taken off the reward; 0 for none.
-	Overlong int `toml:"overlong"`
+	Overlong int `toml:"overlong" unit:"tokens"`
 }
 
 // Default is GRPO without a reference, averaged over a step's tokens.

@@ -18,9 +18,9 @@ type Config struct {
 	// Schedule of the learning rate after the warm-up: "constant", "linear" or "cosine".
 	Schedule string `toml:"schedule"`
 	// Warmup is the number of steps over which the learning rate rises to LR.
-	Warmup int `toml:"warmup"`
+	Warmup int `toml:"warmup" unit:"steps"`
 	// MinLR is what the learning rate decays to, as a fraction of LR.
-	MinLR float64 `toml:"min_lr"`
+	MinLR float64 `toml:"min_lr" unit:"share"`
 	// Beta1 is the decay of the gradient's running mean.
 	Beta1 float64 `toml:"beta1"`
 	// Beta2 is the decay of the squared gradient's running mean.

@@ -33,11 +33,11 @@ const (
 	Sum = "sum"
 )
 
-// Config is the [reward] section of a run.
+// Config says how responses are scored.
 type Config struct {
 	Rule
-	// Sources are the rules for prompts of these data sets (rollout.Prompt.Source).
-	// Prompts of other data sets take the section's own, if it has a kind.
+	// Sources are the rules for prompts of these data sets, by name. Prompts of
+	// other data sets take the section's own, if it has a kind.
 	Sources map[string]*Rule `toml:"sources"`
 }
 
@@ -67,46 +67,46 @@ type Term struct {
 	Trim bool `toml:"trim"`
 	// Flexible lets "gsm8k" take the last number, also without "#### " before it.
 	Flexible bool `toml:"flexible"`
-	// FormatScore of "gsm8k" is for a wrong number in the right place.
+	// FormatScore is what "gsm8k" gives for a wrong number in the right place.
 	FormatScore float64 `toml:"format_score"`
 	// Pattern of "regex", in RE2 syntax. The last match of its group is what is
 	// compared with the answer; without a group, to match is enough.
 	Pattern string `toml:"pattern"`
-	// Compare of "regex" is "text", letter by letter, or "math".
+	// Compare is how "regex" compares: "text", letter by letter, or "math".
 	Compare string `toml:"compare"`
 	// Tags of "format", each once and in this order.
 	Tags []string `toml:"tags"`
 	// Start lets "format" accept nothing but white space before the first tag.
 	Start bool `toml:"start"`
-	// MaxTokens of "overlong" is the length limit; 0 takes rollout.max_tokens.
-	MaxTokens int `toml:"max_tokens"`
-	// Buffer of "overlong" is the number of tokens before the limit over which the
+	// MaxTokens is the length limit of "overlong"; 0 takes rollout.max_tokens.
+	MaxTokens int `toml:"max_tokens" unit:"tokens"`
+	// Buffer is the number of tokens before the limit of "overlong" over which the
 	// punishment grows.
-	Buffer int `toml:"buffer"`
+	Buffer int `toml:"buffer" unit:"tokens"`
 	// Words of "repetition" that count as one, in a row.
-	Words int `toml:"words"`
+	Words int `toml:"words" unit:"words"`
 	// Penalty of "repetition" for a response that only repeats, less than 0.
 	Penalty float64 `toml:"penalty"`
 	// Command is the program of "command" and its arguments.
 	Command []string `toml:"command"`
 	// Processes of "command", at most.
-	Processes int `toml:"processes"`
-	// MemoryGiB of "command" is what a process and its children may have in
+	Processes int `toml:"processes" unit:"processes"`
+	// MemoryGiB is what a process of "command" and its children may have in
 	// memory; one with more is killed. 0 sets no limit. Linux only.
-	MemoryGiB float64 `toml:"memory_gib"`
-	// URL of "http"; of several each request takes the next.
+	MemoryGiB float64 `toml:"memory_gib" unit:"GiB"`
+	// URL is where "http" asks; of several each request takes the next.
 	URL []string `toml:"url"`
 	// Requests of "http" under way at once, at most.
-	Requests int `toml:"requests"`
-	// Batch of "command" and "http" is the most responses that are handed over at
-	// once: what waits is taken, and nothing is waited for.
-	Batch int `toml:"batch"`
+	Requests int `toml:"requests" unit:"requests"`
+	// Batch is the most responses that "command" and "http" hand over at once: what
+	// waits is taken, and nothing is waited for.
+	Batch int `toml:"batch" unit:"responses"`
 	// Timeout of "command" and "http" in seconds, for one answer, counted from
 	// when it is asked for; a program's first one includes its start.
-	Timeout float64 `toml:"timeout"`
+	Timeout float64 `toml:"timeout" unit:"s"`
 	// Retries of "command" and "http" after a failure that may pass. A service
 	// that answers nothing at all is tried for a minute, unless this is 0.
-	Retries int `toml:"retries"`
+	Retries int `toml:"retries" unit:"times"`
 }
 
 // Default is the exact comparison.

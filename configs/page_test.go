@@ -1,0 +1,249 @@
+package configs
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var writePage = flag.Bool("write", false, "write docs/configuration.md")
+
+// The page of all keys says what the structs, their comments and the checks of
+// their values say.
+func TestConfigurationPage(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join("..", "docs", "configuration.md")
+	page := configurationPage(t)
+	if *writePage {
+		require.NoError(t, os.WriteFile(path, page, 0o644))
+	}
+	held, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(held), string(page), "docs/configuration.md is behind the code, make docs writes it")
+}
+
+// row is a key as the page has it.
+type row struct {
+	section, key string // the key without its section
+	owner        reflect.Type
+	field        reflect.StructField
+	value        reflect.Value // its default; none in tables that the user names
+}
+
+// allRows are those of c and of the tables below it that the user names.
+func allRows(c *Config) []row {
+	var all []row
+	var add func(section string, v reflect.Value)
+	add = func(section string, v reflect.Value) {
+		for i := range v.NumField() {
+			info := v.Type().Field(i)
+			name := info.Tag.Get("toml")
+			inner := strings.TrimPrefix(section+"."+name, ".")
+			switch {
+			case info.Anonymous:
+				add(section, v.Field(i))
+			case info.Type.Kind() == reflect.Struct:
+				add(inner, v.Field(i))
+			case info.Type.Kind() == reflect.Map:
+				all = append(all, row{section: section, key: name + ".NAME", owner: v.Type(), field: info})
+			default:
+				all = append(all, row{section, name, v.Type(), info, v.Field(i)})
+			}
+		}
+	}
+	add("", reflect.ValueOf(c).Elem())
+	return all
+}
+
+func configurationPage(t *testing.T) []byte {
+	t.Helper()
+	c := Default()
+	sources := map[string]*words{}
+	wordsOf := func(of reflect.Type) *words {
+		path := strings.TrimPrefix(of.PkgPath(), "github.com/easyrl/easyrl/")
+		if sources[path] == nil {
+			sources[path] = readWords(t, filepath.Join("..", path))
+		}
+		return sources[path]
+	}
+	var page bytes.Buffer
+	page.WriteString(pageHead)
+	rows := allRows(&c)
+	var keys []string
+	for from := 0; from < len(rows); {
+		to := from
+		for to < len(rows) && rows[to].section == rows[from].section {
+			to++
+		}
+		part := rows[from:to]
+		from = to
+		section := part[0].section
+		fmt.Fprintf(&page, "\n## %s\n\n%s\n\n| key | type | default | unit | allowed | meaning |\n|---|---|---|---|---|---|\n",
+			section, wordsOf(sectionType(section)).table(t, sectionType(section), section))
+		var below bytes.Buffer
+		for _, r := range part {
+			w := wordsOf(r.owner)
+			meaning, allowed := w.meaning(t, r), ""
+			if r.value.IsValid() {
+				keys = append(keys, r.section+"."+r.key)
+				allowed = allowedValues(t, r.section+"."+r.key)
+				if r.value.CanUint() {
+					allowed = "0 or more"
+				}
+			}
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s | %s |\n", r.key, typeName(r), defaultOf(t, r, meaning), r.field.Tag.Get("unit"), cell(allowed), cell(meaning))
+			below.WriteString(w.listOf(r, allowed))
+		}
+		page.Write(below.Bytes())
+		if section == "reward" {
+			page.WriteString(rewardTables)
+		}
+	}
+	require.Equal(t, Keys(), keys, "the page's keys")
+	return page.Bytes()
+}
+
+// sectionType is the struct that a section is written as.
+func sectionType(section string) reflect.Type {
+	v := reflect.ValueOf(Config{})
+	for part := range strings.SplitSeq(section, ".") {
+		v = place(v, part)
+	}
+	return v.Type()
+}
+
+func typeName(r row) string {
+	if !r.value.IsValid() {
+		return "table"
+	}
+	name := strings.TrimPrefix(strings.TrimPrefix(kindName(r.field.Type), "a "), "list")
+	switch {
+	case r.field.Type.Kind() == reflect.Slice && r.field.Type.Elem().Kind() == reflect.String:
+		return "list of strings"
+	case r.field.Type.Kind() == reflect.Slice:
+		return "list of numbers"
+	}
+	return strings.TrimSuffix(name, ", 0 or more")
+}
+
+func defaultOf(t *testing.T, r row, meaning string) string {
+	t.Helper()
+	switch {
+	case !r.value.IsValid():
+		return ""
+	case r.value.CanInt() && r.value.IsZero() && expected(t, r.section+"."+r.key, int64(0)) != nil,
+		r.value.CanFloat() && r.value.IsZero() && expected(t, r.section+"."+r.key, 0.0) != nil:
+		return "none"
+	case strings.Contains(meaning, "by default"):
+		return "computed"
+	}
+	return "`" + format(r.value) + "`"
+}
+
+// cell is text in a table.
+func cell(text string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ").Replace(text)
+}
+
+// allowedValues are what the checks of a run expect of a key: it is set to what
+// is seldom meant, and the faults that name it are read.
+func allowedValues(t *testing.T, key string) string {
+	t.Helper()
+	text := strings.Join(expected(t, key, oddValues(key)...), "; ")
+	text = regexp.MustCompile(`^(\S+) or more; (\S+) at most`).ReplaceAllString(text, "$1 to $2")
+	return regexp.MustCompile(`([a-z_]) (= |of )\d+( tokens)?`).ReplaceAllString(text, "$1") // of the usual run
+}
+
+// expected is what the faults of a key that is set to each of values expect.
+func expected(t *testing.T, key string, values ...any) (said []string) {
+	t.Helper()
+	task := TrainTask
+	if strings.HasPrefix(key, "sft.") {
+		task = SFTTask
+	}
+	for _, value := range values {
+		r := usual(key)
+		shape := shapeOf(&r.Config)
+		at := slices.Index(shape.keys(), key)
+		require.NoError(t, assign(shape.fields[at].value, value), key)
+		for line := range strings.Lines(fmt.Sprint(r.Validate(task))) {
+			if text, ok := strings.CutPrefix(line, key+" "); ok {
+				said = addExpected(said, text)
+			}
+		}
+	}
+	return said
+}
+
+// addExpected adds what a fault expects to what is said, once.
+func addExpected(said []string, fault string) []string {
+	_, text, ok := strings.Cut(strings.TrimSpace(fault), "expected ")
+	text, _, _ = strings.Cut(text, ": ")
+	text = strings.TrimPrefix(text, "one of ")
+	if !ok || slices.Contains(said, text) {
+		return said
+	}
+	return append(said, text)
+}
+
+// oddValues are values of a key's type that are seldom meant.
+func oddValues(key string) []any {
+	c := Default()
+	for _, r := range allRows(&c) {
+		if r.section+"."+r.key != key {
+			continue
+		}
+		switch r.field.Type.Kind() {
+		case reflect.String:
+			return []any{"?", "/"}
+		case reflect.Int:
+			return []any{int64(-1) << 40, int64(0), int64(1)<<40 + 1}
+		case reflect.Float64:
+			return []any{-1e300, 0.0, 1e300}
+		case reflect.Slice:
+			if r.field.Type.Elem().Kind() == reflect.String {
+				return []any{"?", ""}
+			}
+			return []any{-1.0}
+		}
+	}
+	return nil
+}
+
+// usual is a run in which key says something.
+func usual(key string) *Resolved {
+	r := &Resolved{Config: Default()}
+	r.Run.Name, r.Run.Dir, r.Model.Path, r.Data.Train, r.Data.Eval, r.SFT.Data = "n", "d", "m", []string{"t"}, []string{"e"}, []string{"s"}
+	switch {
+	case strings.HasPrefix(key, "model.init."):
+		r.Model.Path = ""
+		r.Model.Init = Init{Tokenizer: "t", HiddenSize: 8, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 4, FFN: 8, VocabSize: 8}
+	case strings.HasPrefix(key, "inference."):
+		r.Control.Listen = "127.0.0.1:7000"
+		if key == "inference.endpoints" || key == "inference.watch" {
+			r.Inference.Kind = EasyRL
+		}
+	case strings.HasPrefix(key, "reward.") && key != "reward.kind":
+		for _, kind := range []string{"exact", "gsm8k", "regex", "format", "overlong", "repetition", "command", "http"} {
+			if r.Reward.Kind = kind; r.Reward.Takes(strings.TrimPrefix(key, "reward.")) {
+				break
+			}
+		}
+		switch r.Reward.Kind {
+		case "overlong":
+			r.Reward.Buffer = 1
+		case "repetition":
+			r.Reward.Words, r.Reward.Penalty = 2, -1
+		}
+	}
+	return r
+}

@@ -1,0 +1,179 @@
+package configs
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// words are what the comments of a package say.
+type words struct {
+	structs map[string]string            // a struct's doc
+	fields  map[string]map[string]string // a field's doc, by struct
+	keys    map[string]map[string]string // a field's key, by struct
+	values  []block
+}
+
+// block is a group of constants that are text: value and doc, in order.
+type block [][2]string
+
+func readWords(t *testing.T, dir string) *words {
+	t.Helper()
+	w := &words{structs: map[string]string{}, fields: map[string]map[string]string{}, keys: map[string]map[string]string{}}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, e.Name()), nil, parser.ParseComments|parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.TYPE {
+				w.addTypes(d)
+			} else if ok && d.Tok == token.CONST {
+				w.addValues(d)
+			}
+		}
+	}
+	return w
+}
+
+func oneLine(doc string) string { return strings.Join(strings.Fields(doc), " ") }
+
+func (w *words) addTypes(d *ast.GenDecl) {
+	for _, spec := range d.Specs {
+		s := spec.(*ast.TypeSpec)
+		fields, ok := s.Type.(*ast.StructType)
+		if !ok {
+			continue
+		}
+		name := s.Name.Name
+		w.structs[name], w.fields[name], w.keys[name] = oneLine(d.Doc.Text()), map[string]string{}, map[string]string{}
+		for _, f := range fields.Fields.List {
+			if len(f.Names) == 0 || f.Tag == nil {
+				continue
+			}
+			tag, _ := strconv.Unquote(f.Tag.Value) // parsed already
+			w.fields[name][f.Names[0].Name] = oneLine(f.Doc.Text())
+			w.keys[name][f.Names[0].Name] = reflect.StructTag(tag).Get("toml")
+		}
+	}
+}
+
+// addValues takes constants with a doc of their own. A doc that begins with the
+// constant's name begins with its value instead.
+func (w *words) addValues(d *ast.GenDecl) {
+	var b block
+	for _, spec := range d.Specs {
+		s := spec.(*ast.ValueSpec)
+		if len(s.Values) != 1 {
+			continue
+		}
+		literal, ok := s.Values[0].(*ast.BasicLit)
+		if !ok || literal.Kind != token.STRING {
+			continue
+		}
+		value, _ := strconv.Unquote(literal.Value) // parsed already
+		doc := oneLine(s.Doc.Text())
+		if rest, ok := strings.CutPrefix(doc, s.Names[0].Name+" "); ok {
+			doc = "`\"" + value + "\"` " + rest
+		} else if note := oneLine(s.Comment.Text()); note != "" {
+			doc = "`\"" + value + "\"`: " + note + "."
+		}
+		b = append(b, [2]string{value, doc})
+	}
+	w.values = append(w.values, b)
+}
+
+// table is a section's doc.
+func (w *words) table(t *testing.T, of reflect.Type, section string) string {
+	t.Helper()
+	doc, ok := strings.CutPrefix(w.structs[of.Name()], of.Name()+" ")
+	require.True(t, ok, "struct %s has no doc that begins with its name", of.Name())
+	return "`[" + section + "]` " + cell(doc)
+}
+
+// meaning is a key's doc, in which keys stand for fields.
+func (w *words) meaning(t *testing.T, r row) string {
+	t.Helper()
+	doc := w.fields[r.owner.Name()][r.field.Name]
+	require.NotEmpty(t, doc, "%s.%s: the field %s.%s has no doc", r.section, r.key, r.owner.Name(), r.field.Name)
+	rest, named := strings.CutPrefix(doc, r.field.Name+" ")
+	first, noun, _ := strings.Cut(rest, " ")
+	switch {
+	case named && (first == "is" || first == "are"):
+		doc = strings.ToUpper(noun[:1]) + noun[1:]
+	case named && (strings.HasSuffix(first, "s") && first != "as" || first == "must"):
+		doc = "`" + r.field.Tag.Get("toml") + "` " + rest
+	case named:
+		doc = strings.ReplaceAll(r.field.Tag.Get("toml"), "_", " ") + " " + rest
+		doc = strings.ToUpper(doc[:1]) + doc[1:]
+	}
+	return regexp.MustCompile(`\b[A-Z][A-Za-z0-9]*\b`).ReplaceAllStringFunc(doc, func(word string) string {
+		if key := w.keys[r.owner.Name()][word]; key != "" && !strings.HasPrefix(doc, word) {
+			return "`" + key + "`"
+		}
+		return word
+	})
+}
+
+// listOf says what each of a key's values means, where the code says so.
+func (w *words) listOf(r row, allowed string) string {
+	var best []string
+	for _, b := range w.values {
+		var found []string
+		for _, v := range b {
+			if v[1] != "" && slices.Contains(quotedIn(allowed), v[0]) {
+				found = append(found, v[1])
+			}
+		}
+		if len(found) > len(best) {
+			best = found
+		}
+	}
+	if len(best) < 2 {
+		return ""
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "\nThe values of `%s.%s`:\n\n", r.section, r.key)
+	for _, doc := range best {
+		fmt.Fprintf(&out, "* %s\n", strings.ReplaceAll(doc, "<", "&lt;"))
+	}
+	return out.String()
+}
+
+func quotedIn(text string) (values []string) {
+	for _, m := range regexp.MustCompile(`"([^"]*)"`).FindAllStringSubmatch(text, -1) {
+		values = append(values, m[1])
+	}
+	return values
+}
+
+const pageHead = `# Configuration: every key
+
+<!-- make docs writes this page from the structs, their comments and the checks of their values. -->
+
+A run is a TOML file: ` + "`easyrl train run.toml`" + `. Further files go on top of it, left to right, and then ` + "`-set section.key=value`" + `. A key
+that is not here is refused, and the nearest one named. ` + "`easyrl check run.toml`" + ` prints every value of a run and who set it. Paths are
+relative to the folder that the command runs in. A list of one may be written as the value alone.
+
+"Computed" is a default that depends on something else, which the meaning tells. "Allowed" is what a run is refused without; where
+nothing stands, any value of the type is taken.
+`
+
+const rewardTables = `
+A table of ` + "`[reward.parts.NAME]`" + ` has ` + "`weight`" + `, a number (default ` + "`1.0`" + `) that the part's score is multiplied by (with 0 it is logged alone),
+and the keys of ` + "`[reward]`" + ` that are for its kind. A table of ` + "`[reward.sources.NAME]`" + ` has the keys of ` + "`[reward]`" + `, ` + "`parts`" + ` included.
+`
