@@ -188,7 +188,7 @@ func (c *client) recognise(ctx context.Context) (Kind, error) {
 			return "", fmt.Errorf("instance %s: %w", c.url, err)
 		}
 		if refused != nil && (refused.status == 401 || refused.status == 403) {
-			return "", fmt.Errorf("instance %s: GET %s: status %d, expected the server's bearer token", c.url, test.path, refused.status)
+			return "", fmt.Errorf("instance %s: GET %s: status %d, expected the server's bearer token in inference.token_file", c.url, test.path, refused.status)
 		}
 		if refused != nil && refused.status >= 500 { // it starts, or a proxy stands before nothing
 			return "", fmt.Errorf("instance %s: %w", c.url, err)

@@ -80,7 +80,7 @@ func TestToken(t *testing.T) {
 		return true
 	}
 	_, err := Dial(t.Context(), f.config())
-	require.ErrorContains(t, err, "status 401, expected the server's bearer token")
+	require.ErrorContains(t, err, "status 401, expected the server's bearer token in inference.token_file")
 	inst := f.dial(func(c *Config) { c.Token = "secret" })
 	_, err = inst.Generate(t.Context(), request(2))
 	require.NoError(t, err)

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bytes"
+	"encoding/json"
 	"strconv"
 	"unicode/utf8"
 
@@ -142,7 +144,27 @@ func (s *Server) start(j *job, object string, version int64, checksum string) an
 	return answer{ID: j.id, Object: object, Created: j.created, Model: s.backend.ID(), Version: version, Checksum: checksum, Choices: []choice{}}
 }
 
-// answer is the whole answer to j.
+// writeAnswer answers j with out, a choice after the other: what JSON makes of one
+// takes many times the room of its numbers. out is spent.
+func (s *Server) writeAnswer(ctx *fasthttp.RequestCtx, j *job, out []inference.Completion) {
+	const list = `"choices":[`
+	writeJSON(ctx, fasthttp.StatusOK, s.answer(j, out))
+	before, after, _ := bytes.Cut(bytes.Clone(ctx.Response.Body()), []byte(list))
+	ctx.SetBody(before)
+	for i := range out {
+		data, err := json.Marshal(s.choice(j, i, &out[i]))
+		if err != nil {
+			refuse(ctx, err)
+			return
+		}
+		out[i] = inference.Completion{}
+		ctx.Response.AppendBodyString(map[bool]string{true: list, false: ","}[i == 0])
+		ctx.Response.AppendBody(data)
+	}
+	ctx.Response.AppendBody(after)
+}
+
+// answer is the answer to j but for its choices.
 func (s *Server) answer(j *job, out []inference.Completion) answer {
 	object := "text_completion"
 	if j.chat {
@@ -153,30 +175,31 @@ func (s *Server) answer(j *job, out []inference.Completion) answer {
 	if j.chat && j.returnIDs {
 		a.PromptID = j.prompts[0]
 	}
-	for i := range out {
-		c := &out[i]
-		if *j.maxTokens == 0 { // an echo alone; a token was sampled since one must be
-			*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version, Checksum: c.Checksum}
-		}
-		e := s.end(j, c)
-		ch := choice{Index: i, Finish: &e.reason, Stop: e.stop}
-		if j.returnIDs {
-			ch.IDs = c.IDs
-		}
-		if j.chat {
-			ch.Message = &message{Role: "assistant", Content: e.text}
-			if j.logprobs != nil {
-				ch.Logprobs = s.chatEntries(j, c.IDs, c.Logprobs, c.Top)
-			}
-		} else {
-			s.fillText(j, &ch, c, e.text)
-		}
-		if j.promptLogprobs != nil {
-			ch.PromptLogprobs = s.promptEntries(j, j.prompts[i/j.n], c.PromptLogprobs)
-		}
-		a.Choices = append(a.Choices, ch)
-	}
 	return a
+}
+
+// choice is the choice of an answer that c is, which has place i.
+func (s *Server) choice(j *job, i int, c *inference.Completion) choice {
+	if *j.maxTokens == 0 { // an echo alone; a token was sampled since one must be
+		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version, Checksum: c.Checksum}
+	}
+	e := s.end(j, c)
+	ch := choice{Index: i, Finish: &e.reason, Stop: e.stop}
+	if j.returnIDs {
+		ch.IDs = c.IDs
+	}
+	if j.chat {
+		ch.Message = &message{Role: "assistant", Content: e.text}
+		if j.logprobs != nil {
+			ch.Logprobs = s.chatEntries(j, c.IDs, c.Logprobs, c.Top)
+		}
+	} else {
+		s.fillText(j, &ch, c, e.text)
+	}
+	if j.promptLogprobs != nil {
+		ch.PromptLogprobs = s.promptEntries(j, j.prompts[i/j.n], c.PromptLogprobs)
+	}
+	return ch
 }
 
 // fillText fills in what only completions have.
@@ -256,6 +279,6 @@ func (s *Server) complete(ctx *fasthttp.RequestCtx, chat bool) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(ctx, fasthttp.StatusOK, s.answer(j, out))
+	s.writeAnswer(ctx, j, out)
 	return nil
 }

@@ -29,7 +29,8 @@ type failure struct {
 	status              int
 	kind, message, code string
 	param               string
-	retry               bool // with a Retry-After
+	allow               string // methods, of a 405
+	retry               bool   // with a Retry-After
 }
 
 func (f *failure) Error() string { return f.message }
@@ -87,6 +88,9 @@ func refuse(ctx *fasthttp.RequestCtx, err error) {
 	if f.retry {
 		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, "1")
 	}
+	if f.allow != "" {
+		ctx.Response.Header.Set(fasthttp.HeaderAllow, f.allow)
+	}
 	if f.status == fasthttp.StatusUnauthorized {
 		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, "Bearer")
 	}
@@ -121,46 +125,6 @@ func writeJSON(ctx *fasthttp.RequestCtx, status int, value any) {
 	ctx.SetBody(data)
 }
 
-// bodyReader is a request's body, which knows whether it has been read.
-type bodyReader struct {
-	io.Reader
-	conn  net.Conn
-	ended bool
-}
-
-func (b *bodyReader) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if err == io.EOF { //nolint:errorlint // one that is wrapped is a body cut off
-		if c, ok := b.conn.(*wire.Conn); ok && c.Ended() {
-			return n, io.ErrUnexpectedEOF
-		}
-		b.ended = true
-	}
-	return n, err
-}
-
-// requestBody is the body of ctx's request, the same at each call.
-func requestBody(ctx *fasthttp.RequestCtx) *bodyReader {
-	const key = "body"
-	if b, ok := ctx.UserValue(key).(*bodyReader); ok {
-		return b
-	}
-	b := &bodyReader{Reader: ctx.RequestBodyStream(), conn: ctx.Conn()}
-	ctx.SetUserValue(key, b)
-	return b
-}
-
-// leftOver closes the connection of a request whose body has not been read.
-func leftOver(ctx *fasthttp.RequestCtx) {
-	if !ctx.Request.IsBodyStream() || ctx.Request.Header.ContentLength() == 0 || requestBody(ctx).ended {
-		return
-	}
-	ctx.SetConnectionClose()
-	if c, ok := ctx.Conn().(*wire.Conn); ok {
-		c.Linger()
-	}
-}
-
 // readBody reads a body of the configured size at most. What it holds counts
 // until release.
 func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func(), err error) {
@@ -178,7 +142,7 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func()
 	if err := ctx.Conn().SetReadDeadline(time.Now().Add(bodyTimes * s.cfg.HeaderTimeout)); err != nil {
 		return nil, nil, wire.ErrGone
 	}
-	body := &wire.Counted{Reader: io.LimitReader(requestBody(ctx), s.cfg.MaxBody+1), Held: &s.bodies, Most: bodiesHeld * s.cfg.MaxBody}
+	body := &wire.Counted{Reader: io.LimitReader(wire.RequestBody(ctx), s.cfg.MaxBody+1), Held: &s.bodies, Most: bodiesHeld * s.cfg.MaxBody}
 	release = body.Release
 	data, err = io.ReadAll(body)
 	var timeout net.Error

@@ -93,6 +93,12 @@ func (s *Server) detokenize(ctx *fasthttp.RequestCtx) error {
 	if err := s.small(ctx, &r, []fields.Field{fields.To("tokens", &ids, "token ids")}); err != nil {
 		return err
 	}
+	vocab := s.backend.Info().Vocab
+	for i, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return invalid("tokens", "tokens[%d] is %d, expected 0 to %d", i, id, vocab-1)
+		}
+	}
 	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"prompt": s.text.Decode(ids)})
 	return nil
 }

@@ -114,6 +114,13 @@ func (j *job) limit(context, longest int) error {
 	if asked := max(*j.maxTokens, 1); longest+asked > context {
 		return invalid("max_tokens", "prompt of %d tokens and max_tokens %d, expected at most %d together", longest, asked, context)
 	}
+	if j.logprobs == nil {
+		return nil
+	}
+	if all := int64(len(j.prompts)*j.n) * int64(*j.maxTokens) * int64(*j.logprobs); all > maxAlternatives {
+		return invalid("logprobs", "%d responses of up to %d tokens with %d alternatives each are %d, expected at most %d",
+			len(j.prompts)*j.n, *j.maxTokens, *j.logprobs, all, maxAlternatives)
+	}
 	return nil
 }
 

@@ -2,9 +2,6 @@ package server
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/exposition"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -73,90 +71,46 @@ func (c *counters) update(d time.Duration) {
 	c.updateSeconds += d.Seconds()
 }
 
-// exposition is text in Prometheus's format.
-type exposition struct {
-	strings.Builder
-	labels string
-}
-
-// family begins a metric.
-func (e *exposition) family(name, kind, help string) {
-	fmt.Fprintf(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
-}
-
-// sample writes one value with labels of its own behind the common ones.
-func (e *exposition) sample(name, labels string, value float64) {
-	if labels = e.labels + labels; labels != "" {
-		labels = "{" + labels + "}"
-	}
-	fmt.Fprintf(e, "%s%s %s\n", name, labels, strconv.FormatFloat(value, 'g', -1, 64))
-}
-
-func (e *exposition) one(name, kind, help string, value float64) {
-	e.family(name, kind, help)
-	e.sample(name, "", value)
-}
-
-// process tells of the whole process, under the names that Prometheus's own
-// clients give it.
-func (e *exposition) process() {
-	e.labels = ""
-	e.one("go_goroutines", "gauge", "Goroutines, now.", float64(runtime.NumGoroutine()))
-	if pages, ok := residentPages(); ok {
-		e.one("process_resident_memory_bytes", "gauge", "Resident memory, now.", float64(pages)*float64(os.Getpagesize()))
-	}
-}
-
-// residentPages is the memory of the process, where the system has /proc.
-func residentPages() (pages int64, ok bool) {
-	var size int64
-	data, err := os.ReadFile("/proc/self/statm")
-	if err == nil {
-		_, err = fmt.Sscan(string(data), &size, &pages)
-	}
-	return pages, err == nil
-}
-
 // metrics answers for Prometheus, with vLLM's names where they mean the same.
 func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	load := s.backend.Load()
 	version, _ := s.backend.Held()
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
-	e := &exposition{labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
-	e.one("vllm:num_requests_running", "gauge", "Responses that are sampled now.", float64(load.Running))
-	e.one("vllm:num_requests_waiting", "gauge", "Responses that wait.", float64(load.Waiting)+float64(s.waiting.Load()))
+	e := &exposition.Text{Labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
+	e.One("vllm:num_requests_running", "gauge", "Responses that are sampled now.", float64(load.Running))
+	e.One("vllm:num_requests_waiting", "gauge", "Responses that wait.", float64(load.Waiting)+float64(s.waiting.Load()))
 	if load.CachePages > 0 {
-		e.one("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.", 1-float64(load.FreePages)/float64(load.CachePages))
+		e.One("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.", 1-float64(load.FreePages)/float64(load.CachePages))
 	}
-	e.one("vllm:num_preemptions_total", "counter", "Responses that gave their cache back.", float64(load.Preemptions))
-	e.one("vllm:prompt_tokens_total", "counter", "Tokens of prompts that ran.", float64(load.PromptTokens))
-	e.one("vllm:generation_tokens_total", "counter", "Tokens that were sampled.", float64(load.Tokens))
+	e.One("vllm:num_preemptions_total", "counter", "Responses that gave their cache back.", float64(load.Preemptions))
+	e.One("vllm:prompt_tokens_total", "counter", "Tokens of prompts that ran.", float64(load.PromptTokens))
+	e.One("vllm:generation_tokens_total", "counter", "Tokens that were sampled.", float64(load.Tokens))
 
 	c := &s.served
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	const success = "vllm:request_success_total"
-	e.family(success, "counter", "Responses by how they ended; abort counts requests that clients gave up.")
-	e.sample(success, `,finished_reason="stop"`, float64(c.stop))
-	e.sample(success, `,finished_reason="length"`, float64(c.length))
-	e.sample(success, `,finished_reason="abort"`, float64(c.abort))
+	e.Family(success, "counter", "Responses by how they ended; abort counts requests that clients gave up.")
+	e.Sample(success, `,finished_reason="stop"`, float64(c.stop))
+	e.Sample(success, `,finished_reason="length"`, float64(c.length))
+	e.Sample(success, `,finished_reason="abort"`, float64(c.abort))
 	const latency = "vllm:e2e_request_latency_seconds"
-	e.family(latency, "histogram", "Time from a request's start on the engine to its end.")
+	e.Family(latency, "histogram", "Time from a request's start on the engine to its end.")
 	for i, bound := range latencies() {
 		n := int64(0)
 		if c.within != nil {
 			n = c.within[i]
 		}
-		e.sample(latency+"_bucket", `,le="`+strconv.FormatFloat(bound, 'g', -1, 64)+`"`, float64(n))
+		e.Sample(latency+"_bucket", `,le="`+strconv.FormatFloat(bound, 'g', -1, 64)+`"`, float64(n))
 	}
-	e.sample(latency+"_bucket", `,le="+Inf"`, float64(c.requests))
-	e.sample(latency+"_sum", "", c.seconds)
-	e.sample(latency+"_count", "", float64(c.requests))
-	e.one("easyrl:request_failures_total", "counter", "Requests that failed on the engine.", float64(c.failed))
-	e.one("easyrl:weight_version", "gauge", "Version of the weights that serve.", float64(version))
-	e.one("easyrl:weight_updates_total", "counter", "Updates of the weights.", float64(c.updates))
-	e.one("easyrl:weight_update_seconds_total", "counter", "Time that updates of the weights took.", c.updateSeconds)
-	e.process()
+	e.Sample(latency+"_bucket", `,le="+Inf"`, float64(c.requests))
+	e.Sample(latency+"_sum", "", c.seconds)
+	e.Sample(latency+"_count", "", float64(c.requests))
+	e.One("easyrl:request_failures_total", "counter", "Requests that failed on the engine.", float64(c.failed))
+	e.One("easyrl:weight_version", "gauge", "Version of the weights that serve.", float64(version))
+	e.One("easyrl:weight_updates_total", "counter", "Updates of the weights.", float64(c.updates))
+	e.One("easyrl:weight_update_seconds_total", "counter", "Time that updates of the weights took.", c.updateSeconds)
+	e.Process()
 	ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 	ctx.SetBodyString(e.String())
 	return nil

@@ -14,6 +14,8 @@ const (
 	maxResponses = 4096 // of a request
 	maxStops     = 64   // stop strings, and stop tokens
 	maxTop       = 20   // alternatives to a token
+	// maxAlternatives to all tokens of a request; one takes some 30 bytes.
+	maxAlternatives = 1 << 24
 )
 
 // request is what a client asks for.
@@ -120,8 +122,16 @@ func (r *request) validate() error {
 		return invalid("stop", "%d stop strings and %d stop tokens, expected at most %d of each", len(r.stop), len(r.stopIDs), maxStops)
 	case r.version != nil && *r.version < 0:
 		return invalid("weight_version", "weight_version %d, expected 0 or more", *r.version)
-	case r.topK < -1:
-		return invalid("top_k", "top_k %d, expected -1 or more", r.topK)
+	case r.temperature < 0:
+		return invalid("temperature", "temperature %v, expected 0 or more", r.temperature)
+	case r.topP <= 0 || r.topP > 1:
+		return invalid("top_p", "top_p %v, expected more than 0 and at most 1", r.topP)
+	case r.minP < 0 || r.minP > 1:
+		return invalid("min_p", "min_p %v, expected 0 to 1", r.minP)
+	case r.topK < -1 || r.topK > math.MaxInt32:
+		return invalid("top_k", "top_k %d, expected -1 to %d", r.topK, math.MaxInt32)
+	case slices.Contains(r.stop, ""):
+		return invalid("stop", "stop has an empty string, expected text")
 	case r.stream && r.promptLogprobs != nil:
 		return invalid("prompt_logprobs", "prompt_logprobs in a stream is not supported")
 	case r.stream && r.logprobs != nil && r.echo:

@@ -248,6 +248,9 @@ func (s *Server) finish() {
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	err := s.authorize(ctx)
 	if err == nil {
+		err = uncoded(ctx)
+	}
+	if err == nil {
 		err = s.route(ctx)
 	}
 	if err != nil {
@@ -256,7 +259,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if s.ctx.Err() != nil {
 		ctx.SetConnectionClose()
 	}
-	leftOver(ctx)
+	wire.LeftOver(ctx)
 }
 
 // authorize compares digests, whose comparison tells nothing of the token.
@@ -272,7 +275,17 @@ func (s *Server) authorize(ctx *fasthttp.RequestCtx) error {
 		return nil
 	}
 	return &failure{status: fasthttp.StatusUnauthorized, kind: "authentication_error", code: "invalid_api_key",
-		message: "expected the server's token as Authorization: Bearer"}
+		message: "expected the server's token as Authorization: Bearer, which a trainer takes from inference.token_file"}
+}
+
+// uncoded refuses a body that is compressed.
+func uncoded(ctx *fasthttp.RequestCtx) error {
+	coding := ctx.Request.Header.ContentEncoding()
+	if len(coding) == 0 || strings.EqualFold(string(coding), "identity") {
+		return nil
+	}
+	return &failure{status: fasthttp.StatusUnsupportedMediaType, kind: invalidRequest,
+		message: fmt.Sprintf("Content-Encoding %.40q is not supported, expected a body without one", coding)}
 }
 
 // route gives the request to what answers it.
@@ -319,8 +332,24 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 		do = put
 	}
 	if do == nil {
-		return &failure{status: fasthttp.StatusMethodNotAllowed, kind: invalidRequest,
-			message: fmt.Sprintf("method %.20q of %s, expected another", ctx.Method(), path)}
+		allow := allowed(get != nil, post != nil, put != nil)
+		return &failure{status: fasthttp.StatusMethodNotAllowed, kind: invalidRequest, allow: allow,
+			message: fmt.Sprintf("method %.20q of %s, expected %s", ctx.Method(), path, allow)}
 	}
 	return do(ctx)
+}
+
+// allowed are the methods of a path, as the header Allow lists them.
+func allowed(get, post, put bool) string {
+	var methods []string
+	if get {
+		methods = append(methods, fasthttp.MethodGet, fasthttp.MethodHead)
+	}
+	if post {
+		methods = append(methods, fasthttp.MethodPost)
+	}
+	if put {
+		methods = append(methods, fasthttp.MethodPut)
+	}
+	return strings.Join(methods, ", ")
 }

@@ -153,11 +153,15 @@ func TestRefusals(t *testing.T) {
 		{"completions", text(`"n":99999999999999999999`), 400, "n"},
 		{"completions", text(`"seed":18446744073709551616`), 400, "seed"},
 		{"completions", text(`"logprobs":21`), 400, "logprobs"},
+		{"completions", text(`"logprobs":20,"n":4096,"max_tokens":205`), 400, "logprobs"},
+		{"chat/completions", chat(`"logprobs":true,"top_logprobs":20,"n":4096`), 400, "logprobs"},
 		{"completions", text(`"max_tokens":0`), 400, "max_tokens"},
 		{"completions", text(`"max_tokens":4096`), 400, "max_tokens"},
-		{"completions", text(`"temperature":-1`), 400, nil},
-		{"completions", text(`"top_p":0`), 400, nil},
-		{"completions", text(`"stop":[""]`), 400, nil},
+		{"completions", text(`"temperature":-1`), 400, "temperature"},
+		{"completions", text(`"top_p":0`), 400, "top_p"},
+		{"completions", text(`"min_p":1.5`), 400, "min_p"},
+		{"completions", text(`"top_k":2147483648`), 400, "top_k"},
+		{"completions", text(`"stop":[""]`), 400, "stop"},
 		{"completions", text(`"stop":5`), 400, "stop"},
 		{"completions", text(`"prompt_logprobs":5`), 400, "prompt_logprobs"},
 		{"completions", text(`"stream":true,"logprobs":0,"echo":true`), 400, "echo"},
@@ -188,6 +192,7 @@ func TestRefusals(t *testing.T) {
 	for _, body := range []string{
 		text(`"presence_penalty":0.0,"frequency_penalty":0,"repetition_penalty":1,"logit_bias":{ },"best_of":1,"top_k":-1,"user":"u","seed":null`),
 		text(`"max_tokens":4095,"stop":[]`),
+		text(`"logprobs":20,"n":256,"max_tokens":20`), // encoded a choice after the other
 	} {
 		status, got := post(t, s, "/v1/completions", body)
 		require.Equal(t, http.StatusOK, status, "%v", got)
@@ -258,8 +263,24 @@ func TestSmallEndpoints(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status, "%s", data)
 	status, _, _ = call(t, s, http.MethodGet, "/nowhere", "")
 	require.Equal(t, http.StatusNotFound, status)
-	status, _, _ = call(t, s, http.MethodDelete, "/v1/models", "")
-	require.Equal(t, http.StatusMethodNotAllowed, status)
+	for path, allow := range map[string]string{"/v1/models": "GET, HEAD", "/v1/completions": "POST", "/v1/weights": "GET, HEAD, PUT"} {
+		status, header, _ := call(t, s, http.MethodDelete, path, "")
+		require.Equal(t, http.StatusMethodNotAllowed, status)
+		require.Equal(t, allow, header.Get("Allow"))
+	}
+	for _, id := range []string{"-1", "257"} {
+		status, _, data = call(t, s, http.MethodPost, "/detokenize", `{"tokens":[97,`+id+`]}`)
+		require.Equal(t, http.StatusBadRequest, status)
+		message, _, param := errorOf(t, data)
+		require.Equal(t, "tokens", param)
+		require.Equal(t, "tokens[1] is "+id+", expected 0 to 256", message)
+	}
+	for path, method := range map[string]string{"/v1/completions": http.MethodPost, "/v1/weights?version=4": http.MethodPut} {
+		status, _, data = call(t, s, method, path, "\x1f\x8b", "Content-Encoding", "gzip")
+		require.Equal(t, http.StatusUnsupportedMediaType, status)
+		message, _, _ := errorOf(t, data)
+		require.Equal(t, `Content-Encoding "gzip" is not supported, expected a body without one`, message)
+	}
 }
 
 func TestToken(t *testing.T) {
@@ -269,6 +290,9 @@ func TestToken(t *testing.T) {
 		for given, want := range map[string]int{"": 401, "Bearer ": 401, "secret": 401, "Bearer wrong": 401, "Bearer secret": 200} {
 			status, _, data := call(t, s, http.MethodGet, path, "", "Authorization", given)
 			require.Equal(t, want, status, "%s with %q: %s", path, given, data)
+			if want != 200 {
+				require.Contains(t, string(data), "inference.token_file")
+			}
 		}
 	}
 	status, _, _ := call(t, s, http.MethodGet, "/health", "")

@@ -86,7 +86,7 @@ func (s *Server) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCt
 	if size > 0 && want() == "" {
 		want = nil // no trailer follows a body of known length; a published file carries a checksum of its own
 	}
-	body := &wire.Checked{Source: requestBody(ctx), Size: max(size, -1), Want: want, Before: func() error {
+	body := &wire.Checked{Source: wire.RequestBody(ctx), Size: max(size, -1), Want: want, Before: func() error {
 		next := time.Now().Add(updateStall)
 		if deadline.Before(next) {
 			next = deadline

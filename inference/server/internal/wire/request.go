@@ -1,0 +1,50 @@
+package wire
+
+import (
+	"io"
+	"net"
+
+	"github.com/valyala/fasthttp"
+)
+
+// bodyReader is a request's body, which knows whether it has been read.
+type bodyReader struct {
+	io.Reader
+	conn  net.Conn
+	ended bool
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF { //nolint:errorlint // one that is wrapped is a body cut off
+		if c, ok := b.conn.(*Conn); ok && c.Ended() {
+			return n, io.ErrUnexpectedEOF
+		}
+		b.ended = true
+	}
+	return n, err
+}
+
+// RequestBody is the body of ctx's request, the same at each call.
+func RequestBody(ctx *fasthttp.RequestCtx) io.Reader { return bodyOf(ctx) }
+
+func bodyOf(ctx *fasthttp.RequestCtx) *bodyReader {
+	const key = "body"
+	if b, ok := ctx.UserValue(key).(*bodyReader); ok {
+		return b
+	}
+	b := &bodyReader{Reader: ctx.RequestBodyStream(), conn: ctx.Conn()}
+	ctx.SetUserValue(key, b)
+	return b
+}
+
+// LeftOver closes the connection of a request whose body has not been read.
+func LeftOver(ctx *fasthttp.RequestCtx) {
+	if !ctx.Request.IsBodyStream() || ctx.Request.Header.ContentLength() == 0 || bodyOf(ctx).ended {
+		return
+	}
+	ctx.SetConnectionClose()
+	if c, ok := ctx.Conn().(*Conn); ok {
+		c.Linger()
+	}
+}
