@@ -3,6 +3,7 @@ package chart
 import (
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/easyrl/easyrl/report"
 )
@@ -59,20 +60,19 @@ func (a axis) ticks() (all []float64) {
 
 func (a axis) at(x float64) float64 { return a.begin + (x-a.low)/(a.high-a.low)*(a.end-a.begin) }
 
-// tick is x for an axis: short, with the prefixes of the units.
-func tick(x float64) string {
+// tick is x for the axis: short, with the prefix of the units that its largest
+// value has.
+func (a axis) tick(x float64) string {
+	largest := max(math.Abs(a.low), math.Abs(a.high))
 	for _, prefix := range []struct {
-		size float64
-		name string
-	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}} {
-		if math.Abs(x) >= prefix.size && math.Abs(x) < 1e15 {
-			if prefix.size == 1e4 {
-				prefix.size = 1e3
-			}
+		from, size float64
+		name       string
+	}{{1e12, 1e12, "T"}, {1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e4, 1e3, "k"}} {
+		if largest >= prefix.from && largest < 1e15 && x != 0 {
 			return report.Number(x/prefix.size) + prefix.name
 		}
 	}
-	return report.Number(x)
+	return strings.Replace(report.Number(x), "e-0", "e-", 1)
 }
 
 // place is a coordinate with a decimal where it needs one.

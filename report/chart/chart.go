@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -38,9 +39,16 @@ func Lines(title, x, y string, series []Series) template.HTML {
 
 // finite leaves out what cannot be drawn.
 func finite(s Series) Series {
-	out := Series{Name: s.Name}
-	for i := range min(len(s.X), len(s.Y)) {
-		if math.Abs(s.X[i]) < 1e300 && math.Abs(s.Y[i]) < 1e300 { // so is their difference
+	n := min(len(s.X), len(s.Y))
+	s.X, s.Y = s.X[:n], s.Y[:n]
+	drawn := func(i int) bool { return math.Abs(s.X[i]) < 1e300 && math.Abs(s.Y[i]) < 1e300 } // so is their difference
+	whole := 0
+	for whole < n && drawn(whole) {
+		whole++
+	}
+	out := Series{Name: s.Name, X: slices.Clip(s.X[:whole]), Y: slices.Clip(s.Y[:whole])} // a copy only where one is needed
+	for i := whole; i < n; i++ {
+		if drawn(i) {
 			out.X, out.Y = append(out.X, s.X[i]), append(out.Y, s.Y[i])
 		}
 	}

@@ -13,9 +13,9 @@ import (
 // The drawing and the area in it that the axes enclose, in SVG units.
 const (
 	frameWidth  = 360
-	frameHeight = 200
-	frameLeft   = 54
-	frameRight  = 352
+	frameHeight = 202
+	frameLeft   = 60
+	frameRight  = 344
 	frameTop    = 10
 	frameBottom = 166
 )
@@ -31,8 +31,8 @@ type frame struct {
 
 func newFrame(x, y string) *frame { return &frame{x: x, y: y} }
 
-// draw is the figure: its caption, the drawing, and a key where there is more
-// than one line. words say what it shows.
+// draw is the figure: its caption, a key where there is more than one line, and
+// the drawing. words say what it shows.
 func (f *frame) draw(title, words string) template.HTML {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<figure class="chart"><figcaption><b>%s</b>`, escape(title))
@@ -47,6 +47,7 @@ func (f *frame) draw(title, words string) template.HTML {
 	if len(f.series) == 0 {
 		return template.HTML(b.String() + `<p class="muted">no values</p></figure>`) //nolint:gosec // all text was escaped
 	}
+	f.key(&b)
 	f.scale()
 	over := f.x
 	if f.y != "" {
@@ -57,9 +58,7 @@ func (f *frame) draw(title, words string) template.HTML {
 	for i, s := range f.series {
 		f.line(&b, i, s)
 	}
-	b.WriteString("</svg>")
-	f.key(&b)
-	b.WriteString("</figure>\n")
+	b.WriteString("</svg></figure>\n")
 	return template.HTML(b.String()) //nolint:gosec // all text was escaped
 }
 
@@ -82,22 +81,21 @@ func (f *frame) axes(b *strings.Builder) {
 	for _, y := range f.up.ticks() {
 		at := place(f.up.at(y))
 		fmt.Fprintf(b, `<path class="grid" d="M%d %sH%d"/><text x="%d" y="%s" dy="3.5" text-anchor="end">%s</text>`,
-			frameLeft, at, frameRight, frameLeft-5, at, tick(y))
+			frameLeft, at, frameRight, frameLeft-5, at, f.up.tick(y))
 	}
 	for _, x := range f.across.ticks() {
-		at := place(f.across.at(x))
-		anchor := "middle"
-		if f.across.at(x) > frameRight-12 {
+		at, label, anchor := place(f.across.at(x)), f.across.tick(x), "middle"
+		if f.across.at(x)+4*float64(len(label)) > frameWidth {
 			anchor = "end"
 		}
 		fmt.Fprintf(b, `<path class="tick" d="M%s %dv4"/><text x="%s" y="%d" text-anchor="%s">%s</text>`,
-			at, frameBottom, at, frameBottom+15, anchor, tick(x))
+			at, frameBottom, at, frameBottom+15, anchor, label)
 	}
 	fmt.Fprintf(b, `<path class="axis" d="M%d %dV%dH%d"/>`, frameLeft, frameTop, frameBottom, frameRight)
 	fmt.Fprintf(b, `<text class="name" x="%d" y="%d" text-anchor="middle">%s</text>`, (frameLeft+frameRight)/2, frameHeight-4, escape(f.x))
 	if f.y != "" {
 		middle := (frameTop + frameBottom) / 2
-		fmt.Fprintf(b, `<text class="name" x="8" y="%d" text-anchor="middle" transform="rotate(-90 8 %d)">%s</text>`, middle, middle, escape(f.y))
+		fmt.Fprintf(b, `<text class="name" x="10" y="%d" text-anchor="middle" transform="rotate(-90 10 %d)">%s</text>`, middle, middle, escape(f.y))
 	}
 }
 

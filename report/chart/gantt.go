@@ -42,9 +42,10 @@ type Window struct {
 
 // Gantt draws rows in windows side by side on one scale of time, to be scrolled
 // through, and a table of what each row did in them. Kinds of bars are told apart
-// by colour, texture and, where there is room, their names. title is above it.
-func Gantt(title string, rows []Row, windows []Window) template.HTML {
-	g := gantt{rows: rows, scale: scaleOf(windows), kinds: map[string]int{}}
+// by colour, texture and, where there is room, their names; those of usual look the
+// same in each drawing. title is above it.
+func Gantt(title string, rows []Row, windows []Window, usual ...string) template.HTML {
+	g := gantt{rows: rows, scale: scaleOf(windows), kinds: map[string]int{}, working: len(usual), usual: usual}
 	for range rows {
 		g.shares = append(g.shares, map[string]float64{})
 	}
@@ -84,9 +85,9 @@ func Gantt(title string, rows []Row, windows []Window) template.HTML {
 type gantt struct {
 	rows    []Row
 	scale   float64              // pixels a second
-	kinds   map[string]int       // textures of bars by name
-	names   []string             // of the kinds, in the order in which they were met
-	working int                  // kinds that are not waiting
+	usual   []string             // kinds of the first textures
+	kinds   map[string]int       // textures of the bars that were met, by name
+	working int                  // textures that are taken, apart from that of waiting
 	shares  []map[string]float64 // seconds of each kind, a row
 	length  float64              // of what was drawn, in seconds
 }

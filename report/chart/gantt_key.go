@@ -35,11 +35,13 @@ func (g *gantt) kind(name string) int {
 	case name == "wait" || name == "idle" || name == "queue":
 		at = textureCount
 	default:
-		at = g.working % textureCount
-		g.working++
+		if at = slices.Index(g.usual, name); at < 0 {
+			at = g.working
+			g.working++
+		}
+		at %= textureCount
 	}
 	g.kinds[name] = at
-	g.names = append(g.names, name)
 	return at
 }
 
@@ -52,7 +54,7 @@ func textures() string {
 		fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="m%d" d="M0 0h6v6h-6z"/><path class="over" d="%s"/></pattern>`,
 			i, i%colours, all[(i+i/colours)%len(all)])
 	}
-	fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="rest" d="M2 2.5h2v1h-2z"/></pattern></defs></svg>`, textureCount)
+	fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="under" d="M0 0h6v6h-6z"/><path class="rest" d="M2 2.5h2v1h-2z"/></pattern></defs></svg>`, textureCount)
 	return b.String()
 }
 
@@ -69,7 +71,7 @@ func anchor(title string, i int) string {
 // linksTo lead to windows, the first of which has number first: to all of them, or
 // to some evenly spread.
 func linksTo(windows []Window, title string, first int) string {
-	const most = 16
+	const most = 8
 	if len(windows) < 4 {
 		return ""
 	}
@@ -86,9 +88,13 @@ func linksTo(windows []Window, title string, first int) string {
 
 // key says which texture is which kind of bars.
 func (g *gantt) key(b *strings.Builder) {
+	names := map[int][]string{} // by texture
+	for _, name := range slices.Sorted(maps.Keys(g.kinds)) {
+		names[g.kinds[name]] = append(names[g.kinds[name]], name)
+	}
 	b.WriteString(`<ul class="key">`)
-	for _, name := range g.names {
-		fmt.Fprintf(b, `<li><svg width="26" height="15" aria-hidden="true"><path class="g%d" d="M0 7.5h26"/></svg>%s</li>`, g.kinds[name], escape(name))
+	for _, at := range slices.Sorted(maps.Keys(names)) {
+		fmt.Fprintf(b, `<li><svg width="26" height="15" aria-hidden="true"><path class="g%d" d="M0 7.5h26"/></svg>%s</li>`, at, escape(strings.Join(names[at], ", ")))
 	}
 	b.WriteString("</ul>")
 }
