@@ -31,7 +31,7 @@ func reportVerb(std streams) verb {
 		if err != nil {
 			return err
 		}
-		steps, err := report.ReadMetrics(filepath.Join(args[0], report.MetricsFile))
+		steps, err := report.ReadSteps(filepath.Join(args[0], report.MetricsFile))
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package control
 import (
 	"bytes"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"slices"
@@ -178,11 +177,7 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 	if roster != nil {
 		fleet = append([]Member{}, roster.List()...)
 	}
-	last := json.RawMessage("{}")
-	if len(steps) > 0 {
-		last = bytes.TrimSpace(steps[len(steps)-1].Line())
-	}
-	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": told, "name": name, "extent": extent, "last": last, "instances": fleet, "log": log})
+	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": told, "name": name, "extent": extent, "glance": page.Glance(steps), "instances": fleet, "log": log})
 }
 
 // entries are the log: the warnings of the run's folder that were given before,

@@ -144,25 +144,22 @@ function take(state) {
 	element("extent").textContent = state.extent;
 	element("shown").hidden = false;
 	if (live) document.title = state.name + " · easyrl";
-	drawNow(state.last);
+	drawNow(state.glance || []);
 	for (const e of state.log || []) addEntry(e);
 	fleet = state.instances;
 	drawFleet();
 	tick();
 }
 
-// drawNow shows what matters most of the last step.
-function drawNow(last) {
-	const names = ["step", "reward/mean", ...Object.keys(last).filter(n => /^eval\/.*\/mean@/.test(n)), "response_length/mean", "actor/entropy",
-		"perf/tokens_per_second", "idle/trainer", "idle/instances", "fleet/size"].filter(n => typeof last[n] === "number");
-	element("now").replaceChildren(...names.map(name => {
+// drawNow shows what is asked first; boxes stay where they are.
+function drawNow(tiles) {
+	element("now").replaceChildren(...tiles.map(tile => {
 		const box = make("div");
-		box.append(make("dt", name), make("dd", number(last[name])));
+		box.title = tile.name;
+		box.append(make("dt", tile.label), make("dd", tile.value));
 		return box;
 	}));
 }
-
-const number = x => Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(3));
 
 function make(tag, text = "") {
 	const e = document.createElement(tag);
@@ -201,7 +198,7 @@ function drawFleet() {
 		let row = rows.get(m.id);
 		rows.delete(m.id);
 		if (!row) body.append(row = newRow(m));
-		const cells = [m.state, m.version, m.requests, m.responses, m.served, m.failed, m.tokens, m.busy_s.toFixed(1) + " s"];
+		const cells = [m.state, m.version || "–", m.requests, m.responses, m.served, m.failed, m.tokens, m.busy_s.toFixed(1) + " s"];
 		cells.forEach((text, i) => {
 			if (typeof text === "number") text = text.toLocaleString("en");
 			if (row.cells[i + 1].firstChild.data !== text) row.cells[i + 1].firstChild.data = text;

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/page"
 )
 
 // A browser gets the empty page without the token, and nothing of the run.
@@ -103,11 +104,11 @@ func TestPartsAreDrawnSeldom(t *testing.T) {
 	})
 }
 
-func stepsOf(values []report.Values) (steps []int) {
-	for _, v := range values {
-		steps = append(steps, int(v["step"]))
+func numbersOf(steps *report.Steps) (all []int) {
+	for i := range steps.Len() {
+		all = append(all, int(steps.Values(i)["step"]))
 	}
-	return steps
+	return all
 }
 
 // The history has each step once, whatever the file has by then and whatever is
@@ -121,23 +122,23 @@ func TestHistory(t *testing.T) {
 	all, told, err := h.all(dir)
 	require.NoError(t, err)
 	require.Equal(t, 2, told)
-	require.Equal(t, []int{1, 2, 3, 4, 5}, stepsOf(all))
+	require.Equal(t, []int{1, 2, 3, 4, 5}, numbersOf(all))
 	h.add(stepValues(6))
 	h.add(report.Values{"step": 3, "anew": 1})
-	require.Equal(t, []int{1, 2, 3, 4, 5}, stepsOf(all))
-	require.NotContains(t, all[2], "anew") // who draws the old steps goes on with them
+	require.Equal(t, []int{1, 2, 3, 4, 5}, numbersOf(all))
+	require.NotContains(t, all.Values(2), "anew") // who draws the old steps goes on with them
 	again, _, err := h.all(dir)
 	require.NoError(t, err)
-	require.Equal(t, []int{1, 2, 3}, stepsOf(again))
+	require.Equal(t, []int{1, 2, 3}, numbersOf(again))
 
 	var none history
 	all, _, err = none.all(t.TempDir())
 	require.NoError(t, err)
-	require.Empty(t, all)
+	require.Zero(t, all.Len())
 	none.add(stepValues(1))
 	all, _, err = none.all(t.TempDir())
 	require.NoError(t, err)
-	require.Equal(t, []int{1}, stepsOf(all))
+	require.Equal(t, []int{1}, numbersOf(all))
 }
 
 // The log has the warnings of the processes before, each once, and is bounded.
@@ -175,12 +176,12 @@ func TestStateOfNothing(t *testing.T) {
 	status, body := get(t, "http://"+c.Addr()+"/page/state", "")
 	require.Equal(t, 200, status, body)
 	var state struct {
-		Told int
-		Last map[string]float64
+		Told   int
+		Glance []page.Tile
 	}
 	require.NoError(t, json.Unmarshal([]byte(body), &state))
 	require.Zero(t, state.Told)
-	require.Empty(t, state.Last)
+	require.Empty(t, state.Glance)
 	for name := range c.parts {
 		status, body = get(t, "http://"+c.Addr()+"/page/"+name, "")
 		require.Equal(t, 200, status, body)

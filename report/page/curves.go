@@ -22,17 +22,19 @@ func figures() []figure {
 	return []figure{
 		{title: "Reward", names: []string{"reward/mean"}},
 		{title: "Held-out score", names: []string{"eval/*/mean@*"}},
+		{title: "Parts of the reward", names: []string{"reward/*/mean"}},
+		{title: "Reward by data source", names: []string{"reward_by_source/*/mean"}},
 		{title: "Response length", y: "tokens", names: []string{"response_length/mean", "response_length/max"}},
 		{title: "Responses cut at the limit", y: "fraction", names: []string{"response_length/clip_ratio"}},
 		{title: "Groups of equal rewards", y: "fraction", names: []string{"reward/zero_std_frac"}},
-		{title: "Entropy", y: "nats", names: []string{"actor/entropy"}},
-		{title: "KL", y: "nats", names: []string{"actor/kl", "mismatch/kl"}},
+		{title: "Entropy", y: "nats a token", names: []string{"actor/entropy"}},
+		{title: "KL", y: "nats a token", names: []string{"actor/kl", "mismatch/kl"}},
 		{title: "Clip fraction", names: []string{"actor/clip_frac"}},
+		{title: "Loss", names: []string{"actor/loss", "eval/*/loss"}},
 		{title: "Gradient norm", names: []string{"actor/grad_norm"}},
-		{title: "Loss", names: []string{"actor/loss"}},
 		{title: "Throughput", y: "tokens a second", names: []string{"perf/tokens_per_second"}},
 		{title: "Idle", y: "fraction of the step", names: []string{"idle/trainer", "idle/instances"}},
-		{title: "Time of a step", y: "s", names: []string{"timing_s/step", "timing_s/wait", "timing_s/train"}},
+		{title: "Time of a step", y: "seconds", names: []string{"timing_s/step", "timing_s/wait", "timing_s/train"}},
 		{title: "Fleet", y: "instances", names: []string{"fleet/size"}, minutes: true},
 	}
 }
@@ -45,23 +47,24 @@ type curves struct {
 }
 
 // drawCurves draws all numbers of the steps.
-func drawCurves(steps []report.Values) curves {
+func drawCurves(steps *report.Steps) curves {
 	var c curves
 	changing := map[string]bool{}
-	all := allNames(steps)
+	all := steps.Names()
 	for _, name := range all {
-		xs, ys := series(steps, name)
-		switch low, high := slices.Min(ys), slices.Max(ys); {
+		_, ys := steps.Series("step", name)
+		switch {
 		case name == "step" || name == "time" || name == "version":
-		case low == high:
-			c.Same = append(c.Same, Row{Name: name, First: low, Last: low, FirstStep: int(xs[0]), LastStep: int(xs[len(xs)-1])})
+		case slices.Min(ys) == slices.Max(ys):
+			c.Same = append(c.Same, rowOf(steps, name))
 		default:
 			changing[name] = true
 		}
 	}
+	times, _ := steps.Series("time", "step")
 	drawn := map[string]bool{}
 	for _, f := range figures() {
-		f.minutes = f.minutes && len(steps) > 0 && steps[0]["time"] > 0
+		f.minutes = f.minutes && len(times) == steps.Len()
 		var lines []chart.Series
 		for _, name := range all {
 			if changing[name] && slices.ContainsFunc(f.names, func(pattern string) bool { return matches(pattern, name) }) {
@@ -89,18 +92,17 @@ func (f figure) axis() string {
 }
 
 // line is a number over the steps, or over the minutes since the first line.
-func line(steps []report.Values, name string, minutes bool) chart.Series {
+func line(steps *report.Steps, name string, minutes bool) chart.Series {
 	s := chart.Series{Name: name}
-	for _, values := range steps {
-		y, ok := values[name]
-		if !ok {
-			continue
-		}
-		x := values["step"]
-		if minutes {
-			x = (values["time"] - steps[0]["time"]) / 60
-		}
-		s.X, s.Y = append(s.X, x), append(s.Y, y)
+	if !minutes {
+		s.X, s.Y = steps.Series("step", name)
+		return s
+	}
+	s.X, s.Y = steps.Series("time", name)
+	s.X = slices.Clone(s.X)
+	begin := steps.Values(0)["time"]
+	for i := range s.X {
+		s.X[i] = (s.X[i] - begin) / 60
 	}
 	return s
 }

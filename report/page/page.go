@@ -34,6 +34,7 @@ type page struct {
 	Name     string
 	Style    template.CSS
 	Steps    string // how many, and in what time
+	Glance   []Tile
 	Rows     []Row
 	Parts    []Share
 	Idle     []Share
@@ -49,11 +50,11 @@ type page struct {
 // recorded: its metrics, which must be there, and its configuration, machine,
 // warnings, trace and answers where they are. It returns the page's path.
 func Write(dir string) (string, error) {
-	steps, err := report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
+	steps, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
 	if err != nil {
 		return "", err
 	}
-	if len(steps) == 0 {
+	if steps.Len() == 0 {
 		return "", fmt.Errorf("write report: %s has no steps yet", filepath.Join(dir, report.MetricsFile))
 	}
 	p, err := gather(dir, steps)
@@ -80,16 +81,16 @@ func Write(dir string) (string, error) {
 func Style() template.CSS { return chart.Style() + template.CSS(rules) } //nolint:gosec // both are this module's
 
 func parse() (*template.Template, error) {
-	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "percent": percent, "shorten": shorten, "gib": gib}).Parse(pageSource)
+	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "name": breakable, "percent": percent, "shorten": shorten, "gib": gib, "times": timeTable}).Parse(pageSource)
 }
 
 // gather reads what the page shows of a run with these steps.
-func gather(dir string, steps []report.Values) (*page, error) {
+func gather(dir string, steps *report.Steps) (*page, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	p := &page{Name: title(absolute), Style: Style(), Steps: extent(steps)}
+	p := &page{Name: title(absolute), Style: Style(), Steps: extent(steps), Glance: Glance(steps)}
 	for _, part := range parts() {
 		if err := p.fill(part, dir, steps); err != nil {
 			return nil, err
@@ -109,14 +110,25 @@ func title(dir string) string {
 }
 
 // extent says how far a run has come, as in "100 steps in 1m02s".
-func extent(steps []report.Values) string {
-	first, last := steps[0], steps[len(steps)-1]
+func extent(steps *report.Steps) string {
+	first, last := steps.Values(0), steps.Values(steps.Len()-1)
 	text := report.Number(last["step"]) + " steps"
 	if begin, end := first["time"], last["time"]; begin > 0 && end > begin {
 		text += " in " + report.Duration(time.Duration((end-begin+first["timing_s/step"])*float64(time.Second)))
 		text += ", until " + time.Unix(int64(end), 0).UTC().Format("2006-01-02 15:04") + " UTC"
 	}
 	return text
+}
+
+// timeTable is what the template of a table of times takes.
+func timeTable(title string, shares []Share) map[string]any {
+	return map[string]any{"Title": title, "Shares": shares}
+}
+
+// breakable is a number's name, which may go on in a new line between its parts.
+func breakable(name string) template.HTML {
+	escaped := template.HTMLEscapeString(name)
+	return template.HTML(strings.NewReplacer("/", "/<wbr>", "_", "_<wbr>").Replace(escaped)) //nolint:gosec // it was escaped
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
@@ -132,41 +144,29 @@ type Row struct {
 }
 
 // Compare gives the first and the last value of what tells whether a run
-// learned: evaluations, reward, lengths and entropy.
-func Compare(steps []report.Values) []Row {
-	var rows []Row
-	for _, name := range allNames(steps) {
+// learned: evaluations first, then reward, lengths and entropy.
+func Compare(steps *report.Steps) []Row {
+	var rows, held []Row
+	for _, name := range steps.Names() {
 		evaluated := strings.HasPrefix(name, "eval/") && (strings.Contains(name, "@") && !strings.HasSuffix(name, "pass@1") || // the mean at 1
 			strings.HasSuffix(name, "/loss"))
 		if !evaluated && !slices.Contains([]string{"reward/mean", "reward/zero_std_frac",
 			"response_length/mean", "actor/loss", "actor/entropy", "perf/tokens_per_second"}, name) {
 			continue
 		}
-		xs, ys := series(steps, name)
-		last := len(xs) - 1
-		rows = append(rows, Row{Name: name, First: ys[0], Last: ys[last], FirstStep: int(xs[0]), LastStep: int(xs[last])})
+		row := rowOf(steps, name)
+		if evaluated {
+			held = append(held, row)
+			continue
+		}
+		rows = append(rows, row)
 	}
-	return rows
+	return append(held, rows...)
 }
 
-// allNames are the names in any of steps, in the order of a line.
-func allNames(steps []report.Values) []string {
-	all := report.Values{}
-	for _, values := range steps {
-		for name := range values {
-			all[name] = 0
-		}
-	}
-	return all.Names()
-}
-
-// series are the steps that have name, and its values there.
-func series(steps []report.Values, name string) (xs, ys []float64) {
-	for _, values := range steps {
-		if y, ok := values[name]; ok {
-			xs = append(xs, values["step"])
-			ys = append(ys, y)
-		}
-	}
-	return xs, ys
+// rowOf is the row of a name that some step has.
+func rowOf(steps *report.Steps, name string) Row {
+	xs, ys := steps.Series("step", name)
+	last := len(xs) - 1
+	return Row{Name: name, First: ys[0], Last: ys[last], FirstStep: int(xs[0]), LastStep: int(xs[last])}
 }

@@ -47,7 +47,7 @@ func TestWriteHTML(t *testing.T) {
 	require.Contains(t, html, "1499 steps in 24m59s, until 2001-09-09 02:11 UTC")
 	require.Contains(t, html, "Answers of step 9<")
 	require.Contains(t, html, "Answers of step 10<")
-	require.Contains(t, html, "unchanged: actor/lr 1<")
+	require.Contains(t, html, "<dt>actor/<wbr>lr</dt><dd>1</dd>")
 	require.Contains(t, html, "&lt;b&gt;1&#43;1=")
 	require.Contains(t, html, "cut at the length limit")
 	require.Contains(t, html, `name = &#34;&lt;x&gt;&#34;`)
@@ -102,13 +102,28 @@ func TestWriteHTMLNeedsMetrics(t *testing.T) {
 	require.Contains(t, readFile(t, path), "from the second step on")
 }
 
+// stepsOf are the steps of these values.
+func stepsOf(all ...report.Values) *report.Steps {
+	s := &report.Steps{}
+	for _, values := range all {
+		s.Add(values)
+	}
+	return s
+}
+
 func TestCompare(t *testing.T) {
 	t.Parallel()
+	steps := stepsOf(report.Values{"step": 0, "eval/a/mean@1": .1, "eval/a/pass@1": .1, "eval/a/clip_ratio": 0}, report.Values{"step": 1, "reward/mean": .25, "actor/lr": 3},
+		report.Values{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9, "perf/tokens_per_second": 12345.6, "idle/trainer": .125})
 	require.Equal(t, []Row{
-		{Name: "reward/mean", First: .25, Last: .5, FirstStep: 1, LastStep: 2},
 		{Name: "eval/a/mean@1", First: .1, Last: .9, FirstStep: 0, LastStep: 2},
-	}, Compare([]report.Values{{"step": 0, "eval/a/mean@1": .1, "eval/a/pass@1": .1, "eval/a/clip_ratio": 0}, {"step": 1, "reward/mean": .25, "actor/lr": 3},
-		{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9}}))
+		{Name: "reward/mean", First: .25, Last: .5, FirstStep: 1, LastStep: 2},
+		{Name: "perf/tokens_per_second", First: 12345.6, Last: 12345.6, FirstStep: 2, LastStep: 2},
+	}, Compare(steps))
+	require.Equal(t, []Tile{{"held-out a", "0.1 → 0.9", "eval/a/mean@1"}, {"reward", "0.25 → 0.5", "reward/mean"},
+		{"tokens a second", "12346", "perf/tokens_per_second"}, {"trainer waits", "12%", "idle/trainer"}}, Glance(steps))
+	require.Equal(t, []Tile{{"loss", "2 → 1", "actor/loss"}}, Glance(stepsOf(report.Values{"step": 1, "actor/loss": 2}, report.Values{"step": 2, "actor/loss": 1})))
+	require.Empty(t, Glance(stepsOf()))
 }
 
 func TestTitle(t *testing.T) {
@@ -120,22 +135,25 @@ func TestTitle(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	t.Parallel()
-	parts, idle := Times([]report.Values{{"step": 0, "timing_s/eval": 2},
-		{"step": 1, "timing_s/step": 4, "timing_s/wait": 1, "timing_s/train": 2, "idle/trainer": .25, "idle/instances": .5},
-		{"step": 2, "timing_s/step": 12, "timing_s/wait": 3, "timing_s/train": 9, "timing_s/checkpoint": 2, "idle/trainer": .25, "idle/instances": .5}})
-	require.Equal(t, []Share{{"wait", 4, .2}, {"train", 11, .55}, {"checkpoint", 2, .1}, {"eval", 2, .1}, {"other", 1, .05}}, parts)
-	require.Equal(t, []Share{{"instances", 8, .5}, {"trainer", 4, .25}}, idle)
-	parts, idle = Times([]report.Values{{"step": 1, "reward/mean": 1}})
+	parts, idle := Times(stepsOf(report.Values{"step": 0, "timing_s/eval": 2},
+		report.Values{"step": 1, "timing_s/step": 4, "timing_s/wait": 1, "timing_s/train": 2, "idle/trainer": .25, "idle/instances": .5},
+		report.Values{"step": 2, "timing_s/step": 12, "timing_s/wait": 3, "timing_s/train": 9, "timing_s/checkpoint": 2, "idle/trainer": .25, "idle/instances": .5}))
+	require.Equal(t, []Share{{"wait for groups", 4, .2}, {"forward and backward", 11, .55}, {"checkpoints", 2, .1}, {"evaluation", 2, .1}, {"other", 1, .05}}, parts)
+	require.Equal(t, []Share{{"instances idle", 8, .5}, {"trainer idle", 4, .25}, {"both at work at once, at least", 4, .25}}, idle)
+	parts, idle = Times(stepsOf(report.Values{"step": 1, "timing_s/step": 1, "idle/trainer": 1}))
+	require.Empty(t, parts, "what is all other says nothing")
+	require.Len(t, idle, 1)
+	parts, idle = Times(stepsOf(report.Values{"step": 1, "reward/mean": 1}))
 	require.Nil(t, parts)
 	require.Nil(t, idle)
 }
 
 func TestCurves(t *testing.T) {
 	t.Parallel()
-	c := drawCurves([]report.Values{
-		{"step": 1, "time": 60, "reward/mean": 1, "mismatch/kl": 0, "fleet/size": 2, "eval/a/mean@1": 0, "eval/b/mean@1": 1, "memory/x": 1},
-		{"step": 2, "time": 180, "reward/mean": 2, "mismatch/kl": 0, "fleet/size": 1, "eval/a/mean@1": 1, "eval/b/mean@1": 2, "memory/x": 5},
-	})
+	c := drawCurves(stepsOf(
+		report.Values{"step": 1, "time": 60, "reward/mean": 1, "mismatch/kl": 0, "fleet/size": 2, "eval/a/mean@1": 0, "eval/b/mean@1": 1, "memory/x": 1},
+		report.Values{"step": 2, "time": 180, "reward/mean": 2, "mismatch/kl": 0, "fleet/size": 1, "eval/a/mean@1": 1, "eval/b/mean@1": 2, "memory/x": 5},
+	))
 	require.Equal(t, []Row{{Name: "mismatch/kl", FirstStep: 1, LastStep: 2}}, c.Same)
 	require.Len(t, c.Main, 3)
 	require.Contains(t, c.Main[0], `<b>Reward</b><span>2</span><small class="muted">reward/mean</small>`)

@@ -19,7 +19,7 @@ func parts() []string {
 // Part is one part of the page of the run in dir with these steps, of which there
 // may be none yet, as HTML: numbers, warnings, curves, timeline, answers or
 // configuration.
-func Part(part, dir string, steps []report.Values) ([]byte, error) {
+func Part(part, dir string, steps *report.Steps) ([]byte, error) {
 	view, err := parse()
 	if err != nil {
 		return nil, fmt.Errorf("draw %s: %w", part, err)
@@ -36,19 +36,19 @@ func Part(part, dir string, steps []report.Values) ([]byte, error) {
 }
 
 // Heading is the name of the run in dir, and how far these steps have come.
-func Heading(dir string, steps []report.Values) (name, extended string, err error) {
+func Heading(dir string, steps *report.Steps) (name, extended string, err error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return "", "", err
 	}
-	if len(steps) > 0 {
+	if steps.Len() > 0 {
 		extended = extent(steps)
 	}
 	return title(absolute), extended, nil
 }
 
 // fill reads or draws what a part shows.
-func (p *page) fill(part, dir string, steps []report.Values) (err error) {
+func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 	switch part {
 	case "numbers":
 		p.Rows = Compare(steps)

@@ -10,14 +10,15 @@ import (
 func BenchmarkPart(b *testing.B) {
 	for _, part := range []string{"numbers", "curves"} {
 		b.Run(part, func(b *testing.B) {
-			steps := make([]report.Values, 10_000)
-			for i := range steps {
-				steps[i] = report.Values{"step": float64(i), "time": 1.8e9 + float64(i), "timing_s/step": 1}
+			steps := &report.Steps{}
+			for i := range 10_000 {
+				values := report.Values{"step": float64(i), "time": 1.8e9 + float64(i), "timing_s/step": 1}
 				for _, group := range []string{"reward", "actor", "perf", "timing_s", "tokens"} {
 					for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
-						steps[i][group+"/"+name] = float64(i * len(group) % 97)
+						values[group+"/"+name] = float64(i * len(group) % 97)
 					}
 				}
+				steps.Add(values)
 			}
 			dir := b.TempDir()
 			for b.Loop() {

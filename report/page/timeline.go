@@ -52,6 +52,12 @@ type timelineRow struct {
 	bars        []chart.Bar
 }
 
+// usualKinds are the kinds of work that look the same on each page.
+func usualKinds() []string {
+	return []string{"backward", "policy", "decode", "prompt", "publish", "prefill", "optimizer", "request", "loss", "score", "eval", "micro-batch", "forward",
+		"reduce", "checkpoint", "write checkpoint"}
+}
+
 // drawTimeline draws the trace in dir: the newest steps that it holds. It is empty
 // where there is no trace, or no step in it.
 func drawTimeline(dir string) (template.HTML, error) {
@@ -70,7 +76,7 @@ func drawTimeline(dir string) (template.HTML, error) {
 	if len(t.steps) == 0 {
 		return "", nil
 	}
-	return chart.Gantt("Workers", t.shown(), t.windows()), nil
+	return chart.Gantt("Workers", t.shown(), t.windows(), usualKinds()...), nil
 }
 
 // read takes the events from a trace, one at a time: a trace may be long.

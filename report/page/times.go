@@ -15,39 +15,47 @@ type Share struct {
 
 // Times says where the trainer's time went, from the steps' timing_s/…: the parts
 // of all steps, what came after them, and the rest; and how much of the steps each
-// side was idle, from idle/…. Both are nil where nothing was recorded.
-func Times(steps []report.Values) (parts, idle []Share) {
-	sum := func(name string) (seconds float64) {
-		for _, values := range steps {
-			seconds += values["timing_s/"+name]
-		}
-		return seconds
+// side was idle, from idle/…, and what is left at least for both to work at once.
+// Both are nil where nothing was recorded.
+func Times(steps *report.Steps) (parts, idle []Share) {
+	total := func(name string) float64 {
+		_, seconds := steps.Series("step", "timing_s/"+name)
+		return sum(seconds)
 	}
-	inSteps := sum("step")
-	whole := inSteps + sum("eval") + sum("checkpoint")
+	inSteps := total("step")
+	whole := inSteps + total("eval") + total("checkpoint")
 	if inSteps <= 0 {
 		return nil, nil
 	}
 	rest := whole
-	for _, name := range []string{"publish", "wait", "train", "optimizer", "checkpoint", "eval"} {
-		if seconds := sum(name); seconds > 0 {
-			parts = append(parts, Share{name, seconds, seconds / whole})
+	for _, part := range [][2]string{{"publish", "publish weights"}, {"wait", "wait for groups"}, {"train", "forward and backward"},
+		{"optimizer", "optimizer"}, {"checkpoint", "checkpoints"}, {"eval", "evaluation"}} {
+		if seconds := total(part[0]); seconds > 0 {
+			parts = append(parts, Share{part[1], seconds, seconds / whole})
 			rest -= seconds
 		}
 	}
-	if rest > whole/1000 {
+	if rest > whole/1000 && len(parts) > 0 {
 		parts = append(parts, Share{"other", rest, rest / whole})
 	}
-	for _, name := range allNames(steps) {
+	both := Share{"both at work at once, at least", inSteps, 1}
+	for _, name := range steps.Names() {
 		side, ok := strings.CutPrefix(name, "idle/")
 		if !ok {
 			continue
 		}
 		seconds := 0.0
-		for _, values := range steps {
-			seconds += values[name] * values["timing_s/step"]
+		shares, of := steps.Series(name, "timing_s/step")
+		for i, share := range shares {
+			seconds += share * of[i]
 		}
-		idle = append(idle, Share{side, seconds, seconds / inSteps})
+		idle = append(idle, Share{side + " idle", seconds, seconds / inSteps})
+		both.Seconds -= seconds
+	}
+	if len(idle) > 1 {
+		both.Seconds = max(both.Seconds, 0)
+		both.Of = both.Seconds / inSteps
+		idle = append(idle, both)
 	}
 	return parts, idle
 }

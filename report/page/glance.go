@@ -1,0 +1,77 @@
+package page
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// lately is how many steps a share is a mean of.
+const lately = 10
+
+// Tile is a number to be seen first, in words.
+type Tile struct {
+	Label string `json:"label"`
+	Value string `json:"value"`
+	Name  string `json:"name"` // of the number; empty where there are several
+}
+
+// Glance is what is asked first of a run: whether it learns, and who waits for
+// whom.
+func Glance(steps *report.Steps) []Tile {
+	var tiles []Tile
+	for _, name := range steps.Names() {
+		set, kind, _ := strings.Cut(strings.TrimPrefix(name, "eval/"), "/")
+		if strings.HasPrefix(name, "eval/") && (strings.HasPrefix(kind, "mean@") || kind == "loss") && len(tiles) < 3 {
+			tiles = append(tiles, change(steps, "held-out "+set, name))
+		}
+	}
+	usual := [][2]string{{"reward", "reward/mean"}, {"response length", "response_length/mean"}, {"entropy", "actor/entropy"}}
+	if _, ys := steps.Series("step", "reward/mean"); len(ys) == 0 {
+		usual = [][2]string{{"loss", "actor/loss"}}
+	}
+	for _, u := range append(usual, [2]string{"tokens a second", "perf/tokens_per_second"}) {
+		if _, ys := steps.Series("step", u[1]); len(ys) > 0 {
+			tiles = append(tiles, change(steps, u[0], u[1]))
+		}
+	}
+	idle := map[string]float64{}
+	for _, side := range [][2]string{{"trainer", "trainer waits"}, {"instances", "instances are idle"}} {
+		name := "idle/" + side[0]
+		if _, ys := steps.Series("step", name); len(ys) > 0 {
+			ys = ys[max(0, len(ys)-lately):]
+			idle[name] = sum(ys) / float64(len(ys))
+			tiles = append(tiles, Tile{side[1], fmt.Sprintf("%.0f%%", 100*idle[name]), name})
+		}
+	}
+	return tiles
+}
+
+// change is a tile of a number that some step has: what it was and is.
+func change(steps *report.Steps, label, name string) Tile {
+	row := rowOf(steps, name)
+	tile := Tile{label, brief(row.Last), name}
+	if row.FirstStep < row.LastStep {
+		tile.Value = brief(row.First) + " → " + tile.Value
+	}
+	return tile
+}
+
+// brief is x with three digits, or two where it is small.
+func brief(x float64) string {
+	switch size := max(x, -x); {
+	case size >= 1000:
+		return report.Number(x)
+	case size >= .1:
+		return fmt.Sprintf("%.3g", x)
+	}
+	return fmt.Sprintf("%.2g", x)
+}
+
+func sum(xs []float64) (all float64) {
+	for _, x := range xs {
+		all += x
+	}
+	return all
+}
