@@ -248,6 +248,9 @@ type Inference struct {
 	// WaitSeconds is how long a run waits for MinInstances, at its start as in its
 	// middle.
 	WaitSeconds int `toml:"wait_seconds" unit:"s"`
+	// HedgeAfter is after how long without an answer a request is given to a second
+	// instance as well, where one has room; the first answer counts. 0 gives none.
+	HedgeAfter float64 `toml:"hedge_after" unit:"s"`
 	// WeightsDir is a folder that the servers see too, where weights are left for
 	// those that read them from files; by default weights in the run's folder.
 	WeightsDir string `toml:"weights_dir"`

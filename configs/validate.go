@@ -89,6 +89,7 @@ const (
 	mostTokens  = 1 << 24
 	mostThreads = 1024
 	mostWait    = 86_400 // seconds
+	mostHedge   = 1_800  // seconds: by then a call has ended
 	mostRanks   = 1024
 )
 
@@ -289,6 +290,7 @@ func (c *checks) inference(i Inference) {
 	c.between("inference.max_running", i.MaxRunning, 1, inference.MaxResponses)
 	c.between("inference.min_instances", i.MinInstances, 1, mostThreads)
 	c.between("inference.wait_seconds", i.WaitSeconds, 1, mostWait)
+	c.within("inference.hedge_after", i.HedgeAfter, 0, mostHedge, true, "0 to 1800")
 	joins := c.resolved.Control.Listen != "" || i.Watch != ""
 	there := i.Instances + len(i.Endpoints)
 	c.expect(joins || there <= 0 || i.MinInstances <= there, "inference.min_instances",

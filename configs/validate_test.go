@@ -79,6 +79,8 @@ func TestValidate(t *testing.T) {
 		{"too few instances", TrainTask, []string{"inference.min_instances=2"}, []string{
 			"-set: inference.min_instances is 2, expected 1 at most: there are no more instances, and none can join"}},
 		{"no wait", TrainTask, []string{"inference.wait_seconds=0"}, []string{"-set: inference.wait_seconds is 0, expected 1 or more"}},
+		{"a late hedge", TrainTask, []string{"inference.hedge_after=1801"}, []string{"-set: inference.hedge_after is 1801, expected 0 to 1800"}},
+		{"a hedge before", TrainTask, []string{"inference.hedge_after=-1"}, []string{"-set: inference.hedge_after is -1, expected 0 to 1800"}},
 		{"a long wait", TrainTask, []string{"inference.wait_seconds=86401"}, []string{"-set: inference.wait_seconds is 86401, expected 86400 at most"}},
 		{"a name without a port", TrainTask, []string{"inference.kind=vllm", "inference.watch=dns:pool"}, []string{
 			`-set: inference.watch is no list: watch dns:pool: expected dns:NAME:PORT`}},

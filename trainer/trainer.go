@@ -64,7 +64,8 @@ type StreamStats struct {
 	Busy      time.Duration // summed over instances
 	Instances int
 	Retries   int64
-	Failed    int // groups given up, each recorded
+	Hedges    int64 // requests that a second instance was given as well
+	Failed    int   // groups given up, each recorded
 	// Replaced are the scored groups that gave way to others, since nothing
 	// could be learned from them.
 	Replaced []rollout.Group

@@ -30,7 +30,7 @@ func (t *Trainer) values(p *period, stats StreamStats) report.Values {
 		"perf/tokens_per_second":            tokens / wall,
 		"perf/tokens_per_second_per_device": tokens / wall / float64(t.cfg.Devices),
 		"tokens/prompt":                     float64(a.promptTokens), "tokens/response": float64(a.responseTokens), "tokens/computed": float64(a.rows),
-		"fleet/size": float64(stats.Instances), "fleet/retries": float64(stats.Retries),
+		"fleet/size": float64(stats.Instances), "fleet/retries": float64(stats.Retries), "fleet/hedges": float64(stats.Hedges),
 		"reward/retries": float64(stats.RewardRetries),
 		"groups/trained": float64(a.groups), "groups/failed": float64(p.failed),
 		"memory/peak_bytes": float64(report.PeakMemory()),

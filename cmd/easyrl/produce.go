@@ -35,7 +35,7 @@ func produce(cfg *configs.Config, f *folder, in *roster.Roster, lanes trace.Trac
 	var tried int64 // retries of the reward up to the last period's end, evaluations included
 	return func(ctx context.Context, period trainer.Period) trainer.Stream {
 		s := &production{groups: make(chan rollout.Group, len(period.Prompts))}
-		busy, retries := in.Busy(), in.Fleet().Status().Retries
+		busy, before := in.Busy(), in.Fleet().Status()
 		s.run.Go(func() {
 			sum, err := p.Run(ctx, producer.Period{Step: period.Step, Version: period.Version, Prompts: period.Prompts,
 				GroupSize: r.GroupSize, Sampling: sampling, Seed: cfg.Run.Seed,
@@ -45,11 +45,12 @@ func produce(cfg *configs.Config, f *folder, in *roster.Roster, lanes trace.Trac
 			for _, failed := range sum.Failed {
 				warn("step %d: gave up %v", period.Step, failed.Err)
 			}
-			before := tried
+			scored := tried
 			tried = score.Retries()
 			status := in.Fleet().Status()
 			s.stats, s.err = trainer.StreamStats{Busy: in.Busy() - busy, Instances: status.Size,
-				Retries: status.Retries - retries, Failed: len(sum.Failed), Replaced: sum.Replaced, RewardRetries: tried - before}, err
+				Retries: status.Retries - before.Retries, Hedges: status.Hedges - before.Hedges,
+				Failed: len(sum.Failed), Replaced: sum.Replaced, RewardRetries: tried - scored}, err
 		})
 		return s
 	}, nil

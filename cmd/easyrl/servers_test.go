@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -69,6 +70,38 @@ func TestServersEndInTheSameWeights(t *testing.T) {
 			require.Contains(t, string(trace), strconv.Quote(s.URL), "each instance has its row")
 		}
 		require.NoDirExists(t, filepath.Join(out, "weights"), "what was written for the servers goes with the run")
+	}
+}
+
+// A server that does not get on costs a run the time after which others are asked
+// as well, and changes nothing.
+func TestSlowServerIsHedged(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	want := trainTiny(t, dir, "embedded", "run.steps=3")
+	var proxies []*proxy
+	model := initTiny(t, dir, "served", 9)
+	for range 2 {
+		root, _, _ := serveFolder(t, "-model", model, "-threads", "1", "-max-running", "5")
+		proxies = append(proxies, newProxy(t, root))
+	}
+	slow := newGate(2) // never opens
+	proxies[0].on(func(x *exchange) {
+		slow.hold(x)
+		x.pass()
+	})
+	tr := startTraining(t, dir, "hedged", inference.DefaultFleetConfig(), "run.steps=3", "inference.kind=easyrl",
+		"inference.hedge_after=0.2", endpoints(proxies...))
+	tr.until(t, slow.came)
+	tr.end(t)
+	requireSameRun(t, want, tr.out, 3)
+	_, by := trainedOn(t, tr.out, 2)
+	require.Equal(t, map[string]int{proxies[1].URL: 6}, by)
+	values := metricsOf(t, tr.out)
+	require.Positive(t, values[1]["fleet/hedges"])
+	for _, v := range values {
+		require.Zero(t, v["fleet/retries"])
+		require.EqualValues(t, 2, v["fleet/size"], "to be slow is no fault")
 	}
 }
 

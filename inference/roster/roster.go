@@ -78,6 +78,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps Deps) (*Roster, error)
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	fc := deps.Bears
 	fc.Vocab, fc.MinServing, fc.Notify = deps.Shape.VocabSize, cfg.Inference.MinInstances, r.news.hear
+	fc.HedgeAfter = time.Duration(cfg.Inference.HedgeAfter * float64(time.Second))
 	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
 	fc.Watchdog = max(fc.Watchdog, fc.EmptyWait+fc.CallTimeout)
 	if cfg.Inference.Kind == configs.Embedded && cfg.Control.Listen == "" {
