@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/pace"
 )
 
 // File is the name of what was found in a comparison's folder.
@@ -52,7 +55,9 @@ type Comparison struct {
 	Order   string `json:"order"` // train.order
 	Sweep   string `json:"sweep,omitempty"`
 	// Runs are in the order in which they were asked for.
-	Runs      []Result   `json:"runs"`
+	Runs []Result `json:"runs"`
+	// Failed are the runs that ended with an error.
+	Failed    []Failure  `json:"failed,omitempty"`
 	Recommend *Recommend `json:"recommend,omitempty"`
 	Verified  *Verified  `json:"verified,omitempty"`
 	Words     []string   `json:"words"`
@@ -63,19 +68,27 @@ type Comparison struct {
 	dir string
 }
 
+// Failure is a run that ended with an error.
+type Failure struct {
+	Name   string `json:"name"`
+	Folder string `json:"folder"`
+	Error  string `json:"error"`
+}
+
 // Dir is the comparison's folder.
 func (c *Comparison) Dir() string { return c.dir }
 
 // comparing is a comparison in progress.
 type comparing struct {
-	o       Options
-	found   Comparison
-	prompts int  // in a step
-	inTurn  bool // the configuration's own mode is colocated
+	o      Options
+	found  Comparison
+	batch  pace.Batch
+	inTurn bool // the configuration's own mode is colocated
 }
 
 // Run compares and leaves compare.json and compare.html in the comparison's
-// folder. An error that wraps ErrUsage says that nothing was started.
+// folder. An error that wraps ErrUsage says that nothing was started. Where some
+// runs failed there is a comparison of the others, and an error.
 func Run(ctx context.Context, o Options) (*Comparison, error) {
 	c := &comparing{o: o, found: Comparison{Warmup: o.Warmup, Repeats: o.Repeats, Sweep: o.Sweep, Resumed: map[string][]int{}}}
 	variants, err := c.plan()
@@ -86,55 +99,90 @@ func Run(ctx context.Context, o Options) (*Comparison, error) {
 		return nil, fmt.Errorf("%w: %w", ErrUsage, err)
 	}
 	c.found.dir = c.o.Dir
+	if o.Resume {
+		c.remember()
+	}
 	if err := c.train(ctx, variants); err != nil {
 		return nil, err
 	}
 	if c.found.Runs, err = c.measure(variants); err != nil {
 		return nil, err
 	}
-	against(c.found.Runs[0], c.found.Runs)
-	c.found.Recommend = recommend(&c.found, c.prompts)
+	if len(c.found.Runs) == 0 {
+		return nil, errors.Join(c.failure(), c.write())
+	}
+	against(&c.found.Runs[0], c.found.Runs)
+	c.found.Recommend = recommend(&c.found, c.batch)
 	if o.Verify && c.found.Recommend != nil {
-		if err := c.verify(ctx, variants[0]); err != nil {
+		if err := c.verify(ctx, variants); err != nil {
 			return nil, err
 		}
 	}
 	c.found.Words = words(&c.found)
-	return &c.found, errors.Join(c.write(), writePage(&c.found))
+	return &c.found, errors.Join(c.write(), writePage(&c.found), c.failure())
+}
+
+// failure is the error that names the runs that failed.
+func (c *comparing) failure() error {
+	var all []string
+	for _, f := range c.found.Failed {
+		all = append(all, fmt.Sprintf("%s: %s", f.Folder, f.Error))
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s; -resume tries what failed again", strings.Join(all, "; "))
 }
 
 // verify runs what is recommended, and beside it the first run once more, since
-// the pace of a machine changes.
-func (c *comparing) verify(ctx context.Context, first variant) error {
+// the pace of a machine changes. Their folders are named by what they run.
+func (c *comparing) verify(ctx context.Context, variants []variant) error {
+	best := c.found.Recommend
+	named := func(name string) variant {
+		return variants[slices.IndexFunc(variants, func(v variant) bool { return v.name == name })]
+	}
+	first := named(c.found.Runs[0].Name)
 	again, chosen := first, first
-	again.name, chosen.name = "verify-"+first.name, "verify"
-	chosen.mode, chosen.settings = c.found.Recommend.Mode, append(without(first.settings, "run.mode", "device.threads", "inference.threads", "inference.instances"), c.found.Recommend.Settings...)
+	if best.Run != "" {
+		chosen = named(best.Run)
+	} else {
+		key, _, _ := strings.Cut(first.value, "=")
+		chosen.mode, chosen.settings = best.Mode, append(without(first.settings, append(sharing(), key)...), best.Settings...)
+	}
+	again.name, chosen.name = "verify-"+first.name, "verify-"+best.name()
 	pair := []variant{again, chosen}
 	for i := range pair {
 		if err := c.resolve(&pair[i]); err != nil {
 			return err
 		}
 	}
+	if err := c.claim(pair); err != nil {
+		return err
+	}
 	if err := c.train(ctx, pair); err != nil {
 		return err
 	}
 	results, err := c.measure(pair)
-	if err != nil {
+	if err != nil || len(results) < len(pair) {
 		return err
 	}
-	against(results[0], results)
-	c.found.Verified = &Verified{Runs: results, Speedup: results[1].Speedup, Off: c.found.Recommend.Speedup/results[1].Speedup - 1}
+	against(&results[0], results)
+	c.found.Verified = &Verified{Runs: results, Speedup: results[1].Speedup, Off: best.Speedup/results[1].Speedup - 1}
 	return nil
 }
 
-// train runs what is not there yet, a repeat of all before the next one.
+// train runs what is not there yet, a repeat of all before the next one. A run
+// that fails is left out from there on, and the others go on.
 func (c *comparing) train(ctx context.Context, variants []variant) error {
 	all := len(variants) * c.o.Repeats
+	failed := map[string]bool{}
 	for i := range all {
 		v := variants[i%len(variants)]
 		dir := v.folder(c.o.Dir, i/len(variants))
-		_, finished := finalWeights(dir, v.cfg.Run.Steps)
-		if finished {
+		if failed[v.name] {
+			continue
+		}
+		if _, finished := finalWeights(dir, v.cfg.Run.Steps); finished {
 			c.o.Say("%s (%d of %d): %s has it", v.name, i+1, all, dir)
 			continue
 		}
@@ -142,20 +190,21 @@ func (c *comparing) train(ctx context.Context, variants []variant) error {
 		for _, s := range v.all(c.o.Settings, dir) {
 			args = append(args, "-set", s)
 		}
-		if steps, _ := report.ReadMetrics(filepath.Join(dir, report.MetricsFile)); len(steps) > 0 {
+		if at, begun := reached(dir); begun {
 			args = append(args, "-resume")
-			at := 0
-			if found, ok := lastCheckpoint(dir); ok {
-				at = found
-			}
 			c.found.Resumed[filepath.Base(dir)] = append(c.found.Resumed[filepath.Base(dir)], at)
 			if err := c.write(); err != nil {
 				return err
 			}
 		}
-		c.o.Say("%s (%d of %d): %s", v.name, i+1, all, v.share.words())
-		if err := c.o.Train(ctx, v.cores, args); err != nil {
+		c.o.Say("%s (%d of %d): %s", v.name, i+1, all, v.share.Words())
+		switch err := c.o.Train(ctx, v.cores, args); {
+		case err == nil:
+		case ctx.Err() != nil || errors.Is(err, ErrUsage):
 			return fmt.Errorf("%s: %w", v.name, err)
+		default:
+			failed[v.name] = true
+			c.found.Failed = append(c.found.Failed, Failure{v.name, filepath.Base(dir), err.Error()})
 		}
 	}
 	return nil
@@ -182,14 +231,15 @@ func (c *comparing) claim(variants []variant) error {
 			}
 		}
 	}
-	if !c.o.Resume {
-		return nil
-	}
+	return nil
+}
+
+// remember takes over what the comparison that is resumed knew of its runs.
+func (c *comparing) remember() {
 	var before Comparison
 	if b, err := os.ReadFile(filepath.Join(c.o.Dir, File)); err == nil && json.Unmarshal(b, &before) == nil && before.Resumed != nil {
 		c.found.Resumed = before.Resumed
 	}
-	return nil
 }
 
 func (c *comparing) write() error {
@@ -206,7 +256,7 @@ func (c *comparing) write() error {
 	return nil
 }
 
-// measure reads what the variants' runs recorded.
+// measure reads what the variants' runs recorded, those that failed aside.
 func (c *comparing) measure(variants []variant) ([]Result, error) {
 	var results []Result
 	for _, v := range variants {
@@ -217,7 +267,9 @@ func (c *comparing) measure(variants []variant) ([]Result, error) {
 		if err := r.read(c.o.Dir, c.o.Warmup, c.found.Resumed); err != nil {
 			return nil, err
 		}
-		results = append(results, r)
+		if len(r.Folders) > 0 {
+			results = append(results, r)
+		}
 	}
 	return results, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/pace"
 )
 
 const document = `[model]
@@ -57,6 +58,7 @@ type machine struct {
 	ran     []string // folders, and whether they were resumed
 	stopsAt int      // the run, from 1 on, that ends after its second step
 	weights func(cfg *configs.Config) string
+	slower  func(cfg *configs.Config) float64 // how many times as long a step takes; nil is 1
 }
 
 func (m *machine) train(_ context.Context, cores int, args []string) error {
@@ -85,7 +87,13 @@ func (m *machine) train(_ context.Context, cores int, args []string) error {
 	require.NoError(m.t, err)
 	defer metrics.Close() //nolint:errcheck // a test's
 	for step := first; step <= last; step++ {
-		require.NoError(m.t, metrics.Write(values(&r.Config, cores, step, step == first)))
+		v := values(&r.Config, cores, step, step == first)
+		for name := range v {
+			if m.slower != nil && strings.HasPrefix(name, "timing_s/") {
+				v[name] *= m.slower(&r.Config)
+			}
+		}
+		require.NoError(m.t, metrics.Write(v))
 	}
 	weights := "w"
 	if m.weights != nil {
@@ -129,8 +137,8 @@ func TestModes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"sync on 8", "periodic-async on 8", "colocated on 8"}, m.ran)
 	sync, async, turns := c.Runs[0], c.Runs[1], c.Runs[2]
-	require.Equal(t, Share{Trainer: 4, Instances: 1, Each: 4, Lends: true}, sync.Share)
-	require.Equal(t, Share{Trainer: 8, Instances: 1, Each: 8, InTurn: true}, turns.Share)
+	require.Equal(t, pace.Share{Trainer: 4, Instances: 1, Each: 4, Lends: true}, sync.Share)
+	require.Equal(t, pace.Share{Trainer: 8, Instances: 1, Each: 8, InTurn: true}, turns.Share)
 	require.Equal(t, 3, sync.Timed, "the first step warms up")
 	require.InDelta(t, 12, sync.Seconds, 1e-9)
 	require.InDelta(t, 3000, sync.Tokens, 1e-9)
@@ -170,8 +178,13 @@ func TestResume(t *testing.T) {
 	o.Repeats, o.Modes = 2, []string{configs.Sync, configs.Colocated}
 	m := &machine{t: t, stopsAt: 2}
 	o.Train = m.train
-	_, err := Run(t.Context(), o)
-	require.EqualError(t, err, "colocated: stopped")
+	c, err := Run(t.Context(), o)
+	require.EqualError(t, err, "colocated: stopped; -resume tries what failed again")
+	require.Equal(t, []Failure{{"colocated", "colocated", "stopped"}}, c.Failed)
+	require.Len(t, c.Runs, 1, "the others are kept")
+	require.Equal(t, []string{"sync", "sync-2"}, c.Runs[0].Folders)
+	require.Contains(t, c.Words[0], "colocated failed: stopped (colocated).")
+	require.FileExists(t, filepath.Join(o.Dir, PageFile))
 	_, err = Run(t.Context(), o)
 	require.ErrorIs(t, err, ErrUsage)
 	require.ErrorContains(t, err, "holds a comparison: continue it with -resume, or set another -out")
@@ -181,9 +194,10 @@ func TestResume(t *testing.T) {
 	require.ErrorIs(t, err, ErrUsage)
 	require.ErrorContains(t, err, "ran with other settings: train.lr 1.0 (was 1e-06), expected the same, or another -out")
 	o.Resume, m.ran, m.stopsAt = true, nil, 0
-	c, err := Run(t.Context(), o)
+	c, err = Run(t.Context(), o)
 	require.NoError(t, err)
-	require.Equal(t, []string{"colocated on 8 resumed", "sync-2 on 8", "colocated-2 on 8"}, m.ran)
+	require.Empty(t, c.Failed)
+	require.Equal(t, []string{"colocated on 8 resumed", "colocated-2 on 8"}, m.ran)
 	require.Equal(t, map[string][]int{"colocated": {2}}, c.Resumed)
 	require.Less(t, c.Runs[1].Step, 4.0, "the first step after the pause is slow, and not timed")
 	require.Equal(t, 3, c.Runs[1].Timed, "another repeat has it")
@@ -210,14 +224,14 @@ func TestRepeats(t *testing.T) {
 	step := func(wait, train float64) report.Values {
 		return report.Values{"timing_s/step": wait + train, "timing_s/wait": wait, "timing_s/train": train, "tokens/response": 10, "idle/instances": 0.5}
 	}
-	r := Result{Mode: configs.Sync, Cores: 2}
-	require.NoError(t, r.average([]map[int]report.Values{{1: step(1, 2), 2: step(5, 3)}, {1: step(3, 1), 2: step(2, 1)}, {2: step(9, 9)}}))
+	r := Result{Mode: configs.Sync, Cores: 2, repeats: []map[int]report.Values{{1: step(1, 2), 2: step(5, 3)}, {1: step(3, 1), 2: step(2, 1)}, {2: step(9, 9)}}}
+	require.NoError(t, r.average())
 	require.InDelta(t, 6, r.Seconds, 1e-9)
 	require.InDelta(t, 1.5, r.Sampling, 1e-9)
 	require.InDelta(t, 1.5, r.Training, 1e-9)
 	require.InDelta(t, 20.0/6/2, r.Rate, 1e-9)
 	require.InDelta(t, 0.5, r.IdleInstances, 1e-9)
-	require.ErrorContains(t, (&Result{Folders: []string{"sync"}}).average(nil), "sync has no step to time")
+	require.ErrorContains(t, (&Result{Folders: []string{"sync"}}).average(), "sync has no step to time")
 }
 
 func TestSweep(t *testing.T) {
@@ -229,7 +243,7 @@ func TestSweep(t *testing.T) {
 	c, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	require.Equal(t, []string{"periodic-async-inference.instances=1 on 8", "periodic-async-inference.instances=2 on 8"}, m.ran)
-	require.Equal(t, Share{Trainer: 4, Instances: 2, Each: 2, Lends: true}, c.Runs[1].Share)
+	require.Equal(t, pace.Share{Trainer: 4, Instances: 2, Each: 2, Lends: true}, c.Runs[1].Share)
 	require.NotNil(t, c.Recommend)
 	o.Sweep, o.Dir, m.weights = "train.lr=1e-3,1e-4", t.TempDir(), func(cfg *configs.Config) string { return fmt.Sprint(cfg.Train.LR) }
 	c, err = Run(t.Context(), o)
@@ -237,6 +251,85 @@ func TestSweep(t *testing.T) {
 	require.Nil(t, c.Recommend)
 	require.Contains(t, strings.Join(c.Words, "\n"), "No split is recommended: train.lr changes the work itself")
 	require.NotContains(t, strings.Join(c.Words, "\n"), "weights")
+}
+
+// A key that says more than who has how many threads stays in what is recommended,
+// and runs of its other values say nothing of the split.
+func TestSweptKeyIsKept(t *testing.T) {
+	t.Parallel()
+	o := options(t, "[device]\nthreads = 2\n[inference]\nthreads = 4\n")
+	o.Sweep, o.Verify, o.Repeats = "inference.max_running=64, 8", true, 2
+	m := &machine{t: t, slower: func(cfg *configs.Config) float64 {
+		if cfg.Device.Threads == 0 {
+			return 0.5 // what the trainer has not can be lent
+		}
+		return float64(cfg.Inference.MaxRunning) / 8
+	}}
+	o.Train = m.train
+	c, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Contains(t, c.Recommend.Settings, "inference.max_running=8")
+	require.Contains(t, c.Recommend.Settings, "device.threads=0")
+	require.Empty(t, c.Recommend.Run, "it was not measured")
+	require.Greater(t, c.Verified.Speedup, 8.0)
+	verified, err := os.ReadFile(filepath.Join(o.Dir, c.Verified.Runs[1].Folders[0], configs.RunFile))
+	require.NoError(t, err)
+	require.Contains(t, string(verified), "max_running = 8")
+
+	// What a later verification recommends runs in a folder of its own.
+	o.Resume, m.slower = true, func(cfg *configs.Config) float64 { return 1 }
+	require.NoError(t, os.RemoveAll(filepath.Join(o.Dir, "periodic-async-inference.max_running=64")))
+	require.NoError(t, os.RemoveAll(filepath.Join(o.Dir, "periodic-async-inference.max_running=64-2")))
+	m.ran = nil
+	_, err = Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Equal(t, "verify-periodic-async-2-1x4-lent-inference.max_running=64-2 on 6", m.ran[len(m.ran)-1])
+}
+
+func TestBudgetsThatDiffer(t *testing.T) {
+	t.Parallel()
+	o := options(t, "[inference]\nthreads = 4\n")
+	o.Sweep, o.Train = "device.threads=2,4", (&machine{t: t}).train
+	c, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(c.Words, "\n"), "The runs have 6 to 8 cores")
+}
+
+func TestSweptValues(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string][]string{
+		"1, 2,4":                 {"1", "2", "4"},
+		`["a, b","c"], []`:       {`["a, b","c"]`, "[]"},
+		`"x,]y",'z,'`:            {`"x,]y"`, `'z,'`},
+		`{a = [1, 2], b = 3},{}`: {`{a = [1, 2], b = 3}`, "{}"},
+		"sum":                    {"sum"},
+	} {
+		require.Equal(t, want, swept(list))
+	}
+}
+
+// A run that was stopped before it trained a step has a checkpoint and no line.
+func TestResumeBeforeTheFirstStep(t *testing.T) {
+	t.Parallel()
+	o := options(t, "")
+	o.Modes = []string{configs.Sync}
+	dir := filepath.Join(o.Dir, "sync")
+	o.Train = func(context.Context, int, []string) error {
+		_, err := checkpoint.Save(filepath.Join(dir, "checkpoints"), checkpoint.StepName(0), func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "model.safetensors"), nil, 0o644)
+		})
+		require.NoError(t, err)
+		return errors.New("stopped")
+	}
+	_, err := Run(t.Context(), o)
+	require.ErrorContains(t, err, "sync: stopped")
+	o.Resume = true
+	o.Train = func(_ context.Context, _ int, args []string) error {
+		require.Equal(t, "-resume", args[len(args)-1])
+		return errors.New("stopped again")
+	}
+	_, err = Run(t.Context(), o)
+	require.ErrorContains(t, err, "sync: stopped again")
 }
 
 // The weights of repeats and modes are compared, and the order of the sums named.
@@ -260,19 +353,19 @@ func TestWeightsThatDiffer(t *testing.T) {
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	o := options(t, "")
-	o.Verify, o.Modes = true, []string{configs.Sync}
+	o.Verify, o.Modes, o.Settings = true, []string{configs.Sync}, []string{"inference.max_running=8"}
 	m := &machine{t: t}
 	o.Train = m.train
 	c, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	require.Equal(t, []string{"sync on 8", "verify-sync on 8", "verify on 8"}, m.ran)
+	require.Equal(t, []string{"sync on 8", "verify-sync on 8", "verify-periodic-async-4-1x4-lent on 8"}, m.ran)
 	require.Equal(t, configs.PeriodicAsync, c.Recommend.Mode)
 	require.Empty(t, c.Recommend.Run)
 	require.True(t, c.Recommend.Partial, "how sampling speeds up with threads is not known")
 	require.InDelta(t, 4/3.1, c.Recommend.Speedup, 1e-9)
 	require.InDelta(t, 4/3.1, c.Verified.Speedup, 1e-9)
 	require.InDelta(t, 0, c.Verified.Off, 1e-9)
-	require.Contains(t, strings.Join(c.Words, "\n"), "Verified: predicted 1.29 times sync, measured 1.29 times: the prediction is off by +0%.")
+	require.Contains(t, strings.Join(c.Words, "\n"), "Verified: predicted 1.29 times sync, measured 1.29 times, half of the steps between 1.29 and 1.29: the prediction is off by +0%.")
 	require.Contains(t, strings.Join(c.Words, "\n"), "colocated among the -modes measures it")
 }
 

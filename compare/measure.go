@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -15,25 +16,28 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/pace"
 )
 
 // Result is what a run was measured to do. Times are means of the timed steps, in
 // seconds; a step is taken from the repeat that did it fastest.
 type Result struct {
-	Name    string   `json:"name"`
-	Mode    string   `json:"mode"`
-	Value   string   `json:"value,omitempty"` // section.key=value that is swept
-	Folders []string `json:"folders"`         // one a repeat
-	Cores   int      `json:"cores"`
-	Share   Share    `json:"share"`
-	Steps   int      `json:"steps"`
-	Timed   int      `json:"timed"`   // of these
-	Seconds float64  `json:"seconds"` // of the timed steps, evaluations and checkpoints aside
-	Tokens  float64  `json:"tokens"`  // trained in the timed steps, of prompts and responses
+	Name    string     `json:"name"`
+	Mode    string     `json:"mode"`
+	Value   string     `json:"value,omitempty"` // section.key=value that is swept
+	Folders []string   `json:"folders"`         // one a repeat, those that failed left out
+	Cores   int        `json:"cores"`
+	Share   pace.Share `json:"share"`
+	Steps   int        `json:"steps"`
+	Timed   int        `json:"timed"`   // of these
+	Seconds float64    `json:"seconds"` // of the timed steps, evaluations and checkpoints aside
+	Tokens  float64    `json:"tokens"`  // trained in the timed steps, of prompts and responses
 	// Rate is tokens a second a core.
-	Rate    float64 `json:"tokens_per_second_per_device"`
-	Speedup float64 `json:"speedup"`      // over the first run, in tokens a second
-	Low     float64 `json:"speedup_low"`  // the lower quartile of the steps' speed-ups
+	Rate float64 `json:"tokens_per_second_per_device"`
+	// Speedup is over the first run, in tokens a second: a weighted median over the
+	// steps of how much faster one was than the same step of the first run.
+	Speedup float64 `json:"speedup"`
+	Low     float64 `json:"speedup_low"`  // the lower quartile of these
 	High    float64 `json:"speedup_high"` // the upper one
 	Step    float64 `json:"step"`
 	// Sampling is Ti: the time in which the instances have requests. In a mode that
@@ -53,33 +57,37 @@ type Result struct {
 	Weights       string             `json:"weights"` // sha256 of what the run ended with; of the first repeat that differs too
 	PeakBytes     float64            `json:"peak_bytes"`
 
-	rates map[int]float64 // tokens a second of each timed step
-	steps []report.Values // with those before the timed ones, for curves
+	repeats []map[int]report.Values // the timed steps; nil for a repeat that failed
+	steps   []report.Values         // with those before the timed ones, for curves
 }
 
 // inTurn says that the run trains nothing before its batch is whole.
 func (r *Result) inTurn() bool { return r.Mode != configs.PeriodicAsync }
 
-// read fills the result from its folders in dir, but what it has in relation to
-// others.
+// read fills the result from its folders in dir, one a repeat, but what it has in
+// relation to others. It keeps those whose run is finished.
 func (r *Result) read(dir string, warmup int, resumed map[string][]int) error {
-	var repeats, everything []map[int]report.Values
-	for i, folder := range r.Folders {
+	var everything []map[int]report.Values
+	folders := r.Folders
+	r.Folders = nil
+	for _, folder := range folders {
+		weights, ok := finalWeights(filepath.Join(dir, folder), r.Steps)
+		if !ok {
+			r.repeats = append(r.repeats, nil)
+			continue
+		}
 		steps, err := report.ReadMetrics(filepath.Join(dir, folder, report.MetricsFile))
 		if err != nil {
 			return err
 		}
-		weights, ok := finalWeights(filepath.Join(dir, folder), r.Steps)
-		if !ok {
-			return fmt.Errorf("%s has no whole checkpoint of step %d", filepath.Join(dir, folder), r.Steps)
-		}
 		everything = append(everything, timed(steps, 0, nil))
-		if i == 0 {
+		if len(r.Folders) == 0 {
 			r.steps, r.Weights = steps, weights
 		} else if weights != r.Weights {
 			r.Weights += " " + weights
 		}
-		repeats = append(repeats, timed(steps, warmup, resumed[folder]))
+		r.Folders = append(r.Folders, folder)
+		r.repeats = append(r.repeats, timed(steps, warmup, resumed[folder]))
 	}
 	best := fastest(everything)
 	for i, values := range r.steps {
@@ -88,7 +96,10 @@ func (r *Result) read(dir string, warmup int, resumed map[string][]int) error {
 		}
 	}
 	r.last()
-	return r.average(repeats)
+	if len(r.Folders) == 0 {
+		return nil
+	}
+	return r.average()
 }
 
 // timed are the steps behind the first ones of each process.
@@ -106,19 +117,17 @@ func timed(steps []report.Values, warmup int, resumed []int) map[int]report.Valu
 
 // average takes each step from the repeat that did it fastest, since whatever
 // disturbs a machine slows it, and sums the steps.
-func (r *Result) average(repeats []map[int]report.Values) error {
-	best := fastest(repeats)
+func (r *Result) average() error {
+	best := fastest(r.repeats)
 	if len(best) == 0 {
 		return fmt.Errorf("%s has no step to time: more run.steps or a shorter -warmup are needed", r.Folders[0])
 	}
 	var waited, instances float64
-	r.rates = map[int]float64{}
 	for _, step := range slices.Sorted(maps.Keys(best)) {
 		v := best[step]
 		seconds, tokens := v["timing_s/step"], v["tokens/prompt"]+v["tokens/response"]
 		r.Seconds += seconds
 		r.Tokens += tokens
-		r.rates[step] = tokens / seconds
 		waited += v["timing_s/wait"]
 		r.Training += v["timing_s/train"] + v["timing_s/optimizer"]
 		r.First += v["timing_s/first_group"]
@@ -171,30 +180,68 @@ func (r *Result) last() {
 }
 
 // against sets what results are in relation to first.
-func against(first Result, results []Result) {
+func against(first *Result, results []Result) {
 	for i := range results {
 		r := &results[i]
-		r.Speedup = r.Tokens / r.Seconds / (first.Tokens / first.Seconds)
-		var ratios []float64
-		for step, rate := range r.rates {
-			if base, ok := first.rates[step]; ok {
-				ratios = append(ratios, rate/base)
-			}
+		all := r.ratios(first)
+		if len(all) == 0 { // they have no timed step in common
+			all = []ratio{{r.Tokens / r.Seconds / (first.Tokens / first.Seconds), 1}}
 		}
-		r.Low, r.High = quantile(ratios, 0.25), quantile(ratios, 0.75)
+		r.Low, r.Speedup, r.High = quantile(all, 0.25), quantile(all, 0.5), quantile(all, 0.75)
 	}
 }
 
-// quantile interpolates between xs, which it sorts; it is 0 of none.
-func quantile(xs []float64, q float64) float64 {
-	if len(xs) == 0 {
-		return 0
+// ratio is how much faster a step was than another run's, and how much that tells.
+type ratio struct{ faster, weight float64 }
+
+// ratios compare the steps with the same ones of all repeats of first. The pace of
+// a machine changes: from minute to minute, so that a ratio tells less the longer
+// lies between the two steps; and from step to step, so that one tells less where
+// either took longer than it did in another repeat.
+func (r *Result) ratios(first *Result) (all []ratio) {
+	least, leastFirst := fastest(r.repeats), fastest(first.repeats)
+	for _, steps := range r.repeats {
+		for step, v := range steps {
+			for _, others := range first.repeats {
+				base, ok := others[step]
+				if !ok || rate(v) == 0 || rate(base) == 0 {
+					continue
+				}
+				calm := least[step]["timing_s/step"] / v["timing_s/step"] * leastFirst[step]["timing_s/step"] / base["timing_s/step"]
+				between := max(1e-3, math.Abs(v["time"]-base["time"])) // seconds
+				all = append(all, ratio{rate(v) / rate(base), calm * calm / between})
+			}
+		}
 	}
-	slices.Sort(xs)
-	at := q * float64(len(xs)-1)
-	low := int(at)
-	high := min(low+1, len(xs)-1)
-	return xs[low] + (at-float64(low))*(xs[high]-xs[low])
+	return all
+}
+
+// rate is a step's tokens a second.
+func rate(values report.Values) float64 {
+	return (values["tokens/prompt"] + values["tokens/response"]) / values["timing_s/step"]
+}
+
+// quantile is where the part q of the weights lies below, between two ratios the
+// point on the line between them. It sorts all, of which there is one at least.
+func quantile(all []ratio, q float64) float64 {
+	slices.SortFunc(all, func(a, b ratio) int { return cmp.Compare(a.faster, b.faster) })
+	whole := 0.0
+	for _, x := range all {
+		whole += x.weight
+	}
+	at, passed := 0.0, 0.0 // the middle of the weight before, and its end
+	for i, x := range all {
+		middle := passed + x.weight/2
+		switch {
+		case middle < q*whole:
+			at, passed = middle, passed+x.weight
+		case i == 0:
+			return x.faster
+		default:
+			return all[i-1].faster + (q*whole-at)/(middle-at)*(x.faster-all[i-1].faster)
+		}
+	}
+	return all[len(all)-1].faster
 }
 
 // finalWeights is the sum of the weights in the checkpoint of a run's last step;
@@ -231,10 +278,15 @@ func digestFile(w io.Writer, path string) error {
 	return err
 }
 
-// lastCheckpoint is the step that a run which is resumed goes on from.
-func lastCheckpoint(dir string) (step int, ok bool) {
-	_, step, _, err := checkpoint.Latest(filepath.Join(dir, "checkpoints"), checkpoint.StepPrefix)
-	return step, err == nil
+// reached is the step that a run in dir which is resumed goes on from; begun is
+// false where there is none.
+func reached(dir string) (step int, begun bool) {
+	_, step, skipped, err := checkpoint.Latest(filepath.Join(dir, "checkpoints"), checkpoint.StepPrefix)
+	if err == nil {
+		return step, true
+	}
+	metrics, err := os.Stat(filepath.Join(dir, report.MetricsFile))
+	return 0, len(skipped) > 0 || err == nil && metrics.Size() > 0
 }
 
 // round keeps three digits.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/report/pace"
 )
 
 // variant is one way to run the configuration.
@@ -19,31 +20,7 @@ type variant struct {
 	settings []string // beside those of the command line
 	cfg      *configs.Resolved
 	cores    int
-	share    Share
-}
-
-// Share is how a run's cores are shared out.
-type Share struct {
-	Trainer   int  `json:"trainer"`   // threads
-	Instances int  `json:"instances"` // that are embedded
-	Each      int  `json:"each"`      // threads of an instance
-	Lends     bool `json:"lends"`     // the trainer has the threads of resting instances too
-	InTurn    bool `json:"in_turn"`   // trainer and instances never work at once
-}
-
-// sampling is the number of threads that sample.
-func (s Share) sampling() int { return s.Instances * s.Each }
-
-// words are short: they are a cell of the table.
-func (s Share) words() string {
-	by := "+"
-	if s.InTurn {
-		by = "or"
-	}
-	if s.Instances == 0 {
-		return fmt.Sprintf("%d threads train, servers sample", s.Trainer)
-	}
-	return fmt.Sprintf("%d %s %d×%d threads", s.Trainer, by, s.Instances, s.Each)
+	share    pace.Share
 }
 
 // folder is where a repeat of the variant runs.
@@ -76,7 +53,7 @@ func (c *comparing) plan() ([]variant, error) {
 		c.o.Dir = filepath.Join("runs", given.Run.Name+"-compare")
 	}
 	c.found.Name, c.found.Steps, c.found.Order = given.Run.Name, given.Run.Steps, given.Train.Order
-	c.prompts, c.inTurn = given.Rollout.PromptsPerStep, given.Run.Mode == configs.Colocated
+	c.batch, c.inTurn = pace.Batch{Groups: float64(given.Rollout.PromptsPerStep), Waves: given.Waves()}, given.Run.Mode == configs.Colocated
 	values, err := c.sweep()
 	if err != nil {
 		return nil, err
@@ -145,14 +122,36 @@ func (c *comparing) sweep() ([]string, error) {
 		return nil, fmt.Errorf("-sweep is of %s, expected run.seed or a key of another section (-modes compares modes)", key)
 	}
 	var settings []string
-	for value := range strings.SplitSeq(list, ",") {
-		setting := key + "=" + strings.TrimSpace(value)
+	for _, value := range swept(list) {
+		setting := key + "=" + value
 		if slices.Contains(settings, setting) {
 			return nil, fmt.Errorf("-sweep has %s twice, expected each value once", setting)
 		}
 		settings = append(settings, setting)
 	}
 	return settings, nil
+}
+
+// swept are the values of a list: commas in brackets and quotes are of a value.
+func swept(list string) (values []string) {
+	depth, begin, quote := 0, 0, rune(0)
+	for i, r := range list {
+		switch {
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			}
+		case r == '"' || r == '\'':
+			quote = r
+		case r == '[' || r == '{':
+			depth++
+		case r == ']' || r == '}':
+			depth--
+		case r == ',' && depth == 0:
+			values, begin = append(values, strings.TrimSpace(list[begin:i])), i+1
+		}
+	}
+	return append(values, strings.TrimSpace(list[begin:]))
 }
 
 // resolve loads the variant's configuration and shares out its cores, where it
@@ -175,7 +174,7 @@ func (c *comparing) resolve(v *variant) error {
 	}
 	v.cfg = cfg
 	training, each, lends := c.o.Threads(&cfg.Config, v.cores)
-	v.share = Share{Trainer: training, Instances: cfg.Inference.Instances, Each: each, Lends: lends, InTurn: v.mode == configs.Colocated}
+	v.share = pace.Share{Trainer: training, Instances: cfg.Inference.Instances, Each: each, Lends: lends, InTurn: v.mode == configs.Colocated}
 	return nil
 }
 

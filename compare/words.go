@@ -12,7 +12,8 @@ import (
 // words say what a comparison found: who is fastest and why, whether the weights
 // are equal, how far the ceiling is, and what to change.
 func words(c *Comparison) []string {
-	said := []string{winner(c)}
+	said := append(failed(c), winner(c))
+	said = append(said, budgets(c)...)
 	said = append(said, overlap(c)...)
 	said = append(said, weights(c)...)
 	if doubt := noise(c); doubt != "" {
@@ -24,10 +25,30 @@ func words(c *Comparison) []string {
 	}
 	said = append(said, advice(c))
 	if v := c.Verified; v != nil {
-		said = append(said, fmt.Sprintf("Verified: predicted %s times %s, measured %s times: the prediction is off by %+.0f%%.",
-			times(c.Recommend.Speedup), c.Runs[0].Name, times(v.Speedup), 100*v.Off))
+		said = append(said, fmt.Sprintf("Verified: predicted %s times %s, measured %s times, half of the steps between %s and %s: the prediction is off by %+.0f%%.",
+			times(c.Recommend.Speedup), c.Runs[0].Name, times(v.Speedup), times(v.Runs[1].Low), times(v.Runs[1].High), 100*v.Off))
 	}
 	return said
+}
+
+// failed says which runs ended with an error.
+func failed(c *Comparison) (said []string) {
+	for _, f := range c.Failed {
+		said = append(said, fmt.Sprintf("%s failed: %s (%s). What is said here is of the runs that did not.", f.Name, f.Error, f.Folder))
+	}
+	return said
+}
+
+// budgets says that runs have different numbers of cores, where they have.
+func budgets(c *Comparison) []string {
+	least, most := c.Runs[0].Cores, c.Runs[0].Cores
+	for _, r := range c.Runs {
+		least, most = min(least, r.Cores), max(most, r.Cores)
+	}
+	if least == most {
+		return nil
+	}
+	return []string{fmt.Sprintf("The runs have %d to %d cores, as their keys of threads say: speed-ups are of whole runs, tokens/s/core is for each core.", least, most)}
 }
 
 // times is a ratio for people.
@@ -151,7 +172,7 @@ func advice(c *Comparison) string {
 		return fmt.Sprintf("Recommended: periodic-async with %d servers, expected to be %s times as fast as %s. With as many, sampling takes no longer than training; Ti is taken to fall as their number grows.",
 			r.Servers, times(r.Speedup), first)
 	}
-	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share.words(), strings.Join(r.Settings, " -set "))
+	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share.Words(), strings.Join(r.Settings, " -set "))
 	if r.Run == "" {
 		text += fmt.Sprintf(" Expected, from Ti and Tt: a step of %s, %s times as fast as %s. -verify runs it.", Time(r.Step), times(r.Speedup), first)
 	} else {

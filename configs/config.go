@@ -352,3 +352,9 @@ func Default() Config {
 		Log:        Log{Rollouts: true, Trace: true},
 	}
 }
+
+// Waves are a step's responses over those that the instances sample at once.
+func (c *Config) Waves() float64 {
+	instances := max(1, c.Inference.Instances+len(c.Inference.Endpoints))
+	return float64(c.Rollout.PromptsPerStep*c.Rollout.GroupSize) / float64(c.Inference.MaxRunning*instances)
+}

@@ -48,14 +48,14 @@ func compareVerb(std streams) verb {
 			return usageError{err}
 		case err != nil && ctx.Err() != nil:
 			return stoppedError{"what is finished is kept, and -resume goes on from there"}
-		case err != nil:
+		case found == nil:
 			return err
 		}
 		if err := found.Print(std.out); err != nil {
 			return err
 		}
 		printer{std.out}.line("%s", filepath.Join(found.Dir(), compare.PageFile))
-		return nil
+		return err
 	}
 	return v
 }
@@ -63,7 +63,7 @@ func compareVerb(std streams) verb {
 // inProcess runs easyrl train in a process of its own: threads, memory and caches
 // of a run are no other's. It is interrupted, and awaited, where the context ends.
 // What the process says of itself goes to standard error. A fault of the
-// configuration that the first one finds is a usage error.
+// configuration that the first one finds is a compare.ErrUsage.
 func inProcess(std streams) func(ctx context.Context, cores int, args []string) error {
 	ran := false
 	return func(ctx context.Context, cores int, args []string) error {
@@ -78,7 +78,7 @@ func inProcess(std streams) func(ctx context.Context, cores int, args []string) 
 		err = cmd.Run()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.ExitCode() == exitUsage && !ran {
-			return usagef("easyrl train refused it, for the reason above")
+			return fmt.Errorf("%w: easyrl train refused it, for the reason above", compare.ErrUsage)
 		}
 		ran = true
 		if errors.As(err, &exit) {

@@ -76,6 +76,30 @@ func TestCompareIsInterruptedAndResumed(t *testing.T) {
 	require.Less(t, c.Runs[1].Timed, c.Runs[0].Timed, "the first step of the second process is not timed")
 }
 
+// A mode that fails leaves the others compared, and can be tried again.
+func TestCompareKeepsWhatDidNotFail(t *testing.T) {
+	dir := tinyRun(t)
+	out := filepath.Join(dir, "out")
+	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")
+	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-set", "run.steps=2", "-modes", "sync,colocated,periodic-async"}
+	blocked := filepath.Join(out, "colocated")
+	require.NoError(t, os.Mkdir(out, 0o755))
+	require.NoError(t, os.WriteFile(blocked, nil, 0o644))
+	code, stdout, stderr := command(t, args...)
+	require.Equal(t, exitFailed, code, stderr)
+	require.Contains(t, stderr, "easyrl: colocated: easyrl train ended with status 2, for the reason above; -resume tries what failed again\n")
+	require.Contains(t, stdout, "colocated failed: easyrl train ended with status 2")
+	c := readComparison(t, out)
+	require.Len(t, c.Runs, 2)
+	require.Equal(t, c.Runs[0].Weights, c.Runs[1].Weights)
+	require.NoError(t, os.Remove(blocked))
+	code, _, stderr = command(t, append(args, "-resume")...)
+	require.Equal(t, exitDone, code, stderr)
+	c = readComparison(t, out)
+	require.Len(t, c.Runs, 3)
+	require.Empty(t, c.Failed)
+}
+
 func TestCompareRefuses(t *testing.T) {
 	dir := tinyRun(t)
 	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")

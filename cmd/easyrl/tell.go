@@ -54,7 +54,7 @@ func (r *trainRun) about() advice.Run {
 	servers := cfg.Inference.Kind != configs.Embedded || len(cfg.Inference.Endpoints) > 0
 	about := advice.Run{Mode: cfg.Run.Mode, Servers: servers, Training: training, Sampling: each * cfg.Inference.Instances, Lends: lends,
 		Band: advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, Refill: cfg.Rollout.Refill > 0, Clip: cfg.Train.ClipGrad,
-		Waves: float64(cfg.Rollout.PromptsPerStep*cfg.Rollout.GroupSize) / float64(cfg.Inference.MaxRunning*max(1, cfg.Inference.Instances+len(cfg.Inference.Endpoints)))}
+		Groups: float64(cfg.Rollout.PromptsPerStep), Waves: cfg.Waves()}
 	if servers && cfg.Inference.Kind != configs.EasyRL || cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 || cfg.Rollout.MinP > 0 {
 		about.Band = advice.ServerBand
 	}

@@ -16,7 +16,7 @@ func floors() [][]string {
 			"inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/wire", "internal/indexed"},
 		{"chat/internal/method", "chat/internal/syntax", "reward/grade/algebra"},
 		{"chat/internal/engine", "reward/grade/answer"},
-		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "reward/grade",
+		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/pace", "reward/grade",
 			"data/parquet/internal/codec", "data/parquet/internal/thrift", "chat"},
 		{"npu/internal/check", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},

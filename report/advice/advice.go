@@ -22,8 +22,9 @@ type Run struct {
 	// its process. Lends says that the trainer has those of instances that rest.
 	Training, Sampling int
 	Lends              bool
-	// Waves is a step's responses over those that instances sample at once.
-	Waves float64
+	// Groups are those of a step, and Waves its responses over those that instances
+	// sample at once.
+	Groups, Waves float64
 	// Band is the mismatch/kl that is expected at most.
 	Band float64
 	// MaxTokens is the longest response, Refill whether groups with equal rewards
