@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/panics"
 	"github.com/sourcegraph/conc/pool"
 
@@ -189,22 +191,34 @@ func (r *run) sample(ctx context.Context, index, attempt int, prompt *rollout.Pr
 	return g, nil
 }
 
-// score gives each response of g its reward.
+// score gives each response of g its reward, in as many goroutines as may score
+// at once. Each starts the next one when it begins: where scores take no time,
+// there is nothing left for that one to do.
 func (r *run) score(ctx context.Context, g *rollout.Group) error {
 	span := r.cfg.Lanes.Begin(g.Step, "score")
-	scoring := pool.New().WithContext(ctx).WithMaxGoroutines(r.cfg.Scoring).WithCancelOnError().WithFirstError()
-	for i := range g.Responses {
-		scoring.Go(func(ctx context.Context) error {
-			if err := r.scoreOne(ctx, &g.Prompt, &g.Responses[i]); err != nil {
-				return fmt.Errorf("reward of response %d: %w", i, err)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var others conc.WaitGroup
+	var begun, scorers atomic.Int64
+	n := int64(len(g.Responses))
+	var scorer func()
+	scorer = func() {
+		last := scorers.Add(1) == int64(r.cfg.Scoring)
+		for i := begun.Add(1) - 1; i < n && ctx.Err() == nil; i = begun.Add(1) - 1 {
+			if !last && i+1 < n {
+				others.Go(scorer)
+				last = true
 			}
-			return nil
-		})
+			if err := r.scoreOne(ctx, &g.Prompt, &g.Responses[i]); err != nil {
+				cancel(fmt.Errorf("reward of response %d: %w", i, err))
+			}
+		}
 	}
-	err := scoring.Wait()
+	scorer()
+	others.Wait()
 	span.EndWith(trace.Note{Flows: []uint64{g.Seed}})
 	g.Scored = time.Now()
-	return err
+	return context.Cause(ctx)
 }
 
 // scoreOne gives one response its reward. How long that may take and whether a

@@ -1,0 +1,78 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/reward"
+)
+
+// Of a group's responses as many are scored at once as may, each once, and none
+// begins after one has failed.
+func TestScoresSoManyAtOnce(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		scoring, group int
+		slow           time.Duration // of the first response; the others take a second
+		fails          string        // the response that does
+		want           time.Duration
+		most, scored   int
+	}{
+		"one":            {1, 5, time.Second, "", 5 * time.Second, 1, 5},
+		"three":          {3, 8, time.Second, "", 3 * time.Second, 3, 8},
+		"more than are":  {8, 5, time.Second, "", time.Second, 5, 5},
+		"one is slow":    {2, 5, 4 * time.Second, "", 4 * time.Second, 2, 5},
+		"one fails":      {2, 8, 1500 * time.Millisecond, "[0]", 2 * time.Second, 2, 3},
+		"all have begun": {8, 8, time.Second, "[0]", time.Second, 8, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				running, most := 0, 0
+				scored := map[string]int{}
+				fn := func(_ context.Context, in reward.Input) (reward.Score, error) {
+					mu.Lock()
+					running++
+					most = max(most, running)
+					scored[in.Text]++
+					mu.Unlock()
+					took := time.Second
+					if in.Text == "[0]" {
+						took = c.slow
+					}
+					<-time.After(took)
+					mu.Lock()
+					defer mu.Unlock()
+					running--
+					if in.Text == c.fails {
+						return reward.Score{}, broken
+					}
+					return reward.Score{Value: 1}, nil
+				}
+				p := newProducer(t, &fakeFleet{room: 1}, fn, func(cfg *Config) { cfg.Scoring, cfg.MaxFailed = c.scoring, 0 })
+				one := period(0)
+				one.GroupSize = c.group
+				start := time.Now()
+				_, groups, _, err := produce(t.Context(), t, p, one)
+				if c.fails == "" {
+					require.NoError(t, err)
+					require.Len(t, groups, 1)
+				} else {
+					require.ErrorIs(t, err, broken)
+				}
+				require.Equal(t, c.want, time.Since(start))
+				require.Equal(t, c.most, most)
+				require.Len(t, scored, c.scored)
+				for text, times := range scored {
+					require.Equal(t, 1, times, text)
+				}
+			})
+		})
+	}
+}
