@@ -73,22 +73,16 @@ func ready(ctx context.Context, in Input, kind string) error {
 // empty text, which "exact" and "prefix" alone take as it is, since to stop at
 // once may be what is asked for.
 func isNone(raw json.RawMessage, kind string) bool {
-	if len(raw) == 0 {
+	switch {
+	case len(raw) == 0 || string(raw) == "null":
 		return true
-	}
-	var v any
-	if json.Unmarshal(raw, &v) != nil {
+	case string(raw) == `""`:
+		return kind != Exact && kind != Prefix
+	case raw[0] != '[':
 		return false
 	}
-	switch v := v.(type) {
-	case nil:
-		return true
-	case string:
-		return v == "" && kind != Exact && kind != Prefix
-	case []any:
-		return !slices.ContainsFunc(v, func(item any) bool { return item != nil && item != "" })
-	}
-	return false
+	var items []any
+	return json.Unmarshal(raw, &items) == nil && !slices.ContainsFunc(items, func(item any) bool { return item != nil && item != "" })
 }
 
 func number(b bool) float64 {

@@ -27,6 +27,9 @@ type Message struct {
 
 // AnswerText is the answer as text: a JSON string's content, or the JSON itself.
 func (p *Prompt) AnswerText() string {
+	if len(p.Answer) == 0 || (p.Answer[0] != '"' && p.Answer[0] != 'n') { // neither a string nor null
+		return string(p.Answer)
+	}
 	var s string
 	if json.Unmarshal(p.Answer, &s) == nil {
 		return s

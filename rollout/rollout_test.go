@@ -118,6 +118,7 @@ func TestAnswerText(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		`"7,2"`: "7,2", `"a\n\u00e9"`: "a\né", `43.0`: "43.0", `["a"]`: `["a"]`, `true`: "true", `""`: "", ``: "",
+		`null`: "", `nothing`: "nothing", `"open`: `"open`,
 	} {
 		p := Prompt{Answer: json.RawMessage(raw)}
 		require.Equal(t, want, p.AnswerText(), raw)
