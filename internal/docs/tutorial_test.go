@@ -1,0 +1,116 @@
+//go:build !race
+
+// What the tutorial runs it builds by itself, without the race detector.
+
+package docs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// The tutorial in a copy of the repository: each file is saved under the name that
+// the words before it give, each block of commands is run, and each line of text
+// appears in what the commands before it said, with figures of its own.
+func TestTutorial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains for a minute")
+	}
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3")
+	}
+	dir := t.TempDir()
+	copyTree(t, dir)
+	said := ""
+	all, err := Blocks(read(t, "docs/tutorial.md"))
+	require.NoError(t, err)
+	for _, b := range all {
+		switch {
+		case b.File != "":
+			path := filepath.Join(dir, filepath.FromSlash(b.File))
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			require.NoError(t, os.WriteFile(path, []byte(b.Text), 0o644))
+		case b.Language == "sh":
+			said = shell(t, dir, b)
+		case b.Language == "text":
+			requireLines(t, said, b)
+		default:
+			require.Fail(t, "nothing is done with a block", "docs/tutorial.md:%d: %s without a name to save it as", b.Line, b.Language)
+		}
+	}
+	for _, run := range []string{"exact", "digits", "objectives/periodic-async-loss.kind=grpo", "objectives/periodic-async-loss.kind=softclip"} {
+		steps, err := report.ReadMetrics(filepath.Join(dir, "runs", "tutorial", filepath.FromSlash(run), report.MetricsFile))
+		require.NoError(t, err)
+		require.Greater(t, steps[len(steps)-1]["eval/test/pass@1"], steps[0]["eval/test/pass@1"]+0.2, "%s learns", run)
+		if strings.HasSuffix(run, "softclip") {
+			require.Zero(t, steps[len(steps)-1]["actor/clip_frac"], "it has no clip")
+		}
+	}
+}
+
+// copyTree copies what the repository ships.
+func copyTree(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(root)
+	require.NoError(t, err)
+	for _, e := range entries {
+		name := e.Name()
+		if slices.Contains([]string{".git", "runs", "bin", "venv"}, name) {
+			continue
+		}
+		if e.IsDir() {
+			sub, err := os.OpenRoot(filepath.Join(root, name))
+			require.NoError(t, err)
+			require.NoError(t, os.CopyFS(filepath.Join(dir, name), sub.FS()))
+			require.NoError(t, sub.Close())
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	}
+}
+
+// shell runs a block of commands as a new user and returns what they said.
+func shell(t *testing.T, dir string, b Block) string {
+	t.Helper()
+	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	require.NoError(t, err)
+	places := strings.Fields(string(caches))
+	require.Len(t, places, 2)
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", b.Text)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "GOCACHE="+places[0], "GOMODCACHE="+places[1])
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "docs/tutorial.md:%d: %s\n%s", b.Line, b.Text, out)
+	return string(out)
+}
+
+// requireLines finds each line of a block in what was said, in their order.
+func requireLines(t *testing.T, said string, b Block) {
+	t.Helper()
+	left := said
+	for line := range strings.Lines(b.Text) {
+		var parts []string
+		for _, word := range strings.Fields(line) {
+			pattern := regexp.QuoteMeta(word)
+			if strings.ContainsFunc(word, unicode.IsDigit) && !strings.ContainsAny(word, "/=@") && line[0] != '{' {
+				pattern = `\S*\d\S*`
+			}
+			parts = append(parts, pattern)
+		}
+		at := regexp.MustCompile(`(?m)^\s*(#.*)?` + strings.Join(parts, `\s+`)).FindStringIndex(left)
+		require.NotNil(t, at, "docs/tutorial.md:%d: %q is not in, or not in its place in\n%s", b.Line, line, said)
+		left = left[at[1]:]
+	}
+}
