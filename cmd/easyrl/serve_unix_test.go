@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -157,4 +159,36 @@ func TestServeJoinsAResumedRun(t *testing.T) {
 	require.Contains(t, errs, "instance "+stays+" (easyrl) joined")
 	require.NotContains(t, errs, outRoot)
 	requireSteps(t, run, 1, 6)
+}
+
+// A server that talks out of turn fails its calls and is not heard otherwise.
+func TestServerThatTalksOutOfTurn(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		serving.Wait()
+	})
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					_, _ = conn.Write([]byte("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\nHTTP/1.1 400 Bad Request\r\n\r\n"))
+				}
+			})
+		}
+	})
+	dir := tinyRun(t)
+	p := startProcess(t, nil, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")),
+		"-set", "inference.kind=easyrl", "-set", "inference.endpoints=http://"+listener.Addr().String())
+	code, errs := p.end()
+	require.Equal(t, exitFailed, code, errs)
+	require.Equal(t, 1, strings.Count(errs, "\n"), errs)
 }

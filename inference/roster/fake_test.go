@@ -85,13 +85,19 @@ func startEngine(shape *model.Config) func(engine.Config) (*engine.Engine, error
 // this process: those with "gone" in their URL cannot be reached.
 func tinyFleet(t *testing.T, said *notes, settings ...string) *Roster {
 	t.Helper()
+	return tinyFleetIn(t.Context(), t, said, settings...)
+}
+
+// tinyFleetIn is tinyFleet of a run that ends with ctx.
+func tinyFleetIn(ctx context.Context, t *testing.T, said *notes, settings ...string) *Roster {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.toml")
 	require.NoError(t, os.WriteFile(path, []byte("[data]\nmax_prompt_tokens = 16\n[rollout]\nmax_tokens = 12\n[inference]\nmax_running = 7\n"), 0o644))
 	resolved, err := configs.Load([]string{path}, append(settings, fmt.Sprintf("run.dir=%q", t.TempDir())))
 	require.NoError(t, err)
 	cfg, shape := &resolved.Config, tinyShape(t)
 	start := startEngine(shape)
-	r, err := Start(t.Context(), cfg, Deps{Shape: shape, Engine: start, Bears: inference.DefaultFleetConfig(), Warn: said.warn,
+	r, err := Start(ctx, cfg, Deps{Shape: shape, Engine: start, Bears: inference.DefaultFleetConfig(), Warn: said.warn,
 		Dial: func(_ context.Context, e configs.Endpoint) (Probed, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
@@ -114,13 +120,18 @@ func orKind(kind string) string {
 // publishTiny makes random weights a version of the fleet's.
 func publishTiny(t *testing.T, r *Roster, version int64) {
 	t.Helper()
+	require.NoError(t, r.Publish(t.Context(), tinyWeights(t, version)))
+}
+
+func tinyWeights(t *testing.T, version int64) *model.Snapshot {
+	t.Helper()
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	w, err := model.NewWeights(dev, tinyShape(t), npu.Weights)
 	require.NoError(t, err)
 	w.Init(1)
 	require.NoError(t, dev.Sync())
-	require.NoError(t, r.Publish(t.Context(), model.NewSnapshot(w, version)))
+	return model.NewSnapshot(w, version)
 }
 
 func tinyRequest() inference.Request {

@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"context"
 	"sync"
 
 	"github.com/easyrl/easyrl/inference"
@@ -12,6 +13,7 @@ import (
 // tells it under its lock, so what is said is written later.
 type news struct {
 	notes *report.Notes
+	over  context.Context // ends with the run, after which nothing is news
 	warn  func(format string, args ...any) // that writes them
 
 	mu      sync.Mutex
@@ -31,6 +33,9 @@ func (n *news) tellTo(live *control.Server) {
 func (n *news) hear(e inference.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.over.Err() != nil {
+		return
+	}
 	event := control.InstanceEvent{ID: e.ID, From: e.From.String(), To: e.To.String()}
 	switch {
 	case e.ID == "":

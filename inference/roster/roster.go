@@ -76,6 +76,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps Deps) (*Roster, error)
 		readers: cfg.Device.Threads, servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{},
 		givenUp: map[string]bool{}, news: &news{notes: report.NewNotes(deps.Warn), warn: deps.Warn, ill: map[string]bool{}}}
 	r.ctx, r.cancel = context.WithCancel(ctx)
+	r.news.over = r.ctx
 	fc := deps.Bears
 	fc.Vocab, fc.MinServing, fc.Notify = deps.Shape.VocabSize, cfg.Inference.MinInstances, r.news.hear
 	fc.HedgeAfter = time.Duration(cfg.Inference.HedgeAfter * float64(time.Second))

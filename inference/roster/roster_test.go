@@ -215,3 +215,33 @@ func TestWatchedServersComeAndGo(t *testing.T) {
 	require.Len(t, all, 2)
 	require.Equal(t, []string{"embedded-1", "http://b:1"}, []string{all[0].ID, all[1].ID})
 }
+
+// stopper is a server that is told of a run's end while it takes weights.
+type stopper struct {
+	*engineServer
+	stop context.CancelFunc
+}
+
+func (s stopper) Publish(ctx context.Context, _ inference.Weights) (string, error) {
+	s.stop()
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+// What a run's end does to its instances is no news.
+func TestEndIsNoNews(t *testing.T) {
+	t.Parallel()
+	said := newNotes()
+	ctx, stop := context.WithCancel(t.Context())
+	r := tinyFleetIn(ctx, t, said, "inference.kind=easyrl", "inference.watch=none", "inference.instances=0")
+	dial := r.dial
+	r.dial = func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
+		inst, kind, err := dial(ctx, e)
+		return stopper{inst.(*engineServer), stop}, kind, err
+	}
+	_, err := r.Add(t.Context(), "http://a:1", "")
+	require.NoError(t, err)
+	require.Error(t, r.Publish(ctx, tinyWeights(t, 1)))
+	require.NoError(t, r.Close())
+	require.Equal(t, []string{"instance http://a:1 (easyrl) joined"}, said.lines)
+}
