@@ -12,6 +12,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/roster"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
@@ -192,7 +193,7 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 	if err := tryReward(ctx, score, sets, record); err != nil {
 		return nil, nil, err
 	}
-	in, err := startInstances(ctx, f, cfg, inference.DefaultFleetConfig(), nil, nil, warn)
+	in, err := startInstances(ctx, f, cfg, roster.Deps{Bears: inference.DefaultFleetConfig(), Warn: warn})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,17 +5,13 @@ import (
 	"os"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/roster"
-	"github.com/easyrl/easyrl/report/trace"
 )
 
-// startInstances starts what samples for a run, which has spans as its rows and is
-// borne with as bears says beside cfg; rest, where there is one, hears of each
-// engine whether it rests.
-func startInstances(ctx context.Context, f *folder, cfg *configs.Config, bears inference.FleetConfig, spans *trace.Spans,
-	rest func(bool), warn func(format string, args ...any)) (*roster.Roster, error) {
+// startInstances starts what samples for a run with a folder's model; deps is what
+// it has beside it.
+func startInstances(ctx context.Context, f *folder, cfg *configs.Config, deps roster.Deps) (*roster.Roster, error) {
 	token, err := readToken("inference.token_file", cfg.Inference.TokenFile)
 	if err != nil {
 		return nil, err
@@ -26,8 +22,7 @@ func startInstances(ctx context.Context, f *folder, cfg *configs.Config, bears i
 		}
 	}
 	_, each, _ := threads(cfg)
-	return roster.Start(ctx, cfg, roster.Deps{
-		Shape: f.shape, Computes: fingerprint(f.shape), Begins: f.begins, Bears: bears, Token: token, Spans: spans, Rest: rest, Warn: warn,
-		Engine: func(ec engine.Config) (*engine.Engine, error) { return f.engine(ec, each) },
-	})
+	deps.Shape, deps.Computes, deps.Begins, deps.Token = f.shape, fingerprint(f.shape), f.begins, token
+	deps.Engine = func(ec engine.Config) (*engine.Engine, error) { return f.engine(ec, each) }
+	return roster.Start(ctx, cfg, deps)
 }

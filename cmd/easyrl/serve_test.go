@@ -238,9 +238,13 @@ func (r *onPaper) Drain(id string) (control.Member, error) {
 	return control.Member{ID: id, State: "DRAINING"}, nil
 }
 
-// Remove implements control.Roster.
+// GivenUp implements control.Roster.
 func (r *onPaper) GivenUp(string) bool { return false }
 
+// TakenOut implements control.Roster.
+func (r *onPaper) TakenOut(string) bool { return false }
+
+// Remove implements control.Roster.
 func (r *onPaper) Remove(_ context.Context, id string) error {
 	r.called("remove " + id)
 	return nil

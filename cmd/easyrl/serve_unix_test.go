@@ -148,8 +148,7 @@ func TestServeJoinsAResumedRun(t *testing.T) {
 	trainer.until("step 2/6")
 	code, _, errs := command(t, "fleet", "remove", outRoot, "-trainer", "http://"+control)
 	require.Zero(t, code, errs)
-	out.until("easyrl: http://" + control + " took the instance out")
-	trainer.signal(syscall.SIGKILL)
+	trainer.signal(syscall.SIGKILL) // before the instance can see that it was taken out
 	_, errs = trainer.end()
 	require.NotContains(t, errs, "step 6/6", "it was to be killed in the middle")
 	trainer = startProcess(t, nil, append(args, "-resume")...)
@@ -158,6 +157,7 @@ func TestServeJoinsAResumedRun(t *testing.T) {
 	require.Contains(t, errs, "resuming after step ")
 	require.Contains(t, errs, "instance "+stays+" (easyrl) joined")
 	require.NotContains(t, errs, outRoot)
+	out.until("easyrl: http://" + control + " took the instance out")
 	requireSteps(t, run, 1, 6)
 }
 

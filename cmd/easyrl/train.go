@@ -145,7 +145,8 @@ func (r *trainRun) open(ctx context.Context, resolved *configs.Resolved, files [
 		return err
 	}
 	r.openTrace(from)
-	if r.in, err = startInstances(ctx, r.folder, cfg, r.bears, r.spans, lend(r.dev, cfg), r.warn); err != nil {
+	if r.in, err = startInstances(ctx, r.folder, cfg, roster.Deps{
+		Bears: r.bears, Spans: r.spans, Rest: lend(r.dev, cfg), Warn: r.warn, Folder: cfg.Run.Dir}); err != nil {
 		return err
 	}
 	r.atEnd(func() { _ = r.in.Close() })

@@ -105,13 +105,15 @@ func (m *Member) stay(ctx context.Context) {
 
 // seen is what the trainer knows of the instance, nil for nothing, and the name
 // of the trainer's process: none where it has given the instance up, which may
-// join it as it would another.
+// join it as it would another, and the one that it joined where somebody took it
+// out, be it in a process before.
 func (m *Member) seen(ctx context.Context) (boot string, self *control.Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var answer struct {
 		Boot      string           `json:"boot"`
 		GivenUp   bool             `json:"given_up"`
+		TakenOut  bool             `json:"taken_out"`
 		Instances []control.Member `json:"instances"`
 	}
 	if err := m.cfg.Call(ctx, http.MethodGet, "/instances?id="+url.QueryEscape(m.id), nil, &answer); err != nil {
@@ -120,8 +122,11 @@ func (m *Member) seen(ctx context.Context) (boot string, self *control.Member, e
 	if len(answer.Instances) > 0 {
 		self = &answer.Instances[0]
 	}
-	if answer.GivenUp {
+	switch {
+	case answer.GivenUp:
 		answer.Boot = ""
+	case answer.TakenOut:
+		answer.Boot = m.boot
 	}
 	return answer.Boot, self, nil
 }

@@ -30,6 +30,7 @@ type fakeTrainer struct {
 	state    string // of the instance; empty where it is not in the fleet
 	away     bool   // every call fails
 	givenUp  bool   // it left, and may come again
+	takenOut bool   // somebody took it out
 	requests int    // that it has sent
 }
 
@@ -69,7 +70,7 @@ func (f *fakeTrainer) serve(w http.ResponseWriter, r *http.Request) {
 		if f.state != "" && r.URL.Query().Get("id") == "host/1" {
 			list = append(list, member())
 		}
-		answer = map[string]any{"boot": f.boot, "given_up": f.givenUp, "instances": list}
+		answer = map[string]any{"boot": f.boot, "given_up": f.givenUp, "taken_out": f.takenOut, "instances": list}
 	case r.Method == http.MethodDelete:
 		f.state = ""
 	case strings.HasSuffix(r.URL.Path, "/drain"):
@@ -247,6 +248,19 @@ func TestOperatorsAreObeyed(t *testing.T) {
 		m.Drain()
 		m.Leave()
 	}
+}
+
+// Nor does it come back to a trainer that was started again before it could see
+// that it was taken out.
+func TestTakenOutBeforeTheTrainerWasStartedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFakeTrainer(t)
+	m, said := f.member(t, nothingRuns)
+	<-f.looks
+	f.set(func() { f.boot, f.state, f.takenOut = "two", "", true })
+	f.lookUntil(m.gone)
+	said.until(t, "took the instance out: it does not join again")
+	require.Equal(t, []string{joinCall}, f.called())
 }
 
 // An instance that leaves waits for the requests that the trainer has sent.

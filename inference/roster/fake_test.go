@@ -93,11 +93,11 @@ func tinyFleetIn(ctx context.Context, t *testing.T, said *notes, settings ...str
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.toml")
 	require.NoError(t, os.WriteFile(path, []byte("[data]\nmax_prompt_tokens = 16\n[rollout]\nmax_tokens = 12\n[inference]\nmax_running = 7\n"), 0o644))
-	resolved, err := configs.Load([]string{path}, append(settings, fmt.Sprintf("run.dir=%q", t.TempDir())))
+	resolved, err := configs.Load([]string{path}, append([]string{fmt.Sprintf("run.dir=%q", t.TempDir())}, settings...))
 	require.NoError(t, err)
 	cfg, shape := &resolved.Config, tinyShape(t)
 	start := startEngine(shape)
-	r, err := Start(ctx, cfg, Deps{Shape: shape, Engine: start, Bears: inference.DefaultFleetConfig(), Warn: said.warn,
+	r, err := Start(ctx, cfg, Deps{Shape: shape, Engine: start, Bears: inference.DefaultFleetConfig(), Warn: said.warn, Folder: cfg.Run.Dir,
 		Dial: func(_ context.Context, e configs.Endpoint) (Probed, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)

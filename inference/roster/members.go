@@ -61,6 +61,7 @@ func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Member, e
 		r.mu.Unlock()
 		return control.Member{}, errors.Join(err, s.Close())
 	}
+	r.kept.setOut(s.ID(), false)
 	r.news.came(m, err)
 	select {
 	case r.joined <- struct{}{}:
@@ -138,6 +139,7 @@ func (r *Roster) Drain(id string) (control.Member, error) {
 	ended, end := context.WithCancel(r.ctx)
 	end()
 	_ = r.fleet.Drain(ended, s) // it drains from here on
+	r.kept.setOut(id, true)
 	if m, ok = r.member(id); !ok {
 		return m, fmt.Errorf("drain instance %s: %w", id, control.ErrNoMember)
 	}
@@ -154,6 +156,7 @@ func (r *Roster) Drain(id string) (control.Member, error) {
 func (r *Roster) Remove(ctx context.Context, id string) error {
 	s, err := r.leaver(id)
 	if err == nil {
+		r.kept.setOut(id, true)
 		err = r.remove(ctx, s)
 	}
 	if err != nil {
@@ -182,6 +185,10 @@ func (r *Roster) remove(ctx context.Context, s *server) error {
 	r.news.left(s.ID())
 	return err
 }
+
+// TakenOut reports whether somebody drained or removed instance id, in this process
+// of the run or in one before, and it has not come since.
+func (r *Roster) TakenOut(id string) bool { return r.kept.isOut(id) }
 
 // GivenUp reports whether instance id left since it did not answer: it may join
 // again.

@@ -13,7 +13,7 @@ import (
 // tells it under its lock, so what is said is written later.
 type news struct {
 	notes *report.Notes
-	over  context.Context // ends with the run, after which nothing is news
+	over  context.Context                  // ends with the run, after which nothing is news
 	warn  func(format string, args ...any) // that writes them
 
 	mu      sync.Mutex

@@ -37,6 +37,9 @@ type Deps struct {
 	Spans *trace.Spans       // have the instances as rows; may be nil
 	Rest  func(resting bool) // hears of each engine whether it rests; may be nil
 	Warn  func(format string, args ...any)
+	// Folder is the run's, which has what is known of its instances when it is
+	// started again; empty keeps nothing. Begin needs it to be there.
+	Folder string
 	// Dial calls a server; nil calls it over HTTP.
 	Dial Dialer
 }
@@ -68,6 +71,7 @@ type Roster struct {
 	givenUp map[string]bool               // URLs of servers that left since they did not answer
 
 	news *news
+	kept *kept
 }
 
 // Start starts a run's engines and calls its servers. Begin follows.
@@ -91,7 +95,8 @@ func Start(ctx context.Context, cfg *configs.Config, deps Deps) (*Roster, error)
 		r.news.notes.Close()
 		return nil, err
 	}
-	if r.dial == nil {
+	r.kept, err = openKept(deps.Folder, r.news.notes)
+	if err == nil && r.dial == nil {
 		r.dial, r.forget, err = newDialer(cfg, r.canary)
 	}
 	if err == nil {
@@ -143,6 +148,7 @@ func (r *Roster) Fleet() *inference.Fleet { return r.fleet }
 // did not answer, those that the run watches, and those that control hears of.
 // It returns when the run has as many instances as it needs.
 func (r *Roster) Begin(ctx context.Context, control *control.Server) error {
+	r.kept.save()
 	r.news.tellTo(control)
 	for _, e := range r.late {
 		r.sought[e.URL] = r.seek(e)

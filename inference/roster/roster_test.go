@@ -3,6 +3,7 @@ package roster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -244,4 +245,55 @@ func TestEndIsNoNews(t *testing.T) {
 	require.Error(t, r.Publish(ctx, tinyWeights(t, 1)))
 	require.NoError(t, r.Close())
 	require.Equal(t, []string{"instance http://a:1 (easyrl) joined"}, said.lines)
+}
+
+// Who was taken out is known to the run when it is started again, until it comes
+// anew.
+func TestTakenOutIsKept(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	open := func() (r *Roster, end func()) {
+		ctx, end := context.WithCancel(t.Context())
+		r = tinyFleetIn(ctx, t, newNotes(), "control.listen=127.0.0.1:0", fmt.Sprintf("run.dir=%q", folder))
+		require.NoError(t, r.Begin(ctx, nil))
+		return r, end
+	}
+	r, end := open()
+	for _, url := range []string{"http://a:1", "http://b:1", "http://c:1"} {
+		_, err := r.Add(t.Context(), url, "")
+		require.NoError(t, err)
+	}
+	_, err := r.Drain("http://a:1")
+	require.NoError(t, err)
+	require.NoError(t, r.Remove(t.Context(), "http://b:1"))
+	end() // as when it is killed: nothing more is written
+	again, end := open()
+	defer end()
+	require.Equal(t, r.kept.of.Run, again.kept.of.Run)
+	for url, out := range map[string]bool{"http://a:1": true, "http://b:1": true, "http://c:1": false} {
+		require.Equal(t, out, again.TakenOut(url), url)
+	}
+	_, err = again.Add(t.Context(), "http://a:1", "")
+	require.NoError(t, err)
+	require.False(t, again.TakenOut("http://a:1"))
+	third, end := open()
+	defer end()
+	require.False(t, third.TakenOut("http://a:1"))
+	require.True(t, third.TakenOut("http://b:1"))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, keptFile), []byte("{"), 0o644))
+	_, err = openKept(folder, nil)
+	require.ErrorContains(t, err, keptFile)
+}
+
+// What is known of servers that were taken out is bounded.
+func TestFewTakenOutAreKept(t *testing.T) {
+	t.Parallel()
+	k, err := openKept("", nil)
+	require.NoError(t, err)
+	for i := range mostOut + 1 {
+		k.setOut(fmt.Sprint(i), true)
+	}
+	require.False(t, k.isOut("0"))
+	require.True(t, k.isOut("1"))
+	require.True(t, k.isOut(fmt.Sprint(mostOut)))
 }

@@ -55,6 +55,9 @@ type Roster interface {
 	// GivenUp reports whether an instance was taken out since it did not answer,
 	// so that it may join again.
 	GivenUp(id string) bool
+	// TakenOut reports whether somebody drained or removed an instance, be it before
+	// the run was started again, and it has not come since.
+	TakenOut(id string) bool
 }
 
 // Serve lets requests at the control address list and change instances. Before,
@@ -165,7 +168,8 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 // listInstances tells of all instances, or of the one that the query's id names
 // where it is there, and whose they are: those that join compare boot, and so
 // see that they were taken out, or that the run was started again without them.
-// given_up says that the one that is named may join again.
+// given_up says that the one that is named may join again, taken_out that it should
+// not by itself.
 func (c *Server) listInstances(ctx *fasthttp.RequestCtx, roster Roster) {
 	all := append([]Member{}, roster.List()...)
 	told := map[string]any{"boot": c.boot}
@@ -174,6 +178,9 @@ func (c *Server) listInstances(ctx *fasthttp.RequestCtx, roster Roster) {
 		all = slices.DeleteFunc(all, func(m Member) bool { return m.ID != id })
 		if roster.GivenUp(id) {
 			told["given_up"] = true
+		}
+		if roster.TakenOut(id) {
+			told["taken_out"] = true
 		}
 	}
 	told["instances"] = all

@@ -56,6 +56,7 @@ type book struct {
 	mu      sync.Mutex
 	members []Member
 	gone    string        // an ID that may join again
+	out     string        // one that may not
 	entered chan struct{} // where set, Add closes it and waits for its context's end
 }
 
@@ -98,6 +99,8 @@ func (b *book) Drain(id string) (Member, error) {
 
 func (b *book) GivenUp(id string) bool { return id == b.gone }
 
+func (b *book) TakenOut(id string) bool { return id == b.out }
+
 func (b *book) Remove(_ context.Context, id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +127,7 @@ func newControl(t *testing.T, instances Roster) (*Server, string) {
 
 func TestInstancesComeAndGo(t *testing.T) {
 	t.Parallel()
-	c, root := newControl(t, &book{gone: "http://b"})
+	c, root := newControl(t, &book{gone: "http://b", out: "http://c"})
 	other, _ := newControl(t, &book{})
 	require.Regexp(t, `^[0-9a-f]{32}$`, c.boot)
 	require.NotEqual(t, other.boot, c.boot)
@@ -149,6 +152,9 @@ func TestInstancesComeAndGo(t *testing.T) {
 	require.Equal(t, none, body)
 	_, body = ask(t, "GET", root+"/instances?id=http://b", "")
 	require.Equal(t, fmt.Sprintf(`{"boot":%q,"given_up":true,"instances":[]}`+"\n", c.boot), body)
+	status, body = ask(t, "GET", root+"/instances?id="+url.QueryEscape("http://c"), "")
+	require.Equal(t, 200, status)
+	require.Equal(t, fmt.Sprintf(`{"boot":%q,"instances":[],"taken_out":true}`+"\n", c.boot), body)
 
 	of := root + "/instances/" + url.PathEscape(server)
 	status, body = ask(t, "POST", of+"/drain", "")
