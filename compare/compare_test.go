@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -284,6 +285,32 @@ func TestSweptKeyIsKept(t *testing.T) {
 	_, err = Run(t.Context(), o)
 	require.NoError(t, err)
 	require.Equal(t, "verify-periodic-async-2-1x4-lent-inference.max_running=64-2 on 6", m.ran[len(m.ran)-1])
+}
+
+// The page of modes has every key of compare.json.
+func TestKeysAreInThePage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "modes.md"))
+	require.NoError(t, err)
+	_, about, found := strings.Cut(string(page), "## compare.json")
+	require.True(t, found)
+	var visit func(of reflect.Type)
+	visit = func(of reflect.Type) {
+		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
+			of = of.Elem()
+		}
+		if of.Kind() != reflect.Struct {
+			return
+		}
+		for i := range of.NumField() {
+			field := of.Field(i)
+			if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); key != "" {
+				require.Contains(t, about, "`"+key+"`", "of %s", of.Name())
+				visit(field.Type)
+			}
+		}
+	}
+	visit(reflect.TypeFor[Comparison]())
 }
 
 func TestBudgetsThatDiffer(t *testing.T) {

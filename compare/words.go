@@ -54,8 +54,12 @@ func budgets(c *Comparison) []string {
 // times is a ratio for people.
 func times(x float64) string { return fmt.Sprintf("%.2f", x) }
 
-// telling is the part by which speeds must differ to be told apart.
+// telling is the part by which speeds must differ to be told apart; more where the
+// steps of one disagree.
 const telling = 0.03
+
+// doubt is the part by which the run's speed-up may be wrong.
+func (r *Result) doubt() float64 { return max(telling, (r.High-r.Low)/r.Speedup/4) }
 
 // winner says which run is the fastest and by how much.
 func winner(c *Comparison) string {
@@ -71,7 +75,7 @@ func winner(c *Comparison) string {
 	})
 	best, next := order[0], order[1]
 	lead := best.Speedup / next.Speedup
-	if lead < 1+telling {
+	if lead < 1+max(best.doubt(), next.doubt()) {
 		return fmt.Sprintf("%s and %s are equally fast as far as can be told: the one is %s times as fast as the other.", best.Name, next.Name, times(lead))
 	}
 	text := fmt.Sprintf("%s is the fastest: %s times as fast as %s", best.Name, times(lead), next.Name)
