@@ -74,6 +74,9 @@ func (f *frame) scale() {
 		low = 0
 	}
 	f.across = newAxis(left, right, frameLeft, frameRight, 5)
+	if f.x == "step" && f.across.step > 0 {
+		f.across.step = max(f.across.step, 1) // there is nothing between steps
+	}
 	f.up = newAxis(low, high, frameBottom, frameTop, 4).widen()
 }
 
@@ -95,7 +98,7 @@ func (f *frame) axes(b *strings.Builder) {
 	fmt.Fprintf(b, `<text class="name" x="%d" y="%d" text-anchor="middle">%s</text>`, (frameLeft+frameRight)/2, frameHeight-4, escape(f.x))
 	if f.y != "" {
 		middle := (frameTop + frameBottom) / 2
-		fmt.Fprintf(b, `<text class="name" x="10" y="%d" text-anchor="middle" transform="rotate(-90 10 %d)">%s</text>`, middle, middle, escape(f.y))
+		fmt.Fprintf(b, `<text class="name" x="12" y="%d" text-anchor="middle" transform="rotate(-90 12 %d)">%s</text>`, middle, middle, escape(f.y))
 	}
 }
 

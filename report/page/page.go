@@ -81,7 +81,7 @@ func Write(dir string) (string, error) {
 func Style() template.CSS { return chart.Style() + template.CSS(rules) } //nolint:gosec // both are this module's
 
 func parse() (*template.Template, error) {
-	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "name": breakable, "percent": percent, "shorten": shorten, "gib": gib, "times": timeTable}).Parse(pageSource)
+	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "name": breakable, "percent": percent, "shorten": shorten, "gib": gib, "times": timeTable, "seconds": seconds}).Parse(pageSource)
 }
 
 // gather reads what the page shows of a run with these steps.
@@ -129,6 +129,14 @@ func timeTable(title string, shares []Share) map[string]any {
 func breakable(name string) template.HTML {
 	escaped := template.HTMLEscapeString(name)
 	return template.HTML(strings.NewReplacer("/", "/<wbr>", "_", "_<wbr>").Replace(escaped)) //nolint:gosec // it was escaped
+}
+
+// seconds is a time, in seconds where it is short.
+func seconds(x float64) string {
+	if x < 100 {
+		return fmt.Sprintf("%.2f s", x)
+	}
+	return report.Duration(time.Duration(x * float64(time.Second)))
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }

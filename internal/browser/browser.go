@@ -1,0 +1,192 @@
+// Package browser opens pages in a headless Chromium, for tests.
+package browser
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+)
+
+// Artifacts is the environment variable that names the folder for screenshots.
+const Artifacts = "EASYRL_ARTIFACTS"
+
+//go:embed audit.js
+var audit string
+
+// Tab is a tab of a real browser, and what it complained of and asked for. It is
+// used by the test's goroutine alone.
+type Tab struct {
+	t    *testing.T
+	ctx  context.Context
+	kept string // folder
+
+	mu     sync.Mutex
+	faults []string
+	asked  []string
+}
+
+// New opens a tab of a browser of its own, or skips the test where no Chromium is
+// found. Screenshots go to a folder, or nowhere where it is "".
+func New(t *testing.T, kept string) *Tab {
+	t.Helper()
+	names := []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless_shell", "headless-shell"}
+	found := slices.IndexFunc(names, func(name string) bool { _, err := exec.LookPath(name); return err == nil })
+	if found < 0 {
+		t.Skipf("the page is not looked at in a browser: none of %s on the PATH (apt-get install chromium)", strings.Join(names, ", "))
+	}
+	limited, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(names[found]), chromedp.NoSandbox, chromedp.WindowSize(1200, 900))
+	process, end := chromedp.NewExecAllocator(limited, options...)
+	t.Cleanup(end)
+	b := &Tab{t: t, kept: kept}
+	b.ctx, cancel = chromedp.NewContext(process)
+	t.Cleanup(cancel)
+	require.NoError(t, chromedp.Listen(b.ctx, b.hear))
+	return b
+}
+
+func (b *Tab) hear(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		b.faults = append(b.faults, fmt.Sprint(e.ExceptionDetails.Text, " ", e.ExceptionDetails.Exception.Description))
+	case *runtime.EventConsoleAPICalled:
+		b.faults = append(b.faults, fmt.Sprintf("console.%s", e.Type))
+	case *log.EventEntryAdded:
+		b.faults = append(b.faults, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
+	case *network.EventRequestWillBeSent:
+		b.asked = append(b.asked, e.Request.URL)
+	}
+}
+
+// Do acts as somebody at the page does.
+func (b *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, actions...); err != nil {
+		require.NoError(b.t, err, "console: %q", b.Complaints())
+	}
+}
+
+// Tells is what an expression of the page says.
+func Tells[T any](b *Tab, expression string) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	require.NoError(b.t, err, expression)
+	return v
+}
+
+// Until waits until an expression of the page is true.
+func (b *Tab) Until(expression string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 40*time.Second)
+	defer cancel()
+	look := fmt.Sprintf(`new Promise(done => { const look = () => (%s) ? done(true) : setTimeout(look, 50); look(); })`, expression)
+	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](look, chromedp.EvalAwaitPromise)); err != nil {
+		require.NoError(b.t, err, "%s\npage: %.3000s\nconsole: %q", expression, Tells[string](b, "document.body.innerText"), b.Complaints())
+	}
+}
+
+// Shows waits until the page has text somewhere.
+func (b *Tab) Shows(selector, text string) {
+	b.t.Helper()
+	b.Until(fmt.Sprintf("[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q))", selector, text))
+}
+
+// Complaints are what the browser complained of since the last call.
+func (b *Tab) Complaints() []string { return b.take(&b.faults) }
+
+// Requests are the addresses that the page asked for since the last call.
+func (b *Tab) Requests() []string { return b.take(&b.asked) }
+
+func (b *Tab) take(from *[]string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := *from
+	*from = nil
+	return all
+}
+
+// View makes the page as wide as that many CSS pixels, in a colour scheme, "light"
+// or "dark".
+func (b *Tab) View(width int64, scheme string) {
+	b.t.Helper()
+	look := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, look)
+	require.NoError(b.t, err)
+	b.Do(chromedp.EmulateViewport(width, 900))
+}
+
+// Keep takes a screenshot of the whole page.
+func (b *Tab) Keep(name string) {
+	b.t.Helper()
+	if b.kept == "" {
+		return
+	}
+	picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.MkdirAll(b.kept, 0o755))
+	require.NoError(b.t, os.WriteFile(filepath.Join(b.kept, name+".png"), picture, 0o644))
+}
+
+// Inspect requires that nothing keeps the page as it is now, with all that can be
+// opened open, from those who hear it, who use the keyboard, or who look at it on
+// a desk, a tablet or a phone, in either scheme; audit.js says what would. It keeps
+// what they see, and what those see who do not tell all colours apart.
+func (b *Tab) Inspect(name string) {
+	b.t.Helper()
+	b.Do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach(d => { d.open = true; }); undefined`))
+	for _, width := range []int64{1280, 768, 375} {
+		for _, scheme := range []string{"light", "dark"} {
+			b.View(width, scheme)
+			as := fmt.Sprintf("%s-%d-%s", name, width, scheme)
+			b.Keep(as)
+			require.Empty(b.t, b.audit(), as)
+		}
+	}
+	b.View(1280, "light")
+	for _, deficiency := range []emulation.SetEmulatedVisionDeficiencyType{emulation.SetEmulatedVisionDeficiencyTypeDeuteranopia,
+		emulation.SetEmulatedVisionDeficiencyTypeTritanopia, emulation.SetEmulatedVisionDeficiencyTypeAchromatopsia, emulation.SetEmulatedVisionDeficiencyTypeNone} {
+		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedVisionDeficiency, emulation.SetEmulatedVisionDeficiencyParams{Type: deficiency})
+		require.NoError(b.t, err)
+		if deficiency != emulation.SetEmulatedVisionDeficiencyTypeNone {
+			b.Keep(name + "-" + string(deficiency))
+		}
+	}
+}
+
+func (b *Tab) audit() []string { return Tells[[]string](b, audit+"\naudit()") }
+
+// Tour requires that the tab key leads from the page's beginning to each place that
+// can be used, and that it is seen there.
+func (b *Tab) Tour() {
+	b.t.Helper()
+	require.Empty(b.t, b.tour())
+}
+
+func (b *Tab) tour() (faults []string) {
+	for range Tells[int](b, audit+"\nbeginTour()") {
+		b.Do(chromedp.KeyEvent(kb.Tab))
+		if fault := Tells[string](b, "tour()"); fault != "" {
+			faults = append(faults, fault)
+		}
+	}
+	return append(faults, Tells[[]string](b, "endTour()")...)
+}
