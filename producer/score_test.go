@@ -13,6 +13,16 @@ import (
 	"github.com/easyrl/easyrl/reward"
 )
 
+// A panic of what a task calls, the reward's aside, is an error of the period.
+func TestTaskThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, &fakeFleet{room: 2}, length, nil)
+		p.decode = func([]int32) string { panic("no such token") }
+		_, _, _, err := produce(t.Context(), t, p, period(1, 2, 3, 4))
+		require.ErrorContains(t, err, "no such token")
+	})
+}
+
 // Of a group's responses as many are scored at once as may, each once, and none
 // begins after one has failed.
 func TestScoresSoManyAtOnce(t *testing.T) {

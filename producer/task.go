@@ -11,7 +11,6 @@ import (
 
 	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/panics"
-	"github.com/sourcegraph/conc/pool"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/loss"
@@ -45,19 +44,37 @@ type result struct {
 	group *rollout.Group
 }
 
-// dispatch starts the tasks in the order of the prompts, as slots become free,
-// and waits for them.
+// dispatch runs the tasks, in the order of the prompts as slots become free, and
+// ends when they have. Who has one to run first starts the goroutine that waits
+// for the next slot, unless one is about to: there are only as many as wait.
 func (r *run) dispatch(ctx context.Context) {
-	tasks := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
-	for i := range r.period.Prompts {
-		if !r.slot(ctx) {
-			break
+	var workers conc.WaitGroup
+	var front sync.Mutex // of the one that waits for a slot; guards next
+	var spare atomic.Bool
+	next := 0
+	var work func()
+	work = func() {
+		spare.Store(false)
+		for front.TryLock() {
+			index := next
+			found := index < len(r.period.Prompts) && r.slot(ctx)
+			if found {
+				next++
+			}
+			front.Unlock()
+			if !found {
+				return
+			}
+			if spare.CompareAndSwap(false, true) {
+				workers.Go(work)
+			}
+			if err := try(func() error { return r.task(ctx, index) }); err != nil {
+				r.cancel(err)
+			}
 		}
-		tasks.Go(func(ctx context.Context) error { return r.task(ctx, i) })
 	}
-	if err := tasks.Wait(); err != nil {
-		r.cancel(err)
-	}
+	work()
+	workers.Wait()
 }
 
 // slot takes a slot, and reports false where the period ends first.
@@ -227,12 +244,10 @@ func (r *run) score(ctx context.Context, g *rollout.Group) error {
 func (r *run) scoreOne(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) error {
 	start := time.Now()
 	var score reward.Score
-	var err error
-	if p := panics.Try(func() {
+	err := try(func() (err error) {
 		score, err = r.reward.Score(ctx, reward.Input{Prompt: prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})
-	}); p != nil {
-		err = p.AsError()
-	}
+		return err
+	})
 	r.add(&r.sum.Scoring, time.Since(start))
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -244,6 +259,14 @@ func (r *run) scoreOne(ctx context.Context, prompt *rollout.Prompt, resp *rollou
 	}
 	resp.Reward, resp.Parts = score.Value, score.Parts
 	return nil
+}
+
+// try is what do returns, or its panic as an error.
+func try(do func() error) (err error) {
+	if p := panics.Try(func() { err = do() }); p != nil {
+		return p.AsError()
+	}
+	return err
 }
 
 func (r *run) add(sum *time.Duration, d time.Duration) {
