@@ -70,38 +70,51 @@ func (f *Fleet) hedge(m *member, req *Request) (grant, bool) {
 // call runs one call as granted and settles it.
 func (f *Fleet) call(ctx context.Context, g grant, req *Request) answer {
 	m := g.m
-	callCtx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(m.ctx, func() { cancel(context.Cause(m.ctx)) })
+	callCtx, cancel := context.WithTimeoutCause(ctx, f.cfg.CallTimeout, overdue(f.cfg.CallTimeout))
+	defer cancel()
+	stop := context.AfterFunc(m.ctx, cancel)
 	defer stop()
-	callCtx, done := context.WithTimeoutCause(callCtx, f.cfg.CallTimeout, fmt.Errorf("no answer in %v", f.cfg.CallTimeout))
-	defer done()
 
 	sent := *req
 	sent.Version = g.version
-	out, err := within(f.cfg.Watchdog, func() ([]Completion, error) { return m.inst.Generate(callCtx, sent) })
-	if err == nil {
+	out, err := within(callCtx, f.cfg.Watchdog, func() ([]Completion, error) { return m.inst.Generate(callCtx, sent) })
+	switch {
+	case err == nil:
 		err = f.checkAnswer(out, &sent, g.sum)
-	} else if callCtx.Err() != nil && !errors.Is(err, errStuck) {
+	case errors.Is(err, errStuck):
+	case m.ctx.Err() != nil:
+		err = context.Cause(m.ctx)
+	case callCtx.Err() != nil:
 		err = context.Cause(callCtx)
 	}
 	f.settle(ctx, g, req, out, err)
 	return answer{m, g.epoch, out, err}
 }
 
-// within is what do returns. Should that take longer than d, do is left to
-// itself and the error wraps errStuck.
-func within[T any](d time.Duration, do func() (T, error)) (T, error) {
+// overdue is the error of what took longer than it says.
+type overdue time.Duration
+
+func (d overdue) Error() string { return fmt.Sprintf("no answer in %v", time.Duration(d)) }
+
+// within is what do returns. Should do go on after ctx, which ends before d, until
+// d has passed, it is left to itself and the error wraps errStuck.
+func within[T any](ctx context.Context, d time.Duration, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
+	start := time.Now()
 	done := make(chan result, 1)
 	go func() {
 		v, err := do()
 		done <- result{v, err}
 	}()
-	t := time.NewTimer(d)
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(d - time.Since(start))
 	defer t.Stop()
 	select {
 	case r := <-done:

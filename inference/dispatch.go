@@ -168,7 +168,17 @@ func (f *Fleet) acquire(ctx context.Context, w *waiter) (grant, error) {
 	w.place = f.queue.PushBack(w)
 	f.dispatch()
 	f.mu.Unlock()
+	select {
+	case g := <-w.ready:
+		return g, g.err
+	default:
+		return f.await(ctx, w, since, left)
+	}
+}
 
+// await is acquire for a request in the queue, which must look again in left
+// whether it still may wait.
+func (f *Fleet) await(ctx context.Context, w *waiter, since time.Time, left time.Duration) (grant, error) {
 	look := time.NewTimer(left)
 	defer look.Stop()
 	for {

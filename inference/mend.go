@@ -53,7 +53,7 @@ func (f *Fleet) mend(m *member) {
 func (f *Fleet) mended(gen *generation, m *member, p Prober) bool {
 	t := time.NewTimer(f.cfg.ProbeEvery)
 	defer t.Stop()
-	ctx, cancel := context.WithTimeoutCause(gen.ctx, f.cfg.ProbeEvery+f.cfg.ProbeTimeout, fmt.Errorf("no answer in %v", f.cfg.ProbeTimeout))
+	ctx, cancel := context.WithTimeoutCause(gen.ctx, f.cfg.ProbeEvery+f.cfg.ProbeTimeout, overdue(f.cfg.ProbeTimeout))
 	defer cancel()
 	select {
 	case <-t.C:
@@ -63,7 +63,7 @@ func (f *Fleet) mended(gen *generation, m *member, p Prober) bool {
 	if f.restored(gen, m) {
 		return true
 	}
-	if _, err := within(f.cfg.Watchdog, func() (struct{}, error) { return struct{}{}, p.Probe(ctx) }); err != nil {
+	if _, err := within(ctx, f.cfg.Watchdog, func() (struct{}, error) { return struct{}{}, p.Probe(ctx) }); err != nil {
 		return false
 	}
 	f.mu.Lock()

@@ -254,14 +254,14 @@ func (f *Fleet) notTaken(ctx context.Context, m *member, err error) {
 
 // publishTo sends gen's weights to m and compares checksums.
 func (f *Fleet) publishTo(ctx context.Context, gen *generation, m *member) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.PublishTimeout, fmt.Errorf("no answer in %v", f.cfg.PublishTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.PublishTimeout, overdue(f.cfg.PublishTimeout))
 	defer cancel()
 	for _, ends := range []context.Context{gen.ctx, m.ctx} {
 		stop := context.AfterFunc(ends, cancel)
 		defer stop()
 	}
 	w := gen.weights
-	sum, err := within(f.cfg.Watchdog, func() (string, error) { return m.inst.Publish(ctx, w) })
+	sum, err := within(ctx, f.cfg.Watchdog, func() (string, error) { return m.inst.Publish(ctx, w) })
 	if err == nil && sum != w.Checksum() {
 		return fmt.Errorf("publish version %d to %s: instance reports checksum %s, expected %s", w.Version(), m.inst.ID(), sum, w.Checksum())
 	}
