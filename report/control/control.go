@@ -17,23 +17,24 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/easyrl/easyrl/internal/accept"
 	"github.com/easyrl/easyrl/report"
 )
 
 // Server answers for a run while it goes: GET / is its live page, which calls
 // what is below /page/, GET /status the last step's values as JSON, GET /metrics
 // the same for Prometheus, and GET /events sends them as they come. /instances
-// lists, adds and takes away instances. It is safe for concurrent use; all methods of a nil *Server do
-// nothing.
+// lists, adds and takes away instances. It is safe for concurrent use; all methods
+// of a nil *Server do nothing.
 type Server struct {
-	dir    string
-	token  string // every request but that of the empty page needs it where it is not empty
-	boot   string // tells this process from the next one of the run
-	server *fasthttp.Server
-	addr   net.Addr
-	served sync.WaitGroup
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
+	dir      string
+	token    string // every request but that of the empty page needs it where it is not empty
+	boot     string // tells this process from the next one of the run
+	server   *fasthttp.Server
+	listener net.Listener
+	served   sync.WaitGroup
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
 
 	history history
 	shell   []byte           // the live page without what it shows
@@ -70,12 +71,12 @@ func New(addr, token, dir string) (*Server, error) {
 	}
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
-	c := &Server{dir: dir, token: token, boot: hex.EncodeToString(boot), addr: listener.Addr(), listeners: map[chan []byte]struct{}{},
+	c := &Server{dir: dir, token: token, boot: hex.EncodeToString(boot), listener: accept.New(listener), listeners: map[chan []byte]struct{}{},
 		shell: empty, parts: liveParts()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: 10 * time.Second, WriteTimeout: controlWrite,
 		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
-	c.served.Go(func() { _ = c.server.Serve(listener) }) // ends with Close
+	c.served.Go(func() { _ = c.server.Serve(c.listener) }) // ends with Close
 	return c, nil
 }
 
@@ -98,7 +99,7 @@ func (c *Server) Addr() string {
 	if c == nil {
 		return ""
 	}
-	return c.addr.String()
+	return c.listener.Addr().String()
 }
 
 // Step tells of a finished step.
@@ -123,6 +124,7 @@ func (c *Server) Close() {
 	}
 	c.cancel()
 	_ = c.server.Shutdown() // the listener's error has nobody to tell
+	_ = c.listener.Close()  // where serving had not begun
 	c.served.Wait()
 }
 

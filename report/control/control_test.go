@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"testing"
@@ -71,5 +72,18 @@ func TestControlNeedsItsToken(t *testing.T) {
 	require.ErrorContains(t, err, "control address")
 	var none *Server
 	none.Step(nil)
+	none.Warning(report.Warning{})
 	none.Close()
+}
+
+// A run that ends as soon as it listens ends.
+func TestControlClosesAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		c, err := New("127.0.0.1:0", "", t.TempDir())
+		require.NoError(t, err)
+		c.Close()
+		_, err = (&net.Dialer{}).DialContext(t.Context(), "tcp", c.Addr())
+		require.Error(t, err)
+	}
 }

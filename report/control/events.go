@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/report"
 )
 
 const (
@@ -46,6 +48,22 @@ func (c *Server) Instance(e InstanceEvent) {
 	defer c.mu.Unlock()
 	c.note("instance", e.text())
 	c.tell("instance", body)
+}
+
+// Warning tells those who listen of a warning, as event "warning". It does not
+// block. Those who come later find it in the run's folder.
+func (c *Server) Warning(w report.Warning) {
+	if c == nil {
+		return
+	}
+	body, err := json.Marshal(w)
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note("warning", warningText(w))
+	c.tell("warning", body)
 }
 
 // tell sends an event to all listeners and cuts off those that do not keep up.

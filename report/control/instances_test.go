@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,8 +14,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/easyrl/easyrl/report"
 )
 
 // ask sends a request and returns what came back.
@@ -266,64 +263,4 @@ func TestCloseEndsAnAdd(t *testing.T) {
 	<-b.entered
 	c.Close()
 	require.Contains(t, <-done, "context canceled")
-}
-
-// readEvents reads n events of a stream.
-func readEvents(t *testing.T, in *bufio.Scanner, n int) (all []string) {
-	t.Helper()
-	name := ""
-	for len(all) < n && in.Scan() {
-		switch line := in.Text(); {
-		case strings.HasPrefix(line, "event: "):
-			name = strings.TrimPrefix(line, "event: ")
-		case strings.HasPrefix(line, "data: "):
-			all = append(all, name+" "+strings.TrimPrefix(line, "data: "))
-		}
-	}
-	require.NoError(t, in.Err())
-	return all
-}
-
-func TestEvents(t *testing.T) {
-	t.Parallel()
-	c, root := newControl(t, &book{})
-	c.Step(report.Values{"step": 1})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, root+"/events", nil)
-	require.NoError(t, err)
-	resp, err := (&http.Client{Transport: &http.Transport{}}).Do(req)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
-	in := bufio.NewScanner(resp.Body)
-	require.Equal(t, []string{`step {"step":1}`}, readEvents(t, in, 1))
-	c.Instance(InstanceEvent{ID: "a", From: "HEALTHY", To: "DEAD", Cause: "gone\nfor good"})
-	c.Step(report.Values{"step": 2, "reward/mean": 0.5})
-	require.Equal(t, []string{`instance {"id":"a","from":"HEALTHY","to":"DEAD","cause":"gone\nfor good"}`, `step {"step":2,"reward/mean":0.5}`}, readEvents(t, in, 2))
-	c.Close() // waits for nobody who listens
-	require.Empty(t, readEvents(t, in, 1))
-	require.Empty(t, c.listeners)
-}
-
-// A listener that does not keep up is cut off, and there are so many at most.
-func TestEventsAreBounded(t *testing.T) {
-	t.Parallel()
-	c, root := newControl(t, &book{})
-	slow := c.listen()
-	for range eventsBehind {
-		c.Step(report.Values{"step": 1})
-	}
-	require.Len(t, c.listeners, 1)
-	c.Step(report.Values{"step": 2})
-	require.Empty(t, c.listeners)
-	n := 0
-	for range slow {
-		n++
-	}
-	require.Equal(t, eventsBehind, n)
-	for range mostListeners {
-		require.NotNil(t, c.listen())
-	}
-	status, body := ask(t, "GET", root+"/events", "")
-	require.Equal(t, 503, status)
-	require.Contains(t, body, "too many listeners, expected 64 at most")
 }

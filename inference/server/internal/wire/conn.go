@@ -10,8 +10,9 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/easyrl/easyrl/internal/accept"
 )
 
 const (
@@ -30,8 +31,6 @@ var ErrGone = errors.New("the client closed the connection")
 type Listener struct {
 	net.Listener
 	open sync.WaitGroup
-	once sync.Once
-	over chan struct{} // closed with the listener
 
 	mu    sync.Mutex
 	ended bool
@@ -42,12 +41,12 @@ type Listener struct {
 
 // NewListener makes inner a Listener, which owns it.
 func NewListener(inner net.Listener) *Listener {
-	return &Listener{Listener: inner, over: make(chan struct{}), conns: map[*Conn]bool{}}
+	return &Listener{Listener: accept.New(inner), conns: map[*Conn]bool{}}
 }
 
 // Accept returns the next connection, a *Conn.
 func (l *Listener) Accept() (net.Conn, error) {
-	inner, err := l.accept()
+	inner, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
@@ -60,44 +59,6 @@ func (l *Listener) Accept() (net.Conn, error) {
 	l.conns[c] = true
 	l.open.Add(1)
 	return c, nil
-}
-
-// accept waits where the process or the system has no room for one more.
-func (l *Listener) accept() (net.Conn, error) {
-	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
-		c, err := l.Listener.Accept()
-		if err == nil || !passes(err) {
-			return c, err
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-l.over:
-			t.Stop()
-			return nil, net.ErrClosed
-		}
-	}
-}
-
-const (
-	shortestPause = 5 * time.Millisecond
-	longestPause  = time.Second
-)
-
-// passes reports whether a failure to accept is none of the listener's.
-func passes(err error) bool {
-	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-// Close is net.Listener's: nothing is accepted any more.
-func (l *Listener) Close() error {
-	l.once.Do(func() { close(l.over) })
-	return l.Listener.Close()
 }
 
 // WhenQuiet is closed when no connection is busy.
