@@ -100,15 +100,15 @@ func overlap(c *Comparison) (said []string) {
 	if sync != nil && async != nil {
 		gain := async.Speedup / sync.Speedup
 		text := fmt.Sprintf("Asynchrony makes it %s times as fast, of %s.", times(gain), times(sync.Ceiling))
-		if gain < 1+telling {
-			text = fmt.Sprintf("Asynchrony gains nothing here: %s times, of %s.", times(gain), times(sync.Ceiling))
+		if gain < 1+async.doubt() {
+			text = fmt.Sprintf("Asynchrony gains nothing here that can be told: %s times, of %s.", times(gain), times(sync.Ceiling))
 		}
 		if sync.Share.Lends && gain < 0.9*sync.Ceiling {
 			text += " Here sync trains with the threads of the resting instances too, which it has to itself; beside sampling there are fewer, and the ceiling is for cores that would otherwise rest."
 		}
 		said = append(said, text)
 	}
-	if turns != nil && async != nil && turns.Speedup > async.Speedup*(1+telling) {
+	if turns != nil && async != nil && turns.Speedup > async.Speedup*(1+max(turns.doubt(), async.doubt())) {
 		said = append(said, fmt.Sprintf("Taking turns on all %d cores (colocated) beats asynchrony here by %s times: where both sides share one machine and speed up with its cores, nobody needs to wait for anybody. Asynchrony is for instances that have devices of their own, or that cannot use all the cores.",
 			turns.Cores, times(turns.Speedup/async.Speedup)))
 	}
