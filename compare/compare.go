@@ -45,6 +45,10 @@ type Options struct {
 // started.
 var ErrUsage = errors.New("compare")
 
+// ErrRefused is what Options.Train returns where it refuses the first run for its
+// configuration, and Run too: nothing was started.
+var ErrRefused = errors.New("easyrl train refused it, for the reason above")
+
 // Comparison is what is found, as compare.json has it. Times are in seconds.
 type Comparison struct {
 	Name    string `json:"name"`
@@ -200,7 +204,7 @@ func (c *comparing) train(ctx context.Context, variants []variant) error {
 		c.o.Say("%s (%d of %d): %s", v.name, i+1, all, v.share.Words())
 		switch err := c.o.Train(ctx, v.cores, args); {
 		case err == nil:
-		case ctx.Err() != nil || errors.Is(err, ErrUsage):
+		case ctx.Err() != nil || errors.Is(err, ErrRefused):
 			return fmt.Errorf("%s: %w", v.name, err)
 		default:
 			failed[v.name] = true

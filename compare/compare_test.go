@@ -409,7 +409,8 @@ func TestFaults(t *testing.T) {
 		{func(o *Options) { o.Sweep = "inference.instances" }, `-sweep is "inference.instances", expected section.key=value,value,…`},
 		{func(o *Options) { o.Sweep = "run.mode=sync" }, "-sweep is of run.mode"},
 		{func(o *Options) { o.Sweep = "train.lr=1,1" }, "-sweep has train.lr=1 twice"},
-		{func(o *Options) { o.Sweep = "inference.instanses=1" }, "unknown key inference.instanses, did you mean inference.instances?"},
+		{func(o *Options) { o.Sweep = "train.lr=1,,2" }, `-sweep is "train.lr=1,,2", expected a value between commas`},
+		{func(o *Options) { o.Sweep = "inference.instanses=1" }, "-sweep of inference.instanses=1: -set: unknown key inference.instanses, did you mean inference.instances?"},
 		{func(o *Options) { o.Settings = []string{"run.steps=0"} }, "run.steps is 0, expected 1 or more"},
 		{func(o *Options) {
 			o.Verify, o.Settings = true, []string{"inference.kind=vllm", `inference.endpoints="http://a:1"`}

@@ -65,7 +65,9 @@ func (c *comparing) plan() ([]variant, error) {
 			if value != "" {
 				v.settings = append(v.settings, value)
 			}
-			if err := c.resolve(&v); err != nil {
+			if err := c.resolve(&v); err != nil && value != "" {
+				return nil, fmt.Errorf("-sweep of %s: %w", value, err)
+			} else if err != nil {
 				return nil, err
 			}
 			variants = append(variants, v)
@@ -124,6 +126,9 @@ func (c *comparing) sweep() ([]string, error) {
 	var settings []string
 	for _, value := range swept(list) {
 		setting := key + "=" + value
+		if value == "" {
+			return nil, fmt.Errorf("-sweep is %q, expected a value between commas", c.o.Sweep)
+		}
 		if slices.Contains(settings, setting) {
 			return nil, fmt.Errorf("-sweep has %s twice, expected each value once", setting)
 		}

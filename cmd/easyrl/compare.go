@@ -38,13 +38,15 @@ func compareVerb(std streams) verb {
 		}
 		o.Files, o.Settings = args, *set
 		if *modes != "" {
-			o.Modes = strings.Split(*modes, ",")
+			for mode := range strings.SplitSeq(*modes, ",") {
+				o.Modes = append(o.Modes, strings.TrimSpace(mode))
+			}
 		}
 		o.Say = func(format string, args ...any) { printer{std.err}.line("easyrl: "+format, args...) }
 		o.Train = inProcess(std)
 		found, err := compare.Run(ctx, o)
 		switch {
-		case errors.Is(err, compare.ErrUsage):
+		case errors.Is(err, compare.ErrUsage), errors.Is(err, compare.ErrRefused):
 			return usageError{err}
 		case err != nil && ctx.Err() != nil:
 			return stoppedError{"what is finished is kept, and -resume goes on from there"}
@@ -63,7 +65,7 @@ func compareVerb(std streams) verb {
 // inProcess runs easyrl train in a process of its own: threads, memory and caches
 // of a run are no other's. It is interrupted, and awaited, where the context ends.
 // What the process says of itself goes to standard error. A fault of the
-// configuration that the first one finds is a compare.ErrUsage.
+// configuration that the first one finds is compare.ErrRefused.
 func inProcess(std streams) func(ctx context.Context, cores int, args []string) error {
 	ran := false
 	return func(ctx context.Context, cores int, args []string) error {
@@ -78,7 +80,7 @@ func inProcess(std streams) func(ctx context.Context, cores int, args []string) 
 		err = cmd.Run()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.ExitCode() == exitUsage && !ran {
-			return fmt.Errorf("%w: easyrl train refused it, for the reason above", compare.ErrUsage)
+			return compare.ErrRefused
 		}
 		ran = true
 		if errors.As(err, &exit) {
