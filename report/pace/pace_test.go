@@ -62,3 +62,67 @@ func TestModelGivesBackWhatWasMeasured(t *testing.T) {
 	require.InDelta(t, 0.1, m.First, 1e-9)
 	require.False(t, math.IsNaN(New(runs[1:2], Batch{Groups: 32, Waves: 8}).Scale), "of one mode alone")
 }
+
+// machine is one whose times are known: sampling takes serial seconds and parallel
+// thread-seconds, training so many thread-seconds, in equal groups.
+type machine struct {
+	groups                     int
+	serial, parallel, training float64
+	first                      float64 // of Ti, until the first group
+}
+
+// run follows a step group by group.
+func (m machine) run(s Share, gated bool) Measured {
+	out := Measured{Share: s, Gated: gated, Rest: 0.05, Sampling: m.serial + m.parallel/float64(s.Sampling()), First: m.first}
+	out.First *= out.Sampling
+	now := out.Rest
+	for i := range m.groups {
+		there := out.First + (out.Sampling-out.First)*float64(i)/float64(m.groups-1)
+		if gated {
+			there = out.Sampling
+		}
+		now = max(now, out.Rest+there)
+		began := now
+		left := m.training / float64(m.groups) // thread-seconds
+		beside := min(left/float64(s.Trainer), max(0, out.Rest+out.Sampling-now))
+		now, left = now+beside, left-beside*float64(s.Trainer)
+		after := float64(s.Trainer)
+		if s.Lends {
+			after += float64(s.Sampling())
+		}
+		now += left / after
+		out.Training += now - began
+	}
+	out.Step = now
+	out.Resting = 1 - out.Sampling/out.Step
+	return out
+}
+
+// What is predicted of splits that nobody measured is what they take, on machines
+// whose times are known, from one split and from taking turns on all cores.
+func TestPredictionsComeTrue(t *testing.T) {
+	t.Parallel()
+	const cores = 8
+	for name, m := range map[string]machine{
+		"training is longer":        {32, 0.1, 4, 16, 0.1},
+		"sampling is longer":        {32, 0.1, 16, 4, 0.1},
+		"as long as each other":     {32, 0, 8, 8, 0.1},
+		"sampling is mostly serial": {32, 2, 4, 16, 0.1},
+		"late first group":          {32, 0.1, 8, 16, 0.5},
+		"few groups":                {6, 0.1, 8, 8, 0.2},
+	} {
+		half := Share{Trainer: 4, Instances: 1, Each: 4, Lends: true}
+		turns := Share{Trainer: cores, Instances: 1, Each: cores, InTurn: true}
+		model := New([]Measured{m.run(half, true), m.run(half, false), m.run(turns, true)}, Batch{Groups: float64(m.groups), Waves: 1 / m.first})
+		blind := New([]Measured{m.run(half, true), m.run(turns, true)}, Batch{Groups: float64(m.groups), Waves: 1 / m.first})
+		for each := 1; each < cores; each++ {
+			for _, lends := range []bool{true, false} {
+				s := Share{Trainer: cores - each, Instances: 1, Each: each, Lends: lends}
+				took := m.run(s, false).Step
+				require.InEpsilon(t, took, model.Step(s, float64(each)), 0.03, "%s: %s, lends: %v", name, s.Words(), lends)
+				require.InEpsilon(t, took, blind.Step(s, float64(each)), 0.03, "%s: %s, lends: %v, periodic-async not measured", name, s.Words(), lends)
+			}
+		}
+		require.InEpsilon(t, m.run(turns, true).Step, model.Step(turns, cores), 1e-6, name)
+	}
+}
