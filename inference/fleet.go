@@ -168,12 +168,16 @@ func (f *Fleet) Close() error {
 	f.cancel()
 	gen.end()
 	f.calls.Wait()
-	var faults []error
-	for _, m := range members {
-		if err := m.inst.Close(); err != nil {
-			faults = append(faults, fmt.Errorf("close instance %s: %w", m.inst.ID(), err))
-		}
+	faults := make([]error, len(members))
+	var closing sync.WaitGroup
+	for i, m := range members {
+		closing.Go(func() {
+			if err := m.inst.Close(); err != nil {
+				faults[i] = fmt.Errorf("close instance %s: %w", m.inst.ID(), err)
+			}
+		})
 	}
+	closing.Wait()
 	return errors.Join(faults...)
 }
 

@@ -192,3 +192,31 @@ func TestServerThatTalksOutOfTurn(t *testing.T) {
 	require.Equal(t, exitFailed, code, errs)
 	require.Equal(t, 1, strings.Count(errs, "\n"), errs)
 }
+
+// A server that one run has is refused to another, in a line that names the first,
+// which goes on; killed, it has the server again at once, and after its end another
+// may have it.
+func TestTwoTrainersOnOneServer(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	_, root := startServe(t, "-simulate", slow)
+	run := func(name string, steps int) []string {
+		return []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)), "-set", "run.name=" + name,
+			"-set", fmt.Sprint("run.steps=", steps), "-set", "inference.kind=easyrl", "-set", "inference.endpoints=" + root}
+	}
+	first := startProcess(t, nil, run("first", 4)...)
+	first.until("step 1/4")
+	code, _, errs := command(t, run("second", 1)...)
+	require.Equal(t, exitFailed, code)
+	require.Regexp(t, `^easyrl: 0 instances are there, expected inference.min_instances = 1: instance `+root+
+		`: POST /v1/trainer: status 409: it serves run first in \S+ on \S+, heard of \d+s ago, expected no other trainer: .*\n$`, errs)
+	require.NoDirExists(t, filepath.Join(dir, "second"))
+	first.signal(syscall.SIGKILL)
+	_, errs = first.end()
+	require.NotContains(t, errs, "STALE")
+	code, _, errs = command(t, append(run("first", 4), "-resume")...)
+	require.Zero(t, code, errs)
+	require.NotContains(t, errs, "other trainer")
+	code, _, errs = command(t, run("second", 1)...)
+	require.Zero(t, code, errs)
+}

@@ -8,8 +8,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
+
+	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/flow"
 )
 
 // easyrl is an instance of easyrl serve. Every request says which weights it
@@ -18,6 +22,10 @@ type easyrl struct {
 	*client
 	loopback bool
 	latest   *latest // the store's, or its own
+	trainer  Trainer
+	heard    atomic.Bool // whether the server last heard of the trainer
+	beats    conc.WaitGroup
+	stop     func() // ends beats; nil before they began
 }
 
 var (
@@ -120,7 +128,13 @@ func (c *client) complete(ctx context.Context, body *completionRequest, limit in
 // carries its checksum.
 func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	var h held
-	err := e.send(ctx, w, &h)
+	var err error
+	if e.trainer.ID != "" {
+		err = e.take(ctx)
+	}
+	if err == nil {
+		err = e.send(ctx, w, &h)
+	}
 	if err == nil {
 		err = e.checkConfig(&h)
 	}
@@ -142,8 +156,13 @@ func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
 	if err != nil {
 		return err
 	}
+	query := url.Values{"version": {fmt.Sprint(w.Version())}}
+	if e.trainer.ID != "" {
+		query.Set("trainer", e.trainer.ID)
+	}
+	streamed := "/v1/weights?" + query.Encode()
 	if e.loopback && e.store != nil && path != "" {
-		query := url.Values{"version": {fmt.Sprint(w.Version())}, "path": {path}}
+		query.Set("path", path)
 		err := e.do(ctx, call{method: http.MethodPut, path: "/v1/weights?" + query.Encode(), body: []byte{}, long: true}, h)
 		var refused *statusError
 		// A port of this machine may lead to another one, or to another user's server.
@@ -151,10 +170,10 @@ func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
 			return err
 		}
 	}
-	body := &lent{r: file}
-	defer body.back()
+	body := &flow.Lent{From: file}
+	defer body.Back()
 	return e.do(ctx, call{
-		method: http.MethodPut, path: fmt.Sprintf("/v1/weights?version=%d", w.Version()), stream: body, long: true,
+		method: http.MethodPut, path: streamed, stream: body, long: true,
 		prepare: func(req *http.Request) {
 			req.Header.Set("Content-Type", "application/octet-stream")
 			req.ContentLength = file.Size()

@@ -63,6 +63,7 @@ type fake struct {
 	mu      sync.Mutex
 	value   float32 // the weights
 	version int64   // easyrl's
+	trainer string  // that easyrl has
 	label   string
 	paused  bool
 	calls   []string                  // path and query of all but /health
@@ -247,6 +248,15 @@ func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (a
 		return object{"version": f.version, "checksum": fakeWeights{value: f.value}.Checksum(), "boot": "b1", "capacity": 7, "config": cmp.Or(f.computes, "c1")}
 	}
 	switch call {
+	case "POST /v1/trainer":
+		if f.trainer != "" && f.trainer != body["id"] {
+			return object{"error": object{"message": "it serves another"}}, 409
+		}
+		f.trainer = body["id"].(string)
+		return object{}, 200
+	case "DELETE /v1/trainer":
+		f.trainer = ""
+		return object{}, 200
 	case "GET /v1/weights":
 		return now(), 200
 	case "PUT /v1/weights":

@@ -11,16 +11,15 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/flow"
 )
 
 const (
 	smallBody = 1 << 20 // of control calls
 	largeBody = 1 << 30 // of any answer
-	window    = 64 << 10
 	// A server that is full may ask for so many pauses, each so long at most.
 	maxPauses = 5
 	maxPause  = time.Minute
@@ -95,7 +94,7 @@ func newClient(cfg Config) *client {
 			Transport: &http.Transport{
 				DialContext: dial, TLSHandshakeTimeout: cfg.Connect, ExpectContinueTimeout: time.Second,
 				MaxIdleConnsPerHost: 64, IdleConnTimeout: idle, WriteBufferSize: 256 << 10,
-				MaxResponseHeaderBytes: window, DisableCompression: true,
+				MaxResponseHeaderBytes: flow.Window, DisableCompression: true,
 			},
 			// The token is for this server only.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -189,8 +188,8 @@ func (c *client) exchange(ctx context.Context, k call, out any) error {
 	defer cancel(nil)
 	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
 	defer stop()
-	progress := newProgress(c.stall, func() { cancel(fmt.Errorf("%s: less than %d bytes moved in %v", name, window, c.stall)) })
-	defer progress.stop()
+	progress := flow.NewProgress(c.stall, func() { cancel(fmt.Errorf("%s: less than %d bytes moved in %v", name, flow.Window, c.stall)) })
+	defer progress.Stop()
 	data, err := c.roundTrip(ctx, cancel, k, progress)
 	switch {
 	case err == nil:
@@ -209,13 +208,13 @@ func (c *client) exchange(ctx context.Context, k call, out any) error {
 }
 
 // roundTrip returns the body of an answer of status 200.
-func (c *client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, k call, p *progress) ([]byte, error) {
+func (c *client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, k call, p *flow.Progress) ([]byte, error) {
 	var body io.Reader
 	if k.body != nil {
 		body = bytes.NewReader(k.body)
 	} else if k.stream != nil {
-		p.start()
-		body = &movingReader{k.stream, p}
+		p.Start()
+		body = &flow.Reader{From: k.stream, To: p}
 	}
 	req, err := http.NewRequestWithContext(ctx, k.method, c.url+k.path, body)
 	if err != nil {
@@ -233,16 +232,16 @@ func (c *client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 	if k.long {
 		defer c.watch(ctx, cancel)()
 	} else {
-		p.start() // an answer at once
+		p.Start() // an answer at once
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	p.start()
+	p.Start()
 	limit := max(k.limit, smallBody)
-	data, err := io.ReadAll(io.LimitReader(&movingReader{resp.Body, p}, limit+1))
+	data, err := io.ReadAll(io.LimitReader(&flow.Reader{From: resp.Body, To: p}, limit+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: body: %w", k.method, k.path, err)
@@ -316,42 +315,4 @@ func newStatusError(k call, resp *http.Response, data []byte) error {
 		e.text = strings.ToValidUTF8(e.text[:300], "") + "…"
 	}
 	return e
-}
-
-// progress ends an exchange that does not move a window of bytes in the time
-// that it has for it, or as little as it has left.
-type progress struct {
-	timer *time.Timer
-	every time.Duration
-	moved atomic.Int64 // since the timer was set
-}
-
-func newProgress(every time.Duration, expired func()) *progress {
-	p := &progress{every: every, timer: time.AfterFunc(time.Hour, expired)}
-	p.timer.Stop()
-	return p
-}
-
-func (p *progress) start() {
-	p.moved.Store(0)
-	p.timer.Reset(p.every)
-}
-
-func (p *progress) stop() { p.timer.Stop() }
-
-// movingReader tells a progress what is read.
-type movingReader struct {
-	r io.Reader
-	p *progress
-}
-
-func (m *movingReader) Read(b []byte) (int, error) {
-	n, err := m.r.Read(b)
-	switch {
-	case err != nil:
-		m.p.stop()
-	case m.p.moved.Add(int64(n)) >= window:
-		m.p.start()
-	}
-	return n, err
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"sync"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
@@ -45,27 +43,4 @@ func (l *latest) put(ctx context.Context, w inference.Weights) (path string, fil
 		l.of = w
 	}
 	return l.memory.Path(), bytes.NewReader(l.memory.Bytes()), nil
-}
-
-// lent is a reader that nobody reads once it is given back: a call that was broken
-// off may still be sending its body when it returns.
-type lent struct {
-	mu sync.Mutex
-	r  io.Reader // nil when it was given back
-}
-
-// Read implements io.Reader.
-func (l *lent) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.r == nil {
-		return 0, io.ErrClosedPipe
-	}
-	return l.r.Read(p)
-}
-
-func (l *lent) back() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.r = nil
 }

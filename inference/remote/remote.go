@@ -65,6 +65,9 @@ type Config struct {
 	// ask for nothing.
 	Context  int
 	Computes string
+	// Trainer is who publishes, where that is known: an easyrl server that has another
+	// one is refused, and takes no weights of another while it is held.
+	Trainer Trainer
 	// Canary, where set, is asked after each publish to vLLM and SGLang.
 	Canary *Canary
 	// Connect ends the set-up of a connection, 0 is 10 seconds; Stall a body
@@ -126,6 +129,10 @@ func Dial(ctx context.Context, cfg Config) (Instance, error) {
 	}
 	c := newClient(cfg)
 	inst, err := open(ctx, c)
+	if e, ok := inst.(*easyrl); ok && err == nil {
+		e.trainer = cfg.Trainer
+		err = e.hold(ctx)
+	}
 	if err != nil {
 		_ = c.Close()
 		return nil, err

@@ -14,8 +14,8 @@ import (
 
 // newDialer calls servers as a configuration says. Those that read weights from
 // files find them in its folder, which is made with the first; forget removes the
-// one that a run makes unasked.
-func newDialer(cfg *configs.Config, c *canary) (call Dialer, forget func() error, err error) {
+// one that a run makes unasked. run tells the run from others.
+func newDialer(cfg *configs.Config, c *canary, run string) (call Dialer, forget func() error, err error) {
 	dir, forget := cfg.Inference.WeightsDir, func() error { return nil }
 	if dir == "" {
 		dir = filepath.Join(cfg.Run.Dir, "weights")
@@ -27,11 +27,12 @@ func newDialer(cfg *configs.Config, c *canary) (call Dialer, forget func() error
 	}
 	prompt := c.prompt(remote.CanaryTokens)
 	deps := c.deps
+	trainer := remote.Trainer{ID: run, Name: nameOf(cfg)}
 	seen := &remote.Canary{Prompt: prompt, Logprobs: func(ctx context.Context, version int64) ([]float32, error) {
 		return c.logprobs(ctx, prompt, version)
 	}}
 	return func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
-		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: remote.Kind(e.Kind), Token: deps.Token, Store: store, Canary: seen,
+		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: remote.Kind(e.Kind), Token: deps.Token, Trainer: trainer, Store: store, Canary: seen,
 			Context: Engine(cfg, "", deps.Shape).Context, Computes: deps.Computes})
 		if err != nil {
 			return nil, "", err
@@ -42,4 +43,17 @@ func newDialer(cfg *configs.Config, c *canary) (call Dialer, forget func() error
 		}
 		return inst, string(inst.Kind()), nil
 	}, forget, nil
+}
+
+// nameOf is how the servers of a run tell others of it.
+func nameOf(cfg *configs.Config) string {
+	dir, err := filepath.Abs(cfg.Run.Dir)
+	if err != nil {
+		dir = cfg.Run.Dir
+	}
+	name := fmt.Sprintf("run %s in %s", cfg.Run.Name, dir)
+	if host, err := os.Hostname(); err == nil {
+		name += " on " + host
+	}
+	return name
 }

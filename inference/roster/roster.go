@@ -97,7 +97,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps Deps) (*Roster, error)
 	}
 	r.kept, err = openKept(deps.Folder, r.news.notes)
 	if err == nil && r.dial == nil {
-		r.dial, r.forget, err = newDialer(cfg, r.canary)
+		r.dial, r.forget, err = newDialer(cfg, r.canary, r.kept.of.Run)
 	}
 	if err == nil {
 		err = r.startEngines(ctx, cfg, &deps)

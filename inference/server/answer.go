@@ -9,75 +9,11 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/openai"
 )
 
 // lowestLogprob stands for what JSON has no number for.
 const lowestLogprob = -9999
-
-// answer is a completion or a chunk of one, of either kind.
-type answer struct {
-	ID       string   `json:"id"`
-	Object   string   `json:"object"`
-	Created  int64    `json:"created"`
-	Model    string   `json:"model"`
-	Version  int64    `json:"weight_version"`
-	Checksum string   `json:"weight_checksum,omitempty"` // tells weights of one version apart
-	Choices  []choice `json:"choices"`
-	Usage    *usage   `json:"usage,omitempty"`
-	PromptID []int32  `json:"prompt_token_ids,omitempty"` // of a conversation
-}
-
-// choice has a text, a message or a delta.
-type choice struct {
-	Index          int      `json:"index"`
-	Text           *string  `json:"text,omitempty"`
-	Message        *message `json:"message,omitempty"`
-	Delta          *delta   `json:"delta,omitempty"`
-	Logprobs       any      `json:"logprobs"`
-	Finish         *string  `json:"finish_reason"`
-	Stop           any      `json:"stop_reason"`
-	IDs            []int32  `json:"token_ids,omitempty"`
-	PromptIDs      []int32  `json:"prompt_token_ids,omitempty"`
-	PromptLogprobs []any    `json:"prompt_logprobs,omitempty"`
-}
-
-type message struct {
-	Role    string  `json:"role"`
-	Content string  `json:"content"`
-	Refusal *string `json:"refusal"`
-}
-
-type delta struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
-}
-
-type usage struct {
-	Prompt int `json:"prompt_tokens"`
-	Answer int `json:"completion_tokens"`
-	Total  int `json:"total_tokens"`
-}
-
-// textLogprobs are a completion's, one entry a token.
-type textLogprobs struct {
-	Offsets  []int                `json:"text_offset"` // in characters
-	Logprobs []any                `json:"token_logprobs"`
-	Tokens   []string             `json:"tokens"`
-	Top      []map[string]float32 `json:"top_logprobs"`
-}
-
-// chatLogprobs are a message's.
-type chatLogprobs struct {
-	Content []tokenLogprob `json:"content"`
-	Refusal []tokenLogprob `json:"refusal"`
-}
-
-type tokenLogprob struct {
-	Token   string          `json:"token"`
-	Logprob float32         `json:"logprob"`
-	Bytes   []int           `json:"bytes"`
-	Top     *[]tokenLogprob `json:"top_logprobs,omitempty"`
-}
 
 // piece is a token as the answer names it.
 func (s *Server) piece(j *job, id int32) string {
@@ -89,8 +25,8 @@ func (s *Server) piece(j *job, id int32) string {
 
 // textEntries are log-probabilities of tokens whose text begins at offset; next
 // is where it ends.
-func (s *Server) textEntries(j *job, ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int) (entries textLogprobs, next int) {
-	entries = textLogprobs{Offsets: []int{}, Logprobs: []any{}, Tokens: []string{}, Top: []map[string]float32{}}
+func (s *Server) textEntries(j *job, ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int) (entries openai.TextLogprobs, next int) {
+	entries = openai.TextLogprobs{Offsets: []int{}, Logprobs: []any{}, Tokens: []string{}, Top: []map[string]float32{}}
 	for i, id := range ids {
 		token := s.piece(j, id)
 		likeliest := map[string]float32{token: logprobs[i]}
@@ -114,9 +50,9 @@ func (s *Server) textEntries(j *job, ids []int32, logprobs []float32, top [][]in
 }
 
 // chatEntries are log-probabilities of tokens.
-func (s *Server) chatEntries(j *job, ids []int32, logprobs []float32, top [][]inference.TokenLogprob) chatLogprobs {
-	entry := func(id int32, logprob float32) tokenLogprob {
-		e := tokenLogprob{Token: s.piece(j, id), Logprob: max(logprob, lowestLogprob)}
+func (s *Server) chatEntries(j *job, ids []int32, logprobs []float32, top [][]inference.TokenLogprob) openai.ChatLogprobs {
+	entry := func(id int32, logprob float32) openai.TokenLogprob {
+		e := openai.TokenLogprob{Token: s.piece(j, id), Logprob: max(logprob, lowestLogprob)}
 		if s.text != nil {
 			e.Bytes = []int{}
 			for _, b := range []byte(s.text.Piece(id)) {
@@ -125,10 +61,10 @@ func (s *Server) chatEntries(j *job, ids []int32, logprobs []float32, top [][]in
 		}
 		return e
 	}
-	out := chatLogprobs{Content: []tokenLogprob{}}
+	out := openai.ChatLogprobs{Content: []openai.TokenLogprob{}}
 	for i, id := range ids {
 		e := entry(id, logprobs[i])
-		e.Top = &[]tokenLogprob{}
+		e.Top = &[]openai.TokenLogprob{}
 		if i < len(top) {
 			for _, t := range top[i] {
 				*e.Top = append(*e.Top, entry(t.ID, t.Logprob))
@@ -140,8 +76,8 @@ func (s *Server) chatEntries(j *job, ids []int32, logprobs []float32, top [][]in
 }
 
 // start is an answer without choices.
-func (s *Server) start(j *job, object string, version int64, checksum string) answer {
-	return answer{ID: j.id, Object: object, Created: j.created, Model: s.backend.ID(), Version: version, Checksum: checksum, Choices: []choice{}}
+func (s *Server) start(j *job, object string, version int64, checksum string) openai.Answer {
+	return openai.Answer{ID: j.id, Object: object, Created: j.created, Model: s.backend.ID(), Version: version, Checksum: checksum, Choices: []openai.Choice{}}
 }
 
 // writeAnswer answers j with out, a choice after the other: what JSON makes of one
@@ -165,7 +101,7 @@ func (s *Server) writeAnswer(ctx *fasthttp.RequestCtx, j *job, out []inference.C
 }
 
 // answer is the answer to j but for its choices.
-func (s *Server) answer(j *job, out []inference.Completion) answer {
+func (s *Server) answer(j *job, out []inference.Completion) openai.Answer {
 	object := "text_completion"
 	if j.chat {
 		object = "chat.completion"
@@ -179,17 +115,17 @@ func (s *Server) answer(j *job, out []inference.Completion) answer {
 }
 
 // choice is the choice of an answer that c is, which has place i.
-func (s *Server) choice(j *job, i int, c *inference.Completion) choice {
+func (s *Server) choice(j *job, i int, c *inference.Completion) openai.Choice {
 	if *j.maxTokens == 0 { // an echo alone; a token was sampled since one must be
 		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version, Checksum: c.Checksum}
 	}
 	e := s.end(j, c)
-	ch := choice{Index: i, Finish: &e.reason, Stop: e.stop}
+	ch := openai.Choice{Index: i, Finish: &e.reason, Stop: e.stop}
 	if j.returnIDs {
 		ch.IDs = c.IDs
 	}
 	if j.chat {
-		ch.Message = &message{Role: "assistant", Content: e.text}
+		ch.Message = &openai.Message{Role: "assistant", Content: e.text}
 		if j.logprobs != nil {
 			ch.Logprobs = s.chatEntries(j, c.IDs, c.Logprobs, c.Top)
 		}
@@ -203,7 +139,7 @@ func (s *Server) choice(j *job, i int, c *inference.Completion) choice {
 }
 
 // fillText fills in what only completions have.
-func (s *Server) fillText(j *job, ch *choice, c *inference.Completion, text string) {
+func (s *Server) fillText(j *job, ch *openai.Choice, c *inference.Completion, text string) {
 	prompt := j.prompts[ch.Index/j.n]
 	if j.returnIDs {
 		ch.PromptIDs = prompt
@@ -235,8 +171,8 @@ func (s *Server) promptEntries(j *job, ids []int32, logprobs []float32) []any {
 	return out
 }
 
-func (j *job) usageOf(out []inference.Completion) *usage {
-	u := &usage{}
+func (j *job) usageOf(out []inference.Completion) *openai.Usage {
+	u := &openai.Usage{}
 	for _, p := range j.prompts {
 		u.Prompt += len(p)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/lease"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -88,7 +89,8 @@ type Server struct {
 	waiting  atomic.Int64  // requests that wait for a slot
 	bodies   atomic.Int64  // bytes of bodies that are held
 	served   counters
-	updating sync.Mutex // one update of the weights at a time
+	lease    lease.Lease // of the trainer whose weights are taken
+	updating sync.Mutex  // one update of the weights at a time
 
 	mu       sync.Mutex
 	draining bool
@@ -291,7 +293,7 @@ func uncoded(ctx *fasthttp.RequestCtx) error {
 // route gives the request to what answers it.
 func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 	path := string(ctx.Path())
-	var get, post, put func(*fasthttp.RequestCtx) error
+	var get, post, put, del func(*fasthttp.RequestCtx) error
 	switch path {
 	case "/health":
 		get = s.health
@@ -313,6 +315,8 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 		post = s.detokenize
 	case "/v1/weights":
 		get, put = s.held, s.update
+	case "/v1/trainer":
+		post, del = s.take, s.free
 	case "/v1/drain":
 		post = s.drained
 	default:
@@ -330,9 +334,11 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 		do = post
 	case fasthttp.MethodPut:
 		do = put
+	case fasthttp.MethodDelete:
+		do = del
 	}
 	if do == nil {
-		allow := allowed(get != nil, post != nil, put != nil)
+		allow := allowed(get != nil, post != nil, put != nil, del != nil)
 		return &failure{status: fasthttp.StatusMethodNotAllowed, kind: invalidRequest, allow: allow,
 			message: fmt.Sprintf("method %.20q of %s, expected %s", ctx.Method(), path, allow)}
 	}
@@ -340,7 +346,7 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 }
 
 // allowed are the methods of a path, as the header Allow lists them.
-func allowed(get, post, put bool) string {
+func allowed(get, post, put, del bool) string {
 	var methods []string
 	if get {
 		methods = append(methods, fasthttp.MethodGet, fasthttp.MethodHead)
@@ -350,6 +356,9 @@ func allowed(get, post, put bool) string {
 	}
 	if put {
 		methods = append(methods, fasthttp.MethodPut)
+	}
+	if del {
+		methods = append(methods, fasthttp.MethodDelete)
 	}
 	return strings.Join(methods, ", ")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/openai"
 )
 
 // What is served is what the backend samples, bit for bit: ids, and
@@ -41,7 +42,7 @@ func TestCompletionEqualsBackend(t *testing.T) {
 					Offsets  []int `json:"text_offset"`
 				}
 			}
-			Usage usage
+			Usage openai.Usage
 		}
 		require.NoError(t, json.Unmarshal(data, &got))
 		require.EqualValues(t, 3, got.Version)
@@ -60,7 +61,7 @@ func TestCompletionEqualsBackend(t *testing.T) {
 			require.Equal(t, len(w.IDs)-1, c.Logprobs.Offsets[len(w.IDs)-1])
 			tokens += len(w.IDs)
 		}
-		require.Equal(t, usage{Prompt: 2, Answer: tokens, Total: tokens + 2}, got.Usage)
+		require.Equal(t, openai.Usage{Prompt: 2, Answer: tokens, Total: tokens + 2}, got.Usage)
 	}
 }
 

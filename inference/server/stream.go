@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/openai"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -149,7 +150,7 @@ func (o *sender) event(value any) {
 }
 
 // chunk sends one choice's part.
-func (o *sender) chunk(c choice) {
+func (o *sender) chunk(c openai.Choice) {
 	object := "text_completion"
 	if o.j.chat {
 		object = "chat.completion.chunk"
@@ -190,16 +191,16 @@ func (o *sender) delta(d inference.Delta) {
 func (o *sender) part(d inference.Delta, e *ending) {
 	j, st := o.j, &o.choices[d.Index]
 	index, ids, text := d.Index, d.IDs, d.Text
-	c := choice{Index: index}
+	c := openai.Choice{Index: index}
 	if j.returnIDs {
 		c.IDs = ids
 	}
 	if j.chat {
 		if !st.begun {
 			empty := ""
-			o.chunk(choice{Index: index, Delta: &delta{Role: "assistant", Content: &empty}})
+			o.chunk(openai.Choice{Index: index, Delta: &openai.Delta{Role: "assistant", Content: &empty}})
 		}
-		c.Delta = &delta{Content: &text}
+		c.Delta = &openai.Delta{Content: &text}
 		if j.logprobs != nil && len(ids) > 0 {
 			c.Logprobs = o.s.chatEntries(j, ids, d.Logprobs, d.Top)
 		}

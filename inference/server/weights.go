@@ -12,6 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/fields"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -28,6 +29,9 @@ func (s *Server) update(ctx *fasthttp.RequestCtx) error {
 	version, err := strconv.ParseInt(string(args.Peek("version")), 10, 64)
 	if err != nil || version < 1 {
 		return invalid("version", "version %.40q, expected an integer of at least 1", args.Peek("version"))
+	}
+	if err := s.lease.Check(string(args.Peek("trainer")), time.Now()); err != nil {
+		return othersTrainer(err)
 	}
 	if !s.updating.TryLock() {
 		return &failure{status: fasthttp.StatusConflict, kind: "update_in_progress", code: "update_in_progress", retry: true,
@@ -116,14 +120,47 @@ type holding struct {
 	Config   string `json:"config,omitempty"`
 	Boot     string `json:"boot,omitempty"`
 	Capacity int    `json:"capacity,omitempty"`
+	Trainer  string `json:"trainer,omitempty"` // whose weights are taken
 }
 
 // held tells which weights serve, and which process it is that says so.
 func (s *Server) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := s.backend.Held()
 	writeJSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: s.backend.Info().Config,
-		Boot: s.boot, Capacity: s.backend.Capacity()})
+		Boot: s.boot, Capacity: s.backend.Capacity(), Trainer: s.lease.Holder(time.Now())})
 	return nil
+}
+
+// take makes the server a trainer's, or keeps it so: it takes weights of no other.
+func (s *Server) take(ctx *fasthttp.RequestCtx) error {
+	data, release, err := s.readBody(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var id, name string
+	if err := fields.Decode(data, []fields.Field{fields.To("id", &id, "a string"), fields.To("name", &name, "a string")}); err != nil {
+		return err
+	}
+	if id == "" {
+		return invalid("id", "no id, expected what tells the trainer from others")
+	}
+	if err := s.lease.Take(id, name, time.Now()); err != nil {
+		return othersTrainer(err)
+	}
+	writeJSON(ctx, fasthttp.StatusOK, map[string]any{})
+	return nil
+}
+
+// free ends what take began.
+func (s *Server) free(ctx *fasthttp.RequestCtx) error {
+	s.lease.Free(string(ctx.QueryArgs().Peek("id")))
+	writeJSON(ctx, fasthttp.StatusOK, map[string]any{})
+	return nil
+}
+
+func othersTrainer(err error) error {
+	return &failure{status: fasthttp.StatusConflict, kind: "other_trainer", code: "other_trainer", message: err.Error()}
 }
 
 // drained stops new requests and tells how many run still.

@@ -195,3 +195,38 @@ func TestDrainLetsAnswersOut(t *testing.T) {
 	require.Greater(t, len(data), 8<<20, "more than sockets hold")
 	require.NoError(t, <-drained)
 }
+
+// A server takes the weights of one trainer at a time, while it has one.
+func TestOneTrainerAtATime(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	take := func(id string) int {
+		status, _, _ := call(t, s, http.MethodPost, "/v1/trainer", fmt.Sprintf(`{"id":%q,"name":"run %s"}`, id, id))
+		return status
+	}
+	update := func(query string) (int, string) {
+		status, _, data := call(t, s, http.MethodPut, "/v1/weights?version=4"+query, "weights")
+		return status, string(data)
+	}
+	require.Equal(t, http.StatusBadRequest, take(""))
+	require.Equal(t, http.StatusOK, take("a"))
+	require.Equal(t, http.StatusConflict, take("b"))
+	for _, query := range []string{"", "&trainer=b"} {
+		status, data := update(query)
+		require.Equal(t, http.StatusConflict, status)
+		require.Contains(t, data, `"code":"other_trainer"`)
+		require.Contains(t, data, "it serves run a, heard of 0s ago, expected no other trainer")
+	}
+	status, data := update("&trainer=a")
+	require.Equal(t, http.StatusOK, status, data)
+	_, _, held := call(t, s, http.MethodGet, "/v1/weights", "")
+	require.Contains(t, string(held), `"trainer":"run a"`)
+	for _, id := range []string{"b", "a"} { // who does not have it frees nothing
+		require.Equal(t, http.StatusConflict, take("c"))
+		status, _, _ := call(t, s, http.MethodDelete, "/v1/trainer?id="+id, "")
+		require.Equal(t, http.StatusOK, status)
+	}
+	status, data = update("")
+	require.Equal(t, http.StatusOK, status, data)
+	require.Equal(t, http.StatusOK, take("b"))
+}

@@ -1,0 +1,71 @@
+// Package openai has the shapes of OpenAI's answers, and what vLLM adds to them.
+package openai
+
+// Answer is a completion or a chunk of one, of either kind.
+type Answer struct {
+	ID       string   `json:"id"`
+	Object   string   `json:"object"`
+	Created  int64    `json:"created"`
+	Model    string   `json:"model"`
+	Version  int64    `json:"weight_version"`
+	Checksum string   `json:"weight_checksum,omitempty"` // tells weights of one version apart
+	Choices  []Choice `json:"choices"`
+	Usage    *Usage   `json:"usage,omitempty"`
+	PromptID []int32  `json:"prompt_token_ids,omitempty"` // of a conversation
+}
+
+// Choice has a text, a message or a delta.
+type Choice struct {
+	Index          int      `json:"index"`
+	Text           *string  `json:"text,omitempty"`
+	Message        *Message `json:"message,omitempty"`
+	Delta          *Delta   `json:"delta,omitempty"`
+	Logprobs       any      `json:"logprobs"`
+	Finish         *string  `json:"finish_reason"`
+	Stop           any      `json:"stop_reason"`
+	IDs            []int32  `json:"token_ids,omitempty"`
+	PromptIDs      []int32  `json:"prompt_token_ids,omitempty"`
+	PromptLogprobs []any    `json:"prompt_logprobs,omitempty"`
+}
+
+// Message is a turn of the assistant.
+type Message struct {
+	Role    string  `json:"role"`
+	Content string  `json:"content"`
+	Refusal *string `json:"refusal"`
+}
+
+// Delta is a part of one.
+type Delta struct {
+	Role    string  `json:"role,omitempty"`
+	Content *string `json:"content,omitempty"`
+}
+
+// Usage counts tokens.
+type Usage struct {
+	Prompt int `json:"prompt_tokens"`
+	Answer int `json:"completion_tokens"`
+	Total  int `json:"total_tokens"`
+}
+
+// TextLogprobs are a completion's, one entry a token.
+type TextLogprobs struct {
+	Offsets  []int                `json:"text_offset"` // in characters
+	Logprobs []any                `json:"token_logprobs"`
+	Tokens   []string             `json:"tokens"`
+	Top      []map[string]float32 `json:"top_logprobs"`
+}
+
+// ChatLogprobs are a message's.
+type ChatLogprobs struct {
+	Content []TokenLogprob `json:"content"`
+	Refusal []TokenLogprob `json:"refusal"`
+}
+
+// TokenLogprob is one token's, with alternatives.
+type TokenLogprob struct {
+	Token   string          `json:"token"`
+	Logprob float32         `json:"logprob"`
+	Bytes   []int           `json:"bytes"`
+	Top     *[]TokenLogprob `json:"top_logprobs,omitempty"`
+}
