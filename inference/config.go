@@ -89,46 +89,34 @@ func DefaultFleetConfig() FleetConfig {
 // Validate reports all faults of c.
 func (c *FleetConfig) Validate() error {
 	var faults []error
-	for _, v := range []struct {
-		name       string
-		value, low int
-	}{
-		{"min serving", c.MinServing, 1},
-		{"attempts", c.Attempts, 1},
-		{"dead after", c.DeadAfter, 1},
-		{"max restarts", c.MaxRestarts, 0},
-		{"vocabulary", c.Vocab, 0},
-	} {
-		if v.value < v.low {
-			faults = append(faults, fmt.Errorf("fleet: %s %d, expected at least %d", v.name, v.value, v.low))
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			faults = append(faults, fmt.Errorf("fleet: "+format, args...))
 		}
 	}
-	for _, v := range []struct {
-		name  string
-		value time.Duration
-		zero  bool // may be
-	}{
-		{"call timeout", c.CallTimeout, false},
-		{"publish timeout", c.PublishTimeout, false},
-		{"empty wait", c.EmptyWait, false},
-		{"backoff", c.Backoff, false},
-		{"largest backoff", c.BackoffMax, false},
-		{"hedge after", c.HedgeAfter, true},
-		{"probe every", c.ProbeEvery, false},
-		{"probe timeout", c.ProbeTimeout, false},
-	} {
-		if v.value < 0 || (v.value == 0 && !v.zero) {
-			faults = append(faults, fmt.Errorf("fleet: %s %v, expected more than 0", v.name, v.value))
-		}
-		if c.Watchdog <= v.value {
-			faults = append(faults, fmt.Errorf("fleet: watchdog %v, expected more than %s, %v", c.Watchdog, v.name, v.value))
-		}
+	least := func(name string, value, low int) {
+		fault(value < low, "%s %d, expected at least %d", name, value, low)
 	}
-	if c.BackoffMax < c.Backoff {
-		faults = append(faults, fmt.Errorf("fleet: largest backoff %v, expected at least the first, %v", c.BackoffMax, c.Backoff))
+	lasts := func(name string, d time.Duration) {
+		fault(d <= 0, "%s %v, expected more than 0", name, d)
+		fault(c.Watchdog <= d, "watchdog %v, expected more than %s, %v", c.Watchdog, name, d)
 	}
-	if !(c.Ahead >= 0) || math.IsInf(c.Ahead, 0) {
-		faults = append(faults, fmt.Errorf("fleet: ahead %v, expected 0 or more", c.Ahead))
+	least("min serving", c.MinServing, 1)
+	least("attempts", c.Attempts, 1)
+	least("dead after", c.DeadAfter, 1)
+	least("max restarts", c.MaxRestarts, 0)
+	least("vocabulary", c.Vocab, 0)
+	lasts("call timeout", c.CallTimeout)
+	lasts("publish timeout", c.PublishTimeout)
+	lasts("empty wait", c.EmptyWait)
+	lasts("backoff", c.Backoff)
+	lasts("largest backoff", c.BackoffMax)
+	if c.HedgeAfter != 0 {
+		lasts("hedge after", c.HedgeAfter)
 	}
+	lasts("probe every", c.ProbeEvery)
+	lasts("probe timeout", c.ProbeTimeout)
+	fault(c.BackoffMax < c.Backoff, "largest backoff %v, expected at least the first, %v", c.BackoffMax, c.Backoff)
+	fault(!(c.Ahead >= 0) || math.IsInf(c.Ahead, 0), "ahead %v, expected 0 or more", c.Ahead)
 	return errors.Join(faults...)
 }
