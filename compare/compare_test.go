@@ -411,6 +411,7 @@ func TestFaults(t *testing.T) {
 		{func(o *Options) { o.Sweep = "train.lr=1,1" }, "-sweep has train.lr=1 twice"},
 		{func(o *Options) { o.Sweep = "train.lr=1,,2" }, `-sweep is "train.lr=1,,2", expected a value between commas`},
 		{func(o *Options) { o.Sweep = "inference.instanses=1" }, "-sweep of inference.instanses=1: -set: unknown key inference.instanses, did you mean inference.instances?"},
+		{func(o *Options) { o.Sweep, o.Verify = "train.lr=1,2", true }, "-verify is given, but -sweep is of train.lr"},
 		{func(o *Options) { o.Settings = []string{"run.steps=0"} }, "run.steps is 0, expected 1 or more"},
 		{func(o *Options) {
 			o.Verify, o.Settings = true, []string{"inference.kind=vllm", `inference.endpoints="http://a:1"`}

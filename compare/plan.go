@@ -108,6 +108,9 @@ func (c *comparing) check(given *configs.Resolved) error {
 	if c.o.Verify && given.Inference.Instances == 0 {
 		faults = append(faults, errors.New("-verify is given, but servers sample, expected embedded instances: what is recommended is another number of servers"))
 	}
+	if key, _, swept := strings.Cut(c.o.Sweep, "="); c.o.Verify && swept && !sameWork(key) {
+		faults = append(faults, fmt.Errorf("-verify is given, but -sweep is of %s, expected a key of inference or device: nothing is recommended where the work itself changes", key))
+	}
 	return errors.Join(faults...)
 }
 
