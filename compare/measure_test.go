@@ -89,3 +89,22 @@ func TestQuantile(t *testing.T) {
 	require.InDelta(t, 1.5, quantile([]ratio{{1, 1}, {2, 1}}, 0.5), 1e-9)
 	require.InDelta(t, 1.2, quantile([]ratio{{1, 8}, {2, 2}}, 0.5), 1e-9, "nearer to the one that tells more")
 }
+
+// A lead that the steps' own spread explains is none.
+func TestEquallyFast(t *testing.T) {
+	t.Parallel()
+	sync := Result{Name: "sync", Speedup: 1, Low: 1, High: 1}
+	for _, row := range []struct {
+		faster, low, high float64
+		want              string
+	}{
+		{1.02, 1.01, 1.03, "async and sync are equally fast as far as can be told: 1.02 times."},
+		{1.1, 1.05, 1.15, "async is the fastest: 1.10 times as fast as sync."},
+		{1.1, 0.8, 1.4, "async and sync are equally fast as far as can be told: 1.10 times."},
+		{0.98, 0.97, 0.99, "sync and async are equally fast as far as can be told: 1.02 times."},
+		{1, 1, 1, "sync and async are equally fast as far as can be told: 1.00 times."},
+	} {
+		async := Result{Name: "async", Speedup: row.faster, Low: row.low, High: row.high}
+		require.Equal(t, row.want, winner(&Comparison{Runs: []Result{sync, async}}))
+	}
+}

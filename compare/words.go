@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,16 +68,11 @@ func winner(c *Comparison) string {
 		return fmt.Sprintf("%s trained %s tokens a second a core.", c.Runs[0].Name, report.Number(round(c.Runs[0].Rate)))
 	}
 	order := slices.Clone(c.Runs)
-	slices.SortStableFunc(order, func(a, b Result) int {
-		if a.Speedup > b.Speedup {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(order, func(a, b Result) int { return cmp.Compare(b.Speedup, a.Speedup) })
 	best, next := order[0], order[1]
 	lead := best.Speedup / next.Speedup
 	if lead < 1+max(best.doubt(), next.doubt()) {
-		return fmt.Sprintf("%s and %s are equally fast as far as can be told: the one is %s times as fast as the other.", best.Name, next.Name, times(lead))
+		return fmt.Sprintf("%s and %s are equally fast as far as can be told: %s times.", best.Name, next.Name, times(lead))
 	}
 	text := fmt.Sprintf("%s is the fastest: %s times as fast as %s", best.Name, times(lead), next.Name)
 	if next.Name != c.Runs[0].Name && best.Name != c.Runs[0].Name {
