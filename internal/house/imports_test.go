@@ -24,7 +24,7 @@ func floors() [][]string {
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/plugin"},
 		{"model", "optim", "producer", "evaluate", "inference/join", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
 		{"tri_model", "inference/engine", "inference/simulate/backend"},
-		{"trainer"},
+		{"trainer", "phases"},
 		{"configs"},
 		{"compare", "inference/roster"},
 		{"cmd/easyrl"},

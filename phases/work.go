@@ -1,4 +1,4 @@
-package main
+package phases
 
 import (
 	"fmt"
@@ -14,17 +14,17 @@ import (
 
 // The work that is measured, less where the model's context is shorter.
 const (
-	benchContext   = 256 // tokens of a prompt that is prefilled, and then decoded from
-	benchPrompt    = 64  // tokens of the prompt of a trained group
-	benchResponses = 8
-	benchResponse  = 56 // tokens
+	contextTokens  = 256 // tokens of a prompt that is prefilled, and then decoded from
+	promptTokens   = 64  // tokens of the prompt of a trained group
+	responses      = 8
+	responseTokens = 56 // tokens
 )
 
-// benchBatches are the numbers of sequences decoded at once.
-func benchBatches() []int { return []int{1, 8, 32, 128} }
+// batches are the numbers of sequences decoded at once.
+func batches() []int { return []int{1, 8, 32, 128} }
 
-// benchSampled is the number of sequences that tokens are drawn for.
-const benchSampled = 32
+// sampled is the number of sequences that tokens are drawn for.
+const sampled = 32
 
 // Operations on each value, as npu/csrc has them.
 const (
@@ -32,12 +32,9 @@ const (
 	adamwFLOPs = 18 // of a weight: its gradient's square, moments, update
 )
 
-// measure times all phases: sampling first, which takes less memory.
-func (b *bench) measure() error {
-	w, err := b.folder.weights(b.dev)
-	if err != nil {
-		return err
-	}
+// all times all phases with w, which it frees: sampling first, which takes less
+// memory.
+func (b *measurement) all(w *model.Weights) error {
 	if err := b.sampling(w); err != nil {
 		w.Free()
 		return err
@@ -50,22 +47,22 @@ func (b *bench) measure() error {
 	return b.training(models)
 }
 
-func (b *bench) tokens(rng *rand.Rand, n int) []int32 {
+func (b *measurement) tokens(rng *rand.Rand, n int) []int32 {
 	ids := make([]int32, n)
 	for i := range ids {
-		ids[i] = rng.Int32N(int32(b.folder.shape.VocabSize))
+		ids[i] = rng.Int32N(int32(b.shape.VocabSize))
 	}
 	return ids
 }
 
 // sampling times the prefill of a prompt, the decoding of sequences that have it
 // in their cache, and the draw.
-func (b *bench) sampling(w *model.Weights) error {
-	c := b.folder.shape
-	most := benchBatches()[len(benchBatches())-1]
-	context := min(benchContext, c.MaxPositions-1)
-	pages := context/npu.PageSize + 1 // of a sequence, the next token's place included
-	run, err := model.NewRunner(b.dev, c, max(context, most))
+func (b *measurement) sampling(w *model.Weights) error {
+	c := b.shape
+	most := batches()[len(batches())-1]
+	length := min(contextTokens, c.MaxPositions-1)
+	pages := length/npu.PageSize + 1 // of a sequence, the next token's place included
+	run, err := model.NewRunner(b.dev, c, max(length, most))
 	if err != nil {
 		return err
 	}
@@ -77,11 +74,11 @@ func (b *bench) sampling(w *model.Weights) error {
 	defer cache.Close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	var prompt attention.Layout
-	prompt.Add(-1, b.tokens(rng, context), false)
+	prompt.Add(-1, b.tokens(rng, length), false)
 	weights, position := 4*float64(c.NumParams()), float64(model.CacheBytes(c, 1))/npu.PageSize
-	err = b.time(phase{name: "prefill", rows: context, flops: c.FLOPs(context, 1, int64(context)*int64(context+1)/2),
-		read: weights, write: float64(context) * position, run: func() error {
-			_, err := run.Prefill(w, cache, &prompt, prompt.Positions, []int32{int32(context) - 1})
+	err = b.time(phase{name: "prefill", rows: length, flops: c.FLOPs(length, 1, int64(length)*int64(length+1)/2),
+		read: weights, write: float64(length) * position, run: func() error {
+			_, err := run.Prefill(w, cache, &prompt, prompt.Positions, []int32{int32(length) - 1})
 			return synced(b.dev, err)
 		}})
 	if err != nil {
@@ -96,13 +93,13 @@ func (b *bench) sampling(w *model.Weights) error {
 		for j := range pages {
 			tables = append(tables, int32(i*pages+j))
 		}
-		positions, lens = append(positions, int32(context)), append(lens, int32(context)+1)
-		slots = append(slots, int32(i*pages*npu.PageSize+context))
+		positions, lens = append(positions, int32(length)), append(lens, int32(length)+1)
+		slots = append(slots, int32(i*pages*npu.PageSize+length))
 	}
 	var logits npu.Buffer
-	for _, n := range benchBatches() {
-		err := b.time(phase{name: fmt.Sprint("decode ", n), rows: n, flops: c.FLOPs(n, n, int64(n)*int64(context+1)),
-			read: weights + float64(n*context)*position, write: float64(n)*position + 4*float64(n*c.VocabSize), run: func() (err error) {
+	for _, n := range batches() {
+		err := b.time(phase{name: fmt.Sprint("decode ", n), rows: n, flops: c.FLOPs(n, n, int64(n)*int64(length+1)),
+			read: weights + float64(n*length)*position, write: float64(n)*position + 4*float64(n*c.VocabSize), run: func() (err error) {
 				logits, err = run.Decode(w, cache, ids[:n], positions[:n], slots[:n], tables[:n*pages], pages, lens[:n])
 				return synced(b.dev, err)
 			}})
@@ -110,12 +107,12 @@ func (b *bench) sampling(w *model.Weights) error {
 			return err
 		}
 	}
-	return b.draw(ids[:benchSampled], logits, rng)
+	return b.draw(ids[:sampled], logits, rng)
 }
 
 // draw times the sampling of a token from each of some rows of logits.
-func (b *bench) draw(ids []int32, logits npu.Buffer, rng *rand.Rand) error {
-	n, vocab := len(ids), b.folder.shape.VocabSize
+func (b *measurement) draw(ids []int32, logits npu.Buffer, rng *rand.Rand) error {
+	n, vocab := len(ids), b.shape.VocabSize
 	params, logp := make([]npu.SampleParams, n), make([]float32, n)
 	for i := range params {
 		params[i] = npu.SampleParams{Temperature: 1, TopP: 1, Uniform: rng.Float32()}
@@ -136,14 +133,14 @@ func synced(dev npu.Device, err error) error {
 
 // training times what one micro-batch goes through, a prompt with a group of
 // responses, and an optimizer step.
-func (b *bench) training(models *trimodel.Models) error {
-	c := b.folder.shape
+func (b *measurement) training(models *trimodel.Models) error {
+	c := b.shape
 	rng := rand.New(rand.NewPCG(1, 2))
-	prompt := min(benchPrompt, c.MaxPositions/2)
+	prompt := min(promptTokens, c.MaxPositions/2)
 	var l attention.Layout
 	root := l.Add(-1, b.tokens(rng, prompt), false)
-	for range benchResponses {
-		l.AddLeaf(root, b.tokens(rng, min(benchResponse, c.MaxPositions-prompt)))
+	for range responses {
+		l.AddLeaf(root, b.tokens(rng, min(responseTokens, c.MaxPositions-prompt)))
 	}
 	objective, err := loss.New(loss.Default())
 	if err != nil {

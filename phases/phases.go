@@ -1,0 +1,139 @@
+// Package phases measures where each phase of training and sampling stands under
+// the ceilings of a machine.
+package phases
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+)
+
+// Measure times all phases of a model of a shape, with the weights that load gives
+// and it frees. name is the model's in the report. It ends early with ctx's error.
+func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name string, load func() (*model.Weights, error)) (*Report, error) {
+	r := &Report{Device: dev.Name(), Model: name, Parameters: shape.NumParams()}
+	var err error
+	if r.Ceilings, err = cpu.Ceilings(dev.Threads()); err != nil {
+		return nil, err
+	}
+	w, err := load()
+	if err != nil {
+		return nil, err
+	}
+	b := &measurement{ctx: ctx, shape: shape, dev: dev, ceilings: &r.Ceilings}
+	if err := b.all(w); err != nil {
+		return nil, err
+	}
+	r.Phases = b.stands
+	return r, nil
+}
+
+// phase is a part of training or sampling with the work that it cannot do
+// without.
+type phase struct {
+	name  string
+	rows  int     // tokens that go through; of an optimizer step none
+	flops float64 // of matrix products and attention, or of what is done to each value
+	read  float64 // bytes, each once
+	write float64 // bytes, each once
+	set   float64 // different bytes read or written; 0 for read + write
+	// before, where set, is run before each run, outside the time.
+	before, run func() error
+}
+
+// The ceiling that a phase is nearer to.
+const (
+	fmaBound       = "fma"
+	bandwidthBound = "bandwidth"
+)
+
+// Stand is a phase under the ceilings of all threads.
+type Stand struct {
+	Phase          string  `json:"phase"`
+	Rows           int     `json:"rows"`
+	Seconds        float64 `json:"seconds"` // the fastest of several runs
+	FLOPs          float64 `json:"flops"`
+	FLOPS          float64 `json:"flops_per_second"`
+	FMAShare       float64 `json:"fma_share"` // of the ceiling's
+	Bytes          float64 `json:"bytes"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	Bandwidth      float64 `json:"bandwidth"` // of going over a set of the phase's size
+	BandwidthShare float64 `json:"bandwidth_share"`
+	Bound          string  `json:"bound"`
+}
+
+// under says where a phase that takes d stands under a peak in operations a
+// second and a bandwidth.
+func (p *phase) under(d time.Duration, peak, bandwidth float64) Stand {
+	s := Stand{Phase: p.name, Rows: p.rows, Seconds: d.Seconds(), FLOPs: p.flops, Bytes: p.read + p.write, Bandwidth: bandwidth, Bound: bandwidthBound}
+	s.FLOPS, s.BytesPerSecond = s.FLOPs/s.Seconds, s.Bytes/s.Seconds
+	s.FMAShare, s.BandwidthShare = s.FLOPS/peak, s.BytesPerSecond/bandwidth
+	if s.FMAShare > s.BandwidthShare {
+		s.Bound = fmaBound
+	}
+	return s
+}
+
+// measurement times phases one after the other.
+type measurement struct {
+	ctx      context.Context // ends it
+	shape    *model.Config
+	dev      npu.Device
+	ceilings *npu.Ceilings
+	stands   []Stand
+}
+
+// time runs each phase several times and keeps where it stands.
+func (b *measurement) time(phases ...phase) error {
+	for i := range phases {
+		p := &phases[i]
+		d, err := b.fastest(p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		set := p.set
+		if set == 0 {
+			set = p.read + p.write
+		}
+		read, copied, err := cpu.Bandwidth(b.dev.Threads(), int64(set))
+		if err != nil {
+			return err
+		}
+		if p.write > p.read/2 { // nearer to copying than to reading
+			read = copied
+		}
+		b.stands = append(b.stands, p.under(d, b.ceilings.All.FLOPS, read))
+	}
+	return nil
+}
+
+// fastest is the time of p's fastest run. Of long phases there are fewer.
+func (b *measurement) fastest(p *phase) (time.Duration, error) {
+	const runs, least, enough, most = 100, 3, 200 * time.Millisecond, 5 * time.Second
+	best := time.Duration(math.MaxInt64)
+	for n, began := 0, time.Now(); n < runs; n++ {
+		if spent := time.Since(began); n > 0 && (spent > most || n >= least && spent > enough) {
+			break
+		}
+		if err := b.ctx.Err(); err != nil {
+			return 0, err
+		}
+		if p.before != nil {
+			if err := p.before(); err != nil {
+				return 0, err
+			}
+		}
+		start := time.Now()
+		err := p.run()
+		best = min(best, max(time.Since(start), 1))
+		if err != nil {
+			return 0, err
+		}
+	}
+	return best, nil
+}

@@ -1,0 +1,65 @@
+package phases
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Report is what was measured; of its JSON a time is in seconds, work in operations
+// or bytes.
+type Report struct {
+	Device     string       `json:"device"`
+	Model      string       `json:"model"`
+	Parameters int64        `json:"parameters"`
+	Ceilings   npu.Ceilings `json:"ceilings"`
+	Phases     []Stand      `json:"phases"`
+}
+
+// Print shows the report as two tables.
+func (r *Report) Print(w io.Writer) error {
+	p := lines{w}
+	p.add("%s; %s, %.3g M parameters", r.Device, r.Model, float64(r.Parameters)/1e6)
+	p.add("")
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	rows := lines{t}
+	at := []*npu.Ceiling{&r.Ceilings.One, &r.Ceilings.All}
+	if at[1].Threads == 1 {
+		at = at[:1]
+	}
+	row := func(name, format string, value func(*npu.Ceiling) any) {
+		line := fmt.Sprintf("%-29s\t", name)
+		for _, c := range at {
+			line += fmt.Sprintf(format+"\t", value(c))
+		}
+		rows.add("%s", line)
+	}
+	row("threads", "%d", func(c *npu.Ceiling) any { return c.Threads })
+	row("fused multiply-adds, GFLOP/s", "%.1f", func(c *npu.Ceiling) any { return c.FLOPS / 1e9 })
+	row("memory read, GB/s", "%.1f", func(c *npu.Ceiling) any { return c.Read / 1e9 })
+	row("memory copied, GB/s", "%.1f", func(c *npu.Ceiling) any { return c.Copy / 1e9 })
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	p.add("")
+	rows.add("%-10s\trows\tms\tGFLOP/s\tof peak\tGB/s\tof GB/s\tshare\tbound\t", "phase")
+	for i := range r.Phases {
+		s := &r.Phases[i]
+		rows.add("%-10s\t%d\t%.3g\t%.1f\t%.1f%%\t%.1f\t%.1f\t%.1f%%\t%s\t", s.Phase, s.Rows, 1e3*s.Seconds, s.FLOPS/1e9,
+			100*s.FMAShare, s.BytesPerSecond/1e9, s.Bandwidth/1e9, 100*s.BandwidthShare, s.Bound)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	p.add("")
+	p.add("GB/s are what must be moved at least, of what the threads reach going over a set of that size,")
+	p.add("in caches where it fits. The bound is the ceiling that the phase is nearer to.")
+	return nil
+}
+
+// lines are written to where a failure to write shows at the end.
+type lines struct{ w io.Writer }
+
+func (l lines) add(format string, args ...any) { _, _ = fmt.Fprintf(l.w, format+"\n", args...) }
