@@ -76,7 +76,7 @@ func (a *answer) outcome(who string) outcome {
 type command struct {
 	*queue
 	argv    []string
-	timeout time.Duration
+	timeout func(batch []Input) time.Duration // for each answer
 	memory  *program.Guard
 }
 
@@ -84,7 +84,7 @@ func newCommand(t *Term) (*command, error) {
 	if _, err := exec.LookPath(t.Command[0]); err != nil {
 		return nil, fmt.Errorf("new reward: command: %w", err)
 	}
-	c := &command{argv: t.Command, timeout: seconds(t.Timeout), memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
+	c := &command{argv: t.Command, timeout: func([]Input) time.Duration { return seconds(t.Timeout) }, memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
 	c.queue = newQueue("reward command "+t.Command[0], t.Processes, t.Batch, t.Retries, nil, func() asker { return &seat{command: c} })
 	return c, nil
 }
@@ -145,7 +145,7 @@ func (s *seat) attempt(ctx context.Context, batch []Input) (answers []answer, er
 		}
 		lines = append(lines, line...)
 	}
-	_, err = s.process.Ask(ctx, lines, len(batch), s.timeout, func(i int, line []byte) error {
+	_, err = s.process.Ask(ctx, lines, len(batch), s.timeout(batch), func(i int, line []byte) error {
 		a, err := decode(line, first+int64(i))
 		if err == nil {
 			answers = append(answers, a)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,7 +74,7 @@ func scorer(mode string, args []string) int {
 			default:
 				fmt.Print(right)
 			}
-		case "eat": // memory without end, on the word
+		case "eat": // memory, on the word
 			if r.Response == "eat" {
 				eat(len(args) > 0)
 			}
@@ -125,7 +126,7 @@ func TestScorersSayWhatIsRight(t *testing.T) {
 	require.ErrorContains(t, err, "right")
 }
 
-// eat takes memory without end; with a child, that does it.
+// eat takes more memory than it may; with a child, that does it.
 func eat(child bool) {
 	if child {
 		c := exec.Command(os.Args[0], "score", "eat")
@@ -134,12 +135,16 @@ func eat(child bool) {
 		return
 	}
 	var held [][]byte
-	for len(held) < 4<<10 { // 4 GiB, should nobody stop it
+	for len(held) < 1<<10 { // 1 GiB
 		block := make([]byte, 1<<20)
 		for i := 0; i < len(block); i += 4096 {
 			block[i] = 1
 		}
 		held = append(held, block)
+	}
+	for { // until it is killed
+		runtime.KeepAlive(held)
+		<-time.After(time.Minute)
 	}
 }
 
@@ -158,9 +163,9 @@ func holdOpen(path string) error {
 	return err
 }
 
-func scoring(t *testing.T, processes int, timeout time.Duration, args ...string) *command {
+func scoring(t *testing.T, processes int, args ...string) *command {
 	t.Helper()
-	return scoringWith(t, Term{Processes: processes, Timeout: timeout.Seconds(), Batch: 1}, args...)
+	return scoringWith(t, Term{Processes: processes, Timeout: ample.Seconds(), Batch: 1}, args...)
 }
 
 func scoringWith(t *testing.T, term Term, args ...string) *command {
@@ -176,9 +181,20 @@ func scoringWith(t *testing.T, term Term, args ...string) *command {
 
 const ample = time.Minute
 
+// shortFor is a little time for batches with a response, and ample for others:
+// they end in time however slow the machine is.
+func shortFor(text string) func(batch []Input) time.Duration {
+	return func(batch []Input) time.Duration {
+		if slices.ContainsFunc(batch, func(in Input) bool { return in.Text == text }) {
+			return 50 * time.Millisecond
+		}
+		return ample
+	}
+}
+
 func TestCommandScores(t *testing.T) {
 	t.Parallel()
-	c := scoring(t, 1, ample, "right")
+	c := scoring(t, 1, "right")
 	for i, row := range []struct {
 		answer, text string
 		want         float64
@@ -197,7 +213,7 @@ func TestCommandSendsTheWholeInput(t *testing.T) {
 		Prompt: &rollout.Prompt{ID: "gsm8k:7", Text: "a<b", Answer: json.RawMessage(`{"n":1}`), Source: "gsm8k"},
 		Text:   "yes", Finish: rollout.Length, Length: 3,
 	}
-	_, err := scoring(t, 1, ample, "echo").Score(t.Context(), in)
+	_, err := scoring(t, 1, "echo").Score(t.Context(), in)
 	require.ErrorContains(t, err, "exit status 3")
 	want := `{"id":1,"prompt_id":"gsm8k:7","prompt":"a<b","answer":{"n":1},"source":"gsm8k","response":"yes","finish":"length","length":3}`
 	require.ErrorContains(t, err, want)
@@ -221,7 +237,7 @@ func TestCommandFailuresAreErrors(t *testing.T) {
 	} {
 		t.Run(row.mode, func(t *testing.T) {
 			t.Parallel()
-			_, err := scoring(t, 1, ample, row.mode).Score(t.Context(), input("1", "1", rollout.Stop))
+			_, err := scoring(t, 1, row.mode).Score(t.Context(), input("1", "1", rollout.Stop))
 			require.ErrorContains(t, err, "prompt set:1: ")
 			require.ErrorContains(t, err, row.want)
 			require.NotContains(t, err.Error(), "\n")
@@ -237,11 +253,12 @@ func TestCommandDeadline(t *testing.T) {
 			t.Parallel()
 			in := input("1", "hang", rollout.Stop)
 			in.Prompt.Text = strings.Repeat("long ", 100_000) // more than a pipe holds
-			c := scoring(t, 1, 50*time.Millisecond, mode)
+			c := scoring(t, 1, mode)
+			c.timeout = shortFor("hang")
 			_, err := c.Score(t.Context(), in)
 			require.ErrorIs(t, err, ErrTimeout)
 			require.ErrorContains(t, err, "no answer in time: 50ms")
-			if c.timeout = ample; mode == "hang" {
+			if mode == "hang" {
 				got, err := c.Score(t.Context(), input("1", "1", rollout.Stop))
 				require.NoError(t, err)
 				require.Equal(t, 1.0, got.Parts["asked"])
@@ -254,7 +271,7 @@ func TestCommandDeadline(t *testing.T) {
 // before its first answer is not asked for ever.
 func TestCommandReplacesAnEndedProcess(t *testing.T) {
 	t.Parallel()
-	c := scoring(t, 1, ample, "once")
+	c := scoring(t, 1, "once")
 	for range 3 {
 		got, err := c.Score(t.Context(), input("1", "1", rollout.Stop))
 		require.NoError(t, err)
@@ -264,7 +281,7 @@ func TestCommandReplacesAnEndedProcess(t *testing.T) {
 
 func TestCommandBoundsProcesses(t *testing.T) {
 	t.Parallel()
-	c := scoring(t, 3, ample, "right")
+	c := scoring(t, 3, "right")
 	const n = 40
 	var wg sync.WaitGroup
 	scores, errs := make([]Score, n), make([]error, n)
@@ -285,7 +302,7 @@ func TestCommandBoundsProcesses(t *testing.T) {
 
 func TestCommandClose(t *testing.T) {
 	t.Parallel()
-	c := scoring(t, 2, ample, "hang")
+	c := scoring(t, 2, "hang")
 	var f Func = c
 	_, ok := f.(io.Closer)
 	require.True(t, ok)
@@ -310,15 +327,12 @@ func TestCommandClose(t *testing.T) {
 func TestCommandBatch(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ bad, want string }{
-		{"die", "exit status 4 (after 3 tries)"}, {"rubbish", `answer "?"`}, {"hang", "no answer in time: 500ms (after 3 tries)"},
+		{"die", "exit status 4 (after 3 tries)"}, {"rubbish", `answer "?"`}, {"hang", "no answer in time: 50ms (after 3 tries)"},
 	} {
 		t.Run(row.bad, func(t *testing.T) {
 			t.Parallel()
-			timeout := ample.Seconds()
-			if row.bad == "hang" {
-				timeout = 0.5
-			}
-			c := scoringWith(t, Term{Processes: 1, Timeout: timeout, Batch: 8, Retries: 2}, "poison")
+			c := scoringWith(t, Term{Processes: 1, Timeout: ample.Seconds(), Batch: 8, Retries: 2}, "poison")
+			c.timeout = shortFor("hang")
 			const n = 20
 			var wg sync.WaitGroup
 			scores, errs := make([]Score, n), make([]error, n)

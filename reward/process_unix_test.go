@@ -21,7 +21,7 @@ func TestCommandKillsChildrenToo(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "held")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
-	c := scoring(t, 1, ample, "hang", path)
+	c := scoring(t, 1, "hang", path)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	failure := make(chan error, 1)

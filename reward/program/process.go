@@ -19,9 +19,9 @@ import (
 const MaxAnswer = 1 << 20
 
 const (
-	maxTail   = 4 << 10     // bytes of standard error that are kept
-	maxQuote  = 200         // bytes of the program's output in an error
-	reapDelay = time.Second // for output of a killed process that its children hold open
+	maxTail   = 4 << 10          // bytes of standard error that are kept
+	maxQuote  = 200              // bytes of the program's output in an error
+	reapDelay = 10 * time.Second // for output of a killed process that its children hold open
 )
 
 // ErrTimeout is wrapped by the error of an answer that took too long.
