@@ -124,7 +124,8 @@ func TestHostileClientsLeaveNothing(t *testing.T) {
 	defer goleak.VerifyNone(t, append(fasthttps(), goleak.IgnoreCurrent())...)
 	t.Run("clients", func(t *testing.T) { // its cleanup comes before the check
 		b := openEngine(t, engine.Config{MaxRunning: 4, CachePages: 64})
-		s := serve(t, b, fakeText{}, func(c *Config) { c.HeaderTimeout = 250 * time.Millisecond })
+		s := serve(t, b, fakeText{}, nil)
+		hasty := serve(t, b, fakeText{}, func(c *Config) { c.HeaderTimeout = 250 * time.Millisecond })
 		long := `{"prompt":"abc","n":8,"max_tokens":400,"ignore_eos":true,"stream":%t}`
 		request := func(body string) string {
 			return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
@@ -146,7 +147,11 @@ func TestHostileClientsLeaveNothing(t *testing.T) {
 			{"more behind a stream", stream + "GARBAGE\r\n\r\n", "data: ", ""}, {"pipelined and gone", whole + stream + whole, "", "reset"},
 			{"unread stream", stream, "HTTP/1.1 200", ""}, {"100 MB", strings.Replace(large, "Content-Length: ", "Content-Length: 9999", 1), "413", "stay"},
 		} {
-			c := dial(t, s)
+			to := s
+			if kind.hear == "408" {
+				to = hasty
+			}
+			c := dial(t, to)
 			_, err := io.WriteString(c, kind.send)
 			require.NoError(t, err, kind.name)
 			r := bufio.NewReader(c)
@@ -166,7 +171,7 @@ func TestHostileClientsLeaveNothing(t *testing.T) {
 				require.True(t, err == nil || errors.Is(err, syscall.ECONNRESET), "%s: %v", kind.name, err)
 			}
 			require.NoError(t, c.Close())
-			b.idle(t, s, kind.name)
+			b.idle(t, to, kind.name)
 			status, got := post(t, s, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
 			require.Equal(t, http.StatusOK, status, "after %s: %v", kind.name, got)
 		}
@@ -182,6 +187,7 @@ func TestManyConnections(t *testing.T) {
 		b := openEngine(t, engine.Config{MaxRunning: 64})
 		s := serve(t, b, fakeText{}, func(c *Config) { c.MaxConns, c.MaxConcurrent = clients, 64 })
 		_, want := post(t, s, "/v1/completions", `{"prompt":"a","seed":1,"max_tokens":3}`)
+		require.Eventually(t, func() bool { return s.http.GetCurrentConcurrency() == 0 }, time.Minute, time.Millisecond, "its connection is closed")
 		conns := make([]io.ReadWriter, clients)
 		for i := range conns {
 			c, err := dialTo(t, s)

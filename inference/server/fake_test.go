@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -227,11 +228,12 @@ func (b *fakeBackend) UpdateFile(ctx context.Context, version int64, path string
 	return b.Update(ctx, version, f, -1)
 }
 
-// serve is a server of backend with its text; it is closed when the test ends.
+// serve is a server of backend with its text, which bears with clients for as
+// long as a busy machine keeps them; it is closed when the test ends.
 func serve(t testing.TB, backend Backend, text Text, change func(*Config)) *Server {
 	t.Helper()
 	cfg := DefaultConfig()
-	cfg.Listen = "127.0.0.1:0"
+	cfg.Listen, cfg.HeaderTimeout = "127.0.0.1:0", time.Hour
 	if change != nil {
 		change(&cfg)
 	}
