@@ -10,9 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -77,14 +79,14 @@ func misbehave(how string, id int64) {
 	case "hang":
 		select {}
 	case "eat":
-		for held := [][]byte{}; len(held) < 4<<10; { // 4 GiB, should nobody stop it
-			block := make([]byte, 1<<20)
-			for i := 0; i < len(block); i += 4096 {
-				block[i] = 1
-			}
-			held = append(held, block)
+		held := make([]byte, 1<<30)
+		for i := 0; i < len(held); i += 4096 {
+			held[i] = 1
 		}
-		os.Exit(8)
+		for { // until it is killed
+			runtime.KeepAlive(held)
+			<-time.After(time.Minute)
+		}
 	case "garbage":
 		fmt.Println("Traceback (most recent call last):")
 	case "late":
@@ -115,24 +117,41 @@ func wait(gate string) {
 	}
 }
 
-// needsEnv skips where no program sets a variable for another.
+// needsEnv skips where there are no env and sh.
 func needsEnv(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath("env"); err != nil {
-		t.Skip("needs the program env")
+	for _, name := range []string{"env", "sh"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip("needs the program " + name)
+		}
 	}
 }
 
+// hangs is a reward command that starts as quickly as none in Go does: who waits a
+// second for it does not wait for its start. It gives 0.5 to what is not to hang.
+const hangs = `hang() { while :; do sleep 60; done; }
+while read -r q; do
+	id=${q#*:} answer=${q#*\"answer\":\"} response=${q#*\"response\":\"}
+	case $0 in
+	once-hang) case $q in *'"prompt":"7,0"'*) hang ;; esac ;;
+	later-hang) [ "${answer%%\"*}" = "${response%%\"*}" ] || hang ;;
+	esac
+	echo "{\"id\":${id%%,*},\"score\":0.5}"
+done`
+
 func rewardSettings(mode string) []string {
-	timeout := 100.0 // no wait is that long
+	command, timeout := []string{"env", "EASYRL_TEST_AS_REWARD=" + mode, os.Args[0]}, 100.0 // no wait is that long
 	switch mode {
-	case "hang", "later-hang":
+	case "hang":
 		timeout = 0.5
-	case "once-hang":
-		timeout = 2 // the others need to start in that
+	case "later-hang", "once-hang":
+		command, timeout = []string{"sh", "-c", hangs, mode}, 1
 	}
-	return []string{"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=%s",%q],timeout=%v,memory_gib=0.25}`,
-		mode, os.Args[0], timeout)}
+	words := make([]string, len(command))
+	for i, word := range command {
+		words[i] = strconv.Quote(word)
+	}
+	return []string{"-set", fmt.Sprintf(`reward={kind="command",command=[%s],timeout=%v,memory_gib=0.25}`, strings.Join(words, ","), timeout)}
 }
 
 // faults are what a reward command can do, and what is said of it.
@@ -181,6 +200,8 @@ func TestBadRewardEndsTheRun(t *testing.T) {
 		switch mode {
 		case "late":
 			want = `"id" is ` // whichever it asked for
+		case "hang":
+			want = strings.Replace(want, "500ms", "1s", 1)
 		case "eat":
 			continue // long, and no other than a crash
 		}
@@ -316,10 +337,10 @@ func TestHTTPReward(t *testing.T) {
 	}
 	t.Run("never answers one", func(t *testing.T) {
 		t.Parallel()
-		code, out, errs := run(t, httpScorer(t, silent), 0.5)
+		code, out, errs := run(t, httpScorer(t, silent), 1) // the others are to answer in that
 		require.Zero(t, code, errs)
 		require.GreaterOrEqual(t, requireOneFailed(t, out, errs), 2.0)
-		require.Contains(t, errs, "no answer in time: 500ms (after 3 tries)")
+		require.Contains(t, errs, "no answer in time: 1s (after 3 tries)")
 	})
 	t.Run("never answers", func(t *testing.T) {
 		t.Parallel()

@@ -28,12 +28,12 @@ import (
 // changes the answers.
 type proxy struct {
 	*httptest.Server
-	backend string // root of the server
-	client  *http.Client
-	gone    atomic.Bool // breaks all calls off
+	client *http.Client
+	gone   atomic.Bool // breaks all calls off
 
-	mu   sync.Mutex
-	meet func(x *exchange)
+	mu      sync.Mutex
+	backend string // root of the server; empty where there is none yet
+	meet    func(x *exchange)
 }
 
 // exchange is a request for completions or new weights on its way through a
@@ -56,6 +56,19 @@ func newProxy(t *testing.T, backend string) *proxy {
 	p.Server = httptest.NewServer(http.HandlerFunc(p.serve))
 	t.Cleanup(p.Close)
 	return p
+}
+
+// lead makes the server at root the one that the proxy stands before.
+func (p *proxy) lead(root string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backend = root
+}
+
+func (p *proxy) root() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.backend
 }
 
 // on makes meet what answers requests for completions and new weights. Each
@@ -103,7 +116,7 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request) {
 // ask gives the request to the server and returns its answer. Where there is
 // none, the client's connection is broken off.
 func (x *exchange) ask() (status int, answer []byte) {
-	req, err := http.NewRequestWithContext(x.r.Context(), x.r.Method, x.p.backend+x.r.URL.RequestURI(), bytes.NewReader(x.body))
+	req, err := http.NewRequestWithContext(x.r.Context(), x.r.Method, x.p.root()+x.r.URL.RequestURI(), bytes.NewReader(x.body))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}

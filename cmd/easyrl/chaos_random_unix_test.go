@@ -98,7 +98,7 @@ func (s *stage) do(t *testing.T, a action, control string, verbs *sync.WaitGroup
 		server.kill()
 		s.dead[i], s.stopped[i] = true, false
 	case "start":
-		server.restart()
+		server.restart(s.proxies[i])
 		s.dead[i] = false
 	case "stop":
 		server.signal(syscall.SIGSTOP)
@@ -122,7 +122,7 @@ func (s *stage) restore() {
 			server.signal(syscall.SIGCONT)
 		}
 		if s.dead[i] {
-			server.restart()
+			server.restart(s.proxies[i])
 		}
 		s.stopped[i], s.dead[i] = false, false
 	}

@@ -200,19 +200,30 @@ func answersTwice(x *exchange) {
 	_ = conn.Close()
 }
 
-// recovery holds the last step's requests to the other proxies until the first
-// one has answered one: the instance behind it is well again.
-type recovery struct {
-	well chan struct{}
-	once sync.Once
+// shares lets the instance behind the first proxy have its share of the steps that
+// matter, however slow it is: those behind the others wait for it.
+type shares struct {
+	came     [chaosSteps]chan struct{} // by version: closed when the first has a request of it
+	once     [chaosSteps]sync.Once
+	answered atomic.Int64  // requests of the last step
+	well     chan struct{} // closed when these are enough for one at least to be in time
 }
 
-func awaitRecovery(proxies []*proxy) *recovery {
-	r := &recovery{well: make(chan struct{})}
+// share holds the others in the steps 2 to held until the first proxy has been
+// asked, and in the last until the instance behind it is well again.
+func share(proxies []*proxy, held int64) *shares {
+	r := &shares{well: make(chan struct{})}
+	for i := range r.came {
+		r.came[i] = make(chan struct{})
+	}
 	for _, p := range proxies[1:] {
 		p.on(func(x *exchange) {
-			if !x.update && x.version == chaosSteps {
+			switch {
+			case x.update:
+			case x.version == chaosSteps:
 				x.wait(r.well)
+			case x.version > 1 && x.version <= held:
+				x.wait(r.came[x.version])
 			}
 			x.pass()
 		})
@@ -220,10 +231,17 @@ func awaitRecovery(proxies []*proxy) *recovery {
 	return r
 }
 
+// meet notes what comes to the first proxy.
+func (r *shares) meet(x *exchange) {
+	if !x.update && x.version < chaosSteps {
+		r.once[x.version].Do(func() { close(r.came[x.version]) })
+	}
+}
+
 // pass lets an exchange of the first proxy through.
-func (r *recovery) pass(x *exchange) {
-	if x.pass() == http.StatusOK && !x.update && x.version == chaosSteps {
-		r.once.Do(func() { close(r.well) })
+func (r *shares) pass(x *exchange) {
+	if x.pass() == http.StatusOK && !x.update && x.version == chaosSteps && r.answered.Add(1) == 3 {
+		close(r.well)
 	}
 }
 
@@ -241,14 +259,15 @@ func TestChaosOfAnswers(t *testing.T) {
 	for i, f := range faultsOfServers() {
 		t.Run(f.name, func(t *testing.T) {
 			var met atomic.Int64
-			last := awaitRecovery(proxies)
+			all := share(proxies, 3)
 			proxies[0].on(func(x *exchange) {
+				all.meet(x)
 				x.fault = func() { met.Add(1) }
 				if met.Load() < f.times {
 					f.do(x)
 				}
 				if !x.answered {
-					last.pass(x)
+					all.pass(x)
 				}
 			})
 			tr := startTraining(t, dir, fmt.Sprint("fault-", i), impatient(), chaosSettings(proxies)...)
@@ -262,8 +281,8 @@ func TestChaosOfAnswers(t *testing.T) {
 }
 
 // The same for what happens to processes: one is killed for good, one stopped for
-// longer than any call may take, and one killed and started anew at its address,
-// with weights that are not the run's.
+// longer than any call may take, and one killed and started anew under its
+// name, with weights that are not the run's.
 func TestChaosOfProcesses(t *testing.T) {
 	dir := tinyRun(t)
 	want := trainTiny(t, dir, "embedded", fleetSettings(chaosSteps)...)
@@ -272,14 +291,15 @@ func TestChaosOfProcesses(t *testing.T) {
 	// strike does its worst when the victim has a request of the second step,
 	// mend what it can when another instance has one of the third.
 	run := func(t *testing.T, name string, strike, mend func(), comesBack bool) *training {
-		second, third, last := newGate(2), newGate(3), awaitRecovery(proxies)
+		second, third, all := newGate(2), newGate(3), share(proxies, 2)
 		if !comesBack {
-			close(last.well)
-			last.once.Do(func() {})
+			all.answered.Store(3)
+			close(all.well)
 		}
 		proxies[0].on(func(x *exchange) {
+			all.meet(x)
 			second.hold(x)
-			last.pass(x)
+			all.pass(x)
 		})
 		others := proxies[1].handler()
 		proxies[1].on(func(x *exchange) {
@@ -307,7 +327,7 @@ func TestChaosOfProcesses(t *testing.T) {
 	t.Run("started anew", func(t *testing.T) {
 		run(t, "anew", func() {
 			victim.kill()
-			victim.restart()
+			victim.restart(proxies[0])
 		}, nothing, true)
 	})
 	t.Run("started anew from elsewhere", func(t *testing.T) {
@@ -316,7 +336,7 @@ func TestChaosOfProcesses(t *testing.T) {
 		run(t, "elsewhere", func() {
 			victim.kill()
 			victim.args[2] = elsewhere
-			victim.restart()
+			victim.restart(proxies[0])
 		}, nothing, true)
 	})
 	t.Run("killed", func(t *testing.T) {

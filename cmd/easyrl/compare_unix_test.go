@@ -59,7 +59,7 @@ func TestCompareIsInterruptedAndResumed(t *testing.T) {
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
 	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-modes", "sync,colocated", "-set", "run.steps=60", "-set", "checkpoint.every=1000"}
-	p := startProcess(t, nil, args...)
+	p := startHeld(t, args...)
 	p.until("easyrl: colocated (2 of 2)")
 	p.until("step 2/60")
 	p.signal(syscall.SIGTERM)

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -33,7 +32,6 @@ func startServer(t *testing.T, setup func(*exec.Cmd), model, listen string, more
 func (s *serverProcess) start(listen string) {
 	s.t.Helper()
 	s.process = startProcess(s.t, s.setup, append(s.args, "-listen", listen)...)
-	s.guard.Reset(10 * time.Minute)
 	s.until("easyrl: serving ")
 	s.root = regexp.MustCompile(`http://\S+`).FindString(s.log.String())
 }
@@ -46,10 +44,12 @@ func (s *serverProcess) kill() {
 	require.Equal(s.t, -1, code, errs)
 }
 
-// restart begins another process with its own weights at the same address.
-func (s *serverProcess) restart() {
+// restart begins another process with its own weights, behind the proxy that the
+// one before had.
+func (s *serverProcess) restart(p *proxy) {
 	s.t.Helper()
-	s.start(s.root[len("http://"):])
+	s.start("127.0.0.1:0") // the port of the one before may be another's by now
+	p.lead(s.root)
 }
 
 // startServers starts n servers of the tiny model with a proxy before each.

@@ -4,9 +4,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -50,18 +54,14 @@ func TestServeLeavesInOrder(t *testing.T) {
 	control, trainer := controlFor(t)
 	r := &onPaper{}
 	control.Serve(r)
-	p, root := startServe(t, "-simulate", "lengths=fixed:20,tokens_per_second=8,slots=4,vocab=16", "-join", trainer)
+	const tokens = 200_000
+	p, root := startServe(t, "-simulate", fmt.Sprintf("lengths=fixed:%d,tokens_per_second=1e9,slots=4,vocab=16,context=1048576", tokens), "-join", trainer)
 	p.until("easyrl: joined ")
-	type outcome struct {
-		answered
-		code int
-	}
-	runs := make(chan outcome, 1)
-	go func() {
-		a, code := askCompletions(t, root, "")
-		runs <- outcome{a, code}
-	}()
-	untilMetrics(t, root, "vllm:num_requests_running", "3")
+	// A stream that nobody reads, of more than sockets hold, runs.
+	stream, err := http.Post(root+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf( //nolint:noctx // a test's
+		`{"prompt":[3],"n":3,"max_tokens":%d,"logprobs":0,"return_token_ids":true,"stream":true}`, tokens)))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, stream.StatusCode)
 	p.signal(syscall.SIGTERM)
 	p.until("easyrl: no new requests")
 	code := 0
@@ -71,31 +71,46 @@ func TestServeLeavesInOrder(t *testing.T) {
 		require.Contains(t, []int{http.StatusOK, http.StatusServiceUnavailable}, code, a.Error)
 	}
 	require.Equal(t, []string{"add easyrl " + root, "drain host/1"}, r.called(""), "it is a member while it answers")
-	a := <-runs
-	require.Equal(t, http.StatusOK, a.code, a.Error)
-	for _, c := range a.Choices {
-		require.Len(t, c.IDs, 20)
-	}
+	text, err := io.ReadAll(stream.Body)
+	require.NoError(t, errors.Join(err, stream.Body.Close()))
+	require.Greater(t, len(text), 12<<20)
+	require.Equal(t, 3*tokens, streamed(t, text))
 	code, errs := p.end()
 	require.Equal(t, exitDone, code, errs)
 	require.Equal(t, []string{"drain host/1", "remove host/1"}, r.called("")[1:])
 }
 
-const slow = "lengths=uniform:2,10,tokens_per_second=20,slots=4,vocab=16,context=64"
-
-// controlAddress is one that nobody listens on.
-func controlAddress(t *testing.T) string {
+// streamed is the number of tokens of a whole stream.
+func streamed(t *testing.T, text []byte) (tokens int) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	body, whole := bytes.CutSuffix(text, []byte("data: [DONE]\n\n"))
+	require.True(t, whole)
+	for event := range bytes.SplitSeq(body, []byte("\n\n")) {
+		if len(event) == 0 {
+			continue
+		}
+		var a answered
+		require.NoError(t, json.Unmarshal(bytes.TrimPrefix(event, []byte("data: ")), &a))
+		for _, c := range a.Choices {
+			tokens += len(c.IDs)
+		}
+	}
+	return tokens
+}
+
+const slow = "lengths=uniform:2,10,tokens_per_second=20,slots=12,vocab=16,context=64"
+
+// controlOf is the control address that a run says.
+func controlOf(trainer *process) string {
+	trainer.t.Helper()
+	trainer.until("easyrl: live page: ")
+	return regexp.MustCompile(`live page: (http://\S+)/`).FindStringSubmatch(trainer.log.String())[1]
 }
 
 // joinedRun are the arguments of a run that has instances which join.
-func joinedRun(dir, run, control string, settings ...string) []string {
+func joinedRun(dir, run string, settings ...string) []string {
 	args := []string{"train", filepath.Join(dir, "run.toml")}
-	for _, s := range append(settings, fmt.Sprintf("run.dir=%q", run), "inference.kind=easyrl", fmt.Sprintf("control.listen=%q", control)) {
+	for _, s := range append(settings, fmt.Sprintf("run.dir=%q", run), "inference.kind=easyrl", "control.listen=127.0.0.1:0") {
 		args = append(args, "-set", s)
 	}
 	return args
@@ -106,20 +121,21 @@ func joinedRun(dir, run, control string, settings ...string) []string {
 func TestServeLeavesARun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	run, control := filepath.Join(dir, "run"), controlAddress(t)
-	var servers []*process
-	for range 2 {
-		p, _ := startServe(t, "-simulate", slow, "-join", "http://"+control)
-		servers = append(servers, p)
-	}
-	trainer := startProcess(t, nil, joinedRun(dir, run, control, "run.steps=5", "inference.min_instances=1")...)
-	for _, p := range servers {
-		p.until("easyrl: joined ")
-	}
+	run := filepath.Join(dir, "run")
+	_, root := startServe(t, "-simulate", slow)
+	stays, third := newProxy(t, root), newGate(3)
+	stays.on(func(x *exchange) {
+		third.hold(x)
+		x.pass()
+	})
+	trainer := startProcess(t, nil, joinedRun(dir, run, "run.steps=5", endpoints(stays))...)
+	leaves, _ := startServe(t, "-simulate", slow, "-join", controlOf(trainer))
+	leaves.until("easyrl: joined ")
 	trainer.until("step 2/5")
-	servers[0].signal(syscall.SIGTERM)
-	code, errs := servers[0].end()
+	leaves.signal(syscall.SIGTERM)
+	code, errs := leaves.end()
 	require.Equal(t, exitDone, code, errs)
+	close(third.open)
 	code, errs = trainer.end()
 	require.Zero(t, code, errs)
 	require.NotRegexp(t, "SUSPECT|DEAD|STALE|RETIRED", errs)
@@ -139,19 +155,26 @@ func TestServeLeavesARun(t *testing.T) {
 func TestServeJoinsAResumedRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	run, control := filepath.Join(dir, "run"), controlAddress(t)
-	out, outRoot := startServe(t, "-simulate", slow, "-join", "http://"+control)
-	_, stays := startServe(t, "-simulate", slow, "-join", "http://"+control)
-	args := joinedRun(dir, run, control, "run.steps=6")
+	run := filepath.Join(dir, "run")
+	held := filepath.Join(run, "rollouts", "step-000005.jsonl") // nobody reads what the run writes there
+	require.NoError(t, os.MkdirAll(filepath.Dir(held), 0o755))
+	require.NoError(t, syscall.Mkfifo(held, 0o644))
+	control := newProxy(t, "")
+	args := joinedRun(dir, run, "run.steps=6")
 	trainer := startProcess(t, nil, args...)
+	control.lead(controlOf(trainer))
+	out, outRoot := startServe(t, "-simulate", slow, "-join", control.URL)
+	_, stays := startServe(t, "-simulate", slow, "-join", control.URL)
 	out.until("easyrl: joined ")
 	trainer.until("step 2/6")
-	code, _, errs := command(t, "fleet", "remove", outRoot, "-trainer", "http://"+control)
+	code, _, errs := command(t, "fleet", "remove", outRoot, "-trainer", control.URL)
 	require.Zero(t, code, errs)
 	trainer.signal(syscall.SIGKILL) // before the instance can see that it was taken out
 	_, errs = trainer.end()
-	require.NotContains(t, errs, "step 6/6", "it was to be killed in the middle")
+	require.NotContains(t, errs, "step 5/6", "it was to be killed in the middle")
+	require.NoError(t, os.Remove(held))
 	trainer = startProcess(t, nil, append(args, "-resume")...)
+	control.lead(controlOf(trainer))
 	code, errs = trainer.end()
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, "resuming after step ")

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,19 +29,52 @@ type process struct {
 	guard *time.Timer // kills it where it hangs
 }
 
+func newProcess(t *testing.T, args []string) *process {
+	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), lines: make(chan string)}
+	p.cmd.Env = append(os.Environ(), "EASYRL_TEST_AS_COMMAND=1")
+	return p
+}
+
 // startProcess starts it; setup, where it is not nil, says more.
 func startProcess(t *testing.T, setup func(cmd *exec.Cmd), args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), lines: make(chan string)}
-	p.cmd.Env = append(os.Environ(), "EASYRL_TEST_AS_COMMAND=1")
+	p := newProcess(t, args)
 	if setup != nil {
 		setup(p.cmd)
 	}
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	p.guard = time.AfterFunc(2*time.Minute, func() { _ = p.cmd.Process.Kill() })
-	t.Cleanup(func() {
+	p.start(stderr)
+	return p
+}
+
+// startHeld starts one that comes no further than some ten lines of standard error
+// beyond those that the test has read.
+func startHeld(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := newProcess(t, args)
+	syscall.ForkLock.RLock()
+	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(ends[0])
+		syscall.CloseOnExec(ends[1])
+	}
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
+	require.NoError(t, syscall.SetsockoptInt(ends[1], syscall.SOL_SOCKET, syscall.SO_SNDBUF, 1)) // the least there is
+	stderr, writes := os.NewFile(uintptr(ends[0]), "stderr"), os.NewFile(uintptr(ends[1]), "stderr")
+	t.Cleanup(func() { require.NoError(t, stderr.Close()) })
+	p.cmd.Stderr = writes
+	p.start(stderr)
+	require.NoError(t, writes.Close())
+	return p
+}
+
+func (p *process) start(stderr io.Reader) {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Start())
+	p.guard = time.AfterFunc(10*time.Minute, func() { _ = p.cmd.Process.Kill() })
+	p.t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // gone already where all is well
 		for range p.lines {
 			continue
@@ -49,11 +83,11 @@ func startProcess(t *testing.T, setup func(cmd *exec.Cmd), args ...string) *proc
 	go func() { // ends with the process
 		defer close(p.lines)
 		in := bufio.NewScanner(stderr)
+		in.Buffer(make([]byte, 0, 64), bufio.MaxScanTokenSize) // takes little more than a line
 		for in.Scan() {
 			p.lines <- in.Text()
 		}
 	}()
-	return p
 }
 
 // until waits for a line of standard error that begins with prefix.
@@ -71,6 +105,21 @@ func (p *process) until(prefix string) {
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(s))
+}
+
+// atOnce sends signals between which the process does nothing.
+func (p *process) atOnce(signals ...syscall.Signal) {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	var err error = syscall.EINTR
+	for errors.Is(err, syscall.EINTR) {
+		_, err = syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+	}
+	require.True(p.t, status.Stopped(), err)
+	for _, s := range append(signals, syscall.SIGCONT) {
+		p.signal(s)
+	}
 }
 
 // end waits for the process and returns its status and standard error.
@@ -97,13 +146,13 @@ func TestStoppedRunResumesToTheSameWeights(t *testing.T) {
 	settings := []string{"run.steps=80", "checkpoint.every=1000"}
 	want := weightsHash(t, trainTiny(t, dir, "whole", settings...), 80)
 	for name, test := range map[string]struct {
-		signal   syscall.Signal
+		signals  []syscall.Signal
 		settings []string
 	}{
-		"interrupt":        {syscall.SIGINT, nil},
-		"terminate":        {syscall.SIGTERM, nil},
-		"sync":             {syscall.SIGINT, []string{"run.mode=sync"}},
-		"two of instances": {syscall.SIGINT, []string{"inference.instances=2"}},
+		"interrupt":        {[]syscall.Signal{syscall.SIGINT}, nil},
+		"terminate":        {[]syscall.Signal{syscall.SIGTERM}, nil},
+		"sync":             {[]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, []string{"run.mode=sync"}}, // as a terminal and a supervisor send them
+		"two of instances": {[]syscall.Signal{syscall.SIGTERM, syscall.SIGINT}, []string{"inference.instances=2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := filepath.Join(dir, name)
@@ -111,10 +160,9 @@ func TestStoppedRunResumesToTheSameWeights(t *testing.T) {
 			for _, s := range append(settings, test.settings...) {
 				args = append(args, "-set", s)
 			}
-			p := startProcess(t, nil, args...)
+			p := startHeld(t, args...)
 			p.until("step 2/80")
-			p.signal(test.signal)
-			p.signal(test.signal) // as a terminal and a supervisor both send it
+			p.atOnce(test.signals...)
 			code, errs := p.end()
 			require.Equal(t, exitStopped, code, errs)
 			require.Contains(t, errs, endingInOrder)
@@ -210,7 +258,7 @@ func TestStoppedSFT(t *testing.T) {
 	code, _, errs := command(t, args(whole)...)
 	require.Zero(t, code, errs)
 	run := filepath.Join(dir, "run")
-	p := startProcess(t, nil, args(run)...)
+	p := startHeld(t, args(run)...)
 	p.until("step 3/150")
 	p.signal(syscall.SIGINT)
 	code, errs = p.end()
