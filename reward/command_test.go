@@ -134,13 +134,9 @@ func eat(child bool) {
 		_ = c.Run()
 		return
 	}
-	var held [][]byte
-	for len(held) < 1<<10 { // 1 GiB
-		block := make([]byte, 1<<20)
-		for i := 0; i < len(block); i += 4096 {
-			block[i] = 1
-		}
-		held = append(held, block)
+	held := make([]byte, 1<<30)
+	for i := 0; i < len(held); i += 4096 {
+		held[i] = 1
 	}
 	for { // until it is killed
 		runtime.KeepAlive(held)
