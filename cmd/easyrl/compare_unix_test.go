@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -58,10 +59,12 @@ func TestCompare(t *testing.T) {
 func TestCompareIsInterruptedAndResumed(t *testing.T) {
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
-	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-modes", "sync,colocated", "-set", "run.steps=60", "-set", "checkpoint.every=1000"}
-	p := startHeld(t, args...)
+	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-modes", "sync,colocated", "-set", "run.steps=8", "-set", "checkpoint.every=1000"}
+	p := startProcess(t, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, holdKey+"=step 2/8", holdRun+"="+filepath.Join(out, "colocated"))
+	}, args...)
 	p.until("easyrl: colocated (2 of 2)")
-	p.until("step 2/60")
+	p.until("step 2/8")
 	p.signal(syscall.SIGTERM)
 	code, errs := p.end()
 	require.Equal(t, exitStopped, code, errs)

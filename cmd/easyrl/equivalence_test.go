@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,6 +29,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if os.Getenv("EASYRL_TEST_AS_COMMAND") != "" {
+		heldMain()
 		main()
 	}
 	os.Exit(m.Run())
@@ -194,29 +193,6 @@ func TestKilledRunResumesToTheSameWeights(t *testing.T) {
 			require.Regexp(t, `"name":"step","ph":"X",[^{}]*"args":{"step":5}`, string(trace), "of the one after it")
 		})
 	}
-}
-
-// killAfter runs the command in a process of its own and kills it with SIGKILL
-// once a line of its standard error begins with prefix.
-func killAfter(t *testing.T, prefix string, args ...string) {
-	t.Helper()
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), "EASYRL_TEST_AS_COMMAND=1")
-	stderr, err := cmd.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	var log strings.Builder
-	lines := bufio.NewScanner(stderr)
-	for lines.Scan() {
-		log.WriteString(lines.Text() + "\n")
-		if strings.HasPrefix(lines.Text(), prefix) {
-			require.NoError(t, cmd.Process.Kill())
-			_, _ = io.Copy(io.Discard, stderr)
-			require.Error(t, cmd.Wait())
-			return
-		}
-	}
-	require.Fail(t, "the run ended before it was killed", "%s", log.String())
 }
 
 // A step taken from recorded groups is the step that the run took, at the rate

@@ -128,17 +128,17 @@ func TestKilledSFTResumesToTheSameWeights(t *testing.T) {
 	other := write(t, dir, "other.jsonl", `{"prompt":"9,9","response":"1"}`+"\n")
 	args := func(run string) []string {
 		return []string{"sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("sft.data=[%q,%q]", file, other), "-set", "sft.weights=[3,1]",
-			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "sft.steps=60", "-set", "sft.batch_size=16", "-set", "sft.eval=" + file, "-set", "eval.every=7",
+			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "sft.steps=20", "-set", "sft.batch_size=16", "-set", "sft.eval=" + file, "-set", "eval.every=7",
 			"-set", "checkpoint.every=5"}
 	}
 	whole, killed := filepath.Join(dir, "whole"), filepath.Join(dir, "killed")
 	code, _, errs := command(t, args(whole)...)
 	require.Zero(t, code, errs)
-	killAfter(t, "step 13/60", args(killed)...)
+	killAfter(t, "step 13/20", args(killed)...)
 	code, _, errs = command(t, append(args(killed), "-resume")...)
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, "resum")
-	require.Equal(t, weightsHash(t, whole, 60), weightsHash(t, killed, 60))
+	require.Equal(t, weightsHash(t, whole, 20), weightsHash(t, killed, 20))
 	want, err := report.ReadMetrics(filepath.Join(whole, report.MetricsFile))
 	require.NoError(t, err)
 	got, err := report.ReadMetrics(filepath.Join(killed, report.MetricsFile))

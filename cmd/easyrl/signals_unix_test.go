@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,52 +28,19 @@ type process struct {
 	guard *time.Timer // kills it where it hangs
 }
 
-func newProcess(t *testing.T, args []string) *process {
-	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), lines: make(chan string)}
-	p.cmd.Env = append(os.Environ(), "EASYRL_TEST_AS_COMMAND=1")
-	return p
-}
-
 // startProcess starts it; setup, where it is not nil, says more.
 func startProcess(t *testing.T, setup func(cmd *exec.Cmd), args ...string) *process {
 	t.Helper()
-	p := newProcess(t, args)
+	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), lines: make(chan string)}
+	p.cmd.Env = append(os.Environ(), "EASYRL_TEST_AS_COMMAND=1")
 	if setup != nil {
 		setup(p.cmd)
 	}
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
-	p.start(stderr)
-	return p
-}
-
-// startHeld starts one that comes no further than some ten lines of standard error
-// beyond those that the test has read.
-func startHeld(t *testing.T, args ...string) *process {
-	t.Helper()
-	p := newProcess(t, args)
-	syscall.ForkLock.RLock()
-	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err == nil {
-		syscall.CloseOnExec(ends[0])
-		syscall.CloseOnExec(ends[1])
-	}
-	syscall.ForkLock.RUnlock()
-	require.NoError(t, err)
-	require.NoError(t, syscall.SetsockoptInt(ends[1], syscall.SOL_SOCKET, syscall.SO_SNDBUF, 1)) // the least there is
-	stderr, writes := os.NewFile(uintptr(ends[0]), "stderr"), os.NewFile(uintptr(ends[1]), "stderr")
-	t.Cleanup(func() { require.NoError(t, stderr.Close()) })
-	p.cmd.Stderr = writes
-	p.start(stderr)
-	require.NoError(t, writes.Close())
-	return p
-}
-
-func (p *process) start(stderr io.Reader) {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Start())
+	require.NoError(t, p.cmd.Start())
 	p.guard = time.AfterFunc(10*time.Minute, func() { _ = p.cmd.Process.Kill() })
-	p.t.Cleanup(func() {
+	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // gone already where all is well
 		for range p.lines {
 			continue
@@ -83,11 +49,18 @@ func (p *process) start(stderr io.Reader) {
 	go func() { // ends with the process
 		defer close(p.lines)
 		in := bufio.NewScanner(stderr)
-		in.Buffer(make([]byte, 0, 64), bufio.MaxScanTokenSize) // takes little more than a line
 		for in.Scan() {
 			p.lines <- in.Text()
 		}
 	}()
+	return p
+}
+
+// startHeld starts one that goes no further than a line of standard error before a
+// signal has come.
+func startHeld(t *testing.T, line string, args ...string) *process {
+	t.Helper()
+	return startProcess(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, holdKey+"="+line) }, args...)
 }
 
 // until waits for a line of standard error that begins with prefix.
@@ -143,8 +116,8 @@ const endingInOrder = "ending in order; once more to exit at once"
 // that resumes ends in the weights of one that nobody stopped.
 func TestStoppedRunResumesToTheSameWeights(t *testing.T) {
 	dir := tinyRun(t)
-	settings := []string{"run.steps=80", "checkpoint.every=1000"}
-	want := weightsHash(t, trainTiny(t, dir, "whole", settings...), 80)
+	settings := []string{"run.steps=8", "checkpoint.every=1000"}
+	want := weightsHash(t, trainTiny(t, dir, "whole", settings...), 8)
 	for name, test := range map[string]struct {
 		signals  []syscall.Signal
 		settings []string
@@ -160,8 +133,8 @@ func TestStoppedRunResumesToTheSameWeights(t *testing.T) {
 			for _, s := range append(settings, test.settings...) {
 				args = append(args, "-set", s)
 			}
-			p := startHeld(t, args...)
-			p.until("step 2/80")
+			p := startHeld(t, "step 2/8", args...)
+			p.until("step 2/8")
 			p.atOnce(test.signals...)
 			code, errs := p.end()
 			require.Equal(t, exitStopped, code, errs)
@@ -175,8 +148,8 @@ func TestStoppedRunResumesToTheSameWeights(t *testing.T) {
 			require.Zero(t, code, errs)
 			require.Contains(t, errs, "resuming after step ")
 			require.Contains(t, errs, folder)
-			require.Equal(t, want, weightsHash(t, run, 80))
-			requireSteps(t, run, 1, 80)
+			require.Equal(t, want, weightsHash(t, run, 8))
+			requireSteps(t, run, 1, 8)
 		})
 	}
 }
@@ -252,22 +225,22 @@ func TestStoppedSFT(t *testing.T) {
 	data := write(t, dir, "demos.jsonl", demos.String())
 	args := func(run string) []string {
 		return []string{"sft", filepath.Join(dir, "run.toml"), "-set", "sft.data=" + data, "-set", fmt.Sprintf("run.dir=%q", run),
-			"-set", "sft.steps=150", "-set", "sft.batch_size=64", "-set", "checkpoint.every=1000"}
+			"-set", "sft.steps=12", "-set", "sft.batch_size=64", "-set", "checkpoint.every=1000"}
 	}
 	whole := filepath.Join(dir, "whole")
 	code, _, errs := command(t, args(whole)...)
 	require.Zero(t, code, errs)
 	run := filepath.Join(dir, "run")
-	p := startHeld(t, args(run)...)
-	p.until("step 3/150")
+	p := startHeld(t, "step 3/12", args(run)...)
+	p.until("step 3/12")
 	p.signal(syscall.SIGINT)
 	code, errs = p.end()
 	require.Equal(t, exitStopped, code, errs)
 	require.Contains(t, errs, "easyrl: stopped; checkpoint "+filepath.Join(run, "checkpoints", "step-"))
 	code, _, errs = command(t, append(args(run), "-resume")...)
 	require.Zero(t, code, errs)
-	require.Equal(t, weightsHash(t, whole, 150), weightsHash(t, run, 150))
-	requireSteps(t, run, 1, 150)
+	require.Equal(t, weightsHash(t, whole, 12), weightsHash(t, run, 12))
+	requireSteps(t, run, 1, 12)
 }
 
 // The second signal exits at once, even where the run cannot end in order: here

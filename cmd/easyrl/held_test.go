@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What holds a process of the command: the beginning of a line of its standard
+// error, and what its arguments have where it is one of several.
+const (
+	holdKey = "EASYRL_TEST_HOLD"
+	holdRun = "EASYRL_TEST_HOLD_RUN"
+)
+
+// heldAt is standard error on which a run says a line and goes no further before a
+// signal has come, however slow those are who send it.
+type heldAt struct {
+	ctx  context.Context
+	line string
+}
+
+func (h heldAt) Write(p []byte) (int, error) {
+	n, err := os.Stderr.Write(p)
+	if bytes.HasPrefix(p, []byte(h.line)) {
+		<-h.ctx.Done()
+	}
+	return n, err
+}
+
+// heldMain is main of a process that is held, where it is one.
+func heldMain() {
+	line := os.Getenv(holdKey)
+	if line == "" || os.Args[1] == "compare" || !strings.Contains(strings.Join(os.Args, " "), os.Getenv(holdRun)) {
+		return
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(signals, os.Stderr, os.Exit)
+	code := run(ctx, streams{in: os.Stdin, out: os.Stdout, err: heldAt{ctx, line}}, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// killAfter runs the command in a process of its own, which it kills at a line of
+// its standard error.
+func killAfter(t *testing.T, line string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "EASYRL_TEST_AS_COMMAND=1", holdKey+"="+line)
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var said strings.Builder
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		if strings.HasPrefix(lines.Text(), line) {
+			require.NoError(t, cmd.Process.Kill())
+			_, _ = io.Copy(io.Discard, stderr)
+			require.Error(t, cmd.Wait())
+			return
+		}
+	}
+	require.Fail(t, "the run ended before it was killed", "%s", said.String())
+}
