@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -156,7 +157,7 @@ func TestServeJoinsAResumedRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	run := filepath.Join(dir, "run")
-	held := filepath.Join(run, "rollouts", "step-000005.jsonl") // nobody reads what the run writes there
+	held := filepath.Join(run, "rollouts", "step-000006.jsonl") // nobody reads what the run writes there
 	require.NoError(t, os.MkdirAll(filepath.Dir(held), 0o755))
 	require.NoError(t, syscall.Mkfifo(held, 0o644))
 	control := newProxy(t, "")
@@ -164,23 +165,25 @@ func TestServeJoinsAResumedRun(t *testing.T) {
 	trainer := startProcess(t, nil, args...)
 	control.lead(controlOf(trainer))
 	out, outRoot := startServe(t, "-simulate", slow, "-join", control.URL)
-	_, stays := startServe(t, "-simulate", slow, "-join", control.URL)
+	stays, staysRoot := startServe(t, "-simulate", slow, "-join", control.URL)
 	out.until("easyrl: joined ")
 	trainer.until("step 2/6")
 	code, _, errs := command(t, "fleet", "remove", outRoot, "-trainer", control.URL)
 	require.Zero(t, code, errs)
 	trainer.signal(syscall.SIGKILL) // before the instance can see that it was taken out
 	_, errs = trainer.end()
-	require.NotContains(t, errs, "step 5/6", "it was to be killed in the middle")
+	require.NotContains(t, errs, "step 6/6", "it was to be killed in the middle")
 	require.NoError(t, os.Remove(held))
+	stays.signal(syscall.SIGSTOP) // without it the run waits
 	trainer = startProcess(t, nil, append(args, "-resume")...)
 	control.lead(controlOf(trainer))
+	out.until("easyrl: " + control.URL + " took the instance out")
+	stays.signal(syscall.SIGCONT)
 	code, errs = trainer.end()
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, "resuming after step ")
-	require.Contains(t, errs, "instance "+stays+" (easyrl) joined")
+	require.Contains(t, errs, "instance "+staysRoot+" (easyrl) joined")
 	require.NotContains(t, errs, outRoot)
-	out.until("easyrl: http://" + control + " took the instance out")
 	requireSteps(t, run, 1, 6)
 }
 
