@@ -3,12 +3,14 @@ package server
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -156,7 +158,9 @@ func TestSlowHeader(t *testing.T) {
 func TestLargeHeader(t *testing.T) {
 	t.Parallel()
 	c := dial(t, serve(t, newFake(), fakeText{}, nil))
-	go func() { _, _ = io.WriteString(c, "GET /health HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 64<<10)) }() // not all of it is read
+	go func() {
+		_, _ = io.WriteString(c, "GET /health HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 64<<10))
+	}() // not all of it is read
 	requireCutOff(t, c, " 431 ")
 }
 
