@@ -221,6 +221,9 @@ func TestBadRewardEndsTheRun(t *testing.T) {
 			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 			require.NoError(t, err)
 			require.Empty(t, steps, "no reward was made up")
+			said, err := report.ReadWarnings(filepath.Join(out, report.WarningsFile))
+			require.NoError(t, err)
+			require.Equal(t, []report.Warning{{Kind: "failed", Text: "the run failed: " + strings.TrimPrefix(last, "easyrl: ")}}, said)
 		})
 	}
 }

@@ -70,7 +70,8 @@ func sft(ctx context.Context, std streams, resolved *configs.Resolved, files []s
 		Metrics: r.metrics, Progress: r.progress,
 	}
 	err = s.Run(ctx, r.state)
-	r.ended(err)
+	r.ended(s.Step(), err)
+	r.writePage(err)
 	if errors.Is(err, trainer.ErrStopped) {
 		return stopped(cfg.Run.Dir, s.Step())
 	}

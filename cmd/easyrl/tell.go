@@ -76,19 +76,26 @@ func (r *trainRun) tell(values report.Values) {
 	said := r.words.adviser.Step(values)
 	for _, w := range said {
 		r.warn("step %d: %s", w.Step, w.Text)
-		r.control.Warning(w)
 	}
-	if len(said) == 0 {
-		return
-	}
-	r.words.warnings = append(r.words.warnings, said...)
-	if err := report.WriteWarnings(filepath.Join(r.cfg.Run.Dir, report.WarningsFile), r.words.warnings); err != nil {
+	if err := r.keep(said...); err != nil {
 		r.warn("%v", err)
 	}
 }
 
-// ended tells other programs how the run ended.
-func (r *trainRun) ended(err error) {
+// keep shows warnings on the live page and keeps them for the report.
+func (r *trainRun) keep(said ...report.Warning) error {
+	if len(said) == 0 {
+		return nil
+	}
+	for _, w := range said {
+		r.control.Warning(w)
+	}
+	r.words.warnings = append(r.words.warnings, said...)
+	return report.WriteWarnings(filepath.Join(r.cfg.Run.Dir, report.WarningsFile), r.words.warnings)
+}
+
+// ended tells other programs, and the report, how the run ended after a step.
+func (r *trainRun) ended(step int, err error) {
 	switch {
 	case err == nil:
 		r.words.sinks.Close(sink.Finished)
@@ -96,5 +103,6 @@ func (r *trainRun) ended(err error) {
 		r.words.sinks.Close(sink.Stopped)
 	default:
 		r.words.sinks.Close(sink.Failed)
+		_ = r.keep(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + err.Error()}) // there is something worse to report
 	}
 }

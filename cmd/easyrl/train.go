@@ -358,6 +358,13 @@ func (r *trainRun) trimodelConfig() trimodel.Config {
 	return c
 }
 
+// writePage writes the run's report; what ended the run is worse than its lack.
+func (r *trainRun) writePage(ended error) {
+	if _, err := page.Write(r.cfg.Run.Dir); err != nil && ended == nil {
+		r.warn("%v", err)
+	}
+}
+
 // train runs the loop and ends with what it wrote.
 func (r *trainRun) train(ctx context.Context) error {
 	cfg := r.cfg
@@ -376,13 +383,11 @@ func (r *trainRun) train(ctx context.Context) error {
 	restore := giveWay(1 + r.cfg.Inference.Instances)
 	err = t.Run(ctx)
 	restore()
-	r.ended(err)
+	r.ended(t.Step(), err)
 	if traceErr := r.spans.WriteFile(r.tracePath()); err == nil {
 		err = traceErr // else there is something worse to report
 	}
-	if _, pageErr := page.Write(cfg.Run.Dir); pageErr != nil && err == nil {
-		r.warn("%v", pageErr)
-	}
+	r.writePage(err)
 	r.console.Close()
 	if errors.Is(err, trainer.ErrStopped) {
 		return stopped(cfg.Run.Dir, t.Step())

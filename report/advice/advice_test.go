@@ -5,6 +5,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -254,6 +256,33 @@ func TestQuickstartHasNoWarnings(t *testing.T) {
 		require.Greater(t, len(steps), 100)
 		require.Empty(t, watch(t, run, len(steps), func(step int) report.Values { return steps[step-1] }))
 	}
+}
+
+// Each key that a warning names as a remedy is one.
+func TestRemediesAreKeys(t *testing.T) {
+	t.Parallel()
+	keys, section := map[string]bool{}, ""
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(page)) {
+		if name, ok := strings.CutPrefix(line, "## "); ok {
+			section = strings.TrimSpace(name)
+		}
+		if name, ok := strings.CutPrefix(line, "| `"); ok {
+			name, _, _ = strings.Cut(name, "`")
+			keys[section+"."+name] = true
+		}
+	}
+	named := 0
+	for _, file := range []string{"learning.go", "speed.go"} {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, key := range regexp.MustCompile(`\b(run|rollout|loss|train|inference|device)\.[a-z]+(_[a-z]+)*\b`).FindAllString(string(source), -1) {
+			require.True(t, keys[key], "%s names %s, which is no key", file, key)
+			named++
+		}
+	}
+	require.Greater(t, named, 10)
 }
 
 // The page of metrics says of each warning what it is.
