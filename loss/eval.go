@@ -37,9 +37,10 @@ type Result struct {
 	Tokens    int
 }
 
-// Objective evaluates one loss. It holds no state; calls may be concurrent.
+// Objective evaluates one loss. Calls may be concurrent.
 type Objective struct {
-	cfg Config
+	cfg      Config
+	programs programs
 }
 
 // New makes the objective that cfg names.
@@ -47,7 +48,7 @@ func New(cfg Config) (*Objective, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("new loss: %w", err)
 	}
-	return &Objective{cfg: cfg}, nil
+	return &Objective{cfg: cfg, programs: programs{idle: map[int][]*program{}}}, nil
 }
 
 // Eval is the loss of v's tokens and its gradient. A token's gradient depends
@@ -62,37 +63,45 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 	if n == 0 {
 		return Result{Grad: []float32{}}, nil
 	}
-	x := newExpression(v.Lengths)
-	policy, each, part := o.build(x, v)
-	grad, values, err := x.evaluate(each, policy, each, part)
+	p, err := o.take(n)
+	if err != nil {
+		return Result{}, err
+	}
+	out, err := p.run(&v)
 	if err != nil {
 		return Result{}, err
 	}
 	r := Result{Grad: make([]float32, n), Tokens: n}
-	for i, g := range grad {
+	for i, g := range out[0] {
 		r.Grad[i] = float32(g)
-		r.Loss += values[0][i]
-		r.PG += values[1][i]
-		if !finite(float64(r.Grad[i])) || !finite(values[0][i]) {
+		r.Loss += out[1][i]
+		r.PG += out[2][i]
+		if !finite(float64(r.Grad[i])) || !finite(out[1][i]) {
 			return Result{}, fmt.Errorf("loss of token %d: loss %v, gradient %v, expected finite; policy %v, old %v, advantage %v",
-				i, values[0][i], g, v.Policy[i], v.Old[i], v.Advantage[i])
+				i, out[1][i], g, v.Policy[i], v.Old[i], v.Advantage[i])
 		}
 	}
+	o.give(p)
 	o.measure(&r, v)
 	return r, nil
 }
 
-// build writes the weighted loss of each of v's tokens, and its part that is not
-// the divergence, as functions of the policy.
-func (o *Objective) build(x *expression, v Vars) (policy, each, part node) {
-	in := vectors{policy: x.vector("policy", v.Policy), old: x.vector("old", v.Old), advantage: x.vector("advantage", v.Advantage)}
+// build writes the weighted loss of each token, and its part that is not the
+// divergence, as functions of the policy.
+func (o *Objective) build(x *expression) (policy, each, part node) {
+	in := vectors{
+		policy:    x.vector("policy", func(v *Vars) []float32 { return v.Policy }),
+		old:       x.vector("old", func(v *Vars) []float32 { return v.Old }),
+		advantage: x.vector("advantage", func(v *Vars) []float32 { return v.Advantage }),
+	}
 	if o.cfg.Beta > 0 {
-		in.reference = x.vector("reference", v.Reference)
+		in.reference = x.vector("reference", func(v *Vars) []float32 { return v.Reference })
 	}
 	if o.cfg.Correction != NoCorrection {
-		in.behaviour, in.recorded = x.vector("behaviour", v.Behaviour), x.vector("recorded", v.Recorded)
+		in.behaviour = x.vector("behaviour", func(v *Vars) []float32 { return v.Behaviour })
+		in.recorded = x.vector("recorded", func(v *Vars) []float32 { return v.Recorded })
 	}
-	weight := x.vector("weight", v.Weight)
+	weight := x.vector("weight", func(v *Vars) []float32 { return v.Weight })
 	loss, pg := total(x, in, o.cfg)
 	return in.policy, x.mul(weight, loss), x.mul(weight, pg)
 }

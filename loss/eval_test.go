@@ -241,6 +241,33 @@ func TestEvalIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
+// What a program ran on before leaves no trace: those made anew for each call
+// give the same bits.
+func TestEvalUsesProgramsAgain(t *testing.T) {
+	t.Parallel()
+	for _, kind := range papers() {
+		for _, correction := range []string{NoCorrection, Truncate, Mask} {
+			change := func(c *Config) { c.Kind, c.Beta, c.Correction, c.DualClip = kind, 0.04, correction, 3 }
+			o := objectiveOf(t, change)
+			for seed := range uint64(6) {
+				v := randomResponses(3, seed+20)
+				v.Policy[0] -= float32(seed) * 4 // far from the old one, at times
+				want, err := objectiveOf(t, change).Eval(v)
+				require.NoError(t, err, kind)
+				got, err := o.Eval(v)
+				require.NoError(t, err, kind)
+				require.Equal(t, want, got, kind)
+			}
+			made := 0
+			for _, idle := range o.programs.idle {
+				require.Len(t, idle, 1)
+				made++
+			}
+			require.Less(t, made, 6)
+		}
+	}
+}
+
 func TestEvalOfNothing(t *testing.T) {
 	t.Parallel()
 	got, err := objectiveOf(t, func(c *Config) { c.Beta = 1 }).Eval(Vars{})
@@ -278,7 +305,7 @@ func TestEvalRefuses(t *testing.T) {
 }
 
 func BenchmarkEval(b *testing.B) {
-	for _, n := range []int{256, 4096, 32768} {
+	for _, n := range []int{60, 4096, 32768} {
 		for _, beta := range []float64{0, 0.04} {
 			o := objectiveOf(b, func(c *Config) { c.Beta = beta })
 			v := randomVars(n, 4)

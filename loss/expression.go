@@ -1,8 +1,6 @@
 package loss
 
 import (
-	"fmt"
-
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -11,7 +9,7 @@ import (
 type node = *gorgonia.Node
 
 // expression builds one graph of element-wise operations. It remembers the
-// first failure, which evaluate returns, so that an objective reads like its
+// first failure, which compile returns, so that an objective reads like its
 // formula.
 //
 // A vector that several terms depend on receives the sum of their gradients;
@@ -19,7 +17,9 @@ type node = *gorgonia.Node
 // gradient is the same bits in every run.
 type expression struct {
 	graph   *gorgonia.ExprGraph
-	lengths []int // of the responses
+	size    int // tokens
+	inputs  []input
+	lengths []int // of the responses that it is run on
 	err     error
 	stops   int // how many there are
 	// hold, where it is not nil, sees the value of each stop when it is computed,
@@ -27,18 +27,22 @@ type expression struct {
 	hold func(stop int, value []float64)
 }
 
-func newExpression(lengths []int) *expression {
-	return &expression{graph: gorgonia.NewGraph(), lengths: lengths}
+// input is a vector that is filled before each run.
+type input struct {
+	of     func(v *Vars) []float32
+	values []float64
+}
+
+func newExpression(size int) *expression {
+	return &expression{graph: gorgonia.NewGraph(), size: size}
 }
 
 // vector is a named input.
-func (x *expression) vector(name string, values []float32) node {
-	wide := make([]float64, len(values))
-	for i, v := range values {
-		wide[i] = float64(v)
-	}
-	return gorgonia.NewVector(x.graph, tensor.Float64, gorgonia.WithName(name), gorgonia.WithShape(len(wide)),
-		gorgonia.WithValue(tensor.New(tensor.WithShape(len(wide)), tensor.WithBacking(wide))))
+func (x *expression) vector(name string, of func(v *Vars) []float32) node {
+	in := input{of, make([]float64, x.size)}
+	x.inputs = append(x.inputs, in)
+	return gorgonia.NewVector(x.graph, tensor.Float64, gorgonia.WithName(name), gorgonia.WithShape(x.size),
+		gorgonia.WithValue(tensor.New(tensor.WithShape(x.size), tensor.WithBacking(in.values))))
 }
 
 func (x *expression) scalar(v float64) node { return gorgonia.NewConstant(v) }
@@ -108,55 +112,4 @@ func (x *expression) clip(a node, low, high float64) node {
 	lo, hi := x.scalar(low), x.scalar(high)
 	a = x.choose(x.atMost(a, hi), a, hi)
 	return x.choose(x.atMost(a, lo), lo, a)
-}
-
-// evaluate runs the graph once, and releases it: the gradient of Σ each with
-// respect to input, and the values of the vectors in reads.
-func (x *expression) evaluate(each, input node, reads ...node) (grad []float64, values [][]float64, err error) {
-	read := make([]gorgonia.Value, len(reads))
-	if x.err == nil {
-		for i, n := range reads {
-			gorgonia.Read(n, &read[i])
-		}
-	}
-	total := x.unary(func(a node) (node, error) { return gorgonia.Sum(a) }, each)
-	if x.err != nil {
-		return nil, nil, fmt.Errorf("build loss: %w", x.err)
-	}
-	if _, err := gorgonia.Grad(total, input); err != nil {
-		return nil, nil, fmt.Errorf("differentiate loss: %w", err)
-	}
-	vm := gorgonia.NewTapeMachine(x.graph, gorgonia.BindDualValues(input))
-	defer func() {
-		if e := vm.Close(); e != nil && err == nil {
-			err = fmt.Errorf("close loss: %w", e)
-		}
-	}()
-	if err := vm.RunAll(); err != nil {
-		return nil, nil, fmt.Errorf("run loss: %w", err)
-	}
-	g, err := input.Grad()
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the loss's gradient: %w", err)
-	}
-	if grad, err = floats(g, input.Shape().TotalSize()); err != nil {
-		return nil, nil, fmt.Errorf("read the loss's gradient: %w", err)
-	}
-	for _, v := range read {
-		f, err := floats(v, input.Shape().TotalSize())
-		if err != nil {
-			return nil, nil, fmt.Errorf("read the loss: %w", err)
-		}
-		values = append(values, f)
-	}
-	return grad, values, nil
-}
-
-// floats copies n values out of memory that the machine owns.
-func floats(v gorgonia.Value, n int) ([]float64, error) {
-	f, ok := v.Data().([]float64)
-	if !ok || len(f) != n {
-		return nil, fmt.Errorf("found %T of shape %v, expected %d float64 values", v.Data(), v.Shape(), n)
-	}
-	return append([]float64(nil), f...), nil
 }

@@ -36,16 +36,16 @@ func TestEveryKind(t *testing.T) {
 func requireSlopes(t *testing.T, o *Objective, v Vars, grad []float32, name string) {
 	t.Helper()
 	const h = 1.0 / 16384
+	p, err := o.compile(len(v.Policy))
+	require.NoError(t, err, name)
 	stopped := map[int][]float64{}
 	value := func(policy []float32, hold func(int, []float64)) (sum float64) {
 		moved := v
 		moved.Policy = policy
-		x := newExpression(v.Lengths)
-		x.hold = hold
-		input, each, _ := o.build(x, moved)
-		_, losses, err := x.evaluate(each, input, each)
+		p.x.hold = hold
+		out, err := p.run(&moved)
 		require.NoError(t, err, name)
-		for _, loss := range losses[0] {
+		for _, loss := range out[1] {
 			sum += loss
 		}
 		return sum

@@ -1,0 +1,90 @@
+package loss
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+
+	"gorgonia.org/gorgonia"
+)
+
+// program is an objective for so many tokens at most, built, differentiated and
+// compiled once: that takes longer than a run.
+type program struct {
+	x    *expression
+	vm   gorgonia.VM
+	read [3]gorgonia.Value // the gradient, the loss and its part, of the last run
+}
+
+// compile makes an objective's program for size tokens.
+func (o *Objective) compile(size int) (*program, error) {
+	x := newExpression(size)
+	policy, each, part := o.build(x)
+	total := x.unary(func(a node) (node, error) { return gorgonia.Sum(a) }, each)
+	if x.err != nil {
+		return nil, fmt.Errorf("build loss: %w", x.err)
+	}
+	grad, err := gorgonia.Grad(total, policy)
+	if err != nil {
+		return nil, fmt.Errorf("differentiate loss: %w", err)
+	}
+	p := &program{x: x}
+	for i, n := range []node{grad[0], each, part} {
+		gorgonia.Read(n, &p.read[i])
+	}
+	p.vm = gorgonia.NewTapeMachine(x.graph)
+	return p, nil
+}
+
+// run is d Σ loss / d policy, the loss and its part that is not the divergence,
+// one entry for each of v's tokens, in memory that is p's until the next run.
+// What the graph has beyond them is 0 in all vectors and changes nothing.
+func (p *program) run(v *Vars) (out [3][]float64, err error) {
+	p.x.lengths = v.Lengths
+	for _, in := range p.x.inputs {
+		values := in.of(v)
+		for i, f := range values {
+			in.values[i] = float64(f)
+		}
+		clear(in.values[len(values):])
+	}
+	if err := p.vm.RunAll(); err != nil {
+		return out, fmt.Errorf("run loss: %w", err)
+	}
+	p.vm.Reset() // lets go of what is between
+	for i, value := range p.read {
+		f, ok := value.Data().([]float64)
+		if !ok || len(f) != p.x.size {
+			return out, fmt.Errorf("read loss: found %T of shape %v, expected %d float64 values", value.Data(), value.Shape(), p.x.size)
+		}
+		out[i] = f[:len(v.Policy)]
+	}
+	return out, nil
+}
+
+// programs are an objective's that nobody runs, by size.
+type programs struct {
+	mu   sync.Mutex
+	idle map[int][]*program
+}
+
+// take is one for n tokens, made where there is none: its size is a power of two,
+// so that there are few. give takes it back.
+func (o *Objective) take(n int) (*program, error) {
+	size := 1 << bits.Len(uint(n-1))
+	o.programs.mu.Lock()
+	if idle := o.programs.idle[size]; len(idle) > 0 {
+		last := len(idle) - 1
+		o.programs.idle[size] = idle[:last]
+		o.programs.mu.Unlock()
+		return idle[last], nil
+	}
+	o.programs.mu.Unlock()
+	return o.compile(size)
+}
+
+func (o *Objective) give(p *program) {
+	o.programs.mu.Lock()
+	defer o.programs.mu.Unlock()
+	o.programs.idle[p.x.size] = append(o.programs.idle[p.x.size], p)
+}
