@@ -1,21 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
-	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/report/control"
+	"github.com/easyrl/easyrl/report/control/client"
 )
 
 func fleetVerb(std streams) verb {
@@ -32,7 +30,12 @@ func fleetVerb(std streams) verb {
 	kind := v.flags.String("kind", "", "`KIND` of the server to add: easyrl, vllm or sglang; by default it is found out")
 	tokenFile := v.flags.String("token-file", "", "`FILE` with the control address's bearer token")
 	asJSON := v.flags.Bool("json", false, "print the list as JSON")
-	v.run = func(ctx context.Context, args []string) error {
+	v.run = func(ctx context.Context, args []string) (err error) {
+		defer func() {
+			if errors.Is(err, client.ErrAsked) {
+				err = usageError{err}
+			}
+		}()
 		c, err := newFleetClient(*trainer, *tokenFile)
 		if err != nil {
 			return err
@@ -51,7 +54,7 @@ func fleetVerb(std streams) verb {
 		case "drain":
 			return c.drain(ctx, p, of)
 		case "remove":
-			if err := c.call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(of), nil, nil); err != nil {
+			if err := c.Call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(of), nil, nil); err != nil {
 				return err
 			}
 			p.line("%s left", of)
@@ -62,20 +65,8 @@ func fleetVerb(std streams) verb {
 	return v
 }
 
-const (
-	// fleetAnswer is the largest answer of a control address, in bytes.
-	fleetAnswer = 64 << 20
-	// fleetHeader is how long a control address has for what takes no time.
-	fleetHeader = 30 * time.Second
-	// drainLook is how often drain looks whether there is work left.
-	drainLook = 200 * time.Millisecond
-)
-
-// fleetClient talks to a run's control address.
-type fleetClient struct {
-	root, token string
-	http        *http.Client
-}
+// fleetClient says what it does.
+type fleetClient struct{ *client.Client }
 
 func newFleetClient(trainer, tokenFile string) (*fleetClient, error) {
 	u, err := url.Parse(trainer)
@@ -86,10 +77,7 @@ func newFleetClient(trainer, tokenFile string) (*fleetClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fleetClient{root: strings.TrimRight(trainer, "/"), token: token, http: &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this address
-	}}, nil
+	return &fleetClient{client.New(trainer, token)}, nil
 }
 
 // readToken reads the bearer token in a file, none where path is empty. key is
@@ -109,82 +97,8 @@ func readToken(key, path string) (string, error) {
 	return token, nil
 }
 
-// call asks for method and path with in as its body, and reads the answer into
-// out; both may be nil.
-func (c *fleetClient) call(ctx context.Context, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.root+path, body)
-	if err != nil {
-		return usagef("fleet: %w", err)
-	}
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("fleet: %w", err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read
-	text, err := io.ReadAll(io.LimitReader(resp.Body, fleetAnswer))
-	if err != nil {
-		return fmt.Errorf("fleet: %s %s: %w", method, c.root+path, err)
-	}
-	if resp.StatusCode/100 != 2 {
-		return c.refused(method, path, resp.StatusCode, text)
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("fleet: %s %s: %w", method, c.root+path, jsonFault(err, "the answer of a run's control address"))
-	}
-	return nil
-}
-
-// refused is the error of an answer that says no, in its own words where it has
-// some.
-func (c *fleetClient) refused(method, path string, status int, text []byte) error {
-	var body struct {
-		Error struct {
-			Message string `json:"message"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(text, &body); err != nil || body.Error.Message == "" {
-		return fmt.Errorf("fleet: %s %s: status %d, expected a run's control address", method, c.root+path, status)
-	}
-	err := fmt.Errorf("fleet: %s", body.Error.Message)
-	if status == http.StatusBadRequest {
-		return usageError{err}
-	}
-	return err
-}
-
-// members are the run's instances.
-func (c *fleetClient) members(ctx context.Context) ([]control.Member, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, fleetHeader, fmt.Errorf("fleet: %s/instances: no answer in %v", c.root, fleetHeader))
-	defer cancel()
-	var answer struct {
-		Instances []control.Member `json:"instances"`
-	}
-	err := c.call(ctx, http.MethodGet, "/instances", nil, &answer)
-	return answer.Instances, err
-}
-
 func (c *fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error {
-	all, err := c.members(ctx)
+	all, err := c.Members(ctx)
 	if err != nil {
 		return err
 	}
@@ -213,7 +127,7 @@ func (c *fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) erro
 // add returns when the server holds the run's weights.
 func (c *fleetClient) add(ctx context.Context, p printer, url, kind string) error {
 	var m control.Member
-	if err := c.call(ctx, http.MethodPost, "/instances", map[string]string{"url": url, "kind": kind}, &m); err != nil {
+	if err := c.Call(ctx, http.MethodPost, "/instances", map[string]string{"url": url, "kind": kind}, &m); err != nil {
 		return err
 	}
 	if m.Fault != "" {
@@ -225,29 +139,14 @@ func (c *fleetClient) add(ctx context.Context, p printer, url, kind string) erro
 
 // drain returns when the instance has no work left.
 func (c *fleetClient) drain(ctx context.Context, p printer, id string) error {
-	var m control.Member
-	if err := c.call(ctx, http.MethodPost, "/instances/"+url.PathEscape(id)+"/drain", nil, &m); err != nil {
+	left, err := c.Drain(ctx, id)
+	switch {
+	case err != nil:
 		return err
+	case left:
+		p.line("%s left", id)
+	default:
+		p.line("%s has no work left; easyrl fleet remove %s takes it out of the run", id, id)
 	}
-	tick := time.NewTicker(drainLook)
-	defer tick.Stop()
-	for m.Requests > 0 {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("fleet: %s drains on, with %d requests left: %w", id, m.Requests, context.Cause(ctx))
-		}
-		all, err := c.members(ctx)
-		if err != nil {
-			return err
-		}
-		at := slices.IndexFunc(all, func(o control.Member) bool { return o.ID == id })
-		if at < 0 || all[at].State != inference.Draining.String() { // or came anew since
-			p.line("%s left", id)
-			return nil
-		}
-		m = all[at]
-	}
-	p.line("%s has no work left; easyrl fleet remove %s takes it out of the run", id, id)
 	return nil
 }

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"path/filepath"
-	"strings"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/join"
 	api "github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/inference/simulate/backend"
+	"github.com/easyrl/easyrl/report/control/client"
 )
 
 // serving is what easyrl serve was asked for.
@@ -161,8 +160,6 @@ func (s *serving) enter(ctx context.Context, srv *api.Server, notes printer) *jo
 	if s.join == nil {
 		return nil
 	}
-	trainer := &fleetClient{root: strings.TrimRight(s.join.String(), "/"), token: s.server.Token,
-		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
-	return join.Begin(ctx, join.Config{Trainer: s.join, Call: trainer.call, Addr: srv.Addr(), Running: srv.Running,
+	return join.Begin(ctx, join.Config{Trainer: s.join, Call: client.New(s.join.String(), s.server.Token).Call, Addr: srv.Addr(), Running: srv.Running,
 		Note: func(format string, args ...any) { notes.line("easyrl: "+format, args...) }})
 }

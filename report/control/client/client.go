@@ -1,0 +1,157 @@
+// Package client calls a run's control address.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/report/control"
+)
+
+// ErrAsked is an answer that finds fault with what was asked.
+var ErrAsked = errors.New("wrong request")
+
+const (
+	// largest is that of an answer, in bytes.
+	largest = 64 << 20
+	// patience is how long an address has for what takes no time.
+	patience = 30 * time.Second
+	// drainLook is how often Drain looks whether there is work left.
+	drainLook = 200 * time.Millisecond
+)
+
+// Client talks to a run's control address. Its methods may be called concurrently.
+type Client struct {
+	root, token string
+	http        *http.Client
+}
+
+// New is a client of the address at root, http://HOST:PORT. token may be empty.
+func New(root, token string) *Client {
+	return &Client{root: strings.TrimRight(root, "/"), token: token, http: &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this address
+	}}
+}
+
+// Call asks for method and path with in as its body, and reads the answer into
+// out; both may be nil.
+func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.root+path, body)
+	if err != nil {
+		return fmt.Errorf("fleet: %w: %w", ErrAsked, err)
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("fleet: %w", err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	text, err := io.ReadAll(io.LimitReader(resp.Body, largest))
+	if err != nil {
+		return fmt.Errorf("fleet: %s %s: %w", method, c.root+path, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return c.refused(method, path, resp.StatusCode, text)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("fleet: %s %s: %w, expected the answer of a run's control address", method, c.root+path, err)
+	}
+	return nil
+}
+
+// refused is the error of an answer that says no, in its own words where it has
+// some.
+func (c *Client) refused(method, path string, status int, text []byte) error {
+	var body struct {
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(text, &body); err != nil || body.Error.Message == "" {
+		return fmt.Errorf("fleet: %s %s: status %d, expected a run's control address", method, c.root+path, status)
+	}
+	return &refusal{status, "fleet: " + body.Error.Message}
+}
+
+// refusal is an answer that says no.
+type refusal struct {
+	status  int
+	message string
+}
+
+// Error is what the address said.
+func (r *refusal) Error() string { return r.message }
+
+// Is makes ErrAsked of its status.
+func (r *refusal) Is(target error) bool {
+	return target == ErrAsked && r.status == http.StatusBadRequest
+} //nolint:errorlint // the sentinel itself
+
+// Members are the run's instances.
+func (c *Client) Members(ctx context.Context) ([]control.Member, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("fleet: %s/instances: no answer in %v", c.root, patience))
+	defer cancel()
+	var answer struct {
+		Instances []control.Member `json:"instances"`
+	}
+	err := c.Call(ctx, http.MethodGet, "/instances", nil, &answer)
+	return answer.Instances, err
+}
+
+// Drain returns when instance id has no work left; then it reports whether it has
+// left the run too, or come anew.
+func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
+	var m control.Member
+	if err := c.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(id)+"/drain", nil, &m); err != nil {
+		return false, err
+	}
+	tick := time.NewTicker(drainLook)
+	defer tick.Stop()
+	for m.Requests > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false, fmt.Errorf("fleet: %s drains on, with %d requests left: %w", id, m.Requests, context.Cause(ctx))
+		}
+		all, err := c.Members(ctx)
+		if err != nil {
+			return false, err
+		}
+		at := slices.IndexFunc(all, func(o control.Member) bool { return o.ID == id })
+		if at < 0 || all[at].State != inference.Draining.String() { // or came anew since
+			return true, nil
+		}
+		m = all[at]
+	}
+	return false, nil
+}
