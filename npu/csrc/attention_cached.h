@@ -125,7 +125,7 @@ SIMD_INLINE void cache_weigh(const cache_block *a, int32_t e, const int heads, c
     int64_t n = min64(CACHE_PAGE, a->len - at);
     for (int64_t j = 0; j < n; j++, p++, x += a->dim) {
 #pragma GCC unroll 4
-      for (int i = 0; i < nv; i++) b[i] = full ? v_load(x + i * VL) : v_load_n(x, width);
+      for (int i = 0; i < nv; i++) b[i] = v_keep(full ? v_load(x + i * VL) : v_load_n(x, width));
 #pragma GCC unroll 4
       for (int r = 0; r < heads; r++) {
         vf c = v_set1(p[r * a->padded]);
@@ -155,13 +155,18 @@ SIMD_INLINE void cache_attend_block(const cache_block *a, const int heads) {
   int32_t e = 0;
 #pragma GCC unroll 4
   for (int r = 0; r < heads; r++) max[r] = v_set1(-INFINITY);
-  for (; i + CACHE_PAGES <= pages; i += CACHE_PAGES) cache_scores(a, i, max, heads, CACHE_PAGES);
-  switch (pages - i) {
-    case 1: cache_scores(a, i, max, heads, 1); break;
+  while (i < pages) {
+    int64_t left = pages - i, n = min64(left, CACHE_PAGES);
+    if (left == CACHE_PAGES + 1) n = CACHE_PAGES - 1; /* a page alone has too few chains to fill the multipliers */
+    switch (n) {
+      case 1: cache_scores(a, i, max, heads, 1); break;
+      case 2: cache_scores(a, i, max, heads, 2); break;
 #if CACHE_PAGES == 4
-    case 2: cache_scores(a, i, max, heads, 2); break;
-    case 3: cache_scores(a, i, max, heads, 3); break;
+      case 3: cache_scores(a, i, max, heads, 3); break;
+      case 4: cache_scores(a, i, max, heads, 4); break;
 #endif
+    }
+    i += n;
   }
 #pragma GCC unroll 4
   for (int r = 0; r < heads; r++) {

@@ -256,6 +256,14 @@ SIMD_INLINE vf vi_float(vi x) { return (vf){simd_cvt(x.a), simd_cvt(x.b), simd_c
 
 #endif
 
+/* a, in a register from here on: the compiler may else load it again for each use. */
+SIMD_INLINE vf v_keep(vf a) {
+#if defined(SIMD_AVX512)
+  __asm__("" : "+v"(a));
+#endif
+  return a;
+}
+
 /* The first n lanes of yes, the others of no. */
 SIMD_INLINE vf v_select_n(int n, vf yes, vf no) { return v_select(vm_first(n), yes, no); }
 
