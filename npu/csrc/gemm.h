@@ -5,7 +5,7 @@
  * aligned. All three products run the same tile: m rows by 16 nv lanes of
  * accumulators, started from the output, the bias or zero, over kc terms, with
  *
- *   a [kc][m]       one value a row and term, broadcast
+ *   a [kc][lda]     one value a row and term, broadcast
  *   b [kc][32]      one vector a term, the lanes
  *
  * Blocking over terms continues from the output, so it does not show in the
@@ -13,13 +13,16 @@
 
 #define PANEL 32
 
-/* The tile's registers: GEMM_MR x GEMM_NV accumulators. */
+/* The tile's registers: GEMM_MR x GEMM_NV accumulators. Packed rows come in tiles
+ * of GEMM_PR, which transpose well and are as fast. */
 #if defined(SIMD_AVX512)
 #define GEMM_MR 12
 #define GEMM_NV 2
+#define GEMM_PR 8
 #else
 #define GEMM_MR 6
 #define GEMM_NV 1
+#define GEMM_PR 6
 #endif
 #define GEMM_KC 256 /* terms in a block */
 #define GEMM_MC 384 /* rows in a block, at most */
@@ -29,7 +32,7 @@ enum { START_ZERO, START_OUTPUT, START_BIAS };
 /* One tile; m and nv are constants where it is instantiated. The vectors of a
  * term lie in panels_wide panels that are b_panel floats apart when nv is more
  * than two. cols is the number of lanes that exist in the output. */
-SIMD_INLINE void gemm_tile(const int m, const int nv, int64_t kc, const float *restrict a, const float *restrict b,
+SIMD_INLINE void gemm_tile(const int m, const int nv, int64_t kc, const float *restrict a, int64_t lda, const float *restrict b,
                            int64_t b_panel, float *restrict c, int64_t ldc, int start, const float *bias, int cols) {
   vf acc[12][8];
   int full = cols >= nv * VL;
@@ -54,7 +57,7 @@ SIMD_INLINE void gemm_tile(const int m, const int nv, int64_t kc, const float *r
 #pragma GCC unroll 8
       for (int j = 0; j < nv; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
     }
-    a += m;
+    a += lda;
     b += PANEL;
   }
 #pragma GCC unroll 12
@@ -68,14 +71,14 @@ SIMD_INLINE void gemm_tile(const int m, const int nv, int64_t kc, const float *r
   }
 }
 
-typedef void (*gemm_tile_fn)(int64_t kc, const float *a, const float *b, int64_t b_panel, float *c, int64_t ldc, int start,
-                             const float *bias, int cols);
+typedef void (*gemm_tile_fn)(int64_t kc, const float *a, int64_t lda, const float *b, int64_t b_panel, float *c, int64_t ldc,
+                             int start, const float *bias, int cols);
 
-#define GEMM_TILE(m, nv)                                                                                          \
-  static __attribute__((noinline)) void gemm_tile_##m##_##nv(int64_t kc, const float *a, const float *b,          \
-                                                             int64_t b_panel, float *c, int64_t ldc, int start,   \
-                                                             const float *bias, int cols) {                       \
-    gemm_tile(m, nv, kc, a, b, b_panel, c, ldc, start, bias, cols);                                               \
+#define GEMM_TILE(m, nv)                                                                                           \
+  static __attribute__((noinline)) void gemm_tile_##m##_##nv(int64_t kc, const float *a, int64_t lda,              \
+                                                             const float *b, int64_t b_panel, float *c,            \
+                                                             int64_t ldc, int start, const float *bias, int cols) { \
+    gemm_tile(m, nv, kc, a, lda, b, b_panel, c, ldc, start, bias, cols);                                           \
   }
 
 #if defined(SIMD_AVX512)
@@ -99,20 +102,28 @@ static const struct { int panels; gemm_tile_fn tile; } gemm_wide[] = {{2, gemm_t
 /* Rows are cut into tiles of nearly equal height: tile i of n starts here. */
 static inline int64_t gemm_tile_start(int64_t rows, int64_t tiles, int64_t i) { return rows * i / tiles; }
 
-/* Packs rows x [rows][ld], terms [0, kc), into tiles [kc][m], one after the
+/* Packs rows x [rows][ld], terms [0, kc), into tiles [kc][GEMM_PR], one after the
  * other. dst has room for 16 floats more. */
 static void gemm_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t tiles, int64_t kc) {
   for (int64_t i = 0; i < tiles; i++) {
     int64_t r = gemm_tile_start(rows, tiles, i);
     int m = (int)(gemm_tile_start(rows, tiles, i + 1) - r);
-    for (int64_t k = 0; k < kc; k += VL) v_transpose(dst + k * m, m, x + r * ld + k, ld, m, (int)min64(VL, kc - k));
-    dst += kc * m;
+    for (int64_t k = 0; k < kc; k += VL) {
+      int cols = (int)min64(VL, kc - k);
+#if GEMM_PR == 8
+      v_transpose8(dst + k * GEMM_PR, x + r * ld + k, ld, m, cols);
+#else
+      v_transpose(dst + k * GEMM_PR, GEMM_PR, x + r * ld + k, ld, m, cols);
+#endif
+    }
+    dst += kc * GEMM_PR;
   }
 }
 
-/* One block of the output against one panel: all tiles of rows rows. */
-static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const float *a, const float *b, float *c, int64_t ldc,
-                              int start, const float *bias, int cols) {
+/* One block of the output against one panel: all tiles of rows rows. A tile of a
+ * starts step floats behind the one before, or with 0 where its rows end. */
+static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const float *a, int64_t lda, int64_t step, const float *b,
+                              float *c, int64_t ldc, int start, const float *bias, int cols) {
   for (int64_t i = 0; i < tiles; i++) {
     int64_t r = gemm_tile_start(rows, tiles, i), m = gemm_tile_start(rows, tiles, i + 1) - r;
     /* The next tile's output is on its way while this one is computed. */
@@ -121,8 +132,8 @@ static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const flo
       __builtin_prefetch(c + n * ldc + min64(cols - 1, VL), 1);
     }
     for (int j = 0; j < PANEL && j < cols; j += GEMM_NV * VL)
-      gemm_tiles[m - 1](kc, a, b + j, 0, c + r * ldc + j, ldc, start, bias ? bias + j : 0, cols - j);
-    a += kc * m;
+      gemm_tiles[m - 1](kc, a, lda, b + j, 0, c + r * ldc + j, ldc, start, bias ? bias + j : 0, cols - j);
+    a += step ? step : m;
   }
 }
 
@@ -180,7 +191,7 @@ static void linear_few(const linear_job *j, int64_t p, int64_t p_end, float *pac
   int m = (int)j->t;
   const float *a = j->x;
   if (m > 1) {
-    gemm_pack_rows(packed, j->x, k, m, 1, k);
+    for (int64_t i = 0; i < k; i += VL) v_transpose(packed + i * m, m, j->x + i, k, m, (int)min64(VL, k - i));
     a = packed;
   }
   while (p < p_end) {
@@ -189,11 +200,11 @@ static void linear_few(const linear_job *j, int64_t p, int64_t p_end, float *pac
     int64_t cols = n - p * PANEL;
     if (m <= GEMM_WIDE && p + gemm_wide[m - 1].panels <= p_end) {
       int panels = gemm_wide[m - 1].panels;
-      gemm_wide[m - 1].tile(k, a, b, k * PANEL, y, j->ldy, j->start, bias, (int)min64(cols, panels * PANEL));
+      gemm_wide[m - 1].tile(k, a, m, b, k * PANEL, y, j->ldy, j->start, bias, (int)min64(cols, panels * PANEL));
       p += panels;
       continue;
     }
-    gemm_block(m, 1, k, a, b, y, j->ldy, j->start, bias, (int)min64(cols, PANEL));
+    gemm_block(m, 1, k, a, m, 0, b, y, j->ldy, j->start, bias, (int)min64(cols, PANEL));
     p++;
   }
 }
@@ -207,20 +218,21 @@ static void linear_task(void *arg, int64_t task, int32_t thread) {
     linear_few(j, part.panel, part.panel_end, packed);
     return;
   }
-  int64_t tiles = ceil_div(rows, GEMM_MR);
+  int64_t tiles = ceil_div(rows, GEMM_PR);
   for (int64_t k0 = 0; k0 < k || k0 == 0; k0 += GEMM_KC) {
     int64_t kc = min64(GEMM_KC, k - k0);
     gemm_pack_rows(packed, j->x + r0 * k + k0, k, rows, tiles, kc);
     for (int64_t p = part.panel; p < part.panel_end; p++)
-      gemm_block(rows, tiles, kc, packed, j->w.data + (p * k + k0) * PANEL, j->y + r0 * j->ldy + p * PANEL, j->ldy,
-                 k0 ? START_OUTPUT : j->start, j->bias ? j->bias + p * PANEL : 0, (int)min64(PANEL, j->w.rows - p * PANEL));
+      gemm_block(rows, tiles, kc, packed, GEMM_PR, kc * GEMM_PR, j->w.data + (p * k + k0) * PANEL,
+                 j->y + r0 * j->ldy + p * PANEL, j->ldy, k0 ? START_OUTPUT : j->start,
+                 j->bias ? j->bias + p * PANEL : 0, (int)min64(PANEL, j->w.rows - p * PANEL));
   }
 }
 
 /* Floats of scratch that linear_run takes for each thread. */
 static int64_t linear_scratch(int64_t t, int64_t cols) {
   if (t <= GEMM_MR) return round_up(t * cols, 16) + 16;
-  return round_up(min64(GEMM_MC + GEMM_MR, t) * min64(cols, GEMM_KC), 16) + 16;
+  return round_up(round_up(min64(GEMM_MC, t), GEMM_PR) * min64(cols, GEMM_KC), 16) + 16;
 }
 
 static void linear_run(easyrl_device *d, linear_job j) {
@@ -270,20 +282,20 @@ static void input_task(void *arg, int64_t task, int32_t thread) {
   float *panel = j->scratch + thread * j->scratch_part, *packed = panel + GEMM_KC * PANEL;
   gemm_part part = gemm_task(&j->grid, task);
   int64_t k = j->w.cols, n = j->w.rows, r0 = part.row, rows = part.row_end - r0;
-  int64_t tiles = ceil_div(rows, GEMM_MR);
+  int64_t tiles = ceil_div(rows, GEMM_PR);
   for (int64_t n0 = 0; n0 < n || n0 == 0; n0 += GEMM_KC) {
     int64_t nc = min64(GEMM_KC, n - n0);
     gemm_pack_rows(packed, j->dy + r0 * j->ldy + n0, j->ldy, rows, tiles, nc);
     for (int64_t p = part.panel; p < part.panel_end; p++) {
       input_pack_weight(panel, j->w, n0, nc, p * PANEL);
-      gemm_block(rows, tiles, nc, packed, panel, j->dx + r0 * k + p * PANEL, k, n0 ? START_OUTPUT : j->start, 0,
-                 (int)min64(PANEL, k - p * PANEL));
+      gemm_block(rows, tiles, nc, packed, GEMM_PR, nc * GEMM_PR, panel, j->dx + r0 * k + p * PANEL, k,
+                 n0 ? START_OUTPUT : j->start, 0, (int)min64(PANEL, k - p * PANEL));
     }
   }
 }
 
 static int64_t input_scratch(int64_t t, int64_t rows) {
-  return GEMM_KC * PANEL + round_up(min64(GEMM_MC + GEMM_MR, t) * min64(rows, GEMM_KC), 16) + 16;
+  return GEMM_KC * PANEL + round_up(round_up(min64(GEMM_MC, t), GEMM_PR) * min64(rows, GEMM_KC), 16) + 16;
 }
 
 static void input_run(easyrl_device *d, input_job j) {
@@ -303,7 +315,7 @@ static void kernel_linear_backward_input(easyrl_device *d, float *dx, const floa
 }
 
 /* dw += dyT x, in the weight's own layout: a tile is m columns of the weight by
- * the 32 rows of a panel, terms are the rows of x and dy. */
+ * the 32 rows of a panel, terms are the rows of x, read where they lie, and dy. */
 typedef struct {
   easyrl_matrix dw;
   float *d_bias;
@@ -315,23 +327,6 @@ typedef struct {
   float *scratch;
   int64_t scratch_part;
 } weight_job;
-
-/* Copies columns of x into tiles [tc][m]. dst has room for 16 floats more. */
-static void weight_pack_columns(float *dst, const float *x, int64_t ld, int64_t cols, int64_t tiles, int64_t tc) {
-  for (int64_t i = 0; i < tiles; i++) {
-    int64_t c = gemm_tile_start(cols, tiles, i);
-    int m = (int)(gemm_tile_start(cols, tiles, i + 1) - c);
-    for (int64_t t = 0; t < tc; t++) {
-      const float *src = x + t * ld + c;
-#if GEMM_MR > 8
-      v_store(dst + t * m, v_load_n(src, m));
-#else
-      for (int e = 0; e < m; e++) dst[t * m + e] = src[e];
-#endif
-    }
-    dst += tc * m;
-  }
-}
 
 /* Copies lanes of dy into [tc][32], zero beyond cols, and adds them to bias. */
 static void weight_pack_lanes(float *dst, const float *dy, int64_t ld, int cols, int64_t tc, float *bias) {
@@ -356,38 +351,36 @@ static void weight_pack_lanes(float *dst, const float *dy, int64_t ld, int cols,
 
 static void weight_task(void *arg, int64_t task, int32_t thread) {
   const weight_job *j = arg;
-  float *panel = j->scratch + thread * j->scratch_part, *packed = panel + GEMM_KC * PANEL;
+  float *panel = j->scratch + thread * j->scratch_part;
   gemm_part part = gemm_task(&j->grid, task);
   int64_t k = j->dw.cols, n = j->dw.rows, c0 = part.row, cols = part.row_end - c0;
   int64_t tiles = ceil_div(cols, GEMM_MR);
   for (int64_t t0 = 0; t0 < j->t; t0 += GEMM_KC) {
     int64_t tc = min64(GEMM_KC, j->t - t0);
-    weight_pack_columns(packed, j->x + t0 * k + c0, k, cols, tiles, tc);
     for (int64_t p = part.panel; p < part.panel_end; p++) {
       int lanes = (int)min64(PANEL, n - p * PANEL);
       weight_pack_lanes(panel, j->dy + t0 * j->ldy + p * PANEL, j->ldy, lanes, tc,
                         c0 == 0 && j->d_bias ? j->d_bias + p * PANEL : 0);
-      gemm_block(cols, tiles, tc, packed, panel, j->dw.data + (p * k + c0) * PANEL, PANEL, START_OUTPUT, 0, lanes);
+      gemm_block(cols, tiles, tc, j->x + t0 * k + c0, k, 0, panel, j->dw.data + (p * k + c0) * PANEL, PANEL, START_OUTPUT, 0,
+                 lanes);
     }
   }
 }
 
-static int64_t weight_scratch(int64_t t, int64_t cols) {
-  return GEMM_KC * PANEL + round_up(min64(GEMM_MC + GEMM_MR, cols) * min64(t, GEMM_KC), 16) + 16;
-}
+#define WEIGHT_SCRATCH (GEMM_KC * PANEL)
 
 static void weight_run(easyrl_device *d, weight_job j) {
   if (j.t <= 0 || j.dw.rows <= 0 || j.dw.cols <= 0) return;
   int32_t threads = pool_limited(d->pool);
   if (j.t * j.dw.rows * j.dw.cols < 1 << 15) threads = 1;
   j.grid = gemm_cut(j.dw.cols, ceil_div(j.dw.rows, PANEL), GEMM_MC, threads, 1);
-  j.scratch_part = weight_scratch(j.t, j.dw.cols);
+  j.scratch_part = WEIGHT_SCRATCH;
   pool_run(d->pool, j.grid.blocks * j.grid.chunks, weight_task, &j);
 }
 
 static void kernel_linear_backward_weight(easyrl_device *d, easyrl_matrix dw, float *d_bias, const float *dy, const float *x,
                                           int32_t t) {
-  float *scratch = device_scratch(d, pool_threads(d->pool) * weight_scratch(t, dw.cols));
+  float *scratch = device_scratch(d, pool_threads(d->pool) * WEIGHT_SCRATCH);
   if (!scratch) return;
   weight_run(d, (weight_job){.dw = dw, .d_bias = d_bias, .dy = dy, .ldy = dw.rows, .x = x, .t = t, .scratch = scratch});
 }

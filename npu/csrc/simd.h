@@ -348,6 +348,40 @@ SIMD_INLINE void v_transpose(float *restrict dst, int64_t dst_stride, const floa
 #endif
 }
 
+#if defined(SIMD_AVX512)
+/* Transposes a block of at most 8 x 16 to dst [cols][8], zero where r >= rows. */
+SIMD_INLINE void v_transpose8(float *restrict dst, const float *restrict src, int64_t src_stride, int rows, int cols) {
+  const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  __m512 r[8], t[8];
+  if (rows == 8 && cols == 16) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) r[i] = _mm512_loadu_ps(src + i * src_stride);
+  } else {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) r[i] = i < rows ? v_load_n(src + i * src_stride, cols) : v_zero();
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    __m512 a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    __m512 c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
+    t[i] = _mm512_shuffle_ps(a, c, 0x44);
+    t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+    t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+    t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; j++) { /* lane l of t[j] and t[4 + j] is column 4 l + j */
+    __m512d a = _mm512_castps_pd(t[j]), b = _mm512_castps_pd(t[4 + j]);
+    __m512d x = _mm512_permutex2var_pd(a, low, b), y = _mm512_permutex2var_pd(a, high, b);
+    double *to = (double *)dst + 4 * j;
+    if (j < cols) _mm256_storeu_pd(to, _mm512_castpd512_pd256(x));
+    if (4 + j < cols) _mm256_storeu_pd(to + 16, _mm512_extractf64x4_pd(x, 1));
+    if (8 + j < cols) _mm256_storeu_pd(to + 32, _mm512_castpd512_pd256(y));
+    if (12 + j < cols) _mm256_storeu_pd(to + 48, _mm512_extractf64x4_pd(y, 1));
+  }
+}
+#endif
+
 /* Transposes a full 16 x 16 block. */
 SIMD_INLINE void v_transpose16(float *restrict dst, int64_t dst_stride, const float *restrict src, int64_t src_stride) {
   v_transpose(dst, dst_stride, src, src_stride, 16, 16);

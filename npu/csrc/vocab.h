@@ -110,7 +110,7 @@ static void log_prob_backward_task(void *arg, int64_t i, int32_t thread) {
 static void kernel_log_prob_backward(easyrl_device *d, float *d_hidden, easyrl_matrix dw, const float *d_logp, const float *hidden,
                                      easyrl_matrix w, const int32_t *targets, int32_t n, float inv_temp) {
   int64_t chunk = vocab_chunk(n, w.rows), logits = round_up(chunk * w.rows, 16);
-  int64_t part = max64(linear_scratch(chunk, w.cols), max64(input_scratch(chunk, w.rows), weight_scratch(chunk, w.cols)));
+  int64_t part = max64(linear_scratch(chunk, w.cols), max64(input_scratch(chunk, w.rows), WEIGHT_SCRATCH));
   float *scratch = device_scratch(d, logits + pool_threads(d->pool) * part);
   if (!scratch) return;
   for (int64_t i = 0; i < n; i += chunk) {
