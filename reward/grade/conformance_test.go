@@ -114,7 +114,8 @@ func TestMATHAnswers(t *testing.T) {
 			}
 		}
 	}
-	for i, gold := range golds {
+	for i := 0; i < len(golds); i += every {
+		gold := golds[i]
 		for _, form := range renderings() {
 			text := strings.Replace(form, "%s", gold, 1)
 			require.True(t, Correct(text, gold), "%q in %q, read as %q", gold, text, Extract(text))
@@ -137,7 +138,8 @@ func TestGSM8KAnswers(t *testing.T) {
 	notes := regexp.MustCompile(`<<[^>]*>>`)
 	number := regexp.MustCompile(`\d[\d,]*(\.\d+)?`)
 	var found, others, taken int
-	for i, row := range rows {
+	for i := 0; i < len(rows); i += every {
+		row := rows[i]
 		text, gold, _ := strings.Cut(row.Answer, "####")
 		gold = strings.TrimSpace(gold)
 		for _, form := range append(renderings(), "#### %s", "She pays %s dollars.", "So it is **%s** apples.") {
@@ -160,6 +162,9 @@ func TestGSM8KAnswers(t *testing.T) {
 				}
 			}
 		}
+	}
+	if every > 1 {
+		return // shares are those of all rows
 	}
 	require.GreaterOrEqual(t, float64(found), 0.994*float64(len(rows)))
 	require.LessOrEqual(t, float64(taken), 0.004*float64(others), "%d of %d", taken, others)

@@ -56,7 +56,10 @@ func limited(t testing.TB, name string, f func()) {
 
 func TestHostile(t *testing.T) {
 	t.Parallel()
-	for _, text := range hostile() {
+	for i, text := range hostile() {
+		if i%every > 0 {
+			continue
+		}
 		limited(t, text, func() {
 			Correct(text, "5")
 			Correct("5", text)
