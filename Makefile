@@ -32,11 +32,11 @@ quickstart: build ## teach a small model to add: about a minute on two cores; ru
 
 test: ## vet, test everything, and build without cgo
 	$(GO) vet ./...
-	$(GO) test -timeout 15m ./...
+	@{ $(GO) test -timeout 15m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 	CGO_ENABLED=0 $(GO) build ./...
 
 race: ## test everything under the race detector
-	$(GO) test -race -timeout 25m ./...
+	@{ $(GO) test -race -timeout 25m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 
 bench: build ## measure beside PyTorch, TRL and oneDNN, which bench/peers/setup installs, into bench/results
 	[ -d $(QUICKSTART)/sft ] || $(MAKE) quickstart
