@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -58,9 +59,11 @@ func change(steps *report.Steps, label, name string) Tile {
 	return tile
 }
 
-// brief is x with three digits, or two where it is small.
+// brief is x with about three digits, or two where it is small.
 func brief(x float64) string {
 	switch size := max(x, -x); {
+	case size >= 1e4 && size < 1e9:
+		return report.Number(math.Round(x/100)/10) + "k"
 	case size >= 1000:
 		return report.Number(x)
 	case size >= .1:

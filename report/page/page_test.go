@@ -121,7 +121,7 @@ func TestCompare(t *testing.T) {
 		{Name: "perf/tokens_per_second", First: 12345.6, Last: 12345.6, FirstStep: 2, LastStep: 2},
 	}, Compare(steps))
 	require.Equal(t, []Tile{{"held-out a", "0.1 → 0.9", "eval/a/mean@1"}, {"reward", "0.25 → 0.5", "reward/mean"},
-		{"tokens a second", "12346", "perf/tokens_per_second"}, {"trainer waits", "12%", "idle/trainer"}}, Glance(steps))
+		{"tokens a second", "12.3k", "perf/tokens_per_second"}, {"trainer waits", "12%", "idle/trainer"}}, Glance(steps))
 	require.Equal(t, []Tile{{"loss", "2 → 1", "actor/loss"}}, Glance(stepsOf(report.Values{"step": 1, "actor/loss": 2}, report.Values{"step": 2, "actor/loss": 1})))
 	require.Empty(t, Glance(stepsOf()))
 }
