@@ -1,0 +1,172 @@
+//go:build unix
+
+/* Copies runs of bytes and sums each while it is in registers: XXH3 of 64 bits,
+ * without a seed, as github.com/Cyan4973/xxHash, doc/xxhash_spec.md defines it for
+ * more than 240 bytes. What is summed is what is stored.
+ *
+ *   acc   eight sums of 64 bits   stripe  64 bytes of input   block  16 stripes */
+#include "../csrc/device.h"
+
+#include <string.h>
+
+#define STRIPE 64
+#define BLOCK 16
+#define EXPONENT 0x7f800000u /* of infinity and NaN */
+#define LOWEST 0x00800000u   /* added to it, carries into the sign */
+
+static const uint64_t prime32_1 = 0x9e3779b1u, prime64_1 = 0x9e3779b185ebca87u;
+
+static const uint64_t first_acc[8] = {0xc2b2ae3du,          0x9e3779b185ebca87u, 0xc2b2ae3d27d4eb4fu, 0x165667b19e3779f9u,
+                                      0x85ebca77c2b2ae63u, 0x85ebca77u,         0x27d4eb2f165667c5u, 0x9e3779b1u};
+
+static const uint64_t secret_words[24] = {
+    0xbe4ba423396cfeb8, 0x1cad21f72c81017c, 0xdb979083e96dd4de, 0x1f67b3b7a4a44072, 0x78e5c0cc4ee679cb, 0x2172ffcc7dd05a82,
+    0x8e2443f7744608b8, 0x4c263a81e69035e0, 0xcb00c391bb52283c, 0xa32e531b8b65d088, 0x4ef90da297486471, 0xd8acdea946ef1938,
+    0x3f349ce33f76faa8, 0x1d4f0bc7c7bbdcf9, 0x3159b4cd4be0518a, 0x647378d9c97e9fc8, 0xc3ebd33483acc5ea, 0xeb6313faffa081c5,
+    0x49daf0b751dd0d17, 0x9e68d429265516d3, 0xfca1477d58be162b, 0xce31d07ad1b8f88f, 0x280416958f3acb45, 0x7e404bbbcafbd7af};
+
+static const uint8_t *secret(void) { return (const uint8_t *)secret_words; }
+
+static uint64_t word(const uint8_t *p) {
+  uint64_t w;
+  memcpy(&w, p, sizeof w);
+  return w;
+}
+
+static uint64_t folded(uint64_t a, uint64_t b) {
+  unsigned __int128 p = (unsigned __int128)a * b;
+  return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+/* The sum of a run of so many bytes from its accumulators. */
+static uint64_t merged(const uint64_t *acc, int64_t bytes) {
+  uint64_t h = (uint64_t)bytes * prime64_1;
+  for (int i = 0; i < 4; i++) h += folded(acc[2 * i] ^ word(secret() + 11 + 16 * i), acc[2 * i + 1] ^ word(secret() + 19 + 16 * i));
+  h ^= h >> 37;
+  h *= 0x165667919e3779f9u;
+  return h ^ h >> 32;
+}
+
+/* run_<isa> copies a run to dst, past the caches where it lies on a cache line, or
+ * sums it only where dst is none. It adds to *bad what has a sign bit where a value
+ * is not finite. */
+#define RUN(isa, target, vec, vecs)                                                                                             \
+  target static inline __attribute__((always_inline)) uint64_t body_##isa(uint8_t *dst, const uint8_t *src, int64_t bytes,      \
+                                                                          int past, uint32_t *bad) {                            \
+    const int size = STRIPE / vecs;                                                                                             \
+    vec acc[vecs], wrong[vecs];                                                                                                 \
+    for (int i = 0; i < vecs; i++) acc[i] = load_##isa((const uint8_t *)first_acc + i * size), wrong[i] = zero_##isa();         \
+    int64_t stripes = (bytes - 1) / STRIPE;                                                                                     \
+    for (int64_t s = 0; s <= stripes; s++) {                                                                                    \
+      int last = s == stripes;                                                                                                  \
+      const uint8_t *in = last ? src + bytes - STRIPE : src + s * STRIPE, *key = secret() + (last ? 121 : s % BLOCK * 8);       \
+      for (int i = 0; i < vecs; i++) {                                                                                          \
+        vec d = load_##isa(in + i * size);                                                                                      \
+        acc[i] = mixed_##isa(acc[i], d, load_##isa(key + i * size));                                                            \
+        wrong[i] = carried_##isa(wrong[i], d);                                                                                  \
+        if (past && !last) stream_##isa(dst + s * STRIPE + i * size, d);                                                        \
+        if (!past && dst) store_##isa(last ? dst + bytes - STRIPE + i * size : dst + s * STRIPE + i * size, d);                 \
+        if (past && last) store_##isa(dst + bytes - STRIPE + i * size, d);                                                      \
+      }                                                                                                                         \
+      if (s % BLOCK == BLOCK - 1 && !last)                                                                                      \
+        for (int i = 0; i < vecs; i++) acc[i] = scrambled_##isa(acc[i], load_##isa(secret() + 128 + i * size));                 \
+    }                                                                                                                           \
+    uint64_t sums[8];                                                                                                           \
+    uint32_t carries[16];                                                                                                       \
+    for (int i = 0; i < vecs; i++) store_##isa((uint8_t *)sums + i * size, acc[i]), store_##isa((uint8_t *)carries + i * size, wrong[i]); \
+    for (int i = 0; i < 16; i++) *bad |= carries[i];                                                                            \
+    return merged(sums, bytes);                                                                                                 \
+  }                                                                                                                             \
+  target static uint64_t run_##isa(uint8_t *dst, const uint8_t *src, int64_t bytes, uint32_t *bad) {                            \
+    if (!dst) return body_##isa(0, src, bytes, 0, bad);                                                                         \
+    if ((uintptr_t)dst % STRIPE == 0) return body_##isa(dst, src, bytes, 1, bad);                                               \
+    return body_##isa(dst, src, bytes, 0, bad);                                                                                 \
+  }
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define AVX512 __attribute__((target("avx512f")))
+AVX512 INLINE __m512i zero_avx512(void) { return _mm512_setzero_si512(); }
+AVX512 INLINE __m512i load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
+AVX512 INLINE void store_avx512(uint8_t *p, __m512i x) { _mm512_storeu_si512(p, x); }
+AVX512 INLINE void stream_avx512(uint8_t *p, __m512i x) { _mm512_stream_si512((void *)p, x); }
+AVX512 INLINE __m512i mixed_avx512(__m512i acc, __m512i d, __m512i key) {
+  __m512i v = _mm512_xor_si512(d, key);
+  __m512i product = _mm512_mul_epu32(v, _mm512_srli_epi64(v, 32));
+  return _mm512_add_epi64(acc, _mm512_add_epi64(_mm512_shuffle_epi32(d, _MM_PERM_BADC), product));
+}
+AVX512 INLINE __m512i carried_avx512(__m512i wrong, __m512i d) {
+  __m512i e = _mm512_and_si512(d, _mm512_set1_epi32(EXPONENT));
+  return _mm512_or_si512(wrong, _mm512_add_epi32(e, _mm512_set1_epi32(LOWEST)));
+}
+AVX512 INLINE __m512i scrambled_avx512(__m512i acc, __m512i key) {
+  __m512i x = _mm512_xor_si512(_mm512_xor_si512(acc, _mm512_srli_epi64(acc, 47)), key), p = _mm512_set1_epi64((int64_t)prime32_1);
+  return _mm512_add_epi64(_mm512_mul_epu32(x, p), _mm512_slli_epi64(_mm512_mul_epu32(_mm512_srli_epi64(x, 32), p), 32));
+}
+RUN(avx512, AVX512, __m512i, 1)
+
+#define AVX2 __attribute__((target("avx2")))
+AVX2 INLINE __m256i zero_avx2(void) { return _mm256_setzero_si256(); }
+AVX2 INLINE __m256i load_avx2(const uint8_t *p) { return _mm256_loadu_si256((const void *)p); }
+AVX2 INLINE void store_avx2(uint8_t *p, __m256i x) { _mm256_storeu_si256((void *)p, x); }
+AVX2 INLINE void stream_avx2(uint8_t *p, __m256i x) { _mm256_stream_si256((void *)p, x); }
+AVX2 INLINE __m256i mixed_avx2(__m256i acc, __m256i d, __m256i key) {
+  __m256i v = _mm256_xor_si256(d, key);
+  __m256i product = _mm256_mul_epu32(v, _mm256_srli_epi64(v, 32));
+  return _mm256_add_epi64(acc, _mm256_add_epi64(_mm256_shuffle_epi32(d, _MM_SHUFFLE(1, 0, 3, 2)), product));
+}
+AVX2 INLINE __m256i carried_avx2(__m256i wrong, __m256i d) {
+  __m256i e = _mm256_and_si256(d, _mm256_set1_epi32(EXPONENT));
+  return _mm256_or_si256(wrong, _mm256_add_epi32(e, _mm256_set1_epi32(LOWEST)));
+}
+AVX2 INLINE __m256i scrambled_avx2(__m256i acc, __m256i key) {
+  __m256i x = _mm256_xor_si256(_mm256_xor_si256(acc, _mm256_srli_epi64(acc, 47)), key), p = _mm256_set1_epi64x((int64_t)prime32_1);
+  return _mm256_add_epi64(_mm256_mul_epu32(x, p), _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), p), 32));
+}
+RUN(avx2, AVX2, __m256i, 2)
+#endif
+
+typedef struct {
+  uint64_t a, b;
+} pair;
+INLINE pair zero_portable(void) { return (pair){0, 0}; }
+INLINE pair load_portable(const uint8_t *p) { return (pair){word(p), word(p + 8)}; }
+INLINE void store_portable(uint8_t *p, pair x) { memcpy(p, &x, sizeof x); }
+#define stream_portable store_portable
+INLINE uint64_t halves(uint64_t x) { return (x & 0xffffffffu) * (x >> 32); }
+INLINE pair mixed_portable(pair acc, pair d, pair key) {
+  return (pair){acc.a + d.b + halves(d.a ^ key.a), acc.b + d.a + halves(d.b ^ key.b)};
+}
+/* The exponent of a word's lower value cannot carry beyond its sign. */
+INLINE uint64_t carries(uint64_t x) { return (x & 0x7f8000007f800000u) + 0x0080000000800000u; }
+INLINE pair carried_portable(pair wrong, pair d) { return (pair){wrong.a | carries(d.a), wrong.b | carries(d.b)}; }
+INLINE uint64_t scrambled(uint64_t acc, uint64_t key) { return (acc ^ acc >> 47 ^ key) * prime32_1; }
+INLINE pair scrambled_portable(pair acc, pair key) { return (pair){scrambled(acc.a, key.a), scrambled(acc.b, key.b)}; }
+RUN(portable, , pair, 4)
+
+typedef uint64_t (*run_function)(uint8_t *dst, const uint8_t *src, int64_t bytes, uint32_t *bad);
+
+/* The function of an instruction set by its number in device.c; 0 is the best. */
+static run_function run_of(int32_t isa) {
+#if defined(__x86_64__)
+  if (isa == 3 || (isa == 0 && easyrl_cpu_avx512())) return run_avx512;
+  if (isa == 2 || (isa == 0 && easyrl_cpu_avx2())) return run_avx2;
+#endif
+  (void)isa;
+  return run_portable;
+}
+
+/* Copies runs of n values, more than 60, to dst, or nowhere where it is none, and
+ * writes their sums. It returns whether all values are finite. */
+EASYRL_INTERNAL int32_t easyrl_copy_sum(int32_t isa, float *dst, const float *src, int64_t n, int64_t runs, uint64_t *sums) {
+  run_function run = run_of(isa);
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < runs; i++) sums[i] = run((uint8_t *)(dst ? dst + i * n : 0), (const uint8_t *)(src + i * n), 4 * n, &bad);
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+  return bad >> 31 == 0;
+}
