@@ -103,7 +103,8 @@ func (b Buffer) Float32s() []float32 { return b.host }
 // the device's own layout, in blocks of MatrixBlock rows; its buffer has
 // Device.MatrixLen(Rows, Cols) values.
 // Padding in the layout is zero and kernels keep it so; a gradient and the
-// optimizer's moments of a matrix have the same layout.
+// optimizer's moments of a matrix have the same layout. Where the host can address
+// the memory, a block is [Cols][MatrixBlock]: row after row of a column together.
 type Matrix struct {
 	Buffer
 	Rows, Cols int

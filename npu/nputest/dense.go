@@ -86,6 +86,14 @@ func (m *memory) requireBlocks(w npu.Matrix, x []float32) {
 		m.d.PackMatrix(part, x[row*w.Cols:(row+n)*w.Cols])
 	}
 	equal(m.t, "layout of a matrix packed block by block", m.get(w.Buffer), m.get(got))
+	if host := w.Float32s(); host != nil {
+		want := make([]float32, len(host))
+		for i, v := range x {
+			row, col := i/w.Cols, i%w.Cols
+			want[(row/npu.MatrixBlock*w.Cols+col)*npu.MatrixBlock+row%npu.MatrixBlock] = v
+		}
+		equal(m.t, "layout in the host's memory", want, host)
+	}
 }
 
 func (c *denseCase) run(t *testing.T, d npu.Device) denseResult {
