@@ -2,11 +2,20 @@
 
 package checkpoint
 
-import "os"
+import (
+	"io"
+	"os"
+)
 
 // mapFile reads a file.
 func mapFile(path string) (mapping, error) {
 	data, err := os.ReadFile(path)
+	return inMemory(data), err
+}
+
+// mapOpen reads an open file.
+func mapOpen(f *os.File) (mapping, error) {
+	data, err := io.ReadAll(f)
 	return inMemory(data), err
 }
 

@@ -17,6 +17,11 @@ func mapFile(path string) (mapping, error) {
 		return mapping{}, err
 	}
 	defer f.Close() // the mapping stays
+	return mapOpen(f)
+}
+
+// mapOpen maps an open file for reading.
+func mapOpen(f *os.File) (mapping, error) {
 	info, err := f.Stat()
 	switch {
 	case err != nil:

@@ -6,44 +6,106 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"sync"
+	"time"
 )
 
-// ReadFile reads a safetensors file as a Stream, in use. One that another process
-// has in memory is read where it is, and refused where it was begun again
-// meanwhile.
-func ReadFile(path string, use func(s *Stream) error) (err error) {
+// keepMap is how long the map of a file is kept that nobody reads.
+const keepMap = time.Minute
+
+// Files reads safetensors files. One that another process has in memory is read
+// where it is, and refused where it was begun again meanwhile. Its map is kept for
+// the next version in it, until another file is read or for a minute. The zero Files
+// is ready. Its methods may be called concurrently; it reads one file at a time.
+type Files struct {
+	mu   sync.Mutex
+	file *os.File // whose map is kept; nil for none
+	kept mapping
+	idle *time.Timer
+}
+
+// Read reads the file at path as a Stream, in use.
+func (k *Files) Read(path string, use func(s *Stream) error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.read(path, use); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func (k *Files) read(path string, use func(s *Stream) error) error {
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s, expected a file", info.Mode().Type())
+	case k.holds(info):
+		return k.readKept(info.Size(), use)
 	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: %s, expected a file", path, info.Mode().Type())
-	}
+	k.drop()
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // only read
-	var r io.Reader = f
 	if steady(f) {
-		m, err := mapFile(path)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+		if k.kept, err = mapOpen(f); err != nil {
+			return errors.Join(err, f.Close())
 		}
-		defer m.unmap() //nolint:errcheck // only read
-		r = &mapped{data: m.data}
+		k.file = f
+		return k.readKept(int64(len(k.kept.data)), use)
 	}
-	s, err := NewStream(r, info.Size())
+	defer f.Close() //nolint:errcheck // only read
+	s, err := NewStream(f, info.Size())
+	if err != nil {
+		return err
+	}
+	return use(s)
+}
+
+// holds reports whether the map that is kept is of all of a file.
+func (k *Files) holds(info os.FileInfo) bool {
+	if k.file == nil || info.Size() > int64(len(k.kept.data)) {
+		return false
+	}
+	kept, err := k.file.Stat()
+	return err == nil && os.SameFile(kept, info)
+}
+
+// readKept reads the first size bytes of the map.
+func (k *Files) readKept(size int64, use func(s *Stream) error) error {
+	if k.idle != nil {
+		k.idle.Stop()
+	}
+	defer func() { k.idle = time.AfterFunc(keepMap, func() { _ = k.Close() }) }()
+	m := &mapped{data: k.kept.data[:size]}
+	s, err := NewStream(m, size)
 	if err == nil {
 		err = use(s)
 	}
-	if m, ok := r.(*mapped); ok && err == nil {
-		err = m.unchanged(f, s.header.size)
+	if err == nil {
+		err = m.unchanged(k.file, s.header.size)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	return err
+}
+
+// Close lets go of the map that is kept. Files may still be read.
+func (k *Files) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.drop()
+}
+
+func (k *Files) drop() (err error) {
+	if k.file == nil {
+		return nil
 	}
-	return nil
+	k.idle.Stop()
+	err = errors.Join(k.kept.unmap(), k.file.Close())
+	k.file, k.kept = nil, mapping{}
+	return err
 }
 
 // mapped is a file that is read where it lies.
@@ -86,19 +148,14 @@ func (m *mapped) unchanged(f *os.File, size int) error {
 
 // inPlace is Blocks for a file that lies in memory as numbers do, if it does.
 func (s *Stream) inPlace(m *mapped, most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) (done bool, err error) {
-	for _, e := range s.header.entries {
-		if e.dtype != F32 || bigEndian() {
-			return false, nil
-		}
-	}
-	if _, ok := values(m.data[m.at:]); !ok {
+	short := func(e entry) bool { return e.dtype != F32 }
+	if _, ok := values(m.data[m.at:]); !ok || bigEndian() || slices.ContainsFunc(s.header.entries, short) {
 		return false, nil
 	}
 	for _, t := range s.Tensors() {
 		for first, left := 0, t.Len(); left > 0; {
 			n := min(left, max(most(t), 1))
 			raw := m.next(4 * n)
-			s.sum.addBytes(raw)
 			vals, _ := values(raw)
 			if err := use(t, first, vals); err != nil {
 				return true, err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"unsafe"
 )
 
@@ -104,29 +103,3 @@ func values(b []byte) ([]float32, bool) {
 	}
 	return unsafe.Slice((*float32)(p), len(b)/4), true
 }
-
-// Blocks takes values in blocks that lie where Room says, one at a time.
-type Blocks interface {
-	Room(n int) ([]float32, error)
-	Took(vals []float32) error
-}
-
-// BlocksTo are blocks that are written to w, or lie in it where it is a Memory.
-func BlocksTo(w io.Writer) Blocks {
-	if m, ok := w.(*Memory); ok {
-		return m
-	}
-	return &blocksTo{w: w}
-}
-
-type blocksTo struct {
-	w    io.Writer
-	vals []float32
-}
-
-func (b *blocksTo) Room(n int) ([]float32, error) {
-	b.vals = slices.Grow(b.vals[:0], n)[:n]
-	return b.vals, nil
-}
-
-func (b *blocksTo) Took(vals []float32) error { return writeFloats(b.w, vals) }

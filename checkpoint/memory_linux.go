@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,8 +16,12 @@ const slack = 1 << 20
 
 // growMemory makes room for size bytes: a mapped file without a name or a disk,
 // which cannot be shortened while others map it. One that does not fit is left to
-// those who read it, until the process ends.
+// those who read it, until the process ends. Before anything else is written, who
+// reads the file sees that it has no header.
 func growMemory(m *Memory, size int) error {
+	if m.file != nil {
+		atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(m.room))), 0) // unlike a store, in order with all that follow
+	}
 	if m.file == nil || size < m.size || size > len(m.room) {
 		fd, err := unix.MemfdCreate("easyrl-weights", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err != nil {

@@ -16,7 +16,6 @@ import (
 type Stream struct {
 	r      io.Reader
 	header *header
-	sum    *Sum
 	short  []byte // of BF16 and F16
 }
 
@@ -27,7 +26,7 @@ func NewStream(r io.Reader, size int64) (*Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read safetensors: %w", err)
 	}
-	return &Stream{r: r, header: h, sum: NewSum()}, nil
+	return &Stream{r: r, header: h}, nil
 }
 
 // readHeader reads and checks what stands before the data.
@@ -198,24 +197,11 @@ func (s *Stream) size() int {
 func (s *Stream) fill(d DType, vals []float32) (int, error) {
 	if d == F32 {
 		n, err := io.ReadFull(s.r, memory(vals))
-		s.sum.addBytes(memory(vals)[:n])
 		fromLittle(vals)
 		return n, err
 	}
 	s.short = slices.Grow(s.short[:0], 2*len(vals))[:2*len(vals)]
 	n, err := io.ReadFull(s.r, s.short)
-	s.sum.addBytes(s.short[:n])
 	d.converter()(vals, s.short)
 	return n, err
-}
-
-// Sum is the checksum of the data, once Blocks has returned; empty where they are
-// not all F32 in the order of their names.
-func (s *Stream) Sum() string {
-	for i, e := range s.header.entries {
-		if e.dtype != F32 || i > 0 && e.name < s.header.entries[i-1].name {
-			return ""
-		}
-	}
-	return s.sum.String()
 }

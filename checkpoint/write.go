@@ -47,7 +47,7 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 		values = slices.Grow(values[:0], n)[:n]
 		clear(values)
 		t.Write(values)
-		if err := writeFloats(w, values); err != nil {
+		if err := WriteFloats(w, values); err != nil {
 			return fmt.Errorf("write tensor %q: %w", t.Name, err)
 		}
 	}
@@ -88,8 +88,7 @@ func newEntry(name string, d DType, shape []int, begin int) (entry, error) {
 	return entry{name, d, shape, begin, begin + size}, err
 }
 
-// formatHeader returns the length, the header and the spaces that make the data
-// begin at a multiple of 8.
+// formatHeader returns the length, the header and spaces up to a cache line.
 func formatHeader(entries []entry, metadata map[string]string) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, 8, 4096))
 	b.WriteByte('{')
@@ -112,7 +111,7 @@ func formatHeader(entries []entry, metadata map[string]string) ([]byte, error) {
 		comma = ","
 	}
 	b.WriteByte('}')
-	for b.Len()%8 != 0 {
+	for b.Len()%64 != 0 {
 		b.WriteByte(' ')
 	}
 	n := b.Len() - 8
@@ -132,7 +131,8 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-func writeFloats(w io.Writer, values []float32) error {
+// WriteFloats writes values as a file has them.
+func WriteFloats(w io.Writer, values []float32) error {
 	return little(values, func(b []byte) error {
 		_, err := w.Write(b)
 		return err

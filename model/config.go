@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/model/rope"
 )
 
 // Config is the shape of a decoder, as a Hugging Face config.json gives it.
@@ -24,7 +25,7 @@ type Config struct {
 	MaxPositions int
 	NormEps      float32
 	RopeTheta    float64
-	RopeScaling  RopeScaling
+	RopeScaling  rope.Scaling
 	InitStd      float64
 	Tied         bool // the output projection is the embedding
 	QKVBias      bool
@@ -41,7 +42,8 @@ func ParseConfig(b []byte) (*Config, error) {
 		return nil, err
 	}
 	errs := h.unsupported()
-	theta, scaling, err := ropeOf(h)
+	theta, scaling, err := rope.Read(rope.Fields{Theta: h.RopeTheta, MaxPositions: float64(h.MaxPositions), Scaling: h.RopeScaling,
+		Parameters: h.RopeParameters, Original: h.OriginalPositions})
 	if err != nil {
 		errs = append(errs, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/model/rope"
 )
 
 type fields = map[string]any
@@ -253,22 +255,22 @@ func TestRopeFromEitherPlace(t *testing.T) {
 		name  string
 		extra fields
 		theta float64
-		want  RopeScaling
+		want  rope.Scaling
 	}{
 		{"beside", fields{"rope_theta": 5e5, "rope_scaling": fields{"type": "linear", "factor": 2.0}}, 5e5,
-			RopeScaling{Kind: "linear", Factor: 2, Original: 4096}},
-		{"new", fields{"rope_parameters": yarn}, 77, RopeScaling{Kind: "yarn", Factor: 4, Original: 1024}},
+			rope.Scaling{Kind: "linear", Factor: 2, Original: 4096}},
+		{"new", fields{"rope_parameters": yarn}, 77, rope.Scaling{Kind: "yarn", Factor: 4, Original: 1024}},
 		{"new, with the base beside", fields{"rope_theta": 9.0, "rope_parameters": fields{"rope_type": "default"}}, 9,
-			RopeScaling{Kind: "default", Original: 4096}},
+			rope.Scaling{Kind: "default", Original: 4096}},
 		{"both", fields{"rope_scaling": fields{"type": "linear", "factor": 2.0}, "rope_parameters": yarn}, 1e4,
-			RopeScaling{Kind: "linear", Factor: 2, Original: 4096}},
-		{"an empty scaling", fields{"rope_scaling": fields{}, "rope_parameters": yarn}, 77, RopeScaling{Kind: "yarn", Factor: 4, Original: 1024}},
+			rope.Scaling{Kind: "linear", Factor: 2, Original: 4096}},
+		{"an empty scaling", fields{"rope_scaling": fields{}, "rope_parameters": yarn}, 77, rope.Scaling{Kind: "yarn", Factor: 4, Original: 1024}},
 		{"both types", fields{"rope_scaling": fields{"type": "dynamic", "rope_type": "linear", "factor": 2.0}}, 1e4,
-			RopeScaling{Kind: "linear", Factor: 2, Original: 4096}},
+			rope.Scaling{Kind: "linear", Factor: 2, Original: 4096}},
 		{"original length on top", fields{"original_max_position_embeddings": 512, "rope_parameters": yarn}, 77,
-			RopeScaling{Kind: "yarn", Factor: 4, Original: 512}},
-		{"factor of the lengths", fields{"rope_parameters": with(yarn, fields{"factor": nil})}, 77, RopeScaling{Kind: "yarn", Factor: 4, Original: 1024}},
-		{"no original length", fields{"rope_scaling": fields{"type": "yarn", "factor": 8.0}}, 1e4, RopeScaling{Kind: "yarn", Factor: 8, Original: 4096}},
+			rope.Scaling{Kind: "yarn", Factor: 4, Original: 512}},
+		{"factor of the lengths", fields{"rope_parameters": with(yarn, fields{"factor": nil})}, 77, rope.Scaling{Kind: "yarn", Factor: 4, Original: 1024}},
+		{"no original length", fields{"rope_scaling": fields{"type": "yarn", "factor": 8.0}}, 1e4, rope.Scaling{Kind: "yarn", Factor: 8, Original: 4096}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
 )
 
 // Tensors are safetensors by name: a file or a folder of shards.
@@ -113,13 +114,13 @@ func (c *Config) checkHead(f *checkpoint.Folder) error {
 
 // find is the tensor of p among safetensors whose names begin with prefix.
 func (p *Param) find(prefix string, f Tensors) (checkpoint.Tensor, error) {
+	return p.findShape(prefix, f, p.shape().Plain())
+}
+
+func (p *Param) findShape(prefix string, f Tensors, want []int) (checkpoint.Tensor, error) {
 	t, ok := f.Tensor(prefix + p.Name)
 	if !ok {
 		return t, fmt.Errorf("load weights: tensor %s is missing", prefix+p.Name)
-	}
-	want := []int{p.Rows}
-	if p.Cols > 0 {
-		want = append(want, p.Cols)
 	}
 	if !slices.Equal(t.Shape, want) {
 		return t, fmt.Errorf("load weights: tensor %s has shape %v, expected %v from config.json", prefix+p.Name, t.Shape, want)
@@ -187,18 +188,24 @@ func (w *Weights) block(p *Param, first, n int) npu.Matrix {
 	return npu.Matrix{Buffer: p.Buffer.Slice(at, at+w.dev.MatrixLen(rows, p.Cols)), Rows: rows, Cols: p.Cols}
 }
 
-// set puts a block of row-major values, all finite, into parameter p.
-func (w *Weights) set(p *Param, first int, vals []float32) error {
+// set puts a block of row-major values, all finite, into parameter p, and the sums
+// of its panels into those of p.
+func (w *Weights) set(p *Param, first int, vals []float32, sums []uint64) error {
 	m := w.block(p, first, len(vals))
 	if m.Cols == 0 {
 		w.dev.Upload(m.Buffer, vals)
 	} else {
 		w.dev.PackMatrix(m, vals)
 	}
-	if sum := w.dev.SumSquares(m.Buffer); sum-sum == 0 {
+	laid := m.Float32s()
+	if laid == nil {
+		laid = p.shape().Lay(nil, vals)
+	}
+	run, at := p.shape().Len(), p.shape().At(first)
+	if cpu.CopySum(nil, laid, run, sums[at:at+len(laid)/run], w.dev.Threads()) {
 		return nil
 	}
-	return p.checkFinite(vals, first) // the values may be fine, and their squares too large
+	return p.checkFinite(vals, first)
 }
 
 // get reads a block into vals.
@@ -213,12 +220,13 @@ func (w *Weights) get(vals []float32, m npu.Matrix) {
 // fill sets parameter p to what read, called for one block after another, puts
 // into vals, which is room that it gives back.
 func (w *Weights) fill(p *Param, vals []float32, read func(vals []float32, first int) error) ([]float32, error) {
+	sums := make([]uint64, p.shape().Count()) // of no use
 	for first, m := range w.blocks(p) {
 		n := m.Rows * max(m.Cols, 1)
 		vals = slices.Grow(vals[:0], n)[:n]
 		err := read(vals, first)
 		if err == nil {
-			err = w.set(p, first, vals)
+			err = w.set(p, first, vals, sums)
 		}
 		if err != nil {
 			return vals, err

@@ -24,7 +24,7 @@ func (t *ropeTable) upTo(dev npu.Device, c *Config, last int32) (npu.Buffer, err
 		return npu.Buffer{}, err
 	}
 	half := c.HeadDim / 2
-	freq, factor := c.RopeScaling.frequencies(c.RopeTheta, c.HeadDim)
+	freq, factor := c.RopeScaling.Frequencies(c.RopeTheta, c.HeadDim)
 	vals := make([]float32, n*c.HeadDim)
 	for p := range n {
 		row := vals[p*c.HeadDim:]

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -55,17 +55,13 @@ func (s *Snapshot) Checksum() string {
 }
 
 // WriteSafetensors streams the weights as a safetensors file that carries its
-// checksum, which ReadStream verifies. They are read once where w is a
-// checkpoint.Memory.
+// checksum, which ReadStream verifies.
 func (s *Snapshot) WriteSafetensors(w io.Writer) error {
+	sum := s.Checksum()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	memory, once := w.(*checkpoint.Memory)
-	if s.sum == "" && !once {
-		s.sum = s.read.Checksum()
-	}
-	head, err := s.header(cmp.Or(s.sum, strings.Repeat("0", 16)))
-	if err == nil && once {
+	head, err := s.header(s.weights.Sources(), map[string]string{checksumKey: sum})
+	if memory, ok := w.(*checkpoint.Memory); ok && err == nil {
 		err = memory.Begin(len(head) + int(4*s.weights.Config.NumParams()))
 	}
 	if err != nil {
@@ -74,51 +70,79 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
-	sum, err := s.read.each(checkpoint.BlocksTo(w), s.sum == "")
-	if err == nil {
-		err = s.read.dev.Sync()
-	}
-	if err != nil || s.sum != "" {
+	if err := s.read.each(w); err != nil {
 		return err
 	}
-	s.sum = sum
-	if head, err = s.header(sum); err == nil {
-		memory.SetHeader(head)
+	return s.read.dev.Sync()
+}
+
+// Layout names the way in which WritePacked lays the weights out.
+func (s *Snapshot) Layout() string { return panels.Layout }
+
+// WritePacked makes m a file of the weights in panels, as CPU devices have them, for
+// those that ReadStream them there: a safetensors file whose metadata name the
+// layout, in which a matrix has the shape [panels, columns, npu.MatrixBlock].
+func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sources, size := s.weights.Sources(), 0
+	for i := range sources {
+		shape := s.weights.Params[i].shape()
+		sources[i].Shape = shape.Packed()
+		size += 4 * shape.Count() * shape.Len()
+	}
+	texts := map[string]string{checksumKey: strings.Repeat("0", 16), panels.LayoutKey: panels.Layout, shapesKey: s.weights.shapes()}
+	head, err := s.header(sources, texts)
+	if err == nil {
+		err = m.Begin(len(head) + size)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := m.Write(head); err != nil {
+		return fmt.Errorf("write header: %w", err)
+	}
+	sums := s.read.sums()
+	for _, p := range s.read.byName() {
+		room, err := m.Room(p.shape().Count() * p.shape().Len())
+		if err == nil {
+			s.read.readPanels(room, p, sums[p.Name])
+			err = m.Took(room)
+		}
+		if err != nil {
+			return fmt.Errorf("write tensor %s: %w", p.Name, err)
+		}
+	}
+	if err := s.read.dev.Sync(); err != nil {
+		return err
+	}
+	s.sum = sums.Total()
+	texts[checksumKey] = s.sum
+	if head, err = s.header(sources, texts); err == nil { // of the same length
+		m.SetHeader(head)
 	}
 	return err
 }
 
-// header is that of the file, whose length depends on the checksum's alone.
-func (s *Snapshot) header(sum string) ([]byte, error) {
-	return checkpoint.Header(s.weights.Sources(), map[string]string{"format": "pt", "version": fmt.Sprint(s.version), checksumKey: sum})
+// header is that of a file of sources.
+func (s *Snapshot) header(sources []checkpoint.Source, texts map[string]string) ([]byte, error) {
+	texts["format"], texts["version"] = "pt", fmt.Sprint(s.version)
+	return checkpoint.Header(sources, texts)
 }
 
-// each writes all values, in the order that Checksum has, and returns their
-// checksum where it is asked for.
-func (w *Weights) each(to checkpoint.Blocks, summed bool) (checksum string, err error) {
-	sum := checkpoint.NewSum()
-	for _, p := range slices.SortedFunc(slices.Values(w.Params), func(a, b Param) int { return strings.Compare(a.Name, b.Name) }) {
-		for _, m := range w.blocks(&p) {
-			vals, err := to.Room(m.Rows * max(m.Cols, 1))
-			if err == nil {
-				w.get(vals, m)
-				if summed {
-					sum.Add(vals)
-				}
-				err = to.Took(vals)
-			}
-			if err != nil {
-				return "", fmt.Errorf("write tensor %s: %w", p.Name, err)
+// each writes all values, row-major, tensor after tensor in the order of their
+// names.
+func (w *Weights) each(to io.Writer) error {
+	var vals []float32
+	for _, p := range w.byName() {
+		for _, m := range w.blocks(p) {
+			n := m.Rows * max(m.Cols, 1)
+			vals = slices.Grow(vals[:0], n)[:n]
+			w.get(vals, m)
+			if err := checkpoint.WriteFloats(to, vals); err != nil {
+				return fmt.Errorf("write tensor %s: %w", p.Name, err)
 			}
 		}
 	}
-	return sum.String(), nil
-}
-
-// Checksum is the XXH64, in hexadecimal, of all values as little-endian
-// float32, row-major, tensor after tensor in the order of their names: the same on
-// every device, and the XXH64 of the data of a safetensors file of them.
-func (w *Weights) Checksum() string {
-	sum, _ := w.each(checkpoint.BlocksTo(io.Discard), true) // only writing fails
-	return sum
+	return nil
 }

@@ -76,14 +76,15 @@ func TestWriteSnapshot(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(want, whole), "a file that was read once")
 
-			memory := checkpoint.NewMemory()
+			memory, files := checkpoint.NewMemory(), checkpoint.Files{}
+			defer files.Close()
 			for version := int64(1); version < 12; version++ {
 				w.Init(uint64(version))
 				s := NewSnapshot(w, version)
 				require.NoError(t, memory.Fill(func(m *checkpoint.Memory) error { return s.WriteSafetensors(m) }))
 				require.True(t, bytes.Equal(published(t, s), memory.Bytes()), "a file in memory")
 				if memory.Path() != "" {
-					sum, err := got.ReadFile(memory.Path())
+					sum, err := got.ReadFile(&files, memory.Path())
 					require.NoError(t, err)
 					require.Equal(t, w.Checksum(), sum)
 					require.Equal(t, sum, got.Checksum())
@@ -114,13 +115,13 @@ func TestReadStreamVerifies(t *testing.T) {
 		_, err = spare.ReadStream(bytes.NewReader(body), -1)
 		require.ErrorContains(t, err, "load weights: checksum ", "byte %d", at)
 	}
-	path := filepath.Join(t.TempDir(), "mixed")
+	path, files := filepath.Join(t.TempDir(), "mixed"), checkpoint.Files{}
 	require.NoError(t, os.WriteFile(path, slices.Concat(newer[:len(good)/2], good[len(good)/2:]), 0o600))
-	_, err = spare.ReadFile(path)
+	_, err = spare.ReadFile(&files, path)
 	require.ErrorContains(t, err, path+": load weights: checksum ")
-	_, err = spare.ReadFile(t.TempDir())
+	_, err = spare.ReadFile(&files, t.TempDir())
 	require.ErrorContains(t, err, "expected a file")
-	_, err = spare.ReadFile(filepath.Join(t.TempDir(), "none"))
+	_, err = spare.ReadFile(&files, filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 

@@ -231,11 +231,7 @@ func (w *Weights) Sources() []checkpoint.Source {
 	var out []checkpoint.Source
 	for i := range w.Params {
 		p := &w.Params[i]
-		shape := []int{p.Rows}
-		if p.Cols > 0 {
-			shape = append(shape, p.Cols)
-		}
-		out = append(out, checkpoint.Source{Name: p.Name, Shape: shape, Write: func(dst []float32) { w.Read(i, dst) }})
+		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.shape().Plain(), Write: func(dst []float32) { w.Read(i, dst) }})
 	}
 	return out
 }

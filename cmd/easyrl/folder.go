@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/npu/plugin"
@@ -210,7 +211,7 @@ func fingerprint(shape *model.Config) string {
 	c := *shape
 	c.MaxPositions, c.InitStd, c.StopIDs, c.BOS = 0, 0, nil, 0
 	if c.RopeScaling.Kind == "default" {
-		c.RopeScaling = model.RopeScaling{}
+		c.RopeScaling = rope.Scaling{}
 	}
 	return fmt.Sprintf("%016x", xxhash.Sum64String(fmt.Sprintf("%+v", c)))
 }

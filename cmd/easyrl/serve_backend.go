@@ -13,11 +13,13 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/chat"
+	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	api "github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -31,6 +33,7 @@ type served struct {
 	dev     npu.Device // of the weights
 	opening conc.WaitGroup
 
+	files    checkpoint.Files
 	updating sync.Mutex // held to write the spare weights and to publish them
 	live     *model.Weights
 	spare    *model.Weights // nil while there is no memory for them
@@ -51,7 +54,8 @@ func (l loaded) Checksum() string { return l.sum }
 
 // open begins to serve a folder's own weights as version 0.
 func (s *served) open(ctx context.Context, f *folder, name string, threads, maxRunning int) (err error) {
-	s.info = api.Info{Context: f.shape.MaxPositions, Vocab: f.shape.VocabSize, Created: time.Now().Unix(), Root: f.dir, Config: fingerprint(f.shape)}
+	s.info = api.Info{Context: f.shape.MaxPositions, Vocab: f.shape.VocabSize, Created: time.Now().Unix(), Root: f.dir, Config: fingerprint(f.shape),
+		Layout: panels.Layout}
 	if s.dev, err = openDevice(configs.CPU, threads); err != nil {
 		return err
 	}
@@ -105,7 +109,7 @@ func (s *served) Update(ctx context.Context, version int64, r io.Reader, size in
 
 // UpdateFile implements api.Backend.
 func (s *served) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
-	return s.update(ctx, version, func(w *model.Weights) (string, error) { return w.ReadFile(path) })
+	return s.update(ctx, version, func(w *model.Weights) (string, error) { return w.ReadFile(&s.files, path) })
 }
 
 // update reads the spare weights and lets them and those that serve change places.
@@ -141,7 +145,7 @@ func (s *served) Close() error {
 	s.opening.Wait()
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	return errors.Join(err, s.dev.Close())
+	return errors.Join(err, s.files.Close(), s.dev.Close())
 }
 
 // spoken is a folder's tokenizer and chat template, as a server needs them.

@@ -10,9 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/panels"
 )
 
 // Weights that a trainer publishes as a file in memory or as a stream serve; those
@@ -29,17 +31,29 @@ func TestServePublished(t *testing.T) {
 	w, err := f.weights(dev)
 	require.NoError(t, err)
 
-	var body bytes.Buffer
-	require.NoError(t, model.NewSnapshot(w, 4).WriteSafetensors(&body))
-	wrong := body.Bytes()
-	wrong[len(wrong)-3] ^= 1
-	path := filepath.Join(t.TempDir(), "wrong")
-	require.NoError(t, os.WriteFile(path, wrong, 0o600))
-	var refused answered
-	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=4", "", bytes.NewReader(wrong), &refused))
-	require.Contains(t, refused.Error.Message, "checksum")
-	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=4&path="+path, "", http.NoBody, &refused))
-	require.Contains(t, refused.Error.Message, "checksum")
+	var held map[string]any
+	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, root+"/v1/weights", "", http.NoBody, &held))
+	require.Equal(t, panels.Layout, held["layout"])
+	var rows bytes.Buffer
+	require.NoError(t, model.NewSnapshot(w, 4).WriteSafetensors(&rows))
+	panels := checkpoint.NewMemory()
+	require.NoError(t, panels.Fill(model.NewSnapshot(w, 4).WritePacked))
+	for _, good := range [][]byte{rows.Bytes(), panels.Bytes()} {
+		wrong := bytes.Clone(good)
+		wrong[len(wrong)-3] ^= 1
+		for _, row := range []struct {
+			body []byte
+			want string
+		}{{wrong, "checksum"}, {good[:len(good)-4], "truncated"}} {
+			path := filepath.Join(t.TempDir(), "wrong")
+			require.NoError(t, os.WriteFile(path, row.body, 0o600))
+			var refused answered
+			require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=4", "", bytes.NewReader(row.body), &refused))
+			require.Contains(t, refused.Error.Message, row.want)
+			require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=4&path="+path, "", http.NoBody, &refused))
+			require.Contains(t, refused.Error.Message, row.want)
+		}
+	}
 	a, code := askCompletions(t, root, "")
 	require.Equal(t, http.StatusOK, code)
 	require.Zero(t, a.Version)

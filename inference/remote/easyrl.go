@@ -14,6 +14,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/internal/flow"
+	"github.com/easyrl/easyrl/inference/remote/internal/latest"
 )
 
 // easyrl is an instance of easyrl serve. Every request says which weights it
@@ -21,7 +22,8 @@ import (
 type easyrl struct {
 	*client
 	loopback bool
-	latest   *latest // the store's, or its own
+	layout   string        // that the server takes beside rows; may be empty
+	latest   *latest.Files // the store's, or its own
 	trainer  Trainer
 	heard    atomic.Bool // whether the server last heard of the trainer
 	beats    conc.WaitGroup
@@ -41,6 +43,7 @@ type held struct {
 	Checksum string `json:"checksum"`
 	Config   string `json:"config"`   // names what is computed with them; may be empty
 	Capacity int    `json:"capacity"` // where the server says it
+	Layout   string `json:"layout"`   // of panels that it takes beside rows, where it does
 }
 
 func newEasyrl(ctx context.Context, c *client) (*easyrl, error) {
@@ -62,11 +65,11 @@ func newEasyrl(ctx context.Context, c *client) (*easyrl, error) {
 		return nil, err
 	}
 	ip := net.ParseIP(u.Hostname())
-	e := &easyrl{client: c, loopback: u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()}
+	e := &easyrl{client: c, layout: h.Layout, loopback: u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()}
 	if c.store != nil {
 		e.latest = c.store.latest
 	} else {
-		e.latest = newLatest()
+		e.latest = latest.New()
 	}
 	return e, nil
 }
@@ -124,8 +127,8 @@ func (c *client) complete(ctx context.Context, body *completionRequest, limit in
 }
 
 // Publish sends w as a file's path where the server is on this machine and
-// there is a store, and as a stream otherwise. Both are of the same file, which
-// carries its checksum.
+// there is a store, and as a stream otherwise; as it lies in memory where the server
+// takes that, and as rows otherwise. All files carry their checksum.
 func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	var h held
 	var err error
@@ -151,8 +154,31 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 	return h.Checksum, nil
 }
 
+// send tries what the server may refuse first: a port of this machine may lead to
+// another one, or to another user's server, and a server may be another one by now.
 func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
-	path, file, err := e.latest.put(ctx, w)
+	layouts := []string{""}
+	if p, ok := w.(latest.Packed); ok && e.layout != "" && p.Layout() == e.layout {
+		layouts = []string{e.layout, ""}
+	}
+	var err error
+	for _, layout := range layouts {
+		if err = e.sendIn(ctx, w, layout, h); !refuses(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// refuses reports whether a server wants no weights of this kind.
+func refuses(err error) bool {
+	var refused *statusError
+	return errors.As(err, &refused) && (errors.Is(err, inference.ErrInvalid) || refused.status == http.StatusForbidden)
+}
+
+// sendIn sends w in a layout, as latest.Files.Put does.
+func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string, h *held) error {
+	path, file, err := e.latest.Put(ctx, w, layout)
 	if err != nil {
 		return err
 	}
@@ -164,9 +190,7 @@ func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
 	if e.loopback && e.store != nil && path != "" {
 		query.Set("path", path)
 		err := e.do(ctx, call{method: http.MethodPut, path: "/v1/weights?" + query.Encode(), body: []byte{}, long: true}, h)
-		var refused *statusError
-		// A port of this machine may lead to another one, or to another user's server.
-		if !errors.As(err, &refused) || !errors.Is(err, inference.ErrInvalid) && refused.status != http.StatusForbidden {
+		if !refuses(err) {
 			return err
 		}
 	}

@@ -59,9 +59,12 @@ type fake struct {
 	ends chan struct{} // closed at the end of the test
 	// computes names what easyrl's model computes, c1 unless it is set.
 	computes string
+	layout   string // that easyrl says it takes
+	rowsOnly bool   // that it takes none
 
 	mu      sync.Mutex
 	value   float32 // the weights
+	packed  bool    // as they came
 	version int64   // easyrl's
 	trainer string  // that easyrl has
 	label   string
@@ -245,7 +248,7 @@ func notFound() (any, int) { return object{"detail": "Not Found"}, 404 }
 
 func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (any, int) {
 	now := func() object {
-		return object{"version": f.version, "checksum": fakeWeights{value: f.value}.Checksum(), "boot": "b1", "capacity": 7, "config": cmp.Or(f.computes, "c1")}
+		return object{"version": f.version, "checksum": fakeWeights{value: f.value}.Checksum(), "boot": "b1", "capacity": 7, "config": cmp.Or(f.computes, "c1"), "layout": f.layout}
 	}
 	switch call {
 	case "POST /v1/trainer":
@@ -273,6 +276,10 @@ func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (a
 		if err != nil {
 			return object{"error": err.Error()}, 400
 		}
+		if f.rowsOnly && strings.Contains(string(data), "packed") {
+			return object{"error": object{"message": "laid out otherwise", "type": "invalid_request_error"}}, 400
+		}
+		f.packed = strings.Contains(string(data), "packed")
 		if sum := (fakeWeights{value: value}).Checksum(); !strings.Contains(string(data), sum) {
 			return object{"error": object{"message": "the file carries no checksum " + sum}}, 400
 		}

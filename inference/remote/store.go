@@ -8,6 +8,7 @@ import (
 	"regexp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/latest"
 )
 
 // Store is a folder that trainer and servers both see, under the same path, and
@@ -19,7 +20,7 @@ import (
 type Store struct {
 	dir     string
 	pattern *regexp.Regexp
-	latest  *latest
+	latest  *latest.Files
 
 	turn chan struct{} // holds a token while nobody writes
 	have []string      // names of what was put last, newest last; of who has the turn
@@ -32,7 +33,7 @@ func NewStore(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("weights folder %s: %w", dir, err)
 	}
-	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), latest: newLatest(), turn: make(chan struct{}, 1)}
+	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), latest: latest.New(), turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
 	return s, nil
 }

@@ -41,6 +41,9 @@ type Info struct {
 	// Config names what is computed with the weights, and is equal for servers that
 	// compute the same; empty where that is not known.
 	Config string
+	// Layout is panels.Layout where updates may be in it; empty where they are of rows
+	// only.
+	Layout string
 }
 
 // Load is what a backend does now and has done since it started.

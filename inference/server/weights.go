@@ -121,13 +121,15 @@ type holding struct {
 	Boot     string `json:"boot,omitempty"`
 	Capacity int    `json:"capacity,omitempty"`
 	Trainer  string `json:"trainer,omitempty"` // whose weights are taken
+	Layout   string `json:"layout,omitempty"`
 }
 
 // held tells which weights serve, and which process it is that says so.
 func (s *Server) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := s.backend.Held()
-	writeJSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: s.backend.Info().Config,
-		Boot: s.boot, Capacity: s.backend.Capacity(), Trainer: s.lease.Holder(time.Now())})
+	info := s.backend.Info()
+	writeJSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: info.Config,
+		Boot: s.boot, Capacity: s.backend.Capacity(), Trainer: s.lease.Holder(time.Now()), Layout: info.Layout})
 	return nil
 }
 

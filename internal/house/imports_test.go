@@ -13,7 +13,7 @@ import (
 func floors() [][]string {
 	return [][]string{
 		{"chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/program",
-			"inference/remote/internal/flow", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
+			"inference/remote/internal/flow", "model/rope", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
 			"inference/server/internal/openai", "internal/indexed", "internal/accept"},
 		{"chat/internal/method", "chat/internal/syntax", "reward/grade/algebra", "inference/server/internal/wire"},
 		{"chat/internal/engine", "reward/grade/answer"},
@@ -22,6 +22,7 @@ func floors() [][]string {
 		{"npu/internal/check", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/plugin"},
+		{"model/panels", "inference/remote/internal/latest"},
 		{"model", "optim", "producer", "evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
 		{"tri_model", "inference/engine", "inference/simulate/backend"},
 		{"trainer", "phases"},

@@ -13,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/inference/simulate"
+	"github.com/easyrl/easyrl/model/panels"
 )
 
 var _ server.Backend = (*Simulated)(nil)
@@ -37,7 +38,7 @@ type Simulated struct {
 // vocabulary and positions, where m is not nil and the spec does not say
 // otherwise. From the start it serves version 0.
 func New(spec, name string, m *Model) (*Simulated, error) {
-	s := &Simulated{info: server.Info{Created: time.Now().Unix()}}
+	s := &Simulated{info: server.Info{Created: time.Now().Unix(), Layout: panels.Layout}}
 	if m != nil {
 		spec = fmt.Sprintf("vocab=%d,context=%d,%s", m.Vocab, m.Positions, spec)
 		s.info.Root, s.decode = m.Dir, m.Decode
@@ -110,27 +111,13 @@ func (s *Simulated) UpdateFile(ctx context.Context, version int64, path string) 
 }
 
 // checksum reads a safetensors stream to its end and returns what
-// model.Weights.Checksum would: that of the stream's data, where it is written as
-// a trainer writes it.
+// model.Weights.Checksum would.
 func checksum(r io.Reader, size int64) (string, error) {
 	s, err := checkpoint.NewStream(r, size)
 	if err != nil {
 		return "", err
 	}
-	last := ""
-	for _, t := range s.Tensors() {
-		if t.DType != checkpoint.F32 || t.Name < last {
-			return "", fmt.Errorf("tensor %s of %s after tensor %q, expected F32 in the order of the names: without a model others have no checksum",
-				t.Name, t.DType, last)
-		}
-		last = t.Name
-	}
-	const most = 1 << 18 // values at a time
-	err = s.Blocks(func(checkpoint.Tensor) int { return most }, func(checkpoint.Tensor, int, []float32) error { return nil })
-	if err != nil {
-		return "", err
-	}
-	return s.Sum(), nil
+	return panels.SumStream(s)
 }
 
 // named is a version of weights that nobody holds.

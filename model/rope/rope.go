@@ -1,4 +1,5 @@
-package model
+// Package rope says how rotary frequencies are stretched for a longer context.
+package rope
 
 import (
 	"cmp"
@@ -11,16 +12,16 @@ import (
 
 // The kinds of rotary frequencies.
 const (
-	ropeDefault = "default"
-	ropeLinear  = "linear"
-	ropeDynamic = "dynamic"
-	ropeYaRN    = "yarn"
-	ropeLlama3  = "llama3"
+	plain   = "default"
+	linear  = "linear"
+	dynamic = "dynamic"
+	yarn    = "yarn"
+	llama3  = "llama3"
 )
 
-// RopeScaling says how rotary frequencies are stretched for a longer context,
+// Scaling says how rotary frequencies are stretched for a longer context,
 // in the terms of Hugging Face's rope_scaling.
-type RopeScaling struct {
+type Scaling struct {
 	// Kind is "default", "linear" (Chen et al. 2023), "dynamic", "yarn" (Peng et
 	// al. 2023, section 3) or "llama3" (Llama 3.1). "dynamic" changes the
 	// frequencies of sequences longer than max_position_embeddings only, which
@@ -35,19 +36,26 @@ type RopeScaling struct {
 	Truncate           bool    // yarn: whole dimensions bound the ramp
 }
 
-// ropeOf reads the base of the rotary angles and their scaling from either
+// Fields are what a config.json has of rotary angles.
+type Fields struct {
+	Theta, MaxPositions float64
+	Scaling, Parameters map[string]any // rope_scaling and rope_parameters
+	Original            *float64       // original_max_position_embeddings beside them; may be nil
+}
+
+// Read reads the base of the rotary angles and their scaling from either
 // place that versions of the format keep them in: rope_scaling, which goes first,
 // with rope_theta beside it, or both in rope_parameters.
-func ropeOf(h *hfConfig) (theta float64, s RopeScaling, err error) {
-	theta = h.RopeTheta
-	s = RopeScaling{Original: float64(h.MaxPositions), BetaFast: 32, BetaSlow: 1, Truncate: true}
-	name, fields := "rope_scaling", h.RopeScaling
+func Read(f Fields) (theta float64, s Scaling, err error) {
+	theta = f.Theta
+	s = Scaling{Original: f.MaxPositions, BetaFast: 32, BetaSlow: 1, Truncate: true}
+	name, fields := "rope_scaling", f.Scaling
 	if len(fields) == 0 {
-		name, fields = "rope_parameters", h.RopeParameters
+		name, fields = "rope_parameters", f.Parameters
 	}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(name+": "+format, args...)) }
-	s.Kind = ropeKind(fields, bad)
+	s.Kind = kindOf(fields, bad)
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if _, ok := fields[key].(map[string]any); ok {
 			bad("%s is an object of its own, expected the same for all layers", key)
@@ -70,11 +78,11 @@ func ropeOf(h *hfConfig) (theta float64, s RopeScaling, err error) {
 			bad("%s is %v, expected a number", key, v)
 		}
 	}
-	if h.OriginalPositions != nil { // stands above the one of the scaling
-		s.Original = *h.OriginalPositions
+	if f.Original != nil { // stands above the one of the scaling
+		s.Original = *f.Original
 	}
-	if v, ok := fields["factor"]; ok && v == nil && s.Kind == ropeYaRN && s.Original > 0 {
-		s.Factor = float64(h.MaxPositions) / s.Original
+	if v, ok := fields["factor"]; ok && v == nil && s.Kind == yarn && s.Original > 0 {
+		s.Factor = f.MaxPositions / s.Original
 	} else if ok && s.Kind == "" {
 		bad("factor %v without a rope_type, expected one of linear, dynamic, yarn and llama3", v)
 	}
@@ -85,16 +93,16 @@ func ropeOf(h *hfConfig) (theta float64, s RopeScaling, err error) {
 	default:
 		bad("truncate is %v, expected true or false", v)
 	}
-	s.Kind = cmp.Or(s.Kind, ropeDefault)
-	if s.Kind == ropeYaRN && theta <= 1 {
+	s.Kind = cmp.Or(s.Kind, plain)
+	if s.Kind == yarn && theta <= 1 {
 		bad("rope_theta is %v, expected more than 1 for yarn", theta)
 	}
 	return theta, s, errors.Join(append(errs, s.validate())...)
 }
 
-// ropeKind is the kind that fields name, empty where they name none; rope_type is
+// kindOf is the kind that fields name, empty where they name none; rope_type is
 // the newer key.
-func ropeKind(fields map[string]any, bad func(format string, args ...any)) (kind string) {
+func kindOf(fields map[string]any, bad func(format string, args ...any)) (kind string) {
 	for _, key := range []string{"type", "rope_type"} {
 		switch v := fields[key].(type) {
 		case nil:
@@ -107,7 +115,7 @@ func ropeKind(fields map[string]any, bad func(format string, args ...any)) (kind
 	return kind
 }
 
-func (s *RopeScaling) validate() error {
+func (s *Scaling) validate() error {
 	positive := func(fields map[string]float64) error {
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
 			if v := fields[name]; !(v > 0) || math.IsInf(v, 0) {
@@ -117,14 +125,14 @@ func (s *RopeScaling) validate() error {
 		return nil
 	}
 	switch s.Kind {
-	case ropeDefault, ropeDynamic:
+	case plain, dynamic:
 		return nil
-	case ropeLinear:
+	case linear:
 		return positive(map[string]float64{"factor": s.Factor})
-	case ropeYaRN:
+	case yarn:
 		return positive(map[string]float64{"factor": s.Factor, "original_max_position_embeddings": s.Original,
 			"beta_fast": s.BetaFast, "beta_slow": s.BetaSlow})
-	case ropeLlama3:
+	case llama3:
 		err := positive(map[string]float64{"factor": s.Factor, "original_max_position_embeddings": s.Original,
 			"low_freq_factor": s.LowFreq, "high_freq_factor": s.HighFreq})
 		if err == nil && s.HighFreq <= s.LowFreq {
@@ -135,23 +143,23 @@ func (s *RopeScaling) validate() error {
 	return fmt.Errorf("rope scaling %q is not supported, expected default, linear, dynamic, yarn or llama3", s.Kind)
 }
 
-// frequencies are the angles that a position turns each pair of dimensions by,
+// Frequencies are the angles that a position turns each pair of dimensions by,
 // and the factor of the cosines and sines.
-func (s *RopeScaling) frequencies(theta float64, dim int) (freq []float64, factor float64) {
+func (s *Scaling) Frequencies(theta float64, dim int) (freq []float64, factor float64) {
 	freq = make([]float64, dim/2)
 	for i := range freq {
 		freq[i] = 1 / math.Pow(theta, float64(2*i)/float64(dim))
 	}
 	switch s.Kind {
-	case ropeLinear:
+	case linear:
 		for i := range freq {
 			freq[i] /= s.Factor
 		}
-	case ropeLlama3:
+	case llama3:
 		for i, f := range freq {
 			freq[i] = s.llama3(f)
 		}
-	case ropeYaRN:
+	case yarn:
 		return freq, s.yarn(freq, theta, dim)
 	}
 	return freq, 1
@@ -159,7 +167,7 @@ func (s *RopeScaling) frequencies(theta float64, dim int) (freq []float64, facto
 
 // llama3 keeps high frequencies, divides low ones by the factor and blends
 // those between.
-func (s *RopeScaling) llama3(f float64) float64 {
+func (s *Scaling) llama3(f float64) float64 {
 	turns := s.Original * f / (2 * math.Pi) // in the original context
 	blend := (turns - s.LowFreq) / (s.HighFreq - s.LowFreq)
 	blend = min(1, max(0, blend))
@@ -169,7 +177,7 @@ func (s *RopeScaling) llama3(f float64) float64 {
 // yarn blends each frequency with its share by a ramp over the dimensions
 // between those that turn BetaFast and BetaSlow times in the original context
 // ("NTK-by-parts"), in place, and returns the factor of cosines and sines.
-func (s *RopeScaling) yarn(freq []float64, theta float64, dim int) float64 {
+func (s *Scaling) yarn(freq []float64, theta float64, dim int) float64 {
 	at := func(turns float64) float64 {
 		return float64(dim) * math.Log(s.Original/(turns*2*math.Pi)) / (2 * math.Log(theta))
 	}

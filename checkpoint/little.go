@@ -2,29 +2,9 @@ package checkpoint
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"unsafe"
-
-	"github.com/cespare/xxhash/v2"
 )
-
-// Sum is the XXH64 of values as little-endian float32: of a safetensors file's
-// data, where they come in its order.
-type Sum struct{ digest *xxhash.Digest }
-
-// NewSum is the sum of nothing yet.
-func NewSum() *Sum { return &Sum{xxhash.New()} }
-
-// Add adds values.
-func (s *Sum) Add(vals []float32) {
-	_ = little(vals, func(b []byte) error { s.addBytes(b); return nil })
-}
-
-func (s *Sum) addBytes(b []byte) { _, _ = s.digest.Write(b) } // never fails
-
-// String is the sum so far, in hexadecimal.
-func (s *Sum) String() string { return fmt.Sprintf("%016x", s.digest.Sum64()) }
 
 // memory is the memory of vals.
 func memory(vals []float32) []byte {

@@ -1,0 +1,61 @@
+package model
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/model/panels"
+	"github.com/easyrl/easyrl/npu/cpu"
+)
+
+func (p *Param) shape() panels.Shape { return panels.Shape{Rows: p.Rows, Cols: p.Cols} }
+
+// sums has room for those of w.
+func (w *Weights) sums() panels.Sums {
+	s := make(panels.Sums, len(w.Params))
+	for i := range w.Params {
+		s[w.Params[i].Name] = make([]uint64, w.Params[i].shape().Count())
+	}
+	return s
+}
+
+// byName are w's parameters in the order of their names.
+func (w *Weights) byName() []*Param {
+	all := make([]*Param, len(w.Params))
+	for i := range w.Params {
+		all[i] = &w.Params[i]
+	}
+	slices.SortFunc(all, func(a, b *Param) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// readPanels sums the panels of p, and copies them to dst unless it is nil.
+func (w *Weights) readPanels(dst []float32, p *Param, sums []uint64) {
+	run := p.shape().Len()
+	if host := p.Buffer.Float32s(); host != nil {
+		cpu.CopySum(dst, host, run, sums, w.dev.Threads())
+		return
+	}
+	var vals, laid []float32
+	for first, m := range w.blocks(p) {
+		n := m.Rows * max(m.Cols, 1)
+		vals = slices.Grow(vals[:0], n)[:n]
+		w.get(vals, m)
+		laid = p.shape().Lay(laid, vals)
+		var to []float32
+		at := p.shape().At(first)
+		if dst != nil {
+			to = dst[at*run : at*run+len(laid)]
+		}
+		cpu.CopySum(to, laid, run, sums[at:at+len(laid)/run], w.dev.Threads())
+	}
+}
+
+// Checksum names the values, the same on every device: see panels.Sums.
+func (w *Weights) Checksum() string {
+	s := w.sums()
+	for i := range w.Params {
+		w.readPanels(nil, &w.Params[i], s[w.Params[i].Name])
+	}
+	return s.Total()
+}

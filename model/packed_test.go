@@ -1,0 +1,215 @@
+package model
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/model/panels"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// hidden is a device whose memory the host cannot address.
+type hidden struct{ npu.Device }
+
+func (d hidden) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
+	b, err := d.Device.Alloc(n, purpose)
+	return npu.DeviceBuffer(b.Addr(), n), err
+}
+
+// openAll opens the CPU as it is and, where kernels do not look at the buffers,
+// with its memory hidden.
+func openAll(t *testing.T) map[string]npu.Device {
+	t.Helper()
+	all := map[string]npu.Device{"host": openCPU(t, 2)}
+	if d := openCPU(t, 2); d.Name() != "cpu/go" {
+		all["hidden"] = hidden{d}
+	}
+	return all
+}
+
+func filled(t *testing.T, dev npu.Device, c *Config, seed uint64) *Weights {
+	t.Helper()
+	w, err := NewWeights(dev, c, npu.Weights)
+	require.NoError(t, err)
+	w.Init(seed)
+	return w
+}
+
+// packedFile is a snapshot's file in panels.
+func packedFile(t testing.TB, s *Snapshot) (*checkpoint.Memory, []byte) {
+	t.Helper()
+	m := checkpoint.NewMemory()
+	require.NoError(t, m.Fill(s.WritePacked))
+	return m, bytes.Clone(m.Bytes())
+}
+
+// naive is the checksum as Weights.Checksum defines it.
+func naive(w *Weights) string {
+	var all []byte
+	for _, p := range w.byName() {
+		i := slices.IndexFunc(w.Params, func(q Param) bool { return q.Name == p.Name })
+		vals := make([]float32, p.Rows*max(p.Cols, 1))
+		w.Read(i, vals)
+		at := func(row, col int) (bits uint32) {
+			if row < p.Rows {
+				bits = math.Float32bits(vals[row*max(p.Cols, 1)+col])
+			}
+			return bits
+		}
+		var panel []byte
+		end := func() { all, panel = binary.LittleEndian.AppendUint64(all, xxh3.Hash(panel)), nil }
+		if p.Cols == 0 {
+			for row := range p.Rows {
+				panel = binary.LittleEndian.AppendUint32(panel, at(row, 0))
+			}
+			end()
+		}
+		for first := 0; first < p.Rows && p.Cols > 0; first += 32 {
+			for col := range p.Cols {
+				for row := first; row < first+32; row++ {
+					panel = binary.LittleEndian.AppendUint32(panel, at(row, col))
+				}
+			}
+			end()
+		}
+	}
+	sum := binary.BigEndian.AppendUint64(nil, xxh3.Hash(all))
+	const digits = "0123456789abcdef"
+	var text strings.Builder
+	for _, b := range sum {
+		text.WriteByte(digits[b>>4])
+		text.WriteByte(digits[b&15])
+	}
+	return text.String()
+}
+
+// A file of panels gives the weights and the checksum that it was written from, on
+// any device, mapped or as a stream; so does a sum without weights.
+func TestPacked(t *testing.T) {
+	for name, c := range shapes() {
+		for from, dev := range openAll(t) {
+			t.Run(name+" from "+from, func(t *testing.T) {
+				w := filled(t, dev, c, 7)
+				sum := naive(w)
+				require.Equal(t, sum, w.Checksum())
+				s := NewSnapshot(w, 3)
+				m, body := packedFile(t, s)
+				require.Equal(t, sum, s.sum, "the file's was kept")
+				require.Equal(t, panels.Layout, s.Layout())
+				rows := published(t, NewSnapshot(w, 3))
+				for _, body := range [][]byte{body, rows} {
+					stream, err := checkpoint.NewStream(bytes.NewReader(body), -1)
+					require.NoError(t, err)
+					require.Equal(t, sum, stream.Metadata()[checksumKey])
+					got, err := panels.SumStream(stream)
+					require.NoError(t, err)
+					require.Equal(t, sum, got)
+				}
+				var files checkpoint.Files
+				defer files.Close()
+				for to, dev := range openAll(t) {
+					for what, read := range map[string]func(w *Weights) (string, error){
+						"stream": func(w *Weights) (string, error) { return w.ReadStream(bytes.NewReader(body), int64(len(body))) },
+						"file":   func(w *Weights) (string, error) { return w.ReadFile(&files, m.Path()) },
+					} {
+						if what == "file" && m.Path() == "" {
+							continue
+						}
+						got := filled(t, dev, c, 8)
+						read, err := read(got)
+						require.NoError(t, err, "%s to %s", what, to)
+						require.Equal(t, sum, read, "%s to %s", what, to)
+						require.Equal(t, rows, published(t, NewSnapshot(got, 3)), "%s to %s", what, to)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A file of panels that is not what it says is refused in one line.
+func TestPackedRefuses(t *testing.T) {
+	c := *shapes()["llama"]
+	c.VocabSize = 29 // of 32 rows, three are padding
+	for name, dev := range openAll(t) {
+		t.Run(name, func(t *testing.T) {
+			w := filled(t, dev, &c, 7)
+			_, good := packedFile(t, NewSnapshot(w, 1))
+			_, newer := packedFile(t, NewSnapshot(filled(t, dev, &c, 8), 1))
+			require.Len(t, newer, len(good))
+			more := c
+			more.VocabSize = 30
+			_, other := packedFile(t, NewSnapshot(filled(t, dev, &more, 7), 1))
+			head := 8 + int(binary.LittleEndian.Uint64(good))
+			stream, err := checkpoint.NewStream(bytes.NewReader(good), -1)
+			require.NoError(t, err)
+			require.Equal(t, "lm_head.weight", stream.Tensors()[0].Name)
+			set := func(row, col int, v float32) []byte { // of the output projection
+				b := bytes.Clone(good)
+				binary.LittleEndian.PutUint32(b[head+4*(col*32+row):], math.Float32bits(v))
+				return b
+			}
+			text := func(old, new string) []byte {
+				require.Len(t, new, len(old))
+				return bytes.Replace(good, []byte(old), []byte(new), 1)
+			}
+			norm := bytes.Clone(good) // of the last tensor, a vector
+			binary.LittleEndian.PutUint32(norm[len(norm)-8:], math.Float32bits(float32(math.Inf(1))))
+			for what, row := range map[string]struct {
+				body []byte
+				want string
+			}{
+				"a value":         {set(5, 3, 0.25), "load weights: checksum "},
+				"the last byte":   {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), "load weights: checksum "},
+				"two versions":    {slices.Concat(newer[:len(good)/2], good[len(good)/2:]), "load weights: checksum "},
+				"short":           {good[:len(good)-3], "truncated"},
+				"longer":          {append(bytes.Clone(good), 0), "bytes of data, expected the tensors'"},
+				"another layout":  {text(panels.Layout, "panels-16"), `laid out as "panels-16", expected rows or panels-32`},
+				"another model":   {other, "load weights: shapes "},
+				"other shapes":    {text("[1,20,32]", "[20,1,32]"), "has shape "},
+				"padding":         {set(29, 3, 1), "tensor lm_head.weight: 1 beyond the last row, expected 0"},
+				"NaN":             {set(28, 19, float32(math.NaN())), "tensor lm_head.weight: value 579 is NaN: not finite"},
+				"infinite vector": {norm, "is +Inf: not finite"},
+				"NaN in padding":  {set(31, 19, float32(math.NaN())), "tensor lm_head.weight: NaN beyond the last row, expected 0"},
+			} {
+				require.NotEqual(t, good, row.body, what)
+				spare := filled(t, dev, &c, 9)
+				_, err := spare.ReadStream(bytes.NewReader(row.body), int64(len(row.body)))
+				require.ErrorContains(t, err, row.want, what)
+				require.NotContains(t, err.Error(), "\n", what)
+			}
+		})
+	}
+}
+
+// A file in memory that is written again while it is read is refused by its map,
+// and the version after it is read.
+func TestPackedWrittenMeanwhile(t *testing.T) {
+	c := shapes()["llama"]
+	dev := openCPU(t, 2)
+	m, _ := packedFile(t, NewSnapshot(filled(t, dev, c, 1), 1))
+	if m.Path() == "" {
+		t.Skip("other processes cannot open it here")
+	}
+	var files checkpoint.Files
+	defer files.Close()
+	spare := filled(t, dev, c, 2)
+	err := files.Read(m.Path(), func(s *checkpoint.Stream) error {
+		require.NoError(t, m.Fill(NewSnapshot(filled(t, dev, c, 3), 2).WritePacked))
+		_, err := spare.readStream(s)
+		require.ErrorContains(t, err, "load weights: checksum ")
+		return nil
+	})
+	require.ErrorContains(t, err, m.Path()+": was written again while it was read")
+	sum, err := spare.ReadFile(&files, m.Path())
+	require.NoError(t, err)
+	require.Equal(t, filled(t, dev, c, 3).Checksum(), sum)
+}

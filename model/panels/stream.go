@@ -1,0 +1,72 @@
+package panels
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+)
+
+const (
+	widest      = 1 << 20 // columns of a tensor that SumStream lays out
+	blockValues = 1 << 18 // that it reads at a time, about
+)
+
+// SumStream reads a stream to its end, of rows or panels, of whatever tensors, and
+// returns the checksum that weights have which took it.
+func SumStream(s *checkpoint.Stream) (checksum string, err error) {
+	packed := s.Metadata()[LayoutKey] == Layout
+	shape := func(t checkpoint.Tensor) (sh Shape) { // none where a tensor is one panel
+		switch n := len(t.Shape); {
+		case packed && n == 3:
+			sh = Shape{t.Shape[0] * npu.MatrixBlock, t.Shape[1]}
+		case !packed && n == 2:
+			sh = Shape{t.Shape[0], t.Shape[1]}
+		}
+		return sh
+	}
+	all, whole := make(Sums), make(map[string]*xxh3.Hasher)
+	for _, t := range s.Tensors() {
+		if shape(t).Cols > widest {
+			return "", fmt.Errorf("tensor %s has shape %v, expected at most %d columns", t.Name, t.Shape, widest)
+		}
+		if all[t.Name] = nil; shape(t).Cols == 0 {
+			whole[t.Name] = xxh3.New()
+		}
+	}
+	var laid []float32
+	var raw []byte
+	err = s.Blocks(func(t checkpoint.Tensor) int {
+		if sh := shape(t); sh.Cols > 0 {
+			return max(blockValues/sh.Len(), 1) * sh.Len()
+		}
+		return blockValues
+	}, func(t checkpoint.Tensor, _ int, vals []float32) error {
+		sh := shape(t)
+		if sh.Cols == 0 {
+			raw = raw[:0]
+			for _, v := range vals {
+				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+			}
+			_, err := whole[t.Name].Write(raw)
+			return err
+		}
+		if !packed {
+			laid = sh.Lay(laid, vals)
+			vals = laid
+		}
+		sums := make([]uint64, len(vals)/sh.Len())
+		cpu.CopySum(nil, vals, sh.Len(), sums, 1)
+		all[t.Name] = append(all[t.Name], sums...)
+		return nil
+	})
+	for name, h := range whole {
+		all[name] = []uint64{h.Sum64()}
+	}
+	return all.Total(), err
+}

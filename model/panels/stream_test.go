@@ -1,0 +1,20 @@
+package panels
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
+)
+
+// A stream's header cannot make the sum take memory that its values do not.
+func TestSumStreamRefusesWideRows(t *testing.T) {
+	header := `{"a":{"dtype":"F32","shape":[1,9000000000000],"data_offsets":[0,36000000000000]}}`
+	s, err := checkpoint.NewStream(strings.NewReader(string(binary.LittleEndian.AppendUint64(nil, uint64(len(header))))+header), -1)
+	require.NoError(t, err)
+	_, err = SumStream(s)
+	require.ErrorContains(t, err, "tensor a has shape [1 9000000000000], expected at most 1048576 columns")
+}
