@@ -60,12 +60,15 @@ func TestFilesKeep(t *testing.T) {
 		firstOf(t, &files, one.Path())
 		<-time.After(keepMap - time.Second)
 		synctest.Wait()
-		require.NotNil(t, files.file)
+		keeps := func() bool {
+			files.mu.Lock()
+			defer files.mu.Unlock()
+			return files.file != nil
+		}
+		require.True(t, keeps())
 		<-time.After(time.Second)
 		synctest.Wait()
-		files.mu.Lock()
-		require.Nil(t, files.file, "nobody read for a minute")
-		files.mu.Unlock()
+		require.False(t, keeps(), "nobody read for a minute")
 		require.Len(t, firstOf(t, &files, one.Path()), 5)
 		require.NoError(t, files.Close())
 		require.NoError(t, files.Close())
