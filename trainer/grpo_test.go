@@ -92,9 +92,23 @@ func tinyGroups(n, size int) []rollout.Group {
 	return groups
 }
 
+// remembered gives a model's log-probabilities of a group's response, which are
+// computed once: the model stays as it is.
+func remembered(d *reference.Decoder, temperature float64) func(group, response int, l *attention.Layout) []float64 {
+	known := map[[2]int][]float64{}
+	return func(group, response int, l *attention.Layout) []float64 {
+		at := [2]int{group, response}
+		if _, ok := known[at]; !ok {
+			known[at], _ = d.Logprobs(l, temperature)
+		}
+		return known[at]
+	}
+}
+
 // objective is the GRPO loss of groups in float64, written from eq. 4 to 9 of
 // the Periodic Asynchrony paper, each response a sequence of its own.
-func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy, old, ref *reference.Decoder, temperature float64) float64 {
+func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy *reference.Decoder,
+	old, ref func(group, response int, l *attention.Layout) []float64, temperature float64) float64 {
 	total, tokens, responses := 0.0, 0, 0
 	for _, g := range groups {
 		mean, sd := 0.0, 0.0
@@ -104,13 +118,12 @@ func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy, old
 		for _, r := range g.Responses {
 			sd += (r.Reward - mean) * (r.Reward - mean) / float64(len(g.Responses)-1)
 		}
-		for _, r := range g.Responses {
+		for j, r := range g.Responses {
 			adv := (r.Reward - mean) / (math.Sqrt(sd) + 1e-4)
 			var l attention.Layout
 			l.AddLeaf(l.Add(-1, g.Prompt.IDs, false), r.IDs)
 			lp, _ := policy.Logprobs(&l, temperature)
-			lo, _ := old.Logprobs(&l, temperature)
-			lr, _ := ref.Logprobs(&l, temperature)
+			lo, lr := old(g.Index, j, &l), ref(g.Index, j, &l)
 			sum := 0.0
 			for i := range lp {
 				ratio := math.Exp(lp[i] - lo[i])
@@ -160,10 +173,11 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				groups := tinyGroups(3, 4)
 				require.NoError(t, tr.train(p, groups))
 
-				policy, ref := decoder(m.Policy), decoder(m.Reference)
+				const temperature = float64(float32(0.8))
+				policy, old, ref := decoder(m.Policy), remembered(previous, temperature), remembered(decoder(m.Reference), temperature)
 				scale := 1 / aggregation.Denominator(p.mini.responses, p.mini.responseTokens, cfg.MaxTokens)
 				want := func() float64 {
-					return objective(cfg.Loss, cfg.MaxTokens, groups, policy, previous, ref, float64(float32(0.8)))
+					return objective(cfg.Loss, cfg.MaxTokens, groups, policy, old, ref, temperature)
 				}
 				require.InDelta(t, want(), p.mini.loss*scale, 1e-5)
 				require.Greater(t, p.mini.clip, 0.0, "the case clips")
