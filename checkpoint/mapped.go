@@ -45,7 +45,7 @@ func (k *Files) read(path string, use func(s *Stream) error) error {
 	case k.holds(info):
 		return k.readKept(info.Size(), use)
 	}
-	k.drop()
+	_ = k.drop() // only read
 	f, err := os.Open(path)
 	if err != nil {
 		return err
