@@ -87,6 +87,7 @@ func (s *Server) writeAnswer(ctx *fasthttp.RequestCtx, j *job, out []inference.C
 	writeJSON(ctx, fasthttp.StatusOK, s.answer(j, out))
 	before, after, _ := bytes.Cut(bytes.Clone(ctx.Response.Body()), []byte(list))
 	ctx.SetBody(before)
+	between := list
 	for i := range out {
 		data, err := json.Marshal(s.choice(j, i, &out[i]))
 		if err != nil {
@@ -94,8 +95,9 @@ func (s *Server) writeAnswer(ctx *fasthttp.RequestCtx, j *job, out []inference.C
 			return
 		}
 		out[i] = inference.Completion{}
-		ctx.Response.AppendBodyString(map[bool]string{true: list, false: ","}[i == 0])
+		ctx.Response.AppendBodyString(between)
 		ctx.Response.AppendBody(data)
+		between = ","
 	}
 	ctx.Response.AppendBody(after)
 }
