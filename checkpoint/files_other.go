@@ -7,12 +7,6 @@ import (
 	"os"
 )
 
-// mapFile reads a file.
-func mapFile(path string) (mapping, error) {
-	data, err := os.ReadFile(path)
-	return inMemory(data), err
-}
-
 // mapOpen reads an open file.
 func mapOpen(f *os.File) (mapping, error) {
 	data, err := io.ReadAll(f)

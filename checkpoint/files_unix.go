@@ -10,16 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapFile maps a file for reading.
-func mapFile(path string) (mapping, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return mapping{}, err
-	}
-	defer f.Close() // the mapping stays
-	return mapOpen(f)
-}
-
 // mapOpen maps an open file for reading.
 func mapOpen(f *os.File) (mapping, error) {
 	info, err := f.Stat()

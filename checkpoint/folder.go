@@ -198,7 +198,12 @@ func (f *Folder) openAll(path string) error {
 }
 
 func openFile(path string) (*file, error) {
-	m, err := mapFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read; the map stays
+	m, err := mapOpen(f)
 	if err != nil {
 		return nil, err
 	}

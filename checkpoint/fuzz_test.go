@@ -121,7 +121,7 @@ func FuzzHeader(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out, err := formatHeader(h.entries, h.metadata)
+		out, err := formatHeader(h.entries, h.metadata, Align)
 		require.NoError(t, err)
 		g, err := parseHeader(append(out, make([]byte, size)...))
 		require.NoError(t, err)

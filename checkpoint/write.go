@@ -34,7 +34,7 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 			return fmt.Errorf("write tensor %q: no Write function", t.Name)
 		}
 	}
-	head, err := Header(tensors, metadata)
+	head, err := Header(tensors, metadata, Align)
 	if err != nil {
 		return err
 	}
@@ -54,9 +54,13 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 	return nil
 }
 
+// Align is what the data's place in a file of ours is a multiple of, in bytes.
+const Align = 8
+
 // Header is what stands before the data of a safetensors file in which tensors
-// follow each other in the order of their names.
-func Header(tensors []Source, metadata map[string]string) ([]byte, error) {
+// follow each other in the order of their names. Its length is a multiple of align
+// bytes, a multiple of Align.
+func Header(tensors []Source, metadata map[string]string, align int) ([]byte, error) {
 	tensors = slices.SortedFunc(slices.Values(tensors), func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	entries := make([]entry, len(tensors))
 	at := 0
@@ -70,7 +74,7 @@ func Header(tensors []Source, metadata map[string]string) ([]byte, error) {
 		}
 		entries[i], at = e, e.end
 	}
-	return formatHeader(entries, metadata)
+	return formatHeader(entries, metadata, align)
 }
 
 // newEntry places a tensor at begin.
@@ -88,8 +92,9 @@ func newEntry(name string, d DType, shape []int, begin int) (entry, error) {
 	return entry{name, d, shape, begin, begin + size}, err
 }
 
-// formatHeader returns the length, the header and spaces up to a cache line.
-func formatHeader(entries []entry, metadata map[string]string) ([]byte, error) {
+// formatHeader returns the length, the header and the spaces that make the data
+// begin at a multiple of align.
+func formatHeader(entries []entry, metadata map[string]string, align int) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, 8, 4096))
 	b.WriteByte('{')
 	comma := ""
@@ -111,7 +116,7 @@ func formatHeader(entries []entry, metadata map[string]string) ([]byte, error) {
 		comma = ","
 	}
 	b.WriteByte('}')
-	for b.Len()%64 != 0 {
+	for b.Len()%align != 0 {
 		b.WriteByte(' ')
 	}
 	n := b.Len() - 8

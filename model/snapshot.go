@@ -60,7 +60,7 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	sum := s.Checksum()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	head, err := s.header(s.weights.Sources(), map[string]string{checksumKey: sum})
+	head, err := s.header(s.weights.Sources(), map[string]string{checksumKey: sum}, checkpoint.Align)
 	if memory, ok := w.(*checkpoint.Memory); ok && err == nil {
 		err = memory.Begin(len(head) + int(4*s.weights.Config.NumParams()))
 	}
@@ -92,7 +92,7 @@ func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
 		size += 4 * shape.Count() * shape.Len()
 	}
 	texts := map[string]string{checksumKey: strings.Repeat("0", 16), panels.LayoutKey: panels.Layout, shapesKey: s.weights.shapes()}
-	head, err := s.header(sources, texts)
+	head, err := s.header(sources, texts, cacheLine)
 	if err == nil {
 		err = m.Begin(len(head) + size)
 	}
@@ -118,16 +118,19 @@ func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
 	}
 	s.sum = sums.Total()
 	texts[checksumKey] = s.sum
-	if head, err = s.header(sources, texts); err == nil { // of the same length
+	if head, err = s.header(sources, texts, cacheLine); err == nil { // of the same length
 		m.SetHeader(head)
 	}
 	return err
 }
 
-// header is that of a file of sources.
-func (s *Snapshot) header(sources []checkpoint.Source, texts map[string]string) ([]byte, error) {
+// cacheLine is where panels in memory begin, in bytes.
+const cacheLine = 64
+
+// header is that of a file of sources, whose data begin at a multiple of align.
+func (s *Snapshot) header(sources []checkpoint.Source, texts map[string]string, align int) ([]byte, error) {
 	texts["format"], texts["version"] = "pt", fmt.Sprint(s.version)
-	return checkpoint.Header(sources, texts)
+	return checkpoint.Header(sources, texts, align)
 }
 
 // each writes all values, row-major, tensor after tensor in the order of their
