@@ -51,7 +51,9 @@ func (e *easyrl) hold(ctx context.Context) error {
 // take says that the trainer is there.
 func (e *easyrl) take(ctx context.Context) error {
 	err := e.post(ctx, "/v1/trainer", map[string]string{"id": e.trainer.ID, "name": e.trainer.Name}, nil)
-	e.heard.Store(err == nil)
+	if err == nil || ctx.Err() == nil { // a call that was broken off leaves it open
+		e.heard.Store(err == nil)
+	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,5 +41,23 @@ func TestServerIsHeld(t *testing.T) {
 		require.NotContains(t, f.calls, "/v1/weights?trainer=b&version=2")
 		require.NoError(t, b.Close())
 		require.Equal(t, "c", f.trainer, "what is another's is left alone")
+	})
+}
+
+// A run that ends while it publishes lets its servers go.
+func TestServerIsFreeAfterAPublishThatWasBrokenOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, Easyrl)
+		cfg := f.config()
+		cfg.Trainer = Trainer{ID: "a", Name: "run a"}
+		a, err := Dial(t.Context(), cfg)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = a.Publish(ctx, fakeWeights{1, 1})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, "a", f.trainer)
+		require.NoError(t, a.Close())
+		require.Empty(t, f.trainer)
 	})
 }
