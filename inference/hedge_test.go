@@ -54,6 +54,7 @@ func TestFleetHedgeThatIsLateOrFails(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "a", id)
 				require.Equal(t, 2*time.Minute, time.Since(start))
+				synctest.Wait() // the other call has ended
 				require.Equal(t, 1, b.calls)
 				require.NoError(t, f.Close())
 			})
