@@ -72,15 +72,20 @@ type programs struct {
 // so that there are few. give takes it back.
 func (o *Objective) take(n int) (*program, error) {
 	size := 1 << bits.Len(uint(n-1))
-	o.programs.mu.Lock()
-	if idle := o.programs.idle[size]; len(idle) > 0 {
-		last := len(idle) - 1
-		o.programs.idle[size] = idle[:last]
-		o.programs.mu.Unlock()
-		return idle[last], nil
+	if p := o.programs.take(size); p != nil {
+		return p, nil
 	}
-	o.programs.mu.Unlock()
 	return o.compile(size)
+}
+
+// take is nil where all are run.
+func (p *programs) take(size int) (last *program) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.idle[size]); n > 0 {
+		last, p.idle[size] = p.idle[size][n-1], p.idle[size][:n-1]
+	}
+	return last
 }
 
 func (o *Objective) give(p *program) {

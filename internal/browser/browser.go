@@ -73,7 +73,9 @@ func (b *Tab) hear(event any) {
 	case *log.EventEntryAdded:
 		b.faults = append(b.faults, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
 	case *network.EventRequestWillBeSent:
-		b.asked = append(b.asked, e.Request.URL)
+		if !strings.HasPrefix(e.Request.URL, "data:") { // asks nobody; the browser has some of its own
+			b.asked = append(b.asked, e.Request.URL)
+		}
 	}
 }
 
