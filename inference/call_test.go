@@ -48,7 +48,7 @@ func TestFleetTriesAnotherInstanceOnFault(t *testing.T) {
 				require.Equal(t, c.state, states(f)["a"])
 				require.Positive(t, f.Status().Retries)
 				// A dead instance comes back with the next verified weights.
-				a.generate = nil
+				a.now(func() { a.generate = nil })
 				require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
 				synctest.Wait()
 				require.Equal(t, Healthy, states(f)["a"])
@@ -97,8 +97,8 @@ func TestFleetRefusesAnotherVersion(t *testing.T) {
 		require.ErrorIs(t, err, ErrStale)
 
 		// a has restarted with the weights it started from and will not take others.
-		a.version = 0
-		a.publish = publishes("", errors.New("out of memory"))
+		a.now(func() { a.version = 0 })
+		a.now(func() { a.publish = publishes("", errors.New("out of memory")) })
 		require.Equal(t, map[string]int{"b": 8}, outcomes(t, f, 8, request(1, 1)))
 		require.Equal(t, Stale, states(f)["a"])
 		s := f.Status()
@@ -106,7 +106,7 @@ func TestFleetRefusesAnotherVersion(t *testing.T) {
 		require.Equal(t, s.Stale-1, s.Retries, "each answer thrown away is asked for once more; the first request never was sent")
 
 		// The next publish tries a again without waiting for it.
-		a.publish = nil
+		a.now(func() { a.publish = nil })
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
 		synctest.Wait()
 		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
@@ -148,13 +148,13 @@ func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
 		_, _, err := f.Generate(t.Context(), request(1, 1))
 		require.ErrorContains(t, err, "no answer in 4 tries: generate on a: 502")
 		require.Equal(t, 6*time.Second, time.Since(start), "1 + 2 + 3 seconds of pauses")
-		require.Equal(t, 4, a.calls)
+		require.Equal(t, 4, a.seen().calls)
 		require.EqualValues(t, 3, f.Status().Retries, "tries after the first")
 
-		a.generate = fails(fmt.Errorf("prompt of 9 tokens: %w", ErrInvalid))
+		a.now(func() { a.generate = fails(fmt.Errorf("prompt of 9 tokens: %w", ErrInvalid)) })
 		_, _, err = f.Generate(t.Context(), request(1, 1))
 		require.ErrorIs(t, err, ErrInvalid)
-		require.Equal(t, 5, a.calls, "a fault of the data is not tried again")
+		require.Equal(t, 5, a.seen().calls, "a fault of the data is not tried again")
 		require.NoError(t, f.Close())
 	})
 }

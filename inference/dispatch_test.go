@@ -17,8 +17,8 @@ func TestFleetSpreadsWorkWithinCapacity(t *testing.T) {
 		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a, b)
 		start := time.Now()
 		require.Equal(t, map[string]int{"a": 8, "b": 8}, outcomes(t, f, 16, request(4, 1)))
-		require.Equal(t, 8, a.most)
-		require.Equal(t, 8, b.most)
+		require.Equal(t, 8, a.seen().most)
+		require.Equal(t, 8, b.seen().most)
 		require.Equal(t, 4*time.Second, time.Since(start), "four rounds of two requests on each")
 		s := f.Status()
 		require.Equal(t, 2, s.Size)
@@ -26,7 +26,7 @@ func TestFleetSpreadsWorkWithinCapacity(t *testing.T) {
 		require.EqualValues(t, 32, s.Instances[0].Tokens)
 		require.Equal(t, 4*time.Second, s.Instances[0].Busy)
 		require.NoError(t, f.Close())
-		require.True(t, a.closed && b.closed)
+		require.True(t, a.seen().closed && b.seen().closed)
 	})
 }
 

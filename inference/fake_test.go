@@ -31,13 +31,25 @@ type fakeInstance struct {
 	generate func(ctx context.Context, req Request) ([]Completion, error)
 	publish  func(ctx context.Context, w Weights) (string, error)
 
-	mu        sync.Mutex
+	mu      sync.Mutex
+	running int
+	record
+}
+
+// record is what a fake instance holds and has been asked so far.
+type record struct {
 	version   int64
 	calls     int
-	running   int
 	most      int // responses at once
 	published []int64
 	closed    bool
+}
+
+// seen is i's record now; the fleet's calls write it.
+func (i *fakeInstance) seen() record {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.record
 }
 
 // fake is an instance that takes a second.
@@ -54,7 +66,7 @@ func (i *fakeInstance) ID() string { return i.id }
 
 func (i *fakeInstance) Capacity() int { return i.capacity }
 
-func (i *fakeInstance) Close() error { i.closed = true; return nil }
+func (i *fakeInstance) Close() error { i.now(func() { i.closed = true }); return nil }
 
 func (i *fakeInstance) Generate(ctx context.Context, req Request) ([]Completion, error) {
 	i.mu.Lock()

@@ -34,12 +34,12 @@ func TestFleetDrainAndRemove(t *testing.T) {
 		wg.Go(func() { by = outcomes(t, f, 9, request(1, 1)) })
 		synctest.Wait()
 		require.NoError(t, f.Drain(t.Context(), a))
-		calls := a.calls
+		calls := a.seen().calls
 		require.NoError(t, f.Remove(t.Context(), b), "its requests go elsewhere")
-		require.True(t, b.closed)
+		require.True(t, b.seen().closed)
 		wg.Wait()
 		require.Equal(t, 9, by["a"]+by["c"])
-		require.Equal(t, calls, a.calls, "a draining instance gets no more work")
+		require.Equal(t, calls, a.seen().calls, "a draining instance gets no more work")
 		require.Error(t, f.Drain(t.Context(), b))
 		require.Error(t, f.Remove(t.Context(), b))
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
@@ -56,7 +56,7 @@ func TestFleetNotifiesOfStates(t *testing.T) {
 			c.Attempts = 1
 			c.Notify = func(e Event) { events = append(events, e.String()) }
 		}, a)
-		a.generate = fails(io.ErrUnexpectedEOF)
+		a.now(func() { a.generate = fails(io.ErrUnexpectedEOF) })
 		for range 3 {
 			_, _, err := f.Generate(t.Context(), request(1, 1))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)

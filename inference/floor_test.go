@@ -38,7 +38,7 @@ func TestFleetWaitsBelowItsFloor(t *testing.T) {
 		})
 		require.NoError(t, sleep(t.Context(), time.Minute))
 		require.Equal(t, 1, f.Status().Queued)
-		require.Zero(t, a.calls)
+		require.Zero(t, a.seen().calls)
 		require.NoError(t, f.Add(t.Context(), c))
 		wg.Wait()
 		require.Equal(t, time.Minute+time.Second, time.Since(start))

@@ -55,7 +55,7 @@ func TestFleetHedgeThatIsLateOrFails(t *testing.T) {
 				require.Equal(t, "a", id)
 				require.Equal(t, 2*time.Minute, time.Since(start))
 				synctest.Wait() // the other call has ended
-				require.Equal(t, 1, b.calls)
+				require.Equal(t, 1, b.seen().calls)
 				require.NoError(t, f.Close())
 			})
 		})

@@ -15,9 +15,9 @@ func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := fake("a", 4)
 		f := newFleet(t, nil, a)
-		a.version = 0
+		a.now(func() { a.version = 0 })
 		require.Equal(t, map[string]int{"a": 4}, outcomes(t, f, 4, request(1, 1)))
-		require.Equal(t, []int64{1, 1}, a.published)
+		require.Equal(t, []int64{1, 1}, a.seen().published)
 		require.Positive(t, f.Status().Stale)
 		require.Equal(t, f.Status().Stale, f.Status().Retries, "each answer thrown away, once")
 		require.Equal(t, Healthy, states(f)["a"])
@@ -120,7 +120,7 @@ func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 
 		again := fake("a", 4)
 		require.NoError(t, f.Add(t.Context(), again), "it may join anew")
-		require.True(t, a.closed)
+		require.True(t, a.seen().closed)
 		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
 		require.Equal(t, 8, f.Capacity())
 		require.ErrorContains(t, f.Remove(t.Context(), a), "not in the fleet")
@@ -137,14 +137,14 @@ func TestFleetCountsAnOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 4), fake("b", 4)
 		f := newFleet(t, func(c *FleetConfig) { c.MaxRestarts = 1 }, a, b)
-		a.publish = publishes("", errors.New("no route to host"))
+		a.now(func() { a.publish = publishes("", errors.New("no route to host")) })
 		for version := int64(2); version < 20; version++ {
 			require.NoError(t, f.Publish(t.Context(), fakeWeights(version)))
 			synctest.Wait()
 		}
 		require.Equal(t, Stale, states(f)["a"])
 		require.Equal(t, 1, f.Status().Instances[0].Restarts)
-		a.publish = nil
+		a.now(func() { a.publish = nil })
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(20)))
 		synctest.Wait()
 		require.Equal(t, Healthy, states(f)["a"])
@@ -161,12 +161,12 @@ func TestFleetJoinerGetsThePeriodsWeightsFirst(t *testing.T) {
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(7)))
 		b.publish = func(ctx context.Context, w Weights) (string, error) {
 			require.NoError(t, sleep(ctx, 3*time.Second))
-			require.Zero(t, b.calls, "no request before the weights")
-			b.version = w.Version()
+			require.Zero(t, b.seen().calls, "no request before the weights")
+			b.now(func() { b.version = w.Version() })
 			return w.Checksum(), nil
 		}
 		b.generate = func(ctx context.Context, req Request) ([]Completion, error) {
-			require.EqualValues(t, 7, b.version)
+			require.EqualValues(t, 7, b.seen().version)
 			return b.answer(req), sleep(ctx, time.Second)
 		}
 		var wg sync.WaitGroup

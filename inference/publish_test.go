@@ -14,12 +14,14 @@ func TestFleetPublishVerifiesChecksums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
 		f := newFleet(t, func(c *FleetConfig) { c.MinServing = 2 }, a, b, c)
-		a.publish = publishes("sum-1", nil) // answers well, changed nothing
+		a.now(func() { a.publish = publishes("sum-1", nil) }) // answers well, changed nothing
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)), "two of three hold the weights")
 		require.Equal(t, map[string]State{"a": Stale, "b": Healthy, "c": Healthy}, states(f))
 		require.Contains(t, f.Status().Instances[0].PublishFail, "publish version 2 to a: instance reports checksum sum-1, expected sum-2")
 
-		b.publish = func(ctx context.Context, _ Weights) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+		b.now(func() {
+			b.publish = func(ctx context.Context, _ Weights) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+		})
 		start := time.Now()
 		err := f.Publish(t.Context(), fakeWeights(3))
 		require.ErrorIs(t, err, ErrNoInstance)
@@ -27,7 +29,7 @@ func TestFleetPublishVerifiesChecksums(t *testing.T) {
 		require.Equal(t, f.cfg.PublishTimeout+f.cfg.EmptyWait, time.Since(start))
 
 		// An instance that failed does not hold up the next publish.
-		a.publish = nil
+		a.now(func() { a.publish = nil })
 		start = time.Now()
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(4)))
 		require.Zero(t, time.Since(start))
@@ -50,7 +52,7 @@ func TestFleetPublishEndsReadersOfOlderWeights(t *testing.T) {
 				<-ctx.Done()
 				return "", ctx.Err()
 			}
-			b.version = w.Version()
+			b.now(func() { b.version = w.Version() })
 			return w.Checksum(), nil
 		}
 		var wg sync.WaitGroup
