@@ -93,12 +93,6 @@ const (
 	mostRanks   = 1024
 )
 
-// The temperatures, beside a greedy 0, that logits can be divided by.
-const (
-	LeastTemperature = 1e-4
-	MostTemperature  = 1e4
-)
-
 // checks collects faults.
 type checks struct {
 	resolved *Resolved
@@ -265,16 +259,7 @@ func (c *checks) rollout(r Rollout) {
 func (c *checks) temperature(t float64) {
 	const key = "rollout.temperature"
 	c.expect(t > 0, key, "is %v, expected more than 0: training needs responses that differ", t)
-	c.expect(t <= 0 || CheckTemperature(t) == nil, key, "is %v, expected %v to %v", t, LeastTemperature, MostTemperature)
-}
-
-// CheckTemperature refuses a temperature, other than a greedy 0, that logits
-// cannot be divided by in float32.
-func CheckTemperature(t float64) error {
-	if t == 0 || t >= LeastTemperature && t <= MostTemperature {
-		return nil
-	}
-	return fmt.Errorf("is %v, expected 0, or %v to %v", t, LeastTemperature, MostTemperature)
+	c.expect(t <= 0 || inference.CheckTemperature(t) == nil, key, "is %v, expected %v to %v", t, inference.LeastTemperature, inference.MostTemperature)
 }
 
 func (c *checks) train(t Train) {
@@ -349,7 +334,7 @@ func (c *checks) eval(e Eval) {
 	c.atLeast("eval.every", e.Every, 0)
 	c.between("eval.k", e.K, 1, inference.MaxResponses)
 	c.atLeast("eval.prompts", e.Prompts, 0)
-	if err := CheckTemperature(e.Temperature); err != nil {
+	if err := inference.CheckTemperature(e.Temperature); err != nil {
 		c.expect(false, "eval.temperature", "%v", err)
 	}
 	c.expect(e.TopP > 0 && e.TopP <= 1, "eval.top_p", "is %v, expected more than 0 and at most 1", e.TopP)

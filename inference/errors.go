@@ -24,6 +24,21 @@ var (
 // MaxResponses is the largest N of a request.
 const MaxResponses = 1 << 16
 
+// The temperatures, beside a greedy 0, that logits can be divided by.
+const (
+	LeastTemperature = 1e-4
+	MostTemperature  = 1e4
+)
+
+// CheckTemperature refuses a temperature, other than a greedy 0, that logits
+// cannot be divided by in float32: one that does fails all that is sampled with it.
+func CheckTemperature[T float32 | float64](t T) error {
+	if t == 0 || t >= LeastTemperature && t <= MostTemperature {
+		return nil
+	}
+	return fmt.Errorf("is %v, expected 0, or %v to %v", t, LeastTemperature, MostTemperature)
+}
+
 // Validate reports all that is wrong with r whatever the model is, as one
 // error that wraps ErrInvalid.
 func (r *Request) Validate() error {
@@ -40,7 +55,9 @@ func (r *Request) Validate() error {
 	fault(r.TopLogprobs < 0, "%d top log-probabilities, expected 0 or more", r.TopLogprobs)
 	fault(r.Version < 0, "version %d, expected 0 or more", r.Version)
 	fault(s.MaxTokens < 1, "max tokens %d, expected at least 1", s.MaxTokens)
-	fault(!(s.Temperature >= 0) || math.IsInf(float64(s.Temperature), 0), "temperature %v, expected 0 or more", s.Temperature)
+	if err := CheckTemperature(s.Temperature); err != nil {
+		fault(true, "temperature %w", err)
+	}
 	fault(!(s.TopP > 0 && s.TopP <= 1), "top-p %v, expected more than 0 and at most 1", s.TopP)
 	fault(s.TopK < 0 || s.TopK > math.MaxInt32, "top-k %d, expected 0 or more", s.TopK)
 	fault(!(s.MinP >= 0 && s.MinP <= 1), "min-p %v, expected 0 to 1", s.MinP)

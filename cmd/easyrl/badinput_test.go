@@ -347,7 +347,7 @@ func TestBadArguments(t *testing.T) {
 		{generate("-prompt-ids", "99999999999"), `generate: prompt id "99999999999", expected 0 to 15`},
 		{generate("-prompt", strings.Repeat("1", 100)), "prompt of 101 tokens, expected fewer than the context of 64"},
 		{generate("-prompt", "1", "-n", "0"), "0 responses, expected 1 to 65536"},
-		{generate("-prompt", "1", "-temperature", "-1"), "temperature -1, expected 0 or more"},
+		{generate("-prompt", "1", "-temperature", "-1"), "temperature is -1, expected 0, or 0.0001 to 10000"},
 		{generate("-prompt", "1", "-temperature", "1e-40"), "temperature is 1e-40, expected 0, or 0.0001 to 10000"},
 		{generate("-prompt", "1", "-top-p", "2", "-top-k", "-1"), "top-p 2, expected more than 0 and at most 1; top-k -1, expected 0 or more"},
 		{generate("-prompt", "1", "-threads", "-1"), "-1 threads, expected 0 (all cores) to 1024"},

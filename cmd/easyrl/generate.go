@@ -73,11 +73,11 @@ func generateVerb(std streams) verb {
 
 // checkRequest refuses what no instance could serve, on the command line.
 func checkRequest(req inference.Request, temperature float64) error {
+	if err := inference.CheckTemperature(temperature); err != nil {
+		return usagef("temperature %w", err)
+	}
 	if err := req.Validate(); err != nil {
 		return usageError{oneLine(err)}
-	}
-	if err := configs.CheckTemperature(temperature); err != nil {
-		return usagef("temperature %w", err)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/model"
 )
 
@@ -34,11 +35,10 @@ func logprobsVerb(std streams) verb {
 		if len(args) > 0 || *dir == "" {
 			return usagef("logprobs: expected -model DIR and no other argument (see easyrl logprobs -h)")
 		}
-		if *temperature == 0 || configs.CheckTemperature(*temperature) != nil {
-			return usagef("logprobs: -temperature is %v, expected %v to %v", *temperature, configs.LeastTemperature, configs.MostTemperature)
+		if *temperature == 0 || inference.CheckTemperature(*temperature) != nil {
+			return usagef("logprobs: -temperature is %v, expected %v to %v", *temperature, inference.LeastTemperature, inference.MostTemperature)
 		}
-		in := std.in
-		name := "standard input"
+		in, name := std.in, "standard input"
 		if *data != "" {
 			file, err := os.Open(*data)
 			if err != nil {

@@ -155,7 +155,7 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func()
 		err = &failure{status: fasthttp.StatusTooManyRequests, kind: "rate_limit_error", code: "bodies_full",
 			message: "too many bodies are being read", retry: true}
 	case err != nil:
-		err = invalid("", "body ends early: %v", err)
+		err = invalid("", "body cannot be read, expected so many bytes as Content-Length says, or chunks and their end")
 	case int64(len(data)) > s.cfg.MaxBody:
 		err = tooLarge("more than " + strconv.FormatInt(s.cfg.MaxBody, 10))
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
 )
 
@@ -104,13 +105,17 @@ func (r *request) validate() error {
 		}
 		return nil
 	}
+	alternatives := "logprobs"
+	if r.chat {
+		alternatives = "top_logprobs"
+	}
 	lowest := 1
 	if r.echo {
 		lowest = 0
 	}
 	for _, err := range []error{
 		within("n", &r.n, 1, maxResponses), within("sample_index", &r.sampleIndex, 0, math.MaxInt32-r.n),
-		within("max_tokens", r.maxTokens, lowest, 1<<31-1), within("logprobs", r.logprobs, 0, maxTop),
+		within("max_tokens", r.maxTokens, lowest, 1<<31-1), within(alternatives, r.logprobs, 0, maxTop),
 		within("prompt_logprobs", r.promptLogprobs, 0, 0),
 	} {
 		if err != nil {
@@ -122,8 +127,8 @@ func (r *request) validate() error {
 		return invalid("stop", "%d stop strings and %d stop tokens, expected at most %d of each", len(r.stop), len(r.stopIDs), maxStops)
 	case r.version != nil && *r.version < 0:
 		return invalid("weight_version", "weight_version %d, expected 0 or more", *r.version)
-	case r.temperature < 0:
-		return invalid("temperature", "temperature %v, expected 0 or more", r.temperature)
+	case inference.CheckTemperature(r.temperature) != nil:
+		return invalid("temperature", "temperature %v", inference.CheckTemperature(r.temperature))
 	case r.topP <= 0 || r.topP > 1:
 		return invalid("top_p", "top_p %v, expected more than 0 and at most 1", r.topP)
 	case r.minP < 0 || r.minP > 1:
@@ -151,7 +156,7 @@ func (r *request) validateChat() error {
 	if !r.chat {
 		return nil
 	}
-	choice := string(bytes.TrimSpace(r.toolChoice))
+	choice := string(bytes.Join(bytes.Fields(r.toolChoice), []byte{' '}))
 	tools := slices.Contains([]string{"", "[]"}, string(bytes.Join(bytes.Fields(r.tools), nil)))
 	switch {
 	case choice != "" && choice != `"none"` && (choice != `"auto"` || !tools):

@@ -151,6 +151,8 @@ func TestRefusals(t *testing.T) {
 		{"completions", text(`"colour":"red"`), 400, "colour"},
 		{"completions", text(`"n":0`), 400, "n"},
 		{"completions", text(`"n":1.5`), 400, "n"},
+		{"completions", text("\"n\":[\n1\n]"), 400, "n"},
+		{"completions", text(`"` + strings.Repeat("x", 1000) + `":1`), 400, strings.Repeat("x", 100)},
 		{"completions", text(`"n":99999999999999999999`), 400, "n"},
 		{"completions", text(`"seed":18446744073709551616`), 400, "seed"},
 		{"completions", text(`"logprobs":21`), 400, "logprobs"},
@@ -159,6 +161,7 @@ func TestRefusals(t *testing.T) {
 		{"completions", text(`"max_tokens":0`), 400, "max_tokens"},
 		{"completions", text(`"max_tokens":4096`), 400, "max_tokens"},
 		{"completions", text(`"temperature":-1`), 400, "temperature"},
+		{"completions", text(`"temperature":5e-39`), 400, "temperature"}, // its logits would fail all that is sampled beside it
 		{"completions", text(`"top_p":0`), 400, "top_p"},
 		{"completions", text(`"min_p":1.5`), 400, "min_p"},
 		{"completions", text(`"top_k":2147483648`), 400, "top_k"},
@@ -180,6 +183,7 @@ func TestRefusals(t *testing.T) {
 		{"chat/completions", chat(`"tools":[{"type":"function"}]`), 400, "tools"},
 		{"chat/completions", chat(`"tool_choice":"required"`), 400, "tool_choice"},
 		{"chat/completions", chat(`"top_logprobs":3`), 400, "top_logprobs"},
+		{"chat/completions", chat(`"logprobs":true,"top_logprobs":21`), 400, "top_logprobs"},
 		{"chat/completions", chat(`"prompt":"a"`), 400, "prompt"},
 		{"chat/completions", `{"messages":[]}`, 400, "messages"},
 		{"chat/completions", `{"messages":[{"content":"a"}]}`, 400, "messages"},
@@ -187,8 +191,9 @@ func TestRefusals(t *testing.T) {
 	} {
 		status, _, data := call(t, s, http.MethodPost, "/v1/"+test.path, test.body)
 		require.Equal(t, test.status, status, "%s: %s", test.body, data)
-		_, _, param := errorOf(t, data)
+		message, _, param := errorOf(t, data)
 		require.Equal(t, test.param, param, "%s: %s", test.body, data)
+		require.NotContains(t, message, "\n")
 	}
 	for _, body := range []string{
 		text(`"presence_penalty":0.0,"frequency_penalty":0,"repetition_penalty":1,"logit_bias":{ },"best_of":1,"top_k":-1,"user":"u","seed":null`),

@@ -81,7 +81,7 @@ func Decode(data []byte, fields []Field) error {
 		}
 		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
 		if i < 0 && !isKnown(name) {
-			return invalid(name, "%.100q is not supported", name)
+			return invalid(fmt.Sprintf("%.100s", name), "%.100q is not supported", name)
 		}
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
@@ -90,10 +90,10 @@ func Decode(data []byte, fields []Field) error {
 		switch {
 		case string(raw) == "null":
 		case i < 0 && !isNeutral(name, raw):
-			return invalid(name, "%s %.100s is not supported, expected %s", name, raw, neutral(name)[0])
+			return invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), neutral(name)[0])
 		case i >= 0:
 			if json.Unmarshal(raw, fields[i].Dst) != nil {
-				return invalid(name, "%s %.100s, expected %s", name, raw, fields[i].Want)
+				return invalid(name, "%s %.100s, expected %s", name, line(raw), fields[i].Want)
 			}
 		}
 	}
@@ -105,6 +105,9 @@ func Decode(data []byte, fields []Field) error {
 	}
 	return nil
 }
+
+// line is a value as one line: between its parts, JSON may have any number.
+func line(raw json.RawMessage) []byte { return bytes.Join(bytes.Fields(raw), []byte{' '}) }
 
 // isKnown says whether a field that we do not use is one of the dialect.
 func isKnown(name string) bool { return isHarmless(name) || neutral(name) != nil }
