@@ -392,7 +392,11 @@ func TestVerify(t *testing.T) {
 	require.InDelta(t, 4/3.1, c.Recommend.Speedup, 1e-9)
 	require.InDelta(t, 4/3.1, c.Verified.Speedup, 1e-9)
 	require.InDelta(t, 0, c.Verified.Off, 1e-9)
-	require.Contains(t, strings.Join(c.Words, "\n"), "Verified: predicted 1.29 times sync, measured 1.29 times, half of the steps between 1.29 and 1.29: the prediction is off by +0%.")
+	require.Contains(t, strings.Join(c.Words, "\n"), "Verified: predicted 1.29 times sync, measured 1.29 times, half of the steps between 1.29 and 1.29: the prediction is off by 0%.")
+	c.Verified.Off = -.004
+	require.Contains(t, strings.Join(words(c), "\n"), "off by 0%.")
+	c.Verified.Off = -.006
+	require.Contains(t, strings.Join(words(c), "\n"), "off by -1%.")
 	require.Contains(t, strings.Join(c.Words, "\n"), "colocated among the -modes measures it")
 }
 

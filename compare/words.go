@@ -3,6 +3,7 @@ package compare
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -26,8 +27,12 @@ func words(c *Comparison) []string {
 	}
 	said = append(said, advice(c))
 	if v := c.Verified; v != nil {
-		said = append(said, fmt.Sprintf("Verified: predicted %s times %s, measured %s times, half of the steps between %s and %s: the prediction is off by %+.0f%%.",
-			times(c.Recommend.Speedup), c.Runs[0].Name, times(v.Speedup), times(v.Runs[1].Low), times(v.Runs[1].High), 100*v.Off))
+		off := "0%"
+		if percent := math.Round(100 * v.Off); percent != 0 {
+			off = fmt.Sprintf("%+.0f%%", percent)
+		}
+		said = append(said, fmt.Sprintf("Verified: predicted %s times %s, measured %s times, half of the steps between %s and %s: the prediction is off by %s.",
+			times(c.Recommend.Speedup), c.Runs[0].Name, times(v.Speedup), times(v.Runs[1].Low), times(v.Runs[1].High), off))
 	}
 	return said
 }
