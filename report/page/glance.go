@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// lately is how many steps a share is a mean of.
+// lately is how many of the last steps a share is told of beside that of all.
 const lately = 10
 
 // Tile is a number to be seen first, in words.
@@ -37,14 +37,17 @@ func Glance(steps *report.Steps) []Tile {
 			tiles = append(tiles, change(steps, u[0], u[1]))
 		}
 	}
-	idle := map[string]float64{}
 	for _, side := range [][2]string{{"trainer", "trainer waits"}, {"instances", "instances are idle"}} {
 		name := "idle/" + side[0]
-		if _, ys := steps.Series("step", name); len(ys) > 0 {
-			ys = ys[max(0, len(ys)-lately):]
-			idle[name] = sum(ys) / float64(len(ys))
-			tiles = append(tiles, Tile{side[1], fmt.Sprintf("%.0f%%", 100*idle[name]), name})
+		shares, of := steps.Series(name, "timing_s/step")
+		if sum(of) <= 0 {
+			continue
 		}
+		value := fmt.Sprintf("%.0f%%", 100*weighed(shares, of)/sum(of))
+		if last := len(of) - lately; last > 0 && sum(of[last:]) > 0 {
+			value += fmt.Sprintf(", lately %.0f%%", 100*weighed(shares[last:], of[last:])/sum(of[last:]))
+		}
+		tiles = append(tiles, Tile{side[1], value, name})
 	}
 	return tiles
 }
@@ -61,7 +64,8 @@ func change(steps *report.Steps, label, name string) Tile {
 
 // brief is x with about three digits, or two where it is small.
 func brief(x float64) string {
-	switch size := max(x, -x); {
+	x += 0 // no -0
+	switch size := math.Abs(x); {
 	case size >= 1e4 && size < 1e9:
 		return report.Number(math.Round(x/100)/10) + "k"
 	case size >= 1000:

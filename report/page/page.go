@@ -113,6 +113,9 @@ func title(dir string) string {
 func extent(steps *report.Steps) string {
 	first, last := steps.Values(0), steps.Values(steps.Len()-1)
 	text := report.Number(last["step"]) + " steps"
+	if last["step"] == 1 {
+		text = "1 step"
+	}
 	if begin, end := first["time"], last["time"]; begin > 0 && end > begin {
 		text += " in " + report.Duration(time.Duration((end-begin+first["timing_s/step"])*float64(time.Second)))
 		text += ", until " + time.Unix(int64(end), 0).UTC().Format("2006-01-02 15:04") + " UTC"

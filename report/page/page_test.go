@@ -114,7 +114,7 @@ func stepsOf(all ...report.Values) *report.Steps {
 func TestCompare(t *testing.T) {
 	t.Parallel()
 	steps := stepsOf(report.Values{"step": 0, "eval/a/mean@1": .1, "eval/a/pass@1": .1, "eval/a/clip_ratio": 0}, report.Values{"step": 1, "reward/mean": .25, "actor/lr": 3},
-		report.Values{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9, "perf/tokens_per_second": 12345.6, "idle/trainer": .125})
+		report.Values{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9, "perf/tokens_per_second": 12345.6, "idle/trainer": .125, "timing_s/step": 2})
 	require.Equal(t, []Row{
 		{Name: "eval/a/mean@1", First: .1, Last: .9, FirstStep: 0, LastStep: 2},
 		{Name: "reward/mean", First: .25, Last: .5, FirstStep: 1, LastStep: 2},
@@ -123,6 +123,12 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, []Tile{{"held-out a", "0.1 → 0.9", "eval/a/mean@1"}, {"reward", "0.25 → 0.5", "reward/mean"},
 		{"tokens a second", "12.3k", "perf/tokens_per_second"}, {"trainer waits", "12%", "idle/trainer"}}, Glance(steps))
 	require.Equal(t, []Tile{{"loss", "2 → 1", "actor/loss"}}, Glance(stepsOf(report.Values{"step": 1, "actor/loss": 2}, report.Values{"step": 2, "actor/loss": 1})))
+	var slow []report.Values // the first one, and then ten in which the share is half as large
+	for i := range 11 {
+		slow = append(slow, report.Values{"step": float64(i + 1), "timing_s/step": 1, "idle/instances": .25})
+	}
+	slow[0]["timing_s/step"], slow[0]["idle/instances"] = 10, .5
+	require.Equal(t, []Tile{{"instances are idle", "38%, lately 25%", "idle/instances"}}, Glance(stepsOf(slow...)))
 	require.Empty(t, Glance(stepsOf()))
 }
 
@@ -177,6 +183,7 @@ func TestNumber(t *testing.T) {
 	for want, x := range map[string]float64{"0": 0, "-12": -12, "11712": 11711.6, "0.3201": .32009, "1.5e-07": 1.5e-7, "2.5e+12": 2.5e12, "1e+308": 1e308, "1.798e+308": math.MaxFloat64, "-1e+09": -1e9, "NaN": math.NaN()} {
 		require.Equal(t, want, report.Number(x))
 	}
+	require.Equal(t, "0 0", report.Number(math.Copysign(0, -1))+" "+brief(math.Copysign(0, -1)))
 }
 
 func FuzzReadMetrics(f *testing.F) {

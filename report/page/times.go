@@ -44,11 +44,7 @@ func Times(steps *report.Steps) (parts, idle []Share) {
 		if !ok {
 			continue
 		}
-		seconds := 0.0
-		shares, of := steps.Series(name, "timing_s/step")
-		for i, share := range shares {
-			seconds += share * of[i]
-		}
+		seconds := weighed(steps.Series(name, "timing_s/step"))
 		idle = append(idle, Share{side + " idle", seconds, seconds / inSteps})
 		both.Seconds -= seconds
 	}
@@ -58,4 +54,12 @@ func Times(steps *report.Steps) (parts, idle []Share) {
 		idle = append(idle, both)
 	}
 	return parts, idle
+}
+
+// weighed is the sum of shares, each of its whole.
+func weighed(shares, of []float64) (all float64) {
+	for i, share := range shares {
+		all += share * of[i]
+	}
+	return all
 }
