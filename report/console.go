@@ -152,7 +152,14 @@ func (c *Console) Close() {
 	}
 }
 
-// left is the time that the remaining steps take at the mean pace so far.
+// Left is the time that the remaining steps take at the mean pace so far, in
+// words; empty where none is done or none is left.
+func (c *Console) Left() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left()
+}
+
 func (c *Console) left() string {
 	done := c.last - c.first
 	if done <= 0 || c.last >= c.total {

@@ -28,10 +28,12 @@ func TestConsolePlain(t *testing.T) {
 		c.Progress(1, 8, "groups")
 		<-time.After(30 * time.Second)
 		c.Step(Values{"step": 3, "reward/mean": .5})
+		require.Equal(t, "1m00s", c.Left())
 		c.Note("checkpoint %s", "step-000003")
 		<-time.After(50 * time.Second)
 		c.Step(Values{"step": 4, "reward/mean": .25})
 		c.Step(Values{"step": 5, "reward/mean": .75})
+		require.Empty(t, c.Left())
 		c.Close()
 		require.Equal(t, "step 3/5  reward 0.500  left 1m00s\ncheckpoint step-000003\n"+
 			"step 4/5  reward 0.250  left 40s\nstep 5/5  reward 0.750\n", out.String())

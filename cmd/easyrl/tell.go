@@ -64,7 +64,7 @@ func (r *trainRun) about() advice.Run {
 // progress shows a step to all who look.
 func (r *trainRun) progress(_ int, values report.Values) {
 	r.console.Step(values)
-	r.control.Step(values)
+	r.control.Step(values, r.console.Left())
 	r.tell(values)
 	_ = r.spans.Keep(r.tracePath()) // the last write reports what is still wrong then
 }

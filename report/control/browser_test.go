@@ -61,8 +61,8 @@ func TestLivePage(t *testing.T) {
 	b.Until(`document.querySelector("#ask").hidden && document.querySelectorAll("#instances tbody tr").length === 2`)
 
 	// It hears of a step, a warning and an instance.
-	c.Step(stepValues(4))
-	b.Shows("#extent", "4 steps")
+	c.Step(stepValues(4), "1m05s")
+	b.Shows("#extent", "4 steps in 4s, until 2027-01-15 08:00 UTC; 1m05s left")
 	b.Shows("#now dd", "0.75")
 	b.Shows("[data-part=curves] svg[aria-label]", "")
 	b.Until(`[...document.querySelectorAll("[data-part=curves] svg")].some(e => (e.getAttribute("aria-label") || "").includes("at step 4"))`)
@@ -109,7 +109,7 @@ func TestLivePage(t *testing.T) {
 	for _, fault := range b.Complaints() { // calls while nobody answered
 		require.Regexp(t, `net::ERR_(CONNECTION_REFUSED|INCOMPLETE_CHUNKED_ENCODING|CONNECTION_RESET|EMPTY_RESPONSE)`, fault)
 	}
-	c.Step(stepValues(6))
+	c.Step(stepValues(6), "")
 	b.Shows("#extent", "6 steps")
 	require.Empty(t, b.Complaints())
 	b.Do(chromedp.EmulateViewport(390, 800))

@@ -42,6 +42,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	last      report.Values
+	left      string // that the steps after last take
 	roster    Roster // nil where there are no instances
 	listeners map[chan []byte]struct{}
 	log       []entry
@@ -102,15 +103,16 @@ func (c *Server) Addr() string {
 	return c.listener.Addr().String()
 }
 
-// Step tells of a finished step.
-func (c *Server) Step(values report.Values) {
+// Step tells of a finished step, and how long those that are left will take, in
+// words or empty.
+func (c *Server) Step(values report.Values, left string) {
 	if c == nil {
 		return
 	}
 	c.history.add(values)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = values
+	c.last, c.left = values, left
 	c.tell("step", values.Line())
 }
 

@@ -40,7 +40,7 @@ func TestControlAnswers(t *testing.T) {
 	c, err := New("127.0.0.1:0", "", dir)
 	require.NoError(t, err)
 	defer c.Close()
-	c.Step(values)
+	c.Step(values, "")
 
 	status, body := get(t, "http://"+c.Addr()+"/status", "")
 	require.Equal(t, 200, status)
@@ -71,7 +71,7 @@ func TestControlNeedsItsToken(t *testing.T) {
 	_, err = New("127.0.0.1:-1", "", t.TempDir())
 	require.ErrorContains(t, err, "control address")
 	var none *Server
-	none.Step(nil)
+	none.Step(nil, "")
 	none.Warning(report.Warning{})
 	none.Close()
 }

@@ -43,11 +43,11 @@ func readEvents(t *testing.T, in *bufio.Scanner, n int) (all []string) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	c, root := newControl(t, &book{})
-	c.Step(report.Values{"step": 1})
+	c.Step(report.Values{"step": 1}, "")
 	in := hear(t, root)
 	require.Equal(t, []string{`step {"step":1}`}, readEvents(t, in, 1))
 	c.Instance(InstanceEvent{ID: "a", From: "HEALTHY", To: "DEAD", Cause: "gone\nfor good"})
-	c.Step(report.Values{"step": 2, "reward/mean": 0.5})
+	c.Step(report.Values{"step": 2, "reward/mean": 0.5}, "")
 	require.Equal(t, []string{`instance {"id":"a","from":"HEALTHY","to":"DEAD","cause":"gone\nfor good"}`, `step {"step":2,"reward/mean":0.5}`}, readEvents(t, in, 2))
 	c.Close() // waits for nobody who listens
 	require.Empty(t, readEvents(t, in, 1))
@@ -60,10 +60,10 @@ func TestEventsAreBounded(t *testing.T) {
 	c, root := newControl(t, &book{})
 	slow := c.listen()
 	for range eventsBehind {
-		c.Step(report.Values{"step": 1})
+		c.Step(report.Values{"step": 1}, "")
 	}
 	require.Len(t, c.listeners, 1)
-	c.Step(report.Values{"step": 2})
+	c.Step(report.Values{"step": 2}, "")
 	require.Empty(t, c.listeners)
 	n := 0
 	for range slow {
@@ -87,7 +87,7 @@ func TestEventsEndWithTheLast(t *testing.T) {
 	c.Warning(report.Warning{Step: 7, Kind: "entropy", Text: "it collapsed"})
 	want := []string{`warning {"step":7,"kind":"entropy","text":"it collapsed"}`}
 	for i := range steps {
-		c.Step(report.Values{"step": float64(i)})
+		c.Step(report.Values{"step": float64(i)}, "")
 		want = append(want, fmt.Sprintf(`step {"step":%d}`, i))
 	}
 	c.Close()

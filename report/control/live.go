@@ -171,8 +171,11 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	c.mu.Lock()
-	roster := c.roster
+	roster, left := c.roster, c.left
 	c.mu.Unlock()
+	if left != "" {
+		extent += "; " + left + " left"
+	}
 	var fleet []Member // null where there is none
 	if roster != nil {
 		fleet = append([]Member{}, roster.List()...)

@@ -90,7 +90,7 @@ func TestPartsAreDrawnSeldom(t *testing.T) {
 			return told, &html[0]
 		}
 		_, first := draw()
-		c.Step(stepValues(3))
+		c.Step(stepValues(3), "")
 		told, same := draw()
 		require.Zero(t, told)
 		require.Same(t, first, same)
