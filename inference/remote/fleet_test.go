@@ -68,7 +68,7 @@ func TestFleetOfServers(t *testing.T) {
 
 func fleetUnderFire(t *testing.T, rng *rand.Rand) {
 	cfg := inference.DefaultFleetConfig()
-	cfg.Attempts, cfg.DeadAfter = 50, 1000 // faults are many here
+	cfg.Attempts, cfg.DeadAfter, cfg.MaxRestarts = 50, 1000, 1000 // faults are many here
 	fleet, err := inference.NewFleet(cfg)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, fleet.Close()) }()
