@@ -230,7 +230,7 @@ func (r *run) finished(i, j int, result *Result, err error) error {
 		return fmt.Errorf("%w: %d of the %d in %s, %d at most: %w", ErrFailed, n, len(set.Prompts), set.Name, Budget(len(set.Prompts)), err)
 	}
 	if r.scored == 0 && r.done >= hopeless {
-		return fmt.Errorf("%w: the first %d failed: %w", ErrFailed, r.done, err)
+		return fmt.Errorf("%w: the first %d failed: %w", ErrFailed, hopeless, err)
 	}
 	return nil
 }
