@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/optim"
@@ -55,13 +56,15 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 	require.Equal(t, s.hashes[2], resumed.Policy.Checksum())
 }
 
-// spoil makes the gradient of each step from first on not finite.
-func (s *script) spoil(tr *Trainer, first int) {
-	s.during = func(step, group int) {
-		if step >= first && group == 3 {
-			g := tr.Models.Gradients.Params[0].Buffer
-			g.Float32s()[0] = float32(math.NaN())
+// spoil makes the gradient of each step from first on not finite, before
+// anything is added to it.
+func spoil(tr *Trainer, first int64) {
+	publish := tr.Publish
+	tr.Publish = func(ctx context.Context, w inference.Weights) error {
+		if w.Version() >= first {
+			tr.Models.Gradients.Params[0].Buffer.Float32s()[0] = float32(math.NaN())
 		}
+		return publish(ctx, w)
 	}
 }
 
@@ -72,7 +75,7 @@ func TestGradientsThatAreNotFinite(t *testing.T) {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
 			s := newScript(t)
 			tr := s.trainer(9, func(c *Config) { c.CheckpointEvery, c.CheckpointKeep, c.MaxNonFinite = 1, 1, most })
-			s.spoil(tr, 3)
+			spoil(tr, 3)
 			err := tr.Run(t.Context())
 			require.ErrorIs(t, err, optim.ErrNonFinite)
 			n := map[int]int{0: 3, 1: 1}[most]
