@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/easyrl/easyrl/inference"
@@ -13,7 +14,7 @@ import (
 // tells it under its lock, so what is said is written later.
 type news struct {
 	notes *report.Notes
-	over  context.Context                  // ends with the run, after which nothing is news
+	over  []context.Context                // the run's and the roster's: after either nothing is news
 	warn  func(format string, args ...any) // that writes them
 
 	mu      sync.Mutex
@@ -33,7 +34,7 @@ func (n *news) tellTo(live *control.Server) {
 func (n *news) hear(e inference.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.over.Err() != nil {
+	if slices.ContainsFunc(n.over, func(c context.Context) bool { return c.Err() != nil }) {
 		return
 	}
 	event := control.InstanceEvent{ID: e.ID, From: e.From.String(), To: e.To.String()}

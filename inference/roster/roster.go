@@ -80,7 +80,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps Deps) (*Roster, error)
 		readers: cfg.Device.Threads, servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{},
 		givenUp: map[string]bool{}, news: &news{notes: report.NewNotes(deps.Warn), warn: deps.Warn, ill: map[string]bool{}}}
 	r.ctx, r.cancel = context.WithCancel(ctx)
-	r.news.over = r.ctx
+	r.news.over = []context.Context{ctx, r.ctx} // the second ends a moment after the first
 	fc := deps.Bears
 	fc.Vocab, fc.MinServing, fc.Notify = deps.Shape.VocabSize, cfg.Inference.MinInstances, r.news.hear
 	fc.HedgeAfter = time.Duration(cfg.Inference.HedgeAfter * float64(time.Second))
