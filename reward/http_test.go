@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -145,9 +146,12 @@ func TestHTTPTriesAgain(t *testing.T) {
 	}
 	t.Run("another", func(t *testing.T) {
 		t.Parallel()
-		gone := httptest.NewServer(nil)
-		gone.Close()
-		s := calling(t, Term{Retries: 1}, gone.URL, serve(t, func(_ int64, w http.ResponseWriter, body []byte) { right(w, body) }))
+		there := serve(t, func(_ int64, w http.ResponseWriter, body []byte) { right(w, body) })
+		c, err := net.Dial("tcp", strings.TrimPrefix(there, "http://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		nowhere := "http://" + c.LocalAddr().String() // nobody can listen where a connection begins
+		s := calling(t, Term{Retries: 1}, nowhere, there)
 		for range 4 {
 			got, err := s.Score(t.Context(), input("1", "1", rollout.Stop))
 			require.NoError(t, err)
