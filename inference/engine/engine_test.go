@@ -228,7 +228,7 @@ func TestGenerateRefusesWhatCannotBeServed(t *testing.T) {
 		"long prompt":     {func(r *inference.Request) { r.PromptIDs = prompt(256, 1) }, "prompt of 256 tokens, expected fewer than the context of 256"},
 		"unknown token":   {func(r *inference.Request) { r.PromptIDs = []int32{1, testVocab} }, "prompt token 1 is 50, expected 0 to 49"},
 		"never fits":      {func(r *inference.Request) { r.PromptIDs = prompt(50, 1); r.Sampling.MaxTokens = 16 }, "take 5 cache pages, the engine has 4"},
-		"bad temperature": {func(r *inference.Request) { r.Sampling.Temperature = -1 }, "temperature -1"},
+		"bad temperature": {func(r *inference.Request) { r.Sampling.Temperature = -1 }, "temperature is -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request(3, 1, 5)
