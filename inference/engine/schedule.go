@@ -89,7 +89,10 @@ func (e *Engine) prefill(groups []*group) {
 		return
 	}
 	for i, g := range groups {
-		g.filled, g.started, g.version, g.checksum = len(b.prompts[i]), true, e.version, e.checksum
+		g.filled = len(b.prompts[i])
+		if !g.started { // who streams reads them from then on; a prompt that runs anew has the same
+			g.started, g.version, g.checksum = true, e.version, e.checksum
+		}
 		last := b.want[i]
 		if !e.scorePrompt(g, int(last)+1-g.filled) {
 			continue

@@ -34,10 +34,11 @@ func stream(ctx context.Context, e *Engine, r inference.Request) ([]collected, [
 	return got, out, err
 }
 
-// Streams tell, piece by piece, of what Generate returns.
+// Streams tell, piece by piece, of what Generate returns, also where prompts run
+// anew since responses had to give way.
 func TestStreamIsGenerate(t *testing.T) {
 	t.Parallel()
-	e, _ := startFake(t, Config{MaxRunning: 9, CachePages: 40})
+	e, _ := startFake(t, Config{MaxRunning: 9, CachePages: 12})
 	var wg sync.WaitGroup
 	for i := range 20 {
 		r := request(1+i*3, 1+i%4, 40)
