@@ -123,7 +123,7 @@ func (m *Member) seen(ctx context.Context) (boot string, self *control.Member, e
 		self = &answer.Instances[0]
 	}
 	switch {
-	case answer.GivenUp:
+	case answer.GivenUp && self == nil:
 		answer.Boot = ""
 	case answer.TakenOut:
 		answer.Boot = m.boot

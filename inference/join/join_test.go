@@ -203,7 +203,11 @@ func TestJoinsAgain(t *testing.T) {
 	for len(f.called()) < 2 {
 		<-f.looks
 	}
-	f.set(func() { f.givenUp, f.state = true, "" }) // the trainer could not reach it
+	f.set(func() { f.givenUp = true }) // the trainer could not reach it, and is about to take it out
+	for range 3 {
+		<-f.looks
+	}
+	f.set(func() { f.state = "" })
 	for len(f.called()) < 3 {
 		<-f.looks
 	}

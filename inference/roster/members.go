@@ -49,16 +49,19 @@ func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Member, e
 		r.gone += old.worked()
 	}
 	r.servers[s.ID()] = s
-	delete(r.givenUp, s.ID())
 	r.mu.Unlock()
 	err = r.fleet.Add(ctx, s)
 	m, ok := r.member(s.ID())
-	if !ok || !r.fleet.Has(s) {
-		r.mu.Lock()
-		if r.servers[s.ID()] == s {
-			delete(r.servers, s.ID())
-		}
-		r.mu.Unlock()
+	in := ok && r.fleet.Has(s)
+	r.mu.Lock()
+	switch {
+	case in:
+		delete(r.givenUp, s.ID()) // whom the fleet does not have yet and nobody gave up was taken out
+	case r.servers[s.ID()] == s:
+		delete(r.servers, s.ID())
+	}
+	r.mu.Unlock()
+	if !in {
 		return control.Member{}, errors.Join(err, s.Close())
 	}
 	r.kept.setOut(s.ID(), false)

@@ -109,7 +109,13 @@ func (s *Server) answer(j *job, out []inference.Completion) openai.Answer {
 		object = "chat.completion"
 	}
 	a := s.start(j, object, out[0].Version, out[0].Checksum)
-	a.Usage = j.usageOf(out)
+	tokens := 0
+	for i := range out {
+		if *j.maxTokens > 0 {
+			tokens += len(out[i].IDs)
+		}
+	}
+	a.Usage = j.usageOf(tokens)
 	if j.chat && j.returnIDs {
 		a.PromptID = j.prompts[0]
 	}
@@ -173,15 +179,11 @@ func (s *Server) promptEntries(j *job, ids []int32, logprobs []float32) []any {
 	return out
 }
 
-func (j *job) usageOf(out []inference.Completion) *openai.Usage {
-	u := &openai.Usage{}
+// usageOf counts the prompts and so many tokens of answers.
+func (j *job) usageOf(tokens int) *openai.Usage {
+	u := &openai.Usage{Answer: tokens}
 	for _, p := range j.prompts {
 		u.Prompt += len(p)
-	}
-	for i := range out {
-		if *j.maxTokens > 0 {
-			u.Answer += len(out[i].IDs)
-		}
 	}
 	u.Total = u.Prompt + u.Answer
 	return u

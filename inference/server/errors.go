@@ -139,14 +139,19 @@ func (s *Server) readBody(ctx *fasthttp.RequestCtx) (data []byte, release func()
 	case size > s.cfg.MaxBody:
 		return nil, nil, tooLarge(strconv.FormatInt(size, 10))
 	}
-	if err := ctx.Conn().SetReadDeadline(time.Now().Add(bodyTimes * s.cfg.HeaderTimeout)); err != nil {
+	conn := ctx.Conn()
+	if err := conn.SetReadDeadline(time.Now().Add(bodyTimes * s.cfg.HeaderTimeout)); err != nil {
 		return nil, nil, wire.ErrGone
 	}
+	stop := context.AfterFunc(s.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // Close waits for no body
+	defer stop()
 	body := &wire.Counted{Reader: io.LimitReader(wire.RequestBody(ctx), s.cfg.MaxBody+1), Held: &s.bodies, Most: bodiesHeld * s.cfg.MaxBody}
 	release = body.Release
 	data, err = io.ReadAll(body)
 	var timeout net.Error
 	switch {
+	case err != nil && s.ctx.Err() != nil:
+		err = context.Cause(s.ctx)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = wire.ErrGone
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -286,3 +286,15 @@ func TestWatch(t *testing.T) {
 	require.NoError(t, l.Close())
 	l.End()
 }
+
+// Close waits for no body that does not come.
+func TestCloseEndsBodies(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	c := dial(t, s)
+	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n"+strings.Repeat(" ", 9000))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.bodies.Load() == 9000 }, time.Minute, time.Millisecond)
+	require.NoError(t, s.Close())
+	requireCutOff(t, c, " 503 ")
+}

@@ -112,7 +112,9 @@ func (j *job) limit(context, longest int) error {
 		j.maxTokens = &limit
 	}
 	if asked := max(*j.maxTokens, 1); longest+asked > context {
-		return invalid("max_tokens", "prompt of %d tokens and max_tokens %d, expected at most %d together", longest, asked, context)
+		f := invalid("max_tokens", "prompt of %d tokens and max_tokens %d, expected at most %d together, the model's maximum context length", longest, asked, context)
+		f.code = "context_length_exceeded"
+		return f
 	}
 	if j.logprobs == nil {
 		return nil

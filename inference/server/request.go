@@ -27,6 +27,7 @@ type request struct {
 	messages, tools json.RawMessage
 	toolChoice      json.RawMessage
 	n, sampleIndex  int
+	bestOf          *int
 	maxTokens       *int
 	temperature     float32
 	topP, minP      float32
@@ -43,6 +44,8 @@ type request struct {
 	tokensAsIDs     bool
 	stream          bool
 	usage           bool   // at the end of a stream
+	usageSoFar      bool   // with each of its chunks
+	addSpecial      *bool  // as the start of a sequence has; nil for what is usual
 	version         *int64 // of the weights
 }
 
@@ -66,22 +69,20 @@ func decodeRequest(data []byte, chat bool) (*request, error) {
 		fields.To("prompt_logprobs", &r.promptLogprobs, "an integer"), fields.To("echo", &r.echo, "true or false"),
 		fields.To("return_token_ids", &r.returnIDs, "true or false"), fields.To("return_tokens_as_token_ids", &r.tokensAsIDs, "true or false"),
 		fields.To("stream", &r.stream, "true or false"), fields.To("stream_options", &usage, "an object"),
-		fields.To("weight_version", &r.version, "an integer"),
+		fields.To("weight_version", &r.version, "an integer"), fields.To("add_special_tokens", &r.addSpecial, "true or false"),
 	}
 	if chat {
 		list = append(list, fields.To("messages", &r.messages, "messages"), fields.To("tools", &r.tools, "tools"),
 			fields.To("tool_choice", &r.toolChoice, "a choice"), fields.To("logprobs", &logprobs, "true or false"),
 			fields.To("top_logprobs", &top, "an integer"), fields.To("max_completion_tokens", &limit, "an integer"))
 	} else {
-		list = append(list, fields.To("prompt", &r.prompt, "a prompt"), fields.To("logprobs", &r.logprobs, "an integer"))
+		list = append(list, fields.To("prompt", &r.prompt, "a prompt"), fields.To("logprobs", &r.logprobs, "an integer"),
+			fields.To("best_of", &r.bestOf, "an integer"))
 	}
 	if err := fields.Decode(data, list); err != nil {
 		return nil, err
 	}
-	if usage.Continuous {
-		return nil, invalid("stream_options", "stream_options.continuous_usage_stats is not supported")
-	}
-	r.usage = usage.Include
+	r.usage, r.usageSoFar = usage.Include, usage.Include && usage.Continuous
 	if limit != nil {
 		r.maxTokens = limit
 	}
@@ -125,6 +126,10 @@ func (r *request) validate() error {
 	switch {
 	case len(r.stop) > maxStops || len(r.stopIDs) > maxStops:
 		return invalid("stop", "%d stop strings and %d stop tokens, expected at most %d of each", len(r.stop), len(r.stopIDs), maxStops)
+	case r.bestOf != nil && *r.bestOf != r.n:
+		return invalid("best_of", "best_of %d is not supported, expected n, which is %d", *r.bestOf, r.n)
+	case r.addSpecial != nil && *r.addSpecial == r.chat: // a template writes its own
+		return invalid("add_special_tokens", "add_special_tokens %v is not supported, expected %v", *r.addSpecial, !r.chat)
 	case r.version != nil && *r.version < 0:
 		return invalid("weight_version", "weight_version %d, expected 0 or more", *r.version)
 	case inference.CheckTemperature(r.temperature) != nil:

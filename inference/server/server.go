@@ -89,8 +89,8 @@ type Server struct {
 	waiting  atomic.Int64  // requests that wait for a slot
 	bodies   atomic.Int64  // bytes of bodies that are held
 	served   counters
-	lease    lease.Lease // of the trainer whose weights are taken
-	updating sync.Mutex  // one update of the weights at a time
+	lease    lease.Lease   // of the trainer whose weights are taken
+	updating chan struct{} // one for the update of the weights that runs
 
 	mu       sync.Mutex
 	draining bool
@@ -117,7 +117,7 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
 	s := &Server{cfg: cfg, backend: backend, text: text, boot: hex.EncodeToString(boot),
-		listener: wire.NewListener(inner), slots: make(chan struct{}, cfg.MaxConcurrent)}
+		listener: wire.NewListener(inner), slots: make(chan struct{}, cfg.MaxConcurrent), updating: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.http = &fasthttp.Server{
 		Handler: s.handle, ErrorHandler: refuseUnread, Name: "easyrl", Logger: silent{},

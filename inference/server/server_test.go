@@ -147,6 +147,8 @@ func TestRefusals(t *testing.T) {
 		{"completions", text(`"presence_penalty":0.5`), 400, "presence_penalty"},
 		{"completions", text(`"logit_bias":{"5":1}`), 400, "logit_bias"},
 		{"completions", text(`"best_of":2`), 400, "best_of"},
+		{"completions", text(`"best_of":1,"n":2`), 400, "best_of"},
+		{"completions", text(`"add_special_tokens":false`), 400, "add_special_tokens"},
 		{"completions", text(`"suffix":"x"`), 400, "suffix"},
 		{"completions", text(`"colour":"red"`), 400, "colour"},
 		{"completions", text(`"n":0`), 400, "n"},
@@ -198,12 +200,16 @@ func TestRefusals(t *testing.T) {
 	for _, body := range []string{
 		text(`"presence_penalty":0.0,"frequency_penalty":0,"repetition_penalty":1,"logit_bias":{ },"best_of":1,"top_k":-1,"user":"u","seed":null`),
 		text(`"max_tokens":4095,"stop":[]`),
+		text(`"n":3,"best_of":3,"add_special_tokens":true,"colour":null,"guided_json":null,"include_reasoning":true`),
 		text(`"logprobs":20,"n":256,"max_tokens":20`), // encoded a choice after the other
 	} {
 		status, got := post(t, s, "/v1/completions", body)
 		require.Equal(t, http.StatusOK, status, "%v", got)
 	}
-	status, got := post(t, s, "/v1/chat/completions", chat(`"response_format":{"type": "text"},"tools":[{"type":"function"}],"tool_choice":"none"`))
+	status, got := post(t, s, "/v1/completions", text(`"max_tokens":4096`))
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Equal(t, "context_length_exceeded", got["error"].(map[string]any)["code"])
+	status, got = post(t, s, "/v1/chat/completions", chat(`"response_format":{"type": "text"},"tools":[{"type":"function"}],"tool_choice":"none"`))
 	require.Equal(t, http.StatusOK, status, "%v", got)
 }
 

@@ -124,6 +124,7 @@ type sender struct {
 	j       *job
 	w       *bufio.Writer
 	choices []sent
+	tokens  int // that went out
 	// What the first event said of the weights; the checksum is empty before it.
 	version  int64
 	checksum string
@@ -133,8 +134,8 @@ type sender struct {
 type sent struct {
 	begun  bool
 	ids    int    // tokens
-	text   string // as sampled: what went out of it is its first bytes
 	out    int    // bytes of text that went out
+	held   string // text behind them
 	offset int    // characters of tokens
 }
 
@@ -149,14 +150,17 @@ func (o *sender) event(value any) {
 	_, _ = o.w.WriteString("\n\n")
 }
 
-// chunk sends one choice's part.
-func (o *sender) chunk(c openai.Choice) {
+// chunk sends parts of choices.
+func (o *sender) chunk(usage bool, parts ...openai.Choice) {
 	object := "text_completion"
 	if o.j.chat {
 		object = "chat.completion.chunk"
 	}
 	a := o.s.start(o.j, object, o.version, o.checksum)
-	a.Choices = append(a.Choices, c)
+	a.Choices = append(a.Choices, parts...)
+	if usage {
+		a.Usage = o.j.usageOf(o.tokens)
+	}
 	o.event(a)
 }
 
@@ -170,17 +174,16 @@ func (o *sender) delta(d inference.Delta) {
 		o.version, o.checksum = d.Version, d.Checksum
 	}
 	st := &o.choices[d.Index]
-	st.text += d.Text
-	visible := len(st.text)
+	st.held += d.Text
+	text := st.held
 	if n := len(d.IDs); n > 0 && slices.Contains(o.j.each.Sampling.StopIDs, d.IDs[n-1]) {
-		visible = st.out
+		text = ""
 	}
-	if text, _, ok := cut(st.text, o.j.stop, o.j.includeStop); ok {
-		visible = min(visible, len(text))
+	if before, _, ok := cut(st.held, o.j.stop, o.j.includeStop); ok { // none begins in what went out
+		text = text[:min(len(text), len(before))]
 	}
-	visible = max(visible, st.out)
-	text := st.text[st.out:visible]
-	st.out = visible
+	st.held = st.held[len(text):]
+	st.out += len(text)
 	if len(d.IDs) > 0 || text != "" {
 		d.Text = text
 		o.part(d, nil)
@@ -198,7 +201,7 @@ func (o *sender) part(d inference.Delta, e *ending) {
 	if j.chat {
 		if !st.begun {
 			empty := ""
-			o.chunk(openai.Choice{Index: index, Delta: &openai.Delta{Role: "assistant", Content: &empty}})
+			o.chunk(j.usageSoFar, openai.Choice{Index: index, Delta: &openai.Delta{Role: "assistant", Content: &empty}})
 		}
 		c.Delta = &openai.Delta{Content: &text}
 		if j.logprobs != nil && len(ids) > 0 {
@@ -219,10 +222,11 @@ func (o *sender) part(d inference.Delta, e *ending) {
 	}
 	st.begun = true
 	st.ids += len(ids)
+	o.tokens += len(ids)
 	if e != nil {
 		c.Finish, c.Stop = &e.reason, e.stop
 	}
-	o.chunk(c)
+	o.chunk(j.usageSoFar, c)
 }
 
 // end sends what is left of each choice and how it ended, or the error that
@@ -250,12 +254,7 @@ func (o *sender) end(out []inference.Completion, err error) {
 			Text: e.text[min(st.out, len(e.text)):]}, &e)
 	}
 	if o.j.usage {
-		a := o.s.start(o.j, "text_completion", o.version, o.checksum)
-		if o.j.chat {
-			a.Object = "chat.completion.chunk"
-		}
-		a.Usage = o.j.usageOf(out)
-		o.event(a)
+		o.chunk(true)
 	}
 	_, _ = o.w.WriteString("data: [DONE]\n\n")
 }

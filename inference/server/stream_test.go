@@ -105,6 +105,25 @@ func TestStreamEqualsAnswer(t *testing.T) {
 	}
 }
 
+// Each chunk may tell how many tokens have come until it.
+func TestUsageSoFar(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	for path, prompt := range map[string]string{"/v1/completions": `"prompt":"a"`, "/v1/chat/completions": `"messages":[{"role":"user","content":"a"}]`} {
+		body := `{` + prompt + `,"n":2,"seed":1,"max_tokens":9,"stream":true,"return_token_ids":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`
+		_, _, data := call(t, s, http.MethodPost, path, body)
+		tokens := 0
+		for _, event := range events(t, data) {
+			for _, c := range event["choices"].([]any) {
+				ids, _ := c.(map[string]any)["token_ids"].([]any)
+				tokens += len(ids)
+			}
+			require.EqualValues(t, tokens, event["usage"].(map[string]any)["completion_tokens"])
+		}
+		require.Positive(t, tokens)
+	}
+}
+
 func TestChatStream(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)

@@ -20,6 +20,7 @@ const (
 	checksumHeader = "X-Checksum"
 	updateTimeout  = 30 * time.Minute // for an update of the weights
 	updateStall    = time.Minute      // for a client to send some bytes of it
+	updateTurn     = 20 * time.Second // for the update before it, whose client may have gone, to end
 )
 
 // update takes new weights from the body, or from a file of this machine for a
@@ -30,14 +31,13 @@ func (s *Server) update(ctx *fasthttp.RequestCtx) error {
 	if err != nil || version < 1 {
 		return invalid("version", "version %.40q, expected an integer of at least 1", args.Peek("version"))
 	}
+	if err := s.turn(); err != nil {
+		return err
+	}
+	defer func() { <-s.updating }()
 	if err := s.lease.Check(string(args.Peek("trainer")), time.Now()); err != nil {
 		return othersTrainer(err)
 	}
-	if !s.updating.TryLock() {
-		return &failure{status: fasthttp.StatusConflict, kind: "update_in_progress", code: "update_in_progress", retry: true,
-			message: "other weights are being read, expected one update at a time"}
-	}
-	defer s.updating.Unlock()
 	deadline := time.Now().Add(updateTimeout)
 	updateCtx, cancel := context.WithDeadline(s.ctx, deadline)
 	defer cancel()
@@ -54,6 +54,21 @@ func (s *Server) update(ctx *fasthttp.RequestCtx) error {
 	s.served.update(time.Since(start))
 	writeJSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: s.backend.Info().Config})
 	return nil
+}
+
+// turn waits for the update that runs. Whose turn it is takes s.updating's token back.
+func (s *Server) turn() error {
+	late := time.NewTimer(updateTurn)
+	defer late.Stop()
+	select {
+	case s.updating <- struct{}{}:
+		return nil
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	case <-late.C:
+		return &failure{status: fasthttp.StatusConflict, kind: "update_in_progress", code: "update_in_progress", retry: true,
+			message: "other weights are being read, expected one update at a time"}
+	}
 }
 
 func (s *Server) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string) (string, error) {

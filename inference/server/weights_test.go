@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
@@ -229,4 +230,44 @@ func TestOneTrainerAtATime(t *testing.T) {
 	status, data = update("")
 	require.Equal(t, http.StatusOK, status, data)
 	require.Equal(t, http.StatusOK, take("b"))
+}
+
+// An update waits for the one before it, whose client may have gone, and is
+// refused where another trainer has come meanwhile.
+func TestUpdateWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	for _, other := range []bool{false, true} {
+		backend := newFake()
+		s := serve(t, backend, fakeText{}, nil)
+		trainer := func(method, query, body string) {
+			status, _, data := call(t, s, method, "/v1/trainer"+query, body)
+			require.Equal(t, http.StatusOK, status, "%s", data)
+		}
+		trainer(http.MethodPost, "", `{"id":"a"}`)
+		first := dial(t, s)
+		_, err := io.WriteString(first, "PUT /v1/weights?version=4&trainer=a HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("a", 50000))
+		require.NoError(t, err)
+		connected := func(n int) {
+			require.Eventually(t, func() bool { return len(s.updating) == 1 && int(s.http.GetCurrentConcurrency()) == n }, time.Minute, time.Millisecond)
+		}
+		connected(1)
+		answers := make(chan string, 1)
+		go func() {
+			_, _, data := call(t, s, http.MethodPut, "/v1/weights?version=5&trainer=a", "weights")
+			answers <- string(data)
+		}()
+		connected(2)
+		if other {
+			trainer(http.MethodDelete, "?id=a", "")
+			trainer(http.MethodPost, "", `{"id":"b"}`)
+		}
+		require.NoError(t, first.Close())
+		held, want := int64(5), `"version":5`
+		if other {
+			held, want = 3, `"code":"other_trainer"`
+		}
+		require.Contains(t, <-answers, want)
+		version, _ := backend.Held()
+		require.Equal(t, held, version)
+	}
 }

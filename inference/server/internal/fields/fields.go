@@ -79,22 +79,24 @@ func Decode(data []byte, fields []Field) error {
 		if !ok {
 			return invalid("", "body: %v, expected a name", key)
 		}
-		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
-		if i < 0 && !isKnown(name) {
-			return invalid(fmt.Sprintf("%.100s", name), "%.100q is not supported", name)
-		}
+		name = fmt.Sprintf("%.100s", name) // none is as long
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
 			return invalid(name, "body: %s: %v", name, err)
 		}
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
+		values := neutral(name)
 		switch {
 		case string(raw) == "null":
-		case i < 0 && !isNeutral(name, raw):
-			return invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), neutral(name)[0])
 		case i >= 0:
 			if json.Unmarshal(raw, fields[i].Dst) != nil {
 				return invalid(name, "%s %.100s, expected %s", name, line(raw), fields[i].Want)
 			}
+		case isHarmless(name) || isOneOf(raw, values):
+		case values == nil:
+			return invalid(name, "%q is not supported", name)
+		default:
+			return invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), values[0])
 		}
 	}
 	if _, err := dec.Token(); err != nil {
@@ -109,16 +111,10 @@ func Decode(data []byte, fields []Field) error {
 // line is a value as one line: between its parts, JSON may have any number.
 func line(raw json.RawMessage) []byte { return bytes.Join(bytes.Fields(raw), []byte{' '}) }
 
-// isKnown says whether a field that we do not use is one of the dialect.
-func isKnown(name string) bool { return isHarmless(name) || neutral(name) != nil }
-
-// isNeutral says whether a field's value changes nothing.
-func isNeutral(name string, raw json.RawMessage) bool {
-	if isHarmless(name) {
-		return true
-	}
+// isOneOf says whether raw is one of values.
+func isOneOf(raw json.RawMessage, values []string) bool {
 	got, err := strconv.ParseFloat(string(raw), 64)
-	for _, v := range neutral(name) {
+	for _, v := range values {
 		want, wantErr := strconv.ParseFloat(v, 64)
 		if v == string(bytes.Join(bytes.Fields(raw), nil)) || (err == nil && wantErr == nil && got == want) {
 			return true
@@ -131,19 +127,19 @@ func isNeutral(name string, raw json.RawMessage) bool {
 func isHarmless(name string) bool {
 	switch name {
 	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-		"request_id", "session_id", "cache_salt", "priority", "parallel_tool_calls":
+		"request_id", "session_id", "cache_salt", "priority", "parallel_tool_calls", "include_reasoning":
 		return true
 	}
 	return false
 }
 
-// neutral are the values that a field may have which is not supported, the
-// first to be named in errors; nil for an unknown field.
+// neutral are the values beside null that a field may have which is not
+// supported, the first to be named in errors; nil where there are none.
 func neutral(name string) []string {
 	switch name {
 	case "presence_penalty", "frequency_penalty", "min_tokens":
 		return []string{"0"}
-	case "repetition_penalty", "length_penalty", "best_of":
+	case "repetition_penalty", "length_penalty":
 		return []string{"1"}
 	case "logit_bias", "chat_template_kwargs", "vllm_xargs":
 		return []string{"{}"}
@@ -161,10 +157,6 @@ func neutral(name string) []string {
 		return []string{"false"}
 	case "skip_special_tokens", "spaces_between_special_tokens", "add_generation_prompt", "detokenize":
 		return []string{"true"}
-	case "add_special_tokens", "allowed_token_ids", "audio", "chat_template", "guided_choice", "guided_grammar", "guided_json", "guided_regex",
-		"kv_transfer_params", "logits_processors", "moderation", "prediction", "reasoning_effort", "structured_outputs", "truncate_prompt_tokens",
-		"verbosity", "web_search_options":
-		return []string{"null"}
 	}
 	return nil
 }
