@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,106 +20,50 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 )
 
-// engineServer is an engine under the URL of a server.
-type engineServer struct {
-	*engine.Engine
-	id string
-}
+// probed is an engine in the place of a server.
+type probed struct{ *engine.Engine }
 
-func (e *engineServer) ID() string                  { return e.id }
-func (e *engineServer) Probe(context.Context) error { return nil }
+func (probed) Probe(context.Context) error { return nil }
 
-// notes are the lines that a run says.
-type notes struct {
-	mu    sync.Mutex
-	lines []string
-	more  chan struct{}
-}
-
-func newNotes() *notes { return &notes{more: make(chan struct{}, 1000)} }
-
-func (n *notes) warn(format string, args ...any) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.lines = append(n.lines, fmt.Sprintf(format, args...))
-	n.more <- struct{}{}
-}
-
-// await returns when a line contains part.
-func (n *notes) await(t *testing.T, part string) {
+// tinyFleet are the instances of tinyRun at version 3, whose servers are engines of
+// this process: those with "gone" in their URL cannot be reached. said has what the
+// run says.
+func tinyFleet(t *testing.T) (in *roster.Roster, said chan string) {
 	t.Helper()
-	for {
-		n.mu.Lock()
-		all := strings.Join(n.lines, "\n")
-		n.mu.Unlock()
-		if strings.Contains(all, part) {
-			return
-		}
-		select {
-		case <-n.more:
-		case <-t.Context().Done():
-			t.Fatalf("no line has %q:\n%s", part, all)
-		}
-	}
-}
-
-// tinyFleet are the instances of tinyRun with settings, whose servers are engines
-// of this process: those with "gone" in their URL cannot be reached.
-func tinyFleet(t *testing.T, said *notes, settings ...string) (in *roster.Roster, f *folder) {
-	t.Helper()
-	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")}, append(settings, fmt.Sprintf("run.dir=%q", t.TempDir())))
+	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")}, []string{"control.listen=127.0.0.1:0", fmt.Sprintf("run.dir=%q", t.TempDir())})
 	require.NoError(t, err)
 	require.NoError(t, resolved.Validate(configs.TrainTask))
 	cfg := &resolved.Config
-	f, err = policyFolder(cfg)
+	f, err := policyFolder(cfg)
 	require.NoError(t, err)
 	start := func(ec engine.Config) (*engine.Engine, error) { return f.engine(ec, 1) }
-	in, err = roster.Start(t.Context(), cfg, roster.Deps{Shape: f.shape, Engine: start, Bears: inference.DefaultFleetConfig(), Warn: said.warn,
+	said = make(chan string, 100)
+	in, err = roster.Start(t.Context(), cfg, roster.Deps{Shape: f.shape, Engine: start, Bears: inference.DefaultFleetConfig(),
+		Warn: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
 		Dial: func(_ context.Context, e configs.Endpoint) (roster.Probed, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 			}
 			inst, err := start(roster.Engine(cfg, e.URL, f.shape))
-			return &engineServer{inst, e.URL}, orKind(e.Kind), err
+			return probed{inst}, cmp.Or(e.Kind, configs.EasyRL), err
 		}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.Close()) })
-	return in, f
-}
-
-func orKind(kind string) string {
-	if kind == "" {
-		return configs.EasyRL
-	}
-	return kind
-}
-
-// publishTiny makes random weights a version of the fleet's.
-func publishTiny(t *testing.T, in *roster.Roster, f *folder, version int64) {
-	t.Helper()
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	w, err := f.weights(dev)
 	require.NoError(t, err)
-	require.NoError(t, in.Publish(t.Context(), model.NewSnapshot(w, version)))
-}
-
-func sample(t *testing.T, in *roster.Roster) string {
-	t.Helper()
-	_, id, err := in.Fleet().Generate(t.Context(), tinyRequest())
-	require.NoError(t, err)
-	return id
-}
-
-func tinyRequest() inference.Request {
-	return inference.Request{PromptIDs: []int32{3, 4}, N: 2, Seed: 7, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}}
+	require.NoError(t, in.Publish(t.Context(), model.NewSnapshot(w, 3)))
+	return in, said
 }
 
 func TestFleetVerb(t *testing.T) {
 	t.Parallel()
-	said := newNotes()
-	in, f := tinyFleet(t, said, "control.listen=127.0.0.1:0")
-	publishTiny(t, in, f, 3)
+	in, said := tinyFleet(t)
+	await := func(line string) {
+		for !strings.Contains(<-said, line) { //nolint:revive // until it comes
+		}
+	}
 	token := write(t, t.TempDir(), "token", "secret\n")
 	page, err := control.New("127.0.0.1:0", "secret", t.TempDir())
 	require.NoError(t, err)
@@ -142,7 +86,7 @@ func TestFleetVerb(t *testing.T) {
 	code, out, errs = fleet("add", "http://a:8000/", "-kind", "vllm")
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
-	said.await(t, "instance http://a:8000 (vllm) joined: it serves version 3")
+	await("instance http://a:8000 (vllm) joined: it serves version 3")
 	code, out, errs = fleet("add", "http://a:8000") // again: it is there
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
@@ -150,8 +94,10 @@ func TestFleetVerb(t *testing.T) {
 	code, out, errs = fleet("drain", "http://a:8000")
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 has no work left; easyrl fleet remove http://a:8000 takes it out of the run\n", out)
-	said.await(t, "instance http://a:8000 has no work left")
-	require.Equal(t, "embedded-1", sample(t, in))
+	await("instance http://a:8000 has no work left")
+	_, id, err := in.Fleet().Generate(t.Context(), inference.Request{PromptIDs: []int32{3, 4}, N: 1, Sampling: inference.Sampling{TopP: 1, MaxTokens: 4}})
+	require.NoError(t, err)
+	require.Equal(t, "embedded-1", id)
 	code, out, errs = fleet("list", "-json")
 	require.Zero(t, code, errs)
 	var all []control.Member
@@ -163,7 +109,7 @@ func TestFleetVerb(t *testing.T) {
 	code, out, errs = fleet("remove", "http://a:8000")
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 left\n", out)
-	said.await(t, "instance http://a:8000 left")
+	await("instance http://a:8000 left")
 	code, out, errs = fleet("add", "http://a:8000")
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: easyrl, HEALTHY, version 3\n", out)

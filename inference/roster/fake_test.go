@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,14 +20,10 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// engineServer is an engine under the URL of a server.
-type engineServer struct {
-	*engine.Engine
-	id string
-}
+// engineServer is an engine in the place of a server.
+type engineServer struct{ *engine.Engine }
 
-func (e *engineServer) ID() string                  { return e.id }
-func (e *engineServer) Probe(context.Context) error { return nil }
+func (engineServer) Probe(context.Context) error { return nil }
 
 // notes are the lines that a run says.
 type notes struct {
@@ -103,18 +100,11 @@ func tinyFleetIn(ctx context.Context, t *testing.T, said *notes, settings ...str
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 			}
 			inst, err := start(Engine(cfg, e.URL, shape))
-			return &engineServer{inst, e.URL}, orKind(e.Kind), err
+			return engineServer{inst}, cmp.Or(e.Kind, configs.EasyRL), err
 		}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
-}
-
-func orKind(kind string) string {
-	if kind == "" {
-		return configs.EasyRL
-	}
-	return kind
 }
 
 // publishTiny makes random weights a version of the fleet's.

@@ -81,7 +81,7 @@ func TestAwaitCountsWhatCanServe(t *testing.T) {
 }
 
 // deadServer is one whose machine is gone.
-type deadServer struct{ *engineServer }
+type deadServer struct{ engineServer }
 
 func (deadServer) Probe(context.Context) error { return errors.New("no route to host") }
 
@@ -99,7 +99,7 @@ func TestDeadServersLeave(t *testing.T) {
 	r.dial = func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
 		inst, kind, err := dial(ctx, e)
 		if err == nil && strings.Contains(e.URL, "dead") {
-			inst = deadServer{inst.(*engineServer)}
+			inst = deadServer{inst.(engineServer)}
 		}
 		return inst, kind, err
 	}
@@ -127,7 +127,7 @@ func TestDeadServersLeave(t *testing.T) {
 }
 
 // oddServer is one of another model, with a larger vocabulary.
-type oddServer struct{ *engineServer }
+type oddServer struct{ engineServer }
 
 func (oddServer) Generate(_ context.Context, req inference.Request) ([]inference.Completion, error) {
 	return slices.Repeat([]inference.Completion{{IDs: []int32{16}, Logprobs: []float32{-1}, Version: req.Version}}, req.N), nil
@@ -141,7 +141,7 @@ func TestTokensOfAnotherVocabulary(t *testing.T) {
 	dial := r.dial
 	r.dial = func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
 		inst, kind, err := dial(ctx, e)
-		return oddServer{inst.(*engineServer)}, kind, err
+		return oddServer{inst.(engineServer)}, kind, err
 	}
 	_, err := r.Add(t.Context(), "http://odd:1", "")
 	require.NoError(t, err)
@@ -219,7 +219,7 @@ func TestWatchedServersComeAndGo(t *testing.T) {
 
 // stopper is a server that is told of a run's end while it takes weights.
 type stopper struct {
-	*engineServer
+	engineServer
 	stop context.CancelFunc
 }
 
@@ -238,7 +238,7 @@ func TestEndIsNoNews(t *testing.T) {
 	dial := r.dial
 	r.dial = func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
 		inst, kind, err := dial(ctx, e)
-		return stopper{inst.(*engineServer), stop}, kind, err
+		return stopper{inst.(engineServer), stop}, kind, err
 	}
 	_, err := r.Add(t.Context(), "http://a:1", "")
 	require.NoError(t, err)
