@@ -22,6 +22,8 @@ const (
 	bodyTimes      = 6   // as long as a header a body may take
 	bodiesHeld     = 16  // bodies of the largest size may be held at once, or more smaller ones
 	statusGone     = 499 // nobody reads it
+	// notJSON is the answer in place of one that cannot be encoded.
+	notJSON = `{"error":{"message":"the answer has a value that JSON cannot carry","type":"server_error","param":null,"code":null}}`
 )
 
 // failure is an error as clients see it.
@@ -118,7 +120,7 @@ func refuseUnread(ctx *fasthttp.RequestCtx, err error) {
 func writeJSON(ctx *fasthttp.RequestCtx, status int, value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
-		status, data = fasthttp.StatusInternalServerError, []byte(`{"error":{"message":"the answer has a value that JSON cannot carry","type":"server_error","param":null,"code":null}}`)
+		status, data = fasthttp.StatusInternalServerError, []byte(notJSON)
 	}
 	ctx.SetStatusCode(status)
 	ctx.SetContentType("application/json")

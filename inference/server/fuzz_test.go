@@ -100,7 +100,7 @@ func FuzzConnection(f *testing.F) {
 		if len(answer) > 0 {
 			require.Regexp(t, `^HTTP/1\.1 (100|200|4\d\d|503) `, string(answer[:min(len(answer), 20)]))
 		}
-		require.Eventually(t, func() bool { return s.running() == 0 && s.bodies.Load() == 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return s.Running() == 0 && s.bodies.Load() == 0 }, time.Minute, time.Millisecond)
 	})
 }
 

@@ -29,7 +29,7 @@ func (s *Server) version(ctx *fasthttp.RequestCtx) error {
 
 // load is the number of requests that run or wait.
 func (s *Server) load(ctx *fasthttp.RequestCtx) error {
-	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"server_load": s.running()})
+	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"server_load": s.Running()})
 	return nil
 }
 

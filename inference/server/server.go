@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -164,7 +165,7 @@ func (s *Server) Drain(ctx context.Context) error {
 			continue
 		case <-ctx.Done():
 		}
-		return fmt.Errorf("server: drain: %d requests still run: %w", s.running(), context.Cause(ctx))
+		return fmt.Errorf("server: drain: %d requests still run: %w", s.Running(), context.Cause(ctx))
 	}
 	return nil
 }
@@ -200,14 +201,12 @@ func (s *Server) drain() {
 	s.draining = true
 }
 
-func (s *Server) running() int {
+// Running is the number of requests for completions that have begun and not ended.
+func (s *Server) Running() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.active
 }
-
-// Running is the number of requests for completions that have begun and not ended.
-func (s *Server) Running() int { return s.running() }
 
 // whenIdle is closed when no request runs.
 func (s *Server) whenIdle() <-chan struct{} {
@@ -326,39 +325,29 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 		}
 		return &failure{status: fasthttp.StatusNotFound, kind: invalidRequest, message: fmt.Sprintf("no such path: %.200q", path)}
 	}
-	var do func(*fasthttp.RequestCtx) error
-	switch string(ctx.Method()) {
-	case fasthttp.MethodGet, fasthttp.MethodHead:
-		do = get
-	case fasthttp.MethodPost:
-		do = post
-	case fasthttp.MethodPut:
-		do = put
-	case fasthttp.MethodDelete:
-		do = del
-	}
-	if do == nil {
-		allow := allowed(get != nil, post != nil, put != nil, del != nil)
-		return &failure{status: fasthttp.StatusMethodNotAllowed, kind: invalidRequest, allow: allow,
-			message: fmt.Sprintf("method %.20q of %s, expected %s", ctx.Method(), path, allow)}
-	}
-	return do(ctx)
+	return byMethod(ctx, []method{{[]string{fasthttp.MethodGet, fasthttp.MethodHead}, get}, {[]string{fasthttp.MethodPost}, post},
+		{[]string{fasthttp.MethodPut}, put}, {[]string{fasthttp.MethodDelete}, del}})
 }
 
-// allowed are the methods of a path, as the header Allow lists them.
-func allowed(get, post, put, del bool) string {
-	var methods []string
-	if get {
-		methods = append(methods, fasthttp.MethodGet, fasthttp.MethodHead)
+// method is what answers requests of some methods; do is nil where nothing does.
+type method struct {
+	names []string
+	do    func(*fasthttp.RequestCtx) error
+}
+
+// byMethod gives the request to the one of a path's methods that answers it.
+func byMethod(ctx *fasthttp.RequestCtx, methods []method) error {
+	var allowed []string
+	for _, m := range methods {
+		switch {
+		case m.do == nil:
+		case slices.Contains(m.names, string(ctx.Method())):
+			return m.do(ctx)
+		default:
+			allowed = append(allowed, m.names...)
+		}
 	}
-	if post {
-		methods = append(methods, fasthttp.MethodPost)
-	}
-	if put {
-		methods = append(methods, fasthttp.MethodPut)
-	}
-	if del {
-		methods = append(methods, fasthttp.MethodDelete)
-	}
-	return strings.Join(methods, ", ")
+	allow := strings.Join(allowed, ", ")
+	return &failure{status: fasthttp.StatusMethodNotAllowed, kind: invalidRequest, allow: allow,
+		message: fmt.Sprintf("method %.20q of %s, expected %s", ctx.Method(), ctx.Path(), allow)}
 }

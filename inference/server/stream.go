@@ -143,7 +143,7 @@ type sent struct {
 func (o *sender) event(value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
-		data = []byte(`{"error":{"message":"the answer has a value that JSON cannot carry","type":"server_error","param":null,"code":null}}`)
+		data = []byte(notJSON)
 	}
 	_, _ = o.w.WriteString("data: ")
 	_, _ = o.w.Write(data)

@@ -183,7 +183,7 @@ func othersTrainer(err error) error {
 // drained stops new requests and tells how many run still.
 func (s *Server) drained(ctx *fasthttp.RequestCtx) error {
 	s.drain()
-	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"running": s.running()})
+	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"running": s.Running()})
 	return nil
 }
 
