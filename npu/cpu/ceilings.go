@@ -194,9 +194,9 @@ func call(threads int, task func(thread, times int)) calls {
 }
 
 // sumOfBest is how often a second all threads together do the task once, each at
-// its best while none had not begun or had ended. A neighbour that takes a core
-// for a while changes nothing; of what threads share, as the memory, it would be
-// too much.
+// its best while none had not begun or had ended, or at all where no call of its
+// was whole then. A neighbour that takes a core for a while changes nothing; of
+// what threads share, as the memory, it would be too much.
 func (c *calls) sumOfBest() float64 {
 	from, to := time.Duration(0), time.Duration(math.MaxInt64)
 	for _, thread := range c.spans {
@@ -204,11 +204,14 @@ func (c *calls) sumOfBest() float64 {
 	}
 	sum := 0.0
 	for _, thread := range c.spans {
-		best := 0.0
+		best, alone := 0.0, 0.0
 		for _, s := range thread {
-			if s.from >= from && s.to <= to {
+			if alone = max(alone, s.rate()); s.from >= from && s.to <= to {
 				best = max(best, s.rate())
 			}
+		}
+		if best == 0 {
+			best = alone
 		}
 		sum += best
 	}

@@ -99,6 +99,7 @@ func TestRates(t *testing.T) {
 		"in turn":        {[]span{{0, 7 * ms}}, 1000 + 1000/7.0, 1000 + 1000/7.0},
 		"later":          {[]span{{2500 * ms / 1000, 3 * ms}, {3 * ms, 7 * ms}}, 1000 + 2000, 250 + 2000},
 		"stopped sooner": {[]span{{0, ms}, {ms, 2 * ms}}, 500 + 1000, 500 + 1000},
+		"not at once":    {[]span{{8 * ms, 10 * ms}, {10 * ms, 12 * ms}}, 1000, 1000 + 500},
 	}
 	for name, test := range tests {
 		c := calls{times: 3, spans: [][]span{one}}
