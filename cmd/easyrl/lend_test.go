@@ -18,8 +18,8 @@ type limited struct {
 
 func (d *limited) Limit(threads int) { d.limit = threads }
 
+// It runs alone: a run changes GOMAXPROCS while it trains.
 func TestRestingInstancesLendTheirThreads(t *testing.T) {
-	t.Parallel()
 	d := &limited{}
 	cfg := configs.Default()
 	cfg.Inference.Threads, cfg.Inference.Instances = 2, 2

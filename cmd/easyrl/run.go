@@ -46,9 +46,8 @@ func orElse(n, otherwise int) int {
 // in a kernel keeps its place among GOMAXPROCS, and those behind it would wait
 // for milliseconds. restore ends it.
 func giveWay(computing int) (restore func()) {
-	before := runtime.GOMAXPROCS(0)
-	runtime.GOMAXPROCS(before + computing)
-	return func() { runtime.GOMAXPROCS(before) }
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + computing)
+	return func() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) - computing) }
 }
 
 // peakFLOPS is the most operations a second that dev's threads can do, as perf/mfu
