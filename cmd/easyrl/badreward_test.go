@@ -127,8 +127,8 @@ func needsEnv(t *testing.T) {
 	}
 }
 
-// hangs is a reward command that starts as quickly as none in Go does: who waits a
-// second for it does not wait for its start. It gives 0.5 to what is not to hang.
+// hangs is a reward command that starts as quickly as none in Go does: who waits
+// some seconds for it does not wait for its start. It gives 0.5 to what is not to hang.
 const hangs = `hang() { while :; do sleep 60; done; }
 while read -r q; do
 	id=${q#*:} answer=${q#*\"answer\":\"} response=${q#*\"response\":\"}
@@ -145,7 +145,7 @@ func rewardSettings(mode string) []string {
 	case "hang":
 		timeout = 0.5
 	case "later-hang", "once-hang":
-		command, timeout = []string{"sh", "-c", hangs, mode}, 1
+		command, timeout = []string{"sh", "-c", hangs, mode}, 3
 	}
 	words := make([]string, len(command))
 	for i, word := range command {
@@ -201,7 +201,7 @@ func TestBadRewardEndsTheRun(t *testing.T) {
 		case "late":
 			want = `"id" is ` // whichever it asked for
 		case "hang":
-			want = strings.Replace(want, "500ms", "1s", 1)
+			want = strings.Replace(want, "500ms", "3s", 1)
 		case "eat":
 			continue // long, and no other than a crash
 		}
@@ -340,10 +340,10 @@ func TestHTTPReward(t *testing.T) {
 	}
 	t.Run("never answers one", func(t *testing.T) {
 		t.Parallel()
-		code, out, errs := run(t, httpScorer(t, silent), 1) // the others are to answer in that
+		code, out, errs := run(t, httpScorer(t, silent), 3) // the others are to answer in that
 		require.Zero(t, code, errs)
 		require.GreaterOrEqual(t, requireOneFailed(t, out, errs), 2.0)
-		require.Contains(t, errs, "no answer in time: 1s (after 3 tries)")
+		require.Contains(t, errs, "no answer in time: 3s (after 3 tries)")
 	})
 	t.Run("never answers", func(t *testing.T) {
 		t.Parallel()

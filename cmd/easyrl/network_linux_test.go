@@ -24,8 +24,7 @@ const (
 	wireLoss  = 0.01
 )
 
-// wire is a network of two: this machine at address .1, and a network namespace
-// at .2. It delays packets and loses some, as tc's netem does where the kernel
+// wire is a network of two: this machine, and a network namespace. It delays packets and loses some, as tc's netem does where the kernel
 // has it.
 type wire struct {
 	namespace     string
@@ -56,11 +55,20 @@ func openTunnel(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// addresses are two of those that are for tests of networks (RFC 2544), others for
+// other networks: who tests beside this process has its own.
+func addresses(network int) (local, host string) {
+	at := uint32(198<<24|18<<16) | uint32(2*network)&0x1fffe
+	of := func(a uint32) string { return fmt.Sprintf("%d.%d.%d.%d", a>>24, a>>16&255, a>>8&255, a&255) }
+	return of(at), of(at | 1)
+}
+
 // newWire is the n-th network of the test, which is skipped where it may not make
 // one. It goes with the test.
 func newWire(t *testing.T, n int) *wire {
 	t.Helper()
-	w := &wire{namespace: fmt.Sprintf("easyrl-%d-%d", os.Getpid(), n), host: fmt.Sprintf("198.18.%d.2", n)}
+	local, host := addresses(4*os.Getpid() + n)
+	w := &wire{namespace: fmt.Sprintf("easyrl-%d-%d", os.Getpid(), n), host: host}
 	if out, err := exec.Command("ip", "netns", "add", w.namespace).CombinedOutput(); err != nil {
 		t.Skipf("needs ip netns add, which only root may: %v: %s", err, out)
 	}
@@ -77,7 +85,6 @@ func newWire(t *testing.T, n int) *wire {
 	far, err := openTunnel(there)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = far.Close() })
-	local := fmt.Sprintf("198.18.%d.1", n)
 	w.ip(t, fmt.Sprintf("addr add %s peer %s dev %s", local, w.host, here))
 	w.ip(t, fmt.Sprintf("link set %s up", here))
 	w.ip(t, fmt.Sprintf("link set %s netns %s", there, w.namespace))

@@ -226,17 +226,24 @@ func TestTwoTrainersOnOneServer(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	_, root := startServe(t, "-simulate", slow)
+	server, third := newProxy(t, root), newGate(3)
+	server.on(func(x *exchange) {
+		third.hold(x)
+		x.pass()
+	})
 	run := func(name string, steps int) []string {
 		return []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)), "-set", "run.name=" + name,
-			"-set", fmt.Sprint("run.steps=", steps), "-set", "inference.kind=easyrl", "-set", "inference.endpoints=" + root}
+			"-set", fmt.Sprint("run.steps=", steps), "-set", "inference.kind=easyrl", "-set", endpoints(server)}
 	}
 	first := startProcess(t, nil, run("first", 4)...)
-	first.until("step 1/4")
+	first.until("step 2/4")
 	code, _, errs := command(t, run("second", 1)...)
 	require.Equal(t, exitFailed, code)
-	require.Regexp(t, `^easyrl: 0 instances are there, expected inference.min_instances = 1: instance `+root+
+	require.Regexp(t, `^easyrl: 0 instances are there, expected inference.min_instances = 1: instance `+server.URL+
 		`: POST /v1/trainer: status 409: it serves run first in \S+ on \S+, heard of \d+s ago, expected no other trainer: .*\n$`, errs)
 	require.NoDirExists(t, filepath.Join(dir, "second"))
+	close(third.open)
+	first.until("step 3/4")
 	first.signal(syscall.SIGKILL)
 	_, errs = first.end()
 	require.NotContains(t, errs, "STALE")
