@@ -50,9 +50,10 @@ func New(t *testing.T, kept string) *Tab {
 	if found < 0 {
 		t.Skipf("the page is not looked at in a browser: none of %s on the PATH (apt-get install chromium)", strings.Join(names, ", "))
 	}
-	limited, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	limited, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(names[found]), chromedp.NoSandbox, chromedp.WindowSize(1200, 900))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(names[found]), chromedp.NoSandbox, chromedp.WindowSize(1200, 900),
+		chromedp.WSURLReadTimeout(2*time.Minute)) // a busy machine starts it slowly
 	process, end := chromedp.NewExecAllocator(limited, options...)
 	t.Cleanup(end)
 	b := &Tab{t: t, kept: kept}
@@ -98,7 +99,7 @@ func Tells[T any](b *Tab, expression string) T {
 // Until waits until an expression of the page is true.
 func (b *Tab) Until(expression string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 40*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, 3*time.Minute)
 	defer cancel()
 	look := fmt.Sprintf(`new Promise(done => { const look = () => (%s) ? done(true) : setTimeout(look, 50); look(); })`, expression)
 	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](look, chromedp.EvalAwaitPromise)); err != nil {

@@ -255,12 +255,13 @@ func TestCloseEndsAnAdd(t *testing.T) {
 	t.Parallel()
 	b := &book{entered: make(chan struct{})}
 	c, root := newControl(t, b)
-	done := make(chan string)
+	closed := make(chan struct{})
 	go func() {
-		_, body := ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`)
-		done <- body
+		defer close(closed)
+		<-b.entered
+		c.Close()
 	}()
-	<-b.entered
-	c.Close()
-	require.Contains(t, <-done, "context canceled")
+	_, body := ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`)
+	require.Contains(t, body, "context canceled")
+	<-closed
 }
