@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -158,14 +159,14 @@ type Failed struct {
 type Summary struct {
 	Groups         int             // delivered
 	Replaced       []rollout.Group // of prompts that were refilled, scored; those of an index in turn
-	Failed         []Failed
-	PromptTokens   int64         // of the groups that finished, each prompt once
-	ResponseTokens int64         // of the groups that finished
-	FirstGroup     time.Duration // from the start to the first delivery
-	Sampled        time.Duration // from the start to the last group's score
-	Generating     time.Duration // tasks' time in the fleet, waiting included, summed
-	Scoring        time.Duration // responses' time in the reward, summed
-	Blocked        time.Duration // finished groups waited for the trainer
+	Failed         []Failed        // in the prompts' order
+	PromptTokens   int64           // of the groups that finished, each prompt once
+	ResponseTokens int64           // of the groups that finished
+	FirstGroup     time.Duration   // from the start to the first delivery
+	Sampled        time.Duration   // from the start to the last group's score
+	Generating     time.Duration   // tasks' time in the fleet, waiting included, summed
+	Scoring        time.Duration   // responses' time in the reward, summed
+	Blocked        time.Duration   // finished groups waited for the trainer
 	ByInstance     map[string]int
 }
 
@@ -190,6 +191,7 @@ func (p *Producer) Run(ctx context.Context, period Period, out chan<- rollout.Gr
 	err := r.deliver(ctx, out)
 	cancel(nil)
 	wg.Wait()
+	slices.SortFunc(r.sum.Failed, func(a, b Failed) int { return a.Index - b.Index })
 	if err != nil {
 		return r.sum, fmt.Errorf("produce step %d: %w", period.Step, err)
 	}

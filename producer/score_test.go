@@ -86,3 +86,23 @@ func TestScoresSoManyAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// What is told of prompts that failed is in their order, whichever failed first.
+func TestFailedPromptsAreInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fn := func(_ context.Context, in reward.Input) (reward.Score, error) {
+			if in.Prompt.ID != "p3" {
+				return reward.Score{}, errors.New("broken")
+			}
+			return reward.Score{Value: 1}, nil
+		}
+		_, groups, sum, err := produce(t.Context(), t, newProducer(t, &fakeFleet{room: 8}, fn, func(c *Config) { c.MaxFailed = 3 }), period(3, 1, 2, 0))
+		require.NoError(t, err)
+		require.Len(t, groups, 1)
+		var order []int
+		for _, f := range sum.Failed {
+			order = append(order, f.Index)
+		}
+		require.Equal(t, []int{0, 1, 2}, order)
+	})
+}
