@@ -152,6 +152,18 @@ func TestEvalWithABadReward(t *testing.T) {
 	require.Contains(t, errs, "out of ideas")
 }
 
+// Where nothing is right by a reward that nobody chose, that is told.
+func TestEvalDoubtsTheDefaultReward(t *testing.T) {
+	t.Parallel()
+	dir := badRun(t)
+	args := []string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"), "-max-tokens", "3"}
+	metrics, errs := evalJSON(t, args...)
+	require.Zero(t, metrics["eval/prompts/pass@1"])
+	require.Contains(t, errs, `no response is right for reward "exact", the default`)
+	_, errs = evalJSON(t, append(args, "-reward", "exact")...)
+	require.NotContains(t, errs, "no response is right")
+}
+
 // A record is taken only by the evaluation that it was begun by.
 func TestEvalRefusesAnotherRecord(t *testing.T) {
 	t.Parallel()
