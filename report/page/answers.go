@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -136,7 +137,10 @@ func readAnswers(dir string) (answers, error) {
 
 // stepFiles are a folder's files of steps, in the order of the steps.
 func stepFiles(dir string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(escapeGlob(dir), "step-*.jsonl"))
+	files, err := fs.Glob(os.DirFS(dir), "step-*.jsonl")
+	for i, name := range files {
+		files[i] = filepath.Join(dir, name)
+	}
 	slices.SortFunc(files, func(a, b string) int {
 		return cmp.Or(len(a)-len(b), strings.Compare(a, b)) // a million has a digit more
 	})
@@ -242,10 +246,6 @@ func promptID(line []byte) string {
 		return ""
 	}
 	return id
-}
-
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 func shorten(s string) string {

@@ -102,6 +102,17 @@ func TestWriteHTMLNeedsMetrics(t *testing.T) {
 	require.Contains(t, readFile(t, path), "from the second step on")
 }
 
+// A page is shown around.
+func TestPageHasNoPassword(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"), []byte("[log]\nto = ['mlflow=https://me:secret@host']\n"), 0o644))
+	html, err := Part("configuration", dir, stepsOf())
+	require.NoError(t, err)
+	require.Contains(t, string(html), "https://me:***@host")
+	require.NotContains(t, string(html), "secret")
+}
+
 // stepsOf are the steps of these values.
 func stepsOf(all ...report.Values) *report.Steps {
 	s := &report.Steps{}

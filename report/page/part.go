@@ -66,7 +66,7 @@ func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
 			return readErr
 		}
-		p.Config = string(config)
+		p.Config = report.HidePasswords(string(config)) // a page is shown around
 		p.Machine, err = report.ReadMachine(dir)
 	}
 	return err

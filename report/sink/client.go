@@ -176,11 +176,12 @@ func (c *client) logBatch(ctx context.Context, run, name string, in any) error {
 	return c.call(ctx, "runs/log-batch", map[string]any{"run_id": run, name: in}, nil)
 }
 
-// logParams sets a run's settings, of which very long ones are cut.
+// logParams sets a run's settings, without passwords and, where they are very
+// long, cut.
 func (c *client) logParams(ctx context.Context, run string, settings map[string]string) error {
 	var all []param
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
-		value := settings[key]
+		value := report.HidePasswords(settings[key])
 		all = append(all, param{mlflowName(key), strings.ToValidUTF8(value[:min(len(value), longestParam)], "")})
 	}
 	for some := range slices.Chunk(all, mostParams) {

@@ -50,6 +50,7 @@ type tracker struct {
 	api    *client
 	place  place
 	there  bool // the server knows the run
+	made   bool // by this process
 	file   *os.File
 	lines  *bufio.Reader
 	part   []byte   // of a line whose end is not written yet
@@ -197,25 +198,31 @@ func (t *tracker) arrive(ctx context.Context) error {
 	if t.there {
 		return nil
 	}
-	if t.place.Run != "" {
+	if t.place.Run != "" && !t.made {
 		if err := t.api.update(ctx, t.place.Run, "RUNNING", time.Time{}); err != nil {
 			return fmt.Errorf("go on with run %s of %s: %w", t.place.Run, t.path(), err)
 		}
 		t.there = true
 		return nil
 	}
-	experiment, err := t.api.experiment(ctx, experimentName)
-	if err != nil {
-		return err
+	if !t.made {
+		experiment, err := t.api.experiment(ctx, experimentName)
+		if err != nil {
+			return err
+		}
+		if t.place.Run, err = t.api.create(ctx, experiment, t.run.Name, time.Now()); err != nil {
+			return err
+		}
+		t.made = true
+		if err := t.keep(); err != nil {
+			return err
+		}
 	}
-	if t.place.Run, err = t.api.create(ctx, experiment, t.run.Name, time.Now()); err != nil {
-		return err
-	}
-	if err := t.keep(); err != nil {
+	if err := t.api.logParams(ctx, t.place.Run, t.run.Settings); err != nil {
 		return err
 	}
 	t.there = true
-	return t.api.logParams(ctx, t.place.Run, t.run.Settings)
+	return nil
 }
 
 // read fills the empty queue with the steps that come next in the metrics.

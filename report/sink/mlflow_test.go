@@ -25,6 +25,7 @@ type fake struct {
 	mu          sync.Mutex
 	away        bool   // nobody answers
 	refuses     string // an error code for batches
+	stumbles    int    // batches that are not taken at first
 	experiments map[string]string
 	runs        []*fakeRun
 	calls       int
@@ -94,6 +95,9 @@ func (f *fake) RoundTrip(req *http.Request) (*http.Response, error) {
 	case name == "runs/update":
 		run.status = in.Status
 		reply(200, `{}`)
+	case name == "runs/log-batch" && f.stumbles > 0:
+		f.stumbles--
+		w.WriteHeader(http.StatusServiceUnavailable)
 	case name == "runs/log-batch" && f.refuses != "":
 		reply(400, `{"error_code":%q,"message":"not this"}`, f.refuses)
 	case name == "runs/log-batch":
@@ -194,6 +198,24 @@ func TestMLflowMayBeAway(t *testing.T) {
 		require.Equal(t, "FINISHED", api.runs[0].status)
 		require.Len(t, f.notes, 1)
 	})
+}
+
+// A server that fails while it takes the settings has them in the end, and once.
+func TestMLflowHasTheSettings(t *testing.T) {
+	t.Parallel()
+	dir, api := t.TempDir(), &fake{stumbles: 2}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFolder(t, dir, 0)
+		f.run.Settings["log.to"] = `["mlflow=http://me:secret@mlflow:5000"]`
+		m, err := openMLflow(server, &f.run, api)
+		require.NoError(t, err)
+		f.step(m, report.Values{"step": 1, "reward/mean": 1})
+		<-time.After(time.Minute)
+		require.NoError(t, m.Close(Finished))
+	})
+	require.Len(t, api.runs, 1)
+	require.Equal(t, []int{1}, api.runs[0].steps("reward/mean"))
+	require.Equal(t, map[string]string{"run.steps": "10", "loss.kind": `"grpo"`, "log.to": `["mlflow=http://me:***@mlflow:5000"]`}, api.runs[0].params)
 }
 
 func TestMLflowAwayAtTheEndGetsTheRestWithAResume(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -31,15 +32,15 @@ type events struct{ file *os.File }
 
 func openEvents(run *Run) (*events, error) {
 	dir := filepath.Join(run.Dir, EventsDir)
-	before, err := filepath.Glob(filepath.Join(escape(dir), "events.out.tfevents.*.easyrl"))
+	before, err := fs.Glob(os.DirFS(dir), "events.out.tfevents.*.easyrl")
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	for _, path := range before {
-		if err := os.Remove(path); err != nil {
+	for _, name := range before {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			return nil, err
 		}
 	}
@@ -60,18 +61,6 @@ func openEvents(run *Run) (*events, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return &events{file}, nil
-}
-
-// escape is dir for filepath.Glob, which would take [ for a pattern.
-func escape(dir string) string {
-	var b []byte
-	for i := range len(dir) {
-		if c := dir[i]; c == '*' || c == '?' || c == '[' || c == '\\' && os.PathSeparator != '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, dir[i])
-	}
-	return string(b)
 }
 
 // Step is of Sink.
