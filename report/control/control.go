@@ -52,6 +52,8 @@ type Server struct {
 const (
 	// controlBody is the longest body of a request, in bytes.
 	controlBody = 1 << 16
+	// controlRead is how long a client may take to send a request.
+	controlRead = 10 * time.Second
 	// controlWrite is how long a client may take to take what it is sent.
 	controlWrite = 30 * time.Second
 )
@@ -75,16 +77,23 @@ func New(addr, token, dir string) (*Server, error) {
 	c := &Server{dir: dir, token: token, boot: hex.EncodeToString(boot), listener: accept.New(listener), listeners: map[chan []byte]struct{}{},
 		shell: empty, parts: liveParts()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: 10 * time.Second, WriteTimeout: controlWrite,
+	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: controlRead, WriteTimeout: controlWrite,
 		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
 	c.served.Go(func() { _ = c.server.Serve(c.listener) }) // ends with Close
 	return c, nil
 }
 
-// refuseMalformed answers what is no request that is taken.
+// refuseMalformed answers what is no request that is taken. A browser that has
+// opened a connection before it needs one asks anew where the time for a request
+// was over, but not where the request was bad.
 func refuseMalformed(ctx *fasthttp.RequestCtx, err error) {
-	if errors.Is(err, fasthttp.ErrBodyTooLarge) {
+	var late net.Error
+	switch {
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		refuse(ctx, fasthttp.StatusRequestEntityTooLarge, "body too large, expected %d bytes at most", controlBody)
+		return
+	case errors.As(err, &late) && late.Timeout():
+		refuse(ctx, fasthttp.StatusRequestTimeout, "no request in %v", controlRead)
 		return
 	}
 	refuse(ctx, fasthttp.StatusBadRequest, "request: %v", err)

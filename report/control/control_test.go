@@ -2,13 +2,17 @@ package control
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/report"
 )
@@ -85,5 +89,20 @@ func TestControlClosesAtOnce(t *testing.T) {
 		c.Close()
 		_, err = (&net.Dialer{}).DialContext(t.Context(), "tcp", c.Addr())
 		require.Error(t, err)
+	}
+}
+
+// A browser that has a connection and nothing to ask yet is told that its time is
+// over, so that it takes another one later.
+func TestControlOfSilentConnections(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[int]error{
+		fasthttp.StatusRequestTimeout:        fmt.Errorf("error when reading request headers: %w", os.ErrDeadlineExceeded),
+		fasthttp.StatusBadRequest:            errors.New("no colon"),
+		fasthttp.StatusRequestEntityTooLarge: fasthttp.ErrBodyTooLarge,
+	} {
+		var ctx fasthttp.RequestCtx
+		refuseMalformed(&ctx, err)
+		require.Equal(t, want, ctx.Response.StatusCode())
 	}
 }

@@ -112,7 +112,7 @@ async function hear(reader, beat) {
 		text += letters.decode(value, {stream: true});
 		const end = text.lastIndexOf("\n\n");
 		if (end < 0) continue;
-		if (text.slice(0, end).includes("event: ")) refresh();
+		if (text.slice(0, end).includes("event: ") && !document.hidden) refresh();
 		text = text.slice(end + 2);
 	}
 }
