@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// The sizes of bars over time, in pixels, and how long their text gets in bytes:
-// of more windows than that the first are left out.
+// The sizes of bars over time, in pixels, and about how long their text gets in
+// bytes: of more windows than that the first are left out.
 const (
 	ganttRow    = 22
 	ganttBar    = 15
@@ -52,11 +52,11 @@ func Gantt(title string, rows []Row, windows []Window, usual ...string) template
 	var drawn []string
 	size := 0
 	for i, w := range slices.Backward(windows) {
-		svg := g.window(w, anchor(title, i))
-		if size += len(svg); size > ganttBytes && len(drawn) >= 3 {
+		if size > ganttBytes && len(drawn) >= 3 {
 			break
 		}
-		drawn = append(drawn, svg)
+		drawn = append(drawn, g.window(w, anchor(title, i)))
+		size += len(drawn[len(drawn)-1])
 	}
 	slices.Reverse(drawn)
 	if len(drawn) == 0 {
