@@ -30,7 +30,7 @@ type Machine struct {
 
 // ThisMachine describes where the process runs, and what it was built from.
 func ThisMachine() Machine {
-	m := Machine{CPU: runtime.GOARCH, Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+	m := Machine{CPU: runtime.GOARCH, Cores: runtime.GOMAXPROCS(0), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
 		Easyrl: "devel", Started: time.Now().UTC().Truncate(time.Second)}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		m.Easyrl = info.Main.Version
