@@ -71,7 +71,7 @@ func (h *Heap[T]) DeleteFunc(del func(item T) bool) {
 	}
 }
 
-// up moves the item at a place above those that are not less and returns its
+// up moves the item at a place above those that it is less than and returns its
 // new place.
 func (h *Heap[T]) up(at int) int {
 	item := h.items[at]
@@ -87,7 +87,7 @@ func (h *Heap[T]) up(at int) int {
 	return at
 }
 
-// down moves the item at a place below those that are less.
+// down moves the item at a place below those that are less than it.
 func (h *Heap[T]) down(at int) {
 	item := h.items[at]
 	for {
