@@ -68,24 +68,45 @@ type header struct {
 	size     int // with the length in front: where the data begins
 }
 
-// parseHeader reads and checks the header of a whole file. It allocates in
-// proportion to what the file has, not to what it claims.
+// parseHeader reads and checks the header of a whole file.
 func parseHeader(file []byte) (*header, error) {
-	if len(file) < 8 {
-		return nil, fmt.Errorf("%d bytes, expected at least the 8 of the header's length", len(file))
+	return readHeader(bytes.NewReader(file), int64(len(file)))
+}
+
+// readHeader reads and checks what stands before the data in a file of size bytes,
+// -1 where that is not known. It allocates in proportion to what the file has, not
+// to what it claims.
+func readHeader(r io.Reader, size int64) (*header, error) {
+	var length [8]byte
+	if n, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, fmt.Errorf("%d bytes, expected at least the 8 of the header's length: %w", n, noEOF(err))
 	}
-	n := binary.LittleEndian.Uint64(file)
+	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeader {
 		return nil, fmt.Errorf("header of %d bytes, expected at most %d", n, maxHeader)
 	}
-	if n > uint64(len(file)-8) {
-		return nil, fmt.Errorf("header of %d bytes, but the file has %d after its length: truncated", n, len(file)-8)
+	if size >= 0 && int64(n) > size-8 {
+		return nil, fmt.Errorf("header of %d bytes, but the file has %d after its length: truncated", n, size-8)
 	}
-	h, err := parseText(file[8 : 8+n])
+	var text bytes.Buffer
+	if got, err := io.CopyN(&text, r, int64(n)); err != nil {
+		return nil, fmt.Errorf("%d bytes of the header, expected %d: %w", got, n, noEOF(err))
+	}
+	h, err := parseText(text.Bytes())
 	if err != nil {
 		return nil, err
 	}
-	return h, h.place(len(file) - h.size)
+	data := 0
+	for _, e := range h.entries {
+		data = max(data, e.end)
+	}
+	if size >= 0 {
+		if size-int64(h.size) > math.MaxInt {
+			return nil, fmt.Errorf("%d bytes, expected at most %d", size, math.MaxInt)
+		}
+		data = int(size) - h.size
+	}
+	return h, h.place(data)
 }
 
 // parseText reads the header's JSON.

@@ -25,7 +25,8 @@ type Files struct {
 	idle *time.Timer
 }
 
-// Read reads the file at path as a Stream, in use.
+// Read lends the file at path to use as a Stream, until use returns. Its error
+// names path.
 func (k *Files) Read(path string, use func(s *Stream) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -81,14 +82,16 @@ func (k *Files) readKept(size int64, use func(s *Stream) error) error {
 	}
 	defer func() { k.idle = time.AfterFunc(keepMap, func() { _ = k.Close() }) }()
 	m := &mapped{data: k.kept.data[:size]}
-	s, err := NewStream(m, size)
-	if err == nil {
-		err = use(s)
+	var head bytes.Buffer // as it was read
+	s, err := NewStream(io.TeeReader(m, &head), size)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = m.unchanged(k.file, s.header.size)
+	s.r = m
+	if err := use(s); err != nil {
+		return err
 	}
-	return err
+	return unchanged(k.file, head.Bytes())
 }
 
 // Close lets go of the map that is kept. Files may still be read.
@@ -112,16 +115,14 @@ func (k *Files) drop() (err error) {
 type mapped struct {
 	data []byte
 	at   int
-	head []byte // as it was read
 }
 
-// Read is io.Reader's. It reads the header, and what comes after the data.
+// Read is io.Reader's.
 func (m *mapped) Read(p []byte) (int, error) {
 	if m.at == len(m.data) {
 		return 0, io.EOF
 	}
 	n := copy(p, m.data[m.at:])
-	m.head = append(m.head, p[:n]...)
 	m.at += n
 	return n, nil
 }
@@ -133,14 +134,14 @@ func (m *mapped) next(n int) []byte {
 	return b
 }
 
-// unchanged is an error where f does not begin with the header of size bytes that
-// was read: whoever writes it again begins with that.
-func (m *mapped) unchanged(f *os.File, size int) error {
-	now := make([]byte, size)
+// unchanged is an error where f does not begin with the header that was read:
+// whoever writes it again begins with that.
+func unchanged(f *os.File, head []byte) error {
+	now := make([]byte, len(head))
 	if _, err := f.ReadAt(now, 0); err != nil {
 		return err
 	}
-	if !bytes.Equal(now, m.head[:size]) {
+	if !bytes.Equal(now, head) {
 		return errors.New("was written again while it was read")
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 )
 
 // A Memory is a safetensors file in this process's memory, which is gone with it.
-// What says its size first writes where it lies. It is used by one goroutine, but
-// for what Bytes gave.
+// What is written after Begin is written where it lies; without it, it is collected
+// first. A Memory is used by one goroutine, but for what Bytes gave.
 type Memory struct {
 	room    []byte // all there is
 	size    int    // of the file
@@ -73,7 +73,8 @@ func (m *Memory) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Room is where the next n values are to be, which Took then takes.
+// Room lends the place of the file's next n values, to be filled and given to Took.
+// It is an error where the file has no room for them.
 func (m *Memory) Room(n int) ([]float32, error) {
 	if 4*n > m.size-m.at {
 		return nil, io.ErrShortWrite
@@ -85,7 +86,7 @@ func (m *Memory) Room(n int) ([]float32, error) {
 	return vals, nil
 }
 
-// Took takes the values that are in Room.
+// Took takes the values that fill what Room lent.
 func (m *Memory) Took(vals []float32) error {
 	fromLittle(vals) // either way it turns them
 	m.at += 4 * len(vals)

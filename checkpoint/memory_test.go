@@ -94,3 +94,28 @@ func TestReadFileWrittenMeanwhile(t *testing.T) {
 		write(t, m, 1, 100)
 	}
 }
+
+// So is one whose numbers do not lie there as they lie in memory, which otherwise is
+// read right.
+func TestReadFileThatIsConverted(t *testing.T) {
+	t.Parallel()
+	m, files := NewMemory(), Files{}
+	defer files.Close()
+	require.NoError(t, m.Fill(func(m *Memory) error {
+		_, err := m.Write(pack(`{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}`, 0x80, 0x3f, 0, 0x40))
+		return err
+	}))
+	if m.Path() == "" {
+		t.Skip("other processes cannot open it here")
+	}
+	read := func(meanwhile func() error) error {
+		return files.Read(m.Path(), func(s *Stream) error {
+			return s.Blocks(func(Tensor) int { return 2 }, func(_ Tensor, _ int, vals []float32) error {
+				require.Equal(t, []float32{1, 2}, vals)
+				return meanwhile()
+			})
+		})
+	}
+	require.NoError(t, read(func() error { return nil }))
+	require.ErrorContains(t, read(func() error { return m.Begin(len(m.Bytes())) }), m.Path()+": was written again while it was read")
+}

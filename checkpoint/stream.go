@@ -1,12 +1,9 @@
 package checkpoint
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"sync"
 )
@@ -27,40 +24,6 @@ func NewStream(r io.Reader, size int64) (*Stream, error) {
 		return nil, fmt.Errorf("read safetensors: %w", err)
 	}
 	return &Stream{r: r, header: h}, nil
-}
-
-// readHeader reads and checks what stands before the data.
-func readHeader(r io.Reader, size int64) (*header, error) {
-	var length [8]byte
-	if n, err := io.ReadFull(r, length[:]); err != nil {
-		return nil, fmt.Errorf("%d bytes, expected at least the 8 of the header's length: %w", n, noEOF(err))
-	}
-	n := binary.LittleEndian.Uint64(length[:])
-	if n > maxHeader {
-		return nil, fmt.Errorf("header of %d bytes, expected at most %d", n, maxHeader)
-	}
-	if size >= 0 && int64(n) > size-8 {
-		return nil, fmt.Errorf("header of %d bytes, but the file has %d: truncated", n, size)
-	}
-	var text bytes.Buffer
-	if got, err := io.CopyN(&text, r, int64(n)); err != nil {
-		return nil, fmt.Errorf("%d bytes of the header, expected %d: %w", got, n, noEOF(err))
-	}
-	h, err := parseText(text.Bytes())
-	if err != nil {
-		return nil, err
-	}
-	data := 0
-	for _, e := range h.entries {
-		data = max(data, e.end)
-	}
-	if size >= 0 {
-		if size-int64(h.size) > math.MaxInt {
-			return nil, fmt.Errorf("%d bytes, expected at most %d", size, math.MaxInt)
-		}
-		data = int(size) - h.size
-	}
-	return h, h.place(data)
 }
 
 // Tensors are all tensors of the header, in the order of their data. They cannot
@@ -100,10 +63,9 @@ type block struct {
 
 // Blocks reads all elements, tensor after tensor in the order of their data, up
 // to the end of r, and lends them to use: most(tensor) elements at a time, fewer
-// at the tensor's end. BF16 and F16 are converted, exactly. What vals are is use's
-// until it returns, to read. Another goroutine reads
-// while use works; it has ended when Blocks returns. What use gets before an error
-// is good.
+// at the tensor's end. BF16 and F16 are converted, exactly. vals are use's until it
+// returns, to read. Another goroutine reads while use works; it has ended when
+// Blocks returns. What use gets before an error is good.
 func (s *Stream) Blocks(most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) error {
 	if m, ok := s.r.(*mapped); ok {
 		if done, err := s.inPlace(m, most, use); done {

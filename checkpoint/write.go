@@ -54,12 +54,14 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 	return nil
 }
 
-// Align is what the data's place in a file of ours is a multiple of, in bytes.
+// Align is the number of bytes of which the place of the data in a written file is a
+// multiple.
 const Align = 8
 
 // Header is what stands before the data of a safetensors file in which tensors
 // follow each other in the order of their names. Its length is a multiple of align
-// bytes, a multiple of Align.
+// bytes, a multiple of Align. An error says what no file can have: a name that is
+// there twice, a negative size, a text that is not UTF-8.
 func Header(tensors []Source, metadata map[string]string, align int) ([]byte, error) {
 	tensors = slices.SortedFunc(slices.Values(tensors), func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	entries := make([]entry, len(tensors))
@@ -136,7 +138,7 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// WriteFloats writes values as a file has them.
+// WriteFloats writes values as a file has them, little-endian.
 func WriteFloats(w io.Writer, values []float32) error {
 	return little(values, func(b []byte) error {
 		_, err := w.Write(b)

@@ -134,7 +134,7 @@ func TestReadStreamRefuses(t *testing.T) {
 		"empty":          {strings.NewReader(""), -1, "0 bytes, expected at least the 8"},
 		"no header":      {bytes.NewReader(good[:50]), -1, "42 bytes of the header"},
 		"huge header":    {bytes.NewReader(slices.Repeat([]byte{0xff}, 20)), -1, "expected at most 100000000"},
-		"header or size": {bytes.NewReader(good), 60, "but the file has 60: truncated"},
+		"header or size": {bytes.NewReader(good), 60, "but the file has 52 after its length: truncated"},
 		"short":          {bytes.NewReader(good[:len(good)-3]), -1, "unexpected EOF"},
 		"said too short": {bytes.NewReader(good), int64(len(good)) - 4, "truncated"},
 		"said too long":  {bytes.NewReader(good), int64(len(good)) + 4, "bytes of data, expected the tensors'"},
