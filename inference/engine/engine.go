@@ -267,10 +267,9 @@ func (e *Engine) wait(g *group) error {
 
 // Publish takes w, a *model.Snapshot or what has the same Weights method, at
 // the next step boundary. Requests that have started under older weights, and
-// those that ask for them, end with inference.ErrStale; no cache survives. Version 0
-// is weights that nobody asks for by number. The
-// weights are read where they are: they must not change until a later Publish
-// or Close has returned.
+// those that ask for them, end with inference.ErrStale; no cache survives. Version
+// 0 is weights that nobody asks for by number. The weights are read where they are:
+// they must not change until a later Publish or Close has returned.
 func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	o := &order{ctx: ctx, weights: w, checksum: w.Checksum(), done: make(chan error, 1)}
 	e.mu.Lock()

@@ -118,7 +118,8 @@ func (e *Engine) prefilled(start time.Time, groups []*group) {
 }
 
 // forkAll starts as many of g's waiting responses as there is room for. With
-// fresh, at is the prompt's last token and gives new responses their first. blocked reports that those after g must wait.
+// fresh, at is the prompt's last token and gives new responses their first. blocked
+// reports that those after g must wait.
 func (e *Engine) forkAll(g *group, fresh bool, at place) (started, blocked bool) {
 	prompt := len(g.req.PromptIDs)
 	for len(g.pending) > 0 && e.rows < e.cfg.MaxRunning && g.filled > 0 {
