@@ -38,9 +38,7 @@ func (w *Weights) readPanels(dst []float32, p *Param, sums []uint64) {
 	}
 	var vals, laid []float32
 	for first, m := range w.blocks(p) {
-		n := m.Rows * max(m.Cols, 1)
-		vals = slices.Grow(vals[:0], n)[:n]
-		w.get(vals, m)
+		vals = w.get(vals, m)
 		laid = p.shape().Lay(laid, vals)
 		var to []float32
 		at := p.shape().At(first)

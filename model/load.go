@@ -156,21 +156,12 @@ func (w *Weights) LoadFrom(prefix string, f Tensors) error {
 // a core's cache holds what it works on.
 const blockValues = 1 << 18
 
-// blockLen is the number of values in a block of p: whole rows that a device lays
-// out together, or all of a vector.
-func (p *Param) blockLen() int {
-	if p.Cols == 0 {
-		return p.Rows
-	}
-	return max(blockValues/p.Cols/npu.MatrixBlock, 1) * npu.MatrixBlock * p.Cols
-}
-
-// blocks cuts parameter p into blocks. One's row-major values begin at value first
-// of the parameter; matrix holds it in the device's layout, and has no columns
-// where p is a vector.
+// blocks cuts parameter p into blocks: whole rows that a device lays out together,
+// or all of a vector. One's row-major values begin at value first of the parameter;
+// matrix holds it in the device's layout, and has no columns where p is a vector.
 func (w *Weights) blocks(p *Param) iter.Seq2[int, npu.Matrix] {
 	return func(yield func(first int, matrix npu.Matrix) bool) {
-		all, step := p.Rows*max(p.Cols, 1), p.blockLen()
+		all, step := p.shape().Values(), p.shape().Block(blockValues)
 		for first := 0; first < all; first += step {
 			if !yield(first, w.block(p, first, min(step, all-first))) {
 				return
@@ -208,13 +199,21 @@ func (w *Weights) set(p *Param, first int, vals []float32, sums []uint64) error 
 	return p.checkFinite(vals, first)
 }
 
-// get reads a block into vals.
-func (w *Weights) get(vals []float32, m npu.Matrix) {
+// room is vals, or new memory, with the length of a block.
+func room(vals []float32, m npu.Matrix) []float32 {
+	n := m.Rows * max(m.Cols, 1)
+	return slices.Grow(vals[:0], n)[:n]
+}
+
+// get is a block's row-major values, in vals where they fit.
+func (w *Weights) get(vals []float32, m npu.Matrix) []float32 {
+	vals = room(vals, m)
 	if m.Cols == 0 {
 		w.dev.Download(vals, m.Buffer)
 	} else {
 		w.dev.UnpackMatrix(vals, m)
 	}
+	return vals
 }
 
 // fill sets parameter p to what read, called for one block after another, puts
@@ -222,8 +221,7 @@ func (w *Weights) get(vals []float32, m npu.Matrix) {
 func (w *Weights) fill(p *Param, vals []float32, read func(vals []float32, first int) error) ([]float32, error) {
 	sums := make([]uint64, p.shape().Count()) // of no use
 	for first, m := range w.blocks(p) {
-		n := m.Rows * max(m.Cols, 1)
-		vals = slices.Grow(vals[:0], n)[:n]
+		vals = room(vals, m)
 		err := read(vals, first)
 		if err == nil {
 			err = w.set(p, first, vals, sums)

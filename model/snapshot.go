@@ -3,7 +3,6 @@ package model
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 
@@ -124,7 +123,8 @@ func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
 	return err
 }
 
-// cacheLine is where panels in memory begin, in bytes.
+// cacheLine is the number of bytes of which the place of the data in a file of panels
+// is a multiple.
 const cacheLine = 64
 
 // header is that of a file of sources, whose data begin at a multiple of align.
@@ -139,9 +139,7 @@ func (w *Weights) each(to io.Writer) error {
 	var vals []float32
 	for _, p := range w.byName() {
 		for _, m := range w.blocks(p) {
-			n := m.Rows * max(m.Cols, 1)
-			vals = slices.Grow(vals[:0], n)[:n]
-			w.get(vals, m)
+			vals = w.get(vals, m)
 			if err := checkpoint.WriteFloats(to, vals); err != nil {
 				return fmt.Errorf("write tensor %s: %w", p.Name, err)
 			}

@@ -59,14 +59,11 @@ func (w *Weights) readStream(s *checkpoint.Stream) (checksum string, err error) 
 	}
 	sums := w.sums()
 	if s.Metadata()[panels.LayoutKey] == "" {
-		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].blockLen() }, func(t checkpoint.Tensor, first int, vals []float32) error {
+		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].shape().Block(blockValues) }, func(t checkpoint.Tensor, first int, vals []float32) error {
 			return w.set(places[t.Name], first, vals, sums[t.Name])
 		})
 	} else {
-		err = s.Blocks(func(t checkpoint.Tensor) int {
-			n := places[t.Name].shape().Len()
-			return max(packedLen/n, 1) * n
-		}, func(t checkpoint.Tensor, first int, vals []float32) error {
+		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].shape().Block(packedLen) }, func(t checkpoint.Tensor, first int, vals []float32) error {
 			return w.setPacked(places[t.Name], first, vals, sums[t.Name])
 		})
 	}
@@ -112,22 +109,23 @@ func (w *Weights) places(s *checkpoint.Stream) (map[string]*Param, error) {
 	return places, nil
 }
 
-// setPacked puts a block of panels of p, all finite, which begins at value first of
-// them, into p, and their sums into those of p.
+// setPacked puts a block of panels of p, all finite, into p, and their sums into
+// those of p. It begins at value first of the panels, which is value first of the
+// rows too.
 func (w *Weights) setPacked(p *Param, first int, vals []float32, sums []uint64) error {
 	run := p.shape().Len()
 	at, n := first/run, len(vals)/run
-	part, begin := p.shape().Part(at, n), first // of the row-major values
+	part := p.shape().Part(at, n)
 	host := p.Buffer.Float32s()
 	if host == nil { // the host cannot write the layout
 		if err := p.padded(part.CheckPadding(vals)); err != nil {
 			return err
 		}
-		return w.set(p, begin, part.Unlay(vals), sums)
+		return w.set(p, first, part.Unlay(vals), sums)
 	}
 	own := host[first : first+len(vals)]
 	if !cpu.CopySum(own, vals, run, sums[at:at+n], w.dev.Threads()) {
-		if err := p.checkFinite(part.Unlay(own), begin); err != nil {
+		if err := p.checkFinite(part.Unlay(own), first); err != nil {
 			return err
 		}
 	}

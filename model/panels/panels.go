@@ -60,6 +60,10 @@ func (s Shape) Packed() []int {
 	return []int{s.Count(), s.Cols, npu.MatrixBlock}
 }
 
+// Block is the number of values in whole panels of about so many, one panel at
+// least.
+func (s Shape) Block(values int) int { return max(values/s.Len(), 1) * s.Len() }
+
 // At is the number of the panel that row-major value first begins.
 func (s Shape) At(first int) int {
 	if s.Cols == 0 {

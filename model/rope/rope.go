@@ -43,9 +43,10 @@ type Fields struct {
 	Original            *float64       // original_max_position_embeddings beside them; may be nil
 }
 
-// Read reads the base of the rotary angles and their scaling from either
-// place that versions of the format keep them in: rope_scaling, which goes first,
-// with rope_theta beside it, or both in rope_parameters.
+// Read is the base of the rotary angles and their scaling, from either place that
+// versions of the format keep them in: rope_scaling, which goes first, with
+// rope_theta beside it, or both in rope_parameters. Its error names all that is
+// wrong.
 func Read(f Fields) (theta float64, s Scaling, err error) {
 	theta = f.Theta
 	s = Scaling{Original: f.MaxPositions, BetaFast: 32, BetaSlow: 1, Truncate: true}

@@ -2,7 +2,9 @@
 
 /* Copies runs of bytes and sums each while it is in registers: XXH3 of 64 bits,
  * without a seed, as github.com/Cyan4973/xxHash, doc/xxhash_spec.md defines it for
- * more than 240 bytes. What is summed is what is stored.
+ * more than 240 bytes. A run with the right sum is stored whole, whoever writes its
+ * source meanwhile: only a last part of a stripe is read twice, and stored as it was
+ * read last.
  *
  *   acc   eight sums of 64 bits   stripe  64 bytes of input   block  16 stripes */
 #include "../csrc/device.h"

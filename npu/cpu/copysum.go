@@ -13,9 +13,9 @@ import (
 
 // CopySum copies values of host memory to dst, or nowhere where it is nil, on at
 // most so many threads, and writes to sums the XXH3 (64 bits) of each run of run
-// values as little-endian bytes. It reads src once: what is summed is what dst
-// holds, whoever writes src meanwhile. It reports whether all values are finite.
-// len(src) is run times len(sums).
+// values as little-endian bytes. A run whose sum is the expected one is whole in
+// dst, whoever writes src meanwhile. It reports whether all values are finite.
+// len(src) is run times len(sums), and dst's, where it is not nil; others panic.
 func CopySum(dst, src []float32, run int, sums []uint64, threads int) (finite bool) {
 	return copySum(copierOf(""), dst, src, run, sums, threads)
 }

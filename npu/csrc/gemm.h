@@ -30,8 +30,8 @@
 enum { START_ZERO, START_OUTPUT, START_BIAS };
 
 /* One tile; m and nv are constants where it is instantiated. The vectors of a
- * term lie in panels_wide panels that are b_panel floats apart when nv is more
- * than two. cols is the number of lanes that exist in the output. */
+ * term lie in panels that are b_panel floats apart when nv is more than two. cols
+ * is the number of lanes that exist in the output. */
 SIMD_INLINE void gemm_tile(const int m, const int nv, int64_t kc, const float *restrict a, int64_t lda, const float *restrict b,
                            int64_t b_panel, float *restrict c, int64_t ldc, int start, const float *bias, int cols) {
   vf acc[12][8];
