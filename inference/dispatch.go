@@ -33,9 +33,9 @@ type grant struct {
 // them. A fault of an instance is tried again on another, up to the configured
 // number of tries; a response of other weights is tried again for as long as the
 // instances that gave one are borne with. A request is invalid when two instances
-// say so, or the only one. ErrStale is the error of a request of another version than the
-// fleet's, ErrClosed that of a closed fleet, ErrNoInstance that of one in which
-// too few have served for too long.
+// say so, or the only one. ErrStale is the error of a request of another version
+// than the fleet's, ErrClosed that of a closed fleet, ErrNoInstance that of one in
+// which too few have served for too long.
 func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string, error) {
 	if err := req.Validate(); err != nil {
 		f.count(&f.invalid)

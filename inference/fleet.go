@@ -15,8 +15,7 @@ import (
 // Fleet is the instances that are there now. It gives each request to the
 // instance with the least outstanding work among those that hold the current
 // weights, and to another one where that fails. While fewer than MinServing
-// serve, requests wait. Its methods may be called
-// concurrently.
+// serve, requests wait. Its methods may be called concurrently.
 type Fleet struct {
 	cfg       FleetConfig
 	ctx       context.Context // ends with Close

@@ -49,7 +49,8 @@ func (f *Fleet) learn(m *member, out []Completion) {
 
 // Room is the number of requests of so many responses that callers should have
 // with the fleet at once, so that no instance stands idle. It is what the
-// instances that serve are given, and about as many responses again as they
+// instances that serve are given, of which the last request may go beyond the
+// limit, and of a small one a second, and about as many responses again as they
 // sample at once, which wait for instances that join. It grows when answers show
 // that the responses of a request differ in length.
 func (f *Fleet) Room(responses int) int {
