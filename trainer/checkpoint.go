@@ -141,11 +141,7 @@ func writeFolder(dir string, files map[string][]byte, weights, moments, sampled 
 func hostCopy(prefix string, w *model.Weights) []checkpoint.Source {
 	out := w.Sources()
 	for i := range out {
-		n := 1
-		for _, d := range out[i].Shape {
-			n *= d
-		}
-		vals := make([]float32, n)
+		vals := make([]float32, checkpoint.Tensor{Shape: out[i].Shape}.Len())
 		out[i].Write(vals)
 		out[i].Name = prefix + out[i].Name
 		out[i].Write = func(dst []float32) { copy(dst, vals) }

@@ -51,34 +51,35 @@ type Models struct {
 }
 
 // New takes the policy's starting weights, which it then owns, and allocates
-// what training needs beside them. The reference is a copy of the start.
+// what training needs beside them. The reference is a copy of the start. Where that
+// fails all is freed, the policy too.
 func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
 	m := &Models{Policy: policy, cfg: cfg, dev: dev, tape: model.NewTape(dev, policy.Config)}
 	m.tape.Recompute = cfg.Recompute
-	var err error
-	if m.Gradients, err = model.NewGradients(dev, policy.Config); err != nil {
+	if err := m.allocate(); err != nil {
+		m.Close()
 		return nil, err
 	}
-	wanted := []struct {
-		w       **model.Weights
-		purpose npu.Purpose
-		when    bool
-	}{
-		{&m.First, npu.Optimizer, true}, {&m.Second, npu.Optimizer, true},
-		{&m.Reference, npu.Weights, cfg.Reference},
+	return m, nil
+}
+
+func (m *Models) allocate() (err error) {
+	if m.Gradients, err = model.NewGradients(m.dev, m.Policy.Config); err != nil {
+		return err
 	}
-	for _, x := range wanted {
-		if !x.when {
-			continue
+	if m.First, err = model.NewWeights(m.dev, m.Policy.Config, npu.Optimizer); err != nil {
+		return err
+	}
+	if m.Second, err = model.NewWeights(m.dev, m.Policy.Config, npu.Optimizer); err != nil {
+		return err
+	}
+	if m.cfg.Reference {
+		if m.Reference, err = model.NewWeights(m.dev, m.Policy.Config, npu.Weights); err != nil {
+			return err
 		}
-		if *x.w, err = model.NewWeights(dev, policy.Config, x.purpose); err != nil {
-			return nil, err
-		}
+		m.Reference.CopyFrom(m.Policy)
 	}
-	if m.Reference != nil {
-		m.Reference.CopyFrom(policy)
-	}
-	return m, dev.Sync()
+	return m.dev.Sync()
 }
 
 // Publish freezes the policy as a version for the instances, and makes it the

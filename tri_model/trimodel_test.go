@@ -1,6 +1,7 @@
 package trimodel
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -14,14 +15,17 @@ import (
 	"github.com/easyrl/easyrl/optim"
 )
 
+func shape() *model.Config {
+	return &model.Config{Type: "llama", HiddenSize: 24, FFNSize: 40, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, VocabSize: 29,
+		MaxPositions: 64, NormEps: 1e-5, RopeTheta: 1e4, InitStd: 0.2, BOS: -1}
+}
+
 func open(t *testing.T, cfg Config) (*Models, *optim.AdamW) {
 	t.Helper()
 	dev, err := cpu.Open(2)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
-	shape := &model.Config{Type: "llama", HiddenSize: 24, FFNSize: 40, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, VocabSize: 29,
-		MaxPositions: 64, NormEps: 1e-5, RopeTheta: 1e4, InitStd: 0.2, BOS: -1}
-	w, err := model.NewWeights(dev, shape, npu.Weights)
+	w, err := model.NewWeights(dev, shape(), npu.Weights)
 	require.NoError(t, err)
 	w.Init(1)
 	m, err := New(dev, w, cfg)
@@ -209,6 +213,43 @@ func TestNonFiniteGradientChangesNothing(t *testing.T) {
 		m.Policy.Read(i, vals)
 		for _, v := range vals {
 			require.False(t, v-v != 0, p.Name)
+		}
+	}
+}
+
+// little is a device that has memory for so many allocations.
+type little struct {
+	npu.Device
+	left int
+}
+
+func (d *little) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
+	if d.left--; d.left < 0 {
+		return npu.Buffer{}, errors.New("no memory")
+	}
+	return d.Device.Alloc(n, purpose)
+}
+
+// Where memory ends New holds none of it.
+func TestNewThatFailsHoldsNothing(t *testing.T) {
+	t.Parallel()
+	dev, err := cpu.Open(1)
+	require.NoError(t, err)
+	defer dev.Close()
+	for left := 1; ; left++ {
+		d := &little{dev, left}
+		w, err := model.NewWeights(d, shape(), npu.Weights)
+		require.NoError(t, err)
+		m, err := New(d, w, Config{Reference: true, Temperature: 1})
+		if err == nil {
+			require.Equal(t, 5, left, "policy, gradients, two moments, reference")
+			m.Close()
+		} else {
+			require.ErrorContains(t, err, "no memory")
+		}
+		require.Zero(t, dev.Allocated())
+		if err == nil {
+			return
 		}
 	}
 }
