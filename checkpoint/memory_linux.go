@@ -22,23 +22,26 @@ func growMemory(m *Memory, size int) error {
 	if m.file != nil {
 		atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(m.room))), 0) // unlike a store, in order with all that follow
 	}
-	if m.file == nil || size < m.size || size > len(m.room) {
-		fd, err := unix.MemfdCreate("easyrl-weights", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-		if err != nil {
-			return os.NewSyscallError("memfd_create", err)
-		}
-		file := os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
-		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
-		if err != nil {
-			return errors.Join(os.NewSyscallError("fcntl", err), file.Close())
-		}
-		room, err := unix.Mmap(fd, 0, size+slack, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-		if err != nil {
-			return errors.Join(os.NewSyscallError("mmap", err), file.Close())
-		}
-		m.file, m.room, m.path = file, room, file.Name()
+	if m.file != nil && size >= m.size && size <= len(m.room) {
+		return m.file.Truncate(int64(size))
 	}
-	return m.file.Truncate(int64(size))
+	fd, err := unix.MemfdCreate("easyrl-weights", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	file := os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
+	if err := file.Truncate(int64(size)); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil {
+		return errors.Join(os.NewSyscallError("fcntl", err), file.Close())
+	}
+	room, err := unix.Mmap(fd, 0, size+slack, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return errors.Join(os.NewSyscallError("mmap", err), file.Close())
+	}
+	m.file, m.room, m.path = file, room, file.Name()
+	return nil
 }
 
 // steady reports whether nobody can shorten f, so that all of a map of it can be
