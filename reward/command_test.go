@@ -134,7 +134,7 @@ func eat(child bool) {
 		_ = c.Run()
 		return
 	}
-	held := make([]byte, 1<<30)
+	held := make([]byte, 1<<29)
 	for i := 0; i < len(held); i += 4096 {
 		held[i] = 1
 	}
