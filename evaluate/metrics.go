@@ -93,6 +93,17 @@ func (r *run) metrics() map[string]float64 {
 	return all
 }
 
+// NoneRight reports whether an evaluation of sets, with k responses to a prompt,
+// found no right one.
+func NoneRight(metrics map[string]float64, sets []Set, k int) bool {
+	for i := range sets {
+		if metrics[fmt.Sprintf("eval/%s/pass@%d", sets[i].Name, k)] > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // counts are what is known of an evaluation without means.
 func (r *run) counts() map[string]float64 {
 	all := map[string]float64{}

@@ -56,24 +56,15 @@ func evalVerb(std streams) verb {
 		if err != nil {
 			return err
 		}
-		doubtReward(resolved, metrics, sets, printer{std.err})
+		if evaluate.NoneRight(metrics, sets, cfg.Eval.K) && resolved.Origin("reward.kind").File == "" && len(cfg.Reward.Sources) == 0 {
+			printer{std.err}.line("easyrl: no response is right for reward %q, the default: -reward names another, and the run.toml of a run has its own", cfg.Reward.Kind)
+		}
 		if *asJSON {
 			return json.NewEncoder(std.out).Encode(metrics)
 		}
 		return evaluate.WriteTable(std.out, metrics, sets)
 	}
 	return v
-}
-
-// doubtReward notes where nothing was right by a reward that nobody chose.
-func doubtReward(resolved *configs.Resolved, metrics map[string]float64, sets []evaluate.Set, notes printer) {
-	right := 0.0
-	for _, set := range sets {
-		right += metrics[fmt.Sprintf("eval/%s/pass@%d", set.Name, resolved.Eval.K)]
-	}
-	if right == 0 && resolved.Origin("reward.kind").File == "" && len(resolved.Reward.Sources) == 0 {
-		notes.line("easyrl: no response is right for reward %q, the default: -reward names another, and the run.toml of a run has its own", resolved.Reward.Kind)
-	}
 }
 
 // evalFlags are short for settings.

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"path/filepath"
 	"syscall"
 
 	"github.com/easyrl/easyrl/report"
@@ -24,24 +22,20 @@ func reportVerb(std streams) verb {
 		if len(args) != 1 {
 			return usagef("report: %d folders given, expected one run's folder", len(args))
 		}
-		path, err := page.Write(args[0])
+		path, rows, err := page.Write(args[0])
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return usagef("report: %s is not a run's folder, expected one with %s: %w", args[0], report.MetricsFile, err)
 		}
 		if err != nil {
 			return err
 		}
-		steps, err := report.ReadSteps(filepath.Join(args[0], report.MetricsFile))
-		if err != nil {
-			return err
-		}
 		p := printer{std.out}
 		p.line("%-28s %10s %10s   %s", "", "first", "last", "steps")
-		for _, row := range page.Compare(steps) {
+		for _, row := range rows {
 			p.line("%-28s %10s %10s   %d to %d", row.Name, report.Number(row.First), report.Number(row.Last), row.FirstStep, row.LastStep)
 		}
-		_, err = fmt.Fprintf(std.out, "%s\n", path)
-		return err
+		p.line("%s", path)
+		return nil
 	}
 	return v
 }

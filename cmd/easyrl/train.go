@@ -360,7 +360,7 @@ func (r *trainRun) trimodelConfig() trimodel.Config {
 
 // writePage writes the run's report; what ended the run is worse than its lack.
 func (r *trainRun) writePage(ended error) {
-	if _, err := page.Write(r.cfg.Run.Dir); err != nil && ended == nil {
+	if _, _, err := page.Write(r.cfg.Run.Dir); err != nil && ended == nil {
 		r.warn("%v", err)
 	}
 }

@@ -80,7 +80,7 @@ func TestPageInABrowser(t *testing.T) {
 	b := browser.New(t, os.Getenv(browser.Artifacts))
 	dir := filepath.Join(t.TempDir(), "a long run")
 	record(t, dir, 10_000)
-	path, err := Write(dir)
+	path, _, err := Write(dir)
 	require.NoError(t, err)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestPagesOfLittleInABrowser(t *testing.T) {
 			lines = append(lines, values.Line()...)
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile), lines, 0o644))
-		path, err := Write(dir)
+		path, _, err := Write(dir)
 		require.NoError(t, err)
 		b.Do(chromedp.Navigate("file://" + strings.ReplaceAll(path, " ", "%20")))
 		b.Inspect("report-" + strings.ReplaceAll(name, " ", "-"))

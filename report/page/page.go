@@ -48,32 +48,33 @@ type page struct {
 
 // Write writes a self-contained report.html from what the run in dir
 // recorded: its metrics, which must be there, and its configuration, machine,
-// warnings, trace and answers where they are. It returns the page's path.
-func Write(dir string) (string, error) {
+// warnings, trace and answers where they are. It returns the page's path, and the
+// rows of its comparison.
+func Write(dir string) (path string, rows []Row, err error) {
 	steps, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if steps.Len() == 0 {
-		return "", fmt.Errorf("write report: %s has no steps yet", filepath.Join(dir, report.MetricsFile))
+		return "", nil, fmt.Errorf("write report: %s has no steps yet", filepath.Join(dir, report.MetricsFile))
 	}
 	p, err := gather(dir, steps)
 	if err != nil {
-		return "", fmt.Errorf("write report: %w", err)
+		return "", nil, fmt.Errorf("write report: %w", err)
 	}
 	view, err := parse()
 	if err != nil {
-		return "", fmt.Errorf("write report: %w", err)
+		return "", nil, fmt.Errorf("write report: %w", err)
 	}
 	var html bytes.Buffer
 	if err := view.Execute(&html, p); err != nil {
-		return "", fmt.Errorf("write report: %w", err)
+		return "", nil, fmt.Errorf("write report: %w", err)
 	}
-	path := filepath.Join(dir, File)
+	path = filepath.Join(dir, File)
 	if err := report.ReplaceFile(path, html.Bytes()); err != nil {
-		return "", fmt.Errorf("write report: %w", err)
+		return "", nil, fmt.Errorf("write report: %w", err)
 	}
-	return path, nil
+	return path, p.Rows, nil
 }
 
 // Style is the style sheet of a page: what drawings need, and what its other parts

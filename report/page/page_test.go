@@ -40,7 +40,7 @@ func TestWriteHTML(t *testing.T) {
 	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile), []report.Warning{{Step: 9, Kind: "x", Text: "look <here>"}}))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, trace.File), []byte(twoSteps), 0o644))
 
-	path, err := Write(dir)
+	path, _, err := Write(dir)
 	require.NoError(t, err)
 	html := readFile(t, path)
 	require.Contains(t, html, "/my [run]</h1>")
@@ -91,13 +91,13 @@ func accessible(t *testing.T, html string) {
 func TestWriteHTMLNeedsMetrics(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	_, err := Write(dir)
+	_, _, err := Write(dir)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile), nil, 0o644))
-	_, err = Write(dir)
+	_, _, err = Write(dir)
 	require.ErrorContains(t, err, "has no steps yet")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile), []byte("{\"step\":0,\"reward/mean\":1}\n"), 0o644))
-	path, err := Write(dir)
+	path, _, err := Write(dir)
 	require.NoError(t, err)
 	require.Contains(t, readFile(t, path), "from the second step on")
 }
@@ -204,7 +204,7 @@ func FuzzReadMetrics(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile), data, 0o644))
-		if _, err := Write(dir); err == nil {
+		if _, _, err := Write(dir); err == nil {
 			m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 3)
 			require.NoError(t, err)
 			require.NoError(t, m.Write(report.Values{"step": 3}))
