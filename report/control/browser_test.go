@@ -33,9 +33,10 @@ func stepValues(step int) report.Values {
 		"idle/trainer": .2 + .1/x, "idle/instances": .5 - .1/x, "perf/tokens_per_second": 1000 + x, "timing_s/step": 1, "actor/entropy": 2 / x}
 }
 
-func twoInstances() *book {
+func threeInstances() *book {
 	return &book{members: []Member{
-		{ID: "instance 0", Kind: "embedded", State: "HEALTHY", Version: 7, Requests: 3, Responses: 24, Served: 1200, Tokens: 123456, Busy: 61.5},
+		{ID: "instance 0", Kind: "easyrl", URL: "http://10.0.0.6:8000", State: "HEALTHY", Version: 7, Requests: 3, Responses: 24, Served: 1200, Tokens: 123456, Busy: 61.5},
+		{ID: "embedded-1", Kind: "embedded", State: "HEALTHY", Version: 7},
 		{ID: "http://10.0.0.7:8000", Kind: "easyrl", URL: "http://10.0.0.7:8000", State: "FAILED", Version: 6, Failed: 2, Fault: "connection refused"}}}
 }
 
@@ -46,7 +47,7 @@ func TestLivePage(t *testing.T) {
 	t.Parallel()
 	b := browser.New(t, os.Getenv(browser.Artifacts))
 	dir := recorded(t, 3)
-	fleet := twoInstances()
+	fleet := threeInstances()
 	c, err := New("127.0.0.1:0", "", dir)
 	require.NoError(t, err)
 	defer func() { c.Close() }()
@@ -58,7 +59,7 @@ func TestLivePage(t *testing.T) {
 	b.Shows("h1", "counting")
 	b.Shows("[data-part=curves] figcaption", "Reward")
 	b.Shows("[data-part=configuration] h2", "Configuration")
-	b.Until(`document.querySelector("#ask").hidden && document.querySelectorAll("#instances tbody tr").length === 2`)
+	b.Until(`document.querySelector("#ask").hidden && document.querySelectorAll("#instances tbody tr").length === 3`)
 
 	// It hears of a step, a warning and an instance.
 	c.Step(stepValues(4), "1m05s")
@@ -71,17 +72,19 @@ func TestLivePage(t *testing.T) {
 	b.Shows("#entries li.warning", "after step 4: the trainer waits <b>60%</b>")
 	b.Shows("#entries li.instance", "instance 0: HEALTHY → SUSPECT (late)")
 
+	b.Until(`[...document.querySelectorAll("#instances tr[data-id=embedded-1] button")].filter(b => b.hidden).length === 2`) // it stays
+
 	// A click drains an instance, and two remove one.
 	b.Do(chromedp.Click(chromedp.CSS(`#instances button[aria-label="Drain instance 0"]`)))
 	b.Shows("#instances td", "DRAINING")
 	b.Until(`document.querySelector('#instances button[aria-label="Drain instance 0"]').disabled`)
 	require.Equal(t, "DRAINING", fleet.List()[0].State)
 	for _, label := range []string{"Remove", "Really remove?"} {
-		require.Len(t, fleet.List(), 2)
+		require.Len(t, fleet.List(), 3)
 		b.Do(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#instances button[aria-label="%s http://10.0.0.7:8000"]`, label))))
 	}
-	b.Until(`document.querySelectorAll("#instances tbody tr").length === 1`)
-	require.Len(t, fleet.List(), 1)
+	b.Until(`document.querySelectorAll("#instances tbody tr").length === 2`)
+	require.Len(t, fleet.List(), 2)
 	require.Empty(t, b.Complaints())
 	b.Inspect("live")
 	b.Tour()
@@ -100,12 +103,12 @@ func TestLivePage(t *testing.T) {
 	require.NoError(t, m.Close())
 	c, err = New(addr, "", dir)
 	require.NoError(t, err)
-	c.Serve(twoInstances())
+	c.Serve(threeInstances())
 	b.Shows("#state", "Live")
 	b.Shows("#extent", "5 steps")
 	b.Shows("#entries li", "the trainer was started again")
 	b.Shows("#entries li.warning", "after step 4") // what was said before stays
-	b.Until(`document.querySelectorAll("#instances tbody tr").length === 2`)
+	b.Until(`document.querySelectorAll("#instances tbody tr").length === 3`)
 	for _, fault := range b.Complaints() { // calls while nobody answered
 		require.Regexp(t, `net::ERR_(CONNECTION_REFUSED|INCOMPLETE_CHUNKED_ENCODING|CONNECTION_RESET|EMPTY_RESPONSE)`, fault)
 	}
@@ -121,7 +124,7 @@ func TestLivePage(t *testing.T) {
 func TestLivePageWithToken(t *testing.T) {
 	t.Parallel()
 	b := browser.New(t, os.Getenv(browser.Artifacts))
-	fleet := twoInstances()
+	fleet := threeInstances()
 	c, err := New("127.0.0.1:0", "open sesame", recorded(t, 2))
 	require.NoError(t, err)
 	defer c.Close()

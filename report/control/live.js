@@ -206,6 +206,7 @@ function drawFleet() {
 		const fault = row.querySelector(".fault");
 		fault.textContent = m.fault || "";
 		const [drain, remove] = row.querySelectorAll("button");
+		drain.hidden = remove.hidden = !m.url; // the trainer's own stay
 		drain.disabled = !live || ["DRAINING", "RETIRED"].includes(m.state);
 		remove.disabled = !live;
 	}
