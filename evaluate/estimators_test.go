@@ -262,3 +262,10 @@ func BenchmarkMajMean(b *testing.B) {
 		})
 	}
 }
+
+func TestNoneRight(t *testing.T) {
+	t.Parallel()
+	sets := []Set{{Name: "a"}, {Name: "b"}}
+	require.True(t, NoneRight(map[string]float64{"eval/a/pass@4": 0, "eval/b/pass@4": 0, "eval/b/mean@4": .5}, sets, 4))
+	require.False(t, NoneRight(map[string]float64{"eval/a/pass@4": 0, "eval/b/pass@4": .1}, sets, 4))
+}
