@@ -267,6 +267,7 @@ func TestConfiguration(t *testing.T) {
 	require.Equal(t, []int32{301}, tok.StopIDs())
 	require.Equal(t, []int32{300, 305, 'q', 257}, tok.EncodePrompt("<new>qabc"))
 	require.Equal(t, "q", tok.Decode(tok.EncodePrompt("<new>q<think>abc")), "eos, bos and special tokens are left out")
+	require.Equal(t, []string{"<new>", "<eos>", "", "", ""}, []string{tok.Special(305), tok.Special(300), tok.Special('q'), tok.Special(999), tok.Special(-1)})
 	require.Equal(t, 306, tok.VocabSize())
 	require.Equal(t, []string{"tokenizer_config.json", "tokenizer.json", "chat_template.jinja"}, tok.Files())
 
@@ -393,6 +394,8 @@ func TestCharacters(t *testing.T) {
 	require.Equal(t, []int32{0, 1, 2, 3}, tok.Encode("SEPU"))
 	require.Equal(t, "0,é", tok.Decode([]int32{4, 0, 6, 1, 2, 3, 7, 8, -1}))
 	require.Equal(t, []int32{1}, tok.StopIDs())
+	require.Equal(t, "E", tok.Special(1))
+	require.Empty(t, tok.Special(4))
 	require.Equal(t, 8, tok.VocabSize())
 	id, ok := tok.TokenID(",")
 	require.True(t, ok)

@@ -131,6 +131,20 @@ func (t *Tokenizer) pieces(ids []int32) []string {
 	return out
 }
 
+// Special returns the name of a special token, such as "<|im_end|>", and an empty
+// text for all others.
+func (t *Tokenizer) Special(id int32) string {
+	if a, ok := t.added[id]; ok && a.Special {
+		return a.Content
+	} else if ok {
+		return ""
+	}
+	if name, special, _ := t.model.piece(id); special {
+		return name
+	}
+	return ""
+}
+
 // VocabSize returns 1 + the largest id.
 func (t *Tokenizer) VocabSize() int { return t.size }
 

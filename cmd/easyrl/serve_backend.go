@@ -161,9 +161,12 @@ func (t spoken) Decode(ids []int32) string { return t.tok.Decode(ids) }
 
 // Piece implements api.Text: after itself, since some tokenizers drop the space
 // at the beginning of a text.
-func (t spoken) Piece(id int32) string {
+func (t spoken) Piece(id int32) (text string, special bool) {
+	if name := t.tok.Special(id); name != "" {
+		return name, true
+	}
 	one := t.tok.Decode([]int32{id})
-	return strings.TrimPrefix(t.tok.Decode([]int32{id, id}), one)
+	return strings.TrimPrefix(t.tok.Decode([]int32{id, id}), one), false
 }
 
 // EOS implements api.Text.

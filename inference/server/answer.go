@@ -20,7 +20,8 @@ func (s *Server) piece(j *job, id int32) string {
 	if j.tokensAsIDs || s.text == nil {
 		return "token_id:" + strconv.Itoa(int(id))
 	}
-	return s.text.Piece(id)
+	text, _ := s.text.Piece(id)
+	return text
 }
 
 // textEntries are log-probabilities of tokens whose text begins at offset; next
@@ -42,8 +43,11 @@ func (s *Server) textEntries(j *job, ids []int32, logprobs []float32, top [][]in
 		entries.Logprobs = append(entries.Logprobs, logprobs[i])
 		entries.Tokens = append(entries.Tokens, token)
 		entries.Top = append(entries.Top, likeliest)
-		if s.text != nil {
-			offset += utf8.RuneCountInString(s.text.Piece(id))
+		if s.text == nil {
+			continue
+		}
+		if text, special := s.text.Piece(id); !special {
+			offset += utf8.RuneCountInString(text)
 		}
 	}
 	return entries, offset
@@ -55,7 +59,8 @@ func (s *Server) chatEntries(j *job, ids []int32, logprobs []float32, top [][]in
 		e := openai.TokenLogprob{Token: s.piece(j, id), Logprob: max(logprob, lowestLogprob)}
 		if s.text != nil {
 			e.Bytes = []int{}
-			for _, b := range []byte(s.text.Piece(id)) {
+			text, _ := s.text.Piece(id)
+			for _, b := range []byte(text) {
 				e.Bytes = append(e.Bytes, int(b))
 			}
 		}

@@ -64,8 +64,9 @@ type Text interface {
 	Encode(text string) ([]int32, error)
 	// Decode returns the text of ids, without special tokens.
 	Decode(ids []int32) string
-	// Piece is one token as text.
-	Piece(id int32) string
+	// Piece is one token as text; one that is special, which no text has, by its
+	// name.
+	Piece(id int32) (text string, special bool)
 	// Chat returns the ids of a conversation with the generation prompt. messages
 	// and tools are OpenAI's; tools may be nil. Errors wrap inference.ErrInvalid.
 	Chat(messages, tools json.RawMessage) ([]int32, error)

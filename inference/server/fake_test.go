@@ -45,11 +45,11 @@ func (fakeText) Decode(ids []int32) string {
 	return string(b)
 }
 
-func (fakeText) Piece(id int32) string {
+func (fakeText) Piece(id int32) (text string, special bool) {
 	if id == fakeEOS {
-		return "<eos>"
+		return "<eos>", true
 	}
-	return string([]byte{byte(id)})
+	return string([]byte{byte(id)}), false
 }
 
 func (t fakeText) Chat(messages, tools json.RawMessage) ([]int32, error) {

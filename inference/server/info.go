@@ -78,7 +78,7 @@ func (s *Server) tokenize(ctx *fasthttp.RequestCtx) error {
 	if pieces {
 		strs := make([]string, len(ids))
 		for i, id := range ids {
-			strs[i] = s.text.Piece(id)
+			strs[i], _ = s.text.Piece(id)
 		}
 		out["token_strs"] = strs
 	}

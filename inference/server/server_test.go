@@ -111,6 +111,25 @@ func TestStops(t *testing.T) {
 	require.EqualValues(t, id, c["stop_reason"])
 }
 
+// Special tokens have a name and no place in the text.
+func TestOffsets(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	_, got := post(t, s, "/v1/completions", `{"prompt":"a","seed":5,"max_tokens":100,"ignore_eos":true,"logprobs":0}`)
+	c := got["choices"].([]any)[0].(map[string]any)
+	logprobs := c["logprobs"].(map[string]any)
+	specials := 0
+	for i, token := range logprobs["tokens"].([]any) {
+		at := int(logprobs["text_offset"].([]any)[i].(float64))
+		if token == "<eos>" {
+			specials++
+			continue
+		}
+		require.Equal(t, token, c["text"].(string)[at:at+1])
+	}
+	require.Positive(t, specials)
+}
+
 // Echo and prompt_logprobs give the prompt's log-probabilities; max_tokens 0
 // gives nothing else.
 func TestEcho(t *testing.T) {
