@@ -69,9 +69,8 @@ func fleetVerb(std streams) verb {
 type fleetClient struct{ *client.Client }
 
 func newFleetClient(trainer, tokenFile string) (*fleetClient, error) {
-	u, err := url.Parse(trainer)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, usagef("fleet: -trainer is %q, expected a URL such as http://127.0.0.1:7000", trainer)
+	if _, err := controlURL("fleet: -trainer", trainer); err != nil {
+		return nil, err
 	}
 	token, err := readToken("-token-file", tokenFile)
 	if err != nil {

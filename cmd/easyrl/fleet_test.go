@@ -139,7 +139,7 @@ func TestFleetVerb(t *testing.T) {
 	require.Equal(t, "easyrl: fleet: expected the control token as Authorization: Bearer\n", errs)
 	code, _, errs = command(t, "fleet", "list", "-trainer", "127.0.0.1:7000")
 	require.Equal(t, exitUsage, code)
-	require.Contains(t, errs, `-trainer is "127.0.0.1:7000", expected a URL`)
+	require.Contains(t, errs, `-trainer is "127.0.0.1:7000", expected http://HOST:PORT`)
 	code, _, errs = command(t, "fleet", "list", "-token-file", write(t, t.TempDir(), "empty", "\n"))
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "has no token")

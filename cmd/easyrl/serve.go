@@ -60,8 +60,10 @@ func serveVerb(std streams) verb {
 		if err := cfg.Validate(); err != nil {
 			return usageError{oneLine(err)}
 		}
-		if s.join, err = controlURL(*join); err != nil {
-			return err
+		if *join != "" {
+			if s.join, err = controlURL("-join", *join); err != nil {
+				return err
+			}
 		}
 		s.server = cfg
 		return s.run(ctx, printer{std.err})
@@ -69,14 +71,11 @@ func serveVerb(std streams) verb {
 	return v
 }
 
-// controlURL is the address of a trainer, nil where text is empty.
-func controlURL(text string) (*url.URL, error) {
-	if text == "" {
-		return nil, nil //nolint:nilnil // to join nobody is no fault
-	}
+// controlURL is the address of a trainer, which key gives.
+func controlURL(key, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, usagef("-join is %q, expected http://HOST:PORT of a trainer", text)
+		return nil, usagef("%s is %q, expected http://HOST:PORT of a trainer", key, text)
 	}
 	return u, nil
 }
