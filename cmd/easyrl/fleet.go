@@ -36,10 +36,14 @@ func fleetVerb(std streams) verb {
 				err = usageError{err}
 			}
 		}()
-		c, err := newFleetClient(*trainer, *tokenFile)
+		if _, err := controlURL("fleet: -trainer", *trainer); err != nil {
+			return err
+		}
+		token, err := readToken("-token-file", *tokenFile)
 		if err != nil {
 			return err
 		}
+		c := fleetClient{client.New(*trainer, token)}
 		action, of := "", ""
 		switch {
 		case len(args) == 1 && args[0] == "list":
@@ -68,17 +72,6 @@ func fleetVerb(std streams) verb {
 // fleetClient says what it does.
 type fleetClient struct{ *client.Client }
 
-func newFleetClient(trainer, tokenFile string) (*fleetClient, error) {
-	if _, err := controlURL("fleet: -trainer", trainer); err != nil {
-		return nil, err
-	}
-	token, err := readToken("-token-file", tokenFile)
-	if err != nil {
-		return nil, err
-	}
-	return &fleetClient{client.New(trainer, token)}, nil
-}
-
 // readToken reads the bearer token in a file, none where path is empty. key is
 // what names the file.
 func readToken(key, path string) (string, error) {
@@ -96,7 +89,7 @@ func readToken(key, path string) (string, error) {
 	return token, nil
 }
 
-func (c *fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error {
+func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error {
 	all, err := c.Members(ctx)
 	if err != nil {
 		return err
@@ -112,19 +105,16 @@ func (c *fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) erro
 	for _, m := range all {
 		p.line("%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d", m.ID, m.Kind, m.State, m.Version, m.Responses, m.Capacity, m.Served, m.Failed, m.Tokens)
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
 	for _, m := range all {
 		if m.Fault != "" {
-			printer{out}.line("%s: %s", m.ID, strings.ReplaceAll(m.Fault, "\n", "; "))
+			p.line("%s: %s", m.ID, strings.ReplaceAll(m.Fault, "\n", "; "))
 		}
 	}
-	return nil
+	return w.Flush()
 }
 
 // add returns when the server holds the run's weights.
-func (c *fleetClient) add(ctx context.Context, p printer, url, kind string) error {
+func (c fleetClient) add(ctx context.Context, p printer, url, kind string) error {
 	var m control.Member
 	if err := c.Call(ctx, http.MethodPost, "/instances", map[string]string{"url": url, "kind": kind}, &m); err != nil {
 		return err
@@ -137,7 +127,7 @@ func (c *fleetClient) add(ctx context.Context, p printer, url, kind string) erro
 }
 
 // drain returns when the instance has no work left.
-func (c *fleetClient) drain(ctx context.Context, p printer, id string) error {
+func (c fleetClient) drain(ctx context.Context, p printer, id string) error {
 	left, err := c.Drain(ctx, id)
 	switch {
 	case err != nil:

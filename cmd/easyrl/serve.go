@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"path/filepath"
 
-	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/join"
 	api "github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/inference/simulate/backend"
@@ -147,11 +146,7 @@ func (s *serving) run(ctx context.Context, notes printer) (err error) {
 	notes.line("easyrl: no new requests; those that run have %v", s.server.DrainTimeout)
 	err = srv.Drain(context.Background())
 	m.Leave()
-	err = errors.Join(err, srv.Close(), <-ended)
-	if err != nil && errors.Is(err, inference.ErrClosed) {
-		return fmt.Errorf("serve: %w", err)
-	}
-	return err
+	return errors.Join(err, srv.Close(), <-ended)
 }
 
 // enter begins to be a part of the trainer's fleet, where there is one to join.
