@@ -2,43 +2,103 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
 )
 
+// objectives are the shipped overlays by name.
+func objectives(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("..", "..", "configs", "objectives", "*.toml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	overlays := map[string]string{}
+	for _, path := range paths {
+		overlays[strings.TrimSuffix(filepath.Base(path), ".toml")] = path
+	}
+	return overlays
+}
+
+// trainOverlaid trains the tiny run of dir with an overlay, none where it is empty,
+// and settings into a folder of its own.
+func trainOverlaid(t *testing.T, dir, name, overlay string, settings ...string) string {
+	t.Helper()
+	out := filepath.Join(dir, name)
+	args := []string{"train", filepath.Join(dir, "run.toml")}
+	if overlay != "" {
+		args = append(args, overlay)
+	}
+	settings = append(settings, fmt.Sprintf("run.dir=%q", out), "rollout.prompts_per_step=16", "train.warmup=0",
+		"checkpoint.every=0")
+	if name == "dapo" {
+		settings = append(settings, "loss.overlong=1") // of few tokens
+	}
+	for _, s := range settings {
+		args = append(args, "-set", s)
+	}
+	code, _, errs := command(t, args...)
+	require.Zero(t, code, errs)
+	return out
+}
+
+// exact are the corrections for instances that are not exact: they do nothing where
+// these are.
+func exact(name string) bool { return name == "truncated-is" || name == "icepop" }
+
 // Every objective that is shipped trains, and does something else than the run
-// that it is put on top of; the corrections for instances that are not exact do
-// nothing where they are.
+// that it is put on top of, unless it corrects what is exact.
 func TestObjectives(t *testing.T) {
 	dir := tinyRun(t)
-	overlays, err := filepath.Glob(filepath.Join("..", "..", "configs", "objectives", "*.toml"))
-	require.NoError(t, err)
-	require.NotEmpty(t, overlays)
-	train := func(name string, overlay ...string) string {
-		args := append([]string{"train", filepath.Join(dir, "run.toml")}, overlay...)
-		for _, s := range []string{fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)), "run.steps=1", "rollout.prompts_per_step=16",
-			"rollout.group_size=4", "train.lr=1e-2", "train.warmup=0", "checkpoint.every=0"} {
-			args = append(args, "-set", s)
-		}
-		if name == "dapo" {
-			args = append(args, "-set", "loss.overlong=4") // of 12 tokens
-		}
-		code, _, errs := command(t, args...)
-		require.Zero(t, code, errs)
-		return weightsHash(t, filepath.Join(dir, name), 1)
+	train := func(name, overlay string) string {
+		return weightsHash(t, trainOverlaid(t, dir, name, overlay, "run.steps=1", "rollout.group_size=4", "train.lr=1e-2"), 1)
 	}
-	seen := map[string]string{train("base"): "base"}
-	for _, overlay := range overlays {
-		name := strings.TrimSuffix(filepath.Base(overlay), ".toml")
+	seen := map[string]string{train("base", ""): "base"}
+	for name, overlay := range objectives(t) {
 		got := train(name, overlay)
-		if name == "truncated-is" || name == "icepop" {
+		if exact(name) {
 			require.Equal(t, "base", seen[got], name)
 			continue
 		}
 		require.Empty(t, seen[got], "%s ends in the weights of it", name)
 		seen[got] = name
+	}
+}
+
+// Every objective that is shipped learns a task, to say the first digit of the
+// prompt again, from random weights: at a rate that is not small, so that one whose
+// steps on a batch go too far does not.
+func TestObjectivesLearn(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	var prompts strings.Builder
+	for i := range 23 {
+		fmt.Fprintf(&prompts, `{"prompt":"%d,%d","answer":"%d"}`+"\n", i%10, i/10, i%10)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "prompts.jsonl"), []byte(prompts.String()), 0o644))
+	for name, overlay := range objectives(t) {
+		if exact(name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := trainOverlaid(t, dir, name, overlay, "run.steps=60", "train.lr=5e-3", "rollout.group_size=8",
+				"rollout.max_tokens=4", "log.rollouts=false")
+			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
+			require.NoError(t, err)
+			require.Len(t, steps, 60)
+			last := 0.0
+			for _, step := range steps[50:] {
+				last += step["reward/mean"] / 10
+			}
+			require.Less(t, steps[0]["reward/mean"], 0.1)
+			require.Greater(t, last, 0.3)
+			t.Logf("reward %.3f at first, %.3f at last", steps[0]["reward/mean"], last)
+		})
 	}
 }
