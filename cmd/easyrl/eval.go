@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -172,7 +173,7 @@ func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved
 	defer end()
 	cores := runtime.GOMAXPROCS(0)
 	sampling := max(1, cfg.Inference.Instances)
-	cfg.Inference.Threads = orElse(cfg.Inference.Threads, max(1, cores/sampling))
+	cfg.Inference.Threads = cmp.Or(cfg.Inference.Threads, max(1, cores/sampling))
 	dev, err := openDevice(configs.CPU, min(cores, cfg.Inference.Threads*sampling))
 	if err != nil {
 		return nil, nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"runtime"
 	"strings"
@@ -23,23 +24,16 @@ func threads(cfg *configs.Config) (training, sampling int, lends bool) {
 func shareOut(cfg *configs.Config, cores int) (training, sampling int, lends bool) {
 	training, sampling = cfg.Device.Threads, cfg.Inference.Threads
 	if cfg.Run.Mode == configs.Colocated {
-		return orElse(training, cores), orElse(sampling, cores), false
+		return cmp.Or(training, cores), cmp.Or(sampling, cores), false
 	}
 	if cfg.Inference.Instances == 0 { // others sample
-		return orElse(training, cores), 0, false
+		return cmp.Or(training, cores), 0, false
 	}
 	if sampling == 0 {
-		left := cores - orElse(training, max(1, cores/2))
+		left := cores - cmp.Or(training, max(1, cores/2))
 		sampling = max(1, left/cfg.Inference.Instances)
 	}
-	return orElse(training, max(1, cores-sampling*cfg.Inference.Instances)), sampling, training == 0
-}
-
-func orElse(n, otherwise int) int {
-	if n == 0 {
-		return otherwise
-	}
-	return n
+	return cmp.Or(training, max(1, cores-sampling*cfg.Inference.Instances)), sampling, training == 0
 }
 
 // giveWay lets goroutines run beside the given number that compute: one that is

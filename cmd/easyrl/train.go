@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -320,7 +319,7 @@ func (r *trainRun) openModels(from string, prompts int) error {
 			return err
 		}
 	}
-	dev, err := openDevice(cfg.Device.Kind, orElse(cfg.Device.Threads, runtime.GOMAXPROCS(0)))
+	dev, err := openDevice(cfg.Device.Kind, cfg.Device.Threads)
 	if err != nil {
 		return err
 	}
