@@ -29,6 +29,9 @@ func Load(files, settings []string) (*Resolved, error) {
 	for i, file := range files {
 		document, err := os.ReadFile(file)
 		if err != nil {
+			if key, _, is := strings.Cut(file, "="); is && strings.Contains(key, ".") {
+				err = fmt.Errorf("%w, expected -set %s for a setting", err, file)
+			}
 			faults = append(faults, fmt.Errorf("read configuration: %w", err))
 			continue
 		}

@@ -161,6 +161,13 @@ func TestDuplicatesOfMessages(t *testing.T) {
 	require.Equal(t, 1, Duplicates([]rollout.Prompt{with("1"), with("2"), {Messages: user("a")}, with("1"), {Text: ""}}))
 }
 
+func TestHaving(t *testing.T) {
+	t.Parallel()
+	prompts := []rollout.Prompt{{ID: "a", IDs: []int32{3}}, {ID: "b", IDs: []int32{1, 2, 1}}, {ID: "c"}, {ID: "d", IDs: []int32{0, 1}}}
+	require.Equal(t, []string{"b", "d"}, Having(prompts, 1))
+	require.Empty(t, Having(prompts, 4))
+}
+
 func TestOverLong(t *testing.T) {
 	t.Parallel()
 	prompts := []rollout.Prompt{{ID: "a", IDs: make([]int32, 3)}, {ID: "b", IDs: make([]int32, 4)}, {ID: "c"}, {ID: "d", IDs: make([]int32, 9)}}

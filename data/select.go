@@ -60,3 +60,13 @@ func OverLong(prompts []rollout.Prompt, maxTokens int) (kept []rollout.Prompt, d
 	}
 	return kept, dropped
 }
+
+// Having are the IDs of the prompts in which a token id occurs.
+func Having(prompts []rollout.Prompt, id int32) (names []string) {
+	for i := range prompts {
+		if slices.Contains(prompts[i].IDs, id) {
+			names = append(names, prompts[i].ID)
+		}
+	}
+	return names
+}

@@ -123,6 +123,9 @@ func (c *Config) checkStops(ids []int32) error {
 // dir/generation_config.json adds where there is one.
 func ReadConfig(dir string) (*Config, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read model folder: %w, expected a folder as Hugging Face lays it out%s", err, nearby(dir))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read model folder: %w", err)
 	}
@@ -142,6 +145,18 @@ func ReadConfig(dir string) (*Config, error) {
 		return nil, inFile(name, err)
 	}
 	return c, nil
+}
+
+// nearby names the newest checkpoint below a run's folder, or below its folder of
+// checkpoints, where dir is one.
+func nearby(dir string) string {
+	for _, below := range []string{"checkpoints", ""} {
+		found, err := filepath.Glob(filepath.Join(dir, below, "step-*", "config.json"))
+		if n := len(found); err == nil && n > 0 {
+			return ", such as " + filepath.Dir(found[n-1])
+		}
+	}
+	return ""
 }
 
 // addStops adds the stop ids of a generation_config.json.

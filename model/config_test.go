@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -251,6 +252,28 @@ func FuzzParseConfig(f *testing.F) {
 		require.LessOrEqual(t, c.NumParams(), int64(4*maxParams)) // norms, biases and an output projection beside
 		require.False(t, math.IsNaN(c.FLOPs(1, 1, 1)))
 	})
+}
+
+// Who names a run's folder is told of its newest checkpoint.
+func TestReadConfigOfNoModel(t *testing.T) {
+	t.Parallel()
+	run := t.TempDir()
+	says := func(dir, more string) {
+		_, err := ReadConfig(dir)
+		require.ErrorContains(t, err, "read model folder: open "+filepath.Join(dir, "config.json"))
+		require.True(t, strings.HasSuffix(err.Error(), "expected a folder as Hugging Face lays it out"+more), err)
+	}
+	says(run, "")
+	for _, step := range []string{"step-000009", "step-000010", "step-000011"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(run, "checkpoints", step), 0o755))
+	}
+	says(run, "")
+	for _, step := range []string{"step-000009", "step-000010"} {
+		require.NoError(t, os.WriteFile(filepath.Join(run, "checkpoints", step, "config.json"), aConfig("", ""), 0o644))
+	}
+	newest := filepath.Join(run, "checkpoints", "step-000010")
+	says(run, ", such as "+newest)
+	says(filepath.Join(run, "checkpoints"), ", such as "+newest)
 }
 
 func FuzzGenerationConfig(f *testing.F) {

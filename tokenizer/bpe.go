@@ -134,6 +134,8 @@ func (m *bpe) setVocab(vocab map[string]int32) error {
 
 func (m *bpe) size() int { return len(m.pieces) }
 
+func (m *bpe) unknown() int32 { return m.unk }
+
 func (m *bpe) piece(id int32) (text string, special, ok bool) {
 	if id < 0 || int(id) >= len(m.pieces) || m.holes[id] {
 		return "", false, false

@@ -68,3 +68,5 @@ func (m *chars) id(piece string) (int32, bool) {
 }
 
 func (m *chars) size() int { return len(m.pieces) }
+
+func (m *chars) unknown() int32 { return charUnknown }

@@ -182,6 +182,7 @@ func TestModelOptions(t *testing.T) {
 	} {
 		tok := loaded(t, func(f object) { plain(f); set(f["model"].(object), c.unk, c.fuse) })
 		require.Equal(t, c.want, tok.Encode("abxya"), c.name)
+		require.Equal(t, map[bool]int32{false: -1, true: 2}[c.unk != nil], tok.Unknown(), c.name)
 	}
 	last := model(func(m object) { m["merges"] = []string{"a b", "b c", "ab c", "a b"} }) // a b has rank 3
 	require.Equal(t, []int32{'a', 258}, last.Encode("abc"), "the last of a pair listed twice counts")

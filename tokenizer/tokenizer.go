@@ -41,7 +41,8 @@ type model interface {
 	encode(dst []int32, text string, first bool) []int32 // first: nothing was before text
 	piece(id int32) (text string, special, ok bool)      // what the id stands for, in bytes
 	id(piece string) (int32, bool)
-	size() int // 1 + the largest id
+	size() int      // 1 + the largest id
+	unknown() int32 // the id for what the vocabulary lacks; -1: none
 }
 
 // newTokenizer puts added tokens in front of a model.
@@ -156,6 +157,10 @@ func (t *Tokenizer) TokenID(piece string) (int32, bool) {
 	}
 	return t.model.id(piece)
 }
+
+// Unknown returns the id that stands for all that the vocabulary lacks; -1 where
+// there is none, as with byte-level BPE.
+func (t *Tokenizer) Unknown() int32 { return t.model.unknown() }
 
 // StopIDs returns the ids that end a response: the eos_token of the tokenizer's
 // configuration. It is empty where the folder names none.

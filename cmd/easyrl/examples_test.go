@@ -57,6 +57,10 @@ func TestSFTTellsOfItsData(t *testing.T) {
 	last := filepath.Join(run, "checkpoints", "step-000003")
 	require.InDelta(t, -meanLogprob(t, last, "1,6", "5"), losses[2], 1e-6)
 
+	code, _, errs = command(t, args(filepath.Join(dir, "none"), "sft.eval="+filepath.Join(dir, "none.jsonl"))...)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, errs, "none.jsonl: no such file or directory\n")
+
 	unweighed := filepath.Join(dir, "unweighed")
 	code, _, errs = command(t, args(unweighed)...)
 	require.Zero(t, code, errs)

@@ -108,6 +108,9 @@ func (f *folder) fitting(path string, all []rollout.Prompt, cfg *configs.Config,
 	if n := data.Duplicates(kept); n > 0 {
 		warn("%s: %d of %d prompts repeat an earlier one", path, n, len(kept))
 	}
+	if names := data.Having(kept, f.tok.Unknown()); len(names) > 0 {
+		warn("%s: %d of %d prompts have characters that the model's tokenizer lacks (%s first)", path, len(names), len(kept), names[0])
+	}
 	return kept, nil
 }
 

@@ -104,7 +104,7 @@ func (r *trainRun) demonstrations(f *folder) (example func(i int) trainer.Exampl
 // heldOut reads the demonstrations that are evaluated and not trained on, the first
 // eval.prompts of each set or, with 0, all.
 func (f *folder) heldOut(cfg *configs.Config, warn func(format string, args ...any)) (sets []trainer.HeldOut, err error) {
-	if len(cfg.SFT.Eval) == 0 || cfg.Eval.Every == 0 {
+	if len(cfg.SFT.Eval) == 0 {
 		return nil, nil
 	}
 	files, err := data.Files(cfg.SFT.Eval)
