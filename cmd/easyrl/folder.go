@@ -103,12 +103,10 @@ func readFolder(dir, tokDir string, config []byte, shape *model.Config) (*folder
 		return nil, usageError{fmt.Errorf("%s: config.json: %w", tokDir, err)}
 	}
 	f.files["config.json"] = config
-	f.tok, err = tokenizer.Load(tokDir)
-	if err != nil && !errors.Is(err, tokenizer.ErrNone) {
+	if f.tok, err = tokenizer.Load(tokDir); err != nil && !errors.Is(err, tokenizer.ErrNone) {
 		return nil, usageError{err}
 	}
-	f.chat, err = chat.Load(tokDir)
-	if err != nil && !errors.Is(err, chat.ErrNone) {
+	if f.chat, err = chat.Load(tokDir); err != nil && !errors.Is(err, chat.ErrNone) {
 		return nil, usageError{err}
 	}
 	names := []string{generationFile, "chat_template.jinja", "chat_template.json", "special_tokens_map.json"}

@@ -17,8 +17,8 @@ func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format s
 	if f.tok == nil {
 		return nil, nil, usagef("%s has no tokenizer files, which prompts need", f.dir)
 	}
-	lists, err = data.ReadAll(paths, data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey, SourceKey: cfg.Data.SourceKey})
-	if err != nil {
+	keys := data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey, SourceKey: cfg.Data.SourceKey}
+	if lists, err = data.ReadAll(paths, keys); err != nil {
 		return nil, nil, usageError{err}
 	}
 	for k, path := range paths {
@@ -55,10 +55,8 @@ func (f *folder) prompts(paths []string, cfg *configs.Config, warn func(format s
 // of a run that trains too were read, and text that goes to a chat model as it is
 // is noted.
 func (f *folder) checkPrompts(resolved *configs.Resolved, all bool, warn func(format string, args ...any)) error {
-	if all {
-		if err := resolved.CheckSources(f.sources); err != nil {
-			return usageError{err}
-		}
+	if err := resolved.CheckSources(f.sources); all && err != nil {
+		return usageError{err}
 	}
 	if f.chat != nil && resolved.Data.Template == configs.TemplateAuto && f.plain != "" {
 		warn("%s: the model has a chat template, and these prompts are plain text: data.template = %q uses it, %q leaves this note out",

@@ -128,8 +128,7 @@ func (s *served) update(ctx context.Context, version int64, read func(w *model.W
 	}
 	// Whether the engine has taken them must be known, or the next update would
 	// write what serves: a publish that has begun is waited for.
-	sum, err = s.Publish(context.WithoutCancel(ctx), loaded{model.NewSnapshot(s.spare, version), sum})
-	if err != nil {
+	if sum, err = s.Publish(context.WithoutCancel(ctx), loaded{model.NewSnapshot(s.spare, version), sum}); err != nil {
 		return "", err
 	}
 	s.live, s.spare = s.spare, s.live

@@ -319,18 +319,15 @@ func (r *trainRun) openModels(from string, prompts int) error {
 			return err
 		}
 	}
-	dev, err := openDevice(cfg.Device.Kind, cfg.Device.Threads)
+	if r.dev, err = openDevice(cfg.Device.Kind, cfg.Device.Threads); err != nil {
+		return err
+	}
+	r.atEnd(func() { _ = r.dev.Close() })
+	policy, err := r.folder.weights(r.dev)
 	if err != nil {
 		return err
 	}
-	r.dev = dev
-	r.atEnd(func() { _ = dev.Close() })
-	policy, err := r.folder.weights(dev)
-	if err != nil {
-		return err
-	}
-	r.models, err = trimodel.New(dev, policy, r.trimodelConfig())
-	if err != nil {
+	if r.models, err = trimodel.New(r.dev, policy, r.trimodelConfig()); err != nil {
 		return err
 	}
 	start := policy.Checksum()
