@@ -24,10 +24,10 @@ func ParseEndpoint(text, kind string) (Endpoint, error) {
 	}
 	u, err := url.Parse(e.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return Endpoint{}, fmt.Errorf("%q, expected a URL such as http://127.0.0.1:8000", text)
+		return Endpoint{}, fmt.Errorf("%.200q, expected a URL such as http://127.0.0.1:8000", text)
 	}
 	if e.Kind != "" && !slices.Contains(servers(), e.Kind) {
-		return Endpoint{}, fmt.Errorf("%q, expected one of %s before the URL", text, quoted(servers()))
+		return Endpoint{}, fmt.Errorf("%.200q, expected one of %s before the URL", text, quoted(servers()))
 	}
 	e.URL = strings.TrimRight(e.URL, "/")
 	return e, nil

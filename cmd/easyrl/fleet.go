@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -75,16 +74,9 @@ type fleetClient struct{ *client.Client }
 // readToken reads the bearer token in a file, none where path is empty. key is
 // what names the file.
 func readToken(key, path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	b, err := os.ReadFile(path)
+	token, err := client.ReadToken(path)
 	if err != nil {
 		return "", usagef("%s: %w", key, err)
-	}
-	token := strings.TrimSpace(string(b))
-	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", usagef("%s: %s has no token, expected one line of letters and digits", key, path)
 	}
 	return token, nil
 }

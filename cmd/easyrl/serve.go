@@ -72,9 +72,9 @@ func serveVerb(std streams) verb {
 
 // controlURL is the address of a trainer, which key gives.
 func controlURL(key, text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, usagef("%s is %q, expected http://HOST:PORT of a trainer", key, text)
+	u, err := client.Address(text)
+	if err != nil {
+		return nil, usagef("%s %w", key, err)
 	}
 	return u, nil
 }

@@ -295,6 +295,7 @@ func TestServeRefuses(t *testing.T) {
 		"no port":        {[]string{"-model", model, "-listen", "localhost"}, `listen "localhost", expected host:port`},
 		"no room":        {[]string{"-model", model, "-max-running", "0"}, "-max-running is 0"},
 		"empty token":    {[]string{"-model", model, "-token-file", empty}, "has no token"},
+		"join no port":   {[]string{"-model", model, "-join", "http://trainer:99999"}, `-join is "http://trainer:99999", expected http://HOST:PORT`},
 		"join what":      {[]string{"-model", model, "-join", "trainer:7070"}, `-join is "trainer:7070", expected http://HOST:PORT`},
 		"no time at all": {[]string{"-model", model, "-drain-timeout", "0s"}, "drain timeout 0s"},
 	} {

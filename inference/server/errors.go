@@ -19,9 +19,10 @@ import (
 
 const (
 	invalidRequest = "invalid_request_error"
-	bodyTimes      = 6   // as long as a header a body may take
-	bodiesHeld     = 16  // bodies of the largest size may be held at once, or more smaller ones
-	statusGone     = 499 // nobody reads it
+	bodyTimes      = 6       // as long as a header a body may take
+	longText       = 1 << 20 // bytes; more are made tokens alone
+	bodiesHeld     = 16      // bodies of the largest size may be held at once, or more smaller ones
+	statusGone     = 499     // nobody reads it
 	// notJSON is the answer in place of one that cannot be encoded.
 	notJSON = `{"error":{"message":"the answer has a value that JSON cannot carry","type":"server_error","param":null,"code":null}}`
 )
@@ -125,6 +126,19 @@ func writeJSON(ctx *fasthttp.RequestCtx, status int, value any) {
 	ctx.SetStatusCode(status)
 	ctx.SetContentType("application/json")
 	ctx.SetBody(data)
+}
+
+// alone is given to one long text at a time: its tokens and their texts take
+// many times the room of its bytes. done gives it back.
+func (s *Server) alone(bytes int) (done func(), err error) {
+	if bytes <= longText {
+		return func() {}, nil
+	}
+	if !s.long.TryLock() {
+		return nil, &failure{status: fasthttp.StatusTooManyRequests, kind: "rate_limit_error", code: "long_text", retry: true,
+			message: fmt.Sprintf("text of %d bytes while another is made tokens, expected one of more than %d at a time", bytes, longText)}
+	}
+	return s.long.Unlock, nil
 }
 
 // readBody reads a body of the configured size at most. What it holds counts

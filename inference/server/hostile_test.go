@@ -114,6 +114,35 @@ func TestQueueFull(t *testing.T) {
 	require.Equal(t, http.StatusOK, <-statuses)
 }
 
+// Long texts, which take many times their size, are made tokens one at a time;
+// others do not wait for them.
+func TestLongTexts(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	long := strings.Repeat("a", longText+1)
+	paths := map[string]string{"/tokenize": `{"prompt":"` + long + `"}`, "/v1/completions": `{"prompt":["a","` + long + `"]}`,
+		"/v1/chat/completions": `{"messages":[{"role":"user","content":"` + long + `"}]}`}
+	for _, want := range []struct{ tokens, others int }{{http.StatusTooManyRequests, http.StatusTooManyRequests}, {http.StatusOK, http.StatusBadRequest}} {
+		if want.tokens == http.StatusTooManyRequests {
+			s.long.Lock()
+		}
+		for path, body := range paths {
+			status, _, data := call(t, s, http.MethodPost, path, body)
+			if path == "/tokenize" {
+				require.Equal(t, want.tokens, status)
+			} else {
+				require.Equal(t, want.others, status, "%s", data)
+			}
+		}
+		status, _ := post(t, s, "/v1/completions", `{"prompt":"a"}`)
+		require.Equal(t, http.StatusOK, status)
+		if want.tokens == http.StatusTooManyRequests {
+			s.long.Unlock()
+		}
+	}
+	require.True(t, s.long.TryLock(), "given back")
+}
+
 // endless is a reader of zeros.
 type endless struct{}
 

@@ -61,8 +61,16 @@ func (s *Server) tokenize(ctx *fasthttp.RequestCtx) error {
 		fields.To("tools", &r.tools, "tools"), fields.To("return_token_strs", &pieces, "true or false")}); err != nil {
 		return err
 	}
+	size := len(r.messages) + len(r.tools)
+	if prompt != nil {
+		size = len(*prompt)
+	}
+	done, err := s.alone(size)
+	if err != nil {
+		return err
+	}
+	defer done()
 	var ids []int32
-	var err error
 	if prompt != nil {
 		ids, err = s.text.Encode(*prompt)
 	} else {

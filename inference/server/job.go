@@ -76,6 +76,11 @@ func (s *Server) tokens(j *job) error {
 		if s.text == nil {
 			return invalid("messages", "model %s has no chat template, expected a prompt of token ids", s.backend.ID())
 		}
+		done, err := s.alone(len(j.messages) + len(j.tools))
+		if err != nil {
+			return err
+		}
+		defer done()
 		j.prompts = make([][]int32, 1)
 		j.prompts[0], err = s.text.Chat(j.messages, j.tools)
 		return err
@@ -85,6 +90,13 @@ func (s *Server) tokens(j *job) error {
 	}
 	if s.text == nil && (j.texts != nil || j.echo) {
 		return invalid("prompt", "model %s has no tokenizer, expected token ids and no echo", s.backend.ID())
+	}
+	if j.texts != nil {
+		done, err := s.alone(len(j.prompt))
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
 	for _, text := range j.texts {
 		ids, err := s.text.Encode(text)

@@ -92,6 +92,7 @@ type Server struct {
 	served   counters
 	lease    lease.Lease   // of the trainer whose weights are taken
 	updating chan struct{} // one for the update of the weights that runs
+	long     sync.Mutex    // held while a long text is made tokens
 
 	mu       sync.Mutex
 	draining bool

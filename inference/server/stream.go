@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/feed"
 	"github.com/easyrl/easyrl/inference/server/internal/openai"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
@@ -25,60 +26,16 @@ func (s *Server) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) {
 	return c.Watch(s.ctx)
 }
 
-// feed is what has been sampled and not yet been sent. The backend never waits
-// for a client: what is held is bounded by what was asked for.
-type feed struct {
-	ready chan struct{} // holds a token where there is something to take
-
-	mu     sync.Mutex
-	deltas []inference.Delta
-	ended  bool
-	out    []inference.Completion
-	err    error
-}
-
-func (f *feed) wake() {
-	select {
-	case f.ready <- struct{}{}:
-	default:
-	}
-}
-
-func (f *feed) add(d inference.Delta) {
-	d.IDs, d.Logprobs, d.Top = slices.Clone(d.IDs), slices.Clone(d.Logprobs), slices.Clone(d.Top)
-	for i := range d.Top {
-		d.Top[i] = slices.Clone(d.Top[i])
-	}
-	f.mu.Lock()
-	f.deltas = append(f.deltas, d)
-	f.mu.Unlock()
-	f.wake()
-}
-
-func (f *feed) end(out []inference.Completion, err error) {
-	f.mu.Lock()
-	f.ended, f.out, f.err = true, out, err
-	f.mu.Unlock()
-	f.wake()
-}
-
-func (f *feed) take() (deltas []inference.Delta, ended bool, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	deltas, f.deltas = f.deltas, nil
-	return deltas, f.ended, f.err
-}
-
 // stream answers j with server-sent events. A request that fails before its
 // first token is refused with a status. A client of HTTP/1.0, which knows no
 // chunks, gets all events at the end. done is called when all has ended.
 func (s *Server) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job, done func()) error {
-	f := &feed{ready: make(chan struct{}, 1)}
+	f := feed.New()
 	runCtx, cancel := context.WithCancelCause(reqCtx)
 	var sampling sync.WaitGroup
-	sampling.Go(func() { f.end(s.run(runCtx, j, f.add)) })
-	<-f.ready
-	deltas, ended, err := f.take()
+	sampling.Go(func() { f.End(s.run(runCtx, j, f.Add)) })
+	<-f.Ready
+	deltas, ended, err := f.Take()
 	if err != nil {
 		cancel(nil)
 		sampling.Wait()
@@ -97,7 +54,7 @@ func (s *Server) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job
 				out.delta(d)
 			}
 			if ended {
-				out.end(f.out, err)
+				out.end(f.Out, err)
 			}
 			if w.Flush() != nil {
 				cancel(wire.ErrGone)
@@ -106,8 +63,8 @@ func (s *Server) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job
 			if ended {
 				return
 			}
-			<-f.ready
-			deltas, ended, err = f.take()
+			<-f.Ready
+			deltas, ended, err = f.Take()
 		}
 	}
 	if ctx.Request.Header.IsHTTP11() {

@@ -21,6 +21,7 @@ const (
 	updateTimeout  = 30 * time.Minute // for an update of the weights
 	updateStall    = time.Minute      // for a client to send some bytes of it
 	updateTurn     = 20 * time.Second // for the update before it, whose client may have gone, to end
+	longestName    = 4 << 10          // of a trainer, in bytes
 )
 
 // update takes new weights from the body, or from a file of this machine for a
@@ -159,8 +160,11 @@ func (s *Server) take(ctx *fasthttp.RequestCtx) error {
 	if err := fields.Decode(data, []fields.Field{fields.To("id", &id, "a string"), fields.To("name", &name, "a string")}); err != nil {
 		return err
 	}
-	if id == "" {
+	switch {
+	case id == "":
 		return invalid("id", "no id, expected what tells the trainer from others")
+	case len(id) > longestName || len(name) > longestName: // both are kept
+		return invalid("", "id of %d bytes and name of %d, expected at most %d", len(id), len(name), longestName)
 	}
 	if err := s.lease.Take(id, name, time.Now()); err != nil {
 		return othersTrainer(err)

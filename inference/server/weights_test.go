@@ -210,13 +210,14 @@ func TestOneTrainerAtATime(t *testing.T) {
 		return status, string(data)
 	}
 	require.Equal(t, http.StatusBadRequest, take(""))
+	require.Equal(t, http.StatusBadRequest, take(strings.Repeat("x", 5000)))
 	require.Equal(t, http.StatusOK, take("a"))
 	require.Equal(t, http.StatusConflict, take("b"))
 	for _, query := range []string{"", "&trainer=b"} {
 		status, data := update(query)
 		require.Equal(t, http.StatusConflict, status)
 		require.Contains(t, data, `"code":"other_trainer"`)
-		require.Regexp(t, `it serves run a, heard of \d+s ago, expected no other trainer`, data)
+		require.Regexp(t, `it serves \\"run a\\", heard of \d+s ago, expected no other trainer`, data)
 	}
 	status, data := update("&trainer=a")
 	require.Equal(t, http.StatusOK, status, data)

@@ -95,6 +95,7 @@ func TestParseRefuses(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	for spec, want := range map[string]string{
 		"slots":                         `"slots", expected key=value`,
+		"slots=3, slots=4":              "slots is there twice, expected once",
 		"slot=3":                        `key "slot", expected lengths, tokens_per_second`,
 		"slots=0":                       "slots 0, expected 1 to",
 		"slots=x":                       `slots "x", expected a number`,

@@ -15,12 +15,18 @@ import (
 // may have commas.
 func Parse(spec string) (Config, error) {
 	c := Default()
+	seen := map[string]bool{}
 	for _, setting := range settings(spec) {
 		key, value, ok := strings.Cut(setting, "=")
 		if !ok {
 			return Config{}, fmt.Errorf("simulate: %q, expected key=value", setting)
 		}
-		if err := c.set(strings.TrimSpace(key), strings.TrimSpace(value)); err != nil {
+		key = strings.TrimSpace(key)
+		if seen[key] {
+			return Config{}, fmt.Errorf("simulate: %s is there twice, expected once", key)
+		}
+		seen[key] = true
+		if err := c.set(key, strings.TrimSpace(value)); err != nil {
 			return Config{}, fmt.Errorf("simulate: %w", err)
 		}
 	}

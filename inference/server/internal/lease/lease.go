@@ -45,7 +45,7 @@ func (l *Lease) check(id string, now time.Time) error {
 	if l.id == "" || l.id == id || silent >= Time {
 		return nil
 	}
-	return fmt.Errorf("it serves %.120s, heard of %v ago, expected no other trainer: take it out of that run, or end the run; one that is gone is forgotten after %v",
+	return fmt.Errorf("it serves %.120q, heard of %v ago, expected no other trainer: take it out of that run, or end the run; one that is gone is forgotten after %v",
 		l.name, silent.Truncate(time.Second), Time)
 }
 

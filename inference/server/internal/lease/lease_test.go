@@ -17,7 +17,7 @@ func TestOneTrainer(t *testing.T) {
 	require.NoError(t, l.Take("a", "run a", at(0)))
 	require.NoError(t, l.Check("a", at(0)))
 	require.EqualError(t, l.Take("b", "run b", at(1500*time.Millisecond)),
-		"it serves run a, heard of 1s ago, expected no other trainer: take it out of that run, or end the run; one that is gone is forgotten after 1m0s")
+		`it serves "run a", heard of 1s ago, expected no other trainer: take it out of that run, or end the run; one that is gone is forgotten after 1m0s`)
 	require.Error(t, l.Check("", at(Time-1)), "nor is it anybody's")
 	require.NoError(t, l.Take("a", "run a", at(Time-1)))
 	require.Error(t, l.Take("b", "run b", at(Time)), "the one that has it was heard of since")

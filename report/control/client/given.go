@@ -1,0 +1,50 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Address reads the URL of a control address.
+func Address(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err == nil && u.Port() != "" {
+		_, err = strconv.ParseUint(u.Port(), 10, 16)
+	}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("is %q, expected http://HOST:PORT of a trainer", text)
+	}
+	return u, nil
+}
+
+// longestToken is that of a file with a token, in bytes: it goes into a header.
+const longestToken = 4 << 10
+
+// ReadToken reads the bearer token in a file, which may be a pipe; it is empty
+// where path is.
+func ReadToken(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	b, err := io.ReadAll(io.LimitReader(f, longestToken+1))
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(b))
+	switch {
+	case len(b) > longestToken:
+		return "", fmt.Errorf("%s has more than %d bytes, expected one line of letters and digits", path, longestToken)
+	case token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "", fmt.Errorf("%s has no token, expected one line of letters and digits", path)
+	}
+	return token, nil
+}
