@@ -45,6 +45,9 @@ func openKept(folder string, notes *report.Notes) (*kept, error) {
 		if err == nil {
 			err = json.Unmarshal(data, &k.of)
 		}
+		if err == nil && k.of.Run == "" {
+			err = errors.New("no run")
+		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("instances: %s: %w, expected what the run wrote; without the file it begins anew", k.path, err)
 		}

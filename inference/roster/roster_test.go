@@ -280,9 +280,11 @@ func TestTakenOutIsKept(t *testing.T) {
 	defer end()
 	require.False(t, third.TakenOut("http://a:1"))
 	require.True(t, third.TakenOut("http://b:1"))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, keptFile), []byte("{"), 0o644))
-	_, err = openKept(folder, nil)
-	require.ErrorContains(t, err, keptFile)
+	for _, torn := range []string{"", "{", "null", `{"x":1}`} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, keptFile), []byte(torn), 0o644))
+		_, err = openKept(folder, nil)
+		require.ErrorContains(t, err, keptFile)
+	}
 }
 
 // What is known of servers that were taken out is bounded.
