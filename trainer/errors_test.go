@@ -24,7 +24,7 @@ var errAway = errors.New("scorer is away")
 // breaks lets the stream of a step fail after some of its groups.
 func (s *script) breaks(tr *Trainer, step, after int) {
 	produce := tr.Produce
-	tr.Produce = func(ctx context.Context, p Period) Stream {
+	tr.Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
 		whole := produce(ctx, p)
 		if p.Step != step {
 			return whole
@@ -103,7 +103,7 @@ func TestErrorKeepsNoPartOfAStep(t *testing.T) {
 			tr.Track = s.spans.Track("trainer")
 			if stopped {
 				produce := tr.Produce
-				tr.Produce = func(in context.Context, p Period) Stream {
+				tr.Produce = func(in context.Context, p rollout.Batch) rollout.Stream {
 					if p.Step == 4 {
 						return &cutting{produce(in, p).(*stream), cancel}
 					}
@@ -122,7 +122,7 @@ type cutting struct {
 	cancel context.CancelFunc
 }
 
-func (c *cutting) Wait() (StreamStats, error) {
+func (c *cutting) Wait() (rollout.Stats, error) {
 	c.cancel()
 	return c.stream.Wait()
 }
@@ -165,7 +165,7 @@ func TestReplacedGroups(t *testing.T) {
 		}
 	}
 	produce := tr.Produce
-	tr.Produce = func(ctx context.Context, p Period) Stream {
+	tr.Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
 		out := produce(ctx, p).(*stream)
 		out.stats.Replaced = replaced
 		return out

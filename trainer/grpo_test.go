@@ -215,12 +215,12 @@ func checkDifferences(t *testing.T, m *trimodel.Models, policy *reference.Decode
 // stream is a period that is sampled already.
 type stream struct {
 	groups chan rollout.Group
-	stats  StreamStats
+	stats  rollout.Stats
 	err    error
 }
 
 func (s *stream) Groups() <-chan rollout.Group { return s.groups }
-func (s *stream) Wait() (StreamStats, error)   { return s.stats, s.err }
+func (s *stream) Wait() (rollout.Stats, error) { return s.stats, s.err }
 
 func streamOf(groups ...rollout.Group) *stream {
 	s := &stream{groups: make(chan rollout.Group, len(groups))}
@@ -304,7 +304,7 @@ func TestStepWithoutGradientReportsNone(t *testing.T) {
 		p := &period{step: 1, version: 1}
 		require.NoError(t, tr.train(p, groups))
 		require.NoError(t, tr.update(p))
-		return tr.values(p, StreamStats{})
+		return tr.values(p, rollout.Stats{})
 	}
 	groups := tinyGroups(2, 4)
 	for _, c := range []struct {

@@ -74,7 +74,7 @@ func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
 }
 
 // produce hands out a period's groups one by one.
-func (s *script) produce(ctx context.Context, p Period) Stream {
+func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
 	s.event("produce %d with %d for prompts %s to %s", p.Step, p.Version, p.Prompts[0].ID, p.Prompts[len(p.Prompts)-1].ID)
 	out := &stream{groups: make(chan rollout.Group)}
 	groups := tinyGroups(len(p.Prompts), 3)

@@ -15,7 +15,7 @@ import (
 type period struct {
 	step    int
 	version int64
-	stream  Stream
+	stream  rollout.Stream
 	cancel  context.CancelFunc
 	done    <-chan struct{} // ends training early; nil after the first optimizer step
 	span    trace.Span
@@ -51,7 +51,7 @@ func (t *Trainer) produce(p *period, prompts []rollout.Prompt) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.clock.streamed = time.Now()
-	p.stream = t.Produce(ctx, Period{Step: p.step, Version: p.version, Prompts: prompts})
+	p.stream = t.Produce(ctx, rollout.Batch{Step: p.step, Version: p.version, Prompts: prompts})
 }
 
 // abandon stops sampling and waits until nothing of it runs.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"time"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/loss"
@@ -22,7 +21,7 @@ type Config struct {
 	Steps            int
 	ScheduleSteps    int // that the learning rate's schedule spans; 0 is Steps
 	PromptsPerStep   int
-	Refill           bool // prompts may be replaced: StreamStats.Replaced is written down
+	Refill           bool // prompts may be replaced: rollout.Stats.Replaced is written down
 	MaxTokens        int  // response tokens at most, for response_length/clip_ratio
 	MicroBatchTokens int  // rows of a micro-batch at most
 	MiniBatches      int  // optimizer steps a period
@@ -44,42 +43,13 @@ type Config struct {
 	PeakFLOPS float64
 }
 
-// Period is what one iteration asks of the producer.
-type Period struct {
-	Step    int
-	Version int64
-	Prompts []rollout.Prompt
-}
-
-// Stream is a period being sampled: its finished groups, and what is known when
-// the last is in. Wait returns the reason where the channel closed early; it may
-// be called once the channel is closed or the context cancelled.
-type Stream interface {
-	Groups() <-chan rollout.Group
-	Wait() (StreamStats, error)
-}
-
-// StreamStats say how a period was sampled.
-type StreamStats struct {
-	Busy      time.Duration // summed over instances
-	Instances int
-	Retries   int64
-	Hedges    int64 // requests that a second instance was given as well
-	Failed    int   // groups given up, each recorded
-	// Replaced are the scored groups that gave way to others, since nothing
-	// could be learned from them.
-	Replaced []rollout.Group
-	// RewardRetries is how often the score of a response was asked for again.
-	RewardRetries int64
-}
-
 // Deps are the parts that the loop drives. Their owners close them.
 type Deps struct {
 	Models *trimodel.Models
 	// Prompt is prompt i of the endless training order.
 	Prompt func(i int) rollout.Prompt
 	// Produce starts sampling a period.
-	Produce func(ctx context.Context, p Period) Stream
+	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
 	// Publish hands a version to all instances and returns when they serve it.
 	Publish func(ctx context.Context, w inference.Weights) error
 	// Evaluate scores the published version on the held-out sets; the result's

@@ -13,7 +13,7 @@ import (
 func unixNow() float64 { return float64(time.Now().UnixMilli()) / 1000 }
 
 // values is a period's line in metrics.jsonl.
-func (t *Trainer) values(p *period, stats StreamStats) report.Values {
+func (t *Trainer) values(p *period, stats rollout.Stats) report.Values {
 	a, c := &p.all, &p.clock
 	wall := c.all.Seconds()
 	tokens := float64(a.promptTokens + a.responseTokens)

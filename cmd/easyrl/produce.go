@@ -12,7 +12,6 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
-	"github.com/easyrl/easyrl/trainer"
 )
 
 // produce is how a run samples its periods: with its fleet, scored by its
@@ -20,7 +19,7 @@ import (
 // gets nothing before the period is whole. another is the endless order of the
 // prompts that replace those of which nothing can be learned.
 func produce(cfg *configs.Config, f *folder, in *roster.Roster, lanes trace.Track, another func(place int) rollout.Prompt,
-	score *reward.Scorer, warn func(format string, args ...any)) (func(context.Context, trainer.Period) trainer.Stream, error) {
+	score *reward.Scorer, warn func(format string, args ...any)) (func(context.Context, rollout.Batch) rollout.Stream, error) {
 	pc := producer.DefaultConfig()
 	pc.Order, pc.Gate, pc.Refill = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, cfg.Rollout.Refill
 	pc.Lanes = lanes
@@ -33,7 +32,7 @@ func produce(cfg *configs.Config, f *folder, in *roster.Roster, lanes trace.Trac
 	sampling := inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK, MinP: float32(r.MinP),
 		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.stops}
 	var tried int64 // retries of the reward up to the last period's end, evaluations included
-	return func(ctx context.Context, period trainer.Period) trainer.Stream {
+	return func(ctx context.Context, period rollout.Batch) rollout.Stream {
 		s := &production{groups: make(chan rollout.Group, len(period.Prompts))}
 		busy, before := in.Busy(), in.Fleet().Status()
 		s.run.Go(func() {
@@ -48,7 +47,7 @@ func produce(cfg *configs.Config, f *folder, in *roster.Roster, lanes trace.Trac
 			scored := tried
 			tried = score.Retries()
 			status := in.Fleet().Status()
-			s.stats, s.err = trainer.StreamStats{Busy: in.Busy() - busy, Instances: status.Size,
+			s.stats, s.err = rollout.Stats{Busy: in.Busy() - busy, Instances: status.Size,
 				Retries: status.Retries - before.Retries, Hedges: status.Hedges - before.Hedges,
 				Failed: len(sum.Failed), Replaced: sum.Replaced, RewardRetries: tried - scored}, err
 		})
@@ -60,7 +59,7 @@ func produce(cfg *configs.Config, f *folder, in *roster.Roster, lanes trace.Trac
 type production struct {
 	groups chan rollout.Group
 	run    conc.WaitGroup
-	stats  trainer.StreamStats // set before run ends
+	stats  rollout.Stats // set before run ends
 	err    error
 }
 
@@ -68,7 +67,7 @@ type production struct {
 func (s *production) Groups() <-chan rollout.Group { return s.groups }
 
 // Wait returns when nothing of the period runs any more.
-func (s *production) Wait() (trainer.StreamStats, error) {
+func (s *production) Wait() (rollout.Stats, error) {
 	s.run.Wait()
 	return s.stats, s.err
 }

@@ -117,7 +117,7 @@ func (r *trainRun) replayTo(ctx context.Context, out, model string, groups []rol
 type recorded chan rollout.Group
 
 func (r recorded) Groups() <-chan rollout.Group               { return r }
-func (r recorded) Wait() (trainer.StreamStats, error)         { return trainer.StreamStats{}, nil }
+func (r recorded) Wait() (rollout.Stats, error)               { return rollout.Stats{}, nil }
 func publishNothing(context.Context, inference.Weights) error { return nil }
 
 // asStep is groups as those that the given step samples, the model given being
@@ -185,7 +185,7 @@ func (r *trainRun) replay(ctx context.Context, model string, groups []rollout.Gr
 	}, r.state, trainer.Deps{
 		Models: r.models, Files: r.folder.files, Metrics: r.metrics, Warn: r.warn, Publish: publishNothing,
 		Prompt:   func(int) rollout.Prompt { return rollout.Prompt{} },
-		Produce:  func(context.Context, trainer.Period) trainer.Stream { return stream },
+		Produce:  func(context.Context, rollout.Batch) rollout.Stream { return stream },
 		Progress: func(_ int, values report.Values) { printer{r.std.err}.line("%s", report.Summary(values)) },
 	})
 	if err != nil {
