@@ -416,7 +416,7 @@ func TestBadLinesToLogprobs(t *testing.T) {
 		requireOneLine(t, errs.String(), "standard input:3: "+want)
 		require.Equal(t, 1, strings.Count(out.String(), "\n"), "what came before has its answer")
 	}
-	long := write(t, dir, "long.jsonl", good+strings.Repeat(" ", maxLine+1))
+	long := write(t, dir, "long.jsonl", good+strings.Repeat(" ", (64<<20)+1))
 	code, _, errs := command(t, "logprobs", "-model", filepath.Join(dir, "m"), "-data", long)
 	require.Equal(t, exitUsage, code)
 	requireOneLine(t, errs, "long.jsonl:2: the line is longer than 67108864 bytes")

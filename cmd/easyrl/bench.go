@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/phases"
+	"github.com/easyrl/easyrl/run"
 )
 
 func benchVerb(std streams) verb {
@@ -22,18 +24,18 @@ func benchVerb(std streams) verb {
 	asJSON := v.flags.Bool("json", false, "print JSON: the unit of a time is a second, of work an operation or a byte")
 	v.run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
-			return usagef("bench: unexpected argument %s", args[0])
+			return usage.Errorf("bench: unexpected argument %s", args[0])
 		}
 		f, err := benchFolder(*dir)
 		if err != nil {
 			return err
 		}
-		dev, err := openDevice(configs.CPU, *threads)
+		dev, err := run.OpenCPU(*threads)
 		if err != nil {
 			return err
 		}
 		defer dev.Close() //nolint:errcheck // nothing is left to do with it
-		r, err := phases.Measure(ctx, dev, f.shape, f.source, func() (*model.Weights, error) { return f.weights(dev) })
+		r, err := phases.Measure(ctx, dev, f.Shape, f.Source, func() (*model.Weights, error) { return f.Weights(dev) })
 		if err != nil {
 			return err
 		}
@@ -49,18 +51,17 @@ func benchVerb(std streams) verb {
 
 // benchFolder is the model to measure: dir's, or the quickstart's with random
 // weights.
-func benchFolder(dir string) (*folder, error) {
+func benchFolder(dir string) (*folder.Folder, error) {
 	if dir != "" {
-		f, err := openFolder(dir)
-		if err == nil && f.shape.MaxPositions < 4 {
-			err = usagef("bench: %s has a context of %d tokens, expected 4 or more", dir, f.shape.MaxPositions)
+		f, err := folder.Open(dir)
+		if err == nil && f.Shape.MaxPositions < 4 {
+			err = usage.Errorf("bench: %s has a context of %d tokens, expected 4 or more", dir, f.Shape.MaxPositions)
 		}
 		return f, err
 	}
-	config, err := initConfig(configs.Init{HiddenSize: 128, FFN: 384, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, VocabSize: 53})
+	config, err := folder.Sizes{Hidden: 128, FFN: 384, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, Vocab: 53}.Config()
 	if err != nil {
 		return nil, err
 	}
-	shape, err := model.ParseConfig(config)
-	return &folder{source: "the quickstart's shape", shape: shape, seed: 1}, err
+	return folder.Random("the quickstart's shape", "", config, 1)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/phases"
 )
 
@@ -67,8 +66,8 @@ func TestBenchFolder(t *testing.T) {
 	t.Parallel()
 	f, err := benchFolder("")
 	require.NoError(t, err)
-	require.Equal(t, int64(794_624), f.shape.NumParams())
-	require.Empty(t, f.dir)
+	require.Equal(t, int64(794_624), f.Shape.NumParams())
+	require.Empty(t, f.Dir)
 }
 
 func TestBenchRefuses(t *testing.T) {
@@ -89,22 +88,4 @@ func TestBenchRefuses(t *testing.T) {
 		require.Empty(t, out)
 		require.Contains(t, errs, want)
 	}
-}
-
-// namedDevice is a device under another name.
-type namedDevice struct {
-	npu.Device
-	name string
-}
-
-func (d namedDevice) Name() string { return d.name }
-
-// perf/mfu takes the CPU's ceiling; that of other devices is not known.
-func TestPeakFLOPS(t *testing.T) {
-	t.Parallel()
-	dev, err := openDevice("cpu", 1)
-	require.NoError(t, err)
-	defer dev.Close()
-	require.Positive(t, peakFLOPS(dev))
-	require.Zero(t, peakFLOPS(namedDevice{dev, "cuda/sm90"}))
 }

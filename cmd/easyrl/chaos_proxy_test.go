@@ -22,6 +22,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run"
 )
 
 // proxy stands before a server. A test sees what goes through it, holds it and
@@ -219,11 +220,7 @@ func startTraining(t *testing.T, dir, name string, bears inference.FleetConfig, 
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer close(tr.done)
-		r := &trainRun{cfg: &resolved.Config, std: streams{in: &bytes.Buffer{}, out: io.Discard, err: tr.said}, task: trainTask, bears: bears}
-		defer r.close()
-		if tr.err = r.open(ctx, resolved, nil, false); tr.err == nil {
-			tr.err = r.train(ctx)
-		}
+		tr.err = run.Train(ctx, resolved, run.Options{Out: io.Discard, Log: tr.said, Fleet: &bears})
 		_, _ = tr.said.Write([]byte("ended\n"))
 	}()
 	t.Cleanup(func() {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/usage"
 )
 
 // The exit status of the command.
@@ -56,8 +57,8 @@ func verbs(std streams) []verb {
 	}
 }
 
-// run does what args say and returns the exit status.
-func run(ctx context.Context, std streams, args []string) int {
+// execute does what args say and returns the exit status.
+func execute(ctx context.Context, std streams, args []string) int {
 	all := verbs(std)
 	if len(args) == 0 {
 		overview(std.err, all)
@@ -83,7 +84,7 @@ func run(ctx context.Context, std streams, args []string) int {
 		return exitDone
 	}
 	if err != nil {
-		return exitStatus(ctx, std.err, usageError{fmt.Errorf("%s: %w (see easyrl %s -h)", v.name, err, v.name)})
+		return exitStatus(ctx, std.err, usage.Errorf("%s: %w (see easyrl %s -h)", v.name, err, v.name))
 	}
 	return exitStatus(ctx, std.err, v.run(ctx, positional))
 }
@@ -94,9 +95,9 @@ func unknownVerb(name string, all []verb) error {
 		names = append(names, v.name)
 	}
 	if strings.HasPrefix(name, "-") {
-		return usageError{fmt.Errorf("the first argument is %s, expected one of %s", name, strings.Join(names, ", "))}
+		return usage.Errorf("the first argument is %s, expected one of %s", name, strings.Join(names, ", "))
 	}
-	return usageError{fmt.Errorf("unknown verb %q, did you mean %s? (easyrl -h lists them)", name, configs.Nearest(name, names))}
+	return usage.Errorf("unknown verb %q, did you mean %s? (easyrl -h lists them)", name, configs.Nearest(name, names))
 }
 
 // overview lists the verbs.

@@ -2,29 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/run"
 )
-
-// usageError is a wrong command line or configuration: nothing was started or
-// changed.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// usagef is a usageError with a message.
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// stoppedError ends a run that a signal stopped in order, when what it takes to
-// go on is written.
-type stoppedError struct {
-	kept string // what is written and where
-}
-
-func (e stoppedError) Error() string { return "stopped; " + e.kept }
 
 // oneLine is err with the faults that it joins on one line.
 func oneLine(err error) error {
@@ -32,30 +17,17 @@ func oneLine(err error) error {
 	return errors.New(text)
 }
 
-// jsonFault says in a user's words why JSON is not what was expected.
-func jsonFault(err error, expected string) error {
-	var mismatch *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &mismatch) && mismatch.Field != "":
-		return fmt.Errorf("%s: found a JSON %s, expected %s", mismatch.Field, mismatch.Value, expected)
-	case errors.As(err, &mismatch):
-		return fmt.Errorf("found a JSON %s, expected %s", mismatch.Value, expected)
-	}
-	return fmt.Errorf("not JSON: %w, expected %s", err, expected)
-}
-
 // exitStatus prints err and returns the status that it stands for.
 func exitStatus(ctx context.Context, w io.Writer, err error) int {
 	if err == nil {
 		return exitDone
 	}
-	var usage usageError
-	var stopped stoppedError
+	var stopped run.StoppedError
 	code := exitFailed
 	switch {
 	case errors.As(err, &stopped):
 		code = exitStopped
-	case errors.As(err, &usage):
+	case usage.Is(err):
 		code = exitUsage
 	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted):
 		err = context.Cause(ctx)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/run"
 )
 
 // newFlags returns an empty set of flags for a verb.
@@ -112,18 +114,10 @@ func addSettings(fs *flag.FlagSet) *settings {
 	return &s
 }
 
-// loadRun reads and checks the configuration of a task from files, left to
-// right, and settings. Its errors are usage errors.
+// loadRun reads and checks the configuration of a task.
 func loadRun(task configs.Task, files []string, set settings) (*configs.Resolved, error) {
 	if len(files) == 0 {
-		return nil, usagef("no configuration given, expected RUN.toml")
+		return nil, usage.Errorf("no configuration given, expected RUN.toml")
 	}
-	resolved, err := configs.Load(files, set)
-	if err == nil {
-		err = resolved.Validate(task)
-	}
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return resolved, nil
+	return run.Load(task, files, set)
 }

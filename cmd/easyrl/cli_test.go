@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/run"
 )
 
 func TestParseFlags(t *testing.T) {
@@ -65,7 +68,7 @@ func TestParseFlags(t *testing.T) {
 func command(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code = run(t.Context(), streams{in: strings.NewReader(""), out: &stdout, err: &stderr}, args)
+	code = execute(t.Context(), streams{in: strings.NewReader(""), out: &stdout, err: &stderr}, args)
 	return code, stdout.String(), stderr.String()
 }
 
@@ -150,12 +153,12 @@ func TestExitStatus(t *testing.T) {
 	}{
 		{"done", t.Context(), nil, exitDone, ""},
 		{"failed", t.Context(), errors.New("publish: refused"), exitFailed, "easyrl: publish: refused\n"},
-		{"usage", t.Context(), fmt.Errorf("deep: %w", usagef("wrong")), exitUsage, "easyrl: deep: wrong\n"},
-		{"stopped", cancelled, fmt.Errorf("train: %w", stoppedError{"checkpoint runs/x/checkpoints/step-000007"}), exitStopped,
+		{"usage", t.Context(), fmt.Errorf("deep: %w", usage.Errorf("wrong")), exitUsage, "easyrl: deep: wrong\n"},
+		{"stopped", cancelled, fmt.Errorf("train: %w", run.StoppedError{Kept: "checkpoint runs/x/checkpoints/step-000007"}), exitStopped,
 			"easyrl: train: stopped; checkpoint runs/x/checkpoints/step-000007\n"},
 		{"interrupted", cancelled, fmt.Errorf("generate: %w", context.Canceled), exitFailed, "easyrl: interrupted by interrupt\n"},
 		{"cancelled for another reason", t.Context(), context.Canceled, exitFailed, "easyrl: context canceled\n"},
-		{"several", t.Context(), usageError{errors.Join(errors.New("a:1: x\n  1 | y\n    | ^"), errors.New("z"))}, exitUsage,
+		{"several", t.Context(), usage.Wrap(errors.Join(errors.New("a:1: x\n  1 | y\n    | ^"), errors.New("z"))), exitUsage,
 			"easyrl: a:1: x\n  1 | y\n    | ^\neasyrl: z\n"},
 	}
 	for _, test := range tests {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/compare"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/run"
 )
 
 func compareVerb(std streams) verb {
@@ -23,7 +25,7 @@ func compareVerb(std streams) verb {
 			easyrl compare run.toml -repeats 3 -resume`,
 		flags: newFlags(),
 	}
-	o := compare.Options{Threads: shareOut, Cores: runtime.GOMAXPROCS(0)}
+	o := compare.Options{Threads: run.ShareThreads, Cores: runtime.GOMAXPROCS(0)}
 	set := addSettings(v.flags)
 	modes := v.flags.String("modes", "", "`LIST` of the modes, the first of which the others are measured against; by default sync,periodic-async,colocated, or with -sweep the run's own")
 	v.flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…`: each mode with each of the values")
@@ -34,7 +36,7 @@ func compareVerb(std streams) verb {
 	v.flags.StringVar(&o.Dir, "out", "", "`DIR` of the comparison, by default runs/<name>-compare: a run's folder for each, compare.json and compare.html")
 	v.run = func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
-			return usagef("no configuration given, expected RUN.toml")
+			return usage.Errorf("no configuration given, expected RUN.toml")
 		}
 		o.Files, o.Settings = args, *set
 		if *modes != "" {
@@ -47,9 +49,9 @@ func compareVerb(std streams) verb {
 		found, err := compare.Run(ctx, o)
 		switch {
 		case errors.Is(err, compare.ErrUsage), errors.Is(err, compare.ErrRefused):
-			return usageError{err}
+			return usage.Wrap(err)
 		case err != nil && ctx.Err() != nil:
-			return stoppedError{"what is finished is kept, and -resume goes on from there"}
+			return run.StoppedError{Kept: "what is finished is kept, and -resume goes on from there"}
 		case found == nil:
 			return err
 		}

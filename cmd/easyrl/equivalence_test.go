@@ -269,5 +269,5 @@ func TestRolloutsMatchLogprobs(t *testing.T) {
 }
 
 func runWith(out, errs io.Writer, in string, args ...string) int {
-	return run(context.Background(), streams{in: strings.NewReader(in), out: out, err: errs}, args)
+	return execute(context.Background(), streams{in: strings.NewReader(in), out: out, err: errs}, args)
 }

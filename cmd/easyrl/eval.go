@@ -1,23 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/evaluate"
-	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/roster"
-	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/report"
-	"github.com/easyrl/easyrl/reward"
-	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/run"
 )
 
 func evalVerb(std streams) verb {
@@ -37,23 +31,20 @@ func evalVerb(std streams) verb {
 	v.run = func(ctx context.Context, args []string) error {
 		resolved, err := configs.Load(args, slices.Concat(*set, short.settings(v.flags)))
 		if err != nil {
-			return usageError{err}
+			return usage.Wrap(err)
 		}
 		cfg := &resolved.Config
 		short.apply(v.flags, cfg)
 		if cfg.Model.Path == "" && !cfg.Model.Init.Used() || len(cfg.Data.Eval) == 0 {
-			return usagef("eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and data.eval (see easyrl eval -h)")
+			return usage.Errorf("eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and data.eval (see easyrl eval -h)")
 		}
 		if resolved.Origin("data.max_prompt_tokens").File == "" {
 			cfg.Data.MaxPromptTokens = 1 << 24 // the model's context is the limit
 		}
 		if err := resolved.Validate(configs.EvalTask); err != nil {
-			return usageError{err}
+			return usage.Wrap(err)
 		}
-		if err := oneRank(cfg); err != nil {
-			return err
-		}
-		metrics, sets, err := evaluateFolder(ctx, std, resolved, *out)
+		metrics, sets, err := run.Evaluate(ctx, resolved, *out, run.Options{Out: std.out, Log: std.err})
 		if err != nil {
 			return err
 		}
@@ -148,99 +139,4 @@ func (s *evalFlags) apply(fs *flag.FlagSet, cfg *configs.Config) {
 			cfg.Inference.Threads = from.Inference.Threads
 		}
 	})
-}
-
-// evaluateFolder scores a model on engines of its own and keeps a record at out,
-// unless that is empty.
-func evaluateFolder(ctx context.Context, std streams, resolved *configs.Resolved, out string) (map[string]float64, []evaluate.Set, error) {
-	cfg := &resolved.Config
-	warn := func(format string, args ...any) { printer{std.err}.line("easyrl: "+format, args...) }
-	f, err := policyFolder(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	sets, err := f.evalSets(cfg, warn)
-	if err == nil {
-		err = f.checkPrompts(resolved, len(cfg.Data.Train) == 0, warn)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	score, end, err := scorer(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer end()
-	cores := runtime.GOMAXPROCS(0)
-	sampling := max(1, cfg.Inference.Instances)
-	cfg.Inference.Threads = cmp.Or(cfg.Inference.Threads, max(1, cores/sampling))
-	dev, err := openDevice(configs.CPU, min(cores, cfg.Inference.Threads*sampling))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer dev.Close() //nolint:errcheck // nothing is left to do with it
-	w, err := f.weights(dev)
-	if err != nil {
-		return nil, nil, err
-	}
-	var record *evaluate.Record
-	if out != "" {
-		settings, err := evalSettings(resolved, f, w.Checksum(), sets)
-		if err != nil {
-			return nil, nil, err
-		}
-		if record, err = evaluate.OpenRecord(out, settings); err != nil {
-			return nil, nil, usageError{err}
-		}
-		defer record.Close() //nolint:errcheck // each line was written
-	}
-	if err := tryReward(ctx, score, sets, record); err != nil {
-		return nil, nil, err
-	}
-	in, err := startInstances(ctx, f, cfg, roster.Deps{Bears: inference.DefaultFleetConfig(), Warn: warn})
-	if err != nil {
-		return nil, nil, err
-	}
-	defer in.Close() //nolint:errcheck // its memory goes with the process
-	if err := in.Begin(ctx, nil); err != nil {
-		return nil, nil, err
-	}
-	if err := in.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
-		return nil, nil, fmt.Errorf("publish: %w", err)
-	}
-	metrics, err := watchEvaluation(ctx, std, evalConfig(cfg, f), sets, evaluate.Deps{Fleet: in.Fleet(), Reward: score, Text: f.text}, record)
-	return metrics, sets, err
-}
-
-// tryReward finds out before anything is sampled whether the reward can score,
-// unless nothing is left to do.
-func tryReward(ctx context.Context, score *reward.Scorer, sets []evaluate.Set, record *evaluate.Record) error {
-	var prompts []rollout.Prompt
-	for i := range sets {
-		prompts = append(prompts, sets[i].Prompts...)
-	}
-	if record.Len() == len(prompts) {
-		return nil
-	}
-	return score.Try(ctx, prompts)
-}
-
-// watchEvaluation runs an evaluation and shows how far it is.
-func watchEvaluation(ctx context.Context, std streams, cfg evaluate.Config, sets []evaluate.Set, deps evaluate.Deps, record *evaluate.Record) (map[string]float64, error) {
-	total := 0
-	for i := range sets {
-		total += len(sets[i].Prompts)
-	}
-	if n := record.Len(); n > 0 {
-		printer{std.err}.line("easyrl: %d of %d prompts are done already", n, total)
-	}
-	console := report.NewConsole(std.err, record.Len(), total)
-	defer console.Close()
-	deps.Warn = func(format string, args ...any) { console.Note("easyrl: "+format, args...) }
-	deps.Progress = func(done, _ int) { console.Count(done, "prompts") }
-	metrics, _, err := evaluate.Run(ctx, 1, cfg, sets, deps, record)
-	if err != nil && ctx.Err() != nil && record != nil {
-		return nil, stoppedError{fmt.Sprintf("%d of %d prompts are in %s: the same command goes on from there", record.Len(), total, record.Path())}
-	}
-	return metrics, err
 }

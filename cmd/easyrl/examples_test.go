@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/run/dataset"
 )
 
 // What is too long is left out and counted, what is there twice is told, files
@@ -79,17 +82,20 @@ func TestSFTTurns(t *testing.T) {
 	dir := tinyRun(t)
 	write(t, dir, "tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"chat_template":"{% for m in messages %}{{ m.content }}:{% endfor %}"}`)
 	demos := write(t, dir, "demos.jsonl", `{"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"},{"role":"assistant","content":"4"}]}`)
-	f, err := initFolder(configs.Init{Config: filepath.Join(dir, "config.json")}, 1)
+	shape, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	require.NoError(t, err)
+	f, err := folder.Random(dir, dir, shape, 1)
 	require.NoError(t, err)
 	for turns, want := range map[string][]string{configs.LastTurn: {"1:2:3:>4:"}, configs.AllTurns: {"1:>2:", "1:2:3:>4:"}} {
 		cfg := configs.Default()
 		cfg.SFT.Turns = turns
 		var said []string
-		lists, err := f.examples([]string{demos}, &cfg, func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+		warn := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+		lists, err := dataset.New(f, &cfg, 0, warn).Demonstrations([]string{demos})
 		require.NoError(t, err)
 		var got []string
 		for _, e := range lists[0] {
-			got = append(got, f.tok.Decode(e.Prompt)+">"+f.tok.Decode(e.Response))
+			got = append(got, f.Tokenizer.Decode(e.Prompt)+">"+f.Tokenizer.Decode(e.Response))
 		}
 		require.Equal(t, want, got)
 		if turns == configs.LastTurn {
@@ -103,9 +109,13 @@ func TestSFTTurns(t *testing.T) {
 // meanLogprob is the mean log-probability of a response and its end.
 func meanLogprob(t *testing.T, model, prompt, response string) float64 {
 	t.Helper()
-	f, err := openFolder(model)
+	f, err := folder.Open(model)
 	require.NoError(t, err)
-	e := f.encodeExample(prompt, response, false)
+	demo := write(t, t.TempDir(), "demo.jsonl", fmt.Sprintf(`{"prompt":%q,"response":%q}`, prompt, response))
+	cfg := configs.Default()
+	lists, err := dataset.New(f, &cfg, 0, t.Logf).Demonstrations([]string{demo})
+	require.NoError(t, err)
+	e := lists[0][0]
 	ids, err := json.Marshal(map[string]any{"ids": append(e.Prompt, e.Response...)})
 	require.NoError(t, err)
 	file := write(t, t.TempDir(), "ids.jsonl", string(ids))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/control/client"
 )
@@ -32,7 +33,7 @@ func fleetVerb(std streams) verb {
 	v.run = func(ctx context.Context, args []string) (err error) {
 		defer func() {
 			if errors.Is(err, client.ErrAsked) {
-				err = usageError{err}
+				err = usage.Wrap(err)
 			}
 		}()
 		if _, err := controlURL("fleet: -trainer", *trainer); err != nil {
@@ -63,7 +64,7 @@ func fleetVerb(std streams) verb {
 			p.line("%s left", of)
 			return nil
 		}
-		return usagef("fleet: %q, expected list, add URL, drain ID or remove ID (see easyrl fleet -h)", strings.Join(args, " "))
+		return usage.Errorf("fleet: %q, expected list, add URL, drain ID or remove ID (see easyrl fleet -h)", strings.Join(args, " "))
 	}
 	return v
 }
@@ -76,7 +77,7 @@ type fleetClient struct{ *client.Client }
 func readToken(key, path string) (string, error) {
 	token, err := client.ReadToken(path)
 	if err != nil {
-		return "", usagef("%s: %w", key, err)
+		return "", usage.Errorf("%s: %w", key, err)
 	}
 	return token, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,8 +17,10 @@ import (
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/roster"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/report/control"
+	"github.com/easyrl/easyrl/run"
 )
 
 // probed is an engine in the place of a server.
@@ -34,24 +37,26 @@ func tinyFleet(t *testing.T) (in *roster.Roster, said chan string) {
 	require.NoError(t, err)
 	require.NoError(t, resolved.Validate(configs.TrainTask))
 	cfg := &resolved.Config
-	f, err := policyFolder(cfg)
+	shape, err := os.ReadFile(cfg.Model.Init.Config)
 	require.NoError(t, err)
-	start := func(ec engine.Config) (*engine.Engine, error) { return f.engine(ec, 1) }
+	f, err := folder.Random("tiny", filepath.Dir(cfg.Model.Init.Config), shape, cfg.Run.Seed)
+	require.NoError(t, err)
+	start := func(ec engine.Config) (*engine.Engine, error) { return run.StartEngine(f, ec, 1) }
 	said = make(chan string, 100)
-	in, err = roster.Start(t.Context(), cfg, roster.Deps{Shape: f.shape, Engine: start, Bears: inference.DefaultFleetConfig(),
+	in, err = roster.Start(t.Context(), cfg, roster.Deps{Shape: f.Shape, Engine: start, Bears: inference.DefaultFleetConfig(),
 		Warn: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
 		Dial: func(_ context.Context, e configs.Endpoint) (roster.Probed, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 			}
-			inst, err := start(roster.Engine(cfg, e.URL, f.shape))
+			inst, err := start(roster.Engine(cfg, e.URL, f.Shape))
 			return probed{inst}, cmp.Or(e.Kind, configs.EasyRL), err
 		}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.Close()) })
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
-	w, err := f.weights(dev)
+	w, err := f.Weights(dev)
 	require.NoError(t, err)
 	require.NoError(t, in.Publish(t.Context(), model.NewSnapshot(w, 3)))
 	return in, said

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/engine"
-	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run"
 )
 
 func generateVerb(std streams) verb {
@@ -38,20 +38,20 @@ func generateVerb(std streams) verb {
 	threads := v.flags.Int("threads", 0, "`N` threads; 0 takes all cores")
 	v.run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" || (*prompt == "") == (*promptIDs == "") {
-			return usagef("generate: expected -model DIR and one of -prompt and -prompt-ids (see easyrl generate -h)")
+			return usage.Errorf("generate: expected -model DIR and one of -prompt and -prompt-ids (see easyrl generate -h)")
 		}
-		f, err := openFolder(*dir)
+		f, err := folder.Open(*dir)
 		if err != nil {
 			return err
 		}
-		ids, err := f.promptIDs(*prompt, *promptIDs)
+		ids, err := tokensOf(f, *prompt, *promptIDs)
 		if err != nil {
 			return err
 		}
 		req := inference.Request{PromptIDs: ids, N: *n, Seed: *seed, Sampling: inference.Sampling{
 			Temperature: float32(*temperature), TopP: float32(*topP), TopK: *topK, MinP: float32(*minP), MaxTokens: *maxTokens}}
 		if !*ignoreEOS {
-			req.Sampling.StopIDs = f.stops
+			req.Sampling.StopIDs = f.StopIDs
 		}
 		if *stop != "" {
 			req.Sampling.Stop = []string{*stop}
@@ -59,9 +59,9 @@ func generateVerb(std streams) verb {
 		if err := checkRequest(req, *temperature); err != nil {
 			return err
 		}
-		out, err := f.sample(ctx, *threads, req)
+		out, err := run.Sample(ctx, f, *threads, req)
 		if errors.Is(err, inference.ErrInvalid) { // for this model
-			return usageError{err}
+			return usage.Wrap(err)
 		}
 		if err != nil {
 			return err
@@ -74,82 +74,40 @@ func generateVerb(std streams) verb {
 // checkRequest refuses what no instance could serve, on the command line.
 func checkRequest(req inference.Request, temperature float64) error {
 	if err := inference.CheckTemperature(temperature); err != nil {
-		return usagef("temperature %w", err)
+		return usage.Errorf("temperature %w", err)
 	}
 	if err := req.Validate(); err != nil {
-		return usageError{oneLine(err)}
+		return usage.Wrap(oneLine(err))
 	}
 	return nil
 }
 
-// promptIDs are the tokens of a prompt given as text or as ids.
-func (f *folder) promptIDs(text, list string) ([]int32, error) {
+// tokensOf returns the tokens of a prompt given as text or as ids.
+func tokensOf(f *folder.Folder, text, list string) ([]int32, error) {
 	if list == "" {
-		if f.tok == nil {
-			return nil, usagef("%s has no tokenizer files: give the prompt as -prompt-ids", f.dir)
+		if f.Tokenizer == nil {
+			return nil, usage.Errorf("%s has no tokenizer files: give the prompt as -prompt-ids", f.Dir)
 		}
-		return f.tok.EncodePrompt(text), nil
+		return f.Tokenizer.EncodePrompt(text), nil
 	}
 	var ids []int32
 	for part := range strings.SplitSeq(list, ",") {
 		id, err := strconv.ParseInt(strings.TrimSpace(part), 10, 32)
-		if err != nil || id < 0 || int(id) >= f.shape.VocabSize {
-			return nil, usagef("generate: prompt id %q, expected 0 to %d", part, f.shape.VocabSize-1)
+		if err != nil || id < 0 || int(id) >= f.Shape.VocabSize {
+			return nil, usage.Errorf("generate: prompt id %q, expected 0 to %d", part, f.Shape.VocabSize-1)
 		}
 		ids = append(ids, int32(id))
 	}
 	return ids, nil
 }
 
-// sample runs one request on an engine of its own.
-func (f *folder) sample(ctx context.Context, threads int, req inference.Request) ([]inference.Completion, error) {
-	dev, err := openDevice(configs.CPU, threads)
-	if err != nil {
-		return nil, err
-	}
-	defer dev.Close() //nolint:errcheck // nothing is left to do with it
-	w, err := f.weights(dev)
-	if err != nil {
-		return nil, err
-	}
-	// The cache has room for what is asked, not for the model's whole context.
-	room := min(f.shape.MaxPositions, len(req.PromptIDs)+min(req.Sampling.MaxTokens, f.shape.MaxPositions))
-	e, err := f.engine(engine.Config{ID: "local", MaxRunning: min(req.N, 64), Context: room}, threads)
-	if err != nil {
-		return nil, err
-	}
-	defer e.Close() //nolint:errcheck // its memory goes with the process
-	if _, err := e.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
-		return nil, err
-	}
-	return e.Generate(ctx, req)
-}
-
-// engine starts an embedded instance of the folder's shape.
-func (f *folder) engine(cfg engine.Config, threads int) (*engine.Engine, error) {
-	dev, err := openDevice(configs.CPU, threads)
-	if err != nil {
-		return nil, err
-	}
-	var tok engine.Decoder
-	if f.tok != nil {
-		tok = f.tok
-	}
-	e, err := engine.New(cfg, f.shape, tok, dev)
-	if err != nil {
-		_ = dev.Close() // the engine's failure is the one to report
-		return nil, err
-	}
-	return e, nil
-}
-
-func printCompletions(std streams, f *folder, out []inference.Completion, asJSON bool) error {
+func printCompletions(std streams, f *folder.Folder, out []inference.Completion, asJSON bool) error {
 	p := printer{std.out}
 	lines := json.NewEncoder(std.out)
 	lines.SetEscapeHTML(false)
 	for i := range out {
 		c := &out[i]
-		text := f.text(c.IDs)
+		text := f.Text(c.IDs)
 		switch {
 		case asJSON:
 			err := lines.Encode(struct {
@@ -161,7 +119,7 @@ func printCompletions(std streams, f *folder, out []inference.Completion, asJSON
 			if err != nil {
 				return err
 			}
-		case f.tok == nil:
+		case f.Tokenizer == nil:
 			p.line("%v", c.IDs)
 		default:
 			p.line("%s", text)

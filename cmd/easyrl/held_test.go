@@ -46,7 +46,7 @@ func heldMain() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, stop := interruptible(signals, os.Stderr, os.Exit)
-	code := run(ctx, streams{in: os.Stdin, out: os.Stdout, err: heldAt{ctx, line}}, os.Args[1:])
+	code := execute(ctx, streams{in: os.Stdin, out: os.Stdout, err: heldAt{ctx, line}}, os.Args[1:])
 	stop()
 	os.Exit(code)
 }

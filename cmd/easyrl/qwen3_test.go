@@ -12,7 +12,9 @@ import (
 
 	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/run/dataset"
 )
 
 // qwen3Folder makes a folder as Qwen3 is published: its tokenizer, its template
@@ -136,11 +138,11 @@ func requireQwen3Prompts(t *testing.T, rollouts string) {
 // rendering of the whole conversation.
 func requireQwen3Demonstrations(t *testing.T, model, file string) {
 	t.Helper()
-	f, err := openFolder(model)
+	f, err := folder.Open(model)
 	require.NoError(t, err)
 	cfg := configs.Default()
 	cfg.Data.Template, cfg.Data.Thinking = configs.TemplateChat, false
-	lists, err := f.examples([]string{file}, &cfg, func(string, ...any) { t.Error("nothing is left out or repeated") })
+	lists, err := dataset.New(f, &cfg, 0, func(string, ...any) { t.Error("nothing is left out or repeated") }).Demonstrations([]string{file})
 	require.NoError(t, err)
 	require.Len(t, lists[0], 100)
 	b, err := os.ReadFile(file)
@@ -148,10 +150,10 @@ func requireQwen3Demonstrations(t *testing.T, model, file string) {
 	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
 		var row struct{ Question, Answer string }
 		require.NoError(t, json.Unmarshal([]byte(line), &row))
-		whole, err := f.chat.Render(chat.Input{Messages: []chat.Message{{Role: "user", Content: row.Question}, {Role: "assistant", Content: row.Answer}}})
+		whole, err := f.Template.Render(chat.Input{Messages: []chat.Message{{Role: "user", Content: row.Question}, {Role: "assistant", Content: row.Answer}}})
 		require.NoError(t, err)
 		e := lists[0][i]
-		require.Equal(t, f.tok.Encode(whole), append(e.Prompt, e.Response...), row.Question)
+		require.Equal(t, f.Tokenizer.Encode(whole), append(e.Prompt, e.Response...), row.Question)
 		require.Equal(t, []int32{151645, 198}, e.Response[len(e.Response)-2:], "<|im_end|> and the end of the line")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"syscall"
 
+	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/page"
 )
@@ -20,11 +21,11 @@ func reportVerb(std streams) verb {
 	}
 	v.run = func(_ context.Context, args []string) error {
 		if len(args) != 1 {
-			return usagef("report: %d folders given, expected one run's folder", len(args))
+			return usage.Errorf("report: %d folders given, expected one run's folder", len(args))
 		}
 		path, rows, err := page.Write(args[0])
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			return usagef("report: %s is not a run's folder, expected one with %s: %w", args[0], report.MetricsFile, err)
+			return usage.Errorf("report: %s is not a run's folder, expected one with %s: %w", args[0], report.MetricsFile, err)
 		}
 		if err != nil {
 			return err

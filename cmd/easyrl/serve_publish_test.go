@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/model/panels"
+	"github.com/easyrl/easyrl/run"
 )
 
 // Weights that a trainer publishes as a file in memory or as a stream serve; those
@@ -23,12 +24,12 @@ func TestServePublished(t *testing.T) {
 	dir := tinyRun(t)
 	first, second := initTiny(t, dir, "first", 1), initTiny(t, dir, "second", 2)
 	root, _, _ := serveFolder(t, "-model", first)
-	f, err := openFolder(second)
+	f, err := folder.Open(second)
 	require.NoError(t, err)
-	dev, err := openDevice(configs.CPU, 2)
+	dev, err := run.OpenCPU(2)
 	require.NoError(t, err)
 	defer dev.Close() //nolint:errcheck // only read
-	w, err := f.weights(dev)
+	w, err := f.Weights(dev)
 	require.NoError(t, err)
 
 	var held map[string]any

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference/simulate"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
@@ -26,12 +27,12 @@ const fast = "lengths=fixed:3,tokens_per_second=1e6,slots=4"
 // checksumOf is that of a folder's weights, as a trainer has it.
 func checksumOf(t *testing.T, dir string) string {
 	t.Helper()
-	f, err := openFolder(dir)
+	f, err := folder.Open(dir)
 	require.NoError(t, err)
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	defer dev.Close() //nolint:errcheck // a test's
-	w, err := f.weights(dev)
+	w, err := f.Weights(dev)
 	require.NoError(t, err)
 	return w.Checksum()
 }
@@ -103,12 +104,12 @@ func TestServeSimulatesAModel(t *testing.T) {
 	a, code := askCompletions(t, root, `,"stop":["1"]`)
 	require.Equal(t, http.StatusOK, code, a.Error)
 	require.Len(t, a.Choices[0].IDs, 3, "the length has been drawn")
-	f, err := openFolder(dir)
+	f, err := folder.Open(dir)
 	require.NoError(t, err)
 	a, code = askCompletions(t, root, "")
 	require.Equal(t, http.StatusOK, code, a.Error)
 	for _, c := range a.Choices {
-		require.Equal(t, f.tok.Decode(c.IDs), c.Text)
+		require.Equal(t, f.Tokenizer.Decode(c.IDs), c.Text)
 		for _, id := range c.IDs {
 			require.Less(t, id, int32(16))
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report/control"
 )
 
@@ -69,7 +70,7 @@ func serveFolder(t *testing.T, args ...string) (root string, said *console, stop
 	said = &console{more: make(chan struct{}, 1)}
 	code := make(chan int, 1)
 	go func() {
-		status := run(ctx, streams{in: strings.NewReader(""), out: io.Discard, err: said}, append([]string{"serve", "-listen", "127.0.0.1:0"}, args...))
+		status := execute(ctx, streams{in: strings.NewReader(""), out: io.Discard, err: said}, append([]string{"serve", "-listen", "127.0.0.1:0"}, args...))
 		_, _ = said.Write([]byte("ended\n"))
 		code <- status
 	}()
@@ -316,7 +317,7 @@ func TestFingerprint(t *testing.T) {
 		c, err := model.ParseConfig([]byte(`{"model_type":"llama","hidden_size":16,"intermediate_size":24,"num_hidden_layers":1,"num_attention_heads":2,` +
 			more + `"vocab_size":53,"rms_norm_eps":1e-5}`))
 		require.NoError(t, err)
-		return fingerprint(c)
+		return folder.Fingerprint(c)
 	}
 	same := parse(`"max_position_embeddings":64,`)
 	require.Equal(t, same, parse(`"max_position_embeddings":32,"initializer_range":0.5,"eos_token_id":7,`))

@@ -33,6 +33,10 @@ func firstSentences() map[string]string {
 		"checkpoint":       "Package checkpoint reads and writes safetensors weights and the state that makes a run resumable.",
 		"report":           "Package report records a run's steps and spans and shows them: console, JSON lines, page, trace.",
 		"evaluate":         "Package evaluate samples and scores responses to held-out prompts and turns their scores into mean@k, pass@k and maj@k.",
+		"run":              "Package run puts a run together from its configuration:",
+		"run/dataset":      "Package dataset reads a run's prompts and demonstrations as token ids that its model takes.",
+		"run/serve":        "Package serve runs an inference instance as a process:",
+		"model/folder":     "Package folder reads and writes model folders in Hugging Face's layout:",
 		"configs":          "Package configs holds the shipped *.toml and their shape as a Go struct; it is the only reader of TOML.",
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/roster"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/producer"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/reward"
@@ -18,19 +19,19 @@ import (
 // reward, and lanes as its rows. Unless the mode is periodic-async, the gate is closed: the trainer
 // gets nothing before the period is whole. another is the endless order of the
 // prompts that replace those of which nothing can be learned.
-func produce(cfg *configs.Config, f *folder, in *roster.Roster, lanes trace.Track, another func(place int) rollout.Prompt,
+func produce(cfg *configs.Config, f *folder.Folder, in *roster.Roster, lanes trace.Track, another func(place int) rollout.Prompt,
 	score *reward.Scorer, warn func(format string, args ...any)) (func(context.Context, rollout.Batch) rollout.Stream, error) {
 	pc := producer.DefaultConfig()
 	pc.Order, pc.Gate, pc.Refill = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, cfg.Rollout.Refill
 	pc.Lanes = lanes
 	pc.MaxFailed = producer.Budget(cfg.Rollout.PromptsPerStep)
-	p, err := producer.New(pc, in.Fleet(), score, f.text)
+	p, err := producer.New(pc, in.Fleet(), score, f.Text)
 	if err != nil {
 		return nil, err
 	}
 	r := &cfg.Rollout
 	sampling := inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK, MinP: float32(r.MinP),
-		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.stops}
+		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.StopIDs}
 	var tried int64 // retries of the reward up to the last period's end, evaluations included
 	return func(ctx context.Context, period rollout.Batch) rollout.Stream {
 		s := &production{groups: make(chan rollout.Group, len(period.Prompts))}

@@ -1,4 +1,4 @@
-package main
+package serve
 
 import (
 	"context"
@@ -14,20 +14,21 @@ import (
 
 	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	api "github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/run"
 )
 
-var _ api.Backend = (*served)(nil)
+var _ api.Backend = (*hosted)(nil)
 
-// served is an engine with room for two weights: those that serve, which nobody
-// writes, and those that are read from a trainer meanwhile.
-type served struct {
+// hosted is an engine with two sets of weights: live ones, which serve and are never
+// written, and spare ones, which take the trainer's next version.
+type hosted struct {
 	*engine.Engine
 	info    api.Info
 	dev     npu.Device // of the weights
@@ -53,16 +54,16 @@ type loaded struct {
 func (l loaded) Checksum() string { return l.sum }
 
 // open begins to serve a folder's own weights as version 0.
-func (s *served) open(ctx context.Context, f *folder, name string, threads, maxRunning int) (err error) {
-	s.info = api.Info{Context: f.shape.MaxPositions, Vocab: f.shape.VocabSize, Created: time.Now().Unix(), Root: f.dir, Config: fingerprint(f.shape),
+func (s *hosted) open(ctx context.Context, f *folder.Folder, name string, threads, maxRunning int) (err error) {
+	s.info = api.Info{Context: f.Shape.MaxPositions, Vocab: f.Shape.VocabSize, Created: time.Now().Unix(), Root: f.Dir, Config: folder.Fingerprint(f.Shape),
 		Layout: panels.Layout}
-	if s.dev, err = openDevice(configs.CPU, threads); err != nil {
+	if s.dev, err = run.OpenCPU(threads); err != nil {
 		return err
 	}
-	if s.live, err = f.weights(s.dev); err != nil {
+	if s.live, err = f.Weights(s.dev); err != nil {
 		return errors.Join(err, s.dev.Close())
 	}
-	if s.Engine, err = f.engine(engine.Config{ID: name, MaxRunning: maxRunning}, threads); err != nil {
+	if s.Engine, err = run.StartEngine(f, engine.Config{ID: name, MaxRunning: maxRunning}, threads); err != nil {
 		return errors.Join(err, s.dev.Close())
 	}
 	if s.checksum, err = s.Publish(ctx, model.NewSnapshot(s.live, 0)); err != nil {
@@ -78,7 +79,7 @@ func (s *served) open(ctx context.Context, f *folder, name string, threads, maxR
 
 // makeRoom allocates the spare weights: it takes long to be given so much memory.
 // s.updating is held.
-func (s *served) makeRoom() (err error) {
+func (s *hosted) makeRoom() (err error) {
 	if s.spare == nil {
 		s.spare, err = model.NewWeights(s.dev, s.live.Config, npu.Weights)
 	}
@@ -86,34 +87,34 @@ func (s *served) makeRoom() (err error) {
 }
 
 // Info implements api.Backend.
-func (s *served) Info() api.Info { return s.info }
+func (s *hosted) Info() api.Info { return s.info }
 
 // Load implements api.Backend.
-func (s *served) Load() api.Load {
+func (s *hosted) Load() api.Load {
 	st := s.Stats()
 	return api.Load{Running: st.Running, Waiting: st.Waiting, FreePages: st.FreePages, CachePages: st.CachePages,
 		Preemptions: st.Preemptions, PromptTokens: st.PrefillRows, Tokens: st.Tokens}
 }
 
 // Held implements api.Backend.
-func (s *served) Held() (version int64, checksum string) {
+func (s *hosted) Held() (version int64, checksum string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.version, s.checksum
 }
 
 // Update implements api.Backend.
-func (s *served) Update(ctx context.Context, version int64, r io.Reader, size int64) (string, error) {
+func (s *hosted) Update(ctx context.Context, version int64, r io.Reader, size int64) (string, error) {
 	return s.update(ctx, version, func(w *model.Weights) (string, error) { return w.ReadStream(r, size) })
 }
 
 // UpdateFile implements api.Backend.
-func (s *served) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
+func (s *hosted) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
 	return s.update(ctx, version, func(w *model.Weights) (string, error) { return w.ReadFile(&s.files, path) })
 }
 
 // update reads the spare weights and lets them and those that serve change places.
-func (s *served) update(ctx context.Context, version int64, read func(w *model.Weights) (string, error)) (string, error) {
+func (s *hosted) update(ctx context.Context, version int64, read func(w *model.Weights) (string, error)) (string, error) {
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	if err := s.makeRoom(); err != nil {
@@ -139,7 +140,7 @@ func (s *served) update(ctx context.Context, version int64, read func(w *model.W
 }
 
 // Close ends the engine and frees the weights.
-func (s *served) Close() error {
+func (s *hosted) Close() error {
 	err := s.Engine.Close()
 	s.opening.Wait()
 	s.updating.Lock()
@@ -147,37 +148,37 @@ func (s *served) Close() error {
 	return errors.Join(err, s.files.Close(), s.dev.Close())
 }
 
-// spoken is a folder's tokenizer and chat template, as a server needs them.
-type spoken struct{ *folder }
+// textOf is a folder's tokenizer and chat template, as a server needs them.
+type textOf struct{ *folder.Folder }
 
-var _ api.Text = spoken{}
+var _ api.Text = textOf{}
 
 // Encode implements api.Text.
-func (t spoken) Encode(text string) ([]int32, error) { return t.tok.EncodePrompt(text), nil }
+func (t textOf) Encode(text string) ([]int32, error) { return t.Tokenizer.EncodePrompt(text), nil }
 
 // Decode implements api.Text.
-func (t spoken) Decode(ids []int32) string { return t.tok.Decode(ids) }
+func (t textOf) Decode(ids []int32) string { return t.Tokenizer.Decode(ids) }
 
 // Piece implements api.Text: after itself, since some tokenizers drop the space
 // at the beginning of a text.
-func (t spoken) Piece(id int32) (text string, special bool) {
-	if name := t.tok.Special(id); name != "" {
+func (t textOf) Piece(id int32) (text string, special bool) {
+	if name := t.Tokenizer.Special(id); name != "" {
 		return name, true
 	}
-	one := t.tok.Decode([]int32{id})
-	return strings.TrimPrefix(t.tok.Decode([]int32{id, id}), one), false
+	one := t.Tokenizer.Decode([]int32{id})
+	return strings.TrimPrefix(t.Tokenizer.Decode([]int32{id, id}), one), false
 }
 
 // EOS implements api.Text.
-func (t spoken) EOS() []int32 { return t.stops }
+func (t textOf) EOS() []int32 { return t.StopIDs }
 
 // Chat implements api.Text.
-func (t spoken) Chat(messages, tools json.RawMessage) ([]int32, error) {
+func (t textOf) Chat(messages, tools json.RawMessage) ([]int32, error) {
 	invalid := func(format string, args ...any) ([]int32, error) {
 		return nil, fmt.Errorf("%w: %w", inference.ErrInvalid, fmt.Errorf(format, args...))
 	}
-	if t.chat == nil {
-		return invalid("%s has no chat template, expected a prompt for completions", t.source)
+	if t.Template == nil {
+		return invalid("%s has no chat template, expected a prompt for completions", t.Source)
 	}
 	in := chat.Input{AddGenerationPrompt: true}
 	var list []json.RawMessage
@@ -196,11 +197,11 @@ func (t spoken) Chat(messages, tools json.RawMessage) ([]int32, error) {
 			return invalid("tools: expected a list")
 		}
 	}
-	text, err := t.chat.Render(in)
+	text, err := t.Template.Render(in)
 	if err != nil {
 		return invalid("chat template: %w", err)
 	}
-	return t.tok.Encode(text), nil
+	return t.Tokenizer.Encode(text), nil
 }
 
 // chatMessage reads one of OpenAI's messages. Parts of text are put together: few

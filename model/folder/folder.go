@@ -1,0 +1,215 @@
+// Package folder reads and writes model folders in Hugging Face's layout: shape,
+// weights, tokenizer, chat template and generation settings.
+package folder
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/easyrl/easyrl/chat"
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/rope"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/tokenizer"
+)
+
+// GenerationFile is the name of the generation settings.
+const GenerationFile = "generation_config.json"
+
+// Folder is a model folder without its weights, or the description of a model
+// with random weights. It does not change after Open or Random.
+type Folder struct {
+	Dir       string // empty if the weights are random
+	Source    string // what errors call it
+	Shape     *model.Config
+	Tokenizer *tokenizer.Tokenizer // nil without tokenizer files
+	Template  *chat.Template       // nil without a chat template
+	Files     map[string][]byte    // what a trained copy takes along: config.json, tokenizer and generation files
+	StopIDs   []int32              // of the model and the tokenizer
+	seed      uint64               // of random weights
+}
+
+// Open reads all of a model folder but the weights.
+func Open(dir string) (*Folder, error) {
+	shape, err := model.ReadConfig(dir)
+	if err != nil {
+		return nil, usage.Wrap(err)
+	}
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		return nil, usage.Wrap(err)
+	}
+	return read(dir, dir, config, shape)
+}
+
+// Random describes a model with random weights, drawn from seed, in the shape of
+// a config.json. tokenizerDir has the tokenizer's files; it may be empty. Errors
+// call the model source.
+func Random(source, tokenizerDir string, config []byte, seed uint64) (*Folder, error) {
+	shape, err := model.ParseConfig(config)
+	if err != nil {
+		return nil, usage.Prefix(source, usage.Wrap(err))
+	}
+	f, err := read("", tokenizerDir, config, shape)
+	if err != nil {
+		return nil, err
+	}
+	f.seed, f.Source = seed, source
+	return f, nil
+}
+
+// Sizes of a Qwen3 decoder with tied embeddings.
+type Sizes struct {
+	Hidden, FFN, Layers, Heads, KVHeads, HeadDim, Vocab int
+}
+
+// Config is the config.json of a decoder of these sizes.
+func (s Sizes) Config() ([]byte, error) {
+	return json.MarshalIndent(map[string]any{
+		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3", "hidden_size": s.Hidden,
+		"intermediate_size": s.FFN, "num_hidden_layers": s.Layers, "num_attention_heads": s.Heads,
+		"num_key_value_heads": s.KVHeads, "head_dim": s.HeadDim, "vocab_size": s.Vocab,
+		"max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "rope_theta": 10000, "hidden_act": "silu",
+		"tie_word_embeddings": true, "attention_bias": false, "initializer_range": 0.02,
+	}, "", "  ")
+}
+
+func read(dir, tokenizerDir string, config []byte, shape *model.Config) (*Folder, error) {
+	f := &Folder{Dir: dir, Source: dir, Shape: shape, StopIDs: shape.StopIDs, Files: map[string][]byte{}}
+	config, err := asFloat32(config)
+	if err != nil {
+		return nil, usage.Errorf("%s: config.json: %w", tokenizerDir, err)
+	}
+	f.Files["config.json"] = config
+	if tokenizerDir == "" {
+		return f, nil
+	}
+	if f.Tokenizer, err = tokenizer.Load(tokenizerDir); err != nil && !errors.Is(err, tokenizer.ErrNone) {
+		return nil, usage.Wrap(err)
+	}
+	if f.Template, err = chat.Load(tokenizerDir); err != nil && !errors.Is(err, chat.ErrNone) {
+		return nil, usage.Wrap(err)
+	}
+	names := []string{GenerationFile, "chat_template.jinja", "chat_template.json", "special_tokens_map.json"}
+	if f.Tokenizer != nil {
+		if n := f.Tokenizer.VocabSize(); n > shape.VocabSize {
+			return nil, usage.Errorf("%s: the tokenizer has %d ids, but the embedding %d rows", tokenizerDir, n, shape.VocabSize)
+		}
+		for _, id := range f.Tokenizer.StopIDs() {
+			if !slices.Contains(f.StopIDs, id) {
+				f.StopIDs = append(f.StopIDs, id)
+			}
+		}
+		names = append(names, f.Tokenizer.Files()...)
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(filepath.Join(tokenizerDir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, usage.Wrap(err)
+		}
+		f.Files[name] = b
+	}
+	return f, nil
+}
+
+// asFloat32 is a config.json for weights saved as float32, otherwise unchanged.
+func asFloat32(config []byte) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(config, &fields); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"torch_dtype", "dtype"} {
+		if _, ok := fields[key]; ok || key == "torch_dtype" {
+			fields[key] = json.RawMessage(`"float32"`)
+		}
+	}
+	return json.MarshalIndent(fields, "", "  ")
+}
+
+// Weights loads the folder's weights into dev's memory, or draws them if they are
+// random. The caller frees them. Files that do not fit the shape are a usage error,
+// found before memory is allocated.
+func (f *Folder) Weights(dev npu.Device) (*model.Weights, error) {
+	if f.Dir != "" {
+		if err := f.Shape.CheckFolder(f.Dir); err != nil {
+			return nil, usage.Wrap(err)
+		}
+	}
+	w, err := model.NewWeights(dev, f.Shape, npu.Weights)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Source, err)
+	}
+	if f.Dir == "" {
+		w.Init(f.seed)
+		return w, dev.Sync()
+	}
+	if err := w.Load(f.Dir); err != nil {
+		w.Free()
+		return nil, usage.Wrap(err)
+	}
+	return w, nil
+}
+
+// Text decodes a response without the token that ended it and without special
+// tokens. It is empty if the folder has no tokenizer.
+func (f *Folder) Text(ids []int32) string {
+	if n := len(ids); n > 0 && slices.Contains(f.StopIDs, ids[n-1]) {
+		ids = ids[:n-1]
+	}
+	if f.Tokenizer == nil {
+		return ""
+	}
+	return f.Tokenizer.Decode(ids)
+}
+
+// Fingerprint identifies what a decoder of this shape computes from its weights;
+// settings that do not affect that are left out.
+func Fingerprint(shape *model.Config) string {
+	c := *shape
+	c.MaxPositions, c.InitStd, c.StopIDs, c.BOS = 0, 0, nil, 0
+	if c.RopeScaling.Kind == "default" {
+		c.RopeScaling = rope.Scaling{}
+	}
+	return fmt.Sprintf("%016x", xxhash.Sum64String(fmt.Sprintf("%+v", c)))
+}
+
+// Write writes the folder with weights w to dir, which must not exist or be empty.
+// On failure it removes what it wrote.
+func (f *Folder) Write(dir string, w *model.Weights) (err error) {
+	_, statErr := os.Stat(dir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return usage.Errorf("write model folder: %w", err)
+	}
+	var wrote []string
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, name := range wrote {
+			_ = os.Remove(name) // what failed may not be there
+		}
+		if statErr != nil { // dir is new
+			_ = os.Remove(dir)
+		}
+	}()
+	for name, content := range f.Files {
+		path := filepath.Join(dir, name)
+		wrote = append(wrote, path)
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			return fmt.Errorf("write model folder: %w", err)
+		}
+	}
+	return checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), w.Sources(), map[string]string{"format": "pt"})
+}

@@ -1,0 +1,114 @@
+package dataset
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/evaluate"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer"
+)
+
+// Demonstrations reads files of demonstrations, without those that are too long:
+// one list for each path.
+func (r *Reader) Demonstrations(paths []string) ([][]trainer.Example, error) {
+	f, cfg := r.folder, r.cfg
+	if f.Tokenizer == nil {
+		return nil, usage.Errorf("%s has no tokenizer files, which demonstrations need", f.Dir)
+	}
+	rows, err := data.ReadExamples(paths, data.ExampleOptions{
+		PromptKey: cmp.Or(cfg.SFT.PromptKey, cfg.Data.PromptKey), ResponseKey: cfg.SFT.ResponseKey, SourceKey: cfg.Data.SourceKey})
+	if err != nil {
+		return nil, usage.Wrap(err)
+	}
+	lists := make([][]trainer.Example, len(paths))
+	for k, path := range paths {
+		if cfg.SFT.Turns == configs.AllTurns {
+			rows[k] = data.EachTurn(rows[k])
+		} else if n := data.EarlierTurns(rows[k]); n > 0 {
+			r.warn("%s: %d earlier turns of the assistant's in %d demonstrations are not trained, sft.turns = \"all\" trains them", path, n, len(rows[k]))
+		}
+		var dropped []string
+		repeated, seen := 0, make(map[string]struct{}, len(rows[k]))
+		for i := range rows[k] {
+			row := &rows[k][i]
+			reply := rollout.Message{Role: "assistant", Content: row.Response, Extra: row.Extra}
+			prompt, response, rendered, err := r.turns().Demonstration(row.Prompt, row.Messages, reply)
+			if err != nil {
+				return nil, usage.Errorf("%s: demonstration %s: %w", path, row.ID, err)
+			}
+			e := r.encodeDemonstration(prompt, response, rendered)
+			if len(e.Prompt) == 0 || len(e.Response) == 0 {
+				return nil, usage.Errorf("%s: demonstration %s: prompt and response need at least one token each", path, row.ID)
+			}
+			if len(e.Prompt) > cfg.Data.MaxPromptTokens || len(e.Prompt)+len(e.Response) > f.Shape.MaxPositions {
+				dropped = append(dropped, row.ID)
+				continue
+			}
+			key := prompt + "\x00" + response
+			if _, again := seen[key]; again {
+				repeated++
+			}
+			seen[key] = struct{}{}
+			lists[k] = append(lists[k], e)
+		}
+		limits := fmt.Sprintf("with a prompt of more than %d tokens or more than the model's context of %d in all", cfg.Data.MaxPromptTokens, f.Shape.MaxPositions)
+		if len(lists[k]) == 0 {
+			return nil, usage.Errorf("%s: all %d demonstrations are too long, %s", path, len(rows[k]), limits)
+		}
+		if len(dropped) > 0 {
+			r.warn("%s: left out %d of %d demonstrations, %s (%s first)", path, len(dropped), len(rows[k]), limits, dropped[0])
+		}
+		if repeated > 0 {
+			r.warn("%s: %d of %d demonstrations repeat an earlier one", path, repeated, len(lists[k]))
+		}
+	}
+	return lists, nil
+}
+
+// encodeDemonstration encodes prompt and response apart, as they are when the
+// response is sampled. A response that no template ended gets the model's
+// end-of-sequence token.
+func (r *Reader) encodeDemonstration(prompt, response string, rendered bool) trainer.Example {
+	tok, stops := r.folder.Tokenizer, r.folder.StopIDs
+	if rendered {
+		return trainer.Example{Prompt: tok.Encode(prompt), Response: tok.Encode(response)}
+	}
+	e := trainer.Example{Prompt: tok.EncodePrompt(prompt), Response: tok.Encode(response)}
+	if n := len(e.Response); len(stops) > 0 && (n == 0 || !slices.Contains(stops, e.Response[n-1])) {
+		e.Response = append(e.Response, stops[0])
+	}
+	return e
+}
+
+// HeldOut reads the demonstrations of sft.eval, which are evaluated and not trained
+// on: the first eval.prompts of each set or, with 0, all.
+func (r *Reader) HeldOut() (sets []trainer.HeldOut, err error) {
+	cfg := r.cfg
+	if len(cfg.SFT.Eval) == 0 {
+		return nil, nil
+	}
+	files, err := data.Files(cfg.SFT.Eval)
+	if err != nil {
+		return nil, usage.Wrap(err)
+	}
+	lists, err := r.Demonstrations(files)
+	if err != nil {
+		return nil, err
+	}
+	for _, named := range evaluate.Names(files) {
+		set := trainer.HeldOut{Name: named.Name}
+		for _, i := range named.Files {
+			set.Examples = append(set.Examples, lists[i]...)
+		}
+		if n := cfg.Eval.Prompts; n > 0 {
+			set.Examples = set.Examples[:min(n, len(set.Examples))]
+		}
+		sets = append(sets, set)
+	}
+	return sets, nil
+}

@@ -1,0 +1,230 @@
+// Package dataset reads a run's prompts and demonstrations as token ids that its
+// model takes.
+package dataset
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/data/turns"
+	"github.com/easyrl/easyrl/evaluate"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// Reader reads the files of one run. Its methods are called by one goroutine.
+type Reader struct {
+	folder       *folder.Folder
+	cfg          *configs.Config
+	canaryTokens int
+	warn         func(format string, args ...any)
+
+	sources []string // data sources of the prompts read
+	plain   string   // the first file whose prompts are text, not conversations
+	canary  []int32
+}
+
+// New returns a reader for a model and a run. It keeps the first canaryTokens
+// tokens of the prompts for CanaryTokens. warn gets a line for each kind of row
+// that is left out or looks wrong.
+func New(f *folder.Folder, cfg *configs.Config, canaryTokens int, warn func(format string, args ...any)) *Reader {
+	return &Reader{folder: f, cfg: cfg, canaryTokens: canaryTokens, warn: warn}
+}
+
+// CanaryTokens are the first tokens of the prompts read.
+func (r *Reader) CanaryTokens() []int32 { return r.canary }
+
+// Prompts reads files of prompts: one list for each path, and the number of
+// prompts left out of it, too long or without an answer.
+func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, leftOut []int, err error) {
+	f, cfg := r.folder, r.cfg
+	if f.Tokenizer == nil {
+		return nil, nil, usage.Errorf("%s has no tokenizer files, which prompts need", f.Dir)
+	}
+	keys := data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey, SourceKey: cfg.Data.SourceKey}
+	if lists, err = data.ReadAll(paths, keys); err != nil {
+		return nil, nil, usage.Wrap(err)
+	}
+	for k, path := range paths {
+		all := len(lists[k])
+		r.sources = data.Sources(r.sources, lists[k])
+		for i := range lists[k] {
+			p := &lists[k][i]
+			if p.Messages == nil {
+				r.plain = cmp.Or(r.plain, path)
+			}
+			if err := r.encode(p); err != nil {
+				return nil, nil, usage.Errorf("%s: prompt %s: %w", path, p.ID, err)
+			}
+			if p.Text == "" || len(p.IDs) == 0 {
+				return nil, nil, usage.Errorf("%s: prompt %s is empty", path, p.ID)
+			}
+		}
+		if lists[k], err = r.scorable(path, lists[k]); err != nil {
+			return nil, nil, err
+		}
+		if lists[k], err = r.fitting(path, lists[k]); err != nil {
+			return nil, nil, err
+		}
+		leftOut = append(leftOut, all-len(lists[k]))
+		for i := 0; i < len(lists[k]) && len(r.canary) < r.canaryTokens; i++ {
+			r.canary = append(r.canary, lists[k][i].IDs...)
+		}
+	}
+	return lists, leftOut, nil
+}
+
+// CheckSources refuses a reward for a data source without prompts.
+func (r *Reader) CheckSources(resolved *configs.Resolved) error {
+	return usage.Wrap(resolved.CheckSources(r.sources))
+}
+
+// WarnPlainText warns of prompts of plain text that the model's chat template does
+// not render.
+func (r *Reader) WarnPlainText() {
+	if r.folder.Template != nil && r.cfg.Data.Template == configs.TemplateAuto && r.plain != "" {
+		r.warn("%s: the model has a chat template, and these prompts are plain text: data.template = %q uses it, %q leaves this note out",
+			r.plain, configs.TemplateChat, configs.TemplateNone)
+	}
+}
+
+// EvalSets reads the held-out prompts of data.eval: the first eval.prompts of each
+// set or, with 0, all.
+func (r *Reader) EvalSets() ([]evaluate.Set, error) {
+	cfg := r.cfg
+	if len(cfg.Data.Eval) == 0 {
+		return nil, nil
+	}
+	files, err := data.Files(cfg.Data.Eval)
+	if err != nil {
+		return nil, usage.Wrap(err)
+	}
+	lists, leftOut, err := r.Prompts(files)
+	if err != nil {
+		return nil, err
+	}
+	var sets []evaluate.Set
+	for _, named := range evaluate.Names(files) {
+		set := evaluate.Set{Name: named.Name}
+		for _, i := range named.Files {
+			set.Prompts = append(set.Prompts, lists[i]...)
+			set.LeftOut += leftOut[i]
+		}
+		if n := cfg.Eval.Prompts; n > 0 {
+			set.Prompts = set.Prompts[:min(n, len(set.Prompts))]
+		}
+		sets = append(sets, set)
+	}
+	return sets, nil
+}
+
+// Endless is the training order of prompts: entry i of the lists by their weights,
+// for any i, drawn from seed. It is safe for concurrent use.
+func (r *Reader) Endless(lists [][]rollout.Prompt, seed uint64) (func(place int) rollout.Prompt, error) {
+	sizes := make([]int, len(lists))
+	for i := range lists {
+		sizes[i] = len(lists[i])
+	}
+	order, err := data.NewMix(sizes, r.cfg.Data.Weights, seed, r.cfg.Data.Shuffle)
+	if err != nil {
+		return nil, usage.Wrap(err)
+	}
+	all := slices.Concat(lists...)
+	var mu sync.Mutex
+	return func(place int) rollout.Prompt {
+		mu.Lock()
+		defer mu.Unlock()
+		return all[order.At(place)]
+	}, nil
+}
+
+// scorable returns the prompts that their reward can score. It counts those without
+// an answer to compare with, and refuses a data source without a reward.
+func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Prompt, err error) {
+	first, kind := "", ""
+	for i := range all {
+		p := &all[i]
+		rule := r.cfg.Reward.For(p.Source)
+		if rule == nil {
+			return nil, usage.Errorf("%s: prompt %s is of the data source %q, which has no reward: expected [reward.sources.%q], or reward.kind for all others",
+				path, p.ID, p.Source, p.Source)
+		}
+		if !rule.Lacks(p.Answer) {
+			kept = append(kept, *p)
+		} else if first == "" {
+			first, kind = p.ID, rule.Kind
+		}
+	}
+	dropped := len(all) - len(kept)
+	if len(kept) == 0 {
+		return nil, usage.Errorf("%s: prompt %s has no answer, which reward %q compares with, and so have all %d", path, first, kind, dropped)
+	}
+	if dropped > 0 {
+		r.warn("%s: left out %d of %d prompts without an answer (%s first)", path, dropped, len(all), first)
+	}
+	return kept, nil
+}
+
+// fitting returns the prompts that are short enough and counts the others.
+func (r *Reader) fitting(path string, all []rollout.Prompt) ([]rollout.Prompt, error) {
+	limit := min(r.cfg.Data.MaxPromptTokens, r.folder.Shape.MaxPositions-1)
+	kept, dropped := data.OverLong(all, limit)
+	if len(kept) == 0 {
+		return nil, usage.Errorf("%s: all %d prompts are longer than %d tokens", path, len(all), limit)
+	}
+	if len(dropped) > 0 {
+		r.warn("%s: left out %d of %d prompts, longer than %d tokens (%s first)", path, len(dropped), len(all), limit, dropped[0])
+	}
+	if n := data.Duplicates(kept); n > 0 {
+		r.warn("%s: %d of %d prompts repeat an earlier one", path, n, len(kept))
+	}
+	if names := data.Having(kept, r.folder.Tokenizer.Unknown()); len(names) > 0 {
+		r.warn("%s: %d of %d prompts have characters that the model's tokenizer lacks (%s first)", path, len(names), len(kept), names[0])
+	}
+	return kept, nil
+}
+
+// encode sets a prompt's text, as the template renders it, and its token ids.
+func (r *Reader) encode(p *rollout.Prompt) error {
+	tok := r.folder.Tokenizer
+	text, rendered, err := r.turns().Prompt(p.Text, p.Messages)
+	if err != nil {
+		return err
+	}
+	p.Text = text
+	if rendered {
+		p.IDs = tok.Encode(text) // the template says where a sequence begins
+	} else {
+		p.IDs = tok.EncodePrompt(text)
+	}
+	return nil
+}
+
+// turns renders conversations as the folder's model reads them.
+func (r *Reader) turns() *turns.Renderer {
+	d := &r.cfg.Data
+	return &turns.Renderer{Template: r.folder.Template, Model: r.folder.Source, Never: d.Template == configs.TemplateNone,
+		Always: d.Template == configs.TemplateChat, System: d.System, Thinking: d.Thinking}
+}
+
+// CheckContext refuses responses that the model's context can never hold, and warns
+// if the longest of the prompts leaves too little of it.
+func (r *Reader) CheckContext(prompts []rollout.Prompt) error {
+	context, most := r.folder.Shape.MaxPositions, r.cfg.Rollout.MaxTokens
+	if most >= context {
+		return usage.Errorf("rollout.max_tokens is %d, expected %d at most: the model's context of %d holds the prompt too", most, context-1, context)
+	}
+	longest := 0
+	for i := range prompts {
+		longest = max(longest, len(prompts[i].IDs))
+	}
+	if longest+most > context {
+		r.warn("the longest prompt has %d tokens: its responses end at the model's context of %d, before rollout.max_tokens = %d",
+			longest, context, most)
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package run
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/evaluate"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/inference/roster"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/page"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run/dataset"
+)
+
+// Evaluate scores a model's responses to held-out prompts on engines of this process
+// and returns the metrics and the prompts. record is the path of a file that gets
+// each finished prompt, and with which an evaluation continues; it may be empty. A
+// cancelled context ends it with a StoppedError if there is a record.
+func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, opts Options) (map[string]float64, []evaluate.Set, error) {
+	cfg := &resolved.Config
+	if err := oneRank(cfg); err != nil {
+		return nil, nil, err
+	}
+	warn := func(format string, args ...any) { printLine(opts.Log, format, args...) }
+	f, err := openFolder(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	reader := dataset.New(f, cfg, remote.CanaryTokens, warn)
+	sets, err := reader.EvalSets()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(cfg.Data.Train) == 0 { // otherwise not all data sources were read
+		if err := reader.CheckSources(resolved); err != nil {
+			return nil, nil, err
+		}
+	}
+	reader.WarnPlainText()
+	score, err := reward.New(cfg.Reward, cfg.Rollout.MaxTokens)
+	if err != nil {
+		return nil, nil, usage.Wrap(err)
+	}
+	defer score.Close() //nolint:errcheck // every score was given
+	e := evaluation{cfg: cfg, folder: f, sets: sets, reward: score, opts: opts}
+	metrics, err := e.run(ctx, resolved, record, roster.Deps{Begins: reader.CanaryTokens(), Warn: warn})
+	return metrics, sets, err
+}
+
+// evaluation is an evaluation apart from training.
+type evaluation struct {
+	cfg    *configs.Config
+	folder *folder.Folder
+	sets   []evaluate.Set
+	reward *reward.Scorer
+	record *evaluate.Record // may be nil
+	opts   Options
+}
+
+func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record string, deps roster.Deps) (map[string]float64, error) {
+	cfg, cores := e.cfg, runtime.GOMAXPROCS(0)
+	sampling := max(1, cfg.Inference.Instances)
+	cfg.Inference.Threads = cmp.Or(cfg.Inference.Threads, max(1, cores/sampling))
+	dev, err := openDevice(configs.CPU, min(cores, cfg.Inference.Threads*sampling))
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close() //nolint:errcheck // nothing is left to do with it
+	w, err := loadWeights(cfg, e.folder, dev)
+	if err != nil {
+		return nil, err
+	}
+	if record != "" {
+		settings, err := evalSettings(resolved, e.folder, w.Checksum(), e.sets)
+		if err != nil {
+			return nil, err
+		}
+		if e.record, err = evaluate.OpenRecord(record, settings); err != nil {
+			return nil, usage.Wrap(err)
+		}
+		defer e.record.Close() //nolint:errcheck // each line was written
+	}
+	if err := e.tryReward(ctx); err != nil {
+		return nil, err
+	}
+	in, err := startInstances(ctx, e.folder, cfg, e.opts.Fleet, deps)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close() //nolint:errcheck // its memory goes with the process
+	if err := in.Begin(ctx, nil); err != nil {
+		return nil, err
+	}
+	if err := in.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
+		return nil, fmt.Errorf("publish: %w", err)
+	}
+	return e.score(ctx, evaluate.Deps{Fleet: in.Fleet(), Reward: e.reward, Text: e.folder.Text})
+}
+
+// tryReward checks before anything is sampled that the reward can score, unless all
+// prompts are done.
+func (e *evaluation) tryReward(ctx context.Context) error {
+	var prompts []rollout.Prompt
+	for i := range e.sets {
+		prompts = append(prompts, e.sets[i].Prompts...)
+	}
+	if e.record.Len() == len(prompts) {
+		return nil
+	}
+	return e.reward.Try(ctx, prompts)
+}
+
+// score runs the evaluation and shows its progress.
+func (e *evaluation) score(ctx context.Context, deps evaluate.Deps) (map[string]float64, error) {
+	total, record := 0, e.record
+	for i := range e.sets {
+		total += len(e.sets[i].Prompts)
+	}
+	if n := record.Len(); n > 0 {
+		printLine(e.opts.Log, "%d of %d prompts are done already", n, total)
+	}
+	console := report.NewConsole(e.opts.Log, record.Len(), total)
+	defer console.Close()
+	deps.Warn = func(format string, args ...any) { console.Note("easyrl: "+format, args...) }
+	deps.Progress = func(done, _ int) { console.Count(done, "prompts") }
+	metrics, _, err := evaluate.Run(ctx, 1, evalConfig(e.cfg, e.folder), e.sets, deps, record)
+	if err != nil && ctx.Err() != nil && record != nil {
+		return nil, StoppedError{fmt.Sprintf("%d of %d prompts are in %s: the same command goes on from there", record.Len(), total, record.Path())}
+	}
+	return metrics, err
+}
+
+// heldSamples is how many prompts of a set have their answers kept.
+const heldSamples = 4
+
+// evaluateStep evaluates the weights after a step. The answers to the first
+// prompts of each set are kept, so that they can be compared over the steps.
+func (t *training) evaluateStep(ctx context.Context, step int, sets []evaluate.Set, deps evaluate.Deps) (map[string]float64, float64, error) {
+	var kept []*evaluate.Result
+	deps.Done = func(result *evaluate.Result) {
+		if result.Index < heldSamples {
+			kept = append(kept, result)
+		}
+	}
+	metrics, score, err := evaluate.Run(ctx, int64(step)+1, evalConfig(t.cfg, t.folder), sets, deps, nil)
+	if errors.Is(err, evaluate.ErrFailed) { // counted in metrics: no reason to end a run
+		t.warn("evaluate after step %d: left out: %v", step, err)
+		score, err = math.NaN(), nil
+	}
+	if err == nil && t.cfg.Log.Rollouts {
+		if err := keepHeld(filepath.Join(t.cfg.Run.Dir, page.HeldOut), step, kept); err != nil {
+			t.warn("%v", err) // the run does not need them
+		}
+	}
+	return metrics, score, err
+}
+
+// keepHeld writes results as one file of a folder, a line each in the order of the
+// sets' names and the prompts.
+func keepHeld(dir string, step int, results []*evaluate.Result) error {
+	slices.SortFunc(results, func(a, b *evaluate.Result) int {
+		return cmp.Or(cmp.Compare(a.Set, b.Set), a.Index-b.Index)
+	})
+	var lines bytes.Buffer
+	enc := json.NewEncoder(&lines)
+	enc.SetEscapeHTML(false)
+	for _, result := range results {
+		if err := enc.Encode(struct {
+			Step int `json:"step"`
+			*evaluate.Result
+		}{step, result}); err != nil {
+			return fmt.Errorf("keep held-out answers: %w", err)
+		}
+	}
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = report.ReplaceFile(filepath.Join(dir, fmt.Sprintf("step-%06d.jsonl", step)), lines.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("keep held-out answers: %w", err)
+	}
+	return nil
+}
+
+// evalConfig says what an evaluation samples.
+func evalConfig(cfg *configs.Config, f *folder.Folder) evaluate.Config {
+	return evaluate.Config{K: cfg.Eval.K, Seed: cfg.Run.Seed, Sampling: inference.Sampling{
+		Temperature: float32(cfg.Eval.Temperature), TopP: float32(cfg.Eval.TopP), TopK: cfg.Eval.TopK,
+		MaxTokens: cfg.Rollout.MaxTokens, Stop: cfg.Rollout.Stop, StopIDs: f.StopIDs}}
+}
+
+// evalSettings are what the result of an evaluation depends on: what it samples
+// with, the weights, the prompts as the model reads them, and how it scores.
+func evalSettings(resolved *configs.Resolved, f *folder.Folder, weights string, sets []evaluate.Set) (map[string]string, error) {
+	settings := resolved.Values("reward")
+	for key := range settings {
+		how := key[strings.LastIndexByte(key, '.')+1:] // says nothing about the score
+		if slices.Contains([]string{"processes", "memory_gib", "requests", "batch", "timeout", "retries"}, how) {
+			delete(settings, key)
+		}
+	}
+	for section, keys := range map[string][]string{"eval": {"k", "temperature", "top_p", "top_k"}, "rollout": {"max_tokens", "stop"}, "run": {"seed"}} {
+		values := resolved.Values(section)
+		for _, key := range keys {
+			settings[section+"."+key] = values[section+"."+key]
+		}
+	}
+	settings["record"] = "2" // 2 says of each response whether it is right
+	settings["weights"] = weights
+	settings["stop tokens"] = fmt.Sprint(f.StopIDs)
+	for i := range sets {
+		digest := sha256.New()
+		if err := json.NewEncoder(digest).Encode(sets[i].Prompts); err != nil {
+			return nil, fmt.Errorf("%s: %w", sets[i].Name, err)
+		}
+		settings["set "+sets[i].Name] = fmt.Sprintf("%d prompts (%.8x)", len(sets[i].Prompts), digest.Sum(nil))
+	}
+	return settings, nil
+}

@@ -1,0 +1,54 @@
+package run
+
+import (
+	"context"
+	"os"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/inference/roster"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/report/control/client"
+)
+
+// startInstances starts the engines of a run and calls its servers. fleet sets how
+// the fleet treats them; nil is the default.
+func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fleet *inference.FleetConfig, deps roster.Deps) (*roster.Roster, error) {
+	token, err := client.ReadToken(cfg.Inference.TokenFile)
+	if err != nil {
+		return nil, usage.Errorf("inference.token_file: %w", err)
+	}
+	if dir := cfg.Inference.WeightsDir; dir != "" {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, usage.Errorf("inference.weights_dir: %w", err)
+		}
+	}
+	_, each, _ := shareThreads(cfg)
+	deps.Shape, deps.Computes, deps.Token = f.Shape, folder.Fingerprint(f.Shape), token
+	deps.Engine = func(ec engine.Config) (*engine.Engine, error) { return StartEngine(f, ec, each) }
+	if deps.Bears = inference.DefaultFleetConfig(); fleet != nil {
+		deps.Bears = *fleet
+	}
+	return roster.Start(ctx, cfg, deps)
+}
+
+// StartEngine starts an engine of this process for a folder's model on a CPU with a
+// number of threads, 0 for all. It has no weights until it is published to.
+func StartEngine(f *folder.Folder, cfg engine.Config, threads int) (*engine.Engine, error) {
+	dev, err := openDevice(configs.CPU, threads)
+	if err != nil {
+		return nil, err
+	}
+	var tok engine.Decoder
+	if f.Tokenizer != nil {
+		tok = f.Tokenizer
+	}
+	e, err := engine.New(cfg, f.Shape, tok, dev)
+	if err != nil {
+		_ = dev.Close() // the engine's failure is the one to report
+		return nil, err
+	}
+	return e, nil
+}

@@ -1,0 +1,195 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// Replay takes one optimizer step from recorded groups, without sampling. model is
+// a model folder; if it is a checkpoint, its optimizer state continues. rollouts is
+// a file of groups. The stepped model, its optimizer state and the step's metrics go
+// to out, a new or empty folder.
+func Replay(ctx context.Context, resolved *configs.Resolved, model, rollouts, out string, opts Options) (err error) {
+	if err := oneRank(&resolved.Config); err != nil {
+		return err
+	}
+	if err := CheckOut(out); err != nil {
+		return usage.Wrap(err)
+	}
+	j := newJob(resolved, opts, task{})
+	defer j.close()
+	if j.folder, err = folder.Open(model); err != nil {
+		return err
+	}
+	groups, err := trainer.ReadGroups(rollouts, j.folder.Shape)
+	if err != nil {
+		return usage.Wrap(err)
+	}
+	if n := resolved.Train.Minibatches; n > len(groups) {
+		return usage.Errorf("train.minibatches is %d, expected %d at most: so many groups are in %s", n, len(groups), rollouts)
+	}
+	return j.replayTo(ctx, out, model, groups)
+}
+
+// CheckOut refuses an output folder that has content.
+func CheckOut(out string) error {
+	entries, err := os.ReadDir(out)
+	if err == nil && len(entries) > 0 {
+		return fmt.Errorf("-out %s is not empty, expected a new folder", out)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("-out %s cannot be a folder: %w", out, err)
+	}
+	return nil
+}
+
+// replayTo takes the step as a run of its own beside out and keeps its checkpoint.
+func (j *job) replayTo(ctx context.Context, out, model string, groups []rollout.Group) error {
+	path, err := filepath.Abs(out)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		j.cfg.Run.Dir, err = os.MkdirTemp(filepath.Dir(path), ".replay-")
+	}
+	if err != nil {
+		return usage.Errorf("replay: -out cannot be written: %w", err)
+	}
+	defer os.RemoveAll(j.cfg.Run.Dir) //nolint:errcheck // leftovers do no harm
+	stepped, err := j.replay(ctx, model, groups)
+	if errors.Is(err, trainer.ErrStopped) {
+		return context.Canceled
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(j.cfg.Run.Dir, report.MetricsFile), filepath.Join(stepped, report.MetricsFile))
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // an empty folder
+		return fmt.Errorf("replay: %w", err)
+	}
+	if err := os.Rename(stepped, path); err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	_, _ = fmt.Fprintln(j.opts.Out, out)
+	return nil
+}
+
+// recorded is a stream of groups that were sampled before.
+type recorded chan rollout.Group
+
+func (r recorded) Groups() <-chan rollout.Group               { return r }
+func (r recorded) Wait() (rollout.Stats, error)               { return rollout.Stats{}, nil }
+func publishNothing(context.Context, inference.Weights) error { return nil }
+
+// asStep presents groups as sampled in the given step with its weights, and returns
+// the length of the longest response.
+func asStep(groups []rollout.Group, step int) (stream recorded, longest int) {
+	stream = make(recorded, len(groups))
+	for _, g := range groups {
+		for i := range g.Responses {
+			g.Responses[i].Version = int64(step)
+			longest = max(longest, len(g.Responses[i].IDs))
+		}
+		g.Step, g.Version = step, int64(step)
+		stream <- g
+	}
+	close(stream)
+	return stream, longest
+}
+
+// scheduleSteps is the length of the run over which the learning rate changes: as
+// set, or else as the checkpoint records it.
+func (j *job) scheduleSteps(step int) (int, error) {
+	set := 0
+	if j.resolved.Origin("run.steps").File != "" {
+		set = j.cfg.Run.Steps
+	}
+	switch {
+	case set > 0 && set < step:
+		return 0, usage.Errorf("run.steps is %d, expected %d at least: that is the step to take", set, step)
+	case set > 0:
+		return set, nil
+	case j.state.Total >= step:
+		return j.state.Total, nil
+	}
+	steps := max(j.cfg.Run.Steps, step)
+	if j.cfg.Train.Schedule != optim.Constant {
+		j.warn("the length of the run is not known: train.schedule = %q spans %d steps, or as -set run.steps=… says", j.cfg.Train.Schedule, steps)
+	}
+	return steps, nil
+}
+
+// loadReplayed loads the model and, if it is a checkpoint, its state.
+func (j *job) loadReplayed(model string) error {
+	from := ""
+	if _, err := os.Stat(filepath.Join(model, "trainer")); err == nil {
+		from = model
+		state, err := trainer.ReadState(from)
+		if err != nil {
+			return usage.Wrap(err)
+		}
+		j.cfg.Run.Seed = state.Seed
+	}
+	start, err := j.load(from, trimodel.Config{OldPolicy: j.cfg.Loss.OldPolicy, Reference: j.cfg.Loss.Beta > 0,
+		Temperature: float32(j.cfg.Rollout.Temperature), Recompute: j.cfg.Train.Recompute})
+	if err != nil {
+		return err
+	}
+	if began := j.state.Reference; began != "" && began != start && j.models.Reference != nil {
+		return usage.Errorf("replay: loss.beta is %v, and %s lacks the reference weights that its run began with", j.cfg.Loss.Beta, from)
+	}
+	if j.state.Reference == "" {
+		j.state.Reference = start
+	}
+	j.state.Seed, j.state.Pending = j.cfg.Run.Seed, nil
+	return nil
+}
+
+// replay takes the step in the run's folder and returns its checkpoint.
+func (j *job) replay(ctx context.Context, model string, groups []rollout.Group) (stepped string, err error) {
+	cfg := j.cfg
+	if err := j.loadReplayed(model); err != nil {
+		return "", err
+	}
+	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {
+		return "", err
+	}
+	defer j.metrics.Close() //nolint:errcheck // its line was written
+	step := j.state.Step + 1
+	steps, err := j.scheduleSteps(step)
+	if err != nil {
+		return "", err
+	}
+	stream, longest := asStep(groups, step)
+	t, err := trainer.New(trainer.Config{
+		Dir: cfg.Run.Dir, Steps: step, ScheduleSteps: steps, PromptsPerStep: len(groups), MaxTokens: longest,
+		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
+		CheckpointKeep: 1, Devices: 1, MaxNonFinite: 1,
+	}, j.state, trainer.Deps{
+		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Warn: j.warn, Publish: publishNothing,
+		Prompt:   func(int) rollout.Prompt { return rollout.Prompt{} },
+		Produce:  func(context.Context, rollout.Batch) rollout.Stream { return stream },
+		Progress: func(_ int, values report.Values) { _, _ = fmt.Fprintln(j.opts.Log, report.Summary(values)) },
+	})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(trainer.CheckpointRoot(cfg.Run.Dir), checkpoint.StepName(step)), t.Run(ctx)
+}

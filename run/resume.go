@@ -1,0 +1,147 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/trainer"
+)
+
+// claimDir makes sure that the job may write to the run's folder, as trainer.Claim
+// does, and that a new run replaces none of its own configuration files. It locks
+// a folder that a run has used before.
+func (j *job) claimDir() (from string, err error) {
+	dir, resume := j.cfg.Run.Dir, j.opts.Resume
+	if err := j.lock(dir, false); err != nil {
+		return "", err
+	}
+	from, err = trainer.Claim(dir, resume, j.warn)
+	if err == nil && !resume {
+		err = keepsWritten(j.resolved, j.opts.Files)
+	}
+	if err != nil {
+		return "", usage.Wrap(err)
+	}
+	j.claimed = func() error {
+		again, err := trainer.Claim(dir, resume, func(string, ...any) {})
+		if err == nil && again != from {
+			err = fmt.Errorf("run.dir is %q, where another process went on meanwhile: resume again", dir)
+		}
+		return err
+	}
+	return from, nil
+}
+
+// lock takes the run's folder for this process, unless it has it. What another
+// process did before is looked at again.
+func (j *job) lock(dir string, create bool) error {
+	if j.locked {
+		return nil
+	}
+	unlock, held, err := trainer.Lock(dir, create)
+	if errors.Is(err, trainer.ErrLocked) {
+		return usage.Wrap(err)
+	}
+	if err != nil {
+		return err
+	}
+	j.atEnd(unlock)
+	j.locked = held
+	if create {
+		if err := j.claimed(); err != nil {
+			return usage.Wrap(err)
+		}
+	}
+	return nil
+}
+
+// keepsWritten refuses a run that would replace one of its own files by the
+// resolved configuration.
+func keepsWritten(resolved *configs.Resolved, files []string) error {
+	path := filepath.Join(resolved.Run.Dir, configs.RunFile)
+	target, err := os.Stat(path)
+	if err != nil || resolved.Same(path) {
+		return nil
+	}
+	isTarget := func(file string) bool {
+		info, err := os.Stat(file)
+		return err == nil && os.SameFile(info, target)
+	}
+	if slices.ContainsFunc(files, isTarget) {
+		return usage.Errorf("%s would be replaced by the resolved run: set another run.dir, or rename it", path)
+	}
+	return nil
+}
+
+// writable says whether err is about a place that cannot be written at all,
+// rather than about one that is full.
+func writable(err error) bool {
+	return !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.ENOTDIR)
+}
+
+// identity is what the checkpoints of the run record of it. Its files give a number
+// of prompts or demonstrations.
+func (j *job) identity(prompts int) (trainer.State, error) {
+	id := trainer.State{Seed: j.cfg.Run.Seed, Task: j.task.name, Prompts: prompts}
+	digest, err := data.Digest(j.task.files)
+	if err != nil {
+		return id, usage.Wrap(err)
+	}
+	id.Data = digest
+	return id, nil
+}
+
+// checkResume refuses a checkpoint of another run than the one configured, and one
+// that continues in another order of prompts.
+func (j *job) checkResume(from string, id trainer.State) error {
+	files := maps.Clone(j.folder.Files)
+	delete(files, folder.GenerationFile) // says when to stop, and may change
+	if err := trainer.CheckResume(from, id, files, j.folder.Source); err != nil {
+		return usage.Wrap(err)
+	}
+	state, err := trainer.ReadState(from)
+	if err != nil {
+		return usage.Wrap(err)
+	}
+	switch {
+	case state.Data != "" && state.Data != id.Data:
+		return usage.Errorf("resume: the files of %s have other content than those that %s trained on: its place in them means nothing, expected the same, or another run.dir", j.task.key, from)
+	case state.Prompts > 0 && state.Prompts != id.Prompts:
+		return usage.Errorf("resume: %s gives %d prompts, expected %d as the run began: settings leave out others", j.task.key, id.Prompts, state.Prompts)
+	}
+	return nil
+}
+
+// announce says where a resumed run goes on, and with which other settings.
+func (j *job) announce(from string) {
+	if from == "" {
+		return
+	}
+	changes, err := j.resolved.Changes(j.cfg.Run.Dir)
+	if err != nil {
+		j.warn("the settings that the run had cannot be compared: %v", err)
+	} else if len(changes) > 0 {
+		j.warn("resuming with other settings: %s", strings.Join(changes, ", "))
+	}
+	j.warn("resuming after step %d from %s", j.state.Step, from)
+	if j.state.Step >= j.task.steps && j.state.Pending == nil {
+		j.warn("the run has %d steps: nothing is left to do", j.task.steps)
+	}
+}
+
+// stopped is the end of a run that a signal stopped.
+func stopped(dir string, step int) error {
+	return StoppedError{"checkpoint " + filepath.Join(trainer.CheckpointRoot(dir), checkpoint.StepName(step))}
+}

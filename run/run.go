@@ -1,0 +1,254 @@
+// Package run puts a run together from its configuration: reinforcement training,
+// supervised training, one replayed step, or an evaluation.
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/control"
+	"github.com/easyrl/easyrl/report/page"
+	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/trainer"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// UsageError is a fault of a configuration or of the files that it names: nothing
+// was started or changed.
+type UsageError = usage.Error
+
+// StoppedError ends a run that a cancelled context stopped, after what it takes to
+// continue is written.
+type StoppedError struct {
+	Kept string // what is written and where
+}
+
+// Error is the message for people.
+func (e StoppedError) Error() string { return "stopped; " + e.Kept }
+
+// Options says how a program runs a configuration.
+type Options struct {
+	// Files are those of the configuration. The run's own copy never replaces one.
+	Files []string
+	// Resume continues from the run's newest valid checkpoint.
+	Resume bool
+	// Out gets the run's result, Log its progress and warnings.
+	Out, Log io.Writer
+	// Fleet sets timeouts, retries and health thresholds of the instances, nil the
+	// default ones. What the configuration says replaces some.
+	Fleet *inference.FleetConfig
+}
+
+// job is what train, sft and replay share: models with their optimizer on a
+// device, a folder, and what shows the progress.
+type job struct {
+	cfg      *configs.Config
+	resolved *configs.Resolved
+	opts     Options
+	task     task
+
+	folder  *folder.Folder
+	dev     npu.Device
+	models  *trimodel.Models
+	state   trainer.State
+	metrics *report.Metrics
+	control *control.Server // nil without control.listen
+	spans   *trace.Spans    // nil without log.trace
+	monitor monitor
+
+	consoleMu sync.Mutex // guards console, and opts.Log while there is none
+	console   *report.Console
+
+	closers []func()
+	locked  bool         // the run's folder belongs to this process
+	claimed func() error // reports whether the folder is still as it was claimed
+}
+
+// task is what a job does, as its checkpoints record it. A replayed step has none:
+// it continues either.
+type task struct {
+	name  string // in checkpoints
+	key   string // of the files to train on
+	files []string
+	steps int
+}
+
+func newJob(resolved *configs.Resolved, opts Options, t task) *job {
+	return &job{cfg: &resolved.Config, resolved: resolved, opts: opts, task: t}
+}
+
+func (j *job) close() {
+	for i := len(j.closers) - 1; i >= 0; i-- {
+		j.closers[i]()
+	}
+}
+
+func (j *job) atEnd(f func()) { j.closers = append(j.closers, f) }
+
+// warn writes a line above the progress.
+func (j *job) warn(format string, args ...any) {
+	j.consoleMu.Lock()
+	console := j.console
+	if console == nil {
+		printLine(j.opts.Log, format, args...)
+	}
+	j.consoleMu.Unlock()
+	if console != nil {
+		console.Note("easyrl: "+format, args...)
+	}
+}
+
+// printLine writes a line for people; a failure to write it has no remedy.
+func printLine(w io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, "easyrl: "+format+"\n", args...)
+}
+
+// openConsole shows the progress from now on.
+func (j *job) openConsole() {
+	console := report.NewConsole(j.opts.Log, j.state.Step, j.task.steps)
+	j.consoleMu.Lock()
+	j.console = console
+	j.consoleMu.Unlock()
+	j.atEnd(console.Close)
+}
+
+// openDir writes the resolved configuration into the run's folder and opens its
+// metrics.
+func (j *job) openDir() error {
+	dir := j.cfg.Run.Dir
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = j.lock(dir, true)
+	}
+	if usage.Is(err) {
+		return err
+	}
+	if err == nil {
+		err = j.resolved.WriteFile(dir)
+	}
+	if err == nil {
+		err = report.ThisMachine().Write(dir)
+	}
+	if err != nil && !writable(err) {
+		return usage.Errorf("run.dir is %q, which cannot be written: %w", dir, err)
+	}
+	if err != nil {
+		return fmt.Errorf("run folder: %w", err)
+	}
+	metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), j.firstLine())
+	if err != nil {
+		return err
+	}
+	j.metrics = metrics
+	j.atEnd(func() { _ = metrics.Close() })
+	return nil
+}
+
+// firstLine is the first step whose line this process writes.
+func (j *job) firstLine() int {
+	if j.state.Step == 0 || j.state.Pending != nil {
+		return j.state.Step
+	}
+	return j.state.Step + 1
+}
+
+// load opens the device and loads the policy and, with from, a checkpoint's state.
+// start is the checksum of the policy before that.
+func (j *job) load(from string, cfg trimodel.Config) (start string, err error) {
+	if j.dev, err = openDevice(j.cfg.Device.Kind, j.cfg.Device.Threads); err != nil {
+		return "", err
+	}
+	j.atEnd(func() { _ = j.dev.Close() })
+	policy, err := loadWeights(j.cfg, j.folder, j.dev)
+	if err != nil {
+		return "", err
+	}
+	if j.models, err = trimodel.New(j.dev, policy, cfg); err != nil {
+		return "", err
+	}
+	start = policy.Checksum()
+	if from != "" {
+		if j.state, err = trainer.Resume(from, j.models); err != nil {
+			return "", usage.Wrap(err)
+		}
+	}
+	return start, nil
+}
+
+// open loads the models of a run that trains on a number of prompts or
+// demonstrations, and of the checkpoint it resumes from, if any.
+func (j *job) open(from string, prompts int, cfg trimodel.Config) error {
+	id, err := j.identity(prompts)
+	if err != nil {
+		return err
+	}
+	if from != "" {
+		if err := j.checkResume(from, id); err != nil {
+			return err
+		}
+	}
+	start, err := j.load(from, cfg)
+	if err != nil {
+		return err
+	}
+	if began := j.state.Reference; began != "" && began != start {
+		return usage.Errorf("resume: the starting weights of %s are not those that the run began with: another model", j.folder.Source)
+	}
+	j.state.Reference, j.state.Seed = start, id.Seed
+	j.state.Task, j.state.Data, j.state.Prompts = id.Task, id.Data, id.Prompts
+	return nil
+}
+
+// finish records how the run ended after a step, writes its report and returns err,
+// or what of it a user needs to know.
+func (j *job) finish(step int, err error) error {
+	j.monitor.close(step, err)
+	if _, _, pageErr := page.Write(j.cfg.Run.Dir); pageErr != nil && err == nil {
+		j.warn("%v", pageErr)
+	}
+	if errors.Is(err, trainer.ErrStopped) {
+		return stopped(j.cfg.Run.Dir, step)
+	}
+	return err
+}
+
+// progress shows a finished step.
+func (j *job) progress(_ int, values report.Values) {
+	j.console.Step(values)
+	j.control.Step(values, j.console.Left())
+	j.monitor.step(values)
+	_ = j.spans.Keep(j.tracePath()) // the last write reports a fault that persists
+}
+
+func (j *job) tracePath() string { return filepath.Join(j.cfg.Run.Dir, trace.File) }
+
+// oneRank refuses more ranks than this build trains on.
+func oneRank(cfg *configs.Config) error {
+	if n := cfg.Parallel.DP * cfg.Parallel.TP * cfg.Parallel.PP; n != 1 {
+		return usage.Errorf("[parallel] asks for %d ranks, expected 1: this build trains on one", n)
+	}
+	return nil
+}
+
+// Load reads and checks the configuration of a task from files, left to right, and
+// settings. Its errors are usage errors.
+func Load(task configs.Task, files, settings []string) (*configs.Resolved, error) {
+	resolved, err := configs.Load(files, settings)
+	if err == nil {
+		err = resolved.Validate(task)
+	}
+	if err != nil {
+		return nil, usage.Wrap(err)
+	}
+	return resolved, nil
+}

@@ -1,0 +1,35 @@
+package run
+
+import (
+	"context"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/folder"
+)
+
+// Sample runs one request on an engine of its own with a number of CPU threads, 0
+// for all.
+func Sample(ctx context.Context, f *folder.Folder, threads int, req inference.Request) ([]inference.Completion, error) {
+	dev, err := OpenCPU(threads)
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close() //nolint:errcheck // nothing is left to do with it
+	w, err := f.Weights(dev)
+	if err != nil {
+		return nil, err
+	}
+	// The cache has room for the request, not for the model's whole context.
+	room := min(f.Shape.MaxPositions, len(req.PromptIDs)+min(req.Sampling.MaxTokens, f.Shape.MaxPositions))
+	e, err := StartEngine(f, engine.Config{ID: "local", MaxRunning: min(req.N, 64), Context: room}, threads)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close() //nolint:errcheck // its memory goes with the process
+	if _, err := e.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
+		return nil, err
+	}
+	return e.Generate(ctx, req)
+}

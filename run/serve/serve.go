@@ -1,0 +1,113 @@
+// Package serve runs an inference instance as a process: a model folder, or a
+// simulation of one, over HTTP, in a trainer's fleet if asked to join.
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/easyrl/easyrl/inference/join"
+	api "github.com/easyrl/easyrl/inference/server"
+	"github.com/easyrl/easyrl/inference/simulate/backend"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/report/control/client"
+)
+
+// Config says what is served.
+type Config struct {
+	Model      string // folder; empty for a simulation without a model
+	Simulate   string // what is simulated; empty for a real model
+	Threads    int
+	MaxRunning int      // responses sampled at once
+	Join       *url.URL // control address of the trainer to join; nil for none
+	Server     api.Config
+	// Note gets a line for each thing that people want to know.
+	Note func(format string, args ...any)
+}
+
+// backend returns what is served and its text side, nil without a tokenizer. open
+// reads the weights.
+func (c *Config) backend(ctx context.Context) (b api.Backend, text api.Text, open func() error, err error) {
+	var f *folder.Folder
+	name := "simulated"
+	if c.Model != "" {
+		if f, err = folder.Open(c.Model); err != nil {
+			return nil, nil, nil, err
+		}
+		path, err := filepath.Abs(c.Model)
+		if err != nil {
+			return nil, nil, nil, usage.Wrap(err)
+		}
+		name = filepath.Base(path)
+		if f.Tokenizer != nil {
+			text = textOf{f}
+		}
+	}
+	if c.Simulate != "" {
+		var m *backend.Model
+		if f != nil {
+			m = &backend.Model{Dir: f.Dir, Vocab: f.Shape.VocabSize, Positions: f.Shape.MaxPositions}
+			if f.Tokenizer != nil {
+				m.Decode = f.Tokenizer.Decode
+			}
+		}
+		b, err := backend.New(c.Simulate, name, m)
+		if err != nil {
+			return nil, nil, nil, usage.Errorf("-simulate: %w", oneLine(err))
+		}
+		return b, text, func() error { return nil }, nil
+	}
+	real := &hosted{}
+	return real, text, func() error { return real.open(ctx, f, name, c.Threads, c.MaxRunning) }, nil
+}
+
+// Run serves until ctx ends, and then until the running requests have ended or the
+// drain timeout has passed.
+func Run(ctx context.Context, cfg Config) (err error) {
+	served, text, open, err := cfg.backend(ctx)
+	if err != nil {
+		return err
+	}
+	srv, err := api.New(cfg.Server, served, text) // bind first, so that a bad address fails before weights load
+	if err != nil {
+		return usage.Wrap(oneLine(err))
+	}
+	if err := open(); err != nil {
+		return errors.Join(err, srv.Close())
+	}
+	defer func() { err = errors.Join(err, served.Close()) }()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve() }()
+	cfg.Note("serving %s at http://%s", served.ID(), srv.Addr())
+	if cfg.Server.Insecure && cfg.Server.Token == "" {
+		cfg.Note("insecure: whoever reaches %s may sample and change the weights", srv.Addr())
+	}
+	m := cfg.enter(ctx, srv)
+	select {
+	case err = <-ended:
+		m.Leave()
+		return errors.Join(err, srv.Close())
+	case <-ctx.Done():
+	}
+	m.Drain()
+	cfg.Note("no new requests; those that run have %v", cfg.Server.DrainTimeout)
+	err = srv.Drain(context.Background())
+	m.Leave()
+	return errors.Join(err, srv.Close(), <-ended)
+}
+
+// enter joins the trainer's fleet, if there is one to join.
+func (c *Config) enter(ctx context.Context, srv *api.Server) *join.Member {
+	if c.Join == nil {
+		return nil
+	}
+	return join.Begin(ctx, join.Config{Trainer: c.Join, Call: client.New(c.Join.String(), c.Server.Token).Call, Addr: srv.Addr(),
+		Running: srv.Running, Note: c.Note})
+}
+
+// oneLine joins the faults of err on one line.
+func oneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) }

@@ -1,0 +1,227 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/evaluate"
+	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/inference/roster"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/report/control"
+	"github.com/easyrl/easyrl/report/control/client"
+	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run/dataset"
+	"github.com/easyrl/easyrl/trainer"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// Rows of a run's trace, beside one for each instance.
+const (
+	trainerRow  = "trainer"
+	producerRow = "producer"
+)
+
+// Train trains a model with reinforcement learning and prints the run's folder to
+// opts.Out. A cancelled context ends it with a StoppedError after a checkpoint.
+func Train(ctx context.Context, resolved *configs.Resolved, opts Options) error {
+	cfg := &resolved.Config
+	t := training{job: newJob(resolved, opts, task{name: "train", key: "data.train", files: cfg.Data.Train, steps: cfg.Run.Steps})}
+	defer t.close()
+	if err := t.open(ctx); err != nil {
+		return err
+	}
+	return t.train(ctx)
+}
+
+// training is a job with prompts, a reward and instances that sample.
+type training struct {
+	*job
+	prompts   [][]rollout.Prompt // by file
+	sets      []evaluate.Set     // held out
+	reader    *dataset.Reader
+	reward    *reward.Scorer
+	instances *roster.Roster
+	deps      trainer.Deps
+}
+
+// open reads and checks all that the run needs before it changes anything in the
+// run's folder.
+func (t *training) open(ctx context.Context) error {
+	if err := oneRank(t.cfg); err != nil {
+		return err
+	}
+	from, err := t.claimDir()
+	if err != nil {
+		return err
+	}
+	if t.folder, err = openFolder(t.cfg); err != nil {
+		return err
+	}
+	if err := t.readPrompts(); err != nil {
+		return err
+	}
+	all := slices.Concat(t.prompts...)
+	if err := t.openReward(ctx, all); err != nil {
+		return err
+	}
+	models := trimodel.Config{OldPolicy: t.cfg.Loss.OldPolicy, Reference: t.cfg.Loss.Beta > 0,
+		Temperature: float32(t.cfg.Rollout.Temperature), Recompute: t.cfg.Train.Recompute}
+	if err := t.job.open(from, len(all), models); err != nil {
+		return err
+	}
+	t.openTrace(from)
+	if t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, roster.Deps{Begins: t.reader.CanaryTokens(),
+		Spans: t.spans, Rest: lend(t.dev, t.cfg), Warn: t.warn, Folder: t.cfg.Run.Dir}); err != nil {
+		return err
+	}
+	t.atEnd(func() { _ = t.instances.Close() })
+	if err := t.openControl(); err != nil {
+		return err
+	}
+	t.announce(from)
+	if err := t.openDir(); err != nil {
+		return err
+	}
+	t.openConsole()
+	if err := t.openMonitor(); err != nil {
+		return err
+	}
+	if err := t.connect(); err != nil {
+		return err
+	}
+	return t.instances.Begin(ctx, t.control)
+}
+
+// readPrompts reads the prompts to train and to evaluate on.
+func (t *training) readPrompts() (err error) {
+	t.reader = dataset.New(t.folder, t.cfg, remote.CanaryTokens, t.warn)
+	if t.prompts, _, err = t.reader.Prompts(t.cfg.Data.Train); err != nil {
+		return err
+	}
+	if err := t.reader.CheckContext(slices.Concat(t.prompts...)); err != nil {
+		return err
+	}
+	if t.sets, err = t.reader.EvalSets(); err != nil {
+		return err
+	}
+	if err := t.reader.CheckSources(t.resolved); err != nil {
+		return err
+	}
+	t.reader.WarnPlainText()
+	return nil
+}
+
+// openReward starts the reward and tries it on the first prompts.
+func (t *training) openReward(ctx context.Context, prompts []rollout.Prompt) (err error) {
+	if t.reward, err = reward.New(t.cfg.Reward, t.cfg.Rollout.MaxTokens); err != nil {
+		return usage.Wrap(err)
+	}
+	t.atEnd(func() { _ = t.reward.Close() })
+	return t.reward.Try(ctx, prompts)
+}
+
+// openTrace starts the run's trace, or continues the one it has.
+func (t *training) openTrace(from string) {
+	if !t.cfg.Log.Trace {
+		return
+	}
+	t.spans = trace.New(trace.DefaultSpans)
+	t.spans.Track(trainerRow) // on top
+	if from == "" {
+		return
+	}
+	if err := t.spans.Continue(t.tracePath()); err != nil {
+		t.warn("%v", err)
+	}
+}
+
+// openControl listens on the control address, if there is one.
+func (t *training) openControl() error {
+	c := &t.cfg.Control
+	if c.Listen == "" {
+		return nil
+	}
+	token, err := client.ReadToken(c.TokenFile)
+	if err != nil {
+		return usage.Errorf("control.token_file: %w", err)
+	}
+	live, err := control.New(c.Listen, token, t.cfg.Run.Dir)
+	if err != nil {
+		return usage.Errorf("control.listen: %w", err)
+	}
+	t.control = live
+	t.atEnd(live.Close)
+	t.warn("live page: http://%s/", live.Addr())
+	return nil
+}
+
+// connect hands the parts to the trainer.
+func (t *training) connect() error {
+	cfg := t.cfg
+	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: t.reward, Text: t.folder.Text, Warn: t.warn,
+		Progress: func(done, of int) { t.console.Progress(done, of, "prompts evaluated") }}
+	prompt, err := t.reader.Endless(t.prompts, cfg.Run.Seed)
+	if err != nil {
+		return err
+	}
+	spare, err := t.reader.Endless(t.prompts, ^cfg.Run.Seed)
+	if err != nil {
+		return err
+	}
+	sample, err := produce(cfg, t.folder, t.instances, t.spans.Lanes(producerRow), spare, t.reward, t.warn)
+	if err != nil {
+		return err
+	}
+	t.deps = trainer.Deps{
+		Models:  t.models,
+		Prompt:  prompt,
+		Produce: sample,
+		Publish: t.instances.Publish,
+		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
+			return t.evaluateStep(ctx, step, t.sets, held)
+		},
+		Files:    t.folder.Files,
+		Metrics:  t.metrics,
+		Track:    t.spans.Track(trainerRow),
+		Queue:    t.spans.Lanes(producerRow),
+		Disk:     t.spans.Track("disk"),
+		Progress: t.progress,
+		Warn:     t.warn,
+	}
+	return nil
+}
+
+// train runs the loop and ends with what it wrote.
+func (t *training) train(ctx context.Context) error {
+	cfg := t.cfg
+	if cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 || cfg.Rollout.MinP > 0 {
+		t.warn("top_p, top_k and min_p cut the distribution that is sampled, not the one that is trained: the run is not exactly on-policy")
+	}
+	loop, err := trainer.New(trainer.Config{
+		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep, MaxTokens: cfg.Rollout.MaxTokens,
+		Refill: cfg.Rollout.Refill > 0, MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
+		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
+		LogRollouts: cfg.Log.Rollouts, BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Devices: 1, PeakFLOPS: peakFLOPS(t.dev),
+	}, t.state, t.deps)
+	if err != nil {
+		return err
+	}
+	restore := giveWay(1 + cfg.Inference.Instances)
+	err = loop.Run(ctx)
+	restore()
+	if traceErr := t.spans.WriteFile(t.tracePath()); err == nil {
+		err = traceErr
+	}
+	err = t.finish(loop.Step(), err)
+	t.console.Close()
+	if err == nil {
+		_, _ = fmt.Fprintln(t.opts.Out, cfg.Run.Dir)
+	}
+	return err
+}
