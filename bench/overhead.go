@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/producer"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
@@ -42,12 +43,12 @@ func (v version) WriteSafetensors(io.Writer) error { return nil }
 // queue and a trainer that does nothing.
 func overhead(instances, n int) (outcome, error) {
 	ctx := context.Background()
-	fleet, err := inference.NewFleet(inference.DefaultFleetConfig())
+	f, err := fleet.New(fleet.DefaultConfig())
 	if err != nil {
 		return outcome{}, err
 	}
 	for i := range instances {
-		if err := fleet.Add(ctx, instant{fmt.Sprint("instance-", i)}); err != nil {
+		if err := f.Add(ctx, instant{fmt.Sprint("instance-", i)}); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -55,7 +56,7 @@ func overhead(instances, n int) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	p, err := producer.New(producer.DefaultConfig(), fleet, score, nil)
+	p, err := producer.New(producer.DefaultConfig(), f, score, nil)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -66,7 +67,7 @@ func overhead(instances, n int) (outcome, error) {
 	step := 0
 	seconds, err := timed(n, func() error {
 		step++
-		if err := fleet.Publish(ctx, version(step)); err != nil {
+		if err := f.Publish(ctx, version(step)); err != nil {
 			return err
 		}
 		out, failed := make(chan rollout.Group, groups), make(chan error, 1)

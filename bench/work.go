@@ -13,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -200,7 +201,7 @@ func generateWork(name string, threads int) (func() error, error) {
 		return nil, err
 	}
 	w.Init(1)
-	fleet, err := inference.NewFleet(inference.DefaultFleetConfig())
+	f, err := fleet.New(fleet.DefaultConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -216,13 +217,13 @@ func generateWork(name string, threads int) (func() error, error) {
 		}
 		e, err := engine.New(engine.Config{ID: fmt.Sprint("bench-", i), MaxRunning: running, CachePages: running * 8}, c, nil, own)
 		if err == nil {
-			err = fleet.Add(ctx, e)
+			err = f.Add(ctx, e)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	if err := fleet.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
+	if err := f.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
 		return nil, err
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -234,7 +235,7 @@ func generateWork(name string, threads int) (func() error, error) {
 		tasks := pool.New().WithErrors()
 		for i, ids := range prompts {
 			tasks.Go(func() error {
-				out, _, err := fleet.Generate(ctx, inference.Request{PromptIDs: ids, N: 8, Seed: uint64(i), Version: 1,
+				out, _, err := f.Generate(ctx, inference.Request{PromptIDs: ids, N: 8, Seed: uint64(i), Version: 1,
 					Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 64}})
 				if err == nil && (len(out) != 8 || len(out[0].IDs) != 64) {
 					err = fmt.Errorf("%d responses, the first of %d tokens", len(out), len(out[0].IDs))

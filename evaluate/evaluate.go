@@ -37,7 +37,7 @@ type Config struct {
 	Seed uint64
 }
 
-// Fleet samples. *inference.Fleet is one.
+// Fleet samples. *fleet.Fleet is one.
 type Fleet interface {
 	// Generate returns the completions and the instance that sampled them. It
 	// tries other instances itself: an error is final.

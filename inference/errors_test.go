@@ -9,7 +9,7 @@ import (
 
 func TestRequestValidate(t *testing.T) {
 	t.Parallel()
-	good := request(1, 0)
+	good := Request{PromptIDs: []int32{1}, N: 1, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 8}}
 	require.NoError(t, good.Validate())
 	bad := Request{N: -1, Version: -1, Sampling: Sampling{
 		Temperature: float32(math.NaN()), TopP: 1.5, TopK: -1, MinP: 2, Stop: []string{""},

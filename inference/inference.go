@@ -1,5 +1,5 @@
 // Package inference is the contract between inference instances and their
-// callers: requests, responses, weight versions, clients and the fleet.
+// callers: requests, responses, weight versions and clients.
 package inference
 
 import (
@@ -77,4 +77,11 @@ type Instance interface {
 	// under older weights. It returns the checksum of what now serves.
 	Publish(ctx context.Context, w Weights) (checksum string, err error)
 	Close() error
+}
+
+// Prober is an Instance that can be asked whether it answers. While one is DEAD,
+// or its publish has failed, the fleet probes it and, once that succeeds,
+// publishes the weights to it; others wait for the next publish.
+type Prober interface {
+	Probe(ctx context.Context) error
 }

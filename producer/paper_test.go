@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -79,11 +80,11 @@ func (w weights) Version() int64                   { return int64(w) }
 func (w weights) Checksum() string                 { return fmt.Sprint(int64(w)) }
 func (w weights) WriteSafetensors(io.Writer) error { return nil }
 
-func fleet(t *testing.T, instances ...*instance) *inference.Fleet {
+func newFleet(t *testing.T, instances ...*instance) *fleet.Fleet {
 	t.Helper()
-	cfg := inference.DefaultFleetConfig()
+	cfg := fleet.DefaultConfig()
 	cfg.Ahead = 0
-	f, err := inference.NewFleet(cfg)
+	f, err := fleet.New(cfg)
 	require.NoError(t, err)
 	for _, i := range instances {
 		require.NoError(t, f.Add(t.Context(), i))
@@ -106,7 +107,7 @@ func repeat(seconds int32, n int) []int32 {
 func TestPaperEvenDispatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := newInstance("a", 4), newInstance("b", 4), newInstance("c", 4)
-		f := fleet(t, a, b, c)
+		f := newFleet(t, a, b, c)
 		_, _, sum, err := produce(t.Context(), t, newProducer(t, f, length, nil), period(repeat(5, 24)...))
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"a": 8, "b": 8, "c": 8}, sum.ByInstance)
@@ -147,7 +148,7 @@ func TestPaperTrainingStartsWithTheEarliest(t *testing.T) {
 		seconds := []int32{8, 6, 2, 9, 7, 5, 9, 3}
 		var first [2]int
 		for i, gate := range []bool{false, true} {
-			f := fleet(t, newInstance("a", 4)) // two groups at once
+			f := newFleet(t, newInstance("a", 4)) // two groups at once
 			got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, func(c *Config) { c.Gate = gate }), period(seconds...))
 			require.NoError(t, err)
 			require.Len(t, got, len(seconds))
@@ -165,7 +166,7 @@ func TestPaperTrainingStartsWithTheEarliest(t *testing.T) {
 func TestPaperIdleUntilTheNextWeights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newInstance("a", 4)
-		f := fleet(t, a)
+		f := newFleet(t, a)
 		p := newProducer(t, f, length, nil)
 		_, _, _, err := produce(t.Context(), t, p, period(1, 1, 1))
 		require.NoError(t, err)
@@ -204,7 +205,7 @@ func TestPaperEachPromptOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := newInstance("a", 4), newInstance("b", 4)
-				f := fleet(t, a)
+				f := newFleet(t, a)
 				if name != "one instance" && name != "one joins" {
 					require.NoError(t, f.Add(t.Context(), b))
 				}

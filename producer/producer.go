@@ -90,7 +90,7 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Fleet samples. *inference.Fleet is one.
+// Fleet samples. *fleet.Fleet is one.
 type Fleet interface {
 	// Generate returns the completions and the instance that sampled them. It
 	// tries other instances itself: an error is final.

@@ -5,17 +5,17 @@ import (
 	"os"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/roster"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report/control/client"
 )
 
-// startInstances starts the engines of a run and calls its servers. fleet sets how
+// startInstances starts the engines of a run and calls its servers. fc sets how
 // the fleet treats them; nil is the default.
-func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fleet *inference.FleetConfig, deps roster.Deps) (*roster.Roster, error) {
+func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fc *fleet.Config, deps roster.Deps) (*roster.Roster, error) {
 	token, err := client.ReadToken(cfg.Inference.TokenFile)
 	if err != nil {
 		return nil, usage.Errorf("inference.token_file: %w", err)
@@ -28,8 +28,8 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 	_, each, _ := shareThreads(cfg)
 	deps.Shape, deps.Computes, deps.Token = f.Shape, folder.Fingerprint(f.Shape), token
 	deps.Engine = func(ec engine.Config) (*engine.Engine, error) { return StartEngine(f, ec, each) }
-	if deps.Bears = inference.DefaultFleetConfig(); fleet != nil {
-		deps.Bears = *fleet
+	if deps.Bears = fleet.DefaultConfig(); fc != nil {
+		deps.Bears = *fc
 	}
 	return roster.Start(ctx, cfg, deps)
 }

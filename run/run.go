@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu"
@@ -46,7 +46,7 @@ type Options struct {
 	Out, Log io.Writer
 	// Fleet sets timeouts, retries and health thresholds of the instances, nil the
 	// default ones. What the configuration says replaces some.
-	Fleet *inference.FleetConfig
+	Fleet *fleet.Config
 }
 
 // job is what train, sft and replay share: models with their optimizer on a

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/simulate"
 	"github.com/easyrl/easyrl/internal/indexed"
 	"github.com/easyrl/easyrl/producer"
@@ -69,15 +70,15 @@ func (unscored) Score(context.Context, reward.Input) (reward.Score, error) {
 // measure runs a period over the whole path.
 func (s *scale) measure(ctx context.Context) (*result, error) {
 	r := &result{slots: s.instances * s.cfg.Slots, before: alive()}
-	fc := inference.DefaultFleetConfig()
+	fc := fleet.DefaultConfig()
 	if s.ahead >= 0 {
 		fc.Ahead = s.ahead
 	}
-	fleet, err := inference.NewFleet(fc)
+	f, err := fleet.New(fc)
 	if err != nil {
 		return nil, err
 	}
-	defer fleet.Close() //nolint:errcheck // closed below where it matters
+	defer f.Close() //nolint:errcheck // closed below where it matters
 	clock := simulate.NewClock()
 	instances := make([]*simulate.Instance, s.instances)
 	for i := range instances {
@@ -86,18 +87,18 @@ func (s *scale) measure(ctx context.Context) (*result, error) {
 		if instances[i], err = simulate.New(cfg, clock); err != nil {
 			return nil, err
 		}
-		if err := fleet.Add(ctx, instances[i]); err != nil {
+		if err := f.Add(ctx, instances[i]); err != nil {
 			return nil, err
 		}
 	}
 	start := time.Now()
-	if err := fleet.Publish(ctx, weights(1)); err != nil {
+	if err := f.Publish(ctx, weights(1)); err != nil {
 		return nil, err
 	}
 	r.publish = time.Since(start)
 	pc := producer.DefaultConfig()
 	pc.InFlight = s.inFlight
-	p, err := producer.New(pc, fleet, unscored{}, nil)
+	p, err := producer.New(pc, f, unscored{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (s *scale) measure(ctx context.Context) (*result, error) {
 		r.prefill += stats.Prefill / time.Duration(s.instances)
 	}
 	r.ideal = listSchedule(lengths, s.cfg.TokensPerSecond, r.slots) + r.prefill
-	if err := fleet.Close(); err != nil {
+	if err := f.Close(); err != nil {
 		return nil, err
 	}
 	r.after = alive()

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run"
 )
@@ -201,8 +201,8 @@ type training struct {
 }
 
 // impatient bears with instances for as long as a test wants to wait.
-func impatient() inference.FleetConfig {
-	c := inference.DefaultFleetConfig()
+func impatient() fleet.Config {
+	c := fleet.DefaultConfig()
 	c.Attempts, c.MaxRestarts = 1000, 1000
 	c.CallTimeout, c.PublishTimeout = 2*time.Second, 2*time.Second
 	c.Backoff, c.BackoffMax = 20*time.Millisecond, 200*time.Millisecond
@@ -212,7 +212,7 @@ func impatient() inference.FleetConfig {
 
 // startTraining trains dir's run with settings into a folder of dir. The test
 // ends after it.
-func startTraining(t *testing.T, dir, name string, bears inference.FleetConfig, settings ...string) *training {
+func startTraining(t *testing.T, dir, name string, bears fleet.Config, settings ...string) *training {
 	t.Helper()
 	tr := &training{out: filepath.Join(dir, name), said: &console{more: make(chan struct{}, 1)}, done: make(chan struct{})}
 	resolved, err := loadRun(configs.TrainTask, []string{filepath.Join(dir, "run.toml")}, append(settings, fmt.Sprintf("run.dir=%q", tr.out)))

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -40,7 +40,7 @@ func TestElastic(t *testing.T) {
 			x.pass()
 		})
 	}
-	tr := startTraining(t, dir, "elastic", inference.DefaultFleetConfig(), append(fleetSettings(steps),
+	tr := startTraining(t, dir, "elastic", fleet.DefaultConfig(), append(fleetSettings(steps),
 		"inference.kind=easyrl", "control.listen=127.0.0.1:0", endpoints(proxies[0]))...)
 	control := tr.control(t)
 	fleet := func(action string, which ...int) {

@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/roster"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
@@ -43,7 +44,7 @@ func tinyFleet(t *testing.T) (in *roster.Roster, said chan string) {
 	require.NoError(t, err)
 	start := func(ec engine.Config) (*engine.Engine, error) { return run.StartEngine(f, ec, 1) }
 	said = make(chan string, 100)
-	in, err = roster.Start(t.Context(), cfg, roster.Deps{Shape: f.Shape, Engine: start, Bears: inference.DefaultFleetConfig(),
+	in, err = roster.Start(t.Context(), cfg, roster.Deps{Shape: f.Shape, Engine: start, Bears: fleet.DefaultConfig(),
 		Warn: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
 		Dial: func(_ context.Context, e configs.Endpoint) (roster.Probed, string, error) {
 			if strings.Contains(e.URL, "gone") {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 )
 
 // What each packet meets on its way, in either direction.
@@ -156,7 +156,7 @@ func TestNetworks(t *testing.T) {
 		require.Equal(t, "http://"+w.host+":8000", s.root)
 		wires, urls = append(wires, w), append(urls, fmt.Sprintf("%q", s.root))
 	}
-	tr := startTraining(t, dir, "networks", inference.DefaultFleetConfig(), append(fleetSettings(steps), "inference.kind=easyrl",
+	tr := startTraining(t, dir, "networks", fleet.DefaultConfig(), append(fleetSettings(steps), "inference.kind=easyrl",
 		"inference.token_file="+filepath.Join(dir, "token"), "inference.endpoints=["+strings.Join(urls, ",")+"]")...)
 	tr.end(t)
 	requireSameRun(t, want, tr.out, steps)

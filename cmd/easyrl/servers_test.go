@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -89,7 +89,7 @@ func TestSlowServerIsHedged(t *testing.T) {
 		slow.hold(x)
 		x.pass()
 	})
-	tr := startTraining(t, dir, "hedged", inference.DefaultFleetConfig(), "run.steps=3", "inference.kind=easyrl",
+	tr := startTraining(t, dir, "hedged", fleet.DefaultConfig(), "run.steps=3", "inference.kind=easyrl",
 		"inference.hedge_after=0.2", endpoints(proxies...))
 	tr.until(t, slow.came)
 	tr.end(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/producer"
 	"github.com/easyrl/easyrl/reward"
@@ -36,8 +37,8 @@ func TestPeriodDependsOnNoInstance(t *testing.T) {
 	for i := range 12 {
 		period.Prompts = append(period.Prompts, rollout.Prompt{ID: fmt.Sprint(i), IDs: prompt(3+5*i, i)})
 	}
-	produce := func(instances int, during func(f *inference.Fleet, first *Engine, g rollout.Group)) []rollout.Group {
-		f, err := inference.NewFleet(inference.DefaultFleetConfig())
+	produce := func(instances int, during func(f *fleet.Fleet, first *Engine, g rollout.Group)) []rollout.Group {
+		f, err := fleet.New(fleet.DefaultConfig())
 		require.NoError(t, err)
 		first := newInstance(t, c, 0)
 		require.NoError(t, f.Add(t.Context(), first))
@@ -74,7 +75,7 @@ func TestPeriodDependsOnNoInstance(t *testing.T) {
 	want := produce(1, nil)
 	require.Len(t, want, 12)
 	require.Equal(t, want, produce(3, nil))
-	require.Equal(t, want, produce(2, func(f *inference.Fleet, first *Engine, g rollout.Group) {
+	require.Equal(t, want, produce(2, func(f *fleet.Fleet, first *Engine, g rollout.Group) {
 		switch g.Index {
 		case 0:
 			require.NoError(t, f.Add(t.Context(), newInstance(t, c, 2)))

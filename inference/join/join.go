@@ -13,7 +13,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/report/control"
 )
 
@@ -93,7 +93,7 @@ func (m *Member) stay(ctx context.Context) {
 			if !m.join(ctx) {
 				return
 			}
-		case self.State == inference.Draining.String():
+		case self.State == fleet.Draining.String():
 			m.cfg.Note("%s drains the instance: it does not join again", m.cfg.Trainer)
 			return
 		default:

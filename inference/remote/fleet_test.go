@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 )
 
 // faults of one answer, whatever the dialect.
@@ -67,9 +67,9 @@ func TestFleetOfServers(t *testing.T) {
 }
 
 func fleetUnderFire(t *testing.T, rng *rand.Rand) {
-	cfg := inference.DefaultFleetConfig()
+	cfg := fleet.DefaultConfig()
 	cfg.Attempts, cfg.DeadAfter, cfg.MaxRestarts = 50, 1000, 1000 // faults are many here
-	fleet, err := inference.NewFleet(cfg)
+	fleet, err := fleet.New(cfg)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, fleet.Close()) }()
 	var mu sync.Mutex // of rng

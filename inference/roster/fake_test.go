@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -94,7 +95,7 @@ func tinyFleetIn(ctx context.Context, t *testing.T, said *notes, settings ...str
 	require.NoError(t, err)
 	cfg, shape := &resolved.Config, tinyShape(t)
 	start := startEngine(shape)
-	r, err := Start(ctx, cfg, Deps{Shape: shape, Engine: start, Bears: inference.DefaultFleetConfig(), Warn: said.warn, Folder: cfg.Run.Dir,
+	r, err := Start(ctx, cfg, Deps{Shape: shape, Engine: start, Bears: fleet.DefaultConfig(), Warn: said.warn, Folder: cfg.Run.Dir,
 		Dial: func(_ context.Context, e configs.Endpoint) (Probed, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/report/control"
 )
 
@@ -29,11 +29,11 @@ func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Member, e
 	}()
 	if m, ok := r.member(e.URL); ok {
 		switch m.State {
-		case inference.Draining.String(): // it comes anew
+		case fleet.Draining.String(): // it comes anew
 			if err := r.remove(ctx, r.server(e.URL)); err != nil && !errors.Is(err, control.ErrNoMember) {
 				return control.Member{}, err
 			}
-		case inference.Retired.String():
+		case fleet.Retired.String():
 		default:
 			return m, nil
 		}
@@ -136,7 +136,7 @@ func (r *Roster) Drain(id string) (control.Member, error) {
 		return control.Member{}, fmt.Errorf("drain instance %s: %w", id, err)
 	}
 	m, ok := r.member(id)
-	if ok && m.State == inference.Draining.String() {
+	if ok && m.State == fleet.Draining.String() {
 		return m, nil
 	}
 	ended, end := context.WithCancel(r.ctx)

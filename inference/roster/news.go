@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
 )
@@ -31,7 +31,7 @@ func (n *news) tellTo(live *control.Server) {
 
 // hear is told by the fleet of each change of a state. What every publish does
 // to every instance is no news.
-func (n *news) hear(e inference.Event) {
+func (n *news) hear(e fleet.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if slices.ContainsFunc(n.over, func(c context.Context) bool { return c.Err() != nil }) {
@@ -53,10 +53,10 @@ func (n *news) hear(e inference.Event) {
 		event.Cause = line(e.Err.Error())
 		n.ill[e.ID] = true
 		n.notes.Say("instance %s: %s, was %s: %s", e.ID, e.To, e.From, event.Cause)
-	case e.To == inference.Healthy && n.ill[e.ID]:
+	case e.To == fleet.Healthy && n.ill[e.ID]:
 		delete(n.ill, e.ID)
 		n.notes.Say("instance %s: %s again", e.ID, e.To)
-	case e.To != inference.Draining:
+	case e.To != fleet.Draining:
 		return
 	}
 	n.control.Instance(event)
@@ -86,5 +86,5 @@ func (n *news) left(id string) {
 	defer n.mu.Unlock()
 	delete(n.ill, id)
 	n.notes.Say("instance %s left", id)
-	n.control.Instance(control.InstanceEvent{ID: id, From: inference.Draining.String()})
+	n.control.Instance(control.InstanceEvent{ID: id, From: fleet.Draining.String()})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -32,7 +33,7 @@ type Deps struct {
 	Engine func(cfg engine.Config) (*engine.Engine, error)
 	// Bears says how the fleet bears with instances, beside what the configuration
 	// says.
-	Bears inference.FleetConfig
+	Bears fleet.Config
 	Token string             // of all servers; may be empty
 	Spans *trace.Spans       // have the instances as rows; may be nil
 	Rest  func(resting bool) // hears of each engine whether it rests; may be nil
@@ -46,7 +47,7 @@ type Deps struct {
 
 // Roster is the fleet of a run. Its methods may be called concurrently.
 type Roster struct {
-	fleet   *inference.Fleet
+	fleet   *fleet.Fleet
 	engines []*engine.Engine
 	cfg     *configs.Inference
 	wait    time.Duration // for instances that are to join
@@ -91,7 +92,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps Deps) (*Roster, error)
 	}
 	r.wait = fc.EmptyWait
 	var err error
-	if r.fleet, err = inference.NewFleet(fc); err != nil {
+	if r.fleet, err = fleet.New(fc); err != nil {
 		r.news.notes.Close()
 		return nil, err
 	}
@@ -142,7 +143,7 @@ func Engine(cfg *configs.Config, id string, shape *model.Config) engine.Config {
 }
 
 // Fleet is what gives requests to the instances.
-func (r *Roster) Fleet() *inference.Fleet { return r.fleet }
+func (r *Roster) Fleet() *fleet.Fleet { return r.fleet }
 
 // Begin lets servers join, from now until Close: those of the configuration that
 // did not answer, those that the run watches, and those that control hears of.
@@ -184,7 +185,7 @@ func (r *Roster) await(ctx context.Context) error {
 // able is the number of instances that hold the weights or may take them.
 func (r *Roster) able() (n int) {
 	for _, st := range r.fleet.Status().Instances {
-		if st.State != inference.Dead && st.State != inference.Draining && st.State != inference.Retired {
+		if st.State != fleet.Dead && st.State != fleet.Draining && st.State != fleet.Retired {
 			n++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/discover"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -264,7 +265,7 @@ func (r *Roster) silent(now time.Time) (all []*server) {
 		if _, named := r.sought[st.ID]; !ok || named {
 			continue
 		}
-		ill := st.State == inference.Dead || st.State == inference.Retired || st.State == inference.Stale && st.PublishFail != ""
+		ill := st.State == fleet.Dead || st.State == fleet.Retired || st.State == fleet.Stale && st.PublishFail != ""
 		switch {
 		case !ill:
 			s.silent = time.Time{}
@@ -285,7 +286,7 @@ func (r *Roster) giveUp(s *server) {
 		return
 	}
 	r.news.notes.Say("instance %s has been %s for %v: it leaves", s.ID(), m.State, giveUpAfter)
-	if m.State != inference.Retired.String() {
+	if m.State != fleet.Retired.String() {
 		r.mu.Lock()
 		if len(r.givenUp) >= mostGivenUp {
 			clear(r.givenUp)

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/report/control"
 )
 
@@ -148,7 +148,7 @@ func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
 			return false, err
 		}
 		at := slices.IndexFunc(all, func(o control.Member) bool { return o.ID == id })
-		if at < 0 || all[at].State != inference.Draining.String() { // or came anew since
+		if at < 0 || all[at].State != fleet.Draining.String() { // or came anew since
 			return true, nil
 		}
 		m = all[at]

@@ -1,9 +1,11 @@
-package inference
+package fleet
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 // State says whether an instance gets work.
@@ -27,7 +29,7 @@ func (s State) String() string {
 // member is an instance and what the fleet knows of it. All but inst and ctx is
 // guarded by the fleet's lock.
 type member struct {
-	inst   Instance
+	inst   inference.Instance
 	ctx    context.Context // ends when the instance leaves
 	cancel context.CancelCauseFunc
 	joined int64 // the how manieth
@@ -78,10 +80,10 @@ func (m *member) hasRoom(share, ahead float64) bool {
 func (m *member) grows(share float64) float64 { return share * float64(m.responses) }
 
 // work is the most tokens that req may ask for.
-func work(req *Request) int64 { return int64(req.N) * int64(req.Sampling.MaxTokens) }
+func work(req *inference.Request) int64 { return int64(req.N) * int64(req.Sampling.MaxTokens) }
 
 // take books a request on m and give takes it off again.
-func (m *member) take(req *Request) {
+func (m *member) take(req *inference.Request) {
 	if m.requests == 0 {
 		m.busySince = time.Now()
 	}
@@ -90,7 +92,7 @@ func (m *member) take(req *Request) {
 	m.tokens += work(req)
 }
 
-func (m *member) give(req *Request) {
+func (m *member) give(req *inference.Request) {
 	m.requests--
 	m.responses -= req.N
 	m.tokens -= work(req)
@@ -133,8 +135,8 @@ type InstanceStatus struct {
 	PublishFail string        // why the last publish failed, empty where it did not
 }
 
-// FleetStatus is a snapshot of a fleet.
-type FleetStatus struct {
+// Status is a snapshot of a fleet.
+type Status struct {
 	Version   int64 // current; 0 before the first publish
 	Size      int   // instances that serve
 	Queued    int   // requests that wait for an instance
@@ -146,10 +148,10 @@ type FleetStatus struct {
 }
 
 // Status reports the fleet as it is now.
-func (f *Fleet) Status() FleetStatus {
+func (f *Fleet) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := FleetStatus{Version: f.version(), Size: f.serving, Queued: f.queue.Len(),
+	s := Status{Version: f.version(), Size: f.serving, Queued: f.queue.Len(),
 		Retries: f.retries, Hedges: f.hedges, Stale: f.stale, Invalid: f.invalid}
 	for _, m := range f.members {
 		i := InstanceStatus{
@@ -228,7 +230,7 @@ func (f *Fleet) sayLow(low bool) {
 	}
 	var e Event
 	if low {
-		e.Err = fmt.Errorf("%w: %d, expected at least %d; waiting for up to %v", ErrNoInstance, f.serving, f.cfg.MinServing, f.cfg.EmptyWait)
+		e.Err = fmt.Errorf("%w: %d, expected at least %d; waiting for up to %v", inference.ErrNoInstance, f.serving, f.cfg.MinServing, f.cfg.EmptyWait)
 	}
 	f.cfg.Notify(e)
 }

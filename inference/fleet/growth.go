@@ -1,6 +1,10 @@
-package inference
+package fleet
 
-import "math"
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/inference"
+)
 
 // recent is the number of answers after which those before count half.
 const recent = 512
@@ -16,7 +20,7 @@ type growth struct {
 }
 
 // add counts an answer and reports whether the share has moved.
-func (g *growth) add(out []Completion) bool {
+func (g *growth) add(out []inference.Completion) bool {
 	longest := 0
 	for i := range out {
 		n := len(out[i].IDs)
@@ -36,7 +40,7 @@ func (g *growth) add(out []Completion) bool {
 }
 
 // learn draws from an answer of m what dispatch goes by. f is locked.
-func (f *Fleet) learn(m *member, out []Completion) {
+func (f *Fleet) learn(m *member, out []inference.Completion) {
 	for i := range out {
 		m.generated += int64(len(out[i].IDs))
 	}

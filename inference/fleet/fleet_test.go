@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"io"
@@ -12,7 +12,7 @@ import (
 func TestFleetLateJoinerGetsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 1), fake("b", 4)
-		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
+		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a)
 		var by map[string]int
 		var wg sync.WaitGroup
 		wg.Go(func() { by = outcomes(t, f, 10, request(1, 1)) })
@@ -52,7 +52,7 @@ func TestFleetNotifiesOfStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
 		a := fake("a", 1)
-		f := newFleet(t, func(c *FleetConfig) {
+		f := newFleet(t, func(c *Config) {
 			c.Attempts = 1
 			c.Notify = func(e Event) { events = append(events, e.String()) }
 		}, a)

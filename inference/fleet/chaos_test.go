@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 // What can be wrong with an instance.
@@ -119,7 +121,7 @@ func (i *chaosInstance) Probe(ctx context.Context) error {
 	return err
 }
 
-func (i *chaosInstance) Publish(ctx context.Context, w Weights) (string, error) {
+func (i *chaosInstance) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	fault, version, err := i.up(ctx, time.Second)
 	if err != nil {
 		return "", err
@@ -133,7 +135,7 @@ func (i *chaosInstance) Publish(ctx context.Context, w Weights) (string, error) 
 	return w.Checksum(), nil
 }
 
-func (i *chaosInstance) Generate(ctx context.Context, req Request) ([]Completion, error) {
+func (i *chaosInstance) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	fault, version, err := i.up(ctx, time.Duration(1+req.Seed%7)*time.Second)
 	if err != nil {
 		return nil, err
@@ -160,11 +162,11 @@ func (i *chaosInstance) Generate(ctx context.Context, req Request) ([]Completion
 }
 
 // chaosAnswer is what weights of a version answer.
-func chaosAnswer(req Request, version int64) []Completion {
-	out := make([]Completion, req.N)
+func chaosAnswer(req inference.Request, version int64) []inference.Completion {
+	out := make([]inference.Completion, req.N)
 	for j := range out {
 		rng := rand.New(rand.NewPCG(req.Seed^uint64(version)<<32, uint64(req.PromptIDs[0])<<8|uint64(j)))
-		c := Completion{Version: version, Checksum: fakeWeights(version).Checksum()}
+		c := inference.Completion{Version: version, Checksum: fakeWeights(version).Checksum()}
 		for range 4 {
 			c.IDs = append(c.IDs, rng.Int32())
 			c.Logprobs = append(c.Logprobs, -rng.Float32())
@@ -183,7 +185,7 @@ func chaosRun(t *testing.T, f *Fleet) [sha256.Size]byte {
 	h := sha256.New()
 	for version := int64(1); version <= chaosPeriods; version++ {
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(version)))
-		var answers [chaosPrompts][][]Completion
+		var answers [chaosPrompts][][]inference.Completion
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		for p := range answers {
@@ -236,15 +238,15 @@ func chaosSchedule(ctx context.Context, wg *sync.WaitGroup, rng *rand.Rand, inst
 // current weights, as if nothing had happened.
 func TestFleetUnderChaos(t *testing.T) {
 	t.Parallel()
-	config := func() FleetConfig {
-		cfg := DefaultFleetConfig()
+	config := func() Config {
+		cfg := DefaultConfig()
 		cfg.Attempts, cfg.MaxRestarts = 100, 1000
 		cfg.CallTimeout, cfg.PublishTimeout, cfg.EmptyWait, cfg.Watchdog = 30*time.Second, 30*time.Second, time.Hour, 2*time.Hour
 		return cfg
 	}
 	var want [sha256.Size]byte
 	synctest.Test(t, func(t *testing.T) {
-		f, err := NewFleet(config())
+		f, err := New(config())
 		require.NoError(t, err)
 		require.NoError(t, f.Add(t.Context(), newChaosInstance("calm")))
 		want = chaosRun(t, f)
@@ -257,7 +259,7 @@ func TestFleetUnderChaos(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 5))
 			cfg := config()
 			cfg.HedgeAfter = time.Duration(rng.IntN(3)) * 8 * time.Second
-			f, err := NewFleet(cfg)
+			f, err := New(cfg)
 			require.NoError(t, err)
 			instances := []*chaosInstance{newChaosInstance("a"), newChaosInstance("b"), newChaosInstance("c"), newChaosInstance("d")}
 			for _, i := range instances[:3] {

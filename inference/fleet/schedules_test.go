@@ -1,6 +1,6 @@
 //go:build !race
 
-package inference
+package fleet
 
 // schedules of the chaos test.
 const schedules = 200

@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"errors"
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// FleetConfig says how a fleet bears with its instances.
-type FleetConfig struct {
+// Config says how a fleet bears with its instances.
+type Config struct {
 	// MinServing is how many instances must hold the weights. With fewer,
 	// requests wait.
 	MinServing int
@@ -76,9 +76,9 @@ func (e Event) String() string {
 	return fmt.Sprintf("instance %s: %s, was %s: %v", e.ID, e.To, e.From, e.Err)
 }
 
-// DefaultFleetConfig suits instances that answer within minutes.
-func DefaultFleetConfig() FleetConfig {
-	return FleetConfig{
+// DefaultConfig suits instances that answer within minutes.
+func DefaultConfig() Config {
+	return Config{
 		MinServing: 1, Attempts: 5, DeadAfter: 3, MaxRestarts: 10, Ahead: 0.5,
 		CallTimeout: 30 * time.Minute, PublishTimeout: 10 * time.Minute, EmptyWait: 2 * time.Minute,
 		Backoff: 200 * time.Millisecond, BackoffMax: 10 * time.Second,
@@ -87,7 +87,7 @@ func DefaultFleetConfig() FleetConfig {
 }
 
 // Validate reports all faults of c.
-func (c *FleetConfig) Validate() error {
+func (c *Config) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
 		if bad {

@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 // scan is what least must find: the obvious way.
@@ -27,8 +29,8 @@ func scan(f *Fleet, avoid *member) *member {
 
 func TestReadyFindsWhatAScanFinds(t *testing.T) {
 	t.Parallel()
-	cfg := DefaultFleetConfig()
-	f, err := NewFleet(cfg)
+	cfg := DefaultConfig()
+	f, err := New(cfg)
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 40 {
@@ -36,7 +38,7 @@ func TestReadyFindsWhatAScanFinds(t *testing.T) {
 	}
 	type booked struct {
 		m   *member
-		req *Request
+		req *inference.Request
 	}
 	var out []booked
 	f.mu.Lock()
@@ -47,7 +49,7 @@ func TestReadyFindsWhatAScanFinds(t *testing.T) {
 		switch rng.IntN(11) {
 		case 10:
 			f.growth.answers = recent - 1 // so that those before soon count little
-			f.learn(m, []Completion{{IDs: make([]int32, 1+rng.IntN(99))}, {IDs: make([]int32, 1+rng.IntN(99))}})
+			f.learn(m, []inference.Completion{{IDs: make([]int32, 1+rng.IntN(99))}, {IDs: make([]int32, 1+rng.IntN(99))}})
 		case 0:
 			f.setState(m, []State{Healthy, Healthy, Suspect, Dead, Stale}[rng.IntN(5)], nil)
 		case 1, 2, 3, 4:
@@ -88,7 +90,7 @@ func TestReadyFindsWhatAScanFinds(t *testing.T) {
 }
 
 // prompt is n tokens that begin with shared ones.
-func prompt(n, shared, from int) Request {
+func prompt(n, shared, from int) inference.Request {
 	req := request(1, 1)
 	req.PromptIDs = make([]int32, n)
 	for i := range req.PromptIDs {
@@ -107,7 +109,7 @@ func TestFleetSendsAPromptWhereItsBeginningIs(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		at := map[string]string{}
-		send := func(name string, req Request) {
+		send := func(name string, req inference.Request) {
 			wg.Go(func() {
 				_, id, err := f.Generate(t.Context(), req)
 				require.NoError(t, err)
@@ -168,10 +170,10 @@ func TestPrefixesAreBoundedAndForgetTheDead(t *testing.T) {
 // instantInstance answers at once with one array of tokens.
 type instantInstance struct {
 	fakeInstance
-	out []Completion
+	out []inference.Completion
 }
 
-func (i *instantInstance) Generate(context.Context, Request) ([]Completion, error) {
+func (i *instantInstance) Generate(context.Context, inference.Request) ([]inference.Completion, error) {
 	runtime.Gosched()
 	return i.out, nil
 }
@@ -181,10 +183,10 @@ func (i *instantInstance) Generate(context.Context, Request) ([]Completion, erro
 func BenchmarkFleet(b *testing.B) {
 	for _, size := range []int{10, 1000} {
 		b.Run(map[int]string{10: "10", 1000: "1000"}[size], func(b *testing.B) {
-			f, err := NewFleet(DefaultFleetConfig())
+			f, err := New(DefaultConfig())
 			require.NoError(b, err)
 			for i := range size {
-				inst := &instantInstance{out: []Completion{{IDs: []int32{1}, Logprobs: []float32{-1}, Version: 1}}}
+				inst := &instantInstance{out: []inference.Completion{{IDs: []int32{1}, Logprobs: []float32{-1}, Version: 1}}}
 				inst.id, inst.capacity = time.Duration(i).String(), 1
 				require.NoError(b, f.Add(b.Context(), inst))
 			}

@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -8,23 +8,25 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 func TestFleetPublishVerifiesChecksums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
-		f := newFleet(t, func(c *FleetConfig) { c.MinServing = 2 }, a, b, c)
+		f := newFleet(t, func(c *Config) { c.MinServing = 2 }, a, b, c)
 		a.now(func() { a.publish = publishes("sum-1", nil) }) // answers well, changed nothing
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)), "two of three hold the weights")
 		require.Equal(t, map[string]State{"a": Stale, "b": Healthy, "c": Healthy}, states(f))
 		require.Contains(t, f.Status().Instances[0].PublishFail, "publish version 2 to a: instance reports checksum sum-1, expected sum-2")
 
 		b.now(func() {
-			b.publish = func(ctx context.Context, _ Weights) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+			b.publish = func(ctx context.Context, _ inference.Weights) (string, error) { <-ctx.Done(); return "", ctx.Err() }
 		})
 		start := time.Now()
 		err := f.Publish(t.Context(), fakeWeights(3))
-		require.ErrorIs(t, err, ErrNoInstance)
+		require.ErrorIs(t, err, inference.ErrNoInstance)
 		require.ErrorContains(t, err, "publish version 3: 1 instances hold it, expected at least 2")
 		require.Equal(t, f.cfg.PublishTimeout+f.cfg.EmptyWait, time.Since(start))
 
@@ -43,7 +45,7 @@ func TestFleetPublishEndsReadersOfOlderWeights(t *testing.T) {
 		f := newFleet(t, nil, a)
 		reading := map[int64]bool{}
 		var mu sync.Mutex
-		b.publish = func(ctx context.Context, w Weights) (string, error) {
+		b.publish = func(ctx context.Context, w inference.Weights) (string, error) {
 			mu.Lock()
 			reading[w.Version()] = true
 			mu.Unlock()
@@ -71,7 +73,7 @@ func TestFleetPublishFailsQueuedRequestsOfOlderVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := fake("a", 1)
 		a.takes = time.Hour / 4
-		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
+		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a)
 		var wg sync.WaitGroup
 		var errs [2]error
 		for i := range errs {
@@ -80,8 +82,8 @@ func TestFleetPublishFailsQueuedRequestsOfOlderVersions(t *testing.T) {
 		}
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
 		wg.Wait()
-		require.ErrorIs(t, errs[0], ErrStale, "sampled under version 1, answered as version 2")
-		require.ErrorIs(t, errs[1], ErrStale)
+		require.ErrorIs(t, errs[0], inference.ErrStale, "sampled under version 1, answered as version 2")
+		require.ErrorIs(t, errs[1], inference.ErrStale)
 		require.Equal(t, Healthy, states(f)["a"], "what it did under older weights is not held against it")
 		require.Zero(t, f.Status().Retries, "there was no second try")
 		require.NoError(t, f.Close())

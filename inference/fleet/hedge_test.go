@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -8,18 +8,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 func TestFleetHedgesAStraggler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var why error
 		a, b := fake("a", 4), fake("b", 4)
-		a.generate = func(ctx context.Context, _ Request) ([]Completion, error) {
+		a.generate = func(ctx context.Context, _ inference.Request) ([]inference.Completion, error) {
 			<-ctx.Done()
 			why = context.Cause(ctx)
 			return nil, ctx.Err()
 		}
-		f := newFleet(t, func(c *FleetConfig) { c.HedgeAfter = time.Minute }, a, b)
+		f := newFleet(t, func(c *Config) { c.HedgeAfter = time.Minute }, a, b)
 		start := time.Now()
 		out, id, err := f.Generate(t.Context(), request(2, 1))
 		require.NoError(t, err)
@@ -39,16 +41,16 @@ func TestFleetHedgesAStraggler(t *testing.T) {
 }
 
 func TestFleetHedgeThatIsLateOrFails(t *testing.T) {
-	for name, second := range map[string]func(context.Context, Request) ([]Completion, error){
+	for name, second := range map[string]func(context.Context, inference.Request) ([]inference.Completion, error){
 		"slower": hang,
 		"fails":  fails(errors.New("502")),
-		"wrong":  func(context.Context, Request) ([]Completion, error) { return nil, nil },
+		"wrong":  func(context.Context, inference.Request) ([]inference.Completion, error) { return nil, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := fake("a", 4), faulty("b", 4, second)
 				a.takes = 2 * time.Minute
-				f := newFleet(t, func(c *FleetConfig) { c.HedgeAfter = time.Minute }, a, b)
+				f := newFleet(t, func(c *Config) { c.HedgeAfter = time.Minute }, a, b)
 				start := time.Now()
 				_, id, err := f.Generate(t.Context(), request(1, 1))
 				require.NoError(t, err)
@@ -66,7 +68,7 @@ func TestFleetHedgeThatIsLateOrFails(t *testing.T) {
 func TestFleetHedgesOnlyWhereThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := faulty("a", 1, hang), faulty("b", 1, hang)
-		f := newFleet(t, func(c *FleetConfig) { c.Ahead, c.HedgeAfter = 0, time.Minute }, a, b)
+		f := newFleet(t, func(c *Config) { c.Ahead, c.HedgeAfter = 0, time.Minute }, a, b)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		require.Equal(t, map[string]int{"error": 2}, outcomesIn(ctx, t, f, 2, request(1, 1)))

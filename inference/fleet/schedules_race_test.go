@@ -1,6 +1,6 @@
 //go:build race
 
-package inference
+package fleet
 
 // schedules of the chaos test: the race detector does not bear hundreds of bubbles in
 // one process.

@@ -1,4 +1,6 @@
-package inference
+// Package fleet gives requests to inference instances that come, fail and go, and
+// publishes each version of the weights to them.
+package fleet
 
 import (
 	"container/list"
@@ -9,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/internal/indexed"
 )
 
@@ -17,7 +20,7 @@ import (
 // weights, and to another one where that fails. While fewer than MinServing
 // serve, requests wait. Its methods may be called concurrently.
 type Fleet struct {
-	cfg       FleetConfig
+	cfg       Config
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
 	publishMu sync.Mutex // one Publish at a time
@@ -33,7 +36,7 @@ type Fleet struct {
 	capacity   int        // of those
 	queue      *list.List // of *waiter without an instance, first come first
 	prefixes   prefixes
-	current    Weights
+	current    inference.Weights
 	gen        *generation
 	publishing bool
 	lowSince   time.Time     // when too few serve; zero while enough do, or a publish is under way
@@ -46,8 +49,8 @@ type Fleet struct {
 	invalid    int64
 }
 
-// NewFleet returns a fleet without instances.
-func NewFleet(cfg FleetConfig) (*Fleet, error) {
+// New returns a fleet without instances.
+func New(cfg Config) (*Fleet, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -63,14 +66,14 @@ func NewFleet(cfg FleetConfig) (*Fleet, error) {
 // them to it and returns when it serves. An instance whose publish fails stays
 // in the fleet, and the next publish tries again. One takes the place of a
 // RETIRED one of its name.
-func (f *Fleet) Add(ctx context.Context, inst Instance) error {
+func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	id, capacity := inst.ID(), inst.Capacity()
 	f.mu.Lock()
 	old := f.find(id)
 	switch {
 	case f.closed:
 		f.mu.Unlock()
-		return fmt.Errorf("add instance %s: fleet %w", id, ErrClosed)
+		return fmt.Errorf("add instance %s: fleet %w", id, inference.ErrClosed)
 	case old != nil && old.state != Retired:
 		f.mu.Unlock()
 		return fmt.Errorf("add instance %s: one of that name is in the fleet", id)
@@ -95,11 +98,11 @@ func (f *Fleet) Add(ctx context.Context, inst Instance) error {
 func (f *Fleet) takeOut(m *member) {
 	f.setState(m, Draining, nil)
 	f.members = slices.DeleteFunc(f.members, func(o *member) bool { return o == m })
-	m.cancel(fmt.Errorf("instance %s removed: %w", m.inst.ID(), ErrClosed))
+	m.cancel(fmt.Errorf("instance %s removed: %w", m.inst.ID(), inference.ErrClosed))
 }
 
 // Has reports whether inst itself is in the fleet.
-func (f *Fleet) Has(inst Instance) bool {
+func (f *Fleet) Has(inst inference.Instance) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.memberOf(inst) != nil
@@ -107,7 +110,7 @@ func (f *Fleet) Has(inst Instance) bool {
 
 // Drain gives inst, as it was added, no more work and returns when it has none
 // left. It stays in the fleet, DRAINING, until Remove.
-func (f *Fleet) Drain(ctx context.Context, inst Instance) error {
+func (f *Fleet) Drain(ctx context.Context, inst inference.Instance) error {
 	f.mu.Lock()
 	m := f.memberOf(inst)
 	if m == nil {
@@ -128,7 +131,7 @@ func (f *Fleet) Drain(ctx context.Context, inst Instance) error {
 // Remove takes inst, as it was added, out of the fleet at once and closes it.
 // What it was sampling is given to others. One of its name that took its place
 // stays.
-func (f *Fleet) Remove(ctx context.Context, inst Instance) error {
+func (f *Fleet) Remove(ctx context.Context, inst inference.Instance) error {
 	f.mu.Lock()
 	m := f.memberOf(inst)
 	if m == nil {
@@ -161,7 +164,7 @@ func (f *Fleet) Close() error {
 	for f.queue.Len() > 0 {
 		w := f.queue.Front().Value.(*waiter)
 		f.unqueue(w)
-		w.ready <- grant{err: fmt.Errorf("fleet %w", ErrClosed)}
+		w.ready <- grant{err: fmt.Errorf("fleet %w", inference.ErrClosed)}
 	}
 	f.mu.Unlock()
 	f.cancel()
@@ -181,7 +184,7 @@ func (f *Fleet) Close() error {
 }
 
 // memberOf is what the fleet knows of inst itself, or nil. f is locked.
-func (f *Fleet) memberOf(inst Instance) *member {
+func (f *Fleet) memberOf(inst inference.Instance) *member {
 	if m := f.find(inst.ID()); m != nil && m.inst == inst {
 		return m
 	}

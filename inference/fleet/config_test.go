@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 
 func TestFleetConfigReportsAllFaults(t *testing.T) {
 	t.Parallel()
-	_, err := NewFleet(FleetConfig{Ahead: -1, Vocab: -1})
+	_, err := New(Config{Ahead: -1, Vocab: -1})
 	for _, want := range []string{"min serving", "attempts", "dead after", "vocabulary", "call timeout", "publish timeout", "empty wait", "backoff", "ahead", "probe every", "probe timeout", "watchdog"} {
 		require.ErrorContains(t, err, want)
 	}
@@ -18,16 +18,16 @@ func TestFleetConfigReportsAllFaults(t *testing.T) {
 // The watchdog is the last to lose patience, whichever deadline is the longest.
 func TestFleetConfigWatchdogOutlastsEveryDeadline(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]func(c *FleetConfig, d time.Duration){
-		"call timeout":    func(c *FleetConfig, d time.Duration) { c.CallTimeout = d },
-		"publish timeout": func(c *FleetConfig, d time.Duration) { c.PublishTimeout = d },
-		"empty wait":      func(c *FleetConfig, d time.Duration) { c.EmptyWait = d },
-		"largest backoff": func(c *FleetConfig, d time.Duration) { c.BackoffMax = d },
-		"hedge after":     func(c *FleetConfig, d time.Duration) { c.HedgeAfter = d },
-		"probe every":     func(c *FleetConfig, d time.Duration) { c.ProbeEvery = d },
-		"probe timeout":   func(c *FleetConfig, d time.Duration) { c.ProbeTimeout = d },
+	for name, set := range map[string]func(c *Config, d time.Duration){
+		"call timeout":    func(c *Config, d time.Duration) { c.CallTimeout = d },
+		"publish timeout": func(c *Config, d time.Duration) { c.PublishTimeout = d },
+		"empty wait":      func(c *Config, d time.Duration) { c.EmptyWait = d },
+		"largest backoff": func(c *Config, d time.Duration) { c.BackoffMax = d },
+		"hedge after":     func(c *Config, d time.Duration) { c.HedgeAfter = d },
+		"probe every":     func(c *Config, d time.Duration) { c.ProbeEvery = d },
+		"probe timeout":   func(c *Config, d time.Duration) { c.ProbeTimeout = d },
 	} {
-		c := DefaultFleetConfig()
+		c := DefaultConfig()
 		require.NoError(t, c.Validate())
 		set(&c, c.Watchdog-1)
 		require.NoError(t, c.Validate(), name)

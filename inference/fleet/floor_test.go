@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 // Below the floor the run waits, says so and goes on when enough serve.
@@ -16,7 +18,7 @@ func TestFleetWaitsBelowItsFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
 		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
-		f := newFleet(t, func(c *FleetConfig) {
+		f := newFleet(t, func(c *Config) {
 			c.MinServing = 2
 			c.Notify = func(e Event) {
 				if e.ID == "" {
@@ -48,12 +50,12 @@ func TestFleetWaitsBelowItsFloor(t *testing.T) {
 		require.NoError(t, sleep(t.Context(), time.Minute))
 		start = time.Now()
 		_, _, err := f.Generate(t.Context(), request(1, 1))
-		require.ErrorIs(t, err, ErrNoInstance)
+		require.ErrorIs(t, err, inference.ErrNoInstance)
 		require.ErrorContains(t, err, "1 for 2m0s, expected at least 2")
 		require.Equal(t, time.Minute, time.Since(start), "two since there were too few")
 		require.Len(t, said, 3)
 		_, _, err = f.Generate(t.Context(), request(1, 1))
-		require.ErrorIs(t, err, ErrNoInstance)
+		require.ErrorIs(t, err, inference.ErrNoInstance)
 		require.Equal(t, time.Minute, time.Since(start))
 		require.NoError(t, f.Close())
 	})
@@ -73,12 +75,12 @@ func TestFleetPublishWaitsForInstances(t *testing.T) {
 		require.NoError(t, f.Remove(t.Context(), a))
 
 		start = time.Now()
-		require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(2)), ErrNoInstance)
+		require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(2)), inference.ErrNoInstance)
 		require.Equal(t, f.cfg.EmptyWait, time.Since(start))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, f.Publish(ctx, fakeWeights(3)), context.DeadlineExceeded)
-		wg.Go(func() { require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(4)), ErrClosed) })
+		wg.Go(func() { require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(4)), inference.ErrClosed) })
 		synctest.Wait()
 		require.NoError(t, f.Close())
 		wg.Wait()
@@ -90,13 +92,13 @@ func TestFleetPublishWaitsForInstances(t *testing.T) {
 func TestFleetWatchdogEndsWhatDoesNotEnd(t *testing.T) {
 	for name, stick := range map[string]func(i *probedInstance, stuck func()){
 		"generate": func(i *probedInstance, stuck func()) {
-			i.generate = func(context.Context, Request) ([]Completion, error) {
+			i.generate = func(context.Context, inference.Request) ([]inference.Completion, error) {
 				stuck()
 				return nil, errors.New("late")
 			}
 		},
 		"publish": func(i *probedInstance, stuck func()) {
-			i.publish = func(context.Context, Weights) (string, error) {
+			i.publish = func(context.Context, inference.Weights) (string, error) {
 				stuck()
 				return "sum-2", nil
 			}
@@ -126,7 +128,7 @@ func TestFleetWatchdogEndsWhatDoesNotEnd(t *testing.T) {
 // nobody for ever.
 func TestFleetWatchdogEndsAQueueThatStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, fake("a", 1))
+		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, fake("a", 1))
 		lost := request(1, 1)
 		f.mu.Lock()
 		f.book(f.members[0], &waiter{req: &lost})

@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"container/list"
@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/internal/indexed"
 )
 
 // waiter is a request on its way to an instance.
 type waiter struct {
-	req   *Request
+	req   *inference.Request
 	keys  []uint64 // of the prompt's beginnings
 	avoid *member  // failed this request last
 	ready chan grant
@@ -36,7 +37,7 @@ type grant struct {
 // say so, or the only one. ErrStale is the error of a request of another version
 // than the fleet's, ErrClosed that of a closed fleet, ErrNoInstance that of one in
 // which too few have served for too long.
-func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string, error) {
+func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error) {
 	if err := req.Validate(); err != nil {
 		f.count(&f.invalid)
 		return nil, "", fmt.Errorf("generate: %w", err)
@@ -44,7 +45,7 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
-		return nil, "", fmt.Errorf("generate: fleet %w", ErrClosed)
+		return nil, "", fmt.Errorf("generate: fleet %w", inference.ErrClosed)
 	}
 	f.calls.Add(1)
 	f.mu.Unlock()
@@ -73,13 +74,13 @@ func (f *Fleet) Generate(ctx context.Context, req Request) ([]Completion, string
 			return a.out, id, nil
 		case ctx.Err() != nil:
 			return nil, "", fmt.Errorf("generate on %s: %w", id, context.Cause(ctx))
-		case errors.Is(a.err, ErrInvalid) && (refused != nil && refused.m != a.m || !f.hasOthers(a.m)):
+		case errors.Is(a.err, inference.ErrInvalid) && (refused != nil && refused.m != a.m || !f.hasOthers(a.m)):
 			f.count(&f.invalid)
 			return nil, "", fmt.Errorf("generate on %s: %w", id, a.err)
-		case errors.Is(a.err, ErrInvalid):
+		case errors.Is(a.err, inference.ErrInvalid):
 			refused = &refusal{a.m, a.epoch, a.err}
 		}
-		if !errors.Is(a.err, ErrStale) {
+		if !errors.Is(a.err, inference.ErrStale) {
 			failed++
 		}
 		w.avoid, last = a.m, instanceFault(a.m, a.err)
@@ -117,7 +118,7 @@ func (f *Fleet) contradict(r *refusal) {
 // instanceFault is err as the fleet's callers see it: that one instance was
 // stale or closed does not say so of the fleet.
 func instanceFault(m *member, err error) error {
-	if errors.Is(err, ErrStale) || errors.Is(err, ErrClosed) {
+	if errors.Is(err, inference.ErrStale) || errors.Is(err, inference.ErrClosed) {
 		return fmt.Errorf("generate on %s: %s", m.inst.ID(), err.Error())
 	}
 	return fmt.Errorf("generate on %s: %w", m.inst.ID(), err)
@@ -143,7 +144,7 @@ func (f *Fleet) pause(ctx context.Context, try int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-f.ctx.Done():
-		return fmt.Errorf("fleet %w", ErrClosed)
+		return fmt.Errorf("fleet %w", inference.ErrClosed)
 	}
 }
 
@@ -152,7 +153,7 @@ func (f *Fleet) acquire(ctx context.Context, w *waiter) (grant, error) {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
-		return grant{}, fmt.Errorf("fleet %w", ErrClosed)
+		return grant{}, fmt.Errorf("fleet %w", inference.ErrClosed)
 	}
 	if err := f.refuse(w.req); err != nil {
 		f.mu.Unlock()
@@ -204,12 +205,12 @@ func (f *Fleet) await(ctx context.Context, w *waiter, since time.Time, left time
 
 // refuse is the error of a request for other weights than the fleet's. f is
 // locked.
-func (f *Fleet) refuse(req *Request) error {
+func (f *Fleet) refuse(req *inference.Request) error {
 	if req.Version == 0 || req.Version == f.version() {
 		return nil
 	}
 	f.stale++
-	return fmt.Errorf("request of version %d, the fleet's is %d: %w", req.Version, f.version(), ErrStale)
+	return fmt.Errorf("request of version %d, the fleet's is %d: %w", req.Version, f.version(), inference.ErrStale)
 }
 
 // waitLeft is when a request that waits since a time must look again whether it
@@ -220,7 +221,7 @@ func (f *Fleet) waitLeft(since time.Time) (time.Duration, error) {
 		left -= time.Since(f.lowSince)
 	}
 	if left <= 0 {
-		return 0, fmt.Errorf("%w: %d for %v, expected at least %d", ErrNoInstance, f.serving, f.cfg.EmptyWait, f.cfg.MinServing)
+		return 0, fmt.Errorf("%w: %d for %v, expected at least %d", inference.ErrNoInstance, f.serving, f.cfg.EmptyWait, f.cfg.MinServing)
 	}
 	if f.moved.After(since) {
 		since = f.moved
@@ -300,7 +301,7 @@ func (f *Fleet) book(m *member, w *waiter) grant {
 }
 
 // give takes a request off m's books. f is locked.
-func (f *Fleet) give(m *member, req *Request) {
+func (f *Fleet) give(m *member, req *inference.Request) {
 	m.give(req)
 	f.place(m)
 	f.moved = time.Now()

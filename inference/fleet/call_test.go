@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -11,39 +11,41 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 func TestFleetTriesAnotherInstanceOnFault(t *testing.T) {
 	boom := errors.New("connection reset")
-	wrong := func(change func(*Completion)) func(context.Context, Request) ([]Completion, error) {
-		return func(_ context.Context, req Request) ([]Completion, error) {
-			out := make([]Completion, req.N)
+	wrong := func(change func(*inference.Completion)) func(context.Context, inference.Request) ([]inference.Completion, error) {
+		return func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
+			out := make([]inference.Completion, req.N)
 			for j := range out {
-				out[j] = Completion{IDs: []int32{1}, Logprobs: []float32{-1}, Version: req.Version}
+				out[j] = inference.Completion{IDs: []int32{1}, Logprobs: []float32{-1}, Version: req.Version}
 			}
 			change(&out[0])
 			return out, nil
 		}
 	}
 	for name, c := range map[string]struct {
-		generate func(context.Context, Request) ([]Completion, error)
+		generate func(context.Context, inference.Request) ([]inference.Completion, error)
 		state    State
 	}{
-		"dies mid-call": {func(ctx context.Context, _ Request) ([]Completion, error) {
+		"dies mid-call": {func(ctx context.Context, _ inference.Request) ([]inference.Completion, error) {
 			return nil, errors.Join(sleep(ctx, time.Second), boom)
 		}, Dead},
 		"hangs":                {hang, Dead},
-		"too few responses":    {func(context.Context, Request) ([]Completion, error) { return nil, nil }, Dead},
-		"no log-probabilities": {wrong(func(c *Completion) { c.Logprobs = nil }), Dead},
-		"not a number":         {wrong(func(c *Completion) { c.Logprobs[0] = float32(math.NaN()) }), Dead},
-		"empty response":       {wrong(func(c *Completion) { c.IDs, c.Logprobs = nil, nil }), Dead},
-		"no such token":        {wrong(func(c *Completion) { c.IDs[0] = 100 }), Dead},
-		"negative token":       {wrong(func(c *Completion) { c.IDs[0] = -1 }), Dead},
+		"too few responses":    {func(context.Context, inference.Request) ([]inference.Completion, error) { return nil, nil }, Dead},
+		"no log-probabilities": {wrong(func(c *inference.Completion) { c.Logprobs = nil }), Dead},
+		"not a number":         {wrong(func(c *inference.Completion) { c.Logprobs[0] = float32(math.NaN()) }), Dead},
+		"empty response":       {wrong(func(c *inference.Completion) { c.IDs, c.Logprobs = nil, nil }), Dead},
+		"no such token":        {wrong(func(c *inference.Completion) { c.IDs[0] = 100 }), Dead},
+		"negative token":       {wrong(func(c *inference.Completion) { c.IDs[0] = -1 }), Dead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := faulty("a", 4, c.generate), fake("b", 4)
-				f := newFleet(t, func(c *FleetConfig) { c.Vocab = 100 }, a, b)
+				f := newFleet(t, func(c *Config) { c.Vocab = 100 }, a, b)
 				require.Equal(t, map[string]int{"b": 12}, outcomes(t, f, 12, request(1, 1)), "nothing is lost")
 				require.Equal(t, c.state, states(f)["a"])
 				require.Positive(t, f.Status().Retries)
@@ -62,7 +64,7 @@ func TestFleetSuspectGetsOneRequestAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := fake("a", 8)
 		first := true
-		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+		a.generate = func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 			if first {
 				first = false
 				return nil, errors.New("503")
@@ -70,8 +72,8 @@ func TestFleetSuspectGetsOneRequestAtATime(t *testing.T) {
 			return a.answer(req), sleep(ctx, time.Second)
 		}
 		f := newFleet(t, nil, a)
-		_, _, err := f.Generate(t.Context(), Request{})
-		require.ErrorIs(t, err, ErrInvalid)
+		_, _, err := f.Generate(t.Context(), inference.Request{})
+		require.ErrorIs(t, err, inference.ErrInvalid)
 		require.EqualValues(t, 1, f.Status().Invalid)
 		var wg sync.WaitGroup
 		for range 3 {
@@ -94,7 +96,7 @@ func TestFleetRefusesAnotherVersion(t *testing.T) {
 		a, b := fake("a", 4), fake("b", 4)
 		f := newFleet(t, nil, a, b)
 		_, _, err := f.Generate(t.Context(), request(1, 2))
-		require.ErrorIs(t, err, ErrStale)
+		require.ErrorIs(t, err, inference.ErrStale)
 
 		// a has restarted with the weights it started from and will not take others.
 		a.now(func() { a.version = 0 })
@@ -116,12 +118,12 @@ func TestFleetRefusesAnotherVersion(t *testing.T) {
 
 func TestFleetDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := faulty("a", 4, fails(fmt.Errorf("holds 0: %w", ErrStale)))
-		f := newFleet(t, func(c *FleetConfig) { c.Attempts = 3 }, a)
+		a := faulty("a", 4, fails(fmt.Errorf("holds 0: %w", inference.ErrStale)))
+		f := newFleet(t, func(c *Config) { c.Attempts = 3 }, a)
 		_, _, err := f.Generate(t.Context(), request(1, 1))
 		require.ErrorContains(t, err, "generate on a: holds 0: stale weights")
-		require.ErrorIs(t, err, ErrNoInstance, "it is tried until the fleet has parted with it")
-		require.NotErrorIs(t, err, ErrStale)
+		require.ErrorIs(t, err, inference.ErrNoInstance, "it is tried until the fleet has parted with it")
+		require.NotErrorIs(t, err, inference.ErrStale)
 		require.NoError(t, f.Close())
 	})
 }
@@ -129,9 +131,9 @@ func TestFleetDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
 func TestFleetLosingAllInstancesEndsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := faulty("a", 4, fails(errors.New("EOF"))), faulty("b", 4, fails(errors.New("EOF")))
-		f := newFleet(t, func(c *FleetConfig) { c.Attempts = 100 }, a, b)
+		f := newFleet(t, func(c *Config) { c.Attempts = 100 }, a, b)
 		_, _, err := f.Generate(t.Context(), request(1, 1))
-		require.ErrorIs(t, err, ErrNoInstance)
+		require.ErrorIs(t, err, inference.ErrNoInstance)
 		require.Equal(t, map[string]State{"a": Dead, "b": Dead}, states(f))
 		require.Zero(t, f.Capacity())
 		require.NoError(t, f.Close())
@@ -141,7 +143,7 @@ func TestFleetLosingAllInstancesEndsRequests(t *testing.T) {
 func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := faulty("a", 4, fails(errors.New("502")))
-		f := newFleet(t, func(c *FleetConfig) {
+		f := newFleet(t, func(c *Config) {
 			c.Attempts, c.DeadAfter, c.Backoff, c.BackoffMax = 4, 100, time.Second, 3*time.Second
 		}, a)
 		start := time.Now()
@@ -151,9 +153,9 @@ func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
 		require.Equal(t, 4, a.seen().calls)
 		require.EqualValues(t, 3, f.Status().Retries, "tries after the first")
 
-		a.now(func() { a.generate = fails(fmt.Errorf("prompt of 9 tokens: %w", ErrInvalid)) })
+		a.now(func() { a.generate = fails(fmt.Errorf("prompt of 9 tokens: %w", inference.ErrInvalid)) })
 		_, _, err = f.Generate(t.Context(), request(1, 1))
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, inference.ErrInvalid)
 		require.Equal(t, 5, a.seen().calls, "a fault of the data is not tried again")
 		require.NoError(t, f.Close())
 	})
@@ -164,7 +166,7 @@ func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
 // right, and so is the only one.
 func TestFleetAsksAnotherWhetherARequestIsInvalid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		invalid := fmt.Errorf("%w: prompt of 8 tokens, expected 4 at most", ErrInvalid)
+		invalid := fmt.Errorf("%w: prompt of 8 tokens, expected 4 at most", inference.ErrInvalid)
 		a, b := faulty("a", 4, fails(invalid)), faulty("b", 4, nil)
 		f := newFleet(t, nil, a, b)
 		require.Equal(t, map[string]int{"b": 8}, outcomes(t, f, 8, request(1, 1)))
@@ -175,14 +177,14 @@ func TestFleetAsksAnotherWhetherARequestIsInvalid(t *testing.T) {
 		a, b = faulty("a", 4, fails(invalid)), faulty("b", 4, fails(invalid))
 		f = newFleet(t, nil, a, b)
 		_, _, err := f.Generate(t.Context(), request(1, 1))
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, inference.ErrInvalid)
 		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
 		s := f.Status()
 		require.EqualValues(t, 1, s.Invalid)
 		require.EqualValues(t, 1, s.Retries)
 		require.NoError(t, f.Remove(t.Context(), b))
 		_, _, err = f.Generate(t.Context(), request(1, 1))
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, inference.ErrInvalid)
 		require.NoError(t, f.Close())
 	})
 }

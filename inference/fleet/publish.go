@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"container/list"
@@ -7,18 +7,20 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 // generation is the time from one publish to the next: all that reads its
 // weights ends with it.
 type generation struct {
-	weights Weights
+	weights inference.Weights
 	ctx     context.Context
 	cancel  context.CancelFunc
 	reads   sync.WaitGroup
 }
 
-func (f *Fleet) newGeneration(w Weights) *generation {
+func (f *Fleet) newGeneration(w inference.Weights) *generation {
 	ctx, cancel := context.WithCancel(f.ctx)
 	return &generation{weights: w, ctx: ctx, cancel: cancel}
 }
@@ -49,7 +51,7 @@ func (f *Fleet) version() int64 {
 // recover, and gives ErrNoInstance when EmptyWait has passed. No instance reads
 // older weights when Publish returns; w must stay as it is until the next
 // Publish.
-func (f *Fleet) Publish(ctx context.Context, w Weights) error {
+func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	f.publishMu.Lock()
 	defer f.publishMu.Unlock()
 	version := w.Version()
@@ -74,19 +76,19 @@ func (f *Fleet) Publish(ctx context.Context, w Weights) error {
 		return fmt.Errorf("publish version %d: %w", version, context.Cause(ctx))
 	}
 	if f.ctx.Err() != nil {
-		return fmt.Errorf("publish version %d: fleet %w", version, ErrClosed)
+		return fmt.Errorf("publish version %d: fleet %w", version, inference.ErrClosed)
 	}
 	return fmt.Errorf("publish version %d: %d instances hold it, expected at least %d: %w", version, f.Status().Size, f.cfg.MinServing,
-		errors.Join(append([]error{ErrNoInstance}, faults...)...))
+		errors.Join(append([]error{inference.ErrNoInstance}, faults...)...))
 }
 
 // begin makes w the current weights, which no instance holds yet, and returns
 // the generation before.
-func (f *Fleet) begin(w Weights) (*generation, error) {
+func (f *Fleet) begin(w inference.Weights) (*generation, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return nil, fmt.Errorf("fleet %w", ErrClosed)
+		return nil, fmt.Errorf("fleet %w", inference.ErrClosed)
 	}
 	old := f.gen
 	f.gen, f.current, f.publishing, f.prefixes = f.newGeneration(w), w, true, prefixes{}

@@ -1,17 +1,12 @@
-package inference
+package fleet
 
 import (
 	"context"
 	"fmt"
 	"time"
-)
 
-// Prober is an Instance that can be asked whether it answers. While one is DEAD,
-// or its publish has failed, the fleet probes it and, once that succeeds,
-// publishes the weights to it; others wait for the next publish.
-type Prober interface {
-	Probe(ctx context.Context) error
-}
+	"github.com/easyrl/easyrl/inference"
+)
 
 // fall takes m out of service for a fault of its own: to state, or to RETIRED
 // where it has fallen too often. f is locked.
@@ -36,7 +31,7 @@ func (f *Fleet) heal(m *member) {
 // mend probes m until it answers and takes the weights, for as long as they are
 // the current ones. f is locked.
 func (f *Fleet) mend(m *member) {
-	p, ok := m.inst.(Prober)
+	p, ok := m.inst.(inference.Prober)
 	gen := f.gen
 	if !ok || f.closed || !m.mayReturn() || m.mending == gen {
 		return
@@ -50,7 +45,7 @@ func (f *Fleet) mend(m *member) {
 
 // mended waits, probes once, publishes where that succeeds and reports whether
 // no more is to be done.
-func (f *Fleet) mended(gen *generation, m *member, p Prober) bool {
+func (f *Fleet) mended(gen *generation, m *member, p inference.Prober) bool {
 	t := time.NewTimer(f.cfg.ProbeEvery)
 	defer t.Stop()
 	ctx, cancel := context.WithTimeoutCause(gen.ctx, f.cfg.ProbeEvery+f.cfg.ProbeTimeout, overdue(f.cfg.ProbeTimeout))

@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import "github.com/easyrl/easyrl/internal/indexed"
 

@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
@@ -30,12 +32,12 @@ func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
 func TestFleetNoticesOtherWeightsOfTheVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, holds := fake("a", 4), ""
-		a.publish = func(_ context.Context, w Weights) (string, error) {
+		a.publish = func(_ context.Context, w inference.Weights) (string, error) {
 			holds = w.Checksum()
 			return holds, nil
 		}
-		a.generate = func(_ context.Context, req Request) ([]Completion, error) {
-			return []Completion{{IDs: []int32{7}, Logprobs: []float32{-1}, Version: req.Version, Checksum: holds}}, nil
+		a.generate = func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
+			return []inference.Completion{{IDs: []int32{7}, Logprobs: []float32{-1}, Version: req.Version, Checksum: holds}}, nil
 		}
 		f := newFleet(t, nil, a)
 		holds = "another trainer's"
@@ -55,7 +57,7 @@ func TestFleetProbesTheDeadAndVerifiesThem(t *testing.T) {
 		a := probed("a", 4)
 		a.probe = func(context.Context) error { return down }
 		b := fake("b", 4)
-		f := newFleet(t, func(c *FleetConfig) { c.DeadAfter = 1 }, a, b)
+		f := newFleet(t, func(c *Config) { c.DeadAfter = 1 }, a, b)
 		a.now(func() { a.generate = fails(down) })
 		require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 1)))
 		require.Equal(t, map[string]State{"a": Dead, "b": Healthy}, states(f))
@@ -103,7 +105,7 @@ func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 		a := probed("a", 4)
 		a.generate = fails(errors.New("EOF"))
 		b := fake("b", 4)
-		f := newFleet(t, func(c *FleetConfig) { c.DeadAfter, c.MaxRestarts = 1, 2 }, b)
+		f := newFleet(t, func(c *Config) { c.DeadAfter, c.MaxRestarts = 1, 2 }, b)
 		require.NoError(t, f.Add(t.Context(), a))
 		for range 3 {
 			require.Equal(t, Healthy, states(f)["a"])
@@ -136,7 +138,7 @@ func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 func TestFleetCountsAnOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 4), fake("b", 4)
-		f := newFleet(t, func(c *FleetConfig) { c.MaxRestarts = 1 }, a, b)
+		f := newFleet(t, func(c *Config) { c.MaxRestarts = 1 }, a, b)
 		a.now(func() { a.publish = publishes("", errors.New("no route to host")) })
 		for version := int64(2); version < 20; version++ {
 			require.NoError(t, f.Publish(t.Context(), fakeWeights(version)))
@@ -157,15 +159,15 @@ func TestFleetCountsAnOutageOnce(t *testing.T) {
 func TestFleetJoinerGetsThePeriodsWeightsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 1), fake("b", 4)
-		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
+		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a)
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(7)))
-		b.publish = func(ctx context.Context, w Weights) (string, error) {
+		b.publish = func(ctx context.Context, w inference.Weights) (string, error) {
 			require.NoError(t, sleep(ctx, 3*time.Second))
 			require.Zero(t, b.seen().calls, "no request before the weights")
 			b.now(func() { b.version = w.Version() })
 			return w.Checksum(), nil
 		}
-		b.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+		b.generate = func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 			require.EqualValues(t, 7, b.seen().version)
 			return b.answer(req), sleep(ctx, time.Second)
 		}

@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 // errStuck is a call that did not return when its time was up.
@@ -16,13 +18,13 @@ var errStuck = errors.New("the call did not end with its deadline")
 type answer struct {
 	m     *member
 	epoch int64 // of the publish that the call went by
-	out   []Completion
+	out   []inference.Completion
 	err   error
 }
 
 // attempt is one try of req as granted. A straggler's request is given to a
 // second instance; the first good answer ends the other call.
-func (f *Fleet) attempt(ctx context.Context, g grant, req *Request) answer {
+func (f *Fleet) attempt(ctx context.Context, g grant, req *inference.Request) answer {
 	if f.cfg.HedgeAfter == 0 {
 		return f.call(ctx, g, req)
 	}
@@ -45,7 +47,7 @@ func (f *Fleet) attempt(ctx context.Context, g grant, req *Request) answer {
 			}
 		case a := <-answers:
 			running--
-			if a.err == nil || errors.Is(a.err, ErrInvalid) || running == 0 {
+			if a.err == nil || errors.Is(a.err, inference.ErrInvalid) || running == 0 {
 				return a
 			}
 		}
@@ -53,7 +55,7 @@ func (f *Fleet) attempt(ctx context.Context, g grant, req *Request) answer {
 }
 
 // hedge books req on another instance than m, if one has room now.
-func (f *Fleet) hedge(m *member, req *Request) (grant, bool) {
+func (f *Fleet) hedge(m *member, req *inference.Request) (grant, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed || f.refuse(req) != nil {
@@ -68,7 +70,7 @@ func (f *Fleet) hedge(m *member, req *Request) (grant, bool) {
 }
 
 // call runs one call as granted and settles it.
-func (f *Fleet) call(ctx context.Context, g grant, req *Request) answer {
+func (f *Fleet) call(ctx context.Context, g grant, req *inference.Request) answer {
 	m := g.m
 	callCtx, cancel := context.WithTimeoutCause(ctx, f.cfg.CallTimeout, overdue(f.cfg.CallTimeout))
 	defer cancel()
@@ -77,7 +79,7 @@ func (f *Fleet) call(ctx context.Context, g grant, req *Request) answer {
 
 	sent := *req
 	sent.Version = g.version
-	out, err := within(callCtx, f.cfg.Watchdog, func() ([]Completion, error) { return m.inst.Generate(callCtx, sent) })
+	out, err := within(callCtx, f.cfg.Watchdog, func() ([]inference.Completion, error) { return m.inst.Generate(callCtx, sent) })
 	switch {
 	case err == nil:
 		err = f.checkAnswer(out, &sent, g.sum)
@@ -127,7 +129,7 @@ func within[T any](ctx context.Context, d time.Duration, do func() (T, error)) (
 
 // checkAnswer reports what is wrong with an instance's answer to req under the
 // weights with checksum sum.
-func (f *Fleet) checkAnswer(out []Completion, req *Request, sum string) error {
+func (f *Fleet) checkAnswer(out []inference.Completion, req *inference.Request, sum string) error {
 	if len(out) != req.N {
 		return fmt.Errorf("%d responses, expected %d", len(out), req.N)
 	}
@@ -135,10 +137,10 @@ func (f *Fleet) checkAnswer(out []Completion, req *Request, sum string) error {
 		c := &out[i]
 		switch {
 		case c.Version != req.Version:
-			return fmt.Errorf("response %d of version %d, expected %d: %w", i, c.Version, req.Version, ErrStale)
+			return fmt.Errorf("response %d of version %d, expected %d: %w", i, c.Version, req.Version, inference.ErrStale)
 		case c.Checksum != "" && c.Checksum != sum:
 			return fmt.Errorf("response %d of version %d with checksum %.40s, expected %s: somebody else publishes to the instance too: %w",
-				i, c.Version, c.Checksum, sum, ErrStale)
+				i, c.Version, c.Checksum, sum, inference.ErrStale)
 		case len(c.IDs) == 0:
 			return fmt.Errorf("response %d has no tokens", i)
 		case len(c.IDs) > req.Sampling.MaxTokens:
@@ -164,7 +166,7 @@ func (f *Fleet) checkAnswer(out []Completion, req *Request, sum string) error {
 
 // settle takes the call off the instance's books and draws the conclusions from
 // err.
-func (f *Fleet) settle(ctx context.Context, g grant, req *Request, out []Completion, err error) {
+func (f *Fleet) settle(ctx context.Context, g grant, req *inference.Request, out []inference.Completion, err error) {
 	m := g.m
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +184,7 @@ func (f *Fleet) settle(ctx context.Context, g grant, req *Request, out []Complet
 	case errors.Is(err, errStuck):
 		f.fault(m, err)
 		f.setState(m, Retired, err)
-	case ctx.Err() != nil || m.ctx.Err() != nil || errors.Is(err, ErrInvalid):
+	case ctx.Err() != nil || m.ctx.Err() != nil || errors.Is(err, inference.ErrInvalid):
 	default:
 		f.fault(m, err)
 		f.blame(m, g.epoch, err)
@@ -193,7 +195,7 @@ func (f *Fleet) settle(ctx context.Context, g grant, req *Request, out []Complet
 // fault counts a failed call of m. f is locked.
 func (f *Fleet) fault(m *member, err error) {
 	m.failed++
-	if errors.Is(err, ErrStale) {
+	if errors.Is(err, inference.ErrStale) {
 		f.stale++
 	}
 }
@@ -204,7 +206,7 @@ func (f *Fleet) blame(m *member, epoch int64, err error) {
 	if m.epoch != epoch || !m.serves() {
 		return
 	}
-	if errors.Is(err, ErrStale) {
+	if errors.Is(err, inference.ErrStale) {
 		m.version = 0
 		f.fall(m, Stale, err)
 		f.heal(m)

@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 // responses of so many tokens each.
-func responses(lengths ...int) []Completion {
-	out := make([]Completion, len(lengths))
+func responses(lengths ...int) []inference.Completion {
+	out := make([]inference.Completion, len(lengths))
 	for i, n := range lengths {
-		out[i] = Completion{IDs: make([]int32, n), Logprobs: make([]float32, n), Version: 1}
+		out[i] = inference.Completion{IDs: make([]int32, n), Logprobs: make([]float32, n), Version: 1}
 	}
 	return out
 }
@@ -46,7 +48,7 @@ func TestGrowth(t *testing.T) {
 // unequal answers with the longest response, of ten seconds, of which a quarter
 // of all eight grow on average.
 func unequal(id string, capacity int) *fakeInstance {
-	return faulty(id, capacity, func(ctx context.Context, req Request) ([]Completion, error) {
+	return faulty(id, capacity, func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 		out := responses(10, 1, 1, 1, 1, 1, 1, 4)
 		return out[:req.N], sleep(ctx, 10*time.Second)
 	})
@@ -98,7 +100,7 @@ func TestFleetHasARequestAhead(t *testing.T) {
 	for ahead, want := range map[float64]int{0: 1, 0.01: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			a := fake("a", 4)
-			f := newFleet(t, func(c *FleetConfig) { c.Ahead = ahead }, a)
+			f := newFleet(t, func(c *Config) { c.Ahead = ahead }, a)
 			var wg sync.WaitGroup
 			ask(t, f, &wg, 5, 64)
 			require.Equal(t, want*64, a.seen().most)

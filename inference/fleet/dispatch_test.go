@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 func TestFleetSpreadsWorkWithinCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 8), fake("b", 8)
-		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a, b)
+		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a, b)
 		start := time.Now()
 		require.Equal(t, map[string]int{"a": 8, "b": 8}, outcomes(t, f, 16, request(4, 1)))
 		require.Equal(t, 8, a.seen().most)
@@ -34,11 +36,11 @@ func TestFleetQueueIsFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []uint64
 		a := fake("a", 1)
-		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+		a.generate = func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 			got = append(got, req.Seed)
 			return a.answer(req), sleep(ctx, time.Second)
 		}
-		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, a)
+		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a)
 		var wg sync.WaitGroup
 		for i := range uint64(6) {
 			wg.Go(func() {
@@ -62,13 +64,13 @@ func TestFleetServesPastARequestThatAvoidsAnInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := faulty("b", 1, hang)
 		a := fake("a", 1)
-		a.generate = func(ctx context.Context, req Request) ([]Completion, error) {
+		a.generate = func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 			if req.Seed == 8 {
 				return nil, errors.New("503")
 			}
 			return a.answer(req), sleep(ctx, time.Second)
 		}
-		f := newFleet(t, func(c *FleetConfig) { c.Ahead = 0 }, b, a)
+		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, b, a)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for _, seed := range []uint64{7, 8} { // on b and on a
@@ -113,15 +115,15 @@ func TestFleetCallsEndWithTheirContext(t *testing.T) {
 
 		wg.Go(func() {
 			_, _, err := f.Generate(t.Context(), request(1, 1))
-			require.ErrorIs(t, err, ErrClosed)
+			require.ErrorIs(t, err, inference.ErrClosed)
 		})
 		synctest.Wait()
 		require.NoError(t, f.Close())
 		wg.Wait()
 		_, _, err := f.Generate(t.Context(), request(1, 1))
-		require.ErrorIs(t, err, ErrClosed)
-		require.ErrorIs(t, f.Add(t.Context(), a), ErrClosed)
-		require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(2)), ErrClosed)
+		require.ErrorIs(t, err, inference.ErrClosed)
+		require.ErrorIs(t, f.Add(t.Context(), a), inference.ErrClosed)
+		require.ErrorIs(t, f.Publish(t.Context(), fakeWeights(2)), inference.ErrClosed)
 		require.NoError(t, f.Close())
 	})
 }

@@ -1,4 +1,4 @@
-package inference
+package fleet
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
 )
 
 // fakeWeights are weights that are their version alone.
@@ -28,8 +30,8 @@ type fakeInstance struct {
 	id       string
 	capacity int
 	takes    time.Duration
-	generate func(ctx context.Context, req Request) ([]Completion, error)
-	publish  func(ctx context.Context, w Weights) (string, error)
+	generate func(ctx context.Context, req inference.Request) ([]inference.Completion, error)
+	publish  func(ctx context.Context, w inference.Weights) (string, error)
 
 	mu      sync.Mutex
 	running int
@@ -58,7 +60,7 @@ func fake(id string, capacity int) *fakeInstance {
 }
 
 // faulty is one that does as told instead.
-func faulty(id string, capacity int, generate func(context.Context, Request) ([]Completion, error)) *fakeInstance {
+func faulty(id string, capacity int, generate func(context.Context, inference.Request) ([]inference.Completion, error)) *fakeInstance {
 	return &fakeInstance{id: id, capacity: capacity, generate: generate}
 }
 
@@ -68,7 +70,7 @@ func (i *fakeInstance) Capacity() int { return i.capacity }
 
 func (i *fakeInstance) Close() error { i.now(func() { i.closed = true }); return nil }
 
-func (i *fakeInstance) Generate(ctx context.Context, req Request) ([]Completion, error) {
+func (i *fakeInstance) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	i.mu.Lock()
 	i.calls++
 	i.running += req.N
@@ -85,17 +87,17 @@ func (i *fakeInstance) Generate(ctx context.Context, req Request) ([]Completion,
 	return i.answer(req), nil
 }
 
-func (i *fakeInstance) answer(req Request) []Completion {
+func (i *fakeInstance) answer(req inference.Request) []inference.Completion {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	out := make([]Completion, req.N)
+	out := make([]inference.Completion, req.N)
 	for j := range out {
-		out[j] = Completion{IDs: []int32{int32(req.Seed)}, Logprobs: []float32{-1}, Version: i.version}
+		out[j] = inference.Completion{IDs: []int32{int32(req.Seed)}, Logprobs: []float32{-1}, Version: i.version}
 	}
 	return out
 }
 
-func (i *fakeInstance) Publish(ctx context.Context, w Weights) (string, error) {
+func (i *fakeInstance) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	i.mu.Lock()
 	publish := i.publish
 	i.mu.Unlock()
@@ -160,33 +162,33 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func hang(ctx context.Context, _ Request) ([]Completion, error) {
+func hang(ctx context.Context, _ inference.Request) ([]inference.Completion, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func fails(err error) func(context.Context, Request) ([]Completion, error) {
-	return func(context.Context, Request) ([]Completion, error) { return nil, err }
+func fails(err error) func(context.Context, inference.Request) ([]inference.Completion, error) {
+	return func(context.Context, inference.Request) ([]inference.Completion, error) { return nil, err }
 }
 
 // publishes answers a publish without taking the weights.
-func publishes(sum string, err error) func(context.Context, Weights) (string, error) {
-	return func(context.Context, Weights) (string, error) { return sum, err }
+func publishes(sum string, err error) func(context.Context, inference.Weights) (string, error) {
+	return func(context.Context, inference.Weights) (string, error) { return sum, err }
 }
 
-func request(n int, version int64) Request {
-	return Request{PromptIDs: []int32{1}, N: n, Version: version, Sampling: Sampling{Temperature: 1, TopP: 1, MaxTokens: 8}}
+func request(n int, version int64) inference.Request {
+	return inference.Request{PromptIDs: []int32{1}, N: n, Version: version, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 8}}
 }
 
 // newFleet is a fleet of instances that hold version 1. Each test ends with its
 // Close, after which synctest finds any goroutine that is left.
-func newFleet(t *testing.T, change func(*FleetConfig), instances ...Instance) *Fleet {
+func newFleet(t *testing.T, change func(*Config), instances ...inference.Instance) *Fleet {
 	t.Helper()
-	cfg := DefaultFleetConfig()
+	cfg := DefaultConfig()
 	if change != nil {
 		change(&cfg)
 	}
-	f, err := NewFleet(cfg)
+	f, err := New(cfg)
 	require.NoError(t, err)
 	for _, i := range instances {
 		require.NoError(t, f.Add(t.Context(), i))
@@ -206,12 +208,12 @@ func states(f *Fleet) map[string]State {
 }
 
 // outcomes runs n requests at once and counts the instances that answered.
-func outcomes(t *testing.T, f *Fleet, n int, req Request) map[string]int {
+func outcomes(t *testing.T, f *Fleet, n int, req inference.Request) map[string]int {
 	t.Helper()
 	return outcomesIn(t.Context(), t, f, n, req)
 }
 
-func outcomesIn(ctx context.Context, t *testing.T, f *Fleet, n int, req Request) map[string]int {
+func outcomesIn(ctx context.Context, t *testing.T, f *Fleet, n int, req inference.Request) map[string]int {
 	t.Helper()
 	var mu sync.Mutex
 	by := map[string]int{}
