@@ -10,9 +10,9 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/easyrl/easyrl/compare"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
+	"github.com/easyrl/easyrl/run/compare"
 )
 
 func compareVerb(std streams) verb {

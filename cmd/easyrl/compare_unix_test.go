@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/compare"
+	"github.com/easyrl/easyrl/run/compare"
 )
 
 // readComparison reads what a comparison left.

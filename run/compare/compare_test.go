@@ -290,7 +290,7 @@ func TestSweptKeyIsKept(t *testing.T) {
 // The page of modes has every key of compare.json.
 func TestKeysAreInThePage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "modes.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "modes.md"))
 	require.NoError(t, err)
 	_, about, found := strings.Cut(string(page), "## compare.json")
 	require.True(t, found)
