@@ -1,0 +1,48 @@
+// Command embed trains a model from a Go program: it reads a configuration, changes
+// it and runs it, through easyrl's packages alone.
+//
+//	make quickstart
+//	go run ./examples/embed configs/quickstart.toml
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/run"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := train(ctx, os.Args[1:], "runs/embed", os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "embed:", err)
+		os.Exit(1)
+	}
+}
+
+// train runs a configuration for three steps in a folder and prints each step's mean
+// reward.
+func train(ctx context.Context, files []string, dir string, out, log io.Writer) error {
+	if len(files) == 0 {
+		return errors.New("no configuration given, expected RUN.toml")
+	}
+	resolved, err := run.Load(configs.TrainTask, files, []string{"run.steps=3", fmt.Sprintf("run.dir=%q", dir)})
+	if err != nil {
+		return err
+	}
+	if err := run.Train(ctx, resolved, run.Options{Files: files, Out: io.Discard, Log: log}); err != nil {
+		return err
+	}
+	return report.EachStep(filepath.Join(dir, report.MetricsFile), func(values report.Values) error {
+		_, err := fmt.Fprintf(out, "step %.0f: mean reward %.3f\n", values["step"], values["reward/mean"])
+		return err
+	})
+}
