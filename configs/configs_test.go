@@ -203,18 +203,6 @@ func TestMarksFollowTabsAndWideText(t *testing.T) {
 	require.Equal(t, files[0]+":2: unknown key data.promt_key, did you mean data.prompt_key?\n  2 | \tpromt_key = \"é\"\n    | \t^^^^^^^^^", err.Error())
 }
 
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	known := []string{"train", "eval", "sft", "check", "report"}
-	for word, want := range map[string]string{"trian": "train", "tain": "train", "TRAIN": "train", "evla": "eval", "rep": "report", "sf": "sft", "": "sft"} {
-		require.Equal(t, want, Nearest(word, known), word)
-	}
-	require.Contains(t, known, Nearest(strings.Repeat("é", 1<<24), known), "in no time")
-	require.Equal(t, 1, slips("ab", "ba"))
-	require.Equal(t, 3, slips("kitten", "sitting"))
-	require.Equal(t, 2, slips("", "éé"))
-}
-
 // "run.toml: the resolved configuration (running it again repeats the run)".
 func TestWrittenRunRepeatsItself(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/easyrl/easyrl/internal/spelling"
 	"github.com/easyrl/easyrl/reward"
 )
 
@@ -52,7 +53,7 @@ func (r *Resolved) CheckSources(found []string) error {
 			others += fmt.Sprintf(" and %d more", more)
 		}
 		return &Fault{r.nearestOrigin(key + ".kind"), fmt.Sprintf("%s: no prompt is of this data source, did you mean %q? found %s",
-			key, Nearest(source, found), others)}
+			key, spelling.Nearest(source, found), others)}
 	}
 	return nil
 }

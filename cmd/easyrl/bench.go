@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
@@ -11,18 +12,18 @@ import (
 	"github.com/easyrl/easyrl/run"
 )
 
-func benchVerb(std streams) verb {
-	v := verb{
-		name:    "bench",
-		summary: "Measure the machine's ceilings and where each phase of training and sampling stands under them.",
-		example: `easyrl bench
+func benchVerb(std streams) cli.Verb {
+	v := cli.Verb{
+		Name:    "bench",
+		Summary: "Measure the machine's ceilings and where each phase of training and sampling stands under them.",
+		Example: `easyrl bench
 			easyrl bench -model models/my-qwen3 -threads 1 -json > bench.json`,
-		flags: newFlags(),
+		Flags: cli.NewFlags(),
 	}
-	dir := v.flags.String("model", "", "`DIR` of a Hugging Face folder; by default random weights in the quickstart's shape")
-	threads := v.flags.Int("threads", 0, "`N` threads; 0 takes all cores")
-	asJSON := v.flags.Bool("json", false, "print JSON: the unit of a time is a second, of work an operation or a byte")
-	v.run = func(ctx context.Context, args []string) error {
+	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder; by default random weights in the quickstart's shape")
+	threads := v.Flags.Int("threads", 0, "`N` threads; 0 takes all cores")
+	asJSON := v.Flags.Bool("json", false, "print JSON: the unit of a time is a second, of work an operation or a byte")
+	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
 			return usage.Errorf("bench: unexpected argument %s", args[0])
 		}

@@ -215,7 +215,7 @@ func impatient() fleet.Config {
 func startTraining(t *testing.T, dir, name string, bears fleet.Config, settings ...string) *training {
 	t.Helper()
 	tr := &training{out: filepath.Join(dir, name), said: &console{more: make(chan struct{}, 1)}, done: make(chan struct{})}
-	resolved, err := loadRun(configs.TrainTask, []string{filepath.Join(dir, "run.toml")}, append(settings, fmt.Sprintf("run.dir=%q", tr.out)))
+	resolved, err := run.Load(configs.TrainTask, []string{filepath.Join(dir, "run.toml")}, append(settings, fmt.Sprintf("run.dir=%q", tr.out)))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

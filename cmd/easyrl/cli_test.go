@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 )
@@ -47,10 +48,10 @@ func TestParseFlags(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.args, func(t *testing.T) {
 			t.Parallel()
-			fs := newFlags()
+			fs := cli.NewFlags()
 			n, text, resume := fs.Int("n", 1, ""), fs.String("text", "", ""), fs.Bool("resume", false, "")
 			set := addSettings(fs)
-			positional, err := parseFlags(fs, strings.Fields(test.args))
+			positional, err := cli.ParseFlags(fs, strings.Fields(test.args))
 			if test.fault != "" {
 				require.EqualError(t, err, test.fault)
 				return
@@ -60,7 +61,7 @@ func TestParseFlags(t *testing.T) {
 			require.Equal(t, test.flags, fmt.Sprint(*n, " ", *text, " ", *resume, " ", set))
 		})
 	}
-	_, err := parseFlags(newFlags(), []string{"-x"})
+	_, err := cli.ParseFlags(cli.NewFlags(), []string{"-x"})
 	require.EqualError(t, err, "unknown flag -x: there are none")
 }
 
@@ -117,14 +118,14 @@ func TestCommandLine(t *testing.T) {
 func TestEveryVerbExplainsItself(t *testing.T) {
 	t.Parallel()
 	for _, v := range verbs(streams{}) {
-		code, out, errs := command(t, v.name, "-h")
+		code, out, errs := command(t, v.Name, "-h")
 		require.Equal(t, exitDone, code)
 		require.Empty(t, errs)
-		require.Contains(t, out, "easyrl "+v.name)
-		require.Contains(t, v.example, "easyrl "+v.name+" ")
-		require.NotEmpty(t, v.summary, v.name)
-		require.NotNil(t, v.run, v.name)
-		v.flags.VisitAll(func(f *flag.Flag) { require.NotEmpty(t, f.Usage, "%s -%s", v.name, f.Name) })
+		require.Contains(t, out, "easyrl "+v.Name)
+		require.Contains(t, v.Example+" ", "easyrl "+v.Name+" ")
+		require.NotEmpty(t, v.Summary, v.Name)
+		require.NotNil(t, v.Run, v.Name)
+		v.Flags.VisitAll(func(f *flag.Flag) { require.NotEmpty(t, f.Usage, "%s -%s", v.Name, f.Name) })
 	}
 }
 

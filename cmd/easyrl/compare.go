@@ -10,41 +10,42 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/run/compare"
 )
 
-func compareVerb(std streams) verb {
-	v := verb{
-		name:     "compare",
-		synopsis: "RUN.toml [OVERLAY.toml …] [-modes sync,periodic-async,colocated] [-set section.key=value …] [-resume]",
-		summary:  "Run a configuration in several modes on the same cores, and say which is how fast and why.",
-		example: `easyrl compare configs/quickstart.toml -set run.steps=12 -set train.order=prompt -verify
+func compareVerb(std streams) cli.Verb {
+	v := cli.Verb{
+		Name:     "compare",
+		Synopsis: "RUN.toml [OVERLAY.toml …] [-modes sync,periodic-async,colocated] [-set section.key=value …] [-resume]",
+		Summary:  "Run a configuration in several modes on the same cores, and say which is how fast and why.",
+		Example: `easyrl compare configs/quickstart.toml -set run.steps=12 -set train.order=prompt -verify
 			easyrl compare run.toml -modes periodic-async -sweep inference.instances=1,2,4
 			easyrl compare run.toml -repeats 3 -resume`,
-		flags: newFlags(),
+		Flags: cli.NewFlags(),
 	}
 	o := compare.Options{Threads: run.ShareThreads, Cores: runtime.GOMAXPROCS(0)}
-	set := addSettings(v.flags)
-	modes := v.flags.String("modes", "", "`LIST` of the modes, the first of which the others are measured against; by default sync,periodic-async,colocated, or with -sweep the run's own")
-	v.flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…`: each mode with each of the values")
-	v.flags.IntVar(&o.Warmup, "warmup", 1, "`N` first steps of each process that are not timed")
-	v.flags.IntVar(&o.Repeats, "repeats", 1, "`N` runs of each, in turn; each step counts as in the fastest of them, which steadies figures on a busy machine")
-	v.flags.BoolVar(&o.Verify, "verify", false, "run what is recommended, and the first mode beside it once more")
-	v.flags.BoolVar(&o.Resume, "resume", false, "keep the runs that are finished and continue the one that is not")
-	v.flags.StringVar(&o.Dir, "out", "", "`DIR` of the comparison, by default runs/<name>-compare: a run's folder for each, compare.json and compare.html")
-	v.run = func(ctx context.Context, args []string) error {
+	set := addSettings(v.Flags)
+	modes := v.Flags.String("modes", "", "`LIST` of the modes, the first of which the others are measured against; by default sync,periodic-async,colocated, or with -sweep the run's own")
+	v.Flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…`: each mode with each of the values")
+	v.Flags.IntVar(&o.Warmup, "warmup", 1, "`N` first steps of each process that are not timed")
+	v.Flags.IntVar(&o.Repeats, "repeats", 1, "`N` runs of each, in turn; each step counts as in the fastest of them, which steadies figures on a busy machine")
+	v.Flags.BoolVar(&o.Verify, "verify", false, "run what is recommended, and the first mode beside it once more")
+	v.Flags.BoolVar(&o.Resume, "resume", false, "keep the runs that are finished and continue the one that is not")
+	v.Flags.StringVar(&o.Dir, "out", "", "`DIR` of the comparison, by default runs/<name>-compare: a run's folder for each, compare.json and compare.html")
+	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
 			return usage.Errorf("no configuration given, expected RUN.toml")
 		}
-		o.Files, o.Settings = args, *set
+		o.Files, o.Settings = args, set.Values
 		if *modes != "" {
 			for mode := range strings.SplitSeq(*modes, ",") {
 				o.Modes = append(o.Modes, strings.TrimSpace(mode))
 			}
 		}
-		o.Say = func(format string, args ...any) { printer{std.err}.line("easyrl: "+format, args...) }
+		o.Say = func(format string, args ...any) { cli.Printer{W: std.err}.Line("easyrl: "+format, args...) }
 		o.Train = inProcess(std)
 		found, err := compare.Run(ctx, o)
 		switch {
@@ -58,7 +59,7 @@ func compareVerb(std streams) verb {
 		if err := found.Print(std.out); err != nil {
 			return err
 		}
-		printer{std.out}.line("%s", filepath.Join(found.Dir(), compare.PageFile))
+		cli.Printer{W: std.out}.Line("%s", filepath.Join(found.Dir(), compare.PageFile))
 		return err
 	}
 	return v

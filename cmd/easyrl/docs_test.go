@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/docs"
 )
 
@@ -62,15 +63,15 @@ func requireCommand(t *testing.T, args []string, where ...any) {
 	t.Helper()
 	require.NotEmpty(t, args, where...)
 	all := verbs(streams{})
-	at := slices.IndexFunc(all, func(v verb) bool { return v.name == args[0] })
+	at := slices.IndexFunc(all, func(v cli.Verb) bool { return v.Name == args[0] })
 	require.GreaterOrEqual(t, at, 0, where...)
-	positional, err := parseFlags(all[at].flags, args[1:])
+	positional, err := cli.ParseFlags(all[at].Flags, args[1:])
 	require.NoError(t, err, where...)
-	if f := all[at].flags.Lookup("set"); f != nil {
-		_, err := configs.Load(nil, *f.Value.(*settings))
+	if f := all[at].Flags.Lookup("set"); f != nil {
+		_, err := configs.Load(nil, f.Value.(*cli.List).Values)
 		require.NoError(t, err, where...)
 	}
-	if f := all[at].flags.Lookup("sweep"); f != nil && f.Value.String() != "" {
+	if f := all[at].Flags.Lookup("sweep"); f != nil && f.Value.String() != "" {
 		first, _, _ := strings.Cut(f.Value.String(), ",")
 		_, err := configs.Load(nil, []string{first})
 		require.NoError(t, err, where...)
@@ -115,7 +116,7 @@ func TestDocumentedKeys(t *testing.T) {
 	known := configs.Keys()
 	names := []string{"VERB"}
 	for _, v := range verbs(streams{}) {
-		names = append(names, v.name)
+		names = append(names, v.Name)
 	}
 	found := 0
 	for page, text := range written(t) {

@@ -6,35 +6,35 @@ import (
 	"flag"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/evaluate"
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 )
 
-func evalVerb(std streams) verb {
-	v := verb{
-		name:     "eval",
-		synopsis: "[RUN.toml OVERLAY.toml …] -model DIR -data FILE … [-set section.key=value …]",
-		summary:  "Score a model's sampled answers to held-out prompts: mean@k, pass@k and maj@k.",
-		example: `easyrl eval -model DIR -data test.jsonl -reward math -k 4
+func evalVerb(std streams) cli.Verb {
+	v := cli.Verb{
+		Name:     "eval",
+		Synopsis: "[RUN.toml OVERLAY.toml …] -model DIR -data FILE … [-set section.key=value …]",
+		Summary:  "Score a model's sampled answers to held-out prompts: mean@k, pass@k and maj@k.",
+		Example: `easyrl eval -model DIR -data test.jsonl -reward math -k 4
 			easyrl eval -model DIR -data gsm8k/test.jsonl -data 'math/test*.parquet' -reward math -k 8 -out eval.jsonl
 			easyrl eval runs/mine/run.toml -model runs/mine/checkpoints/step-000100 -set eval.k=16 -json`,
-		flags: newFlags(),
+		Flags: cli.NewFlags(),
 	}
-	set := addSettings(v.flags)
-	short := addEvalFlags(v.flags)
-	out := v.flags.String("out", "", "`FILE` that gets each prompt with its scored responses, a line each, as it is done; with one that is there already the evaluation goes on where it stopped")
-	asJSON := v.flags.Bool("json", false, "print one JSON object")
-	v.run = func(ctx context.Context, args []string) error {
-		resolved, err := configs.Load(args, slices.Concat(*set, short.settings(v.flags)))
+	set := addSettings(v.Flags)
+	short := addEvalFlags(v.Flags)
+	out := v.Flags.String("out", "", "`FILE` that gets each prompt with its scored responses, a line each, as it is done; with one that is there already the evaluation goes on where it stopped")
+	asJSON := v.Flags.Bool("json", false, "print one JSON object")
+	v.Run = func(ctx context.Context, args []string) error {
+		resolved, err := configs.Load(args, slices.Concat(set.Values, short.settings(v.Flags)))
 		if err != nil {
 			return usage.Wrap(err)
 		}
 		cfg := &resolved.Config
-		short.apply(v.flags, cfg)
+		short.apply(v.Flags, cfg)
 		if cfg.Model.Path == "" && !cfg.Model.Init.Used() || len(cfg.Data.Eval) == 0 {
 			return usage.Errorf("eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and data.eval (see easyrl eval -h)")
 		}
@@ -49,7 +49,7 @@ func evalVerb(std streams) verb {
 			return err
 		}
 		if evaluate.NoneRight(metrics, sets, cfg.Eval.K) && resolved.Origin("reward.kind").File == "" && len(cfg.Reward.Sources) == 0 {
-			printer{std.err}.line("easyrl: no response is right for reward %q, the default: -reward names another, and the run.toml of a run has its own", cfg.Reward.Kind)
+			cli.Printer{W: std.err}.Line("easyrl: no response is right for reward %q, the default: -reward names another, and the run.toml of a run has its own", cfg.Reward.Kind)
 		}
 		if *asJSON {
 			return json.NewEncoder(std.out).Encode(metrics)
@@ -61,20 +61,8 @@ func evalVerb(std streams) verb {
 
 // evalFlags are short for settings.
 type evalFlags struct {
-	data list
+	data cli.List
 	cfg  configs.Config
-}
-
-// list collects the values of a repeated flag.
-type list []string
-
-// String joins the values for display.
-func (l *list) String() string { return strings.Join(*l, " ") }
-
-// Set adds a value.
-func (l *list) Set(value string) error {
-	*l = append(*l, value)
-	return nil
 }
 
 func addEvalFlags(fs *flag.FlagSet) *evalFlags {
@@ -118,7 +106,7 @@ func (s *evalFlags) apply(fs *flag.FlagSet, cfg *configs.Config) {
 		case "model":
 			cfg.Model = from.Model
 		case "data":
-			cfg.Data.Eval = s.data
+			cfg.Data.Eval = s.data.Values
 		case "k":
 			cfg.Eval.K = from.Eval.K
 		case "prompts":

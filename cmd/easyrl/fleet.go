@@ -11,26 +11,27 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/control/client"
 )
 
-func fleetVerb(std streams) verb {
-	v := verb{
-		name:     "fleet",
-		synopsis: "list | add URL | drain ID | remove ID",
-		summary:  "List, add, drain and remove the inference instances of a run, at its control address.",
-		example: `easyrl fleet list -trainer http://127.0.0.1:7000
+func fleetVerb(std streams) cli.Verb {
+	v := cli.Verb{
+		Name:     "fleet",
+		Synopsis: "list | add URL | drain ID | remove ID",
+		Summary:  "List, add, drain and remove the inference instances of a run, at its control address.",
+		Example: `easyrl fleet list -trainer http://127.0.0.1:7000
 			easyrl fleet add http://10.0.0.7:8000 -kind vllm
 			easyrl fleet drain http://10.0.0.7:8000`,
-		flags: newFlags(),
+		Flags: cli.NewFlags(),
 	}
-	trainer := v.flags.String("trainer", "http://127.0.0.1:7000", "`URL` of the run's control address, control.listen")
-	kind := v.flags.String("kind", "", "`KIND` of the server to add: easyrl, vllm or sglang; by default it is found out")
-	tokenFile := v.flags.String("token-file", "", "`FILE` with the control address's bearer token")
-	asJSON := v.flags.Bool("json", false, "print the list as JSON")
-	v.run = func(ctx context.Context, args []string) (err error) {
+	trainer := v.Flags.String("trainer", "http://127.0.0.1:7000", "`URL` of the run's control address, control.listen")
+	kind := v.Flags.String("kind", "", "`KIND` of the server to add: easyrl, vllm or sglang; by default it is found out")
+	tokenFile := v.Flags.String("token-file", "", "`FILE` with the control address's bearer token")
+	asJSON := v.Flags.Bool("json", false, "print the list as JSON")
+	v.Run = func(ctx context.Context, args []string) (err error) {
 		defer func() {
 			if errors.Is(err, client.ErrAsked) {
 				err = usage.Wrap(err)
@@ -51,7 +52,7 @@ func fleetVerb(std streams) verb {
 		case len(args) == 2:
 			action, of = args[0], args[1]
 		}
-		p := printer{std.out}
+		p := cli.Printer{W: std.out}
 		switch action {
 		case "add":
 			return c.add(ctx, p, of, *kind)
@@ -61,7 +62,7 @@ func fleetVerb(std streams) verb {
 			if err := c.Call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(of), nil, nil); err != nil {
 				return err
 			}
-			p.line("%s left", of)
+			p.Line("%s left", of)
 			return nil
 		}
 		return usage.Errorf("fleet: %q, expected list, add URL, drain ID or remove ID (see easyrl fleet -h)", strings.Join(args, " "))
@@ -93,21 +94,21 @@ func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error
 		return e.Encode(append([]control.Member{}, all...))
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	p := printer{w}
-	p.line("ID\tKIND\tSTATE\tVERSION\tRUNNING\tCAPACITY\tSERVED\tFAILED\tTOKENS")
+	p := cli.Printer{W: w}
+	p.Line("ID\tKIND\tSTATE\tVERSION\tRUNNING\tCAPACITY\tSERVED\tFAILED\tTOKENS")
 	for _, m := range all {
-		p.line("%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d", m.ID, m.Kind, m.State, m.Version, m.Responses, m.Capacity, m.Served, m.Failed, m.Tokens)
+		p.Line("%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d", m.ID, m.Kind, m.State, m.Version, m.Responses, m.Capacity, m.Served, m.Failed, m.Tokens)
 	}
 	for _, m := range all {
 		if m.Fault != "" {
-			p.line("%s: %s", m.ID, strings.ReplaceAll(m.Fault, "\n", "; "))
+			p.Line("%s: %s", m.ID, strings.ReplaceAll(m.Fault, "\n", "; "))
 		}
 	}
 	return w.Flush()
 }
 
 // add returns when the server holds the run's weights.
-func (c fleetClient) add(ctx context.Context, p printer, url, kind string) error {
+func (c fleetClient) add(ctx context.Context, p cli.Printer, url, kind string) error {
 	var m control.Member
 	if err := c.Call(ctx, http.MethodPost, "/instances", map[string]string{"url": url, "kind": kind}, &m); err != nil {
 		return err
@@ -115,20 +116,20 @@ func (c fleetClient) add(ctx context.Context, p printer, url, kind string) error
 	if m.Fault != "" {
 		return fmt.Errorf("fleet: %s joined, but it is %s: %s", m.ID, m.State, strings.ReplaceAll(m.Fault, "\n", "; "))
 	}
-	p.line("%s joined: %s, %s, version %d", m.ID, m.Kind, m.State, m.Version)
+	p.Line("%s joined: %s, %s, version %d", m.ID, m.Kind, m.State, m.Version)
 	return nil
 }
 
 // drain returns when the instance has no work left.
-func (c fleetClient) drain(ctx context.Context, p printer, id string) error {
+func (c fleetClient) drain(ctx context.Context, p cli.Printer, id string) error {
 	left, err := c.Drain(ctx, id)
 	switch {
 	case err != nil:
 		return err
 	case left:
-		p.line("%s left", id)
+		p.Line("%s left", id)
 	default:
-		p.line("%s has no work left; easyrl fleet remove %s takes it out of the run", id, id)
+		p.Line("%s has no work left; easyrl fleet remove %s takes it out of the run", id, id)
 	}
 	return nil
 }

@@ -8,35 +8,36 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run"
 )
 
-func generateVerb(std streams) verb {
-	v := verb{
-		name:    "generate",
-		summary: "Sample responses to a prompt.",
-		example: `easyrl generate -model DIR -prompt "123+456=" -n 4
+func generateVerb(std streams) cli.Verb {
+	v := cli.Verb{
+		Name:    "generate",
+		Summary: "Sample responses to a prompt.",
+		Example: `easyrl generate -model DIR -prompt "123+456=" -n 4
 			easyrl generate -model DIR -prompt-ids 1 -temperature 0 -json`,
-		flags: newFlags(),
+		Flags: cli.NewFlags(),
 	}
-	dir := v.flags.String("model", "", "`DIR` of a Hugging Face folder")
-	prompt := v.flags.String("prompt", "", "`TEXT` of the prompt")
-	promptIDs := v.flags.String("prompt-ids", "", "`IDS` of the prompt's tokens, such as 1,2,3")
-	n := v.flags.Int("n", 1, "`N` responses")
-	temperature := v.flags.Float64("temperature", 1, "`T` that divides the logits; 0 is greedy")
-	topP := v.flags.Float64("top-p", 1, "`P` of the probability mass to keep")
-	topK := v.flags.Int("top-k", 0, "`K` likeliest tokens to keep; 0 keeps all")
-	minP := v.flags.Float64("min-p", 0, "`P` relative to the likeliest token's to keep")
-	maxTokens := v.flags.Int("max-tokens", 200, "`N` tokens of a response at most")
-	seed := v.flags.Uint64("seed", 1, "`S` of the draws")
-	ignoreEOS := v.flags.Bool("ignore-eos", false, "do not stop at the end-of-sequence token")
-	stop := v.flags.String("stop", "", "`TEXT` that ends a response")
-	asJSON := v.flags.Bool("json", false, "print one object a response, with text, ids, logprobs and finish")
-	threads := v.flags.Int("threads", 0, "`N` threads; 0 takes all cores")
-	v.run = func(ctx context.Context, args []string) error {
+	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder")
+	prompt := v.Flags.String("prompt", "", "`TEXT` of the prompt")
+	promptIDs := v.Flags.String("prompt-ids", "", "`IDS` of the prompt's tokens, such as 1,2,3")
+	n := v.Flags.Int("n", 1, "`N` responses")
+	temperature := v.Flags.Float64("temperature", 1, "`T` that divides the logits; 0 is greedy")
+	topP := v.Flags.Float64("top-p", 1, "`P` of the probability mass to keep")
+	topK := v.Flags.Int("top-k", 0, "`K` likeliest tokens to keep; 0 keeps all")
+	minP := v.Flags.Float64("min-p", 0, "`P` relative to the likeliest token's to keep")
+	maxTokens := v.Flags.Int("max-tokens", 200, "`N` tokens of a response at most")
+	seed := v.Flags.Uint64("seed", 1, "`S` of the draws")
+	ignoreEOS := v.Flags.Bool("ignore-eos", false, "do not stop at the end-of-sequence token")
+	stop := v.Flags.String("stop", "", "`TEXT` that ends a response")
+	asJSON := v.Flags.Bool("json", false, "print one object a response, with text, ids, logprobs and finish")
+	threads := v.Flags.Int("threads", 0, "`N` threads; 0 takes all cores")
+	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" || (*prompt == "") == (*promptIDs == "") {
 			return usage.Errorf("generate: expected -model DIR and one of -prompt and -prompt-ids (see easyrl generate -h)")
 		}
@@ -102,7 +103,7 @@ func tokensOf(f *folder.Folder, text, list string) ([]int32, error) {
 }
 
 func printCompletions(std streams, f *folder.Folder, out []inference.Completion, asJSON bool) error {
-	p := printer{std.out}
+	p := cli.Printer{W: std.out}
 	lines := json.NewEncoder(std.out)
 	lines.SetEscapeHTML(false)
 	for i := range out {
@@ -120,9 +121,9 @@ func printCompletions(std streams, f *folder.Folder, out []inference.Completion,
 				return err
 			}
 		case f.Tokenizer == nil:
-			p.line("%v", c.IDs)
+			p.Line("%v", c.IDs)
 		default:
-			p.line("%s", text)
+			p.Line("%s", text)
 		}
 	}
 	return nil

@@ -5,22 +5,23 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/run"
 )
 
-func initVerb(std streams) verb {
-	v := verb{
-		name:    "init",
-		summary: "Write a randomly initialised Hugging Face folder.",
-		example: "easyrl init -config config.json -out models/tiny -seed 1",
-		flags:   newFlags(),
+func initVerb(std streams) cli.Verb {
+	v := cli.Verb{
+		Name:    "init",
+		Summary: "Write a randomly initialised Hugging Face folder.",
+		Example: "easyrl init -config config.json -out models/tiny -seed 1",
+		Flags:   cli.NewFlags(),
 	}
-	config := v.flags.String("config", "", "`CONFIG.json` with the shape; the tokenizer's files beside it are copied")
-	out := v.flags.String("out", "", "`DIR` to write, which must not exist or be empty")
-	seed := v.flags.Uint64("seed", 1, "`S` of the random weights")
-	v.run = func(_ context.Context, args []string) error {
+	config := v.Flags.String("config", "", "`CONFIG.json` with the shape; the tokenizer's files beside it are copied")
+	out := v.Flags.String("out", "", "`DIR` to write, which must not exist or be empty")
+	seed := v.Flags.Uint64("seed", 1, "`S` of the random weights")
+	v.Run = func(_ context.Context, args []string) error {
 		if len(args) > 0 {
 			return usage.Errorf("init: unexpected argument %s", args[0])
 		}
@@ -50,7 +51,7 @@ func initVerb(std streams) verb {
 		if err := f.Write(*out, w); err != nil {
 			return err
 		}
-		printer{std.out}.line("%s: %.3g M parameters", *out, float64(f.Shape.NumParams())/1e6)
+		cli.Printer{W: std.out}.Line("%s: %.3g M parameters", *out, float64(f.Shape.NumParams())/1e6)
 		return nil
 	}
 	return v

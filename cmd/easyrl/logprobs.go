@@ -5,23 +5,24 @@ import (
 	"os"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/run"
 )
 
-func logprobsVerb(std streams) verb {
-	v := verb{
-		name:    "logprobs",
-		summary: "Print the log-probability of each token given those before it, as the trainer computes it.",
-		example: `echo '{"ids":[1,403,407]}' | easyrl logprobs -model DIR`,
-		flags:   newFlags(),
+func logprobsVerb(std streams) cli.Verb {
+	v := cli.Verb{
+		Name:    "logprobs",
+		Summary: "Print the log-probability of each token given those before it, as the trainer computes it.",
+		Example: `echo '{"ids":[1,403,407]}' | easyrl logprobs -model DIR`,
+		Flags:   cli.NewFlags(),
 	}
-	dir := v.flags.String("model", "", "`DIR` of a Hugging Face folder")
-	data := v.flags.String("data", "", "`FILE` of JSON lines {\"ids\":[…]}; standard input by default")
-	temperature := v.flags.Float64("temperature", 1, "`T` that divides the logits")
-	threads := v.flags.Int("threads", 0, "`N` threads; 0 takes all cores")
-	v.run = func(ctx context.Context, args []string) error {
+	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder")
+	data := v.Flags.String("data", "", "`FILE` of JSON lines {\"ids\":[…]}; standard input by default")
+	temperature := v.Flags.Float64("temperature", 1, "`T` that divides the logits")
+	threads := v.Flags.Int("threads", 0, "`N` threads; 0 takes all cores")
+	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" {
 			return usage.Errorf("logprobs: expected -model DIR and no other argument (see easyrl logprobs -h)")
 		}

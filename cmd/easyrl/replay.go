@@ -4,26 +4,27 @@ import (
 	"context"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 )
 
-func replayVerb(std streams) verb {
-	v := verb{
-		name:    "replay",
-		summary: "Take one optimizer step from recorded groups, without sampling.",
-		example: "easyrl replay -model DIR -rollouts runs/quickstart/grpo/rollouts/step-000001.jsonl -out stepped -set train.lr=1e-4",
-		flags:   newFlags(),
+func replayVerb(std streams) cli.Verb {
+	v := cli.Verb{
+		Name:    "replay",
+		Summary: "Take one optimizer step from recorded groups, without sampling.",
+		Example: "easyrl replay -model DIR -rollouts runs/quickstart/grpo/rollouts/step-000001.jsonl -out stepped -set train.lr=1e-4",
+		Flags:   cli.NewFlags(),
 	}
-	dir := v.flags.String("model", "", "`DIR` of a Hugging Face folder; a checkpoint's optimizer state goes on, else it begins anew")
-	file := v.flags.String("rollouts", "", "`FILE` of groups, one a line, as a run's rollouts/ has them")
-	out := v.flags.String("out", "", "`DIR` to write: the stepped model, its optimizer state and the step's metrics.jsonl")
-	set := addSettings(v.flags)
-	v.run = func(ctx context.Context, args []string) error {
+	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder; a checkpoint's optimizer state goes on, else it begins anew")
+	file := v.Flags.String("rollouts", "", "`FILE` of groups, one a line, as a run's rollouts/ has them")
+	out := v.Flags.String("out", "", "`DIR` to write: the stepped model, its optimizer state and the step's metrics.jsonl")
+	set := addSettings(v.Flags)
+	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" || *file == "" || *out == "" {
 			return usage.Errorf("replay: expected -model DIR, -rollouts FILE, -out DIR and no other argument (see easyrl replay -h)")
 		}
-		resolved, err := run.Load(configs.ReplayTask, nil, *set)
+		resolved, err := run.Load(configs.ReplayTask, nil, set.Values)
 		if err != nil {
 			return err
 		}

@@ -6,20 +6,21 @@ import (
 	"io/fs"
 	"syscall"
 
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/page"
 )
 
-func reportVerb(std streams) verb {
-	v := verb{
-		name:     "report",
-		synopsis: "RUN_DIR",
-		summary:  "Write report.html from what a run recorded, and compare its beginning with its end.",
-		example:  "easyrl report runs/quickstart/grpo",
-		flags:    newFlags(),
+func reportVerb(std streams) cli.Verb {
+	v := cli.Verb{
+		Name:     "report",
+		Synopsis: "RUN_DIR",
+		Summary:  "Write report.html from what a run recorded, and compare its beginning with its end.",
+		Example:  "easyrl report runs/quickstart/grpo",
+		Flags:    cli.NewFlags(),
 	}
-	v.run = func(_ context.Context, args []string) error {
+	v.Run = func(_ context.Context, args []string) error {
 		if len(args) != 1 {
 			return usage.Errorf("report: %d folders given, expected one run's folder", len(args))
 		}
@@ -30,12 +31,12 @@ func reportVerb(std streams) verb {
 		if err != nil {
 			return err
 		}
-		p := printer{std.out}
-		p.line("%-28s %10s %10s   %s", "", "first", "last", "steps")
+		p := cli.Printer{W: std.out}
+		p.Line("%-28s %10s %10s   %s", "", "first", "last", "steps")
 		for _, row := range rows {
-			p.line("%-28s %10s %10s   %d to %d", row.Name, report.Number(row.First), report.Number(row.Last), row.FirstStep, row.LastStep)
+			p.Line("%-28s %10s %10s   %d to %d", row.Name, report.Number(row.First), report.Number(row.Last), row.FirstStep, row.LastStep)
 		}
-		p.line("%s", path)
+		p.Line("%s", path)
 		return nil
 	}
 	return v

@@ -4,35 +4,36 @@ import (
 	"context"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/run"
 )
 
-func trainVerb(std streams) verb {
-	return trainingVerb(std, configs.TrainTask, run.Train, verb{
-		name:    "train",
-		summary: "Train a model with reinforcement learning, as a configuration says.",
-		example: `easyrl train configs/quickstart.toml -set run.steps=10 -set run.dir=runs/try
+func trainVerb(std streams) cli.Verb {
+	return trainingVerb(std, configs.TrainTask, run.Train, cli.Verb{
+		Name:    "train",
+		Summary: "Train a model with reinforcement learning, as a configuration says.",
+		Example: `easyrl train configs/quickstart.toml -set run.steps=10 -set run.dir=runs/try
 			easyrl train run.toml -resume`,
 	})
 }
 
-func sftVerb(std streams) verb {
-	return trainingVerb(std, configs.SFTTask, run.SFT, verb{
-		name:    "sft",
-		summary: "Train a model to imitate demonstrations: prompts with responses, or conversations, in JSON lines, JSON or Parquet.",
-		example: "easyrl sft configs/quickstart-sft.toml",
+func sftVerb(std streams) cli.Verb {
+	return trainingVerb(std, configs.SFTTask, run.SFT, cli.Verb{
+		Name:    "sft",
+		Summary: "Train a model to imitate demonstrations: prompts with responses, or conversations, in JSON lines, JSON or Parquet.",
+		Example: "easyrl sft configs/quickstart-sft.toml",
 	})
 }
 
 // trainingVerb completes a verb that runs a configuration from files, settings and
 // checkpoints.
-func trainingVerb(std streams, task configs.Task, train func(context.Context, *configs.Resolved, run.Options) error, v verb) verb {
-	v.synopsis = "RUN.toml [OVERLAY.toml …] [-set section.key=value …] [-resume]"
-	v.flags = newFlags()
-	set := addSettings(v.flags)
-	resume := v.flags.Bool("resume", false, "continue from the run's newest valid checkpoint")
-	v.run = func(ctx context.Context, args []string) error {
-		resolved, err := loadRun(task, args, *set)
+func trainingVerb(std streams, task configs.Task, train func(context.Context, *configs.Resolved, run.Options) error, v cli.Verb) cli.Verb {
+	v.Synopsis = "RUN.toml [OVERLAY.toml …] [-set section.key=value …] [-resume]"
+	v.Flags = cli.NewFlags()
+	set := addSettings(v.Flags)
+	resume := v.Flags.Bool("resume", false, "continue from the run's newest valid checkpoint")
+	v.Run = func(ctx context.Context, args []string) error {
+		resolved, err := loadRun(task, args, set)
 		if err != nil {
 			return err
 		}

@@ -1,28 +1,25 @@
-package main
+package cli
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/internal/usage"
-	"github.com/easyrl/easyrl/run"
+	"github.com/easyrl/easyrl/internal/spelling"
 )
 
-// newFlags returns an empty set of flags for a verb.
-func newFlags() *flag.FlagSet {
+// NewFlags returns an empty set of flags for a verb.
+func NewFlags() *flag.FlagSet {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	return fs
 }
 
-// parseFlags sets fs from args and returns what is not a flag. Flags may stand
+// ParseFlags sets fs from args and returns what is not a flag. Flags may stand
 // anywhere among the other arguments, with one dash or two, as -name value or
 // -name=value; after "--" nothing is a flag.
-func parseFlags(fs *flag.FlagSet, args []string) (positional []string, err error) {
+func ParseFlags(fs *flag.FlagSet, args []string) (positional []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
 		args = args[1:]
@@ -68,7 +65,7 @@ func unknownFlag(fs *flag.FlagSet, arg, name string) error {
 	if len(known) == 0 {
 		return fmt.Errorf("unknown flag %s: there are none", arg)
 	}
-	return fmt.Errorf("unknown flag %s, did you mean %s?", arg, configs.Nearest("-"+name, known))
+	return fmt.Errorf("unknown flag %s, did you mean %s?", arg, spelling.Nearest("-"+name, known))
 }
 
 // badValue says what the flag's type expected in place of value.
@@ -92,32 +89,22 @@ func badValue(f *flag.Flag, value string, err error) error {
 	return fmt.Errorf("-%s is %q, expected %s", f.Name, value, expected)
 }
 
-// settings collects the values of a repeated -set.
-type settings []string
+// List collects the values of a repeated flag. Check, if set, refuses a value.
+type List struct {
+	Values []string
+	Check  func(value string) error
+}
 
-// String joins the settings for display.
-func (s *settings) String() string { return strings.Join(*s, " ") }
+// String joins the values for display.
+func (l *List) String() string { return strings.Join(l.Values, " ") }
 
-// Set adds one key=value.
-func (s *settings) Set(value string) error {
-	if key, _, ok := strings.Cut(value, "="); !ok || strings.TrimSpace(key) == "" {
-		return errors.New("expected section.key=value")
+// Set adds a value.
+func (l *List) Set(value string) error {
+	if l.Check != nil {
+		if err := l.Check(value); err != nil {
+			return err
+		}
 	}
-	*s = append(*s, value)
+	l.Values = append(l.Values, value)
 	return nil
-}
-
-// addSettings gives fs the flag -set.
-func addSettings(fs *flag.FlagSet) *settings {
-	var s settings
-	fs.Var(&s, "set", "`section.key=value` that replaces what the files say: a TOML value, or a bare word where the key is a string; may be repeated")
-	return &s
-}
-
-// loadRun reads and checks the configuration of a task.
-func loadRun(task configs.Task, files []string, set settings) (*configs.Resolved, error) {
-	if len(files) == 0 {
-		return nil, usage.Errorf("no configuration given, expected RUN.toml")
-	}
-	return run.Load(task, files, set)
 }

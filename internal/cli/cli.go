@@ -1,0 +1,121 @@
+// Package cli gives a command verbs with flags, help and shell completion. Flags
+// may follow other arguments, and a misspelt name gets a suggestion.
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/internal/spelling"
+	"github.com/easyrl/easyrl/internal/usage"
+)
+
+// Verb is one thing that a command does.
+type Verb struct {
+	Name     string
+	Synopsis string // what follows the name, flags aside
+	Summary  string // one line
+	Example  string // command lines, one a line
+	Flags    *flag.FlagSet
+	// Run does it. args are what is not a flag; flags are parsed.
+	Run func(ctx context.Context, args []string) error
+}
+
+// Execute runs the verb that args name, or prints help to out. Without arguments it
+// prints the overview to errs. What is wrong with the command line is a usage error.
+func Execute(ctx context.Context, all []Verb, args []string, out, errs io.Writer) error {
+	if len(args) == 0 {
+		Overview(errs, all)
+		return ErrNoVerb
+	}
+	name, args := args[0], args[1:]
+	switch name {
+	case "help", "-h", "-help", "--help":
+		if len(args) == 0 {
+			Overview(out, all)
+			return nil
+		}
+		name, args = args[0], []string{"-h"}
+	}
+	at := slices.IndexFunc(all, func(v Verb) bool { return v.Name == name })
+	if at < 0 {
+		return unknownVerb(name, all)
+	}
+	v := &all[at]
+	positional, err := ParseFlags(v.Flags, args)
+	if errors.Is(err, flag.ErrHelp) {
+		v.Help(out)
+		return nil
+	}
+	if err != nil {
+		return usage.Errorf("%s: %w (see easyrl %s -h)", v.Name, err, v.Name)
+	}
+	return v.Run(ctx, positional)
+}
+
+// ErrNoVerb is returned after the overview was printed in place of a verb.
+var ErrNoVerb = errors.New("no verb given")
+
+func unknownVerb(name string, all []Verb) error {
+	var names []string
+	for _, v := range all {
+		names = append(names, v.Name)
+	}
+	if strings.HasPrefix(name, "-") {
+		return usage.Errorf("the first argument is %s, expected one of %s", name, strings.Join(names, ", "))
+	}
+	return usage.Errorf("unknown verb %q, did you mean %s? (easyrl -h lists them)", name, spelling.Nearest(name, names))
+}
+
+// Overview lists all verbs.
+func Overview(w io.Writer, all []Verb) {
+	p := Printer{w}
+	p.Line("easyrl trains language models with reinforcement learning from verifiable rewards.")
+	p.Line("")
+	width := 0
+	for _, v := range all {
+		width = max(width, len(v.Name))
+	}
+	for _, v := range all {
+		p.Line("  easyrl %-*s  %s", width, v.Name, v.Summary)
+	}
+	p.Line("")
+	p.Line("easyrl VERB -h explains a verb. Exit status: 0 done, 1 failed, 2 wrong command line or")
+	p.Line("configuration, 3 stopped by a signal after writing a checkpoint.")
+}
+
+// Help explains v.
+func (v *Verb) Help(w io.Writer) {
+	p := Printer{w}
+	p.Line("easyrl %s", strings.TrimSpace(v.Name+" "+v.Synopsis))
+	p.Line("")
+	p.Line("%s", v.Summary)
+	first := true
+	v.Flags.VisitAll(func(f *flag.Flag) {
+		if first {
+			p.Line("\nFlags:")
+			first = false
+		}
+		value, usage := flag.UnquoteUsage(f)
+		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" {
+			usage += fmt.Sprintf(" (default %s)", f.DefValue)
+		}
+		p.Line("  %s", strings.TrimSpace("-"+f.Name+" "+value))
+		p.Line("        %s", usage)
+	})
+	p.Line("\nExample:")
+	for line := range strings.Lines(v.Example) {
+		p.Line("  %s", strings.TrimSpace(line))
+	}
+}
+
+// Printer writes lines for people. A failure to write them has no remedy.
+type Printer struct{ W io.Writer }
+
+// Line writes one line.
+func (p Printer) Line(format string, args ...any) { _, _ = fmt.Fprintf(p.W, format+"\n", args...) }

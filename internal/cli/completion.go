@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"io"
+	"strings"
+
+	"github.com/easyrl/easyrl/internal/usage"
+)
+
+// CompletionVerb prints a script that completes the verbs and flags of a command in
+// a shell.
+func CompletionVerb(command string, all []Verb, out io.Writer) Verb {
+	v := Verb{
+		Name:     "completion",
+		Synopsis: "bash | zsh | fish",
+		Summary:  "Print a script that completes verbs and flags in a shell.",
+		Example: `source <(` + command + ` completion bash)
+			` + command + ` completion fish > ~/.config/fish/completions/` + command + `.fish`,
+		Flags: NewFlags(),
+	}
+	v.Run = func(_ context.Context, args []string) error {
+		shell := strings.Join(args, " ")
+		switch p := (Printer{out}); shell {
+		case "bash":
+			bash(p, command, append(all, v))
+		case "zsh":
+			p.Line("autoload -U +X bashcompinit && bashcompinit")
+			bash(p, command, append(all, v))
+		case "fish":
+			fish(p, command, append(all, v))
+		default:
+			return usage.Errorf("completion: shell is %q, expected bash, zsh or fish", shell)
+		}
+		return nil
+	}
+	return v
+}
+
+// bash completes the first word with verbs, words that begin with a dash with the
+// verb's flags, and others with files.
+func bash(p Printer, command string, all []Verb) {
+	p.Line("_%s() {", command)
+	p.Line("  local word=${COMP_WORDS[COMP_CWORD]} words=")
+	p.Line("  if [ \"$COMP_CWORD\" -eq 1 ]; then words=%q", strings.Join(names(all), " "))
+	p.Line("  else case ${COMP_WORDS[1]} in")
+	for _, v := range all {
+		p.Line("    %s) words=%q ;;", v.Name, strings.Join(flagNames(v.Flags), " "))
+	}
+	p.Line("  esac; fi")
+	p.Line("  if [ \"$COMP_CWORD\" -gt 1 ] && [ \"${word#-}\" = \"$word\" ]; then COMPREPLY=($(compgen -f -- \"$word\"))")
+	p.Line("  else COMPREPLY=($(compgen -W \"$words\" -- \"$word\")); fi")
+	p.Line("}")
+	p.Line("complete -o filenames -F _%s %s", command, command)
+}
+
+// fish completes verbs with their summaries, and the flags of the verb.
+func fish(p Printer, command string, all []Verb) {
+	for _, v := range all {
+		p.Line("complete -c %s -n __fish_use_subcommand -f -a %s -d %s", command, v.Name, fishQuote(v.Summary))
+		v.Flags.VisitAll(func(f *flag.Flag) {
+			_, text := flag.UnquoteUsage(f)
+			p.Line("complete -c %s -n '__fish_seen_subcommand_from %s' -o %s -d %s", command, v.Name, f.Name, fishQuote(text))
+		})
+	}
+}
+
+// fishQuote quotes text for fish.
+func fishQuote(text string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
+}
+
+func names(all []Verb) (words []string) {
+	for _, v := range all {
+		words = append(words, v.Name)
+	}
+	return words
+}
+
+func flagNames(fs *flag.FlagSet) (words []string) {
+	fs.VisitAll(func(f *flag.Flag) { words = append(words, "-"+f.Name) })
+	return append(words, "-h")
+}
