@@ -1,7 +1,6 @@
 package reward
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,63 +9,8 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/reward/program"
-	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/reward/queue"
 )
-
-// request is a response to score: what a program reads, one JSON object a line,
-// and what a service gets in a list.
-type request struct {
-	ID       int64           `json:"id"` // to be repeated in the answer
-	PromptID string          `json:"prompt_id"`
-	Prompt   string          `json:"prompt"`
-	Answer   json.RawMessage `json:"answer"`
-	Source   string          `json:"source"`
-	Response string          `json:"response"`
-	Finish   rollout.Finish  `json:"finish"`
-	Length   int             `json:"length"`
-}
-
-func newRequest(id int64, in Input) request {
-	return request{ID: id, PromptID: in.Prompt.ID, Prompt: in.Prompt.Text, Answer: in.Prompt.Answer, Source: in.Prompt.Source,
-		Response: in.Text, Finish: in.Finish, Length: in.Length}
-}
-
-// answer is what comes back for each request:
-// {"id":1,"score":0.5,"right":true,"parts":{"name":1}}, where "right" and "parts"
-// may be left out, or {"id":1,"error":"why not"}.
-type answer struct {
-	ID    *int64             `json:"id"`
-	Score *float64           `json:"score"`
-	Right *bool              `json:"right"` // nil where the score alone says it
-	Parts map[string]float64 `json:"parts"`
-	Error string             `json:"error"`
-}
-
-// check expects a score, or an error, of request id.
-func (a *answer) check(id int64) error {
-	switch {
-	case a.ID == nil:
-		return fmt.Errorf("no \"id\", expected %d", id)
-	case *a.ID != id:
-		return fmt.Errorf("\"id\" is %d, expected %d", *a.ID, id)
-	case a.Error == "" && a.Score == nil:
-		return errors.New(`neither "score" nor "error"`)
-	}
-	return nil
-}
-
-// outcome of an answer that was checked. An error that is reported is final: who
-// reports it knows what else to try.
-func (a *answer) outcome(who string) outcome {
-	if a.Error != "" {
-		return outcome{err: fmt.Errorf("%s reports: %s", who, program.OneLine([]byte(a.Error)))}
-	}
-	score := Score{Value: *a.Score, Parts: a.Parts}
-	if a.Right != nil {
-		score.Verdict = verdict(*a.Right)
-	}
-	return outcome{score: score}
-}
 
 // command scores with processes of an external program. A process starts when it
 // is first needed, reads up to batch requests at once, one JSON object a line,
@@ -74,7 +18,7 @@ func (a *answer) outcome(who string) outcome {
 // misses a deadline, breaks the protocol or has too much memory; another takes
 // its place.
 type command struct {
-	*queue
+	asking
 	argv    []string
 	timeout func(batch []Input) time.Duration // for each answer
 	memory  *program.Guard
@@ -85,15 +29,14 @@ func newCommand(t *Term) (*command, error) {
 		return nil, fmt.Errorf("new reward: command: %w", err)
 	}
 	c := &command{argv: t.Command, timeout: func([]Input) time.Duration { return seconds(t.Timeout) }, memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
-	c.queue = newQueue("reward command "+t.Command[0], t.Processes, t.Batch, t.Retries, nil, func() asker { return &seat{command: c} })
+	c.asking = newAsking("reward command "+t.Command[0], queue.Config{Workers: t.Processes, Batch: t.Batch, Retries: t.Retries},
+		func() queue.Worker[Input, Score] { return &seat{command: c} })
 	return c, nil
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
 // Close ends all processes and refuses what still waits for one.
 func (c *command) Close() error {
-	err := c.queue.Close()
+	err := c.asking.Close()
 	c.memory.Close()
 	return err
 }
@@ -105,9 +48,9 @@ type seat struct {
 	asked   int64 // requests so far
 }
 
-// ask gives the process a batch. What came before a failure is answered; the
+// Ask gives the process a batch. What came before a failure is answered; the
 // request that waited for its answer is to blame, those behind it were not asked.
-func (s *seat) ask(ctx context.Context, batch []Input) []outcome {
+func (s *seat) Ask(ctx context.Context, batch []Input) []outcome {
 	reused := s.process != nil
 	answers, err := s.attempt(ctx, batch)
 	if reused && len(answers) == 0 && errors.Is(err, program.ErrEnded) && ctx.Err() == nil {
@@ -119,9 +62,9 @@ func (s *seat) ask(ctx context.Context, batch []Input) []outcome {
 		case i < len(answers):
 			outcomes[i] = answers[i].outcome("program")
 		case i == len(answers):
-			outcomes[i] = outcome{err: err, again: true}
+			outcomes[i] = outcome{Err: err, Again: true}
 		default:
-			outcomes[i] = outcome{err: errUnasked}
+			outcomes[i] = outcome{Err: queue.ErrUnasked}
 		}
 	}
 	return outcomes
@@ -158,20 +101,10 @@ func (s *seat) attempt(ctx context.Context, batch []Input) (answers []answer, er
 	return answers, err
 }
 
-func (s *seat) close() {
+func (s *seat) Close() {
 	if s.process != nil {
 		s.process.Kill()
 	}
-}
-
-func encode(r any) ([]byte, error) {
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(r); err != nil {
-		return nil, fmt.Errorf("write request: %w", err)
-	}
-	return line.Bytes(), nil
 }
 
 // decode reads the program's answer to request id.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/reward/program"
+	"github.com/easyrl/easyrl/reward/queue"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -115,13 +116,13 @@ func TestScorersSayWhatIsRight(t *testing.T) {
 		a, err := decode([]byte(`{"id":7,`+said+`}`), 7)
 		require.NoError(t, err)
 		got := a.outcome("scorer")
-		require.NoError(t, got.err)
-		require.Equal(t, want.verdict, got.score.Verdict, said)
-		require.Equal(t, want.right, got.score.Right(), said)
+		require.NoError(t, got.Err)
+		require.Equal(t, want.verdict, got.Value.Verdict, said)
+		require.Equal(t, want.right, got.Value.Right(), said)
 	}
 	all, err := scores([]byte(`{"scores":[{"id":1,"score":0.5,"right":true}]}`), 1)
 	require.NoError(t, err)
-	require.Equal(t, Right, all[0].outcome("scorer").score.Verdict)
+	require.Equal(t, Right, all[0].outcome("scorer").Value.Verdict)
 	_, err = decode([]byte(`{"id":7,"score":1,"right":"yes"}`), 7)
 	require.ErrorContains(t, err, "right")
 }
@@ -233,8 +234,9 @@ func TestCommandFailuresAreErrors(t *testing.T) {
 	} {
 		t.Run(row.mode, func(t *testing.T) {
 			t.Parallel()
-			_, err := scoring(t, 1, row.mode).Score(t.Context(), input("1", "1", rollout.Stop))
-			require.ErrorContains(t, err, "prompt set:1: ")
+			c := scoring(t, 1, row.mode)
+			_, err := c.Score(t.Context(), input("1", "1", rollout.Stop))
+			require.ErrorContains(t, err, "reward command "+c.argv[0]+": prompt set:1: ")
 			require.ErrorContains(t, err, row.want)
 			require.NotContains(t, err.Error(), "\n")
 		})
@@ -312,11 +314,11 @@ func TestCommandClose(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { require.NoError(t, c.Close()) })
 	wg.Go(func() { require.NoError(t, c.Close()) })
-	require.ErrorIs(t, <-busy, errClosed)
-	require.ErrorIs(t, <-busy, errClosed)
+	require.ErrorIs(t, <-busy, queue.ErrClosed)
+	require.ErrorIs(t, <-busy, queue.ErrClosed)
 	wg.Wait()
 	_, err := c.Score(t.Context(), input("1", "1", rollout.Stop))
-	require.ErrorIs(t, err, errClosed)
+	require.ErrorIs(t, err, queue.ErrClosed)
 }
 
 // One response that a batch fails of spoils no other, whatever it does.

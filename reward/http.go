@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/reward/program"
+	"github.com/easyrl/easyrl/reward/queue"
 )
 
 const (
@@ -42,7 +43,7 @@ const (
 // are final. While a service answers nothing at all, as where it is deployed
 // anew, a response is tried for a minute, unless no retries are wanted.
 type service struct {
-	*queue
+	asking
 	urls    []string
 	client  *http.Client
 	timeout time.Duration
@@ -57,11 +58,16 @@ func newService(t *Term) *service {
 		// A redirected POST would arrive as a GET without its body.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	s.queue = newQueue("reward http", t.Requests, t.Batch, t.Retries, pause, func() asker { return &call{service: s} })
+	cfg := queue.Config{Workers: t.Requests, Batch: t.Batch, Retries: t.Retries, Pause: pause}
 	if t.Retries > 0 {
-		s.patience = patience
+		cfg.Patience = patience
 	}
+	s.start(cfg)
 	return s
+}
+
+func (s *service) start(cfg queue.Config) {
+	s.asking = newAsking("reward http", cfg, func() queue.Worker[Input, Score] { return &call{service: s} })
 }
 
 // pause doubles with each try that failed. Up to half of it is left to chance,
@@ -73,7 +79,7 @@ func pause(tries int) time.Duration {
 
 // Close ends what is under way.
 func (s *service) Close() error {
-	err := s.queue.Close()
+	err := s.asking.Close()
 	s.client.CloseIdleConnections()
 	return err
 }
@@ -81,22 +87,22 @@ func (s *service) Close() error {
 // call is one request at a time.
 type call struct{ *service }
 
-func (c *call) close() {}
+func (c *call) Close() {}
 
-func (c *call) ask(ctx context.Context, batch []Input) []outcome {
+func (c *call) Ask(ctx context.Context, batch []Input) []outcome {
 	at := c.urls[c.turn.Add(1)%uint64(len(c.urls))]
 	answers, again, err := c.post(ctx, at, batch)
 	outcomes := make([]outcome, len(batch))
 	for i := range outcomes {
 		if err == nil {
 			if fault := answers[i].check(int64(i + 1)); fault != nil {
-				outcomes[i] = outcome{err: fmt.Errorf("%s: scores[%d]: %w", shown(at), i, fault), again: true}
+				outcomes[i] = outcome{Err: fmt.Errorf("%s: scores[%d]: %w", shown(at), i, fault), Again: true}
 			} else {
 				outcomes[i] = answers[i].outcome(shown(at))
 			}
 			continue
 		}
-		outcomes[i] = outcome{err: fmt.Errorf("%s: %w", shown(at), err), again: again}
+		outcomes[i] = outcome{Err: fmt.Errorf("%s: %w", shown(at), err), Again: again}
 	}
 	return outcomes
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/reward/queue"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -62,7 +63,7 @@ func calling(t *testing.T, term Term, urls ...string) *service {
 	}
 	term.Requests, term.Batch = max(term.Requests, 1), max(term.Batch, 1)
 	s := newService(&term)
-	s.pause, s.patience = func(int) time.Duration { return 0 }, 0
+	s.start(queue.Config{Workers: term.Requests, Batch: term.Batch, Retries: term.Retries}) // without pauses
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -101,11 +102,7 @@ func TestHTTPBatch(t *testing.T) {
 			<-arrived
 		}
 	}
-	require.Eventually(t, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.waiting) == n-1
-	}, ample, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Waiting() == n-1 }, ample, time.Millisecond)
 	close(gate)
 	wg.Wait()
 	for i := range n {
@@ -197,7 +194,7 @@ func TestHTTPFailures(t *testing.T) {
 				row.answer(w)
 			}))
 			_, err := s.Score(t.Context(), input("1", "1", rollout.Stop))
-			require.ErrorContains(t, err, "prompt set:1: "+s.urls[0])
+			require.ErrorContains(t, err, "reward http: prompt set:1: "+s.urls[0])
 			require.ErrorContains(t, err, row.want)
 			require.NotContains(t, err.Error(), "\n")
 			require.Equal(t, row.tries, tries.Load())
@@ -253,7 +250,7 @@ func FuzzScores(f *testing.F) {
 		if err != nil || answers[0].check(1) != nil {
 			return
 		}
-		if o := answers[0].outcome("x"); o.err == nil && !finite(o.score.Value) {
+		if o := answers[0].outcome("x"); o.Err == nil && !finite(o.Value.Value) {
 			t.Fatalf("%q gave no finite score", text)
 		}
 	})

@@ -1,4 +1,4 @@
-package reward
+package queue
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/reward/program"
 )
 
-// script is an asker that takes a minute for each batch and fails where it is
+// script is a worker that takes a minute for each batch and fails where it is
 // told to.
 type script struct {
 	fails   func(texts []string, try int) []error // by response
@@ -24,19 +24,15 @@ type script struct {
 	closed  int
 }
 
-func (s *script) ask(ctx context.Context, in []Input) []outcome {
-	var texts []string
-	for i := range in {
-		texts = append(texts, in[i].Text)
-	}
+func (s *script) Ask(ctx context.Context, texts []string) []Outcome[float64] {
 	s.batches = append(s.batches, strings.Join(texts, " "))
 	s.at = append(s.at, time.Since(s.began))
-	out := make([]outcome, len(in))
+	out := make([]Outcome[float64], len(texts))
 	select {
 	case <-time.After(time.Minute):
 	case <-ctx.Done():
 		for i := range out {
-			out[i] = outcome{err: context.Cause(ctx), again: true}
+			out[i] = Outcome[float64]{Err: context.Cause(ctx), Again: true}
 		}
 		return out
 	}
@@ -45,15 +41,15 @@ func (s *script) ask(ctx context.Context, in []Input) []outcome {
 		errs = s.fails(texts, len(s.batches))
 	}
 	for i := range out {
-		out[i] = outcome{score: Score{Value: 1}}
+		out[i] = Outcome[float64]{Value: 1}
 		if i < len(errs) && errs[i] != nil {
-			out[i] = outcome{err: errs[i], again: !errors.Is(errs[i], errFinal)}
+			out[i] = Outcome[float64]{Err: errs[i], Again: !errors.Is(errs[i], errFinal)}
 		}
 	}
 	return out
 }
 
-func (s *script) close() { s.closed++ }
+func (s *script) Close() { s.closed++ }
 
 var (
 	errDown  = errors.New("down")
@@ -61,13 +57,13 @@ var (
 )
 
 // asked is what happens to responses that are asked for at once, after one that
-// keeps the only asker busy.
+// keeps the only worker busy.
 func asked(t *testing.T, s *script, size, retries int, pause func(int) time.Duration, texts ...string) (errs map[string]error, retried int64) {
 	t.Helper()
 	errs = map[string]error{}
 	synctest.Test(t, func(t *testing.T) {
 		s.began = time.Now()
-		q := newQueue("reward test", 1, size, retries, pause, func() asker { return s })
+		q := New(Config{Workers: 1, Batch: size, Retries: retries, Pause: pause}, func() Worker[string, float64] { return s })
 		type end struct {
 			text string
 			err  error
@@ -75,7 +71,7 @@ func asked(t *testing.T, s *script, size, retries int, pause func(int) time.Dura
 		ends := make(chan end)
 		for _, text := range append([]string{"first"}, texts...) {
 			go func() {
-				_, err := q.Score(t.Context(), input("1", text, rollout.Stop))
+				_, err := q.Do(t.Context(), text, true)
 				ends <- end{text, err}
 			}()
 			synctest.Wait()
@@ -128,8 +124,8 @@ func TestQueueRetries(t *testing.T) {
 		7*time.Hour + 5*time.Minute, 7*time.Hour + 6*time.Minute, 7*time.Hour + 7*time.Minute}, s.at)
 	require.NoError(t, errs["a"])
 	require.NoError(t, errs["b"])
-	require.EqualError(t, errs["bad"], "reward test: prompt set:1: down (after 3 tries)")
-	require.EqualError(t, errs["no"], "reward test: prompt set:1: final")
+	require.EqualError(t, errs["bad"], "down (after 3 tries)")
+	require.EqualError(t, errs["no"], "final")
 	require.Equal(t, int64(5), retried)
 }
 
@@ -138,7 +134,7 @@ func TestQueueUnasked(t *testing.T) {
 	t.Parallel()
 	s := &script{fails: func(texts []string, try int) []error {
 		if try == 2 {
-			return []error{nil, errDown, errUnasked}
+			return []error{nil, errDown, ErrUnasked}
 		}
 		return nil
 	}}
@@ -156,11 +152,11 @@ func TestQueueWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{began: time.Now()}
-		q := newQueue("reward test", 1, 4, 0, nil, func() asker { return s })
+		q := New(Config{Workers: 1, Batch: 4}, func() Worker[string, float64] { return s })
 		score := func(ctx context.Context, text string) chan error {
 			done := make(chan error, 1)
 			go func() {
-				_, err := q.Score(ctx, input("1", text, rollout.Stop))
+				_, err := q.Do(ctx, text, true)
 				done <- err
 			}()
 			synctest.Wait()
@@ -180,32 +176,32 @@ func TestQueueWaits(t *testing.T) {
 		busy, waiting := score(t.Context(), "fifth"), score(t.Context(), "sixth")
 		require.NoError(t, q.Close())
 		require.NoError(t, q.Close())
-		require.ErrorIs(t, <-busy, errClosed)
-		require.ErrorIs(t, <-waiting, errClosed)
-		require.ErrorIs(t, <-score(t.Context(), "late"), errClosed)
+		require.ErrorIs(t, <-busy, ErrClosed)
+		require.ErrorIs(t, <-waiting, ErrClosed)
+		require.ErrorIs(t, <-score(t.Context(), "late"), ErrClosed)
 		require.Equal(t, 1, s.closed)
 	})
 }
 
-// flaky is an asker that answers at once, save for what down says of a response
+// flaky is a worker that answers at once, save for what down says of a response
 // at a time.
 type flaky struct {
 	began time.Time
 	down  func(text string, at time.Duration) error
 }
 
-func (f *flaky) ask(_ context.Context, in []Input) []outcome {
-	out := make([]outcome, len(in))
-	for i := range in {
-		out[i] = outcome{score: Score{Value: 1}}
-		if err := f.down(in[i].Text, time.Since(f.began)); err != nil {
-			out[i] = outcome{err: err, again: true}
+func (f *flaky) Ask(_ context.Context, texts []string) []Outcome[float64] {
+	out := make([]Outcome[float64], len(texts))
+	for i, text := range texts {
+		out[i] = Outcome[float64]{Value: 1}
+		if err := f.down(text, time.Since(f.began)); err != nil {
+			out[i] = Outcome[float64]{Err: err, Again: true}
 		}
 	}
 	return out
 }
 
-func (f *flaky) close() {}
+func (f *flaky) Close() {}
 
 // Who answers nothing at all is waited for, and a response that alone fails is
 // not.
@@ -236,7 +232,7 @@ func TestQueueIsPatient(t *testing.T) {
 		"away for long":          {until(time.Hour, errDown), []string{"a"}, false, "down (after 32 tries)", 63 * time.Second},
 		"away since before":      {until(time.Hour, errDown), append(make([]string, 70), "b"), false, "down (after 3 tries)", 75 * time.Second},
 		"tried before the run":   {until(30*time.Second, errDown), []string{"a"}, true, "down (after 3 tries)", 5 * time.Second},
-		"no answer in time":      {until(time.Hour, ErrTimeout), []string{"a"}, false, "no answer in time (after 3 tries)", 5 * time.Second},
+		"no answer in time":      {until(time.Hour, program.ErrTimeout), []string{"a"}, false, "no answer in time (after 3 tries)", 5 * time.Second},
 		"one answer among failures": {func(text string, at time.Duration) error {
 			if text == "a" && at < 10*time.Second {
 				return errDown
@@ -249,8 +245,8 @@ func TestQueueIsPatient(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := &flaky{began: time.Now(), down: c.down}
-				q := newQueue("reward test", 200, 1, 2, func(int) time.Duration { return 2 * time.Second }, func() asker { return f })
-				q.patience = time.Minute
+				q := New(Config{Workers: 200, Batch: 1, Retries: 2, Pause: func(int) time.Duration { return 2 * time.Second }, Patience: time.Minute},
+					func() Worker[string, float64] { return f })
 				type end struct {
 					err error
 					at  time.Duration
@@ -261,10 +257,8 @@ func TestQueueIsPatient(t *testing.T) {
 					if slices.Contains([]string{"a", "b", "bad"}, text) {
 						to = last
 					}
-					in := input("1", text, rollout.Stop)
-					in.trial = c.trial
 					go func() {
-						_, err := q.Score(t.Context(), in)
+						_, err := q.Do(t.Context(), text, !c.trial)
 						to <- end{err, time.Since(f.began)}
 					}()
 					<-time.After(time.Second)
@@ -273,7 +267,7 @@ func TestQueueIsPatient(t *testing.T) {
 				if c.want == "" {
 					require.NoError(t, got.err)
 				} else {
-					require.EqualError(t, got.err, "reward test: prompt set:1: "+c.want)
+					require.EqualError(t, got.err, c.want)
 				}
 				require.Equal(t, c.at, got.at)
 				require.NoError(t, q.Close())

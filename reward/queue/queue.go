@@ -1,0 +1,321 @@
+// Package queue hands inputs to a bounded number of workers, in batches, and
+// tries again what fails in a way that may pass.
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/easyrl/easyrl/reward/program"
+)
+
+// ErrClosed is returned by Do after Close.
+var ErrClosed = errors.New("reward is closed")
+
+// ErrUnasked is the outcome of an input that the worker did not reach, because it
+// had no answer to an input before.
+var ErrUnasked = errors.New("not asked yet")
+
+// Worker answers inputs. One goroutine uses it at a time.
+type Worker[In, Out any] interface {
+	// Ask returns an outcome for each input. It ends early when ctx does.
+	Ask(ctx context.Context, batch []In) []Outcome[Out]
+	Close()
+}
+
+// Outcome is an answer, or why there is none.
+type Outcome[Out any] struct {
+	Value Out
+	Err   error
+	Again bool // another try may succeed
+}
+
+// Config sets the limits of a queue.
+type Config struct {
+	Workers int                           // at most
+	Batch   int                           // inputs that a worker takes at once, at most
+	Retries int                           // of an input, at most
+	Pause   func(tries int) time.Duration // before another try; nil makes none
+	// Patience is how long workers may be away; 0 where retries alone count.
+	Patience time.Duration
+}
+
+// Queue hands inputs to workers. A free worker takes what waits, up to a batch,
+// and waits for no more.
+//
+// An input whose try fails in a way that may pass is tried again, Retries times.
+// A failure of several at once may be the fault of any of them: they are asked
+// alone, and only that counts. A try does not count if nothing at all was answered
+// since the one before: then the worker fails, not the input, unless that has
+// lasted for Patience. An answer that does not come in time (program.ErrTimeout)
+// has taken its time already and counts.
+type Queue[In, Out any] struct {
+	cfg  Config
+	make func() Worker[In, Out]
+
+	ctx    context.Context // done once Close is called
+	cancel context.CancelFunc
+	again  atomic.Int64
+
+	mu      sync.Mutex
+	waiting []*job[In, Out]
+	idle    []Worker[In, Out]
+	spare   int // workers that may still be made
+	closed  bool
+	heard   int       // answers so far
+	away    time.Time // of the first failure since the last answer; zero where none was
+	running sync.WaitGroup
+}
+
+// job is an input that somebody waits for.
+type job[In, Out any] struct {
+	in    In
+	waits bool            // for workers that are away
+	tries int             // that failed
+	count int             // of them that count
+	heard int             // answers that the queue had when the last of them did
+	alone bool            // to be asked by itself
+	gone  bool            // nobody waits any more
+	batch *batch[In, Out] // that asks it; nil while it waits
+	done  chan struct{}   // closed when out is set
+	out   Outcome[Out]
+}
+
+// batch is what one worker is asked at once.
+type batch[In, Out any] struct {
+	jobs   []*job[In, Out]
+	live   int // jobs that somebody waits for
+	cancel context.CancelFunc
+}
+
+// New makes a queue whose workers start when they are first needed. The caller
+// closes it.
+func New[In, Out any](cfg Config, worker func() Worker[In, Out]) *Queue[In, Out] {
+	q := &Queue[In, Out]{cfg: cfg, make: worker, spare: cfg.Workers}
+	q.ctx, q.cancel = context.WithCancel(context.Background())
+	return q
+}
+
+// Do returns a worker's answer to in. It waits for its turn, which takes no time
+// from the answer's. If patient, it waits for workers that are away as well.
+func (q *Queue[In, Out]) Do(ctx context.Context, in In, patient bool) (out Out, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return out, err
+	}
+	j := &job[In, Out]{in: in, waits: patient, done: make(chan struct{})}
+	if err := q.add(j); err != nil {
+		return out, err
+	}
+	select {
+	case <-j.done:
+		return j.out.Value, j.out.Err
+	case <-ctx.Done():
+		q.leave(j)
+		return out, context.Cause(ctx)
+	}
+}
+
+// Waiting is how many inputs no worker has taken yet.
+func (q *Queue[In, Out]) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
+}
+
+// Retries is how often an input was given to a worker again.
+func (q *Queue[In, Out]) Retries() int64 { return q.again.Load() }
+
+// add lets a job wait, for a free worker where there is one.
+func (q *Queue[In, Out]) add(j *job[In, Out]) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return ErrClosed
+	}
+	q.waiting = append(q.waiting, j)
+	var w Worker[In, Out]
+	switch n := len(q.idle); {
+	case n > 0:
+		w, q.idle = q.idle[n-1], q.idle[:n-1]
+	case q.spare > 0:
+		w = q.make()
+		q.spare--
+	default:
+		return nil
+	}
+	q.running.Go(func() { q.work(w) })
+	return nil
+}
+
+// leave gives a job up. A batch that nobody waits for ends.
+func (q *Queue[In, Out]) leave(j *job[In, Out]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	j.gone = true
+	if at := slices.Index(q.waiting, j); at >= 0 {
+		q.waiting = slices.Delete(q.waiting, at, at+1)
+	}
+	if j.batch != nil {
+		if j.batch.live--; j.batch.live == 0 {
+			j.batch.cancel()
+		}
+	}
+}
+
+// work asks until nothing waits.
+func (q *Queue[In, Out]) work(w Worker[In, Out]) {
+	for {
+		ctx, b := q.take(w)
+		if b == nil {
+			return
+		}
+		inputs := make([]In, len(b.jobs))
+		for i, j := range b.jobs {
+			inputs[i] = j.in
+		}
+		outcomes := w.Ask(ctx, inputs)
+		b.cancel()
+		q.settle(b, outcomes)
+	}
+}
+
+// take is the next batch. Where there is none the worker is idle.
+func (q *Queue[In, Out]) take(w Worker[In, Out]) (context.Context, *batch[In, Out]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.idle = append(q.idle, w)
+		return nil, nil
+	}
+	n := 1
+	for !q.waiting[0].alone && n < min(q.cfg.Batch, len(q.waiting)) && !q.waiting[n].alone {
+		n++
+	}
+	b := &batch[In, Out]{jobs: slices.Clone(q.waiting[:n]), live: n}
+	q.waiting = slices.Delete(q.waiting, 0, n)
+	for _, j := range b.jobs {
+		j.batch = b
+	}
+	ctx, cancel := context.WithCancel(q.ctx)
+	b.cancel = cancel
+	return ctx, b
+}
+
+// settle gives out what was answered and lets the rest be asked again.
+func (q *Queue[In, Out]) settle(b *batch[In, Out], outcomes []Outcome[Out]) {
+	q.mu.Lock()
+	var again []*job[In, Out]
+	tries, failed := 0, false
+	for i, j := range b.jobs {
+		j.batch = nil
+		if j.gone {
+			continue
+		}
+		q.note(outcomes[i])
+		if !q.tryAgain(j, outcomes[i], len(b.jobs) > 1) {
+			continue
+		}
+		again = append(again, j)
+		if !errors.Is(outcomes[i].Err, ErrUnasked) {
+			failed, tries = true, max(tries, j.tries)
+		}
+	}
+	q.mu.Unlock()
+	if failed && q.cfg.Pause != nil {
+		t := time.NewTimer(q.cfg.Pause(tries))
+		select {
+		case <-t.C:
+		case <-q.ctx.Done():
+		}
+		t.Stop()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	again = slices.DeleteFunc(again, func(j *job[In, Out]) bool { return j.gone })
+	if q.closed {
+		end(again)
+		return
+	}
+	q.waiting = append(again, q.waiting...)
+}
+
+// note keeps account of whether anything is answered.
+func (q *Queue[In, Out]) note(o Outcome[Out]) {
+	switch {
+	case errors.Is(o.Err, ErrUnasked):
+	case o.Err == nil || !o.Again:
+		q.heard++
+		q.away = time.Time{}
+	case q.away.IsZero():
+		q.away = time.Now()
+	}
+}
+
+// blame counts a try of a job by itself that failed with err, and reports whether
+// those that may fail are used up.
+func (q *Queue[In, Out]) blame(j *job[In, Out], err error) (enough bool) {
+	away := j.tries > 0 && q.heard == j.heard && time.Since(q.away) < q.cfg.Patience
+	if !j.waits || !away || errors.Is(err, program.ErrTimeout) {
+		j.count++
+	}
+	j.heard = q.heard
+	return j.count > q.cfg.Retries
+}
+
+// tryAgain reports whether a job is asked again; otherwise it is done.
+func (q *Queue[In, Out]) tryAgain(j *job[In, Out], o Outcome[Out], several bool) bool {
+	switch {
+	case q.closed:
+		end([]*job[In, Out]{j})
+		return false
+	case errors.Is(o.Err, ErrUnasked):
+		return true
+	case o.Err != nil && o.Again && several:
+		j.alone = true
+		q.again.Add(1)
+		return true
+	case o.Err != nil && o.Again && !q.blame(j, o.Err):
+		j.alone = true
+		j.tries++
+		q.again.Add(1)
+		return true
+	case o.Err != nil && j.tries > 0:
+		o.Err = fmt.Errorf("%w (after %d tries)", o.Err, j.tries+1)
+	}
+	j.out = o
+	close(j.done)
+	return false
+}
+
+// end refuses jobs since the queue is closed.
+func end[In, Out any](jobs []*job[In, Out]) {
+	for _, j := range jobs {
+		j.out = Outcome[Out]{Err: ErrClosed}
+		close(j.done)
+	}
+}
+
+// Close refuses what still waits and ends all workers.
+func (q *Queue[In, Out]) Close() error {
+	q.mu.Lock()
+	if !q.closed {
+		q.closed = true
+		q.cancel()
+		end(q.waiting)
+		q.waiting = nil
+	}
+	q.mu.Unlock()
+	q.running.Wait()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, w := range q.idle {
+		w.Close()
+	}
+	q.idle = nil
+	return nil
+}
