@@ -28,16 +28,20 @@ type shape struct {
 // those that are there.
 func shapeOf(c *Config) *shape {
 	s := &shape{}
-	s.add(nil, reflect.ValueOf(c).Elem())
+	s.add(nil, reflect.ValueOf(c).Elem(), nil)
 	return s
 }
 
-func (s *shape) add(path []string, v reflect.Value) {
+// add adds the fields of v, which are the term's if v is embedded in one.
+func (s *shape) add(path []string, v reflect.Value, term *reward.Term) {
+	if t, ok := v.Addr().Interface().(*reward.Term); ok {
+		term = t
+	}
 	for i := range v.NumField() {
 		info := v.Type().Field(i)
 		name, _, _ := strings.Cut(info.Tag.Get("toml"), ",")
 		if info.Anonymous && name == "" {
-			s.add(path, v.Field(i))
+			s.add(path, v.Field(i), term)
 			continue
 		}
 		if name == "" || name == "-" {
@@ -47,20 +51,16 @@ func (s *shape) add(path []string, v reflect.Value) {
 		switch info.Type.Kind() {
 		case reflect.Struct:
 			s.tables = append(s.tables, joinKey(inner))
-			s.add(inner, v.Field(i))
+			s.add(inner, v.Field(i), nil)
 		case reflect.Map:
 			s.tables = append(s.tables, joinKey(inner))
 			for _, k := range sortedNames(v.Field(i)) {
 				element := append(slices.Clone(inner), k)
 				s.tables = append(s.tables, joinKey(element))
-				s.add(element, v.Field(i).MapIndex(reflect.ValueOf(k)).Elem())
+				s.add(element, v.Field(i).MapIndex(reflect.ValueOf(k)).Elem(), nil)
 			}
 		default:
-			f := field{key: joinKey(inner), value: v.Field(i)}
-			if t, ok := v.Addr().Interface().(*reward.Term); ok {
-				f.term, f.idle = t, !t.Takes(name)
-			}
-			s.fields = append(s.fields, f)
+			s.fields = append(s.fields, field{joinKey(inner), v.Field(i), term, term != nil && !term.Takes(name)})
 		}
 	}
 }
