@@ -2,7 +2,6 @@ package reward
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/program"
 	"github.com/easyrl/easyrl/reward/queue"
+	"github.com/easyrl/easyrl/reward/wire"
 )
 
 // command scores with processes of an external program. A process starts when it
@@ -60,7 +60,7 @@ func (s *seat) Ask(ctx context.Context, batch []Input) []outcome {
 	for i := range outcomes {
 		switch {
 		case i < len(answers):
-			outcomes[i] = answers[i].outcome("program")
+			outcomes[i] = outcomeOf(&answers[i], "program")
 		case i == len(answers):
 			outcomes[i] = outcome{Err: err, Again: true}
 		default:
@@ -71,7 +71,7 @@ func (s *seat) Ask(ctx context.Context, batch []Input) []outcome {
 }
 
 // attempt asks the process, or a new one. With an error there is none after it.
-func (s *seat) attempt(ctx context.Context, batch []Input) (answers []answer, err error) {
+func (s *seat) attempt(ctx context.Context, batch []Input) (answers []wire.Answer, err error) {
 	if s.process == nil {
 		s.asked = 0
 		if s.process, err = program.Start(s.argv, s.memory); err != nil {
@@ -82,14 +82,14 @@ func (s *seat) attempt(ctx context.Context, batch []Input) (answers []answer, er
 	first := s.asked + 1
 	for _, in := range batch {
 		s.asked++
-		line, err := encode(newRequest(s.asked, in))
+		line, err := wire.Line(newRequest(s.asked, in))
 		if err != nil {
 			return nil, err
 		}
 		lines = append(lines, line...)
 	}
 	_, err = s.process.Ask(ctx, lines, len(batch), s.timeout(batch), func(i int, line []byte) error {
-		a, err := decode(line, first+int64(i))
+		a, err := wire.ReadLine(line, first+int64(i))
 		if err == nil {
 			answers = append(answers, a)
 		}
@@ -105,16 +105,4 @@ func (s *seat) Close() {
 	if s.process != nil {
 		s.process.Kill()
 	}
-}
-
-// decode reads the program's answer to request id.
-func decode(line []byte, id int64) (answer, error) {
-	var a answer
-	if err := json.Unmarshal(line, &a); err != nil {
-		return answer{}, fmt.Errorf("answer %q: expected a JSON object a line on standard output: %w", program.OneLine(line), err)
-	}
-	if err := a.check(id); err != nil {
-		return answer{}, fmt.Errorf("answer %q: %w", program.OneLine(line), err)
-	}
-	return a, nil
 }

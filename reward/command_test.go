@@ -21,6 +21,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/program"
 	"github.com/easyrl/easyrl/reward/queue"
+	"github.com/easyrl/easyrl/reward/wire"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -43,7 +44,7 @@ func scorer(mode string, args []string) int {
 		if err != nil {
 			return 0
 		}
-		var r request
+		var r wire.Request
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			return 9
 		}
@@ -113,17 +114,17 @@ func TestScorersSayWhatIsRight(t *testing.T) {
 		`"score":1`: {Open, true}, `"score":0.9`: {Open, false}, `"score":1,"right":null`: {Open, true},
 		`"score":0.2,"right":true`: {Right, true}, `"score":3,"right":false`: {Wrong, false},
 	} {
-		a, err := decode([]byte(`{"id":7,`+said+`}`), 7)
+		a, err := wire.ReadLine([]byte(`{"id":7,`+said+`}`), 7)
 		require.NoError(t, err)
-		got := a.outcome("scorer")
+		got := outcomeOf(&a, "scorer")
 		require.NoError(t, got.Err)
 		require.Equal(t, want.verdict, got.Value.Verdict, said)
 		require.Equal(t, want.right, got.Value.Right(), said)
 	}
-	all, err := scores([]byte(`{"scores":[{"id":1,"score":0.5,"right":true}]}`), 1)
+	all, err := wire.ReadList([]byte(`{"scores":[{"id":1,"score":0.5,"right":true}]}`), 1)
 	require.NoError(t, err)
-	require.Equal(t, Right, all[0].outcome("scorer").Value.Verdict)
-	_, err = decode([]byte(`{"id":7,"score":1,"right":"yes"}`), 7)
+	require.Equal(t, Right, outcomeOf(&all[0], "scorer").Value.Verdict)
+	_, err = wire.ReadLine([]byte(`{"id":7,"score":1,"right":"yes"}`), 7)
 	require.ErrorContains(t, err, "right")
 }
 
@@ -370,19 +371,4 @@ func TestCommandMemory(t *testing.T) {
 		require.Equal(t, 1.0, got.Value)
 		require.Equal(t, 1000.0, got.Parts["oom_score_adj"], "the kernel takes it first")
 	}
-}
-
-func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{`{"id":1,"score":0.5}`, `{"id":1,"error":"x"}`, `{"id":2}`, `[]`, `null`, `{"id":1,"score":1e999}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		a, err := decode(line, 1)
-		if err != nil {
-			return
-		}
-		if a.Error == "" && (a.Score == nil || math.IsNaN(*a.Score) || math.IsInf(*a.Score, 0)) {
-			t.Fatalf("%q gave no finite score", line)
-		}
-	})
 }

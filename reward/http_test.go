@@ -55,14 +55,14 @@ func right(w io.Writer, body []byte) {
 	fmt.Fprintf(w, `{"scores":[%s]}`, strings.Join(entries, ","))
 }
 
-func calling(t *testing.T, term Term, urls ...string) *service {
+func calling(t *testing.T, term Term, urls ...string) *services {
 	t.Helper()
 	term.URL = urls
 	if term.Timeout == 0 {
 		term.Timeout = ample.Seconds()
 	}
 	term.Requests, term.Batch = max(term.Requests, 1), max(term.Batch, 1)
-	s := newService(&term)
+	s := newServices(&term)
 	s.start(queue.Config{Workers: term.Requests, Batch: term.Batch, Retries: term.Retries}) // without pauses
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -238,20 +238,4 @@ func TestPause(t *testing.T) {
 			require.Greater(t, pause(tries), most/2)
 		}
 	}
-	require.Equal(t, "http://user:xxxxx@host/", shown("http://user:secret@host/"))
-}
-
-func FuzzScores(f *testing.F) {
-	for _, seed := range []string{`{"scores":[{"id":1,"score":0.5}]}`, `{"scores":null}`, `[]`, `{"scores":[{"id":1,"score":1e999}]}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		answers, err := scores(text, 1)
-		if err != nil || answers[0].check(1) != nil {
-			return
-		}
-		if o := answers[0].outcome("x"); o.Err == nil && !finite(o.Value.Value) {
-			t.Fatalf("%q gave no finite score", text)
-		}
-	})
 }

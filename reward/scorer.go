@@ -100,7 +100,7 @@ func (s *Scorer) term(t *Term, maxTokens int) (Func, error) {
 		return NewRepetition(RepetitionConfig{Words: t.Words, Penalty: t.Penalty})
 	}
 	if t.Kind == HTTP {
-		h := newService(t)
+		h := newServices(t)
 		s.external = append(s.external, h)
 		return h, nil
 	}
