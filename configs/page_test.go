@@ -9,10 +9,13 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/reward"
 )
 
 var writePage = flag.Bool("write", false, "write docs/configuration.md")
@@ -72,6 +75,9 @@ func configurationPage(t *testing.T) []byte {
 		path := strings.TrimPrefix(of.PkgPath(), "github.com/easyrl/easyrl/")
 		if sources[path] == nil {
 			sources[path] = readWords(t, filepath.Join("..", path))
+			if path == "reward" {
+				sources[path].values = append(sources[path].values, rewardKinds())
+			}
 		}
 		return sources[path]
 	}
@@ -92,7 +98,7 @@ func configurationPage(t *testing.T) []byte {
 		var below bytes.Buffer
 		for _, r := range part {
 			w := wordsOf(r.owner)
-			meaning, allowed := w.meaning(t, r), ""
+			meaning, allowed := strings.ReplaceAll(w.meaning(t, r), "[Kinds]", rewardNames()), ""
 			if r.value.IsValid() {
 				keys = append(keys, r.section+"."+r.key)
 				allowed = allowedValues(t, r.section+"."+r.key)
@@ -110,6 +116,24 @@ func configurationPage(t *testing.T) []byte {
 	}
 	require.Equal(t, Keys(), keys, "the page's keys")
 	return page.Bytes()
+}
+
+// rewardKinds are the kinds of reward with what they do.
+func rewardKinds() (b block) {
+	for _, k := range reward.Kinds() {
+		b = append(b, [2]string{k.Name, "`\"" + k.Name + "\"` " + k.About})
+	}
+	return b
+}
+
+// rewardNames stands for [Kinds] in the doc of key "kind".
+func rewardNames() string {
+	var names []string
+	for _, k := range reward.Kinds() {
+		names = append(names, strconv.Quote(k.Name))
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // sectionType is the struct that a section is written as.
@@ -233,16 +257,10 @@ func usual(key string) *Resolved {
 			r.Inference.Kind = EasyRL
 		}
 	case strings.HasPrefix(key, "reward.") && key != "reward.kind":
-		for _, kind := range []string{"exact", "gsm8k", "regex", "format", "overlong", "repetition", "command", "http"} {
-			if r.Reward.Kind = kind; r.Reward.Takes(strings.TrimPrefix(key, "reward.")) {
+		for _, kind := range reward.Kinds() {
+			if r.Reward.Rule = kind.Example(); r.Reward.Takes(strings.TrimPrefix(key, "reward.")) {
 				break
 			}
-		}
-		switch r.Reward.Kind {
-		case "overlong":
-			r.Reward.Buffer = 1
-		case "repetition":
-			r.Reward.Words, r.Reward.Penalty = 2, -1
 		}
 	}
 	return r

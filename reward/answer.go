@@ -12,29 +12,26 @@ import (
 // maxVote is how long an answer may be, in bytes, to be counted.
 const maxVote = 4096
 
-// ready refuses a call that is over and a prompt that kind has nothing of to
-// compare with.
-func ready(ctx context.Context, in Input, kind string) error {
-	if isNone(in.Prompt.Answer, kind) {
+// ready refuses a call that is over and a prompt whose answer is none.
+func ready(ctx context.Context, in Input, none func(answer json.RawMessage) bool) error {
+	if none(in.Prompt.Answer) {
 		return fmt.Errorf("score prompt %s: %w", in.Prompt.ID, ErrNoAnswer)
 	}
 	return ctx.Err()
 }
 
-// isNone reports whether an answer is none to a kind: null, an empty list and
-// empty text, which "exact" and "prefix" alone take as it is, since to stop at
-// once may be what is asked for.
-func isNone(raw json.RawMessage, kind string) bool {
-	switch {
-	case len(raw) == 0 || string(raw) == "null":
+// blank reports whether an answer is none: empty text, or absent.
+func blank(answer json.RawMessage) bool { return string(answer) == `""` || absent(answer) }
+
+// absent reports whether an answer is null or an empty list. Empty text is an
+// answer: to stop at once may be what is asked for.
+func absent(answer json.RawMessage) bool {
+	if len(answer) == 0 || string(answer) == "null" {
 		return true
-	case string(raw) == `""`:
-		return kind != Exact && kind != Prefix
-	case raw[0] != '[':
-		return false
 	}
 	var items []any
-	return json.Unmarshal(raw, &items) == nil && !slices.ContainsFunc(items, func(item any) bool { return item != nil && item != "" })
+	return answer[0] == '[' && json.Unmarshal(answer, &items) == nil &&
+		!slices.ContainsFunc(items, func(item any) bool { return item != nil && item != "" })
 }
 
 func number(b bool) float64 {
@@ -52,7 +49,7 @@ func answers(p *rollout.Prompt) []string {
 	}
 	var texts []string
 	for _, item := range list {
-		if !isNone(item, Math) {
+		if !blank(item) {
 			texts = append(texts, (&rollout.Prompt{Answer: item}).AnswerText())
 		}
 	}

@@ -12,6 +12,40 @@ import (
 	"github.com/easyrl/easyrl/reward/wire"
 )
 
+// Command is the name of commandKind.
+const Command = "command"
+
+// CommandConfig holds the keys of kind "command" alone.
+type CommandConfig struct {
+	// Command is the program of "command" and its arguments.
+	Command []string `toml:"command"`
+	// Processes of "command", at most.
+	Processes int `toml:"processes" unit:"processes"`
+	// MemoryGiB is what a process of "command" and its children may have in
+	// memory; one with more is killed. 0 sets no limit. Linux only.
+	MemoryGiB float64 `toml:"memory_gib" unit:"GiB"`
+}
+
+func commandKind() Kind {
+	return Kind{
+		Name:     Command,
+		About:    "asks a program, over JSON lines.",
+		keys:     append([]string{"command", "processes", "memory_gib"}, callKeys()...),
+		defaults: func(t *Term) { t.Processes, t.MemoryGiB, t.CallConfig = 4, 8, defaultCalls() },
+		example:  func(r *Rule) { r.Command = []string{"python3", "reward.py"} },
+		check:    checkCommand,
+		build:    func(r *Rule, _ int) (Func, error) { return newCommand(&r.Term) },
+	}
+}
+
+func checkCommand(v *validation, r *Rule) {
+	v.expect(len(r.Command) > 0 && r.Command[0] != "", "command", "is empty, expected a program and its arguments")
+	v.count("processes", r.Processes, 1, mostWorkers)
+	const mostMemory = 1 << 20
+	v.expect(r.MemoryGiB >= 0 && r.MemoryGiB <= mostMemory, "memory_gib", "is %v, expected 0, which sets no limit, to %d", r.MemoryGiB, mostMemory)
+	checkCalls(v, r)
+}
+
 // command scores with processes of an external program. A process starts when it
 // is first needed, reads up to batch requests at once, one JSON object a line,
 // and answers them in turn, one a line. It is killed with its children when it
@@ -29,8 +63,8 @@ func newCommand(t *Term) (*command, error) {
 		return nil, fmt.Errorf("new reward: command: %w", err)
 	}
 	c := &command{argv: t.Command, timeout: func([]Input) time.Duration { return seconds(t.Timeout) }, memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
-	c.asking = newAsking("reward command "+t.Command[0], queue.Config{Workers: t.Processes, Batch: t.Batch, Retries: t.Retries},
-		func() queue.Worker[Input, Score] { return &seat{command: c} })
+	cfg := queue.Config{Workers: t.Processes, Batch: t.Batch, Retries: t.Retries}
+	c.asking = asking{"reward command " + t.Command[0], queue.New(cfg, func() queue.Worker[Input, Score] { return &seat{command: c} })}
 	return c, nil
 }
 

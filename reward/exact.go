@@ -2,10 +2,32 @@ package reward
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 
 	"github.com/easyrl/easyrl/rollout"
 )
+
+// Exact is the name of exactKind.
+const Exact = "exact"
+
+// ExactConfig holds the keys of kind "exact".
+type ExactConfig struct {
+	// Think lets "exact" skip one leading <think>…</think>.
+	Think bool `toml:"think"`
+	// Trim makes "exact" ignore white space around response and answer.
+	Trim bool `toml:"trim"`
+}
+
+func exactKind() Kind {
+	return Kind{
+		Name:  Exact,
+		About: "compares the whole response with the answer.",
+		keys:  []string{"think", "trim"},
+		build: func(r *Rule, _ int) (Func, error) { return exact{think: r.Think, trim: r.Trim}, nil },
+		lacks: func(_ *Rule, answer json.RawMessage) bool { return absent(answer) },
+	}
+}
 
 const (
 	thinkOpen  = "<think>"
@@ -20,7 +42,7 @@ type exact struct {
 }
 
 func (e exact) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ready(ctx, in, Exact); err != nil {
+	if err := ready(ctx, in, absent); err != nil {
 		return Score{}, err
 	}
 	text, want, formed := in.Text, in.Prompt.AnswerText(), true

@@ -13,18 +13,44 @@ import (
 // ErrTimeout is wrapped by the error of a score that took too long.
 var ErrTimeout = program.ErrTimeout
 
+// CallConfig holds the keys that kinds "command" and "http" share.
+type CallConfig struct {
+	// Batch is the most responses that "command" and "http" hand over at once: what
+	// waits is taken, and nothing is waited for.
+	Batch int `toml:"batch" unit:"responses"`
+	// Timeout of "command" and "http" in seconds, for one answer, counted from
+	// when it is asked for; a program's first one includes its start.
+	Timeout float64 `toml:"timeout" unit:"s"`
+	// Retries of "command" and "http" after a failure that may pass. A service
+	// that answers nothing at all is tried for a minute, unless this is 0.
+	Retries int `toml:"retries" unit:"times"`
+}
+
+func callKeys() []string { return []string{"batch", "timeout", "retries"} }
+
+func defaultCalls() CallConfig { return CallConfig{Batch: 1, Timeout: 30, Retries: 2} }
+
+// The largest values of keys; a larger one is a slip of the keyboard.
+const (
+	mostWorkers = 1024
+	mostBatch   = 1024
+	mostRetries = 100
+	maxTimeout  = 86400 // a day, in seconds
+)
+
+func checkCalls(v *validation, r *Rule) {
+	v.count("batch", r.Batch, 1, mostBatch)
+	v.expect(r.Timeout > 0 && r.Timeout <= maxTimeout, "timeout", "is %v, expected more than 0 and at most %v seconds", r.Timeout, maxTimeout)
+	v.count("retries", r.Retries, 0, mostRetries)
+}
+
 // outcome is a score, or why there is none.
 type outcome = queue.Outcome[Score]
 
-// asking scores by asking the workers of a queue, which are others' programs and
-// services.
+// asking scores by asking the programs or services of a queue. Errors name it.
 type asking struct {
+	name string
 	*queue.Queue[Input, Score]
-	name string // in errors
-}
-
-func newAsking(name string, cfg queue.Config, worker func() queue.Worker[Input, Score]) asking {
-	return asking{queue.New(cfg, worker), name}
 }
 
 // Score waits for its turn, which takes no time from the answer's.

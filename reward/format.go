@@ -2,19 +2,40 @@ package reward
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 )
 
-// FormatConfig is what kind "format" can be told.
+// Format is the name of formatKind.
+const Format = "format"
+
+// FormatConfig holds the keys of kind "format".
 type FormatConfig struct {
-	// Tags that a response has to have, each once and in this order, as in
-	// <think>…</think><answer>…</answer>.
-	Tags []string
-	// Start lets nothing but white space stand before the first tag.
-	Start bool
+	// Tags of "format", each once and in this order.
+	Tags []string `toml:"tags"`
+	// Start lets "format" accept nothing but white space before the first tag.
+	Start bool `toml:"start"`
+}
+
+func formatKind() Kind {
+	return Kind{
+		Name:     Format,
+		About:    "looks for tags such as <think>…</think>.",
+		keys:     []string{"tags", "start"},
+		defaults: func(t *Term) { t.FormatConfig = DefaultFormat() },
+		check:    checkFormat,
+		build:    func(r *Rule, _ int) (Func, error) { return NewFormat(r.FormatConfig) },
+	}
+}
+
+func checkFormat(v *validation, r *Rule) {
+	v.expect(len(r.Tags) > 0, "tags", "is empty, expected one or more")
+	for i, tag := range r.Tags {
+		if tag == "" || strings.ContainsAny(tag, "<>/ \n") || slices.Contains(r.Tags[:i], tag) {
+			v.fault("tags", "has %q, expected different names without brackets", tag)
+			return
+		}
+	}
 }
 
 // DefaultFormat is <think>…</think> at the start.
@@ -25,23 +46,10 @@ type format struct{ cfg FormatConfig }
 // NewFormat is the reward of kind "format": 1 where the tags are there as they
 // have to be, else 0. Each tag alone, wherever it is, is a part.
 func NewFormat(cfg FormatConfig) (Func, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("new format reward: %w", err)
+	if err := formatKind().valid(Term{FormatConfig: cfg}); err != nil {
+		return nil, err
 	}
 	return format{cfg}, nil
-}
-
-// validate reports a fault, beginning with its key.
-func (c FormatConfig) validate() error {
-	if len(c.Tags) == 0 {
-		return errors.New("tags is empty, expected one or more")
-	}
-	for i, tag := range c.Tags {
-		if tag == "" || strings.ContainsAny(tag, "<>/ \n") || slices.Contains(c.Tags[:i], tag) {
-			return fmt.Errorf("tags has %q, expected different names without brackets", tag)
-		}
-	}
-	return nil
 }
 
 func (f format) Score(ctx context.Context, in Input) (Score, error) {

@@ -2,17 +2,33 @@ package reward
 
 import (
 	"context"
+	"encoding/json"
 	"math/big"
 	"strings"
 )
 
-// GSM8KConfig is what kind "gsm8k" can be told.
+// GSM8K is the name of gsm8kKind.
+const GSM8K = "gsm8k"
+
+// GSM8KConfig holds the keys of kind "gsm8k".
 type GSM8KConfig struct {
-	// Flexible takes the last number of a response; otherwise the number has to
-	// stand behind "#### ".
-	Flexible bool
-	// FormatScore is the reward of an answer in the right place that is wrong.
-	FormatScore float64
+	// Flexible lets "gsm8k" take the last number, also without "#### " before it.
+	Flexible bool `toml:"flexible"`
+	// FormatScore is what "gsm8k" gives for a wrong number in the right place.
+	FormatScore float64 `toml:"format_score"`
+}
+
+func gsm8kKind() Kind {
+	return Kind{
+		Name:  GSM8K,
+		About: "compares the number that a response ends with.",
+		keys:  []string{"flexible", "format_score"},
+		check: func(v *validation, r *Rule) {
+			v.expect(finite(r.FormatScore), "format_score", "is %v, expected a finite number", r.FormatScore)
+		},
+		build: func(r *Rule, _ int) (Func, error) { return NewGSM8K(r.GSM8KConfig), nil },
+		lacks: func(_ *Rule, answer json.RawMessage) bool { return blank(answer) },
+	}
 }
 
 // gsm8k scores as verl's utils/reward_score/gsm8k.py does.
@@ -28,7 +44,7 @@ func NewGSM8K(cfg GSM8KConfig) Func { return gsm8k{cfg} }
 const gsm8kTail = 300
 
 func (g gsm8k) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ready(ctx, in, GSM8K); err != nil {
+	if err := ready(ctx, in, blank); err != nil {
 		return Score{}, err
 	}
 	tail := in.Text[max(0, len(in.Text)-gsm8kTail):]

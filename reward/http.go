@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +12,40 @@ import (
 	"github.com/easyrl/easyrl/reward/service"
 	"github.com/easyrl/easyrl/reward/wire"
 )
+
+// HTTP is the name of httpKind.
+const HTTP = "http"
+
+// HTTPConfig holds the keys of kind "http" alone.
+type HTTPConfig struct {
+	// URL is where "http" asks; of several each request takes the next.
+	URL []string `toml:"url"`
+	// Requests of "http" under way at once, at most.
+	Requests int `toml:"requests" unit:"requests"`
+}
+
+func httpKind() Kind {
+	return Kind{
+		Name:     HTTP,
+		About:    "asks a service, over JSON.",
+		keys:     append([]string{"url", "requests"}, callKeys()...),
+		defaults: func(t *Term) { t.Requests, t.CallConfig = 8, defaultCalls() },
+		example:  func(r *Rule) { r.URL = []string{"http://127.0.0.1:9000/score"} },
+		check:    checkHTTP,
+		build:    func(r *Rule, _ int) (Func, error) { return newServices(&r.Term), nil },
+	}
+}
+
+func checkHTTP(v *validation, r *Rule) {
+	v.expect(len(r.URL) > 0, "url", "is not set, expected where the scorer listens")
+	for _, text := range r.URL {
+		u, err := url.Parse(text)
+		v.expect(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "url",
+			"has %q, expected a URL such as http://127.0.0.1:9000/score", text)
+	}
+	v.count("requests", r.Requests, 1, mostWorkers)
+	checkCalls(v, r)
+}
 
 const (
 	firstPause  = 250 * time.Millisecond
@@ -53,7 +88,7 @@ func newServices(t *Term) *services {
 }
 
 func (s *services) start(cfg queue.Config) {
-	s.asking = newAsking("reward http", cfg, func() queue.Worker[Input, Score] { return &call{s} })
+	s.asking = asking{"reward http", queue.New(cfg, func() queue.Worker[Input, Score] { return &call{s} })}
 }
 
 // pause doubles with each try that failed. Up to half of it is left to chance,

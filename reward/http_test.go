@@ -86,7 +86,7 @@ func TestHTTPBatch(t *testing.T) {
 	t.Parallel()
 	most := 0.0
 	arrived, gate := make(chan struct{}), make(chan struct{})
-	s := calling(t, Term{Batch: 7}, serve(t, func(n int64, w http.ResponseWriter, body []byte) {
+	s := calling(t, Term{CallConfig: CallConfig{Batch: 7}}, serve(t, func(n int64, w http.ResponseWriter, body []byte) {
 		if n == 1 {
 			close(arrived)
 			<-gate
@@ -128,7 +128,7 @@ func TestHTTPTriesAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := calling(t, Term{Retries: 2}, serve(t, func(n int64, w http.ResponseWriter, body []byte) {
+			s := calling(t, Term{CallConfig: CallConfig{Retries: 2}}, serve(t, func(n int64, w http.ResponseWriter, body []byte) {
 				if n <= 2 {
 					fail(w)
 					return
@@ -148,7 +148,7 @@ func TestHTTPTriesAgain(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
 		nowhere := "http://" + c.LocalAddr().String() // nobody can listen where a connection begins
-		s := calling(t, Term{Retries: 1}, nowhere, there)
+		s := calling(t, Term{CallConfig: CallConfig{Retries: 1}}, nowhere, there)
 		for range 4 {
 			got, err := s.Score(t.Context(), input("1", "1", rollout.Stop))
 			require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestHTTPFailures(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			var tries atomic.Int64
-			s := calling(t, Term{Retries: 1}, serve(t, func(n int64, w http.ResponseWriter, _ []byte) {
+			s := calling(t, Term{CallConfig: CallConfig{Retries: 1}}, serve(t, func(n int64, w http.ResponseWriter, _ []byte) {
 				tries.Store(n)
 				row.answer(w)
 			}))
@@ -218,7 +218,7 @@ func TestHTTPDeadline(t *testing.T) {
 			over := make(chan struct{})
 			url := serve(t, func(_ int64, w http.ResponseWriter, _ []byte) { handle(w, over) })
 			t.Cleanup(func() { close(over) })
-			s := calling(t, Term{Timeout: 0.05}, url)
+			s := calling(t, Term{CallConfig: CallConfig{Timeout: 0.05}}, url)
 			_, err := s.Score(t.Context(), input("1", "1", rollout.Stop))
 			require.ErrorIs(t, err, ErrTimeout)
 			require.ErrorContains(t, err, url+": no answer in time: 50ms")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -101,15 +102,15 @@ func TestRegex(t *testing.T) {
 		answer, text string
 		want         float64
 	}{
-		{RegexConfig{Pattern: `^\d+$`}, "", "42", 1},
-		{RegexConfig{Pattern: `^\d+$`}, "", "42!", 0},
-		{RegexConfig{Pattern: `(?i)answer: *(.+)`}, "blue", "Answer: red\nanswer:  blue ", 1},
-		{RegexConfig{Pattern: `(?i)answer: *(.+)`}, "red", "Answer: red\nanswer: blue", 0},
-		{RegexConfig{Pattern: `\[(.*?)\]`}, "5", "The length is [5.0].", 0},
-		{RegexConfig{Pattern: `\[(.*?)\]`, Math: true}, "5", "The length is [5.0].", 1},
-		{RegexConfig{Pattern: `\[(.*?)\]`, Math: true}, "2", `[$\sqrt{4}$]`, 1},
-		{RegexConfig{Pattern: `(x*)`}, "x", "ax", 0}, // the last match is empty
-		{RegexConfig{Pattern: `(x+)`}, "x", "ax", 1},
+		{RegexConfig{Pattern: `^\d+$`, Compare: compareText}, "", "42", 1},
+		{RegexConfig{Pattern: `^\d+$`, Compare: compareText}, "", "42!", 0},
+		{RegexConfig{Pattern: `(?i)answer: *(.+)`, Compare: compareText}, "blue", "Answer: red\nanswer:  blue ", 1},
+		{RegexConfig{Pattern: `(?i)answer: *(.+)`, Compare: compareText}, "red", "Answer: red\nanswer: blue", 0},
+		{RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareText}, "5", "The length is [5.0].", 0},
+		{RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareMath}, "5", "The length is [5.0].", 1},
+		{RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareMath}, "2", `[$\sqrt{4}$]`, 1},
+		{RegexConfig{Pattern: `(x*)`, Compare: compareText}, "x", "ax", 0}, // the last match is empty
+		{RegexConfig{Pattern: `(x+)`, Compare: compareText}, "x", "ax", 1},
 	} {
 		f, err := NewRegex(row.cfg)
 		require.NoError(t, err)
@@ -118,19 +119,19 @@ func TestRegex(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"": "pattern is empty", "(": "missing closing )", "(a)(b)": "has 2 groups",
 	} {
-		_, err := NewRegex(RegexConfig{Pattern: pattern})
+		_, err := NewRegex(RegexConfig{Pattern: pattern, Compare: compareText})
 		require.ErrorContains(t, err, want)
 	}
-	_, err := NewRegex(RegexConfig{Pattern: "a", Math: true})
+	_, err := NewRegex(RegexConfig{Pattern: "a", Compare: compareMath})
 	require.ErrorContains(t, err, "has no group")
 }
 
 // Responses that answer the same share an answer, right ones in any form.
 func TestAnswersToCount(t *testing.T) {
 	t.Parallel()
-	regex, err := NewRegex(RegexConfig{Pattern: `\[(.*?)\]`, Math: true})
+	regex, err := NewRegex(RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareMath})
 	require.NoError(t, err)
-	letters, err := NewRegex(RegexConfig{Pattern: `\[(.*?)\]`})
+	letters, err := NewRegex(RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareText})
 	require.NoError(t, err)
 	for name, row := range map[string]struct {
 		f         Func
@@ -315,15 +316,15 @@ type counterpart func(t *testing.T, line int, args []json.RawMessage, kwargs map
 
 func counterparts() map[string]counterpart {
 	return map[string]counterpart{
-		"think_format_reward":          checkThink,
-		"get_soft_overlong_punishment": checkOverlong,
+		"think_format_reward":          verifyThink,
+		"get_soft_overlong_punishment": verifyOverlong,
 		"get_repetition_penalty_reward": func(t *testing.T, line int, args []json.RawMessage, kwargs map[string]any, expected any) bool {
-			return checkRepetition(t, line, args, expected)
+			return verifyRepetition(t, line, args, expected)
 		},
-		"gsm8k_reward_fn": checkCompletion, "geometry3k_reward_fn": checkCompletion, "worker.verify": checkWorker,
-		"think_parser.parse": checkFinal, "maybe_think_parser.parse": checkFinal,
-		"think_parser_with_extractor.parse": checkFinal,
-		"format_reward[0]":                  checkNeMo,
+		"gsm8k_reward_fn": verifyCompletion, "geometry3k_reward_fn": verifyCompletion, "worker.verify": verifyWorker,
+		"think_parser.parse": verifyFinal, "maybe_think_parser.parse": verifyFinal,
+		"think_parser_with_extractor.parse": verifyFinal,
+		"format_reward[0]":                  verifyNeMo,
 	}
 }
 
@@ -336,7 +337,7 @@ func decodeArg[T any](t *testing.T, raw json.RawMessage) T {
 	return v
 }
 
-func checkThink(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
+func verifyThink(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
 	f, err := NewFormat(DefaultFormat())
 	require.NoError(t, err)
 	for k, m := range decodeArg[[][]message](t, args[0]) {
@@ -345,7 +346,7 @@ func checkThink(t *testing.T, line int, args []json.RawMessage, _ map[string]any
 	return true
 }
 
-func checkOverlong(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
+func verifyOverlong(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
 	f, err := NewOverlong(OverlongConfig{MaxTokens: 100, Buffer: 20})
 	require.NoError(t, err)
 	for k, ids := range decodeArg[[][]int](t, args[0]) {
@@ -354,7 +355,7 @@ func checkOverlong(t *testing.T, line int, args []json.RawMessage, _ map[string]
 	return true
 }
 
-func checkRepetition(t *testing.T, line int, args []json.RawMessage, expected any) bool {
+func verifyRepetition(t *testing.T, line int, args []json.RawMessage, expected any) bool {
 	words := 2
 	if line == 5 || line == 6 {
 		words = 3
@@ -375,14 +376,14 @@ func checkRepetition(t *testing.T, line int, args []json.RawMessage, expected an
 	return true
 }
 
-func checkCompletion(t *testing.T, line int, _ []json.RawMessage, kwargs map[string]any, expected any) bool {
+func verifyCompletion(t *testing.T, line int, _ []json.RawMessage, kwargs map[string]any, expected any) bool {
 	text, _ := kwargs["completions"].(string)
 	want, _ := kwargs["answer"].(string)
 	require.InDelta(t, expected, value(t, NewMath(), input(want, text, rollout.Stop)), 0, "line %d: %q", line, text)
 	return true
 }
 
-func checkWorker(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
+func verifyWorker(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
 	text, want := decodeArg[string](t, args[0]), decodeArg[string](t, args[1])
 	if strings.Contains(want, "sqrt(2)") { // a root in plain text is none there
 		expected = 1.0
@@ -391,14 +392,14 @@ func checkWorker(t *testing.T, line int, args []json.RawMessage, _ map[string]an
 	return true
 }
 
-func checkFinal(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
+func verifyFinal(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
 	require.Equal(t, expected, strings.TrimSpace(grade.Final(decodeArg[string](t, args[0]))), "line %d", line)
 	return true
 }
 
-// checkNeMo gives a quarter for the first tag and three for the second, as a
+// verifyNeMo gives a quarter for the first tag and three for the second, as a
 // weighted sum of two formats.
-func checkNeMo(t *testing.T, line int, args []json.RawMessage, kwargs map[string]any, expected any) bool {
+func verifyNeMo(t *testing.T, line int, args []json.RawMessage, kwargs map[string]any, expected any) bool {
 	first, second := "think", "answer"
 	if tag, ok := kwargs["think_tag"].(string); ok {
 		first, second = tag, kwargs["answer_tag"].(string)
@@ -411,4 +412,50 @@ func checkNeMo(t *testing.T, line int, args []json.RawMessage, kwargs map[string
 	require.NoError(t, err)
 	require.InDelta(t, expected, value(t, f, Input{Text: decodeArg[string](t, args[1])}), 0, "line %d", line)
 	return true
+}
+
+// What holds for every kind that Kinds lists: its keys exist, its example is valid
+// and can be built, and a prompt that lacks an answer to compare with has no score.
+func TestEveryKind(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, k := range Kinds() {
+		t.Run(k.Name, func(t *testing.T) {
+			t.Parallel()
+			r := k.Example()
+			require.Equal(t, k.Name, r.Kind)
+			require.Regexp(t, `^[a-z][^\n]*\.$`, k.About)
+			if r.Kind == Command {
+				r.Command = []string{self}
+			}
+			require.NoError(t, (&Config{Rule: r}).Validate(10))
+			s, err := New(Config{Rule: r}, 10)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.Close()) }()
+			for _, answer := range []string{"", "null", "[]", `""`} {
+				if r.Lacks(json.RawMessage(answer)) {
+					_, err := s.Score(t.Context(), Input{Prompt: &rollout.Prompt{Answer: json.RawMessage(answer)}})
+					require.ErrorIs(t, err, ErrNoAnswer, answer)
+				}
+			}
+		})
+	}
+}
+
+// Every key is of a kind, and a kind takes no other.
+func TestKeysOfKinds(t *testing.T) {
+	t.Parallel()
+	keys, taken := map[string]bool{}, map[string]bool{"kind": true}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Term]()) {
+		if !field.Anonymous {
+			keys[field.Tag.Get("toml")] = true
+		}
+	}
+	for _, k := range Kinds() {
+		for _, key := range k.keys {
+			taken[key] = true
+		}
+	}
+	require.Equal(t, keys, taken)
 }

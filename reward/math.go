@@ -2,10 +2,23 @@ package reward
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 
 	"github.com/easyrl/easyrl/reward/grade"
 )
+
+// Math is the name of mathKind.
+const Math = "math"
+
+func mathKind() Kind {
+	return Kind{
+		Name:  Math,
+		About: "grades the answer that a response gives, in whatever form.",
+		build: func(*Rule, int) (Func, error) { return NewMath(), nil },
+		lacks: func(_ *Rule, answer json.RawMessage) bool { return blank(answer) },
+	}
+}
 
 // mathematics is 1 where the response gives the prompt's answer, else 0.
 type mathematics struct{}
@@ -16,7 +29,7 @@ type mathematics struct{}
 func NewMath() Func { return mathematics{} }
 
 func (mathematics) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ready(ctx, in, Math); err != nil {
+	if err := ready(ctx, in, blank); err != nil {
 		return Score{}, err
 	}
 	wants := answers(in.Prompt)

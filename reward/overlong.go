@@ -1,14 +1,43 @@
 package reward
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 )
 
-// OverlongConfig is what kind "overlong" can be told.
+// Overlong is the name of overlongKind.
+const Overlong = "overlong"
+
+// OverlongConfig holds the keys of kind "overlong".
 type OverlongConfig struct {
-	MaxTokens int // of a response, at most
-	Buffer    int // tokens before MaxTokens over which the punishment grows
+	// MaxTokens is the length limit of "overlong"; 0 takes rollout.max_tokens.
+	MaxTokens int `toml:"max_tokens" unit:"tokens"`
+	// Buffer is the number of tokens before the limit of "overlong" over which the
+	// punishment grows.
+	Buffer int `toml:"buffer" unit:"tokens"`
+}
+
+func overlongKind() Kind {
+	return Kind{
+		Name:    Overlong,
+		About:   "punishes responses that come near the length limit.",
+		keys:    []string{"max_tokens", "buffer"},
+		example: func(r *Rule) { r.Buffer = 1 },
+		check:   checkOverlong,
+		build: func(r *Rule, maxTokens int) (Func, error) {
+			return NewOverlong(OverlongConfig{MaxTokens: cmp.Or(r.MaxTokens, maxTokens), Buffer: r.Buffer})
+		},
+	}
+}
+
+func checkOverlong(v *validation, r *Rule) {
+	limit := cmp.Or(r.MaxTokens, v.maxTokens)
+	switch {
+	case limit < 1:
+		v.fault("max_tokens", "is %d, expected 1 or more", limit)
+	case r.Buffer < 1 || r.Buffer > limit:
+		v.fault("buffer", "is %d, expected 1 to the length limit of %d tokens", r.Buffer, limit)
+	}
 }
 
 type overlong struct{ cfg OverlongConfig }
@@ -20,21 +49,10 @@ type overlong struct{ cfg OverlongConfig }
 //	(MaxTokens - Buffer - |y|)/Buffer MaxTokens - Buffer < |y| <= MaxTokens
 //	-1                                MaxTokens < |y|
 func NewOverlong(cfg OverlongConfig) (Func, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("new overlong reward: %w", err)
+	if err := overlongKind().valid(Term{OverlongConfig: cfg}); err != nil {
+		return nil, err
 	}
 	return overlong{cfg}, nil
-}
-
-// validate reports a fault, beginning with its key.
-func (c OverlongConfig) validate() error {
-	switch {
-	case c.MaxTokens < 1:
-		return fmt.Errorf("max_tokens is %d, expected 1 or more", c.MaxTokens)
-	case c.Buffer < 1 || c.Buffer > c.MaxTokens:
-		return fmt.Errorf("buffer is %d, expected 1 to the length limit of %d tokens", c.Buffer, c.MaxTokens)
-	}
-	return nil
 }
 
 func (o overlong) Score(ctx context.Context, in Input) (Score, error) {

@@ -2,10 +2,23 @@ package reward
 
 import (
 	"context"
+	"encoding/json"
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/rollout"
 )
+
+// Prefix is the name of prefixKind.
+const Prefix = "prefix"
+
+func prefixKind() Kind {
+	return Kind{
+		Name:  Prefix,
+		About: "gives credit for each leading character that is right.",
+		build: func(*Rule, int) (Func, error) { return prefix{}, nil },
+		lacks: func(_ *Rule, answer json.RawMessage) bool { return absent(answer) },
+	}
+}
 
 // prefix is (p + s) / (n + 1), where the answer has n characters, p is the
 // number of leading characters that response and answer share, and s is 1 where
@@ -21,7 +34,7 @@ import (
 type prefix struct{}
 
 func (prefix) Score(ctx context.Context, in Input) (Score, error) {
-	if err := ready(ctx, in, Prefix); err != nil {
+	if err := ready(ctx, in, absent); err != nil {
 		return Score{}, err
 	}
 	got, want := in.Text, in.Prompt.AnswerText()

@@ -2,8 +2,7 @@ package reward
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,14 +10,53 @@ import (
 	"github.com/easyrl/easyrl/reward/grade"
 )
 
-// RegexConfig is what kind "regex" can be told.
+// Regex is the name of regexKind.
+const Regex = "regex"
+
+// The values of key "compare".
+const (
+	compareText = "text"
+	compareMath = "math"
+)
+
+// RegexConfig holds the keys of kind "regex".
 type RegexConfig struct {
-	// Pattern in RE2 syntax. Where it has a group, the group's last match is the
-	// answer that is compared; where it has none, to match is all.
-	Pattern string
-	// Math compares as kind "math" does; otherwise letter by letter, white space
-	// around either side left out.
-	Math bool
+	// Pattern of "regex", in RE2 syntax. The last match of its group is what is
+	// compared with the answer; without a group, to match is enough.
+	Pattern string `toml:"pattern"`
+	// Compare is how "regex" compares: "text", letter by letter, or "math".
+	Compare string `toml:"compare"`
+}
+
+func regexKind() Kind {
+	return Kind{
+		Name:     Regex,
+		About:    "compares what a regular expression finds.",
+		keys:     []string{"pattern", "compare"},
+		defaults: func(t *Term) { t.Compare = compareText },
+		example:  func(r *Rule) { r.Pattern = `answer: (.*)` },
+		check:    checkRegex,
+		build:    func(r *Rule, _ int) (Func, error) { return NewRegex(r.RegexConfig) },
+		lacks: func(r *Rule, answer json.RawMessage) bool {
+			pattern, err := regexp.Compile(r.Pattern)
+			return err == nil && pattern.NumSubexp() > 0 && blank(answer)
+		},
+	}
+}
+
+func checkRegex(v *validation, r *Rule) {
+	v.expect(r.Compare == compareText || r.Compare == compareMath, "compare", "is %q, expected %q or %q", r.Compare, compareText, compareMath)
+	pattern, err := regexp.Compile(r.Pattern)
+	switch {
+	case r.Pattern == "":
+		v.fault("pattern", "is empty, expected a regular expression")
+	case err != nil:
+		v.fault("pattern", "is no regular expression: %v", err)
+	case pattern.NumSubexp() > 1:
+		v.fault("pattern", "is %q, which has %d groups, expected one or none: (?:…) groups without counting", r.Pattern, pattern.NumSubexp())
+	case r.Compare == compareMath && pattern.NumSubexp() == 0:
+		v.fault("pattern", "is %q, which has no group, expected one to compare as mathematics", r.Pattern)
+	}
 }
 
 // expression scores by a regular expression, in time linear in the response.
@@ -30,34 +68,18 @@ type expression struct {
 // NewRegex is the reward of kind "regex": 1 where the response matches, and what
 // matches is the prompt's answer, else 0. It fails on a bad pattern.
 func NewRegex(cfg RegexConfig) (Func, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("new regex reward: %w", err)
+	if err := regexKind().valid(Term{RegexConfig: cfg}); err != nil {
+		return nil, err
 	}
 	pattern, err := regexp.Compile(cfg.Pattern)
-	return expression{pattern, cfg.Math}, err
-}
-
-// validate reports a fault, beginning with its key.
-func (c RegexConfig) validate() error {
-	pattern, err := regexp.Compile(c.Pattern)
-	switch {
-	case c.Pattern == "":
-		return errors.New("pattern is empty, expected a regular expression")
-	case err != nil:
-		return fmt.Errorf("pattern is no regular expression: %w", err)
-	case pattern.NumSubexp() > 1:
-		return fmt.Errorf("pattern is %q, which has %d groups, expected one or none: (?:…) groups without counting", c.Pattern, pattern.NumSubexp())
-	case c.Math && pattern.NumSubexp() == 0:
-		return fmt.Errorf("pattern is %q, which has no group, expected one to compare as mathematics", c.Pattern)
-	}
-	return nil
+	return expression{pattern, cfg.Compare == compareMath}, err
 }
 
 func (e expression) Score(ctx context.Context, in Input) (Score, error) {
 	if e.pattern.NumSubexp() == 0 {
 		return Score{Value: number(e.pattern.MatchString(in.Text))}, ctx.Err()
 	}
-	if err := ready(ctx, in, Regex); err != nil {
+	if err := ready(ctx, in, blank); err != nil {
 		return Score{}, err
 	}
 	got, found := "", false

@@ -2,14 +2,38 @@ package reward
 
 import (
 	"context"
-	"fmt"
 	"strings"
 )
 
-// RepetitionConfig is what kind "repetition" can be told.
+// Repetition is the name of repetitionKind.
+const Repetition = "repetition"
+
+// RepetitionConfig holds the keys of kind "repetition".
 type RepetitionConfig struct {
-	Words   int     // in a row that count as one
-	Penalty float64 // for nothing but repetition, less than 0
+	// Words of "repetition" that count as one, in a row.
+	Words int `toml:"words" unit:"words"`
+	// Penalty of "repetition" for a response that only repeats, less than 0.
+	Penalty float64 `toml:"penalty"`
+}
+
+func repetitionKind() Kind {
+	return Kind{
+		Name:    Repetition,
+		About:   "punishes words that repeat.",
+		keys:    []string{"words", "penalty"},
+		example: func(r *Rule) { r.Words, r.Penalty = 2, -1 },
+		check:   checkRepetition,
+		build:   func(r *Rule, _ int) (Func, error) { return NewRepetition(r.RepetitionConfig) },
+	}
+}
+
+func checkRepetition(v *validation, r *Rule) {
+	switch {
+	case r.Words < 1:
+		v.fault("words", "is %d, expected 1 or more", r.Words)
+	case !(r.Penalty < 0 && r.Penalty >= -1e6):
+		v.fault("penalty", "is %v, expected less than 0 and at least -1e6", r.Penalty)
+	}
 }
 
 type repetition struct{ cfg RepetitionConfig }
@@ -18,21 +42,10 @@ type repetition struct{ cfg RepetitionConfig }
 // thought, arXiv:2502.03373, appendix): Penalty times the share of word n-grams
 // that have been there before, whatever their case.
 func NewRepetition(cfg RepetitionConfig) (Func, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("new repetition reward: %w", err)
+	if err := repetitionKind().valid(Term{RepetitionConfig: cfg}); err != nil {
+		return nil, err
 	}
 	return repetition{cfg}, nil
-}
-
-// validate reports a fault, beginning with its key.
-func (c RepetitionConfig) validate() error {
-	switch {
-	case c.Words < 1:
-		return fmt.Errorf("words is %d, expected 1 or more", c.Words)
-	case !(c.Penalty < 0 && c.Penalty >= -1e6):
-		return fmt.Errorf("penalty is %v, expected less than 0 and at least -1e6", c.Penalty)
-	}
-	return nil
 }
 
 func (r repetition) Score(ctx context.Context, in Input) (Score, error) {

@@ -40,7 +40,7 @@ func TestConfig(t *testing.T) {
 		want []string
 	}{
 		{"kind", Term{Kind: "best"}, []string{`kind is "best", expected one of "exact", "prefix", "math", "gsm8k", "regex", "format", "overlong", "repetition", "command", "http", "sum"`}},
-		{"of others", Term{Kind: Prefix, Think: true, Trim: true, Command: []string{"a", "b"}, URL: []string{"u"}}, []string{
+		{"of others", Term{Kind: Prefix, ExactConfig: ExactConfig{Think: true, Trim: true}, CommandConfig: CommandConfig{Command: []string{"a", "b"}}, HTTPConfig: HTTPConfig{URL: []string{"u"}}}, []string{
 			`think is set, expected none with kind "prefix": it is for "exact"`,
 			`trim is set, expected none with kind "prefix": it is for "exact"`,
 			`command is set, expected none with kind "prefix": it is for "command"`,
@@ -50,8 +50,8 @@ func TestConfig(t *testing.T) {
 		{"no url", Term{Kind: HTTP}, []string{"url is not set, expected where the scorer listens"}},
 		{"no pattern", Term{Kind: Regex}, []string{"pattern is empty, expected a regular expression"}},
 		{"no buffer", Term{Kind: Overlong}, []string{"buffer is 0, expected 1 to the length limit of 10 tokens"}},
-		{"no words", Term{Kind: Repetition, Penalty: -1}, []string{"words is 0, expected 1 or more"}},
-		{"no penalty", Term{Kind: Repetition, Words: 1}, []string{"penalty is 0, expected less than 0 and at least -1e6"}},
+		{"no words", Term{Kind: Repetition, RepetitionConfig: RepetitionConfig{Penalty: -1}}, []string{"words is 0, expected 1 or more"}},
+		{"no penalty", Term{Kind: Repetition, RepetitionConfig: RepetitionConfig{Words: 1}}, []string{"penalty is 0, expected less than 0 and at least -1e6"}},
 		{"no parts", Term{Kind: Sum}, []string{`parts is empty, expected a [reward.parts.<name>] or more with kind "sum"`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestConfig(t *testing.T) {
 			require.ErrorContains(t, err, "new reward: "+row.want[0])
 		})
 	}
-	_, err := New(one(Term{Kind: Command, Command: []string{"easyrl-no-such-program"}}), 10)
+	_, err := New(one(Term{Kind: Command, CommandConfig: CommandConfig{Command: []string{"easyrl-no-such-program"}}}), 10)
 	require.ErrorContains(t, err, `new reward: command: exec: "easyrl-no-such-program"`)
 }
 
@@ -113,7 +113,7 @@ func TestLacksAnAnswer(t *testing.T) {
 		want bool
 	}{
 		{Term{Kind: Exact}, true}, {Term{Kind: Prefix}, true}, {Term{Kind: Math}, true}, {Term{Kind: GSM8K}, true},
-		{Term{Kind: Regex, Pattern: "a(b)"}, true}, {Term{Kind: Regex, Pattern: "a(?:b)"}, false}, {Term{Kind: Format}, false},
+		{Term{Kind: Regex, RegexConfig: RegexConfig{Pattern: "a(b)"}}, true}, {Term{Kind: Regex, RegexConfig: RegexConfig{Pattern: "a(?:b)"}}, false}, {Term{Kind: Format}, false},
 		{Term{Kind: Command}, false}, {Term{Kind: HTTP}, false},
 	} {
 		p := part
@@ -187,38 +187,37 @@ func TestExact(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name         string
-		cfg          Term
+		cfg          ExactConfig
 		answer, text string
 		finish       rollout.Finish
 		want, format float64
 	}{
-		{"equal", Term{}, "1721", "1721", rollout.Stop, 1, 0},
-		{"wrong", Term{}, "1721", "1722", rollout.Stop, 0, 0},
-		{"cut", Term{}, "1721", "1721", rollout.Length, 0, 0},
-		{"space", Term{}, "1721", "1721 ", rollout.Stop, 0, 0},
-		{"space trimmed", Term{Trim: true}, " 1721", "1721 \n", rollout.Stop, 1, 0},
-		{"both empty", Term{}, "", "", rollout.Stop, 1, 0},
-		{"tags count as text", Term{}, "17", "<think>a</think>17", rollout.Stop, 0, 0},
-		{"no tags", Term{Think: true}, "17", "17", rollout.Stop, 1, 1},
-		{"thought", Term{Think: true}, "1721", "<think>4+7+0=11;1+0+1=2;9+8+0=17</think>1721", rollout.Stop, 1, 1},
-		{"thought of nothing", Term{Think: true}, "17", "<think></think>17", rollout.Stop, 1, 1},
-		{"thought, wrong", Term{Think: true}, "1872", "<think>8+4+0=12</think>1772", rollout.Stop, 0, 1},
-		{"thought, cut", Term{Think: true}, "17", "<think>a</think>17", rollout.Length, 0, 1},
-		{"thought, no answer", Term{Think: true}, "17", "<think>17</think>", rollout.Stop, 0, 1},
-		{"not closed", Term{Think: true}, "17", "<think>17", rollout.Stop, 0, 0},
-		{"not opened", Term{Think: true}, "17", "a</think>17", rollout.Stop, 0, 0},
-		{"not leading", Term{Think: true}, "17", " <think>a</think>17", rollout.Stop, 0, 0},
-		{"twice", Term{Think: true}, "17", "<think>a</think><think>b</think>17", rollout.Stop, 0, 0},
-		{"nested", Term{Think: true}, "17", "<think><think>a</think>17", rollout.Stop, 0, 0},
-		{"closed twice", Term{Think: true}, "17", "<think>a</think></think>17", rollout.Stop, 0, 0},
-		{"wrong way round", Term{Think: true}, "17", "</think>17<think>", rollout.Stop, 0, 0},
-		{"space after thought", Term{Think: true}, "17", "<think>a</think>\n17", rollout.Stop, 0, 1},
-		{"space after thought, trimmed", Term{Think: true, Trim: true}, "17", "<think>a</think>\n17", rollout.Stop, 1, 1},
+		{"equal", ExactConfig{}, "1721", "1721", rollout.Stop, 1, 0},
+		{"wrong", ExactConfig{}, "1721", "1722", rollout.Stop, 0, 0},
+		{"cut", ExactConfig{}, "1721", "1721", rollout.Length, 0, 0},
+		{"space", ExactConfig{}, "1721", "1721 ", rollout.Stop, 0, 0},
+		{"space trimmed", ExactConfig{Trim: true}, " 1721", "1721 \n", rollout.Stop, 1, 0},
+		{"both empty", ExactConfig{}, "", "", rollout.Stop, 1, 0},
+		{"tags count as text", ExactConfig{}, "17", "<think>a</think>17", rollout.Stop, 0, 0},
+		{"no tags", ExactConfig{Think: true}, "17", "17", rollout.Stop, 1, 1},
+		{"thought", ExactConfig{Think: true}, "1721", "<think>4+7+0=11;1+0+1=2;9+8+0=17</think>1721", rollout.Stop, 1, 1},
+		{"thought of nothing", ExactConfig{Think: true}, "17", "<think></think>17", rollout.Stop, 1, 1},
+		{"thought, wrong", ExactConfig{Think: true}, "1872", "<think>8+4+0=12</think>1772", rollout.Stop, 0, 1},
+		{"thought, cut", ExactConfig{Think: true}, "17", "<think>a</think>17", rollout.Length, 0, 1},
+		{"thought, no answer", ExactConfig{Think: true}, "17", "<think>17</think>", rollout.Stop, 0, 1},
+		{"not closed", ExactConfig{Think: true}, "17", "<think>17", rollout.Stop, 0, 0},
+		{"not opened", ExactConfig{Think: true}, "17", "a</think>17", rollout.Stop, 0, 0},
+		{"not leading", ExactConfig{Think: true}, "17", " <think>a</think>17", rollout.Stop, 0, 0},
+		{"twice", ExactConfig{Think: true}, "17", "<think>a</think><think>b</think>17", rollout.Stop, 0, 0},
+		{"nested", ExactConfig{Think: true}, "17", "<think><think>a</think>17", rollout.Stop, 0, 0},
+		{"closed twice", ExactConfig{Think: true}, "17", "<think>a</think></think>17", rollout.Stop, 0, 0},
+		{"wrong way round", ExactConfig{Think: true}, "17", "</think>17<think>", rollout.Stop, 0, 0},
+		{"space after thought", ExactConfig{Think: true}, "17", "<think>a</think>\n17", rollout.Stop, 0, 1},
+		{"space after thought, trimmed", ExactConfig{Think: true, Trim: true}, "17", "<think>a</think>\n17", rollout.Stop, 1, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			row.cfg.Kind = Exact
-			f, err := New(one(row.cfg), 10)
+			f, err := New(one(Term{Kind: Exact, ExactConfig: row.cfg}), 10)
 			require.NoError(t, err)
 			got, err := f.Score(t.Context(), input(row.answer, row.text, row.finish))
 			require.NoError(t, err)

@@ -1,7 +1,6 @@
 package reward
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,57 +58,26 @@ func New(cfg Config, maxTokens int) (*Scorer, error) {
 }
 
 func (s *Scorer) rule(r *Rule, maxTokens int) (ruled, error) {
-	before := len(s.external)
-	f, err := s.sum(r, maxTokens)
-	return ruled{f, len(s.external) > before}, err
-}
-
-func (s *Scorer) sum(r *Rule, maxTokens int) (Func, error) {
-	if r.Kind != Sum {
-		return s.term(&r.Term, maxTokens)
-	}
-	var components []Component
-	for _, name := range slices.Sorted(maps.Keys(r.Parts)) {
-		p := r.Parts[name]
-		f, err := s.term(&p.Term, maxTokens)
-		if err != nil {
-			return nil, fmt.Errorf("part %s: %w", name, err)
-		}
-		components = append(components, Component{Name: name, Weight: p.Weight, Func: f})
-	}
-	return NewSum(components)
-}
-
-func (s *Scorer) term(t *Term, maxTokens int) (Func, error) {
-	switch t.Kind {
-	case Exact:
-		return exact{think: t.Think, trim: t.Trim}, nil
-	case Prefix:
-		return prefix{}, nil
-	case Math:
-		return NewMath(), nil
-	case GSM8K:
-		return NewGSM8K(GSM8KConfig{Flexible: t.Flexible, FormatScore: t.FormatScore}), nil
-	case Regex:
-		return NewRegex(RegexConfig{Pattern: t.Pattern, Math: t.Compare == compareMath})
-	case Format:
-		return NewFormat(FormatConfig{Tags: t.Tags, Start: t.Start})
-	case Overlong:
-		return NewOverlong(OverlongConfig{MaxTokens: cmp.Or(t.MaxTokens, maxTokens), Buffer: t.Buffer})
-	case Repetition:
-		return NewRepetition(RepetitionConfig{Words: t.Words, Penalty: t.Penalty})
-	}
-	if t.Kind == HTTP {
-		h := newServices(t)
-		s.external = append(s.external, h)
-		return h, nil
-	}
-	c, err := newCommand(t)
+	f, err := r.build(maxTokens)
 	if err != nil {
-		return nil, err
+		return ruled{}, err
 	}
-	s.external = append(s.external, c)
-	return c, nil
+	asked := externals(f)
+	s.external = append(s.external, asked...)
+	return ruled{f, len(asked) > 0}, nil
+}
+
+// externals are f or the components of it that others compute.
+func externals(f Func) (list []external) {
+	switch f := f.(type) {
+	case external:
+		return []external{f}
+	case *sum:
+		for _, c := range f.components {
+			list = append(list, externals(c.Func)...)
+		}
+	}
+	return list
 }
 
 // Score asks the reward of the prompt's data source.

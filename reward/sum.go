@@ -2,12 +2,79 @@ package reward
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"maps"
+	"slices"
 	"strings"
 )
+
+// Sum is the name of sumKind.
+const Sum = "sum"
+
+// Part is one term of a sum.
+type Part struct {
+	Term
+	// Weight that the part's score is multiplied by; with 0 it is logged alone.
+	Weight float64 `toml:"weight"`
+}
+
+// DefaultPart is a part without a kind that counts once.
+func DefaultPart() Part { return Part{Term: defaultTerm(), Weight: 1} }
+
+// rule is the part as a rule of its own.
+func (p *Part) rule() *Rule { return &Rule{Term: p.Term} }
+
+func sumKind() Kind {
+	return Kind{
+		Name: Sum,
+		About: "is the weighted sum of named parts. A response is right, for pass@k, where all parts that compare with the answer find it so, " +
+			"whatever their weights.",
+		example: func(r *Rule) { r.Parts = map[string]*Part{"right": {Term: Default().Term, Weight: 1}} },
+		check:   checkSum,
+		build:   buildSum,
+		lacks: func(r *Rule, answer json.RawMessage) bool {
+			return slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)), func(p *Part) bool { return p.rule().Lacks(answer) })
+		},
+	}
+}
+
+func checkSum(v *validation, r *Rule) {
+	v.expect(len(r.Parts) > 0, "parts", "is empty, expected a [reward.parts.<name>] or more with kind %q", Sum)
+	others := slices.DeleteFunc(Kinds(), func(k Kind) bool { return k.Name == Sum })
+	for _, name := range slices.Sorted(maps.Keys(r.Parts)) {
+		below := &validation{append(slices.Clone(v.path), "parts", name), v.maxTokens, nil}
+		p := r.Parts[name]
+		v.expect(goodName(name), "parts", "has a part named %q, expected names without spaces and slashes", name)
+		below.rule(p.rule(), others)
+		below.expect(finite(p.Weight), "weight", "is %v, expected a finite number", p.Weight)
+		v.faults = append(v.faults, below.faults...)
+	}
+}
+
+// checkNoParts is for rules of other kinds, and of none.
+func checkNoParts(v *validation, r *Rule) {
+	v.expect(len(r.Parts) == 0, "parts", "has %d parts, expected none with kind %q: they are for kind %q", len(r.Parts), r.Kind, Sum)
+}
+
+// goodName reports whether a component may have the name, which is a part of its
+// metrics' names.
+func goodName(name string) bool { return name != "" && !strings.ContainsAny(name, "/ \t\n") }
+
+func buildSum(r *Rule, maxTokens int) (Func, error) {
+	s := &sum{}
+	for _, name := range slices.Sorted(maps.Keys(r.Parts)) {
+		p := r.Parts[name]
+		f, err := p.rule().build(maxTokens)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("part %s: %w", name, err), s.Close())
+		}
+		s.components = append(s.components, Component{Name: name, Weight: p.Weight, Func: f})
+	}
+	return NewSum(s.components)
+}
 
 // Component is one term of a sum.
 type Component struct {
@@ -30,11 +97,11 @@ func NewSum(components []Component) (Func, error) {
 	seen := map[string]bool{}
 	for i, c := range components {
 		switch {
-		case c.Name == "" || strings.ContainsAny(c.Name, "/ \t\n"):
+		case !goodName(c.Name):
 			faults = append(faults, fmt.Errorf("component %d is named %q, expected a name without spaces and slashes", i, c.Name))
 		case seen[c.Name]:
 			faults = append(faults, fmt.Errorf("component %q is there twice, expected different names", c.Name))
-		case math.IsNaN(c.Weight) || math.IsInf(c.Weight, 0):
+		case !finite(c.Weight):
 			faults = append(faults, fmt.Errorf("component %q has weight %v, expected a finite number", c.Name, c.Weight))
 		case c.Func == nil:
 			faults = append(faults, fmt.Errorf("component %q has no reward", c.Name))
