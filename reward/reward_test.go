@@ -39,7 +39,7 @@ func TestConfig(t *testing.T) {
 		term Term
 		want []string
 	}{
-		{"kind", Term{Kind: "best"}, []string{`kind is "best", expected one of "exact", "prefix", "math", "gsm8k", "regex", "format", "overlong", "repetition", "command", "http", "sum"`}},
+		{"kind", Term{Kind: "best"}, []string{`kind is "best", expected one of "` + strings.Join(names(Kinds()), `", "`) + `"`}},
 		{"of others", Term{Kind: Prefix, ExactConfig: ExactConfig{Think: true, Trim: true}, CommandConfig: CommandConfig{Command: []string{"a", "b"}}, HTTPConfig: HTTPConfig{URL: []string{"u"}}}, []string{
 			`think is set, expected none with kind "prefix": it is for "exact"`,
 			`trim is set, expected none with kind "prefix": it is for "exact"`,
