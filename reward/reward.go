@@ -2,6 +2,9 @@
 //
 // A score that cannot be had is an error and never a number: neither a fault nor
 // a deadline may look like a bad answer.
+//
+// Each kind of reward is a row in a file of its own: its name, what it does, its
+// keys, their checks and its constructor. Kinds lists the rows.
 package reward
 
 import (
