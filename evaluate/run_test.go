@@ -160,6 +160,19 @@ func TestPassCountsRightResponses(t *testing.T) {
 	}
 }
 
+// Evaluations of all versions draw the same numbers.
+func TestSeedsNeverChange(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[uint64]struct {
+		seed  uint64
+		index int
+	}{
+		0x6f04b78ec2988f4b: {0, 0}, 0x94856f979d4ccae6: {0, 1}, 0x6c4f4c859fda6ad4: {42, 7}, 0xcf1a01c9cbf7b56f: {math.MaxUint64, 1318},
+	} {
+		require.Equal(t, want, seedOf(c.seed, c.index))
+	}
+}
+
 func TestOneResponseHasNoVote(t *testing.T) {
 	t.Parallel()
 	r := newRun(3)

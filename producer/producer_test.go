@@ -190,6 +190,15 @@ func TestGroupCarriesAllOfIt(t *testing.T) {
 func TestSeedIsAChainOfSplitMix64(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, uint64(0xE220A8397B1DCDAF), splitMix64(0), "the first output of the published generator from seed 0")
+	for want, c := range map[uint64]struct {
+		run         uint64
+		step, index int
+	}{
+		0x44e5b98100c67fb0: {0, 1, 0}, 0x5d396f908f79bb0b: {42, 3, 1},
+		0x3d7cb0d0de77a815: {7, 1000, 511}, 0xbd6726cf886f2317: {math.MaxUint64, 1, 5},
+	} {
+		require.Equal(t, want, Seed(c.run, c.step, c.index), "a run that resumes samples what it would have sampled")
+	}
 	seen := map[uint64]bool{}
 	for run := range uint64(4) {
 		for step := range 16 {

@@ -68,6 +68,14 @@ func TestTimes(t *testing.T) {
 	})
 }
 
+// Simulated responses are the same in all versions.
+func TestDrawsNeverChange(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, uint64(0xe220a8397b1dcdaf), mix(0))
+	require.Equal(t, uint64(0x22118258a9d111a0), mix(12345))
+	require.Equal(t, uint64(0x471f793df6fbdf77), hashIDs([]int32{1, 2, -3}))
+}
+
 // Tokens and lengths are a function of seed, prompt and index, whatever the
 // instance, its load and the number of responses.
 func TestRunsRepeat(t *testing.T) {

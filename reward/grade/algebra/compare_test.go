@@ -85,6 +85,14 @@ func TestIntRoot(t *testing.T) {
 	require.Equal(t, int64(-2), intRoot(big.NewInt(-8), 3).Int64())
 }
 
+func TestHashesNeverChange(t *testing.T) {
+	t.Parallel()
+	f := field{prime: 1<<61 - 1}
+	require.Equal(t, uint64(0xc782ac22891188f), f.hash("x"))
+	require.Equal(t, uint64(0x1b598a05a7bd8eae), f.hash("sin", 12345))
+	require.Equal(t, uint64(0x17b99ae968c0518f), f.hash("f", 1, 2))
+}
+
 func TestProportional(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
