@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/easyrl/easyrl/internal/splitmix"
 )
 
 // mixBlock is the number of positions in which each part of a mixture has its
@@ -67,7 +69,7 @@ func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, 
 	m := &mixture{counts: shares(weights), seed: seed, block: -1}
 	at := 0
 	for k, n := range sizes {
-		m.parts = append(m.parts, NewOrder(n, mix(seed+2+uint64(k)), shuffle))
+		m.parts = append(m.parts, NewOrder(n, splitmix.Mix(seed+2+uint64(k)), shuffle))
 		m.first = append(m.first, at)
 		at += n
 	}
@@ -140,7 +142,7 @@ func (m *mixture) arrange(block int, shuffle bool) {
 		m.turns[i] = t.part
 	}
 	if shuffle {
-		o := NewOrder(mixBlock, mix(m.seed+1), true)
+		o := NewOrder(mixBlock, splitmix.Mix(m.seed+1), true)
 		for i := range m.turns {
 			m.turns[i] = turns[o.At(block*mixBlock+i)].part
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/internal/splitmix"
 )
 
 // In each block of 4096 positions a part has its share, and its prompts come in
@@ -29,7 +31,7 @@ func TestMixShares(t *testing.T) {
 			require.NoError(t, err)
 			parts := make([]*Order, len(row.sizes))
 			for k, n := range row.sizes {
-				parts[k] = NewOrder(n, mix(5+2+uint64(k)), shuffle)
+				parts[k] = NewOrder(n, splitmix.Mix(5+2+uint64(k)), shuffle)
 			}
 			seen := make([]int, len(row.sizes))
 			for i := range 3 * mixBlock {

@@ -1,6 +1,10 @@
 package data
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/easyrl/easyrl/internal/splitmix"
+)
 
 // Order is the endless order in which a run takes its prompts: epoch after
 // epoch, each a permutation of all prompts. It is a function of the number of
@@ -9,10 +13,10 @@ import "math/bits"
 //
 // The permutation of an epoch is a Fisher-Yates shuffle from the last place
 // down: place i swaps with a place drawn from 0..i. Draw number c (from 0) of
-// epoch e is mix(key + (c+1)·0x9e3779b97f4a7c15) with key = mix(mix(seed) + e),
-// where mix is the finalizer of SplitMix64 (Steele, Lea and Flood 2014). It
-// becomes a number below n as the upper word of its 128-bit product with n; a
-// draw whose lower word is below 2^64 mod n is passed over (Lemire 2019).
+// epoch e is output c of SplitMix64 with the seed mix(mix(seed) + e), where mix is
+// that generator's finalizer (package splitmix). It becomes a number below n as the
+// upper word of its 128-bit product with n; a draw whose lower word is below 2^64
+// mod n is passed over (Lemire 2019).
 type Order struct {
 	n       int
 	seed    uint64
@@ -57,7 +61,7 @@ func (o *Order) permute(epoch int) {
 	for i := range o.places {
 		o.places[i] = int32(i)
 	}
-	draws := generator{key: mix(mix(o.seed) + uint64(epoch))}
+	draws := generator{key: splitmix.Mix(splitmix.Mix(o.seed) + uint64(epoch))}
 	for i := o.n - 1; i > 0; i-- {
 		j := draws.below(uint64(i) + 1)
 		o.places[i], o.places[j] = o.places[j], o.places[i]
@@ -66,11 +70,12 @@ func (o *Order) permute(epoch int) {
 }
 
 // generator is a counter-based source of random numbers.
-type generator struct{ key, counter uint64 }
+type generator struct{ key, drawn uint64 }
 
 func (g *generator) next() uint64 {
-	g.counter++
-	return mix(g.key + g.counter*0x9e3779b97f4a7c15)
+	x := splitmix.At(g.key, g.drawn)
+	g.drawn++
+	return x
 }
 
 // below draws from 0..n-1, each equally likely.
@@ -80,10 +85,4 @@ func (g *generator) below(n uint64) uint64 {
 			return hi
 		}
 	}
-}
-
-func mix(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

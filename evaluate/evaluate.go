@@ -17,6 +17,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/splitmix"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -237,12 +238,6 @@ func (r *run) finished(i, j int, result *Result, err error) error {
 
 // seedOf keys the draws of a prompt, apart from those of training.
 func seedOf(seed uint64, i int) uint64 {
-	z := seed ^ 0x6576616c75617465 // "evaluate"
-	for _, v := range []uint64{0x9e3779b97f4a7c15, uint64(i)} {
-		z += v
-		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-		z = (z ^ z>>27) * 0x94d049bb133111eb
-		z ^= z >> 31
-	}
-	return z
+	key := splitmix.At(seed^0x6576616c75617465, 0) // "evaluate"
+	return splitmix.Mix(key + uint64(i))
 }

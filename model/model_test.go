@@ -88,7 +88,7 @@ func testForest(c *Config) *attention.Layout {
 // Runs of all versions start with the same weights.
 func TestInitialDrawsNeverChange(t *testing.T) {
 	t.Parallel()
-	r := normal{state: 17}
+	r := normal{seed: 17}
 	for _, want := range []uint64{0x10108ebe05dc6e, 0xc869fec569d1d, 0xa81ad86e05a83} {
 		require.Equal(t, float64(want)/(1<<53), r.uniform())
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/splitmix"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -182,7 +183,7 @@ func (w *Weights) Bytes() int64 { return int64(w.arena.Len()) * 4 }
 // Init draws random weights: matrices from N(0, Std²), norms 1, biases 0. The
 // same seed gives the same weights on every machine.
 func (w *Weights) Init(seed uint64) {
-	rng := normal{state: seed}
+	rng := normal{seed: seed}
 	var vals []float32
 	for i := range w.Params {
 		p := &w.Params[i]
@@ -238,17 +239,16 @@ func (w *Weights) Sources() []checkpoint.Source {
 
 // normal draws from N(0, 1) by the polar method over splitmix64.
 type normal struct {
-	state uint64
+	seed  uint64
+	drawn uint64
 	spare float64
 	have  bool
 }
 
 func (r *normal) uniform() float64 {
-	r.state += 0x9e3779b97f4a7c15
-	z := r.state
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return float64((z^z>>31)>>11) / (1 << 53)
+	x := splitmix.At(r.seed, r.drawn)
+	r.drawn++
+	return float64(x>>11) / (1 << 53)
 }
 
 func (r *normal) next() float64 {

@@ -17,6 +17,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/splitmix"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
@@ -198,18 +199,10 @@ func (p *Producer) Run(ctx context.Context, period Period, out chan<- rollout.Gr
 	return r.sum, nil
 }
 
-// Seed is that of a prompt's request: a chain of SplitMix64 (Steele, Lea and
-// Flood 2014) over the run's seed, the step and the prompt's index in its
-// period.
+// Seed is that of a prompt's request: a chain of SplitMix64 over the run's seed,
+// the step and the prompt's index in its period.
 func Seed(run uint64, step, index int) uint64 {
-	h := splitMix64(run)
-	h = splitMix64(h ^ uint64(step))
-	return splitMix64(h ^ uint64(index))
-}
-
-func splitMix64(x uint64) uint64 {
-	x += 0x9E3779B97F4A7C15
-	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
-	x = (x ^ x>>27) * 0x94D049BB133111EB
-	return x ^ x>>31
+	h := splitmix.At(run, 0)
+	h = splitmix.At(h^uint64(step), 0)
+	return splitmix.At(h^uint64(index), 0)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/splitmix"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -175,7 +176,7 @@ func (i *Instance) completions(g *group) []inference.Completion {
 	for k, n := range g.lengths {
 		c := inference.Completion{IDs: make([]int32, n), Logprobs: make([]float32, n), Finish: rollout.Length}
 		for p := range c.IDs {
-			c.IDs[p] = int32(mix(g.keys[k]+uint64(p)*golden) >> 32 * uint64(i.cfg.Vocab) >> 32)
+			c.IDs[p] = int32(splitmix.At(g.keys[k], uint64(p)) >> 32 * uint64(i.cfg.Vocab) >> 32)
 			c.Logprobs[p] = Logprob
 		}
 		if g.stopped[k] {
@@ -189,15 +190,8 @@ func (i *Instance) completions(g *group) []inference.Completion {
 	return out
 }
 
-const golden = 0x9E3779B97F4A7C15
-
-// mix is a step of SplitMix64 (Steele, Lea and Flood 2014).
-func mix(x uint64) uint64 {
-	x += golden
-	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
-	x = (x ^ x>>27) * 0x94D049BB133111EB
-	return x ^ x>>31
-}
+// mix is the first output of SplitMix64 with seed x.
+func mix(x uint64) uint64 { return splitmix.At(x, 0) }
 
 // uniform is x in [0, 1).
 func uniform(x uint64) float64 { return float64(x>>11) / (1 << 53) }

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"math/bits"
 
+	"github.com/easyrl/easyrl/internal/splitmix"
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
@@ -67,11 +68,7 @@ func (f *field) hash(name string, args ...uint64) uint64 {
 		}
 		_, _ = h.Write(b[:])
 	}
-	// Spread the sum, as splitmix64 does.
-	v := h.Sum64()
-	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9
-	v = (v ^ v>>27) * 0x94d049bb133111eb
-	return (v ^ v>>31) % f.prime
+	return splitmix.Mix(h.Sum64()) % f.prime
 }
 
 // eval is n's residue, and whether it has one.
