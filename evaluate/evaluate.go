@@ -13,13 +13,13 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sourcegraph/conc/panics"
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/internal/splitmix"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/rollout/sample"
 )
 
 // Set is a list of held-out prompts under a name.
@@ -40,9 +40,7 @@ type Config struct {
 
 // Fleet samples. *fleet.Fleet is one.
 type Fleet interface {
-	// Generate returns the completions and the instance that sampled them. It
-	// tries other instances itself: an error is final.
-	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error)
+	sample.Fleet
 	// Capacity is the number of responses that are sampled at once, now.
 	Capacity() int
 }
@@ -145,30 +143,18 @@ func (r *run) report() {
 // error where the evaluation cannot go on.
 func (r *run) task(ctx context.Context, i, j int) error {
 	set, p := &r.sets[i], &r.sets[i].Prompts[j]
-	result := Result{Set: set.Name, Index: j, PromptID: p.ID, Prompt: p.Text, Answer: p.Answer, Source: p.Source}
-	out, instance, err := r.Fleet.Generate(ctx, inference.Request{PromptIDs: p.IDs, N: r.cfg.K, Seed: seedOf(r.cfg.Seed, j),
-		Sampling: r.cfg.Sampling, Version: r.version})
-	if err == nil && len(out) != r.cfg.K {
-		err = fmt.Errorf("%s gave %d responses, expected %d", instance, len(out), r.cfg.K)
-	}
+	s := sample.Sampler{Fleet: r.Fleet, Reward: r.Reward, Text: r.Text, AtOnce: scoringAtOnce}
+	group, err := s.Sample(ctx, p, inference.Request{N: r.cfg.K, Seed: seedOf(r.cfg.Seed, j), Sampling: r.cfg.Sampling, Version: r.version})
 	if err != nil {
 		return fmt.Errorf("%s: prompt %s: %w", set.Name, p.ID, err)
 	}
-	result.Responses = make([]Response, len(out))
-	scoring := pool.New().WithContext(ctx).WithMaxGoroutines(scoringAtOnce).WithCancelOnError().WithFirstError()
-	for n := range out {
-		scoring.Go(func(ctx context.Context) (err error) {
-			if result.Responses[n], err = r.score(ctx, p, &out[n]); err != nil {
-				return fmt.Errorf("reward of response %d: %w", n, err)
-			}
-			return nil
-		})
-	}
-	err = scoring.Wait()
+	scores, err := s.Score(ctx, group)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	result := Result{Set: set.Name, Index: j, PromptID: p.ID, Prompt: p.Text, Answer: p.Answer, Source: p.Source}
 	if err == nil {
+		result.Responses = responses(group, scores)
 		if err := r.record.write(&result); err != nil {
 			return err
 		}
@@ -179,35 +165,18 @@ func (r *run) task(ctx context.Context, i, j int) error {
 // scoringAtOnce is the number of responses to a prompt that are scored at once.
 const scoringAtOnce = 8
 
-// score is a completion with its reward. A reward that panics or is not a finite
-// number has failed. What may succeed on a second try the reward tries itself.
-func (r *run) score(ctx context.Context, p *rollout.Prompt, c *inference.Completion) (Response, error) {
-	out := Response{Text: r.Text(c.IDs), Finish: c.Finish, Tokens: len(c.IDs)}
-	var s reward.Score
-	var err error
-	if fault := panics.Try(func() {
-		s, err = r.Reward.Score(ctx, reward.Input{Prompt: p, Text: out.Text, Finish: c.Finish, Length: len(c.IDs)})
-	}); fault != nil {
-		err = fault.AsError()
+// responses are a group's, as a record has them.
+func responses(g *rollout.Group, scores []reward.Score) []Response {
+	out := make([]Response, len(scores))
+	for i := range scores {
+		resp, score := &g.Responses[i], &scores[i]
+		// A record holds valid UTF-8 alone, and a response must count the same
+		// whether it is read from one or not.
+		answer := strings.ToValidUTF8(score.Answer, "\uFFFD")
+		out[i] = Response{Text: resp.Text, Reward: score.Value, Right: score.Right(), Parts: score.Parts, Answer: answer,
+			Finish: resp.Finish, Tokens: len(resp.IDs)}
 	}
-	if err == nil {
-		err = finite(s)
-	}
-	// A record has no other text, and must count as the response itself does.
-	out.Reward, out.Right, out.Parts, out.Answer = s.Value, s.Right(), s.Parts, strings.ToValidUTF8(s.Answer, "\uFFFD")
-	return out, err
-}
-
-func finite(s reward.Score) error {
-	if s.Value-s.Value != 0 {
-		return fmt.Errorf("it is %v, expected a finite number", s.Value)
-	}
-	for name, x := range s.Parts {
-		if x-x != 0 {
-			return fmt.Errorf("its part %s is %v, expected a finite number", name, x)
-		}
-	}
-	return nil
+	return out
 }
 
 // finished counts a prompt that has its scores, or that failed.

@@ -39,7 +39,7 @@ func (s *sampler) Generate(ctx context.Context, req inference.Request) ([]infere
 	s.version = req.Version
 	out := make([]inference.Completion, req.N)
 	for i := range out {
-		out[i] = inference.Completion{IDs: []int32{int32(req.Seed % 1000), int32(i)}, Finish: rollout.Stop}
+		out[i] = inference.Completion{IDs: []int32{int32(req.Seed % 1000), int32(i)}, Finish: rollout.Stop, Version: req.Version}
 		if i == 1 {
 			out[i].Finish = rollout.Length
 		}

@@ -1,0 +1,124 @@
+// Package sample samples groups of responses and scores them, for training and for
+// evaluation alike.
+package sample
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/sourcegraph/conc"
+	"github.com/sourcegraph/conc/panics"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// Fleet samples responses.
+type Fleet interface {
+	// Generate returns the completions and the instance that sampled them. It
+	// retries on other instances itself: an error is final.
+	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error)
+}
+
+// Sampler samples and scores groups. Its methods may be called concurrently.
+type Sampler struct {
+	Fleet  Fleet
+	Reward reward.Func
+	// Text decodes a response for the reward and the record, without stop and other
+	// special tokens. Nil takes the instances' text.
+	Text func(ids []int32) string
+	// AtOnce is the number of responses of a group that are scored at once, at
+	// least 1.
+	AtOnce int
+}
+
+// Sample returns the group of req.N responses to a prompt, without rewards. A
+// response of another version than req demands is an error that wraps
+// inference.ErrStale.
+func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req inference.Request) (*rollout.Group, error) {
+	req.PromptIDs = prompt.IDs
+	out, instance, err := s.Fleet.Generate(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if len(out) != req.N {
+		return nil, fmt.Errorf("%s gave %d responses, expected %d", instance, len(out), req.N)
+	}
+	g := &rollout.Group{Version: req.Version, Seed: req.Seed, Prompt: *prompt, Responses: make([]rollout.Response, len(out))}
+	for i, c := range out {
+		if req.Version != 0 && c.Version != req.Version {
+			return nil, fmt.Errorf("%w: %s gave a response of version %d, expected %d", inference.ErrStale, instance, c.Version, req.Version)
+		}
+		text := c.Text
+		if s.Text != nil {
+			text = s.Text(c.IDs)
+		}
+		g.Responses[i] = rollout.Response{Text: text, IDs: c.IDs, Logprobs: c.Logprobs, Finish: c.Finish, Version: c.Version, Instance: instance}
+	}
+	return g, nil
+}
+
+// Score gives each response of g its reward and returns the scores, in the order of
+// the responses. No score begins after one has failed. Each scoring goroutine starts
+// the next one when it begins: where scores take no time, the next finds nothing to
+// do.
+func (s *Sampler) Score(ctx context.Context, g *rollout.Group) ([]reward.Score, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	scores := make([]reward.Score, len(g.Responses))
+	var others conc.WaitGroup
+	var begun, scorers atomic.Int64
+	n := int64(len(g.Responses))
+	var scorer func()
+	scorer = func() {
+		last := scorers.Add(1) == int64(s.AtOnce)
+		for i := begun.Add(1) - 1; i < n && ctx.Err() == nil; i = begun.Add(1) - 1 {
+			if !last && i+1 < n {
+				others.Go(scorer)
+				last = true
+			}
+			resp := &g.Responses[i]
+			score, err := s.score(ctx, &g.Prompt, resp)
+			if err != nil {
+				cancel(fmt.Errorf("reward of response %d: %w", i, err))
+				continue
+			}
+			scores[i], resp.Reward, resp.Parts = score, score.Value, score.Parts
+		}
+	}
+	scorer()
+	others.Wait()
+	return scores, context.Cause(ctx)
+}
+
+// score asks the reward about one response. The reward alone knows when scoring
+// begins, so it keeps the deadlines and retries. A panic, or a number that is not
+// finite, is an error.
+func (s *Sampler) score(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) (score reward.Score, err error) {
+	if p := panics.Try(func() {
+		score, err = s.Reward.Score(ctx, reward.Input{Prompt: prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})
+	}); p != nil {
+		err = p.AsError()
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err == nil:
+		err = finite(&score)
+	}
+	return score, err
+}
+
+func finite(s *reward.Score) error {
+	if s.Value-s.Value != 0 {
+		return fmt.Errorf("reward is %v, expected a finite number", s.Value)
+	}
+	for name, x := range s.Parts {
+		if x-x != 0 {
+			return fmt.Errorf("part %s is %v, expected a finite number", name, x)
+		}
+	}
+	return nil
+}
