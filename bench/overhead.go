@@ -38,7 +38,7 @@ func (v version) Checksum() string { return "none" }
 
 func (v version) WriteSafetensors(io.Writer) error { return nil }
 
-// overhead is what the framework itself costs: periods of 4,096 groups of 8
+// overhead is what the framework itself costs: steps of 4,096 groups of 8
 // through the producer, a fleet of simulated instances, the exact reward, the
 // queue and a trainer that does nothing.
 func overhead(instances, n int) (outcome, error) {
@@ -56,7 +56,9 @@ func overhead(instances, n int) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	p, err := producer.New(producer.DefaultConfig(), f, score, nil)
+	cfg := producer.DefaultConfig()
+	cfg.GroupSize, cfg.Seed, cfg.Sampling = 8, 1, inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 2}
+	p, err := producer.New(cfg, producer.Deps{Fleet: f, Reward: score})
 	if err != nil {
 		return outcome{}, err
 	}
@@ -70,17 +72,12 @@ func overhead(instances, n int) (outcome, error) {
 		if err := f.Publish(ctx, version(step)); err != nil {
 			return err
 		}
-		out, failed := make(chan rollout.Group, groups), make(chan error, 1)
-		go func() {
-			_, err := p.Run(ctx, producer.Period{Step: step, Version: int64(step), Prompts: prompts, GroupSize: 8,
-				Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 2}, Seed: 1}, out)
-			failed <- err
-		}()
+		stream := p.Start(ctx, rollout.Batch{Step: step, Version: int64(step), Prompts: prompts})
 		got := 0
-		for range out {
+		for range stream.Groups() {
 			got++
 		}
-		if err := <-failed; err != nil {
+		if _, err := stream.Wait(); err != nil {
 			return err
 		}
 		if got != groups {
@@ -91,5 +88,5 @@ func overhead(instances, n int) (outcome, error) {
 	return outcome{Seconds: map[string][]float64{"": seconds}}, err
 }
 
-// groups of a period whose overhead is measured.
+// groups of a step whose overhead is measured.
 const groups = 4096

@@ -1,70 +1,50 @@
 package producer
 
-import (
-	"context"
-	"time"
+import "github.com/easyrl/easyrl/rollout"
 
-	"github.com/easyrl/easyrl/rollout"
-)
-
-// deliver sends the finished groups to out, in the configured order, until the
-// period is complete or ctx ends.
-func (r *run) deliver(ctx context.Context, out chan<- rollout.Group) error {
-	total := len(r.period.Prompts)
-	waiting := make([]*result, total) // by index, of those that came too early
-	ready := make([]*rollout.Group, 0, total)
-	next := 0
-	for arrived := range total {
-		var res result
-		select {
-		case res = <-r.results:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if r.cfg.Order == Arrival {
-			ready = appendGroup(ready, &res)
-		} else {
-			waiting[res.index] = &res
-			for next < total && waiting[next] != nil {
-				ready = appendGroup(ready, waiting[next])
-				waiting[next] = nil
-				next++
-			}
-		}
-		if r.cfg.Gate && arrived < total-1 {
-			continue
-		}
-		for _, g := range ready {
-			if err := r.send(ctx, out, g); err != nil {
-				return err
-			}
-		}
-		ready = ready[:0]
-	}
-	return nil
+// delivery puts finished groups in the order in which they are delivered.
+type delivery struct {
+	order string // of Config, as is gate
+	gate  bool
+	ended []bool           // by index: the prompt gave a group or failed
+	early []*rollout.Group // by index: finished before those that precede them
+	ready []*rollout.Group
+	count int // of ended
+	next  int // in prompt order
 }
 
-func appendGroup(ready []*rollout.Group, res *result) []*rollout.Group {
-	if res.group == nil {
-		return ready // failed, and recorded as such
-	}
-	return append(ready, res.group)
+func newDelivery(order string, gate bool, total int) *delivery {
+	return &delivery{order: order, gate: gate, ended: make([]bool, total), early: make([]*rollout.Group, total)}
 }
 
-// send delivers one group.
-func (r *run) send(ctx context.Context, out chan<- rollout.Group, g *rollout.Group) error {
-	start := time.Now()
-	select {
-	case out <- *g:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// add takes what became of prompt index, nil where it failed, and returns the groups
+// to deliver now. They are valid until the next call.
+func (d *delivery) add(index int, g *rollout.Group) []*rollout.Group {
+	if !d.gate {
+		d.ready = d.ready[:0]
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sum.Groups == 0 {
-		r.sum.FirstGroup = start.Sub(r.start)
+	d.ended[index] = true
+	d.count++
+	if d.order == rollout.Arrival {
+		d.append(g)
+	} else {
+		d.early[index] = g
+		for ; d.next < len(d.ended) && d.ended[d.next]; d.next++ {
+			d.append(d.early[d.next])
+			d.early[d.next] = nil
+		}
 	}
-	r.sum.Groups++
-	r.sum.Blocked += time.Since(start)
-	return nil
+	if d.gate && !d.complete() {
+		return nil
+	}
+	return d.ready
 }
+
+func (d *delivery) append(g *rollout.Group) {
+	if g != nil {
+		d.ready = append(d.ready, g)
+	}
+}
+
+// complete reports that every prompt has ended.
+func (d *delivery) complete() bool { return d.count == len(d.ended) }

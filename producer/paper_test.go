@@ -108,10 +108,10 @@ func TestPaperEvenDispatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := newInstance("a", 4), newInstance("b", 4), newInstance("c", 4)
 		f := newFleet(t, a, b, c)
-		_, _, sum, err := produce(t.Context(), t, newProducer(t, f, length, nil), period(repeat(5, 24)...))
+		_, _, sum, err := produce(t.Context(), t, newProducer(t, f, length, nil), batch(repeat(5, 24)...))
 		require.NoError(t, err)
-		require.Equal(t, map[string]int{"a": 8, "b": 8, "c": 8}, sum.ByInstance)
-		require.Equal(t, 20*time.Second, sum.Sampled, "24 groups, 6 at once")
+		require.Equal(t, map[string]int{"a": 8, "b": 8, "c": 8}, sum.byInstance)
+		require.Equal(t, 20*time.Second, sum.sampled, "24 groups, 6 at once")
 		require.NoError(t, f.Close())
 	})
 }
@@ -125,17 +125,19 @@ func TestPaperScoredAtOnceInItsTask(t *testing.T) {
 		start := time.Now()
 		var mu sync.Mutex
 		scored := map[string]time.Duration{}
+		scoring := time.Duration(0)
 		p := newProducer(t, &fakeFleet{room: 99}, func(ctx context.Context, in reward.Input) (reward.Score, error) {
 			mu.Lock()
 			scored[in.Prompt.ID] = time.Since(start)
+			scoring += 3 * time.Second
 			mu.Unlock()
 			return reward.Score{Value: 1}, sleep(ctx, 3*time.Second)
 		}, nil)
-		got, _, sum, err := produce(t.Context(), t, p, period(4, 1))
+		got, _, _, err := produce(t.Context(), t, p, batch(4, 1))
 		require.NoError(t, err)
 		require.Equal(t, map[string]time.Duration{"p0": 4 * time.Second, "p1": time.Second}, scored)
-		require.Equal(t, []delivery{{1, 4}, {0, 7}}, got, "queued when inference and evaluation are both done")
-		require.Equal(t, 12*time.Second, sum.Scoring)
+		require.Equal(t, []arrival{{1, 4}, {0, 7}}, got, "queued when inference and evaluation are both done")
+		require.Equal(t, 12*time.Second, scoring, "each response once")
 	})
 }
 
@@ -149,7 +151,7 @@ func TestPaperTrainingStartsWithTheEarliest(t *testing.T) {
 		var first [2]int
 		for i, gate := range []bool{false, true} {
 			f := newFleet(t, newInstance("a", 4)) // two groups at once
-			got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, func(c *Config) { c.Gate = gate }), period(seconds...))
+			got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, func(c *Config) { c.Gate = gate }), batch(seconds...))
 			require.NoError(t, err)
 			require.Len(t, got, len(seconds))
 			first[i] = got[0].second
@@ -168,12 +170,12 @@ func TestPaperIdleUntilTheNextWeights(t *testing.T) {
 		a := newInstance("a", 4)
 		f := newFleet(t, a)
 		p := newProducer(t, f, length, nil)
-		_, _, _, err := produce(t.Context(), t, p, period(1, 1, 1))
+		_, _, _, err := produce(t.Context(), t, p, batch(1, 1, 1))
 		require.NoError(t, err)
 		s := f.Status()
 		require.Zero(t, s.Queued+s.Instances[0].Requests)
 
-		next := period(1, 1)
+		next := batch(1, 1)
 		next.Step, next.Version = 4, 8
 		_, _, _, err = produce(t.Context(), t, p, next)
 		require.ErrorIs(t, err, inference.ErrStale, "not before its weights are there")
@@ -224,16 +226,16 @@ func TestPaperEachPromptOnce(t *testing.T) {
 						b.mu.Unlock()
 					}
 				})
-				_, groups, sum, err := produce(t.Context(), t, newProducer(t, f, length, nil), period(repeat(3, 20)...))
+				_, groups, sum, err := produce(t.Context(), t, newProducer(t, f, length, nil), batch(repeat(3, 20)...))
 				require.NoError(t, err)
-				require.Equal(t, 20, sum.Groups)
-				require.Empty(t, sum.Failed)
+				require.Len(t, groups, 20)
+				require.Zero(t, sum.Failed)
 				if want == nil {
 					want = sorted(groups)
 				}
 				require.Equal(t, want, sorted(groups), "the same samples, wherever they were drawn")
 				if name == "one joins" {
-					require.Positive(t, sum.ByInstance["b"])
+					require.Positive(t, sum.byInstance["b"])
 				}
 				wg.Wait()
 				require.NoError(t, f.Close())

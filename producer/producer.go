@@ -2,85 +2,79 @@
 // scores what comes back and queues finished groups.
 //
 // It is the temporary data generator of periodic asynchrony (Lu 2025, section
-// 4.3): for each period it runs one task a prompt, which samples a group of
+// 4.3): in each step it runs one task a prompt, which samples a group of
 // responses, scores them and queues them for the trainer, while the trainer
-// works on the groups that came before.
+// works on earlier groups.
 package producer
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sync/atomic"
 	"time"
-
-	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/internal/splitmix"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/rollout/sample"
 )
 
-// The orders in which groups are delivered.
-const (
-	Arrival = "arrival" // as they finish
-	Prompt  = "prompt"  // as their prompts stand in the period
-)
-
-// ErrBudget is a period of which more groups failed than may.
+// ErrBudget is a step with more failed groups than its budget allows.
 var ErrBudget = errors.New("too many groups failed")
 
-// Config is what stays the same in all periods.
+// Config holds what all steps of a run share.
 type Config struct {
-	// Order is Arrival or Prompt.
+	// Order is rollout.Arrival or rollout.PromptOrder.
 	Order string
-	// Gate holds all groups back until the period's last one is in.
+	// Gate holds all groups back until the step's last one is in.
 	Gate bool
-	// InFlight is the number of groups that are with the fleet at once, those
-	// being scored apart; 0 follows the fleet.
+	// GroupSize is the number of responses to a prompt.
+	GroupSize int
+	Sampling  inference.Sampling
+	Seed      uint64 // of the run
+	// InFlight is the number of groups that are with the fleet at once, without
+	// those being scored; 0 follows the fleet.
 	InFlight int
 	// Scoring is the number of responses of a group that are scored at once.
 	Scoring int
-	// Refill is how often a prompt whose responses all have the same reward,
-	// from which nothing can be learned, is replaced by another (Yu et al. 2025,
-	// "DAPO", dynamic sampling); after that its group is delivered as it is.
-	// What was replaced is in Summary.Replaced.
-	Refill int
-	// MaxFailed is the number of a period's groups that may fail because of
-	// their prompt or their reward, as Budget says, and MaxLost the number that
-	// may because no instance could sample them. Beyond that the period fails.
+	// DynamicSampling is how often a prompt is replaced by another while all its
+	// responses have the same reward, which teaches nothing (Yu et al. 2025,
+	// "DAPO"). After that its group is delivered as it is.
+	DynamicSampling int
+	// MaxFailed is the number of a step's groups that may fail because of their
+	// prompt or their reward, as Budget says, and MaxLost the number that may
+	// fail because no instance could sample them. Beyond that the step fails.
 	MaxFailed, MaxLost int
-	// Lanes are the rows of the groups' spans: "prompt" while the fleet samples and
-	// "score" while the reward is asked. A group's flow has its request's seed as
-	// its name, and opens with its prompt. The zero Track records nothing.
-	Lanes trace.Track
 }
 
-// Budget is how many of a period's groups may fail because of their prompt or
-// reward: a tenth, and 1 of a small period. So many are a matter of single
-// prompts; more are the fault of who scores, and would change what is learned.
+// Budget is the number of a step's groups that may fail because of their prompt or
+// reward: a tenth, but at least 1. That many are a matter of single prompts; more
+// point to the reward, and would change what is learned.
 func Budget(prompts int) int { return max(1, prompts/10) }
 
-// DefaultConfig delivers groups as they arrive and lets none be lost.
+// DefaultConfig delivers groups as they arrive and lets none be lost. It leaves
+// open what is sampled.
 func DefaultConfig() Config {
-	return Config{Order: Arrival, Scoring: 8, MaxFailed: 1}
+	return Config{Order: rollout.Arrival, Scoring: 8, MaxFailed: 1}
 }
 
 // Validate reports all faults of c.
 func (c *Config) Validate() error {
 	var faults []error
-	if c.Order != Arrival && c.Order != Prompt {
-		faults = append(faults, fmt.Errorf("producer: order %q, expected %q or %q", c.Order, Arrival, Prompt))
+	if c.Order != rollout.Arrival && c.Order != rollout.PromptOrder {
+		faults = append(faults, fmt.Errorf("producer: order %q, expected %q or %q", c.Order, rollout.Arrival, rollout.PromptOrder))
 	}
 	for _, v := range []struct {
 		name       string
 		value, low int
 	}{
+		{"group size", c.GroupSize, 1},
 		{"in flight", c.InFlight, 0},
 		{"scoring", c.Scoring, 1},
-		{"refill", c.Refill, 0},
+		{"dynamic sampling", c.DynamicSampling, 0},
 		{"max failed", c.MaxFailed, 0},
 		{"max lost", c.MaxLost, 0},
 	} {
@@ -91,116 +85,84 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Fleet samples. *fleet.Fleet is one.
+// Fleet samples responses. *fleet.Fleet is one.
 type Fleet interface {
-	// Generate returns the completions and the instance that sampled them. It
-	// tries other instances itself: an error is final.
-	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error)
-	// Room is the number of requests of so many responses that it should have at
-	// once, as things are now.
+	sample.Fleet
+	// Room is the number of requests of so many responses that the fleet should
+	// have at once, as things are now.
 	Room(responses int) int
 }
 
-// Producer runs periods. It holds no state between them.
-type Producer struct {
-	cfg    Config
-	fleet  Fleet
-	reward reward.Func
-	decode func(ids []int32) string
+// Counters are a run's totals so far, of which a step reports its share.
+type Counters struct {
+	Busy            time.Duration // time with work, summed over instances
+	Retries, Hedges int64         // of requests
+	RewardRetries   int64
+	Instances       int // that serve now, no total
 }
 
-// New returns a producer. decode is the text of a response for the reward and
-// the record, without stop and other special tokens; where it is nil the
-// instances' text is taken.
-func New(cfg Config, fleet Fleet, fn reward.Func, decode func(ids []int32) string) (*Producer, error) {
+// Deps are the parts that a producer drives.
+type Deps struct {
+	Fleet  Fleet
+	Reward reward.Func
+	// Text decodes a response for the reward and the record, without stop and other
+	// special tokens. Nil takes the instances' text.
+	Text func(ids []int32) string
+	// Spare is a prompt of the endless order that replacements are taken from.
+	// Config.DynamicSampling needs it. It may be called concurrently.
+	Spare func(place int) rollout.Prompt
+	// Counters reads the run's totals; nil leaves them out of a step's account.
+	Counters func() Counters
+	// Warn reports each prompt without a group; it may be nil.
+	Warn func(format string, args ...any)
+	// Lanes are the rows of the groups' spans: "prompt" while the fleet samples and
+	// "score" while the reward is asked. A group's flow is named after its request's
+	// seed and opens with its prompt. The zero Track records nothing.
+	Lanes trace.Track
+}
+
+// Producer samples the batches of a run, one step after the other.
+type Producer struct {
+	cfg     Config
+	deps    Deps
+	sampler sample.Sampler
+	retries atomic.Int64 // of the reward, up to the end of the last step
+}
+
+// New returns a producer.
+func New(cfg Config, deps Deps) (*Producer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Producer{cfg: cfg, fleet: fleet, reward: fn, decode: decode}, nil
+	return &Producer{cfg: cfg, deps: deps,
+		sampler: sample.Sampler{Fleet: deps.Fleet, Reward: deps.Reward, Text: deps.Text, AtOnce: cfg.Scoring}}, nil
 }
 
-// Period is one batch of prompts for one version of the weights.
-type Period struct {
-	Step      int // from 1
-	Version   int64
-	Prompts   []rollout.Prompt // with IDs
-	GroupSize int
-	Sampling  inference.Sampling
-	Seed      uint64 // of the run
-	// Another is the prompt that replaces prompt index, attempt counting from 1.
-	// It is needed with Config.Refill and must depend on nothing else, so that
-	// neither arrival nor a resume matters.
-	Another func(index, attempt int) rollout.Prompt
+// Start samples and scores a batch and returns the stream of its groups. Sampling
+// never waits for the stream's reader. The stream ends early, with ctx's error, when
+// ctx does, and with an error that wraps ErrBudget when too many groups fail.
+func (p *Producer) Start(ctx context.Context, batch rollout.Batch) rollout.Stream {
+	s := newStep(p, batch)
+	s.work.Go(func() { s.run(ctx) })
+	return s
 }
 
-func (p *Period) validate() error {
-	var faults []error
-	if p.Version < 1 {
-		faults = append(faults, fmt.Errorf("version %d, expected 1 or more", p.Version))
+// count is the run's totals.
+func (p *Producer) count() Counters {
+	if p.deps.Counters == nil {
+		return Counters{}
 	}
-	if len(p.Prompts) == 0 {
-		faults = append(faults, errors.New("no prompts"))
-	}
-	if p.GroupSize < 1 {
-		faults = append(faults, fmt.Errorf("group size %d, expected at least 1", p.GroupSize))
-	}
-	return errors.Join(faults...)
+	return p.deps.Counters()
 }
 
-// Failed is a prompt that gave no group.
-type Failed struct {
-	Index  int // in the period
-	Prompt rollout.Prompt
-	Lost   bool // for want of an instance, not for a fault of the prompt or its reward
-	Err    error
-}
-
-// Summary is the account of a period. Each prompt is either in Groups or in
-// Failed, unless the period failed.
-type Summary struct {
-	Groups         int             // delivered
-	Replaced       []rollout.Group // of prompts that were refilled, scored; those of an index in turn
-	Failed         []Failed        // in the prompts' order
-	PromptTokens   int64           // of the groups that finished, each prompt once
-	ResponseTokens int64           // of the groups that finished
-	FirstGroup     time.Duration   // from the start to the first delivery
-	Sampled        time.Duration   // from the start to the last group's score
-	Generating     time.Duration   // tasks' time in the fleet, waiting included, summed
-	Scoring        time.Duration   // responses' time in the reward, summed
-	Blocked        time.Duration   // finished groups waited for the trainer
-	ByInstance     map[string]int
-}
-
-// Run samples and scores a period and delivers each group once to out, which it
-// closes before it returns. Sampling never waits for who reads out. It ends
-// early, with ctx's error, when ctx does, and with an error that wraps ErrBudget
-// when too many groups fail; all it started has ended when it returns.
-func (p *Producer) Run(ctx context.Context, period Period, out chan<- rollout.Group) (Summary, error) {
-	defer close(out)
-	if err := period.validate(); err != nil {
-		return Summary{}, fmt.Errorf("produce step %d: %w", period.Step, err)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	r := &run{
-		Producer: p, period: &period, cancel: cancel, start: time.Now(),
-		results: make(chan result, len(period.Prompts)), freed: make(chan struct{}, 1),
-		sum: Summary{ByInstance: map[string]int{}},
-	}
-	var wg conc.WaitGroup
-	wg.Go(func() { r.dispatch(ctx) })
-	err := r.deliver(ctx, out)
-	cancel(nil)
-	wg.Wait()
-	slices.SortFunc(r.sum.Failed, func(a, b Failed) int { return a.Index - b.Index })
-	if err != nil {
-		return r.sum, fmt.Errorf("produce step %d: %w", period.Step, err)
-	}
-	return r.sum, nil
+// spare is the prompt that replaces prompt index of a step in attempt 1 and above.
+// It depends on nothing else, so that neither arrival nor a resume matters.
+func (p *Producer) spare(batch *rollout.Batch, index, attempt int) rollout.Prompt {
+	return p.deps.Spare(((batch.Step-1)*p.cfg.DynamicSampling+attempt-1)*len(batch.Prompts) + index)
 }
 
 // Seed is that of a prompt's request: a chain of SplitMix64 over the run's seed,
-// the step and the prompt's index in its period.
+// the step and the prompt's index in its batch.
 func Seed(run uint64, step, index int) uint64 {
 	h := splitmix.At(run, 0)
 	h = splitmix.At(h^uint64(step), 0)

@@ -26,6 +26,7 @@ type fakeFleet struct {
 	calls   []inference.Request
 	running int
 	most    int
+	spent   time.Duration // in all calls
 }
 
 func (f *fakeFleet) Room(int) int {
@@ -47,7 +48,8 @@ func (f *fakeFleet) Generate(ctx context.Context, req inference.Request) ([]infe
 	f.running++
 	f.most = max(f.most, f.running)
 	f.mu.Unlock()
-	defer func() { f.mu.Lock(); f.running--; f.mu.Unlock() }()
+	start := time.Now()
+	defer func() { f.mu.Lock(); f.running--; f.spent += time.Since(start); f.mu.Unlock() }()
 	if f.generate != nil {
 		out, err := f.generate(ctx, req)
 		return out, "fake", err
@@ -88,44 +90,62 @@ func length(_ context.Context, in reward.Input) (reward.Score, error) {
 
 func text(ids []int32) string { return fmt.Sprint(ids[:len(ids)-1]) }
 
-// period is one prompt for each duration in seconds.
-func period(seconds ...int32) Period {
-	p := Period{Step: 3, Version: 7, GroupSize: 2, Seed: 42, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}}
+// batch is one prompt for each duration in seconds.
+func batch(seconds ...int32) rollout.Batch {
+	b := rollout.Batch{Step: 3, Version: 7}
 	for i, s := range seconds {
-		p.Prompts = append(p.Prompts, rollout.Prompt{ID: fmt.Sprintf("p%d", i), IDs: []int32{s}})
+		b.Prompts = append(b.Prompts, rollout.Prompt{ID: fmt.Sprintf("p%d", i), IDs: []int32{s}})
 	}
-	return p
+	return b
 }
 
-// delivery is a group and when it came, in seconds.
-type delivery struct {
+// testConfig is for groups of 2.
+func testConfig() Config {
+	cfg := DefaultConfig()
+	cfg.GroupSize, cfg.Seed, cfg.Sampling = 2, 42, inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}
+	return cfg
+}
+
+// arrival is a group and when it came, in seconds.
+type arrival struct {
 	index  int
 	second int
 }
 
-// produce runs a period to its end with a consumer that is always ready. In
-// synctest's bubble a goroutine that Run leaves behind fails the test.
-func produce(ctx context.Context, t *testing.T, p *Producer, period Period) (got []delivery, groups []rollout.Group, sum Summary, err error) {
+// account is what came of a step.
+type account struct {
+	rollout.Stats
+	failed     []failure
+	sampled    time.Duration // from the start to the last group's score
+	byInstance map[string]int
+}
+
+// produce runs a step to its end with a consumer that is always ready. In
+// synctest's bubble a goroutine that the step leaves behind fails the test.
+func produce(ctx context.Context, t *testing.T, p *Producer, b rollout.Batch) (got []arrival, groups []rollout.Group, sum account, err error) {
 	t.Helper()
 	start := time.Now()
-	out := make(chan rollout.Group)
-	var wg sync.WaitGroup
-	wg.Go(func() { sum, err = p.Run(ctx, period, out) })
-	for g := range out {
+	s := p.Start(ctx, b).(*step)
+	sum.byInstance = map[string]int{}
+	for g := range s.Groups() {
 		groups = append(groups, g)
-		got = append(got, delivery{g.Index, int(time.Since(start) / time.Second)})
+		got = append(got, arrival{g.Index, int(time.Since(start) / time.Second)})
+		sum.sampled = max(sum.sampled, g.Scored.Sub(start))
+		sum.byInstance[g.Responses[0].Instance]++
 	}
-	wg.Wait()
+	sum.Stats, err = s.Wait()
+	sum.failed = s.failed
+	require.Len(t, sum.failed, sum.Failed)
 	return got, groups, sum, err
 }
 
 func newProducer(t *testing.T, f Fleet, fn scorer, change func(*Config)) *Producer {
 	t.Helper()
-	cfg := DefaultConfig()
+	cfg := testConfig()
 	if change != nil {
 		change(&cfg)
 	}
-	p, err := New(cfg, f, fn, text)
+	p, err := New(cfg, Deps{Fleet: f, Reward: fn, Text: text})
 	require.NoError(t, err)
 	return p
 }
@@ -134,23 +154,22 @@ func TestOrdersAndGate(t *testing.T) {
 	for name, c := range map[string]struct {
 		order string
 		gate  bool
-		want  []delivery
+		want  []arrival
 	}{
-		"arrival":      {Arrival, false, []delivery{{1, 1}, {3, 2}, {0, 5}, {2, 9}}},
-		"prompt":       {Prompt, false, []delivery{{0, 5}, {1, 5}, {2, 9}, {3, 9}}},
-		"arrival gate": {Arrival, true, []delivery{{1, 9}, {3, 9}, {0, 9}, {2, 9}}},
-		"prompt gate":  {Prompt, true, []delivery{{0, 9}, {1, 9}, {2, 9}, {3, 9}}},
+		"arrival":      {rollout.Arrival, false, []arrival{{1, 1}, {3, 2}, {0, 5}, {2, 9}}},
+		"prompt":       {rollout.PromptOrder, false, []arrival{{0, 5}, {1, 5}, {2, 9}, {3, 9}}},
+		"arrival gate": {rollout.Arrival, true, []arrival{{1, 9}, {3, 9}, {0, 9}, {2, 9}}},
+		"prompt gate":  {rollout.PromptOrder, true, []arrival{{0, 9}, {1, 9}, {2, 9}, {3, 9}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newProducer(t, &fakeFleet{room: 100}, length, func(c2 *Config) { c2.Order, c2.Gate = c.order, c.gate })
-				got, _, sum, err := produce(t.Context(), t, p, period(5, 1, 9, 2))
+				f := &fakeFleet{room: 100}
+				p := newProducer(t, f, length, func(c2 *Config) { c2.Order, c2.Gate = c.order, c.gate })
+				got, _, sum, err := produce(t.Context(), t, p, batch(5, 1, 9, 2))
 				require.NoError(t, err)
 				require.Equal(t, c.want, got)
-				require.Equal(t, 4, sum.Groups)
-				require.Equal(t, time.Duration(c.want[0].second)*time.Second, sum.FirstGroup)
-				require.Equal(t, 9*time.Second, sum.Sampled)
-				require.Equal(t, 17*time.Second, sum.Generating)
+				require.Equal(t, 9*time.Second, sum.sampled)
+				require.Equal(t, 17*time.Second, f.spent)
 			})
 		})
 	}
@@ -160,7 +179,7 @@ func TestGroupCarriesAllOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 8}
 		p := newProducer(t, f, length, nil)
-		in := period(1, 2)
+		in := batch(1, 2)
 		_, groups, sum, err := produce(t.Context(), t, p, in)
 		require.NoError(t, err)
 		require.Equal(t, rollout.Group{
@@ -170,17 +189,23 @@ func TestGroupCarriesAllOfIt(t *testing.T) {
 				{Text: "[1]", IDs: []int32{1, 9}, Logprobs: []float32{-1, -2}, Reward: 2, Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
 			},
 		}, groups[1])
-		require.EqualValues(t, 2, sum.PromptTokens)
-		require.EqualValues(t, 8, sum.ResponseTokens)
-		require.Equal(t, map[string]int{"fake": 2}, sum.ByInstance)
+		require.Equal(t, map[string]int{"fake": 2}, sum.byInstance)
+		prompt, response := 0, 0 // tokens
+		for i := range groups {
+			prompt += len(groups[i].Prompt.IDs)
+			for _, r := range groups[i].Responses {
+				response += len(r.IDs)
+			}
+		}
+		require.Equal(t, []int{2, 8}, []int{prompt, response})
 		for _, call := range f.calls {
 			require.Equal(t, Seed(42, 3, int(call.PromptIDs[0])-1), call.Seed)
 			require.Equal(t, 2, call.N)
 			require.EqualValues(t, 7, call.Version)
-			require.Equal(t, in.Sampling, call.Sampling)
+			require.Equal(t, testConfig().Sampling, call.Sampling)
 		}
 		// Without a decoder the instances' text is what counts.
-		p.decode = nil
+		p.sampler.Text = nil
 		_, groups, _, err = produce(t.Context(), t, p, in)
 		require.NoError(t, err)
 		require.Equal(t, "untouched", groups[0].Responses[0].Text)
@@ -214,7 +239,7 @@ func TestTasksAreBoundedByTheFleet(t *testing.T) {
 		for _, c := range []struct{ room, inFlight, want int }{{4, 0, 4}, {3, 0, 3}, {0, 0, 1}, {100, 5, 5}} {
 			f := &fakeFleet{room: c.room}
 			p := newProducer(t, f, length, func(cfg *Config) { cfg.InFlight = c.inFlight })
-			_, _, _, err := produce(t.Context(), t, p, period(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1))
+			_, _, _, err := produce(t.Context(), t, p, batch(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1))
 			require.NoError(t, err)
 			require.Equal(t, c.want, f.most)
 		}
@@ -230,7 +255,7 @@ func TestTasksFollowAFleetThatGrows(t *testing.T) {
 		p := newProducer(t, f, length, nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			got, _, _, err := produce(t.Context(), t, p, period(make([]int32, 9)...))
+			got, _, _, err := produce(t.Context(), t, p, batch(make([]int32, 9)...))
 			require.NoError(t, err)
 			require.Len(t, got, 9)
 		})
@@ -260,7 +285,7 @@ func TestTasksFollowWhatTheFleetLearns(t *testing.T) {
 			return answer(req), nil
 		}
 		start := time.Now()
-		got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, nil), period(1, 9, 9, 9, 9, 9))
+		got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, nil), batch(1, 9, 9, 9, 9, 9))
 		require.NoError(t, err)
 		require.Len(t, got, 6)
 		require.Equal(t, 11*time.Second, time.Since(start), "four more as the first ends")
@@ -271,24 +296,18 @@ func TestSamplingNeverWaitsForTheConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 1}
 		p := newProducer(t, f, length, nil)
-		out := make(chan rollout.Group)
-		var sum Summary
-		var err error
-		var wg sync.WaitGroup
-		wg.Go(func() { sum, err = p.Run(t.Context(), period(1, 1, 1, 1), out) })
-		<-time.After(time.Minute) // of the bubble's clock
-		synctest.Wait()
+		start := time.Now()
+		s := p.Start(t.Context(), batch(1, 1, 1, 1))
+		_, err := s.Wait()
+		require.NoError(t, err)
+		require.Equal(t, 4*time.Second, time.Since(start))
 		require.Len(t, f.calls, 4)
 		require.Zero(t, f.now())
 		n := 0
-		for range out {
+		for range s.Groups() {
 			n++
 		}
-		wg.Wait()
-		require.NoError(t, err)
 		require.Equal(t, 4, n)
-		require.Equal(t, 59*time.Second, sum.Blocked)
-		require.Equal(t, 4*time.Second, sum.Sampled)
 	})
 }
 
@@ -304,6 +323,9 @@ func TestRewardFailures(t *testing.T) {
 		"infinite": {func(context.Context, reward.Input) (reward.Score, error) {
 			return reward.Score{Value: math.Inf(1)}, nil
 		}, "reward is +Inf"},
+		"a part that is not a number": {func(context.Context, reward.Input) (reward.Score, error) {
+			return reward.Score{Value: 1, Parts: map[string]float64{"style": math.NaN()}}, nil
+		}, "part style is NaN"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -318,21 +340,21 @@ func TestRewardFailures(t *testing.T) {
 					mu.Unlock()
 					return c.score(ctx, in)
 				}
-				p := newProducer(t, &fakeFleet{room: 8}, fn, func(cfg *Config) { cfg.Order = Prompt })
-				got, _, sum, err := produce(t.Context(), t, p, period(1, 1, 1))
+				p := newProducer(t, &fakeFleet{room: 8}, fn, func(cfg *Config) { cfg.Order = rollout.PromptOrder })
+				got, _, sum, err := produce(t.Context(), t, p, batch(1, 1, 1))
 				require.NoError(t, err, "one failure is within the budget")
 				require.Equal(t, 1, tries, "whether another try helps is the reward's to say")
 				require.Len(t, got, 2)
 				require.Equal(t, []int{0, 2}, []int{got[0].index, got[1].index})
-				require.Len(t, sum.Failed, 1)
-				require.Equal(t, "p1", sum.Failed[0].Prompt.ID)
-				require.Equal(t, 1, sum.Failed[0].Index)
-				require.False(t, sum.Failed[0].Lost)
-				require.ErrorContains(t, sum.Failed[0].Err, "prompt p1: reward of response 1: ")
-				require.ErrorContains(t, sum.Failed[0].Err, c.want)
+				require.Len(t, sum.failed, 1)
+				require.Equal(t, "p1", sum.failed[0].prompt.ID)
+				require.Equal(t, 1, sum.failed[0].index)
+				require.False(t, sum.failed[0].lost)
+				require.ErrorContains(t, sum.failed[0].err, "prompt p1: reward of response 1: ")
+				require.ErrorContains(t, sum.failed[0].err, c.want)
 
 				p.cfg.MaxFailed = 0
-				_, _, _, err = produce(t.Context(), t, p, period(1, 1, 1))
+				_, _, _, err = produce(t.Context(), t, p, batch(1, 1, 1))
 				require.ErrorIs(t, err, ErrBudget)
 				require.ErrorContains(t, err, "produce step 3: too many groups failed: 1 of 3 because of their prompt or reward, at most 0 may: prompt p1")
 			})
@@ -358,10 +380,10 @@ func TestSlowRewardHoldsUpNothing(t *testing.T) {
 		p := newProducer(t, f, fn, nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			got, _, sum, err := produce(t.Context(), t, p, period(1, 1, 1, 1, 1, 1))
+			got, _, sum, err := produce(t.Context(), t, p, batch(1, 1, 1, 1, 1, 1))
 			require.NoError(t, err)
 			require.Len(t, got, 6)
-			require.Empty(t, sum.Failed)
+			require.Empty(t, sum.failed)
 			require.Equal(t, 2, f.most)
 		})
 		<-time.After(4 * time.Second) // of the bubble's clock
@@ -384,7 +406,7 @@ func TestFleetFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
 		change func(*Config)
-		want   error // of Run
+		want   error // of Wait
 		lost   bool
 	}{
 		"invalid prompt within budget": {inference.ErrInvalid, nil, nil, false},
@@ -397,48 +419,48 @@ func TestFleetFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fakeFleet{room: 8, generate: only(5, fmt.Errorf("no: %w", c.err))}
-				got, _, sum, err := produce(t.Context(), t, newProducer(t, f, length, c.change), period(1, 5, 2))
+				got, _, sum, err := produce(t.Context(), t, newProducer(t, f, length, c.change), batch(1, 5, 2))
 				if c.want != nil {
 					require.ErrorIs(t, err, c.want)
 					return
 				}
 				require.NoError(t, err)
 				require.Len(t, got, 2)
-				require.Len(t, sum.Failed, 1)
-				require.Equal(t, c.lost, sum.Failed[0].Lost)
-				require.ErrorIs(t, sum.Failed[0].Err, c.err)
+				require.Len(t, sum.failed, 1)
+				require.Equal(t, c.lost, sum.failed[0].lost)
+				require.ErrorIs(t, sum.failed[0].err, c.err)
 			})
 		})
 	}
 }
 
-func TestAPeriodWithoutGroupsFails(t *testing.T) {
+func TestAStepWithoutGroupsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 8, generate: func(context.Context, inference.Request) ([]inference.Completion, error) {
 			return nil, inference.ErrInvalid
 		}}
 		p := newProducer(t, f, length, func(c *Config) { c.MaxFailed = 100 })
-		_, _, _, err := produce(t.Context(), t, p, period(1, 1))
+		_, _, _, err := produce(t.Context(), t, p, batch(1, 1))
 		require.ErrorIs(t, err, ErrBudget)
 		require.ErrorContains(t, err, "all 2")
 	})
 }
 
-func TestResponsesOfAnotherVersionEndThePeriod(t *testing.T) {
+func TestResponsesOfAnotherVersionEndTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 8, generate: func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
 			out := answer(req)
 			out[1].Version--
 			return out, nil
 		}}
-		got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, nil), period(1))
+		got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, nil), batch(1))
 		require.ErrorIs(t, err, inference.ErrStale)
 		require.ErrorContains(t, err, "fake gave a response of version 6, expected 7")
 		require.Empty(t, got)
 	})
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestStepEndsWithItsContext(t *testing.T) {
 	hang := func(ctx context.Context, _ reward.Input) (reward.Score, error) {
 		<-ctx.Done()
 		return reward.Score{}, ctx.Err()
@@ -450,7 +472,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}{
 		"while it samples":           {length, []int32{1, 100, 100}, true},
 		"while it scores":            {hang, []int32{1, 1}, true},
-		"while nobody reads":         {length, []int32{1, 1, 1}, false},
+		"while nobody reads":         {length, []int32{1, 1, 100}, false},
 		"while it waits for a fleet": {length, make([]int32, 40), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -464,40 +486,43 @@ func TestRunEndsWithItsContext(t *testing.T) {
 						return nil, ctx.Err()
 					}
 				}
-				out := make(chan rollout.Group)
-				var err error
+				s := newProducer(t, f, c.score, nil).Start(ctx, batch(c.seconds...))
 				var wg sync.WaitGroup
-				wg.Go(func() { _, err = newProducer(t, f, c.score, nil).Run(ctx, period(c.seconds...), out) })
 				if c.consumes {
 					wg.Go(func() {
-						for range out {
+						for range s.Groups() {
 						}
 					})
 				}
 				<-time.After(10 * time.Second) // of the bubble's clock
 				synctest.Wait()
 				cancel(stop)
+				_, err := s.Wait()
 				wg.Wait()
 				require.ErrorIs(t, err, stop)
-				_, open := <-out
-				require.False(t, open)
+				left := 0
+				for range s.Groups() { // closed
+					left++
+				}
+				if !c.consumes {
+					require.Equal(t, 2, left)
+				}
 			})
 		})
 	}
 }
 
-func TestPeriodAndConfigReportAllFaults(t *testing.T) {
+func TestBatchAndConfigReportAllFaults(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Order: "random", InFlight: -1, MaxFailed: -1, MaxLost: -1}, nil, nil, nil)
-	for _, want := range []string{`order "random"`, "in flight -1", "scoring 0", "max failed -1", "max lost -1"} {
+	_, err := New(Config{Order: "random", InFlight: -1, DynamicSampling: -1, MaxFailed: -1, MaxLost: -1}, Deps{})
+	for _, want := range []string{`order "random"`, "group size 0", "in flight -1", "scoring 0", "dynamic sampling -1", "max failed -1", "max lost -1"} {
 		require.ErrorContains(t, err, want)
 	}
-	p := newProducer(t, &fakeFleet{}, length, nil)
-	out := make(chan rollout.Group)
-	_, err = p.Run(t.Context(), Period{Step: 2}, out)
-	for _, want := range []string{"produce step 2", "version 0", "no prompts", "group size 0"} {
+	s := newProducer(t, &fakeFleet{}, length, nil).Start(t.Context(), rollout.Batch{Step: 2})
+	_, err = s.Wait()
+	for _, want := range []string{"produce step 2", "version 0", "no prompts"} {
 		require.ErrorContains(t, err, want)
 	}
-	_, open := <-out
+	_, open := <-s.Groups()
 	require.False(t, open)
 }

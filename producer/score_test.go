@@ -13,12 +13,12 @@ import (
 	"github.com/easyrl/easyrl/reward"
 )
 
-// A panic of what a task calls, the reward's aside, is an error of the period.
+// A panic of what a task calls, the reward's aside, is an error of the step.
 func TestTaskThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProducer(t, &fakeFleet{room: 2}, length, nil)
-		p.decode = func([]int32) string { panic("no such token") }
-		_, _, _, err := produce(t.Context(), t, p, period(1, 2, 3, 4))
+		p.sampler.Text = func([]int32) string { panic("no such token") }
+		_, _, _, err := produce(t.Context(), t, p, batch(1, 2, 3, 4))
 		require.ErrorContains(t, err, "no such token")
 	})
 }
@@ -65,11 +65,9 @@ func TestScoresSoManyAtOnce(t *testing.T) {
 					}
 					return reward.Score{Value: 1}, nil
 				}
-				p := newProducer(t, &fakeFleet{room: 1}, fn, func(cfg *Config) { cfg.Scoring, cfg.MaxFailed = c.scoring, 0 })
-				one := period(0)
-				one.GroupSize = c.group
+				p := newProducer(t, &fakeFleet{room: 1}, fn, func(cfg *Config) { cfg.Scoring, cfg.GroupSize, cfg.MaxFailed = c.scoring, c.group, 0 })
 				start := time.Now()
-				_, groups, _, err := produce(t.Context(), t, p, one)
+				_, groups, _, err := produce(t.Context(), t, p, batch(0))
 				if c.fails == "" {
 					require.NoError(t, err)
 					require.Len(t, groups, 1)
@@ -96,12 +94,12 @@ func TestFailedPromptsAreInOrder(t *testing.T) {
 			}
 			return reward.Score{Value: 1}, nil
 		}
-		_, groups, sum, err := produce(t.Context(), t, newProducer(t, &fakeFleet{room: 8}, fn, func(c *Config) { c.MaxFailed = 3 }), period(3, 1, 2, 0))
+		_, groups, sum, err := produce(t.Context(), t, newProducer(t, &fakeFleet{room: 8}, fn, func(c *Config) { c.MaxFailed = 3 }), batch(3, 1, 2, 0))
 		require.NoError(t, err)
 		require.Len(t, groups, 1)
 		var order []int
-		for _, f := range sum.Failed {
-			order = append(order, f.Index)
+		for _, f := range sum.failed {
+			order = append(order, f.index)
 		}
 		require.Equal(t, []int{0, 1, 2}, order)
 	})

@@ -26,12 +26,12 @@ func TestSpans(t *testing.T) {
 		equal := func(ctx context.Context, _ reward.Input) (reward.Score, error) {
 			return reward.Score{Value: 1}, sleep(ctx, time.Second)
 		}
-		p := newProducer(t, &fakeFleet{room: 8}, equal, func(c *Config) { c.Refill, c.Lanes = 1, spans.Lanes("producer") })
-		asked := period(2, 5)
-		asked.Another = func(index, _ int) rollout.Prompt {
-			return rollout.Prompt{ID: fmt.Sprint("spare", index), IDs: []int32{3}}
+		p := newProducer(t, &fakeFleet{room: 8}, equal, func(c *Config) { c.DynamicSampling = 1 })
+		p.deps.Lanes = spans.Lanes("producer")
+		p.deps.Spare = func(place int) rollout.Prompt {
+			return rollout.Prompt{ID: fmt.Sprint("spare", place-2*2), IDs: []int32{3}} // of step 3
 		}
-		_, groups, _, err := produce(t.Context(), t, p, asked)
+		_, groups, _, err := produce(t.Context(), t, p, batch(2, 5))
 		require.NoError(t, err)
 		require.Equal(t, []uint64{Seed(42, 3, 2), Seed(42, 3, 3)}, []uint64{groups[0].Seed, groups[1].Seed}, "of the second tries")
 		require.Zero(t, time.Since(groups[1].Scored))

@@ -61,8 +61,8 @@ type Response struct {
 // Group is a prompt and its responses: the unit that streams to the trainer,
 // since an advantage needs all rewards of its group.
 type Group struct {
-	Step      int   // the period it belongs to, from 1
-	Index     int   // its place among the period's prompts, from 0
+	Step      int   // that it belongs to, from 1
+	Index     int   // its place among the step's prompts, from 0
 	Version   int64 // of the weights, equal in all responses
 	Prompt    Prompt
 	Responses []Response

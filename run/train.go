@@ -174,14 +174,14 @@ func (t *training) connect() error {
 	if err != nil {
 		return err
 	}
-	sample, err := produce(cfg, t.folder, t.instances, t.spans.Lanes(producerRow), spare, t.reward, t.warn)
+	sampling, err := newProducer(cfg, t.folder, t.instances, t.spans.Lanes(producerRow), spare, t.reward, t.warn)
 	if err != nil {
 		return err
 	}
 	t.deps = trainer.Deps{
 		Models:  t.models,
 		Prompt:  prompt,
-		Produce: sample,
+		Produce: sampling.Start,
 		Publish: t.instances.Publish,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
 			return t.evaluateStep(ctx, step, t.sets, held)

@@ -1,16 +1,16 @@
 // Command scale measures what the producer and the fleet themselves take where
-// there are many instances: a period of many prompts over simulated instances,
+// there are many instances: a step of many prompts over simulated instances,
 // which take a model's time and compute nothing.
 //
 //	go run ./bench/scale
 //
 // The bars: all processor time of the process, which holds the instances too,
-// is less than one core; what is alive in memory does not grow while the period
+// is less than one core; what is alive in memory does not grow while the step
 // runs; and slots stand empty at most 3% more of the time than the lengths
 // dictate, which is what a list schedule has that gives each response, in the
 // order of the prompts, to the slot that is free first. With slower or faster
-// instances (-simulate) it also says what a cluster would do: how long the
-// period takes, and how full it is.
+// instances (-simulate) it also says what a cluster would do: how long the step
+// takes, and how full it is.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 func main() {
 	s := scale{}
 	flag.IntVar(&s.instances, "instances", 1000, "instances")
-	flag.IntVar(&s.prompts, "prompts", 100_000, "prompts of the period")
+	flag.IntVar(&s.prompts, "prompts", 100_000, "prompts of the step")
 	flag.IntVar(&s.group, "group", 8, "responses a prompt")
 	flag.IntVar(&s.maxTokens, "max-tokens", 2048, "tokens of a response at most")
 	flag.Float64Var(&s.ahead, "ahead", -1, "the fleet's work ahead, as a share of what an instance holds; negative is the default")
@@ -82,7 +82,7 @@ func (r *result) print() error {
 		fmt.Printf("%-38s %14s\n", name, fmt.Sprintf(format, args...))
 	}
 	say("publish to all", "%.2f s", r.publish.Seconds())
-	say("period", "%.2f s", r.wall.Seconds())
+	say("step", "%.2f s", r.wall.Seconds())
 	say("ideal list schedule", "%.2f s", r.ideal.Seconds())
 	say("groups a second", "%.0f", float64(r.groups)/r.wall.Seconds())
 	say("tokens a second", "%.0f", float64(r.tokens)/r.wall.Seconds())

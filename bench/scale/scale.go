@@ -6,7 +6,6 @@ import (
 	"io"
 	"runtime"
 	"runtime/metrics"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,11 +34,11 @@ type result struct {
 	groups        int
 	tokens        int64
 	publish       time.Duration
-	wall, ideal   time.Duration // of the period
+	wall, ideal   time.Duration // of the step
 	work          time.Duration // of all slots
 	slots         int           // of all instances
 	prefill       time.Duration // of an instance, on average
-	cpu           time.Duration // in the period, of the process
+	cpu           time.Duration // in the step, of the process
 	before, after uint64        // bytes alive
 	early, late   uint64        // most bytes alive in the second and in the last quarter
 	goroutines    int           // most at once
@@ -47,10 +46,10 @@ type result struct {
 
 func (r *result) cores() float64 { return r.cpu.Seconds() / r.wall.Seconds() }
 
-// idle is the share of a period in which slots have no response, prompts aside:
+// idle is the share of a step in which slots have no response, prompts aside:
 // while one runs, all of its instance stand.
-func (r *result) idle(period time.Duration) float64 {
-	return 1 - r.work.Seconds()/float64(r.slots)/(period-r.prefill).Seconds()
+func (r *result) idle(step time.Duration) float64 {
+	return 1 - r.work.Seconds()/float64(r.slots)/(step-r.prefill).Seconds()
 }
 
 // weights is a version without values.
@@ -67,7 +66,7 @@ func (unscored) Score(context.Context, reward.Input) (reward.Score, error) {
 	return reward.Score{}, nil
 }
 
-// measure runs a period over the whole path.
+// measure runs a step over the whole path.
 func (s *scale) measure(ctx context.Context) (*result, error) {
 	r := &result{slots: s.instances * s.cfg.Slots, before: alive()}
 	fc := fleet.DefaultConfig()
@@ -97,12 +96,13 @@ func (s *scale) measure(ctx context.Context) (*result, error) {
 	}
 	r.publish = time.Since(start)
 	pc := producer.DefaultConfig()
-	pc.InFlight = s.inFlight
-	p, err := producer.New(pc, f, unscored{}, nil)
+	pc.InFlight, pc.GroupSize, pc.Seed = s.inFlight, s.group, 1
+	pc.Sampling = inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: s.maxTokens}
+	p, err := producer.New(pc, producer.Deps{Fleet: f, Reward: unscored{}})
 	if err != nil {
 		return nil, err
 	}
-	lengths, err := s.period(ctx, p, r)
+	lengths, err := s.step(ctx, p, r)
 	if err != nil {
 		return nil, err
 	}
@@ -119,26 +119,19 @@ func (s *scale) measure(ctx context.Context) (*result, error) {
 	return r, nil
 }
 
-// period runs the prompts and returns the lengths of the responses, in the
-// order of the prompts.
-func (s *scale) period(ctx context.Context, p *producer.Producer, r *result) ([]int32, error) {
-	period := producer.Period{
-		Step: 1, Version: 1, GroupSize: s.group, Seed: 1, Prompts: make([]rollout.Prompt, s.prompts),
-		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: s.maxTokens},
-	}
-	for i := range period.Prompts {
+// step runs the prompts and returns the lengths of the responses, in the order of
+// the prompts.
+func (s *scale) step(ctx context.Context, p *producer.Producer, r *result) ([]int32, error) {
+	batch := rollout.Batch{Step: 1, Version: 1, Prompts: make([]rollout.Prompt, s.prompts)}
+	for i := range batch.Prompts {
 		ids := make([]int32, promptTokens)
 		ids[0] = int32(i)
-		period.Prompts[i] = rollout.Prompt{ID: fmt.Sprint(i), IDs: ids}
+		batch.Prompts[i] = rollout.Prompt{ID: fmt.Sprint(i), IDs: ids}
 	}
-	out := make(chan rollout.Group)
-	var wg sync.WaitGroup
-	var err error
-	var sum producer.Summary
 	start, cpu := time.Now(), processorTime()
-	wg.Go(func() { sum, err = p.Run(ctx, period, out) })
+	stream := p.Start(ctx, batch)
 	lengths := make([]int32, s.prompts*s.group)
-	for g := range out {
+	for g := range stream.Groups() {
 		for k := range g.Responses {
 			at := &lengths[g.Index*s.group+k]
 			if *at != 0 {
@@ -159,12 +152,12 @@ func (s *scale) period(ctx context.Context, p *producer.Producer, r *result) ([]
 			r.late = max(r.late, marked())
 		}
 	}
-	wg.Wait()
+	_, err := stream.Wait()
 	r.cpu, r.wall = processorTime()-cpu, time.Since(start)
 	if err != nil {
 		return nil, err
 	}
-	if r.groups != s.prompts || sum.Groups != s.prompts {
+	if r.groups != s.prompts {
 		return nil, fmt.Errorf("%d groups of %d prompts", r.groups, s.prompts)
 	}
 	return lengths, nil

@@ -101,6 +101,22 @@ func TestForbiddenImports(t *testing.T) {
 	}
 }
 
+// What trains, produces and evaluates knows the contract of inference alone, and
+// none of its parts. Tests put real parts together.
+func TestInferenceIsAContract(t *testing.T) {
+	t.Parallel()
+	for _, s := range parse(t).files {
+		if s.test || !under(s.pkg, "producer", "trainer", "evaluate", "rollout") {
+			continue
+		}
+		for _, path := range s.imports() {
+			if path != "inference" && under(path, "inference") {
+				t.Errorf("%s imports %s, expected nothing of inference but its contract", s.path, path)
+			}
+		}
+	}
+}
+
 // The module's own packages have no assembly of their own and no vendored code:
 // what the binary is made of is in go.mod.
 func TestNoVendoredCode(t *testing.T) {

@@ -23,19 +23,16 @@ func (tokens) Score(_ context.Context, in reward.Input) (reward.Score, error) {
 	return reward.Score{Value: float64(in.Length)}, nil
 }
 
-// In prompt order a period gives the same groups, to the last bit, whatever the
+// In prompt order a step gives the same groups, to the last bit, whatever the
 // number of instances is and when they come and go.
-func TestPeriodDependsOnNoInstance(t *testing.T) {
+func TestStepDependsOnNoInstance(t *testing.T) {
 	c := modelShapes()["qwen3"]
 	dev := openCPU(t, 1)
 	defer func() { require.NoError(t, dev.Close()) }()
 	snapshot := model.NewSnapshot(newWeights(t, dev, c, 9), 1)
-	period := producer.Period{
-		Step: 1, Version: 1, GroupSize: 4, Seed: 11,
-		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 30, StopIDs: []int32{2}},
-	}
+	batch := rollout.Batch{Step: 1, Version: 1}
 	for i := range 12 {
-		period.Prompts = append(period.Prompts, rollout.Prompt{ID: fmt.Sprint(i), IDs: prompt(3+5*i, i)})
+		batch.Prompts = append(batch.Prompts, rollout.Prompt{ID: fmt.Sprint(i), IDs: prompt(3+5*i, i)})
 	}
 	produce := func(instances int, during func(f *fleet.Fleet, first *Engine, g rollout.Group)) []rollout.Group {
 		f, err := fleet.New(fleet.DefaultConfig())
@@ -47,17 +44,13 @@ func TestPeriodDependsOnNoInstance(t *testing.T) {
 		}
 		require.NoError(t, f.Publish(t.Context(), snapshot))
 		cfg := producer.DefaultConfig()
-		cfg.Order = producer.Prompt
-		p, err := producer.New(cfg, f, tokens{}, letters{}.Decode)
+		cfg.Order, cfg.GroupSize, cfg.Seed = rollout.PromptOrder, 4, 11
+		cfg.Sampling = inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 30, StopIDs: []int32{2}}
+		p, err := producer.New(cfg, producer.Deps{Fleet: f, Reward: tokens{}, Text: letters{}.Decode})
 		require.NoError(t, err)
-		out := make(chan rollout.Group)
-		failed := make(chan error, 1)
-		go func() {
-			_, err := p.Run(t.Context(), period, out)
-			failed <- err
-		}()
+		stream := p.Start(t.Context(), batch)
 		var groups []rollout.Group
-		for g := range out {
+		for g := range stream.Groups() {
 			if during != nil {
 				during(f, first, g)
 			}
@@ -68,7 +61,8 @@ func TestPeriodDependsOnNoInstance(t *testing.T) {
 			g.Scored = time.Time{}
 			groups = append(groups, g)
 		}
-		require.NoError(t, <-failed)
+		_, err = stream.Wait()
+		require.NoError(t, err)
 		require.NoError(t, f.Close())
 		return groups
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// A prompt whose responses all have the same reward is replaced, at most Refill
-// times, by one that depends on its place and the attempt alone.
-func TestRefill(t *testing.T) {
+// A prompt whose responses all have the same reward is replaced, at most
+// DynamicSampling times, by one that depends on its place and the attempt alone.
+func TestDynamicSampling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		scored := 0.0
@@ -30,12 +30,12 @@ func TestRefill(t *testing.T) {
 			scored++
 			return reward.Score{Value: scored}, nil
 		}
-		p := newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.Refill, c.Order = 2, Prompt })
-		asked := period(1, 1, 1)
-		asked.Another = func(index, attempt int) rollout.Prompt {
+		p := newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.DynamicSampling, c.Order = 2, rollout.PromptOrder })
+		p.deps.Spare = func(place int) rollout.Prompt { // two rounds of three are behind each of steps 1 and 2
+			index, attempt := place%3, place/3-2*2+1
 			return rollout.Prompt{ID: fmt.Sprintf("spare-%d-%d", index, attempt), IDs: []int32{1}}
 		}
-		_, groups, sum, err := produce(t.Context(), t, p, asked)
+		_, groups, sum, err := produce(t.Context(), t, p, batch(1, 1, 1))
 		require.NoError(t, err)
 		var ids []string
 		for i := range groups {
@@ -55,16 +55,15 @@ func TestRefill(t *testing.T) {
 }
 
 // Prompts that replace others are among those that the fleet bounds.
-func TestRefillIsBoundedByTheFleet(t *testing.T) {
+func TestDynamicSamplingIsBoundedByTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 2}
 		equal := func(ctx context.Context, _ reward.Input) (reward.Score, error) {
 			return reward.Score{Value: 1}, sleep(ctx, 10*time.Second)
 		}
-		p := newProducer(t, f, equal, func(c *Config) { c.Refill = 1 })
-		asked := period(1, 1, 1, 1, 1, 1)
-		asked.Another = func(int, int) rollout.Prompt { return rollout.Prompt{ID: "spare", IDs: []int32{1}} }
-		got, _, sum, err := produce(t.Context(), t, p, asked)
+		p := newProducer(t, f, equal, func(c *Config) { c.DynamicSampling = 1 })
+		p.deps.Spare = func(int) rollout.Prompt { return rollout.Prompt{ID: "spare", IDs: []int32{1}} }
+		got, _, sum, err := produce(t.Context(), t, p, batch(1, 1, 1, 1, 1, 1))
 		require.NoError(t, err)
 		require.Len(t, sum.Replaced, 6)
 		require.Equal(t, 2, f.most)
@@ -72,7 +71,7 @@ func TestRefillIsBoundedByTheFleet(t *testing.T) {
 	})
 }
 
-// A tenth of a period may fail, and one group of any.
+// A tenth of a step may fail, and one group of any.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	for prompts, may := range map[int]int{1: 1, 6: 1, 19: 1, 20: 2, 64: 6, 512: 51} {
@@ -90,9 +89,8 @@ func TestBudget(t *testing.T) {
 				}
 				return reward.Score{Value: 1}, nil
 			}
-			asked := period(make([]int32, 20)...)
-			asked.GroupSize = 1
-			_, groups, sum, err := produce(t.Context(), t, newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.MaxFailed = Budget(20) }), asked)
+			p := newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.GroupSize, c.MaxFailed = 1, Budget(20) })
+			_, groups, sum, err := produce(t.Context(), t, p, batch(make([]int32, 20)...))
 			if !ok {
 				require.ErrorIs(t, err, ErrBudget)
 				require.ErrorContains(t, err, "3 of 20 because of their prompt or reward, at most 2 may")
@@ -100,7 +98,7 @@ func TestBudget(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Len(t, groups, 18)
-			require.Len(t, sum.Failed, 2)
+			require.Equal(t, 2, sum.Failed)
 		})
 	}
 }

@@ -1,0 +1,199 @@
+package producer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"github.com/sourcegraph/conc/panics"
+
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// recheck is how often a worker without a free slot asks the fleet for its room
+// again, should no group end meanwhile.
+const recheck = time.Second
+
+// step is a batch being sampled. It implements rollout.Stream.
+type step struct {
+	*Producer
+	batch  rollout.Batch
+	groups chan rollout.Group      // has room for all
+	cancel context.CancelCauseFunc // ends the step with an error
+	freed  chan struct{}           // holds a token where a slot may have become free
+	before Counters
+	work   conc.WaitGroup
+
+	mu       sync.Mutex
+	inFlight int
+	delivery *delivery
+	failed   []failure
+	replaced []rollout.Group
+
+	stats rollout.Stats // set before work ends, as is err
+	err   error
+}
+
+// failure is a prompt that gave no group.
+type failure struct {
+	index  int // in the batch
+	prompt rollout.Prompt
+	lost   bool // for want of an instance, not for a fault of the prompt or its reward
+	err    error
+}
+
+func newStep(p *Producer, batch rollout.Batch) *step {
+	n := len(batch.Prompts)
+	return &step{Producer: p, batch: batch, groups: make(chan rollout.Group, n), freed: make(chan struct{}, 1),
+		before: p.count(), delivery: newDelivery(p.cfg.Order, p.cfg.Gate, n)}
+}
+
+// Groups delivers the finished groups.
+func (s *step) Groups() <-chan rollout.Group { return s.groups }
+
+// Wait returns once nothing of the step runs any more.
+func (s *step) Wait() (rollout.Stats, error) {
+	s.work.Wait()
+	return s.stats, s.err
+}
+
+// run samples, scores and delivers the batch.
+func (s *step) run(ctx context.Context) {
+	if err := s.produce(ctx); err != nil {
+		s.err = fmt.Errorf("produce step %d: %w", s.batch.Step, err)
+	}
+	close(s.groups)
+	slices.SortFunc(s.failed, func(a, b failure) int { return cmp.Compare(a.index, b.index) })
+	for i := range s.failed {
+		if s.deps.Warn != nil {
+			s.deps.Warn("step %d: gave up %v", s.batch.Step, s.failed[i].err)
+		}
+	}
+	after := s.count()
+	s.stats = rollout.Stats{Busy: after.Busy - s.before.Busy, Instances: after.Instances,
+		Retries: after.Retries - s.before.Retries, Hedges: after.Hedges - s.before.Hedges,
+		Failed: len(s.failed), Replaced: s.replaced,
+		RewardRetries: after.RewardRetries - s.retries.Swap(after.RewardRetries)} // with those of evaluations in between
+}
+
+// produce returns when the step is complete and nothing of it runs any more.
+func (s *step) produce(ctx context.Context) error {
+	if err := validate(&s.batch); err != nil {
+		return err
+	}
+	ctx, s.cancel = context.WithCancelCause(ctx)
+	defer s.cancel(nil)
+	s.dispatch(ctx)
+	if s.delivery.complete() {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+func validate(b *rollout.Batch) error {
+	var faults []error
+	if b.Version < 1 {
+		faults = append(faults, fmt.Errorf("version %d, expected 1 or more", b.Version))
+	}
+	if len(b.Prompts) == 0 {
+		faults = append(faults, errors.New("no prompts"))
+	}
+	return errors.Join(faults...)
+}
+
+// dispatch runs the tasks, in the order of the prompts as slots become free, and
+// returns when they have ended. A worker that has a task to run first starts the
+// worker that waits for the next slot, unless one is about to: there are only as
+// many as wait.
+func (s *step) dispatch(ctx context.Context) {
+	var workers conc.WaitGroup
+	var front sync.Mutex // held by the worker that waits for a slot; guards next
+	var spare atomic.Bool
+	next := 0
+	var work func()
+	work = func() {
+		spare.Store(false)
+		for front.TryLock() {
+			index := next
+			found := index < len(s.batch.Prompts) && s.slot(ctx)
+			if found {
+				next++
+			}
+			front.Unlock()
+			if !found {
+				return
+			}
+			if spare.CompareAndSwap(false, true) {
+				workers.Go(work)
+			}
+			if err := try(func() error { return s.task(ctx, index) }); err != nil {
+				s.cancel(err)
+			}
+		}
+	}
+	work()
+	workers.Wait()
+}
+
+// try is what do returns, or its panic as an error.
+func try(do func() error) (err error) {
+	if p := panics.Try(func() { err = do() }); p != nil {
+		return p.AsError()
+	}
+	return err
+}
+
+// slot takes a slot. It reports false where the step ends first.
+func (s *step) slot(ctx context.Context) bool {
+	for {
+		s.mu.Lock()
+		ok := s.inFlight < s.limit()
+		if ok {
+			s.inFlight++
+		}
+		s.mu.Unlock()
+		if ok {
+			s.wake() // there may be another
+			return ctx.Err() == nil
+		}
+		t := time.NewTimer(recheck)
+		select {
+		case <-s.freed:
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+}
+
+func (s *step) free() {
+	s.mu.Lock()
+	s.inFlight--
+	s.mu.Unlock()
+	s.wake()
+}
+
+// wake lets a worker that waits for a slot look again.
+func (s *step) wake() {
+	select {
+	case s.freed <- struct{}{}:
+	default:
+	}
+}
+
+// limit is the number of groups that may be with the fleet, at least 1.
+func (s *step) limit() int {
+	if s.cfg.InFlight > 0 {
+		return s.cfg.InFlight
+	}
+	return max(1, s.deps.Fleet.Room(s.cfg.GroupSize))
+}

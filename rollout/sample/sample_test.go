@@ -1,0 +1,127 @@
+package sample
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// fleet answers with a completion for each of its versions.
+type fleet struct {
+	versions []int64
+	fault    error
+	got      inference.Request
+}
+
+func (f *fleet) Generate(_ context.Context, req inference.Request) ([]inference.Completion, string, error) {
+	f.got = req
+	var out []inference.Completion
+	for i, v := range f.versions {
+		out = append(out, inference.Completion{IDs: []int32{int32(i), 9}, Logprobs: []float32{-1, -2}, Text: "raw", Finish: rollout.Stop, Version: v})
+	}
+	return out, "fake", f.fault
+}
+
+type scorer func(ctx context.Context, in reward.Input) (reward.Score, error)
+
+func (s scorer) Score(ctx context.Context, in reward.Input) (reward.Score, error) { return s(ctx, in) }
+
+func TestSample(t *testing.T) {
+	t.Parallel()
+	prompt := rollout.Prompt{ID: "p", IDs: []int32{5}}
+	req := inference.Request{N: 2, Seed: 11, Version: 3, Sampling: inference.Sampling{TopP: 1, MaxTokens: 2}}
+	f := &fleet{versions: []int64{3, 3}}
+	s := Sampler{Fleet: f}
+	response := func(i int32, text string) rollout.Response {
+		return rollout.Response{Text: text, IDs: []int32{i, 9}, Logprobs: []float32{-1, -2}, Finish: rollout.Stop, Version: 3, Instance: "fake"}
+	}
+	got, err := s.Sample(t.Context(), &prompt, req)
+	require.NoError(t, err)
+	require.Equal(t, &rollout.Group{Version: 3, Seed: 11, Prompt: prompt, Responses: []rollout.Response{response(0, "raw"), response(1, "raw")}}, got)
+	req.PromptIDs = prompt.IDs
+	require.Equal(t, req, f.got)
+	s.Text = func(ids []int32) string { return fmt.Sprint(ids[0]) }
+	got, err = s.Sample(t.Context(), &prompt, req)
+	require.NoError(t, err)
+	require.Equal(t, []rollout.Response{response(0, "0"), response(1, "1")}, got.Responses)
+
+	f.versions = []int64{3, 2}
+	_, err = s.Sample(t.Context(), &prompt, req)
+	require.ErrorIs(t, err, inference.ErrStale)
+	require.EqualError(t, err, "stale weights: fake gave a response of version 2, expected 3")
+	req.Version = 0 // demands none
+	_, err = s.Sample(t.Context(), &prompt, req)
+	require.NoError(t, err)
+	f.versions = []int64{3}
+	_, err = s.Sample(t.Context(), &prompt, req)
+	require.EqualError(t, err, "fake gave 1 responses, expected 2")
+	f.fault = inference.ErrNoInstance
+	_, err = s.Sample(t.Context(), &prompt, req)
+	require.ErrorIs(t, err, inference.ErrNoInstance)
+}
+
+func TestScore(t *testing.T) {
+	t.Parallel()
+	group := func() *rollout.Group {
+		return &rollout.Group{Prompt: rollout.Prompt{ID: "p"}, Responses: []rollout.Response{
+			{Text: "a", IDs: []int32{1}, Finish: rollout.Stop}, {Text: "b", IDs: []int32{1, 2}, Finish: rollout.Length}}}
+	}
+	want := []reward.Score{
+		{Value: 1, Parts: map[string]float64{"x": 1}, Answer: "a", Verdict: reward.Right},
+		{Value: 2, Parts: map[string]float64{"x": 2}, Answer: "b", Verdict: reward.Wrong},
+	}
+	right := func(_ context.Context, in reward.Input) (reward.Score, error) {
+		if in.Prompt.ID != "p" || (in.Text == "a") != (in.Finish == rollout.Stop) {
+			return reward.Score{}, fmt.Errorf("input %+v", in)
+		}
+		return want[in.Length-1], nil
+	}
+	for _, atOnce := range []int{1, 2, 8} {
+		g := group()
+		scores, err := (&Sampler{Reward: scorer(right), AtOnce: atOnce}).Score(t.Context(), g)
+		require.NoError(t, err)
+		require.Equal(t, want, scores)
+		for i := range want {
+			require.Equal(t, want[i].Value, g.Responses[i].Reward)
+			require.Equal(t, want[i].Parts, g.Responses[i].Parts)
+		}
+	}
+	broken := errors.New("broken")
+	for fault, score := range map[string]scorer{
+		"broken": func(context.Context, reward.Input) (reward.Score, error) { return reward.Score{}, broken },
+		"panic: out of range": func(context.Context, reward.Input) (reward.Score, error) {
+			panic("out of range")
+		},
+		"reward is NaN, expected a finite number": func(context.Context, reward.Input) (reward.Score, error) {
+			return reward.Score{Value: math.NaN()}, nil
+		},
+		"reward is -Inf, expected a finite number": func(context.Context, reward.Input) (reward.Score, error) {
+			return reward.Score{Value: math.Inf(-1)}, nil
+		},
+		"part x is +Inf, expected a finite number": func(context.Context, reward.Input) (reward.Score, error) {
+			return reward.Score{Value: 1, Parts: map[string]float64{"x": math.Inf(1), "y": 0}}, nil
+		},
+	} {
+		second := func(ctx context.Context, in reward.Input) (reward.Score, error) {
+			if in.Text == "a" {
+				return right(ctx, in)
+			}
+			return score(ctx, in)
+		}
+		_, err := (&Sampler{Reward: scorer(second), AtOnce: 2}).Score(t.Context(), group())
+		require.ErrorContains(t, err, "reward of response 1: "+fault)
+	}
+	stop := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	_, err := (&Sampler{Reward: scorer(right), AtOnce: 2}).Score(ctx, group())
+	require.Equal(t, stop, err)
+}
