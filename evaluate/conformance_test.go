@@ -30,8 +30,8 @@ type lightevalRow struct {
 	Tolerance float64
 }
 
-// gold is the right choice or, where letters are asked for, its letter: the first
-// choice is A, whatever it says.
+// gold is the right choice or, where the metric compares letters, its letter: A is
+// the first choice, whatever its text.
 func (r *lightevalRow) gold(t *testing.T) string {
 	t.Helper()
 	var at []int
@@ -55,7 +55,7 @@ func meanGPass(n, c, k int) float64 {
 	return 2 * sum / float64(k)
 }
 
-// got is what a metric gives, by lighteval's name for it.
+// got are our values of a metric, under lighteval's names.
 func (r *lightevalRow) got(t *testing.T) map[string]float64 {
 	t.Helper()
 	answer, err := json.Marshal(r.gold(t))

@@ -15,9 +15,9 @@ func MeanAtK(scores []float64, k int) float64 {
 	return sum / float64(k)
 }
 
-// PassAtK is the chance that at least one of k responses drawn without
-// replacement from n, of which c are right, is right: the unbiased estimator of
-// Chen et al. 2021 (eq. 1). k above n counts as n.
+// PassAtK is the chance that at least one of k responses is right, drawn without
+// replacement from n with c right: the unbiased estimator of Chen et al. 2021
+// (eq. 1). k above n counts as n.
 func PassAtK(n, c, k int) float64 {
 	k = min(k, n)
 	if n-c < k {
@@ -30,10 +30,9 @@ func PassAtK(n, c, k int) float64 {
 	return 1 - miss
 }
 
-// GPassAtK is the chance that at least the share tau of k responses drawn
-// without replacement from n, of which c are right, is right (Liu et al. 2024,
-// "Are Your LLMs Capable of Stable Reasoning?", eq. 2). With tau 0 it is
-// PassAtK.
+// GPassAtK is the chance that at least the share tau of k responses is right, drawn
+// without replacement from n with c right (Liu et al. 2024, "Are Your LLMs Capable
+// of Stable Reasoning?", eq. 2). With tau 0 it is PassAtK.
 func GPassAtK(n, c, k int, tau float64) float64 {
 	k = min(k, n)
 	least := max(1, int(math.Ceil(tau*float64(k))))
@@ -44,7 +43,7 @@ func GPassAtK(n, c, k int, tau float64) float64 {
 	return min(1, sum)
 }
 
-// choose is the logarithm of n over k, minus infinity where it is 0.
+// choose is the logarithm of the binomial coefficient of n and k.
 func choose(n, k int) float64 {
 	if k < 0 || k > n {
 		return math.Inf(-1)
@@ -54,9 +53,9 @@ func choose(n, k int) float64 {
 }
 
 // MajAtK is the score of the commonest of the first k answers, the earliest
-// among equals (Wang et al. 2022, self-consistency; lighteval's maj@k): scores[i]
-// is that of answers[i]. An empty answer, a response without one, does not vote.
-// It depends on the order of the responses, which says nothing; MajMean does not.
+// among equals (Wang et al. 2022, self-consistency; lighteval's maj@k). scores[i]
+// belongs to answers[i]. A response without an answer, an empty one, does not vote.
+// The result depends on the order of the responses, unlike MajMean's.
 func MajAtK(answers []string, scores []float64, k int) float64 {
 	k = min(k, len(answers))
 	votes := map[string]int{}
@@ -79,16 +78,16 @@ func MajAtK(answers []string, scores []float64, k int) float64 {
 	return scores[at]
 }
 
-// majMost is the largest number of responses of which MajMean counts the draws of
-// fewer: its work grows with their cube.
+// majMost bounds the responses that MajMean draws from: its work grows with their
+// cube.
 const majMost = 128
 
-// MajMean is the mean of MajAtK over all draws of k of the responses, in any
-// order: the complete U-statistic (Hoeffding 1948), and so the unbiased estimate
-// of the least variance of what k fresh responses would get. In any order means
-// that equally common answers win equally often, and so for all k: with k = n it
-// is the mean score of the commonest answers. It takes n k^2 log k steps, and n up
-// to majMost; with k = n it takes n, which may be more.
+// MajMean is the mean of MajAtK over all ordered draws of k of the n responses: the
+// complete U-statistic (Hoeffding 1948), which is the minimum-variance unbiased
+// estimate of what k fresh responses would get. Over all orders equally common
+// answers win equally often, so with k = n it is the mean score of the commonest
+// answers. It takes n k^2 log k steps and uses the first majMost responses; with
+// k = n it takes n steps and uses all.
 func MajMean(answers []string, scores []float64, k int) float64 {
 	if k >= len(answers) {
 		_, candidates := tally(answers, scores)
@@ -104,14 +103,14 @@ func MajMean(answers []string, scores []float64, k int) float64 {
 	return total / binomials(n)[k]
 }
 
-// candidate is an answer of several responses.
+// candidate is an answer that responses share.
 type candidate struct {
 	size  int     // responses that give it
-	score float64 // their mean: whichever of them is drawn first stands for it
+	score float64 // their mean: any of them may be drawn first
 }
 
-// tally counts the responses without an answer, and those of each answer in the
-// order of its first.
+// tally counts the responses without an answer and those of each answer, in the
+// order of first appearance.
 func tally(answers []string, scores []float64) (silent int, candidates []candidate) {
 	at := map[string]int{}
 	for i, a := range answers {
@@ -134,7 +133,7 @@ func tally(answers []string, scores []float64) (silent int, candidates []candida
 	return silent, candidates
 }
 
-// commonest is the mean score of the largest candidates, 0 where there are none.
+// commonest is the mean score of the largest candidates, 0 without candidates.
 func commonest(candidates []candidate) float64 {
 	most, equal, sum := 0, 0.0, 0.0
 	for _, c := range candidates {
@@ -149,14 +148,14 @@ func commonest(candidates []candidate) float64 {
 	return sum / max(1, equal)
 }
 
-// wonWith is the sum of the winners' scores over all draws of k responses in
-// which an answer wins with that many votes; candidates that are equal share a
-// draw. It goes through the candidates and keeps, for each number of responses
-// drawn and of candidates with the votes to win, the number of draws and the sum
-// of those candidates' scores over them.
+// wonWith is the sum of the winners' scores over all draws of k responses in which
+// an answer wins with that many votes. Equal candidates share a draw. For each
+// number of responses drawn and of candidates with enough votes, it updates,
+// candidate by candidate, the number of draws and the sum of those candidates'
+// scores over them.
 func wonWith(votes, k, silent int, candidates []candidate) float64 {
 	type state struct{ draws, scores float64 }
-	most := k / votes // candidates that can be equal
+	most := k / votes // candidates that can win together
 	at := func(drawn, equal int) int { return drawn*(most+1) + equal }
 	now := make([]state, (k+1)*(most+1))
 	for drawn, ways := range binomials(silent)[:min(silent, k)+1] {
@@ -192,7 +191,7 @@ func wonWith(votes, k, silent int, candidates []candidate) float64 {
 	return sum
 }
 
-// binomials are n over 0, 1, …, n.
+// binomials are the binomial coefficients of n and 0, 1, …, n.
 func binomials(n int) []float64 {
 	row := make([]float64, n+1)
 	row[0] = 1
@@ -202,11 +201,10 @@ func binomials(n int) []float64 {
 	return row
 }
 
-// StdErr is the standard error of the mean of a list of prompts' means: their
-// standard deviation over the root of their number. Responses to one prompt are
-// not independent, so the prompt is the unit (Miller 2024, "Adding Error Bars to
-// Evals", clustered standard errors). It is not known of fewer than
-// two, and then NaN.
+// StdErr is the standard error of the mean of prompts' means: their standard
+// deviation over the root of their number. Responses to one prompt are not
+// independent, so the prompt is the unit (Miller 2024, "Adding Error Bars to Evals",
+// clustered standard errors). It is NaN for fewer than two.
 func StdErr(means []float64) float64 {
 	n := float64(len(means))
 	mean := 0.0

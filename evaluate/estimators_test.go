@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// subsets calls f with the number of right responses of each way to draw k of n
-// of which the first c are right.
+// subsets calls f with the number of right responses in each way to draw k of n, the
+// first c of which are right.
 func subsets(n, c, k int, f func(right int)) {
 	for mask := range 1 << n {
 		size, right := 0, 0
@@ -104,8 +104,7 @@ func draws(n, k int, f func(drawn []int)) {
 	extend(nil)
 }
 
-// MajMean is the mean of MajAtK over all draws, ordered, each of them made and
-// voted on here by itself.
+// MajMean is the mean of MajAtK over all ordered draws, enumerated here.
 func TestMajMeanCountsAllDraws(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := 1; n <= 6; n++ {
@@ -142,8 +141,8 @@ func TestMajMeanCountsAllDraws(t *testing.T) {
 	}
 }
 
-// shared is what k = n responses get: who is commonest wins, and who is as common
-// wins as often, for all of its responses alike.
+// shared is what k = n responses get: the commonest answer wins, and equally common
+// ones win equally often.
 func shared(answers []string, scores []float64) float64 {
 	votes, most := map[string]int{}, 0
 	for _, a := range answers {
@@ -162,11 +161,11 @@ func shared(answers []string, scores []float64) float64 {
 	if n == 0 {
 		return 0
 	}
-	return sum / float64(n) // the commonest have equally many
+	return sum / float64(n) // they have equally many
 }
 
-// A whole row of maj@k has one rule: that of all responses is what the sums over
-// draws give too, whatever their order and however many.
+// maj@k has one rule for all k: with k = n the sums over draws give the same,
+// whatever the order and number of the responses.
 func TestMajMeanOfAll(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2, 3, 8, 20, majMost, majMost + 1, 1000} {
@@ -197,8 +196,8 @@ func TestMajMeanOfAll(t *testing.T) {
 	require.Equal(t, 0.5, MajMean([]string{"b", "a"}, []float64{0, 1}, 9), "k above n counts as n")
 }
 
-// Unbiased: over many groups of n fresh responses, MajMean of k has the mean of
-// MajAtK of k fresh ones, which the chances of each outcome give exactly.
+// Over many groups of n fresh responses the mean of MajMean of k is that of MajAtK of
+// k fresh ones, computed here from the chance of each outcome.
 func TestMajMeanIsUnbiased(t *testing.T) {
 	chance := map[string]float64{"a": 0.5, "b": 0.3, "": 0.2}
 	names, right := []string{"a", "b", ""}, map[string]float64{"a": 1}

@@ -1,9 +1,9 @@
 // Package evaluate samples and scores responses to held-out prompts and turns
 // their scores into mean@k, pass@k and maj@k.
 //
-// mean@k and maj@k are of rewards; pass@k counts the responses that are right, as
-// the reward says (reward.Score.Right): what a sum pays or takes for form and
-// length changes no answer. Answers that are equally common share maj@k.
+// mean@k and maj@k take rewards. pass@k counts right responses, as the reward judges
+// them (reward.Score.Right): extras for form and length change no answer. Equally
+// common answers share maj@k.
 package evaluate
 
 import (
@@ -33,52 +33,53 @@ type Set struct {
 type Config struct {
 	K        int // responses to a prompt
 	Sampling inference.Sampling
-	// Seed of the draws, which depend on it and on a prompt's place in its set
-	// alone: two evaluations differ by the weights.
+	// Seed keys the draws, together with a prompt's place in its set: two
+	// evaluations differ by their weights alone.
 	Seed uint64
 }
 
-// Fleet samples. *fleet.Fleet is one.
+// Fleet samples responses. *fleet.Fleet is one.
 type Fleet interface {
 	sample.Fleet
-	// Capacity is the number of responses that are sampled at once, now.
+	// Capacity is the number of responses that the fleet can sample at once now.
 	Capacity() int
 }
 
-// Deps are what an evaluation works with.
+// Deps are the parts of an evaluation.
 type Deps struct {
 	Fleet  Fleet
 	Reward reward.Func
-	// Text is what the reward reads of a response.
+	// Text decodes a response for the reward.
 	Text func(ids []int32) string
-	// Warn is told of each prompt that has no score.
+	// Warn reports each prompt without a score.
 	Warn func(format string, args ...any)
-	// Progress is told how many prompts are done, one call at a time; it may be nil.
+	// Progress reports the number of finished prompts, one call at a time. It may
+	// be nil.
 	Progress func(done, of int)
-	// Done is given each prompt that has its scores, one call at a time; it may be
-	// nil.
+	// Done receives each scored prompt, one call at a time. It may be nil.
 	Done func(*Result)
 }
 
-// ErrFailed is wrapped where more prompts have no score than may.
+// ErrFailed reports that more prompts lack a score than Budget allows.
 var ErrFailed = errors.New("too many prompts have no score")
 
-// Budget is how many prompts of a set may lack a score because their reward
-// failed: a tenth, but 3 of a small set. The means are over the others; with more
-// of them missing, or all, they would say little, and an evaluation fails. It
-// also does where the first hopeless ones end without a single score.
+// Budget is the number of a set's prompts that may lack a score because their reward
+// failed: a tenth, but 3 of a small set, and never all. The means cover the others.
+// With more missing they would mean little, so the evaluation fails. It also fails
+// when its first prompts, as many as hopeless says, all lack a score.
 func Budget(prompts int) int { return min(max(3, prompts/10), prompts-1) }
 
-// hopeless is how many failures before any score are taken for all.
+// hopeless is the number of failures before any score that end an evaluation.
 const hopeless = 8
 
-// Run has the responses to all prompts sampled by the weights of a version and
-// scored, and returns the metrics, whose names begin with eval/<set>/, and score,
-// the mean of the sets' mean@k. What record holds already is not done again, and
-// what is done is added to it; it may be nil. With ErrFailed there are no means, and
-// metrics still say how many prompts of each set failed until then.
+// Run samples the responses to all prompts with the weights of a version and scores
+// them. It returns the metrics, whose names begin with eval/<set>/, and score, the
+// mean of the sets' mean@k. Run skips prompts that record holds and adds those it
+// finishes; record may be nil. With ErrFailed there are no means, but metrics still
+// count the failed prompts of each set.
 func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, record *Record) (metrics map[string]float64, score float64, err error) {
-	r := &run{version: version, cfg: cfg, sets: sets, Deps: deps, record: record}
+	r := &run{version: version, cfg: cfg, sets: sets, Deps: deps, record: record,
+		sampler: sample.Sampler{Fleet: deps.Fleet, Reward: deps.Reward, Text: deps.Text, AtOnce: scoringAtOnce}}
 	for i := range sets {
 		r.got = append(r.got, make([]*scores, len(sets[i].Prompts)))
 		r.failed = append(r.failed, 0)
@@ -92,7 +93,7 @@ func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, 
 		}
 	}
 	r.report()
-	// The fleet queues what it cannot sample yet; the rest waits for its score.
+	// The fleet queues requests beyond its capacity; other tasks wait for scores.
 	tasks := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError().WithMaxGoroutines(4 * max(1, deps.Fleet.Capacity()))
 	for i := range sets {
 		for j := range sets[i].Prompts {
@@ -119,20 +120,21 @@ func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, 
 // run is one evaluation.
 type run struct {
 	Deps
+	sampler sample.Sampler
 	version int64
 	cfg     Config
 	sets    []Set
 	record  *Record
 
 	mu     sync.Mutex
-	got    [][]*scores // by set and prompt; nil where there is none
+	got    [][]*scores // by set and prompt; nil without scores
 	failed []int       // by set
 	scored int         // in all sets
 	done   int         // with or without a score
 	total  int
 }
 
-// report tells how far the evaluation is; the caller holds mu where tasks run.
+// report calls Progress. While tasks run, the caller holds mu.
 func (r *run) report() {
 	if r.Progress != nil {
 		r.Progress(r.done, r.total)
@@ -140,15 +142,14 @@ func (r *run) report() {
 }
 
 // task samples and scores the responses to prompt j of set i. It returns an
-// error where the evaluation cannot go on.
+// error where the evaluation cannot continue.
 func (r *run) task(ctx context.Context, i, j int) error {
 	set, p := &r.sets[i], &r.sets[i].Prompts[j]
-	s := sample.Sampler{Fleet: r.Fleet, Reward: r.Reward, Text: r.Text, AtOnce: scoringAtOnce}
-	group, err := s.Sample(ctx, p, inference.Request{N: r.cfg.K, Seed: seedOf(r.cfg.Seed, j), Sampling: r.cfg.Sampling, Version: r.version})
+	group, err := r.sampler.Sample(ctx, p, inference.Request{N: r.cfg.K, Seed: seedOf(r.cfg.Seed, j), Sampling: r.cfg.Sampling, Version: r.version})
 	if err != nil {
 		return fmt.Errorf("%s: prompt %s: %w", set.Name, p.ID, err)
 	}
-	scores, err := s.Score(ctx, group)
+	scores, err := r.sampler.Score(ctx, group)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -165,13 +166,13 @@ func (r *run) task(ctx context.Context, i, j int) error {
 // scoringAtOnce is the number of responses to a prompt that are scored at once.
 const scoringAtOnce = 8
 
-// responses are a group's, as a record has them.
+// responses are those of a scored group.
 func responses(g *rollout.Group, scores []reward.Score) []Response {
 	out := make([]Response, len(scores))
 	for i := range scores {
 		resp, score := &g.Responses[i], &scores[i]
-		// A record holds valid UTF-8 alone, and a response must count the same
-		// whether it is read from one or not.
+		// JSON replaces invalid UTF-8, and a response read from a record must
+		// count as the original does.
 		answer := strings.ToValidUTF8(score.Answer, "\uFFFD")
 		out[i] = Response{Text: resp.Text, Reward: score.Value, Right: score.Right(), Parts: score.Parts, Answer: answer,
 			Finish: resp.Finish, Tokens: len(resp.IDs)}
@@ -179,7 +180,7 @@ func responses(g *rollout.Group, scores []reward.Score) []Response {
 	return out
 }
 
-// finished counts a prompt that has its scores, or that failed.
+// finished counts a prompt that was scored or failed.
 func (r *run) finished(i, j int, result *Result, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +206,7 @@ func (r *run) finished(i, j int, result *Result, err error) error {
 	return nil
 }
 
-// seedOf keys the draws of a prompt, apart from those of training.
+// seedOf keys the draws of a prompt. They differ from those of training.
 func seedOf(seed uint64, i int) uint64 {
 	key := splitmix.At(seed^0x6576616c75617465, 0) // "evaluate"
 	return splitmix.Mix(key + uint64(i))

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Result is a prompt with its scored responses, as a record has it in a line.
+// Result is a prompt with its scored responses: a line of a record.
 type Result struct {
 	Set       string          `json:"set"`
 	Index     int             `json:"index"` // in its set, from 0
@@ -25,14 +25,14 @@ type Result struct {
 type Response struct {
 	Text   string             `json:"text"`
 	Reward float64            `json:"reward"`
-	Right  bool               `json:"right"`            // as the reward says (reward.Score.Right), for pass@k
+	Right  bool               `json:"right"`            // as the reward judges (reward.Score.Right), for pass@k
 	Parts  map[string]float64 `json:"parts,omitempty"`  // the reward's components by name
-	Answer string             `json:"answer,omitempty"` // that the reward read, in the form that votes are counted by
+	Answer string             `json:"answer,omitempty"` // that the reward found, in the form in which votes are counted
 	Finish rollout.Finish     `json:"finish"`
 	Tokens int                `json:"tokens"`
 }
 
-// scores are what is kept of a Result until the end.
+// scores are the part of a Result that the metrics need.
 type scores struct {
 	values          []float64 // rewards, in the order of the responses
 	answers         []string
@@ -59,11 +59,11 @@ func scoresOf(result *Result) *scores {
 	return s
 }
 
-// Average is the name under which the mean of several sets is found.
+// Average is the name of the mean of several sets.
 const Average = "average"
 
-// The metrics of a set that count prompts and are summed, not averaged, over
-// sets; stdErr is the one that is neither.
+// Metrics of a set that are not averaged over sets: counts of prompts are summed,
+// and standard errors are combined.
 const (
 	prompts = "prompts"  // that were scored
 	leftOut = "left_out" // too long, or without an answer
@@ -71,7 +71,7 @@ const (
 	stdErr  = "stderr"   // of mean@k
 )
 
-// metrics are those of each set and, of several, their average.
+// metrics are those of each set and, with several, their average.
 func (r *run) metrics() map[string]float64 {
 	all := map[string]float64{}
 	var each []map[string]float64
@@ -93,8 +93,8 @@ func (r *run) metrics() map[string]float64 {
 	return all
 }
 
-// NoneRight reports whether an evaluation of sets, with k responses to a prompt,
-// found no right one.
+// NoneRight reports whether an evaluation of sets with k responses a prompt found no
+// right one.
 func NoneRight(metrics map[string]float64, sets []Set, k int) bool {
 	for i := range sets {
 		if metrics[fmt.Sprintf("eval/%s/pass@%d", sets[i].Name, k)] > 0 {
@@ -104,7 +104,7 @@ func NoneRight(metrics map[string]float64, sets []Set, k int) bool {
 	return true
 }
 
-// counts are what is known of an evaluation without means.
+// counts are the metrics of a failed evaluation, which has no means.
 func (r *run) counts() map[string]float64 {
 	all := map[string]float64{}
 	for i := range r.sets {
@@ -119,13 +119,12 @@ func add(all map[string]float64, set string, m map[string]float64) {
 	}
 }
 
-// setMetrics are the means over a set's prompts, summed in their order: mean@k
-// and its standard error; pass@, and where the reward reads answers maj@, of k and
-// of the powers of two below it; the reward's components; the responses' length
-// and the share of them that the limit cut. pass@ counts the responses that are
-// right (reward.Score.Right), whatever else a sum rewards; mean@ and maj@ take the
-// rewards themselves. Answers that are equally common share the vote, for all k
-// (MajMean); above majMost responses maj@ is there for all of them alone.
+// setMetrics are the means over a set's prompts, summed in their order: mean@k and
+// its standard error; pass@ for k and the powers of two below it; maj@ likewise, if
+// the reward finds answers; the reward's components; the responses' length; and the
+// share that the length limit cut. pass@ counts right responses
+// (reward.Score.Right), mean@ and maj@ take the rewards themselves. Equally common
+// answers share the vote (MajMean). Above majMost responses there is only maj@k.
 func setMetrics(got []*scores, k int) map[string]float64 {
 	m := map[string]float64{prompts: float64(len(got))}
 	mean := func(name string, each func(s *scores) float64) {
@@ -152,7 +151,7 @@ func setMetrics(got []*scores, k int) map[string]float64 {
 		}
 	}
 	mean(fmt.Sprintf("pass@%d", k), func(s *scores) float64 { return PassAtK(k, s.right, k) })
-	if answers && k > 1 { // of one response it is the mean
+	if answers && k > 1 { // for one response it is the mean
 		mean(fmt.Sprintf("maj@%d", k), func(s *scores) float64 { return MajMean(s.answers, s.values, k) })
 	}
 	mean("response_length", func(s *scores) float64 { return float64(s.tokens) / float64(k) })
@@ -161,8 +160,8 @@ func setMetrics(got []*scores, k int) map[string]float64 {
 	return m
 }
 
-// partMeans are the means of the reward's components, each over the responses
-// that have it, as <part>/mean.
+// partMeans are the means of the reward's components, named <part>/mean, each over
+// the responses that have it.
 func partMeans(got []*scores) map[string]float64 {
 	sums, counts := map[string]float64{}, map[string]float64{}
 	for _, s := range got {
@@ -180,7 +179,7 @@ func partMeans(got []*scores) map[string]float64 {
 	return m
 }
 
-// average is the mean over sets of the metrics that all of them have; prompts
+// average is the mean over sets of the metrics that all sets have. Counts of prompts
 // are summed, and the standard error is that of the mean of independent sets.
 func average(each []map[string]float64) map[string]float64 {
 	m := map[string]float64{}

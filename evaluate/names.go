@@ -11,16 +11,16 @@ import (
 // NamedFiles are the files of one set.
 type NamedFiles struct {
 	Name  string
-	Files []int // their places in the list
+	Files []int // indices in the list
 }
 
-// Names gives the sets that files make their names: a file's base without the
-// extension, and before it as many folders as tell it from the others, as in
-// "gsm8k-test" and "math-test". Parts of one set, test-00000-of-00002.parquet
-// and so on in one folder, are one.
+// Names groups files into sets and names them: a file's base without the extension,
+// preceded by as many folders as make the name unique, as in "gsm8k-test" and
+// "math-test". Numbered parts in one folder, such as test-00000-of-00002.parquet,
+// form one set.
 func Names(files []string) []NamedFiles {
 	var sets []NamedFiles
-	var paths []string // of the sets: a file's, without the number of its part
+	var paths []string // of the sets, without part numbers
 	part := regexp.MustCompile(`-\d{5}-of-\d{5}(\.[^./]*)?$`)
 	for i, file := range files {
 		path := part.ReplaceAllString(filepath.ToSlash(filepath.Clean(file)), "$1")
@@ -37,7 +37,7 @@ func Names(files []string) []NamedFiles {
 	return sets
 }
 
-// distinct are names for paths, all different.
+// distinct are unique names for paths.
 func distinct(paths []string) []string {
 	depths, names := make([]int, len(paths)), make([]string, len(paths))
 	for {
@@ -64,8 +64,8 @@ func distinct(paths []string) []string {
 	return names
 }
 
-// nameOf is the name that a path has with a number of its folders; with more
-// than there are it has its extension too.
+// nameOf is the name made of a path's base and a number of its folders. A number
+// beyond the path's folders adds the extension.
 func nameOf(path string, folders int) string {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	last := len(parts) - 1

@@ -18,30 +18,30 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 )
 
-// ErrRecord is wrapped by the error about a file that is no record or one of
-// other settings: nothing was changed.
+// ErrRecord reports a file that is no record, or one with other settings. The file
+// is unchanged.
 var ErrRecord = errors.New("not a record to go on with")
 
-// Record is a file of an evaluation's prompts that are done, so that it can go on
-// where it was cut short. Its first line has the settings, each other one a
-// Result, in the order in which they were done and, once all are, that of the
-// prompts. Its methods are safe for concurrent use, and do nothing on nil.
+// Record is a file of an evaluation's finished prompts, from which an interrupted
+// evaluation continues. Its first line holds the settings, each other line a Result:
+// in the order of completion until all are done, then in the order of the prompts.
+// Its methods are safe for concurrent use and do nothing on nil.
 type Record struct {
 	path string
 
 	mu   sync.Mutex
 	file *os.File
-	size int64 // what is written
+	size int64 // in bytes
 	done map[place]line
 }
 
-// place is that of a prompt.
+// place identifies a prompt.
 type place struct {
 	set   string
 	index int
 }
 
-// line is where a Result stands in the file, and what it says.
+// line is the part of the file that holds a Result.
 type line struct {
 	from, to int64
 	scores   *scores
@@ -55,10 +55,10 @@ type header struct {
 // maxHeader bounds the first line of a record, in bytes.
 const maxHeader = 1 << 20
 
-// OpenRecord begins a record at path, or goes on with the one that is there:
-// settings, values by name, must be those it was begun with, and an error names
-// those that are not. A last line that was cut short is dropped. One process has
-// a record at a time. The caller closes it.
+// OpenRecord creates a record at path, or continues the one that exists. Its
+// settings, values by name, must be those given; an error names those that differ. A
+// truncated last line is dropped. One process has a record open at a time. The caller
+// closes it.
 func OpenRecord(path string, settings map[string]string) (*Record, error) {
 	r := &Record{path: path, done: map[place]line{}}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -87,7 +87,7 @@ func OpenRecord(path string, settings map[string]string) (*Record, error) {
 	return r, nil
 }
 
-// begin makes a record without results, at once.
+// begin atomically writes a record without results.
 func begin(path string, settings map[string]string) error {
 	first, err := encode(header{settings})
 	if err != nil {
@@ -102,7 +102,7 @@ func begin(path string, settings map[string]string) error {
 	})
 }
 
-// read takes what the file has.
+// read reads the file.
 func (r *Record) read(settings map[string]string) error {
 	in := bufio.NewReaderSize(r.file, maxHeader)
 	first, err := in.ReadSlice('\n')
@@ -117,7 +117,7 @@ func (r *Record) read(settings map[string]string) error {
 	for number := 2; ; number++ {
 		b, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			break // without a newline: it was cut short
+			break // without a newline: truncated
 		}
 		if err != nil {
 			return err
@@ -134,14 +134,14 @@ func (r *Record) read(settings map[string]string) error {
 	return r.file.Truncate(r.size)
 }
 
-// add takes a line at the end of the file.
+// add accounts for a line at the end of the file.
 func (r *Record) add(result *Result, length int) {
 	at := place{result.Set, result.Index}
 	r.done[at] = line{r.size, r.size + int64(length), scoresOf(result)}
 	r.size += int64(length)
 }
 
-// differences are the settings that are not the same.
+// differences describes the settings that differ.
 func differences(was, is map[string]string) string {
 	var all []string
 	names := slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is)))
@@ -161,7 +161,7 @@ func differences(was, is map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
-// Len is the number of prompts that are done.
+// Len is the number of finished prompts.
 func (r *Record) Len() int {
 	if r == nil {
 		return 0
@@ -171,7 +171,7 @@ func (r *Record) Len() int {
 	return len(r.done)
 }
 
-// Path is the file's.
+// Path is the path of the file.
 func (r *Record) Path() string { return r.path }
 
 // Close closes the file.
@@ -182,7 +182,7 @@ func (r *Record) Close() error {
 	return r.file.Close()
 }
 
-// scores are those of a prompt that is done, or nil.
+// scores are those of a finished prompt, nil of another.
 func (r *Record) scores(set string, index int) *scores {
 	if r == nil {
 		return nil
@@ -192,7 +192,7 @@ func (r *Record) scores(set string, index int) *scores {
 	return r.done[place{set, index}].scores
 }
 
-// write adds a prompt that is done.
+// write appends a finished prompt.
 func (r *Record) write(result *Result) error {
 	if r == nil {
 		return nil
@@ -211,7 +211,7 @@ func (r *Record) write(result *Result) error {
 	return nil
 }
 
-// finish puts the lines in the order of the prompts, at once.
+// finish atomically sorts the lines into the order of the prompts.
 func (r *Record) finish() error {
 	if r == nil {
 		return nil
@@ -246,7 +246,7 @@ func (r *Record) finish() error {
 	return nil
 }
 
-// encode is a line of JSON with <, > and & as they are: people read it.
+// encode is a line of JSON for people to read: <, > and & are not escaped.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -255,8 +255,8 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// replace puts what write writes in place of a file's content: a reader or a
-// crash sees the old content or the new.
+// replace replaces a file's content with what write writes. A reader sees the old
+// content or the new, also after a crash.
 func replace(path string, write func(w io.Writer) error) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -55,14 +55,14 @@ type scoring func(in reward.Input) (reward.Score, error)
 
 func (s scoring) Score(_ context.Context, in reward.Input) (reward.Score, error) { return s(in) }
 
-// testRun is an evaluation of sets with so many prompts each.
+// testRun is an evaluation under test.
 type testRun struct {
 	sets     []Set
 	fleet    *sampler
 	reward   scoring
 	warnings []string
 	progress []int
-	ended    []string // prompts that have their scores
+	ended    []string // prompts with scores
 	cfg      Config
 }
 
@@ -133,7 +133,7 @@ average  0.2500       -  0.2500  0.3333  0.4000  0.2500  0.2500       1.5000    
 `, "\n"+table.String())
 }
 
-// Pass@k counts what is right, not what is paid 1, and a record keeps which is.
+// Pass@k counts right responses, whatever their reward, and a record keeps which are.
 func TestPassCountsRightResponses(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "eval.jsonl")
@@ -197,8 +197,8 @@ func TestNoVotesWithoutAnswers(t *testing.T) {
 	}
 }
 
-// A prompt whose reward fails is no 0: it is named, counted and left out of the
-// means, up to a budget.
+// A prompt whose reward fails does not count as 0: it is reported, counted and left
+// out of the means, up to a budget.
 func TestFailedPrompts(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -249,7 +249,7 @@ func TestFailedPrompts(t *testing.T) {
 	}
 }
 
-// What no instance could sample is not the reward's fault: the evaluation ends.
+// A prompt that no instance can sample ends the evaluation.
 func TestLostPromptEndsIt(t *testing.T) {
 	t.Parallel()
 	r := newRun(5)
@@ -281,8 +281,8 @@ func TestCancelled(t *testing.T) {
 	require.Less(t, r.fleet.asked, 50)
 }
 
-// An evaluation that is cut anywhere goes on where it stopped, samples nothing
-// twice, and ends in the same bits: the numbers and the file.
+// An evaluation cut short anywhere continues where it stopped, samples nothing twice
+// and ends with the same numbers and the same file.
 func TestRecordGoesOn(t *testing.T) {
 	t.Parallel()
 	settings := map[string]string{"eval.k": "4", "reward.kind": `"math"`}
@@ -328,7 +328,7 @@ func entries(t *testing.T, dir string) []os.DirEntry {
 	return list
 }
 
-// A prompt that failed is not in the record: it is tried again.
+// A failed prompt is not in the record, so the next evaluation tries it again.
 func TestRecordLeavesOutFailures(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "eval.jsonl")

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// WriteTable prints the metrics of a Run, a row for each set, in their order,
-// and one for their average, a column for each metric.
+// WriteTable prints the metrics of a Run as a table: a row for each set, in their
+// order, and one for their average.
 func WriteTable(w io.Writer, metrics map[string]float64, sets []Set) error {
 	rows := [][]string{{"set"}}
 	columns := columnsOf(metrics)
@@ -56,7 +56,7 @@ func writeRows(w io.Writer, rows [][]string) error {
 	return nil
 }
 
-// columnsOf are the metrics that any set has, in the order of a table.
+// columnsOf are the metrics that any set has, in the order of the columns.
 func columnsOf(metrics map[string]float64) []string {
 	var columns []string
 	for name := range metrics {
@@ -83,7 +83,7 @@ func columnsOf(metrics map[string]float64) []string {
 func rank(column string) (place, k int) {
 	order := []string{"mean", stdErr, "pass", "maj", "", "response_length", "clip_ratio", prompts, leftOut, failed}
 	kind, number, _ := strings.Cut(column, "@")
-	k, _ = strconv.Atoi(number) // 0 where there is none
+	k, _ = strconv.Atoi(number) // 0 without a number
 	if at := slices.Index(order, kind); at >= 0 {
 		return at, k
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // A prompt whose responses all have the same reward is replaced, at most
-// DynamicSampling times, by one that depends on its place and the attempt alone.
+// DynamicSampling times. Its replacement depends on step, place and attempt alone.
 func TestDynamicSampling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -31,7 +31,7 @@ func TestDynamicSampling(t *testing.T) {
 			return reward.Score{Value: scored}, nil
 		}
 		p := newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.DynamicSampling, c.Order = 2, rollout.PromptOrder })
-		p.deps.Spare = func(place int) rollout.Prompt { // two rounds of three are behind each of steps 1 and 2
+		p.deps.Spare = func(place int) rollout.Prompt { // steps 1 and 2 own two rounds of three each
 			index, attempt := place%3, place/3-2*2+1
 			return rollout.Prompt{ID: fmt.Sprintf("spare-%d-%d", index, attempt), IDs: []int32{1}}
 		}
@@ -54,7 +54,7 @@ func TestDynamicSampling(t *testing.T) {
 	})
 }
 
-// Prompts that replace others are among those that the fleet bounds.
+// The fleet bounds replacements too.
 func TestDynamicSamplingIsBoundedByTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 2}
@@ -71,7 +71,7 @@ func TestDynamicSamplingIsBoundedByTheFleet(t *testing.T) {
 	})
 }
 
-// A tenth of a step may fail, and one group of any.
+// A tenth of a step may fail, but at least one group.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	for prompts, may := range map[int]int{1: 1, 6: 1, 19: 1, 20: 2, 64: 6, 512: 51} {

@@ -20,8 +20,8 @@ import (
 
 // The quotations are from section 4.3 of Lu 2025 (periodic asynchrony).
 
-// instance samples `slots` responses at once; a request takes its prompt's first
-// token in seconds once it has its slots.
+// instance samples `slots` responses at once. Once it has its slots, a request takes
+// as many seconds as its prompt's first token.
 type instance struct {
 	id      string
 	slots   int

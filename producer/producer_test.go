@@ -17,7 +17,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// fakeFleet answers each request after its prompt's first token in seconds.
+// fakeFleet answers each request after as many seconds as its prompt's first token.
 type fakeFleet struct {
 	room     int // in groups
 	generate func(ctx context.Context, req inference.Request) ([]inference.Completion, error)
@@ -35,7 +35,7 @@ func (f *fakeFleet) Room(int) int {
 	return f.room
 }
 
-// now is the number of requests that run.
+// now is the number of running requests.
 func (f *fakeFleet) now() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +79,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// scorer is a reward.Func made of a function.
+// scorer is a function as a reward.Func.
 type scorer func(ctx context.Context, in reward.Input) (reward.Score, error)
 
 func (s scorer) Score(ctx context.Context, in reward.Input) (reward.Score, error) { return s(ctx, in) }
@@ -90,7 +90,7 @@ func length(_ context.Context, in reward.Input) (reward.Score, error) {
 
 func text(ids []int32) string { return fmt.Sprint(ids[:len(ids)-1]) }
 
-// batch is one prompt for each duration in seconds.
+// batch has a prompt for each duration in seconds.
 func batch(seconds ...int32) rollout.Batch {
 	b := rollout.Batch{Step: 3, Version: 7}
 	for i, s := range seconds {
@@ -99,7 +99,7 @@ func batch(seconds ...int32) rollout.Batch {
 	return b
 }
 
-// testConfig is for groups of 2.
+// testConfig samples groups of 2.
 func testConfig() Config {
 	cfg := DefaultConfig()
 	cfg.GroupSize, cfg.Seed, cfg.Sampling = 2, 42, inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}
@@ -112,7 +112,7 @@ type arrival struct {
 	second int
 }
 
-// account is what came of a step.
+// account describes a finished step.
 type account struct {
 	rollout.Stats
 	failed     []failure
@@ -271,7 +271,7 @@ func TestTasksFollowAFleetThatGrows(t *testing.T) {
 	})
 }
 
-// What an answer teaches the fleet about its room is used at once.
+// The producer follows the fleet's target as soon as an answer changes it.
 func TestTasksFollowWhatTheFleetLearns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 2}
@@ -362,8 +362,8 @@ func TestRewardFailures(t *testing.T) {
 	}
 }
 
-// Responses that wait for their turn with a reward that scores one at a time,
-// for hours, are not failures, and the fleet samples on meanwhile.
+// Responses may wait hours for a reward that scores one at a time. They do not fail,
+// and the fleet keeps sampling.
 func TestSlowRewardHoldsUpNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn := make(chan struct{}, 1)

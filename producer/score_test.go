@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/reward"
 )
 
-// A panic of what a task calls, the reward's aside, is an error of the step.
+// A panic in a task is an error of the step, unless the reward caused it.
 func TestTaskThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProducer(t, &fakeFleet{room: 2}, length, nil)
@@ -23,7 +23,7 @@ func TestTaskThatPanics(t *testing.T) {
 	})
 }
 
-// Of a group's responses as many are scored at once as may, each once, and none
+// A group's responses are scored once each, up to Config.Scoring at a time, and none
 // begins after one has failed.
 func TestScoresSoManyAtOnce(t *testing.T) {
 	broken := errors.New("broken")
@@ -85,7 +85,7 @@ func TestScoresSoManyAtOnce(t *testing.T) {
 	}
 }
 
-// What is told of prompts that failed is in their order, whichever failed first.
+// Failed prompts are reported in their order, whichever failed first.
 func TestFailedPromptsAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fn := func(_ context.Context, in reward.Input) (reward.Score, error) {

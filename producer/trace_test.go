@@ -17,8 +17,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Each prompt that was sampled is a flow to its score, also where another takes
-// its place.
+// Each sampled prompt has a flow to its score, also when another replaces it.
 func TestSpans(t *testing.T) {
 	path := filepath.Join(t.TempDir(), trace.File)
 	synctest.Test(t, func(t *testing.T) {

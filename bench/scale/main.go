@@ -1,16 +1,15 @@
-// Command scale measures what the producer and the fleet themselves take where
-// there are many instances: a step of many prompts over simulated instances,
-// which take a model's time and compute nothing.
+// Command scale measures the cost of the producer and the fleet with many instances:
+// it runs a step of many prompts over simulated instances, which take a model's time
+// and compute nothing.
 //
 //	go run ./bench/scale
 //
-// The bars: all processor time of the process, which holds the instances too,
-// is less than one core; what is alive in memory does not grow while the step
-// runs; and slots stand empty at most 3% more of the time than the lengths
-// dictate, which is what a list schedule has that gives each response, in the
-// order of the prompts, to the slot that is free first. With slower or faster
-// instances (-simulate) it also says what a cluster would do: how long the step
-// takes, and how full it is.
+// The bars: the process, simulated instances included, uses less than one core; live
+// memory does not grow during the step; and slots are empty at most 3% more of the
+// time than the response lengths dictate. The reference is a list schedule, which
+// gives each response, in the order of the prompts, to the first free slot. With
+// slower or faster instances (-simulate) it predicts how long a cluster takes for a
+// step, and how full it is.
 package main
 
 import (

@@ -46,8 +46,8 @@ type result struct {
 
 func (r *result) cores() float64 { return r.cpu.Seconds() / r.wall.Seconds() }
 
-// idle is the share of a step in which slots have no response, prompts aside:
-// while one runs, all of its instance stand.
+// idle is the share of a step in which slots have no response. Prefill does not
+// count: it blocks all slots of its instance.
 func (r *result) idle(step time.Duration) float64 {
 	return 1 - r.work.Seconds()/float64(r.slots)/(step-r.prefill).Seconds()
 }
@@ -59,7 +59,7 @@ func (w weights) Version() int64                   { return int64(w) }
 func (w weights) Checksum() string                 { return "none" }
 func (w weights) WriteSafetensors(io.Writer) error { return nil }
 
-// unscored is a reward that costs nothing.
+// unscored is a reward without cost.
 type unscored struct{}
 
 func (unscored) Score(context.Context, reward.Input) (reward.Score, error) {
@@ -163,8 +163,8 @@ func (s *scale) step(ctx context.Context, p *producer.Producer, r *result) ([]in
 	return lengths, nil
 }
 
-// listSchedule is how long the responses take where each goes, in turn, to the
-// slot that is free first.
+// listSchedule is how long the responses take when each, in turn, goes to the first
+// free slot.
 func listSchedule(lengths []int32, perSecond float64, slots int) time.Duration {
 	free := indexed.New(func(a, b int64) bool { return a < b }, nil) // tokens until then
 	for range slots {
@@ -179,24 +179,24 @@ func listSchedule(lengths []int32, perSecond float64, slots int) time.Duration {
 	return time.Duration(float64(last) / perSecond * float64(time.Second))
 }
 
-// goroutineRecord is about what Go keeps of a goroutine that has ended, in bytes,
-// for the next one: as many as there ever were at once.
+// goroutineRecord is roughly the number of bytes that Go keeps of an ended goroutine
+// for reuse; it keeps as many as ever ran at the same time.
 const goroutineRecord = 512
 
-// alive is the bytes alive after a collection.
+// alive is the number of live bytes after a collection.
 func alive() uint64 {
 	runtime.GC()
 	return marked()
 }
 
-// marked is the bytes that the last collection found alive.
+// marked is the number of bytes that the last collection found alive.
 func marked() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// processorTime is the process's so far.
+// processorTime is the processor time of this process so far.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
