@@ -175,7 +175,8 @@ func (f *Folder) Text(ids []int32) string {
 }
 
 // Fingerprint identifies what a decoder of this shape computes from its weights;
-// settings that do not affect that are left out.
+// settings that do not affect that are left out. It stays an XXH64, since trainers
+// and servers of different versions compare it.
 func Fingerprint(shape *model.Config) string {
 	c := *shape
 	c.MaxPositions, c.InitStd, c.StopIDs, c.BOS = 0, 0, nil, 0

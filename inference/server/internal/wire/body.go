@@ -16,14 +16,16 @@ var ErrChecksum = errors.New("wrong checksum")
 // come and its checksum is right: nobody can take a bad one for a whole one.
 type Checked struct {
 	Source io.Reader
-	Size   int64          // -1 where it is unknown
-	Before func() error   // called before each read
-	Want   func() string  // the checksum, empty for none; called at the end. nil where none will come
-	sum    *xxhash.Digest // nil before the first read and without Want
-	read   int64
-	last   byte // was read and not given out
-	whole  bool // all has come, and it is right
-	err    error
+	Size   int64        // -1 where it is unknown
+	Before func() error // called before each read
+	// Want is the body's XXH64 in hexadecimal, the checksum that the HTTP interface
+	// defines; empty for none. It is called at the end. Nil expects none.
+	Want  func() string
+	sum   *xxhash.Digest // nil before the first read and without Want
+	read  int64
+	last  byte // was read and not given out
+	whole bool // all has come, and it is right
+	err   error
 }
 
 // Read is io.Reader's.
