@@ -161,9 +161,9 @@ func (p *Producer) spare(batch *rollout.Batch, index, attempt int) rollout.Promp
 	return p.deps.Spare(((batch.Step-1)*p.cfg.DynamicSampling+attempt-1)*len(batch.Prompts) + index)
 }
 
-// Seed is that of a prompt's request: a chain of SplitMix64 over the run's seed,
+// seedOf is the seed of a prompt's request: a chain of SplitMix64 over the run's seed,
 // the step and the prompt's index in its batch.
-func Seed(run uint64, step, index int) uint64 {
+func seedOf(run uint64, step, index int) uint64 {
 	h := splitmix.At(run, 0)
 	h = splitmix.At(h^uint64(step), 0)
 	return splitmix.At(h^uint64(index), 0)

@@ -183,7 +183,7 @@ func TestGroupCarriesAllOfIt(t *testing.T) {
 		_, groups, sum, err := produce(t.Context(), t, p, in)
 		require.NoError(t, err)
 		require.Equal(t, rollout.Group{
-			Step: 3, Index: 1, Version: 7, Prompt: in.Prompts[1], Seed: Seed(42, 3, 1), Scored: time.Now(),
+			Step: 3, Index: 1, Version: 7, Prompt: in.Prompts[1], Seed: seedOf(42, 3, 1), Scored: time.Now(),
 			Responses: []rollout.Response{
 				{Text: "[0]", IDs: []int32{0, 9}, Logprobs: []float32{-1, -2}, Reward: 2, Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
 				{Text: "[1]", IDs: []int32{1, 9}, Logprobs: []float32{-1, -2}, Reward: 2, Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
@@ -199,7 +199,7 @@ func TestGroupCarriesAllOfIt(t *testing.T) {
 		}
 		require.Equal(t, []int{2, 8}, []int{prompt, response})
 		for _, call := range f.calls {
-			require.Equal(t, Seed(42, 3, int(call.PromptIDs[0])-1), call.Seed)
+			require.Equal(t, seedOf(42, 3, int(call.PromptIDs[0])-1), call.Seed)
 			require.Equal(t, 2, call.N)
 			require.EqualValues(t, 7, call.Version)
 			require.Equal(t, testConfig().Sampling, call.Sampling)
@@ -221,13 +221,13 @@ func TestSeedIsAChainOfSplitMix64(t *testing.T) {
 		0x44e5b98100c67fb0: {0, 1, 0}, 0x5d396f908f79bb0b: {42, 3, 1},
 		0x3d7cb0d0de77a815: {7, 1000, 511}, 0xbd6726cf886f2317: {math.MaxUint64, 1, 5},
 	} {
-		require.Equal(t, want, Seed(c.run, c.step, c.index), "a run that resumes samples what it would have sampled")
+		require.Equal(t, want, seedOf(c.run, c.step, c.index), "a run that resumes samples what it would have sampled")
 	}
 	seen := map[uint64]bool{}
 	for run := range uint64(4) {
 		for step := range 16 {
 			for index := range 64 {
-				seen[Seed(run, step, index)] = true
+				seen[seedOf(run, step, index)] = true
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func noSignal(g *rollout.Group) bool {
 // the prompts that had the index before.
 func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.Prompt) (*rollout.Group, error) {
 	b := &s.batch
-	seed := Seed(s.cfg.Seed, b.Step, index+attempt*len(b.Prompts))
+	seed := seedOf(s.cfg.Seed, b.Step, index+attempt*len(b.Prompts))
 	start := time.Now()
 	g, err := s.sampler.Sample(ctx, prompt, inference.Request{N: s.cfg.GroupSize, Seed: seed, Sampling: s.cfg.Sampling, Version: b.Version})
 	s.deps.Lanes.Add(b.Step, "prompt", start, time.Since(start), trace.Note{Prompt: prompt.ID, Flows: []uint64{seed}, Opens: true})

@@ -32,7 +32,7 @@ func TestSpans(t *testing.T) {
 		}
 		_, groups, _, err := produce(t.Context(), t, p, batch(2, 5))
 		require.NoError(t, err)
-		require.Equal(t, []uint64{Seed(42, 3, 2), Seed(42, 3, 3)}, []uint64{groups[0].Seed, groups[1].Seed}, "of the second tries")
+		require.Equal(t, []uint64{seedOf(42, 3, 2), seedOf(42, 3, 3)}, []uint64{groups[0].Seed, groups[1].Seed}, "of the second tries")
 		require.Zero(t, time.Since(groups[1].Scored))
 		require.NoError(t, spans.WriteFile(path))
 	})
