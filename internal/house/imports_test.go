@@ -14,7 +14,7 @@ func floors() [][]string {
 	return [][]string{
 		{"chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/program",
 			"inference/remote/internal/flow", "model/rope", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
-			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/usage", "internal/spelling"},
+			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/usage", "internal/splitmix", "internal/spelling"},
 		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "chat/internal/method", "chat/internal/syntax", "reward/grade/algebra", "inference/server/internal/wire"},
 		{"chat/internal/engine", "reward/grade/answer"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/pace", "reward/grade",
