@@ -21,7 +21,7 @@ const (
 // bounded, so that no ρ overflows.
 func correction(x *expression, v vectors, c Config) node {
 	low, high := correctionBounds(c)
-	log := x.sub(v.behaviour, v.recorded)
+	log := x.sub(v.recomputed, v.behaviour)
 	weight := x.exp(x.clip(log, low, high))
 	if c.Correction == Truncate {
 		return weight

@@ -16,12 +16,12 @@ type Vars struct {
 	// Lengths are the responses' numbers of tokens, one entry a response in the
 	// order of its tokens; nil where the ratio is a token's.
 	Lengths []int
-	// Behaviour is under the policy that sampled, as the trainer computes it;
-	// may be Policy or Old itself, and nil without a correction.
-	Behaviour []float32
-	// Recorded is Behaviour as the instance that sampled reported it; nil
+	// Behaviour is under the policy that sampled, as the sampler recorded it; nil
 	// without a correction.
-	Recorded []float32
+	Behaviour []float32
+	// Recomputed is Behaviour as the trainer computes it from the same weights;
+	// may be Policy or Old itself, and nil without a correction.
+	Recomputed []float32
 }
 
 // Result holds sums over the tokens of one Eval, to be added over a step.
@@ -98,8 +98,8 @@ func (o *Objective) build(x *expression) (policy, each, part node) {
 		in.reference = x.vector("reference", func(v *Vars) []float32 { return v.Reference })
 	}
 	if o.cfg.Correction != NoCorrection {
+		in.recomputed = x.vector("recomputed", func(v *Vars) []float32 { return v.Recomputed })
 		in.behaviour = x.vector("behaviour", func(v *Vars) []float32 { return v.Behaviour })
-		in.recorded = x.vector("recorded", func(v *Vars) []float32 { return v.Recorded })
 	}
 	weight := x.vector("weight", func(v *Vars) []float32 { return v.Weight })
 	loss, pg := total(x, in, o.cfg)
@@ -113,7 +113,7 @@ func (o *Objective) check(v Vars) error {
 		return fmt.Errorf("loss: no reference log-probabilities, expected them with beta %v", o.cfg.Beta)
 	}
 	corrected := o.cfg.Correction != NoCorrection
-	if corrected && len(v.Policy) > 0 && (v.Behaviour == nil || v.Recorded == nil) {
+	if corrected && len(v.Policy) > 0 && (v.Recomputed == nil || v.Behaviour == nil) {
 		return fmt.Errorf("loss: no log-probabilities under the policy that sampled, expected the trainer's and the instance's with correction %q", o.cfg.Correction)
 	}
 	for _, in := range []struct {
@@ -123,7 +123,7 @@ func (o *Objective) check(v Vars) error {
 	}{
 		{"policy", v.Policy, false}, {"old", v.Old, false}, {"reference", v.Reference, v.Reference == nil},
 		{"advantage", v.Advantage, false}, {"weight", v.Weight, false},
-		{"behaviour", v.Behaviour, !corrected}, {"recorded", v.Recorded, !corrected},
+		{"recomputed", v.Recomputed, !corrected}, {"behaviour", v.Behaviour, !corrected},
 	} {
 		if in.unused {
 			continue

@@ -13,13 +13,13 @@ import (
 // golden is what testdata/objectives.py computes from the papers' formulas.
 type golden struct {
 	Cases []struct {
-		Name                                        string
-		Config                                      json.RawMessage // differences from Default
-		Lengths                                     []int
-		Policy, Old, Reference, Behaviour, Recorded []float32
-		Advantage                                   []float32 // of a response
-		Loss                                        float64
-		Grad                                        []float64
+		Name                                          string
+		Config                                        json.RawMessage // differences from Default
+		Lengths                                       []int
+		Policy, Old, Reference, Behaviour, Recomputed []float32
+		Advantage                                     []float32 // of a response
+		Loss                                          float64
+		Grad                                          []float64
 	}
 	Advantages []struct {
 		Kind         string
@@ -62,7 +62,7 @@ func (v Vars) cut(i, j int) Vars {
 	}
 	return Vars{
 		Policy: part(v.Policy), Old: part(v.Old), Reference: part(v.Reference), Advantage: part(v.Advantage), Weight: part(v.Weight),
-		Lengths: v.Lengths[i:j], Behaviour: part(v.Behaviour), Recorded: part(v.Recorded),
+		Lengths: v.Lengths[i:j], Behaviour: part(v.Behaviour), Recomputed: part(v.Recomputed),
 	}
 }
 
@@ -74,7 +74,7 @@ func TestGoldenObjectives(t *testing.T) {
 			o := objectiveOf(t, func(cfg *Config) { require.NoError(t, json.Unmarshal(c.Config, cfg)) })
 			aggregation := o.cfg.Aggregation
 			v := Vars{
-				Policy: c.Policy, Old: c.Old, Reference: c.Reference, Behaviour: c.Behaviour, Recorded: c.Recorded, Lengths: c.Lengths,
+				Policy: c.Policy, Old: c.Old, Reference: c.Reference, Behaviour: c.Behaviour, Recomputed: c.Recomputed, Lengths: c.Lengths,
 				Advantage: perToken(c.Lengths, func(i int) float32 { return c.Advantage[i] }),
 				Weight:    perToken(c.Lengths, func(i int) float32 { return aggregation.Weight(c.Lengths[i]) }),
 			}

@@ -21,7 +21,7 @@ func (o *Objective) measure(r *Result, v Vars) {
 			r.Clipped++
 		}
 		if o.cfg.Correction != NoCorrection {
-			if d := float64(v.Behaviour[i]) - float64(v.Recorded[i]); d < low || d > high {
+			if d := float64(v.Recomputed[i]) - float64(v.Behaviour[i]); d < low || d > high {
 				r.Corrected++
 			}
 		}

@@ -2,12 +2,12 @@ package loss
 
 // vectors are what an objective is written in: one value for each token.
 type vectors struct {
-	policy    node // log-probability under the policy that is trained
-	old       node // the same under the policy that the ratio is taken to
-	reference node // the same under the reference; absent where beta is 0
-	behaviour node // the same under the policy that sampled; absent without a correction
-	recorded  node // the same as the instance that sampled reported it; absent without a correction
-	advantage node // of the token's response
+	policy     node // log-probability under the policy that is trained
+	old        node // the same under the policy that the ratio is taken to
+	reference  node // the same under the reference; absent where beta is 0
+	behaviour  node // the same under the policy that sampled, as the sampler recorded it; absent without a correction
+	recomputed node // behaviour as the trainer computes it; absent without a correction
+	advantage  node // of the token's response
 }
 
 // objective is a token's loss, to be minimised, without the divergence. Weights

@@ -23,8 +23,8 @@ func randomResponses(count int, seed uint64) Vars {
 	v.Lengths = lengths
 	v.Advantage = perToken(lengths, func(i int) float32 { return float32(i%5) - 1.5 })
 	v.Weight = perToken(lengths, func(i int) float32 { return SequenceMean.Weight(lengths[i]) })
-	v.Behaviour = v.Old
-	v.Recorded = v.Reference
+	v.Recomputed = v.Old
+	v.Behaviour = v.Reference
 	return v
 }
 
@@ -34,7 +34,7 @@ func TestOnPolicyAllAreREINFORCE(t *testing.T) {
 	t.Parallel()
 	for _, kind := range papers() {
 		v := randomResponses(20, 6)
-		v.Old, v.Behaviour, v.Recorded = v.Policy, v.Policy, v.Policy
+		v.Old, v.Recomputed, v.Behaviour = v.Policy, v.Policy, v.Policy
 		got, err := objectiveOf(t, func(c *Config) { c.Kind, c.DualClip, c.Correction = kind, 3, Truncate }).Eval(v)
 		require.NoError(t, err)
 		for i := range v.Policy {
@@ -157,7 +157,7 @@ func TestCorrection(t *testing.T) {
 			t.Parallel()
 			got, err := objectiveOf(t, func(c *Config) { c.Correction, c.Beta, c.KL = row.correction, 0.25, K1 }).Eval(Vars{
 				Policy: []float32{-1}, Old: []float32{-1}, Reference: []float32{-1.5}, Advantage: []float32{2}, Weight: []float32{1},
-				Behaviour: []float32{-1}, Recorded: []float32{float32(-1 - row.logRho)},
+				Recomputed: []float32{-1}, Behaviour: []float32{float32(-1 - row.logRho)},
 			})
 			require.NoError(t, err)
 			require.InDelta(t, -2*row.weight, got.PG, row.tolerate)
@@ -172,7 +172,7 @@ func TestCorrection(t *testing.T) {
 func TestCorrectionOfExactInstances(t *testing.T) {
 	t.Parallel()
 	v := randomResponses(12, 4)
-	v.Recorded = v.Behaviour
+	v.Behaviour = v.Recomputed
 	for _, kind := range kinds() {
 		plain, err := objectiveOf(t, func(c *Config) { c.Kind, c.Beta = kind, 0.1 }).Eval(v)
 		require.NoError(t, err)
@@ -197,17 +197,17 @@ func TestEvalRefusesResponses(t *testing.T) {
 		{"overflowing", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{2, math.MaxInt} }, "length of response 1 is"},
 		{"empty", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{0, 5} }, "length of response 0 is 0"},
 		{"negative", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{6, -1} }, "length of response 0 is 6"},
-		{"no recorded", func(v *Vars, c *Config) { c.Correction, v.Recorded = Mask, nil }, `expected the trainer's and the instance's with correction "mask"`},
-		{"no behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Truncate, nil }, "no log-probabilities under the policy that sampled"},
-		{"short recorded", func(v *Vars, c *Config) { c.Correction, v.Recorded = Mask, v.Recorded[:4] }, "recorded has 4 tokens, expected 5"},
-		{"infinite recorded", func(v *Vars, c *Config) {
-			c.Correction, v.Recorded = Truncate, []float32{0, float32(math.Inf(-1)), 0, 0, 0}
-		}, "recorded of token 1 is -Inf"},
+		{"no behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Mask, nil }, `expected the trainer's and the instance's with correction "mask"`},
+		{"no recomputed", func(v *Vars, c *Config) { c.Correction, v.Recomputed = Truncate, nil }, "no log-probabilities under the policy that sampled"},
+		{"short behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Mask, v.Behaviour[:4] }, "behaviour has 4 tokens, expected 5"},
+		{"infinite behaviour", func(v *Vars, c *Config) {
+			c.Correction, v.Behaviour = Truncate, []float32{0, float32(math.Inf(-1)), 0, 0, 0}
+		}, "behaviour of token 1 is -Inf"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			v := randomVars(5, 8)
-			v.Lengths, v.Behaviour, v.Recorded = []int{2, 3}, v.Old, v.Old
+			v.Lengths, v.Recomputed, v.Behaviour = []int{2, 3}, v.Old, v.Old
 			_, err := objectiveOf(t, func(c *Config) { row.change(&v, c) }).Eval(v)
 			require.ErrorContains(t, err, row.want)
 		})
@@ -227,7 +227,7 @@ func FuzzEval(f *testing.F) {
 		})
 		got, err := o.Eval(Vars{
 			Policy: []float32{policy, -1, old}, Old: []float32{old, -1, policy}, Advantage: []float32{advantage, 1, -1}, Weight: []float32{1, 0.5, 2},
-			Lengths: []int{length, 3 - length}, Behaviour: []float32{policy, old, -1}, Recorded: []float32{old, -1, policy},
+			Lengths: []int{length, 3 - length}, Recomputed: []float32{policy, old, -1}, Behaviour: []float32{old, -1, policy},
 		})
 		if err == nil {
 			for _, g := range got.Grad {

@@ -60,7 +60,7 @@ type micro struct {
 	layout    attention.Layout
 	advantage []float32
 	weight    []float32
-	recorded  []float32 // the instance's log-probabilities
+	behaviour []float32 // the instance's log-probabilities
 	lengths   []int     // tokens of each response
 	flows     []uint64  // the groups' names in the trace
 	first     string    // prompt ids, for errors
@@ -74,7 +74,7 @@ func (m *micro) add(p part, aggregation loss.Aggregation) {
 	for _, i := range p.responses {
 		r := &p.group.Responses[i]
 		m.layout.AddLeaf(root, r.IDs)
-		m.recorded = append(m.recorded, r.Logprobs...)
+		m.behaviour = append(m.behaviour, r.Logprobs...)
 		m.lengths = append(m.lengths, len(r.IDs))
 		for range r.IDs {
 			m.advantage = append(m.advantage, float32(p.advantages[i]))

@@ -242,12 +242,12 @@ func (t *Trainer) trainMicro(p *period, m *micro) error {
 	if err != nil {
 		return fmt.Errorf("prompts %s: %w", m.names(), err)
 	}
-	if lp.Behaviour != nil {
-		p.mini.mismatch(lp.Behaviour, m.recorded)
+	if lp.Recomputed != nil {
+		p.mini.mismatch(lp.Recomputed, m.behaviour)
 	}
 	scored := t.Track.Begin(p.step, "loss")
 	result, err := t.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
-		Behaviour: lp.Behaviour, Recorded: m.recorded, Advantage: m.advantage, Weight: m.weight, Lengths: m.lengths})
+		Behaviour: m.behaviour, Recomputed: lp.Recomputed, Advantage: m.advantage, Weight: m.weight, Lengths: m.lengths})
 	scored.End()
 	if err != nil {
 		return fmt.Errorf("prompts %s: %w", m.names(), err)

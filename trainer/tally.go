@@ -89,16 +89,16 @@ func (t *tally) micro(r *loss.Result, entropy []float32, rows int) {
 	}
 }
 
-// mismatch compares the trainer's log-probabilities with the ones recorded when
+// mismatch compares the recomputed log-probabilities with the ones recorded when
 // the tokens were sampled. Its KL is the k3 estimate (Schulman 2020) of the
 // instance's distribution from the trainer's.
-func (t *tally) mismatch(trainer, recorded []float32) {
-	for i, lp := range trainer {
-		d := float64(lp) - float64(recorded[i])
+func (t *tally) mismatch(recomputed, behaviour []float32) {
+	for i, lp := range recomputed {
+		d := float64(lp) - float64(behaviour[i])
 		t.mismatchMax = max(t.mismatchMax, math.Abs(d))
 		t.mismatchKL += math.Expm1(d) - d
 	}
-	t.mismatchTokens += len(trainer)
+	t.mismatchTokens += len(recomputed)
 }
 
 // add merges o into t.

@@ -154,11 +154,11 @@ func (m *Models) Allocated() [npu.NumPurposes]int64 { return m.dev.Allocated() }
 // Logprobs are the three models' log-probabilities of a layout's targets, in
 // their order. Slices may share memory.
 type Logprobs struct {
-	Policy    []float32
-	Old       []float32
-	Reference []float32 // nil without a reference
-	Behaviour []float32 // under the version last published; nil where no pass computed it
-	Entropy   []float32 // of the policy's distribution at each target
+	Policy     []float32
+	Old        []float32
+	Reference  []float32 // nil without a reference
+	Recomputed []float32 // under the version last published, which sampled; nil where no pass computed it
+	Entropy    []float32 // of the policy's distribution at each target
 }
 
 // Forward runs the models over a micro-batch. Backward may follow.
@@ -193,9 +193,9 @@ func (m *Models) Forward(l *attention.Layout) (Logprobs, error) {
 	}
 	switch {
 	case m.fresh:
-		out.Behaviour = out.Policy
+		out.Recomputed = out.Policy
 	case m.cfg.OldPolicy == loss.Behaviour:
-		out.Behaviour = out.Old
+		out.Recomputed = out.Old
 	}
 	return out, nil
 }

@@ -80,7 +80,7 @@ func TestSkippedPassIsIdentical(t *testing.T) {
 		require.NoError(t, err)
 		require.Same(t, &lp.Policy[0], &lp.Old[0], "one pass")
 		require.Equal(t, pass(t, m, snapshot.Weights()), lp.Policy)
-		require.Equal(t, lp.Policy, lp.Behaviour)
+		require.Equal(t, lp.Policy, lp.Recomputed)
 		step(t, m, opt)
 	}
 }
@@ -96,7 +96,7 @@ func TestOldPolicyIsThePublishedOne(t *testing.T) {
 	lp, err := m.Forward(layout())
 	require.NoError(t, err)
 	require.Equal(t, before, lp.Old)
-	require.Equal(t, before, lp.Behaviour)
+	require.Equal(t, before, lp.Recomputed)
 	require.Equal(t, before, pass(t, m, snapshot.Weights()))
 	require.Equal(t, pass(t, m, m.Policy), lp.Policy)
 	require.NotEqual(t, before, lp.Policy)
@@ -114,7 +114,7 @@ func TestPreviousStepIsOneStepBehind(t *testing.T) {
 		lp, err := m.Forward(layout())
 		require.NoError(t, err)
 		require.Equal(t, history[max(0, len(history)-2)], lp.Old, "version %d", version)
-		require.Equal(t, history[len(history)-1], lp.Behaviour)
+		require.Equal(t, history[len(history)-1], lp.Recomputed)
 		step(t, m, opt)
 	}
 }

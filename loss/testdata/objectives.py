@@ -46,8 +46,8 @@ def reinforce(t, p, p0, old, a, c):
 KINDS = {"grpo": grpo, "gspo": gspo, "gspo-token": gspo_token, "cispo": cispo, "reinforce": reinforce}
 
 
-def weight(behaviour, recorded, c):
-    rho = np.exp(behaviour) / np.exp(recorded)
+def weight(recomputed, behaviour, c):
+    rho = np.exp(recomputed) / np.exp(behaviour)
     if c.get("Correction") == "truncate":
         return min(rho, c["CorrectionHigh"])
     if c.get("Correction") == "mask":
@@ -66,7 +66,7 @@ def loss(policy, base, v, c):
         s = slice(at, at + n)
         at += n
         p, p0, old = policy[s], base[s], v["old"][s]
-        tokens = [weight(v["behaviour"][s][t], v["recorded"][s][t], c) * KINDS[c["Kind"]](t, p, p0, old, v["advantage"][i], c)
+        tokens = [weight(v["recomputed"][s][t], v["behaviour"][s][t], c) * KINDS[c["Kind"]](t, p, p0, old, v["advantage"][i], c)
                   - c.get("Beta", 0) * kl(p[t], v["reference"][s][t], c) for t in range(n)]
         responses.append(np.array(tokens))
     how = c["Aggregation"]
@@ -88,10 +88,10 @@ def case(name, **c):
     c = {"EpsilonLow": 0.2, "EpsilonHigh": 0.2, "Aggregation": "token-mean", "Constant": 16, **c}
     lengths = [int(n) for n in R.permutation([1, 2, 3, 5, 7, 12])]
     n = sum(lengths)
-    behaviour = single(-R.exponential(1.5, n))
-    v = {"lengths": lengths, "policy": single(behaviour + R.normal(0, 0.3, n)), "old": behaviour,
-         "reference": single(behaviour + R.normal(0, 0.4, n)), "behaviour": behaviour,
-         "recorded": single(behaviour + R.normal(0, 0.6, n)), "advantage": single(R.normal(0, 1, len(lengths)))}
+    recomputed = single(-R.exponential(1.5, n))
+    v = {"lengths": lengths, "policy": single(recomputed + R.normal(0, 0.3, n)), "old": recomputed,
+         "reference": single(recomputed + R.normal(0, 0.4, n)), "recomputed": recomputed,
+         "behaviour": single(recomputed + R.normal(0, 0.6, n)), "advantage": single(R.normal(0, 1, len(lengths)))}
     base, grad = v["policy"], []
     for t in range(n):
         d = np.zeros(n)
