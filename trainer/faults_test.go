@@ -261,7 +261,7 @@ func FuzzParseGroups(f *testing.F) {
 			require.NotContains(t, err.Error(), "\n")
 			return
 		}
-		p := &period{}
+		p := &step{}
 		for i := range groups {
 			p.step, p.version = groups[i].Step, groups[i].Version
 			require.NoError(t, (&Trainer{}).check(p, &groups[i]))

@@ -169,7 +169,7 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				previous := decoder(m.Previous())
 				tr, err := New(cfg, State{}, Deps{Models: m})
 				require.NoError(t, err)
-				p := &period{step: 1, version: 1}
+				p := &step{step: 1, version: 1}
 				groups := tinyGroups(3, 4)
 				require.NoError(t, tr.train(p, groups))
 
@@ -212,7 +212,7 @@ func checkDifferences(t *testing.T, m *trimodel.Models, policy *reference.Decode
 	}
 }
 
-// stream is a period that is sampled already.
+// stream is a step that is sampled already.
 type stream struct {
 	groups chan rollout.Group
 	stats  rollout.Stats
@@ -231,7 +231,7 @@ func streamOf(groups ...rollout.Group) *stream {
 	return s
 }
 
-// Every group is checked to be of the period's version, token by token of its
+// Every group is checked to be of the step's version, token by token of its
 // responses: "on-policy" is refused at consumption, not assumed.
 func TestOffPolicyGroupsAreRefused(t *testing.T) {
 	for name, spoil := range map[string]func(g *rollout.Group){
@@ -248,7 +248,7 @@ func TestOffPolicyGroupsAreRefused(t *testing.T) {
 			require.NoError(t, err)
 			groups := tinyGroups(1, 3)
 			spoil(&groups[0])
-			p := &period{step: 1, version: 1, stream: streamOf(groups...)}
+			p := &step{step: 1, version: 1, stream: streamOf(groups...)}
 			require.ErrorContains(t, tr.consume(context.Background(), p, 1), name)
 		})
 	}
@@ -261,11 +261,11 @@ func TestMissingGroups(t *testing.T) {
 	tr, err := New(Config{MicroBatchTokens: 100, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
 	require.NoError(t, err)
 	groups := tinyGroups(3, 3)
-	p := &period{step: 1, version: 1, stream: streamOf(groups...)}
+	p := &step{step: 1, version: 1, stream: streamOf(groups...)}
 	require.ErrorContains(t, tr.consume(context.Background(), p, 4), "1 groups missing, of which it gave up 0")
 	s := streamOf(groups...)
 	s.stats.Failed = 1
-	p = &period{step: 1, version: 1, stream: s}
+	p = &step{step: 1, version: 1, stream: s}
 	require.NoError(t, tr.consume(context.Background(), p, 4))
 	require.Equal(t, 1, p.failed)
 	require.Equal(t, 3, p.mini.groups)
@@ -278,7 +278,7 @@ func TestEqualRewardsCostNothing(t *testing.T) {
 	tr, err := New(Config{MicroBatchTokens: 1000, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
 	require.NoError(t, err)
 	groups := tinyGroups(2, 4)
-	p := &period{step: 1, version: 1}
+	p := &step{step: 1, version: 1}
 	require.NoError(t, tr.train(p, groups[1:]))
 	require.Zero(t, p.mini.rows)
 	require.Equal(t, 1, p.mini.zeroStd)
@@ -301,7 +301,7 @@ func TestStepWithoutGradientReportsNone(t *testing.T) {
 	sampled := []string{"reward/mean", "reward/std", "reward/zero_std_frac", "response_length/mean", "response_length/max",
 		"response_length/clip_ratio", "prompt_length/mean"}
 	line := func(groups []rollout.Group) report.Values {
-		p := &period{step: 1, version: 1}
+		p := &step{step: 1, version: 1}
 		require.NoError(t, tr.train(p, groups))
 		require.NoError(t, tr.update(p))
 		return tr.values(p, rollout.Stats{})
@@ -327,14 +327,14 @@ func TestStepWithoutGradientReportsNone(t *testing.T) {
 	}
 }
 
-// How the micro-batch budget cuts a period changes no bit of the gradients,
+// How the micro-batch budget cuts a step changes no bit of the gradients,
 // down to budgets that cut groups.
 func TestMicroBatchBudgetKeepsTheBits(t *testing.T) {
 	gradients := func(budget, threads int) string {
 		m := tinyModels(t, threads, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 		tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
 		require.NoError(t, err)
-		require.NoError(t, tr.train(&period{step: 1, version: 1}, tinyGroups(4, 3)))
+		require.NoError(t, tr.train(&step{step: 1, version: 1}, tinyGroups(4, 3)))
 		m.Gradients.Merge()
 		return m.Gradients.Checksum()
 	}

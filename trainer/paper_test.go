@@ -41,7 +41,7 @@ func (s *script) event(format string, args ...any) {
 	s.events = append(s.events, fmt.Sprintf(format, args...))
 }
 
-// trainer of steps periods of 4 prompts.
+// trainer of steps steps of 4 prompts.
 func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
 	s.t.Helper()
 	metrics, err := report.OpenMetrics(filepath.Join(s.dir, report.MetricsFile), 0)
@@ -73,7 +73,7 @@ func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
 	return tr
 }
 
-// produce hands out a period's groups one by one.
+// produce hands out a step's groups one by one.
 func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
 	s.event("produce %d with %d for prompts %s to %s", p.Step, p.Version, p.Prompts[0].ID, p.Prompts[len(p.Prompts)-1].ID)
 	out := &stream{groups: make(chan rollout.Group)}
@@ -141,9 +141,9 @@ func TestTrainingStartsWithTheFirstGroup(t *testing.T) {
 }
 
 // "Compute loss then backward; O ← O + ∇L" for each group, and one update a
-// period: the weights stay as they are until the last group is in.
+// step: the weights stay as they are until the last group is in.
 // (Algorithm 1, lines 13 to 21)
-func TestOneUpdateAPeriod(t *testing.T) {
+func TestOneUpdateAStep(t *testing.T) {
 	s := newScript(t)
 	tr := s.trainer(2, nil)
 	require.NoError(t, tr.Run(t.Context()))
@@ -152,7 +152,7 @@ func TestOneUpdateAPeriod(t *testing.T) {
 	s = newScript(t)
 	tr = s.trainer(2, func(c *Config) { c.MiniBatches = 2 })
 	require.NoError(t, tr.Run(t.Context()))
-	require.Equal(t, 4, tr.opt.Updates, "two minibatches, two periods")
+	require.Equal(t, 4, tr.opt.Updates, "two minibatches, two steps")
 }
 
 func TestEvaluationAndBestCheckpoint(t *testing.T) {
@@ -169,9 +169,9 @@ func TestEvaluationAndBestCheckpoint(t *testing.T) {
 	require.Equal(t, State{Step: 2, Updates: 2, Position: 8, Best: 0.5, BestStep: 1, Total: 2}, state)
 }
 
-// A period that is given up leaves nothing behind: the checkpoint is that of
+// A step that is given up leaves nothing behind: the checkpoint is that of
 // the last completed step, and its weights are those that were published.
-func TestStopInTheMiddleOfAPeriod(t *testing.T) {
+func TestStopInTheMiddleOfAStep(t *testing.T) {
 	s := newScript(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.during = func(step, group int) {
@@ -190,8 +190,8 @@ func TestStopInTheMiddleOfAPeriod(t *testing.T) {
 	require.Equal(t, s.hashes[1], resumed.Policy.Checksum())
 }
 
-// After the first of several optimizer steps a period is finished before the
-// run stops, so that a checkpoint stands between periods.
+// After the first of several updates a step is finished before the
+// run stops, so that a checkpoint stands between steps.
 func TestStopBetweenMinibatches(t *testing.T) {
 	s := newScript(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -2,216 +2,258 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/optim"
-	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// maxNonFinite is the number of gradients in a row that may be not finite before
-// a run stops.
-const maxNonFinite = 3
-
-// update is one optimizer step on what the micro-batches accumulated: sums,
-// which are divided here, once, by what the aggregation says. A gradient that is
-// not finite changes nothing and is counted. Weights that are not finite after
-// the step end the run, before anything of them is saved.
-func (t *Trainer) update(p *period) error {
-	began := time.Now()
-	defer t.Track.Begin(p.step, "optimizer").End()
-	t.between = true
-	p.updates++
-	p.all.add(&p.mini)
-	if p.mini.groups == 0 { // every group of it was given up
-		return nil
-	}
-	constant := t.cfg.Loss.Constant
-	if constant == 0 {
-		constant = t.cfg.MaxTokens
-	}
-	scale := 1 / t.cfg.Loss.Aggregation.Denominator(p.mini.kept, p.mini.keptTokens, constant)
-	p.loss += p.mini.loss * scale
-	p.pg += p.mini.pg * scale
-	p.lr = t.schedule.LR(t.state.Updates+1, t.state.Total*t.cfg.MiniBatches)
-	var err error
-	p.norm, err = t.Models.Step(t.opt, scale, p.lr, t.cfg.Optim.ClipGrad)
-	p.clock.optimizer += time.Since(began)
-	t.state.Updates = t.opt.Updates
-	if err == nil {
-		if p.mini.rows > 0 { // a gradient was computed
-			t.nonFinite = 0
-		}
-		err = t.Models.Policy.CheckFinite()
-		if errors.Is(err, model.ErrNotFinite) {
-			return fmt.Errorf("step %d: after an update at lr %v: %w", p.step, p.lr, err)
-		}
-	}
-	if !errors.Is(err, optim.ErrNonFinite) {
-		return err
-	}
-	if t.nonFinite++; t.nonFinite >= orElse(t.cfg.MaxNonFinite, maxNonFinite) {
-		return fmt.Errorf("step %d: %w, %d in a row", p.step, err, t.nonFinite)
-	}
-	t.Warn("step %d: %v: the weights stay as they are", p.step, err)
-	return nil
+// step is one step in progress.
+type step struct {
+	step    int
+	version int64
+	stream  rollout.Stream
+	cancel  context.CancelFunc
+	done    <-chan struct{} // ends training early; nil after the first optimizer step
+	span    trace.Span
+	clock   clock
+	groups  []rollout.Group // as they were consumed
+	failed  int
+	all     tally // of the optimizer steps taken
+	mini    tally // of the one in progress
+	updates int   // optimizer steps taken
+	// Summed over optimizer steps: the loss, divided as its aggregation says,
+	// and the part of it that is not divergence.
+	loss, pg float64
+	norm, lr float64 // of the last optimizer step
 }
 
-func orElse(n, otherwise int) int {
-	if n == 0 {
-		return otherwise
-	}
-	return n
+// clock splits an iteration's wall time.
+type clock struct {
+	began                                            time.Time
+	publish, firstGroup, wait, train, optimizer, all time.Duration
+	streamed                                         time.Time // sampling began
 }
 
-// finish records a trained period, evaluates and checkpoints where it is time.
-func (t *Trainer) finish(ctx context.Context, p *period) error {
-	stats, err := p.stream.Wait()
-	p.cancel()
-	if err != nil {
-		return fmt.Errorf("step %d: sample: %w", p.step, err)
+func (t *Trainer) begin() *step {
+	n := t.state.Step + 1
+	return &step{step: n, version: int64(n), clock: clock{began: time.Now()}, span: t.Track.Begin(n, "step")}
+}
+
+func (s *step) published() { s.clock.publish = time.Since(s.clock.began) }
+
+// produce starts sampling. Its context outlives a cancelled run: consume
+// decides when a step is given up.
+func (t *Trainer) produce(s *step, prompts []rollout.Prompt) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	s.clock.streamed = time.Now()
+	s.stream = t.Produce(ctx, rollout.Batch{Step: s.step, Version: s.version, Prompts: prompts})
+}
+
+// abandon stops sampling and waits until nothing of it runs.
+func (s *step) abandon() {
+	s.cancel()
+	for range s.stream.Groups() { //nolint:revive // drains what is still queued
 	}
-	t.state.Step = p.step
-	t.state.Position += t.cfg.PromptsPerStep
-	p.clock.all = time.Since(p.clock.began)
-	p.span.End()
-	values := t.values(p, stats)
-	if err := t.logRollouts(p, stats.Replaced); err != nil {
-		return err
+	_, _ = s.stream.Wait()
+	s.span.End()
+}
+
+// consume trains n groups of the step as they come, in micro-batches of all
+// that are ready. How they are cut into micro-batches changes no bit of the
+// gradients. A cancelled context gives the step up before its first optimizer
+// step; after it the step is finished, so that a checkpoint stands between
+// steps.
+func (t *Trainer) consume(ctx context.Context, s *step, n int) error {
+	s.mini = tally{}
+	s.done = ctx.Done()
+	if s.updates > 0 {
+		s.done = nil
 	}
-	last := p.step == t.cfg.Steps
-	best := false
-	if every := t.cfg.EvalEvery; every > 0 && (p.step%every == 0 || last) {
-		if best, err = t.evaluate(ctx, values); err != nil {
-			t.state.Pending, t.between = finite(values), false
-			return err
-		}
-	}
-	if err := t.save.failed(); err != nil {
-		return err
-	}
-	// While gradients are not finite nothing new is worth the place of an older
-	// checkpoint.
-	due := t.cfg.CheckpointEvery > 0 && p.step%t.cfg.CheckpointEvery == 0 && t.nonFinite == 0
-	var write func() written
-	if last || best || due {
-		began := time.Now()
-		span := t.Track.Begin(p.step, "checkpoint")
-		if write, err = t.save.capture(t.state); err != nil {
-			return err
-		}
+	var held []rollout.Group // where advantages need them all
+	for left := n; left > 0; {
+		waiting := time.Now()
+		span := t.Track.Begin(s.step, "wait")
+		batch, open := t.take(s, left)
 		span.End()
-		values["timing_s/checkpoint"] = time.Since(began).Seconds()
-	}
-	if err := t.Metrics.Write(values); err != nil {
-		return err
-	}
-	t.between = false
-	t.Progress(p.step, values)
-	if write != nil {
-		t.save.start(write)
-	}
-	return nil
-}
-
-// finite are the values that JSON can hold: the line of a step whose evaluation
-// was cut short, for the run that resumes.
-func finite(values report.Values) report.Values {
-	out := report.Values{}
-	for name, v := range values {
-		if v-v == 0 {
-			out[name] = v
+		s.clock.wait += time.Since(waiting)
+		if ctx.Err() != nil && s.done != nil {
+			return ctx.Err()
+		}
+		if !open {
+			if err := t.ended(s, left); err != nil {
+				return err
+			}
+			break
+		}
+		left -= len(batch)
+		if loss.WholeBatch(t.cfg.Loss.Advantage) {
+			held = append(held, batch...)
+			continue
+		}
+		if err := t.trainTimed(s, batch); err != nil {
+			return err
 		}
 	}
-	return out
+	slices.SortFunc(held, func(a, b rollout.Group) int { return a.Index - b.Index })
+	return t.trainTimed(s, held)
 }
 
-// evaluatePending makes up for an evaluation that was cut short.
-func (t *Trainer) evaluatePending(ctx context.Context) error {
-	if t.state.Pending == nil {
-		return nil
-	}
-	values := maps.Clone(t.state.Pending)
-	if _, err := t.evaluate(ctx, values); err != nil {
-		return err
-	}
-	if err := t.Metrics.Write(values); err != nil {
-		return err
-	}
-	t.Progress(t.state.Step, values)
-	t.state.Pending = nil
-	return t.save.now(t.state)
-}
-
-// evaluateFirst scores the starting weights and writes the line of step 0.
-func (t *Trainer) evaluateFirst(ctx context.Context) error {
-	if t.cfg.EvalEvery == 0 || t.state.Step > 0 {
-		return nil
-	}
-	values := report.Values{"step": 0, "version": 1, "time": unixNow()}
-	if _, err := t.evaluate(ctx, values); err != nil {
-		return err
-	}
-	if err := t.Metrics.Write(values); err != nil {
-		return err
-	}
-	t.Progress(0, values)
-	return nil
-}
-
-// evaluate publishes the policy as it is and adds its scores to values. best
-// says that no evaluation before was as good.
-func (t *Trainer) evaluate(ctx context.Context, values report.Values) (best bool, err error) {
+func (t *Trainer) trainTimed(s *step, groups []rollout.Group) error {
 	began := time.Now()
-	if err := t.publish(ctx); err != nil {
-		return false, err
+	if err := t.train(s, groups); err != nil {
+		return fmt.Errorf("step %d: %w", s.step, err)
 	}
-	defer t.Track.Begin(t.state.Step, "eval").End()
-	metrics, score, err := t.Evaluate(ctx, t.state.Step)
-	if err != nil {
-		return false, fmt.Errorf("evaluate after step %d: %w", t.state.Step, err)
-	}
-	maps.Copy(values, metrics)
-	values["timing_s/eval"] = time.Since(began).Seconds()
-	if score == score && t.state.Step > 0 && (t.state.BestStep == 0 || score > t.state.Best) {
-		t.state.Best, t.state.BestStep = score, t.state.Step
-		return true, nil
-	}
-	return false, nil
+	s.clock.train += time.Since(began)
+	return nil
 }
 
-// logRollouts writes the period's groups, in the order of its prompts, and after
-// them those that were replaced.
-func (t *Trainer) logRollouts(p *period, replaced []rollout.Group) error {
-	if !t.cfg.LogRollouts {
-		return nil
-	}
-	dir := filepath.Join(t.cfg.Dir, "rollouts")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("log rollouts: %w", err)
-	}
-	byIndex := func(a, b rollout.Group) int { return a.Index - b.Index }
-	slices.SortFunc(p.groups, byIndex)
-	slices.SortStableFunc(replaced, byIndex) // those of an index stay in turn
-	var b []byte
-	for _, g := range slices.Concat(p.groups, replaced) {
-		line, err := g.MarshalJSON()
-		if err != nil {
-			return fmt.Errorf("log rollouts: prompt %s: %w", g.Prompt.ID, err)
+// take waits for a finished group and adds those that are ready behind it, most
+// at the most. open is false where the stream ended instead.
+func (t *Trainer) take(s *step, most int) (batch []rollout.Group, open bool) {
+	select {
+	case <-s.done:
+		return nil, true
+	case g, ok := <-s.stream.Groups():
+		if !ok {
+			return nil, false
 		}
-		b = append(append(b, line...), '\n')
+		batch = append(batch, g)
+		t.taken(&g)
 	}
-	path := filepath.Join(dir, fmt.Sprintf("step-%06d.jsonl", p.step))
-	if err := os.WriteFile(path, b, 0o644); err != nil {
-		_ = os.Remove(path) // a part of it would be taken for the whole
-		return fmt.Errorf("log rollouts: %w", err)
+	if s.clock.firstGroup == 0 {
+		s.clock.firstGroup = time.Since(s.clock.streamed)
+	}
+	for len(batch) < most {
+		select {
+		case g, ok := <-s.stream.Groups():
+			if !ok {
+				return batch, true // the next take reports the end
+			}
+			batch = append(batch, g)
+			t.taken(&g)
+		default:
+			return batch, true
+		}
+	}
+	return batch, true
+}
+
+// taken ends a group's wait for the trainer.
+func (t *Trainer) taken(g *rollout.Group) {
+	if !g.Scored.IsZero() {
+		t.Queue.Add(g.Step, "queue", g.Scored, time.Since(g.Scored), trace.Note{Flows: []uint64{g.Seed}})
+	}
+}
+
+// ended handles a stream that closed with groups missing: groups that were
+// given up are counted, anything else ends the run.
+func (t *Trainer) ended(s *step, missing int) error {
+	stats, err := s.stream.Wait()
+	if err != nil {
+		return fmt.Errorf("step %d: sample: %w", s.step, err)
+	}
+	if s.failed += missing; s.failed > stats.Failed {
+		return fmt.Errorf("step %d: the producer ended with %d groups missing, of which it gave up %d", s.step, s.failed, stats.Failed)
 	}
 	return nil
+}
+
+// train accumulates the gradients of whole groups, a micro-batch at a time.
+func (t *Trainer) train(s *step, groups []rollout.Group) error {
+	rewards := make([][]float64, len(groups))
+	for i := range groups {
+		if err := t.check(s, &groups[i]); err != nil {
+			return err
+		}
+		rewards[i] = t.shaped(&groups[i])
+	}
+	advantages := loss.BatchAdvantages(t.cfg.Loss.Advantage, rewards)
+	s.groups = append(s.groups, groups...)
+	var m micro
+	for i := range groups {
+		g := &groups[i]
+		kept := loss.Keep(t.cfg.Loss.Filter, t.cfg.Loss.Keep, rewards[i], t.state.Seed, uint64(s.step)<<32|uint64(g.Index))
+		s.mini.group(g, rewards[i], kept)
+		for part := range t.parts(g, advantages[i], kept) {
+			if m.rows() > 0 && m.rows()+part.rows() > t.cfg.MicroBatchTokens {
+				if err := t.trainMicro(s, &m); err != nil {
+					return err
+				}
+				m = micro{}
+			}
+			m.add(part, t.cfg.Loss.Aggregation)
+		}
+	}
+	return t.trainMicro(s, &m)
+}
+
+// shaped are a group's rewards as the advantages take them: with what the loss
+// adds for length.
+func (t *Trainer) shaped(g *rollout.Group) []float64 {
+	rewards := make([]float64, len(g.Responses))
+	for i := range g.Responses {
+		r := &g.Responses[i]
+		rewards[i] = r.Reward + loss.OverlongPenalty(len(r.IDs), t.cfg.MaxTokens, t.cfg.Loss.Overlong)
+	}
+	return rewards
+}
+
+// check is the on-policy invariant: every response of a group was sampled, to
+// its last token, with the step's version of the weights.
+func (t *Trainer) check(s *step, g *rollout.Group) error {
+	if g.Step != s.step || g.Version != s.version {
+		return fmt.Errorf("prompt %s: a group of step %d and version %d, expected step %d and version %d: not on-policy",
+			g.Prompt.ID, g.Step, g.Version, s.step, s.version)
+	}
+	for i := range g.Responses {
+		r := &g.Responses[i]
+		if r.Version != s.version {
+			return fmt.Errorf("prompt %s, response %d: sampled with version %d, expected %d: not on-policy", g.Prompt.ID, i, r.Version, s.version)
+		}
+		if len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs) {
+			return fmt.Errorf("prompt %s, response %d: %d tokens with %d log-probabilities", g.Prompt.ID, i, len(r.IDs), len(r.Logprobs))
+		}
+		if r.Reward-r.Reward != 0 {
+			return fmt.Errorf("prompt %s, response %d: reward is %v", g.Prompt.ID, i, r.Reward)
+		}
+	}
+	return nil
+}
+
+// trainMicro runs the three models, the loss and the backward pass.
+func (t *Trainer) trainMicro(s *step, m *micro) error {
+	if m.rows() == 0 {
+		return nil
+	}
+	select {
+	case <-s.done:
+		return context.Canceled
+	default:
+	}
+	defer t.Track.Begin(s.step, "micro-batch").EndWith(trace.Note{Tokens: m.rows(), Flows: m.flows})
+	forward := t.Track.Begin(s.step, "forward")
+	lp, err := t.Models.Forward(&m.layout)
+	forward.End()
+	if err != nil {
+		return fmt.Errorf("prompts %s: %w", m.names(), err)
+	}
+	if lp.Recomputed != nil {
+		s.mini.mismatch(lp.Recomputed, m.behaviour)
+	}
+	scored := t.Track.Begin(s.step, "loss")
+	result, err := t.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
+		Behaviour: m.behaviour, Recomputed: lp.Recomputed, Advantage: m.advantage, Weight: m.weight, Lengths: m.lengths})
+	scored.End()
+	if err != nil {
+		return fmt.Errorf("prompts %s: %w", m.names(), err)
+	}
+	s.mini.micro(&result, lp.Entropy, m.rows())
+	s.mini.flops += t.Models.Policy.Config.TrainFLOPs(&m.layout)
+	defer t.Track.Begin(s.step, "backward").End()
+	return t.Models.Backward(result.Grad)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// tally adds up what an optimizer step or a period divides by and reports.
+// tally adds up what an update or a step divides by and reports.
 // Tokens of responses whose pass was skipped count in the denominators of the
 // loss and not in those of computed.
 type tally struct {

@@ -24,7 +24,7 @@ type Config struct {
 	Refill           bool // prompts may be replaced: rollout.Stats.Replaced is written down
 	MaxTokens        int  // response tokens at most, for response_length/clip_ratio
 	MicroBatchTokens int  // rows of a micro-batch at most
-	MiniBatches      int  // optimizer steps a period
+	MiniBatches      int  // updates a step
 	Loss             loss.Config
 	Optim            optim.Config
 	CheckpointEvery  int // steps; 0 for the last step only
@@ -48,7 +48,7 @@ type Deps struct {
 	Models *trimodel.Models
 	// Prompt is prompt i of the endless training order.
 	Prompt func(i int) rollout.Prompt
-	// Produce starts sampling a period.
+	// Produce starts sampling a step.
 	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
 	// Publish hands a version to all instances and returns when they serve it.
 	Publish func(ctx context.Context, w inference.Weights) error
@@ -145,25 +145,25 @@ func (t *Trainer) Run(ctx context.Context) error {
 		return t.stop(ctx, err)
 	}
 	for t.state.Step < t.cfg.Steps { //                                      2
-		p := t.begin()
+		s := t.begin()
 		if err := t.publish(ctx); err != nil { //                   3
 			return t.stop(ctx, err)
 		}
-		p.published()
+		s.published()
 		prompts := t.prompts() //                                   4
-		t.produce(p, prompts)  //                                   5-10
+		t.produce(s, prompts)  //                                   5-10
 		for mini := range t.cfg.MiniBatches {
 			n := share(len(prompts), t.cfg.MiniBatches, mini)
-			if err := t.consume(ctx, p, n); err != nil { //         11-19
-				p.abandon()
+			if err := t.consume(ctx, s, n); err != nil { //         11-19
+				s.abandon()
 				return t.stop(ctx, err)
 			}
-			if err := t.update(p); err != nil { //                  20-21
-				p.abandon()
+			if err := t.update(s); err != nil { //                  20-21
+				s.abandon()
 				return err
 			}
 		}
-		if err := t.finish(ctx, p); err != nil {
+		if err := t.finish(ctx, s); err != nil {
 			return t.stop(ctx, err)
 		}
 	}
@@ -191,7 +191,7 @@ func (t *Trainer) publish(ctx context.Context) error {
 	return nil
 }
 
-// prompts takes the next period's prompts from the training order.
+// prompts takes the next step's prompts from the training order.
 func (t *Trainer) prompts() []rollout.Prompt {
 	out := make([]rollout.Prompt, t.cfg.PromptsPerStep)
 	for i := range out {

@@ -12,16 +12,16 @@ import (
 
 func unixNow() float64 { return float64(time.Now().UnixMilli()) / 1000 }
 
-// values is a period's line in metrics.jsonl.
-func (t *Trainer) values(p *period, stats rollout.Stats) report.Values {
-	a, c := &p.all, &p.clock
+// values is a step's line in metrics.jsonl.
+func (t *Trainer) values(s *step, stats rollout.Stats) report.Values {
+	a, c := &s.all, &s.clock
 	wall := c.all.Seconds()
 	tokens := float64(a.promptTokens + a.responseTokens)
 	v := report.Values{
-		"step": float64(p.step), "version": float64(p.version), "time": unixNow(),
-		"actor/loss": p.loss / float64(max(p.updates, 1)), "actor/pg_loss": p.pg / float64(max(p.updates, 1)),
-		"actor/grad_norm": p.norm, "actor/lr": p.lr,
-		"staleness/max": 0, // every group was checked to be of the period's version
+		"step": float64(s.step), "version": float64(s.version), "time": unixNow(),
+		"actor/loss": s.loss / float64(max(s.updates, 1)), "actor/pg_loss": s.pg / float64(max(s.updates, 1)),
+		"actor/grad_norm": s.norm, "actor/lr": s.lr,
+		"staleness/max": 0, // every group was checked to be of the step's version
 		"timing_s/step": wall, "timing_s/publish": c.publish.Seconds(), "timing_s/first_group": c.firstGroup.Seconds(),
 		"timing_s/wait": c.wait.Seconds(), "timing_s/train": c.train.Seconds(), "timing_s/optimizer": c.optimizer.Seconds(),
 		"timing_s/sample":                   stats.Busy.Seconds() / float64(max(stats.Instances, 1)),
@@ -32,7 +32,7 @@ func (t *Trainer) values(p *period, stats rollout.Stats) report.Values {
 		"tokens/prompt":                     float64(a.promptTokens), "tokens/response": float64(a.responseTokens), "tokens/computed": float64(a.rows),
 		"fleet/size": float64(stats.Instances), "fleet/retries": float64(stats.Retries), "fleet/hedges": float64(stats.Hedges),
 		"reward/retries": float64(stats.RewardRetries),
-		"groups/trained": float64(a.groups), "groups/failed": float64(p.failed),
+		"groups/trained": float64(a.groups), "groups/failed": float64(s.failed),
 		"memory/peak_bytes": float64(report.PeakMemory()),
 	}
 	if t.cfg.Refill {
@@ -101,7 +101,7 @@ func (t *tally) components(v report.Values) {
 	}
 }
 
-// bySource adds the mean reward of each data source that the period had, apart
+// bySource adds the mean reward of each data source that the step had, apart
 // from the reward's components, which may have any name after "reward/".
 func (t *tally) bySource(v report.Values) {
 	for name, p := range t.sources {
