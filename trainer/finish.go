@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,18 +58,11 @@ func (t *Trainer) update(s *step) error {
 	if !errors.Is(err, optim.ErrNonFinite) {
 		return err
 	}
-	if t.nonFinite++; t.nonFinite >= orElse(t.cfg.MaxNonFinite, maxNonFinite) {
+	if t.nonFinite++; t.nonFinite >= cmp.Or(t.cfg.MaxNonFinite, maxNonFinite) {
 		return fmt.Errorf("step %d: %w, %d in a row", s.step, err, t.nonFinite)
 	}
 	t.Warn("step %d: %v: the weights stay as they are", s.step, err)
 	return nil
-}
-
-func orElse(n, otherwise int) int {
-	if n == 0 {
-		return otherwise
-	}
-	return n
 }
 
 // finish records a trained step, evaluates and checkpoints where it is time.

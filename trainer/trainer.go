@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,7 @@ func New(cfg Config, state State, deps Deps) (*Trainer, error) {
 		return nil, err
 	}
 	opt.Updates = state.Updates
-	state.Total = orElse(cfg.ScheduleSteps, cfg.Steps)
+	state.Total = cmp.Or(cfg.ScheduleSteps, cfg.Steps)
 	deps.Models.Track = deps.Track
 	return &Trainer{cfg: cfg, Deps: deps, first: state.Step, objective: objective, opt: opt, schedule: optim.NewSchedule(cfg.Optim), state: state,
 		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files,
