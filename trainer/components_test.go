@@ -1,6 +1,8 @@
 package trainer
 
 import (
+	"maps"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,14 +22,15 @@ func TestComponents(t *testing.T) {
 		}
 		return g
 	}
-	var all, mini tally
-	mini.group(group(map[string]float64{"right": 1, "mean": 9}, map[string]float64{"right": 0}), []float64{1, 1}, nil)
-	all.add(&mini)
-	mini = tally{}
-	mini.group(group(map[string]float64{"form/think": 0.5}, nil), []float64{1, 1}, nil)
-	all.add(&mini)
+	tr := &Trainer{}
+	var all, mini metrics
+	tr.measureGroup(&mini, group(map[string]float64{"right": 1, "mean": 9}, map[string]float64{"right": 0}), []float64{1, 1})
+	all.merge(&mini)
+	mini = metrics{}
+	tr.measureGroup(&mini, group(map[string]float64{"form/think": 0.5}, nil), []float64{1, 1})
+	all.merge(&mini)
 	v := report.Values{"reward/retries": 3}
-	all.means(v, false)
+	all.into(v)
 	for name, want := range map[string]float64{
 		"reward/mean": 1, "reward/retries": 3, "reward/right/mean": 0.5, "reward/mean/mean": 9, "reward/form/think/mean": 0.5,
 	} {
@@ -39,23 +42,23 @@ func TestComponents(t *testing.T) {
 // component can have.
 func TestRewardsBySource(t *testing.T) {
 	t.Parallel()
-	var all tally
+	tr := &Trainer{cfg: Config{BySource: true}}
+	var all metrics
 	for _, g := range []struct {
 		source  string
 		rewards []float64
 	}{{"a", []float64{1, 0}}, {"b/c", []float64{0.5, 0.25}}, {"a", []float64{1, 1}}, {"", []float64{2, 3}}} {
-		var mini tally
+		var mini metrics
 		group := &rollout.Group{Prompt: rollout.Prompt{Source: g.source}}
 		for _, r := range g.rewards {
 			group.Responses = append(group.Responses, rollout.Response{Reward: r, Parts: map[string]float64{"source/a": 9, "by_source/a": 9}})
 		}
-		mini.group(group, g.rewards, nil)
-		all.add(&mini)
+		tr.measureGroup(&mini, group, g.rewards)
+		all.merge(&mini)
 	}
 	v := report.Values{}
-	all.bySource(v)
-	require.Equal(t, report.Values{"reward_by_source/a/mean": 0.75, "reward_by_source/b/c/mean": 0.375, "reward_by_source//mean": 2.5}, v)
-	all.means(v, false)
-	require.Equal(t, 0.75, v["reward_by_source/a/mean"])
+	all.into(v)
 	require.Equal(t, 9.0, v["reward/source/a/mean"])
+	maps.DeleteFunc(v, func(name string, _ float64) bool { return !strings.HasPrefix(name, "reward_by_source/") })
+	require.Equal(t, report.Values{"reward_by_source/a/mean": 0.75, "reward_by_source/b/c/mean": 0.375, "reward_by_source//mean": 2.5}, v)
 }

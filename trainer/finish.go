@@ -30,17 +30,19 @@ func (t *Trainer) update(s *step) error {
 	defer t.Track.Begin(s.step, "optimizer").End()
 	t.between = true
 	s.updates++
-	s.all.add(&s.mini)
+	s.metrics.merge(&s.mini.metrics)
 	if s.mini.groups == 0 { // every group of it was given up
+		s.metrics.Mean("actor/loss", 0, 1)
+		s.metrics.Mean("actor/pg_loss", 0, 1)
 		return nil
 	}
 	constant := t.cfg.Loss.Constant
 	if constant == 0 {
 		constant = t.cfg.MaxTokens
 	}
-	scale := 1 / t.cfg.Loss.Aggregation.Denominator(s.mini.kept, s.mini.keptTokens, constant)
-	s.loss += s.mini.loss * scale
-	s.pg += s.mini.pg * scale
+	scale := 1 / t.cfg.Loss.Aggregation.Denominator(s.mini.responses, s.mini.tokens, constant)
+	s.metrics.Mean("actor/loss", s.mini.loss*scale, 1)
+	s.metrics.Mean("actor/pg_loss", s.mini.pg*scale, 1)
 	s.lr = t.schedule.LR(t.state.Updates+1, t.state.Total*t.cfg.MiniBatches)
 	var err error
 	s.norm, err = t.Models.Step(t.opt, scale, s.lr, t.cfg.Optim.ClipGrad)

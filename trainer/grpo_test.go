@@ -175,16 +175,22 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 
 				const temperature = float64(float32(0.8))
 				policy, old, ref := decoder(m.Policy), remembered(previous, temperature), remembered(decoder(m.Reference), temperature)
-				scale := 1 / aggregation.Denominator(p.mini.responses, p.mini.responseTokens, cfg.MaxTokens)
+				scale := 1 / aggregation.Denominator(p.mini.responses, p.mini.tokens, cfg.MaxTokens)
 				want := func() float64 {
 					return objective(cfg.Loss, cfg.MaxTokens, groups, policy, old, ref, temperature)
 				}
 				require.InDelta(t, want(), p.mini.loss*scale, 1e-5)
-				require.Greater(t, p.mini.clip, 0.0, "the case clips")
+				require.Greater(t, sumOf(&p.mini.metrics, "actor/clip_frac"), 0.0, "the case clips")
 				checkDifferences(t, m, policy, scale, want)
 			})
 		}
 	}
+}
+
+// sumOf is what the samples of a metric add up to.
+func sumOf(m *metrics, name string) float64 {
+	sum, _ := m.totals(name)
+	return sum
 }
 
 // checkDifferences compares the accumulated gradients with central differences
@@ -281,11 +287,12 @@ func TestEqualRewardsCostNothing(t *testing.T) {
 	p := &step{step: 1, version: 1}
 	require.NoError(t, tr.train(p, groups[1:]))
 	require.Zero(t, p.mini.rows)
-	require.Equal(t, 1, p.mini.zeroStd)
-	require.Positive(t, p.mini.responseTokens)
+	require.Equal(t, 1.0, sumOf(&p.mini.metrics, "reward/zero_std_frac"))
+	require.Positive(t, sumOf(&p.mini.metrics, "tokens/response"))
+	require.Positive(t, p.mini.tokens)
 	require.NoError(t, tr.train(p, groups[:1]))
 	require.Positive(t, p.mini.rows)
-	require.Equal(t, 1, p.mini.zeroStd)
+	require.Equal(t, 1.0, sumOf(&p.mini.metrics, "reward/zero_std_frac"))
 }
 
 // What a step did not measure is not in its line: an entropy of 0 would be one.

@@ -22,13 +22,23 @@ type step struct {
 	clock   clock
 	groups  []rollout.Group // as they were consumed
 	failed  int
-	all     tally // of the optimizer steps taken
-	mini    tally // of the one in progress
-	updates int   // optimizer steps taken
-	// Summed over optimizer steps: the loss, divided as its aggregation says,
-	// and the part of it that is not divergence.
-	loss, pg float64
-	norm, lr float64 // of the last optimizer step
+	metrics metrics // of the updates taken
+	flops   float64 // of the policy's forward and backward passes
+	mini    batch   // of the update in progress
+	updates int     // taken
+	norm    float64 // of the last update's gradient
+	lr      float64 // of the last update
+}
+
+// batch is what one update is taken on, beside the accumulated gradients. The
+// responses are those that are trained; where their pass was skipped, as it has no
+// gradient, they count all the same.
+type batch struct {
+	metrics           metrics
+	groups            int
+	responses, tokens int     // that the loss is divided by
+	loss, pg          float64 // sums, and the part of the loss that is no divergence
+	rows              int     // that went through the models
 }
 
 // clock splits an iteration's wall time.
@@ -69,7 +79,7 @@ func (s *step) abandon() {
 // step; after it the step is finished, so that a checkpoint stands between
 // steps.
 func (t *Trainer) consume(ctx context.Context, s *step, n int) error {
-	s.mini = tally{}
+	s.mini = batch{}
 	s.done = ctx.Done()
 	if s.updates > 0 {
 		s.done = nil
@@ -178,7 +188,12 @@ func (t *Trainer) train(s *step, groups []rollout.Group) error {
 	for i := range groups {
 		g := &groups[i]
 		kept := loss.Keep(t.cfg.Loss.Filter, t.cfg.Loss.Keep, rewards[i], t.state.Seed, uint64(s.step)<<32|uint64(g.Index))
-		s.mini.group(g, rewards[i], kept)
+		s.mini.groups++
+		s.mini.responses += len(kept)
+		for _, j := range kept {
+			s.mini.tokens += len(g.Responses[j].IDs)
+		}
+		t.measureGroup(&s.mini.metrics, g, rewards[i])
 		for part := range t.parts(g, advantages[i], kept) {
 			if m.rows() > 0 && m.rows()+part.rows() > t.cfg.MicroBatchTokens {
 				if err := t.trainMicro(s, &m); err != nil {
@@ -243,7 +258,7 @@ func (t *Trainer) trainMicro(s *step, m *micro) error {
 		return fmt.Errorf("prompts %s: %w", m.names(), err)
 	}
 	if lp.Recomputed != nil {
-		s.mini.mismatch(lp.Recomputed, m.behaviour)
+		measureMismatch(&s.mini.metrics, lp.Recomputed, m.behaviour)
 	}
 	scored := t.Track.Begin(s.step, "loss")
 	result, err := t.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
@@ -252,8 +267,11 @@ func (t *Trainer) trainMicro(s *step, m *micro) error {
 	if err != nil {
 		return fmt.Errorf("prompts %s: %w", m.names(), err)
 	}
-	s.mini.micro(&result, lp.Entropy, m.rows())
-	s.mini.flops += t.Models.Policy.Config.TrainFLOPs(&m.layout)
+	s.mini.rows += m.rows()
+	s.mini.loss += result.Loss
+	s.mini.pg += result.PG
+	t.measurePass(&s.mini.metrics, &result, lp.Entropy, m.rows())
+	s.flops += t.Models.Policy.Config.TrainFLOPs(&m.layout)
 	defer t.Track.Begin(s.step, "backward").End()
 	return t.Models.Backward(result.Grad)
 }

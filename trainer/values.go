@@ -12,99 +12,101 @@ import (
 
 func unixNow() float64 { return float64(time.Now().UnixMilli()) / 1000 }
 
+// measureGroup measures a group that was consumed, whose rewards are shaped.
+func (t *Trainer) measureGroup(m *metrics, g *rollout.Group, rewards []float64) {
+	prompt := float64(len(g.Prompt.IDs))
+	m.Sum("groups/trained", 1)
+	m.Share("reward/zero_std_frac", loss.Equal(rewards))
+	m.Mean("prompt_length/mean", prompt, 1)
+	for i := range g.Responses {
+		r := &g.Responses[i]
+		tokens := float64(len(r.IDs))
+		m.Sum("tokens/prompt", prompt)
+		m.Sum("tokens/response", tokens)
+		m.Mean("response_length/mean", tokens, 1)
+		m.Max("response_length/max", tokens)
+		m.Share("response_length/clip_ratio", r.Finish == rollout.Length)
+		m.Mean("reward/mean", r.Reward, 1)
+		m.Std("reward/std", r.Reward)
+		if t.cfg.BySource {
+			m.Mean("reward_by_source/"+g.Prompt.Source+"/mean", r.Reward, 1)
+		}
+		for part, v := range r.Parts {
+			m.Mean("reward/"+part+"/mean", v, 1)
+		}
+	}
+}
+
+// measurePass measures a micro-batch that went through the models.
+func (t *Trainer) measurePass(m *metrics, r *loss.Result, entropy []float32, rows int) {
+	tokens := float64(r.Tokens)
+	m.Sum("tokens/computed", float64(rows))
+	m.Mean("actor/kl", r.KL, tokens)
+	m.Mean("actor/clip_frac", r.Clipped, tokens)
+	if t.cfg.Loss.Correction != loss.NoCorrection {
+		m.Mean("mismatch/corrected_frac", r.Corrected, tokens)
+	}
+	for _, e := range entropy {
+		m.Mean("actor/entropy", float64(e), 1)
+	}
+}
+
+// measureMismatch compares the recomputed log-probabilities with the ones recorded
+// when the tokens were sampled. Its KL is the k3 estimate (Schulman 2020) of the
+// instance's distribution from the trainer's.
+func measureMismatch(m *metrics, recomputed, behaviour []float32) {
+	for i, lp := range recomputed {
+		d := float64(lp) - float64(behaviour[i])
+		m.Max("mismatch/logprob_abs_max", math.Abs(d))
+		m.Mean("mismatch/kl", math.Expm1(d)-d, 1)
+	}
+}
+
+// measureSampled measures all that was sampled, groups that were replaced too:
+// reward/mean is of those that were trained, which are chosen by their rewards. A
+// component of the reward cannot have its name.
+func measureSampled(m *metrics, replaced []rollout.Group) {
+	sum, n := m.totals("reward/mean")
+	m.Mean("reward/sampled_mean", sum, n)
+	for i := range replaced {
+		for _, r := range replaced[i].Responses {
+			m.Mean("reward/sampled_mean", r.Reward, 1)
+		}
+	}
+}
+
 // values is a step's line in metrics.jsonl.
 func (t *Trainer) values(s *step, stats rollout.Stats) report.Values {
-	a, c := &s.all, &s.clock
+	c := &s.clock
 	wall := c.all.Seconds()
-	tokens := float64(a.promptTokens + a.responseTokens)
 	v := report.Values{
 		"step": float64(s.step), "version": float64(s.version), "time": unixNow(),
-		"actor/loss": s.loss / float64(max(s.updates, 1)), "actor/pg_loss": s.pg / float64(max(s.updates, 1)),
 		"actor/grad_norm": s.norm, "actor/lr": s.lr,
 		"staleness/max": 0, // every group was checked to be of the step's version
 		"timing_s/step": wall, "timing_s/publish": c.publish.Seconds(), "timing_s/first_group": c.firstGroup.Seconds(),
 		"timing_s/wait": c.wait.Seconds(), "timing_s/train": c.train.Seconds(), "timing_s/optimizer": c.optimizer.Seconds(),
-		"timing_s/sample":                   stats.Busy.Seconds() / float64(max(stats.Instances, 1)),
-		"idle/trainer":                      c.wait.Seconds() / wall,
-		"idle/instances":                    max(0, 1-stats.Busy.Seconds()/(wall*float64(max(stats.Instances, 1)))),
-		"perf/tokens_per_second":            tokens / wall,
-		"perf/tokens_per_second_per_device": tokens / wall / float64(t.cfg.Devices),
-		"tokens/prompt":                     float64(a.promptTokens), "tokens/response": float64(a.responseTokens), "tokens/computed": float64(a.rows),
-		"fleet/size": float64(stats.Instances), "fleet/retries": float64(stats.Retries), "fleet/hedges": float64(stats.Hedges),
-		"reward/retries": float64(stats.RewardRetries),
-		"groups/trained": float64(a.groups), "groups/failed": float64(s.failed),
+		"timing_s/sample": stats.Busy.Seconds() / float64(max(stats.Instances, 1)),
+		"idle/trainer":    c.wait.Seconds() / wall,
+		"idle/instances":  max(0, 1-stats.Busy.Seconds()/(wall*float64(max(stats.Instances, 1)))),
+		"fleet/size":      float64(stats.Instances), "fleet/retries": float64(stats.Retries), "fleet/hedges": float64(stats.Hedges),
+		"reward/retries": float64(stats.RewardRetries), "groups/failed": float64(s.failed),
 		"memory/peak_bytes": float64(report.PeakMemory()),
 	}
 	if t.cfg.Refill {
 		v["groups/refilled"] = float64(len(stats.Replaced))
-		a.sampledMean(v, stats.Replaced)
+		measureSampled(&s.metrics, stats.Replaced)
 	}
 	if t.cfg.PeakFLOPS > 0 {
-		v["perf/mfu"] = a.flops / wall / t.cfg.PeakFLOPS
+		v["perf/mfu"] = s.flops / wall / t.cfg.PeakFLOPS
 	}
-	a.means(v, t.cfg.Loss.Correction != loss.NoCorrection)
-	if t.cfg.BySource {
-		a.bySource(v)
+	for _, name := range []string{"groups/trained", "tokens/prompt", "tokens/response", "tokens/computed"} {
+		v[name] = 0 // also of a step without groups
 	}
+	s.metrics.into(v)
+	v["perf/tokens_per_second"] = (v["tokens/prompt"] + v["tokens/response"]) / wall
+	v["perf/tokens_per_second_per_device"] = v["perf/tokens_per_second"] / float64(t.cfg.Devices)
 	for purpose, bytes := range t.Models.Allocated() {
 		v["memory/"+npu.Purpose(purpose).String()+"_bytes"] = float64(bytes)
 	}
 	return v
-}
-
-// means adds to v what is known per group, response or token. What nothing was
-// there for is left out: a step of which no response went through the models, as
-// where all rewards of each group are equal, has no entropy, and it is not 0.
-func (t *tally) means(v report.Values, corrected bool) {
-	if n := float64(t.groups); n > 0 {
-		v["reward/zero_std_frac"] = float64(t.zeroStd) / n
-		v["prompt_length/mean"] = float64(t.prompts) / n
-	}
-	if n := float64(t.responses); n > 0 {
-		mean := t.rewards / n
-		v["reward/mean"], v["reward/std"] = mean, math.Sqrt(max(0, t.rewardSquares-n*mean*mean)/max(n-1, 1))
-		v["response_length/mean"], v["response_length/max"] = float64(t.responseTokens)/n, float64(t.longest)
-		v["response_length/clip_ratio"] = float64(t.clipped) / n
-		t.components(v)
-	}
-	if n := float64(t.computed); n > 0 {
-		v["actor/kl"], v["actor/entropy"], v["actor/clip_frac"] = t.kl/n, t.entropy/n, t.clip/n
-		if corrected {
-			v["mismatch/corrected_frac"] = t.corrected / n
-		}
-	}
-	if n := float64(t.mismatchTokens); n > 0 {
-		v["mismatch/logprob_abs_max"], v["mismatch/kl"] = t.mismatchMax, t.mismatchKL/n
-	}
-}
-
-// sampledMean adds the mean reward of all that was sampled, of groups that were
-// replaced too: reward/mean is of those that were trained, which are chosen by
-// their rewards. A component of the reward cannot have its name.
-func (t *tally) sampledMean(v report.Values, replaced []rollout.Group) {
-	sum, n := t.rewards, t.responses
-	for i := range replaced {
-		for _, r := range replaced[i].Responses {
-			sum += r.Reward
-			n++
-		}
-	}
-	if n > 0 {
-		v["reward/sampled_mean"] = sum / float64(n)
-	}
-}
-
-// components adds the means of the reward's components.
-func (t *tally) components(v report.Values) {
-	for name, p := range t.parts {
-		v["reward/"+name+"/mean"] = p.sum / float64(p.n)
-	}
-}
-
-// bySource adds the mean reward of each data source that the step had, apart
-// from the reward's components, which may have any name after "reward/".
-func (t *tally) bySource(v report.Values) {
-	for name, p := range t.sources {
-		v["reward_by_source/"+name+"/mean"] = p.sum / float64(p.n)
-	}
 }

@@ -1,0 +1,129 @@
+package trainer
+
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// kind says what the samples of a metric become.
+type kind int
+
+const (
+	mean      kind = iota
+	deviation      // the unbiased standard deviation
+	largest
+	total
+)
+
+// metric adds up the samples of one name.
+type metric struct {
+	kind    kind
+	n       float64 // samples
+	sum     float64
+	squares float64 // of a deviation
+	most    float64 // of the largest
+}
+
+// metrics collects numbers by name, where they are measured. Sums have the order
+// of the calls. The zero value is empty.
+type metrics struct {
+	byName map[string]*metric
+}
+
+func (m *metrics) at(name string, k kind) *metric {
+	if m.byName == nil {
+		m.byName = map[string]*metric{}
+	}
+	if m.byName[name] == nil {
+		m.byName[name] = &metric{kind: k}
+	}
+	return m.byName[name]
+}
+
+// Mean adds n samples that sum up to sum to a mean.
+func (m *metrics) Mean(name string, sum, n float64) {
+	e := m.at(name, mean)
+	e.sum += sum
+	e.n += n
+}
+
+// Share adds a sample to the share of those that are true.
+func (m *metrics) Share(name string, is bool) {
+	hit := 0.0
+	if is {
+		hit = 1
+	}
+	m.Mean(name, hit, 1)
+}
+
+// Std adds a sample to a standard deviation.
+func (m *metrics) Std(name string, v float64) {
+	e := m.at(name, deviation)
+	e.sum += v
+	e.squares += v * v
+	e.n++
+}
+
+// Max adds a sample of which the largest is kept.
+func (m *metrics) Max(name string, v float64) {
+	e := m.at(name, largest)
+	if e.n == 0 {
+		e.most = v
+	}
+	e.most = max(e.most, v)
+	e.n++
+}
+
+// Sum adds v to a sum, which may be 0 and is a number all the same.
+func (m *metrics) Sum(name string, v float64) {
+	e := m.at(name, total)
+	e.sum += v
+	e.n++
+}
+
+// totals are what a metric's samples sum up to, and their number.
+func (m *metrics) totals(name string) (sum, n float64) {
+	if e := m.byName[name]; e != nil {
+		return e.sum, e.n
+	}
+	return 0, 0
+}
+
+// merge adds what o has collected.
+func (m *metrics) merge(o *metrics) {
+	for name, from := range o.byName {
+		e := m.at(name, from.kind)
+		if e.n == 0 {
+			e.most = from.most
+		}
+		e.most = max(e.most, from.most)
+		e.n += from.n
+		e.sum += from.sum
+		e.squares += from.squares
+	}
+}
+
+// into adds the metrics to values. Metrics without samples are omitted: no data is
+// not 0.
+func (m *metrics) into(values report.Values) {
+	for name, e := range m.byName {
+		if e.n > 0 {
+			values[name] = e.value()
+		}
+	}
+}
+
+func (e *metric) value() float64 {
+	switch e.kind {
+	case mean:
+		return e.sum / e.n
+	case deviation:
+		centre := e.sum / e.n
+		return math.Sqrt(max(0, e.squares-e.n*centre*centre) / max(e.n-1, 1))
+	case largest:
+		return e.most
+	default:
+		return e.sum
+	}
+}
