@@ -179,14 +179,16 @@ func (j *job) replay(ctx context.Context, model string, groups []rollout.Group) 
 	}
 	stream, longest := asStep(groups, step)
 	t, err := trainer.New(trainer.Config{
-		Dir: cfg.Run.Dir, Steps: step, ScheduleSteps: steps, PromptsPerStep: len(groups), MaxTokens: longest,
-		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
-		CheckpointKeep: 1, Devices: 1, MaxNonFinite: 1,
+		Dir: cfg.Run.Dir, Steps: step, ScheduleSteps: steps, PromptsPerStep: len(groups),
+		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
+		CheckpointKeep: 1, MaxNonFinite: 1,
 	}, j.state, trainer.Deps{
-		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Warn: j.warn, Publish: publishNothing,
-		Prompt:   func(int) rollout.Prompt { return rollout.Prompt{} },
-		Produce:  func(context.Context, rollout.Batch) rollout.Stream { return stream },
+		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Warn: j.warn,
 		Progress: func(_ int, values report.Values) { _, _ = fmt.Fprintln(j.opts.Log, report.Summary(values)) },
+	}, trainer.Rollouts{
+		Loss: cfg.Loss, MaxTokens: longest, Devices: 1, Publish: publishNothing,
+		Prompt:  func(int) rollout.Prompt { return rollout.Prompt{} },
+		Produce: func(context.Context, rollout.Batch) rollout.Stream { return stream },
 	})
 	if err != nil {
 		return "", err

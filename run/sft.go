@@ -43,22 +43,24 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	if err := j.openMonitor(); err != nil {
 		return err
 	}
-	s := &trainer.SFT{
-		Config: trainer.SFTConfig{Dir: cfg.Run.Dir, Steps: cfg.SFT.Steps, BatchSize: cfg.SFT.BatchSize,
-			MicroBatchTokens: cfg.Train.MicroBatchTokens, Optim: cfg.Train.Config,
-			CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every},
-		Models: j.models, Example: demos.example, Held: demos.held, Files: j.folder.Files,
-		Metrics: j.metrics, Progress: j.progress,
+	t, err := trainer.NewSFT(trainer.Config{
+		Dir: cfg.Run.Dir, Steps: cfg.SFT.Steps, PromptsPerStep: cfg.SFT.BatchSize,
+		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: 1, Optim: cfg.Train.Config,
+		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
+	}, j.state, trainer.Deps{
+		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Progress: j.progress, Warn: j.warn,
+	}, demos.Demonstrations)
+	if err != nil {
+		return err
 	}
-	err = s.Run(ctx, j.state)
-	return j.finish(s.Step(), err)
+	err = t.Run(ctx)
+	return j.finish(t.Step(), err)
 }
 
 // demonstrations are what supervised training reads.
 type demonstrations struct {
-	example func(i int) trainer.Example // entry i of the endless training order
-	count   int                         // in the files
-	held    []trainer.HeldOut
+	trainer.Demonstrations
+	count int // in the files
 }
 
 func (j *job) readDemonstrations() (*demonstrations, error) {
@@ -81,5 +83,6 @@ func (j *job) readDemonstrations() (*demonstrations, error) {
 		return nil, usage.Wrap(err)
 	}
 	all := slices.Concat(lists...)
-	return &demonstrations{func(i int) trainer.Example { return all[order.At(i)] }, len(all), held}, nil
+	return &demonstrations{count: len(all), Demonstrations: trainer.Demonstrations{
+		Example: func(i int) trainer.Example { return all[order.At(i)] }, Held: held}}, nil
 }

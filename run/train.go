@@ -47,7 +47,7 @@ type training struct {
 	reader    *dataset.Reader
 	reward    *reward.Scorer
 	instances *roster.Roster
-	deps      trainer.Deps
+	rollouts  trainer.Rollouts
 }
 
 // open reads and checks all that the run needs before it changes anything in the
@@ -178,21 +178,16 @@ func (t *training) connect() error {
 	if err != nil {
 		return err
 	}
-	t.deps = trainer.Deps{
-		Models:  t.models,
+	t.rollouts = trainer.Rollouts{
+		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, Refill: cfg.Rollout.Refill > 0, LogRollouts: cfg.Log.Rollouts,
+		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Devices: 1, PeakFLOPS: peakFLOPS(t.dev),
 		Prompt:  prompt,
 		Produce: sampling.Start,
 		Publish: t.instances.Publish,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
 			return t.evaluateStep(ctx, step, t.sets, held)
 		},
-		Files:    t.folder.Files,
-		Metrics:  t.metrics,
-		Track:    t.spans.Track(trainerRow),
-		Queue:    t.spans.Lanes(producerRow),
-		Disk:     t.spans.Track("disk"),
-		Progress: t.progress,
-		Warn:     t.warn,
+		Queue: t.spans.Lanes(producerRow),
 	}
 	return nil
 }
@@ -204,11 +199,13 @@ func (t *training) train(ctx context.Context) error {
 		t.warn("top_p, top_k and min_p cut the distribution that is sampled, not the one that is trained: the run is not exactly on-policy")
 	}
 	loop, err := trainer.New(trainer.Config{
-		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep, MaxTokens: cfg.Rollout.MaxTokens,
-		Refill: cfg.Rollout.Refill > 0, MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Loss: cfg.Loss, Optim: cfg.Train.Config,
+		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep,
+		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
-		LogRollouts: cfg.Log.Rollouts, BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Devices: 1, PeakFLOPS: peakFLOPS(t.dev),
-	}, t.state, t.deps)
+	}, t.state, trainer.Deps{
+		Models: t.models, Files: t.folder.Files, Metrics: t.metrics, Progress: t.progress, Warn: t.warn,
+		Track: t.spans.Track(trainerRow), Disk: t.spans.Track("disk"),
+	}, t.rollouts)
 	if err != nil {
 		return err
 	}

@@ -22,12 +22,12 @@ func TestComponents(t *testing.T) {
 		}
 		return g
 	}
-	tr := &Trainer{}
+	r := &rollouts{}
 	var all, mini metrics
-	tr.measureGroup(&mini, group(map[string]float64{"right": 1, "mean": 9}, map[string]float64{"right": 0}), []float64{1, 1})
+	r.measureGroup(&mini, group(map[string]float64{"right": 1, "mean": 9}, map[string]float64{"right": 0}), []float64{1, 1})
 	all.merge(&mini)
 	mini = metrics{}
-	tr.measureGroup(&mini, group(map[string]float64{"form/think": 0.5}, nil), []float64{1, 1})
+	r.measureGroup(&mini, group(map[string]float64{"form/think": 0.5}, nil), []float64{1, 1})
 	all.merge(&mini)
 	v := report.Values{"reward/retries": 3}
 	all.into(v)
@@ -42,7 +42,7 @@ func TestComponents(t *testing.T) {
 // component can have.
 func TestRewardsBySource(t *testing.T) {
 	t.Parallel()
-	tr := &Trainer{cfg: Config{BySource: true}}
+	r := &rollouts{Rollouts: Rollouts{BySource: true}}
 	var all metrics
 	for _, g := range []struct {
 		source  string
@@ -50,10 +50,10 @@ func TestRewardsBySource(t *testing.T) {
 	}{{"a", []float64{1, 0}}, {"b/c", []float64{0.5, 0.25}}, {"a", []float64{1, 1}}, {"", []float64{2, 3}}} {
 		var mini metrics
 		group := &rollout.Group{Prompt: rollout.Prompt{Source: g.source}}
-		for _, r := range g.rewards {
-			group.Responses = append(group.Responses, rollout.Response{Reward: r, Parts: map[string]float64{"source/a": 9, "by_source/a": 9}})
+		for _, reward := range g.rewards {
+			group.Responses = append(group.Responses, rollout.Response{Reward: reward, Parts: map[string]float64{"source/a": 9, "by_source/a": 9}})
 		}
-		tr.measureGroup(&mini, group, g.rewards)
+		r.measureGroup(&mini, group, g.rewards)
 		all.merge(&mini)
 	}
 	v := report.Values{}

@@ -23,8 +23,8 @@ var errAway = errors.New("scorer is away")
 
 // breaks lets the stream of a step fail after some of its groups.
 func (s *script) breaks(tr *Trainer, step, after int) {
-	produce := tr.Produce
-	tr.Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
+	produce := sampled(tr).Produce
+	sampled(tr).Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
 		whole := produce(ctx, p)
 		if p.Step != step {
 			return whole
@@ -58,8 +58,8 @@ func TestErrorKeepsFinishedSteps(t *testing.T) {
 	for name, spoil := range map[string]func(s *script, tr *Trainer){
 		"sampling": func(s *script, tr *Trainer) { s.breaks(tr, 4, 2) },
 		"publishing": func(_ *script, tr *Trainer) {
-			publish := tr.Publish
-			tr.Publish = func(ctx context.Context, w inference.Weights) error {
+			publish := sampled(tr).Publish
+			sampled(tr).Publish = func(ctx context.Context, w inference.Weights) error {
 				if w.Version() == 4 {
 					return errAway
 				}
@@ -102,8 +102,8 @@ func TestErrorKeepsNoPartOfAStep(t *testing.T) {
 			defer cancel()
 			tr.Track = s.spans.Track("trainer")
 			if stopped {
-				produce := tr.Produce
-				tr.Produce = func(in context.Context, p rollout.Batch) rollout.Stream {
+				produce := sampled(tr).Produce
+				sampled(tr).Produce = func(in context.Context, p rollout.Batch) rollout.Stream {
 					if p.Step == 4 {
 						return &cutting{produce(in, p).(*stream), cancel}
 					}
@@ -132,7 +132,7 @@ func (c *cutting) Wait() (rollout.Stats, error) {
 func TestFailedEvaluation(t *testing.T) {
 	s := newScript(t)
 	tr := s.trainer(3, func(c *Config) { c.EvalEvery = 1 })
-	tr.Evaluate = func(_ context.Context, step int) (map[string]float64, float64, error) {
+	sampled(tr).Evaluate = func(_ context.Context, step int) (map[string]float64, float64, error) {
 		if step == 2 {
 			return nil, 0, errAway
 		}
@@ -155,7 +155,8 @@ func TestFailedEvaluation(t *testing.T) {
 // all that was sampled, and is not read back as trained.
 func TestReplacedGroups(t *testing.T) {
 	s := newScript(t)
-	tr := s.trainer(1, func(c *Config) { c.Refill = true })
+	tr := s.trainer(1, nil)
+	sampled(tr).Refill = true
 	replaced := tinyGroups(2, 3)
 	for i := range replaced {
 		g := &replaced[i]
@@ -164,8 +165,8 @@ func TestReplacedGroups(t *testing.T) {
 			g.Responses[j].Reward = -10
 		}
 	}
-	produce := tr.Produce
-	tr.Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
+	produce := sampled(tr).Produce
+	sampled(tr).Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
 		out := produce(ctx, p).(*stream)
 		out.stats.Replaced = replaced
 		return out

@@ -59,8 +59,8 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 // spoil makes the gradient of each step from first on not finite, before
 // anything is added to it.
 func spoil(tr *Trainer, first int64) {
-	publish := tr.Publish
-	tr.Publish = func(ctx context.Context, w inference.Weights) error {
+	publish := sampled(tr).Publish
+	sampled(tr).Publish = func(ctx context.Context, w inference.Weights) error {
 		if w.Version() >= first {
 			tr.Models.Gradients.Params[0].Buffer.Float32s()[0] = float32(math.NaN())
 		}
@@ -136,8 +136,8 @@ func TestInterruptedEvaluationIsMadeUpFor(t *testing.T) {
 	s := newScript(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	tr := s.trainer(2, func(c *Config) { c.EvalEvery = 1 })
-	evaluate := tr.Evaluate
-	tr.Evaluate = func(ctx context.Context, step int) (map[string]float64, float64, error) {
+	evaluate := sampled(tr).Evaluate
+	sampled(tr).Evaluate = func(ctx context.Context, step int) (map[string]float64, float64, error) {
 		if step == 2 {
 			cancel()
 			return nil, 0, ctx.Err()
@@ -261,10 +261,8 @@ func FuzzParseGroups(f *testing.F) {
 			require.NotContains(t, err.Error(), "\n")
 			return
 		}
-		p := &step{}
 		for i := range groups {
-			p.step, p.version = groups[i].Step, groups[i].Version
-			require.NoError(t, (&Trainer{}).check(p, &groups[i]))
+			require.NoError(t, check(&groups[i], groups[i].Step, groups[i].Version))
 			require.Equal(t, groups[0].Version, groups[i].Version)
 			for _, r := range groups[i].Responses {
 				for j, id := range r.IDs {
@@ -277,41 +275,41 @@ func FuzzParseGroups(f *testing.F) {
 
 func TestSFTFaults(t *testing.T) {
 	t.Parallel()
-	sft := func(t *testing.T, lr float64) *SFT {
+	sft := func(t *testing.T, lr float64, example func(i int) Example) *Trainer {
 		dir := t.TempDir()
 		metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, metrics.Close()) })
-		cfg := SFTConfig{Dir: dir, Steps: 9, BatchSize: 4, MicroBatchTokens: 1, Optim: optim.Default(), CheckpointEvery: 1}
+		cfg := Config{Dir: dir, Steps: 9, PromptsPerStep: 4, MicroBatchTokens: 1, MiniBatches: 1, Optim: optim.Default(), CheckpointEvery: 1}
 		cfg.Optim.LR = lr
-		return &SFT{Config: cfg, Models: tinyModels(t, 1, trimodel.Config{Temperature: 1}), Metrics: metrics,
-			Example:  func(i int) Example { return Example{Prompt: []int32{int32(i % 7)}, Response: []int32{5, 1}} },
-			Progress: func(int, report.Values) {}}
+		tr, err := NewSFT(cfg, State{}, Deps{Models: tinyModels(t, 1, trimodel.Config{Temperature: 1}), Metrics: metrics,
+			Progress: func(int, report.Values) {}}, Demonstrations{Example: example})
+		require.NoError(t, err)
+		return tr
 	}
+	example := func(i int) Example { return Example{Prompt: []int32{int32(i % 7)}, Response: []int32{5, 1}} }
 	t.Run("rate", func(t *testing.T) {
 		t.Parallel()
-		s := sft(t, 1e30)
-		require.ErrorContains(t, s.Run(t.Context(), State{}), "step 1: update at lr 1e+30: weights of ")
-		require.NoDirExists(t, CheckpointRoot(s.Config.Dir))
+		tr := sft(t, 1e30, example)
+		require.ErrorContains(t, tr.Run(t.Context()), "step 1: after an update at lr 1e+30: weights of ")
+		require.NoDirExists(t, CheckpointRoot(tr.cfg.Dir))
 	})
 	t.Run("stopped in the middle of a step", func(t *testing.T) {
 		t.Parallel()
-		s := sft(t, 1e-3)
 		ctx, cancel := context.WithCancel(t.Context())
-		example := s.Example
-		s.Example = func(i int) Example {
+		tr := sft(t, 1e-3, func(i int) Example {
 			if i == 4*3+1 { // of step 4
 				cancel()
 			}
 			return example(i)
-		}
-		require.ErrorIs(t, s.Run(ctx, State{}), ErrStopped)
-		require.Equal(t, 3, s.Step())
+		})
+		require.ErrorIs(t, tr.Run(ctx), ErrStopped)
+		require.Equal(t, 3, tr.Step())
 		resumed := tinyModels(t, 1, trimodel.Config{Temperature: 1})
-		state, err := Resume(filepath.Join(CheckpointRoot(s.Config.Dir), "step-000003"), resumed)
+		state, err := Resume(filepath.Join(CheckpointRoot(tr.cfg.Dir), "step-000003"), resumed)
 		require.NoError(t, err)
 		require.Equal(t, State{Step: 3, Updates: 3, Position: 12}, state)
-		require.Equal(t, s.Models.Policy.Checksum(), resumed.Policy.Checksum())
+		require.Equal(t, tr.Models.Policy.Checksum(), resumed.Policy.Checksum())
 	})
 }
 

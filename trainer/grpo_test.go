@@ -1,10 +1,10 @@
 package trainer
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -156,7 +156,7 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 		for _, kl := range []string{loss.K1, loss.K2, loss.K3} {
 			t.Run(fmt.Sprintf("%s/%s", aggregation, kl), func(t *testing.T) {
 				t.Parallel()
-				cfg := Config{MicroBatchTokens: 40, MiniBatches: 1, MaxTokens: 11, Loss: loss.Default(), Optim: optim.Default()}
+				cfg := Rollouts{MaxTokens: 11, Loss: loss.Default()}
 				cfg.Loss.Aggregation, cfg.Loss.KL, cfg.Loss.Beta, cfg.Loss.OldPolicy = aggregation, kl, 0.3, loss.PreviousStep
 				cfg.Loss.EpsilonLow, cfg.Loss.EpsilonHigh = 0.1, 0.25
 				m := tinyModels(t, 2, trimodel.Config{OldPolicy: loss.PreviousStep, Reference: true, Temperature: 0.8})
@@ -167,21 +167,20 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				_, err = m.Publish(2)
 				require.NoError(t, err)
 				previous := decoder(m.Previous())
-				tr, err := New(cfg, State{}, Deps{Models: m})
-				require.NoError(t, err)
-				p := &step{step: 1, version: 1}
+				r := tinySource(t, m, 40, cfg)
+				b := &batch{}
 				groups := tinyGroups(3, 4)
-				require.NoError(t, tr.train(p, groups))
+				require.NoError(t, r.train(t.Context(), &step{number: 1}, b, groups))
+				r.divide(b)
 
 				const temperature = float64(float32(0.8))
 				policy, old, ref := decoder(m.Policy), remembered(previous, temperature), remembered(decoder(m.Reference), temperature)
-				scale := 1 / aggregation.Denominator(p.mini.responses, p.mini.tokens, cfg.MaxTokens)
 				want := func() float64 {
 					return objective(cfg.Loss, cfg.MaxTokens, groups, policy, old, ref, temperature)
 				}
-				require.InDelta(t, want(), p.mini.loss*scale, 1e-5)
-				require.Greater(t, sumOf(&p.mini.metrics, "actor/clip_frac"), 0.0, "the case clips")
-				checkDifferences(t, m, policy, scale, want)
+				require.InDelta(t, want(), b.loss*b.scale, 1e-5)
+				require.Greater(t, sumOf(&b.metrics, "actor/clip_frac"), 0.0, "the case clips")
+				checkDifferences(t, m, policy, b.scale, want)
 			})
 		}
 	}
@@ -191,6 +190,14 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 func sumOf(m *metrics, name string) float64 {
 	sum, _ := m.totals(name)
 	return sum
+}
+
+// tinySource is the source of a trainer of m whose first step is not begun.
+func tinySource(t *testing.T, m *trimodel.Models, budget int, r Rollouts) *rollouts {
+	t.Helper()
+	tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Optim: optim.Default()}, State{}, Deps{Models: m}, r)
+	require.NoError(t, err)
+	return sampled(tr)
 }
 
 // checkDifferences compares the accumulated gradients with central differences
@@ -250,12 +257,12 @@ func TestOffPolicyGroupsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-			tr, err := New(Config{MicroBatchTokens: 100, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
-			require.NoError(t, err)
+			r := tinySource(t, m, 100, Rollouts{Loss: loss.Default()})
 			groups := tinyGroups(1, 3)
 			spoil(&groups[0])
-			p := &step{step: 1, version: 1, stream: streamOf(groups...)}
-			require.ErrorContains(t, tr.consume(context.Background(), p, 1), name)
+			r.now.stream = streamOf(groups...)
+			_, err := r.accumulate(t.Context(), &step{number: 1}, 1)
+			require.ErrorContains(t, err, name)
 		})
 	}
 }
@@ -264,43 +271,42 @@ func TestOffPolicyGroupsAreRefused(t *testing.T) {
 // groups up, and then they are counted.
 func TestMissingGroups(t *testing.T) {
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	tr, err := New(Config{MicroBatchTokens: 100, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
-	require.NoError(t, err)
+	r := tinySource(t, m, 100, Rollouts{Loss: loss.Default()})
 	groups := tinyGroups(3, 3)
-	p := &step{step: 1, version: 1, stream: streamOf(groups...)}
-	require.ErrorContains(t, tr.consume(context.Background(), p, 4), "1 groups missing, of which it gave up 0")
+	r.now = sampling{stream: streamOf(groups...)}
+	_, err := r.accumulate(t.Context(), &step{number: 1}, 4)
+	require.ErrorContains(t, err, "1 groups missing, of which it gave up 0")
 	s := streamOf(groups...)
 	s.stats.Failed = 1
-	p = &step{step: 1, version: 1, stream: s}
-	require.NoError(t, tr.consume(context.Background(), p, 4))
-	require.Equal(t, 1, p.failed)
-	require.Equal(t, 3, p.mini.groups)
+	r.now = sampling{stream: s}
+	b, err := r.accumulate(t.Context(), &step{number: 1}, 4)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.now.failed)
+	require.Equal(t, 3.0, sumOf(&b.metrics, "groups/trained"))
 }
 
 // Where beta is 0, a group whose rewards are all equal costs no pass, and its
 // tokens still count in the denominators.
 func TestEqualRewardsCostNothing(t *testing.T) {
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	tr, err := New(Config{MicroBatchTokens: 1000, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
-	require.NoError(t, err)
+	r := tinySource(t, m, 1000, Rollouts{Loss: loss.Default()})
 	groups := tinyGroups(2, 4)
-	p := &step{step: 1, version: 1}
-	require.NoError(t, tr.train(p, groups[1:]))
-	require.Zero(t, p.mini.rows)
-	require.Equal(t, 1.0, sumOf(&p.mini.metrics, "reward/zero_std_frac"))
-	require.Positive(t, sumOf(&p.mini.metrics, "tokens/response"))
-	require.Positive(t, p.mini.tokens)
-	require.NoError(t, tr.train(p, groups[:1]))
-	require.Positive(t, p.mini.rows)
-	require.Equal(t, 1.0, sumOf(&p.mini.metrics, "reward/zero_std_frac"))
+	s, b := &step{number: 1}, &batch{}
+	require.NoError(t, r.train(t.Context(), s, b, groups[1:]))
+	require.Zero(t, b.rows)
+	require.Equal(t, 1.0, sumOf(&b.metrics, "reward/zero_std_frac"))
+	require.Positive(t, sumOf(&b.metrics, "tokens/response"))
+	require.Positive(t, b.tokens)
+	require.NoError(t, r.train(t.Context(), s, b, groups[:1]))
+	require.Positive(t, b.rows)
+	require.Equal(t, 1.0, sumOf(&b.metrics, "reward/zero_std_frac"))
 }
 
 // What a step did not measure is not in its line: an entropy of 0 would be one.
 func TestStepWithoutGradientReportsNone(t *testing.T) {
 	t.Parallel()
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	tr, err := New(Config{MicroBatchTokens: 1000, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default(), Devices: 1}, State{}, Deps{Models: m})
-	require.NoError(t, err)
+	r := tinySource(t, m, 1000, Rollouts{Loss: loss.Default(), Devices: 1})
 	snapshot, err := m.Publish(1)
 	require.NoError(t, err)
 	require.NotNil(t, snapshot)
@@ -308,10 +314,15 @@ func TestStepWithoutGradientReportsNone(t *testing.T) {
 	sampled := []string{"reward/mean", "reward/std", "reward/zero_std_frac", "response_length/mean", "response_length/max",
 		"response_length/clip_ratio", "prompt_length/mean"}
 	line := func(groups []rollout.Group) report.Values {
-		p := &step{step: 1, version: 1}
-		require.NoError(t, tr.train(p, groups))
-		require.NoError(t, tr.update(p))
-		return tr.values(p, rollout.Stats{})
+		s := &step{number: 1}
+		r.now = sampling{stream: streamOf(groups...)}
+		b, err := r.accumulate(t.Context(), s, len(groups))
+		require.NoError(t, err)
+		require.NoError(t, r.t.update(s, b))
+		v := report.Values{}
+		require.NoError(t, r.record(s, v))
+		s.metrics.into(v)
+		return v
 	}
 	groups := tinyGroups(2, 4)
 	for _, c := range []struct {
@@ -339,9 +350,8 @@ func TestStepWithoutGradientReportsNone(t *testing.T) {
 func TestMicroBatchBudgetKeepsTheBits(t *testing.T) {
 	gradients := func(budget, threads int) string {
 		m := tinyModels(t, threads, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-		tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Loss: loss.Default(), Optim: optim.Default()}, State{}, Deps{Models: m})
-		require.NoError(t, err)
-		require.NoError(t, tr.train(&step{step: 1, version: 1}, tinyGroups(4, 3)))
+		r := tinySource(t, m, budget, Rollouts{Loss: loss.Default()})
+		require.NoError(t, r.train(t.Context(), &step{number: 1}, &batch{}, tinyGroups(4, 3)))
 		m.Gradients.Merge()
 		return m.Gradients.Checksum()
 	}
@@ -353,20 +363,26 @@ func TestMicroBatchBudgetKeepsTheBits(t *testing.T) {
 }
 
 func TestPartsCutGroups(t *testing.T) {
-	tr := &Trainer{cfg: Config{MicroBatchTokens: 10, Loss: loss.Default()}}
+	r := &rollouts{Rollouts: Rollouts{Loss: loss.Default()}, t: &Trainer{cfg: Config{MicroBatchTokens: 10}}}
 	g := &rollout.Group{Prompt: rollout.Prompt{IDs: make([]int32, 4)}}
 	for _, n := range []int{3, 4, 2, 30, 1} {
 		g.Responses = append(g.Responses, rollout.Response{IDs: make([]int32, n)})
 	}
-	var got [][]int
-	for p := range tr.parts(g, []float64{1, 1, -1, 1, 1}, []int{0, 1, 2, 3, 4}) {
-		got = append(got, p.responses)
+	// cut gives the responses of each part, which have lengths of their own.
+	cut := func(advantages []float64, kept []int) (got [][]int) {
+		for p := range r.cut(g, advantages, kept) {
+			var responses []int
+			for _, s := range p.responses {
+				i := slices.IndexFunc(g.Responses, func(r rollout.Response) bool { return len(r.IDs) == len(s.ids) })
+				require.Equal(t, float32(advantages[i]), s.advantage)
+				responses = append(responses, i)
+			}
+			got = append(got, responses)
+		}
+		return got
 	}
+	got := cut([]float64{1, 1, -1, 1, 1}, []int{0, 1, 2, 3, 4})
 	require.Equal(t, [][]int{{0, 1, 2}, {3}, {4}}, got[:min(3, len(got))])
-	got = nil
-	for p := range tr.parts(g, []float64{0, 1, 0, 0, -1}, []int{1, 3, 4}) {
-		got = append(got, p.responses)
-	}
-	require.Equal(t, [][]int{{1, 4}}, got)
+	require.Equal(t, [][]int{{1, 4}}, cut([]float64{0, 1, 0, 0, -1}, []int{1, 3, 4}))
 	require.Equal(t, []int{2, 3, 3}, []int{share(8, 3, 0), share(8, 3, 1), share(8, 3, 2)})
 }

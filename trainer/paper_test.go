@@ -47,18 +47,19 @@ func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
 	metrics, err := report.OpenMetrics(filepath.Join(s.dir, report.MetricsFile), 0)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, metrics.Close()) })
-	cfg := Config{Dir: s.dir, Steps: steps, PromptsPerStep: 4, MaxTokens: 10, MicroBatchTokens: 100, MiniBatches: 1, Loss: loss.Default(),
-		Optim: optim.Default(), CheckpointKeep: 9, LogRollouts: true, Devices: 1}
+	cfg := Config{Dir: s.dir, Steps: steps, PromptsPerStep: 4, MicroBatchTokens: 100, MiniBatches: 1, Optim: optim.Default(), CheckpointKeep: 9}
 	cfg.Optim.LR = 1e-2
 	if change != nil {
 		change(&cfg)
 	}
 	tr, err := New(cfg, State{}, Deps{
 		Models: s.models, Metrics: metrics, Files: map[string][]byte{"config.json": []byte("{}")}, Track: s.spans.Track("trainer"),
-		Prompt:   func(i int) rollout.Prompt { return rollout.Prompt{ID: fmt.Sprint(i)} },
-		Produce:  s.produce,
 		Progress: func(step int, _ report.Values) { s.event("done %d", step) },
 		Warn:     func(format string, args ...any) { s.event(format, args...) },
+	}, Rollouts{
+		Loss: loss.Default(), MaxTokens: 10, LogRollouts: true, Devices: 1,
+		Prompt:  func(i int) rollout.Prompt { return rollout.Prompt{ID: fmt.Sprint(i)} },
+		Produce: s.produce,
 		Publish: func(_ context.Context, w inference.Weights) error {
 			s.event("publish %d", w.Version())
 			s.hashes = append(s.hashes, w.Checksum())
@@ -73,12 +74,15 @@ func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
 	return tr
 }
 
+// sampled is a trainer's source.
+func sampled(tr *Trainer) *rollouts { return tr.source.(*rollouts) }
+
 // produce hands out a step's groups one by one.
 func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
 	s.event("produce %d with %d for prompts %s to %s", p.Step, p.Version, p.Prompts[0].ID, p.Prompts[len(p.Prompts)-1].ID)
 	out := &stream{groups: make(chan rollout.Group)}
 	groups := tinyGroups(len(p.Prompts), 3)
-	go func() { // ends with the channel, which consume and abandon read to its end
+	go func() { // ends with the channel, which accumulate and abandon read to its end
 		defer close(out.groups)
 		for i := range groups {
 			g := groups[i]

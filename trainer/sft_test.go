@@ -52,11 +52,12 @@ func TestStoppedSFTGoesOn(t *testing.T) {
 		metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), first)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, metrics.Close()) }()
-		cfg := SFTConfig{Dir: dir, Steps: 4, BatchSize: 3, MicroBatchTokens: 6, Optim: optim.Default(), CheckpointEvery: 3, EvalEvery: 2}
+		cfg := Config{Dir: dir, Steps: 4, PromptsPerStep: 3, MicroBatchTokens: 6, MiniBatches: 1, Optim: optim.Default(), CheckpointEvery: 3, EvalEvery: 2}
 		cfg.Optim.LR = 1e-2
-		s := &SFT{Config: cfg, Models: models, Metrics: metrics, Example: func(i int) Example { return examples[i%5] },
-			Held: []HeldOut{{"a", examples[5:]}, {"b", examples[:2]}}, Progress: func(int, report.Values) {}}
-		if err := s.Run(ctx, state); err != nil {
+		tr, err := NewSFT(cfg, state, Deps{Models: models, Metrics: metrics, Progress: func(int, report.Values) {}},
+			Demonstrations{Example: func(i int) Example { return examples[i%5] }, Held: []HeldOut{{"a", examples[5:]}, {"b", examples[:2]}}})
+		require.NoError(t, err)
+		if err := tr.Run(ctx); err != nil {
 			require.ErrorIs(t, err, ErrStopped)
 			return ""
 		}
@@ -118,9 +119,11 @@ func TestHeldOutLoss(t *testing.T) {
 	}
 	before := models.Policy.Checksum()
 	for _, most := range []int{1, 5, 100} {
-		s := &SFT{Config: SFTConfig{MicroBatchTokens: most}, Models: models, Held: []HeldOut{{"x", set}}}
+		tr, err := NewSFT(Config{MicroBatchTokens: most, Optim: optim.Default()}, State{}, Deps{Models: models}, Demonstrations{Held: []HeldOut{{"x", set}}})
+		require.NoError(t, err)
 		values := report.Values{}
-		require.NoError(t, s.evaluate(t.Context(), values))
+		_, err = tr.evaluate(t.Context(), values)
+		require.NoError(t, err)
 		require.InDelta(t, want, values["eval/x/loss"], 1e-12)
 		require.Less(t, math.Abs(values["eval/x/loss"]-math.Log(float64(tinyShape().VocabSize))), 1.0, "random weights know nothing")
 	}

@@ -1,0 +1,137 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/easyrl/easyrl/report"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// Example is a prompt and the response to imitate, as token ids.
+type Example struct {
+	Prompt, Response []int32
+}
+
+// HeldOut is a set of examples that are never trained on.
+type HeldOut struct {
+	Name     string // in metrics: eval/<name>/loss
+	Examples []Example
+}
+
+// Demonstrations are what supervised fine-tuning trains on. The loss is the mean
+// cross-entropy of the response tokens of a step; that of a held-out set is the
+// mean over all of its response tokens.
+type Demonstrations struct {
+	// Example is example i of the endless training order.
+	Example func(i int) Example
+	Held    []HeldOut
+}
+
+// demonstrations is the source of supervised fine-tuning.
+type demonstrations struct {
+	Demonstrations
+	t    *Trainer
+	next int // place in the training order
+}
+
+// NewSFT prepares supervised fine-tuning; state is zero for a new run and Resume's
+// for a resumed one. Its first gradient that is not finite ends the run.
+func NewSFT(cfg Config, state State, deps Deps, d Demonstrations) (*Trainer, error) {
+	cfg.MaxNonFinite = 1
+	if len(d.Held) == 0 {
+		cfg.EvalEvery = 0
+	}
+	t, err := newTrainer(cfg, state, deps)
+	if err != nil {
+		return nil, err
+	}
+	t.source = &demonstrations{Demonstrations: d, t: t}
+	return t, nil
+}
+
+func (d *demonstrations) start(context.Context, *step) error {
+	d.next = d.t.state.Position
+	return nil
+}
+
+func (d *demonstrations) accumulate(ctx context.Context, s *step, n int) (*batch, error) {
+	b := &batch{responses: n}
+	first := d.next
+	d.next += n
+	err := pack(d.parts(n, func(i int) Example { return d.Example(first + i) }), d.t.cfg.MicroBatchTokens, func(m *micro) error {
+		return d.t.pass(ctx, s, b, m, b.crossEntropy)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("step %d: %w", s.number, err)
+	}
+	if b.tokens > 0 {
+		b.scale = 1 / float64(b.tokens)
+	}
+	return b, nil
+}
+
+// crossEntropy is the derivative of the responses' negative log-likelihood.
+func (b *batch) crossEntropy(lp trimodel.Logprobs) ([]float32, error) {
+	grad := make([]float32, len(lp.Policy))
+	for i, v := range lp.Policy {
+		grad[i] = -1
+		b.metrics.Mean("actor/loss", -float64(v), 1)
+	}
+	b.tokens += len(grad)
+	b.metrics.Sum("tokens/response", float64(len(grad)))
+	return grad, nil
+}
+
+// parts are n examples, each a part of its own.
+func (d *demonstrations) parts(n int, example func(i int) Example) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		for i := range n {
+			e := example(i)
+			if !yield(part{prompt: e.Prompt, responses: []sequence{{ids: e.Response}}}) {
+				return
+			}
+		}
+	}
+}
+
+func (d *demonstrations) abandon() {}
+
+func (d *demonstrations) end() error { return nil }
+
+func (d *demonstrations) record(s *step, line report.Values) error {
+	computed, _ := s.metrics.totals("tokens/computed")
+	line["perf/tokens_per_second"] = computed / s.clock.all.Seconds()
+	return nil
+}
+
+// evaluate adds the losses of the held-out sets. They do not rank checkpoints.
+func (d *demonstrations) evaluate(ctx context.Context, line report.Values) (score float64, err error) {
+	if len(d.Held) == 0 {
+		return math.NaN(), nil
+	}
+	began := time.Now()
+	var losses metrics
+	for _, set := range d.Held {
+		parts := d.parts(len(set.Examples), func(i int) Example { return set.Examples[i] })
+		err := pack(parts, d.t.cfg.MicroBatchTokens, func(m *micro) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			lp, err := d.t.Models.Forward(&m.layout)
+			for _, v := range lp.Policy {
+				losses.Mean("eval/"+set.Name+"/loss", -float64(v), 1)
+			}
+			return err
+		})
+		if err != nil {
+			return math.NaN(), fmt.Errorf("evaluate %s after step %d: %w", set.Name, d.t.state.Step, err)
+		}
+	}
+	losses.into(line)
+	line["timing_s/eval"] = time.Since(began).Seconds()
+	return math.NaN(), nil
+}

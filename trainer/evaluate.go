@@ -1,0 +1,59 @@
+package trainer
+
+import (
+	"context"
+	"maps"
+
+	"github.com/easyrl/easyrl/report"
+)
+
+// evaluateFirst scores the starting weights and writes the line of step 0. A
+// resumed run makes up for an evaluation that was cut short instead, if there is
+// one, and writes its step's line.
+func (t *Trainer) evaluateFirst(ctx context.Context) error {
+	line := maps.Clone(t.state.Pending)
+	if line == nil {
+		if t.cfg.EvalEvery == 0 || t.state.Step > 0 {
+			return nil
+		}
+		line = report.Values{"step": 0, "time": unixNow()}
+	}
+	if _, err := t.evaluate(ctx, line); err != nil {
+		return err
+	}
+	if err := t.Metrics.Write(line); err != nil {
+		return err
+	}
+	t.Progress(t.state.Step, line)
+	if t.state.Pending == nil {
+		return nil
+	}
+	t.state.Pending = nil
+	return t.save.now(t.state)
+}
+
+// evaluate adds the scores of the policy as it is to a line. best says that no
+// evaluation before was as good.
+func (t *Trainer) evaluate(ctx context.Context, line report.Values) (best bool, err error) {
+	score, err := t.source.evaluate(ctx, line)
+	if err != nil {
+		return false, err
+	}
+	if score == score && t.state.Step > 0 && (t.state.BestStep == 0 || score > t.state.Best) {
+		t.state.Best, t.state.BestStep = score, t.state.Step
+		return true, nil
+	}
+	return false, nil
+}
+
+// finite are the values that JSON can hold: the line of a step whose evaluation
+// was cut short, for the run that resumes.
+func finite(values report.Values) report.Values {
+	out := report.Values{}
+	for name, v := range values {
+		if v-v == 0 {
+			out[name] = v
+		}
+	}
+	return out
+}

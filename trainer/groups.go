@@ -1,0 +1,126 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/rollout"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// train accumulates the gradients of whole groups, a micro-batch at a time.
+func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
+	rewards := make([][]float64, len(groups))
+	for i := range groups {
+		if err := check(&groups[i], s.number, int64(s.number)); err != nil {
+			return err
+		}
+		rewards[i] = r.shaped(&groups[i])
+	}
+	r.now.groups = append(r.now.groups, groups...)
+	return pack(r.parts(s, b, groups, rewards), r.t.cfg.MicroBatchTokens, func(m *micro) error {
+		return r.t.pass(ctx, s, b, m, func(lp trimodel.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
+	})
+}
+
+// check is the on-policy invariant: every response of a group was sampled, to
+// its last token, with the step's version of the weights.
+func check(g *rollout.Group, step int, version int64) error {
+	if g.Step != step || g.Version != version {
+		return fmt.Errorf("prompt %s: a group of step %d and version %d, expected step %d and version %d: not on-policy",
+			g.Prompt.ID, g.Step, g.Version, step, version)
+	}
+	for i := range g.Responses {
+		r := &g.Responses[i]
+		if r.Version != version {
+			return fmt.Errorf("prompt %s, response %d: sampled with version %d, expected %d: not on-policy", g.Prompt.ID, i, r.Version, version)
+		}
+		if len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs) {
+			return fmt.Errorf("prompt %s, response %d: %d tokens with %d log-probabilities", g.Prompt.ID, i, len(r.IDs), len(r.Logprobs))
+		}
+		if r.Reward-r.Reward != 0 {
+			return fmt.Errorf("prompt %s, response %d: reward is %v", g.Prompt.ID, i, r.Reward)
+		}
+	}
+	return nil
+}
+
+// shaped are a group's rewards as the advantages take them: with what the loss
+// adds for length.
+func (r *rollouts) shaped(g *rollout.Group) []float64 {
+	rewards := make([]float64, len(g.Responses))
+	for i := range g.Responses {
+		response := &g.Responses[i]
+		rewards[i] = response.Reward + loss.OverlongPenalty(len(response.IDs), r.MaxTokens, r.Loss.Overlong)
+	}
+	return rewards
+}
+
+// parts counts and measures groups and cuts the responses that are trained.
+func (r *rollouts) parts(s *step, b *batch, groups []rollout.Group, rewards [][]float64) iter.Seq[part] {
+	advantages := loss.BatchAdvantages(r.Loss.Advantage, rewards)
+	return func(yield func(part) bool) {
+		for i := range groups {
+			g := &groups[i]
+			kept := loss.Keep(r.Loss.Filter, r.Loss.Keep, rewards[i], r.t.state.Seed, uint64(s.number)<<32|uint64(g.Index))
+			b.responses += len(kept)
+			for _, j := range kept {
+				b.tokens += len(g.Responses[j].IDs)
+			}
+			r.measureGroup(&b.metrics, g, rewards[i])
+			for p := range r.cut(g, advantages[i], kept) {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// cut cuts the kept responses of a group so that each part fits a micro-batch, in
+// a way that depends on the group alone. Responses without a gradient are left
+// out: if beta is 0, those whose advantage is 0.
+func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		now := part{id: g.Prompt.ID, flow: g.Seed, prompt: g.Prompt.IDs}
+		rows := len(now.prompt)
+		for _, i := range kept {
+			if advantages[i] == 0 && r.Loss.Beta == 0 {
+				continue
+			}
+			response := &g.Responses[i]
+			n := len(response.IDs) - 1
+			if len(now.responses) > 0 && rows+n > r.t.cfg.MicroBatchTokens {
+				if !yield(now) {
+					return
+				}
+				now.responses, rows = nil, len(now.prompt)
+			}
+			now.responses = append(now.responses, sequence{ids: response.IDs, behaviour: response.Logprobs,
+				advantage: float32(advantages[i]), weight: r.Loss.Aggregation.Weight(len(response.IDs))})
+			rows += n
+		}
+		if len(now.responses) > 0 {
+			yield(now)
+		}
+	}
+}
+
+// derive evaluates and measures the objective of a micro-batch.
+func (r *rollouts) derive(s *step, b *batch, m *micro, lp trimodel.Logprobs) ([]float32, error) {
+	defer r.t.Track.Begin(s.number, "loss").End()
+	result, err := r.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
+		Behaviour: m.behaviour, Recomputed: lp.Recomputed, Advantage: m.advantage, Weight: m.weight, Lengths: m.lengths})
+	if err != nil {
+		return nil, err
+	}
+	b.loss += result.Loss
+	b.pg += result.PG
+	r.measurePass(&b.metrics, &result, lp.Entropy)
+	if lp.Recomputed != nil {
+		measureMismatch(&b.metrics, lp.Recomputed, m.behaviour)
+	}
+	return result.Grad, nil
+}

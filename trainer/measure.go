@@ -1,0 +1,104 @@
+package trainer
+
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// measureGroup measures a group that was consumed, whose rewards are shaped.
+func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64) {
+	prompt := float64(len(g.Prompt.IDs))
+	m.Sum("groups/trained", 1)
+	m.Share("reward/zero_std_frac", loss.Equal(rewards))
+	m.Mean("prompt_length/mean", prompt, 1)
+	for i := range g.Responses {
+		response := &g.Responses[i]
+		tokens := float64(len(response.IDs))
+		m.Sum("tokens/prompt", prompt)
+		m.Sum("tokens/response", tokens)
+		m.Mean("response_length/mean", tokens, 1)
+		m.Max("response_length/max", tokens)
+		m.Share("response_length/clip_ratio", response.Finish == rollout.Length)
+		m.Mean("reward/mean", response.Reward, 1)
+		m.Std("reward/std", response.Reward)
+		if r.BySource {
+			m.Mean("reward_by_source/"+g.Prompt.Source+"/mean", response.Reward, 1)
+		}
+		for name, v := range response.Parts {
+			m.Mean("reward/"+name+"/mean", v, 1)
+		}
+	}
+}
+
+// measurePass measures a micro-batch that went through the models.
+func (r *rollouts) measurePass(m *metrics, result *loss.Result, entropy []float32) {
+	tokens := float64(result.Tokens)
+	m.Mean("actor/kl", result.KL, tokens)
+	m.Mean("actor/clip_frac", result.Clipped, tokens)
+	if r.Loss.Correction != loss.NoCorrection {
+		m.Mean("mismatch/corrected_frac", result.Corrected, tokens)
+	}
+	for _, e := range entropy {
+		m.Mean("actor/entropy", float64(e), 1)
+	}
+}
+
+// measureMismatch compares the recomputed log-probabilities with the ones recorded
+// when the tokens were sampled. Its KL is the k3 estimate (Schulman 2020) of the
+// instance's distribution from the trainer's.
+func measureMismatch(m *metrics, recomputed, behaviour []float32) {
+	for i, lp := range recomputed {
+		d := float64(lp) - float64(behaviour[i])
+		m.Max("mismatch/logprob_abs_max", math.Abs(d))
+		m.Mean("mismatch/kl", math.Expm1(d)-d, 1)
+	}
+}
+
+// measureSampled measures all that was sampled, groups that were replaced too:
+// reward/mean is of those that were trained, which are chosen by their rewards. A
+// component of the reward cannot have its name.
+func measureSampled(m *metrics, replaced []rollout.Group) {
+	sum, n := m.totals("reward/mean")
+	m.Mean("reward/sampled_mean", sum, n)
+	for i := range replaced {
+		for _, r := range replaced[i].Responses {
+			m.Mean("reward/sampled_mean", r.Reward, 1)
+		}
+	}
+}
+
+// record adds how the step was sampled to its line, and logs its groups.
+func (r *rollouts) record(s *step, line report.Values) error {
+	c, stats := &s.clock, &r.now.stats
+	wall, busy, instances := c.all.Seconds(), stats.Busy.Seconds(), float64(max(stats.Instances, 1))
+	prompt, _ := s.metrics.totals("tokens/prompt")
+	response, _ := s.metrics.totals("tokens/response")
+	line["version"] = float64(s.number)
+	line["staleness/max"] = 0 // every group was checked to be of the step's version
+	line["timing_s/publish"], line["timing_s/first_group"] = c.publish.Seconds(), c.firstGroup.Seconds()
+	line["timing_s/wait"], line["timing_s/train"] = c.wait.Seconds(), c.train.Seconds()
+	line["timing_s/optimizer"], line["timing_s/sample"] = c.optimizer.Seconds(), busy/instances
+	line["idle/trainer"], line["idle/instances"] = c.wait.Seconds()/wall, max(0, 1-busy/(wall*instances))
+	line["perf/tokens_per_second"] = (prompt + response) / wall
+	line["perf/tokens_per_second_per_device"] = (prompt + response) / wall / float64(r.Devices)
+	if r.PeakFLOPS > 0 {
+		line["perf/mfu"] = s.flops / wall / r.PeakFLOPS
+	}
+	line["fleet/size"], line["fleet/retries"], line["fleet/hedges"] = float64(stats.Instances), float64(stats.Retries), float64(stats.Hedges)
+	line["reward/retries"], line["groups/failed"] = float64(stats.RewardRetries), float64(r.now.failed)
+	if r.Refill {
+		line["groups/refilled"] = float64(len(stats.Replaced))
+		measureSampled(&s.metrics, stats.Replaced)
+	}
+	for _, name := range []string{"groups/trained", "tokens/prompt", "tokens/response", "tokens/computed"} {
+		s.metrics.Sum(name, 0) // a step without groups has none of them
+	}
+	for purpose, bytes := range r.t.Models.Allocated() {
+		line["memory/"+npu.Purpose(purpose).String()+"_bytes"] = float64(bytes)
+	}
+	return r.log(s.number)
+}

@@ -1,0 +1,140 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/report/trace"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// batch is what one update is taken on, beside the gradients that the models
+// accumulate.
+type batch struct {
+	metrics metrics
+	// responses and tokens are those that the loss is divided by, the ones whose
+	// pass is skipped for want of a gradient included.
+	responses, tokens int
+	loss, pg          float64 // undivided sums: the objective, and its part without the divergence
+	rows              int     // that went through the models
+	scale             float64 // of the gradients, 1 over what the loss is divided by; 0 without responses
+}
+
+// sequence is a response as it is trained.
+type sequence struct {
+	ids       []int32
+	behaviour []float32 // the sampler's log-probabilities; nil of a demonstration
+	advantage float32
+	weight    float32 // of each token in the loss
+}
+
+// part is a prompt and the responses that share it in one micro-batch.
+type part struct {
+	id        string // the prompt's, for errors; may be empty
+	flow      uint64 // the group's name in the trace; 0 without one
+	prompt    []int32
+	responses []sequence
+}
+
+// rows of the layout that the part becomes: the prompt once, and of each
+// response all tokens but the last, which predicts nothing.
+func (p *part) rows() int {
+	n := len(p.prompt)
+	for i := range p.responses {
+		n += len(p.responses[i].ids) - 1
+	}
+	return n
+}
+
+// micro is one micro-batch: a forest of prompts with their responses, and what
+// the loss needs for each response token, in the order of the layout's targets.
+type micro struct {
+	layout    attention.Layout
+	advantage []float32
+	weight    []float32
+	behaviour []float32
+	lengths   []int    // tokens of each response
+	flows     []uint64 // the groups' names in the trace
+	first     string   // prompt ids, for errors
+	last      string
+}
+
+func (m *micro) rows() int { return m.layout.Rows() }
+
+func (m *micro) add(p *part) {
+	root := m.layout.Add(-1, p.prompt, false)
+	for i := range p.responses {
+		r := &p.responses[i]
+		m.layout.AddLeaf(root, r.ids)
+		m.behaviour = append(m.behaviour, r.behaviour...)
+		m.lengths = append(m.lengths, len(r.ids))
+		for range r.ids {
+			m.advantage = append(m.advantage, r.advantage)
+			m.weight = append(m.weight, r.weight)
+		}
+	}
+	if n := len(m.flows); n == 0 || m.flows[n-1] != p.flow {
+		m.flows = append(m.flows, p.flow)
+	}
+	if m.first == "" {
+		m.first = p.id
+	}
+	m.last = p.id
+}
+
+// wrap adds the prompts to an error.
+func (m *micro) wrap(err error) error {
+	switch {
+	case m.first == "":
+		return err
+	case m.first == m.last:
+		return fmt.Errorf("prompts %s: %w", m.first, err)
+	}
+	return fmt.Errorf("prompts %s to %s: %w", m.first, m.last, err)
+}
+
+// pack packs parts in their order into micro-batches of at most the given rows and
+// runs each when it is full. A part that is larger is a micro-batch of its own.
+// Where the cuts are changes no bit of the gradients.
+func pack(parts iter.Seq[part], rows int, run func(m *micro) error) error {
+	var m micro
+	for p := range parts {
+		if m.rows() > 0 && m.rows()+p.rows() > rows {
+			if err := run(&m); err != nil {
+				return err
+			}
+			m = micro{}
+		}
+		m.add(&p)
+	}
+	if m.rows() == 0 {
+		return nil
+	}
+	return run(&m)
+}
+
+// pass runs a micro-batch through the models and adds its gradients to theirs.
+// derive is the loss's derivative by the policy's log-probabilities.
+func (t *Trainer) pass(ctx context.Context, s *step, b *batch, m *micro, derive func(lp trimodel.Logprobs) ([]float32, error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	defer t.Track.Begin(s.number, "micro-batch").EndWith(trace.Note{Tokens: m.rows(), Flows: m.flows})
+	forward := t.Track.Begin(s.number, "forward")
+	lp, err := t.Models.Forward(&m.layout)
+	forward.End()
+	if err != nil {
+		return m.wrap(err)
+	}
+	grad, err := derive(lp)
+	if err != nil {
+		return m.wrap(err)
+	}
+	b.rows += m.rows()
+	b.metrics.Sum("tokens/computed", float64(m.rows()))
+	s.flops += t.Models.Policy.Config.TrainFLOPs(&m.layout)
+	defer t.Track.Begin(s.number, "backward").End()
+	return t.Models.Backward(grad)
+}

@@ -1,0 +1,296 @@
+package trainer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// Rollouts are what reinforcement learning trains on: groups of responses, trained
+// while others of their step are being sampled.
+type Rollouts struct {
+	Loss        loss.Config
+	MaxTokens   int  // response tokens at most, for response_length/clip_ratio
+	Refill      bool // prompts may be replaced: rollout.Stats.Replaced is written down
+	LogRollouts bool
+	BySource    bool // the mean reward of each data source is a metric of its own
+	Devices     int  // for perf/tokens_per_second_per_device
+	// PeakFLOPS is how many operations a second the trainer's device can do at
+	// best. perf/mfu is the share of it that the models' forward and backward
+	// passes took (model.Config.TrainFLOPs), over the whole step, waiting
+	// included. 0 is not known: perf/mfu is left out.
+	PeakFLOPS float64
+
+	// Prompt is prompt i of the endless training order.
+	Prompt func(i int) rollout.Prompt
+	// Produce starts sampling a step.
+	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
+	// Publish hands a version to all instances and returns when they serve it.
+	Publish func(ctx context.Context, w inference.Weights) error
+	// Evaluate scores the published version on the held-out sets; the result's
+	// names go into the metrics as they are, and score ranks checkpoints unless
+	// it is NaN. An error ends the run.
+	Evaluate func(ctx context.Context, step int) (metrics map[string]float64, score float64, err error)
+	Queue    trace.Track // the rows of finished groups, while they wait for the trainer
+}
+
+// rollouts is the source of reinforcement learning.
+type rollouts struct {
+	Rollouts
+	t         *Trainer
+	objective *loss.Objective
+	published int64    // version the instances hold, 0 before the first publish
+	now       sampling // of the step in progress
+}
+
+// sampling is a step's stream and what has come of it.
+type sampling struct {
+	stream rollout.Stream
+	cancel context.CancelFunc
+	began  time.Time
+	groups []rollout.Group // as they were consumed
+	failed int             // groups that were given up
+	stats  rollout.Stats
+}
+
+// New prepares reinforcement learning; state is zero for a new run and Resume's
+// for a resumed one.
+func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
+	objective, err := loss.New(r.Loss)
+	if err != nil {
+		return nil, err
+	}
+	t, err := newTrainer(cfg, state, deps)
+	if err != nil {
+		return nil, err
+	}
+	if loss.WholeBatch(r.Loss.Advantage) {
+		t.Warn("loss.advantage = %q waits for all groups of a step before it trains the first", r.Loss.Advantage)
+	}
+	t.state.Total, t.times = t.total, true
+	t.save.sampled = r.Loss.OldPolicy == loss.PreviousStep
+	t.source = &rollouts{Rollouts: r, t: t, objective: objective}
+	return t, nil
+}
+
+// start publishes the policy and begins to sample the step with it. Sampling
+// outlives a cancelled run: accumulate decides when a step is given up.
+func (r *rollouts) start(ctx context.Context, s *step) error {
+	if err := r.publish(ctx); err != nil { //                   3
+		return err
+	}
+	s.clock.publish = time.Since(s.clock.began)
+	prompts := make([]rollout.Prompt, r.t.cfg.PromptsPerStep)
+	for i := range prompts { //                                 4
+		prompts[i] = r.Prompt(r.t.state.Position + i)
+	}
+	sample, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.now = sampling{cancel: cancel, began: time.Now()}
+	r.now.stream = r.Produce(sample, //                         5-10
+		rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: prompts})
+	return nil
+}
+
+// publish gives the instances the policy as it is, unless they have it.
+func (r *rollouts) publish(ctx context.Context) error {
+	t := r.t
+	version := int64(t.state.Step) + 1
+	if r.published == version {
+		return nil
+	}
+	defer t.Track.Begin(t.state.Step+1, "publish").End()
+	snapshot, err := t.Models.Publish(version)
+	if err != nil {
+		return err
+	}
+	if err := r.Publish(ctx, snapshot); err != nil {
+		return fmt.Errorf("publish version %d: %w", version, err)
+	}
+	r.published = version
+	return nil
+}
+
+// abandon stops sampling and waits until nothing of it runs.
+func (r *rollouts) abandon() {
+	r.now.cancel()
+	for range r.now.stream.Groups() { //nolint:revive // drains what is still queued
+	}
+	_, _ = r.now.stream.Wait()
+}
+
+// accumulate trains n groups of the step as they come, in micro-batches of all
+// that are ready. How they are cut into micro-batches changes no bit of the
+// gradients.
+func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, error) {
+	b := &batch{}
+	var held []rollout.Group // if advantages need them all
+	for left := n; left > 0; {
+		waiting := time.Now()
+		span := r.t.Track.Begin(s.number, "wait")
+		groups, open := r.take(ctx, s, left)
+		span.End()
+		s.clock.wait += time.Since(waiting)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if !open {
+			if err := r.ended(s, left); err != nil {
+				return nil, err
+			}
+			break
+		}
+		left -= len(groups)
+		if loss.WholeBatch(r.Loss.Advantage) {
+			held = append(held, groups...)
+			continue
+		}
+		if err := r.trainTimed(ctx, s, b, groups); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(held, func(a, b rollout.Group) int { return a.Index - b.Index })
+	if err := r.trainTimed(ctx, s, b, held); err != nil {
+		return nil, err
+	}
+	r.divide(b)
+	return b, nil
+}
+
+func (r *rollouts) trainTimed(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
+	began := time.Now()
+	if err := r.train(ctx, s, b, groups); err != nil {
+		return fmt.Errorf("step %d: %w", s.number, err)
+	}
+	s.clock.train += time.Since(began)
+	return nil
+}
+
+// divide sets the scale of a whole batch, as the loss's aggregation says, and
+// measures its loss.
+func (r *rollouts) divide(b *batch) {
+	if b.responses > 0 { // else every group was given up
+		b.scale = 1 / r.Loss.Aggregation.Denominator(b.responses, b.tokens, cmp.Or(r.Loss.Constant, r.MaxTokens))
+	}
+	b.metrics.Mean("actor/loss", b.loss*b.scale, 1)
+	b.metrics.Mean("actor/pg_loss", b.pg*b.scale, 1)
+}
+
+// take waits for a finished group and adds those that are ready behind it, most
+// at the most. open is false if the stream ended instead.
+func (r *rollouts) take(ctx context.Context, s *step, most int) (groups []rollout.Group, open bool) {
+	select {
+	case <-ctx.Done():
+		return nil, true
+	case g, ok := <-r.now.stream.Groups():
+		if !ok {
+			return nil, false
+		}
+		groups = append(groups, g)
+		r.taken(&g)
+	}
+	if s.clock.firstGroup == 0 {
+		s.clock.firstGroup = time.Since(r.now.began)
+	}
+	for len(groups) < most {
+		select {
+		case g, ok := <-r.now.stream.Groups():
+			if !ok {
+				return groups, true // the next take reports the end
+			}
+			groups = append(groups, g)
+			r.taken(&g)
+		default:
+			return groups, true
+		}
+	}
+	return groups, true
+}
+
+// taken ends a group's wait for the trainer.
+func (r *rollouts) taken(g *rollout.Group) {
+	if !g.Scored.IsZero() {
+		r.Queue.Add(g.Step, "queue", g.Scored, time.Since(g.Scored), trace.Note{Flows: []uint64{g.Seed}})
+	}
+}
+
+// ended handles a stream that closed with groups missing: groups that were
+// given up are counted, anything else ends the run.
+func (r *rollouts) ended(s *step, missing int) error {
+	stats, err := r.now.stream.Wait()
+	if err != nil {
+		return fmt.Errorf("step %d: sample: %w", s.number, err)
+	}
+	if r.now.failed += missing; r.now.failed > stats.Failed {
+		return fmt.Errorf("step %d: the producer ended with %d groups missing, of which it gave up %d", s.number, r.now.failed, stats.Failed)
+	}
+	return nil
+}
+
+func (r *rollouts) end() (err error) {
+	defer r.now.cancel()
+	if r.now.stats, err = r.now.stream.Wait(); err != nil {
+		return fmt.Errorf("sample: %w", err)
+	}
+	return nil
+}
+
+// evaluate publishes the policy as it is and adds its scores.
+func (r *rollouts) evaluate(ctx context.Context, line report.Values) (score float64, err error) {
+	step := r.t.state.Step
+	if step == 0 {
+		line["version"] = 1 // nothing else is in the line
+	}
+	began := time.Now()
+	if err := r.publish(ctx); err != nil {
+		return math.NaN(), err
+	}
+	defer r.t.Track.Begin(step, "eval").End()
+	scores, score, err := r.Evaluate(ctx, step)
+	if err != nil {
+		return math.NaN(), fmt.Errorf("evaluate after step %d: %w", step, err)
+	}
+	maps.Copy(line, scores)
+	line["timing_s/eval"] = time.Since(began).Seconds()
+	return score, nil
+}
+
+// log writes the step's groups, in the order of its prompts, and after them those
+// that were replaced.
+func (r *rollouts) log(step int) error {
+	if !r.LogRollouts {
+		return nil
+	}
+	dir := filepath.Join(r.t.cfg.Dir, "rollouts")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("log rollouts: %w", err)
+	}
+	byIndex := func(a, b rollout.Group) int { return a.Index - b.Index }
+	slices.SortFunc(r.now.groups, byIndex)
+	slices.SortStableFunc(r.now.stats.Replaced, byIndex) // those of an index stay in turn
+	var b []byte
+	for _, g := range slices.Concat(r.now.groups, r.now.stats.Replaced) {
+		line, err := g.MarshalJSON()
+		if err != nil {
+			return fmt.Errorf("log rollouts: prompt %s: %w", g.Prompt.ID, err)
+		}
+		b = append(append(b, line...), '\n')
+	}
+	path := filepath.Join(dir, fmt.Sprintf("step-%06d.jsonl", step))
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		_ = os.Remove(path) // a part of it would be taken for the whole
+		return fmt.Errorf("log rollouts: %w", err)
+	}
+	return nil
+}
