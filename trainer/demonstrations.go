@@ -66,7 +66,7 @@ func (d *demonstrations) accumulate(ctx context.Context, s *step, n int) (*batch
 		return d.t.pass(ctx, s, b, m, b.crossEntropy)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("step %d: %w", s.number, err)
+		return nil, err
 	}
 	if b.tokens > 0 {
 		b.scale = 1 / float64(b.tokens)

@@ -273,46 +273,6 @@ func FuzzParseGroups(f *testing.F) {
 	})
 }
 
-func TestSFTFaults(t *testing.T) {
-	t.Parallel()
-	sft := func(t *testing.T, lr float64, example func(i int) Example) *Trainer {
-		dir := t.TempDir()
-		metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, metrics.Close()) })
-		cfg := Config{Dir: dir, Steps: 9, PromptsPerStep: 4, MicroBatchTokens: 1, MiniBatches: 1, Optim: optim.Default(), CheckpointEvery: 1}
-		cfg.Optim.LR = lr
-		tr, err := NewSFT(cfg, State{}, Deps{Models: tinyModels(t, 1, trimodel.Config{Temperature: 1}), Metrics: metrics,
-			Progress: func(int, report.Values) {}}, Demonstrations{Example: example})
-		require.NoError(t, err)
-		return tr
-	}
-	example := func(i int) Example { return Example{Prompt: []int32{int32(i % 7)}, Response: []int32{5, 1}} }
-	t.Run("rate", func(t *testing.T) {
-		t.Parallel()
-		tr := sft(t, 1e30, example)
-		require.ErrorContains(t, tr.Run(t.Context()), "step 1: after an update at lr 1e+30: weights of ")
-		require.NoDirExists(t, CheckpointRoot(tr.cfg.Dir))
-	})
-	t.Run("stopped in the middle of a step", func(t *testing.T) {
-		t.Parallel()
-		ctx, cancel := context.WithCancel(t.Context())
-		tr := sft(t, 1e-3, func(i int) Example {
-			if i == 4*3+1 { // of step 4
-				cancel()
-			}
-			return example(i)
-		})
-		require.ErrorIs(t, tr.Run(ctx), ErrStopped)
-		require.Equal(t, 3, tr.Step())
-		resumed := tinyModels(t, 1, trimodel.Config{Temperature: 1})
-		state, err := Resume(filepath.Join(CheckpointRoot(tr.cfg.Dir), "step-000003"), resumed)
-		require.NoError(t, err)
-		require.Equal(t, State{Step: 3, Updates: 3, Position: 12}, state)
-		require.Equal(t, tr.Models.Policy.Checksum(), resumed.Policy.Checksum())
-	})
-}
-
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	var notes []string

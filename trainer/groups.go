@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/rollout"
@@ -12,6 +13,8 @@ import (
 
 // train accumulates the gradients of whole groups, a micro-batch at a time.
 func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
+	began := time.Now()
+	defer func() { s.clock.train += time.Since(began) }()
 	rewards := make([][]float64, len(groups))
 	for i := range groups {
 		if err := check(&groups[i], s.number, int64(s.number)); err != nil {

@@ -75,7 +75,7 @@ func (m *micro) add(p *part) {
 			m.weight = append(m.weight, r.weight)
 		}
 	}
-	if n := len(m.flows); n == 0 || m.flows[n-1] != p.flow {
+	if n := len(m.flows); p.flow != 0 && (n == 0 || m.flows[n-1] != p.flow) {
 		m.flows = append(m.flows, p.flow)
 	}
 	if m.first == "" {

@@ -146,7 +146,7 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 			return nil, err
 		}
 		if !open {
-			if err := r.ended(s, left); err != nil {
+			if err := r.ended(left); err != nil {
 				return nil, err
 			}
 			break
@@ -156,25 +156,16 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 			held = append(held, groups...)
 			continue
 		}
-		if err := r.trainTimed(ctx, s, b, groups); err != nil {
+		if err := r.train(ctx, s, b, groups); err != nil {
 			return nil, err
 		}
 	}
 	slices.SortFunc(held, func(a, b rollout.Group) int { return a.Index - b.Index })
-	if err := r.trainTimed(ctx, s, b, held); err != nil {
+	if err := r.train(ctx, s, b, held); err != nil {
 		return nil, err
 	}
 	r.divide(b)
 	return b, nil
-}
-
-func (r *rollouts) trainTimed(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
-	began := time.Now()
-	if err := r.train(ctx, s, b, groups); err != nil {
-		return fmt.Errorf("step %d: %w", s.number, err)
-	}
-	s.clock.train += time.Since(began)
-	return nil
 }
 
 // divide sets the scale of a whole batch, as the loss's aggregation says, and
@@ -187,9 +178,9 @@ func (r *rollouts) divide(b *batch) {
 	b.metrics.Mean("actor/pg_loss", b.pg*b.scale, 1)
 }
 
-// take waits for a finished group and adds those that are ready behind it, most
-// at the most. open is false if the stream ended instead.
-func (r *rollouts) take(ctx context.Context, s *step, most int) (groups []rollout.Group, open bool) {
+// take waits for a finished group and adds those that are ready behind it, up to
+// limit. open is false if the stream ended instead.
+func (r *rollouts) take(ctx context.Context, s *step, limit int) (groups []rollout.Group, open bool) {
 	select {
 	case <-ctx.Done():
 		return nil, true
@@ -203,7 +194,7 @@ func (r *rollouts) take(ctx context.Context, s *step, most int) (groups []rollou
 	if s.clock.firstGroup == 0 {
 		s.clock.firstGroup = time.Since(r.now.began)
 	}
-	for len(groups) < most {
+	for len(groups) < limit {
 		select {
 		case g, ok := <-r.now.stream.Groups():
 			if !ok {
@@ -227,13 +218,13 @@ func (r *rollouts) taken(g *rollout.Group) {
 
 // ended handles a stream that closed with groups missing: groups that were
 // given up are counted, anything else ends the run.
-func (r *rollouts) ended(s *step, missing int) error {
+func (r *rollouts) ended(missing int) error {
 	stats, err := r.now.stream.Wait()
 	if err != nil {
-		return fmt.Errorf("step %d: sample: %w", s.number, err)
+		return fmt.Errorf("sample: %w", err)
 	}
 	if r.now.failed += missing; r.now.failed > stats.Failed {
-		return fmt.Errorf("step %d: the producer ended with %d groups missing, of which it gave up %d", s.number, r.now.failed, stats.Failed)
+		return fmt.Errorf("the producer ended with %d groups missing, of which it gave up %d", r.now.failed, stats.Failed)
 	}
 	return nil
 }

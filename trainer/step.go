@@ -61,14 +61,14 @@ func (t *Trainer) update(s *step, b *batch) error {
 		}
 		err = t.Models.Policy.CheckFinite()
 		if errors.Is(err, model.ErrNotFinite) {
-			return fmt.Errorf("step %d: after an update at lr %v: %w", s.number, s.lr, err)
+			return fmt.Errorf("after an update at lr %v: %w", s.lr, err)
 		}
 	}
 	if !errors.Is(err, optim.ErrNonFinite) {
 		return err
 	}
 	if t.nonFinite++; t.nonFinite >= cmp.Or(t.cfg.MaxNonFinite, maxNonFinite) {
-		return fmt.Errorf("step %d: %w, %d in a row", s.number, err, t.nonFinite)
+		return fmt.Errorf("%w, %d in a row", err, t.nonFinite)
 	}
 	t.Warn("step %d: %v: the weights stay as they are", s.number, err)
 	return nil

@@ -149,7 +149,7 @@ func (t *Trainer) Run(ctx context.Context) error {
 			if err != nil {
 				t.source.abandon()
 				s.span.End()
-				return t.stop(ctx, err)
+				return t.stop(ctx, fmt.Errorf("step %d: %w", s.number, err))
 			}
 			until = context.WithoutCancel(ctx) // an updated step is finished, so that checkpoints hold whole steps
 		}

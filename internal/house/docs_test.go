@@ -25,7 +25,7 @@ func firstSentences() map[string]string {
 		"inference/server": "Package server exposes an engine over HTTP.",
 		"inference/remote": "Package remote samples with inference servers over HTTP: easyrl serve, vLLM, SGLang and, for evaluation, llama.cpp.",
 		"producer":         "Package producer keeps the inference instances busy: it hands out prompts, scores what comes back and queues finished groups.",
-		"trainer":          "Package trainer runs the loop: publish weights, consume one step of rollouts, step.",
+		"trainer":          "Package trainer runs the training loop: accumulate a step's gradients, update, evaluate, checkpoint.",
 		"data":             "Package data reads prompts from JSONL",
 		"reward":           "Package reward scores responses.",
 		"reward/grade":     "Package grade decides whether a response to a mathematical question gives the right answer.",
