@@ -95,7 +95,7 @@ func (r *rollouts) record(s *step, line report.Values) error {
 		measureSampled(&s.metrics, stats.Replaced)
 	}
 	for _, name := range []string{"groups/trained", "tokens/prompt", "tokens/response", "tokens/computed"} {
-		s.metrics.Sum(name, 0) // a step without groups has none of them
+		s.metrics.Sum(name, 0) // of a step without groups they are 0
 	}
 	for purpose, bytes := range r.t.Models.Allocated() {
 		line["memory/"+npu.Purpose(purpose).String()+"_bytes"] = float64(bytes)
