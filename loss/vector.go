@@ -20,7 +20,7 @@ type vectorOp struct {
 }
 
 // means fills out with the mean over each response, at each of its tokens. A
-// response's sum has the order of its tokens, whatever stands beside it.
+// response's sum has the order of its tokens, whatever is beside it.
 func means(out, in []float64, lengths []int) {
 	at := 0
 	for _, n := range lengths {

@@ -43,9 +43,9 @@ type written struct {
 	err  error
 }
 
-// capture copies all that a checkpoint holds to host memory and returns what
-// writes it, which may run while training goes on. A failure of the write
-// before is returned here.
+// capture copies everything a checkpoint holds to host memory and returns what
+// writes it, which may run beside training. It returns the error of the write
+// before.
 func (c *checkpoints) capture(state State) (write func() written, err error) {
 	if err := c.wait(); err != nil {
 		return nil, err

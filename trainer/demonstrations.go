@@ -74,7 +74,8 @@ func (d *demonstrations) accumulate(ctx context.Context, s *step, n int) (*batch
 	return b, nil
 }
 
-// crossEntropy is the derivative of the responses' negative log-likelihood.
+// crossEntropy measures the responses' negative log-likelihood and returns its
+// derivative.
 func (b *batch) crossEntropy(lp trimodel.Logprobs) ([]float32, error) {
 	grad := make([]float32, len(lp.Policy))
 	for i, v := range lp.Policy {
@@ -86,7 +87,7 @@ func (b *batch) crossEntropy(lp trimodel.Logprobs) ([]float32, error) {
 	return grad, nil
 }
 
-// parts are n examples, each a part of its own.
+// parts yields n examples, each as a part of its own.
 func (d *demonstrations) parts(n int, example func(i int) Example) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for i := range n {

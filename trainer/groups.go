@@ -50,8 +50,8 @@ func check(g *rollout.Group, step int, version int64) error {
 	return nil
 }
 
-// shaped are a group's rewards as the advantages take them: with what the loss
-// adds for length.
+// shaped returns a group's rewards with the loss's penalty for length, from which
+// advantages are estimated.
 func (r *rollouts) shaped(g *rollout.Group) []float64 {
 	rewards := make([]float64, len(g.Responses))
 	for i := range g.Responses {
@@ -61,7 +61,7 @@ func (r *rollouts) shaped(g *rollout.Group) []float64 {
 	return rewards
 }
 
-// parts counts and measures groups and cuts the responses that are trained.
+// parts yields the parts of groups and counts and measures each group on the way.
 func (r *rollouts) parts(s *step, b *batch, groups []rollout.Group, rewards [][]float64) iter.Seq[part] {
 	advantages := loss.BatchAdvantages(r.Loss.Advantage, rewards)
 	return func(yield func(part) bool) {
@@ -111,7 +111,8 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.
 	}
 }
 
-// derive evaluates and measures the objective of a micro-batch.
+// derive evaluates the objective of a micro-batch, measures it and returns its
+// derivative.
 func (r *rollouts) derive(s *step, b *batch, m *micro, lp trimodel.Logprobs) ([]float32, error) {
 	defer r.t.Track.Begin(s.number, "loss").End()
 	result, err := r.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,

@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// measureGroup measures a group that was consumed, whose rewards are shaped.
+// measureGroup measures a consumed group. rewards are its shaped rewards.
 func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64) {
 	prompt := float64(len(g.Prompt.IDs))
 	m.Sum("groups/trained", 1)
@@ -71,7 +71,7 @@ func measureSampled(m *metrics, replaced []rollout.Group) {
 	}
 }
 
-// record adds how the step was sampled to its line, and logs its groups.
+// record adds to the step's line how it was sampled and logs its groups.
 func (r *rollouts) record(s *step, line report.Values) error {
 	c, stats := &s.clock, &r.now.stats
 	wall, busy, instances := c.all.Seconds(), stats.Busy.Seconds(), float64(max(stats.Instances, 1))

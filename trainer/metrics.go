@@ -25,8 +25,8 @@ type metric struct {
 	most    float64 // of the largest
 }
 
-// metrics collects numbers by name, where they are measured. Sums have the order
-// of the calls. The zero value is empty.
+// metrics collects numbers by name where they are measured, in float64 and in the
+// order of the calls. The zero value is empty.
 type metrics struct {
 	byName map[string]*metric
 }
@@ -41,14 +41,14 @@ func (m *metrics) at(name string, k kind) *metric {
 	return m.byName[name]
 }
 
-// Mean adds n samples that sum up to sum to a mean.
+// Mean adds n samples with the given sum to a mean.
 func (m *metrics) Mean(name string, sum, n float64) {
 	e := m.at(name, mean)
 	e.sum += sum
 	e.n += n
 }
 
-// Share adds a sample to the share of those that are true.
+// Share adds a sample to the fraction that is true.
 func (m *metrics) Share(name string, is bool) {
 	hit := 0.0
 	if is {
@@ -65,7 +65,7 @@ func (m *metrics) Std(name string, v float64) {
 	e.n++
 }
 
-// Max adds a sample of which the largest is kept.
+// Max adds a sample and keeps the largest.
 func (m *metrics) Max(name string, v float64) {
 	e := m.at(name, largest)
 	if e.n == 0 {
@@ -75,14 +75,14 @@ func (m *metrics) Max(name string, v float64) {
 	e.n++
 }
 
-// Sum adds v to a sum, which may be 0 and is a number all the same.
+// Sum adds v to a sum, which is data even if it is 0.
 func (m *metrics) Sum(name string, v float64) {
 	e := m.at(name, total)
 	e.sum += v
 	e.n++
 }
 
-// totals are what a metric's samples sum up to, and their number.
+// totals returns the sum of a metric's samples and their number.
 func (m *metrics) totals(name string) (sum, n float64) {
 	if e := m.byName[name]; e != nil {
 		return e.sum, e.n

@@ -10,19 +10,18 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// batch is what one update is taken on, beside the gradients that the models
-// accumulate.
+// batch is what one update needs beside the gradients that the models accumulate.
 type batch struct {
 	metrics metrics
-	// responses and tokens are those that the loss is divided by, the ones whose
-	// pass is skipped for want of a gradient included.
+	// responses and tokens divide the loss. They count responses without a
+	// gradient too, whose pass is skipped.
 	responses, tokens int
 	loss, pg          float64 // undivided sums: the objective, and its part without the divergence
 	rows              int     // that went through the models
 	scale             float64 // of the gradients, 1 over what the loss is divided by; 0 without responses
 }
 
-// sequence is a response as it is trained.
+// sequence is a response with what its loss needs.
 type sequence struct {
 	ids       []int32
 	behaviour []float32 // the sampler's log-probabilities; nil of a demonstration
@@ -95,9 +94,9 @@ func (m *micro) wrap(err error) error {
 	return fmt.Errorf("prompts %s to %s: %w", m.first, m.last, err)
 }
 
-// pack packs parts in their order into micro-batches of at most the given rows and
-// runs each when it is full. A part that is larger is a micro-batch of its own.
-// Where the cuts are changes no bit of the gradients.
+// pack packs parts in order into micro-batches of at most the given rows and runs
+// each one when it is full. A larger part is a micro-batch of its own. The cuts
+// change no bit of the gradients.
 func pack(parts iter.Seq[part], rows int, run func(m *micro) error) error {
 	var m micro
 	for p := range parts {
@@ -115,8 +114,8 @@ func pack(parts iter.Seq[part], rows int, run func(m *micro) error) error {
 	return run(&m)
 }
 
-// pass runs a micro-batch through the models and adds its gradients to theirs.
-// derive is the loss's derivative by the policy's log-probabilities.
+// pass runs a micro-batch through the models and accumulates its gradients. derive
+// returns the loss's derivative by the policy's log-probabilities.
 func (t *Trainer) pass(ctx context.Context, s *step, b *batch, m *micro, derive func(lp trimodel.Logprobs) ([]float32, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err

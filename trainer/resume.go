@@ -17,8 +17,8 @@ var ErrLocked = errors.New("another process runs")
 // Claim makes sure that a run may write to the folder dir: one that holds
 // another run's checkpoints or metrics is not touched unless it is resumed. It
 // returns the checkpoint to resume from, the newest whole one, and names each
-// newer one that is not; from is empty where there is none. Checkpoints of which
-// none is whole are an error, since starting anew would replace them.
+// newer one that is not; from is empty if there is no checkpoint. If none of the
+// checkpoints is whole, Claim fails, since a new run would replace them.
 func Claim(dir string, resume bool, warn func(format string, args ...any)) (from string, err error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return "", fmt.Errorf("run.dir is %q, and a file is there, expected a folder", dir)

@@ -103,7 +103,7 @@ func (r *rollouts) start(ctx context.Context, s *step) error {
 	return nil
 }
 
-// publish gives the instances the policy as it is, unless they have it.
+// publish gives the instances the current policy, unless they have it.
 func (r *rollouts) publish(ctx context.Context) error {
 	t := r.t
 	version := int64(t.state.Step) + 1
@@ -130,9 +130,8 @@ func (r *rollouts) abandon() {
 	_, _ = r.now.stream.Wait()
 }
 
-// accumulate trains n groups of the step as they come, in micro-batches of all
-// that are ready. How they are cut into micro-batches changes no bit of the
-// gradients.
+// accumulate trains n groups of the step as they arrive, in micro-batches of all
+// that are ready.
 func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, error) {
 	b := &batch{}
 	var held []rollout.Group // if advantages need them all
@@ -168,8 +167,8 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 	return b, nil
 }
 
-// divide sets the scale of a whole batch, as the loss's aggregation says, and
-// measures its loss.
+// divide sets the scale of a complete batch by the loss's aggregation and measures
+// its loss.
 func (r *rollouts) divide(b *batch) {
 	if b.responses > 0 { // else every group was given up
 		b.scale = 1 / r.Loss.Aggregation.Denominator(b.responses, b.tokens, cmp.Or(r.Loss.Constant, r.MaxTokens))
@@ -237,7 +236,7 @@ func (r *rollouts) end() (err error) {
 	return nil
 }
 
-// evaluate publishes the policy as it is and adds its scores.
+// evaluate publishes the current policy and adds its scores to a line.
 func (r *rollouts) evaluate(ctx context.Context, line report.Values) (score float64, err error) {
 	step := r.t.state.Step
 	if step == 0 {
@@ -257,8 +256,8 @@ func (r *rollouts) evaluate(ctx context.Context, line report.Values) (score floa
 	return score, nil
 }
 
-// log writes the step's groups, in the order of its prompts, and after them those
-// that were replaced.
+// log writes the step's groups in the order of its prompts, then those that were
+// replaced.
 func (r *rollouts) log(step int) error {
 	if !r.LogRollouts {
 		return nil

@@ -38,10 +38,9 @@ func (t *Trainer) begin() *step {
 	return &step{number: n, clock: clock{began: time.Now()}, span: t.Track.Begin(n, "step")}
 }
 
-// update takes an optimizer step on the accumulated gradients, which are sums and
-// are divided here, once. A gradient that is not finite changes nothing and is
-// counted. Weights that are not finite after the update end the run, before
-// anything of them is saved.
+// update takes an optimizer step on the accumulated gradients: sums, which it
+// divides once. A gradient that is not finite changes nothing and is counted.
+// Weights that are not finite end the run before they are saved.
 func (t *Trainer) update(s *step, b *batch) error {
 	began := time.Now()
 	defer t.Track.Begin(s.number, "optimizer").End()
@@ -74,7 +73,7 @@ func (t *Trainer) update(s *step, b *batch) error {
 	return nil
 }
 
-// finish records a trained step, and evaluates and saves it if that is due.
+// finish records a trained step, evaluates it and saves it when that is due.
 func (t *Trainer) finish(ctx context.Context, s *step) error {
 	if err := t.source.end(); err != nil {
 		return fmt.Errorf("step %d: %w", s.number, err)
@@ -100,8 +99,7 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	if err := t.save.failed(); err != nil {
 		return err
 	}
-	// While gradients are not finite nothing new is worth the place of an older
-	// checkpoint.
+	// Without a finite gradient there is nothing new to save.
 	due := t.cfg.CheckpointEvery > 0 && s.number%t.cfg.CheckpointEvery == 0 && t.nonFinite == 0
 	var write func() written
 	if last || best || due {
