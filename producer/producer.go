@@ -88,9 +88,9 @@ func (c *Config) Validate() error {
 // Fleet samples responses. *fleet.Fleet is one.
 type Fleet interface {
 	sample.Fleet
-	// Room is the number of requests of so many responses that the fleet should
+	// TargetInFlight is the number of requests of so many responses that the fleet should
 	// have at once, as things are now.
-	Room(responses int) int
+	TargetInFlight(responses int) int
 }
 
 // Counters are a run's totals so far, of which a step reports its share.

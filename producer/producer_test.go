@@ -29,7 +29,7 @@ type fakeFleet struct {
 	spent   time.Duration // in all calls
 }
 
-func (f *fakeFleet) Room(int) int {
+func (f *fakeFleet) TargetInFlight(int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.room

@@ -195,5 +195,5 @@ func (s *step) limit() int {
 	if s.cfg.InFlight > 0 {
 		return s.cfg.InFlight
 	}
-	return max(1, s.deps.Fleet.Room(s.cfg.GroupSize))
+	return max(1, s.deps.Fleet.TargetInFlight(s.cfg.GroupSize))
 }

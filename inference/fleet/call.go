@@ -1,96 +1,211 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// errStuck is a call that did not return when its time was up.
-var errStuck = errors.New("the call did not end with its deadline")
+// errLost is why the call that another instance has outrun ends.
+var errLost = errors.New("another instance answered first")
+
+// grant is an instance on which a request is booked, or why there is none.
+type grant struct {
+	state.Grant
+	inst *instance
+	err  error
+}
 
 // answer is what came of one call.
 type answer struct {
-	m     *member
-	epoch int64 // of the publish that the call went by
-	out   []inference.Completion
-	err   error
+	inst    *instance
+	out     []inference.Completion
+	verdict state.Verdict
 }
 
-// attempt is one try of req as granted. A straggler's request is given to a
-// second instance; the first good answer ends the other call.
-func (f *Fleet) attempt(ctx context.Context, g grant, req *inference.Request) answer {
+// call is a request that the fleet sends to its instances.
+type call struct {
+	fleet *Fleet
+	req   *inference.Request
+	state *state.Request
+}
+
+// Generate returns req.N completions in order and the instance that sampled
+// them. It tries a fault of an instance again on another one, up to the
+// configured number of tries. A response of other weights does not count as a
+// try. A request is invalid when two instances say so, or the only one. The error
+// is ErrStale for a request of another version than the fleet's, ErrClosed if the
+// fleet is closed and ErrNoInstance if too few instances have served for too
+// long.
+func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error) {
+	invalid := req.Validate()
+	f.mu.Lock()
+	switch {
+	case invalid != nil:
+		f.invalid++
+		f.mu.Unlock()
+		return nil, "", fmt.Errorf("generate: %w", invalid)
+	case f.closed:
+		f.mu.Unlock()
+		return nil, "", fmt.Errorf("generate: fleet %w", inference.ErrClosed)
+	}
+	f.calls.Add(1)
+	f.mu.Unlock()
+	defer f.calls.Done()
+
+	c := call{f, &req, state.NewRequest(&req)}
+	var last error
+	for {
+		g, err := c.acquire(ctx)
+		if err != nil {
+			return nil, "", fmt.Errorf("generate: %w", errors.Join(err, last))
+		}
+		a := c.attempt(ctx, g)
+		switch id := a.inst.ID(); a.verdict.Next {
+		case state.Answered:
+			return a.out, id, nil
+		case state.Cancelled:
+			return nil, "", fmt.Errorf("generate on %s: %w", id, context.Cause(ctx))
+		case state.Failed:
+			return nil, "", a.verdict.Err
+		}
+		last = a.verdict.Err
+		if err := c.pause(ctx, a.verdict.After); err != nil {
+			return nil, "", fmt.Errorf("generate: %w after %w", err, last)
+		}
+	}
+}
+
+// pause waits before another try.
+func (c *call) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.fleet.ctx.Done():
+		return fmt.Errorf("fleet %w", inference.ErrClosed)
+	}
+}
+
+// acquire waits until the request is booked on an instance.
+func (c *call) acquire(ctx context.Context) (grant, error) {
+	f := c.fleet
+	f.mu.Lock()
+	left, err := f.state.Enqueue(time.Now(), c.state)
+	if err != nil {
+		f.mu.Unlock()
+		return grant{}, err
+	}
+	ready := make(chan grant, 1)
+	f.waiting[c.state] = ready
+	f.apply()
+	f.mu.Unlock()
+	select {
+	case g := <-ready:
+		return g, g.err
+	default:
+		return c.await(ctx, ready, left)
+	}
+}
+
+// await is acquire for a request in the queue, which must look again after left
+// whether it may still wait.
+func (c *call) await(ctx context.Context, ready <-chan grant, left time.Duration) (grant, error) {
+	look := time.NewTimer(left)
+	defer look.Stop()
+	f := c.fleet
+	for {
+		select {
+		case g := <-ready:
+			return g, g.err
+		case <-ctx.Done():
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.state.Leave(time.Now(), c.state)
+			delete(f.waiting, c.state)
+			f.apply()
+			return grant{}, context.Cause(ctx)
+		case <-look.C:
+			f.mu.Lock()
+			left, err := f.state.Look(time.Now(), c.state)
+			if err != nil {
+				delete(f.waiting, c.state)
+			}
+			f.mu.Unlock()
+			if err != nil {
+				return grant{}, err
+			}
+			look.Reset(left)
+		}
+	}
+}
+
+// attempt is one try of the request as granted. A straggler's request goes to a
+// second instance too; the first good answer ends the other call.
+func (c *call) attempt(ctx context.Context, g grant) answer {
+	f := c.fleet
 	if f.cfg.HedgeAfter == 0 {
-		return f.call(ctx, g, req)
+		return c.send(ctx, g)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(errors.New("another instance answered first"))
+	defer cancel(errLost)
 	answers := make(chan answer, 2)
-	start := func(g grant) { f.calls.Go(func() { answers <- f.call(ctx, g, req) }) }
+	start := func(g grant) { f.calls.Go(func() { answers <- c.send(ctx, g) }) }
 	start(g)
-	running := 1
 	late := time.NewTimer(f.cfg.HedgeAfter)
 	defer late.Stop()
 	for {
 		select {
 		case <-late.C:
-			if second, ok := f.hedge(g.m, req); ok {
-				start(second)
-				running++
+			f.mu.Lock()
+			second, ok := f.state.Hedge(time.Now(), g.Grant)
+			inst := f.instances[second.Instance]
+			f.mu.Unlock()
+			if ok {
+				start(grant{Grant: second, inst: inst})
 			} else {
 				late.Reset(f.cfg.HedgeAfter)
 			}
 		case a := <-answers:
-			running--
-			if a.err == nil || errors.Is(a.err, inference.ErrInvalid) || running == 0 {
+			if a.verdict.Next != state.Pending {
 				return a
 			}
 		}
 	}
 }
 
-// hedge books req on another instance than m, if one has room now.
-func (f *Fleet) hedge(m *member, req *inference.Request) (grant, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed || f.refuse(req) != nil {
-		return grant{}, false
-	}
-	second := f.least(m)
-	if second == nil {
-		return grant{}, false
-	}
-	f.hedges++
-	return f.book(second, &waiter{req: req}), true
-}
-
-// call runs one call as granted and settles it.
-func (f *Fleet) call(ctx context.Context, g grant, req *inference.Request) answer {
-	m := g.m
+// send runs one call as granted and settles it.
+func (c *call) send(ctx context.Context, g grant) answer {
+	f, i := c.fleet, g.inst
 	callCtx, cancel := context.WithTimeoutCause(ctx, f.cfg.CallTimeout, overdue(f.cfg.CallTimeout))
 	defer cancel()
-	stop := context.AfterFunc(m.ctx, cancel)
+	stop := context.AfterFunc(i.ctx, cancel)
 	defer stop()
 
-	sent := *req
-	sent.Version = g.version
-	out, err := within(callCtx, f.cfg.Watchdog, func() ([]inference.Completion, error) { return m.inst.Generate(callCtx, sent) })
+	sent := *c.req
+	sent.Version = g.Version
+	out, err := within(callCtx, f.cfg.Watchdog, func() ([]inference.Completion, error) { return i.Generate(callCtx, sent) })
 	switch {
 	case err == nil:
-		err = f.checkAnswer(out, &sent, g.sum)
-	case errors.Is(err, errStuck):
-	case m.ctx.Err() != nil:
-		err = context.Cause(m.ctx)
+		err = checkAnswer(out, &sent, g.Checksum, f.cfg.Vocab)
+	case errors.Is(err, state.ErrStuck):
+	case i.ctx.Err() != nil:
+		err = context.Cause(i.ctx)
 	case callCtx.Err() != nil:
 		err = context.Cause(callCtx)
 	}
-	f.settle(ctx, g, req, out, err)
-	return answer{m, g.epoch, out, err}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v := f.state.Settle(time.Now(), g.Grant, state.Outcome{Completions: out, Err: err, Abandoned: ctx.Err() != nil})
+	f.apply()
+	return answer{i, out, v}
 }
 
 // overdue is the error of what took longer than it says.
@@ -98,8 +213,9 @@ type overdue time.Duration
 
 func (d overdue) Error() string { return fmt.Sprintf("no answer in %v", time.Duration(d)) }
 
-// within is what do returns. Should do go on after ctx, which ends before d, until
-// d has passed, it is left to itself and the error wraps errStuck.
+// within is what do returns. If do still runs when ctx has ended and d has passed,
+// within leaves it behind with an error that wraps state.ErrStuck. ctx ends before
+// d.
 func within[T any](ctx context.Context, d time.Duration, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -123,100 +239,6 @@ func within[T any](ctx context.Context, d time.Duration, do func() (T, error)) (
 		return r.value, r.err
 	case <-t.C:
 		var none T
-		return none, fmt.Errorf("watchdog: nothing in %v: %w", d, errStuck)
-	}
-}
-
-// checkAnswer reports what is wrong with an instance's answer to req under the
-// weights with checksum sum.
-func (f *Fleet) checkAnswer(out []inference.Completion, req *inference.Request, sum string) error {
-	if len(out) != req.N {
-		return fmt.Errorf("%d responses, expected %d", len(out), req.N)
-	}
-	for i := range out {
-		c := &out[i]
-		switch {
-		case c.Version != req.Version:
-			return fmt.Errorf("response %d of version %d, expected %d: %w", i, c.Version, req.Version, inference.ErrStale)
-		case c.Checksum != "" && c.Checksum != sum:
-			return fmt.Errorf("response %d of version %d with checksum %.40s, expected %s: somebody else publishes to the instance too: %w",
-				i, c.Version, c.Checksum, sum, inference.ErrStale)
-		case len(c.IDs) == 0:
-			return fmt.Errorf("response %d has no tokens", i)
-		case len(c.IDs) > req.Sampling.MaxTokens:
-			return fmt.Errorf("response %d has %d tokens, expected at most %d", i, len(c.IDs), req.Sampling.MaxTokens)
-		case len(c.IDs) != len(c.Logprobs):
-			return fmt.Errorf("response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
-		case req.PromptLogprobs && len(c.PromptLogprobs) != len(req.PromptIDs):
-			return fmt.Errorf("response %d has %d log-probabilities of the prompt's %d tokens", i, len(c.PromptLogprobs), len(req.PromptIDs))
-		}
-		for j, id := range c.IDs {
-			if id < 0 || f.cfg.Vocab > 0 && int(id) >= f.cfg.Vocab {
-				return fmt.Errorf("response %d token %d is %d, expected 0 to %d", i, j, id, cmp.Or(f.cfg.Vocab, math.MaxInt32)-1)
-			}
-		}
-		for j, l := range c.Logprobs {
-			if l64 := float64(l); math.IsNaN(l64) || math.IsInf(l64, 0) {
-				return fmt.Errorf("response %d token %d has log-probability %v", i, j, l)
-			}
-		}
-	}
-	return nil
-}
-
-// settle takes the call off the instance's books and draws the conclusions from
-// err.
-func (f *Fleet) settle(ctx context.Context, g grant, req *inference.Request, out []inference.Completion, err error) {
-	m := g.m
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.give(m, req)
-	switch {
-	case err == nil:
-		m.served++
-		f.learn(m, out)
-		if m.epoch == g.epoch {
-			m.failures = 0
-			if m.state == Suspect {
-				f.setState(m, Healthy, nil)
-			}
-		}
-	case errors.Is(err, errStuck):
-		f.fault(m, err)
-		f.setState(m, Retired, err)
-	case ctx.Err() != nil || m.ctx.Err() != nil || errors.Is(err, inference.ErrInvalid):
-	default:
-		f.fault(m, err)
-		f.blame(m, g.epoch, err)
-	}
-	f.dispatch()
-}
-
-// fault counts a failed call of m. f is locked.
-func (f *Fleet) fault(m *member, err error) {
-	m.failed++
-	if errors.Is(err, inference.ErrStale) {
-		f.stale++
-	}
-}
-
-// blame is settle for a fault of the instance. What it did before its last
-// publish says nothing about it. f is locked.
-func (f *Fleet) blame(m *member, epoch int64, err error) {
-	if m.epoch != epoch || !m.serves() {
-		return
-	}
-	if errors.Is(err, inference.ErrStale) {
-		m.version = 0
-		f.fall(m, Stale, err)
-		f.heal(m)
-		return
-	}
-	m.failures++
-	if m.failures >= f.cfg.DeadAfter {
-		f.fall(m, Dead, err)
-		f.mend(m)
-	} else {
-		f.setState(m, Suspect, err)
+		return none, fmt.Errorf("watchdog: nothing in %v: %w", d, state.ErrStuck)
 	}
 }

@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
 func TestFleetConfigReportsAllFaults(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Ahead: -1, Vocab: -1})
+	_, err := New(Config{Config: state.Config{Ahead: -1}, Vocab: -1})
 	for _, want := range []string{"min serving", "attempts", "dead after", "vocabulary", "call timeout", "publish timeout", "empty wait", "backoff", "ahead", "probe every", "probe timeout", "watchdog"} {
 		require.ErrorContains(t, err, want)
 	}

@@ -3,22 +3,20 @@
 package fleet
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/internal/indexed"
+	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// Fleet is the instances that are there now. It gives each request to the
-// instance with the least outstanding work among those that hold the current
-// weights, and to another one where that fails. While fewer than MinServing
-// serve, requests wait. Its methods may be called concurrently.
+// Fleet is the instances of a run. A state.Machine decides; the fleet calls the
+// instances and keeps the time. Its methods may be called concurrently.
 type Fleet struct {
 	cfg       Config
 	ctx       context.Context // ends with Close
@@ -26,27 +24,28 @@ type Fleet struct {
 	publishMu sync.Mutex // one Publish at a time
 	calls     sync.WaitGroup
 
-	mu         sync.Mutex
-	closed     bool
-	members    []*member             // in the order they joined
-	joined     int64                 // so far
-	ready      indexed.Heap[*member] // that may get a request now
-	growth     growth
-	serving    int        // members that serve
-	capacity   int        // of those
-	queue      *list.List // of *waiter without an instance, first come first
-	prefixes   prefixes
-	current    inference.Weights
-	gen        *generation
-	publishing bool
-	lowSince   time.Time     // when too few serve; zero while enough do, or a publish is under way
-	low        bool          // as Notify was told
-	enough     chan struct{} // closed when enough serve; nil where nobody waits for it
-	moved      time.Time     // when a request last got an instance or left it, or a state changed
-	retries    int64
-	hedges     int64
-	stale      int64
-	invalid    int64
+	mu        sync.Mutex
+	closed    bool
+	state     *state.Machine
+	instances map[state.Handle]*instance
+	waiting   map[*state.Request]chan grant
+	idle      map[state.Handle]chan struct{} // closed when an instance that drains has no request
+	enoughNow chan struct{}                  // closed when enough serve; nil if nobody waits for it
+	gen       *generation
+	invalid   int64 // requests that no instance has seen
+}
+
+// instance is an instance of the fleet.
+type instance struct {
+	inference.Instance
+	handle state.Handle
+	ctx    context.Context // ends when the instance leaves
+	cancel context.CancelCauseFunc
+}
+
+// leave ends what the instance does for the fleet.
+func (i *instance) leave() {
+	i.cancel(fmt.Errorf("instance %s removed: %w", i.ID(), inference.ErrClosed))
 }
 
 // New returns a fleet without instances.
@@ -55,70 +54,130 @@ func New(cfg Config) (*Fleet, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &Fleet{cfg: cfg, ctx: ctx, cancel: cancel, queue: list.New(), lowSince: time.Now(), growth: growth{share: 1}}
-	f.ready = indexed.New((*member).before, func(m *member, at int) { m.at = at })
-	f.gen = f.newGeneration(nil)
+	f := &Fleet{
+		cfg: cfg, ctx: ctx, cancel: cancel, state: state.New(cfg.Config, time.Now()),
+		instances: map[state.Handle]*instance{}, waiting: map[*state.Request]chan grant{}, idle: map[state.Handle]chan struct{}{},
+	}
+	f.gen = newGeneration(f, nil)
 	return f, nil
 }
 
+// apply does what the machine asks for after an event. f is locked.
+func (f *Fleet) apply() {
+	e := f.state.Take()
+	for _, event := range e.Events {
+		if f.cfg.Notify != nil {
+			f.cfg.Notify(event)
+		}
+	}
+	if f.enoughNow != nil && f.enough() {
+		close(f.enoughNow)
+		f.enoughNow = nil
+	}
+	for _, g := range e.Grants {
+		f.deliver(g.Request, grant{Grant: g, inst: f.instances[g.Instance]})
+	}
+	for _, r := range e.Refusals {
+		f.deliver(r.Request, grant{err: r.Err})
+	}
+	for _, o := range e.Publish {
+		refresh := f.gen.refresh(f.gen.ctx, f.instances[o.Instance], o)
+		f.gen.reads.Go(func() { _ = refresh() }) // the machine has the outcome
+	}
+	for _, p := range e.Probe {
+		gen, inst := f.gen, f.instances[p.Instance]
+		gen.reads.Go(func() { gen.mend(inst, p) })
+	}
+	for _, h := range e.Idle {
+		if idle := f.idle[h]; idle != nil {
+			close(idle)
+			delete(f.idle, h)
+		}
+	}
+}
+
+// deliver ends the wait of a request. f is locked.
+func (f *Fleet) deliver(r *state.Request, g grant) {
+	f.waiting[r] <- g
+	delete(f.waiting, r)
+}
+
 // Add takes inst, which the fleet now owns and closes, into the fleet. It is
-// STALE until it holds the current weights; where there are some, Add publishes
-// them to it and returns when it serves. An instance whose publish fails stays
-// in the fleet, and the next publish tries again. One takes the place of a
+// STALE until it holds the current weights. If there are some, Add publishes them
+// to it and returns when it serves. An instance whose publish fails stays in the
+// fleet, and the next publish tries again. An instance takes the place of a
 // RETIRED one of its name.
 func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	id, capacity := inst.ID(), inst.Capacity()
+	_, probed := inst.(inference.Prober)
 	f.mu.Lock()
-	old := f.find(id)
-	switch {
-	case f.closed:
+	order, replaced, err := f.state.Join(time.Now(), id, capacity, probed)
+	if err != nil {
 		f.mu.Unlock()
-		return fmt.Errorf("add instance %s: fleet %w", id, inference.ErrClosed)
-	case old != nil && old.state != Retired:
-		f.mu.Unlock()
-		return fmt.Errorf("add instance %s: one of that name is in the fleet", id)
-	case old != nil:
-		f.takeOut(old)
+		return fmt.Errorf("add instance %s: %w", id, err)
 	}
-	f.joined++
-	m := &member{inst: inst, state: Stale, at: indexed.Out, capacity: capacity, joined: f.joined}
-	m.ctx, m.cancel = context.WithCancelCause(f.ctx)
-	f.members = append(f.members, m)
-	refresh := f.refresh(ctx, m)
+	old := f.instances[replaced]
+	if old != nil {
+		delete(f.instances, replaced)
+		old.leave()
+	}
+	added := &instance{Instance: inst, handle: order.Instance}
+	added.ctx, added.cancel = context.WithCancelCause(f.ctx)
+	f.instances[added.handle] = added
+	refresh := f.gen.refresh(ctx, added, order)
+	f.apply()
 	f.mu.Unlock()
 	if old != nil {
-		if err := old.inst.Close(); err != nil {
+		if err := old.Close(); err != nil {
 			return errors.Join(fmt.Errorf("add instance %s: close the one it replaces: %w", id, err), refresh())
 		}
 	}
 	return refresh()
 }
 
-// takeOut takes m out of the fleet and ends what it does. f is locked.
-func (f *Fleet) takeOut(m *member) {
-	f.setState(m, Draining, nil)
-	f.members = slices.DeleteFunc(f.members, func(o *member) bool { return o == m })
-	m.cancel(fmt.Errorf("instance %s removed: %w", m.inst.ID(), inference.ErrClosed))
+// find is what the fleet knows of inst itself, or nil. f is locked.
+func (f *Fleet) find(inst inference.Instance) *instance {
+	for _, i := range f.instances {
+		if i.ID() == inst.ID() && i.Instance == inst {
+			return i
+		}
+	}
+	return nil
+}
+
+// whenIdle is closed when an instance that drains, and may be busy, has no
+// request. f is locked.
+func (f *Fleet) whenIdle(h state.Handle, busy bool) <-chan struct{} {
+	idle := f.idle[h]
+	if idle == nil {
+		idle = make(chan struct{})
+		f.idle[h] = idle
+	}
+	if !busy {
+		close(idle)
+		delete(f.idle, h)
+	}
+	return idle
 }
 
 // Has reports whether inst itself is in the fleet.
 func (f *Fleet) Has(inst inference.Instance) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.memberOf(inst) != nil
+	return f.find(inst) != nil
 }
 
 // Drain gives inst, as it was added, no more work and returns when it has none
 // left. It stays in the fleet, DRAINING, until Remove.
 func (f *Fleet) Drain(ctx context.Context, inst inference.Instance) error {
 	f.mu.Lock()
-	m := f.memberOf(inst)
-	if m == nil {
+	i := f.find(inst)
+	if i == nil {
 		f.mu.Unlock()
 		return fmt.Errorf("drain instance %s: not in the fleet", inst.ID())
 	}
-	f.setState(m, Draining, nil)
-	idle := m.whenIdle()
+	idle := f.whenIdle(i.handle, f.state.Drain(time.Now(), i.handle))
+	f.apply()
 	f.mu.Unlock()
 	select {
 	case <-idle:
@@ -129,17 +188,19 @@ func (f *Fleet) Drain(ctx context.Context, inst inference.Instance) error {
 }
 
 // Remove takes inst, as it was added, out of the fleet at once and closes it.
-// What it was sampling is given to others. One of its name that took its place
+// Other instances get its requests. An instance of its name that took its place
 // stays.
 func (f *Fleet) Remove(ctx context.Context, inst inference.Instance) error {
 	f.mu.Lock()
-	m := f.memberOf(inst)
-	if m == nil {
+	i := f.find(inst)
+	if i == nil {
 		f.mu.Unlock()
 		return fmt.Errorf("remove instance %s: not in the fleet", inst.ID())
 	}
-	f.takeOut(m)
-	idle := m.whenIdle()
+	idle := f.whenIdle(i.handle, f.state.Remove(time.Now(), i.handle))
+	delete(f.instances, i.handle)
+	i.leave()
+	f.apply()
 	f.mu.Unlock()
 	select {
 	case <-idle:
@@ -159,44 +220,23 @@ func (f *Fleet) Close() error {
 		return nil
 	}
 	f.closed = true
-	members, gen := f.members, f.gen
-	f.members = nil
-	for f.queue.Len() > 0 {
-		w := f.queue.Front().Value.(*waiter)
-		f.unqueue(w)
-		w.ready <- grant{err: fmt.Errorf("fleet %w", inference.ErrClosed)}
-	}
+	instances, gen := f.instances, f.gen
+	f.instances = nil
+	f.state.Close()
+	f.apply()
 	f.mu.Unlock()
 	f.cancel()
 	gen.end()
 	f.calls.Wait()
-	faults := make([]error, len(members))
+	faults := make([]error, len(instances))
 	var closing sync.WaitGroup
-	for i, m := range members {
+	for at, h := range slices.Sorted(maps.Keys(instances)) {
 		closing.Go(func() {
-			if err := m.inst.Close(); err != nil {
-				faults[i] = fmt.Errorf("close instance %s: %w", m.inst.ID(), err)
+			if err := instances[h].Close(); err != nil {
+				faults[at] = fmt.Errorf("close instance %s: %w", instances[h].ID(), err)
 			}
 		})
 	}
 	closing.Wait()
 	return errors.Join(faults...)
-}
-
-// memberOf is what the fleet knows of inst itself, or nil. f is locked.
-func (f *Fleet) memberOf(inst inference.Instance) *member {
-	if m := f.find(inst.ID()); m != nil && m.inst == inst {
-		return m
-	}
-	return nil
-}
-
-// find is the instance named id, or nil. f is locked.
-func (f *Fleet) find(id string) *member {
-	for _, m := range f.members {
-		if m.inst.ID() == id {
-			return m
-		}
-	}
-	return nil
 }

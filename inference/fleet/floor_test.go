@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
 // Below the floor the run waits, says so and goes on when enough serve.
@@ -131,10 +132,12 @@ func TestFleetWatchdogEndsAQueueThatStands(t *testing.T) {
 		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, fake("a", 1))
 		lost := request(1, 1)
 		f.mu.Lock()
-		f.book(f.members[0], &waiter{req: &lost})
+		_, err := f.state.Enqueue(time.Now(), state.NewRequest(&lost))
+		require.NoError(t, err)
+		require.Len(t, f.state.Take().Grants, 1)
 		f.mu.Unlock()
 		start := time.Now()
-		_, _, err := f.Generate(t.Context(), request(1, 1))
+		_, _, err = f.Generate(t.Context(), request(1, 1))
 		require.ErrorContains(t, err, "watchdog: 1 requests wait and nothing has moved for 45m0s")
 		require.Equal(t, f.cfg.Watchdog, time.Since(start))
 		require.NoError(t, f.Close())

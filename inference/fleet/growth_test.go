@@ -21,30 +21,6 @@ func responses(lengths ...int) []inference.Completion {
 	return out
 }
 
-func TestGrowth(t *testing.T) {
-	t.Parallel()
-	g := growth{share: 1}
-	require.False(t, g.add(responses(7)), "a response alone grows to its end")
-	require.False(t, g.add(responses(5, 5, 5)))
-	require.Equal(t, 1.0, g.share)
-	require.True(t, g.add(responses(10, 40, 10, 20)))
-	require.InDelta(t, (7+15+80)/(7+15+160.), g.share, 1e-9)
-
-	// What a step changes is followed, in steps of a tenth, and then stands.
-	moved := 0
-	for range 10 * recent {
-		if g.add(responses(100, 10, 10)) {
-			moved++
-		}
-	}
-	require.InEpsilon(t, 120/300., g.share, 0.1)
-	require.Less(t, moved, 5)
-	for range 10 * recent {
-		g.add(responses(100, 100, 100))
-	}
-	require.InEpsilon(t, 1, g.share, 0.1)
-}
-
 // unequal answers with the longest response, of ten seconds, of which a quarter
 // of all eight grow on average.
 func unequal(id string, capacity int) *fakeInstance {
@@ -74,7 +50,7 @@ func TestFleetFillsWhatLongResponsesLeaveEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := unequal("a", 16), unequal("b", 16)
 		f := newFleet(t, nil, a)
-		require.Equal(t, 5+2, f.Room(8), "1.5 and 1 times 16 responses, and two requests")
+		require.Equal(t, 5+2, f.TargetInFlight(8), "1.5 and 1 times 16 responses, and two requests")
 		var wg sync.WaitGroup
 		ask(t, f, &wg, 40, 8)
 		require.Equal(t, 3*8, a.seen().most, "to begin with, all are taken to grow")
@@ -83,12 +59,9 @@ func TestFleetFillsWhatLongResponsesLeaveEmpty(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 3*8, b.seen().most, "what joins gets work at once")
 		pass(t, 5*time.Second)
-		f.mu.Lock()
-		require.Equal(t, 0.25, f.growth.share)
-		f.mu.Unlock()
 		require.Equal(t, 12*8, a.seen().most, "24 grow of 96")
 		require.Equal(t, 12*8, b.seen().most, "it learns from others")
-		require.Equal(t, 28+4, f.Room(8))
+		require.Equal(t, 28+4, f.TargetInFlight(8))
 		wg.Wait()
 		require.NoError(t, f.Close())
 	})
@@ -104,7 +77,7 @@ func TestFleetHasARequestAhead(t *testing.T) {
 			var wg sync.WaitGroup
 			ask(t, f, &wg, 5, 64)
 			require.Equal(t, want*64, a.seen().most)
-			require.GreaterOrEqual(t, f.Room(64), want+1)
+			require.GreaterOrEqual(t, f.TargetInFlight(64), want+1)
 			wg.Wait()
 			require.Equal(t, want*64, a.seen().most)
 			require.NoError(t, f.Close())

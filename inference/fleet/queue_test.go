@@ -2,8 +2,6 @@ package fleet
 
 import (
 	"context"
-	"math"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"testing"
@@ -14,80 +12,6 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 )
-
-// scan is what least must find: the obvious way.
-func scan(f *Fleet, avoid *member) *member {
-	var best *member
-	least := int64(math.MaxInt64)
-	for _, m := range f.members {
-		if m.serves() && m.hasRoom(f.growth.share, f.cfg.Ahead) && m != avoid && m.tokens < least {
-			best, least = m, m.tokens
-		}
-	}
-	return best
-}
-
-func TestReadyFindsWhatAScanFinds(t *testing.T) {
-	t.Parallel()
-	cfg := DefaultConfig()
-	f, err := New(cfg)
-	require.NoError(t, err)
-	rng := rand.New(rand.NewPCG(1, 2))
-	for i := range 40 {
-		require.NoError(t, f.Add(t.Context(), &fakeInstance{id: string(rune('A' + i)), capacity: 1 + rng.IntN(4)}))
-	}
-	type booked struct {
-		m   *member
-		req *inference.Request
-	}
-	var out []booked
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	found := 0
-	for range 20000 {
-		m := f.members[rng.IntN(len(f.members))]
-		switch rng.IntN(11) {
-		case 10:
-			f.growth.answers = recent - 1 // so that those before soon count little
-			f.learn(m, []inference.Completion{{IDs: make([]int32, 1+rng.IntN(99))}, {IDs: make([]int32, 1+rng.IntN(99))}})
-		case 0:
-			f.setState(m, []State{Healthy, Healthy, Suspect, Dead, Stale}[rng.IntN(5)], nil)
-		case 1, 2, 3, 4:
-			if n := len(out); n > 0 {
-				i := rng.IntN(n)
-				f.give(out[i].m, out[i].req)
-				out[i] = out[n-1]
-				out = out[:n-1]
-			}
-		default:
-			req := request(1+rng.IntN(3), 0)
-			req.Sampling.MaxTokens = 1 + rng.IntN(9)
-			var avoid *member
-			if rng.IntN(2) == 0 {
-				avoid = m
-				if f.ready.Len() > 0 && rng.IntN(2) == 0 {
-					avoid = f.ready.At(0)
-				}
-			}
-			want := scan(f, avoid)
-			require.Same(t, want, f.least(avoid))
-			if want != nil {
-				found++
-				f.book(want, &waiter{req: &req})
-				out = append(out, booked{want, &req})
-			}
-		}
-		serving, capacity := 0, 0
-		for _, m := range f.members {
-			if m.serves() {
-				serving, capacity = serving+1, capacity+m.capacity
-			}
-		}
-		require.Equal(t, serving, f.serving)
-		require.Equal(t, capacity, f.capacity)
-	}
-	require.Greater(t, found, 5000)
-}
 
 // prompt is n tokens that begin with shared ones.
 func prompt(n, shared, from int) inference.Request {
@@ -144,27 +68,6 @@ func TestFleetSendsAPromptWhereItsBeginningIs(t *testing.T) {
 		require.Equal(t, "a", at["longer under new weights"], "no cache outlives its weights")
 		require.NoError(t, f.Close())
 	})
-}
-
-func TestPrefixesAreBoundedAndForgetTheDead(t *testing.T) {
-	t.Parallel()
-	var p prefixes
-	one, two := &member{}, &member{}
-	for key := range uint64(10 * mostPrefixes) {
-		p.note([]uint64{key}, one)
-		require.LessOrEqual(t, len(p.newer)+len(p.older), 2*mostPrefixes)
-	}
-	require.Nil(t, p.home([]uint64{0}))
-	require.Same(t, one, p.home([]uint64{10*mostPrefixes - 1}))
-	one.state = Dead
-	p.note([]uint64{10*mostPrefixes - 1}, two)
-	require.Same(t, two, p.home([]uint64{10*mostPrefixes - 1}))
-
-	require.Empty(t, prefixKeys(make([]int32, prefixBlock-1)))
-	require.Len(t, prefixKeys(make([]int32, prefixBlock)), 1)
-	long := prefixKeys(make([]int32, 2*prefixBlock+1))
-	require.Len(t, long, 3)
-	require.Equal(t, prefixKeys(make([]int32, 2*prefixBlock)), long[:2])
 }
 
 // instantInstance answers at once with one array of tokens.

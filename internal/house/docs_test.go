@@ -39,6 +39,8 @@ func firstSentences() map[string]string {
 		"run/serve":        "Package serve runs an inference instance as a process:",
 		"model/folder":     "Package folder reads and writes model folders in Hugging Face's layout:",
 		"configs":          "Package configs holds the shipped *.toml and their shape as a Go struct; it is the only reader of TOML.",
+
+		"inference/fleet/state": "Package state decides which inference instance gets which request: a state machine without goroutines, locks, clocks or I/O.",
 	}
 }
 

@@ -1,40 +1,4 @@
-package fleet
-
-import "github.com/easyrl/easyrl/internal/indexed"
-
-// before is the order of the instances that may get a request now: the one with
-// the least outstanding work first and of equals the one that joined first.
-func (m *member) before(o *member) bool {
-	if m.tokens != o.tokens {
-		return m.tokens < o.tokens
-	}
-	return m.joined < o.joined
-}
-
-// least is the first of the instances that may get a request now which is not
-// without, or nil. f is locked.
-func (f *Fleet) least(without *member) *member {
-	var best *member
-	for at := range min(f.ready.Len(), 3) { // the first two are among these
-		if m := f.ready.At(at); m != without && (best == nil || m.before(best)) {
-			best = m
-		}
-	}
-	return best
-}
-
-// place puts m where its state and its work say. f is locked.
-func (f *Fleet) place(m *member) {
-	may := m.serves() && m.hasRoom(f.growth.share, f.cfg.Ahead)
-	switch {
-	case may && m.at == indexed.Out:
-		f.ready.Push(m)
-	case may:
-		f.ready.Fix(m.at)
-	case m.at != indexed.Out:
-		f.ready.Remove(m.at)
-	}
-}
+package state
 
 // A prompt's prefix is known by blocks of so many tokens; to compute fewer again
 // is cheaper than to wait for the instance that has them.

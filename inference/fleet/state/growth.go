@@ -1,4 +1,4 @@
-package fleet
+package state
 
 import (
 	"math"
@@ -37,29 +37,4 @@ func (g *growth) add(out []inference.Completion) bool {
 	}
 	g.share = share
 	return true
-}
-
-// learn draws from an answer of m what dispatch goes by. f is locked.
-func (f *Fleet) learn(m *member, out []inference.Completion) {
-	for i := range out {
-		m.generated += int64(len(out[i].IDs))
-	}
-	if f.growth.add(out) {
-		for _, o := range f.members {
-			f.place(o)
-		}
-	}
-}
-
-// Room is the number of requests of so many responses that callers should have
-// with the fleet at once, so that no instance stands idle. It is what the
-// instances that serve are given, of which the last request may go beyond the
-// limit, and of a small one a second, and about as many responses again as they
-// sample at once, which wait for instances that join. It grows when answers show
-// that the responses of a request differ in length.
-func (f *Fleet) Room(responses int) int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	given := (1 + f.cfg.Ahead) / f.growth.share
-	return int(math.Ceil((given+1)*float64(f.capacity)/float64(responses))) + 2*f.serving
 }

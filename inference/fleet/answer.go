@@ -1,0 +1,46 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// checkAnswer reports what is wrong with an instance's answer to req under the
+// weights with checksum sum. The vocabulary's size may be 0, for unknown.
+func checkAnswer(out []inference.Completion, req *inference.Request, sum string, vocab int) error {
+	if len(out) != req.N {
+		return fmt.Errorf("%d responses, expected %d", len(out), req.N)
+	}
+	for i := range out {
+		c := &out[i]
+		switch {
+		case c.Version != req.Version:
+			return fmt.Errorf("response %d of version %d, expected %d: %w", i, c.Version, req.Version, inference.ErrStale)
+		case c.Checksum != "" && c.Checksum != sum:
+			return fmt.Errorf("response %d of version %d with checksum %.40s, expected %s: somebody else publishes to the instance too: %w",
+				i, c.Version, c.Checksum, sum, inference.ErrStale)
+		case len(c.IDs) == 0:
+			return fmt.Errorf("response %d has no tokens", i)
+		case len(c.IDs) > req.Sampling.MaxTokens:
+			return fmt.Errorf("response %d has %d tokens, expected at most %d", i, len(c.IDs), req.Sampling.MaxTokens)
+		case len(c.IDs) != len(c.Logprobs):
+			return fmt.Errorf("response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
+		case req.PromptLogprobs && len(c.PromptLogprobs) != len(req.PromptIDs):
+			return fmt.Errorf("response %d has %d log-probabilities of the prompt's %d tokens", i, len(c.PromptLogprobs), len(req.PromptIDs))
+		}
+		for j, id := range c.IDs {
+			if id < 0 || vocab > 0 && int(id) >= vocab {
+				return fmt.Errorf("response %d token %d is %d, expected 0 to %d", i, j, id, cmp.Or(vocab, math.MaxInt32)-1)
+			}
+		}
+		for j, l := range c.Logprobs {
+			if l64 := float64(l); math.IsNaN(l64) || math.IsInf(l64, 0) {
+				return fmt.Errorf("response %d token %d has log-probability %v", i, j, l)
+			}
+		}
+	}
+	return nil
+}

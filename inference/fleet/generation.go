@@ -1,0 +1,141 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/fleet/state"
+)
+
+// generation is the time from one publish to the next: all that reads its
+// weights ends with it.
+type generation struct {
+	fleet   *Fleet
+	weights inference.Weights
+	ctx     context.Context
+	cancel  context.CancelFunc
+	reads   sync.WaitGroup
+}
+
+func newGeneration(f *Fleet, w inference.Weights) *generation {
+	ctx, cancel := context.WithCancel(f.ctx)
+	return &generation{fleet: f, weights: w, ctx: ctx, cancel: cancel}
+}
+
+// end stops what still reads the weights and waits for it.
+func (g *generation) end() {
+	g.cancel()
+	g.reads.Wait()
+}
+
+// refreshAll starts a publish to each instance: Publish waits for awaited and not
+// for late.
+func (g *generation) refreshAll(ctx context.Context) (awaited, late results) {
+	f := g.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, later := f.state.Targets()
+	start := func(ctx context.Context, orders []state.Order) results {
+		r := results{make(chan error, len(orders)), len(orders)}
+		for _, o := range orders {
+			refresh := g.refresh(ctx, f.instances[o.Instance], o)
+			g.reads.Go(func() { r.done <- refresh() })
+		}
+		return r
+	}
+	return start(ctx, now), start(g.ctx, later)
+}
+
+// refresh returns the call that publishes the weights to i and reports the
+// outcome. The call does nothing without weights. The fleet is locked while
+// refresh runs, and not while the call does.
+func (g *generation) refresh(ctx context.Context, i *instance, o state.Order) func() error {
+	if g.weights == nil {
+		return func() error { return nil }
+	}
+	g.reads.Add(1)
+	return func() error {
+		defer g.reads.Done()
+		p := g.publishTo(ctx, i)
+		f := g.fleet
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		p.Abandoned = ctx.Err() != nil
+		err := f.state.Published(time.Now(), o, p)
+		f.apply()
+		return err
+	}
+}
+
+// publishTo sends the weights to i.
+func (g *generation) publishTo(ctx context.Context, i *instance) state.Publication {
+	cfg := &g.fleet.cfg
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.PublishTimeout, overdue(cfg.PublishTimeout))
+	defer cancel()
+	for _, ends := range []context.Context{g.ctx, i.ctx} {
+		stop := context.AfterFunc(ends, cancel)
+		defer stop()
+	}
+	sum, err := within(ctx, cfg.Watchdog, func() (string, error) { return i.Publish(ctx, g.weights) })
+	if err != nil && ctx.Err() != nil && !errors.Is(err, state.ErrStuck) {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return state.Publication{Err: err}
+	}
+	return state.Publication{Checksum: g.weights.Checksum(), Reported: sum, Capacity: i.Capacity()}
+}
+
+// mend probes i until it answers and takes the weights, or need not.
+func (g *generation) mend(i *instance, p state.Probe) {
+	t := time.NewTimer(g.fleet.cfg.ProbeEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-g.ctx.Done():
+		case <-i.ctx.Done():
+		}
+		if !g.mending(p) || g.probe(i) == nil && !g.heal(i, p) {
+			return
+		}
+		t.Reset(g.fleet.cfg.ProbeEvery)
+	}
+}
+
+// mending reports whether probes are to go on.
+func (g *generation) mending(p state.Probe) bool {
+	g.fleet.mu.Lock()
+	defer g.fleet.mu.Unlock()
+	return g.fleet.state.Mending(p)
+}
+
+// probe asks i whether it answers.
+func (g *generation) probe(i *instance) error {
+	cfg := &g.fleet.cfg
+	ctx, cancel := context.WithTimeoutCause(g.ctx, cfg.ProbeTimeout, overdue(cfg.ProbeTimeout))
+	defer cancel()
+	_, err := within(ctx, cfg.Watchdog, func() (struct{}, error) {
+		return struct{}{}, i.Instance.(inference.Prober).Probe(ctx)
+	})
+	return err
+}
+
+// heal publishes the weights to i, which has answered a probe, and reports
+// whether probes are to go on.
+func (g *generation) heal(i *instance, p state.Probe) bool {
+	f := g.fleet
+	f.mu.Lock()
+	o, ok := f.state.Probed(p)
+	if !ok {
+		f.mu.Unlock()
+		return false
+	}
+	refresh := g.refresh(g.ctx, i, o)
+	f.mu.Unlock()
+	_ = refresh() // the machine has the outcome
+	return g.mending(p)
+}

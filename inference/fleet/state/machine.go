@@ -1,0 +1,230 @@
+// Package state decides which inference instance gets which request: a state
+// machine without goroutines, locks, clocks or I/O.
+//
+// A Machine knows instances by handles. The caller reports each event with a
+// method, one at a time, and then does what Take returns. Methods take the
+// current time if it matters.
+package state
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// Machine is the state of a fleet. Each request goes to the instance with the
+// least outstanding work among those that hold the current weights, and to
+// another one if that fails. While fewer than MinServing serve, requests wait.
+// A Machine is not safe for concurrent use.
+type Machine struct {
+	cfg     Config
+	effects Effects
+	health  *supervisor
+	queue   *queue
+	invalid int64
+}
+
+// New returns a machine without instances and weights. cfg must be valid.
+func New(cfg Config, now time.Time) *Machine {
+	s := &Machine{cfg: cfg}
+	s.health = &supervisor{members: newMembers(&s.cfg, &s.effects), floor: floor{lowSince: now}}
+	s.queue = &queue{cfg: &s.cfg, effects: &s.effects, health: s.health, waiting: list.New()}
+	return s
+}
+
+// Take returns what the caller must do since the last Take. It is valid until
+// the next event.
+func (s *Machine) Take() Effects {
+	e := s.effects
+	s.effects.reset()
+	return e
+}
+
+// Join adds an instance. It is STALE until it holds the current weights, which
+// the order asks for. The instance takes the place of a RETIRED one of its name,
+// which is out of the fleet then.
+func (s *Machine) Join(now time.Time, name string, capacity int, probed bool) (o Order, replaced Handle, err error) {
+	old := s.health.named(name)
+	switch {
+	case s.health.closed:
+		return Order{}, 0, fmt.Errorf("fleet %w", inference.ErrClosed)
+	case old != nil && old.health != Retired:
+		return Order{}, 0, errors.New("one of that name is in the fleet")
+	case old != nil:
+		replaced = old.handle
+		s.health.remove(now, old)
+	}
+	return s.health.order(s.health.join(name, capacity, probed)), replaced, nil
+}
+
+// Drain gives an instance no more work and reports whether it has requests left.
+// It stays in the fleet, DRAINING.
+func (s *Machine) Drain(now time.Time, h Handle) (busy bool) {
+	m := s.health.get(h)
+	if m == nil {
+		return false
+	}
+	s.health.set(now, m, Draining, nil)
+	s.queue.dispatch(now)
+	return m.requests > 0
+}
+
+// Remove takes an instance out of the fleet and reports whether it has requests
+// left, which the caller must end.
+func (s *Machine) Remove(now time.Time, h Handle) (busy bool) {
+	m := s.health.get(h)
+	if m == nil {
+		return false
+	}
+	s.health.remove(now, m)
+	s.queue.dispatch(now)
+	return m.requests > 0
+}
+
+// Close refuses all requests with ErrClosed. Calls that run may still settle.
+func (s *Machine) Close() {
+	s.health.closed = true
+	s.queue.refuse(func(*Request) error { return fmt.Errorf("fleet %w", inference.ErrClosed) })
+}
+
+// Enqueue lets r wait for an instance and returns after what time to Look again.
+// A Grant or a Refusal ends the wait. A request that has ended may not be
+// enqueued again.
+func (s *Machine) Enqueue(now time.Time, r *Request) (time.Duration, error) {
+	if s.health.closed {
+		return 0, fmt.Errorf("fleet %w", inference.ErrClosed)
+	}
+	left, err := s.queue.enqueue(now, r)
+	s.queue.dispatch(now)
+	return left, err
+}
+
+// Look returns after what time to look again at a request that waits. An error
+// ends the request.
+func (s *Machine) Look(now time.Time, r *Request) (time.Duration, error) {
+	if r.place == nil {
+		return s.cfg.Watchdog, nil
+	}
+	left, err := s.queue.patience(now, r.since)
+	if err != nil {
+		s.queue.leave(now, r)
+	}
+	return left, err
+}
+
+// Leave ends a request that waits or whose grant has not been sent.
+func (s *Machine) Leave(now time.Time, r *Request) {
+	s.queue.leave(now, r)
+	s.queue.dispatch(now)
+}
+
+// Hedge grants the request of g, which has no answer for long, to a second
+// instance if one has room now.
+func (s *Machine) Hedge(now time.Time, g Grant) (Grant, bool) {
+	if s.health.closed {
+		return Grant{}, false
+	}
+	return s.queue.hedge(now, g)
+}
+
+// Settle takes a granted call off the instance's books, draws the conclusions
+// and decides what becomes of the request.
+func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
+	s.health.give(now, g.m, g.Request)
+	s.health.settle(now, g.m, g.epoch, &o)
+	v := s.decide(now, g, &o)
+	s.queue.dispatch(now)
+	return v
+}
+
+// decide is the verdict on the request of g. The first good answer counts. A
+// request is invalid when two instances say so, or the only one.
+func (s *Machine) decide(now time.Time, g Grant, o *Outcome) Verdict {
+	r, invalid := g.Request, errors.Is(o.Err, inference.ErrInvalid)
+	if g.try != r.try || r.decided {
+		return Verdict{}
+	}
+	r.running--
+	if o.Err != nil && !invalid && r.running > 0 {
+		return Verdict{}
+	}
+	r.decided = true
+	switch {
+	case o.Err == nil:
+		if r.refused.m != nil { // it refused what another instance has done since
+			s.health.blame(now, r.refused.m, r.refused.epoch, r.refused.err)
+		}
+		return Verdict{Next: Answered}
+	case o.Abandoned:
+		return Verdict{Next: Cancelled}
+	case invalid && (r.refused.m != nil && r.refused.m != g.m || !s.health.hasOthers(g.m)):
+		s.invalid++
+		return Verdict{Next: Failed, Err: fmt.Errorf("generate on %s: %w", g.m.name, o.Err)}
+	case invalid:
+		r.refused = refusal{g.m, g.epoch, o.Err}
+	}
+	return r.next(&s.cfg, g.m, o.Err)
+}
+
+// Begin makes a version of the weights the current one. No instance holds it
+// yet. Requests that wait for other versions are refused with ErrStale.
+func (s *Machine) Begin(now time.Time, version int64) error {
+	if s.health.closed {
+		return fmt.Errorf("fleet %w", inference.ErrClosed)
+	}
+	s.queue.prefixes = prefixes{}
+	s.health.begin(now, version)
+	s.queue.refuse(s.queue.stale)
+	return nil
+}
+
+// Targets returns orders for all instances that may take the current weights. A
+// publish waits for awaited. It waits for late, the instances that are DEAD or
+// whose last publish failed, only while too few serve.
+func (s *Machine) Targets() (awaited, late []Order) { return s.health.targets() }
+
+// Published draws the conclusions from what came of an order. An instance serves
+// if it reports the checksum of the weights. The error is the instance's fault;
+// it is nil if a newer publish has taken charge of the instance.
+func (s *Machine) Published(now time.Time, o Order, out Publication) error {
+	err := s.health.published(now, &o, &out)
+	s.queue.dispatch(now)
+	return err
+}
+
+// Finish ends a publish: from now on it is news that too few instances serve.
+func (s *Machine) Finish(now time.Time) {
+	s.health.floor.publishing = false
+	s.health.checkFloor(now)
+}
+
+// Mending reports whether the probes that p asks for are to go on.
+func (s *Machine) Mending(p Probe) bool { return s.health.mending(&p) }
+
+// Probed asks for a publish to an instance that has answered a probe. There is
+// none if the probes belong to older weights.
+func (s *Machine) Probed(p Probe) (Order, bool) {
+	if p.generation != s.health.generation {
+		return Order{}, false
+	}
+	o := s.health.order(p.m)
+	o.probed = true
+	return o, true
+}
+
+// Serving returns how many instances serve and how many responses they sample at
+// once.
+func (s *Machine) Serving() (instances, capacity int) {
+	return s.health.serving, s.health.capacity
+}
+
+// TargetInFlight is the number of requests of so many responses that callers
+// should have with the fleet at once, so that no instance idles. It covers the
+// requests that the serving instances get, of which the last may exceed the
+// limit, a second one for each, and about as many responses again as they sample
+// at once, which wait for instances that join. It grows when answers show that
+// the responses of a request differ in length.
+func (s *Machine) TargetInFlight(responses int) int { return s.health.targetInFlight(responses) }

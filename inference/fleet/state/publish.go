@@ -1,0 +1,106 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// begin makes a version the current one, which no member holds yet.
+func (h *supervisor) begin(now time.Time, version int64) {
+	h.generation++
+	h.version, h.floor.publishing = version, true
+	for _, m := range h.all {
+		m.version = 0
+	}
+	for _, m := range h.all {
+		if m.serves() {
+			h.set(now, m, Stale, nil)
+		}
+	}
+	h.checkFloor(now)
+}
+
+// targets orders the current weights for all members: Publish waits for awaited,
+// and not for late, which are DEAD or whose last publish failed.
+func (h *supervisor) targets() (awaited, late []Order) {
+	for _, m := range h.all {
+		switch {
+		case h.closed || !m.mayReturn():
+		case m.health == Dead || m.publishErr != nil:
+			late = append(late, h.order(m))
+		default:
+			awaited = append(awaited, h.order(m))
+		}
+	}
+	return awaited, late
+}
+
+// published draws the conclusions from a publish. A newer one takes charge of
+// the members of an older one.
+func (h *supervisor) published(now time.Time, o *Order, out *Publication) error {
+	m := o.m
+	if o.generation != h.generation {
+		return nil
+	}
+	if err := o.fault(out); err != nil {
+		h.notTaken(now, m, err, out.Abandoned)
+		if o.probed && m.mayReturn() {
+			h.fall(now, m, m.health, err) // it answers and does not take the weights: not for ever
+		}
+		return err
+	}
+	m.publishErr, m.version, m.sum, m.failures = nil, o.Version, out.Checksum, 0
+	if m.serves() {
+		h.capacity += out.Capacity - m.capacity
+	}
+	m.capacity = out.Capacity
+	m.epoch++
+	h.set(now, m, Healthy, nil)
+	h.place(m)
+	return nil
+}
+
+// fault is what is wrong with a publish, or nil.
+func (o *Order) fault(out *Publication) error {
+	switch {
+	case out.Err != nil:
+		return fmt.Errorf("publish version %d to %s: %w", o.Version, o.m.name, out.Err)
+	case out.Reported != out.Checksum:
+		return fmt.Errorf("publish version %d to %s: instance reports checksum %s, expected %s", o.Version, o.m.name, out.Reported, out.Checksum)
+	}
+	return nil
+}
+
+// notTaken draws the conclusions from a publish to m that failed. A failure that
+// only prolongs a fall is not a new one.
+func (h *supervisor) notTaken(now time.Time, m *member, err error, abandoned bool) {
+	first := m.publishErr == nil && m.health != Dead
+	m.publishErr = err
+	switch {
+	case errors.Is(err, ErrStuck):
+		h.set(now, m, Retired, err)
+	case m.left || h.closed || !m.mayReturn():
+		return
+	case first && !abandoned:
+		if m.health == Stale {
+			h.report(Event{m.name, Stale, Stale, err})
+		}
+		h.fall(now, m, Stale, err)
+	case m.health != Dead:
+		h.set(now, m, Stale, err)
+	}
+	h.mend(m)
+}
+
+// mending reports whether probes are to go on. It ends them otherwise.
+func (h *supervisor) mending(o *Probe) bool {
+	m := o.m
+	if o.generation == h.generation && !h.closed && m.mayReturn() && !m.serves() {
+		return true
+	}
+	if m.mending == o.generation {
+		m.mending = 0
+	}
+	return false
+}

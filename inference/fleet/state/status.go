@@ -1,0 +1,46 @@
+package state
+
+import "time"
+
+// InstanceStatus is what the fleet knows of one instance.
+type InstanceStatus struct {
+	ID          string
+	State       Health
+	Version     int64 // of the weights that the last verified publish left
+	Capacity    int
+	Requests    int           // outstanding
+	Responses   int           // outstanding
+	Served      int64         // requests answered
+	Failed      int64         // requests failed
+	Restarts    int           // falls from service for a fault of its own
+	Tokens      int64         // generated
+	Busy        time.Duration // with at least one request outstanding
+	PublishFail string        // why the last publish failed, empty if it did not
+}
+
+// Status is a snapshot of a fleet.
+type Status struct {
+	Version   int64 // current; 0 before the first publish
+	Size      int   // instances that serve
+	Queued    int   // requests that wait for an instance
+	Retries   int64 // tries after the first
+	Hedges    int64 // requests given to a second instance
+	Stale     int64 // requests and responses refused for their version
+	Invalid   int64 // requests refused as faults of the data
+	Instances []InstanceStatus
+}
+
+// Status is the state of the fleet now. A closed fleet has no instances.
+func (s *Machine) Status(now time.Time) Status {
+	st := Status{
+		Version: s.health.version, Size: s.health.serving, Queued: s.queue.waiting.Len(),
+		Retries: s.queue.retries, Hedges: s.queue.hedges, Stale: s.health.stale, Invalid: s.invalid,
+	}
+	if s.health.closed {
+		return st
+	}
+	for _, m := range s.health.all {
+		st.Instances = append(st.Instances, m.status(now))
+	}
+	return st
+}

@@ -1,0 +1,140 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// supervisor draws the conclusions from what members do and fail to do.
+type supervisor struct {
+	*members
+	closed     bool
+	version    int64 // of the current weights
+	generation int64 // publishes so far
+	floor      floor
+	stale      int64 // requests and responses refused for their version
+}
+
+// remove takes m out of the fleet.
+func (h *supervisor) remove(now time.Time, m *member) {
+	h.set(now, m, Draining, nil)
+	m.left = true
+	h.all = slices.DeleteFunc(h.all, func(o *member) bool { return o == m })
+}
+
+// settle draws the conclusions from a call of m that the publish of an epoch
+// made possible.
+func (h *supervisor) settle(now time.Time, m *member, epoch int64, o *Outcome) {
+	switch {
+	case o.Err == nil:
+		m.served++
+		h.learn(m, o.Completions)
+		if m.epoch == epoch {
+			m.failures = 0
+			if m.health == Suspect {
+				h.set(now, m, Healthy, nil)
+			}
+		}
+	case errors.Is(o.Err, ErrStuck):
+		h.count(m, o.Err)
+		h.set(now, m, Retired, o.Err)
+	case o.Abandoned || m.left || h.closed || errors.Is(o.Err, inference.ErrInvalid):
+	default:
+		h.blame(now, m, epoch, o.Err)
+	}
+}
+
+// count books a failed call of m.
+func (h *supervisor) count(m *member, err error) {
+	m.failed++
+	if errors.Is(err, inference.ErrStale) {
+		h.stale++
+	}
+}
+
+// blame draws the conclusions from a fault of m. A fault from before its last
+// publish is counted and has no other effect.
+func (h *supervisor) blame(now time.Time, m *member, epoch int64, err error) {
+	h.count(m, err)
+	if m.epoch != epoch || !m.serves() {
+		return
+	}
+	if errors.Is(err, inference.ErrStale) {
+		m.version = 0
+		h.fall(now, m, Stale, err)
+		h.heal(m)
+		return
+	}
+	m.failures++
+	if m.failures >= h.cfg.DeadAfter {
+		h.fall(now, m, Dead, err)
+		h.mend(m)
+	} else {
+		h.set(now, m, Suspect, err)
+	}
+}
+
+// fall takes m out of service for a fault of its own: to a state, or to RETIRED
+// if it has fallen too often.
+func (h *supervisor) fall(now time.Time, m *member, to Health, cause error) {
+	m.restarts++
+	if m.restarts > h.cfg.MaxRestarts {
+		to, cause = Retired, fmt.Errorf("fell %d times, expected at most %d: %w", m.restarts, h.cfg.MaxRestarts, cause)
+	}
+	h.set(now, m, to, cause)
+}
+
+// heal orders the current weights again for a member that turned out not to
+// hold them.
+func (h *supervisor) heal(m *member) {
+	if !h.closed && m.mayReturn() {
+		h.effects.Publish = append(h.effects.Publish, h.order(m))
+	}
+}
+
+// order asks for a publish of the current weights to m.
+func (h *supervisor) order(m *member) Order {
+	return Order{Instance: m.handle, Version: h.version, generation: h.generation, m: m}
+}
+
+// mend asks for probes of m until it answers and takes the current weights.
+func (h *supervisor) mend(m *member) {
+	if !m.probed || h.closed || !m.mayReturn() || m.mending == h.generation {
+		return
+	}
+	m.mending = h.generation
+	h.effects.Probe = append(h.effects.Probe, Probe{Instance: m.handle, generation: h.generation, m: m})
+}
+
+// set moves m to a state.
+func (h *supervisor) set(now time.Time, m *member, to Health, cause error) {
+	from, served := m.health, m.serves()
+	if from == to || from == Draining || (from == Retired && to != Draining) {
+		return
+	}
+	m.health = to
+	h.recount(m, served)
+	h.place(m)
+	h.moved = now
+	h.report(Event{m.name, from, to, cause})
+	h.checkFloor(now)
+}
+
+func (h *supervisor) report(e Event) { h.effects.Events = append(h.effects.Events, e) }
+
+// checkFloor notes since when too few members serve, except during a publish,
+// and reports the change.
+func (h *supervisor) checkFloor(now time.Time) {
+	if h.floor.check(now, h.enough(), h.version != 0) && !h.closed {
+		h.floor.low = !h.floor.low
+		var e Event
+		if h.floor.low {
+			e.Err = fmt.Errorf("%w: %d, expected at least %d; waiting for up to %v", inference.ErrNoInstance, h.serving, h.cfg.MinServing, h.cfg.EmptyWait)
+		}
+		h.report(e)
+	}
+}

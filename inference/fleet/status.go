@@ -1,0 +1,61 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/easyrl/easyrl/inference/fleet/state"
+)
+
+// State says whether an instance gets work.
+type State = state.Health
+
+// The states of an instance.
+const (
+	Healthy  = state.Healthy
+	Suspect  = state.Suspect
+	Dead     = state.Dead
+	Stale    = state.Stale
+	Draining = state.Draining
+	Retired  = state.Retired
+)
+
+// Event is a change of an instance's state, or of whether enough instances serve.
+type Event = state.Event
+
+// InstanceStatus is what the fleet knows of one instance.
+type InstanceStatus = state.InstanceStatus
+
+// Status is a snapshot of a fleet.
+type Status = state.Status
+
+// Status reports the fleet as it is now.
+func (f *Fleet) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.state.Status(time.Now())
+	s.Invalid += f.invalid
+	return s
+}
+
+// Capacity is the number of responses that the serving instances sample at
+// once.
+func (f *Fleet) Capacity() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, capacity := f.state.Serving()
+	return capacity
+}
+
+// TargetInFlight is the number of requests of so many responses that callers
+// should have with the fleet at once, so that no instance idles.
+func (f *Fleet) TargetInFlight(responses int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.TargetInFlight(responses)
+}
+
+// enough reports whether as many instances serve as requests need. f is locked.
+func (f *Fleet) enough() bool {
+	serving, _ := f.state.Serving()
+	return serving >= f.cfg.MinServing
+}
