@@ -330,6 +330,18 @@ func TestHedgeNeedsRoom(t *testing.T) {
 	require.True(t, ok)
 }
 
+func TestHedgeNeedsEnoughInstances(t *testing.T) {
+	t.Parallel()
+	s := machine(t, func(c *Config) { c.MinServing = 2 }, 1, 1, 1)
+	_, grants := ask(t, s, 1)
+	s.Drain(start(), grants[0].Instance)
+	_, ok := s.Hedge(start(), grants[0])
+	require.True(t, ok)
+	s.Drain(start(), s.health.all[1].handle)
+	_, ok = s.Hedge(start(), grants[0])
+	require.False(t, ok, "one serves, expected two")
+}
+
 // Requests wait below the floor, and no longer than EmptyWait and Watchdog.
 func TestPatience(t *testing.T) {
 	t.Parallel()

@@ -154,7 +154,7 @@ func (q *queue) book(now time.Time, m *member, r *Request) Grant {
 // hedge books the request of g on a second member, if one has room now.
 func (q *queue) hedge(now time.Time, g Grant) (Grant, bool) {
 	r := g.Request
-	if r.try != g.try || r.decided || q.stale(r) != nil {
+	if r.try != g.try || r.decided || q.stale(r) != nil || !q.health.enough() {
 		return Grant{}, false
 	}
 	second := q.health.least(g.m)
