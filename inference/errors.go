@@ -6,32 +6,33 @@ import (
 	"math"
 )
 
-// What a caller branches on. Everything else that an instance returns is a
-// fault of the infrastructure, and another instance may do better.
+// Errors that callers branch on. Any other error of an instance is a fault of the
+// infrastructure: another instance may do better.
 var (
-	// ErrStale is a request for, or a response of, another version of the
-	// weights than the one that is held.
+	// ErrStale reports a request for, or a response of, another version of the
+	// weights than the current one.
 	ErrStale = errors.New("stale weights")
-	// ErrInvalid is a request that no instance can serve: a fault of the data.
+	// ErrInvalid reports a request that no instance can serve: a fault of the data.
 	ErrInvalid = errors.New("invalid request")
-	// ErrClosed is a call to an instance or a fleet that has been closed or
+	// ErrClosed reports a call to an instance or a fleet that has been closed or
 	// removed.
 	ErrClosed = errors.New("closed")
-	// ErrNoInstance is a fleet in which too few instances serve, for too long.
+	// ErrNoInstance reports that too few instances serve, for too long.
 	ErrNoInstance = errors.New("too few instances serve")
 )
 
 // MaxResponses is the largest N of a request.
 const MaxResponses = 1 << 16
 
-// The temperatures, beside a greedy 0, that logits can be divided by.
+// The range of temperatures, apart from a greedy 0, by which logits can be
+// divided.
 const (
 	LeastTemperature = 1e-4
 	MostTemperature  = 1e4
 )
 
-// CheckTemperature refuses a temperature, other than a greedy 0, that logits
-// cannot be divided by in float32: one that does fails all that is sampled with it.
+// CheckTemperature refuses a temperature, other than a greedy 0, by which float32
+// logits cannot be divided.
 func CheckTemperature[T float32 | float64](t T) error {
 	if t == 0 || t >= LeastTemperature && t <= MostTemperature {
 		return nil
@@ -39,8 +40,8 @@ func CheckTemperature[T float32 | float64](t T) error {
 	return fmt.Errorf("is %v, expected 0, or %v to %v", t, LeastTemperature, MostTemperature)
 }
 
-// Validate reports all that is wrong with r whatever the model is, as one
-// error that wraps ErrInvalid.
+// Validate reports all faults of r that do not depend on the model, as one error
+// that wraps ErrInvalid.
 func (r *Request) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {

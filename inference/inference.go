@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Sampling says how responses are drawn.
+// Sampling sets how responses are drawn.
 type Sampling struct {
 	Temperature float32  // 0 is greedy
 	TopP        float32  // 1 keeps all
@@ -24,18 +24,18 @@ type Sampling struct {
 type Request struct {
 	PromptIDs []int32
 	N         int
-	// Seed and a response's index and position are all that its randomness
-	// depends on: any instance with the same weights gives the same tokens.
+	// Seed, with a response's index and position, determines its randomness: any
+	// instance with the same weights gives the same tokens.
 	Seed uint64
-	// FirstIndex is the index of the first response, where others are asked for
-	// elsewhere.
+	// FirstIndex is the index of the first response, if another request asks for
+	// those before it.
 	FirstIndex int
 	Sampling   Sampling
 	// Version the instance must hold; 0 takes what it has.
 	Version int64
-	// PromptLogprobs asks for Completion.PromptLogprobs, and TopLogprobs for so
-	// many entries of Completion.Top. An instance that has none refuses the
-	// request with ErrInvalid.
+	// PromptLogprobs asks for Completion.PromptLogprobs, and TopLogprobs is the
+	// number of entries of Completion.Top at each position. An instance without
+	// them refuses the request with ErrInvalid.
 	PromptLogprobs bool
 	TopLogprobs    int
 }
@@ -44,13 +44,13 @@ type Request struct {
 type Completion struct {
 	IDs      []int32
 	Logprobs []float32
-	Text     string // empty where the instance has no tokenizer
+	Text     string // empty if the instance has no tokenizer
 	Finish   rollout.Finish
 	Version  int64
-	// Checksum is that of the weights; empty where the instance does not tell.
+	// Checksum is that of the weights; empty if the instance does not report it.
 	Checksum string
-	// PromptLogprobs are those of the prompt's tokens, each after those before
-	// it; the first, which has none, is 0.
+	// PromptLogprobs are those of the prompt's tokens, each given the tokens
+	// before it. The first is 0.
 	PromptLogprobs []float32
 	// Top are the likeliest tokens at each position, in descending order.
 	Top [][]TokenLogprob
@@ -79,9 +79,9 @@ type Instance interface {
 	Close() error
 }
 
-// Prober is an Instance that can be asked whether it answers. While one is DEAD,
-// or its publish has failed, the fleet probes it and, once that succeeds,
-// publishes the weights to it; others wait for the next publish.
+// Prober is an Instance that can be asked whether it answers. A fleet probes one
+// that is DEAD, or whose publish has failed, and publishes the weights to it when
+// a probe succeeds. Other instances wait for the next publish.
 type Prober interface {
 	Probe(ctx context.Context) error
 }

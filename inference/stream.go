@@ -7,16 +7,16 @@ type Delta struct {
 	Index    int // of the response among the request's, from 0 on
 	IDs      []int32
 	Logprobs []float32
-	Top      [][]TokenLogprob // one a token where the request asks for them
-	// Text is what is certain of it: what may still become a stop string or a
-	// part of a character is held back.
+	Top      [][]TokenLogprob // one per token if the request asks for them
+	// Text is the part of the text that is final. It holds back what may still
+	// become a stop string or a part of a character.
 	Text string
-	// Version and Checksum are of the weights that sample it.
+	// Version and Checksum identify the weights that sample it.
 	Version  int64
 	Checksum string
 }
 
-// Streamer is an Instance that tells of tokens as they come.
+// Streamer is an Instance that reports tokens as it samples them.
 type Streamer interface {
 	// Stream is Generate, and calls emit with each response's tokens in order,
 	// from one goroutine at a time. The instance waits for emit. A Delta's slices

@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-func TestFleetTriesAnotherInstanceOnFault(t *testing.T) {
+func TestTriesAnotherInstanceOnFault(t *testing.T) {
 	boom := errors.New("connection reset")
 	wrong := func(change func(*inference.Completion)) func(context.Context, inference.Request) ([]inference.Completion, error) {
 		return func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
@@ -60,7 +60,7 @@ func TestFleetTriesAnotherInstanceOnFault(t *testing.T) {
 	}
 }
 
-func TestFleetSuspectGetsOneRequestAtATime(t *testing.T) {
+func TestSuspectGetsOneRequestAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := fake("a", 8)
 		first := true
@@ -91,7 +91,7 @@ func TestFleetSuspectGetsOneRequestAtATime(t *testing.T) {
 	})
 }
 
-func TestFleetRefusesAnotherVersion(t *testing.T) {
+func TestRefusesAnotherVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 4), fake("b", 4)
 		f := newFleet(t, nil, a, b)
@@ -116,7 +116,7 @@ func TestFleetRefusesAnotherVersion(t *testing.T) {
 	})
 }
 
-func TestFleetDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
+func TestDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := faulty("a", 4, fails(fmt.Errorf("holds 0: %w", inference.ErrStale)))
 		f := newFleet(t, func(c *Config) { c.Attempts = 3 }, a)
@@ -128,7 +128,7 @@ func TestFleetDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
 	})
 }
 
-func TestFleetLosingAllInstancesEndsRequests(t *testing.T) {
+func TestLosingAllInstancesEndsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := faulty("a", 4, fails(errors.New("EOF"))), faulty("b", 4, fails(errors.New("EOF")))
 		f := newFleet(t, func(c *Config) { c.Attempts = 100 }, a, b)
@@ -140,7 +140,7 @@ func TestFleetLosingAllInstancesEndsRequests(t *testing.T) {
 	})
 }
 
-func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
+func TestBoundsTriesAndBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := faulty("a", 4, fails(errors.New("502")))
 		f := newFleet(t, func(c *Config) {
@@ -164,7 +164,7 @@ func TestFleetBoundsTriesAndBacksOff(t *testing.T) {
 // One instance that takes a request for invalid may be the fault itself: another
 // is asked, and where that one answers the first is to blame. Two that say so are
 // right, and so is the only one.
-func TestFleetAsksAnotherWhetherARequestIsInvalid(t *testing.T) {
+func TestAsksAnotherWhetherARequestIsInvalid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		invalid := fmt.Errorf("%w: prompt of 8 tokens, expected 4 at most", inference.ErrInvalid)
 		a, b := faulty("a", 4, fails(invalid)), faulty("b", 4, nil)

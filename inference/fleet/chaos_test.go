@@ -236,7 +236,7 @@ func chaosSchedule(ctx context.Context, wg *sync.WaitGroup, rng *rand.Rand, inst
 
 // Whatever happens to the instances, each prompt is answered once, by the
 // current weights, as if nothing had happened.
-func TestFleetUnderChaos(t *testing.T) {
+func TestUnderChaos(t *testing.T) {
 	t.Parallel()
 	config := func() Config {
 		cfg := DefaultConfig()

@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-func TestFleetConfigReportsAllFaults(t *testing.T) {
+func TestConfigReportsAllFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Config: state.Config{Ahead: -1}, Vocab: -1})
 	for _, want := range []string{"min serving", "attempts", "dead after", "vocabulary", "call timeout", "publish timeout", "empty wait", "backoff", "ahead", "probe every", "probe timeout", "watchdog"} {
@@ -18,7 +18,7 @@ func TestFleetConfigReportsAllFaults(t *testing.T) {
 }
 
 // The watchdog is the last to lose patience, whichever deadline is the longest.
-func TestFleetConfigWatchdogOutlastsEveryDeadline(t *testing.T) {
+func TestConfigWatchdogOutlastsEveryDeadline(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(c *Config, d time.Duration){
 		"call timeout":    func(c *Config, d time.Duration) { c.CallTimeout = d },

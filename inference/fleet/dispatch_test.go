@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-func TestFleetSpreadsWorkWithinCapacity(t *testing.T) {
+func TestSpreadsWorkWithinCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 8), fake("b", 8)
 		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a, b)
@@ -32,7 +32,7 @@ func TestFleetSpreadsWorkWithinCapacity(t *testing.T) {
 	})
 }
 
-func TestFleetQueueIsFirstComeFirstServed(t *testing.T) {
+func TestQueueIsFirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []uint64
 		a := fake("a", 1)
@@ -60,7 +60,7 @@ func TestFleetQueueIsFirstComeFirstServed(t *testing.T) {
 
 // A request that waits for another instance than the one that failed it does
 // not keep that one from the requests behind it.
-func TestFleetServesPastARequestThatAvoidsAnInstance(t *testing.T) {
+func TestServesPastARequestThatAvoidsAnInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := faulty("b", 1, hang)
 		a := fake("a", 1)
@@ -93,7 +93,7 @@ func TestFleetServesPastARequestThatAvoidsAnInstance(t *testing.T) {
 	})
 }
 
-func TestFleetCallsEndWithTheirContext(t *testing.T) {
+func TestCallsEndWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := faulty("a", 1, hang)
 		f := newFleet(t, nil, a)

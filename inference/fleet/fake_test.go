@@ -24,8 +24,8 @@ func (w fakeWeights) Checksum() string { return fmt.Sprintf("sum-%d", int64(w)) 
 
 func (w fakeWeights) WriteSafetensors(io.Writer) error { return errors.New("no values") }
 
-// fakeInstance answers each request with the time that it takes, unless told
-// otherwise.
+// fakeInstance answers each request after the time that it takes, unless generate
+// is set.
 type fakeInstance struct {
 	id       string
 	capacity int
@@ -59,7 +59,7 @@ func fake(id string, capacity int) *fakeInstance {
 	return &fakeInstance{id: id, capacity: capacity, takes: time.Second}
 }
 
-// faulty is one that does as told instead.
+// faulty is one that generates with a function.
 func faulty(id string, capacity int, generate func(context.Context, inference.Request) ([]inference.Completion, error)) *fakeInstance {
 	return &fakeInstance{id: id, capacity: capacity, generate: generate}
 }

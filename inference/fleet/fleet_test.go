@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFleetLateJoinerGetsWork(t *testing.T) {
+func TestLateJoinerGetsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 1), fake("b", 4)
 		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a)
@@ -25,7 +25,7 @@ func TestFleetLateJoinerGetsWork(t *testing.T) {
 	})
 }
 
-func TestFleetDrainAndRemove(t *testing.T) {
+func TestDrainAndRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := fake("a", 2), faulty("b", 2, hang), fake("c", 2)
 		f := newFleet(t, nil, a, b, c)
@@ -48,7 +48,7 @@ func TestFleetDrainAndRemove(t *testing.T) {
 	})
 }
 
-func TestFleetNotifiesOfStates(t *testing.T) {
+func TestNotifiesOfStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
 		a := fake("a", 1)

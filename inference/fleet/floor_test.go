@@ -14,8 +14,8 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// Below the floor the run waits, says so and goes on when enough serve.
-func TestFleetWaitsBelowItsFloor(t *testing.T) {
+// Below the floor the run waits, reports it and continues when enough serve.
+func TestWaitsBelowItsFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
 		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
@@ -62,7 +62,7 @@ func TestFleetWaitsBelowItsFloor(t *testing.T) {
 	})
 }
 
-func TestFleetPublishWaitsForInstances(t *testing.T) {
+func TestPublishWaitsForInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
 		var wg sync.WaitGroup
@@ -90,7 +90,7 @@ func TestFleetPublishWaitsForInstances(t *testing.T) {
 
 // An instance that does not return when its time is up, in any of its calls, is
 // left behind by the watchdog and given nothing more.
-func TestFleetWatchdogEndsWhatDoesNotEnd(t *testing.T) {
+func TestWatchdogEndsWhatDoesNotEnd(t *testing.T) {
 	for name, stick := range map[string]func(i *probedInstance, stuck func()){
 		"generate": func(i *probedInstance, stuck func()) {
 			i.generate = func(context.Context, inference.Request) ([]inference.Completion, error) {
@@ -127,7 +127,7 @@ func TestFleetWatchdogEndsWhatDoesNotEnd(t *testing.T) {
 
 // A booking that nobody gives back, which is a fault of the fleet itself, holds
 // nobody for ever.
-func TestFleetWatchdogEndsAQueueThatStands(t *testing.T) {
+func TestWatchdogEndsAQueueThatStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, fake("a", 1))
 		lost := request(1, 1)

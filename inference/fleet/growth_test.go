@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// responses of so many tokens each.
+// responses have these numbers of tokens.
 func responses(lengths ...int) []inference.Completion {
 	out := make([]inference.Completion, len(lengths))
 	for i, n := range lengths {
@@ -21,8 +21,8 @@ func responses(lengths ...int) []inference.Completion {
 	return out
 }
 
-// unequal answers with the longest response, of ten seconds, of which a quarter
-// of all eight grow on average.
+// unequal answers after the ten seconds of its longest response. A quarter of its
+// eight responses grow on average.
 func unequal(id string, capacity int) *fakeInstance {
 	return faulty(id, capacity, func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 		out := responses(10, 1, 1, 1, 1, 1, 1, 4)
@@ -30,7 +30,7 @@ func unequal(id string, capacity int) *fakeInstance {
 	})
 }
 
-// ask has n requests wait for f, each of so many responses.
+// ask sends f n requests, each for this many responses.
 func ask(t *testing.T, f *Fleet, wg *sync.WaitGroup, n, responses int) {
 	t.Helper()
 	req := request(responses, 1)
@@ -46,7 +46,7 @@ func ask(t *testing.T, f *Fleet, wg *sync.WaitGroup, n, responses int) {
 
 // Once it has seen that a quarter of the outstanding responses grows, the fleet
 // gives each instance four times as many, also one that has answered nothing.
-func TestFleetFillsWhatLongResponsesLeaveEmpty(t *testing.T) {
+func TestFillsWhatLongResponsesLeaveEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := unequal("a", 16), unequal("b", 16)
 		f := newFleet(t, nil, a)
@@ -69,7 +69,7 @@ func TestFleetFillsWhatLongResponsesLeaveEmpty(t *testing.T) {
 
 // A request of many responses leaves slots empty while it runs out, unless a
 // second one is there.
-func TestFleetHasARequestAhead(t *testing.T) {
+func TestHasARequestAhead(t *testing.T) {
 	for ahead, want := range map[float64]int{0: 1, 0.01: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			a := fake("a", 4)

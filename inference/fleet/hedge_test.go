@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-func TestFleetHedgesAStraggler(t *testing.T) {
+func TestHedgesAStraggler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var why error
 		a, b := fake("a", 4), fake("b", 4)
@@ -40,7 +40,7 @@ func TestFleetHedgesAStraggler(t *testing.T) {
 	})
 }
 
-func TestFleetHedgeThatIsLateOrFails(t *testing.T) {
+func TestHedgeThatIsLateOrFails(t *testing.T) {
 	for name, second := range map[string]func(context.Context, inference.Request) ([]inference.Completion, error){
 		"slower": hang,
 		"fails":  fails(errors.New("502")),
@@ -65,7 +65,7 @@ func TestFleetHedgeThatIsLateOrFails(t *testing.T) {
 }
 
 // A hedge is for instances that have nothing better to do, and off by default.
-func TestFleetHedgesOnlyWhereThereIsRoom(t *testing.T) {
+func TestHedgesOnlyWhereThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := faulty("a", 1, hang), faulty("b", 1, hang)
 		f := newFleet(t, func(c *Config) { c.Ahead, c.HedgeAfter = 0, time.Minute }, a, b)

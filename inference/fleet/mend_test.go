@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
+func TestHealsAnInstanceThatRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := fake("a", 4)
 		f := newFleet(t, nil, a)
@@ -29,7 +29,7 @@ func TestFleetHealsAnInstanceThatRestarted(t *testing.T) {
 
 // Somebody else publishes to an instance, the same version with other values:
 // only the checksum tells.
-func TestFleetNoticesOtherWeightsOfTheVersion(t *testing.T) {
+func TestNoticesOtherWeightsOfTheVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, holds := fake("a", 4), ""
 		a.publish = func(_ context.Context, w inference.Weights) (string, error) {
@@ -51,7 +51,7 @@ func TestFleetNoticesOtherWeightsOfTheVersion(t *testing.T) {
 	})
 }
 
-func TestFleetProbesTheDeadAndVerifiesThem(t *testing.T) {
+func TestProbesTheDeadAndVerifiesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("connection refused")
 		a := probed("a", 4)
@@ -83,7 +83,7 @@ func TestFleetProbesTheDeadAndVerifiesThem(t *testing.T) {
 		require.Equal(t, 2, published)
 		pass(t, time.Minute)
 		still, _ := a.counts()
-		require.Equal(t, probes, still, "who serves is not probed")
+		require.Equal(t, probes, still, "an instance that serves is not probed")
 
 		// It can die again, and hang when it is probed.
 		a.now(func() {
@@ -100,7 +100,7 @@ func TestFleetProbesTheDeadAndVerifiesThem(t *testing.T) {
 	})
 }
 
-func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
+func TestRetiresWhatFallsTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := probed("a", 4)
 		a.generate = fails(errors.New("EOF"))
@@ -121,7 +121,7 @@ func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 		require.Equal(t, []int{probes, published}, []int{probesNow, publishedNow})
 
 		again := fake("a", 4)
-		require.NoError(t, f.Add(t.Context(), again), "it may join anew")
+		require.NoError(t, f.Add(t.Context(), again), "it may join again")
 		require.True(t, a.seen().closed)
 		require.Equal(t, map[string]State{"a": Healthy, "b": Healthy}, states(f))
 		require.Equal(t, 8, f.Capacity())
@@ -135,7 +135,7 @@ func TestFleetRetiresWhatFallsTooOften(t *testing.T) {
 }
 
 // A publish that fails in each period is one fall, however long it lasts.
-func TestFleetCountsAnOutageOnce(t *testing.T) {
+func TestCountsAnOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 4), fake("b", 4)
 		f := newFleet(t, func(c *Config) { c.MaxRestarts = 1 }, a, b)
@@ -156,7 +156,7 @@ func TestFleetCountsAnOutageOnce(t *testing.T) {
 
 // What joins in the middle of a period gets the period's weights, and only then
 // its work.
-func TestFleetJoinerGetsThePeriodsWeightsFirst(t *testing.T) {
+func TestJoinerGetsThePeriodsWeightsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 1), fake("b", 4)
 		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a)

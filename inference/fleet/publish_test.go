@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-func TestFleetPublishVerifiesChecksums(t *testing.T) {
+func TestPublishVerifiesChecksums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
 		f := newFleet(t, func(c *Config) { c.MinServing = 2 }, a, b, c)
@@ -39,7 +39,7 @@ func TestFleetPublishVerifiesChecksums(t *testing.T) {
 	})
 }
 
-func TestFleetPublishEndsReadersOfOlderWeights(t *testing.T) {
+func TestPublishEndsReadersOfOlderWeights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 4), fake("b", 4)
 		f := newFleet(t, nil, a)
@@ -69,7 +69,7 @@ func TestFleetPublishEndsReadersOfOlderWeights(t *testing.T) {
 	})
 }
 
-func TestFleetPublishFailsQueuedRequestsOfOlderVersions(t *testing.T) {
+func TestPublishFailsQueuedRequestsOfOlderVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := fake("a", 1)
 		a.takes = time.Hour / 4

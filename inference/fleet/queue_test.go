@@ -26,7 +26,7 @@ func prompt(n, shared, from int) inference.Request {
 	return req
 }
 
-func TestFleetSendsAPromptWhereItsBeginningIs(t *testing.T) {
+func TestSendsAPromptWhereItsBeginningIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
 		f := newFleet(t, nil, a, b, c)
@@ -81,7 +81,7 @@ func (i *instantInstance) Generate(context.Context, inference.Request) ([]infere
 	return i.out, nil
 }
 
-// A request through a fleet of so many instances, 4,000 callers at once. What is
+// A request through fleets of several sizes, with 4,000 callers at once. What is
 // left on the heap afterwards, beyond what was there before, is reported.
 func BenchmarkFleet(b *testing.B) {
 	for _, size := range []int{10, 1000} {

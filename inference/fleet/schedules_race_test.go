@@ -2,6 +2,6 @@
 
 package fleet
 
-// schedules of the chaos test: the race detector does not bear hundreds of bubbles in
+// schedules of the chaos test: the race detector cannot run hundreds of bubbles in
 // one process.
 const schedules = 20

@@ -28,7 +28,7 @@ type InstanceStatus = state.InstanceStatus
 // Status is a snapshot of a fleet.
 type Status = state.Status
 
-// Status reports the fleet as it is now.
+// Status returns a snapshot of the fleet.
 func (f *Fleet) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,8 +46,8 @@ func (f *Fleet) Capacity() int {
 	return capacity
 }
 
-// TargetInFlight is the number of requests of so many responses that callers
-// should have with the fleet at once, so that no instance idles.
+// TargetInFlight is the number of requests, each for this many responses, that
+// callers should keep in flight so that no instance idles.
 func (f *Fleet) TargetInFlight(responses int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

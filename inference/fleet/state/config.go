@@ -29,7 +29,7 @@ type Config struct {
 	Watchdog time.Duration
 }
 
-// backoff is the pause after so many tries, 1 or more.
+// backoff is the pause after a number of tries, 1 or more.
 func (c *Config) backoff(tries int) time.Duration {
 	d := c.Backoff
 	for range tries - 1 {

@@ -6,13 +6,13 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// recent is the number of answers after which those before count half.
+// recent is the number of answers after which older ones count half.
 const recent = 512
 
-// growth learns what share of the outstanding responses still grow. All of a
-// request's are outstanding until its longest has ended, so that over time the
-// share is the sum of the responses' lengths over what it would be, were each as
-// long as its request's longest.
+// growth learns what share of the outstanding responses still grow. A request's
+// responses are all outstanding until the longest has ended. So the share is the
+// sum of the responses' lengths, divided by what the sum would be if each
+// response were as long as the longest of its request.
 type growth struct {
 	share         float64 // as dispatch takes it, in steps of a tenth of itself
 	grown, lasted float64 // those sums, of recent answers, in tokens

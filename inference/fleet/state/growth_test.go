@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// responses of so many tokens each.
+// responses have these numbers of tokens.
 func responses(lengths ...int) []inference.Completion {
 	out := make([]inference.Completion, len(lengths))
 	for i, n := range lengths {
@@ -27,7 +27,7 @@ func TestGrowth(t *testing.T) {
 	require.True(t, g.add(responses(10, 40, 10, 20)))
 	require.InDelta(t, (7+15+80)/(7+15+160.), g.share, 1e-9)
 
-	// What a step changes is followed, in steps of a tenth, and then stands.
+	// The share follows a change in steps of a tenth and then settles.
 	moved := 0
 	for range 10 * recent {
 		if g.add(responses(100, 10, 10)) {

@@ -221,8 +221,8 @@ func (s *Machine) Serving() (instances, capacity int) {
 	return s.health.serving, s.health.capacity
 }
 
-// TargetInFlight is the number of requests of so many responses that callers
-// should have with the fleet at once, so that no instance idles. It covers the
+// TargetInFlight is the number of requests, each for this many responses, that
+// callers should keep in flight so that no instance idles. It covers the
 // requests that the serving instances get, of which the last may exceed the
 // limit, a second one for each, and about as many responses again as they sample
 // at once, which wait for instances that join. It grows when answers show that

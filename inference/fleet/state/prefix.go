@@ -1,7 +1,7 @@
 package state
 
-// A prompt's prefix is known by blocks of so many tokens; to compute fewer again
-// is cheaper than to wait for the instance that has them.
+// prefixBlock is the number of tokens by which prompts' prefixes are compared.
+// Computing fewer again is cheaper than waiting for the instance that has them.
 const prefixBlock = 64
 
 // mostPrefixes bounds each of the two maps of prefixes.
@@ -36,8 +36,8 @@ func (p *prefixes) get(key uint64) (*member, bool) {
 	return m, ok
 }
 
-// home is the instance that has the longest beginning which one alone has, or
-// nil: what several have, as a system prompt, says nothing.
+// home is the only instance that has computed the longest known beginning, or
+// nil. A beginning that several have, like a system prompt, binds to none.
 func (p *prefixes) home(keys []uint64) *member {
 	for i := len(keys) - 1; i >= 0; i-- {
 		if m, ok := p.get(keys[i]); ok {
@@ -47,7 +47,7 @@ func (p *prefixes) home(keys []uint64) *member {
 	return nil
 }
 
-// note says that m computes the beginnings with keys.
+// note records that m computes the beginnings with keys.
 func (p *prefixes) note(keys []uint64, m *member) {
 	for _, key := range keys {
 		had, ok := p.get(key)
