@@ -410,9 +410,9 @@ func TestMachineUnderRandomEvents(t *testing.T) {
 		hedges += w.hedges
 	}
 	t.Logf("%d hedges; verdicts %v", hedges, verdicts)
-	require.Greater(t, hedges, sequences)
+	require.Greater(t, hedges, sequences/2)
 	for _, next := range []Next{Pending, Answered, Cancelled, Failed, Retry} {
-		require.Greater(t, verdicts[next], sequences/10, "verdict %d", next)
+		require.Greater(t, verdicts[next], sequences/20, "verdict %d", next)
 	}
 }
 
