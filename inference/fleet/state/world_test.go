@@ -10,9 +10,12 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// world drives a machine with events that bytes choose, keeps books of its own
-// and compares after each event.
-type world struct {
+// world drives a machine with events that bytes choose. Its books follow, and it
+// compares them with the machine's after each event.
+type world struct{ books }
+
+// books are what the world knows of a machine.
+type books struct {
 	t    testing.TB
 	s    *Machine
 	cfg  Config
@@ -86,7 +89,7 @@ type sent struct {
 
 // newWorld takes the configuration from the first bytes.
 func newWorld(t testing.TB, data []byte) *world {
-	w := &world{t: t, now: time.Unix(1000, 0), data: data, verdicts: map[Next]int{}}
+	w := &world{books{t: t, now: time.Unix(1000, 0), data: data, verdicts: map[Next]int{}}}
 	w.cfg = config()
 	w.cfg.MinServing, w.cfg.Attempts = 1+w.pick(3), 1+w.pick(4)
 	w.cfg.DeadAfter, w.cfg.MaxRestarts, w.cfg.Ahead = 1+w.pick(3), []int{0, 2, 10, 100}[w.pick(4)], float64(w.pick(2))/2
@@ -95,7 +98,7 @@ func newWorld(t testing.TB, data []byte) *world {
 }
 
 // pick is the next byte as a number below n, 0 at the end of the data.
-func (w *world) pick(n int) int {
+func (w *books) pick(n int) int {
 	if len(w.data) == 0 || n == 0 {
 		return 0
 	}
@@ -105,14 +108,14 @@ func (w *world) pick(n int) int {
 }
 
 // must fails the test unless ok.
-func (w *world) must(ok bool, format string, args ...any) {
+func (w *books) must(ok bool, format string, args ...any) {
 	if !ok {
 		w.t.Helper()
 		w.t.Fatalf("%s\nafter%s", fmt.Sprintf(format, args...), w.log)
 	}
 }
 
-func (w *world) logf(format string, args ...any) {
+func (w *books) logf(format string, args ...any) {
 	w.log = fmt.Appendf(append(w.log, "\n  "...), format, args...)
 }
 
@@ -120,14 +123,14 @@ func (w *world) logf(format string, args ...any) {
 func sum(generation int64) string { return fmt.Sprint("sum-", generation) }
 
 // host is the instance of a handle.
-func (w *world) host(h Handle) *host {
+func (w *books) host(h Handle) *host {
 	at := slices.IndexFunc(w.instances, func(i *host) bool { return i.handle == h })
 	w.must(at >= 0, "instance %d is unknown", h)
 	return w.instances[at]
 }
 
 // serving counts the instances that serve and what they sample at once.
-func (w *world) serving() (n, capacity int) {
+func (w *books) serving() (n, capacity int) {
 	for _, h := range w.instances {
 		if h.serves() {
 			n, capacity = n+1, capacity+h.capacity
@@ -137,7 +140,7 @@ func (w *world) serving() (n, capacity int) {
 }
 
 // end ends a request, once.
-func (w *world) end(q *asked, how string) {
+func (w *books) end(q *asked, how string) {
 	w.must(q.phase != ended, "request %p ends twice, now %s", q.Request, how)
 	w.logf("request %p ends: %s", q.Request, how)
 	q.phase = ended
@@ -145,7 +148,7 @@ func (w *world) end(q *asked, how string) {
 }
 
 // check takes the effects of an event and compares all books.
-func (w *world) check() {
+func (w *books) check() {
 	w.t.Helper()
 	e := w.s.Take()
 	for _, event := range e.Events {
@@ -174,7 +177,7 @@ func (w *world) check() {
 }
 
 // event follows the states of the instances.
-func (w *world) event(e Event) {
+func (w *books) event(e Event) {
 	w.logf("%s", e)
 	if e.ID == "" {
 		w.must(w.low == (e.Err == nil), "the fleet reports %v, and was low: %v", e.Err, w.low)
@@ -187,7 +190,7 @@ func (w *world) event(e Event) {
 }
 
 // grant books a call.
-func (w *world) grant(q *asked, g Grant) {
+func (w *books) grant(q *asked, g Grant) {
 	h := w.host(g.Instance)
 	w.logf("request %p is granted %s", q.Request, h.name)
 	w.must(h.generation == w.generation && g.Version == w.version && g.Checksum == sum(w.generation),
@@ -206,13 +209,13 @@ func (w *world) grant(q *asked, g Grant) {
 }
 
 // release takes a call off the books.
-func (w *world) release(c *sent) {
+func (w *books) release(c *sent) {
 	w.calls = slices.DeleteFunc(w.calls, func(o *sent) bool { return o == c })
 	h := c.h
 	h.requests, h.responses, h.tokens = h.requests-1, h.responses-c.q.n, h.tokens-c.q.tokens
 }
 
-func (w *world) asked(r *Request) *asked {
+func (w *books) asked(r *Request) *asked {
 	at := slices.IndexFunc(w.requests, func(q *asked) bool { return q.Request == r })
 	w.must(at >= 0, "request %p is unknown", r)
 	return w.requests[at]
@@ -220,7 +223,7 @@ func (w *world) asked(r *Request) *asked {
 
 // checkQueue checks that no request overtakes another, and that none waits while
 // an instance has room for it.
-func (w *world) checkQueue(e *Effects) {
+func (w *books) checkQueue(e *Effects) {
 	n, _ := w.serving()
 	last := -1
 	for _, g := range e.Grants {
@@ -243,7 +246,7 @@ func (w *world) checkQueue(e *Effects) {
 }
 
 // checkBooks compares the machine's counters with the world's.
-func (w *world) checkBooks() {
+func (w *books) checkBooks() {
 	s := w.s.Status(w.now)
 	n, capacity := w.serving()
 	serving, most := w.s.Serving()
