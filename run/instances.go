@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
-	"github.com/easyrl/easyrl/inference/roster"
+	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report/control/client"
@@ -15,7 +15,7 @@ import (
 
 // startInstances starts the engines of a run and calls its servers. fc sets how
 // the fleet treats them; nil is the default.
-func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fc *fleet.Config, deps roster.Deps) (*roster.Roster, error) {
+func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fc *fleet.Config, deps membership.Deps) (*membership.Roster, error) {
 	token, err := client.ReadToken(cfg.Inference.TokenFile)
 	if err != nil {
 		return nil, usage.Errorf("inference.token_file: %w", err)
@@ -31,7 +31,7 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 	if deps.Bears = fleet.DefaultConfig(); fc != nil {
 		deps.Bears = *fc
 	}
-	return roster.Start(ctx, cfg, deps)
+	return membership.Start(ctx, cfg, deps)
 }
 
 // StartEngine starts an engine of this process for a folder's model on a CPU with a

@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/inference/remote"
-	"github.com/easyrl/easyrl/inference/roster"
+	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/control/client"
@@ -76,7 +76,7 @@ func (t *training) open(ctx context.Context) error {
 		return err
 	}
 	t.openTrace(from)
-	if t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, roster.Deps{Begins: t.reader.CanaryTokens(),
+	if t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, membership.Deps{Begins: t.reader.CanaryTokens(),
 		Spans: t.spans, Rest: lend(t.dev, t.cfg), Warn: t.warn, Folder: t.cfg.Run.Dir}); err != nil {
 		return err
 	}

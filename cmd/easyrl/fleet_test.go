@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
-	"github.com/easyrl/easyrl/inference/roster"
+	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -32,7 +32,7 @@ func (probed) Probe(context.Context) error { return nil }
 // tinyFleet are the instances of tinyRun at version 3, whose servers are engines of
 // this process: those with "gone" in their URL cannot be reached. said has what the
 // run says.
-func tinyFleet(t *testing.T) (in *roster.Roster, said chan string) {
+func tinyFleet(t *testing.T) (in *membership.Roster, said chan string) {
 	t.Helper()
 	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")}, []string{"control.listen=127.0.0.1:0", fmt.Sprintf("run.dir=%q", t.TempDir())})
 	require.NoError(t, err)
@@ -44,13 +44,13 @@ func tinyFleet(t *testing.T) (in *roster.Roster, said chan string) {
 	require.NoError(t, err)
 	start := func(ec engine.Config) (*engine.Engine, error) { return run.StartEngine(f, ec, 1) }
 	said = make(chan string, 100)
-	in, err = roster.Start(t.Context(), cfg, roster.Deps{Shape: f.Shape, Engine: start, Bears: fleet.DefaultConfig(),
+	in, err = membership.Start(t.Context(), cfg, membership.Deps{Shape: f.Shape, Engine: start, Bears: fleet.DefaultConfig(),
 		Warn: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
-		Dial: func(_ context.Context, e configs.Endpoint) (roster.Probed, string, error) {
+		Dial: func(_ context.Context, e configs.Endpoint) (membership.Probed, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 			}
-			inst, err := start(roster.Engine(cfg, e.URL, f.Shape))
+			inst, err := start(membership.Engine(cfg, e.URL, f.Shape))
 			return probed{inst}, cmp.Or(e.Kind, configs.EasyRL), err
 		}})
 	require.NoError(t, err)

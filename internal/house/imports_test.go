@@ -27,7 +27,7 @@ func floors() [][]string {
 		{"tri_model", "inference/engine", "inference/simulate/backend"},
 		{"trainer", "phases", "model/folder"},
 		{"configs"},
-		{"inference/roster", "run/compare", "run/dataset"},
+		{"inference/fleet/membership", "run/compare", "run/dataset"},
 		{"run"},
 		{"run/serve"},
 		{"cmd/easyrl"},

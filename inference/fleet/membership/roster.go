@@ -1,6 +1,6 @@
-// Package roster keeps the instances that sample for a run: engines of its process,
+// Package membership keeps the instances that sample for a run: engines of its process,
 // and servers that come and go.
-package roster
+package membership
 
 import (
 	"context"
