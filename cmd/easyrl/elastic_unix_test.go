@@ -83,7 +83,7 @@ func requireStates(t *testing.T, at string, states ...string) {
 	t.Helper()
 	code, out, errs := command(t, "fleet", "list", "-json", "-trainer", at)
 	require.Zero(t, code, errs)
-	var members []control.Member
+	var members []control.Instance
 	require.NoError(t, json.Unmarshal([]byte(out), &members))
 	var got []string
 	for _, m := range members {

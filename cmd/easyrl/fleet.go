@@ -84,14 +84,14 @@ func readToken(key, path string) (string, error) {
 }
 
 func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error {
-	all, err := c.Members(ctx)
+	all, err := c.Instances(ctx)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
-		return e.Encode(append([]control.Member{}, all...))
+		return e.Encode(append([]control.Instance{}, all...))
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	p := cli.Printer{W: w}
@@ -109,7 +109,7 @@ func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error
 
 // add returns when the server holds the run's weights.
 func (c fleetClient) add(ctx context.Context, p cli.Printer, url, kind string) error {
-	var m control.Member
+	var m control.Instance
 	if err := c.Call(ctx, http.MethodPost, "/instances", map[string]string{"url": url, "kind": kind}, &m); err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func TestFleetVerb(t *testing.T) {
 	require.Equal(t, "embedded-1", id)
 	code, out, errs = fleet("list", "-json")
 	require.Zero(t, code, errs)
-	var all []control.Member
+	var all []control.Instance
 	require.NoError(t, json.Unmarshal([]byte(out), &all))
 	require.EqualValues(t, 1, all[0].Served)
 	require.Equal(t, "DRAINING", all[1].State)

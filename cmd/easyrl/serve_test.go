@@ -204,7 +204,7 @@ func TestServe(t *testing.T) {
 type onPaper struct {
 	mu    sync.Mutex
 	calls []string
-	all   []control.Member
+	all   []control.Instance
 }
 
 func (r *onPaper) called(call string) []string {
@@ -216,36 +216,36 @@ func (r *onPaper) called(call string) []string {
 	return slices.Clone(r.calls)
 }
 
-// List implements control.Roster.
-func (r *onPaper) List() []control.Member {
+// List implements control.Instances.
+func (r *onPaper) List() []control.Instance {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
 }
 
-// Add implements control.Roster.
-func (r *onPaper) Add(_ context.Context, url, kind string) (control.Member, error) {
+// Add implements control.Instances.
+func (r *onPaper) Add(_ context.Context, url, kind string) (control.Instance, error) {
 	r.called("add " + kind + " " + url)
-	m := control.Member{ID: "host/1", State: "HEALTHY"}
+	m := control.Instance{ID: "host/1", State: "HEALTHY"}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all = []control.Member{m}
+	r.all = []control.Instance{m}
 	return m, nil
 }
 
-// Drain implements control.Roster.
-func (r *onPaper) Drain(id string) (control.Member, error) {
+// Drain implements control.Instances.
+func (r *onPaper) Drain(id string) (control.Instance, error) {
 	r.called("drain " + id)
-	return control.Member{ID: id, State: "DRAINING"}, nil
+	return control.Instance{ID: id, State: "DRAINING"}, nil
 }
 
-// GivenUp implements control.Roster.
-func (r *onPaper) GivenUp(string) bool { return false }
+// Evicted implements control.Instances.
+func (r *onPaper) Evicted(string) bool { return false }
 
-// TakenOut implements control.Roster.
-func (r *onPaper) TakenOut(string) bool { return false }
+// Removed implements control.Instances.
+func (r *onPaper) Removed(string) bool { return false }
 
-// Remove implements control.Roster.
+// Remove implements control.Instances.
 func (r *onPaper) Remove(_ context.Context, id string) error {
 	r.called("remove " + id)
 	return nil

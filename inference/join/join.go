@@ -107,14 +107,14 @@ func (m *Member) stay(ctx context.Context) {
 // of the trainer's process: none where it has given the instance up, which may
 // join it as it would another, and the one that it joined where somebody took it
 // out, be it in a process before.
-func (m *Member) seen(ctx context.Context) (boot string, self *control.Member, err error) {
+func (m *Member) seen(ctx context.Context) (boot string, self *control.Instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var answer struct {
-		Boot      string           `json:"boot"`
-		GivenUp   bool             `json:"given_up"`
-		TakenOut  bool             `json:"taken_out"`
-		Instances []control.Member `json:"instances"`
+		Boot      string             `json:"boot"`
+		GivenUp   bool               `json:"given_up"`
+		TakenOut  bool               `json:"taken_out"`
+		Instances []control.Instance `json:"instances"`
 	}
 	if err := m.cfg.Call(ctx, http.MethodGet, "/instances?id="+url.QueryEscape(m.id), nil, &answer); err != nil {
 		return "", nil, err
@@ -201,7 +201,7 @@ func (m *Member) Drain() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	self := &control.Member{}
+	self := &control.Instance{}
 	err := m.cfg.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(m.id)+"/drain", nil, self)
 	if err != nil {
 		m.cfg.Note("leave: %v", err) // the trainer is gone, or will see for itself

@@ -34,7 +34,7 @@ func stepValues(step int) report.Values {
 }
 
 func threeInstances() *book {
-	return &book{members: []Member{
+	return &book{all: []Instance{
 		{ID: "instance 0", Kind: "easyrl", URL: "http://10.0.0.6:8000", State: "HEALTHY", Version: 7, Requests: 3, Responses: 24, Served: 1200, Tokens: 123456, Busy: 61.5},
 		{ID: "embedded-1", Kind: "embedded", State: "HEALTHY", Version: 7},
 		{ID: "http://10.0.0.7:8000", Kind: "easyrl", URL: "http://10.0.0.7:8000", State: "FAILED", Version: 6, Failed: 2, Fault: "connection refused"}}}

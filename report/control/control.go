@@ -42,8 +42,8 @@ type Server struct {
 
 	mu        sync.Mutex
 	last      report.Values
-	left      string // that the steps after last take
-	roster    Roster // nil where there are no instances
+	left      string    // that the steps after last take
+	instances Instances // nil where the run has none
 	listeners map[chan []byte]struct{}
 	log       []entry
 	noted     int // entries of the log so far

@@ -14,8 +14,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Member is an inference instance of a run, as the control address tells of it.
-type Member struct {
+// Instance is an inference instance of a run, as the control address reports it.
+type Instance struct {
 	ID        string  `json:"id"`
 	Kind      string  `json:"kind"`
 	URL       string  `json:"url,omitempty"` // empty where it is in the run's process
@@ -31,44 +31,44 @@ type Member struct {
 	Fault     string  `json:"fault,omitempty"` // why it lacks the current weights
 }
 
-// The errors of a Roster that a client of the control address can mend.
+// The errors of Instances that a client of the control address can correct.
 var (
-	// ErrNoMember says that no instance has the given ID.
-	ErrNoMember = errors.New("no such instance")
-	// ErrMember says that an instance cannot be added as it was asked for.
-	ErrMember = errors.New("cannot be added")
-	// ErrOwn says that an instance cannot be taken out.
-	ErrOwn = errors.New("is an engine of the run's own process, which could not be added again, expected a server")
+	// ErrNotFound means that no instance has the given ID.
+	ErrNotFound = errors.New("no such instance")
+	// ErrInvalid means that an instance cannot be added as requested.
+	ErrInvalid = errors.New("cannot be added")
+	// ErrEmbedded means that an engine of the run's process cannot be drained or removed.
+	ErrEmbedded = errors.New("is an engine of the run's own process, which could not be added again, expected a server")
 )
 
-// Roster are the instances of a run. Its methods may be called concurrently.
-type Roster interface {
-	List() []Member
-	// Add takes the server at url into the fleet and returns when it holds the
-	// current weights, where there are some, or has failed to. An empty kind is
-	// found out.
-	Add(ctx context.Context, url, kind string) (Member, error)
-	// Drain gives an instance no more work; it does not wait for what is left.
-	Drain(id string) (Member, error)
+// Instances are a run's inference instances. Its methods may be called concurrently.
+type Instances interface {
+	List() []Instance
+	// Add adds the server at url to the fleet. Once weights are published it returns
+	// when the server holds them or has failed to take them. An empty kind asks the
+	// server.
+	Add(ctx context.Context, url, kind string) (Instance, error)
+	// Drain gives an instance no more work; it does not wait for requests in flight.
+	Drain(id string) (Instance, error)
 	// Remove takes an instance out of the fleet at once.
 	Remove(ctx context.Context, id string) error
-	// GivenUp reports whether an instance was taken out since it did not answer,
-	// so that it may join again.
-	GivenUp(id string) bool
-	// TakenOut reports whether somebody drained or removed an instance, be it before
-	// the run was started again, and it has not come since.
-	TakenOut(id string) bool
+	// Evicted reports whether the run dropped an instance that did not answer. Such
+	// an instance may join again.
+	Evicted(id string) bool
+	// Removed reports whether a user drained or removed an instance, before or after
+	// the run was resumed, and it has not been added since.
+	Removed(id string) bool
 }
 
 // Serve lets requests at the control address list and change instances. Before,
 // and where a run has none, they are refused.
-func (c *Server) Serve(instances Roster) {
+func (c *Server) Serve(instances Instances) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.roster = instances
+	c.instances = instances
 }
 
 // refuse answers with a line of JSON that says why not.
@@ -88,13 +88,13 @@ func answer(ctx *fasthttp.RequestCtx, status int, v any) {
 	ctx.SetBody(append(body, '\n'))
 }
 
-// refuseError answers with the status that a Roster's error stands for.
+// refuseError answers with the status of an error of Instances.
 func refuseError(ctx *fasthttp.RequestCtx, err error) {
 	status := fasthttp.StatusBadGateway
 	switch {
-	case errors.Is(err, ErrNoMember):
+	case errors.Is(err, ErrNotFound):
 		status = fasthttp.StatusNotFound
-	case errors.Is(err, ErrMember), errors.Is(err, ErrOwn):
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrEmbedded):
 		status = fasthttp.StatusBadRequest
 	}
 	refuse(ctx, status, "%v", err)
@@ -115,9 +115,9 @@ func local(host string) bool {
 // that an ID may have any letters.
 func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	c.mu.Lock()
-	roster := c.roster
+	instances := c.instances
 	c.mu.Unlock()
-	if roster == nil {
+	if instances == nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "the run has no instances, expected it to have started them")
 		return
 	}
@@ -132,9 +132,9 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	if rest == "" || rest == "/" {
 		switch method {
 		case fasthttp.MethodGet, fasthttp.MethodHead:
-			c.listInstances(ctx, roster)
+			c.listInstances(ctx, instances)
 		case fasthttp.MethodPost:
-			c.addInstance(ctx, roster)
+			c.addInstance(ctx, instances)
 		default:
 			refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s /instances: expected GET or POST", method)
 		}
@@ -146,13 +146,13 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	case err != nil || id == "":
 		refuse(ctx, fasthttp.StatusBadRequest, "%s: expected /instances/ID", path)
 	case method == fasthttp.MethodDelete && action == "":
-		if err := roster.Remove(c.ctx, id); err != nil {
+		if err := instances.Remove(c.ctx, id); err != nil {
 			refuseError(ctx, err)
 			return
 		}
 		answer(ctx, fasthttp.StatusOK, map[string]string{"id": id})
 	case method == fasthttp.MethodPost && action == "drain":
-		m, err := roster.Drain(id)
+		m, err := instances.Drain(id)
 		if err != nil {
 			refuseError(ctx, err)
 			return
@@ -170,16 +170,16 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 // see that they were taken out, or that the run was started again without them.
 // given_up says that the one that is named may join again, taken_out that it should
 // not by itself.
-func (c *Server) listInstances(ctx *fasthttp.RequestCtx, roster Roster) {
-	all := append([]Member{}, roster.List()...)
+func (c *Server) listInstances(ctx *fasthttp.RequestCtx, instances Instances) {
+	all := append([]Instance{}, instances.List()...)
 	told := map[string]any{"boot": c.boot}
 	if args := ctx.QueryArgs(); args.Has("id") {
 		id := string(args.Peek("id"))
-		all = slices.DeleteFunc(all, func(m Member) bool { return m.ID != id })
-		if roster.GivenUp(id) {
+		all = slices.DeleteFunc(all, func(m Instance) bool { return m.ID != id })
+		if instances.Evicted(id) {
 			told["given_up"] = true
 		}
-		if roster.TakenOut(id) {
+		if instances.Removed(id) {
 			told["taken_out"] = true
 		}
 	}
@@ -188,7 +188,7 @@ func (c *Server) listInstances(ctx *fasthttp.RequestCtx, roster Roster) {
 }
 
 // addInstance reads {"url": …, "kind": …} and adds it.
-func (c *Server) addInstance(ctx *fasthttp.RequestCtx, roster Roster) {
+func (c *Server) addInstance(ctx *fasthttp.RequestCtx, instances Instances) {
 	const expected = `expected {"url": "http://HOST:PORT", "kind": "easyrl", "vllm" or "sglang"}`
 	var asked struct {
 		URL  string `json:"url"`
@@ -209,13 +209,13 @@ func (c *Server) addInstance(ctx *fasthttp.RequestCtx, roster Roster) {
 		refuse(ctx, fasthttp.StatusBadRequest, "url is %q, %s", asked.URL, expected)
 		return
 	}
-	m, err := roster.Add(c.ctx, asked.URL, asked.Kind)
+	m, err := instances.Add(c.ctx, asked.URL, asked.Kind)
 	if err != nil {
 		refuseError(ctx, err)
 		return
 	}
 	answer(ctx, fasthttp.StatusCreated, struct {
-		Member
+		Instance
 		Boot string `json:"boot"`
 	}{m, c.boot})
 }

@@ -48,70 +48,70 @@ func askHost(t *testing.T, host, url, authorization string) (status int, answer 
 	return resp.StatusCode, string(b)
 }
 
-// book is a Roster on paper.
+// book implements Instances in memory.
 type book struct {
 	mu      sync.Mutex
-	members []Member
+	all     []Instance
 	gone    string        // an ID that may join again
 	out     string        // one that may not
 	entered chan struct{} // where set, Add closes it and waits for its context's end
 }
 
-func (b *book) List() []Member {
+func (b *book) List() []Instance {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append([]Member(nil), b.members...)
+	return append([]Instance(nil), b.all...)
 }
 
-func (b *book) Add(ctx context.Context, url, kind string) (Member, error) {
+func (b *book) Add(ctx context.Context, url, kind string) (Instance, error) {
 	if b.entered != nil {
 		close(b.entered)
 		<-ctx.Done()
-		return Member{}, ctx.Err()
+		return Instance{}, ctx.Err()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case kind == "odd":
-		return Member{}, fmt.Errorf("kind %q %w", kind, ErrMember)
+		return Instance{}, fmt.Errorf("kind %q %w", kind, ErrInvalid)
 	case strings.HasSuffix(url, ":1"):
-		return Member{}, errors.New("connection refused\nby the peer")
+		return Instance{}, errors.New("connection refused\nby the peer")
 	}
-	m := Member{ID: url, URL: url, Kind: kind, State: "HEALTHY", Version: 7}
-	b.members = append(b.members, m)
+	m := Instance{ID: url, URL: url, Kind: kind, State: "HEALTHY", Version: 7}
+	b.all = append(b.all, m)
 	return m, nil
 }
 
-func (b *book) Drain(id string) (Member, error) {
+func (b *book) Drain(id string) (Instance, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.members {
-		if b.members[i].ID == id {
-			b.members[i].State = "DRAINING"
-			return b.members[i], nil
+	for i := range b.all {
+		if b.all[i].ID == id {
+			b.all[i].State = "DRAINING"
+			return b.all[i], nil
 		}
 	}
-	return Member{}, fmt.Errorf("instance %s: %w", id, ErrNoMember)
+	return Instance{}, fmt.Errorf("instance %s: %w", id, ErrNotFound)
 }
 
-func (b *book) GivenUp(id string) bool { return id == b.gone }
+func (b *book) Evicted(id string) bool { return id == b.gone }
 
-func (b *book) TakenOut(id string) bool { return id == b.out }
+func (b *book) Removed(id string) bool { return id == b.out }
 
 func (b *book) Remove(_ context.Context, id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.members {
-		if b.members[i].ID == id {
-			b.members = append(b.members[:i], b.members[i+1:]...)
+	for i := range b.all {
+		if b.all[i].ID == id {
+			b.all = append(b.all[:i], b.all[i+1:]...)
 			return nil
 		}
 	}
-	return fmt.Errorf("instance %s: %w", id, ErrNoMember)
+	return fmt.Errorf("instance %s: %w", id, ErrNotFound)
 }
 
 // newControl is a control address for instances; the URL of its root.
-func newControl(t *testing.T, instances Roster) (*Server, string) {
+func newControl(t *testing.T, instances Instances) (*Server, string) {
 	t.Helper()
 	c, err := New("127.0.0.1:0", "", t.TempDir())
 	require.NoError(t, err)
@@ -137,11 +137,11 @@ func TestInstancesComeAndGo(t *testing.T) {
 	status, body = ask(t, "POST", root+"/instances", `{"url":"`+server+`","kind":"vllm"}`)
 	require.Equal(t, 201, status, body)
 	var m struct {
-		Member
+		Instance
 		Boot string
 	}
 	require.NoError(t, json.Unmarshal([]byte(body), &m))
-	require.Equal(t, Member{ID: server, URL: server, Kind: "vllm", State: "HEALTHY", Version: 7}, m.Member)
+	require.Equal(t, Instance{ID: server, URL: server, Kind: "vllm", State: "HEALTHY", Version: 7}, m.Instance)
 	require.Equal(t, c.boot, m.Boot)
 	_, body = ask(t, "GET", root+"/instances?id="+url.QueryEscape(server), "")
 	require.Contains(t, body, `"id":"`+server+`"`)

@@ -171,14 +171,14 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	c.mu.Lock()
-	roster, left := c.roster, c.left
+	instances, left := c.instances, c.left
 	c.mu.Unlock()
 	if left != "" {
 		extent += "; " + left + " left"
 	}
-	var fleet []Member // null where there is none
-	if roster != nil {
-		fleet = append([]Member{}, roster.List()...)
+	var fleet []Instance // null where there is none
+	if instances != nil {
+		fleet = append([]Instance{}, instances.List()...)
 	}
 	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": told, "name": name, "extent": extent, "glance": page.Glance(steps), "instances": fleet, "log": log})
 }

@@ -39,7 +39,7 @@ func newDialer(cfg *configs.Config, c *canary, run string) (call Dialer, forget 
 		}
 		if inst.Kind() == remote.LlamaCpp {
 			return nil, "", errors.Join(fmt.Errorf("instance %s %w: it is %s, which takes no weights, expected easyrl, vllm or sglang",
-				e.URL, control.ErrMember, inst.Kind()), inst.Close())
+				e.URL, control.ErrInvalid, inst.Kind()), inst.Close())
 		}
 		return inst, string(inst.Kind()), nil
 	}, forget, nil

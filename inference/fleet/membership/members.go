@@ -14,13 +14,13 @@ import (
 // add calls the server of an endpoint, takes it into the fleet and returns when
 // it holds the current weights, where there are some, or has failed to. One that
 // is in the fleet stays as it is.
-func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Member, error) {
+func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Instance, error) {
 	r.mu.Lock()
 	again := r.coming[e.URL]
 	r.coming[e.URL] = true
 	r.mu.Unlock()
 	if again {
-		return control.Member{}, fmt.Errorf("instance %s %w: it is being added", e.URL, control.ErrMember)
+		return control.Instance{}, fmt.Errorf("instance %s %w: it is being added", e.URL, control.ErrInvalid)
 	}
 	defer func() {
 		r.mu.Lock()
@@ -30,8 +30,8 @@ func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Member, e
 	if m, ok := r.member(e.URL); ok {
 		switch m.State {
 		case fleet.Draining.String(): // it comes anew
-			if err := r.remove(ctx, r.server(e.URL)); err != nil && !errors.Is(err, control.ErrNoMember) {
-				return control.Member{}, err
+			if err := r.remove(ctx, r.server(e.URL)); err != nil && !errors.Is(err, control.ErrNotFound) {
+				return control.Instance{}, err
 			}
 		case fleet.Retired.String():
 		default:
@@ -40,7 +40,7 @@ func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Member, e
 	}
 	inst, kind, err := r.dial(ctx, e)
 	if err != nil {
-		return control.Member{}, err
+		return control.Instance{}, err
 	}
 	e.Kind = kind
 	s := &server{Probed: inst, endpoint: e, track: r.spans.Lanes(inst.ID())}
@@ -62,7 +62,7 @@ func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Member, e
 	}
 	r.mu.Unlock()
 	if !in {
-		return control.Member{}, errors.Join(err, s.Close())
+		return control.Instance{}, errors.Join(err, s.Close())
 	}
 	r.kept.setOut(s.ID(), false)
 	r.news.came(m, err)
@@ -74,23 +74,23 @@ func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Member, e
 }
 
 // member is what the fleet knows of an instance.
-func (r *Roster) member(id string) (control.Member, bool) {
+func (r *Roster) member(id string) (control.Instance, bool) {
 	all := r.List()
-	i := slices.IndexFunc(all, func(m control.Member) bool { return m.ID == id })
+	i := slices.IndexFunc(all, func(m control.Instance) bool { return m.ID == id })
 	if i < 0 {
-		return control.Member{}, false
+		return control.Instance{}, false
 	}
 	return all[i], true
 }
 
 // List are the instances in the order in which they joined.
-func (r *Roster) List() []control.Member {
+func (r *Roster) List() []control.Instance {
 	status := r.fleet.Status()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]control.Member, len(status.Instances))
+	all := make([]control.Instance, len(status.Instances))
 	for i, st := range status.Instances {
-		m := control.Member{ID: st.ID, Kind: configs.Embedded, State: st.State.String(), Version: st.Version, Capacity: st.Capacity,
+		m := control.Instance{ID: st.ID, Kind: configs.Embedded, State: st.State.String(), Version: st.Version, Capacity: st.Capacity,
 			Requests: st.Requests, Responses: st.Responses, Served: st.Served, Failed: st.Failed, Tokens: st.Tokens,
 			Busy: st.Busy.Seconds(), Fault: st.PublishFail}
 		if s, ok := r.servers[st.ID]; ok {
@@ -102,10 +102,10 @@ func (r *Roster) List() []control.Member {
 }
 
 // Add takes the server at url into the fleet.
-func (r *Roster) Add(ctx context.Context, url, kind string) (control.Member, error) {
+func (r *Roster) Add(ctx context.Context, url, kind string) (control.Instance, error) {
 	e, err := configs.ParseEndpoint(url, kind)
 	if err != nil {
-		return control.Member{}, fmt.Errorf("instance %w: %w", control.ErrMember, err)
+		return control.Instance{}, fmt.Errorf("instance %w: %w", control.ErrInvalid, err)
 	}
 	return r.add(ctx, e)
 }
@@ -124,16 +124,16 @@ func (r *Roster) leaver(id string) (*server, error) {
 		return s, nil
 	}
 	if _, ok := r.member(id); ok {
-		return nil, control.ErrOwn
+		return nil, control.ErrEmbedded
 	}
-	return nil, control.ErrNoMember
+	return nil, control.ErrNotFound
 }
 
 // Drain gives server id no more work.
-func (r *Roster) Drain(id string) (control.Member, error) {
+func (r *Roster) Drain(id string) (control.Instance, error) {
 	s, err := r.leaver(id)
 	if err != nil {
-		return control.Member{}, fmt.Errorf("drain instance %s: %w", id, err)
+		return control.Instance{}, fmt.Errorf("drain instance %s: %w", id, err)
 	}
 	m, ok := r.member(id)
 	if ok && m.State == fleet.Draining.String() {
@@ -144,7 +144,7 @@ func (r *Roster) Drain(id string) (control.Member, error) {
 	_ = r.fleet.Drain(ended, s) // it drains from here on
 	r.kept.setOut(id, true)
 	if m, ok = r.member(id); !ok {
-		return m, fmt.Errorf("drain instance %s: %w", id, control.ErrNoMember)
+		return m, fmt.Errorf("drain instance %s: %w", id, control.ErrNotFound)
 	}
 	r.news.notes.Say("instance %s drains: it gets no more work", id)
 	r.tasks.Go(func() {
@@ -169,12 +169,12 @@ func (r *Roster) Remove(ctx context.Context, id string) error {
 }
 
 // remove takes s itself out of the fleet, and not one of its name that has come
-// since: then it is control.ErrNoMember, as where s is nil.
+// since: then it is control.ErrNotFound, as where s is nil.
 func (r *Roster) remove(ctx context.Context, s *server) error {
 	r.mu.Lock()
 	if s == nil || s.leaves || r.servers[s.ID()] != s {
 		r.mu.Unlock()
-		return control.ErrNoMember
+		return control.ErrNotFound
 	}
 	s.leaves = true
 	r.mu.Unlock()
@@ -189,13 +189,13 @@ func (r *Roster) remove(ctx context.Context, s *server) error {
 	return err
 }
 
-// TakenOut reports whether somebody drained or removed instance id, in this process
+// Removed reports whether somebody drained or removed instance id, in this process
 // of the run or in one before, and it has not come since.
-func (r *Roster) TakenOut(id string) bool { return r.kept.isOut(id) }
+func (r *Roster) Removed(id string) bool { return r.kept.isOut(id) }
 
-// GivenUp reports whether instance id left since it did not answer: it may join
+// Evicted reports whether instance id left since it did not answer: it may join
 // again.
-func (r *Roster) GivenUp(id string) bool {
+func (r *Roster) Evicted(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.givenUp[id]

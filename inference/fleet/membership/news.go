@@ -64,7 +64,7 @@ func (n *news) hear(e fleet.Event) {
 
 // came tells of a server that joined, with the fault that keeps it from its work
 // where there is one.
-func (n *news) came(m control.Member, fault error) {
+func (n *news) came(m control.Instance, fault error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	event := control.InstanceEvent{ID: m.ID, To: m.State}

@@ -117,13 +117,13 @@ func TestDeadServersLeave(t *testing.T) {
 	r.giveUp(gone[0])
 	said.await(t, "instance http://dead:2 has been STALE for 10m0s: it leaves")
 	said.await(t, "instance http://dead:2 left")
-	require.True(t, r.GivenUp("http://dead:2"))
-	require.False(t, r.GivenUp("http://dead:1"))
+	require.True(t, r.Evicted("http://dead:2"))
+	require.False(t, r.Evicted("http://dead:1"))
 	require.Len(t, r.List(), 3)
 	require.Empty(t, r.silent(start.Add(2*giveUpAfter)))
 	_, err := r.Add(t.Context(), "http://dead:2", "")
 	require.NoError(t, err, "it may come again")
-	require.False(t, r.GivenUp("http://dead:2"))
+	require.False(t, r.Evicted("http://dead:2"))
 }
 
 // oddServer is one of another model, with a larger vocabulary.
@@ -271,15 +271,15 @@ func TestTakenOutIsKept(t *testing.T) {
 	defer end()
 	require.Equal(t, r.kept.of.Run, again.kept.of.Run)
 	for url, out := range map[string]bool{"http://a:1": true, "http://b:1": true, "http://c:1": false} {
-		require.Equal(t, out, again.TakenOut(url), url)
+		require.Equal(t, out, again.Removed(url), url)
 	}
 	_, err = again.Add(t.Context(), "http://a:1", "")
 	require.NoError(t, err)
-	require.False(t, again.TakenOut("http://a:1"))
+	require.False(t, again.Removed("http://a:1"))
 	third, end := open()
 	defer end()
-	require.False(t, third.TakenOut("http://a:1"))
-	require.True(t, third.TakenOut("http://b:1"))
+	require.False(t, third.Removed("http://a:1"))
+	require.True(t, third.Removed("http://b:1"))
 	for _, torn := range []string{"", "{", "null", `{"x":1}`} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, keptFile), []byte(torn), 0o644))
 		_, err = openKept(folder, nil)

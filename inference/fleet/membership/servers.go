@@ -232,7 +232,7 @@ func (r *Roster) part(s *server) {
 
 // expel takes s out of the fleet, where it still is.
 func (r *Roster) expel(s *server) {
-	if err := r.remove(r.ctx, s); err != nil && r.ctx.Err() == nil && !errors.Is(err, control.ErrNoMember) {
+	if err := r.remove(r.ctx, s); err != nil && r.ctx.Err() == nil && !errors.Is(err, control.ErrNotFound) {
 		r.news.notes.Say("%v", err)
 	}
 }

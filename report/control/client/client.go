@@ -117,12 +117,12 @@ func (r *refusal) Is(target error) bool {
 	return target == ErrAsked && r.status == http.StatusBadRequest
 } //nolint:errorlint // the sentinel itself
 
-// Members are the run's instances.
-func (c *Client) Members(ctx context.Context) ([]control.Member, error) {
+// Instances are the run's instances.
+func (c *Client) Instances(ctx context.Context) ([]control.Instance, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("fleet: %s/instances: no answer in %v", c.root, patience))
 	defer cancel()
 	var answer struct {
-		Instances []control.Member `json:"instances"`
+		Instances []control.Instance `json:"instances"`
 	}
 	err := c.Call(ctx, http.MethodGet, "/instances", nil, &answer)
 	return answer.Instances, err
@@ -131,7 +131,7 @@ func (c *Client) Members(ctx context.Context) ([]control.Member, error) {
 // Drain returns when instance id has no work left; then it reports whether it has
 // left the run too, or come anew.
 func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
-	var m control.Member
+	var m control.Instance
 	if err := c.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(id)+"/drain", nil, &m); err != nil {
 		return false, err
 	}
@@ -143,11 +143,11 @@ func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
 		case <-ctx.Done():
 			return false, fmt.Errorf("fleet: %s drains on, with %d requests left: %w", id, m.Requests, context.Cause(ctx))
 		}
-		all, err := c.Members(ctx)
+		all, err := c.Instances(ctx)
 		if err != nil {
 			return false, err
 		}
-		at := slices.IndexFunc(all, func(o control.Member) bool { return o.ID == id })
+		at := slices.IndexFunc(all, func(o control.Instance) bool { return o.ID == id })
 		if at < 0 || all[at].State != fleet.Draining.String() { // or came anew since
 			return true, nil
 		}
