@@ -30,12 +30,12 @@ type Config struct {
 	pause, look time.Duration // of tests
 }
 
-// Member is an instance's place in a fleet. Of a nil *Member Drain and Leave do
+// Registration is an instance's place in a fleet. Of a nil *Registration Drain and Leave do
 // nothing.
-type Member struct {
+type Registration struct {
 	cfg  Config
 	stop context.CancelFunc
-	gone chan struct{} // closed when nobody changes what follows any more
+	done chan struct{} // closed when nobody changes what follows any more
 	id   string        // that the trainer knows it by; empty before it does
 	boot string        // of the trainer's process that it joined
 }
@@ -50,56 +50,56 @@ const (
 )
 
 // Begin joins, and the instance stays a member until ctx ends, Drain or Leave.
-func Begin(ctx context.Context, cfg Config) *Member {
+func Begin(ctx context.Context, cfg Config) *Registration {
 	cfg.pause, cfg.look = cmp.Or(cfg.pause, firstPause), cmp.Or(cfg.look, lookEvery)
-	m := &Member{cfg: cfg, gone: make(chan struct{})}
-	ctx, m.stop = context.WithCancel(ctx)
+	r := &Registration{cfg: cfg, done: make(chan struct{})}
+	ctx, r.stop = context.WithCancel(ctx)
 	go func() {
-		defer close(m.gone)
-		m.stay(ctx)
+		defer close(r.done)
+		r.stay(ctx)
 	}()
-	return m
+	return r
 }
 
 // stay joins the trainer, and joins again where one has started that does not
 // know the instance. Whom somebody drained or took out of the fleet stays out.
-func (m *Member) stay(ctx context.Context) {
-	if !m.join(ctx) {
+func (r *Registration) stay(ctx context.Context) {
+	if !r.join(ctx) {
 		return
 	}
-	tick := time.NewTicker(m.cfg.look)
+	tick := time.NewTicker(r.cfg.look)
 	defer tick.Stop()
-	told := ""
+	lastNote := ""
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		boot, self, err := m.seen(ctx)
+		boot, self, err := r.seen(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			if err.Error() != told {
-				told = err.Error()
-				m.cfg.Note("look for %s: %s; looking on", m.cfg.Trainer, told)
+			if err.Error() != lastNote {
+				lastNote = err.Error()
+				r.cfg.Note("look for %s: %s; looking on", r.cfg.Trainer, lastNote)
 			}
 			continue
-		case self == nil && boot == m.boot:
-			m.cfg.Note("%s took the instance out: it does not join again", m.cfg.Trainer)
+		case self == nil && boot == r.boot:
+			r.cfg.Note("%s took the instance out: it does not join again", r.cfg.Trainer)
 			return
 		case self == nil:
-			if !m.join(ctx) {
+			if !r.join(ctx) {
 				return
 			}
 		case self.State == fleet.Draining.String():
-			m.cfg.Note("%s drains the instance: it does not join again", m.cfg.Trainer)
+			r.cfg.Note("%s drains the instance: it does not join again", r.cfg.Trainer)
 			return
 		default:
-			m.boot = boot
+			r.boot = boot
 		}
-		told = ""
+		lastNote = ""
 	}
 }
 
@@ -107,7 +107,7 @@ func (m *Member) stay(ctx context.Context) {
 // of the trainer's process: none where it has given the instance up, which may
 // join it as it would another, and the one that it joined where somebody took it
 // out, be it in a process before.
-func (m *Member) seen(ctx context.Context) (boot string, self *control.Instance, err error) {
+func (r *Registration) seen(ctx context.Context) (boot string, self *control.Instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var answer struct {
@@ -116,7 +116,7 @@ func (m *Member) seen(ctx context.Context) (boot string, self *control.Instance,
 		TakenOut  bool               `json:"taken_out"`
 		Instances []control.Instance `json:"instances"`
 	}
-	if err := m.cfg.Call(ctx, http.MethodGet, "/instances?id="+url.QueryEscape(m.id), nil, &answer); err != nil {
+	if err := r.cfg.Call(ctx, http.MethodGet, "/instances?id="+url.QueryEscape(r.id), nil, &answer); err != nil {
 		return "", nil, err
 	}
 	if len(answer.Instances) > 0 {
@@ -126,27 +126,27 @@ func (m *Member) seen(ctx context.Context) (boot string, self *control.Instance,
 	case answer.GivenUp && self == nil:
 		answer.Boot = ""
 	case answer.TakenOut:
-		answer.Boot = m.boot
+		answer.Boot = r.boot
 	}
 	return answer.Boot, self, nil
 }
 
 // join asks the trainer until it accepts, or ctx ends: then it reports false.
 // The trainer may not have started yet, and may publish its weights first.
-func (m *Member) join(ctx context.Context) bool {
-	told := ""
-	for pause := m.cfg.pause; ; pause = min(2*pause, longestPause) {
-		err := m.try(ctx)
+func (r *Registration) join(ctx context.Context) bool {
+	lastNote := ""
+	for pause := r.cfg.pause; ; pause = min(2*pause, longestPause) {
+		err := r.try(ctx)
 		if err == nil {
-			m.cfg.Note("joined %s as %s", m.cfg.Trainer, m.id)
+			r.cfg.Note("joined %s as %s", r.cfg.Trainer, r.id)
 			return true
 		}
 		if ctx.Err() != nil {
 			return false
 		}
-		if err.Error() != told {
-			told = err.Error()
-			m.cfg.Note("join: %s; trying on", told)
+		if err.Error() != lastNote {
+			lastNote = err.Error()
+			r.cfg.Note("join: %s; trying on", lastNote)
 		}
 		wait := time.NewTimer(pause)
 		select {
@@ -158,8 +158,8 @@ func (m *Member) join(ctx context.Context) bool {
 	}
 }
 
-func (m *Member) try(ctx context.Context) error {
-	own, err := m.url(ctx)
+func (r *Registration) try(ctx context.Context) error {
+	own, err := r.url(ctx)
 	if err != nil {
 		return err
 	}
@@ -169,82 +169,82 @@ func (m *Member) try(ctx context.Context) error {
 		ID   string `json:"id"`
 		Boot string `json:"boot"`
 	}
-	err = m.cfg.Call(callCtx, http.MethodPost, "/instances", map[string]string{"url": own, "kind": "easyrl"}, &answer)
+	err = r.cfg.Call(callCtx, http.MethodPost, "/instances", map[string]string{"url": own, "kind": "easyrl"}, &answer)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		m.id = own // its URL is its name: it may have been taken all the same
+		r.id = own // its URL is its name: it may have been taken all the same
 		return err
 	case err != nil:
 		return err
 	case answer.ID == "":
-		return fmt.Errorf("%s answers without an id, expected the instance", m.cfg.Trainer)
+		return fmt.Errorf("%s answers without an id, expected the instance", r.cfg.Trainer)
 	}
-	m.id, m.boot = answer.ID, answer.Boot
+	r.id, r.boot = answer.ID, answer.Boot
 	return nil
 }
 
-// ended stops looking after the trainer and reports whether it has the instance.
-func (m *Member) ended() bool {
-	if m == nil {
+// stopped stops looking after the trainer and reports whether it has the instance.
+func (r *Registration) stopped() bool {
+	if r == nil {
 		return false
 	}
-	m.stop()
-	<-m.gone
-	return m.id != ""
+	r.stop()
+	<-r.done
+	return r.id != ""
 }
 
 // Drain asks the trainer for no more requests, and returns when those that it
 // has sent are here. Those of others are taken meanwhile.
-func (m *Member) Drain() {
-	if !m.ended() {
+func (r *Registration) Drain() {
+	if !r.stopped() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	self := &control.Instance{}
-	err := m.cfg.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(m.id)+"/drain", nil, self)
+	err := r.cfg.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(r.id)+"/drain", nil, self)
 	if err != nil {
-		m.cfg.Note("leave: %v", err) // the trainer is gone, or will see for itself
-		m.id = ""
+		r.cfg.Note("leave: %v", err) // the trainer is gone, or will see for itself
+		r.id = ""
 		return
 	}
 	tick := time.NewTicker(arriveLook)
 	defer tick.Stop()
-	for self != nil && self.Requests > m.cfg.Running() {
+	for self != nil && self.Requests > r.cfg.Running() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if _, self, err = m.seen(ctx); err != nil {
+		if _, self, err = r.seen(ctx); err != nil {
 			return
 		}
 	}
 }
 
 // Leave takes the instance out, if it is in.
-func (m *Member) Leave() {
-	if !m.ended() {
+func (r *Registration) Leave() {
+	if !r.stopped() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	if err := m.cfg.Call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(m.id), nil, nil); err != nil {
-		m.cfg.Note("leave: %v", err)
+	if err := r.cfg.Call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(r.id), nil, nil); err != nil {
+		r.cfg.Note("leave: %v", err)
 	}
 }
 
 // url is where the trainer reaches the instance: where it listens everywhere, the
 // address of this machine that the way to the trainer begins at.
-func (m *Member) url(ctx context.Context) (string, error) {
-	host, port, err := net.SplitHostPort(m.cfg.Addr)
+func (r *Registration) url(ctx context.Context) (string, error) {
+	host, port, err := net.SplitHostPort(r.cfg.Addr)
 	if err != nil {
 		return "", err
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		there := m.cfg.Trainer.Host
-		if m.cfg.Trainer.Port() == "" {
-			there = net.JoinHostPort(m.cfg.Trainer.Hostname(), m.cfg.Trainer.Scheme)
+		there := r.cfg.Trainer.Host
+		if r.cfg.Trainer.Port() == "" {
+			there = net.JoinHostPort(r.cfg.Trainer.Hostname(), r.cfg.Trainer.Scheme)
 		}
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "udp", there) // sends nothing

@@ -156,7 +156,7 @@ func (n *notes) until(t *testing.T, part string) {
 }
 
 // member is an instance that looks without a pause.
-func (f *fakeTrainer) member(t *testing.T, running func() int) (*Member, *notes) {
+func (f *fakeTrainer) member(t *testing.T, running func() int) (*Registration, *notes) {
 	t.Helper()
 	u, err := url.Parse(f.URL)
 	require.NoError(t, err)
@@ -233,7 +233,7 @@ func TestKnownToTheNextTrainer(t *testing.T) {
 		<-f.looks
 	}
 	f.set(func() { f.state = "" })
-	f.lookUntil(m.gone)
+	f.lookUntil(m.done)
 	said.until(t, "took the instance out")
 	require.Equal(t, []string{joinCall}, f.called())
 }
@@ -246,7 +246,7 @@ func TestOperatorsAreObeyed(t *testing.T) {
 		m, said := f.member(t, nothingRuns)
 		<-f.looks
 		f.set(func() { f.state = state })
-		f.lookUntil(m.gone)
+		f.lookUntil(m.done)
 		said.until(t, line)
 		require.Equal(t, []string{joinCall}, f.called())
 		m.Drain()
@@ -262,7 +262,7 @@ func TestTakenOutBeforeTheTrainerWasStartedAgain(t *testing.T) {
 	m, said := f.member(t, nothingRuns)
 	<-f.looks
 	f.set(func() { f.boot, f.state, f.takenOut = "two", "", true })
-	f.lookUntil(m.gone)
+	f.lookUntil(m.done)
 	said.until(t, "took the instance out: it does not join again")
 	require.Equal(t, []string{joinCall}, f.called())
 }

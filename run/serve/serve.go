@@ -101,7 +101,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 }
 
 // enter joins the trainer's fleet, if there is one to join.
-func (c *Config) enter(ctx context.Context, srv *api.Server) *join.Member {
+func (c *Config) enter(ctx context.Context, srv *api.Server) *join.Registration {
 	if c.Join == nil {
 		return nil
 	}
