@@ -61,7 +61,7 @@ func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, op
 	}
 	defer score.Close() //nolint:errcheck // every score was given
 	e := evaluation{cfg: cfg, folder: f, sets: sets, reward: score, opts: opts}
-	metrics, err := e.run(ctx, resolved, record, membership.Deps{Begins: reader.CanaryTokens(), Warn: warn})
+	metrics, err := e.run(ctx, resolved, record, membership.Deps{CanaryTokens: reader.CanaryTokens(), Warn: warn})
 	return metrics, sets, err
 }
 

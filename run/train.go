@@ -76,7 +76,7 @@ func (t *training) open(ctx context.Context) error {
 		return err
 	}
 	t.openTrace(from)
-	if t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, membership.Deps{Begins: t.reader.CanaryTokens(),
+	if t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, membership.Deps{CanaryTokens: t.reader.CanaryTokens(),
 		Spans: t.spans, Rest: lend(t.dev, t.cfg), Warn: t.warn, Folder: t.cfg.Run.Dir}); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func floors() [][]string {
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/plugin"},
 		{"model/panels", "rollout/sample", "inference/fleet", "inference/remote/internal/latest", "inference/server/internal/feed"},
 		{"model", "optim", "producer", "evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
-		{"tri_model", "inference/engine", "inference/simulate/backend"},
+		{"tri_model", "inference/engine", "inference/canary", "inference/simulate/backend"},
 		{"trainer", "phases", "model/folder"},
 		{"configs"},
 		{"inference/fleet/membership", "run/compare", "run/dataset"},

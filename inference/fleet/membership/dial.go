@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/report/control"
 )
@@ -15,7 +16,7 @@ import (
 // newDialer calls servers as a configuration says. Those that read weights from
 // files find them in its folder, which is made with the first; forget removes the
 // one that a run makes unasked. run tells the run from others.
-func newDialer(cfg *configs.Config, c *canary, run string) (call Dialer, forget func() error, err error) {
+func newDialer(cfg *configs.Config, deps *Deps, c *canary.Reference, run string) (call Dialer, forget func() error, err error) {
 	dir, forget := cfg.Inference.WeightsDir, func() error { return nil }
 	if dir == "" {
 		dir = filepath.Join(cfg.Run.Dir, "weights")
@@ -25,12 +26,8 @@ func newDialer(cfg *configs.Config, c *canary, run string) (call Dialer, forget 
 	if err != nil {
 		return nil, nil, err
 	}
-	prompt := c.prompt(remote.CanaryTokens)
-	deps := c.deps
 	trainer := remote.Trainer{ID: run, Name: nameOf(cfg)}
-	seen := &remote.Canary{Prompt: prompt, Logprobs: func(ctx context.Context, version int64) ([]float32, error) {
-		return c.logprobs(ctx, prompt, version)
-	}}
+	seen := &remote.Canary{Prompt: c.Prompt(), Logprobs: c.Logprobs}
 	return func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
 		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: remote.Kind(e.Kind), Token: deps.Token, Trainer: trainer, Store: store, Canary: seen,
 			Context: Engine(cfg, "", deps.Shape).Context, Computes: deps.Computes})

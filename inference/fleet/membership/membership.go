@@ -14,8 +14,10 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -26,9 +28,9 @@ import (
 
 // Deps are what a roster has of its run.
 type Deps struct {
-	Shape    *model.Config
-	Computes string  // what an easyrl server's model must say that it computes
-	Begins   []int32 // the first tokens of the run's prompts, for a canary; may be few
+	Shape        *model.Config
+	Computes     string  // what an easyrl server's model must say that it computes
+	CanaryTokens []int32 // the first tokens of the run's prompts; may be few
 	// Engine starts an engine of this process.
 	Engine func(cfg engine.Config) (*engine.Engine, error)
 	// Bears says how the fleet bears with instances, beside what the configuration
@@ -54,7 +56,7 @@ type Roster struct {
 	dial    Dialer
 	forget  func() error // what was written for servers; may be nil
 	spans   *trace.Spans
-	canary  *canary
+	canary  *canary.Reference
 	reader  npu.Device // reads what is published; nil before the first publish
 	readers int        // its threads
 
@@ -77,7 +79,7 @@ type Roster struct {
 
 // Start starts a run's engines and calls its servers. Begin follows.
 func Start(ctx context.Context, cfg *configs.Config, deps Deps) (*Roster, error) {
-	r := &Roster{cfg: &cfg.Inference, spans: deps.Spans, dial: deps.Dial, joined: make(chan struct{}, 1), canary: &canary{deps: &deps},
+	r := &Roster{cfg: &cfg.Inference, spans: deps.Spans, dial: deps.Dial, joined: make(chan struct{}, 1), canary: canary.NewReference(deps.Shape, canary.Prompt(deps.Shape, deps.CanaryTokens, remote.CanaryTokens)),
 		readers: cfg.Device.Threads, servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{},
 		givenUp: map[string]bool{}, news: &news{notes: report.NewNotes(deps.Warn), warn: deps.Warn, ill: map[string]bool{}}}
 	r.ctx, r.cancel = context.WithCancel(ctx)
@@ -98,7 +100,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps Deps) (*Roster, error)
 	}
 	r.kept, err = openKept(deps.Folder, r.news.notes)
 	if err == nil && r.dial == nil {
-		r.dial, r.forget, err = newDialer(cfg, r.canary, r.kept.of.Run)
+		r.dial, r.forget, err = newDialer(cfg, &deps, r.canary, r.kept.of.Run)
 	}
 	if err == nil {
 		err = r.startEngines(ctx, cfg, &deps)
@@ -196,7 +198,7 @@ func (r *Roster) able() (n int) {
 func (r *Roster) Close() error {
 	r.cancel()
 	r.tasks.Wait()
-	err := errors.Join(r.fleet.Close(), r.canary.close())
+	err := errors.Join(r.fleet.Close(), r.canary.Close())
 	if r.reader != nil {
 		err = errors.Join(err, r.reader.Close())
 	}
@@ -218,7 +220,8 @@ func (r *Roster) Publish(ctx context.Context, w inference.Weights) (err error) {
 		}
 		s.ReadWith(r.reader)
 	}
-	r.canary.set(w)
+	snapshot, _ := w.(*model.Snapshot)
+	r.canary.SetWeights(snapshot)
 	return r.fleet.Publish(ctx, w)
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote"
 )
 
 // A server that is taken off the list and comes anew while the one before drains
@@ -155,18 +154,6 @@ func TestTokensOfAnotherVocabulary(t *testing.T) {
 	said.await(t, "response 0 token 0 is 16, expected 0 to 15")
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
-}
-
-// The canary's tokens are the run's own.
-func TestCanaryPrompt(t *testing.T) {
-	t.Parallel()
-	deps := &Deps{Shape: tinyShape(t)}
-	c := &canary{deps: deps}
-	require.Equal(t, []int32{2, 4, 6, 8}, c.prompt(4), "spread over a vocabulary of 16")
-	deps.Begins = []int32{3, 9, 4, 9, 5}
-	require.Equal(t, deps.Begins[:4], c.prompt(4))
-	require.Len(t, c.prompt(remote.CanaryTokens), remote.CanaryTokens)
-	require.Len(t, c.prompt(1000), deps.Shape.MaxPositions-1)
 }
 
 // An engine that the fleet does not take is closed.

@@ -1,0 +1,64 @@
+package canary
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+)
+
+func tinyShape(t *testing.T) *model.Config {
+	t.Helper()
+	shape, err := model.ParseConfig([]byte(`{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":1,
+		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,
+		"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":true,"eos_token_id":1,"initializer_range":0.05}`))
+	require.NoError(t, err)
+	return shape
+}
+
+func TestPromptIsTheRunsOwn(t *testing.T) {
+	t.Parallel()
+	shape := tinyShape(t)
+	require.Equal(t, []int32{2, 4, 6, 8}, Prompt(shape, nil, 4), "spread over a vocabulary of 16")
+	tokens := []int32{3, 9, 4, 9, 5}
+	require.Equal(t, tokens[:4], Prompt(shape, tokens, 4))
+	require.Len(t, Prompt(shape, tokens, 32), 32)
+	require.Len(t, Prompt(shape, tokens, 1000), shape.MaxPositions-1)
+}
+
+func TestLogprobsOfThePublishedVersion(t *testing.T) {
+	t.Parallel()
+	shape := tinyShape(t)
+	dev, err := cpu.Open(1)
+	require.NoError(t, err)
+	defer dev.Close()
+	w, err := model.NewWeights(dev, shape, npu.Weights)
+	require.NoError(t, err)
+	w.Init(1)
+	require.NoError(t, dev.Sync())
+	r := NewReference(shape, Prompt(shape, nil, 8))
+	_, err = r.Logprobs(t.Context(), 1)
+	require.ErrorContains(t, err, "version 1 is published no more")
+	r.SetWeights(model.NewSnapshot(w, 1))
+	logp, err := r.Logprobs(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, logp, 8)
+	require.Zero(t, logp[0])
+	for _, v := range logp[1:] {
+		require.Negative(t, v)
+	}
+	r.SetWeights(model.NewSnapshot(w, 2))
+	again, err := r.Logprobs(t.Context(), 1)
+	require.NoError(t, err, "it is computed already")
+	require.Equal(t, logp, again)
+	_, err = r.Logprobs(t.Context(), 3)
+	require.ErrorContains(t, err, "version 3 is published no more")
+	r.SetWeights(nil)
+	_, err = r.Logprobs(t.Context(), 2)
+	require.Error(t, err)
+	require.NoError(t, r.Close())
+	require.NoError(t, NewReference(shape, nil).Close())
+}
