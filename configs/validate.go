@@ -10,6 +10,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/discover"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/report/sink"
 )
@@ -294,10 +295,10 @@ func (c *checks) inference(i Inference) {
 	c.expect(len(i.Endpoints) > 0 || joins, "inference.endpoints",
 		"is empty, expected URLs with kind %q, or control.listen or inference.watch for instances that join", i.Kind)
 	for at, endpoint := range i.Endpoints {
-		e, err := ParseEndpoint(endpoint, i.Kind)
+		e, err := remote.ParseEndpoint(endpoint, remote.Kind(i.Kind))
 		c.expect(err == nil, "inference.endpoints", "has %v", err)
 		again := slices.ContainsFunc(i.Endpoints[:at], func(other string) bool {
-			o, err := ParseEndpoint(other, i.Kind)
+			o, err := remote.ParseEndpoint(other, remote.Kind(i.Kind))
 			return err == nil && o.URL == e.URL
 		})
 		c.expect(err != nil || !again, "inference.endpoints", "has %q twice", e.URL)

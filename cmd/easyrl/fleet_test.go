@@ -17,6 +17,7 @@ import (
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/fleet/membership"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -46,12 +47,12 @@ func tinyFleet(t *testing.T) (in *membership.Roster, said chan string) {
 	said = make(chan string, 100)
 	in, err = membership.Start(t.Context(), cfg, membership.Deps{Shape: f.Shape, Engine: start, Bears: fleet.DefaultConfig(),
 		Warn: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
-		Dial: func(_ context.Context, e configs.Endpoint) (membership.Probed, string, error) {
+		Dial: func(_ context.Context, e remote.Endpoint) (membership.Probed, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 			}
 			inst, err := start(membership.Engine(cfg, e.URL, f.Shape))
-			return probed{inst}, cmp.Or(e.Kind, configs.EasyRL), err
+			return probed{inst}, string(cmp.Or(e.Kind, remote.Easyrl)), err
 		}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.Close()) })

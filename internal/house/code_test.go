@@ -27,7 +27,7 @@ const (
 func exceptions() map[string]int {
 	return map[string]int{
 		"tokenizer":        2200, // a reader for each part of tokenizer.json
-		"inference/remote": 2250, // a file for the dialect of each server
+		"inference/remote": 2300, // a file for the dialect of each server
 		"inference/server": 2050, // a gate after the other
 		"cmd/easyrl":       1200, // flags and printing alone
 	}

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/discover"
 	"github.com/easyrl/easyrl/inference/fleet"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -39,12 +39,12 @@ type Probed interface {
 }
 
 // Dialer calls the server of an endpoint and says of what kind it is.
-type Dialer func(ctx context.Context, e configs.Endpoint) (inst Probed, kind string, err error)
+type Dialer func(ctx context.Context, e remote.Endpoint) (inst Probed, kind string, err error)
 
 // server is an inference server with its rows in the trace.
 type server struct {
 	Probed
-	endpoint configs.Endpoint
+	endpoint remote.Endpoint
 	track    trace.Track // of lanes: a span for each request and each publish
 
 	mu       sync.Mutex
@@ -103,11 +103,11 @@ func (s *server) worked() time.Duration {
 // enough others, or more may join.
 func (r *Roster) callServers(ctx context.Context, more bool) error {
 	faults := make([]error, len(r.cfg.Endpoints))
-	endpoints := make([]configs.Endpoint, len(faults))
+	endpoints := make([]remote.Endpoint, len(faults))
 	var calls sync.WaitGroup
 	for i, text := range r.cfg.Endpoints {
 		calls.Go(func() {
-			if endpoints[i], faults[i] = configs.ParseEndpoint(text, r.cfg.Kind); faults[i] == nil {
+			if endpoints[i], faults[i] = remote.ParseEndpoint(text, remote.Kind(r.cfg.Kind)); faults[i] == nil {
 				_, faults[i] = r.add(ctx, endpoints[i])
 			}
 		})
@@ -128,7 +128,7 @@ func (r *Roster) callServers(ctx context.Context, more bool) error {
 
 // seek calls the server of an endpoint until it is in the fleet, and parts with
 // it when the result is called.
-func (r *Roster) seek(e configs.Endpoint) (cancel context.CancelFunc) {
+func (r *Roster) seek(e remote.Endpoint) (cancel context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	r.tasks.Go(func() {
 		if r.find(ctx, e) {
@@ -142,7 +142,7 @@ func (r *Roster) seek(e configs.Endpoint) (cancel context.CancelFunc) {
 
 // find calls the server of an endpoint until it is in the fleet, and reports
 // whether it is before ctx ends.
-func (r *Roster) find(ctx context.Context, e configs.Endpoint) bool {
+func (r *Roster) find(ctx context.Context, e remote.Endpoint) bool {
 	last := ""
 	for {
 		_, err := r.add(ctx, e)
@@ -172,7 +172,7 @@ func (r *Roster) watch() {
 	}
 	r.tasks.Go(func() {
 		check := func(text string) error {
-			_, err := configs.ParseEndpoint(text, r.cfg.Kind)
+			_, err := remote.ParseEndpoint(text, remote.Kind(r.cfg.Kind))
 			return err
 		}
 		err := discover.Watch(r.ctx, r.cfg.Watch, watchEvery, check, func(list []string, err error) {
@@ -193,9 +193,9 @@ func (r *Roster) watch() {
 // it any more. Those of the configuration stay. A list with a fault changes
 // nothing.
 func (r *Roster) follow(list []string) error {
-	listed := map[string]configs.Endpoint{}
+	listed := map[string]remote.Endpoint{}
 	for _, text := range append(list[:len(list):len(list)], r.cfg.Endpoints...) {
-		e, err := configs.ParseEndpoint(text, r.cfg.Kind)
+		e, err := remote.ParseEndpoint(text, remote.Kind(r.cfg.Kind))
 		if err != nil {
 			return err
 		}

@@ -28,8 +28,8 @@ func newDialer(cfg *configs.Config, deps *Deps, c *canary.Reference, run string)
 	}
 	trainer := remote.Trainer{ID: run, Name: nameOf(cfg)}
 	seen := &remote.Canary{Prompt: c.Prompt(), Logprobs: c.Logprobs}
-	return func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
-		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: remote.Kind(e.Kind), Token: deps.Token, Trainer: trainer, Store: store, Canary: seen,
+	return func(ctx context.Context, e remote.Endpoint) (Probed, string, error) {
+		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: e.Kind, Token: deps.Token, Trainer: trainer, Store: store, Canary: seen,
 			Context: Engine(cfg, "", deps.Shape).Context, Computes: deps.Computes})
 		if err != nil {
 			return nil, "", err

@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -96,12 +97,12 @@ func tinyFleetIn(ctx context.Context, t *testing.T, said *notes, settings ...str
 	cfg, shape := &resolved.Config, tinyShape(t)
 	start := startEngine(shape)
 	r, err := Start(ctx, cfg, Deps{Shape: shape, Engine: start, Bears: fleet.DefaultConfig(), Warn: said.warn, Folder: cfg.Run.Dir,
-		Dial: func(_ context.Context, e configs.Endpoint) (Probed, string, error) {
+		Dial: func(_ context.Context, e remote.Endpoint) (Probed, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 			}
 			inst, err := start(Engine(cfg, e.URL, shape))
-			return engineServer{inst}, cmp.Or(e.Kind, configs.EasyRL), err
+			return engineServer{inst}, string(cmp.Or(e.Kind, remote.Easyrl)), err
 		}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })

@@ -63,8 +63,8 @@ type Roster struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	tasks  conc.WaitGroup
-	late   []configs.Endpoint // of the configuration, that did not answer
-	joined chan struct{}      // has something in it when a server has joined
+	late   []remote.Endpoint // of the configuration, that did not answer
+	joined chan struct{}     // has something in it when a server has joined
 
 	mu      sync.Mutex
 	servers map[string]*server            // by ID

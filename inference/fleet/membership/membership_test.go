@@ -15,6 +15,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote"
 )
 
 // A server that is taken off the list and comes anew while the one before drains
@@ -51,7 +52,7 @@ func TestServerOffTheListWhileItIsCalled(t *testing.T) {
 	publishTiny(t, r, 1)
 	called, answer := make(chan struct{}), make(chan struct{})
 	dial := r.dial
-	r.dial = func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
+	r.dial = func(ctx context.Context, e remote.Endpoint) (Probed, string, error) {
 		close(called)
 		<-answer
 		return dial(ctx, e)
@@ -95,7 +96,7 @@ func TestDeadServersLeave(t *testing.T) {
 	said := newNotes()
 	r := tinyFleet(t, said, "inference.kind=easyrl", "inference.watch=none", "inference.instances=1")
 	dial := r.dial
-	r.dial = func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
+	r.dial = func(ctx context.Context, e remote.Endpoint) (Probed, string, error) {
 		inst, kind, err := dial(ctx, e)
 		if err == nil && strings.Contains(e.URL, "dead") {
 			inst = deadServer{inst.(engineServer)}
@@ -138,7 +139,7 @@ func TestTokensOfAnotherVocabulary(t *testing.T) {
 	said := newNotes()
 	r := tinyFleet(t, said, "inference.kind=easyrl", "inference.watch=none", "inference.instances=0")
 	dial := r.dial
-	r.dial = func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
+	r.dial = func(ctx context.Context, e remote.Endpoint) (Probed, string, error) {
 		inst, kind, err := dial(ctx, e)
 		return oddServer{inst.(engineServer)}, kind, err
 	}
@@ -223,7 +224,7 @@ func TestEndIsNoNews(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	r := tinyFleetIn(ctx, t, said, "inference.kind=easyrl", "inference.watch=none", "inference.instances=0")
 	dial := r.dial
-	r.dial = func(ctx context.Context, e configs.Endpoint) (Probed, string, error) {
+	r.dial = func(ctx context.Context, e remote.Endpoint) (Probed, string, error) {
 		inst, kind, err := dial(ctx, e)
 		return stopper{inst.(engineServer), stop}, kind, err
 	}

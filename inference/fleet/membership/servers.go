@@ -8,13 +8,14 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/fleet"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/report/control"
 )
 
 // add calls the server of an endpoint, takes it into the fleet and returns when
 // it holds the current weights, where there are some, or has failed to. One that
 // is in the fleet stays as it is.
-func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Instance, error) {
+func (r *Roster) add(ctx context.Context, e remote.Endpoint) (control.Instance, error) {
 	r.mu.Lock()
 	again := r.coming[e.URL]
 	r.coming[e.URL] = true
@@ -42,7 +43,7 @@ func (r *Roster) add(ctx context.Context, e configs.Endpoint) (control.Instance,
 	if err != nil {
 		return control.Instance{}, err
 	}
-	e.Kind = kind
+	e.Kind = remote.Kind(kind)
 	s := &server{Probed: inst, endpoint: e, track: r.spans.Lanes(inst.ID())}
 	r.mu.Lock()
 	if old, ok := r.servers[s.ID()]; ok { // it has given up, and this one takes its place
@@ -94,7 +95,7 @@ func (r *Roster) List() []control.Instance {
 			Requests: st.Requests, Responses: st.Responses, Served: st.Served, Failed: st.Failed, Tokens: st.Tokens,
 			Busy: st.Busy.Seconds(), Fault: st.PublishFail}
 		if s, ok := r.servers[st.ID]; ok {
-			m.Kind, m.URL = s.endpoint.Kind, s.endpoint.URL
+			m.Kind, m.URL = string(s.endpoint.Kind), s.endpoint.URL
 		}
 		all[i] = m
 	}
@@ -103,7 +104,7 @@ func (r *Roster) List() []control.Instance {
 
 // Add takes the server at url into the fleet.
 func (r *Roster) Add(ctx context.Context, url, kind string) (control.Instance, error) {
-	e, err := configs.ParseEndpoint(url, kind)
+	e, err := remote.ParseEndpoint(url, remote.Kind(kind))
 	if err != nil {
 		return control.Instance{}, fmt.Errorf("instance %w: %w", control.ErrInvalid, err)
 	}
