@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"context"
 	"io"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -44,6 +46,32 @@ func TestDrainAndRemove(t *testing.T) {
 		require.Error(t, f.Remove(t.Context(), b))
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
 		require.Equal(t, map[string]State{"a": Draining, "c": Healthy}, states(f))
+		require.NoError(t, f.Close())
+	})
+}
+
+func TestCountsTheBusyTimeOfRemovedInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := fake("a", 1), faulty("b", 1, hang)
+		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a)
+		outcomes(t, f, 3, request(1, 1))
+		require.Equal(t, 3*time.Second, f.Status().Busy)
+		require.NoError(t, f.Remove(t.Context(), a))
+		require.Equal(t, 3*time.Second, f.Status().Busy)
+		require.NoError(t, f.Add(t.Context(), b))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, _, err := f.Generate(ctx, request(1, 1))
+		require.Error(t, err)
+		require.Equal(t, 5*time.Second, f.Status().Busy)
+		var call sync.WaitGroup
+		again, end := context.WithCancel(t.Context())
+		call.Go(func() { _, _, _ = f.Generate(again, request(1, 1)) })
+		<-time.After(time.Second)
+		require.NoError(t, f.Remove(t.Context(), b), "while it samples")
+		require.Equal(t, 6*time.Second, f.Status().Busy)
+		end()
+		call.Wait()
 		require.NoError(t, f.Close())
 	})
 }

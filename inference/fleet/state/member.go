@@ -82,14 +82,19 @@ func (m *member) give(now time.Time, r *Request) {
 	}
 }
 
+// busyTime is how long m has had at least one request outstanding.
+func (m *member) busyTime(now time.Time) time.Duration {
+	if m.requests == 0 {
+		return m.busy
+	}
+	return m.busy + now.Sub(m.busySince)
+}
+
 // status is what the fleet knows of m.
 func (m *member) status(now time.Time) InstanceStatus {
 	s := InstanceStatus{
 		ID: m.name, State: m.health, Version: m.version, Capacity: m.capacity, Requests: m.requests, Responses: m.responses,
-		Served: m.served, Failed: m.failed, Restarts: m.restarts, Tokens: m.generated, Busy: m.busy,
-	}
-	if m.requests > 0 {
-		s.Busy += now.Sub(m.busySince)
+		Served: m.served, Failed: m.failed, Restarts: m.restarts, Tokens: m.generated, Busy: m.busyTime(now),
 	}
 	if m.publishErr != nil {
 		s.PublishFail = m.publishErr.Error()

@@ -17,9 +17,10 @@ type members struct {
 	joined   Handle    // the last one given
 	ready    indexed.Heap[*member]
 	growth   growth
-	serving  int       // members that serve
-	capacity int       // of those
-	moved    time.Time // when a request last got an instance or left it, or a state changed
+	serving  int           // members that serve
+	capacity int           // of those
+	removed  time.Duration // busy time of the members that left
+	moved    time.Time     // when a request last got an instance or left it, or a state changed
 }
 
 func newMembers(cfg *Config, effects *Effects) *members {

@@ -20,13 +20,14 @@ type InstanceStatus struct {
 
 // Status is a snapshot of a fleet.
 type Status struct {
-	Version   int64 // current; 0 before the first publish
-	Size      int   // instances that serve
-	Queued    int   // requests that wait for an instance
-	Retries   int64 // tries after the first
-	Hedges    int64 // requests given to a second instance
-	Stale     int64 // requests and responses refused for their version
-	Invalid   int64 // requests refused as faults of the data
+	Version   int64         // current; 0 before the first publish
+	Size      int           // instances that serve
+	Queued    int           // requests that wait for an instance
+	Retries   int64         // tries after the first
+	Hedges    int64         // requests given to a second instance
+	Stale     int64         // requests and responses refused for their version
+	Invalid   int64         // requests refused as faults of the data
+	Busy      time.Duration // summed over all instances, including those that left
 	Instances []InstanceStatus
 }
 
@@ -34,13 +35,15 @@ type Status struct {
 func (s *Machine) Status(now time.Time) Status {
 	st := Status{
 		Version: s.health.version, Size: s.health.serving, Queued: s.queue.waiting.Len(),
-		Retries: s.queue.retries, Hedges: s.queue.hedges, Stale: s.health.stale, Invalid: s.invalid,
+		Retries: s.queue.retries, Hedges: s.queue.hedges, Stale: s.health.stale, Invalid: s.invalid, Busy: s.health.removed,
 	}
 	if s.health.closed {
 		return st
 	}
 	for _, m := range s.health.all {
-		st.Instances = append(st.Instances, m.status(now))
+		i := m.status(now)
+		st.Busy += i.Busy
+		st.Instances = append(st.Instances, i)
 	}
 	return st
 }

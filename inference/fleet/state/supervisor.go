@@ -23,6 +23,7 @@ type supervisor struct {
 func (h *supervisor) remove(now time.Time, m *member) {
 	h.set(now, m, Draining, nil)
 	m.left = true
+	h.removed += m.busyTime(now)
 	h.all = slices.DeleteFunc(h.all, func(o *member) bool { return o == m })
 }
 
