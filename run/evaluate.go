@@ -18,7 +18,6 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
@@ -28,6 +27,7 @@ import (
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run/dataset"
+	"github.com/easyrl/easyrl/run/instances"
 )
 
 // Evaluate scores a model's responses to held-out prompts on engines of this process
@@ -61,7 +61,7 @@ func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, op
 	}
 	defer score.Close() //nolint:errcheck // every score was given
 	e := evaluation{cfg: cfg, folder: f, sets: sets, reward: score, opts: opts}
-	metrics, err := e.run(ctx, resolved, record, membership.Deps{CanaryTokens: reader.CanaryTokens(), Warn: warn})
+	metrics, err := e.run(ctx, resolved, record, instances.Deps{CanaryTokens: reader.CanaryTokens(), Warn: warn})
 	return metrics, sets, err
 }
 
@@ -75,7 +75,7 @@ type evaluation struct {
 	opts   Options
 }
 
-func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record string, deps membership.Deps) (map[string]float64, error) {
+func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record string, deps instances.Deps) (map[string]float64, error) {
 	cfg, cores := e.cfg, runtime.GOMAXPROCS(0)
 	sampling := max(1, cfg.Inference.Instances)
 	cfg.Inference.Threads = cmp.Or(cfg.Inference.Threads, max(1, cores/sampling))

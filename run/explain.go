@@ -5,10 +5,10 @@ import (
 	"io"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/run/instances"
 )
 
 // Explain prints the resolved configuration, ranks, threads and memory by purpose.
@@ -65,7 +65,7 @@ func explainMachine(p printer, cfg *configs.Config) {
 	p.line("# memory, about: weights %s, gradients %s, optimizer %s, activations %s at most (%d rows)", bytesText(copies*weights),
 		bytesText(gradients), bytesText(2*weights), bytesText(activations), rows)
 	if !sft && cfg.Inference.Instances > 0 {
-		each := membership.Engine(cfg, "", f.Shape)
+		each := instances.EngineConfig(cfg, "", f.Shape)
 		pages, rows := each.Pages(f.Shape.MaxPositions), each.Rows(f.Shape.MaxPositions)
 		kv, activations := model.CacheBytes(f.Shape, pages), model.RunnerBytes(f.Shape, rows, each.MaxRunning)
 		all += int64(cfg.Inference.Instances) * (kv + activations)

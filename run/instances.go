@@ -7,15 +7,15 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
-	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report/control/client"
+	"github.com/easyrl/easyrl/run/instances"
 )
 
-// startInstances starts the engines of a run and calls its servers. fc sets how
+// startInstances starts the engines of a run and connects to its servers. fc sets how
 // the fleet treats them; nil is the default.
-func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fc *fleet.Config, deps membership.Deps) (*membership.Roster, error) {
+func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fc *fleet.Config, deps instances.Deps) (*instances.Instances, error) {
 	token, err := client.ReadToken(cfg.Inference.TokenFile)
 	if err != nil {
 		return nil, usage.Errorf("inference.token_file: %w", err)
@@ -28,10 +28,10 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 	_, each, _ := shareThreads(cfg)
 	deps.Shape, deps.Computes, deps.Token = f.Shape, folder.Fingerprint(f.Shape), token
 	deps.Engine = func(ec engine.Config) (*engine.Engine, error) { return StartEngine(f, ec, each) }
-	if deps.Bears = fleet.DefaultConfig(); fc != nil {
-		deps.Bears = *fc
+	if deps.Fleet = fleet.DefaultConfig(); fc != nil {
+		deps.Fleet = *fc
 	}
-	return membership.Start(ctx, cfg, deps)
+	return instances.Start(ctx, cfg, &deps)
 }
 
 // StartEngine starts an engine of this process for a folder's model on a CPU with a

@@ -3,7 +3,7 @@ package run
 import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/fleet/membership"
+	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/producer"
 	"github.com/easyrl/easyrl/report/trace"

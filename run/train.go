@@ -8,7 +8,6 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/evaluate"
-	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report/control"
@@ -17,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run/dataset"
+	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/trainer"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -76,8 +76,8 @@ func (t *training) open(ctx context.Context) error {
 		return err
 	}
 	t.openTrace(from)
-	if t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, membership.Deps{CanaryTokens: t.reader.CanaryTokens(),
-		Spans: t.spans, Rest: lend(t.dev, t.cfg), Warn: t.warn, Folder: t.cfg.Run.Dir}); err != nil {
+	if t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
+		Spans: t.spans, Rest: lend(t.dev, t.cfg), Warn: t.warn, Dir: t.cfg.Run.Dir}); err != nil {
 		return err
 	}
 	t.atEnd(func() { _ = t.instances.Close() })

@@ -23,6 +23,7 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/run"
+	"github.com/easyrl/easyrl/run/instances"
 )
 
 // probed is an engine in the place of a server.
@@ -33,7 +34,7 @@ func (probed) Probe(context.Context) error { return nil }
 // tinyFleet are the instances of tinyRun at version 3, whose servers are engines of
 // this process: those with "gone" in their URL cannot be reached. said has what the
 // run says.
-func tinyFleet(t *testing.T) (in *membership.Roster, said chan string) {
+func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 	t.Helper()
 	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")}, []string{"control.listen=127.0.0.1:0", fmt.Sprintf("run.dir=%q", t.TempDir())})
 	require.NoError(t, err)
@@ -45,14 +46,14 @@ func tinyFleet(t *testing.T) (in *membership.Roster, said chan string) {
 	require.NoError(t, err)
 	start := func(ec engine.Config) (*engine.Engine, error) { return run.StartEngine(f, ec, 1) }
 	said = make(chan string, 100)
-	in, err = membership.Start(t.Context(), cfg, membership.Deps{Shape: f.Shape, Engine: start, Bears: fleet.DefaultConfig(),
+	in, err = instances.Start(t.Context(), cfg, &instances.Deps{Shape: f.Shape, Engine: start, Fleet: fleet.DefaultConfig(),
 		Warn: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
-		Dial: func(_ context.Context, e remote.Endpoint) (membership.Probed, string, error) {
+		Dial: func(_ context.Context, e remote.Endpoint) (membership.Client, remote.Kind, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 			}
-			inst, err := start(membership.Engine(cfg, e.URL, f.Shape))
-			return probed{inst}, string(cmp.Or(e.Kind, remote.Easyrl)), err
+			inst, err := start(instances.EngineConfig(cfg, e.URL, f.Shape))
+			return probed{inst}, cmp.Or(e.Kind, remote.Easyrl), err
 		}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.Close()) })

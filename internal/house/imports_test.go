@@ -24,10 +24,10 @@ func floors() [][]string {
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/plugin"},
 		{"model/panels", "rollout/sample", "inference/fleet", "inference/remote/internal/latest", "inference/server/internal/feed"},
 		{"model", "optim", "producer", "evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
-		{"tri_model", "inference/engine", "inference/canary", "inference/simulate/backend"},
+		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend"},
 		{"trainer", "phases", "model/folder"},
 		{"configs"},
-		{"inference/fleet/membership", "run/compare", "run/dataset"},
+		{"run/compare", "run/dataset", "run/instances"},
 		{"run"},
 		{"run/serve"},
 		{"cmd/easyrl"},
@@ -84,6 +84,7 @@ func TestForbiddenImports(t *testing.T) {
 		{"math/rand", nil, "math/rand/v2 has a documented generator"},
 		{"producer", []string{"run", "bench"}, "run connects producer and trainer"},
 		{"trainer", []string{"run"}, "run connects producer and trainer"},
+		{"configs", []string{"cmd", "run", "deploy", "examples", "internal"}, "run turns a configuration into that of each package"},
 	}
 	for _, s := range parse(t).files {
 		for _, path := range s.imports() {

@@ -2,7 +2,7 @@ package membership
 
 import (
 	"context"
-	"slices"
+	"strings"
 	"sync"
 
 	"github.com/easyrl/easyrl/inference/fleet"
@@ -10,81 +10,102 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 )
 
-// news are what a run says of its instances as they come, fail and go. The fleet
-// tells it under its lock, so what is said is written later.
-type news struct {
-	notes *report.Notes
-	over  []context.Context                // the run's and the roster's: after either nothing is news
-	warn  func(format string, args ...any) // that writes them
+// Announcer reports how a run's instances join, fail and leave: as lines on the
+// console and as events at the control address. Its methods may be called
+// concurrently.
+type Announcer struct {
+	ctx   context.Context                  // of the run: what its end does to instances is not reported
+	warn  func(format string, args ...any) // writes a line
+	notes *report.Notes                    // writes lines with warn, later: the fleet holds its lock in FleetEvent
 
 	mu      sync.Mutex
+	stopped bool
 	control *control.Server
-	ill     map[string]bool // instances of which the last was a fault
+	faulty  map[string]bool // instances whose last event was a fault
 }
 
-// tellTo lets those at the control address hear of it too.
-func (n *news) tellTo(live *control.Server) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.control = live
+// NewAnnouncer returns an Announcer for a run that ends with ctx. warn writes a line
+// to the console.
+func NewAnnouncer(ctx context.Context, warn func(format string, args ...any)) *Announcer {
+	return &Announcer{ctx: ctx, warn: warn, notes: report.NewNotes(warn), faulty: map[string]bool{}}
 }
 
-// hear is told by the fleet of each change of a state. What every publish does
-// to every instance is no news.
-func (n *news) hear(e fleet.Event) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if slices.ContainsFunc(n.over, func(c context.Context) bool { return c.Err() != nil }) {
+// serve sends events to the control address from now on.
+func (a *Announcer) serve(live *control.Server) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.control = live
+}
+
+// stop ends the reports of FleetEvent.
+func (a *Announcer) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped = true
+}
+
+// Close writes the lines that are left.
+func (a *Announcer) Close() { a.notes.Close() }
+
+// FleetEvent reports a change of an instance's state; it is the Notify of a fleet's
+// configuration. It leaves out what every publish does to every instance.
+func (a *Announcer) FleetEvent(e fleet.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopped || a.ctx.Err() != nil {
 		return
 	}
 	event := control.InstanceEvent{ID: e.ID, From: e.From.String(), To: e.To.String()}
 	switch {
 	case e.ID == "":
-		n.notes.Say("%s", line(e.String()))
+		a.notes.Say("%s", oneLine(e.String()))
 		event = control.InstanceEvent{}
 		if e.Err != nil {
-			event.Cause = line(e.Err.Error())
+			event.Cause = oneLine(e.Err.Error())
 		}
 	case e.Err != nil && e.From == e.To:
-		event.Cause = line(e.Err.Error())
-		n.ill[e.ID] = true
-		n.notes.Say("instance %s: %s still: %s", e.ID, e.To, event.Cause)
+		event.Cause = oneLine(e.Err.Error())
+		a.faulty[e.ID] = true
+		a.notes.Say("instance %s: %s still: %s", e.ID, e.To, event.Cause)
 	case e.Err != nil:
-		event.Cause = line(e.Err.Error())
-		n.ill[e.ID] = true
-		n.notes.Say("instance %s: %s, was %s: %s", e.ID, e.To, e.From, event.Cause)
-	case e.To == fleet.Healthy && n.ill[e.ID]:
-		delete(n.ill, e.ID)
-		n.notes.Say("instance %s: %s again", e.ID, e.To)
+		event.Cause = oneLine(e.Err.Error())
+		a.faulty[e.ID] = true
+		a.notes.Say("instance %s: %s, was %s: %s", e.ID, e.To, e.From, event.Cause)
+	case e.To == fleet.Healthy && a.faulty[e.ID]:
+		delete(a.faulty, e.ID)
+		a.notes.Say("instance %s: %s again", e.ID, e.To)
 	case e.To != fleet.Draining:
 		return
 	}
-	n.control.Instance(event)
+	a.control.Instance(event)
 }
 
-// came tells of a server that joined, with the fault that keeps it from its work
-// where there is one.
-func (n *news) came(m control.Instance, fault error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	event := control.InstanceEvent{ID: m.ID, To: m.State}
+// joined reports a new server; fault says why it cannot serve yet, if it cannot.
+func (a *Announcer) joined(in control.Instance, fault error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	event := control.InstanceEvent{ID: in.ID, To: in.State}
 	switch {
 	case fault != nil:
-		event.Cause = line(fault.Error())
-		n.ill[m.ID] = true
-		n.notes.Say("instance %s (%s) joined, %s: %s", m.ID, m.Kind, m.State, event.Cause)
-	case m.Version > 0:
-		n.notes.Say("instance %s (%s) joined: it serves version %d", m.ID, m.Kind, m.Version)
+		event.Cause = oneLine(fault.Error())
+		a.faulty[in.ID] = true
+		a.notes.Say("instance %s (%s) joined, %s: %s", in.ID, in.Kind, in.State, event.Cause)
+	case in.Version > 0:
+		a.notes.Say("instance %s (%s) joined: it serves version %d", in.ID, in.Kind, in.Version)
 	default:
-		n.notes.Say("instance %s (%s) joined", m.ID, m.Kind)
+		a.notes.Say("instance %s (%s) joined", in.ID, in.Kind)
 	}
-	n.control.Instance(event)
+	a.control.Instance(event)
 }
 
-func (n *news) left(id string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.ill, id)
-	n.notes.Say("instance %s left", id)
-	n.control.Instance(control.InstanceEvent{ID: id, From: fleet.Draining.String()})
+// left reports that a server left the fleet.
+func (a *Announcer) left(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.faulty, id)
+	a.notes.Say("instance %s left", id)
+	a.control.Instance(control.InstanceEvent{ID: id, From: fleet.Draining.String()})
 }
+
+// oneLine puts the errors joined in text on one line.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }

@@ -2,150 +2,95 @@ package membership
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/easyrl/easyrl/inference"
+	"github.com/sourcegraph/conc"
+
 	"github.com/easyrl/easyrl/inference/discover"
-	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/remote"
-	"github.com/easyrl/easyrl/report/control"
-	"github.com/easyrl/easyrl/report/trace"
 )
 
 const (
-	// callAgain is how long a server that cannot be reached has before it is
-	// called again.
-	callAgain = 5 * time.Second
-	// watchEvery is how often the list of servers is read.
-	watchEvery = 5 * time.Second
-	// leaveIn is how long a server that is on the list no more has for what it
-	// samples.
-	leaveIn = 5 * time.Minute
-	// giveUpAfter is how long a server that joined by itself may fail to answer
-	// before it leaves, and tendEvery how often that is looked at.
-	giveUpAfter = 10 * time.Minute
-	tendEvery   = time.Minute
-	// mostGivenUp bounds what is known of servers that have left so.
-	mostGivenUp = 1000
+	// reconnectInterval is the pause between attempts to reach a server.
+	reconnectInterval = 5 * time.Second
+	// watchInterval is the pause between readings of the watched list.
+	watchInterval = 5 * time.Second
+	// drainTimeout bounds how long a server that left the list may finish its
+	// requests.
+	drainTimeout = 5 * time.Minute
 )
 
-// Probed is an instance that says whether it is well.
-type Probed interface {
-	inference.Instance
-	Probe(ctx context.Context) error
+// connector connects to the servers that the configuration and the watched list
+// name, and drains those that leave the list.
+type connector struct {
+	cfg     *Config
+	servers *servers
+	ctx     context.Context // ends its goroutines
+	tasks   *conc.WaitGroup // has its goroutines
+
+	unreachable []remote.Endpoint // configured servers that did not answer connect
+
+	mu     sync.Mutex
+	wanted map[string]context.CancelFunc // by URL; cancel drains a server of the list
 }
 
-// Dialer calls the server of an endpoint and says of what kind it is.
-type Dialer func(ctx context.Context, e remote.Endpoint) (inst Probed, kind string, err error)
-
-// server is an inference server with its rows in the trace.
-type server struct {
-	Probed
-	endpoint remote.Endpoint
-	track    trace.Track // of lanes: a span for each request and each publish
-
-	mu       sync.Mutex
-	requests int
-	since    time.Time // that there are any
-	busy     time.Duration
-
-	leaves bool      // it is being removed; guarded by the instances' lock
-	silent time.Time // that it has not answered since, zero while it does; of tend
-}
-
-// Generate is the server's, as a span, and a part of the time that it had work.
-func (s *server) Generate(ctx context.Context, req inference.Request) (out []inference.Completion, err error) {
-	span := s.track.Begin(trace.NoStep, "request")
-	s.mu.Lock()
-	if s.requests == 0 {
-		s.since = time.Now()
-	}
-	s.requests++
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.requests--; s.requests == 0 {
-			s.busy += time.Since(s.since)
-		}
-	}()
-	defer func() {
-		tokens := 0
-		for i := range out {
-			tokens += len(out[i].IDs)
-		}
-		span.EndWith(trace.Note{Tokens: tokens, Flows: []uint64{req.Seed}})
-	}()
-	return s.Probed.Generate(ctx, req)
-}
-
-// Publish is the server's, as a span.
-func (s *server) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	defer s.track.Begin(int(w.Version()), "publish").End()
-	return s.Probed.Publish(ctx, w)
-}
-
-// worked is the time that the server had work.
-func (s *server) worked() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.requests > 0 {
-		return s.busy + time.Since(s.since)
-	}
-	return s.busy
-}
-
-// callServers calls the servers of the configuration. Those that do not answer
-// are called again after begin, where the run can start without them: there are
-// enough others, or more may join.
-func (r *Roster) callServers(ctx context.Context, more bool) error {
-	faults := make([]error, len(r.cfg.Endpoints))
-	endpoints := make([]remote.Endpoint, len(faults))
+// connect connects to the configured servers, all at once, and returns a fault for
+// each that it could not add. reconnect tries those again.
+func (c *connector) connect(ctx context.Context) []error {
+	faults := make([]error, len(c.cfg.Endpoints))
 	var calls sync.WaitGroup
-	for i, text := range r.cfg.Endpoints {
-		calls.Go(func() {
-			if endpoints[i], faults[i] = remote.ParseEndpoint(text, remote.Kind(r.cfg.Kind)); faults[i] == nil {
-				_, faults[i] = r.add(ctx, endpoints[i])
-			}
-		})
+	for i, e := range c.cfg.Endpoints {
+		calls.Go(func() { _, faults[i] = c.servers.add(ctx, e) })
 	}
 	calls.Wait()
-	err := errors.Join(faults...)
-	if n := r.able(); err != nil && n < r.cfg.MinInstances && !more {
-		return fmt.Errorf("%d instances are there, expected inference.min_instances = %d: %s", n, r.cfg.MinInstances, line(err.Error()))
-	}
-	for i, fault := range faults {
-		r.sought[endpoints[i].URL] = func() {}
-		if fault != nil {
-			r.late = append(r.late, endpoints[i])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, e := range c.cfg.Endpoints {
+		c.wanted[e.URL] = func() {} // it stays whatever the list says
+		if faults[i] != nil {
+			c.unreachable = append(c.unreachable, e)
 		}
 	}
-	return nil
+	return faults
 }
 
-// seek calls the server of an endpoint until it is in the fleet, and parts with
-// it when the result is called.
-func (r *Roster) seek(e remote.Endpoint) (cancel context.CancelFunc) {
-	ctx, cancel := context.WithCancel(r.ctx)
-	r.tasks.Go(func() {
-		if r.find(ctx, e) {
-			s := r.server(e.URL)
+// reconnect starts to connect to the configured servers that did not answer.
+func (c *connector) reconnect() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.unreachable {
+		c.wanted[e.URL] = c.want(e)
+	}
+}
+
+// want connects to a server, for as long as it takes. cancel makes it leave again.
+func (c *connector) want(e remote.Endpoint) (cancel context.CancelFunc) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.tasks.Go(func() {
+		if c.retry(ctx, e) {
+			srv := c.servers.get(e.URL)
 			<-ctx.Done()
-			r.part(s)
+			c.release(srv)
 		}
 	})
 	return cancel
 }
 
-// find calls the server of an endpoint until it is in the fleet, and reports
-// whether it is before ctx ends.
-func (r *Roster) find(ctx context.Context, e remote.Endpoint) bool {
+// isWanted reports whether the configuration or the list names a server.
+func (c *connector) isWanted(url string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.wanted[url]
+	return ok
+}
+
+// retry tries to add a server until it is in the fleet. It returns false if ctx ends
+// first.
+func (c *connector) retry(ctx context.Context, e remote.Endpoint) bool {
 	last := ""
 	for {
-		_, err := r.add(ctx, e)
+		_, err := c.servers.add(ctx, e)
 		if err == nil {
 			return true
 		}
@@ -153,146 +98,83 @@ func (r *Roster) find(ctx context.Context, e remote.Endpoint) bool {
 			return false
 		}
 		if err.Error() != last {
-			r.news.notes.Say("%s; it is called again until it answers", line(err.Error()))
+			c.note("%s; it is called again until it answers", oneLine(err.Error()))
 			last = err.Error()
 		}
-		again := time.NewTimer(callAgain)
+		pause := time.NewTimer(reconnectInterval)
 		select {
-		case <-again.C:
+		case <-pause.C:
 		case <-ctx.Done():
 		}
-		again.Stop()
+		pause.Stop()
 	}
 }
 
-// watch follows the list of servers, where there is one.
-func (r *Roster) watch() {
-	if r.cfg.Watch == "" {
+// watch follows the watched list, if there is one.
+func (c *connector) watch() {
+	if c.cfg.Watch == "" {
 		return
 	}
-	r.tasks.Go(func() {
+	c.tasks.Go(func() {
 		check := func(text string) error {
-			_, err := remote.ParseEndpoint(text, remote.Kind(r.cfg.Kind))
+			_, err := remote.ParseEndpoint(text, c.cfg.Kind)
 			return err
 		}
-		err := discover.Watch(r.ctx, r.cfg.Watch, watchEvery, check, func(list []string, err error) {
+		err := discover.Watch(c.ctx, c.cfg.Watch, watchInterval, check, func(list []string, err error) {
 			if err == nil {
-				err = r.follow(list)
+				err = c.follow(list)
 			}
 			if err != nil {
-				r.news.notes.Say("inference.watch: %s; the instances stay as they are", line(err.Error()))
+				c.note("inference.watch: %s; the instances stay as they are", oneLine(err.Error()))
 			}
 		})
-		if err != nil && r.ctx.Err() == nil {
-			r.news.notes.Say("inference.watch: %s", line(err.Error()))
+		if err != nil && c.ctx.Err() == nil {
+			c.note("inference.watch: %s", oneLine(err.Error()))
 		}
 	})
 }
 
-// follow seeks what is new in a list of endpoints, and parts with what is not in
-// it any more. Those of the configuration stay. A list with a fault changes
-// nothing.
-func (r *Roster) follow(list []string) error {
+// follow connects to servers that are new in list and drains those that left it.
+// Configured servers stay. A list with a fault changes nothing.
+func (c *connector) follow(list []string) error {
 	listed := map[string]remote.Endpoint{}
-	for _, text := range append(list[:len(list):len(list)], r.cfg.Endpoints...) {
-		e, err := remote.ParseEndpoint(text, remote.Kind(r.cfg.Kind))
+	for _, text := range list {
+		e, err := remote.ParseEndpoint(text, c.cfg.Kind)
 		if err != nil {
 			return err
 		}
 		listed[e.URL] = e
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for url, cancel := range r.sought {
+	for _, e := range c.cfg.Endpoints {
+		listed[e.URL] = e
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for url, cancel := range c.wanted {
 		if _, ok := listed[url]; !ok {
 			cancel()
-			delete(r.sought, url)
+			delete(c.wanted, url)
 		}
 	}
 	for url, e := range listed {
-		if _, ok := r.sought[url]; !ok {
-			r.sought[url] = r.seek(e)
+		if _, ok := c.wanted[url]; !ok {
+			c.wanted[url] = c.want(e)
 		}
 	}
 	return nil
 }
 
-// part takes s out of the fleet when it has ended what it samples, or its time
-// for that is up. One that has come in its place stays.
-func (r *Roster) part(s *server) {
-	if s == nil || r.ctx.Err() != nil || r.server(s.ID()) != s {
+// release drains srv, for drainTimeout at most, and removes it. A server that has
+// taken its place stays.
+func (c *connector) release(srv *server) {
+	if srv == nil || c.ctx.Err() != nil || c.servers.get(srv.ID()) != srv {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, leaveIn)
+	ctx, cancel := context.WithTimeout(c.ctx, drainTimeout)
 	defer cancel()
-	r.news.notes.Say("instance %s is on the list of inference.watch no more: it drains", s.ID())
-	_ = r.fleet.Drain(ctx, s) // at the latest its end ends what it has
-	r.expel(s)
+	c.note("instance %s is on the list of inference.watch no more: it drains", srv.ID())
+	_ = c.servers.fleet.Drain(ctx, srv) // on a timeout, drop ends its requests
+	c.servers.drop(c.ctx, srv)
 }
 
-// expel takes s out of the fleet, where it still is.
-func (r *Roster) expel(s *server) {
-	if err := r.remove(r.ctx, s); err != nil && r.ctx.Err() == nil && !errors.Is(err, control.ErrNotFound) {
-		r.news.notes.Say("%v", err)
-	}
-}
-
-// tend takes out the servers that have been silent for too long.
-func (r *Roster) tend() {
-	tick := time.NewTicker(tendEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			for _, s := range r.silent(now) {
-				r.giveUp(s)
-			}
-		case <-r.ctx.Done():
-			return
-		}
-	}
-}
-
-// silent are the servers that joined by themselves and have not answered for
-// giveUpAfter, and those that the fleet has retired. Those that the configuration
-// or its list names stay.
-func (r *Roster) silent(now time.Time) (all []*server) {
-	status := r.fleet.Status()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, st := range status.Instances {
-		s, ok := r.servers[st.ID]
-		if _, named := r.sought[st.ID]; !ok || named {
-			continue
-		}
-		ill := st.State == fleet.Dead || st.State == fleet.Retired || st.State == fleet.Stale && st.PublishFail != ""
-		switch {
-		case !ill:
-			s.silent = time.Time{}
-		case s.silent.IsZero():
-			s.silent = now
-		case now.Sub(s.silent) >= giveUpAfter:
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-// giveUp takes out a server that is silent. It may join again, unless the fleet
-// has retired it.
-func (r *Roster) giveUp(s *server) {
-	m, ok := r.member(s.ID())
-	if !ok {
-		return
-	}
-	r.news.notes.Say("instance %s has been %s for %v: it leaves", s.ID(), m.State, giveUpAfter)
-	if m.State != fleet.Retired.String() {
-		r.mu.Lock()
-		if len(r.givenUp) >= mostGivenUp {
-			clear(r.givenUp)
-		}
-		r.givenUp[s.ID()] = true
-		r.mu.Unlock()
-	}
-	r.expel(s)
-}
+func (c *connector) note(format string, args ...any) { c.servers.announcer.notes.Say(format, args...) }

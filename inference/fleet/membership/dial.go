@@ -5,52 +5,46 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
-	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference/canary"
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/report/control"
 )
 
-// newDialer calls servers as a configuration says. Those that read weights from
-// files find them in its folder, which is made with the first; forget removes the
-// one that a run makes unasked. run tells the run from others.
-func newDialer(cfg *configs.Config, deps *Deps, c *canary.Reference, run string) (call Dialer, forget func() error, err error) {
-	dir, forget := cfg.Inference.WeightsDir, func() error { return nil }
-	if dir == "" {
-		dir = filepath.Join(cfg.Run.Dir, "weights")
-		forget = func() error { return os.RemoveAll(dir) }
-	}
-	store, err := remote.NewStore(dir)
+// Client is the client of an inference server.
+type Client interface {
+	inference.Instance
+	// Probe asks the server whether it answers.
+	Probe(ctx context.Context) error
+}
+
+// Dialer connects to the server of an endpoint and returns its kind.
+type Dialer func(ctx context.Context, e remote.Endpoint) (c Client, kind remote.Kind, err error)
+
+// newDialer returns a Dialer over HTTP. run identifies the run to servers. cleanup
+// removes the weights that were written for servers, if the run made their folder.
+func newDialer(cfg *Config, run string) (dial Dialer, cleanup func() error, err error) {
+	store, err := remote.NewStore(cfg.WeightsDir)
 	if err != nil {
 		return nil, nil, err
 	}
-	trainer := remote.Trainer{ID: run, Name: nameOf(cfg)}
-	seen := &remote.Canary{Prompt: c.Prompt(), Logprobs: c.Logprobs}
-	return func(ctx context.Context, e remote.Endpoint) (Probed, string, error) {
-		inst, err := remote.Dial(ctx, remote.Config{URL: e.URL, Kind: e.Kind, Token: deps.Token, Trainer: trainer, Store: store, Canary: seen,
-			Context: Engine(cfg, "", deps.Shape).Context, Computes: deps.Computes})
+	cleanup = func() error { return nil }
+	if cfg.RemoveWeights {
+		cleanup = func() error { return os.RemoveAll(cfg.WeightsDir) }
+	}
+	base := cfg.Client
+	base.Store, base.Trainer.ID = store, run
+	return func(ctx context.Context, e remote.Endpoint) (Client, remote.Kind, error) {
+		rc := base
+		rc.URL, rc.Kind = e.URL, e.Kind
+		c, err := remote.Dial(ctx, rc)
 		if err != nil {
 			return nil, "", err
 		}
-		if inst.Kind() == remote.LlamaCpp {
+		if c.Kind() == remote.LlamaCpp {
 			return nil, "", errors.Join(fmt.Errorf("instance %s %w: it is %s, which takes no weights, expected easyrl, vllm or sglang",
-				e.URL, control.ErrInvalid, inst.Kind()), inst.Close())
+				e.URL, control.ErrInvalid, c.Kind()), c.Close())
 		}
-		return inst, string(inst.Kind()), nil
-	}, forget, nil
-}
-
-// nameOf is how the servers of a run tell others of it.
-func nameOf(cfg *configs.Config) string {
-	dir, err := filepath.Abs(cfg.Run.Dir)
-	if err != nil {
-		dir = cfg.Run.Dir
-	}
-	name := fmt.Sprintf("run %s in %s", cfg.Run.Name, dir)
-	if host, err := os.Hostname(); err == nil {
-		name += " on " + host
-	}
-	return name
+		return c, c.Kind(), nil
+	}, cleanup, nil
 }

@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
@@ -70,49 +67,92 @@ func tinyShape(t *testing.T) *model.Config {
 	return shape
 }
 
-func startEngine(shape *model.Config) func(engine.Config) (*engine.Engine, error) {
-	return func(ec engine.Config) (*engine.Engine, error) {
-		dev, err := cpu.Open(1)
-		if err != nil {
-			return nil, err
+func startEngine(t *testing.T, id string) *engine.Engine {
+	t.Helper()
+	e, err := newEngine(tinyShape(t), id)
+	require.NoError(t, err)
+	return e
+}
+
+func newEngine(shape *model.Config, id string) (*engine.Engine, error) {
+	dev, err := cpu.Open(1)
+	if err != nil {
+		return nil, err
+	}
+	return engine.New(engine.Config{ID: id, MaxRunning: 7, Context: 28}, shape, nil, dev)
+}
+
+// setup is what differs between the tests' runs.
+type setup struct {
+	engines      int               // of the run's process
+	endpoints    []remote.Endpoint // configured
+	minInstances int               // 0 is 1
+	fixed        bool              // no server may join
+	watch        string            // a file, or "none" for a list that only the test follows
+	dir          string            // empty is a folder of the test's
+	dial         Dialer            // nil is dialEngine
+}
+
+// connected is open, and has connected to the configured servers.
+func connected(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
+	t.Helper()
+	m := open(ctx, t, said, s)
+	require.NoError(t, m.Connect(ctx))
+	return m
+}
+
+// open is the membership of a run.
+func open(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
+	t.Helper()
+	shape := tinyShape(t)
+	announcer := NewAnnouncer(ctx, said.warn)
+	fc := fleet.DefaultConfig()
+	fc.Vocab, fc.MinServing, fc.Notify = shape.VocabSize, max(1, s.minInstances), announcer.FleetEvent
+	f, err := fleet.New(fc)
+	require.NoError(t, err)
+	for i := range s.engines {
+		require.NoError(t, f.Add(ctx, startEngine(t, fmt.Sprintf("embedded-%d", i+1))))
+	}
+	c := Config{Endpoints: s.endpoints, Kind: remote.Easyrl, Watch: s.watch, MinInstances: fc.MinServing, Wait: fc.EmptyWait, MayJoin: !s.fixed,
+		Dir: cmp.Or(s.dir, t.TempDir()), Dial: s.dial}
+	if c.Dial == nil {
+		c.Dial = dialEngine(shape)
+	}
+	m, err := New(ctx, c, f, announcer)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m
+}
+
+// dialEngine starts an engine in the place of a server. One with "gone" in its URL
+// does not answer.
+func dialEngine(shape *model.Config) Dialer {
+	return func(_ context.Context, e remote.Endpoint) (Client, remote.Kind, error) {
+		if strings.Contains(e.URL, "gone") {
+			return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 		}
-		return engine.New(ec, shape, nil, dev)
+		inst, err := newEngine(shape, e.URL)
+		return engineServer{inst}, cmp.Or(e.Kind, remote.Easyrl), err
 	}
 }
 
-// tinyFleet are the instances of a run with settings, whose servers are engines of
-// this process: those with "gone" in their URL cannot be reached.
-func tinyFleet(t *testing.T, said *notes, settings ...string) *Roster {
+// dialThen is dialEngine with wrap around each engine.
+func dialThen(t *testing.T, wrap func(url string, e engineServer) Client) Dialer {
 	t.Helper()
-	return tinyFleetIn(t.Context(), t, said, settings...)
+	dial := dialEngine(tinyShape(t))
+	return func(ctx context.Context, e remote.Endpoint) (Client, remote.Kind, error) {
+		c, kind, err := dial(ctx, e)
+		if err != nil {
+			return nil, "", err
+		}
+		return wrap(e.URL, c.(engineServer)), kind, nil
+	}
 }
 
-// tinyFleetIn is tinyFleet of a run that ends with ctx.
-func tinyFleetIn(ctx context.Context, t *testing.T, said *notes, settings ...string) *Roster {
+// publishTiny publishes random weights as a version.
+func publishTiny(t *testing.T, m *Membership, version int64) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "run.toml")
-	require.NoError(t, os.WriteFile(path, []byte("[data]\nmax_prompt_tokens = 16\n[rollout]\nmax_tokens = 12\n[inference]\nmax_running = 7\n"), 0o644))
-	resolved, err := configs.Load([]string{path}, append([]string{fmt.Sprintf("run.dir=%q", t.TempDir())}, settings...))
-	require.NoError(t, err)
-	cfg, shape := &resolved.Config, tinyShape(t)
-	start := startEngine(shape)
-	r, err := Start(ctx, cfg, Deps{Shape: shape, Engine: start, Bears: fleet.DefaultConfig(), Warn: said.warn, Folder: cfg.Run.Dir,
-		Dial: func(_ context.Context, e remote.Endpoint) (Probed, string, error) {
-			if strings.Contains(e.URL, "gone") {
-				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
-			}
-			inst, err := start(Engine(cfg, e.URL, shape))
-			return engineServer{inst}, string(cmp.Or(e.Kind, remote.Easyrl)), err
-		}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	return r
-}
-
-// publishTiny makes random weights a version of the fleet's.
-func publishTiny(t *testing.T, r *Roster, version int64) {
-	t.Helper()
-	require.NoError(t, r.Publish(t.Context(), tinyWeights(t, version)))
+	require.NoError(t, m.fleet.Publish(t.Context(), tinyWeights(t, version)))
 }
 
 func tinyWeights(t *testing.T, version int64) *model.Snapshot {

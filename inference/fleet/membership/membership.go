@@ -1,192 +1,141 @@
-// Package membership keeps the instances that sample for a run: engines of its process,
-// and servers that come and go.
+// Package membership decides which servers belong to a run's fleet: those
+// configured, those on a watched list, those that join at the control address.
 package membership
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/sourcegraph/conc"
 
-	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/canary"
-	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/remote"
-	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/cpu"
-	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// Deps are what a roster has of its run.
-type Deps struct {
-	Shape        *model.Config
-	Computes     string  // what an easyrl server's model must say that it computes
-	CanaryTokens []int32 // the first tokens of the run's prompts; may be few
-	// Engine starts an engine of this process.
-	Engine func(cfg engine.Config) (*engine.Engine, error)
-	// Bears says how the fleet bears with instances, beside what the configuration
-	// says.
-	Bears fleet.Config
-	Token string             // of all servers; may be empty
-	Spans *trace.Spans       // have the instances as rows; may be nil
-	Rest  func(resting bool) // hears of each engine whether it rests; may be nil
-	Warn  func(format string, args ...any)
-	// Folder is the run's, which has what is known of its instances when it is
-	// started again; empty keeps nothing. Begin needs it to be there.
-	Folder string
-	// Dial calls a server; nil calls it over HTTP.
+// Config names a run's servers.
+type Config struct {
+	// Endpoints are the configured servers, which stay in the fleet.
+	Endpoints []remote.Endpoint
+	// Kind applies to servers on the watched list without one; empty asks them.
+	Kind remote.Kind
+	// Watch is a file or a DNS name that lists servers, as package discover reads
+	// it; empty watches nothing.
+	Watch string
+	// MinInstances is how many instances the run needs to start, engines of its
+	// process included. Begin waits for them, at most Wait.
+	MinInstances int
+	Wait         time.Duration
+	// MayJoin says that servers may join after Connect: from the watched list or at
+	// the control address.
+	MayJoin bool
+	// Dir is the run's folder, which keeps instances.json; empty keeps nothing. It
+	// must exist when Begin is called.
+	Dir string
+	// Client is the configuration of every server's client. Membership fills in
+	// URL, Kind, Store and Trainer.ID.
+	Client remote.Config
+	// WeightsDir is where weights are written for servers that read them from
+	// files. RemoveWeights makes Close remove it.
+	WeightsDir    string
+	RemoveWeights bool
+	// Spans has a row for each server; may be nil.
+	Spans *trace.Spans
+	// Dial connects to a server; nil connects over HTTP.
 	Dial Dialer
 }
 
-// Roster is the fleet of a run. Its methods may be called concurrently.
-type Roster struct {
-	fleet   *fleet.Fleet
-	engines []*engine.Engine
-	cfg     *configs.Inference
-	wait    time.Duration // for instances that are to join
-	dial    Dialer
-	forget  func() error // what was written for servers; may be nil
-	spans   *trace.Spans
-	canary  *canary.Reference
-	reader  npu.Device // reads what is published; nil before the first publish
-	readers int        // its threads
+// Membership keeps the servers of a run's fleet. Its methods may be called
+// concurrently, except that Connect and Begin come first, in this order.
+type Membership struct {
+	cfg       Config
+	fleet     *fleet.Fleet
+	announcer *Announcer
+	state     *stateFile
+	servers   *servers
+	connector *connector
+	monitor   *monitor
+	cleanup   func() error // removes the weights that were written for servers
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	tasks  conc.WaitGroup
-	late   []remote.Endpoint // of the configuration, that did not answer
-	joined chan struct{}     // has something in it when a server has joined
-
-	mu      sync.Mutex
-	servers map[string]*server            // by ID
-	coming  map[string]bool               // URLs that are being added
-	sought  map[string]context.CancelFunc // endpoints that the configuration or what is watched names
-	gone    time.Duration                 // that servers worked which have left
-	givenUp map[string]bool               // URLs of servers that left since they did not answer
-
-	news *news
-	kept *kept
 }
 
-// Start starts a run's engines and calls its servers. Begin follows.
-func Start(ctx context.Context, cfg *configs.Config, deps Deps) (*Roster, error) {
-	r := &Roster{cfg: &cfg.Inference, spans: deps.Spans, dial: deps.Dial, joined: make(chan struct{}, 1), canary: canary.NewReference(deps.Shape, canary.Prompt(deps.Shape, deps.CanaryTokens, remote.CanaryTokens)),
-		readers: cfg.Device.Threads, servers: map[string]*server{}, coming: map[string]bool{}, sought: map[string]context.CancelFunc{},
-		givenUp: map[string]bool{}, news: &news{notes: report.NewNotes(deps.Warn), warn: deps.Warn, ill: map[string]bool{}}}
-	r.ctx, r.cancel = context.WithCancel(ctx)
-	r.news.over = []context.Context{ctx, r.ctx} // the second ends a moment after the first
-	fc := deps.Bears
-	fc.Vocab, fc.MinServing, fc.Notify = deps.Shape.VocabSize, cfg.Inference.MinInstances, r.news.hear
-	fc.HedgeAfter = time.Duration(cfg.Inference.HedgeAfter * float64(time.Second))
-	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
-	fc.Watchdog = max(fc.Watchdog, fc.EmptyWait+fc.CallTimeout)
-	if cfg.Inference.Kind == configs.Embedded && cfg.Control.Listen == "" {
-		fc.EmptyWait = time.Second // nobody joins engines of this process
-	}
-	r.wait = fc.EmptyWait
+// New returns the membership of a fleet whose Notify is the announcer's FleetEvent.
+// The fleet may already have engines of the run's process. If New succeeds, the
+// membership owns fleet and announcer. ctx is the run's.
+func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) (*Membership, error) {
+	m := &Membership{cfg: cfg, fleet: f, announcer: announcer, cleanup: func() error { return nil }}
 	var err error
-	if r.fleet, err = fleet.New(fc); err != nil {
-		r.news.notes.Close()
+	if m.state, err = openState(cfg.Dir, announcer.notes); err != nil {
 		return nil, err
 	}
-	r.kept, err = openKept(deps.Folder, r.news.notes)
-	if err == nil && r.dial == nil {
-		r.dial, r.forget, err = newDialer(cfg, &deps, r.canary, r.kept.of.Run)
+	if m.cfg.Dial == nil {
+		if m.cfg.Dial, m.cleanup, err = newDialer(&m.cfg, m.state.content.Run); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		err = r.startEngines(ctx, cfg, &deps)
-	}
-	if err == nil {
-		err = r.callServers(ctx, cfg.Control.Listen != "" || cfg.Inference.Watch != "")
-	}
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return r, nil
+	m.ctx, m.cancel = context.WithCancel(ctx)
+	m.servers = &servers{fleet: f, dial: m.cfg.Dial, spans: cfg.Spans, announcer: announcer, state: m.state, joined: make(chan struct{}, 1),
+		byID: map[string]*server{}, pending: map[string]bool{}, evicted: map[string]bool{}}
+	m.connector = &connector{cfg: &m.cfg, servers: m.servers, ctx: m.ctx, tasks: &m.tasks, wanted: map[string]context.CancelFunc{}}
+	m.monitor = &monitor{servers: m.servers, isWanted: m.connector.isWanted}
+	return m, nil
 }
 
-func (r *Roster) startEngines(ctx context.Context, cfg *configs.Config, deps *Deps) error {
-	for i := range cfg.Inference.Instances {
-		id := fmt.Sprintf("embedded-%d", i+1)
-		track := r.spans.Track(id)
-		ec := Engine(cfg, id, deps.Shape)
-		ec.Rest = deps.Rest
-		if track.Records() {
-			ec.Span = func(s engine.Span) {
-				track.Add(trace.NoStep, s.Name, s.Start, s.Duration, trace.Note{Tokens: s.Tokens, Flows: s.Seeds})
-			}
-		}
-		e, err := deps.Engine(ec)
-		if err != nil {
-			return err
-		}
-		r.engines = append(r.engines, e)
-		if err := r.fleet.Add(ctx, e); err != nil {
-			return errors.Join(err, e.Close())
-		}
+// Connect connects to the configured servers. If some do not answer and no server
+// may join, there must be MinInstances without them. Begin tries those again.
+func (m *Membership) Connect(ctx context.Context) error {
+	err := errors.Join(m.connector.connect(ctx)...)
+	if n := m.usable(); err != nil && n < m.cfg.MinInstances && !m.cfg.MayJoin {
+		return fmt.Errorf("%d instances are there, expected inference.min_instances = %d: %s", n, m.cfg.MinInstances, oneLine(err.Error()))
 	}
 	return nil
 }
 
-// Engine is how an embedded engine is configured: room for the longest prompt and
-// response of the run.
-func Engine(cfg *configs.Config, id string, shape *model.Config) engine.Config {
-	return engine.Config{ID: id, MaxRunning: cfg.Inference.MaxRunning,
-		Context: min(shape.MaxPositions, cfg.Data.MaxPromptTokens+cfg.Rollout.MaxTokens)}
+// Begin lets servers join, until Close: configured ones that did not answer Connect,
+// those on the watched list, and those that call the control address. live may be
+// nil. Begin returns when the run has MinInstances.
+func (m *Membership) Begin(ctx context.Context, live *control.Server) error {
+	m.state.save()
+	m.announcer.serve(live)
+	m.connector.reconnect()
+	m.connector.watch()
+	m.tasks.Go(func() { m.monitor.run(m.ctx) })
+	live.Serve(m)
+	return m.await(ctx)
 }
 
-// Fleet is what gives requests to the instances.
-func (r *Roster) Fleet() *fleet.Fleet { return r.fleet }
-
-// Begin lets servers join, from now until Close: those of the configuration that
-// did not answer, those that the run watches, and those that control hears of.
-// It returns when the run has as many instances as it needs.
-func (r *Roster) Begin(ctx context.Context, control *control.Server) error {
-	r.kept.save()
-	r.news.tellTo(control)
-	for _, e := range r.late {
-		r.sought[e.URL] = r.seek(e)
-	}
-	r.watch()
-	r.tasks.Go(r.tend)
-	control.Serve(r)
-	return r.await(ctx)
-}
-
-// await returns when there are as many instances as the run needs.
-func (r *Roster) await(ctx context.Context) error {
-	deadline := time.NewTimer(r.wait)
+// await waits for MinInstances.
+func (m *Membership) await(ctx context.Context) error {
+	deadline := time.NewTimer(m.cfg.Wait)
 	defer deadline.Stop()
-	for said := false; ; said = true {
-		n := r.able()
-		if n >= r.cfg.MinInstances {
+	for noted := false; ; noted = true {
+		n := m.usable()
+		if n >= m.cfg.MinInstances {
 			return nil
 		}
-		if !said {
-			r.news.warn("waiting for instances: %d are there, expected %d", n, r.cfg.MinInstances)
+		if !noted {
+			m.announcer.warn("waiting for instances: %d are there, expected %d", n, m.cfg.MinInstances)
 		}
 		select {
-		case <-r.joined:
+		case <-m.servers.joined:
 		case <-deadline.C:
-			return fmt.Errorf("%d instances after %v, expected inference.min_instances = %d: %w", n, r.wait, r.cfg.MinInstances, inference.ErrNoInstance)
+			return fmt.Errorf("%d instances after %v, expected inference.min_instances = %d: %w", n, m.cfg.Wait, m.cfg.MinInstances, inference.ErrNoInstance)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// able is the number of instances that hold the weights or may take them.
-func (r *Roster) able() (n int) {
-	for _, st := range r.fleet.Status().Instances {
+// usable counts the instances that hold the weights or may take them.
+func (m *Membership) usable() (n int) {
+	for _, st := range m.fleet.Status().Instances {
 		if st.State != fleet.Dead && st.State != fleet.Draining && st.State != fleet.Retired {
 			n++
 		}
@@ -194,50 +143,72 @@ func (r *Roster) able() (n int) {
 	return n
 }
 
-// Close ends all sampling and waits for it.
-func (r *Roster) Close() error {
-	r.cancel()
-	r.tasks.Wait()
-	err := errors.Join(r.fleet.Close(), r.canary.Close())
-	if r.reader != nil {
-		err = errors.Join(err, r.reader.Close())
-	}
-	if r.forget != nil {
-		err = errors.Join(err, r.forget())
-	}
-	r.news.notes.Close()
+// Close closes the fleet and waits for all sampling to end.
+func (m *Membership) Close() error {
+	m.announcer.stop()
+	m.cancel()
+	m.tasks.Wait()
+	err := errors.Join(m.fleet.Close(), m.cleanup())
+	m.announcer.Close()
 	return err
 }
 
-// Publish makes w what the fleet samples with. Where it is in host memory a device
-// of its own reads it: what joins late gets it while the trainer's is at work.
-func (r *Roster) Publish(ctx context.Context, w inference.Weights) (err error) {
-	if s, ok := w.(*model.Snapshot); ok && s.Weights().Embed.Float32s() != nil {
-		if r.reader == nil {
-			if r.reader, err = cpu.Open(r.readers); err != nil {
-				return err
-			}
+// List returns the fleet's instances in the order in which they joined.
+func (m *Membership) List() []control.Instance { return m.servers.list() }
+
+// Add adds the server at url to the fleet. An empty kind asks the server.
+func (m *Membership) Add(ctx context.Context, url, kind string) (control.Instance, error) {
+	e, err := remote.ParseEndpoint(url, remote.Kind(kind))
+	if err != nil {
+		return control.Instance{}, fmt.Errorf("instance %w: %w", control.ErrInvalid, err)
+	}
+	return m.servers.add(ctx, e)
+}
+
+// Drain gives server id no more work and returns at once.
+func (m *Membership) Drain(id string) (control.Instance, error) {
+	srv, err := m.servers.removable(id)
+	if err != nil {
+		return control.Instance{}, fmt.Errorf("drain instance %s: %w", id, err)
+	}
+	in, ok := m.servers.instance(id)
+	if ok && in.State == fleet.Draining.String() {
+		return in, nil
+	}
+	ended, end := context.WithCancel(m.ctx)
+	end()
+	_ = m.fleet.Drain(ended, srv) // sets the state and does not wait
+	m.state.setRemoved(id, true)
+	if in, ok = m.servers.instance(id); !ok {
+		return in, fmt.Errorf("drain instance %s: %w", id, control.ErrNotFound)
+	}
+	m.announcer.notes.Say("instance %s drains: it gets no more work", id)
+	m.tasks.Go(func() {
+		if m.fleet.Drain(m.ctx, srv) == nil {
+			m.announcer.notes.Say("instance %s has no work left", id)
 		}
-		s.ReadWith(r.reader)
-	}
-	snapshot, _ := w.(*model.Snapshot)
-	r.canary.SetWeights(snapshot)
-	return r.fleet.Publish(ctx, w)
+	})
+	return in, nil
 }
 
-// Busy is the time that the instances have been at work, in all.
-func (r *Roster) Busy() time.Duration {
-	var d time.Duration
-	for _, e := range r.engines {
-		d += e.Stats().Busy
+// Remove takes server id out of the fleet at once. Other instances take over its
+// requests.
+func (m *Membership) Remove(ctx context.Context, id string) error {
+	srv, err := m.servers.removable(id)
+	if err == nil {
+		m.state.setRemoved(id, true)
+		err = m.servers.remove(ctx, srv)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, s := range r.servers {
-		d += s.worked()
+	if err != nil {
+		return fmt.Errorf("remove instance %s: %w", id, err)
 	}
-	return d + r.gone
+	return nil
 }
 
-// line is the text of an error with the faults that it joins on one line.
-func line(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+// Removed reports whether a user drained or removed server id, before or after the
+// run was resumed, and it has not been added since.
+func (m *Membership) Removed(id string) bool { return m.state.isRemoved(id) }
+
+// Evicted reports whether server id left because it did not answer. It may join
+// again.
+func (m *Membership) Evicted(id string) bool { return m.servers.isEvicted(id) }

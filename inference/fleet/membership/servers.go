@@ -5,199 +5,221 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
-	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/report/control"
+	"github.com/easyrl/easyrl/report/trace"
 )
 
-// add calls the server of an endpoint, takes it into the fleet and returns when
-// it holds the current weights, where there are some, or has failed to. One that
-// is in the fleet stays as it is.
-func (r *Roster) add(ctx context.Context, e remote.Endpoint) (control.Instance, error) {
-	r.mu.Lock()
-	again := r.coming[e.URL]
-	r.coming[e.URL] = true
-	r.mu.Unlock()
-	if again {
+const (
+	// embedded is the kind of an engine in the run's process.
+	embedded = "embedded"
+	// maxEvicted bounds the evicted servers that are remembered.
+	maxEvicted = 1000
+)
+
+// server is a server in the fleet. Its requests and publishes are spans of the trace.
+type server struct {
+	Client
+	endpoint remote.Endpoint
+	track    trace.Track // lanes: requests overlap
+
+	removing    bool      // guarded by servers.mu
+	silentSince time.Time // when it stopped answering; zero while it answers; of the monitor
+}
+
+// Generate is the client's Generate, as a span.
+func (s *server) Generate(ctx context.Context, req inference.Request) (out []inference.Completion, err error) {
+	span := s.track.Begin(trace.NoStep, "request")
+	defer func() {
+		tokens := 0
+		for i := range out {
+			tokens += len(out[i].IDs)
+		}
+		span.EndWith(trace.Note{Tokens: tokens, Flows: []uint64{req.Seed}})
+	}()
+	return s.Client.Generate(ctx, req)
+}
+
+// Publish is the client's Publish, as a span.
+func (s *server) Publish(ctx context.Context, w inference.Weights) (string, error) {
+	defer s.track.Begin(int(w.Version()), "publish").End()
+	return s.Client.Publish(ctx, w)
+}
+
+// servers are the servers in the fleet. Its methods may be called concurrently.
+type servers struct {
+	fleet     *fleet.Fleet
+	dial      Dialer
+	spans     *trace.Spans
+	announcer *Announcer
+	state     *stateFile
+	joined    chan struct{} // holds a token after a server joined
+
+	mu      sync.Mutex
+	byID    map[string]*server
+	pending map[string]bool // URLs that are being added
+	evicted map[string]bool // URLs of servers that left because they did not answer
+}
+
+// add connects to the server of an endpoint and adds it to the fleet. Once weights
+// are published it returns when the server holds them or has failed to take them. A
+// server that is in the fleet already stays as it is.
+func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance, error) {
+	s.mu.Lock()
+	twice := s.pending[e.URL]
+	s.pending[e.URL] = true
+	s.mu.Unlock()
+	if twice {
 		return control.Instance{}, fmt.Errorf("instance %s %w: it is being added", e.URL, control.ErrInvalid)
 	}
 	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.coming, e.URL)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.pending, e.URL)
 	}()
-	if m, ok := r.member(e.URL); ok {
-		switch m.State {
-		case fleet.Draining.String(): // it comes anew
-			if err := r.remove(ctx, r.server(e.URL)); err != nil && !errors.Is(err, control.ErrNotFound) {
+	if in, ok := s.instance(e.URL); ok {
+		switch in.State {
+		case fleet.Draining.String(): // replace it
+			if err := s.remove(ctx, s.get(e.URL)); err != nil && !errors.Is(err, control.ErrNotFound) {
 				return control.Instance{}, err
 			}
 		case fleet.Retired.String():
 		default:
-			return m, nil
+			return in, nil
 		}
 	}
-	inst, kind, err := r.dial(ctx, e)
+	c, kind, err := s.dial(ctx, e)
 	if err != nil {
 		return control.Instance{}, err
 	}
-	e.Kind = remote.Kind(kind)
-	s := &server{Probed: inst, endpoint: e, track: r.spans.Lanes(inst.ID())}
-	r.mu.Lock()
-	if old, ok := r.servers[s.ID()]; ok { // it has given up, and this one takes its place
-		r.gone += old.worked()
-	}
-	r.servers[s.ID()] = s
-	r.mu.Unlock()
-	err = r.fleet.Add(ctx, s)
-	m, ok := r.member(s.ID())
-	in := ok && r.fleet.Has(s)
-	r.mu.Lock()
-	switch {
-	case in:
-		delete(r.givenUp, s.ID()) // whom the fleet does not have yet and nobody gave up was taken out
-	case r.servers[s.ID()] == s:
-		delete(r.servers, s.ID())
-	}
-	r.mu.Unlock()
-	if !in {
-		return control.Instance{}, errors.Join(err, s.Close())
-	}
-	r.kept.setOut(s.ID(), false)
-	r.news.came(m, err)
-	select {
-	case r.joined <- struct{}{}:
-	default:
-	}
-	return m, nil
+	e.Kind = kind
+	return s.join(ctx, &server{Client: c, endpoint: e, track: s.spans.Lanes(c.ID())})
 }
 
-// member is what the fleet knows of an instance.
-func (r *Roster) member(id string) (control.Instance, bool) {
-	all := r.List()
-	i := slices.IndexFunc(all, func(m control.Instance) bool { return m.ID == id })
+// join adds a connected server to the fleet. If the fleet does not take it, join
+// closes it.
+func (s *servers) join(ctx context.Context, srv *server) (control.Instance, error) {
+	id := srv.ID()
+	s.mu.Lock()
+	s.byID[id] = srv
+	s.mu.Unlock()
+	fault := s.fleet.Add(ctx, srv)
+	in, ok := s.instance(id)
+	ok = ok && s.fleet.Has(srv) // it may have been removed meanwhile
+	s.mu.Lock()
+	switch {
+	case ok:
+		delete(s.evicted, id)
+	case s.byID[id] == srv:
+		delete(s.byID, id)
+	}
+	s.mu.Unlock()
+	if !ok {
+		return control.Instance{}, errors.Join(fault, srv.Close())
+	}
+	s.state.setRemoved(id, false)
+	s.announcer.joined(in, fault)
+	select {
+	case s.joined <- struct{}{}:
+	default:
+	}
+	return in, nil
+}
+
+// list returns the fleet's instances in the order in which they joined, engines of
+// the run's process included.
+func (s *servers) list() []control.Instance {
+	status := s.fleet.Status()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]control.Instance, len(status.Instances))
+	for i, st := range status.Instances {
+		in := control.Instance{ID: st.ID, Kind: embedded, State: st.State.String(), Version: st.Version, Capacity: st.Capacity,
+			Requests: st.Requests, Responses: st.Responses, Served: st.Served, Failed: st.Failed, Tokens: st.Tokens,
+			Busy: st.Busy.Seconds(), Fault: st.PublishFail}
+		if srv, ok := s.byID[st.ID]; ok {
+			in.Kind, in.URL = string(srv.endpoint.Kind), srv.endpoint.URL
+		}
+		all[i] = in
+	}
+	return all
+}
+
+// instance returns the instance called id, if the fleet has it.
+func (s *servers) instance(id string) (control.Instance, bool) {
+	all := s.list()
+	i := slices.IndexFunc(all, func(in control.Instance) bool { return in.ID == id })
 	if i < 0 {
 		return control.Instance{}, false
 	}
 	return all[i], true
 }
 
-// List are the instances in the order in which they joined.
-func (r *Roster) List() []control.Instance {
-	status := r.fleet.Status()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := make([]control.Instance, len(status.Instances))
-	for i, st := range status.Instances {
-		m := control.Instance{ID: st.ID, Kind: configs.Embedded, State: st.State.String(), Version: st.Version, Capacity: st.Capacity,
-			Requests: st.Requests, Responses: st.Responses, Served: st.Served, Failed: st.Failed, Tokens: st.Tokens,
-			Busy: st.Busy.Seconds(), Fault: st.PublishFail}
-		if s, ok := r.servers[st.ID]; ok {
-			m.Kind, m.URL = string(s.endpoint.Kind), s.endpoint.URL
-		}
-		all[i] = m
-	}
-	return all
+// get returns the server called id, or nil.
+func (s *servers) get(id string) *server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[id]
 }
 
-// Add takes the server at url into the fleet.
-func (r *Roster) Add(ctx context.Context, url, kind string) (control.Instance, error) {
-	e, err := remote.ParseEndpoint(url, remote.Kind(kind))
-	if err != nil {
-		return control.Instance{}, fmt.Errorf("instance %w: %w", control.ErrInvalid, err)
+// removable returns the server called id. An engine of the run's process is not
+// removable, because it could not be added again.
+func (s *servers) removable(id string) (*server, error) {
+	if srv := s.get(id); srv != nil {
+		return srv, nil
 	}
-	return r.add(ctx, e)
-}
-
-// server is the one of that name that is in the fleet, or nil.
-func (r *Roster) server(id string) *server {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.servers[id]
-}
-
-// leaver is the server called id, which may be told to leave: an engine of this
-// process may not, since none can come in its place.
-func (r *Roster) leaver(id string) (*server, error) {
-	if s := r.server(id); s != nil {
-		return s, nil
-	}
-	if _, ok := r.member(id); ok {
+	if _, ok := s.instance(id); ok {
 		return nil, control.ErrEmbedded
 	}
 	return nil, control.ErrNotFound
 }
 
-// Drain gives server id no more work.
-func (r *Roster) Drain(id string) (control.Instance, error) {
-	s, err := r.leaver(id)
-	if err != nil {
-		return control.Instance{}, fmt.Errorf("drain instance %s: %w", id, err)
-	}
-	m, ok := r.member(id)
-	if ok && m.State == fleet.Draining.String() {
-		return m, nil
-	}
-	ended, end := context.WithCancel(r.ctx)
-	end()
-	_ = r.fleet.Drain(ended, s) // it drains from here on
-	r.kept.setOut(id, true)
-	if m, ok = r.member(id); !ok {
-		return m, fmt.Errorf("drain instance %s: %w", id, control.ErrNotFound)
-	}
-	r.news.notes.Say("instance %s drains: it gets no more work", id)
-	r.tasks.Go(func() {
-		if r.fleet.Drain(r.ctx, s) == nil {
-			r.news.notes.Say("instance %s has no work left", id)
-		}
-	})
-	return m, nil
-}
-
-// Remove takes server id out of the fleet; what it samples others do.
-func (r *Roster) Remove(ctx context.Context, id string) error {
-	s, err := r.leaver(id)
-	if err == nil {
-		r.kept.setOut(id, true)
-		err = r.remove(ctx, s)
-	}
-	if err != nil {
-		return fmt.Errorf("remove instance %s: %w", id, err)
-	}
-	return nil
-}
-
-// remove takes s itself out of the fleet, and not one of its name that has come
-// since: then it is control.ErrNotFound, as where s is nil.
-func (r *Roster) remove(ctx context.Context, s *server) error {
-	r.mu.Lock()
-	if s == nil || s.leaves || r.servers[s.ID()] != s {
-		r.mu.Unlock()
+// remove takes srv itself out of the fleet. It returns control.ErrNotFound if srv is
+// nil, or has left, or another server has taken its place.
+func (s *servers) remove(ctx context.Context, srv *server) error {
+	s.mu.Lock()
+	if srv == nil || srv.removing || s.byID[srv.ID()] != srv {
+		s.mu.Unlock()
 		return control.ErrNotFound
 	}
-	s.leaves = true
-	r.mu.Unlock()
-	err := r.fleet.Remove(ctx, s)
-	r.mu.Lock()
-	if r.servers[s.ID()] == s {
-		r.gone += s.worked()
-		delete(r.servers, s.ID())
+	srv.removing = true
+	s.mu.Unlock()
+	err := s.fleet.Remove(ctx, srv)
+	s.mu.Lock()
+	if s.byID[srv.ID()] == srv {
+		delete(s.byID, srv.ID())
 	}
-	r.mu.Unlock()
-	r.news.left(s.ID())
+	s.mu.Unlock()
+	s.announcer.left(srv.ID())
 	return err
 }
 
-// Removed reports whether somebody drained or removed instance id, in this process
-// of the run or in one before, and it has not come since.
-func (r *Roster) Removed(id string) bool { return r.kept.isOut(id) }
+// drop removes srv if it is still in the fleet, and reports a failure as a note.
+func (s *servers) drop(ctx context.Context, srv *server) {
+	if err := s.remove(ctx, srv); err != nil && ctx.Err() == nil && !errors.Is(err, control.ErrNotFound) {
+		s.announcer.notes.Say("%v", err)
+	}
+}
 
-// Evicted reports whether instance id left since it did not answer: it may join
-// again.
-func (r *Roster) Evicted(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.givenUp[id]
+// setEvicted remembers that server id left because it did not answer.
+func (s *servers) setEvicted(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.evicted) >= maxEvicted {
+		clear(s.evicted)
+	}
+	s.evicted[id] = true
+}
+
+// isEvicted reports whether server id left because it did not answer, and has not
+// been added since.
+func (s *servers) isEvicted(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.evicted[id]
 }

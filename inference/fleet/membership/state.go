@@ -15,88 +15,90 @@ import (
 )
 
 const (
-	// keptFile is what a run's folder has of its instances.
-	keptFile = "instances.json"
-	// mostOut bounds the servers that are known to have been taken out.
-	mostOut = 1000
+	// stateName is the file in a run's folder that remembers its servers.
+	stateName = "instances.json"
+	// maxRemoved bounds the removed servers in the file.
+	maxRemoved = 1000
 )
 
-// kept is what a run knows of its instances when it is started again. It is safe
-// for concurrent use.
-type kept struct {
-	path  string // empty where nothing is kept
+// stateFile is what a run remembers about its servers when it is resumed. Its
+// methods may be called concurrently.
+type stateFile struct {
+	path  string // empty if nothing is kept
 	notes *report.Notes
 
-	mu sync.Mutex
-	of keeping
+	mu      sync.Mutex
+	content state
 }
 
-type keeping struct {
-	Run string   `json:"run"`       // names the run to servers
-	Out []string `json:"taken_out"` // servers that were drained or removed, the newest last
+// state is the content of the file.
+type state struct {
+	Run     string   `json:"run"`       // identifies the run to servers
+	Removed []string `json:"taken_out"` // servers that a user drained or removed, newest last
 }
 
-// openKept reads what the folder of a run has; empty is no folder.
-func openKept(folder string, notes *report.Notes) (*kept, error) {
-	k := &kept{notes: notes}
+// openState reads the file in a run's folder, if it exists. An empty folder keeps
+// nothing.
+func openState(folder string, notes *report.Notes) (*stateFile, error) {
+	f := &stateFile{notes: notes}
 	if folder != "" {
-		k.path = filepath.Join(folder, keptFile)
-		data, err := os.ReadFile(k.path)
+		f.path = filepath.Join(folder, stateName)
+		data, err := os.ReadFile(f.path)
 		if err == nil {
-			err = json.Unmarshal(data, &k.of)
+			err = json.Unmarshal(data, &f.content)
 		}
-		if err == nil && k.of.Run == "" {
+		if err == nil && f.content.Run == "" {
 			err = errors.New("no run")
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("instances: %s: %w, expected what the run wrote; without the file it begins anew", k.path, err)
+			return nil, fmt.Errorf("instances: %s: %w, expected what the run wrote; without the file it begins anew", f.path, err)
 		}
 	}
-	if k.of.Run == "" {
-		k.of.Run = rand.Text()
+	if f.content.Run == "" {
+		f.content.Run = rand.Text()
 	}
-	return k, nil
+	return f, nil
 }
 
-// isOut reports whether somebody took a server out, and it has not come since.
-func (k *kept) isOut(id string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Contains(k.of.Out, id)
+// isRemoved reports whether a user removed a server and it has not been added since.
+func (f *stateFile) isRemoved(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.content.Removed, id)
 }
 
-// setOut keeps whether a server is taken out.
-func (k *kept) setOut(id string, out bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if slices.Contains(k.of.Out, id) == out {
+// setRemoved records that a user removed a server, or that it was added.
+func (f *stateFile) setRemoved(id string, removed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Contains(f.content.Removed, id) == removed {
 		return
 	}
-	k.of.Out = slices.DeleteFunc(k.of.Out, func(o string) bool { return o == id })
-	if out {
-		k.of.Out = append(k.of.Out, id)
-		k.of.Out = k.of.Out[max(0, len(k.of.Out)-mostOut):]
+	f.content.Removed = slices.DeleteFunc(f.content.Removed, func(other string) bool { return other == id })
+	if removed {
+		f.content.Removed = append(f.content.Removed, id)
+		f.content.Removed = f.content.Removed[max(0, len(f.content.Removed)-maxRemoved):]
 	}
-	k.write()
+	f.write()
 }
 
-// save writes what is kept into the run's folder, which is there.
-func (k *kept) save() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.write()
+// save writes the file into the run's folder, which must exist.
+func (f *stateFile) save() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.write()
 }
 
-// write is save with k locked.
-func (k *kept) write() {
-	if k.path == "" {
+// write is save with f locked.
+func (f *stateFile) write() {
+	if f.path == "" {
 		return
 	}
-	data, err := json.Marshal(k.of)
+	data, err := json.Marshal(f.content)
 	if err == nil {
-		err = report.ReplaceFile(k.path, append(data, '\n'))
+		err = report.ReplaceFile(f.path, append(data, '\n'))
 	}
 	if err != nil {
-		k.notes.Say("instances: %v; servers that were taken out may come again when the run is started again", err)
+		f.notes.Say("instances: %v; servers that were taken out may come again when the run is started again", err)
 	}
 }

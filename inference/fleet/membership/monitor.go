@@ -1,0 +1,74 @@
+package membership
+
+import (
+	"context"
+	"time"
+
+	"github.com/easyrl/easyrl/inference/fleet"
+)
+
+const (
+	// evictAfter is how long a server that joined on its own may fail to answer
+	// before it is evicted.
+	evictAfter = 10 * time.Minute
+	// monitorInterval is the pause between checks.
+	monitorInterval = time.Minute
+)
+
+// monitor evicts servers that joined on their own and do not answer. One goroutine
+// uses it.
+type monitor struct {
+	servers  *servers
+	isWanted func(url string) bool // whether the configuration or the list names a server
+}
+
+// run checks the servers until ctx ends.
+func (m *monitor) run(ctx context.Context) {
+	tick := time.NewTicker(monitorInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			for _, srv := range m.unreachable(now) {
+				m.evict(ctx, srv)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// unreachable returns the servers to evict: those that have not answered, or have
+// been retired by the fleet, for evictAfter.
+func (m *monitor) unreachable(now time.Time) []*server {
+	var all []*server
+	for _, st := range m.servers.fleet.Status().Instances {
+		srv := m.servers.get(st.ID)
+		if srv == nil || m.isWanted(st.ID) {
+			continue
+		}
+		silent := st.State == fleet.Dead || st.State == fleet.Retired || st.State == fleet.Stale && st.PublishFail != ""
+		switch {
+		case !silent:
+			srv.silentSince = time.Time{}
+		case srv.silentSince.IsZero():
+			srv.silentSince = now
+		case now.Sub(srv.silentSince) >= evictAfter:
+			all = append(all, srv)
+		}
+	}
+	return all
+}
+
+// evict removes a server. It may join again, unless the fleet has retired it.
+func (m *monitor) evict(ctx context.Context, srv *server) {
+	in, ok := m.servers.instance(srv.ID())
+	if !ok {
+		return
+	}
+	m.servers.announcer.notes.Say("instance %s has been %s for %v: it leaves", srv.ID(), in.State, evictAfter)
+	if in.State != fleet.Retired.String() {
+		m.servers.setEvicted(srv.ID())
+	}
+	m.servers.drop(ctx, srv)
+}
