@@ -1,6 +1,6 @@
 // Package join keeps a served instance in a trainer's fleet: it joins at the
-// trainer's control address, joins again when the trainer was started again
-// without it, and leaves in order.
+// trainer's control address, joins again after the trainer restarts, and drains
+// before it leaves.
 package join
 
 import (
@@ -17,39 +17,40 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 )
 
-// Config says who joins whom.
+// Config names the trainer and the instance that joins it.
 type Config struct {
-	Trainer *url.URL // its control address
-	// Call asks the trainer for method and path with in as its body, and reads
-	// the answer into out; both may be nil.
+	Trainer *url.URL // control address
+	// Call sends a request to the trainer, with in as its JSON body, and decodes the
+	// answer into out. Both may be nil.
 	Call    func(ctx context.Context, method, path string, in, out any) error
-	Addr    string     // that the instance listens on
-	Running func() int // requests that the instance has
+	Addr    string     // address that the instance listens on
+	Running func() int // number of requests that the instance has
 	Note    func(format string, args ...any)
 
-	pause, look time.Duration // of tests
+	pause, look time.Duration // firstPause and lookEvery; shorter in tests
 }
 
-// Registration is an instance's place in a fleet. Of a nil *Registration Drain and Leave do
-// nothing.
+// Registration is an instance's membership in a trainer's fleet. Drain and Leave of
+// a nil *Registration do nothing.
 type Registration struct {
 	cfg  Config
 	stop context.CancelFunc
-	done chan struct{} // closed when nobody changes what follows any more
-	id   string        // that the trainer knows it by; empty before it does
-	boot string        // of the trainer's process that it joined
+	done chan struct{} // closed when the goroutine that owns id and boot has ended
+	id   string        // the trainer's name for the instance; empty before it joined
+	boot string        // identifies the trainer's process
 }
 
 const (
-	joinTimeout  = 10 * time.Minute // for a trainer that sends weights before it answers
-	callTimeout  = 30 * time.Second // for all else
-	firstPause   = time.Second      // before the second try to join; each further one is twice as long
+	joinTimeout  = 10 * time.Minute // the trainer sends weights before it answers
+	callTimeout  = 30 * time.Second // for all other calls
+	firstPause   = time.Second      // before the second attempt to join; doubles after each
 	longestPause = 30 * time.Second
-	lookEvery    = 3 * time.Second       // at whether the trainer has the instance
-	arriveLook   = 50 * time.Millisecond // at what is on its way
+	lookEvery    = 3 * time.Second       // pause between checks that the trainer has the instance
+	arriveLook   = 50 * time.Millisecond // pause between checks that sent requests have arrived
 )
 
-// Begin joins, and the instance stays a member until ctx ends, Drain or Leave.
+// Begin joins in the background. The instance stays in the fleet until ctx ends, Drain
+// or Leave.
 func Begin(ctx context.Context, cfg Config) *Registration {
 	cfg.pause, cfg.look = cmp.Or(cfg.pause, firstPause), cmp.Or(cfg.look, lookEvery)
 	r := &Registration{cfg: cfg, done: make(chan struct{})}
@@ -61,8 +62,8 @@ func Begin(ctx context.Context, cfg Config) *Registration {
 	return r
 }
 
-// stay joins the trainer, and joins again where one has started that does not
-// know the instance. Whom somebody drained or took out of the fleet stays out.
+// stay joins the trainer, and joins again when a restarted trainer does not know the
+// instance. An instance that a user drained or removed stays out.
 func (r *Registration) stay(ctx context.Context) {
 	if !r.join(ctx) {
 		return
@@ -103,10 +104,10 @@ func (r *Registration) stay(ctx context.Context) {
 	}
 }
 
-// seen is what the trainer knows of the instance, nil for nothing, and the name
-// of the trainer's process: none where it has given the instance up, which may
-// join it as it would another, and the one that it joined where somebody took it
-// out, be it in a process before.
+// seen returns what the trainer knows of the instance, or nil, and what identifies
+// the trainer's process. boot is empty if the trainer evicted the instance, which may
+// then join it like a new one. It is r.boot if a user removed the instance, even
+// under an earlier process, so that it does not join again.
 func (r *Registration) seen(ctx context.Context) (boot string, self *control.Instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -131,7 +132,7 @@ func (r *Registration) seen(ctx context.Context) (boot string, self *control.Ins
 	return answer.Boot, self, nil
 }
 
-// join asks the trainer until it accepts, or ctx ends: then it reports false.
+// join tries to join until the trainer accepts. It returns false if ctx ends first.
 // The trainer may not have started yet, and may publish its weights first.
 func (r *Registration) join(ctx context.Context) bool {
 	lastNote := ""
@@ -172,7 +173,7 @@ func (r *Registration) try(ctx context.Context) error {
 	err = r.cfg.Call(callCtx, http.MethodPost, "/instances", map[string]string{"url": own, "kind": "easyrl"}, &answer)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		r.id = own // its URL is its name: it may have been taken all the same
+		r.id = own // its URL is its ID: the trainer may have added it all the same
 		return err
 	case err != nil:
 		return err
@@ -183,7 +184,8 @@ func (r *Registration) try(ctx context.Context) error {
 	return nil
 }
 
-// stopped stops looking after the trainer and reports whether it has the instance.
+// stopped stops the background goroutine and reports whether the trainer has the
+// instance.
 func (r *Registration) stopped() bool {
 	if r == nil {
 		return false
@@ -193,8 +195,8 @@ func (r *Registration) stopped() bool {
 	return r.id != ""
 }
 
-// Drain asks the trainer for no more requests, and returns when those that it
-// has sent are here. Those of others are taken meanwhile.
+// Drain makes the trainer send no more requests and returns when those that it has
+// sent have arrived. The instance still takes requests of others meanwhile.
 func (r *Registration) Drain() {
 	if !r.stopped() {
 		return
@@ -204,7 +206,7 @@ func (r *Registration) Drain() {
 	self := &control.Instance{}
 	err := r.cfg.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(r.id)+"/drain", nil, self)
 	if err != nil {
-		r.cfg.Note("leave: %v", err) // the trainer is gone, or will see for itself
+		r.cfg.Note("leave: %v", err) // the trainer has ended, or will notice
 		r.id = ""
 		return
 	}
@@ -222,7 +224,7 @@ func (r *Registration) Drain() {
 	}
 }
 
-// Leave takes the instance out, if it is in.
+// Leave removes the instance from the fleet, if it is in.
 func (r *Registration) Leave() {
 	if !r.stopped() {
 		return
@@ -234,8 +236,8 @@ func (r *Registration) Leave() {
 	}
 }
 
-// url is where the trainer reaches the instance: where it listens everywhere, the
-// address of this machine that the way to the trainer begins at.
+// url is where the trainer reaches the instance. If the instance listens on all
+// addresses, that is the local address of the route to the trainer.
 func (r *Registration) url(ctx context.Context) (string, error) {
 	host, port, err := net.SplitHostPort(r.cfg.Addr)
 	if err != nil {

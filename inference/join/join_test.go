@@ -155,8 +155,8 @@ func (n *notes) until(t *testing.T, part string) {
 	}
 }
 
-// member is an instance that looks without a pause.
-func (f *fakeTrainer) member(t *testing.T, running func() int) (*Registration, *notes) {
+// register registers an instance that checks without a pause.
+func (f *fakeTrainer) register(t *testing.T, running func() int) (*Registration, *notes) {
 	t.Helper()
 	u, err := url.Parse(f.URL)
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func nothingRuns() int { return 0 }
 func TestJoinsAgain(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
-	m, said := f.member(t, nothingRuns)
+	m, said := f.register(t, nothingRuns)
 	for range 3 {
 		<-f.looks
 	}
@@ -226,7 +226,7 @@ func TestJoinsAgain(t *testing.T) {
 func TestKnownToTheNextTrainer(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
-	m, said := f.member(t, nothingRuns)
+	m, said := f.register(t, nothingRuns)
 	<-f.looks
 	f.set(func() { f.boot = "two" })
 	for range 3 {
@@ -243,7 +243,7 @@ func TestOperatorsAreObeyed(t *testing.T) {
 	t.Parallel()
 	for state, line := range map[string]string{"DRAINING": "drains the instance: it does not join again", "": "took the instance out: it does not join again"} {
 		f := newFakeTrainer(t)
-		m, said := f.member(t, nothingRuns)
+		m, said := f.register(t, nothingRuns)
 		<-f.looks
 		f.set(func() { f.state = state })
 		f.lookUntil(m.done)
@@ -259,7 +259,7 @@ func TestOperatorsAreObeyed(t *testing.T) {
 func TestTakenOutBeforeTheTrainerWasStartedAgain(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
-	m, said := f.member(t, nothingRuns)
+	m, said := f.register(t, nothingRuns)
 	<-f.looks
 	f.set(func() { f.boot, f.state, f.takenOut = "two", "", true })
 	f.lookUntil(m.done)
@@ -272,7 +272,7 @@ func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
 	arrived := make(chan struct{})
-	m, _ := f.member(t, func() int {
+	m, _ := f.register(t, func() int {
 		select {
 		case <-arrived:
 			return 2
@@ -303,7 +303,7 @@ func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
 func TestLeavesATrainerThatIsGone(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
-	m, said := f.member(t, nothingRuns)
+	m, said := f.register(t, nothingRuns)
 	<-f.looks
 	f.set(func() { f.away = true })
 	m.Drain()
@@ -332,7 +332,7 @@ func TestLeavesAJoinThatWasCutOff(t *testing.T) {
 	}))
 	defer trainer.Close()
 	f := &fakeTrainer{Server: trainer}
-	m, _ := f.member(t, nothingRuns)
+	m, _ := f.register(t, nothingRuns)
 	<-asked
 	m.Drain()
 	m.Leave()
