@@ -15,7 +15,7 @@ import (
 // spare is the endless order of the prompts that replace others. Unless the mode is
 // periodic-async, the gate is closed: the trainer gets nothing before a step is
 // whole.
-func newProducer(cfg *configs.Config, f *folder.Folder, in *roster.Roster, lanes trace.Track, spare func(place int) rollout.Prompt,
+func newProducer(cfg *configs.Config, f *folder.Folder, in *fleet.Fleet, lanes trace.Track, spare func(place int) rollout.Prompt,
 	score *reward.Scorer, warn func(format string, args ...any)) (*producer.Producer, error) {
 	r := &cfg.Rollout
 	pc := producer.DefaultConfig()
@@ -23,9 +23,10 @@ func newProducer(cfg *configs.Config, f *folder.Folder, in *roster.Roster, lanes
 	pc.GroupSize, pc.Seed, pc.MaxFailed = r.GroupSize, cfg.Run.Seed, producer.Budget(r.PromptsPerStep)
 	pc.Sampling = inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK, MinP: float32(r.MinP),
 		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.StopIDs}
-	return producer.New(pc, producer.Deps{Fleet: in.Fleet(), Reward: score, Text: f.Text, Spare: spare, Warn: warn, Lanes: lanes,
+	return producer.New(pc, producer.Deps{Fleet: in, Reward: score, Text: f.Text, Spare: spare, Warn: warn, Lanes: lanes,
 		Counters: func() producer.Counters {
-			fleet := in.Fleet().Status()
-			return producer.Counters{Busy: in.Busy(), Instances: fleet.Size, Retries: fleet.Retries, Hedges: fleet.Hedges, RewardRetries: score.Retries()}
+			status := in.Status()
+			return producer.Counters{Busy: status.Busy, Instances: status.Size, Retries: status.Retries, Hedges: status.Hedges,
+				RewardRetries: score.Retries()}
 		}})
 }

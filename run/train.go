@@ -46,7 +46,7 @@ type training struct {
 	sets      []evaluate.Set     // held out
 	reader    *dataset.Reader
 	reward    *reward.Scorer
-	instances *roster.Roster
+	instances *instances.Instances
 	rollouts  trainer.Rollouts
 }
 
@@ -174,7 +174,7 @@ func (t *training) connect() error {
 	if err != nil {
 		return err
 	}
-	sampling, err := newProducer(cfg, t.folder, t.instances, t.spans.Lanes(producerRow), spare, t.reward, t.warn)
+	sampling, err := newProducer(cfg, t.folder, t.instances.Fleet(), t.spans.Lanes(producerRow), spare, t.reward, t.warn)
 	if err != nil {
 		return err
 	}
