@@ -23,7 +23,7 @@ func floors() [][]string {
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/plugin"},
 		{"model/panels", "rollout/sample", "inference/fleet/state", "inference/remote/internal/latest", "inference/server/internal/feed"},
-		{"model", "optim", "producer", "evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
+		{"model", "optim", "inference/fleet", "producer", "evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend"},
 		{"trainer", "phases", "model/folder"},
 		{"configs"},
