@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/model/panels"
-	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/npu/host"
 )
 
 func (p *Param) shape() panels.Shape { return panels.Shape{Rows: p.Rows, Cols: p.Cols} }
@@ -32,8 +32,8 @@ func (w *Weights) byName() []*Param {
 // readPanels sums the panels of p, and copies them to dst unless it is nil.
 func (w *Weights) readPanels(dst []float32, p *Param, sums []uint64) {
 	run := p.shape().Len()
-	if host := p.Buffer.Float32s(); host != nil {
-		cpu.CopySum(dst, host, run, sums, w.dev.Threads())
+	if mem := p.Buffer.Float32s(); mem != nil {
+		host.CopySum(dst, mem, run, sums, w.dev.Threads())
 		return
 	}
 	var vals, laid []float32
@@ -45,7 +45,7 @@ func (w *Weights) readPanels(dst []float32, p *Param, sums []uint64) {
 		if dst != nil {
 			to = dst[at*run : at*run+len(laid)]
 		}
-		cpu.CopySum(to, laid, run, sums[at:at+len(laid)/run], w.dev.Threads())
+		host.CopySum(to, laid, run, sums[at:at+len(laid)/run], w.dev.Threads())
 	}
 }
 

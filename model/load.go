@@ -9,7 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/npu/host"
 )
 
 // Tensors are safetensors by name: a file or a folder of shards.
@@ -193,7 +193,7 @@ func (w *Weights) set(p *Param, first int, vals []float32, sums []uint64) error 
 		laid = p.shape().Lay(nil, vals)
 	}
 	run, at := p.shape().Len(), p.shape().At(first)
-	if cpu.CopySum(nil, laid, run, sums[at:at+len(laid)/run], w.dev.Threads()) {
+	if host.CopySum(nil, laid, run, sums[at:at+len(laid)/run], w.dev.Threads()) {
 		return nil
 	}
 	return p.checkFinite(vals, first)

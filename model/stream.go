@@ -9,7 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model/panels"
-	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/npu/host"
 )
 
 // The metadata of a published file: its checksum; and where it is of panels, what
@@ -116,15 +116,15 @@ func (w *Weights) setPacked(p *Param, first int, vals []float32, sums []uint64) 
 	run := p.shape().Len()
 	at, n := first/run, len(vals)/run
 	part := p.shape().Part(at, n)
-	host := p.Buffer.Float32s()
-	if host == nil { // the host cannot write the layout
+	mem := p.Buffer.Float32s()
+	if mem == nil { // the host cannot write the layout
 		if err := p.padded(part.CheckPadding(vals)); err != nil {
 			return err
 		}
 		return w.set(p, first, part.Unlay(vals), sums)
 	}
-	own := host[first : first+len(vals)]
-	if !cpu.CopySum(own, vals, run, sums[at:at+n], w.dev.Threads()) {
+	own := mem[first : first+len(vals)]
+	if !host.CopySum(own, vals, run, sums[at:at+n], w.dev.Threads()) {
 		if err := p.checkFinite(part.Unlay(own), first); err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/npu/host"
 )
 
 const (
@@ -65,7 +65,7 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 			vals = laid
 		}
 		sums := make([]uint64, len(vals)/sh.Len())
-		cpu.CopySum(nil, vals, sh.Len(), sums, 1)
+		host.CopySum(nil, vals, sh.Len(), sums, 1)
 		all[t.Name] = append(all[t.Name], sums...)
 		return nil
 	})

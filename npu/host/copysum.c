@@ -7,10 +7,10 @@
  * read last.
  *
  *   acc   eight sums of 64 bits   stripe  64 bytes of input   block  16 stripes */
-#include "../csrc/device.h"
-
+#include <stdint.h>
 #include <string.h>
 
+#define INTERNAL __attribute__((visibility("hidden")))
 #define STRIPE 64
 #define BLOCK 16
 #define EXPONENT 0x7f800000u /* of infinity and NaN */
@@ -151,19 +151,23 @@ RUN(portable, , pair, 4)
 
 typedef uint64_t (*run_function)(uint8_t *dst, const uint8_t *src, int64_t bytes, uint32_t *bad);
 
-/* The function of an instruction set by its number in device.c; 0 is the best. */
+/* The function of an instruction set by its number in copysum_cgo.go, 0 where this
+ * machine does not run it; number 0 is the best. */
 static run_function run_of(int32_t isa) {
 #if defined(__x86_64__)
-  if (isa == 3 || (isa == 0 && easyrl_cpu_avx512())) return run_avx512;
-  if (isa == 2 || (isa == 0 && easyrl_cpu_avx2())) return run_avx2;
+  int avx512 = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
+  if (isa == 3 || (isa == 0 && avx512)) return avx512 ? run_avx512 : 0;
+  if (isa == 2 || (isa == 0 && avx2)) return avx2 ? run_avx2 : 0;
 #endif
-  (void)isa;
-  return run_portable;
+  return isa <= 1 ? run_portable : 0;
 }
+
+/* Whether this machine runs an instruction set. */
+INTERNAL int32_t easyrl_copy_sum_runs(int32_t isa) { return run_of(isa) != 0; }
 
 /* Copies runs of n values, more than 60, to dst, or nowhere where it is none, and
  * writes their sums. It returns whether all values are finite. */
-EASYRL_INTERNAL int32_t easyrl_copy_sum(int32_t isa, float *dst, const float *src, int64_t n, int64_t runs, uint64_t *sums) {
+INTERNAL int32_t easyrl_copy_sum(int32_t isa, float *dst, const float *src, int64_t n, int64_t runs, uint64_t *sums) {
   run_function run = run_of(isa);
   uint32_t bad = 0;
   for (int64_t i = 0; i < runs; i++) sums[i] = run((uint8_t *)(dst ? dst + i * n : 0), (const uint8_t *)(src + i * n), 4 * n, &bad);

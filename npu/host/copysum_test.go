@@ -1,4 +1,4 @@
-package cpu
+package host
 
 import (
 	"encoding/binary"
@@ -14,7 +14,7 @@ import (
 // copiers are all of this machine, by name.
 func copiers() map[string]copier {
 	all := map[string]copier{"go": copyTwin, "best": copierOf("")}
-	for _, isa := range ISAs() {
+	for _, isa := range isas() {
 		all[isa] = copierOf(isa)
 	}
 	return all

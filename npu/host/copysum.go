@@ -1,4 +1,4 @@
-package cpu
+package host
 
 import (
 	"encoding/binary"
@@ -28,7 +28,7 @@ const copyTask = 1 << 16
 
 func copySum(do copier, dst, src []float32, run int, sums []uint64, threads int) bool {
 	if len(src) != run*len(sums) || dst != nil && len(dst) != len(src) {
-		panic("cpu: values that are not the runs'")
+		panic("host: values that are not the runs'")
 	}
 	if len(src) == 0 {
 		return true

@@ -1,10 +1,12 @@
 //go:build cgo && unix
 
-package cpu
+package host
 
 /*
+#cgo CFLAGS: -std=c11 -O3 -Wall
 #include <stdint.h>
 
+int32_t easyrl_copy_sum_runs(int32_t isa);
 int32_t easyrl_copy_sum(int32_t isa, float *dst, const float *src, int64_t n, int64_t runs, uint64_t *sums);
 */
 import "C"
@@ -17,10 +19,24 @@ import (
 // shortRun is the bytes of a run that XXH3 sums in another way.
 const shortRun = 240
 
+// compiled are the instruction sets compiled in, at their numbers in copysum.c.
+func compiled() []string { return []string{"", "portable", "avx2", "avx512"} }
+
+// isas names the instruction sets that copierOf accepts on this machine.
+func isas() []string {
+	var names []string
+	for i, name := range compiled() {
+		if i > 0 && C.easyrl_copy_sum_runs(C.int32_t(i)) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // copierOf is the copier of an instruction set that this machine runs; the empty
 // name is the best.
 func copierOf(isa string) copier {
-	number := C.int32_t(slices.Index(isas(), isa))
+	number := C.int32_t(slices.Index(compiled(), isa))
 	return func(dst, src []float32, run int, sums []uint64) bool {
 		if 4*run <= shortRun || bigEndian() {
 			return copyTwin(dst, src, run, sums)

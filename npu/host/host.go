@@ -1,0 +1,2 @@
+// Package host works on weights in host memory: copies, checksums, panel layout.
+package host
