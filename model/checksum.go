@@ -4,15 +4,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/npu/host"
 )
 
-func (p *Param) shape() panels.Shape { return panels.Shape{Rows: p.Rows, Cols: p.Cols} }
+func (p *Param) shape() host.Shape { return host.Shape{Rows: p.Rows, Cols: p.Cols} }
 
 // sums has room for those of w.
-func (w *Weights) sums() panels.Sums {
-	s := make(panels.Sums, len(w.Params))
+func (w *Weights) sums() host.Sums {
+	s := make(host.Sums, len(w.Params))
 	for i := range w.Params {
 		s[w.Params[i].Name] = make([]uint64, w.Params[i].shape().Count())
 	}
@@ -49,7 +48,7 @@ func (w *Weights) readPanels(dst []float32, p *Param, sums []uint64) {
 	}
 }
 
-// Checksum names the values, the same on every device: see panels.Sums.
+// Checksum names the values, the same on every device: see host.Sums.
 func (w *Weights) Checksum() string {
 	s := w.sums()
 	for i := range w.Params {

@@ -1,18 +1,17 @@
-// Package panels lays tensors out as the CPU devices have them, and sums them so.
-//
-// A matrix is panels of npu.MatrixBlock rows, each column by column, with zeros
-// where the last one lacks rows; a vector is one panel.
+// Package panels names the panel layout of published weights and sums streams of
+// weights.
 package panels
 
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
-	"slices"
+	"math"
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/host"
 )
 
 // Layout names the panels of npu.MatrixBlock rows in a file's metadata, under
@@ -22,126 +21,68 @@ const (
 	LayoutKey = "easyrl.layout"
 )
 
-// Shape is that of a matrix, or of a vector of Rows values where Cols is 0.
-type Shape struct{ Rows, Cols int }
+const (
+	widest      = 1 << 20 // columns of a tensor that SumStream lays out
+	blockValues = 1 << 18 // that it reads at a time, about
+)
 
-// Values is the number of values.
-func (s Shape) Values() int { return s.Rows * max(s.Cols, 1) }
-
-// Len is the number of values in a panel.
-func (s Shape) Len() int {
-	if s.Cols == 0 {
-		return s.Rows
+// SumStream reads a stream to its end, of rows or panels, of whatever tensors, and
+// returns the checksum that weights have which took it. It refuses rows that are
+// very wide, and does not look at what checksum the stream carries.
+func SumStream(s *checkpoint.Stream) (checksum string, err error) {
+	packed := s.Metadata()[LayoutKey] == Layout
+	shape := func(t checkpoint.Tensor) (sh host.Shape) { // none where a tensor is one panel
+		switch n := len(t.Shape); {
+		case packed && n == 3:
+			sh = host.Shape{Rows: t.Shape[0] * npu.MatrixBlock, Cols: t.Shape[1]}
+		case !packed && n == 2:
+			sh = host.Shape{Rows: t.Shape[0], Cols: t.Shape[1]}
+		}
+		return sh
 	}
-	return npu.MatrixBlock * s.Cols
-}
-
-// Count is the number of panels.
-func (s Shape) Count() int {
-	if s.Cols == 0 {
-		return 1
+	all, whole := make(host.Sums), make(map[string]*xxh3.Hasher)
+	for _, t := range s.Tensors() {
+		if shape(t).Cols > widest {
+			return "", fmt.Errorf("tensor %s has shape %v, expected at most %d columns", t.Name, t.Shape, widest)
+		}
+		if packed && len(t.Shape) == 3 && t.Shape[2] != npu.MatrixBlock {
+			return "", fmt.Errorf("tensor %s has shape %v, expected panels of %d rows", t.Name, t.Shape, npu.MatrixBlock)
+		}
+		if all[t.Name] = nil; shape(t).Cols == 0 {
+			whole[t.Name] = xxh3.New()
+		}
 	}
-	return (s.Rows + npu.MatrixBlock - 1) / npu.MatrixBlock
-}
-
-// Plain is the shape in a file of rows.
-func (s Shape) Plain() []int {
-	if s.Cols == 0 {
-		return []int{s.Rows}
-	}
-	return []int{s.Rows, s.Cols}
-}
-
-// Packed is the shape in a file of panels.
-func (s Shape) Packed() []int {
-	if s.Cols == 0 {
-		return []int{s.Rows}
-	}
-	return []int{s.Count(), s.Cols, npu.MatrixBlock}
-}
-
-// Block is the number of values in whole panels of about so many, one panel at
-// least.
-func (s Shape) Block(values int) int { return max(values/s.Len(), 1) * s.Len() }
-
-// At is the number of the panel that row-major value first begins.
-func (s Shape) At(first int) int {
-	if s.Cols == 0 {
-		return 0
-	}
-	return first / s.Len()
-}
-
-// Part is the shape of n panels from panel at on.
-func (s Shape) Part(at, n int) Shape {
-	if s.Cols == 0 {
-		return s
-	}
-	return Shape{min(s.Rows-at*npu.MatrixBlock, n*npu.MatrixBlock), s.Cols}
-}
-
-// place is where row-major value i stands.
-func (s Shape) place(i int) int {
-	row, col := i/s.Cols, i%s.Cols
-	return (row/npu.MatrixBlock*s.Cols+col)*npu.MatrixBlock + row%npu.MatrixBlock
-}
-
-// Lay returns the row-major values of whole rows in panels, in room where it is
-// large enough; a vector's are vals itself.
-func (s Shape) Lay(room, vals []float32) []float32 {
-	if s.Cols == 0 {
-		return vals
-	}
-	n := Shape{len(vals) / s.Cols, s.Cols}.Count() * s.Len()
-	room = slices.Grow(room[:0], n)[:n]
-	clear(room)
-	for i, v := range vals {
-		room[s.place(i)] = v
-	}
-	return room
-}
-
-// Unlay returns the values of all panels of s row-major, in new memory.
-func (s Shape) Unlay(laid []float32) []float32 {
-	if s.Cols == 0 {
-		return slices.Clone(laid)
-	}
-	vals := make([]float32, s.Values())
-	for i := range vals {
-		vals[i] = laid[s.place(i)]
-	}
-	return vals
-}
-
-// CheckPadding refuses panels in which something but zero stands for the rows that
-// the last one lacks: kernels rely on it.
-func (s Shape) CheckPadding(laid []float32) error {
-	lacks := s.Count()*npu.MatrixBlock - s.Rows
-	if s.Cols == 0 || lacks == 0 {
-		return nil
-	}
-	last := laid[len(laid)-s.Len():]
-	for c := range s.Cols {
-		for lane := npu.MatrixBlock - lacks; lane < npu.MatrixBlock; lane++ {
-			if v := last[c*npu.MatrixBlock+lane]; v != 0 {
-				return fmt.Errorf("%v beyond the last row, expected 0", v)
+	var laid []float32
+	var raw []byte
+	err = s.Blocks(func(t checkpoint.Tensor) int {
+		if sh := shape(t); sh.Cols > 0 {
+			return sh.Block(blockValues)
+		}
+		return blockValues
+	}, func(t checkpoint.Tensor, _ int, vals []float32) error {
+		sh := shape(t)
+		if sh.Cols == 0 {
+			raw = raw[:0]
+			for _, v := range vals {
+				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
 			}
+			_, err := whole[t.Name].Write(raw)
+			return err
 		}
-	}
-	return nil
-}
-
-// Sums are the XXH3 of tensors' panels of little-endian float32, by name.
-type Sums map[string][]uint64
-
-// Total is the checksum of all, in hexadecimal: the XXH3 of the sums, panel after
-// panel, tensor after tensor in the order of their names.
-func (s Sums) Total() string {
-	var all []byte
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		for _, sum := range s[name] {
-			all = binary.LittleEndian.AppendUint64(all, sum)
+		if !packed {
+			laid = sh.Lay(laid, vals)
+			vals = laid
 		}
+		sums := make([]uint64, len(vals)/sh.Len())
+		host.CopySum(nil, vals, sh.Len(), sums, 1)
+		all[t.Name] = append(all[t.Name], sums...)
+		return nil
+	})
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("%016x", xxh3.Hash(all))
+	for name, h := range whole {
+		all[name] = []uint64{h.Sum64()}
+	}
+	return all.Total(), nil
 }

@@ -1,0 +1,139 @@
+package host
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Shape is the shape of a matrix, or of a vector of Rows values if Cols is 0.
+//
+// CPU devices hold both in panels. A panel of a matrix is npu.MatrixBlock rows,
+// column by column; the last one is padded with zeros. A vector is one panel.
+type Shape struct{ Rows, Cols int }
+
+// Values is the number of values.
+func (s Shape) Values() int { return s.Rows * max(s.Cols, 1) }
+
+// Len is the number of values in a panel.
+func (s Shape) Len() int {
+	if s.Cols == 0 {
+		return s.Rows
+	}
+	return npu.MatrixBlock * s.Cols
+}
+
+// Count is the number of panels.
+func (s Shape) Count() int {
+	if s.Cols == 0 {
+		return 1
+	}
+	return (s.Rows + npu.MatrixBlock - 1) / npu.MatrixBlock
+}
+
+// Plain is the shape in a file of rows.
+func (s Shape) Plain() []int {
+	if s.Cols == 0 {
+		return []int{s.Rows}
+	}
+	return []int{s.Rows, s.Cols}
+}
+
+// Packed is the shape in a file of panels.
+func (s Shape) Packed() []int {
+	if s.Cols == 0 {
+		return []int{s.Rows}
+	}
+	return []int{s.Count(), s.Cols, npu.MatrixBlock}
+}
+
+// Block is the number of values in whole panels of about so many, one panel at
+// least.
+func (s Shape) Block(values int) int { return max(values/s.Len(), 1) * s.Len() }
+
+// At is the number of the panel that row-major value first begins.
+func (s Shape) At(first int) int {
+	if s.Cols == 0 {
+		return 0
+	}
+	return first / s.Len()
+}
+
+// Part is the shape of n panels from panel at on.
+func (s Shape) Part(at, n int) Shape {
+	if s.Cols == 0 {
+		return s
+	}
+	return Shape{min(s.Rows-at*npu.MatrixBlock, n*npu.MatrixBlock), s.Cols}
+}
+
+// place is where row-major value i stands.
+func (s Shape) place(i int) int {
+	row, col := i/s.Cols, i%s.Cols
+	return (row/npu.MatrixBlock*s.Cols+col)*npu.MatrixBlock + row%npu.MatrixBlock
+}
+
+// Lay returns the row-major values of whole rows in panels, in room where it is
+// large enough; a vector's are vals itself.
+func (s Shape) Lay(room, vals []float32) []float32 {
+	if s.Cols == 0 {
+		return vals
+	}
+	n := Shape{len(vals) / s.Cols, s.Cols}.Count() * s.Len()
+	room = slices.Grow(room[:0], n)[:n]
+	clear(room)
+	for i, v := range vals {
+		room[s.place(i)] = v
+	}
+	return room
+}
+
+// Unlay returns the values of all panels of s row-major, in new memory.
+func (s Shape) Unlay(laid []float32) []float32 {
+	if s.Cols == 0 {
+		return slices.Clone(laid)
+	}
+	vals := make([]float32, s.Values())
+	for i := range vals {
+		vals[i] = laid[s.place(i)]
+	}
+	return vals
+}
+
+// CheckPadding refuses panels in which something but zero stands for the rows that
+// the last one lacks: kernels rely on it.
+func (s Shape) CheckPadding(laid []float32) error {
+	lacks := s.Count()*npu.MatrixBlock - s.Rows
+	if s.Cols == 0 || lacks == 0 {
+		return nil
+	}
+	last := laid[len(laid)-s.Len():]
+	for c := range s.Cols {
+		for lane := npu.MatrixBlock - lacks; lane < npu.MatrixBlock; lane++ {
+			if v := last[c*npu.MatrixBlock+lane]; v != 0 {
+				return fmt.Errorf("%v beyond the last row, expected 0", v)
+			}
+		}
+	}
+	return nil
+}
+
+// Sums are the XXH3 of tensors' panels of little-endian float32, by name.
+type Sums map[string][]uint64
+
+// Total is the checksum of all, in hexadecimal: the XXH3 of the sums, panel after
+// panel, tensor after tensor in the order of their names.
+func (s Sums) Total() string {
+	var all []byte
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		for _, sum := range s[name] {
+			all = binary.LittleEndian.AppendUint64(all, sum)
+		}
+	}
+	return fmt.Sprintf("%016x", xxh3.Hash(all))
+}
