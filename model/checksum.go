@@ -13,7 +13,7 @@ func (p *Param) shape() host.Shape { return host.Shape{Rows: p.Rows, Cols: p.Col
 func (w *Weights) sums() host.Sums {
 	s := make(host.Sums, len(w.Params))
 	for i := range w.Params {
-		s[w.Params[i].Name] = make([]uint64, w.Params[i].shape().Count())
+		s[w.Params[i].Name] = make([]uint64, w.Params[i].shape().Panels())
 	}
 	return s
 }
@@ -30,7 +30,7 @@ func (w *Weights) byName() []*Param {
 
 // readPanels sums the panels of p, and copies them to dst unless it is nil.
 func (w *Weights) readPanels(dst []float32, p *Param, sums []uint64) {
-	run := p.shape().Len()
+	run := p.shape().PanelLen()
 	if mem := p.Buffer.Float32s(); mem != nil {
 		host.CopySum(dst, mem, run, sums, w.dev.Threads())
 		return
@@ -38,9 +38,9 @@ func (w *Weights) readPanels(dst []float32, p *Param, sums []uint64) {
 	var vals, laid []float32
 	for first, m := range w.blocks(p) {
 		vals = w.get(vals, m)
-		laid = p.shape().Lay(laid, vals)
+		laid = p.shape().Pack(laid, vals)
 		var to []float32
-		at := p.shape().At(first)
+		at := p.shape().PanelAt(first)
 		if dst != nil {
 			to = dst[at*run : at*run+len(laid)]
 		}

@@ -114,7 +114,7 @@ func (c *Config) checkHead(f *checkpoint.Folder) error {
 
 // find is the tensor of p among safetensors whose names begin with prefix.
 func (p *Param) find(prefix string, f Tensors) (checkpoint.Tensor, error) {
-	return p.findShape(prefix, f, p.shape().Plain())
+	return p.findShape(prefix, f, p.shape().RowShape())
 }
 
 func (p *Param) findShape(prefix string, f Tensors, want []int) (checkpoint.Tensor, error) {
@@ -190,9 +190,9 @@ func (w *Weights) set(p *Param, first int, vals []float32, sums []uint64) error 
 	}
 	laid := m.Float32s()
 	if laid == nil {
-		laid = p.shape().Lay(nil, vals)
+		laid = p.shape().Pack(nil, vals)
 	}
-	run, at := p.shape().Len(), p.shape().At(first)
+	run, at := p.shape().PanelLen(), p.shape().PanelAt(first)
 	if host.CopySum(nil, laid, run, sums[at:at+len(laid)/run], w.dev.Threads()) {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (w *Weights) get(vals []float32, m npu.Matrix) []float32 {
 // fill sets parameter p to what read, called for one block after another, puts
 // into vals, which is room that it gives back.
 func (w *Weights) fill(p *Param, vals []float32, read func(vals []float32, first int) error) ([]float32, error) {
-	sums := make([]uint64, p.shape().Count()) // of no use
+	sums := make([]uint64, p.shape().Panels()) // of no use
 	for first, m := range w.blocks(p) {
 		vals = room(vals, m)
 		err := read(vals, first)

@@ -87,8 +87,8 @@ func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
 	sources, size := s.weights.Sources(), 0
 	for i := range sources {
 		shape := s.weights.Params[i].shape()
-		sources[i].Shape = shape.Packed()
-		size += 4 * shape.Count() * shape.Len()
+		sources[i].Shape = shape.PanelShape()
+		size += 4 * shape.Panels() * shape.PanelLen()
 	}
 	texts := map[string]string{checksumKey: strings.Repeat("0", 16), panels.LayoutKey: panels.Layout, shapesKey: s.weights.shapes()}
 	head, err := s.header(sources, texts, cacheLine)
@@ -103,7 +103,7 @@ func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
 	}
 	sums := s.read.sums()
 	for _, p := range s.read.byName() {
-		room, err := m.Room(p.shape().Count() * p.shape().Len())
+		room, err := m.Room(p.shape().Panels() * p.shape().PanelLen())
 		if err == nil {
 			s.read.readPanels(room, p, sums[p.Name])
 			err = m.Took(room)

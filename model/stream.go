@@ -89,9 +89,9 @@ func (w *Weights) places(s *checkpoint.Stream) (map[string]*Param, error) {
 	places := make(map[string]*Param, len(w.Params))
 	for i := range w.Params {
 		p := &w.Params[i]
-		want := p.shape().Plain()
+		want := p.shape().RowShape()
 		if layout != "" {
-			want = p.shape().Packed()
+			want = p.shape().PanelShape()
 		}
 		if _, err := p.findShape("", s, want); err != nil {
 			return nil, err
@@ -113,7 +113,7 @@ func (w *Weights) places(s *checkpoint.Stream) (map[string]*Param, error) {
 // those of p. It begins at value first of the panels, which is value first of the
 // rows too.
 func (w *Weights) setPacked(p *Param, first int, vals []float32, sums []uint64) error {
-	run := p.shape().Len()
+	run := p.shape().PanelLen()
 	at, n := first/run, len(vals)/run
 	part := p.shape().Part(at, n)
 	mem := p.Buffer.Float32s()
@@ -121,11 +121,11 @@ func (w *Weights) setPacked(p *Param, first int, vals []float32, sums []uint64) 
 		if err := p.padded(part.CheckPadding(vals)); err != nil {
 			return err
 		}
-		return w.set(p, first, part.Unlay(vals), sums)
+		return w.set(p, first, part.Unpack(vals), sums)
 	}
 	own := mem[first : first+len(vals)]
 	if !host.CopySum(own, vals, run, sums[at:at+n], w.dev.Threads()) {
-		if err := p.checkFinite(part.Unlay(own), first); err != nil {
+		if err := p.checkFinite(part.Unpack(own), first); err != nil {
 			return err
 		}
 	}

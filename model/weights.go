@@ -232,7 +232,7 @@ func (w *Weights) Sources() []checkpoint.Source {
 	var out []checkpoint.Source
 	for i := range w.Params {
 		p := &w.Params[i]
-		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.shape().Plain(), Write: func(dst []float32) { w.Read(i, dst) }})
+		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.shape().RowShape(), Write: func(dst []float32) { w.Read(i, dst) }})
 	}
 	return out
 }

@@ -70,11 +70,11 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 			return err
 		}
 		if !packed {
-			laid = sh.Lay(laid, vals)
+			laid = sh.Pack(laid, vals)
 			vals = laid
 		}
-		sums := make([]uint64, len(vals)/sh.Len())
-		host.CopySum(nil, vals, sh.Len(), sums, 1)
+		sums := make([]uint64, len(vals)/sh.PanelLen())
+		host.CopySum(nil, vals, sh.PanelLen(), sums, 1)
 		all[t.Name] = append(all[t.Name], sums...)
 		return nil
 	})

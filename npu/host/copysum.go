@@ -61,8 +61,8 @@ func copySum(do copier, dst, src []float32, run int, sums []uint64, threads int)
 	return bad.Load() == 0
 }
 
-// copyTwin is a copier in plain Go.
-func copyTwin(dst, src []float32, run int, sums []uint64) (finite bool) {
+// copyGo is a copier in plain Go.
+func copyGo(dst, src []float32, run int, sums []uint64) (finite bool) {
 	finite = true
 	for i := range sums {
 		vals := src[i*run : (i+1)*run]

@@ -39,7 +39,7 @@ func copierOf(isa string) copier {
 	number := C.int32_t(slices.Index(compiled(), isa))
 	return func(dst, src []float32, run int, sums []uint64) bool {
 		if 4*run <= shortRun || bigEndian() {
-			return copyTwin(dst, src, run, sums)
+			return copyGo(dst, src, run, sums)
 		}
 		return C.easyrl_copy_sum(number, (*C.float)(unsafe.SliceData(dst)), (*C.float)(unsafe.SliceData(src)), C.int64_t(run),
 			C.int64_t(len(sums)), (*C.uint64_t)(unsafe.SliceData(sums))) != 0

@@ -6,4 +6,4 @@ package host
 func isas() []string { return nil }
 
 // copierOf is the one in plain Go: there are no others without cgo.
-func copierOf(string) copier { return copyTwin }
+func copierOf(string) copier { return copyGo }

@@ -13,7 +13,7 @@ import (
 
 // copiers are all of this machine, by name.
 func copiers() map[string]copier {
-	all := map[string]copier{"go": copyTwin, "best": copierOf("")}
+	all := map[string]copier{"go": copyGo, "best": copierOf("")}
 	for _, isa := range isas() {
 		all[isa] = copierOf(isa)
 	}

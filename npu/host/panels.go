@@ -20,48 +20,48 @@ type Shape struct{ Rows, Cols int }
 // Values is the number of values.
 func (s Shape) Values() int { return s.Rows * max(s.Cols, 1) }
 
-// Len is the number of values in a panel.
-func (s Shape) Len() int {
+// PanelLen is the number of values in a panel.
+func (s Shape) PanelLen() int {
 	if s.Cols == 0 {
 		return s.Rows
 	}
 	return npu.MatrixBlock * s.Cols
 }
 
-// Count is the number of panels.
-func (s Shape) Count() int {
+// Panels is the number of panels.
+func (s Shape) Panels() int {
 	if s.Cols == 0 {
 		return 1
 	}
 	return (s.Rows + npu.MatrixBlock - 1) / npu.MatrixBlock
 }
 
-// Plain is the shape in a file of rows.
-func (s Shape) Plain() []int {
+// RowShape is the shape in a file of rows.
+func (s Shape) RowShape() []int {
 	if s.Cols == 0 {
 		return []int{s.Rows}
 	}
 	return []int{s.Rows, s.Cols}
 }
 
-// Packed is the shape in a file of panels.
-func (s Shape) Packed() []int {
+// PanelShape is the shape in a file of panels.
+func (s Shape) PanelShape() []int {
 	if s.Cols == 0 {
 		return []int{s.Rows}
 	}
-	return []int{s.Count(), s.Cols, npu.MatrixBlock}
+	return []int{s.Panels(), s.Cols, npu.MatrixBlock}
 }
 
 // Block is the number of values in whole panels of about so many, one panel at
 // least.
-func (s Shape) Block(values int) int { return max(values/s.Len(), 1) * s.Len() }
+func (s Shape) Block(values int) int { return max(values/s.PanelLen(), 1) * s.PanelLen() }
 
-// At is the number of the panel that row-major value first begins.
-func (s Shape) At(first int) int {
+// PanelAt is the number of the panel that row-major value first begins.
+func (s Shape) PanelAt(first int) int {
 	if s.Cols == 0 {
 		return 0
 	}
-	return first / s.Len()
+	return first / s.PanelLen()
 }
 
 // Part is the shape of n panels from panel at on.
@@ -78,41 +78,41 @@ func (s Shape) place(i int) int {
 	return (row/npu.MatrixBlock*s.Cols+col)*npu.MatrixBlock + row%npu.MatrixBlock
 }
 
-// Lay returns the row-major values of whole rows in panels, in room where it is
+// Pack returns the row-major values of whole rows in panels, in buf where it is
 // large enough; a vector's are vals itself.
-func (s Shape) Lay(room, vals []float32) []float32 {
+func (s Shape) Pack(buf, vals []float32) []float32 {
 	if s.Cols == 0 {
 		return vals
 	}
-	n := Shape{len(vals) / s.Cols, s.Cols}.Count() * s.Len()
-	room = slices.Grow(room[:0], n)[:n]
-	clear(room)
+	n := Shape{len(vals) / s.Cols, s.Cols}.Panels() * s.PanelLen()
+	buf = slices.Grow(buf[:0], n)[:n]
+	clear(buf)
 	for i, v := range vals {
-		room[s.place(i)] = v
+		buf[s.place(i)] = v
 	}
-	return room
+	return buf
 }
 
-// Unlay returns the values of all panels of s row-major, in new memory.
-func (s Shape) Unlay(laid []float32) []float32 {
+// Unpack returns the values of all panels of s row-major, in new memory.
+func (s Shape) Unpack(packed []float32) []float32 {
 	if s.Cols == 0 {
-		return slices.Clone(laid)
+		return slices.Clone(packed)
 	}
 	vals := make([]float32, s.Values())
 	for i := range vals {
-		vals[i] = laid[s.place(i)]
+		vals[i] = packed[s.place(i)]
 	}
 	return vals
 }
 
 // CheckPadding refuses panels in which something but zero stands for the rows that
 // the last one lacks: kernels rely on it.
-func (s Shape) CheckPadding(laid []float32) error {
-	lacks := s.Count()*npu.MatrixBlock - s.Rows
+func (s Shape) CheckPadding(packed []float32) error {
+	lacks := s.Panels()*npu.MatrixBlock - s.Rows
 	if s.Cols == 0 || lacks == 0 {
 		return nil
 	}
-	last := laid[len(laid)-s.Len():]
+	last := packed[len(packed)-s.PanelLen():]
 	for c := range s.Cols {
 		for lane := npu.MatrixBlock - lacks; lane < npu.MatrixBlock; lane++ {
 			if v := last[c*npu.MatrixBlock+lane]; v != 0 {

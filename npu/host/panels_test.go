@@ -16,28 +16,28 @@ func TestPanels(t *testing.T) {
 		for i := range vals {
 			vals[i] = float32(i + 1)
 		}
-		laid := s.Lay(nil, vals)
-		require.Len(t, laid, s.Count()*s.Len())
-		require.Equal(t, []int{s.Count(), s.Cols, npu.MatrixBlock}, s.Packed())
-		for r := range s.Count() * npu.MatrixBlock {
+		packed := s.Pack(nil, vals)
+		require.Len(t, packed, s.Panels()*s.PanelLen())
+		require.Equal(t, []int{s.Panels(), s.Cols, npu.MatrixBlock}, s.PanelShape())
+		for r := range s.Panels() * npu.MatrixBlock {
 			for c := range s.Cols {
 				want := float32(0)
 				if r < s.Rows {
 					want = vals[r*s.Cols+c]
 				}
-				require.Equal(t, want, laid[(r/npu.MatrixBlock*s.Cols+c)*npu.MatrixBlock+r%npu.MatrixBlock], "%v: row %d, column %d", s, r, c)
+				require.Equal(t, want, packed[(r/npu.MatrixBlock*s.Cols+c)*npu.MatrixBlock+r%npu.MatrixBlock], "%v: row %d, column %d", s, r, c)
 			}
 		}
-		require.Equal(t, vals, s.Unlay(laid))
-		require.NoError(t, s.CheckPadding(laid))
+		require.Equal(t, vals, s.Unpack(packed))
+		require.NoError(t, s.CheckPadding(packed))
 		if s.Rows%npu.MatrixBlock != 0 {
-			laid[len(laid)-1] = 2
-			require.EqualError(t, s.CheckPadding(laid), "2 beyond the last row, expected 0")
+			packed[len(packed)-1] = 2
+			require.EqualError(t, s.CheckPadding(packed), "2 beyond the last row, expected 0")
 		}
 	}
 	vector := []float32{3, 1, 2}
-	require.Equal(t, vector, Shape{Rows: 3}.Lay(nil, vector))
-	require.Equal(t, vector, Shape{Rows: 3}.Unlay(vector))
+	require.Equal(t, vector, Shape{Rows: 3}.Pack(nil, vector))
+	require.Equal(t, vector, Shape{Rows: 3}.Unpack(vector))
 	require.NoError(t, Shape{Rows: 3}.CheckPadding(vector))
 }
 
@@ -45,10 +45,10 @@ func TestPanels(t *testing.T) {
 func TestPart(t *testing.T) {
 	t.Parallel()
 	s := Shape{Rows: 70, Cols: 4}
-	require.Equal(t, 3, s.Count())
+	require.Equal(t, 3, s.Panels())
 	require.Equal(t, Shape{64, 4}, s.Part(0, 2))
 	require.Equal(t, Shape{6, 4}, s.Part(2, 1))
-	require.Equal(t, 2, s.At(2*s.Len()))
-	require.Equal(t, 2*s.Len(), s.Block(3*s.Len()-1))
-	require.Equal(t, s.Len(), s.Block(1), "one panel at least")
+	require.Equal(t, 2, s.PanelAt(2*s.PanelLen()))
+	require.Equal(t, 2*s.PanelLen(), s.Block(3*s.PanelLen()-1))
+	require.Equal(t, s.PanelLen(), s.Block(1), "one panel at least")
 }
