@@ -14,24 +14,24 @@ import (
 	"github.com/easyrl/easyrl/npu/host"
 )
 
-// Layout names the panels of npu.MatrixBlock rows in a file's metadata, under
-// LayoutKey. A matrix has the shape [panels, columns, npu.MatrixBlock] there.
+// Layout is the value of LayoutKey in the metadata of a file whose tensors are
+// packed: see host.Shape. A matrix has the shape [panels, columns, npu.MatrixBlock].
 const (
 	Layout    = "panels-32"
 	LayoutKey = "easyrl.layout"
 )
 
 const (
-	widest      = 1 << 20 // columns of a tensor that SumStream lays out
-	blockValues = 1 << 18 // that it reads at a time, about
+	maxCols     = 1 << 20 // of a tensor that SumStream packs
+	blockValues = 1 << 18 // the approximate number of values read at a time
 )
 
-// SumStream reads a stream to its end, of rows or panels, of whatever tensors, and
-// returns the checksum that weights have which took it. It refuses rows that are
-// very wide, and does not look at what checksum the stream carries.
+// SumStream reads a stream of any tensors, row-major or packed, to its end and
+// returns the checksum of weights that loaded it. It refuses rows that are very wide
+// and ignores the checksum in the stream's metadata.
 func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 	packed := s.Metadata()[LayoutKey] == Layout
-	shape := func(t checkpoint.Tensor) (sh host.Shape) { // none where a tensor is one panel
+	shape := func(t checkpoint.Tensor) (sh host.Shape) { // zero for a tensor of one panel
 		switch n := len(t.Shape); {
 		case packed && n == 3:
 			sh = host.Shape{Rows: t.Shape[0] * npu.MatrixBlock, Cols: t.Shape[1]}
@@ -42,8 +42,8 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 	}
 	all, whole := make(host.Sums), make(map[string]*xxh3.Hasher)
 	for _, t := range s.Tensors() {
-		if shape(t).Cols > widest {
-			return "", fmt.Errorf("tensor %s has shape %v, expected at most %d columns", t.Name, t.Shape, widest)
+		if shape(t).Cols > maxCols {
+			return "", fmt.Errorf("tensor %s has shape %v, expected at most %d columns", t.Name, t.Shape, maxCols)
 		}
 		if packed && len(t.Shape) == 3 && t.Shape[2] != npu.MatrixBlock {
 			return "", fmt.Errorf("tensor %s has shape %v, expected panels of %d rows", t.Name, t.Shape, npu.MatrixBlock)
@@ -52,7 +52,7 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 			whole[t.Name] = xxh3.New()
 		}
 	}
-	var laid []float32
+	var buf []float32
 	var raw []byte
 	err = s.Blocks(func(t checkpoint.Tensor) int {
 		if sh := shape(t); sh.Cols > 0 {
@@ -70,8 +70,8 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 			return err
 		}
 		if !packed {
-			laid = sh.Pack(laid, vals)
-			vals = laid
+			buf = sh.Pack(buf, vals)
+			vals = buf
 		}
 		sums := make([]uint64, len(vals)/sh.PanelLen())
 		host.CopySum(nil, vals, sh.PanelLen(), sums, 1)

@@ -1,10 +1,10 @@
 //go:build unix
 
-/* Copies runs of bytes and sums each while it is in registers: XXH3 of 64 bits,
- * without a seed, as github.com/Cyan4973/xxHash, doc/xxhash_spec.md defines it for
- * more than 240 bytes. A run with the right sum is stored whole, whoever writes its
- * source meanwhile: only a last part of a stripe is read twice, and stored as it was
- * read last.
+/* Copies runs of bytes and sums each while it is in registers: 64-bit XXH3 without
+ * a seed, as github.com/Cyan4973/xxHash, doc/xxhash_spec.md defines it for more than
+ * 240 bytes. A run with the right sum is stored whole even if its source changes
+ * meanwhile: only part of the last stripe is read twice, and the second reading is
+ * the one that is stored.
  *
  *   acc   eight sums of 64 bits   stripe  64 bytes of input   block  16 stripes */
 #include <stdint.h>
@@ -40,7 +40,7 @@ static uint64_t folded(uint64_t a, uint64_t b) {
   return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
-/* The sum of a run of so many bytes from its accumulators. */
+/* The sum of a run of the given length from its accumulators. */
 static uint64_t merged(const uint64_t *acc, int64_t bytes) {
   uint64_t h = (uint64_t)bytes * prime64_1;
   for (int i = 0; i < 4; i++) h += folded(acc[2 * i] ^ word(secret() + 11 + 16 * i), acc[2 * i + 1] ^ word(secret() + 19 + 16 * i));
@@ -49,9 +49,9 @@ static uint64_t merged(const uint64_t *acc, int64_t bytes) {
   return h ^ h >> 32;
 }
 
-/* run_<isa> copies a run to dst, past the caches where it lies on a cache line, or
- * sums it only where dst is none. It adds to *bad what has a sign bit where a value
- * is not finite. */
+/* run_<isa> sums a run and, unless dst is NULL, copies it to dst, past the caches if
+ * dst is aligned to a cache line. It sets the sign bit of *bad if a value is not
+ * finite. */
 #define RUN(isa, target, vec, vecs)                                                                                             \
   target static inline __attribute__((always_inline)) uint64_t body_##isa(uint8_t *dst, const uint8_t *src, int64_t bytes,      \
                                                                           int past, uint32_t *bad) {                            \
@@ -151,8 +151,8 @@ RUN(portable, , pair, 4)
 
 typedef uint64_t (*run_function)(uint8_t *dst, const uint8_t *src, int64_t bytes, uint32_t *bad);
 
-/* The function of an instruction set by its number in copysum_cgo.go, 0 where this
- * machine does not run it; number 0 is the best. */
+/* The function for an instruction set by its number in copysum_cgo.go; 0 selects the
+ * best. NULL if this machine does not run it. */
 static run_function run_of(int32_t isa) {
 #if defined(__x86_64__)
   int avx512 = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
@@ -165,8 +165,8 @@ static run_function run_of(int32_t isa) {
 /* Whether this machine runs an instruction set. */
 INTERNAL int32_t easyrl_copy_sum_runs(int32_t isa) { return run_of(isa) != 0; }
 
-/* Copies runs of n values, more than 60, to dst, or nowhere where it is none, and
- * writes their sums. It returns whether all values are finite. */
+/* Sums runs of n values, n above 60, and copies them to dst unless it is NULL. It
+ * returns whether all values are finite. */
 INTERNAL int32_t easyrl_copy_sum(int32_t isa, float *dst, const float *src, int64_t n, int64_t runs, uint64_t *sums) {
   run_function run = run_of(isa);
   uint32_t bad = 0;

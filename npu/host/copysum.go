@@ -11,16 +11,18 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// CopySum copies values of host memory to dst, or nowhere where it is nil, on at
-// most so many threads, and writes to sums the XXH3 (64 bits) of each run of run
-// values as little-endian bytes. A run whose sum is the expected one is whole in
-// dst, whoever writes src meanwhile. It reports whether all values are finite.
-// len(src) is run times len(sums), and dst's, where it is not nil; others panic.
+// CopySum copies src to dst, unless dst is nil, and writes the 64-bit XXH3 of each
+// run of run values, as little-endian bytes, to sums. It uses at most the given
+// number of threads and reports whether all values are finite.
+//
+// Another process may write src meanwhile: a run in dst is whole if its sum is the
+// expected one. CopySum panics unless len(src) is run·len(sums) and dst, if it is
+// not nil, has that length too.
 func CopySum(dst, src []float32, run int, sums []uint64, threads int) (finite bool) {
 	return copySum(copierOf(""), dst, src, run, sums, threads)
 }
 
-// A copier is CopySum on one thread.
+// copier is CopySum on one thread.
 type copier func(dst, src []float32, run int, sums []uint64) (finite bool)
 
 // copyTask is about the number of values in a thread's task.
@@ -28,7 +30,7 @@ const copyTask = 1 << 16
 
 func copySum(do copier, dst, src []float32, run int, sums []uint64, threads int) bool {
 	if len(src) != run*len(sums) || dst != nil && len(dst) != len(src) {
-		panic("host: values that are not the runs'")
+		panic("host: CopySum: lengths of values and sums do not match")
 	}
 	if len(src) == 0 {
 		return true
@@ -61,7 +63,7 @@ func copySum(do copier, dst, src []float32, run int, sums []uint64, threads int)
 	return bad.Load() == 0
 }
 
-// copyGo is a copier in plain Go.
+// copyGo is the copier in pure Go.
 func copyGo(dst, src []float32, run int, sums []uint64) (finite bool) {
 	finite = true
 	for i := range sums {
@@ -78,11 +80,11 @@ func copyGo(dst, src []float32, run int, sums []uint64) (finite bool) {
 	return finite
 }
 
-// bigEndian reports whether this machine's numbers begin with the high byte.
+// bigEndian reports whether this machine stores the high byte first.
 func bigEndian() bool { return binary.NativeEndian.Uint16([]byte{0, 1}) == 1 }
 
-// littleBytes are the bytes of vals, the low one first: their memory where they
-// lie so.
+// littleBytes are the little-endian bytes of vals: their own memory on a
+// little-endian machine.
 func littleBytes(vals []float32) []byte {
 	if !bigEndian() {
 		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(vals))), 4*len(vals))

@@ -16,10 +16,11 @@ import (
 	"unsafe"
 )
 
-// shortRun is the bytes of a run that XXH3 sums in another way.
+// shortRun is the most bytes for which XXH3 has a different algorithm, which the C
+// code lacks.
 const shortRun = 240
 
-// compiled are the instruction sets compiled in, at their numbers in copysum.c.
+// compiled are the instruction sets of this build, at their numbers in copysum.c.
 func compiled() []string { return []string{"", "portable", "avx2", "avx512"} }
 
 // isas names the instruction sets that copierOf accepts on this machine.
@@ -33,8 +34,7 @@ func isas() []string {
 	return names
 }
 
-// copierOf is the copier of an instruction set that this machine runs; the empty
-// name is the best.
+// copierOf is the copier for one of isas; the empty name selects the best.
 func copierOf(isa string) copier {
 	number := C.int32_t(slices.Index(compiled(), isa))
 	return func(dst, src []float32, run int, sums []uint64) bool {

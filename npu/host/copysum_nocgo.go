@@ -5,5 +5,5 @@ package host
 // isas names the instruction sets that copierOf accepts: none without cgo.
 func isas() []string { return nil }
 
-// copierOf is the one in plain Go: there are no others without cgo.
+// copierOf is the copier in pure Go, the only one without cgo.
 func copierOf(string) copier { return copyGo }

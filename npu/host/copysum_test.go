@@ -11,7 +11,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// copiers are all of this machine, by name.
+// copiers are all copiers that this machine runs, by name.
 func copiers() map[string]copier {
 	all := map[string]copier{"go": copyGo, "best": copierOf("")}
 	for _, isa := range isas() {
@@ -57,8 +57,8 @@ func TestCopySum(t *testing.T) {
 	}
 }
 
-// A value that is not finite is found wherever it stands, and the largest finite
-// ones pass.
+// A value that is not finite is found at every position; the largest finite values
+// pass.
 func TestCopySumFinite(t *testing.T) {
 	t.Parallel()
 	inf := float32(math.Inf(1))

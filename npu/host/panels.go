@@ -36,7 +36,7 @@ func (s Shape) Panels() int {
 	return (s.Rows + npu.MatrixBlock - 1) / npu.MatrixBlock
 }
 
-// RowShape is the shape in a file of rows.
+// RowShape is the shape of the row-major tensor in a file.
 func (s Shape) RowShape() []int {
 	if s.Cols == 0 {
 		return []int{s.Rows}
@@ -44,7 +44,7 @@ func (s Shape) RowShape() []int {
 	return []int{s.Rows, s.Cols}
 }
 
-// PanelShape is the shape in a file of panels.
+// PanelShape is the shape of the packed tensor in a file.
 func (s Shape) PanelShape() []int {
 	if s.Cols == 0 {
 		return []int{s.Rows}
@@ -52,11 +52,11 @@ func (s Shape) PanelShape() []int {
 	return []int{s.Panels(), s.Cols, npu.MatrixBlock}
 }
 
-// Block is the number of values in whole panels of about so many, one panel at
-// least.
+// Block rounds a number of values down to whole panels, but to no less than one
+// panel.
 func (s Shape) Block(values int) int { return max(values/s.PanelLen(), 1) * s.PanelLen() }
 
-// PanelAt is the number of the panel that row-major value first begins.
+// PanelAt is the index of the panel that begins with row-major value first.
 func (s Shape) PanelAt(first int) int {
 	if s.Cols == 0 {
 		return 0
@@ -64,7 +64,7 @@ func (s Shape) PanelAt(first int) int {
 	return first / s.PanelLen()
 }
 
-// Part is the shape of n panels from panel at on.
+// Part is the shape of the n panels that begin with panel at.
 func (s Shape) Part(at, n int) Shape {
 	if s.Cols == 0 {
 		return s
@@ -72,14 +72,14 @@ func (s Shape) Part(at, n int) Shape {
 	return Shape{min(s.Rows-at*npu.MatrixBlock, n*npu.MatrixBlock), s.Cols}
 }
 
-// place is where row-major value i stands.
+// place is the packed position of row-major value i.
 func (s Shape) place(i int) int {
 	row, col := i/s.Cols, i%s.Cols
 	return (row/npu.MatrixBlock*s.Cols+col)*npu.MatrixBlock + row%npu.MatrixBlock
 }
 
-// Pack returns the row-major values of whole rows in panels, in buf where it is
-// large enough; a vector's are vals itself.
+// Pack lays out whole rows of row-major values in panels. It uses buf's memory if
+// it is large enough. Of a vector it returns vals itself.
 func (s Shape) Pack(buf, vals []float32) []float32 {
 	if s.Cols == 0 {
 		return vals
@@ -93,7 +93,7 @@ func (s Shape) Pack(buf, vals []float32) []float32 {
 	return buf
 }
 
-// Unpack returns the values of all panels of s row-major, in new memory.
+// Unpack returns the values of all panels of s in row-major order, in new memory.
 func (s Shape) Unpack(packed []float32) []float32 {
 	if s.Cols == 0 {
 		return slices.Clone(packed)
@@ -105,16 +105,16 @@ func (s Shape) Unpack(packed []float32) []float32 {
 	return vals
 }
 
-// CheckPadding refuses panels in which something but zero stands for the rows that
-// the last one lacks: kernels rely on it.
+// CheckPadding returns an error if the padding of the last panel is not zero, which
+// kernels rely on.
 func (s Shape) CheckPadding(packed []float32) error {
-	lacks := s.Panels()*npu.MatrixBlock - s.Rows
-	if s.Cols == 0 || lacks == 0 {
+	missing := s.Panels()*npu.MatrixBlock - s.Rows
+	if s.Cols == 0 || missing == 0 {
 		return nil
 	}
 	last := packed[len(packed)-s.PanelLen():]
 	for c := range s.Cols {
-		for lane := npu.MatrixBlock - lacks; lane < npu.MatrixBlock; lane++ {
+		for lane := npu.MatrixBlock - missing; lane < npu.MatrixBlock; lane++ {
 			if v := last[c*npu.MatrixBlock+lane]; v != 0 {
 				return fmt.Errorf("%v beyond the last row, expected 0", v)
 			}
@@ -123,11 +123,12 @@ func (s Shape) CheckPadding(packed []float32) error {
 	return nil
 }
 
-// Sums are the XXH3 of tensors' panels of little-endian float32, by name.
+// Sums maps a tensor's name to the XXH3 of each of its panels, as little-endian
+// float32.
 type Sums map[string][]uint64
 
-// Total is the checksum of all, in hexadecimal: the XXH3 of the sums, panel after
-// panel, tensor after tensor in the order of their names.
+// Total is the checksum of all tensors in hexadecimal: the XXH3 of their sums, by
+// tensor name and then by panel.
 func (s Sums) Total() string {
 	var all []byte
 	for _, name := range slices.Sorted(maps.Keys(s)) {
