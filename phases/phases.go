@@ -10,7 +10,7 @@ import (
 
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/npu/device"
 )
 
 // Measure times all phases of a model of a shape, with the weights that load gives
@@ -18,7 +18,7 @@ import (
 func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name string, load func() (*model.Weights, error)) (*Report, error) {
 	r := &Report{Device: dev.Name(), Model: name, Parameters: shape.NumParams()}
 	var err error
-	if r.Ceilings, err = cpu.Ceilings(dev.Threads()); err != nil {
+	if r.Ceilings, err = device.Ceilings(dev); err != nil {
 		return nil, err
 	}
 	w, err := load()
@@ -100,7 +100,7 @@ func (b *measurement) time(phases ...phase) error {
 		if set == 0 {
 			set = p.read + p.write
 		}
-		read, copied, err := cpu.Bandwidth(b.dev.Threads(), int64(set))
+		read, copied, err := device.Bandwidth(b.dev, int64(set))
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/easyrl/easyrl/configs"
@@ -13,8 +12,7 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/cpu"
-	"github.com/easyrl/easyrl/npu/plugin"
+	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/reward"
 )
 
@@ -48,20 +46,6 @@ func ShareThreads(cfg *configs.Config, cores int) (training, sampling int, lends
 func giveWay(computing int) (restore func()) {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + computing)
 	return func() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) - computing) }
-}
-
-// peakFLOPS is the most operations a second that dev's threads can do, as perf/mfu
-// takes it: the machine's ceiling of fused multiply-adds, measured in some
-// milliseconds. It is 0, not known, where dev is no CPU.
-func peakFLOPS(dev npu.Device) float64 {
-	if !strings.HasPrefix(dev.Name(), "cpu/") {
-		return 0
-	}
-	peak, err := cpu.PeakFLOPS(dev.Threads())
-	if err != nil {
-		return 0
-	}
-	return peak
 }
 
 // modelPath is the key of a run's model folder.
@@ -135,13 +119,7 @@ func scorer(cfg *configs.Config) (*reward.Scorer, func(), error) {
 // openDevice opens the device of a configuration with a number of threads, 0
 // for all. What it cannot open is a usage error.
 func openDevice(kind string, threads int) (npu.Device, error) {
-	var dev npu.Device
-	var err error
-	if kind == configs.CPU {
-		dev, err = cpu.Open(threads)
-	} else {
-		dev, err = plugin.Open(kind, 0, threads)
-	}
+	dev, err := device.Open(kind, threads)
 	switch {
 	case err != nil && (kind == configs.CUDA || kind == configs.Ascend):
 		return nil, usage.Errorf("device.kind is %q, expected %q, or the path of a kernel library: %w", kind, configs.CPU, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/control/client"
 	"github.com/easyrl/easyrl/report/trace"
@@ -180,7 +181,7 @@ func (t *training) connect() error {
 	}
 	t.rollouts = trainer.Rollouts{
 		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, Refill: cfg.Rollout.Refill > 0, LogRollouts: cfg.Log.Rollouts,
-		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Devices: 1, PeakFLOPS: peakFLOPS(t.dev),
+		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Devices: 1, PeakFLOPS: device.PeakFLOPS(t.dev),
 		Prompt:  prompt,
 		Produce: sampling.Start,
 		Publish: t.instances.Publish,

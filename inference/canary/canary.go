@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/npu/device"
 )
 
 // Prompt returns n tokens, or fewer where the model's context is shorter: the first
@@ -72,7 +72,7 @@ func (r *Reference) Logprobs(_ context.Context, version int64) ([]float32, error
 		return nil, fmt.Errorf("version %d is published no more", version)
 	}
 	if r.tape == nil {
-		dev, err := cpu.Open(0)
+		dev, err := device.Open(device.CPU, 0)
 		if err != nil {
 			return nil, err
 		}

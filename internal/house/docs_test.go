@@ -12,6 +12,7 @@ func firstSentences() map[string]string {
 		"npu":              "Package npu is the device layer: memory and the closed set of kernels that a transformer needs, the same on CPU, CUDA and Ascend.",
 		"npu/cpu":          "Package cpu is the device everyone has: SIMD kernels with a fixed summation order.",
 		"npu/host":         "Package host works on weights in host memory: copies, checksums, panel layout.",
+		"npu/device":       "Package device opens a device by its kind and measures what its hardware can do.",
 		"npu/plugin":       "Package plugin opens an accelerator's kernel library at run time and makes it an npu.Device.",
 		"npu/nputest":      "Package nputest holds the conformance suite that every device must pass.",
 		"attention":        "Package attention lays out token sequences that share prefixes, so that a prompt is computed once for all its responses.",

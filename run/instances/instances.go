@@ -20,7 +20,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -174,7 +174,7 @@ func (in *Instances) Publish(ctx context.Context, w inference.Weights) (err erro
 	snapshot, _ := w.(*model.Snapshot)
 	if snapshot != nil && snapshot.Weights().Embed.Float32s() != nil {
 		if in.reader == nil {
-			if in.reader, err = cpu.Open(in.threads); err != nil {
+			if in.reader, err = device.Open(device.CPU, in.threads); err != nil {
 				return err
 			}
 		}
