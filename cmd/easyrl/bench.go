@@ -4,11 +4,11 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/easyrl/easyrl/bench/roofline"
 	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
-	"github.com/easyrl/easyrl/phases"
 	"github.com/easyrl/easyrl/run"
 )
 
@@ -36,7 +36,7 @@ func benchVerb(std streams) cli.Verb {
 			return err
 		}
 		defer dev.Close() //nolint:errcheck // nothing is left to do with it
-		r, err := phases.Measure(ctx, dev, f.Shape, f.Source, func() (*model.Weights, error) { return f.Weights(dev) })
+		r, err := roofline.Measure(ctx, dev, f.Shape, f.Source, func() (*model.Weights, error) { return f.Weights(dev) })
 		if err != nil {
 			return err
 		}

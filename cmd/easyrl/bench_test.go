@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/phases"
+	"github.com/easyrl/easyrl/bench/roofline"
 )
 
 // What a phase does and moves, counted by hand: a decoder of 16,064 weights in
@@ -23,7 +23,7 @@ func TestBench(t *testing.T) {
 	require.Equal(t, exitDone, code, errs)
 	code, out, errs := command(t, "bench", "-model", folder, "-threads", "1", "-json")
 	require.Equal(t, exitDone, code, errs)
-	var r phases.Report
+	var r roofline.Report
 	decoder := json.NewDecoder(strings.NewReader(out))
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&r))

@@ -1,6 +1,6 @@
-// Package phases measures where each phase of training and sampling stands under
+// Package roofline measures where each phase of training and sampling stands under
 // the ceilings of a machine.
-package phases
+package roofline
 
 import (
 	"context"
