@@ -2,10 +2,10 @@ package npu
 
 // Ceiling is what a number of threads reach at best.
 type Ceiling struct {
-	Threads int     `json:"threads"`
-	FLOPS   float64 `json:"flops"`                 // float32 operations a second, two for each fused multiply-add
-	Read    float64 `json:"read_bytes_per_second"` // from memory
-	Copy    float64 `json:"copy_bytes_per_second"` // in memory; a byte counts as read and as written
+	Threads       int     `json:"threads"`
+	FLOPPerSecond float64 `json:"flops"`                 // float32 operations a second, two for each fused multiply-add
+	Read          float64 `json:"read_bytes_per_second"` // from memory
+	Copy          float64 `json:"copy_bytes_per_second"` // in memory; a byte counts as read and as written
 }
 
 // Ceilings are what a machine can do at best: the roofs that a kernel's speed is

@@ -15,7 +15,7 @@ type Report struct {
 	Model      string       `json:"model"`
 	Parameters int64        `json:"parameters"`
 	Ceilings   npu.Ceilings `json:"ceilings"`
-	Phases     []Stand      `json:"phases"`
+	Phases     []Point      `json:"phases"`
 }
 
 // Print shows the report as two tables.
@@ -37,7 +37,7 @@ func (r *Report) Print(w io.Writer) error {
 		rows.add("%s", line)
 	}
 	row("threads", "%d", func(c *npu.Ceiling) any { return c.Threads })
-	row("fused multiply-adds, GFLOP/s", "%.1f", func(c *npu.Ceiling) any { return c.FLOPS / 1e9 })
+	row("fused multiply-adds, GFLOP/s", "%.1f", func(c *npu.Ceiling) any { return c.FLOPPerSecond / 1e9 })
 	row("memory read, GB/s", "%.1f", func(c *npu.Ceiling) any { return c.Read / 1e9 })
 	row("memory copied, GB/s", "%.1f", func(c *npu.Ceiling) any { return c.Copy / 1e9 })
 	if err := t.Flush(); err != nil {
@@ -47,7 +47,7 @@ func (r *Report) Print(w io.Writer) error {
 	rows.add("%-10s\trows\tms\tGFLOP/s\tof peak\tGB/s\tof GB/s\tshare\tbound\t", "phase")
 	for i := range r.Phases {
 		s := &r.Phases[i]
-		rows.add("%-10s\t%d\t%.3g\t%.1f\t%.1f%%\t%.1f\t%.1f\t%.1f%%\t%s\t", s.Phase, s.Rows, 1e3*s.Seconds, s.FLOPS/1e9,
+		rows.add("%-10s\t%d\t%.3g\t%.1f\t%.1f%%\t%.1f\t%.1f\t%.1f%%\t%s\t", s.Phase, s.Rows, 1e3*s.Seconds, s.FLOPPerSecond/1e9,
 			100*s.FMAShare, s.BytesPerSecond/1e9, s.Bandwidth/1e9, 100*s.BandwidthShare, s.Bound)
 	}
 	if err := t.Flush(); err != nil {

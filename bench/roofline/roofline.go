@@ -29,7 +29,7 @@ func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name stri
 	if err := b.all(w); err != nil {
 		return nil, err
 	}
-	r.Phases = b.stands
+	r.Phases = b.points
 	return r, nil
 }
 
@@ -38,7 +38,7 @@ func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name stri
 type phase struct {
 	name  string
 	rows  int     // tokens that go through; of an optimizer step none
-	flops float64 // of matrix products and attention, or of what is done to each value
+	flop  float64 // of matrix products and attention, or of what is done to each value
 	read  float64 // bytes, each once
 	write float64 // bytes, each once
 	set   float64 // different bytes read or written; 0 for read + write
@@ -52,13 +52,13 @@ const (
 	bandwidthBound = "bandwidth"
 )
 
-// Stand is a phase under the ceilings of all threads.
-type Stand struct {
+// Point is a phase under the ceilings of all threads.
+type Point struct {
 	Phase          string  `json:"phase"`
 	Rows           int     `json:"rows"`
 	Seconds        float64 `json:"seconds"` // the fastest of several runs
-	FLOPs          float64 `json:"flops"`
-	FLOPS          float64 `json:"flops_per_second"`
+	FLOP           float64 `json:"flops"`
+	FLOPPerSecond  float64 `json:"flops_per_second"`
 	FMAShare       float64 `json:"fma_share"` // of the ceiling's
 	Bytes          float64 `json:"bytes"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
@@ -67,12 +67,12 @@ type Stand struct {
 	Bound          string  `json:"bound"`
 }
 
-// under says where a phase that takes d stands under a peak in operations a
+// point says where a phase that takes d stands under a peak in operations a
 // second and a bandwidth.
-func (p *phase) under(d time.Duration, peak, bandwidth float64) Stand {
-	s := Stand{Phase: p.name, Rows: p.rows, Seconds: d.Seconds(), FLOPs: p.flops, Bytes: p.read + p.write, Bandwidth: bandwidth, Bound: bandwidthBound}
-	s.FLOPS, s.BytesPerSecond = s.FLOPs/s.Seconds, s.Bytes/s.Seconds
-	s.FMAShare, s.BandwidthShare = s.FLOPS/peak, s.BytesPerSecond/bandwidth
+func (p *phase) point(d time.Duration, peak, bandwidth float64) Point {
+	s := Point{Phase: p.name, Rows: p.rows, Seconds: d.Seconds(), FLOP: p.flop, Bytes: p.read + p.write, Bandwidth: bandwidth, Bound: bandwidthBound}
+	s.FLOPPerSecond, s.BytesPerSecond = s.FLOP/s.Seconds, s.Bytes/s.Seconds
+	s.FMAShare, s.BandwidthShare = s.FLOPPerSecond/peak, s.BytesPerSecond/bandwidth
 	if s.FMAShare > s.BandwidthShare {
 		s.Bound = fmaBound
 	}
@@ -85,10 +85,10 @@ type measurement struct {
 	shape    *model.Config
 	dev      npu.Device
 	ceilings *npu.Ceilings
-	stands   []Stand
+	points   []Point
 }
 
-// time runs each phase several times and keeps where it stands.
+// time runs each phase several times and keeps its point.
 func (b *measurement) time(phases ...phase) error {
 	for i := range phases {
 		p := &phases[i]
@@ -107,7 +107,7 @@ func (b *measurement) time(phases ...phase) error {
 		if p.write > p.read/2 { // nearer to copying than to reading
 			read = copied
 		}
-		b.stands = append(b.stands, p.under(d, b.ceilings.All.FLOPS, read))
+		b.points = append(b.points, p.point(d, b.ceilings.All.FLOPPerSecond, read))
 	}
 	return nil
 }

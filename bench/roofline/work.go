@@ -28,8 +28,8 @@ const sampled = 32
 
 // Operations on each value, as npu/csrc has them.
 const (
-	drawFLOPs  = 24 // of a logit: scale, maximum, exp (18), sums
-	adamwFLOPs = 18 // of a weight: its gradient's square, moments, update
+	drawFLOP  = 24 // of a logit: scale, maximum, exp (18), sums
+	adamwFLOP = 18 // of a weight: its gradient's square, moments, update
 )
 
 // all times all phases with w, which it frees: sampling first, which takes less
@@ -76,7 +76,7 @@ func (b *measurement) sampling(w *model.Weights) error {
 	var prompt attention.Layout
 	prompt.Add(-1, b.tokens(rng, length), false)
 	weights, position := 4*float64(c.NumParams()), float64(model.CacheBytes(c, 1))/npu.PageSize
-	err = b.time(phase{name: "prefill", rows: length, flops: c.FLOPs(length, 1, int64(length)*int64(length+1)/2),
+	err = b.time(phase{name: "prefill", rows: length, flop: c.FLOPs(length, 1, int64(length)*int64(length+1)/2),
 		read: weights, write: float64(length) * position, run: func() error {
 			_, err := run.Prefill(w, cache, &prompt, prompt.Positions, []int32{int32(length) - 1})
 			return synced(b.dev, err)
@@ -98,7 +98,7 @@ func (b *measurement) sampling(w *model.Weights) error {
 	}
 	var logits npu.Buffer
 	for _, n := range batches() {
-		err := b.time(phase{name: fmt.Sprint("decode ", n), rows: n, flops: c.FLOPs(n, n, int64(n)*int64(length+1)),
+		err := b.time(phase{name: fmt.Sprint("decode ", n), rows: n, flop: c.FLOPs(n, n, int64(n)*int64(length+1)),
 			read: weights + float64(n*length)*position, write: float64(n)*position + 4*float64(n*c.VocabSize), run: func() (err error) {
 				logits, err = run.Decode(w, cache, ids[:n], positions[:n], slots[:n], tables[:n*pages], pages, lens[:n])
 				return synced(b.dev, err)
@@ -117,7 +117,7 @@ func (b *measurement) draw(ids []int32, logits npu.Buffer, rng *rand.Rand) error
 	for i := range params {
 		params[i] = npu.SampleParams{Temperature: 1, TopP: 1, Uniform: rng.Float32()}
 	}
-	return b.time(phase{name: fmt.Sprint("sample ", n), rows: n, flops: drawFLOPs * float64(n*vocab), read: 4 * float64(n*vocab), run: func() error {
+	return b.time(phase{name: fmt.Sprint("sample ", n), rows: n, flop: drawFLOP * float64(n*vocab), read: 4 * float64(n*vocab), run: func() error {
 		b.dev.Sample(ids, logp, logits.Slice(0, n*vocab), vocab, params)
 		return b.dev.Sync()
 	}})
@@ -163,18 +163,18 @@ func (b *measurement) training(models *trimodel.Models) error {
 	}
 	weights := 4 * float64(c.NumParams())
 	kept := float64(model.ActivationBytes(c, l.Rows(), n, false))
-	flops, vector := c.TrainFLOPs(&l)/3, 4*float64(n)
+	flop, vector := c.TrainFLOPs(&l)/3, 4*float64(n)
 	return b.time(
-		phase{name: "forward", rows: l.Rows(), flops: flops, read: weights, write: kept, run: forward},
+		phase{name: "forward", rows: l.Rows(), flop: flop, read: weights, write: kept, run: forward},
 		phase{name: "loss", rows: n, read: 4 * vector, write: vector, run: func() (err error) {
 			result, err = objective.Eval(loss.Vars{Policy: logp.Policy, Old: logp.Old, Advantage: advantage, Weight: weight})
 			return err
 		}},
-		phase{name: "backward", rows: l.Rows(), flops: 2 * flops, read: weights + kept + weights, write: weights, set: 2*weights + kept,
+		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + kept + weights, write: weights, set: 2*weights + kept,
 			before: forward, run: func() error { return models.Backward(result.Grad) }},
 		// The norm reads the gradients; AdamW reads weights, gradients and both
 		// moments and writes all but the gradients, which are then cleared.
-		phase{name: "optimizer", flops: adamwFLOPs * float64(c.NumParams()), read: 5 * weights, write: 4 * weights, set: 4 * weights, run: func() error {
+		phase{name: "optimizer", flop: adamwFLOP * float64(c.NumParams()), read: 5 * weights, write: 4 * weights, set: 4 * weights, run: func() error {
 			_, err := models.Step(opt, 1/float64(n), 1e-6, 1)
 			return synced(b.dev, err)
 		}})

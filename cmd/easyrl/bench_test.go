@@ -47,14 +47,14 @@ func TestBench(t *testing.T) {
 	for _, s := range r.Phases {
 		names = append(names, s.Phase)
 		want := work[s.Phase]
-		require.InDelta(t, want[0], s.FLOPs, 1, s.Phase)
+		require.InDelta(t, want[0], s.FLOP, 1, s.Phase)
 		if want[1] > 0 {
 			require.InDelta(t, want[1], s.Bytes, 1, s.Phase)
 		}
 		require.Greater(t, s.Bytes, 0.0, s.Phase)
 		require.Greater(t, s.Seconds, 0.0, s.Phase)
 		require.InEpsilon(t, s.Bytes/s.Seconds/s.Bandwidth, s.BandwidthShare, 1e-9, s.Phase)
-		require.InDelta(t, s.FLOPs/s.Seconds/r.Ceilings.All.FLOPS, s.FMAShare, 1e-9, s.Phase)
+		require.InDelta(t, s.FLOP/s.Seconds/r.Ceilings.All.FLOPPerSecond, s.FMAShare, 1e-9, s.Phase)
 	}
 	require.Equal(t, []string{"prefill", "decode 1", "decode 8", "decode 32", "decode 128", "sample 32", "forward", "loss", "backward", "optimizer"}, names)
 	require.Contains(t, out, `"read_bytes_per_second":`)

@@ -129,7 +129,7 @@ func TestCeilings(t *testing.T) {
 	c, err := Ceilings(2)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2}, []int{c.One.Threads, c.All.Threads})
-	for _, x := range []float64{c.One.FLOPS, c.One.Read, c.One.Copy, c.All.FLOPS, c.All.Read, c.All.Copy} {
+	for _, x := range []float64{c.One.FLOPPerSecond, c.One.Read, c.One.Copy, c.All.FLOPPerSecond, c.All.Read, c.All.Copy} {
 		require.Positive(t, x)
 	}
 }
