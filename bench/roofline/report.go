@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Report is what was measured; of its JSON a time is in seconds, work in operations
+// Report is the result of a measurement. Times are in seconds, work is in operations
 // or bytes.
 type Report struct {
 	Device     string       `json:"device"`
@@ -18,7 +18,7 @@ type Report struct {
 	Phases     []Point      `json:"phases"`
 }
 
-// Print shows the report as two tables.
+// Print writes the report as two tables.
 func (r *Report) Print(w io.Writer) error {
 	p := lines{w}
 	p.add("%s; %s, %.3g M parameters", r.Device, r.Model, float64(r.Parameters)/1e6)
@@ -59,7 +59,7 @@ func (r *Report) Print(w io.Writer) error {
 	return nil
 }
 
-// lines are written to where a failure to write shows at the end.
+// lines writes lines to a writer that keeps a failed write for its Flush.
 type lines struct{ w io.Writer }
 
 func (l lines) add(format string, args ...any) { _, _ = fmt.Fprintf(l.w, format+"\n", args...) }

@@ -1,5 +1,6 @@
-// Package roofline measures where each phase of training and sampling stands under
-// the ceilings of a machine.
+// Package roofline measures each phase of training and sampling against the compute
+// and memory ceilings of the machine (Williams, Waterman and Patterson 2009,
+// "Roofline").
 package roofline
 
 import (
@@ -13,8 +14,9 @@ import (
 	"github.com/easyrl/easyrl/npu/device"
 )
 
-// Measure times all phases of a model of a shape, with the weights that load gives
-// and it frees. name is the model's in the report. It ends early with ctx's error.
+// Measure times all phases of a model of the given shape on dev, a CPU. It frees the
+// weights that load returns. name is the model's name in the report. If ctx ends,
+// Measure stops early with its error.
 func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name string, load func() (*model.Weights, error)) (*Report, error) {
 	r := &Report{Device: dev.Name(), Model: name, Parameters: shape.NumParams()}
 	var err error
@@ -33,42 +35,41 @@ func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name stri
 	return r, nil
 }
 
-// phase is a part of training or sampling with the work that it cannot do
-// without.
+// phase is a part of training or sampling and the least work that it takes.
 type phase struct {
 	name  string
-	rows  int     // tokens that go through; of an optimizer step none
-	flop  float64 // of matrix products and attention, or of what is done to each value
+	rows  int     // tokens; 0 for an optimizer step
+	flop  float64 // of matrix products and attention, or of elementwise work
 	read  float64 // bytes, each once
 	write float64 // bytes, each once
 	set   float64 // different bytes read or written; 0 for read + write
-	// before, where set, is run before each run, outside the time.
+	// before runs before each run and is not timed; it may be nil.
 	before, run func() error
 }
 
-// The ceiling that a phase is nearer to.
+// The bounds: the ceiling that a phase is nearer to.
 const (
 	fmaBound       = "fma"
 	bandwidthBound = "bandwidth"
 )
 
-// Point is a phase under the ceilings of all threads.
+// Point is a phase measured against the ceilings of all threads.
 type Point struct {
 	Phase          string  `json:"phase"`
 	Rows           int     `json:"rows"`
 	Seconds        float64 `json:"seconds"` // the fastest of several runs
 	FLOP           float64 `json:"flops"`
 	FLOPPerSecond  float64 `json:"flops_per_second"`
-	FMAShare       float64 `json:"fma_share"` // of the ceiling's
+	FMAShare       float64 `json:"fma_share"` // of the ceiling
 	Bytes          float64 `json:"bytes"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
-	Bandwidth      float64 `json:"bandwidth"` // of going over a set of the phase's size
+	Bandwidth      float64 `json:"bandwidth"` // of a loop over as many bytes as the phase touches
 	BandwidthShare float64 `json:"bandwidth_share"`
 	Bound          string  `json:"bound"`
 }
 
-// point says where a phase that takes d stands under a peak in operations a
-// second and a bandwidth.
+// point compares a phase that took d with a peak in operations per second and a
+// bandwidth in bytes per second.
 func (p *phase) point(d time.Duration, peak, bandwidth float64) Point {
 	s := Point{Phase: p.name, Rows: p.rows, Seconds: d.Seconds(), FLOP: p.flop, Bytes: p.read + p.write, Bandwidth: bandwidth, Bound: bandwidthBound}
 	s.FLOPPerSecond, s.BytesPerSecond = s.FLOP/s.Seconds, s.Bytes/s.Seconds
@@ -79,16 +80,16 @@ func (p *phase) point(d time.Duration, peak, bandwidth float64) Point {
 	return s
 }
 
-// measurement times phases one after the other.
+// measurement times phases one after another.
 type measurement struct {
-	ctx      context.Context // ends it
+	ctx      context.Context // stops the measurement
 	shape    *model.Config
 	dev      npu.Device
 	ceilings *npu.Ceilings
 	points   []Point
 }
 
-// time runs each phase several times and keeps its point.
+// time runs each phase several times and records its point.
 func (b *measurement) time(phases ...phase) error {
 	for i := range phases {
 		p := &phases[i]
@@ -112,7 +113,7 @@ func (b *measurement) time(phases ...phase) error {
 	return nil
 }
 
-// fastest is the time of p's fastest run. Of long phases there are fewer.
+// fastest is the time of the fastest run of p. It runs long phases less often.
 func (b *measurement) fastest(p *phase) (time.Duration, error) {
 	const runs, least, enough, most = 100, 3, 200 * time.Millisecond, 5 * time.Second
 	best := time.Duration(math.MaxInt64)

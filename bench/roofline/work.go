@@ -12,18 +12,18 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// The work that is measured, less where the model's context is shorter.
+// The measured work, cut to the model's context.
 const (
-	contextTokens  = 256 // tokens of a prompt that is prefilled, and then decoded from
-	promptTokens   = 64  // tokens of the prompt of a trained group
+	contextTokens  = 256 // tokens of the prompt for prefill and decode
+	promptTokens   = 64  // tokens of the prompt for training
 	responses      = 8
-	responseTokens = 56 // tokens
+	responseTokens = 56
 )
 
 // batches are the numbers of sequences decoded at once.
 func batches() []int { return []int{1, 8, 32, 128} }
 
-// sampled is the number of sequences that tokens are drawn for.
+// sampled is the number of sequences for which the sample phase draws tokens.
 const sampled = 32
 
 // Operations on each value, as npu/csrc has them.
@@ -32,8 +32,8 @@ const (
 	adamwFLOP = 18 // of a weight: its gradient's square, moments, update
 )
 
-// all times all phases with w, which it frees: sampling first, which takes less
-// memory.
+// all times all phases with w and frees it. Sampling comes first because it takes
+// less memory.
 func (b *measurement) all(w *model.Weights) error {
 	if err := b.sampling(w); err != nil {
 		w.Free()
@@ -55,13 +55,13 @@ func (b *measurement) tokens(rng *rand.Rand, n int) []int32 {
 	return ids
 }
 
-// sampling times the prefill of a prompt, the decoding of sequences that have it
-// in their cache, and the draw.
+// sampling times the prefill of a prompt, the decoding of sequences with that prompt
+// in their cache, and the draw of tokens.
 func (b *measurement) sampling(w *model.Weights) error {
 	c := b.shape
 	most := batches()[len(batches())-1]
 	length := min(contextTokens, c.MaxPositions-1)
-	pages := length/npu.PageSize + 1 // of a sequence, the next token's place included
+	pages := length/npu.PageSize + 1 // of a sequence and its next token
 	run, err := model.NewRunner(b.dev, c, max(length, most))
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (b *measurement) sampling(w *model.Weights) error {
 	return b.draw(ids[:sampled], logits, rng)
 }
 
-// draw times the sampling of a token from each of some rows of logits.
+// draw times the drawing of one token per row of logits.
 func (b *measurement) draw(ids []int32, logits npu.Buffer, rng *rand.Rand) error {
 	n, vocab := len(ids), b.shape.VocabSize
 	params, logp := make([]npu.SampleParams, n), make([]float32, n)
@@ -123,7 +123,7 @@ func (b *measurement) draw(ids []int32, logits npu.Buffer, rng *rand.Rand) error
 	}})
 }
 
-// synced waits for a device, where what was asked of it did not fail already.
+// synced waits for a device unless there is an error already.
 func synced(dev npu.Device, err error) error {
 	if err != nil {
 		return err
@@ -131,8 +131,8 @@ func synced(dev npu.Device, err error) error {
 	return dev.Sync()
 }
 
-// training times what one micro-batch goes through, a prompt with a group of
-// responses, and an optimizer step.
+// training times one micro-batch, a prompt with a group of responses, and one
+// optimizer step.
 func (b *measurement) training(models *trimodel.Models) error {
 	c := b.shape
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -15,7 +15,7 @@ func firstSentences() map[string]string {
 		"npu/device":       "Package device opens a device by its kind and measures what its hardware can do.",
 		"npu/plugin":       "Package plugin opens an accelerator's kernel library at run time and makes it an npu.Device.",
 		"npu/nputest":      "Package nputest holds the conformance suite that every device must pass.",
-		"bench/roofline":   "Package roofline measures where each phase of training and sampling stands under the ceilings of a machine.",
+		"bench/roofline":   "Package roofline measures each phase of training and sampling against the compute and memory ceilings of the machine",
 		"attention":        "Package attention lays out token sequences that share prefixes, so that a prompt is computed once for all its responses.",
 		"parallel":         "Package parallel says who computes what: it maps ranks to data, tensor and pipeline axes and moves tensors between them.",
 		"model":            "Package model is a decoder-only transformer with its backward pass written by hand.",
