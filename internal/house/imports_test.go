@@ -17,7 +17,7 @@ func floors() [][]string {
 			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/usage", "internal/splitmix", "internal/spelling"},
 		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "chat/internal/method", "chat/internal/syntax", "reward/grade/algebra", "inference/server/internal/wire"},
 		{"chat/internal/engine", "reward/grade/answer"},
-		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/pace", "reward/grade",
+		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade",
 			"data/parquet/internal/codec", "data/parquet/internal/thrift", "chat"},
 		{"npu/internal/check", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/easyrl/easyrl/report"
-	"github.com/easyrl/easyrl/report/pace"
+	"github.com/easyrl/easyrl/report/steptime"
 )
 
 const (
@@ -24,9 +24,9 @@ const (
 
 // speed is what the steps of a window were measured to take, as means.
 type speed struct {
-	pace.Measured
+	steptime.Measured
 	busy  float64 // seconds of a step in which the trainer does not wait for groups
-	model pace.Model
+	model steptime.Model
 }
 
 // speed is what the window's steps took, and the model that gives it back.
@@ -40,7 +40,7 @@ func (h *history) speed(run *Run) (s speed, ok bool) {
 	}
 	s.busy = s.Step - wait
 	s.Rest, s.Training = publish, s.busy-publish
-	s.Share, s.Gated = pace.Share{Trainer: run.Training}, run.Mode != "periodic-async"
+	s.Share, s.Gated = steptime.Share{Trainer: run.Training}, run.Mode != "periodic-async"
 	if !run.Servers {
 		s.Instances = int(math.Round(s.Servers))
 		s.Each, s.Lends = run.Sampling/max(s.Instances, 1), run.Lends
@@ -48,7 +48,7 @@ func (h *history) speed(run *Run) (s speed, ok bool) {
 	if s.Step <= 0 || s.Training <= 0 || s.Sampling <= 0 || s.Servers < 1 {
 		return s, false
 	}
-	s.model = pace.New([]pace.Measured{s.Measured}, pace.Batch{Groups: run.Groups, Waves: run.Waves})
+	s.model = steptime.New([]steptime.Measured{s.Measured}, steptime.Batch{Groups: run.Groups, Waves: run.Waves})
 	return s, true
 }
 

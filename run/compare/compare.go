@@ -15,7 +15,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/report"
-	"github.com/easyrl/easyrl/report/pace"
+	"github.com/easyrl/easyrl/report/steptime"
 )
 
 // File is the name of what was found in a comparison's folder.
@@ -86,7 +86,7 @@ func (c *Comparison) Dir() string { return c.dir }
 type comparing struct {
 	o      Options
 	found  Comparison
-	batch  pace.Batch
+	batch  steptime.Batch
 	inTurn bool // the configuration's own mode is colocated
 }
 

@@ -16,22 +16,22 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/report"
-	"github.com/easyrl/easyrl/report/pace"
+	"github.com/easyrl/easyrl/report/steptime"
 )
 
 // Result is what a run was measured to do. Times are means of the timed steps, in
 // seconds; a step is taken from the repeat that did it fastest.
 type Result struct {
-	Name    string     `json:"name"`
-	Mode    string     `json:"mode"`
-	Value   string     `json:"value,omitempty"` // section.key=value that is swept
-	Folders []string   `json:"folders"`         // one a repeat, those that failed left out
-	Cores   int        `json:"cores"`
-	Share   pace.Share `json:"share"`
-	Steps   int        `json:"steps"`
-	Timed   int        `json:"timed"`   // of these
-	Seconds float64    `json:"seconds"` // of the timed steps, evaluations and checkpoints aside
-	Tokens  float64    `json:"tokens"`  // trained in the timed steps, of prompts and responses
+	Name    string         `json:"name"`
+	Mode    string         `json:"mode"`
+	Value   string         `json:"value,omitempty"` // section.key=value that is swept
+	Folders []string       `json:"folders"`         // one a repeat, those that failed left out
+	Cores   int            `json:"cores"`
+	Share   steptime.Share `json:"share"`
+	Steps   int            `json:"steps"`
+	Timed   int            `json:"timed"`   // of these
+	Seconds float64        `json:"seconds"` // of the timed steps, evaluations and checkpoints aside
+	Tokens  float64        `json:"tokens"`  // trained in the timed steps, of prompts and responses
 	// Rate is tokens a second a core.
 	Rate float64 `json:"tokens_per_second_per_device"`
 	// Speedup is over the first run, in tokens a second: a weighted median over the

@@ -7,22 +7,22 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/report/pace"
+	"github.com/easyrl/easyrl/report/steptime"
 )
 
 // Recommend is the mode and the split that should be fastest.
 type Recommend struct {
-	Mode     string     `json:"mode"`
-	Settings []string   `json:"settings"` // of easyrl train -set
-	Share    pace.Share `json:"share"`
-	Servers  int        `json:"servers,omitempty"` // where servers sample: how many should
-	Step     float64    `json:"step"`              // seconds, at the pace of the first run
-	Speedup  float64    `json:"speedup"`           // over the first run
-	Run      string     `json:"run,omitempty"`     // the measured run that is the same
+	Mode     string         `json:"mode"`
+	Settings []string       `json:"settings"` // of easyrl train -set
+	Share    steptime.Share `json:"share"`
+	Servers  int            `json:"servers,omitempty"` // where servers sample: how many should
+	Step     float64        `json:"step"`              // seconds, at the pace of the first run
+	Speedup  float64        `json:"speedup"`           // over the first run
+	Run      string         `json:"run,omitempty"`     // the measured run that is the same
 	// Partial says that splits with other numbers of threads that sample were left
 	// out: Ti was measured with one, and how it changes is not known.
-	Partial bool       `json:"partial,omitempty"`
-	Model   pace.Model `json:"model"`
+	Partial bool           `json:"partial,omitempty"`
+	Model   steptime.Model `json:"model"`
 }
 
 // name says all that is recommended, for a folder.
@@ -46,9 +46,9 @@ type Verified struct {
 
 // paced is what the run's steps took at the pace that the machine had while it did
 // the first run.
-func (r *Result) paced(first *Result) pace.Measured {
+func (r *Result) paced(first *Result) steptime.Measured {
 	k := r.at(first) / r.Step
-	return pace.Measured{Share: r.Share, Gated: r.inTurn(), Servers: r.Servers, Step: k * r.Step, Sampling: k * r.Sampling, Training: k * r.Training,
+	return steptime.Measured{Share: r.Share, Gated: r.inTurn(), Servers: r.Servers, Step: k * r.Step, Sampling: k * r.Sampling, Training: k * r.Training,
 		First: k * r.First, Rest: k * r.Rest, Resting: r.IdleInstances}
 }
 
@@ -63,7 +63,7 @@ const better = 0.98
 
 // recommend takes the fastest of what was measured and what the model says of
 // other splits. It is nil where the sweep changes the work itself.
-func recommend(c *Comparison, batch pace.Batch) *Recommend {
+func recommend(c *Comparison, batch steptime.Batch) *Recommend {
 	key, _, swept := strings.Cut(c.Sweep, "=")
 	if swept && !sameWork(key) {
 		return nil
@@ -77,11 +77,11 @@ func recommend(c *Comparison, batch pace.Batch) *Recommend {
 	}
 	best := &Recommend{Mode: fastest.Mode, Share: fastest.Share, Step: fastest.at(first), Run: fastest.Name, Settings: fastest.settings()}
 	alike := slices.DeleteFunc(slices.Clone(c.Runs), func(r Result) bool { return !slices.Equal(r.kept(), fastest.kept()) })
-	var steps []pace.Measured
+	var steps []steptime.Measured
 	for i := range alike {
 		steps = append(steps, alike[i].paced(first))
 	}
-	m, partial := pace.New(steps, batch), false
+	m, partial := steptime.New(steps, batch), false
 	if first.Share.Instances == 0 {
 		best = servers(m, first.Share)
 	} else {
@@ -105,7 +105,7 @@ func recommend(c *Comparison, batch pace.Batch) *Recommend {
 
 // known says that the time in which a share samples can be told from runs: they
 // measured its number of threads, or two others.
-func known(runs []Result, s pace.Share) bool {
+func known(runs []Result, s steptime.Share) bool {
 	return slices.ContainsFunc(runs, func(r Result) bool {
 		return r.Share.Sampling() == s.Sampling() || r.Share.Sampling() != runs[0].Share.Sampling()
 	})
@@ -120,9 +120,9 @@ func sameWork(key string) bool {
 // splits are the ways to share out cores, the trainer's share from the largest on.
 func splits(cores, instances int) []Recommend {
 	n := max(1, min(instances, cores-1))
-	all := []pace.Share{{Trainer: cores, Instances: n, Each: max(1, cores/n), InTurn: true}}
+	all := []steptime.Share{{Trainer: cores, Instances: n, Each: max(1, cores/n), InTurn: true}}
 	for each := 1; n*each < cores; each++ {
-		all = append(all, pace.Share{Trainer: cores - n*each, Instances: n, Each: each, Lends: true})
+		all = append(all, steptime.Share{Trainer: cores - n*each, Instances: n, Each: each, Lends: true})
 	}
 	var out []Recommend
 	for _, s := range all {
@@ -136,7 +136,7 @@ func splits(cores, instances int) []Recommend {
 }
 
 // settings are those that give a run a mode and a share.
-func settings(mode string, s pace.Share) []string {
+func settings(mode string, s steptime.Share) []string {
 	trainer := s.Trainer
 	if s.Lends {
 		trainer = 0 // what the instances leave, and what they lend
@@ -166,7 +166,7 @@ func sharing() []string {
 }
 
 // servers is the smallest number of servers that sample no longer than is trained.
-func servers(m pace.Model, share pace.Share) *Recommend {
+func servers(m steptime.Model, share steptime.Share) *Recommend {
 	share.InTurn = false
 	n := math.Ceil(m.Ti.Parallel/max(m.Tt.At(float64(share.Trainer))-m.Ti.Serial, m.Ti.Parallel/1e6) - 1e-9)
 	n = max(1, n)

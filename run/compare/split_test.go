@@ -5,14 +5,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/report/pace"
+	"github.com/easyrl/easyrl/report/steptime"
 )
 
 // Servers are as many as sample no longer than is trained.
 func TestServers(t *testing.T) {
 	t.Parallel()
-	share := pace.Share{Trainer: 4}
-	m := pace.New([]pace.Measured{{Share: share, Gated: true, Servers: 2, Step: 12, Sampling: 8, Training: 4}}, pace.Batch{Groups: 10, Waves: 10})
+	share := steptime.Share{Trainer: 4}
+	m := steptime.New([]steptime.Measured{{Share: share, Gated: true, Servers: 2, Step: 12, Sampling: 8, Training: 4}}, steptime.Batch{Groups: 10, Waves: 10})
 	r := servers(m, share)
 	require.Equal(t, 4, r.Servers)
 	require.InDelta(t, 4+0.2*4, r.Step, 1e-9, "more servers bring the first group no sooner than after a tenth of 8")

@@ -1,6 +1,6 @@
-// Package pace says how long a step takes where trainer and instances share out
+// Package steptime says how long a step takes where trainer and instances share out
 // threads in another way, from how long steps took.
-package pace
+package steptime
 
 import "fmt"
 
