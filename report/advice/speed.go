@@ -32,41 +32,41 @@ type speed struct {
 // speed is what the window's steps took, and the model that gives it back.
 func (h *history) speed(run *Run) (s speed, ok bool) {
 	var wait, publish float64
-	for name, to := range map[string]*float64{stepTime: &s.Step, waitTime: &wait, sampleTime: &s.Sampling, groupTime: &s.First,
-		publishTime: &publish, fleetSize: &s.Servers, idleInstances: &s.Resting} {
+	for name, to := range map[string]*float64{stepTime: &s.Step, waitTime: &wait, sampleTime: &s.Sampling, groupTime: &s.FirstGroup,
+		publishTime: &publish, fleetSize: &s.Servers, idleInstances: &s.IdleInstances} {
 		if *to, ok = h.lately(name, window); !ok {
 			return s, false
 		}
 	}
 	s.busy = s.Step - wait
-	s.Rest, s.Training = publish, s.busy-publish
-	s.Share, s.Gated = steptime.Share{Trainer: run.Training}, run.Mode != "periodic-async"
+	s.Overhead, s.Training = publish, s.busy-publish
+	s.Split, s.WaitsForBatch = steptime.Split{TrainerThreads: run.Training}, run.Mode != "periodic-async"
 	if !run.Servers {
 		s.Instances = int(math.Round(s.Servers))
-		s.Each, s.Lends = run.Sampling/max(s.Instances, 1), run.Lends
+		s.InstanceThreads, s.LendsIdle = run.Sampling/max(s.Instances, 1), run.Lends
 	}
 	if s.Step <= 0 || s.Training <= 0 || s.Sampling <= 0 || s.Servers < 1 {
 		return s, false
 	}
-	s.model = steptime.New([]steptime.Measured{s.Measured}, steptime.Batch{Groups: run.Groups, Waves: run.Waves})
+	s.model = steptime.Fit([]steptime.Measured{s.Measured}, steptime.Workload{Groups: run.Groups, Waves: run.Waves})
 	return s, true
 }
 
 // gain is the factor by which a step is shorter where a number of servers, or of
 // threads for each instance, sample while the trainer trains.
 func (s *speed) gain(n float64) float64 {
-	share := s.Share
+	share := s.Split
 	if share.Instances > 0 {
-		share.Each = int(n)
-		share.Trainer = s.Trainer + s.Share.Sampling() - share.Sampling()
-		n = float64(share.Sampling())
+		share.InstanceThreads = int(n)
+		share.TrainerThreads = s.TrainerThreads + s.SamplingThreads() - share.SamplingThreads()
+		n = float64(share.SamplingThreads())
 	}
 	return s.Step / s.model.Step(share, n)
 }
 
 // split is the best number of threads for an instance, and the gain that it is.
 func (s *speed) split() (each int, gain float64) {
-	for n := 1; n*s.Instances < s.Trainer+s.Share.Sampling(); n++ {
+	for n := 1; n*s.Instances < s.TrainerThreads+s.SamplingThreads(); n++ {
 		if g := s.gain(float64(n)); g > gain {
 			each, gain = n, g
 		}
@@ -76,10 +76,10 @@ func (s *speed) split() (each int, gain float64) {
 
 // setting is how a number of threads for an instance is set.
 func (s *speed) setting(each int) string {
-	if s.Lends {
+	if s.LendsIdle {
 		return fmt.Sprintf("inference.threads = %d", each)
 	}
-	return fmt.Sprintf("inference.threads = %d and device.threads = %d", each, s.Trainer+s.Share.Sampling()-each*s.Instances)
+	return fmt.Sprintf("inference.threads = %d and device.threads = %d", each, s.TrainerThreads+s.SamplingThreads()-each*s.Instances)
 }
 
 // trainerIdle: the trainer waits for samples for most of the time. Where sampling
@@ -94,7 +94,7 @@ func trainerIdle(h *history, run *Run) string {
 	if run.Mode == "sync" {
 		now := s.Servers
 		if !run.Servers {
-			now = float64(s.Each)
+			now = float64(s.InstanceThreads)
 		}
 		if gain := s.gain(now); gain >= leastGain {
 			return fmt.Sprintf("%s, since run.mode is \"sync\": with \"periodic-async\" it trains groups while others are sampled, on the same weights: a step is about %.1f times as fast",
@@ -105,7 +105,7 @@ func trainerIdle(h *history, run *Run) string {
 		return ""
 	}
 	if !run.Servers {
-		if each, gain := s.split(); each > s.Each && gain >= leastGain {
+		if each, gain := s.split(); each > s.InstanceThreads && gain >= leastGain {
 			return fmt.Sprintf("%s: sampling is the slow side; with %s a step is about %.1f times as fast", seen, s.setting(each), gain)
 		}
 		return seen + ": sampling is the slow side, and moving threads to it gains nothing; servers on other machines (inference.endpoints) do"
@@ -115,7 +115,7 @@ func trainerIdle(h *history, run *Run) string {
 		return fmt.Sprintf("%s: sampling is the slow side; with %.0f instances instead of %.0f a step is about %.1f times as fast", seen, enough, s.Servers, gain)
 	}
 	return fmt.Sprintf("%s, and more instances would not help: the first group takes %s s of a step's %s; shorter responses, or more prompts in a step, do",
-		seen, report.Number(s.First), report.Number(s.Step))
+		seen, report.Number(s.FirstGroup), report.Number(s.Step))
 }
 
 // instancesIdle: instances wait for the trainer. Threads that are lent to it
@@ -134,7 +134,7 @@ func instancesIdle(h *history, run *Run) string {
 		}
 		return ""
 	}
-	if each, gain := s.split(); each < s.Each && gain >= leastGain {
+	if each, gain := s.split(); each < s.InstanceThreads && gain >= leastGain {
 		return fmt.Sprintf("%s; with %s a step is about %.1f times as fast", seen, s.setting(each), gain)
 	}
 	return ""

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFit(t *testing.T) {
+func TestFitScaling(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		points           []point
@@ -19,7 +19,7 @@ func TestFit(t *testing.T) {
 		{[]point{{1, 2}, {2, 3}}, 2.5, 0},      // slower with more threads
 		{[]point{{1, 4}, {2, 1}}, 0, 18.0 / 5}, // better than twice as fast with twice as many
 	} {
-		s := fit(row.points)
+		s := fitScaling(row.points)
 		require.InDelta(t, row.serial, s.Serial, 1e-9, row)
 		require.InDelta(t, row.parallel, s.Parallel, 1e-9, row)
 	}
@@ -27,40 +27,40 @@ func TestFit(t *testing.T) {
 
 func TestStep(t *testing.T) {
 	t.Parallel()
-	m := Model{Ti: Scaling{Parallel: 8}, Tt: Scaling{Parallel: 16}, Rest: 0.5, First: 0.25, Last: 0.1, Scale: 1}
+	m := Model{Ti: Scaling{Parallel: 8}, Tt: Scaling{Parallel: 16}, Overhead: 0.5, FirstGroup: 0.25, LastGroup: 0.1, Scale: 1}
 	for name, row := range map[string]struct {
-		share Share
+		share Split
 		want  float64
 	}{
-		"in turn": {Share{Trainer: 8, Instances: 1, Each: 8, InTurn: true}, 0.5 + 1 + 2},
+		"in turn": {Split{TrainerThreads: 8, Instances: 1, InstanceThreads: 8, Alternating: true}, 0.5 + 1 + 2},
 		// Ti = 2, of which 1.5 beside 1.5/4 of the training; the rest with all cores.
-		"lent":     {Share{Trainer: 4, Instances: 1, Each: 4, Lends: true}, 0.5 + 2 + (1-1.5/4)*2},
-		"not lent": {Share{Trainer: 4, Instances: 2, Each: 2}, 0.5 + 2 + (1-1.5/4)*4},
+		"lent":     {Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}, 0.5 + 2 + (1-1.5/4)*2},
+		"not lent": {Split{TrainerThreads: 4, Instances: 2, InstanceThreads: 2}, 0.5 + 2 + (1-1.5/4)*4},
 		// Sampling is the longer: only the last group is left.
-		"hidden": {Share{Trainer: 7, Instances: 1, Each: 1, Lends: true}, 0.5 + 8 + 0.1*2},
+		"hidden": {Split{TrainerThreads: 7, Instances: 1, InstanceThreads: 1, LendsIdle: true}, 0.5 + 8 + 0.1*2},
 	} {
-		require.InDelta(t, row.want, m.Step(row.share, float64(row.share.Sampling())), 1e-9, name)
+		require.InDelta(t, row.want, m.Step(row.share, float64(row.share.SamplingThreads())), 1e-9, name)
 	}
 	m.Scale = 2
-	require.InDelta(t, 2*(0.5+2+(1-1.5/4)*2), m.Step(Share{Trainer: 4, Instances: 1, Each: 4, Lends: true}, 4), 1e-9)
+	require.InDelta(t, 2*(0.5+2+(1-1.5/4)*2), m.Step(Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}, 4), 1e-9)
 }
 
 // A model of what was measured gives it back.
 func TestModelGivesBackWhatWasMeasured(t *testing.T) {
 	t.Parallel()
-	split := Share{Trainer: 1, Instances: 1, Each: 1, Lends: true}
+	split := Split{TrainerThreads: 1, Instances: 1, InstanceThreads: 1, LendsIdle: true}
 	runs := []Measured{
-		{Gated: true, Share: split, Step: 3.1, Sampling: 1, Training: 2, Rest: 0.1},
-		{Share: split, Step: 2.9, Sampling: 1.2, Training: 2.5, First: 0.12, Rest: 0.1},
-		{Gated: true, Share: Share{Trainer: 2, Instances: 1, Each: 2, InTurn: true}, Step: 2.9, Sampling: 0.8, Training: 2, Rest: 0.1},
+		{WaitsForBatch: true, Split: split, Step: 3.1, Sampling: 1, Training: 2, Overhead: 0.1},
+		{Split: split, Step: 2.9, Sampling: 1.2, Training: 2.5, FirstGroup: 0.12, Overhead: 0.1},
+		{WaitsForBatch: true, Split: Split{TrainerThreads: 2, Instances: 1, InstanceThreads: 2, Alternating: true}, Step: 2.9, Sampling: 0.8, Training: 2, Overhead: 0.1},
 	}
-	m := New(runs, Batch{Groups: 32, Waves: 8})
+	m := Fit(runs, Workload{Groups: 32, Waves: 8})
 	require.InDelta(t, 2.9, m.Step(split, 1), 1e-9)
-	require.InDelta(t, 2.9, m.Step(runs[2].Share, 2), 1e-9)
+	require.InDelta(t, 2.9, m.Step(runs[2].Split, 2), 1e-9)
 	require.InDelta(t, 0.6, m.Ti.Serial, 1e-9)
 	require.InDelta(t, 0.4, m.Ti.Parallel, 1e-9)
-	require.InDelta(t, 0.1, m.First, 1e-9)
-	require.False(t, math.IsNaN(New(runs[1:2], Batch{Groups: 32, Waves: 8}).Scale), "of one mode alone")
+	require.InDelta(t, 0.1, m.FirstGroup, 1e-9)
+	require.False(t, math.IsNaN(Fit(runs[1:2], Workload{Groups: 32, Waves: 8}).Scale), "of one mode alone")
 }
 
 // machine is one whose times are known: sampling takes serial seconds and parallel
@@ -72,29 +72,29 @@ type machine struct {
 }
 
 // run follows a step group by group.
-func (m machine) run(s Share, gated bool) Measured {
-	out := Measured{Share: s, Gated: gated, Rest: 0.05, Sampling: m.serial + m.parallel/float64(s.Sampling()), First: m.first}
-	out.First *= out.Sampling
-	now := out.Rest
+func (m machine) run(s Split, gated bool) Measured {
+	out := Measured{Split: s, WaitsForBatch: gated, Overhead: 0.05, Sampling: m.serial + m.parallel/float64(s.SamplingThreads()), FirstGroup: m.first}
+	out.FirstGroup *= out.Sampling
+	now := out.Overhead
 	for i := range m.groups {
-		there := out.First + (out.Sampling-out.First)*float64(i)/float64(m.groups-1)
+		there := out.FirstGroup + (out.Sampling-out.FirstGroup)*float64(i)/float64(m.groups-1)
 		if gated {
 			there = out.Sampling
 		}
-		now = max(now, out.Rest+there)
+		now = max(now, out.Overhead+there)
 		began := now
 		left := m.training / float64(m.groups) // thread-seconds
-		beside := min(left/float64(s.Trainer), max(0, out.Rest+out.Sampling-now))
-		now, left = now+beside, left-beside*float64(s.Trainer)
-		after := float64(s.Trainer)
-		if s.Lends {
-			after += float64(s.Sampling())
+		beside := min(left/float64(s.TrainerThreads), max(0, out.Overhead+out.Sampling-now))
+		now, left = now+beside, left-beside*float64(s.TrainerThreads)
+		after := float64(s.TrainerThreads)
+		if s.LendsIdle {
+			after += float64(s.SamplingThreads())
 		}
 		now += left / after
 		out.Training += now - began
 	}
 	out.Step = now
-	out.Resting = 1 - out.Sampling/out.Step
+	out.IdleInstances = 1 - out.Sampling/out.Step
 	return out
 }
 
@@ -111,16 +111,16 @@ func TestPredictionsComeTrue(t *testing.T) {
 		"late first group":          {32, 0.1, 8, 16, 0.5},
 		"few groups":                {6, 0.1, 8, 8, 0.2},
 	} {
-		half := Share{Trainer: 4, Instances: 1, Each: 4, Lends: true}
-		turns := Share{Trainer: cores, Instances: 1, Each: cores, InTurn: true}
-		model := New([]Measured{m.run(half, true), m.run(half, false), m.run(turns, true)}, Batch{Groups: float64(m.groups), Waves: 1 / m.first})
-		blind := New([]Measured{m.run(half, true), m.run(turns, true)}, Batch{Groups: float64(m.groups), Waves: 1 / m.first})
+		half := Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}
+		turns := Split{TrainerThreads: cores, Instances: 1, InstanceThreads: cores, Alternating: true}
+		model := Fit([]Measured{m.run(half, true), m.run(half, false), m.run(turns, true)}, Workload{Groups: float64(m.groups), Waves: 1 / m.first})
+		blind := Fit([]Measured{m.run(half, true), m.run(turns, true)}, Workload{Groups: float64(m.groups), Waves: 1 / m.first})
 		for each := 1; each < cores; each++ {
 			for _, lends := range []bool{true, false} {
-				s := Share{Trainer: cores - each, Instances: 1, Each: each, Lends: lends}
+				s := Split{TrainerThreads: cores - each, Instances: 1, InstanceThreads: each, LendsIdle: lends}
 				took := m.run(s, false).Step
-				require.InEpsilon(t, took, model.Step(s, float64(each)), 0.03, "%s: %s, lends: %v", name, s.Words(), lends)
-				require.InEpsilon(t, took, blind.Step(s, float64(each)), 0.03, "%s: %s, lends: %v, periodic-async not measured", name, s.Words(), lends)
+				require.InEpsilon(t, took, model.Step(s, float64(each)), 0.03, "%s: %s, lends: %v", name, s, lends)
+				require.InEpsilon(t, took, blind.Step(s, float64(each)), 0.03, "%s: %s, lends: %v, periodic-async not measured", name, s, lends)
 			}
 		}
 		require.InEpsilon(t, m.run(turns, true).Step, model.Step(turns, cores), 1e-6, name)

@@ -86,7 +86,7 @@ func (c *Comparison) Dir() string { return c.dir }
 type comparing struct {
 	o      Options
 	found  Comparison
-	batch  steptime.Batch
+	batch  steptime.Workload
 	inTurn bool // the configuration's own mode is colocated
 }
 
@@ -201,7 +201,7 @@ func (c *comparing) train(ctx context.Context, variants []variant) error {
 				return err
 			}
 		}
-		c.o.Say("%s (%d of %d): %s", v.name, i+1, all, v.share.Words())
+		c.o.Say("%s (%d of %d): %s", v.name, i+1, all, v.share)
 		switch err := c.o.Train(ctx, v.cores, args); {
 		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, ErrRefused):

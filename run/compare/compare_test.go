@@ -138,8 +138,8 @@ func TestModes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"sync on 8", "periodic-async on 8", "colocated on 8"}, m.ran)
 	sync, async, turns := c.Runs[0], c.Runs[1], c.Runs[2]
-	require.Equal(t, steptime.Share{Trainer: 4, Instances: 1, Each: 4, Lends: true}, sync.Share)
-	require.Equal(t, steptime.Share{Trainer: 8, Instances: 1, Each: 8, InTurn: true}, turns.Share)
+	require.Equal(t, steptime.Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}, sync.Share)
+	require.Equal(t, steptime.Split{TrainerThreads: 8, Instances: 1, InstanceThreads: 8, Alternating: true}, turns.Share)
 	require.Equal(t, 3, sync.Timed, "the first step warms up")
 	require.InDelta(t, 12, sync.Seconds, 1e-9)
 	require.InDelta(t, 3000, sync.Tokens, 1e-9)
@@ -244,7 +244,7 @@ func TestSweep(t *testing.T) {
 	c, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	require.Equal(t, []string{"periodic-async-inference.instances=1 on 8", "periodic-async-inference.instances=2 on 8"}, m.ran)
-	require.Equal(t, steptime.Share{Trainer: 4, Instances: 2, Each: 2, Lends: true}, c.Runs[1].Share)
+	require.Equal(t, steptime.Split{TrainerThreads: 4, Instances: 2, InstanceThreads: 2, LendsIdle: true}, c.Runs[1].Share)
 	require.NotNil(t, c.Recommend)
 	o.Sweep, o.Dir, m.weights = "train.lr=1e-3,1e-4", t.TempDir(), func(cfg *configs.Config) string { return fmt.Sprint(cfg.Train.LR) }
 	c, err = Run(t.Context(), o)

@@ -27,7 +27,7 @@ type Result struct {
 	Value   string         `json:"value,omitempty"` // section.key=value that is swept
 	Folders []string       `json:"folders"`         // one a repeat, those that failed left out
 	Cores   int            `json:"cores"`
-	Share   steptime.Share `json:"share"`
+	Share   steptime.Split `json:"share"`
 	Steps   int            `json:"steps"`
 	Timed   int            `json:"timed"`   // of these
 	Seconds float64        `json:"seconds"` // of the timed steps, evaluations and checkpoints aside

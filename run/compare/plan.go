@@ -20,7 +20,7 @@ type variant struct {
 	settings []string // beside those of the command line
 	cfg      *configs.Resolved
 	cores    int
-	share    steptime.Share
+	share    steptime.Split
 }
 
 // folder is where a repeat of the variant runs.
@@ -53,7 +53,7 @@ func (c *comparing) plan() ([]variant, error) {
 		c.o.Dir = filepath.Join("runs", given.Run.Name+"-compare")
 	}
 	c.found.Name, c.found.Steps, c.found.Order = given.Run.Name, given.Run.Steps, given.Train.Order
-	c.batch, c.inTurn = steptime.Batch{Groups: float64(given.Rollout.PromptsPerStep), Waves: given.Waves()}, given.Run.Mode == configs.Colocated
+	c.batch, c.inTurn = steptime.Workload{Groups: float64(given.Rollout.PromptsPerStep), Waves: given.Waves()}, given.Run.Mode == configs.Colocated
 	values, err := c.sweep()
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (c *comparing) resolve(v *variant) error {
 	}
 	v.cfg = cfg
 	training, each, lends := c.o.Threads(&cfg.Config, v.cores)
-	v.share = steptime.Share{Trainer: training, Instances: cfg.Inference.Instances, Each: each, Lends: lends, InTurn: v.mode == configs.Colocated}
+	v.share = steptime.Split{TrainerThreads: training, Instances: cfg.Inference.Instances, InstanceThreads: each, LendsIdle: lends, Alternating: v.mode == configs.Colocated}
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 type Recommend struct {
 	Mode     string         `json:"mode"`
 	Settings []string       `json:"settings"` // of easyrl train -set
-	Share    steptime.Share `json:"share"`
+	Share    steptime.Split `json:"share"`
 	Servers  int            `json:"servers,omitempty"` // where servers sample: how many should
 	Step     float64        `json:"step"`              // seconds, at the pace of the first run
 	Speedup  float64        `json:"speedup"`           // over the first run
@@ -27,8 +27,8 @@ type Recommend struct {
 
 // name says all that is recommended, for a folder.
 func (r *Recommend) name() string {
-	name := fmt.Sprintf("%s-%d-%dx%d", r.Mode, r.Share.Trainer, r.Share.Instances, r.Share.Each)
-	if r.Share.Lends {
+	name := fmt.Sprintf("%s-%d-%dx%d", r.Mode, r.Share.TrainerThreads, r.Share.Instances, r.Share.InstanceThreads)
+	if r.Share.LendsIdle {
 		name += "-lent"
 	}
 	for _, s := range without(r.Settings, sharing()...) {
@@ -48,8 +48,8 @@ type Verified struct {
 // the first run.
 func (r *Result) paced(first *Result) steptime.Measured {
 	k := r.at(first) / r.Step
-	return steptime.Measured{Share: r.Share, Gated: r.inTurn(), Servers: r.Servers, Step: k * r.Step, Sampling: k * r.Sampling, Training: k * r.Training,
-		First: k * r.First, Rest: k * r.Rest, Resting: r.IdleInstances}
+	return steptime.Measured{Split: r.Share, WaitsForBatch: r.inTurn(), Servers: r.Servers, Step: k * r.Step, Sampling: k * r.Sampling, Training: k * r.Training,
+		FirstGroup: k * r.First, Overhead: k * r.Rest, IdleInstances: r.IdleInstances}
 }
 
 // at is the time of the run's step at the pace of the first run's.
@@ -63,7 +63,7 @@ const better = 0.98
 
 // recommend takes the fastest of what was measured and what the model says of
 // other splits. It is nil where the sweep changes the work itself.
-func recommend(c *Comparison, batch steptime.Batch) *Recommend {
+func recommend(c *Comparison, batch steptime.Workload) *Recommend {
 	key, _, swept := strings.Cut(c.Sweep, "=")
 	if swept && !sameWork(key) {
 		return nil
@@ -81,7 +81,7 @@ func recommend(c *Comparison, batch steptime.Batch) *Recommend {
 	for i := range alike {
 		steps = append(steps, alike[i].paced(first))
 	}
-	m, partial := steptime.New(steps, batch), false
+	m, partial := steptime.Fit(steps, batch), false
 	if first.Share.Instances == 0 {
 		best = servers(m, first.Share)
 	} else {
@@ -93,7 +93,7 @@ func recommend(c *Comparison, batch steptime.Batch) *Recommend {
 			if slices.ContainsFunc(alike, func(done Result) bool { return done.Share == r.Share && done.Mode == r.Mode }) {
 				continue // measured
 			}
-			if r.Step = m.Step(r.Share, float64(r.Share.Sampling())); r.Step < best.Step*better {
+			if r.Step = m.Step(r.Share, float64(r.Share.SamplingThreads())); r.Step < best.Step*better {
 				r.Settings = append(r.Settings, fastest.kept()...)
 				best = &r
 			}
@@ -105,9 +105,9 @@ func recommend(c *Comparison, batch steptime.Batch) *Recommend {
 
 // known says that the time in which a share samples can be told from runs: they
 // measured its number of threads, or two others.
-func known(runs []Result, s steptime.Share) bool {
+func known(runs []Result, s steptime.Split) bool {
 	return slices.ContainsFunc(runs, func(r Result) bool {
-		return r.Share.Sampling() == s.Sampling() || r.Share.Sampling() != runs[0].Share.Sampling()
+		return r.Share.SamplingThreads() == s.SamplingThreads() || r.Share.SamplingThreads() != runs[0].Share.SamplingThreads()
 	})
 }
 
@@ -120,14 +120,14 @@ func sameWork(key string) bool {
 // splits are the ways to share out cores, the trainer's share from the largest on.
 func splits(cores, instances int) []Recommend {
 	n := max(1, min(instances, cores-1))
-	all := []steptime.Share{{Trainer: cores, Instances: n, Each: max(1, cores/n), InTurn: true}}
+	all := []steptime.Split{{TrainerThreads: cores, Instances: n, InstanceThreads: max(1, cores/n), Alternating: true}}
 	for each := 1; n*each < cores; each++ {
-		all = append(all, steptime.Share{Trainer: cores - n*each, Instances: n, Each: each, Lends: true})
+		all = append(all, steptime.Split{TrainerThreads: cores - n*each, Instances: n, InstanceThreads: each, LendsIdle: true})
 	}
 	var out []Recommend
 	for _, s := range all {
 		mode := configs.PeriodicAsync
-		if s.InTurn {
+		if s.Alternating {
 			mode = configs.Colocated
 		}
 		out = append(out, Recommend{Mode: mode, Share: s, Settings: settings(mode, s)})
@@ -136,14 +136,14 @@ func splits(cores, instances int) []Recommend {
 }
 
 // settings are those that give a run a mode and a share.
-func settings(mode string, s steptime.Share) []string {
-	trainer := s.Trainer
-	if s.Lends {
+func settings(mode string, s steptime.Split) []string {
+	trainer := s.TrainerThreads
+	if s.LendsIdle {
 		trainer = 0 // what the instances leave, and what they lend
 	}
 	all := []string{"run.mode=" + mode, fmt.Sprint("device.threads=", trainer)}
 	if s.Instances > 0 {
-		all = append(all, fmt.Sprint("inference.instances=", s.Instances), fmt.Sprint("inference.threads=", s.Each))
+		all = append(all, fmt.Sprint("inference.instances=", s.Instances), fmt.Sprint("inference.threads=", s.InstanceThreads))
 	}
 	return all
 }
@@ -166,9 +166,9 @@ func sharing() []string {
 }
 
 // servers is the smallest number of servers that sample no longer than is trained.
-func servers(m steptime.Model, share steptime.Share) *Recommend {
-	share.InTurn = false
-	n := math.Ceil(m.Ti.Parallel/max(m.Tt.At(float64(share.Trainer))-m.Ti.Serial, m.Ti.Parallel/1e6) - 1e-9)
+func servers(m steptime.Model, share steptime.Split) *Recommend {
+	share.Alternating = false
+	n := math.Ceil(m.Ti.Parallel/max(m.Tt.At(float64(share.TrainerThreads))-m.Ti.Serial, m.Ti.Parallel/1e6) - 1e-9)
 	n = max(1, n)
 	return &Recommend{Mode: configs.PeriodicAsync, Share: share, Servers: int(n), Step: m.Step(share, n), Settings: []string{"run.mode=" + configs.PeriodicAsync}}
 }

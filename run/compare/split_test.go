@@ -11,8 +11,8 @@ import (
 // Servers are as many as sample no longer than is trained.
 func TestServers(t *testing.T) {
 	t.Parallel()
-	share := steptime.Share{Trainer: 4}
-	m := steptime.New([]steptime.Measured{{Share: share, Gated: true, Servers: 2, Step: 12, Sampling: 8, Training: 4}}, steptime.Batch{Groups: 10, Waves: 10})
+	share := steptime.Split{TrainerThreads: 4}
+	m := steptime.Fit([]steptime.Measured{{Split: share, WaitsForBatch: true, Servers: 2, Step: 12, Sampling: 8, Training: 4}}, steptime.Workload{Groups: 10, Waves: 10})
 	r := servers(m, share)
 	require.Equal(t, 4, r.Servers)
 	require.InDelta(t, 4+0.2*4, r.Step, 1e-9, "more servers bring the first group no sooner than after a tenth of 8")

@@ -36,13 +36,13 @@ func rows(runs []Result) [][]string {
 	for i := range runs {
 		r := &runs[i]
 		ceiling, reward := times(r.Ceiling), "-"
-		if r.Share.InTurn {
+		if r.Share.Alternating {
 			ceiling = "-"
 		}
 		if r.Reward != nil {
 			reward = fmt.Sprintf("%.3f", *r.Reward)
 		}
-		all = append(all, []string{r.Name, strings.TrimSuffix(r.Share.Words(), " threads"), fmt.Sprint(r.Timed), Time(r.Seconds), report.Number(r.Tokens),
+		all = append(all, []string{r.Name, strings.TrimSuffix(r.Share.String(), " threads"), fmt.Sprint(r.Timed), Time(r.Seconds), report.Number(r.Tokens),
 			report.Number(round(r.Rate)), times(r.Speedup), Time(r.Sampling), Time(r.Training), ceiling, share(r.IdleTrainer), share(r.IdleInstances),
 			reward, r.evaluated(), short(r.Weights)})
 	}

@@ -104,7 +104,7 @@ func overlap(c *Comparison) (said []string) {
 		if gain < 1+async.doubt() {
 			text = fmt.Sprintf("Asynchrony gains nothing here that can be told: %s times, of %s.", times(gain), times(sync.Ceiling))
 		}
-		if sync.Share.Lends && gain < 0.9*sync.Ceiling {
+		if sync.Share.LendsIdle && gain < 0.9*sync.Ceiling {
 			text += " Here sync trains with the threads of the resting instances too, which it has to itself; beside sampling there are fewer, and the ceiling is for cores that would otherwise rest."
 		}
 		said = append(said, text)
@@ -177,7 +177,7 @@ func advice(c *Comparison) string {
 		return fmt.Sprintf("Recommended: periodic-async with %d servers, expected to be %s times as fast as %s. With as many, sampling takes no longer than training; Ti is taken to fall as their number grows.",
 			r.Servers, times(r.Speedup), first)
 	}
-	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share.Words(), strings.Join(r.Settings, " -set "))
+	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share, strings.Join(r.Settings, " -set "))
 	if r.Run == "" {
 		text += fmt.Sprintf(" Expected, from Ti and Tt: a step of %s, %s times as fast as %s. -verify runs it.", Time(r.Step), times(r.Speedup), first)
 	} else {
