@@ -1,22 +1,22 @@
-// Package steptime says how long a step takes where trainer and instances share out
-// threads in another way, from how long steps took.
+// Package steptime models how long a step takes with other splits of threads between
+// trainer and instances, from measured steps.
 package steptime
 
 import "fmt"
 
-// Split is how a run's cores are shared out.
+// Split is how a run divides its threads between trainer and instances.
 type Split struct {
-	TrainerThreads  int  `json:"trainer"`   // threads
-	Instances       int  `json:"instances"` // that are embedded
-	InstanceThreads int  `json:"each"`      // threads of an instance
-	LendsIdle       bool `json:"lends"`     // the trainer has the threads of resting instances too
-	Alternating     bool `json:"in_turn"`   // trainer and instances never work at once
+	TrainerThreads  int  `json:"trainer"`
+	Instances       int  `json:"instances"` // embedded ones
+	InstanceThreads int  `json:"each"`      // threads per instance
+	LendsIdle       bool `json:"lends"`     // the trainer also uses the threads of idle instances
+	Alternating     bool `json:"in_turn"`   // trainer and instances take turns
 }
 
-// SamplingThreads is the number of threads that sample.
+// SamplingThreads is the number of threads of all instances.
 func (s Split) SamplingThreads() int { return s.Instances * s.InstanceThreads }
 
-// String is short: they are a cell of a table.
+// String fits in a table cell.
 func (s Split) String() string {
 	by := "+"
 	if s.Alternating {
@@ -28,20 +28,20 @@ func (s Split) String() string {
 	return fmt.Sprintf("%d %s %d×%d threads", s.TrainerThreads, by, s.Instances, s.InstanceThreads)
 }
 
-// Measured is what a step of a run took, as a mean, in seconds.
+// Measured is the mean step of a run. Times are in seconds.
 type Measured struct {
 	Split
-	WaitsForBatch bool    // nothing is trained before the batch is whole, as in sync and colocated
-	Servers       float64 // that sampled, where no instance is embedded
+	WaitsForBatch bool    // training starts once the batch is complete, as in sync and colocated
+	Servers       float64 // the number of inference servers, if no instance is embedded
 	Step          float64
 	Sampling      float64 // Ti: the instances have requests
 	Training      float64 // Tt: forward, backward, optimizer
-	FirstGroup    float64 // until there is a group to train; it says nothing where WaitsForBatch
-	Overhead      float64 // publishing, and what is neither waiting nor training
-	IdleInstances float64 // share of the step in which the instances have no requests
+	FirstGroup    float64 // until the first group is complete; unused if WaitsForBatch
+	Overhead      float64 // publishing, and all that is neither waiting nor training
+	IdleInstances float64 // share of the step without requests
 }
 
-// samplers are the threads, or the servers, that sampled.
+// samplers is the number of sampling threads, or of servers.
 func (m *Measured) samplers() float64 {
 	if m.Instances == 0 {
 		return max(1, m.Servers)
@@ -49,8 +49,8 @@ func (m *Measured) samplers() float64 {
 	return float64(m.SamplingThreads())
 }
 
-// trainers are the threads that trained, those that were lent included: beside
-// sampling, for the part of the time in which it rested.
+// trainers is the mean number of threads that trained. Lent threads count for the
+// time in which they do not sample.
 func (m *Measured) trainers() float64 {
 	own, lent := float64(m.TrainerThreads), 0.0
 	if m.LendsIdle {
@@ -62,38 +62,38 @@ func (m *Measured) trainers() float64 {
 	return own + lent
 }
 
-// Workload is what a step samples.
+// Workload is the amount of sampling in a step.
 type Workload struct {
 	Groups float64
-	Waves  float64 // its responses over those that the instances sample at once
+	Waves  float64 // responses per response that the instances sample at once
 }
 
-// Model is how a step's time follows from who has how many threads. With Ti and
-// Tt as functions of threads,
+// Model predicts the time of a step from the split of threads. With the sampling
+// time Ti and the training time Tt as functions of threads,
 //
-//	in turn: rest + Ti(sampling) + Tt(training)
-//	at once: scale · (rest + Ti(sampling) + left · Tt(after))
+//	alternating: overhead + Ti(sampling) + Tt(training)
+//	overlapping: scale · (overhead + Ti(sampling) + left · Tt(after))
 //
-// where left is the part of the training that does not fit beside the sampling
-// once the first group is there: at least the last group, and at least
-// 1 - (1-first)·Ti(sampling)/Tt(training). After the sampling the trainer has the
-// instances' threads too where they are lent.
+// where left is the part of training that does not overlap with sampling. It is at
+// least the last group, and at least 1 - (1-first)·Ti(sampling)/Tt(training), because
+// training cannot start before the first group. After sampling, the trainer also has
+// the threads that the instances lend.
 type Model struct {
 	Ti       Scaling `json:"ti"`
 	Tt       Scaling `json:"tt"`
 	Overhead float64 `json:"rest"`
-	// FirstGroup is the share of Ti before the first group. It stays one with other
-	// threads; more servers shorten Ti, but not the time to the first group.
+	// FirstGroup is the share of Ti before the first group. It does not depend on the
+	// number of threads. More servers shorten Ti but not the time to the first group.
 	FirstGroup float64 `json:"first"`
-	// Servers are those that FirstGroup is of, where servers sample.
+	// Servers is the number of servers with which FirstGroup was measured, or 0.
 	Servers   float64 `json:"servers,omitempty"`
 	LastGroup float64 `json:"last"` // the share of Tt that the last group takes
-	// Scale is what the measured steps of periodic-async took over what is computed.
+	// Scale is the measured over the computed time of periodic-async steps.
 	Scale float64 `json:"scale"`
 }
 
-// Fit fits a model to steps of the same work. Where all were gated, the first
-// group is taken to come with the first wave.
+// Fit fits a model to steps with the same workload. If all of them waited for the
+// batch, it assumes that the first group comes with the first wave.
 func Fit(steps []Measured, batch Workload) Model {
 	m := Model{LastGroup: 1 / batch.Groups, FirstGroup: max(1/batch.Groups, 1/max(batch.Waves, 1)), Scale: 1}
 	var alone, beside []Measured
@@ -104,7 +104,7 @@ func Fit(steps []Measured, batch Workload) Model {
 			beside = append(beside, s)
 		}
 	}
-	if len(alone) == 0 { // else Ti and Tt are what they are where nothing else runs
+	if len(alone) == 0 { // prefer steps in which sampling and training do not slow each other
 		alone = beside
 	}
 	var sampled, trained []point
@@ -132,8 +132,8 @@ func Fit(steps []Measured, batch Workload) Model {
 	return m
 }
 
-// Step is the time of a step of a share in which the given number of threads, or
-// servers, sample.
+// Step predicts the time of a step with split s in which the given number of threads,
+// or of servers, sample.
 func (m Model) Step(s Split, sampling float64) float64 {
 	ti, after := m.Ti.At(sampling), float64(s.TrainerThreads)
 	if s.LendsIdle {
@@ -150,22 +150,21 @@ func (m Model) Step(s Split, sampling float64) float64 {
 	return m.Scale * (m.Overhead + ti + left*m.Tt.At(after))
 }
 
-// Scaling is a time with n threads: Serial + Parallel/n. With measurements of one
-// number of threads it is all taken to be parallel: training nearly is, sampling is
-// not.
+// Scaling is a time as a function of n threads: Serial + Parallel/n. If all
+// measurements have the same number of threads, the time counts as parallel. That is
+// nearly true of training and not of sampling.
 type Scaling struct {
 	Serial   float64 `json:"serial"`
 	Parallel float64 `json:"parallel"`
 }
 
-// At is the time with a number of threads.
+// At is the time with the given number of threads.
 func (s Scaling) At(threads float64) float64 { return s.Serial + s.Parallel/threads }
 
-// point is a time that was measured with a number of threads.
+// point is a time measured with a number of threads.
 type point struct{ threads, seconds float64 }
 
-// fitScaling is the line through points over 1/threads, least squares, with neither part
-// below 0.
+// fitScaling fits a Scaling to points by least squares, with neither part below 0.
 func fitScaling(points []point) Scaling {
 	var n, x, y, xx, xy float64
 	for _, p := range points {

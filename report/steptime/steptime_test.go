@@ -45,8 +45,8 @@ func TestStep(t *testing.T) {
 	require.InDelta(t, 2*(0.5+2+(1-1.5/4)*2), m.Step(Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}, 4), 1e-9)
 }
 
-// A model of what was measured gives it back.
-func TestModelGivesBackWhatWasMeasured(t *testing.T) {
+// A model reproduces the steps that it was fitted to.
+func TestFitReproducesMeasurements(t *testing.T) {
 	t.Parallel()
 	split := Split{TrainerThreads: 1, Instances: 1, InstanceThreads: 1, LendsIdle: true}
 	runs := []Measured{
@@ -63,15 +63,15 @@ func TestModelGivesBackWhatWasMeasured(t *testing.T) {
 	require.False(t, math.IsNaN(Fit(runs[1:2], Workload{Groups: 32, Waves: 8}).Scale), "of one mode alone")
 }
 
-// machine is one whose times are known: sampling takes serial seconds and parallel
-// thread-seconds, training so many thread-seconds, in equal groups.
+// machine is a machine with known times: sampling takes serial seconds and parallel
+// thread-seconds, training takes training thread-seconds, in equal groups.
 type machine struct {
 	groups                     int
 	serial, parallel, training float64
-	first                      float64 // of Ti, until the first group
+	first                      float64 // share of Ti until the first group
 }
 
-// run follows a step group by group.
+// run simulates a step group by group.
 func (m machine) run(s Split, gated bool) Measured {
 	out := Measured{Split: s, WaitsForBatch: gated, Overhead: 0.05, Sampling: m.serial + m.parallel/float64(s.SamplingThreads()), FirstGroup: m.first}
 	out.FirstGroup *= out.Sampling
@@ -98,9 +98,9 @@ func (m machine) run(s Split, gated bool) Measured {
 	return out
 }
 
-// What is predicted of splits that nobody measured is what they take, on machines
-// whose times are known, from one split and from taking turns on all cores.
-func TestPredictionsComeTrue(t *testing.T) {
+// A model fitted to one split and to alternating on all cores predicts the times of
+// all other splits.
+func TestPredictions(t *testing.T) {
 	t.Parallel()
 	const cores = 8
 	for name, m := range map[string]machine{
