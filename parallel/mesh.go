@@ -1,5 +1,6 @@
-// Package parallel says who computes what: it maps ranks to data, tensor and
-// pipeline axes and moves tensors between them.
+// Package parallel maps ranks to the data, tensor and pipeline axes of a mesh.
+//
+// It is arithmetic only: it neither shards a model nor communicates.
 package parallel
 
 import (

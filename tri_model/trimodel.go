@@ -1,10 +1,10 @@
-// Package trimodel keeps policy, old policy and reference together on the same
-// shards.
+// Package trimodel keeps policy, old policy and reference on one device.
 //
 // It is the unified tri-model architecture of the Periodic Asynchrony paper,
 // section 4.1: one pass over a micro-batch gives the log-probabilities of all
-// three. The old policy's weights are the ones that were published for the
-// period's sampling, so publishing and keeping them is one copy.
+// three. The old policy's weights are those that were published for the step's
+// sampling, so one copy serves both. A model is whole on its device: the paper's
+// sharding is not part of this package.
 package trimodel
 
 import (
