@@ -100,4 +100,10 @@ func TestPrefixesAreBoundedAndForgetTheDead(t *testing.T) {
 	long := prefixKeys(make([]int32, 2*prefixBlock+1))
 	require.Len(t, long, 3)
 	require.Equal(t, prefixKeys(make([]int32, 2*prefixBlock)), long[:2])
+	different := map[uint64]bool{}
+	for n := prefixBlock; n <= 3*prefixBlock; n++ { // the tokens alone would be equal
+		keys := prefixKeys(make([]int32, n))
+		different[keys[len(keys)-1]] = true
+	}
+	require.Len(t, different, 2*prefixBlock+1)
 }
