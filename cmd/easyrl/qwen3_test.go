@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/run/dataset"
+	"github.com/easyrl/easyrl/tokenizer/chat"
 )
 
 // qwen3Folder makes a folder as Qwen3 is published: its tokenizer, its template

@@ -11,8 +11,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/tokenizer/chat"
 )
 
 // Renderer says how a model reads conversations. It is safe for concurrent use.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/tokenizer/chat"
 )
 
 type demo struct {

@@ -33,7 +33,7 @@ func firstSentences() map[string]string {
 		"reward":           "Package reward scores responses.",
 		"reward/grade":     "Package grade decides whether a response to a mathematical question gives the right answer.",
 		"tokenizer":        "Package tokenizer turns text into token ids and back, exactly as the model's tokenizer.json says.",
-		"chat":             "Package chat renders conversations into prompts as a model's chat template says.",
+		"tokenizer/chat":   "Package chat renders conversations into prompts as a model's chat template says.",
 		"checkpoint":       "Package checkpoint reads and writes safetensors weights and the state that makes a run resumable.",
 		"report":           "Package report records a run's steps and spans and shows them: console, JSON lines, page, trace.",
 		"evaluate":         "Package evaluate samples and scores responses to held-out prompts and turns their scores into mean@k, pass@k and maj@k.",

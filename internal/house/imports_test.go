@@ -12,13 +12,13 @@ import (
 // floors only.
 func floors() [][]string {
 	return [][]string{
-		{"chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/program",
+		{"tokenizer/chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/program",
 			"inference/remote/internal/flow", "model/rope", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
 			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/usage", "internal/splitmix", "internal/spelling"},
-		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "chat/internal/method", "chat/internal/syntax", "reward/grade/algebra", "inference/server/internal/wire"},
-		{"chat/internal/engine", "reward/grade/answer"},
+		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/method", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "inference/server/internal/wire"},
+		{"tokenizer/chat/internal/engine", "reward/grade/answer"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade",
-			"data/parquet/internal/codec", "data/parquet/internal/thrift", "chat"},
+			"data/parquet/internal/codec", "data/parquet/internal/thrift", "tokenizer/chat"},
 		{"npu/internal/check", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},

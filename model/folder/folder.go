@@ -13,13 +13,13 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/tokenizer"
+	"github.com/easyrl/easyrl/tokenizer/chat"
 )
 
 // GenerationFile is the name of the generation settings.

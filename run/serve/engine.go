@@ -12,7 +12,6 @@ import (
 
 	"github.com/sourcegraph/conc"
 
-	"github.com/easyrl/easyrl/chat"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
@@ -22,6 +21,7 @@ import (
 	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/run"
+	"github.com/easyrl/easyrl/tokenizer/chat"
 )
 
 var _ api.Backend = (*hosted)(nil)

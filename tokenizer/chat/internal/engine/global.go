@@ -1,6 +1,6 @@
 package engine
 
-import "github.com/easyrl/easyrl/chat/internal/py"
+import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
 // namespace is an object whose attributes templates may set.
 type namespace struct{ attrs *py.Dict }

@@ -1,6 +1,6 @@
 package syntax
 
-import "github.com/easyrl/easyrl/chat/internal/py"
+import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
 // tupleOptions are how expressions with commas between them are read.
 type tupleOptions struct {

@@ -2,7 +2,7 @@
 // the values of package py, as templates see them.
 package method
 
-import "github.com/easyrl/easyrl/chat/internal/py"
+import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
 // Machine is a Machine that knows the methods of values, too.
 type Machine struct{ *py.Machine }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // soft is a value's string, which stays Markup.

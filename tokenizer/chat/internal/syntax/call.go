@@ -1,6 +1,6 @@
 package syntax
 
-import "github.com/easyrl/easyrl/chat/internal/py"
+import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
 func (p *parser) call(x Expr) Expr {
 	line := p.cur().line

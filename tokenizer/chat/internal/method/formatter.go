@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // Format is s.format(args…): fields by position or name, their attributes and

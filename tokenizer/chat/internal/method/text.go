@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/text/cases"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // method makes a bound method of a string; its string results are Markup if the

@@ -3,7 +3,7 @@ package method
 import (
 	"strings"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // attr is v.name; ok is false where Python raises AttributeError.

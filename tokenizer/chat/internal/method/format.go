@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // spec is how one value is formatted.

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/easyrl/easyrl/chat/internal/engine"
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/engine"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 var (

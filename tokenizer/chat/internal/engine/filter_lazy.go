@@ -1,6 +1,6 @@
 package engine
 
-import "github.com/easyrl/easyrl/chat/internal/py"
+import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
 // generator is a lazy sequence: begin runs when the first item is asked for.
 func generator(begin func() func() (py.Value, bool)) py.Value {

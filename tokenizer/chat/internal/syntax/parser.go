@@ -3,7 +3,7 @@ package syntax
 import (
 	"strings"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // Limits of a template's source.

@@ -3,7 +3,7 @@ package syntax
 import (
 	"maps"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // Names that a body assigns are its own from its beginning: until they are

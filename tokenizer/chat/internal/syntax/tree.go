@@ -1,7 +1,7 @@
 // Package syntax parses Jinja templates.
 package syntax
 
-import "github.com/easyrl/easyrl/chat/internal/py"
+import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
 // Expr is an expression: a pointer to one of the types below.
 type Expr any

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // listOf is a list of the values of items, None if there are none.

@@ -3,7 +3,7 @@ package engine
 import (
 	"fmt"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // loop is the variable loop of a for loop. It reads ahead only as far as it is

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
-	"github.com/easyrl/easyrl/chat/internal/syntax"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
 // eval is the value of an expression in scope s.

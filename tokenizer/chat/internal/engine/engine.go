@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/easyrl/easyrl/chat/internal/method"
-	"github.com/easyrl/easyrl/chat/internal/py"
-	"github.com/easyrl/easyrl/chat/internal/syntax"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
 // Template is a parsed template. It is safe for concurrent use.

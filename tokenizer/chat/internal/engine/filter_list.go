@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // getter is what takes an attribute of items: a path with dots, an index, or nil

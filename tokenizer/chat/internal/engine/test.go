@@ -3,7 +3,7 @@ package engine
 import (
 	"math/big"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 type testFunc func(v py.Value, args py.Args) bool

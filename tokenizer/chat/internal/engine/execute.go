@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"github.com/easyrl/easyrl/chat/internal/py"
-	"github.com/easyrl/easyrl/chat/internal/syntax"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
 // signal is how a body ended.

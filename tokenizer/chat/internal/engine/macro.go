@@ -3,8 +3,8 @@ package engine
 import (
 	"slices"
 
-	"github.com/easyrl/easyrl/chat/internal/py"
-	"github.com/easyrl/easyrl/chat/internal/syntax"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
 // macro is a macro and the scope that it sees.
