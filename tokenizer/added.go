@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
 // addedToken is a token that is found in the text before the model sees it.
@@ -105,15 +107,10 @@ func (m *matcher) split(text string, token func(int32), rest func(string)) {
 
 func startsWithWord(s string) bool {
 	c, _ := utf8.DecodeRuneInString(s)
-	return isWord(c)
+	return split.IsWord(c)
 }
 
 func endsInWord(s string) bool {
 	c, _ := utf8.DecodeLastRuneInString(s)
-	return isWord(c)
-}
-
-// isWord is \w of Unicode's regular expressions.
-func isWord(c rune) bool {
-	return unicode.In(c, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Other_Alphabetic, unicode.Pc, unicode.Join_Control)
+	return split.IsWord(c)
 }

@@ -38,7 +38,8 @@ func newChars(ords []int64) (*Tokenizer, error) {
 	return t, nil
 }
 
-func (m *chars) encode(dst []int32, text string, _ bool) []int32 {
+// Encode implements model.
+func (m *chars) Encode(dst []int32, text string, _ bool) []int32 {
 	for i := 0; i < len(text); {
 		c, n := utf8.DecodeRuneInString(text[i:])
 		id, ok := m.ids[c]
@@ -51,14 +52,16 @@ func (m *chars) encode(dst []int32, text string, _ bool) []int32 {
 	return dst
 }
 
-func (m *chars) piece(id int32) (text string, special, ok bool) {
+// Piece implements model.
+func (m *chars) Piece(id int32) (text string, special, ok bool) {
 	if id < 0 || int(id) >= len(m.pieces) {
 		return "", false, false
 	}
 	return m.pieces[id], id < charFirst, true
 }
 
-func (m *chars) id(piece string) (int32, bool) {
+// ID implements model.
+func (m *chars) ID(piece string) (int32, bool) {
 	c, n := utf8.DecodeRuneInString(piece)
 	if n == 0 || n < len(piece) || c == utf8.RuneError && n == 1 {
 		return 0, false
@@ -67,6 +70,8 @@ func (m *chars) id(piece string) (int32, bool) {
 	return id, ok
 }
 
-func (m *chars) size() int { return len(m.pieces) }
+// Size implements model.
+func (m *chars) Size() int { return len(m.pieces) }
 
-func (m *chars) unknown() int32 { return charUnknown }
+// Unknown implements model.
+func (m *chars) Unknown() int32 { return charUnknown }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 )
 
 // configFile is a tokenizer_config.json, or what a special_tokens_map.json has of it.
@@ -82,7 +84,7 @@ func mergeAdded(vocab map[string]int32, file []addedToken, c *configFile) ([]add
 	for piece, id := range vocab {
 		m.owner[id] = piece
 	}
-	limit := len(vocab) + len(file) + len(more) + maxHoles
+	limit := len(vocab) + len(file) + len(more) + bpe.MaxHoles
 	for _, a := range append(slices.Clone(file), more...) {
 		if a.Content == "" {
 			continue

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
+	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
@@ -47,10 +49,10 @@ type component struct {
 	AddPrefixSpace *bool `json:"add_prefix_space"` // ByteLevel, Metaspace
 	UseRegex       *bool `json:"use_regex"`        // the same; true where it is absent
 
-	Pattern    patternFile `json:"pattern"` // Split
-	Behavior   behavior    `json:"behavior"`
-	Invert     bool        `json:"invert"`
-	Individual bool        `json:"individual_digits"` // Digits
+	Pattern    patternFile    `json:"pattern"` // Split
+	Behavior   split.Behavior `json:"behavior"`
+	Invert     bool           `json:"invert"`
+	Individual bool           `json:"individual_digits"` // Digits
 
 	Replacement string `json:"replacement"` // Metaspace
 	Scheme      string `json:"prepend_scheme"`
@@ -142,11 +144,11 @@ func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newBPE(c)
+	m, err := bpe.New(c)
 	if err != nil {
 		return nil, err
 	}
-	added, err := mergeAdded(c.vocab, f.AddedTokens, config)
+	added, err := mergeAdded(c.Vocab, f.AddedTokens, config)
 	if err != nil {
 		return nil, err
 	}
@@ -168,13 +170,13 @@ func (c *component) has(kind string) bool {
 }
 
 // steps sets the pre-tokenizer and returns the decoder, nil for byte-level BPE.
-func (f *tokenizerFile) steps(c *bpeConfig) (text.Decoder, error) {
+func (f *tokenizerFile) steps(c *bpe.Config) (text.Decoder, error) {
 	steps, end, err := appendSplit(nil, f.PreTokenizer, false)
 	if err != nil {
 		return nil, err
 	}
-	c.split, c.chars = steps, !end && !f.Decoder.has("ByteLevel")
-	if c.chars {
+	c.Split, c.Chars = steps, !end && !f.Decoder.has("ByteLevel")
+	if c.Chars {
 		return newDecoder(f.Decoder)
 	}
 	if !end {
@@ -183,8 +185,8 @@ func (f *tokenizerFile) steps(c *bpeConfig) (text.Decoder, error) {
 	return nil, checkDecoder(f.Decoder)
 }
 
-func (f *modelFile) config() (bpeConfig, error) {
-	c := bpeConfig{merges: f.Merges, unk: f.Unk, fuse: f.FuseUnk, direct: f.IgnoreMerges, fallback: f.Fallback}
+func (f *modelFile) config() (bpe.Config, error) {
+	c := bpe.Config{Merges: f.Merges, Unk: f.Unk, Fuse: f.FuseUnk, Direct: f.IgnoreMerges, Fallback: f.Fallback}
 	switch {
 	case f.Dropout != 0:
 		return c, fmt.Errorf("model.dropout %g: not supported, expected null", f.Dropout)
@@ -193,10 +195,10 @@ func (f *modelFile) config() (bpeConfig, error) {
 	case f.Suffix != "":
 		return c, fmt.Errorf("model.end_of_word_suffix %q: not supported, expected none", f.Suffix)
 	}
-	if err := json.Unmarshal(f.Vocab, &c.vocab); err != nil {
+	if err := json.Unmarshal(f.Vocab, &c.Vocab); err != nil {
 		return c, fmt.Errorf("model.vocab: expected an object of piece to id: %w", err)
 	}
-	if len(c.vocab) == 0 {
+	if len(c.Vocab) == 0 {
 		return c, errors.New("model.vocab: empty, expected an object of piece to id")
 	}
 	return c, nil

@@ -15,7 +15,9 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 	"github.com/easyrl/easyrl/tokenizer/internal/scan"
+	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
@@ -177,16 +179,16 @@ type part struct {
 // goes with them the configuration's tokenizer_class says; where it does not,
 // the one that leaves more of the vocabulary whole.
 func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error) {
-	b := bpeConfig{}
-	if err := json.Unmarshal(vocab.data, &b.vocab); err != nil {
+	b := bpe.Config{}
+	if err := json.Unmarshal(vocab.data, &b.Vocab); err != nil {
 		return nil, fmt.Errorf("%s: expected an object of piece to id: %w", vocab.name, err)
 	}
 	var err error
-	if b.merges, err = parseMerges(string(merges.data)); err != nil {
+	if b.Merges, err = parseMerges(string(merges.data)); err != nil {
 		return nil, fmt.Errorf("%s: %w", merges.name, err)
 	}
 	if c.EOS == "" {
-		if _, ok := b.vocab["<|endoftext|>"]; ok { // the default of both classes
+		if _, ok := b.Vocab["<|endoftext|>"]; ok { // the default of both classes
 			c.EOS = "<|endoftext|>"
 		}
 	}
@@ -194,20 +196,20 @@ func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error
 	if err != nil {
 		return nil, err
 	}
-	pattern := inferPattern(c.Class, b.vocab)
+	pattern := inferPattern(c.Class, b.Vocab)
 	var normal text.Steps
 	if pattern == scan.Qwen2 {
 		normal = text.Steps{text.Form(norm.NFC)}
 	}
 	if c.AddPrefixSpace {
-		b.split = append(b.split, spacePrefix{})
+		b.Split = append(b.Split, split.SpacePrefix{})
 	}
-	b.split = append(b.split, &patternSplit{find: scan.New(pattern), behavior: isolated})
-	m, err := newBPE(b)
+	b.Split = append(b.Split, &split.Pattern{Find: scan.New(pattern), Behavior: split.Isolated})
+	m, err := bpe.New(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", vocab.name, merges.name, err)
 	}
-	added, err := mergeAdded(b.vocab, legacy, c)
+	added, err := mergeAdded(b.Vocab, legacy, c)
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", vocab.name, configName, err)
 	}
@@ -266,11 +268,11 @@ func inferPattern(class string, vocab map[string]int32) string {
 	case strings.HasPrefix(class, "GPT2"):
 		return scan.GPT2
 	}
-	alpha := newByteLevel()
+	alpha := bpe.NewAlphabet()
 	gpt2, qwen2 := scan.New(scan.GPT2), scan.New(scan.Qwen2)
 	more := 0 // pieces that only GPT-2's pattern cuts, less those that only Qwen2's does
 	for piece := range vocab {
-		text, ok := alpha.decode(piece)
+		text, ok := alpha.Decode(piece)
 		if !ok || text == "" {
 			continue
 		}

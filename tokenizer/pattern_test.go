@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -9,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/scan"
+	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
 var patterns = map[string]string{"gpt2": scan.GPT2, "gpt2 short": scan.GPT2Short, "llama3": scan.Llama3, "qwen2": scan.Qwen2}
 
 // cut returns what splitters make of a text, without the empty pieces.
-func cut(text string, steps ...splitter) []string {
+func cut(text string, steps ...split.Step) []string {
 	all := []string{}
-	w := walk{make([]pieces, len(steps))}
-	w.words(steps, 0, text, true, func(p string) { all = append(all, p) })
+	split.NewWalk(steps).Words(text, true, func(p string) { all = append(all, p) })
 	return all
 }
 
@@ -27,12 +28,12 @@ func bothWays(t testing.TB, pattern, text string) (fast, re []string) {
 	t.Helper()
 	compiled, err := regexp2.Compile(pattern, regexp2.None)
 	require.NoError(t, err)
-	find, err := newFinder(pattern)
+	find, err := split.Compile(pattern)
 	require.NoError(t, err)
-	_, slow := find.(regex)
+	_, slow := find.(split.Regexp)
 	require.False(t, slow, pattern)
-	return cut(text, &patternSplit{find: find, behavior: isolated}),
-		cut(text, &patternSplit{find: regex{compiled}, behavior: isolated})
+	return cut(text, &split.Pattern{Find: find, Behavior: split.Isolated}),
+		cut(text, &split.Pattern{Find: split.Regexp{Regexp: compiled}, Behavior: split.Isolated})
 }
 
 // otherPatterns are those of splitSteps and some that use what these do not.
@@ -69,9 +70,9 @@ func TestCompiledIsThePattern(t *testing.T) {
 func TestPossessive(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]string{`a*+a|b`: "aaa|b", `[ab]?+b`: "aa|ab", `a++b`: "aaab", `(?i:ſ)`: "aaab"} {
-		find, err := newFinder(pattern)
+		find, err := split.Compile(pattern)
 		require.NoError(t, err)
-		require.Equal(t, want, strings.Join(cut("aaab", &patternSplit{find: find, behavior: isolated}), "|"), pattern)
+		require.Equal(t, want, strings.Join(cut("aaab", &split.Pattern{Find: find, Behavior: split.Isolated}), "|"), pattern)
 	}
 }
 
@@ -101,7 +102,7 @@ func TestScannerPieces(t *testing.T) {
 		{scan.Qwen2, "(foo)'ſ ", []string{"(foo", ")'", "ſ", " "}},
 		{scan.Qwen2, "a'ſb", []string{"a", "'ſ", "b"}},
 	} {
-		got := cut(c.text, &patternSplit{find: scan.New(c.pattern), behavior: isolated})
+		got := cut(c.text, &split.Pattern{Find: scan.New(c.pattern), Behavior: split.Isolated})
 		require.Equal(t, c.want, got, "%q", c.text)
 	}
 }
@@ -131,39 +132,39 @@ func TestScannerIsThePattern(t *testing.T) {
 
 func TestSplitBehaviors(t *testing.T) {
 	t.Parallel()
-	find, err := newFinder(`-`)
+	find, err := split.Compile(`-`)
 	require.NoError(t, err)
-	for _, f := range []finder{find, literal("-")} {
+	for _, f := range []split.Finder{find, split.Literal("-")} {
 		for _, c := range []struct {
-			b      behavior
+			b      split.Behavior
 			invert bool
 			want   string
 		}{
-			{isolated, false, "the|-|final|-|-|count|-"},
-			{isolated, true, "the|-|final|-|-|count|-"},
-			{removed, false, "the|final|count"},
-			{removed, true, "-|-|-|-"},
-			{contiguous, false, "the|-|final|--|count|-"},
-			{mergedWithPrevious, false, "the-|final-|-|count-"},
-			{mergedWithNext, false, "the|-final|-|-count|-"},
-			{mergedWithNext, true, "the-|final-|-|count-"},
+			{split.Isolated, false, "the|-|final|-|-|count|-"},
+			{split.Isolated, true, "the|-|final|-|-|count|-"},
+			{split.Removed, false, "the|final|count"},
+			{split.Removed, true, "-|-|-|-"},
+			{split.Contiguous, false, "the|-|final|--|count|-"},
+			{split.MergedWithPrevious, false, "the-|final-|-|count-"},
+			{split.MergedWithNext, false, "the|-final|-|-count|-"},
+			{split.MergedWithNext, true, "the-|final-|-|count-"},
 		} {
-			got := cut("the-final--count-", &patternSplit{find: f, behavior: c.b, invert: c.invert})
+			got := cut("the-final--count-", &split.Pattern{Find: f, Behavior: c.b, Invert: c.invert})
 			require.Equal(t, strings.Split(c.want, "|"), got, "%s %v", c.b, c.invert)
 		}
 	}
-	require.Equal(t, []string{"日-é"}, cut("日-é", &patternSplit{find: literal(""), behavior: isolated}))
+	require.Equal(t, []string{"日-é"}, cut("日-é", &split.Pattern{Find: split.Literal(""), Behavior: split.Isolated}))
 }
 
 func TestRegexOffsets(t *testing.T) {
 	t.Parallel()
-	find, err := newFinder(`[一-龥]+|\d(?=\d)`)
+	find, err := split.Compile(`[一-龥]+|\d(?=\d)`)
 	require.NoError(t, err)
-	s := &patternSplit{find: find, behavior: isolated}
+	s := &split.Pattern{Find: find, Behavior: split.Isolated}
 	require.Equal(t, []string{"é", "日本", "\xffx", "1", "2", "3😀", "語"}, cut("é日本\xffx123😀語", s))
-	empty, err := newFinder(`x*`)
+	empty, err := split.Compile(`x*`)
 	require.NoError(t, err)
-	require.Equal(t, []string{"日", "xx", "é"}, cut("日xxé", &patternSplit{find: empty, behavior: isolated}))
+	require.Equal(t, []string{"日", "xx", "é"}, cut("日xxé", &split.Pattern{Find: empty, Behavior: split.Isolated}))
 }
 
 func TestPreTokenizerSteps(t *testing.T) {
@@ -187,8 +188,14 @@ func TestPreTokenizerSteps(t *testing.T) {
 			}, "1234xa bx", []string{"123", "4", "a", " b"},
 		},
 	} {
-		tok := loaded(t, func(f object) { f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": c.steps} })
-		require.Equal(t, c.want, cut(c.text, tok.model.(*bpe).split...), c.name)
+		data, err := json.Marshal(object{"type": "Sequence", "pretokenizers": c.steps})
+		require.NoError(t, err)
+		var read component
+		require.NoError(t, json.Unmarshal(data, &read))
+		steps, end, err := appendSplit(nil, &read, false)
+		require.NoError(t, err)
+		require.True(t, end, c.name)
+		require.Equal(t, c.want, cut(c.text, steps...), c.name)
 	}
 }
 

@@ -3,59 +3,14 @@ package tokenizer
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"unicode"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/scan"
+	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
-// walk takes the steps of a pre-tokenizer; it may be used again.
-type walk struct {
-	levels []pieces // of each step: what it made of the text that is being cut
-}
-
-// maxKeptPieces is how many pieces' memory a step keeps.
-const maxKeptPieces = 1 << 12
-
-// words takes the steps from step i on; first says that text is the beginning of
-// all.
-func (w *walk) words(steps []splitter, i int, text string, first bool, emit func(string)) {
-	if text == "" {
-		return
-	}
-	if i == len(steps) {
-		emit(text)
-		return
-	}
-	if s, ok := steps[i].(*metaspace); ok {
-		text = s.mark(text, first)
-	}
-	level := &w.levels[i]
-	for from := 0; from < len(text); {
-		level.list = level.list[:0]
-		from = steps[i].split(text, from, level)
-		for _, part := range level.list {
-			w.words(steps, i+1, part, first && strings.HasPrefix(text, part), emit)
-			first = false
-		}
-	}
-}
-
-// forget lets go of the text, and reports whether what is left is small enough to
-// be kept.
-func (w *walk) forget() bool {
-	for i := range w.levels {
-		level := &w.levels[i]
-		if cap(level.list) > maxKeptPieces || cap(level.found) > maxKeptPieces {
-			return false
-		}
-		clear(level.list[:cap(level.list)])
-	}
-	return true
-}
-
 // appendSplit adds the steps of c; end says that ByteLevel was among them.
-func appendSplit(steps []splitter, c *component, end bool) ([]splitter, bool, error) {
+func appendSplit(steps []split.Step, c *component, end bool) ([]split.Step, bool, error) {
 	if c == nil {
 		return steps, end, nil
 	}
@@ -73,10 +28,10 @@ func appendSplit(steps []splitter, c *component, end bool) ([]splitter, bool, er
 		return steps, end, nil
 	case "ByteLevel":
 		if c.AddPrefixSpace != nil && *c.AddPrefixSpace {
-			steps = append(steps, spacePrefix{})
+			steps = append(steps, split.SpacePrefix{})
 		}
 		if c.UseRegex == nil || *c.UseRegex {
-			steps = append(steps, &patternSplit{find: scan.New(scan.GPT2), behavior: isolated})
+			steps = append(steps, &split.Pattern{Find: scan.New(scan.GPT2), Behavior: split.Isolated})
 		}
 		return steps, true, nil
 	}
@@ -85,15 +40,15 @@ func appendSplit(steps []splitter, c *component, end bool) ([]splitter, bool, er
 }
 
 // newSplitter returns a step that cuts characters.
-func newSplitter(c *component) (splitter, error) {
+func newSplitter(c *component) (split.Step, error) {
 	switch c.Type {
 	case "Split":
 		return newPatternSplit(c)
 	case "Digits":
 		if c.Individual {
-			return &patternSplit{find: runes(unicode.IsNumber), behavior: isolated}, nil
+			return &split.Pattern{Find: split.Runes(unicode.IsNumber), Behavior: split.Isolated}, nil
 		}
-		return &patternSplit{find: runes(unicode.IsNumber), behavior: contiguous}, nil
+		return &split.Pattern{Find: split.Runes(unicode.IsNumber), Behavior: split.Contiguous}, nil
 	case "Metaspace":
 		m, err := newMetaspace(c)
 		if err != nil {
@@ -101,55 +56,55 @@ func newSplitter(c *component) (splitter, error) {
 		}
 		return m, nil
 	case "Whitespace":
-		return &patternSplit{find: wordsAndSigns{}, behavior: removed, invert: true}, nil
+		return &split.Pattern{Find: split.WordsAndSigns{}, Behavior: split.Removed, Invert: true}, nil
 	case "WhitespaceSplit":
-		return &patternSplit{find: runes(unicode.IsSpace), behavior: removed}, nil
+		return &split.Pattern{Find: split.Runes(unicode.IsSpace), Behavior: split.Removed}, nil
 	case "Punctuation":
-		p := &patternSplit{find: runes(isPunctuation), behavior: c.Behavior}
-		if p.behavior == "" {
-			p.behavior = isolated
+		p := &split.Pattern{Find: split.Runes(split.IsPunctuation), Behavior: c.Behavior}
+		if p.Behavior == "" {
+			p.Behavior = split.Isolated
 		}
-		return p, p.behavior.check(c.Type)
+		return p, checkBehavior(c.Type, p.Behavior)
 	case "CharDelimiterSplit":
 		if c.Delimiter == "" {
 			return nil, errors.New("pre_tokenizer CharDelimiterSplit: no delimiter")
 		}
-		return &patternSplit{find: literal(c.Delimiter), behavior: removed}, nil
+		return &split.Pattern{Find: split.Literal(c.Delimiter), Behavior: split.Removed}, nil
 	}
 	return nil, fmt.Errorf("pre_tokenizer %q: not supported, expected Split, Digits, Metaspace, Whitespace, WhitespaceSplit, Punctuation, CharDelimiterSplit, ByteLevel or a Sequence of them", c.Type)
 }
 
-// check refuses a behavior that is unknown.
-func (b behavior) check(step string) error {
+// checkBehavior refuses a behavior that is unknown.
+func checkBehavior(step string, b split.Behavior) error {
 	switch b {
-	case isolated, removed, contiguous, mergedWithPrevious, mergedWithNext:
+	case split.Isolated, split.Removed, split.Contiguous, split.MergedWithPrevious, split.MergedWithNext:
 		return nil
 	}
 	return fmt.Errorf("pre_tokenizer %s: behavior %q: not supported, expected Isolated, Removed, Contiguous, MergedWithPrevious or MergedWithNext", step, b)
 }
 
-func newPatternSplit(c *component) (*patternSplit, error) {
-	if err := c.Behavior.check("Split"); err != nil {
+func newPatternSplit(c *component) (*split.Pattern, error) {
+	if err := checkBehavior("Split", c.Behavior); err != nil {
 		return nil, err
 	}
 	find, err := c.Pattern.finder()
 	if err != nil {
 		return nil, fmt.Errorf("pre_tokenizer Split: %w", err)
 	}
-	return &patternSplit{find: find, behavior: c.Behavior, invert: c.Invert}, nil
+	return &split.Pattern{Find: find, Behavior: c.Behavior, Invert: c.Invert}, nil
 }
 
 // finder finds what the pattern says.
-func (p *patternFile) finder() (finder, error) {
+func (p *patternFile) finder() (split.Finder, error) {
 	switch {
 	case p.Regex != nil:
-		find, err := newFinder(*p.Regex)
+		find, err := split.Compile(*p.Regex)
 		if err != nil {
 			return nil, fmt.Errorf("regular expression %q: %w", *p.Regex, err)
 		}
 		return find, nil
 	case p.String != nil:
-		return literal(*p.String), nil
+		return split.Literal(*p.String), nil
 	}
 	return nil, errors.New("no pattern, expected a String or a Regex")
 }

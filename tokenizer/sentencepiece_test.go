@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/internal/limittest"
+	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 )
 
 // The ids and texts in testdata/sentencepiece.json are Hugging Face tokenizers'
@@ -116,7 +117,7 @@ func TestLongSentencePieceText(t *testing.T) {
 				size = 1 << 20
 			}
 			text := strings.Repeat(atom, size/len(atom))
-			require.True(t, tok.Decode(tok.Encode(text)) == strings.ReplaceAll(text, spaceMark, " "), "%q", atom)
+			require.True(t, tok.Decode(tok.Encode(text)) == strings.ReplaceAll(text, bpe.SpaceMark, " "), "%q", atom)
 		}
 	}
 }
@@ -133,7 +134,7 @@ func FuzzSentencePiece(f *testing.F) {
 				return
 			}
 		}
-		want := strings.ReplaceAll(text, spaceMark, " ")
+		want := strings.ReplaceAll(text, bpe.SpaceMark, " ")
 		for _, tok := range toks {
 			var ids []int32
 			limittest.Run(t, func() { ids = tok.Encode(text) })

@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 )
 
 // speedSize is how long the texts are that speed is measured with.
@@ -161,14 +163,14 @@ func patternTokenizer(t testing.TB, path string, steps []object) *Tokenizer {
 func characterTokenizer(t testing.TB, path string) *Tokenizer {
 	t.Helper()
 	m := readObject(t, path)["model"].(object)
-	alpha := newByteLevel()
+	alpha := bpe.NewAlphabet()
 	vocab := map[string]int{"<unk>": 0, "<s>": 1, "</s>": 2}
 	for b := range 256 {
 		vocab[bytePiece(byte(b))] = len(vocab)
 	}
 	spell := func(piece string) (string, bool) {
-		text, ok := alpha.decode(piece)
-		return strings.ReplaceAll(text, " ", spaceMark), ok && utf8.ValidString(text)
+		text, ok := alpha.Decode(piece)
+		return strings.ReplaceAll(text, " ", bpe.SpaceMark), ok && utf8.ValidString(text)
 	}
 	for _, piece := range slices.Sorted(maps.Keys(m["vocab"].(object))) {
 		if text, ok := spell(piece); ok {
@@ -186,10 +188,10 @@ func characterTokenizer(t testing.TB, path string) *Tokenizer {
 	}
 	tok, err := Load(write(t, object{"tokenizer.json": object{
 		"normalizer": object{"type": "Sequence", "normalizers": []object{
-			{"type": "Prepend", "prepend": spaceMark}, {"type": "Replace", "pattern": object{"String": " "}, "content": spaceMark},
+			{"type": "Prepend", "prepend": bpe.SpaceMark}, {"type": "Replace", "pattern": object{"String": " "}, "content": bpe.SpaceMark},
 		}},
 		"decoder": object{"type": "Sequence", "decoders": []object{
-			{"type": "Replace", "pattern": object{"String": spaceMark}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+			{"type": "Replace", "pattern": object{"String": bpe.SpaceMark}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
 			{"type": "Strip", "content": " ", "start": 1, "stop": 0},
 		}},
 		"model": object{"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": merges},

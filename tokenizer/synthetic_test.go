@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 )
 
@@ -20,9 +21,9 @@ type object = map[string]any
 // then the given pieces.
 func alphabet(pieces ...string) map[string]int32 {
 	vocab := make(map[string]int32)
-	a := newByteLevel()
+	a := bpe.NewAlphabet()
 	for b := range 256 {
-		vocab[a.spell(byte(b))] = int32(b)
+		vocab[a.Spell(byte(b))] = int32(b)
 	}
 	for _, p := range pieces {
 		vocab[p] = int32(len(vocab))

@@ -38,16 +38,16 @@ type Tokenizer struct {
 
 // A model encodes text in which no added token stands.
 type model interface {
-	encode(dst []int32, text string, first bool) []int32 // first: nothing was before text
-	piece(id int32) (text string, special, ok bool)      // what the id stands for, in bytes
-	id(piece string) (int32, bool)
-	size() int      // 1 + the largest id
-	unknown() int32 // the id for what the vocabulary lacks; -1: none
+	Encode(dst []int32, text string, first bool) []int32 // first: nothing was before text
+	Piece(id int32) (text string, special, ok bool)      // what the id stands for, in bytes
+	ID(piece string) (int32, bool)
+	Size() int      // 1 + the largest id
+	Unknown() int32 // the id for what the vocabulary lacks; -1: none
 }
 
 // newTokenizer puts added tokens in front of a model.
 func newTokenizer(m model, normal text.Steps, added []addedToken) *Tokenizer {
-	t := &Tokenizer{model: m, normal: normal, size: m.size(),
+	t := &Tokenizer{model: m, normal: normal, size: m.Size(),
 		added: make(map[int32]addedToken, len(added)), ids: make(map[string]int32, len(added))}
 	var raw, cooked []addedToken
 	for _, a := range added {
@@ -84,7 +84,7 @@ func (t *Tokenizer) encode(dst []int32, text string) []int32 {
 	token := func(id int32) { dst, first = append(dst, id), false }
 	t.raw.split(text, token, func(part string) {
 		t.cooked.split(t.normal.Apply(part), token, func(part string) {
-			dst = t.model.encode(dst, part, first)
+			dst = t.model.Encode(dst, part, first)
 			first = false
 		})
 	})
@@ -108,7 +108,7 @@ func (t *Tokenizer) Decode(ids []int32) string {
 			}
 			continue
 		}
-		if text, special, ok := t.model.piece(id); ok && !special {
+		if text, special, ok := t.model.Piece(id); ok && !special {
 			b.WriteString(text)
 		}
 	}
@@ -125,7 +125,7 @@ func (t *Tokenizer) pieces(ids []int32) []string {
 			} else if !a.Special {
 				out = append(out, a.Content)
 			}
-		} else if piece, special, ok := t.model.piece(id); ok && !special {
+		} else if piece, special, ok := t.model.Piece(id); ok && !special {
 			out = append(out, piece)
 		}
 	}
@@ -140,7 +140,7 @@ func (t *Tokenizer) Special(id int32) string {
 	} else if ok {
 		return ""
 	}
-	if name, special, _ := t.model.piece(id); special {
+	if name, special, _ := t.model.Piece(id); special {
 		return name
 	}
 	return ""
@@ -155,12 +155,12 @@ func (t *Tokenizer) TokenID(piece string) (int32, bool) {
 	if id, ok := t.ids[piece]; ok {
 		return id, true
 	}
-	return t.model.id(piece)
+	return t.model.ID(piece)
 }
 
 // Unknown returns the id that stands for all that the vocabulary lacks; -1 where
 // there is none, as with byte-level BPE.
-func (t *Tokenizer) Unknown() int32 { return t.model.unknown() }
+func (t *Tokenizer) Unknown() int32 { return t.model.Unknown() }
 
 // StopIDs returns the ids that end a response: the eos_token of the tokenizer's
 // configuration. It is empty where the folder names none.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
+	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/spm"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
@@ -15,38 +17,38 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := bpeConfig{chars: true, fuse: true, fallback: m.ByteFallback, vocab: make(map[string]int32, len(m.Pieces)), frozen: make(map[string]int32)}
+	c := bpe.Config{Chars: true, Fuse: true, Fallback: m.ByteFallback, Vocab: make(map[string]int32, len(m.Pieces)), Frozen: make(map[string]int32)}
 	var special, frozen []addedToken
 	for i, p := range m.Pieces {
 		id := int32(i)
-		if _, ok := c.vocab[p.Text]; !ok {
-			c.vocab[p.Text] = id
+		if _, ok := c.Vocab[p.Text]; !ok {
+			c.Vocab[p.Text] = id
 		}
 		token := addedToken{ID: id, Content: p.Text, Special: true}
 		switch p.Type {
 		case spm.Unknown:
-			c.unk = p.Text
+			c.Unk = p.Text
 			special = append(special, token)
 		case spm.Control:
 			special = append(special, token)
 		case spm.User:
-			c.frozen[p.Text] = id
+			c.Frozen[p.Text] = id
 			frozen = append(frozen, token)
 		}
 	}
 	for _, merge := range m.Merges() {
-		c.merges = append(c.merges, [2]string{merge.Left, merge.Right})
-		c.ranks = append(c.ranks, merge.Rank)
+		c.Merges = append(c.Merges, [2]string{merge.Left, merge.Right})
+		c.Ranks = append(c.Ranks, merge.Rank)
 	}
 	normal, decoder := spaces(m, config, &c)
 	if len(frozen) > 0 {
-		c.split = append(c.split, symbols{newMatcher(frozen)})
+		c.Split = append(c.Split, symbols{newMatcher(frozen)})
 	}
-	b, err := newBPE(c)
+	b, err := bpe.New(c)
 	if err != nil {
 		return nil, err
 	}
-	added, err := mergeAdded(c.vocab, special, config)
+	added, err := mergeAdded(c.Vocab, special, config)
 	if err != nil {
 		return nil, err
 	}
@@ -57,25 +59,25 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 }
 
 // spaces returns what is done about spaces before and after.
-func spaces(m *spm.Model, config *configFile, c *bpeConfig) (text.Steps, text.Decoder) {
+func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.Decoder) {
 	var normal text.Steps
 	if m.Squeeze {
 		normal = append(normal, text.Squeeze)
 	}
-	decoder := text.Decoder{text.Each(func(p string) string { return strings.ReplaceAll(p, spaceMark, " ") }), text.BytePieces, text.Fuse}
+	decoder := text.Decoder{text.Each(func(p string) string { return strings.ReplaceAll(p, bpe.SpaceMark, " ") }), text.BytePieces, text.Fuse}
 	if m.Prefix {
 		decoder = append(decoder, text.StripChar(" ", 1, 0))
 	}
 	if m.Prefix && (config.Legacy == nil || *config.Legacy) {
 		normal = append(normal, text.Prepend(" "))
 	} else if m.Prefix {
-		c.split = append(c.split, &metaspace{replacement: spaceMark, scheme: "first"})
+		c.Split = append(c.Split, &split.Metaspace{Replacement: bpe.SpaceMark, Scheme: "first"})
 	}
-	normal = append(normal, replace(literal(" "), spaceMark))
+	normal = append(normal, replace(split.Literal(" "), bpe.SpaceMark))
 	if m.Squeeze { // at the end, marks in the text too
 		normal = append(normal, func(s string) string {
-			for strings.HasSuffix(s, spaceMark) {
-				s = strings.TrimSuffix(s, spaceMark)
+			for strings.HasSuffix(s, bpe.SpaceMark) {
+				s = strings.TrimSuffix(s, bpe.SpaceMark)
 			}
 			return s
 		})
@@ -107,7 +109,8 @@ func (t *Tokenizer) setEnds(m *spm.Model, config *configFile) {
 // symbols cuts out the pieces that are never merged.
 type symbols struct{ *matcher }
 
-func (s symbols) split(text string, _ int, to *pieces) int {
+// Split implements split.Step.
+func (s symbols) Split(text string, _ int, to *split.Pieces) int {
 	done := 0
 	for i := 0; i < len(text); {
 		a := s.at(text[i:])
@@ -117,12 +120,12 @@ func (s symbols) split(text string, _ int, to *pieces) int {
 			continue
 		}
 		if done < i {
-			to.list = append(to.list, text[done:i])
+			to.List = append(to.List, text[done:i])
 		}
 		i += len(a.Content)
-		to.list = append(to.list, a.Content)
+		to.List = append(to.List, a.Content)
 		done = i
 	}
-	to.list = append(to.list, text[done:])
+	to.List = append(to.List, text[done:])
 	return len(text)
 }

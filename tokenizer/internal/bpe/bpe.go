@@ -1,4 +1,5 @@
-package tokenizer
+// Package bpe encodes words by byte-pair encoding, over bytes or over characters.
+package bpe
 
 import (
 	"fmt"
@@ -6,17 +7,18 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/pairs"
+	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
-// maxHoles bounds the ids that no piece has, and with them the memory that one
+// MaxHoles bounds the ids that no piece has, and with them the memory that one
 // wild id in a file can ask for.
-const maxHoles = 1 << 20
+const MaxHoles = 1 << 20
 
-// bpe is byte-pair encoding: a word starts as the ids of its bytes, or of its
+// Model is byte-pair encoding: a word starts as the ids of its bytes, or of its
 // characters, and the pair of lowest rank is merged, leftmost first, until none is
 // left.
-type bpe struct {
-	split  []splitter       // pre-tokenizer: text to words, one step after the other
+type Model struct {
+	split  []split.Step     // pre-tokenizer: text to words, one step after the other
 	whole  map[string]int32 // ids of the pieces, by the bytes they stand for
 	other  map[string]int32 // ids of pieces spelled outside the byte alphabet
 	pieces []string         // bytes of each id
@@ -28,81 +30,83 @@ type bpe struct {
 	unk    int32 // for bytes that the vocabulary lacks; -1: they are dropped
 	fuse   bool  // one unk for several in a row
 	direct bool  // a word that is a piece is that piece, whatever the merges say
-	alpha  *byteLevel
+	alpha  *Alphabet
 	cache  *wordCache
-	walks  sync.Pool // of *walk
+	walks  sync.Pool // of *split.Walk
 }
 
-// bpeConfig is what the files say of the model.
-type bpeConfig struct {
-	vocab        map[string]int32
-	merges       [][2]string
-	unk          string // empty: none
-	fuse, direct bool
-	fallback     bool // byte_fallback
-	chars        bool
-	ranks        []int32          // of the merges; nil: their places
-	frozen       map[string]int32 // words that are not merged, with their ids
-	split        []splitter
+// Config is what the files say of the model.
+type Config struct {
+	Vocab    map[string]int32
+	Merges   [][2]string
+	Unk      string           // empty: none
+	Fuse     bool             // one unk for several in a row
+	Direct   bool             // a word that is a piece is that piece, whatever the merges say
+	Fallback bool             // byte_fallback
+	Chars    bool             // words are of characters, not of bytes
+	Ranks    []int32          // of the merges; nil: their places
+	Frozen   map[string]int32 // words that are not merged, with their ids
+	Split    []split.Step
 }
 
-func newBPE(c bpeConfig) (*bpe, error) {
-	m := &bpe{split: c.split, fuse: c.fuse, direct: c.direct, unk: -1, chars: c.chars, frozen: c.frozen, alpha: newByteLevel(), cache: newWordCache()}
-	if err := m.setVocab(c.vocab); err != nil {
+// New returns the model that c says.
+func New(c Config) (*Model, error) {
+	m := &Model{split: c.Split, fuse: c.Fuse, direct: c.Direct, unk: -1, chars: c.Chars, frozen: c.Frozen, alpha: NewAlphabet(), cache: newWordCache()}
+	if err := m.setVocab(c.Vocab); err != nil {
 		return nil, err
 	}
 	if err := m.setBytes(c); err != nil {
 		return nil, err
 	}
-	if c.unk != "" {
-		id, ok := c.vocab[c.unk]
+	if c.Unk != "" {
+		id, ok := c.Vocab[c.Unk]
 		if !ok {
-			return nil, fmt.Errorf("model.unk_token %q: not in the vocabulary", c.unk)
+			return nil, fmt.Errorf("model.unk_token %q: not in the vocabulary", c.Unk)
 		}
 		m.unk = id
 	}
-	m.pairs = pairs.New(len(c.merges))
-	for i, pair := range c.merges {
-		a, okA := c.vocab[pair[0]]
-		b, okB := c.vocab[pair[1]]
-		ab, okAB := c.vocab[pair[0]+pair[1]]
+	m.pairs = pairs.New(len(c.Merges))
+	for i, pair := range c.Merges {
+		a, okA := c.Vocab[pair[0]]
+		b, okB := c.Vocab[pair[1]]
+		ab, okAB := c.Vocab[pair[0]+pair[1]]
 		if !okA || !okB || !okAB {
 			return nil, fmt.Errorf("merge %d %q %q: expected both parts and what they make in the vocabulary", i, pair[0], pair[1])
 		}
 		rank := int32(i)
-		if c.ranks != nil {
-			rank = c.ranks[i]
+		if c.Ranks != nil {
+			rank = c.Ranks[i]
 		}
 		m.pairs.Put(a, b, rank, ab)
 	}
-	if c.chars {
+	if c.Chars {
 		m.split = appendBoundary(m.split, c)
 	}
 	return m, nil
 }
 
 // setBytes finds the ids of the bytes.
-func (m *bpe) setBytes(c bpeConfig) error {
+func (m *Model) setBytes(c Config) error {
 	for b := range m.bytes {
 		m.bytes[b] = -1
-		piece := m.alpha.spell(byte(b))
-		if c.chars {
+		piece := m.alpha.Spell(byte(b))
+		if c.Chars {
 			piece = fmt.Sprintf("<0x%02X>", b)
 		}
-		if id, ok := c.vocab[piece]; ok && (c.fallback || !c.chars) {
+		if id, ok := c.Vocab[piece]; ok && (c.Fallback || !c.Chars) {
 			m.bytes[b] = id
-		} else if c.fallback && !c.chars {
+		} else if c.Fallback && !c.Chars {
 			return fmt.Errorf("model.byte_fallback: not supported for a vocabulary that lacks byte 0x%02X", b)
 		}
 	}
 	return nil
 }
 
-func (m *bpe) setVocab(vocab map[string]int32) error {
+func (m *Model) setVocab(vocab map[string]int32) error {
 	top := int32(-1)
 	for piece, id := range vocab {
-		if id < 0 || int(id) >= len(vocab)+maxHoles {
-			return fmt.Errorf("vocabulary piece %q: id %d, expected 0 to %d", piece, id, len(vocab)+maxHoles-1)
+		if id < 0 || int(id) >= len(vocab)+MaxHoles {
+			return fmt.Errorf("vocabulary piece %q: id %d, expected 0 to %d", piece, id, len(vocab)+MaxHoles-1)
 		}
 		top = max(top, id)
 	}
@@ -117,7 +121,7 @@ func (m *bpe) setVocab(vocab map[string]int32) error {
 		seen[id] = true
 		if m.chars {
 			m.pieces[id], m.whole[piece] = piece, id
-		} else if text, ok := m.alpha.decode(piece); ok {
+		} else if text, ok := m.alpha.Decode(piece); ok {
 			m.pieces[id], m.whole[text] = text, id
 		} else {
 			m.pieces[id], m.other[piece] = piece, id
@@ -132,23 +136,27 @@ func (m *bpe) setVocab(vocab map[string]int32) error {
 	return nil
 }
 
-func (m *bpe) size() int { return len(m.pieces) }
+// Size returns 1 + the largest id.
+func (m *Model) Size() int { return len(m.pieces) }
 
-func (m *bpe) unknown() int32 { return m.unk }
+// Unknown returns the id for what the vocabulary lacks; -1: there is none.
+func (m *Model) Unknown() int32 { return m.unk }
 
-func (m *bpe) piece(id int32) (text string, special, ok bool) {
+// Piece returns what the id stands for, in bytes; none is special.
+func (m *Model) Piece(id int32) (text string, special, ok bool) {
 	if id < 0 || int(id) >= len(m.pieces) || m.holes[id] {
 		return "", false, false
 	}
 	return m.pieces[id], false, true
 }
 
-func (m *bpe) id(piece string) (int32, bool) {
+// ID returns the id of a piece as the vocabulary spells it.
+func (m *Model) ID(piece string) (int32, bool) {
 	if m.chars {
 		id, ok := m.whole[piece]
 		return id, ok
 	}
-	if text, ok := m.alpha.decode(piece); ok {
+	if text, ok := m.alpha.Decode(piece); ok {
 		id, ok := m.whole[text]
 		return id, ok
 	}
@@ -156,20 +164,21 @@ func (m *bpe) id(piece string) (int32, bool) {
 	return id, ok
 }
 
-func (m *bpe) encode(dst []int32, text string, first bool) []int32 {
-	w, ok := m.walks.Get().(*walk)
+// Encode appends the ids of text; first says that nothing was before it.
+func (m *Model) Encode(dst []int32, text string, first bool) []int32 {
+	w, ok := m.walks.Get().(*split.Walk)
 	if !ok {
-		w = &walk{levels: make([]pieces, len(m.split))}
+		w = split.NewWalk(m.split)
 	}
-	w.words(m.split, 0, text, first, func(word string) { dst = m.word(dst, word) })
-	if w.forget() {
+	w.Words(text, first, func(word string) { dst = m.word(dst, word) })
+	if w.Forget() {
 		m.walks.Put(w)
 	}
 	return dst
 }
 
 // word appends the ids of one word.
-func (m *bpe) word(dst []int32, word string) []int32 {
+func (m *Model) word(dst []int32, word string) []int32 {
 	if word == "" {
 		return dst
 	}
@@ -200,7 +209,7 @@ func (m *bpe) word(dst []int32, word string) []int32 {
 }
 
 // symbols appends the ids that a word starts as.
-func (m *bpe) symbols(dst []int32, word string) []int32 {
+func (m *Model) symbols(dst []int32, word string) []int32 {
 	if m.chars {
 		return m.characters(dst, word)
 	}
@@ -220,7 +229,7 @@ func (m *bpe) symbols(dst []int32, word string) []int32 {
 }
 
 // merge appends the ids of a word that is not in the cache.
-func (m *bpe) merge(dst []int32, word string) []int32 {
+func (m *Model) merge(dst []int32, word string) []int32 {
 	n := len(dst)
 	dst = m.symbols(dst, word)
 	return dst[:n+m.pairs.Merge(dst[n:])]

@@ -1,17 +1,18 @@
-package tokenizer
+package bpe
 
 import "unicode/utf8"
 
-// byteLevel is the alphabet in which byte-level vocabularies are spelled: every
+// Alphabet is the alphabet in which byte-level vocabularies are spelled: every
 // byte is one printable character. The bytes that are printable in Latin-1 stand
 // for themselves; the others, in ascending order, are the characters from U+0100.
-type byteLevel struct {
+type Alphabet struct {
 	bytes [0x144]int16 // of a character; -1 for one outside the alphabet
 	chars [256]rune    // of a byte
 }
 
-func newByteLevel() *byteLevel {
-	a := new(byteLevel)
+// NewAlphabet returns the alphabet, which is always the same.
+func NewAlphabet() *Alphabet {
+	a := new(Alphabet)
 	for i := range a.bytes {
 		a.bytes[i] = -1
 	}
@@ -27,9 +28,9 @@ func newByteLevel() *byteLevel {
 	return a
 }
 
-// decode returns the bytes that a piece stands for, and false where it has a
+// Decode returns the bytes that a piece stands for, and false where it has a
 // character outside the alphabet.
-func (a *byteLevel) decode(piece string) (string, bool) {
+func (a *Alphabet) Decode(piece string) (string, bool) {
 	buf := make([]byte, 0, 32)
 	for _, c := range piece {
 		if int(c) >= len(a.bytes) || a.bytes[c] < 0 {
@@ -40,7 +41,7 @@ func (a *byteLevel) decode(piece string) (string, bool) {
 	return string(buf), true
 }
 
-// spell returns the one-character piece of a byte.
-func (a *byteLevel) spell(b byte) string {
+// Spell returns the one-character piece of a byte.
+func (a *Alphabet) Spell(b byte) string {
 	return string(utf8.AppendRune(nil, a.chars[b]))
 }

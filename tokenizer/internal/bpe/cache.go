@@ -1,4 +1,4 @@
-package tokenizer
+package bpe
 
 import (
 	"hash/maphash"

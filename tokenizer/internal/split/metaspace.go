@@ -1,0 +1,28 @@
+package split
+
+import "strings"
+
+// Metaspace writes a mark for each space and, by its scheme, one before text, and
+// may cut before the marks.
+type Metaspace struct {
+	Replacement string
+	Scheme      string // always, first or never
+	Cut         *Pattern
+}
+
+func (m *Metaspace) mark(text string, first bool) string {
+	text = strings.ReplaceAll(text, " ", m.Replacement)
+	if (m.Scheme == "always" || m.Scheme == "first" && first) && !strings.HasPrefix(text, m.Replacement) {
+		text = m.Replacement + text
+	}
+	return text
+}
+
+// Split implements Step.
+func (m *Metaspace) Split(text string, from int, to *Pieces) int {
+	if m.Cut == nil {
+		to.List = append(to.List, text)
+		return len(text)
+	}
+	return m.Cut.Split(text, from, to)
+}

@@ -1,0 +1,178 @@
+// Package split cuts text into words, one step of a pre-tokenizer after the other.
+package split
+
+import (
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/dlclark/regexp2"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/scan"
+)
+
+// Step is one step of a pre-tokenizer. Split appends pieces of text[from:] to to,
+// in order, and returns the place that it has reached: the length of text when it
+// is done. Pieces may be empty.
+type Step interface {
+	Split(text string, from int, to *Pieces) (next int)
+}
+
+// Batch is how many matches are looked for at a time.
+const Batch = 256
+
+// Pieces is what a Step made; it may be used again.
+type Pieces struct {
+	List  []string
+	found [][2]int // matches
+}
+
+// Finder finds a pattern. Matches appends matches of a pattern, ascending and not overlapping, each its
+// start and its end: of those from a place on, about limit. It returns the end of
+// the last, or the text's length where there are no more.
+type Finder interface {
+	Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int)
+}
+
+// Behavior says what a split does with what the pattern matched.
+type Behavior string
+
+// The behaviors, as tokenizer.json spells them.
+const (
+	Isolated           Behavior = "Isolated"
+	Removed            Behavior = "Removed"
+	Contiguous         Behavior = "Contiguous"
+	MergedWithPrevious Behavior = "MergedWithPrevious"
+	MergedWithNext     Behavior = "MergedWithNext"
+)
+
+// Pattern cuts at the matches of a pattern or, inverted, at what is between them.
+type Pattern struct {
+	Find     Finder
+	Behavior Behavior
+	Invert   bool
+}
+
+// Split implements Step.
+func (p *Pattern) Split(text string, from int, to *Pieces) (next int) {
+	limit := Batch
+	if p.Behavior != Isolated && p.Behavior != Removed { // pieces may grow
+		limit = math.MaxInt
+	}
+	to.found, next = p.Find.Matches(to.found[:0], text, from, limit)
+	last := lastPiece{text: text}
+	done := from
+	for _, m := range to.found {
+		if done < m[0] {
+			p.add(to, &last, done, m[0], p.Invert)
+		}
+		p.add(to, &last, m[0], m[1], !p.Invert)
+		done = m[1]
+	}
+	if done < next {
+		p.add(to, &last, done, next, p.Invert)
+	}
+	return next
+}
+
+// lastPiece is the piece that a part may be joined to.
+type lastPiece struct {
+	text         string
+	start        int
+	there, match bool // match: the pattern matched its last part
+}
+
+// add makes a part of the text, which the pattern matched or not, a piece or joins
+// it to the last.
+func (p *Pattern) add(to *Pieces, last *lastPiece, start, end int, match bool) {
+	join := false
+	switch p.Behavior {
+	case Removed:
+		if match {
+			return
+		}
+	case Contiguous:
+		join = match == last.match
+	case MergedWithPrevious:
+		join = match && !last.match
+	case MergedWithNext:
+		join = !match && last.match
+	}
+	if join && last.there {
+		to.List[len(to.List)-1] = last.text[last.start:end]
+	} else {
+		to.List = append(to.List, last.text[start:end])
+		last.start = start
+	}
+	last.there, last.match = true, match
+}
+
+// Literal finds a string.
+type Literal string
+
+// Matches implements Finder.
+func (l Literal) Matches(dst [][2]int, text string, from, limit int) ([][2]int, int) {
+	for l != "" && len(dst) < limit {
+		i := strings.Index(text[from:], string(l))
+		if i < 0 {
+			return dst, len(text)
+		}
+		dst = append(dst, [2]int{from + i, from + i + len(l)})
+		from += i + len(l)
+	}
+	if l == "" {
+		from = len(text)
+	}
+	return dst, from
+}
+
+// Regexp finds what a regular expression matches that package scan does not know.
+type Regexp struct{ *regexp2.Regexp }
+
+// Compile returns a finder of a regular expression, the fastest that knows it.
+func Compile(pattern string) (Finder, error) {
+	if s := scan.New(pattern); s != nil {
+		return s, nil
+	}
+	if p, ok := scan.Compile(pattern); ok {
+		return p, nil
+	}
+	re, err := regexp2.Compile(pattern, regexp2.None)
+	if err != nil {
+		return nil, err
+	}
+	return Regexp{re}, nil
+}
+
+// Matches implements Finder; it returns all matches at once.
+func (r Regexp) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
+	runes := []rune(text)
+	at, offset := 0, 0 // a rune's index and its byte
+	to := func(index int) int {
+		for ; at < index; at++ {
+			_, n := utf8.DecodeRuneInString(text[offset:])
+			offset += n
+		}
+		return offset
+	}
+	m, err := r.FindRunesMatch(runes)
+	for m != nil && err == nil { // err is the time limit's, and there is none
+		start := to(m.Index)
+		dst = append(dst, [2]int{start, to(m.Index + m.Length)})
+		m, err = r.FindNextMatch(m)
+	}
+	return dst, len(text)
+}
+
+// SpacePrefix puts a space before text that does not start with one.
+type SpacePrefix struct{}
+
+// Split implements Step.
+func (SpacePrefix) Split(text string, _ int, to *Pieces) int {
+	prefixed := text
+	if text[0] != ' ' {
+		prefixed = " " + text
+	}
+	to.List = append(to.List, prefixed)
+	return len(text)
+}
