@@ -215,22 +215,16 @@ const (
 	AllTurns = "all"
 )
 
-// The kinds of inference instances.
+// The kinds of inference instances that are not servers; package remote has the
+// others.
 const (
 	// Embedded instances sample in this process.
 	Embedded = "embedded"
-	// EasyRL instances are easyrl serve.
-	EasyRL = "easyrl"
-	// VLLM instances are vLLM servers.
-	VLLM = "vllm"
-	// SGLang instances are SGLang servers.
-	SGLang = "sglang"
 )
 
 // Inference says who samples.
 type Inference struct {
-	// Kind is who samples: "embedded", or "easyrl", "vllm" or "sglang", which is
-	// what the servers of Endpoints are.
+	// Kind is who samples: "embedded", or what the servers of Endpoints are.
 	Kind string `toml:"kind"`
 	// Instances is the number of embedded instances: by default 1, or none where
 	// servers sample.

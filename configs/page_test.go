@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/reward"
 )
 
@@ -78,6 +79,7 @@ func configurationPage(t *testing.T) []byte {
 			if path == "reward" {
 				sources[path].values = append(sources[path].values, rewardKinds())
 			}
+			sources[path].addServers()
 		}
 		return sources[path]
 	}
@@ -254,7 +256,7 @@ func usual(key string) *Resolved {
 	case strings.HasPrefix(key, "inference."):
 		r.Control.Listen = "127.0.0.1:7000"
 		if key == "inference.endpoints" || key == "inference.watch" {
-			r.Inference.Kind = EasyRL
+			r.Inference.Kind = remote.EasyRL
 		}
 	case strings.HasPrefix(key, "reward.") && key != "reward.kind":
 		for _, kind := range reward.Kinds() {

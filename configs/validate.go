@@ -271,7 +271,7 @@ func (c *checks) train(t Train) {
 }
 
 func (c *checks) inference(i Inference) {
-	c.oneOf("inference.kind", i.Kind, Embedded, EasyRL, VLLM, SGLang)
+	c.oneOf("inference.kind", i.Kind, append([]string{Embedded}, remote.Names()...)...)
 	c.between("inference.threads", i.Threads, 0, mostThreads)
 	c.between("inference.max_running", i.MaxRunning, 1, inference.MaxResponses)
 	c.between("inference.min_instances", i.MinInstances, 1, mostThreads)
@@ -295,10 +295,10 @@ func (c *checks) inference(i Inference) {
 	c.expect(len(i.Endpoints) > 0 || joins, "inference.endpoints",
 		"is empty, expected URLs with kind %q, or control.listen or inference.watch for instances that join", i.Kind)
 	for at, endpoint := range i.Endpoints {
-		e, err := remote.ParseEndpoint(endpoint, remote.Kind(i.Kind))
+		e, err := remote.ParseEndpoint(endpoint, i.Kind)
 		c.expect(err == nil, "inference.endpoints", "has %v", err)
 		again := slices.ContainsFunc(i.Endpoints[:at], func(other string) bool {
-			o, err := remote.ParseEndpoint(other, remote.Kind(i.Kind))
+			o, err := remote.ParseEndpoint(other, i.Kind)
 			return err == nil && o.URL == e.URL
 		})
 		c.expect(err != nil || !again, "inference.endpoints", "has %q twice", e.URL)

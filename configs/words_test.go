@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference/remote"
 )
 
 // words are what the comments of a package say.
@@ -95,6 +97,18 @@ func (w *words) addValues(d *ast.GenDecl) {
 		b = append(b, [2]string{value, doc})
 	}
 	w.values = append(w.values, b)
+}
+
+// addServers takes the kinds of inference servers beside the one that is none.
+func (w *words) addServers() {
+	for i := range w.values {
+		if !slices.ContainsFunc(w.values[i], func(v [2]string) bool { return v[0] == Embedded }) {
+			continue
+		}
+		for _, k := range remote.Trainable() {
+			w.values[i] = append(w.values[i], [2]string{k.Name, "`\"" + k.Name + "\"` instances are " + k.Title + " servers."})
+		}
+	}
 }
 
 // table is a section's doc.

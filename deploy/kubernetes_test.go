@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/remote"
 )
 
 // The workloads.
@@ -267,7 +268,7 @@ func TestRunAgreesWithManifests(t *testing.T) {
 	require.NoError(t, err)
 	control := strconv.Itoa(c.port(t, trainer, "control"))
 	require.Equal(t, "0.0.0.0:"+control, run.Control.Listen)
-	require.Equal(t, configs.EasyRL, run.Inference.Kind)
+	require.Equal(t, remote.EasyRL, run.Inference.Kind)
 	cpu := func(workload string) string { return c.pods[workload].Spec.Containers[0].Resources.Limits["cpu"] }
 	require.Equal(t, cpu(trainer), strconv.Itoa(run.Device.Threads))
 	require.Equal(t, cpu(instances), c.flag(t, "threads"))

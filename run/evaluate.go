@@ -18,7 +18,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
@@ -44,7 +44,7 @@ func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, op
 	if err != nil {
 		return nil, nil, err
 	}
-	reader := dataset.New(f, cfg, remote.CanaryTokens, warn)
+	reader := dataset.New(f, cfg, publish.CanaryTokens, warn)
 	sets, err := reader.EvalSets()
 	if err != nil {
 		return nil, nil, err

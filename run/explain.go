@@ -37,7 +37,7 @@ func explainMachine(p printer, cfg *configs.Config) {
 	p.line("# threads: trainer %d%s, each of %d instances %d", training, map[bool]string{true: " and those of resting instances"}[lends],
 		cfg.Inference.Instances, sampling)
 	for _, text := range cfg.Inference.Endpoints {
-		if e, err := remote.ParseEndpoint(text, remote.Kind(cfg.Inference.Kind)); err == nil {
+		if e, err := remote.ParseEndpoint(text, cfg.Inference.Kind); err == nil {
 			p.line("# server: %s (%s)", e.URL, e.Kind)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/advice"
 	"github.com/easyrl/easyrl/report/control"
@@ -60,7 +61,7 @@ func adviceOn(cfg *configs.Config) advice.Run {
 	on := advice.Run{Mode: cfg.Run.Mode, Servers: servers, Training: training, Sampling: each * cfg.Inference.Instances, Lends: lends,
 		Band: advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, Refill: cfg.Rollout.Refill > 0, Clip: cfg.Train.ClipGrad,
 		Groups: float64(cfg.Rollout.PromptsPerStep), Waves: cfg.Waves()}
-	if servers && cfg.Inference.Kind != configs.EasyRL || cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 || cfg.Rollout.MinP > 0 {
+	if servers && !remote.IsExact(cfg.Inference.Kind) || cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 || cfg.Rollout.MinP > 0 {
 		on.Band = advice.ServerBand
 	}
 	return on

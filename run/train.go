@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/evaluate"
-	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/report/control"
@@ -101,7 +101,7 @@ func (t *training) open(ctx context.Context) error {
 
 // readPrompts reads the prompts to train and to evaluate on.
 func (t *training) readPrompts() (err error) {
-	t.reader = dataset.New(t.folder, t.cfg, remote.CanaryTokens, t.warn)
+	t.reader = dataset.New(t.folder, t.cfg, publish.CanaryTokens, t.warn)
 	if t.prompts, _, err = t.reader.Prompts(t.cfg.Data.Train); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -69,7 +70,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 	if err := b.makeModel(); err != nil {
 		return err
 	}
-	store, err := remote.NewStore(filepath.Join(b.dir, "weights"))
+	store, err := publish.NewStore(filepath.Join(b.dir, "weights"))
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 		}
 		// To a client LOCALHOST is a machine like any other.
 		for host, list := range map[string]*[]remote.Instance{"127.0.0.1": &b.files, "LOCALHOST": &b.streams} {
-			inst, err := remote.Dial(ctx, remote.Config{URL: "http://" + host + ":" + port, Kind: remote.Easyrl, Store: store})
+			inst, err := remote.Dial(ctx, remote.Config{URL: "http://" + host + ":" + port, Kind: remote.EasyRL, Store: store})
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report/control"
@@ -28,7 +29,7 @@ func fleetVerb(std streams) cli.Verb {
 		Flags: cli.NewFlags(),
 	}
 	trainer := v.Flags.String("trainer", "http://127.0.0.1:7000", "`URL` of the run's control address, control.listen")
-	kind := v.Flags.String("kind", "", "`KIND` of the server to add: easyrl, vllm or sglang; by default it is found out")
+	kind := v.Flags.String("kind", "", "`KIND` of the server to add: "+remote.Expected()+"; by default it is found out")
 	tokenFile := v.Flags.String("token-file", "", "`FILE` with the control address's bearer token")
 	asJSON := v.Flags.Bool("json", false, "print the list as JSON")
 	v.Run = func(ctx context.Context, args []string) (err error) {

@@ -48,12 +48,12 @@ func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 	said = make(chan string, 100)
 	in, err = instances.Start(t.Context(), cfg, &instances.Deps{Shape: f.Shape, Engine: start, Fleet: fleet.DefaultConfig(),
 		Warn: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
-		Dial: func(_ context.Context, e remote.Endpoint) (membership.Client, remote.Kind, error) {
+		Dial: func(_ context.Context, e remote.Endpoint) (membership.Client, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 			}
 			inst, err := start(instances.EngineConfig(cfg, e.URL, f.Shape))
-			return probed{inst}, cmp.Or(e.Kind, remote.Easyrl), err
+			return probed{inst}, cmp.Or(e.Kind, remote.EasyRL), err
 		}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.Close()) })

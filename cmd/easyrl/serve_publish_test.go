@@ -12,6 +12,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/model/panels"
@@ -60,9 +61,9 @@ func TestServePublished(t *testing.T) {
 	require.Zero(t, a.Version)
 	requireGenerates(t, first, a)
 
-	store, err := remote.NewStore(t.TempDir())
+	store, err := publish.NewStore(t.TempDir())
 	require.NoError(t, err)
-	for version, store := range []*remote.Store{store, nil, store} {
+	for version, store := range []*publish.Store{store, nil, store} {
 		inst, err := remote.Dial(t.Context(), remote.Config{URL: root, Store: store})
 		require.NoError(t, err)
 		s := model.NewSnapshot(w, int64(version)+5)

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -55,11 +57,11 @@ func TestDecodeCompletions(t *testing.T) {
 }
 
 func readCompletions(data []byte, req *inference.Request) ([]inference.Completion, error) {
-	var a completionAnswer
+	var a completions.Answer
 	if err := json.Unmarshal(data, &a); err != nil {
-		return nil, errBody
+		return nil, transport.ErrBody
 	}
-	return decodeCompletions(&a, req, req.Sampling.MaxTokens)
+	return completions.Decode(&a, req, req.Sampling.MaxTokens)
 }
 
 // Servers without return_token_ids give ids in place of tokens.
@@ -71,7 +73,7 @@ func TestTokensAsIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int32{17, 0}, out[0].IDs)
 	for _, bad := range []string{"17", "token_id:", "token_id:x", "token_id:4294967296"} {
-		_, err := tokenID(bad)
+		_, err := readCompletions([]byte(`{"choices":[{"index":0,"finish_reason":"length","logprobs":{"tokens":["`+bad+`"],"token_logprobs":[-1]}}]}`), &req)
 		require.ErrorContains(t, err, "expected token ids or token_id:N", bad)
 	}
 }
@@ -84,7 +86,7 @@ func TestFloatsRoundTrip(t *testing.T) {
 	var ids []int32
 	var logprobs []float32
 	for bits := uint32(0x80000000); len(logprobs) < 1<<16; bits += 0x461b {
-		if v := math.Float32frombits(bits); v > noLogprob {
+		if v := math.Float32frombits(bits); v > completions.NoLogprob {
 			ids, logprobs = append(ids, 1), append(logprobs, v)
 		}
 	}
@@ -156,10 +158,10 @@ func FuzzAnswers(f *testing.F) {
 			for _, l := range c.Logprobs {
 				require.False(t, math.IsNaN(float64(l)) || math.IsInf(float64(l), 0))
 			}
-			if req.PromptLogprobs && c.Finish != abort {
+			if req.PromptLogprobs && c.Finish != completions.Abort {
 				require.Len(t, c.PromptLogprobs, len(req.PromptIDs))
 			}
-			if req.TopLogprobs > 0 && c.Finish != abort {
+			if req.TopLogprobs > 0 && c.Finish != completions.Abort {
 				require.Len(t, c.Top, len(c.IDs))
 			}
 		}

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -13,8 +12,10 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 	"github.com/easyrl/easyrl/inference/remote/internal/flow"
-	"github.com/easyrl/easyrl/inference/remote/internal/latest"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
 // easyrl is an instance of easyrl serve. Every request says which weights it
@@ -22,20 +23,19 @@ import (
 type easyrl struct {
 	*client
 	loopback bool
-	layout   string        // that the server takes beside rows; may be empty
-	latest   *latest.Files // the store's, or its own
-	trainer  Trainer
-	heard    atomic.Bool // whether the server last heard of the trainer
+	layout   string          // that the server takes beside rows; may be empty
+	latest   *publish.Latest // the store's, or its own
+	heard    atomic.Bool     // whether the server last heard of the trainer
 	beats    conc.WaitGroup
 	stop     func() // ends beats; nil before they began
 }
 
-var (
-	_ Instance = (*easyrl)(nil)
-	_ Instance = (*vllm)(nil)
-	_ Instance = (*sglang)(nil)
-	_ Instance = (*llama)(nil)
-)
+// EasyRL is the name of the kind of easyrl serve.
+const EasyRL = "easyrl"
+
+func easyrlKind() Kind {
+	return Kind{Name: EasyRL, Title: "easyrl", Weights: true, Exact: true, marks: []mark{{"/v1/weights", "boot"}}, open: newEasyrl}
+}
 
 // held is the answer to GET and PUT /v1/weights.
 type held struct {
@@ -46,15 +46,15 @@ type held struct {
 	Layout   string `json:"layout"`   // of panels that it takes beside rows, where it does
 }
 
-func newEasyrl(ctx context.Context, c *client) (*easyrl, error) {
+func newEasyrl(ctx context.Context, c *client) (Instance, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
 	var h held
-	if err := c.get(ctx, "/v1/weights", &h); err != nil {
+	if err := c.http.Get(ctx, "/v1/weights", &h); err != nil {
 		return nil, err
 	}
-	if err := c.checkConfig(&h); err != nil {
+	if err := h.check(c.cfg.Computes); err != nil {
 		return nil, err
 	}
 	if c.capacity == 0 && h.Capacity > 0 {
@@ -66,10 +66,10 @@ func newEasyrl(ctx context.Context, c *client) (*easyrl, error) {
 	}
 	ip := net.ParseIP(u.Hostname())
 	e := &easyrl{client: c, layout: h.Layout, loopback: u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()}
-	if c.store != nil {
-		e.latest = c.store.latest
+	if c.cfg.Store != nil {
+		e.latest = c.cfg.Store.Latest()
 	} else {
-		e.latest = latest.New()
+		e.latest = publish.NewLatest()
 	}
 	return e, nil
 }
@@ -89,13 +89,13 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	if err != nil {
 		return nil, err
 	}
-	body := newCompletionRequest("", req, limit) // its only one, whatever the folder's name
+	body := completions.NewRequest("", req, limit) // its only one, whatever the folder's name
 	body.SampleIndex = req.FirstIndex
 	if req.Version != 0 {
 		body.WeightVersion = &req.Version
 	}
-	var a completionAnswer
-	if err := e.complete(ctx, &body, bodyLimit(req, limit), &a); err != nil {
+	var a completions.Answer
+	if err := e.complete(ctx, &body, completions.BodyLimit(req, limit), &a); err != nil {
 		return nil, err
 	}
 	if a.WeightVersion == nil {
@@ -104,26 +104,17 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	if req.Version != 0 && *a.WeightVersion != req.Version {
 		return nil, fmt.Errorf("POST /v1/completions: weights of version %d, expected %d: %w", *a.WeightVersion, req.Version, inference.ErrStale)
 	}
-	out, err := decodeCompletions(&a, req, limit)
+	out, err := completions.Decode(&a, req, limit)
 	if err != nil {
 		return nil, fmt.Errorf("POST /v1/completions: %w", err)
 	}
 	for i := range out {
-		if out[i].Finish == abort {
+		if out[i].Finish == completions.Abort {
 			return nil, fmt.Errorf("POST /v1/completions: response %d was broken off", i)
 		}
 		out[i].Version, out[i].Checksum = *a.WeightVersion, a.Checksum
 	}
 	return out, nil
-}
-
-// complete posts a completion request.
-func (c *client) complete(ctx context.Context, body *completionRequest, limit int64, out *completionAnswer) error {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	return c.do(ctx, call{method: http.MethodPost, path: "/v1/completions", body: data, limit: limit, long: true}, out)
 }
 
 // Publish sends w as a file's path where the server is on this machine and
@@ -132,14 +123,14 @@ func (c *client) complete(ctx context.Context, body *completionRequest, limit in
 func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	var h held
 	var err error
-	if e.trainer.ID != "" {
+	if e.cfg.Trainer.ID != "" {
 		err = e.take(ctx)
 	}
 	if err == nil {
 		err = e.send(ctx, w, &h)
 	}
 	if err == nil {
-		err = e.checkConfig(&h)
+		err = h.check(e.cfg.Computes)
 	}
 	switch {
 	case err != nil:
@@ -158,7 +149,7 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 // another one, or to another user's server, and a server may be another one by now.
 func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
 	layouts := []string{""}
-	if p, ok := w.(latest.Packed); ok && e.layout != "" && p.Layout() == e.layout {
+	if p, ok := w.(publish.Packed); ok && e.layout != "" && p.Layout() == e.layout {
 		layouts = []string{e.layout, ""}
 	}
 	var err error
@@ -172,45 +163,45 @@ func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
 
 // refuses reports whether a server wants no weights of this kind.
 func refuses(err error) bool {
-	var refused *statusError
-	return errors.As(err, &refused) && (errors.Is(err, inference.ErrInvalid) || refused.status == http.StatusForbidden)
+	var refused *transport.StatusError
+	return errors.As(err, &refused) && (errors.Is(err, inference.ErrInvalid) || refused.Status == http.StatusForbidden)
 }
 
-// sendIn sends w in a layout, as latest.Files.Put does.
+// sendIn sends w in a layout, as publish.Latest.Put does.
 func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string, h *held) error {
 	path, file, err := e.latest.Put(ctx, w, layout)
 	if err != nil {
 		return err
 	}
 	query := url.Values{"version": {fmt.Sprint(w.Version())}}
-	if e.trainer.ID != "" {
-		query.Set("trainer", e.trainer.ID)
+	if e.cfg.Trainer.ID != "" {
+		query.Set("trainer", e.cfg.Trainer.ID)
 	}
 	streamed := "/v1/weights?" + query.Encode()
-	if e.loopback && e.store != nil && path != "" {
+	if e.loopback && e.cfg.Store != nil && path != "" {
 		query.Set("path", path)
-		err := e.do(ctx, call{method: http.MethodPut, path: "/v1/weights?" + query.Encode(), body: []byte{}, long: true}, h)
+		err := e.http.Do(ctx, transport.Call{Method: http.MethodPut, Path: "/v1/weights?" + query.Encode(), Body: []byte{}, Long: true}, h)
 		if !refuses(err) {
 			return err
 		}
 	}
 	body := &flow.Lent{From: file}
 	defer body.Back()
-	return e.do(ctx, call{
-		method: http.MethodPut, path: streamed, stream: body, long: true,
-		prepare: func(req *http.Request) {
+	return e.http.Do(ctx, transport.Call{
+		Method: http.MethodPut, Path: streamed, Stream: body, Long: true,
+		Prepare: func(req *http.Request) {
 			req.Header.Set("Content-Type", "application/octet-stream")
 			req.ContentLength = file.Size()
 		},
 	}, h)
 }
 
-// checkConfig refuses a server that computes something else with the same weights.
-func (c *client) checkConfig(h *held) error {
-	if c.computes == "" || h.Config == "" || h.Config == c.computes {
+// check refuses a server that computes something else with the same weights.
+func (h *held) check(computes string) error {
+	if computes == "" || h.Config == "" || h.Config == computes {
 		return nil
 	}
-	return fmt.Errorf("/v1/weights: its config.json is of another model (%.40q, expected %q): same weights, other results", h.Config, c.computes)
+	return fmt.Errorf("/v1/weights: its config.json is of another model (%.40q, expected %q): same weights, other results", h.Config, computes)
 }
 
 func printed(v *int64) string {

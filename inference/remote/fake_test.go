@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
 // fakeWeights is a safetensors file of one number, on which all that a fake
@@ -52,7 +53,7 @@ func readFake(data []byte) (float32, error) {
 
 // fake is a server of one of the kinds, with real HTTP over pipes.
 type fake struct {
-	kind Kind
+	kind string
 	t    *testing.T
 	pipe *pipeListener
 	http *http.Server
@@ -110,7 +111,7 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 	}
 }
 
-func newFake(t *testing.T, kind Kind) *fake {
+func newFake(t *testing.T, kind string) *fake {
 	f := &fake{
 		kind: kind, t: t, label: "default", bodies: map[string]map[string]any{}, without: map[string]bool{}, ends: make(chan struct{}),
 		pipe: &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})},
@@ -140,7 +141,7 @@ func newFake(t *testing.T, kind Kind) *fake {
 
 // config is that of a client of f.
 func (f *fake) config() Config {
-	store, err := NewStore(filepath.Join(f.t.TempDir(), "weights"))
+	store, err := publish.NewStore(filepath.Join(f.t.TempDir(), "weights"))
 	require.NoError(f.t, err)
 	return Config{URL: "http://fake:8000", Store: store, dial: f.pipe.dial}
 }
@@ -232,7 +233,7 @@ func (f *fake) answer(r *http.Request) (any, int) {
 		return object{"object": "list", "data": []any{object{"id": "tiny", "max_model_len": 128}}}, 200
 	}
 	switch f.kind {
-	case Easyrl:
+	case EasyRL:
 		return f.easyrl(call, r, data, body)
 	case VLLM:
 		return f.vllm(call, body)

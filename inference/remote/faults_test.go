@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -25,7 +26,7 @@ func (brokenWeights) WriteSafetensors(w io.Writer) error {
 }
 
 // samples is the path that samples.
-func samples(kind Kind) string {
+func samples(kind string) string {
 	switch kind {
 	case SGLang:
 		return "/generate"
@@ -48,7 +49,7 @@ func on(path string, fault http.HandlerFunc) func(http.ResponseWriter, *http.Req
 
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	for _, kind := range kinds() {
+	for _, kind := range allKinds() {
 		f := newFake(t, kind)
 		inst := f.dial()
 		for status, want := range map[int]error{
@@ -75,7 +76,7 @@ func TestStatuses(t *testing.T) {
 // A publish that is refused is no fault of the data.
 func TestPublishRefused(t *testing.T) {
 	t.Parallel()
-	paths := map[Kind]string{Easyrl: "/v1/weights", VLLM: "/collective_rpc", SGLang: "/update_weights_from_disk"}
+	paths := map[string]string{EasyRL: "/v1/weights", VLLM: "/collective_rpc", SGLang: "/update_weights_from_disk"}
 	for _, kind := range trains() {
 		f := newFake(t, kind)
 		inst := f.dial()
@@ -139,8 +140,8 @@ func TestStalls(t *testing.T) {
 		{"late", late, 5 * time.Minute, "deadline exceeded"},
 	}
 	for _, test := range tests {
-		for _, kind := range kinds() {
-			t.Run(test.name+"/"+string(kind), func(t *testing.T) {
+		for _, kind := range allKinds() {
+			t.Run(test.name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					f := newFake(t, kind)
@@ -180,7 +181,7 @@ func TestLateAnswer(t *testing.T) {
 func TestStalledUpload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t, Easyrl)
+		f := newFake(t, EasyRL)
 		inst := f.dial()
 		f.set(func() { f.fault = on("/v1/weights", func(http.ResponseWriter, *http.Request) { <-f.ends }) }) // the body is not read
 		start := time.Now()
@@ -225,7 +226,7 @@ func TestRetryAfter(t *testing.T) {
 		full = 100
 		_, err = inst.Generate(t.Context(), request(1))
 		require.ErrorContains(t, err, "status 429")
-		require.Equal(t, 100-maxPauses-1, full)
+		require.Equal(t, 100-transport.MaxPauses-1, full)
 	})
 }
 
@@ -233,7 +234,7 @@ func TestRetryAfter(t *testing.T) {
 // restart gets the same ones again: nobody can say what it was sampled with.
 func TestPublishMeanwhile(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{VLLM, SGLang} {
+	for _, kind := range []string{VLLM, SGLang} {
 		for version := int64(1); version <= 2; version++ {
 			f := newFake(t, kind)
 			inst := f.dial()
@@ -269,7 +270,7 @@ func TestPublishMeanwhile(t *testing.T) {
 // Responses that are broken off go on where they ended, under the same weights.
 func TestAbortResumes(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{VLLM, SGLang} {
+	for _, kind := range []string{VLLM, SGLang} {
 		f := newFake(t, kind)
 		inst := f.dial()
 		calls := 0
@@ -310,7 +311,7 @@ func TestAbortResumes(t *testing.T) {
 }
 
 // breakOff ends the second response after two tokens.
-func breakOff(answer any, kind Kind) {
+func breakOff(answer any, kind string) {
 	if kind == SGLang {
 		meta := answer.([]any)[1].(object)["meta_info"].(object)
 		meta["finish_reason"] = object{"type": "abort", "message": "Abort in decode"}
@@ -324,7 +325,7 @@ func breakOff(answer any, kind Kind) {
 }
 
 // none breaks a single response off before its first token.
-func none(answer any, kind Kind) {
+func none(answer any, kind string) {
 	if kind == SGLang {
 		meta := answer.(object)["meta_info"].(object)
 		meta["finish_reason"] = object{"type": "abort", "message": "Abort before prefill"}
@@ -338,7 +339,7 @@ func none(answer any, kind Kind) {
 // An answer that does not end is cut off, and one that is cut off is refused.
 func TestBodies(t *testing.T) {
 	t.Parallel()
-	for _, kind := range kinds() {
+	for _, kind := range allKinds() {
 		f := newFake(t, kind)
 		inst := f.dial()
 		f.set(func() {

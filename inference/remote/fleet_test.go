@@ -90,7 +90,7 @@ func fleetUnderFire(t *testing.T, rng *rand.Rand) {
 				return true
 			case n < 20:
 				f.restart() // before it samples
-			case n < 24 && kind == Easyrl: // another trainer publishes to it
+			case n < 24 && kind == EasyRL: // another trainer publishes to it
 				f.set(func() { f.value = 9 })
 			}
 			return false

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
 // maxResumes is how often a response is gone on with that a server breaks off.
@@ -22,7 +24,7 @@ type labelled struct {
 	version int64  // 0 before the first verified publish and after a failed one
 	label   string // empty then
 	begun   int64  // publishes
-	seen    *sighting
+	seen    *publish.Sighting
 }
 
 func newLabelled() *labelled {
@@ -59,15 +61,15 @@ func (l *labelled) unchanged(begun int64) error {
 // update runs one publish: push makes w serve and verifies the label that the
 // server reports, sample is for the canary.
 func (l *labelled) update(ctx context.Context, c *client, w inference.Weights,
-	push func(ctx context.Context, folder, label string) error, sample sampler,
+	push func(ctx context.Context, folder, label string) error, sample publish.Sampler,
 ) (checksum string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("instance %s: %w", c.url, notData(err))
 		}
 	}()
-	if c.store == nil {
-		return "", fmt.Errorf("%s reads weights from files, expected a folder that trainer and server both see", c.kind)
+	if c.cfg.Store == nil {
+		return "", fmt.Errorf("%s reads weights from files, expected a folder that trainer and server both see", c.kind.Name)
 	}
 	select {
 	case <-l.publish:
@@ -75,7 +77,7 @@ func (l *labelled) update(ctx context.Context, c *client, w inference.Weights,
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	folder, err := c.store.Put(ctx, w)
+	folder, err := c.cfg.Store.Put(ctx, w)
 	if err != nil {
 		return "", err
 	}
@@ -84,30 +86,26 @@ func (l *labelled) update(ctx context.Context, c *client, w inference.Weights,
 	l.begun++
 	seen := l.seen
 	l.mu.Unlock()
-	if err := push(ctx, folder, labelOf(w)); err != nil {
+	if err := push(ctx, folder, publish.Label(w)); err != nil {
 		return "", err
 	}
-	if c.canary != nil {
-		if seen, err = c.canary.look(ctx, w.Version(), seen, sample); err != nil {
+	if c.cfg.Canary != nil {
+		if seen, err = c.cfg.Canary.Look(ctx, w.Version(), seen, sample); err != nil {
 			return "", err
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.version, l.label, l.seen = w.Version(), labelOf(w), seen
+	l.version, l.label, l.seen = w.Version(), publish.Label(w), seen
 	return w.Checksum(), nil
 }
 
-// sampler makes one exchange: req.N responses of up to limit tokens, some of
-// which may have been broken off.
-type sampler func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error)
-
 // resume goes on with the responses that were broken off, each where it ended.
 // A stop string across the seam is not seen.
-func resume(ctx context.Context, req inference.Request, limit int, out []inference.Completion, sample sampler) error {
+func resume(ctx context.Context, req inference.Request, limit int, out []inference.Completion, sample publish.Sampler) error {
 	for i := range out {
 		c := &out[i]
-		for tries := 0; c.Finish == abort; tries++ {
+		for tries := 0; c.Finish == completions.Abort; tries++ {
 			if tries == maxResumes {
 				return fmt.Errorf("response %d was broken off %d times", i, tries+1)
 			}
@@ -135,7 +133,7 @@ func resume(ctx context.Context, req inference.Request, limit int, out []inferen
 
 // generate samples all of req with one set of weights; after is asked for an
 // error when the responses are in, before any is gone on with and at the end.
-func (l *labelled) generate(ctx context.Context, c *client, req inference.Request, sample func(label string) sampler,
+func (l *labelled) generate(ctx context.Context, c *client, req inference.Request, sample func(label string) publish.Sampler,
 	after func(ctx context.Context, label string) error,
 ) (out []inference.Completion, err error) {
 	defer func() {

@@ -3,80 +3,13 @@ package remote
 import (
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
-	"os"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/inference/remote/internal/latest"
 )
-
-// counted counts how often it is written.
-type counted struct {
-	fakeWeights
-	writes *atomic.Int32
-}
-
-func (c counted) WriteSafetensors(w io.Writer) error {
-	c.writes.Add(1)
-	return c.fakeWeights.WriteSafetensors(w)
-}
-
-// Each version is written once, whatever the number of instances, in the room of
-// the one before; one that could not be written is written again.
-func TestLatest(t *testing.T) {
-	t.Parallel()
-	l := latest.New()
-	var writes atomic.Int32
-	for version := int64(1); version <= 12; version++ {
-		w := counted{fakeWeights{version, float32(version)}, &writes}
-		want := published(t, w)
-		var group sync.WaitGroup
-		for range 4 {
-			group.Go(func() {
-				_, r, err := l.Put(t.Context(), w, "")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				got, err := io.ReadAll(r)
-				if err != nil || string(got) != want {
-					t.Errorf("version %d: %q, %v", version, got, err)
-				}
-			})
-		}
-		group.Wait()
-		require.Equal(t, int32(2*version), writes.Load(), "once by the store and once here")
-		path, _, err := l.Put(t.Context(), w, "")
-		require.NoError(t, err)
-		require.Equal(t, runtime.GOOS == "linux", path != "")
-		if path != "" {
-			got, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Equal(t, want, string(got))
-		}
-	}
-	other := counted{fakeWeights{12, 99}, &writes}
-	_, r, err := l.Put(t.Context(), other, "")
-	require.NoError(t, err)
-	got, err := io.ReadAll(r)
-	require.NoError(t, err)
-	require.Equal(t, published(t, other), string(got), "the version is the same, the weights are not")
-
-	_, _, err = l.Put(t.Context(), brokenWeights{fakeWeights{13, 1}}, "")
-	require.ErrorContains(t, err, "write weights: device lost")
-	_, r, err = l.Put(t.Context(), other, "")
-	require.NoError(t, err)
-	got, err = io.ReadAll(r)
-	require.NoError(t, err)
-	require.Equal(t, published(t, other), string(got), "what the broken ones left is gone")
-}
 
 // packedWeights can be written in a layout.
 type packedWeights struct{ fakeWeights }
@@ -98,7 +31,7 @@ func TestPublishPacked(t *testing.T) {
 			layout           string
 			rowsOnly, packed bool
 		}{{"panels", false, true}, {"panels", true, false}, {"other", false, false}, {"", false, false}} {
-			f := newFake(t, Easyrl)
+			f := newFake(t, EasyRL)
 			f.layout, f.rowsOnly = row.layout, row.rowsOnly
 			inst := f.dial(func(c *Config) { c.URL = url })
 			for version := int64(1); version < 3; version++ {
@@ -114,13 +47,4 @@ func TestPublishPacked(t *testing.T) {
 			require.False(t, f.packed, "weights that have no layout")
 		}
 	}
-}
-
-func published(t *testing.T, w interface{ WriteSafetensors(w io.Writer) error }) string {
-	t.Helper()
-	r, out := io.Pipe()
-	go func() { _ = out.CloseWithError(w.WriteSafetensors(out)) }()
-	b, err := io.ReadAll(r)
-	require.NoError(t, err)
-	return string(b)
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -18,14 +20,21 @@ type llama struct {
 	*client
 }
 
-func newLlama(ctx context.Context, c *client) (*llama, error) {
+// LlamaCpp is the name of the kind of llama.cpp's server.
+const LlamaCpp = "llamacpp"
+
+func llamaKind() Kind {
+	return Kind{Name: LlamaCpp, Title: "llama.cpp", marks: []mark{{"/props", "total_slots"}}, open: newLlama}
+}
+
+func newLlama(ctx context.Context, c *client) (Instance, error) {
 	var props struct {
 		Slots    int `json:"total_slots"`
 		Settings struct {
 			Context int `json:"n_ctx"`
 		} `json:"default_generation_settings"`
 	}
-	if err := c.get(ctx, "/props", &props); err != nil {
+	if err := c.http.Get(ctx, "/props", &props); err != nil {
 		return nil, err
 	}
 	c.context = props.Settings.Context
@@ -89,7 +98,7 @@ type llamaAnswer struct {
 func (l *llama) sample(ctx context.Context, req *inference.Request, index, limit int) (inference.Completion, error) {
 	s := &req.Sampling
 	in := map[string]any{
-		"prompt": req.PromptIDs, "n_predict": limit, "seed": seed31(req.Seed, req.FirstIndex+index), "temperature": s.Temperature,
+		"prompt": req.PromptIDs, "n_predict": limit, "seed": completions.Seed31(req.Seed, req.FirstIndex+index), "temperature": s.Temperature,
 		"top_k": s.TopK, "top_p": s.TopP, "min_p": s.MinP, "typical_p": 1, "repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0,
 		"samplers": []string{"top_k", "top_p", "min_p", "temperature"}, "stop": append([]string{}, s.Stop...),
 		"n_probs": 1, "return_tokens": true, "cache_prompt": false, "ignore_eos": len(s.StopIDs) == 0,
@@ -99,7 +108,7 @@ func (l *llama) sample(ctx context.Context, req *inference.Request, index, limit
 		return inference.Completion{}, err
 	}
 	var a llamaAnswer
-	if err := l.do(ctx, call{method: http.MethodPost, path: "/completion", body: body, limit: bodyLimit(req, limit), long: true}, &a); err != nil {
+	if err := l.http.Do(ctx, transport.Call{Method: http.MethodPost, Path: "/completion", Body: body, Limit: completions.BodyLimit(req, limit), Long: true}, &a); err != nil {
 		return inference.Completion{}, err
 	}
 	c := inference.Completion{Text: a.Content + a.StoppingWord}
@@ -118,7 +127,7 @@ func (l *llama) sample(ctx context.Context, req *inference.Request, index, limit
 		if p.Logprob == nil {
 			return c, fmt.Errorf("POST /completion: token %d has log-probability null", i)
 		}
-		c.IDs, c.Logprobs = append(c.IDs, p.ID), append(c.Logprobs, max(*p.Logprob, noLogprob+1)) // of a token that raw logits all but exclude
+		c.IDs, c.Logprobs = append(c.IDs, p.ID), append(c.Logprobs, max(*p.Logprob, completions.NoLogprob+1)) // of a token that raw logits all but exclude
 		if slices.Contains(s.StopIDs, p.ID) && i < len(a.Probabilities)-1 {
 			c.Finish = rollout.Stop
 			c.Text, err = l.detokenize(ctx, c.IDs)
@@ -126,7 +135,7 @@ func (l *llama) sample(ctx context.Context, req *inference.Request, index, limit
 		}
 	}
 	if err == nil {
-		err = check(&c, limit)
+		err = completions.Check(&c, limit)
 	}
 	if err != nil {
 		return c, fmt.Errorf("POST /completion: %w", err)
@@ -140,6 +149,6 @@ func (l *llama) detokenize(ctx context.Context, ids []int32) (string, error) {
 	var out struct {
 		Content string `json:"content"`
 	}
-	err := l.post(ctx, "/detokenize", map[string]any{"tokens": ids}, &out)
+	err := l.http.Post(ctx, "/detokenize", map[string]any{"tokens": ids}, &out)
 	return out.Content, err
 }

@@ -3,31 +3,29 @@ package remote
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/rollout"
 )
 
-func kinds() []Kind { return []Kind{Easyrl, VLLM, SGLang, LlamaCpp} }
+func allKinds() []string { return []string{EasyRL, VLLM, SGLang, LlamaCpp} }
 
 // trains are the kinds that take weights.
-func trains() []Kind { return []Kind{Easyrl, VLLM, SGLang} }
+func trains() []string { return []string{EasyRL, VLLM, SGLang} }
 
 func TestDialRecognises(t *testing.T) {
 	t.Parallel()
-	capacity := map[Kind]int{Easyrl: 7, VLLM: 192, SGLang: 48, LlamaCpp: 3}
-	for _, kind := range kinds() {
+	capacity := map[string]int{EasyRL: 7, VLLM: 192, SGLang: 48, LlamaCpp: 3}
+	for _, kind := range allKinds() {
 		inst := newFake(t, kind).dial()
-		require.Equal(t, kind, inst.Kind())
+		require.Equal(t, kind, inst.Kind().Name)
 		require.Equal(t, "http://fake:8000", inst.ID())
 		require.Equal(t, capacity[kind], inst.Capacity())
 		require.NoError(t, inst.Probe(t.Context()))
@@ -38,7 +36,7 @@ func TestDialRecognises(t *testing.T) {
 	old := newFake(t, SGLang)
 	old.without["/model_info"], old.without["/server_info"] = true, true
 	inst := old.dial()
-	require.Equal(t, SGLang, inst.Kind())
+	require.Equal(t, SGLang, inst.Kind().Name)
 	require.Equal(t, 48, inst.Capacity())
 }
 
@@ -55,7 +53,7 @@ func TestDialRefuses(t *testing.T) {
 		_, err := Dial(t.Context(), Config{URL: url})
 		require.ErrorContains(t, err, want, url)
 	}
-	_, err := Dial(t.Context(), Config{URL: "http://fake", Kind: "trl", Capacity: -1, Canary: &Canary{}})
+	_, err := Dial(t.Context(), Config{URL: "http://fake", Kind: "trl", Capacity: -1, Canary: &publish.Canary{}})
 	require.ErrorContains(t, err, `kind "trl", expected easyrl, vllm, sglang or llamacpp`)
 	require.ErrorContains(t, err, "capacity -1")
 	require.ErrorContains(t, err, "canary: prompt of 0 tokens")
@@ -90,8 +88,8 @@ func TestToken(t *testing.T) {
 // drew them.
 func TestGenerate(t *testing.T) {
 	t.Parallel()
-	for _, kind := range kinds() {
-		t.Run(string(kind), func(t *testing.T) {
+	for _, kind := range allKinds() {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t, kind)
 			inst := f.dial()
@@ -102,11 +100,11 @@ func TestGenerate(t *testing.T) {
 			for i, c := range out {
 				seed := i
 				if kind == LlamaCpp {
-					seed = int(seed31(req.Seed, i))
+					seed = int(completions.Seed31(req.Seed, i))
 				}
 				ids, logprobs := f.sample(req.PromptIDs, seed, 4)
 				want := inference.Completion{IDs: ids, Logprobs: logprobs, Text: "text", Finish: rollout.Length}
-				if kind == Easyrl {
+				if kind == EasyRL {
 					want.Checksum = fakeWeights{}.Checksum()
 				}
 				require.Equal(t, want, c)
@@ -120,7 +118,7 @@ func TestSamplingIsExplicit(t *testing.T) {
 	t.Parallel()
 	req := request(2)
 	req.Sampling = inference.Sampling{Temperature: 0.5, TopP: 0.9, MinP: 0.125, MaxTokens: 4, Stop: []string{"\n"}, StopIDs: []int32{9}}
-	for kind, path := range map[Kind]string{Easyrl: "/v1/completions", VLLM: "/v1/completions", SGLang: "/generate", LlamaCpp: "/completion"} {
+	for kind, path := range map[string]string{EasyRL: "/v1/completions", VLLM: "/v1/completions", SGLang: "/generate", LlamaCpp: "/completion"} {
 		f := newFake(t, kind)
 		_, err := f.dial().Generate(t.Context(), req)
 		require.NoError(t, err)
@@ -152,7 +150,7 @@ func TestSamplingIsExplicit(t *testing.T) {
 
 func TestLimitIsTheContext(t *testing.T) {
 	t.Parallel()
-	for _, kind := range kinds() {
+	for _, kind := range allKinds() {
 		inst := newFake(t, kind).dial()
 		req := request(1)
 		req.PromptIDs = make([]int32, 126)
@@ -192,7 +190,7 @@ func TestPromptAndTopLogprobs(t *testing.T) {
 func TestPublish(t *testing.T) {
 	t.Parallel()
 	for _, kind := range trains() {
-		t.Run(string(kind), func(t *testing.T) {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t, kind)
 			inst := f.dial()
@@ -222,7 +220,7 @@ func TestPublish(t *testing.T) {
 	}
 	_, err := newFake(t, LlamaCpp).dial().Publish(t.Context(), fakeWeights{1, 1})
 	require.ErrorContains(t, err, "it can evaluate, not train")
-	for _, kind := range []Kind{VLLM, SGLang} {
+	for _, kind := range []string{VLLM, SGLang} {
 		inst := newFake(t, kind).dial(func(c *Config) { c.Store = nil })
 		_, err = inst.Publish(t.Context(), fakeWeights{1, 1})
 		require.ErrorContains(t, err, "reads weights from files")
@@ -242,7 +240,7 @@ func TestVLLMPublishes(t *testing.T) {
 	require.False(t, f.paused)
 	_, err = inst.Generate(t.Context(), request(1))
 	require.NoError(t, err)
-	require.Equal(t, labelOf(fakeWeights{1, 1}), f.bodies["/v1/completions"]["cache_salt"])
+	require.Equal(t, publish.Label(fakeWeights{1, 1}), f.bodies["/v1/completions"]["cache_salt"])
 
 	f.set(func() { f.without["/pause"], f.calls = true, nil })
 	_, err = inst.Publish(t.Context(), fakeWeights{2, 2})
@@ -277,10 +275,10 @@ func TestVLLMGreedy(t *testing.T) {
 // does nothing.
 func TestCanary(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{VLLM, SGLang} {
+	for _, kind := range []string{VLLM, SGLang} {
 		f := newFake(t, kind)
 		value := map[int64]float32{1: 0.5, 2: 0.51, 3: 0.52, 4: 0.52, 5: 5}
-		canary := &Canary{Prompt: []int32{3, 1, 4, 1, 5}}
+		canary := &publish.Canary{Prompt: []int32{3, 1, 4, 1, 5}}
 		var fault error
 		canary.Logprobs = func(_ context.Context, version int64) ([]float32, error) {
 			out := make([]float32, len(canary.Prompt))
@@ -308,29 +306,11 @@ func TestCanary(t *testing.T) {
 	}
 }
 
-// A few tokens that lower precision gets wrong are no other weights; all of them a
-// little off are.
-func TestCanaryDistance(t *testing.T) {
-	t.Parallel()
-	trainer := []float32{0, -1, -0.5, -17, -0.1, -2}
-	sees := func(server []float32) error {
-		c := &Canary{Prompt: make([]int32, len(trainer)), Logprobs: func(context.Context, int64) ([]float32, error) { return trainer, nil }}
-		_, err := c.look(t.Context(), 1, nil, func(context.Context, inference.Request, int) ([]inference.Completion, error) {
-			return []inference.Completion{{PromptLogprobs: server}}, nil
-		})
-		return err
-	}
-	require.NoError(t, sees([]float32{0, -1.01, -0.49, -14, -0.11, -2.02}), "a mean of 0.61")
-	require.ErrorContains(t, sees([]float32{0, -1.06, -0.56, -17, -0.16, -2.06}), "0.06 off the trainer's in the median, expected at most 0.05")
-	trainer[3] = float32(math.NaN())
-	require.ErrorContains(t, sees(slices.Clone(trainer)), "other weights serve")
-}
-
 // Old weights behind a 200 are found by easyrl's checksum without a canary.
 func TestEasyrlChecksum(t *testing.T) {
 	t.Parallel()
 	for _, local := range []bool{false, true} {
-		f := newFake(t, Easyrl)
+		f := newFake(t, EasyRL)
 		inst := f.dial(func(c *Config) {
 			if local {
 				c.URL = "http://127.0.0.1:8000"
@@ -351,7 +331,7 @@ func TestEasyrlChecksum(t *testing.T) {
 // A loopback port that leads to another machine does not see the file.
 func TestEasyrlPathElsewhere(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, Easyrl)
+	f := newFake(t, EasyRL)
 	f.fault = func(w http.ResponseWriter, r *http.Request) bool {
 		refused := r.URL.Query().Has("path")
 		if refused {
@@ -364,47 +344,11 @@ func TestEasyrlPathElsewhere(t *testing.T) {
 	require.Equal(t, 2, f.called("/v1/weights?"))
 }
 
-func TestStore(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "v9-old"), 0o755))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, ".writing-v9-older"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o644))
-	s, err := NewStore(dir)
-	require.NoError(t, err)
-	names := func() (out []string) {
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		for _, e := range entries {
-			out = append(out, e.Name())
-		}
-		return out
-	}
-	w := func(version int64) fakeWeights { return fakeWeights{version, float32(version)} }
-	for version := int64(1); version <= 3; version++ {
-		folder, err := s.Put(t.Context(), w(version))
-		require.NoError(t, err)
-		require.FileExists(t, filepath.Join(folder, "model.safetensors"))
-	}
-	require.Equal(t, []string{"notes.txt", labelOf(w(2)), labelOf(w(3))}, names())
-	before, err := os.Stat(filepath.Join(dir, labelOf(w(3)), file))
-	require.NoError(t, err)
-	_, err = s.Put(t.Context(), w(3))
-	require.NoError(t, err)
-	after, err := os.Stat(filepath.Join(dir, labelOf(w(3)), file))
-	require.NoError(t, err)
-	require.True(t, os.SameFile(before, after), "written once")
-
-	_, err = s.Put(t.Context(), brokenWeights{w(4)})
-	require.ErrorContains(t, err, "device lost")
-	require.Equal(t, []string{"notes.txt", labelOf(w(2)), labelOf(w(3))}, names(), "nothing is left of a failed write")
-}
-
 // A server that computes something else with the same weights, or has no room for
 // what is asked of it, is no instance.
 func TestDialWantsTheRunsModel(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{Easyrl, VLLM} {
+	for _, kind := range []string{EasyRL, VLLM} {
 		cfg := newFake(t, kind).config()
 		cfg.Context = 129
 		_, err := Dial(t.Context(), cfg)
@@ -414,7 +358,7 @@ func TestDialWantsTheRunsModel(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, inst.Close())
 	}
-	f := newFake(t, Easyrl)
+	f := newFake(t, EasyRL)
 	cfg := f.config()
 	cfg.Computes = "c2"
 	_, err := Dial(t.Context(), cfg)

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -83,7 +85,7 @@ func (b *backend) Generate(_ context.Context, req inference.Request) ([]inferenc
 		h := fnv.New64a()
 		fmt.Fprint(h, append(parts, b.value, req.PromptIDs, req.Seed)...)
 		l := math.Float32frombits(uint32(h.Sum64()>>32) | 1<<31)
-		if !(l > noLogprob) {
+		if !(l > completions.NoLogprob) {
 			return -1.1
 		}
 		return l
@@ -121,7 +123,7 @@ func (b *backend) Stream(ctx context.Context, req inference.Request, emit func(i
 }
 
 // serving starts easyrl's server over b and returns a client of it.
-func serving(t *testing.T, b *backend, store *Store) Instance {
+func serving(t *testing.T, b *backend, store *publish.Store) Instance {
 	cfg := server.DefaultConfig()
 	cfg.Listen, cfg.Token = "127.0.0.1:0", "secret"
 	s, err := server.New(cfg, b, nil)
@@ -143,7 +145,7 @@ func TestServer(t *testing.T) {
 	t.Parallel()
 	b := &backend{}
 	inst := serving(t, b, nil)
-	require.Equal(t, Easyrl, inst.Kind())
+	require.Equal(t, EasyRL, inst.Kind().Name)
 	require.Equal(t, 5, inst.Capacity())
 	require.NoError(t, inst.Probe(t.Context()))
 	for version := int64(0); version < 3; version++ {
@@ -183,7 +185,7 @@ func TestServer(t *testing.T) {
 func TestServerTakesWeights(t *testing.T) {
 	t.Parallel()
 	b := &backend{}
-	store, err := NewStore(t.TempDir())
+	store, err := publish.NewStore(t.TempDir())
 	require.NoError(t, err)
 	inst := serving(t, b, store)
 	_, err = inst.Publish(t.Context(), fakeWeights{1, 1})

@@ -10,13 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 	"github.com/stretchr/testify/require"
 )
 
 // Wherever a response is asked for, its seed is that of its index.
 func TestFirstIndex(t *testing.T) {
 	t.Parallel()
-	seeds := func(kind Kind, first int) any {
+	seeds := func(kind string, first int) any {
 		f := newFake(t, kind)
 		f.seeded = true
 		req := request(1)
@@ -25,28 +26,28 @@ func TestFirstIndex(t *testing.T) {
 		require.NoError(t, err)
 		body := f.bodies[samples(kind)]
 		switch kind {
-		case Easyrl:
+		case EasyRL:
 			return body["sample_index"]
 		case SGLang:
 			return body["sampling_params"].([]any)[0].(object)["sampling_seed"]
 		}
 		return body["seed"]
 	}
-	for kind, base := range map[Kind]float64{VLLM: 1<<40 + 5, SGLang: 256 + 5, LlamaCpp: 256 + 5} {
+	for kind, base := range map[string]float64{VLLM: 1<<40 + 5, SGLang: 256 + 5, LlamaCpp: 256 + 5} {
 		require.InDelta(t, base, seeds(kind, 0), 0, kind)
 		require.InDelta(t, base+3, seeds(kind, 3), 0, kind)
 	}
-	require.Nil(t, seeds(Easyrl, 0))
-	require.InDelta(t, 3, seeds(Easyrl, 3), 0)
+	require.Nil(t, seeds(EasyRL, 0))
+	require.InDelta(t, 3, seeds(EasyRL, 3), 0)
 }
 
 func TestSeed31(t *testing.T) {
 	t.Parallel()
-	require.NotEqual(t, seed31(1, 0), seed31(1<<32|1, 0), "the upper half counts")
+	require.NotEqual(t, completions.Seed31(1, 0), completions.Seed31(1<<32|1, 0), "the upper half counts")
 	for i := range 100 {
-		seed := seed31(1<<64-1, i)
+		seed := completions.Seed31(1<<64-1, i)
 		require.LessOrEqual(t, seed, uint32(1<<31-1))
-		require.NotEqual(t, seed, seed31(1<<64-1, i+1))
+		require.NotEqual(t, seed, completions.Seed31(1<<64-1, i+1))
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
 // sglang is an instance of SGLang's server.
@@ -23,7 +26,15 @@ type sglang struct {
 	seeded bool
 }
 
-func newSGLang(ctx context.Context, c *client) (*sglang, error) {
+// SGLang is the name of the kind of SGLang's server.
+const SGLang = "sglang"
+
+func sglangKind() Kind {
+	return Kind{Name: SGLang, Title: "SGLang", Weights: true,
+		marks: []mark{{"/model_info", "model_path"}, {"/get_model_info", "model_path"}}, open: newSGLang}
+}
+
+func newSGLang(ctx context.Context, c *client) (Instance, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
@@ -34,7 +45,7 @@ func newSGLang(ctx context.Context, c *client) (*sglang, error) {
 			s.info = path
 			break
 		}
-		if !noRoute(err) && !errors.Is(err, errBody) {
+		if !transport.NoRoute(err) && !errors.Is(err, transport.ErrBody) {
 			return nil, err
 		}
 	}
@@ -51,11 +62,11 @@ func (s *sglang) readSettings(ctx context.Context) error {
 		} `json:"internal_states"`
 	}
 	for _, path := range []string{"/server_info", "/get_server_info"} {
-		err := s.do(ctx, call{method: http.MethodGet, path: path, limit: 16 << 20}, &server)
+		err := s.http.Do(ctx, transport.Call{Method: http.MethodGet, Path: path, Limit: 16 << 20}, &server)
 		if err == nil {
 			break
 		}
-		if !noRoute(err) {
+		if !transport.NoRoute(err) {
 			return err
 		}
 	}
@@ -77,13 +88,13 @@ func (s *sglang) version(ctx context.Context, path string) (string, error) {
 	var out struct {
 		Version json.RawMessage `json:"weight_version"`
 	}
-	if err := s.get(ctx, path, &out); err != nil {
+	if err := s.http.Get(ctx, path, &out); err != nil {
 		return "", err
 	}
 	if out.Version == nil {
-		return "", fmt.Errorf("GET %s: %w: no weight_version", path, errBody)
+		return "", fmt.Errorf("GET %s: %w: no weight_version", path, transport.ErrBody)
 	}
-	return label(out.Version), nil
+	return transport.Text(out.Version), nil
 }
 
 // verify asks the server for its label, where it has a call for that.
@@ -103,10 +114,10 @@ func (s *sglang) verify(ctx context.Context, want string) error {
 
 // Publish makes the server read w from the store and verifies it.
 func (s *sglang) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	if s.info == "" && s.canary == nil {
+	if s.info == "" && s.cfg.Canary == nil {
 		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version, expected a newer one or a canary", s.url)
 	}
-	return s.held.update(ctx, s.client, w, s.push, s.sampler(labelOf(w)))
+	return s.held.update(ctx, s.client, w, s.push, s.sampler(publish.Label(w)))
 }
 
 // push updates. The server ends what runs, lets nothing begin meanwhile and
@@ -119,7 +130,7 @@ func (s *sglang) push(ctx context.Context, folder, label string) error {
 		Success bool   `json:"success"`
 		Message string `json:"message"`
 	}
-	if err := s.post(ctx, path, in, &out); err != nil {
+	if err := s.http.Post(ctx, path, in, &out); err != nil {
 		return err
 	}
 	if !out.Success {
@@ -200,7 +211,7 @@ func (s *sglang) request(req *inference.Request, limit int) map[string]any {
 		prompts, each := make([][]int32, req.N), make([]map[string]any, req.N)
 		for i := range each {
 			prompts[i], each[i] = req.PromptIDs, maps.Clone(params)
-			each[i]["n"], each[i]["sampling_seed"] = 1, seed31(req.Seed, req.FirstIndex+i)
+			each[i]["n"], each[i]["sampling_seed"] = 1, completions.Seed31(req.Seed, req.FirstIndex+i)
 		}
 		in["input_ids"], in["sampling_params"] = prompts, each
 	}
@@ -208,15 +219,15 @@ func (s *sglang) request(req *inference.Request, limit int) map[string]any {
 }
 
 // sampler posts to /generate.
-func (s *sglang) sampler(want string) sampler {
+func (s *sglang) sampler(want string) publish.Sampler {
 	return func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
 		body, err := json.Marshal(s.request(&req, limit))
 		if err != nil {
 			return nil, err
 		}
 		var raw json.RawMessage
-		k := call{method: http.MethodPost, path: "/generate", body: body, limit: bodyLimit(&req, limit), long: true}
-		if err := s.do(ctx, k, &raw); err != nil {
+		k := transport.Call{Method: http.MethodPost, Path: "/generate", Body: body, Limit: completions.BodyLimit(&req, limit), Long: true}
+		if err := s.http.Do(ctx, k, &raw); err != nil {
 			return nil, err
 		}
 		out, unlabelled, err := decodeSGLang(raw, &req, limit, want)
@@ -241,7 +252,7 @@ func decodeSGLang(raw json.RawMessage, req *inference.Request, limit int, want s
 		err = json.Unmarshal(raw, &answers[0])
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("%w: %w", errBody, err)
+		return nil, false, fmt.Errorf("%w: %w", transport.ErrBody, err)
 	}
 	if len(answers) != req.N {
 		return nil, false, fmt.Errorf("%d responses, expected %d", len(answers), req.N)
@@ -253,7 +264,7 @@ func decodeSGLang(raw json.RawMessage, req *inference.Request, limit int, want s
 			out[i], err = a.decode(req)
 		}
 		if err == nil {
-			err = check(&out[i], limit)
+			err = completions.Check(&out[i], limit)
 		}
 		if err != nil {
 			return nil, false, fmt.Errorf("response %d: %w", i, err)
@@ -273,8 +284,8 @@ func (m *sglangMeta) sameWeights(want string) error {
 		labels = append(labels, v.Version)
 	}
 	for _, raw := range labels {
-		if raw != nil && label(raw) != want {
-			return fmt.Errorf("weights %.60q, expected %s: %w", label(raw), want, inference.ErrStale)
+		if raw != nil && transport.Text(raw) != want {
+			return fmt.Errorf("weights %.60q, expected %s: %w", transport.Text(raw), want, inference.ErrStale)
 		}
 	}
 	return nil
@@ -284,14 +295,14 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 	m := &a.Meta
 	c := inference.Completion{Text: a.Text}
 	var err error
-	if c.Finish, err = finishOf(m.Finish.Type); err != nil {
+	if c.Finish, err = completions.Finish(m.Finish.Type); err != nil {
 		return c, err
 	}
 	if m.PromptTokens != nil && *m.PromptTokens != len(req.PromptIDs) {
 		return c, fmt.Errorf("sampled from a prompt of %d tokens, expected %d", *m.PromptTokens, len(req.PromptIDs))
 	}
-	if c.Finish == abort && strings.HasPrefix(m.Finish.Message, "Abort before prefill") {
-		return inference.Completion{Finish: abort}, nil // what it says of tokens is no good
+	if c.Finish == completions.Abort && strings.HasPrefix(m.Finish.Message, "Abort before prefill") {
+		return inference.Completion{Finish: completions.Abort}, nil // what it says of tokens is no good
 	}
 	if c.IDs, c.Logprobs, err = sglangTokens(m.Output); err != nil {
 		return c, err
@@ -309,7 +320,7 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 			for i := range ids {
 				all[i] = inference.TokenLogprob{ID: ids[i], Logprob: logprobs[i]}
 			}
-			c.Top = append(c.Top, likeliest(all, req.TopLogprobs))
+			c.Top = append(c.Top, completions.Likeliest(all, req.TopLogprobs))
 		}
 	}
 	if req.PromptLogprobs {
@@ -324,7 +335,7 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 			}
 		}
 		c.PromptLogprobs = logprobs
-		return c, errors.Join(err, checkLogprobs("prompt token", logprobs))
+		return c, errors.Join(err, completions.CheckLogprobs("prompt token", logprobs))
 	}
 	return c, nil
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 )
 
 const (
@@ -25,13 +27,13 @@ type Trainer struct {
 
 // hold makes the server the trainer's, until Close.
 func (e *easyrl) hold(ctx context.Context) error {
-	if e.trainer.ID == "" {
+	if e.cfg.Trainer.ID == "" {
 		return nil
 	}
 	if err := e.take(ctx); err != nil {
 		return fmt.Errorf("instance %s: %w", e.url, notData(err))
 	}
-	beats, stop := context.WithCancel(e.ctx)
+	beats, stop := context.WithCancel(context.Background())
 	e.stop = stop
 	e.beats.Go(func() {
 		tick := time.NewTicker(beat)
@@ -50,7 +52,7 @@ func (e *easyrl) hold(ctx context.Context) error {
 
 // take says that the trainer is there.
 func (e *easyrl) take(ctx context.Context) error {
-	err := e.post(ctx, "/v1/trainer", map[string]string{"id": e.trainer.ID, "name": e.trainer.Name}, nil)
+	err := e.http.Post(ctx, "/v1/trainer", map[string]string{"id": e.cfg.Trainer.ID, "name": e.cfg.Trainer.Name}, nil)
 	if err == nil || ctx.Err() == nil { // a call that was broken off leaves it open
 		e.heard.Store(err == nil)
 	}
@@ -64,11 +66,11 @@ func (e *easyrl) Close() error {
 		e.stop()
 		e.beats.Wait()
 	}
-	if e.heard.Load() && e.ctx.Err() == nil {
+	if e.heard.Load() && !e.http.Closed() {
 		ctx, cancel := context.WithTimeout(context.Background(), farewell)
 		defer cancel()
 		// A server that does not hear it forgets the trainer.
-		_ = e.do(ctx, call{method: http.MethodDelete, path: "/v1/trainer?id=" + url.QueryEscape(e.trainer.ID)}, nil)
+		_ = e.http.Do(ctx, transport.Call{Method: http.MethodDelete, Path: "/v1/trainer?id=" + url.QueryEscape(e.cfg.Trainer.ID)}, nil)
 	}
 	return e.client.Close()
 }

@@ -12,7 +12,7 @@ import (
 // A server hears of its trainer as long as it is held, and is another's then.
 func TestServerIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t, Easyrl)
+		f := newFake(t, EasyRL)
 		of := func(id string) Config {
 			cfg := f.config()
 			cfg.Trainer = Trainer{ID: id, Name: "run " + id}
@@ -47,7 +47,7 @@ func TestServerIsHeld(t *testing.T) {
 // A run that ends while it publishes lets its servers go.
 func TestServerIsFreeAfterAPublishThatWasBrokenOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake(t, Easyrl)
+		f := newFake(t, EasyRL)
 		cfg := f.config()
 		cfg.Trainer = Trainer{ID: "a", Name: "run a"}
 		a, err := Dial(t.Context(), cfg)

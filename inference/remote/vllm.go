@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
 // vllm is an instance of vLLM's server. It takes weights when it runs with
@@ -22,7 +25,14 @@ type vllm struct {
 	raw bool
 }
 
-func newVLLM(ctx context.Context, c *client) (*vllm, error) {
+// VLLM is the name of the kind of vLLM's server.
+const VLLM = "vllm"
+
+func vllmKind() Kind {
+	return Kind{Name: VLLM, Title: "vLLM", Weights: true, marks: []mark{{"/version", "version"}}, shared: true, open: newVLLM}
+}
+
+func newVLLM(ctx context.Context, c *client) (Instance, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
@@ -47,7 +57,7 @@ func (v *vllm) readSettings(ctx context.Context) error {
 			} `json:"model_config"`
 		} `json:"vllm_config"`
 	}
-	_ = v.get(ctx, "/server_info?config_format=json", &server) // see above
+	_ = v.http.Get(ctx, "/server_info?config_format=json", &server) // see above
 	switch mode := server.Config.Model.Logprobs; mode {
 	case "", "processed_logprobs":
 	case "raw_logprobs":
@@ -80,21 +90,21 @@ func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference
 
 // sampler caches prompts under label only: vLLM leaves to its callers that a
 // cache does not outlive the weights.
-func (v *vllm) sampler(label string) sampler {
+func (v *vllm) sampler(label string) publish.Sampler {
 	return func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
 		greedy := req.Sampling.Temperature == 0
 		n := req.N
 		if greedy {
 			req.N = 1 // more than one is refused
 		}
-		body := newCompletionRequest(v.model, &req, limit)
+		body := completions.NewRequest(v.model, &req, limit)
 		body.Seed = (req.Seed + uint64(req.FirstIndex)) & (1<<62 - 1) // a signed number, to which it adds the response's index
 		body.CacheSalt = label
-		var a completionAnswer
-		if err := v.complete(ctx, &body, bodyLimit(&req, limit), &a); err != nil {
+		var a completions.Answer
+		if err := v.complete(ctx, &body, completions.BodyLimit(&req, limit), &a); err != nil {
 			return nil, err
 		}
-		out, err := decodeCompletions(&a, &req, limit)
+		out, err := completions.Decode(&a, &req, limit)
 		if err != nil {
 			return nil, fmt.Errorf("POST /v1/completions: %w", err)
 		}
@@ -118,12 +128,12 @@ func (v *vllm) rpc(ctx context.Context, method string, args ...string) ([]string
 	var out struct {
 		Results []json.RawMessage `json:"results"`
 	}
-	err := v.post(ctx, "/collective_rpc", in, &out)
-	var refused *statusError
+	err := v.http.Post(ctx, "/collective_rpc", in, &out)
+	var refused *transport.StatusError
 	switch {
-	case noRoute(err):
+	case transport.NoRoute(err):
 		return nil, errors.New("POST /collective_rpc: no such call, expected vLLM to run with VLLM_SERVER_DEV_MODE=1")
-	case errors.As(err, &refused) && refused.status >= 500:
+	case errors.As(err, &refused) && refused.Status >= 500:
 		return nil, fmt.Errorf("%w (expected --worker-extension-cls easyrl_worker.EasyRL)", err)
 	case err != nil:
 		return nil, err
@@ -132,7 +142,7 @@ func (v *vllm) rpc(ctx context.Context, method string, args ...string) ([]string
 	}
 	labels := make([]string, len(out.Results))
 	for i, raw := range out.Results {
-		labels[i] = label(raw)
+		labels[i] = transport.Text(raw)
 	}
 	return labels, nil
 }
@@ -153,21 +163,21 @@ func (v *vllm) verify(ctx context.Context, label string) error {
 
 // Publish makes the server read w from the store and verifies it.
 func (v *vllm) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	return v.held.update(ctx, v.client, w, v.push, v.sampler(labelOf(w)))
+	return v.held.update(ctx, v.client, w, v.push, v.sampler(publish.Label(w)))
 }
 
 // push pauses the server where it can be paused, loads and resumes, whatever
 // happened.
 func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
-	switch err := v.command(ctx, "/pause?mode=abort&clear_cache=true"); {
+	switch err := v.http.Command(ctx, "/pause?mode=abort&clear_cache=true"); {
 	case err == nil:
 		defer func() {
 			// It must not stay paused because ctx has ended.
-			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), v.stall, errors.New("POST /resume: no answer"))
+			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), v.cfg.Stall, errors.New("POST /resume: no answer"))
 			defer cancel()
-			err = errors.Join(err, v.command(ctx, "/resume"))
+			err = errors.Join(err, v.http.Command(ctx, "/resume"))
 		}()
-	case !noRoute(err): // older ones cannot pause
+	case !transport.NoRoute(err): // older ones cannot pause
 		return err
 	}
 	labels, err := v.rpc(ctx, "easyrl_load", folder, label)
@@ -180,7 +190,7 @@ func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 		}
 	}
 	// Caches outside of the server may not know of the salt.
-	if err := v.command(ctx, "/reset_prefix_cache?reset_external=true"); err != nil {
+	if err := v.http.Command(ctx, "/reset_prefix_cache?reset_external=true"); err != nil {
 		return err
 	}
 	return v.verify(ctx, label)

@@ -26,7 +26,6 @@ const (
 // folder.Name, a package by its folder.
 func exceptions() map[string]int {
 	return map[string]int{
-		"inference/remote": 2300, // a file for the dialect of each server
 		"inference/server": 2050, // a gate after the other
 		"cmd/easyrl":       1200, // flags and printing alone
 	}

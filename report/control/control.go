@@ -44,6 +44,7 @@ type Server struct {
 	last      report.Values
 	left      string    // that the steps after last take
 	instances Instances // nil where the run has none
+	kinds     []string  // of the servers that can be added to them
 	listeners map[chan []byte]struct{}
 	log       []entry
 	noted     int // entries of the log so far

@@ -61,14 +61,24 @@ type Instances interface {
 }
 
 // Serve lets requests at the control address list and change instances. Before,
-// and where a run has none, they are refused.
-func (c *Server) Serve(instances Instances) {
+// and where a run has none, they are refused. Refusals name the kinds of servers
+// that can be added.
+func (c *Server) Serve(instances Instances, kinds ...string) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.instances = instances
+	c.instances, c.kinds = instances, kinds
+}
+
+// bodyOf says what a request that adds an instance of one of kinds has as body.
+func bodyOf(kinds []string) string {
+	list := `"` + strings.Join(kinds, `", "`) + `"`
+	if last := strings.LastIndex(list, ", "); last >= 0 {
+		list = list[:last] + " or" + list[last+1:]
+	}
+	return `{"url": "http://HOST:PORT", "kind": ` + list + `}`
 }
 
 // refuse answers with a line of JSON that says why not.
@@ -115,7 +125,7 @@ func local(host string) bool {
 // that an ID may have any letters.
 func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	c.mu.Lock()
-	instances := c.instances
+	instances, kinds := c.instances, c.kinds
 	c.mu.Unlock()
 	if instances == nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "the run has no instances, expected it to have started them")
@@ -134,7 +144,7 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 		case fasthttp.MethodGet, fasthttp.MethodHead:
 			c.listInstances(ctx, instances)
 		case fasthttp.MethodPost:
-			c.addInstance(ctx, instances)
+			c.addInstance(ctx, instances, kinds)
 		default:
 			refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s /instances: expected GET or POST", method)
 		}
@@ -188,8 +198,7 @@ func (c *Server) listInstances(ctx *fasthttp.RequestCtx, instances Instances) {
 }
 
 // addInstance reads {"url": …, "kind": …} and adds it.
-func (c *Server) addInstance(ctx *fasthttp.RequestCtx, instances Instances) {
-	const expected = `expected {"url": "http://HOST:PORT", "kind": "easyrl", "vllm" or "sglang"}`
+func (c *Server) addInstance(ctx *fasthttp.RequestCtx, instances Instances, kinds []string) {
 	var asked struct {
 		URL  string `json:"url"`
 		Kind string `json:"kind"`
@@ -197,16 +206,16 @@ func (c *Server) addInstance(ctx *fasthttp.RequestCtx, instances Instances) {
 	in := json.NewDecoder(bytes.NewReader(ctx.PostBody()))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&asked); err != nil {
-		refuse(ctx, fasthttp.StatusBadRequest, "body: %v, %s", err, expected)
+		refuse(ctx, fasthttp.StatusBadRequest, "body: %v, expected %s", err, bodyOf(kinds))
 		return
 	}
 	if in.More() {
-		refuse(ctx, fasthttp.StatusBadRequest, "body: more than one value, %s", expected)
+		refuse(ctx, fasthttp.StatusBadRequest, "body: more than one value, expected %s", bodyOf(kinds))
 		return
 	}
 	u, err := url.Parse(asked.URL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		refuse(ctx, fasthttp.StatusBadRequest, "url is %q, %s", asked.URL, expected)
+		refuse(ctx, fasthttp.StatusBadRequest, "url is %q, expected %s", asked.URL, bodyOf(kinds))
 		return
 	}
 	m, err := instances.Add(c.ctx, asked.URL, asked.Kind)

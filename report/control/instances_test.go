@@ -117,7 +117,7 @@ func newControl(t *testing.T, instances Instances) (*Server, string) {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	if instances != nil {
-		c.Serve(instances)
+		c.Serve(instances, "easyrl", "vllm", "sglang")
 	}
 	return c, "http://" + c.Addr()
 }
@@ -177,7 +177,7 @@ func TestInstancesRefuse(t *testing.T) {
 		{"POST", "/instances", `{"url":1}`, 400, "body: json: cannot unmarshal number"},
 		{"POST", "/instances", `{"url":"http://a:2"} {}`, 400, "more than one value"},
 		{"POST", "/instances", `{"uri":"http://a:2"}`, 400, "unknown field"},
-		{"POST", "/instances", `{"url":"a:2"}`, 400, `url is \"a:2\", expected {`},
+		{"POST", "/instances", `{"url":"a:2"}`, 400, `url is \"a:2\", expected {\"url\": \"http://HOST:PORT\", \"kind\": \"easyrl\", \"vllm\" or \"sglang\"}`},
 		{"POST", "/instances", `{"url":"file:///etc/passwd"}`, 400, "url is"},
 		{"POST", "/instances", `{"url":"http://a:2","kind":"odd"}`, 400, `kind \"odd\" cannot be added`},
 		{"POST", "/instances", `{"url":"http://a:1"}`, 502, "connection refused; by the peer"},

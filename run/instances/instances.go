@@ -17,6 +17,7 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -60,7 +61,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, er
 		return nil, err
 	}
 	in := &Instances{fleet: f, threads: cfg.Device.Threads,
-		canary: canary.NewReference(deps.Shape, canary.Prompt(deps.Shape, deps.CanaryTokens, remote.CanaryTokens))}
+		canary: canary.NewReference(deps.Shape, canary.Prompt(deps.Shape, deps.CanaryTokens, publish.CanaryTokens))}
 	mc, err := membershipConfig(cfg, deps, in.canary)
 	mc.Wait = fc.EmptyWait
 	if err == nil {
@@ -98,10 +99,10 @@ func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 // are compared with.
 func membershipConfig(cfg *configs.Config, deps *Deps, ref *canary.Reference) (membership.Config, error) {
 	c := &cfg.Inference
-	mc := membership.Config{Kind: remote.Kind(c.Kind), Watch: c.Watch, MinInstances: c.MinInstances, MayJoin: cfg.Control.Listen != "" || c.Watch != "",
+	mc := membership.Config{Kind: c.Kind, Watch: c.Watch, MinInstances: c.MinInstances, MayJoin: cfg.Control.Listen != "" || c.Watch != "",
 		Dir: deps.Dir, WeightsDir: c.WeightsDir, Spans: deps.Spans, Dial: deps.Dial,
 		Client: remote.Config{Token: deps.Token, Trainer: remote.Trainer{Name: trainerName(cfg)}, Context: EngineConfig(cfg, "", deps.Shape).Context,
-			Computes: deps.Computes, Canary: &remote.Canary{Prompt: ref.Prompt(), Logprobs: ref.Logprobs}}}
+			Computes: deps.Computes, Canary: &publish.Canary{Prompt: ref.Prompt(), Logprobs: ref.Logprobs}}}
 	if mc.WeightsDir == "" {
 		mc.WeightsDir, mc.RemoveWeights = filepath.Join(cfg.Run.Dir, "weights"), true
 	}

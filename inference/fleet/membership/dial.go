@@ -8,6 +8,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/report/control"
 )
 
@@ -19,12 +20,12 @@ type Client interface {
 }
 
 // Dialer connects to the server of an endpoint and returns its kind.
-type Dialer func(ctx context.Context, e remote.Endpoint) (c Client, kind remote.Kind, err error)
+type Dialer func(ctx context.Context, e remote.Endpoint) (c Client, kind string, err error)
 
 // newDialer returns a Dialer over HTTP. run identifies the run to servers. cleanup
 // removes the weights that were written for servers, if the run made their folder.
 func newDialer(cfg *Config, run string) (dial Dialer, cleanup func() error, err error) {
-	store, err := remote.NewStore(cfg.WeightsDir)
+	store, err := publish.NewStore(cfg.WeightsDir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -34,17 +35,18 @@ func newDialer(cfg *Config, run string) (dial Dialer, cleanup func() error, err 
 	}
 	base := cfg.Client
 	base.Store, base.Trainer.ID = store, run
-	return func(ctx context.Context, e remote.Endpoint) (Client, remote.Kind, error) {
+	return func(ctx context.Context, e remote.Endpoint) (Client, string, error) {
 		rc := base
 		rc.URL, rc.Kind = e.URL, e.Kind
 		c, err := remote.Dial(ctx, rc)
 		if err != nil {
 			return nil, "", err
 		}
-		if c.Kind() == remote.LlamaCpp {
-			return nil, "", errors.Join(fmt.Errorf("instance %s %w: it is %s, which takes no weights, expected easyrl, vllm or sglang",
-				e.URL, control.ErrInvalid, c.Kind()), c.Close())
+		kind := c.Kind()
+		if !kind.Weights {
+			return nil, "", errors.Join(fmt.Errorf("instance %s %w: it is %s, which takes no weights, expected %s",
+				e.URL, control.ErrInvalid, kind.Name, remote.Expected()), c.Close())
 		}
-		return c, c.Kind(), nil
+		return c, kind.Name, nil
 	}, cleanup, nil
 }

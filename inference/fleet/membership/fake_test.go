@@ -113,7 +113,7 @@ func open(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
 	for i := range s.engines {
 		require.NoError(t, f.Add(ctx, startEngine(t, fmt.Sprintf("embedded-%d", i+1))))
 	}
-	c := Config{Endpoints: s.endpoints, Kind: remote.Easyrl, Watch: s.watch, MinInstances: fc.MinServing, Wait: fc.EmptyWait, MayJoin: !s.fixed,
+	c := Config{Endpoints: s.endpoints, Kind: remote.EasyRL, Watch: s.watch, MinInstances: fc.MinServing, Wait: fc.EmptyWait, MayJoin: !s.fixed,
 		Dir: cmp.Or(s.dir, t.TempDir()), Dial: s.dial}
 	if c.Dial == nil {
 		c.Dial = dialEngine(shape)
@@ -127,12 +127,12 @@ func open(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
 // dialEngine starts an engine in the place of a server. One with "gone" in its URL
 // does not answer.
 func dialEngine(shape *model.Config) Dialer {
-	return func(_ context.Context, e remote.Endpoint) (Client, remote.Kind, error) {
+	return func(_ context.Context, e remote.Endpoint) (Client, string, error) {
 		if strings.Contains(e.URL, "gone") {
 			return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
 		}
 		inst, err := newEngine(shape, e.URL)
-		return engineServer{inst}, cmp.Or(e.Kind, remote.Easyrl), err
+		return engineServer{inst}, cmp.Or(e.Kind, remote.EasyRL), err
 	}
 }
 
@@ -140,7 +140,7 @@ func dialEngine(shape *model.Config) Dialer {
 func dialThen(t *testing.T, wrap func(url string, e engineServer) Client) Dialer {
 	t.Helper()
 	dial := dialEngine(tinyShape(t))
-	return func(ctx context.Context, e remote.Endpoint) (Client, remote.Kind, error) {
+	return func(ctx context.Context, e remote.Endpoint) (Client, string, error) {
 		c, kind, err := dial(ctx, e)
 		if err != nil {
 			return nil, "", err

@@ -22,7 +22,7 @@ type Config struct {
 	// Endpoints are the configured servers, which stay in the fleet.
 	Endpoints []remote.Endpoint
 	// Kind applies to servers on the watched list without one; empty asks them.
-	Kind remote.Kind
+	Kind string
 	// Watch is a file or a DNS name that lists servers, as package discover reads
 	// it; empty watches nothing.
 	Watch string
@@ -107,7 +107,7 @@ func (m *Membership) Begin(ctx context.Context, live *control.Server) error {
 	m.connector.reconnect()
 	m.connector.watch()
 	m.tasks.Go(func() { m.monitor.run(m.ctx) })
-	live.Serve(m)
+	live.Serve(m, remote.Names()...)
 	return m.await(ctx)
 }
 
@@ -158,7 +158,7 @@ func (m *Membership) List() []control.Instance { return m.servers.list() }
 
 // Add adds the server at url to the fleet. An empty kind asks the server.
 func (m *Membership) Add(ctx context.Context, url, kind string) (control.Instance, error) {
-	e, err := remote.ParseEndpoint(url, remote.Kind(kind))
+	e, err := remote.ParseEndpoint(url, kind)
 	if err != nil {
 		return control.Instance{}, fmt.Errorf("instance %w: %w", control.ErrInvalid, err)
 	}

@@ -47,7 +47,7 @@ func TestServerOffTheListWhileItIsCalled(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	called, answer := make(chan struct{}), make(chan struct{})
-	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none", dial: func(ctx context.Context, e remote.Endpoint) (Client, remote.Kind, error) {
+	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none", dial: func(ctx context.Context, e remote.Endpoint) (Client, string, error) {
 		close(called)
 		<-answer
 		return dialEngine(tinyShape(t))(ctx, e)

@@ -143,7 +143,7 @@ func (s *servers) list() []control.Instance {
 			Requests: st.Requests, Responses: st.Responses, Served: st.Served, Failed: st.Failed, Tokens: st.Tokens,
 			Busy: st.Busy.Seconds(), Fault: st.PublishFail}
 		if srv, ok := s.byID[st.ID]; ok {
-			in.Kind, in.URL = string(srv.endpoint.Kind), srv.endpoint.URL
+			in.Kind, in.URL = srv.endpoint.Kind, srv.endpoint.URL
 		}
 		all[i] = in
 	}

@@ -1,4 +1,4 @@
-package remote
+package publish
 
 import (
 	"context"
@@ -50,7 +50,8 @@ type Canary struct {
 	Tolerance float64
 }
 
-func (c *Canary) validate() error {
+// Validate reports the first fault of c.
+func (c *Canary) Validate() error {
 	switch {
 	case len(c.Prompt) < 2:
 		return fmt.Errorf("canary: prompt of %d tokens, expected %d", len(c.Prompt), CanaryTokens)
@@ -62,12 +63,16 @@ func (c *Canary) validate() error {
 	return nil
 }
 
-// sighting is what trainer and server said under one version.
-type sighting struct{ trainer, server []float32 }
+// Sampler makes one exchange: req.N responses of up to limit tokens, some of
+// which may have been broken off.
+type Sampler func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error)
 
-// look asks both sides and compares. before is the last sighting that passed,
+// Sighting is what trainer and server said under one version.
+type Sighting struct{ trainer, server []float32 }
+
+// Look asks both sides and compares. before is the last sighting that passed,
 // or nil.
-func (c *Canary) look(ctx context.Context, version int64, before *sighting, sample sampler) (*sighting, error) {
+func (c *Canary) Look(ctx context.Context, version int64, before *Sighting, sample Sampler) (*Sighting, error) {
 	want, err := c.Logprobs(ctx, version)
 	if err != nil {
 		return nil, fmt.Errorf("canary: trainer: %w", err)
@@ -87,7 +92,7 @@ func (c *Canary) look(ctx context.Context, version int64, before *sighting, samp
 	if tolerance == 0 {
 		tolerance = 0.05
 	}
-	now := &sighting{slices.Clone(want[1:]), slices.Clone(got[1:])}
+	now := &Sighting{slices.Clone(want[1:]), slices.Clone(got[1:])}
 	if median, _ := distance(now.trainer, now.server); !(median <= tolerance) {
 		return nil, fmt.Errorf("canary: log-probabilities are %.3g off the trainer's in the median, expected at most %v: other weights serve", median, tolerance)
 	}

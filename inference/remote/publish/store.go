@@ -1,4 +1,4 @@
-package remote
+package publish
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"regexp"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/latest"
 )
 
 // Store is a folder that trainer and servers both see, under the same path, and
@@ -16,11 +15,11 @@ import (
 // once, whatever the number of instances. Its methods may be called
 // concurrently.
 //
-// For easyrl servers a store also has the newest version in memory: see latest.
+// For easyrl servers a store also has the newest version in memory: see Latest.
 type Store struct {
 	dir     string
 	pattern *regexp.Regexp
-	latest  *latest.Files
+	latest  *Latest
 
 	turn chan struct{} // holds a token while nobody writes
 	have []string      // names of what was put last, newest last; of who has the turn
@@ -33,13 +32,16 @@ func NewStore(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("weights folder %s: %w", dir, err)
 	}
-	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), latest: latest.New(), turn: make(chan struct{}, 1)}
+	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), latest: NewLatest(), turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
 	return s, nil
 }
 
-// labelOf names weights on the wire and in a store: version and checksum.
-func labelOf(w inference.Weights) string { return fmt.Sprintf("v%d-%s", w.Version(), w.Checksum()) }
+// Latest is the newest version in memory.
+func (s *Store) Latest() *Latest { return s.latest }
+
+// Label names weights on the wire and in a store: version and checksum.
+func Label(w inference.Weights) string { return fmt.Sprintf("v%d-%s", w.Version(), w.Checksum()) }
 
 // file is the weights file of a version's folder.
 const file = "model.safetensors"
@@ -54,7 +56,7 @@ func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	name := labelOf(w)
+	name := Label(w)
 	if !s.pattern.MatchString(name) {
 		return "", fmt.Errorf("weights folder %s: checksum %q, expected letters and digits", s.dir, w.Checksum())
 	}

@@ -1,7 +1,8 @@
-package remote
+// Package completions is the body of POST /v1/completions as easyrl and vLLM speak
+// it, and the checks that the responses of every kind of server must pass.
+package completions
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -10,20 +11,21 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// abort is how a response ends that the server broke off: what there is of it
+// Abort is how a response ends that the server broke off: what there is of it
 // is good, and may be gone on with.
-const abort rollout.Finish = "abort"
+const Abort rollout.Finish = "abort"
 
-// noLogprob is what vLLM writes for the log-probability of what cannot be
+// NoLogprob is what vLLM writes for the log-probability of what cannot be
 // sampled.
-const noLogprob = -9999
+const NoLogprob = -9999
 
-// completionRequest is the body of POST /v1/completions. All that a model's
+// Request is the body of POST /v1/completions. All that a model's
 // generation_config would fill in otherwise is said.
-type completionRequest struct {
+type Request struct {
 	Model             string   `json:"model,omitempty"`
 	Prompt            []int32  `json:"prompt"`
 	N                 int      `json:"n"`
@@ -49,10 +51,10 @@ type completionRequest struct {
 	SampleIndex       int      `json:"sample_index,omitempty"`   // the index of the first response
 }
 
-// newCompletionRequest is req with room for limit tokens a response.
-func newCompletionRequest(model string, req *inference.Request, limit int) completionRequest {
+// NewRequest is req with room for limit tokens a response.
+func NewRequest(model string, req *inference.Request, limit int) Request {
 	s := &req.Sampling
-	body := completionRequest{
+	body := Request{
 		Model: model, Prompt: req.PromptIDs, N: req.N, Seed: req.Seed, MaxTokens: limit,
 		Temperature: s.Temperature, TopP: s.TopP, TopK: s.TopK, MinP: s.MinP, RepetitionPenalty: 1,
 		Stop: s.Stop, StopTokenIDs: s.StopIDs, IgnoreEOS: true, IncludeStop: true,
@@ -67,15 +69,15 @@ func newCompletionRequest(model string, req *inference.Request, limit int) compl
 	return body
 }
 
-// bodyLimit bounds the answer to req: what a token takes in any of the
+// BodyLimit bounds the answer to req: what a token takes in any of the
 // dialects, its text and its alternatives.
-func bodyLimit(req *inference.Request, limit int) int64 {
+func BodyLimit(req *inference.Request, limit int) int64 {
 	perToken := int64(512) * int64(1+req.TopLogprobs)
-	return min(largeBody, smallBody+int64(req.N)*(perToken*int64(limit)+512*int64(len(req.PromptIDs))))
+	return min(transport.LargeBody, transport.SmallBody+int64(req.N)*(perToken*int64(limit)+512*int64(len(req.PromptIDs))))
 }
 
-// completionAnswer is the answer to POST /v1/completions.
-type completionAnswer struct {
+// Answer is the answer to POST /v1/completions.
+type Answer struct {
 	Choices       []choice `json:"choices"`
 	WeightVersion *int64   `json:"weight_version"` // easyrl's, as is
 	Checksum      string   `json:"weight_checksum"`
@@ -100,9 +102,9 @@ type choiceLogprobs struct {
 	TopLogprobs   []map[string]*float32 `json:"top_logprobs"`
 }
 
-// decodeCompletions checks an answer against its request. Choices may come in
+// Decode checks an answer against its request. Choices may come in
 // any order, each once. The completions have no Version.
-func decodeCompletions(a *completionAnswer, req *inference.Request, limit int) ([]inference.Completion, error) {
+func Decode(a *Answer, req *inference.Request, limit int) ([]inference.Completion, error) {
 	if len(a.Choices) != req.N {
 		return nil, fmt.Errorf("%d choices, expected %d", len(a.Choices), req.N)
 	}
@@ -116,7 +118,7 @@ func decodeCompletions(a *completionAnswer, req *inference.Request, limit int) (
 		seen[ch.Index] = true
 		c, err := ch.decode(req)
 		if err == nil {
-			err = check(&c, limit)
+			err = Check(&c, limit)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("choice %d: %w", ch.Index, err)
@@ -129,7 +131,7 @@ func decodeCompletions(a *completionAnswer, req *inference.Request, limit int) (
 func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
 	c := inference.Completion{Text: ch.Text}
 	var err error
-	if c.Finish, err = finishOf(ch.FinishReason); err != nil {
+	if c.Finish, err = Finish(ch.FinishReason); err != nil {
 		return c, err
 	}
 	if ch.PromptTokenIDs != nil && !slices.Equal(ch.PromptTokenIDs, req.PromptIDs) {
@@ -161,10 +163,10 @@ func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
 	return c, err
 }
 
-// finishOf reads finish_reason.
-func finishOf(reason string) (rollout.Finish, error) {
+// Finish reads finish_reason.
+func Finish(reason string) (rollout.Finish, error) {
 	switch f := rollout.Finish(reason); f {
-	case rollout.Stop, rollout.Length, abort:
+	case rollout.Stop, rollout.Length, Abort:
 		return f, nil
 	}
 	return "", fmt.Errorf("finish reason %q, expected stop, length or abort", reason)
@@ -192,7 +194,7 @@ func tokenID(s string) (int32, error) {
 	return int32(id), nil
 }
 
-// top is the k likeliest of n tokens each. The sampled token may stand beside
+// top is the k Likeliest of n tokens each. The sampled token may stand beside
 // them.
 func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
 	if len(l.TopLogprobs) != n {
@@ -207,13 +209,13 @@ func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
 			}
 			out[i] = append(out[i], inference.TokenLogprob{ID: id, Logprob: *p})
 		}
-		out[i] = likeliest(out[i], k)
+		out[i] = Likeliest(out[i], k)
 	}
 	return out, nil
 }
 
-// likeliest are the first k in descending order, ties by id.
-func likeliest(all []inference.TokenLogprob, k int) []inference.TokenLogprob {
+// Likeliest are the first k in descending order, ties by id.
+func Likeliest(all []inference.TokenLogprob, k int) []inference.TokenLogprob {
 	slices.SortFunc(all, func(a, b inference.TokenLogprob) int {
 		if a.Logprob != b.Logprob {
 			if a.Logprob > b.Logprob {
@@ -238,14 +240,14 @@ func (ch *choice) promptLogprobs(prompt []int32) ([]float32, error) {
 		}
 		out[i] = *l
 	}
-	return out, checkLogprobs("prompt token", out)
+	return out, CheckLogprobs("prompt token", out)
 }
 
-// check is what every response must hold to. One that was broken off may be
+// Check is what every response must hold to. One that was broken off may be
 // empty.
-func check(c *inference.Completion, limit int) error {
+func Check(c *inference.Completion, limit int) error {
 	switch {
-	case len(c.IDs) == 0 && c.Finish != abort:
+	case len(c.IDs) == 0 && c.Finish != Abort:
 		return errors.New("no tokens")
 	case len(c.IDs) > limit:
 		return fmt.Errorf("%d tokens, expected at most %d", len(c.IDs), limit)
@@ -257,30 +259,21 @@ func check(c *inference.Completion, limit int) error {
 			return fmt.Errorf("token %d is %d, expected 0 or more", i, id)
 		}
 	}
-	return checkLogprobs("token", c.Logprobs)
+	return CheckLogprobs("token", c.Logprobs)
 }
 
-func checkLogprobs(of string, logprobs []float32) error {
+func CheckLogprobs(of string, logprobs []float32) error {
 	for i, l := range logprobs {
 		l64 := float64(l)
-		if math.IsNaN(l64) || math.IsInf(l64, 0) || l <= noLogprob || l > 1e-3 {
-			return fmt.Errorf("%s %d has log-probability %v, expected more than %d and at most 0", of, i, l, noLogprob)
+		if math.IsNaN(l64) || math.IsInf(l64, 0) || l <= NoLogprob || l > 1e-3 {
+			return fmt.Errorf("%s %d has log-probability %v, expected more than %d and at most 0", of, i, l, NoLogprob)
 		}
 	}
 	return nil
 }
 
-// seed31 is a seed of 31 bits, the most that all servers take, for the response
+// Seed31 is a seed of 31 bits, the most that all servers take, for the response
 // at an index. Those of a request differ.
-func seed31(seed uint64, index int) uint32 {
+func Seed31(seed uint64, index int) uint32 {
 	return ((uint32(seed>>32) ^ uint32(seed)) + uint32(index)) & math.MaxInt32
-}
-
-// label is a version as a server writes it, a number or a string.
-func label(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s
-	}
-	return string(raw)
 }

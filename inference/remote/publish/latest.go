@@ -1,5 +1,6 @@
-// Package latest keeps the newest weights as files in memory, for all easyrl servers.
-package latest
+// Package publish hands weights to inference servers as files, and compares what
+// the servers then compute with the trainer.
+package publish
 
 import (
 	"bytes"
@@ -10,18 +11,18 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Files is the newest weights as safetensors files in memory, which all easyrl
+// Latest is the newest weights as safetensors files in memory, which all easyrl
 // servers are sent: those of this machine read one under its path, the others get
 // its bytes. There is one in each layout that a server asked for. Each version is
 // written once, over the one before, whose room it takes. Who still reads that one
 // is told so when it is done. A file has no name: it is gone with the process.
-type Files struct {
+type Latest struct {
 	turn  chan struct{} // holds a token while nobody writes
-	files map[string]*file
+	files map[string]*layoutFile
 }
 
-// file is weights in one layout.
-type file struct {
+// layoutFile is weights in one layout.
+type layoutFile struct {
 	memory *checkpoint.Memory
 	of     inference.Weights // what is in it; nil for nothing whole
 }
@@ -32,9 +33,9 @@ type Packed interface {
 	WritePacked(m *checkpoint.Memory) error
 }
 
-// New has no weights yet.
-func New() *Files {
-	l := &Files{turn: make(chan struct{}, 1), files: map[string]*file{}}
+// NewLatest has no weights yet.
+func NewLatest() *Latest {
+	l := &Latest{turn: make(chan struct{}, 1), files: map[string]*layoutFile{}}
 	l.turn <- struct{}{}
 	return l
 }
@@ -42,7 +43,7 @@ func New() *Files {
 // Put writes w in a layout, that of w or, where it is empty, rows, where it is not
 // there yet, and returns the file: its path, where there is one, and its bytes. It
 // may be called concurrently.
-func (l *Files) Put(ctx context.Context, w inference.Weights, layout string) (path string, data *bytes.Reader, err error) {
+func (l *Latest) Put(ctx context.Context, w inference.Weights, layout string) (path string, data *bytes.Reader, err error) {
 	select {
 	case <-l.turn:
 		defer func() { l.turn <- struct{}{} }()
@@ -51,7 +52,7 @@ func (l *Files) Put(ctx context.Context, w inference.Weights, layout string) (pa
 	}
 	f := l.files[layout]
 	if f == nil {
-		f = &file{memory: checkpoint.NewMemory()}
+		f = &layoutFile{memory: checkpoint.NewMemory()}
 		l.files[layout] = f
 	}
 	if f.of == nil || f.of.Version() != w.Version() || f.of.Checksum() != w.Checksum() {

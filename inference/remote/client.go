@@ -1,0 +1,148 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
+)
+
+// client is what the instances of all kinds share. Its fields do not change after
+// Dial.
+type client struct {
+	cfg      Config
+	url      string // cfg's
+	http     *transport.Client
+	kind     Kind
+	model    string
+	context  int // positions; 0 where the server does not say
+	capacity int
+}
+
+func newClient(cfg Config) *client {
+	return &client{
+		cfg: cfg, url: cfg.URL, model: cfg.Model, capacity: cfg.Capacity,
+		http: transport.New(transport.Config{URL: cfg.URL, Token: cfg.Token, Connect: cfg.Connect, Stall: cfg.Stall, Dial: cfg.dial}),
+	}
+}
+
+// open asks the server what it is, unless the configuration says so, and returns
+// the instance of its kind.
+func (c *client) open(ctx context.Context) (Instance, error) {
+	c.kind, _ = kindOf(c.cfg.Kind)
+	if c.cfg.Kind == "" {
+		kind, err := c.recognise(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.kind = kind
+	}
+	inst, err := c.kind.open(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("instance %s: %w", c.url, err)
+	}
+	if c.context > 0 && c.context < c.cfg.Context {
+		return nil, fmt.Errorf("instance %s: its context has %d positions, expected %d for a prompt and its response", c.url, c.context, c.cfg.Context)
+	}
+	if c.capacity == 0 {
+		c.capacity = 64
+	}
+	return inst, nil
+}
+
+// recognise finds the kind of the server by its marks.
+func (c *client) recognise(ctx context.Context) (Kind, error) {
+	for _, m := range marks() {
+		var body map[string]any
+		err := c.http.Get(ctx, m.path, &body)
+		if _, ok := body[m.field]; err == nil && ok {
+			return m.kind, nil
+		}
+		var refused *transport.StatusError
+		if err != nil && !errors.As(err, &refused) && !errors.Is(err, transport.ErrBody) {
+			return Kind{}, fmt.Errorf("instance %s: %w", c.url, err)
+		}
+		if refused != nil && (refused.Status == 401 || refused.Status == 403) {
+			return Kind{}, fmt.Errorf("instance %s: GET %s: status %d, expected the server's bearer token in inference.token_file", c.url, m.path, refused.Status)
+		}
+		if refused != nil && refused.Status >= 500 { // it starts, or a proxy stands before nothing
+			return Kind{}, fmt.Errorf("instance %s: %w", c.url, err)
+		}
+	}
+	return Kind{}, fmt.Errorf("instance %s: neither %s answers there", c.url, join(titles(kinds()), "nor"))
+}
+
+// ID is the server's address.
+func (c *client) ID() string { return c.url }
+
+// Kind is what the server is.
+func (c *client) Kind() Kind { return c.kind }
+
+// Capacity is the number of responses that the server samples at once.
+func (c *client) Capacity() int { return c.capacity }
+
+// Probe asks the server whether it is well.
+func (c *client) Probe(ctx context.Context) error {
+	if err := c.http.Get(ctx, "/health", nil); err != nil {
+		return fmt.Errorf("instance %s: %w", c.url, err)
+	}
+	return nil
+}
+
+// Close ends all calls with inference.ErrClosed. The server goes on.
+func (c *client) Close() error {
+	c.http.Close(fmt.Errorf("instance %s: %w", c.url, inference.ErrClosed))
+	return nil
+}
+
+// readModel reads the name of the model and its context from GET /v1/models.
+func (c *client) readModel(ctx context.Context) error {
+	var list struct {
+		Data []struct {
+			ID          string `json:"id"`
+			MaxModelLen int    `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := c.http.Get(ctx, "/v1/models", &list); err != nil {
+		return err
+	}
+	if len(list.Data) == 0 {
+		return errors.New("GET /v1/models: no model, expected at least 1")
+	}
+	for _, m := range list.Data {
+		if c.model == "" || c.model == m.ID {
+			c.model, c.context = m.ID, m.MaxModelLen
+			return nil
+		}
+	}
+	return fmt.Errorf("GET /v1/models: no model %q, the first is %q", c.model, list.Data[0].ID)
+}
+
+// limit is the number of response tokens that fit the model's context.
+func (c *client) limit(req *inference.Request) (int, error) {
+	if err := req.Validate(); err != nil {
+		return 0, err
+	}
+	if c.context == 0 {
+		return req.Sampling.MaxTokens, nil
+	}
+	left := c.context - len(req.PromptIDs)
+	if left < 1 {
+		return 0, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid, len(req.PromptIDs), c.context)
+	}
+	return min(req.Sampling.MaxTokens, left), nil
+}
+
+// complete posts a completion request.
+func (c *client) complete(ctx context.Context, body *completions.Request, limit int64, out *completions.Answer) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return c.http.Do(ctx, transport.Call{Method: http.MethodPost, Path: "/v1/completions", Body: data, Limit: limit, Long: true}, out)
+}
