@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference/remote"
 )
 
 func TestValidate(t *testing.T) {
@@ -75,7 +77,7 @@ func TestValidate(t *testing.T) {
 			"inference.instances=2", "inference.min_instances=4"}, nil},
 		{"endpoints over again", TrainTask, []string{"inference.kind=easyrl", `inference.endpoints=["http://a:1/", "vllm=http://a:1", "tgi=http://c"]`}, []string{
 			`-set: inference.endpoints has "http://a:1" twice`,
-			`-set: inference.endpoints has "tgi=http://c", expected one of "easyrl", "vllm", "sglang" before the URL`}},
+			`-set: inference.endpoints has "tgi=http://c", expected one of ` + quoted(remote.Names()) + ` before the URL`}},
 		{"too few instances", TrainTask, []string{"inference.min_instances=2"}, []string{
 			"-set: inference.min_instances is 2, expected 1 at most: there are no more instances, and none can join"}},
 		{"no wait", TrainTask, []string{"inference.wait_seconds=0"}, []string{"-set: inference.wait_seconds is 0, expected 1 or more"}},

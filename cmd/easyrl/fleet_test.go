@@ -133,7 +133,7 @@ func TestFleetVerb(t *testing.T) {
 		{[]string{"remove", "embedded-1"}, exitUsage, "fleet: remove instance embedded-1: is an engine of the run's own process"},
 		{[]string{"add", "http://gone"}, exitFailed, "fleet: instance http://gone: connection refused"},
 		{[]string{"add", "b:80"}, exitUsage, `fleet: url is "b:80", expected {"url": `},
-		{[]string{"add", "http://b", "-kind", "tgi"}, exitUsage, `fleet: instance cannot be added: "http://b", expected one of "easyrl", "vllm", "sglang" before the URL`},
+		{[]string{"add", "http://b", "-kind", "tgi"}, exitUsage, `fleet: instance cannot be added: "http://b", expected one of "` + strings.Join(remote.Names(), `", "`) + `" before the URL`},
 		{[]string{"kill", "b"}, exitUsage, `fleet: "kill b", expected list, add URL, drain ID or remove ID`},
 		{nil, exitUsage, `fleet: "", expected list`},
 	} {

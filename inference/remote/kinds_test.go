@@ -37,6 +37,15 @@ func TestKinds(t *testing.T) {
 	require.False(t, IsExact(""))
 }
 
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	list := []string{"easyrl", "vLLM", "SGLang", "llama.cpp"}
+	require.Equal(t, "easyrl, vLLM, SGLang nor llama.cpp", join(list, "nor"))
+	require.Equal(t, "easyrl or vLLM", join(list[:2], "or"))
+	require.Equal(t, "easyrl", join(list[:1], "or"))
+	require.Empty(t, join(nil, "or"))
+}
+
 func TestParseEndpoint(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Endpoint{

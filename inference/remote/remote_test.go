@@ -54,13 +54,13 @@ func TestDialRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want, url)
 	}
 	_, err := Dial(t.Context(), Config{URL: "http://fake", Kind: "trl", Capacity: -1, Canary: &publish.Canary{}})
-	require.ErrorContains(t, err, `kind "trl", expected easyrl, vllm, sglang or llamacpp`)
+	require.ErrorContains(t, err, `kind "trl", expected `+join(names(kinds()), "or"))
 	require.ErrorContains(t, err, "capacity -1")
 	require.ErrorContains(t, err, "canary: prompt of 0 tokens")
 
 	f := newFake(t, "something else")
 	_, err = Dial(t.Context(), f.config())
-	require.EqualError(t, err, "instance http://fake:8000: neither easyrl, vLLM, SGLang nor llama.cpp answers there")
+	require.EqualError(t, err, "instance http://fake:8000: neither "+join(titles(kinds()), "nor")+" answers there")
 	cfg := newFake(t, VLLM).config()
 	cfg.Model = "other"
 	_, err = Dial(t.Context(), cfg)
