@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/internal/labelled"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 )
 
@@ -136,6 +137,11 @@ func (c *client) limit(req *inference.Request) (int, error) {
 		return 0, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid, len(req.PromptIDs), c.context)
 	}
 	return min(req.Sampling.MaxTokens, left), nil
+}
+
+// labelled is a server that knows its weights by a label.
+func (c *client) labelled() *labelled.Server {
+	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Limit: c.limit})
 }
 
 // complete posts a completion request.

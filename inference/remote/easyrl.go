@@ -140,7 +140,7 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 		err = fmt.Errorf("PUT /v1/weights: serves checksum %q, expected %s", h.Checksum, w.Checksum())
 	}
 	if err != nil {
-		return "", fmt.Errorf("instance %s: %w", e.url, notData(err))
+		return "", fmt.Errorf("instance %s: %w", e.url, publish.Fault(err))
 	}
 	return h.Checksum, nil
 }
@@ -209,13 +209,4 @@ func printed(v *int64) string {
 		return "unknown"
 	}
 	return fmt.Sprint(*v)
-}
-
-// notData is err without the sentinels of requests: a refused publish is a
-// fault of the server.
-func notData(err error) error {
-	if errors.Is(err, inference.ErrInvalid) || errors.Is(err, inference.ErrStale) {
-		return errors.New(err.Error())
-	}
-	return err
 }

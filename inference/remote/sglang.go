@@ -12,6 +12,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/internal/labelled"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
@@ -19,7 +20,7 @@ import (
 // sglang is an instance of SGLang's server.
 type sglang struct {
 	*client
-	held *labelled
+	held *labelled.Server
 	info string // the call that reports the weights' version; "" where none does
 	// seeded says that seeds count, and that responses without one all have the
 	// same draws.
@@ -38,7 +39,7 @@ func newSGLang(ctx context.Context, c *client) (Instance, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	s := &sglang{client: c, held: newLabelled()}
+	s := &sglang{client: c, held: c.labelled()}
 	for _, path := range []string{"/model_info", "/get_model_info", "/get_weight_version"} {
 		_, err := s.version(ctx, path)
 		if err == nil {
@@ -117,7 +118,7 @@ func (s *sglang) Publish(ctx context.Context, w inference.Weights) (string, erro
 	if s.info == "" && s.cfg.Canary == nil {
 		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version, expected a newer one or a canary", s.url)
 	}
-	return s.held.update(ctx, s.client, w, s.push, s.sampler(publish.Label(w)))
+	return s.held.Publish(ctx, w, s.push, s.sampler(publish.Label(w)))
 }
 
 // push updates. The server ends what runs, lets nothing begin meanwhile and
@@ -141,7 +142,7 @@ func (s *sglang) push(ctx context.Context, folder, label string) error {
 
 // Generate samples req; each response carries its label.
 func (s *sglang) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
-	return s.held.generate(ctx, s.client, req, s.sampler, func(context.Context, string) error { return nil })
+	return s.held.Generate(ctx, req, s.sampler, func(context.Context, string) error { return nil })
 }
 
 type sglangAnswer struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
 const (
@@ -31,7 +32,7 @@ func (e *easyrl) hold(ctx context.Context) error {
 		return nil
 	}
 	if err := e.take(ctx); err != nil {
-		return fmt.Errorf("instance %s: %w", e.url, notData(err))
+		return fmt.Errorf("instance %s: %w", e.url, publish.Fault(err))
 	}
 	beats, stop := context.WithCancel(context.Background())
 	e.stop = stop

@@ -11,6 +11,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/internal/labelled"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
@@ -19,7 +20,7 @@ import (
 // VLLM_SERVER_DEV_MODE=1 and the worker extension of deploy/vllm.
 type vllm struct {
 	*client
-	held *labelled
+	held *labelled.Server
 	// raw says that log-probabilities are without the temperature: all but
 	// --logprobs-mode processed_logprobs.
 	raw bool
@@ -36,7 +37,7 @@ func newVLLM(ctx context.Context, c *client) (Instance, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	v := &vllm{client: c, held: newLabelled()}
+	v := &vllm{client: c, held: c.labelled()}
 	return v, v.readSettings(ctx)
 }
 
@@ -80,7 +81,7 @@ func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference
 	if t := req.Sampling.Temperature; v.raw && t != 0 && t != 1 {
 		return nil, fmt.Errorf("instance %s: its log-probabilities are without the temperature %v, expected vLLM to run with --logprobs-mode processed_logprobs", v.url, t)
 	}
-	return v.held.generate(ctx, v.client, req, v.sampler, func(ctx context.Context, label string) error {
+	return v.held.Generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
 		if label == "" {
 			return nil
 		}
@@ -163,7 +164,7 @@ func (v *vllm) verify(ctx context.Context, label string) error {
 
 // Publish makes the server read w from the store and verifies it.
 func (v *vllm) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	return v.held.update(ctx, v.client, w, v.push, v.sampler(publish.Label(w)))
+	return v.held.Publish(ctx, w, v.push, v.sampler(publish.Label(w)))
 }
 
 // push pauses the server where it can be paused, loads and resumes, whatever

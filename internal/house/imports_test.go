@@ -25,6 +25,7 @@ func floors() [][]string {
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
 		{"inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed"},
 		{"inference/remote/internal/completions", "inference/fleet", "model/panels", "npu/device", "rollout/sample"},
+		{"inference/remote/internal/labelled"},
 		{"model", "optim", "producer", "evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend"},
 		{"trainer", "bench/roofline", "model/folder"},

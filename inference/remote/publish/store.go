@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -127,4 +128,13 @@ func (s *Store) keep(name string) {
 			_ = os.RemoveAll(filepath.Join(s.dir, e.Name()))
 		}
 	}
+}
+
+// Fault is err without the sentinels of requests: a publish that is refused is a
+// fault of the server.
+func Fault(err error) error {
+	if errors.Is(err, inference.ErrInvalid) || errors.Is(err, inference.ErrStale) {
+		return errors.New(err.Error())
+	}
+	return err
 }

@@ -1,4 +1,6 @@
-package remote
+// Package labelled publishes to and samples from servers that know their weights by
+// a label instead of a checksum.
+package labelled
 
 import (
 	"context"
@@ -12,13 +14,14 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
-// maxResumes is how often a response is gone on with that a server breaks off.
-const maxResumes = 8
+// MaxResumes is how often a response that the server breaks off is continued.
+const MaxResumes = 8
 
-// labelled is what is known of the weights of a server that keeps a label
-// rather than a checksum.
-type labelled struct {
-	publish chan struct{} // holds a token while nobody publishes
+// Server is what is known of a server and of its weights. Its methods may be
+// called concurrently.
+type Server struct {
+	cfg  Config
+	turn chan struct{} // holds a token while nobody publishes
 
 	mu      sync.Mutex
 	version int64  // 0 before the first verified publish and after a failed one
@@ -27,86 +30,97 @@ type labelled struct {
 	seen    *publish.Sighting
 }
 
-func newLabelled() *labelled {
-	l := &labelled{publish: make(chan struct{}, 1)}
-	l.publish <- struct{}{}
-	return l
+// Config says what a Server works with.
+type Config struct {
+	URL    string // which names the instance
+	Kind   string // by its name
+	Store  *publish.Store
+	Canary *publish.Canary // may be nil
+	// Limit is the most tokens of a response to req.
+	Limit func(req *inference.Request) (int, error)
+}
+
+// New returns a server that nothing was published to.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg, turn: make(chan struct{}, 1)}
+	s.turn <- struct{}{}
+	return s
 }
 
 // now is the version and the label for a request, and how many publishes have
 // begun. A server that was never published to serves version 0.
-func (l *labelled) now(req *inference.Request) (version int64, label string, begun int64, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.begun > 0 && l.label == "" {
+func (s *Server) now(req *inference.Request) (version int64, label string, begun int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun > 0 && s.label == "" {
 		return 0, "", 0, fmt.Errorf("no verified weights: %w", inference.ErrStale)
 	}
-	if req.Version != 0 && req.Version != l.version {
-		return 0, "", 0, fmt.Errorf("request of version %d, the server holds %d: %w", req.Version, l.version, inference.ErrStale)
+	if req.Version != 0 && req.Version != s.version {
+		return 0, "", 0, fmt.Errorf("request of version %d, the server holds %d: %w", req.Version, s.version, inference.ErrStale)
 	}
-	return l.version, l.label, l.begun, nil
+	return s.version, s.label, s.begun, nil
 }
 
 // unchanged is an error where a publish has begun since now, be it of the same
 // weights: a server that had lost them may have got them back.
-func (l *labelled) unchanged(begun int64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.begun != begun {
+func (s *Server) unchanged(begun int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun != begun {
 		return fmt.Errorf("weights were published meanwhile: %w", inference.ErrStale)
 	}
 	return nil
 }
 
-// update runs one publish: push makes w serve and verifies the label that the
-// server reports, sample is for the canary.
-func (l *labelled) update(ctx context.Context, c *client, w inference.Weights,
+// Publish makes w the weights: push loads them from a folder and verifies the label
+// that the server reports, sample is for the canary.
+func (s *Server) Publish(ctx context.Context, w inference.Weights,
 	push func(ctx context.Context, folder, label string) error, sample publish.Sampler,
 ) (checksum string, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("instance %s: %w", c.url, notData(err))
+			err = fmt.Errorf("instance %s: %w", s.cfg.URL, publish.Fault(err))
 		}
 	}()
-	if c.cfg.Store == nil {
-		return "", fmt.Errorf("%s reads weights from files, expected a folder that trainer and server both see", c.kind.Name)
+	if s.cfg.Store == nil {
+		return "", fmt.Errorf("%s reads weights from files, expected a folder that trainer and server both see", s.cfg.Kind)
 	}
 	select {
-	case <-l.publish:
-		defer func() { l.publish <- struct{}{} }()
+	case <-s.turn:
+		defer func() { s.turn <- struct{}{} }()
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	folder, err := c.cfg.Store.Put(ctx, w)
+	folder, err := s.cfg.Store.Put(ctx, w)
 	if err != nil {
 		return "", err
 	}
-	l.mu.Lock()
-	l.version, l.label = 0, ""
-	l.begun++
-	seen := l.seen
-	l.mu.Unlock()
+	s.mu.Lock()
+	s.version, s.label = 0, ""
+	s.begun++
+	seen := s.seen
+	s.mu.Unlock()
 	if err := push(ctx, folder, publish.Label(w)); err != nil {
 		return "", err
 	}
-	if c.cfg.Canary != nil {
-		if seen, err = c.cfg.Canary.Look(ctx, w.Version(), seen, sample); err != nil {
+	if s.cfg.Canary != nil {
+		if seen, err = s.cfg.Canary.Look(ctx, w.Version(), seen, sample); err != nil {
 			return "", err
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.version, l.label, l.seen = w.Version(), publish.Label(w), seen
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version, s.label, s.seen = w.Version(), publish.Label(w), seen
 	return w.Checksum(), nil
 }
 
-// resume goes on with the responses that were broken off, each where it ended.
+// resume continues the responses that were broken off, each where it ended.
 // A stop string across the seam is not seen.
 func resume(ctx context.Context, req inference.Request, limit int, out []inference.Completion, sample publish.Sampler) error {
 	for i := range out {
 		c := &out[i]
 		for tries := 0; c.Finish == completions.Abort; tries++ {
-			if tries == maxResumes {
+			if tries == MaxResumes {
 				return fmt.Errorf("response %d was broken off %d times", i, tries+1)
 			}
 			rest := req
@@ -131,21 +145,21 @@ func resume(ctx context.Context, req inference.Request, limit int, out []inferen
 	return nil
 }
 
-// generate samples all of req with one set of weights; after is asked for an
-// error when the responses are in, before any is gone on with and at the end.
-func (l *labelled) generate(ctx context.Context, c *client, req inference.Request, sample func(label string) publish.Sampler,
+// Generate samples all of req with one set of weights; after is asked for an
+// error when the responses are in, before any is continued and at the end.
+func (s *Server) Generate(ctx context.Context, req inference.Request, sample func(label string) publish.Sampler,
 	after func(ctx context.Context, label string) error,
 ) (out []inference.Completion, err error) {
 	defer func() {
 		if err != nil {
-			out, err = nil, fmt.Errorf("instance %s: %w", c.url, err)
+			out, err = nil, fmt.Errorf("instance %s: %w", s.cfg.URL, err)
 		}
 	}()
-	limit, err := c.limit(&req)
+	limit, err := s.cfg.Limit(&req)
 	if err != nil {
 		return nil, err
 	}
-	version, label, begun, err := l.now(&req)
+	version, label, begun, err := s.now(&req)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +168,7 @@ func (l *labelled) generate(ctx context.Context, c *client, req inference.Reques
 		if err == nil {
 			err = after(ctx, label)
 		}
-		if changed := l.unchanged(begun); changed != nil {
+		if changed := s.unchanged(begun); changed != nil {
 			return nil, changed // whatever came of it, and of asking
 		}
 		return out, err
