@@ -107,7 +107,7 @@ func (b engineBackend) idle(t *testing.T, s *Server, after string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		st := b.Stats()
-		return s.Running() == 0 && st.Running == 0 && st.Waiting == 0 && st.FreePages == st.CachePages && s.bodies.Load() == 0 && len(s.slots) == 0
+		return s.Running() == 0 && st.Running == 0 && st.Waiting == 0 && st.FreePages == st.CachePages && s.bodies.held.Load() == 0 && len(s.completions.slots) == 0
 	}, time.Minute, time.Millisecond, "after %s: %+v", after, b.Stats())
 }
 

@@ -18,6 +18,8 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
+	"github.com/easyrl/easyrl/inference/server/internal/job"
+	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -33,25 +35,25 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(seed), true)
 		f.Add([]byte(seed), false)
 	}
-	s := &Server{backend: newFake(), text: fakeText{}}
+	m := modelOf(newFake(), fakeText{}, &bodies{})
 	f.Fuzz(func(t *testing.T, data []byte, chat bool) {
-		r, err := decodeRequest(data, chat)
-		var j *job
+		r, err := job.Decode(data, chat)
+		var j *job.Job
 		if err == nil {
-			require.True(t, r.n >= 1 && r.n <= maxResponses)
-			j, err = s.prepare(r)
+			require.True(t, r.N >= 1 && r.N <= job.MaxResponses)
+			j, err = m.Prepare(r)
 		}
 		if err != nil {
-			got := asFailure(err)
-			require.True(t, got.status >= 400 && got.status < 500, "%v", err)
-			_, err := json.Marshal(got.body())
+			got := reply.Of(err)
+			require.True(t, got.Status >= 400 && got.Status < 500, "%v", err)
+			_, err := json.Marshal(got.Body())
 			require.NoError(t, err)
 			return
 		}
-		require.NotEmpty(t, j.prompts)
-		require.LessOrEqual(t, len(j.prompts)*j.n, maxResponses)
-		for _, ids := range j.prompts {
-			req := j.each
+		require.NotEmpty(t, j.Prompts)
+		require.LessOrEqual(t, len(j.Prompts)*j.N, job.MaxResponses)
+		for _, ids := range j.Prompts {
+			req := j.Each
 			req.PromptIDs = ids
 			require.NoError(t, req.Validate())
 			require.LessOrEqual(t, len(ids)+req.Sampling.MaxTokens, 4096)
@@ -85,9 +87,9 @@ func FuzzConnection(f *testing.F) {
 	}
 	s := serve(f, noFiles{newFake()}, fakeText{}, func(c *Config) { c.HeaderTimeout = 5 * time.Second })
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s.mu.Lock()
-		s.draining = false // whatever the last one said
-		s.mu.Unlock()
+		s.gate.mu.Lock()
+		s.gate.draining = false // whatever the last one said
+		s.gate.mu.Unlock()
 		inner, err := net.Dial("tcp", s.Addr())
 		require.NoError(t, err)
 		defer inner.Close() //nolint:errcheck // has been read
@@ -100,7 +102,7 @@ func FuzzConnection(f *testing.F) {
 		if len(answer) > 0 {
 			require.Regexp(t, `^HTTP/1\.1 (100|200|4\d\d|503) `, string(answer[:min(len(answer), 20)]))
 		}
-		require.Eventually(t, func() bool { return s.Running() == 0 && s.bodies.Load() == 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return s.Running() == 0 && s.bodies.held.Load() == 0 }, time.Minute, time.Millisecond)
 	})
 }
 

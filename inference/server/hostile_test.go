@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -59,18 +60,18 @@ func TestClientGone(t *testing.T) {
 		first := send()
 		<-backend.started
 		second := send()
-		require.Eventually(t, func() bool { return s.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return s.completions.waiting.Load() == 1 }, time.Minute, time.Millisecond)
 		require.NoError(t, second.Close())
-		require.Eventually(t, func() bool { return s.waiting.Load() == 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return s.completions.waiting.Load() == 0 }, time.Minute, time.Millisecond)
 		require.NoError(t, first.Close())
 		require.Error(t, <-backend.ended)
 		<-s.idleNow()
-		require.Empty(t, s.slots)
+		require.Empty(t, s.completions.slots)
 	}
 }
 
 // idleNow is whenIdle of a server that is drained for it.
-func (s *Server) idleNow() <-chan struct{} { s.drain(); return s.whenIdle() }
+func (s *Server) idleNow() <-chan struct{} { s.gate.drain(); return s.gate.whenIdle() }
 
 func TestCloseEndsRequests(t *testing.T) {
 	t.Parallel()
@@ -104,7 +105,7 @@ func TestQueueFull(t *testing.T) {
 	clients.Go(send)
 	<-backend.started
 	clients.Go(send)
-	require.Eventually(t, func() bool { return s.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.completions.waiting.Load() == 1 }, time.Minute, time.Millisecond)
 	status, header, data := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a"}`)
 	require.Equal(t, http.StatusTooManyRequests, status, "%s", data)
 	require.Equal(t, "1", header.Get("Retry-After"))
@@ -124,7 +125,7 @@ func TestLongTexts(t *testing.T) {
 		"/v1/chat/completions": `{"messages":[{"role":"user","content":"` + long + `"}]}`}
 	for _, want := range []struct{ tokens, others int }{{http.StatusTooManyRequests, http.StatusTooManyRequests}, {http.StatusOK, http.StatusBadRequest}} {
 		if want.tokens == http.StatusTooManyRequests {
-			s.long.Lock()
+			s.bodies.long.Lock()
 		}
 		for path, body := range paths {
 			status, _, data := call(t, s, http.MethodPost, path, body)
@@ -137,10 +138,10 @@ func TestLongTexts(t *testing.T) {
 		status, _ := post(t, s, "/v1/completions", `{"prompt":"a"}`)
 		require.Equal(t, http.StatusOK, status)
 		if want.tokens == http.StatusTooManyRequests {
-			s.long.Unlock()
+			s.bodies.long.Unlock()
 		}
 	}
-	require.True(t, s.long.TryLock(), "given back")
+	require.True(t, s.bodies.long.TryLock(), "given back")
 }
 
 // endless is a reader of zeros.
@@ -171,7 +172,7 @@ func TestLargeBody(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
 	}
-	require.Zero(t, s.bodies.Load())
+	require.Zero(t, s.bodies.held.Load())
 }
 
 // A client that drips its header is cut off.
@@ -213,7 +214,7 @@ func TestMalformed(t *testing.T) {
 			status, _, data := call(t, s, http.MethodPost, path, body)
 			require.Equal(t, http.StatusBadRequest, status, "%s %.60q: %s", path, body, data)
 			_, kind, _ := errorOf(t, data)
-			require.Equal(t, invalidRequest, kind)
+			require.Equal(t, reply.InvalidRequest, kind)
 			require.Less(t, len(data), 2000)
 		}
 	}
@@ -263,7 +264,7 @@ func TestBodiesFull(t *testing.T) {
 		return c
 	}
 	held := func(n int64) {
-		require.Eventually(t, func() bool { return s.bodies.Load() == n }, time.Minute, time.Millisecond, "%d", n)
+		require.Eventually(t, func() bool { return s.bodies.held.Load() == n }, time.Minute, time.Millisecond, "%d", n)
 	}
 	for range 2 * bodiesHeld {
 		send(some)
@@ -323,7 +324,7 @@ func TestCloseEndsBodies(t *testing.T) {
 	c := dial(t, s)
 	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n"+strings.Repeat(" ", 9000))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.bodies.Load() == 9000 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.bodies.held.Load() == 9000 }, time.Minute, time.Millisecond)
 	require.NoError(t, s.Close())
 	requireCutOff(t, c, " 503 ")
 }

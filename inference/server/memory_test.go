@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/inference/server/internal/job"
 )
 
 // The most responses that a request may ask for take memory in proportion to the
@@ -35,7 +36,7 @@ func TestMemoryOfMostResponses(t *testing.T) { //nolint:paralleltest // counts w
 		ask(64, stream) // what is made once
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		size := ask(maxResponses, stream)
+		size := ask(job.MaxResponses, stream)
 		runtime.ReadMemStats(&after)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, 24*uint64(size))
 	}

@@ -78,7 +78,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 	e := &exposition.Text{Labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
 	e.One("vllm:num_requests_running", "gauge", "Responses that are sampled now.", float64(load.Running))
-	e.One("vllm:num_requests_waiting", "gauge", "Responses that wait.", float64(load.Waiting)+float64(s.waiting.Load()))
+	e.One("vllm:num_requests_waiting", "gauge", "Responses that wait.", float64(load.Waiting)+float64(s.completions.waiting.Load()))
 	if load.CachePages > 0 {
 		e.One("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.", 1-float64(load.FreePages)/float64(load.CachePages))
 	}
@@ -86,7 +86,7 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	e.One("vllm:prompt_tokens_total", "counter", "Tokens of prompts that ran.", float64(load.PromptTokens))
 	e.One("vllm:generation_tokens_total", "counter", "Tokens that were sampled.", float64(load.Tokens))
 
-	c := &s.served
+	c := s.served
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	const success = "vllm:request_success_total"

@@ -17,13 +17,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/lease"
+	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -80,25 +79,21 @@ func (c *Config) Validate() error {
 type Server struct {
 	cfg      Config
 	backend  Backend
-	text     Text // may be nil
-	boot     string
 	listener *wire.Listener
 	http     *fasthttp.Server
 	ctx      context.Context // ends with Close
 	cancel   context.CancelCauseFunc
-	slots    chan struct{} // one for each request that the backend has
-	waiting  atomic.Int64  // requests that wait for a slot
-	bodies   atomic.Int64  // bytes of bodies that are held
-	served   counters
-	lease    lease.Lease   // of the trainer whose weights are taken
-	updating chan struct{} // one for the update of the weights that runs
-	long     sync.Mutex    // held while a long text is made tokens
 
-	mu       sync.Mutex
-	draining bool
-	closed   bool
-	active   int           // requests for completions
-	idle     chan struct{} // closed when active falls to 0; nil unless waited for
+	// What answers, and what they share.
+	gate        *gate
+	bodies      *bodies
+	served      *counters
+	completions *completions
+	weights     *weights
+	models      *models
+
+	mu     sync.Mutex
+	closed bool
 }
 
 // New listens for backend, which stays the caller's. text may be nil: then only
@@ -116,17 +111,31 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 		err := fmt.Errorf("server: %s is beyond loopback, expected a token for it, or to be told that it is insecure", inner.Addr())
 		return nil, errors.Join(err, inner.Close())
 	}
-	boot := make([]byte, 16)
-	_, _ = rand.Read(boot) // never fails
-	s := &Server{cfg: cfg, backend: backend, text: text, boot: hex.EncodeToString(boot),
-		listener: wire.NewListener(inner), slots: make(chan struct{}, cfg.MaxConcurrent), updating: make(chan struct{}, 1)}
+	s := &Server{cfg: cfg, backend: backend, listener: wire.NewListener(inner)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.answerWith(text)
 	s.http = &fasthttp.Server{
-		Handler: s.handle, ErrorHandler: refuseUnread, Name: "easyrl", Logger: silent{},
+		Handler: s.handle, ErrorHandler: reply.RefuseUnread, Name: "easyrl", Logger: silent{},
 		Concurrency: cfg.MaxConns, ReadTimeout: cfg.HeaderTimeout, IdleTimeout: 2 * time.Minute,
 		ConnState: answered, StreamRequestBody: true, DisablePreParseMultipartForm: true, ReadBufferSize: 16 << 10, CloseOnShutdown: true,
 	}
 	return s, nil
+}
+
+// bodyTimes is how many times as long as a header a body may take.
+const bodyTimes = 6
+
+// answerWith makes what answers requests.
+func (s *Server) answerWith(text Text) {
+	boot := make([]byte, 16)
+	_, _ = rand.Read(boot) // never fails
+	s.gate, s.served = &gate{}, &counters{}
+	s.bodies = &bodies{ctx: s.ctx, most: s.cfg.MaxBody, within: bodyTimes * s.cfg.HeaderTimeout}
+	s.completions = &completions{ctx: s.ctx, backend: s.backend, text: text, bodies: s.bodies, gate: s.gate, served: s.served,
+		slots: make(chan struct{}, s.cfg.MaxConcurrent), maxQueue: s.cfg.MaxQueue}
+	s.weights = &weights{ctx: s.ctx, backend: s.backend, bodies: s.bodies, served: s.served, boot: hex.EncodeToString(boot),
+		updating: make(chan struct{}, 1)}
+	s.models = &models{backend: s.backend, text: text, bodies: s.bodies}
 }
 
 // answered is told what becomes of connections: one that waits for its next
@@ -159,8 +168,8 @@ func (s *Server) Serve() error {
 func (s *Server) Drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()
-	s.drain()
-	for _, ended := range []func() <-chan struct{}{s.whenIdle, s.listener.WhenQuiet} {
+	s.gate.drain()
+	for _, ended := range []func() <-chan struct{}{s.gate.whenIdle, s.listener.WhenQuiet} {
 		select {
 		case <-ended():
 			continue
@@ -181,11 +190,12 @@ func (s *Server) Close() error {
 		s.mu.Unlock()
 		return nil
 	}
-	s.closed, s.draining = true, true
+	s.closed = true
 	s.mu.Unlock()
+	s.gate.drain()
 	s.cancel(fmt.Errorf("server %w", inference.ErrClosed))
 	err := s.listener.Close()
-	<-s.whenIdle()
+	<-s.gate.whenIdle()
 	answers := time.NewTimer(answerTime)
 	defer answers.Stop()
 	select {
@@ -196,55 +206,8 @@ func (s *Server) Close() error {
 	return err
 }
 
-func (s *Server) drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.draining = true
-}
-
 // Running is the number of requests for completions that have begun and not ended.
-func (s *Server) Running() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.active
-}
-
-// whenIdle is closed when no request runs.
-func (s *Server) whenIdle() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.idle == nil {
-		s.idle = make(chan struct{})
-		if s.active == 0 {
-			close(s.idle)
-		}
-	}
-	return s.idle
-}
-
-// begin counts a request for completions, which ends with finish; its connection
-// is busy until the answer is out.
-func (s *Server) begin(ctx *fasthttp.RequestCtx) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		return &failure{status: fasthttp.StatusServiceUnavailable, kind: "draining", message: "the server takes no new requests", retry: true}
-	}
-	s.active++
-	if c, ok := ctx.Conn().(*wire.Conn); ok {
-		c.Busy(true)
-	}
-	return nil
-}
-
-func (s *Server) finish() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active--
-	if s.active == 0 && s.idle != nil && s.draining {
-		close(s.idle)
-	}
-}
+func (s *Server) Running() int { return s.gate.running() }
 
 // handle answers one request.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
@@ -256,7 +219,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		err = s.route(ctx)
 	}
 	if err != nil {
-		refuse(ctx, err)
+		reply.Refuse(ctx, err)
 	}
 	if s.ctx.Err() != nil {
 		ctx.SetConnectionClose()
@@ -276,8 +239,8 @@ func (s *Server) authorize(ctx *fasthttp.RequestCtx) error {
 	if strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
 		return nil
 	}
-	return &failure{status: fasthttp.StatusUnauthorized, kind: "authentication_error", code: "invalid_api_key",
-		message: "expected the server's token as Authorization: Bearer, which a trainer takes from inference.token_file"}
+	return &reply.Failure{Status: fasthttp.StatusUnauthorized, Kind: "authentication_error", Code: "invalid_api_key",
+		Message: "expected the server's token as Authorization: Bearer, which a trainer takes from inference.token_file"}
 }
 
 // uncoded refuses a body that is compressed.
@@ -286,8 +249,8 @@ func uncoded(ctx *fasthttp.RequestCtx) error {
 	if len(coding) == 0 || strings.EqualFold(string(coding), "identity") {
 		return nil
 	}
-	return &failure{status: fasthttp.StatusUnsupportedMediaType, kind: invalidRequest,
-		message: fmt.Sprintf("Content-Encoding %.40q is not supported, expected a body without one", coding)}
+	return &reply.Failure{Status: fasthttp.StatusUnsupportedMediaType, Kind: reply.InvalidRequest,
+		Message: fmt.Sprintf("Content-Encoding %.40q is not supported, expected a body without one", coding)}
 }
 
 // route gives the request to what answers it.
@@ -298,33 +261,33 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 	case "/health":
 		get = s.health
 	case "/version":
-		get = s.version
+		get = version
 	case "/load":
 		get = s.load
 	case "/metrics":
 		get = s.metrics
 	case "/v1/models":
-		get = s.models
+		get = s.models.list
 	case "/v1/completions":
-		post = func(ctx *fasthttp.RequestCtx) error { return s.complete(ctx, false) }
+		post = func(ctx *fasthttp.RequestCtx) error { return s.completions.complete(ctx, false) }
 	case "/v1/chat/completions":
-		post = func(ctx *fasthttp.RequestCtx) error { return s.complete(ctx, true) }
+		post = func(ctx *fasthttp.RequestCtx) error { return s.completions.complete(ctx, true) }
 	case "/tokenize":
-		post = s.tokenize
+		post = s.models.tokenize
 	case "/detokenize":
-		post = s.detokenize
+		post = s.models.detokenize
 	case "/v1/weights":
-		get, put = s.held, s.update
+		get, put = s.weights.held, s.weights.update
 	case "/v1/trainer":
-		post, del = s.take, s.free
+		post, del = s.weights.take, s.weights.free
 	case "/v1/drain":
 		post = s.drained
 	default:
 		if name, ok := strings.CutPrefix(path, "/v1/models/"); ok {
-			get = func(ctx *fasthttp.RequestCtx) error { return s.model(ctx, name) }
+			get = func(ctx *fasthttp.RequestCtx) error { return s.models.one(ctx, name) }
 			break
 		}
-		return &failure{status: fasthttp.StatusNotFound, kind: invalidRequest, message: fmt.Sprintf("no such path: %.200q", path)}
+		return &reply.Failure{Status: fasthttp.StatusNotFound, Kind: reply.InvalidRequest, Message: fmt.Sprintf("no such path: %.200q", path)}
 	}
 	return byMethod(ctx, []method{{[]string{fasthttp.MethodGet, fasthttp.MethodHead}, get}, {[]string{fasthttp.MethodPost}, post},
 		{[]string{fasthttp.MethodPut}, put}, {[]string{fasthttp.MethodDelete}, del}})
@@ -349,6 +312,6 @@ func byMethod(ctx *fasthttp.RequestCtx, methods []method) error {
 		}
 	}
 	allow := strings.Join(allowed, ", ")
-	return &failure{status: fasthttp.StatusMethodNotAllowed, kind: invalidRequest, allow: allow,
-		message: fmt.Sprintf("method %.20q of %s, expected %s", ctx.Method(), ctx.Path(), allow)}
+	return &reply.Failure{Status: fasthttp.StatusMethodNotAllowed, Kind: reply.InvalidRequest, Allow: allow,
+		Message: fmt.Sprintf("method %.20q of %s, expected %s", ctx.Method(), ctx.Path(), allow)}
 }

@@ -236,7 +236,7 @@ func TestStreamWaits(t *testing.T) {
 	done.Go(func() { ask(&first) })
 	<-backend.started
 	done.Go(func() { ask(&second) })
-	require.Eventually(t, func() bool { return s.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return s.completions.waiting.Load() == 1 }, time.Minute, time.Millisecond)
 	backend.mu.Lock()
 	backend.version, backend.checksum = 4, "00000000000000bb"
 	backend.mu.Unlock()

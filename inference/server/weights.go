@@ -11,8 +11,9 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
+	"github.com/easyrl/easyrl/inference/server/internal/lease"
+	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -24,78 +25,89 @@ const (
 	longestName    = 4 << 10          // of a trainer, in bytes
 )
 
+// weights answers the calls that publish weights and say whose they are.
+type weights struct {
+	ctx      context.Context // the server's
+	backend  Backend
+	bodies   *bodies
+	served   *counters
+	boot     string        // names this process
+	lease    lease.Lease   // of the trainer whose weights are taken
+	updating chan struct{} // one for the update that runs
+}
+
 // update takes new weights from the body, or from a file of this machine for a
 // client that is on it too.
-func (s *Server) update(ctx *fasthttp.RequestCtx) error {
+func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 	args := ctx.QueryArgs()
 	version, err := strconv.ParseInt(string(args.Peek("version")), 10, 64)
 	if err != nil || version < 1 {
-		return invalid("version", "version %.40q, expected an integer of at least 1", args.Peek("version"))
+		return reply.Invalid("version", "version %.40q, expected an integer of at least 1", args.Peek("version"))
 	}
-	if err := s.turn(); err != nil {
+	if err := w.turn(); err != nil {
 		return err
 	}
-	defer func() { <-s.updating }()
-	if err := s.lease.Check(string(args.Peek("trainer")), time.Now()); err != nil {
+	defer func() { <-w.updating }()
+	if err := w.lease.Check(string(args.Peek("trainer")), time.Now()); err != nil {
 		return othersTrainer(err)
 	}
 	deadline := time.Now().Add(updateTimeout)
-	updateCtx, cancel := context.WithDeadline(s.ctx, deadline)
+	updateCtx, cancel := context.WithDeadline(w.ctx, deadline)
 	defer cancel()
 	start := time.Now()
 	var checksum string
 	if args.Has("path") {
-		checksum, err = s.updateFile(updateCtx, ctx, version, string(args.Peek("path")))
+		checksum, err = w.updateFile(updateCtx, ctx, version, string(args.Peek("path")))
 	} else {
-		checksum, err = s.updateStream(updateCtx, ctx, version, deadline)
+		checksum, err = w.updateStream(updateCtx, ctx, version, deadline)
 	}
 	if err != nil {
 		return err
 	}
-	s.served.update(time.Since(start))
-	writeJSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: s.backend.Info().Config})
+	w.served.update(time.Since(start))
+	reply.JSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: w.backend.Info().Config})
 	return nil
 }
 
-// turn waits for the update that runs. Whose turn it is takes s.updating's token back.
-func (s *Server) turn() error {
+// turn waits for the update that runs. Whose turn it is takes w.updating's token back.
+func (w *weights) turn() error {
 	late := time.NewTimer(updateTurn)
 	defer late.Stop()
 	select {
-	case s.updating <- struct{}{}:
+	case w.updating <- struct{}{}:
 		return nil
-	case <-s.ctx.Done():
-		return context.Cause(s.ctx)
+	case <-w.ctx.Done():
+		return context.Cause(w.ctx)
 	case <-late.C:
-		return &failure{status: fasthttp.StatusConflict, kind: "update_in_progress", code: "update_in_progress", retry: true,
-			message: "other weights are being read, expected one update at a time"}
+		return &reply.Failure{Status: fasthttp.StatusConflict, Kind: "update_in_progress", Code: "update_in_progress", Retry: true,
+			Message: "other weights are being read, expected one update at a time"}
 	}
 }
 
-func (s *Server) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string) (string, error) {
+func (w *weights) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string) (string, error) {
 	if !ctx.RemoteIP().IsLoopback() {
-		return "", &failure{status: fasthttp.StatusForbidden, kind: invalidRequest, param: "path",
-			message: "a path is taken from clients on this machine only, expected the weights as body"}
+		return "", &reply.Failure{Status: fasthttp.StatusForbidden, Kind: reply.InvalidRequest, Param: "path",
+			Message: "a path is taken from clients on this machine only, expected the weights as body"}
 	}
 	if !filepath.IsAbs(path) {
-		return "", invalid("path", "path %.200q, expected an absolute one", path)
+		return "", reply.Invalid("path", "path %.200q, expected an absolute one", path)
 	}
 	watched, stop := updateCtx, func() {}
 	if c, ok := ctx.Conn().(*wire.Conn); ok && ctx.Request.Header.ContentLength() <= 0 {
 		watched, stop = c.Watch(updateCtx)
 	}
 	defer stop()
-	checksum, err := s.backend.UpdateFile(watched, version, path)
+	checksum, err := w.backend.UpdateFile(watched, version, path)
 	if err != nil {
 		return "", fmt.Errorf("update to version %d: %w", version, err)
 	}
 	return checksum, nil
 }
 
-func (s *Server) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, deadline time.Time) (string, error) {
+func (w *weights) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, deadline time.Time) (string, error) {
 	size := int64(ctx.Request.Header.ContentLength())
 	if !ctx.Request.IsBodyStream() || size == 0 {
-		return "", invalid("", "no body, expected a safetensors file")
+		return "", reply.Invalid("", "no body, expected a safetensors file")
 	}
 	want := func() string {
 		if query := ctx.QueryArgs().Peek(checksumHeader); len(query) > 0 {
@@ -113,14 +125,14 @@ func (s *Server) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCt
 		}
 		return errors.Join(context.Cause(updateCtx), ctx.Conn().SetReadDeadline(next))
 	}}
-	checksum, err := s.backend.Update(updateCtx, version, body, body.Size)
+	checksum, err := w.backend.Update(updateCtx, version, body, body.Size)
 	switch {
 	case errors.Is(body.Err(), wire.ErrChecksum): // whatever the backend made of it
-		f := invalid(checksumHeader, "update to version %d: %v", version, body.Err())
-		f.code = "checksum_mismatch"
+		f := reply.Invalid(checksumHeader, "update to version %d: %v", version, body.Err())
+		f.Code = "checksum_mismatch"
 		return "", f
 	case body.Err() != nil && !errors.Is(body.Err(), io.EOF):
-		return "", invalid("", "update to version %d: %v", version, body.Err())
+		return "", reply.Invalid("", "update to version %d: %v", version, body.Err())
 	case err != nil:
 		return "", fmt.Errorf("update to version %d: %w", version, err)
 	case body.Err() == nil:
@@ -141,17 +153,17 @@ type holding struct {
 }
 
 // held tells which weights serve, and which process it is that says so.
-func (s *Server) held(ctx *fasthttp.RequestCtx) error {
-	version, checksum := s.backend.Held()
-	info := s.backend.Info()
-	writeJSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: info.Config,
-		Boot: s.boot, Capacity: s.backend.Capacity(), Trainer: s.lease.Holder(time.Now()), Layout: info.Layout})
+func (w *weights) held(ctx *fasthttp.RequestCtx) error {
+	version, checksum := w.backend.Held()
+	info := w.backend.Info()
+	reply.JSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: info.Config,
+		Boot: w.boot, Capacity: w.backend.Capacity(), Trainer: w.lease.Holder(time.Now()), Layout: info.Layout})
 	return nil
 }
 
 // take makes the server a trainer's, or keeps it so: it takes weights of no other.
-func (s *Server) take(ctx *fasthttp.RequestCtx) error {
-	data, release, err := s.readBody(ctx)
+func (w *weights) take(ctx *fasthttp.RequestCtx) error {
+	data, release, err := w.bodies.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,44 +174,24 @@ func (s *Server) take(ctx *fasthttp.RequestCtx) error {
 	}
 	switch {
 	case id == "":
-		return invalid("id", "no id, expected what tells the trainer from others")
+		return reply.Invalid("id", "no id, expected what tells the trainer from others")
 	case len(id) > longestName || len(name) > longestName: // both are kept
-		return invalid("", "id of %d bytes and name of %d, expected at most %d", len(id), len(name), longestName)
+		return reply.Invalid("", "id of %d bytes and name of %d, expected at most %d", len(id), len(name), longestName)
 	}
-	if err := s.lease.Take(id, name, time.Now()); err != nil {
+	if err := w.lease.Take(id, name, time.Now()); err != nil {
 		return othersTrainer(err)
 	}
-	writeJSON(ctx, fasthttp.StatusOK, map[string]any{})
+	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{})
 	return nil
 }
 
 // free ends what take began.
-func (s *Server) free(ctx *fasthttp.RequestCtx) error {
-	s.lease.Free(string(ctx.QueryArgs().Peek("id")))
-	writeJSON(ctx, fasthttp.StatusOK, map[string]any{})
+func (w *weights) free(ctx *fasthttp.RequestCtx) error {
+	w.lease.Free(string(ctx.QueryArgs().Peek("id")))
+	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{})
 	return nil
 }
 
 func othersTrainer(err error) error {
-	return &failure{status: fasthttp.StatusConflict, kind: "other_trainer", code: "other_trainer", message: err.Error()}
-}
-
-// drained stops new requests and tells how many run still.
-func (s *Server) drained(ctx *fasthttp.RequestCtx) error {
-	s.drain()
-	writeJSON(ctx, fasthttp.StatusOK, map[string]any{"running": s.Running()})
-	return nil
-}
-
-// ready is an error where a request would be refused whatever it asks.
-func (s *Server) ready() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, checksum := s.backend.Held(); checksum == "" {
-		return fmt.Errorf("no weights yet: %w", inference.ErrClosed)
-	}
-	if s.draining {
-		return fmt.Errorf("draining: %w", inference.ErrClosed)
-	}
-	return nil
+	return &reply.Failure{Status: fasthttp.StatusConflict, Kind: "other_trainer", Code: "other_trainer", Message: err.Error()}
 }

@@ -249,7 +249,7 @@ func TestUpdateWaitsForItsTurn(t *testing.T) {
 		_, err := io.WriteString(first, "PUT /v1/weights?version=4&trainer=a HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("a", 50000))
 		require.NoError(t, err)
 		connected := func(n int) {
-			require.Eventually(t, func() bool { return len(s.updating) == 1 && int(s.http.GetCurrentConcurrency()) == n }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return len(s.weights.updating) == 1 && int(s.http.GetCurrentConcurrency()) == n }, time.Minute, time.Millisecond)
 		}
 		connected(1)
 		answers := make(chan string, 1)

@@ -26,8 +26,7 @@ const (
 // folder.Name, a package by its folder.
 func exceptions() map[string]int {
 	return map[string]int{
-		"inference/server": 2050, // a gate after the other
-		"cmd/easyrl":       1200, // flags and printing alone
+		"cmd/easyrl": 1200, // flags and printing alone
 	}
 }
 

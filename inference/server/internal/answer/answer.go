@@ -1,0 +1,265 @@
+// Package answer writes completions as OpenAI and vLLM do, whole or as a stream of
+// events.
+package answer
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/job"
+	"github.com/easyrl/easyrl/inference/server/internal/openai"
+	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/rollout"
+)
+
+// lowestLogprob stands for what JSON has no number for.
+const lowestLogprob = -9999
+
+// Text is a tokenizer.
+type Text interface {
+	// Decode returns the text of ids, without special tokens.
+	Decode(ids []int32) string
+	// Piece is one token as text; one that is special, which no text has, by its
+	// name.
+	Piece(id int32) (text string, special bool)
+}
+
+// Writer writes the answer to one job.
+type Writer struct {
+	model string
+	text  Text // may be nil
+	job   *job.Job
+}
+
+// New returns a writer for a job of the named model. text may be nil: then tokens
+// are named by their ids.
+func New(model string, text Text, j *job.Job) *Writer { return &Writer{model, text, j} }
+
+// piece is a token as the answer names it.
+func (w *Writer) piece(id int32) string {
+	if w.job.TokensAsIDs || w.text == nil {
+		return "token_id:" + strconv.Itoa(int(id))
+	}
+	text, _ := w.text.Piece(id)
+	return text
+}
+
+// textEntries are log-probabilities of tokens whose text begins at offset; next
+// is where it ends.
+func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int) (entries openai.TextLogprobs, next int) {
+	entries = openai.TextLogprobs{Offsets: []int{}, Logprobs: []any{}, Tokens: []string{}, Top: []map[string]float32{}}
+	for i, id := range ids {
+		token := w.piece(id)
+		likeliest := map[string]float32{token: logprobs[i]}
+		if i < len(top) {
+			for _, t := range top[i] {
+				name := w.piece(t.ID)
+				if _, ok := likeliest[name]; !ok { // two tokens may read the same: the likelier one stays
+					likeliest[name] = max(t.Logprob, lowestLogprob)
+				}
+			}
+		}
+		entries.Offsets = append(entries.Offsets, offset)
+		entries.Logprobs = append(entries.Logprobs, logprobs[i])
+		entries.Tokens = append(entries.Tokens, token)
+		entries.Top = append(entries.Top, likeliest)
+		if w.text == nil {
+			continue
+		}
+		if text, special := w.text.Piece(id); !special {
+			offset += utf8.RuneCountInString(text)
+		}
+	}
+	return entries, offset
+}
+
+// chatEntries are log-probabilities of tokens.
+func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob) openai.ChatLogprobs {
+	entry := func(id int32, logprob float32) openai.TokenLogprob {
+		e := openai.TokenLogprob{Token: w.piece(id), Logprob: max(logprob, lowestLogprob)}
+		if w.text != nil {
+			e.Bytes = []int{}
+			text, _ := w.text.Piece(id)
+			for _, b := range []byte(text) {
+				e.Bytes = append(e.Bytes, int(b))
+			}
+		}
+		return e
+	}
+	out := openai.ChatLogprobs{Content: []openai.TokenLogprob{}}
+	for i, id := range ids {
+		e := entry(id, logprobs[i])
+		e.Top = &[]openai.TokenLogprob{}
+		if i < len(top) {
+			for _, t := range top[i] {
+				*e.Top = append(*e.Top, entry(t.ID, t.Logprob))
+			}
+		}
+		out.Content = append(out.Content, e)
+	}
+	return out
+}
+
+// start is an answer without choices.
+func (w *Writer) start(object string, version int64, checksum string) openai.Answer {
+	return openai.Answer{ID: w.job.ID, Object: object, Created: w.job.Created, Model: w.model, Version: version, Checksum: checksum, Choices: []openai.Choice{}}
+}
+
+// Write answers ctx with out, a choice after the other: what JSON makes of one
+// takes many times the room of its numbers. out is spent.
+func (w *Writer) Write(ctx *fasthttp.RequestCtx, out []inference.Completion) {
+	const list = `"choices":[`
+	reply.JSON(ctx, fasthttp.StatusOK, w.whole(out))
+	before, after, _ := bytes.Cut(bytes.Clone(ctx.Response.Body()), []byte(list))
+	ctx.SetBody(before)
+	between := list
+	for i := range out {
+		data, err := json.Marshal(w.choice(i, &out[i]))
+		if err != nil {
+			reply.Refuse(ctx, err)
+			return
+		}
+		out[i] = inference.Completion{}
+		ctx.Response.AppendBodyString(between)
+		ctx.Response.AppendBody(data)
+		between = ","
+	}
+	ctx.Response.AppendBody(after)
+}
+
+// whole is the answer but for its choices.
+func (w *Writer) whole(out []inference.Completion) openai.Answer {
+	object := "text_completion"
+	if w.job.Chat {
+		object = "chat.completion"
+	}
+	a := w.start(object, out[0].Version, out[0].Checksum)
+	tokens := 0
+	for i := range out {
+		if *w.job.MaxTokens > 0 {
+			tokens += len(out[i].IDs)
+		}
+	}
+	a.Usage = usageOf(w.job, tokens)
+	if w.job.Chat && w.job.ReturnIDs {
+		a.PromptID = w.job.Prompts[0]
+	}
+	return a
+}
+
+// choice is the choice of an answer that c is, which has place i.
+func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
+	if *w.job.MaxTokens == 0 { // an echo alone; a token was sampled since one must be
+		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version, Checksum: c.Checksum}
+	}
+	e := w.end(c)
+	ch := openai.Choice{Index: i, Finish: &e.reason, Stop: e.stop}
+	if w.job.ReturnIDs {
+		ch.IDs = c.IDs
+	}
+	if w.job.Chat {
+		ch.Message = &openai.Message{Role: "assistant", Content: e.text}
+		if w.job.Logprobs != nil {
+			ch.Logprobs = w.chatEntries(c.IDs, c.Logprobs, c.Top)
+		}
+	} else {
+		w.fillText(&ch, c, e.text)
+	}
+	if w.job.PromptLogprobs != nil {
+		ch.PromptLogprobs = w.promptEntries(w.job.Prompts[i/w.job.N], c.PromptLogprobs)
+	}
+	return ch
+}
+
+// fillText fills in what only completions have.
+func (w *Writer) fillText(ch *openai.Choice, c *inference.Completion, text string) {
+	prompt := w.job.Prompts[ch.Index/w.job.N]
+	if w.job.ReturnIDs {
+		ch.PromptIDs = prompt
+	}
+	ids, logprobs := c.IDs, c.Logprobs
+	if w.job.Echo {
+		text = w.job.Texts[ch.Index/w.job.N] + text
+		ids = append(prompt[:len(prompt):len(prompt)], ids...)
+		logprobs = append(c.PromptLogprobs[:len(c.PromptLogprobs):len(c.PromptLogprobs)], logprobs...)
+	}
+	ch.Text = &text
+	if w.job.Logprobs == nil {
+		return
+	}
+	entries, _ := w.textEntries(ids, logprobs, c.Top, 0)
+	if w.job.Echo {
+		entries.Logprobs[0], entries.Top[0] = nil, nil // nothing comes before the first token
+	}
+	ch.Logprobs = entries
+}
+
+// promptEntries are vLLM's: null for the first token, then an object from the
+// token's id to its log-probability.
+func (w *Writer) promptEntries(ids []int32, logprobs []float32) []any {
+	out := make([]any, len(ids))
+	for i := 1; i < len(ids); i++ {
+		out[i] = map[string]any{strconv.Itoa(int(ids[i])): map[string]any{"logprob": logprobs[i], "decoded_token": w.piece(ids[i])}}
+	}
+	return out
+}
+
+// usageOf counts the prompts and so many tokens of answers.
+func usageOf(j *job.Job, tokens int) *openai.Usage {
+	u := &openai.Usage{Answer: tokens}
+	for _, p := range j.Prompts {
+		u.Prompt += len(p)
+	}
+	u.Total = u.Prompt + u.Answer
+	return u
+}
+
+// ending is how a response ended, as clients see it.
+type ending struct {
+	text   string
+	reason string
+	stop   any // the stop string or token that ended it, or nil
+}
+
+// end takes what ended c out of its text, unless it was to stay.
+func (w *Writer) end(c *inference.Completion) ending {
+	e := ending{text: c.Text, reason: string(c.Finish)}
+	if text, stop, ok := cut(c.Text, w.job.Stop, w.job.IncludeStop); ok {
+		e.text, e.stop = text, stop
+		return e
+	}
+	if n := len(c.IDs) - 1; c.Finish == rollout.Stop && n >= 0 {
+		last := c.IDs[n]
+		if slices.Contains(w.job.StopIDs, last) {
+			e.stop = last
+		}
+		if w.text != nil && !w.job.IncludeStop && slices.Contains(w.job.Each.Sampling.StopIDs, last) {
+			e.text = w.text.Decode(c.IDs[:n])
+		}
+	}
+	return e
+}
+
+// cut ends text where the first of stops begins, or ends.
+func cut(text string, stops []string, keep bool) (before, stop string, ok bool) {
+	at := -1
+	for _, candidate := range stops {
+		if i := strings.Index(text, candidate); i >= 0 && (at < 0 || i < at) {
+			at, stop = i, candidate
+		}
+	}
+	if at < 0 {
+		return text, "", false
+	}
+	if keep {
+		at += len(stop)
+	}
+	return text[:at], stop, true
+}

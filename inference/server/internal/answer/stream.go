@@ -1,0 +1,157 @@
+package answer
+
+import (
+	"bufio"
+	"encoding/json"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/openai"
+	"github.com/easyrl/easyrl/inference/server/internal/reply"
+)
+
+// Stream writes the events of one job as they come.
+type Stream struct {
+	*Writer
+	out     *bufio.Writer
+	choices []sent
+	tokens  int // that went out
+	// What the first event said of the weights; the checksum is empty before it.
+	version  int64
+	checksum string
+}
+
+// NewStream returns a stream of w's job, which writes to out and flushes nothing.
+func (w *Writer) NewStream(out *bufio.Writer) *Stream {
+	return &Stream{Writer: w, out: out, choices: make([]sent, len(w.job.Prompts)*w.job.N)}
+}
+
+// sent is what has gone out of a choice.
+type sent struct {
+	begun  bool
+	ids    int    // tokens
+	out    int    // bytes of text that went out
+	held   string // text behind them
+	offset int    // characters of tokens
+}
+
+// event writes one event. Errors stay in out.
+func (o *Stream) event(value any) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		data = []byte(reply.NotJSON)
+	}
+	_, _ = o.out.WriteString("data: ")
+	_, _ = o.out.Write(data)
+	_, _ = o.out.WriteString("\n\n")
+}
+
+// chunk sends parts of choices.
+func (o *Stream) chunk(usage bool, parts ...openai.Choice) {
+	object := "text_completion"
+	if o.job.Chat {
+		object = "chat.completion.chunk"
+	}
+	a := o.start(object, o.version, o.checksum)
+	a.Choices = append(a.Choices, parts...)
+	if usage {
+		a.Usage = usageOf(o.job, o.tokens)
+	}
+	o.event(a)
+}
+
+// Delta sends what d brings. What ends the response is held back: it may not be
+// a part of the text.
+func (o *Stream) Delta(d inference.Delta) {
+	if *o.job.MaxTokens == 0 {
+		return
+	}
+	if o.checksum == "" {
+		o.version, o.checksum = d.Version, d.Checksum
+	}
+	st := &o.choices[d.Index]
+	st.held += d.Text
+	text := st.held
+	if n := len(d.IDs); n > 0 && slices.Contains(o.job.Each.Sampling.StopIDs, d.IDs[n-1]) {
+		text = ""
+	}
+	if before, _, ok := cut(st.held, o.job.Stop, o.job.IncludeStop); ok { // none begins in what went out
+		text = text[:min(len(text), len(before))]
+	}
+	st.held = st.held[len(text):]
+	st.out += len(text)
+	if len(d.IDs) > 0 || text != "" {
+		d.Text = text
+		o.part(d, nil)
+	}
+}
+
+// part sends tokens and text of a choice, and how it ended where it did.
+func (o *Stream) part(d inference.Delta, e *ending) {
+	j, st := o.job, &o.choices[d.Index]
+	index, ids, text := d.Index, d.IDs, d.Text
+	c := openai.Choice{Index: index}
+	if j.ReturnIDs {
+		c.IDs = ids
+	}
+	if j.Chat {
+		if !st.begun {
+			empty := ""
+			o.chunk(j.UsageSoFar, openai.Choice{Index: index, Delta: &openai.Delta{Role: "assistant", Content: &empty}})
+		}
+		c.Delta = &openai.Delta{Content: &text}
+		if j.Logprobs != nil && len(ids) > 0 {
+			c.Logprobs = o.chatEntries(ids, d.Logprobs, d.Top)
+		}
+	} else {
+		if !st.begun && j.ReturnIDs {
+			c.PromptIDs = j.Prompts[index/j.N]
+		}
+		if !st.begun && j.Echo {
+			text = j.Texts[index/j.N] + text
+			st.offset = utf8.RuneCountInString(j.Texts[index/j.N])
+		}
+		c.Text = &text
+		if j.Logprobs != nil && len(ids) > 0 {
+			c.Logprobs, st.offset = o.textEntries(ids, d.Logprobs, d.Top, st.offset)
+		}
+	}
+	st.begun = true
+	st.ids += len(ids)
+	o.tokens += len(ids)
+	if e != nil {
+		c.Finish, c.Stop = &e.reason, e.stop
+	}
+	o.chunk(j.UsageSoFar, c)
+}
+
+// End sends what is left of each choice and how it ended, or the error that
+// ended them all.
+func (o *Stream) End(out []inference.Completion, err error) {
+	if err == nil && o.checksum == "" {
+		o.version, o.checksum = out[0].Version, out[0].Checksum
+	}
+	if err == nil && out[0].Checksum != o.checksum {
+		err = reply.Stale("the weights changed to others than those of version %d that the answer began with", o.version)
+	}
+	if err != nil {
+		o.event(reply.Of(err).Body())
+		return
+	}
+	for i := range out {
+		c, st := &out[i], &o.choices[i]
+		if *o.job.MaxTokens == 0 {
+			*c = inference.Completion{Finish: "length"}
+			st.ids = 0
+		}
+		e := o.Writer.end(c)
+		rest := min(st.ids, len(c.IDs))
+		o.part(inference.Delta{Index: i, IDs: c.IDs[rest:], Logprobs: c.Logprobs[rest:], Top: c.Top[min(rest, len(c.Top)):],
+			Text: e.text[min(st.out, len(e.text)):]}, &e)
+	}
+	if o.job.Usage {
+		o.chunk(true)
+	}
+	_, _ = o.out.WriteString("data: [DONE]\n\n")
+}

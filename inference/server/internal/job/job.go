@@ -1,0 +1,237 @@
+// Package job reads requests for completions and makes of them what a backend is
+// asked.
+package job
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/fields"
+	"github.com/easyrl/easyrl/inference/server/internal/reply"
+)
+
+// Model is what a request asks.
+type Model struct {
+	ID      string
+	Context int  // positions of prompt and response at most
+	Vocab   int  // token ids are below it
+	Text    Text // nil where only token ids are served
+	// Held is the version and the checksum of the weights; the checksum is empty
+	// where there are none yet.
+	Held func() (version int64, checksum string)
+	// Alone lets one long text at a time be made tokens; done ends that.
+	Alone func(bytes int) (done func(), err error)
+}
+
+// Text is a tokenizer and a chat template.
+type Text interface {
+	Encode(text string) ([]int32, error)
+	Decode(ids []int32) string
+	Chat(messages, tools json.RawMessage) ([]int32, error)
+	EOS() []int32
+}
+
+// Job is a request that is ready to be sampled: choice i is response i % N of
+// prompt i / N.
+type Job struct {
+	*Request
+	ID      string
+	Created int64
+	Prompts [][]int32
+	Texts   []string          // of the prompts, where they are echoed
+	Each    inference.Request // for one prompt, but for its tokens
+}
+
+// Prepare makes r a job for m.
+func (m *Model) Prepare(r *Request) (*Job, error) {
+	if r.Model != "" && r.Model != m.ID {
+		return nil, m.None(r.Model)
+	}
+	j := &Job{Request: r, Created: time.Now().Unix(), ID: "cmpl-" + randomHex()}
+	if r.Chat {
+		j.ID = "chatcmpl-" + randomHex()
+	}
+	if err := m.tokens(j); err != nil {
+		return nil, err
+	}
+	longest := 0
+	for i, ids := range j.Prompts {
+		if len(ids) == 0 {
+			return nil, reply.Invalid("prompt", "prompt %d has no tokens", i)
+		}
+		longest = max(longest, len(ids))
+		for k, id := range ids {
+			if id < 0 || int(id) >= m.Vocab {
+				return nil, reply.Invalid("prompt", "prompt %d token %d is %d, expected 0 to %d", i, k, id, m.Vocab-1)
+			}
+		}
+	}
+	if len(j.Prompts)*j.N > MaxResponses {
+		return nil, reply.Invalid("n", "%d prompts with n %d, expected at most %d responses", len(j.Prompts), j.N, MaxResponses)
+	}
+	if err := j.limit(m.Context, longest); err != nil {
+		return nil, err
+	}
+	return j, m.sampling(j)
+}
+
+// None is the error of a request for a model of another name.
+func (m *Model) None(name string) error {
+	return &reply.Failure{Status: fasthttp.StatusNotFound, Kind: reply.InvalidRequest, Param: "model", Code: "model_not_found",
+		Message: fmt.Sprintf("model %.200q does not exist, expected %q", name, m.ID)}
+}
+
+// tokens fills in the prompts.
+func (m *Model) tokens(j *Job) error {
+	var err error
+	if j.Chat {
+		if m.Text == nil {
+			return reply.Invalid("messages", "model %s has no chat template, expected a prompt of token ids", m.ID)
+		}
+		done, err := m.Alone(len(j.Messages) + len(j.Tools))
+		if err != nil {
+			return err
+		}
+		defer done()
+		j.Prompts = make([][]int32, 1)
+		j.Prompts[0], err = m.Text.Chat(j.Messages, j.Tools)
+		return err
+	}
+	if j.Texts, j.Prompts, err = fields.Prompts(j.Prompt, maxPrompts); err != nil {
+		return err
+	}
+	if m.Text == nil && (j.Texts != nil || j.Echo) {
+		return reply.Invalid("prompt", "model %s has no tokenizer, expected token ids and no echo", m.ID)
+	}
+	if j.Texts != nil {
+		done, err := m.Alone(len(j.Prompt))
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	for _, text := range j.Texts {
+		ids, err := m.Text.Encode(text)
+		if err != nil {
+			return reply.Invalid("prompt", "prompt: %v", err)
+		}
+		j.Prompts = append(j.Prompts, ids)
+	}
+	if j.Echo && j.Texts == nil {
+		for _, ids := range j.Prompts {
+			j.Texts = append(j.Texts, m.Text.Decode(ids))
+		}
+	}
+	return nil
+}
+
+// limit fills in how many tokens may be sampled. A conversation's answer may
+// fill the context, a completion has 16 unless it says otherwise.
+func (j *Job) limit(context, longest int) error {
+	if j.MaxTokens == nil {
+		limit := min(16, context-longest)
+		if j.Chat {
+			limit = context - longest
+		}
+		j.MaxTokens = &limit
+	}
+	if asked := max(*j.MaxTokens, 1); longest+asked > context {
+		f := reply.Invalid("max_tokens", "prompt of %d tokens and max_tokens %d, expected at most %d together, the model's maximum context length", longest, asked, context)
+		f.Code = "context_length_exceeded"
+		return f
+	}
+	if j.Logprobs == nil {
+		return nil
+	}
+	if all := int64(len(j.Prompts)*j.N) * int64(*j.MaxTokens) * int64(*j.Logprobs); all > maxAlternatives {
+		return reply.Invalid("logprobs", "%d responses of up to %d tokens with %d alternatives each are %d, expected at most %d",
+			len(j.Prompts)*j.N, *j.MaxTokens, *j.Logprobs, all, maxAlternatives)
+	}
+	return nil
+}
+
+// sampling fills in what is asked of the backend for each prompt.
+func (m *Model) sampling(j *Job) error {
+	stopIDs := slices.Clone(j.StopIDs)
+	if m.Text != nil && !j.IgnoreEOS {
+		for _, id := range m.Text.EOS() {
+			if !slices.Contains(stopIDs, id) {
+				stopIDs = append(stopIDs, id)
+			}
+		}
+	}
+	j.Each = inference.Request{
+		N: j.N, FirstIndex: j.SampleIndex,
+		Sampling: inference.Sampling{Temperature: j.Temperature, TopP: j.TopP, TopK: j.TopK, MinP: j.MinP,
+			MaxTokens: max(*j.MaxTokens, 1), Stop: j.Stop, StopIDs: stopIDs},
+		PromptLogprobs: j.PromptLogprobs != nil || (j.Echo && j.Logprobs != nil),
+	}
+	if j.Seed != nil {
+		j.Each.Seed = uint64(*j.Seed)
+	} else {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails
+		j.Each.Seed = binary.LittleEndian.Uint64(b[:])
+	}
+	if j.Logprobs != nil {
+		j.Each.TopLogprobs = *j.Logprobs
+	}
+	held, checksum := m.Held()
+	switch {
+	case checksum == "":
+		return &reply.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "unavailable", Message: "the server holds no weights yet", Retry: true}
+	case j.Version != nil && *j.Version != held:
+		return reply.Stale("weight_version %d, the server holds %d", *j.Version, held)
+	case j.Version != nil:
+		j.Each.Version = held
+	}
+	probe := j.Each
+	probe.PromptIDs = j.Prompts[0]
+	if err := probe.Validate(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Check finds what may not go out: several weights in one answer, or numbers
+// that are none.
+func (j *Job) Check(out []inference.Completion) error {
+	bad := func(l float32) bool { return math.IsNaN(float64(l)) || math.IsInf(float64(l), 0) }
+	for i := range out {
+		c := &out[i]
+		want := out[0].Version
+		if j.Version != nil {
+			want = *j.Version
+		}
+		switch {
+		case c.Version != want:
+			return reply.Stale("the weights changed to version %d while version %d was sampled", max(c.Version, want), min(c.Version, want))
+		case c.Checksum != out[0].Checksum:
+			return reply.Stale("the weights changed to others of version %d while it was sampled", want)
+		case len(c.IDs) != len(c.Logprobs):
+			return fmt.Errorf("backend: response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
+		case slices.ContainsFunc(c.Logprobs, bad):
+			return fmt.Errorf("backend: response %d has a log-probability that is not finite", i)
+		case j.Each.TopLogprobs > 0 && len(c.Top) != len(c.IDs):
+			return fmt.Errorf("backend: response %d has alternatives to %d tokens, expected %d", i, len(c.Top), len(c.IDs))
+		case j.Each.PromptLogprobs && (len(c.PromptLogprobs) != len(j.Prompts[i/j.N]) || slices.ContainsFunc(c.PromptLogprobs, bad)):
+			return fmt.Errorf("backend: response %d lacks its prompt's log-probabilities", i)
+		}
+	}
+	return nil
+}
+
+func randomHex() string {
+	b := make([]byte, 12)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}

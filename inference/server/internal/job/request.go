@@ -1,0 +1,202 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/server/internal/fields"
+	"github.com/easyrl/easyrl/inference/server/internal/reply"
+)
+
+const (
+	// MaxResponses is how many responses a request may ask for.
+	MaxResponses = 4096
+
+	maxPrompts = 1024 // of a request
+	maxStops   = 64   // stop strings, and stop tokens
+	maxTop     = 20   // alternatives to a token
+	// maxAlternatives to all tokens of a request; one takes some 30 bytes.
+	maxAlternatives = 1 << 24
+)
+
+// Request is what a client asks for.
+type Request struct {
+	Chat            bool
+	Model           string
+	Prompt          json.RawMessage
+	Messages, Tools json.RawMessage
+	ToolChoice      json.RawMessage
+	N, SampleIndex  int
+	BestOf          *int
+	MaxTokens       *int
+	Temperature     float32
+	TopP, MinP      float32
+	TopK            int
+	Seed            *fields.Seed
+	Stop            fields.Stops
+	StopIDs         []int32
+	IgnoreEOS       bool
+	IncludeStop     bool
+	Logprobs        *int // alternatives to each token; nil for none at all
+	PromptLogprobs  *int
+	Echo            bool
+	ReturnIDs       bool
+	TokensAsIDs     bool
+	Stream          bool
+	Usage           bool   // at the end of a stream
+	UsageSoFar      bool   // with each of its chunks
+	AddSpecial      *bool  // as the start of a sequence has; nil for what is usual
+	Version         *int64 // of the weights
+}
+
+// Decode reads a request for completions. Its errors are those of reply and fields.
+func Decode(data []byte, chat bool) (*Request, error) {
+	r := &Request{Chat: chat, N: 1, Temperature: 1, TopP: 1}
+	var usage struct {
+		Include    bool `json:"include_usage"`
+		Continuous bool `json:"continuous_usage_stats"`
+		Obfuscated bool `json:"include_obfuscation"`
+	}
+	var logprobs bool
+	var top, limit *int
+	list := []fields.Field{
+		fields.To("model", &r.Model, "a string"), fields.To("n", &r.N, "an integer"), fields.To("sample_index", &r.SampleIndex, "an integer"),
+		fields.To("max_tokens", &r.MaxTokens, "an integer"), fields.To("temperature", &r.Temperature, "a number"),
+		fields.To("top_p", &r.TopP, "a number"), fields.To("min_p", &r.MinP, "a number"), fields.To("top_k", &r.TopK, "an integer"),
+		fields.To("seed", &r.Seed, "an integer of 64 bits"), fields.To("stop", &r.Stop, "a string or strings"),
+		fields.To("stop_token_ids", &r.StopIDs, "token ids"), fields.To("ignore_eos", &r.IgnoreEOS, "true or false"),
+		fields.To("include_stop_str_in_output", &r.IncludeStop, "true or false"),
+		fields.To("prompt_logprobs", &r.PromptLogprobs, "an integer"), fields.To("echo", &r.Echo, "true or false"),
+		fields.To("return_token_ids", &r.ReturnIDs, "true or false"), fields.To("return_tokens_as_token_ids", &r.TokensAsIDs, "true or false"),
+		fields.To("stream", &r.Stream, "true or false"), fields.To("stream_options", &usage, "an object"),
+		fields.To("weight_version", &r.Version, "an integer"), fields.To("add_special_tokens", &r.AddSpecial, "true or false"),
+	}
+	if chat {
+		list = append(list, fields.To("messages", &r.Messages, "messages"), fields.To("tools", &r.Tools, "tools"),
+			fields.To("tool_choice", &r.ToolChoice, "a choice"), fields.To("logprobs", &logprobs, "true or false"),
+			fields.To("top_logprobs", &top, "an integer"), fields.To("max_completion_tokens", &limit, "an integer"))
+	} else {
+		list = append(list, fields.To("prompt", &r.Prompt, "a prompt"), fields.To("logprobs", &r.Logprobs, "an integer"),
+			fields.To("best_of", &r.BestOf, "an integer"))
+	}
+	if err := fields.Decode(data, list); err != nil {
+		return nil, err
+	}
+	r.Usage, r.UsageSoFar = usage.Include, usage.Include && usage.Continuous
+	if limit != nil {
+		r.MaxTokens = limit
+	}
+	switch {
+	case chat && logprobs:
+		r.Logprobs = new(int)
+		if top != nil {
+			r.Logprobs = top
+		}
+	case top != nil && *top != 0:
+		return nil, reply.Invalid("top_logprobs", "top_logprobs without logprobs, expected logprobs = true")
+	}
+	return r, r.validate()
+}
+
+// validate checks what does not depend on the model and not on inference.
+func (r *Request) validate() error {
+	within := func(name string, v *int, low, high int) error {
+		if v != nil && (*v < low || *v > high) {
+			return reply.Invalid(name, "%s %d, expected %d to %d", name, *v, low, high)
+		}
+		return nil
+	}
+	alternatives := "logprobs"
+	if r.Chat {
+		alternatives = "top_logprobs"
+	}
+	lowest := 1
+	if r.Echo {
+		lowest = 0
+	}
+	for _, err := range []error{
+		within("n", &r.N, 1, MaxResponses), within("sample_index", &r.SampleIndex, 0, math.MaxInt32-r.N),
+		within("max_tokens", r.MaxTokens, lowest, 1<<31-1), within(alternatives, r.Logprobs, 0, maxTop),
+		within("prompt_logprobs", r.PromptLogprobs, 0, 0),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(r.Stop) > maxStops || len(r.StopIDs) > maxStops:
+		return reply.Invalid("stop", "%d stop strings and %d stop tokens, expected at most %d of each", len(r.Stop), len(r.StopIDs), maxStops)
+	case r.BestOf != nil && *r.BestOf != r.N:
+		return reply.Invalid("best_of", "best_of %d is not supported, expected n, which is %d", *r.BestOf, r.N)
+	case r.AddSpecial != nil && *r.AddSpecial == r.Chat: // a template writes its own
+		return reply.Invalid("add_special_tokens", "add_special_tokens %v is not supported, expected %v", *r.AddSpecial, !r.Chat)
+	case r.Version != nil && *r.Version < 0:
+		return reply.Invalid("weight_version", "weight_version %d, expected 0 or more", *r.Version)
+	case inference.CheckTemperature(r.Temperature) != nil:
+		return reply.Invalid("temperature", "temperature %v", inference.CheckTemperature(r.Temperature))
+	case r.TopP <= 0 || r.TopP > 1:
+		return reply.Invalid("top_p", "top_p %v, expected more than 0 and at most 1", r.TopP)
+	case r.MinP < 0 || r.MinP > 1:
+		return reply.Invalid("min_p", "min_p %v, expected 0 to 1", r.MinP)
+	case r.TopK < -1 || r.TopK > math.MaxInt32:
+		return reply.Invalid("top_k", "top_k %d, expected -1 to %d", r.TopK, math.MaxInt32)
+	case slices.Contains(r.Stop, ""):
+		return reply.Invalid("stop", "stop has an empty string, expected text")
+	case r.Stream && r.PromptLogprobs != nil:
+		return reply.Invalid("prompt_logprobs", "prompt_logprobs in a stream is not supported")
+	case r.Stream && r.Logprobs != nil && r.Echo:
+		return reply.Invalid("echo", "echo with logprobs in a stream is not supported")
+	case r.Echo && r.Logprobs != nil && *r.Logprobs > 0:
+		return reply.Invalid("logprobs", "logprobs above 0 with echo is not supported: a prompt's tokens have no alternatives")
+	case r.Echo && r.Chat:
+		return reply.Invalid("echo", "echo of a conversation is not supported")
+	}
+	r.TopK = max(r.TopK, 0)
+	return r.ValidateChat()
+}
+
+// ValidateChat checks that the conversation is text. Calls of tools stay text
+// in the answer, so nobody may expect them to be taken out of it.
+func (r *Request) ValidateChat() error {
+	if !r.Chat {
+		return nil
+	}
+	choice := string(bytes.Join(bytes.Fields(r.ToolChoice), []byte{' '}))
+	tools := slices.Contains([]string{"", "[]"}, string(bytes.Join(bytes.Fields(r.Tools), nil)))
+	switch {
+	case choice != "" && choice != `"none"` && (choice != `"auto"` || !tools):
+		return reply.Invalid("tool_choice", "tool_choice %.100s is not supported, expected \"none\"", choice)
+	case choice == "" && !tools:
+		return reply.Invalid("tools", "tools without tool_choice \"none\" are not supported: calls stay text")
+	}
+	var messages []struct {
+		Role    *string         `json:"role"`
+		Content json.RawMessage `json:"content"`
+	}
+	if err := json.Unmarshal(r.Messages, &messages); err != nil || len(messages) == 0 {
+		return reply.Invalid("messages", "messages: expected an array of at least one message, each an object with a role")
+	}
+	for i, m := range messages {
+		if m.Role == nil {
+			return reply.Invalid("messages", "messages[%d] has no role", i)
+		}
+		if len(m.Content) == 0 || m.Content[0] == '"' || string(m.Content) == "null" {
+			continue
+		}
+		var parts []struct {
+			Type string `json:"type"`
+		}
+		if json.Unmarshal(m.Content, &parts) != nil {
+			return reply.Invalid("messages", "messages[%d].content: expected a string or parts", i)
+		}
+		for j, p := range parts {
+			if p.Type != "text" {
+				return reply.Invalid("messages", "messages[%d].content[%d] is of type %.40q, expected text", i, j, p.Type)
+			}
+		}
+	}
+	return nil
+}

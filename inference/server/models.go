@@ -1,0 +1,116 @@
+package server
+
+import (
+	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/inference/server/internal/fields"
+	"github.com/easyrl/easyrl/inference/server/internal/job"
+	"github.com/easyrl/easyrl/inference/server/internal/reply"
+)
+
+// models answers the calls that ask for the model and its tokenizer.
+type models struct {
+	backend Backend
+	text    Text // may be nil
+	bodies  *bodies
+}
+
+// card is the model as lists of models have it.
+func (m *models) card() map[string]any {
+	info := m.backend.Info()
+	return map[string]any{"id": m.backend.ID(), "object": "model", "created": info.Created, "owned_by": "easyrl",
+		"root": info.Root, "parent": nil, "max_model_len": info.Context}
+}
+
+// list answers with all models, which are one.
+func (m *models) list(ctx *fasthttp.RequestCtx) error {
+	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{"object": "list", "data": []any{m.card()}})
+	return nil
+}
+
+// one answers with the model of that name.
+func (m *models) one(ctx *fasthttp.RequestCtx, name string) error {
+	if name != m.backend.ID() {
+		return modelOf(m.backend, m.text, m.bodies).None(name)
+	}
+	reply.JSON(ctx, fasthttp.StatusOK, m.card())
+	return nil
+}
+
+// tokenize gives the ids of a prompt or of a conversation.
+func (m *models) tokenize(ctx *fasthttp.RequestCtx) error {
+	r := job.Request{Chat: true, N: 1}
+	var prompt *string
+	var pieces bool
+	if err := m.small(ctx, &r, []fields.Field{fields.To("prompt", &prompt, "a string"), fields.To("messages", &r.Messages, "messages"),
+		fields.To("tools", &r.Tools, "tools"), fields.To("return_token_strs", &pieces, "true or false")}); err != nil {
+		return err
+	}
+	size := len(r.Messages) + len(r.Tools)
+	if prompt != nil {
+		size = len(*prompt)
+	}
+	done, err := m.bodies.alone(size)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var ids []int32
+	if prompt != nil {
+		ids, err = m.text.Encode(*prompt)
+	} else {
+		r.ToolChoice = []byte(`"none"`)
+		if err = r.ValidateChat(); err == nil {
+			ids, err = m.text.Chat(r.Messages, r.Tools)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	out := map[string]any{"count": len(ids), "max_model_len": m.backend.Info().Context, "tokens": append([]int32{}, ids...)}
+	if pieces {
+		strs := make([]string, len(ids))
+		for i, id := range ids {
+			strs[i], _ = m.text.Piece(id)
+		}
+		out["token_strs"] = strs
+	}
+	reply.JSON(ctx, fasthttp.StatusOK, out)
+	return nil
+}
+
+// detokenize gives the text of ids.
+func (m *models) detokenize(ctx *fasthttp.RequestCtx) error {
+	var r job.Request
+	var ids []int32
+	if err := m.small(ctx, &r, []fields.Field{fields.To("tokens", &ids, "token ids")}); err != nil {
+		return err
+	}
+	vocab := m.backend.Info().Vocab
+	for i, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return reply.Invalid("tokens", "tokens[%d] is %d, expected 0 to %d", i, id, vocab-1)
+		}
+	}
+	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{"prompt": m.text.Decode(ids)})
+	return nil
+}
+
+// small reads a request that a tokenizer answers.
+func (m *models) small(ctx *fasthttp.RequestCtx, r *job.Request, list []fields.Field) error {
+	data, release, err := m.bodies.read(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := fields.Decode(data, append(list, fields.To("model", &r.Model, "a string"))); err != nil {
+		return err
+	}
+	switch {
+	case r.Model != "" && r.Model != m.backend.ID():
+		return modelOf(m.backend, m.text, m.bodies).None(r.Model)
+	case m.text == nil:
+		return reply.Invalid("", "model %s has no tokenizer", m.backend.ID())
+	}
+	return nil
+}
