@@ -14,7 +14,8 @@ type Kind struct {
 	Exact   bool   // gives the log-probabilities of the trainer's own computation, bit for bit
 
 	marks []mark
-	// shared says that other kinds may answer the marks too: it is recognised last.
+	// shared says that other kinds may answer the marks too, so that a server is
+	// asked for them last.
 	shared bool
 	// open asks the server for its settings and returns its instance.
 	open func(ctx context.Context, c *client) (Instance, error)
@@ -23,9 +24,9 @@ type Kind struct {
 // mark is a GET whose answer has a field that tells a kind from others.
 type mark struct{ path, field string }
 
-// kinds are all kinds. A new one is a file of its own and a line here: it is then
-// recognised, a value of inference.kind and of easyrl fleet add -kind where it
-// takes weights, and on the page of all keys once make docs has written it.
+// kinds lists every kind. To add one, write its file and add its line here. If the
+// kind takes weights, inference.kind and easyrl fleet add -kind then accept its name,
+// and make docs writes it to the page of all keys.
 func kinds() []Kind {
 	return []Kind{
 		easyrlKind(),
@@ -43,7 +44,7 @@ func Trainable() []Kind {
 // Names are the names of the kinds that take weights.
 func Names() []string { return names(Trainable()) }
 
-// Expected is the same as errors and help write them: "easyrl, vllm or sglang".
+// Expected lists Names as errors and help do: "easyrl, vllm or sglang".
 func Expected() string { return join(Names(), "or") }
 
 // kindOf is the kind of that name.

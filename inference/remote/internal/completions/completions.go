@@ -262,6 +262,8 @@ func Check(c *inference.Completion, limit int) error {
 	return CheckLogprobs("token", c.Logprobs)
 }
 
+// CheckLogprobs refuses log-probabilities that no sampled token can have; of names
+// the tokens in the error.
 func CheckLogprobs(of string, logprobs []float32) error {
 	for i, l := range logprobs {
 		l64 := float64(l)
