@@ -16,21 +16,20 @@ import (
 	"golang.org/x/term"
 )
 
-// Console shows a run while it goes: a progress bar with the numbers that
-// matter on a terminal, one plain line a step elsewhere. It is safe for
-// concurrent use.
+// Console shows the progress of a run: a progress bar with the main numbers on a
+// terminal, one plain line per step elsewhere. It is safe for concurrent use.
 type Console struct {
 	mu    sync.Mutex
 	out   io.Writer
-	bar   *progressbar.ProgressBar // nil where out is no terminal
-	width func() int               // of the terminal, in columns
+	bar   *progressbar.ProgressBar // nil if out is not a terminal
+	width func() int               // terminal width in columns
 	total int
-	first int // steps that were done before this process
-	last  int // steps that are done
+	first int // steps done before this process started
+	last  int // steps done so far
 	start time.Time
 }
 
-// NewConsole shows steps done+1 to total on out.
+// NewConsole returns a console that shows steps done+1 to total on out.
 func NewConsole(out io.Writer, done, total int) *Console {
 	file, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -45,10 +44,10 @@ func NewConsole(out io.Writer, done, total int) *Console {
 	})
 }
 
-// barWidth is the length of the bar itself, in columns.
+// barWidth is the width of the bar itself, in columns.
 const barWidth = 16
 
-// newConsole shows a bar where width is not nil.
+// newConsole returns a console that draws a bar if width is not nil.
 func newConsole(out io.Writer, done, total int, width func() int) *Console {
 	c := &Console{out: out, total: total, first: done, last: done, start: time.Now(), width: width}
 	if width != nil && total > 0 {
@@ -66,7 +65,7 @@ func newConsole(out io.Writer, done, total int, width func() int) *Console {
 	return c
 }
 
-// Step shows that values' step is done.
+// Step reports the step of values as done.
 func (c *Console) Step(values Values) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,12 +82,12 @@ func (c *Console) Step(values Values) {
 	_ = c.bar.Set(c.last)
 }
 
-// room is how many columns are left beside the bar, its percentage and its
+// room returns the number of columns left beside the bar, its percentage and its
 // count.
 func (c *Console) room() int { return c.width() - barWidth - 12 - 2*len(strconv.Itoa(c.total)) }
 
-// fit joins parts so that they take no more than room: a line that wraps could
-// not be drawn over. The last part stays, those before it go first.
+// fit joins parts into a line of at most room columns, because a bar cannot redraw
+// a line that wraps. It drops parts from the end but keeps the last one longest.
 func fit(parts []string, room int) string {
 	for len(parts) > 0 {
 		line := strings.Join(parts, "  ")
@@ -100,7 +99,7 @@ func fit(parts []string, room int) string {
 	return ""
 }
 
-// Progress shows, on a terminal, how much of the step under way is done, as in
+// Progress shows, on a terminal only, how much of the current step is done, such as
 // "12/32 groups".
 func (c *Console) Progress(done, of int, what string) {
 	c.mu.Lock()
@@ -110,8 +109,8 @@ func (c *Console) Progress(done, of int, what string) {
 	}
 }
 
-// Count shows that done of the total are done; what names them. Where there is
-// no terminal, it prints a line at each twentieth.
+// Count reports that done of the total are done; what names the unit. Without a
+// terminal it prints a line every 5%.
 func (c *Console) Count(done int, what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +128,7 @@ func (c *Console) Count(done int, what string) {
 	}
 }
 
-// Note prints a line of its own.
+// Note prints a line above the bar.
 func (c *Console) Note(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +141,7 @@ func (c *Console) Note(format string, args ...any) {
 	}
 }
 
-// Close leaves the last line on the screen.
+// Close ends the bar and leaves its last state on the screen.
 func (c *Console) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +151,8 @@ func (c *Console) Close() {
 	}
 }
 
-// Left is the time that the remaining steps take at the mean pace so far, in
-// words; empty where none is done or none is left.
+// Left returns the estimated time for the remaining steps, in words, from the mean
+// time per step so far. It is empty before the first step and after the last.
 func (c *Console) Left() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +168,7 @@ func (c *Console) left() string {
 	return Duration(pace * time.Duration(c.total-c.last))
 }
 
-// Duration is d in its two largest units.
+// Duration formats d in its two largest units.
 func Duration(d time.Duration) string {
 	seconds := int64(math.Round(d.Seconds()))
 	switch {
@@ -183,8 +182,8 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%ds", seconds)
 }
 
-// Summary is the line of numbers that matter among values: evaluations, reward,
-// loss, lengths, speed and who was idle. Names that are not there are left out.
+// Summary returns one line with the main numbers of values: evaluations, reward,
+// loss, lengths, speed and idle shares. It skips missing names.
 func Summary(values Values) string { return strings.Join(summary(values), "  ") }
 
 func summary(values Values) (parts []string) {

@@ -1,7 +1,7 @@
 // Package report records a run's steps and spans and shows them: console, JSON
-// lines, page, trace. The last two, and the address at which a run answers, have
+// lines, page, trace. The page, the trace and the HTTP server of a live run are in
 // packages of their own.
 //
-// Everything it is told is names and numbers: it knows no trainer, no model and
-// no configuration, and its parts work apart from one another.
+// The package handles only names and numbers. It knows nothing about trainers,
+// models or configurations, and its parts do not depend on each other.
 package report

@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// MachineFile is the name of the description of the machine in a run's folder.
+// MachineFile is the name of the machine description in a run's folder.
 const MachineFile = "machine.json"
 
-// Machine is where a run was started, the last time.
+// Machine describes the machine on which a run was last started.
 type Machine struct {
-	CPU     string    `json:"cpu"`                    // the processor's model, or the architecture
-	Cores   int       `json:"cores"`                  // that the process may use
-	Memory  int64     `json:"memory_bytes,omitempty"` // of the machine; 0 where the system does not tell
-	System  string    `json:"system"`                 // and the architecture, as in linux/amd64
-	Go      string    `json:"go"`                     // that the command was built with
-	Easyrl  string    `json:"easyrl"`                 // version of the module
+	CPU     string    `json:"cpu"`                    // processor model, or the architecture if unknown
+	Cores   int       `json:"cores"`                  // cores the process may use
+	Memory  int64     `json:"memory_bytes,omitempty"` // total memory; 0 if unknown
+	System  string    `json:"system"`                 // operating system and architecture, such as linux/amd64
+	Go      string    `json:"go"`                     // Go version of the build
+	Easyrl  string    `json:"easyrl"`                 // module version
 	Started time.Time `json:"started"`
 }
 
-// ThisMachine describes where the process runs, and what it was built from.
+// ThisMachine describes the current machine and build.
 func ThisMachine() Machine {
 	m := Machine{CPU: runtime.GOARCH, Cores: runtime.GOMAXPROCS(0), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
 		Easyrl: "devel", Started: time.Now().UTC().Truncate(time.Second)}
@@ -44,7 +44,7 @@ func ThisMachine() Machine {
 	return m
 }
 
-// findIn is the first group of pattern in a file; "" where there is none.
+// findIn returns the first submatch of pattern in a file, or "" if there is none.
 func findIn(path, pattern string) string {
 	text, err := os.ReadFile(path)
 	found := regexp.MustCompile(pattern).FindSubmatch(text)
@@ -54,7 +54,7 @@ func findIn(path, pattern string) string {
 	return string(found[1])
 }
 
-// Write puts m in a run's folder.
+// Write writes m to a run's folder.
 func (m Machine) Write(dir string) error {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err == nil {
@@ -66,13 +66,13 @@ func (m Machine) Write(dir string) error {
 	return nil
 }
 
-// ReadMachine reads what a run's folder says of its machine; nil where it says
-// nothing.
+// ReadMachine reads the machine description in a run's folder. It returns nil if
+// there is none.
 func ReadMachine(dir string) (*Machine, error) {
 	path := filepath.Join(dir, MachineFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // none is no error
+		return nil, nil //nolint:nilnil // a missing file is not an error
 	}
 	var m Machine
 	if err == nil {

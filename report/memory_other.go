@@ -4,8 +4,8 @@ package report
 
 import "runtime"
 
-// PeakMemory is the memory, in bytes, that the Go heap and stacks have taken
-// from the system.
+// PeakMemory returns the memory, in bytes, that the Go runtime has obtained from
+// the system.
 func PeakMemory() int64 {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)

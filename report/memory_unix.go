@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// PeakMemory is the most memory, in bytes, that the process has had resident.
+// PeakMemory returns the peak resident memory of the process, in bytes.
 func PeakMemory() int64 {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
 		return 0
 	}
-	peak := int64(usage.Maxrss) //nolint:unconvert // its type differs between systems
+	peak := int64(usage.Maxrss) //nolint:unconvert // the type differs between systems
 	if runtime.GOOS != "darwin" && runtime.GOOS != "ios" {
 		peak *= 1024
 	}

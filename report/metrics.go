@@ -19,20 +19,20 @@ import (
 // MetricsFile is the name of the metrics in a run's folder.
 const MetricsFile = "metrics.jsonl"
 
-// maxLine bounds a line of a file that is read back.
+// maxLine bounds the length of a line read from a file, in bytes.
 const maxLine = 64 << 20
 
-// Values are the numbers of one step by name, such as "reward/mean".
+// Values maps the metric names of one step, such as "reward/mean", to numbers.
 type Values map[string]float64
 
-// groupOrder is the order of the names in a line: by the part before the first
-// slash, groups that are not listed last, and by name within a group.
+// groupOrder returns the order of name groups in a line. A group is the part before
+// the first slash; unlisted groups come last. Names sort alphabetically within one.
 func groupOrder() []string {
 	return []string{"step", "version", "time", "reward", "eval", "response_length", "prompt_length", "actor",
 		"mismatch", "staleness", "timing_s", "idle", "perf", "tokens", "fleet", "groups", "memory"}
 }
 
-// Names are v's names in the order of a line.
+// Names returns v's names in line order.
 func (v Values) Names() []string {
 	order := groupOrder()
 	rank := func(name string) int {
@@ -55,8 +55,8 @@ func (v Values) Names() []string {
 	return names
 }
 
-// Line is v as one flat JSON object with the names in order. A value that is
-// not finite becomes null.
+// Line encodes v as one flat JSON object with the names in order. Non-finite values
+// become null.
 func (v Values) Line() []byte {
 	b := []byte{'{'}
 	for i, name := range v.Names() {
@@ -82,15 +82,14 @@ func appendNumber(b []byte, x float64) []byte {
 	return strconv.AppendFloat(b, x, 'g', -1, 64)
 }
 
-// Metrics appends one line a step to a file. It is safe for concurrent use.
+// Metrics appends one line per step to a file. It is safe for concurrent use.
 type Metrics struct {
 	mu   sync.Mutex
 	file *os.File
 }
 
-// OpenMetrics opens path for the steps from on. Lines of those steps that the
-// file already has are dropped, and so is a last line that was cut short: a
-// resumed run writes them anew.
+// OpenMetrics opens path for writing steps from onward. It drops existing lines of
+// those steps and an incomplete last line, because a resumed run rewrites them.
 func OpenMetrics(path string, from int) (*Metrics, error) {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +116,7 @@ func OpenMetrics(path string, from int) (*Metrics, error) {
 	return &Metrics{file: file}, nil
 }
 
-// Write appends the line of one step: values, which must name their step.
+// Write appends values as one line. Values without "step" are an error.
 func (m *Metrics) Write(values Values) error {
 	if _, ok := values["step"]; !ok {
 		return errors.New("write metrics: the values lack \"step\"")
@@ -138,8 +137,8 @@ func (m *Metrics) Close() error {
 	return m.file.Close()
 }
 
-// ReadMetrics reads a metrics file, one Values a line. Nulls are left out; a
-// last line that was cut short is skipped.
+// ReadMetrics reads a metrics file, one Values per line. It omits nulls and skips an
+// incomplete last line.
 func ReadMetrics(path string) ([]Values, error) {
 	var all []Values
 	err := EachStep(path, func(values Values) error {
@@ -152,14 +151,14 @@ func ReadMetrics(path string) ([]Values, error) {
 	return all, nil
 }
 
-// EachStep visits the lines of a metrics file as ReadMetrics reads them, one at
-// a time, until visit returns an error, which it returns.
+// EachStep calls visit with each line of a metrics file, read as ReadMetrics does.
+// It stops at the first error of visit and returns it.
 func EachStep(path string, visit func(Values) error) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read metrics: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
+	defer file.Close() //nolint:errcheck // only read
 	var fault error
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxLine)
@@ -173,7 +172,7 @@ func EachStep(path string, visit func(Values) error) error {
 		values, err := ParseLine(lines.Bytes())
 		if err != nil {
 			fault = fmt.Errorf("read metrics %s:%d: %w", path, n, err)
-			continue // tolerated where it is the last line
+			continue // tolerated on the last line
 		}
 		if err := visit(values); err != nil {
 			return err
@@ -185,7 +184,7 @@ func EachStep(path string, visit func(Values) error) error {
 	return nil
 }
 
-// ParseLine is the Values of one line; nulls are left out.
+// ParseLine decodes the Values of one line, omitting nulls.
 func ParseLine(line []byte) (Values, error) {
 	var row map[string]*float64
 	if err := json.Unmarshal(line, &row); err != nil {
@@ -200,8 +199,8 @@ func ParseLine(line []byte) (Values, error) {
 	return values, nil
 }
 
-// ReplaceFile puts data in place of path's content at once: a reader or a crash
-// sees the old content or the new.
+// ReplaceFile replaces the content of path with data atomically: readers see the old
+// or the new content, even after a crash.
 func ReplaceFile(path string, data []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// mostNotes is how many lines wait to be written before the oldest are dropped.
+// mostNotes bounds the queue of unwritten lines; beyond it the oldest are dropped.
 const mostNotes = 1000
 
-// Notes are lines that a goroutine of their own writes: who says one does not
-// wait, even where a terminal is stopped. It is safe for concurrent use.
+// Notes writes lines from its own goroutine, so that callers never wait, even if a
+// terminal blocks. It is safe for concurrent use.
 type Notes struct {
 	write func(format string, args ...any)
-	wake  chan struct{} // holds a token where there is something to write; closed at the end
+	wake  chan struct{} // holds a token if lines are pending; closed by Close
 	wrote sync.WaitGroup
 
 	mu      sync.Mutex
-	lines   []string // to be written
-	dropped int      // of them
+	lines   []string // pending
+	dropped int      // lines dropped from the queue
 	closed  bool
 }
 
-// NewNotes are notes that write writes, one call at a time, until Close.
+// NewNotes returns Notes that pass lines to write, one call at a time, until Close.
 func NewNotes(write func(format string, args ...any)) *Notes {
 	n := &Notes{write: write, wake: make(chan struct{}, 1)}
 	n.wrote.Go(func() {
@@ -33,7 +33,7 @@ func NewNotes(write func(format string, args ...any)) *Notes {
 	return n
 }
 
-// Say has a line written. After Close it does nothing.
+// Say queues a line. After Close it does nothing.
 func (n *Notes) Say(format string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -64,7 +64,7 @@ func (n *Notes) flush() {
 	}
 }
 
-// Close writes what is left.
+// Close writes the pending lines and waits for them.
 func (n *Notes) Close() {
 	n.mu.Lock()
 	if !n.closed {

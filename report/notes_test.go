@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A terminal that takes no more lines holds up nobody but who writes them.
+// A blocked terminal does not block callers.
 func TestNotesDoNotWait(t *testing.T) {
 	t.Parallel()
 	writing, stopped := make(chan struct{}, 1), make(chan struct{})

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Number is x for people: about four digits.
+// Number formats x for display with about four significant digits.
 func Number(x float64) string {
-	x += 0 // no -0
+	x += 0 // turns -0 into 0
 	switch size := math.Abs(x); {
 	case x == math.Trunc(x) && size < 1e6, size >= 1000 && size < 1e9:
 		return strconv.FormatFloat(x, 'f', 0, 64)

@@ -2,7 +2,7 @@ package report
 
 import "regexp"
 
-// HidePasswords is text with stars in place of the passwords of the URLs in it.
+// HidePasswords replaces the passwords of URLs in text with stars.
 func HidePasswords(text string) string {
 	return regexp.MustCompile(`(://[^\s/?#@"':]*):[^\s/?#"]*@`).ReplaceAllString(text, "$1:***@")
 }

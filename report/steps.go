@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Steps are the numbers of a run's steps, in the order of the steps: eight bytes
-// each, a tenth of what Values take. A copy may be read while the original grows.
+// Steps stores the values of a run's steps by column, in step order: eight bytes per
+// value, a tenth of the size of Values. A Copy stays readable while the original grows.
 type Steps struct {
 	n       int
-	columns map[string][]float64 // NaN where a step lacks the name, which a short one does behind its end
+	columns map[string][]float64 // NaN if a step lacks the name; short columns lack their last steps
 }
 
-// ReadSteps reads a metrics file as ReadMetrics does.
+// ReadSteps reads a metrics file like ReadMetrics.
 func ReadSteps(path string) (*Steps, error) {
 	s := &Steps{}
 	err := EachStep(path, func(values Values) error {
@@ -26,7 +26,7 @@ func ReadSteps(path string) (*Steps, error) {
 	return s, nil
 }
 
-// Add appends a step. What is not finite is lacking, as in a file.
+// Add appends a step and skips non-finite values.
 func (s *Steps) Add(values Values) {
 	if s.columns == nil {
 		s.columns = map[string][]float64{}
@@ -48,7 +48,7 @@ func (s *Steps) put(name string, x float64) {
 	s.columns[name] = append(column, x)
 }
 
-// Cut drops the last steps, those from step on.
+// Cut drops all trailing steps numbered step or later.
 func (s *Steps) Cut(step float64) {
 	kept := s.n
 	for kept > 0 && s.columns["step"][kept-1] >= step {
@@ -59,7 +59,7 @@ func (s *Steps) Cut(step float64) {
 	}
 	s.n = kept
 	for name, column := range s.columns {
-		column = slices.Clip(column[:min(len(column), kept)]) // a copy keeps what is added behind
+		column = slices.Clip(column[:min(len(column), kept)]) // clip, so that appending does not overwrite a copy's values
 		for len(column) > 0 && math.IsNaN(column[len(column)-1]) {
 			column = column[:len(column)-1]
 		}
@@ -70,13 +70,13 @@ func (s *Steps) Cut(step float64) {
 	}
 }
 
-// Copy is s as it is now.
+// Copy returns a snapshot of s.
 func (s *Steps) Copy() *Steps { return &Steps{s.n, maps.Clone(s.columns)} }
 
-// Len is the number of steps.
+// Len returns the number of steps.
 func (s *Steps) Len() int { return s.n }
 
-// Names are the names that any step has, in the order of a line.
+// Names returns the names of all columns, in line order.
 func (s *Steps) Names() []string {
 	all := Values{}
 	for name := range s.columns {
@@ -85,7 +85,7 @@ func (s *Steps) Names() []string {
 	return all.Names()
 }
 
-// Values are those of the step at place i.
+// Values returns the values of the step at index i.
 func (s *Steps) Values(i int) Values {
 	values := Values{}
 	for name, column := range s.columns {
@@ -96,8 +96,8 @@ func (s *Steps) Values(i int) Values {
 	return values
 }
 
-// Series are the values of name and, of the same length, those of over in the same
-// steps, where both are. They belong to s.
+// Series returns the values of over and name, as xs and ys, for the steps that have
+// both. s owns the slices.
 func (s *Steps) Series(over, name string) (xs, ys []float64) {
 	xs, ys = s.columns[over], s.columns[name]
 	n := min(len(xs), len(ys))

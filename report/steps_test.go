@@ -24,7 +24,7 @@ func TestSteps(t *testing.T) {
 		require.Equal(t, want, [2][]float64{append([]float64{}, xs...), append([]float64{}, ys...)}, name)
 	}
 
-	// A copy stays as it is, whatever is done anew.
+	// A copy does not change when the original is cut and rewritten.
 	old := s.Copy()
 	s.Add(Values{"step": 4, "c": math.Inf(1), "b": math.NaN(), "d": 1})
 	s.Cut(2)

@@ -12,16 +12,15 @@ import (
 // WarningsFile is the name of the warnings in a run's folder.
 const WarningsFile = "warnings.jsonl"
 
-// Warning is what a run says of itself, once: what was seen, why it matters and
-// what helps.
+// Warning is a one-time warning about a run: what was seen, why it matters and what
+// helps.
 type Warning struct {
-	Step int    `json:"step"` // after which it was seen
+	Step int    `json:"step"` // the step after which it was seen
 	Kind string `json:"kind"` // one word, such as "entropy"
 	Text string `json:"text"`
 }
 
-// ReadWarnings reads a file of warnings, one a line. There are none where there
-// is no file.
+// ReadWarnings reads a file of warnings, one per line. A missing file has none.
 func ReadWarnings(path string) ([]Warning, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,7 +42,7 @@ func ReadWarnings(path string) ([]Warning, error) {
 	return all, nil
 }
 
-// WriteWarnings puts all in place of what path has.
+// WriteWarnings replaces the content of path with all.
 func WriteWarnings(path string, all []Warning) error {
 	var b bytes.Buffer
 	lines := json.NewEncoder(&b)
