@@ -1,7 +1,7 @@
-// Package advice says what a good colleague would say of a run's numbers, each
-// thing once: what is seen, why it matters, and what helps.
+// Package advice turns a run's metrics into one-time warnings: what is seen, why it
+// matters and what helps.
 //
-// It knows names and numbers and what Run tells of the run, and changes nothing.
+// It knows only metric names, their values and the Run, and changes nothing.
 package advice
 
 import (
@@ -11,48 +11,48 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Run is what the numbers do not tell.
+// Run describes what the metrics leave out.
 type Run struct {
 	// Mode is "sync", "colocated" or "periodic-async".
 	Mode string
-	// Servers sample; else instances in the trainer's process do, with cores that
-	// it has not.
+	// Servers says that servers sample. Otherwise instances in the trainer's process
+	// sample, on cores of their own.
 	Servers bool
-	// Training and Sampling are the threads of the trainer and of all instances in
-	// its process. Lends says that the trainer has those of instances that rest.
+	// Training and Sampling count the threads of the trainer and of all instances in
+	// its process. Lends says that the trainer borrows the threads of idle instances.
 	Training, Sampling int
 	Lends              bool
-	// Groups are those of a step, and Waves its responses over those that instances
-	// sample at once.
+	// Groups is the number of groups in a step. Waves is a step's responses divided by
+	// the number that the instances sample at once.
 	Groups, Waves float64
-	// Band is the mismatch/kl that is expected at most.
+	// Band is the largest expected mismatch/kl.
 	Band float64
-	// MaxTokens is the longest response, Refill whether groups with equal rewards
-	// are replaced, Clip the bound of the gradient's norm.
+	// MaxTokens is the response length limit. Refill says whether groups with equal
+	// rewards are replaced. Clip is the bound on the gradient norm.
 	MaxTokens int
 	Refill    bool
 	Clip      float64
 }
 
-// The bands of mismatch/kl, in nats a token.
+// Bands of mismatch/kl, in nats per token.
 const (
-	// ExactBand is for instances that compute what the trainer computes, in the
-	// same order: 0 but for the rounding of the estimate itself.
+	// ExactBand applies to instances that run the trainer's computation in the same
+	// order. Their mismatch is 0 up to the rounding of the estimate.
 	ExactBand = 1e-6
-	// ServerBand is for other engines. In bfloat16 they differ by 0.001 or less;
-	// 0.01 adds up to 10 nats over a response of 1,000 tokens, a sequence that one
-	// side holds for 20,000 times as likely as the other does.
+	// ServerBand applies to other engines. In bfloat16 they differ by 0.001 or less.
+	// 0.01 adds up to 10 nats over 1,000 tokens: one side finds the sequence 20,000
+	// times as likely as the other.
 	ServerBand = 1e-2
 )
 
-// Adviser watches a run. It is used by one goroutine.
+// Adviser watches a run. It is not safe for concurrent use.
 type Adviser struct {
 	run   Run
 	seen  history
-	given []string // kinds
+	given []string // kinds of the warnings given so far
 }
 
-// New watches a run of which the given warnings were said before.
+// New returns an Adviser for a run that has already given some warnings.
 func New(run Run, given []report.Warning) *Adviser {
 	a := &Adviser{run: run}
 	for _, w := range given {
@@ -61,8 +61,8 @@ func New(run Run, given []report.Warning) *Adviser {
 	return a
 }
 
-// rule looks at a history after its last step and returns what is to be said, or
-// nothing.
+// rule checks a history after its last step. say returns the text of a warning, or
+// "" if there is none.
 type rule struct {
 	kind string
 	say  func(h *history, run *Run) string
@@ -81,11 +81,10 @@ func rules() []rule {
 	}
 }
 
-// Remember takes a step of the time before, of which nothing is said any more.
+// Remember adds a step from before a resume without checking the rules.
 func (a *Adviser) Remember(values report.Values) { a.seen.add(values) }
 
-// Step takes the values of a step and returns the warnings that they are a
-// reason for and that were not given yet.
+// Step adds a step and returns the warnings that it triggers for the first time.
 func (a *Adviser) Step(values report.Values) []report.Warning {
 	a.seen.add(values)
 	var all []report.Warning
@@ -101,19 +100,19 @@ func (a *Adviser) Step(values report.Values) []report.Warning {
 	return all
 }
 
-// point is a value of a step.
+// point is a metric's value at one step.
 type point struct {
 	step  int
 	value float64
 }
 
-// history has the values that rules look at, by name, in the order of the steps.
+// history holds the watched metrics by name, in step order.
 type history struct {
 	last   int // step
 	series map[string][]point
 }
 
-// watched reports whether a rule looks at name.
+// watched reports whether a rule reads name.
 func watched(name string) bool {
 	switch name {
 	case stepTime, waitTime, sampleTime, publishTime, groupTime, idleTrainer, idleInstances, fleetSize, rewardMean, rewardStd, zeroStd,
@@ -123,7 +122,7 @@ func watched(name string) bool {
 	return strings.HasPrefix(name, "eval/")
 }
 
-// The names that rules look at.
+// Names of the metrics that rules read.
 const (
 	stepTime      = "timing_s/step"
 	waitTime      = "timing_s/wait"
@@ -155,8 +154,8 @@ func (h *history) add(values report.Values) {
 	}
 }
 
-// recent are the last n values of name. There are none where one of the last n
-// steps lacks it.
+// recent returns the last n values of name, or nil if one of the last n steps lacks
+// it.
 func (h *history) recent(name string, n int) []point {
 	all := h.series[name]
 	if len(all) < n || all[len(all)-n].step != h.last-n+1 {
@@ -165,13 +164,13 @@ func (h *history) recent(name string, n int) []point {
 	return all[len(all)-n:]
 }
 
-// lately is the mean of the last n values of name; false where there are fewer.
+// lately returns the mean of the last n values of name, false if recent has none.
 func (h *history) lately(name string, n int) (float64, bool) {
 	some := h.recent(name, n)
 	return mean(some), len(some) > 0
 }
 
-// around is the mean of the n values of name up to a step.
+// around returns the mean of the n values of name up to and including step.
 func (h *history) around(name string, step, n int) (float64, bool) {
 	all := h.series[name]
 	end, found := slices.BinarySearchFunc(all, step, func(p point, step int) int { return p.step - step })

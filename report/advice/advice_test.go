@@ -14,7 +14,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// healthy is a step of a run that nothing is to be said of.
+// healthy returns a step that triggers no warning.
 func healthy(step int) report.Values {
 	return report.Values{
 		"step": float64(step), timing("step"): 10, timing("wait"): 1, timing("sample"): 8, timing("publish"): .1, timing("first_group"): 1,
@@ -25,7 +25,7 @@ func healthy(step int) report.Values {
 
 func timing(name string) string { return "timing_s/" + name }
 
-// servers and threads are runs with instances of either kind.
+// servers and threads return runs with each kind of instance.
 func servers() Run {
 	return Run{Mode: "periodic-async", Servers: true, Training: 8, Groups: 32, Waves: 5, Band: ServerBand, MaxTokens: 512, Clip: 1}
 }
@@ -34,7 +34,7 @@ func threads(training, sampling int) Run {
 	return Run{Mode: "periodic-async", Training: training, Sampling: sampling, Groups: 32, Waves: 5, Band: ExactBand, MaxTokens: 512, Clip: 1}
 }
 
-// with is a run whose steps have other values from a step on.
+// with returns healthy steps that take the values of other from step from onward.
 func with(from int, other report.Values) func(step int) report.Values {
 	return func(step int) report.Values {
 		v := healthy(step)
@@ -45,7 +45,7 @@ func with(from int, other report.Values) func(step int) report.Values {
 	}
 }
 
-// watch says what is said of a run of n steps.
+// watch returns the warnings of a run of n steps.
 func watch(t *testing.T, run Run, n int, step func(step int) report.Values) []report.Warning {
 	t.Helper()
 	a := New(run, nil)
@@ -56,12 +56,12 @@ func watch(t *testing.T, run Run, n int, step func(step int) report.Values) []re
 	return all
 }
 
-// waiting is a step in which sampling is three times as slow as training.
+// waiting returns a step in which sampling takes three times as long as training.
 func waiting() report.Values {
 	return report.Values{idleTrainer: .7, idleInstances: .02, timing("step"): 10, timing("wait"): 7, timing("sample"): 9.8, timing("first_group"): 1}
 }
 
-// resting is one in which training is four times as slow as sampling.
+// resting returns a step in which training takes four times as long as sampling.
 func resting() report.Values {
 	return report.Values{idleTrainer: .05, idleInstances: .75, timing("step"): 10, timing("wait"): .5, timing("sample"): 2.5, timing("first_group"): .5}
 }
@@ -75,7 +75,7 @@ func TestSpeed(t *testing.T) {
 		name  string
 		run   Run
 		other report.Values
-		kind  string // nothing is said where it is empty
+		kind  string // empty if no warning is expected
 		text  string
 	}{
 		{"servers are slow", servers(), waiting(), "idle-trainer", "waits for samples 70% of the time: sampling is the slow side; with 7 instances instead of 2 a step is about 2.5 times as fast"},
@@ -126,7 +126,7 @@ func TestLearning(t *testing.T) {
 		name  string
 		run   Run
 		other report.Values
-		at    int // step of the warning; nothing is said where it is 0
+		at    int // step of the warning; 0 if none is expected
 		kind  string
 		text  string
 	}{
@@ -163,7 +163,7 @@ func TestLearning(t *testing.T) {
 	}
 }
 
-// evaluated are runs with an evaluation every ten steps.
+// evaluated returns healthy steps with an evaluation every ten steps.
 func evaluated(name string, scores []float64, change func(v report.Values, step int)) func(step int) report.Values {
 	return func(step int) report.Values {
 		v := healthy(step)
@@ -220,8 +220,8 @@ func TestHeldOut(t *testing.T) {
 	}
 }
 
-// Each thing is said once, also by the process that resumes the run, which knows
-// what was before.
+// A warning is given once, even across a resume. The new process remembers the
+// earlier steps.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	step := with(1, report.Values{cutShare: .5})
@@ -244,8 +244,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// The quickstart's own runs, of a machine with two cores: there is nothing to
-// warn of.
+// The quickstart's runs, recorded on two cores, trigger no warning.
 func TestQuickstartHasNoWarnings(t *testing.T) {
 	t.Parallel()
 	run := threads(1, 1)
@@ -258,7 +257,7 @@ func TestQuickstartHasNoWarnings(t *testing.T) {
 	}
 }
 
-// Each key that a warning names as a remedy is one.
+// Every key that a warning suggests exists.
 func TestRemediesAreKeys(t *testing.T) {
 	t.Parallel()
 	keys, section := map[string]bool{}, ""
@@ -285,7 +284,7 @@ func TestRemediesAreKeys(t *testing.T) {
 	require.Greater(t, named, 10)
 }
 
-// The page of metrics says of each warning what it is.
+// docs/metrics.md describes every warning.
 func TestWarningsAreInThePage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))

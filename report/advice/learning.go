@@ -11,32 +11,31 @@ import (
 )
 
 const (
-	// mostEqual is the share of groups with equal rewards from which on nearly all
-	// of a step's sampling is for nothing.
+	// mostEqual is the share of groups with equal rewards above which nearly all of
+	// a step's sampling is wasted.
 	mostEqual = 0.9
-	// entropyWindow are the steps that entropy is judged over, entropyStart those
-	// that it is compared with, the run's first, and entropyLeft the share that is a
-	// collapse: a model that learns a task well becomes surer by a factor of some,
-	// not of ten.
+	// Entropy is averaged over the last entropyWindow steps and compared with the
+	// first entropyStart steps. A ratio below entropyLeft is a collapse: learning
+	// a task well lowers entropy a few times, not ten times.
 	entropyWindow, entropyStart, entropyLeft = 10, 5, 0.1
-	// stillRising is the growth of the reward, relative to what it was, above which
-	// the run is left alone.
+	// stillRising is the relative growth of the reward above which entropyCollapse
+	// does not warn.
 	stillRising = 0.01
-	// mostCut is the share of responses at the limit above which it shapes what is
-	// learned: with groups of 8 most groups have one.
+	// mostCut is the share of truncated responses above which truncation shapes what
+	// is learned: with groups of 8, most groups contain one.
 	mostCut = 0.2
-	// spike is how many times the median a gradient's norm must be, and how many
-	// times the largest, of spikeWindow steps, and spikeMinimum at least: from step to
-	// step norms differ by 3 in a healthy run.
+	// A gradient norm is a spike if it is spike times the median and spikeLargest
+	// times the largest of the last spikeWindow steps. The rule needs at least
+	// spikeMinimum steps. In healthy runs norms vary threefold between steps.
 	spike, spikeLargest       = 10, 3
 	spikeWindow, spikeMinimum = 50, 20
-	// fallErrors is how many standard errors two evaluations in a row must be below
-	// the best one, and fallShare, for a loss, which has none, how much above.
+	// The last two evaluations must be fallErrors standard errors below the best one.
+	// A loss has no standard error; it must exceed the best by the share fallShare.
 	fallErrors, fallShare = 2, 0.02
 )
 
-// equalRewards: a group whose responses all have one reward teaches nothing, since
-// the advantages are differences within it.
+// equalRewards warns if most groups have equal rewards. Such a group teaches nothing,
+// because advantages are differences within the group.
 func equalRewards(h *history, run *Run) string {
 	share, ok := h.lately(zeroStd, window)
 	if !ok || share < mostEqual {
@@ -55,8 +54,8 @@ func equalRewards(h *history, run *Run) string {
 		seen, report.Number(reward))
 }
 
-// entropyCollapse: responses to a prompt hardly differ any more while there is
-// something left to learn.
+// entropyCollapse warns if the responses to a prompt hardly differ any more although
+// there is more to learn.
 func entropyCollapse(h *history, _ *Run) string {
 	all := h.series[entropy]
 	now, ok := h.lately(entropy, entropyWindow)
@@ -77,8 +76,8 @@ func entropyCollapse(h *history, _ *Run) string {
 		"a lower train.lr, a higher loss.epsilon_high or rollout.temperature, or loss.beta > 0 from an earlier checkpoint keep it up", report.Number(start), report.Number(now), report.Number(reward))
 }
 
-// cutResponses: the end of a response that is cut, often its answer, is never
-// seen, and is scored as wrong.
+// cutResponses warns if many responses reach the length limit. The end of such
+// a response, often its answer, is missing, and it scores as wrong.
 func cutResponses(h *history, run *Run) string {
 	share, ok := h.lately(cutShare, window)
 	if !ok || share < mostCut {
@@ -88,7 +87,7 @@ func cutResponses(h *history, run *Run) string {
 		"raise it, or let loss.overlong punish length before the limit", share*100, run.MaxTokens)
 }
 
-// mismatch: what was sampled is of another distribution than what is trained.
+// mismatch warns if the sampling and training distributions differ.
 func mismatch(h *history, run *Run) string {
 	kl, ok := h.lately(mismatchKL, window)
 	if !ok || kl <= run.Band {
@@ -102,7 +101,7 @@ func mismatch(h *history, run *Run) string {
 		"and let loss.correction bound what is left"
 }
 
-// gradientSpike: one step's gradient is far larger than those before.
+// gradientSpike warns if the last gradient is far larger than those before.
 func gradientSpike(h *history, run *Run) string {
 	all := h.series[gradNorm]
 	if len(all) <= spikeMinimum || all[len(all)-1].step != h.last {
@@ -131,8 +130,7 @@ func values(some []point) []float64 {
 	return all
 }
 
-// heldOut: what is not trained on becomes worse while what is trained on becomes
-// better.
+// heldOut warns if held-out results worsen while training results improve.
 func heldOut(h *history, _ *Run) string {
 	for _, name := range slices.Sorted(maps.Keys(h.series)) {
 		set, kind, _ := strings.Cut(strings.TrimPrefix(name, "eval/"), "/")
@@ -168,8 +166,8 @@ func heldOut(h *history, _ *Run) string {
 	return ""
 }
 
-// fell reports whether the last two evaluations are both surely worse than the
-// best one.
+// fell reports whether both of the last two evaluations are significantly worse than
+// the best.
 func fell(all []point, best int, sign float64, errors []point) bool {
 	for i := len(all) - 2; i < len(all); i++ {
 		margin := fallShare * math.Abs(all[best].value)

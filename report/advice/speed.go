@@ -9,27 +9,26 @@ import (
 )
 
 const (
-	// window is how many steps in a row a share is judged over: one slow step is
-	// no reason.
+	// window is the number of consecutive steps to average over, so that one slow
+	// step does not trigger a warning.
 	window = 5
-	// muchIdle is the share of the time above which somebody is mostly waiting, and
-	// littleIdle the one below which the other side is the slow one.
+	// muchIdle is the idle share above which a side is mostly waiting. Below
+	// littleIdle it is the slow side.
 	muchIdle, littleIdle = 0.6, 0.2
-	// syncIdle is the share above which a trainer that waits for all samples before
-	// it begins had better not.
+	// syncIdle is the trainer's idle share above which mode "sync" is worth leaving.
 	syncIdle = 0.3
-	// leastGain is the gain, as a factor, that is worth a word.
+	// leastGain is the smallest speed-up factor worth a warning.
 	leastGain = 1.05
 )
 
-// speed is what the steps of a window were measured to take, as means.
+// speed holds means over the steps of a window.
 type speed struct {
 	steptime.Measured
-	busy  float64 // seconds of a step in which the trainer does not wait for groups
+	busy  float64 // seconds per step in which the trainer is not waiting for groups
 	model steptime.Model
 }
 
-// speed is what the window's steps took, and the model that gives it back.
+// speed returns the means over the last window and a model fitted to them.
 func (h *history) speed(run *Run) (s speed, ok bool) {
 	var wait, publish float64
 	for name, to := range map[string]*float64{stepTime: &s.Step, waitTime: &wait, sampleTime: &s.Sampling, groupTime: &s.FirstGroup,
@@ -52,8 +51,8 @@ func (h *history) speed(run *Run) (s speed, ok bool) {
 	return s, true
 }
 
-// gain is the factor by which a step is shorter where a number of servers, or of
-// threads for each instance, sample while the trainer trains.
+// gain returns how many times faster a step is if n servers sample while the trainer
+// trains. For instances in the trainer's process, n is the threads of each.
 func (s *speed) gain(n float64) float64 {
 	share := s.Split
 	if share.Instances > 0 {
@@ -64,7 +63,7 @@ func (s *speed) gain(n float64) float64 {
 	return s.Step / s.model.Step(share, n)
 }
 
-// split is the best number of threads for an instance, and the gain that it is.
+// split returns the best number of threads per instance and its gain.
 func (s *speed) split() (each int, gain float64) {
 	for n := 1; n*s.Instances < s.TrainerThreads+s.SamplingThreads(); n++ {
 		if g := s.gain(float64(n)); g > gain {
@@ -74,7 +73,7 @@ func (s *speed) split() (each int, gain float64) {
 	return each, gain
 }
 
-// setting is how a number of threads for an instance is set.
+// setting returns the configuration for a number of threads per instance.
 func (s *speed) setting(each int) string {
 	if s.LendsIdle {
 		return fmt.Sprintf("inference.threads = %d", each)
@@ -82,8 +81,8 @@ func (s *speed) setting(each int) string {
 	return fmt.Sprintf("inference.threads = %d and device.threads = %d", each, s.TrainerThreads+s.SamplingThreads()-each*s.Instances)
 }
 
-// trainerIdle: the trainer waits for samples for most of the time. Where sampling
-// and training take turns it waits by design.
+// trainerIdle warns if the trainer waits for samples most of the time. In mode
+// "colocated" it waits by design.
 func trainerIdle(h *history, run *Run) string {
 	idle, ok := h.lately(idleTrainer, window)
 	s, known := h.speed(run)
@@ -118,8 +117,8 @@ func trainerIdle(h *history, run *Run) string {
 		seen, report.Number(s.FirstGroup), report.Number(s.Step))
 }
 
-// instancesIdle: instances wait for the trainer. Threads that are lent to it
-// meanwhile are not idle, and where both take turns they wait by design.
+// instancesIdle warns if the instances wait for the trainer. Lent threads are not
+// idle, and modes in which sampling and training alternate wait by design.
 func instancesIdle(h *history, run *Run) string {
 	idle, ok := h.lately(idleInstances, window)
 	trainer, _ := h.lately(idleTrainer, window)
