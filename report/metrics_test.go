@@ -19,7 +19,7 @@ func readFile(t *testing.T, path string) string {
 	return string(data)
 }
 
-func TestLineKeepsItsOrder(t *testing.T) {
+func TestLineOrder(t *testing.T) {
 	t.Parallel()
 	v := Values{"zebra": 1, "memory/peak_bytes": 1 << 40, "actor/lr": 1.5e-7, "actor/kl": 0.001, "time": 1.75e9 + 0.25,
 		"eval/b/mean@1": 0.5, "eval/a/pass@4": 1, "reward/mean": 0.3125, "version": 4, "step": 3, "actor/loss": math.NaN()}
@@ -84,7 +84,7 @@ func TestMetricsRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "open metrics")
 }
 
-func TestMetricsFromManyGoroutines(t *testing.T) {
+func TestMetricsConcurrent(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), MetricsFile)
 	m, err := OpenMetrics(path, 0)

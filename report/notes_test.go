@@ -8,7 +8,7 @@ import (
 )
 
 // A blocked terminal does not block callers.
-func TestNotesDoNotWait(t *testing.T) {
+func TestNotesDoNotBlock(t *testing.T) {
 	t.Parallel()
 	writing, stopped := make(chan struct{}, 1), make(chan struct{})
 	var lines []string

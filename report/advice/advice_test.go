@@ -109,7 +109,7 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-func TestHealthyRunsAreLeftAlone(t *testing.T) {
+func TestHealthyRunsHaveNoWarnings(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, watch(t, servers(), 400, healthy))
 	require.Empty(t, watch(t, threads(8, 8), 400, healthy))
@@ -222,7 +222,7 @@ func TestHeldOut(t *testing.T) {
 
 // A warning is given once, even across a resume. The new process remembers the
 // earlier steps.
-func TestOnce(t *testing.T) {
+func TestWarningsAreGivenOnce(t *testing.T) {
 	t.Parallel()
 	step := with(1, report.Values{cutShare: .5})
 	first := New(servers(), nil)
@@ -285,7 +285,7 @@ func TestRemediesAreKeys(t *testing.T) {
 }
 
 // docs/metrics.md describes every warning.
-func TestWarningsAreInThePage(t *testing.T) {
+func TestWarningsAreDocumented(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
 	require.NoError(t, err)
