@@ -25,13 +25,14 @@ type client struct {
 }
 
 const (
-	// experimentName is the experiment that runs are in.
+	// experimentName is the MLflow experiment that contains all runs.
 	experimentName = "easyrl"
-	// requestTime is how long MLflow may take for a request.
+	// requestTime is the timeout of one request.
 	requestTime = 10 * time.Second
-	// mostParams, longestParam and longestName are MLflow's bounds.
+	// mostParams, longestParam and longestName are MLflow's limits: settings per
+	// request, bytes of a value and bytes of a name.
 	mostParams, longestParam, longestName = 100, 6000, 250
-	// longestAnswer is how much of an answer is read, in bytes.
+	// longestAnswer bounds how much of a response is read, in bytes.
 	longestAnswer = 1 << 20
 )
 
@@ -41,12 +42,12 @@ func newClient(base string, transport http.RoundTripper) *client {
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// refusal is an error that trying again does not mend.
+// refusal is a permanent error: retrying does not help.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// answered is an answer other than 200.
+// answered is a response with a status other than 200.
 type answered struct {
 	status  int
 	Code    string `json:"error_code"`
@@ -63,7 +64,8 @@ func (a *answered) Error() string {
 	return fmt.Sprintf("%s: %.300s", a.Code, message)
 }
 
-// call posts in as JSON, or gets where it is nil, and reads the answer into out.
+// call posts in as JSON, or sends a GET if in is nil, and decodes the response into
+// out. out may be nil.
 func (c *client) call(ctx context.Context, name string, in, out any) error {
 	method, body := http.MethodGet, io.Reader(nil)
 	if in != nil {
@@ -82,7 +84,7 @@ func (c *client) call(ctx context.Context, name string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close() //nolint:errcheck // only read
 	data, err := io.ReadAll(io.LimitReader(resp.Body, longestAnswer))
 	if err != nil {
 		return err
@@ -90,7 +92,7 @@ func (c *client) call(ctx context.Context, name string, in, out any) error {
 	name, _, _ = strings.Cut(name, "?")
 	if resp.StatusCode != http.StatusOK {
 		fault := &answered{status: resp.StatusCode}
-		_ = json.Unmarshal(data, fault) // where it is not MLflow's, the status says it
+		_ = json.Unmarshal(data, fault) // without MLflow's JSON, the status alone describes the error
 		err = fmt.Errorf("%s: %w", name, fault)
 		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusRequestTimeout
 		if !again {
@@ -107,7 +109,7 @@ func (c *client) call(ctx context.Context, name string, in, out any) error {
 	return nil
 }
 
-// experiment is the id of an experiment, which is made where it is not there.
+// experiment returns the ID of the named experiment and creates it if needed.
 func (c *client) experiment(ctx context.Context, name string) (string, error) {
 	for made := false; ; made = true {
 		var found struct {
@@ -120,7 +122,7 @@ func (c *client) experiment(ctx context.Context, name string) (string, error) {
 			return found.Experiment.ID, err
 		}
 		err = c.call(ctx, "experiments/create", map[string]string{"name": name}, nil)
-		if err != nil && !isCode(err, "RESOURCE_ALREADY_EXISTS") { // another run was faster
+		if err != nil && !isCode(err, "RESOURCE_ALREADY_EXISTS") { // ignore: another run created it first
 			return "", err
 		}
 	}
@@ -131,7 +133,7 @@ func isCode(err error, code string) bool {
 	return errors.As(err, &a) && a.Code == code
 }
 
-// create makes a run and returns its id.
+// create creates a run and returns its ID.
 func (c *client) create(ctx context.Context, experiment, name string, start time.Time) (string, error) {
 	var made struct {
 		Run struct {
@@ -147,7 +149,7 @@ func (c *client) create(ctx context.Context, experiment, name string, start time
 	return made.Run.Info.ID, err
 }
 
-// update sets a run's status and, unless it is zero, its end.
+// update sets a run's status and, unless end is zero, its end time.
 func (c *client) update(ctx context.Context, run, status string, end time.Time) error {
 	in := map[string]any{"run_id": run, "status": status}
 	if !end.IsZero() {
@@ -156,7 +158,7 @@ func (c *client) update(ctx context.Context, run, status string, end time.Time) 
 	return c.call(ctx, "runs/update", in, nil)
 }
 
-// metric is a number of a step.
+// metric is one value of one step.
 type metric struct {
 	Key       string  `json:"key"`
 	Value     float64 `json:"value"`
@@ -164,20 +166,19 @@ type metric struct {
 	Step      int     `json:"step"`
 }
 
-// param is a setting.
+// param is one setting.
 type param struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// logBatch adds metrics, or params, to a run; in is either by its name. MLflow
-// fails where the other one is null.
+// logBatch adds in to a run; name is "metrics" or "params". It omits the other key,
+// because MLflow fails if it is null.
 func (c *client) logBatch(ctx context.Context, run, name string, in any) error {
 	return c.call(ctx, "runs/log-batch", map[string]any{"run_id": run, name: in}, nil)
 }
 
-// logParams sets a run's settings, without passwords and, where they are very
-// long, cut.
+// logParams sends a run's settings with passwords hidden and long values truncated.
 func (c *client) logParams(ctx context.Context, run string, settings map[string]string) error {
 	var all []param
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
@@ -192,7 +193,7 @@ func (c *client) logParams(ctx context.Context, run string, settings map[string]
 	return nil
 }
 
-// metricsOf are the numbers of a step.
+// metricsOf converts the finite values of a step, except "step" and "time".
 func metricsOf(values report.Values) []metric {
 	var all []metric
 	for _, name := range values.Names() {
@@ -203,9 +204,9 @@ func metricsOf(values report.Values) []metric {
 	return all
 }
 
-// mlflowName is name with what MLflow allows: letters, digits and _-.:/ and
-// space, as a clean relative path. "@" becomes "_at_", as users of other trainers
-// know it, and anything else "_".
+// mlflowName maps name to MLflow's alphabet: letters, digits, _-.:/ and space, as
+// a clean relative path. "@" becomes "_at_", as in other trainers, and any other
+// character "_".
 func mlflowName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:/ ", r) {

@@ -11,13 +11,12 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// CSVFile is the name of the table in a run's folder.
+// CSVFile is the name of the CSV file in a run's folder.
 const CSVFile = "metrics.csv"
 
-// table is a CSV file with a line a step and a column a name, in the order of
-// report.Values. A name that comes later gets its column in its place, and the
-// file is written anew with empty cells above: at any time all lines have the
-// columns of the first.
+// table writes a CSV file with a line per step and a column per metric, in the
+// order of report.Values. A new name rewrites the file with its column in place
+// and empty cells above, so that all lines always have the same columns.
 type table struct {
 	run    *Run
 	file   *os.File
@@ -43,8 +42,8 @@ func openCSV(run *Run) (*table, error) {
 	return t, nil
 }
 
-// rewrite puts the steps of the run's metrics before those of next, where it is
-// not nil, into the file, with a column for each name of all.
+// rewrite replaces the file with the steps in the run's metrics, with a column for
+// each name of all. If next is not nil, it writes only the steps before next.
 func (t *table) rewrite(all, next report.Values) error {
 	t.names, t.column = all.Names(), map[string]int{}
 	for i, name := range t.names {
@@ -52,7 +51,7 @@ func (t *table) rewrite(all, next report.Values) error {
 	}
 	var b bytes.Buffer
 	lines := csv.NewWriter(&b)
-	_ = lines.Write(t.names) // to memory
+	_ = lines.Write(t.names) // memory writes do not fail
 	err := report.EachStep(t.run.metrics(), func(values report.Values) error {
 		if next != nil && values["step"] >= next["step"] {
 			return nil
@@ -68,13 +67,13 @@ func (t *table) rewrite(all, next report.Values) error {
 		return fmt.Errorf("write %s: %w", CSVFile, err)
 	}
 	if t.file != nil {
-		_ = t.file.Close() // of the file that was replaced
+		_ = t.file.Close() // the replaced file
 	}
 	t.file, err = os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o644)
 	return err
 }
 
-// cells are the line of values; what is no number is an empty cell.
+// cells returns the line of values. Missing and non-finite values are empty.
 func (t *table) cells(values report.Values) []string {
 	cells := make([]string, len(t.names))
 	for name, x := range values {
@@ -85,7 +84,7 @@ func (t *table) cells(values report.Values) []string {
 	return cells
 }
 
-// Step is of Sink.
+// Step implements Sink.
 func (t *table) Step(values report.Values) error {
 	all := report.Values{}
 	for _, name := range t.names {
@@ -101,7 +100,7 @@ func (t *table) Step(values report.Values) error {
 	}
 	var b bytes.Buffer
 	line := csv.NewWriter(&b)
-	_ = line.Write(t.cells(values)) // to memory
+	_ = line.Write(t.cells(values)) // memory writes do not fail
 	line.Flush()
 	if _, err := t.file.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("write %s: %w", CSVFile, err)
@@ -109,5 +108,5 @@ func (t *table) Step(values report.Values) error {
 	return nil
 }
 
-// Close is of Sink.
+// Close implements Sink.
 func (t *table) Close(End) error { return t.file.Close() }

@@ -19,53 +19,51 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// MLflowFile in a run's folder says which of MLflow's runs it is, and up to which
-// step MLflow has it.
+// MLflowFile is the name of the file in a run's folder that records the run's ID in
+// MLflow and the last step sent.
 const MLflowFile = "mlflow.json"
 
 const (
-	// retryLeast and retryMost are the pauses between attempts while the server is
-	// away.
+	// retryLeast and retryMost bound the exponential backoff between attempts.
 	retryLeast = time.Second
 	retryMost  = time.Minute
-	// closeWait is how long the end of a run waits for MLflow to take the rest.
+	// closeWait bounds how long Close waits for the remaining steps to be sent.
 	closeWait = 5 * time.Second
-	// mostMetrics is how many numbers MLflow takes in one request.
+	// mostMetrics is MLflow's limit on metrics per request.
 	mostMetrics = 1000
 )
 
-// place is MLflowFile.
+// place is the content of MLflowFile.
 type place struct {
 	URL  string `json:"url"`
-	Run  string `json:"run"`  // MLflow's id
-	Step int    `json:"step"` // the last one that MLflow has; -1 for none
+	Run  string `json:"run"`  // run ID in MLflow
+	Step int    `json:"step"` // last step sent; -1 for none
 }
 
-// tracker sends steps to an MLflow server from a goroutine of its own. What waits
-// to be sent is in the run's metrics and not in memory: a server may be away for
-// as long as it likes, and gets everything when it is back, or when the run is
-// resumed.
+// tracker sends steps to an MLflow server from its own goroutine. Unsent steps stay
+// in the run's metrics file, not in memory. A server that was down for any time gets
+// them all once it is back or the run is resumed.
 type tracker struct {
 	run    *Run
 	api    *client
 	place  place
-	there  bool // the server knows the run
-	made   bool // by this process
+	there  bool // the server knows the run and its settings
+	made   bool // this process created the run
 	file   *os.File
 	lines  *bufio.Reader
-	part   []byte   // of a line whose end is not written yet
-	queue  []metric // read and not sent; of mostMetrics and one step at most
-	newest int      // step of the queue
+	part   []byte   // start of a line that is not fully written yet
+	queue  []metric // read but not sent; at most mostMetrics and one step
+	newest int      // last step in the queue
 
-	wake   chan struct{} // there is a step
-	hurry  chan struct{} // the run ends
+	wake   chan struct{} // signals a new step or the end
+	hurry  chan struct{} // interrupts a pause at the end of the run
 	ending atomic.Bool
 	end    End
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 }
 
-// openMLflow calls the server at url over transport.
+// openMLflow starts a tracker for the server at url. transport carries its requests.
 func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, error) {
 	t := &tracker{run: run, api: newClient(url, transport), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), place: place{URL: url, Step: -1}}
 	data, err := os.ReadFile(t.path())
@@ -92,7 +90,7 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 
 func (t *tracker) path() string { return filepath.Join(t.run.Dir, MLflowFile) }
 
-// Step is of Sink.
+// Step implements Sink.
 func (t *tracker) Step(report.Values) error {
 	nudge(t.wake)
 	return nil
@@ -101,11 +99,11 @@ func (t *tracker) Step(report.Values) error {
 func nudge(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it is awake already
+	default: // a signal is already pending
 	}
 }
 
-// Close is of Sink. It waits closeWait for what is not sent yet.
+// Close implements Sink. It waits at most closeWait for unsent steps.
 func (t *tracker) Close(end End) error {
 	t.end = end
 	t.ending.Store(true)
@@ -119,12 +117,13 @@ func (t *tracker) Close(end End) error {
 	return t.file.Close()
 }
 
-// deliverAll sends steps as they come, until the run has ended and all is sent,
-// ctx ends, or the server refuses. It says so once where something is wrong.
+// deliverAll sends steps as they come until everything is sent after the end of the
+// run, ctx ends, or the server rejects a request. It warns once while the server is
+// down.
 func (t *tracker) deliverAll(ctx context.Context) {
 	pause, warned := retryLeast, false
 	for {
-		ending := t.ending.Load() // before the file is read: nothing is written after it
+		ending := t.ending.Load() // load before reading the file: nothing is written after the end
 		err := t.deliver(ctx)
 		if err == nil && ending {
 			err = t.finish(ctx)
@@ -156,7 +155,7 @@ func (t *tracker) deliverAll(ctx context.Context) {
 	}
 }
 
-// rest waits for a pause, or for less where the run ends.
+// rest sleeps for pause. The end of the run or of ctx cuts it short.
 func (t *tracker) rest(ctx context.Context, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -167,7 +166,7 @@ func (t *tracker) rest(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// deliver sends all that the run's metrics have and MLflow lacks.
+// deliver sends all steps in the run's metrics that MLflow lacks.
 func (t *tracker) deliver(ctx context.Context) error {
 	if err := t.arrive(ctx); err != nil {
 		return err
@@ -193,7 +192,7 @@ func (t *tracker) deliver(ctx context.Context) error {
 	}
 }
 
-// arrive makes MLflow's run, or goes on with the one that there is.
+// arrive resumes the recorded run in MLflow or creates a new one with its settings.
 func (t *tracker) arrive(ctx context.Context) error {
 	if t.there {
 		return nil
@@ -225,13 +224,13 @@ func (t *tracker) arrive(ctx context.Context) error {
 	return nil
 }
 
-// read fills the empty queue with the steps that come next in the metrics.
+// read fills the empty queue with the next unsent steps.
 func (t *tracker) read() error {
 	for len(t.queue) < mostMetrics {
 		line, err := t.lines.ReadBytes('\n')
 		t.part = append(t.part, line...)
 		if errors.Is(err, io.EOF) {
-			return nil // the rest comes with the next step
+			return nil // the rest of the line comes with the next step
 		}
 		if err != nil {
 			return &refusal{err}
@@ -261,7 +260,7 @@ func (t *tracker) keep() error {
 	return nil
 }
 
-// finish tells MLflow how the run ended.
+// finish sends the final status of the run.
 func (t *tracker) finish(ctx context.Context) error {
 	status := map[End]string{Finished: "FINISHED", Stopped: "KILLED", Failed: "FAILED"}[t.end]
 	return t.api.update(ctx, t.place.Run, status, time.Now())

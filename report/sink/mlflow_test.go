@@ -19,17 +19,16 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// fake is an MLflow server, called without a network. Its replies are those of
-// MLflow 3.17.
+// fake is an in-memory MLflow server. Its replies are those of MLflow 3.17.
 type fake struct {
 	mu          sync.Mutex
-	away        bool   // nobody answers
-	refuses     string // an error code for batches
-	stumbles    int    // batches that are not taken at first
+	away        bool   // every request fails
+	refuses     string // error code for every batch
+	stumbles    int    // number of batches to fail first
 	experiments map[string]string
 	runs        []*fakeRun
 	calls       int
-	largest     int // batch
+	largest     int // batch size
 }
 
 type fakeRun struct {
@@ -117,7 +116,7 @@ func (f *fake) set(change func()) {
 	change()
 }
 
-// steps are those that a run's metric has.
+// steps returns the steps that have the metric key.
 func (r *fakeRun) steps(key string) []int {
 	var all []int
 	for _, m := range r.metrics {
@@ -130,7 +129,7 @@ func (r *fakeRun) steps(key string) []int {
 
 const server = "http://mlflow:5000"
 
-func TestMLflowRunGoesOnWhereItIsResumed(t *testing.T) {
+func TestMLflowContinuesRunAfterResume(t *testing.T) {
 	t.Parallel()
 	dir, api := t.TempDir(), &fake{}
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +145,7 @@ func TestMLflowRunGoesOnWhereItIsResumed(t *testing.T) {
 		require.Equal(t, []int{0, 1, 2, 3}, api.runs[0].steps("reward/mean"))
 		require.Equal(t, metric{"reward/mean", 0.5, 1500, 0}, api.runs[0].metrics[0])
 
-		f = newFolder(t, dir, 2) // steps 2 and 3 are done anew
+		f = newFolder(t, dir, 2) // repeat steps 2 and 3
 		m, err = openMLflow(server, &f.run, api)
 		require.NoError(t, err)
 		synctest.Wait()
@@ -166,9 +165,9 @@ func TestMLflowRunGoesOnWhereItIsResumed(t *testing.T) {
 	require.Equal(t, map[string]string{"run.steps": "10", "loss.kind": `"grpo"`}, run.params)
 }
 
-// A server that is away holds nothing up, is complained of once, and has all
-// steps when it is back.
-func TestMLflowMayBeAway(t *testing.T) {
+// A server that is down does not block the run, causes one warning, and gets all steps
+// once it is back.
+func TestMLflowServerDown(t *testing.T) {
 	t.Parallel()
 	dir, api := t.TempDir(), &fake{away: true}
 	synctest.Test(t, func(t *testing.T) {
@@ -183,10 +182,10 @@ func TestMLflowMayBeAway(t *testing.T) {
 			}
 			f.step(m, values)
 		}
-		require.Zero(t, time.Since(began)) // the bubble's clock: nothing waited
+		require.Zero(t, time.Since(began)) // by the bubble's clock
 		<-time.After(time.Hour)
 		synctest.Wait()
-		require.Less(t, api.calls, 80) // it is not pressed
+		require.Less(t, api.calls, 80) // backoff limits the calls
 		require.Len(t, f.notes, 1)
 		require.Contains(t, f.notes[0], "mlflow is away")
 		api.set(func() { api.away = false })
@@ -200,8 +199,9 @@ func TestMLflowMayBeAway(t *testing.T) {
 	})
 }
 
-// A server that fails while it takes the settings has them in the end, and once.
-func TestMLflowHasTheSettings(t *testing.T) {
+// If the server fails while it takes the settings, it gets them later, without a
+// second run.
+func TestMLflowGetsSettingsAfterFailures(t *testing.T) {
 	t.Parallel()
 	dir, api := t.TempDir(), &fake{stumbles: 2}
 	synctest.Test(t, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestMLflowHasTheSettings(t *testing.T) {
 	require.Equal(t, map[string]string{"run.steps": "10", "loss.kind": `"grpo"`, "log.to": `["mlflow=http://me:***@mlflow:5000"]`}, api.runs[0].params)
 }
 
-func TestMLflowAwayAtTheEndGetsTheRestWithAResume(t *testing.T) {
+func TestMLflowDownAtEndGetsRestAfterResume(t *testing.T) {
 	t.Parallel()
 	dir, api := t.TempDir(), &fake{}
 	synctest.Test(t, func(t *testing.T) {
@@ -231,12 +231,12 @@ func TestMLflowAwayAtTheEndGetsTheRestWithAResume(t *testing.T) {
 		f.step(m, report.Values{"step": 2, "reward/mean": 1})
 		began := time.Now()
 		require.NoError(t, m.Close(Finished))
-		require.Equal(t, closeWait, time.Since(began)) // the bubble's clock
+		require.Equal(t, closeWait, time.Since(began)) // by the bubble's clock
 		require.Len(t, f.notes, 2)
 		require.Contains(t, f.notes[1], "mlflow lacks the steps from 2 on")
 
 		api.set(func() { api.away = false })
-		f = newFolder(t, dir, 3) // nothing is left to train
+		f = newFolder(t, dir, 3) // nothing left to train
 		m, err = openMLflow(server, &f.run, api)
 		require.NoError(t, err)
 		require.NoError(t, m.Close(Finished))
@@ -260,7 +260,7 @@ func TestMLflowRefuses(t *testing.T) {
 		require.NoError(t, m.Close(Finished))
 		require.Equal(t, []string{"mlflow gets nothing more: runs/log-batch: INVALID_PARAMETER_VALUE: not this"}, f.notes)
 
-		gone := &fake{} // the server knows nothing of the run
+		gone := &fake{} // a server without the run
 		f = newFolder(t, dir, 9)
 		m, err = openMLflow(server, &f.run, gone)
 		require.NoError(t, err)
@@ -269,7 +269,7 @@ func TestMLflowRefuses(t *testing.T) {
 		require.Contains(t, f.notes[0], "RESOURCE_DOES_NOT_EXIST: Run with id=run0 not found")
 
 		f = newFolder(t, dir, 9)
-		m, err = openMLflow("http://elsewhere:5000", &f.run, gone) // a new run, with all steps
+		m, err = openMLflow("http://elsewhere:5000", &f.run, gone) // a new run with all steps
 		require.NoError(t, err)
 		require.NoError(t, m.Close(Finished))
 		require.Len(t, gone.runs[0].steps("reward/mean"), 9)

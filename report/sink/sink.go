@@ -1,9 +1,9 @@
-// Package sink hands a run's steps to other programs: TensorBoard, spreadsheets
+// Package sink exports a run's steps to other programs: TensorBoard, spreadsheets
 // and MLflow.
 //
-// metrics.jsonl in the run's folder is what they are told from: a sink that is
-// opened first writes the steps that are there, so that a resumed run has each
-// step once, and one that is added later has all of them.
+// The source is metrics.jsonl in the run's folder. A newly opened sink first writes
+// the steps in that file. So a resumed run has each step once, and a sink added
+// later has them all.
 package sink
 
 import (
@@ -16,47 +16,47 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Sink is told a run's steps. It is used by one goroutine.
+// Sink receives a run's steps. It is not safe for concurrent use.
 type Sink interface {
-	// Step takes the values of a step that is in the run's metrics already. Steps
-	// come in order, each once. It never waits for another machine.
+	// Step takes the values of a step that is already in the run's metrics. Each step
+	// comes once, in order. Step never waits for another machine.
 	Step(values report.Values) error
-	// Close says how the run ended. It may wait some seconds.
+	// Close ends the sink with the run's end. It may wait some seconds.
 	Close(end End) error
 }
 
-// End is how a run ended.
+// End says how a run ended.
 type End int
 
-// The ends.
+// Ends of a run.
 const (
-	// Finished took all its steps.
+	// Finished means that the run took all its steps.
 	Finished End = iota
-	// Stopped was asked to stop, and can be resumed.
+	// Stopped means that the run was asked to stop. It can be resumed.
 	Stopped
-	// Failed ended with an error.
+	// Failed means that the run ended with an error.
 	Failed
 )
 
-// Run is what sinks need to know of a run.
+// Run describes a run to its sinks.
 type Run struct {
 	Name     string
-	Dir      string            // its folder, with the metrics of the steps before
-	Settings map[string]string // by key, as TOML has them
-	// Warn prints a note. It is called by other goroutines too.
+	Dir      string            // run folder, with the metrics of earlier steps
+	Settings map[string]string // TOML values by key
+	// Warn prints a note. Other goroutines call it too.
 	Warn func(format string, args ...any)
 }
 
 func (r *Run) metrics() string { return filepath.Join(r.Dir, report.MetricsFile) }
 
-// The names of sinks.
+// Names of sinks.
 const (
 	tensorBoard = "tensorboard"
 	spreadsheet = "csv"
 	mlflow      = "mlflow="
 )
 
-// Check refuses what names no sink.
+// Check returns an error if name is not a sink.
 func Check(name string) error {
 	switch {
 	case name == tensorBoard, name == spreadsheet:
@@ -70,8 +70,8 @@ func Check(name string) error {
 	return fmt.Errorf("%q, expected %q, %q or \"mlflow=http://host:5000\"", name, tensorBoard, spreadsheet)
 }
 
-// Sinks are a run's. A sink that fails is named once and left out from then on: a
-// run does not end for it. All methods of a nil *Sinks do nothing.
+// Sinks holds the open sinks of a run. If a sink fails, Sinks warns once and drops
+// it; the run continues. All methods of a nil *Sinks do nothing.
 type Sinks struct {
 	warn func(format string, args ...any)
 	all  []named
@@ -82,7 +82,7 @@ type named struct {
 	Sink
 }
 
-// Open opens the sinks of the names that Check takes.
+// Open opens the named sinks. Check must accept every name.
 func Open(names []string, run Run) *Sinks {
 	s := &Sinks{warn: run.Warn}
 	for _, name := range names {
@@ -106,7 +106,7 @@ func Open(names []string, run Run) *Sinks {
 	return s
 }
 
-// Step tells all sinks of a step.
+// Step passes values to all sinks.
 func (s *Sinks) Step(values report.Values) {
 	if s == nil {
 		return
@@ -115,7 +115,7 @@ func (s *Sinks) Step(values report.Values) {
 	for _, one := range s.all {
 		if err := one.Step(values); err != nil {
 			s.warn("%s is left out from step %.0f on: %v", one.name, values["step"], err)
-			_ = one.Close(Failed) // has nothing to add
+			_ = one.Close(Failed) // this error adds nothing
 			continue
 		}
 		kept = append(kept, one)
@@ -123,7 +123,7 @@ func (s *Sinks) Step(values report.Values) {
 	s.all = kept
 }
 
-// Close says how the run ended.
+// Close closes all sinks with the run's end.
 func (s *Sinks) Close(end End) {
 	if s == nil {
 		return
@@ -136,5 +136,5 @@ func (s *Sinks) Close(end End) {
 	s.all = nil
 }
 
-// finite reports whether x is a number.
+// finite reports whether x is neither NaN nor infinite.
 func finite(x float64) bool { return x-x == 0 }

@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// folder is a run's, with metrics.
+// folder is a run's folder with its metrics.
 type folder struct {
 	t     *testing.T
 	run   Run
@@ -23,7 +23,7 @@ type folder struct {
 	notes []string
 }
 
-// newFolder is dir as a process finds it that goes on with step from.
+// newFolder opens dir as a process that starts with step from.
 func newFolder(t *testing.T, dir string, from int) *folder {
 	t.Helper()
 	f := &folder{t: t}
@@ -36,7 +36,7 @@ func newFolder(t *testing.T, dir string, from int) *folder {
 	return f
 }
 
-// step writes a step's line and tells to of it.
+// step writes a step's line and then passes it to a sink.
 func (f *folder) step(to Sink, values report.Values) {
 	f.t.Helper()
 	require.NoError(f.t, f.lines.Write(values))
@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCSVTakesColumnsAsTheyCome(t *testing.T) {
+func TestCSVAddsColumns(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := newFolder(t, dir, 0)
@@ -74,7 +74,7 @@ func TestCSVTakesColumnsAsTheyCome(t *testing.T) {
 		read(t, dir, CSVFile))
 }
 
-func TestCSVHasEachStepOnceAfterAResume(t *testing.T) {
+func TestCSVHasEachStepOnceAfterResume(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := newFolder(t, dir, 0)
@@ -93,9 +93,9 @@ func TestCSVHasEachStepOnceAfterAResume(t *testing.T) {
 	require.Equal(t, "step,reward/mean,only/before\n0,0.5,1\n1,0.5,1\n2,0.75,\n", read(t, dir, CSVFile))
 }
 
-// The file was written by the PyPI package tensorboard 2.21, from its Event,
-// Summary and SessionLog through its RecordWriter.
-func TestEventsAreTheGoldenFile(t *testing.T) {
+// The PyPI package tensorboard 2.21 wrote the golden file, from its Event, Summary and
+// SessionLog through its RecordWriter.
+func TestEventsMatchGoldenFile(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	require.NoError(t, writeHead(&b, 1795313384.5))
@@ -109,14 +109,14 @@ func TestEventsAreTheGoldenFile(t *testing.T) {
 	require.Equal(t, []byte(read(t, "testdata", "golden.tfevents")), b.Bytes())
 }
 
-// From RFC 3720, B.4: the CRC-32C of 32 bytes of zeros is 8a9136aa.
+// RFC 3720, B.4: the CRC-32C of 32 zero bytes is 8a9136aa.
 func TestMasked(t *testing.T) {
 	t.Parallel()
 	crc, moved := uint32(0x8a9136aa), uint32(0xa282ead8)
 	require.Equal(t, crc>>15|crc<<17, masked(make([]byte, 32))-moved)
 }
 
-// steps are those of all event files in dir.
+// steps returns the steps in the only event file of dir.
 func steps(t *testing.T, dir string) []uint64 {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, EventsDir, "*tfevents*"))
@@ -129,7 +129,7 @@ func steps(t *testing.T, dir string) []uint64 {
 		require.Equal(t, masked(rest[:8]), binary.LittleEndian.Uint32(rest[8:]))
 		require.Equal(t, masked(data), binary.LittleEndian.Uint32(rest[12+n:]))
 		step := uint64(0)
-		if data[9] == 2<<3 { // the step's field, after the time's
+		if data[9] == 2<<3 { // the step field follows the time
 			step, _ = binary.Uvarint(data[10:])
 		}
 		all, rest = append(all, step), rest[16+n:]
@@ -137,7 +137,7 @@ func steps(t *testing.T, dir string) []uint64 {
 	return all
 }
 
-func TestEventsHaveEachStepOnceAfterAResume(t *testing.T) {
+func TestEventsHaveEachStepOnceAfterResume(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := newFolder(t, dir, 0)
@@ -147,7 +147,7 @@ func TestEventsHaveEachStepOnceAfterAResume(t *testing.T) {
 		f.step(events, report.Values{"step": float64(step), "time": 1795313385, "reward/mean": 0.5})
 	}
 	require.NoError(t, events.Close(Failed))
-	require.Equal(t, []uint64{0, 0, 0, 1, 2, 3}, steps(t, dir)) // two to begin with
+	require.Equal(t, []uint64{0, 0, 0, 1, 2, 3}, steps(t, dir)) // the file starts with two records
 
 	f = newFolder(t, dir, 2)
 	events, err = openEvents(&f.run)
@@ -157,7 +157,7 @@ func TestEventsHaveEachStepOnceAfterAResume(t *testing.T) {
 	require.Equal(t, []uint64{0, 0, 0, 1, 2}, steps(t, dir))
 }
 
-// broken fails at its second step.
+// broken fails on its second step.
 type broken struct{ told, closed int }
 
 func (b *broken) Step(report.Values) error {
@@ -172,7 +172,7 @@ func (b *broken) Close(End) error {
 	return nil
 }
 
-func TestASinkThatFailsIsLeftOut(t *testing.T) {
+func TestFailingSinkIsDropped(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := newFolder(t, dir, 0)
@@ -185,13 +185,13 @@ func TestASinkThatFailsIsLeftOut(t *testing.T) {
 		all.Step(values)
 	}
 	all.Close(Finished)
-	all.Close(Failed) // a second time says nothing
+	all.Close(Failed) // a second Close does nothing
 	require.Equal(t, []string{"bad is left out from step 1 on: no space left on device"}, f.notes)
 	require.Equal(t, broken{told: 2, closed: 1}, *bad)
 	require.Equal(t, "step\n0\n1\n2\n3\n", read(t, dir, CSVFile))
 }
 
-func TestASinkThatCannotBeOpenedIsLeftOut(t *testing.T) {
+func TestSinkThatCannotOpenIsDropped(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f := newFolder(t, dir, 0)

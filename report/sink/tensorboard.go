@@ -18,16 +18,16 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// EventsDir is the folder of TensorBoard's files in a run's folder.
+// EventsDir is the name of the folder of TensorBoard files in a run's folder.
 const EventsDir = "tensorboard"
 
-// eventsName is the pattern of the files' names. TensorBoard reads what has
-// "tfevents" in it, in the order of the names.
+// eventsName is the format of file names. TensorBoard reads files with "tfevents" in
+// their names, in name order.
 const eventsName = "events.out.tfevents.%010d.%d.easyrl"
 
-// events is a file of TensorBoard's: records, each a tensorflow.Event in
-// protobuf. It has all steps of the run; the files of processes before are taken
-// away.
+// events writes a TensorBoard file: a sequence of records, each a tensorflow.Event in
+// protobuf. The file has all steps of the run; opening it removes the files of
+// earlier processes.
 type events struct{ file *os.File }
 
 func openEvents(run *Run) (*events, error) {
@@ -63,13 +63,13 @@ func openEvents(run *Run) (*events, error) {
 	return &events{file}, nil
 }
 
-// Step is of Sink.
+// Step implements Sink.
 func (e *events) Step(values report.Values) error { return writeRecord(e.file, scalars(values)) }
 
-// Close is of Sink.
+// Close implements Sink.
 func (e *events) Close(End) error { return e.file.Close() }
 
-// The numbers of fields, from tensorflow/core/util/event.proto and
+// Field numbers from tensorflow/core/util/event.proto and
 // tensorflow/core/framework/summary.proto.
 const (
 	eventWallTime, eventStep, eventFileVersion, eventSummary, eventSessionLog = 1, 2, 3, 5, 7
@@ -77,9 +77,8 @@ const (
 	summaryValue, valueTag, valueSimple                                       = 1, 1, 2
 )
 
-// writeHead writes what a file begins with: its version, and that a session
-// starts at step 0, which makes a TensorBoard that is running forget the steps
-// that it read from the file before.
+// writeHead writes the file version and a session start at step 0. The session start
+// makes a running TensorBoard forget the steps that it read from an earlier file.
 func writeHead(w io.Writer, wall float64) error {
 	version := event(wall, 0)
 	version = protowire.AppendTag(version, eventFileVersion, protowire.BytesType)
@@ -94,7 +93,7 @@ func writeHead(w io.Writer, wall float64) error {
 	return writeRecord(w, protowire.AppendBytes(log, start))
 }
 
-// event begins a tensorflow.Event. A step of 0 is left out, as protobuf has it.
+// event starts a tensorflow.Event. It omits step 0, protobuf's default.
 func event(wall float64, step int64) []byte {
 	b := protowire.AppendTag(nil, eventWallTime, protowire.Fixed64Type)
 	b = protowire.AppendFixed64(b, math.Float64bits(wall))
@@ -105,8 +104,8 @@ func event(wall float64, step int64) []byte {
 	return protowire.AppendVarint(b, uint64(step))
 }
 
-// scalars is the tensorflow.Event of a step: each finite value under its name, as
-// float32, which is what TensorBoard's scalars are.
+// scalars encodes the tensorflow.Event of a step: each finite value under its name, as
+// float32, the type of TensorBoard's scalars.
 func scalars(values report.Values) []byte {
 	var summary []byte
 	for _, name := range values.Names() {
@@ -126,8 +125,8 @@ func scalars(values report.Values) []byte {
 	return protowire.AppendBytes(b, summary)
 }
 
-// writeRecord writes data as a record of TFRecord: its length in 8 bytes, the
-// length's checksum, the data, the data's checksum, all little-endian, at once.
+// writeRecord writes data as one TFRecord in a single Write: its length in 8 bytes, the
+// length's checksum, the data and the data's checksum, all little-endian.
 func writeRecord(w io.Writer, data []byte) error {
 	b := binary.LittleEndian.AppendUint64(make([]byte, 0, len(data)+16), uint64(len(data)))
 	b = binary.LittleEndian.AppendUint32(b, masked(b))
@@ -139,9 +138,8 @@ func writeRecord(w io.Writer, data []byte) error {
 	return nil
 }
 
-// masked is the CRC-32C of data, rotated right by 15 bits and moved by a
-// constant: TFRecord's way of telling a checksum of data from one of data that has
-// checksums in it.
+// masked returns the CRC-32C of data, rotated right by 15 bits, plus a constant.
+// TFRecord masks checksums because data may itself contain CRCs.
 func masked(data []byte) uint32 {
 	crc := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
 	return (crc>>15 | crc<<17) + 0xa282ead8
