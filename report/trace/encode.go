@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// encode is the file: an event a line, those of a row together and enclosing spans
-// before what they enclose, and behind all rows the flows, each from its start to
-// its end, since viewers take events of a time in the order of the file.
+// encode returns the trace file with one event per line. The events of a row are
+// together, with enclosing spans before the spans in them. The flows follow all rows,
+// each from start to end, because viewers process simultaneous events in file order.
 func encode(rows []row, flows [][]pass, other traceOrigin) ([]byte, error) {
 	b := encoder{out: []byte(`{"displayTimeUnit":"ms","traceEvents":[` + "\n")}
 	b.name("process_name", process, 0, "easyrl", "")
@@ -23,17 +23,17 @@ func encode(rows []row, flows [][]pass, other traceOrigin) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.out = b.out[:len(b.out)-2] // without the last comma
+	b.out = b.out[:len(b.out)-2] // drop the last comma
 	return fmt.Appendf(b.out, "\n],\"otherData\":%s}\n", origin), nil
 }
 
-// encoder writes events as encoding/json would, in a tenth of the time.
+// encoder writes events as encoding/json would, ten times as fast.
 type encoder struct {
 	out []byte
 }
 
 func (b *encoder) row(r *row) {
-	if r.pid == r.tid { // the first row of lanes
+	if r.pid == r.tid { // first row of a lanes track
 		b.name("process_name", r.pid, 0, r.track.name, "")
 		b.name("process_sort_index", r.pid, 0, "", fmt.Sprintf(`"sort_index":%d`, r.pid))
 	}
@@ -44,7 +44,7 @@ func (b *encoder) row(r *row) {
 	}
 }
 
-// flow writes where a flow starts, passes and ends: at the beginning of spans.
+// flow writes the start, steps and end of a flow, each at the beginning of its span.
 func (b *encoder) flow(id int, spans []pass) {
 	for i, p := range spans {
 		phase, more := "t", ""
@@ -52,7 +52,7 @@ func (b *encoder) flow(id int, spans []pass) {
 		case 0:
 			phase = "s"
 		case len(spans) - 1:
-			phase, more = "f", `,"bp":"e"` // in the span there, not the next
+			phase, more = "f", `,"bp":"e"` // bind to the enclosing span, not the next one
 		}
 		b.text(`{"name":"group","cat":"group","ph":"`).text(phase).text(`","id":`).number(id)
 		b.text(`,"ts":`).number(microseconds(p.begin)).place(p.pid, p.tid)
@@ -60,8 +60,8 @@ func (b *encoder) flow(id int, spans []pass) {
 	}
 }
 
-// name writes a metadata event about a row, or with tid 0 about a process, whose
-// arguments are a name and more.
+// name writes a metadata event about a row, or with tid 0 about a process. Its
+// arguments are a name, if not empty, and more.
 func (b *encoder) name(event string, pid, tid int, name, more string) {
 	b.text(`{"name":"`).text(event).text(`","ph":"M","ts":0`).place(pid, tid)
 	b.text(`,"args":{`)
@@ -119,13 +119,13 @@ func (b *encoder) place(pid, tid int) { b.text(`,"pid":`).number(pid).text(`,"ti
 // appendString appends s as a JSON string.
 func appendString(b []byte, s string) []byte {
 	if !plain(s) {
-		quoted, _ := json.Marshal(s) // of a string it cannot fail
+		quoted, _ := json.Marshal(s) // a string always marshals
 		return append(b, quoted...)
 	}
 	return append(append(append(b, '"'), s...), '"')
 }
 
-// plain reports whether a JSON string has s as it is.
+// plain reports whether s needs no escaping in a JSON string.
 func plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -135,7 +135,7 @@ func plain(s string) bool {
 	return true
 }
 
-// quotedLen is how many bytes a JSON string of s has at most.
+// quotedLen returns an upper bound on the bytes of s within a JSON string.
 func quotedLen(s string) int {
 	if plain(s) {
 		return len(s)

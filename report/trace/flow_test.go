@@ -16,7 +16,8 @@ import (
 	"github.com/easyrl/easyrl/internal/tracetest"
 )
 
-// written is the trace of s, which Perfetto would take whole.
+// written writes the trace of s and reads it back; it fails unless Perfetto would
+// accept all of it.
 func written(t *testing.T, s *Spans) *tracetest.Trace {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), File)
@@ -26,7 +27,7 @@ func written(t *testing.T, s *Spans) *tracetest.Trace {
 	return tr
 }
 
-// ways are the flows, each as the names of its spans with their rows.
+// ways returns each flow as the names and rows of its spans.
 func ways(tr *tracetest.Trace) []string {
 	var out []string
 	for _, flow := range tr.Flows {
@@ -40,8 +41,8 @@ func ways(tr *tracetest.Trace) []string {
 	return out
 }
 
-// A group goes from its prompt over an instance and its score to the micro-batch;
-// all of it with the producer stands on one row, however long others take.
+// A group flows from its prompt through an instance and its score to the micro-batch.
+// All its spans in the producer are on one row, even if other groups overlap.
 func TestFlows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(100)
@@ -54,11 +55,11 @@ func TestFlows(t *testing.T) {
 		add(engine, "decode", 3, 5, of(11))
 		add(producer, "prompt", 1, 5, Note{Flows: []uint64{11}, Opens: true, Prompt: "p 11"})
 		add(producer, "prompt", 1, 8, Note{Flows: []uint64{12}, Opens: true})
-		add(producer, "score", 6, 6, of(11))    // no time at all
-		add(engine, "decode", 5, 8, of(12, 99)) // 99 is nobody's
+		add(producer, "score", 6, 6, of(11))    // zero duration
+		add(engine, "decode", 5, 8, of(12, 99)) // nothing opens 99
 		add(engine, "decode", 8, 9, of(99))
 		add(producer, "score", 8, 9, of(12))
-		add(producer, "prompt", 5, 7, Note{Flows: []uint64{13}, Opens: true}) // leads nowhere
+		add(producer, "prompt", 5, 7, Note{Flows: []uint64{13}, Opens: true}) // opened but used nowhere else
 		add(producer, "queue", 6, 10, of(11))
 		add(producer, "queue", 9, 10, of(12))
 		add(trainer, "step", 0, 20, Note{})
@@ -77,8 +78,8 @@ func TestFlows(t *testing.T) {
 	})
 }
 
-// A run that is resumed repeats a step with the same names; the two are not one.
-func TestFlowsGoOn(t *testing.T) {
+// A resumed run reuses flow IDs; the flows of both runs stay separate.
+func TestFlowsContinue(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	synctest.Test(t, func(t *testing.T) {
 		for resumed := range 3 {
@@ -101,9 +102,9 @@ func TestFlowsGoOn(t *testing.T) {
 	})
 }
 
-// Whatever is recorded, in whatever order, and however much of it is dropped: spans
-// nest and each flow has its end.
-func TestAnyTraceIsSound(t *testing.T) {
+// Whatever the order of recording and the number of dropped spans, spans nest and
+// each flow ends.
+func TestRandomTracesAreSound(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -126,7 +127,7 @@ func TestAnyTraceIsSound(t *testing.T) {
 	}
 }
 
-// The file holds no more bytes than it may, and says what it lacks.
+// The file stays within its size limit and counts what it lacks.
 func TestBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := New(1 << 20)
@@ -156,7 +157,7 @@ func TestBytesAreBounded(t *testing.T) {
 	require.Len(t, written(t, longest).Slices, 1, "the newest is kept")
 }
 
-// A row whose spans are all dropped is not drawn; one that had none is.
+// A track without spans has a row as long as the recorder has dropped none.
 func TestRowsWithoutSpans(t *testing.T) {
 	t.Parallel()
 	s := New(1)
@@ -167,7 +168,7 @@ func TestRowsWithoutSpans(t *testing.T) {
 	require.Equal(t, []string{"second"}, written(t, s).Rows)
 }
 
-func TestOffAllocatesNothing(t *testing.T) {
+func TestNilSpansAllocateNothing(t *testing.T) {
 	var s *Spans
 	track := s.Lanes("x")
 	require.False(t, track.Records())

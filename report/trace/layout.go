@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// row is a line of the picture. Its spans are in whole microseconds, follow or
-// enclose each other, and one that encloses others stands before them.
+// row is one line of the rendered trace. Its spans are in whole microseconds, follow
+// or enclose each other, and come after the spans that enclose them.
 type row struct {
 	track    trackInfo
 	name     string
@@ -16,19 +16,19 @@ type row struct {
 	spans    []*placed
 }
 
-// placed is a span on its row.
+// placed is a span placed on a row.
 type placed struct {
 	span
 	pid, tid int
 }
 
-// process is the number of the process that the rows of single workers are of.
-// Rows of lanes are a process of their own, so that a viewer can fold them.
+// process is the process number of the rows of single workers. Each lanes track is
+// a process of its own, so that a viewer can fold it.
 const process = 1
 
-// layout is the rows of all tracks, in their order, and the flows, each as the
-// spans that it passes. A track without spans has a row too, unless its spans may
-// be among those dropped.
+// layout returns the rows of all tracks, in track order, and the flows, each as the
+// spans it passes. A track without spans gets a row too, unless dropped says that its
+// spans may have been dropped.
 func layout(tracks []trackInfo, spans []span, dropped bool) (rows []row, flows [][]pass) {
 	of := make([][]*placed, len(tracks))
 	var passes []pass
@@ -61,11 +61,11 @@ func layout(tracks []trackInfo, spans []span, dropped bool) (rows []row, flows [
 	return rows, connect(passes)
 }
 
-// nest makes spans, sorted by their beginning, follow or enclose each other: one
-// that goes on after what encloses it is cut there.
+// nest makes spans, sorted by their beginning, follow or enclose each other. It cuts
+// a span that outlasts the span enclosing it.
 func nest(spans []*placed) {
 	var open []*placed
-	var free time.Duration // since when there is room on the innermost level
+	var free time.Duration // earliest free time on the innermost level
 	for _, p := range spans {
 		for len(open) > 0 && open[len(open)-1].end <= p.begin {
 			free = open[len(open)-1].end
@@ -78,13 +78,13 @@ func nest(spans []*placed) {
 		}
 		open, free = append(open, p), p.begin
 		if len(p.flows) > 0 {
-			free += time.Microsecond // so that a flow at its beginning is in p alone
+			free += time.Microsecond // a flow at its beginning then binds to p alone
 		}
 	}
 }
 
-// widen makes p begin at the time free at the earliest and, where a flow passes
-// it, last a microsecond: viewers find no shorter one.
+// widen makes p begin at free or later and, if a flow passes it, last at least
+// a microsecond: viewers do not find shorter spans.
 func (p *placed) widen(free time.Duration) {
 	p.begin = max(p.begin, free)
 	least := p.begin
@@ -94,9 +94,8 @@ func (p *placed) widen(free time.Duration) {
 	p.end = max(p.end, least)
 }
 
-// lanes puts spans, sorted by their beginning, on as few rows as hold them without
-// overlap, of numbers from tid on. A flow keeps its row from its first span to its
-// last.
+// lanes places spans, sorted by their beginning, on as few rows as possible without
+// overlap, numbered from tid. A flow reserves its row from its first span to its last.
 func lanes(track trackInfo, spans []*placed, tid int) []row {
 	ends := map[uint64]time.Duration{}
 	for _, p := range spans {
@@ -105,7 +104,7 @@ func lanes(track trackInfo, spans []*placed, tid int) []row {
 		}
 	}
 	out := []row{{track, track.name, tid, tid, nil}}
-	free, taken := []time.Duration{0}, []time.Duration{0} // until when each row has a span, and is some flow's
+	free, taken := []time.Duration{0}, []time.Duration{0} // end of each row's last span and of its last reservation
 	home := map[uint64]int{}
 	for _, p := range spans {
 		lane, ok := -1, false
@@ -139,9 +138,9 @@ type pass struct {
 	id uint64
 }
 
-// connect finds the flows: each goes from a span that opens it to the last before
-// the next that does. What nothing opened, or led nowhere, is left out, so that
-// each start has its end.
+// connect builds the flows. Each runs from a span that opens it to the last span
+// before the next opening. It omits passes before an opening and flows of one span,
+// so that each start has an end.
 func connect(passes []pass) (flows [][]pass) {
 	passes = slices.DeleteFunc(passes, func(p pass) bool { return p.end == p.begin })
 	slices.SortStableFunc(passes, func(a, b pass) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.begin, b.begin)) })

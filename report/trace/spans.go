@@ -1,14 +1,13 @@
 // Package trace records who worked and who waited, as a file that Perfetto and
 // chrome://tracing open.
 //
-// A run has rows: one for each who does one thing at a time (Track), and several
-// for each who does many (Lanes). On a row stand spans, which follow or enclose
-// each other. A flow is the way of one group of responses through the rows: from
-// the span that opens it, over those that say that they have a part in it, to the
-// last of them.
+// A Track is a row for one worker that does one thing at a time. Lanes are several
+// rows for concurrent work. The spans of a row follow or enclose each other. A flow
+// traces one group of responses across rows: it starts at the span that opens it and
+// passes every later span that names it.
 //
-// What is recorded is bounded in spans and in bytes of the file. Where that is
-// full the oldest go, and are counted.
+// A recorder bounds the number of spans and the size of the file. When full, it drops
+// and counts the oldest spans.
 package trace
 
 import (
@@ -18,32 +17,32 @@ import (
 	"time"
 )
 
-// mostTracks is how many rows a trace has; what comes later shares one more.
+// mostTracks bounds the named tracks; all further names share one more.
 const mostTracks = 1000
 
 const (
-	// DefaultSpans is how many spans a recorder keeps where nothing else is asked.
+	// DefaultSpans is the default span limit.
 	DefaultSpans = 100_000
-	// maxBytes is how long the file may become, apart from the names of its rows.
+	// maxBytes bounds the size of the file, without the names of its rows.
 	maxBytes = 16 << 20
 )
 
-// Spans is a recorder. It is safe for concurrent use. All methods of a nil
-// *Spans, and of what it returns, do nothing and allocate nothing.
+// Spans records spans. It is safe for concurrent use. All methods of a nil *Spans,
+// and of what it returns, do nothing and allocate nothing.
 type Spans struct {
 	start time.Time
 
 	mu       sync.Mutex
-	origin   time.Time // time 0 of the trace: start, or that of the trace it goes on from
+	origin   time.Time // time 0 of the trace: start, or that of the continued trace
 	tracks   []trackInfo
-	spans    []span // from oldest on, in the order in which they ended
+	spans    []span // live from oldest on, in the order in which they ended
 	oldest   int
-	bytes    int // that the spans take in the file at most
-	limit    int // spans
+	bytes    int // upper bound on the spans' size in the file
+	limit    int // maximum number of spans
 	maxBytes int
 	dropped  int
 	kept     time.Time     // end of the last Keep
-	keeping  time.Duration // that it took
+	keeping  time.Duration // how long that Keep took
 }
 
 type trackInfo struct {
@@ -56,22 +55,21 @@ type span struct {
 	begin, end time.Duration // since start
 	track      int32
 	step       int32 // NoStep for none
-	opens      bool  // its flow begins here
+	opens      bool  // the span starts its flows
 	tokens     int   // 0 for none
 	prompt     string
 	flows      []uint64
 }
 
-// NoStep is the step of what belongs to none.
+// NoStep marks a span that belongs to no step.
 const NoStep = -1
 
-// Note is what a span has to say beside its name and its times. Nothing in it is
-// needed, and nothing of it is kept by reference.
+// Note holds optional details of a span. The recorder copies it.
 type Note struct {
-	Tokens int      // that the work was about
-	Prompt string   // its ID
-	Flows  []uint64 // in which the span has a part
-	Opens  bool     // the flow begins with this span
+	Tokens int      // number of tokens processed
+	Prompt string   // prompt ID
+	Flows  []uint64 // flows that pass the span
+	Opens  bool     // the flows start here
 }
 
 // New returns a recorder of at most limit spans.
@@ -80,18 +78,18 @@ func New(limit int) *Spans {
 	return &Spans{start: now, origin: now, limit: max(limit, 1), maxBytes: maxBytes}
 }
 
-// Track is a row of the trace. The zero Track records nothing.
+// Track is a row, or rows, of the trace. The zero Track records nothing.
 type Track struct {
 	spans *Spans
 	id    int32
 }
 
-// Track returns the row called name, for one worker whose spans follow or
-// enclose each other.
+// Track returns the row called name, for one worker. Its spans follow or enclose each
+// other.
 func (s *Spans) Track(name string) Track { return s.track(trackInfo{name: name}) }
 
-// Lanes returns the rows called name, for work of which several pieces are done
-// at once: spans that overlap stand on different rows, and those of a flow on one.
+// Lanes returns the rows called name, for concurrent work. Overlapping spans are on
+// different rows, and the spans of a flow on the same one.
 func (s *Spans) Lanes(name string) Track { return s.track(trackInfo{name: name, lanes: true}) }
 
 func (s *Spans) track(info trackInfo) Track {
@@ -111,7 +109,7 @@ func (s *Spans) track(info trackInfo) Track {
 	return Track{spans: s, id: int32(id)}
 }
 
-// Records reports whether what is told to t is kept.
+// Records reports whether t keeps its spans.
 func (t Track) Records() bool { return t.spans != nil }
 
 // Span is a piece of work in progress.
@@ -122,7 +120,7 @@ type Span struct {
 	begin time.Duration
 }
 
-// Begin starts the span called name in a step.
+// Begin starts a span called name in a step.
 func (t Track) Begin(step int, name string) Span {
 	if t.spans == nil {
 		return Span{}
@@ -140,7 +138,7 @@ func (sp Span) EndWith(n Note) {
 	}
 }
 
-// Add records a span that is over: from start on, for d.
+// Add records a finished span that began at start and took d.
 func (t Track) Add(step int, name string, start time.Time, d time.Duration, n Note) {
 	if t.spans == nil {
 		return
@@ -152,7 +150,7 @@ func (t Track) Add(step int, name string, start time.Time, d time.Duration, n No
 func (sp Span) record(end time.Duration, n Note) {
 	done := span{track: sp.track.id, name: sp.name, begin: sp.begin, end: max(sp.begin, end), step: int32(sp.step),
 		tokens: n.Tokens, opens: n.Opens}
-	// Copies, so that a caller's note can stand on its stack.
+	// Copy, so that a caller's note can stay on its stack.
 	done.prompt = strings.Clone(n.Prompt)
 	if len(n.Flows) > 0 {
 		done.flows = append([]uint64(nil), n.Flows...)
@@ -163,8 +161,7 @@ func (sp Span) record(end time.Duration, n Note) {
 	s.keep(done)
 }
 
-// keep adds a span, and drops the oldest ones where there are too many. s is
-// locked.
+// keep adds a span and drops the oldest ones above the limits. The caller holds s.mu.
 func (s *Spans) keep(done span) {
 	if s.oldest > 0 && s.oldest >= len(s.spans)/2 && len(s.spans) == cap(s.spans) {
 		n := copy(s.spans, s.spans[s.oldest:])
@@ -181,7 +178,7 @@ func (s *Spans) keep(done span) {
 	}
 }
 
-// size is how many bytes the span takes in the file at most.
+// size returns an upper bound on the bytes of the span in the file.
 func (sp *span) size() int {
 	const event, flow = 160, 120 // with all numbers at their longest
 	return event + quotedLen(sp.name) + quotedLen(sp.prompt) + flow*len(sp.flows)

@@ -29,7 +29,7 @@ func writeTrace(t *testing.T, s *Spans) writtenFile {
 	return file
 }
 
-// at is a span of a row, in milliseconds.
+// at is a span on a row, in milliseconds.
 type at struct {
 	row, name  string
 	begin, end float64
@@ -95,7 +95,7 @@ func TestSpansKeepTheNewest(t *testing.T) {
 	require.ElementsMatch(t, []string{"c", "d", "e"}, names)
 }
 
-func TestSpansWithoutAStep(t *testing.T) {
+func TestSpansWithoutStep(t *testing.T) {
 	t.Parallel()
 	s := New(2)
 	s.Track("x").Begin(0, "eval").End()
@@ -109,7 +109,7 @@ func TestSpansWithoutAStep(t *testing.T) {
 	require.Equal(t, map[string]map[string]any{"eval": {"step": 0.}, "decode": nil}, steps)
 }
 
-func TestSpansOff(t *testing.T) {
+func TestNilSpans(t *testing.T) {
 	t.Parallel()
 	var s *Spans
 	s.Track("x").Begin(1, "a").End()
@@ -118,7 +118,7 @@ func TestSpansOff(t *testing.T) {
 	require.ErrorContains(t, New(1).WriteFile("/nonexistent/trace.json"), "write trace")
 }
 
-func TestSpansFromManyGoroutines(t *testing.T) {
+func TestSpansConcurrent(t *testing.T) {
 	t.Parallel()
 	s := New(1000)
 	var wg sync.WaitGroup
@@ -144,7 +144,7 @@ func BenchmarkSpan(b *testing.B) {
 	}
 }
 
-// Rows are bounded: those that come late share one.
+// The number of rows is bounded; later names share one.
 func TestRowsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := New(10)

@@ -17,10 +17,9 @@ import (
 // File is the name of the trace in a run's folder.
 const File = "trace.json"
 
-// Event is one Chrome trace event, as readers see it; times are in microseconds.
-// Phase is "M" for the name of a row or a process, "X" for a span, and "s", "t" and
-// "f" for where a flow starts, passes and ends: in the innermost span that begins
-// there.
+// Event is a Chrome trace event; times are in microseconds. Phase is "M" for the name
+// of a row or process, "X" for a span, and "s", "t" and "f" for the start, a step and
+// the end of a flow. A flow event binds to the innermost span that begins at its time.
 type Event struct {
 	Name  string         `json:"name"`
 	Phase string         `json:"ph"`
@@ -28,7 +27,7 @@ type Event struct {
 	Dur   float64        `json:"dur,omitempty"`
 	PID   int            `json:"pid"`
 	TID   int            `json:"tid"`
-	ID    int            `json:"id,omitempty"` // of a flow
+	ID    int            `json:"id,omitempty"` // flow ID
 	Args  map[string]any `json:"args,omitempty"`
 }
 
@@ -40,12 +39,12 @@ type traceFile struct {
 }
 
 type traceOrigin struct {
-	Start   time.Time `json:"start"`   // what the events' times count from
-	Dropped int       `json:"dropped"` // spans, the oldest, for want of room
+	Start   time.Time `json:"start"`   // time 0 of the events
+	Dropped int       `json:"dropped"` // number of oldest spans dropped to stay within the limits
 }
 
-// Keep writes the trace as WriteFile does, so that a run that is killed has one,
-// unless that has just been done: it takes a five-hundredth of the time at most.
+// Keep writes the trace like WriteFile, so that a killed run leaves one. It skips
+// calls to take at most 1/500 of the run's time.
 func (s *Spans) Keep(path string) error {
 	if s == nil {
 		return nil
@@ -65,8 +64,8 @@ func (s *Spans) Keep(path string) error {
 	return err
 }
 
-// Continue goes on from the trace that a run wrote before, where there is one. It
-// comes before the first span.
+// Continue loads an earlier trace of the run, if path exists, and continues it. Call
+// it before recording the first span.
 func (s *Spans) Continue(path string) error {
 	if s == nil {
 		return nil
@@ -100,7 +99,7 @@ func (s *Spans) Continue(path string) error {
 	return nil
 }
 
-// restore adds the spans of a trace that began so long ago.
+// restore adds the spans of a trace that began ago before s.
 func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
 	type place struct {
 		row  int
@@ -113,7 +112,7 @@ func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
 		switch {
 		case !ok:
 		case e.Phase == "X":
-			at[place{e.TID, e.Time}] = len(spans) // what is enclosed comes later
+			at[place{e.TID, e.Time}] = len(spans) // enclosed spans come later and win
 			begin := fromMicroseconds(e.Time) - ago
 			step, known := e.Args["step"].(float64)
 			if !known {
@@ -137,7 +136,7 @@ func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
 	}
 }
 
-// WriteFile writes the trace in place of path's content.
+// WriteFile replaces the content of path with the trace.
 func (s *Spans) WriteFile(path string) error {
 	if s == nil {
 		return nil

@@ -17,8 +17,8 @@ func readTrace(t *testing.T, path string) (f writtenFile) {
 	return f
 }
 
-// A resumed run's trace has what the run did before, and when.
-func TestTraceGoesOn(t *testing.T) {
+// The trace of a resumed run includes earlier spans at their times.
+func TestContinue(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	synctest.Test(t, func(t *testing.T) {
 		wait := func(ms int) { <-time.After(time.Duration(ms) * time.Millisecond) }
@@ -63,7 +63,7 @@ func TestTraceGoesOn(t *testing.T) {
 	})
 }
 
-func TestTraceThatCannotGoOn(t *testing.T) {
+func TestContinueRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, File)
@@ -86,7 +86,7 @@ func TestTraceThatCannotGoOn(t *testing.T) {
 	require.NoError(t, off.Keep(dir))
 }
 
-// The trace is there while the run goes on, for a five-hundredth of its time.
+// Keep writes the trace during the run but takes at most 1/500 of its time.
 func TestKeep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestKeep(t *testing.T) {
 		require.NoError(t, s.Keep(path))
 		_, spans := readTrace(t, path).layout()
 		require.Len(t, spans, 1)
-		s.keeping = time.Second // as if it had taken that
+		s.keeping = time.Second // pretend that Keep took this long
 		s.Track("x").Begin(2, "b").End()
 		<-time.After(499 * time.Second)
 		require.NoError(t, s.Keep(path))
