@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// recorded is a run's folder with steps 1 to n.
+// recorded returns a run's folder with steps 1 to n.
 func recorded(t *testing.T, n int) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "counting")
@@ -40,7 +40,7 @@ func threeInstances() *book {
 		{ID: "http://10.0.0.7:8000", Kind: "easyrl", URL: "http://10.0.0.7:8000", State: "FAILED", Version: 6, Failed: 2, Fault: "connection refused"}}}
 }
 
-// away waits until the page says that nobody answers.
+// away waits until the page shows that the trainer does not answer.
 func away(b *browser.Tab) { b.Until(`document.querySelector("#state").dataset.state === "away"`) }
 
 func TestLivePage(t *testing.T) {
@@ -53,7 +53,7 @@ func TestLivePage(t *testing.T) {
 	defer func() { c.Close() }()
 	c.Serve(fleet)
 
-	// It loads.
+	// The page loads.
 	b.Do(chromedp.Navigate("http://" + c.Addr() + "/"))
 	b.Shows("#state", "Live")
 	b.Shows("h1", "counting")
@@ -61,7 +61,7 @@ func TestLivePage(t *testing.T) {
 	b.Shows("[data-part=configuration] h2", "Configuration")
 	b.Until(`document.querySelector("#ask").hidden && document.querySelectorAll("#instances tbody tr").length === 3`)
 
-	// It hears of a step, a warning and an instance.
+	// It shows a new step, warning and instance.
 	c.Step(stepValues(4), "1m05s")
 	b.Shows("#extent", "4 steps in 4s, until 2027-01-15 08:00 UTC; 1m05s left")
 	b.Shows("#now dd", "0.75")
@@ -72,9 +72,9 @@ func TestLivePage(t *testing.T) {
 	b.Shows("#entries li.warning", "after step 4: the trainer waits <b>60%</b>")
 	b.Shows("#entries li.instance", "instance 0: HEALTHY → SUSPECT (late)")
 
-	b.Until(`[...document.querySelectorAll("#instances tr[data-id=embedded-1] button")].filter(b => b.hidden).length === 2`) // it stays
+	b.Until(`[...document.querySelectorAll("#instances tr[data-id=embedded-1] button")].filter(b => b.hidden).length === 2`) // cannot be removed
 
-	// A click drains an instance, and two remove one.
+	// One click drains an instance; removing one needs two.
 	b.Do(chromedp.Click(chromedp.CSS(`#instances button[aria-label="Drain instance 0"]`)))
 	b.Shows("#instances td", "DRAINING")
 	b.Until(`document.querySelector('#instances button[aria-label="Drain instance 0"]').disabled`)
@@ -89,7 +89,7 @@ func TestLivePage(t *testing.T) {
 	b.Inspect("live")
 	b.Tour()
 
-	// The trainer goes, and comes back at the same address with a step more.
+	// The trainer stops and returns at the same address with one more step.
 	addr := c.Addr()
 	c.Close()
 	away(b)
@@ -107,9 +107,9 @@ func TestLivePage(t *testing.T) {
 	b.Shows("#state", "Live")
 	b.Shows("#extent", "5 steps")
 	b.Shows("#entries li", "the trainer was started again")
-	b.Shows("#entries li.warning", "after step 4") // what was said before stays
+	b.Shows("#entries li.warning", "after step 4") // earlier entries stay
 	b.Until(`document.querySelectorAll("#instances tbody tr").length === 3`)
-	for _, fault := range b.Complaints() { // calls while nobody answered
+	for _, fault := range b.Complaints() { // calls during the outage
 		require.Regexp(t, `net::ERR_(CONNECTION_REFUSED|INCOMPLETE_CHUNKED_ENCODING|CONNECTION_RESET|EMPTY_RESPONSE)`, fault)
 	}
 	c.Step(stepValues(6), "")
@@ -119,8 +119,8 @@ func TestLivePage(t *testing.T) {
 	require.LessOrEqual(t, browser.Tells[int](b, "document.documentElement.scrollWidth"), 390, "the page is wider than a phone")
 }
 
-// Whoever has no token sees nothing of the run; with it the page works, and the
-// token stays in the tab alone.
+// Without the token a browser shows nothing of the run. With it the page works, and
+// only the tab keeps the token.
 func TestLivePageWithToken(t *testing.T) {
 	t.Parallel()
 	b := browser.New(t, os.Getenv(browser.Artifacts))
@@ -145,7 +145,7 @@ func TestLivePageWithToken(t *testing.T) {
 	b.Shows("#done", "done")
 	require.Equal(t, "DRAINING", fleet.List()[0].State)
 	b.Do(chromedp.Reload())
-	b.Shows("#state", "Live") // without asking again
+	b.Shows("#state", "Live") // does not ask again
 	require.Empty(t, b.Complaints())
 	kept := browser.Tells[string](b, "location.href + document.cookie + JSON.stringify(localStorage)")
 	require.NotContains(t, kept, "sesame")

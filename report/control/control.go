@@ -1,5 +1,5 @@
-// Package control answers for a run over HTTP while it goes: its page, its numbers
-// and its instances.
+// Package control serves a live run over HTTP: its page, its metrics and its
+// instances.
 package control
 
 import (
@@ -21,46 +21,46 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Server answers for a run while it goes: GET / is its live page, which calls
-// what is below /page/, GET /status the last step's values as JSON, GET /metrics
-// the same for Prometheus, and GET /events sends them as they come. /instances
-// lists, adds and takes away instances. It is safe for concurrent use; all methods
-// of a nil *Server do nothing.
+// Server serves a live run. GET / is the live page, which calls paths below /page/.
+// GET /status returns the last step's values as JSON, GET /metrics returns them for
+// Prometheus, and GET /events streams them. /instances lists, adds and removes
+// instances. A Server is safe for concurrent use. All methods of a nil *Server do
+// nothing.
 type Server struct {
 	dir      string
-	token    string // every request but that of the empty page needs it where it is not empty
-	boot     string // tells this process from the next one of the run
+	token    string // if not empty, required by every request except for the empty page
+	boot     string // random ID of this process of the run
 	server   *fasthttp.Server
 	listener net.Listener
 	served   sync.WaitGroup
-	ctx      context.Context // ends with Close
+	ctx      context.Context // canceled by Close
 	cancel   context.CancelFunc
 
 	history history
-	shell   []byte           // the live page without what it shows
-	parts   map[string]*part // and what it shows, by name
+	shell   []byte           // the live page without content
+	parts   map[string]*part // its content, by name
 
 	mu        sync.Mutex
 	last      report.Values
-	left      string    // that the steps after last take
-	instances Instances // nil where the run has none
-	kinds     []string  // of the servers that can be added to them
+	left      string    // estimated time for the steps after last, in words
+	instances Instances // nil if the run has none
+	kinds     []string  // of server that can be added to them
 	listeners map[chan []byte]struct{}
 	log       []entry
-	noted     int // entries of the log so far
+	noted     int // entries logged so far
 }
 
 const (
-	// controlBody is the longest body of a request, in bytes.
+	// controlBody bounds a request body, in bytes.
 	controlBody = 1 << 16
-	// controlRead is how long a client may take to send a request.
+	// controlRead bounds how long a client may take to send a request.
 	controlRead = 10 * time.Second
-	// controlWrite is how long a client may take to take what it is sent.
+	// controlWrite bounds how long a client may take to read a response.
 	controlWrite = 30 * time.Second
 )
 
-// New listens on addr for the run in dir. Requests need "Authorization:
-// Bearer token" where token is not empty; beyond loopback it must not be.
+// New listens on addr for the run in dir. If token is not empty, requests need
+// "Authorization: Bearer token". An address beyond loopback requires a token.
 func New(addr, token, dir string) (*Server, error) {
 	empty, err := shell(token != "")
 	if err != nil {
@@ -80,13 +80,13 @@ func New(addr, token, dir string) (*Server, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: controlRead, WriteTimeout: controlWrite,
 		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
-	c.served.Go(func() { _ = c.server.Serve(c.listener) }) // ends with Close
+	c.served.Go(func() { _ = c.server.Serve(c.listener) }) // Close ends it
 	return c, nil
 }
 
-// refuseMalformed answers what is no request that is taken. A browser that has
-// opened a connection before it needs one asks anew where the time for a request
-// was over, but not where the request was bad.
+// refuseMalformed answers a request that could not be read. A timeout gets status
+// 408: a browser that opens a connection in advance retries after 408, but not
+// after 400.
 func refuseMalformed(ctx *fasthttp.RequestCtx, err error) {
 	var late net.Error
 	switch {
@@ -100,12 +100,12 @@ func refuseMalformed(ctx *fasthttp.RequestCtx, err error) {
 	refuse(ctx, fasthttp.StatusBadRequest, "request: %v", err)
 }
 
-// silent drops the server's log of connections that misbehave.
+// silent discards the server's log of bad connections.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// Addr is the address listened on, empty for none.
+// Addr returns the address listened on, or "" for a nil Server.
 func (c *Server) Addr() string {
 	if c == nil {
 		return ""
@@ -113,8 +113,8 @@ func (c *Server) Addr() string {
 	return c.listener.Addr().String()
 }
 
-// Step tells of a finished step, and how long those that are left will take, in
-// words or empty.
+// Step publishes a finished step. left is the estimated time for the remaining
+// steps, in words or empty.
 func (c *Server) Step(values report.Values, left string) {
 	if c == nil {
 		return
@@ -126,17 +126,17 @@ func (c *Server) Step(values report.Values, left string) {
 	c.tell("step", values.Line())
 }
 
-// file is a file's path in the run's folder.
+// file returns the path of a file in the run's folder.
 func (c *Server) file(name string) string { return filepath.Join(c.dir, name) }
 
-// Close ends all connections and waits for them.
+// Close closes all connections and waits for them.
 func (c *Server) Close() {
 	if c == nil {
 		return
 	}
 	c.cancel()
-	_ = c.server.Shutdown() // the listener's error has nobody to tell
-	_ = c.listener.Close()  // where serving had not begun
+	_ = c.server.Shutdown() // nobody handles the listener's error
+	_ = c.listener.Close()  // in case Serve has not started
 	c.served.Wait()
 }
 

@@ -61,7 +61,7 @@ func TestControlAnswers(t *testing.T) {
 	require.Equal(t, 404, status)
 }
 
-func TestControlNeedsItsToken(t *testing.T) {
+func TestControlNeedsToken(t *testing.T) {
 	t.Parallel()
 	c, err := New("127.0.0.1:0", "secret", t.TempDir())
 	require.NoError(t, err)
@@ -80,8 +80,8 @@ func TestControlNeedsItsToken(t *testing.T) {
 	none.Close()
 }
 
-// A run that ends as soon as it listens ends.
-func TestControlClosesAtOnce(t *testing.T) {
+// Close returns even if it directly follows New.
+func TestControlClosesAfterNew(t *testing.T) {
 	t.Parallel()
 	for range 300 {
 		c, err := New("127.0.0.1:0", "", t.TempDir())
@@ -92,9 +92,9 @@ func TestControlClosesAtOnce(t *testing.T) {
 	}
 }
 
-// A browser that has a connection and nothing to ask yet is told that its time is
-// over, so that it takes another one later.
-func TestControlOfSilentConnections(t *testing.T) {
+// A browser connection that sends no request gets status 408, so that the browser
+// retries on another connection.
+func TestRefuseMalformed(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[int]error{
 		fasthttp.StatusRequestTimeout:        fmt.Errorf("error when reading request headers: %w", os.ErrDeadlineExceeded),

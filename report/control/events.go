@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// mostListeners of /events at once.
+	// mostListeners bounds the concurrent clients of /events.
 	mostListeners = 64
-	// eventsBehind is how many events a listener may be behind before it is cut
+	// eventsBehind is how many unsent events a listener may have before it is cut
 	// off.
 	eventsBehind = 256
-	// eventsBeat is how often a listener hears that the run is there.
+	// eventsBeat is the interval of keep-alives to a listener.
 	eventsBeat = 10 * time.Second
 )
 
-// InstanceEvent is a change of an instance's state, or its coming or going.
-// Without ID it is of all of them: Cause says that too few serve, none that
-// enough do again.
+// InstanceEvent describes a change of an instance's state, including joining and
+// leaving. Without ID it is about the fleet: a Cause means that too few instances
+// serve, no Cause that enough serve again.
 type InstanceEvent struct {
 	ID string `json:"id,omitempty"`
-	// From and To are states; From is empty where it came, To where it went.
+	// From and To are states. From is empty if the instance joined, To if it left.
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
-	// Cause, where one is known.
+	// Cause is empty if unknown.
 	Cause string `json:"cause,omitempty"`
 }
 
-// Instance tells those who listen of an instance. It does not block.
+// Instance sends an instance event to all listeners. It does not block.
 func (c *Server) Instance(e InstanceEvent) {
 	if c == nil {
 		return
@@ -50,8 +50,8 @@ func (c *Server) Instance(e InstanceEvent) {
 	c.tell("instance", body)
 }
 
-// Warning tells those who listen of a warning, as event "warning". It does not
-// block. Those who come later find it in the run's folder.
+// Warning sends a warning to all listeners as event "warning". It does not block.
+// Later listeners find warnings in the run's folder.
 func (c *Server) Warning(w report.Warning) {
 	if c == nil {
 		return
@@ -66,8 +66,8 @@ func (c *Server) Warning(w report.Warning) {
 	c.tell("warning", body)
 }
 
-// tell sends an event to all listeners and cuts off those that do not keep up.
-// c.mu is held.
+// tell sends an event to all listeners and cuts off those that fall behind. The
+// caller holds c.mu.
 func (c *Server) tell(name string, body []byte) {
 	event := fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, bytes.TrimSpace(body))
 	for l := range c.listeners {
@@ -80,8 +80,8 @@ func (c *Server) tell(name string, body []byte) {
 	}
 }
 
-// listen adds a listener, which hears of the last step first, or returns nil
-// where there are too many.
+// listen adds a listener and queues the last step for it. It returns nil if there are
+// too many listeners or the run has ended.
 func (c *Server) listen() chan []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +102,8 @@ func (c *Server) unlisten(l chan []byte) {
 	delete(c.listeners, l)
 }
 
-// serveEvents sends steps and what happens to instances, as server-sent events,
-// until the client goes, or the run and all has been sent.
+// serveEvents streams steps, warnings and instance events as server-sent events. It
+// returns when the client leaves or, after the end of the run, when all is sent.
 func (c *Server) serveEvents(ctx *fasthttp.RequestCtx) {
 	if !ctx.IsGet() {
 		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s /events: expected GET", ctx.Method())
@@ -144,8 +144,7 @@ func (c *Server) serveEvents(ctx *fasthttp.RequestCtx) {
 	})
 }
 
-// sendEvent writes one event; the time that a connection has to take a response
-// starts anew with each.
+// sendEvent writes one event. Each event restarts the connection's write timeout.
 func sendEvent(conn net.Conn, w *bufio.Writer, event []byte) error {
 	if err := conn.SetWriteDeadline(time.Now().Add(controlWrite)); err != nil {
 		return err

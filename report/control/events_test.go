@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// hear listens to the events of an address.
+// hear opens the event stream of an address.
 func hear(t *testing.T, root string) *bufio.Scanner {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, root+"/events", nil)
@@ -24,7 +24,7 @@ func hear(t *testing.T, root string) *bufio.Scanner {
 	return bufio.NewScanner(resp.Body)
 }
 
-// readEvents reads n events of a stream.
+// readEvents reads up to n events of a stream.
 func readEvents(t *testing.T, in *bufio.Scanner, n int) (all []string) {
 	t.Helper()
 	name := ""
@@ -49,12 +49,12 @@ func TestEvents(t *testing.T) {
 	c.Instance(InstanceEvent{ID: "a", From: "HEALTHY", To: "DEAD", Cause: "gone\nfor good"})
 	c.Step(report.Values{"step": 2, "reward/mean": 0.5}, "")
 	require.Equal(t, []string{`instance {"id":"a","from":"HEALTHY","to":"DEAD","cause":"gone\nfor good"}`, `step {"step":2,"reward/mean":0.5}`}, readEvents(t, in, 2))
-	c.Close() // waits for nobody who listens
+	c.Close() // does not wait for listeners
 	require.Empty(t, readEvents(t, in, 1))
 	require.Empty(t, c.listeners)
 }
 
-// A listener that does not keep up is cut off, and there are so many at most.
+// A listener that falls behind is cut off, and the number of listeners is bounded.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	c, root := newControl(t, &book{})
@@ -78,8 +78,8 @@ func TestEventsAreBounded(t *testing.T) {
 	require.Contains(t, body, "too many listeners, expected 64 at most")
 }
 
-// The end of a run cuts nobody off before its last events.
-func TestEventsEndWithTheLast(t *testing.T) {
+// At the end of a run, listeners still get the last events.
+func TestEventsBeforeCloseAreSent(t *testing.T) {
 	t.Parallel()
 	c, root := newControl(t, nil)
 	in := hear(t, root)

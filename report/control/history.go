@@ -9,16 +9,16 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// history are a run's steps: those that its file had before the first that was
-// told, which are read when somebody looks, and those that were told.
+// history holds a run's steps: the earlier ones, read from the metrics file on first
+// use, and the ones added since.
 type history struct {
 	mu    sync.Mutex
 	read  bool
 	steps report.Steps
-	told  int // steps
+	told  int // number of steps added
 }
 
-// add takes a step; those from that step on are done anew.
+// add appends a step and replaces old steps from its number onward.
 func (h *history) add(values report.Values) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -27,14 +27,14 @@ func (h *history) add(values report.Values) {
 	h.steps.Add(values)
 }
 
-// all are the steps so far, and how many were told.
+// all returns all steps so far and the number added.
 func (h *history) all(dir string) (*report.Steps, int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.read {
 		return h.steps.Copy(), h.told, nil
 	}
-	h.mu.Unlock() // a run does not wait until a long file is read
+	h.mu.Unlock() // the run must not wait while a long file is read
 	old, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
 	h.mu.Lock()
 	switch {

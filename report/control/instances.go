@@ -14,14 +14,14 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Instance is an inference instance of a run, as the control address reports it.
+// Instance describes an inference instance of a run.
 type Instance struct {
 	ID        string  `json:"id"`
 	Kind      string  `json:"kind"`
-	URL       string  `json:"url,omitempty"` // empty where it is in the run's process
+	URL       string  `json:"url,omitempty"` // empty for an instance in the run's process
 	State     string  `json:"state"`
-	Version   int64   `json:"version"`         // of the weights that it was last seen to hold
-	Capacity  int     `json:"capacity"`        // responses that it samples at once
+	Version   int64   `json:"version"`         // last known weight version
+	Capacity  int     `json:"capacity"`        // concurrent responses
 	Requests  int     `json:"requests"`        // outstanding
 	Responses int     `json:"responses"`       // outstanding
 	Served    int64   `json:"served"`          // requests answered
@@ -31,7 +31,7 @@ type Instance struct {
 	Fault     string  `json:"fault,omitempty"` // why it lacks the current weights
 }
 
-// The errors of Instances that a client of the control address can correct.
+// Errors of Instances that a client can correct.
 var (
 	// ErrNotFound means that no instance has the given ID.
 	ErrNotFound = errors.New("no such instance")
@@ -60,9 +60,8 @@ type Instances interface {
 	Removed(id string) bool
 }
 
-// Serve lets requests at the control address list and change instances. Before,
-// and where a run has none, they are refused. Refusals name the kinds of servers
-// that can be added.
+// Serve lets clients list and change instances. Until Serve is called, such requests
+// are refused. Refusals name the kinds of server that can be added.
 func (c *Server) Serve(instances Instances, kinds ...string) {
 	if c == nil {
 		return
@@ -72,7 +71,7 @@ func (c *Server) Serve(instances Instances, kinds ...string) {
 	c.instances, c.kinds = instances, kinds
 }
 
-// bodyOf says what a request that adds an instance of one of kinds has as body.
+// bodyOf describes the body of a request that adds an instance of one of kinds.
 func bodyOf(kinds []string) string {
 	list := `"` + strings.Join(kinds, `", "`) + `"`
 	if last := strings.LastIndex(list, ", "); last >= 0 {
@@ -81,7 +80,7 @@ func bodyOf(kinds []string) string {
 	return `{"url": "http://HOST:PORT", "kind": ` + list + `}`
 }
 
-// refuse answers with a line of JSON that says why not.
+// refuse answers with one line of JSON that gives the reason.
 func refuse(ctx *fasthttp.RequestCtx, status int, format string, args ...any) {
 	message := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")
 	answer(ctx, status, map[string]map[string]string{"error": {"message": message}})
@@ -98,7 +97,7 @@ func answer(ctx *fasthttp.RequestCtx, status int, v any) {
 	ctx.SetBody(append(body, '\n'))
 }
 
-// refuseError answers with the status of an error of Instances.
+// refuseError answers with the status that fits an error of Instances.
 func refuseError(ctx *fasthttp.RequestCtx, err error) {
 	status := fasthttp.StatusBadGateway
 	switch {
@@ -110,9 +109,9 @@ func refuseError(ctx *fasthttp.RequestCtx, err error) {
 	refuse(ctx, status, "%v", err)
 }
 
-// local reports whether a request's Host can only be meant for this machine, or
-// says no name at all. Without a token no other is answered: the page of a name
-// that somebody points at 127.0.0.1 would pass for this address's own.
+// local reports whether a request's Host is localhost, an IP address or empty. Without
+// a token the server refuses other hosts to prevent DNS rebinding: a page whose name
+// resolves to 127.0.0.1 would count as this address's own.
 func local(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -121,8 +120,8 @@ func local(host string) bool {
 	return host == "" || strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
 }
 
-// serveInstances answers requests below /instances. path is as it was sent, so
-// that an ID may have any letters.
+// serveInstances answers requests below /instances. path is not unescaped yet, so that
+// an ID may contain any characters.
 func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	c.mu.Lock()
 	instances, kinds := c.instances, c.kinds
@@ -132,7 +131,7 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 		return
 	}
 	if origin := string(ctx.Request.Header.Peek("Origin")); origin != "" && !ctx.IsGet() {
-		if u, err := url.Parse(origin); err != nil || u.Host != string(ctx.Host()) { // a page of somebody else's in the user's browser
+		if u, err := url.Parse(origin); err != nil || u.Host != string(ctx.Host()) { // another site's page in the user's browser
 			refuse(ctx, fasthttp.StatusForbidden, "request from a page of %q, expected none but this address's own", origin)
 			return
 		}
@@ -175,11 +174,10 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	}
 }
 
-// listInstances tells of all instances, or of the one that the query's id names
-// where it is there, and whose they are: those that join compare boot, and so
-// see that they were taken out, or that the run was started again without them.
-// given_up says that the one that is named may join again, taken_out that it should
-// not by itself.
+// listInstances lists all instances, or only the one that the query's id names. The
+// answer has boot, by which joining instances notice that they were removed or that
+// the run restarted without them. given_up means that the named instance may join
+// again, taken_out that it should not do so on its own.
 func (c *Server) listInstances(ctx *fasthttp.RequestCtx, instances Instances) {
 	all := append([]Instance{}, instances.List()...)
 	told := map[string]any{"boot": c.boot}
@@ -197,7 +195,7 @@ func (c *Server) listInstances(ctx *fasthttp.RequestCtx, instances Instances) {
 	answer(ctx, fasthttp.StatusOK, told)
 }
 
-// addInstance reads {"url": …, "kind": …} and adds it.
+// addInstance reads {"url": …, "kind": …} and adds that server.
 func (c *Server) addInstance(ctx *fasthttp.RequestCtx, instances Instances, kinds []string) {
 	var asked struct {
 		URL  string `json:"url"`

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ask sends a request and returns what came back.
+// ask sends a request and returns the response.
 func ask(t *testing.T, method, url, body string, header ...string) (status int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -33,7 +33,7 @@ func ask(t *testing.T, method, url, body string, header ...string) (status int, 
 	return resp.StatusCode, string(b)
 }
 
-// askHost is a GET to url in the name of a host.
+// askHost sends a GET to url with a given Host header.
 func askHost(t *testing.T, host, url, authorization string) (status int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -52,9 +52,9 @@ func askHost(t *testing.T, host, url, authorization string) (status int, answer 
 type book struct {
 	mu      sync.Mutex
 	all     []Instance
-	gone    string        // an ID that may join again
-	out     string        // one that may not
-	entered chan struct{} // where set, Add closes it and waits for its context's end
+	gone    string        // ID that Evicted reports
+	out     string        // ID that Removed reports
+	entered chan struct{} // if set, Add closes it and blocks until its context ends
 }
 
 func (b *book) List() []Instance {
@@ -110,7 +110,7 @@ func (b *book) Remove(_ context.Context, id string) error {
 	return fmt.Errorf("instance %s: %w", id, ErrNotFound)
 }
 
-// newControl is a control address for instances; the URL of its root.
+// newControl returns a Server for instances and the URL of its root.
 func newControl(t *testing.T, instances Instances) (*Server, string) {
 	t.Helper()
 	c, err := New("127.0.0.1:0", "", t.TempDir())
@@ -122,7 +122,7 @@ func newControl(t *testing.T, instances Instances) (*Server, string) {
 	return c, "http://" + c.Addr()
 }
 
-func TestInstancesComeAndGo(t *testing.T) {
+func TestInstances(t *testing.T) {
 	t.Parallel()
 	c, root := newControl(t, &book{gone: "http://b", out: "http://c"})
 	other, _ := newControl(t, &book{})
@@ -133,7 +133,7 @@ func TestInstancesComeAndGo(t *testing.T) {
 	require.Equal(t, 200, status)
 	require.Equal(t, none, body)
 
-	const server = "http://a:8000/x" // an ID with letters that mean something in a path
+	const server = "http://a:8000/x" // the ID needs escaping in a path
 	status, body = ask(t, "POST", root+"/instances", `{"url":"`+server+`","kind":"vllm"}`)
 	require.Equal(t, 201, status, body)
 	var m struct {
@@ -217,7 +217,7 @@ func TestInstancesRefuse(t *testing.T) {
 	absent.Instance(InstanceEvent{})
 }
 
-func TestInstancesNeedTheToken(t *testing.T) {
+func TestInstancesNeedToken(t *testing.T) {
 	t.Parallel()
 	c, err := New("127.0.0.1:0", "secret", t.TempDir())
 	require.NoError(t, err)
@@ -250,7 +250,7 @@ func TestControlRefusesLargeBodies(t *testing.T) {
 	require.Contains(t, string(text), `{"error":{"message":"body too large, expected 65536 bytes at most"}}`)
 }
 
-// An instance that takes its time to be added does not hold up the end of a run.
+// A slow Add does not delay Close.
 func TestCloseEndsAnAdd(t *testing.T) {
 	t.Parallel()
 	b := &book{entered: make(chan struct{})}

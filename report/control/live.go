@@ -27,55 +27,55 @@ var liveRules string
 var liveScript []byte
 
 const (
-	// drawEvery is the least time between two drawings of a part of the page.
+	// drawEvery is the minimum time between two drawings of a part.
 	drawEvery = time.Second
-	// drawShare is how many times as long as a drawing took its part is left as it
-	// is: a page takes 2% of a core at most for each of its parts.
+	// drawShare is the pause after a drawing as a multiple of the time it took, so
+	// that each part uses at most 2% of a core.
 	drawShare = 50
-	// mostEntries of the log of events are kept.
+	// mostEntries bounds the event log.
 	mostEntries = 256
 )
 
-// livePolicy allows the page its own script and calls and nothing else: what a
-// model answered is shown, and must not act. No other page may frame it.
+// livePolicy allows only the page's own script and calls, so that a model's answers
+// cannot act. No other page may frame it.
 const livePolicy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// part is a part of the page as it was last drawn.
+// part is a part of the page as last drawn.
 type part struct {
 	mu    sync.Mutex
 	html  []byte
-	told  int       // steps when it was drawn
-	until time.Time // it is not drawn again before
+	told  int       // steps added when it was drawn
+	until time.Time // not redrawn before
 }
 
-// liveParts are the parts that are drawn anew as the run goes.
+// liveParts returns the parts that are redrawn during the run.
 func liveParts() map[string]*part {
 	return map[string]*part{"numbers": {}, "curves": {}, "timeline": {}, "answers": {}, "configuration": {}}
 }
 
-// entry is a line of the page's log.
+// entry is a line of the page's event log.
 type entry struct {
-	Number int    `json:"n"`              // of this process
-	Time   int64  `json:"time,omitempty"` // Unix, in milliseconds; 0 where it was before this process
-	Kind   string `json:"kind"`           // warning or instance
+	Number int    `json:"n"`              // counts within this process
+	Time   int64  `json:"time,omitempty"` // Unix milliseconds; 0 if before this process
+	Kind   string `json:"kind"`           // "warning" or "instance"
 	Text   string `json:"text"`
 }
 
-// shell is the page without what it shows.
+// shell returns the live page without content.
 func shell(needsToken bool) ([]byte, error) {
 	view, err := template.New("live").Parse(liveSource)
 	if err != nil {
 		return nil, err
 	}
 	var html bytes.Buffer
-	err = view.Execute(&html, map[string]any{"Token": needsToken, "Style": page.Style() + template.CSS(liveRules)}) //nolint:gosec // both are this module's
+	err = view.Execute(&html, map[string]any{"Token": needsToken, "Style": page.Style() + template.CSS(liveRules)}) //nolint:gosec // both come from this module
 	return html.Bytes(), err
 }
 
-// serveShell answers for what a browser loads before it can show a token: the
-// page and its script, which say nothing of the run. It reports whether the path
-// was theirs.
+// serveShell serves what a browser loads before it can send a token: the empty page and
+// its script, which reveal nothing about the run. It reports whether the path was one
+// of them.
 func (c *Server) serveShell(ctx *fasthttp.RequestCtx, path string) bool {
 	if path != "/" && path != "/page/live.js" || !ctx.IsGet() && !ctx.IsHead() {
 		return false
@@ -100,7 +100,7 @@ func secure(ctx *fasthttp.RequestCtx) {
 	h.Set("Cache-Control", "no-cache, private")
 }
 
-// servePage answers for what the page shows: its state as JSON, and its parts as
+// servePage serves the content of the live page: its state as JSON and its parts as
 // HTML.
 func (c *Server) servePage(ctx *fasthttp.RequestCtx, name string) {
 	secure(ctx)
@@ -129,8 +129,8 @@ func (c *Server) servePage(ctx *fasthttp.RequestCtx, name string) {
 	ctx.SetBody(html)
 }
 
-// draw is a part of the page, drawn anew where steps came since and it is time,
-// and the steps that had been told when it was.
+// draw returns the HTML of a part and the number of steps added when it was drawn. It
+// redraws the part if steps have been added and p.until has passed.
 func (c *Server) draw(name string, p *part) (html []byte, told int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *Server) draw(name string, p *part) (html []byte, told int, err error) {
 	return html, told, nil
 }
 
-// serveState tells what the page shows beside its parts.
+// serveState answers with the content of the page outside its parts.
 func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 	steps, told, err := c.history.all(c.dir)
 	if err != nil {
@@ -176,15 +176,15 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 	if left != "" {
 		extent += "; " + left + " left"
 	}
-	var fleet []Instance // null where there is none
+	var fleet []Instance // stays null without instances
 	if instances != nil {
 		fleet = append([]Instance{}, instances.List()...)
 	}
 	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": told, "name": name, "extent": extent, "glance": page.Glance(steps), "instances": fleet, "log": log})
 }
 
-// entries are the log: the warnings of the run's folder that were given before,
-// and what was told since.
+// entries returns the event log: the earlier warnings in the run's folder, then the
+// entries of this process.
 func (c *Server) entries() ([]entry, error) {
 	old, err := report.ReadWarnings(c.file(report.WarningsFile))
 	if err != nil {
@@ -202,7 +202,7 @@ func (c *Server) entries() ([]entry, error) {
 	return append(all, c.log...), nil
 }
 
-// note adds a line to the log. c.mu is held.
+// note adds an entry to the log. The caller holds c.mu.
 func (c *Server) note(kind, text string) {
 	c.noted++
 	c.log = append(c.log, entry{c.noted, time.Now().UnixMilli(), kind, text})
@@ -213,7 +213,7 @@ func (c *Server) note(kind, text string) {
 
 func warningText(w report.Warning) string { return fmt.Sprintf("after step %d: %s", w.Step, w.Text) }
 
-// text is an event in words.
+// text describes an event in words.
 func (e InstanceEvent) text() string {
 	var s string
 	switch {

@@ -1,24 +1,24 @@
 "use strict";
 
-// The live page of a run. It hears from /events that something came, asks for the
-// state, and replaces the parts whose drawing is older than the state. Events are
-// read with fetch: an EventSource cannot send the token.
+// The live page of a run. On each event from /events it fetches the state and
+// redraws the parts that are older than the state. It reads events with fetch,
+// because an EventSource cannot send the token.
 
 const element = id => document.getElementById(id);
 const sleep = ms => new Promise(done => setTimeout(done, ms));
 const clock = (ms) => new Date(ms).toLocaleTimeString([], {hourCycle: "h23"});
 const needsToken = document.documentElement.dataset.token === "needed";
 const tokenKey = "easyrl-control-token";
-const silence = 25000; // ms without a beat, which comes every 10 s, until the trainer is taken to be away
+const silence = 25000; // ms without data until the trainer counts as away; keep-alives come every 10 s
 const mostEntries = 500;
 
 let live = false;
-let boot = "";     // of the process that answers
-let newest = "";   // tag that a drawing of now has
+let boot = "";     // ID of the trainer's process
+let newest = "";   // ETag of an up-to-date part
 let fleet = [];
 const shownEntries = new Set();
 
-// call asks the trainer; a token that it does not take is forgotten.
+// call fetches path from the trainer. It drops a token that the trainer rejects.
 async function call(path, options = {}) {
 	const headers = {};
 	const token = sessionStorage.getItem(tokenKey);
@@ -37,7 +37,7 @@ async function reason(answer) {
 	}
 }
 
-// asked waits until somebody has typed a token.
+// asked shows the token form and resolves when it is submitted.
 function asked(why) {
 	const form = element("ask");
 	if (why) element("why").textContent = why;
@@ -66,7 +66,8 @@ function show(state, text) {
 	drawFleet();
 }
 
-// follow hears the events for as long as the page is open.
+// follow reads events while the page is open. It reconnects after failures and asks
+// for a token if one is needed.
 async function follow() {
 	let pause = 1000, since = 0, refused = "";
 	for (;;) {
@@ -102,7 +103,8 @@ async function follow() {
 	}
 }
 
-// hear reads events until they end. What they say is in the state too.
+// hear reads events until they end. It only triggers refresh, because the state
+// repeats their content.
 async function hear(reader, beat) {
 	const letters = new TextDecoder();
 	for (let text = ""; ;) {
@@ -117,7 +119,7 @@ async function hear(reader, beat) {
 	}
 }
 
-// refresh asks for the state, twice a second at most.
+// refresh fetches the state, at most twice a second.
 let asking = false, again = false;
 async function refresh() {
 	again = true;
@@ -128,14 +130,14 @@ async function refresh() {
 		try {
 			take(await (await call("/page/state")).json());
 		} catch {
-			// the next event or beat asks again, and the end of the events is told
+			// the next event or timer retries, and follow shows a lost connection
 		}
 		await sleep(500);
 	}
 	asking = false;
 }
 
-// take shows a state.
+// take shows a state from the trainer.
 function take(state) {
 	if (boot && boot !== state.boot) addEntry({kind: "instance", time: Date.now(), text: "the trainer was started again"});
 	boot = state.boot;
@@ -151,7 +153,7 @@ function take(state) {
 	tick();
 }
 
-// drawNow shows what is asked first; boxes stay where they are.
+// drawNow shows the headline tiles.
 function drawNow(tiles) {
 	element("now").replaceChildren(...tiles.map(tile => {
 		const box = make("div");
@@ -167,7 +169,7 @@ function make(tag, text = "") {
 	return e;
 }
 
-// addEntry puts a line of the log before the others, once.
+// addEntry prepends an entry to the log unless it is already shown.
 function addEntry(e) {
 	const key = e.kind === "warning" ? e.text : `${boot}-${e.n}-${e.time}`;
 	if (shownEntries.has(key)) return;
@@ -187,8 +189,8 @@ function addEntry(e) {
 	element("nolog").hidden = true;
 }
 
-// drawFleet fills the table of instances; rows stay, so that a button that has the
-// focus keeps it.
+// drawFleet fills the table of instances. It reuses rows, so that a focused button
+// keeps the focus.
 function drawFleet() {
 	const body = element("instances").tBodies[0], all = fleet || [];
 	element("nofleet").hidden = all.length > 0;
@@ -206,7 +208,7 @@ function drawFleet() {
 		const fault = row.querySelector(".fault");
 		fault.textContent = m.fault || "";
 		const [drain, remove] = row.querySelectorAll("button");
-		drain.hidden = remove.hidden = !m.url; // the trainer's own stay
+		drain.hidden = remove.hidden = !m.url; // embedded instances cannot be removed
 		drain.disabled = !live || ["DRAINING", "RETIRED"].includes(m.state);
 		remove.disabled = !live;
 	}
@@ -221,7 +223,7 @@ function newRow(m) {
 	const names = [...element("instances").tHead.rows[0].cells].slice(1, 9);
 	for (const name of names) {
 		const cell = make("td", " ");
-		cell.dataset.name = name.textContent; // shown beside it on a phone
+		cell.dataset.name = name.textContent; // shown next to the value on narrow screens
 		row.append(cell);
 	}
 	const fault = make("small");
@@ -233,7 +235,8 @@ function newRow(m) {
 	return row;
 }
 
-// button changes an instance; one that asks wants a second click within 5 s.
+// button makes a button that changes an instance. If asks is set, it needs a second
+// click within 5 s.
 function button(text, id, method, action, asks = false) {
 	const b = make("button", text);
 	const name = words => {
@@ -273,8 +276,8 @@ function button(text, id, method, action, asks = false) {
 const parts = [...document.querySelectorAll("[data-part]")].map(at =>
 	({at, path: "/page/" + at.dataset.part, every: 1000 * at.dataset.every, tag: "", next: 0}));
 
-// tick replaces the parts that are older than the state, each no more often than
-// it says, while somebody looks.
+// tick redraws parts that are older than the state, each at most once per its
+// interval, while the page is visible.
 function tick() {
 	if (!live || document.hidden) return;
 	for (const p of parts) {
@@ -282,7 +285,7 @@ function tick() {
 	}
 }
 
-// reads reports whether somebody has selected text in a part.
+// reads reports whether the user has selected text in a part.
 function reads(at) {
 	const selection = getSelection();
 	return !selection.isCollapsed && at.contains(selection.anchorNode);
@@ -301,15 +304,15 @@ async function draw(p) {
 	p.next = Date.now() + p.every;
 }
 
-// replace puts new HTML in a part, with what was open, scrolled and focused as it
-// was; a strip of time that was at its end, as it is at first, stays there.
+// replace puts new HTML into a part and restores open details, scroll positions and
+// focus. A timeline strip starts at its end and stays there unless scrolled away.
 function replace(at, html) {
 	const can = "a, summary, [tabindex]";
 	const open = [...at.querySelectorAll("details")].map(d => d.open);
 	const scrolled = [...at.querySelectorAll(".strip, .wide")].map(s =>
 		s.matches(".strip") && s.scrollLeft + s.clientWidth > s.scrollWidth - 2 ? 1e9 : s.scrollLeft);
 	const focus = [...at.querySelectorAll(can)].indexOf(document.activeElement);
-	at.innerHTML = html; // drawn by the trainer, which escapes all text; nothing in it may run by the page's policy
+	at.innerHTML = html; // the trainer escapes all text, and the page's policy blocks scripts in it
 	for (const link of document.querySelectorAll("nav a")) link.hidden = !document.querySelector(link.hash);
 	at.querySelectorAll("details").forEach((d, i) => { d.open = open[i] ?? d.open; });
 	at.querySelectorAll(".strip, .wide").forEach((s, i) => { s.scrollLeft = scrolled[i] ?? (s.matches(".strip") ? 1e9 : 0); });

@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/report/page"
 )
 
-// A browser gets the empty page without the token, and nothing of the run.
+// Without the token, a browser gets the empty page and nothing of the run.
 func TestLivePageWithoutTokenIsEmpty(t *testing.T) {
 	t.Parallel()
 	c, err := New("127.0.0.1:0", "secret", recorded(t, 2))
@@ -40,8 +40,8 @@ func TestLivePageWithoutTokenIsEmpty(t *testing.T) {
 	require.Equal(t, 404, status, body)
 }
 
-// Another page can neither frame the page nor read it, and what a model answered
-// cannot act in it.
+// Other pages can neither frame nor read the page, and a model's answers cannot act in
+// it.
 func TestLivePagePolicy(t *testing.T) {
 	t.Parallel()
 	c, err := New("127.0.0.1:0", "", recorded(t, 2))
@@ -62,7 +62,7 @@ func TestLivePagePolicy(t *testing.T) {
 	}
 }
 
-// A part is not sent again to those who have it.
+// A client that has the current part gets 304 instead.
 func TestPartsHaveTags(t *testing.T) {
 	t.Parallel()
 	c, err := New("127.0.0.1:0", "", recorded(t, 2))
@@ -77,9 +77,9 @@ func TestPartsHaveTags(t *testing.T) {
 	require.Empty(t, body)
 }
 
-// However often it is asked for, a part is drawn once a second at most, and only
-// where a step came.
-func TestPartsAreDrawnSeldom(t *testing.T) {
+// However often clients ask, a part is drawn at most once a second and only after a new
+// step.
+func TestPartsAreDrawnRarely(t *testing.T) {
 	t.Parallel()
 	dir := recorded(t, 2)
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestPartsAreDrawnSeldom(t *testing.T) {
 		told, same := draw()
 		require.Zero(t, told)
 		require.Same(t, first, same)
-		<-time.After(2 * drawEvery) // of the test's own time
+		<-time.After(2 * drawEvery) // on the bubble's clock
 		told, second := draw()
 		require.Equal(t, 1, told)
 		require.NotSame(t, first, second)
@@ -111,8 +111,8 @@ func numbersOf(steps *report.Steps) (all []int) {
 	return all
 }
 
-// The history has each step once, whatever the file has by then and whatever is
-// done anew.
+// The history has each step once, whether or not the file has it already and whether or
+// not it is repeated.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	dir := recorded(t, 5)
@@ -126,7 +126,7 @@ func TestHistory(t *testing.T) {
 	h.add(stepValues(6))
 	h.add(report.Values{"step": 3, "anew": 1})
 	require.Equal(t, []int{1, 2, 3, 4, 5}, numbersOf(all))
-	require.NotContains(t, all.Values(2), "anew") // who draws the old steps goes on with them
+	require.NotContains(t, all.Values(2), "anew") // earlier results do not change
 	again, _, err := h.all(dir)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2, 3}, numbersOf(again))
@@ -141,7 +141,7 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, []int{1}, numbersOf(all))
 }
 
-// The log has the warnings of the processes before, each once, and is bounded.
+// The log has the warnings of earlier processes, each once, and is bounded.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -166,8 +166,8 @@ func TestLog(t *testing.T) {
 	require.Equal(t, 3*mostEntries+2, c.log[mostEntries-1].Number)
 }
 
-// Before its first step a run's page is there, and says little.
-func TestStateOfNothing(t *testing.T) {
+// The page works before the first step.
+func TestStateBeforeFirstStep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c, err := New("127.0.0.1:0", "", dir)

@@ -8,10 +8,10 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// prometheus is values in Prometheus's text format: reward/mean becomes
-// easyrl_reward_mean. All are gauges of the last step: none only ever grows. Of
-// names that become the same one, which only data sources and rewards can have,
-// the first is kept, since a scraper refuses both.
+// prometheus formats values in Prometheus's text format: reward/mean becomes
+// easyrl_reward_mean. All are gauges of the last step; none is a counter. Names from
+// data sources and rewards may map to the same metric. Then only the first is kept,
+// because a scraper rejects duplicates.
 func prometheus(values report.Values) string {
 	var b strings.Builder
 	seen := map[string]bool{}
@@ -26,7 +26,7 @@ func prometheus(values report.Values) string {
 	return b.String()
 }
 
-// metricName is name with what Prometheus allows.
+// metricName replaces the characters that Prometheus does not allow.
 func metricName(name string) string {
 	return "easyrl_" + strings.Map(func(r rune) rune {
 		switch {

@@ -18,15 +18,15 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 )
 
-// ErrAsked is an answer that finds fault with what was asked.
+// ErrAsked means that the request itself is wrong: malformed, or refused with 400.
 var ErrAsked = errors.New("wrong request")
 
 const (
-	// largest is that of an answer, in bytes.
+	// largest bounds a response, in bytes.
 	largest = 64 << 20
-	// patience is how long an address has for what takes no time.
+	// patience is the timeout of requests that need no work.
 	patience = 30 * time.Second
-	// drainLook is how often Drain looks whether there is work left.
+	// drainLook is the interval at which Drain polls.
 	drainLook = 200 * time.Millisecond
 )
 
@@ -36,16 +36,15 @@ type Client struct {
 	http        *http.Client
 }
 
-// New is a client of the address at root, http://HOST:PORT. token may be empty.
+// New returns a client of the address at root, http://HOST:PORT. token may be empty.
 func New(root, token string) *Client {
 	return &Client{root: strings.TrimRight(root, "/"), token: token, http: &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token is for this address
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // keep the token from other addresses
 	}}
 }
 
-// Call asks for method and path with in as its body, and reads the answer into
-// out; both may be nil.
+// Call sends in as a JSON body and decodes the answer into out. Both may be nil.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -89,8 +88,8 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// refused is the error of an answer that says no, in its own words where it has
-// some.
+// refused returns the error of a failed request, with the server's message if it has
+// one.
 func (c *Client) refused(method, path string, status int, text []byte) error {
 	var body struct {
 		Error struct {
@@ -103,21 +102,21 @@ func (c *Client) refused(method, path string, status int, text []byte) error {
 	return &refusal{status, "fleet: " + body.Error.Message}
 }
 
-// refusal is an answer that says no.
+// refusal is an error answered by the control address.
 type refusal struct {
 	status  int
 	message string
 }
 
-// Error is what the address said.
+// Error returns the server's message.
 func (r *refusal) Error() string { return r.message }
 
-// Is makes ErrAsked of its status.
+// Is reports whether target is ErrAsked and the status is 400.
 func (r *refusal) Is(target error) bool {
 	return target == ErrAsked && r.status == http.StatusBadRequest
 } //nolint:errorlint // the sentinel itself
 
-// Instances are the run's instances.
+// Instances lists the run's instances.
 func (c *Client) Instances(ctx context.Context) ([]control.Instance, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("fleet: %s/instances: no answer in %v", c.root, patience))
 	defer cancel()
@@ -128,8 +127,8 @@ func (c *Client) Instances(ctx context.Context) ([]control.Instance, error) {
 	return answer.Instances, err
 }
 
-// Drain returns when instance id has no work left; then it reports whether it has
-// left the run too, or come anew.
+// Drain drains instance id and waits until it has no requests left. It reports whether
+// the instance left the run meanwhile, including when it has joined again since.
 func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
 	var m control.Instance
 	if err := c.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(id)+"/drain", nil, &m); err != nil {
@@ -148,7 +147,7 @@ func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
 			return false, err
 		}
 		at := slices.IndexFunc(all, func(o control.Instance) bool { return o.ID == id })
-		if at < 0 || all[at].State != fleet.Draining.String() { // or came anew since
+		if at < 0 || all[at].State != fleet.Draining.String() { // or joined again
 			return true, nil
 		}
 		m = all[at]

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// address is a control address that answers with what a test says.
+// address returns a client of a server that runs answer.
 func address(t *testing.T, answer http.HandlerFunc) *Client {
 	t.Helper()
 	s := httptest.NewServer(answer)
@@ -61,7 +61,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// Drain waits for the work that is left, and no longer for who is gone.
+// Drain waits for outstanding requests, but not for an instance that is gone.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	for name, last := range map[string]string{

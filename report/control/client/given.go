@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Address reads the URL of a control address.
+// Address parses the URL of a control address.
 func Address(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err == nil && u.Port() != "" {
@@ -21,11 +21,11 @@ func Address(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// longestToken is that of a file with a token, in bytes: it goes into a header.
+// longestToken bounds a token file, in bytes. The token goes into a header.
 const longestToken = 4 << 10
 
-// ReadToken reads the bearer token in a file, which may be a pipe; it is empty
-// where path is.
+// ReadToken reads a bearer token from a file, which may be a pipe. It returns "" if path
+// is empty.
 func ReadToken(path string) (string, error) {
 	if path == "" {
 		return "", nil

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A token is one word of a file of bounded size, whatever the file is.
+// A token file must hold one word and be small, whatever kind of file it is.
 func TestReadToken(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
