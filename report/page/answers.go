@@ -18,16 +18,16 @@ import (
 	"github.com/easyrl/easyrl/report/chart"
 )
 
-// How much of the sampled answers is read and shown.
+// Limits of the sampled answers to read and show.
 const (
 	pageGroups    = 4
 	pageResponses = 4
-	pageText      = 2000      // bytes of one text
-	readBytes     = 16 << 20  // of one rollouts file
-	searchBytes   = 128 << 20 // of all files, for prompts that came twice
+	pageText      = 2000      // bytes per text
+	readBytes     = 16 << 20  // bytes per rollouts file
+	searchBytes   = 128 << 20 // bytes of all files, for repeated prompts
 )
 
-// group is what the page reads of a line of a rollouts file.
+// group is the part of a rollouts line that the page uses.
 type group struct {
 	Step      int             `json:"step"`
 	ID        string          `json:"prompt_id"`
@@ -41,10 +41,10 @@ type response struct {
 	IDs    []int32 `json:"ids"`
 	Reward float64 `json:"reward"`
 	Finish string  `json:"finish"`
-	Tokens int     `json:"tokens"` // in place of IDs
+	Tokens int     `json:"tokens"` // in some files instead of IDs
 }
 
-// AnswerText is the answer, without quotes where it is a string.
+// AnswerText returns the reference answer, without quotes if it is a string.
 func (g group) AnswerText() string {
 	var s string
 	if json.Unmarshal(g.Answer, &s) == nil {
@@ -53,10 +53,10 @@ func (g group) AnswerText() string {
 	return string(g.Answer)
 }
 
-// Shown are the responses that there is room for.
+// Shown returns the responses to show.
 func (g group) Shown() []response { return g.Responses[:min(len(g.Responses), pageResponses)] }
 
-// Mean is that of the rewards.
+// Mean returns the mean reward.
 func (g group) Mean() float64 {
 	sum := 0.0
 	for _, r := range g.Responses {
@@ -65,35 +65,34 @@ func (g group) Mean() float64 {
 	return sum / float64(max(len(g.Responses), 1))
 }
 
-// Length is in tokens.
+// Length returns the length in tokens.
 func (r response) Length() int { return max(r.Tokens, len(r.IDs)) }
 
-// Cut says whether the response ended at the limit of its length.
+// Cut reports whether the response ended at the length limit.
 func (r response) Cut() bool { return r.Finish == "length" }
 
-// sample is what the page shows of a rollouts file.
+// sample holds what the page shows of one rollouts file.
 type sample struct {
 	Step   int
 	Groups []group
 }
 
-// pair is a prompt that came twice.
+// pair is a prompt that was sampled at two steps.
 type pair struct {
 	First, Last group
-	Diff        []edit // from the first response then to the first response now
+	Diff        []edit // from the first response of First to that of Last
 }
 
-// answers are what the page shows of a run's rollouts.
+// answers holds what the page shows of a run's rollouts.
 type answers struct {
 	Charts  []template.HTML
 	Pairs   []pair
 	Samples []sample
 }
 
-// readAnswers reads some of the rollouts files in dir: the first, the middle and
-// the last one for the distributions and samples. For prompts that came twice it
-// reads the first and the last evaluation or, where there are none, rollouts files
-// from the last one on.
+// readAnswers reads some rollouts files in dir: the first, middle and last one for
+// distributions and samples. For pairs it reads the first and the last evaluation or,
+// if they have none, the rollouts files from the last one backward.
 func readAnswers(dir string) (answers, error) {
 	var a answers
 	files, err := stepFiles(filepath.Join(dir, "rollouts"))
@@ -135,19 +134,19 @@ func readAnswers(dir string) (answers, error) {
 	return a, err
 }
 
-// stepFiles are a folder's files of steps, in the order of the steps.
+// stepFiles returns a folder's step files in step order.
 func stepFiles(dir string) ([]string, error) {
 	files, err := fs.Glob(os.DirFS(dir), "step-*.jsonl")
 	for i, name := range files {
 		files[i] = filepath.Join(dir, name)
 	}
 	slices.SortFunc(files, func(a, b string) int {
-		return cmp.Or(len(a)-len(b), strings.Compare(a, b)) // a million has a digit more
+		return cmp.Or(len(a)-len(b), strings.Compare(a, b)) // from a million, names are longer
 	})
 	return files, err
 }
 
-// heldPairs are the held-out prompts of the first file that the last one has too.
+// heldPairs returns pairs of held-out prompts that the first and last file share.
 func heldPairs(files []string) ([]pair, error) {
 	first, err := readGroups(files[0])
 	if err != nil {
@@ -156,7 +155,7 @@ func heldPairs(files []string) ([]pair, error) {
 	return findPairs(first, []string{files[0], files[len(files)-1]})
 }
 
-// distribution is that of the lengths and rewards of groups of one step.
+// distribution returns the lengths and rewards of the groups of one step.
 func distribution(groups []group) (lengths, rewards chart.Sample) {
 	lengths.Name = fmt.Sprintf("step %d", groups[0].Step)
 	rewards.Name = lengths.Name
@@ -169,14 +168,14 @@ func distribution(groups []group) (lengths, rewards chart.Sample) {
 	return lengths, rewards
 }
 
-// readGroups reads the groups at the beginning of a rollouts file; a line that was
-// cut short ends them.
+// readGroups reads the first readBytes of a rollouts file. It stops at an incomplete
+// line.
 func readGroups(path string) ([]group, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
+	defer file.Close() //nolint:errcheck // only read
 	var groups []group
 	lines := json.NewDecoder(io.LimitReader(file, readBytes))
 	for {
@@ -188,8 +187,8 @@ func readGroups(path string) ([]group, error) {
 	}
 }
 
-// findPairs looks for prompts of the first step in the files of later ones, the
-// last ones first, until it has enough of them or has read enough.
+// findPairs looks for the prompts of the first step in later files, last file first,
+// until it has enough pairs or exceeds its budget.
 func findPairs(first []group, files []string) ([]pair, error) {
 	byID := map[string]group{}
 	for _, g := range first {
@@ -216,14 +215,14 @@ func findPairs(first []group, files []string) ([]pair, error) {
 	return pairs, nil
 }
 
-// eachLine calls f with the lines of a file that fit into what is left of a budget
-// of bytes.
+// eachLine calls f with each line of a file within a budget of bytes, and subtracts
+// what it read from the budget.
 func eachLine(path string, budget *int64, f func(line []byte)) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
+	defer file.Close() //nolint:errcheck // only read
 	limited := &io.LimitedReader{R: file, N: *budget}
 	defer func() { *budget = limited.N }()
 	lines := bufio.NewScanner(limited)
@@ -232,13 +231,13 @@ func eachLine(path string, budget *int64, f func(line []byte)) error {
 		f(lines.Bytes())
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return nil // its prompt is not looked for
+		return nil // skip the rest of the file
 	}
 	return lines.Err()
 }
 
-// promptID is that of a line of a rollouts file, which has it near its beginning;
-// the rest of the line, which may be long, is not parsed.
+// promptID returns the prompt ID of a rollouts line. The ID is near the beginning, so the
+// rest, which may be long, is not parsed.
 func promptID(line []byte) string {
 	_, rest, ok := bytes.Cut(line[:min(len(line), 4096)], []byte(`"prompt_id":`))
 	var id string

@@ -21,7 +21,7 @@ func groupLine(step int, id, text string, reward float64) string {
 	return fmt.Sprintf(`{"step":%d,"prompt_id":%q,"prompt":"1+1=","answer":"2","responses":[{"text":%q,"ids":[1,2,3],"reward":%v,"finish":"stop"}]}`, step, id, text, reward)
 }
 
-func TestAnswersOfTheSamePrompt(t *testing.T) {
+func TestAnswersToSamePrompt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeRollouts(t, dir, 1, groupLine(1, "a", "it is 3", 0), groupLine(1, "b", "", 0))
@@ -58,7 +58,7 @@ func TestAnswersToHeldOutPrompts(t *testing.T) {
 	require.Equal(t, 7, got.Pairs[0].Last.Responses[0].Length())
 }
 
-func TestAnswersNeedNoPrompt(t *testing.T) {
+func TestAnswersWithoutPairs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	got, err := readAnswers(dir)
@@ -72,7 +72,7 @@ func TestAnswersNeedNoPrompt(t *testing.T) {
 	require.Len(t, got.Samples, 2)
 }
 
-func TestSearchHasABudget(t *testing.T) {
+func TestEachLineBudget(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x")
 	require.NoError(t, os.WriteFile(path, []byte("one\ntwo\nthree\n"), 0o644))

@@ -18,11 +18,11 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// hostile is a text that a model may give: it ends what it stands in, turns what is
-// beside it around, and never ends a line.
+// hostile is a malicious model output: it tries to close its element, reverses the text
+// direction and never ends its line.
 var hostile = `</pre></script><script>document.title="taken"</script><img src=x onerror="document.title='taken'"> {{.}} ` + "\x00\u202e\u2066 é " + strings.Repeat("x", 1<<20)
 
-// record writes a run of n steps into dir, with all that a page shows.
+// record writes a run of n steps into dir, with everything that a page shows.
 func record(t *testing.T, dir string, n int) {
 	t.Helper()
 	write := func(name string, text []byte) {
@@ -73,9 +73,9 @@ func record(t *testing.T, dir string, n int) {
 	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile), []report.Warning{{Step: 7, Kind: "x", Text: hostile[:300]}}))
 }
 
-// Whoever opens the page of a long run of a model that answers what it likes sees
-// all of it, on any screen, and nothing in it acts.
-func TestPageInABrowser(t *testing.T) {
+// The page of a long run with hostile outputs shows everything on any screen, and nothing
+// in it acts.
+func TestPageInBrowser(t *testing.T) {
 	t.Parallel()
 	b := browser.New(t, os.Getenv(browser.Artifacts))
 	dir := filepath.Join(t.TempDir(), "a long run")
@@ -101,8 +101,8 @@ func TestPageInABrowser(t *testing.T) {
 	require.Empty(t, b.Complaints())
 }
 
-// A page of little is as good as one of much.
-func TestPagesOfLittleInABrowser(t *testing.T) {
+// A page with little data works too.
+func TestSmallPagesInBrowser(t *testing.T) {
 	t.Parallel()
 	b := browser.New(t, os.Getenv(browser.Artifacts))
 	for name, steps := range map[string][]report.Values{

@@ -9,15 +9,15 @@ import (
 	"github.com/easyrl/easyrl/report/chart"
 )
 
-// figure is a drawing of numbers that belong together.
+// figure describes a chart of related metrics.
 type figure struct {
 	title, y string
-	names    []string // a * stands for any part between slashes
-	minutes  bool     // over time rather than over steps
+	names    []string // patterns for matches
+	minutes  bool     // plot over time instead of steps
 }
 
-// figures are drawn first; numbers that are in none of them come after, one by
-// one.
+// figures returns the main charts. Metrics in none of them get a chart each, after
+// these.
 func figures() []figure {
 	return []figure{
 		{title: "Reward", names: []string{"reward/mean"}},
@@ -39,14 +39,14 @@ func figures() []figure {
 	}
 }
 
-// curves are the drawings of a run: the usual ones, those of all other numbers,
-// and the numbers that never changed.
+// curves holds the charts of a run: the main ones, one per remaining metric, and the
+// metrics that never changed.
 type curves struct {
 	Main, Rest []template.HTML
 	Same       []Row
 }
 
-// drawCurves draws all numbers of the steps.
+// drawCurves draws all metrics of steps.
 func drawCurves(steps *report.Steps) curves {
 	var c curves
 	changing := map[string]bool{}
@@ -91,7 +91,7 @@ func (f figure) axis() string {
 	return "step"
 }
 
-// line is a number over the steps, or over the minutes since the first line.
+// line returns a metric over the steps, or over the minutes since the first step.
 func line(steps *report.Steps, name string, minutes bool) chart.Series {
 	s := chart.Series{Name: name}
 	if !minutes {
@@ -107,7 +107,7 @@ func line(steps *report.Steps, name string, minutes bool) chart.Series {
 	return s
 }
 
-// matches says whether a name is of a pattern, in which a * stands for anything.
+// matches reports whether name matches pattern, in which * matches any text.
 func matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {

@@ -5,17 +5,17 @@ import (
 	"unicode"
 )
 
-// edit is a part of two texts: in both, in the first alone, or in the second
-// alone.
+// edit is a piece of text in both of two texts, or only in the first (Gone) or the
+// second (Come).
 type edit struct {
 	Text       string
 	Gone, Come bool
 }
 
-// diff says how a becomes b, word by word, with as much in common as there is.
+// diff returns the edits that turn a into b, word by word, with as few as possible.
 func diff(a, b string) []edit {
 	old, now := words(a), words(b)
-	// common[i][j] is the length of what old[i:] and now[j:] have in common.
+	// common[i][j] is the length of the longest common subsequence of old[i:] and now[j:].
 	common := make([][]int16, len(old)+1)
 	for i := range common {
 		common[i] = make([]int16, len(now)+1)
@@ -54,7 +54,7 @@ func diff(a, b string) []edit {
 	return out
 }
 
-// words cuts a text into words, numbers, runs of space, and single other
+// words splits a text into words, numbers, runs of space and other single
 // characters.
 func words(s string) []string {
 	class := func(r rune) int {

@@ -8,18 +8,18 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// lately is how many of the last steps a share is told of beside that of all.
+// lately is the number of last steps to average for recent idle shares.
 const lately = 10
 
-// Tile is a number to be seen first, in words.
+// Tile is a headline number of a run, formatted for display.
 type Tile struct {
 	Label string `json:"label"`
 	Value string `json:"value"`
-	Name  string `json:"name"` // of the number; empty where there are several
+	Name  string `json:"name"` // metric name
 }
 
-// Glance is what is asked first of a run: whether it learns, and who waits for
-// whom.
+// Glance returns the headline numbers of a run: whether it learns, and which side
+// waits.
 func Glance(steps *report.Steps) []Tile {
 	var tiles []Tile
 	for _, name := range steps.Names() {
@@ -52,7 +52,8 @@ func Glance(steps *report.Steps) []Tile {
 	return tiles
 }
 
-// change is a tile of a number that some step has: what it was and is.
+// change returns a tile with the first and last value of a metric that at least one
+// step has.
 func change(steps *report.Steps, label, name string) Tile {
 	row := rowOf(steps, name)
 	tile := Tile{label, brief(row.Last), name}
@@ -62,9 +63,9 @@ func change(steps *report.Steps, label, name string) Tile {
 	return tile
 }
 
-// brief is x with about three digits, or two where it is small.
+// brief formats x with about three digits, or two below 0.1.
 func brief(x float64) string {
-	x += 0 // no -0
+	x += 0 // turns -0 into 0
 	switch size := math.Abs(x); {
 	case size >= 1e4 && size < 1e9:
 		return report.Number(math.Round(x/100)/10) + "k"

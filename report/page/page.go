@@ -1,5 +1,5 @@
-// Package page draws what a run recorded as one page that needs nothing else: no
-// script, no network.
+// Package page renders a run's records as one self-contained HTML page without scripts
+// or network access.
 package page
 
 import (
@@ -19,8 +19,8 @@ import (
 // File is the name of the page in a run's folder.
 const File = "report.html"
 
-// HeldOut is the folder in a run's folder with answers to held-out prompts, a file
-// an evaluation.
+// HeldOut is the name of the folder in a run's folder with answers to held-out prompts,
+// one file per evaluation.
 const HeldOut = "heldout"
 
 //go:embed page.html.tmpl
@@ -29,27 +29,26 @@ var pageSource string
 //go:embed page.css
 var rules string
 
-// page is what the template sees.
+// page is the template's data.
 type page struct {
 	Name     string
 	Style    template.CSS
-	Steps    string // how many, and in what time
+	Steps    string // number of steps and their duration
 	Glance   []Tile
 	Rows     []Row
 	Parts    []Share
 	Idle     []Share
 	Warnings []report.Warning
 	Curves   curves
-	Timeline template.HTML // empty where no trace was written
+	Timeline template.HTML // empty without a trace
 	Answers  answers
 	Config   string
 	Machine  *report.Machine
 }
 
-// Write writes a self-contained report.html from what the run in dir
-// recorded: its metrics, which must be there, and its configuration, machine,
-// warnings, trace and answers where they are. It returns the page's path, and the
-// rows of its comparison.
+// Write writes a self-contained report.html from the records of the run in dir. It
+// needs the metrics; configuration, machine, warnings, trace and answers are optional.
+// It returns the page's path and the rows of its comparison.
 func Write(dir string) (path string, rows []Row, err error) {
 	steps, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
 	if err != nil {
@@ -77,15 +76,14 @@ func Write(dir string) (path string, rows []Row, err error) {
 	return path, p.Rows, nil
 }
 
-// Style is the style sheet of a page: what drawings need, and what its other parts
-// do.
-func Style() template.CSS { return chart.Style() + template.CSS(rules) } //nolint:gosec // both are this module's
+// Style returns the page's style sheet: that of the charts plus the page's own rules.
+func Style() template.CSS { return chart.Style() + template.CSS(rules) } //nolint:gosec // both come from this module
 
 func parse() (*template.Template, error) {
 	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "name": breakable, "percent": percent, "shorten": shorten, "gib": gib, "times": timeTable, "seconds": seconds}).Parse(pageSource)
 }
 
-// gather reads what the page shows of a run with these steps.
+// gather reads everything that the page shows of a run with these steps.
 func gather(dir string, steps *report.Steps) (*page, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -100,8 +98,8 @@ func gather(dir string, steps *report.Steps) (*page, error) {
 	return p, nil
 }
 
-// title is the name of a run's folder, and before it that of the folder that it
-// is in, unless that is runs.
+// title returns the name of a run's folder, preceded by the name of its parent folder
+// unless that is runs.
 func title(dir string) string {
 	parent := filepath.Base(filepath.Dir(dir))
 	if parent == "runs" || parent == string(filepath.Separator) {
@@ -110,7 +108,7 @@ func title(dir string) string {
 	return parent + "/" + filepath.Base(dir)
 }
 
-// extent says how far a run has come, as in "100 steps in 1m02s".
+// extent describes a run's progress, such as "100 steps in 1m02s".
 func extent(steps *report.Steps) string {
 	first, last := steps.Values(0), steps.Values(steps.Len()-1)
 	text := report.Number(last["step"]) + " steps"
@@ -124,18 +122,18 @@ func extent(steps *report.Steps) string {
 	return text
 }
 
-// timeTable is what the template of a table of times takes.
+// timeTable returns the data of the "times" template.
 func timeTable(title string, shares []Share) map[string]any {
 	return map[string]any{"Title": title, "Shares": shares}
 }
 
-// breakable is a number's name, which may go on in a new line between its parts.
+// breakable returns a metric's name with line breaks allowed between its parts.
 func breakable(name string) template.HTML {
 	escaped := template.HTMLEscapeString(name)
-	return template.HTML(strings.NewReplacer("/", "/<wbr>", "_", "_<wbr>").Replace(escaped)) //nolint:gosec // it was escaped
+	return template.HTML(strings.NewReplacer("/", "/<wbr>", "_", "_<wbr>").Replace(escaped)) //nolint:gosec // escaped above
 }
 
-// seconds is a time, in seconds where it is short.
+// seconds formats a time given in seconds; from 100 s it uses larger units.
 func seconds(x float64) string {
 	if x < 100 {
 		return fmt.Sprintf("%.2f s", x)
@@ -147,20 +145,20 @@ func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
 
 func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 
-// Row compares a number at the beginning and at the end of a run.
+// Row compares a metric's first and last value in a run.
 type Row struct {
 	Name        string
 	First, Last float64
-	FirstStep   int // where the name first appears
+	FirstStep   int // first step with the metric
 	LastStep    int
 }
 
-// Compare gives the first and the last value of what tells whether a run
-// learned: evaluations first, then reward, lengths and entropy.
+// Compare returns the first and last values of the metrics that show whether a run
+// learned: evaluations first, then the training metrics.
 func Compare(steps *report.Steps) []Row {
 	var rows, held []Row
 	for _, name := range steps.Names() {
-		evaluated := strings.HasPrefix(name, "eval/") && (strings.Contains(name, "@") && !strings.HasSuffix(name, "pass@1") || // the mean at 1
+		evaluated := strings.HasPrefix(name, "eval/") && (strings.Contains(name, "@") && !strings.HasSuffix(name, "pass@1") || // pass@1 repeats mean@1
 			strings.HasSuffix(name, "/loss"))
 		if !evaluated && !slices.Contains([]string{"reward/mean", "reward/zero_std_frac",
 			"response_length/mean", "actor/loss", "actor/entropy", "perf/tokens_per_second"}, name) {
@@ -176,7 +174,7 @@ func Compare(steps *report.Steps) []Row {
 	return append(held, rows...)
 }
 
-// rowOf is the row of a name that some step has.
+// rowOf returns the row of a metric that at least one step has.
 func rowOf(steps *report.Steps, name string) Row {
 	xs, ys := steps.Series("step", name)
 	last := len(xs) - 1

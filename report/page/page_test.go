@@ -59,8 +59,8 @@ func TestWriteHTML(t *testing.T) {
 	require.Less(t, len(html), 64<<10)
 }
 
-// accessible requires that those who hear a page, or move through it by its
-// headings and links, find what those who see it do.
+// accessible requires that screen readers and navigation by headings and links find
+// everything that is visible.
 func accessible(t *testing.T, html string) {
 	t.Helper()
 	require.Contains(t, html, `<html lang="en">`)
@@ -102,7 +102,7 @@ func TestWriteHTMLNeedsMetrics(t *testing.T) {
 	require.Contains(t, readFile(t, path), "from the second step on")
 }
 
-// A page is shown around.
+// Pages are shared, so they must not contain passwords.
 func TestPageHasNoPassword(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -113,7 +113,7 @@ func TestPageHasNoPassword(t *testing.T) {
 	require.NotContains(t, string(html), "secret")
 }
 
-// stepsOf are the steps of these values.
+// stepsOf returns Steps with these values.
 func stepsOf(all ...report.Values) *report.Steps {
 	s := &report.Steps{}
 	for _, values := range all {
@@ -134,7 +134,7 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, []Tile{{"held-out a", "0.1 → 0.9", "eval/a/mean@1"}, {"reward", "0.25 → 0.5", "reward/mean"},
 		{"tokens a second", "12.3k", "perf/tokens_per_second"}, {"trainer waits", "12%", "idle/trainer"}}, Glance(steps))
 	require.Equal(t, []Tile{{"loss", "2 → 1", "actor/loss"}}, Glance(stepsOf(report.Values{"step": 1, "actor/loss": 2}, report.Values{"step": 2, "actor/loss": 1})))
-	var slow []report.Values // the first one, and then ten in which the share is half as large
+	var slow []report.Values // the first step, then ten with half its idle share
 	for i := range 11 {
 		slow = append(slow, report.Values{"step": float64(i + 1), "timing_s/step": 1, "idle/instances": .25})
 	}

@@ -11,14 +11,13 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// parts are the names of what a page is put together from, templates of their own.
+// parts returns the names of the page's parts, each a template.
 func parts() []string {
 	return []string{"numbers", "warnings", "curves", "timeline", "answers", "configuration"}
 }
 
-// Part is one part of the page of the run in dir with these steps, of which there
-// may be none yet, as HTML: numbers, warnings, curves, timeline, answers or
-// configuration.
+// Part renders one part of the page of the run in dir: numbers, warnings, curves,
+// timeline, answers or configuration. steps may be empty.
 func Part(part, dir string, steps *report.Steps) ([]byte, error) {
 	view, err := parse()
 	if err != nil {
@@ -35,7 +34,7 @@ func Part(part, dir string, steps *report.Steps) ([]byte, error) {
 	return html.Bytes(), nil
 }
 
-// Heading is the name of the run in dir, and how far these steps have come.
+// Heading returns the name of the run in dir and its progress after steps.
 func Heading(dir string, steps *report.Steps) (name, extended string, err error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -47,7 +46,7 @@ func Heading(dir string, steps *report.Steps) (name, extended string, err error)
 	return title(absolute), extended, nil
 }
 
-// fill reads or draws what a part shows.
+// fill reads or draws the content of a part.
 func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 	switch part {
 	case "numbers":
@@ -66,7 +65,7 @@ func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
 			return readErr
 		}
-		p.Config = report.HidePasswords(string(config)) // a page is shown around
+		p.Config = report.HidePasswords(string(config)) // pages are shared
 		p.Machine, err = report.ReadMachine(dir)
 	}
 	return err

@@ -6,7 +6,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// What the live page costs the trainer of a long run: the drawing of each part.
+// BenchmarkPart measures what the live page costs the trainer of a long run.
 func BenchmarkPart(b *testing.B) {
 	for _, part := range []string{"numbers", "curves"} {
 		b.Run(part, func(b *testing.B) {

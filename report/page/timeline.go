@@ -19,17 +19,17 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// stepSpan is the name of the span that encloses a step.
+// stepSpan is the name of the spans that cover a step.
 const stepSpan = "step"
 
-// mostLanes is how many rows of one worker whose pieces of work overlap are shown,
-// and mostRows how many in all.
+// mostLanes bounds the rows shown per track, mostRows all rows.
 const (
 	mostLanes = 4
 	mostRows  = 32
 )
 
-// event is what the page reads of a Chrome trace event; times in microseconds.
+// event is the part of a Chrome trace event that the page uses; times are in
+// microseconds.
 type event struct {
 	Name  string          `json:"name"`
 	Phase string          `json:"ph"`
@@ -40,7 +40,7 @@ type event struct {
 	Args  json.RawMessage `json:"args"`
 }
 
-// timeline is what the trace says: who did what, and when the steps were.
+// timeline holds the trace: the bars of each row and the steps.
 type timeline struct {
 	rows  map[[2]int]*timelineRow // by process and thread
 	steps []chart.Window
@@ -52,14 +52,14 @@ type timelineRow struct {
 	bars        []chart.Bar
 }
 
-// usualKinds are the kinds of work that look the same on each page.
+// usualKinds returns the kinds of work that look the same on every page.
 func usualKinds() []string {
 	return []string{"backward", "policy", "decode", "prompt", "publish", "prefill", "optimizer", "request", "loss", "score", "eval", "micro-batch", "forward",
 		"reduce", "checkpoint", "write checkpoint"}
 }
 
-// drawTimeline draws the trace in dir: the newest steps that it holds. It is empty
-// where there is no trace, or no step in it.
+// drawTimeline draws the newest steps of the trace in dir. It returns "" without a trace
+// or a step in it.
 func drawTimeline(dir string) (template.HTML, error) {
 	file, err := os.Open(filepath.Join(dir, trace.File))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func drawTimeline(dir string) (template.HTML, error) {
 	if err != nil {
 		return "", err
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
+	defer file.Close() //nolint:errcheck // only read
 	t := timeline{rows: map[[2]int]*timelineRow{}}
 	if err := t.read(bufio.NewReaderSize(file, 1<<20)); err != nil {
 		return "", fmt.Errorf("%s: %w", file.Name(), err)
@@ -79,7 +79,7 @@ func drawTimeline(dir string) (template.HTML, error) {
 	return chart.Gantt("Workers", t.shown(), t.windows(), usualKinds()...), nil
 }
 
-// read takes the events from a trace, one at a time: a trace may be long.
+// read decodes a trace event by event, because a trace may be long.
 func (t *timeline) read(r io.Reader) error {
 	lines := json.NewDecoder(r)
 	for depth := 0; ; {
@@ -130,7 +130,7 @@ func (t *timeline) add(e *event) {
 		t.row(key).name, t.row(key).track = args.Name, cmp.Or(args.Track, args.Name)
 	case e.Phase != "X" || e.Dur < 0:
 	case e.Name == stepSpan:
-		_ = json.Unmarshal(e.Args, &args) // a step without a number is not named
+		_ = json.Unmarshal(e.Args, &args) // a step without a number gets no name
 		from := e.Time / 1e6
 		t.steps = append(t.steps, chart.Window{Name: strings.TrimSpace("step " + args.Step.String()), From: from, To: from + e.Dur/1e6})
 	default:
@@ -150,8 +150,8 @@ func (t *timeline) row(key [2]int) *timelineRow {
 	return row
 }
 
-// kind is a span's name without what tells it from others of its kind: numbers,
-// and what comes after them.
+// kind returns a span's name without its individual part: everything from the first
+// number or separator.
 func kind(name string) string {
 	if i := strings.IndexAny(name, "0123456789#:/(["); i > 0 {
 		name = name[:i]
@@ -159,8 +159,8 @@ func kind(name string) string {
 	return strings.TrimRight(name, " -_")
 }
 
-// shown are the rows that have bars, in the trace's order but the trainer's
-// first; a bar comes before those that it encloses.
+// shown returns the rows with bars in trace order, but the trainer's first. In each row,
+// a bar precedes the bars that it encloses.
 func (t *timeline) shown() []chart.Row {
 	var all []*timelineRow
 	for _, row := range t.rows {
@@ -191,8 +191,8 @@ func (t *timeline) shown() []chart.Row {
 	return rows
 }
 
-// windows are the steps, each with what comes between it and the next one, but
-// not with more than half a step of that.
+// windows returns the steps in time order. Each is extended to the next step, but at
+// most by half its own length.
 func (t *timeline) windows() []chart.Window {
 	slices.SortStableFunc(t.steps, func(a, b chart.Window) int { return cmp.Compare(a.From, b.From) })
 	out := slices.Clone(t.steps)

@@ -45,7 +45,7 @@ func TestTimeline(t *testing.T) {
 	require.Equal(t, []chart.Window{{Name: "step 7", From: 1, To: 2.1}, {Name: "step 8", From: 2.1, To: 3.1}}, got.windows())
 }
 
-func TestTimelineOfManyLanes(t *testing.T) {
+func TestTimelineBoundsLanes(t *testing.T) {
 	t.Parallel()
 	got := &timeline{rows: map[[2]int]*timelineRow{}}
 	for i := range 40 {
@@ -62,7 +62,7 @@ func TestTimelineOfManyLanes(t *testing.T) {
 	require.Len(t, got.shown(), mostLanes)
 }
 
-func TestWindowsLeaveOutWhatIsLong(t *testing.T) {
+func TestWindowsOmitLongGaps(t *testing.T) {
 	t.Parallel()
 	got := timeline{steps: []chart.Window{{Name: "b", From: 10, To: 12}, {Name: "a", From: 0, To: 2}}}
 	require.Equal(t, []chart.Window{{Name: "a", From: 0, To: 3}, {Name: "b", From: 10, To: 12}}, got.windows())
@@ -75,7 +75,7 @@ func TestKind(t *testing.T) {
 	}
 }
 
-func TestTimelineNeedsAStep(t *testing.T) {
+func TestTimelineNeedsStep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	drawn, err := drawTimeline(dir)

@@ -6,17 +6,17 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Share is a part of a run's time.
+// Share is a part of a total time.
 type Share struct {
 	Name    string
 	Seconds float64
-	Of      float64 // the fraction of the whole
+	Of      float64 // fraction of the total
 }
 
-// Times says where the trainer's time went, from the steps' timing_s/…: the parts
-// of all steps, what came after them, and the rest; and how much of the steps each
-// side was idle, from idle/…, and what is left at least for both to work at once.
-// Both are nil where nothing was recorded.
+// Times divides the run's time. parts says where the trainer's time went, from the
+// timing_s metrics: phases of the steps, evaluations and checkpoints, and the rest.
+// idle says how long each side was idle during the steps, from the idle metrics, and
+// the minimum time in which both worked at once. Both are nil without step times.
 func Times(steps *report.Steps) (parts, idle []Share) {
 	total := func(name string) float64 {
 		_, seconds := steps.Series("step", "timing_s/"+name)
@@ -56,7 +56,7 @@ func Times(steps *report.Steps) (parts, idle []Share) {
 	return parts, idle
 }
 
-// weighed is the sum of shares, each of its whole.
+// weighed returns the sum of shares, each multiplied by its total.
 func weighed(shares, of []float64) (all float64) {
 	for i, share := range shares {
 		all += share * of[i]
