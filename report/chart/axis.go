@@ -8,18 +8,18 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// axis maps values from low to high to places from begin to end, in SVG units.
+// axis maps values from low to high to SVG coordinates from begin to end.
 type axis struct {
 	low, high  float64
 	begin, end float64
 	step       float64 // between ticks
 }
 
-// newAxis holds values from low to high, and about n ticks at round values.
+// newAxis returns an axis for values from low to high with about n round ticks.
 func newAxis(low, high, begin, end float64, n int) axis {
 	if low == high {
 		around := math.Abs(low) / 2
-		if around < 1e-300 { // as good as 0
+		if around < 1e-300 { // effectively 0
 			around = 1
 		}
 		low, high = low-around, high+around
@@ -27,7 +27,7 @@ func newAxis(low, high, begin, end float64, n int) axis {
 	return axis{low: low, high: high, begin: begin, end: end, step: round((high - low) / float64(n))}
 }
 
-// widen moves the ends of the axis to the next round values.
+// widen extends the axis to round values at both ends.
 func (a axis) widen() axis {
 	if a.step > 0 {
 		a.low, a.high = math.Floor(a.low/a.step+1e-9)*a.step, math.Ceil(a.high/a.step-1e-9)*a.step
@@ -35,8 +35,8 @@ func (a axis) widen() axis {
 	return a
 }
 
-// round is the multiple of 1, 2 or 5 and a power of ten that is x or, at most a
-// quarter below it, more; 0 where there is none.
+// round returns the smallest of 1, 2, 5 or 10 times a power of ten that is at least
+// 0.75x, or 0 if there is none.
 func round(x float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(x)))
 	for _, factor := range []float64{1, 2, 5, 10} {
@@ -47,21 +47,21 @@ func round(x float64) float64 {
 	return 0
 }
 
-// ticks are the multiples of the step.
+// ticks returns the multiples of the step on the axis.
 func (a axis) ticks() (all []float64) {
 	if a.step == 0 {
 		return nil
 	}
 	for i := math.Ceil(a.low/a.step - 1e-9); i*a.step <= a.high+a.step*1e-9 && len(all) < 100; i++ {
-		all = append(all, i*a.step+0) // and no -0
+		all = append(all, i*a.step+0) // turns -0 into 0
 	}
 	return all
 }
 
 func (a axis) at(x float64) float64 { return a.begin + (x-a.low)/(a.high-a.low)*(a.end-a.begin) }
 
-// tick is x for the axis: short, with the prefix of the units that its largest
-// value has.
+// tick formats x as a short label. All labels of an axis use the unit prefix of its
+// largest value.
 func (a axis) tick(x float64) string {
 	largest := max(math.Abs(a.low), math.Abs(a.high))
 	for _, prefix := range []struct {
@@ -75,5 +75,5 @@ func (a axis) tick(x float64) string {
 	return strings.Replace(report.Number(x), "e-0", "e-", 1)
 }
 
-// place is a coordinate with a decimal where it needs one.
+// place formats a coordinate with at most one decimal.
 func place(x float64) string { return strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64) }

@@ -1,6 +1,6 @@
-// Package chart draws numbers as SVG: lines, histograms, and bars over time. A
-// drawing needs Style once in its page, and nothing else: no script and no
-// network. What a drawing shows it says in words too, for those who hear it.
+// Package chart draws numbers as SVG: lines, histograms, and bars over time. A page with
+// charts needs Style once, and neither scripts nor network access. Each chart also
+// describes its content in words for screen readers.
 package chart
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Series are the points of one line, X ascending. Points that are not finite are
-// left out.
+// Series holds the points of one line, with ascending X. Non-finite points are
+// skipped.
 type Series struct {
 	Name string
 	X, Y []float64
 }
 
-// Lines draws series on one pair of axes, told apart by colour, dash and marker.
-// title is above the drawing, x and y name the axes; y may be "". Of more points
-// than can be seen it draws the mean, and the extremes as a band around it.
+// Lines draws series on shared axes. Color, dash and marker distinguish them. title is
+// above the chart, x and y name the axes; y may be "". If a series has more points than
+// the chart can show, Lines draws means and a band between the extremes.
 func Lines(title, x, y string, series []Series) template.HTML {
 	f := newFrame(x, y)
 	var words []string
@@ -37,16 +37,16 @@ func Lines(title, x, y string, series []Series) template.HTML {
 	return f.draw(title, strings.Join(words, "; "))
 }
 
-// finite leaves out what cannot be drawn.
+// finite drops points that cannot be drawn.
 func finite(s Series) Series {
 	n := min(len(s.X), len(s.Y))
 	s.X, s.Y = s.X[:n], s.Y[:n]
-	drawn := func(i int) bool { return math.Abs(s.X[i]) < 1e300 && math.Abs(s.Y[i]) < 1e300 } // so is their difference
+	drawn := func(i int) bool { return math.Abs(s.X[i]) < 1e300 && math.Abs(s.Y[i]) < 1e300 } // the bound keeps differences finite
 	whole := 0
 	for whole < n && drawn(whole) {
 		whole++
 	}
-	out := Series{Name: s.Name, X: slices.Clip(s.X[:whole]), Y: slices.Clip(s.Y[:whole])} // a copy only where one is needed
+	out := Series{Name: s.Name, X: slices.Clip(s.X[:whole]), Y: slices.Clip(s.Y[:whole])} // copy only if a point is dropped
 	for i := whole; i < n; i++ {
 		if drawn(i) {
 			out.X, out.Y = append(out.X, s.X[i]), append(out.Y, s.Y[i])
@@ -55,7 +55,7 @@ func finite(s Series) Series {
 	return out
 }
 
-// inWords says what a line shows.
+// inWords describes a line.
 func inWords(s Series, x string) string {
 	low, high, last := 0, 0, len(s.Y)-1
 	for i, y := range s.Y {
@@ -73,5 +73,5 @@ func inWords(s Series, x string) string {
 	return fmt.Sprintf("%s from %s to %s, lowest %s, highest %s", s.Name, at(0), at(last), at(low), at(high))
 }
 
-// escape is s as text of a page.
+// escape escapes s as HTML text.
 func escape(s string) string { return template.HTMLEscapeString(s) }

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wellFormed requires that a drawing closes what it opens, and that each picture
-// in it has a name or is hidden from those who do not see it.
+// wellFormed requires that a drawing is well-formed XML and that each picture in it has
+// a label or is hidden from screen readers.
 func wellFormed(t *testing.T, drawing template.HTML) {
 	t.Helper()
 	lines := xml.NewDecoder(strings.NewReader(string(drawing)))
@@ -65,7 +65,7 @@ func TestLines(t *testing.T) {
 	require.Contains(t, none, "no values")
 }
 
-func TestLinesDifferWithoutColour(t *testing.T) {
+func TestLinesDifferWithoutColor(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for i := range 42 {
@@ -74,7 +74,7 @@ func TestLinesDifferWithoutColour(t *testing.T) {
 	require.Len(t, seen, 42, "a pair of dash and marker stands for one line")
 }
 
-// Of many points the extremes stay, and few are written.
+// A long series keeps its extremes but draws few points.
 func TestThinKeepsExtremes(t *testing.T) {
 	t.Parallel()
 	s := Series{Name: "x"}
@@ -149,7 +149,7 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, g float64) {
 		s := []Series{{Name: "x", X: []float64{a, b, c}, Y: []float64{d, e, g}}}
 		drawn := string(Lines("t", "x", "y", s)) + string(Histogram("t", "x", []Sample{{"x", []float64{a, b, c}}}))
-		wellFormed(t, template.HTML(drawn)) //nolint:gosec // it is looked at
+		wellFormed(t, template.HTML(drawn)) //nolint:gosec // test output
 		require.NotRegexp(t, regexp.MustCompile(`points="[^"]*(NaN|Inf)`), drawn)
 		require.Less(t, len(drawn), 60_000, fmt.Sprint(s))
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// The drawing and the area in it that the axes enclose, in SVG units.
+// Sizes of a chart and of the area inside its axes, in SVG units.
 const (
 	frameWidth  = 360
 	frameHeight = 202
@@ -20,19 +20,19 @@ const (
 	frameBottom = 166
 )
 
-// frame is a pair of axes and what is drawn in it.
+// frame is a pair of axes and its series.
 type frame struct {
 	x, y   string
 	series []Series
-	stairs bool // the lines are outlines of bars
+	stairs bool // draw outlines of bars
 	across axis
 	up     axis
 }
 
 func newFrame(x, y string) *frame { return &frame{x: x, y: y} }
 
-// draw is the figure: its caption, a key where there is more than one line, and
-// the drawing. words say what it shows.
+// draw returns the figure: its caption, a key for more than one series, and the chart.
+// words describes its content.
 func (f *frame) draw(title, words string) template.HTML {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<figure class="chart"><figcaption><b>%s</b>`, escape(title))
@@ -75,7 +75,7 @@ func (f *frame) scale() {
 	}
 	f.across = newAxis(left, right, frameLeft, frameRight, 5)
 	if f.x == "step" && f.across.step > 0 {
-		f.across.step = max(f.across.step, 1) // there is nothing between steps
+		f.across.step = max(f.across.step, 1) // no tick between steps
 	}
 	f.up = newAxis(low, high, frameBottom, frameTop, 4).widen()
 }
@@ -102,7 +102,7 @@ func (f *frame) axes(b *strings.Builder) {
 	}
 }
 
-// line draws series number i: the extremes, the line, and a few markers.
+// line draws series i: its band, its line and a few markers.
 func (f *frame) line(b *strings.Builder, i int, s Series) {
 	drawn, band := thin(s, f.across)
 	if len(band) > 0 {
@@ -115,7 +115,7 @@ func (f *frame) line(b *strings.Builder, i int, s Series) {
 	last := len(s.X) - 1
 	marks := []point{{s.X[last], s.Y[last]}}
 	if len(f.series) > 1 {
-		for part := range 4 { // places of their own, so that lines on one another are seen
+		for part := range 4 { // offsets differ, so that overlapping lines stay visible
 			at := (len(drawn) - 1) * (4*part + i%4) / 16
 			marks = append(marks, drawn[at])
 		}
@@ -135,7 +135,7 @@ func (f *frame) points(points []point) string {
 	return strings.TrimSpace(b.String())
 }
 
-// key says which line is which, and where each ends.
+// key lists the series with their styles and last values.
 func (f *frame) key(b *strings.Builder) {
 	if len(f.series) < 2 {
 		return
@@ -152,22 +152,22 @@ func (f *frame) key(b *strings.Builder) {
 	b.WriteString("</ul>")
 }
 
-// dash is the pattern of line i.
+// dash returns the dash pattern of series i.
 func dash(i int) string {
 	all := []string{"none", "6 3", "2 2.5", "9 3 2 3", "12 4", "4 2 1 2 1 2"}
 	return all[i%len(all)]
 }
 
-// marker is the shape of line i, around the place where the pen is.
+// marker returns the marker path of series i, relative to the current point.
 func marker(i int) string {
 	all := []string{
-		"m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z",               // a disc
-		"m-2.7-2.7h5.4v5.4h-5.4z",                           // a square
-		"m0-3.6l3.4 6h-6.8z",                                // a triangle
-		"m0-3.8l3.8 3.8l-3.8 3.8l-3.8-3.8z",                 // a diamond
-		"m-3.4-2.8h6.8l-3.4 6z",                             // a triangle on its tip
-		"m-1-3.5h2v2.5h2.5v2h-2.5v2.5h-2v-2.5h-2.5v-2h2.5z", // a cross
-		"m-3.5-1.2h7v2.4h-7z",                               // a bar
+		"m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z",               // disc
+		"m-2.7-2.7h5.4v5.4h-5.4z",                           // square
+		"m0-3.6l3.4 6h-6.8z",                                // triangle
+		"m0-3.8l3.8 3.8l-3.8 3.8l-3.8-3.8z",                 // diamond
+		"m-3.4-2.8h6.8l-3.4 6z",                             // inverted triangle
+		"m-1-3.5h2v2.5h2.5v2h-2.5v2.5h-2v-2.5h-2.5v-2h2.5z", // cross
+		"m-3.5-1.2h7v2.4h-7z",                               // bar
 	}
 	return all[i%len(all)]
 }

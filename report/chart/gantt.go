@@ -11,39 +11,38 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// The sizes of bars over time, in pixels, and about how long their text gets in
-// bytes: of more windows than that the first are left out.
+// Sizes of a Gantt chart, in pixels, except ganttBytes: beyond about this many bytes
+// of SVG, Gantt omits the oldest windows.
 const (
 	ganttRow    = 22
 	ganttBar    = 15
 	ganttFoot   = 34
-	ganttWindow = 290 // of middling length: three are seen at once
+	ganttWindow = 290 // width of a window of median length: about three are visible
 	ganttWidest = 1200
 	ganttBytes  = 300_000
 )
 
-// Bar is what was done for a while, in seconds.
+// Bar is a piece of work of one kind, in seconds.
 type Bar struct {
 	Name     string
 	From, To float64
 }
 
-// Row is what one worker did. A bar may enclose others, which come after it.
+// Row holds the bars of one worker. Bars that a bar encloses come after it.
 type Row struct {
 	Name string
 	Bars []Bar
 }
 
-// Window is a stretch of time, in seconds.
+// Window is an interval of time, in seconds.
 type Window struct {
 	Name     string
 	From, To float64
 }
 
-// Gantt draws rows in windows side by side on one scale of time, to be scrolled
-// through, and a table of what each row did in them. Kinds of bars are told apart
-// by colour, texture and, where there is room, their names; those of usual look the
-// same in each drawing. title is above it.
+// Gantt draws rows in adjacent, scrollable windows on one time scale, and a table of
+// each row's shares. Color, texture and, if they fit, names distinguish kinds of bars.
+// The kinds in usual look the same in every chart. title is above the chart.
 func Gantt(title string, rows []Row, windows []Window, usual ...string) template.HTML {
 	g := gantt{rows: rows, scale: scaleOf(windows), kinds: map[string]int{}, working: len(usual), usual: usual}
 	for range rows {
@@ -84,16 +83,16 @@ func Gantt(title string, rows []Row, windows []Window, usual ...string) template
 
 type gantt struct {
 	rows    []Row
-	scale   float64              // pixels a second
+	scale   float64              // pixels per second
 	usual   []string             // kinds of the first textures
-	kinds   map[string]int       // textures of the bars that were met, by name
-	working int                  // textures that are taken, apart from that of waiting
-	shares  []map[string]float64 // seconds of each kind, a row
-	length  float64              // of what was drawn, in seconds
+	kinds   map[string]int       // texture by kind of bar
+	working int                  // number of textures in use, without the one for waiting
+	shares  []map[string]float64 // seconds of each kind, by row
+	length  float64              // total length of the windows drawn, in seconds
 }
 
-// scaleOf makes a middling window as long as ganttWindow, unless the longest
-// would be longer than ganttWidest.
+// scaleOf returns the scale that makes the median window ganttWindow wide, reduced so
+// that no window exceeds ganttWidest.
 func scaleOf(windows []Window) float64 {
 	var lengths []float64
 	for _, w := range windows {
@@ -106,7 +105,7 @@ func scaleOf(windows []Window) float64 {
 	return min(ganttWindow/lengths[len(lengths)/2], ganttWidest/lengths[len(lengths)-1])
 }
 
-// window draws one stretch of time.
+// window draws one window.
 func (g *gantt) window(w Window, id string) string {
 	seconds := max(w.To-w.From, 1e-6)
 	width := max(int(seconds*g.scale), 40)
@@ -139,7 +138,7 @@ func (g *gantt) window(w Window, id string) string {
 		height-ganttFoot, width, foot.String(), b.String(), height-4, escape(w.Name), report.Number(seconds))
 }
 
-// say is what row i did in a window, the longest first; its shares are counted.
+// say describes what row i did in a window, longest first, and adds it to the shares.
 func (g *gantt) say(i int, byKind map[string][]piece, width, seconds float64) string {
 	var all []string
 	of := map[string]float64{}
@@ -160,8 +159,7 @@ func (g *gantt) say(i int, byKind map[string][]piece, width, seconds float64) st
 	return strings.Join(all[:min(len(all), 4)], ", ")
 }
 
-// row draws the bars of row i, a path for each kind, and their names where there
-// is room.
+// row draws the bars of row i, one path per kind, and the names that fit.
 func (g *gantt) row(b *strings.Builder, i int, byKind map[string][]piece) {
 	middle := i*ganttRow + ganttRow/2
 	var labels strings.Builder
@@ -190,9 +188,9 @@ type piece struct {
 	from, width int
 }
 
-// columns cuts the window into columns and names each after the bar that has most
-// of it, an enclosed one rather than what encloses it; neighbours of one name are
-// one piece.
+// columns divides the window into pixel columns. Each takes the name of the bar that
+// covers most of it, preferring an enclosed bar to its enclosing one. Adjacent columns
+// with the same name form one piece.
 func columns(bars []Bar, w Window, width int) []piece {
 	names := make([]string, width)
 	scale := float64(width) / max(w.To-w.From, 1e-6)

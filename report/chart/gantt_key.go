@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// textureCount is how many textures there are: each pair of a colour and a
-// pattern comes once. The last is that of who waits.
+// textureCount is the number of textures, each a unique pair of color and pattern.
+// The texture with this index marks waiting.
 const textureCount = 24
 
-// patterns are drawn over the colour of a bar, in a square of 6 pixels.
+// patterns returns the paths drawn over a bar's color, in a 6-pixel square.
 func patterns() []string {
 	return []string{
 		"",                                 // plain
-		"M-1 7L7 -1M-1 1L1 -1M5 7L7 5",     // strokes upwards
-		"M0 3H6",                           // level strokes
+		"M-1 7L7 -1M-1 1L1 -1M5 7L7 5",     // rising lines
+		"M0 3H6",                           // horizontal lines
 		"M1.5 1.5h1v1h-1zM4.5 4.5h1v1h-1z", // dots
-		"M-1 -1L7 7M5 -1L7 1M-1 5L1 7",     // strokes downwards
-		"M3 0V6",                           // upright strokes
-		"M3 0V6M0 3H6",                     // a grid
+		"M-1 -1L7 7M5 -1L7 1M-1 5L1 7",     // falling lines
+		"M3 0V6",                           // vertical lines
+		"M3 0V6M0 3H6",                     // grid
 	}
 }
 
-// kind is the number of a texture, the same for a name in all rows.
+// kind returns the texture of a name, the same in all rows.
 func (g *gantt) kind(name string) int {
 	at, ok := g.kinds[name]
 	switch {
@@ -45,7 +45,7 @@ func (g *gantt) kind(name string) int {
 	return at
 }
 
-// textures defines the patterns that bars are filled with.
+// textures returns the SVG definitions of the fill patterns.
 func textures() string {
 	var b strings.Builder
 	b.WriteString(`<svg width="0" height="0" class="defs" aria-hidden="true"><defs>`)
@@ -58,7 +58,7 @@ func textures() string {
 	return b.String()
 }
 
-// anchor is the address of a window in its page.
+// anchor returns the ID of a window in its page.
 func anchor(title string, i int) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -68,8 +68,8 @@ func anchor(title string, i int) string {
 	}, title) + "-" + strconv.Itoa(i)
 }
 
-// linksTo lead to windows, the first of which has number first: to all of them, or
-// to some evenly spread.
+// linksTo returns links to the windows, or to some of them evenly spread. first is the
+// number of the first window.
 func linksTo(windows []Window, title string, first int) string {
 	const most = 8
 	if len(windows) < 4 {
@@ -86,7 +86,7 @@ func linksTo(windows []Window, title string, first int) string {
 	return b.String()
 }
 
-// key says which texture is which kind of bars.
+// key lists the kinds of bars with their textures.
 func (g *gantt) key(b *strings.Builder) {
 	names := map[int][]string{} // by texture
 	for _, name := range slices.Sorted(maps.Keys(g.kinds)) {
@@ -99,7 +99,7 @@ func (g *gantt) key(b *strings.Builder) {
 	b.WriteString("</ul>")
 }
 
-// table is what each row did in all windows.
+// table lists the share of each kind in each row over all windows.
 func (g *gantt) table(b *strings.Builder) {
 	total := map[string]float64{}
 	for _, of := range g.shares {

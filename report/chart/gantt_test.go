@@ -35,7 +35,7 @@ func TestColumns(t *testing.T) {
 		columns([]Bar{{"short", 3.1, 3.2}}, Window{"", 0, 10}, 10), "what is short is seen where nothing else is")
 }
 
-// Kinds differ without colour in what lies over it, and no pair comes twice.
+// Patterns distinguish kinds without color, and each pair of color and pattern is unique.
 func TestGanttTextures(t *testing.T) {
 	t.Parallel()
 	g := gantt{kinds: map[string]int{}}
@@ -58,7 +58,7 @@ func TestGanttTextures(t *testing.T) {
 	}
 }
 
-// Of many windows the newest are drawn, and the page stays small.
+// Only the newest of many windows are drawn, and the page stays small.
 func TestGanttIsBounded(t *testing.T) {
 	t.Parallel()
 	var rows []Row

@@ -10,17 +10,17 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// bins are about as many as a histogram has.
+// bins is the approximate number of bins.
 const bins = 24
 
-// Sample are values whose distribution is drawn.
+// Sample is a set of values to draw the distribution of.
 type Sample struct {
 	Name   string
 	Values []float64
 }
 
-// Histogram draws how the values of samples are distributed, as outlines on one
-// pair of axes. title is above the drawing and x names the values.
+// Histogram draws the distributions of samples as outlines on shared axes. title is
+// above the chart and x names the values.
 func Histogram(title, x string, samples []Sample) template.HTML {
 	f := newFrame(x, "% of values")
 	f.stairs = true
@@ -46,10 +46,10 @@ func Histogram(title, x string, samples []Sample) template.HTML {
 	return f.draw(title, strings.Join(words, "; "))
 }
 
-// binEdges are the round values that part the bins of values from low to high.
+// binEdges returns round bin edges for values from low to high.
 func binEdges(low, high float64) []float64 {
 	a := newAxis(low, high, 0, 1, bins).widen()
-	if low == high { // one bin around the value
+	if low == high { // only one value: put it in one narrow bin
 		return []float64{a.low, low - (a.high-a.low)/20, low + (a.high-a.low)/20, a.high}
 	}
 	if edges := a.ticks(); len(edges) > 1 {
@@ -58,8 +58,8 @@ func binEdges(low, high float64) []float64 {
 	return []float64{a.low, a.high}
 }
 
-// outline is the upper edge of the bars over edges, in percent of the sorted
-// values; the highest value is in the last bar.
+// outline returns the outline of the bars over edges, in percent of the sorted values.
+// The last bin includes its upper edge.
 func outline(name string, sorted, edges []float64) Series {
 	s := Series{Name: name, X: []float64{edges[0]}, Y: []float64{0}}
 	before := 0

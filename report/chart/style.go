@@ -10,25 +10,25 @@ import (
 //go:embed style.css
 var rules string
 
-// colours are as many as lines have before one comes again.
+// colours is the number of line colors.
 const colours = 7
 
-// color is a part of a page in the two schemes.
+// color is a named color in the light and dark schemes.
 type color struct{ name, light, dark string }
 
-// palette are the colours of a page, variables of its style sheet: those of text
-// are read on paper and on panel, and lines are seen on paper.
+// palette returns the colors of a page, variables of its style sheet. Text colors are
+// readable on paper and on panel, and line colors are visible on paper.
 func palette() []color {
 	return []color{
 		{"paper", "#ffffff", "#14171c"},
 		{"panel", "#f3f4f6", "#1f242c"},
 		{"ink", "#1b1f24", "#e6e8eb"},
 		{"muted", "#555d68", "#a6aebb"},
-		{"rule", "#d5d9df", "#343b46"}, // between what is told apart without it
-		{"edge", "#7b8490", "#7d8795"}, // of fields and axes
+		{"rule", "#d5d9df", "#343b46"}, // separators that carry no meaning
+		{"edge", "#7b8490", "#7d8795"}, // borders of fields and axis lines
 		{"link", "#1a56b0", "#86b6ff"},
-		{"gone", "#fbe3e1", "#4a2423"}, // behind ink: text that is no more
-		{"come", "#dcf2e3", "#1c4029"}, // behind ink: text that is new
+		{"gone", "#fbe3e1", "#4a2423"}, // background of deleted text
+		{"come", "#dcf2e3", "#1c4029"}, // background of inserted text
 		{"c0", "#1f5fbf", "#6ea8ff"},
 		{"c1", "#b35900", "#ffb454"},
 		{"c2", "#0b7a53", "#4fd1a0"},
@@ -39,9 +39,9 @@ func palette() []color {
 	}
 }
 
-// Style is a page's style sheet, for light and dark and from a phone's width up:
-// type, tables, and what drawings need. Its variables are --paper, --panel, --ink,
-// --muted, --rule, --edge, --link, --gone, --come, and --c0 to --c6 of lines.
+// Style returns a page's style sheet, for light and dark schemes and any width from
+// a phone's: type, tables and charts. Its variables are --paper, --panel, --ink,
+// --muted, --rule, --edge, --link, --gone, --come, and --c0 to --c6 for lines.
 func Style() template.CSS {
 	var light, dark, each strings.Builder
 	for _, c := range palette() {
@@ -54,6 +54,6 @@ func Style() template.CSS {
 	for i := range textureCount + 1 {
 		fmt.Fprintf(&each, ".g%d{stroke:url(#t%d)}", i, i)
 	}
-	return template.CSS(fmt.Sprintf(":root{color-scheme:light dark;%s}\n@media (prefers-color-scheme:dark){:root{%s}}\n%s%s\n", //nolint:gosec // all of it is this package's
+	return template.CSS(fmt.Sprintf(":root{color-scheme:light dark;%s}\n@media (prefers-color-scheme:dark){:root{%s}}\n%s%s\n", //nolint:gosec // all from this package
 		light.String(), dark.String(), rules, each.String()))
 }

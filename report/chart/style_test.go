@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// contrast is that of two colours, as WCAG 2 defines it: from 1 to 21.
+// contrast returns the contrast ratio of two colors, from 1 to 21, as WCAG 2 defines it.
 func contrast(t *testing.T, a, b string) float64 {
 	t.Helper()
 	luminance := func(color string) float64 {
@@ -33,8 +33,8 @@ func contrast(t *testing.T, a, b string) float64 {
 	return (max(la, lb) + .05) / (min(la, lb) + .05)
 }
 
-// Text has a contrast of 4.5 at least, and what is drawn of 3 (WCAG 2.2, 1.4.3 and
-// 1.4.11), in both schemes.
+// In both schemes text has a contrast of at least 4.5 and graphics of at least 3 (WCAG
+// 2.2, 1.4.3 and 1.4.11).
 func TestContrast(t *testing.T) {
 	t.Parallel()
 	require.InDelta(t, 21, contrast(t, "#000000", "#ffffff"), 1e-9)

@@ -2,13 +2,13 @@ package chart
 
 import "slices"
 
-// buckets are as many parts of the horizontal axis as can be told apart.
+// buckets is the number of distinguishable parts of the horizontal axis.
 const buckets = 200
 
 type point struct{ x, y float64 }
 
-// thin is what is drawn of s: all of it, or the mean of each part of the axis with
-// the extremes as a band around the line.
+// thin returns what to draw of s: all points, or the mean of each part of the axis with
+// the extremes as a band.
 func thin(s Series, across axis) (line, band []point) {
 	if len(s.X) <= 2*buckets {
 		for i := range s.X {
