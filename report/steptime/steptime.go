@@ -1,5 +1,5 @@
-// Package steptime models how long a step takes with other splits of threads between
-// trainer and instances, from measured steps.
+// Package steptime predicts from measured steps how long a step takes with other splits
+// of threads between trainer and instances.
 package steptime
 
 import "fmt"
@@ -13,10 +13,10 @@ type Split struct {
 	Alternating     bool `json:"in_turn"`   // trainer and instances take turns
 }
 
-// SamplingThreads is the number of threads of all instances.
+// SamplingThreads returns the number of threads of all instances.
 func (s Split) SamplingThreads() int { return s.Instances * s.InstanceThreads }
 
-// String fits in a table cell.
+// String describes s briefly enough for a table cell.
 func (s Split) String() string {
 	by := "+"
 	if s.Alternating {
@@ -41,7 +41,7 @@ type Measured struct {
 	IdleInstances float64 // share of the step without requests
 }
 
-// samplers is the number of sampling threads, or of servers.
+// samplers returns the number of sampling threads, or of servers.
 func (m *Measured) samplers() float64 {
 	if m.Instances == 0 {
 		return max(1, m.Servers)
@@ -49,7 +49,7 @@ func (m *Measured) samplers() float64 {
 	return float64(m.SamplingThreads())
 }
 
-// trainers is the mean number of threads that trained. Lent threads count for the
+// trainers returns the mean number of threads that trained. Lent threads count for the
 // time in which they do not sample.
 func (m *Measured) trainers() float64 {
 	own, lent := float64(m.TrainerThreads), 0.0
@@ -151,14 +151,14 @@ func (m Model) Step(s Split, sampling float64) float64 {
 }
 
 // Scaling is a time as a function of n threads: Serial + Parallel/n. If all
-// measurements have the same number of threads, the time counts as parallel. That is
-// nearly true of training and not of sampling.
+// measurements have the same number of threads, all time counts as parallel, which is
+// nearly true of training but not of sampling.
 type Scaling struct {
 	Serial   float64 `json:"serial"`
 	Parallel float64 `json:"parallel"`
 }
 
-// At is the time with the given number of threads.
+// At returns the time with the given number of threads.
 func (s Scaling) At(threads float64) float64 { return s.Serial + s.Parallel/threads }
 
 // point is a time measured with a number of threads.
@@ -172,7 +172,7 @@ func fitScaling(points []point) Scaling {
 		n, x, y, xx, xy = n+1, x+u, y+p.seconds, xx+u*u, xy+u*p.seconds
 	}
 	determinant := n*xx - x*x
-	if determinant < 1e-9*n*xx { // one number of threads
+	if determinant < 1e-9*n*xx { // all with the same number of threads
 		return Scaling{Parallel: xy / xx}
 	}
 	s := Scaling{Serial: (y*xx - x*xy) / determinant, Parallel: (n*xy - x*y) / determinant}

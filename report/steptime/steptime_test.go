@@ -17,7 +17,7 @@ func TestFitScaling(t *testing.T) {
 		{[]point{{2, 3}, {2, 5}}, 0, 8},
 		{[]point{{1, 5}, {4, 2}}, 1, 4},
 		{[]point{{1, 2}, {2, 3}}, 2.5, 0},      // slower with more threads
-		{[]point{{1, 4}, {2, 1}}, 0, 18.0 / 5}, // better than twice as fast with twice as many
+		{[]point{{1, 4}, {2, 1}}, 0, 18.0 / 5}, // superlinear
 	} {
 		s := fitScaling(row.points)
 		require.InDelta(t, row.serial, s.Serial, 1e-9, row)
@@ -33,10 +33,10 @@ func TestStep(t *testing.T) {
 		want  float64
 	}{
 		"in turn": {Split{TrainerThreads: 8, Instances: 1, InstanceThreads: 8, Alternating: true}, 0.5 + 1 + 2},
-		// Ti = 2, of which 1.5 beside 1.5/4 of the training; the rest with all cores.
+		// Ti = 2, of which 1.5 overlaps with 1.5/4 of the training. The rest uses all cores.
 		"lent":     {Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}, 0.5 + 2 + (1-1.5/4)*2},
 		"not lent": {Split{TrainerThreads: 4, Instances: 2, InstanceThreads: 2}, 0.5 + 2 + (1-1.5/4)*4},
-		// Sampling is the longer: only the last group is left.
+		// Sampling takes longer: only the last group is left.
 		"hidden": {Split{TrainerThreads: 7, Instances: 1, InstanceThreads: 1, LendsIdle: true}, 0.5 + 8 + 0.1*2},
 	} {
 		require.InDelta(t, row.want, m.Step(row.share, float64(row.share.SamplingThreads())), 1e-9, name)
