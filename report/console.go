@@ -128,7 +128,7 @@ func (c *Console) Count(done int, what string) {
 	}
 }
 
-// Note prints a line above the bar.
+// Note prints a line, above the bar if there is one.
 func (c *Console) Note(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

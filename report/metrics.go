@@ -16,7 +16,7 @@ import (
 	"sync"
 )
 
-// MetricsFile is the name of the metrics in a run's folder.
+// MetricsFile is the name of the metrics file in a run's folder.
 const MetricsFile = "metrics.jsonl"
 
 // maxLine bounds the length of a line read from a file, in bytes.

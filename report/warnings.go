@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// WarningsFile is the name of the warnings in a run's folder.
+// WarningsFile is the name of the warnings file in a run's folder.
 const WarningsFile = "warnings.jsonl"
 
 // Warning is a one-time warning about a run: what was seen, why it matters and what

@@ -135,7 +135,7 @@ func (c *Server) Close() {
 		return
 	}
 	c.cancel()
-	_ = c.server.Shutdown() // nobody handles the listener's error
+	_ = c.server.Shutdown() // an error of the listener does not matter
 	_ = c.listener.Close()  // in case Serve has not started
 	c.served.Wait()
 }

@@ -41,7 +41,7 @@ var (
 	ErrEmbedded = errors.New("is an engine of the run's own process, which could not be added again, expected a server")
 )
 
-// Instances are a run's inference instances. Its methods may be called concurrently.
+// Instances lists and changes a run's inference instances. Its methods may be called concurrently.
 type Instances interface {
 	List() []Instance
 	// Add adds the server at url to the fleet. Once weights are published it returns

@@ -53,7 +53,7 @@ func (g group) AnswerText() string {
 	return string(g.Answer)
 }
 
-// Shown returns the responses to show.
+// Shown returns the first pageResponses responses.
 func (g group) Shown() []response { return g.Responses[:min(len(g.Responses), pageResponses)] }
 
 // Mean returns the mean reward.

@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/report/chart"
 )
 
-// File is the name of the page in a run's folder.
+// File is the name of the page's file in a run's folder.
 const File = "report.html"
 
 // HeldOut is the name of the folder in a run's folder with answers to held-out prompts,
@@ -48,7 +48,7 @@ type page struct {
 
 // Write writes a self-contained report.html from the records of the run in dir. It
 // needs the metrics; configuration, machine, warnings, trace and answers are optional.
-// It returns the page's path and the rows of its comparison.
+// It returns the page's path and the rows of Compare.
 func Write(dir string) (path string, rows []Row, err error) {
 	steps, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
 	if err != nil {

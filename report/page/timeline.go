@@ -58,8 +58,8 @@ func usualKinds() []string {
 		"reduce", "checkpoint", "write checkpoint"}
 }
 
-// drawTimeline draws the newest steps of the trace in dir. It returns "" without a trace
-// or a step in it.
+// drawTimeline draws the newest steps of the trace in dir. It returns "" if there
+// is no trace or no step in it.
 func drawTimeline(dir string) (template.HTML, error) {
 	file, err := os.Open(filepath.Join(dir, trace.File))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -119,7 +119,7 @@ func (t *tracker) Close(end End) error {
 
 // deliverAll sends steps as they come until everything is sent after the end of the
 // run, ctx ends, or the server rejects a request. It warns once while the server is
-// down.
+// down, and when it gives up.
 func (t *tracker) deliverAll(ctx context.Context) {
 	pause, warned := retryLeast, false
 	for {

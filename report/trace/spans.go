@@ -1,4 +1,4 @@
-// Package trace records who worked and who waited, as a file that Perfetto and
+// Package trace records when each worker works and waits, as a file that Perfetto and
 // chrome://tracing open.
 //
 // A Track is a row for one worker that does one thing at a time. Lanes are several
@@ -78,7 +78,7 @@ func New(limit int) *Spans {
 	return &Spans{start: now, origin: now, limit: max(limit, 1), maxBytes: maxBytes}
 }
 
-// Track is a row, or rows, of the trace. The zero Track records nothing.
+// Track is a row, or a set of lanes, of the trace. The zero Track records nothing.
 type Track struct {
 	spans *Spans
 	id    int32

@@ -14,7 +14,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// File is the name of the trace in a run's folder.
+// File is the name of the trace file in a run's folder.
 const File = "trace.json"
 
 // Event is a Chrome trace event; times are in microseconds. Phase is "M" for the name
@@ -44,7 +44,7 @@ type traceOrigin struct {
 }
 
 // Keep writes the trace like WriteFile, so that a killed run leaves one. It skips
-// calls to take at most 1/500 of the run's time.
+// calls so that writing takes at most 1/500 of the run's time.
 func (s *Spans) Keep(path string) error {
 	if s == nil {
 		return nil

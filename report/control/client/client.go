@@ -30,7 +30,7 @@ const (
 	drainLook = 200 * time.Millisecond
 )
 
-// Client talks to a run's control address. Its methods may be called concurrently.
+// Client calls a run's control address. Its methods may be called concurrently.
 type Client struct {
 	root, token string
 	http        *http.Client
@@ -102,7 +102,7 @@ func (c *Client) refused(method, path string, status int, text []byte) error {
 	return &refusal{status, "fleet: " + body.Error.Message}
 }
 
-// refusal is an error answered by the control address.
+// refusal is an error response of the control address.
 type refusal struct {
 	status  int
 	message string
