@@ -8,19 +8,19 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// candidate is something in a sentence that may be the answer.
+// candidate is a part of a sentence that may be the answer.
 type candidate struct {
 	segment
 	text  string
-	aside bool // behind a preposition, in parentheses: about something else
+	aside bool // after a preposition or in parentheses: about something else
 	inner bool // in parentheses
 	bold  bool
-	sum   bool // what arithmetic comes to, as the 5 in "2 + 3 = 5"
-	aim   bool // of an infinitive, as in "to make 1 robe"
+	sum   bool // result of arithmetic, as the 5 in "2 + 3 = 5"
+	aim   bool // part of an infinitive of purpose, as in "to make 1 robe"
 }
 
-// candidates are the numbers and the mathematics of a sentence. They are not to be
-// changed.
+// candidates returns the numbers and the mathematics of a sentence. Callers must not
+// modify the result.
 func (s sentence) candidates() []candidate {
 	if *s.memo == nil {
 		*s.memo = append([]candidate{}, s.find()...)
@@ -84,7 +84,7 @@ func (s sentence) find() []candidate {
 	return found
 }
 
-// measureAt is the length of the measure of several parts that begins at i.
+// measureAt returns the length of the compound measure at i, or 0.
 func (s sentence) measureAt(i int) int {
 	if i > 0 && (isLetterAt(s.text, i-1) || isDigitAt(s.text, i-1) || strings.IndexByte(".,-$/", s.text[i-1]) >= 0) || !isDigitAt(s.text, i) && !isLetterAt(s.text, i) && s.text[i] != '$' && s.text[i] != '\\' {
 		return 0
@@ -92,8 +92,8 @@ func (s sentence) measureAt(i int) int {
 	return answer.Measure(s.text[i:])
 }
 
-// baseAt is the base that words at i give a number, as in "(base 8)" and "in base
-// eight".
+// baseAt returns the base that the words at i give a number, as in "(base 8)" and "in
+// base eight".
 func (s sentence) baseAt(i int) string {
 	rest := strings.ToLower(strings.TrimLeft(s.text[i:min(len(s.text), i+24)], " *$()"))
 	rest, ok := strings.CutPrefix(strings.TrimPrefix(rest, "in "), "base")
@@ -103,8 +103,8 @@ func (s sentence) baseAt(i int) string {
 	return " base " + strings.Trim(firstField(strings.TrimLeft(rest, " -~")), ".,;:)*$")
 }
 
-// isGroup reports whether a bracket at i belongs to mathematics: it is a tuple, or
-// an expression goes on behind it.
+// isGroup reports whether a bracket at i belongs to mathematics: it is a tuple, or an
+// expression continues after it.
 func (s sentence) isGroup(i int) bool {
 	n := expressionAt(s.text, i)
 	if n == 0 {
@@ -114,16 +114,16 @@ func (s sentence) isGroup(i int) bool {
 	return strings.Contains(run, ",") || !strings.HasSuffix(run, ")") || strings.Count(run, "(") > 1 || i == 0 || strings.HasSuffix(s.text[:i], "**")
 }
 
-// goesOn reports whether "and" stands between two items of one phrase, as in "for
-// 4 tickets and 2 drinks".
+// goesOn reports whether "and" joins two items of one phrase, as in "for 4 tickets and
+// 2 drinks".
 func goesOn(between string) bool {
 	fields := strings.Fields(strings.ToLower(between))
 	n := len(fields)
 	return n >= 2 && n <= 4 && (fields[n-1] == "and" || fields[n-1] == "or") && !strings.ContainsAny(between, ",.;:")
 }
 
-// plainAt reads an expression or a number outside of LaTeX that begins at i, and
-// how far to move past it.
+// plainAt reads an expression or a number outside LaTeX at i and returns how far to
+// advance.
 func (s sentence) plainAt(i, limit int) (candidate, int) {
 	if n := expressionAt(s.text[:limit], i); n > 0 {
 		run := strings.TrimRight(s.text[i:i+n], ".,:;*=+-/ ")
@@ -162,15 +162,15 @@ func (s sentence) plainAt(i, limit int) (candidate, int) {
 	return c, end - i
 }
 
-// isMeasure reports whether text is a number and a length without a space, as in
-// 5m.
+// isMeasure reports whether text is a number and a unit of length without a space, as
+// in 5m.
 func isMeasure(text string) bool {
 	number := strings.TrimRight(text, "cmk")
 	return number != text && strings.HasSuffix(text, "m") && strings.Trim(number, "-$0123456789.,") == ""
 }
 
-// isRelation reports whether what has its last = at at says more than what its
-// right side is: an inequality, or an equation such as 2x - y + 3 = 0.
+// isRelation reports whether run, with its last = at at, is a relation rather than a
+// value for its right side: an inequality, or an equation such as 2x - y + 3 = 0.
 func isRelation(run string, at int) bool {
 	if strings.ContainsAny(run, "<>≤≥≠") {
 		return true
@@ -182,7 +182,7 @@ func isRelation(run string, at int) bool {
 	return (right == "0" || named || curve) && strings.ContainsAny(left, "+-−") && strings.IndexFunc(left, unicode.IsLetter) >= 0
 }
 
-// isResult reports whether "=", "equals" or "rounds to" stands before i.
+// isResult reports whether "=", "equals" or "rounds to" precedes i.
 func (s sentence) isResult(i int) bool {
 	before := strings.TrimRight(strings.ToLower(s.text[max(0, i-24):i]), " $*")
 	if strings.HasSuffix(before, "=") || strings.HasSuffix(before, " equals") {
@@ -191,8 +191,7 @@ func (s sentence) isResult(i int) bool {
 	return strings.Contains(before, "round") && strings.HasSuffix(before, " to")
 }
 
-// numberAt is the length of the number, or the expression without spaces, that
-// begins at i; 0 where none does.
+// numberAt returns the length of the number or space-free expression at i, or 0.
 func (s sentence) numberAt(i int) int {
 	t := s.text
 	j := i
@@ -230,7 +229,8 @@ func (s sentence) numberAt(i int) int {
 	return j - i
 }
 
-// grouped reports whether the space at j stands within 1 000, which begins at i.
+// grouped reports whether the space at j is a thousands separator of the number at i,
+// as in 1 000.
 func (s sentence) grouped(i, j int) bool {
 	t := s.text
 	head := strings.TrimLeft(t[i:j], "-$")
@@ -238,7 +238,7 @@ func (s sentence) grouped(i, j int) bool {
 		isDigitAt(t, j+1) && isDigitAt(t, j+2) && isDigitAt(t, j+3) && !isDigitAt(t, j+4) && !isLetterAt(t, j+4)
 }
 
-// mixed reports whether the space at i stands within 3 1/2.
+// mixed reports whether the space at i is part of a mixed number such as 3 1/2.
 func (s sentence) mixed(i int) bool {
 	t := s.text
 	j := i + 1
@@ -248,7 +248,8 @@ func (s sentence) mixed(i int) bool {
 	return isDigitAt(t, i-1) && j > i+1 && j < len(t) && t[j] == '/' && isDigitAt(t, j+1)
 }
 
-// magnitude is what a word such as million behind a number makes of it.
+// magnitude returns the factor or base that the words after a number, such as million,
+// give it.
 func (s sentence) magnitude(i int) string {
 	if base := s.baseAt(i); base != "" && !strings.HasSuffix(s.text[:i], "_") {
 		return base
@@ -270,7 +271,7 @@ func (s sentence) magnitude(i int) string {
 	return ""
 }
 
-// isMark reports whether a number counts a line or is part of a word: "3. Add",
+// isMark reports whether a number is a list label or part of a word: "3. Add",
 // "5-year-old", "2nd".
 func (s sentence) isMark(lo, hi int) bool {
 	t := s.text
@@ -293,9 +294,9 @@ func (s sentence) isMark(lo, hi int) bool {
 	return hi+1 < len(t) && t[hi] == '-' && isLetterAt(t, hi+1)
 }
 
-// isAside reports whether what begins at i is about something else than the
-// sentence's subject: the nearest word before it, articles and the like left
-// out, is a preposition.
+// isAside reports whether the text at i is about something other than the sentence's
+// subject: the nearest word before it, not counting articles and the like, is a
+// preposition.
 func (s sentence) isAside(i int) bool {
 	before := s.text[max(0, i-60):i]
 	if strings.HasSuffix(strings.TrimRight(before, " $*"), "=") {
@@ -330,8 +331,8 @@ func (s sentence) isAside(i int) bool {
 	return false
 }
 
-// isShare reports whether text ends in a fraction of something: "1/8 of", "a
-// third of the".
+// isShare reports whether text ends in a fraction of something: "1/8 of", "a third of
+// the".
 func isShare(text string) bool {
 	head := strings.TrimRight(text[:max(0, strings.LastIndex(text, "of"), strings.LastIndex(text, "Of"))], " $*")
 	if head == "" {
@@ -353,8 +354,8 @@ func prepositions() []string {
 		"using", "through", "until", "across", "into", "versus", "against", "base", "above", "below", "beyond", "past", "modulo", "mod", "when", "where", "given", "without", "despite", "not"}
 }
 
-// isAim reports whether what begins at i belongs to an infinitive of purpose: "to
-// make 1 robe", but not "has to pay 5", "adds 5 to this" or "to get 5".
+// isAim reports whether the text at i belongs to an infinitive of purpose: "to make 1
+// robe", but not "has to pay 5", "adds 5 to this" or "to get 5".
 func (s sentence) isAim(i int) bool {
 	fields := strings.Fields(strings.ToLower(s.text[max(0, i-60):i]))
 	for k := len(fields) - 2; k >= max(0, len(fields)-7); k-- {

@@ -2,12 +2,11 @@ package grade
 
 import "github.com/easyrl/easyrl/reward/grade/answer"
 
-// Canonical is one text for answers that say the same, as far as that is cheap to
-// see; want may be a solution with its answer boxed or behind ####.
+// Canonical returns one text for equal answers, as far as equality is cheap to detect.
+// want may be a solution with its answer boxed or after ####.
 func Canonical(want string) string { return answer.Canonical(expected(want)) }
 
-// Answered is what a response answers, as Canonical has it; empty where it gives
-// no answer.
+// Answered returns the canonical answer of a response, or "" if it gives none.
 func Answered(response string) string {
 	if readings := Extract(response); len(readings) > 0 {
 		return answer.Canonical(readings[0])

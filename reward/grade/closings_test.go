@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closings are last sentences of solutions to word problems, with @ for the
-// answer. Most have another number that is not.
+// closings returns last sentences of solutions to word problems, with @ in place of the
+// answer. Most contain another number too.
 func closings() []string {
 	return []string{
 		"Therefore, the answer is @.",
@@ -112,7 +112,8 @@ func closings() []string {
 	}
 }
 
-// endings are those of solutions to problems of MATH.
+// endings returns last sentences of solutions to MATH problems, with @ in place of the
+// answer.
 func endings() []string {
 	return []string{
 		"Hence, $@$ is the answer.",

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// completion is a response in the manner of a model, to a question of GSM8K or
-// MATH, and whether a careful reader would call it right.
+// completion is a response in the style of a model to a question of GSM8K or MATH. Want
+// is whether a careful reader accepts it.
 type completion struct {
 	Set, Gold, Style, Text string
 	Want                   bool

@@ -10,8 +10,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// conclusion is what the last sentence with a number or mathematics says; where
-// that only remarks on the sentence that concludes, what that one says.
+// conclusion reads the last sentence with a number or mathematics. If that sentence
+// only remarks on the concluding one, it reads the concluding one.
 func conclusion(text string) []string {
 	if isAlone(text) {
 		return []string{strings.TrimPrefix(strings.TrimSpace(text), "A: ")}
@@ -35,7 +35,7 @@ func conclusion(text string) []string {
 	if len(said) == 0 {
 		return wordsOnly(all)
 	}
-	var last []string // a sentence in words alone behind the one with a number
+	var last []string // a sentence without numbers after the one with a number
 	if k := len(all) - 1; !isChat(all[k].text) && all[k].lo > said[0].lo {
 		last = []string{all[k].text}
 	}
@@ -52,7 +52,7 @@ func conclusion(text string) []string {
 	return append(pick.readings(), last...)
 }
 
-// isAlone reports whether a response is an answer without a sentence around it.
+// isAlone reports whether a response is a bare answer without a sentence around it.
 func isAlone(text string) bool {
 	text = strings.TrimPrefix(strings.TrimSpace(text), "A: ")
 	word, _, titled := strings.Cut(text, ":")
@@ -66,7 +66,8 @@ func isAlone(text string) bool {
 	return ok && !n.Has(func(m *expr.Node) bool { return m.Kind == expr.Label || m.Kind == expr.Text })
 }
 
-// readings of a sentence: what it is about, and all of it for answers in words.
+// readings returns the main candidate of a sentence, and the whole sentence for answers
+// in words.
 func (s sentence) readings() []string {
 	found := s.main()
 	if digits, ok := s.counted(); ok {
@@ -91,7 +92,7 @@ func (s sentence) readings() []string {
 	return append(found, strings.TrimPrefix(strings.TrimSpace(s.text), "A: "))
 }
 
-// counted is the number in words that a sentence concludes behind its reason:
+// counted returns the number in words that a sentence concludes after its reason:
 // "Since 9 > 0, there are two solutions".
 func (s sentence) counted() (string, bool) {
 	at := strings.LastIndex(s.text, ", ")
@@ -105,7 +106,7 @@ func (s sentence) counted() (string, bool) {
 	return sentence{text: s.text[at:]}.spelled()
 }
 
-// choice is the letter that a sentence chooses: "I choose option B", "B is the
+// choice returns the letter that a sentence chooses: "I choose option B", "B is the
 // correct answer".
 func (s sentence) choice() (string, bool) {
 	if _, after, ok := strings.Cut(s.text, "选"); ok { // Chinese: "choose"
@@ -130,7 +131,7 @@ func (s sentence) choice() (string, bool) {
 	return "", false
 }
 
-// wordsOnly is the last sentence that a short response without any number has.
+// wordsOnly reads the last sentence of a short response without numbers.
 func wordsOnly(all []sentence) []string {
 	for k := len(all) - 1; k >= 0; k-- {
 		if !isChat(all[k].text) {
@@ -140,7 +141,7 @@ func wordsOnly(all []sentence) []string {
 	return nil
 }
 
-// spelled is the last number in words of a sentence.
+// spelled returns the last number in words of a sentence.
 func (s sentence) spelled() (string, bool) {
 	fields := strings.Fields(strings.ToLower(s.text))
 	for k := len(fields) - 1; k >= 0; k-- {
@@ -159,8 +160,8 @@ func (s sentence) spelled() (string, bool) {
 	return "", false
 }
 
-// countsAt reports whether the word at k is a number; "one" is where it cannot be
-// a pronoun: in "exactly one", "is one", "one third".
+// countsAt reports whether the word at k is a number. "one" counts if it cannot be a
+// pronoun: "exactly one", "is one", "one third".
 func countsAt(fields []string, k int) bool {
 	f := strings.Trim(fields[k], ".,*!")
 	if isNumberWord(f) {
@@ -196,7 +197,7 @@ func hasNumberWord(s string) bool {
 	return (concludes(s) || strings.Contains(s, ", so ")) && slices.ContainsFunc(strings.Fields(strings.ToLower(s)), isNumberWord)
 }
 
-// concludes reports whether a sentence begins as conclusions do.
+// concludes reports whether a sentence begins like a conclusion.
 func concludes(s string) bool {
 	s = strings.ToLower(strings.TrimLeft(s, " \n*#-✅"))
 	for _, word := range []string{"therefore", "thus", "so", "hence", "in total", "in conclusion", "altogether", "finally", "consequently", "overall", "to conclude", "this means", "as a result", "final"} {
@@ -207,7 +208,7 @@ func concludes(s string) bool {
 	return false
 }
 
-// remarks reports whether a sentence begins as checks and explanations do.
+// remarks reports whether a sentence begins like a check or an explanation.
 func remarks(s string) bool {
 	s = strings.ToLower(strings.TrimLeft(s, " \n*#-✅✓("))
 	for _, begin := range []string{"check", "verif", "we can check", "we can verify", "to verify", "to check", "note", "this is because", "this matches",
@@ -233,7 +234,7 @@ func corrects(s string) bool {
 	return false
 }
 
-// isCutOff reports whether a sentence goes on with the work and has no end.
+// isCutOff reports whether a sentence is unfinished work.
 func isCutOff(s string) bool {
 	s = strings.TrimLeft(s, " *#-")
 	if strings.HasSuffix(s, "...") && !strings.ContainsAny(s, "0123456789") {
@@ -245,7 +246,7 @@ func isCutOff(s string) bool {
 	return slices.ContainsFunc([]string{"To ", "Now", "Next", "Then ", "We ", "Let", "First", "Since", "If ", "Finally, we", "So we", "And "}, func(begin string) bool { return strings.HasPrefix(s, begin) })
 }
 
-// restated reports whether a sentence only says the question again.
+// restated reports whether a sentence only repeats the question.
 func restated(s string) bool {
 	s = strings.ToLower(strings.TrimSpace(s))
 	return strings.HasSuffix(s, "?") && !strings.Contains(s, "=") || slices.ContainsFunc([]string{"we need to find", "we want to find", "we are asked", "we must find", "we have to find", "the question asks", "the problem asks",
@@ -254,12 +255,12 @@ func restated(s string) bool {
 	})
 }
 
-// takesBack reports whether a sentence of text does.
+// takesBack reports whether any sentence of text takes something back.
 func takesBack(text string) bool {
 	return slices.ContainsFunc(sentences(text), func(s sentence) bool { return corrects(s.text) })
 }
 
-// givesUp reports whether a sentence says that there is no answer to be had.
+// givesUp reports whether a sentence states that no answer can be given.
 func givesUp(s string) bool {
 	s = strings.ReplaceAll(strings.ToLower(s), "’", "'")
 	return slices.ContainsFunc([]string{"need more information", "not enough information", "insufficient information", "cannot be determined", "can't be determined",
@@ -267,7 +268,7 @@ func givesUp(s string) bool {
 		"cannot answer", "can't answer", "cannot help", "can't help"}, func(phrase string) bool { return strings.Contains(s, phrase) })
 }
 
-// isChat reports whether a sentence talks to the reader.
+// isChat reports whether a sentence addresses the reader.
 func isChat(s string) bool {
 	s = strings.ToLower(strings.TrimLeft(s, " \n*(_>#-"))
 	for _, begin := range []string{"i hope", "let me know", "feel free", "note:", "note that this assumes", "do you", "would you", "please", "hope this", "is there", "thank",
@@ -282,8 +283,8 @@ func isChat(s string) bool {
 	return strings.Trim(s, " \n*#-_=.`$\\[]()") == ""
 }
 
-// corrected is the answer of a text that follows an answer, where the text takes
-// that back and comes to a conclusion of its own.
+// corrected returns the answer of the text that follows an answer, if that text takes
+// the answer back and reaches its own conclusion.
 func corrected(rest string) []string {
 	all := sentences(rest[:min(len(rest), maxTail)])
 	k := slices.IndexFunc(all, func(s sentence) bool { return corrects(s.text) })

@@ -14,7 +14,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// table reads a file of JSON lines of the test data.
+// table reads a JSON lines file from the test data.
 func table[T any](t *testing.T, parts ...string) []T {
 	t.Helper()
 	folder := os.Getenv("EASYRL_TESTDATA")
@@ -32,10 +32,10 @@ func table[T any](t *testing.T, parts ...string) []T {
 	return rows
 }
 
-// The rows of Math-Verify that are judged otherwise, by line:
+// Rows of Math-Verify that we judge differently, by line:
 //
-//	17   \( 9 \) with line ends inside does not count as mathematics there
-//	130  1 - 1/e and 1 + 1/e are the same there
+//	17   it does not treat \( 9 \) with line ends inside as mathematics
+//	130  it treats 1 - 1/e and 1 + 1/e as equal
 func TestMathVerify(t *testing.T) {
 	t.Parallel()
 	other := []int{17, 130}
@@ -49,8 +49,8 @@ func TestMathVerify(t *testing.T) {
 	}
 }
 
-// The rows of Hendrycks' MATH that are judged otherwise: 2 and 9 are lists of
-// solutions in another order.
+// Rows of Hendrycks' MATH that we judge differently: 2 and 9 are lists of solutions in
+// another order.
 func TestHendrycks(t *testing.T) {
 	t.Parallel()
 	other := []int{2, 9}
@@ -64,7 +64,7 @@ func TestHendrycks(t *testing.T) {
 	}
 }
 
-// renderings are ways in which a model may write an answer down.
+// renderings returns ways in which a model may write an answer.
 func renderings() []string {
 	return []string{
 		"%s", "$%s$", `\boxed{%s}`, `We find that the answer is $\boxed{%s}$.`, "It follows.\n\n\\[\n\\boxed{%s}\n\\]\n",
@@ -73,18 +73,17 @@ func renderings() []string {
 	}
 }
 
-// alike are neighbours in MATH whose answers are the same but for a unit or a
-// name.
+// alike reports whether neighbouring MATH answers differ only in a unit or a name.
 func alike(a, b string) bool {
 	digits := regexp.MustCompile(`\d+`)
 	return slices.Equal(digits.FindAllString(a, -1), digits.FindAllString(b, -1))
 }
 
-// slips are answers that differ from gold as the mistakes of solvers do: in a
-// digit, in the first sign.
+// slips returns answers that differ from gold like common mistakes: in a digit or in
+// the first sign.
 func slips(gold string) []string {
 	var list []string
-	value, _, _ := strings.Cut(gold, `\mbox`) // units may be left out
+	value, _, _ := strings.Cut(gold, `\mbox`) // units are optional
 	for i := range value {
 		if gold[i] >= '0' && gold[i] <= '9' {
 			list = append(list, gold[:i]+string('0'+(gold[i]-'0'+1)%10)+gold[i+1:])
@@ -147,13 +146,13 @@ func TestGSM8KAnswers(t *testing.T) {
 		}
 		_, next, _ := strings.Cut(rows[(i+1)%len(rows)].Answer, "####")
 		require.Equal(t, strings.TrimSpace(next) == gold, Correct(row.Answer, next), "%q, %q", gold, next)
-		// The solutions as people wrote them, without the mark: what they
-		// conclude has to be found in the last sentence.
+		// The original solutions without the mark: the last sentence must yield their
+		// answer.
 		text = strings.TrimSpace(notes.ReplaceAllString(text, ""))
 		if Correct(text, gold) {
 			found++
 		}
-		// What else their last line has is not the answer.
+		// Other numbers in the last line are not the answer.
 		for _, other := range number.FindAllString(text[strings.LastIndexByte(text, '\n')+1:], -1) {
 			if other = strings.ReplaceAll(other, ",", ""); !answer.Equal(strings.ReplaceAll(gold, ",", ""), other) && !answer.Equal(gold+" cents", "$"+other) {
 				others++
@@ -164,7 +163,7 @@ func TestGSM8KAnswers(t *testing.T) {
 		}
 	}
 	if every > 1 {
-		return // shares are those of all rows
+		return // the shares below hold for all rows
 	}
 	require.GreaterOrEqual(t, float64(found), 0.994*float64(len(rows)))
 	require.LessOrEqual(t, float64(taken), 0.004*float64(others), "%d of %d", taken, others)

@@ -9,15 +9,16 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// The bounds on an expression in plain text, without a space and in all, in bytes.
+// The bounds on an expression in plain text, in bytes: one token, and the whole
+// expression.
 const (
 	maxToken      = 160
 	maxExpression = 240
 )
 
-// expressionAt is the length of the expression in plain text that begins at i,
-// with spaces in it: "2 + 1 = 3", "x^2 - 4x + 1", "(3, π/2)". It is 0 for a number
-// alone, which numberAt reads, and within a word.
+// expressionAt returns the length of the plain-text expression at i, spaces included:
+// "2 + 1 = 3", "x^2 - 4x + 1", "(3, π/2)". It returns 0 for a bare number, which
+// numberAt reads, and inside a word.
 func expressionAt(s string, i int) int {
 	if i > 0 && strings.IndexByte(" \n\t*$=:,\"", s[i-1]) < 0 && (s[i-1] != '(' || i > 1 && s[i-2] == '(') {
 		return 0
@@ -26,7 +27,7 @@ func expressionAt(s string, i int) int {
 		return 0
 	}
 	end, depth, counted := i, 0, operators{}
-	operand := false // the last token was a number alone
+	operand := false // the last token was a bare number
 	for j := i; j < len(s) && j < i+maxExpression; {
 		k := j
 		for k < len(s) && k-j <= maxToken && s[k] != ' ' && s[k] != '\n' && !strings.HasPrefix(s[k:], "**") {
@@ -50,7 +51,7 @@ func expressionAt(s string, i int) int {
 		depth = open
 		isOperator := strings.Trim(trimmed, "+-*/=x×÷−·") == ""
 		alone := depth == 0 && strings.Trim(trimmed, "0123456789.,") == ""
-		if alone && operand && len(trimmed) != 3 { // 17 000 is one
+		if alone && operand && len(trimmed) != 3 { // 17 000 is one number
 			break
 		}
 		operand = alone
@@ -68,12 +69,12 @@ func expressionAt(s string, i int) int {
 	return end - i
 }
 
-// operators says what an expression has been seen to have.
+// operators records what an expression contains.
 type operators struct{ digit, letter, sign, tuple bool }
 
-// add takes a token in, and reports whether it can be part of an expression.
+// add records a token and reports whether it can be part of an expression.
 func (o *operators) add(token string) bool {
-	lo := -1 // where a run of letters begins
+	lo := -1 // start of a run of letters
 	ends := func(hi int) bool {
 		if lo < 0 {
 			return true
@@ -114,7 +115,7 @@ func (o *operators) add(token string) bool {
 	return ends(len(token))
 }
 
-// enough reports whether what was seen makes text more than a number.
+// enough reports whether the recorded parts make text more than a number.
 func (o *operators) enough(text string) bool {
 	inner := strings.TrimLeft(text, "+-−$([")
 	switch {
@@ -123,7 +124,7 @@ func (o *operators) enough(text string) bool {
 	case o.digit && startsFunction(inner), o.digit && (strings.Contains(text, "sqrt(") || strings.HasSuffix(inner, "pi") || strings.Contains(text, "π")):
 		return true
 	case !o.letter && !strings.ContainsAny(inner, " =×÷√π(⁰¹²³⁴⁵⁶⁷⁸⁹") && (!strings.HasPrefix(text, "(") || strings.HasSuffix(text, ")")):
-		return false // 3/4 and 2-3 are for numberAt
+		return false // numberAt reads 3/4 and 2-3
 	}
 	sign := strings.ContainsAny(inner, "+*/^=×÷−·√±<>≤≥≠⁰¹²³⁴⁵⁶⁷⁸⁹-")
 	return o.sign && sign && (o.digit || o.letter) && strings.Trim(inner, "+-*/=x×÷−·. ") != "" && !isMixed(inner)
@@ -133,7 +134,7 @@ func startsFunction(s string) bool {
 	return slices.ContainsFunc([]string{"sqrt", "√", "π", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln"}, func(name string) bool { return strings.HasPrefix(s, name) })
 }
 
-// isMixed reports whether text is a whole number and a fraction.
+// isMixed reports whether text is a mixed number.
 func isMixed(text string) bool {
 	whole, fraction, ok := strings.Cut(text, " ")
 	return ok && strings.Trim(whole, "0123456789") == "" && strings.Trim(fraction, "0123456789/") == ""

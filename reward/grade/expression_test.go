@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Answers in plain text have to be found whole within a sentence.
+// Plain-text answers are found whole within a sentence.
 func TestPlainExpressions(t *testing.T) {
 	t.Parallel()
 	for _, row := range [][2]string{ // LaTeX, plain text
@@ -53,7 +53,7 @@ func TestPlainExpressions(t *testing.T) {
 	}
 }
 
-// Of a sentence with its reasons only what it concludes counts.
+// Only the conclusion of a sentence counts, not its reasons.
 func TestExplanations(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

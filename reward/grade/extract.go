@@ -7,16 +7,15 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// The bounds on what of a response is looked at, in bytes from its end.
+// The bounds on how much of a response is read, in bytes from its end.
 const (
 	maxTail  = 1 << 16 // for phrases
-	maxFinal = 1 << 12 // for the sentence that concludes
+	maxFinal = 1 << 12 // for the concluding sentence
 )
 
-// Correct reports whether response, with all its reasoning, gives the answer
-// want. Of several answers the one given last counts; one inside <think>, or cut
-// off by the end of the response, is none. The answer want may itself be a
-// solution with its answer boxed or behind ####.
+// Correct reports whether response, reasoning included, gives the answer want. The last
+// of several answers counts. An answer inside <think> or cut off by the end of the
+// response does not count. want may be a solution with its answer boxed or after ####.
 func Correct(response, want string) bool {
 	want = expected(want)
 	for _, got := range Extract(response) {
@@ -27,10 +26,10 @@ func Correct(response, want string) bool {
 	return false
 }
 
-// Equal reports whether got, an answer alone, says the same as want.
+// Equal reports whether got, a bare answer, equals want.
 func Equal(want, got string) bool { return answer.Equal(want, got) }
 
-// expected is the answer that a data set's field has, alone.
+// expected returns the bare answer in a data set's field.
 func expected(want string) string {
 	if _, after, ok := strings.Cut(want, "####"); ok {
 		return strings.TrimSpace(after)
@@ -46,11 +45,11 @@ func expected(want string) string {
 	return want
 }
 
-// Extract finds the answer in a response: ways to read one answer, not several
-// answers. It is empty where the response gives none.
+// Extract finds the answer in a response. The result holds alternative readings of one
+// answer, not several answers. It is empty if the response gives no answer.
 func Extract(response string) []string {
 	text := Final(response)
-	if cut := unclosed(text); cut >= 0 { // the response ended within it
+	if cut := unclosed(text); cut >= 0 { // the response ended inside it
 		text = text[:cut]
 		if _, _, ok := answer.Boxed(text); !ok {
 			return nil
@@ -66,7 +65,8 @@ func Extract(response string) []string {
 	return readings
 }
 
-// unclosed is where a \boxed or a \frac begins that a response ends in, or -1.
+// unclosed returns the offset of the \boxed or \frac that the response breaks off in,
+// or -1.
 func unclosed(text string) int {
 	for _, name := range []string{`\boxed`, `\frac`, `\dfrac`, `\sqrt`} {
 		cut := strings.LastIndex(text, name+"{")
@@ -77,7 +77,7 @@ func unclosed(text string) int {
 	return -1
 }
 
-// explicit is the answer that is marked as one, and where its mark ends.
+// explicit returns the marked answer and the offset where its mark ends.
 func explicit(text string) (end int, readings []string) {
 	tail := text[max(0, len(text)-maxTail):]
 	skip := len(text) - len(tail)
@@ -99,9 +99,9 @@ func explicit(text string) (end int, readings []string) {
 	return end, readings
 }
 
-// marked is the line behind the last "####" and where it ends, or -1. Of several
-// numbers that are each marked, with no correction between them, it is the first:
-// a base model went on with the next question.
+// marked returns the line after the last "####" and the offset where it ends, or -1. If
+// several numbers are marked with no correction between them, it returns the first: a
+// base model has continued with the next question.
 func marked(s string) (int, string) {
 	at, found := -1, ""
 	for end, tries := len(s), 0; tries < 64; tries++ {
@@ -127,8 +127,7 @@ func marked(s string) (int, string) {
 	return at, found
 }
 
-// read1 is an answer that stands alone, and where it is a sentence what the
-// sentence is about.
+// read1 reads a bare answer. If s is a sentence, it adds the sentence's main candidate.
 func read1(s string) []string {
 	for _, mode := range []expr.Mode{{Thousands: true}, {}} {
 		if _, ok := expr.Parse(answer.Clean(s), mode); ok {

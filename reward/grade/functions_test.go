@@ -10,13 +10,12 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// The functions of other projects, as what they ask of this package: that a box
-// is found, that a normal form says the same as what it is the form of, that a
-// response is right. Judged otherwise, by line:
+// Reward functions of other projects, as requirements on this package: a box is found,
+// a normal form equals its original, a response is right. Judged differently, by line:
 //
-//	25              a box is asked for there
-//	31              only the last 300 bytes are looked at there
-//	49, 51          "Answer:" has to stand before the answer there
+//	25              it requires a box
+//	31              it reads only the last 300 bytes
+//	49, 51          it requires "Answer:" before the answer
 func TestRewardFunctions(t *testing.T) {
 	t.Parallel()
 	other := []int{25, 31, 49, 51}
@@ -47,7 +46,7 @@ func TestRewardFunctions(t *testing.T) {
 			}
 		case "math_equal", "grade_answer_mathd", "grade_answer_sympy":
 			got = answer.Equal(text[1], text[0])
-		default: // of a response and an answer
+		default: // takes a response and an answer
 			got = Correct(text[0], text[1])
 			switch v := want.(type) {
 			case float64:

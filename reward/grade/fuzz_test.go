@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// hostile are texts that make careless graders hang or eat memory.
+// hostile returns texts that make careless graders hang or exhaust memory.
 func hostile() []string {
 	const long, longest = 1 << 14, 1 << 20
 	list := []string{
@@ -39,7 +39,7 @@ func hostile() []string {
 	return list
 }
 
-// limited fails a test where f takes longer than a hang would be called one.
+// limited fails the test if f hangs.
 func limited(t testing.TB, name string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -72,9 +72,10 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// It runs alone, so that what is allocated meanwhile is its own.
+// TestHostileMemory does not run in parallel, so that other tests' allocations do not
+// count.
 func TestHostileMemory(t *testing.T) {
-	const most = 256 << 20 // bytes in all, most of them garbage at once
+	const most = 256 << 20 // total bytes allocated, most of them short-lived
 	for _, text := range hostile() {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -98,7 +99,7 @@ func FuzzCorrect(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, gold string) {
 		Correct(text, gold)
 		for _, got := range Extract(text) {
-			// An answer is itself, whatever it is.
+			// Every answer equals itself.
 			if answer.Clean(got) != "" {
 				require.True(t, answer.Equal(got, got), got)
 			}

@@ -8,11 +8,12 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// phrase finds what the last "the answer is" says, and where that ends. Behind
-// another mark at after it counts only where the answer follows at once.
+// phrase reads the answer after the last "the answer is" and returns the offset where
+// it ends. After another mark, which ends at after, it counts only if the answer
+// follows at once.
 func phrase(text string, marked bool, after int) (int, []string) {
 	lower := strings.ToLower(text)
-	if len(lower) != len(text) { // letters that change their length
+	if len(lower) != len(text) { // lower-casing changed a letter's length
 		lower = text
 	}
 	weakAt, weak := 0, []string(nil)
@@ -50,14 +51,14 @@ func phrase(text string, marked bool, after int) (int, []string) {
 	return weakAt, weak
 }
 
-// announcements remembers where words that announce an answer stood last.
+// announcements caches the last positions of words that announce an answer.
 type announcements struct {
 	last  [6]int
 	known bool
 }
 
-// before is where the last of the words begins before end, or -1. The end may only
-// fall from call to call.
+// before returns the offset of the last announcing word before end, or -1. end must not
+// increase between calls.
 func (a *announcements) before(lower string, end int) int {
 	at := -1
 	for k, word := range [...]string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans ="} {
@@ -70,8 +71,8 @@ func (a *announcements) before(lower string, end int) int {
 	return at
 }
 
-// payload is where the answer begins that the word at i announces: behind a
-// colon, "is" and the like, or on the next line behind a title.
+// payload returns the offset of the answer that the word at i announces: after a colon,
+// "is" and the like, or on the line after a title.
 func payload(text string, i int) (int, bool) {
 	j := i
 	for j < len(text) && text[j] != ' ' && text[j] != ':' && text[j] != '*' && text[j] != '\n' && text[j] != '=' && text[j] != ',' && text[j] != '.' && text[j] != '!' {
@@ -119,8 +120,8 @@ func payload(text string, i int) (int, bool) {
 	return j, j >= len(text) && false
 }
 
-// answerAt reads the answer at begin: where it ends, its readings, and whether
-// it follows at once rather than somewhere in a sentence.
+// answerAt reads the answer at begin. It returns the answer's end, its readings, and
+// whether it follows at once rather than somewhere in a sentence.
 func answerAt(text string, begin int) (end int, readings []string, strong bool) {
 	for begin < len(text) && strings.IndexByte(" \n:*=_>#", text[begin]) >= 0 {
 		begin++
@@ -176,7 +177,7 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 	return end, append(s.main(), body[skip:]), false
 }
 
-// wholeSentence is the sentence that s, which begins at begin, ends.
+// wholeSentence returns the full sentence that ends with s, which starts at begin.
 func wholeSentence(text string, begin int, s sentence) sentence {
 	if at := strings.LastIndexAny(text[:begin], ".\n") + 1; begin-at < maxMath {
 		if around := sentences(text[at:min(len(text), begin+len(s.text))]); len(around) == 1 {
@@ -186,7 +187,7 @@ func wholeSentence(text string, begin int, s sentence) sentence {
 	return s
 }
 
-// afterBut is what a sentence says behind "but": "20, but it is 18".
+// afterBut reads the part of a sentence after "but": "20, but it is 18".
 func (s sentence) afterBut(found []candidate) []string {
 	k := strings.LastIndex(s.text, " but ")
 	if k <= found[0].lo || found[len(found)-1].lo < k {
@@ -195,8 +196,8 @@ func (s sentence) afterBut(found []candidate) []string {
 	return sentences(s.text[k+len(" but"):])[0].main()
 }
 
-// computes reports whether a sentence goes on from its first candidate to a
-// result: "32 sheep / 96 animals * 100% = 33%".
+// computes reports whether a sentence continues from its first candidate to a result:
+// "32 sheep / 96 animals * 100% = 33%".
 func computes(s sentence, found []candidate) bool {
 	for _, c := range found[1:] {
 		if c.sum && strings.ContainsAny(s.text[found[0].hi:c.lo], "*/+×÷") {

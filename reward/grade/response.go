@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Final is what follows the reasoning in a response, up to where another turn
-// begins, without HTML. It is empty where the reasoning has no end.
+// Final returns the part of a response after the reasoning and before the next turn,
+// without HTML. It is empty if the reasoning does not end.
 func Final(response string) string {
 	for _, name := range []string{"think", "thinking"} {
 		if i := strings.LastIndex(response, "</"+name+">"); i >= 0 {
@@ -27,7 +27,7 @@ func Final(response string) string {
 	return tidy(untilNext(response))
 }
 
-// ends are the tokens that end a model's turn.
+// ends returns the tokens that end a model's turn.
 func ends() []string {
 	return []string{
 		"<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|start_header_id|>", "</s>", "<｜end▁of▁sentence｜>", "<｜User｜>",
@@ -35,8 +35,8 @@ func ends() []string {
 	}
 }
 
-// untilNext is a response up to where a base model goes on with another question,
-// if the text before has an answer.
+// untilNext cuts a response before the next question of a base model, provided that the
+// text before it has an answer.
 func untilNext(s string) string {
 	for at, tries := 0, 0; ; {
 		i := strings.IndexByte(s[at:], '\n')
@@ -56,7 +56,7 @@ func untilNext(s string) string {
 	}
 }
 
-// asks reports whether a line begins a question or a turn of somebody else.
+// asks reports whether a line starts a question or another speaker's turn.
 func asks(line string, title bool) bool {
 	if line == "" || strings.IndexByte("QPHUIEN", line[0]) < 0 {
 		return false
@@ -68,8 +68,8 @@ func asks(line string, title bool) bool {
 	})
 }
 
-// poses reports whether a paragraph begins with another question: "John has 3
-// apples and buys 4. How many does he have?"
+// poses reports whether a paragraph begins with another question: "John has 3 apples
+// and buys 4. How many does he have?"
 func poses(s string) bool {
 	line, _, _ := strings.Cut(s[:min(len(s), 600)], "\n")
 	fields := strings.Fields(line)
@@ -79,7 +79,7 @@ func poses(s string) bool {
 	return !slices.Contains([]string{"But", "And", "So", "Hmm", "Is", "Does", "Do", "Did", "Are", "Now", "Let", "Let's"}, strings.Trim(fields[0], ",."))
 }
 
-// answered reports whether text comes to an answer at its end.
+// answered reports whether text ends with an answer.
 func answered(text string) bool {
 	if _, found := explicit(text); len(found) > 0 {
 		return true
@@ -88,8 +88,8 @@ func answered(text string) bool {
 	return len(all) > 0 && strings.TrimSpace(text) != "" && concludes(all[len(all)-1].text) && len(all[len(all)-1].candidates()) > 0
 }
 
-// tidy takes the commonest marks of HTML out, and writes the wide forms of ASCII
-// that stand in Chinese and Japanese text as ASCII.
+// tidy removes common HTML tags and rewrites full-width forms, used in Chinese and
+// Japanese text, as ASCII.
 func tidy(s string) string {
 	if strings.Contains(s, "</") || strings.Contains(s, "<br") {
 		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",

@@ -2,6 +2,6 @@
 
 package grade
 
-// One in every so many rows of the large tables is tested: the race detector takes
-// ten times as long for each, and finds in one what it finds in another.
+// every is the stride through the large tables. The race detector makes a row ten times
+// slower, and more rows find nothing new.
 const every = 25

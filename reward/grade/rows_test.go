@@ -2,5 +2,5 @@
 
 package grade
 
-// One in every so many rows of the large tables is tested.
+// every is the stride through the large tables.
 const every = 1

@@ -8,13 +8,13 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// span is a part of a text, from lo up to hi.
+// segment is a part of a text, from lo up to hi.
 type segment struct{ lo, hi int }
 
-// maxMath is how long a piece of mathematics in a text may be, in bytes.
+// maxMath bounds a piece of mathematics in a text, in bytes.
 const maxMath = 4096
 
-// mathSpans are the pieces of s between $…$, $$…$$, \(…\), \[…\] and in
+// mathSpans returns the pieces of s between $…$, $$…$$, \(…\), \[…\] and in
 // environments, delimiters included.
 func mathSpans(s string) []segment {
 	var found []segment
@@ -33,7 +33,7 @@ func mathSpans(s string) []segment {
 	return found
 }
 
-// mathAt is the length of the mathematics that begins at i, or 0.
+// mathAt returns the length of the mathematics at i, or 0.
 func mathAt(s string, i int) int {
 	window := s[i:min(len(s), i+maxMath)]
 	closed := func(open, end string) int {
@@ -63,8 +63,8 @@ func mathAt(s string, i int) int {
 	return 0
 }
 
-// dollarMath is the length of $…$ at the beginning of s, or 0 where the sign is
-// one of money.
+// dollarMath returns the length of $…$ at the start of s, or 0 if the sign is a
+// currency.
 func dollarMath(s string) int {
 	for j := 1; j < len(s); j++ {
 		switch {
@@ -90,7 +90,7 @@ func isLetterAt(s string, i int) bool {
 	return i >= 0 && i < len(s) && (s[i]|0x20 >= 'a' && s[i]|0x20 <= 'z')
 }
 
-// prose reports whether s, outside of commands, has two words in a row.
+// prose reports whether s has two consecutive words outside commands.
 func prose(s string) bool {
 	run, words := 0, 0
 	for i := 0; i < len(s); i++ {
@@ -99,7 +99,7 @@ func prose(s string) bool {
 			for isLetterAt(s, i+1) {
 				i++
 			}
-			if strings.HasPrefix(s[i+1:], "{") { // words in \text{} are its own
+			if strings.HasPrefix(s[i+1:], "{") { // skip words in \text{}
 				if end := strings.IndexByte(s[i+1:], '}'); end > 0 {
 					i += end
 				}
@@ -121,16 +121,16 @@ func prose(s string) bool {
 	return false
 }
 
-// sentence is part of a text, with the mathematics in it.
+// sentence is a part of a text, with the mathematics in it.
 type sentence struct {
 	text string
-	lo   int        // where it begins in the text
+	lo   int        // offset in the text
 	math []segment  // relative to text
-	past []sentence // what stands before a conclusion
+	past []sentence // sentences before a conclusion
 	memo *[]candidate
 }
 
-// sentences splits s at line ends and full stops outside of mathematics.
+// sentences splits s at line ends and at full stops outside mathematics.
 func sentences(s string) []sentence {
 	var found []sentence
 	spans := mathSpans(s)
@@ -185,12 +185,12 @@ func stops(s string, i int) bool {
 		next, _ := utf8.DecodeRuneInString(strings.TrimLeft(rest, " \n"))
 		return rest == "" || unicode.IsUpper(next)
 	}
-	// A number that begins a line, as in "3. Add them", is a mark.
+	// A number that begins a line, as in "3. Add them", is a label.
 	line := s[strings.LastIndexByte(s[:i], '\n')+1 : i-1]
 	return strings.TrimLeft(line, " *#0123456789") != "" || strings.Trim(line, " *#") == "" || rest == "" || rest[0] == '\n'
 }
 
-// inner is mathematics without its delimiters, and of several lines the last.
+// inner strips the delimiters of mathematics and returns the last of several lines.
 func inner(s string) string {
 	s = strings.TrimSpace(s)
 	for _, d := range [][2]string{{"$$", "$$"}, {`\(`, `\)`}, {`\[`, `\]`}, {"$", "$"}} {
@@ -202,8 +202,8 @@ func inner(s string) string {
 	return lastRow(s)
 }
 
-// lastRow is the last line of mathematics in several, such as an align
-// environment, without its marks. Environments inside a line stay whole.
+// lastRow returns the last line of multi-line mathematics, such as an align
+// environment, without alignment marks. Environments inside a line stay whole.
 func lastRow(s string) string {
 	s = strings.TrimSpace(s)
 	if name, body, ok := strings.Cut(strings.TrimPrefix(s, `\begin{`), "}"); ok && strings.HasPrefix(s, `\begin{`) && isLines(name) {
@@ -241,7 +241,7 @@ func lastRow(s string) string {
 	}
 }
 
-// isLines reports whether an environment has lines of mathematics.
+// isLines reports whether an environment holds lines of mathematics.
 func isLines(name string) bool {
 	switch strings.TrimSuffix(name, "*") {
 	case "align", "aligned", "gather", "gathered", "equation", "eqnarray", "split", "multline", "alignat":

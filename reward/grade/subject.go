@@ -8,9 +8,9 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// main is what a sentence is about: readings of the last candidate that is not
-// aside, of its last clause where that draws a conclusion. Neighbours in a list
-// come along.
+// main returns what a sentence is about: readings of the last candidate that is not
+// aside, within the last concluding clause if there is one. Neighbours in a list are
+// included.
 func (s sentence) main() []string {
 	if s.hedges() {
 		return []string{joined(s.candidates())}
@@ -24,7 +24,7 @@ func (s sentence) main() []string {
 	if k := s.reason(); k > from {
 		all = s.explained(all, k)
 	}
-	settled := len(all) - 1 // the last result with nothing but asides behind it
+	settled := len(all) - 1 // the last result followed only by asides
 	outer := slices.ContainsFunc(all, func(c candidate) bool { return !c.aside && !c.aim })
 	for settled >= 0 && (!all[settled].sum && (all[settled].aside || all[settled].aim) || all[settled].inner && outer) {
 		settled--
@@ -47,8 +47,7 @@ func (s sentence) main() []string {
 	return nil
 }
 
-// hedges reports whether a sentence leaves open which of several values is the
-// answer.
+// hedges reports whether a sentence leaves open which of several values is the answer.
 func (s sentence) hedges() bool {
 	lower := strings.ToLower(s.text)
 	open := slices.ContainsFunc([]string{"but it might", "but it could", "but might be", "but could be", "somewhere between", "under the second", "in the second case", "on the other reading"},
@@ -61,8 +60,8 @@ func (s sentence) hedges() bool {
 	return len(all) > 1 && len(all) < 8 && slices.ContainsFunc(all[1:], func(c candidate) bool { return !answer.Equal(all[0].text, c.text) })
 }
 
-// meant are the candidates that may be the answer at all: not what a sentence
-// denies, and no name such as x beside values.
+// meant returns the candidates that can be the answer. It leaves out denied values and,
+// if there are values, names such as x.
 func (s sentence) meant() []candidate {
 	all := s.candidates()
 	isName := func(c candidate) bool { return len(c.text) == 1 && isLetterAt(c.text, 0) }
@@ -74,9 +73,9 @@ func (s sentence) meant() []candidate {
 	})
 }
 
-// explained are the candidates without those of the explanation that begins at k.
-// One that an explanation by arithmetic comes to is the only one: "he needs 55
-// more to be above 60 because 300 - 245 = 55".
+// explained removes the candidates of the explanation that begins at k. If arithmetic
+// in the explanation arrives at a candidate, only that one remains: "he needs 55 more
+// to be above 60 because 300 - 245 = 55".
 func (s sentence) explained(all []candidate, k int) []candidate {
 	n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > k })
 	if n <= 0 {
@@ -86,7 +85,7 @@ func (s sentence) explained(all []candidate, k int) []candidate {
 	if so := strings.Index(s.text[k+1:], " so "); so >= 0 && (end < 0 || so < end) {
 		end = so
 	}
-	if end >= 0 { // the sentence may go on behind the explanation
+	if end >= 0 { // the sentence may continue after the explanation
 		if m := slices.IndexFunc(all, func(c candidate) bool { return c.sum && c.lo > k+1+end }); m >= 0 {
 			return all[m:]
 		}
@@ -104,7 +103,7 @@ func (s sentence) explained(all []candidate, k int) []candidate {
 	return all[:n]
 }
 
-// refused reports whether a sentence goes on to say that a candidate is not it.
+// refused reports whether a sentence denies candidate c.
 func (s sentence) refused(c candidate) bool {
 	before := s.text[max(0, c.lo-24):c.lo]
 	if k := max(strings.LastIndex(before, "eject"), strings.LastIndex(before, "iscard")); k >= 0 && !strings.ContainsAny(before[k:], "0123456789,;:") {
@@ -114,7 +113,7 @@ func (s sentence) refused(c candidate) bool {
 	return slices.ContainsFunc([]string{"is not ", "is wrong", "is incorrect", "is extraneous", "is rejected", "is impossible", "isn't"}, func(word string) bool { return strings.HasPrefix(after, word) })
 }
 
-// reason is where a clause begins that only explains what is before, or 0.
+// reason returns the offset of a clause that only explains what precedes it, or 0.
 func (s sentence) reason() int {
 	first, lower := 0, strings.ToLower(s.text)
 	if len(lower) != len(s.text) {
@@ -145,8 +144,8 @@ func (s sentence) reason() int {
 	return first
 }
 
-// leftover is where a sentence only adds what is left over, as in "So they took 26
-// of the 40, leaving 14", or 0. What was computed last is the conclusion.
+// leftover returns the offset where a sentence only adds what is left over, as in "So
+// they took 26 of the 40, leaving 14", or 0. The last computed value is the conclusion.
 func (s sentence) leftover(lower string) int {
 	at := participle(lower)
 	all := s.candidates()
@@ -179,12 +178,12 @@ func (s sentence) leftover(lower string) int {
 	return 0
 }
 
-// participle is where a sentence goes on with ", leaving" and the like, or -1.
+// participle returns the offset of ", leaving" and the like, or -1.
 func participle(lower string) int {
 	return max(strings.LastIndex(lower, ", leaving"), strings.LastIndex(lower, ", making"), strings.LastIndex(lower, ", giving"))
 }
 
-// manner is where a sentence ends in what is known already, as in "He drives 60
+// manner returns the offset where a sentence ends in known facts, as in "He drives 60
 // mph, covering the 120 miles", or 0.
 func (s sentence) manner(lower string) int {
 	at := strings.LastIndex(lower, ", ")
@@ -207,18 +206,18 @@ func (s sentence) manner(lower string) int {
 	return at
 }
 
-// given reports whether a sentence up to at, or the text before it, mentions c.
+// given reports whether the sentence up to at, or the text before it, mentions c.
 func (s sentence) given(c candidate, at int) bool {
 	return mentions(s.text[:at], c.text) || slices.ContainsFunc(s.past, func(p sentence) bool { return mentions(p.text, c.text) })
 }
 
-// mentions reports whether text has number among its words.
+// mentions reports whether number is a word of text.
 func mentions(text, number string) bool {
 	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(firstField(number), "$"))
 }
 
-// difference is where a sentence says how its answer compares, as in "Ben has 26,
-// 12 more than Tom", or 0.
+// difference returns the offset where a sentence compares its answer, as in "Ben has
+// 26, 12 more than Tom", or 0.
 func (s sentence) difference() int {
 	for k, c := range s.candidates() {
 		before := strings.TrimSuffix(strings.TrimRight(s.text[:c.lo], " $*"), ", which is")
@@ -236,8 +235,8 @@ func (s sentence) difference() int {
 	return 0
 }
 
-// breakdown is where a sentence lists the parts of its answer, as in "He pays $11:
-// $8 for lunch plus $3 for a drink", or 0.
+// breakdown returns the offset where a sentence lists the parts of its answer, as in
+// "He pays $11: $8 for lunch plus $3 for a drink", or 0.
 func (s sentence) breakdown() int {
 	all := s.candidates()
 	for k := 1; k+1 < len(all); k++ {
@@ -248,8 +247,8 @@ func (s sentence) breakdown() int {
 	return 0
 }
 
-// first drops what only says a measure again in other units, as in "2.5 hours,
-// or 2 hours and 30 minutes", where the two cannot be compared.
+// first drops a measure repeated in other units, as in "2.5 hours, or 2 hours and 30
+// minutes", if the two cannot be compared.
 func (s sentence) first(all []candidate) []candidate {
 	for k := 1; k < len(all); k++ {
 		between := s.text[all[k-1].hi:all[k].lo]
@@ -261,7 +260,7 @@ func (s sentence) first(all []candidate) []candidate {
 	return all
 }
 
-// clause is where the last clause begins that draws a conclusion, or 0.
+// clause returns the offset of the last concluding clause, or 0.
 func (s sentence) clause() int {
 	at, lower := 0, strings.ToLower(s.text)
 	if len(lower) != len(s.text) {
@@ -277,8 +276,8 @@ func (s sentence) clause() int {
 	return at
 }
 
-// around are the readings of candidate k with what it is in a list with. Where
-// a neighbour says the same in other words each is a reading.
+// around returns the readings of candidate k together with its neighbours in a list.
+// Neighbours that restate it are separate readings.
 func (s sentence) around(all []candidate, k int) []string {
 	first := k
 	for first > 0 && (all[k].aside || !all[first-1].aside) && answer.Joins(s.text[all[first-1].hi:all[first].lo]) && !s.solves(all[first-1], all[first]) {
@@ -315,7 +314,7 @@ func (s sentence) around(all []candidate, k int) []string {
 	return []string{readings}
 }
 
-// restates reports whether what follows says the same once more.
+// restates reports whether a restatement follows.
 func restates(between string) bool {
 	for _, word := range []string{"or", "which is", "i.e.", "that is", "=", "(", "which equals"} {
 		if strings.Contains(between, word) && len(between) < 40 {
@@ -325,7 +324,7 @@ func restates(between string) bool {
 	return false
 }
 
-// counts reports whether the number n of items stands before them.
+// counts reports whether the number of items, n, precedes them.
 func (s sentence) counts(all []candidate, first int, n string) bool {
 	if slices.ContainsFunc(all[:first], func(c candidate) bool { return strings.TrimSpace(c.text) == n }) {
 		return true
@@ -334,8 +333,8 @@ func (s sentence) counts(all []candidate, first int, n string) bool {
 	return ok && strings.HasPrefix(digits, n+" ")
 }
 
-// solves reports whether b is the next step after a rather than its neighbour in
-// a list: "2x = 20 and x = 10".
+// solves reports whether b is the next step after a rather than its neighbour in a
+// list: "2x = 20 and x = 10".
 func (s sentence) solves(a, b candidate) bool {
 	between := strings.TrimRight(s.text[a.hi:b.lo], " $*")
 	before, equal := strings.CutSuffix(strings.TrimRight(s.text[:a.lo], " $*"), "=")
@@ -347,7 +346,7 @@ func (s sentence) solves(a, b candidate) bool {
 	return strings.ContainsAny(side, "0123456789²³^")
 }
 
-// isAbout reports whether what follows is a rounded value of what is before.
+// isAbout reports whether a rounded value follows the exact one.
 func isAbout(between string) bool {
 	switch strings.Trim(between, " $(,") {
 	case "≈", "~", `\approx`, "which is approximately", "which is about", "or approximately", "or about", "approximately":

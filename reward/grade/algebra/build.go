@@ -7,23 +7,23 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Quotient is a / b.
+// Quotient returns a / b.
 func Quotient(a, b *expr.Node) *expr.Node { return expr.Multiply(a, expr.Invert(b)) }
 
-// Difference is a - b.
+// Difference returns a - b.
 func Difference(a, b *expr.Node) *expr.Node { return expr.Add(a, expr.Negate(b)) }
 
-// Times is n times a fraction of two integers.
+// Times returns n * num / den.
 func Times(n *expr.Node, num, den int64) *expr.Node {
 	return expr.Multiply(n, expr.Integer(num), expr.Invert(expr.Integer(den)))
 }
 
-// Radians is the angle of n degrees.
+// Radians converts n from degrees.
 func Radians(n *expr.Node) *expr.Node {
 	return expr.Multiply(n, expr.Named("pi"), expr.Invert(expr.Integer(180)))
 }
 
-// Approximate is the value of a real constant, and whether n is one.
+// Approximate returns the value of a real constant and whether n is one.
 func Approximate(n *expr.Node) (float64, bool) {
 	if n.Has(isVariable) {
 		return 0, false
@@ -33,7 +33,7 @@ func Approximate(n *expr.Node) (float64, bool) {
 	return real(v), !cmplx.IsNaN(v) && !cmplx.IsInf(v) && math.Abs(imag(v)) <= 1e-9*max(1, math.Abs(real(v)))
 }
 
-// maxCells bounds the matrices that are multiplied.
+// The bounds on matrix products: cells of a factor and nodes of the result.
 const (
 	maxCells = 64
 	maxNodes = 4096
@@ -51,7 +51,7 @@ func cells(m *expr.Node) int {
 	return len(m.Args) * len(m.Args[0].Args)
 }
 
-// MatrixProduct is a times b, or nil where their sizes do not fit or are large.
+// MatrixProduct returns a times b, or nil if their sizes do not match or are too large.
 func MatrixProduct(a, b *expr.Node) *expr.Node {
 	if n, m := cells(a), cells(b); n == 0 || m == 0 || n > maxCells || m > maxCells || len(a.Args[0].Args) != len(b.Args) {
 		return nil
@@ -74,7 +74,7 @@ func MatrixProduct(a, b *expr.Node) *expr.Node {
 	return out
 }
 
-// Scaled is m with each cell multiplied by the factors, or nil where it is large.
+// Scaled multiplies each cell of m by the factors. It returns nil if m is too large.
 func Scaled(m *expr.Node, factors []*expr.Node) *expr.Node {
 	if len(factors) == 0 {
 		return m

@@ -8,27 +8,26 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Comparer compares expressions. It remembers what it has computed, and computes
-// only so much: beyond that, numbers are not known exactly. It is not for
-// concurrent use.
+// Comparer compares expressions. It caches results and bounds its work: past the bound,
+// it treats numbers as not known exactly. It is not safe for concurrent use.
 type Comparer struct {
 	exact exact
 	facts map[*expr.Node]*facts
 }
 
-// NewComparer is a Comparer with all its work to do.
+// NewComparer returns a Comparer with an empty cache.
 func NewComparer() *Comparer { return &Comparer{facts: map[*expr.Node]*facts{}} }
 
-// facts are what is known of an expression.
+// facts holds what is known about an expression.
 type facts struct {
 	residues [2]uint64
-	known    bool     // it has residues
-	opaque   bool     // they are not all there is to it
-	rational *big.Rat // nil where it is none or not known
+	known    bool     // residues are valid
+	opaque   bool     // residues do not determine the value
+	rational *big.Rat // nil if not rational or not known
 	decimal  bool
 	variable bool
 	log      bool
-	points   [2][3]complex128 // natural and decimal logarithms
+	points   [2][3]complex128 // with natural and decimal logarithms
 }
 
 func (c *Comparer) of(n *expr.Node) *facts {
@@ -51,15 +50,15 @@ func (c *Comparer) of(n *expr.Node) *facts {
 	return f
 }
 
-// Rational is n's value where it is a rational number that can be computed.
+// Rational returns the value of n if n is a rational number within the bounds.
 func (c *Comparer) Rational(n *expr.Node) (*big.Rat, bool) {
 	r := c.of(n).rational
 	return r, r != nil
 }
 
-// Same reports whether a model's expression has the value of the one expected.
-// Exact expressions have to agree exactly; a decimal may stand for a number that
-// has no shorter form where it is rounded correctly to 6 digits or more.
+// Same reports whether got, from a response, has the value of want. Exact expressions
+// must agree exactly. A decimal may replace a number without a finite decimal expansion
+// if it is rounded correctly to at least 6 digits.
 func (c *Comparer) Same(want, got *expr.Node) bool {
 	w, g := c.of(want), c.of(got)
 	if w.known && g.known {
@@ -74,7 +73,7 @@ func (c *Comparer) Same(want, got *expr.Node) bool {
 		if near(want, got, w, g, i) {
 			return true
 		}
-		if !w.log && !g.log { // to another base they are the same
+		if !w.log && !g.log { // the base of the logarithm does not matter
 			break
 		}
 	}
@@ -92,12 +91,12 @@ func near(want, got *expr.Node, w, g *facts, base int) bool {
 	return true
 }
 
-// agree reports whether values of this size and distance are the same for all
-// that can be known from how they are written.
+// agree reports whether values of this size and distance are equal within the precision
+// of their written forms.
 func agree(want, got *expr.Node, w, g *facts, distance, size float64) bool {
 	decimals := w.decimal || g.decimal
 	if distance <= 1e-10*size {
-		// Rational numbers differ where their residues do.
+		// Rational numbers differ if their residues do.
 		return decimals || w.rational == nil || g.rational == nil || w.rational.Cmp(g.rational) == 0
 	}
 	whole := w.rational != nil && w.rational.IsInt()
@@ -113,8 +112,8 @@ func agree(want, got *expr.Node, w, g *facts, distance, size float64) bool {
 	return a.Figures >= 4 && !terminates(g.rational) && distance <= rounding(a)
 }
 
-// Proportional reports whether a is a constant times b, and the constant's sign;
-// neither may be zero.
+// Proportional reports whether a is a constant times b, and the sign of that constant.
+// Neither a nor b may be zero.
 func (c *Comparer) Proportional(a, b *expr.Node) (sign int, ok bool) {
 	var ratio uint64
 	f := fields()[0]
@@ -138,7 +137,7 @@ func (c *Comparer) Proportional(a, b *expr.Node) (sign int, ok bool) {
 	return 1, true
 }
 
-// Coprime reports whether args are integers without a common divisor, or not all
+// Coprime reports whether args are integers without a common divisor or not all
 // integers.
 func (c *Comparer) Coprime(args []*expr.Node) bool {
 	divisor := new(big.Int)

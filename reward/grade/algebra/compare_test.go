@@ -19,7 +19,7 @@ func parse(t *testing.T, text string) *expr.Node {
 	return n
 }
 
-// polynomial writes coefficients down, constant first.
+// polynomial formats coefficients, constant first.
 func polynomial(c []int64) string {
 	var terms []string
 	for power, v := range c {
@@ -28,8 +28,8 @@ func polynomial(c []int64) string {
 	return strings.Join(terms, "+")
 }
 
-// Products of random polynomials are their expansions, computed here by
-// convolution, and not those with one coefficient changed.
+// A product of random polynomials equals its expansion, computed here by convolution,
+// and differs once a coefficient changes.
 func TestPolynomials(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -69,7 +69,7 @@ func TestRational(t *testing.T) {
 	}
 }
 
-// Integer roots against squares, cubes and so on of known numbers.
+// intRoot inverts squares, cubes and higher powers of known numbers.
 func TestIntRoot(t *testing.T) {
 	t.Parallel()
 	for v := range int64(50) {

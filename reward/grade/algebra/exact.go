@@ -9,13 +9,13 @@ import (
 // The bounds on exact arithmetic.
 const (
 	maxBits = 8192    // of a number
-	maxWork = 1 << 22 // bits that one comparison computes in all
+	maxWork = 1 << 22 // total for one comparison, in bits
 )
 
-// exact computes with rational numbers.
+// exact evaluates expressions in rational arithmetic.
 type exact struct{ work int }
 
-// keep is r unless it is too large, or too much was computed.
+// keep returns r, or nil if r is too large or the work limit is exceeded.
 func (e *exact) keep(r *big.Rat) *big.Rat {
 	bits := r.Num().BitLen() + r.Denom().BitLen()
 	e.work += bits + 64
@@ -25,7 +25,7 @@ func (e *exact) keep(r *big.Rat) *big.Rat {
 	return r
 }
 
-// eval is n's value, or nil.
+// eval returns the value of n, or nil.
 func (e *exact) eval(n *expr.Node) *big.Rat {
 	switch n.Kind {
 	case expr.Number:
@@ -72,7 +72,7 @@ func (e *exact) gather(n *expr.Node) *big.Rat {
 	return total
 }
 
-// power is base to the exponent where that is rational, or nil.
+// power returns base to the exponent if the result is rational, or nil.
 func (e *exact) power(base, exponent *big.Rat) *big.Rat {
 	if !exponent.Num().IsInt64() || !exponent.Denom().IsInt64() || exponent.Denom().Int64() > 16 {
 		return e.trivial(base, exponent)
@@ -104,7 +104,7 @@ func (e *exact) power(base, exponent *big.Rat) *big.Rat {
 	return e.keep(new(big.Rat).SetFrac(num, den))
 }
 
-// trivial is a power of 1, -1 or 0.
+// trivial returns a power of 1, -1 or 0.
 func (e *exact) trivial(base, exponent *big.Rat) *big.Rat {
 	if !exponent.IsInt() || !base.IsInt() || base.Num().BitLen() > 1 {
 		return nil
@@ -118,7 +118,7 @@ func (e *exact) trivial(base, exponent *big.Rat) *big.Rat {
 	return base
 }
 
-// intRoot is the exact root of x, or nil.
+// intRoot returns the exact root of x, or nil.
 func intRoot(x *big.Int, degree int64) *big.Int {
 	if x.Sign() < 0 {
 		if degree%2 == 0 {
@@ -151,7 +151,8 @@ func intRoot(x *big.Int, degree int64) *big.Int {
 	return r
 }
 
-// call is the value of a function of rational numbers, where that is rational.
+// call evaluates a function of rational numbers. It returns nil if the result is not
+// rational.
 func (e *exact) call(n *expr.Node) *big.Rat {
 	if n.Name == "det" && len(n.Args) == 1 && n.Args[0].Kind == expr.Matrix {
 		return e.determinant(n.Args[0])
@@ -210,7 +211,7 @@ func extreme(args []*big.Rat, largest bool) *big.Rat {
 	return best
 }
 
-// determinant is that of a matrix of up to 3 rows.
+// determinant returns the determinant of a matrix of up to 3 rows.
 func (e *exact) determinant(m *expr.Node) *big.Rat {
 	size := len(m.Args)
 	if size > 3 {
@@ -232,7 +233,7 @@ func (e *exact) determinant(m *expr.Node) *big.Rat {
 	return e.keep(minor(cells))
 }
 
-// minor is the determinant by expansion along the first row.
+// minor computes a determinant by expansion along the first row.
 func minor(cells [][]*big.Rat) *big.Rat {
 	total := new(big.Rat)
 	if len(cells) == 1 {

@@ -9,20 +9,19 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// field evaluates an expression in the integers modulo a prime, with a fixed
-// residue for each symbol. Two rational functions that differ agree at such a
-// point with a probability of their degree over 2^62, so that one evaluation
-// tells them apart, exactly and in constant memory (Schwartz 1980, section 2).
-// What is no rational function, such as a root, is opaque: it gets a residue
-// from its name and its arguments' residues.
+// field evaluates an expression in the integers modulo a prime, with a fixed residue
+// for each symbol. Two different rational functions agree at such a point with a
+// probability of their degree over 2^62. One evaluation therefore distinguishes them
+// exactly and in constant memory (Schwartz 1980, section 2). Anything else, such as a
+// root, is opaque: its residue is a hash of its name and its arguments' residues.
 type field struct {
 	prime  uint64 // 1 modulo 4, below 2^62
 	unit   uint64 // a square root of -1
-	opaque bool   // something was no rational function
+	opaque bool   // something is not a rational function
 	exact  *exact
 }
 
-// fields are two points at which expressions are evaluated.
+// fields returns the two points at which expressions are evaluated.
 func fields() [2]field {
 	return [2]field{
 		{prime: 4611686018427387817, unit: 120863620846201794},
@@ -47,7 +46,7 @@ func (f *field) pow(a, exponent uint64) uint64 {
 	return r
 }
 
-// residue of x modulo m.
+// residue returns x modulo m.
 func residue(x *big.Int, m uint64) uint64 {
 	return new(big.Int).Mod(x, new(big.Int).SetUint64(m)).Uint64()
 }
@@ -57,7 +56,7 @@ func (f *field) rational(r *big.Rat) (uint64, bool) {
 	return f.mul(num, f.pow(den, f.prime-2)), den != 0
 }
 
-// hash is a residue that depends on name and args alone.
+// hash returns a residue that depends only on name and args.
 func (f *field) hash(name string, args ...uint64) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // never fails
@@ -71,7 +70,7 @@ func (f *field) hash(name string, args ...uint64) uint64 {
 	return splitmix.Mix(h.Sum64()) % f.prime
 }
 
-// eval is n's residue, and whether it has one.
+// eval returns the residue of n and whether it has one.
 func (f *field) eval(n *expr.Node) (uint64, bool) {
 	switch n.Kind {
 	case expr.Number:
@@ -137,7 +136,7 @@ func (f *field) power(n *expr.Node) (uint64, bool) {
 	return f.pow(base, residue(exponent.Num(), f.prime-1)), true
 }
 
-// obscure is the residue of something that is no rational function.
+// obscure returns the residue of an expression that is not a rational function.
 func (f *field) obscure(n *expr.Node) (uint64, bool) {
 	f.opaque = true
 	name := string(rune('0'+int(n.Kind))) + n.Name + n.Open + n.Close

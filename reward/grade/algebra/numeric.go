@@ -8,8 +8,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// point evaluates an expression in complex numbers, with a fixed positive value
-// for each symbol.
+// point evaluates an expression in complex numbers, with a fixed positive value for
+// each symbol.
 type point struct {
 	seed  uint64
 	field field // for values of symbols
@@ -64,14 +64,13 @@ func (p *point) symbol(name string) complex128 {
 	return p.random(name)
 }
 
-// random is a value between 1/2 and 5/2 that depends on name and the point.
+// random returns a value between 1/2 and 5/2 that depends on name and the point.
 func (p *point) random(name string) complex128 {
 	v := p.field.hash(name, p.seed)
 	return complex(0.5+2*float64(v)/float64(p.field.prime), 0)
 }
 
-// raise is NaN where a number is too large or too small for its type: 1/2004! is
-// not 0.
+// raise returns NaN if the power overflows or underflows: 1/2004! is not 0.
 func raise(base, exponent complex128) complex128 {
 	v := power(base, exponent)
 	if cmplx.IsInf(base) || v == 0 && base != 0 {
@@ -93,7 +92,7 @@ func power(base, exponent complex128) complex128 {
 	return cmplx.Pow(base, exponent)
 }
 
-// angle is the argument of a trigonometric function, in radians.
+// angle returns the argument of a trigonometric function in radians.
 func (p *point) angle(n *expr.Node) complex128 {
 	v := p.eval(n)
 	if n.Has(func(m *expr.Node) bool { return m.Kind == expr.Unit && m.Name == "deg" }) {
@@ -167,7 +166,7 @@ func trigonometric(name string, p *point, arg *expr.Node) (complex128, bool) {
 	return 0, false
 }
 
-// opaque is a value that depends on n's name and its arguments' values.
+// opaque returns a value that depends on n's name and its arguments' values.
 func (p *point) opaque(n *expr.Node) complex128 {
 	name := "opaque " + n.Name + n.Open + n.Base
 	for _, arg := range n.Args {

@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// rename gives the variables of n other names, and so other values.
+// rename renames the variables of n, which gives them other values.
 func rename(n *expr.Node, suffix string) *expr.Node {
 	if suffix == "" {
 		return n
@@ -27,7 +27,7 @@ func decimal(n *expr.Node) bool {
 	return n.Has(func(m *expr.Node) bool { return m.Kind == expr.Number && m.Places > 0 })
 }
 
-// literal is the decimal that n is, or nil.
+// literal returns the decimal that n consists of, or nil.
 func literal(n *expr.Node) *expr.Node {
 	for n.Kind == expr.Unit || n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Number && n.Args[0].Value.Cmp(big.NewRat(-1, 1)) == 0 {
 		n = n.Args[len(n.Args)-1]
@@ -44,10 +44,10 @@ func isVariable(n *expr.Node) bool {
 	return n.Kind == expr.Symbol && n.Name != "pi" && n.Name != "e" && n.Name != "i" || n.Kind > expr.Call && n.Kind != expr.Unit && n.Kind != expr.Label
 }
 
-// rounding is half a unit of the last digit of a decimal, and a little more.
+// rounding returns half a unit in the last place of a decimal, plus a small margin.
 func rounding(n *expr.Node) float64 { return 0.5000001 * math.Pow10(-min(n.Places, 300)) }
 
-// terminates reports whether r is a fraction that a decimal can say exactly.
+// terminates reports whether r has a finite decimal expansion.
 func terminates(r *big.Rat) bool {
 	if r == nil {
 		return false

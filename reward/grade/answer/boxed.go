@@ -2,11 +2,11 @@ package answer
 
 import "strings"
 
-// maxBox is how long what a box holds may be, in bytes.
+// maxBox bounds the contents of a box, in bytes.
 const maxBox = 8192
 
-// Boxed is what the last \boxed{…} holds and where it ends. Boxes that only
-// commas and conjunctions separate are a list.
+// Boxed returns the contents of the last \boxed{…} and the offset of its end. It joins
+// boxes that only commas and conjunctions separate into one list.
 func Boxed(s string) (string, int, bool) {
 	last, lo, hi, ok := lastBox(s, len(s))
 	if !ok {
@@ -24,7 +24,7 @@ func Boxed(s string) (string, int, bool) {
 	return strings.Join(list, " , "), hi, true
 }
 
-// links reports whether what stands between two boxes makes them one answer.
+// links reports whether the text between two boxes joins them into one answer.
 func links(between string) bool {
 	if strings.ContainsAny(between, ".\n") {
 		return false
@@ -72,7 +72,7 @@ func lastBox(s string, end int) (inside string, lo, hi int, ok bool) {
 	return "", 0, 0, false
 }
 
-// Braces is the length of the brace group that s begins with, or 0.
+// Braces returns the length of the brace group at the start of s, or 0.
 func Braces(s string) int {
 	depth := 0
 	for i := 0; i < min(len(s), maxBox); i++ {
@@ -90,8 +90,8 @@ func Braces(s string) int {
 	return 0
 }
 
-// Joins reports whether only a comma or a conjunction stands between two parts
-// of one answer, and maybe the name of the next, as in "and x =".
+// Joins reports whether only a comma or a conjunction separates two parts of one
+// answer. The name of the next part may follow, as in "and x =".
 func Joins(between string) bool {
 	between = strings.NewReplacer(`\text{`, " ", `\quad`, " ", `\(`, " ", `\)`, " ", "}", " ", "$", " ", "*", " ", `\`, " ", ";", ",").Replace(between)
 	if head, ok := strings.CutSuffix(strings.TrimSpace(between), "="); ok {

@@ -7,10 +7,10 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Canonical is one text for answers that say the same, as far as that is cheap to
-// see: a rational number's value, else the letters in lower case without white
-// space. "1/2", "0.50" and "x = \frac{1}{2}" share one, "\sqrt{8}" and
-// "2\sqrt{2}" do not. It is empty where s is no answer.
+// Canonical returns one text for equal answers, as far as equality is cheap to detect:
+// the value of a rational number, otherwise the text in lower case without white space.
+// "1/2", "0.50" and "x = \frac{1}{2}" share one; "\sqrt{8}" and "2\sqrt{2}" do not. It
+// returns "" if s is not an answer.
 func Canonical(s string) string {
 	c := Clean(s)
 	if c == "" || len(c) > maxAnswer {

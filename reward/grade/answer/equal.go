@@ -8,13 +8,13 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// maxAnswer is how long an answer may be, in bytes, to be more than compared by
-// its letters.
+// maxAnswer is the longest answer, in bytes, that is parsed. Longer answers are
+// compared only as text.
 const maxAnswer = 4096
 
-// Equal reports whether got says the same as want. Both are answers alone, in
-// LaTeX or plain text: "\frac{1}{2}", "$0.50", "x = 1/2". Units, currencies and
-// the name before an equals sign may be on one side only.
+// Equal reports whether got is the same answer as want. Both are bare answers in LaTeX
+// or plain text: "\frac{1}{2}", "$0.50", "x = 1/2". Units, currencies and the name
+// before an equals sign may appear on one side only.
 func Equal(want, got string) bool {
 	w, g := Clean(want), Clean(got)
 	if w == "" || g == "" {
@@ -46,8 +46,8 @@ func Equal(want, got string) bool {
 	return ok && sameExpressions(w, rest)
 }
 
-// sameExpressions compares what w and g are when read as expressions; a comma
-// between digits is read in the same way on both sides.
+// sameExpressions compares w and g as expressions. It reads commas between digits the
+// same way on both sides.
 func sameExpressions(w, g string) bool {
 	modes := []expr.Mode{{Thousands: true}}
 	if strings.ContainsAny(w+g, ",") || strings.Contains(w+g, " ") {
@@ -68,7 +68,7 @@ func sameExpressions(w, g string) bool {
 	return okA && okB && newComparer().same(a, b)
 }
 
-// read parses s; a number in words is the number.
+// read parses s. A number in words parses as that number.
 func read(s string, mode expr.Mode) (*expr.Node, bool) {
 	n, ok := expr.Parse(s, mode)
 	if ok && n.Kind != expr.Text && n.Kind != expr.Label {
@@ -80,25 +80,25 @@ func read(s string, mode expr.Mode) (*expr.Node, bool) {
 	return n, ok
 }
 
-// decimalComma reports whether s can only be a number with a decimal comma, or
-// two numbers: 1,5 or 0,25.
+// decimalComma reports whether s can only be a number with a decimal comma or two
+// numbers: 1,5 or 0,25.
 func decimalComma(s string) bool {
 	whole, rest, found := strings.Cut(strings.TrimPrefix(s, "-"), ",")
 	return found && whole != "" && rest != "" && len(rest) != 3 && strings.Trim(whole+rest, "0123456789") == ""
 }
 
-// comparer compares expressions until too much has been compared.
+// comparer compares expressions within a fixed budget of nodes.
 type comparer struct {
-	left    int // nodes that may be looked at
+	left    int // nodes still allowed
 	algebra *algebra.Comparer
 }
 
-// maxCompared is how many nodes are looked at for one pair of answers.
+// maxCompared bounds the nodes visited for one pair of answers.
 const maxCompared = 1 << 17
 
 func newComparer() *comparer { return &comparer{left: maxCompared, algebra: algebra.NewComparer()} }
 
-// same reports whether g, in a response, is w, the answer.
+// same reports whether g, from a response, equals w, the reference answer.
 func (c *comparer) same(w, g *expr.Node) bool {
 	c.left -= w.Size() + g.Size()
 	if c.left < 0 {
@@ -138,7 +138,7 @@ func (c *comparer) same(w, g *expr.Node) bool {
 	return c.algebra.Same(w, g)
 }
 
-// all compares pair by pair.
+// all compares the two lists pair by pair.
 func (c *comparer) all(w, g []*expr.Node) bool {
 	if len(w) != len(g) {
 		return false
@@ -164,8 +164,8 @@ func (c *comparer) rows(w, g []*expr.Node) bool {
 	return true
 }
 
-// labels compares words and what follows them; where only one side has words
-// they introduce the answer, as in "Area: 5".
+// labels compares words and what follows them. If only one side has words, they
+// introduce the answer, as in "Area: 5".
 func (c *comparer) labels(w, g *expr.Node) bool {
 	if w.Kind == expr.Label && g.Kind == expr.Label {
 		a, b := words(w.Name), words(g.Name)
@@ -177,13 +177,13 @@ func (c *comparer) labels(w, g *expr.Node) bool {
 	return !slices.Contains(words(g.Name), "not") && c.same(w, g.Args[0])
 }
 
-// isTitle reports whether words before a number are more likely its name than
-// part of it, as the month in "October 30" is.
+// isTitle reports whether words before a number are likely its name rather than part of
+// the answer, as the month in "October 30" is.
 func isTitle(name string) bool {
 	return name == strings.ToLower(name) || strings.HasSuffix(strings.ToLower(name), "answer")
 }
 
-// ratios compares 3:5 with 3:5, 6:10 and 3/5.
+// ratios treats 3:5, 6:10 and 3/5 as equal.
 func (c *comparer) ratios(w, g *expr.Node) bool {
 	if w.Kind == g.Kind && c.all(w.Args, g.Args) {
 		return true

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Quoted is the string that s begins with, of JSON such as {"answer": "5"}, and the
-// length of its literal.
+// Quoted decodes the JSON string at the start of s, as in {"answer": "5"}, and returns
+// the length of its literal.
 func Quoted(s string) (string, int, bool) {
 	if !strings.HasPrefix(s, `"`) {
 		return "", 0, false
@@ -29,7 +29,7 @@ func Quoted(s string) (string, int, bool) {
 	return "", 0, false
 }
 
-// Filler is the length of the words before an answer that say nothing.
+// Filler returns the length of the meaningless words at the start of an answer.
 func Filler(s string) int {
 	at := 0
 	for at < len(s) {

@@ -8,18 +8,18 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// maxMeasure is how long a measure may be, in bytes.
+// maxMeasure bounds the length of a measure, in bytes.
 const maxMeasure = 160
 
-// measure is what "2 hours and 40 minutes" says.
+// measure is a parsed quantity such as "2 hours and 40 minutes".
 type measure struct {
-	units []unit   // of its parts, the largest first
-	total *big.Rat // in the basic unit
+	units []unit   // of its parts, largest first
+	total *big.Rat // in the base unit
 }
 
-// Measure is the length of the measure of several parts that s begins with, such
-// as "2 hours and 40 minutes", "5 ft 3 in" or "$3 and 25 cents"; 0 where there is
-// none. LaTeX and Markdown may surround its words.
+// Measure returns the length of the compound measure at the start of s, such as "2
+// hours and 40 minutes", "5 ft 3 in" or "$3 and 25 cents", or 0 if there is none. LaTeX
+// and Markdown may surround its words.
 func Measure(s string) int {
 	if m, n := readMeasure(s); len(m.units) > 1 {
 		return n
@@ -27,7 +27,7 @@ func Measure(s string) int {
 	return 0
 }
 
-// readMeasure reads the measure that s begins with, and its length.
+// readMeasure reads the measure at the start of s and returns its length.
 func readMeasure(s string) (measure, int) {
 	s = s[:min(len(s), maxMeasure)]
 	m, end := measure{total: new(big.Rat)}, 0
@@ -56,7 +56,7 @@ func readMeasure(s string) (measure, int) {
 	return m, end
 }
 
-// unwrapped is s without the space and the marks that it begins with.
+// unwrapped returns s without leading space and markup.
 func unwrapped(s string) string {
 	for {
 		t := strings.TrimLeft(s, " *}~\n")
@@ -73,8 +73,8 @@ func unwrapped(s string) string {
 	}
 }
 
-// part reads a part of a measure that goes on with what is smaller: its value, its
-// unit, its length.
+// part reads the next, smaller part of a measure and returns its value, unit and
+// length.
 func (m measure) part(s string) (*big.Rat, unit, int) {
 	rest, money := strings.CutPrefix(strings.TrimPrefix(unwrapped(s), `\$`), "$")
 	money = money || strings.HasPrefix(unwrapped(s), `\$`)
@@ -121,7 +121,7 @@ func (m measure) part(s string) (*big.Rat, unit, int) {
 	return value, u, len(s) - len(after) + name
 }
 
-// wordValue is the value of a number in one word; of an article it is 1.
+// wordValue returns the value of a number in one word. An article counts as 1.
 func wordValue(word string) (*big.Rat, bool) {
 	if word == "a" || word == "an" {
 		return big.NewRat(1, 1), true
@@ -133,8 +133,8 @@ func wordValue(word string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(strings.TrimSpace(digits))
 }
 
-// unit is the unit of the next part of a measure, which may be a letter behind
-// another part or before one.
+// unit returns the unit of the next part of a measure. Next to another part, it may be
+// a single letter.
 func (m measure) unit(name string) unit {
 	second := len(m.units) > 0
 	switch name {
@@ -171,17 +171,16 @@ func (m measure) unit(name string) unit {
 	return unit{}
 }
 
-// wholeMeasure is the measure that s says, but for a word or two behind it: "5 feet
-// 3 inches tall".
+// wholeMeasure reads s as a measure with at most two words after it: "5 feet 3 inches
+// tall".
 func wholeMeasure(s string) (measure, bool) {
 	m, n := readMeasure(s)
 	rest := s[n:]
 	return m, n > 0 && len(strings.Fields(rest)) <= 2 && strings.Trim(strings.ToLower(rest), " .}$abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// measures compares w and g where one of them is a measure of several parts; known
-// is false where neither is. A number alone is in the largest or the smallest unit
-// of the response's measure.
+// measures compares w and g if either is a compound measure; otherwise known is false.
+// A bare number counts in the largest or the smallest unit of the response's measure.
 func measures(w, g string) (same, known bool) {
 	a, okA := wholeMeasure(w)
 	b, okB := wholeMeasure(g)

@@ -2,8 +2,8 @@ package answer
 
 import "strings"
 
-// Rows is s without what LaTeX's ends of rows say of the space behind them: \\ for
-// \\[4pt], \\* and \\*[1ex].
+// Rows removes the spacing arguments of LaTeX row ends from s: \\[4pt], \\* and
+// \\*[1ex] become \\.
 func Rows(s string) string {
 	if !strings.Contains(s, `\\`) {
 		return s
@@ -40,9 +40,9 @@ func isLength(s string) bool {
 	return strings.Contains(" pt mm cm em ex in pc bp mu sp dd cc ", " "+inside+" ")
 }
 
-// Formula is the length of the formula that s begins with, in LaTeX without
-// delimiters and without a space outside of braces: 2\sqrt{3}, \frac{1}{2}; 0 where
-// there is no fraction or root.
+// Formula returns the length of the LaTeX formula at the start of s, without delimiters
+// and without a space outside braces, such as 2\sqrt{3} or \frac{1}{2}. It returns 0 if
+// the formula has no fraction or root.
 func Formula(s string) int {
 	if s == "" || s[0] != '\\' && s[0] != '-' && (s[0] < '0' || s[0] > '9') {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// interval is a piece of the real line; nil ends are infinite.
+// interval is a piece of the real line. A nil end is infinite.
 type interval struct {
 	from, to               *expr.Node
 	withFrom, withTo       bool
@@ -16,8 +16,8 @@ type interval struct {
 	incomparable, explicit bool
 }
 
-// sets compares w and g as sets of real numbers where both can be such sets and
-// at least one cannot be read otherwise; ok is false where they cannot.
+// sets compares w and g as sets of real numbers if both can be such sets and at least
+// one has no other reading; otherwise ok is false.
 func (c *comparer) sets(w, g *expr.Node) (same, ok bool) {
 	a, okA := pieces(w)
 	b, okB := pieces(g)
@@ -50,7 +50,7 @@ func (c *comparer) sets(w, g *expr.Node) (same, ok bool) {
 	return true, true
 }
 
-// subject is what an inequality speaks of.
+// subject returns the quantity that an inequality constrains.
 func subject(n *expr.Node) *expr.Node {
 	for _, arg := range n.Args {
 		if !isConstant(arg) && arg.Kind != expr.Bracket && !isInfinite(arg) {
@@ -64,7 +64,7 @@ func isInfinite(n *expr.Node) bool {
 	return n.Is("infty") || n.Kind == expr.Product && len(n.Args) == 2 && n.Args[1].Is("infty")
 }
 
-// span is the interval between two ends.
+// span returns the interval between two ends.
 func span(from, to *expr.Node, withFrom, withTo bool) interval {
 	p := interval{from: from, to: to, withFrom: withFrom, withTo: withTo, fromValue: math.Inf(-1), toValue: math.Inf(1), explicit: true}
 	if from != nil && isInfinite(from) && from.Kind == expr.Product { // -∞
@@ -85,7 +85,7 @@ func span(from, to *expr.Node, withFrom, withTo bool) interval {
 	return p
 }
 
-// pieces are the intervals that n is the union of, from left to right.
+// pieces returns the intervals whose union is n, left to right.
 func pieces(n *expr.Node) ([]interval, bool) {
 	found, ok := unsorted(n)
 	if !ok {
@@ -108,7 +108,7 @@ func pieces(n *expr.Node) ([]interval, bool) {
 func unsorted(n *expr.Node) ([]interval, bool) {
 	switch n.Kind {
 	case expr.Bracket:
-		if n.Open == "{" { // of what satisfies the conditions
+		if n.Open == "{" { // set-builder: the args are its conditions
 			return unsorted(&expr.Node{Kind: expr.List, Args: n.Args})
 		}
 		if len(n.Args) != 2 || n.Open != "(" && n.Open != "[" || n.Close != ")" && n.Close != "]" {
@@ -164,7 +164,7 @@ func union(args []*expr.Node) ([]interval, bool) {
 	return all, true
 }
 
-// without is the whole line less some points.
+// without returns the real line minus some points.
 func without(line, points *expr.Node) ([]interval, bool) {
 	whole, ok := unsorted(line)
 	if !ok || len(whole) != 1 || whole[0].from != nil || whole[0].to != nil || points.Kind != expr.Bracket && points.Kind > expr.Call {
@@ -180,7 +180,7 @@ func without(line, points *expr.Node) ([]interval, bool) {
 	return between(holes), true
 }
 
-// between are the open intervals between points and beyond them.
+// between returns the open intervals between points and beyond them.
 func between(points []*expr.Node) []interval {
 	points = slices.Clone(points)
 	slices.SortStableFunc(points, func(a, b *expr.Node) int {
@@ -203,13 +203,13 @@ func between(points []*expr.Node) []interval {
 	return append(all, span(last, nil, false, false))
 }
 
-// anyNumber reports whether a condition only says that x is real.
+// anyNumber reports whether a condition only requires x to be real.
 func anyNumber(n *expr.Node) bool {
 	return n.Kind == expr.Relation && len(n.Ops) == 1 && n.Ops[0] == "in" && (n.Args[1].Is("mathbb R") || n.Args[1].Is("R"))
 }
 
-// halves is the union or, where they overlap, the intersection of two half
-// lines, without the points of each ≠.
+// halves returns the union of two half lines or, if they overlap, their intersection,
+// minus the points excluded by each ≠.
 func halves(args []*expr.Node) ([]interval, bool) {
 	var holes, rest []*expr.Node
 	for _, arg := range args {
@@ -238,7 +238,7 @@ func halves(args []*expr.Node) ([]interval, bool) {
 	return all, true
 }
 
-// pierced are the intervals without a point.
+// pierced removes a point from the intervals.
 func pierced(all []interval, hole *expr.Node) []interval {
 	var found []interval
 	x, ok := algebra.Approximate(hole)
@@ -255,7 +255,7 @@ func pierced(all []interval, hole *expr.Node) []interval {
 	return found
 }
 
-// inequality is the set that an inequality describes.
+// inequality returns the set that n describes.
 func inequality(n *expr.Node) ([]interval, bool) {
 	n = ascending(n)
 	args, ops := n.Args, n.Ops
@@ -285,7 +285,7 @@ func inequality(n *expr.Node) ([]interval, bool) {
 	return nil, false
 }
 
-// folded is the interval that x lies in, or for |x| the two.
+// folded returns the interval that contains x; |x| yields two intervals.
 func folded(x, from, to *expr.Node, withFrom, withTo bool) ([]interval, bool) {
 	if x.Kind != expr.Call || x.Name != "abs" || len(x.Args) != 1 || x.Args[0].Kind != expr.Symbol {
 		return []interval{span(from, to, withFrom, withTo)}, true

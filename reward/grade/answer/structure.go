@@ -7,11 +7,11 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// maxItems is how many items of a list are compared in any order.
+// maxItems is the longest list whose items may match in any order.
 const maxItems = 64
 
-// flatten makes lists of what stands for several values and multiplies
-// matrices out.
+// flatten turns nodes that stand for several values into lists and multiplies matrices
+// out.
 func flatten(n *expr.Node) *expr.Node {
 	switch {
 	case n.Kind == expr.List:
@@ -53,7 +53,8 @@ func branches(args []*expr.Node) []*expr.Node {
 	return all
 }
 
-// multiplied is the product of matrices and numbers, or nil where it has none.
+// multiplied returns the product of matrices and numbers, or nil if it is undefined or
+// has no matrix.
 func multiplied(n *expr.Node) *expr.Node {
 	var m *expr.Node
 	var scalars []*expr.Node
@@ -79,7 +80,7 @@ func isCollection(n *expr.Node) bool {
 	return n.Kind == expr.List || n.Kind == expr.Bracket
 }
 
-// items are those of a list, a set, a tuple or a matrix of one row or column.
+// items returns the items of a list, a set, a tuple or a matrix of one row or column.
 func items(n *expr.Node) []*expr.Node {
 	if n.Kind != expr.Matrix {
 		return n.Args
@@ -101,8 +102,7 @@ func ordered(n *expr.Node) bool {
 	return n.Kind == expr.Matrix || n.Kind == expr.Bracket && n.Open != "{"
 }
 
-// collections compares lists, sets and tuples, of which at least one is none of
-// the others.
+// collections compares lists, sets and tuples. At least one of w and g must be one.
 func (c *comparer) collections(w, g *expr.Node) bool {
 	if !isCollection(w) && w.Kind != expr.Matrix || !isCollection(g) && g.Kind != expr.Matrix {
 		return false
@@ -154,7 +154,7 @@ func sameBrackets(w, g *expr.Node) bool {
 	return kind(w.Open) == kind(g.Open) && kind(w.Close) == kind(g.Close)
 }
 
-// relation compares where one side is a relation and the other is not.
+// relation compares w and g if exactly one of them is a relation.
 func (c *comparer) relation(w, g *expr.Node) bool {
 	if g.Kind == expr.Relation {
 		if pieces, ok := c.sets(w, g); ok {
@@ -169,9 +169,9 @@ func (c *comparer) relation(w, g *expr.Node) bool {
 	return slices.ContainsFunc(c.values(w, false), func(v *expr.Node) bool { return c.same(v, g) })
 }
 
-// values are what an equation says its left side is: the last of a chain, before
-// and after what is only about the same; the first too where that is a number.
-// Unless any is set the left side has to be a name.
+// values returns the values that an equation gives its left side: the last of a chain,
+// both before and after an approximation sign, and the first too if it is a number.
+// Unless any is set, the left side must be a name.
 func (c *comparer) values(n *expr.Node, any bool) []*expr.Node {
 	end := len(n.Ops)
 	for i, op := range n.Ops {
@@ -211,8 +211,8 @@ func isConstant(n *expr.Node) bool {
 	})
 }
 
-// isName reports whether n names something rather than saying its value: x,
-// f(2), P(A), AB, |AB|, (x, y), a : b.
+// isName reports whether n names something rather than states its value: x, f(2), P(A),
+// AB, |AB|, (x, y), a : b.
 func isName(n *expr.Node) bool {
 	switch n.Kind {
 	case expr.Symbol:
@@ -254,7 +254,7 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 	return len(w.Ops) == 1 && (w.Ops[0] == "<" || w.Ops[0] == "<=") && c.proportional(w, g, true)
 }
 
-// names compares the left sides of two equations; words name anything.
+// names compares the left sides of two equations. Words match any name.
 func (c *comparer) names(w, g *expr.Node) bool {
 	return w.Kind == expr.Text || g.Kind == expr.Text || c.same(w, g)
 }
@@ -268,14 +268,14 @@ func balanced(n *expr.Node) bool {
 	return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return m.Kind > expr.Call || m.Kind == expr.Text })
 }
 
-// proportional compares equations as left minus right side, up to a factor: one
-// that is positive where it has to be.
+// proportional compares equations as left minus right side, up to a factor. If positive
+// is set, the factor must be positive.
 func (c *comparer) proportional(w, g *expr.Node, positive bool) bool {
 	sign, ok := c.algebra.Proportional(algebra.Difference(w.Args[1], w.Args[0]), algebra.Difference(g.Args[1], g.Args[0]))
 	return ok && (sign > 0 || !positive)
 }
 
-// ascending writes > as <.
+// ascending rewrites > as <.
 func ascending(n *expr.Node) *expr.Node {
 	if !slices.Contains(n.Ops, ">") && !slices.Contains(n.Ops, ">=") {
 		return n

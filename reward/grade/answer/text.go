@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// Clean takes off what surrounds an answer: white space, Markdown, the
-// delimiters of mathematics, a box, the point at the end.
+// Clean strips what surrounds an answer: white space, Markdown, math delimiters, a box,
+// the final period.
 func Clean(s string) string {
 	s = strings.TrimSpace(s)
 	if boxed, _, ok := Boxed(s); ok && !strings.Contains(s, "\\boxed{}") {
@@ -34,7 +34,7 @@ func Clean(s string) string {
 	return s
 }
 
-// digitsApart is the number that \underline{2}\,\underline{7} writes digit by
+// digitsApart returns the number that \underline{2}\,\underline{7} spells digit by
 // digit.
 func digitsApart(s string) (string, bool) {
 	if !strings.Contains(s, `\underline`) || len(s) > 1000 {
@@ -49,8 +49,7 @@ func digitsApart(s string) (string, bool) {
 	return strings.Join(fields, ""), len(fields) > 0
 }
 
-// unwrapDollars takes $ off where they come in pairs around mathematics, and
-// leaves amounts of money.
+// unwrapDollars removes paired $ around mathematics and keeps amounts of money.
 func unwrapDollars(s string) string {
 	count := strings.Count(s, "$") - strings.Count(s, `\$`)
 	if count == 0 {
@@ -70,7 +69,7 @@ func unwrapDollars(s string) string {
 	return b.String()
 }
 
-// BareText is s without LaTeX's commands around words.
+// BareText returns s without LaTeX text commands and braces.
 func BareText(s string) string {
 	for _, name := range []string{`\text`, `\textbf`, `\textit`, `\textrm`, `\mbox`, `\mathrm`, `\mathbf`, `\textnormal`, `\operatorname`} {
 		s = strings.ReplaceAll(s, name+"{", "{")
@@ -79,7 +78,7 @@ func BareText(s string) string {
 		`\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
 }
 
-// compact is s without white space, for a first look.
+// compact returns s without white space, for a quick comparison.
 func compact(s string) string {
 	s = strings.NewReplacer("~", "", `\,`, "", `\!`, "", `\;`, "", `\ `, "", `\left`, "", `\right`, "", `\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
 	for _, name := range []string{`\text`, `\mbox`, `\mathrm`, `\textnormal`} {
@@ -91,7 +90,7 @@ func compact(s string) string {
 	return strings.Join(strings.Fields(s), "")
 }
 
-// Choice is the letter that s chooses: C, (C), "(C) 42", "C. Evelyn".
+// Choice returns the letter that s chooses: C, (C), "(C) 42", "C. Evelyn".
 func Choice(s string) (byte, bool) {
 	s = strings.TrimSpace(BareText(s))
 	for _, word := range []string{"option ", "choice ", "answer "} {
@@ -106,7 +105,7 @@ func Choice(s string) (byte, bool) {
 	}
 	rest := s[1:]
 	if at := strings.IndexByte(rest, '('); open && at >= 0 && at+2 < len(rest) && rest[at+1] >= 'A' && rest[at+1] <= 'J' && rest[at+2] == ')' {
-		return 0, false // one or the other
+		return 0, false // two choices
 	}
 	switch {
 	case open && strings.HasPrefix(rest, ")"), !open && rest == "":
@@ -117,7 +116,7 @@ func Choice(s string) (byte, bool) {
 	return s[0], true
 }
 
-// chosen is what stands behind the letter of a choice: 42 of "(C) 42".
+// chosen returns the text after the letter of a choice: 42 for "(C) 42".
 func chosen(s string) (string, bool) {
 	if _, ok := Choice(s); !ok {
 		return "", false
@@ -133,8 +132,7 @@ func chosen(s string) (string, bool) {
 	return rest, rest != ""
 }
 
-// words are the words and numbers of s in lower case, without those that say
-// nothing.
+// words returns the words and numbers of s in lower case, without filler.
 func words(s string) []string {
 	fields := strings.FieldsFunc(strings.ToLower(strings.ReplaceAll(s, "'s ", " ")), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '+' && r != '-' && r != '='
@@ -161,8 +159,8 @@ func words(s string) []string {
 
 func sameList(a, b []string) bool { return slices.Equal(a, b) }
 
-// sameWords compares answers in words. A sentence that has the wanted words, and
-// no others that take them back, says them.
+// sameWords compares answers in words. A sentence matches if it has the wanted words
+// and none that contradict them.
 func sameWords(w, g string) bool {
 	w, g = BareText(w), BareText(g)
 	a, b := words(w), words(g)
@@ -181,9 +179,8 @@ func sameWords(w, g string) bool {
 	return len(b) <= 24 && says(b, a) && !rivals(a, b, g)
 }
 
-// rivals reports whether g, whose words are b, has another word of the kind that
-// the wanted word a is, and a is not what it is about: "100 days after Friday is
-// Sunday".
+// rivals reports whether g, with words b, has another word of the same kind as the
+// wanted word a, and a is not its answer: "100 days after Friday is Sunday".
 func rivals(a, b []string, g string) bool {
 	for _, kind := range kinds() {
 		if len(a) != 1 || !slices.Contains(kind, a[0]) {
@@ -195,7 +192,7 @@ func rivals(a, b []string, g string) bool {
 	return false
 }
 
-// kinds are words of which an answer is one and not another.
+// kinds returns sets of mutually exclusive answer words.
 func kinds() [][]string {
 	return [][]string{
 		{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
@@ -208,7 +205,7 @@ func kinds() [][]string {
 	}
 }
 
-// isNothing reports whether words say that there is no answer.
+// isNothing reports whether the words mean that there is no answer.
 func isNothing(a []string) bool {
 	switch strings.Join(a, " ") {
 	case "none", "no solution", "no solutions", "no real solutions", "no real solution", "no real roots", "no integer solutions", "no such", "empty", "empty set",
@@ -218,7 +215,7 @@ func isNothing(a []string) bool {
 	return false
 }
 
-// saysNothing reports whether an answer is that there is none.
+// saysNothing reports whether an answer states that there is none.
 func saysNothing(s string) bool {
 	switch compact(s) {
 	case `\emptyset`, `\varnothing`, `\{\}`, "∅", "{}":
@@ -227,8 +224,8 @@ func saysNothing(s string) bool {
 	return !strings.ContainsAny(s, "=<>^+*/0123456789") && isNothing(words(BareText(s)))
 }
 
-// says reports whether b has the words a in a row, and neither a denial nor an
-// alternative that a has not.
+// says reports whether b contains the consecutive words a, without a denial or an
+// alternative that a lacks.
 func says(b, a []string) bool {
 	for _, word := range b {
 		switch word {
@@ -250,7 +247,7 @@ func says(b, a []string) bool {
 	return false
 }
 
-// isProse reports whether s has a word rather than mathematics alone.
+// isProse reports whether s contains a word rather than mathematics alone.
 func isProse(s string) bool {
 	if strings.ContainsAny(s, `=<>^_+*/`) || strings.Contains(s, `\`) {
 		return false
@@ -268,7 +265,7 @@ func isProse(s string) bool {
 	return false
 }
 
-// small are the words of numbers below twenty.
+// small returns the words for the numbers below twenty.
 func small() []string {
 	return []string{"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
 		"thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"}
@@ -278,8 +275,8 @@ func tens() []string {
 	return []string{"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"}
 }
 
-// Spelled is s with the number that it begins with, in words, in digits: "twenty
-// five apples" is "25 apples".
+// Spelled rewrites a leading number in words as digits: "twenty five apples" becomes
+// "25 apples".
 func Spelled(s string) (string, bool) {
 	fields := strings.Fields(strings.ReplaceAll(strings.ToLower(BareText(s)), "-", " "))
 	fields = slices.DeleteFunc(fields, func(f string) bool { return strings.Trim(f, ".,") == "" })
@@ -314,7 +311,7 @@ func Spelled(s string) (string, bool) {
 	return digits(total+part, used, fields)
 }
 
-// denominator is the d of a word such as thirds, or 0.
+// denominator returns the denominator that a word such as thirds names, or 0.
 func denominator(f string) int {
 	for d, name := range []string{"half", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"} {
 		if f == name || f == name+"s" || d == 0 && f == "halves" || d == 2 && (f == "quarter" || f == "quarters") {
@@ -324,7 +321,7 @@ func denominator(f string) int {
 	return 0
 }
 
-// mixed is a whole number and a fraction in words.
+// mixed reads a whole number and a fraction in words.
 func mixed(v, used int, fields []string) (string, bool) {
 	rest := fields[used+1:]
 	if len(rest) > 0 && rest[0] == "a" {

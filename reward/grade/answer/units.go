@@ -9,13 +9,13 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// unit is what a measure counts, and how many num/den of the basic unit it is.
+// unit is a dimension and the unit's size, num/den of the base unit.
 type unit struct {
 	dimension string
 	num, den  int64
 }
 
-// unitOf knows the units that answers are often given in one or the other of.
+// unitOf returns the unit called name, or the zero unit if it is unknown.
 func unitOf(name string) unit {
 	name = strings.ToLower(strings.TrimSpace(name))
 	if len(name) > 3 {
@@ -64,10 +64,10 @@ func unitOf(name string) unit {
 	return unit{}
 }
 
-// IsUnit reports whether name is a unit that is known.
+// IsUnit reports whether name is a known unit.
 func IsUnit(name string) bool { return unitOf(name) != unit{} }
 
-// bare is n without its unit, and the unit.
+// bare returns n without its unit, and the unit.
 func bare(n *expr.Node) (*expr.Node, string) {
 	name := ""
 	for n.Kind == expr.Unit {
@@ -79,8 +79,8 @@ func bare(n *expr.Node) (*expr.Node, string) {
 	return n, name
 }
 
-// units compares measures. A unit on one side only is left out; where both have
-// one and know how to convert, they are converted.
+// units compares measures. A unit on one side only is ignored. If both sides have
+// convertible units, they are converted.
 func (c *comparer) units(w, g *expr.Node) bool {
 	a, in := bare(w)
 	b, out := bare(g)
@@ -110,8 +110,8 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	return c.same(a, b)
 }
 
-// isUnder reports whether b is a whole number a of cents said in dollars, "$0.25"
-// for 25, or of hours said as a time, "2:00 pm" for 2.
+// isUnder reports whether b states the whole number a in a larger unit: cents as
+// dollars, "$0.25" for 25, or an hour as a time, "2:00 pm" for 2.
 func (c *comparer) isUnder(a, b *expr.Node, unit string) bool {
 	if a.Kind != expr.Number || a.Places > 0 {
 		return false
@@ -136,7 +136,7 @@ func (c *comparer) percent(a, b *expr.Node, inW, inG bool) bool {
 	return c.same(a, b)
 }
 
-// meridian is am or pm, or nothing.
+// meridian returns am, pm or "".
 func meridian(name string) string {
 	if name = strings.ToLower(name); name == "am" || name == "pm" {
 		return name

@@ -2,7 +2,7 @@ package expr
 
 import "strings"
 
-// bracket reads what is between brackets.
+// bracket parses a bracketed expression.
 func (p *parser) bracket() *Node {
 	if !p.enter() {
 		return nil
@@ -21,7 +21,7 @@ func (p *parser) bracket() *Node {
 		return &Node{Kind: Bracket, Open: open, Close: t.text}
 	}
 	n := p.groups()
-	for n != nil { // the condition in {x | x > 0} belongs to what is described
+	for n != nil { // set-builder notation: the condition in {x | x > 0} replaces x
 		if _, ok := p.take("|", ":", "mid"); !ok {
 			break
 		}
@@ -82,7 +82,7 @@ func (p *parser) absolute(pipe string) *Node {
 	return call("abs", n)
 }
 
-// matrix reads rows of cells up to the end of the environment.
+// matrix parses rows of cells up to the end of the environment.
 func (p *parser) matrix() *Node {
 	if !p.enter() {
 		return nil

@@ -2,7 +2,7 @@ package expr
 
 import "strings"
 
-// command reads what begins with a backslash.
+// command reads a LaTeX command.
 func (l *lexer) command() {
 	start := l.at
 	l.at++
@@ -35,11 +35,11 @@ func (l *lexer) command() {
 	}
 }
 
-// escaped reads a backslash with a sign.
+// escaped reads a backslash followed by a non-letter.
 func (l *lexer) escaped(c byte) {
 	switch c {
 	case '\\':
-		// A doubled backslash before a name is an escape too many.
+		// A doubled backslash before a command name is an extra escape.
 		n := 0
 		for isLetter(l.s, l.at+n) {
 			n++
@@ -63,18 +63,18 @@ func (l *lexer) escaped(c byte) {
 	case '(', ')', '[', ']', '!':
 	case '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 		l.failed = true
-	default: // \, \; \: \> and the like
+	default: // spacing such as \, \; \: \>
 		l.spaced = true
 	}
 }
 
-// row ends a row of a matrix, or a line of several equations.
+// row ends a row of a matrix or a line of several equations.
 func (l *lexer) row() {
 	next := strings.TrimLeft(l.s[l.at:], " &\n\t")
 	switch {
 	case l.matrix > 0:
 		l.emit(tOp, "row")
-	case next == "" || strings.IndexByte("=<>~", next[0]) >= 0 || strings.HasPrefix(next, `\le`) || strings.HasPrefix(next, `\ge`) || strings.HasPrefix(next, `\approx`): // the line before goes on
+	case next == "" || strings.IndexByte("=<>~", next[0]) >= 0 || strings.HasPrefix(next, `\le`) || strings.HasPrefix(next, `\ge`) || strings.HasPrefix(next, `\approx`): // the equation continues
 	default:
 		l.emit(tOp, ",")
 	}
@@ -89,7 +89,7 @@ func known(name string) bool {
 	return false
 }
 
-// layout reads a command that changes only how things look.
+// layout reads a command that only affects layout.
 func (l *lexer) layout(name string) bool {
 	switch name {
 	case "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "middle",
@@ -175,7 +175,7 @@ func (l *lexer) text(name string) bool {
 	return true
 }
 
-// operator reads a command that is a sign.
+// operator reads a command for an operator or a bracket.
 func (l *lexer) operator(name string) bool {
 	switch name {
 	case "frac", "dfrac", "tfrac", "cfrac", "binom", "dbinom", "tbinom":

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// factor is a primary with what stands behind it.
+// factor parses a primary with its signs and postfix operators.
 func (p *parser) factor() *Node {
 	if !p.enter() {
 		return nil
@@ -44,7 +44,7 @@ func (p *parser) factor() *Node {
 	return n
 }
 
-// raised reads what stands behind a ^.
+// raised parses what follows a ^.
 func (p *parser) raised(n *Node) *Node {
 	if _, ok := p.take("deg"); ok { // 90^\circ
 		return &Node{Kind: Unit, Name: "deg", Args: []*Node{n}}
@@ -54,7 +54,7 @@ func (p *parser) raised(n *Node) *Node {
 		p.at += 3
 		return &Node{Kind: Unit, Name: "deg", Args: []*Node{n}}
 	}
-	if p.isOp("*", "'") || p.peek().kind == tWord { // a mark
+	if p.isOp("*", "'") || p.peek().kind == tWord { // a mark such as * or th
 		p.at++
 		return n
 	}
@@ -62,7 +62,7 @@ func (p *parser) raised(n *Node) *Node {
 	if exponent == nil {
 		return nil
 	}
-	if n.Kind == Bracket && (exponent.Is("T") || exponent.Is("top")) { // a column written as a row
+	if n.Kind == Bracket && (exponent.Is("T") || exponent.Is("top")) { // a column vector written as a row
 		return n
 	}
 	if n.Kind == Unit && n.Name != "%" && n.Name != "deg" {
@@ -105,7 +105,7 @@ func (p *parser) primary() *Node {
 	return p.fail()
 }
 
-// numeral is a number with its base, or a mixed number.
+// numeral parses a number's base or the fraction of a mixed number.
 func (p *parser) numeral(n *Node) *Node {
 	if _, ok := p.take("_"); ok {
 		c := *n
@@ -128,8 +128,8 @@ func (p *parser) numeral(n *Node) *Node {
 	return n
 }
 
-// fraction is a proper fraction that makes the number before it a mixed one:
-// \frac{1}{2}, or 1/2 behind a space; and how many tokens it has.
+// fraction returns the proper fraction that makes the preceding number mixed, and its
+// length in tokens: \frac{1}{2}, or 1/2 after a space.
 func (p *parser) fraction() (*big.Rat, int) {
 	rest := p.in[p.at:]
 	integer := func(i int) *big.Int {
@@ -171,7 +171,7 @@ func (p *parser) fraction() (*big.Rat, int) {
 	return new(big.Rat).SetFrac(parts[0], parts[1]), at
 }
 
-// subscript is the text of what stands behind a _.
+// subscript returns the text after a _.
 func (p *parser) subscript() string {
 	var b strings.Builder
 	depth := 0
@@ -196,8 +196,7 @@ func (p *parser) subscript() string {
 	return b.String()
 }
 
-// named is a symbol, and for f, g and their like a function where brackets
-// follow.
+// named parses a symbol. Names such as f and g are functions if brackets follow.
 func (p *parser) named(name string) *Node {
 	switch name {
 	case "emptyset", "varnothing":
@@ -242,7 +241,7 @@ func arguments(n *Node) []*Node {
 	return []*Node{n}
 }
 
-// function reads the arguments of a function.
+// function parses the arguments of a function.
 func (p *parser) function(name string) *Node {
 	switch name {
 	case "frac", "binom":
@@ -307,8 +306,8 @@ func orZero(n *Node) *Node {
 	return n
 }
 
-// operand is the argument of a function without brackets: sin 5x cos x is
-// (sin 5x)(cos x).
+// operand parses a function's argument without brackets: sin 5x cos x is (sin 5x)(cos
+// x).
 func (p *parser) operand() *Node {
 	var args []*Node
 	for {
@@ -332,7 +331,7 @@ func (p *parser) operand() *Node {
 	return Multiply(args...)
 }
 
-// argument is a brace group or one factor without what stands behind it.
+// argument parses a brace group or one factor without postfix operators.
 func (p *parser) argument() *Node {
 	if _, ok := p.take("-"); ok {
 		if n := p.argument(); n != nil {

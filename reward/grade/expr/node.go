@@ -1,11 +1,12 @@
-// Package expr reads mathematical expressions, in LaTeX or as people type them.
+// Package expr parses mathematical expressions in LaTeX or plain text.
 //
-// The texts come from models: one that is too long or too deep is no expression.
+// The texts come from models. Texts that are too long or nested too deeply are
+// rejected.
 package expr
 
 import "math/big"
 
-// Kind says what a Node is.
+// Kind is the kind of a Node.
 type Kind uint8
 
 // The kinds of nodes.
@@ -26,7 +27,7 @@ const (
 	Label                // Args[0] after the words Name
 )
 
-// Node is an expression. Nodes are never changed once they are made.
+// Node is an immutable expression.
 type Node struct {
 	Kind        Kind
 	Name        string
@@ -40,24 +41,24 @@ type Node struct {
 	Open, Close string   // ( [ { < or | and their counterparts, of a Bracket
 }
 
-// The bounds on what is read.
+// The bounds on the input.
 const (
 	maxText   = 8192 // bytes
 	maxTokens = 4096
 	maxDepth  = 200
 )
 
-// Integer is the number v.
+// Integer returns the number v.
 func Integer(v int64) *Node { return &Node{Kind: Number, Value: big.NewRat(v, 1)} }
 
-// Named is the symbol name.
+// Named returns the symbol name.
 func Named(name string) *Node { return &Node{Kind: Symbol, Name: name} }
 
 func call(name string, args ...*Node) *Node { return &Node{Kind: Call, Name: name, Args: args} }
 
 func power(base, exponent *Node) *Node { return &Node{Kind: Power, Args: []*Node{base, exponent}} }
 
-// Negate is -n.
+// Negate returns -n.
 func Negate(n *Node) *Node {
 	if n.Kind == Number {
 		c := *n
@@ -67,13 +68,13 @@ func Negate(n *Node) *Node {
 	return Multiply(Integer(-1), n)
 }
 
-// Invert is 1/n.
+// Invert returns 1/n.
 func Invert(n *Node) *Node { return power(n, Integer(-1)) }
 
-// Multiply is the product of args.
+// Multiply returns the product of args.
 func Multiply(args ...*Node) *Node { return gather(Product, args) }
 
-// Add is the sum of args.
+// Add returns the sum of args.
 func Add(args ...*Node) *Node { return gather(Sum, args) }
 
 func gather(kind Kind, args []*Node) *Node {
@@ -88,7 +89,7 @@ func root(n *Node, degree *Node) *Node { return power(n, Invert(degree)) }
 // Is reports whether n is the symbol name.
 func (n *Node) Is(name string) bool { return n.Kind == Symbol && n.Name == name }
 
-// Size is how many nodes n has, as a tree.
+// Size returns the number of nodes in the tree.
 func (n *Node) Size() int {
 	total := 1
 	for _, arg := range n.Args {
@@ -97,7 +98,7 @@ func (n *Node) Size() int {
 	return total
 }
 
-// Has reports whether n or a node below it satisfies f.
+// Has reports whether f holds for n or a node below it.
 func (n *Node) Has(f func(*Node) bool) bool {
 	if f(n) {
 		return true
@@ -110,8 +111,7 @@ func (n *Node) Has(f func(*Node) bool) bool {
 	return false
 }
 
-// Branches are the readings of n: itself, or where it has a ± the two that it
-// stands for.
+// Branches returns the readings of n: n itself, or two if it contains a ±.
 func (n *Node) Branches() []*Node {
 	if !n.Has(func(m *Node) bool { return m.Is("±") || m.Is("∓") }) {
 		return []*Node{n}

@@ -2,7 +2,8 @@ package expr
 
 import "strings"
 
-// parser is a recursive descent over tokens; from loosest to tightest:
+// parser is a recursive descent parser over tokens. Its rules, from loosest to
+// tightest:
 //
 //	groups    rows ; rows
 //	list      relation , relation
@@ -17,11 +18,11 @@ type parser struct {
 	at    int
 	depth int
 	bad   bool
-	pipes int  // how many | are open
-	set   bool // inside \{ and before a bar: what follows that is a condition
+	pipes int  // number of open |
+	set   bool // inside \{ and before a bar: a condition follows the bar
 }
 
-// Parse reads s, and reports whether all of it is an expression.
+// Parse parses s and reports whether all of it is an expression.
 func Parse(s string, mode Mode) (*Node, bool) {
 	if len(s) > maxText {
 		return nil, false
@@ -58,7 +59,7 @@ func (p *parser) isOp(texts ...string) bool {
 	return false
 }
 
-// take moves past one of the signs and says which.
+// take consumes one of the operators and returns it.
 func (p *parser) take(texts ...string) (string, bool) {
 	if !p.isOp(texts...) {
 		return "", false
@@ -72,7 +73,7 @@ func (p *parser) fail() *Node {
 	return nil
 }
 
-// enter counts a level of nesting; the caller leaves it.
+// enter counts a level of nesting. The caller decrements depth.
 func (p *parser) enter() bool {
 	p.depth++
 	p.bad = p.bad || p.depth > maxDepth
@@ -100,14 +101,14 @@ func (p *parser) groups() *Node {
 	return &Node{Kind: List, Args: items}
 }
 
-// ends reports whether nothing of an expression can follow.
+// ends reports whether the expression cannot continue.
 func (p *parser) ends() bool {
 	t := p.peek()
 	return t.kind == tEnd || t.kind == tClose || t.kind == tFinish || p.isOp(";", ",", "&", "row") || p.pipes > 0 && p.isOp("|", "||", "mid")
 }
 
 func (p *parser) list() *Node {
-	for { // a separator first, as in ", and 5"
+	for { // a leading separator, as in ", and 5"
 		if _, ok := p.take(","); !ok {
 			break
 		}
@@ -261,7 +262,7 @@ func (p *parser) sum() *Node {
 	return Add(args...)
 }
 
-// minus keeps units outside.
+// minus negates n but keeps its unit outside.
 func minus(n *Node) *Node {
 	if n.Kind == Unit || n.Kind == Label {
 		c := *n
@@ -271,7 +272,7 @@ func minus(n *Node) *Node {
 	return Negate(n)
 }
 
-// starts reports whether a factor can begin here without a sign before it.
+// starts reports whether a factor without a sign can begin here.
 func (p *parser) starts() bool {
 	t := p.peek()
 	switch t.kind {
@@ -302,7 +303,7 @@ func (p *parser) term() *Node {
 			unit = strings.TrimSpace(unit + " " + op + p.words())
 			continue
 		}
-		if unit != "" { // a number among words is for the caller to find
+		if unit != "" { // the caller handles a number among words
 			return p.fail()
 		}
 		n := p.factor()
@@ -350,7 +351,7 @@ func onlyWords(n *Node) bool {
 	return false
 }
 
-// words joins the words that come next, and the power of a unit.
+// words joins the next words and the powers of their units.
 func (p *parser) words() string {
 	var words []string
 	for p.peek().kind == tWord {
@@ -370,7 +371,7 @@ func (p *parser) words() string {
 	return strings.Join(words, " ")
 }
 
-// labelled is words and what they introduce.
+// labelled parses words and what they introduce.
 func (p *parser) labelled(words string) *Node {
 	if p.isOp("_") { // a subscript belongs to the words
 		p.at++

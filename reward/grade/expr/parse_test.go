@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// show writes a tree down, operators first.
+// show prints a tree in prefix notation.
 func show(n *Node) string {
 	if n == nil {
 		return "nil"
@@ -76,7 +76,7 @@ func TestParse(t *testing.T) {
 		{`\sin 5x\cos x`, Mode{}, "(* (sin (* 5 x)) (cos x))"},
 		{`\log_2 8`, Mode{}, "(log 8 2)"},
 		{"|x-1|", Mode{}, "(abs (+ x -1))"},
-		{"||x|+1|", Mode{}, "nil"}, // as ‖x|
+		{"||x|+1|", Mode{}, "nil"}, // parses as ‖x|
 		{"5!", Mode{}, "(factorial 5)"},
 		{"1,234", Mode{}, "(list 1 234)"},
 		{"1,234", thousands, "1234"},

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// periodic reads what makes the decimal before it go on for ever: 0.1\overline{6}
-// or 0.1666…, where the digits that repeat have been seen often enough. It
-// reports whether there was such a thing.
+// periodic reads the marker that makes the preceding decimal repeat forever:
+// 0.1\overline{6} or 0.1666…, if the repeating digits occur often enough. It reports
+// whether it found one.
 func (l *lexer) periodic(digits string, places int) bool {
 	rest := l.s[l.at:]
 	whole, decimals, _ := strings.Cut(digits, ".")
@@ -44,8 +44,8 @@ func (l *lexer) periodic(digits string, places int) bool {
 	return false
 }
 
-// base is the base that words behind a number give, as in "base 8" and "(base
-// 8)", and how many tokens that takes.
+// base returns the base that words after a number name, as in "base 8" and "(base 8)",
+// and their length in tokens.
 func (p *parser) base() (string, int) {
 	rest := p.in[p.at:]
 	open := 0
@@ -76,7 +76,7 @@ func (p *parser) base() (string, int) {
 	return base, open + 3
 }
 
-// inDigits is the name of a base in digits.
+// inDigits returns the name of a base in digits.
 func inDigits(name string) string {
 	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"} {
 		if strings.EqualFold(name, word) {
@@ -86,8 +86,8 @@ func inDigits(name string) string {
 	return name
 }
 
-// tail is the shortest run of digits that decimals end with at least twice, and
-// three times where it is one digit; "" where there is none.
+// tail returns the shortest run of digits that ends decimals at least twice, or at
+// least three times if it is a single digit. It returns "" if there is none.
 func tail(decimals string) string {
 	for n := 1; 2*n <= len(decimals); n++ {
 		period := decimals[len(decimals)-n:]
@@ -98,7 +98,7 @@ func tail(decimals string) string {
 	return ""
 }
 
-// repeat emits the number whose decimals go on with period for ever.
+// repeat emits the number whose decimals repeat period forever.
 func (l *lexer) repeat(whole, decimals, period string) {
 	value, ok := new(big.Rat).SetString("0" + whole + "." + decimals + "0")
 	cycle, both := new(big.Int).SetString(period, 10)

@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// The small digits above and below the line, in the order of smallSigns.
+// The superscript and subscript digits, in the order of smallSigns.
 const (
 	above      = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ"
 	below      = "₀₁₂₃₄₅₆₇₈₉₊₋ₙ"
 	smallSigns = "0123456789+-n"
 )
 
-// Fractions is s with the signs of fractions written out: ¾ is 3/4, 2¾ is 2 3/4,
-// ³⁄₄ is 3/4.
+// Fractions spells out the fraction signs of s: ¾ becomes 3/4, 2¾ becomes 2 3/4, ³⁄₄
+// becomes 3/4.
 func Fractions(s string) string {
 	if !strings.ContainsAny(s, "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒⁄"+below) {
 		return s
@@ -40,8 +40,8 @@ func Fractions(s string) string {
 	return b.String()
 }
 
-// fractionAt is the fraction that a sign or small digits at the beginning of s
-// write, and how many bytes that takes.
+// fractionAt returns the fraction that a sign or small digits at the start of s write,
+// and its length in bytes.
 func fractionAt(s string) (string, int) {
 	if s[0] < utf8.RuneSelf {
 		return "", 0
@@ -62,7 +62,7 @@ func fractionAt(s string) (string, int) {
 	return "", 0
 }
 
-// small is what the small digits that s begins with say, and their length.
+// small returns the text of the small digits at the start of s and their length.
 func small(s, set string) (string, int) {
 	var b strings.Builder
 	for i, r := range s {
@@ -75,7 +75,7 @@ func small(s, set string) (string, int) {
 	return b.String(), len(s)
 }
 
-// raised writes small digits as exponents and indices.
+// raised rewrites small digits as exponents and subscripts.
 func raised(s string) string {
 	if !strings.ContainsAny(s, above+below) {
 		return s

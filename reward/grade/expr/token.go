@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// kind of a token.
+// kind is the kind of a token.
 type kind uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	tOp          // text is one of + - * / ^ _ ! = != < <= > >= ~ in cup cap \ ± ∓ : , ; & | || ' % deg $ row mod mid choose
 	tOpen        // text is ( [ { < or group
 	tClose       // text is ) ] } > or group
-	tMatrix      // the begin of a matrix
+	tMatrix      // the start of a matrix
 	tFinish      // the end of an environment
 )
 
@@ -27,16 +27,16 @@ type token struct {
 	kind   kind
 	text   string
 	node   *Node
-	spaced bool // white space stands before it
+	spaced bool // follows white space
 }
 
-// Mode says how commas between digits are read.
+// Mode selects how commas between digits are read.
 type Mode struct {
 	Thousands bool // 1,234 and 1 234 are numbers, not lists
 	Decimal   bool // 1,5 is 1.5
 }
 
-// lexer turns a text into tokens.
+// lexer splits a text into tokens.
 type lexer struct {
 	mode   Mode
 	s      string
@@ -44,10 +44,10 @@ type lexer struct {
 	out    []token
 	spaced bool
 	prose  bool  // inside \text: letters are words
-	digits int   // how many arguments of \frac come, of which a digit alone is one
-	stack  []int // digits outside the braces that are open
-	depth  int   // of brackets that are open, braces left out
-	matrix int   // how many matrices are open
+	digits int   // pending arguments of \frac: a single digit is one
+	stack  []int // digits outside each open brace
+	depth  int   // open brackets, not counting braces
+	matrix int   // open matrices
 	failed bool
 }
 
@@ -65,7 +65,7 @@ func (l *lexer) emit(k kind, text string) {
 	}
 }
 
-// plain writes the Unicode signs that people use as ASCII or LaTeX.
+// plain rewrites common Unicode signs as ASCII or LaTeX.
 func plain(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
 		return s
@@ -79,7 +79,7 @@ func plain(s string) string {
 	).Replace(raised(Fractions(s)))
 }
 
-// lex is the tokens of s, and whether all of it could be read.
+// lex returns the tokens of s and whether all of it was read.
 func lex(s string, mode Mode) ([]token, bool) {
 	l := &lexer{mode: mode, s: plain(s)}
 	l.run()
@@ -114,7 +114,7 @@ func (l *lexer) run() {
 	}
 }
 
-// firstIdeograph is where the scripts begin in which letters are words.
+// firstIdeograph is the start of the scripts whose letters form words.
 const firstIdeograph = 0x2e80
 
 func (l *lexer) space(size int) {
@@ -128,7 +128,7 @@ func isLetter(s string, at int) bool {
 	return at >= 0 && at < len(s) && (s[at] >= 'a' && s[at] <= 'z' || s[at] >= 'A' && s[at] <= 'Z')
 }
 
-// digitsAt is the length of the run of digits at at.
+// digitsAt returns the length of the run of digits at at.
 func digitsAt(s string, at int) int {
 	n := 0
 	for isDigit(s, at+n) {
@@ -137,8 +137,8 @@ func digitsAt(s string, at int) int {
 	return n
 }
 
-// separator is the length of a thousands separator at at, which three digits
-// and no fourth must follow; 0 where there is none.
+// separator returns the length of the thousands separator at at, or 0. Exactly three
+// digits must follow it.
 func (l *lexer) separator(at int) int {
 	for _, sep := range []string{`,\!`, `{,}`, `{,\!}`, `\,`, `\!,\!`, `\!,`, `\ `, ",", " "} {
 		if !strings.HasPrefix(l.s[at:], sep) {
@@ -191,7 +191,7 @@ func (l *lexer) number() {
 	l.literal(b.String(), places)
 }
 
-// literal emits a number, and reads the exponent of 1.5e-3.
+// literal emits a number. It reads the exponent of 1.5e-3.
 func (l *lexer) literal(digits string, places int) {
 	text := strings.TrimSuffix(digits, ".")
 	if l.digits == 0 && l.at < len(l.s) && (l.s[l.at] == 'e' || l.s[l.at] == 'E') {
@@ -221,7 +221,7 @@ func (l *lexer) value(n *Node) {
 	l.out[len(l.out)-1].node = n
 }
 
-// sign reads what is neither a letter nor a digit nor a command.
+// sign reads an operator or punctuation.
 func (l *lexer) sign(r rune, size int) {
 	for _, op := range []string{"<=", ">=", "!=", "==", "=<", "=>", "**", "||", "+-", "->"} {
 		if strings.HasPrefix(l.s[l.at:], op) {
@@ -260,8 +260,7 @@ func (l *lexer) sign(r rune, size int) {
 	}
 }
 
-// open begins a brace group. A brace counts as an argument of the \frac before
-// it, whatever is inside.
+// open begins a brace group. Any group counts as one argument of a preceding \frac.
 func (l *lexer) open(text string) {
 	l.stack = append(l.stack, max(0, l.digits-1))
 	l.digits = 0
@@ -275,7 +274,7 @@ func (l *lexer) shut(text string) {
 	l.emit(tClose, text)
 }
 
-// braced is what the braces at the next place hold, and moves past them.
+// braced consumes the next brace group and returns its contents.
 func (l *lexer) braced() (string, bool) {
 	at := l.at
 	for at < len(l.s) && l.s[at] == ' ' {

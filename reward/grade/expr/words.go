@@ -2,8 +2,8 @@ package expr
 
 import "strings"
 
-// letters reads a run of letters: a function, a constant, a word or one symbol
-// for each letter.
+// letters reads a run of letters: a function, a constant, a word, or one symbol per
+// letter.
 func (l *lexer) letters() {
 	start := l.at
 	for isLetter(l.s, l.at) {
@@ -55,7 +55,7 @@ func (l *lexer) letters() {
 	}
 }
 
-// meridian moves past the rest of "p.m." and reports whether it was there.
+// meridian consumes the rest of "p.m." and reports whether it was there.
 func (l *lexer) meridian() bool {
 	rest := strings.ToLower(l.s[l.at:min(len(l.s), l.at+4)])
 	if !strings.HasPrefix(rest, ".m") || len(rest) > 2 && isLetter(rest, 2) {
@@ -65,7 +65,7 @@ func (l *lexer) meridian() bool {
 	return true
 }
 
-// rate reads what a unit is per, as in "5 m/s", at the end of an answer.
+// rate reads the denominator of a unit, as in "5 m/s", at the end of an answer.
 func (l *lexer) rate() bool {
 	if power := strings.TrimRight(l.s[l.at:], " ."); power == "^2" || power == "^3" { // 16 m^2
 		l.emit(tWord, l.s[l.at-1:l.at])
@@ -81,13 +81,13 @@ func (l *lexer) rate() bool {
 	return true
 }
 
-// perWord reports whether "/" and a unit come just before, as in km/h.
+// perWord reports whether a unit and "/" precede, as in km/h.
 func (l *lexer) perWord() bool {
 	n := len(l.out)
 	return n >= 3 && !l.spaced && l.out[n-1].kind == tOp && l.out[n-1].text == "/" && l.out[n-2].kind == tWord && l.out[n-3].kind == tNumber
 }
 
-// measured reports whether a number, or a unit of one, comes just before.
+// measured reports whether a number or its unit precedes.
 func (l *lexer) measured() bool {
 	if len(l.out) == 0 {
 		return false
@@ -113,7 +113,7 @@ func (l *lexer) measuredUnit(inside string) bool {
 	return true
 }
 
-// setWord reads the words that stand for signs between sets.
+// setWord reads words used as operators between sets.
 func (l *lexer) setWord(lower string) bool {
 	next := strings.TrimLeft(l.s[l.at:], " ")
 	opens := next != "" && strings.ContainsRune(`([{\`, rune(next[0]))
@@ -141,8 +141,8 @@ func isFunction(name string) bool {
 
 func isUnitLetter(run string) bool { return strings.Contains("mgshLlJNWVKCF", run) }
 
-// isWord reports whether a run of letters is a word or a unit rather than a
-// product of symbols. A unit of two letters is one only behind a number.
+// isWord reports whether a run of letters is a word or a unit rather than a product of
+// symbols. A two-letter unit must follow a number.
 func isWord(run string, measured, prose bool) bool {
 	lower := strings.ToLower(run)
 	switch {
