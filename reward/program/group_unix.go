@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// ownGroup puts the process and its children in a group of their own.
+// ownGroup gives the process and its children a process group.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// killGroup kills them all. It fails only where they are gone.
+// killGroup kills the process group. It fails only if the group is gone.
 func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// lookEvery is how often a guard looks, unless that is so much work that it
+// lookEvery is the interval between checks. The guard checks less often if checking
 // would take more than a twentieth of a core.
 const lookEvery = 100 * time.Millisecond
 
-// Guard keeps programs within a limit of memory, each with its children: it kills
-// those that have more. The system is told to take programs first where memory
-// runs out, before a guard has looked. Where the system does not say how much a
-// program has (memoryOf), there is no limit.
+// Guard limits the memory of programs, each with its children: it kills those that
+// exceed the limit. It also marks programs as the first victims of the kernel's
+// out-of-memory killer, for memory that runs out between checks. On systems that do not
+// report a program's memory (memoryOf), there is no limit.
 type Guard struct {
 	limit int64 // in bytes; 0 for none
 	stop  chan struct{}
@@ -25,8 +25,8 @@ type Guard struct {
 	groups  map[int]*Process // by process group
 }
 
-// NewGuard sets a limit in bytes; 0 sets none. The caller closes it when all
-// programs have ended.
+// NewGuard returns a guard with a limit in bytes; 0 means no limit. The caller closes
+// it after all programs have ended.
 func NewGuard(limit int64) *Guard {
 	return &Guard{limit: limit, stop: make(chan struct{}), groups: map[int]*Process{}}
 }
@@ -35,7 +35,7 @@ func (g *Guard) err() error {
 	return fmt.Errorf("program had more than %.4g GiB of memory", float64(g.limit)/(1<<30))
 }
 
-// add watches a process that has started.
+// add starts watching a running process.
 func (g *Guard) add(p *Process) {
 	sacrifice(p.cmd.Process.Pid)
 	if g.limit == 0 {
@@ -50,7 +50,8 @@ func (g *Guard) add(p *Process) {
 	}
 }
 
-// remove lets a process go, before its number may be another's.
+// remove stops watching a process. Call it before the process is reaped: its id may
+// then be reused.
 func (g *Guard) remove(p *Process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +74,7 @@ func (g *Guard) watch() {
 	}
 }
 
-// look kills who has too much.
+// look kills the process groups above the limit.
 func (g *Guard) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,7 +94,7 @@ func (g *Guard) look() {
 	}
 }
 
-// Close ends the watch.
+// Close stops the watch and waits for its goroutine.
 func (g *Guard) Close() {
 	g.once.Do(func() { close(g.stop) })
 	g.done.Wait()

@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// sacrifice makes the system take a process, and the children that it starts,
-// before others where memory runs out. It may be forbidden, which changes little.
+// sacrifice makes the out-of-memory killer choose a process and its children first.
+// Missing permission is ignored: it changes little.
 func sacrifice(pid int) {
 	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("1000"), 0)
 }
 
-// memoryOf sets the bytes that each process group has in memory. What processes
-// share counts once in a group where the plain sum is above limit.
+// memoryOf sets the resident bytes of each process group. If a plain sum exceeds limit,
+// it counts shared memory once.
 func memoryOf(groups map[int]int64, limit int64) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -45,9 +45,9 @@ func memoryOf(groups map[int]int64, limit int64) {
 	}
 }
 
-// status is a process's group and what it has in memory, in bytes.
+// status returns a process's group and its resident memory in bytes.
 func status(pid string) (group int, resident int64, ok bool) {
-	const groupField, residentField = 2, 21 // behind the name in brackets (proc_pid_stat(5): 5 and 24)
+	const groupField, residentField = 2, 21 // after the name in brackets (proc_pid_stat(5): 5 and 24)
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return 0, 0, false // it has ended
@@ -61,8 +61,8 @@ func status(pid string) (group int, resident int64, ok bool) {
 	return group, pages * int64(os.Getpagesize()), err == nil && err2 == nil
 }
 
-// proportional is what processes have, in bytes, a page of several divided among
-// them, the part in swap included. It is more than limit where it is not known.
+// proportional returns the memory of processes in bytes, swap included, with shared
+// pages divided among them. It returns more than limit if the memory is unknown.
 func proportional(pids []string, limit int64) int64 {
 	var sum int64
 	for _, pid := range pids {
@@ -76,7 +76,7 @@ func proportional(pids []string, limit int64) int64 {
 		for line := range bytes.Lines(rollup) {
 			fields := bytes.Fields(line)
 			if len(fields) >= 2 && (string(fields[0]) == "Pss:" || string(fields[0]) == "SwapPss:") {
-				kib, _ := strconv.ParseInt(string(fields[1]), 10, 64) // a number
+				kib, _ := strconv.ParseInt(string(fields[1]), 10, 64) // always a number
 				sum += kib << 10
 			}
 		}

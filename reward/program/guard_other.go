@@ -4,5 +4,5 @@ package program
 
 func sacrifice(int) {}
 
-// memoryOf says nothing here: there is no limit.
+// memoryOf does nothing: there is no limit on this system.
 func memoryOf(map[int]int64, int64) {}

@@ -1,5 +1,5 @@
-// Package program runs programs that answer lines with lines, within limits of
-// time and memory.
+// Package program runs programs that answer lines with lines, within limits of time and
+// memory.
 package program
 
 import (
@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// MaxAnswer is how long an answer's line may be, in bytes.
+// MaxAnswer bounds the line of an answer, in bytes.
 const MaxAnswer = 1 << 20
 
 const (
-	maxTail   = 4 << 10          // bytes of standard error that are kept
-	maxQuote  = 200              // bytes of the program's output in an error
-	reapDelay = 10 * time.Second // for output of a killed process that its children hold open
+	maxTail   = 4 << 10          // bytes of standard error kept
+	maxQuote  = 200              // bytes of the program's output quoted in an error
+	reapDelay = 10 * time.Second // for children of a killed process that keep its output open
 )
 
-// ErrTimeout is wrapped by the error of an answer that took too long.
+// ErrTimeout is wrapped by the error of a late answer.
 var ErrTimeout = errors.New("no answer in time")
 
-// ErrEnded is wrapped where a process ended before it began to answer.
+// ErrEnded is wrapped by the error of a process that ended before it began to answer.
 var ErrEnded = errors.New("program ended without an answer")
 
-// Process is one running program. One goroutine uses it at a time.
+// Process is a running program. It is not safe for concurrent use.
 type Process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -38,11 +38,11 @@ type Process struct {
 	lines  *bufio.Reader
 	stderr *tail
 	memory *Guard
-	over   atomic.Bool // had too much memory
+	over   atomic.Bool // exceeded the memory limit
 }
 
-// Start runs argv, with its children in a group of their own. The caller asks it
-// until that fails, or kills it.
+// Start runs argv and its children in a process group. The caller uses the process
+// until Ask fails, or kills it.
 func Start(argv []string, memory *Guard) (*Process, error) {
 	p := &Process{cmd: exec.Command(argv[0], argv[1:]...), stderr: &tail{}, memory: memory}
 	p.cmd.Stderr = p.stderr
@@ -63,15 +63,15 @@ func Start(argv []string, memory *Guard) (*Process, error) {
 	return p, nil
 }
 
-// Ask writes requests, one a line, and gives n answers to accept in turn, each a
-// line. An answer may take timeout, counted from the one before it. With an error
-// fewer were accepted, and the process has been killed.
+// Ask writes requests, one per line, and passes n answers, one per line, to accept in
+// order. Each answer may take timeout, counted from the previous one. If Ask returns an
+// error, it has accepted fewer than n answers and killed the process.
 func (p *Process) Ask(ctx context.Context, requests []byte, n int, timeout time.Duration, accept func(i int, answer []byte) error) (accepted int, err error) {
 	var talk sync.WaitGroup
 	replies, written, stop := make(chan error), make(chan struct{}), make(chan struct{})
 	talk.Go(func() {
 		defer close(written)
-		_, _ = p.stdin.Write(requests) // it fails where the process has ended, which its output shows
+		_, _ = p.stdin.Write(requests) // fails if the process has ended, which its output shows
 	})
 	talk.Go(func() {
 		for i := range n {
@@ -131,7 +131,7 @@ func collect(ctx context.Context, n int, timeout time.Duration, replies <-chan e
 	return accepted, nil
 }
 
-// read is the next line.
+// read returns the next line.
 func (p *Process) read() ([]byte, error) {
 	line, err := p.lines.ReadSlice('\n')
 	switch {
@@ -146,7 +146,7 @@ func (p *Process) read() ([]byte, error) {
 	}
 }
 
-// explain adds how the process ended and what it last said to err.
+// explain adds the exit status and the last line of standard error to err.
 func (p *Process) explain(err, ended error) error {
 	if p.over.Load() {
 		err = p.memory.err()
@@ -161,22 +161,22 @@ func (p *Process) explain(err, ended error) error {
 	return err
 }
 
-// interrupt kills the process and its children, and makes exchange return.
+// interrupt kills the process and its children, which unblocks Ask.
 func (p *Process) interrupt() {
 	killGroup(p.cmd)
-	// Errors are those of a process that is gone already.
+	// These fail only if the process is gone already.
 	_ = p.stdin.Close()
 	_ = p.stdout.Close()
 }
 
-// Kill ends the process and waits for it.
+// Kill kills the process and waits for it.
 func (p *Process) Kill() {
 	p.memory.remove(p)
 	p.interrupt()
 	_ = p.cmd.Wait() // reports the signal
 }
 
-// reap waits for a process that has closed its output, and returns how it ended.
+// reap waits for a process that has closed its output and returns its exit error.
 func (p *Process) reap() error {
 	p.memory.remove(p)
 	impatience := time.AfterFunc(reapDelay, func() { killGroup(p.cmd) })
@@ -184,7 +184,7 @@ func (p *Process) reap() error {
 	return p.cmd.Wait()
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the data written to it.
 type tail struct {
 	mu  sync.Mutex
 	end []byte
@@ -205,7 +205,7 @@ func (t *tail) lastLine() string {
 	return OneLine(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
-// OneLine is the beginning of b, on one line.
+// OneLine returns the beginning of b on one line.
 func OneLine(b []byte) string {
 	text := string(bytes.Join(bytes.Fields(b[:min(len(b), maxQuote)]), []byte(" ")))
 	if len(b) > maxQuote {
