@@ -1,5 +1,5 @@
-// Package queue hands inputs to a bounded number of workers, in batches, and
-// tries again what fails in a way that may pass.
+// Package queue hands inputs to a bounded number of workers, in batches, and retries
+// transient failures.
 package queue
 
 import (
@@ -17,43 +17,44 @@ import (
 // ErrClosed is returned by Do after Close.
 var ErrClosed = errors.New("reward is closed")
 
-// ErrUnasked is the outcome of an input that the worker did not reach, because it
-// had no answer to an input before.
+// ErrUnasked is the outcome of an input that the worker did not reach because an
+// earlier input got no answer.
 var ErrUnasked = errors.New("not asked yet")
 
-// Worker answers inputs. One goroutine uses it at a time.
+// Worker answers inputs. It need not be safe for concurrent use.
 type Worker[In, Out any] interface {
-	// Ask returns an outcome for each input. It ends early when ctx does.
+	// Ask returns one outcome per input. It returns early if ctx is done.
 	Ask(ctx context.Context, batch []In) []Outcome[Out]
 	Close()
 }
 
-// Outcome is an answer, or why there is none.
+// Outcome is an answer or the reason that there is none.
 type Outcome[Out any] struct {
 	Value Out
 	Err   error
-	Again bool // another try may succeed
+	Again bool // the failure is transient
 }
 
 // Config sets the limits of a queue.
 type Config struct {
-	Workers int                           // at most
-	Batch   int                           // inputs that a worker takes at once, at most
-	Retries int                           // of an input, at most
-	Pause   func(tries int) time.Duration // before another try; nil makes none
-	// Patience is how long workers may be away; 0 where retries alone count.
+	Workers int                           // maximum
+	Batch   int                           // maximum inputs per call of a worker
+	Retries int                           // maximum per input
+	Pause   func(tries int) time.Duration // before another try; nil means no pause
+	// Patience is how long workers may be unavailable; 0 means that every failed try
+	// counts.
 	Patience time.Duration
 }
 
-// Queue hands inputs to workers. A free worker takes what waits, up to a batch,
-// and waits for no more.
+// Queue hands inputs to workers. A free worker takes the waiting inputs, up to a batch,
+// and never waits for more.
 //
-// An input whose try fails in a way that may pass is tried again, Retries times.
-// A failure of several at once may be the fault of any of them: they are asked
-// alone, and only that counts. A try does not count if nothing at all was answered
-// since the one before: then the worker fails, not the input, unless that has
-// lasted for Patience. An answer that does not come in time (program.ErrTimeout)
-// has taken its time already and counts.
+// A transient failure is retried, up to Retries times per input. If a batch fails, any
+// of its inputs may be the cause. The queue then retries them one by one, and only
+// those tries count. A try does not count if the queue got no answer at all since the
+// previous one: the worker fails then, not the input. This exemption ends once it has
+// lasted for Patience. A late answer (program.ErrTimeout) has already used its time and
+// always counts.
 type Queue[In, Out any] struct {
 	cfg  Config
 	make func() Worker[In, Out]
@@ -65,44 +66,43 @@ type Queue[In, Out any] struct {
 	mu      sync.Mutex
 	waiting []*job[In, Out]
 	idle    []Worker[In, Out]
-	spare   int // workers that may still be made
+	spare   int // workers that may still be started
 	closed  bool
 	heard   int       // answers so far
-	away    time.Time // of the first failure since the last answer; zero where none was
+	away    time.Time // time of the first failure since the last answer; zero if none
 	running sync.WaitGroup
 }
 
-// job is an input that somebody waits for.
+// job is an input that a caller of Do waits for.
 type job[In, Out any] struct {
 	in    In
-	waits bool            // for workers that are away
-	tries int             // that failed
-	count int             // of them that count
-	heard int             // answers that the queue had when the last of them did
-	alone bool            // to be asked by itself
-	gone  bool            // nobody waits any more
-	batch *batch[In, Out] // that asks it; nil while it waits
+	waits bool            // patient: tries do not count while workers are unavailable
+	tries int             // failed tries
+	count int             // failed tries that count
+	heard int             // value of Queue.heard at the last failed try
+	alone bool            // never share a batch
+	gone  bool            // the caller has left
+	batch *batch[In, Out] // the batch that holds the job; nil while it waits
 	done  chan struct{}   // closed when out is set
 	out   Outcome[Out]
 }
 
-// batch is what one worker is asked at once.
+// batch is the set of inputs that a worker answers at once.
 type batch[In, Out any] struct {
 	jobs   []*job[In, Out]
-	live   int // jobs that somebody waits for
+	live   int // jobs whose callers still wait
 	cancel context.CancelFunc
 }
 
-// New makes a queue whose workers start when they are first needed. The caller
-// closes it.
+// New returns a queue that starts its workers on demand. The caller closes it.
 func New[In, Out any](cfg Config, worker func() Worker[In, Out]) *Queue[In, Out] {
 	q := &Queue[In, Out]{cfg: cfg, make: worker, spare: cfg.Workers}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	return q
 }
 
-// Do returns a worker's answer to in. It waits for its turn, which takes no time
-// from the answer's. If patient, it waits for workers that are away as well.
+// Do returns a worker's answer to in. Waiting for a turn does not use up the answer's
+// time. If patient is set, Do also waits for unavailable workers.
 func (q *Queue[In, Out]) Do(ctx context.Context, in In, patient bool) (out Out, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return out, err
@@ -120,17 +120,17 @@ func (q *Queue[In, Out]) Do(ctx context.Context, in In, patient bool) (out Out, 
 	}
 }
 
-// Waiting is how many inputs no worker has taken yet.
+// Waiting returns the number of inputs that no worker has taken yet.
 func (q *Queue[In, Out]) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.waiting)
 }
 
-// Retries is how often an input was given to a worker again.
+// Retries returns how many times inputs were retried.
 func (q *Queue[In, Out]) Retries() int64 { return q.again.Load() }
 
-// add lets a job wait, for a free worker where there is one.
+// add queues a job and wakes or starts a worker if one is free.
 func (q *Queue[In, Out]) add(j *job[In, Out]) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -152,7 +152,7 @@ func (q *Queue[In, Out]) add(j *job[In, Out]) error {
 	return nil
 }
 
-// leave gives a job up. A batch that nobody waits for ends.
+// leave abandons a job. It cancels a batch whose callers have all left.
 func (q *Queue[In, Out]) leave(j *job[In, Out]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -167,7 +167,7 @@ func (q *Queue[In, Out]) leave(j *job[In, Out]) {
 	}
 }
 
-// work asks until nothing waits.
+// work answers batches until no input waits.
 func (q *Queue[In, Out]) work(w Worker[In, Out]) {
 	for {
 		ctx, b := q.take(w)
@@ -184,7 +184,7 @@ func (q *Queue[In, Out]) work(w Worker[In, Out]) {
 	}
 }
 
-// take is the next batch. Where there is none the worker is idle.
+// take returns the next batch. If there is none, it parks the worker.
 func (q *Queue[In, Out]) take(w Worker[In, Out]) (context.Context, *batch[In, Out]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -206,7 +206,7 @@ func (q *Queue[In, Out]) take(w Worker[In, Out]) (context.Context, *batch[In, Ou
 	return ctx, b
 }
 
-// settle gives out what was answered and lets the rest be asked again.
+// settle delivers the answers and queues the rest again.
 func (q *Queue[In, Out]) settle(b *batch[In, Out], outcomes []Outcome[Out]) {
 	q.mu.Lock()
 	var again []*job[In, Out]
@@ -244,7 +244,7 @@ func (q *Queue[In, Out]) settle(b *batch[In, Out], outcomes []Outcome[Out]) {
 	q.waiting = append(again, q.waiting...)
 }
 
-// note keeps account of whether anything is answered.
+// note records whether workers answer at all.
 func (q *Queue[In, Out]) note(o Outcome[Out]) {
 	switch {
 	case errors.Is(o.Err, ErrUnasked):
@@ -256,8 +256,8 @@ func (q *Queue[In, Out]) note(o Outcome[Out]) {
 	}
 }
 
-// blame counts a try of a job by itself that failed with err, and reports whether
-// those that may fail are used up.
+// blame counts a failed try of a single job and reports whether the job has used up its
+// tries.
 func (q *Queue[In, Out]) blame(j *job[In, Out], err error) (enough bool) {
 	away := j.tries > 0 && q.heard == j.heard && time.Since(q.away) < q.cfg.Patience
 	if !j.waits || !away || errors.Is(err, program.ErrTimeout) {
@@ -267,7 +267,7 @@ func (q *Queue[In, Out]) blame(j *job[In, Out], err error) (enough bool) {
 	return j.count > q.cfg.Retries
 }
 
-// tryAgain reports whether a job is asked again; otherwise it is done.
+// tryAgain reports whether a job is retried; otherwise the job is done.
 func (q *Queue[In, Out]) tryAgain(j *job[In, Out], o Outcome[Out], several bool) bool {
 	switch {
 	case q.closed:
@@ -292,7 +292,7 @@ func (q *Queue[In, Out]) tryAgain(j *job[In, Out], o Outcome[Out], several bool)
 	return false
 }
 
-// end refuses jobs since the queue is closed.
+// end fails jobs because the queue is closed.
 func end[In, Out any](jobs []*job[In, Out]) {
 	for _, j := range jobs {
 		j.out = Outcome[Out]{Err: ErrClosed}
@@ -300,7 +300,7 @@ func end[In, Out any](jobs []*job[In, Out]) {
 	}
 }
 
-// Close refuses what still waits and ends all workers.
+// Close fails the waiting inputs and stops all workers.
 func (q *Queue[In, Out]) Close() error {
 	q.mu.Lock()
 	if !q.closed {

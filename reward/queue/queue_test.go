@@ -14,11 +14,10 @@ import (
 	"github.com/easyrl/easyrl/reward/program"
 )
 
-// script is a worker that takes a minute for each batch and fails where it is
-// told to.
+// script is a worker that takes a minute per batch and fails as fails says.
 type script struct {
-	fails   func(texts []string, try int) []error // by response
-	batches []string                              // their texts
+	fails   func(texts []string, try int) []error // errors by response
+	batches []string                              // their texts, joined
 	at      []time.Duration
 	began   time.Time
 	closed  int
@@ -56,8 +55,8 @@ var (
 	errFinal = errors.New("final")
 )
 
-// asked is what happens to responses that are asked for at once, after one that
-// keeps the only worker busy.
+// asked submits texts while the only worker is busy with a first one. It returns each
+// text's error and the number of retries.
 func asked(t *testing.T, s *script, size, retries int, pause func(int) time.Duration, texts ...string) (errs map[string]error, retried int64) {
 	t.Helper()
 	errs = map[string]error{}
@@ -99,7 +98,7 @@ func TestQueueTakesWhatWaits(t *testing.T) {
 	require.Zero(t, retried)
 }
 
-// Of a batch that fails each response is asked alone, and only that counts.
+// If a batch fails, each of its responses is retried alone, and only those tries count.
 func TestQueueRetries(t *testing.T) {
 	t.Parallel()
 	s := &script{fails: func(texts []string, _ int) []error {
@@ -129,7 +128,7 @@ func TestQueueRetries(t *testing.T) {
 	require.Equal(t, int64(5), retried)
 }
 
-// What a failure kept from being asked is asked again without blame.
+// Responses that a failure left unasked are asked again, and the try does not count.
 func TestQueueUnasked(t *testing.T) {
 	t.Parallel()
 	s := &script{fails: func(texts []string, try int) []error {
@@ -146,8 +145,8 @@ func TestQueueUnasked(t *testing.T) {
 	require.Equal(t, int64(1), retried)
 }
 
-// A response that waits an hour for its turn still has all its time; one that
-// nobody waits for is not asked, and ends what is asked for it alone.
+// Waiting for a turn does not use up a response's time. An abandoned response is not
+// asked, and abandoning a batch's only response cancels it.
 func TestQueueWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -183,8 +182,7 @@ func TestQueueWaits(t *testing.T) {
 	})
 }
 
-// flaky is a worker that answers at once, save for what down says of a response
-// at a time.
+// flaky is a worker that answers at once, except when down returns an error.
 type flaky struct {
 	began time.Time
 	down  func(text string, at time.Duration) error
@@ -203,8 +201,8 @@ func (f *flaky) Ask(_ context.Context, texts []string) []Outcome[float64] {
 
 func (f *flaky) Close() {}
 
-// Who answers nothing at all is waited for, and a response that alone fails is
-// not.
+// The queue waits for a worker that answers nothing at all, but not for a response that
+// alone fails.
 func TestQueueIsPatient(t *testing.T) {
 	t.Parallel()
 	until := func(end time.Duration, err error) func(string, time.Duration) error {
@@ -223,9 +221,9 @@ func TestQueueIsPatient(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		down  func(string, time.Duration) error
-		texts []string // a second apart, after one at 0
+		texts []string // one second apart, after one at 0
 		trial bool
-		want  string // of the one that is not "c" or empty
+		want  string // error of "a", "b" or "bad"
 		at    time.Duration
 	}{
 		"away for half a minute": {until(30*time.Second, errDown), []string{"a"}, false, "", 31 * time.Second},
