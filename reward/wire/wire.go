@@ -1,5 +1,5 @@
-// Package wire is the JSON that a run exchanges with the programs and services that
-// score its responses.
+// Package wire defines the JSON that a run exchanges with the programs and services
+// that score its responses.
 package wire
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/easyrl/easyrl/reward/program"
 )
 
-// Request is a response to score: what a program reads, one JSON object a line,
-// and what a service gets in a list.
+// Request is a response to score. Programs read one JSON object per line; services get
+// a list.
 type Request struct {
-	ID       int64           `json:"id"` // to be repeated in the answer
+	ID       int64           `json:"id"` // repeated in the answer
 	PromptID string          `json:"prompt_id"`
 	Prompt   string          `json:"prompt"`
 	Answer   json.RawMessage `json:"answer"`
@@ -24,18 +24,18 @@ type Request struct {
 	Length   int             `json:"length"`
 }
 
-// Answer is what comes back for each request:
-// {"id":1,"score":0.5,"right":true,"parts":{"name":1}}, where "right" and "parts"
-// may be left out, or {"id":1,"error":"why not"}.
+// Answer is the reply to a request:
+// {"id":1,"score":0.5,"right":true,"parts":{"name":1}}, where "right" and "parts" are
+// optional, or {"id":1,"error":"why not"}.
 type Answer struct {
 	ID    *int64             `json:"id"`
 	Score *float64           `json:"score"`
-	Right *bool              `json:"right"` // nil where the score alone says it
+	Right *bool              `json:"right"` // nil if the score decides
 	Parts map[string]float64 `json:"parts"`
 	Error string             `json:"error"`
 }
 
-// Check expects a score, or an error, of request id.
+// Check returns an error unless a has request id and a score or an error.
 func (a *Answer) Check(id int64) error {
 	switch {
 	case a.ID == nil:
@@ -48,10 +48,10 @@ func (a *Answer) Check(id int64) error {
 	return nil
 }
 
-// Line is a request to a program.
+// Line encodes a request to a program.
 func Line(r Request) ([]byte, error) { return encode(r) }
 
-// List is what a service is asked at once.
+// List encodes the requests of one call to a service.
 func List(items []Request) ([]byte, error) {
 	return encode(struct {
 		Items []Request `json:"items"`
@@ -80,7 +80,7 @@ func ReadLine(line []byte, id int64) (Answer, error) {
 	return a, nil
 }
 
-// ReadList reads a service's answers to n items, which are yet to be checked.
+// ReadList reads a service's answers to n items. The caller checks each one.
 func ReadList(text []byte, n int) ([]Answer, error) {
 	const shape = `expected {"scores":[{"id":1,"score":…},…]}`
 	var reply struct {
