@@ -1,5 +1,5 @@
-// Package service posts JSON to services and reads what they answer, within limits
-// of time and size.
+// Package service posts JSON to services and reads their answers, within limits of time
+// and size.
 package service
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/reward/program"
 )
 
-// maxReply is how long an answer may be, in bytes.
+// maxReply bounds an answer, in bytes.
 const maxReply = 64 << 20
 
 // Client posts to services. It is safe for concurrent use.
@@ -25,8 +25,8 @@ type Client struct {
 	timeout time.Duration
 }
 
-// NewClient makes a client of services that have timeout for each answer. It keeps
-// that many connections to each.
+// NewClient returns a client that allows timeout for each answer and keeps up to
+// connections idle connections per service.
 func NewClient(connections int, timeout time.Duration) *Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = connections
@@ -37,12 +37,12 @@ func NewClient(connections int, timeout time.Duration) *Client {
 	}}
 }
 
-// Close closes connections that are not in use.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Post returns the answer to a JSON body, or an error and whether it may pass:
-// status 408, 429 and 5xx, a lost connection and a missed deadline may, other
-// statuses, redirects among them, may not.
+// Post posts a JSON body and returns the answer, or an error and whether it is
+// transient. Statuses 408, 429 and 5xx, lost connections and missed deadlines are
+// transient; other statuses, including redirects, are not.
 func (c *Client) Post(ctx context.Context, at string, body []byte) (answer []byte, again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -68,7 +68,7 @@ func (c *Client) Post(ctx context.Context, at string, body []byte) (answer []byt
 	return text, true, nil
 }
 
-// plain is an error without the URL, which is said elsewhere.
+// plain strips the URL from an error, since callers add it.
 func (c *Client) plain(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %v", program.ErrTimeout, c.timeout)
@@ -80,12 +80,12 @@ func (c *Client) plain(ctx context.Context, err error) error {
 	return err
 }
 
-// passes reports whether a status may be another one next time.
+// passes reports whether a status is transient.
 func passes(code int) bool {
 	return code >= 500 || code == http.StatusRequestTimeout || code == http.StatusTooManyRequests
 }
 
-// statusError is a status that is not 200, with what the service says about it.
+// statusError describes a status other than 200 together with the service's message.
 func statusError(reply *http.Response, text []byte) error {
 	said := strconv.Itoa(reply.StatusCode) + " " + http.StatusText(reply.StatusCode)
 	if to := reply.Header.Get("Location"); to != "" {
@@ -97,7 +97,7 @@ func statusError(reply *http.Response, text []byte) error {
 	return fmt.Errorf("status %s, expected 200", said)
 }
 
-// Shown is a URL without its password.
+// Shown returns a URL without its password.
 func Shown(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
