@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// patience is how long a client waits for what it is to get.
+// patience is how long a client waits for a response.
 const patience = 5 * time.Minute
 
-// client is one of the crowd.
+// client is one member of the crowd.
 type client struct {
 	l    *load
 	rng  *rand.Rand
-	kept *connection // of the last good request, nil for none
+	kept *connection // from the last successful request; may be nil
 }
 
-// connection is one to the server with what has been read ahead.
+// connection is a connection to the server with buffered reads.
 type connection struct {
 	*net.TCPConn
 	r *bufio.Reader
 }
 
-// crowd lets the clients ask for d, while the weights change, and waits for them.
+// crowd runs the clients for d while the weights change, and waits for them.
 func (l *load) crowd(ctx context.Context, d time.Duration) error {
 	within, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -66,7 +66,7 @@ func (l *load) crowd(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// do does one thing and counts what came of it.
+// do performs one action and counts its outcome.
 func (c *client) do(k kind) {
 	if !k.keeps {
 		c.drop()
@@ -77,14 +77,14 @@ func (c *client) do(k kind) {
 	case err == nil:
 		c.l.tally.count(k.name, outcome)
 	case errors.As(err, &no) && (no.status == http.StatusTooManyRequests || no.kind == "stale_weights"):
-		c.l.tally.count(k.name, no.Error()) // may be said to anybody
+		c.l.tally.count(k.name, no.Error()) // any client may get these
 	default:
 		c.drop()
 		c.l.tally.fault(k.name, err)
 	}
 }
 
-// drop closes the connection that is kept.
+// drop closes the kept connection.
 func (c *client) drop() {
 	if c.kept != nil {
 		_ = c.kept.Close()
@@ -92,13 +92,13 @@ func (c *client) drop() {
 	}
 }
 
-// isBroken says that a connection ended before the answer could be read.
+// isBroken reports whether a connection ended before the answer was read.
 func isBroken(err error) bool {
 	var fault *net.OpError
 	return errors.As(err, &fault) && !fault.Timeout()
 }
 
-// dial opens a connection, which the caller closes.
+// dial opens a connection. The caller closes it.
 func (c *client) dial() (*connection, error) {
 	conn, err := net.DialTimeout("tcp", c.l.server.addr, time.Minute)
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *client) dial() (*connection, error) {
 	return &connection{conn.(*net.TCPConn), bufio.NewReader(conn)}, nil
 }
 
-// head is a request's header with fields, and the empty line.
+// head formats a request header with fields, including the empty line.
 func (c *client) head(method, path, proto, fields string) string {
 	token := ""
 	if c.l.server.token != "" {
@@ -119,15 +119,15 @@ func (c *client) head(method, path, proto, fields string) string {
 	return method + " " + path + " " + proto + "\r\nHost: load\r\n" + token + fields + "\r\n"
 }
 
-// post is a whole request with a body.
+// post formats a complete POST request.
 func (c *client) post(path, body string) string {
 	return c.head(http.MethodPost, path, "HTTP/1.1", fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))) + body
 }
 
-// question is one of those whose answers are known.
+// question returns a random question with known answers.
 func (c *client) question() *question { return c.l.questions[c.rng.IntN(len(c.l.questions))] }
 
-// hear reads the answer to q and compares it.
+// hear reads the answer to q and compares it with the expected one.
 func (c *client) hear(conn *connection, q *question) (string, error) {
 	res, err := http.ReadResponse(conn.r, nil)
 	if err != nil {
@@ -146,8 +146,8 @@ func (c *client) hear(conn *connection, q *question) (string, error) {
 	return right, nil
 }
 
-// refusedWith sends a request that must be refused with one of statuses, on a
-// connection of its own.
+// refusedWith sends a request on a new connection. The server must refuse it with one
+// of statuses.
 func (c *client) refusedWith(request string, statuses ...int) (string, error) {
 	conn, err := c.dial()
 	if err != nil {
@@ -160,7 +160,7 @@ func (c *client) refusedWith(request string, statuses ...int) (string, error) {
 	return conn.refusal(statuses...)
 }
 
-// refusal reads an answer that must be one of statuses.
+// refusal reads a response that must have one of statuses.
 func (conn *connection) refusal(statuses ...int) (string, error) {
 	res, err := http.ReadResponse(conn.r, nil)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package main
 
-// raiseFiles has nothing to raise here.
+// raiseFiles does nothing on this system.
 func raiseFiles(uint64) error { return nil }

@@ -8,17 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raiseFiles makes sure that n files may be open, in this process and in those
-// that it starts.
+// raiseFiles allows n open files in this process and in its children.
 func raiseFiles(n uint64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("limit of open files: %w", err)
 	}
-	if uint64(limit.Cur) >= n { //nolint:unconvert // is signed on some systems
+	if uint64(limit.Cur) >= n { //nolint:unconvert // signed on some systems
 		return nil
 	}
-	if uint64(limit.Max) < n { //nolint:unconvert // likewise
+	if uint64(limit.Max) < n { //nolint:unconvert // same here
 		return fmt.Errorf("at most %d files may be open, expected %d for the connections: raise ulimit -n or ask for fewer", limit.Max, n)
 	}
 	limit.Cur = limit.Max

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// kind is something that a client does. do returns what came of it, or an error
-// that is no right answer: a refusal that anybody may hear, or a fault.
+// kind is an action of a client. do returns the outcome, or an error other than a right
+// answer: a refusal that any client may get, or a fault.
 type kind struct {
 	name  string
-	share int           // of a thousand or so
-	lasts time.Duration // it is not begun later than this before the end
-	keeps bool          // goes on with the connection that is kept
+	share int           // of roughly a thousand
+	lasts time.Duration // does not start later than this before the end
+	keeps bool          // uses the kept connection
 	do    func(c *client) (string, error)
 }
 
-// kinds are what the crowd does, most of it what clients should.
+// kinds returns the actions of the crowd, most of them well-behaved.
 func kinds() []kind {
 	post := func(path, body string, statuses ...int) func(c *client) (string, error) {
 		return func(c *client) (string, error) { return c.refusedWith(c.post(path, body), statuses...) }
@@ -60,7 +60,7 @@ func kinds() []kind {
 	}
 }
 
-// ask asks a question on the connection that is kept, or on a new one.
+// ask asks a question on the kept connection, or on a new one.
 func (c *client) ask(stream bool) (string, error) {
 	if c.kept == nil {
 		conn, err := c.dial()
@@ -79,12 +79,12 @@ func (c *client) ask(stream bool) (string, error) {
 	}
 	outcome, err := c.hear(conn, q)
 	if err != nil {
-		c.drop() // what is left of a stream is not read
+		c.drop() // the rest of a stream is unread
 	}
 	return outcome, err
 }
 
-// alone sends the pieces of a request about a second apart, and hears the answer.
+// alone sends the pieces of a request, pausing in between, and reads the answer.
 func (c *client) alone(q *question, pause time.Duration, pieces ...string) (string, error) {
 	conn, err := c.dial()
 	if err != nil {
@@ -117,7 +117,8 @@ func slowBody(c *client) (string, error) {
 	return c.alone(q, time.Second, request[:n-30], request[n-30:n-20], request[n-20:n-10], request[n-10:])
 }
 
-// old asks as clients of HTTP/1.0 do, which know no chunks: the server closes.
+// old asks like an HTTP/1.0 client, which does not support chunks: the server closes
+// the connection.
 func (c *client) old(stream bool) (string, error) {
 	q := c.question()
 	body := q.body(stream)
@@ -167,8 +168,8 @@ func pipelined(c *client) (string, error) {
 	return right, nil
 }
 
-// halfClosed says at once that nothing more will come: the server takes it for
-// gone, or has answered before it sees that.
+// halfClosed closes its writing side after the request. The server cancels the request,
+// unless it has answered before it notices.
 func halfClosed(c *client) (string, error) {
 	q := c.question()
 	conn, err := c.dial()
@@ -190,7 +191,7 @@ func halfClosed(c *client) (string, error) {
 	return outcome, err
 }
 
-// vanish closes a connection, half of the time without a farewell.
+// vanish closes a connection, half of the time with a reset.
 func (c *client) vanish(conn *connection) (string, error) {
 	if c.rng.IntN(2) == 0 {
 		_ = conn.SetLinger(0)
@@ -205,7 +206,7 @@ func goneInStream(c *client) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer c.vanish(conn) //nolint:errcheck // has none
+	defer c.vanish(conn) //nolint:errcheck // always nil
 	if _, err := io.WriteString(conn, c.post(q.path, q.body(true))); err != nil {
 		return "", err
 	}
@@ -250,16 +251,15 @@ func wrongToken(c *client) (string, error) {
 		c.rng.Uint64(), len(body), body), http.StatusUnauthorized)
 }
 
-// large says that it has 100 MB to send, and sends no more than 64 KiB of them
-// before it has been answered.
+// large announces 100 MB and sends at most 64 KiB of them before the answer.
 func large(c *client) (string, error) {
 	return c.refusedWith(c.head(http.MethodPost, "/v1/completions", "HTTP/1.1", "Content-Length: 104857600\r\n")+strings.Repeat(" ", 64<<10),
 		http.StatusRequestEntityTooLarge)
 }
 
-// send writes pieces until limit bytes are sent or the connection fails, while
-// the answer is read: it must be one of statuses, unless the connection broke
-// before it came.
+// send writes pieces until limit bytes are sent or the connection fails, and reads the
+// answer at the same time. The answer must have one of statuses, unless the connection
+// broke before it arrived.
 func (c *client) send(fields, piece string, limit int, statuses ...int) (string, error) {
 	conn, err := c.dial()
 	if err != nil {
@@ -295,7 +295,7 @@ func hugeHeader(c *client) (string, error) {
 	return c.send("X-A: "+strings.Repeat("a", 128<<10)+"\r\n", "", 0, http.StatusRequestHeaderFieldsTooLarge)
 }
 
-// slowHeader sends a byte now and then, until the server has enough of it.
+// slowHeader sends a byte per second until the server rejects the request.
 func slowHeader(c *client) (string, error) {
 	conn, err := c.dial()
 	if err != nil {
@@ -310,7 +310,7 @@ func slowHeader(c *client) (string, error) {
 		outcome, err = conn.refusal(http.StatusRequestTimeout)
 		answered <- err
 	}()
-	_, _ = io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nX-A: ") // where writing fails, so does reading
+	_, _ = io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nX-A: ") // if writing fails, reading fails too
 	for time.Since(began) < time.Minute {
 		select {
 		case err := <-answered:

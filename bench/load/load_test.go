@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A small crowd finds nothing wrong with a server, which ends in order.
+// A small crowd finds no fault with a server that shuts down cleanly.
 func TestLoad(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the command")
@@ -31,7 +31,7 @@ func TestLoad(t *testing.T) {
 	require.Positive(t, l.tally.right())
 }
 
-// What is no answer, or another one, is found.
+// Malformed and contradictory answers are detected.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	read := func(status int, kind, body string, header ...string) (answer, error) {
@@ -70,7 +70,7 @@ data: [DONE]
 	require.ErrorContains(t, err, "without an end")
 }
 
-// A bar that is missed is an error.
+// A missed target is an error.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	fine := func() *load {
@@ -94,7 +94,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Whatever a server answers, it is read or refused.
+// Any response of a server is either read or rejected.
 func FuzzRead(f *testing.F) {
 	f.Add(200, true, []byte("data: {\"choices\":[{\"index\":1,\"text\":\"a\"}]}\n\ndata: [DONE]\n\n"))
 	f.Add(200, false, []byte(`{"choices":[{"index":-1,"token_ids":[1]}]}`))

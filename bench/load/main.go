@@ -1,18 +1,18 @@
-// Command load is a crowd of good and bad clients against easyrl serve, and
-// says whether the server bore it.
+// Command load tests easyrl serve with a crowd of well- and ill-behaved clients and
+// reports whether the server survived.
 //
 //	go run ./bench/load
 //	go run ./bench/load -connections 500 -duration 10m
 //	go run ./bench/load -url http://host:8000 -token-file token
 //
-// It makes a tiny model, serves it with a real engine in a process of its own,
-// and asks what each question's answer is under two weights. Then the crowd
-// asks those questions in many ways, beside clients that go away, stall, send
-// what is no request, or too much of it, while the weights change to and fro.
-// Each answer must be the one known for its weights, or a refusal that says
-// why. In the end the server must live, answer as in the beginning, and hold no
-// more goroutines, memory and cache pages than before. Where that is not so it
-// ends with 1. A server that -url names keeps its weights.
+// It creates a tiny model, serves it with a real engine in its own process, and records
+// the answer to each question under two sets of weights. The crowd then asks those
+// questions in many ways. Other clients disconnect, stall, or send malformed or
+// oversized requests, while the weights alternate. Each answer must match the one
+// recorded for its weights or be a refusal with a reason. At the end, the server must
+// be alive, answer as before, and hold no more goroutines, memory and cache pages than
+// before. Otherwise the command exits with status 1. A server named by -url keeps its
+// weights.
 package main
 
 import (
@@ -25,12 +25,12 @@ import (
 	"time"
 )
 
-// options are what the command was asked for.
+// options holds the command line.
 type options struct {
 	connections int
 	duration    time.Duration
-	every       time.Duration // between two looks at the server
-	pause       time.Duration // between two updates of the weights
+	every       time.Duration // between two samples of the server
+	pause       time.Duration // between two weight updates
 	url         string
 	tokenFile   string
 	binary      string
@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// run is the command: all that is missed is one error.
+// run executes the command. It reports all missed targets as one error.
 func (o *options) run(ctx context.Context) error {
 	if o.connections < 1 || o.duration <= 0 || o.every <= 0 || o.pause <= 0 {
 		return fmt.Errorf("connections %d, duration %v, every %v, update %v, expected more than 0", o.connections, o.duration, o.every, o.pause)
@@ -83,7 +83,7 @@ func (o *options) run(ctx context.Context) error {
 	return l.report()
 }
 
-// load is one run.
+// load is the state of one run.
 type load struct {
 	*options
 	server    *server
@@ -92,12 +92,12 @@ type load struct {
 	tally     tally
 	began     time.Time
 	looks     []look
-	before    look // at the idle server, after clients of all kinds have been there
+	before    look // idle server, after clients of all kinds
 	after     look
 }
 
-// measure lets the crowd loose, twice: what the server keeps from the first,
-// short time is no leak.
+// measure runs the crowd twice: what the server retains from the first, short run is
+// not a leak.
 func (l *load) measure(ctx context.Context) error {
 	warm := min(l.duration/6, 20*time.Second)
 	if err := l.crowd(ctx, warm); err != nil {
@@ -128,7 +128,7 @@ func (l *load) measure(ctx context.Context) error {
 	return l.again(ctx)
 }
 
-// again asks everything once more, alone: the answers are those of the beginning.
+// again repeats each question alone: the answers must match the recorded ones.
 func (l *load) again(ctx context.Context) error {
 	for _, q := range l.questions {
 		got, err := l.server.ask(ctx, q)
@@ -142,7 +142,8 @@ func (l *load) again(ctx context.Context) error {
 	return nil
 }
 
-// report prints what happened beside the bars. A bar that is missed is an error.
+// report prints the figures and their targets. It returns an error if a target is
+// missed.
 func (l *load) report() error {
 	var out bytes.Buffer
 	l.tally.print(&out, l.duration)

@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// question is a request whose answer depends on the weights alone.
+// question is a request whose answer depends only on the weights.
 type question struct {
 	name   string
 	path   string
 	fields string    // of the body, without stream
-	want   [2]string // by the weights
+	want   [2]string // answers by weights
 }
 
-// body is the question's, streamed or not.
+// body returns the request body, streamed or not.
 func (q *question) body(stream bool) string {
 	return fmt.Sprintf(`{%s,"stream":%t}`, q.fields, stream)
 }
 
-// questions are all that the crowd asks: short ones, long ones, several
+// questions returns the questions of the crowd: short ones, long ones, several
 // responses, and conversations.
 func questions() []*question {
 	var list []*question
@@ -43,13 +43,13 @@ func questions() []*question {
 	return list
 }
 
-// answer is what was answered to a question.
+// answer is the response to a question.
 type answer struct {
 	version int64
-	text    string // of all choices, with their tokens and how they ended
+	text    string // all choices with their tokens and finish reasons
 }
 
-// refusal is an answer that is none and says why.
+// refusal is a response that gives a reason instead of an answer.
 type refusal struct {
 	status int
 	kind   string
@@ -71,14 +71,14 @@ type event struct {
 	Error *struct{ Type, Message string }
 }
 
-// choice is what has come of one.
+// choice accumulates the parts of a choice.
 type choice struct {
 	Text, Finish string
 	IDs          []int32
 }
 
-// read takes an answer of any kind apart. A refusal in OpenAI's shape is a
-// *refusal.
+// read parses any kind of response. It returns a *refusal for a refusal in OpenAI's
+// format.
 func read(res *http.Response) (answer, error) {
 	var choices []choice
 	var a answer
@@ -114,7 +114,7 @@ func read(res *http.Response) (answer, error) {
 	return a, nil
 }
 
-// refused checks that a refusal says what it must.
+// refused checks that a refusal is complete.
 func refused(res *http.Response, kind, message string) error {
 	if kind == "" || message == "" {
 		return fmt.Errorf("status %d, a refusal without type or message", res.StatusCode)
@@ -126,7 +126,7 @@ func refused(res *http.Response, kind, message string) error {
 	return &refusal{res.StatusCode, kind}
 }
 
-// each gives take the JSON of an answer, or of each event of a stream.
+// each calls take with the JSON of an answer or of each event of a stream.
 func each(res *http.Response, take func([]byte) error) error {
 	if res.Header.Get("Content-Type") != "text/event-stream" {
 		data, err := io.ReadAll(res.Body)
@@ -161,7 +161,7 @@ func each(res *http.Response, take func([]byte) error) error {
 	return nil
 }
 
-// ask asks a question on a connection of its own, not streamed.
+// ask asks a question on a separate connection, without streaming.
 func (s *server) ask(ctx context.Context, q *question) (answer, error) {
 	req, err := s.request(ctx, http.MethodPost, q.path, strings.NewReader(q.body(false)))
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *server) ask(ctx context.Context, q *question) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	defer res.Body.Close() //nolint:errcheck // was read
+	defer res.Body.Close() //nolint:errcheck // already read
 	a, err := read(res)
 	if err != nil {
 		return a, fmt.Errorf("%s: %w", q.name, err)
@@ -187,7 +187,7 @@ func (s *server) request(ctx context.Context, method, path string, body io.Reade
 	return req, err
 }
 
-// weightsOf is which weights a version has: those of an update change to and fro.
+// weightsOf returns the index of a version's weights, which alternate with updates.
 func (s *server) weightsOf(version int64) int {
 	if len(s.weights) == 0 {
 		return 0
@@ -195,8 +195,8 @@ func (s *server) weightsOf(version int64) int {
 	return int(version & 1)
 }
 
-// learn asks what each question's answer is under both weights. A server without
-// a chat template is asked no conversations.
+// learn records the answer to each question under both weights. It skips conversations
+// on a server without a chat template.
 func (l *load) learn(ctx context.Context) error {
 	l.questions = questions()
 	for which := range max(1, len(l.server.weights)) {

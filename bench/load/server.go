@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// server is what the crowd asks.
+// server is the server under test.
 type server struct {
 	addr    string // host:port
 	token   string
-	weights [][]byte // two safetensors files, the first those of version 0; none where the server keeps its own
+	weights [][]byte // two safetensors files, the first for version 0; empty if the server keeps its own
 	client  *http.Client
 
-	// Of a server that was started here.
+	// Only for a server started here.
 	dir     string
 	process *exec.Cmd
 	ended   chan error
 
 	mu  sync.Mutex
-	log []string // the last lines that it wrote
+	log []string // the last lines of its output
 }
 
-// open takes the server that was named, or makes a model and serves it.
+// open uses the named server, or creates a model and serves it.
 func (o *options) open(ctx context.Context) (s *server, err error) {
 	s = &server{client: &http.Client{Timeout: time.Minute, Transport: &http.Transport{}}}
 	if o.url != "" {
@@ -59,7 +59,7 @@ func (o *options) open(ctx context.Context) (s *server, err error) {
 	return s, nil
 }
 
-// files are the model's but for its weights: a token is a character.
+// files returns the model's files except its weights: a token is a character.
 func files() map[string]string {
 	return map[string]string{
 		"config.json": `{"model_type":"qwen3","hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,"num_attention_heads":4,
@@ -71,7 +71,7 @@ func files() map[string]string {
 	}
 }
 
-// start builds the command, makes two models of one shape and serves the first.
+// start builds the command, creates two models of one shape and serves the first.
 func (s *server) start(ctx context.Context, binary string) error {
 	at := func(name string) string { return filepath.Join(s.dir, name) }
 	for name, text := range files() {
@@ -102,10 +102,10 @@ func (s *server) start(ctx context.Context, binary string) error {
 		s.weights = append(s.weights, data)
 	}
 	s.token = strings.TrimSpace(files()["token"])
-	return s.serve(exec.Command(binary, "serve", "-model", at("first"), "-listen", "127.0.0.1:0", "-token-file", at("token"))) //nolint:noctx // is ended in order
+	return s.serve(exec.Command(binary, "serve", "-model", at("first"), "-listen", "127.0.0.1:0", "-token-file", at("token"))) //nolint:noctx // stopped by a signal
 }
 
-// serve starts the process and waits until it says where it listens.
+// serve starts the process and waits for its address.
 func (s *server) serve(cmd *exec.Cmd) error {
 	pipe, err := cmd.StderrPipe()
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *server) serve(cmd *exec.Cmd) error {
 	}
 }
 
-// said is the end of what the process wrote, for an error.
+// said returns the end of the process's output, for an error.
 func (s *server) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *server) said() string {
 	return "\nthe server wrote:\n" + strings.Join(s.log, "\n")
 }
 
-// end ends the process as a signal does, which must be in order.
+// end sends an interrupt to the process and requires a clean exit.
 func (s *server) end() error {
 	if s.process == nil {
 		return nil
@@ -168,11 +168,11 @@ func (s *server) end() error {
 	}
 }
 
-// kill ends the process, where it runs still, and removes what was made.
+// kill kills the process if it still runs and removes the temporary files.
 func (s *server) kill() {
 	if s.process != nil {
 		_ = s.process.Process.Kill()
-		<-s.ended //nolint:errcheck // it was killed
+		<-s.ended //nolint:errcheck // killed
 		s.process = nil
 	}
 	if s.dir != "" {

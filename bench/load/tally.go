@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// tally counts what came of what the clients did.
+// tally counts the outcomes of the clients' actions.
 type tally struct {
 	mu     sync.Mutex
-	counts map[string]map[string]int // of what was done, by what came of it
-	faults []string                  // the first of them
+	counts map[string]map[string]int // by action and outcome
+	faults []string                  // the first ones
 	failed int
 }
 
-// right is what came of a question that was answered as it should be.
+// right is the outcome of a correctly answered question.
 const right = "right"
 
 func (t *tally) count(what, outcome string) {
@@ -33,7 +33,7 @@ func (t *tally) count(what, outcome string) {
 	t.counts[what][outcome]++
 }
 
-// fault counts what may not be.
+// fault counts an outcome that must not happen.
 func (t *tally) fault(what string, err error) {
 	t.count(what, "WRONG")
 	t.mu.Lock()
@@ -43,7 +43,7 @@ func (t *tally) fault(what string, err error) {
 	}
 }
 
-// restart counts anew, but forgets no fault.
+// restart clears the counts but keeps the faults.
 func (t *tally) restart() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *tally) right() (n int) {
 	return n
 }
 
-// print lists the counts of a time, and the faults.
+// print lists the counts over d, and the faults.
 func (t *tally) print(out io.Writer, d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

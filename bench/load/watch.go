@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// slack is how many goroutines more an idle server may have than before: the
-// runtime has some that come and go.
+// slack is how many more goroutines an idle server may have than before: the runtime
+// starts and stops some.
 const slack = 8
 
-// look is what the server says of itself.
+// look is a sample of the server's metrics.
 type look struct {
 	at         time.Duration // since the load began
-	running    float64       // responses that run or wait
-	cache      float64       // share of its pages in use
+	running    float64       // running and waiting responses
+	cache      float64       // share of cache pages in use
 	goroutines float64
 	memory     float64 // resident, MiB
 	version    float64
@@ -32,7 +32,7 @@ func (k look) String() string {
 		k.goroutines, k.memory, 100*k.cache, k.running, k.version)
 }
 
-// mostMemory is what an idle server that had k's may have later, in MiB.
+// mostMemory returns the limit for a later idle server, in MiB.
 func (k look) mostMemory() float64 { return 1.15*k.memory + 16 }
 
 // look reads /metrics.
@@ -45,7 +45,7 @@ func (s *server) look(ctx context.Context) (look, error) {
 	if err != nil {
 		return look{}, fmt.Errorf("look at the server: %w", err)
 	}
-	defer res.Body.Close() //nolint:errcheck // was read
+	defer res.Body.Close() //nolint:errcheck // already read
 	values := map[string]float64{}
 	lines := bufio.NewScanner(res.Body)
 	for lines.Scan() {
@@ -67,7 +67,7 @@ func (s *server) look(ctx context.Context) (look, error) {
 		goroutines: values["go_goroutines"], memory: values["process_resident_memory_bytes"] / (1 << 20), version: values["easyrl:weight_version"]}, nil
 }
 
-// watch looks at the server until ctx ends.
+// watch samples the server until ctx ends.
 func (l *load) watch(ctx context.Context) error {
 	tick := time.NewTicker(l.every)
 	defer tick.Stop()
@@ -90,9 +90,9 @@ func (l *load) watch(ctx context.Context) error {
 	}
 }
 
-// settle waits until the server has no more to do and, where there is a look at
-// it from before, has given back what it took since: five minutes at most, since
-// Go returns memory when it next collects, which is every two at least.
+// settle waits until the server is idle. If before is set, it also waits until the
+// server has released what it took since, for at most five minutes: Go returns memory
+// at its next collection, which runs at least every two minutes.
 func (l *load) settle(ctx context.Context, before *look) (look, error) {
 	patience := 30 * time.Second
 	if before != nil {
@@ -125,8 +125,8 @@ func (l *load) settle(ctx context.Context, before *look) (look, error) {
 	}
 }
 
-// halves are the most memory that the server had in the first and the last half
-// of the load, where there were looks enough.
+// halves returns the peak memory in the first and in the second half of the load. ok is
+// false if there are too few samples.
 func (l *load) halves() (early, late float64, ok bool) {
 	n := len(l.looks) / 2
 	for i, k := range l.looks {
@@ -139,7 +139,7 @@ func (l *load) halves() (early, late float64, ok bool) {
 	return early, late, n >= 2
 }
 
-// put gives the server weights, with a checksum where one is given.
+// put uploads weights, with a checksum if one is given.
 func (s *server) put(ctx context.Context, version int64, checksum string, data []byte) error {
 	req, err := s.request(ctx, http.MethodPut, fmt.Sprintf("/v1/weights?version=%d", version), bytes.NewReader(data))
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *server) put(ctx context.Context, version int64, checksum string, data [
 	if err != nil {
 		return fmt.Errorf("put weights: %w", err)
 	}
-	defer res.Body.Close() //nolint:errcheck // was read
+	defer res.Body.Close() //nolint:errcheck // already read
 	return each(res, func(data []byte) error {
 		var e event
 		if err := json.Unmarshal(data, &e); err != nil {
@@ -165,8 +165,8 @@ func (s *server) put(ctx context.Context, version int64, checksum string, data [
 	})
 }
 
-// update changes the weights to and fro until ctx ends. Behind each good update
-// comes one with a wrong checksum, which must change nothing.
+// update alternates the weights until ctx ends. Each good update is followed by one
+// with a wrong checksum, which must change nothing.
 func (l *load) update(ctx context.Context) {
 	tick := time.NewTicker(l.pause)
 	defer tick.Stop()
@@ -180,7 +180,7 @@ func (l *load) update(ctx context.Context) {
 		data := l.server.weights[l.version&1]
 		switch err := l.server.put(ctx, l.version, "", data); {
 		case ctx.Err() != nil:
-			l.version++ // it may have come or not, and the next one is of the other weights
+			l.version++ // may have arrived or not; skip it, so that the next version has the other weights
 			return
 		case err != nil:
 			l.tally.fault("update", err)
