@@ -25,7 +25,7 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// bench is what is measured, and what it needs.
+// bench holds the settings and the state of a measurement.
 type bench struct {
 	bytes, instances, rounds, threads int
 	only                              string
@@ -33,18 +33,18 @@ type bench struct {
 	dir     string
 	dev     npu.Device
 	weights *model.Weights
-	from    []float32 // of the copy
+	from    []float32 // source of the plain copy
 	to      []float32
 	version int64
-	files   []remote.Instance // that read the file
-	streams []remote.Instance // that get it as a stream
+	files   []remote.Instance // clients that publish by file
+	streams []remote.Instance // clients that publish by stream
 	servers []*exec.Cmd
 
 	first time.Duration
 	times map[string][]time.Duration
 }
 
-// config is a decoder of about so many parameters.
+// config returns a decoder with about params parameters.
 func config(params int) string {
 	const vocab, hidden, ffn = 8192, 1024, 2816
 	layers := max(1, (params-vocab*hidden)/(4*hidden*hidden+3*hidden*ffn))
@@ -79,7 +79,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		// To a client LOCALHOST is a machine like any other.
+		// A client treats LOCALHOST as a remote machine.
 		for host, list := range map[string]*[]remote.Instance{"127.0.0.1": &b.files, "LOCALHOST": &b.streams} {
 			inst, err := remote.Dial(ctx, remote.Config{URL: "http://" + host + ":" + port, Kind: remote.EasyRL, Store: store})
 			if err != nil {
@@ -143,8 +143,9 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// measure takes turns, so that all meet the same neighbours. The first round
-// finds memory that nobody has touched, and counts for itself alone.
+// measure alternates between the kinds, so that all see the same load from other
+// processes. The first round touches fresh memory; only the file's time of it is kept,
+// separately.
 func (b *bench) measure(ctx context.Context) (err error) {
 	kinds := []struct {
 		name string
@@ -175,7 +176,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// copy copies as many bytes as the weights have, each core a part.
+// copy copies as many bytes as the weights have, split among the cores.
 func (b *bench) copy() {
 	var group sync.WaitGroup
 	cores := runtime.GOMAXPROCS(0)
@@ -186,7 +187,7 @@ func (b *bench) copy() {
 	group.Wait()
 }
 
-// publish gives instances a version that is as new as after a step.
+// publish sends the instances a new version, as after a step.
 func (b *bench) publish(ctx context.Context, to []remote.Instance) error {
 	b.version++
 	w := model.NewSnapshot(b.weights, b.version)

@@ -1,18 +1,18 @@
-// Command publish measures how fast weights reach instances of this machine: as a
-// file in memory, and as a stream over loopback HTTP.
+// Command publish measures how fast weights reach instances on this machine: as a file
+// in memory, and as a stream over loopback HTTP.
 //
 //	go run ./bench/publish
 //
-// It builds easyrl, writes a model of random weights, and starts real servers of
-// it, each a process of its own as in a run; the trainer's side is this process.
-// What is timed is a publish to all of them at once: from weights that no checksum
-// is known of to the last answer that they serve. Beside it, in the same rounds,
-// all cores copy as many bytes in memory. Medians count.
+// It builds easyrl, writes a model with random weights, and starts real servers, each
+// in its own process as in a run; this process acts as the trainer. It times a publish
+// to all of them at once, from weights without a known checksum to the last
+// confirmation that an instance serves them. In the same rounds, all cores copy the
+// same number of bytes in memory. Medians count.
 //
-// The bars: a publish of the file moves the bytes that must move (one write of the
-// file, and one read of it into each instance's own weights) at no less than 60%
-// of the speed at which memory is copied; a stream to one instance moves 1 GB/s.
-// A byte that is read and written counts once, in both.
+// Targets: publishing the file moves the necessary bytes (one write of the file, and
+// one read into each instance's weights) at no less than 60% of the speed of a memory
+// copy; a stream to one instance reaches 1 GB/s. A byte that is read and written counts
+// once in both.
 package main
 
 import (
@@ -67,7 +67,7 @@ func run(ctx context.Context, b *bench, profile string) (err error) {
 	return b.print()
 }
 
-// print shows the figures beside their bars. A bar that is missed is an error.
+// print shows the figures and their targets. It returns an error if a target is missed.
 func (b *bench) print() error {
 	gb := float64(b.weights.Bytes()) / 1e9
 	say := func(name string, times []time.Duration, bytes float64) float64 {
