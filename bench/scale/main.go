@@ -4,12 +4,12 @@
 //
 //	go run ./bench/scale
 //
-// The bars: the process, simulated instances included, uses less than one core; live
+// Targets: the process, simulated instances included, uses less than one core; live
 // memory does not grow during the step; and slots are empty at most 3% more of the
 // time than the response lengths dictate. The reference is a list schedule, which
-// gives each response, in the order of the prompts, to the first free slot. With
-// slower or faster instances (-simulate) it predicts how long a cluster takes for a
-// step, and how full it is.
+// gives each response, in prompt order, to the first free slot. With slower or faster
+// instances (-simulate), the command predicts how long a cluster takes for a step and
+// how full it is.
 package main
 
 import (
@@ -66,7 +66,7 @@ func run(s *scale, spec, profile string) error {
 	return r.print()
 }
 
-// print shows the figures beside their bars. A bar that is missed is an error.
+// print shows the figures and their targets. It returns an error if a target is missed.
 func (r *result) print() error {
 	missed := 0
 	bar := func(name, value, want string, ok bool) {

@@ -21,52 +21,52 @@ import (
 
 const promptTokens = 100
 
-// scale is what is measured.
+// scale holds the settings of a measurement.
 type scale struct {
 	instances, prompts, group, maxTokens int
 	cfg                                  simulate.Config
-	ahead                                float64 // of the fleet's
-	inFlight                             int     // of the producer's
+	ahead                                float64 // the fleet's setting
+	inFlight                             int     // the producer's setting
 }
 
-// result is what came of it.
+// result holds the figures of a measurement.
 type result struct {
 	groups        int
 	tokens        int64
 	publish       time.Duration
 	wall, ideal   time.Duration // of the step
-	work          time.Duration // of all slots
-	slots         int           // of all instances
-	prefill       time.Duration // of an instance, on average
-	cpu           time.Duration // in the step, of the process
-	before, after uint64        // bytes alive
-	early, late   uint64        // most bytes alive in the second and in the last quarter
-	goroutines    int           // most at once
+	work          time.Duration // busy time summed over slots
+	slots         int           // over all instances
+	prefill       time.Duration // per instance, on average
+	cpu           time.Duration // processor time of the process during the step
+	before, after uint64        // live bytes
+	early, late   uint64        // peak live bytes in the second and in the last quarter
+	goroutines    int           // peak
 }
 
 func (r *result) cores() float64 { return r.cpu.Seconds() / r.wall.Seconds() }
 
-// idle is the share of a step in which slots have no response. Prefill does not
+// idle returns the share of a step in which slots have no response. Prefill does not
 // count: it blocks all slots of its instance.
 func (r *result) idle(step time.Duration) float64 {
 	return 1 - r.work.Seconds()/float64(r.slots)/(step-r.prefill).Seconds()
 }
 
-// weights is a version without values.
+// weights is a weight version without values.
 type weights int64
 
 func (w weights) Version() int64                   { return int64(w) }
 func (w weights) Checksum() string                 { return "none" }
 func (w weights) WriteSafetensors(io.Writer) error { return nil }
 
-// unscored is a reward without cost.
+// unscored is a reward that costs nothing.
 type unscored struct{}
 
 func (unscored) Score(context.Context, reward.Input) (reward.Score, error) {
 	return reward.Score{}, nil
 }
 
-// measure runs a step over the whole path.
+// measure runs a step through the complete pipeline.
 func (s *scale) measure(ctx context.Context) (*result, error) {
 	r := &result{slots: s.instances * s.cfg.Slots, before: alive()}
 	fc := fleet.DefaultConfig()
@@ -77,7 +77,7 @@ func (s *scale) measure(ctx context.Context) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // closed below where it matters
+	defer f.Close() //nolint:errcheck // closed below on success
 	clock := simulate.NewClock()
 	instances := make([]*simulate.Instance, s.instances)
 	for i := range instances {
@@ -119,8 +119,7 @@ func (s *scale) measure(ctx context.Context) (*result, error) {
 	return r, nil
 }
 
-// step runs the prompts and returns the lengths of the responses, in the order of
-// the prompts.
+// step runs the prompts and returns the lengths of the responses in prompt order.
 func (s *scale) step(ctx context.Context, p *producer.Producer, r *result) ([]int32, error) {
 	batch := rollout.Batch{Step: 1, Version: 1, Prompts: make([]rollout.Prompt, s.prompts)}
 	for i := range batch.Prompts {
@@ -163,10 +162,10 @@ func (s *scale) step(ctx context.Context, p *producer.Producer, r *result) ([]in
 	return lengths, nil
 }
 
-// listSchedule is how long the responses take when each, in turn, goes to the first
+// listSchedule returns how long the responses take if each, in order, goes to the first
 // free slot.
 func listSchedule(lengths []int32, perSecond float64, slots int) time.Duration {
-	free := indexed.New(func(a, b int64) bool { return a < b }, nil) // tokens until then
+	free := indexed.New(func(a, b int64) bool { return a < b }, nil) // tokens until a slot is free
 	for range slots {
 		free.Push(0)
 	}
@@ -179,24 +178,24 @@ func listSchedule(lengths []int32, perSecond float64, slots int) time.Duration {
 	return time.Duration(float64(last) / perSecond * float64(time.Second))
 }
 
-// goroutineRecord is roughly the number of bytes that Go keeps of an ended goroutine
-// for reuse; it keeps as many as ever ran at the same time.
+// goroutineRecord is roughly the number of bytes that Go keeps for reuse per ended
+// goroutine. It keeps as many records as ever ran at once.
 const goroutineRecord = 512
 
-// alive is the number of live bytes after a collection.
+// alive returns the number of live bytes after a collection.
 func alive() uint64 {
 	runtime.GC()
 	return marked()
 }
 
-// marked is the number of bytes that the last collection found alive.
+// marked returns the number of bytes that the last collection found live.
 func marked() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// processorTime is the processor time of this process so far.
+// processorTime returns the processor time of this process so far.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

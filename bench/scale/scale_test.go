@@ -18,8 +18,8 @@ func TestListSchedule(t *testing.T) {
 	require.Equal(t, 5*time.Second, listSchedule([]int32{5, 1, 2, 3, 4}, 1, 50))
 }
 
-// In virtual time the machine's speed does not matter: idle slots are the dispatch's
-// fault. A fleet knows nothing of lengths at first.
+// In virtual time the machine's speed does not matter, so idle slots are caused by
+// dispatch. A fleet starts without knowing the lengths.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
