@@ -59,7 +59,7 @@ func (r *Report) Print(w io.Writer) error {
 	return nil
 }
 
-// lines writes lines to a writer that keeps a failed write for its Flush.
+// lines writes lines to a writer that reports write errors in its Flush.
 type lines struct{ w io.Writer }
 
 func (l lines) add(format string, args ...any) { _, _ = fmt.Fprintf(l.w, format+"\n", args...) }

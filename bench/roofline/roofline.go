@@ -16,7 +16,7 @@ import (
 
 // Measure times all phases of a model of the given shape on dev, a CPU. It frees the
 // weights that load returns. name is the model's name in the report. If ctx ends,
-// Measure stops early with its error.
+// Measure stops early and returns its error.
 func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name string, load func() (*model.Weights, error)) (*Report, error) {
 	r := &Report{Device: dev.Name(), Model: name, Parameters: shape.NumParams()}
 	var err error
@@ -42,12 +42,12 @@ type phase struct {
 	flop  float64 // of matrix products and attention, or of elementwise work
 	read  float64 // bytes, each once
 	write float64 // bytes, each once
-	set   float64 // different bytes read or written; 0 for read + write
-	// before runs before each run and is not timed; it may be nil.
+	set   float64 // distinct bytes read or written; 0 means read + write
+	// before runs untimed before each run; it may be nil.
 	before, run func() error
 }
 
-// The bounds: the ceiling that a phase is nearer to.
+// The bounds: the ceiling that a phase is closer to.
 const (
 	fmaBound       = "fma"
 	bandwidthBound = "bandwidth"
@@ -105,7 +105,7 @@ func (b *measurement) time(phases ...phase) error {
 		if err != nil {
 			return err
 		}
-		if p.write > p.read/2 { // nearer to copying than to reading
+		if p.write > p.read/2 { // closer to copying than to reading
 			read = copied
 		}
 		b.points = append(b.points, p.point(d, b.ceilings.All.FLOPPerSecond, read))
@@ -113,7 +113,7 @@ func (b *measurement) time(phases ...phase) error {
 	return nil
 }
 
-// fastest is the time of the fastest run of p. It runs long phases less often.
+// fastest returns the time of the fastest run of p. It repeats long phases less often.
 func (b *measurement) fastest(p *phase) (time.Duration, error) {
 	const runs, least, enough, most = 100, 3, 200 * time.Millisecond, 5 * time.Second
 	best := time.Duration(math.MaxInt64)

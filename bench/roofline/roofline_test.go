@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Half of the peak and a tenth of the bandwidth, then the other way round.
+// First half of the peak and a tenth of the bandwidth, then the reverse.
 func TestPhaseUnderCeilings(t *testing.T) {
 	t.Parallel()
 	p := phase{name: "x", rows: 7, flop: 5e9, read: 3e8, write: 1e8}

@@ -12,7 +12,7 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// The measured work, cut to the model's context.
+// The measured work, limited to the model's context.
 const (
 	contextTokens  = 256 // tokens of the prompt for prefill and decode
 	promptTokens   = 64  // tokens of the prompt for training
@@ -20,13 +20,13 @@ const (
 	responseTokens = 56
 )
 
-// batches are the numbers of sequences decoded at once.
+// batches returns the numbers of sequences decoded at once.
 func batches() []int { return []int{1, 8, 32, 128} }
 
-// sampled is the number of sequences for which the sample phase draws tokens.
+// sampled is the number of sequences that the sample phase draws tokens for.
 const sampled = 32
 
-// Operations on each value, as npu/csrc has them.
+// Operations per value, as in npu/csrc.
 const (
 	drawFLOP  = 24 // of a logit: scale, maximum, exp (18), sums
 	adamwFLOP = 18 // of a weight: its gradient's square, moments, update
@@ -61,7 +61,7 @@ func (b *measurement) sampling(w *model.Weights) error {
 	c := b.shape
 	most := batches()[len(batches())-1]
 	length := min(contextTokens, c.MaxPositions-1)
-	pages := length/npu.PageSize + 1 // of a sequence and its next token
+	pages := length/npu.PageSize + 1 // per sequence, including its next token
 	run, err := model.NewRunner(b.dev, c, max(length, most))
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (b *measurement) sampling(w *model.Weights) error {
 	return b.draw(ids[:sampled], logits, rng)
 }
 
-// draw times the drawing of one token per row of logits.
+// draw times sampling one token per row of logits.
 func (b *measurement) draw(ids []int32, logits npu.Buffer, rng *rand.Rand) error {
 	n, vocab := len(ids), b.shape.VocabSize
 	params, logp := make([]npu.SampleParams, n), make([]float32, n)
@@ -123,7 +123,7 @@ func (b *measurement) draw(ids []int32, logits npu.Buffer, rng *rand.Rand) error
 	}})
 }
 
-// synced waits for a device unless there is an error already.
+// synced waits for the device unless err is already set.
 func synced(dev npu.Device, err error) error {
 	if err != nil {
 		return err
