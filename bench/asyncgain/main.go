@@ -1,12 +1,13 @@
-// Command asyncgain measures what periodic asynchrony gains over the
-// synchronous loop: the quickstart's GRPO, trainer and one instance on a thread
-// each, the two modes in turn, from the same weights and with the same seeds.
+// Command asyncgain measures the gain of periodic asynchrony over the synchronous loop.
+// It runs the quickstart's GRPO with one thread for the trainer and one for an
+// instance, alternating between the two modes, from the same weights and with the same
+// seeds.
 //
 //	make quickstart && go run ./bench/asyncgain
 //
-// The ceiling is (Ti+Tt)/max(Ti,Tt), Ti being the time a step that the instance
-// samples and Tt the time that the trainer computes, both of the synchronous
-// runs. Settings that give either side more or less to do spread Ti:Tt.
+// The ceiling is (Ti+Tt)/max(Ti,Tt). Ti is the instance's sampling time per step and Tt
+// the trainer's compute time per step, both from the synchronous runs. Settings that
+// shift work between the two sides vary Ti:Tt.
 package main
 
 import (
@@ -42,11 +43,11 @@ func main() {
 	}
 }
 
-// cases are the run as it is, and settings by which trainer and instance have
-// more or less to do: a third pass and activations computed twice, responses
-// left untrained, fewer sampled at once. Those have 128 prompts a step: with the
-// run's few, sampling the first group and training the last, which nothing can
-// overlap, are a tenth of a step.
+// cases returns the unmodified run and settings that give trainer and instance more or
+// less work: a third pass and recomputed activations, untrained responses, fewer
+// concurrent responses. These use 128 prompts per step. With the run's few prompts,
+// sampling the first group and training the last, which cannot overlap with anything,
+// take a tenth of a step.
 func cases() [][]string {
 	spread := func(settings ...string) []string { return append(settings, "rollout.prompts_per_step=128") }
 	keep2 := []string{"loss.filter=best-worst", "loss.keep=2"}
@@ -61,7 +62,7 @@ func cases() [][]string {
 	}
 }
 
-// times are the mean seconds of a step.
+// times holds the mean seconds of a step.
 type times struct{ step, sample, train float64 }
 
 func measure(command, config string, steps, skip, rounds int, settings []string) error {
@@ -83,7 +84,7 @@ func measure(command, config string, steps, skip, rounds int, settings []string)
 		}
 		sync, async := t[0], t[1]
 		both, longer := sync.sample+sync.train, max(sync.sample, sync.train)
-		gain, ceiling := both/async.step, both/longer // a synchronous step has little else, which is left out
+		gain, ceiling := both/async.step, both/longer // a synchronous step has little else, which is ignored
 		fmt.Printf("%-30s  %5d  %5.3f  %5.3f  %5.2f  %6.3f  %7.3f  %5.3f  %7.3f  %4.0f%%\n", name, round+1, sync.sample, sync.train,
 			sync.sample/sync.train, sync.step, async.step, gain, ceiling, 100*gain/ceiling)
 		gains, ceilings, shares = append(gains, gain), append(ceilings, ceiling), append(shares, gain/ceiling)
