@@ -1,9 +1,9 @@
-// oneDNN's side of the matrix products of `go run ./bench`: y = x wT, the shapes
-// and the amount of work of bench/gemm.go.
+// oneDNN's matrix products for `go run ./bench`: y = x wT, with the shapes and the
+// amount of work of bench/gemm.go.
 //
-//	gemm sgemm all       the weight as it is
-//	gemm matmul small    the weight reordered once into the layout that the
-//	                     primitive asks for; only shapes of at most 32 rows
+//	gemm sgemm all       the weight as given
+//	gemm matmul small    the weight reordered once into the primitive's preferred
+//	                     layout; only shapes with at most 32 rows
 #include <dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-"""PyTorch's side of `go run ./bench`: one kind of work, timed.
+"""Times one kind of work in PyTorch for `go run ./bench`.
 
     python torch_work.py KIND MODEL THREADS ITERATIONS
 
-prints one JSON object: the seconds of each iteration after the first. The decoder is written as one would for speed on a CPU:
-fused attention, RMS norm and AdamW, no padding where sequences are equal, logits
-of the response alone.
+The script prints one JSON object with the seconds of each iteration after the
+first. The decoder is optimized for CPUs: fused attention, RMS norm and AdamW, no
+padding if sequences have equal lengths, logits of the response only.
 """
 import json
 import sys
@@ -65,7 +65,7 @@ class Decoder(nn.Module):
         self.register_buffer("sin", torch.cat((f, f), -1).sin())
 
     def forward(self, ids, first=0, mask=None):
-        """Logits of the positions from first on."""
+        """Returns the logits of positions from first on."""
         x = self.embed(ids)
         t = ids.shape[1]
         for block in self.blocks:
@@ -90,12 +90,12 @@ def train(model, c, batch, length):
     return step
 
 
-# The tokens of the responses of a group, after a prompt of PROMPT tokens.
+# Lengths of the prompt and of a group's responses, in tokens.
 PROMPT, RESPONSES = 448, [32, 41, 50, 59, 69, 78, 87, 96]
 
 
 def grpo(model, c):
-    """A group as a padded batch: policy, old policy and reference, and a step."""
+    """Returns a GRPO step on a padded group: policy, old policy and reference."""
     opt = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
     others = [Decoder(c), Decoder(c)]
     most = max(RESPONSES)
@@ -118,7 +118,7 @@ def grpo(model, c):
 
 
 def generate(name, c):
-    """64 prompts of 16 tokens, 8 responses of 64 tokens each, at temperature 1."""
+    """Samples 8 responses of 64 tokens to each of 64 prompts of 16, at temperature 1."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
     config = Qwen3Config(vocab_size=c["vocab"], hidden_size=c["hidden"], intermediate_size=c["ffn"], num_hidden_layers=c["layers"],
                          num_attention_heads=c["heads"], num_key_value_heads=c["kv"], head_dim=c["dim"], tie_word_embeddings=True,

@@ -1,9 +1,9 @@
-"""TRL's side of the quickstart step of `go run ./bench`.
+"""Times the quickstart step in TRL for `go run ./bench`.
 
     python trl_step.py THREADS STEPS
 
-trains the model that runs/quickstart/sft ends with by TRL's GRPOTrainer: the
-quickstart's prompts, 32 a step, groups of 8, at most 48 new tokens, one update a
+The script trains the final model of runs/quickstart/sft with TRL's GRPOTrainer: the
+quickstart's prompts, 32 per step, groups of 8, at most 48 new tokens, one update per
 batch, no reference model. It prints the seconds of each step after the first.
 """
 import json
