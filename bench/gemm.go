@@ -7,10 +7,10 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// shape is a product of [m, k] with a weight [n, k].
+// shape is a product of [m, k] and a weight [n, k].
 type shape struct{ m, n, k int }
 
-// gemmShapes are those of peers/gemm.c.
+// gemmShapes returns the shapes of peers/gemm.c.
 func gemmShapes() []shape {
 	return []shape{
 		{256, 512, 128}, {1024, 1024, 256}, {2048, 512, 512}, {2048, 2048, 2048}, {64, 384, 128},
@@ -18,9 +18,8 @@ func gemmShapes() []shape {
 	}
 }
 
-// products are matrix products with packed weights, by shape: "all" of them or the
-// "small", of at most 32 rows. An iteration repeats a product until it has done
-// 0.5 GFLOP.
+// products times matrix products with packed weights, by shape: "all", or the "small"
+// ones with at most 32 rows. An iteration repeats a product for about 0.5 GFLOP.
 func products(which string, threads, n int) (outcome, error) {
 	dev, err := cpu.Open(threads)
 	if err != nil {

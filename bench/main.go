@@ -1,12 +1,12 @@
-// Command bench measures easyrl beside what one would otherwise run on the same
-// machine: the same model, threads and work, in turn, in one run.
+// Command bench compares easyrl with its alternatives on the same machine: the same
+// model, threads and work, in alternation, in one run.
 //
 //	make bench
 //	go run ./bench -run generate -rounds 5
 //
-// It prints a table of ratios and writes it, with the figures it comes from and a
-// drawing of how time and memory grow, to bench/results. The peers' packages are installed by bench/peers/setup; without
-// them the rows that need them show our figure alone.
+// It prints a table of ratios and writes it to bench/results, together with the raw
+// figures and a plot of time and memory growth. bench/peers/setup installs the peers'
+// packages; without them, the table has our figures only.
 package main
 
 import (
@@ -64,13 +64,12 @@ func run(pattern string, rounds int, peers, out string) error {
 	}
 	fmt.Print(r.table())
 	if out == "" || pattern != "" && out == "bench/results" {
-		return nil // a part is not a result to keep
+		return nil // do not keep partial results
 	}
 	return r.write(out)
 }
 
-// workProcess does work KIND MODEL THREADS ITERATIONS and prints how long it
-// took.
+// workProcess runs work KIND MODEL THREADS ITERATIONS and prints its outcome.
 func workProcess(args []string) error {
 	if len(args) != 4 {
 		return errors.New("work: expected KIND MODEL THREADS ITERATIONS")

@@ -18,19 +18,20 @@ import (
 // measurement is one row of the table: the same work done by us and by a peer.
 type measurement struct {
 	name string
-	// against names the peer, and aim says what is hoped for.
+	// against names the peer. aim is the target for the ratio or, without a peer, for
+	// our seconds.
 	against, aim string
-	// ours and peer make commands that print an outcome. Without a peer our
-	// figure stands alone.
+	// ours and peer return commands that print an outcome. peer is nil if there is
+	// none.
 	ours, peer func() *exec.Cmd
 }
 
-// outcome is what a process that worked prints, ours or a peer's: the seconds
-// of each iteration but the first, by part of the work where it has parts.
+// outcome is the output of a working process, ours or a peer's: the seconds of each
+// iteration but the first, by part of the work if it has parts.
 type outcome struct {
 	Seconds map[string][]float64 `json:"seconds"`
-	Version string               `json:"version,omitempty"` // of the peer
-	// PeakBytes is the process's peak of resident memory, seen from outside.
+	Version string               `json:"version,omitempty"` // of the peer's package
+	// PeakBytes is the process's peak resident memory, as measured from outside.
 	PeakBytes int64 `json:"peak_bytes"`
 }
 
@@ -39,15 +40,15 @@ type result struct {
 	Name    string             `json:"name"`
 	Against string             `json:"against,omitempty"`
 	Aim     string             `json:"aim,omitempty"`
-	Ratio   float64            `json:"ratio,omitempty"`  // median over rounds of peer's time / ours
-	Rounds  []float64          `json:"rounds,omitempty"` // each round's
-	Parts   map[string]float64 `json:"parts,omitempty"`  // the same by part of the work
+	Ratio   float64            `json:"ratio,omitempty"`  // median over rounds of peer's time / our time
+	Rounds  []float64          `json:"rounds,omitempty"` // ratio of each round
+	Parts   map[string]float64 `json:"parts,omitempty"`  // ratio of each part of the work
 	Ours    []outcome          `json:"ours"`
 	Peer    []outcome          `json:"peer,omitempty"`
-	Memory  float64            `json:"memory,omitempty"` // our peak / the peer's
+	Memory  float64            `json:"memory,omitempty"` // our peak / peer's peak
 }
 
-// measurements are all rows. Threads are 2 but for the matrix products.
+// measurements returns all rows. They use 2 threads, the matrix products 1.
 func measurements(peers string) []measurement {
 	self := func(args ...string) func() *exec.Cmd {
 		return func() *exec.Cmd { return exec.Command("/proc/self/exe", append([]string{"work"}, args...)...) }
@@ -93,7 +94,7 @@ func measurements(peers string) []measurement {
 	}
 }
 
-// measure runs both sides in turn.
+// measure alternates between the two sides.
 func (m *measurement) measure(rounds int) (result, error) {
 	r := result{Name: m.name, Against: m.against, Aim: m.aim}
 	parts := map[string][]float64{}
@@ -138,7 +139,7 @@ func (m *measurement) measure(rounds int) (result, error) {
 	return r, nil
 }
 
-// runSide runs a process to its end and reads its outcome.
+// runSide runs a process and reads its outcome.
 func runSide(cmd *exec.Cmd) (outcome, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -160,11 +161,11 @@ func lastLine(b []byte) []byte {
 	return b[bytes.LastIndexByte(b, '\n')+1:]
 }
 
-// warm is the median of the later half of the iterations: an allocator may take
+// warm returns the median of the later half of the iterations: an allocator may take
 // several to settle.
 func warm(seconds []float64) float64 { return median(seconds[len(seconds)/2:]) }
 
-// median of xs, which it leaves as they are; NaN of none.
+// median returns the median of xs, or NaN if xs is empty. It does not modify xs.
 func median(xs []float64) float64 {
 	if len(xs) == 0 {
 		return math.NaN()

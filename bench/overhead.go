@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// instant is an instance that answers at once.
+// instant is an instance that answers immediately.
 type instant struct{ id string }
 
 func (i instant) ID() string    { return i.id }
@@ -30,7 +30,7 @@ func (i instant) Generate(_ context.Context, req inference.Request) ([]inference
 	return out, nil
 }
 
-// version is published weights without values.
+// version is a published weight version without values.
 type version int64
 
 func (v version) Version() int64   { return int64(v) }
@@ -38,9 +38,9 @@ func (v version) Checksum() string { return "none" }
 
 func (v version) WriteSafetensors(io.Writer) error { return nil }
 
-// overhead is what the framework itself costs: steps of 4,096 groups of 8
-// through the producer, a fleet of simulated instances, the exact reward, the
-// queue and a trainer that does nothing.
+// overhead measures the cost of the framework itself: steps of 4,096 groups of 8
+// through the producer, a fleet of simulated instances, the exact reward, the queue and
+// a trainer that does nothing.
 func overhead(instances, n int) (outcome, error) {
 	ctx := context.Background()
 	f, err := fleet.New(fleet.DefaultConfig())
@@ -88,5 +88,5 @@ func overhead(instances, n int) (outcome, error) {
 	return outcome{Seconds: map[string][]float64{"": seconds}}, err
 }
 
-// groups of a step whose overhead is measured.
+// groups is the number of groups in a measured step.
 const groups = 4096

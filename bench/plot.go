@@ -8,12 +8,12 @@ import (
 
 const (
 	plotWidth, plotHeight = 460.0, 300.0
-	plotLeft, plotBottom  = 70.0, 50.0 // room for the axes' figures
+	plotLeft, plotBottom  = 70.0, 50.0 // space for axis labels
 	plotTop, plotRight    = 40.0, 20.0
 )
 
-// plotted are the curves as one SVG: time beside memory, a row for each unit, both
-// axes by powers of two. Curves of one unit share a row.
+// plotted draws the curves as one SVG: time next to memory, one row per unit, both axes
+// in powers of two.
 func plotted(curves []curve) []byte {
 	var units []string
 	rows := map[string][]curve{}
@@ -36,7 +36,7 @@ func plotted(curves []curve) []byte {
 	return b.Bytes()
 }
 
-// panel draws curves from (left, top) on.
+// panel draws curves with the top left corner at (left, top).
 func panel(b *bytes.Buffer, left, top float64, unit, title string, curves []curve, value func(curvePoint) float64) {
 	lowX, highX, lowY, highY := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
 	for _, c := range curves {

@@ -12,8 +12,8 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// quickstart is n steps of the quickstart's GRPO by bin/easyrl, after a first. On
-// one thread trainer and instance take turns.
+// quickstart times n steps of the quickstart's GRPO in bin/easyrl, after a first step.
+// With one thread, trainer and instance share it.
 func quickstart(threads, n int) (outcome, error) {
 	mode := "run.mode=periodic-async"
 	if threads == 1 {
@@ -30,8 +30,8 @@ func quickstart(threads, n int) (outcome, error) {
 	return outcome{Seconds: map[string][]float64{"": seconds}, PeakBytes: usage.Maxrss * 1024}, nil
 }
 
-// start is the time from the start of easyrl train to the quickstart's first
-// finished group, which is after its first sampled token.
+// start measures the time from the start of easyrl train to the quickstart's first
+// finished group, which comes after its first sampled token.
 func start(n int) (outcome, error) {
 	var seconds []float64
 	for range n {
@@ -46,7 +46,8 @@ func start(n int) (outcome, error) {
 	return outcome{Seconds: map[string][]float64{"": seconds}}, nil
 }
 
-// train runs bin/easyrl train on as many cores and returns its steps' metrics.
+// train runs bin/easyrl train on the given number of cores and returns its steps'
+// metrics.
 func train(cores int, config string, settings ...string) ([]report.Values, *syscall.Rusage, error) {
 	temporary, err := os.MkdirTemp("", "bench-")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// benchReport is a whole run of the measurements.
+// benchReport is a complete run of the measurements.
 type benchReport struct {
 	Date    string   `json:"date"`
 	CPU     string   `json:"cpu"`
@@ -30,8 +30,7 @@ func newReport() (*benchReport, error) {
 	return &benchReport{Date: time.Now().UTC().Format(time.DateOnly), CPU: cpu, Cores: runtime.NumCPU(), Go: runtime.Version()}, err
 }
 
-// cpuName is the processor's model, or the architecture where the system does
-// not tell.
+// cpuName returns the processor's model, or the architecture if the model is unknown.
 func cpuName() (string, error) {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if os.IsNotExist(err) {
@@ -43,7 +42,7 @@ func cpuName() (string, error) {
 	return runtime.GOARCH, err
 }
 
-// table is the results for people.
+// table formats the results for people.
 func (r *benchReport) table() string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -60,11 +59,11 @@ func (r *benchReport) table() string {
 			fmt.Fprintf(w, "  %s\t\t\t\t%.2f\t\t\t\n", name, row.Parts[name])
 		}
 	}
-	_ = w.Flush() // into memory
+	_ = w.Flush() // a buffer cannot fail
 	return b.String()
 }
 
-// megabytes is the largest peak of memory.
+// megabytes formats the largest peak memory.
 func megabytes(rounds []outcome) string {
 	var most int64
 	for _, o := range rounds {
@@ -73,7 +72,7 @@ func megabytes(rounds []outcome) string {
 	return fmt.Sprintf("%d MB", most/1e6)
 }
 
-// typical is the median over rounds of the summed medians of the parts, in
+// typical returns the median over rounds of the summed medians of the parts, in
 // seconds.
 func typical(rounds []outcome) float64 {
 	var all []float64
@@ -87,7 +86,7 @@ func typical(rounds []outcome) float64 {
 	return median(all)
 }
 
-// write saves the figures and the table to dir/<date>-<cpu>.
+// write saves the figures, the plot and the table to dir/<date>-<cpu>.
 func (r *benchReport) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// curve is how time and memory grow with one thing.
+// curve shows how time and memory grow with one quantity.
 type curve struct {
 	Name   string       `json:"name"`
 	Unit   string       `json:"unit"` // of X
@@ -23,12 +23,12 @@ type curve struct {
 
 type curvePoint struct {
 	X         float64 `json:"x"`
-	Seconds   float64 `json:"seconds"` // of a step
+	Seconds   float64 `json:"seconds"` // per step
 	PeakBytes int64   `json:"peak_bytes"`
 }
 
-// curves measures the quickstart's step against threads, and training steps of
-// 0.8 M parameters against the length of one sequence and the size of a group.
+// curves measures the quickstart's step against threads, and training steps of 0.8 M
+// parameters against sequence length and group size.
 func curves() ([]curve, error) {
 	kinds := []struct {
 		kind, name, unit string
@@ -56,8 +56,8 @@ func curves() ([]curve, error) {
 	return out, nil
 }
 
-// growWork is a training step of 0.8 M parameters: on one sequence of n tokens, or
-// on a group of n responses whose prompt is shared or repeated.
+// growWork prepares a training step of 0.8 M parameters, either on one sequence of n
+// tokens or on a group of n responses whose prompt is shared or repeated.
 func growWork(kind string, n, threads int) (func() error, error) {
 	dev, c, err := open("0.8M", threads)
 	if err != nil {
@@ -90,7 +90,7 @@ func growWork(kind string, n, threads int) (func() error, error) {
 	return stepOn(m, opt, &l, dev.Sync), nil
 }
 
-// stepOn is a training step on every target of a layout.
+// stepOn returns a training step on every target of a layout.
 func stepOn(m *trimodel.Models, opt *optim.AdamW, l *attention.Layout, sync func() error) func() error {
 	seed := make([]float32, len(l.Targets))
 	for i := range seed {

@@ -22,7 +22,7 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// shapes are the models of the measurements, as in peers/torch_work.py.
+// shapes returns the models of the measurements, the same as in peers/torch_work.py.
 func shapes() map[string]*model.Config {
 	base := model.Config{Type: "qwen3", MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1}
 	small, large := base, base
@@ -31,8 +31,7 @@ func shapes() map[string]*model.Config {
 	return map[string]*model.Config{"0.8M": &small, "25M": &large}
 }
 
-// work does one kind of work in this process: a first time, then n times on the
-// clock.
+// work does one kind of work in this process: once to warm up, then n times timed.
 func work(kind, name string, threads, n int) (outcome, error) {
 	var once func() error
 	var err error
@@ -70,7 +69,7 @@ func work(kind, name string, threads, n int) (outcome, error) {
 	return outcome{Seconds: map[string][]float64{"": seconds}}, err
 }
 
-// timed calls once a first time, then n times on the clock.
+// timed calls once to warm up, then n times timed.
 func timed(n int, once func() error) ([]float64, error) {
 	var seconds []float64
 	for i := range n + 1 {
@@ -85,7 +84,7 @@ func timed(n int, once func() error) ([]float64, error) {
 	return seconds, nil
 }
 
-// open is the model of a name and a device for it.
+// open returns the named model's shape and a device for it.
 func open(name string, threads int) (npu.Device, *model.Config, error) {
 	c := shapes()[name]
 	if c == nil {
@@ -117,7 +116,7 @@ func models(dev npu.Device, c *model.Config, cfg trimodel.Config) (*trimodel.Mod
 	return m, opt, err
 }
 
-// trainWork is a training step on every token of independent sequences.
+// trainWork prepares a training step on every token of independent sequences.
 func trainWork(name string, threads int) (func() error, error) {
 	dev, c, err := open(name, threads)
 	if err != nil {
@@ -140,7 +139,7 @@ func trainWork(name string, threads int) (func() error, error) {
 	return stepOn(m, opt, &l, dev.Sync), nil
 }
 
-// groupWork is a GRPO step on one group: policy, old policy and reference.
+// groupWork prepares a GRPO step on one group, with policy, old policy and reference.
 func groupWork(name string, threads int) (func() error, error) {
 	dev, c, err := open(name, threads)
 	if err != nil {
@@ -189,8 +188,8 @@ func groupWork(name string, threads int) (func() error, error) {
 	}, nil
 }
 
-// generateWork samples 8 responses of 64 tokens to each of 64 prompts of 16, on an
-// instance a thread.
+// generateWork samples 8 responses of 64 tokens to each of 64 prompts of 16 tokens, on
+// one instance per thread.
 func generateWork(name string, threads int) (func() error, error) {
 	dev, c, err := open(name, 1)
 	if err != nil {
@@ -206,9 +205,9 @@ func generateWork(name string, threads int) (func() error, error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	running := 32 // what they read of the key-value cache stays in the processor's
+	running := 32 // their key-value pages stay in the processor's cache
 	if name == "25M" {
-		running = 256 // the weights do not, and are read less often
+		running = 256 // the weights exceed that cache; larger batches read them less often
 	}
 	for i := range threads {
 		own, err := cpu.Open(1)
