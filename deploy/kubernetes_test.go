@@ -15,13 +15,13 @@ import (
 	"github.com/easyrl/easyrl/inference/remote"
 )
 
-// The workloads.
+// The names of the workloads.
 const (
 	instances = "easyrl-instances"
 	trainer   = "easyrl-trainer"
 )
 
-// selected is the one workload whose pods have what is asked for.
+// selected returns the only workload whose pods carry the labels want.
 func (c cluster) selected(t *testing.T, by object, want labels) string {
 	t.Helper()
 	require.NotEmpty(t, want, "%s: %s %s selects every pod", by.file, by.Kind, by.Metadata.Name)
@@ -39,7 +39,7 @@ func (c cluster) selected(t *testing.T, by object, want labels) string {
 	return names[0]
 }
 
-// port is the number of a workload's port.
+// port returns the number of a workload's named port.
 func (c cluster) port(t *testing.T, workload, name string) int {
 	t.Helper()
 	for _, port := range c.pods[workload].Spec.Containers[0].Ports {
@@ -51,7 +51,7 @@ func (c cluster) port(t *testing.T, workload, name string) int {
 	return 0
 }
 
-// flag is the value of a flag that the instances are started with.
+// flag returns the value of a flag in the instances' command line.
 func (c cluster) flag(t *testing.T, name string) string {
 	t.Helper()
 	for _, arg := range c.pods[instances].Spec.Containers[0].Args {
@@ -97,8 +97,8 @@ func TestSelectorsAndPorts(t *testing.T) {
 	require.Equal(t, "None", spec[service](t, c.objects["Service/"+instances]).ClusterIP)
 }
 
-// The trainer reaches the instances' port and names, Prometheus both, and
-// nothing reaches anything else.
+// The trainer reaches the instances' port and DNS, Prometheus reaches both workloads,
+// and all other traffic is blocked.
 func TestNetworkPolicies(t *testing.T) {
 	t.Parallel()
 	c := readCluster(t)
@@ -151,7 +151,7 @@ func TestImagesArePinned(t *testing.T) {
 	}
 }
 
-// startup is how long a pod may take to start, in seconds.
+// startup returns the time that a pod may take to start, in seconds.
 func startup(p probe) int { return p.PeriodSeconds * p.FailureThreshold }
 
 func TestProbes(t *testing.T) {
@@ -175,9 +175,9 @@ func TestProbes(t *testing.T) {
 	require.GreaterOrEqual(t, run.TerminationGracePeriodSeconds, 300)
 }
 
-// What the statuses of easyrl train mean for the Job: 2 ends it, 3 and a lost
-// node do not count.
-func TestTrainerStartsAgain(t *testing.T) {
+// How the Job treats the exit statuses of easyrl train: 2 fails it, 3 and a lost node
+// do not count.
+func TestTrainerRestarts(t *testing.T) {
 	t.Parallel()
 	c := readCluster(t)
 	s := spec[batchJob](t, c.objects["Job/"+trainer])
@@ -206,14 +206,14 @@ func TestPodsAreConfined(t *testing.T) {
 		require.NotNil(t, pods.Spec.AutomountServiceAccountToken, name)
 		require.False(t, *pods.Spec.AutomountServiceAccountToken, name)
 		require.True(t, pods.Spec.SecurityContext.RunAsNonRoot, name)
-		require.Equal(t, 65532, pods.Spec.SecurityContext.RunAsUser, name) // as the image
+		require.Equal(t, 65532, pods.Spec.SecurityContext.RunAsUser, name) // as in the image
 		require.Equal(t, "RuntimeDefault", pods.Spec.SecurityContext.SeccompProfile.Type, name)
 		one := pods.Spec.Containers[0]
 		require.NotNil(t, one.SecurityContext.AllowPrivilegeEscalation, name)
 		require.False(t, *one.SecurityContext.AllowPrivilegeEscalation, name)
 		require.True(t, one.SecurityContext.ReadOnlyRootFilesystem, name)
 		require.Equal(t, []string{"ALL"}, one.SecurityContext.Capabilities.Drop, name)
-		require.Equal(t, one.Resources.Requests, one.Resources.Limits, name) // the class that is evicted last
+		require.Equal(t, one.Resources.Requests, one.Resources.Limits, name) // the QoS class that is evicted last
 	}
 }
 
@@ -247,7 +247,7 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// underMount requires that a path of a workload is on one of its volumes.
+// underMount requires a workload's path to be on one of its volumes.
 func (c cluster) underMount(t *testing.T, workload, path string, write bool) {
 	t.Helper()
 	for _, mount := range c.pods[workload].Spec.Containers[0].VolumeMounts {
@@ -258,7 +258,7 @@ func (c cluster) underMount(t *testing.T, workload, path string, write bool) {
 	t.Fatalf("%s: %s is on none of its volumes", workload, path)
 }
 
-// The run's file is one that easyrl train takes, and agrees with the manifests.
+// easyrl train accepts the run's file, and the file agrees with the manifests.
 func TestRunAgreesWithManifests(t *testing.T) {
 	t.Parallel()
 	c := readCluster(t)

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What the manifests use of the Kubernetes API, and no more: a field that is
-// misspelt, or at a wrong place, does not parse.
+// The part of the Kubernetes API that the manifests use, and no more: a misspelt or
+// misplaced field fails to parse.
 type (
 	labels map[string]string
 
@@ -199,7 +199,7 @@ type (
 		To    []peer `yaml:"to"`
 		Ports []struct {
 			Protocol string `yaml:"protocol"`
-			Port     string `yaml:"port"` // a name, or a number
+			Port     string `yaml:"port"` // name or number
 		} `yaml:"ports"`
 	}
 
@@ -301,7 +301,7 @@ type (
 	}
 )
 
-// parse reads a file of one document, strictly.
+// parse strictly decodes a file of one document.
 func parse[T any](t *testing.T, path string) T {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -319,7 +319,7 @@ func decode[T any](t *testing.T, path, text string) T {
 	return value
 }
 
-// spec is an object's, read strictly.
+// spec strictly decodes the object's spec.
 func spec[T any](t *testing.T, o object) T {
 	t.Helper()
 	return decode[struct {
@@ -330,7 +330,7 @@ func spec[T any](t *testing.T, o object) T {
 	}](t, o.file+": "+o.Kind+" "+o.Metadata.Name, o.text).Spec
 }
 
-// apis are the kinds that there are and their versions.
+// apis maps the used kinds to their API versions.
 func apis() map[string]string {
 	return map[string]string{
 		"Deployment": "apps/v1", "Job": "batch/v1", "Service": "v1", "PersistentVolumeClaim": "v1", "PodDisruptionBudget": "policy/v1",
@@ -338,11 +338,11 @@ func apis() map[string]string {
 	}
 }
 
-// cluster is what an apply of autoscale, and with it of base, makes.
+// cluster is the result of applying autoscale, which includes base.
 type cluster struct {
 	base, scale kustomization
-	objects     map[string]object   // by kind and name: Service/easyrl-trainer
-	pods        map[string]template // by the names of their workloads
+	objects     map[string]object   // by kind and name, such as Service/easyrl-trainer
+	pods        map[string]template // by workload name
 }
 
 func readCluster(t *testing.T) cluster {

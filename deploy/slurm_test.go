@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stubs stand in for Slurm's commands, for the machine's and for easyrl, which
-// says what it was started with and then waits for SIGTERM or for its end.
+// stubs returns stand-ins for Slurm's commands, the system's and easyrl. The easyrl
+// stub prints its arguments and then waits for SIGTERM or for its end.
 func stubs() map[string]string {
 	return map[string]string{
 		"hostname": `echo "10.0.0.10 172.17.0.1 "`,
@@ -38,14 +38,14 @@ wait $!`,
 	}
 }
 
-// job is a run of easyrl.sbatch among stubs.
+// job is a run of easyrl.sbatch with stubs.
 type job struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	lines *bufio.Scanner
 	seen  []string
-	work  string // of the stubs
-	dir   string // submitted from
+	work  string // the stubs' working folder
+	dir   string // the folder of submission
 }
 
 func startJob(t *testing.T, nodes string, env ...string) *job {
@@ -74,14 +74,14 @@ func startJob(t *testing.T, nodes string, env ...string) *job {
 	require.NoError(t, j.cmd.Start())
 	require.NoError(t, in.Close())
 	t.Cleanup(func() {
-		_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGKILL) // the stubs' waits, and what a failed test leaves
+		_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGKILL) // waiting stubs, and leftovers of a failed test
 		_ = out.Close()
 	})
 	return j
 }
 
-// until reads the job's output up to the n-th line that has word, and returns
-// these n.
+// until reads the job's output up to the n-th line that contains word and returns these
+// n lines.
 func (j *job) until(n int, word string) []string {
 	j.t.Helper()
 	var found []string
@@ -96,14 +96,14 @@ func (j *job) until(n int, word string) []string {
 	return found
 }
 
-// end has the process of a line end with a status.
+// end makes the process that printed line exit with status.
 func (j *job) end(line, status string) {
 	j.t.Helper()
 	pid, _, _ := strings.Cut(line, " ")
 	require.NoError(j.t, os.WriteFile(filepath.Join(j.work, pid), []byte(status+"\n"), 0))
 }
 
-// started reads until the trainer and n instances are, in any order.
+// started reads until the trainer and n instances have started, in any order.
 func (j *job) started(n int) (trainer string, instances []string) {
 	j.t.Helper()
 	for _, line := range j.until(n+1, " easyrl ") {
@@ -117,13 +117,14 @@ func (j *job) started(n int) (trainer string, instances []string) {
 	return trainer, instances
 }
 
-// status waits for the job and returns how it ended. Nothing of it is left.
+// status waits for the job, requires that it leaves no files, and returns its exit
+// status.
 func (j *job) status() int {
 	j.t.Helper()
 	for j.lines.Scan() {
 		j.seen = append(j.seen, j.lines.Text())
 	}
-	_ = j.cmd.Wait() // its status is what is asked
+	_ = j.cmd.Wait() // the caller checks the status
 	left, err := filepath.Glob(filepath.Join(j.dir, ".easyrl-*"))
 	require.NoError(j.t, err)
 	require.Empty(j.t, left, "the token is left behind")
@@ -157,7 +158,7 @@ func TestSlurmStartsTrainerAndInstances(t *testing.T) {
 	require.NotContains(t, j.output(), "scontrol requeue")
 }
 
-func TestSlurmSharesOneNodeOut(t *testing.T) {
+func TestSlurmSplitsOneNode(t *testing.T) {
 	t.Parallel()
 	j := startJob(t, "n1", "INSTANCES=2", "PORT=7100", "ADDRESS=10.9.9.9")
 	trainer, instances := j.started(2)
@@ -171,7 +172,7 @@ func TestSlurmSharesOneNodeOut(t *testing.T) {
 	require.Equal(t, 1, j.status())
 }
 
-// The trainer's status is the job's, and its time being up has it go on.
+// The job exits with the trainer's status and is requeued near its time limit.
 func TestSlurmSignals(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -194,7 +195,7 @@ func TestSlurmSignals(t *testing.T) {
 	}
 }
 
-func TestSlurmStartsInstancesAgain(t *testing.T) {
+func TestSlurmRestartsInstances(t *testing.T) {
 	t.Parallel()
 	j := startJob(t, "n1,n2")
 	trainer, instances := j.started(1)
@@ -206,7 +207,7 @@ func TestSlurmStartsInstancesAgain(t *testing.T) {
 	require.Contains(t, j.output(), "the instance at 10.0.0.11:8000 ended with status 137, try 1 of 10")
 	require.Contains(t, j.output(), "slept 5")
 	require.Equal(t, strings.TrimPrefix(instances[0], pid), again[strings.Index(again, " "):])
-	j.end(again, "2") // its command line is wrong: no third try
+	j.end(again, "2") // a wrong command line: no third try
 	j.until(1, "srun ends")
 	j.end(trainer, "0")
 	require.Equal(t, 0, j.status())

@@ -13,8 +13,9 @@ import (
 	"github.com/easyrl/easyrl/configs"
 )
 
-// tool is a program that checks what is here, where the machine has it: versions
-// differ in what they complain of, so it has to be asked for.
+// tool returns the path of a checking program. It skips the test if the program is
+// missing or EASYRL_DEPLOY_CHECK is not set: versions report different faults, so these
+// checks are opt-in.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	if os.Getenv("EASYRL_DEPLOY_CHECK") == "" {
@@ -34,7 +35,7 @@ func require0(t *testing.T, cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// settings of a unit, by section and key.
+// settings returns a unit's settings by section and key.
 func settings(t *testing.T, path string) map[string][]string {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -82,8 +83,8 @@ func TestUnits(t *testing.T) {
 	require.Equal(t, want, used)
 }
 
-// The configuration that the page on fleets shows is one that a run takes.
-func TestPageOnFleets(t *testing.T) {
+// The configuration on the fleets page is valid.
+func TestFleetsPage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/fleets.md")
 	require.NoError(t, err)
@@ -102,9 +103,9 @@ func TestPageOnFleets(t *testing.T) {
 	}
 }
 
-// systemd reads the units without a complaint, and counts little that they are
-// exposed to: 0 is nothing, 10 everything.
-func TestUnitsAsSystemdReadsThem(t *testing.T) {
+// systemd reads the units without complaint and rates their exposure low, where 0 is
+// none and 10 is full.
+func TestSystemdAcceptsUnits(t *testing.T) {
 	t.Parallel()
 	analyze := tool(t, "systemd-analyze")
 	for path, name := range map[string]string{
@@ -116,7 +117,7 @@ func TestUnitsAsSystemdReadsThem(t *testing.T) {
 			unit, err := os.ReadFile(path)
 			require.NoError(t, err)
 			file := filepath.Join(t.TempDir(), name)
-			executable := strings.ReplaceAll(string(unit), "/usr/local/bin/easyrl", "/bin/sh") // one that is there
+			executable := strings.ReplaceAll(string(unit), "/usr/local/bin/easyrl", "/bin/sh") // an existing executable
 			require.NoError(t, os.WriteFile(file, []byte(executable), 0o600))
 			require.Empty(t, require0(t, exec.Command(analyze, "verify", "--man=no", file)))
 			require0(t, exec.Command(analyze, "security", "--offline=true", "--threshold=20", "--no-pager", file))
@@ -124,7 +125,7 @@ func TestUnitsAsSystemdReadsThem(t *testing.T) {
 	}
 }
 
-func TestScriptsAsShellcheckReadsThem(t *testing.T) {
+func TestShellcheckAcceptsScripts(t *testing.T) {
 	t.Parallel()
 	scripts, err := filepath.Glob("slurm/*")
 	require.NoError(t, err)
@@ -132,9 +133,9 @@ func TestScriptsAsShellcheckReadsThem(t *testing.T) {
 	require0(t, exec.Command(tool(t, "shellcheck"), scripts...))
 }
 
-// kustomize builds both folders; what it makes of the images is what the
-// Dockerfile builds.
-func TestManifestsAsKustomizeBuildsThem(t *testing.T) {
+// kustomize builds both folders, and the manifests use the image that the Dockerfile
+// builds.
+func TestKustomizeBuildsManifests(t *testing.T) {
 	t.Parallel()
 	kubectl := tool(t, "kubectl")
 	c := readCluster(t)

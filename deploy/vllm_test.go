@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// workerScript runs the worker extension as vLLM does, in a class that has it as
-// a base, among stand-ins for torch, safetensors and vLLM.
+// workerScript runs the worker extension as vLLM does, as a base class, with stand-ins
+// for torch, safetensors and vLLM.
 const workerScript = `
 import contextlib, sys, types
 
@@ -71,8 +71,7 @@ for name, worker in (("new", Worker(New(), "fp8")), ("old", Worker(Old(), None))
         print(name, said, repr(worker.easyrl_held()), *worker.model_runner.model.weights.values(), sep="|")
 `
 
-// The extension claims weights only when they are there, and says what went
-// wrong.
+// The extension claims weights only once they are loaded, and reports failures.
 func TestVLLMWorker(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

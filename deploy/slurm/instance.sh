@@ -1,10 +1,10 @@
 #!/bin/bash
-# One instance of easyrl.sbatch's, a task of its srun: joins the trainer, and is
-# started again when it dies.
+# Runs one instance as a task of easyrl.sbatch's srun. The instance joins the trainer
+# and is restarted if it dies.
 set -euo pipefail
 
-# The address by which this node reaches the trainer is where the trainer
-# reaches this node: names may mean loopback on their own machine.
+# The trainer reaches this node at the source address of the route to the trainer. A
+# host name may resolve to loopback on its own machine.
 route=$(ip -o route get "$ADDRESS")
 if [[ ! $route =~ src\ ([^ ]+) ]]; then
 	echo "instance.sh: no route to the trainer at $ADDRESS: $route" >&2
@@ -26,11 +26,11 @@ for ((try = 1; try <= 10; try++)); do
 	server=$!
 	code=0
 	wait "$server" || code=$?
-	while [[ -n $signalled ]]; do # which ended the wait and not the instance
+	while [[ -n $signalled ]]; do # a signal ended the wait, not the instance
 		signalled='' code=0
 		wait "$server" || code=$?
 	done
-	# 0: ended in order; 2: the command line is wrong.
+	# 0: clean exit; 2: wrong command line.
 	if [[ -n $stopped ]] || ((code == 0 || code == 2)); then
 		exit "$code"
 	fi

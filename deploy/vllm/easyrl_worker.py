@@ -1,11 +1,10 @@
-"""Weights from a folder for vLLM's workers, called through /collective_rpc.
+"""Loads weights from a folder into vLLM's workers, called through /collective_rpc.
 
     VLLM_SERVER_DEV_MODE=1 PYTHONPATH=deploy/vllm \
         vllm serve MODEL --worker-extension-cls easyrl_worker.EasyRL --logprobs-mode processed_logprobs
 
-A label names the weights that a worker holds. It is empty from the start of an
-update to its end and in a process that has had none, so that a worker never
-claims weights that it may not have.
+A label names the weights that a worker holds. It is empty during an update and in a
+process that has had none, so that a worker never claims weights that it may not have.
 """
 
 import inspect
@@ -17,11 +16,10 @@ class EasyRL:
     """Methods that vLLM adds to its worker class."""
 
     def easyrl_load(self, folder: str, label: str) -> str:
-        """Makes folder/model.safetensors the weights and returns the label.
+        """Loads folder/model.safetensors and returns the label.
 
-        A fault is returned as text, since vLLM answers an exception with a bare
-        status 500. Of several workers each reads the whole file and keeps its
-        shard.
+        It returns a failure as text, since vLLM answers an exception with a bare
+        status 500. Each of several workers reads the whole file and keeps its shard.
         """
         self._easyrl_label = ""
         try:
@@ -33,7 +31,7 @@ class EasyRL:
         return label
 
     def easyrl_held(self) -> str:
-        """Returns the label of what this worker serves."""
+        """Returns the label of the weights that this worker serves."""
         return getattr(self, "_easyrl_label", "")
 
 
@@ -44,8 +42,8 @@ def _load(worker, path: str) -> None:
     runner = worker.model_runner
     reload = getattr(runner, "reload_weights", None)
     with set_current_vllm_config(worker.vllm_config):
-        # From tensors rather than from a path, which would stay the model's and
-        # depends on the format that the server was started with.
+        # Pass tensors, not a path: the path would stay in the model's configuration and
+        # depend on the load format that the server was started with.
         if reload and "weights_iterator" in inspect.signature(reload).parameters:
             reload(weights_iterator=_tensors(path))
         else:
@@ -63,7 +61,7 @@ def _load_in_place(model, config, path: str) -> None:
     with torch.inference_mode():
         loaded = model.load_weights(_tensors(path))
     if loaded is None:
-        return  # a model that does not count
+        return  # the model does not report loaded names
     missing = {name for name, _ in model.named_parameters()} - set(loaded)
     if missing:
         raise ValueError(f"{path} lacks {len(missing)} of the model's tensors, such as {min(missing)}")
