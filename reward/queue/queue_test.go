@@ -86,7 +86,7 @@ func asked(t *testing.T, s *script, size, retries int, pause func(int) time.Dura
 	return errs, retried
 }
 
-func TestQueueTakesWhatWaits(t *testing.T) {
+func TestQueueBatchesWaitingInputs(t *testing.T) {
 	t.Parallel()
 	s := &script{}
 	errs, retried := asked(t, s, 3, 0, nil, "a", "b", "c", "d", "e")
@@ -203,7 +203,7 @@ func (f *flaky) Close() {}
 
 // The queue waits for a worker that answers nothing at all, but not for a response that
 // alone fails.
-func TestQueueIsPatient(t *testing.T) {
+func TestQueuePatience(t *testing.T) {
 	t.Parallel()
 	until := func(end time.Duration, err error) func(string, time.Duration) error {
 		return func(_ string, at time.Duration) error {
