@@ -8,12 +8,12 @@ import (
 
 var errLevels = errors.New("columns of one group disagree about which values are there")
 
-// assembler puts the columns of a row group together again.
+// assembler reassembles records from the columns of a row group.
 type assembler struct {
 	file    *File
-	columns []*column // by leaf; nil for one that was not asked for
+	columns []*column // by leaf; nil if not requested
 	out     []byte
-	spent   int // bytes of out that are paid for
+	spent   int // bytes of out already charged to the budget
 }
 
 func (a *assembler) open(g *rowGroup, n *node) error {
@@ -37,7 +37,7 @@ func (a *assembler) close() {
 	}
 }
 
-// field is the JSON of a top-level column in the current row.
+// field returns the JSON of a top-level column in the current row.
 func (a *assembler) field(n *node) ([]byte, error) {
 	for i := n.leaves[0]; i < n.leaves[1]; i++ {
 		if c := a.columns[i]; c.done || c.rep != 0 {
@@ -59,14 +59,14 @@ func (a *assembler) field(n *node) ([]byte, error) {
 	return slices.Clone(a.out), nil
 }
 
-// pay takes what was written since the last call off the file's budget.
+// pay charges the bytes written since the last call to the file's budget.
 func (a *assembler) pay() error {
 	n := len(a.out) - a.spent
 	a.spent = len(a.out)
 	return a.file.spend(int64(n))
 }
 
-// node writes a column whose parent is there.
+// node writes a column whose parent is present.
 func (a *assembler) node(n *node) error {
 	switch first := a.columns[n.leaves[0]]; {
 	case n.repetition == repeated:
@@ -77,7 +77,7 @@ func (a *assembler) node(n *node) error {
 	return a.present(n)
 }
 
-// present writes a column that is not null.
+// present writes a non-null column.
 func (a *assembler) present(n *node) error {
 	switch {
 	case n.leaf >= 0:
@@ -119,7 +119,8 @@ func (a *assembler) leaf(n *node) error {
 	return c.advance()
 }
 
-// absent writes null or an empty list and goes past it in all its columns.
+// absent writes text (null or an empty container) and advances all leaves below
+// n.
 func (a *assembler) absent(n *node, text string) error {
 	for i := n.leaves[0]; i < n.leaves[1]; i++ {
 		c := a.columns[i]
@@ -147,7 +148,7 @@ func (a *assembler) repeated(n *node, element func(*node) error) error {
 	return nil
 }
 
-// elements writes those of a list that is not empty, with commas between.
+// elements writes the elements of a non-empty list, separated by commas.
 func (a *assembler) elements(n *node, element func(*node) error) error {
 	first := a.columns[n.leaves[0]]
 	for {
@@ -195,5 +196,5 @@ func (a *assembler) table(n *node) error {
 	return err
 }
 
-// validName is a column's name as bytes of valid UTF-8.
+// validName returns a column's name as valid UTF-8.
 func validName(name string) []byte { return []byte(string([]rune(name))) }

@@ -20,29 +20,29 @@ const (
 
 const (
 	maxPage = codec.MaxSize
-	maxLive = 512 << 20 // bytes of all pages held at a time
+	maxLive = 512 << 20 // bytes of all pages held at once
 )
 
-// column goes through the values of one column of a row group.
+// column iterates over the values of one column of a row group.
 type column struct {
 	file  *File
 	leaf  *node
 	codec int32
 	at    int64 // offset of the next page
 	end   int64
-	left  int64 // values that the chunk still has, those of the page too
+	left  int64 // values left in the chunk, including the current page
 
 	dict     *dictionary
 	dictLive int64
-	buf      []byte // the page's
+	buf      []byte // the page's content
 	packed   []byte
 	pageLeft int64
-	reps     *hybrid // nil where all are 0
-	defs     *hybrid // nil where all are the leaf's
+	reps     *hybrid // nil if all are 0
+	defs     *hybrid // nil if all equal the leaf's
 	values   values
 
-	rep, def uint8 // of the value that is next
-	done     bool  // there is none
+	rep, def uint8 // of the current value
+	done     bool  // no current value
 }
 
 func (f *File) openColumn(g *rowGroup, leaf *node) (*column, error) {
@@ -71,13 +71,13 @@ func (f *File) openColumn(g *rowGroup, leaf *node) (*column, error) {
 	return c, c.advance()
 }
 
-// close gives back what the column held.
+// close releases the column's memory.
 func (c *column) close() {
 	c.file.live -= int64(cap(c.buf)) + int64(cap(c.packed)) + c.dictLive
 	c.buf, c.packed, c.dict, c.dictLive = nil, nil, nil, 0
 }
 
-// advance makes the levels of the next value current.
+// advance moves to the next value and reads its levels.
 func (c *column) advance() error {
 	for c.pageLeft == 0 {
 		if c.left <= 0 {
@@ -97,7 +97,7 @@ func (c *column) advance() error {
 	return err
 }
 
-// level is the next of a page's levels, which are at most top.
+// level reads the next level of a page and checks that it is at most top.
 func level(h *hybrid, top, fallback uint8) (uint8, error) {
 	if h == nil {
 		return fallback, nil
@@ -109,7 +109,7 @@ func level(h *hybrid, top, fallback uint8) (uint8, error) {
 	return uint8(x), err
 }
 
-// room makes buf n bytes long.
+// room returns buf resized to n bytes, within the file's limit on live memory.
 func (c *column) room(buf []byte, n int) ([]byte, error) {
 	if n > cap(buf) {
 		if c.file.live += int64(n - cap(buf)); c.file.live > maxLive {
@@ -120,7 +120,7 @@ func (c *column) room(buf []byte, n int) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// page goes to the next page with values.
+// page reads the next page.
 func (c *column) page() error {
 	h, err := c.header()
 	if err != nil {
@@ -179,7 +179,7 @@ func (c *column) skip(h pageHeader) error {
 	return nil
 }
 
-// body reads a page into the buffer; the first raw bytes are not compressed.
+// body reads a page into c.buf; the first raw bytes are uncompressed.
 func (c *column) body(h pageHeader, raw int) error {
 	var err error
 	if c.packed, err = c.room(c.packed, int(h.packed)); err != nil {
@@ -231,11 +231,11 @@ func (c *column) dictionary(h pageHeader) error {
 	}
 	c.dict, c.dictLive = d, int64(cap(c.buf))+4*int64(cap(d.starts))
 	c.file.live += 4 * int64(cap(d.starts))
-	c.buf = nil // the dictionary's now
+	c.buf = nil // the dictionary owns it now
 	return nil
 }
 
-// data opens a page of version 1: levels with their lengths, then values.
+// data opens a version 1 page: length-prefixed levels, then values.
 func (c *column) data(h pageHeader) error {
 	if err := c.body(h, 0); err != nil {
 		return err
@@ -265,7 +265,7 @@ func levelsOf(b []byte, top uint8, encoding int32) (*hybrid, []byte, error) {
 	return &hybrid{b: b[4:n], width: bits.Len8(top)}, b[n:], nil
 }
 
-// dataV2 opens a page of version 2: the lengths of the levels are in its header.
+// dataV2 opens a version 2 page: its header has the lengths of the levels.
 func (c *column) dataV2(h pageHeader) error {
 	if h.defLen < 0 || h.repLen < 0 {
 		return errors.New("page with levels of negative length")
@@ -283,7 +283,7 @@ func (c *column) dataV2(h pageHeader) error {
 	return c.open(h, c.buf[h.repLen+h.defLen:])
 }
 
-// open sets the decoder of a page's values.
+// open sets up the decoder of a page's values.
 func (c *column) open(h pageHeader, b []byte) error {
 	c.pageLeft = min(int64(h.values), c.left)
 	bytes := c.leaf.kind == kindBytes
@@ -327,7 +327,7 @@ func (c *column) indices(b []byte) (values, error) {
 	case c.dict == nil:
 		return nil, errors.New("values of a dictionary that is not there")
 	case len(b) == 0:
-		return &indices{hybrid{}, c.dict}, nil // all are null
+		return &indices{hybrid{}, c.dict}, nil // all null
 	case b[0] > 32:
 		return nil, fmt.Errorf("dictionary indices of %d bits", b[0])
 	}

@@ -6,24 +6,25 @@ import (
 	"fmt"
 )
 
-// maxBlock is the most values in a block of delta encoding; writers use 128.
+// maxBlock is the maximum number of values in a block of delta encoding; writers
+// use 128.
 const maxBlock = 1 << 16
 
-// delta yields integers encoded by their differences: blocks of miniblocks, each
-// with its own width.
+// delta decodes integers stored as differences: blocks of miniblocks, each with
+// its own bit width.
 type delta struct {
 	b       []byte
-	block   int // values of a block
-	minis   int // miniblocks of a block
+	block   int // values per block
+	minis   int // miniblocks per block
 	left    uint64
 	last    int64
 	started bool
 
 	min    int64
-	widths []byte // of the miniblocks that follow
-	mini   []byte // the current one
+	widths []byte // widths of the remaining miniblocks
+	mini   []byte // the current miniblock
 	width  int
-	at, n  int // place in the current miniblock, and its values
+	at, n  int // position in the current miniblock, and its number of values
 }
 
 func newDelta(b []byte) (*delta, error) {
@@ -40,7 +41,7 @@ func newDelta(b []byte) (*delta, error) {
 
 func zigzag(x uint64) int64 { return int64(x>>1) ^ -int64(x&1) }
 
-// uvarint reads a number; b is nil after a fault.
+// uvarint reads a number; it sets b to nil on error.
 func (d *delta) uvarint() uint64 {
 	x, n := binary.Uvarint(d.b)
 	if n <= 0 {
@@ -74,7 +75,7 @@ func (d *delta) number() (int64, error) {
 	return d.last, nil
 }
 
-// advance goes to the next miniblock.
+// advance moves to the next miniblock.
 func (d *delta) advance() error {
 	if len(d.widths) == 0 {
 		d.min = zigzag(d.uvarint())
@@ -88,13 +89,13 @@ func (d *delta) advance() error {
 		return fmt.Errorf("delta encoding with numbers of %d bits", d.width)
 	}
 	d.at, d.n = 0, d.block/d.minis
-	size := min(d.n*d.width/8, len(d.b)) // the last may be cut to what it needs
+	size := min(d.n*d.width/8, len(d.b)) // the last miniblock may be truncated
 	d.mini, d.b = d.b[:size], d.b[size:]
 	return nil
 }
 
-// rest goes through what is left, at most limit numbers, and returns the bytes
-// that follow and the sum of the numbers. None may be negative.
+// rest reads the remaining numbers, at most limit. It returns the bytes after
+// them and their sum, and fails if one is negative.
 func (d *delta) rest(limit int) (after []byte, sum int64, err error) {
 	if d.left > uint64(limit) {
 		return nil, 0, errors.New("delta encoding of more values than the page has")
@@ -116,7 +117,7 @@ func (d *delta) next() (value, error) {
 	return value{bits: uint64(x)}, err
 }
 
-// narrow are deltas of 32 bits.
+// narrow decodes 32-bit deltas.
 type narrow struct{ *delta }
 
 func (d narrow) next() (value, error) {
@@ -124,7 +125,7 @@ func (d narrow) next() (value, error) {
 	return value{bits: uint64(int64(int32(x)))}, err
 }
 
-// deltaLengths are byte arrays whose lengths come first.
+// deltaLengths decodes byte arrays stored after all their lengths.
 type deltaLengths struct {
 	lengths *delta
 	b       []byte
@@ -151,12 +152,12 @@ func (d *deltaLengths) next() (value, error) {
 	if err != nil {
 		return value{}, err
 	}
-	v := value{bytes: d.b[:n:n]} // the sum of all was checked
+	v := value{bytes: d.b[:n:n]} // newDeltaLengths has checked the sum
 	d.b = d.b[n:]
 	return v, nil
 }
 
-// deltaBytes are byte arrays that share a beginning with the one before.
+// deltaBytes decodes byte arrays that share a prefix with their predecessor.
 type deltaBytes struct {
 	prefixes *delta
 	suffixes *deltaLengths

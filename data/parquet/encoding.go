@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The encodings of values.
+// Encodings of values.
 const (
 	encodingPlain           = 0
 	encodingPlainDictionary = 2
@@ -20,19 +20,21 @@ const (
 
 var errValues = errors.New("page has fewer values than it says")
 
-// values yields the values of a page one by one. None holds more than the page.
+// values yields the values of a page one by one. No value is larger than the
+// page.
 type values interface {
 	next() (value, error)
 }
 
-// hybrid yields numbers of a few bits, encoded as runs and packed groups.
+// hybrid decodes small integers stored as runs and bit-packed groups
+// (RLE/bit-packing hybrid).
 type hybrid struct {
 	b      []byte
 	width  int
-	left   uint64 // of the current run or groups
+	left   uint64 // values left in the current run or groups
 	packed bool
-	run    uint32 // its value
-	bit    int    // place in b, of groups
+	run    uint32 // value of the current run
+	bit    int    // bit offset in b within packed groups
 }
 
 func (h *hybrid) next() (uint32, error) {
@@ -79,7 +81,7 @@ func (h *hybrid) header() error {
 	return nil
 }
 
-// bitsAt reads width bits, at most 64, from bit on, the lowest first.
+// bitsAt reads width bits, at most 64, starting at bit, least significant first.
 func bitsAt(b []byte, bit, width int) (uint64, bool) {
 	if bit+width > 8*len(b) {
 		return 0, false
@@ -96,7 +98,7 @@ func bitsAt(b []byte, bit, width int) (uint64, bool) {
 	return x, true
 }
 
-// booleans are packed bits, or runs of them.
+// booleans decodes bit-packed booleans.
 type booleans struct {
 	b   []byte
 	bit int
@@ -117,7 +119,7 @@ func (p *booleanRuns) next() (value, error) {
 	return value{bits: uint64(x)}, err
 }
 
-// plain are values one after the other.
+// plain decodes values stored one after another.
 type plain struct {
 	b    []byte
 	leaf *node
@@ -148,7 +150,7 @@ func (p *plain) next() (value, error) {
 	return v, nil
 }
 
-// fixed is the value of a plain one's bytes.
+// fixed converts the plain encoding of a value.
 func fixed(kind int32, b []byte) value {
 	switch kind {
 	case kindInt32:
@@ -175,11 +177,12 @@ func newSplit(b []byte, leaf *node) (*splitValues, error) {
 	return &splitValues{b: b, kind: leaf.kind, n: len(b) / size, buf: make([]byte, size)}, nil
 }
 
-// splitValues are values whose first bytes come first, then the second bytes.
+// splitValues decodes byte-stream-split values: first all first bytes, then all
+// second bytes, and so on.
 type splitValues struct {
 	b     []byte
 	kind  int32
-	n, at int // values, and the next
+	n, at int // number of values, and index of the next
 	buf   []byte
 }
 
@@ -194,12 +197,12 @@ func (p *splitValues) next() (value, error) {
 	return fixed(p.kind, p.buf), nil
 }
 
-// dictionary are the values that a column's pages refer to.
+// dictionary holds the values that a column's pages refer to.
 type dictionary struct {
 	b      []byte
 	leaf   *node
-	starts []uint32 // of byte arrays, and the end of the last
-	size   int      // bytes of others
+	starts []uint32 // start of each byte array, plus an end marker; nil for other kinds
+	size   int      // bytes per value of other kinds
 	n      int
 }
 
@@ -213,7 +216,7 @@ func newDictionary(b []byte, leaf *node, n int) (*dictionary, error) {
 	case kindInt64, kindDouble:
 		d.size = 8
 	case kindBytes:
-		d.size = 4 // at least
+		d.size = 4 // minimum
 	}
 	if n < 0 || n > len(b)/d.size {
 		return nil, fmt.Errorf("dictionary of %d bytes says it has %d values", len(b), n)
@@ -236,7 +239,7 @@ func newDictionary(b []byte, leaf *node, n int) (*dictionary, error) {
 	return d, nil
 }
 
-// at is the value of an index.
+// at returns value i of the dictionary.
 func (d *dictionary) at(i uint32) (value, error) {
 	if uint64(i) >= uint64(d.n) {
 		return value{}, fmt.Errorf("value %d of a dictionary of %d", i, d.n)

@@ -6,7 +6,7 @@ import (
 	"github.com/easyrl/easyrl/data/parquet/internal/thrift"
 )
 
-// element is a node of the schema as the footer lists them, parents first.
+// element is a schema node as listed in the footer, in depth-first order.
 type element struct {
 	kind       int32 // physical type, -1 for a group
 	length     int32 // of a fixed-length byte array
@@ -15,8 +15,8 @@ type element struct {
 	children   int32
 	converted  int32 // -1: none
 	scale      int32
-	logical    int16 // field of the LogicalType union, 0: none
-	unit       int16 // of time: field of the TimeUnit union
+	logical    int16 // field of the LogicalType union; 0: none
+	unit       int16 // field of the TimeUnit union, for times
 	utc        bool
 	bits       int8
 	unsigned   bool
@@ -26,7 +26,7 @@ type element struct {
 type chunk struct {
 	kind, codec int32
 	values      int64
-	size        int64 // of all its pages with their headers
+	size        int64 // of all pages including headers
 	data, dict  int64 // offsets of the first page and of the dictionary; dict 0: none
 	known       bool  // has metadata
 	encrypted   bool
@@ -38,10 +38,10 @@ type rowGroup struct {
 	chunks []chunk
 }
 
-// metaReader reads the structures of Parquet.
+// metaReader reads Parquet's metadata structures.
 type metaReader struct{ *thrift.Reader }
 
-// footer is a FileMetaData.
+// footer is the part of FileMetaData that we use.
 type footer struct {
 	rows   int64
 	schema []element
@@ -206,10 +206,10 @@ func (c metaReader) chunkMeta(k *chunk) {
 	})
 }
 
-// pageHeader is a PageHeader.
+// pageHeader is the part of PageHeader that we use.
 type pageHeader struct {
 	kind           int32
-	size, packed   int32 // without and with compression
+	size, packed   int32 // uncompressed and compressed size
 	crc            uint32
 	hasCRC         bool
 	values         int32

@@ -1,9 +1,9 @@
 // Package parquet reads the records of Parquet files as JSON, in bounded memory.
 //
-// It reads what writers of data sets produce: nested columns, lists and maps,
-// pages of versions 1 and 2, all encodings of values, and the codecs snappy,
-// gzip, zstd and lz4. A page is held at a time of each column that is asked for;
-// what a file claims of itself is checked before memory or time is spent on it.
+// It reads what data set writers produce: nested columns, lists and maps, version
+// 1 and 2 pages, all value encodings, and the codecs snappy, gzip, zstd and lz4.
+// It holds one page per requested column at a time and checks a file's claims
+// before it spends memory or time on them.
 package parquet
 
 import (
@@ -20,15 +20,15 @@ import (
 const (
 	magic     = "PAR1"
 	maxFooter = 16 << 20
-	// A record's JSON may be larger than the file, since columns compress well,
-	// but not without end.
+	// The JSON of records may exceed the file size, because columns compress
+	// well, but only up to a limit.
 	baseExpansion, maxExpansion = 64 << 20, 256
 )
 
-// ErrTooLarge says that a file's records are out of proportion to the file.
+// ErrTooLarge reports that a file's records are out of proportion to its size.
 var ErrTooLarge = errors.New("records are larger than a file of this size may hold")
 
-// Is says whether a file begins as Parquet files do.
+// Is reports whether a file starts like a Parquet file.
 func Is(start []byte) bool { return len(start) >= 4 && string(start[:4]) == magic }
 
 // File is an open Parquet file. It is not safe for concurrent use.
@@ -39,11 +39,11 @@ type File struct {
 	leaves []*node
 	footer *footer
 	live   int64 // bytes of pages held
-	budget int64 // bytes of records still allowed
+	budget int64 // remaining bytes of records allowed
 	codecs codec.Decoder
 }
 
-// Open reads the schema of the file of size bytes behind r.
+// Open reads the footer and schema of a file of size bytes from r.
 func Open(r io.ReaderAt, size int64) (*File, error) {
 	f := &File{r: r, size: size}
 	var head [4]byte
@@ -94,7 +94,7 @@ func (f *File) read(b []byte, at int64) error {
 	return fmt.Errorf("read %d bytes at byte %d: %w", len(b), at, err)
 }
 
-// spend takes n bytes off what the file's records may have.
+// spend charges n bytes to the budget of the file's records.
 func (f *File) spend(n int64) error {
 	if f.budget -= n; f.budget < 0 {
 		return ErrTooLarge
@@ -102,7 +102,7 @@ func (f *File) spend(n int64) error {
 	return nil
 }
 
-// Names are those of the top-level columns, in the file's order.
+// Names returns the names of the top-level columns in file order.
 func (f *File) Names() []string {
 	names := make([]string, len(f.root.children))
 	for i, n := range f.root.children {
@@ -111,12 +111,12 @@ func (f *File) Names() []string {
 	return names
 }
 
-// Rows calls yield with each record, in order, until it returns an error, which
-// is then that of Rows. A record has the named columns that the file has; those
-// that are null are null. Groups are objects, lists arrays, maps whose keys are
-// text objects; times and dates are text of ISO 8601, decimals numbers, bytes
-// that are not text base64, and NaN null. Its bytes are yield's to keep. Errors
-// name the row, from 1, and the column.
+// Rows calls yield with each record in order. It stops at the first error of
+// yield and returns it. A record has those of the named columns that the file
+// has; null values are JSON null. Groups become objects, lists arrays, maps with
+// text keys objects, times and dates ISO 8601 text, decimals numbers, non-text
+// bytes base64, and NaN null. yield may keep the record's bytes. Errors name the
+// row, from 1, and the column.
 func (f *File) Rows(names []string, yield func(row int, record map[string]json.RawMessage) error) error {
 	f.budget = baseExpansion + maxExpansion*f.size
 	var wanted []*node

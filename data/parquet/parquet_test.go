@@ -24,8 +24,8 @@ func decode(t *testing.T, text []byte) any {
 	return v
 }
 
-// same compares values; numbers by what they are, and decimals, which the golden
-// file has as text, by how they are written.
+// same compares numbers by value, and decimals, which are text in the golden
+// file, by spelling.
 func same(want, got any) bool {
 	switch got := got.(type) {
 	case json.Number:
@@ -72,8 +72,8 @@ func open(t testing.TB, text []byte) *File {
 	return f
 }
 
-// The records are what pyarrow (version 26.0.1) reads from its own files, written
-// by testdata/golden.py.
+// The records match what pyarrow (version 26.0.1) reads from the files that
+// testdata/golden.py wrote with it.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("testdata/*.jsonl")
@@ -152,7 +152,7 @@ func TestRefused(t *testing.T) {
 	require.EqualError(t, err, `row 1: column "id": compressed by BROTLI: not supported, expected none, snappy, gzip, zstd or lz4`)
 }
 
-// Whatever byte is changed, reading ends with records or an error.
+// If any byte is changed, reading yields records or an error; it never panics.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"verl-v2.parquet", "flat-delta.parquet", "flat-lz4.parquet"} {
@@ -165,7 +165,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// drain reads all of a file that may be damaged, up to a number of rows.
+// drain reads a possibly damaged file, up to a maximum number of rows.
 func drain(t testing.TB, text []byte) {
 	t.Helper()
 	f, err := Open(bytes.NewReader(text), int64(len(text)))

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// value is one value of a column: a number's bits, or bytes that are good until
+// value is one value of a column: a number's bits, or bytes that are valid until
 // the next value.
 type value struct {
 	bits  uint64
@@ -23,7 +23,7 @@ type value struct {
 // renderer appends a value as JSON.
 type renderer func(dst []byte, v value) ([]byte, error)
 
-// newRenderer says how a column's values look in JSON.
+// newRenderer returns the renderer of a column.
 func newRenderer(e *element) renderer {
 	switch e.kind {
 	case kindBoolean:
@@ -45,7 +45,7 @@ func newRenderer(e *element) renderer {
 }
 
 func integerRenderer(e *element) renderer {
-	nanos := int64(0) // of the unit
+	nanos := int64(0) // nanoseconds per unit
 	switch {
 	case e.unit >= 1 && e.unit <= 3:
 		nanos = []int64{1e6, 1e3, 1}[e.unit-1]
@@ -87,7 +87,8 @@ func integerRenderer(e *element) renderer {
 	return func(dst []byte, v value) ([]byte, error) { return strconv.AppendInt(dst, int64(v.bits), 10), nil }
 }
 
-// instant is count units after 1970.
+// instant returns the time that is count units of nanos nanoseconds after the
+// Unix epoch.
 func instant(count, nanos int64) time.Time {
 	perSecond := int64(time.Second) / nanos
 	seconds, rest := count/perSecond, count%perSecond
@@ -102,8 +103,8 @@ func renderInt96(dst []byte, v value) ([]byte, error) {
 	return appendQuoted(dst, time.Unix(86400*day+nanos/1e9, nanos%1e9).UTC().Format("2006-01-02T15:04:05.999999999")), nil
 }
 
-// appendFloat appends the shortest number that reads back as x; JSON has no
-// infinities, which become strings, and what is not a number is null.
+// appendFloat appends the shortest number that parses back to x. JSON has no
+// infinities or NaN: infinities become strings, NaN becomes null.
 func appendFloat(dst []byte, x float64, bits int) []byte {
 	switch {
 	case math.IsNaN(x):
@@ -118,7 +119,7 @@ func appendFloat(dst []byte, x float64, bits int) []byte {
 	return strconv.AppendFloat(dst, x, 'g', -1, bits)
 }
 
-// maxScale is that of the widest decimals in use, with room.
+// maxScale exceeds the scale of any decimal in use.
 const maxScale = 1000
 
 func appendDecimal(dst []byte, x *big.Int, scale int32) ([]byte, error) {
@@ -175,7 +176,7 @@ func bytesRenderer(e *element) renderer {
 	}
 }
 
-// renderDecimal renders a big-endian number in two's complement.
+// renderDecimal renders a big-endian two's complement number.
 func renderDecimal(dst, b []byte, scale int32) ([]byte, error) {
 	if len(b) > 64 {
 		return nil, fmt.Errorf("decimal of %d bytes, expected at most 64", len(b))
@@ -198,7 +199,7 @@ func renderUUID(dst []byte, v value) ([]byte, error) {
 	return append(dst, '"'), nil
 }
 
-// half is the value of a 16-bit float.
+// half returns the value of an IEEE binary16 number.
 func half(b uint16) float64 {
 	exponent, fraction := int(b>>10&0x1f), float64(b&0x3ff)
 	var x float64

@@ -2,7 +2,7 @@ package parquet
 
 import "fmt"
 
-// The physical types.
+// Physical types.
 const (
 	kindBoolean = 0
 	kindInt32   = 1
@@ -20,7 +20,7 @@ const (
 	repeated = 2
 )
 
-// The fields of the LogicalType union.
+// Fields of the LogicalType union.
 const (
 	logicalString    = 1
 	logicalMap       = 2
@@ -36,7 +36,7 @@ const (
 	logicalFloat16   = 15
 )
 
-// The older ConvertedType.
+// Values of the older ConvertedType.
 const (
 	convertedUTF8      = 0
 	convertedMap       = 1
@@ -54,42 +54,42 @@ const (
 	convertedJSON      = 19
 )
 
-// maxDepth is how deep columns may nest.
+// maxDepth is the maximum nesting depth of columns.
 const maxDepth = 64
 
-// form is how a group is written as JSON.
+// form selects the JSON form of a group.
 type form uint8
 
 const (
 	object form = iota
-	list        // its one child, repeated, is the list of elements
-	table       // its one child, repeated, has keys and values
+	list        // the only child is repeated: the elements
+	table       // the only child is repeated: keys and values
 )
 
-// node is a column of the schema: a leaf or a group of others.
+// node is a column of the schema: a leaf or a group.
 type node struct {
 	name       string
 	repetition int32
-	def, rep   uint8 // levels of a value that is there and of the innermost list around it
+	def, rep   uint8 // definition and repetition levels of a present value
 	form       form
 	children   []*node
-	bare       bool // repeated group whose one child is the element of a list
+	bare       bool // repeated group whose only child is the list element
 
-	leaf   int // number among the leaves, -1 for a group
+	leaf   int // index among the leaves, -1 for a group
 	kind   int32
 	length int
 	render renderer
 
-	leaves [2]int // of the nodes below and itself, from and to
+	leaves [2]int // half-open range of leaves at or below the node
 }
 
-// schemaOf makes the tree of a footer's elements.
+// schemaOf builds the tree of a footer's elements.
 func schemaOf(elements []element) (root *node, leaves []*node, err error) {
 	if len(elements) == 0 {
 		return nil, nil, fmt.Errorf("no schema")
 	}
 	b := schemaBuilder{elements: elements}
-	elements[0].repetition = required // of the root it says nothing
+	elements[0].repetition = required // unspecified for the root
 	root, err = b.node(nil, 0)
 	if err == nil && b.next != len(elements) {
 		err = fmt.Errorf("schema of %d elements, but the root has %d", len(elements), b.next)
@@ -181,8 +181,8 @@ func (b *schemaBuilder) group(n *node, e *element, depth int) error {
 	return nil
 }
 
-// setForm recognises lists and maps by the rules of the format, those for the
-// lists of older writers too.
+// setForm recognizes lists and maps by the format's rules, including its rules
+// for the lists of older writers.
 func (n *node) setForm(e *element) {
 	child := n.children[0]
 	switch {

@@ -1,4 +1,4 @@
-// Package codec expands compressed pages whose size is claimed, not known.
+// Package codec decompresses untrusted pages into buffers of their claimed size.
 package codec
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// MaxSize is the most bytes that a page may become.
+// MaxSize is the maximum uncompressed page size in bytes.
 const MaxSize = 256 << 20
 
-// The codecs, by Parquet's numbers.
+// Codecs, numbered as in Parquet.
 const (
 	None   = 0
 	Snappy = 1
@@ -25,7 +25,7 @@ const (
 	LZ4    = 7
 )
 
-// Name names a codec that is not supported.
+// Name returns the name of an unsupported codec.
 func Name(codec int32) string {
 	if name, ok := map[int32]string{3: "LZO", 4: "BROTLI", 5: "LZ4 of Hadoop"}[codec]; ok {
 		return name
@@ -33,19 +33,20 @@ func Name(codec int32) string {
 	return fmt.Sprint(codec)
 }
 
-// MostRatio is how many bytes one compressed byte can become at most: what a page
-// claims beyond it is a lie.
+// MostRatio returns the codec's maximum compression ratio; a page that claims
+// more is corrupt. It reports false for unsupported codecs.
 func MostRatio(codec int32) (int64, bool) {
 	ratio, ok := map[int32]int64{None: 1, Snappy: 64, Gzip: 1040, Zstd: 1 << 17, LZ4: 256}[codec]
 	return ratio, ok
 }
 
-// Decoder expands pages. The zero value is ready; it is not safe for concurrent use.
+// Decoder decompresses pages. The zero value is ready to use; it is not safe for
+// concurrent use.
 type Decoder struct{ zstd *zstd.Decoder }
 
 var errSize = errors.New("another size than the page says")
 
-// Decode fills dst, whose length is what the page claims, from src.
+// Decode decompresses src into dst, whose length is the page's claimed size.
 func (d *Decoder) Decode(codec int32, dst, src []byte) error {
 	var out []byte
 	var err error
@@ -88,8 +89,8 @@ func gunzip(dst, src []byte) ([]byte, error) {
 	return dst[:n], nil
 }
 
-// newZstd makes a decoder that starts no goroutines and writes no more than what
-// it is given room for.
+// newZstd returns a decoder that starts no goroutines and writes no more than its
+// output buffer holds.
 func newZstd() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(MaxSize), zstd.WithDecoderMaxWindow(MaxSize))
@@ -127,7 +128,7 @@ func unlz4(dst, src []byte) ([]byte, error) {
 	return nil, errLZ4
 }
 
-// lengthLZ4 reads the rest of a length, which ends where it exceeds most.
+// lengthLZ4 reads the rest of a length and stops once it exceeds most.
 func lengthLZ4(n int, src []byte, most int) (int, []byte, bool) {
 	if n < 15 {
 		return n, src, true

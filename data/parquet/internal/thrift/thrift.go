@@ -1,5 +1,4 @@
-// Package thrift reads structures of Thrift's compact protocol that nobody vouches
-// for.
+// Package thrift reads untrusted structures in Thrift's compact protocol.
 package thrift
 
 import (
@@ -7,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The types of Thrift's compact protocol.
+// Types of Thrift's compact protocol.
 const (
 	True   = 1
 	False  = 2
@@ -23,15 +22,14 @@ const (
 	Struct = 12
 )
 
-// maxDepth is how deep structures may nest; Parquet's own nest six deep.
+// maxDepth is the maximum nesting depth; Parquet's own structures nest six deep.
 const maxDepth = 16
 
-// ErrShort says that a structure goes on beyond its bytes.
+// ErrShort reports that a structure extends beyond its bytes.
 var ErrShort = errors.New("cut off")
 
-// Reader reads Thrift's compact protocol. The first fault stays in Err; what is
-// read after it is zero. Nothing is allocated in proportion to a number that the
-// bytes only claim.
+// Reader reads Thrift's compact protocol. Err keeps the first error; later reads
+// return zero. Allocations are never proportional to an unverified count.
 type Reader struct {
 	b     []byte
 	at    int
@@ -39,13 +37,13 @@ type Reader struct {
 	Err   error
 }
 
-// NewReader reads b, which stays the caller's.
+// NewReader returns a Reader of b. The caller keeps ownership of b.
 func NewReader(b []byte) *Reader { return &Reader{b: b} }
 
-// At is how many bytes were read.
+// At returns the number of bytes read.
 func (c *Reader) At() int { return c.at }
 
-// Fail ends the reading with a fault, unless one came before it.
+// Fail stops reading with err, unless an earlier error is set.
 func (c *Reader) Fail(err error) {
 	if c.Err == nil {
 		c.Err = err
@@ -76,13 +74,13 @@ func (c *Reader) uvarint() uint64 {
 	return 0
 }
 
-// Varint reads a number.
+// Varint reads a zigzag-encoded number.
 func (c *Reader) Varint() int64 {
 	x := c.uvarint()
 	return int64(x>>1) ^ -int64(x&1)
 }
 
-// I32 reads a number that fits 32 bits.
+// I32 reads a number that must fit 32 bits.
 func (c *Reader) I32() int32 {
 	x := c.Varint()
 	if x != int64(int32(x)) {
@@ -92,7 +90,7 @@ func (c *Reader) I32() int32 {
 	return int32(x)
 }
 
-// Binary reads bytes, which stay those of b.
+// Binary reads a byte string; it aliases the Reader's bytes.
 func (c *Reader) Binary() []byte {
 	n := c.uvarint()
 	if n > uint64(len(c.b)-c.at) {
@@ -103,8 +101,8 @@ func (c *Reader) Binary() []byte {
 	return c.b[c.at-int(n) : c.at]
 }
 
-// Structure reads fields until the last; visit reads the value of those that it
-// knows and returns false for the others, which are skipped.
+// Structure reads a structure's fields. visit reads the values of fields it knows
+// and returns false for others, which Structure skips.
 func (c *Reader) Structure(visit func(id int16, kind byte) bool) {
 	if c.depth++; c.depth > maxDepth {
 		c.Fail(fmt.Errorf("structures nest more than %d deep", maxDepth))
@@ -135,7 +133,7 @@ func (c *Reader) List(visit func(kind byte)) {
 	if n == 15 {
 		n = c.uvarint()
 	}
-	if n > uint64(len(c.b)-c.at) { // an element has at least a byte
+	if n > uint64(len(c.b)-c.at) { // an element takes at least one byte
 		c.Fail(ErrShort)
 		return
 	}
@@ -149,7 +147,7 @@ func (c *Reader) List(visit func(kind byte)) {
 
 func (c *Reader) skip(kind byte) {
 	switch kind {
-	case True, False: // in the field's header
+	case True, False: // the value is in the field's header
 	case Byte:
 		c.Byte()
 	case I16, I32, I64:
@@ -175,7 +173,8 @@ func (c *Reader) skip(kind byte) {
 	}
 }
 
-// skipElement skips an element of a list or map, where a boolean has a byte.
+// skipElement skips an element of a list or map, in which a boolean takes one
+// byte.
 func (c *Reader) skipElement(kind byte) {
 	if kind == True || kind == False {
 		kind = Byte
