@@ -1,5 +1,5 @@
 // Package turns renders prompts and demonstrations into the text that a model
-// reads, through its chat template where they are conversations.
+// reads; conversations go through the model's chat template.
 package turns
 
 import (
@@ -15,25 +15,25 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat"
 )
 
-// Renderer says how a model reads conversations. It is safe for concurrent use.
+// Renderer renders conversations for a model. It is safe for concurrent use.
 type Renderer struct {
-	Template *chat.Template // nil where the model has none
-	Model    string         // for errors
-	Never    bool           // text as it is, and conversations are refused
-	Always   bool           // text too, as the user's turn
-	System   string         // turn of a conversation that has none; before a prompt of text
-	Thinking bool           // lets templates that can switch it off begin with a thought
+	Template *chat.Template // nil if the model has none
+	Model    string         // name for errors
+	Never    bool           // keep text unchanged and refuse conversations
+	Always   bool           // render text prompts too, as a user turn
+	System   string         // added to conversations without a system turn, and before a text prompt
+	Thinking bool           // turns on thinking in templates that support it
 }
 
-// today is what templates that tell the model the date are told: always the same,
-// so that a prompt does not depend on when a run is made, resumed or evaluated. It
-// is the day that Llama 3's templates write where there is no clock.
+// today is the fixed date passed to templates, so that a prompt does not depend
+// on when a run starts, resumes or evaluates. It is the default date of Llama 3's
+// templates.
 func today() time.Time { return time.Date(2024, time.July, 26, 0, 0, 0, 0, time.UTC) }
 
-// Prompt is a prompt, text or a conversation, up to the beginning of the
-// assistant's turn; where a conversation ends with words of the assistant's, up to
-// the end of these, to go on from there. rendered says that the template made it,
-// which then says how a sequence begins.
+// Prompt renders a text or a conversation up to the start of the assistant's
+// turn. If a conversation ends with an assistant turn, Prompt renders up to the
+// end of that turn's text, for the model to continue. rendered reports that the
+// template produced the result and so decides how the sequence begins.
 func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, rendered bool, err error) {
 	if messages == nil && !r.Always {
 		return r.System + text, false, nil
@@ -55,8 +55,7 @@ func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, 
 
 const assistant = "assistant"
 
-// goesOn renders a conversation up to the last word of the assistant's turn that it
-// ends with.
+// goesOn renders a conversation up to the last word of its final assistant turn.
 func (r *Renderer) goesOn(in chat.Input) (string, error) {
 	in.AddGenerationPrompt = false
 	last := len(in.Messages) - 1
@@ -84,7 +83,7 @@ func (r *Renderer) goesOn(in chat.Input) (string, error) {
 	return "", fmt.Errorf("it ends with a turn of the assistant's that the chat template changes, expected one to go on from, found %q", head(said, 30))
 }
 
-// complete refuses a turn of a role that the template does not know and leaves out.
+// complete returns an error if the template omits a turn with an unknown role.
 func complete(messages []chat.Message, rendered string) error {
 	for i, m := range messages {
 		if slices.Contains([]string{"system", "user", assistant, "tool"}, m.Role) || strings.TrimSpace(m.Content) == "" {
@@ -97,12 +96,13 @@ func complete(messages []chat.Message, rendered string) error {
 	return nil
 }
 
-// marker is the text of a turn whose place in a template's frame is looked for.
+// marker is a placeholder text to locate a turn in a template's output.
 const marker = "where the message stands"
 
-// Demonstration is a prompt and the reply to it. Where the template renders the
-// prompt, the two together are what it makes of the whole conversation, so that
-// the response has the end of a turn; else the response is the reply's text.
+// Demonstration renders a prompt and its reply. If the template renders the
+// prompt, prompt and response together are the rendered conversation, so that the
+// response includes the end of the turn. Otherwise the response is the reply's
+// text.
 func (r *Renderer) Demonstration(text string, messages []rollout.Message, reply rollout.Message) (prompt, response string, rendered bool, err error) {
 	if last := len(messages) - 1; last >= 0 && messages[last].Role == assistant {
 		return "", "", false, errors.New("the prompt ends with a turn of the assistant's, expected the response to be all that the assistant says")
@@ -120,7 +120,7 @@ func (r *Renderer) Demonstration(text string, messages []rollout.Message, reply 
 	return prompt, response, true, err
 }
 
-// conversation is what the template is given.
+// conversation returns the template's input.
 func (r *Renderer) conversation(text string, messages []rollout.Message) (in chat.Input, err error) {
 	if r.Never {
 		return in, errors.New(`it is a conversation, and data.template is "none"`)
@@ -148,8 +148,7 @@ func (r *Renderer) conversation(text string, messages []rollout.Message) (in cha
 	return in, nil
 }
 
-// turn is a message with all that it has, as a JSON object where that is more than
-// a text.
+// turn converts a message, with extra fields as a JSON object.
 func turn(m rollout.Message) (t chat.Message, err error) {
 	t = chat.Message{Role: m.Role, Content: m.Content}
 	if len(m.Extra) == 0 {
@@ -163,11 +162,11 @@ func turn(m rollout.Message) (t chat.Message, err error) {
 	return t, err
 }
 
-// reply is the assistant's turn that follows a rendered prompt: what the template
-// makes of the message. Where that leaves a part of the message out, as templates
-// do with thoughts of turns gone by, or the prompt has the message's first words
-// already, as <think>, it is the message itself from there on, with the end that
-// the template gives a turn.
+// reply returns the assistant's turn after a rendered prompt, as rendered by the
+// template. Templates may drop part of the message, such as the thoughts of past
+// turns, and a prompt may already contain the message's first words, such as
+// <think>. Then reply returns the rest of the message itself, with the template's
+// end of turn.
 func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (string, error) {
 	with := func(m rollout.Message) (string, error) {
 		t, err := turn(m)
@@ -195,7 +194,7 @@ func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 	if at < 0 {
 		return "", errors.New("the chat template leaves the response out")
 	}
-	said := shared // by the prompt, of the turn
+	said := shared // the part of the turn already in the prompt
 	if !strings.HasPrefix(frame, prompt) {
 		said = prompt[common(prompt, frame):]
 	}
@@ -214,7 +213,8 @@ func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 	return content + frame[at+len(marker):], nil
 }
 
-// overlap is the longest end of prompt, of a few words, that content begins with.
+// overlap returns the longest suffix of prompt, at most 64 bytes, that is a
+// prefix of content.
 func overlap(prompt, content string) string {
 	for n := min(len(prompt), len(content), 64); n > 0; n-- {
 		if strings.HasSuffix(prompt, content[:n]) {
@@ -224,7 +224,7 @@ func overlap(prompt, content string) string {
 	return ""
 }
 
-// common is the length of what a and b both begin with.
+// common returns the length of the common prefix of a and b.
 func common(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
@@ -242,7 +242,7 @@ func withoutSpace(s string) string {
 	}, s)
 }
 
-// tail is the end of s, of n runes at most, and head its beginning.
+// tail returns the last n runes of s.
 func tail(s string, n int) string {
 	runes := []rune(s)
 	return string(runes[max(0, len(runes)-n):])

@@ -23,7 +23,7 @@ func (d demo) render(r *Renderer) (prompt, response string, rendered bool, err e
 	return r.Demonstration(d.Prompt, d.Messages, rollout.Message{Role: "assistant", Content: d.Response, Extra: d.Extra})
 }
 
-// The forms that templates of the field have, in short.
+// Simplified forms of common chat templates.
 const (
 	chatML = `{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
@@ -85,8 +85,8 @@ func TestDemonstrations(t *testing.T) {
 	}
 }
 
-// Of the real templates, prompt and response together are what the template
-// renders of the whole conversation.
+// With real templates, prompt and response together equal the rendered
+// conversation.
 func TestDemonstrationsThroughRealTemplates(t *testing.T) {
 	t.Parallel()
 	root := os.Getenv("EASYRL_TESTDATA")
@@ -130,9 +130,9 @@ func TestDemonstrationsThroughRealTemplates(t *testing.T) {
 	}
 }
 
-// A prompt that ends in the middle of the assistant's turn goes on there, as
-// transformers does with continue_final_message.
-func TestPromptsThatGoOn(t *testing.T) {
+// A prompt that ends within an assistant turn continues there, like transformers
+// with continue_final_message.
+func TestPromptsContinueAssistantTurn(t *testing.T) {
 	t.Parallel()
 	render := func(source string, last rollout.Message) (string, error) {
 		template, err := chat.Parse(source, nil)
@@ -162,8 +162,8 @@ func TestPromptsThatGoOn(t *testing.T) {
 	require.EqualError(t, err, "the prompt ends with a turn of the assistant's, expected the response to be all that the assistant says")
 }
 
-// A turn of a role that the template has no form for is not dropped without a word.
-func TestRolesThatATemplateLeavesOut(t *testing.T) {
+// A turn that the template omits because of its role is an error.
+func TestOmittedRolesAreRefused(t *testing.T) {
 	t.Parallel()
 	turns := []rollout.Message{{Role: "developer", Content: "be  brief"}, {Role: "user", Content: "q"}}
 	template, err := chat.Parse(silent, nil)
