@@ -2,8 +2,8 @@ package data
 
 import "strings"
 
-// lastBoxed is what the last \boxed{…} or \fbox{…} of a solution holds; braces
-// nest, and a backslash makes the next one plain.
+// lastBoxed returns the content of the last \boxed{…} or \fbox{…} in a solution.
+// Braces nest; a backslash escapes the next one.
 func lastBoxed(solution string) (string, bool) {
 	at, open := -1, 0
 	for _, command := range []string{`\boxed`, `\fbox`} {
@@ -35,7 +35,7 @@ func lastBoxed(solution string) (string, bool) {
 	return "", false
 }
 
-// afterHashes is what follows the last "####" of a worked answer.
+// afterHashes returns the first line after the last "####" of a worked answer.
 func afterHashes(answer string) (string, bool) {
 	const mark = "####"
 	at := strings.LastIndex(answer, mark)

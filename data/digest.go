@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// Digest is a checksum of the content of all files that paths and patterns name, in
-// their order and whatever their names.
+// Digest returns a checksum of the content of all files named by paths and
+// patterns, in order. It does not depend on file names.
 func Digest(paths []string) (string, error) {
 	files, err := expand(paths)
 	if err != nil {

@@ -10,34 +10,35 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Example is one demonstration: a prompt, as text or as the messages of a chat,
-// and the response to imitate. Of a chat that is the last turn; the assistant's
-// turns before it are part of the prompt.
+// Example is one demonstration: a prompt, as text or chat messages, and the
+// response to imitate. In a chat, the response is the last turn; earlier
+// assistant turns are part of the prompt.
 type Example struct {
 	ID       string // unique in the data set
 	Source   string // data set it came from
 	Prompt   string
 	Messages []rollout.Message // instead of Prompt; they end before the response
 	Response string
-	// Extra are further fields of the response's message, as reasoning_content.
+	// Extra holds further fields of the response's message, such as
+	// reasoning_content.
 	Extra map[string]json.RawMessage
 }
 
-// ExampleOptions name the fields of a file's objects, as Options do.
+// ExampleOptions names the fields of a file's objects, like Options.
 //
-// Without PromptKey and ResponseKey the layout is recognised from a file's first
-// object: prompt as Options say, and response, completion or output; messages or
-// conversations that end with the assistant's turn; else solution (MATH) or
-// answer (GSM8K), whole. Several candidates that differ are an error that names
-// them.
+// Without PromptKey and ResponseKey, the layout is recognized from a file's first
+// object: the prompt as described for Options, and response, completion or
+// output; messages or conversations that end with an assistant turn; else
+// solution (MATH) or answer (GSM8K), in full. If several candidates differ, the
+// error names them.
 type ExampleOptions struct {
 	PromptKey   string // a string or a list of messages
-	ResponseKey string // a string, or a list of messages whose last is the assistant's; "" also where the prompt's list has it
+	ResponseKey string // a string, or a list of messages that ends with the assistant's; "" also if the prompt's list contains it
 	SourceKey   string
 }
 
-// ReadExamples reads demonstrations from files and patterns, with the forms, IDs
-// and errors of ReadAll; one list for each path.
+// ReadExamples reads demonstrations from files and patterns, one list per path.
+// Formats, IDs and errors are those of ReadAll.
 func ReadExamples(paths []string, opts ExampleOptions) ([][]Example, error) {
 	files, err := expand(paths)
 	if err != nil {
@@ -56,9 +57,9 @@ func ReadExamples(paths []string, opts ExampleOptions) ([][]Example, error) {
 	return out, nil
 }
 
-// EachTurn makes a demonstration of each of the assistant's turns that has another
-// before it, from examples whose own is the last. The earlier ones' IDs end with the
-// number of the turn in the conversation.
+// EachTurn returns the examples, each preceded by a demonstration for each earlier
+// assistant turn that has a turn before it. An added example's ID ends with the
+// turn's number in the conversation.
 func EachTurn(examples []Example) []Example {
 	var out []Example
 	for _, e := range examples {
@@ -75,7 +76,7 @@ func EachTurn(examples []Example) []Example {
 
 func earlier(i int, m rollout.Message) bool { return i > 0 && m.Role == "assistant" }
 
-// EarlierTurns is the number of demonstrations that EachTurn would add.
+// EarlierTurns returns the number of demonstrations that EachTurn would add.
 func EarlierTurns(examples []Example) (n int) {
 	for _, e := range examples {
 		for i, m := range e.Messages {
@@ -87,7 +88,7 @@ func EarlierTurns(examples []Example) (n int) {
 	return n
 }
 
-// exampleReader turns one file's objects into examples.
+// exampleReader converts one file's objects to examples.
 type exampleReader struct {
 	records  records
 	label    string
@@ -146,7 +147,7 @@ func (d *exampleReader) exampleOf(r record) (e Example, err error) {
 	return e, err
 }
 
-// demonstration splits a chat before its last turn, which is the assistant's.
+// demonstration splits off a chat's last turn, which must be the assistant's.
 func demonstration(raw json.RawMessage) (before []rollout.Message, reply rollout.Message, err error) {
 	chat, err := messages(raw)
 	if err != nil {
@@ -159,7 +160,8 @@ func demonstration(raw json.RawMessage) (before []rollout.Message, reply rollout
 	return before, reply, nil
 }
 
-// responseOf is a string, or the last message of a list.
+// responseOf returns the response in the field key: a string, or a list with one
+// assistant message.
 func responseOf(fields map[string]json.RawMessage, key string) (reply rollout.Message, err error) {
 	raw, err := find(fields, key)
 	if err != nil {
@@ -184,7 +186,7 @@ func responseOf(fields map[string]json.RawMessage, key string) (reply rollout.Me
 	}
 }
 
-// recogniseExample finds the layout of examples.
+// recogniseExample finds the layout of demonstrations.
 func recogniseExample(fields map[string]json.RawMessage, opts ExampleOptions) (layout, error) {
 	if opts.PromptKey != "" {
 		l := layout{prompt: []string{opts.PromptKey}, response: opts.ResponseKey}
@@ -214,7 +216,8 @@ func recogniseExample(fields map[string]json.RawMessage, opts ExampleOptions) (l
 	return layout{prompt: chats[:1]}, nil
 }
 
-// tellsTheSame says whether a chat has the response that the layout finds too.
+// tellsTheSame reports whether the last turn of a chat is the response that the
+// layout found.
 func (l *layout) tellsTheSame(fields map[string]json.RawMessage, chat string) bool {
 	response, err := responseOf(fields, l.response)
 	if err != nil {

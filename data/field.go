@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// find is the value of key, which may be a path with dots.
+// find returns the value of key, which may be a dotted path.
 func find(fields map[string]json.RawMessage, key string) (json.RawMessage, error) {
 	if raw, ok := fields[key]; ok {
 		return raw, nil
@@ -31,8 +31,8 @@ func find(fields map[string]json.RawMessage, key string) (json.RawMessage, error
 	return raw, nil
 }
 
-// decoded is the object or the array that a string has as JSON text, as tables have
-// that were written without nesting; else raw itself.
+// decoded parses a string that contains a JSON object or array, as in tables
+// written without nesting. It returns other values unchanged.
 func decoded(raw json.RawMessage) json.RawMessage {
 	if kindOf(raw) != "a string" {
 		return raw
@@ -44,7 +44,7 @@ func decoded(raw json.RawMessage) json.RawMessage {
 	return json.RawMessage(s)
 }
 
-// unfold puts chats that are written as JSON text in their place.
+// unfold replaces chats encoded as JSON strings with their decoded values.
 func unfold(fields map[string]json.RawMessage) {
 	for _, key := range having(fields, chatNames(), isText) {
 		if chat := decoded(fields[key]); looksLikeMessages(chat) {
@@ -53,9 +53,8 @@ func unfold(fields map[string]json.RawMessage) {
 	}
 }
 
-// step is the value of name in an object, or the element of that number in an
-// array, either of which may be written as JSON text. Its error says what raw is
-// instead.
+// step returns an object's field name, or an array's element with that index.
+// Either container may be encoded as a JSON string. The error describes raw.
 func step(raw json.RawMessage, name string) (json.RawMessage, error) {
 	raw = decoded(raw)
 	switch kind := kindOf(raw); kind {
@@ -82,7 +81,7 @@ func step(raw json.RawMessage, name string) (json.RawMessage, error) {
 	}
 }
 
-// keys lists an object's keys for an error, the first ten in order.
+// keys lists an object's first ten keys in order, for an error.
 func keys(fields map[string]json.RawMessage) string {
 	const shown = 10
 	if len(fields) == 0 {
@@ -98,7 +97,7 @@ func keys(fields map[string]json.RawMessage) string {
 	return strings.Join(quoted, ", ")
 }
 
-// kindOf names the type of a JSON value.
+// kindOf returns the type of a JSON value, for an error.
 func kindOf(raw []byte) string {
 	if raw = bytes.TrimLeft(raw, " \t\r\n"); len(raw) == 0 {
 		return "nothing"
@@ -119,7 +118,7 @@ func kindOf(raw []byte) string {
 	}
 }
 
-// clip is the beginning of text, for an error.
+// clip returns the start of text, for an error.
 func clip(text []byte) string {
 	const most = 40
 	if len(text) <= most {

@@ -12,11 +12,11 @@ import (
 // dataFile is a file to read.
 type dataFile struct {
 	path  string
-	label string // the shortest end of its path that no other has
-	part  int    // the number of the path or pattern that named it
+	label string // shortest unique suffix of its path
+	part  int    // index of the path or pattern that named it
 }
 
-// expand finds the files that paths and patterns name.
+// expand returns the files named by paths and patterns.
 func expand(paths []string) ([]dataFile, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("read prompts: no files, expected at least one")
@@ -41,8 +41,8 @@ func expand(paths []string) ([]dataFile, error) {
 	return files, nil
 }
 
-// Files are the files that paths and patterns name, those of a pattern in the
-// order of their names.
+// Files returns the files named by paths and patterns; those of a pattern are
+// sorted by name.
 func Files(paths []string) ([]string, error) {
 	files, err := expand(paths)
 	names := make([]string, len(files))
@@ -52,8 +52,8 @@ func Files(paths []string) ([]string, error) {
 	return names, err
 }
 
-// matches are the files that a path or pattern names: a file of that very name
-// goes before a pattern.
+// matches returns the files named by a path or pattern. An existing file takes
+// precedence over a pattern.
 func matches(path string) ([]string, error) {
 	if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(path, "*?[") {
 		return []string{path}, nil
@@ -68,7 +68,7 @@ func matches(path string) ([]string, error) {
 	return names, nil
 }
 
-// label gives each file the shortest end of its path that no other file has.
+// label gives each file the shortest suffix of its path that is unique.
 func label(files []dataFile) {
 	for depth, todo := 1, len(files); todo > 0; depth++ {
 		count := map[string]int{}
@@ -85,7 +85,7 @@ func label(files []dataFile) {
 	}
 }
 
-// tail is the last n names of a path.
+// tail returns the last n elements of a path.
 func tail(path string, n int) string {
 	parts := strings.Split(filepath.ToSlash(filepath.Clean(path)), "/")
 	return strings.Join(parts[max(0, len(parts)-n):], "/")

@@ -13,8 +13,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// The names that data sets give to what is asked and to what is right, in any
-// case of letters.
+// Field names that data sets use, in any letter case.
 
 func chatNames() []string { return []string{"prompt", "messages", "conversations"} }
 
@@ -32,12 +31,13 @@ func otherNames() []string {
 	return []string{"body", "solution", "reward_model", "id", "data_source"}
 }
 
-// wrapperNames() are fields of a file's one object that have its records.
+// wrapperNames returns the names of fields that wrap a file's records in a single
+// object.
 func wrapperNames() []string { return []string{"examples", "data", "rows", "instances"} }
 
 const verlAnswer = "reward_model.ground_truth"
 
-// derive says how an answer is made of a field.
+// derive selects how to extract an answer from a field.
 type derive uint8
 
 const (
@@ -46,17 +46,17 @@ const (
 	boxed
 )
 
-// layout says which fields of a file's objects are what.
+// layout maps fields of a file's objects to their roles.
 type layout struct {
-	prompt   []string // one key, or those whose texts are joined
+	prompt   []string // one key, or several whose texts are joined
 	join     string
 	answer   string // key; "" for none
 	derive   derive
-	unread   bool   // no answer was read yet that shows what to derive
+	unread   bool   // derive is not settled: no answer has been read yet
 	response string // key; "" for a chat's last turn
 }
 
-// ambiguous is the error about several fields for one purpose.
+// ambiguous returns an error about several candidate fields for one role.
 func ambiguous(what, setting string, found []string) error {
 	quoted := make([]string, len(found))
 	for i, key := range found {
@@ -65,8 +65,8 @@ func ambiguous(what, setting string, found []string) error {
 	return fmt.Errorf("%s: found %s, expected one of them or %s to say which", what, strings.Join(quoted, " and "), setting)
 }
 
-// folded finds the field that a name means: the one spelled so, or else the first
-// in order that differs in case only.
+// folded finds the field that matches name: the exact match, or else the first in
+// order that differs only in case.
 func folded(fields map[string]json.RawMessage, name string) (key string, ok bool) {
 	if _, ok := fields[name]; ok {
 		return name, true
@@ -79,7 +79,8 @@ func folded(fields map[string]json.RawMessage, name string) (key string, ok bool
 	return key, ok
 }
 
-// having are the fields that one of the names means and that keep says yes to.
+// having returns the fields that match one of names and for which keep returns
+// true.
 func having(fields map[string]json.RawMessage, names []string, keep func(json.RawMessage) bool) []string {
 	var found []string
 	for _, name := range names {
@@ -94,7 +95,7 @@ func isText(raw json.RawMessage) bool { return kindOf(raw) == "a string" }
 
 func isThere(raw json.RawMessage) bool { return kindOf(raw) != "nothing" && kindOf(raw) != "null" }
 
-// agree drops the keys after the first whose values are all the first's.
+// agree keeps only the first key if all keys have the same value.
 func agree(fields map[string]json.RawMessage, found []string) []string {
 	for _, key := range found[min(1, len(found)):] {
 		if !bytes.Equal(fields[key], fields[found[0]]) {
@@ -104,8 +105,8 @@ func agree(fields map[string]json.RawMessage, found []string) []string {
 	return found[:min(1, len(found))]
 }
 
-// recognise finds the layout of prompts from a file's first object. What opts
-// names is taken as it is named.
+// recognise finds the layout of prompts from a file's first object. It takes keys
+// in opts literally.
 func recognise(fields map[string]json.RawMessage, opts Options) (layout, error) {
 	if opts.PromptKey != "" {
 		return layout{prompt: []string{opts.PromptKey}, answer: opts.AnswerKey}, nil
@@ -123,16 +124,16 @@ func recognise(fields map[string]json.RawMessage, opts Options) (layout, error) 
 	return l, l.findAnswer(fields)
 }
 
-// findPrompt sets the fields of the prompt; chat says that a chat is the prompt
-// whatever texts are beside it.
+// findPrompt sets the fields of the prompt. With chat, a chat takes precedence
+// over text fields.
 func (l *layout) findPrompt(fields map[string]json.RawMessage, chat bool) error {
 	texts := agree(fields, having(fields, textNames(), isText))
 	chats := agree(fields, having(fields, chatNames(), looksLikeMessages))
 	if len(chats) > 0 && strings.EqualFold(chats[0], "prompt") {
-		chats, texts = chats[:1], nil // the others tell how it ended, or what it was made of
+		chats, texts = chats[:1], nil // the others hold the full conversation or its source
 	}
 	if len(texts) > 0 && len(chats) == 1 && endsWithReply(fields[chats[0]]) && !chat {
-		chats = nil // a demonstration of the text's answer
+		chats = nil // a demonstration that answers the text
 	}
 	if slices.Equal(lower(texts), []string{"instruction", "input"}) {
 		l.join = "\n"
@@ -160,12 +161,12 @@ func (l *layout) findPrompt(fields map[string]json.RawMessage, chat bool) error 
 	return nil
 }
 
-// whyNot says why the first field that one of the names means is not what they are
-// for; nil where there is no such field.
+// whyNot returns an error about the first field matching names that has the wrong
+// type, or nil.
 func whyNot(what string, fields map[string]json.RawMessage, names []string) error {
 	for _, key := range having(fields, names, func(raw json.RawMessage) bool { return kindOf(raw) != "nothing" }) {
 		switch kind := kindOf(fields[key]); kind {
-		case "a string": // is not the cause
+		case "a string": // not the cause
 		case "an array":
 			if _, err := messages(fields[key]); err != nil {
 				return fmt.Errorf("%s: key %q is %w", what, key, err)
@@ -194,8 +195,8 @@ func endsWithReply(raw json.RawMessage) bool {
 	return ok
 }
 
-// findAnswer sets the field of the answer; a file may have none, and so may its
-// first objects.
+// findAnswer sets the field of the answer, if any. Files need not have answers,
+// and neither do the first objects of a file that has some.
 func (l *layout) findAnswer(fields map[string]json.RawMessage) error {
 	if _, err := find(fields, verlAnswer); err == nil {
 		l.answer = verlAnswer
@@ -223,7 +224,7 @@ func (l *layout) findAnswer(fields map[string]json.RawMessage) error {
 	return nil
 }
 
-// wanted are the columns of a file that a layout may use, of those it has.
+// wanted returns those of a file's columns that a layout may use.
 func wanted(names []string, explicit ...string) []string {
 	known := slices.Concat(chatNames(), textNames(), answerNames(), responseNames(), otherNames(), wrapperNames())
 	var out []string
@@ -237,8 +238,8 @@ func wanted(names []string, explicit ...string) []string {
 	return out
 }
 
-// promptOf reads the prompt of one object: text, or a chat without the reply that
-// it may end with.
+// promptOf reads the prompt of one object: text, or a chat without its final
+// reply.
 func (l *layout) promptOf(fields map[string]json.RawMessage) (string, []rollout.Message, error) {
 	var parts []string
 	for _, key := range l.prompt {
@@ -265,16 +266,16 @@ func (l *layout) promptOf(fields map[string]json.RawMessage) (string, []rollout.
 		}
 		parts = append(parts, s)
 	}
-	if l.join == " " { // a question after what it is about
+	if l.join == " " { // a question after its context
 		parts[0] = strings.TrimSpace(parts[0])
 	}
 	return strings.Join(parts, l.join), nil, nil
 }
 
-// errNoKey is wrapped by answerOf's error about an object without the answer's key.
+// errNoKey is wrapped by answerOf's error if the object lacks the answer's key.
 var errNoKey = errors.New("answer")
 
-// answerOf reads the answer of one object, nil where there is none.
+// answerOf reads the answer of one object, nil if there is none.
 func (l *layout) answerOf(fields map[string]json.RawMessage) (json.RawMessage, error) {
 	if l.answer == "" {
 		return nil, nil
@@ -320,7 +321,7 @@ func (l *layout) answerOf(fields map[string]json.RawMessage) (json.RawMessage, e
 	return json.Marshal(answer)
 }
 
-// inner is the list that a file's one object wraps its records in.
+// inner returns the list of records wrapped in a file's single object.
 func inner(fields map[string]json.RawMessage) (json.RawMessage, bool) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		raw := fields[name]

@@ -217,7 +217,7 @@ func TestParquet(t *testing.T) {
 	require.Equal(t, "work 59\n#### 59", examples[0][59].Response)
 }
 
-// Every file of prompts is recognised as it is.
+// Real prompt files are recognized without settings.
 func TestRealLayouts(t *testing.T) {
 	t.Parallel()
 	root := os.Getenv("EASYRL_TESTDATA")
@@ -236,7 +236,7 @@ func TestRealLayouts(t *testing.T) {
 		require.True(t, count == 0 || len(got) == count, "%s: %d", pattern, len(got))
 		for _, p := range got {
 			require.NotEmpty(t, p.Text, p.ID)
-			if p.Source != "reasoning_gym_gallery" && p.Source != "train_math" { // have a few answers that are null or empty
+			if p.Source != "reasoning_gym_gallery" && p.Source != "train_math" { // these have a few null or empty answers
 				require.NotEmpty(t, p.Answer, p.ID)
 			}
 		}
@@ -252,9 +252,9 @@ func TestRealLayouts(t *testing.T) {
 	require.Len(t, examples[0], 7473+1319)
 }
 
-// An object without an answer has none, whether its value is null or its key is
-// not there, on whatever line; the layout is that of the answers that are there.
-func TestSomeWithoutAnswers(t *testing.T) {
+// An object has no answer if its value is null or its key is missing, on any
+// line. The layout follows the answers that are present.
+func TestMissingAnswers(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name, text string

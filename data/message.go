@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// messages reads a list of chat turns: objects of role and content, or of from
-// and value, whose roles have older names.
+// messages parses a list of chat turns: objects with role and content, or with
+// from and value and older role names.
 func messages(raw json.RawMessage) ([]rollout.Message, error) {
 	var turns []map[string]json.RawMessage
 	if kind := kindOf(raw); kind != "an array" {
@@ -79,7 +79,8 @@ func modernRole(role string) string {
 	return role
 }
 
-// contentOf is the text of a message: a string, parts with texts, or nothing.
+// contentOf returns the text of a message's content: a string, a list of text
+// parts, or nothing.
 func contentOf(raw json.RawMessage) (string, error) {
 	switch kind := kindOf(raw); kind {
 	case "null", "nothing":
@@ -113,7 +114,7 @@ func text(raw json.RawMessage) (string, error) {
 	return s, err
 }
 
-// looksLikeMessages says whether a value is meant as chat turns.
+// looksLikeMessages reports whether a value is meant as chat turns.
 func looksLikeMessages(raw json.RawMessage) bool {
 	if kindOf(raw) != "an array" {
 		return false
@@ -125,8 +126,8 @@ func looksLikeMessages(raw json.RawMessage) bool {
 	return turns[0]["role"] != nil || turns[0]["from"] != nil && turns[0]["value"] != nil
 }
 
-// beforeReply splits a chat that ends with an assistant's turn; ok is false for
-// one that does not, or that has no turn before it.
+// beforeReply splits off a chat's final assistant turn. ok is false if the chat
+// does not end with one or has no turn before it.
 func beforeReply(chat []rollout.Message) (before []rollout.Message, reply rollout.Message, ok bool) {
 	last := len(chat) - 1
 	if last < 1 || chat[last].Role != "assistant" {

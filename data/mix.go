@@ -10,39 +10,39 @@ import (
 	"github.com/easyrl/easyrl/internal/splitmix"
 )
 
-// mixBlock is the number of positions in which each part of a mixture has its
-// share.
+// mixBlock is the number of positions over which each part of a mixture gets its
+// exact share.
 const mixBlock = 4096
 
-// mixture is the order of several parts by weights.
+// mixture is the weighted order of several parts.
 type mixture struct {
 	parts  []*Order
-	first  []int // index of a part's first prompt
-	counts []int // of a part's places in a block
+	first  []int // index of each part's first prompt
+	counts []int // each part's places in a block
 	seed   uint64
-	block  int     // that turns and before belong to, or -1
+	block  int     // block that turns and before describe, or -1
 	turns  []uint8 // part of each place in the block
-	before []int32 // places of that part earlier in the block
+	before []int32 // earlier places of the same part in the block
 }
 
-// maxParts is how many parts a mixture may have.
+// maxParts is the maximum number of parts in a mixture.
 const maxParts = 256
 
-// NewMix is the endless order of the prompts of several parts, sizes[k] of part
-// k, of which weights[k] over their sum are taken of part k, however many it has.
-// At is an index into the parts one after the other. Without weights it is the
-// NewOrder of all prompts. The sizes and weights must be positive.
+// NewMix returns the endless order of the prompts of several parts. Part k has
+// sizes[k] prompts and gets a share of weights[k] over the sum of the weights,
+// regardless of its size. At returns an index into the concatenated parts.
+// Without weights, the order is NewOrder of all prompts. Sizes and weights must
+// be positive.
 //
-// The order of a mixture is, like NewOrder's, a function of its arguments and the
-// position alone. Positions come in blocks of 4096. In a block part k has
-// 4096·weights[k]/sum(weights) places: rounded down, and the places that are left
-// over go to the largest remainders, of equal ones to the first; a part that
-// would have none has one of the part that has most. The places begin evenly
-// spread: the i-th of a part's n places has the key (2i+1)/n, and they are sorted
-// by key, of equal ones the first part first. With shuffle the block b is then
-// permuted as NewOrder permutes an epoch b with the seed mix(seed+1). The j-th
-// place that part k has since the start is position j of NewOrder(sizes[k],
-// mix(seed+2+k), shuffle).
+// Like NewOrder's, a mixture's order depends only on its arguments and the
+// position. Positions form blocks of 4096. In a block, part k has
+// 4096·weights[k]/sum(weights) places, rounded down. The remaining places go to
+// the largest remainders, ties to the first part. A part left with no place takes
+// one from the part with the most. Places are spread evenly: the i-th of a part's
+// n places has the key (2i+1)/n, and places are sorted by key, ties by part. With
+// shuffle, block b is then permuted like epoch b of NewOrder with the seed
+// mix(seed+1). The j-th place of part k, counted from the start, is position j of
+// NewOrder(sizes[k], mix(seed+2+k), shuffle).
 func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, error) {
 	total := 0
 	for k, n := range sizes {
@@ -76,9 +76,9 @@ func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, 
 	return &Order{n: total, seed: seed, shuffle: shuffle, epoch: -1, mixture: m}, nil
 }
 
-// shares are the places of each part in a block.
+// shares returns each part's places in a block.
 func shares(weights []float64) []int {
-	top := slices.Max(weights) // before the sum, which could overflow
+	top := slices.Max(weights) // scale first, because the sum could overflow
 	sum := 0.0
 	for _, w := range weights {
 		sum += w / top
@@ -112,7 +112,7 @@ func shares(weights []float64) []int {
 	return counts
 }
 
-// at is the index of the prompt at a position.
+// at returns the index of the prompt at a position.
 func (m *mixture) at(i int, shuffle bool) int {
 	block, place := i/mixBlock, i%mixBlock
 	if m.block < 0 || shuffle && block != m.block {
@@ -122,7 +122,7 @@ func (m *mixture) at(i int, shuffle bool) int {
 	return m.first[k] + m.parts[k].At(block*m.counts[k]+int(m.before[place]))
 }
 
-// arrange lays a block out; without shuffle all are the same.
+// arrange lays out a block; without shuffle, all blocks are the same.
 func (m *mixture) arrange(block int, shuffle bool) {
 	type turn struct {
 		part uint8
@@ -134,7 +134,7 @@ func (m *mixture) arrange(block int, shuffle bool) {
 			turns = append(turns, turn{uint8(k), i})
 		}
 	}
-	slices.SortStableFunc(turns, func(a, b turn) int { // (2i+1)/n as whole numbers
+	slices.SortStableFunc(turns, func(a, b turn) int { // compares (2i+1)/n in integers
 		return cmp.Compare((2*a.i+1)*m.counts[b.part], (2*b.i+1)*m.counts[a.part])
 	})
 	m.turns, m.before = make([]uint8, mixBlock), make([]int32, mixBlock)

@@ -10,14 +10,14 @@ import (
 	"github.com/easyrl/easyrl/internal/splitmix"
 )
 
-// In each block of 4096 positions a part has its share, and its prompts come in
+// In each block of 4096 positions, a part has its share, and its prompts follow
 // the order of its own epochs.
 func TestMixShares(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		sizes   []int
 		weights []float64
-		want    []int // places of each part in a block
+		want    []int // each part's places in a block
 	}{
 		{[]int{3, 5000}, []float64{1, 1}, []int{2048, 2048}},
 		{[]int{7, 11, 13}, []float64{1, 1, 1}, []int{1366, 1365, 1365}},
@@ -52,7 +52,7 @@ func TestMixShares(t *testing.T) {
 	}
 }
 
-func TestMixIsAFunctionOfThePosition(t *testing.T) {
+func TestMixDependsOnlyOnPosition(t *testing.T) {
 	t.Parallel()
 	make3 := func(seed uint64) *Order {
 		o, err := NewMix([]int{37, 1000, 5}, []float64{1, 2, 0.5}, seed, true)
@@ -77,9 +77,10 @@ func TestMixIsAFunctionOfThePosition(t *testing.T) {
 	require.NotPanics(t, func() { jumping.At(1 << 40) })
 }
 
-// The order that runs of every version resume in: computed from the documented
-// rule by a program in another language.
-func TestMixNeverChanges(t *testing.T) {
+// The order must never change, or older runs could not resume. The expected
+// values come from an independent implementation of the documented rule in
+// another language.
+func TestMixGolden(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		sizes   []int

@@ -6,28 +6,28 @@ import (
 	"github.com/easyrl/easyrl/internal/splitmix"
 )
 
-// Order is the endless order in which a run takes its prompts: epoch after
-// epoch, each a permutation of all prompts. It is a function of the number of
-// prompts and the seed alone, so that a run resumes from an integer. It is not
-// safe for concurrent use.
+// Order is the endless order in which a run takes its prompts: epoch after epoch,
+// each a permutation of all prompts. It depends only on the number of prompts and
+// the seed, so that a run resumes from an integer. It is not safe for concurrent
+// use.
 //
-// The permutation of an epoch is a Fisher-Yates shuffle from the last place
-// down: place i swaps with a place drawn from 0..i. Draw number c (from 0) of
-// epoch e is output c of SplitMix64 with the seed mix(mix(seed) + e), where mix is
-// that generator's finalizer (package splitmix). It becomes a number below n as the
-// upper word of its 128-bit product with n; a draw whose lower word is below 2^64
-// mod n is passed over (Lemire 2019).
+// An epoch's permutation is a Fisher-Yates shuffle from the last place down:
+// place i swaps with a place drawn from 0..i. Draw number c (from 0) of epoch e
+// is output c of SplitMix64 with the seed mix(mix(seed) + e), where mix is that
+// generator's finalizer (package splitmix). The draw is reduced to a number below
+// n by taking the upper word of its 128-bit product with n; a draw whose lower
+// word is below 2^64 mod n is rejected (Lemire 2019).
 type Order struct {
 	n       int
 	seed    uint64
 	shuffle bool
-	epoch   int      // that permuted belongs to, or -1
-	places  []int32  // its permutation
-	mixture *mixture // of several parts by weights; nil for one
+	epoch   int      // epoch of places, or -1
+	places  []int32  // the epoch's permutation
+	mixture *mixture // weighted parts; nil for a single part
 }
 
-// NewOrder is the order of n prompts, at least one; without shuffle every epoch
-// goes through them as they are.
+// NewOrder returns the order of n prompts, at least one. Without shuffle, every
+// epoch has the original order.
 func NewOrder(n int, seed uint64, shuffle bool) *Order {
 	if n < 1 || n > 1<<31-1 {
 		panic("data: order of no prompts, or of more than 2^31-1")
@@ -35,8 +35,8 @@ func NewOrder(n int, seed uint64, shuffle bool) *Order {
 	return &Order{n: n, seed: seed, shuffle: shuffle, epoch: -1}
 }
 
-// At is the index of the prompt at position i, from 0. Positions of one epoch
-// cost a shuffle of it once.
+// At returns the index of the prompt at position i, from 0. The first access to
+// an epoch shuffles it.
 func (o *Order) At(i int) int {
 	if i < 0 {
 		panic("data: order at a negative position")
@@ -69,7 +69,7 @@ func (o *Order) permute(epoch int) {
 	o.epoch = epoch
 }
 
-// generator is a counter-based source of random numbers.
+// generator is a counter-based random number generator.
 type generator struct{ key, drawn uint64 }
 
 func (g *generator) next() uint64 {
@@ -78,7 +78,7 @@ func (g *generator) next() uint64 {
 	return x
 }
 
-// below draws from 0..n-1, each equally likely.
+// below returns a uniform draw from 0..n-1.
 func (g *generator) below(n uint64) uint64 {
 	for reject := -n % n; ; {
 		if hi, lo := bits.Mul64(g.next(), n); lo >= reject {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOrderGoesThroughEachEpochOnce(t *testing.T) {
+func TestOrderPermutesEachEpoch(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 3, 7, 100, 1319} {
 		o := NewOrder(n, 42, true)
@@ -24,7 +24,7 @@ func TestOrderGoesThroughEachEpochOnce(t *testing.T) {
 	}
 }
 
-func TestOrderIsAFunctionOfThePosition(t *testing.T) {
+func TestOrderDependsOnlyOnPosition(t *testing.T) {
 	t.Parallel()
 	const n = 37
 	forward := NewOrder(n, 7, true)
@@ -57,9 +57,10 @@ func TestOrderWithoutShuffle(t *testing.T) {
 	}
 }
 
-// The order that runs of every version resume in: computed from the documented
-// rule by a program in another language.
-func TestOrderNeverChanges(t *testing.T) {
+// The order must never change, or older runs could not resume. The expected
+// values come from an independent implementation of the documented rule in
+// another language.
+func TestOrderGolden(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		n     int
@@ -85,8 +86,8 @@ func TestOrderNeverChanges(t *testing.T) {
 	}
 }
 
-// Each prompt is equally likely at each place: a chi-square test of 20,000
-// epochs, whose seed is fixed.
+// Each prompt is equally likely at each place: a chi-square test over 20,000
+// epochs with a fixed seed.
 func TestOrderIsUniform(t *testing.T) {
 	t.Parallel()
 	const n, epochs = 5, 20000

@@ -16,39 +16,40 @@ import (
 // ErrEmpty is wrapped by the error about a file without prompts.
 var ErrEmpty = errors.New("no prompts")
 
-// Options name the fields of a file's objects. A key with dots reaches into
-// objects and, by number, into arrays: "reward_model.ground_truth",
-// "prompt.0.content". A field whose name has the dots itself comes first.
+// Options names the fields of a file's objects. A dotted key reaches into objects
+// and, by index, into arrays: "reward_model.ground_truth", "prompt.0.content". A
+// field whose own name contains the dots takes precedence.
 //
-// Without PromptKey the layout is recognised from a file's first object:
+// Without PromptKey the layout is recognized from a file's first object:
 //
 //	prompt     text or messages in prompt, question, problem, query, instruction
-//	           or input, in any case of letters; messages or conversations;
+//	           or input, in any letter case; messages or conversations;
 //	           SVAMP's Body and Question together
 //	answer     reward_model.ground_truth (verl); answer, ground_truth, target,
-//	           expected_answer, final_answer or gt_answer, and of one with ####
-//	           (GSM8K) what follows it; else the last \boxed{…} of solution (MATH)
+//	           expected_answer, final_answer or gt_answer, from which only the part
+//	           after #### (GSM8K) counts; else the last \boxed{…} of solution (MATH)
 //
-// Several candidates that differ are an error that names them. verl's prompt
-// goes before any text beside it, and a chat that ends with the assistant's turn
-// is no prompt where there is a text.
+// If several candidates differ, the error names them. verl's prompt takes
+// precedence over text fields. A chat that ends with an assistant turn is not a
+// prompt if there is a text field.
 type Options struct {
-	PromptKey string // the prompt, a string or a list of messages; "" to recognise it
-	AnswerKey string // what the reward compares with, any JSON value; "" where there is none or it is to be recognised
-	SourceKey string // the data set's name, a string; "" for "data_source" where it is there
+	PromptKey string // the prompt, a string or a list of messages; "" to recognize it
+	AnswerKey string // the reward's reference answer, any JSON value; "" to recognize it, or if there is none
+	SourceKey string // the data set's name, a string; "" for "data_source" if present
 }
 
-// Read reads one file, or all that a pattern such as "train-*.parquet" names, in
-// the order of their names: JSON objects, one a line; one JSON array of objects,
-// or one object around it in "examples", "data", "rows" or "instances"; Parquet.
+// Read reads one file, or all files that match a pattern such as
+// "train-*.parquet", in name order. Formats are JSON objects, one per line; one
+// JSON array of objects, possibly wrapped in an object under "examples", "data",
+// "rows" or "instances"; and Parquet.
 //
-// A prompt has Text, or Messages where the field is a list of chat messages.
-// Token ids are left empty, and so is an answer that is null, or whose key an
-// object lacks that others of the file have. A prompt's ID is
-// the object's "id" field (a string or an integer) or else "<file base>:<line>",
-// in an array "<file base>:<number of the element, from 1>" and in Parquet that
-// of the row; its Source is "data_source" or else the file's base without the
-// extension. Errors name file, line, and the keys that are there.
+// A prompt has Text, or Messages if the field is a list of chat messages. Token
+// ids are left empty. So is the answer if it is null, or if an object lacks the
+// key that others in the file have. A prompt's ID is the object's "id" field (a
+// string or an integer), or else "<file base>:<line>", in an array "<file
+// base>:<element number from 1>", and in Parquet "<file base>:<row>". Its Source
+// is "data_source", or else the file's base name without extension. Errors name
+// the file, the line and the keys found.
 func Read(path string, opts Options) ([]rollout.Prompt, error) {
 	all, err := ReadAll([]string{path}, opts)
 	if err != nil {
@@ -57,10 +58,10 @@ func Read(path string, opts Options) ([]rollout.Prompt, error) {
 	return all[0], nil
 }
 
-// ReadAll is Read for several paths and patterns: one list of prompts for each,
-// IDs unique over all of them. Where two files have the same base, IDs have the
-// end of the path that tells them apart; an "id" that an earlier file has gets
-// "<file base>:" before it. A file that is named twice is an error.
+// ReadAll is Read for several paths and patterns. It returns one list of prompts
+// per path, with IDs that are unique across all of them. If two files have the
+// same base name, IDs use a longer suffix of the path; an "id" already used in an
+// earlier file is prefixed with "<file base>:". Naming a file twice is an error.
 func ReadAll(paths []string, opts Options) ([][]rollout.Prompt, error) {
 	files, err := expand(paths)
 	if err != nil {
@@ -82,7 +83,7 @@ func ReadAll(paths []string, opts Options) ([][]rollout.Prompt, error) {
 	return out, nil
 }
 
-// identities are the places of IDs.
+// identities maps used IDs to their places.
 type identities map[string]place
 
 type place struct {
@@ -90,7 +91,7 @@ type place struct {
 	line int
 }
 
-// claim makes the ID of a record and takes it.
+// claim returns the ID of a record and reserves it.
 func (ids identities) claim(fields map[string]json.RawMessage, label string, number int, at place) (string, error) {
 	id := label + ":" + strconv.Itoa(number)
 	if raw, ok := fields["id"]; ok && isThere(raw) {
@@ -110,19 +111,19 @@ func (ids identities) claim(fields map[string]json.RawMessage, label string, num
 	return id, nil
 }
 
-// reader turns one file's objects into prompts.
+// reader converts one file's objects to prompts.
 type reader struct {
 	records records
-	label   string // that IDs start with
+	label   string // prefix of IDs
 	opts    Options
-	layout  *layout // once the first object is known
+	layout  *layout // set from the first object
 	ids     identities
 	prompts []rollout.Prompt
 	keyed   bool  // an object has the answer's key
-	keyless error // about the first that has not
+	keyless error // error about the first object without it
 }
 
-// accepts says whether an object is a record itself.
+// accepts reports whether an object is itself a record.
 func (d *reader) accepts(fields map[string]json.RawMessage) bool {
 	l, err := recognise(fields, d.opts)
 	if err != nil {
@@ -132,7 +133,7 @@ func (d *reader) accepts(fields map[string]json.RawMessage) bool {
 	return err == nil
 }
 
-// prompt adds one object.
+// prompt adds the prompt of one object.
 func (d *reader) prompt(r record) error {
 	p, err := d.promptOf(r)
 	if err != nil {
@@ -163,8 +164,8 @@ func (d *reader) promptOf(r record) (p rollout.Prompt, err error) {
 	return p, err
 }
 
-// answerOf reads an answer. An object without the key has none, as one whose
-// answer is null has, where others of the file have the key.
+// answerOf reads an answer. A missing key counts as no answer, like null, if
+// other objects of the file have the key.
 func (d *reader) answerOf(r record) (json.RawMessage, error) {
 	if d.layout.answer == "" && d.opts.PromptKey == "" {
 		if err := d.layout.findAnswer(r.fields); err != nil {
@@ -180,7 +181,7 @@ func (d *reader) answerOf(r record) (json.RawMessage, error) {
 	return answer, err
 }
 
-// sourceOf is the name of the data set that an object is of.
+// sourceOf returns the name of the data set of an object.
 func sourceOf(fields map[string]json.RawMessage, key, path string) (string, error) {
 	base := filepath.Base(path)
 	stem := strings.TrimSuffix(base, filepath.Ext(base))

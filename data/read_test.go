@@ -66,7 +66,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestReadReportsWhereAndWhat(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	t.Parallel()
 	const good = `{"prompt":"a","answer":"1"}`
 	for _, row := range []struct {
@@ -179,7 +179,7 @@ func TestOverLong(t *testing.T) {
 	require.Empty(t, dropped)
 }
 
-// readBytes reads a file's content without a file.
+// readBytes is Read for in-memory content.
 func readBytes(text []byte, opts Options) ([]rollout.Prompt, error) {
 	d := reader{label: "set.jsonl", opts: opts, ids: identities{}}
 	d.records = records{path: "dir/set.jsonl", explicit: []string{opts.PromptKey, opts.AnswerKey}, yield: d.prompt, accepts: d.accepts}

@@ -21,19 +21,19 @@ import (
 type record struct {
 	fields map[string]json.RawMessage
 	line   int // or row of a Parquet file
-	number int // what its ID is made of
+	number int // numbers the record in its ID
 }
 
-// records goes through the objects of one file.
+// records iterates over the objects of one file.
 type records struct {
 	path     string
-	explicit []string // keys that are wanted
+	explicit []string // keys named in the options
 	yield    func(record) error
-	accepts  func(fields map[string]json.RawMessage) bool // the object as a record, not as a wrapper of records
+	accepts  func(fields map[string]json.RawMessage) bool // reports whether an object is a record rather than a wrapper of records
 	count    int
 }
 
-// fault is an error about a line.
+// fault returns an error about a line.
 func (d *records) fault(line int, err error) error {
 	return fmt.Errorf("read prompts %s:%d: %w", d.path, line, err)
 }
@@ -63,7 +63,8 @@ func (d *records) file(f *os.File) error {
 	return d.parquet(f, info.Size())
 }
 
-// parquet reads the columns that may be wanted; the others are there by name.
+// parquet reads the columns that may be needed. It adds the others with nil
+// values, so that errors can name them.
 func (d *records) parquet(r io.ReaderAt, size int64) error {
 	p, err := parquet.Open(r, size)
 	if err != nil {
@@ -71,7 +72,7 @@ func (d *records) parquet(r io.ReaderAt, size int64) error {
 	}
 	names := wanted(p.Names(), d.explicit...)
 	others := slices.DeleteFunc(p.Names(), func(name string) bool { return slices.Contains(names, name) })
-	var failed error // of yield, which says where
+	var failed error // error from yield, which already names the place
 	err = p.Rows(names, func(row int, fields map[string]json.RawMessage) error {
 		for _, name := range others {
 			fields[name] = nil
@@ -97,7 +98,7 @@ func (d *records) empty() error {
 func (d *records) json(r io.Reader) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	if mark, err := in.Peek(3); err == nil && string(mark) == "\ufeff" {
-		_, _ = in.Discard(3) // it has been peeked
+		_, _ = in.Discard(3) // already peeked
 	}
 	array, line, err := opensArray(in)
 	if err != nil {
@@ -116,8 +117,8 @@ func (d *records) json(r io.Reader) error {
 	return err
 }
 
-// opensArray skips white space and says whether an array follows, and on which
-// line. The end of the file is not an error here.
+// opensArray skips white space and reports whether an array follows, and on which
+// line. End of file is not an error.
 func opensArray(in *bufio.Reader) (array bool, line int, err error) {
 	for line = 1; ; {
 		b, err := in.ReadByte()
@@ -135,8 +136,8 @@ func opensArray(in *bufio.Reader) (array bool, line int, err error) {
 	}
 }
 
-// lines reads one object a line; empty lines are allowed. A file may also be one
-// object over several lines.
+// lines reads one object per line and skips empty lines. A .json file may also be
+// one object spanning several lines.
 func (d *records) lines(in *bufio.Reader, line int) error {
 	for first := true; ; line++ {
 		text, err := in.ReadBytes('\n')
@@ -166,7 +167,7 @@ func (d *records) lines(in *bufio.Reader, line int) error {
 	}
 }
 
-// array reads the objects of one array, which starts on a line.
+// array reads the objects of one array that starts on the given line.
 func (d *records) array(text []byte, line int) error {
 	var elements []json.RawMessage
 	if err := json.Unmarshal(text, &elements); err != nil {
@@ -177,7 +178,7 @@ func (d *records) array(text []byte, line int) error {
 		return d.fault(line, fmt.Errorf("not a JSON array: %w", err))
 	}
 	for i, object := range elements {
-		at := bytes.Index(text, object) // only white space and a comma lie before it
+		at := bytes.Index(text, object) // only white space and a comma precede it
 		line += bytes.Count(text[:at], []byte("\n"))
 		if err := d.object(object, line, i+1, false); err != nil {
 			return err
@@ -188,7 +189,7 @@ func (d *records) array(text []byte, line int) error {
 	return nil
 }
 
-// object reads one record; alone says that the file has no other.
+// object reads one record; alone means that the file has no other.
 func (d *records) object(text []byte, line, number int, alone bool) error {
 	if !utf8.Valid(text) {
 		return d.fault(line, errors.New("not valid UTF-8"))
@@ -211,7 +212,7 @@ func (d *records) object(text []byte, line, number int, alone bool) error {
 	return d.yield(record{fields, line, number})
 }
 
-// idOf is the text of an "id" field.
+// idOf returns the text of an "id" field.
 func idOf(raw json.RawMessage) (string, error) {
 	var id string
 	if kindOf(raw) == "a string" {

@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Duplicates is the number of prompts that an earlier one has the text and the
-// messages of.
+// Duplicates returns the number of prompts with the same text and messages as an
+// earlier one.
 func Duplicates(prompts []rollout.Prompt) int {
 	seen := make(map[string]struct{}, len(prompts))
 	for i := range prompts {
@@ -19,7 +19,8 @@ func Duplicates(prompts []rollout.Prompt) int {
 	return len(prompts) - len(seen)
 }
 
-// contentKey differs for prompts that differ in text or messages.
+// contentKey returns a key that differs for prompts with different text or
+// messages.
 func contentKey(p *rollout.Prompt) string {
 	if p.Messages == nil {
 		return p.Text
@@ -35,7 +36,8 @@ func contentKey(p *rollout.Prompt) string {
 	return b.String()
 }
 
-// Sources adds the data sources of prompts that are not in found, in order.
+// Sources appends to found the data sources of prompts that it does not contain
+// yet, in order.
 func Sources(found []string, prompts []rollout.Prompt) []string {
 	for i := range prompts {
 		if !slices.Contains(found, prompts[i].Source) {
@@ -45,7 +47,7 @@ func Sources(found []string, prompts []rollout.Prompt) []string {
 	return found
 }
 
-// OverLong splits prompts into those of at most maxTokens token ids, in order,
+// OverLong splits prompts into those with at most maxTokens token ids, in order,
 // and the IDs of the others. A maxTokens of 0 keeps all.
 func OverLong(prompts []rollout.Prompt, maxTokens int) (kept []rollout.Prompt, dropped []string) {
 	if maxTokens <= 0 {
@@ -61,7 +63,7 @@ func OverLong(prompts []rollout.Prompt, maxTokens int) (kept []rollout.Prompt, d
 	return kept, dropped
 }
 
-// Having are the IDs of the prompts in which a token id occurs.
+// Having returns the IDs of the prompts that contain a token id.
 func Having(prompts []rollout.Prompt, id int32) (names []string) {
 	for i := range prompts {
 		if slices.Contains(prompts[i].IDs, id) {
