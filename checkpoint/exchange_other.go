@@ -4,5 +4,5 @@ package checkpoint
 
 import "errors"
 
-// exchange is Linux's alone.
+// exchange is supported only on Linux.
 func exchange(_, _ string) error { return errors.ErrUnsupported }

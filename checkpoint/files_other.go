@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// mapOpen reads an open file.
+// mapOpen reads the whole of an open file; these systems do not map it.
 func mapOpen(f *os.File) (mapping, error) {
 	data, err := io.ReadAll(f)
 	return inMemory(data), err

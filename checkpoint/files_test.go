@@ -25,9 +25,10 @@ func firstOf(t *testing.T, files *Files, path string) (vals []float32) {
 	return vals
 }
 
-// The map of a file in memory is kept from version to version, and let go of when
-// another file is read, when it has grown and when nobody has read for a minute.
-func TestFilesKeep(t *testing.T) {
+// Files keeps its mapping of a file in memory from version to version. It drops
+// the mapping when another file is read, when the file has grown, and after a
+// minute without a read.
+func TestFilesKeepMapping(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("files in memory are Linux's")
 	}
@@ -75,8 +76,8 @@ func TestFilesKeep(t *testing.T) {
 	})
 }
 
-// A map that is kept gives a new version or none: never one whose writing was begun.
-func TestFilesKeepNoTornVersion(t *testing.T) {
+// A kept mapping yields a complete version or an error, never a half-written one.
+func TestFilesRejectTornVersion(t *testing.T) {
 	t.Parallel()
 	m, files := NewMemory(), Files{}
 	write(t, m, 1, 100)

@@ -18,7 +18,7 @@ func mapOpen(f *os.File) (mapping, error) {
 		return mapping{}, err
 	case !info.Mode().IsRegular():
 		return mapping{}, fmt.Errorf("%s, expected a file", info.Mode().Type())
-	case info.Size() == 0: // cannot be mapped
+	case info.Size() == 0: // an empty file cannot be mapped
 		return inMemory([]byte{}), nil
 	case info.Size() > math.MaxInt:
 		return mapping{}, fmt.Errorf("%d bytes, expected at most %d", info.Size(), math.MaxInt)
@@ -27,20 +27,20 @@ func mapOpen(f *os.File) (mapping, error) {
 	if err != nil {
 		return mapping{}, fmt.Errorf("map %d bytes: %w", info.Size(), err)
 	}
-	_ = unix.Madvise(data, unix.MADV_SEQUENTIAL) // makes it faster, no more
+	_ = unix.Madvise(data, unix.MADV_SEQUENTIAL) // a hint; failure is harmless
 	return mapping{
 		data:  data,
 		unmap: func() error { return unix.Munmap(data) },
 		release: func(begin, end int) {
 			page := os.Getpagesize()
 			if begin, end = begin/page*page, end/page*page; begin < end {
-				_ = unix.Madvise(data[begin:end], unix.MADV_DONTNEED) // saves memory, no more
+				_ = unix.Madvise(data[begin:end], unix.MADV_DONTNEED) // a hint; failure is harmless
 			}
 		},
 	}, nil
 }
 
-// syncDir makes the names in a folder durable.
+// syncDir makes the entries of a folder durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"sync"
 )
 
-// ErrNotFound says that there is no checkpoint, or no weights, to read.
+// ErrNotFound reports that no checkpoint or weights were found.
 var ErrNotFound = errors.New("not found")
 
 const (
@@ -24,8 +24,9 @@ const (
 	maxIndex  = 1 << 28 // bytes
 )
 
-// A Folder is the weights of a model's folder, mapped into memory: reading a
-// tensor reads its pages, and gives them back. It is safe for concurrent use.
+// A Folder gives access to the weights of a model folder, mapped into memory.
+// Reading a tensor releases its pages afterwards. A Folder is safe for concurrent
+// use.
 type Folder struct {
 	files    []*file
 	tensors  map[string]Tensor
@@ -35,8 +36,8 @@ type Folder struct {
 // file is one open safetensors file.
 type file struct {
 	path    string
-	mu      sync.RWMutex // held to read the mapping
-	mapping              // of nil data once it is closed
+	mu      sync.RWMutex // read-locked while the mapping is read
+	mapping              // data is nil once closed
 	header  *header
 }
 
@@ -44,10 +45,10 @@ type file struct {
 type mapping struct {
 	data    []byte
 	unmap   func() error
-	release func(begin, end int) // gives back the memory of the whole pages from begin's up to end
+	release func(begin, end int) // releases the pages from that of begin up to, not including, that of end
 }
 
-// inMemory is content that takes memory until it is closed.
+// inMemory returns a mapping of data on the heap.
 func inMemory(data []byte) mapping {
 	return mapping{data: data, unmap: func() error { return nil }, release: func(int, int) {}}
 }
@@ -56,15 +57,15 @@ func inMemory(data []byte) mapping {
 type Tensor struct {
 	Name  string
 	DType DType
-	Shape []int // of the elements, row-major; empty for a scalar
+	Shape []int // row-major; empty for a scalar
 
 	file       *file
-	begin, end int // in the file
+	begin, end int // byte range in the file
 }
 
-// OpenFolder opens the weights of a Hugging Face folder: model.safetensors, or
-// the shards that model.safetensors.index.json names. The error is ErrNotFound
-// where it has neither.
+// OpenFolder opens the weights of a Hugging Face model folder: model.safetensors,
+// or the shards listed in model.safetensors.index.json. The error wraps
+// ErrNotFound if the folder has neither.
 func OpenFolder(dir string) (*Folder, error) {
 	f, err := openFolder(dir)
 	if err != nil {
@@ -114,7 +115,7 @@ func openFolder(dir string) (*Folder, error) {
 	return f, nil
 }
 
-// missing says what a folder without weights has instead.
+// missing returns the error for a folder without weights.
 func missing(dir string) error {
 	if info, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -124,7 +125,7 @@ func missing(dir string) error {
 	return fmt.Errorf("%w: no %s and no %s", ErrNotFound, modelName, indexName)
 }
 
-// readLimited reads a file that must not be longer than limit.
+// readLimited reads a regular file of at most limit bytes.
 func readLimited(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -139,7 +140,7 @@ func readLimited(path string, limit int64) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// parseIndex returns the names of the tensors that the index expects, by shard.
+// parseIndex returns the expected tensor names by shard.
 func parseIndex(text []byte) (map[string][]string, error) {
 	shards := make(map[string][]string)
 	found := false
@@ -186,7 +187,7 @@ func (f *Folder) openShards(dir string, shards map[string][]string) error {
 	return nil
 }
 
-// openAll opens a file for all its tensors.
+// openAll opens a file and exposes all its tensors.
 func (f *Folder) openAll(path string) error {
 	s, err := openFile(path)
 	if err != nil {
@@ -202,7 +203,7 @@ func openFile(path string) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read; the map stays
+	defer f.Close() //nolint:errcheck // only read; the mapping outlives f
 	m, err := mapOpen(f)
 	if err != nil {
 		return nil, err
@@ -239,16 +240,16 @@ func (s *file) tensors() map[string]Tensor {
 // Names returns the tensors' names in ascending order.
 func (f *Folder) Names() []string { return slices.Sorted(maps.Keys(f.tensors)) }
 
-// Tensor returns the tensor of a name. It reads nothing yet.
+// Tensor returns the named tensor. It reads no data.
 func (f *Folder) Tensor(name string) (Tensor, bool) {
 	t, ok := f.tensors[name]
 	return t, ok
 }
 
-// Metadata returns the texts that the files carry beside their tensors.
+// Metadata returns the __metadata__ entries of the files.
 func (f *Folder) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
-// Close gives the files back. Reading a tensor afterwards is an error.
+// Close releases the files. Reading a tensor afterwards fails.
 func (f *Folder) Close() error {
 	var errs []error
 	for _, s := range f.files {
@@ -257,8 +258,8 @@ func (f *Folder) Close() error {
 	return errors.Join(errs...)
 }
 
-// read lends bytes begin to end of the file to use and then gives the memory that
-// they took back. The page that end is in stays, for whoever reads on.
+// read passes bytes [begin, end) of the file to use, then releases their memory.
+// It keeps the page that contains end, for the next sequential read.
 func (s *file) read(begin, end int, use func(src []byte)) (err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -272,7 +273,7 @@ func (s *file) read(begin, end int, use func(src []byte)) (err error) {
 	return nil
 }
 
-// guard turns a page that cannot be read into an error.
+// guard turns a memory fault during read into an error.
 func guard(read func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sharded writes a folder of two shards with a, b and c, and an index.
+// sharded writes a folder of two shards with tensors a, b and c, and an index.
 func sharded(t testing.TB, index any) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func TestShards(t *testing.T) {
 	}
 	require.NoError(t, f.Close())
 
-	// A single file goes before an index, as transformers reads them.
+	// As in transformers, a single file takes precedence over an index.
 	require.NoError(t, WriteFile(filepath.Join(dir, modelName), []Source{constant("only", 0, 1)}, nil))
 	f, err = OpenFolder(dir)
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestFolderFaults(t *testing.T) {
 	require.ErrorContains(t, err, modelName+": 1 bytes of data, expected the tensors' 0")
 }
 
-// Symbolic links inside a folder are how the Hugging Face cache stores files.
+// The Hugging Face cache links the files of a folder to blobs elsewhere.
 func TestLinkedFiles(t *testing.T) {
 	t.Parallel()
 	blobs, dir := t.TempDir(), t.TempDir()

@@ -14,8 +14,8 @@ import (
 	"github.com/easyrl/easyrl/internal/limittest"
 )
 
-// FuzzSafetensors reads any file; what is accepted fills the data exactly and
-// comes back from what we write.
+// FuzzSafetensors parses arbitrary files. The tensors of an accepted file cover
+// its data exactly and survive a round trip through the writer.
 func FuzzSafetensors(f *testing.F) {
 	var b bytes.Buffer
 	require.NoError(f, WriteSafetensors(&b, []Source{constant("a", 1, 2), constant("b", 0), constant("c", 0, 3, 0)}, map[string]string{"k": "v"}))
@@ -53,8 +53,8 @@ func fuzzSafetensors(t *testing.T, data []byte) {
 	require.Len(t, g.entries, len(s.header.entries))
 }
 
-// FuzzStream reads any stream; it takes what the reader of files takes, with the
-// same values.
+// FuzzStream checks that Stream accepts the same input as the file reader and
+// yields the same values.
 func FuzzStream(f *testing.F) {
 	var b bytes.Buffer
 	require.NoError(f, WriteSafetensors(&b, []Source{constant("a", 1, 2), constant("b", 0), constant("c", 0, 3, 0)}, nil))
@@ -107,7 +107,8 @@ func words(vals []float32) (out []uint32) {
 	return out
 }
 
-// FuzzHeader gets past the length, where a mutated one seldom does.
+// FuzzHeader fuzzes the header's JSON behind a valid length, which mutated files
+// seldom have.
 func FuzzHeader(f *testing.F) {
 	f.Add(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"k":"v"}}`, 8)
 	f.Add(`{"a":{"dtype":"U8","shape":[0,3],"data_offsets":[0,0]}} `, 0)

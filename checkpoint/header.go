@@ -15,26 +15,26 @@ import (
 	"unicode/utf8"
 )
 
-// A safetensors file is the length of its header (8 bytes, little-endian), the
-// header (JSON: name to dtype, shape and the place of the data, and texts under
-// __metadata__) and the tensors' data, without holes.
+// A safetensors file consists of the header's length (8 bytes, little-endian),
+// the header (JSON: each tensor's dtype, shape and data offsets, and texts under
+// __metadata__) and the tensors' data without holes.
 
 // maxHeader is the format's limit, in bytes.
 const maxHeader = 100_000_000
 
 const metadataKey = "__metadata__"
 
-// DType is the type of a tensor's elements, as safetensors names it.
+// DType is the type of a tensor's elements, as named by safetensors.
 type DType string
 
-// The types that Float32s converts.
+// DTypes that Float32s converts.
 const (
 	F32  DType = "F32"
 	F16  DType = "F16"
 	BF16 DType = "BF16"
 )
 
-// bits returns the size of an element, 0 for a type that the format lacks.
+// bits returns the size of an element, or 0 for an unknown type.
 func (d DType) bits() int {
 	switch d {
 	case "F4":
@@ -53,19 +53,19 @@ func (d DType) bits() int {
 	return 0
 }
 
-// entry is a tensor's line in the header.
+// entry is a tensor's record in the header.
 type entry struct {
 	name       string
 	dtype      DType
 	shape      []int
-	begin, end int // in the data
+	begin, end int // relative to the start of the data
 }
 
-// header is what stands before the data.
+// header is everything before the data.
 type header struct {
-	entries  []entry // in the order of the data
+	entries  []entry // in data order
 	metadata map[string]string
-	size     int // with the length in front: where the data begins
+	size     int // in bytes, including the length prefix; the data begins here
 }
 
 // parseHeader reads and checks the header of a whole file.
@@ -73,9 +73,9 @@ func parseHeader(file []byte) (*header, error) {
 	return readHeader(bytes.NewReader(file), int64(len(file)))
 }
 
-// readHeader reads and checks what stands before the data in a file of size bytes,
-// -1 where that is not known. It allocates in proportion to what the file has, not
-// to what it claims.
+// readHeader reads and checks the header of a file of size bytes; -1 means
+// unknown. Its allocations are proportional to the bytes received, not to the
+// sizes claimed.
 func readHeader(r io.Reader, size int64) (*header, error) {
 	var length [8]byte
 	if n, err := io.ReadFull(r, length[:]); err != nil {
@@ -132,8 +132,8 @@ func parseText(text []byte) (*header, error) {
 	return h, nil
 }
 
-// object calls visit for each member of a JSON object. Unlike encoding/json it
-// refuses a key that is there twice, and does not fold case.
+// object calls visit for each member of a JSON object. Unlike encoding/json, it
+// rejects duplicate keys and does not fold case.
 func object(text []byte, visit func(key string, value json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil {
@@ -169,7 +169,7 @@ func object(text []byte, visit func(key string, value json.RawMessage) error) er
 	return nil
 }
 
-// noEOF says in words that the text ends too early.
+// noEOF replaces io.EOF with io.ErrUnexpectedEOF.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -231,10 +231,10 @@ func parseEntry(name string, value json.RawMessage) (entry, error) {
 	return e, err
 }
 
-// naturals reads a list of whole numbers from 0 on.
+// naturals parses a list of non-negative integers.
 func naturals(value json.RawMessage) ([]int, error) {
 	var numbers []json.Number
-	// A json.Number would take a text too.
+	// json.Number also accepts a string.
 	if err := json.Unmarshal(value, &numbers); err != nil || numbers == nil || bytes.IndexByte(value, '"') >= 0 {
 		return nil, fmt.Errorf("%.40s: expected a list of whole numbers", value)
 	}
@@ -249,7 +249,7 @@ func naturals(value json.RawMessage) ([]int, error) {
 	return list, nil
 }
 
-// byteSize returns the bytes of a tensor.
+// byteSize returns the size of a tensor in bytes.
 func byteSize(d DType, shape []int) (int, error) {
 	n := uint64(d.bits())
 	for _, s := range shape {
@@ -265,7 +265,7 @@ func byteSize(d DType, shape []int) (int, error) {
 	return int(n / 8), nil
 }
 
-// place checks that the tensors fill the data, each byte once.
+// place checks that the tensors cover the data without overlaps or holes.
 func (h *header) place(data int) error {
 	slices.SortFunc(h.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))

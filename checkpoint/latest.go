@@ -12,23 +12,23 @@ import (
 	"strings"
 )
 
-// StepPrefix is what the names of a run's checkpoints begin with.
+// StepPrefix is the prefix of a step checkpoint's name.
 const StepPrefix = "step-"
 
-// StepName returns the name of a step's checkpoint: step-000050.
+// StepName returns the name of a step's checkpoint, such as step-000050.
 func StepName(step int) string { return fmt.Sprintf("%s%06d", StepPrefix, step) }
 
 // candidate is a folder that may be a run checkpoint.
 type candidate struct {
-	folder string // its name in the root
-	name   string // the checkpoint's; another one where it is being replaced
+	folder string // in the root
+	name   string // of the checkpoint; differs from folder while it is being replaced
 	step   int
 }
 
-// Latest returns the newest run checkpoint under root that is whole: the one of
-// the highest step among the folders named prefix and a number. Each newer one
-// that is not whole is an error in skipped. The error is ErrNotFound where there
-// is none.
+// Latest returns the newest complete run checkpoint under root: the one with the
+// highest step among the folders named prefix plus a number. skipped has an error
+// for each newer, incomplete checkpoint. The error wraps ErrNotFound if no
+// complete checkpoint exists.
 func Latest(root, prefix string) (dir string, step int, skipped []error, err error) {
 	found, err := candidates(root, prefix)
 	if err != nil {
@@ -45,9 +45,9 @@ func Latest(root, prefix string) (dir string, step int, skipped []error, err err
 	return "", 0, skipped, fmt.Errorf("find checkpoint in %s: %w: no whole one among %d named %sN", root, ErrNotFound, len(found), prefix)
 }
 
-// candidates returns the folders of root that are named like checkpoints, newest
-// first; none where there is no root. One that waits to be replaced counts where
-// the new one has not come.
+// candidates returns the folders in root named like checkpoints, newest first, or
+// none if root does not exist. A folder set aside for replacement counts if its
+// replacement is not in place yet.
 func candidates(root, prefix string) ([]candidate, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -72,9 +72,10 @@ func candidates(root, prefix string) ([]candidate, error) {
 	return found, nil
 }
 
-// Prune removes the checkpoints named step-N under root, all but the newest keep
-// and those named in always, and what interrupted saves left behind. The newest
-// whole one stays in any case. No Save may run in root meanwhile.
+// Prune removes the step-N checkpoints under root except the newest keep and
+// those named in always. It also removes leftovers of interrupted saves. It
+// always keeps the newest complete checkpoint. No Save may run in root at the
+// same time.
 func Prune(root string, keep int, always ...string) error {
 	if err := prune(root, keep, always); err != nil {
 		return fmt.Errorf("prune checkpoints in %s: %w", root, err)
@@ -93,7 +94,7 @@ func prune(root string, keep int, always []string) error {
 	if err != nil || len(found) <= keep {
 		return err
 	}
-	whole := false // a newer one is
+	whole := false // a complete checkpoint has been found
 	var errs []error
 	for i, c := range found {
 		newest := !whole && verify(filepath.Join(root, c.folder)) == nil
@@ -119,7 +120,7 @@ func sweep(root string) error {
 		name, replaced := strings.CutPrefix(e.Name(), replacedPrefix)
 		if replaced {
 			if _, err := os.Lstat(filepath.Join(root, name)); err != nil {
-				continue // it is the only one of its name
+				continue // the only copy of this checkpoint
 			}
 		}
 		if replaced || strings.HasPrefix(e.Name(), tempPrefix) {

@@ -6,16 +6,16 @@ import (
 	"unsafe"
 )
 
-// memory is the memory of vals.
+// memory returns the bytes that back vals.
 func memory(vals []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(vals))), 4*len(vals))
 }
 
-// bigEndian reports whether this machine's numbers begin with the high byte.
+// bigEndian reports whether this machine is big-endian.
 func bigEndian() bool { return binary.NativeEndian.Uint16([]byte{0, 1}) == 1 }
 
-// little lends vals to use as little-endian bytes: as they lie in memory where
-// that is how they lie.
+// little passes vals to use as little-endian bytes. On a little-endian machine it
+// passes the memory of vals directly.
 func little(vals []float32, use func(b []byte) error) error {
 	if !bigEndian() {
 		return use(memory(vals))
@@ -34,8 +34,7 @@ func little(vals []float32, use func(b []byte) error) error {
 	return nil
 }
 
-// fromLittle makes numbers of vals whose memory was filled with little-endian
-// bytes.
+// fromLittle converts vals in place from little-endian to native byte order.
 func fromLittle(vals []float32) {
 	if !bigEndian() {
 		return

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long a lock is asked for: that of a process that was killed may live on for
-// an instant in a child that it was about to start.
+// Lock retries for lockPatience: after a process was killed, a child that it was
+// starting may briefly still hold its lock.
 const (
 	lockPatience = time.Second
 	lockPause    = 10 * time.Millisecond
 )
 
-// Lock takes the lock of a file, which no two processes hold, until the file is
-// closed or the process ends, however it ends. It reports whether it got it. On
-// file systems that cannot lock everyone does.
+// Lock takes the exclusive lock of a file and holds it until the file is closed
+// or the process ends. It reports whether it succeeded. On a file system without
+// locks it always succeeds.
 func Lock(f *os.File) bool {
 	for began := time.Now(); ; time.Sleep(lockPause) {
 		if !errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {

@@ -14,8 +14,8 @@ import (
 	"slices"
 )
 
-// manifestName is where a run checkpoint says what it consists of. It is written
-// last: a checkpoint without it is not complete.
+// manifestName is the list of a run checkpoint's files. It is written last: a
+// checkpoint without it is incomplete.
 const manifestName = "trainer/manifest.json"
 
 const (
@@ -23,10 +23,10 @@ const (
 	maxManifest     = 1 << 24 // bytes
 )
 
-// manifest is the size and the checksum of every other file.
+// manifest records the size and checksum of every other file.
 type manifest struct {
 	Version int                   `json:"version"`
-	Files   map[string]fileRecord `json:"files"` // by path in the checkpoint, with slashes
+	Files   map[string]fileRecord `json:"files"` // by slash-separated path in the checkpoint
 }
 
 type fileRecord struct {
@@ -35,7 +35,7 @@ type fileRecord struct {
 }
 
 // Verify checks every file of a run checkpoint against its manifest. The error
-// names the file, what it should be and what it is.
+// names the file and its expected and actual state.
 func Verify(dir string) error {
 	if err := verify(dir); err != nil {
 		return fmt.Errorf("verify checkpoint %s: %w", dir, err)
@@ -56,7 +56,7 @@ func verify(dir string) error {
 		return fmt.Errorf("%s: %w", manifestName, err)
 	}
 	names := slices.Sorted(maps.Keys(m.Files))
-	for _, name := range names { // sizes cost nothing, so they come first
+	for _, name := range names { // cheap, so first
 		info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -104,7 +104,8 @@ func parseManifest(text []byte) (*manifest, error) {
 	return m, nil
 }
 
-// record reads a file through; durable also waits until it is on the disk.
+// record returns the size and checksum of a file. With durable it also syncs the
+// file to disk.
 func record(path string, durable bool) (fileRecord, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -118,7 +119,8 @@ func record(path string, durable bool) (fileRecord, error) {
 	return fileRecord{n, hex.EncodeToString(h.Sum(nil))}, errors.Join(err, f.Close())
 }
 
-// seal makes a checkpoint complete: all its files on the disk, then the manifest.
+// seal completes a checkpoint: it syncs all files to disk and then writes the
+// manifest.
 func seal(dir string) error {
 	m := manifest{manifestVersion, make(map[string]fileRecord)}
 	if err := os.Mkdir(filepath.Join(dir, filepath.Dir(manifestName)), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -11,22 +11,23 @@ import (
 	"time"
 )
 
-// keepMap is how long the map of a file is kept that nobody reads.
+// keepMap is how long an unread mapping is kept.
 const keepMap = time.Minute
 
-// Files reads safetensors files. One that another process has in memory is read
-// where it is, and refused where it was begun again meanwhile. Its map is kept for
-// the next version in it, until another file is read or for a minute. The zero Files
-// is ready. Its methods may be called concurrently; it reads one file at a time.
+// Files reads safetensors files. It reads a file in another process's memory in
+// place and fails if the file is rewritten meanwhile. It keeps the mapping for
+// the file's next version until another file is read or a minute passes. The zero
+// Files is ready to use. Its methods are safe for concurrent use; it reads one
+// file at a time.
 type Files struct {
 	mu   sync.Mutex
-	file *os.File // whose map is kept; nil for none
+	file *os.File // of the kept mapping; nil if none
 	kept mapping
 	idle *time.Timer
 }
 
-// Read lends the file at path to use as a Stream, until use returns. Its error
-// names path.
+// Read passes the file at path to use as a Stream that is valid until use
+// returns. Read's error includes path.
 func (k *Files) Read(path string, use func(s *Stream) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -66,7 +67,7 @@ func (k *Files) read(path string, use func(s *Stream) error) error {
 	return use(s)
 }
 
-// holds reports whether the map that is kept is of all of a file.
+// holds reports whether the kept mapping covers the whole file.
 func (k *Files) holds(info os.FileInfo) bool {
 	if k.file == nil || info.Size() > int64(len(k.kept.data)) {
 		return false
@@ -75,14 +76,14 @@ func (k *Files) holds(info os.FileInfo) bool {
 	return err == nil && os.SameFile(kept, info)
 }
 
-// readKept reads the first size bytes of the map.
+// readKept reads the first size bytes of the kept mapping.
 func (k *Files) readKept(size int64, use func(s *Stream) error) error {
 	if k.idle != nil {
 		k.idle.Stop()
 	}
 	defer func() { k.idle = time.AfterFunc(keepMap, func() { _ = k.Close() }) }()
 	m := &mapped{data: k.kept.data[:size]}
-	var head bytes.Buffer // as it was read
+	var head bytes.Buffer // the header as read
 	s, err := NewStream(io.TeeReader(m, &head), size)
 	if err != nil {
 		return err
@@ -94,7 +95,7 @@ func (k *Files) readKept(size int64, use func(s *Stream) error) error {
 	return unchanged(k.file, head.Bytes())
 }
 
-// Close lets go of the map that is kept. Files may still be read.
+// Close releases the kept mapping. Files remains usable.
 func (k *Files) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -111,13 +112,13 @@ func (k *Files) drop() (err error) {
 	return err
 }
 
-// mapped is a file that is read where it lies.
+// mapped reads a file in place.
 type mapped struct {
 	data []byte
 	at   int
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (m *mapped) Read(p []byte) (int, error) {
 	if m.at == len(m.data) {
 		return 0, io.EOF
@@ -127,15 +128,15 @@ func (m *mapped) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next is the next n bytes.
+// next returns the next n bytes.
 func (m *mapped) next(n int) []byte {
 	b := m.data[m.at : m.at+n]
 	m.at += n
 	return b
 }
 
-// unchanged is an error where f does not begin with the header that was read:
-// whoever writes it again begins with that.
+// unchanged returns an error if f no longer begins with the header that was read.
+// A writer clears the header first.
 func unchanged(f *os.File, head []byte) error {
 	now := make([]byte, len(head))
 	if _, err := f.ReadAt(now, 0); err != nil {
@@ -147,7 +148,8 @@ func unchanged(f *os.File, head []byte) error {
 	return nil
 }
 
-// inPlace is Blocks for a file that lies in memory as numbers do, if it does.
+// inPlace is Blocks without copies. It reports false if the data is misaligned,
+// not all F32, or the machine is big-endian.
 func (s *Stream) inPlace(m *mapped, most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) (done bool, err error) {
 	short := func(e entry) bool { return e.dtype != F32 }
 	if _, ok := values(m.data[m.at:]); !ok || bigEndian() || slices.ContainsFunc(s.header.entries, short) {

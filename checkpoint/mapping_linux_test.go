@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// resident is the memory, in KiB, that the mapping of a file takes, as the
-// kernel counts it.
+// resident returns the resident memory of a file's mapping in KiB, as counted by
+// the kernel.
 func resident(t *testing.T, path string) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/smaps")
@@ -24,7 +24,7 @@ func resident(t *testing.T, path string) int {
 	return kib
 }
 
-func TestReadingTakesNoMemoryOfTheMapping(t *testing.T) {
+func TestReadReleasesPages(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "big.safetensors")
 	const n = 5 << 20
@@ -37,7 +37,8 @@ func TestReadingTakesNoMemoryOfTheMapping(t *testing.T) {
 		got := make([]float32, x.Len())
 		require.NoError(t, x.Float32s(got))
 		require.Equal(t, float32(x.Len()-1)+got[0], got[x.Len()-1])
-		// The page that the next tensor begins in, and what the kernel maps around it.
+		// The page where the next tensor begins, and what the kernel maps around
+		// it.
 		require.LessOrEqual(t, resident(t, path), 4096, "of %d KiB", n*4/1024)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A file that another process cuts while it is mapped has pages that no longer
-// exist: touching one is a bus error, which must not end the program.
+// If another process truncates a mapped file, touching a page beyond its end
+// raises a bus error. It must not end the program.
 func TestFileShortenedWhileOpen(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x.safetensors")
@@ -24,7 +24,7 @@ func TestFileShortenedWhileOpen(t *testing.T) {
 	b, _ := f.Tensor("b")
 	got := make([]float32, n)
 	require.NoError(t, b.Float32s(got))
-	require.NoError(t, os.Truncate(path, 4*n)) // the data of a, nearly
+	require.NoError(t, os.Truncate(path, 4*n)) // nearly all data of a
 	for range 2 {
 		require.EqualError(t, b.Float32s(got), `read tensor "b" of `+path+": cannot be read: the file was shortened while it was open, or its disk failed")
 		require.NoError(t, a.ReadAt(got[:10], 0))

@@ -8,31 +8,32 @@ import (
 	"unsafe"
 )
 
-// A Memory is a safetensors file in this process's memory, which is gone with it.
-// What is written after Begin is written where it lies; without it, it is collected
-// first. A Memory is used by one goroutine, but for what Bytes gave.
+// A Memory is a safetensors file in this process's memory; it disappears with the
+// process. After Begin, writes go to their final place; without Begin, they are
+// buffered first. A Memory is for one goroutine at a time; the slices returned by
+// Bytes may be shared.
 type Memory struct {
-	room    []byte // all there is
+	room    []byte // all memory
 	size    int    // of the file
-	at      int    // the next byte to write
+	at      int    // offset of the next write
 	begun   bool
 	pending []byte // written before Begin
 	path    string
-	file    *os.File // that room is a map of; nil where it is of none
+	file    *os.File // backs room; nil if room is on the heap
 }
 
-// NewMemory is an empty file. Where the system has files in memory (Linux),
-// processes of the same user may open it under its path.
+// NewMemory returns an empty file. On systems with files in memory (Linux), other
+// processes of the same user can open it under its Path.
 func NewMemory() *Memory { return &Memory{} }
 
-// Path is the file's name for other processes, empty where they cannot open it. It
-// changes where the file is begun again with a much larger size.
+// Path returns the file's path for other processes, or "" if they cannot open it.
+// It changes when Begin is called with a much larger size.
 func (m *Memory) Path() string { return m.path }
 
-// Bytes are the file's. They change when it is begun again.
+// Bytes returns the content of the file. The next Begin invalidates it.
 func (m *Memory) Bytes() []byte { return m.room[:m.size:m.size] }
 
-// Fill starts the file again and makes it what write writes.
+// Fill replaces the file's content with what write writes.
 func (m *Memory) Fill(write func(m *Memory) error) error {
 	m.begun, m.pending = false, nil
 	err := write(m)
@@ -48,8 +49,8 @@ func (m *Memory) Fill(write func(m *Memory) error) error {
 	return err
 }
 
-// Begin says how many bytes the file will have, before the first is written. Until
-// the header is, who opens the file finds none.
+// Begin sets the size of the new content, before the first byte is written. Until
+// the header is written, readers find no valid file.
 func (m *Memory) Begin(size int) error {
 	if err := growMemory(m, size); err != nil {
 		return fmt.Errorf("%d bytes in memory: %w", size, err)
@@ -59,7 +60,7 @@ func (m *Memory) Begin(size int) error {
 	return nil
 }
 
-// Write is io.Writer's.
+// Write implements io.Writer.
 func (m *Memory) Write(p []byte) (int, error) {
 	if !m.begun {
 		m.pending = append(m.pending, p...)
@@ -73,8 +74,8 @@ func (m *Memory) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Room lends the place of the file's next n values, to be filled and given to Took.
-// It is an error where the file has no room for them.
+// Room returns memory for the file's next n values; the caller fills it and
+// passes it to Took. It fails if the values exceed the file's size.
 func (m *Memory) Room(n int) ([]float32, error) {
 	if 4*n > m.size-m.at {
 		return nil, io.ErrShortWrite
@@ -86,17 +87,17 @@ func (m *Memory) Room(n int) ([]float32, error) {
 	return vals, nil
 }
 
-// Took takes the values that fill what Room lent.
+// Took appends the values that the caller wrote into Room's memory.
 func (m *Memory) Took(vals []float32) error {
-	fromLittle(vals) // either way it turns them
+	fromLittle(vals) // reversing bytes works both ways
 	m.at += 4 * len(vals)
 	return nil
 }
 
-// SetHeader replaces the header by one of the same length.
+// SetHeader replaces the header with one of the same length.
 func (m *Memory) SetHeader(head []byte) { copy(m.room, head) }
 
-// values are those of which b is the memory, where it may hold some.
+// values reinterprets b as float32; false if misaligned.
 func values(b []byte) ([]float32, bool) {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	if uintptr(p)%4 != 0 {

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slack is by how many bytes a file in memory may grow where it is: its header
-// does, a little, when its texts do.
+// slack is the number of bytes that a file in memory may grow in place. Its
+// header grows slightly when its metadata does.
 const slack = 1 << 20
 
-// growMemory makes room for size bytes: a mapped file without a name or a disk,
-// which cannot be shortened while others map it. One that does not fit is left to
-// those who read it, until the process ends. Before anything else is written, who
-// reads the file sees that it has no header.
+// growMemory makes room for size bytes in a mapped memfd. The seal against
+// shrinking keeps other processes' mappings of it valid. When a larger file
+// replaces it, the old one stays mapped for its readers until the process ends.
+// growMemory first clears the header's length, so that readers notice the rewrite.
 func growMemory(m *Memory, size int) error {
 	if m.file != nil {
-		atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(m.room))), 0) // unlike a store, in order with all that follow
+		atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(m.room))), 0) // unlike a plain store, ordered before all that follow
 	}
 	if m.file != nil && size >= m.size && size <= len(m.room) {
 		return m.file.Truncate(int64(size))
@@ -44,8 +44,8 @@ func growMemory(m *Memory, size int) error {
 	return nil
 }
 
-// steady reports whether nobody can shorten f, so that all of a map of it can be
-// read.
+// steady reports whether f is sealed against shrinking, so that all of a mapping
+// can be read.
 func steady(f *os.File) bool {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	return err == nil && seals&unix.F_SEAL_SHRINK != 0

@@ -4,7 +4,7 @@ package checkpoint
 
 import "os"
 
-// growMemory makes room for size bytes that no other process can open.
+// growMemory makes room for size bytes. Other processes cannot open them.
 func growMemory(m *Memory, size int) error {
 	if size > len(m.room) {
 		m.room = make([]byte, size)
@@ -12,5 +12,5 @@ func growMemory(m *Memory, size int) error {
 	return nil
 }
 
-// steady is Linux's alone.
+// steady is always false: only Linux seals files.
 func steady(*os.File) bool { return false }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// write fills m with one tensor of n values from base on.
+// write fills m with one tensor of n values starting at base.
 func write(t *testing.T, m *Memory, base float32, n int) []byte {
 	t.Helper()
 	sources := []Source{constant("a", base, n)}
@@ -20,8 +20,8 @@ func write(t *testing.T, m *Memory, base float32, n int) []byte {
 	return want.Bytes()
 }
 
-// A file in memory is what was written last, longer or shorter than before, here
-// and for other processes.
+// A Memory holds the last content written, longer or shorter than before, for
+// this and other processes.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	m := NewMemory()
@@ -38,7 +38,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// What is not whole is no file.
+// An incomplete file is an error.
 func TestMemoryFails(t *testing.T) {
 	t.Parallel()
 	m := NewMemory()
@@ -63,9 +63,9 @@ func TestMemoryFails(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrShortWrite)
 }
 
-// A file in memory that is written again while it is read is refused, wherever the
-// reader stands.
-func TestReadFileWrittenMeanwhile(t *testing.T) {
+// A file in memory that is rewritten while it is read is rejected, at any reading
+// position.
+func TestReadRewrittenFile(t *testing.T) {
 	t.Parallel()
 	m := NewMemory()
 	write(t, m, 1, 100)
@@ -95,9 +95,8 @@ func TestReadFileWrittenMeanwhile(t *testing.T) {
 	}
 }
 
-// So is one whose numbers do not lie there as they lie in memory, which otherwise is
-// read right.
-func TestReadFileThatIsConverted(t *testing.T) {
+// So is one whose values must be converted. Unchanged, it reads correctly.
+func TestReadConvertedFile(t *testing.T) {
 	t.Parallel()
 	m, files := NewMemory(), Files{}
 	defer files.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pack makes a safetensors file of a header and data.
+// pack builds a safetensors file from a header and data.
 func pack(head string, data ...byte) []byte {
 	file := []byte{byte(len(head)), byte(len(head) >> 8), 0, 0, 0, 0, 0, 0}
 	return append(append(file, head...), data...)
@@ -52,7 +52,7 @@ func TestConformance(t *testing.T) {
 	f, err := os.Open(filepath.Join(root, "conformance", "safetensors_format.jsonl"))
 	require.NoError(t, err)
 	defer f.Close()
-	faults := map[string]string{ // the reference implementation's names
+	faults := map[string]string{ // by the reference implementation's error names
 		"MetadataIncompleteBuffer": "bytes of data, expected", "HeaderTooLarge": "expected at most 100000000",
 		"InvalidHeaderLength": "truncated", "InvalidHeaderDeserialization": "not JSON",
 		"TensorInvalidInfo": "data_offsets [0,4] for I32 [2 2], expected 16 bytes", "ValidationOverflow": "more elements",
@@ -220,7 +220,7 @@ func TestConversion(t *testing.T) {
 	require.False(t, ok)
 }
 
-// constant is a tensor of which element i is base + i.
+// constant returns a tensor whose element i is base + i.
 func constant(name string, base float32, shape ...int) Source {
 	return Source{name, shape, func(dst []float32) {
 		for i := range dst {
@@ -300,7 +300,7 @@ func TestWriteFaults(t *testing.T) {
 	require.ErrorIs(t, WriteFile(filepath.Join(path, "x"), nil, nil), syscall.ENOTDIR)
 }
 
-// A full disk is an error of the tensor that met it.
+// An error from a full disk names the tensor being written.
 func TestWriteToFullDisk(t *testing.T) {
 	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// The names in a run's checkpoint folder that are no checkpoints: those being
-// written, those being removed, and those that are being replaced.
+// Prefixes of folders in a run's checkpoint root that are not checkpoints:
+// folders being written or removed, and folders being replaced.
 const (
 	tempPrefix     = ".tmp-"
 	replacedPrefix = ".replaced-"
 )
 
-// Save makes the run checkpoint root/name: write fills a new folder, which then
-// gets a manifest and its place. At any instant, power cuts included, there is
-// under that name either what was there before or the whole new checkpoint. One
-// process at a time may save in a root.
+// Save creates the run checkpoint root/name: write fills a new folder, which Save
+// seals with a manifest and moves into place. At any instant, even after a power
+// cut, that name holds either its previous content or the complete new
+// checkpoint. Only one process at a time may save in a root.
 func Save(root, name string, write func(dir string) error) (path string, err error) {
 	path, err = save(root, name, write)
 	if err != nil {
@@ -54,7 +54,7 @@ func save(root, name string, write func(dir string) error) (string, error) {
 	return path, nil
 }
 
-// makeTemp makes the folder that is to become root/name, and root.
+// makeTemp creates a folder that is to become root/name, and root if needed.
 func makeTemp(root, name string) (string, error) {
 	if err := makeRoot(root); err != nil {
 		return "", err
@@ -67,9 +67,9 @@ func makeTemp(root, name string) (string, error) {
 	}
 }
 
-// makeRoot makes a folder and those above it that are not there, durably.
+// makeRoot durably creates a folder and its missing parents.
 func makeRoot(root string) error {
-	top := root // ends as the first that is there
+	top := root // ends as the deepest existing parent
 	for {
 		if _, err := os.Stat(top); !errors.Is(err, fs.ErrNotExist) || top == filepath.Dir(top) {
 			break
@@ -88,7 +88,7 @@ func makeRoot(root string) error {
 	return nil
 }
 
-// publish gives a sealed folder its name.
+// publish moves a sealed folder to its final name.
 func publish(root, temp, name string) error {
 	path := filepath.Join(root, name)
 	_, err := os.Lstat(path)
@@ -104,9 +104,9 @@ func publish(root, temp, name string) error {
 	return err
 }
 
-// replace puts a sealed folder in the place of another. Where the two cannot be
-// exchanged in one step the old one waits under another name, where Latest finds
-// it, until the new one is in place.
+// replace swaps a sealed folder into the place of another. If the system cannot
+// exchange the two atomically, the old folder waits under another name, where
+// Latest finds it, until the new one is in place.
 func replace(root, temp, name string, exchange func(a, b string) error) error {
 	path, old := filepath.Join(root, name), filepath.Join(root, replacedPrefix+name)
 	if exchange(temp, path) == nil {
@@ -130,8 +130,8 @@ func replace(root, temp, name string, exchange func(a, b string) error) error {
 	return discard(root, replacedPrefix+name)
 }
 
-// discard removes root/name, if it is there, so that a half-removed folder is
-// never taken for a checkpoint.
+// discard removes root/name if it exists. It renames the folder first, so that a
+// half-removed one is never taken for a checkpoint.
 func discard(root, name string) error {
 	path := filepath.Join(root, name)
 	if strings.HasPrefix(name, tempPrefix) {

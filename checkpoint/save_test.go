@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeModel writes what a checkpoint has.
+// writeModel returns a write function for Save that writes a minimal checkpoint.
 func writeModel(value float32) func(string) error {
 	return func(dir string) error {
 		if err := os.Mkdir(filepath.Join(dir, "trainer"), 0o755); err != nil {
@@ -47,7 +47,7 @@ func first(t testing.TB, dir string) float32 {
 	return values[0]
 }
 
-// names lists a folder.
+// names lists the entries of a folder.
 func names(t testing.TB, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -94,7 +94,7 @@ func TestSaveReplaces(t *testing.T) {
 		require.Equal(t, []string{"best"}, names(t, root))
 		require.Equal(t, float32(value), first(t, filepath.Join(root, "best")))
 	}
-	// A broken one is replaced as well.
+	// A broken checkpoint is replaced as well.
 	require.NoError(t, os.Remove(filepath.Join(root, "best", manifestName)))
 	_, err := Save(root, "best", writeModel(7))
 	require.NoError(t, err)
@@ -209,7 +209,8 @@ func TestVerifyFaults(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 			require.ErrorContains(t, err, "verify checkpoint "+dir)
 
-			// The one before it is taken, and the broken one is named.
+			// Latest falls back to the previous checkpoint and reports the broken
+			// one.
 			path, step, skipped, err := Latest(root, StepPrefix)
 			require.NoError(t, err)
 			require.Equal(t, 2, step)
@@ -217,7 +218,7 @@ func TestVerifyFaults(t *testing.T) {
 			require.Len(t, skipped, 1)
 			require.ErrorContains(t, skipped[0], c.want)
 
-			// Pruning keeps the newest whole one beside the newest.
+			// Prune keeps the newest complete checkpoint besides the newest.
 			require.NoError(t, Prune(root, 1))
 			require.Equal(t, []string{StepName(2), StepName(3)}, names(t, root))
 		})
@@ -239,7 +240,7 @@ func TestAllBroken(t *testing.T) {
 	require.ErrorContains(t, skipped[0], StepName(2), "newest first")
 }
 
-// A process may be gone after any step of a save.
+// A process may die after any step of a save.
 func TestCrashWhileSaving(t *testing.T) {
 	t.Parallel()
 	for _, after := range []string{"temp", "half", "written", "sealed"} {
@@ -266,7 +267,7 @@ func TestCrashWhileSaving(t *testing.T) {
 	}
 }
 
-// Without an exchange in one step, replacing takes two renames.
+// Without an atomic exchange, a replacement takes two renames.
 func TestCrashWhileReplacing(t *testing.T) {
 	t.Parallel()
 	never := func(_, _ string) error { return errors.ErrUnsupported }
@@ -283,7 +284,8 @@ func TestCrashWhileReplacing(t *testing.T) {
 	require.Equal(t, []string{StepName(4), StepName(5)}, names(t, root))
 	require.Equal(t, float32(55), first(t, filepath.Join(root, StepName(5))))
 
-	// Gone between the renames: the old one is found, and stays when pruning.
+	// A crash between the renames: the old checkpoint is found and survives
+	// pruning.
 	root, _ = prepare()
 	old := filepath.Join(root, replacedPrefix+StepName(5))
 	require.NoError(t, os.Rename(filepath.Join(root, StepName(5)), old))
@@ -296,12 +298,12 @@ func TestCrashWhileReplacing(t *testing.T) {
 		require.NoError(t, Prune(root, 1))
 		require.Equal(t, []string{replacedPrefix + StepName(5)}, names(t, root))
 	}
-	// The next save of that step takes its place.
+	// The next save of that step replaces it.
 	saved(t, root, 5)
 	require.NoError(t, Prune(root, 1))
 	require.Equal(t, []string{StepName(5)}, names(t, root))
 
-	// Gone after both renames, before the old one was removed.
+	// A crash after both renames, before the old checkpoint is removed.
 	root, temp = prepare()
 	require.NoError(t, os.Rename(filepath.Join(root, StepName(5)), filepath.Join(root, replacedPrefix+StepName(5))))
 	require.NoError(t, os.Rename(temp, filepath.Join(root, StepName(5))))
@@ -312,7 +314,7 @@ func TestCrashWhileReplacing(t *testing.T) {
 	require.NoError(t, Prune(root, 9))
 	require.Equal(t, []string{StepName(4), StepName(5), StepName(6)}, names(t, root))
 
-	// The second rename fails: the old one goes back.
+	// If the second rename fails, the old checkpoint moves back.
 	root, temp = prepare()
 	require.NoError(t, os.RemoveAll(temp))
 	require.Error(t, replace(root, temp, StepName(5), never))

@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// A Stream reads a safetensors file that comes in one piece after another, such
-// as the body of a request. It is used by one goroutine.
+// A Stream reads a safetensors file sequentially, such as the body of a request.
+// It is for one goroutine.
 type Stream struct {
 	r      io.Reader
 	header *header
-	short  []byte // of BF16 and F16
+	short  []byte // scratch for BF16 and F16
 }
 
-// NewStream reads the header of a stream of size bytes; -1 is a size that is not
-// known. The memory it takes is in proportion to what came.
+// NewStream reads the header of a stream of size bytes; -1 means unknown. The
+// memory it takes is proportional to the bytes received.
 func NewStream(r io.Reader, size int64) (*Stream, error) {
 	h, err := readHeader(r, size)
 	if err != nil {
@@ -26,8 +26,8 @@ func NewStream(r io.Reader, size int64) (*Stream, error) {
 	return &Stream{r: r, header: h}, nil
 }
 
-// Tensors are all tensors of the header, in the order of their data. They cannot
-// be read.
+// Tensors returns all tensors of the header in data order. They describe the
+// data; their read methods fail.
 func (s *Stream) Tensors() []Tensor {
 	all := make([]Tensor, len(s.header.entries))
 	for i, e := range s.header.entries {
@@ -36,7 +36,7 @@ func (s *Stream) Tensors() []Tensor {
 	return all
 }
 
-// Tensor returns the tensor of a name. It cannot be read.
+// Tensor returns the named tensor. Its read methods fail.
 func (s *Stream) Tensor(name string) (Tensor, bool) {
 	all := s.Tensors()
 	i := slices.IndexFunc(all, func(t Tensor) bool { return t.Name == name })
@@ -46,14 +46,14 @@ func (s *Stream) Tensor(name string) (Tensor, bool) {
 	return all[i], true
 }
 
-// Metadata returns the texts that the stream carries beside its tensors.
+// Metadata returns the stream's __metadata__ entries.
 func (s *Stream) Metadata() map[string]string { return s.header.metadata }
 
-// numBlocks is how many blocks of a Stream there are: one is read, one is used, and
-// one waits.
+// numBlocks is the number of blocks of a Stream: one being read, one in use, and
+// one waiting.
 const numBlocks = 3
 
-// block is some elements of a tensor, or the error that ended a stream.
+// block is a run of elements of a tensor, or the error that ended a stream.
 type block struct {
 	tensor Tensor
 	first  int
@@ -61,11 +61,11 @@ type block struct {
 	err    error
 }
 
-// Blocks reads all elements, tensor after tensor in the order of their data, up
-// to the end of r, and lends them to use: most(tensor) elements at a time, fewer
-// at the tensor's end. BF16 and F16 are converted, exactly. vals are use's until it
-// returns, to read. Another goroutine reads while use works; it has ended when
-// Blocks returns. What use gets before an error is good.
+// Blocks reads all elements, tensor by tensor in data order, up to the end of r.
+// It passes them to use in blocks of most(tensor) elements, fewer at a tensor's
+// end. It converts BF16 and F16 exactly. vals is read-only and valid until use
+// returns. A separate goroutine reads ahead while use works; it ends before
+// Blocks returns. Blocks passed to use before an error are valid.
 func (s *Stream) Blocks(most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) error {
 	if m, ok := s.r.(*mapped); ok {
 		if done, err := s.inPlace(m, most, use); done {
@@ -109,8 +109,8 @@ func (s *Stream) Blocks(most func(t Tensor) int, use func(t Tensor, first int, v
 	return nil
 }
 
-// read sends all blocks, in memory that take gives, until either says that nobody
-// wants more.
+// read sends all blocks, in memory obtained from take, until take or send reports
+// that the consumer is gone.
 func (s *Stream) read(most func(t Tensor) int, take func() ([]float32, bool), send func(b block) bool) {
 	for i, t := range s.Tensors() {
 		e := &s.header.entries[i]
@@ -146,7 +146,7 @@ func (s *Stream) read(most func(t Tensor) int, take func() ([]float32, bool), se
 	}
 }
 
-// size is the number of bytes of the data.
+// size returns the length of the data in bytes.
 func (s *Stream) size() int {
 	if n := len(s.header.entries); n > 0 {
 		return s.header.entries[n-1].end
@@ -154,8 +154,8 @@ func (s *Stream) size() int {
 	return 0
 }
 
-// fill reads elements of a type into vals: F32 as they are. It returns the number
-// of bytes that came.
+// fill reads elements of type d into vals and converts them. It returns the
+// number of bytes read.
 func (s *Stream) fill(d DType, vals []float32) (int, error) {
 	if d == F32 {
 		n, err := io.ReadFull(s.r, memory(vals))

@@ -15,8 +15,8 @@ func (t Tensor) Len() int {
 	return n
 }
 
-// Float32s reads the whole tensor into dst, which must have its length. BF16 and
-// F16 are converted, exactly.
+// Float32s reads the whole tensor into dst, whose length must match. It converts
+// BF16 and F16 exactly.
 func (t Tensor) Float32s(dst []float32) error {
 	if t.file != nil && len(dst) != t.Len() {
 		return fmt.Errorf("read tensor %q of %s: room for %d elements, expected %d of shape %v", t.Name, t.file.path, len(dst), t.Len(), t.Shape)
@@ -24,9 +24,9 @@ func (t Tensor) Float32s(dst []float32) error {
 	return t.ReadAt(dst, 0)
 }
 
-// ReadAt reads len(dst) elements, from element first on, as Float32s does. A
-// file that was shortened since it was opened, or whose disk fails, is an error.
-// The memory that the part of the file took is free afterwards.
+// ReadAt reads len(dst) elements, starting at element first, and converts them as
+// Float32s does. It fails if the file was shortened after opening or its disk
+// fails. It releases the file's pages afterwards.
 func (t Tensor) ReadAt(dst []float32, first int) error {
 	if t.file == nil {
 		return fmt.Errorf("read tensor %q: not of an open folder", t.Name)
@@ -50,11 +50,11 @@ func (t Tensor) ReadAt(dst []float32, first int) error {
 	return nil
 }
 
-// readStep is the number of elements between which the pages of the file that
-// were read are given back.
+// readStep is the number of elements after which ReadAt releases the pages it has
+// read.
 const readStep = 1 << 20
 
-// converter turns elements of a type into float32; it is nil where that is not exact.
+// converter returns the exact conversion from d to float32, or nil if d has none.
 func (d DType) converter() func(dst []float32, src []byte) {
 	switch d {
 	case F32:
@@ -88,7 +88,7 @@ func fromF16(dst []float32, src []byte) {
 func half(h uint16) float32 {
 	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10)&0x1f, uint32(h)&0x3ff
 	switch exponent {
-	case 0: // zero and subnormal numbers: fraction · 2^-24
+	case 0: // zero and subnormals: fraction · 2^-24
 		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
 	case 0x1f: // infinity and NaN
 		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)

@@ -17,15 +17,15 @@ import (
 	"unicode/utf8"
 )
 
-// A Source is a tensor to write, as F32.
+// A Source is a tensor to write as F32.
 type Source struct {
 	Name  string
 	Shape []int               // row-major; empty for a scalar
-	Write func(dst []float32) // fills dst, which has the shape's length and is zero
+	Write func(dst []float32) // fills dst, which is zeroed and has the shape's length
 }
 
-// WriteSafetensors writes tensors in the order of their names, one at a time: it
-// needs memory for the largest only, and calls each Write once.
+// WriteSafetensors writes tensors in name order, one at a time. It buffers only
+// one tensor and calls each Write once.
 func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string) error {
 	tensors = slices.Clone(tensors)
 	slices.SortFunc(tensors, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
@@ -54,14 +54,13 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 	return nil
 }
 
-// Align is the number of bytes of which the place of the data in a written file is a
-// multiple.
+// Align is the alignment of the data in a written file, in bytes.
 const Align = 8
 
-// Header is what stands before the data of a safetensors file in which tensors
-// follow each other in the order of their names. Its length is a multiple of align
-// bytes, a multiple of Align. An error says what no file can have: a name that is
-// there twice, a negative size, a text that is not UTF-8.
+// Header returns everything before the data of a safetensors file whose tensors
+// are stored in name order. Its length is a multiple of align, which must be a
+// multiple of Align. It rejects duplicate or invalid names, negative sizes and
+// text that is not UTF-8.
 func Header(tensors []Source, metadata map[string]string, align int) ([]byte, error) {
 	tensors = slices.SortedFunc(slices.Values(tensors), func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	entries := make([]entry, len(tensors))
@@ -79,7 +78,7 @@ func Header(tensors []Source, metadata map[string]string, align int) ([]byte, er
 	return formatHeader(entries, metadata, align)
 }
 
-// newEntry places a tensor at begin.
+// newEntry returns the entry of a tensor whose data starts at begin.
 func newEntry(name string, d DType, shape []int, begin int) (entry, error) {
 	if name == "" || name == metadataKey || !utf8.ValidString(name) {
 		return entry{}, errors.New("expected another name: a text that is not empty and not " + metadataKey)
@@ -94,8 +93,8 @@ func newEntry(name string, d DType, shape []int, begin int) (entry, error) {
 	return entry{name, d, shape, begin, begin + size}, err
 }
 
-// formatHeader returns the length, the header and the spaces that make the data
-// begin at a multiple of align.
+// formatHeader returns the length prefix, the header and padding spaces that
+// align the data.
 func formatHeader(entries []entry, metadata map[string]string, align int) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, 8, 4096))
 	b.WriteByte('{')
@@ -129,16 +128,16 @@ func formatHeader(entries []entry, metadata map[string]string, align int) ([]byt
 	return b.Bytes(), nil
 }
 
-// quote returns a JSON string with < > & as they are.
+// quote returns text as a JSON string without escaping <, > and &.
 func quote(text string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // of a string, into memory: cannot fail
+	_ = e.Encode(text) // encoding a string into memory cannot fail
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// WriteFloats writes values as a file has them, little-endian.
+// WriteFloats writes values in file format: little-endian float32.
 func WriteFloats(w io.Writer, values []float32) error {
 	return little(values, func(b []byte) error {
 		_, err := w.Write(b)
@@ -146,8 +145,8 @@ func WriteFloats(w io.Writer, values []float32) error {
 	})
 }
 
-// WriteFile writes tensors to a safetensors file that appears, whole and on the
-// disk, or not at all. A file of that name is replaced.
+// WriteFile writes tensors to a safetensors file, atomically and durably: the
+// file appears complete or not at all. It replaces an existing file.
 func WriteFile(path string, tensors []Source, metadata map[string]string) error {
 	err := writeFile(path, func(w io.Writer) error { return WriteSafetensors(w, tensors, metadata) })
 	if err != nil {
@@ -156,7 +155,8 @@ func WriteFile(path string, tensors []Source, metadata map[string]string) error 
 	return nil
 }
 
-// writeFile writes beside path, syncs, and renames to path.
+// writeFile writes a temporary file next to path, syncs it, and renames it to
+// path.
 func writeFile(path string, write func(io.Writer) error) error {
 	part := path + ".part"
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
