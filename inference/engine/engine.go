@@ -3,25 +3,24 @@
 //
 // # Scheduling
 //
-// Requests are served first come, first served, and the responses of a request
-// in their order, so that the earliest groups finish first. A request's prompt
-// runs once; its full pages are shared by its responses and the page that it
-// ends in is copied for each. Then each step runs one token of every running
-// response.
+// Requests run first come, first served, and a request's responses run in order,
+// so that the earliest groups finish first. A request's prompt runs once. Its
+// responses share the prompt's full pages; each gets a copy of the last, partly
+// filled page. Then each step runs one token of every running response.
 //
-// Pages are taken as responses grow, not reserved for the longest that they
-// could become. When none is left the youngest running response gives its pages
-// back and waits at its place in the queue; when its turn comes its tokens run
-// through the model again, with the same result, before it goes on. The oldest
-// response never gives way, so all of them end; a request of which one response
-// alone would not fit is refused.
+// Responses take pages as they grow; nothing is reserved for the maximum length.
+// When no page is free, the youngest running response is preempted: it releases
+// its pages and returns to its place in the queue. On its next turn, its tokens
+// run through the model again, with the same result, before sampling continues.
+// The oldest response is never preempted, so every response finishes. A request
+// is refused if a single response of it would not fit the cache.
 //
 // # Exactness
 //
-// A response's tokens and log-probabilities depend on the weights, the prompt,
-// the sampling settings, the seed and the response's index, and on nothing
-// else: not on what runs beside it, on the size of the cache or on whether it
-// had to give way. That holds on devices whose kernels keep a fixed order.
+// A response's tokens and log-probabilities depend only on the weights, the
+// prompt, the sampling settings, the seed and the response's index. They do not
+// depend on concurrent requests, the size of the cache or preemption. This holds
+// on devices whose kernels keep a fixed order.
 package engine
 
 import (
@@ -36,31 +35,31 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Config is the shape of an engine.
+// Config sets an engine's limits and callbacks.
 type Config struct {
 	// ID names the instance.
 	ID string
-	// MaxRunning is the number of responses that one step runs at most.
+	// MaxRunning is the maximum number of responses in one step.
 	MaxRunning int
-	// CachePages is the size of the key-value cache, npu.PageSize positions a
-	// page; 0 is room for MaxRunning responses of 1,024 positions, and for one
-	// of the whole context.
+	// CachePages is the size of the key-value cache, in pages of npu.PageSize
+	// positions. 0 means room for MaxRunning responses of 1,024 positions, and
+	// for at least one response of the full context.
 	CachePages int
-	// PrefillRows is the number of prompt tokens that run at once; longer
-	// prompts run what is over token by token. 0 is 1,024.
+	// PrefillRows is the maximum number of prompt tokens in one prefill. The rest
+	// of a longer prompt runs token by token. 0 means 1,024.
 	PrefillRows int
-	// Context is the number of positions of prompt and response at most; 0 is
-	// the model's.
+	// Context is the maximum number of positions of prompt and response together;
+	// 0 means the model's maximum.
 	Context int
-	// Span, where set, hears what the engine did. It is called by the engine's
-	// goroutine, and keeps nothing of the span's Seeds.
+	// Span, if set, is called for each span of work, on the engine's goroutine.
+	// It must not retain the span's Seeds.
 	Span func(s Span)
-	// Rest, where set, hears true when the engine has run out of requests and
-	// false when it has some again. It is called by the engine's goroutine.
+	// Rest, if set, is called with true when the engine runs out of requests and
+	// with false when it has some again, on the engine's goroutine.
 	Rest func(resting bool)
 }
 
-// Validate reports all faults of c.
+// Validate returns all faults of c joined.
 func (c *Config) Validate() error {
 	var faults []error
 	if c.ID == "" {
@@ -80,7 +79,7 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// withDefaults fills what c leaves to the model.
+// withDefaults fills unset fields for a model with the given context.
 func (c Config) withDefaults(context int) Config {
 	if c.Context == 0 || c.Context > context {
 		c.Context = context
@@ -95,10 +94,12 @@ func (c Config) withDefaults(context int) Config {
 	return c
 }
 
-// Pages is the size of the key-value cache for a model of a context.
+// Pages returns the size of the key-value cache, in pages, for a model with the
+// given context.
 func (c Config) Pages(context int) int { return c.withDefaults(context).CachePages }
 
-// Rows is the number of rows that a model of a context runs at once at most.
+// Rows returns the maximum number of rows of one pass for a model with the given
+// context.
 func (c Config) Rows(context int) int {
 	c = c.withDefaults(context)
 	return max(c.PrefillRows, c.MaxRunning)
@@ -109,64 +110,64 @@ type Decoder interface {
 	Decode(ids []int32) string
 }
 
-// Stats counts what an engine has done since it started.
+// Stats counts an engine's work since it started.
 type Stats struct {
-	Busy        time.Duration // with work at hand
+	Busy        time.Duration // time spent with requests to serve
 	Steps       int64         // decode steps
 	Tokens      int64         // response tokens sampled
-	PrefillRows int64         // prompt tokens that ran in prompts
-	ReplayRows  int64         // known tokens that ran one by one
-	Preemptions int64         // responses that gave way
-	Running     int           // responses, now
-	Waiting     int           // responses, now
-	FreePages   int           // now
+	PrefillRows int64         // prompt tokens that ran in prefills
+	ReplayRows  int64         // known tokens that ran one by one in decode steps
+	Preemptions int64         // responses preempted
+	Running     int           // current responses
+	Waiting     int           // current responses
+	FreePages   int           // current
 	CachePages  int
 	Version     int64 // of the weights; 0 before the first publish
 }
 
-// Engine is an inference.Instance in this process. One goroutine, which Close
-// ends, runs the model.
+// Engine is an inference.Instance in this process. One goroutine runs the model;
+// Close ends it.
 type Engine struct {
 	cfg   Config
 	vocab int
 	tok   Decoder
 	m     forward
-	wake  chan struct{} // holds a token where the loop has something to look at
-	ended chan struct{} // closed when the loop has ended
+	wake  chan struct{} // holds a token if the loop has something to look at
+	ended chan struct{} // closed when the loop ends
 
 	mu       sync.Mutex
 	inbox    []*group
 	orders   []*order
 	closing  bool
 	stats    Stats
-	closeErr error // of the device, set before ended is closed
+	closeErr error // from closing the device; set before ended is closed
 
-	// What follows belongs to the loop.
-	groups   []*group    // in the order of their requests
+	// The fields below belong to the loop.
+	groups   []*group    // in request order
 	running  []*sequence // rows of the next step
-	rows     int         // of running that have not just left
+	rows     int         // number of active sequences in running
 	pages    pages
-	serves   bool // has weights
+	serves   bool // weights have been published
 	version  int64
 	checksum string
-	order    int64 // of the last request
-	acc      Stats // Busy, Steps … so far
+	order    int64 // of the latest request
+	acc      Stats // counters since the start
 	buf      buffers
-	decode   Span // that is open; its Start is zero where none is
+	decode   Span // the open decode span; zero Start if none
 }
 
 // Span is a piece of an engine's work.
 type Span struct {
-	// Name is "prefill" of a batch of prompts, "decode" of steps in a row, a second
-	// of them at most, "publish" where it takes weights, and "idle".
+	// Name is "prefill" for a batch of prompts, "decode" for consecutive steps
+	// (up to one second), "publish" for taking weights, and "idle".
 	Name     string
 	Start    time.Time
 	Duration time.Duration
-	Tokens   int      // that ran through the model
-	Seeds    []uint64 // of the requests whose prompts ran, or of which a response ended
+	Tokens   int      // tokens run through the model
+	Seeds    []uint64 // of the requests whose prompts ran or that had a response end
 }
 
-// order is a publish on its way to the loop.
+// order is a pending publish, on its way to the loop.
 type order struct {
 	ctx      context.Context
 	weights  inference.Weights
@@ -174,9 +175,10 @@ type order struct {
 	done     chan error
 }
 
-// New starts an engine on dev, which it owns and closes; where New fails, dev
-// stays the caller's. tok may be nil: completions have no text then, and stop
-// strings are refused. The engine refuses requests until the first Publish.
+// New starts an engine on dev, which it owns and closes; if New fails, dev
+// remains the caller's. tok may be nil: then completions have no text and
+// requests with stop strings are refused. The engine refuses all requests until
+// the first Publish.
 func New(cfg Config, mc *model.Config, tok Decoder, dev npu.Device) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -189,7 +191,7 @@ func New(cfg Config, mc *model.Config, tok Decoder, dev npu.Device) (*Engine, er
 	return start(cfg, mc.VocabSize, tok, m), nil
 }
 
-// start runs the loop over m; cfg is complete.
+// start runs the loop over m; cfg must have its defaults filled in.
 func start(cfg Config, vocab int, tok Decoder, m forward) *Engine {
 	e := newEngine(cfg, vocab, tok, m)
 	go e.loop()
@@ -207,22 +209,22 @@ func newEngine(cfg Config, vocab int, tok Decoder, m forward) *Engine {
 	return e
 }
 
-// ID is the configured name.
+// ID returns the configured name.
 func (e *Engine) ID() string { return e.cfg.ID }
 
-// Capacity is the number of responses that one step runs.
+// Capacity returns the maximum number of responses in one step.
 func (e *Engine) Capacity() int { return e.cfg.MaxRunning }
 
-// Stats is what the engine has done up to its last step.
+// Stats returns the counters as of the last step.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.stats
 }
 
-// Generate samples req.N responses. Errors wrap inference.ErrInvalid where the
-// request can never be served, inference.ErrStale where the engine holds, or
-// has got meanwhile, other weights, and inference.ErrClosed.
+// Generate samples req.N responses. Errors wrap inference.ErrInvalid if the
+// request can never be served, inference.ErrStale if the engine holds other
+// weights or receives them meanwhile, and inference.ErrClosed after Close.
 func (e *Engine) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	g, err := e.newGroup(ctx, req)
 	if err == nil {
@@ -249,8 +251,8 @@ func (e *Engine) submit(g *group) error {
 	return nil
 }
 
-// wait returns when g is done, or when its caller leaves: the loop sees that too
-// and frees the pages.
+// wait returns when g is done or its caller cancels. The loop also sees the
+// cancellation and frees the pages.
 func (e *Engine) wait(g *group) error {
 	select {
 	case <-g.done:
@@ -265,11 +267,11 @@ func (e *Engine) wait(g *group) error {
 	return nil
 }
 
-// Publish takes w, a *model.Snapshot or what has the same Weights method, at
-// the next step boundary. Requests that have started under older weights, and
-// those that ask for them, end with inference.ErrStale; no cache survives. Version
-// 0 is weights that nobody asks for by number. The weights are read where they are:
-// they must not change until a later Publish or Close has returned.
+// Publish makes w, a *model.Snapshot or another type with its Weights method,
+// current at the next step boundary. Requests that started under older weights or
+// that ask for them end with inference.ErrStale; no cache survives. Version 0
+// marks weights that no request names by number. Publish does not copy the
+// weights: they must not change until a later Publish or Close returns.
 func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	o := &order{ctx: ctx, weights: w, checksum: w.Checksum(), done: make(chan error, 1)}
 	e.mu.Lock()
@@ -291,8 +293,8 @@ func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, erro
 	}
 }
 
-// Close ends all requests with inference.ErrClosed, waits for the loop and
-// closes the device.
+// Close ends all requests with inference.ErrClosed, waits for the loop and closes
+// the device.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closing = true
@@ -302,7 +304,7 @@ func (e *Engine) Close() error {
 	return e.closeErr
 }
 
-// poke makes the loop look at what is new.
+// poke wakes the loop.
 func (e *Engine) poke() {
 	select {
 	case e.wake <- struct{}{}:

@@ -30,9 +30,9 @@ func generateAll(t testing.TB, e *Engine, reqs []inference.Request) [][]inferenc
 	return out
 }
 
-// Whatever the cache and the rows are, all requests end with what a sequential
-// reference samples.
-func TestResponsesDependOnNothingElse(t *testing.T) {
+// Regardless of cache size and rows, every request yields the samples of a
+// sequential reference.
+func TestResponsesMatchReference(t *testing.T) {
 	t.Parallel()
 	var reqs []inference.Request
 	for i, length := range []int{1, 2, 15, 16, 17, 31, 32, 33, 48, 60, 5, 16} {
@@ -75,8 +75,8 @@ func TestResponsesDependOnNothingElse(t *testing.T) {
 	}
 }
 
-// Random requests, caches and callers that leave: all ends, and what ends well
-// is right.
+// With random requests, cache sizes and cancellations, everything ends, and every
+// result without an error is correct.
 func TestSchedulerProperty(t *testing.T) {
 	t.Parallel()
 	rounds := 120
@@ -217,7 +217,7 @@ func (q quiet) sample(ids []int32, logp []float32, _ npu.Buffer, _ []npu.SampleP
 	return nil
 }
 
-func TestGenerateRefusesWhatCannotBeServed(t *testing.T) {
+func TestGenerateRefusesInvalidRequests(t *testing.T) {
 	t.Parallel()
 	e, _ := startFake(t, Config{MaxRunning: 4, CachePages: 4})
 	for name, c := range map[string]struct {
@@ -238,7 +238,7 @@ func TestGenerateRefusesWhatCannotBeServed(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	r := request(50, 3, 15) // fits to the last page
+	r := request(50, 3, 15) // fits exactly
 	require.Equal(t, references(1, r, 256, letters{}), generateAll(t, e, []inference.Request{r})[0])
 	closeFake(t, e)
 
@@ -260,7 +260,7 @@ func TestGenerateRefusesWhatCannotBeServed(t *testing.T) {
 	require.ErrorIs(t, err, inference.ErrClosed)
 }
 
-func TestMaxTokensIsCutAtTheContext(t *testing.T) {
+func TestContextLimitsMaxTokens(t *testing.T) {
 	t.Parallel()
 	e, _ := startFake(t, Config{MaxRunning: 4, Context: 40})
 	out, err := e.Generate(t.Context(), request(30, 2, 1000))
@@ -270,7 +270,7 @@ func TestMaxTokensIsCutAtTheContext(t *testing.T) {
 	closeFake(t, e)
 }
 
-func TestPublishEndsWhatStartedUnderOlderWeights(t *testing.T) {
+func TestPublishEndsRunningRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, m := startFake(t, Config{MaxRunning: 2})
 		gate := make(chan struct{})
@@ -282,7 +282,7 @@ func TestPublishEndsWhatStartedUnderOlderWeights(t *testing.T) {
 		reqs[2].Version = 1
 		for i := range reqs {
 			wg.Go(func() { outs[i], errs[i] = e.Generate(t.Context(), reqs[i]) })
-			synctest.Wait() // the first runs and fills the rows, the others wait
+			synctest.Wait() // the first fills the rows, the others wait
 		}
 		wg.Go(func() {
 			_, err := e.Publish(t.Context(), fakeWeights(13))
@@ -291,7 +291,7 @@ func TestPublishEndsWhatStartedUnderOlderWeights(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "sum-2", sum)
 		})
-		for range 2 { // a step boundary for each publish
+		for range 2 { // one step boundary per publish
 			synctest.Wait()
 			gate <- struct{}{}
 		}
@@ -308,7 +308,7 @@ func TestPublishEndsWhatStartedUnderOlderWeights(t *testing.T) {
 	})
 }
 
-func TestCallerThatLeavesFreesItsPages(t *testing.T) {
+func TestCancelFreesPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, m := startFake(t, Config{MaxRunning: 4})
 		gate := make(chan struct{}, 1)
@@ -339,7 +339,7 @@ func TestCallerThatLeavesFreesItsPages(t *testing.T) {
 	})
 }
 
-func TestDeviceFailureEndsWhatRuns(t *testing.T) {
+func TestDeviceFailureEndsRunningRequests(t *testing.T) {
 	t.Parallel()
 	e, m := newFake(t, Config{MaxRunning: 2})
 	require.NoError(t, e.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))

@@ -16,20 +16,20 @@ import (
 
 const testVocab = 50
 
-// fakeModel is a model whose next token is a hash of all tokens that the cache
-// holds at the positions it is shown, so that a wrong page, slot, position or
-// version shows in what it samples. It also checks how the cache is used.
+// fakeModel is a model whose next token is a hash of all tokens in the cache at
+// the positions it reads, so that a wrong page, slot, position or version changes
+// its samples. It also checks how the cache is used.
 type fakeModel struct {
 	t       testing.TB
 	e       *Engine
-	cells   []cell // one a slot
+	cells   []cell // one per slot
 	version int64
 	logits  []float32
 	hashes  []uint64 // of each row of the last pass
-	most    int      // rows of a decode at most
-	failing error    // of the next decode
+	most    int      // maximum rows of a decode
+	failing error    // error of the next decode
 	nan     bool
-	gate    chan struct{} // where set, each decode takes one
+	gate    chan struct{} // if set, each decode receives from it
 	closed  bool
 }
 
@@ -134,7 +134,8 @@ func (m *fakeModel) score(logp []float32, rows, targets []int32, temperature flo
 	return nil
 }
 
-// scored is the fake's log-probability of a token after others of a hash.
+// scored returns the fake's log-probability of token id after a prefix with hash
+// h.
 func scored(h uint64, id int32, temperature float32) float32 {
 	return -float32(mix(h, uint64(id), uint64(temperature*1024))%1000) / 100
 }
@@ -143,13 +144,13 @@ func (m *fakeModel) download(dst []float32, src npu.Buffer) { copy(dst, src.Floa
 
 func (m *fakeModel) close() error { m.closed = true; return nil }
 
-// draw is the fake's sampler, of the low 48 bits of a hash.
+// draw is the fake's sampler; it uses the low 48 bits of the hash.
 func draw(h uint64, p npu.SampleParams) (int32, float32) {
 	h = mix(h&(1<<48-1), uint64(p.Uniform*(1<<24)), uint64(p.Temperature*1024))
 	return int32(h % testVocab), -float32(h>>32%1000) / 100
 }
 
-// reference is one response, computed without an engine.
+// reference computes one response without an engine.
 func reference(version int64, req inference.Request, index int, context int, tok Decoder) inference.Completion {
 	h := mix(1, uint64(version))
 	for _, token := range req.PromptIDs {
@@ -203,7 +204,8 @@ func references(version int64, req inference.Request, context int, tok Decoder) 
 	return out
 }
 
-// letters is a tokenizer of one letter a token, and two bytes for some.
+// letters is a tokenizer with one letter per token; some tokens are two bytes
+// long.
 type letters struct{}
 
 func (letters) Decode(ids []int32) string {
@@ -217,7 +219,7 @@ func (letters) Decode(ids []int32) string {
 	return b.String()
 }
 
-// newFake is an engine over a fakeModel that does not run its loop yet.
+// newFake returns an engine over a fakeModel whose loop is not running yet.
 func newFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
 	t.Helper()
 	cfg.ID = "e"
@@ -229,7 +231,7 @@ func newFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
 	return m.e, m
 }
 
-// startFake is newFake with the loop running and version 1 published.
+// startFake is newFake with a running loop and version 1 published.
 func startFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
 	t.Helper()
 	e, m := newFake(t, cfg)
@@ -240,7 +242,7 @@ func startFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
 	return e, m
 }
 
-// closeFake closes e and checks that no page is held.
+// closeFake closes e and checks that all pages are free.
 func closeFake(t testing.TB, e *Engine) {
 	t.Helper()
 	require.NoError(t, e.Close())

@@ -14,20 +14,20 @@ import (
 type group struct {
 	ctx   context.Context
 	req   inference.Request
-	limit int   // response tokens at most
-	order int64 // among requests
+	limit int   // maximum response tokens
+	order int64 // request order
 
 	seqs    []sequence
-	pending []*sequence // that do not run and have not ended, by index
+	pending []*sequence // neither running nor ended, by index
 	running int
-	left    int // that have not ended
+	left    int // not ended
 	started bool
 
-	cache  []int32 // pages that hold the first filled positions of the prompt
+	cache  []int32 // pages with the first filled positions of the prompt
 	filled int
 
-	promptLogp []float32 // where they are asked for, one a prompt token
-	feed       *feed     // where the caller streams
+	promptLogp []float32 // one per prompt token; nil unless requested
+	feed       *feed     // nil unless the caller streams
 
 	version  int64
 	checksum string
@@ -41,15 +41,15 @@ type sequence struct {
 	index  int
 	ids    []int32
 	logp   []float32
-	top    [][]inference.TokenLogprob // where they are asked for
+	top    [][]inference.TokenLogprob // nil unless requested
 	finish rollout.Finish
-	pages  []int32 // of positions 0, 1, … of prompt and response
-	cached int     // positions whose keys and values are in pages
-	active bool    // is a row of the next step
-	window int     // where the search for stop strings resumes, an index of ids
+	pages  []int32 // for positions 0, 1, … of prompt and response
+	cached int     // positions with keys and values in pages
+	active bool    // a row of the next step
+	window int     // index in ids where the search for stop strings resumes
 }
 
-// newGroup checks req against the engine.
+// newGroup validates req against the engine's limits.
 func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, error) {
 	if err := req.Validate(); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 		return nil, fmt.Errorf("%w: %d top log-probabilities, expected at most %d", inference.ErrInvalid, req.TopLogprobs, most)
 	}
 	limit := min(req.Sampling.MaxTokens, e.cfg.Context-n)
-	// The last token of a response is never run.
+	// The last token of a response never runs.
 	if need := pagesFor(n + limit - 1); need > e.cfg.CachePages {
 		return nil, fmt.Errorf("%w: prompt of %d tokens and response of %d take %d cache pages, the engine has %d",
 			inference.ErrInvalid, n, limit, need, e.cfg.CachePages)
@@ -90,7 +90,7 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 	return g, nil
 }
 
-// completions is the result of a group that is done.
+// completions returns the result of a finished group.
 func (g *group) completions(tok Decoder) []inference.Completion {
 	out := make([]inference.Completion, len(g.seqs))
 	for i := range g.seqs {
@@ -104,10 +104,10 @@ func (g *group) completions(tok Decoder) []inference.Completion {
 	return out
 }
 
-// known is the number of tokens that the sequence has, prompt included.
+// known returns the number of known tokens, prompt included.
 func (s *sequence) known() int { return len(s.g.req.PromptIDs) + len(s.ids) }
 
-// token is the one at a position.
+// token returns the token at a position.
 func (s *sequence) token(position int) int32 {
 	if n := len(s.g.req.PromptIDs); position >= n {
 		return s.ids[position-n]
@@ -134,11 +134,11 @@ func (s *sequence) ended(tok Decoder) (rollout.Finish, bool) {
 	return "", false
 }
 
-// hasStop reports whether the text contains a stop string. It decodes a window
-// at the end of the response, so that the cost of a token does not grow with
-// the response, and all of it only where the window looks like a hit. A
-// character may take several tokens: the window keeps some bytes more than the
-// longest stop string.
+// hasStop reports whether the response's text contains a stop string. It decodes
+// only a window at the end, so that the cost per token does not grow with the
+// response, and the full response only to confirm a hit. A character may span
+// several tokens, so the window is some bytes longer than the longest stop
+// string.
 func (s *sequence) hasStop(tok Decoder, stops []string) bool {
 	longest := 0
 	for _, stop := range stops {

@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// loop serves requests until Close. It keeps its thread: on another core it
-// would find none of its caches.
+// loop serves requests until Close. It locks its OS thread, to keep its caches:
+// on another core they would be cold.
 func (e *Engine) loop() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -19,7 +19,7 @@ func (e *Engine) loop() {
 		start := time.Now()
 		e.dropCancelled()
 		if !e.admit() && e.rows == 0 && len(e.groups) > 0 {
-			// newGroup lets in nothing that does not fit.
+			// Cannot happen: newGroup refuses requests that do not fit.
 			e.fail(e.groups[0], fmt.Errorf("request does not fit a cache of %d pages", e.cfg.CachePages))
 		}
 		e.step()
@@ -35,8 +35,8 @@ func (e *Engine) loop() {
 	e.closeErr = e.m.close()
 }
 
-// intake takes what came in since the last step, waits where there is nothing
-// to do, and reports false when the engine closes.
+// intake takes new requests and publishes, and waits if there is no work. It
+// reports false when the engine closes.
 func (e *Engine) intake() bool {
 	for {
 		e.mu.Lock()
@@ -65,7 +65,7 @@ func (e *Engine) intake() bool {
 	}
 }
 
-// enqueue puts a request into the queue.
+// enqueue adds a request to the queue, or refuses it.
 func (e *Engine) enqueue(g *group) {
 	e.order++
 	g.order = e.order
@@ -77,7 +77,8 @@ func (e *Engine) enqueue(g *group) {
 	e.groups = append(e.groups, g)
 }
 
-// refuse is the error of a request for other weights than the engine's.
+// refuse returns an error if the request asks for weights that the engine does
+// not hold.
 func (e *Engine) refuse(g *group) error {
 	switch {
 	case !e.serves:
@@ -88,7 +89,7 @@ func (e *Engine) refuse(g *group) error {
 	return nil
 }
 
-// take makes o's weights the engine's.
+// take installs the weights of o.
 func (e *Engine) take(o *order) error {
 	if err := o.ctx.Err(); err != nil {
 		return err
@@ -116,7 +117,7 @@ func (e *Engine) take(o *order) error {
 	return nil
 }
 
-// dropCancelled ends the requests whose callers have left.
+// dropCancelled ends requests whose callers have cancelled.
 func (e *Engine) dropCancelled() {
 	for i := 0; i < len(e.groups); {
 		if err := e.groups[i].ctx.Err(); err != nil {
@@ -128,8 +129,8 @@ func (e *Engine) dropCancelled() {
 	e.leave()
 }
 
-// fail ends a request with an error and frees its pages. Rows that it had must
-// be compacted with leave.
+// fail ends a request with an error and frees its pages. The caller must call
+// leave to compact the rows.
 func (e *Engine) fail(g *group, err error) {
 	for i := range g.seqs {
 		if s := &g.seqs[i]; s.active {
@@ -141,14 +142,14 @@ func (e *Engine) fail(g *group, err error) {
 	e.finish(g)
 }
 
-// finish takes g out of the queue and lets its caller go.
+// finish removes g from the queue and releases its caller.
 func (e *Engine) finish(g *group) {
 	i := slices.Index(e.groups, g)
 	e.groups = slices.Delete(e.groups, i, i+1)
 	close(g.done)
 }
 
-// report makes the counters visible.
+// report publishes the counters for Stats.
 func (e *Engine) report() {
 	waiting := 0
 	for _, g := range e.groups {
@@ -173,7 +174,7 @@ func (e *Engine) span(s Span) {
 	}
 }
 
-// decodeSpan adds a step of so many rows to the open span.
+// decodeSpan adds a step with the given number of rows to the open span.
 func (e *Engine) decodeSpan(start time.Time, rows int) {
 	if e.cfg.Span == nil {
 		return
@@ -187,7 +188,7 @@ func (e *Engine) decodeSpan(start time.Time, rows int) {
 	}
 }
 
-// decoded notes in the open span that a response of g has ended.
+// decoded records in the open span that a response of g has ended.
 func (e *Engine) decoded(g *group) {
 	if e.cfg.Span != nil && !slices.Contains(e.decode.Seeds, g.req.Seed) {
 		e.decode.Seeds = append(e.decode.Seeds, g.req.Seed)

@@ -10,22 +10,22 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// forward is what the scheduler asks of a model and its cache.
+// forward is a model and its cache, as the scheduler uses them.
 type forward interface {
-	// use makes w the weights of all that follows.
+	// use makes w the weights of all later calls.
 	use(w inference.Weights) error
-	// prefill runs prompts, one after another in the rows, writes row i to slot
-	// slots[i] and returns the logits of the rows want, valid until the next
-	// prefill or decode.
+	// prefill runs prompts concatenated over the rows and writes row i to cache
+	// slot slots[i]. It returns the logits of the rows listed in want, valid
+	// until the next prefill or decode.
 	prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error)
-	// decode runs one token of each sequence, as model.Runner.Decode does.
+	// decode runs one token of each sequence, like model.Runner.Decode.
 	decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error)
-	// score is the log-probability of targets[i] after row rows[i] of the last
-	// prefill or decode, the bits that sample gives at that temperature.
+	// score writes the log-probability of targets[i] after row rows[i] of the
+	// last prefill or decode, bit-identical to sample's at that temperature.
 	score(logp []float32, rows, targets []int32, temperature float32) error
 	download(dst []float32, src npu.Buffer)
 	copyPage(dst, src int32)
-	// sample draws from logits, as npu.Device.Sample does.
+	// sample draws from logits, like npu.Device.Sample.
 	sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error
 	close() error
 }
@@ -65,7 +65,8 @@ func (r *runner) use(w inference.Weights) error {
 	return nil
 }
 
-// shape is what weights and a runner must agree on.
+// shape is the part of the configuration on which weights and a runner must
+// agree.
 type shape struct {
 	Type                                                            string
 	HiddenSize, FFNSize, Layers, Heads, KVHeads, HeadDim, VocabSize int

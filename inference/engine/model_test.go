@@ -43,7 +43,7 @@ func newWeights(t testing.TB, dev npu.Device, c *model.Config, seed uint64) *mod
 	return w
 }
 
-// openEngine is an engine on a device of its own that holds w as version 1.
+// openEngine returns an engine on its own device, with w published as version 1.
 func openEngine(t testing.TB, c *model.Config, w *model.Weights, cfg Config, threads int) *Engine {
 	t.Helper()
 	cfg.ID = "cpu"
@@ -70,9 +70,9 @@ func modelRequests(vocab int) []inference.Request {
 	return reqs
 }
 
-// The same tokens and the same bits, alone and in a crowd, with room and
-// without, on one thread and two.
-func TestModelResponsesDependOnNothingElse(t *testing.T) {
+// Tokens and log-probability bits are the same alone and batched, with a large
+// and a small cache, on one thread and on two.
+func TestModelResponsesAreReproducible(t *testing.T) {
 	for name, c := range modelShapes() {
 		t.Run(name, func(t *testing.T) {
 			dev := openCPU(t, 1)
@@ -105,9 +105,9 @@ func TestModelResponsesDependOnNothingElse(t *testing.T) {
 	}
 }
 
-// The recorded log-probability is the one that the trainer's forward pass over
-// the group's layout gives, bit for bit.
-func TestRecordedLogprobsAreTheTrainers(t *testing.T) {
+// The recorded log-probability equals the one from the trainer's forward pass
+// over the group's layout, bit for bit.
+func TestRecordedLogprobsMatchTrainer(t *testing.T) {
 	for name, c := range modelShapes() {
 		t.Run(name, func(t *testing.T) {
 			dev := openCPU(t, 1)

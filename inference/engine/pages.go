@@ -2,15 +2,15 @@ package engine
 
 import "github.com/easyrl/easyrl/npu"
 
-// pagesFor is the number of pages that n positions take.
+// pagesFor returns the number of pages for n positions.
 func pagesFor(n int) int { return (n + npu.PageSize - 1) / npu.PageSize }
 
-// slot is the place of a position in the cache.
+// slot returns the cache slot of a position.
 func slot(table []int32, position int) int32 {
 	return table[position/npu.PageSize]*npu.PageSize + int32(position%npu.PageSize)
 }
 
-// pages counts who holds each page of the cache.
+// pages counts the references to each page of the cache.
 type pages struct {
 	refs []int32
 	free []int32
@@ -24,7 +24,7 @@ func newPages(n int) pages {
 	return p
 }
 
-// take gives a free page to one holder.
+// take allocates a page with one reference.
 func (p *pages) take() (int32, bool) {
 	n := len(p.free) - 1
 	if n < 0 {
@@ -36,10 +36,10 @@ func (p *pages) take() (int32, bool) {
 	return page, true
 }
 
-// hold adds a holder of a page that is held.
+// hold adds a reference to an allocated page.
 func (p *pages) hold(page int32) { p.refs[page]++ }
 
-// drop takes a holder off each page; a page without one is free.
+// drop releases a reference to each page; pages without references become free.
 func (p *pages) drop(held []int32) {
 	for _, page := range held {
 		if p.refs[page]--; p.refs[page] == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// admit starts waiting responses, first come first, while there are rows and
-// pages, and reports whether anything changed.
+// admit starts waiting responses in order, as rows and pages allow, and reports
+// whether it changed anything.
 func (e *Engine) admit() bool {
 	changed := false
 	batch, tokens, rows := e.buf.batch[:0], 0, 0
@@ -22,7 +22,7 @@ func (e *Engine) admit() bool {
 		}
 		if g.filled > 0 {
 			if len(batch) > 0 {
-				break // the prompts come first
+				break // run the prompts first
 			}
 			started, blocked := e.forkAll(g, false, place{})
 			changed = changed || started
@@ -46,9 +46,9 @@ func (e *Engine) admit() bool {
 	return changed
 }
 
-// takePrompt takes the pages for the first n tokens of g's prompt, where that
-// leaves a page for each row. Where nothing runs it must succeed, and what
-// waiting groups hold is given up for it.
+// takePrompt allocates pages for the first n tokens of g's prompt if that leaves
+// a free page for each row. If nothing is running, it must succeed, and it takes
+// pages from waiting groups.
 func (e *Engine) takePrompt(g *group, n, rows int) bool {
 	need := pagesFor(n)
 	if e.rows+rows == 0 {
@@ -65,7 +65,7 @@ func (e *Engine) takePrompt(g *group, n, rows int) bool {
 	return true
 }
 
-// prefill runs the prompts of groups that have pages for them, and starts their
+// prefill runs the prompts of groups that have pages for them and starts their
 // responses.
 func (e *Engine) prefill(groups []*group) {
 	e.endDecodeSpan()
@@ -90,7 +90,7 @@ func (e *Engine) prefill(groups []*group) {
 	}
 	for i, g := range groups {
 		g.filled = len(b.prompts[i])
-		if !g.started { // who streams reads them from then on; a prompt that runs anew has the same
+		if !g.started { // set once: streams read these fields from then on, and a re-run prompt has the same values
 			g.started, g.version, g.checksum = true, e.version, e.checksum
 		}
 		last := b.want[i]
@@ -103,13 +103,13 @@ func (e *Engine) prefill(groups []*group) {
 	e.prefilled(start, groups)
 }
 
-// prefilled tells of a span that ran groups' prompts. What was sampled after them
-// belongs to it too.
+// prefilled emits a span for the prompts of groups. The span includes sampling
+// their first tokens.
 func (e *Engine) prefilled(start time.Time, groups []*group) {
 	if e.cfg.Span == nil {
 		return
 	}
-	seeds := e.decode.Seeds[:0] // no decode span is open
+	seeds := e.decode.Seeds[:0] // free to use: no decode span is open
 	for _, g := range groups {
 		seeds = append(seeds, g.req.Seed)
 	}
@@ -117,9 +117,9 @@ func (e *Engine) prefilled(start time.Time, groups []*group) {
 	e.decode.Seeds = seeds[:0]
 }
 
-// forkAll starts as many of g's waiting responses as there is room for. With
-// fresh, at is the prompt's last token and gives new responses their first. blocked
-// reports that those after g must wait.
+// forkAll starts waiting responses of g while there is room. If fresh, at is the
+// place of the prompt's last token, and new responses sample their first token
+// there. blocked reports that the groups after g must wait.
 func (e *Engine) forkAll(g *group, fresh bool, at place) (started, blocked bool) {
 	prompt := len(g.req.PromptIDs)
 	for len(g.pending) > 0 && e.rows < e.cfg.MaxRunning && g.filled > 0 {
@@ -140,8 +140,9 @@ func (e *Engine) forkAll(g *group, fresh bool, at place) (started, blocked bool)
 	return started, len(g.pending) > 0
 }
 
-// fork starts a response from its group's cache. Unless its first token is
-// sampled from logits that are at hand, it runs the prompt's last token itself.
+// fork starts a response from its group's cache. Unless its first token can be
+// sampled from logits already computed (first), it runs the prompt's last token
+// itself.
 func (e *Engine) fork(s *sequence, first bool) {
 	g := s.g
 	s.cached = g.filled
@@ -157,7 +158,7 @@ func (e *Engine) fork(s *sequence, first bool) {
 		if page, ok := e.tailPage(g, full); ok {
 			s.pages = append(s.pages, page)
 		} else {
-			s.cached = full * npu.PageSize // the rest of the prompt runs again
+			s.cached = full * npu.PageSize // this part of the prompt runs again
 		}
 	}
 	g.pending = slices.Delete(g.pending, 0, 1)
@@ -167,9 +168,9 @@ func (e *Engine) fork(s *sequence, first bool) {
 	e.running = append(e.running, s)
 }
 
-// tailPage is a copy of page full of g's prompt, the one in which it ends. The
-// last response to start, and one for which there is no other page, takes the
-// page itself where nobody else holds it.
+// tailPage returns a copy of page full of g's prompt, the partly filled one. The
+// last response to start, or one for which no other page is free, takes the page
+// itself if nobody else holds it.
 func (e *Engine) tailPage(g *group, full int) (int32, bool) {
 	tail := g.cache[full]
 	alone := e.pages.refs[tail] == 1
@@ -186,7 +187,7 @@ func (e *Engine) tailPage(g *group, full int) (int32, bool) {
 	return tail, true
 }
 
-// donate gives the group a page of the prompt that s has completed.
+// donate shares with the group a prompt page that s has just filled.
 func (e *Engine) donate(s *sequence) {
 	g := s.g
 	if s.cached%npu.PageSize != 0 || s.cached > len(g.req.PromptIDs) || s.cached <= g.filled {
@@ -202,7 +203,7 @@ func (e *Engine) donate(s *sequence) {
 	g.filled = s.cached
 }
 
-// grow makes sure that each row has a page for its next position.
+// grow gives each row a page for its next position.
 func (e *Engine) grow() {
 	for i := 0; i < len(e.running); i++ {
 		s := e.running[i]
@@ -216,8 +217,9 @@ func (e *Engine) grow() {
 	e.leave()
 }
 
-// pageFor finds a page for s. Where none is free, groups that wait give up their
-// prompts, then the youngest response gives way, which may be s itself.
+// pageFor allocates a page for s. If none is free, it first drops the cached
+// prompts of waiting groups, then preempts the youngest response, which may be s
+// itself.
 func (e *Engine) pageFor(s *sequence) (int32, bool) {
 	for {
 		if page, ok := e.pages.take(); ok {
@@ -231,7 +233,7 @@ func (e *Engine) pageFor(s *sequence) (int32, bool) {
 				e.fail(s.g, fmt.Errorf("response does not fit a cache of %d pages", e.cfg.CachePages))
 				return 0, false
 			}
-			e.dropCache(s.g) // s holds what it needs of it
+			e.dropCache(s.g) // s holds its own references
 			continue
 		}
 		youngest := s
@@ -247,8 +249,8 @@ func (e *Engine) pageFor(s *sequence) (int32, bool) {
 	}
 }
 
-// reclaim frees the prompt of the youngest group other than but that has one
-// and does not run.
+// reclaim frees the cached prompt of the youngest idle group other than but, and
+// reports whether there was one.
 func (e *Engine) reclaim(but *group) bool {
 	for _, g := range slices.Backward(e.groups) {
 		if g != but && g.running == 0 && len(g.cache) > 0 {
@@ -259,13 +261,13 @@ func (e *Engine) reclaim(but *group) bool {
 	return false
 }
 
-// dropCache forgets what g's cache holds of its prompt.
+// dropCache releases g's cached prompt.
 func (e *Engine) dropCache(g *group) {
 	e.pages.drop(g.cache)
 	g.cache, g.filled = g.cache[:0], 0
 }
 
-// preempt sends a running response back to its place in the queue.
+// preempt returns a running response to its place in the queue.
 func (e *Engine) preempt(s *sequence) {
 	e.stop(s)
 	e.acc.Preemptions++
@@ -274,7 +276,7 @@ func (e *Engine) preempt(s *sequence) {
 	g.pending = slices.Insert(g.pending, i, s)
 }
 
-// stop takes s off the rows and frees its pages; leave compacts the rows.
+// stop removes s from the rows and frees its pages; leave compacts the rows.
 func (e *Engine) stop(s *sequence) {
 	e.pages.drop(s.pages)
 	s.pages, s.cached, s.active = s.pages[:0], 0, false
@@ -282,7 +284,7 @@ func (e *Engine) stop(s *sequence) {
 	e.rows--
 }
 
-// leave compacts the rows of the next step.
+// leave removes stopped sequences from the rows.
 func (e *Engine) leave() {
 	if e.rows < len(e.running) {
 		e.running = slices.DeleteFunc(e.running, func(s *sequence) bool { return !s.active })

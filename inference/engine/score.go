@@ -9,12 +9,12 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// maxTop is the largest number of likeliest tokens that a request may ask for.
+// maxTop is the maximum number of top log-probabilities per token.
 const maxTop = 32
 
-// scorePrompt sets the log-probabilities of the prompt's tokens that follow g's
-// first filled ones, which are rows from first on of the last prefill. They are
-// those at temperature 1. It reports false where the group has failed.
+// scorePrompt sets the log-probabilities, at temperature 1, of the prompt tokens
+// that follow the filled ones. Row first of the last prefill is the prompt's first
+// token. It reports false if the group failed.
 func (e *Engine) scorePrompt(g *group, first int) bool {
 	if g.promptLogp == nil {
 		return true
@@ -27,8 +27,8 @@ func (e *Engine) scorePrompt(g *group, first int) bool {
 	return e.score(g, g.promptLogp[1:n+1], rows, g.req.PromptIDs[1:n+1], 1)
 }
 
-// scoreNext is scorePrompt for the token after the one that s has just run in a
-// row of the last decode, where that is the prompt's.
+// scoreNext is scorePrompt for a prompt token that runs in a decode step: the one
+// after the token that s has just run in the given row.
 func (e *Engine) scoreNext(s *sequence, row int32) bool {
 	g, at := s.g, s.cached
 	if g.promptLogp == nil || at >= len(g.req.PromptIDs) {
@@ -37,9 +37,9 @@ func (e *Engine) scoreNext(s *sequence, row int32) bool {
 	return e.score(g, g.promptLogp[at:at+1], []int32{row}, g.req.PromptIDs[at:at+1], 1)
 }
 
-// addTop records the likeliest tokens where s's last token was sampled, and
-// reports false where the group has failed. Their log-probabilities are at the
-// temperature of the draw, as the token's own is.
+// addTop records the likeliest tokens at the place where s's last token was
+// sampled. Their log-probabilities use the temperature of the draw, like the
+// sampled token's. It reports false if the group failed.
 func (e *Engine) addTop(s *sequence, at place) bool {
 	n := s.g.req.TopLogprobs
 	if n == 0 {
@@ -62,7 +62,8 @@ func (e *Engine) addTop(s *sequence, at place) bool {
 	return true
 }
 
-// score asks the model, and fails g where an answer is not a log-probability.
+// score calls the model's score and fails g if it fails or returns an invalid
+// log-probability.
 func (e *Engine) score(g *group, logp []float32, rows, targets []int32, temperature float32) bool {
 	if len(rows) == 0 {
 		return true
@@ -80,8 +81,8 @@ func (e *Engine) score(g *group, logp []float32, rows, targets []int32, temperat
 	return true
 }
 
-// likeliest are the n largest logits, in descending order, the lower id first
-// among equals. Logprob is the logit.
+// likeliest returns the n largest logits in descending order, ties by lower id.
+// Logprob holds the logit.
 func likeliest(logits []float32, n int) []inference.TokenLogprob {
 	top := make([]inference.TokenLogprob, 0, n+1)
 	for id, l := range logits {

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// buffers are what a call of the model is made of, kept between calls.
+// buffers holds the arguments of model calls; it is reused between calls.
 type buffers struct {
 	batch     []*group
 	prompts   [][]int32
@@ -23,7 +23,7 @@ type buffers struct {
 	params    []npu.SampleParams
 	sampled   []int32
 	logp      []float32
-	logits    []float32 // of one row, on the host
+	logits    []float32 // of one row, in host memory
 }
 
 func newBuffers(c *Config) buffers {
@@ -56,7 +56,7 @@ func (e *Engine) step() {
 	e.acc.Steps++
 	for i, s := range e.running {
 		if !s.active {
-			continue // its group has failed in this step
+			continue // its group failed in this step
 		}
 		s.cached++
 		if !e.scoreNext(s, int32(i)) {
@@ -98,7 +98,7 @@ func (e *Engine) fill() (stride int) {
 	return stride
 }
 
-// params says how the sequence's next token is drawn.
+// params returns the sampling parameters of the sequence's next token.
 func (s *sequence) params() npu.SampleParams {
 	r := &s.g.req
 	return npu.SampleParams{
@@ -107,14 +107,14 @@ func (s *sequence) params() npu.SampleParams {
 	}
 }
 
-// place is where a token is sampled: its logits and its row of the pass.
+// place is where a token is sampled: its logits and its row in the pass.
 type place struct {
 	logits npu.Buffer
 	row    int32
 }
 
-// sampleFirst draws the first token of s after the prompt's last, and reports
-// false where the group has failed.
+// sampleFirst samples the first token of s at the prompt's last token. It reports
+// false if the group failed.
 func (e *Engine) sampleFirst(s *sequence, at place) bool {
 	b := &e.buf
 	b.params = append(b.params[:0], s.params())
@@ -125,8 +125,8 @@ func (e *Engine) sampleFirst(s *sequence, at place) bool {
 	return e.accept(s, b.sampled[0], b.logp[0], at)
 }
 
-// accept appends a sampled token and ends the response, and with the last one
-// the group, where it is due. It reports false where the group has failed.
+// accept appends a sampled token, and ends the response and its group when due.
+// It reports false if the group failed.
 func (e *Engine) accept(s *sequence, id int32, logp float32, at place) bool {
 	if l := float64(logp); math.IsNaN(l) || math.IsInf(l, 0) || id < 0 || int(id) >= e.vocab {
 		e.fail(s.g, fmt.Errorf("response %d token %d: sampled %d of %d with log-probability %v", s.index, len(s.ids), id, e.vocab, logp))
@@ -158,8 +158,8 @@ func (e *Engine) accept(s *sequence, id int32, logp float32, at place) bool {
 	return true
 }
 
-// failRunning ends all requests that hold pages: after a failure of the device
-// nothing in the cache can be relied on.
+// failRunning ends all requests that hold pages: a device failure invalidates the
+// whole cache.
 func (e *Engine) failRunning(err error) {
 	for _, g := range slices.Clone(e.groups) {
 		if g.running > 0 || len(g.cache) > 0 {

@@ -16,16 +16,16 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// tokens is a reward: the number of response tokens.
+// tokens is a reward that counts response tokens.
 type tokens struct{}
 
 func (tokens) Score(_ context.Context, in reward.Input) (reward.Score, error) {
 	return reward.Score{Value: float64(in.Length)}, nil
 }
 
-// In prompt order a step gives the same groups, to the last bit, whatever the
-// number of instances is and when they come and go.
-func TestStepDependsOnNoInstance(t *testing.T) {
+// In prompt order, a step yields bit-identical groups for any number of
+// instances, even if they come and go.
+func TestStepIsIndependentOfInstances(t *testing.T) {
 	c := modelShapes()["qwen3"]
 	dev := openCPU(t, 1)
 	defer func() { require.NoError(t, dev.Close()) }()
@@ -79,7 +79,7 @@ func TestStepDependsOnNoInstance(t *testing.T) {
 	}))
 }
 
-// newInstance is an engine of its own size and thread count.
+// newInstance returns an engine whose size and thread count depend on i.
 func newInstance(t *testing.T, c *model.Config, i int) *Engine {
 	t.Helper()
 	cfg := Config{ID: fmt.Sprintf("i%d", i), MaxRunning: 3 + 2*i, CachePages: 10 + 3*i}

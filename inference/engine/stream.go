@@ -12,26 +12,26 @@ import (
 
 var _ inference.Streamer = (*Engine)(nil)
 
-// feed carries what is sampled for a group from the loop to the caller that
-// streams it. The loop never waits: what comes while the caller is busy is one
+// feed carries a group's samples from the loop to the streaming caller. The loop
+// never waits: tokens that arrive while the caller is busy are merged into one
 // Delta.
 type feed struct {
-	wake chan struct{} // holds a token where there is something to take
+	wake chan struct{} // holds a token if there is news
 	mu   sync.Mutex
-	news []news // one a response
+	news []news // one per response
 }
 
-// news is what was sampled of a response since it was last taken.
+// news is what was sampled for a response since the last take.
 type news struct {
 	ids   []int32
 	logp  []float32
 	top   [][]inference.TokenLogprob
-	ended bool // with the last of ids
+	ended bool // the response ended with the last of ids
 }
 
 func newFeed(n int) *feed { return &feed{wake: make(chan struct{}, 1), news: make([]news, n)} }
 
-// add tells of s's last token, and whether it ended the response.
+// add records s's last token and whether it ended the response.
 func (f *feed) add(s *sequence, ended bool) {
 	f.mu.Lock()
 	n, last := &f.news[s.index], len(s.ids)-1
@@ -46,7 +46,7 @@ func (f *feed) add(s *sequence, ended bool) {
 	}
 }
 
-// take returns a response's news, in to's memory, and forgets them.
+// take moves a response's news into to, reusing its memory.
 func (f *feed) take(index int, to news) news {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,10 +56,11 @@ func (f *feed) take(index int, to news) news {
 	return to
 }
 
-// Stream is Generate, and calls emit, in the calling goroutine, with what each
-// response has got since it was last told of. A response's texts together are
-// its Completion's; should a tokenizer take back what it has said, as some do
-// where a response is cut within a character, Completion.Text is what was told.
+// Stream is Generate with incremental output: it calls emit, on the calling
+// goroutine, with each response's new tokens. The concatenated texts of a
+// response equal its Completion.Text. Some tokenizers revise earlier text, for
+// example if a response is cut within a character; Completion.Text is then the
+// text that was emitted.
 func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
 	g, err := e.newGroup(ctx, req)
 	if err == nil {
@@ -100,7 +101,7 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 type teller struct {
 	of    *group
 	emit  func(inference.Delta)
-	tails []tail // one a response
+	tails []tail // one per response
 	got   news
 }
 
@@ -111,7 +112,7 @@ func (t *teller) tell() {
 			continue
 		}
 		d := inference.Delta{Index: i, IDs: t.got.ids, Logprobs: t.got.logp, Text: t.tails[i].add(t.got.ids, t.got.ended),
-			Version: t.of.version, Checksum: t.of.checksum} // which are set before there are tokens
+			Version: t.of.version, Checksum: t.of.checksum} // set before the first token arrives
 		if len(t.got.top) > 0 {
 			d.Top = t.got.top
 		}
@@ -119,22 +120,22 @@ func (t *teller) tell() {
 	}
 }
 
-// tail is the end of a response's text, of which not all is certain yet. It
-// decodes the last tokens only, so that a token's cost does not grow with the
-// response, with those before them that were told with them: a tokenizer may
-// write a token otherwise at the beginning of a text.
+// tail is the end of a response's text, part of which is not final yet. It
+// decodes only the last tokens, so that the cost per token does not grow with the
+// response. The window includes the tokens emitted just before, because a
+// tokenizer may render a token differently at the start of a text.
 type tail struct {
 	tok    Decoder
 	stops  []string
 	ids    []int32
-	window []int32 // the last ids; the text of the first read of them is in told or held
+	window []int32 // the last ids; told or held has the text of the first read of them
 	read   int
 	held   string
 	told   strings.Builder
 }
 
-// add returns the text that became certain with ids, and all that is left where
-// the response has ended.
+// add returns the text that ids made final, or all remaining text if the response
+// has ended.
 func (t *tail) add(ids []int32, ended bool) string {
 	if t.tok == nil {
 		return ""
@@ -153,18 +154,19 @@ func (t *tail) add(ids []int32, ended bool) string {
 	return out
 }
 
-// patience is the number of tokens that a replacement character may be a part of
-// another one for, and for which nothing at the beginning may become something.
+// patience is the number of tokens after which tail stops waiting: for a
+// replacement character to become part of another one, and for an empty start of
+// the text to become non-empty.
 const patience = 64
 
-// step holds the text of one more token.
+// step decodes one more token and holds its text.
 func (t *tail) step(id int32) {
 	t.window = append(t.window, id)
 	before, text := t.tok.Decode(t.window[:t.read]), t.tok.Decode(t.window)
 	late := len(t.window)-t.read > patience
 	switch {
 	case text == before && (before != "" || late):
-		t.window = t.window[:len(t.window)-1] // a special token
+		t.window = t.window[:len(t.window)-1] // a special token without text
 	case len(text) <= len(before) || !strings.HasPrefix(text, before) || cutShort(text, late):
 	default:
 		t.held += text[len(before):]
@@ -173,7 +175,7 @@ func (t *tail) step(id int32) {
 	}
 }
 
-// rest is what a response that has ended has beyond what was told.
+// rest returns the text of an ended response that was not emitted yet.
 func (t *tail) rest() string {
 	out, ok := strings.CutPrefix(t.tok.Decode(t.ids), t.told.String())
 	if !ok {
@@ -183,8 +185,8 @@ func (t *tail) rest() string {
 	return out
 }
 
-// cutShort reports whether text ends within a character or, unless it is late,
-// with what decoders write for one.
+// cutShort reports whether text ends within a character or, unless late, with the
+// replacement character that decoders emit for an incomplete one.
 func cutShort(text string, late bool) bool {
 	for i := 1; i <= min(len(text), utf8.UTFMax); i++ {
 		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {
@@ -194,7 +196,8 @@ func cutShort(text string, late bool) bool {
 	return false
 }
 
-// mayStop is the length of the longest end of text that a stop string begins with.
+// mayStop returns the length of the longest suffix of text that is a proper
+// prefix of a stop string.
 func mayStop(text string, stops []string) int {
 	longest := 0
 	for _, stop := range stops {

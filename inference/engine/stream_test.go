@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/model"
 )
 
-// collected is what a stream told of one response.
+// collected is what a stream emitted for one response.
 type collected struct {
 	c     inference.Completion
 	texts []string
@@ -34,9 +34,9 @@ func stream(ctx context.Context, e *Engine, r inference.Request) ([]collected, [
 	return got, out, err
 }
 
-// Streams tell, piece by piece, of what Generate returns, also where prompts run
-// anew since responses had to give way.
-func TestStreamIsGenerate(t *testing.T) {
+// A stream emits, piece by piece, what Generate returns, even if preempted
+// prompts run again.
+func TestStreamMatchesGenerate(t *testing.T) {
 	t.Parallel()
 	e, _ := startFake(t, Config{MaxRunning: 9, CachePages: 12})
 	var wg sync.WaitGroup
@@ -69,9 +69,9 @@ func TestStreamIsGenerate(t *testing.T) {
 	require.ErrorIs(t, err, inference.ErrClosed)
 }
 
-// A caller that is slow to take a Delta does not hold up the others, and one that
-// leaves frees its pages.
-func TestStreamThatIsSlowOrLeft(t *testing.T) {
+// A caller that is slow to take a Delta does not delay others. A caller that
+// cancels frees its pages.
+func TestSlowAndCancelledStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, m := startFake(t, Config{MaxRunning: 8})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -116,9 +116,9 @@ func TestStreamThatIsSlowOrLeft(t *testing.T) {
 	})
 }
 
-// pieces is a tokenizer of byte pieces, of which some are special and stand for
-// nothing; with spaces it is one that drops the space at the beginning of a text and
-// writes a replacement for what is no character, as SentencePiece's do.
+// pieces is a tokenizer of byte pieces; empty pieces are special tokens. With
+// spaces set, it behaves like SentencePiece: it drops a leading space and
+// replaces invalid bytes with U+FFFD.
 type pieces struct {
 	list   []string
 	spaces bool
@@ -135,9 +135,9 @@ func (p pieces) Decode(ids []int32) string {
 	return strings.ToValidUTF8(strings.TrimPrefix(b.String(), " "), "\uFFFD")
 }
 
-// What is told is whole characters that are no part of a stop string, and all of
-// the text in the end, however the tokens come.
-func TestTailTellsWholeCharacters(t *testing.T) {
+// A tail emits only whole characters that are not part of a stop string, and in
+// the end the whole text, however tokens are batched.
+func TestTailEmitsWholeCharacters(t *testing.T) {
 	t.Parallel()
 	list := []string{"", "a", "ab", " b", "é", "\xe4", "\xbd\xa0", "\xf0\x9f", "\x98", "\x80", " ", "\uFFFD", "END", "E", "N"}
 	for round := range 3000 {
@@ -159,7 +159,7 @@ func TestTailTellsWholeCharacters(t *testing.T) {
 				break
 			}
 		}
-		end := len(ids) - rng.IntN(min(2, len(ids))) // perhaps within a character
+		end := len(ids) - rng.IntN(min(2, len(ids))) // possibly within a character
 		tail := tail{tok: p, stops: stops}
 		told := ""
 		for at := 0; at < end; {
@@ -180,8 +180,8 @@ func TestTailTellsWholeCharacters(t *testing.T) {
 	}
 }
 
-// The work of a token does not grow with the response, whatever it is.
-func TestTailKeepsItsWindowSmall(t *testing.T) {
+// The window, and so the work per token, does not grow with the response.
+func TestTailWindowIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, piece := range []string{"", "a", "\uFFFD", "\xe4", " "} {
 		tail := tail{tok: pieces{[]string{piece}, true}}
@@ -192,9 +192,9 @@ func TestTailKeepsItsWindowSmall(t *testing.T) {
 	}
 }
 
-// The prompt's log-probabilities are the trainer's, bit for bit, and so are the
-// sampled token's among the likeliest, whatever had to give way.
-func TestScoresAreTheTrainers(t *testing.T) {
+// The prompt's log-probabilities equal the trainer's bit for bit, as do those of
+// the sampled tokens among the top ones, even after preemption.
+func TestScoresMatchTrainer(t *testing.T) {
 	for name, c := range modelShapes() {
 		t.Run(name, func(t *testing.T) {
 			dev := openCPU(t, 1)
@@ -223,7 +223,8 @@ func TestScoresAreTheTrainers(t *testing.T) {
 	}
 }
 
-// forward is the trainer's log-probability of each token after those before it.
+// forwardLogprobs returns the trainer's log-probability of each token given those
+// before it.
 func forwardLogprobs(t *testing.T, tape *model.Tape, w *model.Weights, ids []int32, temperature float32) []float32 {
 	t.Helper()
 	var l attention.Layout
