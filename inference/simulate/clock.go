@@ -7,16 +7,16 @@ import (
 	"github.com/easyrl/easyrl/internal/indexed"
 )
 
-// Clock is the time of many instances and the one timer that they share. It
-// runs on package time, so that it is virtual inside a testing/synctest bubble
-// in which it was made. It needs no Close: without alarms it holds no timer.
+// Clock provides time and a single shared timer to many instances. It uses
+// package time, so it is virtual inside the testing/synctest bubble that created
+// it. It needs no Close: without alarms it holds no timer.
 type Clock struct {
 	start time.Time
 
 	mu     sync.Mutex
-	alarms indexed.Heap[*alarm] // the first on top
+	alarms indexed.Heap[*alarm] // earliest on top
 	timer  *time.Timer
-	firing bool // alarms; arms the timer at its end
+	firing bool // run is firing alarms and will arm the timer when done
 }
 
 // NewClock returns a clock that starts now.
@@ -25,7 +25,7 @@ func NewClock() *Clock {
 	return &Clock{start: time.Now(), alarms: indexed.New(earlier, func(a *alarm, at int) { a.index = at })}
 }
 
-// alarm calls fire, from one goroutine for all of the clock's, at a time.
+// alarm calls fire at a given time. A clock fires its alarms one at a time.
 type alarm struct {
 	at    time.Duration
 	index int // in the heap, or unset
@@ -34,11 +34,11 @@ type alarm struct {
 
 const unset = indexed.Out
 
-// now is the time since the clock's start.
+// now returns the time since the clock's start.
 func (c *Clock) now() time.Duration { return time.Since(c.start) }
 
-// set makes a fire once, at a time that may have passed. What it was set to
-// before is void, unless it fires at this moment.
+// set schedules a to fire once at the given time, which may have passed. It
+// replaces an earlier setting, unless the alarm is firing right now.
 func (c *Clock) set(a *alarm, at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Clock) set(a *alarm, at time.Duration) {
 	}
 }
 
-// stop makes a not fire.
+// stop cancels a.
 func (c *Clock) stop(a *alarm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Clock) stop(a *alarm) {
 	}
 }
 
-// arm sets the timer to the first alarm. c is locked.
+// arm sets the timer to the earliest alarm. The caller holds c.mu.
 func (c *Clock) arm() {
 	switch {
 	case c.firing:
@@ -82,12 +82,12 @@ func (c *Clock) arm() {
 	}
 }
 
-// run fires all alarms that are due.
+// run fires all due alarms.
 func (c *Clock) run() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.firing {
-		return // that call finds what is due
+		return // the running call fires them
 	}
 	c.firing = true
 	for c.alarms.Len() > 0 && c.alarms.At(0).at <= c.now() {

@@ -11,12 +11,12 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// minTick is the shortest time between two Deltas of a response.
+// minTick is the minimum time between two Deltas of a response.
 const minTick = 10 * time.Millisecond
 
-// Generate returns req.N completions when the schedule has them. Errors wrap
-// inference.ErrInvalid, inference.ErrStale or inference.ErrClosed, except those
-// of Config.Failures.
+// Generate returns req.N completions when the schedule has finished them. Errors
+// wrap inference.ErrInvalid, inference.ErrStale or inference.ErrClosed, except
+// those caused by Config.Failures.
 func (i *Instance) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	g, err := i.begin(&req)
 	if err != nil {
@@ -36,8 +36,8 @@ func (i *Instance) Generate(ctx context.Context, req inference.Request) ([]infer
 	return out, nil
 }
 
-// Stream is Generate and tells of tokens each minTick, or as they come where
-// that takes longer.
+// Stream is Generate with incremental output: it emits new tokens every minTick,
+// or every token if tokens take longer.
 func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
 	g, err := i.begin(&req)
 	if err != nil {
@@ -73,7 +73,7 @@ func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(
 	}
 }
 
-// begin puts a request into the schedule.
+// begin adds a request to the schedule.
 func (i *Instance) begin(req *inference.Request) (*group, error) {
 	g, err := i.newGroup(req)
 	if err != nil {
@@ -96,7 +96,7 @@ func (i *Instance) begin(req *inference.Request) (*group, error) {
 	return g, nil
 }
 
-// newGroup checks a request and says how long its responses are.
+// newGroup validates a request and draws the lengths of its responses.
 func (i *Instance) newGroup(req *inference.Request) (*group, error) {
 	if err := req.Validate(); err != nil {
 		return nil, err
@@ -129,12 +129,12 @@ func (i *Instance) newGroup(req *inference.Request) (*group, error) {
 	return g, nil
 }
 
-// span is the time that tokens take, at least a nanosecond.
+// span returns the time that tokens take, at least a nanosecond.
 func span(tokens int, perSecond float64) time.Duration {
 	return max(1, time.Duration(float64(tokens)/perSecond*float64(time.Second)))
 }
 
-// leave takes a request out whose caller has left.
+// leave removes the request of a caller that cancelled.
 func (i *Instance) leave(g *group) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -151,7 +151,7 @@ func (i *Instance) leave(g *group) {
 	i.arm()
 }
 
-// have is how many tokens each response of g has now.
+// have returns how many tokens each response of g has now.
 func (i *Instance) have(g *group) []int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -163,14 +163,15 @@ func (i *Instance) have(g *group) []int {
 	return have
 }
 
-// stamp sets the weights of a request that is done.
+// stamp sets the version and checksum of completions.
 func (g *group) stamp(out []inference.Completion) {
 	for k := range out {
 		out[k].Version, out[k].Checksum = g.version, g.checksum
 	}
 }
 
-// completions are a request's, whether it is done or not, without the version.
+// completions returns the final completions of a request, possibly before it is
+// done, without the version.
 func (i *Instance) completions(g *group) []inference.Completion {
 	out := make([]inference.Completion, len(g.lengths))
 	for k, n := range g.lengths {
@@ -190,10 +191,10 @@ func (i *Instance) completions(g *group) []inference.Completion {
 	return out
 }
 
-// mix is the first output of SplitMix64 with seed x.
+// mix returns the first output of SplitMix64 with seed x.
 func mix(x uint64) uint64 { return splitmix.At(x, 0) }
 
-// uniform is x in [0, 1).
+// uniform maps x to [0, 1).
 func uniform(x uint64) float64 { return float64(x>>11) / (1 << 53) }
 
 func hash(b []byte) uint64 {

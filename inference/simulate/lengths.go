@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// maxLines is the number of lengths that a file may have.
+// maxLines is the maximum number of lengths in a file.
 const maxLines = 10_000_000
 
-// The kinds of distributions.
+// Kinds of distributions.
 const (
 	lognormal = "lognormal"
 	uniformly = "uniform"
@@ -24,20 +24,20 @@ const (
 )
 
 // Lengths is a distribution of response lengths in tokens, from 1 to 1,048,576.
-// The zero value is none.
+// The zero value is not a distribution.
 type Lengths struct {
 	kind string
 	a, b float64 // lognormal: mean and sigma; uniform: bounds; fixed: the length
 	path string
-	list []int // of a file, ascending
+	list []int // from the file, ascending
 }
 
-// parseLengths reads one of
+// parseLengths parses one of
 //
-//	lognormal:MEAN,SIGMA  of that mean, in tokens, and standard deviation of the logarithm
-//	uniform:A,B           A to B tokens, both included
+//	lognormal:MEAN,SIGMA  mean in tokens, and standard deviation of the logarithm
+//	uniform:A,B           A to B tokens, inclusive
 //	fixed:N               N tokens
-//	file:PATH             as often as they stand in a file with one length a line
+//	file:PATH             the empirical distribution of a file with one length per line
 func parseLengths(s string) (Lengths, error) {
 	kind, rest, _ := strings.Cut(s, ":")
 	l := Lengths{kind: kind}
@@ -131,7 +131,7 @@ func scanLengths(r io.Reader) ([]int, error) {
 	return list, nil
 }
 
-// At is the length below which a share u, in [0, 1), of all lengths lie.
+// At returns the quantile of the distribution at u, in [0, 1).
 func (l Lengths) At(u float64) int {
 	switch l.kind {
 	case uniformly:
@@ -141,12 +141,12 @@ func (l Lengths) At(u float64) int {
 	case file:
 		return l.list[int(u*float64(len(l.list)))]
 	}
-	// The mean of a log-normal is exp(mu + sigma²/2).
+	// The mean of a log-normal distribution is exp(mu + sigma²/2).
 	z := min(max(math.Sqrt2*math.Erfinv(2*u-1), -9), 9)
 	return int(math.Round(min(max(math.Exp(math.Log(l.a)-l.b*l.b/2+l.b*z), 1), maxLength)))
 }
 
-// String is what parseLengths reads.
+// String returns the distribution in the syntax of parseLengths.
 func (l Lengths) String() string {
 	switch l.kind {
 	case lognormal, uniformly:

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The moments of 200,000 draws are those of the distribution's definition; the
-// bounds are five standard errors.
+// The moments of 200,000 draws match the distribution's definition within five
+// standard errors.
 func TestMomentsOfLengths(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lengths")
@@ -22,7 +22,7 @@ func TestMomentsOfLengths(t *testing.T) {
 		spec          string
 		mean, std     float64
 		low, high     int
-		logMean, logS float64 // where known
+		logMean, logS float64 // zero if unknown
 	}{
 		{spec: "fixed:77", mean: 77, low: 77, high: 77},
 		{spec: "uniform:3,9", mean: 6, std: 2, low: 3, high: 9},

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Parse reads an instance from "key=value,key=value,…"; what is not named is
-// as in Default. The keys are lengths (see parseLengths), tokens_per_second,
-// prefill_tokens_per_second, slots, publish_seconds, failures, vocab and
-// context. A part without "=" belongs to the value before it, so that values
-// may have commas.
+// Parse reads an instance's configuration from "key=value,key=value,…". Missing
+// keys have the values of Default. The keys are lengths (see parseLengths),
+// tokens_per_second, prefill_tokens_per_second, slots, publish_seconds, failures,
+// vocab and context. A part without "=" continues the previous value, so that
+// values may contain commas.
 func Parse(spec string) (Config, error) {
 	c := Default()
 	seen := map[string]bool{}
@@ -36,7 +36,7 @@ func Parse(spec string) (Config, error) {
 	return c, nil
 }
 
-// settings splits spec before each key.
+// settings splits spec into key=value parts.
 func settings(spec string) []string {
 	var out []string
 	if strings.TrimSpace(spec) == "" {

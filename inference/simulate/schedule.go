@@ -10,18 +10,19 @@ import (
 	"github.com/easyrl/easyrl/internal/indexed"
 )
 
-// errFailure is what requests fail with that are to fail.
+// errFailure is the error of requests chosen to fail by Config.Failures.
 var errFailure = errors.New("simulated failure")
 
-// schedule is an instance's batching. It knows no clock: all times are given.
+// schedule simulates an instance's batching. It has no clock: callers pass all
+// times.
 type schedule struct {
 	slots   int
-	at      time.Duration // up to which it has run
-	grown   time.Duration // of at, in which responses grew: no prompt ran
-	filling *group        // whose prompt runs, the queue's first, or nil
+	at      time.Duration // the time it has run to
+	grown   time.Duration // part of at during which responses grew because no prompt ran
+	filling *group        // the group whose prompt runs, first in the queue; or nil
 	fillEnd time.Duration
-	queue   []*group          // that have responses which wait, first come first
-	running indexed.Heap[row] // the first to end on top, of several the first that began
+	queue   []*group          // with waiting responses, first come first
+	running indexed.Heap[row] // earliest end on top, ties by start
 	started int               // responses so far
 	stats   Stats
 }
@@ -32,36 +33,36 @@ func newSchedule(slots int) schedule {
 	}, nil)}
 }
 
-// group is a request and the time that it takes.
+// group is a request with its timing.
 type group struct {
 	req      *inference.Request
-	version  int64           // of the instance when it began, or waits
+	version  int64           // of the instance when the request started, or now while it waits
 	checksum string          // likewise
-	keys     []uint64        // of the responses
-	lengths  []int           // of the responses, in tokens
-	stopped  []bool          // responses that end before the limit
-	prefill  time.Duration   // that the prompt takes
-	spans    []time.Duration // that the responses take
-	fails    bool            // when its first response ends
+	keys     []uint64        // per response
+	lengths  []int           // per response, in tokens
+	stopped  []bool          // per response: ends before the limit
+	prefill  time.Duration   // duration of the prompt
+	spans    []time.Duration // durations of the responses
+	fails    bool            // the request fails when its first response ends
 
-	started bool            // its prompt runs or has run
+	started bool            // its prompt is running or has run
 	filled  bool            // its prompt has run
-	next    int             // the first response that waits
-	starts  []time.Duration // of the responses before next, as schedule.grown
-	ended   int             // responses
+	next    int             // index of the first waiting response
+	starts  []time.Duration // start of each response before next, on schedule.grown's time
+	ended   int             // number of ended responses
 	err     error
 	done    chan struct{} // closed when all responses have ended or err is set
 }
 
-// row is a response that grows.
+// row is a running response.
 type row struct {
 	g     *group
 	index int
-	end   time.Duration // as schedule.grown
+	end   time.Duration // on schedule.grown's time
 	order int
 }
 
-// next is when something happens unless a request comes or goes.
+// next returns the time of the next event if no request comes or goes.
 func (s *schedule) next() (time.Duration, bool) {
 	switch {
 	case s.filling != nil:
@@ -72,7 +73,7 @@ func (s *schedule) next() (time.Duration, bool) {
 	return 0, false
 }
 
-// runTo does what happens up to now, in order.
+// runTo processes all events up to now, in order.
 func (s *schedule) runTo(now time.Duration) {
 	for {
 		at, ok := s.next()
@@ -85,7 +86,7 @@ func (s *schedule) runTo(now time.Duration) {
 			s.filling, g.filled = nil, true
 			s.stats.Prefill += g.prefill
 		} else {
-			for s.running.Len() > 0 && s.running.At(0).end <= s.grown { // before a prompt may stop them
+			for s.running.Len() > 0 && s.running.At(0).end <= s.grown { // before admit starts a prompt that pauses them
 				s.end(s.running.Pop())
 			}
 		}
@@ -103,13 +104,13 @@ func (s *schedule) move(to time.Duration) {
 	s.at = to
 }
 
-// add takes a request that comes now, to which the schedule has run.
+// add adds a request that arrives now. The schedule must have run to now.
 func (s *schedule) add(g *group) {
 	s.queue = append(s.queue, g)
 	s.admit()
 }
 
-// admit starts responses, and the prompts before them, while there are slots.
+// admit starts waiting responses, and their prompts first, while slots are free.
 func (s *schedule) admit() {
 	for s.filling == nil && s.running.Len() < s.slots && len(s.queue) > 0 {
 		g := s.queue[0]
@@ -133,7 +134,7 @@ func (s *schedule) admit() {
 	}
 }
 
-// end takes a response that has all its tokens.
+// end handles a response that has all its tokens.
 func (s *schedule) end(r row) {
 	s.stats.Tokens += int64(r.g.lengths[r.index])
 	s.stats.Busy += r.g.spans[r.index]
@@ -155,8 +156,8 @@ func (s *schedule) end(r row) {
 	}
 }
 
-// drop ends the requests for which fault is an error, and starts what has room
-// now.
+// drop ends the requests for which fault returns an error, and starts waiting
+// ones in the freed slots.
 func (s *schedule) drop(fault func(*group) error) {
 	ends := func(g *group) bool {
 		if g.err != nil {
@@ -175,7 +176,7 @@ func (s *schedule) drop(fault func(*group) error) {
 	s.admit()
 }
 
-// tokens is how many of a response's there are now.
+// tokens returns how many tokens a response has now.
 func (s *schedule) tokens(g *group, index int) int {
 	if index >= g.next {
 		return 0

@@ -14,19 +14,19 @@ import (
 
 // job is a request of the naive simulation.
 type job struct {
-	at      int // comes
+	at      int // arrival time
 	prefill int
 	spans   []int
 
-	filled int   // of prefill so far
-	left   []int // of each response that has started; 0 has ended
-	ends   []int // when
+	filled int   // time of prefill done
+	left   []int // time left of each started response; 0 means ended
+	ends   []int // end times
 }
 
-// naive plays jobs, in the order in which they come, nanosecond by nanosecond
-// as the package's doc says, and sets their ends.
+// naive simulates jobs, given in arrival order, nanosecond by nanosecond as
+// described in the package doc, and sets their end times.
 func naive(slots int, jobs []*job) {
-	waits := func(now int) *job { // the first request with responses that wait
+	waits := func(now int) *job { // the first request with waiting responses
 		for _, j := range jobs {
 			if j.at <= now && len(j.left) < len(j.spans) {
 				return j
@@ -55,7 +55,7 @@ func naive(slots int, jobs []*job) {
 			}
 			j.left = append(j.left, j.spans[len(j.left)])
 		}
-		// The nanosecond from now on.
+		// Simulate the nanosecond that starts at now.
 		if fills != nil {
 			fills.filled++
 			if fills.filled == fills.prefill {
@@ -79,9 +79,9 @@ func naive(slots int, jobs []*job) {
 	}
 }
 
-// The schedule does what a simulation does that looks at everything in every
-// nanosecond, however late it is called.
-func TestScheduleIsTheNaiveOne(t *testing.T) {
+// The schedule matches a naive simulation that visits every nanosecond, however
+// late it is called.
+func TestScheduleMatchesNaive(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -99,7 +99,8 @@ func TestScheduleIsTheNaiveOne(t *testing.T) {
 		}
 		naive(slots, jobs)
 
-		// A group for each response's end: the schedule tells of whole requests.
+		// One group per response, because the schedule reports only the end of
+		// whole requests.
 		s := newSchedule(slots)
 		groups := make([]*group, len(jobs))
 		var busy time.Duration
@@ -123,7 +124,7 @@ func TestScheduleIsTheNaiveOne(t *testing.T) {
 				}
 			}
 		}
-		step := func(to time.Duration) { // event by event, so that the times can be read
+		step := func(to time.Duration) { // one event at a time, to read the times
 			for {
 				next, ok := s.next()
 				if !ok || next > to {
@@ -144,7 +145,7 @@ func TestScheduleIsTheNaiveOne(t *testing.T) {
 		}
 		require.Equal(t, busy, s.stats.Busy)
 
-		// In one go the counters and the end are the same.
+		// Running in one go yields the same counters and end.
 		late := newSchedule(slots)
 		for k, j := range jobs {
 			late.runTo(time.Duration(j.at))

@@ -1,15 +1,14 @@
-// Package simulate is instances that compute nothing: they take the time that
-// a model would, for tests of scale and to see what a cluster would do.
+// Package simulate provides instances that compute nothing but take the time that
+// a model would, for scale tests and for predicting the behavior of a cluster.
 //
-// An instance batches as the engine does: first come first served, response by
-// response, as slots become free; a request's prompt runs once, and while it
-// runs no response grows. There are no cache pages, so nothing gives way.
+// An instance batches like the engine: first come, first served, response by
+// response, as slots become free. A request's prompt runs once, and no response
+// grows meanwhile. There are no cache pages, so no response is preempted.
 //
-// How long a response is and its tokens depend on the request's seed, its
-// prompt and the response's index alone, so that runs repeat; all
-// log-probabilities are Logprob. When things happen is the schedule's, to the
-// nanosecond: a late timer delays who waits for a response, not the responses
-// behind it.
+// A response's length and tokens depend only on the request's seed, its prompt
+// and the response's index, so that runs are reproducible; all log-probabilities
+// are Logprob. Times follow the schedule to the nanosecond: a late timer delays
+// the caller that waits for a response, but no later response.
 package simulate
 
 import (
@@ -26,25 +25,26 @@ import (
 // Logprob is the log-probability of every token.
 const Logprob = -1
 
-// Config is what an instance pretends to be.
+// Config describes a simulated instance.
 type Config struct {
-	ID string // names the instance
-	// Checksum is that of the weights that the instance holds from the start, as
-	// version 0; with none it refuses requests until the first Publish.
+	ID string // name of the instance
+	// Checksum is the checksum of the initial weights, version 0. If empty, the
+	// instance refuses requests until the first Publish.
 	Checksum string
 	Lengths  Lengths // of responses
-	// TokensPerSecond is how fast each response grows, however many do.
+	// TokensPerSecond is the speed of each response, regardless of how many run.
 	TokensPerSecond float64
-	// PrefillTokensPerSecond is how fast prompts run; 0 takes no time.
+	// PrefillTokensPerSecond is the speed of prompts; 0 means they take no time.
 	PrefillTokensPerSecond float64
-	Slots                  int           // responses that grow at once
-	Publish                time.Duration // that new weights take; the old ones serve meanwhile
-	Failures               float64       // share of the requests that fail, when their first response ends
+	Slots                  int           // maximum number of running responses
+	Publish                time.Duration // duration of a publish; the old weights serve meanwhile
+	Failures               float64       // share of requests that fail, when their first response ends
 	Vocab                  int           // token ids are below it
-	Context                int           // positions of prompt and response at most
+	Context                int           // maximum positions of prompt and response together
 }
 
-// Default resembles a model of some billion parameters on one accelerator.
+// Default returns a configuration that resembles a model with a few billion
+// parameters on one accelerator.
 func Default() Config {
 	return Config{
 		ID: "simulated", Lengths: Lengths{kind: lognormal, a: 512, b: 0.8}, TokensPerSecond: 50, PrefillTokensPerSecond: 20_000,
@@ -52,7 +52,7 @@ func Default() Config {
 	}
 }
 
-// Validate reports all faults of c.
+// Validate returns all faults of c joined.
 func (c *Config) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
@@ -73,7 +73,7 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Within these no span of a response overflows a time.Duration.
+// Within these limits no response's span overflows a time.Duration.
 const (
 	minSpeed  = 1e-3
 	maxSpeed  = 1e9
@@ -81,14 +81,14 @@ const (
 	maxLength = 1 << 20
 )
 
-// Stats counts what an instance has done since it started.
+// Stats counts an instance's work since it started.
 type Stats struct {
-	Running      int           // responses, now
-	Waiting      int           // responses, now
+	Running      int           // current responses
+	Waiting      int           // current responses
 	PromptTokens int64         // of requests whose prompts ran
-	Tokens       int64         // of responses that ended
-	Busy         time.Duration // of its slots, summed: what the responses that ended took to grow
-	Prefill      time.Duration // in which prompts ran and no response grew
+	Tokens       int64         // of ended responses
+	Busy         time.Duration // total slot time of ended responses
+	Prefill      time.Duration // time during which prompts ran and no response grew
 }
 
 // Instance is an inference.Instance and an inference.Streamer that computes
@@ -99,14 +99,14 @@ type Instance struct {
 
 	mu       sync.Mutex
 	s        schedule
-	alarm    alarm // of the schedule's next event
+	alarm    alarm // at the schedule's next event
 	version  int64
-	checksum string // empty where it holds no weights
-	calls    uint64 // so far
+	checksum string // empty without weights
+	calls    uint64 // number of requests so far
 	closed   chan struct{}
 }
 
-// New returns an instance whose time is clock's.
+// New returns an instance that runs on clock.
 func New(cfg Config, clock *Clock) (*Instance, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -116,24 +116,24 @@ func New(cfg Config, clock *Clock) (*Instance, error) {
 	return i, nil
 }
 
-// ID is the configured name.
+// ID returns the configured name.
 func (i *Instance) ID() string { return i.cfg.ID }
 
-// Capacity is the number of slots.
+// Capacity returns the number of slots.
 func (i *Instance) Capacity() int { return i.cfg.Slots }
 
-// Config is what New was given.
+// Config returns the configuration passed to New.
 func (i *Instance) Config() Config { return i.cfg }
 
-// Held is the version and the checksum of the weights that serve; the checksum is
-// empty where there are none.
+// Held returns the version and checksum of the current weights; checksum is empty
+// if there are none.
 func (i *Instance) Held() (version int64, checksum string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.version, i.checksum
 }
 
-// Stats is what the instance has done until now.
+// Stats returns the counters as of now.
 func (i *Instance) Stats() Stats {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -154,7 +154,7 @@ func (i *Instance) advance() {
 	i.arm()
 }
 
-// arm sets the alarm to the next event. i is locked.
+// arm sets the alarm to the next event. The caller holds i.mu.
 func (i *Instance) arm() {
 	if at, ok := i.s.next(); ok {
 		i.clock.set(&i.alarm, at)
@@ -163,9 +163,9 @@ func (i *Instance) arm() {
 	}
 }
 
-// Publish makes w's version the instance's after the configured time. It reads
-// no values. Requests that started under older weights, and those that ask for
-// them, end with inference.ErrStale.
+// Publish makes w's version current after the configured time. It reads no
+// values. Requests that started under older weights or that ask for them end with
+// inference.ErrStale.
 func (i *Instance) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	fail := func(err error) (string, error) {
 		return "", fmt.Errorf("instance %s: publish version %d: %w", i.cfg.ID, w.Version(), err)
@@ -204,8 +204,8 @@ func (i *Instance) Publish(ctx context.Context, w inference.Weights) (string, er
 	return sum, nil
 }
 
-// refuse is the error of a request for other weights than the instance's. i is
-// locked.
+// refuse returns an error if a request asks for weights that the instance does
+// not hold. The caller holds i.mu.
 func (i *Instance) refuse(version int64) error {
 	switch {
 	case i.checksum == "":

@@ -22,7 +22,7 @@ func (w weights) Version() int64                   { return int64(w) }
 func (w weights) Checksum() string                 { return fmt.Sprint("sum-", int64(w)) }
 func (w weights) WriteSafetensors(io.Writer) error { panic("nothing reads them") }
 
-// instance is one of spec that holds version 1.
+// instance returns an instance of spec that holds version 1.
 func instance(t *testing.T, clock *Clock, id, spec string) *Instance {
 	t.Helper()
 	c, err := Parse(spec)
@@ -40,8 +40,8 @@ func request(seed uint64, n int, prompt ...int32) inference.Request {
 	return inference.Request{PromptIDs: prompt, N: n, Seed: seed, Version: 1, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 1 << 15}}
 }
 
-// Two slots, responses of 10 tokens at 10 a second, prompts of 10 tokens at 10 a
-// second: what each request takes can be counted on the fingers.
+// With two slots, responses of 10 tokens and prompts of 10 tokens, both at 10
+// tokens per second, each request's time can be worked out by hand.
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,25 +59,25 @@ func TestTimes(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		ask(1, 3*time.Second) // its prompt runs to 1 s, the next one to 2 s; grows from then
-		ask(2, 5*time.Second) // one grows from 2 s, the other has a slot from 3 s and stands until the third prompt has run
-		ask(1, 5*time.Second) // its prompt runs from 3 s, when a slot is free, to 4 s
+		ask(1, 3*time.Second) // its prompt runs until 1 s, the next one until 2 s; then it grows
+		ask(2, 5*time.Second) // one grows from 2 s; the other gets a slot at 3 s and pauses until the third prompt has run
+		ask(1, 5*time.Second) // its prompt runs from 3 s, when a slot is free, until 4 s
 		wg.Wait()
 		require.Equal(t, Stats{PromptTokens: 30, Tokens: 40, Busy: 4 * time.Second, Prefill: 3 * time.Second}, i.Stats())
 		require.NoError(t, i.Close())
 	})
 }
 
-// Simulated responses are the same in all versions.
-func TestDrawsNeverChange(t *testing.T) {
+// Simulated responses stay the same across releases.
+func TestDrawsGolden(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, uint64(0xe220a8397b1dcdaf), mix(0))
 	require.Equal(t, uint64(0x22118258a9d111a0), mix(12345))
 	require.Equal(t, uint64(0x471f793df6fbdf77), hashIDs([]int32{1, 2, -3}))
 }
 
-// Tokens and lengths are a function of seed, prompt and index, whatever the
-// instance, its load and the number of responses.
+// Tokens and lengths depend only on seed, prompt and index, not on the instance,
+// its load or the number of responses.
 func TestRunsRepeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestRunsRepeat(t *testing.T) {
 	})
 }
 
-func TestStreamTellsWhatGenerateReturns(t *testing.T) {
+func TestStreamMatchesGenerate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		clock := NewClock()
@@ -141,7 +141,7 @@ func TestStreamTellsWhatGenerateReturns(t *testing.T) {
 			require.Len(t, d.Logprobs, len(d.IDs))
 			got[d.Index].IDs = append(got[d.Index].IDs, d.IDs...)
 			got[d.Index].Logprobs = append(got[d.Index].Logprobs, d.Logprobs...)
-			// Two grow at once, by a token each 10 ms.
+			// Two grow at once, one token per 10 ms each.
 			total := 0
 			for _, c := range got {
 				total += len(c.IDs)
@@ -160,7 +160,7 @@ func TestStreamTellsWhatGenerateReturns(t *testing.T) {
 	})
 }
 
-func TestPublishEndsWhatRuns(t *testing.T) {
+func TestPublishEndsRunningRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		i := instance(t, NewClock(), "a", "lengths=fixed:100,tokens_per_second=10,prefill_tokens_per_second=0,slots=1,publish_seconds=5")
@@ -179,9 +179,9 @@ func TestPublishEndsWhatRuns(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "sum-2", sum)
 		require.Equal(t, 5*time.Second, time.Since(start))
-		require.ErrorIs(t, <-errs, inference.ErrStale) // ran
-		require.ErrorIs(t, <-errs, inference.ErrStale) // waited, for version 1
-		require.NoError(t, <-errs)                     // waited, for any
+		require.ErrorIs(t, <-errs, inference.ErrStale) // was running
+		require.ErrorIs(t, <-errs, inference.ErrStale) // waited for version 1
+		require.NoError(t, <-errs)                     // waited for any version
 		require.Equal(t, 15*time.Second, time.Since(start))
 		version, sum := i.Held()
 		require.EqualValues(t, 2, version)
@@ -193,7 +193,7 @@ func TestPublishEndsWhatRuns(t *testing.T) {
 	})
 }
 
-// An instance that starts with weights has version 0 of them.
+// An instance that starts with weights holds them as version 0.
 func TestStartsWithWeights(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -215,8 +215,8 @@ func TestStartsWithWeights(t *testing.T) {
 	})
 }
 
-// A response that waited for the new weights says that it is of them.
-func TestWhatWaitsIsOfTheNewVersion(t *testing.T) {
+// A response that waited during a publish reports the new version.
+func TestWaitingRequestGetsNewVersion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		i := instance(t, NewClock(), "a", "lengths=fixed:100,slots=1")
@@ -238,12 +238,12 @@ func TestWhatWaitsIsOfTheNewVersion(t *testing.T) {
 	})
 }
 
-func TestCallersThatLeaveFreeTheirSlots(t *testing.T) {
+func TestCancelFreesSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		i := instance(t, NewClock(), "a", "lengths=fixed:100,tokens_per_second=10,prefill_tokens_per_second=1,slots=2")
 		start := time.Now()
-		for _, after := range []time.Duration{500 * time.Millisecond, 4 * time.Second} { // in its prompt, and among responses
+		for _, after := range []time.Duration{500 * time.Millisecond, 4 * time.Second} { // during its prompt, and while responses grow
 			ctx, cancel := context.WithTimeoutCause(t.Context(), after, context.Canceled)
 			go func() {
 				_, err := i.Generate(ctx, request(1, 3, 1))
@@ -255,7 +255,7 @@ func TestCallersThatLeaveFreeTheirSlots(t *testing.T) {
 		require.Equal(t, 6, i.Stats().Waiting)
 		_, err := i.Generate(t.Context(), request(2, 2, 1))
 		require.NoError(t, err)
-		require.Equal(t, 15*time.Second, time.Since(start)) // from 4 s its prompt, from 5 s its responses
+		require.Equal(t, 15*time.Second, time.Since(start)) // its prompt from 4 s, its responses from 5 s
 		require.Zero(t, i.Stats().Waiting+i.Stats().Running)
 	})
 }
@@ -301,7 +301,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// Of 2,000 requests a fifth fails, with the first response; five standard errors.
+// A fifth of 2,000 requests fails, at the end of the first response; the bounds
+// are five standard errors.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -319,7 +320,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// Alarms fire in order, those set late at once, and stopped ones never.
+// Alarms fire in order, overdue ones at once, stopped ones never.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package backend serves simulated instances as inference/server does real ones.
+// Package backend adapts simulated instances to inference/server.
 package backend
 
 import (
@@ -18,25 +18,25 @@ import (
 
 var _ server.Backend = (*Simulated)(nil)
 
-// Model is what an instance pretends to have read.
+// Model describes the model that an instance pretends to serve.
 type Model struct {
 	Dir       string
 	Vocab     int
 	Positions int
-	Decode    func(ids []int32) string // nil where there is no tokenizer
+	Decode    func(ids []int32) string // nil without a tokenizer
 }
 
-// Simulated is an instance that takes a model's time and computes nothing. It
-// keeps no weights, but tells which it was given.
+// Simulated is an instance that takes the time of a model but computes nothing.
+// It does not keep weights, only their version and checksum.
 type Simulated struct {
 	*simulate.Instance
 	decode func(ids []int32) string
 	info   server.Info
 }
 
-// New is the instance of a spec, as simulate.Parse reads it. It has the model's
-// vocabulary and positions, where m is not nil and the spec does not say
-// otherwise. From the start it serves version 0.
+// New returns the instance described by spec, in the syntax of simulate.Parse. If
+// m is not nil, it provides the vocabulary and positions unless spec sets them.
+// The instance serves version 0 from the start.
 func New(spec, name string, m *Model) (*Simulated, error) {
 	s := &Simulated{info: server.Info{Created: time.Now().Unix(), Layout: panels.Layout}}
 	if m != nil {
@@ -64,17 +64,18 @@ func (s *Simulated) Load() server.Load {
 
 // Generate implements server.Backend.
 func (s *Simulated) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
-	req.Sampling.Stop = nil // how long a response is has been drawn, whatever its text
+	req.Sampling.Stop = nil // lengths are drawn beforehand, independent of the text
 	return s.spell(s.Instance.Generate(ctx, req))
 }
 
-// Stream implements server.Backend. Tokens come as they grow, the text at the end.
+// Stream implements server.Backend. It emits tokens as they grow; the text comes
+// at the end.
 func (s *Simulated) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
 	req.Sampling.Stop = nil
 	return s.spell(s.Instance.Stream(ctx, req, emit))
 }
 
-// spell fills in the text of completions, where there is a tokenizer.
+// spell sets the text of completions if there is a tokenizer.
 func (s *Simulated) spell(out []inference.Completion, err error) ([]inference.Completion, error) {
 	if s.decode != nil {
 		for i := range out {
@@ -84,7 +85,7 @@ func (s *Simulated) spell(out []inference.Completion, err error) ([]inference.Co
 	return out, err
 }
 
-// Update implements server.Backend: it reads the weights and forgets them.
+// Update implements server.Backend: it reads the weights and discards them.
 func (s *Simulated) Update(ctx context.Context, version int64, r io.Reader, size int64) (string, error) {
 	sum, err := checksum(r, size)
 	if err != nil {
@@ -110,8 +111,8 @@ func (s *Simulated) UpdateFile(ctx context.Context, version int64, path string) 
 	return s.Update(ctx, version, f, info.Size())
 }
 
-// checksum reads a safetensors stream to its end and returns what
-// model.Weights.Checksum would.
+// checksum reads a safetensors stream to its end and returns the same value as
+// model.Weights.Checksum.
 func checksum(r io.Reader, size int64) (string, error) {
 	s, err := checkpoint.NewStream(r, size)
 	if err != nil {
@@ -120,7 +121,7 @@ func checksum(r io.Reader, size int64) (string, error) {
 	return panels.SumStream(s)
 }
 
-// named is a version of weights that nobody holds.
+// named is a version of weights without the values.
 type named struct {
 	version int64
 	sum     string

@@ -13,8 +13,8 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// An update is answered when the time that it takes has passed, and what is not
-// as a trainer writes it changes nothing.
+// An update returns after its configured time. An update that differs from a
+// trainer's format changes nothing.
 func TestSimulatedUpdates(t *testing.T) {
 	t.Parallel()
 	file := func(names ...string) []byte {
@@ -49,7 +49,7 @@ func TestSimulatedUpdates(t *testing.T) {
 		half := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"\x80\x3f\x00\x40"...)
 		var full bytes.Buffer
 		require.NoError(t, checkpoint.WriteSafetensors(&full, []checkpoint.Source{{Name: "a", Shape: []int{2}, Write: func(dst []float32) { dst[0], dst[1] = 1, 2 }}}, nil))
-		for _, pair := range [][2][]byte{{good, turned}, {full.Bytes(), half}} { // the order and the type of the data do not matter
+		for _, pair := range [][2][]byte{{good, turned}, {full.Bytes(), half}} { // order and dtype of the data do not matter
 			want, err := s.Update(t.Context(), 4, bytes.NewReader(pair[0]), -1)
 			require.NoError(t, err)
 			got, err := s.Update(t.Context(), 4, bytes.NewReader(pair[1]), -1)
