@@ -1,5 +1,5 @@
-// Package discover tells which inference instances a fleet should have, from a
-// file or a DNS name that others keep up to date.
+// Package discover watches a file or a DNS name for the inference instances that
+// a fleet should have.
 package discover
 
 import (
@@ -21,20 +21,20 @@ const (
 	lookupTimeout = 10 * time.Second
 )
 
-// Watch reads source at once and every interval until ctx ends, whose cause it
-// returns, and calls changed with all endpoints, sorted, when they are others
-// than before. A source is a path or dns:NAME:PORT.
+// Watch reads source at once and then every interval, and calls changed with all
+// endpoints, sorted, when they change. It returns the cause of ctx when ctx ends.
+// A source is a path or dns:NAME:PORT.
 //
-// A file has an endpoint a line, in which check finds no fault; empty lines and
-// those that begin with # are skipped. A name stands for http://ADDRESS:PORT
-// of each of its IPv4 addresses or, where it has none, its IPv6 addresses: who
-// has both is one instance.
+// A file has one endpoint per line, each of which check must accept. Empty lines
+// and lines that start with # are skipped. A DNS name stands for
+// http://ADDRESS:PORT of each of its IPv4 addresses or, if it has none, of its
+// IPv6 addresses: a host with both is one instance.
 //
-// The first reading counts at once, a later change when two readings in a row
-// agree on it, so that a file half written and an answer that lost an address
-// take no instance away. Where a reading fails, changed gets the error, once for
-// each message in a row, and the endpoints stay what they were. A source that
-// names none is an error of that kind only for DNS: an empty file is an answer.
+// The first reading takes effect at once; a later change takes effect when two
+// consecutive readings agree, so that a half-written file or an incomplete DNS
+// answer removes no instance. If a reading fails, changed gets the error, once
+// per run of equal messages, and the endpoints stay as they were. A DNS name
+// without addresses is such an error; an empty file is a valid reading.
 func Watch(ctx context.Context, source string, interval time.Duration, check func(endpoint string) error, changed func(endpoints []string, err error)) error {
 	if interval <= 0 {
 		return fmt.Errorf("watch %s: interval %v, expected more than 0", source, interval)
@@ -46,7 +46,7 @@ func Watch(ctx context.Context, source string, interval time.Duration, check fun
 	return watch(ctx, read, interval, changed)
 }
 
-// Check reports what is wrong with source as Watch would, without reading it.
+// Check returns the error that Watch would return for source, without reading it.
 func Check(source string) error {
 	_, err := reader(source, nil, net.DefaultResolver.LookupHost)
 	return err
@@ -60,7 +60,7 @@ type (
 func watch(ctx context.Context, read readFunc, interval time.Duration, changed func([]string, error)) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	var told, last []string // told and read last; nil before the first reading
+	var told, last []string // reported and read last; nil before the first reading
 	var fault string
 	for {
 		now, err := read(ctx)
@@ -68,7 +68,7 @@ func watch(ctx context.Context, read readFunc, interval time.Duration, changed f
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			last = told // what was half seen before a fault is seen anew
+			last = told // a change seen once before the error must be seen twice again
 			if err.Error() != fault {
 				fault = err.Error()
 				changed(nil, err)
@@ -89,7 +89,8 @@ func watch(ctx context.Context, read readFunc, interval time.Duration, changed f
 	}
 }
 
-// reader is how source is read: sorted, each endpoint once, never nil.
+// reader returns a function that reads source. Its result is sorted, without
+// duplicates, and never nil.
 func reader(source string, check func(endpoint string) error, lookup lookupFunc) (readFunc, error) {
 	if source == "" {
 		return nil, errors.New("watch: no source, expected a path or dns:NAME:PORT")

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// told is what Watch said, in turn.
+// told records the calls of changed in order.
 type told struct {
 	mu    sync.Mutex
 	lines []string
@@ -47,7 +47,7 @@ func TestWatchFile(t *testing.T) {
 		var got told
 		done := make(chan error)
 		go func() { done <- Watch(ctx, path, time.Second, check, got.hear) }()
-		// What is written between two readings is read half a second later.
+		// A change written between two readings is read half a second later.
 		pass := func(readings int) {
 			<-time.After(time.Duration(readings) * time.Second)
 			synctest.Wait()
@@ -133,14 +133,14 @@ func TestWatchName(t *testing.T) {
 	})
 }
 
-// The resolver of the system knows this name without a network.
+// The system resolver knows localhost without a network.
 func TestWatchLocalhost(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	err := Watch(ctx, "dns:localhost:8000", time.Hour, nil, func(endpoints []string, err error) {
 		defer cancel()
-		if err == nil { // otherwise a system without the name
+		if err == nil { // else the system lacks the name
 			require.Subset(t, []string{"http://127.0.0.1:8000", "http://[::1]:8000"}, endpoints)
 		}
 	})
@@ -171,7 +171,7 @@ func TestWatchLargeFile(t *testing.T) {
 	require.ErrorContains(t, err, "more than 1048576 bytes")
 }
 
-// check finds fault with what is no URL of a web server.
+// check rejects URLs that are not of a web server.
 func check(endpoint string) error {
 	if strings.HasPrefix(endpoint, "ftp:") {
 		return errors.New(endpoint + " is no server")
