@@ -1,5 +1,6 @@
-// Package canary computes the log-probabilities of a fixed prompt under the weights
-// that are being published, which those of inference servers are compared with.
+// Package canary computes the log-probabilities of a fixed prompt, the canary
+// tokens, under the weights being published, for comparison with those of
+// inference servers.
 package canary
 
 import (
@@ -13,10 +14,10 @@ import (
 	"github.com/easyrl/easyrl/npu/device"
 )
 
-// Prompt returns n tokens, or fewer where the model's context is shorter: the first
-// of tokens, which are the run's own prompts, one after the other. Those are likely
-// tokens, on which a server of lower precision agrees. If there are too few, Prompt
-// spreads ids over the vocabulary instead.
+// Prompt returns the first n of tokens, the concatenated prompts of the run, or
+// fewer if the model's context is shorter. These are likely tokens, on which a
+// server of lower precision agrees. If there are too few, Prompt returns ids
+// spread over the vocabulary instead.
 func Prompt(shape *model.Config, tokens []int32, n int) []int32 {
 	n = min(n, shape.MaxPositions-1)
 	if len(tokens) >= n {
@@ -30,15 +31,15 @@ func Prompt(shape *model.Config, tokens []int32, n int) []int32 {
 	return ids
 }
 
-// Reference computes the trainer's log-probabilities of a prompt, once for each
-// version of the weights. Its methods may be called concurrently.
+// Reference computes the trainer's log-probabilities of a prompt, once per
+// version of the weights. Its methods are safe for concurrent use.
 type Reference struct {
 	shape  *model.Config
 	prompt []int32
 
 	mu      sync.Mutex
 	weights *model.Snapshot
-	version int64 // of logprobs; 0 before the first call
+	version int64 // of logp; 0 before the first call
 	logp    []float32
 	dev     npu.Device // opened by the first call
 	tape    *model.Tape
@@ -52,16 +53,17 @@ func NewReference(shape *model.Config, prompt []int32) *Reference {
 // Prompt returns the prompt.
 func (r *Reference) Prompt() []int32 { return r.prompt }
 
-// SetWeights makes w the weights that are published from now on. They must stay
-// unchanged until the next call. nil means none.
+// SetWeights sets the weights being published. They must not change until the
+// next call. nil means none.
 func (r *Reference) SetWeights(w *model.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.weights = w
 }
 
-// Logprobs returns the prompt's log-probabilities under a version, which must be the
-// published one: entry i is that of token i given the tokens before it, entry 0 is 0.
+// Logprobs returns the prompt's log-probabilities under a version, which must be
+// the published one. Entry i is that of token i given the tokens before it; entry
+// 0 is 0.
 func (r *Reference) Logprobs(_ context.Context, version int64) ([]float32, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

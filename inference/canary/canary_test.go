@@ -19,7 +19,7 @@ func tinyShape(t *testing.T) *model.Config {
 	return shape
 }
 
-func TestPromptIsTheRunsOwn(t *testing.T) {
+func TestPromptUsesRunTokens(t *testing.T) {
 	t.Parallel()
 	shape := tinyShape(t)
 	require.Equal(t, []int32{2, 4, 6, 8}, Prompt(shape, nil, 4), "spread over a vocabulary of 16")
