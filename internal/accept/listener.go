@@ -1,4 +1,5 @@
-// Package accept is a listener that outlives a shortage of open files.
+// Package accept provides a listener that survives a shortage of file
+// descriptors.
 package accept
 
 import (
@@ -14,20 +15,21 @@ const (
 	longestPause  = time.Second
 )
 
-// Listener waits where the process or the system has no room for one connection
-// more, where a plain one fails and its server ends.
+// Listener retries Accept when the process or the system runs out of resources
+// for connections. A plain listener would fail and end its server.
 type Listener struct {
 	net.Listener
 	once sync.Once
-	over chan struct{} // closed with the listener
+	over chan struct{} // closed by Close
 }
 
-// New makes inner a Listener, which owns it.
+// New returns a Listener that wraps and owns inner.
 func New(inner net.Listener) *Listener {
 	return &Listener{Listener: inner, over: make(chan struct{})}
 }
 
-// Accept returns the next connection.
+// Accept returns the next connection. It retries temporary failures with growing
+// pauses.
 func (l *Listener) Accept() (net.Conn, error) {
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		c, err := l.Listener.Accept()
@@ -44,7 +46,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// passes reports whether a failure to accept is none of the listener's.
+// passes reports whether err is temporary: a shortage of resources or a
+// connection aborted by the client.
 func passes(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
 		if errors.Is(err, e) {
@@ -54,7 +57,7 @@ func passes(err error) bool {
 	return false
 }
 
-// Close is net.Listener's: nothing is accepted any more.
+// Close implements net.Listener and unblocks Accept.
 func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.over) })
 	return l.Listener.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/internal/accept"
 )
 
-// scarce is a listener to which the system gives no connection a few times.
+// scarce is a listener whose first calls of Accept fail.
 type scarce struct {
 	net.Listener
 	fails []error
@@ -28,7 +28,8 @@ func (l *scarce) Accept() (net.Conn, error) {
 	return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", err)}
 }
 
-// Where there are no more open files to be had, clients wait; other errors end it.
+// When the process is out of file descriptors, clients wait. Other errors end
+// Accept.
 func TestListenerWaitsForFiles(t *testing.T) {
 	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

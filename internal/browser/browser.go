@@ -23,26 +23,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Artifacts is the environment variable that names the folder for screenshots.
+// Artifacts is the environment variable with the folder for screenshots.
 const Artifacts = "EASYRL_ARTIFACTS"
 
 //go:embed audit.js
 var audit string
 
-// Tab is a tab of a real browser, and what it complained of and asked for. It is
-// used by the test's goroutine alone.
+// Tab is a browser tab that records the page's complaints and requests. Only the
+// test's goroutine may use it.
 type Tab struct {
 	t    *testing.T
 	ctx  context.Context
-	kept string // folder
+	kept string // folder for screenshots; none if empty
 
 	mu     sync.Mutex
 	faults []string
 	asked  []string
 }
 
-// New opens a tab of a browser of its own, or skips the test where no Chromium is
-// found. Screenshots go to a folder, or nowhere where it is "".
+// New opens a tab in a new browser, or skips the test if no Chromium is
+// installed. It saves screenshots to the folder kept, or nowhere if kept is "".
 func New(t *testing.T, kept string) *Tab {
 	t.Helper()
 	names := []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless_shell", "headless-shell"}
@@ -74,13 +74,13 @@ func (b *Tab) hear(event any) {
 	case *log.EventEntryAdded:
 		b.faults = append(b.faults, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
 	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, "data:") { // asks nobody; the browser has some of its own
+		if !strings.HasPrefix(e.Request.URL, "data:") { // no network request; the browser makes some itself
 			b.asked = append(b.asked, e.Request.URL)
 		}
 	}
 }
 
-// Do acts as somebody at the page does.
+// Do performs actions on the page.
 func (b *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	if err := chromedp.Do(b.ctx, actions...); err != nil {
@@ -88,7 +88,7 @@ func (b *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// Tells is what an expression of the page says.
+// Tells returns the value of a JavaScript expression in the page.
 func Tells[T any](b *Tab, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -96,7 +96,7 @@ func Tells[T any](b *Tab, expression string) T {
 	return v
 }
 
-// Until waits until an expression of the page is true.
+// Until waits until a JavaScript expression is true.
 func (b *Tab) Until(expression string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 3*time.Minute)
@@ -107,16 +107,16 @@ func (b *Tab) Until(expression string) {
 	}
 }
 
-// Shows waits until the page has text somewhere.
+// Shows waits until an element that matches selector contains text.
 func (b *Tab) Shows(selector, text string) {
 	b.t.Helper()
 	b.Until(fmt.Sprintf("[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q))", selector, text))
 }
 
-// Complaints are what the browser complained of since the last call.
+// Complaints returns the errors and console messages since the last call.
 func (b *Tab) Complaints() []string { return b.take(&b.faults) }
 
-// Requests are the addresses that the page asked for since the last call.
+// Requests returns the URLs that the page requested since the last call.
 func (b *Tab) Requests() []string { return b.take(&b.asked) }
 
 func (b *Tab) take(from *[]string) []string {
@@ -127,8 +127,8 @@ func (b *Tab) take(from *[]string) []string {
 	return all
 }
 
-// View makes the page as wide as that many CSS pixels, in a colour scheme, "light"
-// or "dark".
+// View sets the page's width in CSS pixels and its color scheme, "light" or
+// "dark".
 func (b *Tab) View(width int64, scheme string) {
 	b.t.Helper()
 	look := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
@@ -137,7 +137,7 @@ func (b *Tab) View(width int64, scheme string) {
 	b.Do(chromedp.EmulateViewport(width, 900))
 }
 
-// Keep takes a screenshot of the whole page.
+// Keep saves a screenshot of the whole page.
 func (b *Tab) Keep(name string) {
 	b.t.Helper()
 	if b.kept == "" {
@@ -149,10 +149,10 @@ func (b *Tab) Keep(name string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(b.kept, name+".png"), picture, 0o644))
 }
 
-// Inspect requires that nothing keeps the page as it is now, with all that can be
-// opened open, from those who hear it, who use the keyboard, or who look at it on
-// a desk, a tablet or a phone, in either scheme; audit.js says what would. It keeps
-// what they see, and what those see who do not tell all colours apart.
+// Inspect opens all details elements and requires that the page passes audit.js
+// at desktop, tablet and phone widths in both color schemes: that it is
+// accessible to screen readers, by keyboard and visually. It saves a screenshot
+// of each view and of the page under simulated color blindness.
 func (b *Tab) Inspect(name string) {
 	b.t.Helper()
 	b.Do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach(d => { d.open = true; }); undefined`))
@@ -177,8 +177,8 @@ func (b *Tab) Inspect(name string) {
 
 func (b *Tab) audit() []string { return Tells[[]string](b, audit+"\naudit()") }
 
-// Tour requires that the tab key leads from the page's beginning to each place that
-// can be used, and that it is seen there.
+// Tour requires that the Tab key reaches every interactive element from the top
+// of the page, with visible focus.
 func (b *Tab) Tour() {
 	b.t.Helper()
 	require.Empty(b.t, b.tour())

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bad has each fault that an audit and a tour look for.
+// bad has every fault that the audit and the tour detect.
 const bad = `<!doctype html><html><head><meta name="viewport" content="width=500, user-scalable=no">
 <style>button{height:15px;padding:0} #seen:focus{outline:none}</style></head><body>
 <h2>first</h2><h4>second</h4><h1>a</h1><h1>b</h1>

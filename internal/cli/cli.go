@@ -1,5 +1,5 @@
-// Package cli gives a command verbs with flags, help and shell completion. Flags
-// may follow other arguments, and a misspelt name gets a suggestion.
+// Package cli provides commands with verbs, flags, help and shell completion.
+// Flags may follow other arguments, and misspelled names get a suggestion.
 package cli
 
 import (
@@ -15,19 +15,20 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 )
 
-// Verb is one thing that a command does.
+// Verb is one subcommand.
 type Verb struct {
 	Name     string
-	Synopsis string // what follows the name, flags aside
+	Synopsis string // positional arguments, as shown after the name
 	Summary  string // one line
-	Example  string // command lines, one a line
+	Example  string // one command line per line
 	Flags    *flag.FlagSet
-	// Run does it. args are what is not a flag; flags are parsed.
+	// Run executes the verb. args are the positional arguments; flags are parsed.
 	Run func(ctx context.Context, args []string) error
 }
 
-// Execute runs the verb that args name, or prints help to out. Without arguments it
-// prints the overview to errs. What is wrong with the command line is a usage error.
+// Execute runs the verb named by args, or prints help to out. Without arguments
+// it prints the overview to errs and returns ErrNoVerb. A faulty command line is
+// a usage error.
 func Execute(ctx context.Context, all []Verb, args []string, out, errs io.Writer) error {
 	if len(args) == 0 {
 		Overview(errs, all)
@@ -58,7 +59,7 @@ func Execute(ctx context.Context, all []Verb, args []string, out, errs io.Writer
 	return v.Run(ctx, positional)
 }
 
-// ErrNoVerb is returned after the overview was printed in place of a verb.
+// ErrNoVerb is returned if no verb is given, after the overview is printed.
 var ErrNoVerb = errors.New("no verb given")
 
 func unknownVerb(name string, all []Verb) error {
@@ -89,7 +90,7 @@ func Overview(w io.Writer, all []Verb) {
 	p.Line("configuration, 3 stopped by a signal after writing a checkpoint.")
 }
 
-// Help explains v.
+// Help prints the help of v.
 func (v *Verb) Help(w io.Writer) {
 	p := Printer{w}
 	p.Line("easyrl %s", strings.TrimSpace(v.Name+" "+v.Synopsis))
@@ -114,7 +115,7 @@ func (v *Verb) Help(w io.Writer) {
 	}
 }
 
-// Printer writes lines for people. A failure to write them has no remedy.
+// Printer writes lines for people. It ignores write errors.
 type Printer struct{ W io.Writer }
 
 // Line writes one line.

@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 )
 
-// CompletionVerb prints a script that completes the verbs and flags of a command in
-// a shell.
+// CompletionVerb returns a verb that prints a completion script for a command's
+// verbs and flags.
 func CompletionVerb(command string, all []Verb, out io.Writer) Verb {
 	v := Verb{
 		Name:     "completion",
@@ -38,8 +38,8 @@ func CompletionVerb(command string, all []Verb, out io.Writer) Verb {
 	return v
 }
 
-// bash completes the first word with verbs, words that begin with a dash with the
-// verb's flags, and others with files.
+// bash prints a script that completes verbs as the first word, the verb's flags
+// for words that start with a dash, and files otherwise.
 func bash(p Printer, command string, all []Verb) {
 	p.Line("_%s() {", command)
 	p.Line("  local word=${COMP_WORDS[COMP_CWORD]} words=")
@@ -55,7 +55,8 @@ func bash(p Printer, command string, all []Verb) {
 	p.Line("complete -o filenames -F _%s %s", command, command)
 }
 
-// fish completes verbs with their summaries, and the flags of the verb.
+// fish prints a script that completes verbs with their summaries, and each verb's
+// flags.
 func fish(p Printer, command string, all []Verb) {
 	for _, v := range all {
 		p.Line("complete -c %s -n __fish_use_subcommand -f -a %s -d %s", command, v.Name, fishQuote(v.Summary))

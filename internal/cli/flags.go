@@ -9,16 +9,16 @@ import (
 	"github.com/easyrl/easyrl/internal/spelling"
 )
 
-// NewFlags returns an empty set of flags for a verb.
+// NewFlags returns an empty flag set for a verb.
 func NewFlags() *flag.FlagSet {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	return fs
 }
 
-// ParseFlags sets fs from args and returns what is not a flag. Flags may stand
-// anywhere among the other arguments, with one dash or two, as -name value or
-// -name=value; after "--" nothing is a flag.
+// ParseFlags sets fs from args and returns the positional arguments. Flags may
+// appear anywhere, with one dash or two, as -name value or -name=value. All
+// arguments after "--" are positional.
 func ParseFlags(fs *flag.FlagSet, args []string) (positional []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
@@ -68,7 +68,7 @@ func unknownFlag(fs *flag.FlagSet, arg, name string) error {
 	return fmt.Errorf("unknown flag %s, did you mean %s?", arg, spelling.Nearest("-"+name, known))
 }
 
-// badValue says what the flag's type expected in place of value.
+// badValue returns an error that names the flag's expected type.
 func badValue(f *flag.Flag, value string, err error) error {
 	expected := ""
 	if getter, ok := f.Value.(flag.Getter); ok {
@@ -89,7 +89,8 @@ func badValue(f *flag.Flag, value string, err error) error {
 	return fmt.Errorf("-%s is %q, expected %s", f.Name, value, expected)
 }
 
-// List collects the values of a repeated flag. Check, if set, refuses a value.
+// List collects the values of a repeated flag. Check, if set, validates each
+// value.
 type List struct {
 	Values []string
 	Check  func(value string) error

@@ -1,5 +1,5 @@
-// Package docs reads pages of documentation, so that tests can hold them to the
-// code.
+// Package docs parses documentation pages, so that tests can check them against
+// the code.
 package docs
 
 import (
@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// Block is a fenced block of a page.
+// Block is a fenced code block of a page.
 type Block struct {
-	Line     int    // that it begins at, from 1
-	Language string // empty where none is named
-	File     string // the `name` that the words before it tell to "save it as", or empty
+	Line     int    // first line, from 1
+	Language string // empty if none is given
+	File     string // the `name` after "save it as" in the preceding text, or empty
 	Text     string
 }
 
 const fence = "```"
 
-// Blocks are those of a page, in order. A block without an end is an error.
+// Blocks returns the code blocks of a page in order. It fails if a block is not
+// closed.
 func Blocks(page string) ([]Block, error) {
 	saved := regexp.MustCompile("(?i)\\bsave it as\\s+`([^`]+)`")
 	var all []Block
@@ -45,7 +46,7 @@ func Blocks(page string) ([]Block, error) {
 	return all, nil
 }
 
-// Prose is a page without its blocks; their lines are empty.
+// Prose returns a page with the lines of its code blocks blanked.
 func Prose(page string) string {
 	var out strings.Builder
 	open := false

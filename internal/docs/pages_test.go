@@ -20,7 +20,7 @@ func read(t *testing.T, page string) string {
 	return string(data)
 }
 
-// pages are the ones that a reader is led to.
+// pages returns the documentation pages.
 func pages(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
@@ -33,7 +33,7 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// anchors are the names that a forge gives to a page's headings.
+// anchors returns the anchors that GitHub generates for a page's headings.
 func anchors(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -56,7 +56,7 @@ func anchors(t *testing.T, page string) map[string]bool {
 	return all
 }
 
-// Every link between pages, and from them to files and folders, leads somewhere.
+// Every link between pages, or from a page to a file or folder, resolves.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -86,7 +86,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Every page of docs/ is in the index.
+// The index lists every page of docs/.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	index := read(t, "docs/README.md")

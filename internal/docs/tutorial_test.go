@@ -1,7 +1,7 @@
 //go:build cgo && !race
 
-// What the tutorial runs it builds by itself, without the race detector; without C
-// its model would learn for hours.
+// The tutorial builds its own commands, without the race detector. Without cgo
+// its model would train for hours.
 
 package docs
 
@@ -20,9 +20,10 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// The tutorial in a copy of the repository: each file is saved under the name that
-// the words before it give, each block of commands is run, and each line of text
-// appears in what the commands before it said, with figures of its own.
+// TestTutorial follows the tutorial in a copy of the repository. It saves each
+// file under the name given before it, runs each command block, and requires
+// every line of an output block in the output of the preceding commands, apart
+// from numbers.
 func TestTutorial(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains for a minute")
@@ -59,7 +60,7 @@ func TestTutorial(t *testing.T) {
 	}
 }
 
-// copyTree copies what the repository ships.
+// copyTree copies the repository's shipped files to dir.
 func copyTree(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(root)
@@ -82,7 +83,7 @@ func copyTree(t *testing.T, dir string) {
 	}
 }
 
-// shell runs a block of commands as a new user and returns what they said.
+// shell runs a block of commands as a new user and returns their output.
 func shell(t *testing.T, dir string, b Block) string {
 	t.Helper()
 	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
@@ -98,7 +99,7 @@ func shell(t *testing.T, dir string, b Block) string {
 	return string(out)
 }
 
-// requireLines finds each line of a block in what was said.
+// requireLines requires that each line of a block appears in the output.
 func requireLines(t *testing.T, said string, b Block) {
 	t.Helper()
 	for line := range strings.Lines(b.Text) {

@@ -16,9 +16,9 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// Each field of the scaling shows in the log-probabilities by far more than the
-// 1e-4 that they are compared within.
-func TestTransformersSeesEachField(t *testing.T) {
+// Each rope scaling field changes the log-probabilities by far more than the
+// tolerance of 1e-4.
+func TestScalingFieldsMatter(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ folder, old, replacement string }{
 		{"llama-old-yarn", `"truncate": false`, `"truncate": true`},

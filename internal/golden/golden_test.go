@@ -1,4 +1,4 @@
-// Package golden compares with what other frameworks compute: make.py makes
+// Package golden compares the model with other frameworks. make.py generates
 // testdata with PyTorch transformers.
 package golden
 
@@ -30,9 +30,10 @@ type golden struct {
 	WeightDecay float64   `json:"weight_decay"`
 }
 
-// Log-probabilities and one AdamW step of random Llama, Mistral, Qwen2 and Qwen3
-// decoders (grouped heads, tied and untied, biases, QK norm, each kind of rope
-// scaling) as PyTorch transformers has them, from the folders that it wrote.
+// TestTransformers compares log-probabilities and one AdamW step of random Llama,
+// Mistral, Qwen2 and Qwen3 decoders with PyTorch transformers, which wrote their
+// folders. The decoders cover grouped heads, tied and untied embeddings, biases,
+// QK norm and every kind of rope scaling.
 func TestTransformers(t *testing.T) {
 	folders, err := filepath.Glob("testdata/*/config.json")
 	require.NoError(t, err)
@@ -89,7 +90,7 @@ func values(w *model.Weights) [][]float32 {
 	return out
 }
 
-// requireStep compares each tensor's change, relative to its norm.
+// requireStep compares each tensor's update, relative to its norm.
 func requireStep(t *testing.T, w *model.Weights, before [][]float32, path string) {
 	t.Helper()
 	f, err := checkpoint.OpenFile(path)

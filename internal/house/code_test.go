@@ -15,15 +15,15 @@ import (
 	"github.com/easyrl/easyrl/configs"
 )
 
-// The longest that things may be, in lines. Tests are not counted.
+// Size limits in lines. Tests do not count.
 const (
 	maxPackage  = 2000
 	maxFile     = 400
 	maxFunction = 60
 )
 
-// exceptions have a limit of their own: a file by its path, a function as
-// folder.Name, a package by its folder.
+// exceptions lists individual limits: of a file by path, of a function as
+// folder.Name, of a package by folder.
 func exceptions() map[string]int {
 	return map[string]int{
 		"cmd/easyrl": 1200, // flags and printing alone
@@ -67,7 +67,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// calls visits every call of a function of a package, as in "time.Sleep".
+// calls visits every call of a package's function, such as "time.Sleep".
 func calls(file *ast.File, visit func(call *ast.CallExpr, name string)) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
@@ -98,8 +98,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// Pure packages start no goroutines, and none has an init or a variable that
-// somebody could change: errors and compile-time checks aside.
+// Pure packages start no goroutines. No package has an init function or a mutable
+// package variable, except errors and compile-time checks.
 func TestNoHiddenState(t *testing.T) {
 	t.Parallel()
 	tr := parse(t)
@@ -143,7 +143,7 @@ func checkVariables(t *testing.T, tr tree, s source, d *ast.GenDecl) {
 	}
 }
 
-func TestNothingIsPutOff(t *testing.T) {
+func TestNoUnfinishedCode(t *testing.T) {
 	t.Parallel()
 	later := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
 	kinds := []string{".go", ".c", ".h", ".cu", ".cc", ".cpp", ".md", ".toml", ".yml", ".yaml", ".sh", ".tmpl", ".mod", ""}
@@ -158,8 +158,8 @@ func TestNothingIsPutOff(t *testing.T) {
 	})
 }
 
-// Every TOML file that is shipped loads strictly and is valid: an objective on top
-// of the run that it is an overlay of. Each says something of its own.
+// Every shipped TOML file loads strictly and is valid; an objective is loaded
+// over the base run file. No two files have the same effect.
 func TestShippedTOML(t *testing.T) {
 	t.Parallel()
 	const objectives, base = "configs/objectives", "configs/gsm8k-qwen3.toml"

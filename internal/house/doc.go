@@ -1,3 +1,2 @@
-// Package house has the house's rules as tests: who imports whom, how packages
-// introduce themselves, how long things may be.
+// Package house tests the house rules: imports, package docs and sizes.
 package house

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// firstSentences of the packages: what each is for.
+// firstSentences returns the first sentence of each package's doc.
 func firstSentences() map[string]string {
 	return map[string]string{
 		"rollout":          "Package rollout names what flows from the producer to the trainer: prompts, responses, groups and the policy version that wrote them.",
@@ -49,7 +49,7 @@ func firstSentences() map[string]string {
 
 func TestPackageDocs(t *testing.T) {
 	t.Parallel()
-	docs := map[string]string{} // a package's doc, empty where it has none
+	docs := map[string]string{} // by package; empty if there is none
 	for _, s := range parse(t).files {
 		if s.test {
 			continue

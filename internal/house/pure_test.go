@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// pure are the packages of state machines: events drive them, and their callers
-// do the I/O and keep the time.
+// pure lists the packages of pure state machines. Events drive them; their
+// callers do I/O and keep time.
 func pure() []string { return []string{"inference/fleet/state"} }
 
-// Pure packages have no goroutine, lock, context, clock or I/O of their own.
+// Pure packages use no goroutines, locks, contexts, clocks or I/O.
 func TestPurePackages(t *testing.T) {
 	t.Parallel()
 	clocks := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Timer", "Ticker", "Tick", "Sleep"}

@@ -15,23 +15,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// module is the path that the repository's packages are imported under.
+// module is the import path of the repository's module.
 const module = "github.com/easyrl/easyrl"
 
 // source is one Go file.
 type source struct {
-	path string // from the repository's root, with slashes
-	pkg  string // its folder
+	path string // slash-separated, from the repository's root
+	pkg  string // folder
 	test bool
 	ast  *ast.File
 }
 
-// imports are the paths that the file imports; the repository's own without the
-// module.
+// imports returns the file's import paths; paths of this module without their
+// module prefix.
 func (s source) imports() []string {
 	var paths []string
 	for _, spec := range s.ast.Imports {
-		path, _ := strconv.Unquote(spec.Path.Value) // parsed already
+		path, _ := strconv.Unquote(spec.Path.Value) // already parsed
 		paths = append(paths, strings.TrimPrefix(path, module+"/"))
 	}
 	return paths
@@ -43,17 +43,17 @@ type tree struct {
 	files []source
 }
 
-// line is where a node begins, as "path:line".
+// line returns the position of a node as "path:line".
 func (tr tree) line(s source, node ast.Node) string {
 	return s.path + ":" + strconv.Itoa(tr.set.Position(node.Pos()).Line)
 }
 
-// lines is how many lines a node has.
+// lines returns the number of lines of a node.
 func (tr tree) lines(node ast.Node) int {
 	return tr.set.Position(node.End()).Line - tr.set.Position(node.Pos()).Line + 1
 }
 
-// walk calls visit with every file of the repository that is shipped.
+// walk calls visit for every shipped file of the repository.
 func walk(t *testing.T, visit func(path string)) {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -80,7 +80,7 @@ func read(t *testing.T, path string) []byte {
 	return data
 }
 
-// parse reads all Go files, whatever their build tags.
+// parse parses all Go files, regardless of build tags.
 func parse(t *testing.T) tree {
 	t.Helper()
 	tr := tree{set: token.NewFileSet()}
@@ -97,7 +97,7 @@ func parse(t *testing.T) tree {
 	return tr
 }
 
-// under reports whether pkg is one of folders or below one.
+// under reports whether pkg is one of the folders or below one.
 func under(pkg string, folders ...string) bool {
 	return slices.ContainsFunc(folders, func(folder string) bool {
 		return pkg == folder || strings.HasPrefix(pkg, folder+"/")

@@ -1,13 +1,13 @@
-// Package indexed is a heap whose items know their places, so that one in the
-// middle can be moved or taken out.
+// Package indexed provides a heap that tracks the positions of its items, so that
+// any item can be moved or removed.
 package indexed
 
 import "slices"
 
-// Out is the place of an item that is in no heap.
+// Out is the position of an item that is in no heap.
 const Out = -1
 
-// Heap keeps the item on top that is less than all others. New makes one. It is
+// Heap is a binary heap with the smallest item on top. Create it with New. It is
 // not safe for concurrent use.
 type Heap[T any] struct {
 	less  func(a, b T) bool
@@ -15,8 +15,8 @@ type Heap[T any] struct {
 	items []T
 }
 
-// New returns an empty heap. place, where not nil, is called with each item's
-// place whenever it has a new one, and with Out when the item has left.
+// New returns an empty heap. If place is not nil, it is called with each item's
+// new position whenever that changes, and with Out when the item is removed.
 func New[T any](less func(a, b T) bool, place func(item T, at int)) Heap[T] {
 	if place == nil {
 		place = func(T, int) {}
@@ -24,11 +24,11 @@ func New[T any](less func(a, b T) bool, place func(item T, at int)) Heap[T] {
 	return Heap[T]{less: less, place: place}
 }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (h *Heap[T]) Len() int { return len(h.items) }
 
-// At is the item at a place; that at 0 is on top, and those at 2i+1 and 2i+2
-// are not less than that at i.
+// At returns the item at a position: 0 is the top, and the children of i are at
+// 2i+1 and 2i+2.
 func (h *Heap[T]) At(at int) T { return h.items[at] }
 
 // Push adds an item.
@@ -37,13 +37,13 @@ func (h *Heap[T]) Push(item T) {
 	h.up(len(h.items) - 1)
 }
 
-// Pop takes the top off.
+// Pop removes and returns the top item.
 func (h *Heap[T]) Pop() T { return h.Remove(0) }
 
-// Fix moves the item at a place to where it belongs since it has changed.
+// Fix restores the heap order after the item at a position has changed.
 func (h *Heap[T]) Fix(at int) { h.down(h.up(at)) }
 
-// Remove takes the item at a place out.
+// Remove removes and returns the item at a position.
 func (h *Heap[T]) Remove(at int) T {
 	last := len(h.items) - 1
 	item, moved := h.items[at], h.items[last]
@@ -56,8 +56,8 @@ func (h *Heap[T]) Remove(at int) T {
 	return item
 }
 
-// DeleteFunc takes out all items for which del is true. It calls del once for
-// each.
+// DeleteFunc removes all items for which del returns true. It calls del once per
+// item.
 func (h *Heap[T]) DeleteFunc(del func(item T) bool) {
 	h.items = slices.DeleteFunc(h.items, func(item T) bool {
 		out := del(item)
@@ -71,8 +71,7 @@ func (h *Heap[T]) DeleteFunc(del func(item T) bool) {
 	}
 }
 
-// up moves the item at a place above those that it is less than and returns its
-// new place.
+// up moves an item up to its place and returns its new position.
 func (h *Heap[T]) up(at int) int {
 	item := h.items[at]
 	for at > 0 {
@@ -87,7 +86,7 @@ func (h *Heap[T]) up(at int) int {
 	return at
 }
 
-// down moves the item at a place below those that are less than it.
+// down moves an item down to its place.
 func (h *Heap[T]) down(at int) {
 	item := h.items[at]
 	for {

@@ -10,7 +10,7 @@ import (
 
 type item struct{ key, at int }
 
-// list is the heap the obvious way: all items, sorted.
+// list is a trivial heap: a sorted list of all items.
 type list []*item
 
 func (l *list) remove(i *item) {
@@ -19,7 +19,8 @@ func (l *list) remove(i *item) {
 
 func (l *list) sort() { slices.SortFunc(*l, func(a, b *item) int { return a.key - b.key }) }
 
-// Whatever is done to it, the least item is on top and each knows its place.
+// After random operations, the smallest item is on top and each item knows its
+// position.
 func TestHeapAgainstSort(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {

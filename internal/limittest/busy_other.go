@@ -4,5 +4,6 @@ package limittest
 
 import "time"
 
-// busy is the time of day: these systems count no processor time here.
+// busy returns the wall-clock time; processor time is not available on these
+// systems.
 func busy() time.Duration { return time.Duration(time.Now().UnixNano()) }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// busy is the processor time of this process, so that a busy machine fails no
-// test.
+// busy returns the processor time of this process, so that other load on the
+// machine fails no test.
 func busy() time.Duration {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {

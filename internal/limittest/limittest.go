@@ -1,5 +1,4 @@
-// Package limittest holds what reads bytes from outside to its limits in fuzz
-// tests.
+// Package limittest enforces time and memory limits on parsers in fuzz tests.
 package limittest
 
 import (
@@ -8,14 +7,14 @@ import (
 	"time"
 )
 
-// The limits of one call, whatever it is given.
+// Limits of one call.
 const (
 	maxTime  = time.Second
-	maxBytes = 1 << 30 // allocated, which bounds what is held
+	maxBytes = 1 << 30 // allocated in total, an upper bound of live memory
 )
 
-// Run calls f, which fails the test where it takes more than a second of this
-// process's processor time or allocates more than a GiB.
+// Run calls f and fails the test if f uses more than a second of this process's
+// processor time or allocates more than 1 GiB.
 func Run(t testing.TB, f func()) {
 	t.Helper()
 	began, held := busy(), allocated()

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// record is a test that remembers how it failed.
+// record is a testing.TB that records its failure.
 type record struct {
 	testing.TB
 	failure string

@@ -1,6 +1,6 @@
-// Package reference is a decoder in float64, written from the formulas with a
-// dense mask, no cache and nothing shared with the kernels: what tests compare
-// with.
+// Package reference is a decoder in float64 for tests to compare with. It follows
+// the formulas directly, with a dense mask and no cache, and shares no code with
+// the kernels.
 package reference
 
 import (
@@ -10,8 +10,7 @@ import (
 	"github.com/easyrl/easyrl/attention"
 )
 
-// Decoder is a decoder's shape and its tensors, row-major, under their Hugging
-// Face names.
+// Decoder is a decoder's shape and its row-major tensors by Hugging Face name.
 type Decoder struct {
 	HiddenSize, Layers, Heads, KVHeads, HeadDim int
 
@@ -20,7 +19,7 @@ type Decoder struct {
 	Tensor             map[string][]float64
 }
 
-// Set stores a tensor, widened.
+// Set stores a tensor, converted to float64.
 func (r *Decoder) Set(name string, values []float32) {
 	wide := make([]float64, len(values))
 	for i, v := range values {
@@ -75,8 +74,8 @@ func (r *Decoder) heads(x []float64, name string, position int32) {
 	}
 }
 
-// Logprobs are the log-probabilities of l's targets under
-// softmax(logits / temperature), and the entropies.
+// Logprobs returns the log-probability of each of l's targets under
+// softmax(logits / temperature), and the entropy at its row.
 func (r *Decoder) Logprobs(l *attention.Layout, temperature float64) (logp, entropy []float64) {
 	c := r
 	x := make([][]float64, l.Rows())

@@ -1,4 +1,4 @@
-// Package spelling finds the known word that a misspelt one most likely means.
+// Package spelling finds the known word closest to a misspelled one.
 package spelling
 
 import (
@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Nearest returns the first of known that begins with word or, if none does, the
-// first with the fewest typing slips. known must not be empty.
+// Nearest returns the first word of known that starts with word or, if there is
+// none, the first with the smallest edit distance. known must not be empty.
 func Nearest(word string, known []string) string {
 	begins := func(k string) bool { return word != "" && strings.HasPrefix(k, word) }
 	if at := slices.IndexFunc(known, begins); at >= 0 {
 		return known[at]
 	}
 	best, least := "", -1
-	word = word[:min(len(word), 100)] // what is longer resembles nothing
+	word = word[:min(len(word), 100)] // longer words resemble nothing
 	for _, k := range known {
 		if d := slips(strings.ToLower(word), strings.ToLower(k)); least < 0 || d < least {
 			best, least = k, d
@@ -23,8 +23,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// slips counts the letters left out, put in, mistaken or swapped with their
-// neighbour between a and b (optimal string alignment).
+// slips returns the optimal string alignment distance of a and b: the number of
+// letters inserted, deleted, substituted or swapped with a neighbor.
 func slips(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)

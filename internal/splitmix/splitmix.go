@@ -1,8 +1,8 @@
-// Package splitmix is SplitMix64 (Steele, Lea and Flood 2014), the module's only
-// integer mixer: seeds and draws that runs depend on come from it.
+// Package splitmix implements SplitMix64 (Steele, Lea and Flood 2014), the
+// module's only integer mixer: reproducible seeds and draws come from it.
 package splitmix
 
-// At is output n, from 0, of the generator with the seed.
+// At returns output n, counted from 0, of the generator with the given seed.
 func At(seed, n uint64) uint64 { return Mix(seed + (n+1)*0x9e3779b97f4a7c15) }
 
 // Mix is the generator's finalizer, a bijection.

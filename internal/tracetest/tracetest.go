@@ -1,4 +1,4 @@
-// Package tracetest reads a trace file as Perfetto's trace processor does, and
+// Package tracetest reads a trace file like Perfetto's trace processor and
 // reports what that would drop or count as an error.
 package tracetest
 
@@ -11,24 +11,24 @@ import (
 	"slices"
 )
 
-// Trace is what a file holds.
+// Trace is the content of a trace file.
 type Trace struct {
 	Rows    []string // in their order
 	Slices  []Slice
-	Flows   map[int][]Slice // by ID, the slices that each passes, in turn
+	Flows   map[int][]Slice // by ID: the slices that each flow passes through, in order
 	Dropped int
 }
 
-// Slice is a span on its row; times are in microseconds.
+// Slice is a span on a row; times are in microseconds.
 type Slice struct {
-	Row, Track string // Track is what the row is one lane of
+	Row, Track string // Track groups rows; a row is one of its lanes
 	Name       string
 	Begin, End float64
-	Depth      int // 0 where nothing encloses it
+	Depth      int // 0 for the outermost
 	Args       map[string]any
 }
 
-// Named are the slices of a name.
+// Named returns the slices with the given name.
 func (t *Trace) Named(name string) []Slice {
 	return slices.DeleteFunc(slices.Clone(t.Slices), func(s Slice) bool { return s.Name != name })
 }
@@ -54,9 +54,9 @@ type file struct {
 	} `json:"otherData"`
 }
 
-// Read reads a trace, and reports all its faults: events that lack what their
-// kind must have, spans that overlap without one enclosing the other, flows that
-// do not start, do not end, go back in time or pass where there is no span.
+// Read parses a trace and reports all its faults: events without required fields,
+// spans that partly overlap, and flows that do not start or end, go back in time,
+// or pass where there is no span.
 func Read(data []byte) (*Trace, error) {
 	var f file
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -87,7 +87,7 @@ func Read(data []byte) (*Trace, error) {
 	return r.end(f.Other.Dropped)
 }
 
-// complete reports what e lacks of what its phase must have.
+// complete returns an error if e lacks a field that its phase requires.
 func complete(e *event) error {
 	switch {
 	case e.Name == nil || *e.Name == "":
@@ -124,8 +124,8 @@ func complete(e *event) error {
 type row struct {
 	pid         int
 	name, track string
-	open        []int   // slices, the innermost last
-	flow        float64 // when the last flow passed
+	open        []int   // indices of open slices, innermost last
+	flow        float64 // time of the last flow event
 }
 
 type flow struct {
@@ -157,7 +157,7 @@ func (r *reader) name(e *event) {
 	r.Rows = append(r.Rows, name)
 }
 
-// of is the row of e, where what has ended before is closed.
+// of returns the row of e after closing slices that have ended by then.
 func (r *reader) of(e *event) *row {
 	w := r.rows[*e.TID]
 	if w == nil || w.pid != *e.PID {

@@ -1,5 +1,5 @@
-// Package usage marks faults of the command line, a configuration or the files
-// that they name, so that a command can exit with a status of its own for them.
+// Package usage marks errors in the command line, the configuration or the files
+// named there, so that a command can exit with its own status for them.
 package usage
 
 import (
@@ -7,19 +7,19 @@ import (
 	"fmt"
 )
 
-// Error is such a fault: nothing was started or changed.
+// Error marks a usage error: nothing was started or changed.
 type Error struct{ Err error }
 
-// Error is the fault's message.
+// Error returns the message of the wrapped error.
 func (e Error) Error() string { return e.Err.Error() }
 
-// Unwrap returns the fault.
+// Unwrap returns the wrapped error.
 func (e Error) Unwrap() error { return e.Err }
 
-// Errorf is an Error with the message and wrapping of fmt.Errorf.
+// Errorf returns an Error formatted by fmt.Errorf.
 func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, args...)} }
 
-// Wrap marks err, unless it is nil.
+// Wrap marks err as a usage error; nil stays nil.
 func Wrap(err error) error {
 	if err == nil {
 		return nil
@@ -27,14 +27,14 @@ func Wrap(err error) error {
 	return Error{err}
 }
 
-// Is reports whether err is such a fault or wraps one.
+// Is reports whether err is or wraps a usage error.
 func Is(err error) bool {
 	var e Error
 	return errors.As(err, &e)
 }
 
-// Prefix puts name before each of the faults that a usage error joins. Other
-// errors stay as they are.
+// Prefix prepends name to each error joined in a usage error. It returns other
+// errors unchanged.
 func Prefix(name string, err error) error {
 	var e Error
 	if !errors.As(err, &e) {
