@@ -1,11 +1,11 @@
-// Command addition writes the quickstart's task: three-digit addition with
+// Command addition generates the quickstart's task: three-digit addition with
 // worked carries, learned from flawed demonstrations.
 //
 //	go run ./examples/addition -out runs/quickstart/data
 //
-// The folder gets train.jsonl and test.jsonl (prompts and answers), demos.jsonl
-// (demonstrations for supervised training) and model/ (a tokenizer and the
-// shape of a small model). The same seed gives the same bytes.
+// It writes train.jsonl and test.jsonl (prompts and answers), demos.jsonl
+// (demonstrations for supervised training) and model/ (a tokenizer and the shape
+// of a small model). The same seed gives the same bytes.
 package main
 
 import (
@@ -56,7 +56,7 @@ func run(args []string) error {
 	)
 }
 
-// writeLines writes rows as JSON lines. Angle brackets stay as they are.
+// writeLines writes rows as JSON lines without escaping angle brackets.
 func writeLines[T any](path string, rows []T) (err error) {
 	file, err := os.Create(path)
 	if err != nil {

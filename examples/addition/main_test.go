@@ -31,7 +31,7 @@ func TestWorked(t *testing.T) {
 	for _, test := range tests {
 		require.Equal(t, test.want, worked(problem{test.a, test.b}, test.forget))
 	}
-	forgets := []bool{false, true} // the second carry only
+	forgets := []bool{false, true} // only the second carry
 	require.Equal(t, "<think>8+4+0=12;8+8+1=17;9+8+0=17</think>1772", worked(problem{988, 884}, func() bool {
 		first := forgets[0]
 		forgets = forgets[1:]
@@ -40,12 +40,12 @@ func TestWorked(t *testing.T) {
 	require.Equal(t, "1400", lazy(problem{580, 989}))
 }
 
-// What the rule makes of two digits that carry with probability .45, and with
-// .55 on top of a carry: of the worked demonstrations
+// Two digits carry with probability .45, or .55 with a carry in. By that, the
+// share of worked demonstrations without a slip is
 //
 //	.55·(.55 + .45·.3) + .45·.3·(.45 + .55·.3) = .460
 //
-// have no slip. A lazy one has 4.6 tokens with its end token, a worked one 31.1.
+// A lazy demonstration has 4.6 tokens including the end token, a worked one 31.1.
 func TestDemonstrations(t *testing.T) {
 	t.Parallel()
 	demos := demonstrations(1, 28_800)
@@ -155,7 +155,7 @@ func TestVocabulary(t *testing.T) {
 	}
 }
 
-// The tokenizer that is written is one that training reads.
+// Training can load the generated tokenizer.
 func TestTokenizerLoads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -176,7 +176,7 @@ func TestTokenizerLoads(t *testing.T) {
 	}
 }
 
-// The model of the recipe has 0.795 million parameters.
+// The quickstart's model has 0.795 million parameters.
 func TestModelSize(t *testing.T) {
 	t.Parallel()
 	data, err := json.Marshal(modelConfig())

@@ -1,6 +1,6 @@
 package main
 
-// The ids of the tokens that stand for no text, or for the limits of thinking.
+// IDs of the special tokens and of the thinking delimiters.
 const (
 	pad = iota
 	eos
@@ -11,11 +11,11 @@ const (
 
 func addedTokens() []string { return []string{"<pad>", "<eos>", "<bos>", "<think>", "</think>"} }
 
-// characters is the rest of the vocabulary, one token each.
+// characters is the rest of the vocabulary, one token per character.
 const characters = "0123456789" + "+-*=;," + " \n?" + "abcdefghijklmnopqrstuvwxyz" + ".()"
 
-// tokenizerFile is a tokenizer.json: a byte-level BPE that merges nothing, so that
-// every character is a token.
+// tokenizerFile returns a tokenizer.json: a byte-level BPE without merges, so
+// that every character is a token.
 func tokenizerFile() any {
 	type object = map[string]any
 	vocab := object{}
@@ -37,7 +37,8 @@ func tokenizerFile() any {
 	}
 }
 
-// byteLevel is how a byte-level vocabulary spells c: blanks move up by 256.
+// byteLevel returns the byte-level spelling of c: control characters and the
+// space move up by 256.
 func byteLevel(c rune) string {
 	if c <= ' ' {
 		c += 256
@@ -45,17 +46,17 @@ func byteLevel(c rune) string {
 	return string(c)
 }
 
-// tokenizerConfig is a tokenizer_config.json.
+// tokenizerConfig returns a tokenizer_config.json.
 func tokenizerConfig() any {
 	names := addedTokens()
 	return map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names[bos], "eos_token": names[eos],
 		"pad_token": names[pad], "model_max_length": maxPositions, "clean_up_tokenization_spaces": false}
 }
 
-// maxPositions is the longest sequence of the model.
+// maxPositions is the maximum sequence length of the model.
 const maxPositions = 256
 
-// modelConfig is a config.json: a Qwen3 of 0.795 million parameters.
+// modelConfig returns a config.json: a Qwen3 with 0.795 million parameters.
 func modelConfig() any {
 	return map[string]any{
 		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3", "torch_dtype": "float32",

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// The flaws of the demonstrations.
+// Flaws of the demonstrations.
 const (
-	lazyShare   = 0.3 // guess without thinking
-	forgetCarry = 0.7 // of the carries, in the others
+	lazyShare   = 0.3 // share that guesses without thinking
+	forgetCarry = 0.7 // share of carries forgotten in the others
 )
 
-// maxPrompts bounds what split can find: there are 810,000 sums, of which one
-// in sixteen is held out.
+// maxPrompts bounds the sizes of the sets: there are 810,000 sums, and one in
+// sixteen is held out.
 const maxPrompts = 40_000
 
-// problem is one sum of two numbers of three digits.
+// problem is the sum of two three-digit numbers.
 type problem struct{ a, b int }
 
 func draw(rng *rand.Rand) problem { return problem{100 + rng.IntN(900), 100 + rng.IntN(900)} }
@@ -27,8 +27,8 @@ func (p problem) prompt() string { return fmt.Sprintf("%d+%d=", p.a, p.b) }
 
 func (p problem) answer() string { return strconv.Itoa(p.a + p.b) }
 
-// heldOut reports whether p belongs to the test set, whatever the seed: nothing
-// that is trained on ever shows it.
+// heldOut reports whether p belongs to the test set. It does not depend on the
+// seed: no training set ever contains p.
 func (p problem) heldOut() bool {
 	sum := md5.Sum([]byte(p.prompt())) //nolint:gosec // splits prompts, protects nothing
 	return sum[0]%16 == 0
@@ -40,7 +40,7 @@ type task struct {
 	Answer string `json:"answer"`
 }
 
-// split draws distinct prompts for training and for evaluation.
+// split draws distinct prompts for training and evaluation.
 func split(seed uint64, train, test int) (trainSet, testSet []task, err error) {
 	if train < 1 || test < 1 || train > maxPrompts || test > maxPrompts {
 		return nil, nil, fmt.Errorf("%d prompts to train on and %d to evaluate on, expected 1 to %d", train, test, maxPrompts)
@@ -85,11 +85,11 @@ func demonstrations(seed uint64, n int) []demonstration {
 	return demos
 }
 
-// lazy adds the hundreds and stops there.
+// lazy adds only the hundreds.
 func lazy(p problem) string { return strconv.Itoa((p.a/100 + p.b/100) * 100) }
 
-// worked adds column by column, least significant first. Where forget says so an
-// incoming carry is written as 0, and the answer follows from what is written.
+// worked adds column by column, least significant first. If forget returns true,
+// it writes an incoming carry as 0, and the answer follows from what is written.
 func worked(p problem, forget func() bool) string {
 	var steps []string
 	a, b, carry, answer := p.a, p.b, 0, ""
@@ -101,7 +101,7 @@ func worked(p problem, forget func() bool) string {
 		steps = append(steps, fmt.Sprintf("%d+%d+%d=%d", a%10, b%10, carry, total))
 		digit := total % 10
 		if column == 2 {
-			digit = total // its carry leads the answer
+			digit = total // the last carry leads the answer
 		}
 		answer = strconv.Itoa(digit) + answer
 		a, b, carry = a/10, b/10, total/10

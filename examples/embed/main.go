@@ -1,5 +1,5 @@
-// Command embed trains a model from a Go program: it reads a configuration, changes
-// it and runs it, through easyrl's packages alone.
+// Command embed trains a model from a Go program: it loads a configuration,
+// changes it and runs it, using only easyrl's packages.
 //
 //	make quickstart
 //	go run ./examples/embed configs/quickstart.toml
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// train runs a configuration for three steps in a folder and prints each step's mean
+// train runs a configuration for three steps in dir and prints each step's mean
 // reward.
 func train(ctx context.Context, files []string, dir string, out, log io.Writer) error {
 	if len(files) == 0 {
