@@ -8,8 +8,8 @@ const (
 	PromptOrder = "prompt"  // in the order of the batch's prompts
 )
 
-// Batch is what the trainer asks of the producer in one step: a group for each
-// prompt, sampled with one version of the weights.
+// Batch is the trainer's request for one step: a group for each prompt, all sampled with
+// one version of the weights.
 type Batch struct {
 	Step    int   // from 1
 	Version int64 // of the weights, from 1
@@ -18,23 +18,23 @@ type Batch struct {
 
 // Stream delivers the groups of a batch while they are sampled.
 type Stream interface {
-	// Groups delivers each finished group once and is closed after the last one.
+	// Groups returns a channel that delivers each finished group once and closes after the
+	// last one.
 	Groups() <-chan Group
-	// Wait returns once nothing of the batch runs any more, with the error that
-	// closed Groups early. Call it after Groups is closed or the batch's context
-	// is cancelled.
+	// Wait returns when nothing of the batch is running, with the error that closed Groups
+	// early. Call it after Groups is closed or the batch's context is cancelled.
 	Wait() (Stats, error)
 }
 
-// Stats says how a batch was sampled.
+// Stats summarizes how a batch was sampled.
 type Stats struct {
 	Busy      time.Duration // time with work, summed over instances
-	Instances int           // that serve
-	Retries   int64         // requests tried again
-	Hedges    int64         // requests also given to a second instance
+	Instances int           // that served
+	Retries   int64         // requests retried
+	Hedges    int64         // requests also sent to a second instance
 	Failed    int           // prompts without a group, each reported
-	// Replaced are the scored groups that dynamic sampling replaced.
+	// Replaced holds the scored groups that dynamic sampling replaced.
 	Replaced []Group
-	// RewardRetries counts scores asked for again.
+	// RewardRetries counts retried reward calls.
 	RewardRetries int64
 }

@@ -1,5 +1,5 @@
-// Package rollout names what flows from the producer to the trainer: prompts,
-// responses, groups and the policy version that wrote them.
+// Package rollout defines the data that flows from the producer to the trainer: prompts,
+// responses, groups and the policy version that sampled them.
 package rollout
 
 import (
@@ -11,21 +11,21 @@ import (
 // Prompt is one task of the data set.
 type Prompt struct {
 	ID       string          // unique in the data set, stable between runs
-	Text     string          // as the template rendered it
-	Messages []Message       // of a chat, which Text is rendered from; nil where the data set has text. Rollouts files leave them out
+	Text     string          // rendered by the template
+	Messages []Message       // of a chat, from which Text is rendered; nil for plain text. Not in rollouts files
 	IDs      []int32         // token ids of Text
-	Answer   json.RawMessage // what the reward compares with, any JSON value
-	Source   string          // data set it came from; may be empty
+	Answer   json.RawMessage // reference answer for the reward, any JSON value
+	Source   string          // data set it comes from; may be empty
 }
 
 // Message is one turn of a chat.
 type Message struct {
-	Role    string                     // "system", "user", "assistant", "tool", …
-	Content string                     // its text
-	Extra   map[string]json.RawMessage // what else it has, such as tool_calls; nil where nothing
+	Role    string // "system", "user", "assistant", "tool", …
+	Content string
+	Extra   map[string]json.RawMessage // other fields, such as tool_calls; nil if none
 }
 
-// AnswerText is the answer as text: a JSON string's content, or the JSON itself.
+// AnswerText returns the answer as text: the content of a JSON string, or the raw JSON.
 func (p *Prompt) AnswerText() string {
 	if len(p.Answer) == 0 || (p.Answer[0] != '"' && p.Answer[0] != 'n') { // neither a string nor null
 		return string(p.Answer)
@@ -49,7 +49,7 @@ const (
 // Response is one sampled answer and its score.
 type Response struct {
 	Text     string             `json:"text"`
-	IDs      []int32            `json:"ids"`      // includes the stop token where one ended it
+	IDs      []int32            `json:"ids"`      // includes the stop token if one ended it
 	Logprobs []float32          `json:"logprobs"` // of IDs, natural log, under the policy that sampled them
 	Reward   float64            `json:"reward"`
 	Parts    map[string]float64 `json:"parts,omitempty"` // the reward's components by name
@@ -58,22 +58,22 @@ type Response struct {
 	Instance string             `json:"instance"`
 }
 
-// Group is a prompt and its responses: the unit that streams to the trainer,
-// since an advantage needs all rewards of its group.
+// Group is a prompt and its responses. It is the unit streamed to the trainer, because an
+// advantage needs all rewards of its group.
 type Group struct {
-	Step      int   // that it belongs to, from 1
-	Index     int   // its place among the step's prompts, from 0
+	Step      int   // from 1
+	Index     int   // position among the step's prompts, from 0
 	Version   int64 // of the weights, equal in all responses
 	Prompt    Prompt
 	Responses []Response
-	// Seed is that of the request which sampled it, and its name in the trace.
-	// Rollouts files leave it out.
+	// Seed is the seed of the request that sampled the group. It names the group in the
+	// trace. Rollouts files omit it.
 	Seed uint64
-	// Scored is when its last response had its reward; zero where that is not
-	// known. Rollouts files leave it out.
+	// Scored is when the last response got its reward; zero if unknown. Rollouts files omit
+	// it.
 	Scored time.Time
-	// Replaced says that the group was not trained: its rewards were all equal,
-	// and another of the same index took its place.
+	// Replaced means that the group was not trained on: its rewards were all equal, and
+	// another group with the same index took its place.
 	Replaced bool
 }
 
@@ -90,8 +90,8 @@ type groupJSON struct {
 	Replaced  bool            `json:"replaced,omitempty"`
 }
 
-// MarshalJSON writes the flat form of a run's rollouts files, with < and > as
-// they are: people read it.
+// MarshalJSON writes the flat form of a run's rollouts files. It leaves < and > unescaped,
+// because people read these files.
 func (g Group) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

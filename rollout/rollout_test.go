@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A line as a run's rollouts files have it.
+// line is a line of a rollouts file.
 const line = `{"step":1,"version":1,"prompt_id":"gsm8k:7","prompt":"1+1=","prompt_ids":[5,6,5],"answer":"2",` +
 	`"responses":[{"text":"2","ids":[7,1],"logprobs":[-0.25,-1e-7],"reward":1.0,"finish":"stop","version":1,"instance":"local"},` +
 	`{"text":"33","ids":[8,8],"logprobs":[-3.5,-0.125],"reward":0.5,"finish":"length","version":1,"instance":"http://10.0.0.2:8000"}]}`
 
-func TestGroupReadsTheContractsForm(t *testing.T) {
+func TestGroupUnmarshalsContract(t *testing.T) {
 	t.Parallel()
 	var g Group
 	require.NoError(t, json.Unmarshal([]byte(line), &g))
@@ -31,8 +31,8 @@ func TestGroupReadsTheContractsForm(t *testing.T) {
 	}, g)
 }
 
-// Every key of the contract is there, and what is added to it is named here.
-func TestGroupWritesTheContractsForm(t *testing.T) {
+// Marshaling writes every key of the contract. The test lists all keys added to it.
+func TestGroupMarshalsContract(t *testing.T) {
 	t.Parallel()
 	var g Group
 	require.NoError(t, json.Unmarshal([]byte(line), &g))
@@ -61,7 +61,7 @@ func TestGroupWritesTheContractsForm(t *testing.T) {
 	}, slices.Sorted(maps.Keys(response)))
 }
 
-// Whatever a group holds comes back, log-probabilities and rewards to the bit.
+// A group survives a round trip, with log-probabilities and rewards equal to the bit.
 func TestGroupRoundTrip(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 9))
@@ -100,7 +100,7 @@ func TestGroupRoundTrip(t *testing.T) {
 	}
 }
 
-func TestGroupRefuses(t *testing.T) {
+func TestGroupRejectsInvalid(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{``, `{`, `[]`, `{"step":"1"}`, `{"step":1.5}`, `{"prompt_ids":[1.5]}`, `{"prompt_ids":[3000000000]}`, `{"responses":[{"reward":"1"}]}`} {
 		var g Group

@@ -1,5 +1,4 @@
-// Package sample samples groups of responses and scores them, for training and for
-// evaluation alike.
+// Package sample samples and scores groups of responses, for training and evaluation.
 package sample
 
 import (
@@ -17,8 +16,8 @@ import (
 
 // Fleet samples responses.
 type Fleet interface {
-	// Generate returns the completions and the instance that sampled them. It
-	// retries on other instances itself: an error is final.
+	// Generate returns the completions and the instance that sampled them. It retries on
+	// other instances itself, so an error is final.
 	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error)
 }
 
@@ -26,17 +25,16 @@ type Fleet interface {
 type Sampler struct {
 	Fleet  Fleet
 	Reward reward.Func
-	// Text decodes a response for the reward and the record, without stop and other
-	// special tokens. Nil takes the instances' text.
+	// Text decodes a response for the reward and the record, without stop and other special
+	// tokens. If nil, the instance's text is used.
 	Text func(ids []int32) string
 	// AtOnce is the number of responses of a group that are scored at once, at
 	// least 1.
 	AtOnce int
 }
 
-// Sample returns the group of req.N responses to a prompt, without rewards. A
-// response of another version than req demands is an error that wraps
-// inference.ErrStale.
+// Sample returns the group of req.N responses to prompt, without rewards. If req demands a
+// version, a response of another one is an error that wraps inference.ErrStale.
 func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req inference.Request) (*rollout.Group, error) {
 	req.PromptIDs = prompt.IDs
 	out, instance, err := s.Fleet.Generate(ctx, req)
@@ -60,10 +58,9 @@ func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req infere
 	return g, nil
 }
 
-// Score gives each response of g its reward and returns the scores, in the order of
-// the responses. No score begins after one has failed. Each scoring goroutine starts
-// the next one when it begins: where scores take no time, the next finds nothing to
-// do.
+// Score sets the reward of each response of g and returns the scores in the order of the
+// responses. After a failure no more scoring begins. Each scoring goroutine starts the next
+// one before its first score, so with instant rewards the later ones find nothing to do.
 func (s *Sampler) Score(ctx context.Context, g *rollout.Group) ([]reward.Score, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -93,9 +90,9 @@ func (s *Sampler) Score(ctx context.Context, g *rollout.Group) ([]reward.Score, 
 	return scores, context.Cause(ctx)
 }
 
-// score asks the reward about one response. The reward alone knows when scoring
-// begins, so it keeps the deadlines and retries. A panic, or a number that is not
-// finite, is an error.
+// score calls the reward for one response. The reward handles deadlines and retries,
+// because only it knows when scoring begins. A panic or a number that is not finite is an
+// error.
 func (s *Sampler) score(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) (score reward.Score, err error) {
 	if p := panics.Try(func() {
 		score, err = s.Reward.Score(ctx, reward.Input{Prompt: prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})

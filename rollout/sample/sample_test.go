@@ -14,7 +14,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// fleet answers with a completion for each of its versions.
+// fleet answers with one completion per version.
 type fleet struct {
 	versions []int64
 	fault    error
@@ -57,7 +57,7 @@ func TestSample(t *testing.T) {
 	_, err = s.Sample(t.Context(), &prompt, req)
 	require.ErrorIs(t, err, inference.ErrStale)
 	require.EqualError(t, err, "stale weights: fake gave a response of version 2, expected 3")
-	req.Version = 0 // demands none
+	req.Version = 0 // any version
 	_, err = s.Sample(t.Context(), &prompt, req)
 	require.NoError(t, err)
 	f.versions = []int64{3}
