@@ -8,7 +8,7 @@ import (
 // firstSentences returns the first sentence of each package's doc.
 func firstSentences() map[string]string {
 	return map[string]string{
-		"rollout":          "Package rollout names what flows from the producer to the trainer: prompts, responses, groups and the policy version that wrote them.",
+		"rollout":          "Package rollout defines the data that flows from the producer to the trainer: prompts, responses, groups and the policy version that sampled them.",
 		"npu":              "Package npu is the device layer: memory and the closed set of kernels that a transformer needs, the same on CPU, CUDA and Ascend.",
 		"npu/cpu":          "Package cpu is the device everyone has: SIMD kernels with a fixed summation order.",
 		"npu/host":         "Package host works on weights in host memory: copies, checksums, panel layout.",
@@ -23,7 +23,7 @@ func firstSentences() map[string]string {
 		"optim":            "Package optim updates weights: AdamW, gradient clipping, learning-rate schedules.",
 		"loss":             "Package loss turns token log-probabilities and rewards into a scalar and its gradient; it knows no model and no device.",
 		"inference":        "Package inference is the contract between inference instances and their callers: requests, responses, weight versions and clients.",
-		"inference/fleet":  "Package fleet gives requests to inference instances that come, fail and go, and publishes each version of the weights to them.",
+		"inference/fleet":  "Package fleet dispatches requests to inference instances that join, fail and leave, and publishes each version of the weights to them.",
 		"inference/engine": "Package engine samples from a model with continuous batching and a paged key-value cache.",
 		"inference/server": "Package server exposes an engine over HTTP.",
 		"inference/remote": "Package remote samples with inference servers over HTTP: easyrl serve, vLLM, SGLang and, for evaluation, llama.cpp.",
