@@ -10,13 +10,12 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 )
 
-// Announcer reports how a run's instances join, fail and leave: as lines on the
-// console and as events at the control address. Its methods may be called
-// concurrently.
+// Announcer reports on the console and at the control address how a run's instances join,
+// fail and leave. Its methods may be called concurrently.
 type Announcer struct {
-	ctx   context.Context                  // of the run: what its end does to instances is not reported
+	ctx   context.Context                  // of the run; changes caused by its end are not reported
 	warn  func(format string, args ...any) // writes a line
-	notes *report.Notes                    // writes lines with warn, later: the fleet holds its lock in FleetEvent
+	notes *report.Notes                    // writes lines with warn later, because the fleet calls FleetEvent with its lock held
 
 	mu      sync.Mutex
 	stopped bool
@@ -30,7 +29,7 @@ func NewAnnouncer(ctx context.Context, warn func(format string, args ...any)) *A
 	return &Announcer{ctx: ctx, warn: warn, notes: report.NewNotes(warn), faulty: map[string]bool{}}
 }
 
-// serve sends events to the control address from now on.
+// serve starts sending events to the control address.
 func (a *Announcer) serve(live *control.Server) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,11 +43,11 @@ func (a *Announcer) stop() {
 	a.stopped = true
 }
 
-// Close writes the lines that are left.
+// Close writes the remaining lines.
 func (a *Announcer) Close() { a.notes.Close() }
 
-// FleetEvent reports a change of an instance's state; it is the Notify of a fleet's
-// configuration. It leaves out what every publish does to every instance.
+// FleetEvent reports a change of an instance's state. It is the Notify of a fleet's
+// configuration. It omits changes that every publish causes in every instance.
 func (a *Announcer) FleetEvent(e fleet.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,7 +79,7 @@ func (a *Announcer) FleetEvent(e fleet.Event) {
 	a.control.Instance(event)
 }
 
-// joined reports a new server; fault says why it cannot serve yet, if it cannot.
+// joined reports a new server. fault is why it cannot serve yet, or nil.
 func (a *Announcer) joined(in control.Instance, fault error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,20 +14,19 @@ import (
 const (
 	// reconnectInterval is the pause between attempts to reach a server.
 	reconnectInterval = 5 * time.Second
-	// watchInterval is the pause between readings of the watched list.
+	// watchInterval is the pause between reads of the watched list.
 	watchInterval = 5 * time.Second
-	// drainTimeout bounds how long a server that left the list may finish its
-	// requests.
+	// drainTimeout limits how long a server that left the list may finish its requests.
 	drainTimeout = 5 * time.Minute
 )
 
-// connector connects to the servers that the configuration and the watched list
-// name, and drains those that leave the list.
+// connector connects to the servers in the configuration and on the watched list, and
+// drains those that leave the list.
 type connector struct {
 	cfg     *Config
 	servers *servers
 	ctx     context.Context // ends its goroutines
-	tasks   *conc.WaitGroup // has its goroutines
+	tasks   *conc.WaitGroup // waits for its goroutines
 
 	unreachable []remote.Endpoint // configured servers that did not answer connect
 
@@ -35,8 +34,8 @@ type connector struct {
 	wanted map[string]context.CancelFunc // by URL; cancel drains a server of the list
 }
 
-// connect connects to the configured servers, all at once, and returns a fault for
-// each that it could not add. reconnect tries those again.
+// connect connects to all configured servers at once and returns, at each server's index,
+// the fault if it could not be added. reconnect tries those again.
 func (c *connector) connect(ctx context.Context) []error {
 	faults := make([]error, len(c.cfg.Endpoints))
 	var calls sync.WaitGroup
@@ -47,7 +46,7 @@ func (c *connector) connect(ctx context.Context) []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, e := range c.cfg.Endpoints {
-		c.wanted[e.URL] = func() {} // it stays whatever the list says
+		c.wanted[e.URL] = func() {} // stays even if it is not on the list
 		if faults[i] != nil {
 			c.unreachable = append(c.unreachable, e)
 		}
@@ -55,7 +54,7 @@ func (c *connector) connect(ctx context.Context) []error {
 	return faults
 }
 
-// reconnect starts to connect to the configured servers that did not answer.
+// reconnect starts connecting to the configured servers that did not answer.
 func (c *connector) reconnect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +63,8 @@ func (c *connector) reconnect() {
 	}
 }
 
-// want connects to a server, for as long as it takes. cancel makes it leave again.
+// want connects to a server in the background, retrying until it succeeds. cancel makes the
+// server leave.
 func (c *connector) want(e remote.Endpoint) (cancel context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.tasks.Go(func() {
@@ -85,8 +85,7 @@ func (c *connector) isWanted(url string) bool {
 	return ok
 }
 
-// retry tries to add a server until it is in the fleet. It returns false if ctx ends
-// first.
+// retry tries to add a server until it is in the fleet. It returns false if ctx ends first.
 func (c *connector) retry(ctx context.Context, e remote.Endpoint) bool {
 	last := ""
 	for {
@@ -134,8 +133,8 @@ func (c *connector) watch() {
 	})
 }
 
-// follow connects to servers that are new in list and drains those that left it.
-// Configured servers stay. A list with a fault changes nothing.
+// follow connects to servers that are new in list and drains those that left it. Configured
+// servers stay. An invalid list changes nothing.
 func (c *connector) follow(list []string) error {
 	listed := map[string]remote.Endpoint{}
 	for _, text := range list {
@@ -164,8 +163,8 @@ func (c *connector) follow(list []string) error {
 	return nil
 }
 
-// release drains srv, for drainTimeout at most, and removes it. A server that has
-// taken its place stays.
+// release drains srv for at most drainTimeout and removes it. A server that has replaced
+// srv stays.
 func (c *connector) release(srv *server) {
 	if srv == nil || c.ctx.Err() != nil || c.servers.get(srv.ID()) != srv {
 		return

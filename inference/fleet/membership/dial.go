@@ -15,15 +15,15 @@ import (
 // Client is the client of an inference server.
 type Client interface {
 	inference.Instance
-	// Probe asks the server whether it answers.
+	// Probe returns an error if the server does not answer.
 	Probe(ctx context.Context) error
 }
 
-// Dialer connects to the server of an endpoint and returns its kind.
+// Dialer connects to the server of an endpoint and returns its client and kind.
 type Dialer func(ctx context.Context, e remote.Endpoint) (c Client, kind string, err error)
 
-// newDialer returns a Dialer over HTTP. run identifies the run to servers. cleanup
-// removes the weights that were written for servers, if the run made their folder.
+// newDialer returns a Dialer over HTTP. run identifies the run to servers. cleanup removes
+// the folder of weights written for servers, if cfg.RemoveWeights is set.
 func newDialer(cfg *Config, run string) (dial Dialer, cleanup func() error, err error) {
 	store, err := publish.NewStore(cfg.WeightsDir)
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// engineServer is an engine in the place of a server.
+// engineServer is an engine that takes the place of a server.
 type engineServer struct{ *engine.Engine }
 
 func (engineServer) Probe(context.Context) error { return nil }
 
-// notes are the lines that a run says.
+// notes collects the lines that a run writes.
 type notes struct {
 	mu    sync.Mutex
 	lines []string
@@ -82,18 +82,18 @@ func newEngine(shape *model.Config, id string) (*engine.Engine, error) {
 	return engine.New(engine.Config{ID: id, MaxRunning: 7, Context: 28}, shape, nil, dev)
 }
 
-// setup is what differs between the tests' runs.
+// setup is what differs between the runs of the tests.
 type setup struct {
 	engines      int               // of the run's process
 	endpoints    []remote.Endpoint // configured
 	minInstances int               // 0 is 1
-	fixed        bool              // no server may join
-	watch        string            // a file, or "none" for a list that only the test follows
-	dir          string            // empty is a folder of the test's
+	fixed        bool              // no server may join later
+	watch        string            // a file, or "none" for a list that only the test changes
+	dir          string            // empty is a temporary folder
 	dial         Dialer            // nil is dialEngine
 }
 
-// connected is open, and has connected to the configured servers.
+// connected returns open's membership after Connect.
 func connected(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
 	t.Helper()
 	m := open(ctx, t, said, s)
@@ -101,7 +101,7 @@ func connected(ctx context.Context, t *testing.T, said *notes, s setup) *Members
 	return m
 }
 
-// open is the membership of a run.
+// open returns the membership of a run.
 func open(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
 	t.Helper()
 	shape := tinyShape(t)
@@ -124,8 +124,8 @@ func open(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
 	return m
 }
 
-// dialEngine starts an engine in the place of a server. One with "gone" in its URL
-// does not answer.
+// dialEngine returns a Dialer that starts an engine instead of a server. One with "gone" in
+// its URL does not answer.
 func dialEngine(shape *model.Config) Dialer {
 	return func(_ context.Context, e remote.Endpoint) (Client, string, error) {
 		if strings.Contains(e.URL, "gone") {
@@ -136,7 +136,7 @@ func dialEngine(shape *model.Config) Dialer {
 	}
 }
 
-// dialThen is dialEngine with wrap around each engine.
+// dialThen returns dialEngine with wrap around each engine.
 func dialThen(t *testing.T, wrap func(url string, e engineServer) Client) Dialer {
 	t.Helper()
 	dial := dialEngine(tinyShape(t))
@@ -149,7 +149,7 @@ func dialThen(t *testing.T, wrap func(url string, e engineServer) Client) Dialer
 	}
 }
 
-// publishTiny publishes random weights as a version.
+// publishTiny publishes random weights under a version.
 func publishTiny(t *testing.T, m *Membership, version int64) {
 	t.Helper()
 	require.NoError(t, m.fleet.Publish(t.Context(), tinyWeights(t, version)))

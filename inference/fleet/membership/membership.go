@@ -1,5 +1,5 @@
-// Package membership decides which servers belong to a run's fleet: those
-// configured, those on a watched list, those that join at the control address.
+// Package membership decides which servers belong to a run's fleet: configured ones, those
+// on a watched list and those that join at the control address.
 package membership
 
 import (
@@ -17,40 +17,41 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// Config names a run's servers.
+// Config configures a run's servers.
 type Config struct {
-	// Endpoints are the configured servers, which stay in the fleet.
+	// Endpoints are the configured servers. They stay in the fleet.
 	Endpoints []remote.Endpoint
-	// Kind applies to servers on the watched list without one; empty asks them.
+	// Kind applies to servers on the watched list that name none. If it is empty, each
+	// server is asked.
 	Kind string
-	// Watch is a file or a DNS name that lists servers, as package discover reads
-	// it; empty watches nothing.
+	// Watch is a file or a DNS name that lists servers, in the format of package discover;
+	// empty watches nothing.
 	Watch string
-	// MinInstances is how many instances the run needs to start, engines of its
-	// process included. Begin waits for them, at most Wait.
+	// MinInstances is the number of instances that the run needs to start, including
+	// engines in its process. Begin waits up to Wait for them.
 	MinInstances int
 	Wait         time.Duration
-	// MayJoin says that servers may join after Connect: from the watched list or at
-	// the control address.
+	// MayJoin means that servers may join after Connect, from the watched list or at the
+	// control address.
 	MayJoin bool
-	// Dir is the run's folder, which keeps instances.json; empty keeps nothing. It
-	// must exist when Begin is called.
+	// Dir is the run's folder, where instances.json is kept; empty keeps nothing. It must
+	// exist when Begin is called.
 	Dir string
-	// Client is the configuration of every server's client. Membership fills in
-	// URL, Kind, Store and Trainer.ID.
+	// Client configures the client of every server. Membership fills in URL, Kind, Store
+	// and Trainer.ID.
 	Client remote.Config
-	// WeightsDir is where weights are written for servers that read them from
-	// files. RemoveWeights makes Close remove it.
+	// WeightsDir is where weights are written for servers that read them from files.
+	// RemoveWeights makes Close remove it.
 	WeightsDir    string
 	RemoveWeights bool
-	// Spans has a row for each server; may be nil.
+	// Spans gets a row for each server; may be nil.
 	Spans *trace.Spans
 	// Dial connects to a server; nil connects over HTTP.
 	Dial Dialer
 }
 
-// Membership keeps the servers of a run's fleet. Its methods may be called
-// concurrently, except that Connect and Begin come first, in this order.
+// Membership manages the servers of a run's fleet. Its methods may be called concurrently,
+// except that Connect and then Begin come first.
 type Membership struct {
 	cfg       Config
 	fleet     *fleet.Fleet
@@ -59,16 +60,16 @@ type Membership struct {
 	servers   *servers
 	connector *connector
 	monitor   *monitor
-	cleanup   func() error // removes the weights that were written for servers
+	cleanup   func() error // removes the weights written for servers
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	tasks  conc.WaitGroup
 }
 
-// New returns the membership of a fleet whose Notify is the announcer's FleetEvent.
-// The fleet may already have engines of the run's process. If New succeeds, the
-// membership owns fleet and announcer. ctx is the run's.
+// New returns the membership of a fleet whose Notify is the announcer's FleetEvent. The
+// fleet may already contain engines of the run's process. If New succeeds, the membership
+// owns fleet and announcer. ctx is the run's.
 func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) (*Membership, error) {
 	m := &Membership{cfg: cfg, fleet: f, announcer: announcer, cleanup: func() error { return nil }}
 	var err error
@@ -88,8 +89,9 @@ func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) 
 	return m, nil
 }
 
-// Connect connects to the configured servers. If some do not answer and no server
-// may join, there must be MinInstances without them. Begin tries those again.
+// Connect connects to the configured servers. If some do not answer and no server may join
+// later, it returns an error unless MinInstances are usable without them. Begin tries those
+// that did not answer again.
 func (m *Membership) Connect(ctx context.Context) error {
 	err := errors.Join(m.connector.connect(ctx)...)
 	if n := m.usable(); err != nil && n < m.cfg.MinInstances && !m.cfg.MayJoin {
@@ -98,9 +100,9 @@ func (m *Membership) Connect(ctx context.Context) error {
 	return nil
 }
 
-// Begin lets servers join, until Close: configured ones that did not answer Connect,
-// those on the watched list, and those that call the control address. live may be
-// nil. Begin returns when the run has MinInstances.
+// Begin lets servers join until Close: configured ones that did not answer Connect, those
+// on the watched list, and those that call the control address. live may be nil. Begin
+// returns when the run has MinInstances.
 func (m *Membership) Begin(ctx context.Context, live *control.Server) error {
 	m.state.save()
 	m.announcer.serve(live)
@@ -133,7 +135,7 @@ func (m *Membership) await(ctx context.Context) error {
 	}
 }
 
-// usable counts the instances that hold the weights or may take them.
+// usable returns the number of instances that hold the weights or may take them.
 func (m *Membership) usable() (n int) {
 	for _, st := range m.fleet.Status().Instances {
 		if st.State != fleet.Dead && st.State != fleet.Draining && st.State != fleet.Retired {
@@ -156,7 +158,7 @@ func (m *Membership) Close() error {
 // List returns the fleet's instances in the order in which they joined.
 func (m *Membership) List() []control.Instance { return m.servers.list() }
 
-// Add adds the server at url to the fleet. An empty kind asks the server.
+// Add adds the server at url to the fleet. If kind is empty, Add asks the server.
 func (m *Membership) Add(ctx context.Context, url, kind string) (control.Instance, error) {
 	e, err := remote.ParseEndpoint(url, kind)
 	if err != nil {
@@ -191,8 +193,7 @@ func (m *Membership) Drain(id string) (control.Instance, error) {
 	return in, nil
 }
 
-// Remove takes server id out of the fleet at once. Other instances take over its
-// requests.
+// Remove removes server id from the fleet at once. Other instances get its requests.
 func (m *Membership) Remove(ctx context.Context, id string) error {
 	srv, err := m.servers.removable(id)
 	if err == nil {
@@ -205,10 +206,9 @@ func (m *Membership) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// Removed reports whether a user drained or removed server id, before or after the
-// run was resumed, and it has not been added since.
+// Removed reports whether a user drained or removed server id, in this process or before
+// the run was resumed, and it has not been added since.
 func (m *Membership) Removed(id string) bool { return m.state.isRemoved(id) }
 
-// Evicted reports whether server id left because it did not answer. It may join
-// again.
+// Evicted reports whether server id left because it did not answer. It may rejoin.
 func (m *Membership) Evicted(id string) bool { return m.servers.isEvicted(id) }

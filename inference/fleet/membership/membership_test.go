@@ -17,9 +17,9 @@ import (
 	"github.com/easyrl/easyrl/inference/remote"
 )
 
-// A server that leaves the list and is added again while it drains stays: releasing
-// the one before does not touch it.
-func TestServerOnTheListAgainWhileItDrains(t *testing.T) {
+// A server that leaves the list and is added again while it drains stays: releasing the old
+// one does not affect it.
+func TestServerRelistedWhileDraining(t *testing.T) {
 	t.Parallel()
 	m := connected(t.Context(), t, newNotes(), setup{engines: 1, watch: "none"})
 	publishTiny(t, m, 1)
@@ -42,8 +42,8 @@ func TestServerOnTheListAgainWhileItDrains(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A server that leaves the list while the run connects to it does not stay.
-func TestServerOffTheListWhileItIsCalled(t *testing.T) {
+// A server that leaves the list while the run is connecting to it does not stay.
+func TestServerUnlistedWhileConnecting(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	called, answer := make(chan struct{}), make(chan struct{})
@@ -62,7 +62,7 @@ func TestServerOffTheListWhileItIsCalled(t *testing.T) {
 }
 
 // Only instances that can serve count as enough to start.
-func TestAwaitCountsWhatCanServe(t *testing.T) {
+func TestAwaitCountsUsableInstances(t *testing.T) {
 	t.Parallel()
 	m := connected(t.Context(), t, newNotes(), setup{engines: 1, watch: "none", minInstances: 2})
 	_, err := m.Add(t.Context(), "http://a:1", "")
@@ -76,9 +76,9 @@ func TestAwaitCountsWhatCanServe(t *testing.T) {
 	require.Equal(t, 1, m.usable())
 }
 
-// A run that no server may join does not start without enough of those configured.
-// One that some may join starts and tries again.
-func TestConfiguredServersThatDoNotAnswer(t *testing.T) {
+// A run that no server may join later does not start without enough configured servers. A
+// run that some may join starts and retries.
+func TestUnreachableConfiguredServers(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	alone := open(t.Context(), t, said, setup{engines: 1, minInstances: 2, fixed: true,
@@ -93,7 +93,7 @@ func TestConfiguredServersThatDoNotAnswer(t *testing.T) {
 	require.Len(t, m.List(), 2)
 }
 
-// deadServer is one whose machine is gone.
+// deadServer is a server whose machine is gone.
 type deadServer struct{ engineServer }
 
 func (deadServer) Probe(context.Context) error { return errors.New("no route to host") }
@@ -102,9 +102,9 @@ func (deadServer) Publish(context.Context, inference.Weights) (string, error) {
 	return "", errors.New("no route to host")
 }
 
-// A server that joined on its own and does not answer leaves in the end. A
-// configured one stays.
-func TestDeadServersLeave(t *testing.T) {
+// A server that joined on its own and stops answering is evicted in the end. A configured
+// one stays.
+func TestDeadServersAreEvicted(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none", dial: dialThen(t, func(url string, e engineServer) Client {
@@ -114,7 +114,7 @@ func TestDeadServersLeave(t *testing.T) {
 		return e
 	})})
 	publishTiny(t, m, 1)
-	m.connector.wanted["http://dead:1"] = func() {} // the configuration has it
+	m.connector.wanted["http://dead:1"] = func() {} // as if configured
 	for _, url := range []string{"http://dead:1", "http://dead:2", "http://well:3"} {
 		_, err := m.Add(t.Context(), url, "")
 		require.NoError(t, err)
@@ -136,15 +136,15 @@ func TestDeadServersLeave(t *testing.T) {
 	require.False(t, m.Evicted("http://dead:2"))
 }
 
-// oddServer is one of another model, with a larger vocabulary.
+// oddServer serves another model, with a larger vocabulary.
 type oddServer struct{ engineServer }
 
 func (oddServer) Generate(_ context.Context, req inference.Request) ([]inference.Completion, error) {
 	return slices.Repeat([]inference.Completion{{IDs: []int32{16}, Logprobs: []float32{-1}, Version: req.Version}}, req.N), nil
 }
 
-// A token that the model does not have never reaches the trainer.
-func TestTokensOfAnotherVocabulary(t *testing.T) {
+// A token outside the model's vocabulary never reaches the trainer.
+func TestRejectsTokensOutsideVocabulary(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	m := connected(t.Context(), t, said, setup{watch: "none", dial: dialThen(t, func(_ string, e engineServer) Client { return oddServer{e} })})
@@ -162,8 +162,8 @@ func TestTokensOfAnotherVocabulary(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
-// A server's busy time still counts after it left.
-func TestBusyTimeOfServersThatLeft(t *testing.T) {
+// A server's busy time still counts after it has left.
+func TestBusyTimeIncludesServersThatLeft(t *testing.T) {
 	t.Parallel()
 	m := connected(t.Context(), t, newNotes(), setup{})
 	_, err := m.Add(t.Context(), "http://a:8000", "")
@@ -178,8 +178,8 @@ func TestBusyTimeOfServersThatLeft(t *testing.T) {
 	require.Equal(t, before, m.fleet.Status().Busy)
 }
 
-// A run with a watched list has the servers on it.
-func TestWatchedServersComeAndGo(t *testing.T) {
+// Servers join and leave with the watched list.
+func TestFollowsWatchedList(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	list := filepath.Join(t.TempDir(), "servers")
@@ -198,7 +198,7 @@ func TestWatchedServersComeAndGo(t *testing.T) {
 	require.Equal(t, []string{"embedded-1", "http://b:1"}, []string{all[0].ID, all[1].ID})
 }
 
-// stopper is a server during whose publish the run ends.
+// stopper ends the run during its publish.
 type stopper struct {
 	engineServer
 	stop context.CancelFunc
@@ -210,8 +210,8 @@ func (s stopper) Publish(ctx context.Context, _ inference.Weights) (string, erro
 	return "", ctx.Err()
 }
 
-// What a run's end does to its instances is not reported.
-func TestTheEndIsNotAnnounced(t *testing.T) {
+// Effects of a run's end on its instances are not reported.
+func TestEndOfRunIsNotAnnounced(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	ctx, stop := context.WithCancel(t.Context())
@@ -224,7 +224,7 @@ func TestTheEndIsNotAnnounced(t *testing.T) {
 }
 
 // A resumed run knows which servers a user removed, until they are added again.
-func TestRemovedServersAreKept(t *testing.T) {
+func TestRemovedServersArePersisted(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	start := func() (m *Membership, end func()) {
@@ -241,7 +241,7 @@ func TestRemovedServersAreKept(t *testing.T) {
 	_, err := m.Drain("http://a:1")
 	require.NoError(t, err)
 	require.NoError(t, m.Remove(t.Context(), "http://b:1"))
-	end() // as when it is killed: nothing more is written
+	end() // as if killed: nothing more is written
 	again, end := start()
 	defer end()
 	require.Equal(t, m.state.content.Run, again.state.content.Run)
@@ -265,8 +265,8 @@ func TestRemovedServersAreKept(t *testing.T) {
 	}
 }
 
-// The file of removed servers is bounded.
-func TestFewRemovedServersAreKept(t *testing.T) {
+// The list of removed servers in the file is bounded.
+func TestRemovedServersAreBounded(t *testing.T) {
 	t.Parallel()
 	f, err := openState("", nil)
 	require.NoError(t, err)

@@ -15,8 +15,8 @@ const (
 	monitorInterval = time.Minute
 )
 
-// monitor evicts servers that joined on their own and do not answer. One goroutine
-// uses it.
+// monitor evicts servers that joined on their own and do not answer. It is used by one
+// goroutine.
 type monitor struct {
 	servers  *servers
 	isWanted func(url string) bool // whether the configuration or the list names a server
@@ -38,8 +38,8 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-// unreachable returns the servers to evict: those that have not answered, or have
-// been retired by the fleet, for evictAfter.
+// unreachable returns the servers to evict: those that have been silent, or retired by the
+// fleet, for evictAfter.
 func (m *monitor) unreachable(now time.Time) []*server {
 	var all []*server
 	for _, st := range m.servers.fleet.Status().Instances {
@@ -60,7 +60,7 @@ func (m *monitor) unreachable(now time.Time) []*server {
 	return all
 }
 
-// evict removes a server. It may join again, unless the fleet has retired it.
+// evict removes a server. It may rejoin unless the fleet has retired it.
 func (m *monitor) evict(ctx context.Context, srv *server) {
 	in, ok := m.servers.instance(srv.ID())
 	if !ok {

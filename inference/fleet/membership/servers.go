@@ -18,21 +18,22 @@ import (
 const (
 	// embedded is the kind of an engine in the run's process.
 	embedded = "embedded"
-	// maxEvicted bounds the evicted servers that are remembered.
+	// maxEvicted bounds the number of evicted servers remembered.
 	maxEvicted = 1000
 )
 
-// server is a server in the fleet. Its requests and publishes are spans of the trace.
+// server is a server in the fleet. It records its requests and publishes as spans of the
+// trace.
 type server struct {
 	Client
 	endpoint remote.Endpoint
-	track    trace.Track // lanes: requests overlap
+	track    trace.Track // lanes, because requests overlap
 
 	removing    bool      // guarded by servers.mu
-	silentSince time.Time // when it stopped answering; zero while it answers; of the monitor
+	silentSince time.Time // when it stopped answering, zero while it answers; used by the monitor only
 }
 
-// Generate is the client's Generate, as a span.
+// Generate calls the client's Generate within a span.
 func (s *server) Generate(ctx context.Context, req inference.Request) (out []inference.Completion, err error) {
 	span := s.track.Begin(trace.NoStep, "request")
 	defer func() {
@@ -45,30 +46,30 @@ func (s *server) Generate(ctx context.Context, req inference.Request) (out []inf
 	return s.Client.Generate(ctx, req)
 }
 
-// Publish is the client's Publish, as a span.
+// Publish calls the client's Publish within a span.
 func (s *server) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	defer s.track.Begin(int(w.Version()), "publish").End()
 	return s.Client.Publish(ctx, w)
 }
 
-// servers are the servers in the fleet. Its methods may be called concurrently.
+// servers holds the servers in the fleet. Its methods may be called concurrently.
 type servers struct {
 	fleet     *fleet.Fleet
 	dial      Dialer
 	spans     *trace.Spans
 	announcer *Announcer
 	state     *stateFile
-	joined    chan struct{} // holds a token after a server joined
+	joined    chan struct{} // holds a token after a server has joined
 
 	mu      sync.Mutex
 	byID    map[string]*server
-	pending map[string]bool // URLs that are being added
+	pending map[string]bool // URLs being added
 	evicted map[string]bool // URLs of servers that left because they did not answer
 }
 
-// add connects to the server of an endpoint and adds it to the fleet. Once weights
-// are published it returns when the server holds them or has failed to take them. A
-// server that is in the fleet already stays as it is.
+// add connects to the server of an endpoint and adds it to the fleet. After the first
+// publish it returns when the server holds the weights or has failed to take them. A server
+// that is already in the fleet stays unchanged.
 func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance, error) {
 	s.mu.Lock()
 	twice := s.pending[e.URL]
@@ -101,8 +102,7 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 	return s.join(ctx, &server{Client: c, endpoint: e, track: s.spans.Lanes(c.ID())})
 }
 
-// join adds a connected server to the fleet. If the fleet does not take it, join
-// closes it.
+// join adds a connected server to the fleet, or closes it if the fleet refuses it.
 func (s *servers) join(ctx context.Context, srv *server) (control.Instance, error) {
 	id := srv.ID()
 	s.mu.Lock()
@@ -131,8 +131,8 @@ func (s *servers) join(ctx context.Context, srv *server) (control.Instance, erro
 	return in, nil
 }
 
-// list returns the fleet's instances in the order in which they joined, engines of
-// the run's process included.
+// list returns the fleet's instances, including engines of the run's process, in the order
+// in which they joined.
 func (s *servers) list() []control.Instance {
 	status := s.fleet.Status()
 	s.mu.Lock()
@@ -167,8 +167,8 @@ func (s *servers) get(id string) *server {
 	return s.byID[id]
 }
 
-// removable returns the server called id. An engine of the run's process is not
-// removable, because it could not be added again.
+// removable returns the server called id. Engines of the run's process are not removable,
+// because they could not be added again.
 func (s *servers) removable(id string) (*server, error) {
 	if srv := s.get(id); srv != nil {
 		return srv, nil
@@ -179,8 +179,8 @@ func (s *servers) removable(id string) (*server, error) {
 	return nil, control.ErrNotFound
 }
 
-// remove takes srv itself out of the fleet. It returns control.ErrNotFound if srv is
-// nil, or has left, or another server has taken its place.
+// remove removes srv itself from the fleet. It returns control.ErrNotFound if srv is nil,
+// has left or has been replaced.
 func (s *servers) remove(ctx context.Context, srv *server) error {
 	s.mu.Lock()
 	if srv == nil || srv.removing || s.byID[srv.ID()] != srv {
@@ -199,14 +199,14 @@ func (s *servers) remove(ctx context.Context, srv *server) error {
 	return err
 }
 
-// drop removes srv if it is still in the fleet, and reports a failure as a note.
+// drop removes srv if it is still in the fleet and reports a failure as a note.
 func (s *servers) drop(ctx context.Context, srv *server) {
 	if err := s.remove(ctx, srv); err != nil && ctx.Err() == nil && !errors.Is(err, control.ErrNotFound) {
 		s.announcer.notes.Say("%v", err)
 	}
 }
 
-// setEvicted remembers that server id left because it did not answer.
+// setEvicted records that server id left because it did not answer.
 func (s *servers) setEvicted(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,8 +216,8 @@ func (s *servers) setEvicted(id string) {
 	s.evicted[id] = true
 }
 
-// isEvicted reports whether server id left because it did not answer, and has not
-// been added since.
+// isEvicted reports whether server id left because it did not answer and has not been added
+// since.
 func (s *servers) isEvicted(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// stateName is the file in a run's folder that remembers its servers.
+	// stateName is the file in a run's folder that records its servers.
 	stateName = "instances.json"
-	// maxRemoved bounds the removed servers in the file.
+	// maxRemoved bounds the number of removed servers in the file.
 	maxRemoved = 1000
 )
 
-// stateFile is what a run remembers about its servers when it is resumed. Its
-// methods may be called concurrently.
+// stateFile is what a resumed run knows about its servers. Its methods may be called
+// concurrently.
 type stateFile struct {
 	path  string // empty if nothing is kept
 	notes *report.Notes
@@ -37,8 +37,8 @@ type state struct {
 	Removed []string `json:"taken_out"` // servers that a user drained or removed, newest last
 }
 
-// openState reads the file in a run's folder, if it exists. An empty folder keeps
-// nothing.
+// openState reads the file from a run's folder, if it exists. With an empty folder nothing
+// is kept.
 func openState(folder string, notes *report.Notes) (*stateFile, error) {
 	f := &stateFile{notes: notes}
 	if folder != "" {
@@ -67,7 +67,7 @@ func (f *stateFile) isRemoved(id string) bool {
 	return slices.Contains(f.content.Removed, id)
 }
 
-// setRemoved records that a user removed a server, or that it was added.
+// setRemoved records whether a user removed a server, or it was added again.
 func (f *stateFile) setRemoved(id string, removed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,14 +82,14 @@ func (f *stateFile) setRemoved(id string, removed bool) {
 	f.write()
 }
 
-// save writes the file into the run's folder, which must exist.
+// save writes the file to the run's folder, which must exist.
 func (f *stateFile) save() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.write()
 }
 
-// write is save with f locked.
+// write writes the file. f is locked.
 func (f *stateFile) write() {
 	if f.path == "" {
 		return
