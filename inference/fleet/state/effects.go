@@ -6,19 +6,18 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Handle names a member of the fleet. An instance that leaves and joins again
-// gets another one. Handles grow in the order in which instances join; 0 names
-// none.
+// Handle identifies a member of the fleet. An instance that leaves and rejoins gets a new
+// handle. Handles grow in the order in which instances join; 0 is no instance.
 type Handle int64
 
-// Effects is what the caller must do after an event.
+// Effects lists what the caller must do after an event.
 type Effects struct {
 	Events   []Event   // to report
 	Grants   []Grant   // requests to send to their instances
 	Refusals []Refusal // requests that left the queue without an instance
 	Publish  []Order   // publishes to start
 	Probe    []Probe   // probes to start
-	Idle     []Handle  // instances that drain and have no request left
+	Idle     []Handle  // draining instances that have no request left
 }
 
 // reset empties e and keeps its memory.
@@ -27,42 +26,42 @@ func (e *Effects) reset() {
 	e.Publish, e.Probe, e.Idle = e.Publish[:0], e.Probe[:0], e.Idle[:0]
 }
 
-// Grant books a request on an instance. It ends with Machine.Settle, or with
-// Machine.Leave if the caller does not send it.
+// Grant books a request on an instance. Machine.Settle ends it, or Machine.Leave if the
+// caller does not send it.
 type Grant struct {
 	Request  *Request
 	Instance Handle
 	Version  int64  // of the weights that must answer
 	Checksum string // of those weights
-	epoch    int64  // of the publish that left them there
+	epoch    int64  // of the publish that gave the instance these weights
 	try      int    // of the request
 	m        *member
 }
 
-// Refusal takes a request out of the queue with an error.
+// Refusal removes a request from the queue with an error.
 type Refusal struct {
 	Request *Request
 	Err     error
 }
 
-// Outcome is what came of a granted call.
+// Outcome is the result of a granted call.
 type Outcome struct {
 	Completions []inference.Completion
 	Err         error // ErrStuck for a call that did not return in time
 	Abandoned   bool  // the caller ended the call
 }
 
-// Order asks for a publish of the current weights to an instance. Its end is
-// Machine.Published.
+// Order asks for a publish of the current weights to an instance. Machine.Published ends
+// it.
 type Order struct {
 	Instance   Handle
 	Version    int64 // 0 if the fleet has no weights yet
 	generation int64
-	probed     bool // a probe has succeeded just before
+	probed     bool // a probe has just succeeded
 	m          *member
 }
 
-// Publication is what came of an Order.
+// Publication is the result of an Order.
 type Publication struct {
 	Checksum  string // of the weights
 	Reported  string // by the instance
@@ -71,18 +70,18 @@ type Publication struct {
 	Abandoned bool   // the caller ended the publish
 }
 
-// Probe asks for probes of an instance for as long as Machine.Mending reports
-// true. Machine.Probed follows one that succeeds.
+// Probe asks the caller to probe an instance as long as Machine.Mending reports true. After
+// a successful probe the caller calls Machine.Probed.
 type Probe struct {
 	Instance   Handle
 	generation int64
 	m          *member
 }
 
-// Next is what becomes of a request after one of its calls.
+// Next says how a request continues after one of its calls.
 type Next int
 
-// What becomes of a request.
+// The ways in which a request continues.
 const (
 	Pending   Next = iota // the request's other call decides, or has decided
 	Answered              // the call's completions are the answer

@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// step is one event. It reports whether there are more.
+// step runs one event. It reports whether there are more.
 func (w *world) step() bool {
 	if len(w.data) == 0 {
 		return false
@@ -52,7 +52,7 @@ func (w *world) step() bool {
 	return true
 }
 
-// one is some request in a phase, or nil.
+// one returns some request in the phase, or nil.
 func (w *world) one(phase int) *asked {
 	var all []*asked
 	for _, q := range w.requests {
@@ -91,7 +91,7 @@ func (w *world) enqueue(q *asked) {
 	w.must(left > 0, "look again in %v", left)
 }
 
-// settle ends some call: well, unless the byte is a multiple of 4.
+// settle ends some call: successfully, unless the byte is a multiple of 4.
 func (w *world) settle(how int) {
 	if len(w.calls) == 0 {
 		return
@@ -178,7 +178,7 @@ func (w *world) hedge() {
 	w.must(second.Instance != c.Instance, "hedged with itself")
 	w.hedges++
 	avoids := c.q.avoids
-	c.q.avoids = 0 // a hedge may go to the instance that failed the request before
+	c.q.avoids = 0 // a hedge may go to the instance that last failed the request
 	w.grant(c.q, second)
 	c.q.avoids = avoids
 }
@@ -195,8 +195,7 @@ func (w *world) look() {
 	}
 }
 
-// leave has the caller of a request leave: in the queue, or before its grant is
-// sent.
+// leave cancels a request that is queued or whose grant has not been sent.
 func (w *world) leave() {
 	q := w.one(queued + w.pick(2))
 	if q == nil {
@@ -204,7 +203,7 @@ func (w *world) leave() {
 	}
 	if q.phase == running {
 		if q.granted != 1 || q.running != 1 {
-			return // it has been sent
+			return // already sent
 		}
 		at := slices.IndexFunc(w.calls, func(c *sent) bool { return c.q == q && c.try == q.try })
 		w.release(w.calls[at])
@@ -233,7 +232,7 @@ func (w *world) join() {
 	}
 }
 
-// part has some instance drain or leave.
+// part drains or removes some instance.
 func (w *world) part() {
 	if len(w.instances) == 0 {
 		return
@@ -254,7 +253,7 @@ func (w *world) part() {
 }
 
 func (w *world) begin() {
-	version := w.version + int64(min(1, w.pick(4))) // now and then other weights of the same version
+	version := w.version + int64(min(1, w.pick(4))) // sometimes other weights of the same version
 	version = max(version, 1)
 	w.logf("publish of version %d begins", version)
 	w.version, w.due = version, true
@@ -268,7 +267,7 @@ func (w *world) targets() {
 	w.orders = append(append(w.orders, awaited...), late...)
 }
 
-// published ends some publish: well, if the byte is not one of the first.
+// published ends some publish: successfully, unless the byte is one of the first.
 func (w *world) published(how int) {
 	if len(w.orders) == 0 {
 		return
@@ -314,7 +313,7 @@ func (w *world) probe() {
 	}
 }
 
-// start brings instances that serve.
+// start adds n instances that serve.
 func (w *world) start(name string, n int) {
 	for i := range n {
 		h := &host{name: fmt.Sprint(name, i), state: Stale, capacity: 4}
@@ -336,8 +335,7 @@ func (w *world) start(name string, n int) {
 	w.check()
 }
 
-// calm brings instances that serve, answers everything and checks that each
-// request ends.
+// calm adds instances that serve, answers everything and checks that each request ends.
 func (w *world) calm() {
 	w.start("calm-", w.cfg.MinServing)
 	for len(w.calls) > 0 || w.one(paused) != nil {
@@ -349,7 +347,7 @@ func (w *world) calm() {
 	w.must(w.one(queued) == nil, "requests are left in the queue")
 }
 
-// close closes the fleet and ends what runs.
+// close closes the fleet and ends all calls.
 func (w *world) close() {
 	w.closed = true
 	w.s.Close()
@@ -366,7 +364,7 @@ func (w *world) close() {
 	w.check()
 }
 
-// play runs all events and the end.
+// play runs all events and then the end.
 func (w *world) play() {
 	ends := w.pick(2)
 	w.start("instance-", w.pick(6))
@@ -384,7 +382,7 @@ func (w *world) play() {
 	}
 }
 
-// randomEvents are the bytes of a sequence.
+// randomEvents returns the bytes of a random sequence of events.
 func randomEvents(seed uint64) []byte {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	data := make([]byte, 100+rng.IntN(600))
@@ -394,8 +392,8 @@ func randomEvents(seed uint64) []byte {
 	return data
 }
 
-// Whatever happens in whatever order: only instances that hold the current
-// weights get work, each request ends once, and all books agree.
+// Under any sequence of events, only instances that hold the current weights get work, each
+// request ends once, and all books agree.
 func TestMachineUnderRandomEvents(t *testing.T) {
 	t.Parallel()
 	verdicts := map[Next]int{}

@@ -2,15 +2,15 @@ package state
 
 import "time"
 
-// floor watches whether enough members serve.
+// floor tracks whether enough members serve.
 type floor struct {
-	publishing bool      // a publish takes all members out of service, which is no news
-	lowSince   time.Time // when too few serve; zero while enough do, or during a publish
-	low        bool      // as reported last
+	publishing bool      // a publish takes all members out of service, which is not reported
+	lowSince   time.Time // when members became too few; zero while enough serve, or during a publish
+	low        bool      // as last reported
 }
 
-// check notes whether enough serve and reports whether that is news. Too few are
-// none before there are weights.
+// check records whether enough members serve and reports whether that has changed. Before
+// the first weights, too few members are no change.
 func (f *floor) check(now time.Time, enough, weights bool) bool {
 	switch {
 	case f.publishing:

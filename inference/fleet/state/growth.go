@@ -9,17 +9,17 @@ import (
 // recent is the number of answers after which older ones count half.
 const recent = 512
 
-// growth learns what share of the outstanding responses still grow. A request's
-// responses are all outstanding until the longest has ended. So the share is the
-// sum of the responses' lengths, divided by what the sum would be if each
-// response were as long as the longest of its request.
+// growth estimates what share of the outstanding responses are still growing. A request's
+// responses are all outstanding until the longest ends. The share is therefore the sum of
+// the responses' lengths, divided by what the sum would be if each response were as long as
+// the longest of its request.
 type growth struct {
-	share         float64 // as dispatch takes it, in steps of a tenth of itself
-	grown, lasted float64 // those sums, of recent answers, in tokens
-	answers       int     // since both were halved
+	share         float64 // as dispatch uses it; changes in steps of at least a tenth
+	grown, lasted float64 // the two sums over recent answers, in tokens
+	answers       int     // since both sums were halved
 }
 
-// add counts an answer and reports whether the share has moved.
+// add counts an answer and reports whether the share has changed.
 func (g *growth) add(out []inference.Completion) bool {
 	longest := 0
 	for i := range out {

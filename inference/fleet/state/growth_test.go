@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// responses have these numbers of tokens.
+// responses returns completions with these numbers of tokens.
 func responses(lengths ...int) []inference.Completion {
 	out := make([]inference.Completion, len(lengths))
 	for i, n := range lengths {
@@ -42,7 +42,7 @@ func TestGrowth(t *testing.T) {
 	require.InEpsilon(t, 1, g.share, 0.1)
 }
 
-// Once a quarter of the outstanding responses grow, instances get four times as
+// When a quarter of the outstanding responses are growing, instances get four times as
 // many.
 func TestTargetInFlightFollowsGrowth(t *testing.T) {
 	t.Parallel()

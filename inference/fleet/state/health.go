@@ -5,37 +5,36 @@ import (
 	"fmt"
 )
 
-// ErrStuck is the error of a call that did not return when its time was up.
+// ErrStuck is the error of a call that did not return by its deadline.
 var ErrStuck = errors.New("the call did not end with its deadline")
 
 // Health says whether an instance gets work.
 type Health int
 
-// The states of an instance. Only a verified publish makes a DEAD or STALE one
-// HEALTHY; nothing brings a DRAINING or RETIRED one back.
+// The states of an instance. Only a verified publish makes a DEAD or STALE instance
+// HEALTHY. DRAINING and RETIRED instances never return to service.
 const (
 	Healthy  Health = iota // holds the current weights and answers
 	Suspect                // failed its last call: gets one request at a time until one succeeds
 	Dead                   // failed too often in a row
 	Stale                  // not known to hold the current weights
-	Draining               // finishes what it has
-	Retired                // fell too often, or does not end its calls; another of its name may join
+	Draining               // finishes its requests
+	Retired                // fell too often, or ignored a deadline; another of its name may join
 )
 
 func (h Health) String() string {
 	return [...]string{"HEALTHY", "SUSPECT", "DEAD", "STALE", "DRAINING", "RETIRED"}[h]
 }
 
-// Event is a change of an instance's state. Err is the cause, if one is known.
-// An event without ID is about the fleet: Err reports that too few instances
-// serve, and a nil Err that enough serve again.
+// Event is a change of an instance's state. Err is the cause, if known. An event without ID
+// is about the fleet: with Err, too few instances serve; without, enough serve again.
 type Event struct {
 	ID       string
 	From, To Health
 	Err      error
 }
 
-// String formats the event as a line for people.
+// String returns the event as a line for people to read.
 func (e Event) String() string {
 	switch {
 	case e.ID == "" && e.Err == nil:

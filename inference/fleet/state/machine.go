@@ -1,9 +1,9 @@
-// Package state decides which inference instance gets which request: a state
-// machine without goroutines, locks, clocks or I/O.
+// Package state decides which inference instance gets which request: a state machine
+// without goroutines, locks, clocks or I/O.
 //
-// A Machine knows instances by handles. The caller reports each event with a
-// method, one at a time, and then does what Take returns. Methods take the
-// current time if it matters.
+// A Machine identifies instances by handles. The caller reports each event with a method
+// call, one at a time, and then carries out what Take returns. Methods take the current
+// time if it matters.
 package state
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Machine is the state of a fleet. Each request goes to the instance with the
-// least outstanding work among those that hold the current weights, and to
-// another one if that fails. While fewer than MinServing serve, requests wait.
-// A Machine is not safe for concurrent use.
+// Machine is the state of a fleet. It grants each request to the instance with the least
+// outstanding work among those that hold the current weights, and to another one if that
+// fails. While fewer than MinServing serve, requests wait. A Machine is not safe for
+// concurrent use.
 type Machine struct {
 	cfg     Config
 	effects Effects
@@ -27,7 +27,7 @@ type Machine struct {
 	invalid int64
 }
 
-// New returns a machine without instances and weights. cfg must be valid.
+// New returns a machine without instances or weights. cfg must be valid.
 func New(cfg Config, now time.Time) *Machine {
 	s := &Machine{cfg: cfg}
 	s.health = &supervisor{members: newMembers(&s.cfg, &s.effects), floor: floor{lowSince: now}}
@@ -35,17 +35,17 @@ func New(cfg Config, now time.Time) *Machine {
 	return s
 }
 
-// Take returns what the caller must do since the last Take. It is valid until
-// the next event.
+// Take returns what the caller must do since the last Take. The result is valid until the
+// next event.
 func (s *Machine) Take() Effects {
 	e := s.effects
 	s.effects.reset()
 	return e
 }
 
-// Join adds an instance. It is STALE until it holds the current weights, which
-// the order asks for. The instance takes the place of a RETIRED one of its name,
-// which is out of the fleet then.
+// Join adds an instance and returns an order to publish the current weights to it. The
+// instance is STALE until it holds them. It replaces a RETIRED instance of the same name,
+// which then leaves the fleet.
 func (s *Machine) Join(now time.Time, name string, capacity int, probed bool) (o Order, replaced Handle, err error) {
 	old := s.health.named(name)
 	switch {
@@ -60,8 +60,8 @@ func (s *Machine) Join(now time.Time, name string, capacity int, probed bool) (o
 	return s.health.order(s.health.join(name, capacity, probed)), replaced, nil
 }
 
-// Drain gives an instance no more work and reports whether it has requests left.
-// It stays in the fleet, DRAINING.
+// Drain gives an instance no more work and reports whether it has requests left. The
+// instance stays in the fleet, DRAINING.
 func (s *Machine) Drain(now time.Time, h Handle) (busy bool) {
 	m := s.health.get(h)
 	if m == nil {
@@ -72,8 +72,8 @@ func (s *Machine) Drain(now time.Time, h Handle) (busy bool) {
 	return m.requests > 0
 }
 
-// Remove takes an instance out of the fleet and reports whether it has requests
-// left, which the caller must end.
+// Remove removes an instance from the fleet and reports whether it has requests left. The
+// caller must end these.
 func (s *Machine) Remove(now time.Time, h Handle) (busy bool) {
 	m := s.health.get(h)
 	if m == nil {
@@ -84,15 +84,14 @@ func (s *Machine) Remove(now time.Time, h Handle) (busy bool) {
 	return m.requests > 0
 }
 
-// Close refuses all requests with ErrClosed. Calls that run may still settle.
+// Close refuses all requests with ErrClosed. Running calls may still settle.
 func (s *Machine) Close() {
 	s.health.closed = true
 	s.queue.refuse(func(*Request) error { return fmt.Errorf("fleet %w", inference.ErrClosed) })
 }
 
-// Enqueue lets r wait for an instance and returns after what time to Look again.
-// A Grant or a Refusal ends the wait. A request that has ended may not be
-// enqueued again.
+// Enqueue queues r and returns the time after which to Look at it again. A Grant or a
+// Refusal ends the wait. A request that has ended must not be enqueued again.
 func (s *Machine) Enqueue(now time.Time, r *Request) (time.Duration, error) {
 	if s.health.closed {
 		return 0, fmt.Errorf("fleet %w", inference.ErrClosed)
@@ -102,8 +101,8 @@ func (s *Machine) Enqueue(now time.Time, r *Request) (time.Duration, error) {
 	return left, err
 }
 
-// Look returns after what time to look again at a request that waits. An error
-// ends the request.
+// Look returns the time after which to look again at a waiting request. An error ends the
+// request.
 func (s *Machine) Look(now time.Time, r *Request) (time.Duration, error) {
 	if r.place == nil {
 		return s.cfg.Watchdog, nil
@@ -121,8 +120,8 @@ func (s *Machine) Leave(now time.Time, r *Request) {
 	s.queue.dispatch(now)
 }
 
-// Hedge grants the request of g, which has no answer for long, to a second
-// instance if one has room now.
+// Hedge grants the request of g, whose answer is overdue, to a second instance if one has
+// room now.
 func (s *Machine) Hedge(now time.Time, g Grant) (Grant, bool) {
 	if s.health.closed {
 		return Grant{}, false
@@ -130,8 +129,8 @@ func (s *Machine) Hedge(now time.Time, g Grant) (Grant, bool) {
 	return s.queue.hedge(now, g)
 }
 
-// Settle takes a granted call off the instance's books, draws the conclusions
-// and decides what becomes of the request.
+// Settle ends a granted call, updates the instance's health and decides how the request
+// continues.
 func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
 	s.health.give(now, g.m, g.Request)
 	s.health.settle(now, g.m, g.epoch, &o)
@@ -140,8 +139,8 @@ func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
 	return v
 }
 
-// decide is the verdict on the request of g. The first good answer counts. A
-// request is invalid when two instances say so, or the only one.
+// decide returns the verdict on the request of g. The first good answer counts. A request
+// is invalid if two instances say so, or the only one does.
 func (s *Machine) decide(now time.Time, g Grant, o *Outcome) Verdict {
 	r, invalid := g.Request, errors.Is(o.Err, inference.ErrInvalid)
 	if g.try != r.try || r.decided {
@@ -154,7 +153,7 @@ func (s *Machine) decide(now time.Time, g Grant, o *Outcome) Verdict {
 	r.decided = true
 	switch {
 	case o.Err == nil:
-		if r.refused.m != nil { // it refused what another instance has done since
+		if r.refused.m != nil { // another instance has since answered what it refused
 			s.health.blame(now, r.refused.m, r.refused.epoch, r.refused.err)
 		}
 		return Verdict{Next: Answered}
@@ -169,8 +168,8 @@ func (s *Machine) decide(now time.Time, g Grant, o *Outcome) Verdict {
 	return r.next(&s.cfg, g.m, o.Err)
 }
 
-// Begin makes a version of the weights the current one. No instance holds it
-// yet. Requests that wait for other versions are refused with ErrStale.
+// Begin makes version the current version of the weights. No instance holds it yet. Queued
+// requests for other versions are refused with ErrStale.
 func (s *Machine) Begin(now time.Time, version int64) error {
 	if s.health.closed {
 		return fmt.Errorf("fleet %w", inference.ErrClosed)
@@ -181,31 +180,31 @@ func (s *Machine) Begin(now time.Time, version int64) error {
 	return nil
 }
 
-// Targets returns orders for all instances that may take the current weights. A
-// publish waits for awaited. It waits for late, the instances that are DEAD or
-// whose last publish failed, only while too few serve.
+// Targets returns orders for all instances that may take the current weights. A publish
+// waits for awaited. It waits for late, the instances that are DEAD or whose last publish
+// failed, only while too few serve.
 func (s *Machine) Targets() (awaited, late []Order) { return s.health.targets() }
 
-// Published draws the conclusions from what came of an order. An instance serves
-// if it reports the checksum of the weights. The error is the instance's fault;
-// it is nil if a newer publish has taken charge of the instance.
+// Published ends an order with its result. An instance serves if it reports the checksum of
+// the weights. The error is the instance's fault, or nil if a newer publish has superseded
+// the order.
 func (s *Machine) Published(now time.Time, o Order, out Publication) error {
 	err := s.health.published(now, &o, &out)
 	s.queue.dispatch(now)
 	return err
 }
 
-// Finish ends a publish: from now on it is news that too few instances serve.
+// Finish ends a publish and re-enables reports that too few instances serve.
 func (s *Machine) Finish(now time.Time) {
 	s.health.floor.publishing = false
 	s.health.checkFloor(now)
 }
 
-// Mending reports whether the probes that p asks for are to go on.
+// Mending reports whether to continue the probes that p asks for.
 func (s *Machine) Mending(p Probe) bool { return s.health.mending(&p) }
 
-// Probed asks for a publish to an instance that has answered a probe. There is
-// none if the probes belong to older weights.
+// Probed returns the order to publish to an instance that has answered a probe. It reports
+// false if the probes belong to older weights.
 func (s *Machine) Probed(p Probe) (Order, bool) {
 	if p.generation != s.health.generation {
 		return Order{}, false
@@ -215,16 +214,16 @@ func (s *Machine) Probed(p Probe) (Order, bool) {
 	return o, true
 }
 
-// Serving returns how many instances serve and how many responses they sample at
+// Serving returns the number of serving instances and of the responses that they sample at
 // once.
 func (s *Machine) Serving() (instances, capacity int) {
 	return s.health.serving, s.health.capacity
 }
 
-// TargetInFlight is the number of requests, each for this many responses, that
-// callers should keep in flight so that no instance idles. It covers the
-// requests that the serving instances get, of which the last may exceed the
-// limit, a second one for each, and about as many responses again as they sample
-// at once, which wait for instances that join. It grows when answers show that
-// the responses of a request differ in length.
+// TargetInFlight returns the number of requests, each for this many responses, that callers
+// should keep in flight so that no instance idles. It counts three things: the requests
+// that the serving instances get, the last of which may exceed the limit; a second request
+// for each of them; and requests for about as many responses again as they sample at once,
+// which wait for instances that join. It grows when answers show that the responses of a
+// request differ in length.
 func (s *Machine) TargetInFlight(responses int) int { return s.health.targetInFlight(responses) }

@@ -12,10 +12,10 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// start is when the tests begin.
+// start returns the time at which the tests begin.
 func start() time.Time { return time.Unix(1000, 0) }
 
-// config suits most tests.
+// config returns a configuration for most tests.
 func config() Config {
 	return Config{
 		MinServing: 1, Attempts: 5, DeadAfter: 3, MaxRestarts: 10, Ahead: 0.5, EmptyWait: 2 * time.Minute,
@@ -23,18 +23,17 @@ func config() Config {
 	}
 }
 
-// request asks for n responses.
+// request returns a request for n responses.
 func request(n, maxTokens int) *inference.Request {
 	return &inference.Request{PromptIDs: []int32{1}, N: n, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: maxTokens}}
 }
 
-// took is what came of a publish that worked.
+// took returns the result of a successful publish.
 func took(capacity int) Publication {
 	return Publication{Checksum: "sum", Reported: "sum", Capacity: capacity}
 }
 
-// serve adds an instance and has it take the current weights, version 1 if there
-// are none.
+// serve adds an instance that takes the current weights, version 1 if there are none.
 func serve(t *testing.T, s *Machine, name string, capacity int) Handle {
 	t.Helper()
 	o, _, err := s.Join(start(), name, capacity, true)
@@ -51,7 +50,7 @@ func serve(t *testing.T, s *Machine, name string, capacity int) Handle {
 	return o.Instance
 }
 
-// machine has instances a, b, … with a capacity each.
+// machine returns a machine with instances a, b, … of the given capacities.
 func machine(t *testing.T, change func(*Config), capacities ...int) *Machine {
 	t.Helper()
 	cfg := config()
@@ -66,7 +65,7 @@ func machine(t *testing.T, change func(*Config), capacities ...int) *Machine {
 	return s
 }
 
-// ask enqueues a request of n responses and returns the grants that follow.
+// ask enqueues a request of n responses and returns the resulting grants.
 func ask(t *testing.T, s *Machine, n int) (*Request, []Grant) {
 	t.Helper()
 	r := NewRequest(request(n, 8))
@@ -75,7 +74,7 @@ func ask(t *testing.T, s *Machine, n int) (*Request, []Grant) {
 	return r, slices.Clone(s.Take().Grants)
 }
 
-// lines are events as people read them.
+// lines returns events as text.
 func lines(events []Event) []string {
 	var all []string
 	for _, e := range events {
@@ -84,14 +83,14 @@ func lines(events []Event) []string {
 	return all
 }
 
-func TestConclusionsFromACall(t *testing.T) {
+func TestSettleUpdatesHealth(t *testing.T) {
 	t.Parallel()
 	fault := errors.New("502")
 	stale := fmt.Errorf("holds 0: %w", inference.ErrStale)
 	good := Outcome{Completions: responses(8)}
 	for name, c := range map[string]struct {
-		outcomes []Outcome // of calls one after another
-		again    bool      // the weights are published once more during the last call
+		outcomes []Outcome // of consecutive calls
+		again    bool      // the weights are published again during the last call
 		state    Health
 		events   []string // of the last call
 		failed   int64
@@ -120,7 +119,7 @@ func TestConclusionsFromACall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := machine(t, nil, 1)
-			ask(t, s, 9) // keeps a busy, so that b gets the rest
+			ask(t, s, 9) // keeps a busy, so that b gets the other requests
 			b := serve(t, s, "b", 8)
 			for _, o := range c.outcomes {
 				s.Take()
@@ -145,11 +144,11 @@ func TestConclusionsFromACall(t *testing.T) {
 	}
 }
 
-func TestConclusionsFromAPublish(t *testing.T) {
+func TestPublishedUpdatesHealth(t *testing.T) {
 	t.Parallel()
 	down := errors.New("connection refused")
 	for name, c := range map[string]struct {
-		before   Health // is set without a cause
+		before   Health // set without a cause
 		out      Publication
 		err      string
 		events   []string
@@ -194,7 +193,7 @@ func TestConclusionsFromAPublish(t *testing.T) {
 			require.Equal(t, c.probe, len(e.Probe) == 1)
 			require.Equal(t, c.restarts, s.Status(start()).Instances[0].Restarts)
 
-			// An outage is one fall, and a newer publish makes this one void.
+			// An outage counts as one fall; a newer publish voids this one.
 			_ = s.Published(start(), o, c.out)
 			require.Equal(t, c.restarts, s.Status(start()).Instances[0].Restarts)
 			require.NoError(t, s.Begin(start(), 3))
@@ -284,7 +283,7 @@ func TestHedgedRequestEndsOnce(t *testing.T) {
 	t.Parallel()
 	fault := errors.New("502")
 	for name, c := range map[string]struct {
-		first, second error // in the order in which they come
+		first, second error // in order of arrival
 		verdicts      []Next
 	}{
 		"first answers":   {nil, fault, []Next{Answered, Pending}},
@@ -342,7 +341,7 @@ func TestHedgeNeedsEnoughInstances(t *testing.T) {
 	require.False(t, ok, "one serves, expected two")
 }
 
-// Requests wait below the floor, and no longer than EmptyWait and Watchdog.
+// Below the floor requests wait, but no longer than EmptyWait and Watchdog.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	s := machine(t, func(c *Config) { c.MinServing = 2 }, 1)
@@ -389,8 +388,8 @@ func TestFloorIsReportedOutsideAPublish(t *testing.T) {
 	require.Equal(t, []string{"instance a: HEALTHY, was STALE", "instance b: HEALTHY, was STALE", "fleet: enough instances serve again"}, lines(s.Take().Events))
 }
 
-// A request that avoids b waits for a. When a publish takes a out of service, b
-// still holds the older weights and gets nothing.
+// A request that avoids b waits for a. When a publish takes a out of service, b still holds
+// the older weights and gets nothing.
 func TestPublishGivesNoWorkToStaleInstances(t *testing.T) {
 	t.Parallel()
 	s := machine(t, func(c *Config) { c.Ahead = 0 }, 1, 1)
@@ -409,7 +408,7 @@ func TestPublishGivesNoWorkToStaleInstances(t *testing.T) {
 	require.EqualValues(t, 2, grants[0].Version)
 }
 
-func TestJoinTakesThePlaceOfARetiredOne(t *testing.T) {
+func TestJoinReplacesRetiredInstance(t *testing.T) {
 	t.Parallel()
 	s := machine(t, nil, 1)
 	_, _, err := s.Join(start(), "a", 1, false)
@@ -425,8 +424,8 @@ func TestJoinTakesThePlaceOfARetiredOne(t *testing.T) {
 	require.Equal(t, 1, s.Status(start()).Size)
 }
 
-// An instance that answers probes and does not take the weights falls each time.
-func TestProbesEndInAPublishOrInRetirement(t *testing.T) {
+// An instance that answers probes but refuses the weights falls each time.
+func TestProbesEndInPublishOrRetirement(t *testing.T) {
 	t.Parallel()
 	s := machine(t, func(c *Config) { c.DeadAfter, c.MaxRestarts = 1, 2 }, 1)
 	_, grants := ask(t, s, 1)

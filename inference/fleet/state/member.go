@@ -2,27 +2,27 @@ package state
 
 import "time"
 
-// member is an instance and what the fleet knows of it.
+// member is an instance and its record in the fleet.
 type member struct {
 	handle Handle
 	name   string
-	probed bool // it can be probed
-	left   bool // it has been removed
+	probed bool // can be probed
+	left   bool // has been removed
 
-	at         int // in the heap of ready members
+	at         int // position in the heap of ready members
 	health     Health
-	capacity   int    // when it joined, or took its last weights
-	version    int64  // that the last verified publish left
-	sum        string // of those weights
+	capacity   int    // as of joining, or of its last weights
+	version    int64  // set by the last verified publish
+	sum        string // of that version
 	epoch      int64  // verified publishes so far
 	publishErr error  // of the last publish
 	failures   int    // in a row
 	restarts   int    // falls from service
-	mending    int64  // generation whose probes are under way, 0 if none are
+	mending    int64  // generation whose probes are running, 0 if none
 
 	requests  int   // outstanding
 	responses int   // outstanding
-	tokens    int64 // outstanding, at most
+	tokens    int64 // outstanding, upper bound
 
 	served, failed int64
 	generated      int64 // tokens
@@ -30,8 +30,8 @@ type member struct {
 	busySince      time.Time
 }
 
-// before orders the ready members: the one with the least outstanding work
-// first, and of equals the one that joined first.
+// before orders ready members: the least outstanding work first, ties in the order of
+// joining.
 func (m *member) before(o *member) bool {
 	if m.tokens != o.tokens {
 		return m.tokens < o.tokens
@@ -39,16 +39,15 @@ func (m *member) before(o *member) bool {
 	return m.handle < o.handle
 }
 
-// serves reports whether m may get a request now or when it has room.
+// serves reports whether m may get a request, now or when it has room.
 func (m *member) serves() bool { return m.health == Healthy || m.health == Suspect }
 
 // mayReturn reports whether a publish can make m serve.
 func (m *member) mayReturn() bool { return m.health != Draining && m.health != Retired }
 
-// hasRoom reports whether m may take another request: while fewer of its
-// responses grow than its capacity and the share ahead of it. With a share ahead
-// it may have a second request of any size, which fills the slots while the
-// first one runs out.
+// hasRoom reports whether m may take another request: fewer of its responses are growing
+// than its capacity plus the share ahead of it. With a share ahead it may have a second
+// request of any size, which fills slots as the first one ends.
 func (m *member) hasRoom(share, ahead float64) bool {
 	switch {
 	case m.requests == 0:
@@ -59,7 +58,8 @@ func (m *member) hasRoom(share, ahead float64) bool {
 	return m.grows(share) < float64(m.capacity)*(1+ahead) || (m.requests == 1 && ahead > 0)
 }
 
-// grows is how many of m's outstanding responses grow if a share of them does.
+// grows returns how many of m's outstanding responses are growing, if that share of them
+// is.
 func (m *member) grows(share float64) float64 { return share * float64(m.responses) }
 
 // take books a request on m.
@@ -72,7 +72,7 @@ func (m *member) take(now time.Time, r *Request) {
 	m.tokens += r.work()
 }
 
-// give takes a request off m's books.
+// give releases a request that take booked on m.
 func (m *member) give(now time.Time, r *Request) {
 	m.requests--
 	m.responses -= r.responses
@@ -82,7 +82,7 @@ func (m *member) give(now time.Time, r *Request) {
 	}
 }
 
-// busyTime is how long m has had at least one request outstanding.
+// busyTime returns how long m has had at least one request outstanding.
 func (m *member) busyTime(now time.Time) time.Duration {
 	if m.requests == 0 {
 		return m.busy
@@ -90,7 +90,7 @@ func (m *member) busyTime(now time.Time) time.Duration {
 	return m.busy + now.Sub(m.busySince)
 }
 
-// status is what the fleet knows of m.
+// status returns a snapshot of m.
 func (m *member) status(now time.Time) InstanceStatus {
 	s := InstanceStatus{
 		ID: m.name, State: m.health, Version: m.version, Capacity: m.capacity, Requests: m.requests, Responses: m.responses,

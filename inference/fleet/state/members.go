@@ -9,18 +9,18 @@ import (
 	"github.com/easyrl/easyrl/internal/indexed"
 )
 
-// members are the instances of the fleet and their work.
+// members holds the instances of the fleet and their work.
 type members struct {
 	cfg      *Config
 	effects  *Effects
-	all      []*member // in the order they joined
-	joined   Handle    // the last one given
+	all      []*member // in the order of joining
+	joined   Handle    // last handle assigned
 	ready    indexed.Heap[*member]
 	growth   growth
 	serving  int           // members that serve
-	capacity int           // of those
-	removed  time.Duration // busy time of the members that left
-	moved    time.Time     // when a request last got an instance or left it, or a state changed
+	capacity int           // of the members that serve
+	removed  time.Duration // busy time of members that left
+	moved    time.Time     // when a request last started or ended on an instance, or a state changed
 }
 
 func newMembers(cfg *Config, effects *Effects) *members {
@@ -30,7 +30,7 @@ func newMembers(cfg *Config, effects *Effects) *members {
 	}
 }
 
-// join adds a STALE instance.
+// join adds a STALE member.
 func (p *members) join(name string, capacity int, probed bool) *member {
 	p.joined++
 	m := &member{handle: p.joined, name: name, probed: probed, health: Stale, at: indexed.Out, capacity: capacity}
@@ -38,7 +38,7 @@ func (p *members) join(name string, capacity int, probed bool) *member {
 	return m
 }
 
-// get is the member that h names, or nil.
+// get returns the member with handle h, or nil.
 func (p *members) get(h Handle) *member {
 	at, ok := slices.BinarySearchFunc(p.all, h, func(m *member, h Handle) int { return int(m.handle - h) })
 	if !ok {
@@ -47,7 +47,7 @@ func (p *members) get(h Handle) *member {
 	return p.all[at]
 }
 
-// named is the member of a name, or nil.
+// named returns the member called name, or nil.
 func (p *members) named(name string) *member {
 	at := slices.IndexFunc(p.all, func(m *member) bool { return m.name == name })
 	if at < 0 {
@@ -56,7 +56,7 @@ func (p *members) named(name string) *member {
 	return p.all[at]
 }
 
-// enough reports whether as many members serve as requests need.
+// enough reports whether at least MinServing members serve.
 func (p *members) enough() bool { return p.serving >= p.cfg.MinServing }
 
 // hasOthers reports whether members other than m serve.
@@ -64,7 +64,8 @@ func (p *members) hasOthers(m *member) bool {
 	return p.serving > 1 || (p.serving == 1 && !m.serves())
 }
 
-// place puts m where its health and its work say.
+// place adds m to the ready heap, moves it there or removes it, according to its health and
+// work.
 func (p *members) place(m *member) {
 	may := m.serves() && m.hasRoom(p.growth.share, p.cfg.Ahead)
 	switch {
@@ -77,7 +78,8 @@ func (p *members) place(m *member) {
 	}
 }
 
-// recount keeps serving and capacity when m, which served or not, changes state.
+// recount updates serving and capacity after m's state changed. served says whether m
+// served before.
 func (p *members) recount(m *member, served bool) {
 	switch {
 	case m.serves() && !served:
@@ -89,10 +91,10 @@ func (p *members) recount(m *member, served bool) {
 	}
 }
 
-// least is the ready member with the least work that is not without, or nil.
+// least returns the ready member with the least work, other than without, or nil.
 func (p *members) least(without *member) *member {
 	var best *member
-	for at := range min(p.ready.Len(), 3) { // the first two are among these
+	for at := range min(p.ready.Len(), 3) { // the two with the least work are among these
 		if m := p.ready.At(at); m != without && (best == nil || m.before(best)) {
 			best = m
 		}
@@ -100,7 +102,7 @@ func (p *members) least(without *member) *member {
 	return best
 }
 
-// take books r on m, and give takes it off again.
+// take books r on m; give releases it.
 func (p *members) take(now time.Time, m *member, r *Request) {
 	m.take(now, r)
 	p.place(m)
@@ -116,7 +118,7 @@ func (p *members) give(now time.Time, m *member, r *Request) {
 	}
 }
 
-// learn draws from an answer of m what dispatch goes by.
+// learn counts the tokens of an answer of m and updates the share of growing responses.
 func (p *members) learn(m *member, out []inference.Completion) {
 	for i := range out {
 		m.generated += int64(len(out[i].IDs))
@@ -128,7 +130,7 @@ func (p *members) learn(m *member, out []inference.Completion) {
 	}
 }
 
-// targetInFlight is Machine.TargetInFlight.
+// targetInFlight implements Machine.TargetInFlight.
 func (p *members) targetInFlight(responses int) int {
 	given := (1 + p.cfg.Ahead) / p.growth.share
 	return int(math.Ceil((given+1)*float64(p.capacity)/float64(responses))) + 2*p.serving

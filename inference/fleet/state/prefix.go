@@ -7,24 +7,25 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// prefixBlock is the number of tokens by which prompts' prefixes are compared.
-// Computing fewer again is cheaper than waiting for the instance that has them.
+// prefixBlock is the number of tokens by which prefixes are compared. Recomputing fewer
+// costs less than waiting for the instance that has them.
 const prefixBlock = 64
 
-// mostPrefixes bounds each of the two maps of prefixes.
+// mostPrefixes bounds the size of each of the two maps of prefixes.
 const mostPrefixes = 1 << 15
 
-// prefixes remembers which instance has computed the beginning of a prompt. Once
-// the newer map is full the older one is forgotten.
+// prefixes records which instance has computed which prefix of prompts. When newer is full,
+// older is dropped and newer takes its place.
 type prefixes struct{ newer, older map[uint64]*member }
 
-// prefixKeys names ids and its beginnings of whole blocks, the shortest first.
+// prefixKeys returns a key for each prefix of ids that consists of whole blocks, shortest
+// first, and one for all of ids.
 func prefixKeys(ids []int32) []uint64 {
 	if len(ids) < prefixBlock {
 		return nil
 	}
 	keys := make([]uint64, 0, len(ids)/prefixBlock+1)
-	var block [4 * prefixBlock]byte // XXH3 is fastest on a whole one
+	var block [4 * prefixBlock]byte // XXH3 is fastest on a whole block
 	key := uint64(0)
 	for part := range slices.Chunk(ids, prefixBlock) {
 		for i, id := range part {
@@ -45,8 +46,8 @@ func (p *prefixes) get(key uint64) (*member, bool) {
 	return m, ok
 }
 
-// home is the only instance that has computed the longest known beginning, or
-// nil. A beginning that several have, like a system prompt, binds to none.
+// home returns the only instance that has computed the longest known prefix, or nil. A
+// prefix that several instances have, such as a system prompt, has no home.
 func (p *prefixes) home(keys []uint64) *member {
 	for i := len(keys) - 1; i >= 0; i-- {
 		if m, ok := p.get(keys[i]); ok {
@@ -56,7 +57,7 @@ func (p *prefixes) home(keys []uint64) *member {
 	return nil
 }
 
-// note records that m computes the beginnings with keys.
+// note records that m computes the prefixes with keys.
 func (p *prefixes) note(keys []uint64, m *member) {
 	for _, key := range keys {
 		had, ok := p.get(key)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// begin makes a version the current one, which no member holds yet.
+// begin makes version the current one. No member holds it yet.
 func (h *supervisor) begin(now time.Time, version int64) {
 	h.generation++
 	h.version, h.floor.publishing = version, true
@@ -21,8 +21,7 @@ func (h *supervisor) begin(now time.Time, version int64) {
 	h.checkFloor(now)
 }
 
-// targets orders the current weights for all members: Publish waits for awaited,
-// and not for late, which are DEAD or whose last publish failed.
+// targets implements Machine.Targets.
 func (h *supervisor) targets() (awaited, late []Order) {
 	for _, m := range h.all {
 		switch {
@@ -36,8 +35,8 @@ func (h *supervisor) targets() (awaited, late []Order) {
 	return awaited, late
 }
 
-// published draws the conclusions from a publish. A newer one takes charge of
-// the members of an older one.
+// published implements Machine.Published. A newer publish supersedes the orders of an older
+// one.
 func (h *supervisor) published(now time.Time, o *Order, out *Publication) error {
 	m := o.m
 	if o.generation != h.generation {
@@ -46,7 +45,7 @@ func (h *supervisor) published(now time.Time, o *Order, out *Publication) error 
 	if err := o.fault(out); err != nil {
 		h.notTaken(now, m, err, out.Abandoned)
 		if o.probed && m.mayReturn() {
-			h.fall(now, m, m.health, err) // it answers and does not take the weights: not for ever
+			h.fall(now, m, m.health, err) // it answers probes but refuses the weights: bound the number of tries
 		}
 		return err
 	}
@@ -61,7 +60,7 @@ func (h *supervisor) published(now time.Time, o *Order, out *Publication) error 
 	return nil
 }
 
-// fault is what is wrong with a publish, or nil.
+// fault returns what is wrong with a publish, or nil.
 func (o *Order) fault(out *Publication) error {
 	switch {
 	case out.Err != nil:
@@ -72,8 +71,8 @@ func (o *Order) fault(out *Publication) error {
 	return nil
 }
 
-// notTaken draws the conclusions from a publish to m that failed. A failure that
-// only prolongs a fall is not a new one.
+// notTaken records a failed publish to m. A failure that only prolongs a fall does not
+// count as a new one.
 func (h *supervisor) notTaken(now time.Time, m *member, err error, abandoned bool) {
 	first := m.publishErr == nil && m.health != Dead
 	m.publishErr = err
@@ -93,7 +92,7 @@ func (h *supervisor) notTaken(now time.Time, m *member, err error, abandoned boo
 	h.mend(m)
 }
 
-// mending reports whether probes are to go on. It ends them otherwise.
+// mending reports whether to continue the probes, and otherwise marks them ended.
 func (h *supervisor) mending(o *Probe) bool {
 	m := o.m
 	if o.generation == h.generation && !h.closed && m.mayReturn() && !m.serves() {

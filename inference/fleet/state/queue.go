@@ -9,18 +9,18 @@ import (
 	"github.com/easyrl/easyrl/internal/indexed"
 )
 
-// queue holds the requests that wait and books them on members.
+// queue holds waiting requests and books them on members.
 type queue struct {
 	cfg      *Config
 	effects  *Effects
 	health   *supervisor
-	waiting  *list.List // of *Request, first come first
+	waiting  *list.List // of *Request, in order of arrival
 	prefixes prefixes
 	retries  int64
 	hedges   int64
 }
 
-// enqueue lets r wait and returns how long it may before it must look again.
+// enqueue queues r and returns how long it may wait before the next Look.
 func (q *queue) enqueue(now time.Time, r *Request) (time.Duration, error) {
 	if err := q.stale(r); err != nil {
 		return 0, err
@@ -34,13 +34,13 @@ func (q *queue) enqueue(now time.Time, r *Request) (time.Duration, error) {
 	return left, nil
 }
 
-// drop takes r out of the queue.
+// drop removes r from the queue.
 func (q *queue) drop(r *Request) {
 	q.waiting.Remove(r.place)
 	r.place = nil
 }
 
-// stale is the error of a request for other weights than the fleet's.
+// stale returns an error if r asks for a version other than the fleet's.
 func (q *queue) stale(r *Request) error {
 	h := q.health
 	if r.version == 0 || r.version == h.version {
@@ -50,7 +50,7 @@ func (q *queue) stale(r *Request) error {
 	return fmt.Errorf("request of version %d, the fleet's is %d: %w", r.version, h.version, inference.ErrStale)
 }
 
-// refuse takes the requests for which err is not nil out of the queue.
+// refuse removes the requests for which err returns an error from the queue.
 func (q *queue) refuse(err func(r *Request) error) {
 	var next *list.Element
 	for e := q.waiting.Front(); e != nil; e = next {
@@ -63,8 +63,8 @@ func (q *queue) refuse(err func(r *Request) error) {
 	}
 }
 
-// patience is how long a request that waits since a time may wait before it must
-// look again.
+// patience returns how long a request that has waited since then may wait before the next
+// Look.
 func (q *queue) patience(now, since time.Time) (time.Duration, error) {
 	h := q.health
 	left := q.cfg.EmptyWait
@@ -84,7 +84,7 @@ func (q *queue) patience(now, since time.Time) (time.Duration, error) {
 	return min(left, quiet), nil
 }
 
-// leave takes r out of the queue, or gives back what it was granted.
+// leave removes r from the queue, or releases what it was granted.
 func (q *queue) leave(now time.Time, r *Request) {
 	switch {
 	case r.place != nil:
@@ -98,8 +98,8 @@ func (q *queue) leave(now time.Time, r *Request) {
 	}
 }
 
-// dispatch books waiting requests, first come first, while there is room. A
-// request that must avoid the only member with room lets those behind it pass.
+// dispatch books waiting requests in order of arrival while there is room. A request that
+// must avoid the only member with room lets later ones pass.
 func (q *queue) dispatch(now time.Time) {
 	if !q.health.enough() {
 		return
@@ -122,9 +122,9 @@ func (q *queue) dispatch(now time.Time) {
 	}
 }
 
-// pick is the member with room that has the least work, or one that has the
-// prompt's beginning, free slots and hardly more work; nil if there is none. The
-// member that failed the request last is taken only if no other serves.
+// pick returns the member with room and the least work, or one with the prompt's prefix,
+// free slots and hardly more work; nil if there is none. It takes the member that last
+// failed the request only if no other serves.
 func (q *queue) pick(r *Request) *member {
 	avoid := r.avoid
 	if q.health.serving == 1 {
@@ -144,14 +144,14 @@ func (q *queue) pick(r *Request) *member {
 	return home
 }
 
-// book gives r to m.
+// book grants r to m.
 func (q *queue) book(now time.Time, m *member, r *Request) Grant {
 	r.running++
 	q.health.take(now, m, r)
 	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.sum, epoch: m.epoch, try: r.try, m: m}
 }
 
-// hedge books the request of g on a second member, if one has room now.
+// hedge books the request of g on a second member if one has room now.
 func (q *queue) hedge(now time.Time, g Grant) (Grant, bool) {
 	r := g.Request
 	if r.try != g.try || r.decided || q.stale(r) != nil || !q.health.enough() {

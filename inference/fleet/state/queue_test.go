@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scan is what least must find: the obvious way.
+// scan is the obvious implementation of least.
 func scan(f *supervisor, avoid *member) *member {
 	var best *member
 	least := int64(math.MaxInt64)
@@ -21,7 +21,7 @@ func scan(f *supervisor, avoid *member) *member {
 	return best
 }
 
-func TestReadyFindsWhatAScanFinds(t *testing.T) {
+func TestLeastMatchesScan(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	s := New(config(), now)
@@ -41,7 +41,7 @@ func TestReadyFindsWhatAScanFinds(t *testing.T) {
 		m := f.all[rng.IntN(len(f.all))]
 		switch rng.IntN(11) {
 		case 10:
-			f.growth.answers = recent - 1 // so that those before soon count little
+			f.growth.answers = recent - 1 // so that earlier answers soon count little
 			f.learn(m, responses(1+rng.IntN(99), 1+rng.IntN(99)))
 		case 0:
 			f.set(now, m, []Health{Healthy, Healthy, Suspect, Dead, Stale}[rng.IntN(5)], nil)
@@ -81,7 +81,7 @@ func TestReadyFindsWhatAScanFinds(t *testing.T) {
 	require.Greater(t, found, 5000)
 }
 
-func TestPrefixesAreBoundedAndForgetTheDead(t *testing.T) {
+func TestPrefixesAreBoundedAndForgetDeadInstances(t *testing.T) {
 	t.Parallel()
 	var p prefixes
 	one, two := &member{}, &member{}
@@ -101,7 +101,7 @@ func TestPrefixesAreBoundedAndForgetTheDead(t *testing.T) {
 	require.Len(t, long, 3)
 	require.Equal(t, prefixKeys(make([]int32, 2*prefixBlock)), long[:2])
 	different := map[uint64]bool{}
-	for n := prefixBlock; n <= 3*prefixBlock; n++ { // the tokens alone would be equal
+	for n := prefixBlock; n <= 3*prefixBlock; n++ { // the tokens alone would hash equally
 		keys := prefixKeys(make([]int32, n))
 		different[keys[len(keys)-1]] = true
 	}

@@ -9,36 +9,36 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Request is a request on its way to an answer: it waits in the queue, is
-// granted an instance, and is tried again if that fails.
+// Request is a request until it is answered. It waits in the queue, is granted an instance,
+// and is tried again if that fails.
 type Request struct {
 	responses int
 	maxTokens int
-	version   int64    // that must answer; 0 takes any
-	keys      []uint64 // of the prompt's beginnings
+	version   int64    // that must answer; 0 accepts any
+	keys      []uint64 // of the prompt's prefixes
 
-	place   *list.Element // in the queue, nil outside
-	since   time.Time     // when it entered the queue last
+	place   *list.Element // in the queue; nil outside
+	since   time.Time     // when it last entered the queue
 	on      *member       // of the first call of the current try
-	try     int           // current one, from 1 on
+	try     int           // current one, from 1
 	running int           // calls of the current try
-	decided bool          // the current try has its verdict
+	decided bool          // the current try has a verdict
 
 	failed  int     // tries that count
-	avoid   *member // failed this request last
+	avoid   *member // member that failed it last
 	last    error
 	refused refusal
 }
 
-// refusal is a member that reported a request as invalid, and the publish that
-// it held then.
+// refusal records a member that reported a request as invalid, and the epoch of its weights
+// at the time.
 type refusal struct {
 	m     *member
 	epoch int64
 	err   error
 }
 
-// NewRequest returns what the machine needs to know of req.
+// NewRequest returns a Request with what the machine needs of req.
 func NewRequest(req *inference.Request) *Request {
 	return &Request{
 		responses: req.N, maxTokens: req.Sampling.MaxTokens, version: req.Version, keys: prefixKeys(req.PromptIDs),
@@ -46,10 +46,10 @@ func NewRequest(req *inference.Request) *Request {
 	}
 }
 
-// work is the most tokens that r may ask for.
+// work returns the maximum number of tokens of r.
 func (r *Request) work() int64 { return int64(r.responses) * int64(r.maxTokens) }
 
-// next decides what becomes of r after a try on m that failed.
+// next returns the verdict on r after a failed try on m.
 func (r *Request) next(cfg *Config, m *member, err error) Verdict {
 	if !errors.Is(err, inference.ErrStale) {
 		r.failed++
@@ -61,8 +61,8 @@ func (r *Request) next(cfg *Config, m *member, err error) Verdict {
 	return Verdict{Next: Retry, After: cfg.backoff(r.try), Err: r.last}
 }
 
-// instanceFault is err as the fleet's callers see it: a stale or closed instance
-// does not make the fleet stale or closed.
+// instanceFault converts err for the fleet's callers: a stale or closed instance does not
+// make the fleet stale or closed.
 func instanceFault(m *member, err error) error {
 	if errors.Is(err, inference.ErrStale) || errors.Is(err, inference.ErrClosed) {
 		return fmt.Errorf("generate on %s: %s", m.name, err.Error())

@@ -2,5 +2,5 @@
 
 package state
 
-// sequences is the number of random sequences of events.
+// sequences is the number of random event sequences.
 const sequences = 3000

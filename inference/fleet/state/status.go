@@ -2,36 +2,36 @@ package state
 
 import "time"
 
-// InstanceStatus is what the fleet knows of one instance.
+// InstanceStatus is a snapshot of one instance.
 type InstanceStatus struct {
 	ID          string
 	State       Health
-	Version     int64 // of the weights that the last verified publish left
+	Version     int64 // of the weights set by the last verified publish
 	Capacity    int
 	Requests    int           // outstanding
 	Responses   int           // outstanding
 	Served      int64         // requests answered
 	Failed      int64         // requests failed
-	Restarts    int           // falls from service for a fault of its own
+	Restarts    int           // falls from service by its own fault
 	Tokens      int64         // generated
 	Busy        time.Duration // with at least one request outstanding
-	PublishFail string        // why the last publish failed, empty if it did not
+	PublishFail string        // why the last publish failed; empty if it succeeded
 }
 
 // Status is a snapshot of a fleet.
 type Status struct {
 	Version   int64         // current; 0 before the first publish
 	Size      int           // instances that serve
-	Queued    int           // requests that wait for an instance
+	Queued    int           // requests waiting for an instance
 	Retries   int64         // tries after the first
-	Hedges    int64         // requests given to a second instance
+	Hedges    int64         // requests also sent to a second instance
 	Stale     int64         // requests and responses refused for their version
-	Invalid   int64         // requests refused as faults of the data
+	Invalid   int64         // requests refused as invalid
 	Busy      time.Duration // summed over all instances, including those that left
 	Instances []InstanceStatus
 }
 
-// Status is the state of the fleet now. A closed fleet has no instances.
+// Status returns a snapshot of the fleet. A closed fleet has no instances.
 func (s *Machine) Status(now time.Time) Status {
 	st := Status{
 		Version: s.health.version, Size: s.health.serving, Queued: s.queue.waiting.Len(),

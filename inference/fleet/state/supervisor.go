@@ -9,7 +9,8 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// supervisor draws the conclusions from what members do and fail to do.
+// supervisor moves members between states according to the results of their calls and
+// publishes.
 type supervisor struct {
 	*members
 	closed     bool
@@ -19,7 +20,7 @@ type supervisor struct {
 	stale      int64 // requests and responses refused for their version
 }
 
-// remove takes m out of the fleet.
+// remove removes m from the fleet.
 func (h *supervisor) remove(now time.Time, m *member) {
 	h.set(now, m, Draining, nil)
 	m.left = true
@@ -27,8 +28,8 @@ func (h *supervisor) remove(now time.Time, m *member) {
 	h.all = slices.DeleteFunc(h.all, func(o *member) bool { return o == m })
 }
 
-// settle draws the conclusions from a call of m that the publish of an epoch
-// made possible.
+// settle records the result of a call of m. epoch is that of the publish under which the
+// call was granted.
 func (h *supervisor) settle(now time.Time, m *member, epoch int64, o *Outcome) {
 	switch {
 	case o.Err == nil:
@@ -49,7 +50,7 @@ func (h *supervisor) settle(now time.Time, m *member, epoch int64, o *Outcome) {
 	}
 }
 
-// count books a failed call of m.
+// count counts a failed call of m.
 func (h *supervisor) count(m *member, err error) {
 	m.failed++
 	if errors.Is(err, inference.ErrStale) {
@@ -57,8 +58,8 @@ func (h *supervisor) count(m *member, err error) {
 	}
 }
 
-// blame draws the conclusions from a fault of m. A fault from before its last
-// publish is counted and has no other effect.
+// blame charges m with a fault. A fault from before its last publish is counted and has no
+// other effect.
 func (h *supervisor) blame(now time.Time, m *member, epoch int64, err error) {
 	h.count(m, err)
 	if m.epoch != epoch || !m.serves() {
@@ -79,8 +80,8 @@ func (h *supervisor) blame(now time.Time, m *member, epoch int64, err error) {
 	}
 }
 
-// fall takes m out of service for a fault of its own: to a state, or to RETIRED
-// if it has fallen too often.
+// fall takes m out of service by its own fault. m moves to the state to, or to RETIRED if
+// it has fallen too often.
 func (h *supervisor) fall(now time.Time, m *member, to Health, cause error) {
 	m.restarts++
 	if m.restarts > h.cfg.MaxRestarts {
@@ -89,8 +90,7 @@ func (h *supervisor) fall(now time.Time, m *member, to Health, cause error) {
 	h.set(now, m, to, cause)
 }
 
-// heal orders the current weights again for a member that turned out not to
-// hold them.
+// heal orders the current weights again for a member that does not hold them after all.
 func (h *supervisor) heal(m *member) {
 	if !h.closed && m.mayReturn() {
 		h.effects.Publish = append(h.effects.Publish, h.order(m))
@@ -111,7 +111,7 @@ func (h *supervisor) mend(m *member) {
 	h.effects.Probe = append(h.effects.Probe, Probe{Instance: m.handle, generation: h.generation, m: m})
 }
 
-// set moves m to a state.
+// set moves m to a state and reports the change.
 func (h *supervisor) set(now time.Time, m *member, to Health, cause error) {
 	from, served := m.health, m.serves()
 	if from == to || from == Draining || (from == Retired && to != Draining) {
@@ -127,8 +127,8 @@ func (h *supervisor) set(now time.Time, m *member, to Health, cause error) {
 
 func (h *supervisor) report(e Event) { h.effects.Events = append(h.effects.Events, e) }
 
-// checkFloor notes since when too few members serve, except during a publish,
-// and reports the change.
+// checkFloor records since when too few members serve, except during a publish, and reports
+// the change.
 func (h *supervisor) checkFloor(now time.Time) {
 	if h.floor.check(now, h.enough(), h.version != 0) && !h.closed {
 		h.floor.low = !h.floor.low

@@ -10,27 +10,27 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// world drives a machine with events that bytes choose. Its books follow, and it
-// compares them with the machine's after each event.
+// world drives a machine with events chosen by bytes. It keeps its own books and compares
+// them with the machine's after each event.
 type world struct{ books }
 
-// books are what the world knows of a machine.
+// books are the world's model of a machine.
 type books struct {
 	t    testing.TB
 	s    *Machine
 	cfg  Config
 	now  time.Time
 	data []byte
-	log  []byte // the events so far
+	log  []byte // events so far
 
 	version    int64
 	generation int64
-	due        bool // the publish that has begun has no orders yet
+	due        bool // the current publish has no orders yet
 	closed     bool
-	low        bool // as the machine reported last
+	low        bool // as last reported by the machine
 	instances  []*host
 	parting    *host    // leaves with this event
-	requests   []*asked // that have not ended
+	requests   []*asked // not ended yet
 	calls      []*sent
 	orders     []Order
 	probes     []Probe
@@ -38,14 +38,14 @@ type books struct {
 	hedges     int
 }
 
-// host is what the world knows of an instance.
+// host models an instance.
 type host struct {
 	handle     Handle
 	name       string
-	state      Health // as the events say
+	state      Health // according to the events
 	left       bool
 	capacity   int
-	generation int64 // that it holds verified, 0 for none
+	generation int64 // held and verified, 0 for none
 	epoch      int   // verified publishes
 
 	requests, responses int
@@ -63,7 +63,7 @@ const (
 	ended
 )
 
-// asked is what the world knows of a request.
+// asked models a request.
 type asked struct {
 	*Request
 	phase   int
@@ -73,7 +73,7 @@ type asked struct {
 	try     int // calls to Enqueue
 	faults  int // tries that count
 	entered int // when it last entered the queue
-	granted int // calls of this try, and those that run
+	granted int // calls of this try; running counts those still running
 	running int
 	avoids  Handle
 }
@@ -87,7 +87,7 @@ type sent struct {
 	try   int // of q
 }
 
-// newWorld takes the configuration from the first bytes.
+// newWorld reads the configuration from the first bytes.
 func newWorld(t testing.TB, data []byte) *world {
 	w := &world{books{t: t, now: time.Unix(1000, 0), data: data, verdicts: map[Next]int{}}}
 	w.cfg = config()
@@ -97,7 +97,7 @@ func newWorld(t testing.TB, data []byte) *world {
 	return w
 }
 
-// pick is the next byte as a number below n, 0 at the end of the data.
+// pick returns the next byte as a number below n, or 0 at the end of the data.
 func (w *books) pick(n int) int {
 	if len(w.data) == 0 || n == 0 {
 		return 0
@@ -119,17 +119,17 @@ func (w *books) logf(format string, args ...any) {
 	w.log = fmt.Appendf(append(w.log, "\n  "...), format, args...)
 }
 
-// sum is the checksum of a generation's weights.
+// sum returns the checksum of a generation's weights.
 func sum(generation int64) string { return fmt.Sprint("sum-", generation) }
 
-// host is the instance of a handle.
+// host returns the instance with handle h.
 func (w *books) host(h Handle) *host {
 	at := slices.IndexFunc(w.instances, func(i *host) bool { return i.handle == h })
 	w.must(at >= 0, "instance %d is unknown", h)
 	return w.instances[at]
 }
 
-// serving counts the instances that serve and what they sample at once.
+// serving returns the number of serving instances and their total capacity.
 func (w *books) serving() (n, capacity int) {
 	for _, h := range w.instances {
 		if h.serves() {
@@ -139,7 +139,7 @@ func (w *books) serving() (n, capacity int) {
 	return n, capacity
 }
 
-// end ends a request, once.
+// end ends a request and checks that it ends once.
 func (w *books) end(q *asked, how string) {
 	w.must(q.phase != ended, "request %p ends twice, now %s", q.Request, how)
 	w.logf("request %p ends: %s", q.Request, how)
@@ -176,7 +176,7 @@ func (w *books) check() {
 	w.checkBooks()
 }
 
-// event follows the states of the instances.
+// event tracks the states of the instances.
 func (w *books) event(e Event) {
 	w.logf("%s", e)
 	if e.ID == "" {
@@ -208,7 +208,7 @@ func (w *books) grant(q *asked, g Grant) {
 	w.calls = append(w.calls, &sent{Grant: g, q: q, h: h, epoch: h.epoch, try: q.try})
 }
 
-// release takes a call off the books.
+// release removes a call from the books.
 func (w *books) release(c *sent) {
 	w.calls = slices.DeleteFunc(w.calls, func(o *sent) bool { return o == c })
 	h := c.h
@@ -221,8 +221,8 @@ func (w *books) asked(r *Request) *asked {
 	return w.requests[at]
 }
 
-// checkQueue checks that no request overtakes another, and that none waits while
-// an instance has room for it.
+// checkQueue checks that no request overtakes another and none waits while an instance has
+// room for it.
 func (w *books) checkQueue(e *Effects) {
 	n, _ := w.serving()
 	last := -1
