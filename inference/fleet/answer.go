@@ -8,8 +8,8 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// checkAnswer reports what is wrong with an instance's answer to req under the
-// weights with checksum sum. The vocabulary's size may be 0, for unknown.
+// checkAnswer checks an instance's answer to req under the weights with checksum sum. vocab
+// is the vocabulary's size, 0 if unknown.
 func checkAnswer(out []inference.Completion, req *inference.Request, sum string, vocab int) error {
 	if len(out) != req.N {
 		return fmt.Errorf("%d responses, expected %d", len(out), req.N)

@@ -10,17 +10,17 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// errLost is why the call that another instance has outrun ends.
+// errLost ends the slower of two hedged calls.
 var errLost = errors.New("another instance answered first")
 
-// grant is an instance on which a request is booked, or why there is none.
+// grant is the instance on which a request is booked, or the error that prevented it.
 type grant struct {
 	state.Grant
 	inst *instance
 	err  error
 }
 
-// answer is what came of one call.
+// answer is the result of one call.
 type answer struct {
 	inst    *instance
 	out     []inference.Completion
@@ -34,13 +34,12 @@ type call struct {
 	state *state.Request
 }
 
-// Generate returns req.N completions in order and the instance that sampled
-// them. It tries a fault of an instance again on another one, up to the
-// configured number of tries. A response of other weights does not count as a
-// try. A request is invalid when two instances say so, or the only one. The error
-// is ErrStale for a request of another version than the fleet's, ErrClosed if the
-// fleet is closed and ErrNoInstance if too few instances have served for too
-// long.
+// Generate returns req.N completions in order and the instance that sampled them. It
+// retries an instance's fault on another instance, up to the configured number of attempts.
+// A response of other weights does not count as an attempt. A request is invalid if two
+// instances say so, or the only one does. The error is ErrStale for a request of a version
+// other than the fleet's, ErrClosed if the fleet is closed and ErrNoInstance if too few
+// instances have served for too long.
 func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error) {
 	invalid := req.Validate()
 	f.mu.Lock()
@@ -80,7 +79,7 @@ func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inferenc
 	}
 }
 
-// pause waits before another try.
+// pause waits for d before another attempt.
 func (c *call) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -115,8 +114,8 @@ func (c *call) acquire(ctx context.Context) (grant, error) {
 	}
 }
 
-// await is acquire for a request in the queue, which must look again after left
-// whether it may still wait.
+// await waits for a queued request's grant. It checks whether the request may still wait,
+// first after left and then whenever the machine says so.
 func (c *call) await(ctx context.Context, ready <-chan grant, left time.Duration) (grant, error) {
 	look := time.NewTimer(left)
 	defer look.Stop()
@@ -147,8 +146,8 @@ func (c *call) await(ctx context.Context, ready <-chan grant, left time.Duration
 	}
 }
 
-// attempt is one try of the request as granted. A straggler's request goes to a
-// second instance too; the first good answer ends the other call.
+// attempt makes one attempt of the request as granted. A straggler's request also goes to a
+// second instance; the first good answer cancels the other call.
 func (c *call) attempt(ctx context.Context, g grant) answer {
 	f := c.fleet
 	if f.cfg.HedgeAfter == 0 {
@@ -181,7 +180,7 @@ func (c *call) attempt(ctx context.Context, g grant) answer {
 	}
 }
 
-// send runs one call as granted and settles it.
+// send makes one call as granted and settles it.
 func (c *call) send(ctx context.Context, g grant) answer {
 	f, i := c.fleet, g.inst
 	callCtx, cancel := context.WithTimeoutCause(ctx, f.cfg.CallTimeout, overdue(f.cfg.CallTimeout))
@@ -208,14 +207,13 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	return answer{i, out, v}
 }
 
-// overdue is the error of what took longer than it says.
+// overdue is the error of a call that took longer than this duration.
 type overdue time.Duration
 
 func (d overdue) Error() string { return fmt.Sprintf("no answer in %v", time.Duration(d)) }
 
-// within is what do returns. If do still runs when ctx has ended and d has passed,
-// within leaves it behind with an error that wraps state.ErrStuck. ctx ends before
-// d.
+// within returns the result of do. If do still runs when ctx has ended and d has passed,
+// within abandons it and returns an error that wraps state.ErrStuck. ctx ends before d.
 func within[T any](ctx context.Context, d time.Duration, do func() (T, error)) (T, error) {
 	type result struct {
 		value T

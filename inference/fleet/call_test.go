@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-func TestTriesAnotherInstanceOnFault(t *testing.T) {
+func TestRetriesFaultOnAnotherInstance(t *testing.T) {
 	boom := errors.New("connection reset")
 	wrong := func(change func(*inference.Completion)) func(context.Context, inference.Request) ([]inference.Completion, error) {
 		return func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
@@ -49,7 +49,7 @@ func TestTriesAnotherInstanceOnFault(t *testing.T) {
 				require.Equal(t, map[string]int{"b": 12}, outcomes(t, f, 12, request(1, 1)), "nothing is lost")
 				require.Equal(t, c.state, states(f)["a"])
 				require.Positive(t, f.Status().Retries)
-				// A dead instance comes back with the next verified weights.
+				// A dead instance returns with the next verified weights.
 				a.now(func() { a.generate = nil })
 				require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
 				synctest.Wait()
@@ -98,7 +98,7 @@ func TestRefusesAnotherVersion(t *testing.T) {
 		_, _, err := f.Generate(t.Context(), request(1, 2))
 		require.ErrorIs(t, err, inference.ErrStale)
 
-		// a has restarted with the weights it started from and will not take others.
+		// a restarted with its base weights and takes no others.
 		a.now(func() { a.version = 0 })
 		a.now(func() { a.publish = publishes("", errors.New("out of memory")) })
 		require.Equal(t, map[string]int{"b": 8}, outcomes(t, f, 8, request(1, 1)))
@@ -116,7 +116,7 @@ func TestRefusesAnotherVersion(t *testing.T) {
 	})
 }
 
-func TestDoesNotPassOnThatAnInstanceIsStale(t *testing.T) {
+func TestHidesStaleInstanceFromCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := faulty("a", 4, fails(fmt.Errorf("holds 0: %w", inference.ErrStale)))
 		f := newFleet(t, func(c *Config) { c.Attempts = 3 }, a)
@@ -140,7 +140,7 @@ func TestLosingAllInstancesEndsRequests(t *testing.T) {
 	})
 }
 
-func TestBoundsTriesAndBacksOff(t *testing.T) {
+func TestLimitsAttemptsAndBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := faulty("a", 4, fails(errors.New("502")))
 		f := newFleet(t, func(c *Config) {
@@ -161,10 +161,9 @@ func TestBoundsTriesAndBacksOff(t *testing.T) {
 	})
 }
 
-// One instance that takes a request for invalid may be the fault itself: another
-// is asked, and where that one answers the first is to blame. Two that say so are
-// right, and so is the only one.
-func TestAsksAnotherWhetherARequestIsInvalid(t *testing.T) {
+// If an instance calls a request invalid, a second one is asked. If that one answers, the
+// first is at fault. If both agree, or there is only one, the request is invalid.
+func TestConfirmsInvalidRequestOnSecondInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		invalid := fmt.Errorf("%w: prompt of 8 tokens, expected 4 at most", inference.ErrInvalid)
 		a, b := faulty("a", 4, fails(invalid)), faulty("b", 4, nil)

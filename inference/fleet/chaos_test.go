@@ -17,30 +17,30 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// What can be wrong with an instance.
+// Faults of an instance.
 const (
-	killed  = iota + 1 // ends what it does; is back later with base weights
+	killed  = iota + 1 // ends all calls; returns later with base weights
 	stopped            // as by SIGSTOP: neither answers nor fails
-	keeps              // takes an update and serves what it had
-	rebased            // restarted with base weights, and says so
-	masked             // has other weights of the version it is asked for, and says so
-	late               // answers from a version that is gone
-	drips              // is never done
-	nan                // gives log-probabilities that are not numbers
-	doubles            // gives a response twice
+	keeps              // accepts an update and serves the old weights
+	rebased            // restarted with base weights, and reports it
+	masked             // has other weights of the requested version, and reports it
+	late               // answers from an old version
+	drips              // never finishes
+	nan                // returns NaN log-probabilities
+	doubles            // returns a response twice
 	fails500
 	faultKinds
 )
 
-// chaosInstance is an instance that a schedule of faults runs on. Its tokens
-// depend on its weights, the seed and the prompt alone.
+// chaosInstance is an instance under a schedule of faults. Its tokens depend only on its
+// weights, the seed and the prompt.
 type chaosInstance struct {
 	id string
 
 	mu      sync.Mutex
 	fault   int
 	version int64
-	life    context.Context // ends when the process does
+	life    context.Context // ends with the process
 	end     context.CancelFunc
 	changed chan struct{} // closed when fault changes
 	met     [faultKinds]int
@@ -52,7 +52,7 @@ func newChaosInstance(id string) *chaosInstance {
 	return i
 }
 
-// restart begins a life with base weights. i is locked, or nobody else's yet.
+// restart starts the process with base weights. i is locked or not shared yet.
 func (i *chaosInstance) restart() {
 	if i.end != nil {
 		i.end()
@@ -61,7 +61,7 @@ func (i *chaosInstance) restart() {
 	i.version = 0
 }
 
-// set makes kind the fault that i has.
+// set gives i the fault kind.
 func (i *chaosInstance) set(kind int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -73,8 +73,8 @@ func (i *chaosInstance) set(kind int) {
 	i.changed = make(chan struct{})
 }
 
-// up waits until the process neither is stopped nor sleeps for d, and returns
-// what then is wrong with it. It is an error where the process or ctx ends.
+// up sleeps for d, and while the process is stopped, and returns the fault and version at
+// the end. It fails if the process or ctx ends.
 func (i *chaosInstance) up(ctx context.Context, d time.Duration) (fault int, version int64, err error) {
 	i.mu.Lock()
 	life := i.life
@@ -161,7 +161,7 @@ func (i *chaosInstance) Generate(ctx context.Context, req inference.Request) ([]
 	return out, nil
 }
 
-// chaosAnswer is what weights of a version answer.
+// chaosAnswer returns the answer of a version's weights.
 func chaosAnswer(req inference.Request, version int64) []inference.Completion {
 	out := make([]inference.Completion, req.N)
 	for j := range out {
@@ -178,8 +178,7 @@ func chaosAnswer(req inference.Request, version int64) []inference.Completion {
 
 const chaosPeriods, chaosPrompts = 3, 24
 
-// chaosRun samples all periods with f and returns a hash of all that was
-// answered, in prompt order.
+// chaosRun samples all steps with f and returns a hash of all answers in prompt order.
 func chaosRun(t *testing.T, f *Fleet) [sha256.Size]byte {
 	t.Helper()
 	h := sha256.New()
@@ -212,8 +211,8 @@ func chaosRun(t *testing.T, f *Fleet) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// chaosSchedule gives each instance faults at random times until ctx ends, and
-// has one join and one leave.
+// chaosSchedule injects faults into each instance at random times until ctx ends. One
+// instance joins and one leaves.
 func chaosSchedule(ctx context.Context, wg *sync.WaitGroup, rng *rand.Rand, instances []*chaosInstance) {
 	for _, i := range instances {
 		mine := rand.New(rand.NewPCG(rng.Uint64(), 1))
@@ -234,8 +233,8 @@ func chaosSchedule(ctx context.Context, wg *sync.WaitGroup, rng *rand.Rand, inst
 	}
 }
 
-// Whatever happens to the instances, each prompt is answered once, by the
-// current weights, as if nothing had happened.
+// Whatever happens to the instances, each prompt is answered once, by the current weights,
+// exactly as without faults.
 func TestUnderChaos(t *testing.T) {
 	t.Parallel()
 	config := func() Config {
@@ -270,7 +269,7 @@ func TestUnderChaos(t *testing.T) {
 			chaosSchedule(ctx, &wg, rng, instances)
 			wg.Go(func() {
 				if sleep(ctx, time.Duration(1+rng.IntN(60))*time.Second) == nil {
-					_ = f.Add(ctx, instances[3]) // the schedule may have it fail: it is mended
+					_ = f.Add(ctx, instances[3]) // may fail by schedule; then the fleet mends it
 				}
 				if sleep(ctx, time.Duration(1+rng.IntN(60))*time.Second) == nil {
 					_ = f.Remove(ctx, instances[0])

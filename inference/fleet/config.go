@@ -12,27 +12,26 @@ import (
 // Config sets timeouts, retries and health thresholds.
 type Config struct {
 	state.Config
-	// CallTimeout ends one try; it includes the wait in the instance's own
-	// queue.
+	// CallTimeout limits one attempt, including the wait in the instance's own queue.
 	CallTimeout time.Duration
-	// PublishTimeout ends one instance's publish.
+	// PublishTimeout limits one instance's publish.
 	PublishTimeout time.Duration
-	// HedgeAfter, if not 0, gives a request that has no answer after this time
-	// to a second instance as well, if one has room. The first answer counts and
-	// the other call is cancelled.
+	// HedgeAfter, if not 0, is the time after which an unanswered request also goes to a
+	// second instance that has room. The first answer counts and the other call is
+	// cancelled.
 	HedgeAfter time.Duration
-	// ProbeEvery is the pause between probes of an instance that does not serve,
-	// ProbeTimeout the end of one.
+	// ProbeEvery is the pause between probes of an instance that does not serve.
+	// ProbeTimeout limits one probe.
 	ProbeEvery, ProbeTimeout time.Duration
-	// Vocab is the size of the vocabulary, 0 if unknown: an answer with a token
-	// outside it is a fault of the instance.
+	// Vocab is the size of the vocabulary, 0 if unknown. An answer with a token outside it
+	// is a fault of the instance.
 	Vocab int
-	// Notify, if set, hears each change of state. It is called with the fleet
-	// locked and must not call the fleet.
+	// Notify, if set, receives each change of state. It is called with the fleet locked and
+	// must not call the fleet.
 	Notify func(Event)
 }
 
-// DefaultConfig suits instances that answer within minutes.
+// DefaultConfig returns a configuration for instances that answer within minutes.
 func DefaultConfig() Config {
 	return Config{
 		Config: state.Config{
@@ -43,7 +42,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports all faults of c.
+// Validate reports all faults of c in one error.
 func (c *Config) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {

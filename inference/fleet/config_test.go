@@ -17,7 +17,7 @@ func TestConfigReportsAllFaults(t *testing.T) {
 	}
 }
 
-// The watchdog is the last to lose patience, whichever deadline is the longest.
+// The watchdog outlasts every other deadline.
 func TestConfigWatchdogOutlastsEveryDeadline(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(c *Config, d time.Duration){

@@ -58,9 +58,9 @@ func TestQueueIsFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// A request that waits for another instance than the one that failed it does
-// not keep that one from the requests behind it.
-func TestServesPastARequestThatAvoidsAnInstance(t *testing.T) {
+// A request that avoids the instance that failed it leaves that instance to the requests
+// behind it.
+func TestAvoidingRequestDoesNotBlockQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := faulty("b", 1, hang)
 		a := fake("a", 1)
@@ -73,7 +73,7 @@ func TestServesPastARequestThatAvoidsAnInstance(t *testing.T) {
 		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, b, a)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		for _, seed := range []uint64{7, 8} { // on b and on a
+		for _, seed := range []uint64{7, 8} { // one for b and one for a
 			wg.Go(func() {
 				r := request(1, 1)
 				r.Seed = seed

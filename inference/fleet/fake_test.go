@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// fakeWeights are weights that are their version alone.
+// fakeWeights are weights that consist of a version only.
 type fakeWeights int64
 
 func (w fakeWeights) Version() int64 { return int64(w) }
@@ -24,8 +24,7 @@ func (w fakeWeights) Checksum() string { return fmt.Sprintf("sum-%d", int64(w)) 
 
 func (w fakeWeights) WriteSafetensors(io.Writer) error { return errors.New("no values") }
 
-// fakeInstance answers each request after the time that it takes, unless generate
-// is set.
+// fakeInstance answers each request after the duration takes, unless generate is set.
 type fakeInstance struct {
 	id       string
 	capacity int
@@ -38,7 +37,7 @@ type fakeInstance struct {
 	record
 }
 
-// record is what a fake instance holds and has been asked so far.
+// record is what a fake instance holds and has received so far.
 type record struct {
 	version   int64
 	calls     int
@@ -47,19 +46,19 @@ type record struct {
 	closed    bool
 }
 
-// seen is i's record now; the fleet's calls write it.
+// seen returns a copy of i's record, which the fleet's calls write.
 func (i *fakeInstance) seen() record {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.record
 }
 
-// fake is an instance that takes a second.
+// fake returns an instance that takes a second for each request.
 func fake(id string, capacity int) *fakeInstance {
 	return &fakeInstance{id: id, capacity: capacity, takes: time.Second}
 }
 
-// faulty is one that generates with a function.
+// faulty returns an instance that calls generate for each request.
 func faulty(id string, capacity int, generate func(context.Context, inference.Request) ([]inference.Completion, error)) *fakeInstance {
 	return &fakeInstance{id: id, capacity: capacity, generate: generate}
 }
@@ -111,14 +110,14 @@ func (i *fakeInstance) Publish(ctx context.Context, w inference.Weights) (string
 	return w.Checksum(), nil
 }
 
-// probedInstance is one that can be probed.
+// probedInstance is a fakeInstance that can be probed.
 type probedInstance struct {
 	fakeInstance
 	probe  func(ctx context.Context) error
 	probes int
 }
 
-// probed is a fake one that answers each probe.
+// probed returns an instance that answers each probe.
 func probed(id string, capacity int) *probedInstance {
 	answers := func(context.Context) error { return nil }
 	return &probedInstance{fakeInstance: fakeInstance{id: id, capacity: capacity, takes: time.Second}, probe: answers}
@@ -132,7 +131,7 @@ func (i *probedInstance) Probe(ctx context.Context) error {
 	return probe(ctx)
 }
 
-// counts are the probes and the publishes so far.
+// counts returns the numbers of probes and publishes so far.
 func (i *probedInstance) counts() (probes, published int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -146,7 +145,7 @@ func (i *fakeInstance) now(change func()) {
 	change()
 }
 
-// pass lets d go by, and all that it brings about.
+// pass lets the duration d pass and waits for all its effects.
 func pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	require.NoError(t, sleep(t.Context(), d))
@@ -171,7 +170,7 @@ func fails(err error) func(context.Context, inference.Request) ([]inference.Comp
 	return func(context.Context, inference.Request) ([]inference.Completion, error) { return nil, err }
 }
 
-// publishes answers a publish without taking the weights.
+// publishes returns a Publish that reports sum and err without taking the weights.
 func publishes(sum string, err error) func(context.Context, inference.Weights) (string, error) {
 	return func(context.Context, inference.Weights) (string, error) { return sum, err }
 }
@@ -180,8 +179,8 @@ func request(n int, version int64) inference.Request {
 	return inference.Request{PromptIDs: []int32{1}, N: n, Version: version, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 8}}
 }
 
-// newFleet is a fleet of instances that hold version 1. Each test ends with its
-// Close, after which synctest finds any goroutine that is left.
+// newFleet returns a fleet of instances that hold version 1. Each test ends with its Close,
+// after which synctest finds leaked goroutines.
 func newFleet(t *testing.T, change func(*Config), instances ...inference.Instance) *Fleet {
 	t.Helper()
 	cfg := DefaultConfig()
@@ -207,7 +206,7 @@ func states(f *Fleet) map[string]State {
 	return m
 }
 
-// outcomes runs n requests at once and counts the instances that answered.
+// outcomes runs n requests at once and counts the answers of each instance.
 func outcomes(t *testing.T, f *Fleet, n int, req inference.Request) map[string]int {
 	t.Helper()
 	return outcomesIn(t.Context(), t, f, n, req)

@@ -1,4 +1,4 @@
-// Package fleet gives requests to inference instances that come, fail and go, and
+// Package fleet dispatches requests to inference instances that join, fail and leave, and
 // publishes each version of the weights to them.
 package fleet
 
@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// Fleet is the instances of a run. A state.Machine decides; the fleet calls the
+// Fleet manages the instances of a run. A state.Machine decides; the fleet calls the
 // instances and keeps the time. Its methods may be called concurrently.
 type Fleet struct {
 	cfg       Config
@@ -29,13 +29,13 @@ type Fleet struct {
 	state     *state.Machine
 	instances map[state.Handle]*instance
 	waiting   map[*state.Request]chan grant
-	idle      map[state.Handle]chan struct{} // closed when an instance that drains has no request
-	enoughNow chan struct{}                  // closed when enough serve; nil if nobody waits for it
+	idle      map[state.Handle]chan struct{} // closed when a draining instance has no request left
+	enoughNow chan struct{}                  // closed when enough instances serve; nil if nobody waits
 	gen       *generation
-	invalid   int64 // requests that no instance has seen
+	invalid   int64 // requests refused before any instance saw them
 }
 
-// instance is an instance of the fleet.
+// instance is a member of the fleet.
 type instance struct {
 	inference.Instance
 	handle state.Handle
@@ -43,7 +43,7 @@ type instance struct {
 	cancel context.CancelCauseFunc
 }
 
-// leave ends what the instance does for the fleet.
+// leave cancels the instance's work for the fleet.
 func (i *instance) leave() {
 	i.cancel(fmt.Errorf("instance %s removed: %w", i.ID(), inference.ErrClosed))
 }
@@ -62,7 +62,7 @@ func New(cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// apply does what the machine asks for after an event. f is locked.
+// apply carries out what the machine asks for after an event. f is locked.
 func (f *Fleet) apply() {
 	e := f.state.Take()
 	for _, event := range e.Events {
@@ -102,11 +102,10 @@ func (f *Fleet) deliver(r *state.Request, g grant) {
 	delete(f.waiting, r)
 }
 
-// Add takes inst, which the fleet now owns and closes, into the fleet. It is
-// STALE until it holds the current weights. If there are some, Add publishes them
-// to it and returns when it serves. An instance whose publish fails stays in the
-// fleet, and the next publish tries again. An instance takes the place of a
-// RETIRED one of its name.
+// Add adds inst to the fleet, which owns it from then on and closes it. inst is STALE until
+// it holds the current weights. If there are weights, Add publishes them to inst and
+// returns when it serves. If the publish fails, inst stays in the fleet and the next
+// publish tries again. inst replaces a RETIRED instance with the same ID.
 func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	id, capacity := inst.ID(), inst.Capacity()
 	_, probed := inst.(inference.Prober)
@@ -135,7 +134,7 @@ func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	return refresh()
 }
 
-// find is what the fleet knows of inst itself, or nil. f is locked.
+// find returns the fleet's record of inst itself, or nil. f is locked.
 func (f *Fleet) find(inst inference.Instance) *instance {
 	for _, i := range f.instances {
 		if i.ID() == inst.ID() && i.Instance == inst {
@@ -145,8 +144,8 @@ func (f *Fleet) find(inst inference.Instance) *instance {
 	return nil
 }
 
-// whenIdle is closed when an instance that drains, and may be busy, has no
-// request. f is locked.
+// whenIdle returns a channel that closes when a draining instance has no request. busy
+// means that it may still have one. f is locked.
 func (f *Fleet) whenIdle(h state.Handle, busy bool) <-chan struct{} {
 	idle := f.idle[h]
 	if idle == nil {
@@ -167,8 +166,8 @@ func (f *Fleet) Has(inst inference.Instance) bool {
 	return f.find(inst) != nil
 }
 
-// Drain gives inst, as it was added, no more work and returns when it has none
-// left. It stays in the fleet, DRAINING, until Remove.
+// Drain gives inst no more work and returns when it has none left. inst must be the value
+// passed to Add. It stays in the fleet, DRAINING, until Remove.
 func (f *Fleet) Drain(ctx context.Context, inst inference.Instance) error {
 	f.mu.Lock()
 	i := f.find(inst)
@@ -187,8 +186,8 @@ func (f *Fleet) Drain(ctx context.Context, inst inference.Instance) error {
 	}
 }
 
-// Remove takes inst, as it was added, out of the fleet at once and closes it.
-// Other instances get its requests. An instance of its name that took its place
+// Remove removes inst from the fleet at once and closes it. inst must be the value passed
+// to Add. Other instances get its requests. An instance with the same ID that replaced it
 // stays.
 func (f *Fleet) Remove(ctx context.Context, inst inference.Instance) error {
 	f.mu.Lock()

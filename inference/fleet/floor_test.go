@@ -14,7 +14,7 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// Below the floor the run waits, reports it and continues when enough serve.
+// Below its floor the fleet waits, reports it and continues when enough instances serve.
 func TestWaitsBelowItsFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
@@ -88,9 +88,9 @@ func TestPublishWaitsForInstances(t *testing.T) {
 	})
 }
 
-// An instance that does not return when its time is up, in any of its calls, is
-// left behind by the watchdog and given nothing more.
-func TestWatchdogEndsWhatDoesNotEnd(t *testing.T) {
+// The watchdog abandons an instance if one of its calls does not return in time, and the
+// fleet gives it no more work.
+func TestWatchdogAbandonsStuckInstance(t *testing.T) {
 	for name, stick := range map[string]func(i *probedInstance, stuck func()){
 		"generate": func(i *probedInstance, stuck func()) {
 			i.generate = func(context.Context, inference.Request) ([]inference.Completion, error) {
@@ -125,9 +125,9 @@ func TestWatchdogEndsWhatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// A booking that nobody gives back, which is a fault of the fleet itself, holds
-// nobody for ever.
-func TestWatchdogEndsAQueueThatStands(t *testing.T) {
+// A booking that is never released, a bug of the fleet itself, does not block requests
+// forever.
+func TestWatchdogEndsStuckQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, fake("a", 1))
 		lost := request(1, 1)

@@ -10,8 +10,8 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// generation is the time from one publish to the next: all that reads its
-// weights ends with it.
+// generation lasts from one publish to the next. Everything that reads its weights ends
+// with it.
 type generation struct {
 	fleet   *Fleet
 	weights inference.Weights
@@ -25,14 +25,14 @@ func newGeneration(f *Fleet, w inference.Weights) *generation {
 	return &generation{fleet: f, weights: w, ctx: ctx, cancel: cancel}
 }
 
-// end stops what still reads the weights and waits for it.
+// end stops all readers of the weights and waits for them.
 func (g *generation) end() {
 	g.cancel()
 	g.reads.Wait()
 }
 
-// refreshAll starts a publish to each instance: Publish waits for awaited and not
-// for late.
+// refreshAll starts a publish to each instance. Publish waits for awaited, and for late
+// only while too few instances serve.
 func (g *generation) refreshAll(ctx context.Context) (awaited, late results) {
 	f := g.fleet
 	f.mu.Lock()
@@ -49,9 +49,9 @@ func (g *generation) refreshAll(ctx context.Context) (awaited, late results) {
 	return start(ctx, now), start(g.ctx, later)
 }
 
-// refresh returns the call that publishes the weights to i and reports the
-// outcome. The call does nothing without weights. The fleet is locked while
-// refresh runs, and not while the call does.
+// refresh returns a function that publishes the weights to i and reports the outcome to the
+// machine. Without weights it does nothing. The fleet is locked while refresh runs, but not
+// while the function does.
 func (g *generation) refresh(ctx context.Context, i *instance, o state.Order) func() error {
 	if g.weights == nil {
 		return func() error { return nil }
@@ -89,7 +89,7 @@ func (g *generation) publishTo(ctx context.Context, i *instance) state.Publicati
 	return state.Publication{Checksum: g.weights.Checksum(), Reported: sum, Capacity: i.Capacity()}
 }
 
-// mend probes i until it answers and takes the weights, or need not.
+// mend probes i until it answers and takes the weights, or needs no mending.
 func (g *generation) mend(i *instance, p state.Probe) {
 	t := time.NewTimer(g.fleet.cfg.ProbeEvery)
 	defer t.Stop()
@@ -106,14 +106,14 @@ func (g *generation) mend(i *instance, p state.Probe) {
 	}
 }
 
-// mending reports whether probes are to go on.
+// mending reports whether to keep probing.
 func (g *generation) mending(p state.Probe) bool {
 	g.fleet.mu.Lock()
 	defer g.fleet.mu.Unlock()
 	return g.fleet.state.Mending(p)
 }
 
-// probe asks i whether it answers.
+// probe probes i once.
 func (g *generation) probe(i *instance) error {
 	cfg := &g.fleet.cfg
 	ctx, cancel := context.WithTimeoutCause(g.ctx, cfg.ProbeTimeout, overdue(cfg.ProbeTimeout))
@@ -124,8 +124,8 @@ func (g *generation) probe(i *instance) error {
 	return err
 }
 
-// heal publishes the weights to i, which has answered a probe, and reports
-// whether probes are to go on.
+// heal publishes the weights to i after a successful probe and reports whether to keep
+// probing.
 func (g *generation) heal(i *instance, p state.Probe) bool {
 	f := g.fleet
 	f.mu.Lock()

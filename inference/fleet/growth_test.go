@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// responses have these numbers of tokens.
+// responses returns completions with these numbers of tokens.
 func responses(lengths ...int) []inference.Completion {
 	out := make([]inference.Completion, len(lengths))
 	for i, n := range lengths {
@@ -21,8 +21,8 @@ func responses(lengths ...int) []inference.Completion {
 	return out
 }
 
-// unequal answers after the ten seconds of its longest response. A quarter of its
-// eight responses grow on average.
+// unequal returns an instance that answers after ten seconds, the time of its longest
+// response. On average a quarter of its eight responses are growing.
 func unequal(id string, capacity int) *fakeInstance {
 	return faulty(id, capacity, func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 		out := responses(10, 1, 1, 1, 1, 1, 1, 4)
@@ -30,7 +30,7 @@ func unequal(id string, capacity int) *fakeInstance {
 	})
 }
 
-// ask sends f n requests, each for this many responses.
+// ask sends f n requests for this many responses each.
 func ask(t *testing.T, f *Fleet, wg *sync.WaitGroup, n, responses int) {
 	t.Helper()
 	req := request(responses, 1)
@@ -44,9 +44,9 @@ func ask(t *testing.T, f *Fleet, wg *sync.WaitGroup, n, responses int) {
 	synctest.Wait()
 }
 
-// Once it has seen that a quarter of the outstanding responses grows, the fleet
-// gives each instance four times as many, also one that has answered nothing.
-func TestFillsWhatLongResponsesLeaveEmpty(t *testing.T) {
+// Once the fleet has seen that a quarter of the outstanding responses grow, it gives each
+// instance four times as many, even one that has not answered yet.
+func TestFillsSlotsBesideLongResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := unequal("a", 16), unequal("b", 16)
 		f := newFleet(t, nil, a)
@@ -67,9 +67,9 @@ func TestFillsWhatLongResponsesLeaveEmpty(t *testing.T) {
 	})
 }
 
-// A request of many responses leaves slots empty while it runs out, unless a
-// second one is there.
-func TestHasARequestAhead(t *testing.T) {
+// A request for many responses leaves slots empty towards its end, unless a second request
+// is waiting.
+func TestKeepsRequestAhead(t *testing.T) {
 	for ahead, want := range map[float64]int{0: 1, 0.01: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			a := fake("a", 4)

@@ -40,7 +40,7 @@ func TestHedgesAStraggler(t *testing.T) {
 	})
 }
 
-func TestHedgeThatIsLateOrFails(t *testing.T) {
+func TestHedgeIsLateOrFails(t *testing.T) {
 	for name, second := range map[string]func(context.Context, inference.Request) ([]inference.Completion, error){
 		"slower": hang,
 		"fails":  fails(errors.New("502")),
@@ -64,8 +64,8 @@ func TestHedgeThatIsLateOrFails(t *testing.T) {
 	}
 }
 
-// A hedge is for instances that have nothing better to do, and off by default.
-func TestHedgesOnlyWhereThereIsRoom(t *testing.T) {
+// Hedging is off by default and uses only instances that have room.
+func TestHedgesOnlyWithRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := faulty("a", 1, hang), faulty("b", 1, hang)
 		f := newFleet(t, func(c *Config) { c.Ahead, c.HedgeAfter = 0, time.Minute }, a, b)

@@ -27,9 +27,9 @@ func TestHealsAnInstanceThatRestarted(t *testing.T) {
 	})
 }
 
-// Somebody else publishes to an instance, the same version with other values:
-// only the checksum tells.
-func TestNoticesOtherWeightsOfTheVersion(t *testing.T) {
+// Another publisher gives an instance the same version with other values. Only the checksum
+// reveals it.
+func TestDetectsOtherWeightsOfSameVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, holds := fake("a", 4), ""
 		a.publish = func(_ context.Context, w inference.Weights) (string, error) {
@@ -51,7 +51,7 @@ func TestNoticesOtherWeightsOfTheVersion(t *testing.T) {
 	})
 }
 
-func TestProbesTheDeadAndVerifiesThem(t *testing.T) {
+func TestProbesAndVerifiesDeadInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("connection refused")
 		a := probed("a", 4)
@@ -66,7 +66,7 @@ func TestProbesTheDeadAndVerifiesThem(t *testing.T) {
 		require.InDelta(t, 12, probes, 1)
 		require.Equal(t, 1, published)
 
-		// It answers probes and takes nothing: a probe alone is not enough.
+		// It answers probes but takes no weights: a probe alone is not enough.
 		a.now(func() {
 			a.probe = func(context.Context) error { return nil }
 			a.publish = publishes("sum-0", nil)
@@ -85,7 +85,7 @@ func TestProbesTheDeadAndVerifiesThem(t *testing.T) {
 		still, _ := a.counts()
 		require.Equal(t, probes, still, "an instance that serves is not probed")
 
-		// It can die again, and hang when it is probed.
+		// It can die again and hang when probed.
 		a.now(func() {
 			a.generate, a.probe = fails(down), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		})
@@ -100,7 +100,7 @@ func TestProbesTheDeadAndVerifiesThem(t *testing.T) {
 	})
 }
 
-func TestRetiresWhatFallsTooOften(t *testing.T) {
+func TestRetiresInstanceThatFallsTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := probed("a", 4)
 		a.generate = fails(errors.New("EOF"))
@@ -134,7 +134,7 @@ func TestRetiresWhatFallsTooOften(t *testing.T) {
 	})
 }
 
-// A publish that fails in each period is one fall, however long it lasts.
+// Publishes that fail in each step count as one fall, however long the outage lasts.
 func TestCountsAnOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 4), fake("b", 4)
@@ -154,9 +154,8 @@ func TestCountsAnOutageOnce(t *testing.T) {
 	})
 }
 
-// What joins in the middle of a period gets the period's weights, and only then
-// its work.
-func TestJoinerGetsThePeriodsWeightsFirst(t *testing.T) {
+// An instance that joins in the middle of a step gets the step's weights before any work.
+func TestJoinerGetsWeightsBeforeWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 1), fake("b", 4)
 		f := newFleet(t, func(c *Config) { c.Ahead = 0 }, a)

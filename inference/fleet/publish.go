@@ -9,17 +9,16 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Publish makes w the fleet's weights: it sends them to all instances at once
-// and returns when those that answered before have answered again, or their
-// time is up. An instance serves again only when it reports w's checksum; the
-// rest become STALE. Requests that still wait for other weights end with
-// ErrStale.
+// Publish makes w the fleet's weights. It sends them to all instances at once and returns
+// when each instance that answered before has answered again or timed out. An instance
+// serves again only when it reports w's checksum; the others become STALE. Queued requests
+// for other weights end with ErrStale.
 //
-// Publish tries instances that are DEAD, or whose last publish failed, too, but
-// waits for them only while fewer than MinServing hold the weights without them.
-// If fewer than that do in the end, Publish waits for instances that join or
-// recover, and returns ErrNoInstance when EmptyWait has passed. No instance reads
-// older weights when Publish returns; w must not change until the next Publish.
+// Publish also tries instances that are DEAD or whose last publish failed, but waits for
+// them only while fewer than MinServing instances hold the weights. If these are still too
+// few, Publish waits for instances to join or recover, and returns ErrNoInstance after
+// EmptyWait. No instance reads older weights when Publish returns. w must not change until
+// the next Publish.
 func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	f.publishMu.Lock()
 	defer f.publishMu.Unlock()
@@ -51,8 +50,8 @@ func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 		errors.Join(append([]error{inference.ErrNoInstance}, faults...)...))
 }
 
-// begin makes w the current weights, which no instance holds yet, and returns
-// the generations before and from now on.
+// begin makes w the current weights, which no instance holds yet, and returns the old and
+// the new generation.
 func (f *Fleet) begin(w inference.Weights) (old, gen *generation, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +63,7 @@ func (f *Fleet) begin(w inference.Weights) (old, gen *generation, err error) {
 	return old, f.gen, nil
 }
 
-// finish ends a publish: from now on it is news that few instances serve.
+// finish ends a publish and re-enables low-instance warnings.
 func (f *Fleet) finish() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,8 +77,8 @@ func (f *Fleet) haveEnough() bool {
 	return f.enough()
 }
 
-// awaitEnough waits until enough instances serve, for EmptyWait at most, and
-// reports whether they do.
+// awaitEnough waits at most EmptyWait until enough instances serve and reports whether they
+// do.
 func (f *Fleet) awaitEnough(ctx context.Context) bool {
 	f.mu.Lock()
 	if f.enough() {
@@ -103,14 +102,13 @@ func (f *Fleet) awaitEnough(ctx context.Context) bool {
 	return false
 }
 
-// results are those of several publishes.
+// results receives the errors of several publishes.
 type results struct {
 	done chan error
 	n    int
 }
 
-// wait collects the faults until enough reports true, all results are in or ctx
-// ends.
+// wait collects errors until enough reports true, all results are in or ctx ends.
 func (r *results) wait(ctx context.Context, enough func() bool) []error {
 	var faults []error
 	for range r.n {

@@ -16,7 +16,7 @@ func TestPublishVerifiesChecksums(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
 		f := newFleet(t, func(c *Config) { c.MinServing = 2 }, a, b, c)
-		a.now(func() { a.publish = publishes("sum-1", nil) }) // answers well, changed nothing
+		a.now(func() { a.publish = publishes("sum-1", nil) }) // reports no error and changes nothing
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)), "two of three hold the weights")
 		require.Equal(t, map[string]State{"a": Stale, "b": Healthy, "c": Healthy}, states(f))
 		require.Contains(t, f.Status().Instances[0].PublishFail, "publish version 2 to a: instance reports checksum sum-1, expected sum-2")
@@ -30,7 +30,7 @@ func TestPublishVerifiesChecksums(t *testing.T) {
 		require.ErrorContains(t, err, "publish version 3: 1 instances hold it, expected at least 2")
 		require.Equal(t, f.cfg.PublishTimeout+f.cfg.EmptyWait, time.Since(start))
 
-		// An instance that failed does not hold up the next publish.
+		// A failed instance does not delay the next publish.
 		a.now(func() { a.publish = nil })
 		start = time.Now()
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(4)))

@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// prompt is n tokens that begin with shared ones.
+// prompt returns a request of n tokens. The first shared tokens are the same in every prompt.
 func prompt(n, shared, from int) inference.Request {
 	req := request(1, 1)
 	req.PromptIDs = make([]int32, n)
@@ -26,7 +26,7 @@ func prompt(n, shared, from int) inference.Request {
 	return req
 }
 
-func TestSendsAPromptWhereItsBeginningIs(t *testing.T) {
+func TestSendsPromptToInstanceWithItsPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := fake("a", 4), fake("b", 4), fake("c", 4)
 		f := newFleet(t, nil, a, b, c)
@@ -46,7 +46,7 @@ func TestSendsAPromptWhereItsBeginningIs(t *testing.T) {
 		first, second := prompt(200, 128, 1000), prompt(200, 128, 2000)
 		longer := prompt(300, 128, 2000)
 		send("first", first)
-		send("second", second) // has a's 128 tokens, and a has hardly more to do
+		send("second", second) // a has 128 of its tokens and hardly more to do
 		wg.Wait()
 		send("load", request(1, 1))
 		send("more", request(1, 1))
@@ -55,7 +55,7 @@ func TestSendsAPromptWhereItsBeginningIs(t *testing.T) {
 		wg.Wait()
 		require.Equal(t, map[string]string{"first": "a", "second": "a", "load": "a", "more": "b", "second again": "a", "longer": "c"}, at,
 			"the last would wait for twice the work")
-		send("longer again", longer) // of its own, c has it all
+		send("longer again", longer) // c has all its tokens
 		send("third", prompt(200, 128, 3000))
 		wg.Wait()
 		require.Equal(t, "c", at["longer again"])
@@ -70,7 +70,7 @@ func TestSendsAPromptWhereItsBeginningIs(t *testing.T) {
 	})
 }
 
-// instantInstance answers at once with one array of tokens.
+// instantInstance answers at once, always with the same array of tokens.
 type instantInstance struct {
 	fakeInstance
 	out []inference.Completion
@@ -81,8 +81,8 @@ func (i *instantInstance) Generate(context.Context, inference.Request) ([]infere
 	return i.out, nil
 }
 
-// A request through fleets of several sizes, with 4,000 callers at once. What is
-// left on the heap afterwards, beyond what was there before, is reported.
+// BenchmarkFleet sends a request through fleets of several sizes, with 4,000 concurrent
+// callers. It reports how much the heap has grown afterwards.
 func BenchmarkFleet(b *testing.B) {
 	for _, size := range []int{10, 1000} {
 		b.Run(map[int]string{10: "10", 1000: "1000"}[size], func(b *testing.B) {

@@ -2,6 +2,6 @@
 
 package fleet
 
-// schedules of the chaos test: the race detector cannot run hundreds of bubbles in
-// one process.
+// schedules is the number of fault schedules that the chaos test runs. The race detector
+// cannot run hundreds of bubbles in one process.
 const schedules = 20

@@ -2,5 +2,5 @@
 
 package fleet
 
-// schedules of the chaos test.
+// schedules is the number of fault schedules that the chaos test runs.
 const schedules = 200

@@ -22,7 +22,7 @@ const (
 // Event is a change of an instance's state, or of whether enough instances serve.
 type Event = state.Event
 
-// InstanceStatus is what the fleet knows of one instance.
+// InstanceStatus is a snapshot of one instance.
 type InstanceStatus = state.InstanceStatus
 
 // Status is a snapshot of a fleet.
@@ -37,8 +37,7 @@ func (f *Fleet) Status() Status {
 	return s
 }
 
-// Capacity is the number of responses that the serving instances sample at
-// once.
+// Capacity returns the number of responses that the serving instances sample at once.
 func (f *Fleet) Capacity() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,15 +45,15 @@ func (f *Fleet) Capacity() int {
 	return capacity
 }
 
-// TargetInFlight is the number of requests, each for this many responses, that
-// callers should keep in flight so that no instance idles.
+// TargetInFlight returns how many requests, each for this many responses, callers should
+// keep in flight so that no instance idles.
 func (f *Fleet) TargetInFlight(responses int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state.TargetInFlight(responses)
 }
 
-// enough reports whether as many instances serve as requests need. f is locked.
+// enough reports whether enough instances serve to accept requests. f is locked.
 func (f *Fleet) enough() bool {
 	serving, _ := f.state.Serving()
 	return serving >= f.cfg.MinServing
