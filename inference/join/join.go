@@ -1,6 +1,5 @@
-// Package join keeps a served instance in a trainer's fleet: it joins at the
-// trainer's control address, joins again after the trainer restarts, and drains
-// before it leaves.
+// Package join keeps a served instance in a trainer's fleet: it joins at the trainer's
+// control address, rejoins after the trainer restarts, and drains before it leaves.
 package join
 
 import (
@@ -20,23 +19,23 @@ import (
 // Config names the trainer and the instance that joins it.
 type Config struct {
 	Trainer *url.URL // control address
-	// Call sends a request to the trainer, with in as its JSON body, and decodes the
-	// answer into out. Both may be nil.
+	// Call sends a request to the trainer, with in as its JSON body, and decodes the answer
+	// into out. in and out may be nil.
 	Call    func(ctx context.Context, method, path string, in, out any) error
 	Addr    string     // address that the instance listens on
-	Running func() int // number of requests that the instance has
+	Running func() int // number of requests that the instance is serving
 	Note    func(format string, args ...any)
 
-	pause, look time.Duration // firstPause and lookEvery; shorter in tests
+	pause, look time.Duration // override firstPause and lookEvery in tests
 }
 
-// Registration is an instance's membership in a trainer's fleet. Drain and Leave of
-// a nil *Registration do nothing.
+// Registration is an instance's membership in a trainer's fleet. Drain and Leave do nothing
+// on a nil *Registration.
 type Registration struct {
 	cfg  Config
 	stop context.CancelFunc
-	done chan struct{} // closed when the goroutine that owns id and boot has ended
-	id   string        // the trainer's name for the instance; empty before it joined
+	done chan struct{} // closed when the goroutine that owns id and boot ends
+	id   string        // the trainer's name for the instance; empty before it joins
 	boot string        // identifies the trainer's process
 }
 
@@ -45,12 +44,12 @@ const (
 	callTimeout  = 30 * time.Second // for all other calls
 	firstPause   = time.Second      // before the second attempt to join; doubles after each
 	longestPause = 30 * time.Second
-	lookEvery    = 3 * time.Second       // pause between checks that the trainer has the instance
+	lookEvery    = 3 * time.Second       // pause between checks that the trainer still has the instance
 	arriveLook   = 50 * time.Millisecond // pause between checks that sent requests have arrived
 )
 
-// Begin joins in the background. The instance stays in the fleet until ctx ends, Drain
-// or Leave.
+// Begin joins in the background. The instance stays in the fleet until ctx ends or Drain or
+// Leave is called.
 func Begin(ctx context.Context, cfg Config) *Registration {
 	cfg.pause, cfg.look = cmp.Or(cfg.pause, firstPause), cmp.Or(cfg.look, lookEvery)
 	r := &Registration{cfg: cfg, done: make(chan struct{})}
@@ -62,8 +61,8 @@ func Begin(ctx context.Context, cfg Config) *Registration {
 	return r
 }
 
-// stay joins the trainer, and joins again when a restarted trainer does not know the
-// instance. An instance that a user drained or removed stays out.
+// stay joins the trainer and rejoins when a restarted trainer does not know the instance.
+// An instance that a user drained or removed stays out.
 func (r *Registration) stay(ctx context.Context) {
 	if !r.join(ctx) {
 		return
@@ -104,10 +103,10 @@ func (r *Registration) stay(ctx context.Context) {
 	}
 }
 
-// seen returns what the trainer knows of the instance, or nil, and what identifies
-// the trainer's process. boot is empty if the trainer evicted the instance, which may
-// then join it like a new one. It is r.boot if a user removed the instance, even
-// under an earlier process, so that it does not join again.
+// seen returns the trainer's record of the instance, or nil, and the ID of the trainer's
+// process. boot is empty if the trainer evicted the instance, which may then join as a new
+// one. boot is r.boot if a user removed the instance, even under an earlier process, so
+// that it does not rejoin.
 func (r *Registration) seen(ctx context.Context) (boot string, self *control.Instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -132,8 +131,8 @@ func (r *Registration) seen(ctx context.Context) (boot string, self *control.Ins
 	return answer.Boot, self, nil
 }
 
-// join tries to join until the trainer accepts. It returns false if ctx ends first.
-// The trainer may not have started yet, and may publish its weights first.
+// join retries until the trainer accepts the instance and returns false if ctx ends first.
+// The trainer may not have started yet, and may publish its weights before it answers.
 func (r *Registration) join(ctx context.Context) bool {
 	lastNote := ""
 	for pause := r.cfg.pause; ; pause = min(2*pause, longestPause) {
@@ -173,7 +172,7 @@ func (r *Registration) try(ctx context.Context) error {
 	err = r.cfg.Call(callCtx, http.MethodPost, "/instances", map[string]string{"url": own, "kind": "easyrl"}, &answer)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		r.id = own // its URL is its ID: the trainer may have added it all the same
+		r.id = own // its URL is its ID; the trainer may have added it despite the error
 		return err
 	case err != nil:
 		return err
@@ -184,8 +183,8 @@ func (r *Registration) try(ctx context.Context) error {
 	return nil
 }
 
-// stopped stops the background goroutine and reports whether the trainer has the
-// instance.
+// stopped stops the background goroutine and reports whether the trainer has, or may have,
+// the instance.
 func (r *Registration) stopped() bool {
 	if r == nil {
 		return false
@@ -195,8 +194,8 @@ func (r *Registration) stopped() bool {
 	return r.id != ""
 }
 
-// Drain makes the trainer send no more requests and returns when those that it has
-// sent have arrived. The instance still takes requests of others meanwhile.
+// Drain makes the trainer stop sending requests and returns when those already sent have
+// arrived. Meanwhile the instance still serves other callers.
 func (r *Registration) Drain() {
 	if !r.stopped() {
 		return
@@ -206,7 +205,7 @@ func (r *Registration) Drain() {
 	self := &control.Instance{}
 	err := r.cfg.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(r.id)+"/drain", nil, self)
 	if err != nil {
-		r.cfg.Note("leave: %v", err) // the trainer has ended, or will notice
+		r.cfg.Note("leave: %v", err) // the trainer has exited, or will notice
 		r.id = ""
 		return
 	}
@@ -224,7 +223,7 @@ func (r *Registration) Drain() {
 	}
 }
 
-// Leave removes the instance from the fleet, if it is in.
+// Leave removes the instance from the fleet if it has joined.
 func (r *Registration) Leave() {
 	if !r.stopped() {
 		return
@@ -236,8 +235,8 @@ func (r *Registration) Leave() {
 	}
 }
 
-// url is where the trainer reaches the instance. If the instance listens on all
-// addresses, that is the local address of the route to the trainer.
+// url returns the URL at which the trainer reaches the instance. If the instance listens on
+// all addresses, the host is the local address of the route to the trainer.
 func (r *Registration) url(ctx context.Context) (string, error) {
 	host, port, err := net.SplitHostPort(r.cfg.Addr)
 	if err != nil {
@@ -249,7 +248,7 @@ func (r *Registration) url(ctx context.Context) (string, error) {
 			there = net.JoinHostPort(r.cfg.Trainer.Hostname(), r.cfg.Trainer.Scheme)
 		}
 		var d net.Dialer
-		c, err := d.DialContext(ctx, "udp", there) // sends nothing
+		c, err := d.DialContext(ctx, "udp", there) // a UDP dial sends nothing
 		if err != nil {
 			return "", err
 		}

@@ -19,19 +19,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeTrainer is a control address that takes whoever comes.
+// fakeTrainer is a control address that accepts every instance.
 type fakeTrainer struct {
 	*httptest.Server
 
 	mu       sync.Mutex
-	calls    []string // but looks
+	calls    []string // without looks
 	looks    chan struct{}
 	boot     string
-	state    string // of the instance; empty where it is not in the fleet
+	state    string // of the instance; empty if it is not in the fleet
 	away     bool   // every call fails
-	givenUp  bool   // it left, and may come again
-	takenOut bool   // somebody took it out
-	requests int    // that it has sent
+	givenUp  bool   // the instance was evicted and may rejoin
+	takenOut bool   // a user removed the instance
+	requests int    // sent to the instance
 }
 
 func newFakeTrainer(t *testing.T) *fakeTrainer {
@@ -83,7 +83,7 @@ func (f *fakeTrainer) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// set changes the trainer between two calls.
+// set changes the trainer's state between two calls.
 func (f *fakeTrainer) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,7 +96,7 @@ func (f *fakeTrainer) called() []string {
 	return slices.Clone(f.calls)
 }
 
-// call is Config.Call.
+// call implements Config.Call.
 func (f *fakeTrainer) call(ctx context.Context, method, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -120,7 +120,7 @@ func (f *fakeTrainer) call(ctx context.Context, method, path string, in, out any
 	return json.NewDecoder(resp.Body).Decode(out)
 }
 
-// notes are the lines that a member says.
+// notes collects what a registration reports.
 type notes struct {
 	mu   sync.Mutex
 	text string
@@ -143,7 +143,7 @@ func (n *notes) String() string {
 	return n.text
 }
 
-// until waits for a line with part.
+// until waits for a note that contains part.
 func (n *notes) until(t *testing.T, part string) {
 	t.Helper()
 	for !strings.Contains(n.String(), part) {
@@ -155,7 +155,7 @@ func (n *notes) until(t *testing.T, part string) {
 	}
 }
 
-// register registers an instance that checks without a pause.
+// register registers an instance that checks without pausing.
 func (f *fakeTrainer) register(t *testing.T, running func() int) (*Registration, *notes) {
 	t.Helper()
 	u, err := url.Parse(f.URL)
@@ -165,7 +165,7 @@ func (f *fakeTrainer) register(t *testing.T, running func() int) (*Registration,
 		pause: time.Millisecond, look: time.Millisecond}), said
 }
 
-// lookUntil answers looks until done.
+// lookUntil answers looks until done is closed.
 func (f *fakeTrainer) lookUntil(done <-chan struct{}) {
 	for {
 		select {
@@ -184,9 +184,8 @@ const (
 
 func nothingRuns() int { return 0 }
 
-// A trainer that was started again, and that was away meanwhile, has the instance
-// again, once.
-func TestJoinsAgain(t *testing.T) {
+// An instance rejoins, once, a trainer that was unreachable and then restarted.
+func TestRejoinsAfterRestart(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
 	m, said := f.register(t, nothingRuns)
@@ -203,7 +202,7 @@ func TestJoinsAgain(t *testing.T) {
 	for len(f.called()) < 2 {
 		<-f.looks
 	}
-	f.set(func() { f.givenUp = true }) // the trainer could not reach it, and is about to take it out
+	f.set(func() { f.givenUp = true }) // the trainer could not reach it and is about to evict it
 	for range 3 {
 		<-f.looks
 	}
@@ -221,9 +220,9 @@ func TestJoinsAgain(t *testing.T) {
 	require.Equal(t, 3, strings.Count(said.String(), "joined "), said.String())
 }
 
-// One that the trainer has in its own list joins without being asked: it is known
-// under the new process, which may take it out.
-func TestKnownToTheNextTrainer(t *testing.T) {
+// A restarted trainer that already lists the instance needs no join. It may remove the
+// instance.
+func TestRestartedTrainerListsInstance(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
 	m, said := f.register(t, nothingRuns)
@@ -238,8 +237,8 @@ func TestKnownToTheNextTrainer(t *testing.T) {
 	require.Equal(t, []string{joinCall}, f.called())
 }
 
-// Whom an operator drains or removes stays out, whatever the trainer does later.
-func TestOperatorsAreObeyed(t *testing.T) {
+// An instance that an operator drains or removes stays out.
+func TestStaysOutAfterDrainOrRemoval(t *testing.T) {
 	t.Parallel()
 	for state, line := range map[string]string{"DRAINING": "drains the instance: it does not join again", "": "took the instance out: it does not join again"} {
 		f := newFakeTrainer(t)
@@ -254,9 +253,9 @@ func TestOperatorsAreObeyed(t *testing.T) {
 	}
 }
 
-// Nor does it come back to a trainer that was started again before it could see
-// that it was taken out.
-func TestTakenOutBeforeTheTrainerWasStartedAgain(t *testing.T) {
+// An instance stays out if it was removed and the trainer restarted before the instance
+// could see that.
+func TestStaysOutIfRemovedBeforeRestart(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
 	m, said := f.register(t, nothingRuns)
@@ -267,8 +266,8 @@ func TestTakenOutBeforeTheTrainerWasStartedAgain(t *testing.T) {
 	require.Equal(t, []string{joinCall}, f.called())
 }
 
-// An instance that leaves waits for the requests that the trainer has sent.
-func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
+// A leaving instance waits for the requests that the trainer has already sent.
+func TestDrainWaitsForSentRequests(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
 	arrived := make(chan struct{})
@@ -299,8 +298,8 @@ func TestDrainWaitsForWhatIsOnItsWay(t *testing.T) {
 	require.Equal(t, []string{joinCall, drainCall}, f.called())
 }
 
-// A trainer that is gone holds nobody up.
-func TestLeavesATrainerThatIsGone(t *testing.T) {
+// An unreachable trainer does not delay an instance that leaves.
+func TestLeavesUnreachableTrainer(t *testing.T) {
 	t.Parallel()
 	f := newFakeTrainer(t)
 	m, said := f.register(t, nothingRuns)
@@ -312,8 +311,8 @@ func TestLeavesATrainerThatIsGone(t *testing.T) {
 	require.Contains(t, said.String(), "leave: ")
 }
 
-// An instance whose try to join was cut off takes itself out by its URL.
-func TestLeavesAJoinThatWasCutOff(t *testing.T) {
+// An instance whose join was cut off removes itself by its URL.
+func TestLeavesAfterInterruptedJoin(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var calls []string
@@ -325,7 +324,7 @@ func TestLeavesAJoinThatWasCutOff(t *testing.T) {
 		mu.Unlock()
 		if r.URL.Path == "/instances" {
 			close(asked)
-			<-r.Context().Done() // it publishes first
+			<-r.Context().Done() // publishes first
 			return
 		}
 		_, _ = io.WriteString(w, `{}`)
