@@ -6,33 +6,32 @@ import (
 	"math"
 )
 
-// Errors that callers branch on. Any other error of an instance is a fault of the
-// infrastructure: another instance may do better.
+// Errors that callers branch on. Any other error of an instance is an infrastructure fault:
+// another instance may succeed.
 var (
-	// ErrStale reports a request for, or a response of, another version of the
-	// weights than the current one.
+	// ErrStale reports a request or a response whose version of the weights is not the
+	// current one.
 	ErrStale = errors.New("stale weights")
-	// ErrInvalid reports a request that no instance can serve: a fault of the data.
+	// ErrInvalid reports a request that no instance can serve: the data is at fault.
 	ErrInvalid = errors.New("invalid request")
-	// ErrClosed reports a call to an instance or a fleet that has been closed or
-	// removed.
+	// ErrClosed reports a call to a closed or removed instance or a closed fleet.
 	ErrClosed = errors.New("closed")
-	// ErrNoInstance reports that too few instances serve, for too long.
+	// ErrNoInstance reports that too few instances have served for too long.
 	ErrNoInstance = errors.New("too few instances serve")
 )
 
 // MaxResponses is the largest N of a request.
 const MaxResponses = 1 << 16
 
-// The range of temperatures, apart from a greedy 0, by which logits can be
-// divided.
+// LeastTemperature and MostTemperature bound the temperatures that can divide logits. A
+// temperature of 0 is greedy and divides nothing.
 const (
 	LeastTemperature = 1e-4
 	MostTemperature  = 1e4
 )
 
-// CheckTemperature refuses a temperature, other than a greedy 0, by which float32
-// logits cannot be divided.
+// CheckTemperature returns an error unless t is 0, which is greedy, or a temperature that
+// can divide float32 logits.
 func CheckTemperature[T float32 | float64](t T) error {
 	if t == 0 || t >= LeastTemperature && t <= MostTemperature {
 		return nil
@@ -40,8 +39,8 @@ func CheckTemperature[T float32 | float64](t T) error {
 	return fmt.Errorf("is %v, expected 0, or %v to %v", t, LeastTemperature, MostTemperature)
 }
 
-// Validate reports all faults of r that do not depend on the model, as one error
-// that wraps ErrInvalid.
+// Validate reports all faults of r that do not depend on the model, in one error that wraps
+// ErrInvalid.
 func (r *Request) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {

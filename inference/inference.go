@@ -15,27 +15,27 @@ type Sampling struct {
 	TopP        float32  // 1 keeps all
 	TopK        int      // 0 keeps all
 	MinP        float32  // 0 keeps all
-	MaxTokens   int      // response tokens at most
-	Stop        []string // a response ends where its text first contains one of these, which is kept
-	StopIDs     []int32  // a response ends with one of these tokens, which is kept
+	MaxTokens   int      // maximum number of response tokens
+	Stop        []string // a response ends when its text first contains one of these; the string is kept
+	StopIDs     []int32  // a response ends with one of these tokens; the token is kept
 }
 
 // Request asks an instance for N responses to one prompt.
 type Request struct {
 	PromptIDs []int32
 	N         int
-	// Seed, with a response's index and position, determines its randomness: any
-	// instance with the same weights gives the same tokens.
+	// Seed, with a response's index and position, determines its random draws. Any instance
+	// with the same weights samples the same tokens.
 	Seed uint64
-	// FirstIndex is the index of the first response, if another request asks for
-	// those before it.
+	// FirstIndex is the index of the first response, if another request asks for the
+	// earlier ones.
 	FirstIndex int
 	Sampling   Sampling
-	// Version the instance must hold; 0 takes what it has.
+	// Version is the version that the instance must hold; 0 accepts any.
 	Version int64
-	// PromptLogprobs asks for Completion.PromptLogprobs, and TopLogprobs is the
-	// number of entries of Completion.Top at each position. An instance without
-	// them refuses the request with ErrInvalid.
+	// PromptLogprobs asks for Completion.PromptLogprobs. TopLogprobs is the number of
+	// entries of Completion.Top at each position. An instance that cannot provide them
+	// refuses the request with ErrInvalid.
 	PromptLogprobs bool
 	TopLogprobs    int
 }
@@ -47,41 +47,41 @@ type Completion struct {
 	Text     string // empty if the instance has no tokenizer
 	Finish   rollout.Finish
 	Version  int64
-	// Checksum is that of the weights; empty if the instance does not report it.
+	// Checksum identifies the weights; empty if the instance does not report it.
 	Checksum string
-	// PromptLogprobs are those of the prompt's tokens, each given the tokens
-	// before it. The first is 0.
+	// PromptLogprobs holds the log-probability of each prompt token given the tokens before
+	// it. The first is 0.
 	PromptLogprobs []float32
-	// Top are the likeliest tokens at each position, in descending order.
+	// Top holds the most likely tokens at each position, in descending order.
 	Top [][]TokenLogprob
 }
 
-// Weights are one version of the policy, ready to be published.
+// Weights is one version of the policy, ready to publish.
 type Weights interface {
 	Version() int64
 	// Checksum identifies the values; equal weights have equal checksums.
 	Checksum() string
-	// WriteSafetensors streams them as a safetensors file.
+	// WriteSafetensors streams the weights as a safetensors file.
 	WriteSafetensors(w io.Writer) error
 }
 
 // Instance is one inference instance. Its methods may be called concurrently.
 type Instance interface {
 	ID() string
-	// Capacity is the number of responses that it samples at once.
+	// Capacity returns the number of responses that the instance samples at once.
 	Capacity() int
-	// Generate returns req.N completions in order. It ends early, with ctx's
-	// error, when ctx does.
+	// Generate returns req.N completions in order. If ctx ends first, it returns early with
+	// ctx's error.
 	Generate(ctx context.Context, req Request) ([]Completion, error)
-	// Publish returns when the instance serves w and holds nothing computed
-	// under older weights. It returns the checksum of what now serves.
+	// Publish returns when the instance serves w and holds nothing computed under older
+	// weights. It returns the checksum of the weights now served.
 	Publish(ctx context.Context, w Weights) (checksum string, err error)
 	Close() error
 }
 
-// Prober is an Instance that can be asked whether it answers. A fleet probes one
-// that is DEAD, or whose publish has failed, and publishes the weights to it when
-// a probe succeeds. Other instances wait for the next publish.
+// Prober is an Instance that can be probed. A fleet probes an instance that is DEAD or
+// whose publish failed, and publishes the weights to it when a probe succeeds. Instances
+// without Probe wait for the next publish.
 type Prober interface {
 	Probe(ctx context.Context) error
 }

@@ -2,16 +2,16 @@ package inference
 
 import "math/bits"
 
-// Uniform is the draw, in [0, 1), of one token: the top 24 bits of the first
-// word of Philox4x32-10 (Salmon, Moraes, Dror and Shaw 2011) with the seed as
-// key and (sample, position, 0, 0) as counter, over 2^24. sample is the
-// response's index in its request and position the token's in the response.
+// Uniform returns the random draw, in [0, 1), of one token. It is the top 24 bits of the
+// first word of Philox4x32-10 (Salmon, Moraes, Dror and Shaw 2011), over 2^24, with the
+// seed as key and (sample, position, 0, 0) as counter. sample is the response's index in
+// its request and position the token's in the response.
 func Uniform(seed uint64, sample, position uint32) float32 {
 	out := philox([4]uint32{sample, position}, [2]uint32{uint32(seed), uint32(seed >> 32)})
 	return float32(out[0]>>8) / (1 << 24)
 }
 
-// philox is the ten-round bijection of a counter under a key.
+// philox applies the ten-round bijection to a counter under a key.
 func philox(ctr [4]uint32, key [2]uint32) [4]uint32 {
 	const (
 		m0, m1 = 0xD2511F53, 0xCD9E8D57

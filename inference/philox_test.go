@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The known answers of Random123 1.14's philox4x32-10 (tests/kat_vectors).
+// Known answers of philox4x32-10 from Random123 1.14 (tests/kat_vectors).
 func TestPhiloxKnownAnswers(t *testing.T) {
 	t.Parallel()
 	ones := uint32(0xffffffff)
@@ -27,7 +27,7 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 	}
 }
 
-func TestUniformIsTheTopOfTheFirstWord(t *testing.T) {
+func TestUniformUsesTopBitsOfFirstWord(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, float32(0x6627e8d5>>8)/(1<<24), Uniform(0, 0, 0))
 	seen := map[float32]int{}
