@@ -2,23 +2,23 @@ package producer
 
 import "github.com/easyrl/easyrl/rollout"
 
-// delivery puts finished groups in the order in which they are delivered.
+// delivery puts finished groups into the order in which they are delivered.
 type delivery struct {
-	order string // of Config, as is gate
+	order string // of Config, like gate
 	gate  bool
 	ended []bool           // by index: the prompt gave a group or failed
-	early []*rollout.Group // by index: finished before those that precede them
+	early []*rollout.Group // by index: finished before a preceding group
 	ready []*rollout.Group
 	count int // of ended
-	next  int // in prompt order
+	next  int // index of the next group in prompt order
 }
 
 func newDelivery(order string, gate bool, total int) *delivery {
 	return &delivery{order: order, gate: gate, ended: make([]bool, total), early: make([]*rollout.Group, total)}
 }
 
-// add takes what became of prompt index, nil where it failed, and returns the groups
-// to deliver now. They are valid until the next call.
+// add records the group of prompt index, or nil if it failed, and returns the groups to
+// deliver now. They are valid until the next call.
 func (d *delivery) add(index int, g *rollout.Group) []*rollout.Group {
 	if !d.gate {
 		d.ready = d.ready[:0]
@@ -46,5 +46,5 @@ func (d *delivery) append(g *rollout.Group) {
 	}
 }
 
-// complete reports that every prompt has ended.
+// complete reports whether every prompt has ended.
 func (d *delivery) complete() bool { return d.count == len(d.ended) }

@@ -15,14 +15,14 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// A prompt whose responses all have the same reward is replaced, at most
-// DynamicSampling times. Its replacement depends on step, place and attempt alone.
+// A prompt whose responses all have the same reward is replaced, at most DynamicSampling
+// times. Its replacement depends only on step, index and attempt.
 func TestDynamicSampling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		scored := 0.0
 		some := func(_ context.Context, in reward.Input) (reward.Score, error) {
-			if in.Prompt.ID != "spare-2-1" { // the one that teaches something
+			if in.Prompt.ID != "spare-2-1" { // the only prompt with a signal
 				return reward.Score{Value: 1}, nil
 			}
 			mu.Lock()
@@ -31,7 +31,7 @@ func TestDynamicSampling(t *testing.T) {
 			return reward.Score{Value: scored}, nil
 		}
 		p := newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.DynamicSampling, c.Order = 2, rollout.PromptOrder })
-		p.deps.Spare = func(place int) rollout.Prompt { // steps 1 and 2 own two rounds of three each
+		p.deps.Spare = func(place int) rollout.Prompt { // steps 1 and 2 use two rounds of three each
 			index, attempt := place%3, place/3-2*2+1
 			return rollout.Prompt{ID: fmt.Sprintf("spare-%d-%d", index, attempt), IDs: []int32{1}}
 		}
@@ -54,8 +54,8 @@ func TestDynamicSampling(t *testing.T) {
 	})
 }
 
-// The fleet bounds replacements too.
-func TestDynamicSamplingIsBoundedByTheFleet(t *testing.T) {
+// The fleet's limit also applies to replacements.
+func TestFleetBoundsDynamicSampling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 2}
 		equal := func(ctx context.Context, _ reward.Input) (reward.Score, error) {

@@ -18,10 +18,10 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// The quotations are from section 4.3 of Lu 2025 (periodic asynchrony).
+// Quotations are from section 4.3 of Lu 2025 (periodic asynchrony).
 
-// instance samples `slots` responses at once. Once it has its slots, a request takes
-// as many seconds as its prompt's first token.
+// instance samples `slots` responses at once. After it gets its slots, a request takes as
+// many seconds as its prompt's first token says.
 type instance struct {
 	id      string
 	slots   int
@@ -29,7 +29,7 @@ type instance struct {
 	mu      sync.Mutex
 	version int64
 	served  int
-	dies    bool // once it has served one request
+	dies    bool // after serving one request
 	hangs   bool
 }
 
@@ -69,7 +69,7 @@ func (i *instance) Generate(ctx context.Context, req inference.Request) ([]infer
 	out := answer(req)
 	for j := range out {
 		out[j].Version = i.version
-		out[j].IDs[0] = int32(req.Seed >> 40) // what it samples depends on the seed alone
+		out[j].IDs[0] = int32(req.Seed >> 40) // the answer depends on the seed only
 	}
 	return out, nil
 }
@@ -120,7 +120,7 @@ func TestPaperEvenDispatch(t *testing.T) {
 // once both inference and evaluation for a coroutine's assignment are finished,
 // the resulting responses and reward scores are placed into a queue shared with
 // the main process."
-func TestPaperScoredAtOnceInItsTask(t *testing.T) {
+func TestPaperScoresImmediatelyInTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var mu sync.Mutex
@@ -145,7 +145,7 @@ func TestPaperScoredAtOnceInItsTask(t *testing.T) {
 // completed sample among all prompts in the batch" (equation 15), whereas "in a
 // synchronous system, the training process must wait for all prompts to be
 // processed by the inference service" (equation 14).
-func TestPaperTrainingStartsWithTheEarliest(t *testing.T) {
+func TestPaperTrainingStartsWithEarliest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seconds := []int32{8, 6, 2, 9, 7, 5, 9, 3}
 		var first [2]int
@@ -165,7 +165,7 @@ func TestPaperTrainingStartsWithTheEarliest(t *testing.T) {
 // "Once all prompts in the batch have been processed, the inference service
 // enters an idle state until the training step finishes and the updated policy
 // weights are synchronized back to the rollout workers."
-func TestPaperIdleUntilTheNextWeights(t *testing.T) {
+func TestPaperIdleUntilNextWeights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newInstance("a", 4)
 		f := newFleet(t, a)
@@ -190,7 +190,7 @@ func TestPaperIdleUntilTheNextWeights(t *testing.T) {
 }
 
 // Algorithm 1, lines 6 to 13: B tasks enqueue, and the trainer consumes until
-// consumed_count is B: each prompt once, whatever the instances do meanwhile.
+// consumed_count is B. Each prompt is delivered once, whatever happens to the instances.
 func TestPaperEachPromptOnce(t *testing.T) {
 	sorted := func(groups []rollout.Group) map[int]int32 {
 		tokens := map[int]int32{}

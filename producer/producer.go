@@ -1,10 +1,9 @@
-// Package producer keeps the inference instances busy: it hands out prompts,
-// scores what comes back and queues finished groups.
+// Package producer keeps the inference instances busy: it hands out prompts, scores what
+// comes back and queues finished groups.
 //
-// It is the temporary data generator of periodic asynchrony (Lu 2025, section
-// 4.3): in each step it runs one task a prompt, which samples a group of
-// responses, scores them and queues them for the trainer, while the trainer
-// works on earlier groups.
+// It is the temporary data generator of periodic asynchrony (Lu 2025, section 4.3). In each
+// step it runs one task per prompt. A task samples a group of responses, scores them and
+// queues them for the trainer, which meanwhile works on earlier groups.
 package producer
 
 import (
@@ -22,46 +21,46 @@ import (
 	"github.com/easyrl/easyrl/rollout/sample"
 )
 
-// ErrBudget is a step with more failed groups than its budget allows.
+// ErrBudget reports that more groups of a step failed than its budget allows.
 var ErrBudget = errors.New("too many groups failed")
 
-// Config holds what all steps of a run share.
+// Config holds the settings shared by all steps of a run.
 type Config struct {
 	// Order is rollout.Arrival or rollout.PromptOrder.
 	Order string
-	// Gate holds all groups back until the step's last one is in.
+	// Gate holds back all groups until the last one of the step has finished.
 	Gate bool
-	// GroupSize is the number of responses to a prompt.
+	// GroupSize is the number of responses per prompt.
 	GroupSize int
 	Sampling  inference.Sampling
 	Seed      uint64 // of the run
-	// InFlight is the number of groups that are with the fleet at once, without
-	// those being scored; 0 follows the fleet.
+	// InFlight is the number of groups that the fleet samples at once, not counting those
+	// being scored. 0 follows the fleet's target.
 	InFlight int
 	// Scoring is the number of responses of a group that are scored at once.
 	Scoring int
-	// DynamicSampling is how often a prompt is replaced by another while all its
-	// responses have the same reward, which teaches nothing (Yu et al. 2025,
-	// "DAPO"). After that its group is delivered as it is.
+	// DynamicSampling is the maximum number of times that a prompt is replaced because its
+	// responses all have the same reward, which gives no gradient (Yu et al. 2025, "DAPO").
+	// After that its group is delivered unchanged.
 	DynamicSampling int
-	// MaxFailed is the number of a step's groups that may fail because of their
-	// prompt or their reward, as Budget says, and MaxLost the number that may
-	// fail because no instance could sample them. Beyond that the step fails.
+	// MaxFailed is the number of a step's groups that may fail because of their prompt or
+	// their reward; see Budget. MaxLost is the number that may fail because no instance
+	// could sample them. If more fail, so does the step.
 	MaxFailed, MaxLost int
 }
 
-// Budget is the number of a step's groups that may fail because of their prompt or
-// reward: a tenth, but at least 1. That many are a matter of single prompts; more
-// point to the reward, and would change what is learned.
+// Budget returns the number of a step's groups that may fail because of their prompt or
+// reward: a tenth, but at least 1. So few failures can be the fault of single prompts. More
+// point to the reward, and losing their groups would change what the policy learns.
 func Budget(prompts int) int { return max(1, prompts/10) }
 
-// DefaultConfig delivers groups as they arrive and lets none be lost. It leaves
-// open what is sampled.
+// DefaultConfig returns a configuration that delivers groups as they arrive and allows none
+// to be lost. It leaves the sampling open.
 func DefaultConfig() Config {
 	return Config{Order: rollout.Arrival, Scoring: 8, MaxFailed: 1}
 }
 
-// Validate reports all faults of c.
+// Validate reports all faults of c in one error.
 func (c *Config) Validate() error {
 	var faults []error
 	if c.Order != rollout.Arrival && c.Order != rollout.PromptOrder {
@@ -85,43 +84,43 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Fleet samples responses. *fleet.Fleet is one.
+// Fleet samples responses. *fleet.Fleet implements it.
 type Fleet interface {
 	sample.Fleet
-	// TargetInFlight is the number of requests of so many responses that the fleet should
-	// have at once, as things are now.
+	// TargetInFlight returns the current number of requests, each for this many responses,
+	// that the fleet should have at once.
 	TargetInFlight(responses int) int
 }
 
-// Counters are a run's totals so far, of which a step reports its share.
+// Counters are a run's totals so far. A step reports its share of them.
 type Counters struct {
 	Busy            time.Duration // time with work, summed over instances
 	Retries, Hedges int64         // of requests
 	RewardRetries   int64
-	Instances       int // that serve now, no total
+	Instances       int // serving now; not a total
 }
 
-// Deps are the parts that a producer drives.
+// Deps are the parts that a producer uses.
 type Deps struct {
 	Fleet  Fleet
 	Reward reward.Func
-	// Text decodes a response for the reward and the record, without stop and other
-	// special tokens. Nil takes the instances' text.
+	// Text decodes a response for the reward and the record, without stop and other special
+	// tokens. If nil, the instances' text is used.
 	Text func(ids []int32) string
-	// Spare is a prompt of the endless order that replacements are taken from.
-	// Config.DynamicSampling needs it. It may be called concurrently.
+	// Spare returns the prompt at a place of the endless order that replacements are taken
+	// from. Config.DynamicSampling needs it. It may be called concurrently.
 	Spare func(place int) rollout.Prompt
-	// Counters reads the run's totals; nil leaves them out of a step's account.
+	// Counters reads the run's totals. If nil, a step's stats omit them.
 	Counters func() Counters
-	// Warn reports each prompt without a group; it may be nil.
+	// Warn reports each prompt without a group; may be nil.
 	Warn func(format string, args ...any)
-	// Lanes are the rows of the groups' spans: "prompt" while the fleet samples and
-	// "score" while the reward is asked. A group's flow is named after its request's
-	// seed and opens with its prompt. The zero Track records nothing.
+	// Lanes are the rows of the groups' spans: "prompt" while the fleet samples and "score"
+	// while the reward runs. A group's flow is named after its request's seed and opens
+	// with the prompt span. The zero Track records nothing.
 	Lanes trace.Track
 }
 
-// Producer samples the batches of a run, one step after the other.
+// Producer samples the batches of a run, one step after another.
 type Producer struct {
 	cfg     Config
 	deps    Deps
@@ -138,16 +137,16 @@ func New(cfg Config, deps Deps) (*Producer, error) {
 		sampler: sample.Sampler{Fleet: deps.Fleet, Reward: deps.Reward, Text: deps.Text, AtOnce: cfg.Scoring}}, nil
 }
 
-// Start samples and scores a batch and returns the stream of its groups. Sampling
-// never waits for the stream's reader. The stream ends early, with ctx's error, when
-// ctx does, and with an error that wraps ErrBudget when too many groups fail.
+// Start samples and scores a batch and returns the stream of its groups. Sampling never
+// waits for the stream's reader. The stream ends early with ctx's error if ctx ends, and
+// with an error that wraps ErrBudget if too many groups fail.
 func (p *Producer) Start(ctx context.Context, batch rollout.Batch) rollout.Stream {
 	s := newStep(p, batch)
 	s.work.Go(func() { s.run(ctx) })
 	return s
 }
 
-// count is the run's totals.
+// count returns the run's totals.
 func (p *Producer) count() Counters {
 	if p.deps.Counters == nil {
 		return Counters{}
@@ -155,13 +154,13 @@ func (p *Producer) count() Counters {
 	return p.deps.Counters()
 }
 
-// spare is the prompt that replaces prompt index of a step in attempt 1 and above.
-// It depends on nothing else, so that neither arrival nor a resume matters.
+// spare returns the prompt that replaces prompt index of a step in attempt 1 or above. It
+// depends only on these, so neither the order of arrival nor a resume changes it.
 func (p *Producer) spare(batch *rollout.Batch, index, attempt int) rollout.Prompt {
 	return p.deps.Spare(((batch.Step-1)*p.cfg.DynamicSampling+attempt-1)*len(batch.Prompts) + index)
 }
 
-// seedOf is the seed of a prompt's request: a chain of SplitMix64 over the run's seed,
+// seedOf returns the seed of a prompt's request: a chain of SplitMix64 over the run's seed,
 // the step and the prompt's index in its batch.
 func seedOf(run uint64, step, index int) uint64 {
 	h := splitmix.At(run, 0)

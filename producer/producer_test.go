@@ -17,7 +17,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// fakeFleet answers each request after as many seconds as its prompt's first token.
+// fakeFleet answers each request after as many seconds as its prompt's first token says.
 type fakeFleet struct {
 	room     int // in groups
 	generate func(ctx context.Context, req inference.Request) ([]inference.Completion, error)
@@ -35,7 +35,7 @@ func (f *fakeFleet) TargetInFlight(int) int {
 	return f.room
 }
 
-// now is the number of running requests.
+// now returns the number of running requests.
 func (f *fakeFleet) now() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +79,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// scorer is a function as a reward.Func.
+// scorer adapts a function to reward.Func.
 type scorer func(ctx context.Context, in reward.Input) (reward.Score, error)
 
 func (s scorer) Score(ctx context.Context, in reward.Input) (reward.Score, error) { return s(ctx, in) }
@@ -90,7 +90,7 @@ func length(_ context.Context, in reward.Input) (reward.Score, error) {
 
 func text(ids []int32) string { return fmt.Sprint(ids[:len(ids)-1]) }
 
-// batch has a prompt for each duration in seconds.
+// batch returns a batch with a prompt for each duration in seconds.
 func batch(seconds ...int32) rollout.Batch {
 	b := rollout.Batch{Step: 3, Version: 7}
 	for i, s := range seconds {
@@ -99,14 +99,14 @@ func batch(seconds ...int32) rollout.Batch {
 	return b
 }
 
-// testConfig samples groups of 2.
+// testConfig returns a configuration that samples groups of 2.
 func testConfig() Config {
 	cfg := DefaultConfig()
 	cfg.GroupSize, cfg.Seed, cfg.Sampling = 2, 42, inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}
 	return cfg
 }
 
-// arrival is a group and when it came, in seconds.
+// arrival is a group and its time of arrival in seconds.
 type arrival struct {
 	index  int
 	second int
@@ -120,8 +120,8 @@ type account struct {
 	byInstance map[string]int
 }
 
-// produce runs a step to its end with a consumer that is always ready. In
-// synctest's bubble a goroutine that the step leaves behind fails the test.
+// produce runs a step to its end with a consumer that is always ready. In a synctest
+// bubble, a goroutine that outlives the step fails the test.
 func produce(ctx context.Context, t *testing.T, p *Producer, b rollout.Batch) (got []arrival, groups []rollout.Group, sum account, err error) {
 	t.Helper()
 	start := time.Now()
@@ -175,7 +175,7 @@ func TestOrdersAndGate(t *testing.T) {
 	}
 }
 
-func TestGroupCarriesAllOfIt(t *testing.T) {
+func TestGroupIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 8}
 		p := newProducer(t, f, length, nil)
@@ -204,7 +204,7 @@ func TestGroupCarriesAllOfIt(t *testing.T) {
 			require.EqualValues(t, 7, call.Version)
 			require.Equal(t, testConfig().Sampling, call.Sampling)
 		}
-		// Without a decoder the instances' text is what counts.
+		// Without a decoder the instances' text is used.
 		p.sampler.Text = nil
 		_, groups, _, err = produce(t.Context(), t, p, in)
 		require.NoError(t, err)
@@ -212,7 +212,7 @@ func TestGroupCarriesAllOfIt(t *testing.T) {
 	})
 }
 
-func TestSeedIsAChainOfSplitMix64(t *testing.T) {
+func TestSeedIsSplitMix64Chain(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[uint64]struct {
 		run         uint64
@@ -246,7 +246,7 @@ func TestTasksAreBoundedByTheFleet(t *testing.T) {
 	})
 }
 
-func TestTasksFollowAFleetThatGrows(t *testing.T) {
+func TestTasksFollowGrowingFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{}
 		f.generate = func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
@@ -272,7 +272,7 @@ func TestTasksFollowAFleetThatGrows(t *testing.T) {
 }
 
 // The producer follows the fleet's target as soon as an answer changes it.
-func TestTasksFollowWhatTheFleetLearns(t *testing.T) {
+func TestTasksFollowFleetTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 2}
 		f.generate = func(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
@@ -362,9 +362,9 @@ func TestRewardFailures(t *testing.T) {
 	}
 }
 
-// Responses may wait hours for a reward that scores one at a time. They do not fail,
-// and the fleet keeps sampling.
-func TestSlowRewardHoldsUpNothing(t *testing.T) {
+// Responses that wait hours for a reward that scores one at a time do not fail, and the
+// fleet keeps sampling.
+func TestSlowRewardBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turn := make(chan struct{}, 1)
 		fn := func(ctx context.Context, in reward.Input) (reward.Score, error) {
@@ -434,7 +434,7 @@ func TestFleetFailures(t *testing.T) {
 	}
 }
 
-func TestAStepWithoutGroupsFails(t *testing.T) {
+func TestStepWithoutGroupsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeFleet{room: 8, generate: func(context.Context, inference.Request) ([]inference.Completion, error) {
 			return nil, inference.ErrInvalid

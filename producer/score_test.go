@@ -14,7 +14,7 @@ import (
 )
 
 // A panic in a task is an error of the step, unless the reward caused it.
-func TestTaskThatPanics(t *testing.T) {
+func TestTaskPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProducer(t, &fakeFleet{room: 2}, length, nil)
 		p.sampler.Text = func([]int32) string { panic("no such token") }
@@ -23,14 +23,14 @@ func TestTaskThatPanics(t *testing.T) {
 	})
 }
 
-// A group's responses are scored once each, up to Config.Scoring at a time, and none
-// begins after one has failed.
-func TestScoresSoManyAtOnce(t *testing.T) {
+// Each response of a group is scored once, up to Config.Scoring at a time. After a failure
+// no more scoring begins.
+func TestScoresConcurrently(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		scoring, group int
 		slow           time.Duration // of the first response; the others take a second
-		fails          string        // the response that does
+		fails          string        // the response whose reward fails
 		want           time.Duration
 		most, scored   int
 	}{
@@ -85,7 +85,7 @@ func TestScoresSoManyAtOnce(t *testing.T) {
 	}
 }
 
-// Failed prompts are reported in their order, whichever failed first.
+// Failed prompts are reported in prompt order, whichever failed first.
 func TestFailedPromptsAreInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fn := func(_ context.Context, in reward.Input) (reward.Score, error) {

@@ -15,8 +15,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// A step reports its share of the run's totals. Scores asked for again between two
-// steps count with the second.
+// A step reports its share of the run's totals. Reward retries between two steps count with
+// the second.
 func TestStatsAreOfTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := Counters{Busy: 5 * time.Second, Instances: 3, Retries: 2, Hedges: 1, RewardRetries: 4}
@@ -43,8 +43,8 @@ func TestStatsAreOfTheStep(t *testing.T) {
 	})
 }
 
-// Prompts without a group are reported when the step ends, in their order, whatever
-// its end.
+// Prompts without a group are reported in prompt order at the end of the step, however it
+// ends.
 func TestFailuresAreReported(t *testing.T) {
 	for _, may := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {

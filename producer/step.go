@@ -16,17 +16,17 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// recheck is how often a worker without a free slot asks the fleet for its room
-// again, should no group end meanwhile.
+// recheck is the interval at which a worker without a free slot asks the fleet for its
+// target again, in case no group ends meanwhile.
 const recheck = time.Second
 
 // step is a batch being sampled. It implements rollout.Stream.
 type step struct {
 	*Producer
 	batch  rollout.Batch
-	groups chan rollout.Group      // has room for all
+	groups chan rollout.Group      // has capacity for all groups
 	cancel context.CancelCauseFunc // ends the step with an error
-	freed  chan struct{}           // holds a token where a slot may have become free
+	freed  chan struct{}           // holds a token when a slot may have become free
 	before Counters
 	work   conc.WaitGroup
 
@@ -36,15 +36,15 @@ type step struct {
 	failed   []failure
 	replaced []rollout.Group
 
-	stats rollout.Stats // set before work ends, as is err
+	stats rollout.Stats // stats and err are set before work ends
 	err   error
 }
 
-// failure is a prompt that gave no group.
+// failure is a prompt without a group.
 type failure struct {
 	index  int // in the batch
 	prompt rollout.Prompt
-	lost   bool // for want of an instance, not for a fault of the prompt or its reward
+	lost   bool // no instance could sample it; the prompt and its reward are not at fault
 	err    error
 }
 
@@ -54,10 +54,10 @@ func newStep(p *Producer, batch rollout.Batch) *step {
 		before: p.count(), delivery: newDelivery(p.cfg.Order, p.cfg.Gate, n)}
 }
 
-// Groups delivers the finished groups.
+// Groups implements rollout.Stream.
 func (s *step) Groups() <-chan rollout.Group { return s.groups }
 
-// Wait returns once nothing of the step runs any more.
+// Wait implements rollout.Stream.
 func (s *step) Wait() (rollout.Stats, error) {
 	s.work.Wait()
 	return s.stats, s.err
@@ -79,10 +79,10 @@ func (s *step) run(ctx context.Context) {
 	s.stats = rollout.Stats{Busy: after.Busy - s.before.Busy, Instances: after.Instances,
 		Retries: after.Retries - s.before.Retries, Hedges: after.Hedges - s.before.Hedges,
 		Failed: len(s.failed), Replaced: s.replaced,
-		RewardRetries: after.RewardRetries - s.retries.Swap(after.RewardRetries)} // with those of evaluations in between
+		RewardRetries: after.RewardRetries - s.retries.Swap(after.RewardRetries)} // includes those of evaluations since the last step
 }
 
-// produce returns when the step is complete and nothing of it runs any more.
+// produce returns when the step is complete or has failed and nothing of it is running.
 func (s *step) produce(ctx context.Context) error {
 	if err := validate(&s.batch); err != nil {
 		return err
@@ -107,10 +107,9 @@ func validate(b *rollout.Batch) error {
 	return errors.Join(faults...)
 }
 
-// dispatch runs the tasks, in the order of the prompts as slots become free, and
-// returns when they have ended. A worker that has a task to run first starts the
-// worker that waits for the next slot, unless one is about to: there are only as
-// many as wait.
+// dispatch runs the tasks in the order of the prompts, as slots become free, and returns
+// when they have ended. Before a worker runs its task, it starts the worker that waits for
+// the next slot, unless one is already starting. So there is at most one worker that waits.
 func (s *step) dispatch(ctx context.Context) {
 	var workers conc.WaitGroup
 	var front sync.Mutex // held by the worker that waits for a slot; guards next
@@ -141,7 +140,7 @@ func (s *step) dispatch(ctx context.Context) {
 	workers.Wait()
 }
 
-// try is what do returns, or its panic as an error.
+// try returns the error of do, or its panic as an error.
 func try(do func() error) (err error) {
 	if p := panics.Try(func() { err = do() }); p != nil {
 		return p.AsError()
@@ -149,7 +148,7 @@ func try(do func() error) (err error) {
 	return err
 }
 
-// slot takes a slot. It reports false where the step ends first.
+// slot takes a slot. It returns false if the step ends first.
 func (s *step) slot(ctx context.Context) bool {
 	for {
 		s.mu.Lock()
@@ -159,7 +158,7 @@ func (s *step) slot(ctx context.Context) bool {
 		}
 		s.mu.Unlock()
 		if ok {
-			s.wake() // there may be another
+			s.wake() // another slot may be free
 			return ctx.Err() == nil
 		}
 		t := time.NewTimer(recheck)
@@ -182,7 +181,7 @@ func (s *step) free() {
 	s.wake()
 }
 
-// wake lets a worker that waits for a slot look again.
+// wake makes a worker that waits for a slot check again.
 func (s *step) wake() {
 	select {
 	case s.freed <- struct{}{}:
@@ -190,7 +189,7 @@ func (s *step) wake() {
 	}
 }
 
-// limit is the number of groups that may be with the fleet, at least 1.
+// limit returns the number of groups that the fleet may have at once, at least 1.
 func (s *step) limit() int {
 	if s.cfg.InFlight > 0 {
 		return s.cfg.InFlight

@@ -12,8 +12,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// task samples, scores and queues one group. It returns an error only where the
-// step cannot continue.
+// task samples, scores and queues one group. It returns an error only if the step cannot
+// continue.
 func (s *step) task(ctx context.Context, index int) error {
 	prompt := &s.batch.Prompts[index]
 	var group *rollout.Group
@@ -24,7 +24,7 @@ func (s *step) task(ctx context.Context, index int) error {
 			return context.Cause(ctx)
 		}
 		group, err = s.sample(ctx, index, attempt, prompt)
-		s.free() // a slow reward keeps no instance waiting
+		s.free() // so that a slow reward leaves no instance idle
 		lost = err != nil && !errors.Is(err, inference.ErrInvalid)
 		if err == nil {
 			err = s.score(ctx, group)
@@ -55,7 +55,7 @@ func (s *step) task(ctx context.Context, index int) error {
 	return s.fail(failure{index: index, prompt: *prompt, lost: lost, err: err})
 }
 
-// noSignal reports that all responses have the same reward.
+// noSignal reports whether all responses have the same reward.
 func noSignal(g *rollout.Group) bool {
 	rewards := make([]float64, len(g.Responses))
 	for i := range rewards {
@@ -64,8 +64,8 @@ func noSignal(g *rollout.Group) bool {
 	return loss.Equal(rewards)
 }
 
-// sample is the group of a prompt at an index, without rewards; attempt counts
-// the prompts that had the index before.
+// sample samples the group of a prompt at an index, without rewards. attempt counts the
+// prompts that had the index before.
 func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.Prompt) (*rollout.Group, error) {
 	b := &s.batch
 	seed := seedOf(s.cfg.Seed, b.Step, index+attempt*len(b.Prompts))
@@ -79,7 +79,7 @@ func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.P
 	return g, nil
 }
 
-// score gives each response of g its reward.
+// score sets the reward of each response of g.
 func (s *step) score(ctx context.Context, g *rollout.Group) error {
 	span := s.deps.Lanes.Begin(g.Step, "score")
 	_, err := s.sampler.Score(ctx, g)
@@ -88,8 +88,7 @@ func (s *step) score(ctx context.Context, g *rollout.Group) error {
 	return err
 }
 
-// fail records a prompt that gives no group. It returns an error where that is one
-// too many.
+// fail records a prompt without a group. It returns an error if too many have failed.
 func (s *step) fail(f failure) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,10 +112,10 @@ func (s *step) fail(f failure) error {
 	return nil
 }
 
-// deliver queues the groups that may leave now that prompt index has ended, with a
-// group or, where it failed, with nil. s is locked.
+// deliver queues the groups that can be delivered now that prompt index has ended, with a
+// group, or with nil if it failed. s is locked.
 func (s *step) deliver(index int, g *rollout.Group) {
 	for _, ready := range s.delivery.add(index, g) {
-		s.groups <- *ready // has room
+		s.groups <- *ready // has capacity
 	}
 }

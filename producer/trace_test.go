@@ -17,7 +17,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Each sampled prompt has a flow to its score, also when another replaces it.
+// Each sampled prompt has a flow to its score, even if another prompt replaces it.
 func TestSpans(t *testing.T) {
 	path := filepath.Join(t.TempDir(), trace.File)
 	synctest.Test(t, func(t *testing.T) {
