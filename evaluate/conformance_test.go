@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// lightevalRow is a case of the metrics' tests of lighteval.
+// lightevalRow is a case of lighteval's tests of its metrics.
 type lightevalRow struct {
 	Name, Metric string
 	Params       struct {
@@ -30,8 +30,8 @@ type lightevalRow struct {
 	Tolerance float64
 }
 
-// gold is the right choice or, where the metric compares letters, its letter: A is
-// the first choice, whatever its text.
+// gold returns the right choice, or its letter if the metric compares letters. A is the
+// first choice, whatever its text.
 func (r *lightevalRow) gold(t *testing.T) string {
 	t.Helper()
 	var at []int
@@ -45,8 +45,8 @@ func (r *lightevalRow) gold(t *testing.T) string {
 	return r.Choices[at[0]]
 }
 
-// meanGPass is mG-Pass@k (Liu et al. 2024, eq. 3): the mean of G-Pass@k over the
-// thresholds above a half.
+// meanGPass returns mG-Pass@k (Liu et al. 2024, eq. 3): the mean of G-Pass@k over the
+// thresholds above one half.
 func meanGPass(n, c, k int) float64 {
 	sum := 0.0
 	for i := (k+1)/2 + 1; i <= k; i++ {
@@ -55,7 +55,7 @@ func meanGPass(n, c, k int) float64 {
 	return 2 * sum / float64(k)
 }
 
-// got are our values of a metric, under lighteval's names.
+// got returns our values of a metric, under lighteval's names.
 func (r *lightevalRow) got(t *testing.T) map[string]float64 {
 	t.Helper()
 	answer, err := json.Marshal(r.gold(t))

@@ -2,7 +2,7 @@ package evaluate
 
 import "math"
 
-// MeanAtK is the mean of the first k scores.
+// MeanAtK returns the mean of the first k scores.
 func MeanAtK(scores []float64, k int) float64 {
 	k = min(k, len(scores))
 	if k == 0 {
@@ -15,9 +15,9 @@ func MeanAtK(scores []float64, k int) float64 {
 	return sum / float64(k)
 }
 
-// PassAtK is the chance that at least one of k responses is right, drawn without
-// replacement from n with c right: the unbiased estimator of Chen et al. 2021
-// (eq. 1). k above n counts as n.
+// PassAtK returns the probability that at least one of k responses is right, drawn without
+// replacement from n with c right. It is the unbiased estimator of Chen et al. 2021 (eq.
+// 1). k above n counts as n.
 func PassAtK(n, c, k int) float64 {
 	k = min(k, n)
 	if n-c < k {
@@ -30,9 +30,9 @@ func PassAtK(n, c, k int) float64 {
 	return 1 - miss
 }
 
-// GPassAtK is the chance that at least the share tau of k responses is right, drawn
-// without replacement from n with c right (Liu et al. 2024, "Are Your LLMs Capable
-// of Stable Reasoning?", eq. 2). With tau 0 it is PassAtK.
+// GPassAtK returns the probability that at least the share tau of k responses is right,
+// drawn without replacement from n with c right (Liu et al. 2024, "Are Your LLMs Capable of
+// Stable Reasoning?", eq. 2). With tau 0 it equals PassAtK.
 func GPassAtK(n, c, k int, tau float64) float64 {
 	k = min(k, n)
 	least := max(1, int(math.Ceil(tau*float64(k))))
@@ -43,7 +43,7 @@ func GPassAtK(n, c, k int, tau float64) float64 {
 	return min(1, sum)
 }
 
-// choose is the logarithm of the binomial coefficient of n and k.
+// choose returns the logarithm of the binomial coefficient of n and k.
 func choose(n, k int) float64 {
 	if k < 0 || k > n {
 		return math.Inf(-1)
@@ -52,10 +52,10 @@ func choose(n, k int) float64 {
 	return lgamma(n) - lgamma(k) - lgamma(n-k)
 }
 
-// MajAtK is the score of the commonest of the first k answers, the earliest
-// among equals (Wang et al. 2022, self-consistency; lighteval's maj@k). scores[i]
-// belongs to answers[i]. A response without an answer, an empty one, does not vote.
-// The result depends on the order of the responses, unlike MajMean's.
+// MajAtK returns the score of the most common of the first k answers, the earliest among
+// equals (Wang et al. 2022, self-consistency; lighteval's maj@k). scores[i] belongs to
+// answers[i]. An empty answer means that the response has none; it does not vote. Unlike
+// MajMean's, the result depends on the order of the responses.
 func MajAtK(answers []string, scores []float64, k int) float64 {
 	k = min(k, len(answers))
 	votes := map[string]int{}
@@ -78,16 +78,16 @@ func MajAtK(answers []string, scores []float64, k int) float64 {
 	return scores[at]
 }
 
-// majMost bounds the responses that MajMean draws from: its work grows with their
+// majMost limits the responses that MajMean draws from, because its work grows with their
 // cube.
 const majMost = 128
 
-// MajMean is the mean of MajAtK over all ordered draws of k of the n responses: the
-// complete U-statistic (Hoeffding 1948), which is the minimum-variance unbiased
-// estimate of what k fresh responses would get. Over all orders equally common
-// answers win equally often, so with k = n it is the mean score of the commonest
-// answers. It takes n k^2 log k steps and uses the first majMost responses; with
-// k = n it takes n steps and uses all.
+// MajMean returns the mean of MajAtK over all ordered draws of k of the n responses. This
+// is the complete U-statistic (Hoeffding 1948), the minimum-variance unbiased estimate of
+// the score of k fresh responses. Over all orders, equally common answers win equally
+// often, so with k = n it is the mean score of the most common answers. MajMean takes n k^2
+// log k operations and uses the first majMost responses. With k = n it takes n operations
+// and uses all.
 func MajMean(answers []string, scores []float64, k int) float64 {
 	if k >= len(answers) {
 		_, candidates := tally(answers, scores)
@@ -105,12 +105,12 @@ func MajMean(answers []string, scores []float64, k int) float64 {
 
 // candidate is an answer that responses share.
 type candidate struct {
-	size  int     // responses that give it
-	score float64 // their mean: any of them may be drawn first
+	size  int     // responses with this answer
+	score float64 // mean of their scores, because any of them may be drawn first
 }
 
-// tally counts the responses without an answer and those of each answer, in the
-// order of first appearance.
+// tally counts the responses without an answer and those with each answer, in the order of
+// first appearance.
 func tally(answers []string, scores []float64) (silent int, candidates []candidate) {
 	at := map[string]int{}
 	for i, a := range answers {
@@ -133,7 +133,7 @@ func tally(answers []string, scores []float64) (silent int, candidates []candida
 	return silent, candidates
 }
 
-// commonest is the mean score of the largest candidates, 0 without candidates.
+// commonest returns the mean score of the largest candidates, or 0 without candidates.
 func commonest(candidates []candidate) float64 {
 	most, equal, sum := 0, 0.0, 0.0
 	for _, c := range candidates {
@@ -148,11 +148,11 @@ func commonest(candidates []candidate) float64 {
 	return sum / max(1, equal)
 }
 
-// wonWith is the sum of the winners' scores over all draws of k responses in which
-// an answer wins with that many votes. Equal candidates share a draw. For each
-// number of responses drawn and of candidates with enough votes, it updates,
-// candidate by candidate, the number of draws and the sum of those candidates'
-// scores over them.
+// wonWith returns the sum of the winners' scores over all draws of k responses in which an
+// answer wins with this many votes. Candidates with equally many votes share a draw.
+// wonWith adds one candidate at a time. For each number of responses drawn and of
+// candidates with enough votes, it keeps the number of draws and the sum of those
+// candidates' scores over them.
 func wonWith(votes, k, silent int, candidates []candidate) float64 {
 	type state struct{ draws, scores float64 }
 	most := k / votes // candidates that can win together
@@ -191,7 +191,7 @@ func wonWith(votes, k, silent int, candidates []candidate) float64 {
 	return sum
 }
 
-// binomials are the binomial coefficients of n and 0, 1, …, n.
+// binomials returns the binomial coefficients of n and 0, 1, …, n.
 func binomials(n int) []float64 {
 	row := make([]float64, n+1)
 	row[0] = 1
@@ -201,10 +201,10 @@ func binomials(n int) []float64 {
 	return row
 }
 
-// StdErr is the standard error of the mean of prompts' means: their standard
-// deviation over the root of their number. Responses to one prompt are not
-// independent, so the prompt is the unit (Miller 2024, "Adding Error Bars to Evals",
-// clustered standard errors). It is NaN for fewer than two.
+// StdErr returns the standard error of the mean of the prompts' means: their standard
+// deviation over the root of their number. Responses to one prompt are not independent, so
+// the prompt is the unit (Miller 2024, "Adding Error Bars to Evals", clustered standard
+// errors). The result is NaN for fewer than two prompts.
 func StdErr(means []float64) float64 {
 	n := float64(len(means))
 	mean := 0.0

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// subsets calls f with the number of right responses in each way to draw k of n, the
-// first c of which are right.
+// subsets calls f with the number of right responses in each way to draw k of n, if the
+// first c are right.
 func subsets(n, c, k int, f func(right int)) {
 	for mask := range 1 << n {
 		size, right := 0, 0
@@ -104,7 +104,7 @@ func draws(n, k int, f func(drawn []int)) {
 	extend(nil)
 }
 
-// MajMean is the mean of MajAtK over all ordered draws, enumerated here.
+// MajMean equals the mean of MajAtK over all ordered draws, enumerated here.
 func TestMajMeanCountsAllDraws(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := 1; n <= 6; n++ {
@@ -112,7 +112,7 @@ func TestMajMeanCountsAllDraws(t *testing.T) {
 			answers, scores := make([]string, n), make([]float64, n)
 			for i := range n {
 				answers[i] = []string{"", "a", "b", "c"}[random.IntN(4)]
-				scores[i] = float64(random.IntN(3)) / 2 // equal answers may differ in their score
+				scores[i] = float64(random.IntN(3)) / 2 // equal answers may have different scores
 			}
 			for k := 1; k <= n; k++ {
 				sum, all := 0.0, 0.0
@@ -141,8 +141,8 @@ func TestMajMeanCountsAllDraws(t *testing.T) {
 	}
 }
 
-// shared is what k = n responses get: the commonest answer wins, and equally common
-// ones win equally often.
+// shared returns what k = n responses score: the most common answer wins, and equally
+// common ones win equally often.
 func shared(answers []string, scores []float64) float64 {
 	votes, most := map[string]int{}, 0
 	for _, a := range answers {
@@ -161,10 +161,10 @@ func shared(answers []string, scores []float64) float64 {
 	if n == 0 {
 		return 0
 	}
-	return sum / float64(n) // they have equally many
+	return sum / float64(n) // they have equally many votes
 }
 
-// maj@k has one rule for all k: with k = n the sums over draws give the same,
+// maj@k follows one rule for all k: with k = n the sums over draws give the same result,
 // whatever the order and number of the responses.
 func TestMajMeanOfAll(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
@@ -196,8 +196,8 @@ func TestMajMeanOfAll(t *testing.T) {
 	require.Equal(t, 0.5, MajMean([]string{"b", "a"}, []float64{0, 1}, 9), "k above n counts as n")
 }
 
-// Over many groups of n fresh responses the mean of MajMean of k is that of MajAtK of
-// k fresh ones, computed here from the chance of each outcome.
+// Over many groups of n fresh responses, the mean of MajMean of k equals that of MajAtK of
+// k fresh ones, computed here from the probability of each outcome.
 func TestMajMeanIsUnbiased(t *testing.T) {
 	chance := map[string]float64{"a": 0.5, "b": 0.3, "": 0.2}
 	names, right := []string{"a", "b", ""}, map[string]float64{"a": 1}
@@ -224,7 +224,7 @@ func TestMajMeanIsUnbiased(t *testing.T) {
 
 func TestMajMeanOfMany(t *testing.T) {
 	answers, scores := make([]string, majMost), make([]float64, majMost)
-	for i := range answers { // 60% right, the others all alike
+	for i := range answers { // 60% right, the others all equal
 		answers[i] = "right"
 		scores[i] = 1
 		if i%5 < 2 {

@@ -1,9 +1,9 @@
-// Package evaluate samples and scores responses to held-out prompts and turns
-// their scores into mean@k, pass@k and maj@k.
+// Package evaluate samples and scores responses to held-out prompts and turns their scores
+// into mean@k, pass@k and maj@k.
 //
-// mean@k and maj@k take rewards. pass@k counts right responses, as the reward judges
-// them (reward.Score.Right): extras for form and length change no answer. Equally
-// common answers share maj@k.
+// mean@k and maj@k use rewards. pass@k counts the responses that the reward judges right
+// (reward.Score.Right), so extras for form and length do not affect it. Equally common
+// answers share maj@k.
 package evaluate
 
 import (
@@ -22,30 +22,30 @@ import (
 	"github.com/easyrl/easyrl/rollout/sample"
 )
 
-// Set is a list of held-out prompts under a name.
+// Set is a named list of held-out prompts.
 type Set struct {
 	Name    string           // without slashes; see Names
 	Prompts []rollout.Prompt // with IDs
-	LeftOut int              // prompts of its files that are not among them
+	LeftOut int              // prompts of its files that are not in Prompts
 }
 
-// Config says what is sampled.
+// Config sets what is sampled.
 type Config struct {
-	K        int // responses to a prompt
+	K        int // responses per prompt
 	Sampling inference.Sampling
-	// Seed keys the draws, together with a prompt's place in its set: two
-	// evaluations differ by their weights alone.
+	// Seed determines the random draws, together with a prompt's index in its set. So two
+	// evaluations differ only by their weights.
 	Seed uint64
 }
 
-// Fleet samples responses. *fleet.Fleet is one.
+// Fleet samples responses. *fleet.Fleet implements it.
 type Fleet interface {
 	sample.Fleet
-	// Capacity is the number of responses that the fleet can sample at once now.
+	// Capacity returns the number of responses that the fleet can sample at once now.
 	Capacity() int
 }
 
-// Deps are the parts of an evaluation.
+// Deps are the parts that an evaluation uses.
 type Deps struct {
 	Fleet  Fleet
 	Reward reward.Func
@@ -53,30 +53,30 @@ type Deps struct {
 	Text func(ids []int32) string
 	// Warn reports each prompt without a score.
 	Warn func(format string, args ...any)
-	// Progress reports the number of finished prompts, one call at a time. It may
-	// be nil.
+	// Progress reports the number of finished prompts. Its calls do not overlap. It may be
+	// nil.
 	Progress func(done, of int)
-	// Done receives each scored prompt, one call at a time. It may be nil.
+	// Done receives each scored prompt. Its calls do not overlap. It may be nil.
 	Done func(*Result)
 }
 
 // ErrFailed reports that more prompts lack a score than Budget allows.
 var ErrFailed = errors.New("too many prompts have no score")
 
-// Budget is the number of a set's prompts that may lack a score because their reward
-// failed: a tenth, but 3 of a small set, and never all. The means cover the others.
-// With more missing they would mean little, so the evaluation fails. It also fails
-// when its first prompts, as many as hopeless says, all lack a score.
+// Budget returns the number of a set's prompts that may lack a score because their reward
+// failed: a tenth, but at least 3, and never all. The means cover the other prompts. With
+// more missing they would mean little, so the evaluation fails. It also fails if none of
+// the first hopeless prompts has a score.
 func Budget(prompts int) int { return min(max(3, prompts/10), prompts-1) }
 
-// hopeless is the number of failures before any score that end an evaluation.
+// hopeless is the number of failures that end an evaluation without any score.
 const hopeless = 8
 
-// Run samples the responses to all prompts with the weights of a version and scores
-// them. It returns the metrics, whose names begin with eval/<set>/, and score, the
-// mean of the sets' mean@k. Run skips prompts that record holds and adds those it
-// finishes; record may be nil. With ErrFailed there are no means, but metrics still
-// count the failed prompts of each set.
+// Run samples the responses to all prompts with one version of the weights and scores them.
+// It returns the metrics, whose names begin with eval/<set>/, and score, the mean of the
+// sets' mean@k. Run skips prompts that record holds and adds those it finishes; record may
+// be nil. With ErrFailed there are no means, but metrics still count the failed prompts of
+// each set.
 func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, record *Record) (metrics map[string]float64, score float64, err error) {
 	r := &run{version: version, cfg: cfg, sets: sets, Deps: deps, record: record,
 		sampler: sample.Sampler{Fleet: deps.Fleet, Reward: deps.Reward, Text: deps.Text, AtOnce: scoringAtOnce}}
@@ -127,7 +127,7 @@ type run struct {
 	record  *Record
 
 	mu     sync.Mutex
-	got    [][]*scores // by set and prompt; nil without scores
+	got    [][]*scores // by set and prompt; nil without a score
 	failed []int       // by set
 	scored int         // in all sets
 	done   int         // with or without a score
@@ -141,8 +141,8 @@ func (r *run) report() {
 	}
 }
 
-// task samples and scores the responses to prompt j of set i. It returns an
-// error where the evaluation cannot continue.
+// task samples and scores the responses to prompt j of set i. It returns an error if the
+// evaluation cannot continue.
 func (r *run) task(ctx context.Context, i, j int) error {
 	set, p := &r.sets[i], &r.sets[i].Prompts[j]
 	group, err := r.sampler.Sample(ctx, p, inference.Request{N: r.cfg.K, Seed: seedOf(r.cfg.Seed, j), Sampling: r.cfg.Sampling, Version: r.version})
@@ -166,13 +166,13 @@ func (r *run) task(ctx context.Context, i, j int) error {
 // scoringAtOnce is the number of responses to a prompt that are scored at once.
 const scoringAtOnce = 8
 
-// responses are those of a scored group.
+// responses converts the responses of a scored group.
 func responses(g *rollout.Group, scores []reward.Score) []Response {
 	out := make([]Response, len(scores))
 	for i := range scores {
 		resp, score := &g.Responses[i], &scores[i]
-		// JSON replaces invalid UTF-8, and a response read from a record must
-		// count as the original does.
+		// JSON replaces invalid UTF-8, and a response read from a record must count like
+		// the original.
 		answer := strings.ToValidUTF8(score.Answer, "\uFFFD")
 		out[i] = Response{Text: resp.Text, Reward: score.Value, Right: score.Right(), Parts: score.Parts, Answer: answer,
 			Finish: resp.Finish, Tokens: len(resp.IDs)}
@@ -180,7 +180,7 @@ func responses(g *rollout.Group, scores []reward.Score) []Response {
 	return out
 }
 
-// finished counts a prompt that was scored or failed.
+// finished records that prompt j of set i was scored, or failed with err.
 func (r *run) finished(i, j int, result *Result, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +206,7 @@ func (r *run) finished(i, j int, result *Result, err error) error {
 	return nil
 }
 
-// seedOf keys the draws of a prompt. They differ from those of training.
+// seedOf returns the seed of a prompt's draws. It differs from the seeds of training.
 func seedOf(seed uint64, i int) uint64 {
 	key := splitmix.At(seed^0x6576616c75617465, 0) // "evaluate"
 	return splitmix.Mix(key + uint64(i))

@@ -10,13 +10,13 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Result is a prompt with its scored responses: a line of a record.
+// Result is a prompt with its scored responses, a line of a record.
 type Result struct {
 	Set       string          `json:"set"`
 	Index     int             `json:"index"` // in its set, from 0
 	PromptID  string          `json:"prompt_id"`
 	Prompt    string          `json:"prompt"`
-	Answer    json.RawMessage `json:"answer,omitempty"` // what the reward compares with
+	Answer    json.RawMessage `json:"answer,omitempty"` // reference answer for the reward
 	Source    string          `json:"source,omitempty"`
 	Responses []Response      `json:"responses"`
 }
@@ -25,14 +25,14 @@ type Result struct {
 type Response struct {
 	Text   string             `json:"text"`
 	Reward float64            `json:"reward"`
-	Right  bool               `json:"right"`            // as the reward judges (reward.Score.Right), for pass@k
+	Right  bool               `json:"right"`            // according to the reward (reward.Score.Right), for pass@k
 	Parts  map[string]float64 `json:"parts,omitempty"`  // the reward's components by name
-	Answer string             `json:"answer,omitempty"` // that the reward found, in the form in which votes are counted
+	Answer string             `json:"answer,omitempty"` // found by the reward, in the form in which votes are counted
 	Finish rollout.Finish     `json:"finish"`
 	Tokens int                `json:"tokens"`
 }
 
-// scores are the part of a Result that the metrics need.
+// scores holds the part of a Result that the metrics need.
 type scores struct {
 	values          []float64 // rewards, in the order of the responses
 	answers         []string
@@ -59,19 +59,19 @@ func scoresOf(result *Result) *scores {
 	return s
 }
 
-// Average is the name of the mean of several sets.
+// Average is the name of the mean over several sets.
 const Average = "average"
 
-// Metrics of a set that are not averaged over sets: counts of prompts are summed,
-// and standard errors are combined.
+// Metrics of a set that are not averaged over sets. Counts of prompts are summed, and
+// standard errors are combined.
 const (
-	prompts = "prompts"  // that were scored
+	prompts = "prompts"  // scored
 	leftOut = "left_out" // too long, or without an answer
-	failed  = "failed"   // whose reward failed
+	failed  = "failed"   // their reward failed
 	stdErr  = "stderr"   // of mean@k
 )
 
-// metrics are those of each set and, with several, their average.
+// metrics returns the metrics of each set and, for several sets, their average.
 func (r *run) metrics() map[string]float64 {
 	all := map[string]float64{}
 	var each []map[string]float64
@@ -93,7 +93,7 @@ func (r *run) metrics() map[string]float64 {
 	return all
 }
 
-// NoneRight reports whether an evaluation of sets with k responses a prompt found no
+// NoneRight reports whether an evaluation of sets with k responses per prompt found no
 // right one.
 func NoneRight(metrics map[string]float64, sets []Set, k int) bool {
 	for i := range sets {
@@ -104,7 +104,7 @@ func NoneRight(metrics map[string]float64, sets []Set, k int) bool {
 	return true
 }
 
-// counts are the metrics of a failed evaluation, which has no means.
+// counts returns the metrics of a failed evaluation, which has no means.
 func (r *run) counts() map[string]float64 {
 	all := map[string]float64{}
 	for i := range r.sets {
@@ -119,12 +119,12 @@ func add(all map[string]float64, set string, m map[string]float64) {
 	}
 }
 
-// setMetrics are the means over a set's prompts, summed in their order: mean@k and
-// its standard error; pass@ for k and the powers of two below it; maj@ likewise, if
-// the reward finds answers; the reward's components; the responses' length; and the
-// share that the length limit cut. pass@ counts right responses
-// (reward.Score.Right), mean@ and maj@ take the rewards themselves. Equally common
-// answers share the vote (MajMean). Above majMost responses there is only maj@k.
+// setMetrics returns the means over a set's prompts, summed in prompt order: mean@k and its
+// standard error; pass@ for k and the powers of two below it; maj@ likewise, if the reward
+// finds answers; the reward's components; the response length; and the share of responses
+// cut by the length limit. pass@ counts right responses (reward.Score.Right); mean@ and
+// maj@ use the rewards. Equally common answers share the vote (MajMean). With more than
+// majMost responses, maj@k is the only maj@.
 func setMetrics(got []*scores, k int) map[string]float64 {
 	m := map[string]float64{prompts: float64(len(got))}
 	mean := func(name string, each func(s *scores) float64) {
@@ -151,7 +151,7 @@ func setMetrics(got []*scores, k int) map[string]float64 {
 		}
 	}
 	mean(fmt.Sprintf("pass@%d", k), func(s *scores) float64 { return PassAtK(k, s.right, k) })
-	if answers && k > 1 { // for one response it is the mean
+	if answers && k > 1 { // for one response it equals the mean
 		mean(fmt.Sprintf("maj@%d", k), func(s *scores) float64 { return MajMean(s.answers, s.values, k) })
 	}
 	mean("response_length", func(s *scores) float64 { return float64(s.tokens) / float64(k) })
@@ -160,8 +160,8 @@ func setMetrics(got []*scores, k int) map[string]float64 {
 	return m
 }
 
-// partMeans are the means of the reward's components, named <part>/mean, each over
-// the responses that have it.
+// partMeans returns the means of the reward's components, named <part>/mean, each over the
+// responses that have it.
 func partMeans(got []*scores) map[string]float64 {
 	sums, counts := map[string]float64{}, map[string]float64{}
 	for _, s := range got {
@@ -179,8 +179,8 @@ func partMeans(got []*scores) map[string]float64 {
 	return m
 }
 
-// average is the mean over sets of the metrics that all sets have. Counts of prompts
-// are summed, and the standard error is that of the mean of independent sets.
+// average returns the mean over sets of the metrics that all sets have. Counts of prompts
+// are summed. The standard error is that of the mean of independent sets.
 func average(each []map[string]float64) map[string]float64 {
 	m := map[string]float64{}
 	n := float64(len(each))

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// NamedFiles are the files of one set.
+// NamedFiles holds the files of one set.
 type NamedFiles struct {
 	Name  string
-	Files []int // indices in the list
+	Files []int // indices into the list
 }
 
-// Names groups files into sets and names them: a file's base without the extension,
-// preceded by as many folders as make the name unique, as in "gsm8k-test" and
-// "math-test". Numbered parts in one folder, such as test-00000-of-00002.parquet,
-// form one set.
+// Names groups files into sets and names them. A name is a file's base without the
+// extension, preceded by as many folders as make the name unique, as in "gsm8k-test" and
+// "math-test". Numbered parts in one folder, such as test-00000-of-00002.parquet, form one
+// set.
 func Names(files []string) []NamedFiles {
 	var sets []NamedFiles
 	var paths []string // of the sets, without part numbers
@@ -37,7 +37,7 @@ func Names(files []string) []NamedFiles {
 	return sets
 }
 
-// distinct are unique names for paths.
+// distinct returns unique names for paths.
 func distinct(paths []string) []string {
 	depths, names := make([]int, len(paths)), make([]string, len(paths))
 	for {
@@ -64,8 +64,8 @@ func distinct(paths []string) []string {
 	return names
 }
 
-// nameOf is the name made of a path's base and a number of its folders. A number
-// beyond the path's folders adds the extension.
+// nameOf returns a path's base, preceded by this many of its folders. If the path has fewer
+// folders, nameOf adds the extension.
 func nameOf(path string, folders int) string {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	last := len(parts) - 1

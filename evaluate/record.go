@@ -18,14 +18,14 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 )
 
-// ErrRecord reports a file that is no record, or one with other settings. The file
+// ErrRecord reports a file that is not a record, or a record with other settings. The file
 // is unchanged.
 var ErrRecord = errors.New("not a record to go on with")
 
 // Record is a file of an evaluation's finished prompts, from which an interrupted
-// evaluation continues. Its first line holds the settings, each other line a Result:
-// in the order of completion until all are done, then in the order of the prompts.
-// Its methods are safe for concurrent use and do nothing on nil.
+// evaluation continues. Its first line holds the settings. Each other line is a Result, in
+// the order of completion until all prompts are done, then in prompt order. Its methods are
+// safe for concurrent use and do nothing on nil.
 type Record struct {
 	path string
 
@@ -55,10 +55,9 @@ type header struct {
 // maxHeader bounds the first line of a record, in bytes.
 const maxHeader = 1 << 20
 
-// OpenRecord creates a record at path, or continues the one that exists. Its
-// settings, values by name, must be those given; an error names those that differ. A
-// truncated last line is dropped. One process has a record open at a time. The caller
-// closes it.
+// OpenRecord creates a record at path, or continues the existing one. Its settings, values
+// by name, must equal those given; the error names those that differ. OpenRecord drops a
+// truncated last line. Only one process can have a record open. The caller closes it.
 func OpenRecord(path string, settings map[string]string) (*Record, error) {
 	r := &Record{path: path, done: map[place]line{}}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -73,7 +72,7 @@ func OpenRecord(path string, settings map[string]string) (*Record, error) {
 	r.file = file
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%w: it is no regular file", ErrRecord) // and might never end
+		err = fmt.Errorf("%w: it is no regular file", ErrRecord) // reading it might never end
 	}
 	if err == nil && !checkpoint.Lock(file) {
 		err = fmt.Errorf("%w: another process writes it", ErrRecord)
@@ -102,7 +101,7 @@ func begin(path string, settings map[string]string) error {
 	})
 }
 
-// read reads the file.
+// read reads the file, checks the settings and drops a truncated last line.
 func (r *Record) read(settings map[string]string) error {
 	in := bufio.NewReaderSize(r.file, maxHeader)
 	first, err := in.ReadSlice('\n')
@@ -134,7 +133,7 @@ func (r *Record) read(settings map[string]string) error {
 	return r.file.Truncate(r.size)
 }
 
-// add accounts for a line at the end of the file.
+// add records a line at the end of the file.
 func (r *Record) add(result *Result, length int) {
 	at := place{result.Set, result.Index}
 	r.done[at] = line{r.size, r.size + int64(length), scoresOf(result)}
@@ -161,7 +160,7 @@ func differences(was, is map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
-// Len is the number of finished prompts.
+// Len returns the number of finished prompts.
 func (r *Record) Len() int {
 	if r == nil {
 		return 0
@@ -171,7 +170,7 @@ func (r *Record) Len() int {
 	return len(r.done)
 }
 
-// Path is the path of the file.
+// Path returns the path of the file.
 func (r *Record) Path() string { return r.path }
 
 // Close closes the file.
@@ -182,7 +181,7 @@ func (r *Record) Close() error {
 	return r.file.Close()
 }
 
-// scores are those of a finished prompt, nil of another.
+// scores returns the scores of a finished prompt, or nil.
 func (r *Record) scores(set string, index int) *scores {
 	if r == nil {
 		return nil
@@ -211,7 +210,7 @@ func (r *Record) write(result *Result) error {
 	return nil
 }
 
-// finish atomically sorts the lines into the order of the prompts.
+// finish atomically rewrites the file with its lines in prompt order.
 func (r *Record) finish() error {
 	if r == nil {
 		return nil
@@ -246,7 +245,7 @@ func (r *Record) finish() error {
 	return nil
 }
 
-// encode is a line of JSON for people to read: <, > and & are not escaped.
+// encode returns a line of JSON for people to read: <, > and & are not escaped.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -255,8 +254,8 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// replace replaces a file's content with what write writes. A reader sees the old
-// content or the new, also after a crash.
+// replace replaces a file's content with what write writes. Even after a crash, readers see
+// either the old or the new content.
 func replace(path string, write func(w io.Writer) error) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

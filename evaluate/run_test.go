@@ -21,7 +21,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// sampler gives responses of one token, the seed's and the response's number.
+// sampler returns responses of two tokens, made from the seed and the response's index.
 type sampler struct {
 	mu      sync.Mutex
 	asked   int
@@ -50,7 +50,7 @@ func (s *sampler) Generate(ctx context.Context, req inference.Request) ([]infere
 	return out, "sampler", errors.Join(s.fault, ctx.Err())
 }
 
-// scoring is a reward.
+// scoring adapts a function to reward.Func.
 type scoring func(in reward.Input) (reward.Score, error)
 
 func (s scoring) Score(_ context.Context, in reward.Input) (reward.Score, error) { return s(in) }
@@ -75,7 +75,7 @@ func newRun(sizes ...int) *testRun {
 		}
 		r.sets = append(r.sets, set)
 	}
-	// Prompt j of a set has its first j responses right; the wrong ones agree.
+	// The first j responses to prompt j of a set are right; the wrong ones agree.
 	r.reward = func(in reward.Input) (reward.Score, error) {
 		var j, i int
 		_, err := fmt.Sscan(in.Prompt.ID[2:]+" "+in.Text, &j, new(int), &i)
@@ -102,12 +102,12 @@ func TestMetricsOfSets(t *testing.T) {
 	metrics, score, err := r.run(t.Context(), nil)
 	require.NoError(t, err)
 	require.Len(t, r.ended, 6)
-	// By hand: the prompts of set a have 0, 1, 2, 3, 4 of 4 right, that of b none.
+	// By hand: the prompts of set a have 0, 1, 2, 3 and 4 of 4 right, those of b none.
 	want := map[string]float64{
 		"mean@4": 0.5, "stderr": math.Sqrt((0.25 + 0.0625 + 0.0625 + 0.25) / 4 / 5),
 		"pass@1": 0.5, "pass@2": (0.5 + 5.0/6 + 1 + 1) / 5, "pass@4": 0.8,
-		"maj@2":           0.5, // a draw of one each is shared, and so the mean
-		"maj@4":           0.5, // of two each too
+		"maj@2":           0.5, // a tie of one vote each is shared, which gives the mean
+		"maj@4":           0.5, // likewise with two votes each
 		"response_length": 2, "clip_ratio": 0.25, "format/mean": 1.5, "prompts": 5, "failed": 0, "left_out": 0,
 	}
 	for name, x := range want {
@@ -133,7 +133,7 @@ average  0.2500       -  0.2500  0.3333  0.4000  0.2500  0.2500       1.5000    
 `, "\n"+table.String())
 }
 
-// Pass@k counts right responses, whatever their reward, and a record keeps which are.
+// pass@k counts right responses, whatever their reward, and a record keeps which are right.
 func TestPassCountsRightResponses(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "eval.jsonl")
@@ -142,9 +142,9 @@ func TestPassCountsRightResponses(t *testing.T) {
 		var j, i int
 		_, err := fmt.Sscan(in.Prompt.ID[2:]+" "+in.Text, &j, new(int), &i)
 		if i < j {
-			return reward.Score{Value: 0.7, Verdict: reward.Right}, err // late
+			return reward.Score{Value: 0.7, Verdict: reward.Right}, err // penalized for length
 		}
-		return reward.Score{Value: 1.2, Verdict: reward.Wrong}, err // of extras
+		return reward.Score{Value: 1.2, Verdict: reward.Wrong}, err // raised by extras
 	}
 	for _, asked := range []int{5, 5} {
 		record, err := OpenRecord(path, map[string]string{})
@@ -160,7 +160,7 @@ func TestPassCountsRightResponses(t *testing.T) {
 	}
 }
 
-// Evaluations of all versions draw the same numbers.
+// Evaluations of all versions use the same seeds.
 func TestSeedsNeverChange(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[uint64]struct {
@@ -197,13 +197,13 @@ func TestNoVotesWithoutAnswers(t *testing.T) {
 	}
 }
 
-// A prompt whose reward fails does not count as 0: it is reported, counted and left
-// out of the means, up to a budget.
+// A prompt whose reward fails does not count as 0. It is reported, counted and left out of
+// the means, up to a budget.
 func TestFailedPrompts(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name          string
-		prompts, from int // prompts from that one on fail
+		prompts, from int // prompts from this one on fail
 		fault         func() (reward.Score, error)
 		want          string
 	}{
@@ -250,7 +250,7 @@ func TestFailedPrompts(t *testing.T) {
 }
 
 // A prompt that no instance can sample ends the evaluation.
-func TestLostPromptEndsIt(t *testing.T) {
+func TestLostPromptEndsEvaluation(t *testing.T) {
 	t.Parallel()
 	r := newRun(5)
 	r.fleet.fault = errors.New("connection refused")
@@ -281,9 +281,9 @@ func TestCancelled(t *testing.T) {
 	require.Less(t, r.fleet.asked, 50)
 }
 
-// An evaluation cut short anywhere continues where it stopped, samples nothing twice
-// and ends with the same numbers and the same file.
-func TestRecordGoesOn(t *testing.T) {
+// An interrupted evaluation continues where it stopped, samples nothing twice and ends with
+// the same numbers and the same file.
+func TestRecordContinues(t *testing.T) {
 	t.Parallel()
 	settings := map[string]string{"eval.k": "4", "reward.kind": `"math"`}
 	dir := t.TempDir()

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// WriteTable prints the metrics of a Run as a table: a row for each set, in their
-// order, and one for their average.
+// WriteTable prints the metrics of a Run as a table, with a row for each set, in order, and
+// one for their average.
 func WriteTable(w io.Writer, metrics map[string]float64, sets []Set) error {
 	rows := [][]string{{"set"}}
 	columns := columnsOf(metrics)
@@ -35,7 +35,7 @@ func WriteTable(w io.Writer, metrics map[string]float64, sets []Set) error {
 	return writeRows(w, rows)
 }
 
-// writeRows prints rows of equal lengths, the first column to the left.
+// writeRows prints rows of equal length with the first column left-aligned.
 func writeRows(w io.Writer, rows [][]string) error {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -56,7 +56,7 @@ func writeRows(w io.Writer, rows [][]string) error {
 	return nil
 }
 
-// columnsOf are the metrics that any set has, in the order of the columns.
+// columnsOf returns the metrics that any set has, in column order.
 func columnsOf(metrics map[string]float64) []string {
 	var columns []string
 	for name := range metrics {
@@ -79,7 +79,7 @@ func columnsOf(metrics map[string]float64) []string {
 	return columns
 }
 
-// rank is a metric's place among the columns, and its k.
+// rank returns a metric's place among the columns, and its k.
 func rank(column string) (place, k int) {
 	order := []string{"mean", stdErr, "pass", "maj", "", "response_length", "clip_ratio", prompts, leftOut, failed}
 	kind, number, _ := strings.Cut(column, "@")
