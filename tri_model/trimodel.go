@@ -1,10 +1,9 @@
 // Package trimodel keeps policy, old policy and reference on one device.
 //
-// It is the unified tri-model architecture of the Periodic Asynchrony paper,
-// section 4.1: one pass over a micro-batch gives the log-probabilities of all
-// three. The old policy's weights are those that were published for the step's
-// sampling, so one copy serves both. A model is whole on its device: the paper's
-// sharding is not part of this package.
+// It is the unified tri-model architecture of the Periodic Asynchrony paper, section 4.1:
+// one pass over a micro-batch gives the log-probabilities of all three. The old policy's
+// weights are those published for the step's sampling, so one copy serves both. A model is
+// whole on its device; the paper's sharding is not part of this package.
 package trimodel
 
 import (
@@ -18,17 +17,17 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// Config says which of the three models there are.
+// Config selects the models and sets how they are evaluated.
 type Config struct {
 	OldPolicy   string  // loss.Behaviour or loss.PreviousStep
 	Reference   bool    // keep the starting weights, for a KL term
-	Temperature float32 // of the policy's softmax, as the rollouts were sampled
+	Temperature float32 // of the policy's softmax, as in sampling
 	Recompute   bool    // see model.Tape
 }
 
-// Models are policy, old policy and reference, with the policy's gradients and
-// optimizer state. They are used by one goroutine at a time; a published
-// snapshot may be read by others until the second Publish after it.
+// Models holds policy, old policy and reference, with the policy's gradients and optimizer
+// state. Only one goroutine may use it at a time. Others may read a published snapshot
+// until the second Publish after it.
 type Models struct {
 	Policy    *model.Weights
 	Gradients *model.Weights
@@ -36,8 +35,8 @@ type Models struct {
 	Second    *model.Weights // AdamW's second moment
 	Reference *model.Weights // nil without Config.Reference
 
-	// Track is the row of the spans of its passes, within those of its caller; the
-	// zero Track records nothing.
+	// Track records the spans of its passes, within those of its caller. The zero Track
+	// records nothing.
 	Track trace.Track
 
 	cfg       Config
@@ -45,14 +44,14 @@ type Models struct {
 	tape      *model.Tape
 	published [2]*model.Weights
 	current   *model.Snapshot // of the last Publish
-	previous  *model.Snapshot // of the one before; current at the first
-	sampled   *model.Snapshot // current when the last Step was taken
-	fresh     bool            // the policy is what was last published
+	previous  *model.Snapshot // of the Publish before that; current after the first
+	sampled   *model.Snapshot // current at the last Step
+	fresh     bool            // the policy equals the last published weights
 }
 
-// New takes the policy's starting weights, which it then owns, and allocates
-// what training needs beside them. The reference is a copy of the start. Where that
-// fails all is freed, the policy too.
+// New takes ownership of the policy's starting weights and allocates what training needs
+// beside them. The reference is a copy of the starting weights. If New fails, it frees
+// everything, including the policy.
 func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
 	m := &Models{Policy: policy, cfg: cfg, dev: dev, tape: model.NewTape(dev, policy.Config)}
 	m.tape.Recompute = cfg.Recompute
@@ -82,8 +81,8 @@ func (m *Models) allocate() (err error) {
 	return m.dev.Sync()
 }
 
-// Publish freezes the policy as a version for the instances, and makes it the
-// old policy of the period that they sample.
+// Publish freezes the policy as a version for the instances and makes it the old policy of
+// the step that they sample with it.
 func (m *Models) Publish(version int64) (*model.Snapshot, error) {
 	slot := 0
 	if m.current != nil && m.current.Weights() == m.published[0] {
@@ -106,8 +105,7 @@ func (m *Models) Publish(version int64) (*model.Snapshot, error) {
 	return m.current, nil
 }
 
-// slot is one of the two places of published weights, allocated when first
-// needed.
+// slot returns one of the two buffers of published weights, allocated on first use.
 func (m *Models) slot(i int) (*model.Weights, error) {
 	if m.published[i] == nil {
 		w, err := model.NewWeights(m.dev, m.Policy.Config, npu.Weights)
@@ -119,9 +117,8 @@ func (m *Models) slot(i int) (*model.Weights, error) {
 	return m.published[i], nil
 }
 
-// Sampled is the weights that the last Step's period was sampled with, also
-// where the next period's are published already. Before the first Step they are
-// the policy.
+// Sampled returns the weights that sampled the last Step's rollouts, even if newer ones
+// have been published since. Before the first Step it returns the policy.
 func (m *Models) Sampled() *model.Weights {
 	if m.sampled == nil {
 		return m.Policy
@@ -129,12 +126,12 @@ func (m *Models) Sampled() *model.Weights {
 	return m.sampled.Weights()
 }
 
-// Previous is the weights of the Publish before the last, those that the
-// "previous-step" old policy has; at the first they are the last.
+// Previous returns the weights of the Publish before the last. The "previous-step" old
+// policy has these weights. After the first Publish they equal the last.
 func (m *Models) Previous() *model.Weights { return m.previous.Weights() }
 
-// SetSampled restores, when a run is resumed, what Sampled was: load fills the
-// weights of the given version.
+// SetSampled restores the result of Sampled when a run is resumed. load fills the weights
+// of the given version.
 func (m *Models) SetSampled(version int64, load func(*model.Weights) error) error {
 	w, err := m.slot(0)
 	if err != nil {
@@ -148,30 +145,30 @@ func (m *Models) SetSampled(version int64, load func(*model.Weights) error) erro
 	return nil
 }
 
-// Allocated is the device memory held, in bytes, by purpose.
+// Allocated returns the device memory held, in bytes, by purpose.
 func (m *Models) Allocated() [npu.NumPurposes]int64 { return m.dev.Allocated() }
 
-// Logprobs are the three models' log-probabilities of a layout's targets, in
-// their order. Slices may share memory.
+// Logprobs holds the three models' log-probabilities of a layout's targets, in the order of
+// the targets. Slices may share memory.
 type Logprobs struct {
 	Policy     []float32
 	Old        []float32
 	Reference  []float32 // nil without a reference
-	Recomputed []float32 // under the version last published, which sampled; nil where no pass computed it
+	Recomputed []float32 // under the last published version, which sampled the rollouts; nil if no pass computed it
 	Entropy    []float32 // of the policy's distribution at each target
 }
 
 // Forward runs the models over a micro-batch. Backward may follow.
 //
-// The old policy's pass is skipped where its weights are the policy's own: its
-// result is known to be identical, bit for bit.
+// Forward skips the old policy's pass if its weights equal the policy's, because the result
+// would be identical, bit for bit.
 func (m *Models) Forward(l *attention.Layout) (Logprobs, error) {
 	n := len(l.Targets)
 	var out Logprobs
 	run := func(w *model.Weights, name string, keep bool) ([]float32, error) {
 		defer m.Track.Begin(trace.NoStep, name).End()
 		logp := make([]float32, n)
-		out.Entropy = make([]float32, n) // the policy's, which runs last
+		out.Entropy = make([]float32, n) // the policy's, because it runs last
 		return logp, m.tape.Forward(w, l, m.cfg.Temperature, keep, logp, out.Entropy)
 	}
 	var err error
@@ -200,7 +197,7 @@ func (m *Models) Forward(l *attention.Layout) (Logprobs, error) {
 	return out, nil
 }
 
-// old is the weights of the old policy, or nil where they equal the policy's.
+// old returns the weights of the old policy, or nil if they equal the policy's.
 func (m *Models) old() *model.Weights {
 	if m.cfg.OldPolicy == loss.PreviousStep && m.previous != m.current {
 		return m.previous.Weights()
@@ -211,19 +208,19 @@ func (m *Models) old() *model.Weights {
 	return m.current.Weights()
 }
 
-// Backward accumulates the gradients of a loss whose derivative by the policy's
-// log-probabilities of the last Forward is dLogp.
+// Backward accumulates the gradients of a loss. dLogp is the loss's derivative by the
+// policy's log-probabilities of the last Forward.
 func (m *Models) Backward(dLogp []float32) error {
 	return m.tape.Backward(m.Policy, m.Gradients, dLogp)
 }
 
-// Discard forgets the gradients accumulated so far.
+// Discard clears the accumulated gradients.
 func (m *Models) Discard() { m.Gradients.Zero() }
 
-// Step updates the policy from the accumulated gradients times scale, clipped
-// to a global norm of clip where that is not 0, and clears them. norm is that of
-// the scaled gradients before clipping. A gradient that is not finite changes
-// nothing but is cleared too; the error wraps optim.ErrNonFinite.
+// Step updates the policy from the accumulated gradients times scale and clears them. It
+// clips them to a global norm of clip unless clip is 0. norm is that of the scaled
+// gradients before clipping. If a gradient is not finite, Step updates nothing but still
+// clears the gradients; the error wraps optim.ErrNonFinite.
 func (m *Models) Step(opt *optim.AdamW, scale, lr, clip float64) (norm float64, err error) {
 	reduce := m.Track.Begin(trace.NoStep, "reduce")
 	m.Gradients.Merge()
@@ -250,8 +247,7 @@ func (m *Models) params() []optim.Param {
 	return out
 }
 
-// Close frees all memory, the policy's included. No instance may still read a
-// snapshot.
+// Close frees all memory, including the policy's. No instance may be reading a snapshot.
 func (m *Models) Close() {
 	m.tape.Close()
 	for _, w := range []*model.Weights{m.Policy, m.Gradients, m.First, m.Second, m.Reference, m.published[0], m.published[1]} {

@@ -45,7 +45,7 @@ func layout() *attention.Layout {
 	return &l
 }
 
-// pass is what one model says of the layout, on a tape of its own.
+// pass returns one model's log-probabilities of the layout, computed on a separate tape.
 func pass(t *testing.T, m *Models, w *model.Weights) []float32 {
 	t.Helper()
 	tape := model.NewTape(m.dev, w.Config)
@@ -69,8 +69,8 @@ func step(t *testing.T, m *Models, opt *optim.AdamW) {
 	require.NoError(t, err)
 }
 
-// The pass of an old policy whose weights are the policy's own is skipped,
-// because it would give the policy's bits.
+// The pass of an old policy that equals the policy is skipped, because it would give the
+// same bits.
 func TestSkippedPassIsIdentical(t *testing.T) {
 	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 0.9})
 	for range 3 {
@@ -85,9 +85,9 @@ func TestSkippedPassIsIdentical(t *testing.T) {
 	}
 }
 
-// Within a period, after an optimizer step, the old policy is the one that was
-// published, and it is what the rollouts are compared with.
-func TestOldPolicyIsThePublishedOne(t *testing.T) {
+// After an optimizer step within a rollout step, the old policy is still the published one,
+// and the rollouts are compared with it.
+func TestOldPolicyIsPublishedPolicy(t *testing.T) {
 	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	snapshot, err := m.Publish(1)
 	require.NoError(t, err)
@@ -119,10 +119,10 @@ func TestPreviousStepIsOneStepBehind(t *testing.T) {
 	}
 }
 
-// A resumed run has the old policy that the run had, also where it was saved
-// after the next period's weights were published: for an evaluation, or because
-// that period was given up. A step whose gradient is not finite counts too.
-func TestSampledSurvivesAResume(t *testing.T) {
+// A resumed run has the same old policy as before, even if it was saved after the next
+// step's weights were published: for an evaluation, or because that step was given up. A
+// step whose gradient is not finite counts too.
+func TestSampledSurvivesResume(t *testing.T) {
 	for _, published := range []bool{false, true} {
 		for _, skipped := range []bool{false, true} {
 			m, opt := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
@@ -158,8 +158,8 @@ func TestSampledSurvivesAResume(t *testing.T) {
 	}
 }
 
-// skippedStep takes an optimizer step that changes nothing, since its gradient
-// is not finite.
+// skippedStep takes an optimizer step that changes nothing, because its gradient is not
+// finite.
 func skippedStep(t *testing.T, m *Models, opt *optim.AdamW) {
 	t.Helper()
 	lp, err := m.Forward(layout())
@@ -171,8 +171,8 @@ func skippedStep(t *testing.T, m *Models, opt *optim.AdamW) {
 	require.ErrorIs(t, err, optim.ErrNonFinite)
 }
 
-// A snapshot stays as it was until the second Publish after it.
-func TestSnapshotsStay(t *testing.T) {
+// A snapshot does not change until the second Publish after it.
+func TestSnapshotsDoNotChange(t *testing.T) {
 	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	first, err := m.Publish(1)
 	require.NoError(t, err)
@@ -184,7 +184,7 @@ func TestSnapshotsStay(t *testing.T) {
 	require.NotEqual(t, sum, second.Checksum())
 }
 
-func TestReferenceIsTheStart(t *testing.T) {
+func TestReferenceIsStartingPolicy(t *testing.T) {
 	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Reference: true, Temperature: 1})
 	start := pass(t, m, m.Policy)
 	for range 2 {
@@ -198,7 +198,7 @@ func TestReferenceIsTheStart(t *testing.T) {
 	require.NotEqual(t, start, lp.Policy)
 }
 
-// A gradient that is not finite changes no weight and leaves nothing behind.
+// A gradient that is not finite changes no weight and is cleared.
 func TestNonFiniteGradientChangesNothing(t *testing.T) {
 	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	_, err := m.Publish(1)
@@ -217,7 +217,7 @@ func TestNonFiniteGradientChangesNothing(t *testing.T) {
 	}
 }
 
-// little is a device that has memory for so many allocations.
+// little is a device that has memory for a limited number of allocations.
 type little struct {
 	npu.Device
 	left int
@@ -230,8 +230,8 @@ func (d *little) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
 	return d.Device.Alloc(n, purpose)
 }
 
-// Where memory ends New holds none of it.
-func TestNewThatFailsHoldsNothing(t *testing.T) {
+// If memory runs out, New frees everything.
+func TestFailedNewFreesEverything(t *testing.T) {
 	t.Parallel()
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
