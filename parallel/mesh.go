@@ -11,8 +11,8 @@ import (
 // Axis is one axis of a mesh.
 type Axis int
 
-// The axes: replicas that train different groups, shards of each matrix, and
-// runs of layers.
+// The axes: replicas that train different groups, shards of each matrix, and ranges of
+// layers.
 const (
 	Data Axis = iota
 	Tensor
@@ -21,15 +21,15 @@ const (
 
 func (a Axis) String() string { return [...]string{"dp", "tp", "pp"}[a] }
 
-// Mesh is the sizes of the axes. Tensor ranks are next to each other, since
-// they talk most, then data, then pipeline ranks: the order of Megatron-LM.
+// Mesh holds the sizes of the axes. Ranks are ordered as in Megatron-LM: tensor ranks are
+// adjacent because they communicate most, then data ranks, then pipeline ranks.
 type Mesh struct {
 	DP int `toml:"dp"` // replicas of the model
 	TP int `toml:"tp"` // shards of each matrix
 	PP int `toml:"pp"` // pipeline stages
 }
 
-// Coord is a rank's place on each axis.
+// Coord is a rank's position on each axis.
 type Coord struct{ DP, TP, PP int }
 
 // Validate reports all faults of m.
@@ -43,21 +43,21 @@ func (m Mesh) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (m Mesh) Size() int { return m.DP * m.TP * m.PP }
 
 func (m Mesh) size(a Axis) int { return [...]int{m.DP, m.TP, m.PP}[a] }
 
-// Coord is the place of a rank, which is 0 to Size-1.
+// Coord returns the position of a rank, which is 0 to Size-1.
 func (m Mesh) Coord(rank int) Coord {
 	return Coord{TP: rank % m.TP, DP: rank / m.TP % m.DP, PP: rank / (m.TP * m.DP)}
 }
 
-// Rank is the rank at a place.
+// Rank returns the rank at a position.
 func (m Mesh) Rank(c Coord) int { return c.TP + m.TP*(c.DP+m.DP*c.PP) }
 
-// Group is the ranks that differ from rank on one axis only, in its order,
-// rank itself included: those that a collective over the axis joins.
+// Group returns the ranks that differ from rank on axis a only, including rank itself, in
+// the order of the axis. A collective over the axis joins them.
 func (m Mesh) Group(rank int, a Axis) []int {
 	ranks := make([]int, m.size(a))
 	for i := range ranks {
@@ -68,8 +68,8 @@ func (m Mesh) Group(rank int, a Axis) []int {
 	return ranks
 }
 
-// Layers is the half-open range of n layers that a pipeline stage holds: as
-// even as can be, the earlier stages taking one more where it does not divide.
+// Layers returns the half-open range of n layers that a pipeline stage holds. The split is
+// as even as possible; the first stages hold one more if it leaves a remainder.
 func (m Mesh) Layers(stage, n int) (from, to int) {
 	each, more := n/m.PP, n%m.PP
 	from = stage*each + min(stage, more)

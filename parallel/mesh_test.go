@@ -21,8 +21,8 @@ func TestMeshOrder(t *testing.T) {
 	require.Equal(t, []int{3, 9}, m.Group(9, Pipeline))
 }
 
-// The groups of each axis part the ranks.
-func TestGroupsPartRanks(t *testing.T) {
+// The groups of each axis partition the ranks.
+func TestGroupsPartitionRanks(t *testing.T) {
 	for _, m := range []Mesh{{1, 1, 1}, {4, 1, 1}, {1, 8, 4}, {2, 3, 5}} {
 		for _, a := range []Axis{Data, Tensor, Pipeline} {
 			for rank := range m.Size() {
