@@ -8,11 +8,11 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// ErrNonFinite is wrapped by the errors about a gradient that holds NaN or Inf.
+// ErrNonFinite reports a gradient that contains NaN or Inf.
 var ErrNonFinite = errors.New("not finite")
 
-// Param is one weight with its gradient and the optimizer's moments, buffers of
-// one length and layout that the caller owns.
+// Param is one weight with its gradient and the optimizer's moments. The caller owns the
+// buffers, which have one length and layout.
 type Param struct {
 	Name       string // as in the model's files
 	W, G, M, V npu.Buffer
@@ -20,14 +20,13 @@ type Param struct {
 }
 
 // AdamW is the optimizer of Loshchilov and Hutter 2019 ("Decoupled weight decay
-// regularization", algorithm 2). Its whole state is Updates and the parameters'
-// moments.
+// regularization", algorithm 2). Its whole state is Updates and the parameters' moments.
 type AdamW struct {
 	Updates int // made so far; the bias correction depends on it
 	cfg     Config
 }
 
-// NewAdamW makes an optimizer that has made no update yet.
+// NewAdamW returns an optimizer that has made no updates.
 func NewAdamW(cfg Config) (*AdamW, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("new optimizer: %w", err)
@@ -35,9 +34,9 @@ func NewAdamW(cfg Config) (*AdamW, error) {
 	return &AdamW{cfg: cfg}, nil
 }
 
-// Step updates the parameters in order from gradScale times their gradients at
-// learning rate lr, and waits for the device. Gradients are left as they are.
-// The caller has checked them with GradNorm.
+// Step updates the parameters in order, from gradScale times their gradients at learning
+// rate lr, and waits for the device. It does not change the gradients. The caller has
+// checked them with GradNorm.
 func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) error {
 	if !finite(gradScale) || !finite(lr) {
 		return fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", a.Updates+1, gradScale, lr, ErrNonFinite)
@@ -60,9 +59,8 @@ func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) erro
 	return nil
 }
 
-// GradNorm is the norm of all gradients together, summed in the order of
-// params. An error that wraps ErrNonFinite names the first parameter whose
-// gradient is not finite.
+// GradNorm returns the global norm of the gradients, summed in the order of params. If a
+// gradient is not finite, the error wraps ErrNonFinite and names the first such parameter.
 func GradNorm(dev npu.Device, params []Param) (float64, error) {
 	sum := 0.0
 	for i := range params {
@@ -78,9 +76,8 @@ func GradNorm(dev npu.Device, params []Param) (float64, error) {
 	return math.Sqrt(sum), nil
 }
 
-// ClipScale is the factor that brings a gradient of the given norm to at most
-// limit: limit/norm where norm is above it and 1 elsewhere. A limit of 0 does
-// not clip.
+// ClipScale returns the factor that limits a gradient of the given norm: limit/norm if norm
+// is above limit, otherwise 1. A limit of 0 does not clip.
 func ClipScale(norm, limit float64) float64 {
 	if limit > 0 && norm > limit {
 		return limit / norm

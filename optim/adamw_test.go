@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// recorder is a device that remembers what it was asked to update.
+// recorder is a device that records the updates it is asked for.
 type recorder struct {
 	npu.Device
 	updated []npu.Buffer
@@ -37,7 +37,7 @@ func hostParam(name string, decay bool, g ...float32) Param {
 	return Param{Name: name, W: buffer(), G: npu.HostBuffer(g), M: buffer(), V: buffer(), Decay: decay}
 }
 
-func TestStepAsksForOneUpdatePerParameter(t *testing.T) {
+func TestStepUpdatesEachParameterOnce(t *testing.T) {
 	t.Parallel()
 	cfg := Config{LR: 1, Schedule: Constant, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.01}
 	a, err := NewAdamW(cfg)

@@ -64,7 +64,7 @@ func devices(t *testing.T, test func(t *testing.T, dev npu.Device)) {
 func TestAdamWAgainstFloat64(t *testing.T) {
 	t.Parallel()
 	devices(t, func(t *testing.T, dev npu.Device) {
-		// Hyper-parameters that float32 holds exactly, so that only rounding differs.
+		// float32 represents these hyper-parameters exactly, so that only rounding differs.
 		cfg := Config{
 			LR: 0.0078125, Schedule: Cosine, Warmup: 5, MinLR: 0.25,
 			Beta1: 0.875, Beta2: 0.984375, Eps: 1.0 / (1 << 20), WeightDecay: 0.0625, ClipGrad: 0.5,
@@ -121,7 +121,7 @@ func TestAdamWAgainstFloat64(t *testing.T) {
 	})
 }
 
-// A gradient of zero from the first step moves nothing but by decay.
+// If gradients are zero from the first step, only weight decay changes the weights.
 func TestAdamWOfZeroGradients(t *testing.T) {
 	t.Parallel()
 	devices(t, func(t *testing.T, dev npu.Device) {
@@ -140,7 +140,7 @@ func TestAdamWOfZeroGradients(t *testing.T) {
 	})
 }
 
-func TestGradNormOnADevice(t *testing.T) {
+func TestGradNormOnDevice(t *testing.T) {
 	t.Parallel()
 	devices(t, func(t *testing.T, dev npu.Device) {
 		params := []Param{allocate(t, dev, "embed_tokens.weight", 5000, true), allocate(t, dev, "norm.weight", 7, false)}

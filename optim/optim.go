@@ -1,8 +1,7 @@
-// Package optim updates weights: AdamW, gradient clipping, learning-rate
-// schedules.
+// Package optim updates weights: AdamW, gradient clipping, learning-rate schedules.
 //
-// Gradients arrive as unnormalised sums over a step; what they are divided by
-// and the clip are one factor that the update applies to them.
+// Gradients arrive as unnormalised sums over a step. The update applies one factor to them,
+// which combines the divisor and the clip.
 package optim
 
 import (
@@ -11,29 +10,30 @@ import (
 	"math"
 )
 
-// Config says how weights are updated.
+// Config sets how weights are updated.
 type Config struct {
-	// LR is the learning rate at its peak.
+	// LR is the peak learning rate.
 	LR float64 `toml:"lr"`
-	// Schedule of the learning rate after the warm-up: "constant", "linear" or "cosine".
+	// Schedule is the shape of the learning rate after the warm-up: "constant", "linear" or
+	// "cosine".
 	Schedule string `toml:"schedule"`
 	// Warmup is the number of steps over which the learning rate rises to LR.
 	Warmup int `toml:"warmup" unit:"steps"`
-	// MinLR is what the learning rate decays to, as a fraction of LR.
+	// MinLR is the learning rate at the end of the decay, as a fraction of LR.
 	MinLR float64 `toml:"min_lr" unit:"share"`
 	// Beta1 is the decay of the gradient's running mean.
 	Beta1 float64 `toml:"beta1"`
 	// Beta2 is the decay of the squared gradient's running mean.
 	Beta2 float64 `toml:"beta2"`
-	// Eps keeps the update finite where the gradient has been zero.
+	// Eps keeps the update finite if the gradient has been zero.
 	Eps float64 `toml:"eps"`
-	// WeightDecay pulls matrices to zero, decoupled from the gradient.
+	// WeightDecay pulls matrices towards zero, decoupled from the gradient.
 	WeightDecay float64 `toml:"weight_decay"`
-	// ClipGrad bounds the global norm of the gradient; 0 does not.
+	// ClipGrad limits the global norm of the gradient; 0 does not clip.
 	ClipGrad float64 `toml:"clip_grad"`
 }
 
-// Default is AdamW at a constant rate of 1e-6 with the gradient's norm clipped at 1.
+// Default returns AdamW at a constant rate of 1e-6 with the gradient's norm clipped at 1.
 func Default() Config {
 	return Config{LR: 1e-6, Schedule: Constant, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipGrad: 1}
 }

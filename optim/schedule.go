@@ -2,7 +2,7 @@ package optim
 
 import "math"
 
-// The shapes of a learning rate after its warm-up.
+// The shapes of the learning rate after the warm-up.
 const (
 	Constant = "constant"
 	Linear   = "linear"
@@ -12,19 +12,19 @@ const (
 // Schedule is a learning rate over the steps of a run.
 type Schedule struct {
 	Kind     string  // Constant, Linear or Cosine
-	Peak     float64 // reached at the warm-up's last step
+	Peak     float64 // reached at the last step of the warm-up
 	Warmup   int     // steps that rise linearly, from Peak/Warmup at step 1
-	MinRatio float64 // of Peak, what the decay ends at
+	MinRatio float64 // final rate as a fraction of Peak
 }
 
-// NewSchedule is the schedule that cfg describes.
+// NewSchedule returns the schedule that cfg describes.
 func NewSchedule(cfg Config) Schedule {
 	return Schedule{Kind: cfg.Schedule, Peak: cfg.LR, Warmup: cfg.Warmup, MinRatio: cfg.MinLR}
 }
 
-// LR is the learning rate of step, from 1, of a run of total steps. The decay
-// starts from Peak at the step after the warm-up and would reach MinRatio·Peak
-// at step total+1, so that no step of the run is wasted on a rate of zero.
+// LR returns the learning rate of step, from 1, in a run of total steps. The decay starts
+// from Peak at the step after the warm-up and would reach MinRatio·Peak at step total+1, so
+// that no step is wasted on a rate of zero.
 func (s Schedule) LR(step, total int) float64 {
 	if step <= s.Warmup {
 		return s.Peak * float64(step) / float64(s.Warmup)
