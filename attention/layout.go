@@ -1,11 +1,10 @@
-// Package attention lays out token sequences that share prefixes, so that a
-// prompt is computed once for all its responses.
+// Package attention lays out token sequences that share prefixes, so that a prompt is
+// computed once for all its responses.
 //
-// A Layout is a forest of segments. A group of a prompt and its responses is a
-// root with leaves; independent sequences are roots; a conversation that
-// branches is a deeper tree. Positions, what a row attends to, which tokens
-// bear loss and the packing of several groups in one batch all follow from it
-// (Lu 2025, section 4.2).
+// A Layout is a forest of segments. A group of a prompt and its responses is a root with
+// leaves, independent sequences are roots, and a conversation that branches is a deeper
+// tree. The forest determines positions, what a row attends to, which tokens bear loss and
+// how several groups share a batch (Lu 2025, section 4.2).
 package attention
 
 import (
@@ -15,8 +14,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Layout is the rows of one forward pass, in order, without padding. The zero
-// Layout is empty and ready to use. It is not safe for concurrent use.
+// Layout holds the rows of one forward pass, in order, without padding. The zero Layout is
+// empty and ready to use. It is not safe for concurrent use.
 type Layout struct {
 	Tokens    []int32       // [rows] token ids
 	Positions []int32       // [rows] position in the row's own sequence, from 0 at its root
@@ -24,14 +23,14 @@ type Layout struct {
 	Targets   []Target      // tokens that bear loss, in order of the rows that hold them
 }
 
-// Target is a token to be predicted: hidden row Row predicts Token, which is
-// token Offset of segment Segment. For Offset 0 it is the last row before the
-// segment, its parent's; a leaf's last token has Offset Len and no row of its own.
+// Target is a token to predict: hidden row Row predicts Token, which is token Offset of
+// segment Segment. For Offset 0, Row is the last row before the segment, in its parent. A
+// leaf's last token has Offset Len and no row of its own.
 type Target struct {
 	Row, Token, Segment, Offset int32
 }
 
-// Rows is the number of rows.
+// Rows returns the number of rows.
 func (l *Layout) Rows() int { return len(l.Tokens) }
 
 // Reset empties l and keeps its memory.
@@ -40,9 +39,9 @@ func (l *Layout) Reset() {
 	l.Segments, l.Targets = l.Segments[:0], l.Targets[:0]
 }
 
-// Add appends a segment that continues segment parent, or starts a sequence
-// where parent is -1, and returns its index. With loss every token of it that
-// has a row before it becomes a target. A parent that is not there panics.
+// Add appends a segment that continues segment parent, or starts a sequence if parent is
+// -1, and returns its index. With loss, every token of the segment that has a row before it
+// becomes a target. Add panics if parent does not exist.
 func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 	if parent < -1 || parent >= len(l.Segments) {
 		panic(fmt.Sprintf("attention: parent %d of segment %d, expected an earlier segment or -1", parent, len(l.Segments)))
@@ -62,9 +61,8 @@ func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 	return segment
 }
 
-// AddLeaf appends a segment that bears loss and that nothing continues: its
-// last token predicts nothing, so no row is spent on it. It returns the
-// segment's index.
+// AddLeaf appends a segment that bears loss and has no children, and returns its index. The
+// last token predicts nothing, so it gets no row.
 func (l *Layout) AddLeaf(parent int, tokens []int32) int {
 	if len(tokens) == 0 {
 		return l.Add(parent, nil, true)
@@ -89,7 +87,7 @@ func (l *Layout) AddGroup(prompt []int32, responses [][]int32) (root int, leaves
 	return root, leaves
 }
 
-// end is the position that follows segment, and 0 for -1.
+// end returns the position after segment, or 0 for -1.
 func (l *Layout) end(segment int) int32 {
 	position := int32(0)
 	for ; segment >= 0; segment = int(l.Segments[segment].Parent) {
@@ -98,7 +96,7 @@ func (l *Layout) end(segment int) int32 {
 	return position
 }
 
-// lastRow is the row of the token before what would follow segment, or -1.
+// lastRow returns the row of the last token up to the end of segment, or -1.
 func (l *Layout) lastRow(segment int) int32 {
 	for ; segment >= 0; segment = int(l.Segments[segment].Parent) {
 		if s := l.Segments[segment]; s.Len > 0 {
@@ -108,7 +106,7 @@ func (l *Layout) lastRow(segment int) int32 {
 	return -1
 }
 
-// SegmentOf is the segment that holds row.
+// SegmentOf returns the segment that holds row.
 func (l *Layout) SegmentOf(row int) int {
 	lo, hi := 0, len(l.Segments)
 	for lo < hi {
@@ -122,8 +120,8 @@ func (l *Layout) SegmentOf(row int) int {
 	return lo
 }
 
-// Visible says whether row query attends to row key: the dense mask that the
-// forest stands for (Lu 2025, figure 2). Kernels never build it.
+// Visible reports whether row query attends to row key, according to the dense mask that
+// the forest represents (Lu 2025, figure 2). Kernels never build this mask.
 func (l *Layout) Visible(query, key int) bool {
 	of := l.SegmentOf(key)
 	for s := l.SegmentOf(query); s >= 0; s = int(l.Segments[s].Parent) {
@@ -134,8 +132,8 @@ func (l *Layout) Visible(query, key int) bool {
 	return false
 }
 
-// Validate checks a layout that was not made by Add, and reports the first
-// fault of its segments, rows and targets.
+// Validate checks a layout that was not built with Add and reports the first fault of its
+// segments, rows and targets.
 func (l *Layout) Validate() error {
 	if len(l.Positions) != len(l.Tokens) {
 		return fmt.Errorf("layout: %d positions, expected %d as there are tokens", len(l.Positions), len(l.Tokens))
@@ -197,7 +195,7 @@ func (l *Layout) validateTargets() error {
 		if t.Row != row || row < 0 {
 			return fmt.Errorf("layout: target %d is predicted by row %d, expected %d", i, t.Row, row)
 		}
-		if t.Offset == s.Len { // a leaf's last token, which has no row
+		if t.Offset == s.Len { // a leaf's last token has no row
 			continue
 		}
 		if token := l.Tokens[s.Start+t.Offset]; t.Token != token {

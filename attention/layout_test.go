@@ -59,8 +59,7 @@ func TestEmptySegments(t *testing.T) {
 	require.Equal(t, 3, l.SegmentOf(2))
 }
 
-// Random forests against their sequences written out: every row's path to its
-// root is a plain causal sequence.
+// In random forests, every row's path to its root is a plain causal sequence.
 func TestForestsAgainstSequences(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
@@ -138,7 +137,7 @@ func TestAddLeaf(t *testing.T) {
 	require.NoError(t, l.Validate())
 }
 
-func TestAddRefusesUnknownParents(t *testing.T) {
+func TestAddPanicsOnUnknownParent(t *testing.T) {
 	t.Parallel()
 	var l Layout
 	require.Panics(t, func() { l.Add(0, []int32{1}, false) })

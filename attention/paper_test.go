@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests follow section 4.2 of Lu 2025, "Periodic Asynchrony: An Effective
-// Method for Accelerating On-Policy Reinforcement Learning", on the example of
-// its figure 2: a prompt and two responses.
+// These tests follow section 4.2 of Lu 2025, "Periodic Asynchrony: An Effective Method for
+// Accelerating On-Policy Reinforcement Learning". They use the example of its figure 2: a
+// prompt and two responses.
 
 var (
 	prompt    = []int32{11, 12, 13}
@@ -69,10 +69,9 @@ func TestPaperGroupMask(t *testing.T) {
 	}
 }
 
-// "When computing probabilities, truncate the prompt tokens and retain only the
-// response portion" (eq. 13): each response token is predicted by the row that
-// precedes it in its own sequence, which for every response's first token is
-// the prompt's last row.
+// "When computing probabilities, truncate the prompt tokens and retain only the response
+// portion" (eq. 13): each response token is predicted by the row that precedes it in its
+// own sequence. For a response's first token, this is the prompt's last row.
 func TestPaperLabels(t *testing.T) {
 	t.Parallel()
 	l := paperLayout()
