@@ -21,7 +21,7 @@ const (
 	sampledFile   = "sampled.safetensors"
 )
 
-// CheckpointRoot is the folder of the checkpoints of the run in dir.
+// CheckpointRoot returns the folder of the checkpoints of the run in dir.
 func CheckpointRoot(dir string) string { return filepath.Join(dir, "checkpoints") }
 
 // checkpoints writes a run's checkpoints in the background, one at a time.
@@ -29,23 +29,23 @@ type checkpoints struct {
 	root     string
 	keep     int // 0 keeps all
 	models   *trimodel.Models
-	sampled  bool              // the old policy's weights belong to the state
-	files    map[string][]byte // config.json, tokenizer and such
+	sampled  bool              // the state includes the old policy's weights
+	files    map[string][]byte // such as config.json and the tokenizer
 	disk     trace.Track
 	inFlight conc.WaitGroup
-	done     chan written // of the write in flight, one entry
-	saved    int          // step of the last one that was written, 0 before the first
+	done     chan written // of the write in flight; capacity 1
+	saved    int          // step of the last written checkpoint, 0 before the first
 }
 
-// written is how a write ended.
+// written is the result of a write.
 type written struct {
 	step int
 	err  error
 }
 
-// capture copies everything a checkpoint holds to host memory and returns what
-// writes it, which may run beside training. It returns the error of the write
-// before.
+// capture copies everything that a checkpoint holds to host memory and returns a function
+// that writes it, which may run beside training. It returns the error of the previous
+// write.
 func (c *checkpoints) capture(state State) (write func() written, err error) {
 	if err := c.wait(); err != nil {
 		return nil, err
@@ -72,20 +72,20 @@ func (c *checkpoints) capture(state State) (write func() written, err error) {
 	}, nil
 }
 
-// start writes in the background what capture returned.
+// start runs capture's function in the background.
 func (c *checkpoints) start(write func() written) {
 	done := make(chan written, 1)
 	c.done = done
 	c.inFlight.Go(func() { done <- write() })
 }
 
-// wait waits for the write in flight and returns its failure, once.
+// wait waits for the write in flight and returns its error, once.
 func (c *checkpoints) wait() error {
 	c.inFlight.Wait()
 	return c.failed()
 }
 
-// failed is the failure of a write that has ended, once.
+// failed returns the error of a write that has ended, once.
 func (c *checkpoints) failed() error {
 	select {
 	case w := <-c.done:
@@ -98,13 +98,13 @@ func (c *checkpoints) failed() error {
 	}
 }
 
-// now writes a checkpoint, unless the one in flight or just written is that of
-// the same step, and waits for it.
+// now writes a checkpoint and waits for it. It writes none if the checkpoint in flight or
+// last written is of the same step and no evaluation is pending.
 func (c *checkpoints) now(state State) error {
 	if c.wait() == nil && c.saved == state.Step && state.Step > 0 && state.Pending == nil {
 		return nil
 	}
-	// A write before this one may have failed: this one makes up for it.
+	// An earlier write may have failed; this one replaces it.
 	write, err := c.capture(state)
 	if err != nil {
 		return err
@@ -136,8 +136,7 @@ func writeFolder(dir string, files map[string][]byte, weights, moments, sampled 
 	return checkpoint.WriteFile(filepath.Join(own, sampledFile), sampled, nil)
 }
 
-// hostCopy reads all values into host memory and offers them under prefixed
-// names.
+// hostCopy copies all values to host memory and returns them under prefixed names.
 func hostCopy(prefix string, w *model.Weights) []checkpoint.Source {
 	out := w.Sources()
 	for i := range out {
@@ -166,8 +165,8 @@ func ReadState(dir string) (State, error) {
 	return s, nil
 }
 
-// Resume loads a checkpoint that Verify found whole into m, whose reference and
-// starting weights are already those of the run.
+// Resume loads into m a checkpoint that Verify has accepted. m already has the run's
+// reference and starting weights.
 func Resume(dir string, m *trimodel.Models) (State, error) {
 	s, err := ReadState(dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Components have means of their own over the responses that have them, and take
-// no other metric's name.
+// Each component is averaged over the responses that have it and takes no other metric's
+// name.
 func TestComponents(t *testing.T) {
 	t.Parallel()
 	group := func(parts ...map[string]float64) *rollout.Group {
@@ -38,8 +38,8 @@ func TestComponents(t *testing.T) {
 	}
 }
 
-// Each data source has the mean of its own responses, under a name that no
-// component can have.
+// Each data source has the mean of its own responses, under a name that no component can
+// have.
 func TestRewardsBySource(t *testing.T) {
 	t.Parallel()
 	r := &rollouts{Rollouts: Rollouts{BySource: true}}

@@ -16,17 +16,17 @@ type Example struct {
 	Prompt, Response []int32
 }
 
-// HeldOut is a set of examples that are never trained on.
+// HeldOut is a set of examples that is never trained on.
 type HeldOut struct {
 	Name     string // in metrics: eval/<name>/loss
 	Examples []Example
 }
 
-// Demonstrations are what supervised fine-tuning trains on. The loss is the mean
-// cross-entropy of the response tokens of a step; that of a held-out set is the
-// mean over all of its response tokens.
+// Demonstrations is the data of supervised fine-tuning. The loss is the mean cross-entropy
+// of the response tokens of a step. The loss of a held-out set is the mean over all its
+// response tokens.
 type Demonstrations struct {
-	// Example is example i of the endless training order.
+	// Example returns example i of the endless training order.
 	Example func(i int) Example
 	Held    []HeldOut
 }
@@ -35,11 +35,11 @@ type Demonstrations struct {
 type demonstrations struct {
 	Demonstrations
 	t    *Trainer
-	next int // place in the training order
+	next int // position in the training order
 }
 
-// NewSFT prepares supervised fine-tuning; state is zero for a new run and Resume's
-// for a resumed one. Its first gradient that is not finite ends the run.
+// NewSFT prepares supervised fine-tuning. state is zero for a new run and comes from Resume
+// for a resumed one. The first gradient that is not finite ends the run.
 func NewSFT(cfg Config, state State, deps Deps, d Demonstrations) (*Trainer, error) {
 	cfg.MaxNonFinite = 1
 	if len(d.Held) == 0 {
@@ -74,8 +74,7 @@ func (d *demonstrations) accumulate(ctx context.Context, s *step, n int) (*batch
 	return b, nil
 }
 
-// crossEntropy measures the responses' negative log-likelihood and returns its
-// derivative.
+// crossEntropy measures the responses' negative log-likelihood and returns its derivative.
 func (b *batch) crossEntropy(lp trimodel.Logprobs) ([]float32, error) {
 	grad := make([]float32, len(lp.Policy))
 	for i, v := range lp.Policy {
@@ -87,7 +86,7 @@ func (b *batch) crossEntropy(lp trimodel.Logprobs) ([]float32, error) {
 	return grad, nil
 }
 
-// parts yields n examples, each as a part of its own.
+// parts yields n examples, each as a separate part.
 func (d *demonstrations) parts(n int, example func(i int) Example) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for i := range n {
@@ -109,7 +108,7 @@ func (d *demonstrations) record(s *step, line report.Values) error {
 	return nil
 }
 
-// evaluate adds the losses of the held-out sets. They do not rank checkpoints.
+// evaluate adds the losses of the held-out sets to line. They do not rank checkpoints.
 func (d *demonstrations) evaluate(ctx context.Context, line report.Values) (score float64, err error) {
 	if len(d.Held) == 0 {
 		return math.NaN(), nil

@@ -1,10 +1,10 @@
 // Package trainer runs the training loop: accumulate a step's gradients, update,
 // evaluate, checkpoint.
 //
-// Run is the one loop. A step's work comes from a source: rollouts, which are
-// sampled while they are trained, or demonstrations. Both are packed into
-// micro-batches without padding; gradients accumulate as unnormalised sums, which
-// an update divides once. With rollouts:
+// Run is the only loop. A step's work comes from a source: rollouts, which are
+// trained while the rest of their step is still being sampled, or demonstrations.
+// Both are packed into micro-batches without padding. Gradients accumulate as
+// unnormalised sums, which an update divides once. With rollouts:
 //
 //	            prompts of one step
 //	   data ────────────────────────────► producer ──► instance 1 ─┐
@@ -16,15 +16,15 @@
 //	     forward, backward, while others are still being sampled
 //	   3 the step's last group is in: one update, version t+1
 //
-//	who         consumes           waits for               unblocked by
+//	part        consumes           waits for               unblocked by
 //	producer    prompts            a free instance         a response that ends
 //	instances   requests           requests                the producer
 //	trainer     finished groups    the next group          the producer
 //	step t+1    the new weights    all groups of step t    the update
 //
-// It is Algorithm 1 of the Periodic Asynchrony paper. Because no weights change
-// while a step is sampled, and a step ends only when its last group is trained,
-// every group is on-policy; the trainer checks that on each one.
+// It is Algorithm 1 of the Periodic Asynchrony paper. No weights change while a step
+// is sampled, and a step ends only when its last group is trained. So every group is
+// on-policy; the trainer checks each one.
 //
 // Metrics are recorded by name where they are measured, and merged over the
 // mini-batches of a step into its line of metrics.jsonl.

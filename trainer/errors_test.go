@@ -21,7 +21,7 @@ import (
 
 var errAway = errors.New("scorer is away")
 
-// breaks lets the stream of a step fail after some of its groups.
+// breaks makes the stream of a step fail after some of its groups.
 func (s *script) breaks(tr *Trainer, step, after int) {
 	produce := sampled(tr).Produce
 	sampled(tr).Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
@@ -33,14 +33,14 @@ func (s *script) breaks(tr *Trainer, step, after int) {
 		for range after {
 			out.groups <- <-whole.Groups()
 		}
-		for range whole.Groups() { //nolint:revive // drains what is not passed on
+		for range whole.Groups() { //nolint:revive // drains the remaining groups
 		}
 		close(out.groups)
 		return out
 	}
 }
 
-// resumed is a trainer that goes on from the checkpoint of a step.
+// resumed returns a trainer that continues from the checkpoint of a step.
 func (s *script) resumed(tr *Trainer, step int) {
 	tr.Models = tinyModels(s.t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	tr.save.models = tr.Models
@@ -49,8 +49,8 @@ func (s *script) resumed(tr *Trainer, step int) {
 	tr.state, tr.first, tr.opt.Updates = state, state.Step, state.Updates
 }
 
-// An error keeps what was trained before it, whatever of the step it spoils, and
-// the run that goes on ends as one without the error.
+// An error keeps the steps trained before it, whatever it does to the current one. The
+// resumed run ends like one without the error.
 func TestErrorKeepsFinishedSteps(t *testing.T) {
 	whole := newScript(t)
 	require.NoError(t, whole.trainer(5, nil).Run(t.Context()))
@@ -83,9 +83,9 @@ func TestErrorKeepsFinishedSteps(t *testing.T) {
 	}
 }
 
-// Where there is nothing to keep, or no whole step to keep it as, there is no
-// checkpoint and no word of one; neither where a signal comes with the error.
-func TestErrorKeepsNoPartOfAStep(t *testing.T) {
+// An error writes and mentions no checkpoint if no step is complete, or if it comes between
+// the updates of a step, with or without a signal.
+func TestErrorKeepsNoPartialStep(t *testing.T) {
 	t.Run("the first step", func(t *testing.T) {
 		s := newScript(t)
 		tr := s.trainer(5, nil)
@@ -116,7 +116,7 @@ func TestErrorKeepsNoPartOfAStep(t *testing.T) {
 	}
 }
 
-// cutting is a stream at whose end the run is told to stop.
+// cutting is a stream that stops the run when it ends.
 type cutting struct {
 	*stream
 	cancel context.CancelFunc
@@ -127,8 +127,8 @@ func (c *cutting) Wait() (rollout.Stats, error) {
 	return c.stream.Wait()
 }
 
-// An evaluation that fails keeps its step, whose line is written when the
-// evaluation is made up for; one without a score ranks nothing.
+// A failed evaluation keeps its step; the step's line is written when the evaluation is
+// repeated. An evaluation without a score ranks nothing.
 func TestFailedEvaluation(t *testing.T) {
 	s := newScript(t)
 	tr := s.trainer(3, func(c *Config) { c.EvalEvery = 1 })
@@ -151,8 +151,8 @@ func TestFailedEvaluation(t *testing.T) {
 	require.Equal(t, 4.0, lines[1]["eval/x/failed"])
 }
 
-// What was replaced is recorded behind what was trained, counts in the mean of
-// all that was sampled, and is not read back as trained.
+// Replaced groups are recorded after trained ones, count in the mean of all sampled groups,
+// and are not read back as trained.
 func TestReplacedGroups(t *testing.T) {
 	s := newScript(t)
 	tr := s.trainer(1, nil)

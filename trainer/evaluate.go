@@ -7,9 +7,8 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// evaluateFirst scores the starting weights and writes the line of step 0. If the
-// state has a pending evaluation, it makes up for that one instead and writes its
-// step's line.
+// evaluateFirst scores the starting weights and writes the line of step 0. If the state has
+// a pending evaluation, evaluateFirst runs that one instead and writes its step's line.
 func (t *Trainer) evaluateFirst(ctx context.Context) error {
 	line := maps.Clone(t.state.Pending)
 	if line == nil {
@@ -32,8 +31,8 @@ func (t *Trainer) evaluateFirst(ctx context.Context) error {
 	return t.save.now(t.state)
 }
 
-// evaluate adds the current policy's scores to a line. best says that no earlier
-// evaluation was as good.
+// evaluate adds the current policy's scores to line. best means that no earlier evaluation
+// was as good.
 func (t *Trainer) evaluate(ctx context.Context, line report.Values) (best bool, err error) {
 	score, err := t.source.evaluate(ctx, line)
 	if err != nil {
@@ -46,8 +45,7 @@ func (t *Trainer) evaluate(ctx context.Context, line report.Values) (best bool, 
 	return false, nil
 }
 
-// finite returns the values that JSON can hold, for the pending line of a
-// checkpoint.
+// finite returns the values that JSON can represent, for the pending line of a checkpoint.
 func finite(values report.Values) report.Values {
 	out := report.Values{}
 	for name, v := range values {

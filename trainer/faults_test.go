@@ -35,9 +35,9 @@ func (s *script) steps(t *testing.T) []string {
 	return names
 }
 
-// A step that is far too long ends the run before its weights are saved: the
-// checkpoint of the step before is the newest.
-func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
+// A far too long step ends the run before its weights are saved. The newest checkpoint is
+// that of the step before.
+func TestNonFiniteWeightsAreNotSaved(t *testing.T) {
 	s := newScript(t)
 	tr := s.trainer(5, func(c *Config) { c.CheckpointEvery, c.CheckpointKeep = 1, 1 })
 	s.during = func(step, _ int) {
@@ -56,8 +56,8 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 	require.Equal(t, s.hashes[2], resumed.Policy.Checksum())
 }
 
-// spoil makes the gradient of each step from first on not finite, before
-// anything is added to it.
+// spoil makes the gradient of each step from first on not finite, before anything is added
+// to it.
 func spoil(tr *Trainer, first int64) {
 	publish := sampled(tr).Publish
 	sampled(tr).Publish = func(ctx context.Context, w inference.Weights) error {
@@ -68,9 +68,9 @@ func spoil(tr *Trainer, first int64) {
 	}
 }
 
-// A gradient that is not finite is named and changes nothing; so many in a row
-// end the run, and meanwhile no checkpoint takes the place of an older one.
-func TestGradientsThatAreNotFinite(t *testing.T) {
+// A gradient that is not finite is named and changes nothing. Too many in a row end the
+// run. Meanwhile no checkpoint replaces an older one.
+func TestNonFiniteGradients(t *testing.T) {
 	for _, most := range []int{0, 1} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
 			s := newScript(t)
@@ -89,9 +89,9 @@ func TestGradientsThatAreNotFinite(t *testing.T) {
 	}
 }
 
-// A checkpoint that cannot be written in the background ends the run at the next
-// step, whenever the next checkpoint is due.
-func TestFailedCheckpointIsReportedSoon(t *testing.T) {
+// If a checkpoint cannot be written in the background, the run ends at the next step,
+// whenever the next checkpoint is due.
+func TestFailedCheckpointIsReported(t *testing.T) {
 	s := newScript(t)
 	tr := s.trainer(30, func(c *Config) { c.CheckpointEvery = 2 })
 	s.during = func(step, group int) {
@@ -106,9 +106,9 @@ func TestFailedCheckpointIsReportedSoon(t *testing.T) {
 	require.Equal(t, 3, tr.Step())
 }
 
-// A run that is stopped where its newest checkpoint is does not write it again,
-// and one whose checkpoint failed does.
-func TestStopWritesWhatIsNotWritten(t *testing.T) {
+// A run that stops at its newest checkpoint does not write it again, unless that checkpoint
+// failed.
+func TestStopWritesMissingCheckpoint(t *testing.T) {
 	c := checkpoints{root: filepath.Join(t.TempDir(), "c"), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})}
 	at := func(name string) os.FileInfo {
 		info, err := os.Stat(filepath.Join(c.root, name))
@@ -130,9 +130,9 @@ func TestStopWritesWhatIsNotWritten(t *testing.T) {
 	require.NoError(t, c.wait(), "once")
 }
 
-// An evaluation that a signal cuts short is made up for by the run that resumes,
-// and its step has one line all the same.
-func TestInterruptedEvaluationIsMadeUpFor(t *testing.T) {
+// If a signal interrupts an evaluation, the resumed run repeats it, and its step still has
+// only one line.
+func TestInterruptedEvaluationIsRepeated(t *testing.T) {
 	s := newScript(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	tr := s.trainer(2, func(c *Config) { c.EvalEvery = 1 })
@@ -170,7 +170,7 @@ func TestInterruptedEvaluationIsMadeUpFor(t *testing.T) {
 	again.save.models = again.Models
 	again.state, err = Resume(dir, again.Models)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, written, 0o644)) // a new run drops what is there
+	require.NoError(t, os.WriteFile(path, written, 0o644)) // a new run drops existing metrics
 	again.Metrics, err = report.OpenMetrics(path, state.Step)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, again.Metrics.Close()) })
@@ -182,7 +182,7 @@ func TestInterruptedEvaluationIsMadeUpFor(t *testing.T) {
 	require.Nil(t, state.Pending)
 }
 
-func TestReadStateRefusesNonsense(t *testing.T) {
+func TestReadStateRefusesInvalid(t *testing.T) {
 	dir := t.TempDir()
 	_, err := ReadState(dir)
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -249,7 +249,8 @@ func TestParseGroups(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// What is read can be trained on: ids are the model's, numbers are finite.
+// Accepted groups can be trained on: ids are within the model's vocabulary, and numbers are
+// finite.
 func FuzzParseGroups(f *testing.F) {
 	f.Add([]byte(recordedGroup))
 	f.Add([]byte(recordedGroup + "\n" + recordedGroup))

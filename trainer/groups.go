@@ -28,8 +28,8 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 	})
 }
 
-// check is the on-policy invariant: every response of a group was sampled, to
-// its last token, with the step's version of the weights.
+// check enforces the on-policy invariant: each response of a group was sampled, to its last
+// token, with the step's version of the weights.
 func check(g *rollout.Group, step int, version int64) error {
 	if g.Step != step || g.Version != version {
 		return fmt.Errorf("prompt %s: a group of step %d and version %d, expected step %d and version %d: not on-policy",
@@ -50,8 +50,8 @@ func check(g *rollout.Group, step int, version int64) error {
 	return nil
 }
 
-// shaped returns a group's rewards with the loss's penalty for length, from which
-// advantages are estimated.
+// shaped returns a group's rewards with the loss's length penalty. Advantages are estimated
+// from them.
 func (r *rollouts) shaped(g *rollout.Group) []float64 {
 	rewards := make([]float64, len(g.Responses))
 	for i := range g.Responses {
@@ -61,7 +61,7 @@ func (r *rollouts) shaped(g *rollout.Group) []float64 {
 	return rewards
 }
 
-// parts yields the parts of groups and counts and measures each group on the way.
+// parts yields the parts of groups, and counts and measures each group.
 func (r *rollouts) parts(s *step, b *batch, groups []rollout.Group, rewards [][]float64) iter.Seq[part] {
 	advantages := loss.BatchAdvantages(r.Loss.Advantage, rewards)
 	return func(yield func(part) bool) {
@@ -82,9 +82,9 @@ func (r *rollouts) parts(s *step, b *batch, groups []rollout.Group, rewards [][]
 	}
 }
 
-// cut cuts the kept responses of a group so that each part fits a micro-batch, in
-// a way that depends on the group alone. Responses without a gradient are left
-// out: if beta is 0, those whose advantage is 0.
+// cut splits the kept responses of a group so that each part fits a micro-batch. The result
+// depends only on the group. Responses without a gradient are omitted: if beta is 0, those
+// whose advantage is 0.
 func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		now := part{id: g.Prompt.ID, flow: g.Seed, prompt: g.Prompt.IDs}
@@ -111,8 +111,7 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.
 	}
 }
 
-// derive evaluates the objective of a micro-batch, measures it and returns its
-// derivative.
+// derive evaluates the loss of a micro-batch, measures it and returns its derivative.
 func (r *rollouts) derive(s *step, b *batch, m *micro, lp trimodel.Logprobs) ([]float32, error) {
 	defer r.t.Track.Begin(s.number, "loss").End()
 	result, err := r.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,

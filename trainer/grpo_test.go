@@ -39,13 +39,13 @@ func tinyModels(t testing.TB, threads int, cfg trimodel.Config) *trimodel.Models
 	return m
 }
 
-// nudge moves all weights a little, as an optimizer step does.
+// nudge moves all weights a little, like an optimizer step.
 func nudge(w *model.Weights, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for i := range w.Params {
 		vals := w.Params[i].Buffer.Float32s()
 		for j, v := range vals {
-			if v != 0 { // padding stays
+			if v != 0 { // padding stays 0
 				vals[j] = v * (1 + 0.03*float32(rng.NormFloat64()))
 			}
 		}
@@ -64,7 +64,7 @@ func decoder(w *model.Weights) *reference.Decoder {
 	return r
 }
 
-// tinyGroups are groups of step 1 with rewards that differ, but for one group.
+// tinyGroups returns groups of step 1 whose rewards differ, except in one group.
 func tinyGroups(n, size int) []rollout.Group {
 	rng := rand.New(rand.NewPCG(21, 22))
 	ids := func(n int) []int32 {
@@ -92,8 +92,8 @@ func tinyGroups(n, size int) []rollout.Group {
 	return groups
 }
 
-// remembered gives a model's log-probabilities of a group's response, which are
-// computed once: the model stays as it is.
+// remembered returns a function that computes a model's log-probabilities of a group's
+// response once and caches them. The model must not change.
 func remembered(d *reference.Decoder, temperature float64) func(group, response int, l *attention.Layout) []float64 {
 	known := map[[2]int][]float64{}
 	return func(group, response int, l *attention.Layout) []float64 {
@@ -105,8 +105,8 @@ func remembered(d *reference.Decoder, temperature float64) func(group, response 
 	}
 }
 
-// objective is the GRPO loss of groups in float64, written from eq. 4 to 9 of
-// the Periodic Asynchrony paper, each response a sequence of its own.
+// objective returns the GRPO loss of groups in float64, written from eq. 4 to 9 of the
+// Periodic Asynchrony paper, with each response as a separate sequence.
 func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy *reference.Decoder,
 	old, ref func(group, response int, l *attention.Layout) []float64, temperature float64) float64 {
 	total, tokens, responses := 0.0, 0, 0
@@ -148,9 +148,9 @@ func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy *ref
 	}
 }
 
-// A whole GRPO step (shared prompts, three models, micro-batches, deferred
-// normalisation) against an independent float64 objective and its central
-// differences, for each aggregation and each estimator of the KL.
+// Compares a whole GRPO step (shared prompts, three models, micro-batches, deferred
+// normalisation) with an independent float64 objective and its central differences, for
+// each aggregation and each estimator of the KL.
 func TestGRPOStepMatchesFloat64(t *testing.T) {
 	for _, aggregation := range []loss.Aggregation{loss.SequenceMean, loss.TokenMean, loss.Constant} {
 		for _, kl := range []string{loss.K1, loss.K2, loss.K3} {
@@ -186,13 +186,13 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 	}
 }
 
-// sumOf is what the samples of a metric add up to.
+// sumOf returns the sum of a metric's samples.
 func sumOf(m *metrics, name string) float64 {
 	sum, _ := m.totals(name)
 	return sum
 }
 
-// tinySource is the source of a trainer of m whose first step is not begun.
+// tinySource returns the source of a trainer of m before its first step.
 func tinySource(t *testing.T, m *trimodel.Models, budget int, r Rollouts) *rollouts {
 	t.Helper()
 	tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Optim: optim.Default()}, State{}, Deps{Models: m}, r)
@@ -200,8 +200,8 @@ func tinySource(t *testing.T, m *trimodel.Models, budget int, r Rollouts) *rollo
 	return sampled(tr)
 }
 
-// checkDifferences compares the accumulated gradients with central differences
-// of f in the policy's tensors.
+// checkDifferences compares the accumulated gradients with central differences of f in the
+// policy's tensors.
 func checkDifferences(t *testing.T, m *trimodel.Models, policy *reference.Decoder, scale float64, f func() float64) {
 	t.Helper()
 	m.Gradients.Merge()
@@ -225,7 +225,7 @@ func checkDifferences(t *testing.T, m *trimodel.Models, policy *reference.Decode
 	}
 }
 
-// stream is a step that is sampled already.
+// stream is a step that has already been sampled.
 type stream struct {
 	groups chan rollout.Group
 	stats  rollout.Stats
@@ -244,9 +244,9 @@ func streamOf(groups ...rollout.Group) *stream {
 	return s
 }
 
-// Every group is checked to be of the step's version, token by token of its
-// responses: "on-policy" is refused at consumption, not assumed.
-func TestOffPolicyGroupsAreRefused(t *testing.T) {
+// Every group is checked for the step's version, including each response. Off-policy data
+// is refused at consumption.
+func TestRefusesOffPolicyGroups(t *testing.T) {
 	for name, spoil := range map[string]func(g *rollout.Group){
 		"version 0, expected step 1 and version 1":   func(g *rollout.Group) { g.Version = 0 },
 		"step 2 and version 1, expected":             func(g *rollout.Group) { g.Step = 2 },
@@ -267,8 +267,8 @@ func TestOffPolicyGroupsAreRefused(t *testing.T) {
 	}
 }
 
-// A stream that ends early is an error unless the producer gave the missing
-// groups up, and then they are counted.
+// A stream that ends early is an error, unless the missing groups failed in the producer.
+// Then they are counted.
 func TestMissingGroups(t *testing.T) {
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	r := tinySource(t, m, 100, Rollouts{Loss: loss.Default()})
@@ -285,9 +285,9 @@ func TestMissingGroups(t *testing.T) {
 	require.Equal(t, 3.0, sumOf(&b.metrics, "groups/trained"))
 }
 
-// Where beta is 0, a group whose rewards are all equal costs no pass, and its
-// tokens still count in the denominators.
-func TestEqualRewardsCostNothing(t *testing.T) {
+// If beta is 0, a group whose rewards are all equal costs no pass, but its tokens still
+// count in the denominators.
+func TestEqualRewardsCostNoPass(t *testing.T) {
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	r := tinySource(t, m, 1000, Rollouts{Loss: loss.Default()})
 	groups := tinyGroups(2, 4)
@@ -302,8 +302,8 @@ func TestEqualRewardsCostNothing(t *testing.T) {
 	require.Equal(t, 1.0, sumOf(&b.metrics, "reward/zero_std_frac"))
 }
 
-// What a step did not measure is not in its line: an entropy of 0 would be one.
-func TestStepWithoutGradientReportsNone(t *testing.T) {
+// A step's line omits what was not measured: an entropy of 0 would be a measurement.
+func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 	t.Parallel()
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	r := tinySource(t, m, 1000, Rollouts{Loss: loss.Default(), Devices: 1})
@@ -345,9 +345,8 @@ func TestStepWithoutGradientReportsNone(t *testing.T) {
 	}
 }
 
-// How the micro-batch budget cuts a step changes no bit of the gradients,
-// down to budgets that cut groups.
-func TestMicroBatchBudgetKeepsTheBits(t *testing.T) {
+// The micro-batch budget changes no bit of the gradients, even if it splits groups.
+func TestMicroBatchBudgetKeepsBits(t *testing.T) {
 	gradients := func(budget, threads int) string {
 		m := tinyModels(t, threads, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 		r := tinySource(t, m, budget, Rollouts{Loss: loss.Default()})
@@ -356,7 +355,7 @@ func TestMicroBatchBudgetKeepsTheBits(t *testing.T) {
 		return m.Gradients.Checksum()
 	}
 	want := gradients(100000, 1)
-	for _, budget := range []int{60, 90, 200} { // no smaller than the largest group
+	for _, budget := range []int{60, 90, 200} { // at least the largest group
 		require.Equal(t, want, gradients(budget, 2), "budget %d", budget)
 	}
 	require.Equal(t, gradients(20, 1), gradients(20, 2))
@@ -368,7 +367,7 @@ func TestPartsCutGroups(t *testing.T) {
 	for _, n := range []int{3, 4, 2, 30, 1} {
 		g.Responses = append(g.Responses, rollout.Response{IDs: make([]int32, n)})
 	}
-	// cut gives the responses of each part, which have lengths of their own.
+	// cut returns the indices of the responses in each part. Their lengths identify them.
 	cut := func(advantages []float64, kept []int) (got [][]int) {
 		for p := range r.cut(g, advantages, kept) {
 			var responses []int

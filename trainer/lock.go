@@ -8,13 +8,13 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 )
 
-// lockFile is the file of a run's folder whose lock its process holds.
+// lockFile is the file in a run's folder that its process keeps locked.
 const lockFile = "lock"
 
-// Lock keeps other processes out of a run's folder, until unlock or the end of
-// the process, however it ends. Without create it holds only where a run has made
-// the lock's file, and changes nothing elsewhere; held says whether it holds. On
-// file systems that cannot lock, none is kept out.
+// Lock keeps other processes out of a run's folder until unlock is called or the process
+// ends, however it ends. Without create it locks only if the lock file exists, and creates
+// nothing; held reports whether it locked. On file systems without locks, no process is
+// kept out.
 func Lock(dir string, create bool) (unlock func(), held bool, err error) {
 	flags := os.O_RDWR
 	if create {
@@ -22,13 +22,13 @@ func Lock(dir string, create bool) (unlock func(), held bool, err error) {
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), flags, 0o644)
 	if err != nil && !create {
-		return func() {}, false, nil // a folder that is not there, or cannot be written, is found later
+		return func() {}, false, nil // a missing or unwritable folder is reported later
 	}
 	if err != nil {
 		return nil, false, err
 	}
 	if !checkpoint.Lock(f) {
-		_ = f.Close() // was only opened to ask
+		_ = f.Close() // opened only to try the lock
 		return nil, false, fmt.Errorf("run.dir is %q, where %w: wait for its end, or set another run.dir", dir, ErrLocked)
 	}
 	return func() { _ = f.Close() }, true, nil

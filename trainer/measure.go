@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// measureGroup measures a consumed group. rewards are its shaped rewards.
+// measureGroup measures a group taken for training. rewards are its shaped rewards.
 func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64) {
 	prompt := float64(len(g.Prompt.IDs))
 	m.Sum("groups/trained", 1)
@@ -34,7 +34,7 @@ func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64)
 	}
 }
 
-// measurePass measures a micro-batch that went through the models.
+// measurePass measures a micro-batch after its pass through the models.
 func (r *rollouts) measurePass(m *metrics, result *loss.Result, entropy []float32) {
 	tokens := float64(result.Tokens)
 	m.Mean("actor/kl", result.KL, tokens)
@@ -47,9 +47,8 @@ func (r *rollouts) measurePass(m *metrics, result *loss.Result, entropy []float3
 	}
 }
 
-// measureMismatch compares the recomputed log-probabilities with the ones recorded
-// when the tokens were sampled. Its KL is the k3 estimate (Schulman 2020) of the
-// instance's distribution from the trainer's.
+// measureMismatch compares the recomputed log-probabilities with the sampler's. Its KL is
+// the k3 estimate (Schulman 2020) of the instance's distribution from the trainer's.
 func measureMismatch(m *metrics, recomputed, behaviour []float32) {
 	for i, lp := range recomputed {
 		d := float64(lp) - float64(behaviour[i])
@@ -58,9 +57,9 @@ func measureMismatch(m *metrics, recomputed, behaviour []float32) {
 	}
 }
 
-// measureSampled measures all that was sampled, groups that were replaced too:
-// reward/mean is of those that were trained, which are chosen by their rewards. A
-// component of the reward cannot have its name.
+// measureSampled measures everything that was sampled, including replaced groups. In
+// contrast, reward/mean covers only trained groups, which are selected by their rewards. No
+// component of the reward can have this name.
 func measureSampled(m *metrics, replaced []rollout.Group) {
 	sum, n := m.totals("reward/mean")
 	m.Mean("reward/sampled_mean", sum, n)
@@ -71,14 +70,14 @@ func measureSampled(m *metrics, replaced []rollout.Group) {
 	}
 }
 
-// record adds to the step's line how it was sampled and logs its groups.
+// record adds to the step's line how the step was sampled, and logs its groups.
 func (r *rollouts) record(s *step, line report.Values) error {
 	c, stats := &s.clock, &r.now.stats
 	wall, busy, instances := c.all.Seconds(), stats.Busy.Seconds(), float64(max(stats.Instances, 1))
 	prompt, _ := s.metrics.totals("tokens/prompt")
 	response, _ := s.metrics.totals("tokens/response")
 	line["version"] = float64(s.number)
-	line["staleness/max"] = 0 // every group was checked to be of the step's version
+	line["staleness/max"] = 0 // every group was checked to have the step's version
 	line["timing_s/publish"], line["timing_s/first_group"] = c.publish.Seconds(), c.firstGroup.Seconds()
 	line["timing_s/wait"], line["timing_s/train"] = c.wait.Seconds(), c.train.Seconds()
 	line["timing_s/optimizer"], line["timing_s/sample"] = c.optimizer.Seconds(), busy/instances
@@ -95,7 +94,7 @@ func (r *rollouts) record(s *step, line report.Values) error {
 		measureSampled(&s.metrics, stats.Replaced)
 	}
 	for _, name := range []string{"groups/trained", "tokens/prompt", "tokens/response", "tokens/computed"} {
-		s.metrics.Sum(name, 0) // of a step without groups they are 0
+		s.metrics.Sum(name, 0) // 0 in a step without groups
 	}
 	for purpose, bytes := range r.t.Models.Allocated() {
 		line["memory/"+npu.Purpose(purpose).String()+"_bytes"] = float64(bytes)

@@ -6,27 +6,27 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// kind says what the samples of a metric become.
+// kind says how the samples of a metric are combined.
 type kind int
 
 const (
 	mean      kind = iota
-	deviation      // the unbiased standard deviation
+	deviation      // unbiased standard deviation
 	largest
 	total
 )
 
-// metric adds up the samples of one name.
+// metric accumulates the samples of one name.
 type metric struct {
 	kind    kind
 	n       float64 // samples
 	sum     float64
-	squares float64 // of a deviation
-	most    float64 // of the largest
+	squares float64 // used by deviation
+	most    float64 // used by largest
 }
 
-// metrics collects numbers by name where they are measured, in float64 and in the
-// order of the calls. The zero value is empty.
+// metrics accumulates numbers by name where they are measured, in float64 and in the order
+// of the calls. The zero value is empty.
 type metrics struct {
 	byName map[string]*metric
 }
@@ -48,7 +48,7 @@ func (m *metrics) Mean(name string, sum, n float64) {
 	e.n += n
 }
 
-// Share adds a sample to the fraction that is true.
+// Share adds a sample to a fraction, which is the share of samples that are true.
 func (m *metrics) Share(name string, is bool) {
 	hit := 0.0
 	if is {
@@ -75,7 +75,7 @@ func (m *metrics) Max(name string, v float64) {
 	e.n++
 }
 
-// Sum adds v to a sum, which is data even if it is 0.
+// Sum adds v to a sum. A sum counts as data even if it is 0.
 func (m *metrics) Sum(name string, v float64) {
 	e := m.at(name, total)
 	e.sum += v
@@ -90,7 +90,7 @@ func (m *metrics) totals(name string) (sum, n float64) {
 	return 0, 0
 }
 
-// merge adds what o has collected.
+// merge adds the samples of o.
 func (m *metrics) merge(o *metrics) {
 	for name, from := range o.byName {
 		e := m.at(name, from.kind)

@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Merged parts give the values of the whole, sums have the order of the calls, and
-// a metric without samples has no value.
+// Merged parts give the values of the whole, sums follow the order of the calls, and a
+// metric without samples has no value.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	measure := func(m *metrics, samples ...float64) {

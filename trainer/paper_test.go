@@ -20,14 +20,14 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// script is a run whose parts write down what is asked of them.
+// script is a run whose parts record what they are asked to do.
 type script struct {
 	t      *testing.T
 	dir    string
 	models *trimodel.Models
 	events []string
 	hashes []string // of the published weights
-	// during, where set, is called with each group on its way to the trainer.
+	// during, if set, is called with each group before it reaches the trainer.
 	during func(step, group int)
 	spans  *trace.Spans
 }
@@ -41,7 +41,7 @@ func (s *script) event(format string, args ...any) {
 	s.events = append(s.events, fmt.Sprintf(format, args...))
 }
 
-// trainer of steps steps of 4 prompts.
+// trainer returns a trainer of the given number of steps, with 4 prompts each.
 func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
 	s.t.Helper()
 	metrics, err := report.OpenMetrics(filepath.Join(s.dir, report.MetricsFile), 0)
@@ -74,10 +74,10 @@ func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
 	return tr
 }
 
-// sampled is a trainer's source.
+// sampled returns a trainer's source.
 func sampled(tr *Trainer) *rollouts { return tr.source.(*rollouts) }
 
-// produce hands out a step's groups one by one.
+// produce delivers a step's groups one by one.
 func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
 	s.event("produce %d with %d for prompts %s to %s", p.Step, p.Version, p.Prompts[0].ID, p.Prompts[len(p.Prompts)-1].ID)
 	out := &stream{groups: make(chan rollout.Group)}
@@ -107,7 +107,7 @@ func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
 // "Once the entire batch has been consumed, the policy model's weights are
 // synchronized to the rollout workers, after which the next batch of
 // asynchronous training begins." (section 1; Algorithm 1, lines 2 to 4)
-func TestIterationsFollowEachOther(t *testing.T) {
+func TestStepsFollowEachOther(t *testing.T) {
 	s := newScript(t)
 	require.NoError(t, s.trainer(3, nil).Run(t.Context()))
 	require.Equal(t, []string{
@@ -124,16 +124,16 @@ func TestIterationsFollowEachOther(t *testing.T) {
 	require.FileExists(t, filepath.Join(s.dir, "rollouts", "step-000002.jsonl"))
 }
 
-// "The main process acts as a consumer, immediately retrieving the outputs for
-// training": a group is trained before the next one is there. (section 1)
-func TestTrainingStartsWithTheFirstGroup(t *testing.T) {
+// "The main process acts as a consumer, immediately retrieving the outputs for training": a
+// group is trained before the next one arrives. (section 1)
+func TestTrainingStartsWithFirstGroup(t *testing.T) {
 	s := newScript(t)
 	trace := filepath.Join(t.TempDir(), "trace.json")
 	s.during = func(_, group int) {
 		if group != 1 {
 			return
 		}
-		// The second group is not there before the first has been trained.
+		// The second group does not arrive before the first has been trained.
 		for trained := false; !trained; <-time.After(time.Millisecond) {
 			require.NoError(t, s.spans.WriteFile(trace))
 			b, err := os.ReadFile(trace)
@@ -144,10 +144,9 @@ func TestTrainingStartsWithTheFirstGroup(t *testing.T) {
 	require.NoError(t, s.trainer(1, nil).Run(t.Context()))
 }
 
-// "Compute loss then backward; O ← O + ∇L" for each group, and one update a
-// step: the weights stay as they are until the last group is in.
-// (Algorithm 1, lines 13 to 21)
-func TestOneUpdateAStep(t *testing.T) {
+// "Compute loss then backward; O ← O + ∇L" for each group, and one update per step: the
+// weights do not change until the last group has arrived. (Algorithm 1, lines 13 to 21)
+func TestOneUpdatePerStep(t *testing.T) {
 	s := newScript(t)
 	tr := s.trainer(2, nil)
 	require.NoError(t, tr.Run(t.Context()))
@@ -173,9 +172,9 @@ func TestEvaluationAndBestCheckpoint(t *testing.T) {
 	require.Equal(t, State{Step: 2, Updates: 2, Position: 8, Best: 0.5, BestStep: 1, Total: 2}, state)
 }
 
-// A step that is given up leaves nothing behind: the checkpoint is that of
-// the last completed step, and its weights are those that were published.
-func TestStopInTheMiddleOfAStep(t *testing.T) {
+// An abandoned step leaves nothing behind. The checkpoint is that of the last completed
+// step, and its weights are the published ones.
+func TestStopMidStep(t *testing.T) {
 	s := newScript(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.during = func(step, group int) {
@@ -194,8 +193,8 @@ func TestStopInTheMiddleOfAStep(t *testing.T) {
 	require.Equal(t, s.hashes[1], resumed.Policy.Checksum())
 }
 
-// After the first of several updates a step is finished before the
-// run stops, so that a checkpoint stands between steps.
+// After the first of several updates, a step is finished before the run stops, so that
+// checkpoints hold whole steps.
 func TestStopBetweenMinibatches(t *testing.T) {
 	s := newScript(t)
 	ctx, cancel := context.WithCancel(t.Context())

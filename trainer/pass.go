@@ -10,35 +10,35 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// batch is what one update needs beside the gradients that the models accumulate.
+// batch is what one update needs besides the gradients, which the models accumulate.
 type batch struct {
 	metrics metrics
-	// responses and tokens divide the loss. They count responses without a
-	// gradient too, whose pass is skipped.
+	// responses and tokens determine the loss's divisor. They also count responses without
+	// a gradient, whose pass is skipped.
 	responses, tokens int
-	loss, pg          float64 // undivided sums: the objective, and its part without the divergence
-	rows              int     // that went through the models
-	scale             float64 // of the gradients, 1 over what the loss is divided by; 0 without responses
+	loss, pg          float64 // unnormalised sums: the loss, and its part without the divergence
+	rows              int     // passed through the models
+	scale             float64 // of the gradients: 1 over the loss's divisor; 0 without responses
 }
 
-// sequence is a response with what its loss needs.
+// sequence is a response with the inputs of its loss.
 type sequence struct {
 	ids       []int32
-	behaviour []float32 // the sampler's log-probabilities; nil of a demonstration
+	behaviour []float32 // the sampler's log-probabilities; nil for a demonstration
 	advantage float32
 	weight    float32 // of each token in the loss
 }
 
-// part is a prompt and the responses that share it in one micro-batch.
+// part is a prompt and those of its responses that share it in one micro-batch.
 type part struct {
-	id        string // the prompt's, for errors; may be empty
-	flow      uint64 // the group's name in the trace; 0 without one
+	id        string // of the prompt, for errors; may be empty
+	flow      uint64 // the group's name in the trace; 0 if none
 	prompt    []int32
 	responses []sequence
 }
 
-// rows of the layout that the part becomes: the prompt once, and of each
-// response all tokens but the last, which predicts nothing.
+// rows returns the number of rows of the part's layout: the prompt once, and all tokens of
+// each response but the last, which predicts nothing.
 func (p *part) rows() int {
 	n := len(p.prompt)
 	for i := range p.responses {
@@ -47,8 +47,8 @@ func (p *part) rows() int {
 	return n
 }
 
-// micro is one micro-batch: a forest of prompts with their responses, and what
-// the loss needs for each response token, in the order of the layout's targets.
+// micro is one micro-batch: a forest of prompts with their responses, and the loss's inputs
+// for each response token, in the order of the layout's targets.
 type micro struct {
 	layout    attention.Layout
 	advantage []float32
@@ -83,7 +83,7 @@ func (m *micro) add(p *part) {
 	m.last = p.id
 }
 
-// wrap adds the prompts to an error.
+// wrap adds the IDs of the prompts to an error.
 func (m *micro) wrap(err error) error {
 	switch {
 	case m.first == "":
@@ -94,9 +94,9 @@ func (m *micro) wrap(err error) error {
 	return fmt.Errorf("prompts %s to %s: %w", m.first, m.last, err)
 }
 
-// pack packs parts in order into micro-batches of at most the given rows and runs
-// each one when it is full. A larger part is a micro-batch of its own. The cuts
-// change no bit of the gradients.
+// pack packs parts in order into micro-batches of at most this many rows and runs each one
+// when it is full. A larger part becomes a separate micro-batch. The cuts change no bit of
+// the gradients.
 func pack(parts iter.Seq[part], rows int, run func(m *micro) error) error {
 	var m micro
 	for p := range parts {

@@ -11,10 +11,10 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// ReadGroups reads a file of recorded groups, one a line as a run's rollouts/ has
-// them, which must be of one step and version, and whose tokens a decoder of
-// shape c must know. Groups that were replaced, and so never trained, are left
-// out. Its error names the line.
+// ReadGroups reads a file of recorded groups, one per line as in a run's rollouts/. All
+// groups must be of one step and version, and their tokens must be valid for a decoder of
+// shape c. Replaced groups, which were never trained, are omitted. The error names the
+// line.
 func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
 	return groups, nil
 }
 
-// parseGroups reads the groups of text; n is the line of the error.
+// parseGroups reads the groups of text. n is the line of the error.
 func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, err error) {
 	first := 0 // line
 	for line := range bytes.Lines(text) {
@@ -59,8 +59,8 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 	return groups, n, nil
 }
 
-// parseGroup reads a line of a rollouts file. Numbers that are null, which
-// encoding/json reads as 0 and others write for NaN, are refused.
+// parseGroup reads a line of a rollouts file. It refuses null in place of a number, which
+// encoding/json reads as 0 and other programs write for NaN.
 func parseGroup(text []byte) (rollout.Group, error) {
 	var g rollout.Group
 	var numbers struct {
@@ -103,7 +103,7 @@ func parseGroup(text []byte) (rollout.Group, error) {
 	return g, nil
 }
 
-// null is the place of the first nil, or -1.
+// null returns the index of the first nil, or -1.
 func null[T any](list []*T) int {
 	for i, v := range list {
 		if v == nil {
@@ -113,11 +113,10 @@ func null[T any](list []*T) int {
 	return -1
 }
 
-// maxLogprob is how far above 0 the rounding of an instance may bring a
-// log-probability.
+// maxLogprob is how far above 0 an instance's rounding may move a log-probability.
 const maxLogprob = 1e-3
 
-// checkGroup refuses a group that no run of a decoder of shape c records.
+// checkGroup refuses a group that no run of a decoder of shape c could record.
 func checkGroup(g *rollout.Group, c *model.Config) error {
 	if len(g.Prompt.IDs) == 0 || len(g.Responses) == 0 {
 		return fmt.Errorf("%d prompt_ids and %d responses, expected at least 1 of each", len(g.Prompt.IDs), len(g.Responses))
@@ -152,7 +151,7 @@ func checkResponse(r *rollout.Response, g *rollout.Group, c *model.Config) error
 	return checkIDs("ids", r.IDs, c.VocabSize)
 }
 
-// checkIDs names the first id outside a vocabulary.
+// checkIDs returns an error that names the first id outside a vocabulary.
 func checkIDs(name string, ids []int32, vocab int) error {
 	for i, id := range ids {
 		if id < 0 || int(id) >= vocab {

@@ -11,14 +11,14 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// ErrLocked says that a run's folder is another process's.
+// ErrLocked reports that another process is using a run's folder.
 var ErrLocked = errors.New("another process runs")
 
-// Claim makes sure that a run may write to the folder dir: one that holds
-// another run's checkpoints or metrics is not touched unless it is resumed. It
-// returns the checkpoint to resume from, the newest whole one, and names each
-// newer one that is not; from is empty if there is no checkpoint. If none of the
-// checkpoints is whole, Claim fails, since a new run would replace them.
+// Claim checks that a run may write to the folder dir. A folder that holds another run's
+// checkpoints or metrics is refused unless that run is resumed. Claim returns the
+// checkpoint to resume from, the newest whole one, and warns of each newer one that is not
+// whole; from is empty if there is no checkpoint. If checkpoints exist but none is whole,
+// Claim fails, because a new run would replace them.
 func Claim(dir string, resume bool, warn func(format string, args ...any)) (from string, err error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return "", fmt.Errorf("run.dir is %q, and a file is there, expected a folder", dir)
@@ -48,9 +48,9 @@ func Claim(dir string, resume bool, warn func(format string, args ...any)) (from
 	return "", nil
 }
 
-// CheckResume refuses a checkpoint of another run than the one that is to go on:
-// of another task or seed, or with other files than those of its model folder,
-// which source names. It reads no weights.
+// CheckResume refuses a checkpoint of a run other than the one to resume: with another task
+// or seed, or with files that differ from those of its model folder, which source names. It
+// reads no weights.
 func CheckResume(from string, run State, files map[string][]byte, source string) error {
 	state, err := ReadState(from)
 	switch {

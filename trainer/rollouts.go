@@ -18,32 +18,32 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Rollouts are what reinforcement learning trains on: groups of responses, trained
-// while others of their step are being sampled.
+// Rollouts is the data of reinforcement learning: groups of responses, which are trained
+// while the rest of their step is being sampled.
 type Rollouts struct {
 	Loss        loss.Config
-	MaxTokens   int  // response tokens at most, for response_length/clip_ratio
-	Refill      bool // prompts may be replaced: rollout.Stats.Replaced is written down
+	MaxTokens   int  // maximum response tokens, for response_length/clip_ratio
+	Refill      bool // prompts may be replaced, so rollout.Stats.Replaced is recorded
 	LogRollouts bool
-	BySource    bool // the mean reward of each data source is a metric of its own
+	BySource    bool // record the mean reward of each data source as a metric
 	Devices     int  // for perf/tokens_per_second_per_device
-	// PeakFLOPS is how many operations a second the trainer's device can do at
-	// best. perf/mfu is the share of it that the models' forward and backward
-	// passes took (model.Config.TrainFLOPs), over the whole step, waiting
-	// included. 0 is not known: perf/mfu is left out.
+	// PeakFLOPS is the peak rate of the trainer's device, in operations per second.
+	// perf/mfu is the share of it used by the forward and backward passes
+	// (model.Config.TrainFLOPs) over the whole step, including waits. If it is 0, which
+	// means unknown, perf/mfu is omitted.
 	PeakFLOPS float64
 
-	// Prompt is prompt i of the endless training order.
+	// Prompt returns prompt i of the endless training order.
 	Prompt func(i int) rollout.Prompt
 	// Produce starts sampling a step.
 	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
-	// Publish hands a version to all instances and returns when they serve it.
+	// Publish publishes a version to all instances and returns when they serve it.
 	Publish func(ctx context.Context, w inference.Weights) error
-	// Evaluate scores the published version on the held-out sets; the result's
-	// names go into the metrics as they are, and score ranks checkpoints unless
-	// it is NaN. An error ends the run.
+	// Evaluate scores the published version on the held-out sets. The metrics are recorded
+	// under the names it returns. score ranks checkpoints unless it is NaN. An error ends
+	// the run.
 	Evaluate func(ctx context.Context, step int) (metrics map[string]float64, score float64, err error)
-	Queue    trace.Track // the rows of finished groups, while they wait for the trainer
+	Queue    trace.Track // rows of finished groups, while they wait for the trainer
 }
 
 // rollouts is the source of reinforcement learning.
@@ -51,21 +51,21 @@ type rollouts struct {
 	Rollouts
 	t         *Trainer
 	objective *loss.Objective
-	published int64    // version the instances hold, 0 before the first publish
+	published int64    // version that the instances hold, 0 before the first publish
 	now       sampling // of the step in progress
 }
 
-// sampling is a step's stream and what has come of it.
+// sampling is a step's stream and what it has delivered.
 type sampling struct {
 	stream rollout.Stream
 	cancel context.CancelFunc
 	began  time.Time
-	groups []rollout.Group // as they were consumed
-	failed int             // groups that were given up
+	groups []rollout.Group // in the order of consumption
+	failed int             // failed groups
 	stats  rollout.Stats
 }
 
-// New prepares reinforcement learning; state is zero for a new run and Resume's
+// New prepares reinforcement learning. state is zero for a new run and comes from Resume
 // for a resumed one.
 func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 	objective, err := loss.New(r.Loss)
@@ -85,8 +85,8 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 	return t, nil
 }
 
-// start publishes the policy and begins to sample the step with it. Sampling
-// outlives a cancelled run: accumulate decides when a step is given up.
+// start publishes the policy and starts sampling the step with it. Sampling outlives a
+// cancelled run, because accumulate decides when to abandon a step.
 func (r *rollouts) start(ctx context.Context, s *step) error {
 	if err := r.publish(ctx); err != nil { //                   3
 		return err
@@ -103,7 +103,7 @@ func (r *rollouts) start(ctx context.Context, s *step) error {
 	return nil
 }
 
-// publish gives the instances the current policy, unless they have it.
+// publish publishes the current policy to the instances, unless they have it.
 func (r *rollouts) publish(ctx context.Context) error {
 	t := r.t
 	version := int64(t.state.Step) + 1
@@ -122,7 +122,7 @@ func (r *rollouts) publish(ctx context.Context) error {
 	return nil
 }
 
-// abandon stops sampling and waits until nothing of it runs.
+// abandon stops sampling and waits for it to end.
 func (r *rollouts) abandon() {
 	r.now.cancel()
 	for range r.now.stream.Groups() { //nolint:revive // drains what is still queued
@@ -130,11 +130,11 @@ func (r *rollouts) abandon() {
 	_, _ = r.now.stream.Wait()
 }
 
-// accumulate trains n groups of the step as they arrive, in micro-batches of all
-// that are ready.
+// accumulate trains n groups of the step as they arrive. Its micro-batches contain all
+// groups that are ready.
 func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, error) {
 	b := &batch{}
-	var held []rollout.Group // if advantages need them all
+	var held []rollout.Group // used if advantages need all groups
 	for left := n; left > 0; {
 		waiting := time.Now()
 		span := r.t.Track.Begin(s.number, "wait")
@@ -167,18 +167,18 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 	return b, nil
 }
 
-// divide sets the scale of a complete batch by the loss's aggregation and measures
-// its loss.
+// divide sets the scale of a complete batch according to the loss's aggregation, and
+// measures its loss.
 func (r *rollouts) divide(b *batch) {
-	if b.responses > 0 { // else every group was given up
+	if b.responses > 0 { // otherwise every group failed
 		b.scale = 1 / r.Loss.Aggregation.Denominator(b.responses, b.tokens, cmp.Or(r.Loss.Constant, r.MaxTokens))
 	}
 	b.metrics.Mean("actor/loss", b.loss*b.scale, 1)
 	b.metrics.Mean("actor/pg_loss", b.pg*b.scale, 1)
 }
 
-// take waits for a finished group and adds those that are ready behind it, up to
-// limit. open is false if the stream ended instead.
+// take waits for a finished group and adds further ones that are ready, up to limit. open
+// is false if the stream ended instead.
 func (r *rollouts) take(ctx context.Context, s *step, limit int) (groups []rollout.Group, open bool) {
 	select {
 	case <-ctx.Done():
@@ -208,15 +208,15 @@ func (r *rollouts) take(ctx context.Context, s *step, limit int) (groups []rollo
 	return groups, true
 }
 
-// taken ends a group's wait for the trainer.
+// taken records the end of a group's wait for the trainer.
 func (r *rollouts) taken(g *rollout.Group) {
 	if !g.Scored.IsZero() {
 		r.Queue.Add(g.Step, "queue", g.Scored, time.Since(g.Scored), trace.Note{Flows: []uint64{g.Seed}})
 	}
 }
 
-// ended handles a stream that closed with groups missing: groups that were
-// given up are counted, anything else ends the run.
+// ended handles a stream that closed with groups missing. It counts failed groups; anything
+// else ends the run.
 func (r *rollouts) ended(missing int) error {
 	stats, err := r.now.stream.Wait()
 	if err != nil {
@@ -236,11 +236,11 @@ func (r *rollouts) end() (err error) {
 	return nil
 }
 
-// evaluate publishes the current policy and adds its scores to a line.
+// evaluate publishes the current policy and adds its scores to line.
 func (r *rollouts) evaluate(ctx context.Context, line report.Values) (score float64, err error) {
 	step := r.t.state.Step
 	if step == 0 {
-		line["version"] = 1 // nothing else is in the line
+		line["version"] = 1 // the line has no other version yet
 	}
 	began := time.Now()
 	if err := r.publish(ctx); err != nil {
@@ -256,8 +256,7 @@ func (r *rollouts) evaluate(ctx context.Context, line report.Values) (score floa
 	return score, nil
 }
 
-// log writes the step's groups in the order of its prompts, then those that were
-// replaced.
+// log writes the step's groups in prompt order, followed by the replaced ones.
 func (r *rollouts) log(step int) error {
 	if !r.LogRollouts {
 		return nil
@@ -268,7 +267,7 @@ func (r *rollouts) log(step int) error {
 	}
 	byIndex := func(a, b rollout.Group) int { return a.Index - b.Index }
 	slices.SortFunc(r.now.groups, byIndex)
-	slices.SortStableFunc(r.now.stats.Replaced, byIndex) // those of an index stay in turn
+	slices.SortStableFunc(r.now.stats.Replaced, byIndex) // keeps the order of those with one index
 	var b []byte
 	for _, g := range slices.Concat(r.now.groups, r.now.stats.Replaced) {
 		line, err := g.MarshalJSON()
@@ -279,7 +278,7 @@ func (r *rollouts) log(step int) error {
 	}
 	path := filepath.Join(dir, fmt.Sprintf("step-%06d.jsonl", step))
 	if err := os.WriteFile(path, b, 0o644); err != nil {
-		_ = os.Remove(path) // a part of it would be taken for the whole
+		_ = os.Remove(path) // a partial file would be mistaken for a whole one
 		return fmt.Errorf("log rollouts: %w", err)
 	}
 	return nil

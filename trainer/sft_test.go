@@ -15,7 +15,7 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// sometime is a context that is cancelled when it is asked for the left-th time.
+// sometime is a context that is cancelled when it is queried for the left-th time.
 type sometime struct {
 	context.Context
 	left *int
@@ -28,15 +28,15 @@ func (c sometime) Err() error {
 	return nil
 }
 
-// Fine-tuning that is stopped anywhere, in the middle of a batch or of an
-// evaluation, goes on to the same weights and the same lines.
-func TestStoppedSFTGoesOn(t *testing.T) {
+// Fine-tuning that is stopped anywhere, even in the middle of a batch or an evaluation,
+// resumes to the same weights and the same lines.
+func TestStoppedSFTResumes(t *testing.T) {
 	t.Parallel()
 	examples := make([]Example, 7)
 	for i := range examples {
 		examples[i] = Example{Prompt: []int32{int32(i), 2}, Response: []int32{int32(9 - i), 5, 1}[i%2:]}
 	}
-	// run returns the weights' checksum, or an empty one where it was stopped.
+	// run returns the weights' checksum, or an empty one if it was stopped.
 	run := func(t *testing.T, dir string, ctx context.Context) string { //nolint:revive // the test's context is wrapped
 		models := tinyModels(t, 1, trimodel.Config{Temperature: 1})
 		var state State
@@ -100,8 +100,8 @@ func TestStoppedSFTGoesOn(t *testing.T) {
 	require.Greater(t, stopped, 15)
 }
 
-// The held-out loss is the mean over all response tokens, however they are cut
-// into micro-batches: that of one pass over everything.
+// The held-out loss is the mean over all response tokens, however these are split into
+// micro-batches. It equals the loss of one pass over everything.
 func TestHeldOutLoss(t *testing.T) {
 	t.Parallel()
 	set := []Example{{[]int32{1, 2}, []int32{3, 4, 5}}, {[]int32{6}, []int32{7}}, {[]int32{8, 9, 3}, []int32{2, 1}}}

@@ -13,8 +13,8 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// maxNonFinite is the number of gradients in a row that may be not finite before
-// a run stops.
+// maxNonFinite is the number of consecutive gradients that may be not finite before a run
+// stops.
 const maxNonFinite = 3
 
 // step is one step in progress.
@@ -22,7 +22,7 @@ type step struct {
 	number   int // from 1
 	span     trace.Span
 	clock    clock
-	metrics  metrics // of the updates taken
+	metrics  metrics // of the updates made
 	norm, lr float64 // of the last update
 	flops    float64 // of the policy's forward and backward passes
 }
@@ -38,15 +38,15 @@ func (t *Trainer) begin() *step {
 	return &step{number: n, clock: clock{began: time.Now()}, span: t.Track.Begin(n, "step")}
 }
 
-// update takes an optimizer step on the accumulated gradients: sums, which it
-// divides once. A gradient that is not finite changes nothing and is counted.
-// Weights that are not finite end the run before they are saved.
+// update takes an optimizer step on the accumulated gradients. These are sums, which it
+// divides once. A gradient that is not finite changes nothing and is counted. Weights that
+// are not finite end the run before they are saved.
 func (t *Trainer) update(s *step, b *batch) error {
 	began := time.Now()
 	defer t.Track.Begin(s.number, "optimizer").End()
 	t.between = true
 	s.metrics.merge(&b.metrics)
-	if b.scale == 0 { // there was nothing to train
+	if b.scale == 0 { // nothing to train
 		return nil
 	}
 	s.lr = t.schedule.LR(t.state.Updates+1, t.total*t.cfg.MiniBatches)
@@ -73,7 +73,7 @@ func (t *Trainer) update(s *step, b *batch) error {
 	return nil
 }
 
-// finish records a trained step, evaluates it and saves it when that is due.
+// finish records a trained step, and evaluates and saves it if that is due.
 func (t *Trainer) finish(ctx context.Context, s *step) error {
 	if err := t.source.end(); err != nil {
 		return fmt.Errorf("step %d: %w", s.number, err)
@@ -119,7 +119,8 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	return nil
 }
 
-// capture copies what a checkpoint of the step holds and returns what writes it.
+// capture copies the contents of the step's checkpoint and returns a function that writes
+// it.
 func (t *Trainer) capture(line report.Values) (write func() written, err error) {
 	began := time.Now()
 	defer t.Track.Begin(t.state.Step, "checkpoint").End()

@@ -13,70 +13,70 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// Config sets the loop, whatever a step is trained on.
+// Config configures the loop, for any source.
 type Config struct {
 	Dir              string // the run's folder
 	Steps            int
-	ScheduleSteps    int // that the learning rate's schedule spans; 0 is Steps
+	ScheduleSteps    int // spanned by the learning rate's schedule; 0 means Steps
 	PromptsPerStep   int // or demonstrations
-	MicroBatchTokens int // rows of a micro-batch at most
+	MicroBatchTokens int // maximum rows of a micro-batch
 	MiniBatches      int // updates per step
 	Optim            optim.Config
 	CheckpointEvery  int // steps; 0 for the last step only
 	CheckpointKeep   int // newest checkpoints to keep, besides the best; 0 keeps all
 	EvalEvery        int // steps; 0 for none
-	// MaxNonFinite is the number of gradients in a row that may be not finite
-	// before the run stops; 0 is 3.
+	// MaxNonFinite is the number of consecutive gradients that may be not finite before the
+	// run stops; 0 means 3.
 	MaxNonFinite int
 }
 
 // Deps are the parts that every run needs. Their owners close them.
 type Deps struct {
 	Models *trimodel.Models
-	// Files are copied into each checkpoint: config.json, tokenizer and such.
+	// Files are copied into each checkpoint, such as config.json and the tokenizer.
 	Files   map[string][]byte
 	Metrics *report.Metrics
 	Track   trace.Track // the trainer's row of the trace
-	Disk    trace.Track // the row of what is written in the background
-	// Progress sees each step's metrics.
+	Disk    trace.Track // row of background writes
+	// Progress receives each step's metrics.
 	Progress func(step int, values report.Values)
 	Warn     func(format string, args ...any)
 }
 
-// source is what steps are trained on: groups while they are sampled, or
-// demonstrations. It works on one step at a time.
+// source provides the work of steps: groups while they are sampled, or demonstrations. It
+// works on one step at a time.
 type source interface {
 	// start begins a step's work.
 	start(ctx context.Context, s *step) error
-	// accumulate adds the gradients of the step's next n prompts to the models',
-	// until ctx ends.
+	// accumulate adds the gradients of the step's next n prompts to the models', until ctx
+	// ends.
 	accumulate(ctx context.Context, s *step, n int) (*batch, error)
-	// abandon gives up the step that was started; nothing of it runs any more.
+	// abandon gives up the current step and returns when nothing of it is running.
 	abandon()
-	// end waits for what is left of the step's work, after its last update.
+	// end waits for the rest of the step's work after its last update.
 	end() error
-	// record adds to the step's line what s.metrics lacks and writes the step's
-	// own files.
+	// record adds to the step's line what s.metrics lacks and writes the step's other
+	// files.
 	record(s *step, line report.Values) error
-	// evaluate adds the scores of the held-out sets to a line. score ranks
-	// checkpoints, unless it is NaN.
+	// evaluate adds the scores of the held-out sets to line. score ranks checkpoints unless
+	// it is NaN.
 	evaluate(ctx context.Context, line report.Values) (score float64, err error)
 }
 
-// Trainer is one run. It is used by one goroutine.
+// Trainer is one run. Only one goroutine may use it.
 type Trainer struct {
 	cfg Config
 	Deps
 	source    source
 	opt       *optim.AdamW
 	schedule  optim.Schedule
-	total     int // steps that the schedule spans
+	total     int // spanned by the schedule
 	state     State
 	save      checkpoints
-	nonFinite int  // steps in a row
-	first     int  // steps that were completed before the run
-	between   bool // the weights, or what is recorded, are between two steps
-	times     bool // lines have the time that a checkpoint takes
+	nonFinite int  // consecutive
+	first     int  // steps completed before this process started
+	between   bool // weights or records are between two steps
+	times     bool // lines include the time that a checkpoint takes
 }
 
 // State is what a resumed run continues from, besides weights and moments.
@@ -88,25 +88,23 @@ type State struct {
 	BestStep  int     `json:"best_step"` // 0 before the first
 	Reference string  `json:"reference"` // checksum of the starting weights, which are the reference
 	Seed      uint64  `json:"seed"`      // of the run
-	Task      string  `json:"task"`      // what the run does, as its starter names it
-	// Data is a checksum of the files that are trained on, and Prompts the number
-	// that they give: the order that Position counts in. Empty and 0 where they are
-	// not known.
+	Task      string  `json:"task"`      // kind of run, named by its starter
+	// Data is a checksum of the training files, and Prompts the number of prompts in them.
+	// They determine the order that Position counts in. They are empty and 0 if unknown.
 	Data    string `json:"data,omitempty"`
 	Prompts int    `json:"prompts,omitempty"`
-	// Total is the steps that the learning rate's schedule spans; 0 where it is
-	// not known.
+	// Total is the number of steps spanned by the learning rate's schedule; 0 if unknown.
 	Total int `json:"total,omitempty"`
-	// Pending is the line of Step where its evaluation was cut short.
+	// Pending is the line of Step if its evaluation was interrupted.
 	Pending report.Values `json:"pending,omitempty"`
 }
 
-// ErrStopped is returned by Run after a cancelled context: a checkpoint of the
-// last completed step is on disk.
+// ErrStopped is returned by Run if its context is cancelled. A checkpoint of the last
+// completed step is on disk.
 var ErrStopped = errors.New("stopped")
 
-// newTrainer prepares a run without its source; state is zero for a new one and
-// Resume's for a resumed one.
+// newTrainer prepares a run without its source. state is zero for a new run and comes from
+// Resume for a resumed one.
 func newTrainer(cfg Config, state State, deps Deps) (*Trainer, error) {
 	opt, err := optim.NewAdamW(cfg.Optim)
 	if err != nil {
@@ -119,18 +117,17 @@ func newTrainer(cfg Config, state State, deps Deps) (*Trainer, error) {
 		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files, disk: deps.Disk}}, nil
 }
 
-// Step is the number of steps completed.
+// Step returns the number of completed steps.
 func (t *Trainer) Step() int { return t.state.Step }
 
-// Run trains to the last step. With rollouts it is Algorithm 1 of the Periodic
-// Asynchrony paper; its line numbers are in the margin. On a cancelled context it
-// writes a checkpoint of the last completed step and returns ErrStopped; on an
-// error it writes one too, if it completed a step and neither weights nor records
-// are torn.
+// Run trains to the last step. With rollouts it is Algorithm 1 of the Periodic Asynchrony
+// paper, whose line numbers are in the margin. If ctx is cancelled, Run writes a checkpoint
+// of the last completed step and returns ErrStopped. On an error it also writes one, if it
+// has completed a step and neither weights nor records are between two steps.
 func (t *Trainer) Run(ctx context.Context) error {
-	runtime.LockOSThread() // on another core it would find none of its caches
+	runtime.LockOSThread() // on another core the caches would be cold
 	defer runtime.UnlockOSThread()
-	defer t.save.wait() //nolint:errcheck // reported below unless another error is
+	defer t.save.wait() //nolint:errcheck // reported below, unless another error is
 	if err := t.evaluateFirst(ctx); err != nil {
 		return t.stop(ctx, err)
 	}
@@ -151,7 +148,7 @@ func (t *Trainer) Run(ctx context.Context) error {
 				s.span.End()
 				return t.stop(ctx, fmt.Errorf("step %d: %w", s.number, err))
 			}
-			until = context.WithoutCancel(ctx) // an updated step is finished, so that checkpoints hold whole steps
+			until = context.WithoutCancel(ctx) // finish a step once it is updated, so that checkpoints hold whole steps
 		}
 		if err := t.finish(ctx, s); err != nil {
 			return t.stop(ctx, err)
@@ -160,13 +157,13 @@ func (t *Trainer) Run(ctx context.Context) error {
 	return t.save.wait()
 }
 
-// share is the size of part i when n prompts are cut into parts.
+// share returns the size of part i of n prompts divided into parts.
 func share(n, parts, i int) int { return n*(i+1)/parts - n*i/parts }
 
-// stop is what Run returns after err. If the context was cancelled, it writes a
-// checkpoint first and the reason is ErrStopped. Another error loses no completed
-// step either, unless an update of the next one is taken, or the last one's
-// records cannot be written.
+// stop returns Run's error after err. If the context was cancelled, stop first writes a
+// checkpoint, and the error is ErrStopped. Any other error loses no completed step either,
+// unless the next step's weights have been updated, or the last step's records cannot be
+// written.
 func (t *Trainer) stop(ctx context.Context, err error) error {
 	stopped := ctx.Err() != nil
 	if t.between || !stopped && t.state.Step == t.first {
