@@ -50,7 +50,7 @@ func devices(t *testing.T, test func(t *testing.T, dev npu.Device)) {
 		name    string
 		open    func(int) (npu.Device, error)
 		threads int
-	}{{"cpu", cpu.Open, 1}, {"cpu", cpu.Open, 3}, {"twin", cpu.OpenTwin, 1}} {
+	}{{"cpu", cpu.Open, 1}, {"cpu", cpu.Open, 3}, {"go", cpu.OpenPureGo, 1}} {
 		t.Run(fmt.Sprintf("%s/%d", row.name, row.threads), func(t *testing.T) {
 			t.Parallel()
 			dev, err := row.open(row.threads)

@@ -27,7 +27,7 @@ func BenchmarkDense(b *testing.B) {
 		for _, s := range shapes {
 			d := open(b, func(n int) (npu.Device, error) {
 				if isa == "go" {
-					return cpu.OpenTwin(n)
+					return cpu.OpenPureGo(n)
 				}
 				return cpu.OpenISA(isa, n)
 			}, 1)

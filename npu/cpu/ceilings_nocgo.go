@@ -3,4 +3,4 @@
 package cpu
 
 // loopsOf are the loops in plain Go: there are no others without cgo.
-func loopsOf(string) loops { return twinLoops() }
+func loopsOf(string) loops { return pureGoLoops() }

@@ -13,7 +13,7 @@ import (
 
 // allLoops are those that this build and machine have, by their names.
 func allLoops() map[string]loops {
-	all := map[string]loops{"go": twinLoops()}
+	all := map[string]loops{"go": pureGoLoops()}
 	for _, isa := range ISAs() {
 		all[isa] = loopsOf(isa)
 	}
@@ -68,7 +68,7 @@ func TestBandwidthCoversTheSet(t *testing.T) {
 		copy(want[(2*thread+1)*half:][:half], want[2*thread*half:][:half])
 	}
 	var reads [threads * 4]atomic.Int64
-	l := twinLoops()
+	l := pureGoLoops()
 	read, copied := bandwidth(loops{
 		read: func(p []float32) float64 {
 			reads[int(p[0])].Add(1)

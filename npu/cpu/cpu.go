@@ -3,7 +3,7 @@
 //
 // The kernels are C, compiled in for AVX-512, AVX2 and, as a portable build,
 // NEON or plain C; the fastest that the machine runs is chosen when a device is
-// opened. A build without cgo, or for Windows, has a twin in plain Go instead.
+// opened. A build without cgo, or for Windows, has pure-Go kernels instead.
 // All of them give the same bits, for any number of threads.
 package cpu
 
@@ -27,12 +27,12 @@ func threadCount(threads int) (int, error) {
 	return threads, nil
 }
 
-// OpenTwin opens the device in plain Go. It is what Open gives in a build
+// OpenPureGo opens the device in pure Go. It is what Open gives in a build
 // without cgo, and slower by far where there is a choice.
-func OpenTwin(threads int) (npu.Device, error) {
+func OpenPureGo(threads int) (npu.Device, error) {
 	n, err := threadCount(threads)
 	if err != nil {
 		return nil, err
 	}
-	return newTwin(n), nil
+	return newPureGo(n), nil
 }

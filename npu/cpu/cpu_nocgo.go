@@ -8,9 +8,9 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Open opens the device in plain Go, on threads threads or, given 0, on all
+// Open opens the device in pure Go, on threads threads or, given 0, on all
 // cores.
-func Open(threads int) (npu.Device, error) { return OpenTwin(threads) }
+func Open(threads int) (npu.Device, error) { return OpenPureGo(threads) }
 
 // ISAs names the instruction sets that OpenISA accepts: none without cgo.
 func ISAs() []string { return nil }

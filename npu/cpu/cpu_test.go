@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 	}
 	t.Run("go", func(t *testing.T) {
 		t.Parallel()
-		nputest.Run(t, cpu.OpenTwin)
+		nputest.Run(t, cpu.OpenPureGo)
 	})
 }
 
@@ -27,7 +27,7 @@ func TestSameBits(t *testing.T) {
 	for _, isa := range cpu.ISAs() {
 		t.Run(isa, func(t *testing.T) {
 			t.Parallel()
-			nputest.Same(t, open(t, cpu.OpenTwin, 2), open(t, func(n int) (npu.Device, error) { return cpu.OpenISA(isa, n) }, 1))
+			nputest.Same(t, open(t, cpu.OpenPureGo, 2), open(t, func(n int) (npu.Device, error) { return cpu.OpenISA(isa, n) }, 1))
 		})
 	}
 }

@@ -1,5 +1,5 @@
 /* Attention over a forest of segments and its backward pass. The order of every
- * sum is that of npu.Device and of cpu/attention_twin.go. */
+ * sum is that of npu.Device and of cpu/attention_purego.go. */
 #ifndef EASYRL_ATTENTION_H
 #define EASYRL_ATTENTION_H
 

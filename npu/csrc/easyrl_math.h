@@ -1,6 +1,6 @@
 /* exp and log in float32, the same bits in every lane, instruction set and
  * language: only fused multiply-adds, products, sums and integer operations, in
- * the order written here. cpu/math_twin.go is the same in Go.
+ * the order written here. cpu/math_purego.go is the same in Go.
  *
  * exp(x) = 2^n (1 + r + r^2 q(r)), n = round(x / ln 2), r = x - n ln 2 in two
  * pieces (Cody and Waite); q is a minimax polynomial. Error at most 1.04 ulp;

@@ -1,13 +1,13 @@
 package cpu
 
-// twinLoops are the ceilings of the device in plain Go, whose multiply-add is
+// pureGoLoops are the ceilings of the device in pure Go, whose multiply-add is
 // fma32.
-func twinLoops() loops {
-	return loops{fma: twinFMA, read: twinRead, copy: func(dst, src []float32) { copy(dst, src) }}
+func pureGoLoops() loops {
+	return loops{fma: pureGoFMA, read: pureGoRead, copy: func(dst, src []float32) { copy(dst, src) }}
 }
 
-// twinFMA has twelve chains of one lane.
-func twinFMA(rounds int) float64 {
+// pureGoFMA has twelve chains of one lane.
+func pureGoFMA(rounds int) float64 {
 	var a [12]float32
 	for i := range a {
 		a[i] = float32(i + 3)
@@ -24,7 +24,7 @@ func twinFMA(rounds int) float64 {
 	return sum
 }
 
-func twinRead(p []float32) float64 {
+func pureGoRead(p []float32) float64 {
 	var a, b, c, d float32
 	for ; len(p) >= 4; p = p[4:] {
 		a += p[0]

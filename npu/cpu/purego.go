@@ -18,9 +18,9 @@ type allocation struct {
 	purpose npu.Purpose
 }
 
-// twin is the CPU device in plain Go: the same layouts, the same order and the
+// pureGo is the CPU device in plain Go: the same layouts, the same order and the
 // same bits as the kernels in C, written for clarity.
-type twin struct {
+type pureGo struct {
 	threads   int
 	limit     atomic.Int64 // of the threads
 	allocated [npu.NumPurposes]int64
@@ -28,17 +28,17 @@ type twin struct {
 	err       error // the first failure since the last Sync
 }
 
-var _ npu.Device = (*twin)(nil)
+var _ npu.Device = (*pureGo)(nil)
 
-func newTwin(threads int) *twin {
-	d := &twin{threads: threads, blocks: map[uintptr]allocation{}}
+func newPureGo(threads int) *pureGo {
+	d := &pureGo{threads: threads, blocks: map[uintptr]allocation{}}
 	d.Limit(threads)
 	return d
 }
 
 // parallel calls task for 0 to n-1, on several goroutines where the device has
 // threads, and returns when all are done.
-func (d *twin) parallel(n int, task func(i int)) {
+func (d *pureGo) parallel(n int, task func(i int)) {
 	threads := int(d.limit.Load())
 	if threads == 1 || n <= 1 {
 		for i := range n {
@@ -58,23 +58,23 @@ func (d *twin) parallel(n int, task func(i int)) {
 	group.Wait()
 }
 
-func (d *twin) fail(err error) {
+func (d *pureGo) fail(err error) {
 	if d.err == nil {
 		d.err = fmt.Errorf("device %s: %w", d.Name(), err)
 	}
 }
 
 // Name implements npu.Device.
-func (d *twin) Name() string { return "cpu/go" }
+func (d *pureGo) Name() string { return "cpu/go" }
 
 // Threads implements npu.Device.
-func (d *twin) Threads() int { return d.threads }
+func (d *pureGo) Threads() int { return d.threads }
 
 // Limit implements npu.Device.
-func (d *twin) Limit(threads int) { d.limit.Store(int64(min(max(1, threads), d.threads))) }
+func (d *pureGo) Limit(threads int) { d.limit.Store(int64(min(max(1, threads), d.threads))) }
 
 // Alloc implements npu.Device.
-func (d *twin) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
+func (d *pureGo) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
 	if n < 0 {
 		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: expected 0 or more", n, purpose, d.Name())
 	}
@@ -87,7 +87,7 @@ func (d *twin) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
 }
 
 // Free implements npu.Device.
-func (d *twin) Free(b npu.Buffer) {
+func (d *pureGo) Free(b npu.Buffer) {
 	if b.IsNil() {
 		return
 	}
@@ -100,45 +100,45 @@ func (d *twin) Free(b npu.Buffer) {
 }
 
 // Allocated implements npu.Device.
-func (d *twin) Allocated() [npu.NumPurposes]int64 { return d.allocated }
+func (d *pureGo) Allocated() [npu.NumPurposes]int64 { return d.allocated }
 
 // Sync implements npu.Device.
-func (d *twin) Sync() error {
+func (d *pureGo) Sync() error {
 	err := d.err
 	d.err = nil
 	return err
 }
 
 // Close implements npu.Device.
-func (d *twin) Close() error {
+func (d *pureGo) Close() error {
 	err := d.Sync()
 	d.blocks, d.allocated = nil, [npu.NumPurposes]int64{}
 	return err
 }
 
 // Upload implements npu.Device.
-func (d *twin) Upload(dst npu.Buffer, src []float32) {
+func (d *pureGo) Upload(dst npu.Buffer, src []float32) {
 	check.Len("upload", dst, len(src), false)
 	copy(dst.Float32s(), src)
 }
 
 // Download implements npu.Device.
-func (d *twin) Download(dst []float32, src npu.Buffer) {
+func (d *pureGo) Download(dst []float32, src npu.Buffer) {
 	check.Len("download", src, len(dst), false)
 	copy(dst, src.Float32s())
 }
 
 // Copy implements npu.Device.
-func (d *twin) Copy(dst, src npu.Buffer) {
+func (d *pureGo) Copy(dst, src npu.Buffer) {
 	check.Len("copy", dst, src.Len(), false)
 	copy(dst.Float32s(), src.Float32s())
 }
 
 // Zero implements npu.Device.
-func (d *twin) Zero(b npu.Buffer) { clear(b.Float32s()) }
+func (d *pureGo) Zero(b npu.Buffer) { clear(b.Float32s()) }
 
 // Add implements npu.Device.
-func (d *twin) Add(y, x npu.Buffer) {
+func (d *pureGo) Add(y, x npu.Buffer) {
 	check.Len("add", x, y.Len(), false)
 	xs := x.Float32s()
 	for i := range y.Float32s() {

@@ -7,7 +7,7 @@ import (
 
 // Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin:
 // a' = fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin); inverse negates sin.
-func (d *twin) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
+func (d *pureGo) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
 	check.Rope(x, table, positions, heads, dim)
 	half := dim / 2
 	xs, tab := x.Float32s(), table.Float32s()
@@ -31,7 +31,7 @@ func (d *twin) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inve
 const swigluChunk = 4096
 
 // SwiGLU implements npu.Device: y = (gate/(1+exp(-gate)))·up.
-func (d *twin) SwiGLU(y, gate, up npu.Buffer) {
+func (d *pureGo) SwiGLU(y, gate, up npu.Buffer) {
 	check.Len("swiglu: gate", gate, y.Len(), false)
 	check.Len("swiglu: up", up, y.Len(), false)
 	ys, gs, us := y.Float32s(), gate.Float32s(), up.Float32s()
@@ -45,7 +45,7 @@ func (d *twin) SwiGLU(y, gate, up npu.Buffer) {
 
 // SwiGLUBackward implements npu.Device. With e = 1+exp(-gate) and σ = 1/e:
 // dUp = dy·(gate/e) and dGate = (dy·up)·(σ·fma(gate, 1-σ, 1)).
-func (d *twin) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
+func (d *pureGo) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
 	check.Len("swiglu backward: gate", gate, dy.Len(), false)
 	check.Len("swiglu backward: up", up, dy.Len(), false)
 	check.Len("swiglu backward: dGate", dGate, dy.Len(), false)

@@ -43,13 +43,13 @@ func (r softmax) logp(x, invTemp float32) float32 {
 }
 
 // LogProb implements npu.Device.
-func (d *twin) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
+func (d *pureGo) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
 	check.LogProb("log prob", hidden, w, targets, d.MatrixLen)
 	check.Len("log prob: logp", logp, len(targets), false)
 	check.Len("log prob: entropy", entropy, len(targets), false)
 	d.parallel(len(targets), func(i int) {
 		x, e := make([]float32, w.Rows), make([]float32, w.Rows)
-		one := newTwin(1)
+		one := newPureGo(1)
 		one.linear(x, hidden.Float32s()[i*w.Cols:(i+1)*w.Cols], w, nil, 1, false)
 		r := softmaxRow(e, x, invTemp)
 		logp.Float32s()[i] = r.logp(x[targets[i]], invTemp)
@@ -58,7 +58,7 @@ func (d *twin) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets [
 }
 
 // LogProbBackward implements npu.Device.
-func (d *twin) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
+func (d *pureGo) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
 	check.LogProb("log prob backward", hidden, w, targets, d.MatrixLen)
 	check.LogProb("log prob backward: gradient", dHidden, dW, targets, d.MatrixLen)
 	check.Len("log prob backward: dW", dW.Buffer, w.Len(), false)
@@ -91,7 +91,7 @@ func logitsGradient(x []float32, target int, dLogp, invTemp float32) {
 }
 
 // Sample implements npu.Device.
-func (d *twin) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
+func (d *pureGo) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
 	check.Sample(ids, logp, logits, vocab, params)
 	d.parallel(len(params), func(i int) {
 		ids[i], logp[i] = sampleRow(logits.Float32s()[i*vocab:(i+1)*vocab], params[i])

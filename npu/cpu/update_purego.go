@@ -8,7 +8,7 @@ import (
 )
 
 // AdamW implements npu.Device; csrc/update.h has the order of operations.
-func (d *twin) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
+func (d *pureGo) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
 	for _, b := range []npu.Buffer{g, m, v} {
 		check.Len("adamw", b, w.Len(), false)
 	}
@@ -39,7 +39,7 @@ func adamwCorrect(beta float32, step int) float32 {
 }
 
 // SumSquares implements npu.Device.
-func (d *twin) SumSquares(x npu.Buffer) float64 {
+func (d *pureGo) SumSquares(x npu.Buffer) float64 {
 	const fold = 4096
 	xs := x.Float32s()
 	sum := 0.0

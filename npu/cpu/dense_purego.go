@@ -8,14 +8,14 @@ import (
 func panels(rows int) int { return (rows + panelRows - 1) / panelRows }
 
 // MatrixLen implements npu.Device.
-func (d *twin) MatrixLen(rows, cols int) int { return panels(rows) * panelRows * cols }
+func (d *pureGo) MatrixLen(rows, cols int) int { return panels(rows) * panelRows * cols }
 
 // lane is the index of w's element [row, 0]; elements of a row are panelRows
 // apart.
 func lane(w npu.Matrix, row int) int { return row/panelRows*panelRows*w.Cols + row%panelRows }
 
 // PackMatrix implements npu.Device.
-func (d *twin) PackMatrix(m npu.Matrix, src []float32) {
+func (d *pureGo) PackMatrix(m npu.Matrix, src []float32) {
 	check.Matrix("pack matrix", m, d.MatrixLen)
 	check.Same("pack matrix", len(src), m.Rows*m.Cols)
 	clear(m.Float32s())
@@ -28,7 +28,7 @@ func (d *twin) PackMatrix(m npu.Matrix, src []float32) {
 }
 
 // UnpackMatrix implements npu.Device.
-func (d *twin) UnpackMatrix(dst []float32, m npu.Matrix) {
+func (d *pureGo) UnpackMatrix(dst []float32, m npu.Matrix) {
 	check.Matrix("unpack matrix", m, d.MatrixLen)
 	check.Same("unpack matrix", len(dst), m.Rows*m.Cols)
 	for row := range m.Rows {
@@ -44,7 +44,7 @@ func unpackRow(dst []float32, m npu.Matrix, row int) {
 }
 
 // Embed implements npu.Device.
-func (d *twin) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
+func (d *pureGo) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
 	check.Matrix("embed", table, d.MatrixLen)
 	check.Len("embed: y", y, len(ids)*table.Cols, false)
 	check.Indices("embed: ids", ids, table.Rows)
@@ -54,7 +54,7 @@ func (d *twin) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
 }
 
 // EmbedBackward implements npu.Device.
-func (d *twin) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
+func (d *pureGo) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
 	check.Matrix("embed backward", dTable, d.MatrixLen)
 	check.Len("embed backward: dy", dy, len(ids)*dTable.Cols, false)
 	check.Indices("embed backward: ids", ids, dTable.Rows)
@@ -68,7 +68,7 @@ func (d *twin) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
 }
 
 // GatherRows implements npu.Device.
-func (d *twin) GatherRows(y, x npu.Buffer, rows []int32, cols int) {
+func (d *pureGo) GatherRows(y, x npu.Buffer, rows []int32, cols int) {
 	check.Rows("gather rows", y, x, rows, cols)
 	for i, row := range rows {
 		copy(y.Float32s()[i*cols:(i+1)*cols], x.Float32s()[int(row)*cols:])
@@ -76,7 +76,7 @@ func (d *twin) GatherRows(y, x npu.Buffer, rows []int32, cols int) {
 }
 
 // ScatterAddRows implements npu.Device.
-func (d *twin) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
+func (d *pureGo) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
 	check.Rows("scatter rows", x, y, rows, cols)
 	for i, row := range rows {
 		dst := y.Float32s()[int(row)*cols : (int(row)+1)*cols]
@@ -95,12 +95,12 @@ func chain(acc []float32, a float32, b []float32) {
 }
 
 // Linear implements npu.Device.
-func (d *twin) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
+func (d *pureGo) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
 	check.Linear("linear", y, x, w, bias, t, d.MatrixLen)
 	d.linear(y.Float32s(), x.Float32s(), w, bias.Float32s(), t, add)
 }
 
-func (d *twin) linear(y, x []float32, w npu.Matrix, bias []float32, t int, add bool) {
+func (d *pureGo) linear(y, x []float32, w npu.Matrix, bias []float32, t int, add bool) {
 	d.parallel(panels(w.Rows), func(p int) {
 		lo, hi := p*panelRows, min(w.Rows, (p+1)*panelRows)
 		panel := w.Float32s()[lo*w.Cols : (p+1)*panelRows*w.Cols]
@@ -121,12 +121,12 @@ func (d *twin) linear(y, x []float32, w npu.Matrix, bias []float32, t int, add b
 }
 
 // LinearBackwardInput implements npu.Device.
-func (d *twin) LinearBackwardInput(dx, dy npu.Buffer, w npu.Matrix, t int, add bool) {
+func (d *pureGo) LinearBackwardInput(dx, dy npu.Buffer, w npu.Matrix, t int, add bool) {
 	check.Linear("linear backward input", dy, dx, w, npu.Buffer{}, t, d.MatrixLen)
 	d.backwardInput(dx.Float32s(), dy.Float32s(), w, t, add)
 }
 
-func (d *twin) backwardInput(dx, dy []float32, w npu.Matrix, t int, add bool) {
+func (d *pureGo) backwardInput(dx, dy []float32, w npu.Matrix, t int, add bool) {
 	rows := make([]float32, w.Rows*w.Cols)
 	for n := range w.Rows {
 		unpackRow(rows[n*w.Cols:(n+1)*w.Cols], w, n)
@@ -143,7 +143,7 @@ func (d *twin) backwardInput(dx, dy []float32, w npu.Matrix, t int, add bool) {
 }
 
 // LinearBackwardWeight implements npu.Device.
-func (d *twin) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t int) {
+func (d *pureGo) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t int) {
 	check.Linear("linear backward weight", dy, x, dw, dBias, t, d.MatrixLen)
 	d.backwardWeight(dw, dy.Float32s(), x.Float32s(), t)
 	if dBias.IsNil() {
@@ -156,7 +156,7 @@ func (d *twin) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t in
 	}
 }
 
-func (d *twin) backwardWeight(dw npu.Matrix, dy, x []float32, t int) {
+func (d *pureGo) backwardWeight(dw npu.Matrix, dy, x []float32, t int) {
 	d.parallel(panels(dw.Rows), func(p int) {
 		lo, hi := p*panelRows, min(dw.Rows, (p+1)*panelRows)
 		panel := dw.Float32s()[lo*dw.Cols : (p+1)*panelRows*dw.Cols]

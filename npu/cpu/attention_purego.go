@@ -11,7 +11,7 @@ import (
 // it reads; s scores, p probabilities, m the row's maximum, il one over its sum.
 
 // Attention implements npu.Device.
-func (d *twin) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+func (d *pureGo) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	check.Attention(out, q, k, v, segments, h)
 	check.Len("attention: stats", stats, check.StatsLen(q, h), true)
 	o, st, qs, ks, vs := out.Float32s(), stats.Float32s(), q.Float32s(), k.Float32s(), v.Float32s()
@@ -47,12 +47,12 @@ func (d *twin) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment,
 // chain of dOut and v, dS = (p·(dP-D))·scale, and dq the chain of dS and k. dk
 // and dv of a key are chains over the rows that see it, segments in their
 // order, rows ascending, heads ascending: they never leave a root's tree.
-func (d *twin) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+func (d *pureGo) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	check.Attention(out, q, k, v, segments, h)
 	check.Attention(dOut, dq, dk, dv, segments, h)
 	check.Len("attention backward: dq", dq, q.Len(), false)
 	check.Len("attention backward: stats", stats, check.StatsLen(q, h), false)
-	b := twinBackward{
+	b := pureGoBackward{
 		dq: dq.Float32s(), dk: dk.Float32s(), dv: dv.Float32s(), dOut: dOut.Float32s(), out: out.Float32s(),
 		stats: stats.Float32s(), q: q.Float32s(), k: k.Float32s(), v: v.Float32s(),
 		segments: segments, h: h, scale: attentionScale(h.Dim),
@@ -61,8 +61,8 @@ func (d *twin) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffe
 	d.parallel(len(trees)*h.KV, func(task int) { b.tree(trees[task/h.KV], task%h.KV) })
 }
 
-// twinBackward holds the operands of one backward pass.
-type twinBackward struct {
+// pureGoBackward holds the operands of one backward pass.
+type pureGoBackward struct {
 	dq, dk, dv, dOut, out, stats, q, k, v []float32
 	segments                              []npu.Segment
 	h                                     npu.Heads
@@ -71,7 +71,7 @@ type twinBackward struct {
 
 // tree runs the backward pass of key-value head c of a root and its
 // descendants, given as ascending segment indices.
-func (b *twinBackward) tree(tree []int, c int) {
+func (b *pureGoBackward) tree(tree []int, c int) {
 	for _, seg := range tree {
 		s := b.segments[seg]
 		for row := s.Start; row < s.Start+s.Len; row++ {
@@ -96,7 +96,7 @@ func (b *twinBackward) tree(tree []int, c int) {
 }
 
 // row runs the backward pass of one query.
-func (b *twinBackward) row(at, c int, visible []int32, p, dp []float32) {
+func (b *pureGoBackward) row(at, c int, visible []int32, p, dp []float32) {
 	dim := b.h.Dim
 	lo, hi := at*dim, (at+1)*dim
 	qr, do, o := b.q[lo:hi], b.dOut[lo:hi], b.out[lo:hi]
@@ -121,7 +121,7 @@ func (b *twinBackward) row(at, c int, visible []int32, p, dp []float32) {
 
 // CacheWrite implements npu.Device. In a page, keys are [KV][Dim][PageSize] and
 // values [KV][PageSize][Dim].
-func (d *twin) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
+func (d *pureGo) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
 	check.Cache(cacheK, cacheV, h)
 	check.Len("cache write: k", k, len(slots)*h.KV*h.Dim, false)
 	check.Len("cache write: v", v, len(slots)*h.KV*h.Dim, false)
@@ -141,7 +141,7 @@ func (d *twin) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.
 }
 
 // AttentionCached implements npu.Device.
-func (d *twin) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
+func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
 	check.Cache(cacheK, cacheV, h)
 	check.Len("cached attention: q", q, len(lens)*h.Q*h.Dim, false)
 	check.Len("cached attention: out", out, len(lens)*h.Q*h.Dim, false)
