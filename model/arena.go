@@ -2,8 +2,8 @@ package model
 
 import "github.com/easyrl/easyrl/npu"
 
-// rows carves per-row buffers out of one allocation that grows to the largest
-// number of rows seen.
+// rows carves per-row buffers out of one allocation, which grows to the largest size
+// reserved.
 type rows struct {
 	dev     npu.Device
 	purpose npu.Purpose
@@ -11,7 +11,7 @@ type rows struct {
 	at      int
 }
 
-// reserve makes room for n values and forgets what was carved before.
+// reserve makes room for n values and discards earlier carvings.
 func (r *rows) reserve(n int) error {
 	r.at = 0
 	if r.buf.Len() >= n {
@@ -23,7 +23,7 @@ func (r *rows) reserve(n int) error {
 	return err
 }
 
-// take carves n values that start on a cache line.
+// take carves out n values, aligned to a cache line.
 func (r *rows) take(n int) npu.Buffer {
 	b := r.buf.Slice(r.at, r.at+n)
 	r.at += padded(n)

@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// benchShapes are the quickstart's model and one of 25 M parameters.
+// benchShapes returns the quickstart model and one with 25 M parameters.
 func benchShapes() map[string]*Config {
 	return map[string]*Config{
 		"0.8M": {Type: "qwen3", HiddenSize: 128, FFNSize: 384, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, VocabSize: 53,
@@ -21,7 +21,7 @@ func benchShapes() map[string]*Config {
 	}
 }
 
-// BenchmarkTrain is a forward and a backward pass over a group of 8 responses.
+// BenchmarkTrain measures a forward and a backward pass over a group of 8 responses.
 func BenchmarkTrain(b *testing.B) {
 	for _, name := range []string{"0.8M", "25M"} {
 		c := benchShapes()[name]
@@ -56,7 +56,7 @@ func BenchmarkTrain(b *testing.B) {
 	}
 }
 
-// BenchmarkDecode is one token of each of a batch of sequences.
+// BenchmarkDecode measures one decode step of a batch of sequences.
 func BenchmarkDecode(b *testing.B) {
 	c := benchShapes()["0.8M"]
 	for _, batch := range []int{1, 8, 16, 32, 64, 128} {

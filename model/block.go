@@ -2,22 +2,22 @@ package model
 
 import "github.com/easyrl/easyrl/npu"
 
-// blockActs are what one block keeps of its forward pass for its backward pass.
-// Norms and the feed-forward's inner product are computed again instead.
-// Without QKNorm, qRaw is q and kRaw is k. When nothing is kept, x, mid and the
-// block's output are one buffer.
+// blockActs holds the activations that one block keeps for its backward pass. The
+// backward pass recomputes norms and the feed-forward's inner product. Without
+// QKNorm, qRaw is q and kRaw is k. If nothing is kept, x, mid and the block's output
+// share one buffer.
 type blockActs struct {
 	x          npu.Buffer // [T, D] input
-	qRaw, kRaw npu.Buffer // [T, H·d], [T, K·d] before their norms
-	q, k       npu.Buffer // the same after norm and RoPE
+	qRaw, kRaw npu.Buffer // [T, H·d], [T, K·d] before QK norm
+	q, k       npu.Buffer // [T, H·d], [T, K·d] after norm and RoPE
 	v          npu.Buffer // [T, K·d]
 	att        npu.Buffer // [T, H·d]
 	stats      npu.Buffer // [T, H, 2], see npu.Device.Attention
-	mid        npu.Buffer // [T, D] between attention and feed-forward
+	mid        npu.Buffer // [T, D] residual stream between attention and feed-forward
 	gate, up   npu.Buffer // [T, F]
 }
 
-// pass is one run through the blocks over t rows.
+// pass runs t rows through the blocks.
 type pass struct {
 	dev       npu.Device
 	cfg       *Config
@@ -28,7 +28,7 @@ type pass struct {
 	inner     npu.Buffer // [T, F] scratch
 }
 
-// forward computes out = block(a.x), attend doing the attention proper.
+// forward computes out = block(a.x). attend computes a.att from a.q, a.k and a.v.
 func (p *pass) forward(w *Layer, a *blockActs, out npu.Buffer, attend func(a *blockActs)) {
 	dev, cfg, t := p.dev, p.cfg, p.t
 	dev.RMSNorm(p.norm, a.x, w.AttnNorm, t, cfg.NormEps)
@@ -67,8 +67,8 @@ type blockGrads struct {
 	segments []npu.Segment
 }
 
-// backward turns dx from the gradient of the block's output into that of its
-// input, and adds to the gradients g of its weights. It overwrites gate and up.
+// backward turns dx from the gradient of the block's output into the gradient of its
+// input and adds the gradients of its weights to g. It overwrites gate and up.
 func (p *pass) backward(w, g *Layer, a *blockActs, s *blockGrads, dx npu.Buffer) {
 	dev, cfg, t, none := p.dev, p.cfg, p.t, npu.Buffer{}
 	dev.SwiGLU(p.inner, a.gate, a.up)

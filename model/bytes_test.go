@@ -10,9 +10,9 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// What is said of memory beforehand is what the device counts, but for the
-// tables of rotary positions.
-func TestBytesAreWhatIsAllocated(t *testing.T) {
+// The predicted sizes equal what the device counts, except for the tables of rotary
+// positions.
+func TestPredictedBytesEqualAllocated(t *testing.T) {
 	t.Parallel()
 	c := shapes()["qwen3"]
 	dev := openCPU(t, 1)

@@ -9,7 +9,7 @@ import (
 
 func (p *Param) shape() host.Shape { return host.Shape{Rows: p.Rows, Cols: p.Cols} }
 
-// sums has room for those of w.
+// sums allocates room for the panel sums of w.
 func (w *Weights) sums() host.Sums {
 	s := make(host.Sums, len(w.Params))
 	for i := range w.Params {
@@ -18,7 +18,7 @@ func (w *Weights) sums() host.Sums {
 	return s
 }
 
-// byName are w's parameters in the order of their names.
+// byName returns the parameters of w sorted by name.
 func (w *Weights) byName() []*Param {
 	all := make([]*Param, len(w.Params))
 	for i := range w.Params {
@@ -28,7 +28,7 @@ func (w *Weights) byName() []*Param {
 	return all
 }
 
-// readPanels sums the panels of p, and copies them to dst unless it is nil.
+// readPanels sums the panels of p and, unless dst is nil, copies them to dst.
 func (w *Weights) readPanels(dst []float32, p *Param, sums []uint64) {
 	run := p.shape().PanelLen()
 	if mem := p.Buffer.Float32s(); mem != nil {
@@ -48,7 +48,8 @@ func (w *Weights) readPanels(dst []float32, p *Param, sums []uint64) {
 	}
 }
 
-// Checksum names the values, the same on every device: see host.Sums.
+// Checksum returns the checksum of the values. It is the same on every device; see
+// host.Sums.
 func (w *Weights) Checksum() string {
 	s := w.sums()
 	for i := range w.Params {

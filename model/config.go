@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/model/rope"
 )
 
-// Config is the shape of a decoder, as a Hugging Face config.json gives it.
+// Config is the shape of a decoder, as given by a Hugging Face config.json.
 type Config struct {
 	Type         string // "llama", "mistral", "qwen2" or "qwen3"
 	HiddenSize   int
@@ -27,15 +27,15 @@ type Config struct {
 	RopeTheta    float64
 	RopeScaling  rope.Scaling
 	InitStd      float64
-	Tied         bool // the output projection is the embedding
+	Tied         bool // the output projection shares the embedding's weights
 	QKVBias      bool
 	QKNorm       bool    // RMS norm of each query and key head before RoPE
 	StopIDs      []int32 // end-of-sequence ids
-	BOS          int32   // -1 where there is none
+	BOS          int32   // -1 if the model has none
 }
 
-// ParseConfig reads a config.json. It refuses, naming the fields, what the
-// decoder here would compute wrongly; several faults are joined.
+// ParseConfig parses a config.json. It rejects every setting that this decoder would
+// compute wrongly. The error names the fields and joins all faults.
 func ParseConfig(b []byte) (*Config, error) {
 	h, err := readHF(b)
 	if err != nil {
@@ -68,8 +68,8 @@ func ParseConfig(b []byte) (*Config, error) {
 	return c, nil
 }
 
-// What is above these is no decoder, and would end in a lack of memory instead
-// of a message.
+// No real decoder is larger. Rejecting larger sizes gives an error instead of running
+// out of memory.
 const (
 	maxSize   = 1 << 24
 	maxLayers = 1 << 12
@@ -103,7 +103,7 @@ func (c *Config) validate() error {
 	expect(c.NormEps > 0 && c.NormEps <= 1, "rms_norm_eps is %v, expected more than 0 and at most 1", c.NormEps)
 	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0), "rope_theta is %v, expected more than 0", c.RopeTheta)
 	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
-	// In float64, since the sizes' products may not fit an int.
+	// Computed in float64: the product of the sizes may overflow an int.
 	d, heads := float64(c.HiddenSize), float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads)
 	n := d * (float64(c.VocabSize) + float64(c.Layers)*(heads+3*float64(c.FFNSize)))
 	expect(n <= maxParams, "the sizes make %.3g parameters, expected %.3g at most", n, float64(maxParams))
@@ -119,8 +119,8 @@ func (c *Config) checkStops(ids []int32) error {
 	return nil
 }
 
-// ReadConfig reads dir/config.json, and the stop ids that
-// dir/generation_config.json adds where there is one.
+// ReadConfig reads dir/config.json and adds the stop ids of
+// dir/generation_config.json, if that file exists.
 func ReadConfig(dir string) (*Config, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -147,8 +147,8 @@ func ReadConfig(dir string) (*Config, error) {
 	return c, nil
 }
 
-// nearby names the newest checkpoint below a run's folder, or below its folder of
-// checkpoints, where dir is one.
+// nearby returns a hint that names the newest checkpoint, if dir is a run's folder or
+// its checkpoint folder.
 func nearby(dir string) string {
 	for _, below := range []string{"checkpoints", ""} {
 		found, err := filepath.Glob(filepath.Join(dir, below, "step-*", "config.json"))
@@ -178,9 +178,9 @@ func (c *Config) addStops(b []byte) error {
 	return nil
 }
 
-// inFile puts a file's name before each of joined errors.
+// inFile prefixes each of the joined errors with a file name.
 func inFile(name string, err error) error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // errors.Join's own form is meant
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the form of errors.Join is meant
 	if !ok {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -191,7 +191,7 @@ func inFile(name string, err error) error {
 	return errors.Join(errs...)
 }
 
-// NumParams is the number of weights; tied embeddings count once.
+// NumParams returns the number of weights. Tied embeddings count once.
 func (c *Config) NumParams() int64 {
 	var n int64
 	for _, p := range c.params() {
@@ -200,17 +200,17 @@ func (c *Config) NumParams() int64 {
 	return n
 }
 
-// FLOPs is the number of floating-point operations of a forward pass over rows
-// tokens of which targets are predicted, with keys keys seen by all rows
-// together.
+// FLOPs returns the floating-point operations of a forward pass over rows tokens.
+// targets is the number of predicted tokens; keys is the number of keys that all rows
+// together attend to.
 func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	layer := 2*float64(rows)*float64(c.HiddenSize*(2*qd+2*kd)+3*c.HiddenSize*c.FFNSize) + 4*float64(keys)*float64(qd)
 	return float64(c.Layers)*layer + 2*float64(targets)*float64(c.HiddenSize)*float64(c.VocabSize)
 }
 
-// TrainFLOPs is FLOPs of a forward and a backward pass over a layout: three
-// times the forward pass.
+// TrainFLOPs returns the floating-point operations of a forward and a backward pass
+// over l, counted as three forward passes.
 func (c *Config) TrainFLOPs(l *attention.Layout) float64 {
 	keys := int64(l.Rows())
 	for _, p := range l.Positions {

@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// aConfig is a config.json with a part replaced.
+// aConfig returns a valid config.json in which old is replaced.
 func aConfig(old, replacement string) []byte {
 	config := `{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,` +
 		`"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,"rope_theta":10000,` +
@@ -93,8 +93,8 @@ func TestParseConfigNamesTheField(t *testing.T) {
 	}
 }
 
-// Fields of other decoders that change nothing, and fields that nobody knows.
-func TestNeutralFieldsAreTaken(t *testing.T) {
+// Fields of other decoders with neutral values and unknown fields are accepted.
+func TestNeutralFieldsAreAccepted(t *testing.T) {
 	t.Parallel()
 	for _, neutral := range []string{
 		`"residual_multiplier":1.0,"embedding_multiplier":1,"scale_emb":1,"logits_scaling":1,"logit_scale":null,"clip_qkv":null`,
@@ -110,7 +110,7 @@ func TestReadConfigNamesTheFile(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, config, generation string
-		want                     []string // each after the folder
+		want                     []string // follows the folder's name
 	}{
 		{"right", string(aConfig("", "")), `{"eos_token_id":[1,2]}`, nil},
 		{"generation is no list", string(aConfig("", "")), `{"eos_token_id":"x"}`, []string{
@@ -166,9 +166,9 @@ func TestCheckFolder(t *testing.T) {
 	require.ErrorIs(t, c.CheckFolder(t.TempDir()), checkpoint.ErrNotFound)
 }
 
-// A tensor that config.json says nothing of is refused where the decoder it is of
-// would compute with it.
-func TestTensorsWithoutAPlace(t *testing.T) {
+// A tensor that config.json does not account for is rejected if it takes part in a
+// decoder's computation.
+func TestUnexpectedTensors(t *testing.T) {
 	t.Parallel()
 	c := shapes()["qwen3"]
 	require.True(t, c.Tied)
@@ -185,8 +185,8 @@ func TestTensorsWithoutAPlace(t *testing.T) {
 	next := fmt.Sprintf("model.layers.%d.mlp.up_proj.weight", c.Layers)
 	for _, test := range []struct {
 		more   checkpoint.Source
-		want   string // of the file's header
-		loaded string // of its values
+		want   string // from the file's header
+		loaded string // from its values
 	}{
 		{checkpoint.Source{Name: "model.layers.0.self_attn.q_proj.bias", Shape: []int{c.Heads * c.HeadDim}, Write: fill(1)},
 			"tensor model.layers.0.self_attn.q_proj.bias has no place in the qwen3 decoder of config.json", ""},
@@ -234,7 +234,7 @@ func TestCheckFinite(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, a shape that is accepted can be worked with.
+// Every accepted shape is usable, whatever the bytes.
 func FuzzParseConfig(f *testing.F) {
 	f.Add(aConfig("", ""))
 	f.Add(aConfig(`"qwen3"`, `"qwen2"`))
@@ -249,13 +249,13 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		require.NoError(t, c.validate())
 		require.Positive(t, c.NumParams())
-		require.LessOrEqual(t, c.NumParams(), int64(4*maxParams)) // norms, biases and an output projection beside
+		require.LessOrEqual(t, c.NumParams(), int64(4*maxParams)) // leaves room for norms, biases and an output projection
 		require.False(t, math.IsNaN(c.FLOPs(1, 1, 1)))
 	})
 }
 
-// Who names a run's folder is told of its newest checkpoint.
-func TestReadConfigOfNoModel(t *testing.T) {
+// The error for a run's folder names its newest checkpoint.
+func TestReadConfigNamesNewestCheckpoint(t *testing.T) {
 	t.Parallel()
 	run := t.TempDir()
 	says := func(dir, more string) {

@@ -1,14 +1,12 @@
-// Package model is a decoder-only transformer with its backward pass written by
-// hand.
+// Package model is a decoder-only transformer with its backward pass written by hand.
 //
-// Shapes: T rows (tokens of a layout or of a decode step), D hidden size, H
-// query heads and K key-value heads of width d, F feed-forward size, V
-// vocabulary. Everything is float32 and row-major but the matrices, which are
-// in the device's layout. Forward passes overwrite their outputs; backward
-// passes add to gradients, so that they accumulate over micro-batches.
+// Shapes: T rows (tokens of a layout or of a decode step), D hidden size, H query
+// heads and K key-value heads of width d, F feed-forward size, V vocabulary.
+// Everything is float32 and row-major, except matrices, which use the device's
+// layout. Forward passes overwrite their outputs. Backward passes add to gradients,
+// so gradients accumulate over micro-batches.
 //
-// Training ([Tape]) and sampling ([Runner]) go through the same blocks and the
-// same kernels, and every kernel's result for a row is independent of the other
-// rows. So a token's log-probability has the same bits when it is sampled and
-// when it is trained.
+// Training ([Tape]) and sampling ([Runner]) use the same blocks and the same kernels,
+// and every kernel computes a row independently of the other rows. A token's
+// log-probability therefore has the same bits in sampling and in training.
 package model

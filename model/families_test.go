@@ -12,7 +12,7 @@ import (
 
 type fields = map[string]any
 
-// with is fields on top of others.
+// with merges fields; later ones win.
 func with(all ...fields) fields {
 	out := fields{}
 	for _, f := range all {
@@ -21,7 +21,7 @@ func with(all ...fields) fields {
 	return out
 }
 
-// size is the fields that models of a family differ in.
+// size returns the fields in which the models of a family differ.
 func size(hidden, ffn, layers, heads, kvHeads, vocab int, tied bool) fields {
 	return fields{"hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers, "num_attention_heads": heads,
 		"num_key_value_heads": kvHeads, "vocab_size": vocab, "tie_word_embeddings": tied}
@@ -49,7 +49,7 @@ func llama3(factor float64) fields {
 			"rope_type": "llama3"}, "torch_dtype": "bfloat16", "use_cache": true}
 }
 
-// llama1 is of the Llamas before the third.
+// llama1 returns the fields of the Llama generations before Llama 3.
 func llama1(positions int, theta, eps float64) fields {
 	return fields{"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "bos_token_id": 1, "eos_token_id": 2,
 		"hidden_act": "silu", "initializer_range": 0.02, "max_position_embeddings": positions, "pretraining_tp": 1, "rms_norm_eps": eps,
@@ -69,8 +69,8 @@ func parseFields(t *testing.T, f fields) (*Config, error) {
 	return ParseConfig(b)
 }
 
-// The configurations of models that people train, with the number of their
-// parameters as transformers counts them.
+// Configurations of widely trained models, with the parameter counts that
+// transformers reports.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	distilled := fields{"eos_token_id": 151643, "bos_token_id": 151646, "max_position_embeddings": 131072, "rope_theta": 10000, "sliding_window": 4096}
@@ -125,7 +125,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// What the decoder would compute wrongly is refused by the name of the field.
+// Each setting that the decoder would compute wrongly is rejected by its field name.
 func TestFamiliesRefused(t *testing.T) {
 	t.Parallel()
 	small := size(64, 128, 4, 4, 2, 1000, false)
@@ -208,8 +208,8 @@ func TestFamiliesRefused(t *testing.T) {
 	}
 }
 
-// What a file leaves out is what transformers takes for the family.
-func TestFieldsThatAreLeftOut(t *testing.T) {
+// Missing fields default to transformers' values for the family.
+func TestMissingFields(t *testing.T) {
 	t.Parallel()
 	bare := fields{"hidden_size": 4096, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 32, "vocab_size": 10,
 		"max_position_embeddings": 2048}
@@ -246,7 +246,7 @@ func TestFieldsThatAreLeftOut(t *testing.T) {
 	}
 }
 
-// Either place of the base and the scaling, and which goes first.
+// The rotary base and scaling may be in either place; rope_scaling wins.
 func TestRopeFromEitherPlace(t *testing.T) {
 	t.Parallel()
 	base := with(llama1(4096, 1e4, 1e-5), size(64, 128, 4, 4, 2, 1000, false))

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The families of decoders, as model_type names them.
+// Values of model_type for the supported decoder families.
 const (
 	llama   = "llama"
 	mistral = "mistral"
@@ -19,7 +19,7 @@ const (
 	qwen3   = "qwen3"
 )
 
-// hfConfig names the fields of config.json that the decoder depends on.
+// hfConfig holds the fields of config.json that affect the decoder.
 type hfConfig struct {
 	ModelType         string         `json:"model_type"`
 	Architectures     []string       `json:"architectures"`
@@ -49,7 +49,7 @@ type hfConfig struct {
 	EOS               idList         `json:"eos_token_id"`
 	BOS               *int32         `json:"bos_token_id"`
 
-	// What other decoders of a like shape have and this one lacks.
+	// Features of similar decoders that this one lacks.
 	Quantization  map[string]any `json:"quantization_config"`
 	Experts       int            `json:"num_experts"`
 	LocalExperts  int            `json:"num_local_experts"`
@@ -61,8 +61,8 @@ type hfConfig struct {
 	switches
 }
 
-// multipliers are fields that other decoders scale their activations by, nil where
-// the file has none.
+// multipliers are fields by which other decoders scale their activations. A missing
+// field is nil.
 type multipliers struct {
 	Residual   *float64 `json:"residual_multiplier"`
 	Embedding  *float64 `json:"embedding_multiplier"`
@@ -75,8 +75,7 @@ type multipliers struct {
 	ClipQKV    *float64 `json:"clip_qkv"`
 }
 
-// switches are fields that give other decoders parts that these lack, or take
-// some away.
+// switches are fields that add parts to other decoders or remove parts from them.
 type switches struct {
 	UseQKNorm        *bool `json:"use_qk_norm"`
 	QKNormalised     *bool `json:"qk_norm"`
@@ -85,7 +84,7 @@ type switches struct {
 	ParallelAttn     bool  `json:"parallel_attn"`
 	ParallelResidual bool  `json:"use_parallel_residual"`
 	Alibi            bool  `json:"alibi"`
-	NoRopeLayers     []int `json:"no_rope_layers"` // 0 for a layer without rotary positions
+	NoRopeLayers     []int `json:"no_rope_layers"` // 0 marks a layer without rotary positions
 }
 
 // idList is a token id, a list of them, or null.
@@ -106,8 +105,8 @@ func (l *idList) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// readHF reads a config.json on top of what transformers takes where a family's
-// file lacks a field.
+// readHF parses a config.json. Missing fields take transformers' defaults for the
+// family.
 func readHF(b []byte) (*hfConfig, error) {
 	var kind struct {
 		ModelType string `json:"model_type"`
@@ -128,7 +127,7 @@ func readHF(b []byte) (*hfConfig, error) {
 		h.NumKeyValueHeads, h.HeadDim = of(32), of(128)
 	}
 	err := unmarshal(b, h)
-	if !supported(kind.ModelType) { // the other fields may mean other things
+	if !supported(kind.ModelType) { // the other fields may mean something else
 		err = errors.Join(h.unsupported()...)
 	}
 	return h, err
@@ -138,7 +137,8 @@ func supported(modelType string) bool {
 	return slices.Contains([]string{llama, mistral, qwen2, qwen3}, modelType)
 }
 
-// unsupported lists what the decoder would compute wrongly, by field.
+// unsupported returns an error for each field that this decoder would compute
+// wrongly.
 func (h *hfConfig) unsupported() (errs []error) {
 	bad := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -169,8 +169,8 @@ func (h *hfConfig) unsupported() (errs []error) {
 	return append(errs, h.sliding()...)
 }
 
-// others refuses fields of other decoders unless their values leave the arithmetic
-// as it is.
+// others rejects fields of other decoders, unless their values do not change the
+// arithmetic.
 func (h *hfConfig) others() (errs []error) {
 	head := 0.0
 	if h.HeadDim != nil {
@@ -213,8 +213,8 @@ func (h *hfConfig) others() (errs []error) {
 	return errs
 }
 
-// sliding refuses layers that see fewer positions than there are. Mistral's all
-// do where there is a window, Qwen's where they are told to, Llama's never.
+// sliding rejects sliding windows shorter than the context. In Mistral a window
+// applies to all layers, in Qwen only if enabled, in Llama never.
 func (h *hfConfig) sliding() (errs []error) {
 	slides := h.ModelType == mistral
 	if h.ModelType == qwen2 || h.ModelType == qwen3 {
@@ -242,8 +242,8 @@ func (h *hfConfig) sliding() (errs []error) {
 	return errs
 }
 
-// unmarshal reads a JSON object. Its error says where and what, in words of the
-// file and not of this program.
+// unmarshal parses a JSON object. Its errors give the position and use the file's
+// terms, not Go's.
 func unmarshal(b []byte, into any) error {
 	err := json.Unmarshal(b, into)
 	var syntax *json.SyntaxError
@@ -253,7 +253,7 @@ func unmarshal(b []byte, into any) error {
 		at := min(max(syntax.Offset-1, 0), int64(len(b)))
 		return fmt.Errorf("line %d: not JSON: %w", 1+bytes.Count(b[:at], []byte("\n")), err)
 	case errors.As(err, &mismatch) && mismatch.Field != "":
-		field := mismatch.Field[strings.LastIndexByte(mismatch.Field, '.')+1:] // without the Go structs around it
+		field := mismatch.Field[strings.LastIndexByte(mismatch.Field, '.')+1:] // without the path through Go structs
 		return fmt.Errorf("%s is a JSON %s, expected %s", field, mismatch.Value, jsonKind(mismatch.Type))
 	case errors.As(err, &mismatch):
 		return fmt.Errorf("a JSON %s, expected an object", mismatch.Value)
@@ -263,7 +263,7 @@ func unmarshal(b []byte, into any) error {
 	return err
 }
 
-// jsonKind is what a file calls the values of a type.
+// jsonKind returns the JSON name for the values of a Go type.
 func jsonKind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:

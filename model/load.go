@@ -12,14 +12,14 @@ import (
 	"github.com/easyrl/easyrl/npu/host"
 )
 
-// Tensors are safetensors by name: a file or a folder of shards.
+// Tensors looks up safetensors by name in a file or a folder of shards.
 type Tensors interface {
 	Tensor(name string) (checkpoint.Tensor, bool)
 }
 
-// Load fills w from a model folder's safetensors. It names the tensor that is
-// missing, of another shape, not finite, or of a decoder that computes something
-// else.
+// Load fills w from a model folder's safetensors. It returns an error that names the
+// first tensor that is missing, has another shape, is not finite, or belongs to a
+// decoder that computes something else.
 func (w *Weights) Load(dir string) error {
 	f, err := checkpoint.OpenFolder(dir)
 	if err != nil {
@@ -39,9 +39,9 @@ func (w *Weights) Load(dir string) error {
 	return nil
 }
 
-// CheckFolder looks, without reading or allocating values, whether a model
-// folder's safetensors are those of a decoder in its shape. It names the first that
-// is missing, of another shape, or of a decoder that computes something else.
+// CheckFolder checks that a model folder's safetensors fit this shape, without
+// reading or allocating values. The error names the first tensor that is missing, has
+// another shape, or belongs to a decoder that computes something else.
 func (c *Config) CheckFolder(dir string) error {
 	f, err := checkpoint.OpenFolder(dir)
 	if err != nil {
@@ -59,14 +59,13 @@ func (c *Config) CheckFolder(dir string) error {
 	return nil
 }
 
-// headName is the output projection's tensor.
+// headName is the name of the output projection's tensor.
 const headName = "lm_head.weight"
 
-// checkOthers refuses tensors that a decoder in this shape does not have and yet
-// would compute with: further layers, biases, norms. What stands beside the decoder,
-// as a value head, is left alone, and so are the rotary frequencies that older files
-// have, which follow from config.json. An output projection beside tied embeddings
-// is checkHead's.
+// checkOthers rejects tensors that this shape lacks but that take part in a decoder's
+// computation: further layers, biases, norms. It ignores tensors outside the decoder,
+// such as a value head, and the rotary frequencies in older files, which follow from
+// config.json. checkHead handles an output projection beside tied embeddings.
 func (c *Config) checkOthers(f *checkpoint.Folder) error {
 	known := make(map[string]struct{})
 	for _, p := range c.params() {
@@ -87,8 +86,8 @@ func (c *Config) checkOthers(f *checkpoint.Folder) error {
 	return nil
 }
 
-// checkHead refuses an output projection that differs from the embeddings to which
-// config.json ties it. Published folders have equal ones.
+// checkHead rejects an output projection that differs from the embedding that
+// config.json ties it to. Published folders contain equal copies.
 func (c *Config) checkHead(f *checkpoint.Folder) error {
 	head, ok := f.Tensor(headName)
 	if !ok || !c.Tied {
@@ -112,7 +111,7 @@ func (c *Config) checkHead(f *checkpoint.Folder) error {
 	return nil
 }
 
-// find is the tensor of p among safetensors whose names begin with prefix.
+// find returns the tensor of p from safetensors whose names begin with prefix.
 func (p *Param) find(prefix string, f Tensors) (checkpoint.Tensor, error) {
 	return p.findShape(prefix, f, p.shape().RowShape())
 }
@@ -128,8 +127,8 @@ func (p *Param) findShape(prefix string, f Tensors, want []int) (checkpoint.Tens
 	return t, nil
 }
 
-// LoadFrom fills w from opened safetensors whose names begin with prefix. Beside
-// the weights it needs memory for a few values only.
+// LoadFrom fills w from open safetensors whose names begin with prefix. It needs
+// almost no memory beyond the weights: one block of values.
 func (w *Weights) LoadFrom(prefix string, f Tensors) error {
 	var vals []float32
 	for i := range w.Params {
@@ -151,14 +150,13 @@ func (w *Weights) LoadFrom(prefix string, f Tensors) error {
 	return w.dev.Sync()
 }
 
-// blockValues is about the number of values that pass through host memory at
-// once, so that filling or reading weights needs no second copy of a tensor, and
-// a core's cache holds what it works on.
+// blockValues is the approximate number of values that pass through host memory at a
+// time. Blocks avoid a second copy of a tensor and fit in a core's cache.
 const blockValues = 1 << 18
 
-// blocks cuts parameter p into blocks: whole rows that a device lays out together,
-// or all of a vector. One's row-major values begin at value first of the parameter;
-// matrix holds it in the device's layout, and has no columns where p is a vector.
+// blocks splits parameter p into blocks of whole rows that a device lays out
+// together. A vector is one block. first is the row-major index of the block's first
+// value; matrix is the block in the device's layout, with Cols 0 for a vector.
 func (w *Weights) blocks(p *Param) iter.Seq2[int, npu.Matrix] {
 	return func(yield func(first int, matrix npu.Matrix) bool) {
 		all, step := p.shape().Values(), p.shape().Block(blockValues)
@@ -170,7 +168,8 @@ func (w *Weights) blocks(p *Param) iter.Seq2[int, npu.Matrix] {
 	}
 }
 
-// block is the n values from value first of p on, where a block begins.
+// block returns the n values of p that start at value first, which must start a
+// block.
 func (w *Weights) block(p *Param, first, n int) npu.Matrix {
 	if p.Cols == 0 {
 		return npu.Matrix{Buffer: p.Buffer.Slice(first, first+n), Rows: n}
@@ -179,8 +178,8 @@ func (w *Weights) block(p *Param, first, n int) npu.Matrix {
 	return npu.Matrix{Buffer: p.Buffer.Slice(at, at+w.dev.MatrixLen(rows, p.Cols)), Rows: rows, Cols: p.Cols}
 }
 
-// set puts a block of row-major values, all finite, into parameter p, and the sums
-// of its panels into those of p.
+// set writes a block of row-major values to parameter p and the sums of its panels to
+// the sums of p. It rejects values that are not finite.
 func (w *Weights) set(p *Param, first int, vals []float32, sums []uint64) error {
 	m := w.block(p, first, len(vals))
 	if m.Cols == 0 {
@@ -199,13 +198,13 @@ func (w *Weights) set(p *Param, first int, vals []float32, sums []uint64) error 
 	return p.checkFinite(vals, first)
 }
 
-// room is vals, or new memory, with the length of a block.
+// room returns vals resized to the length of block m; it reallocates if needed.
 func room(vals []float32, m npu.Matrix) []float32 {
 	n := m.Rows * max(m.Cols, 1)
 	return slices.Grow(vals[:0], n)[:n]
 }
 
-// get is a block's row-major values, in vals where they fit.
+// get returns the row-major values of block m. It reuses vals if they fit.
 func (w *Weights) get(vals []float32, m npu.Matrix) []float32 {
 	vals = room(vals, m)
 	if m.Cols == 0 {
@@ -216,10 +215,10 @@ func (w *Weights) get(vals []float32, m npu.Matrix) []float32 {
 	return vals
 }
 
-// fill sets parameter p to what read, called for one block after another, puts
-// into vals, which is room that it gives back.
+// fill sets parameter p block by block from read, which fills vals. It returns vals
+// for reuse.
 func (w *Weights) fill(p *Param, vals []float32, read func(vals []float32, first int) error) ([]float32, error) {
-	sums := make([]uint64, p.shape().Panels()) // of no use
+	sums := make([]uint64, p.shape().Panels()) // discarded
 	for first, m := range w.blocks(p) {
 		vals = room(vals, m)
 		err := read(vals, first)

@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// bigShape has matrices of several blocks, the last of them short.
+// bigShape returns a shape whose matrices span several blocks, the last one short.
 func bigShape() *Config {
 	c := *shapes()["llama"]
 	c.VocabSize, c.HiddenSize = 2*blockValues/64+50, 64
@@ -31,7 +31,7 @@ func TestLoadInBlocks(t *testing.T) {
 	w, err := NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)
 	w.Init(3)
-	dev.PackMatrix(w.Embed, vals) // at once
+	dev.PackMatrix(w.Embed, vals) // in one call
 	dir := t.TempDir()
 	require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), w.Sources(), nil))
 	again, err := NewWeights(dev, c, npu.Weights)
@@ -45,8 +45,8 @@ func TestLoadInBlocks(t *testing.T) {
 	require.NotEqual(t, w.Checksum(), again.Checksum())
 }
 
-// The embedding's last values are not there when they are read.
-func TestLoadOfAFileThatIsCut(t *testing.T) {
+// The file is cut before the embedding's last values are read.
+func TestLoadTruncatedFile(t *testing.T) {
 	t.Parallel()
 	c := bigShape()
 	dev := openCPU(t, 2)

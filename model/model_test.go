@@ -35,7 +35,7 @@ func openCPU(t testing.TB, threads int) npu.Device {
 	return dev
 }
 
-// shapes are the three families at sizes that divide by nothing.
+// shapes returns the three families, with sizes that are multiples of no block size.
 func shapes() map[string]*Config {
 	return map[string]*Config{
 		"llama": {Type: "llama", HiddenSize: 20, FFNSize: 37, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, VocabSize: 41,
@@ -53,7 +53,7 @@ func testWeights(t testing.TB, dev npu.Device, c *Config) *Weights {
 	require.NoError(t, err)
 	w.Init(7)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for i := range w.Params { // norms and biases that matter
+	for i := range w.Params { // norms and biases that affect the result
 		if p := &w.Params[i]; p.Cols == 0 {
 			vals := make([]float32, p.Rows)
 			for j := range vals {
@@ -73,7 +73,7 @@ func randomTokens(rng *rand.Rand, n, vocab int) []int32 {
 	return ids
 }
 
-// testForest has two groups, a lone sequence and a segment below a leaf.
+// testForest returns two groups, a lone sequence and a segment below a leaf.
 func testForest(c *Config) *attention.Layout {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var l attention.Layout
@@ -85,7 +85,7 @@ func testForest(c *Config) *attention.Layout {
 	return &l
 }
 
-// Runs of all versions start with the same weights.
+// Every version draws the same initial weights.
 func TestInitialDrawsNeverChange(t *testing.T) {
 	t.Parallel()
 	r := normal{seed: 17}
@@ -160,7 +160,7 @@ func TestBackwardMatchesDifferences(t *testing.T) {
 	}
 }
 
-// gradients of Σ seed·logp over l.
+// gradients returns the gradients of Σ seed·logp over l.
 func gradients(t testing.TB, dev npu.Device, w *Weights, l *attention.Layout, seed []float32, recompute bool) *Weights {
 	t.Helper()
 	g, err := NewGradients(dev, w.Config)
@@ -200,8 +200,8 @@ func TestRecomputeGivesTheSameBits(t *testing.T) {
 	require.Equal(t, values(gradients(t, dev, w, l, seed, false)), values(gradients(t, dev, w, l, seed, true)))
 }
 
-// A prompt shared by its group against the prompt repeated for each response:
-// the same log-probabilities, bit for bit, and the same gradients to rounding.
+// A prompt shared by its group gives the same log-probabilities, bit for bit, as a
+// prompt repeated for each response. The gradients agree to rounding.
 func TestSharedPromptEqualsSeparateSequences(t *testing.T) {
 	for name, c := range shapes() {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestSharedPromptEqualsSeparateSequences(t *testing.T) {
 	}
 }
 
-// requireClose compares each tensor's gradients relative to its norm.
+// requireClose compares the gradients of each tensor relative to its norm.
 func requireClose(t *testing.T, w, a, b *Weights, tolerance float64) {
 	t.Helper()
 	va, vb := values(a), values(b)
@@ -249,7 +249,7 @@ func requireClose(t *testing.T, w, a, b *Weights, tolerance float64) {
 	}
 }
 
-// How groups are cut into micro-batches changes no bit of the gradients.
+// The split of groups into micro-batches does not change a bit of the gradients.
 func TestMicroBatchesGiveTheSameBits(t *testing.T) {
 	for name, c := range shapes() {
 		t.Run(name, func(t *testing.T) {
@@ -288,8 +288,8 @@ func TestMicroBatchesGiveTheSameBits(t *testing.T) {
 	}
 }
 
-// What is sampled and what is trained are the same bits: prefill and decode
-// through the cache give the log-probabilities of one pass over the layout.
+// Sampling and training compute the same bits: prefill and decode through the cache
+// give the log-probabilities of one pass over the layout.
 func TestDecodeEqualsForward(t *testing.T) {
 	for name, c := range shapes() {
 		t.Run(name, func(t *testing.T) {
@@ -310,8 +310,9 @@ func TestDecodeEqualsForward(t *testing.T) {
 	}
 }
 
-// decodeLogprobs forces answer through prefill and decode steps and reports
-// what Sample says of each token: draws that pick the forced token.
+// decodeLogprobs forces answer through prefill and decode steps. It returns the
+// log-probability that Sample reports for each token, with draws chosen to pick that
+// token.
 func decodeLogprobs(t *testing.T, dev npu.Device, w *Weights, prompt, answer []int32, temperature float32) []float32 {
 	t.Helper()
 	c := w.Config
@@ -341,13 +342,13 @@ func decodeLogprobs(t *testing.T, dev npu.Device, w *Weights, prompt, answer []i
 	return out
 }
 
-// forced is the log-probability that Sample reports for token id, found by
-// scanning draws until one picks it.
+// forced returns the log-probability that Sample reports for token id. It searches
+// for a draw that picks the token.
 func forced(t *testing.T, dev npu.Device, logits npu.Buffer, vocab int, id int32, temperature float32) float32 {
 	t.Helper()
 	ids, logp := make([]int32, 1), make([]float32, 1)
 	lo, hi := float32(0), float32(1)
-	for range 60 { // draws ascend with ids
+	for range 60 { // larger draws pick larger ids
 		mid := (lo + hi) / 2
 		dev.Sample(ids, logp, logits, vocab, []npu.SampleParams{{Temperature: temperature, TopP: 1, Uniform: mid}})
 		require.NoError(t, dev.Sync())

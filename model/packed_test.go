@@ -24,8 +24,8 @@ func (d hidden) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
 	return npu.DeviceBuffer(b.Addr(), n), err
 }
 
-// openAll opens the CPU as it is and, where kernels do not look at the buffers,
-// with its memory hidden.
+// openAll opens the CPU device and, if its kernels do not read the buffers' host
+// pointers, also a copy with hidden memory.
 func openAll(t *testing.T) map[string]npu.Device {
 	t.Helper()
 	all := map[string]npu.Device{"host": openCPU(t, 2)}
@@ -43,7 +43,7 @@ func filled(t *testing.T, dev npu.Device, c *Config, seed uint64) *Weights {
 	return w
 }
 
-// packedFile is a snapshot's file in panels.
+// packedFile returns the packed file of a snapshot.
 func packedFile(t testing.TB, s *Snapshot) (*checkpoint.Memory, []byte) {
 	t.Helper()
 	m := checkpoint.NewMemory()
@@ -51,7 +51,7 @@ func packedFile(t testing.TB, s *Snapshot) (*checkpoint.Memory, []byte) {
 	return m, bytes.Clone(m.Bytes())
 }
 
-// naive is the checksum as Weights.Checksum defines it.
+// naive computes the checksum from the definition of Weights.Checksum.
 func naive(w *Weights) string {
 	var all []byte
 	for _, p := range w.byName() {
@@ -91,8 +91,8 @@ func naive(w *Weights) string {
 	return text.String()
 }
 
-// A file of panels gives the weights and the checksum that it was written from, on
-// any device, mapped or as a stream; so does a sum without weights.
+// A packed file restores its weights and checksum on any device, from a map or from a
+// stream. SumStream needs no weights to return the same checksum.
 func TestPacked(t *testing.T) {
 	for name, c := range shapes() {
 		for from, dev := range openAll(t) {
@@ -135,10 +135,10 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// A file of panels that is not what it says is refused in one line.
+// A packed file that contradicts its header is rejected with a one-line error.
 func TestPackedRefuses(t *testing.T) {
 	c := *shapes()["llama"]
-	c.VocabSize = 29 // of 32 rows, three are padding
+	c.VocabSize = 29 // three of the 32 rows are padding
 	for name, dev := range openAll(t) {
 		t.Run(name, func(t *testing.T) {
 			w := filled(t, dev, &c, 7)
@@ -152,7 +152,7 @@ func TestPackedRefuses(t *testing.T) {
 			stream, err := checkpoint.NewStream(bytes.NewReader(good), -1)
 			require.NoError(t, err)
 			require.Equal(t, "lm_head.weight", stream.Tensors()[0].Name)
-			set := func(row, col int, v float32) []byte { // of the output projection
+			set := func(row, col int, v float32) []byte { // in the output projection
 				b := bytes.Clone(good)
 				binary.LittleEndian.PutUint32(b[head+4*(col*32+row):], math.Float32bits(v))
 				return b
@@ -161,7 +161,7 @@ func TestPackedRefuses(t *testing.T) {
 				require.Len(t, new, len(old))
 				return bytes.Replace(good, []byte(old), []byte(new), 1)
 			}
-			norm := bytes.Clone(good) // of the last tensor, a vector
+			norm := bytes.Clone(good) // the last tensor, a vector
 			binary.LittleEndian.PutUint32(norm[len(norm)-8:], math.Float32bits(float32(math.Inf(1))))
 			for what, row := range map[string]struct {
 				body []byte
@@ -190,9 +190,9 @@ func TestPackedRefuses(t *testing.T) {
 	}
 }
 
-// A file in memory that is written again while it is read is refused by its map,
-// and the version after it is read.
-func TestPackedWrittenMeanwhile(t *testing.T) {
+// A file in memory that is overwritten during a read is rejected. The next version is
+// read from it without error.
+func TestPackedOverwrittenDuringRead(t *testing.T) {
 	c := shapes()["llama"]
 	dev := openCPU(t, 2)
 	m, _ := packedFile(t, NewSnapshot(filled(t, dev, c, 1), 1))

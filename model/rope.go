@@ -6,8 +6,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// ropeTable keeps the cosines and sines of rotary positions (Su et al. 2021,
-// section 3.2) on a device, for as many positions as were asked for.
+// ropeTable caches the cosines and sines of rotary positions (Su et al. 2021, section
+// 3.2) on a device and grows on demand.
 type ropeTable struct {
 	buf       npu.Buffer
 	positions int
@@ -29,7 +29,7 @@ func (t *ropeTable) upTo(dev npu.Device, c *Config, last int32) (npu.Buffer, err
 	for p := range n {
 		row := vals[p*c.HeadDim:]
 		for i, f := range freq {
-			sin, cos := math.Sincos(float64(float32(p) * float32(f))) // the angle in float32, as the models were trained
+			sin, cos := math.Sincos(float64(float32(p) * float32(f))) // angle in float32, as in the models' training
 			row[i], row[half+i] = float32(cos*factor), float32(sin*factor)
 		}
 	}

@@ -8,12 +8,12 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Cache is the paged key-value cache of a decoder: for each layer, keys and
-// values of pages·npu.PageSize positions.
+// Cache is the paged key-value cache of a decoder. Each layer holds keys and values
+// for pages·npu.PageSize positions.
 type Cache struct {
 	dev    npu.Device
-	k, v   []npu.Buffer // one a layer
-	page   int          // values of a page in one of k and v
+	k, v   []npu.Buffer // one per layer
+	page   int          // values per page, in k and in v
 	buffer npu.Buffer
 }
 
@@ -45,8 +45,8 @@ func (c *Cache) CopyPage(dst, src int32) {
 // Close frees the cache.
 func (c *Cache) Close() { c.dev.Free(c.buffer) }
 
-// Runner samples: it runs prompts and single tokens forward through a cache.
-// It is used by one goroutine at a time.
+// Runner runs prompts and single tokens forward through a cache, for sampling. It is
+// not safe for concurrent use.
 type Runner struct {
 	dev  npu.Device
 	cfg  *Config
@@ -55,13 +55,13 @@ type Runner struct {
 	rope ropeTable
 	pass pass
 	acts blockActs
-	last npu.Buffer // [rows, D] picked and normed
+	last npu.Buffer // [rows, D] picked rows, normed
 	out  npu.Buffer // [rows, V]
-	// scores are log-probabilities and entropies [2, rows].
+	// scores holds log-probabilities and entropies, [2, rows].
 	scores npu.Buffer
 }
 
-// NewRunner returns a runner for up to maxRows rows a call.
+// NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}}
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
@@ -77,7 +77,8 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	return r, nil
 }
 
-// runnerValues is the room that a runner of rows rows a call takes for them.
+// runnerValues returns the number of activation values of a runner for up to rows
+// rows per call.
 func runnerValues(c *Config, rows int) int {
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	total := 0
@@ -87,8 +88,8 @@ func runnerValues(c *Config, rows int) int {
 	return total
 }
 
-// RunnerBytes is the memory of a runner of rows rows a call, of which logits have
-// logits at most, beside its table of positions.
+// RunnerBytes returns the memory of a runner for up to rows rows per call, of which
+// at most logits produce logits. It does not include the table of rotary positions.
 func RunnerBytes(c *Config, rows, logits int) int64 {
 	return 4 * (int64(runnerValues(c, rows)) + int64(logits)*int64(c.VocabSize))
 }
@@ -102,8 +103,8 @@ func (r *Runner) Close() {
 	}
 }
 
-// Prefill runs a layout from scratch, writes row i's keys and values to cache
-// slot slots[i], and returns the logits [len(want), V] of the rows want. The
+// Prefill runs a layout from scratch, writes the keys and values of row i to cache
+// slot slots[i], and returns the logits [len(want), V] of the rows in want. The
 // logits are valid until the next call.
 func (r *Runner) Prefill(w *Weights, c *Cache, l *attention.Layout, slots, want []int32) (npu.Buffer, error) {
 	return r.run(w, l.Tokens, l.Positions, want, func(layer int, a *blockActs) {
@@ -112,10 +113,10 @@ func (r *Runner) Prefill(w *Weights, c *Cache, l *attention.Layout, slots, want 
 	})
 }
 
-// Decode runs one new token of each of len(ids) sequences: its keys and values
-// go to slots[i], and it sees the first lens[i] positions (itself included) of
-// the pages tables[i·stride:]. It returns the logits [len(ids), V], valid until
-// the next call.
+// Decode runs one new token for each of len(ids) sequences. Token i writes its keys
+// and values to slots[i] and attends to the first lens[i] positions, itself included,
+// of the pages tables[i·stride:]. Decode returns the logits [len(ids), V], valid
+// until the next call.
 func (r *Runner) Decode(w *Weights, c *Cache, ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
 	return r.run(w, ids, positions, nil, func(layer int, a *blockActs) {
 		r.dev.CacheWrite(c.k[layer], c.v[layer], a.k, a.v, slots, r.cfg.heads())
@@ -123,8 +124,8 @@ func (r *Runner) Decode(w *Weights, c *Cache, ids, positions, slots, tables []in
 	})
 }
 
-// run passes rows through all layers and returns the logits of the rows want,
-// or of all where want is nil.
+// run passes rows through all layers and returns the logits of the rows in want, or
+// of all rows if want is nil.
 func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer int, a *blockActs)) (npu.Buffer, error) {
 	n, c := len(ids), r.cfg
 	if n == 0 || n > r.max {
@@ -162,7 +163,7 @@ func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer
 	return logits, r.dev.Sync()
 }
 
-// sized is the activations and the pass cut to n rows.
+// sized returns the activations and the pass sliced to n rows.
 func (r *Runner) sized(n int) (blockActs, pass) {
 	c, a, p := r.cfg, r.acts, r.pass
 	d, qd, kd, f := n*c.HiddenSize, n*c.Heads*c.HeadDim, n*c.KVHeads*c.HeadDim, n*c.FFNSize
@@ -174,7 +175,7 @@ func (r *Runner) sized(n int) (blockActs, pass) {
 	return a, p
 }
 
-// logits is room for n rows of logits, grown as needed.
+// logits returns a buffer for n rows of logits and grows it if needed.
 func (r *Runner) logits(n int) (npu.Buffer, error) {
 	need := n * r.cfg.VocabSize
 	if r.out.Len() < need {
@@ -191,8 +192,8 @@ func (r *Runner) logits(n int) (npu.Buffer, error) {
 	return r.out.Slice(0, need), nil
 }
 
-// LogProbs sets logp[i] to the log-probability, at a temperature, of targets[i]
-// after row rows[i] of the last Prefill or Decode. The bits are those of sampling
+// LogProbs sets logp[i] to the log-probability of targets[i] after row rows[i] of the
+// last Prefill or Decode, at the given temperature. The bits equal those of sampling
 // and of Tape.Forward. The logits of that call stay valid.
 func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, temperature float32) error {
 	if err := checkTokens(r.cfg, targets); err != nil {

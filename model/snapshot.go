@@ -11,39 +11,40 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Snapshot is one published version of the weights. It is read-only while it is
-// published: instances of the same process share it without copying. Its methods
-// may be called concurrently.
+// Snapshot is one published version of the weights. It is read-only while published,
+// and instances in the same process share it without copying. Its methods may be
+// called concurrently.
 type Snapshot struct {
 	version int64
 	weights *Weights
 
-	mu   sync.Mutex // held to read the values
-	read *Weights   // the same values, for the device that reads them
-	sum  string     // empty while it is not known
+	mu   sync.Mutex // guards reading the values
+	read *Weights   // the same values, bound to the device that reads them
+	sum  string     // empty until computed
 }
 
-// NewSnapshot publishes w as a version. w must not change while anyone reads it.
+// NewSnapshot publishes w as a version. w must not change while the snapshot is in
+// use.
 func NewSnapshot(w *Weights, version int64) *Snapshot {
 	return &Snapshot{version: version, weights: w, read: w}
 }
 
-// ReadWith makes dev read the values for Checksum and WriteSafetensors, so that
-// they may be called while the weights' own device, of the same kind, is at other
-// work. It is called before they are.
+// ReadWith makes dev read the values for Checksum, WriteSafetensors and WritePacked,
+// so that they can run while the weights' own device is busy. dev must be of the same
+// kind. Call ReadWith before those methods.
 func (s *Snapshot) ReadWith(dev npu.Device) {
 	read := *s.weights
 	read.dev = dev
 	s.read = &read
 }
 
-// Version is the number of the version.
+// Version returns the version number.
 func (s *Snapshot) Version() int64 { return s.version }
 
-// Weights are the values, read-only.
+// Weights returns the values. They are read-only.
 func (s *Snapshot) Weights() *Weights { return s.weights }
 
-// Checksum is Weights.Checksum, computed once.
+// Checksum returns Weights.Checksum, computed once.
 func (s *Snapshot) Checksum() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,8 +54,8 @@ func (s *Snapshot) Checksum() string {
 	return s.sum
 }
 
-// WriteSafetensors streams the weights as a safetensors file that carries its
-// checksum, which ReadStream verifies.
+// WriteSafetensors streams the weights as a safetensors file with its checksum, which
+// ReadStream verifies.
 func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	sum := s.Checksum()
 	s.mu.Lock()
@@ -75,12 +76,13 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	return s.read.dev.Sync()
 }
 
-// Layout names the way in which WritePacked lays the weights out.
+// Layout returns the name of the layout that WritePacked writes.
 func (s *Snapshot) Layout() string { return panels.Layout }
 
-// WritePacked makes m a file of the weights in panels, as CPU devices have them, for
-// those that ReadStream them there: a safetensors file whose metadata name the
-// layout, in which a matrix has the shape [panels, columns, npu.MatrixBlock].
+// WritePacked fills m with a file of the weights in panels, the layout of CPU
+// devices. On such a device ReadStream loads it without repacking. The file is a
+// safetensors file whose metadata name the layout. A matrix has the shape [panels,
+// columns, npu.MatrixBlock].
 func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,24 +119,23 @@ func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
 	}
 	s.sum = sums.Total()
 	texts[checksumKey] = s.sum
-	if head, err = s.header(sources, texts, cacheLine); err == nil { // of the same length
+	if head, err = s.header(sources, texts, cacheLine); err == nil { // has the same length
 		m.SetHeader(head)
 	}
 	return err
 }
 
-// cacheLine is the number of bytes of which the place of the data in a file of panels
-// is a multiple.
+// cacheLine is the alignment in bytes of the data in a packed file.
 const cacheLine = 64
 
-// header is that of a file of sources, whose data begin at a multiple of align.
+// header returns the header of a file of sources whose data starts at a multiple of
+// align bytes.
 func (s *Snapshot) header(sources []checkpoint.Source, texts map[string]string, align int) ([]byte, error) {
 	texts["format"], texts["version"] = "pt", fmt.Sprint(s.version)
 	return checkpoint.Header(sources, texts, align)
 }
 
-// each writes all values, row-major, tensor after tensor in the order of their
-// names.
+// each writes all values, row-major, tensor by tensor in name order.
 func (w *Weights) each(to io.Writer) error {
 	var vals []float32
 	for _, p := range w.byName() {

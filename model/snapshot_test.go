@@ -17,7 +17,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// published is a snapshot's file.
+// published returns the safetensors file of a snapshot.
 func published(t testing.TB, s *Snapshot) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -25,8 +25,8 @@ func published(t testing.TB, s *Snapshot) []byte {
 	return b.Bytes()
 }
 
-// A snapshot's file is the same whatever it is written to, however many write it at
-// once, and whatever the weights' own device does meanwhile.
+// A snapshot's file does not depend on the writer, on concurrent writers, or on other
+// work of the weights' own device.
 func TestWriteSnapshot(t *testing.T) {
 	for name, c := range shapes() {
 		t.Run(name, func(t *testing.T) {
@@ -94,8 +94,8 @@ func TestWriteSnapshot(t *testing.T) {
 	}
 }
 
-// A published file of which a byte is another one is refused, and so is one that
-// is half of one version and half of another.
+// A published file is rejected if a byte changed or if its halves come from different
+// versions.
 func TestReadStreamVerifies(t *testing.T) {
 	c := shapes()["llama"]
 	dev := openCPU(t, 2)
@@ -125,7 +125,7 @@ func TestReadStreamVerifies(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// cutAfter takes some bytes and then fails.
+// cutAfter accepts some bytes and then fails.
 type cutAfter struct{ left int }
 
 var errCut = errors.New("wire cut")
@@ -151,8 +151,8 @@ func TestWriteSnapshotCutOff(t *testing.T) {
 	require.NoError(t, s.WriteSafetensors(io.Discard))
 }
 
-// A snapshot is read while its own device is at other work, as a trainer's is when
-// an instance joins late.
+// A snapshot is readable while its own device is busy, as when an instance joins
+// during a training step.
 func TestSnapshotReadWith(t *testing.T) {
 	c := *shapes()["llama"]
 	c.VocabSize = 4096 // matrices that several threads share

@@ -12,17 +12,17 @@ import (
 	"github.com/easyrl/easyrl/npu/host"
 )
 
-// The metadata of a published file: its checksum; and where it is of panels, what
-// names the shapes that are behind them.
+// Metadata keys of a published file: its checksum and, in a packed file, a hash of
+// the row-major shapes.
 const (
 	checksumKey = "easyrl.checksum"
 	shapesKey   = "easyrl.shapes"
 )
 
-// packedLen is about the number of values of a block of panels.
+// packedLen is the approximate number of values in a block of panels.
 const packedLen = 1 << 19
 
-// shapes names the parameters and their shapes.
+// shapes returns a hash of the parameters' names and shapes.
 func (w *Weights) shapes() string {
 	var all strings.Builder
 	for _, p := range w.byName() {
@@ -31,10 +31,10 @@ func (w *Weights) shapes() string {
 	return fmt.Sprintf("%016x", xxh3.HashString(all.String()))
 }
 
-// ReadStream fills w from a safetensors stream of size bytes, -1 where that is not
-// known, which has exactly w's tensors, in any order. It reads r to its end, and
-// returns what Checksum would; a stream that carries another one is refused. After
-// an error w holds some of the values.
+// ReadStream fills w from a safetensors stream of size bytes; size is -1 if it is
+// unknown. The stream must have exactly the tensors of w, in any order. ReadStream
+// reads r to its end, verifies the checksum that the stream carries, if any, and
+// returns what Checksum would. After an error, w holds some of the new values.
 func (w *Weights) ReadStream(r io.Reader, size int64) (checksum string, err error) {
 	s, err := checkpoint.NewStream(r, size)
 	if err != nil {
@@ -43,7 +43,7 @@ func (w *Weights) ReadStream(r io.Reader, size int64) (checksum string, err erro
 	return w.readStream(s)
 }
 
-// ReadFile is ReadStream from a file among files.
+// ReadFile does what ReadStream does, from a file in files.
 func (w *Weights) ReadFile(files *checkpoint.Files, path string) (checksum string, err error) {
 	err = files.Read(path, func(s *checkpoint.Stream) (err error) {
 		checksum, err = w.readStream(s)
@@ -80,7 +80,8 @@ func (w *Weights) readStream(s *checkpoint.Stream) (checksum string, err error) 
 	return checksum, nil
 }
 
-// places are w's parameters by name, which must be the tensors of s in their shapes.
+// places returns the parameters of w by name. The tensors of s must be the same ones
+// in the same shapes.
 func (w *Weights) places(s *checkpoint.Stream) (map[string]*Param, error) {
 	layout, shapes := s.Metadata()[panels.LayoutKey], s.Metadata()[shapesKey]
 	if layout != "" && layout != panels.Layout {
@@ -109,9 +110,9 @@ func (w *Weights) places(s *checkpoint.Stream) (map[string]*Param, error) {
 	return places, nil
 }
 
-// setPacked puts a block of panels of p, all finite, into p, and their sums into
-// those of p. It begins at value first of the panels, which is value first of the
-// rows too.
+// setPacked writes a block of panels to p and their sums to the sums of p. It rejects
+// values that are not finite. first is the index of the block's first value, in the
+// panels and in the rows alike.
 func (w *Weights) setPacked(p *Param, first int, vals []float32, sums []uint64) error {
 	run := p.shape().PanelLen()
 	at, n := first/run, len(vals)/run
@@ -132,7 +133,7 @@ func (w *Weights) setPacked(p *Param, first int, vals []float32, sums []uint64) 
 	return p.padded(part.CheckPadding(own))
 }
 
-// padded names p in what is wrong with its padding.
+// padded adds the name of p to an error about its padding.
 func (p *Param) padded(err error) error {
 	if err != nil {
 		return fmt.Errorf("load weights: tensor %s: %w", p.Name, err)
@@ -140,7 +141,7 @@ func (p *Param) padded(err error) error {
 	return nil
 }
 
-// checkFinite refuses NaN and infinity among values from value first of p on.
+// checkFinite rejects NaN and infinity. vals start at value first of p.
 func (p *Param) checkFinite(vals []float32, first int) error {
 	for j, v := range vals {
 		if v-v != 0 {

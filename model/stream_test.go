@@ -27,7 +27,7 @@ func streamed(t testing.TB, sources []checkpoint.Source) []byte {
 	return b.Bytes()
 }
 
-// inOrderOfParameters is a file whose data is in another order than names.
+// inOrderOfParameters returns a file whose data is not in name order.
 func inOrderOfParameters(w *Weights) []byte {
 	var head strings.Builder
 	var data []byte
@@ -48,8 +48,8 @@ func inOrderOfParameters(w *Weights) []byte {
 	return slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), []byte(text), data)
 }
 
-// A stream in any order and in any pieces, and a file, give the weights and the
-// checksum that they were written from.
+// A stream in any order and in pieces of any size restores its weights and checksum;
+// so does a file.
 func TestReadStream(t *testing.T) {
 	for name, c := range shapes() {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestReadStreamRefuses(t *testing.T) {
 	require.ErrorContains(t, err, path)
 }
 
-// Weights of 256 MB at the speed of memory.
+// BenchmarkReadStream reads 256 MB of weights from memory.
 func BenchmarkReadStream(b *testing.B) {
 	c := &Config{Type: "llama", HiddenSize: 1024, FFNSize: 4096, Layers: 4, Heads: 16, KVHeads: 16, HeadDim: 64, VocabSize: 256,
 		MaxPositions: 128, NormEps: 1e-5, RopeTheta: 1e4, InitStd: 0.02, BOS: -1}

@@ -8,21 +8,21 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Tape runs layouts forward and backward. It owns the activations and grows
-// them to the largest layout it has seen. It is used by one goroutine at a time.
+// Tape runs layouts forward and backward. It owns the activations, which grow to the
+// largest layout. It is not safe for concurrent use.
 type Tape struct {
 	dev npu.Device
 	cfg *Config
-	// Recompute keeps only each block's input and computes the rest again on
-	// the way back: less memory for a third more work, and the same bits.
+	// Recompute keeps only each block's input and recomputes the rest in the backward
+	// pass. This saves memory, costs a third more work and gives the same bits.
 	Recompute bool
 
 	mem     rows
 	rope    ropeTable
 	pass    pass
-	acts    []blockActs // one a layer; they share buffers where nothing is kept
+	acts    []blockActs // one per layer; they share buffers if nothing is kept
 	last    npu.Buffer  // [T, D] output of the last block
-	picked  npu.Buffer  // [N, D] the rows of last that predict a target
+	picked  npu.Buffer  // [N, D] rows of last that predict a target
 	hidden  npu.Buffer  // [N, D] picked, normed
 	logp    npu.Buffer  // [N]
 	entropy npu.Buffer  // [N]
@@ -30,9 +30,9 @@ type Tape struct {
 	dx      npu.Buffer  // [T, D]
 	grads   blockGrads
 
-	layout  *attention.Layout // of the last Forward that keeps, or nil
+	layout  *attention.Layout // layout of the last Forward with keep, else nil
 	picks   []int32           // [N] row of each target
-	targets []int32           // [N] its token
+	targets []int32           // [N] token of each target
 	invTemp float32
 }
 
@@ -47,10 +47,10 @@ func (t *Tape) Close() {
 	t.rope.free(t.dev)
 }
 
-// Forward computes, for each of l.Targets, the log-probability of its token
-// under softmax(logits / temperature), and that distribution's entropy. logp
-// and entropy have len(l.Targets) entries. With keep, Backward may follow until
-// the next Forward; l must not change before it.
+// Forward computes, for each of l.Targets, the log-probability of its token under
+// softmax(logits / temperature) and the entropy of that distribution. logp and
+// entropy have len(l.Targets) entries. With keep, Backward may be called until the
+// next Forward; l must not change until then.
 func (t *Tape) Forward(w *Weights, l *attention.Layout, temperature float32, keep bool, logp, entropy []float32) error {
 	t.layout = nil
 	if len(l.Targets) == 0 {
@@ -85,8 +85,9 @@ func (t *Tape) block(w *Weights, l *attention.Layout, i int, out npu.Buffer) {
 	})
 }
 
-// Backward adds to g the gradients of a loss whose derivative by each target's
-// log-probability of the last Forward is dLogp. w is that Forward's.
+// Backward adds to g the gradients of a loss. dLogp is the derivative of the loss by
+// each target's log-probability in the last Forward. w must be the weights of that
+// Forward.
 func (t *Tape) Backward(w, g *Weights, dLogp []float32) error {
 	l := t.layout
 	if l == nil {
@@ -110,7 +111,7 @@ func (t *Tape) Backward(w, g *Weights, dLogp []float32) error {
 	return t.dev.Sync()
 }
 
-// begin makes room for a pass over l and lays out its buffers.
+// begin reserves memory for a pass over l and lays out its buffers.
 func (t *Tape) begin(l *attention.Layout, keep bool) error {
 	t.picks, t.targets = t.picks[:0], t.targets[:0]
 	for _, target := range l.Targets {
@@ -132,8 +133,8 @@ func (t *Tape) begin(l *attention.Layout, keep bool) error {
 	return nil
 }
 
-// carve assigns the pass's buffers from mem, or with mem nil only adds up the
-// values they take.
+// carve assigns the pass's buffers from mem and returns the number of values. With
+// mem nil it only counts.
 func (t *Tape) carve(l *attention.Layout, keep bool, mem *rows) int {
 	total := 0
 	take := func(n int) npu.Buffer {
@@ -167,7 +168,7 @@ func (t *Tape) carve(l *attention.Layout, keep bool, mem *rows) int {
 	return total
 }
 
-// carveBlock takes what one block keeps, but for its input.
+// carveBlock takes what one block keeps, except its input.
 func (t *Tape) carveBlock(n int, keep bool, take func(int) npu.Buffer) blockActs {
 	c := t.cfg
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -183,7 +184,7 @@ func (t *Tape) carveBlock(n int, keep bool, take func(int) npu.Buffer) blockActs
 	return a
 }
 
-// checkTokens refuses ids outside the vocabulary.
+// checkTokens rejects ids outside the vocabulary.
 func checkTokens(c *Config, lists ...[]int32) error {
 	for _, ids := range lists {
 		for i, id := range ids {
@@ -195,8 +196,8 @@ func checkTokens(c *Config, lists ...[]int32) error {
 	return nil
 }
 
-// ActivationBytes is the memory that a tape of shape c takes for a micro-batch
-// of rows tokens of which targets are predicted.
+// ActivationBytes returns the memory of a tape of shape c for a micro-batch of rows
+// tokens, with targets predicted tokens.
 func ActivationBytes(c *Config, rows, targets int, recompute bool) int64 {
 	t := NewTape(nil, c)
 	t.Recompute = recompute
@@ -204,7 +205,7 @@ func ActivationBytes(c *Config, rows, targets int, recompute bool) int64 {
 	return int64(t.carve(l, true, nil)) * 4
 }
 
-// CacheBytes is the memory of a key-value cache.
+// CacheBytes returns the memory of a key-value cache.
 func CacheBytes(c *Config, pages int) int64 {
 	return 4 * 2 * int64(c.Layers) * int64(pages) * npu.PageSize * int64(c.KVHeads*c.HeadDim)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// ErrNotFinite marks weights that hold NaN or infinity.
+// ErrNotFinite marks weights that contain NaN or infinity.
 var ErrNotFinite = errors.New("not finite")
 
 // Param is one tensor of a decoder under its Hugging Face name. Cols is 0 for a
@@ -18,18 +18,18 @@ var ErrNotFinite = errors.New("not finite")
 type Param struct {
 	Name       string
 	Rows, Cols int
-	// Std is the standard deviation of a random start; 0 for ones (norms) and
-	// zeros (biases).
+	// Std is the standard deviation of the random initialization. 0 stands for ones
+	// (norms) and zeros (biases).
 	Std float64
-	// Buffer is the values, in the device's layout.
+	// Buffer holds the values in the device's layout.
 	Buffer npu.Buffer
 }
 
-// Decay reports whether weight decay applies: to matrices, not to norms and
-// biases.
+// Decay reports whether weight decay applies. It applies to matrices, not to norms
+// and biases.
 func (p *Param) Decay() bool { return p.Cols > 0 }
 
-// Layer is the weights of one decoder block. Matrices are [out, in].
+// Layer holds the weights of one decoder block. Matrices are [out, in].
 type Layer struct {
 	AttnNorm, MLPNorm   npu.Buffer // [hidden]
 	Q, K, V, O          npu.Matrix
@@ -38,22 +38,22 @@ type Layer struct {
 	Gate, Up, Down      npu.Matrix
 }
 
-// Weights are the parameters of a decoder, or their gradients or moments, in
-// one allocation.
+// Weights are the parameters of a decoder, or their gradients or moments, in one
+// allocation.
 type Weights struct {
 	Config *Config
-	Params []Param // in the order of the arena
+	Params []Param // in arena order
 	Embed  npu.Matrix
 	Layers []Layer
 	Norm   npu.Buffer
-	Head   npu.Matrix // Embed itself where embeddings are tied, save in gradients
+	Head   npu.Matrix // shares Embed's buffer if embeddings are tied, except in gradients
 	arena  npu.Buffer
 	dev    npu.Device
 }
 
-// params lists the tensors of a decoder in arena order.
+// params returns the tensors of a decoder in arena order.
 func (c *Config) params() []Param {
-	out := c.InitStd / math.Sqrt(2*float64(c.Layers)) // projections back into the residual stream start smaller
+	out := c.InitStd / math.Sqrt(2*float64(c.Layers)) // projections into the residual stream start smaller
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	ps := []Param{{Name: "model.embed_tokens.weight", Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd}}
 	for l := range c.Layers {
@@ -91,10 +91,9 @@ func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error
 	return newWeights(dev, c, purpose, c.params())
 }
 
-// NewGradients allocates zeroed gradients. Where embeddings are tied, the part
-// that flows in through the output projection has its own place, so that
-// neither part's order of summation depends on how a batch was cut; Merge adds
-// them.
+// NewGradients allocates zeroed gradients. With tied embeddings, the output
+// projection's part has a buffer of its own, so that neither part's order of
+// summation depends on the split of a batch. Merge adds the two parts.
 func NewGradients(dev npu.Device, c *Config) (*Weights, error) {
 	ps := c.params()
 	if c.Tied {
@@ -104,7 +103,7 @@ func NewGradients(dev npu.Device, c *Config) (*Weights, error) {
 }
 
 func newWeights(dev npu.Device, c *Config, purpose npu.Purpose, ps []Param) (*Weights, error) {
-	const align = 16 // values: the start of each tensor falls on a cache line
+	const align = 16 // values per cache line; each tensor starts on one
 	size := func(p *Param) int {
 		if p.Cols == 0 {
 			return p.Rows
@@ -160,8 +159,8 @@ func (w *Weights) bind() {
 	}
 }
 
-// Merge adds the output projection's part of tied gradients to the embedding's,
-// once, before the optimizer reads them.
+// Merge adds the output projection's part of tied gradients to the embedding's. Call
+// it once, before the optimizer reads the gradients.
 func (w *Weights) Merge() {
 	if w.Config.Tied && w.Head.Addr() != w.Embed.Addr() {
 		w.dev.Add(w.Embed.Buffer, w.Head.Buffer)
@@ -171,17 +170,17 @@ func (w *Weights) Merge() {
 // Zero clears all values.
 func (w *Weights) Zero() { w.dev.Zero(w.arena) }
 
-// CopyFrom copies src's values, which must be of the same shape and layout.
+// CopyFrom copies the values of src, which must have the same shape and layout.
 func (w *Weights) CopyFrom(src *Weights) { w.dev.Copy(w.arena, src.arena) }
 
-// Free gives the memory back.
+// Free frees the memory.
 func (w *Weights) Free() { w.dev.Free(w.arena) }
 
-// Bytes is the memory that the weights take.
+// Bytes returns the memory of the weights.
 func (w *Weights) Bytes() int64 { return int64(w.arena.Len()) * 4 }
 
-// Init draws random weights: matrices from N(0, Std²), norms 1, biases 0. The
-// same seed gives the same weights on every machine.
+// Init draws random weights: matrices from N(0, Std²), norms 1, biases 0. A seed
+// gives the same weights on every machine.
 func (w *Weights) Init(seed uint64) {
 	rng := normal{seed: seed}
 	var vals []float32
@@ -214,9 +213,9 @@ func (w *Weights) Read(i int, dst []float32) {
 	w.dev.UnpackMatrix(dst, npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols})
 }
 
-// CheckFinite names the first parameter that holds NaN, infinity, or numbers
-// whose squares float32 cannot add up, as after a step that was far too long.
-// The error wraps ErrNotFinite.
+// CheckFinite returns an error that names the first parameter with NaN, infinity, or
+// values whose sum of squares overflows float32, as after a far too large update. The
+// error wraps ErrNotFinite.
 func (w *Weights) CheckFinite() error {
 	for i := range w.Params {
 		p := &w.Params[i]
@@ -227,7 +226,7 @@ func (w *Weights) CheckFinite() error {
 	return w.dev.Sync()
 }
 
-// Sources streams the tensors, row-major, under their names.
+// Sources returns the tensors under their names, to be streamed row-major.
 func (w *Weights) Sources() []checkpoint.Source {
 	var out []checkpoint.Source
 	for i := range w.Params {
