@@ -25,20 +25,20 @@ import (
 // GenerationFile is the name of the generation settings.
 const GenerationFile = "generation_config.json"
 
-// Folder is a model folder without its weights, or the description of a model
-// with random weights. It does not change after Open or Random.
+// Folder is a model folder without its weights, or the description of a model with
+// random weights. It is immutable.
 type Folder struct {
 	Dir       string // empty if the weights are random
-	Source    string // what errors call it
+	Source    string // name of the model in errors
 	Shape     *model.Config
 	Tokenizer *tokenizer.Tokenizer // nil without tokenizer files
 	Template  *chat.Template       // nil without a chat template
-	Files     map[string][]byte    // what a trained copy takes along: config.json, tokenizer and generation files
-	StopIDs   []int32              // of the model and the tokenizer
-	seed      uint64               // of random weights
+	Files     map[string][]byte    // files that a trained copy keeps: config.json, tokenizer and generation files
+	StopIDs   []int32              // stop ids of the model and the tokenizer
+	seed      uint64               // seed of random weights
 }
 
-// Open reads all of a model folder but the weights.
+// Open reads a model folder, except its weights.
 func Open(dir string) (*Folder, error) {
 	shape, err := model.ReadConfig(dir)
 	if err != nil {
@@ -51,9 +51,9 @@ func Open(dir string) (*Folder, error) {
 	return read(dir, dir, config, shape)
 }
 
-// Random describes a model with random weights, drawn from seed, in the shape of
-// a config.json. tokenizerDir has the tokenizer's files; it may be empty. Errors
-// call the model source.
+// Random describes a model with random weights drawn from seed, in the shape of a
+// config.json. tokenizerDir holds the tokenizer's files and may be empty. source
+// names the model in errors.
 func Random(source, tokenizerDir string, config []byte, seed uint64) (*Folder, error) {
 	shape, err := model.ParseConfig(config)
 	if err != nil {
@@ -67,12 +67,12 @@ func Random(source, tokenizerDir string, config []byte, seed uint64) (*Folder, e
 	return f, nil
 }
 
-// Sizes of a Qwen3 decoder with tied embeddings.
+// Sizes are the sizes of a Qwen3 decoder with tied embeddings.
 type Sizes struct {
 	Hidden, FFN, Layers, Heads, KVHeads, HeadDim, Vocab int
 }
 
-// Config is the config.json of a decoder of these sizes.
+// Config returns the config.json of a decoder of these sizes.
 func (s Sizes) Config() ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"architectures": []string{"Qwen3ForCausalLM"}, "model_type": "qwen3", "hidden_size": s.Hidden,
@@ -124,7 +124,7 @@ func read(dir, tokenizerDir string, config []byte, shape *model.Config) (*Folder
 	return f, nil
 }
 
-// asFloat32 is a config.json for weights saved as float32, otherwise unchanged.
+// asFloat32 returns config with the weights' type set to float32.
 func asFloat32(config []byte) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(config, &fields); err != nil {
@@ -139,8 +139,8 @@ func asFloat32(config []byte) ([]byte, error) {
 }
 
 // Weights loads the folder's weights into dev's memory, or draws them if they are
-// random. The caller frees them. Files that do not fit the shape are a usage error,
-// found before memory is allocated.
+// random. The caller frees them. It checks that the files fit the shape before it
+// allocates memory; if they do not, the error is a usage error.
 func (f *Folder) Weights(dev npu.Device) (*model.Weights, error) {
 	if f.Dir != "" {
 		if err := f.Shape.CheckFolder(f.Dir); err != nil {
@@ -162,8 +162,8 @@ func (f *Folder) Weights(dev npu.Device) (*model.Weights, error) {
 	return w, nil
 }
 
-// Text decodes a response without the token that ended it and without special
-// tokens. It is empty if the folder has no tokenizer.
+// Text decodes a response without special tokens and without the token that ended it.
+// It returns an empty string if the folder has no tokenizer.
 func (f *Folder) Text(ids []int32) string {
 	if n := len(ids); n > 0 && slices.Contains(f.StopIDs, ids[n-1]) {
 		ids = ids[:n-1]
@@ -174,9 +174,9 @@ func (f *Folder) Text(ids []int32) string {
 	return f.Tokenizer.Decode(ids)
 }
 
-// Fingerprint identifies what a decoder of this shape computes from its weights;
-// settings that do not affect that are left out. It stays an XXH64, since trainers
-// and servers of different versions compare it.
+// Fingerprint identifies what a decoder of this shape computes from its weights and
+// ignores settings that do not affect that. It stays an XXH64, because trainers and
+// servers of different versions compare it.
 func Fingerprint(shape *model.Config) string {
 	c := *shape
 	c.MaxPositions, c.InitStd, c.StopIDs, c.BOS = 0, 0, nil, 0
@@ -186,8 +186,8 @@ func Fingerprint(shape *model.Config) string {
 	return fmt.Sprintf("%016x", xxhash.Sum64String(fmt.Sprintf("%+v", c)))
 }
 
-// Write writes the folder with weights w to dir, which must not exist or be empty.
-// On failure it removes what it wrote.
+// Write writes the folder with weights w to dir, which must be empty or not exist. On
+// failure it removes what it wrote.
 func (f *Folder) Write(dir string, w *model.Weights) (err error) {
 	_, statErr := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -199,9 +199,9 @@ func (f *Folder) Write(dir string, w *model.Weights) (err error) {
 			return
 		}
 		for _, name := range wrote {
-			_ = os.Remove(name) // what failed may not be there
+			_ = os.Remove(name) // may not exist
 		}
-		if statErr != nil { // dir is new
+		if statErr != nil { // Write created dir
 			_ = os.Remove(dir)
 		}
 	}()
