@@ -22,13 +22,13 @@ const (
 )
 
 const (
-	maxCols     = 1 << 20 // of a tensor that SumStream packs
+	maxCols     = 1 << 20 // per tensor that SumStream packs
 	blockValues = 1 << 18 // the approximate number of values read at a time
 )
 
-// SumStream reads a stream of any tensors, row-major or packed, to its end and
-// returns the checksum of weights that loaded it. It refuses rows that are very wide
-// and ignores the checksum in the stream's metadata.
+// SumStream reads a stream of any tensors, row-major or packed, to its end. It
+// returns the checksum of weights loaded from it. It rejects very wide rows and
+// ignores the checksum in the stream's metadata.
 func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 	packed := s.Metadata()[LayoutKey] == Layout
 	shape := func(t checkpoint.Tensor) (sh host.Shape) { // zero for a tensor of one panel
