@@ -1,4 +1,4 @@
-// Package rope says how rotary frequencies are stretched for a longer context.
+// Package rope computes rotary frequencies, scaled for longer contexts.
 package rope
 
 import (
@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// The kinds of rotary frequencies.
+// The kinds of scaling.
 const (
 	plain   = "default"
 	linear  = "linear"
@@ -19,34 +19,33 @@ const (
 	llama3  = "llama3"
 )
 
-// Scaling says how rotary frequencies are stretched for a longer context,
-// in the terms of Hugging Face's rope_scaling.
+// Scaling sets how rotary frequencies are scaled for a longer context, in the terms
+// of Hugging Face's rope_scaling.
 type Scaling struct {
-	// Kind is "default", "linear" (Chen et al. 2023), "dynamic", "yarn" (Peng et
-	// al. 2023, section 3) or "llama3" (Llama 3.1). "dynamic" changes the
-	// frequencies of sequences longer than max_position_embeddings only, which
-	// are refused here: it is "default".
+	// Kind is "default", "linear" (Chen et al. 2023), "dynamic", "yarn" (Peng et al.
+	// 2023, section 3) or "llama3" (Llama 3.1). "dynamic" is treated as "default": it
+	// changes only sequences longer than max_position_embeddings, which easyrl
+	// rejects.
 	Kind               string
 	Factor             float64
-	Original           float64 // positions that the model was trained on before
+	Original           float64 // context length of the training before scaling
 	LowFreq, HighFreq  float64 // llama3
 	BetaFast, BetaSlow float64 // yarn
-	Attention          float64 // yarn: the factor of cosines and sines; 0 derives it
-	MScale, MScaleAll  float64 // yarn: what it may be derived from
-	Truncate           bool    // yarn: whole dimensions bound the ramp
+	Attention          float64 // yarn: factor of cosines and sines; 0 derives it
+	MScale, MScaleAll  float64 // yarn: used to derive Attention
+	Truncate           bool    // yarn: round the ramp's bounds to whole dimensions
 }
 
-// Fields are what a config.json has of rotary angles.
+// Fields holds the rotary settings of a config.json.
 type Fields struct {
 	Theta, MaxPositions float64
 	Scaling, Parameters map[string]any // rope_scaling and rope_parameters
 	Original            *float64       // original_max_position_embeddings beside them; may be nil
 }
 
-// Read is the base of the rotary angles and their scaling, from either place that
-// versions of the format keep them in: rope_scaling, which goes first, with
-// rope_theta beside it, or both in rope_parameters. Its error names all that is
-// wrong.
+// Read returns the base of the rotary angles and their scaling. Versions of the
+// format keep them in two places: in rope_scaling, with rope_theta beside it, or
+// together in rope_parameters. rope_scaling wins. The error names every fault.
 func Read(f Fields) (theta float64, s Scaling, err error) {
 	theta = f.Theta
 	s = Scaling{Original: f.MaxPositions, BetaFast: 32, BetaSlow: 1, Truncate: true}
@@ -79,7 +78,7 @@ func Read(f Fields) (theta float64, s Scaling, err error) {
 			bad("%s is %v, expected a number", key, v)
 		}
 	}
-	if f.Original != nil { // stands above the one of the scaling
+	if f.Original != nil { // overrides the scaling's own
 		s.Original = *f.Original
 	}
 	if v, ok := fields["factor"]; ok && v == nil && s.Kind == yarn && s.Original > 0 {
@@ -101,8 +100,8 @@ func Read(f Fields) (theta float64, s Scaling, err error) {
 	return theta, s, errors.Join(append(errs, s.validate())...)
 }
 
-// kindOf is the kind that fields name, empty where they name none; rope_type is
-// the newer key.
+// kindOf returns the kind in fields, or "" if there is none. rope_type is the newer
+// key and wins.
 func kindOf(fields map[string]any, bad func(format string, args ...any)) (kind string) {
 	for _, key := range []string{"type", "rope_type"} {
 		switch v := fields[key].(type) {
@@ -144,8 +143,8 @@ func (s *Scaling) validate() error {
 	return fmt.Errorf("rope scaling %q is not supported, expected default, linear, dynamic, yarn or llama3", s.Kind)
 }
 
-// Frequencies are the angles that a position turns each pair of dimensions by,
-// and the factor of the cosines and sines.
+// Frequencies returns the angle per position of each pair of dimensions, and the
+// factor of the cosines and sines.
 func (s *Scaling) Frequencies(theta float64, dim int) (freq []float64, factor float64) {
 	freq = make([]float64, dim/2)
 	for i := range freq {
@@ -166,18 +165,18 @@ func (s *Scaling) Frequencies(theta float64, dim int) (freq []float64, factor fl
 	return freq, 1
 }
 
-// llama3 keeps high frequencies, divides low ones by the factor and blends
-// those between.
+// llama3 keeps high frequencies, divides low ones by the factor and blends those
+// between.
 func (s *Scaling) llama3(f float64) float64 {
-	turns := s.Original * f / (2 * math.Pi) // in the original context
+	turns := s.Original * f / (2 * math.Pi) // turns in the original context
 	blend := (turns - s.LowFreq) / (s.HighFreq - s.LowFreq)
 	blend = min(1, max(0, blend))
 	return (1-blend)*f/s.Factor + blend*f
 }
 
-// yarn blends each frequency with its share by a ramp over the dimensions
-// between those that turn BetaFast and BetaSlow times in the original context
-// ("NTK-by-parts"), in place, and returns the factor of cosines and sines.
+// yarn interpolates frequencies by parts ("NTK-by-parts"), in place, and returns the
+// factor of cosines and sines. A ramp blends f with f/Factor between the dimensions
+// that turn BetaFast and BetaSlow times in the original context.
 func (s *Scaling) yarn(freq []float64, theta float64, dim int) float64 {
 	at := func(turns float64) float64 {
 		return float64(dim) * math.Log(s.Original/(turns*2*math.Pi)) / (2 * math.Log(theta))
