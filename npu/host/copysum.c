@@ -1,10 +1,10 @@
 //go:build unix
 
-/* Copies runs of bytes and sums each while it is in registers: 64-bit XXH3 without
- * a seed, as github.com/Cyan4973/xxHash, doc/xxhash_spec.md defines it for more than
- * 240 bytes. A run with the right sum is stored whole even if its source changes
- * meanwhile: only part of the last stripe is read twice, and the second reading is
- * the one that is stored.
+/* Copies runs of bytes and sums each one while it is in registers: 64-bit XXH3
+ * without a seed, as github.com/Cyan4973/xxHash, doc/xxhash_spec.md defines it for
+ * more than 240 bytes. A run with the right sum is stored intact even if its
+ * source changes during the copy: only part of the last stripe is read twice, and
+ * the second reading is the one that is stored.
  *
  *   acc   eight sums of 64 bits   stripe  64 bytes of input   block  16 stripes */
 #include <stdint.h>
@@ -14,7 +14,7 @@
 #define STRIPE 64
 #define BLOCK 16
 #define EXPONENT 0x7f800000u /* of infinity and NaN */
-#define LOWEST 0x00800000u   /* added to it, carries into the sign */
+#define LOWEST 0x00800000u   /* added to an exponent of all ones, carries into the sign */
 
 static const uint64_t prime32_1 = 0x9e3779b1u, prime64_1 = 0x9e3779b185ebca87u;
 
@@ -40,7 +40,7 @@ static uint64_t folded(uint64_t a, uint64_t b) {
   return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
-/* The sum of a run of the given length from its accumulators. */
+/* Returns the hash of a run of the given length from its accumulators. */
 static uint64_t merged(const uint64_t *acc, int64_t bytes) {
   uint64_t h = (uint64_t)bytes * prime64_1;
   for (int i = 0; i < 4; i++) h += folded(acc[2 * i] ^ word(secret() + 11 + 16 * i), acc[2 * i + 1] ^ word(secret() + 19 + 16 * i));
@@ -49,9 +49,9 @@ static uint64_t merged(const uint64_t *acc, int64_t bytes) {
   return h ^ h >> 32;
 }
 
-/* run_<isa> sums a run and, unless dst is NULL, copies it to dst, past the caches if
- * dst is aligned to a cache line. It sets the sign bit of *bad if a value is not
- * finite. */
+/* run_<isa> sums a run and, unless dst is NULL, copies it to dst. It bypasses the
+ * caches if dst is aligned to a cache line. It sets the sign bit of *bad if a
+ * value is not finite. */
 #define RUN(isa, target, vec, vecs)                                                                                             \
   target static inline __attribute__((always_inline)) uint64_t body_##isa(uint8_t *dst, const uint8_t *src, int64_t bytes,      \
                                                                           int past, uint32_t *bad) {                            \
@@ -151,8 +151,8 @@ RUN(portable, , pair, 4)
 
 typedef uint64_t (*run_function)(uint8_t *dst, const uint8_t *src, int64_t bytes, uint32_t *bad);
 
-/* The function for an instruction set by its number in copysum_cgo.go; 0 selects the
- * best. NULL if this machine does not run it. */
+/* Returns the function for an instruction set by its number in copysum_cgo.go, or
+ * NULL if this machine does not run it. 0 selects the best. */
 static run_function run_of(int32_t isa) {
 #if defined(__x86_64__)
   int avx512 = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
@@ -162,7 +162,7 @@ static run_function run_of(int32_t isa) {
   return isa <= 1 ? run_portable : 0;
 }
 
-/* Whether this machine runs an instruction set. */
+/* Reports whether this machine runs an instruction set. */
 INTERNAL int32_t easyrl_copy_sum_runs(int32_t isa) { return run_of(isa) != 0; }
 
 /* Sums runs of n values, n above 60, and copies them to dst unless it is NULL. It

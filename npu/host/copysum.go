@@ -12,20 +12,20 @@ import (
 )
 
 // CopySum copies src to dst, unless dst is nil, and writes the 64-bit XXH3 of each
-// run of run values, as little-endian bytes, to sums. It uses at most the given
-// number of threads and reports whether all values are finite.
+// run of run values, as little-endian bytes, to sums. It uses at most threads threads
+// and reports whether all values are finite.
 //
-// Another process may write src meanwhile: a run in dst is whole if its sum is the
-// expected one. CopySum panics unless len(src) is run·len(sums) and dst, if it is
-// not nil, has that length too.
+// Another process may write src at the same time: a run in dst is intact if its sum
+// is the expected one. CopySum panics unless len(src) is run·len(sums) and dst is nil
+// or has the same length.
 func CopySum(dst, src []float32, run int, sums []uint64, threads int) (finite bool) {
 	return copySum(copierOf(""), dst, src, run, sums, threads)
 }
 
-// copier is CopySum on one thread.
+// copier does what CopySum does, on one thread.
 type copier func(dst, src []float32, run int, sums []uint64) (finite bool)
 
-// copyTask is about the number of values in a thread's task.
+// copyTask is the approximate number of values in a thread's task.
 const copyTask = 1 << 16
 
 func copySum(do copier, dst, src []float32, run int, sums []uint64, threads int) bool {
@@ -35,7 +35,7 @@ func copySum(do copier, dst, src []float32, run int, sums []uint64, threads int)
 	if len(src) == 0 {
 		return true
 	}
-	step := max(1, copyTask/run) // runs in a task
+	step := max(1, copyTask/run) // runs per task
 	tasks := (len(sums) + step - 1) / step
 	var next, bad atomic.Int64
 	work := func() {
@@ -80,11 +80,11 @@ func copyGo(dst, src []float32, run int, sums []uint64) (finite bool) {
 	return finite
 }
 
-// bigEndian reports whether this machine stores the high byte first.
+// bigEndian reports whether this machine is big-endian.
 func bigEndian() bool { return binary.NativeEndian.Uint16([]byte{0, 1}) == 1 }
 
-// littleBytes are the little-endian bytes of vals: their own memory on a
-// little-endian machine.
+// littleBytes returns vals as little-endian bytes. On a little-endian machine they
+// share the memory of vals.
 func littleBytes(vals []float32) []byte {
 	if !bigEndian() {
 		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(vals))), 4*len(vals))

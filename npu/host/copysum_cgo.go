@@ -16,14 +16,15 @@ import (
 	"unsafe"
 )
 
-// shortRun is the most bytes for which XXH3 has a different algorithm, which the C
-// code lacks.
+// shortRun is the longest run in bytes that XXH3 hashes with another algorithm, which
+// the C code does not have.
 const shortRun = 240
 
-// compiled are the instruction sets of this build, at their numbers in copysum.c.
+// compiled returns the instruction sets of this build. The index is the number in
+// copysum.c.
 func compiled() []string { return []string{"", "portable", "avx2", "avx512"} }
 
-// isas names the instruction sets that copierOf accepts on this machine.
+// isas returns the instruction sets that copierOf accepts on this machine.
 func isas() []string {
 	var names []string
 	for i, name := range compiled() {
@@ -34,7 +35,7 @@ func isas() []string {
 	return names
 }
 
-// copierOf is the copier for one of isas; the empty name selects the best.
+// copierOf returns the copier for one of isas. The empty name selects the best.
 func copierOf(isa string) copier {
 	number := C.int32_t(slices.Index(compiled(), isa))
 	return func(dst, src []float32, run int, sums []uint64) bool {

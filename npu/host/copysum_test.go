@@ -11,7 +11,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// copiers are all copiers that this machine runs, by name.
+// copiers returns all copiers that this machine runs, by name.
 func copiers() map[string]copier {
 	all := map[string]copier{"go": copyGo, "best": copierOf("")}
 	for _, isa := range isas() {
@@ -20,8 +20,8 @@ func copiers() map[string]copier {
 	return all
 }
 
-// Runs of any length, aligned or not, copied or not, on any number of threads,
-// have the sums of the library, and nothing beyond them is written.
+// Every copier gives the library's sums for runs of any length, aligned or not,
+// copied or not, on any number of threads, and writes nothing beyond them.
 func TestCopySum(t *testing.T) {
 	t.Parallel()
 	const runs, around = 5, 40
@@ -57,7 +57,7 @@ func TestCopySum(t *testing.T) {
 	}
 }
 
-// A value that is not finite is found at every position; the largest finite values
+// A value that is not finite is found at every position. The largest finite values
 // pass.
 func TestCopySumFinite(t *testing.T) {
 	t.Parallel()

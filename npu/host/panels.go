@@ -13,14 +13,14 @@ import (
 
 // Shape is the shape of a matrix, or of a vector of Rows values if Cols is 0.
 //
-// CPU devices hold both in panels. A panel of a matrix is npu.MatrixBlock rows,
-// column by column; the last one is padded with zeros. A vector is one panel.
+// CPU devices store both in panels. A panel of a matrix is npu.MatrixBlock rows,
+// column by column; the last panel is padded with zeros. A vector is one panel.
 type Shape struct{ Rows, Cols int }
 
-// Values is the number of values.
+// Values returns the number of values.
 func (s Shape) Values() int { return s.Rows * max(s.Cols, 1) }
 
-// PanelLen is the number of values in a panel.
+// PanelLen returns the number of values in a panel.
 func (s Shape) PanelLen() int {
 	if s.Cols == 0 {
 		return s.Rows
@@ -28,7 +28,7 @@ func (s Shape) PanelLen() int {
 	return npu.MatrixBlock * s.Cols
 }
 
-// Panels is the number of panels.
+// Panels returns the number of panels.
 func (s Shape) Panels() int {
 	if s.Cols == 0 {
 		return 1
@@ -36,7 +36,7 @@ func (s Shape) Panels() int {
 	return (s.Rows + npu.MatrixBlock - 1) / npu.MatrixBlock
 }
 
-// RowShape is the shape of the row-major tensor in a file.
+// RowShape returns the shape of the row-major tensor in a file.
 func (s Shape) RowShape() []int {
 	if s.Cols == 0 {
 		return []int{s.Rows}
@@ -44,7 +44,7 @@ func (s Shape) RowShape() []int {
 	return []int{s.Rows, s.Cols}
 }
 
-// PanelShape is the shape of the packed tensor in a file.
+// PanelShape returns the shape of the packed tensor in a file.
 func (s Shape) PanelShape() []int {
 	if s.Cols == 0 {
 		return []int{s.Rows}
@@ -52,11 +52,10 @@ func (s Shape) PanelShape() []int {
 	return []int{s.Panels(), s.Cols, npu.MatrixBlock}
 }
 
-// Block rounds a number of values down to whole panels, but to no less than one
-// panel.
+// Block rounds a number of values down to whole panels, but to at least one.
 func (s Shape) Block(values int) int { return max(values/s.PanelLen(), 1) * s.PanelLen() }
 
-// PanelAt is the index of the panel that begins with row-major value first.
+// PanelAt returns the index of the panel that begins with row-major value first.
 func (s Shape) PanelAt(first int) int {
 	if s.Cols == 0 {
 		return 0
@@ -64,7 +63,7 @@ func (s Shape) PanelAt(first int) int {
 	return first / s.PanelLen()
 }
 
-// Part is the shape of the n panels that begin with panel at.
+// Part returns the shape of the n panels that begin with panel at.
 func (s Shape) Part(at, n int) Shape {
 	if s.Cols == 0 {
 		return s
@@ -72,14 +71,14 @@ func (s Shape) Part(at, n int) Shape {
 	return Shape{min(s.Rows-at*npu.MatrixBlock, n*npu.MatrixBlock), s.Cols}
 }
 
-// place is the packed position of row-major value i.
+// place returns the packed position of row-major value i.
 func (s Shape) place(i int) int {
 	row, col := i/s.Cols, i%s.Cols
 	return (row/npu.MatrixBlock*s.Cols+col)*npu.MatrixBlock + row%npu.MatrixBlock
 }
 
-// Pack lays out whole rows of row-major values in panels. It uses buf's memory if
-// it is large enough. Of a vector it returns vals itself.
+// Pack lays out whole rows of row-major values in panels. It reuses buf if it is
+// large enough. For a vector it returns vals.
 func (s Shape) Pack(buf, vals []float32) []float32 {
 	if s.Cols == 0 {
 		return vals
@@ -105,8 +104,8 @@ func (s Shape) Unpack(packed []float32) []float32 {
 	return vals
 }
 
-// CheckPadding returns an error if the padding of the last panel is not zero, which
-// kernels rely on.
+// CheckPadding returns an error if the padding of the last panel is not zero. Kernels
+// rely on zero padding.
 func (s Shape) CheckPadding(packed []float32) error {
 	missing := s.Panels()*npu.MatrixBlock - s.Rows
 	if s.Cols == 0 || missing == 0 {
@@ -127,8 +126,8 @@ func (s Shape) CheckPadding(packed []float32) error {
 // float32.
 type Sums map[string][]uint64
 
-// Total is the checksum of all tensors in hexadecimal: the XXH3 of their sums, by
-// tensor name and then by panel.
+// Total returns the checksum of all tensors in hexadecimal: the XXH3 of their sums,
+// in order of tensor name and then panel.
 func (s Sums) Total() string {
 	var all []byte
 	for _, name := range slices.Sorted(maps.Keys(s)) {

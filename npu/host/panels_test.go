@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Row r, column c of a matrix is at lane r mod 32 of column c of panel r / 32.
+// Row r, column c of a matrix is lane r mod 32 of column c of panel r / 32.
 func TestPanels(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Shape{{1, 1}, {31, 3}, {32, 2}, {33, 5}, {100, 7}} {
