@@ -1,6 +1,6 @@
 // Package device opens a device by its kind and measures what its hardware can do.
 //
-// Packages above npu use it instead of importing npu/cpu and npu/plugin.
+// Packages above npu import it instead of npu/cpu and npu/plugin.
 package device
 
 import (
@@ -15,8 +15,8 @@ import (
 // CPU is the kind of the device that every build has.
 const CPU = "cpu"
 
-// Open opens a device of a kind: CPU, or the path of a kernel library. threads is the
-// number of threads of a CPU, 0 for all cores.
+// Open opens a device of the given kind: CPU, or the path of a kernel library.
+// threads is the number of threads of a CPU, 0 for all cores.
 func Open(kind string, threads int) (npu.Device, error) {
 	if kind == CPU {
 		return cpu.Open(threads)
@@ -29,7 +29,7 @@ func isCPU(dev npu.Device) bool { return strings.HasPrefix(dev.Name(), "cpu/") }
 
 // PeakFLOPS measures the float32 operations per second, two for each fused
 // multiply-add, that the threads of dev reach together in registers. It takes some
-// milliseconds. It is 0, unknown, if dev is not a CPU.
+// milliseconds. It returns 0, unknown, if dev is not a CPU.
 func PeakFLOPS(dev npu.Device) float64 {
 	if !isCPU(dev) {
 		return 0
@@ -41,8 +41,8 @@ func PeakFLOPS(dev npu.Device) float64 {
 	return peak
 }
 
-// Ceilings measures what the machine reaches on one thread and on the threads of dev,
-// which must be a CPU. It takes half a second and 256 MiB.
+// Ceilings measures the best rates of the machine on one thread and on the threads of
+// dev, which must be a CPU. It takes half a second and 256 MiB.
 func Ceilings(dev npu.Device) (npu.Ceilings, error) {
 	if !isCPU(dev) {
 		return npu.Ceilings{}, fmt.Errorf("measure ceilings: device is %s, expected a CPU", dev.Name())
@@ -50,9 +50,9 @@ func Ceilings(dev npu.Device) (npu.Ceilings, error) {
 	return cpu.Ceilings(dev.Threads())
 }
 
-// Bandwidth measures the bytes per second that the threads of dev, which must be a
-// CPU, read and copy while they go over a set of the given number of bytes again and
-// again. A copied byte counts as read and as written.
+// Bandwidth measures the bytes per second that the threads of dev read and copy as
+// they pass over a set of size bytes repeatedly. dev must be a CPU. A copied byte
+// counts as read and as written.
 func Bandwidth(dev npu.Device, size int64) (read, copied float64, err error) {
 	if !isCPU(dev) {
 		return 0, 0, fmt.Errorf("measure bandwidth: device is %s, expected a CPU", dev.Name())

@@ -39,7 +39,7 @@ type namedDevice struct {
 
 func (d namedDevice) Name() string { return d.name }
 
-// A CPU is measured; what other devices reach is unknown.
+// A CPU is measured; the rates of other devices are unknown.
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	dev := openCPU(t)
