@@ -24,8 +24,8 @@ import (
 
 const symbol = "easyrl_device_api_v1"
 
-// Open loads the library at path and opens its device ordinal. threads is a
-// hint that accelerators ignore; 0 leaves it to the library.
+// Open loads the library at path and opens its device ordinal. threads is a hint that
+// accelerators ignore; 0 lets the library choose.
 func Open(path string, ordinal, threads int) (npu.Device, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("open device library: %w", err)
@@ -43,7 +43,7 @@ func Open(path string, ordinal, threads int) (npu.Device, error) {
 
 // load returns the library's table of functions.
 func load(path string) (unsafe.Pointer, error) {
-	// The message that dlerror returns belongs to the thread.
+	// dlerror's message belongs to the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	name, entry := C.CString(path), C.CString(symbol)

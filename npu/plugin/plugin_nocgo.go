@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Open fails: loading a library at run time takes a build with cgo on a Unix.
+// Open fails: only a build with cgo on Unix can load a library at run time.
 func Open(path string, _, _ int) (npu.Device, error) {
 	return nil, fmt.Errorf("open device library %s: expected a build with cgo on a Unix system", path)
 }

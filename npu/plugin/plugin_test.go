@@ -31,8 +31,8 @@ func build(t *testing.T, name string, args ...string) string {
 	return lib
 }
 
-// TestCPULibrary builds the CPU device as a library of its own and requires it
-// to be the device that is compiled in.
+// TestCPULibrary builds the CPU device as a shared library and requires the same bits
+// as from the device that is compiled in.
 func TestCPULibrary(t *testing.T) {
 	sources, err := filepath.Glob("../cpu/*.c")
 	require.NoError(t, err)
