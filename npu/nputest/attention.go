@@ -11,14 +11,14 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// forest is a layout of segments that attention is tested on.
+// forest is a layout of segments for attention tests.
 type forest struct {
 	name     string
 	segments []npu.Segment
 }
 
-// tree appends segments of the given lengths and parents after the rows and
-// segments that are there; parents count from the first one appended.
+// tree appends segments of the given lengths and parents to the forest. Parents count
+// from the first segment appended.
 func (f *forest) tree(lens, parents []int32) {
 	base, start := int32(len(f.segments)), int32(f.rows())
 	for i, n := range lens {
@@ -31,7 +31,7 @@ func (f *forest) tree(lens, parents []int32) {
 	}
 }
 
-// rows is the number of rows of the forest.
+// rows returns the number of rows of the forest.
 func (f *forest) rows() int {
 	n := 0
 	for _, s := range f.segments {
@@ -40,9 +40,9 @@ func (f *forest) rows() int {
 	return n
 }
 
-// forests are the layouts that every attention test goes through: lone
-// sequences, a group, a deep tree, an empty segment, several trees, and two
-// whose segments take turns.
+// forests returns the layouts that every attention test runs: lone sequences, a
+// group, a deep tree, an empty segment, several trees, and two trees with interleaved
+// segments.
 func forests() []forest {
 	var all []forest
 	for _, n := range []int32{1, 2, 17, 40} {
@@ -66,7 +66,7 @@ func forests() []forest {
 	return append(all, group, deep, several, woven)
 }
 
-// headShapes are grouped and ungrouped, narrow, wide and odd.
+// headShapes returns grouped and ungrouped, narrow, wide and odd shapes.
 func headShapes() []npu.Heads {
 	return []npu.Heads{
 		{Q: 1, KV: 1, Dim: 8}, {Q: 4, KV: 2, Dim: 5}, {Q: 3, KV: 1, Dim: 33}, {Q: 4, KV: 2, Dim: 32},
@@ -74,7 +74,7 @@ func headShapes() []npu.Heads {
 	}
 }
 
-// attentionCase is the operands of an attention in host memory.
+// attentionCase holds the operands of an attention in host memory.
 type attentionCase struct {
 	forest
 	h          npu.Heads
@@ -92,7 +92,7 @@ func newAttentionCase(f forest, h npu.Heads, seed uint64, scale float64) *attent
 	}
 }
 
-// rowsOf keeps the given rows of a [T, width] tensor, in that order.
+// rowsOf returns the given rows of a [T, width] tensor, in that order.
 func rowsOf(x []float32, rows []int, width int) []float32 {
 	var y []float32
 	for _, row := range rows {
@@ -101,7 +101,7 @@ func rowsOf(x []float32, rows []int, width int) []float32 {
 	return y
 }
 
-// pick is the case of other segments whose rows are the given ones of c's.
+// pick returns a case with other segments, built from the given rows of c.
 func (c *attentionCase) pick(segments []npu.Segment, rows []int) *attentionCase {
 	wq, wk := c.h.Q*c.h.Dim, c.h.KV*c.h.Dim
 	return &attentionCase{
@@ -110,13 +110,13 @@ func (c *attentionCase) pick(segments []npu.Segment, rows []int) *attentionCase 
 	}
 }
 
-// attentionResult is what the two kernels wrote.
+// attentionResult holds the outputs of both kernels.
 type attentionResult struct {
 	out, stats, dq, dk, dv []float32
 }
 
-// run calls both kernels on a device. Outputs start as NaN, so that a value
-// that a kernel forgets shows.
+// run calls both kernels on a device. Outputs start as NaN to expose values that a
+// kernel does not write.
 func (c *attentionCase) run(t *testing.T, d npu.Device) attentionResult {
 	t.Helper()
 	m := newMemory(t, d)
@@ -131,8 +131,7 @@ func (c *attentionCase) run(t *testing.T, d npu.Device) attentionResult {
 	return r
 }
 
-// testAttention holds the properties of attention, its backward pass and its
-// cached form.
+// testAttention checks attention, its backward pass and its cached form.
 func testAttention(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("reference", func(t *testing.T) { testAttentionReference(t, open) })
 	t.Run("threads", func(t *testing.T) { testAttentionThreads(t, open) })
@@ -145,8 +144,8 @@ func testAttention(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("cached", func(t *testing.T) { testAttentionCached(t, open) })
 }
 
-// testAttentionReference compares with the dense definition in float64, and
-// that one's derivative with central differences of it.
+// testAttentionReference compares with the dense definition in float64, whose
+// derivative it compares with central differences.
 func testAttentionReference(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	for i, f := range forests() {
@@ -172,7 +171,7 @@ func testAttentionReference(t *testing.T, open func(threads int) (npu.Device, er
 	}
 }
 
-// checkSlopes compares a few derivatives of the reference with differences.
+// checkSlopes compares a few derivatives of the reference with central differences.
 func checkSlopes(t *testing.T, name string, c *attentionCase, dq, dk, dv []float64) {
 	t.Helper()
 	q, k, v, g := widen(c.q), widen(c.k), widen(c.v), widen(c.g)
@@ -196,7 +195,7 @@ func checkSlopes(t *testing.T, name string, c *attentionCase, dq, dk, dv []float
 	}
 }
 
-// testAttentionThreads holds that the number of threads changes no bit.
+// testAttentionThreads checks that the number of threads changes no bit.
 func testAttentionThreads(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one := device(t, open, 1)
 	for _, threads := range []int{2, 3, 4} {
@@ -210,9 +209,9 @@ func testAttentionThreads(t *testing.T, open func(threads int) (npu.Device, erro
 	}
 }
 
-// testSharedPrompt holds that a prompt computed once for all its responses
-// gives the bits of a prompt repeated for each, and the gradients but for the
-// order of their sums (Periodic Asynchrony, section 4.2).
+// testSharedPrompt checks that a prompt computed once for all its responses gives the
+// same bits as a prompt repeated for each. Gradients may differ by the order of their
+// sums (Periodic Asynchrony, section 4.2).
 func testSharedPrompt(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	lens := []int32{30, 7, 1, 19, 64}
@@ -221,7 +220,7 @@ func testSharedPrompt(t *testing.T, open func(threads int) (npu.Device, error)) 
 			var f forest
 			f.tree(append([]int32{prompt}, lens...), []int32{-1, 0, 0, 0, 0, 0})
 			shared := newAttentionCase(f, h, uint64(i), 1)
-			clear(shared.g[:int(prompt)*h.Q*h.Dim]) // a shared prompt bears no loss of its own
+			clear(shared.g[:int(prompt)*h.Q*h.Dim]) // a shared prompt has no loss of its own
 			got := shared.run(t, d)
 			wq, wk := h.Q*h.Dim, h.KV*h.Dim
 			dk, dv := make([]float64, int(prompt)*wk), make([]float64, int(prompt)*wk)
@@ -252,8 +251,7 @@ func testSharedPrompt(t *testing.T, open func(threads int) (npu.Device, error)) 
 	}
 }
 
-// testTreesApart holds that a tree's results are the same bits alone and among
-// others.
+// testTreesApart checks that a tree gives the same bits alone and among other trees.
 func testTreesApart(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	var f forest
@@ -287,8 +285,8 @@ func testTreesApart(t *testing.T, open func(threads int) (npu.Device, error)) {
 	}
 }
 
-// testAttentionLong compares a row deep in a long sequence with the reference
-// of that row alone.
+// testAttentionLong compares a row deep in a long sequence with the reference of that
+// row alone.
 func testAttentionLong(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	h := npu.Heads{Q: 5, KV: 1, Dim: 7}
@@ -315,8 +313,8 @@ func testAttentionLong(t *testing.T, open func(threads int) (npu.Device, error))
 	equalResults(t, "threads", c.run(t, device(t, open, 1)), got)
 }
 
-// sameAttention requires two devices to give the same bits, also where values
-// are huge or fall below the smallest normal number.
+// sameAttention requires the same bits from two devices, also for huge values and
+// values below the smallest normal number.
 func sameAttention(t *testing.T, want, got npu.Device) {
 	t.Helper()
 	for i, f := range forests() {
@@ -330,7 +328,7 @@ func sameAttention(t *testing.T, want, got npu.Device) {
 	}
 }
 
-// equalResults requires the same bits of all that the kernels wrote.
+// equalResults requires the same bits in all outputs.
 func equalResults(t *testing.T, name string, want, got attentionResult) {
 	t.Helper()
 	equal(t, name+" out", want.out, got.out)

@@ -11,9 +11,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// testAttentionCached holds that decoding position by position through a paged
-// cache gives the bits of one attention over all positions, whatever the cache
-// holds elsewhere.
+// testAttentionCached checks that decoding position by position through a paged cache
+// gives the bits of one attention over all positions, whatever else is in the cache.
 func testAttentionCached(t *testing.T, open func(threads int) (npu.Device, error)) {
 	for _, threads := range []int{1, 3} {
 		d := device(t, open, threads)
@@ -26,12 +25,12 @@ func testAttentionCached(t *testing.T, open func(threads int) (npu.Device, error
 	}
 }
 
-// decode computes every row's output through a cache of pages in random order
-// that holds NaN or large values where no row was written. Every segment is a sequence of
-// its own, with copies of its ancestors' rows.
+// decode computes every row's output through a cache. The pages are in random order
+// and hold NaN or large values in slots that no row was written to. Every segment is
+// its own sequence, with copies of its ancestors' rows.
 func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float32 {
 	t.Helper()
-	seqs := make([][]int, len(c.segments)) // rows of each segment's whole path
+	seqs := make([][]int, len(c.segments)) // rows on each segment's path from the root
 	longest := 0
 	for s, seg := range c.segments {
 		if seg.Parent >= 0 {

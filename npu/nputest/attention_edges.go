@@ -10,8 +10,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// testFutureUnread holds that a row's output does not depend on what later rows
-// hold, NaN included: masked keys are left out, not multiplied by zero.
+// testFutureUnread checks that a row's output does not depend on later rows, even if
+// they are NaN: masked keys are skipped, not multiplied by zero.
 func testFutureUnread(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	nan := float32(math.NaN())
@@ -31,7 +31,7 @@ func testFutureUnread(t *testing.T, open func(threads int) (npu.Device, error)) 
 	}
 }
 
-// spoil is a copy of x with every value from n on replaced.
+// spoil returns a copy of x with every value from index n on replaced.
 func spoil(x []float32, n int, by float32) []float32 {
 	y := append([]float32(nil), x...)
 	for i := n; i < len(y); i++ {
@@ -40,8 +40,8 @@ func spoil(x []float32, n int, by float32) []float32 {
 	return y
 }
 
-// testAttentionInPlace holds that stats may be none and that dq may lie where
-// dOut does.
+// testAttentionInPlace checks that stats may be none and that dq may share the memory
+// of dOut.
 func testAttentionInPlace(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	for i, f := range forests() {
@@ -60,7 +60,7 @@ func testAttentionInPlace(t *testing.T, open func(threads int) (npu.Device, erro
 	}
 }
 
-// testAttentionExtremes holds that large operands give no NaN.
+// testAttentionExtremes checks that large operands give no NaN.
 func testAttentionExtremes(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	for i, f := range forests() {

@@ -6,12 +6,12 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// float is the precision of a reference: float64 says what is right, float32
-// says how wrong naive code in a kernel's own precision may be.
+// float is the precision of a reference. float64 gives the exact values; float32
+// gives the error of naive code in a kernel's own precision.
 type float interface{ float32 | float64 }
 
-// mask is the dense mask of a forest: mask[i][j] says that row i sees row j.
-// It follows the definition of npu.Segment row by row.
+// mask returns the dense mask of a forest: mask[i][j] reports whether row i attends
+// to row j. It follows the definition of npu.Segment row by row.
 func mask(segments []npu.Segment, rows int) [][]bool {
 	owner := make([]int, rows)
 	for s, seg := range segments {
@@ -33,7 +33,7 @@ func mask(segments []npu.Segment, rows int) [][]bool {
 	return m
 }
 
-// refAttention is softmax(q kᵀ/sqrt(Dim) + mask) v with every matrix dense.
+// refAttention computes softmax(q kᵀ/sqrt(Dim) + mask) v with dense matrices.
 func refAttention[F float](q, k, v []F, segments []npu.Segment, h npu.Heads) (out, stats []F) {
 	rows := len(q) / (h.Q * h.Dim)
 	out, stats = make([]F, len(q)), make([]F, rows*h.Q*2)
@@ -54,7 +54,7 @@ func refAttention[F float](q, k, v []F, segments []npu.Segment, h npu.Heads) (ou
 	return out, stats
 }
 
-// refSoftmax is one row of exp(score - max), the maximum and the sum.
+// refSoftmax computes one row of exp(score - max), the maximum and the sum.
 func refSoftmax[F float](q, k []F, see []bool, i, head int, h npu.Heads) (p []F, m, l F) {
 	p = make([]F, len(see))
 	m = F(math.Inf(-1))
@@ -78,7 +78,7 @@ func refSoftmax[F float](q, k []F, see []bool, i, head int, h npu.Heads) (p []F,
 	return p, m, l
 }
 
-// refAttentionBackward is the derivative of Σ dOut·out, term by term.
+// refAttentionBackward computes the derivative of Σ dOut·out, term by term.
 func refAttentionBackward[F float](dOut, out, q, k, v []F, segments []npu.Segment, h npu.Heads) (dq, dk, dv []F) {
 	rows := len(q) / (h.Q * h.Dim)
 	dq, dk, dv = make([]F, len(q)), make([]F, len(k)), make([]F, len(v))
@@ -113,7 +113,7 @@ func refAttentionBackward[F float](dOut, out, q, k, v []F, segments []npu.Segmen
 	return dq, dk, dv
 }
 
-// slope is the central difference of f along x[i].
+// slope returns the central difference of f along x[i].
 func slope(x []float64, i int, f func() float64) float64 {
 	const step = 1e-5
 	at := x[i]

@@ -29,7 +29,7 @@ func (m *memory) put(x []float32) npu.Buffer {
 	return b
 }
 
-// nan allocates n values that no kernel may leave behind.
+// nan allocates n NaN values, which kernels must overwrite.
 func (m *memory) nan(n int) npu.Buffer {
 	m.t.Helper()
 	return m.put(filled(n, float32(math.NaN())))
@@ -49,7 +49,7 @@ func (m *memory) free() {
 	m.held = nil
 }
 
-// device opens a device for the length of a test.
+// device opens a device for the duration of a test.
 func device(t *testing.T, open func(threads int) (npu.Device, error), threads int) npu.Device {
 	t.Helper()
 	d, err := open(threads)
@@ -58,7 +58,7 @@ func device(t *testing.T, open func(threads int) (npu.Device, error), threads in
 	return d
 }
 
-// normal draws n values of a normal distribution.
+// normal draws n values from a normal distribution.
 func normal(r *rand.Rand, n int, scale float64) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -83,7 +83,8 @@ func widen(x []float32) []float64 {
 	return y
 }
 
-// rms is the size of a typical value of x, by which errors are measured.
+// rms returns the root mean square of x, the typical size that errors are measured
+// against.
 func rms(x []float64) float64 {
 	sum := 0.0
 	for _, v := range x {
@@ -92,9 +93,9 @@ func rms(x []float64) float64 {
 	return math.Sqrt(sum / float64(max(len(x), 1)))
 }
 
-// near requires that got's error against the exact values is like that of naive
-// code in the same precision: at most three times its largest error, or a few
-// units in the last place of a typical value.
+// near requires the error of got against the exact values to be at most three times
+// the largest error of naive code in the same precision, plus a few units in the last
+// place of a typical value.
 func near(t *testing.T, name string, got []float32, want []float64, naive []float32) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
@@ -110,8 +111,8 @@ func near(t *testing.T, name string, got []float32, want []float64, naive []floa
 	}
 }
 
-// within requires a relative error against the exact values, where values below
-// a typical one count as typical.
+// within requires a relative error against the exact values. Values below a typical
+// one count as typical.
 func within(t *testing.T, name string, got []float32, want []float64, relative float64) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
@@ -124,7 +125,7 @@ func within(t *testing.T, name string, got []float32, want []float64, relative f
 	}
 }
 
-// equal requires the same bits; all NaN count as the same.
+// equal requires the same bits. All NaN are equal.
 func equal(t *testing.T, name string, want, got []float32) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
@@ -136,7 +137,7 @@ func equal(t *testing.T, name string, want, got []float32) {
 	}
 }
 
-// finite requires that no value is NaN or infinite.
+// finite requires all values to be finite.
 func finite(t *testing.T, name string, x []float32) {
 	t.Helper()
 	for i, v := range x {

@@ -11,8 +11,9 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// denseCase is the operands of a linear layer and its backward pass in host
-// memory: t rows, a weight [n, k]. The fields ending in 0 are there before.
+// denseCase holds the operands of a linear layer and its backward pass in host
+// memory: t rows, a weight [n, k]. Fields ending in 0 are the outputs' initial
+// values.
 type denseCase struct {
 	t, n, k           int
 	x, w, bias, dy    []float32
@@ -30,7 +31,8 @@ func newDenseCase(t, n, k int, scale float64) *denseCase {
 
 func (c *denseCase) String() string { return fmt.Sprintf("%d rows, weight [%d, %d]", c.t, c.n, c.k) }
 
-// rows is the case of rows [lo, hi) alone, with the gradients found so far.
+// rows returns the case of rows [lo, hi) alone, with the gradients accumulated so
+// far.
 func (c *denseCase) rows(lo, hi int, dw, db []float32) *denseCase {
 	return &denseCase{
 		t: hi - lo, n: c.n, k: c.k, w: c.w, bias: c.bias, dw0: dw, db0: db,
@@ -45,7 +47,7 @@ func denseCases(scale float64) []*denseCase {
 			all = append(all, newDenseCase(t, s[0], s[1], scale))
 		}
 	}
-	// Beyond the blocks of rows and terms that a device may cut.
+	// Larger than the blocks of rows and terms that a device may use.
 	return append(all, newDenseCase(397, 40, 37, scale), newDenseCase(2, 70, 530, scale), newDenseCase(14, 530, 67, scale),
 		newDenseCase(530, 33, 14, scale), newDenseCase(13, 9, 401, scale))
 }
@@ -60,8 +62,8 @@ func (m *memory) putMatrix(x []float32, rows, cols int) npu.Matrix {
 	return w
 }
 
-// getMatrix reads a matrix back and requires its padding to be zero: packing
-// what was read gives the same memory.
+// getMatrix reads a matrix back. It requires zero padding: packing the values again
+// gives the same memory.
 func (m *memory) getMatrix(w npu.Matrix) []float32 {
 	m.t.Helper()
 	x := make([]float32, w.Rows*w.Cols)
@@ -71,8 +73,8 @@ func (m *memory) getMatrix(w npu.Matrix) []float32 {
 	return x
 }
 
-// requireBlocks packs a matrix block by block and requires the memory of w, which
-// was packed at once.
+// requireBlocks packs a matrix block by block and requires the memory of w, which was
+// packed in one call.
 func (m *memory) requireBlocks(w npu.Matrix, x []float32) {
 	m.t.Helper()
 	got := m.put(make([]float32, w.Len()))
@@ -119,7 +121,7 @@ func (c *denseCase) run(t *testing.T, d npu.Device) denseResult {
 	return r
 }
 
-// product adds a bᵀ to c: a [m, k], b [n, k] with strides, terms ascending.
+// product adds a bᵀ to c, terms ascending: a [m, k], b [n, k], with strides.
 func product[F float](c, a, b []F, m, n, k, aRow, aTerm, bRow, bTerm int) []F {
 	c = append([]F(nil), c...)
 	for i := range m {
@@ -132,7 +134,7 @@ func product[F float](c, a, b []F, m, n, k, aRow, aTerm, bRow, bTerm int) []F {
 	return c
 }
 
-// refDense is the definition, in float64 or naively in float32.
+// refDense computes the definition, in float64 or naively in float32.
 func refDense[F float](c *denseCase, to func([]float32) []F) (y, dx, dw, db []F) {
 	t, n, k := c.t, c.n, c.k
 	x, w, dy := to(c.x), to(c.w), to(c.dy)
@@ -180,7 +182,7 @@ func equalDense(t *testing.T, name string, want, got denseResult) {
 	equal(t, name+" dbias", want.db, got.db)
 }
 
-// testDense holds the properties of the linear layer and its backward pass.
+// testDense checks the linear layer and its backward pass.
 func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one := device(t, open, 1)
 	t.Run("reference", func(t *testing.T) {
@@ -194,7 +196,7 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 			for _, c := range denseCases(1) {
 				equalDense(t, fmt.Sprintf("%v, %d threads", c, threads), c.run(t, one), c.run(t, d))
 			}
-			for limit := range threads + 2 { // the ends are cut to 1 and threads
+			for limit := range threads + 2 { // the ends are clamped to 1 and threads
 				d.Limit(limit)
 				for _, c := range denseCases(1) {
 					equalDense(t, fmt.Sprintf("%v, %d of %d threads", c, limit, threads), c.run(t, one), c.run(t, d))
@@ -213,8 +215,8 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("padding", func(t *testing.T) { testPadding(t, one) })
 }
 
-// checkApart requires the rows of a call, taken step at a time, to give the
-// bits of one call; sums over rows continue from call to call.
+// checkApart requires calls over step rows each to give the bits of one call. Sums
+// over rows continue from call to call.
 func (c *denseCase) checkApart(t *testing.T, d npu.Device, step int) {
 	t.Helper()
 	if c.t > 40 && step == 1 {
@@ -230,8 +232,8 @@ func (c *denseCase) checkApart(t *testing.T, d npu.Device, step int) {
 	equalDense(t, fmt.Sprintf("%v, %d at a time", c, step), all, parts)
 }
 
-// testChain compares with the chain over terms ascending. Operands of few bits
-// make each product exact, so that a sum of products is fused.
+// testChain compares with the chain over terms ascending. Operands of few bits make
+// each product exact, so that a sum of products equals a fused one.
 func testChain(t *testing.T, d npu.Device) {
 	c := newDenseCase(13, 70, 530, 1)
 	for _, x := range [][]float32{c.x, c.w} {
@@ -265,7 +267,7 @@ func testPadding(t *testing.T, d npu.Device) {
 	m.getMatrix(table)
 }
 
-// sameDense requires two devices to give the same bits.
+// sameDense requires the same bits from two devices.
 func sameDense(t *testing.T, want, got npu.Device) {
 	for _, scale := range []float64{1, 1e18, 1e-22, 1e-40} {
 		for _, c := range denseCases(scale) {
@@ -306,7 +308,7 @@ func runRows(t *testing.T, d npu.Device, rows, cols, n int) rowsResult {
 	return res
 }
 
-// testRows holds the kernels that move rows by index.
+// testRows checks the kernels that move rows by index.
 func testRows(t *testing.T, open func(threads int) (npu.Device, error)) {
 	for _, threads := range []int{1, 3} {
 		d := device(t, open, threads)

@@ -13,10 +13,10 @@ import (
 
 const normEps = 1e-6
 
-// normCase is the operands of an RMS norm of t rows of n values in host memory.
+// normCase holds the operands of an RMS norm of t rows of n values in host memory.
 type normCase struct {
 	t, n            int
-	x, w, g, dx, dw []float32 // g is dy; dx and dw are there before
+	x, w, g, dx, dw []float32 // g is dy; dx and dw are the initial values
 }
 
 func newNormCase(t, n int, scale float64) *normCase {
@@ -29,7 +29,7 @@ func newNormCase(t, n int, scale float64) *normCase {
 
 func (c *normCase) String() string { return fmt.Sprintf("%d rows of %d", c.t, c.n) }
 
-// rows is the case of rows [lo, hi) alone, with the gradient found so far.
+// rows returns the case of rows [lo, hi) alone, with the gradient accumulated so far.
 func (c *normCase) rows(lo, hi int, dw []float32) *normCase {
 	return &normCase{
 		t: hi - lo, n: c.n, w: c.w, dw: dw,
@@ -39,7 +39,7 @@ func (c *normCase) rows(lo, hi int, dw []float32) *normCase {
 
 type normResult struct{ y, dx, dxAdded, dw []float32 }
 
-// run calls the kernels on a device. dx is written once and added once.
+// run calls the kernels on a device. It writes dx once and adds to it once.
 func (c *normCase) run(t *testing.T, d npu.Device) normResult {
 	t.Helper()
 	m := newMemory(t, d)
@@ -56,7 +56,7 @@ func (c *normCase) run(t *testing.T, d npu.Device) normResult {
 	return r
 }
 
-// refNorm is the definition; refNormBackward the derivative of Σ g·y.
+// refNorm computes the definition; refNormBackward the derivative of Σ g·y.
 func refNorm[F float](x, w []F, n int) []F {
 	y := make([]F, len(x))
 	for at := 0; at < len(x); at += n {
@@ -92,8 +92,8 @@ func refInverseRMS[F float](x []F) F {
 	return F(1 / math.Sqrt(float64(sum/F(len(x))+normEps)))
 }
 
-// normCases are the shapes that every test goes through: rows short and many,
-// long, odd.
+// normCases returns the shapes that every test runs: many short rows, long rows, odd
+// sizes.
 func normCases(scale float64) []*normCase {
 	var all []*normCase
 	for _, s := range [][2]int{{1, 1}, {3, 5}, {517, 8}, {40, 16}, {17, 33}, {1030, 64}, {2, 128}, {33, 200}, {40, 511}, {9, 1024}} {
@@ -102,7 +102,7 @@ func normCases(scale float64) []*normCase {
 	return all
 }
 
-// testNorm holds the properties of the RMS norm and its backward pass.
+// testNorm checks the RMS norm and its backward pass.
 func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one := device(t, open, 1)
 	t.Run("reference", func(t *testing.T) {
@@ -157,8 +157,8 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 	})
 }
 
-// checkReference compares with the definition, and its derivative with central
-// differences.
+// checkReference compares with the definition, whose derivative it compares with
+// central differences.
 func (c *normCase) checkReference(t *testing.T, got normResult) {
 	t.Helper()
 	x, w, g := widen(c.x), widen(c.w), widen(c.g)
@@ -193,7 +193,7 @@ func (c *normCase) checkReference(t *testing.T, got normResult) {
 	}
 }
 
-// sameNorm requires two devices to give the same bits.
+// sameNorm requires the same bits from two devices.
 func sameNorm(t *testing.T, want, got npu.Device) {
 	t.Helper()
 	for _, scale := range []float64{1, 1e4, 1e-20, 1e-40} {
@@ -203,7 +203,7 @@ func sameNorm(t *testing.T, want, got npu.Device) {
 	}
 }
 
-// equalNorms requires the same bits of all that the kernels wrote.
+// equalNorms requires the same bits in all outputs.
 func equalNorms(t *testing.T, name string, want, got normResult) {
 	t.Helper()
 	equal(t, name+" y", want.y, got.y)

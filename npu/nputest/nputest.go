@@ -9,10 +9,10 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Run checks every kernel of the devices that open gives: against references in
-// float64 written from the formulas, and for the properties that the fixed
-// order of summation promises (independence of the other rows of a call, of
-// the number of threads and of how a long sum is cut into calls).
+// Run checks every kernel of the devices that open returns. It compares with float64
+// references written from the formulas. It also checks the properties that the fixed
+// order of summation promises: results do not depend on the other rows of a call, on
+// the number of threads, or on how a long sum is split into calls.
 func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("memory", func(t *testing.T) { testMemory(t, open) })
 	t.Run("dense", func(t *testing.T) { testDense(t, open) })
@@ -25,8 +25,8 @@ func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("attention", func(t *testing.T) { testAttention(t, open) })
 }
 
-// Same requires that two devices, which claim exactness, give the same bits in
-// every kernel.
+// Same requires two devices that claim exactness to give the same bits in every
+// kernel.
 func Same(t *testing.T, want, got npu.Device) {
 	t.Run("dense", func(t *testing.T) { sameDense(t, want, got) })
 	t.Run("rows", func(t *testing.T) { sameRows(t, want, got) })
@@ -38,7 +38,7 @@ func Same(t *testing.T, want, got npu.Device) {
 	t.Run("attention", func(t *testing.T) { sameAttention(t, want, got) })
 }
 
-// testMemory holds allocation, transfers and the failures of both.
+// testMemory checks allocation, transfers and their failures.
 func testMemory(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	require.NotEmpty(t, d.Name())

@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// testPointwise holds the properties of rotary positions and SwiGLU.
+// testPointwise checks rotary positions and SwiGLU.
 func testPointwise(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("rope", func(t *testing.T) { testRope(t, open) })
 	t.Run("swiglu", func(t *testing.T) { testSwiGLU(t, open) })
@@ -19,7 +19,7 @@ func testPointwise(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("swiglu extremes", func(t *testing.T) { testSwiGLUExtremes(t, open) })
 }
 
-// ropeCase is x [rows, heads, dim], its positions and a table of angles.
+// ropeCase holds x [rows, heads, dim], its positions and a table of angles.
 type ropeCase struct {
 	heads, dim int
 	positions  []int32
@@ -42,7 +42,7 @@ func newRopeCase(rows, heads, dim int) *ropeCase {
 	return c
 }
 
-// run rotates on a device, and back what it rotated.
+// run rotates x on a device, then rotates the result back.
 func (c *ropeCase) run(t *testing.T, d npu.Device) (turned, back []float32) {
 	t.Helper()
 	m := newMemory(t, d)
@@ -56,7 +56,7 @@ func (c *ropeCase) run(t *testing.T, d npu.Device) (turned, back []float32) {
 	return turned, back
 }
 
-// refRope multiplies each pair by e^(i·angle) as a complex number.
+// ref multiplies each pair by e^(i·angle) as a complex number.
 func (c *ropeCase) ref(x []float64, inverse bool) []float64 {
 	y := make([]float64, len(x))
 	half := c.dim / 2
@@ -107,7 +107,7 @@ func runSwiGLU(t *testing.T, d npu.Device, gate, up, dy []float32) swigluResult 
 	return r
 }
 
-// refSwiGLU is silu(gate)·up and the derivatives of dy times it.
+// refSwiGLU computes silu(gate)·up and the derivatives of its product with dy.
 func refSwiGLU[F float](gate, up, dy []F) (y, dGate, dUp []F) {
 	for i, g := range gate {
 		s := 1 / (1 + F(math.Exp(float64(-g))))
@@ -148,7 +148,7 @@ func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 	}
 }
 
-// samePointwise requires two devices to give the same bits.
+// samePointwise requires the same bits from two devices.
 func samePointwise(t *testing.T, want, got npu.Device) {
 	t.Helper()
 	for _, s := range [][3]int{{3, 2, 8}, {40, 3, 10}, {5, 1, 66}, {300, 5, 128}} {
@@ -168,7 +168,7 @@ func samePointwise(t *testing.T, want, got npu.Device) {
 	}
 }
 
-// testSwiGLUInPlace holds that the derivatives may take their operands' place.
+// testSwiGLUInPlace checks that the derivatives may overwrite their operands.
 func testSwiGLUInPlace(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	r := rand.New(rand.NewPCG(4, 4))
@@ -183,7 +183,7 @@ func testSwiGLUInPlace(t *testing.T, open func(threads int) (npu.Device, error))
 	m.free()
 }
 
-// testSwiGLUExtremes holds that saturated gates give their limits, not NaN.
+// testSwiGLUExtremes checks that saturated gates give their limits, not NaN.
 func testSwiGLUExtremes(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
 	gate := []float32{0, -1e4, 1e4, -88.8, 88.8, -103.9, -200, 3e38, -3e38}

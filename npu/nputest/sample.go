@@ -21,7 +21,7 @@ func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []np
 	return ids, logp
 }
 
-// refDistribution is the distribution that a row is drawn from.
+// refDistribution returns the distribution that a row is drawn from.
 func refDistribution(logits []float32, p npu.SampleParams) []float64 {
 	prob, order := make([]float64, len(logits)), make([]int, len(logits))
 	top := math.Inf(-1)
@@ -63,7 +63,7 @@ func refDistribution(logits []float32, p npu.SampleParams) []float64 {
 	return out
 }
 
-// testSample holds the drawing of tokens.
+// testSample checks the drawing of tokens.
 func testSample(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
 	t.Run("greedy", func(t *testing.T) {
@@ -123,9 +123,9 @@ func sampleSettings() []npu.SampleParams {
 	}
 }
 
-// testDistribution walks uniform over [0, 1) and compares how often each token
-// is drawn with its probability: an inverse of the distribution function makes
-// the two equal to within a step.
+// testDistribution steps uniform through [0, 1) and compares how often each token is
+// drawn with its probability. Sampling inverts the distribution function, so the two
+// agree to within one step.
 func testDistribution(t *testing.T, d npu.Device) {
 	const steps = 2000
 	for n, p := range sampleSettings() {

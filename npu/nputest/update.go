@@ -19,7 +19,7 @@ func updateParams(step int) npu.AdamWParams {
 	}
 }
 
-// runAdamW takes steps updates with the same gradient.
+// runAdamW makes steps updates with the same gradient.
 func runAdamW(t *testing.T, d npu.Device, n, steps int, scale float64) updateResult {
 	t.Helper()
 	m := newMemory(t, d)
@@ -34,7 +34,7 @@ func runAdamW(t *testing.T, d npu.Device, n, steps int, scale float64) updateRes
 	return updateResult{m.get(w), m.get(m1), m.get(m2)}
 }
 
-// refAdamW is algorithm 2 of Loshchilov and Hutter 2019.
+// refAdamW computes algorithm 2 of Loshchilov and Hutter 2019.
 func refAdamW[F float](n, steps int, scale float64) (w, m, v []F) {
 	r := rand.New(rand.NewPCG(uint64(n), 9))
 	p := updateParams(0)
@@ -57,7 +57,7 @@ func refAdamW[F float](n, steps int, scale float64) (w, m, v []F) {
 
 func updateLengths() []int { return []int{1, 15, 16, 33, 4096, 4097, 40000} }
 
-// testUpdate holds the optimizer's kernels.
+// testUpdate checks the optimizer's kernels.
 func testUpdate(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one, three := device(t, open, 1), device(t, open, 3)
 	t.Run("adamw", func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// vocabCase is the operands of the fused log-probability: n rows of k values, a
+// vocabCase holds the operands of the fused log-probability: n rows of k values, a
 // weight [vocab, k].
 type vocabCase struct {
 	n, vocab, k         int
@@ -70,7 +70,7 @@ func (c *vocabCase) run(t *testing.T, d npu.Device) vocabResult {
 	return vocabResult{m.get(logp), m.get(entropy), m.get(dHidden), m.getMatrix(dw)}
 }
 
-// refLogits are a row's scaled logits.
+// refLogits returns a row's scaled logits.
 func refLogits[F float](hidden, w []F, invTemp F) []F {
 	k := len(hidden)
 	s := make([]F, len(w)/k)
@@ -83,8 +83,8 @@ func refLogits[F float](hidden, w []F, invTemp F) []F {
 	return s
 }
 
-// refVocab is the definition: log softmax, its entropy, and the derivative of
-// Σ dlp·logp.
+// refVocab computes the definition: log softmax, its entropy, and the derivative of Σ
+// dlp·logp.
 func refVocab[F float](c *vocabCase, hidden, w, dlp, dw []F) (logp, entropy, dHidden, dW []F) {
 	k := c.k
 	dHidden, dW = make([]F, len(hidden)), append([]F(nil), dw...)
@@ -147,7 +147,7 @@ func equalVocab(t *testing.T, name string, want, got vocabResult) {
 	equal(t, name+" dW", want.dw, got.dw)
 }
 
-// testVocab holds the properties of the fused log-probability.
+// testVocab checks the fused log-probability.
 func testVocab(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one, three := device(t, open, 1), device(t, open, 3)
 	t.Run("reference", func(t *testing.T) {
@@ -189,8 +189,8 @@ func testVocab(t *testing.T, open func(threads int) (npu.Device, error)) {
 	})
 }
 
-// checkSampled requires the log-probability that Sample reports to be the one
-// that LogProb computes for the token it drew.
+// checkSampled requires the log-probability that Sample reports to equal the one that
+// LogProb computes for the token drawn.
 func (c *vocabCase) checkSampled(t *testing.T, d npu.Device) {
 	t.Helper()
 	m := newMemory(t, d)
