@@ -1,6 +1,6 @@
-// Package check panics where the shapes of a kernel call do not fit: a
-// programmer's error, told apart from the failures that a device remembers. All
-// devices check through it, before they touch memory.
+// Package check panics if the shapes of a kernel call do not fit. Such a call is a
+// programmer's error, unlike the failures that a device records. All devices check
+// shapes here before they touch memory.
 package check
 
 import (
@@ -11,7 +11,7 @@ import (
 
 func fail(format string, args ...any) { panic("npu: " + fmt.Sprintf(format, args...)) }
 
-// Len requires n values in b, or with optional none at all.
+// Len requires n values in b. With optional, b may also be none.
 func Len(what string, b npu.Buffer, n int, optional bool) {
 	if b.Len() != n && (!optional || !b.IsNil()) {
 		fail("%s: %d values, expected %d", what, b.Len(), n)
@@ -33,7 +33,7 @@ func Matrix(what string, m npu.Matrix, matrixLen func(rows, cols int) int) {
 	Len(what, m.Buffer, matrixLen(m.Rows, m.Cols), false)
 }
 
-// Indices requires every index to lie in [0, n).
+// Indices requires every index to be in [0, n).
 func Indices(what string, indices []int32, n int) {
 	for i, x := range indices {
 		if x < 0 || int(x) >= n {
@@ -42,11 +42,11 @@ func Indices(what string, indices []int32, n int) {
 	}
 }
 
-// Linear checks the operands of a product with w over t rows: in has Cols
-// values a row, out has Rows.
+// Linear checks the operands of a product with w over t rows. in has Cols values per
+// row, out has Rows.
 func Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, matrixLen func(rows, cols int) int) {
 	Matrix(what, w, matrixLen)
-	if in.Len() != t*w.Cols { // the message is made only where it is needed: this runs at every kernel call
+	if in.Len() != t*w.Cols { // format the message only on failure: this runs at every kernel call
 		Len(what+": values of Cols", in, t*w.Cols, false)
 	}
 	if out.Len() != t*w.Rows {
@@ -64,8 +64,8 @@ func LogProb(what string, hidden npu.Buffer, w npu.Matrix, targets []int32, matr
 	Indices(what+": targets", targets, w.Rows)
 }
 
-// Rows checks indices of rows of cols values of many, of which some is the
-// selection.
+// Rows checks the indices rows, which select some from many, both in rows of cols
+// values.
 func Rows(what string, some, many npu.Buffer, rows []int32, cols int) {
 	if cols <= 0 {
 		fail("%s: rows of %d values", what, cols)
@@ -97,7 +97,7 @@ func Rope(x, table npu.Buffer, positions []int32, heads, dim int) {
 	Indices("rope: positions", positions, table.Len()/dim)
 }
 
-// StatsLen is the length of the statistics that go with q.
+// StatsLen returns the length of the statistics for q.
 func StatsLen(q npu.Buffer, h npu.Heads) int { return q.Len() / h.Dim * 2 }
 
 func heads(h npu.Heads) {
@@ -106,8 +106,8 @@ func heads(h npu.Heads) {
 	}
 }
 
-// Attention checks the operands of an attention and that segments lie within
-// its rows, parents first.
+// Attention checks the operands of an attention. Segments must be within its rows,
+// parents first.
 func Attention(out, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	heads(h)
 	t := q.Len() / (h.Q * h.Dim)
@@ -125,7 +125,7 @@ func Attention(out, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	}
 }
 
-// Cache checks that the two halves of a cache are whole pages.
+// Cache checks that both halves of a cache consist of whole pages.
 func Cache(cacheK, cacheV npu.Buffer, h npu.Heads) {
 	heads(h)
 	Len("cache: values", cacheV, cacheK.Len(), false)
@@ -134,8 +134,8 @@ func Cache(cacheK, cacheV npu.Buffer, h npu.Heads) {
 	}
 }
 
-// Tables checks that the pages of lens positions are there, tables holding
-// stride pages a row.
+// Tables checks that tables, with stride pages per row, lists valid pages for the
+// positions in lens.
 func Tables(tables []int32, stride int, lens []int32, pages int) {
 	Same("cached attention: tables", len(tables), stride*len(lens))
 	for i, n := range lens {
