@@ -1,6 +1,6 @@
 //go:build cgo
 
-// Package ctable makes an npu.Device of any table of functions that keeps the
+// Package ctable makes an npu.Device from a table of functions that fulfils the
 // contract in npu/csrc/easyrl_device.h.
 package ctable
 
@@ -29,7 +29,7 @@ type allocation struct {
 	purpose npu.Purpose
 }
 
-// device is one opened device of a table.
+// device is an open device of a table.
 type device struct {
 	t         C.table
 	d         C.device
@@ -43,7 +43,7 @@ type device struct {
 var _ npu.Device = (*device)(nil)
 
 // FromTable opens device ordinal of the easyrl_device_api at table, which must
-// outlive it. A table of another ABI is an error.
+// outlive the device. It rejects a table of another ABI.
 func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
 	t := C.table(table)
 	if t == nil {
@@ -100,8 +100,8 @@ func (d *device) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
 	return npu.HostBuffer(unsafe.Slice(hostFloats(&addr), n)), nil
 }
 
-// hostFloats reads the pointer that the C side keeps at *addr: memory outside
-// Go's heap.
+// hostFloats reads the pointer that the C side keeps at *addr. It points outside Go's
+// heap.
 func hostFloats(addr *uintptr) *float32 { return *(**float32)(unsafe.Pointer(addr)) }
 
 // Free implements npu.Device.
@@ -129,7 +129,7 @@ func (d *device) Sync() error {
 	return fmt.Errorf("device %s: %s", d.name, C.GoString(d.err))
 }
 
-// Close implements npu.Device. The device must not be used any more.
+// Close implements npu.Device. The device must not be used afterwards.
 func (d *device) Close() error {
 	if d.d == nil {
 		return nil

@@ -1,5 +1,5 @@
-/* What Go calls: cgo cannot call through a pointer to a function. Device
- * addresses are integers here, so that Go never holds one as a pointer. */
+/* Wrappers for Go: cgo cannot call through a function pointer. Device addresses
+ * are integers here, so that Go never holds one as a pointer. */
 #ifndef EASYRL_CTABLE_TABLE_H
 #define EASYRL_CTABLE_TABLE_H
 
