@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// group is a prompt with n responses, g times over.
+// group returns g groups, each a prompt with n responses.
 func group(g int, prompt, n, response int32) []npu.Segment {
 	var segments []npu.Segment
 	var start int32
@@ -27,7 +27,7 @@ func group(g int, prompt, n, response int32) []npu.Segment {
 	return segments
 }
 
-// attentionBenchmarks are a group as small tasks have it, a batch of them, a
+// attentionBenchmarks returns a group as in small tasks, a batch of such groups, a
 // group with a long prompt, and lone sequences.
 func attentionBenchmarks() []struct {
 	name     string
@@ -48,7 +48,8 @@ func attentionBenchmarks() []struct {
 	}
 }
 
-// pairs counts the query rows and keys that see each other.
+// pairs returns the number of query rows and of pairs of a query row and a key that
+// it attends to.
 func pairs(segments []npu.Segment) (rows, n int) {
 	for _, s := range segments {
 		before := 0
@@ -61,8 +62,8 @@ func pairs(segments []npu.Segment) (rows, n int) {
 	return rows, n
 }
 
-// benchDevice opens the device on one thread and returns an allocator of random
-// values on it.
+// benchDevice opens the device on one thread and returns it with an allocator of
+// random values.
 func benchDevice(b *testing.B) (npu.Device, func(n int) npu.Buffer) {
 	b.Helper()
 	d, err := cpu.Open(1)
@@ -81,12 +82,12 @@ func benchDevice(b *testing.B) (npu.Device, func(n int) npu.Buffer) {
 	}
 }
 
-// report adds a rate of ops a call, in billions a second.
+// report reports a rate of ops operations per call, in billions per second.
 func report(b *testing.B, ops float64, unit string) {
 	b.ReportMetric(ops*float64(b.N)/b.Elapsed().Seconds()/1e9, unit)
 }
 
-// BenchmarkAttention counts the two products of the pairs that see each other.
+// BenchmarkAttention counts the two products of each pair of query row and key.
 func BenchmarkAttention(b *testing.B) {
 	for _, c := range attentionBenchmarks() {
 		b.Run(c.name, func(b *testing.B) {
@@ -102,7 +103,7 @@ func BenchmarkAttention(b *testing.B) {
 	}
 }
 
-// BenchmarkAttentionBackward counts its five products.
+// BenchmarkAttentionBackward counts the five products of each pair.
 func BenchmarkAttentionBackward(b *testing.B) {
 	for _, c := range attentionBenchmarks() {
 		b.Run(c.name, func(b *testing.B) {
@@ -120,7 +121,7 @@ func BenchmarkAttentionBackward(b *testing.B) {
 	}
 }
 
-// BenchmarkAttentionCached reports how fast keys and values are read.
+// BenchmarkAttentionCached reports the rate at which keys and values are read.
 func BenchmarkAttentionCached(b *testing.B) {
 	h := npu.Heads{Q: 14, KV: 2, Dim: 64}
 	for _, c := range [][2]int{{1, 512}, {32, 40}, {8, 512}, {1, 8192}} {
@@ -145,7 +146,7 @@ func BenchmarkAttentionCached(b *testing.B) {
 	}
 }
 
-// BenchmarkRMSNorm reports values a second, forward and backward.
+// BenchmarkRMSNorm reports values per second, forward and backward.
 func BenchmarkRMSNorm(b *testing.B) {
 	for _, c := range [][2]int{{1000, 128}, {256, 1024}, {4000, 32}, {4000, 8}} {
 		d, random := benchDevice(b)
@@ -166,7 +167,7 @@ func BenchmarkRMSNorm(b *testing.B) {
 	}
 }
 
-// BenchmarkPointwise reports values a second of rotary positions and SwiGLU.
+// BenchmarkPointwise reports values per second of rotary positions and SwiGLU.
 func BenchmarkPointwise(b *testing.B) {
 	const n = 1 << 16
 	d, random := benchDevice(b)

@@ -7,8 +7,9 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// Legend of this file: a row is a token, h a query head, c the key-value head
-// it reads; s scores, p probabilities, m the row's maximum, il one over its sum.
+// In this file, a row is a token, h a query head, and c the key-value head that it
+// reads; s are scores, p probabilities, m the row's maximum and il the inverse of its
+// sum.
 
 // Attention implements npu.Device.
 func (d *pureGo) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
@@ -43,10 +44,10 @@ func (d *pureGo) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segmen
 }
 
 // AttentionBackward implements npu.Device. For each row and head, over keys
-// ascending: D is the chain of dOut and out over Dim, p = exp(s-m)·il, dP the
-// chain of dOut and v, dS = (p·(dP-D))·scale, and dq the chain of dS and k. dk
-// and dv of a key are chains over the rows that see it, segments in their
-// order, rows ascending, heads ascending: they never leave a root's tree.
+// ascending: D is the chain of dOut and out over Dim, p = exp(s-m)·il, dP is the
+// chain of dOut and v, dS = (p·(dP-D))·scale, and dq is the chain of dS and k. dk and
+// dv of a key are chains over the rows that attend to it: segments in their order,
+// rows ascending, heads ascending. These rows are all in one root's tree.
 func (d *pureGo) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	check.Attention(out, q, k, v, segments, h)
 	check.Attention(dOut, dq, dk, dv, segments, h)
@@ -69,8 +70,8 @@ type pureGoBackward struct {
 	scale                                 float32
 }
 
-// tree runs the backward pass of key-value head c of a root and its
-// descendants, given as ascending segment indices.
+// tree runs the backward pass of key-value head c over a root and its descendants,
+// given as ascending segment indices.
 func (b *pureGoBackward) tree(tree []int, c int) {
 	for _, seg := range tree {
 		s := b.segments[seg]
@@ -182,8 +183,8 @@ func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int
 	})
 }
 
-// scores writes p[j] = (chain over Dim of qr and key visible[j])·scale and
-// returns the largest; NaN is passed over.
+// scores writes p[j] = (chain over Dim of qr and key visible[j])·scale and returns
+// the maximum. NaN does not count for the maximum.
 func scores(p, qr, ks []float32, visible []int32, c int, h npu.Heads, scale float32) float32 {
 	m := float32(math.Inf(-1))
 	key := func(j int) []float32 {
@@ -216,7 +217,7 @@ func scores(p, qr, ks []float32, visible []int32, c int, h npu.Heads, scale floa
 	return m
 }
 
-// softmaxSum turns scores into exp(score - m) and returns one over their sum.
+// softmaxSum turns scores into exp(score - m) and returns the inverse of their sum.
 func softmaxSum(p []float32, m float32) float32 {
 	var l float32
 	for j, s := range p {
@@ -226,7 +227,7 @@ func softmaxSum(p []float32, m float32) float32 {
 	return 1 / l
 }
 
-// weigh writes dst = Σ p[j]·value visible[j], chains over j from 0.
+// weigh computes dst = Σ p[j]·value visible[j], chains over j from 0.
 func weigh(dst, p, vs []float32, visible []int32, c int, h npu.Heads) {
 	clear(dst)
 	for j, row := range visible {
@@ -235,7 +236,7 @@ func weigh(dst, p, vs []float32, visible []int32, c int, h npu.Heads) {
 	}
 }
 
-// axpy is y += a·x, one fused multiply-add an element.
+// axpy computes y += a·x, one fused multiply-add per element.
 func axpy(y, x []float32, a float32) {
 	x = x[:len(y)]
 	for i := range y {
@@ -243,8 +244,8 @@ func axpy(y, x []float32, a float32) {
 	}
 }
 
-// ancestors lists the rows of seg's ancestors, the root's first, with room for
-// seg's own.
+// ancestors returns the rows of seg's ancestors, the root's first, with capacity for
+// seg's own rows.
 func ancestors(segments []npu.Segment, seg int) []int32 {
 	var path []int
 	n := 0
@@ -262,7 +263,7 @@ func ancestors(segments []npu.Segment, seg int) []int32 {
 	return rows
 }
 
-// roots groups segments by their root, in the roots' order.
+// roots groups segments by root, in the order of the roots.
 func roots(segments []npu.Segment) [][]int {
 	var trees [][]int
 	tree := make([]int, len(segments))
@@ -278,10 +279,10 @@ func roots(segments []npu.Segment) [][]int {
 	return trees
 }
 
-// attentionScale is 1/sqrt(dim).
+// attentionScale returns 1/sqrt(dim).
 func attentionScale(dim int) float32 { return float32(1 / math.Sqrt(float64(dim))) }
 
-// grow returns a slice of n values, p's own memory where it is large enough.
+// grow returns a slice of n values. It reuses p if it is large enough.
 func grow(p []float32, n int) []float32 {
 	if cap(p) < n {
 		return make([]float32, n, max(n, 2*cap(p)))

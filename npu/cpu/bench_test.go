@@ -8,8 +8,8 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// BenchmarkDense measures products of M rows with a weight [N, K], on one
-// thread, in GFLOP/s.
+// BenchmarkDense measures products of M rows and a weight [N, K] on one thread, in
+// GFLOP/s.
 func BenchmarkDense(b *testing.B) {
 	shapes := []struct{ m, n, k int }{
 		{256, 512, 128},
@@ -53,7 +53,8 @@ func BenchmarkDense(b *testing.B) {
 	}
 }
 
-// alloc fills a new buffer with a value and, to keep products finite, zeros.
+// alloc returns a new buffer in which every seventh value is by and the others are
+// zero, which keeps products finite.
 func alloc(b *testing.B, d npu.Device, n int, by float32) npu.Buffer {
 	b.Helper()
 	buf, err := d.Alloc(n, npu.Activations)

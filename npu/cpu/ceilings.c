@@ -1,14 +1,14 @@
 //go:build unix
 
-/* The loops behind the machine's ceilings: nothing but fused multiply-adds in
- * registers, and nothing but loads. They return what they computed, so that no
- * compiler can leave the work out and a test can check it. */
+/* The loops that measure the machine's ceilings: only fused multiply-adds in
+ * registers, or only loads. They return their results, so that a compiler cannot
+ * remove the work and a test can check it. */
 #include "../csrc/device.h"
 
 #include <math.h>
 #include <string.h>
 
-#define FMAS 192 /* a lane, in a round of every instruction set */
+#define FMAS 192 /* per lane, in a round of every instruction set */
 #define STREAMS 8
 
 typedef struct {
@@ -16,11 +16,10 @@ typedef struct {
   double (*read)(const float *, int64_t n);
 } ceiling_loops;
 
-/* A multiply-add takes 4 or 5 cycles and a core starts 2 a cycle (4 on some
- * arm64), so that many chains at once keep it busy: as many as there are
- * registers for. Chain i starts from i + 3 in all lanes, and a step is x/2 + 1,
- * which 2 would not change; fma returns the sum of the chains, each the mean of
- * its lanes.
+/* A multiply-add takes 4 or 5 cycles and a core starts 2 per cycle (4 on some
+ * arm64). Many chains at once keep it busy: as many as there are registers for.
+ * Chain i starts from i + 3 in all lanes. A step is x/2 + 1, whose fixed point is
+ * 2. fma returns the sum of the chains, where a chain is the mean of its lanes.
  * read returns the sum of n values, n a multiple of 16 * STREAMS. */
 #define CEILINGS(isa, target, vec, lanes, chains, set1, load, add, fmadd)                            \
   target static double fma_##isa(int64_t rounds) {                                                   \
@@ -74,8 +73,8 @@ static inline quad quad_fmadd(quad a, quad b, quad c) {
 CEILINGS(portable, , quad, 4, 12, quad_set1, quad_load, quad_add, quad_fmadd)
 #endif
 
-/* The loops of an instruction set by its number in device.c, one that this
- * machine runs; 0 is the best. */
+/* Returns the loops of an instruction set by its number in device.c. This machine
+ * must run it. 0 selects the best. */
 static const ceiling_loops *loops_of(int32_t isa) {
 #if defined(__x86_64__)
   if (isa == 3 || (isa == 0 && easyrl_cpu_avx512())) return &loops_avx512;
@@ -85,7 +84,7 @@ static const ceiling_loops *loops_of(int32_t isa) {
   return &loops_portable;
 }
 
-/* fma makes FMAS * rounds multiply-adds of one lane each. */
+/* easyrl_ceiling_fma computes FMAS * rounds multiply-adds of one lane each. */
 EASYRL_INTERNAL double easyrl_ceiling_fma(int32_t isa, int64_t rounds) { return loops_of(isa)->fma(rounds); }
 
 EASYRL_INTERNAL double easyrl_ceiling_read(int32_t isa, const float *p, int64_t n) { return loops_of(isa)->read(p, n); }

@@ -11,12 +11,12 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// loops are what the ceilings are measured with, for one thread each. Their
-// results prove that the work was done.
+// loops are the measuring loops of one thread. Their results prove that the work was
+// done.
 type loops struct {
-	// fma makes fmaRound·rounds multiply-adds, in independent chains x/2 + 1 of
-	// which the first starts from 3, the second from 4 and so on; it returns the
-	// sum of the chains.
+	// fma computes fmaRound·rounds multiply-adds in independent chains x/2 + 1. The
+	// first chain starts from 3, the second from 4, and so on. fma returns the sum of
+	// the chains.
 	fma func(rounds int) float64
 	// read returns the sum of p, whose length is a multiple of readStep.
 	read func(p []float32) float64
@@ -26,21 +26,22 @@ type loops struct {
 const (
 	fmaRound = 192
 	readStep = 128
-	// A set is read and copied in windows of this size, each long beside a call
-	// and short beside a try.
+	// A set is read and copied in windows of this size. A window takes long compared
+	// with the overhead of a call, and short compared with a try.
 	windowFloats = 256 << 10 / 4
-	// No cache holds the largest set. The smallest has room for each thread.
+	// The largest set exceeds every cache. The smallest has room for each thread.
 	smallestSet, largestSet = 1 << 20, 256 << 20
-	// A try is long beside a reading of the clock and short beside a neighbour's
-	// turn on a core; the best of several is one that nobody disturbed.
+	// A try takes long compared with reading the clock, and short compared with a
+	// neighbour's time slice on a core. The best of several tries is an undisturbed
+	// one.
 	tryTime = 250 * time.Microsecond
 	tries   = 40
-	rounds  = 4 // of all tries, where they may be worth their time
+	rounds  = 4 // repetitions of all tries in Ceilings
 )
 
-// PeakFLOPS is the number of float32 operations a second, two for each fused
-// multiply-add, that threads threads (0 for all cores) reach together in
-// registers: what no kernel of Open can exceed. It takes some milliseconds.
+// PeakFLOPS measures the float32 operations per second, two for each fused
+// multiply-add, that threads threads (0 for all cores) reach together in registers.
+// No kernel of Open can exceed it. It takes some milliseconds.
 func PeakFLOPS(threads int) (float64, error) {
 	n, err := threadCount(threads)
 	if err != nil {
@@ -51,16 +52,16 @@ func PeakFLOPS(threads int) (float64, error) {
 
 func peakFLOPS(l loops, threads int) float64 {
 	calls := call(threads, func(_, times int) { l.fma(times) })
-	cores := min(1, float64(runtime.GOMAXPROCS(0))/float64(threads)) // for each thread
+	cores := min(1, float64(runtime.GOMAXPROCS(0))/float64(threads)) // per thread
 	return 2 * fmaRound * cores * calls.sumOfBest()
 }
 
-// Bandwidth is the number of bytes a second that threads threads (0 for all
-// cores) read, and that they copy, going over and over a set of the given size,
-// each over its own part: from the memory or from the cache that holds the set.
-// A byte copied counts twice, as read and as written. Smaller sets are measured as
-// 1 MiB, larger ones as 256 MiB, which no cache holds. It takes some milliseconds
-// beside the set's allocation.
+// Bandwidth measures the bytes per second that threads threads (0 for all cores) read
+// and copy. Each thread passes over its own part of a set of size bytes repeatedly,
+// so the rates are those of the memory or of the cache that holds the set. A copied
+// byte counts twice, as read and as written. Sizes are clamped to [1 MiB, 256 MiB];
+// the largest exceeds every cache. Bandwidth takes some milliseconds, plus the
+// allocation of the set.
 func Bandwidth(threads int, size int64) (read, copied float64, err error) {
 	n, err := threadCount(threads)
 	if err != nil {
@@ -78,8 +79,8 @@ func Bandwidth(threads int, size int64) (read, copied float64, err error) {
 	return read, copied, nil
 }
 
-// memory is a set of about size bytes that are really there, in the pages that
-// weights have.
+// memory allocates a set of about size bytes and touches all of it. Its pages are
+// like those of weights.
 func memory(size int64) (set []float32, free func(), err error) {
 	dev, err := Open(1)
 	if err != nil {
@@ -98,8 +99,8 @@ func memory(size int64) (set []float32, free func(), err error) {
 	return set, free, nil
 }
 
-// bandwidth goes over set in windows, each thread over its own part: read over
-// all of it, copied from its first half to the second.
+// bandwidth passes over set in windows, each thread over its own part. It reads all
+// of the part and copies the first half to the second.
 func bandwidth(l loops, threads int, set []float32) (read, copied float64) {
 	half := len(set) / threads / 2
 	window := min(windowFloats, half/readStep*readStep)
@@ -123,8 +124,8 @@ func bandwidth(l loops, threads int, set []float32) (read, copied float64) {
 	return 4 * float64(window) * reads.mostAtOnce(), 2 * 4 * float64(window) * copies.mostAtOnce()
 }
 
-// Ceilings measures what the machine can do at best on one thread and on threads
-// threads, 0 for all cores. It takes half a second and 256 MiB.
+// Ceilings measures the best rates of the machine on one thread and on threads
+// threads (0 for all cores). It takes half a second and 256 MiB.
 func Ceilings(threads int) (npu.Ceilings, error) {
 	n, err := threadCount(threads)
 	if err != nil {
@@ -152,7 +153,8 @@ func Ceilings(threads int) (npu.Ceilings, error) {
 	return c, nil
 }
 
-// calls are the spans in which each of several threads called a task times times.
+// calls holds, for each of several threads, the time spans of its calls of a task.
+// Each call did the task times times.
 type calls struct {
 	times int
 	spans [][]span
@@ -162,8 +164,9 @@ type span struct{ from, to time.Duration }
 
 func (s span) rate() float64 { return 1 / max(s.to-s.from, 1).Seconds() }
 
-// call has threads call task over and over at the same time, each at least tries
-// times. times is how much a call is to do, so that it takes tryTime or more.
+// call makes all threads call task repeatedly at the same time, each thread at least
+// tries times. times is the amount of work per call, chosen so that a call takes at
+// least about tryTime.
 func call(threads int, task func(thread, times int)) calls {
 	c := calls{times: 1, spans: make([][]span, threads)}
 	for {
@@ -193,10 +196,11 @@ func call(threads int, task func(thread, times int)) calls {
 	return c
 }
 
-// sumOfBest is how often a second all threads together do the task once, each at
-// its best while none had not begun or had ended, or at all where no call of its
-// was whole then. A neighbour that takes a core for a while changes nothing; of
-// what threads share, as the memory, it would be too much.
+// sumOfBest returns how often per second all threads together do the task once. It
+// adds each thread's best call among those within the time in which all threads were
+// running or, if there is none, the thread's best call overall. A neighbour that
+// takes a core for a while does not affect the result. For a resource that threads
+// share, such as memory, the result is too high.
 func (c *calls) sumOfBest() float64 {
 	from, to := time.Duration(0), time.Duration(math.MaxInt64)
 	for _, thread := range c.spans {
@@ -218,9 +222,9 @@ func (c *calls) sumOfBest() float64 {
 	return sum * float64(c.times)
 }
 
-// mostAtOnce is how often a second all threads together did the task once, at the
-// best moment among the middles of the first thread's calls. One that waited for a
-// core meanwhile was slow for that long.
+// mostAtOnce returns how often per second all threads together did the task once, at
+// the best moment. The moments are the midpoints of the first thread's calls. A
+// thread that waited for a core counts as slow for that call.
 func (c *calls) mostAtOnce() float64 {
 	most := 0.0
 	for _, s := range c.spans[0] {

@@ -16,8 +16,8 @@ import (
 	"unsafe"
 )
 
-// loopsOf are the loops in C of an instruction set that this machine runs; the
-// empty name is the best.
+// loopsOf returns the C loops of an instruction set that this machine runs. The empty
+// name selects the best.
 func loopsOf(isa string) loops {
 	number := C.int32_t(slices.Index(isas(), isa))
 	first := func(p []float32) *C.float { return (*C.float)(unsafe.SliceData(p)) }

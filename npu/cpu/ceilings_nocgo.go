@@ -2,5 +2,5 @@
 
 package cpu
 
-// loopsOf are the loops in plain Go: there are no others without cgo.
+// loopsOf returns the pure-Go loops, the only ones without cgo.
 func loopsOf(string) loops { return pureGoLoops() }

@@ -1,12 +1,11 @@
 package cpu
 
-// pureGoLoops are the ceilings of the device in pure Go, whose multiply-add is
-// fma32.
+// pureGoLoops returns the loops of the pure-Go device, whose multiply-add is fma32.
 func pureGoLoops() loops {
 	return loops{fma: pureGoFMA, read: pureGoRead, copy: func(dst, src []float32) { copy(dst, src) }}
 }
 
-// pureGoFMA has twelve chains of one lane.
+// pureGoFMA runs twelve chains of one lane.
 func pureGoFMA(rounds int) float64 {
 	var a [12]float32
 	for i := range a {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allLoops are those that this build and machine have, by their names.
+// allLoops returns the loops that this build and machine have, by name.
 func allLoops() map[string]loops {
 	all := map[string]loops{"go": pureGoLoops()}
 	for _, isa := range ISAs() {
@@ -20,9 +20,9 @@ func allLoops() map[string]loops {
 	return all
 }
 
-// The loops do all of the work that is counted: chain i, after k steps x/2 + 1
-// from i + 3, is at 2 + (i+1)/2^k, and with l lanes in c chains a round of fmaRound
-// multiply-adds is k = fmaRound/(c·l) steps of each.
+// The loops do all the work that is counted. After k steps x/2 + 1 from i + 3, chain
+// i is at 2 + (i+1)/2^k. With l lanes in c chains, a round of fmaRound multiply-adds
+// is k = fmaRound/(c·l) steps of each chain.
 func TestCeilingsDoTheWork(t *testing.T) {
 	t.Parallel()
 	for name, l := range allLoops() {
@@ -54,12 +54,12 @@ func TestCeilingsDoTheWork(t *testing.T) {
 	}
 }
 
-// Threads go over all of a set in windows, each over its own part: they read all
-// of it and copy its first half to the second.
+// The threads pass over the whole set in windows, each over its own part. They read
+// all of it and copy its first half to the second.
 func TestBandwidthCoversTheSet(t *testing.T) {
 	t.Parallel()
 	const threads, half = 3, 2 * windowFloats
-	set := make([]float32, threads*2*half+5*readStep) // of which the end is nobody's
+	set := make([]float32, threads*2*half+5*readStep) // no thread uses the end
 	for i := range set {
 		set[i] = float32(i / windowFloats)
 	}
@@ -84,8 +84,8 @@ func TestBandwidthCoversTheSet(t *testing.T) {
 	require.Equal(t, want, set)
 }
 
-// At one moment, two threads in turn are no faster than one; of what each has for
-// itself, the best of both counts, but not what one did alone.
+// mostAtOnce: two threads that take turns are no faster than one. sumOfBest: each
+// thread's best call counts, unless the thread made it alone.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond

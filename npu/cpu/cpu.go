@@ -1,10 +1,9 @@
-// Package cpu is the device everyone has: SIMD kernels with a fixed summation
-// order.
+// Package cpu is the device everyone has: SIMD kernels with a fixed summation order.
 //
-// The kernels are C, compiled in for AVX-512, AVX2 and, as a portable build,
-// NEON or plain C; the fastest that the machine runs is chosen when a device is
-// opened. A build without cgo, or for Windows, has pure-Go kernels instead.
-// All of them give the same bits, for any number of threads.
+// The kernels are written in C and compiled for AVX-512, for AVX2 and, as a portable
+// build, for NEON or plain C. Opening a device chooses the fastest that the machine
+// runs. A build without cgo, or for Windows, uses pure-Go kernels instead. All of
+// them give the same bits for any number of threads.
 package cpu
 
 import (
@@ -16,7 +15,7 @@ import (
 
 const maxThreads = 1024
 
-// threadCount resolves 0, which means all cores.
+// threadCount resolves 0 to the number of cores.
 func threadCount(threads int) (int, error) {
 	if threads < 0 || threads > maxThreads {
 		return 0, fmt.Errorf("open cpu: %d threads, expected 0 (all cores) to %d", threads, maxThreads)
@@ -27,8 +26,8 @@ func threadCount(threads int) (int, error) {
 	return threads, nil
 }
 
-// OpenPureGo opens the device in pure Go. It is what Open gives in a build
-// without cgo, and slower by far where there is a choice.
+// OpenPureGo opens the device with pure-Go kernels. Open does the same in a build
+// without cgo. With cgo, Open's kernels are much faster.
 func OpenPureGo(threads int) (npu.Device, error) {
 	n, err := threadCount(threads)
 	if err != nil {

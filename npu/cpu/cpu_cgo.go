@@ -20,14 +20,14 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/ctable"
 )
 
-// isas are the instruction sets compiled in, at their numbers in device.c.
+// isas returns the instruction sets compiled in. The index is the number in device.c.
 func isas() []string { return []string{"", "portable", "avx2", "avx512"} }
 
-// Open opens the device with the best instruction set of this machine, on
-// threads threads or, given 0, on all cores.
+// Open opens the device with the best instruction set of this machine on the given
+// number of threads, 0 for all cores.
 func Open(threads int) (npu.Device, error) { return OpenISA("", threads) }
 
-// ISAs names the instruction sets that OpenISA accepts on this machine.
+// ISAs returns the instruction sets that OpenISA accepts on this machine.
 func ISAs() []string {
 	var names []string
 	for i, name := range isas() {
@@ -38,7 +38,7 @@ func ISAs() []string {
 	return names
 }
 
-// OpenISA opens the device with one of ISAs; the empty name is the best.
+// OpenISA opens the device with one of ISAs. The empty name selects the best.
 func OpenISA(isa string, threads int) (npu.Device, error) {
 	n, err := threadCount(threads)
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Open opens the device in pure Go, on threads threads or, given 0, on all
-// cores.
+// Open opens the device with pure-Go kernels on the given number of threads, 0 for
+// all cores.
 func Open(threads int) (npu.Device, error) { return OpenPureGo(threads) }
 
-// ISAs names the instruction sets that OpenISA accepts: none without cgo.
+// ISAs returns the instruction sets that OpenISA accepts: none without cgo.
 func ISAs() []string { return nil }
 
 // OpenISA fails: a build without cgo has no SIMD kernels.

@@ -10,7 +10,7 @@ func panels(rows int) int { return (rows + panelRows - 1) / panelRows }
 // MatrixLen implements npu.Device.
 func (d *pureGo) MatrixLen(rows, cols int) int { return panels(rows) * panelRows * cols }
 
-// lane is the index of w's element [row, 0]; elements of a row are panelRows
+// lane returns the index of w's element [row, 0]. Elements of a row are panelRows
 // apart.
 func lane(w npu.Matrix, row int) int { return row/panelRows*panelRows*w.Cols + row%panelRows }
 
@@ -86,7 +86,7 @@ func (d *pureGo) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
 	}
 }
 
-// chain is acc[l] = fma(a, b[l], acc[l]) for the lanes of acc.
+// chain computes acc[l] = fma(a, b[l], acc[l]) for the lanes of acc.
 func chain(acc []float32, a float32, b []float32) {
 	b = b[:len(acc)]
 	for l := range acc {

@@ -13,7 +13,7 @@
 #define MAX_THREADS 1024
 #define HUGE_PAGE (2 << 20)
 
-/* What precedes each allocation: 64 bytes, so that values stay aligned. */
+/* Header of each allocation. It occupies 64 bytes, so that values stay aligned. */
 typedef struct block {
   struct block *prev, *next;
 } block;
@@ -130,8 +130,8 @@ __attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_ap
   return table ? table : easyrl_cpu_portable();
 }
 
-/* The table of one instruction set by its number, NULL where this machine does
- * not run it. */
+/* Returns the table of an instruction set by its number, or NULL if this machine
+ * does not run it. */
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_table(int32_t isa) {
   switch (isa) {
     case 0: return easyrl_device_api_v1();

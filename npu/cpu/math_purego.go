@@ -2,10 +2,10 @@ package cpu
 
 import "math"
 
-// fma32 is a·b + c rounded once. The product of two float32 is exact in
-// float64; rounding the sum to float64 and then to float32 is right unless the
-// first lands on what the second must break a tie at, or the result is
-// subnormal, where the sum is rounded to odd first (Boldo and Melquiond 2008).
+// fma32 returns a·b + c, rounded once. The product of two float32 is exact in
+// float64. Rounding the sum to float64 and then to float32 is correct, except in two
+// cases: the float64 is a tie in float32, or the result is subnormal. In these cases
+// fmaOdd first rounds the sum to odd (Boldo and Melquiond 2008).
 func fma32(a, b, c float32) float32 {
 	s := float64(float64(a)*float64(b)) + float64(c)
 	u := math.Float64bits(s)
@@ -20,7 +20,7 @@ const minNormal = 0x3810000000000000 // the bits of 2^-126
 func fmaOdd(a, b, c float32) float32 {
 	p, z := float64(a)*float64(b), float64(c)
 	s := float64(p + z)
-	// The error of the sum, exactly (Knuth's two-sum).
+	// The exact error of the sum (Knuth's two-sum).
 	t := float64(s - p)
 	e := float64(p-float64(s-t)) + float64(z-t)
 	u := math.Float64bits(s)
@@ -34,7 +34,7 @@ func fmaOdd(a, b, c float32) float32 {
 	return float32(math.Float64frombits(u))
 }
 
-// Constants of csrc/easyrl_math.h, which says what they are.
+// Constants of csrc/easyrl_math.h, which documents them.
 const (
 	expMax   = 89
 	expMin   = -104

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ulps is the distance of got from want in units of want's last place.
+// ulps returns the distance of got from want in units of want's last place.
 func ulps(got float32, want float64) float64 {
 	_, e := math.Frexp(want)
 	return math.Abs(float64(got)-want) / math.Ldexp(1, max(e-24, -149))
@@ -60,8 +60,8 @@ func TestMathBits(t *testing.T) {
 	require.Equal(t, uint64(0x39bb123eac6799e5), sum.Sum64())
 }
 
-// TestFMA compares with arithmetic in 600 bits, on operands that make ties,
-// cancellations and subnormal results likely.
+// TestFMA compares with 600-bit arithmetic on operands that make ties, cancellations
+// and subnormal results likely.
 func TestFMA(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 1))

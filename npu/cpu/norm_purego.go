@@ -7,8 +7,8 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// RMSNorm implements npu.Device. r = 1/sqrt(Σx²/n + eps), where the sum is a
-// fold whose partial sums are chains of fused multiply-adds; y = (x·r)·weight.
+// RMSNorm implements npu.Device: r = 1/sqrt(Σx²/n + eps), y = (x·r)·weight. The sum
+// is a fold whose partial sums are chains of fused multiply-adds.
 func (d *pureGo) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	n := weight.Len()
 	check.Norm("rms norm", weight, t, y, x)
@@ -22,9 +22,9 @@ func (d *pureGo) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	})
 }
 
-// RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of
-// g·x: b = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r), dWeight is the chain over
-// rows of dy and x·r.
+// RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of g·x: b
+// = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r), and dWeight is the chain over rows of dy
+// and x·r.
 func (d *pureGo) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, eps float32, add bool) {
 	n := weight.Len()
 	check.Norm("rms norm backward", weight, t, dx, dy, x)
@@ -51,7 +51,7 @@ func (d *pureGo) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, e
 	}
 }
 
-// inverseRMS is 1/sqrt(mean(x²) + eps).
+// inverseRMS returns 1/sqrt(mean(x²) + eps).
 func inverseRMS(x []float32, eps float32) float32 {
 	var part [16]float32
 	for i, v := range x {
@@ -61,7 +61,8 @@ func inverseRMS(x []float32, eps float32) float32 {
 	return 1 / float32(math.Sqrt(float64(mean+eps)))
 }
 
-// foldPartials adds sixteen partial sums by halves, as npu's folds do.
+// foldPartials adds sixteen partial sums in the order of npu's folds: partial sum i+s
+// to partial sum i for s = 8, 4, 2, 1.
 func foldPartials(p *[16]float32) float32 {
 	for s := 8; s > 0; s /= 2 {
 		for i := range s {

@@ -5,8 +5,8 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin:
-// a' = fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin); inverse negates sin.
+// Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin: a' =
+// fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin). inverse negates sin.
 func (d *pureGo) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
 	check.Rope(x, table, positions, heads, dim)
 	half := dim / 2
@@ -27,7 +27,7 @@ func (d *pureGo) Rope(x, table npu.Buffer, positions []int32, heads, dim int, in
 	})
 }
 
-// swigluChunk is the number of values in a task of the elementwise kernels.
+// swigluChunk is the number of values per task of the elementwise kernels.
 const swigluChunk = 4096
 
 // SwiGLU implements npu.Device: y = (gate/(1+exp(-gate)))·up.

@@ -11,10 +11,11 @@
 #define SPINS 2000
 #define CLOSED 0xffffffffu
 
-/* word holds a job's number in its upper half and its next task in the lower,
- * CLOSED between jobs. A thread claims a task by moving word from the value it
- * read to the next: that it succeeds proves that fn, arg and tasks, read in
- * between, are of that job, because they only change while word is CLOSED. */
+/* word holds a job's number in its upper half and the job's next task in its lower
+ * half, or CLOSED between jobs. A thread claims a task by a compare-and-swap of
+ * word from the value it read to the next. If that succeeds, the fn, arg and tasks
+ * that it read in between belong to that job, because they change only while word
+ * is CLOSED. */
 struct pool {
   int32_t threads, started;
   _Atomic uint64_t word;
@@ -35,7 +36,7 @@ static inline void relax(void) {
 #endif
 }
 
-/* Runs one task of the open job, if there is one. */
+/* Runs one task of the open job, if there is one. Returns whether it did. */
 static int run_one(pool *p, int32_t thread) {
   uint64_t word = atomic_load(&p->word);
   for (;;) {
@@ -77,7 +78,7 @@ static void *work(void *arg) {
     }
     spins = 0;
     pthread_mutex_lock(&p->mutex);
-    if (barred) { /* no job wakes it, so none needs to know of it */
+    if (barred) { /* no job wakes this thread, so it is not among the sleepers */
       while (self->index >= atomic_load(&p->limit) && !atomic_load(&p->stop)) pthread_cond_wait(&p->allowed, &p->mutex);
     } else {
       atomic_fetch_add(&p->sleepers, 1);
@@ -104,7 +105,7 @@ pool *pool_open(int32_t threads) {
     pool_close(p);
     return 0;
   }
-  /* Signals are for the threads of the program, not for these. */
+  /* Signals go to the program's threads, not to these. */
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -147,7 +148,7 @@ int32_t pool_limited(pool *p) { return atomic_load(&p->limit); }
 void pool_limit(pool *p, int32_t n) {
   pthread_mutex_lock(&p->mutex);
   atomic_store(&p->limit, n < 1 ? 1 : n > p->threads ? p->threads : n);
-  pthread_cond_broadcast(&p->work); /* those that sleep there may be barred now */
+  pthread_cond_broadcast(&p->work); /* threads that sleep on work may be barred now */
   pthread_cond_broadcast(&p->allowed);
   pthread_mutex_unlock(&p->mutex);
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// panelRows is the number of a matrix's rows that lie together: panel p is
-// [Cols][panelRows], its lane l row p·panelRows + l, zero beyond the last row.
+// panelRows is the number of rows in a panel of a matrix. Panel p is
+// [Cols][panelRows]; its lane l is row p·panelRows + l, zero beyond the last row.
 const panelRows = 32
 
 type allocation struct {
@@ -18,11 +18,11 @@ type allocation struct {
 	purpose npu.Purpose
 }
 
-// pureGo is the CPU device in plain Go: the same layouts, the same order and the
-// same bits as the kernels in C, written for clarity.
+// pureGo is the CPU device in pure Go. It has the layouts, the order of operations
+// and the bits of the C kernels, and is written for clarity.
 type pureGo struct {
 	threads   int
-	limit     atomic.Int64 // of the threads
+	limit     atomic.Int64 // threads that kernels may use now
 	allocated [npu.NumPurposes]int64
 	blocks    map[uintptr]allocation
 	err       error // the first failure since the last Sync
@@ -36,8 +36,8 @@ func newPureGo(threads int) *pureGo {
 	return d
 }
 
-// parallel calls task for 0 to n-1, on several goroutines where the device has
-// threads, and returns when all are done.
+// parallel calls task for 0 to n-1 and returns when all calls are done. It uses
+// several goroutines if the device has several threads.
 func (d *pureGo) parallel(n int, task func(i int)) {
 	threads := int(d.limit.Load())
 	if threads == 1 || n <= 1 {

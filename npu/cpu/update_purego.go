@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// AdamW implements npu.Device; csrc/update.h has the order of operations.
+// AdamW implements npu.Device. csrc/update.h documents the order of operations.
 func (d *pureGo) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
 	for _, b := range []npu.Buffer{g, m, v} {
 		check.Len("adamw", b, w.Len(), false)
@@ -26,7 +26,7 @@ func (d *pureGo) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
 	}
 }
 
-// adamwCorrect is 1/(1-beta^step), the power by repeated squaring.
+// adamwCorrect returns 1/(1-beta^step), with the power by repeated squaring.
 func adamwCorrect(beta float32, step int) float32 {
 	power, square := 1.0, float64(beta)
 	for ; step > 0; step >>= 1 {

@@ -10,13 +10,13 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// softmax holds the statistics of a row of logits; csrc/vocab.h has the
+// softmax holds the statistics of a row of logits. csrc/vocab.h documents the
 // formulas.
 type softmax struct {
 	max, sum, weighted float32
 }
 
-// softmaxRow leaves exp(x·invTemp - max) in e.
+// softmaxRow computes the statistics of row x and stores exp(x·invTemp - max) in e.
 func softmaxRow(e, x []float32, invTemp float32) softmax {
 	r := softmax{max: float32(math.Inf(-1))}
 	for _, v := range x {
@@ -104,7 +104,7 @@ func (d *pureGo) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab in
 	}
 }
 
-// sampleRow draws from one row; the id is -1 where the logits are not finite.
+// sampleRow draws from one row. The id is -1 if the logits are not finite.
 func sampleRow(x []float32, p npu.SampleParams) (int32, float32) {
 	invTemp := float32(1)
 	if p.Temperature > 0 {
@@ -129,8 +129,8 @@ func sampleRow(x []float32, p npu.SampleParams) (int32, float32) {
 	return int32(id), r.logp(x[id], invTemp)
 }
 
-// limit zeroes what top-k, then top-p, then min-p exclude. Equals keep the
-// lower ids.
+// limit zeroes the values of e that top-k, then top-p, then min-p exclude. Ties keep
+// the lower ids.
 func limit(e, x []float32, invTemp float32, p npu.SampleParams) {
 	if (p.TopK > 0 && int(p.TopK) < len(e)) || p.TopP < 1 {
 		order := make([]int, len(e))
@@ -158,8 +158,8 @@ func limit(e, x []float32, invTemp float32, p npu.SampleParams) {
 	}
 }
 
-// nucleus is the length of the shortest prefix of order, at least 1, that holds
-// p of its mass.
+// nucleus returns the length of the shortest prefix of order, at least 1, that holds
+// the fraction p of its mass.
 func nucleus(e []float32, order []int, p float64) int {
 	var mass, sum float64
 	for _, i := range order {
@@ -175,7 +175,7 @@ func nucleus(e []float32, order []int, p float64) int {
 	return len(order)
 }
 
-// draw is the first id at which the running sum exceeds uniform of the total.
+// draw returns the first id at which the running sum exceeds uniform times the total.
 func draw(e []float32, uniform float32) int {
 	var total, sum float64
 	for _, v := range e {
