@@ -10,7 +10,7 @@ typedef struct {
   float *out, *stats;
   const float *q, *k, *v;
   float *scratch;
-  int64_t part; /* floats of a thread's scratch */
+  int64_t part; /* floats of scratch per thread */
 } att_forward;
 
 /* p = exp(s - m) in place, il = 1 / (chain of sums over keys). */
@@ -34,7 +34,7 @@ SIMD_INLINE void att_softmax(float *p, float *m, float *il, int64_t keys, const 
 static void att_forward_tile(void *arg, int64_t task, int32_t thread) {
   const att_forward *a = arg;
   const att_forest *f = &a->f;
-  const att_tile *t = &f->tiles[f->n_tiles - 1 - task]; /* a sequence's later tiles are longer: first */
+  const att_tile *t = &f->tiles[f->n_tiles - 1 - task]; /* longest first: later tiles of a sequence */
   float *cursor = a->scratch + thread * a->part;
   float *rows = att_take(&cursor, (int64_t)ATT_LANES * f->dim_padded * 4);
   float *columns = att_take(&cursor, (int64_t)ATT_LANES * f->dim_padded * 4);
@@ -69,20 +69,20 @@ static void kernel_attention(easyrl_device *d, float *out, float *stats, const f
   pool_run(d->pool, a.f.n_tiles, att_forward_tile, &a);
 }
 
-/* The backward pass has two halves. A tile's first half leaves its p and dS
- * [keys][ATT_LANES] and its rows of q and dOut in a slot, and writes dq. The
- * second half adds, for keys of its path, dS q to dk and p dOut to dv: chains
- * over the lanes of all tiles of the tree in their order, continued in memory.
- * Whole trees run in one thread where there are enough of them; otherwise runs
- * of tiles go through the first half side by side, then units of keys through
- * the second. */
+/* The backward pass has two halves. The first half of a tile stores its p and dS
+ * [keys][ATT_LANES] and its rows of q and dOut in a slot, and writes dq. For the
+ * keys on its path, the second half adds dS q to dk and p dOut to dv. These are
+ * chains over the lanes of all tiles of the tree in their order, continued in
+ * memory. If there are enough whole trees, each runs in one thread. Otherwise a
+ * run of tiles goes through the first half in parallel, then units of keys go
+ * through the second half. */
 typedef struct {
   att_forest f;
   float *dq, *dk, *dv;
   const float *d_out, *out, *stats, *q, *k, *v;
   float *scratch, *slots;
-  int64_t part, slot; /* floats of a thread's scratch, of its slot */
-  int64_t first, last; /* the run of tiles */
+  int64_t part, slot; /* floats of scratch per thread; floats per slot */
+  int64_t first, last; /* current run of tiles */
 } att_backward;
 
 SIMD_INLINE int64_t att_slot_floats(const att_forest *f, int64_t keys) {
@@ -96,7 +96,7 @@ SIMD_INLINE att_slot att_slot_at(float *at, const att_forest *f, const att_tile 
   return (att_slot){at, at + matrix, at + 2 * matrix, at + 2 * matrix + rows};
 }
 
-/* p = exp(s - m) il, dS = (p (dP - D)) scale, from s and dP in their places. */
+/* p = exp(s - m) il, dS = (p (dP - D)) scale, in place of s and dP. */
 SIMD_INLINE void att_softmax_backward(att_slot s, int64_t keys, const float *m, const float *il, const float *dot,
                                       float scale, const int nv) {
   for (int v = 0; v < nv; v++) {
@@ -147,8 +147,8 @@ static void att_backward_tile(const att_backward *a, const att_tile *t, att_slot
     for (int v = 0; v < nv; v++) acc[r][v] = v_fma(v_set1(p[r * ATT_LANES]), b[v], acc[r][v]); \
     __attribute__((fallthrough));
 
-/* y[r] += chain over the lanes that see key r of p[r][lane] and x[lane], for
- * keys rows of y, a block of rows at most, and nv vectors of Dim. */
+/* y[r] += chain of p[r][lane] and x[lane] over the lanes that attend to key r, for
+ * keys rows of y (at most a block) and nv vectors of Dim. */
 SIMD_INLINE void att_spread_block(float *y, int64_t stride, int keys, const float *p, const float *x, int32_t wide,
                                   int32_t lanes, int64_t hidden, int64_t step, const int rows, const int nv,
                                   const int full, int width) {
@@ -159,7 +159,7 @@ SIMD_INLINE void att_spread_block(float *y, int64_t stride, int keys, const floa
     for (int v = 0; v < nv; v++)
       acc[r][v] = r < keys ? att_load(y + r * stride + v * VL, full || v < nv - 1, width) : v_zero();
   int64_t lane = max64(0, hidden);
-  int64_t all = max64(lane, min64(lanes, hidden + (keys - 1) * step)); /* from here on every key is seen */
+  int64_t all = max64(lane, min64(lanes, hidden + (keys - 1) * step)); /* from here on no key is hidden */
   p += lane, x += lane * wide;
   for (; lane < all; lane++, p++, x += wide) {
 #pragma GCC unroll 2
@@ -222,7 +222,7 @@ static void att_spread(float *y, const float *p, const float *x, int64_t n, int6
   }
 }
 
-/* The second half of tile t for keys [first, first + n) of segment s. */
+/* The second half of tile t for keys [first, first + n) of a segment. */
 SIMD_INLINE void att_backward_keys(const att_backward *a, const att_tile *t, att_slot s, int32_t segment, int64_t first,
                                    int64_t n) {
   const att_forest *f = &a->f;
@@ -236,7 +236,7 @@ SIMD_INLINE void att_backward_keys(const att_backward *a, const att_tile *t, att
   att_spread(a->dv + at, s.p + j, s.d_out, n, hidden, step, f, t);
 }
 
-/* Both halves of a tree and key-value head, tile by tile. */
+/* Both halves for one tree and key-value head, tile by tile. */
 static void att_backward_group(void *arg, int64_t task, int32_t thread) {
   const att_backward *a = arg;
   const att_forest *f = &a->f;
@@ -281,8 +281,8 @@ static void att_backward_zero(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-/* Whether whole trees keep all threads busy: no group of tiles is much more
- * than a thread's share of the work. */
+/* Returns whether whole trees keep all threads busy: no group of tiles is much
+ * more than a thread's share of the work. */
 static int att_groups_suffice(const att_forest *f, int32_t threads) {
   int64_t total = 0, largest = 0;
   for (int64_t g = 0; g < f->n_groups; g++) {
@@ -294,9 +294,9 @@ static int att_groups_suffice(const att_forest *f, int32_t threads) {
   return threads == 1 || largest * threads <= total + total / 4;
 }
 
-#define ATT_RUN_FLOATS ((int64_t)1 << 20) /* a run of tiles fills this, or more where threads need it */
+#define ATT_RUN_FLOATS ((int64_t)1 << 20) /* minimum room for a run's slots with several threads */
 
-/* Chooses where the run of tiles from first on ends, and their slots. */
+/* Assigns slots to the run of tiles that starts at first and returns its end. */
 static int64_t att_backward_run(att_backward *a, int64_t first, int64_t room) {
   int64_t used = 0, i = first;
   for (; i < a->f.n_tiles; i++) {

@@ -1,7 +1,7 @@
 /* The key-value cache and attention of single rows over it.
  *
- * A page holds PAGE positions of every key-value head: keys [KV][Dim][PAGE], so
- * that a vector is one dimension of all the page's keys, and values
+ * A page holds PAGE positions of every key-value head. Keys are [KV][Dim][PAGE],
+ * so that a vector is one dimension of all the page's keys. Values are
  * [KV][PAGE][Dim]. */
 #ifndef EASYRL_ATTENTION_CACHED_H
 #define EASYRL_ATTENTION_CACHED_H
@@ -22,7 +22,7 @@ _Static_assert(CACHE_PAGE == VL, "a page is one vector");
 #define CACHE_PAGES 2
 #define CACHE_NV 2
 #endif
-#define CACHE_ROWS 16 /* rows in a task of cache_write */
+#define CACHE_ROWS 16 /* rows per task of cache_write */
 
 typedef struct {
   float *cache_k, *cache_v;
@@ -61,11 +61,12 @@ typedef struct {
   easyrl_heads h;
   float scale;
   float *scratch;
-  int64_t part; /* floats of a thread's scratch: p of CACHE_HEADS heads */
+  int64_t part; /* floats of scratch per thread: p of CACHE_HEADS heads */
 } cache_attend;
 
-/* The operands of one block of heads: q [heads][dim], p [heads][padded],
- * out [heads][dim], the sequence's pages from one key-value head's block on. */
+/* The operands of one block of heads: q [heads][dim], p [heads][padded], out
+ * [heads][dim]. k and v are the cache from one key-value head's block on; table
+ * lists the sequence's pages. */
 typedef struct {
   const float *q, *k, *v;
   float *p, *out;
@@ -76,7 +77,7 @@ typedef struct {
   float scale;
 } cache_block;
 
-/* Scores of pages pages from the first on, and their maxima lane by lane. */
+/* The scores of pages pages from page first on, and their maxima lane by lane. */
 SIMD_INLINE void cache_scores(const cache_block *a, int64_t first, vf *max, const int heads, const int pages) {
   vf acc[CACHE_HEADS][CACHE_PAGES], b[CACHE_PAGES];
   const float *k[CACHE_PAGES];
@@ -109,9 +110,9 @@ SIMD_INLINE void cache_scores(const cache_block *a, int64_t first, vf *max, cons
   }
 }
 
-/* out = (chain over positions of p and value) / (chain of p) for nv vectors of
- * Dim at e. The chain of p is computed again for each block of Dim, in every
- * lane: beside the products it costs nothing. */
+/* out = (chain over positions of p and value) / (chain of p) for nv vectors of Dim
+ * from e on. Each block of Dim recomputes the chain of p in every lane, which
+ * costs nothing compared with the products. */
 SIMD_INLINE void cache_weigh(const cache_block *a, int32_t e, const int heads, const int nv, const int full, int width) {
   vf acc[CACHE_HEADS][CACHE_NV], b[CACHE_NV], sum[CACHE_HEADS];
 #pragma GCC unroll 4
@@ -148,7 +149,7 @@ SIMD_INLINE void cache_weigh(const cache_block *a, int32_t e, const int heads, c
   }
 }
 
-/* Attention of one row's block of heads. */
+/* The attention of one row's block of heads. */
 SIMD_INLINE void cache_attend_block(const cache_block *a, const int heads) {
   vf max[CACHE_HEADS];
   int64_t pages = ceil_div(a->len, CACHE_PAGE), i = 0;
@@ -157,7 +158,7 @@ SIMD_INLINE void cache_attend_block(const cache_block *a, const int heads) {
   for (int r = 0; r < heads; r++) max[r] = v_set1(-INFINITY);
   while (i < pages) {
     int64_t left = pages - i, n = min64(left, CACHE_PAGES);
-    if (left == CACHE_PAGES + 1) n = CACHE_PAGES - 1; /* a page alone has too few chains to fill the multipliers */
+    if (left == CACHE_PAGES + 1) n = CACHE_PAGES - 1; /* a single page has too few chains to fill the multipliers */
     switch (n) {
       case 1: cache_scores(a, i, max, heads, 1); break;
       case 2: cache_scores(a, i, max, heads, 2); break;

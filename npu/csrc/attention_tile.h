@@ -1,12 +1,12 @@
-/* What the forward and the backward pass of attention share: tiles of queries,
- * and three products over them.
+/* The part that the forward and the backward pass of attention share: tiles of
+ * queries, and three products over them.
  *
- * A lane is a query row of one segment and one of the query heads that read the
- * same key-value head; lanes count through the heads of a row first, then the
- * rows. A tile is up to ATT_LANES lanes. Its keys are those its last lane sees:
- * the segment's ancestors, root first, then its own rows. Matrices of a tile are
- * [keys][ATT_LANES]. Key j of the tile's own segment is hidden from the lanes
- * below j * group - lane: they are left out, never multiplied by zero. */
+ * A lane is a query row of one segment in one of the query heads that read the
+ * same key-value head. Lanes count through the heads of a row first, then through
+ * the rows. A tile is up to ATT_LANES lanes. Its keys are those that its last lane
+ * attends to: the segment's ancestors, root first, then its own rows. Matrices of
+ * a tile are [keys][ATT_LANES]. Key j of the tile's own segment is hidden from the
+ * lanes below j * group - lane. Hidden keys are skipped, never multiplied by zero. */
 #ifndef EASYRL_ATTENTION_TILE_H
 #define EASYRL_ATTENTION_TILE_H
 
@@ -23,12 +23,12 @@
 #endif
 #define ATT_LANES (ATT_NV * VL)
 #define ATT_UNIT 64                    /* keys in a unit of work of the backward pass */
-#define ATT_SEEN (-((int64_t)1 << 40)) /* "hidden from" of a key that every lane sees */
+#define ATT_SEEN (-((int64_t)1 << 40)) /* "hidden from" of a key that every lane attends to */
 
 typedef struct {
   int32_t segment, kv, lane, lanes;
-  int64_t keys; /* that the last lane sees */
-  int64_t slot; /* where the backward pass keeps it, in floats */
+  int64_t keys; /* keys of the last lane */
+  int64_t slot; /* offset of the backward pass's slot, in floats */
 } att_tile;
 
 typedef struct { int32_t segment, kv, first, n; } att_unit;
@@ -36,9 +36,10 @@ typedef struct { int32_t segment, kv, first, n; } att_unit;
 /* Keys or values of one segment on a tile's path, a constant stride apart. */
 typedef struct { const float *rows; int64_t n; } att_span;
 
-/* A forest as the kernels walk it. before is the number of rows in a segment's
- * ancestors; tiles are ordered by tree, key-value head, segment, lane, and group
- * g of them, [groups[g], groups[g+1]), is one tree and one key-value head. */
+/* A forest in the form that the kernels walk. before is the number of rows in a
+ * segment's ancestors. Tiles are ordered by tree, key-value head, segment and
+ * lane. Group g of tiles, [groups[g], groups[g+1]), is one tree and one key-value
+ * head. */
 typedef struct {
   const easyrl_segment *segments;
   easyrl_heads h;
@@ -50,7 +51,7 @@ typedef struct {
   att_unit *units;
 } att_forest;
 
-/* Takes floats from a scratch, in multiples of a cache line. */
+/* Takes bytes from a scratch, in multiples of a cache line. */
 SIMD_INLINE void *att_take(float **cursor, int64_t bytes) {
   void *p = *cursor;
   *cursor += round_up(ceil_div(bytes, 4), 16);
@@ -61,7 +62,7 @@ SIMD_INLINE int64_t att_tiles_of(const att_forest *f, int32_t s) {
   return ceil_div((int64_t)f->segments[s].len * f->group, ATT_LANES);
 }
 
-/* Measures a forest and returns the floats that att_forest_build takes. */
+/* Measures a forest and returns the number of floats that att_forest_build takes. */
 static int64_t att_forest_measure(att_forest *f, const easyrl_segment *segments, int32_t n, easyrl_heads h) {
   *f = (att_forest){.segments = segments, .h = h, .n = n, .group = h.q / h.kv};
   f->dim_padded = (int32_t)round_up(h.dim, VL);
@@ -127,8 +128,8 @@ SIMD_INLINE void att_lane_heads(int64_t *at, const att_forest *f, const att_tile
   }
 }
 
-/* The spans of a tile in x [T, KV, Dim], root first; returns their number. The
- * last one is the tile's own segment's. */
+/* Writes the spans of a tile in x [T, KV, Dim], root first, and returns their
+ * number. The last span is the tile's own segment. */
 SIMD_INLINE int64_t att_path(att_span *spans, const att_forest *f, const att_tile *t, const float *x) {
   int64_t depth = 0, i;
   for (int32_t s = t->segment; s >= 0; s = f->segments[s].parent) depth++;
@@ -140,7 +141,7 @@ SIMD_INLINE int64_t att_path(att_span *spans, const att_forest *f, const att_til
 }
 
 /* Copies the lanes' rows of x [T, Q, Dim] to rows [ATT_LANES][dim_padded] and,
- * transposed, to columns [dim_padded][ATT_LANES]; what is over is zero. */
+ * transposed, to columns [dim_padded][ATT_LANES]. The padding is zero. */
 static void att_gather(float *restrict rows, float *restrict columns, const float *x, const int64_t *at,
                        const att_forest *f, const att_tile *t) {
   int32_t dim = f->h.dim, wide = f->dim_padded;
@@ -154,8 +155,8 @@ static void att_gather(float *restrict rows, float *restrict columns, const floa
       v_transpose16(columns + (int64_t)e * ATT_LANES + i, ATT_LANES, rows + (int64_t)i * wide + e, wide);
 }
 
-/* s[r][lane] = (chain over e of x[e][lane] and k[r][e]) * scale, -inf where key
- * r is hidden. */
+/* s[r][lane] = (chain over e of x[e][lane] and k[r][e]) * scale, or -inf if key r
+ * is hidden. */
 SIMD_INLINE void att_scores_block(float *restrict s, const float *restrict x, const float *restrict k, int64_t stride,
                                   int32_t dim, float scale, int64_t hidden, int64_t step, const int rows, const int nv) {
   vf acc[ATT_ROWS][ATT_NV], a[ATT_NV];
@@ -235,9 +236,9 @@ SIMD_INLINE void att_store(float *p, vf x, const int full, int width) {
     for (int v = 0; v < nv; v++) acc[r][v] = v_fma(v_set1(p[r]), b[v], acc[r][v]); \
     __attribute__((fallthrough));
 
-/* y[lane] = (chain over keys of p[key][lane] and value[key]) * factor[lane] for
- * the ATT_ROWS lanes from first on and nv vectors of Dim at e; width is that of
- * the last vector, full says that it is whole. */
+/* y[lane] = (chain over keys of p[key][lane] and value[key]) * factor[lane], for
+ * the ATT_ROWS lanes from first on and nv vectors of Dim from e on. width is the
+ * width of the last vector; full is nonzero if that vector is whole. */
 SIMD_INLINE void att_weigh_block(float *y, const int64_t *at, const float *p, const float *factor, const att_span *spans,
                                  int64_t n_spans, const att_forest *f, const att_tile *t, int first, int32_t e,
                                  const int nv, const int full, int width) {

@@ -1,9 +1,9 @@
-// Package csrc carries the C sources of the device layer: the contract that
-// every device library is compiled against, and the kernels of the CPU device.
+// Package csrc carries the C sources of the device layer: the contract that every
+// device library is compiled against, and the kernels of the CPU device.
 //
-// The headers are embedded so that packages which compile them through cgo, and
-// import this one for that reason, are rebuilt when a header changes and keep
-// their headers when a module is vendored.
+// Packages that compile the headers through cgo import this package. Because it
+// embeds the headers, those packages are rebuilt when a header changes, and vendoring
+// a module keeps the headers.
 package csrc
 
 import "embed"

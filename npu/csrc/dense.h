@@ -1,6 +1,6 @@
-/* Memory-bound kernels: adding, moving rows, and weights in and out of panels. */
+/* Memory-bound kernels: adding, moving rows, and packing and unpacking weights. */
 
-#define ELEMENTS 16384 /* values in a task of an elementwise kernel */
+#define ELEMENTS 16384 /* values per task of an elementwise kernel */
 
 typedef struct {
   float *y;
@@ -76,7 +76,7 @@ typedef struct {
   int64_t n, cols;
 } rows_job;
 
-#define ROWS_TASK 64 /* columns in a task that adds rows */
+#define ROWS_TASK 64 /* columns per task that adds rows */
 
 static void embed_task(void *arg, int64_t t, int32_t thread) {
   (void)thread;

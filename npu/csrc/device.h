@@ -1,5 +1,5 @@
-/* The CPU device: what the kernels share. Kernels are written once, in the
- * headers that kernels.h lists, and compiled for each instruction set; each is
+/* The part of the CPU device that the kernels share. Kernels are written once, in
+ * the headers that kernels.h lists, and compiled for each instruction set. Each is
  * a static function with the signature of its entry in easyrl_device_api. */
 #ifndef EASYRL_CPU_DEVICE_H
 #define EASYRL_CPU_DEVICE_H
@@ -16,14 +16,14 @@ struct easyrl_device {
   char failure[256];
 };
 
-/* device_fail records a failure unless one is recorded already. Call it from
- * the caller's thread, not from a task. */
+/* device_fail records a failure unless one is already recorded. Call it from the
+ * caller's thread, not from a task. */
 EASYRL_INTERNAL void device_fail(easyrl_device *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* device_scratch returns room for n floats in all, aligned to 64 bytes, that
- * lives until the next call; its content is undefined. A kernel that gives each
- * thread a part asks for threads * part, part a multiple of 16. It records a
- * failure and returns NULL where there is no memory; the kernel then returns. */
+/* device_scratch returns room for n floats in total, aligned to 64 bytes, valid
+ * until the next call. Its content is undefined. A kernel that gives each thread a
+ * part asks for threads * part, with part a multiple of 16. Without memory,
+ * device_scratch records a failure and returns NULL; the kernel must then return. */
 EASYRL_INTERNAL float *device_scratch(easyrl_device *, int64_t n);
 
 static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -31,13 +31,13 @@ static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-/* The tables of the instruction sets this build has; NULL where the machine
- * does not run them. */
+/* The tables of the instruction sets in this build; NULL if the machine does not
+ * run them. */
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_avx512(void);
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_avx2(void);
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_portable(void);
 
-/* Entries that are the same for every instruction set. */
+/* Entries shared by all instruction sets. */
 EASYRL_INTERNAL easyrl_device *device_open(const char *name, int32_t threads, char *err, int64_t err_len);
 EASYRL_INTERNAL void device_close(easyrl_device *);
 EASYRL_INTERNAL const char *device_name(easyrl_device *);

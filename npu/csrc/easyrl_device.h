@@ -4,11 +4,11 @@
  *     const easyrl_device_api *easyrl_device_api_v1(void);
  *
  * Meaning, shapes and the order of every reduction are those of npu.Device in
- * npu.go, function by function; this header only fixes how they are called.
- * Pointers named float * are addresses in the device's memory unless marked
- * host; const int32_t * are always host memory, read before the call returns.
- * Kernels return nothing: a device remembers its first failure, which sync
- * returns. A device is used from one thread at a time. */
+ * npu.go, function by function. This header only defines how they are called.
+ * Pointers of type float * are addresses in the device's memory unless marked
+ * host. Pointers of type const int32_t * are always host memory, read before the
+ * call returns. Kernels return nothing: a device records its first failure, which
+ * sync returns. A device is used from one thread at a time. */
 #ifndef EASYRL_DEVICE_H
 #define EASYRL_DEVICE_H
 
@@ -29,21 +29,23 @@ typedef struct { float *data; int32_t rows, cols; } easyrl_matrix;
 
 typedef struct {
   uint32_t abi;            /* EASYRL_DEVICE_ABI */
-  uint32_t host_memory;    /* 1 where the host may read and write device addresses */
+  uint32_t host_memory;    /* 1 if the host may read and write device addresses */
 
-  /* open returns NULL and a line in err (of err_len bytes) on failure. threads
-   * is a hint that accelerators ignore; ordinal picks among several devices. */
+  /* open returns NULL and writes a line to err (of err_len bytes) on failure.
+   * threads is a hint that accelerators ignore; ordinal selects one of several
+   * devices. */
   easyrl_device *(*open)(int32_t ordinal, int32_t threads, char *err, int64_t err_len);
   void (*close)(easyrl_device *);
   const char *(*name)(easyrl_device *);
   int32_t (*threads)(easyrl_device *);
-  /* limit leaves kernels called from now on n threads, 1 to threads(). It may be
-   * called from any thread at any time; accelerators ignore it. */
+  /* limit sets the number of threads for kernels called from now on to n, 1 to
+   * threads(). It may be called from any thread at any time. Accelerators ignore
+   * it. */
   void (*limit)(easyrl_device *, int32_t n);
   /* alloc returns n zeroed values aligned to 64 bytes, or NULL. */
   float *(*alloc)(easyrl_device *, int64_t n);
   void (*free)(easyrl_device *, float *);
-  /* sync returns 0, or 1 and a line in err; the failure is then forgotten. */
+  /* sync returns 0, or 1 with a line in err. It then clears the failure. */
   int32_t (*sync)(easyrl_device *, char *err, int64_t err_len);
 
   void (*upload)(easyrl_device *, float *dst, const float *host_src, int64_t n);

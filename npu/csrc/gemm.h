@@ -1,15 +1,15 @@
-/* Matrix products whose every output is one chain of fused multiply-adds.
+/* Matrix products in which every output is one chain of fused multiply-adds.
  *
- * A weight [rows, cols] lies in panels: panel p is [cols][32], its lane l the
- * weight's row 32p + l, zero beyond the last row; a panel starts 64-byte
- * aligned. All three products run the same tile: m rows by 16 nv lanes of
- * accumulators, started from the output, the bias or zero, over kc terms, with
+ * A weight [rows, cols] is stored in panels. Panel p is [cols][32]; its lane l is
+ * the weight's row 32p + l, zero beyond the last row. Panels are 64-byte aligned.
+ * All three products run the same tile: m rows by 16 nv lanes of accumulators,
+ * started from the output, the bias or zero, over kc terms, with
  *
- *   a [kc][lda]     one value a row and term, broadcast
- *   b [kc][32]      one vector a term, the lanes
+ *   a [kc][lda]     one value per row and term, broadcast
+ *   b [kc][32]      one vector per term, the lanes
  *
- * Blocking over terms continues from the output, so it does not show in the
- * result; neither does the tile's shape. */
+ * A block of terms continues from the output, so neither the blocking nor the
+ * shape of the tile affects the result. */
 
 #define PANEL 32
 
@@ -25,13 +25,13 @@
 #define GEMM_PR 6
 #endif
 #define GEMM_KC 256 /* terms in a block */
-#define GEMM_MC 384 /* rows in a block, at most */
+#define GEMM_MC 384 /* maximum rows in a block */
 
 enum { START_ZERO, START_OUTPUT, START_BIAS };
 
-/* One tile; m and nv are constants where it is instantiated. The vectors of a
- * term lie in panels that are b_panel floats apart when nv is more than two. cols
- * is the number of lanes that exist in the output. */
+/* One tile; m and nv are constants at each instantiation. If nv is more than two,
+ * the vectors of a term are in several panels, b_panel floats apart. cols is the
+ * number of lanes that exist in the output. */
 SIMD_INLINE void gemm_tile(const int m, const int nv, int64_t kc, const float *restrict a, int64_t lda, const float *restrict b,
                            int64_t b_panel, float *restrict c, int64_t ldc, int start, const float *bias, int cols) {
   vf acc[12][8];
@@ -88,7 +88,8 @@ GEMM_TILE(1, 8) GEMM_TILE(2, 4) GEMM_TILE(3, 4)
 static const gemm_tile_fn gemm_tiles[GEMM_MR] = {
     gemm_tile_1_2, gemm_tile_2_2, gemm_tile_3_2, gemm_tile_4_2,  gemm_tile_5_2,  gemm_tile_6_2,
     gemm_tile_7_2, gemm_tile_8_2, gemm_tile_9_2, gemm_tile_10_2, gemm_tile_11_2, gemm_tile_12_2};
-/* Few rows give too few chains to fill the multipliers: several panels at once. */
+/* A few rows give too few chains to fill the multipliers, so these tiles span
+ * several panels. */
 static const struct { int panels; gemm_tile_fn tile; } gemm_wide[] = {{4, gemm_tile_1_8}, {2, gemm_tile_2_4}, {2, gemm_tile_3_4}};
 #else
 GEMM_TILE(1, 1) GEMM_TILE(2, 1) GEMM_TILE(3, 1) GEMM_TILE(4, 1) GEMM_TILE(5, 1) GEMM_TILE(6, 1)
@@ -99,11 +100,11 @@ static const struct { int panels; gemm_tile_fn tile; } gemm_wide[] = {{2, gemm_t
 #endif
 #define GEMM_WIDE ((int)(sizeof gemm_wide / sizeof gemm_wide[0]))
 
-/* Rows are cut into tiles of nearly equal height: tile i of n starts here. */
+/* Rows are cut into tiles of nearly equal height. Returns the first row of tile i. */
 static inline int64_t gemm_tile_start(int64_t rows, int64_t tiles, int64_t i) { return rows * i / tiles; }
 
-/* Packs rows x [rows][ld], terms [0, kc), into tiles [kc][GEMM_PR], one after the
- * other. dst has room for 16 floats more. */
+/* Packs rows x [rows][ld], terms [0, kc), into consecutive tiles [kc][GEMM_PR].
+ * dst needs room for 16 more floats. */
 static void gemm_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t tiles, int64_t kc) {
   for (int64_t i = 0; i < tiles; i++) {
     int64_t r = gemm_tile_start(rows, tiles, i);
@@ -121,12 +122,13 @@ static void gemm_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows,
 }
 
 /* One block of the output against one panel: all tiles of rows rows. A tile of a
- * starts step floats behind the one before, or with 0 where its rows end. */
+ * starts step floats after the previous one. With step 0 it starts where the
+ * previous tile's rows end. */
 static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const float *a, int64_t lda, int64_t step, const float *b,
                               float *c, int64_t ldc, int start, const float *bias, int cols) {
   for (int64_t i = 0; i < tiles; i++) {
     int64_t r = gemm_tile_start(rows, tiles, i), m = gemm_tile_start(rows, tiles, i + 1) - r;
-    /* The next tile's output is on its way while this one is computed. */
+    /* Prefetch the next tile's output. */
     for (int64_t n = r + m; n < min64(rows, r + m + GEMM_MR); n++) {
       __builtin_prefetch(c + n * ldc, 1);
       __builtin_prefetch(c + n * ldc + min64(cols - 1, VL), 1);
@@ -137,16 +139,17 @@ static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const flo
   }
 }
 
-/* How an output of rows x panels is cut into tasks: blocks of rows, nearly equal
- * and as many for each thread, or chunks of panels where rows are few. */
+/* The split of an output of rows x panels into tasks: blocks of rows of nearly
+ * equal size, the same number for each thread, or chunks of panels if there are
+ * few rows. */
 typedef struct {
   int64_t rows, panels, blocks, chunks;
 } gemm_grid;
 
-#define GEMM_FEW 32 /* fewer rows than this do not pay for reading all panels */
+#define GEMM_FEW 32 /* fewer rows than this do not justify reading all panels */
 
-/* A block has max_rows at most; each thread gets shares tasks of equal size
- * where there are enough rows for it. */
+/* A block has at most max_rows. Each thread gets shares tasks of equal size if
+ * there are enough rows. */
 static gemm_grid gemm_cut(int64_t rows, int64_t panels, int64_t max_rows, int32_t threads, int64_t shares) {
   gemm_grid g = {rows, panels, ceil_div(rows, max_rows), 1};
   if (threads == 1) return g;
@@ -171,7 +174,7 @@ static inline gemm_part gemm_task(const gemm_grid *g, int64_t task) {
                      g->panels * j / g->chunks, g->panels * (j + 1) / g->chunks};
 }
 
-/* y [t, ldy] = x wT from where start says. */
+/* y [t, ldy] = x wT, starting from the value that start selects. */
 typedef struct {
   float *y;
   int64_t ldy;
@@ -185,7 +188,7 @@ typedef struct {
   int64_t scratch_part;
 } linear_job;
 
-/* Few rows: every panel is read once, front to back, in full length. */
+/* For few rows: reads every panel once, front to back, over its full length. */
 static void linear_few(const linear_job *j, int64_t p, int64_t p_end, float *packed) {
   int64_t k = j->w.cols, n = j->w.rows;
   int m = (int)j->t;
@@ -229,7 +232,7 @@ static void linear_task(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-/* Floats of scratch that linear_run takes for each thread. */
+/* Returns the floats of scratch that linear_run takes per thread. */
 static int64_t linear_scratch(int64_t t, int64_t cols) {
   if (t <= GEMM_MR) return round_up(t * cols, 16) + 16;
   return round_up(round_up(min64(GEMM_MC, t), GEMM_PR) * min64(cols, GEMM_KC), 16) + 16;
@@ -251,7 +254,7 @@ static void kernel_linear(easyrl_device *d, float *y, const float *x, easyrl_mat
                              .start = add ? START_OUTPUT : bias ? START_BIAS : START_ZERO, .scratch = scratch});
 }
 
-/* dx [t, cols] = dy [t, ldy] w: lanes are columns, terms are the weight's rows. */
+/* dx [t, cols] = dy [t, ldy] w. Lanes are columns; terms are the weight's rows. */
 typedef struct {
   float *dx;
   const float *dy;
@@ -264,7 +267,7 @@ typedef struct {
   int64_t scratch_part;
 } input_job;
 
-/* Turns terms [n0, n0+nc) and columns [k0, k0+32) of a weight into [nc][32]. */
+/* Transposes terms [n0, n0+nc) and columns [k0, k0+32) of a weight into [nc][32]. */
 static void input_pack_weight(float *dst, easyrl_matrix w, int64_t n0, int64_t nc, int64_t k0) {
   int64_t cols = min64(PANEL, w.cols - k0);
   for (int64_t n = 0; n < nc; n += VL) {
@@ -314,8 +317,8 @@ static void kernel_linear_backward_input(easyrl_device *d, float *dx, const floa
                            .scratch = scratch});
 }
 
-/* dw += dyT x, in the weight's own layout: a tile is m columns of the weight by
- * the 32 rows of a panel, terms are the rows of x, read where they lie, and dy. */
+/* dw += dyT x, in the weight's own layout. A tile is m columns of the weight by
+ * the 32 rows of a panel. Terms are the rows of x, read in place, and of dy. */
 typedef struct {
   easyrl_matrix dw;
   float *d_bias;

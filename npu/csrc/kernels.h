@@ -1,7 +1,6 @@
-/* All kernels for one instruction set: included once by each of
- * cpu/kernels_*.c, after it has chosen the set, with KERNELS_TABLE naming the
- * function that returns the table and KERNELS_SUPPORTED whether this machine
- * runs it. */
+/* All kernels for one instruction set. Each of cpu/kernels_*.c includes this
+ * header once, after it has chosen the set. KERNELS_TABLE names the function that
+ * returns the table. KERNELS_SUPPORTED is true if this machine runs the set. */
 #include "device.h"
 #include "easyrl_math.h"
 #include "simd.h"

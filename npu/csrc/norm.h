@@ -1,23 +1,23 @@
 /* RMS norm and its backward pass.
  *
- * r = 1/sqrt(sum(x^2)/n + eps), the sum a fold whose partial sums are chains of
- * fused multiply-adds; y = (x r) weight. Backward, with g = dy weight and c the
- * fold of g x: b = (((c/n) r) r) r, dx = fma(x, -b, g r), and dWeight is the
- * chain over rows of dy and x r. */
+ * r = 1/sqrt(sum(x^2)/n + eps), where the sum is a fold whose partial sums are
+ * chains of fused multiply-adds; y = (x r) weight. Backward, with g = dy weight
+ * and c the fold of g x: b = (((c/n) r) r) r, dx = fma(x, -b, g r), and dWeight is
+ * the chain over rows of dy and x r. */
 #ifndef EASYRL_NORM_H
 #define EASYRL_NORM_H
 
 #include "device.h"
 #include "simd.h"
 
-#define NORM_VALUES 8192 /* values in a task, about */
-#define NORM_COLUMNS 64  /* columns in a task of dWeight */
+#define NORM_VALUES 8192 /* approximate number of values per task */
+#define NORM_COLUMNS 64  /* columns per task of dWeight */
 
 typedef struct {
   float *y, *dx, *dw;
   const float *x, *w, *dy;
-  float *r, *b; /* of each row */
-  int64_t t, rows; /* rows of a task */
+  float *r, *b; /* per row */
+  int64_t t, rows; /* rows; rows per task */
   int32_t n, add;
   float eps;
 } norm_args;
@@ -54,7 +54,7 @@ static void kernel_rms_norm(easyrl_device *d, float *y, const float *x, const fl
   pool_run(d->pool, ceil_div(t, a.rows), norm_forward, &a);
 }
 
-/* r and b of each row. */
+/* Computes r and b of each row. */
 static void norm_backward_rows(const norm_args *a, int64_t first, int64_t last) {
   int32_t n = a->n;
   for (int64_t row = first; row < last; row++) {
@@ -72,7 +72,7 @@ static void norm_backward_rows(const norm_args *a, int64_t first, int64_t last) 
   }
 }
 
-/* dWeight of some columns over rows [first, last). */
+/* Adds to dWeight of some columns over rows [first, last). */
 static void norm_backward_weight(const norm_args *a, int64_t first, int64_t last, int32_t from, int32_t to) {
   int32_t n = a->n;
   for (int32_t i = from; i < to; i += VL) {
@@ -144,7 +144,7 @@ static void kernel_rms_norm_backward(easyrl_device *d, float *dx, float *d_weigh
     return;
   }
   pool_run(d->pool, tasks, norm_task_rows, &a);
-  pool_run(d->pool, ceil_div(cols, NORM_COLUMNS), norm_task_weight, &a); /* before dx, which may lie where dy does */
+  pool_run(d->pool, ceil_div(cols, NORM_COLUMNS), norm_task_weight, &a); /* before dx, which may share memory with dy */
   pool_run(d->pool, tasks, norm_task_input, &a);
 }
 

@@ -1,4 +1,4 @@
-/* Rotary positions and SwiGLU: kernels in which every value stands alone. */
+/* Rotary positions and SwiGLU: elementwise kernels. */
 #ifndef EASYRL_POINTWISE_H
 #define EASYRL_POINTWISE_H
 
@@ -6,8 +6,8 @@
 #include "easyrl_math.h"
 #include "simd.h"
 
-#define ROPE_VALUES 8192   /* values in a task, about */
-#define SWIGLU_VALUES 4096 /* values in a task */
+#define ROPE_VALUES 8192   /* approximate number of values per task */
+#define SWIGLU_VALUES 4096 /* values per task */
 
 typedef struct {
   float *x;

@@ -1,14 +1,14 @@
-/* A thin vector layer: one vector is always 16 floats (VL), whatever the
- * registers of the machine hold, so that a kernel is written once and lane j
- * computes the same bits everywhere. A source file chooses the instruction set
- * by defining one of SIMD_AVX512 and SIMD_AVX2 before it includes this; NEON is
- * taken on arm64, and plain C elsewhere.
+/* A thin vector layer. A vector always has 16 floats (VL), whatever the size of
+ * the machine's registers, so that a kernel is written once and lane j computes
+ * the same bits everywhere. A source file chooses the instruction set by defining
+ * SIMD_AVX512 or SIMD_AVX2 before it includes this header. Otherwise the layer
+ * uses NEON on arm64 and plain C elsewhere.
  *
  *   vf   16 floats        vi   16 int32        vm   16 booleans
  *
- * v_max(a, b) is a > b ? a : b and v_min(a, b) is a < b ? a : b in every lane:
- * where either is NaN, b. The functions ending in _n touch the first n lanes of
- * memory only, 0 <= n <= 16, and read the others as zero. */
+ * In every lane, v_max(a, b) is a > b ? a : b and v_min(a, b) is a < b ? a : b: if
+ * either is NaN, the result is b. Functions ending in _n touch only the first n
+ * lanes of memory, 0 <= n <= 16, and read the other lanes as zero. */
 #ifndef EASYRL_SIMD_H
 #define EASYRL_SIMD_H
 
@@ -19,8 +19,8 @@
 #define VL 16
 #define SIMD_INLINE static inline __attribute__((always_inline, unused))
 
-/* Every product and sum is rounded where it is written. GCC is told so by an
- * ISO -std; Clang by the pragma. */
+/* Every product and sum is rounded separately. An ISO -std ensures this for GCC,
+ * the pragma for Clang. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #endif
@@ -256,7 +256,8 @@ SIMD_INLINE vf vi_float(vi x) { return (vf){simd_cvt(x.a), simd_cvt(x.b), simd_c
 
 #endif
 
-/* a, in a register from here on: the compiler may else load it again for each use. */
+/* Keeps a in a register from here on. Otherwise the compiler may reload it for
+ * each use. */
 SIMD_INLINE vf v_keep(vf a) {
 #if defined(SIMD_AVX512)
   __asm__("" : "+v"(a));
@@ -264,7 +265,7 @@ SIMD_INLINE vf v_keep(vf a) {
   return a;
 }
 
-/* The first n lanes of yes, the others of no. */
+/* Selects the first n lanes of yes and the others of no. */
 SIMD_INLINE vf v_select_n(int n, vf yes, vf no) { return v_select(vm_first(n), yes, no); }
 
 /* The end of a fold: partial sum i+s is added to partial sum i, s = 8, 4, 2, 1. */
@@ -286,7 +287,7 @@ SIMD_INLINE float v_fold(vf a) {
 #endif
 }
 
-/* The largest lane; the lanes must not be NaN. */
+/* The largest lane. No lane may be NaN. */
 SIMD_INLINE float v_hmax(vf a) {
 #if defined(SIMD_AVX512)
   return _mm512_reduce_max_ps(a);
@@ -299,10 +300,10 @@ SIMD_INLINE float v_hmax(vf a) {
 #endif
 }
 
-/* Transposes a block of at most 16 x 16: dst[c][r] = src[r][c] for c < cols, with
- * the distance between rows given in floats. All 16 values of each row of dst
- * are written, zero where r >= rows, in ascending order of c, so that with a
- * dst_stride below 16 each row's surplus is overwritten by the next row. */
+/* Transposes a block of at most 16 x 16: dst[c][r] = src[r][c] for c < cols.
+ * Strides are in floats. It writes all 16 values of each row of dst, zero for r >=
+ * rows, in ascending order of c. With a dst_stride below 16, each row therefore
+ * overwrites the surplus of the previous row. */
 SIMD_INLINE void v_transpose(float *restrict dst, int64_t dst_stride, const float *restrict src, int64_t src_stride, int rows, int cols) {
 #if defined(SIMD_AVX512)
   __m512 r[16], t[16];
@@ -349,7 +350,7 @@ SIMD_INLINE void v_transpose(float *restrict dst, int64_t dst_stride, const floa
 }
 
 #if defined(SIMD_AVX512)
-/* Transposes a block of at most 8 x 16 to dst [cols][8], zero where r >= rows. */
+/* Transposes a block of at most 8 x 16 to dst [cols][8], zero for r >= rows. */
 SIMD_INLINE void v_transpose8(float *restrict dst, const float *restrict src, int64_t src_stride, int rows, int cols) {
   const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
   __m512 r[8], t[8];

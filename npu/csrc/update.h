@@ -43,7 +43,7 @@ static void adamw_task(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-/* 1 / (1 - beta^step), the power by repeated squaring. */
+/* Returns 1 / (1 - beta^step), with the power by repeated squaring. */
 static float adamw_correct(float beta, int32_t step) {
   double power = 1, square = (double)beta;
   for (; step > 0; step >>= 1) {
@@ -63,7 +63,7 @@ static void kernel_adamw(easyrl_device *d, float *w, const float *g, float *m, f
 }
 
 #define SQUARES_FOLD 4096
-#define SQUARES_TASK 8 /* folds in a task */
+#define SQUARES_TASK 8 /* folds per task */
 
 typedef struct {
   const float *x;

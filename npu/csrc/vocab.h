@@ -5,13 +5,14 @@
  *   z = fold of e_j,  u = fold of e_j d_j by fma
  *   logp_j = (s_j - m) - log z,  entropy = log z - u / z
  *   d logit_j = (onehot_j - e_j (1 / z)) (d_logp inv_temp)
- * exp of less than -104 is 0, so that the bound changes no term. */
+ * exp of less than -104 is 0, so the bound changes no term. */
 
 typedef struct {
   float max, sum, weighted;
 } softmax;
 
-/* Statistics of a row; where e is not NULL, e_j goes there (it may be x). */
+/* Computes the statistics of a row. If e is not NULL, it stores e_j there; e may
+ * be x. */
 static softmax softmax_row(const float *x, int64_t n, float inv_temp, float *e) {
   softmax r;
   vf t = v_set1(inv_temp), m0 = v_set1(-INFINITY), m1 = m0;
@@ -51,7 +52,7 @@ static inline float softmax_logp(softmax r, float x, float inv_temp) { return (x
 
 #define VOCAB_FLOATS (8 << 20) /* logits held at a time, unless twelve rows need more */
 
-/* Rows of logits in a chunk. */
+/* Returns the number of rows of logits in a chunk. */
 static int64_t vocab_chunk(int64_t n, int64_t vocab) {
   return min64(n, max64(12, VOCAB_FLOATS / max64(1, vocab) / 12 * 12));
 }
@@ -136,9 +137,9 @@ typedef struct {
   int64_t part;
 } sample_job;
 
-/* Orders ids 0..n-1 by descending x * inv_temp, lower ids first among equals:
- * a radix sort, three passes of 11 bits. Returns the order; keys and ids have
- * room for 2n each. */
+/* Orders ids 0..n-1 by descending x * inv_temp, lower ids first among equals, by a
+ * radix sort in three passes of 11 bits. Returns the order. keys and ids need room
+ * for 2n each. */
 static uint32_t *sample_order(const float *x, int64_t n, float inv_temp, uint32_t *keys, uint32_t *ids) {
   uint32_t *from = keys, *to = keys + n, *id = ids, *id_to = ids + n;
   for (int64_t i = 0; i < n; i++) {
@@ -169,7 +170,7 @@ static uint32_t *sample_order(const float *x, int64_t n, float inv_temp, uint32_
   return id;
 }
 
-/* Zeroes the e that top-k, then top-p, exclude. */
+/* Zeroes the values of e that top-k, then top-p, exclude. */
 static void sample_limit(const float *x, int64_t n, float inv_temp, easyrl_sample_params p, float *e, uint32_t *keys) {
   const uint32_t *order = sample_order(x, n, inv_temp, keys, keys + 2 * n);
   int64_t kept = p.top_k > 0 && p.top_k < n ? p.top_k : n;
@@ -185,7 +186,8 @@ static void sample_limit(const float *x, int64_t n, float inv_temp, easyrl_sampl
   for (int64_t i = kept; i < n; i++) e[order[i]] = 0.0f;
 }
 
-/* The first id at which the running sum of e exceeds uniform times the total. */
+/* Returns the first id at which the running sum of e exceeds uniform times the
+ * total. */
 static int32_t sample_draw(const float *e, int64_t n, float uniform) {
   double total = 0, sum = 0;
   for (int64_t i = 0; i < n; i++) total += (double)e[i];
