@@ -27,33 +27,33 @@ import (
 var _ api.Backend = (*hosted)(nil)
 
 // hosted is an engine with two sets of weights: live ones, which serve and are never
-// written, and spare ones, which take the trainer's next version.
+// written, and spare ones, which receive the trainer's next version.
 type hosted struct {
 	*engine.Engine
 	info    api.Info
-	dev     npu.Device // of the weights
+	dev     npu.Device // holds the weights
 	opening conc.WaitGroup
 
 	files    checkpoint.Files
 	updating sync.Mutex // held to write the spare weights and to publish them
 	live     *model.Weights
-	spare    *model.Weights // nil while there is no memory for them
+	spare    *model.Weights // nil until allocated
 
 	mu       sync.Mutex
 	version  int64
 	checksum string
 }
 
-// loaded is a version of the weights whose checksum is known.
+// loaded is a version of the weights with a known checksum.
 type loaded struct {
 	*model.Snapshot
 	sum string
 }
 
-// Checksum is that of the weights.
+// Checksum returns the checksum of the weights.
 func (l loaded) Checksum() string { return l.sum }
 
-// open begins to serve a folder's own weights as version 0.
+// open starts the engine with the folder's own weights as version 0.
 func (s *hosted) open(ctx context.Context, f *folder.Folder, name string, threads, maxRunning int) (err error) {
 	s.info = api.Info{Context: f.Shape.MaxPositions, Vocab: f.Shape.VocabSize, Created: time.Now().Unix(), Root: f.Dir, Config: folder.Fingerprint(f.Shape),
 		Layout: panels.Layout}
@@ -72,13 +72,13 @@ func (s *hosted) open(ctx context.Context, f *folder.Folder, name string, thread
 	s.opening.Go(func() {
 		s.updating.Lock()
 		defer s.updating.Unlock()
-		_ = s.makeRoom() // the first update tries again and says what is wrong
+		_ = s.makeRoom() // the first update retries and reports the error
 	})
 	return nil
 }
 
-// makeRoom allocates the spare weights: it takes long to be given so much memory.
-// s.updating is held.
+// makeRoom allocates the spare weights, which takes a while. The caller holds
+// s.updating.
 func (s *hosted) makeRoom() (err error) {
 	if s.spare == nil {
 		s.spare, err = model.NewWeights(s.dev, s.live.Config, npu.Weights)
@@ -113,7 +113,7 @@ func (s *hosted) UpdateFile(ctx context.Context, version int64, path string) (st
 	return s.update(ctx, version, func(w *model.Weights) (string, error) { return w.ReadFile(&s.files, path) })
 }
 
-// update reads the spare weights and lets them and those that serve change places.
+// update reads the spare weights, publishes them and swaps them with the live ones.
 func (s *hosted) update(ctx context.Context, version int64, read func(w *model.Weights) (string, error)) (string, error) {
 	s.updating.Lock()
 	defer s.updating.Unlock()
@@ -127,8 +127,8 @@ func (s *hosted) update(ctx context.Context, version int64, read func(w *model.W
 	if err := context.Cause(ctx); err != nil {
 		return "", err
 	}
-	// Whether the engine has taken them must be known, or the next update would
-	// write what serves: a publish that has begun is waited for.
+	// Ignore cancellation from here on: only a finished publish shows which set the
+	// engine uses, and the next update must not overwrite that one.
 	if sum, err = s.Publish(context.WithoutCancel(ctx), loaded{model.NewSnapshot(s.spare, version), sum}); err != nil {
 		return "", err
 	}
@@ -139,7 +139,7 @@ func (s *hosted) update(ctx context.Context, version int64, read func(w *model.W
 	return sum, nil
 }
 
-// Close ends the engine and frees the weights.
+// Close stops the engine and frees the weights.
 func (s *hosted) Close() error {
 	err := s.Engine.Close()
 	s.opening.Wait()
@@ -148,7 +148,7 @@ func (s *hosted) Close() error {
 	return errors.Join(err, s.files.Close(), s.dev.Close())
 }
 
-// textOf is a folder's tokenizer and chat template, as a server needs them.
+// textOf adapts a folder's tokenizer and chat template to api.Text.
 type textOf struct{ *folder.Folder }
 
 var _ api.Text = textOf{}
@@ -159,8 +159,8 @@ func (t textOf) Encode(text string) ([]int32, error) { return t.Tokenizer.Encode
 // Decode implements api.Text.
 func (t textOf) Decode(ids []int32) string { return t.Tokenizer.Decode(ids) }
 
-// Piece implements api.Text: after itself, since some tokenizers drop the space
-// at the beginning of a text.
+// Piece implements api.Text. It decodes the token after itself, since some tokenizers
+// drop the space at the beginning of a text.
 func (t textOf) Piece(id int32) (text string, special bool) {
 	if name := t.Tokenizer.Special(id); name != "" {
 		return name, true
@@ -204,8 +204,8 @@ func (t textOf) Chat(messages, tools json.RawMessage) ([]int32, error) {
 	return t.Tokenizer.Encode(text), nil
 }
 
-// chatMessage reads one of OpenAI's messages. Parts of text are put together: few
-// templates know them.
+// chatMessage reads a message in OpenAI's format. It joins text parts, because few
+// templates handle them.
 func chatMessage(raw json.RawMessage) (m chat.Message, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
@@ -220,7 +220,7 @@ func chatMessage(raw json.RawMessage) (m chat.Message, err error) {
 		Text *string `json:"text"`
 	}
 	if json.Unmarshal(fields["content"], &parts) != nil || parts == nil {
-		return m, nil // a text, or none beside tool calls
+		return m, nil // a string, or none beside tool calls
 	}
 	for i, p := range parts {
 		if p.Type != "text" || p.Text == nil {

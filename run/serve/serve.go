@@ -17,20 +17,20 @@ import (
 	"github.com/easyrl/easyrl/report/control/client"
 )
 
-// Config says what is served.
+// Config sets what Run serves.
 type Config struct {
 	Model      string // folder; empty for a simulation without a model
-	Simulate   string // what is simulated; empty for a real model
+	Simulate   string // simulation spec; empty for a real model
 	Threads    int
-	MaxRunning int      // responses sampled at once
+	MaxRunning int      // maximum number of responses sampled at once
 	Join       *url.URL // control address of the trainer to join; nil for none
 	Server     api.Config
-	// Note gets a line for each thing that people want to know.
+	// Note receives messages for users.
 	Note func(format string, args ...any)
 }
 
-// backend returns what is served and its text side, nil without a tokenizer. open
-// reads the weights.
+// backend returns the backend, its text side, which is nil without a tokenizer, and open,
+// which loads the weights.
 func (c *Config) backend(ctx context.Context) (b api.Backend, text api.Text, open func() error, err error) {
 	var f *folder.Folder
 	name := "simulated"
@@ -65,8 +65,8 @@ func (c *Config) backend(ctx context.Context) (b api.Backend, text api.Text, ope
 	return real, text, func() error { return real.open(ctx, f, name, c.Threads, c.MaxRunning) }, nil
 }
 
-// Run serves until ctx ends, and then until the running requests have ended or the
-// drain timeout has passed.
+// Run serves until ctx ends, then drains: it waits until running requests end or the
+// drain timeout passes.
 func Run(ctx context.Context, cfg Config) (err error) {
 	served, text, open, err := cfg.backend(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return errors.Join(err, srv.Close(), <-ended)
 }
 
-// enter joins the trainer's fleet, if there is one to join.
+// enter joins the trainer's fleet, if one is configured.
 func (c *Config) enter(ctx context.Context, srv *api.Server) *join.Registration {
 	if c.Join == nil {
 		return nil
@@ -109,5 +109,5 @@ func (c *Config) enter(ctx context.Context, srv *api.Server) *join.Registration 
 		Running: srv.Running, Note: c.Note})
 }
 
-// oneLine joins the faults of err on one line.
+// oneLine replaces line breaks in err's message with semicolons.
 func oneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) }
