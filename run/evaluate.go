@@ -30,10 +30,10 @@ import (
 	"github.com/easyrl/easyrl/run/instances"
 )
 
-// Evaluate scores a model's responses to held-out prompts on engines of this process
-// and returns the metrics and the prompts. record is the path of a file that gets
-// each finished prompt, and with which an evaluation continues; it may be empty. A
-// cancelled context ends it with a StoppedError if there is a record.
+// Evaluate scores a model's responses to held-out prompts, using engines of this
+// process, and returns the metrics and the prompts. record is the path of a file that
+// receives each finished prompt and from which an evaluation resumes; it may be empty.
+// With a record, a cancelled context ends the evaluation with a StoppedError.
 func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, opts Options) (map[string]float64, []evaluate.Set, error) {
 	cfg := &resolved.Config
 	if err := oneRank(cfg); err != nil {
@@ -49,7 +49,7 @@ func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, op
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(cfg.Data.Train) == 0 { // otherwise not all data sources were read
+	if len(cfg.Data.Train) == 0 { // training data is not loaded here, so its sources are unknown
 		if err := reader.CheckSources(resolved); err != nil {
 			return nil, nil, err
 		}
@@ -59,13 +59,13 @@ func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, op
 	if err != nil {
 		return nil, nil, usage.Wrap(err)
 	}
-	defer score.Close() //nolint:errcheck // every score was given
+	defer score.Close() //nolint:errcheck // all scores are in
 	e := evaluation{cfg: cfg, folder: f, sets: sets, reward: score, opts: opts}
 	metrics, err := e.run(ctx, resolved, record, instances.Deps{CanaryTokens: reader.CanaryTokens(), Warn: warn})
 	return metrics, sets, err
 }
 
-// evaluation is an evaluation apart from training.
+// evaluation is the state of an evaluation that runs outside training.
 type evaluation struct {
 	cfg    *configs.Config
 	folder *folder.Folder
@@ -83,7 +83,7 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 	if err != nil {
 		return nil, err
 	}
-	defer dev.Close() //nolint:errcheck // nothing is left to do with it
+	defer dev.Close() //nolint:errcheck // only read from
 	w, err := loadWeights(cfg, e.folder, dev)
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 		if e.record, err = evaluate.OpenRecord(record, settings); err != nil {
 			return nil, usage.Wrap(err)
 		}
-		defer e.record.Close() //nolint:errcheck // each line was written
+		defer e.record.Close() //nolint:errcheck // each line is already written
 	}
 	if err := e.tryReward(ctx); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close() //nolint:errcheck // its memory goes with the process
+	defer in.Close() //nolint:errcheck // the process's exit frees its memory
 	if err := in.Begin(ctx, nil); err != nil {
 		return nil, err
 	}
@@ -115,8 +115,8 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 	return e.score(ctx, evaluate.Deps{Fleet: in.Fleet(), Reward: e.reward, Text: e.folder.Text})
 }
 
-// tryReward checks before anything is sampled that the reward can score, unless all
-// prompts are done.
+// tryReward checks, before sampling starts, that the reward can score. It does nothing
+// if the record already has every prompt.
 func (e *evaluation) tryReward(ctx context.Context) error {
 	var prompts []rollout.Prompt
 	for i := range e.sets {
@@ -148,11 +148,11 @@ func (e *evaluation) score(ctx context.Context, deps evaluate.Deps) (map[string]
 	return metrics, err
 }
 
-// heldSamples is how many prompts of a set have their answers kept.
+// heldSamples is the number of prompts per set whose answers are kept.
 const heldSamples = 4
 
-// evaluateStep evaluates the weights after a step. The answers to the first
-// prompts of each set are kept, so that they can be compared over the steps.
+// evaluateStep evaluates the weights after a step. It keeps the answers to the first
+// prompts of each set, for comparison across steps.
 func (t *training) evaluateStep(ctx context.Context, step int, sets []evaluate.Set, deps evaluate.Deps) (map[string]float64, float64, error) {
 	var kept []*evaluate.Result
 	deps.Done = func(result *evaluate.Result) {
@@ -161,7 +161,7 @@ func (t *training) evaluateStep(ctx context.Context, step int, sets []evaluate.S
 		}
 	}
 	metrics, score, err := evaluate.Run(ctx, int64(step)+1, evalConfig(t.cfg, t.folder), sets, deps, nil)
-	if errors.Is(err, evaluate.ErrFailed) { // counted in metrics: no reason to end a run
+	if errors.Is(err, evaluate.ErrFailed) { // counted in the metrics; the run continues
 		t.warn("evaluate after step %d: left out: %v", step, err)
 		score, err = math.NaN(), nil
 	}
@@ -173,8 +173,8 @@ func (t *training) evaluateStep(ctx context.Context, step int, sets []evaluate.S
 	return metrics, score, err
 }
 
-// keepHeld writes results as one file of a folder, a line each in the order of the
-// sets' names and the prompts.
+// keepHeld writes the results of a step to a file in dir, one line per result, ordered
+// by set name and prompt.
 func keepHeld(dir string, step int, results []*evaluate.Result) error {
 	slices.SortFunc(results, func(a, b *evaluate.Result) int {
 		return cmp.Or(cmp.Compare(a.Set, b.Set), a.Index-b.Index)
@@ -200,19 +200,19 @@ func keepHeld(dir string, step int, results []*evaluate.Result) error {
 	return nil
 }
 
-// evalConfig says what an evaluation samples.
+// evalConfig returns the sampling settings of an evaluation.
 func evalConfig(cfg *configs.Config, f *folder.Folder) evaluate.Config {
 	return evaluate.Config{K: cfg.Eval.K, Seed: cfg.Run.Seed, Sampling: inference.Sampling{
 		Temperature: float32(cfg.Eval.Temperature), TopP: float32(cfg.Eval.TopP), TopK: cfg.Eval.TopK,
 		MaxTokens: cfg.Rollout.MaxTokens, Stop: cfg.Rollout.Stop, StopIDs: f.StopIDs}}
 }
 
-// evalSettings are what the result of an evaluation depends on: what it samples
-// with, the weights, the prompts as the model reads them, and how it scores.
+// evalSettings returns everything that the result of an evaluation depends on: sampling
+// settings, weights, tokenized prompts and scoring.
 func evalSettings(resolved *configs.Resolved, f *folder.Folder, weights string, sets []evaluate.Set) (map[string]string, error) {
 	settings := resolved.Values("reward")
 	for key := range settings {
-		how := key[strings.LastIndexByte(key, '.')+1:] // says nothing about the score
+		how := key[strings.LastIndexByte(key, '.')+1:] // the last part of the key
 		if slices.Contains([]string{"processes", "memory_gib", "requests", "batch", "timeout", "retries"}, how) {
 			delete(settings, key)
 		}
@@ -223,7 +223,7 @@ func evalSettings(resolved *configs.Resolved, f *folder.Folder, weights string, 
 			settings[section+"."+key] = values[section+"."+key]
 		}
 	}
-	settings["record"] = "2" // 2 says of each response whether it is right
+	settings["record"] = "2" // version 2 records whether each response is right
 	settings["weights"] = weights
 	settings["stop tokens"] = fmt.Sprint(f.StopIDs)
 	for i := range sets {

@@ -20,12 +20,12 @@ func Explain(w io.Writer, resolved *configs.Resolved) error {
 	return oneRank(&resolved.Config)
 }
 
-// printer writes lines; a failure to write them has no remedy.
+// printer writes lines and ignores write errors.
 type printer struct{ w io.Writer }
 
 func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.w, format+"\n", args...) }
 
-// explainMachine prints who computes what and the memory it takes.
+// explainMachine prints the ranks, threads and servers of a run and an estimate of its memory.
 func explainMachine(p printer, cfg *configs.Config) {
 	p.line("")
 	mesh := parallel.Mesh{DP: cfg.Parallel.DP, TP: cfg.Parallel.TP, PP: cfg.Parallel.PP}
@@ -55,7 +55,7 @@ func explainMachine(p printer, cfg *configs.Config) {
 		copies++
 	}
 	gradients := weights
-	if f.Shape.Tied { // of the embedding and of the output projection apart
+	if f.Shape.Tied { // the embedding and the output projection have separate gradients
 		gradients += 4 * int64(f.Shape.VocabSize) * int64(f.Shape.HiddenSize)
 	}
 	rows := cfg.Train.MicroBatchTokens

@@ -13,8 +13,8 @@ import (
 	"github.com/easyrl/easyrl/run/instances"
 )
 
-// startInstances starts the engines of a run and connects to its servers. fc sets how
-// the fleet treats them; nil is the default.
+// startInstances starts the engines of a run and connects to its servers. A nil fc
+// selects fleet.DefaultConfig.
 func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fc *fleet.Config, deps instances.Deps) (*instances.Instances, error) {
 	token, err := client.ReadToken(cfg.Inference.TokenFile)
 	if err != nil {
@@ -34,8 +34,8 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 	return instances.Start(ctx, cfg, &deps)
 }
 
-// StartEngine starts an engine of this process for a folder's model on a CPU with a
-// number of threads, 0 for all. It has no weights until it is published to.
+// StartEngine starts an engine for a folder's model on this process's CPU with the given
+// number of threads, 0 for all. The engine has no weights until Publish.
 func StartEngine(f *folder.Folder, cfg engine.Config, threads int) (*engine.Engine, error) {
 	dev, err := openDevice(configs.CPU, threads)
 	if err != nil {
@@ -47,7 +47,7 @@ func StartEngine(f *folder.Folder, cfg engine.Config, threads int) (*engine.Engi
 	}
 	e, err := engine.New(cfg, f.Shape, tok, dev)
 	if err != nil {
-		_ = dev.Close() // the engine's failure is the one to report
+		_ = dev.Close() // report the engine's error
 		return nil, err
 	}
 	return e, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// limited is a device that remembers its limit.
+// limited is a device that records its thread limit.
 type limited struct {
 	npu.Device
 	limit int
@@ -18,8 +18,8 @@ type limited struct {
 
 func (d *limited) Limit(threads int) { d.limit = threads }
 
-// It runs alone: a run changes GOMAXPROCS while it trains.
-func TestRestingInstancesLendTheirThreads(t *testing.T) {
+// Not parallel: a run changes GOMAXPROCS while it trains.
+func TestIdleInstancesLendThreads(t *testing.T) {
 	d := &limited{}
 	cfg := configs.Default()
 	cfg.Inference.Threads, cfg.Inference.Instances = 2, 2

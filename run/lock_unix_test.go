@@ -11,9 +11,9 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// A folder that became another process's, or that another process trained in,
-// between the look at it and the first write.
-func TestClaimIsLookedAtAgain(t *testing.T) {
+// Another process may claim the folder, or train in it, between the first check and the
+// first write.
+func TestLockRechecksClaim(t *testing.T) {
 	dir := t.TempDir()
 	claimed := fmt.Errorf("another process went on")
 	r := &job{claimed: func() error { return claimed }}

@@ -16,19 +16,18 @@ import (
 	"github.com/easyrl/easyrl/model/folder"
 )
 
-// maxLine bounds a line of JSON input.
+// maxLine is the maximum length of a line of JSON input, in bytes.
 const maxLine = 64 << 20
 
-// row is a line of JSON input, or the failure to read one.
+// row is a line of JSON input, or the error from reading it.
 type row struct {
 	number int
 	text   []byte
 	err    error
 }
 
-// rows reads in line by line until ctx ends. Its goroutine may then outlive the
-// channel's reader, held by a read of standard input that only the process's end
-// breaks off.
+// rows sends the non-blank lines of in until ctx ends. Its goroutine may outlive ctx: a
+// read of standard input blocks until the process exits.
 func rows(ctx context.Context, in io.Reader) <-chan row {
 	out := make(chan row)
 	go func() {
@@ -58,15 +57,15 @@ func rows(ctx context.Context, in io.Reader) <-chan row {
 	return out
 }
 
-// Logprobs answers each JSON line of token ids in in, called name, with a line of
-// their log-probabilities in out, as the trainer computes them. threads is the
-// number of CPU threads, 0 for all. A line that cannot be answered is a usage error.
+// Logprobs reads lines of JSON with token ids from in and writes a line with the
+// trainer's log-probabilities of each to out. name is in's name in errors. threads is
+// the number of CPU threads, 0 for all. An invalid line is a usage error.
 func Logprobs(ctx context.Context, f *folder.Folder, temperature float32, threads int, in io.Reader, name string, out io.Writer) error {
 	dev, err := OpenCPU(threads)
 	if err != nil {
 		return err
 	}
-	defer dev.Close() //nolint:errcheck // nothing is left to do with it
+	defer dev.Close() //nolint:errcheck // only read from
 	w, err := f.Weights(dev)
 	if err != nil {
 		return err
@@ -76,8 +75,7 @@ func Logprobs(ctx context.Context, f *folder.Folder, temperature float32, thread
 	return logprobs(ctx, tape, w, temperature, in, name, out)
 }
 
-// logprobs answers each line of in with one on out. A line that cannot be
-// answered is a usage error.
+// logprobs is Logprobs with an open tape and loaded weights.
 func logprobs(ctx context.Context, tape *model.Tape, w *model.Weights, temperature float32, in io.Reader, name string, out io.Writer) error {
 	answers := json.NewEncoder(out)
 	ctx, cancel := context.WithCancel(ctx)
@@ -112,7 +110,7 @@ func logprobs(ctx context.Context, tape *model.Tape, w *model.Weights, temperatu
 	}
 }
 
-// ids are the tokens of {"ids":[…]}, as a decoder of shape c takes them.
+// ids parses {"ids":[…]} and checks the ids against c's context and vocabulary.
 func (r *row) ids(c *model.Config) ([]int32, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -140,7 +138,7 @@ func (r *row) ids(c *model.Config) ([]int32, error) {
 	return ids, checkIDs("ids", ids, c.VocabSize)
 }
 
-// checkIDs names the first id outside a vocabulary.
+// checkIDs returns an error for the first id outside the vocabulary.
 func checkIDs(name string, ids []int32, vocab int) error {
 	for i, id := range ids {
 		if id < 0 || int(id) >= vocab {
@@ -150,7 +148,7 @@ func checkIDs(name string, ids []int32, vocab int) error {
 	return nil
 }
 
-// jsonFault says in a user's words why JSON is not what was expected.
+// jsonFault rewords an error of encoding/json for users.
 func jsonFault(err error, expected string) error {
 	var mismatch *json.UnmarshalTypeError
 	switch {

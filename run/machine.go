@@ -16,21 +16,21 @@ import (
 	"github.com/easyrl/easyrl/reward"
 )
 
-// shareThreads divides the process's cores between trainer and instances: by
-// default half each, or all of them in turn if they are colocated. lends reports
-// that the trainer also gets the threads of idle instances.
+// shareThreads divides the process's cores between trainer and instances: half each by
+// default, or all for both if they are colocated and take turns. lends reports whether
+// the trainer also uses the threads of idle instances.
 func shareThreads(cfg *configs.Config) (training, sampling int, lends bool) {
 	return ShareThreads(cfg, runtime.GOMAXPROCS(0))
 }
 
-// ShareThreads divides a number of cores between trainer and instances as a run
-// does.
+// ShareThreads divides the given number of cores between trainer and instances as a
+// run does.
 func ShareThreads(cfg *configs.Config, cores int) (training, sampling int, lends bool) {
 	training, sampling = cfg.Device.Threads, cfg.Inference.Threads
 	if cfg.Run.Mode == configs.Colocated {
 		return cmp.Or(training, cores), cmp.Or(sampling, cores), false
 	}
-	if cfg.Inference.Instances == 0 { // others sample
+	if cfg.Inference.Instances == 0 { // servers sample
 		return cmp.Or(training, cores), 0, false
 	}
 	if sampling == 0 {
@@ -40,18 +40,19 @@ func ShareThreads(cfg *configs.Config, cores int) (training, sampling int, lends
 	return cmp.Or(training, max(1, cores-sampling*cfg.Inference.Instances)), sampling, training == 0
 }
 
-// giveWay lets goroutines run beside the given number that compute: one that is
-// in a kernel keeps its place among GOMAXPROCS, and those behind it would wait
-// for milliseconds. restore ends it.
+// giveWay raises GOMAXPROCS so that other goroutines run beside the given number of
+// computing ones. A goroutine inside a kernel keeps its P, and those queued behind it
+// would wait for milliseconds. restore undoes the change.
 func giveWay(computing int) (restore func()) {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + computing)
 	return func() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) - computing) }
 }
 
-// modelPath is the key of a run's model folder.
+// modelPath is the configuration key of the model folder.
 const modelPath = "model.path"
 
-// openFolder opens the model folder that a run's policy starts from.
+// openFolder opens the model folder that the policy starts from, or describes a model
+// with random weights.
 func openFolder(cfg *configs.Config) (*folder.Folder, error) {
 	if cfg.Model.Path != "" {
 		f, err := folder.Open(cfg.Model.Path)
@@ -65,8 +66,8 @@ func openFolder(cfg *configs.Config) (*folder.Folder, error) {
 	return folder.Random(cmp.Or(init.Config, "[model.init]"), cmp.Or(init.Tokenizer, filepath.Dir(init.Config)), config, cfg.Run.Seed)
 }
 
-// initConfig is the config.json of random weights: a file, or a Qwen3 of the given
-// sizes.
+// initConfig returns the config.json of a model with random weights: a file's content,
+// or a Qwen3 of the given sizes.
 func initConfig(init configs.Init) ([]byte, error) {
 	if init.Config != "" {
 		return os.ReadFile(init.Config)
@@ -75,8 +76,8 @@ func initConfig(init configs.Init) ([]byte, error) {
 		HeadDim: init.HeadDim, Vocab: init.VocabSize}.Config()
 }
 
-// loadWeights loads the policy's starting weights. Faults name the key of its
-// folder.
+// loadWeights loads the policy's starting weights. Its errors name the configuration key
+// of the model folder.
 func loadWeights(cfg *configs.Config, f *folder.Folder, dev npu.Device) (*model.Weights, error) {
 	w, err := f.Weights(dev)
 	if err != nil && cfg.Model.Path != "" {
@@ -85,9 +86,9 @@ func loadWeights(cfg *configs.Config, f *folder.Folder, dev npu.Device) (*model.
 	return w, err
 }
 
-// lend leaves a trainer's device its share of the threads and those of instances
-// that have nothing to do: the result hears from them that one rests, or works
-// again. It is nil where nothing is lent.
+// lend limits the trainer's device to its own threads and returns a callback that adds
+// an instance's threads when it becomes idle and takes them back when it resumes. The
+// callback may be called concurrently. It is nil if the trainer borrows no threads.
 func lend(dev npu.Device, cfg *configs.Config) (rest func(resting bool)) {
 	own, each, lends := shareThreads(cfg)
 	if !lends {
@@ -107,7 +108,7 @@ func lend(dev npu.Device, cfg *configs.Config) (rest func(resting bool)) {
 	}
 }
 
-// scorer is a run's reward and its end.
+// scorer opens a run's reward and returns it with a function that closes it.
 func scorer(cfg *configs.Config) (*reward.Scorer, func(), error) {
 	score, err := reward.New(cfg.Reward, cfg.Rollout.MaxTokens)
 	if err != nil {
@@ -116,8 +117,8 @@ func scorer(cfg *configs.Config) (*reward.Scorer, func(), error) {
 	return score, func() { _ = score.Close() }, nil
 }
 
-// openDevice opens the device of a configuration with a number of threads, 0
-// for all. What it cannot open is a usage error.
+// openDevice opens a device of the given kind with the given number of threads, 0 for
+// all. Its errors are usage errors.
 func openDevice(kind string, threads int) (npu.Device, error) {
 	dev, err := device.Open(kind, threads)
 	switch {
@@ -129,5 +130,5 @@ func openDevice(kind string, threads int) (npu.Device, error) {
 	return dev, nil
 }
 
-// OpenCPU opens the CPU with a number of threads, 0 for all.
+// OpenCPU opens the CPU with the given number of threads, 0 for all.
 func OpenCPU(threads int) (npu.Device, error) { return openDevice(configs.CPU, threads) }

@@ -13,19 +13,19 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// monitor passes a run's steps to the programs of log.to and warns people of what
-// the steps show.
+// monitor forwards a run's steps to the programs of log.to and warns about problems that
+// the steps reveal.
 type monitor struct {
 	dir      string
 	warn     func(format string, args ...any)
 	control  *control.Server
 	sinks    *sink.Sinks
 	adviser  *advice.Adviser
-	warnings []report.Warning // given so far
+	warnings []report.Warning // issued so far
 }
 
-// openMonitor opens the programs of log.to and reads the steps before. It drops
-// warnings of steps that run again, as their metrics are dropped.
+// openMonitor starts the programs of log.to and reads earlier steps and warnings. It
+// drops the warnings of steps that run again, since their metrics are dropped too.
 func (j *job) openMonitor() error {
 	dir := j.cfg.Run.Dir
 	m := monitor{dir: dir, warn: j.warn, control: j.control,
@@ -54,7 +54,7 @@ func (j *job) openMonitor() error {
 	})
 }
 
-// adviceOn is what advice needs to know of a run.
+// adviceOn returns what the adviser needs to know about a run.
 func adviceOn(cfg *configs.Config) advice.Run {
 	training, each, lends := shareThreads(cfg)
 	servers := cfg.Inference.Kind != configs.Embedded || len(cfg.Inference.Endpoints) > 0
@@ -67,7 +67,7 @@ func adviceOn(cfg *configs.Config) advice.Run {
 	return on
 }
 
-// step passes on a step and gives the warnings that it is a reason for.
+// step forwards a step and issues the warnings that it gives rise to.
 func (m *monitor) step(values report.Values) {
 	m.sinks.Step(values)
 	given := m.adviser.Step(values)
@@ -79,7 +79,7 @@ func (m *monitor) step(values report.Values) {
 	}
 }
 
-// record shows warnings on the live page and writes them for the report.
+// record shows warnings on the live page and saves them for the report.
 func (m *monitor) record(given ...report.Warning) error {
 	if len(given) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (m *monitor) record(given ...report.Warning) error {
 	return report.WriteWarnings(filepath.Join(m.dir, report.WarningsFile), m.warnings)
 }
 
-// close records how the run ended after a step.
+// close records how the run ended. step is its last step.
 func (m *monitor) close(step int, err error) {
 	switch {
 	case err == nil:
@@ -100,6 +100,6 @@ func (m *monitor) close(step int, err error) {
 		m.sinks.Close(sink.Stopped)
 	default:
 		m.sinks.Close(sink.Failed)
-		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + err.Error()}) // err is the fault to report
+		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + err.Error()}) // err itself is the one to report
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// newProducer samples a run's steps with its fleet and scores them with its reward.
-// spare is the endless order of the prompts that replace others. Unless the mode is
-// periodic-async, the gate is closed: the trainer gets nothing before a step is
-// whole.
+// newProducer returns a producer that samples with the given fleet and scores with the
+// given reward. spare is an endless sequence of replacement prompts for dynamic
+// sampling. The gate is open only in periodic-async mode; otherwise the trainer gets a
+// step's groups once all of them are finished.
 func newProducer(cfg *configs.Config, f *folder.Folder, in *fleet.Fleet, lanes trace.Track, spare func(place int) rollout.Prompt,
 	score *reward.Scorer, warn func(format string, args ...any)) (*producer.Producer, error) {
 	r := &cfg.Rollout

@@ -20,10 +20,10 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// Replay takes one optimizer step from recorded groups, without sampling. model is
-// a model folder; if it is a checkpoint, its optimizer state continues. rollouts is
-// a file of groups. The stepped model, its optimizer state and the step's metrics go
-// to out, a new or empty folder.
+// Replay takes one optimizer step on recorded groups, without sampling. model is a model
+// folder; if it is a checkpoint, its optimizer state continues. rollouts is a file of
+// groups. Replay writes the stepped model, its optimizer state and the step's metrics to
+// out, which must be new or empty.
 func Replay(ctx context.Context, resolved *configs.Resolved, model, rollouts, out string, opts Options) (err error) {
 	if err := oneRank(&resolved.Config); err != nil {
 		return err
@@ -46,7 +46,7 @@ func Replay(ctx context.Context, resolved *configs.Resolved, model, rollouts, ou
 	return j.replayTo(ctx, out, model, groups)
 }
 
-// CheckOut refuses an output folder that has content.
+// CheckOut returns an error if the output folder has content.
 func CheckOut(out string) error {
 	entries, err := os.ReadDir(out)
 	if err == nil && len(entries) > 0 {
@@ -58,7 +58,7 @@ func CheckOut(out string) error {
 	return nil
 }
 
-// replayTo takes the step as a run of its own beside out and keeps its checkpoint.
+// replayTo takes the step in a temporary run folder beside out and moves its checkpoint there.
 func (j *job) replayTo(ctx context.Context, out, model string, groups []rollout.Group) error {
 	path, err := filepath.Abs(out)
 	if err == nil {
@@ -70,7 +70,7 @@ func (j *job) replayTo(ctx context.Context, out, model string, groups []rollout.
 	if err != nil {
 		return usage.Errorf("replay: -out cannot be written: %w", err)
 	}
-	defer os.RemoveAll(j.cfg.Run.Dir) //nolint:errcheck // leftovers do no harm
+	defer os.RemoveAll(j.cfg.Run.Dir) //nolint:errcheck // leftovers are harmless
 	stepped, err := j.replay(ctx, model, groups)
 	if errors.Is(err, trainer.ErrStopped) {
 		return context.Canceled
@@ -81,7 +81,7 @@ func (j *job) replayTo(ctx context.Context, out, model string, groups []rollout.
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // an empty folder
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is empty
 		return fmt.Errorf("replay: %w", err)
 	}
 	if err := os.Rename(stepped, path); err != nil {
@@ -91,15 +91,15 @@ func (j *job) replayTo(ctx context.Context, out, model string, groups []rollout.
 	return nil
 }
 
-// recorded is a stream of groups that were sampled before.
+// recorded is a rollout.Stream of groups sampled earlier.
 type recorded chan rollout.Group
 
 func (r recorded) Groups() <-chan rollout.Group               { return r }
 func (r recorded) Wait() (rollout.Stats, error)               { return rollout.Stats{}, nil }
 func publishNothing(context.Context, inference.Weights) error { return nil }
 
-// asStep presents groups as sampled in the given step with its weights, and returns
-// the length of the longest response.
+// asStep marks groups as sampled in the given step with that step's weights. longest is
+// the length of the longest response, in tokens.
 func asStep(groups []rollout.Group, step int) (stream recorded, longest int) {
 	stream = make(recorded, len(groups))
 	for _, g := range groups {
@@ -114,8 +114,8 @@ func asStep(groups []rollout.Group, step int) (stream recorded, longest int) {
 	return stream, longest
 }
 
-// scheduleSteps is the length of the run over which the learning rate changes: as
-// set, or else as the checkpoint records it.
+// scheduleSteps returns the number of steps that the learning-rate schedule spans:
+// run.steps if set, otherwise the checkpoint's.
 func (j *job) scheduleSteps(step int) (int, error) {
 	set := 0
 	if j.resolved.Origin("run.steps").File != "" {
@@ -162,7 +162,7 @@ func (j *job) loadReplayed(model string) error {
 	return nil
 }
 
-// replay takes the step in the run's folder and returns its checkpoint.
+// replay takes the step in the run's folder and returns the path of its checkpoint.
 func (j *job) replay(ctx context.Context, model string, groups []rollout.Group) (stepped string, err error) {
 	cfg := j.cfg
 	if err := j.loadReplayed(model); err != nil {
@@ -171,7 +171,7 @@ func (j *job) replay(ctx context.Context, model string, groups []rollout.Group) 
 	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {
 		return "", err
 	}
-	defer j.metrics.Close() //nolint:errcheck // its line was written
+	defer j.metrics.Close() //nolint:errcheck // its line is already written
 	step := j.state.Step + 1
 	steps, err := j.scheduleSteps(step)
 	if err != nil {

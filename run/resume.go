@@ -19,9 +19,9 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// claimDir makes sure that the job may write to the run's folder, as trainer.Claim
-// does, and that a new run replaces none of its own configuration files. It locks
-// a folder that a run has used before.
+// claimDir checks that the job may write to the run's folder, as trainer.Claim does, and
+// that a new run overwrites none of its own configuration files. It locks the folder if
+// an earlier run used it. from is the checkpoint to resume from, empty for a new run.
 func (j *job) claimDir() (from string, err error) {
 	dir, resume := j.cfg.Run.Dir, j.opts.Resume
 	if err := j.lock(dir, false); err != nil {
@@ -44,8 +44,9 @@ func (j *job) claimDir() (from string, err error) {
 	return from, nil
 }
 
-// lock takes the run's folder for this process, unless it has it. What another
-// process did before is looked at again.
+// lock locks the run's folder for this process, unless it is locked already. With create
+// it then repeats the checks of claimDir, since another process may have written
+// to the folder in between.
 func (j *job) lock(dir string, create bool) error {
 	if j.locked {
 		return nil
@@ -67,8 +68,8 @@ func (j *job) lock(dir string, create bool) error {
 	return nil
 }
 
-// keepsWritten refuses a run that would replace one of its own files by the
-// resolved configuration.
+// keepsWritten returns an error if the resolved configuration would overwrite one of the
+// run's own configuration files.
 func keepsWritten(resolved *configs.Resolved, files []string) error {
 	path := filepath.Join(resolved.Run.Dir, configs.RunFile)
 	target, err := os.Stat(path)
@@ -85,14 +86,14 @@ func keepsWritten(resolved *configs.Resolved, files []string) error {
 	return nil
 }
 
-// writable says whether err is about a place that cannot be written at all,
-// rather than about one that is full.
+// writable reports whether err leaves open that the place can be written to: a full disk
+// does, a missing permission does not.
 func writable(err error) bool {
 	return !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.ENOTDIR)
 }
 
-// identity is what the checkpoints of the run record of it. Its files give a number
-// of prompts or demonstrations.
+// identity returns the identity of the run that its checkpoints record. prompts is the
+// number of prompts or demonstrations in its files.
 func (j *job) identity(prompts int) (trainer.State, error) {
 	id := trainer.State{Seed: j.cfg.Run.Seed, Task: j.task.name, Prompts: prompts}
 	digest, err := data.Digest(j.task.files)
@@ -103,11 +104,11 @@ func (j *job) identity(prompts int) (trainer.State, error) {
 	return id, nil
 }
 
-// checkResume refuses a checkpoint of another run than the one configured, and one
-// that continues in another order of prompts.
+// checkResume returns an error if the checkpoint belongs to another run, or if the order
+// of prompts has changed since.
 func (j *job) checkResume(from string, id trainer.State) error {
 	files := maps.Clone(j.folder.Files)
-	delete(files, folder.GenerationFile) // says when to stop, and may change
+	delete(files, folder.GenerationFile) // stop settings; they may change
 	if err := trainer.CheckResume(from, id, files, j.folder.Source); err != nil {
 		return usage.Wrap(err)
 	}
@@ -124,7 +125,7 @@ func (j *job) checkResume(from string, id trainer.State) error {
 	return nil
 }
 
-// announce says where a resumed run goes on, and with which other settings.
+// announce logs where a resumed run continues and which settings changed.
 func (j *job) announce(from string) {
 	if from == "" {
 		return
@@ -141,7 +142,7 @@ func (j *job) announce(from string) {
 	}
 }
 
-// stopped is the end of a run that a signal stopped.
+// stopped returns the error of a run that a signal stopped.
 func stopped(dir string, step int) error {
 	return StoppedError{"checkpoint " + filepath.Join(trainer.CheckpointRoot(dir), checkpoint.StepName(step))}
 }

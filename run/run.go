@@ -23,34 +23,34 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// UsageError is a fault of a configuration or of the files that it names: nothing
-// was started or changed.
+// UsageError reports a fault in a configuration or in the files that it names. Nothing
+// has been started or changed.
 type UsageError = usage.Error
 
-// StoppedError ends a run that a cancelled context stopped, after what it takes to
-// continue is written.
+// StoppedError reports that a cancelled context stopped a run. Everything needed to
+// continue has been written.
 type StoppedError struct {
-	Kept string // what is written and where
+	Kept string // what was written and where
 }
 
-// Error is the message for people.
+// Error returns a message for users.
 func (e StoppedError) Error() string { return "stopped; " + e.Kept }
 
-// Options says how a program runs a configuration.
+// Options sets how a program runs a configuration.
 type Options struct {
-	// Files are those of the configuration. The run's own copy never replaces one.
+	// Files are the configuration files. The run's own copy never overwrites one.
 	Files []string
 	// Resume continues from the run's newest valid checkpoint.
 	Resume bool
-	// Out gets the run's result, Log its progress and warnings.
+	// Out receives the run's result, Log its progress and warnings.
 	Out, Log io.Writer
-	// Fleet sets timeouts, retries and health thresholds of the instances, nil the
-	// default ones. What the configuration says replaces some.
+	// Fleet sets timeouts, retries and health thresholds; nil selects the defaults.
+	// Configuration keys override some of them.
 	Fleet *fleet.Config
 }
 
-// job is what train, sft and replay share: models with their optimizer on a
-// device, a folder, and what shows the progress.
+// job holds what train, sft and replay share: models and optimizer state on a device, a
+// folder, and progress output.
 type job struct {
 	cfg      *configs.Config
 	resolved *configs.Resolved
@@ -66,19 +66,19 @@ type job struct {
 	spans   *trace.Spans    // nil without log.trace
 	monitor monitor
 
-	consoleMu sync.Mutex // guards console, and opts.Log while there is none
+	consoleMu sync.Mutex // guards console, and opts.Log while console is nil
 	console   *report.Console
 
 	closers []func()
-	locked  bool         // the run's folder belongs to this process
-	claimed func() error // reports whether the folder is still as it was claimed
+	locked  bool         // this process holds the lock of the run's folder
+	claimed func() error // returns an error if the folder has changed since it was claimed
 }
 
-// task is what a job does, as its checkpoints record it. A replayed step has none:
-// it continues either.
+// task identifies what a job does. Checkpoints record it. A replayed step has none: it
+// can continue either task.
 type task struct {
-	name  string // in checkpoints
-	key   string // of the files to train on
+	name  string // train or sft
+	key   string // configuration key of files
 	files []string
 	steps int
 }
@@ -95,7 +95,7 @@ func (j *job) close() {
 
 func (j *job) atEnd(f func()) { j.closers = append(j.closers, f) }
 
-// warn writes a line above the progress.
+// warn logs a line, above the progress if it is shown.
 func (j *job) warn(format string, args ...any) {
 	j.consoleMu.Lock()
 	console := j.console
@@ -108,12 +108,12 @@ func (j *job) warn(format string, args ...any) {
 	}
 }
 
-// printLine writes a line for people; a failure to write it has no remedy.
+// printLine writes a line for users and ignores write errors.
 func printLine(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, "easyrl: "+format+"\n", args...)
 }
 
-// openConsole shows the progress from now on.
+// openConsole starts to show progress.
 func (j *job) openConsole() {
 	console := report.NewConsole(j.opts.Log, j.state.Step, j.task.steps)
 	j.consoleMu.Lock()
@@ -122,7 +122,7 @@ func (j *job) openConsole() {
 	j.atEnd(console.Close)
 }
 
-// openDir writes the resolved configuration into the run's folder and opens its
+// openDir locks the run's folder, writes the resolved configuration to it and opens its
 // metrics.
 func (j *job) openDir() error {
 	dir := j.cfg.Run.Dir
@@ -154,7 +154,7 @@ func (j *job) openDir() error {
 	return nil
 }
 
-// firstLine is the first step whose line this process writes.
+// firstLine returns the first step whose metrics this process writes.
 func (j *job) firstLine() int {
 	if j.state.Step == 0 || j.state.Pending != nil {
 		return j.state.Step
@@ -162,8 +162,8 @@ func (j *job) firstLine() int {
 	return j.state.Step + 1
 }
 
-// load opens the device and loads the policy and, with from, a checkpoint's state.
-// start is the checksum of the policy before that.
+// load opens the device and loads the policy and, if from is not empty, a checkpoint's
+// state. start is the checksum of the policy's starting weights.
 func (j *job) load(from string, cfg trimodel.Config) (start string, err error) {
 	if j.dev, err = openDevice(j.cfg.Device.Kind, j.cfg.Device.Threads); err != nil {
 		return "", err
@@ -185,8 +185,8 @@ func (j *job) load(from string, cfg trimodel.Config) (start string, err error) {
 	return start, nil
 }
 
-// open loads the models of a run that trains on a number of prompts or
-// demonstrations, and of the checkpoint it resumes from, if any.
+// open loads the models of a run and, if from is not empty, the state of a checkpoint
+// of the same run. prompts is the number of prompts or demonstrations it trains on.
 func (j *job) open(from string, prompts int, cfg trimodel.Config) error {
 	id, err := j.identity(prompts)
 	if err != nil {
@@ -210,7 +210,7 @@ func (j *job) open(from string, prompts int, cfg trimodel.Config) error {
 }
 
 // finish records how the run ended after a step, writes its report and returns err,
-// or what of it a user needs to know.
+// or a StoppedError if the run was stopped.
 func (j *job) finish(step int, err error) error {
 	j.monitor.close(step, err)
 	if _, _, pageErr := page.Write(j.cfg.Run.Dir); pageErr != nil && err == nil {
@@ -222,17 +222,17 @@ func (j *job) finish(step int, err error) error {
 	return err
 }
 
-// progress shows a finished step.
+// progress reports a finished step.
 func (j *job) progress(_ int, values report.Values) {
 	j.console.Step(values)
 	j.control.Step(values, j.console.Left())
 	j.monitor.step(values)
-	_ = j.spans.Keep(j.tracePath()) // the last write reports a fault that persists
+	_ = j.spans.Keep(j.tracePath()) // the last write reports a persistent error
 }
 
 func (j *job) tracePath() string { return filepath.Join(j.cfg.Run.Dir, trace.File) }
 
-// oneRank refuses more ranks than this build trains on.
+// oneRank returns an error if the configuration asks for more than one rank.
 func oneRank(cfg *configs.Config) error {
 	if n := cfg.Parallel.DP * cfg.Parallel.TP * cfg.Parallel.PP; n != 1 {
 		return usage.Errorf("[parallel] asks for %d ranks, expected 1: this build trains on one", n)
@@ -240,8 +240,8 @@ func oneRank(cfg *configs.Config) error {
 	return nil
 }
 
-// Load reads and checks the configuration of a task from files, left to right, and
-// settings. Its errors are usage errors.
+// Load reads and validates the configuration of a task. Later files override earlier
+// ones, and settings override files. Its errors are usage errors.
 func Load(task configs.Task, files, settings []string) (*configs.Resolved, error) {
 	resolved, err := configs.Load(files, settings)
 	if err == nil {

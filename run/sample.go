@@ -9,25 +9,25 @@ import (
 	"github.com/easyrl/easyrl/model/folder"
 )
 
-// Sample runs one request on an engine of its own with a number of CPU threads, 0
+// Sample runs one request on a temporary engine with the given number of CPU threads, 0
 // for all.
 func Sample(ctx context.Context, f *folder.Folder, threads int, req inference.Request) ([]inference.Completion, error) {
 	dev, err := OpenCPU(threads)
 	if err != nil {
 		return nil, err
 	}
-	defer dev.Close() //nolint:errcheck // nothing is left to do with it
+	defer dev.Close() //nolint:errcheck // only read from
 	w, err := f.Weights(dev)
 	if err != nil {
 		return nil, err
 	}
-	// The cache has room for the request, not for the model's whole context.
+	// Size the cache for the request, not for the model's whole context.
 	room := min(f.Shape.MaxPositions, len(req.PromptIDs)+min(req.Sampling.MaxTokens, f.Shape.MaxPositions))
 	e, err := StartEngine(f, engine.Config{ID: "local", MaxRunning: min(req.N, 64), Context: room}, threads)
 	if err != nil {
 		return nil, err
 	}
-	defer e.Close() //nolint:errcheck // its memory goes with the process
+	defer e.Close() //nolint:errcheck // the process's exit frees its memory
 	if _, err := e.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
 		return nil, err
 	}

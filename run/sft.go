@@ -12,8 +12,8 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// SFT trains a model to imitate demonstrations. A cancelled context ends it with a
-// StoppedError after a checkpoint.
+// SFT trains a model to imitate demonstrations. A cancelled context makes it write a
+// checkpoint and return a StoppedError.
 func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	cfg := &resolved.Config
 	j := newJob(resolved, opts, task{name: "sft", key: "sft.data", files: cfg.SFT.Data, steps: cfg.SFT.Steps})
@@ -57,7 +57,7 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	return j.finish(t.Step(), err)
 }
 
-// demonstrations are what supervised training reads.
+// demonstrations are the training and held-out examples of supervised training.
 type demonstrations struct {
 	trainer.Demonstrations
 	count int // in the files

@@ -22,14 +22,14 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// Rows of a run's trace, beside one for each instance.
+// Rows of a run's trace. Each instance has a row too.
 const (
 	trainerRow  = "trainer"
 	producerRow = "producer"
 )
 
 // Train trains a model with reinforcement learning and prints the run's folder to
-// opts.Out. A cancelled context ends it with a StoppedError after a checkpoint.
+// opts.Out. A cancelled context makes it write a checkpoint and return a StoppedError.
 func Train(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	cfg := &resolved.Config
 	t := training{job: newJob(resolved, opts, task{name: "train", key: "data.train", files: cfg.Data.Train, steps: cfg.Run.Steps})}
@@ -40,10 +40,10 @@ func Train(ctx context.Context, resolved *configs.Resolved, opts Options) error 
 	return t.train(ctx)
 }
 
-// training is a job with prompts, a reward and instances that sample.
+// training is a job that samples: it adds prompts, a reward and instances.
 type training struct {
 	*job
-	prompts   [][]rollout.Prompt // by file
+	prompts   [][]rollout.Prompt // per file
 	sets      []evaluate.Set     // held out
 	reader    *dataset.Reader
 	reward    *reward.Scorer
@@ -51,7 +51,7 @@ type training struct {
 	rollouts  trainer.Rollouts
 }
 
-// open reads and checks all that the run needs before it changes anything in the
+// open reads and checks everything that the run needs before it changes anything in the
 // run's folder.
 func (t *training) open(ctx context.Context) error {
 	if err := oneRank(t.cfg); err != nil {
@@ -118,7 +118,7 @@ func (t *training) readPrompts() (err error) {
 	return nil
 }
 
-// openReward starts the reward and tries it on the first prompts.
+// openReward opens the reward and tries it on the first prompts.
 func (t *training) openReward(ctx context.Context, prompts []rollout.Prompt) (err error) {
 	if t.reward, err = reward.New(t.cfg.Reward, t.cfg.Rollout.MaxTokens); err != nil {
 		return usage.Wrap(err)
@@ -127,7 +127,7 @@ func (t *training) openReward(ctx context.Context, prompts []rollout.Prompt) (er
 	return t.reward.Try(ctx, prompts)
 }
 
-// openTrace starts the run's trace, or continues the one it has.
+// openTrace starts the run's trace, or continues the existing one.
 func (t *training) openTrace(from string) {
 	if !t.cfg.Log.Trace {
 		return
@@ -142,7 +142,7 @@ func (t *training) openTrace(from string) {
 	}
 }
 
-// openControl listens on the control address, if there is one.
+// openControl listens on the control address, if one is set.
 func (t *training) openControl() error {
 	c := &t.cfg.Control
 	if c.Listen == "" {
@@ -162,7 +162,7 @@ func (t *training) openControl() error {
 	return nil
 }
 
-// connect hands the parts to the trainer.
+// connect wires the parts of the run to the trainer.
 func (t *training) connect() error {
 	cfg := t.cfg
 	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: t.reward, Text: t.folder.Text, Warn: t.warn,
@@ -193,7 +193,7 @@ func (t *training) connect() error {
 	return nil
 }
 
-// train runs the loop and ends with what it wrote.
+// train runs the training loop, then writes the trace and the report.
 func (t *training) train(ctx context.Context) error {
 	cfg := t.cfg
 	if cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 || cfg.Rollout.MinP > 0 {
