@@ -1,5 +1,5 @@
-// Package instances starts what samples for a run: engines of its process, servers,
-// and the fleet of both.
+// Package instances starts what samples for a run: the engines of this process, the
+// connections to servers, and the fleet of both.
 package instances
 
 import (
@@ -26,31 +26,32 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// Deps are what a run's instances need beside its configuration.
+// Deps are what instances need besides the run's configuration.
 type Deps struct {
 	Shape        *model.Config
-	Computes     string                                          // what an easyrl server's model must report that it computes
-	CanaryTokens []int32                                         // the first tokens of the run's prompts; may be few
+	Computes     string                                          // fingerprint that an easyrl server must report for its model
+	CanaryTokens []int32                                         // first tokens of the run's prompts; may be few
 	Engine       func(cfg engine.Config) (*engine.Engine, error) // starts an engine in this process
 	Fleet        fleet.Config                                    // timeouts, retries and health thresholds
 	Token        string                                          // bearer token of all servers; may be empty
-	Spans        *trace.Spans                                    // has a row for each instance; may be nil
+	Spans        *trace.Spans                                    // gets a row per instance; may be nil
 	Rest         func(resting bool)                              // engine.Config.Rest of each engine; may be nil
 	Warn         func(format string, args ...any)
-	Dir          string            // the run's folder, which keeps instances.json; empty keeps nothing
+	Dir          string            // the run's folder, for instances.json; empty saves nothing
 	Dial         membership.Dialer // connects to a server; nil connects over HTTP
 }
 
-// Instances sample for a run. Publish is called by one goroutine at a time.
+// Instances are the instances that sample for a run. Publish must not be called
+// concurrently.
 type Instances struct {
 	fleet   *fleet.Fleet
 	members *membership.Membership
 	canary  *canary.Reference
-	threads int        // of reader
-	reader  npu.Device // reads what is published; nil before the first publish
+	threads int        // number of threads of reader
+	reader  npu.Device // reads published weights; nil before the first publish
 }
 
-// Start starts a run's engines and connects to its servers. Begin follows.
+// Start starts a run's engines and connects to its servers. Call Begin next.
 func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, error) {
 	announcer := membership.NewAnnouncer(ctx, deps.Warn)
 	fc := fleetConfig(cfg, deps)
@@ -82,7 +83,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, er
 	return in, nil
 }
 
-// fleetConfig is the configuration of a run's fleet.
+// fleetConfig returns the configuration of a run's fleet.
 func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 	fc := deps.Fleet
 	fc.Vocab, fc.MinServing = deps.Shape.VocabSize, cfg.Inference.MinInstances
@@ -95,8 +96,8 @@ func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 	return fc
 }
 
-// membershipConfig names a run's servers. ref has the log-probabilities that theirs
-// are compared with.
+// membershipConfig returns the configuration of a run's servers. ref holds the
+// log-probabilities to which a server's are compared.
 func membershipConfig(cfg *configs.Config, deps *Deps, ref *canary.Reference) (membership.Config, error) {
 	c := &cfg.Inference
 	mc := membership.Config{Kind: c.Kind, Watch: c.Watch, MinInstances: c.MinInstances, MayJoin: cfg.Control.Listen != "" || c.Watch != "",
@@ -116,7 +117,7 @@ func membershipConfig(cfg *configs.Config, deps *Deps, ref *canary.Reference) (m
 	return mc, nil
 }
 
-// trainerName is how a server that the run publishes to names the run to others.
+// trainerName returns the run's name as servers show it to other trainers.
 func trainerName(cfg *configs.Config) string {
 	dir, err := filepath.Abs(cfg.Run.Dir)
 	if err != nil {
@@ -152,25 +153,25 @@ func startEngines(ctx context.Context, cfg *configs.Config, deps *Deps, f *fleet
 	return nil
 }
 
-// EngineConfig is the configuration of an engine of this process, with room for the
+// EngineConfig returns the configuration of an engine of this process, with room for the
 // run's longest prompt and response.
 func EngineConfig(cfg *configs.Config, id string, shape *model.Config) engine.Config {
 	return engine.Config{ID: id, MaxRunning: cfg.Inference.MaxRunning,
 		Context: min(shape.MaxPositions, cfg.Data.MaxPromptTokens+cfg.Rollout.MaxTokens)}
 }
 
-// Fleet gives requests to the instances.
+// Fleet returns the fleet of all instances.
 func (in *Instances) Fleet() *fleet.Fleet { return in.fleet }
 
-// Begin lets servers join until Close, at the control address too if live is not nil.
-// It returns when the run has as many instances as it needs.
+// Begin lets servers join until Close, also at the control address if live is not nil.
+// It returns once the run has enough instances.
 func (in *Instances) Begin(ctx context.Context, live *control.Server) error {
 	return in.members.Begin(ctx, live)
 }
 
-// Publish makes w the weights that the fleet samples with. If w is in host memory, a
-// device of its own reads it, so that servers that join later get it while the
-// trainer's device computes.
+// Publish makes w the weights that the fleet samples with. Weights in host memory are
+// read through a separate device, so that servers that join later can receive them
+// while the trainer's device computes.
 func (in *Instances) Publish(ctx context.Context, w inference.Weights) (err error) {
 	snapshot, _ := w.(*model.Snapshot)
 	if snapshot != nil && snapshot.Weights().Embed.Float32s() != nil {
@@ -185,7 +186,7 @@ func (in *Instances) Publish(ctx context.Context, w inference.Weights) (err erro
 	return in.fleet.Publish(ctx, w)
 }
 
-// Close ends all sampling and waits for it.
+// Close stops all sampling and waits for it to end.
 func (in *Instances) Close() error {
 	err := errors.Join(in.members.Close(), in.canary.Close())
 	if in.reader != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// An engine that the fleet does not take is closed.
-func TestEngineThatIsNotTakenIsClosed(t *testing.T) {
+func TestRejectedEngineIsClosed(t *testing.T) {
 	t.Parallel()
 	shape, err := model.ParseConfig([]byte(`{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":1,
 		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,
