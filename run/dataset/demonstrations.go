@@ -13,8 +13,8 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// Demonstrations reads files of demonstrations, without those that are too long:
-// one list for each path.
+// Demonstrations reads files of demonstrations and drops those that are too long. It
+// returns a list per path.
 func (r *Reader) Demonstrations(paths []string) ([][]trainer.Example, error) {
 	f, cfg := r.folder, r.cfg
 	if f.Tokenizer == nil {
@@ -70,9 +70,8 @@ func (r *Reader) Demonstrations(paths []string) ([][]trainer.Example, error) {
 	return lists, nil
 }
 
-// encodeDemonstration encodes prompt and response apart, as they are when the
-// response is sampled. A response that no template ended gets the model's
-// end-of-sequence token.
+// encodeDemonstration encodes prompt and response separately, as in sampling. A response
+// that no chat template has terminated gets the model's end-of-sequence token.
 func (r *Reader) encodeDemonstration(prompt, response string, rendered bool) trainer.Example {
 	tok, stops := r.folder.Tokenizer, r.folder.StopIDs
 	if rendered {
@@ -85,8 +84,8 @@ func (r *Reader) encodeDemonstration(prompt, response string, rendered bool) tra
 	return e
 }
 
-// HeldOut reads the demonstrations of sft.eval, which are evaluated and not trained
-// on: the first eval.prompts of each set or, with 0, all.
+// HeldOut reads the demonstrations of sft.eval, which are evaluated but not trained
+// on. It returns the first eval.prompts of each set, or all if eval.prompts is 0.
 func (r *Reader) HeldOut() (sets []trainer.HeldOut, err error) {
 	cfg := r.cfg
 	if len(cfg.SFT.Eval) == 0 {

@@ -16,30 +16,30 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Reader reads the files of one run. Its methods are called by one goroutine.
+// Reader reads the files of one run. It is not safe for concurrent use.
 type Reader struct {
 	folder       *folder.Folder
 	cfg          *configs.Config
 	canaryTokens int
 	warn         func(format string, args ...any)
 
-	sources []string // data sources of the prompts read
-	plain   string   // the first file whose prompts are text, not conversations
+	sources []string // of all prompts read
+	plain   string   // first file with plain-text prompts
 	canary  []int32
 }
 
-// New returns a reader for a model and a run. It keeps the first canaryTokens
-// tokens of the prompts for CanaryTokens. warn gets a line for each kind of row
-// that is left out or looks wrong.
+// New returns a reader for a model and a run. It collects at least canaryTokens tokens
+// of the first prompts for CanaryTokens, if they have as many. warn receives a line for
+// each kind of row that is dropped or looks wrong.
 func New(f *folder.Folder, cfg *configs.Config, canaryTokens int, warn func(format string, args ...any)) *Reader {
 	return &Reader{folder: f, cfg: cfg, canaryTokens: canaryTokens, warn: warn}
 }
 
-// CanaryTokens are the first tokens of the prompts read.
+// CanaryTokens returns the first tokens of the prompts read.
 func (r *Reader) CanaryTokens() []int32 { return r.canary }
 
-// Prompts reads files of prompts: one list for each path, and the number of
-// prompts left out of it, too long or without an answer.
+// Prompts reads files of prompts. It returns a list per path and the number of prompts
+// dropped from each because they are too long or have no answer.
 func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, leftOut []int, err error) {
 	f, cfg := r.folder, r.cfg
 	if f.Tokenizer == nil {
@@ -78,13 +78,13 @@ func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, leftOut []in
 	return lists, leftOut, nil
 }
 
-// CheckSources refuses a reward for a data source without prompts.
+// CheckSources returns an error if a reward is for a data source without prompts.
 func (r *Reader) CheckSources(resolved *configs.Resolved) error {
 	return usage.Wrap(resolved.CheckSources(r.sources))
 }
 
-// WarnPlainText warns of prompts of plain text that the model's chat template does
-// not render.
+// WarnPlainText warns if the model has a chat template but prompts are plain text that
+// it does not render.
 func (r *Reader) WarnPlainText() {
 	if r.folder.Template != nil && r.cfg.Data.Template == configs.TemplateAuto && r.plain != "" {
 		r.warn("%s: the model has a chat template, and these prompts are plain text: data.template = %q uses it, %q leaves this note out",
@@ -92,8 +92,8 @@ func (r *Reader) WarnPlainText() {
 	}
 }
 
-// EvalSets reads the held-out prompts of data.eval: the first eval.prompts of each
-// set or, with 0, all.
+// EvalSets reads the held-out prompts of data.eval. It returns the first eval.prompts of
+// each set, or all if eval.prompts is 0.
 func (r *Reader) EvalSets() ([]evaluate.Set, error) {
 	cfg := r.cfg
 	if len(cfg.Data.Eval) == 0 {
@@ -122,8 +122,8 @@ func (r *Reader) EvalSets() ([]evaluate.Set, error) {
 	return sets, nil
 }
 
-// Endless is the training order of prompts: entry i of the lists by their weights,
-// for any i, drawn from seed. It is safe for concurrent use.
+// Endless returns the endless training order: a function from a place in it to a prompt,
+// drawn from the lists by their weights and seed. It is safe for concurrent use.
 func (r *Reader) Endless(lists [][]rollout.Prompt, seed uint64) (func(place int) rollout.Prompt, error) {
 	sizes := make([]int, len(lists))
 	for i := range lists {
@@ -142,8 +142,8 @@ func (r *Reader) Endless(lists [][]rollout.Prompt, seed uint64) (func(place int)
 	}, nil
 }
 
-// scorable returns the prompts that their reward can score. It counts those without
-// an answer to compare with, and refuses a data source without a reward.
+// scorable returns the prompts that have the answer their reward needs, and warns about
+// the others. A data source without a reward is an error.
 func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Prompt, err error) {
 	first, kind := "", ""
 	for i := range all {
@@ -169,7 +169,8 @@ func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Pro
 	return kept, nil
 }
 
-// fitting returns the prompts that are short enough and counts the others.
+// fitting returns the prompts that are short enough and warns about the others. It also
+// warns about repeated prompts and unknown characters.
 func (r *Reader) fitting(path string, all []rollout.Prompt) ([]rollout.Prompt, error) {
 	limit := min(r.cfg.Data.MaxPromptTokens, r.folder.Shape.MaxPositions-1)
 	kept, dropped := data.OverLong(all, limit)
@@ -188,7 +189,7 @@ func (r *Reader) fitting(path string, all []rollout.Prompt) ([]rollout.Prompt, e
 	return kept, nil
 }
 
-// encode sets a prompt's text, as the template renders it, and its token ids.
+// encode renders a prompt's text with the chat template and sets its token ids.
 func (r *Reader) encode(p *rollout.Prompt) error {
 	tok := r.folder.Tokenizer
 	text, rendered, err := r.turns().Prompt(p.Text, p.Messages)
@@ -197,22 +198,22 @@ func (r *Reader) encode(p *rollout.Prompt) error {
 	}
 	p.Text = text
 	if rendered {
-		p.IDs = tok.Encode(text) // the template says where a sequence begins
+		p.IDs = tok.Encode(text) // the template includes the beginning-of-sequence token
 	} else {
 		p.IDs = tok.EncodePrompt(text)
 	}
 	return nil
 }
 
-// turns renders conversations as the folder's model reads them.
+// turns returns the renderer of conversations for the folder's model.
 func (r *Reader) turns() *turns.Renderer {
 	d := &r.cfg.Data
 	return &turns.Renderer{Template: r.folder.Template, Model: r.folder.Source, Never: d.Template == configs.TemplateNone,
 		Always: d.Template == configs.TemplateChat, System: d.System, Thinking: d.Thinking}
 }
 
-// CheckContext refuses responses that the model's context can never hold, and warns
-// if the longest of the prompts leaves too little of it.
+// CheckContext returns an error if rollout.max_tokens cannot fit into the model's
+// context, and warns if it does not fit after the longest prompt.
 func (r *Reader) CheckContext(prompts []rollout.Prompt) error {
 	context, most := r.folder.Shape.MaxPositions, r.cfg.Rollout.MaxTokens
 	if most >= context {
