@@ -1,5 +1,5 @@
-// Package compare runs one configuration in several modes, each in a process of
-// its own on the same cores, and says which is how fast, why, and what to change.
+// Package compare runs one configuration in several modes, each in its own process on
+// the same cores, and reports how fast each is, why, and what to change.
 package compare
 
 import (
@@ -18,55 +18,55 @@ import (
 	"github.com/easyrl/easyrl/report/steptime"
 )
 
-// File is the name of what was found in a comparison's folder.
+// File is the name of the results file in a comparison's folder.
 const File = "compare.json"
 
-// Options say what is compared and how.
+// Options set what is compared and how.
 type Options struct {
-	Files    []string // of the run, as easyrl train takes them
-	Settings []string // likewise
-	Modes    []string // the first is what the others are measured against
-	Sweep    string   // section.key=value,value,… or empty
-	Warmup   int      // first steps of each process that are not timed
-	Repeats  int      // of each run; they alternate
-	Verify   bool     // run what is recommended
-	Resume   bool     // keep the runs that Dir has
-	Dir      string   // the comparison's folder; by default runs/<name>-compare
-	// Cores are the budget that each run shares out, unless its keys say so.
+	Files    []string // configuration files, as for easyrl train
+	Settings []string // -set arguments, as for easyrl train
+	Modes    []string // the first is the baseline
+	Sweep    string   // section.key=value,value,…; may be empty
+	Warmup   int      // first steps of each process, not timed
+	Repeats  int      // runs per variant; the variants alternate
+	Verify   bool     // also run the recommendation
+	Resume   bool     // keep the runs already in Dir
+	Dir      string   // output folder; empty for runs/<name>-compare
+	// Cores is the budget of cores that each run divides, unless its thread keys set another.
 	Cores int
-	// Threads is how a run shares out cores.
+	// Threads returns how a run divides cores.
 	Threads func(cfg *configs.Config, cores int) (training, sampling int, lends bool)
-	// Train runs easyrl train with args in a process that has that many cores.
+	// Train runs easyrl train with args in a process with the given number of cores.
 	Train func(ctx context.Context, cores int, args []string) error
 	Say   func(format string, args ...any)
 }
 
-// ErrUsage marks options or a configuration that cannot be compared: nothing was
+// ErrUsage marks options or a configuration that cannot be compared. Nothing was
 // started.
 var ErrUsage = errors.New("compare")
 
-// ErrRefused is what Options.Train returns where it refuses the first run for its
-// configuration, and Run too: nothing was started.
+// ErrRefused is what Options.Train returns if easyrl train rejects the configuration of
+// the first run. Run returns it too. Nothing was started.
 var ErrRefused = errors.New("easyrl train refused it, for the reason above")
 
-// Comparison is what is found, as compare.json has it. Times are in seconds.
+// Comparison is the content of compare.json. Times are in seconds.
 type Comparison struct {
 	Name    string `json:"name"`
 	Cores   int    `json:"cores"`
 	Steps   int    `json:"steps"`
-	Warmup  int    `json:"warmup"` // steps of these that are not timed
+	Warmup  int    `json:"warmup"` // of Steps, not timed
 	Repeats int    `json:"repeats"`
 	Order   string `json:"order"` // train.order
 	Sweep   string `json:"sweep,omitempty"`
-	// Runs are in the order in which they were asked for.
+	// Runs are in the order in which they were requested.
 	Runs []Result `json:"runs"`
 	// Failed are the runs that ended with an error.
 	Failed    []Failure  `json:"failed,omitempty"`
 	Recommend *Recommend `json:"recommend,omitempty"`
 	Verified  *Verified  `json:"verified,omitempty"`
 	Words     []string   `json:"words"`
-	// Resumed are, by folder, the steps after which a run went on in another
-	// process: its first steps are not timed either.
+	// Resumed maps a folder to the steps after which a new process resumed its run. The
+	// first steps of such a process are not timed either.
 	Resumed map[string][]int `json:"resumed,omitempty"`
 
 	dir string
@@ -79,7 +79,7 @@ type Failure struct {
 	Error  string `json:"error"`
 }
 
-// Dir is the comparison's folder.
+// Dir returns the comparison's folder.
 func (c *Comparison) Dir() string { return c.dir }
 
 // comparing is a comparison in progress.
@@ -90,9 +90,9 @@ type comparing struct {
 	inTurn bool // the configuration's own mode is colocated
 }
 
-// Run compares and leaves compare.json and compare.html in the comparison's
-// folder. An error that wraps ErrUsage says that nothing was started. Where some
-// runs failed there is a comparison of the others, and an error.
+// Run runs the comparison and writes compare.json and compare.html to its folder. If
+// nothing was started, the error wraps ErrUsage or ErrRefused. If only some runs fail,
+// Run returns both a comparison of the others and an error.
 func Run(ctx context.Context, o Options) (*Comparison, error) {
 	c := &comparing{o: o, found: Comparison{Warmup: o.Warmup, Repeats: o.Repeats, Sweep: o.Sweep, Resumed: map[string][]int{}}}
 	variants, err := c.plan()
@@ -126,7 +126,7 @@ func Run(ctx context.Context, o Options) (*Comparison, error) {
 	return &c.found, errors.Join(c.write(), writePage(&c.found), c.failure())
 }
 
-// failure is the error that names the runs that failed.
+// failure returns an error that names the failed runs, nil if there are none.
 func (c *comparing) failure() error {
 	var all []string
 	for _, f := range c.found.Failed {
@@ -138,8 +138,8 @@ func (c *comparing) failure() error {
 	return fmt.Errorf("%s; -resume tries what failed again", strings.Join(all, "; "))
 }
 
-// verify runs what is recommended, and beside it the first run once more, since
-// the pace of a machine changes. Their folders are named by what they run.
+// verify runs the recommendation and repeats the first run beside it, since a machine's
+// speed drifts. Each run's folder is named after its mode and settings.
 func (c *comparing) verify(ctx context.Context, variants []variant) error {
 	best := c.found.Recommend
 	named := func(name string) variant {
@@ -175,8 +175,8 @@ func (c *comparing) verify(ctx context.Context, variants []variant) error {
 	return nil
 }
 
-// train runs what is not there yet, a repeat of all before the next one. A run
-// that fails is left out from there on, and the others go on.
+// train runs the variants that have not finished yet, one repeat of all before the
+// next. It skips the remaining repeats of a variant that fails.
 func (c *comparing) train(ctx context.Context, variants []variant) error {
 	all := len(variants) * c.o.Repeats
 	failed := map[string]bool{}
@@ -214,8 +214,8 @@ func (c *comparing) train(ctx context.Context, variants []variant) error {
 	return nil
 }
 
-// claim refuses a folder that has runs, unless they are resumed and of the same
-// settings.
+// claim returns an error if the folder has runs, unless they are to be resumed and have
+// the same settings.
 func (c *comparing) claim(variants []variant) error {
 	for _, v := range variants {
 		for repeat := range c.o.Repeats {
@@ -238,7 +238,7 @@ func (c *comparing) claim(variants []variant) error {
 	return nil
 }
 
-// remember takes over what the comparison that is resumed knew of its runs.
+// remember restores Resumed from the comparison that is resumed.
 func (c *comparing) remember() {
 	var before Comparison
 	if b, err := os.ReadFile(filepath.Join(c.o.Dir, File)); err == nil && json.Unmarshal(b, &before) == nil && before.Resumed != nil {
@@ -260,7 +260,7 @@ func (c *comparing) write() error {
 	return nil
 }
 
-// measure reads what the variants' runs recorded, those that failed aside.
+// measure reads the metrics of the variants' finished runs.
 func (c *comparing) measure(variants []variant) ([]Result, error) {
 	var results []Result
 	for _, v := range variants {
@@ -278,7 +278,7 @@ func (c *comparing) measure(variants []variant) ([]Result, error) {
 	return results, nil
 }
 
-// Time is a number of seconds for people.
+// Time formats a number of seconds for people.
 func Time(seconds float64) string {
 	if seconds < 60 {
 		return report.Number(round(seconds)) + "s"

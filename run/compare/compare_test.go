@@ -33,7 +33,7 @@ prompts_per_step = 10
 order = "prompt"
 `
 
-// options are those of a comparison on 8 cores, of a document and more of it.
+// options returns the options of a comparison on 8 cores. more is appended to document.
 func options(t *testing.T, more string) Options {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,14 +52,14 @@ func options(t *testing.T, more string) Options {
 		}, Say: func(string, ...any) {}}
 }
 
-// machine stands for easyrl train: with n threads sampling takes 8/n seconds and
-// training 16/n, of 1000 tokens.
+// machine is a fake easyrl train. With n threads, a step samples for 8/n seconds and
+// trains for 16/n, with 1000 tokens.
 type machine struct {
 	t       *testing.T
-	ran     []string // folders, and whether they were resumed
-	stopsAt int      // the run, from 1 on, that ends after its second step
+	ran     []string // folders, cores and whether resumed
+	stopsAt int      // number of the run that ends after its second step, from 1
 	weights func(cfg *configs.Config) string
-	slower  func(cfg *configs.Config) float64 // how many times as long a step takes; nil is 1
+	slower  func(cfg *configs.Config) float64 // factor on the times of a step; nil is 1
 }
 
 func (m *machine) train(_ context.Context, cores int, args []string) error {
@@ -86,7 +86,7 @@ func (m *machine) train(_ context.Context, cores int, args []string) error {
 	}
 	metrics, err := report.OpenMetrics(filepath.Join(r.Run.Dir, report.MetricsFile), first)
 	require.NoError(m.t, err)
-	defer metrics.Close() //nolint:errcheck // a test's
+	defer metrics.Close() //nolint:errcheck // only a test
 	for step := first; step <= last; step++ {
 		v := values(&r.Config, cores, step, step == first)
 		for name := range v {
@@ -110,12 +110,12 @@ func (m *machine) train(_ context.Context, cores int, args []string) error {
 	return nil
 }
 
-// values are a step's: the first of a process takes long.
+// values returns the metrics of a step. slow marks the first step of a process.
 func values(cfg *configs.Config, cores, step int, slow bool) report.Values {
 	n := float64(cores)
 	wait, sample, train := 8/(n/2), 8/(n/2), 16/n
 	switch cfg.Run.Mode {
-	case configs.PeriodicAsync: // half of the threads train what 16/n takes with all
+	case configs.PeriodicAsync: // half of the threads train while the others sample, then all train
 		wait, train = 0.1*sample, 0.9*sample+16/n-0.9*sample/2
 	case configs.Colocated:
 		wait, sample = 8/n, 8/n
@@ -171,8 +171,8 @@ func TestModes(t *testing.T) {
 	require.Contains(t, string(saved), `"speedup": 1.3333333333333333`)
 }
 
-// What was interrupted goes on: finished runs are kept, the one that is not is
-// resumed, and the first step of its second process is not timed either.
+// Resuming keeps finished runs and resumes the interrupted one. The first step of its
+// second process is not timed either.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	o := options(t, "")
@@ -213,13 +213,13 @@ func TestTimedSteps(t *testing.T) {
 	t.Parallel()
 	var steps []report.Values
 	for step := range 8 {
-		steps = append(steps, report.Values{"step": float64(step), "timing_s/step": float64(min(step, 1))}) // none of an evaluation
+		steps = append(steps, report.Values{"step": float64(step), "timing_s/step": float64(min(step, 1))}) // step 0 is an evaluation and has no time
 	}
 	require.Len(t, timed(steps, 0, nil), 7)
 	require.Equal(t, []int{3, 4, 7}, slices.Sorted(maps.Keys(timed(steps, 2, []int{4}))))
 }
 
-// A step counts as in the repeat that did it fastest, with all of its times.
+// Each step, with all its times, comes from the repeat that ran it fastest.
 func TestRepeats(t *testing.T) {
 	t.Parallel()
 	step := func(wait, train float64) report.Values {
@@ -254,15 +254,15 @@ func TestSweep(t *testing.T) {
 	require.NotContains(t, strings.Join(c.Words, "\n"), "weights")
 }
 
-// A key that says more than who has how many threads stays in what is recommended,
-// and runs of its other values say nothing of the split.
-func TestSweptKeyIsKept(t *testing.T) {
+// A swept key that does more than divide threads stays in the recommendation. Runs with
+// its other values do not enter the model of the split.
+func TestRecommendationKeepsSweptKey(t *testing.T) {
 	t.Parallel()
 	o := options(t, "[device]\nthreads = 2\n[inference]\nthreads = 4\n")
 	o.Sweep, o.Verify, o.Repeats = "inference.max_running=64, 8", true, 2
 	m := &machine{t: t, slower: func(cfg *configs.Config) float64 {
 		if cfg.Device.Threads == 0 {
-			return 0.5 // what the trainer has not can be lent
+			return 0.5 // instances lend their idle threads
 		}
 		return float64(cfg.Inference.MaxRunning) / 8
 	}}
@@ -277,7 +277,7 @@ func TestSweptKeyIsKept(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(verified), "max_running = 8")
 
-	// What a later verification recommends runs in a folder of its own.
+	// A different recommendation is verified in a folder of its own.
 	o.Resume, m.slower = true, func(cfg *configs.Config) float64 { return 1 }
 	require.NoError(t, os.RemoveAll(filepath.Join(o.Dir, "periodic-async-inference.max_running=64")))
 	require.NoError(t, os.RemoveAll(filepath.Join(o.Dir, "periodic-async-inference.max_running=64-2")))
@@ -287,8 +287,8 @@ func TestSweptKeyIsKept(t *testing.T) {
 	require.Equal(t, "verify-periodic-async-2-1x4-lent-inference.max_running=64-2 on 6", m.ran[len(m.ran)-1])
 }
 
-// The page of modes has every key of compare.json.
-func TestKeysAreInThePage(t *testing.T) {
+// docs/modes.md describes every key of compare.json.
+func TestModesPageDescribesKeys(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "modes.md"))
 	require.NoError(t, err)
@@ -313,7 +313,7 @@ func TestKeysAreInThePage(t *testing.T) {
 	visit(reflect.TypeFor[Comparison]())
 }
 
-func TestBudgetsThatDiffer(t *testing.T) {
+func TestDifferentBudgets(t *testing.T) {
 	t.Parallel()
 	o := options(t, "[inference]\nthreads = 4\n")
 	o.Sweep, o.Train = "device.threads=2,4", (&machine{t: t}).train
@@ -335,7 +335,7 @@ func TestSweptValues(t *testing.T) {
 	}
 }
 
-// A run that was stopped before it trained a step has a checkpoint and no line.
+// A run stopped before its first step has a checkpoint but no metrics.
 func TestResumeBeforeTheFirstStep(t *testing.T) {
 	t.Parallel()
 	o := options(t, "")
@@ -359,8 +359,9 @@ func TestResumeBeforeTheFirstStep(t *testing.T) {
 	require.ErrorContains(t, err, "sync: stopped again")
 }
 
-// The weights of repeats and modes are compared, and the order of the sums named.
-func TestWeightsThatDiffer(t *testing.T) {
+// Weights are compared across repeats and modes. The explanation of a difference depends on
+// train.order.
+func TestDifferentWeights(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ order, want string }{
 		{"arrival", `train.order is "arrival", so groups are summed as they come`},
@@ -375,8 +376,8 @@ func TestWeightsThatDiffer(t *testing.T) {
 	}
 }
 
-// What is recommended is run beside the first mode, on threads that nobody
-// measured, and told against the prediction.
+// The recommendation, whose split was not measured, runs beside the first mode, and its
+// speedup is compared to the prediction.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	o := options(t, "")
@@ -431,7 +432,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Each mode has the same cores, whatever the keys of threads were meant for.
+// Every mode gets the same cores, whichever mode the thread keys were meant for.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

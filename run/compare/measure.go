@@ -19,53 +19,53 @@ import (
 	"github.com/easyrl/easyrl/report/steptime"
 )
 
-// Result is what a run was measured to do. Times are means of the timed steps, in
-// seconds; a step is taken from the repeat that did it fastest.
+// Result holds the measurements of a variant. Times are means over the timed steps, in
+// seconds. Each step comes from the repeat that ran it fastest.
 type Result struct {
 	Name    string         `json:"name"`
 	Mode    string         `json:"mode"`
-	Value   string         `json:"value,omitempty"` // section.key=value that is swept
-	Folders []string       `json:"folders"`         // one a repeat, those that failed left out
+	Value   string         `json:"value,omitempty"` // swept section.key=value
+	Folders []string       `json:"folders"`         // one per repeat that finished
 	Cores   int            `json:"cores"`
 	Share   steptime.Split `json:"share"`
 	Steps   int            `json:"steps"`
-	Timed   int            `json:"timed"`   // of these
-	Seconds float64        `json:"seconds"` // of the timed steps, evaluations and checkpoints aside
-	Tokens  float64        `json:"tokens"`  // trained in the timed steps, of prompts and responses
-	// Rate is tokens a second a core.
+	Timed   int            `json:"timed"`   // number of timed steps
+	Seconds float64        `json:"seconds"` // of the timed steps, without evaluations and checkpoints
+	Tokens  float64        `json:"tokens"`  // prompt and response tokens trained in the timed steps
+	// Rate is tokens per second per core.
 	Rate float64 `json:"tokens_per_second_per_device"`
-	// Speedup is over the first run, in tokens a second: a weighted median over the
-	// steps of how much faster one was than the same step of the first run.
+	// Speedup is the gain in tokens per second over the first run: the weighted median over
+	// the steps of the ratio to the same step of the first run.
 	Speedup float64 `json:"speedup"`
-	Low     float64 `json:"speedup_low"`  // the lower quartile of these
-	High    float64 `json:"speedup_high"` // the upper one
+	Low     float64 `json:"speedup_low"`  // lower quartile of the ratios
+	High    float64 `json:"speedup_high"` // upper quartile of the ratios
 	Step    float64 `json:"step"`
-	// Sampling is Ti: the time in which the instances have requests. In a mode that
-	// waits for the whole batch it is all that the trainer waits, scoring included.
+	// Sampling is Ti, the time in which the instances have requests. In a mode that waits
+	// for the whole batch it is the trainer's whole wait, scoring included.
 	Sampling float64 `json:"ti"`
-	Training float64 `json:"tt"`          // Tt: forward, backward and the optimizer
-	First    float64 `json:"first_group"` // until the trainer has its first group
-	Rest     float64 `json:"rest"`        // publishing, and what is neither waiting nor training
-	// Ceiling is (Ti+Tt)/max(Ti,Tt): how much faster than one after the other the
-	// two could be if all of the shorter were hidden behind the longer.
+	Training float64 `json:"tt"`          // Tt: forward, backward and optimizer
+	First    float64 `json:"first_group"` // until the trainer receives its first group
+	Rest     float64 `json:"rest"`        // publishing, and everything besides waiting and training
+	// Ceiling is (Ti+Tt)/max(Ti,Tt), the speedup over sequential execution if the longer
+	// phase hid the shorter one completely.
 	Ceiling       float64            `json:"ceiling"`
-	IdleTrainer   float64            `json:"idle_trainer"` // of the step
+	IdleTrainer   float64            `json:"idle_trainer"` // fraction of the step
 	IdleInstances float64            `json:"idle_instances"`
-	Servers       float64            `json:"fleet"`  // instances that sampled, servers included
-	Reward        *float64           `json:"reward"` // of the last step
+	Servers       float64            `json:"fleet"`  // number of instances that sampled, servers included
+	Reward        *float64           `json:"reward"` // at the last step
 	Eval          map[string]float64 `json:"eval,omitempty"`
-	Weights       string             `json:"weights"` // sha256 of what the run ended with; of the first repeat that differs too
+	Weights       string             `json:"weights"` // sha256 of the final weights, one for each distinct repeat
 	PeakBytes     float64            `json:"peak_bytes"`
 
-	repeats []map[int]report.Values // the timed steps; nil for a repeat that failed
-	steps   []report.Values         // with those before the timed ones, for curves
+	repeats []map[int]report.Values // timed steps by number; nil for a failed repeat
+	steps   []report.Values         // all steps, for the curves
 }
 
-// inTurn says that the run trains nothing before its batch is whole.
+// inTurn reports whether the run trains only after its whole batch is sampled.
 func (r *Result) inTurn() bool { return r.Mode != configs.PeriodicAsync }
 
-// read fills the result from its folders in dir, one a repeat, but what it has in
-// relation to others. It keeps those whose run is finished.
+// read fills the result from its folders in dir, one per repeat, except for what depends
+// on other results. It keeps only the folders of finished runs.
 func (r *Result) read(dir string, warmup int, resumed map[string][]int) error {
 	var everything []map[int]report.Values
 	folders := r.Folders
@@ -102,7 +102,7 @@ func (r *Result) read(dir string, warmup int, resumed map[string][]int) error {
 	return r.average()
 }
 
-// timed are the steps behind the first ones of each process.
+// timed returns the steps after the warm-up of each process, by number.
 func timed(steps []report.Values, warmup int, resumed []int) map[int]report.Values {
 	out := map[int]report.Values{}
 	for _, values := range steps {
@@ -115,8 +115,8 @@ func timed(steps []report.Values, warmup int, resumed []int) map[int]report.Valu
 	return out
 }
 
-// average takes each step from the repeat that did it fastest, since whatever
-// disturbs a machine slows it, and sums the steps.
+// average picks each step from the repeat that ran it fastest, because disturbances only
+// slow a step down, and averages the steps.
 func (r *Result) average() error {
 	best := fastest(r.repeats)
 	if len(best) == 0 {
@@ -149,7 +149,7 @@ func (r *Result) average() error {
 	return nil
 }
 
-// fastest are the steps, each of the repeat that did it fastest.
+// fastest returns, for each step, its values in the repeat that ran it fastest.
 func fastest(repeats []map[int]report.Values) map[int]report.Values {
 	best := map[int]report.Values{}
 	for _, steps := range repeats {
@@ -162,7 +162,7 @@ func fastest(repeats []map[int]report.Values) map[int]report.Values {
 	return best
 }
 
-// last takes the reward of the last step and the last evaluation.
+// last sets the reward of the last step and the results of the last evaluation.
 func (r *Result) last() {
 	for _, values := range r.steps {
 		if x, ok := values["reward/mean"]; ok {
@@ -179,25 +179,25 @@ func (r *Result) last() {
 	}
 }
 
-// against sets what results are in relation to first.
+// against sets the results' speedups over first.
 func against(first *Result, results []Result) {
 	for i := range results {
 		r := &results[i]
 		all := r.ratios(first)
-		if len(all) == 0 { // they have no timed step in common
+		if len(all) == 0 { // no timed step in common
 			all = []ratio{{r.Tokens / r.Seconds / (first.Tokens / first.Seconds), 1}}
 		}
 		r.Low, r.Speedup, r.High = quantile(all, 0.25), quantile(all, 0.5), quantile(all, 0.75)
 	}
 }
 
-// ratio is how much faster a step was than another run's, and how much that tells.
+// ratio is the speed of a step relative to another run's, and its weight.
 type ratio struct{ faster, weight float64 }
 
-// ratios compare the steps with the same ones of all repeats of first. The pace of
-// a machine changes: from minute to minute, so that a ratio tells less the longer
-// lies between the two steps; and from step to step, so that one tells less where
-// either took longer than it did in another repeat.
+// ratios compares each step with the same step of all repeats of first. A machine's speed
+// drifts over minutes, so a ratio weighs less the further apart in time its two steps
+// are. It also varies between steps, so a ratio weighs less if either step took longer
+// than in another repeat.
 func (r *Result) ratios(first *Result) (all []ratio) {
 	least, leastFirst := fastest(r.repeats), fastest(first.repeats)
 	for _, steps := range r.repeats {
@@ -216,20 +216,20 @@ func (r *Result) ratios(first *Result) (all []ratio) {
 	return all
 }
 
-// rate is a step's tokens a second.
+// rate returns a step's tokens per second.
 func rate(values report.Values) float64 {
 	return (values["tokens/prompt"] + values["tokens/response"]) / values["timing_s/step"]
 }
 
-// quantile is where the part q of the weights lies below, between two ratios the
-// point on the line between them. It sorts all, of which there is one at least.
+// quantile returns the weighted quantile q of the ratios, interpolated linearly. It sorts
+// all, which must not be empty.
 func quantile(all []ratio, q float64) float64 {
 	slices.SortFunc(all, func(a, b ratio) int { return cmp.Compare(a.faster, b.faster) })
 	whole := 0.0
 	for _, x := range all {
 		whole += x.weight
 	}
-	at, passed := 0.0, 0.0 // the middle of the weight before, and its end
+	at, passed := 0.0, 0.0 // the middle of the previous weight, and its end
 	for i, x := range all {
 		middle := passed + x.weight/2
 		switch {
@@ -244,8 +244,8 @@ func quantile(all []ratio, q float64) float64 {
 	return all[len(all)-1].faster
 }
 
-// finalWeights is the sum of the weights in the checkpoint of a run's last step;
-// ok is false where there is none that is whole.
+// finalWeights returns the sha256 of the weights in the checkpoint of a run's last step.
+// ok is false if there is no valid checkpoint.
 func finalWeights(dir string, step int) (sum string, ok bool) {
 	at := filepath.Join(dir, "checkpoints", checkpoint.StepName(step))
 	if checkpoint.Verify(at) != nil {
@@ -256,7 +256,7 @@ func finalWeights(dir string, step int) (sum string, ok bool) {
 		return "", false
 	}
 	digest := sha256.New()
-	for _, entry := range entries { // by name
+	for _, entry := range entries { // sorted by name
 		if filepath.Ext(entry.Name()) != ".safetensors" {
 			continue
 		}
@@ -273,13 +273,13 @@ func digestFile(w io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close() //nolint:errcheck // nothing was written
+	defer file.Close() //nolint:errcheck // opened for reading only
 	_, err = io.Copy(w, file)
 	return err
 }
 
-// reached is the step that a run in dir which is resumed goes on from; begun is
-// false where there is none.
+// reached returns the step after which the run in dir resumes. begun is false if the run
+// has not started.
 func reached(dir string) (step int, begun bool) {
 	_, step, skipped, err := checkpoint.Latest(filepath.Join(dir, "checkpoints"), checkpoint.StepPrefix)
 	if err == nil {
@@ -289,7 +289,7 @@ func reached(dir string) (step int, begun bool) {
 	return 0, len(skipped) > 0 || err == nil && metrics.Size() > 0
 }
 
-// round keeps three digits.
+// round rounds to three significant digits.
 func round(x float64) float64 {
 	if x == 0 {
 		return 0

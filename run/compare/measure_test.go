@@ -10,14 +10,14 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// drifting is a machine whose pace changes from run to run, and which disturbs a
+// drifting is a machine whose speed drifts from run to run and which slows down a
 // quarter of the steps.
 type drifting struct {
 	rand        *rand.Rand
 	pace, clock float64
 }
 
-// runs are three repeats of 11 steps each of runs whose steps should take the given
+// runs returns three repeats of 11 steps for each of the given nominal step times, in
 // seconds.
 func (d *drifting) runs(seconds ...float64) []Result {
 	all := make([]Result, len(seconds))
@@ -39,10 +39,9 @@ func (d *drifting) runs(seconds ...float64) []Result {
 	return all
 }
 
-// The gain that is found is the one that a calm machine would show, and the same
-// when it is measured again: for most paces within a tenth, and far more often
-// than a quotient of the fastest times is.
-func TestGainWherePaceDrifts(t *testing.T) {
+// The estimated gain is close to the one on a calm machine, and reproducible: for most
+// drifts within a tenth, and far more often than a quotient of fastest times.
+func TestSpeedupUnderDrift(t *testing.T) {
 	t.Parallel()
 	const trials, calm = 300, 1.25
 	var near, nearFastest, verified, verifiedFastest int
@@ -90,7 +89,7 @@ func TestQuantile(t *testing.T) {
 	require.InDelta(t, 1.2, quantile([]ratio{{1, 8}, {2, 2}}, 0.5), 1e-9, "nearer to the one that tells more")
 }
 
-// A lead that the steps' own spread explains is none.
+// A lead within the spread of the steps does not count.
 func TestEquallyFast(t *testing.T) {
 	t.Parallel()
 	sync := Result{Name: "sync", Speedup: 1, Low: 1, High: 1}

@@ -12,13 +12,13 @@ import (
 	"github.com/easyrl/easyrl/report/chart"
 )
 
-// PageFile is the name of the page in a comparison's folder.
+// PageFile is the name of the HTML page in a comparison's folder.
 const PageFile = "compare.html"
 
 //go:embed page.html.tmpl
 var pageSource string
 
-// page is what the template sees.
+// page is the template's data.
 type page struct {
 	*Comparison
 	Style    template.CSS
@@ -28,8 +28,8 @@ type page struct {
 	Charts   []template.HTML
 }
 
-// writePage writes the comparison's page: the table, the words and the curves of
-// the runs on one pair of axes, over the steps and over the time.
+// writePage writes the comparison's page: the table, the findings, and the runs' curves
+// over steps and over time.
 func writePage(c *Comparison) error {
 	p := page{Comparison: c, Style: chart.Style(), Head: head(), Rows: rows(c.Runs), Charts: charts(c.Runs)}
 	if c.Verified != nil {
@@ -49,7 +49,8 @@ func writePage(c *Comparison) error {
 	return nil
 }
 
-// charts are what was learned over the steps and over the time, and how fast.
+// charts returns the curves of reward and evaluations over steps and over time, and of
+// the speed.
 func charts(runs []Result) (all []template.HTML) {
 	learned := []string{"reward/mean"}
 	for _, name := range report.Values(runs[0].Eval).Names() {
@@ -65,8 +66,8 @@ func charts(runs []Result) (all []template.HTML) {
 		chart.Lines("tokens a second", "step", "", lines(runs, "perf/tokens_per_second", false)))
 }
 
-// lines are a number of each run over the steps, or over the seconds that the
-// run's steps took, evaluations and checkpoints aside.
+// lines returns a metric of each run over the steps, or over the seconds that the steps
+// took without evaluations and checkpoints.
 func lines(runs []Result, name string, overTime bool) (all []chart.Series) {
 	for i := range runs {
 		s, elapsed := chart.Series{Name: runs[i].Name}, 0.0

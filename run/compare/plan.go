@@ -12,18 +12,18 @@ import (
 	"github.com/easyrl/easyrl/report/steptime"
 )
 
-// variant is one way to run the configuration.
+// variant is one way of running the configuration.
 type variant struct {
 	name     string
 	mode     string
-	value    string   // section.key=value that is swept, or empty
-	settings []string // beside those of the command line
+	value    string   // swept section.key=value; may be empty
+	settings []string // in addition to those of the command line
 	cfg      *configs.Resolved
 	cores    int
 	share    steptime.Split
 }
 
-// folder is where a repeat of the variant runs.
+// folder returns the folder of a repeat of the variant.
 func (v variant) folder(dir string, repeat int) string {
 	name := url.PathEscape(strings.ReplaceAll(v.name, " ", "-"))
 	if repeat > 0 {
@@ -32,12 +32,12 @@ func (v variant) folder(dir string, repeat int) string {
 	return filepath.Join(dir, name)
 }
 
-// all are the settings of a run in dir.
+// all returns all settings of a run in dir.
 func (v variant) all(given []string, dir string) []string {
 	return slices.Concat(given, v.settings, []string{fmt.Sprintf("run.dir=%q", dir)})
 }
 
-// plan resolves every variant before any runs.
+// plan resolves every variant before any of them runs.
 func (c *comparing) plan() ([]variant, error) {
 	given, err := configs.Load(c.o.Files, c.o.Settings)
 	if err == nil {
@@ -77,7 +77,8 @@ func (c *comparing) plan() ([]variant, error) {
 	return variants, nil
 }
 
-// modes are those asked for: by default all, or with a sweep the run's own.
+// modes returns the requested modes. The default is all, or only the configured one if
+// there is a sweep.
 func (c *comparing) modes(given *configs.Resolved) []string {
 	switch {
 	case len(c.o.Modes) > 0:
@@ -114,7 +115,8 @@ func (c *comparing) check(given *configs.Resolved) error {
 	return errors.Join(faults...)
 }
 
-// sweep are the settings of the swept key, or one that is empty.
+// sweep returns a setting for each value of the swept key, or an empty one without a
+// sweep.
 func (c *comparing) sweep() ([]string, error) {
 	if c.o.Sweep == "" {
 		return []string{""}, nil
@@ -140,7 +142,7 @@ func (c *comparing) sweep() ([]string, error) {
 	return settings, nil
 }
 
-// swept are the values of a list: commas in brackets and quotes are of a value.
+// swept splits a list at commas, except within brackets and quotes.
 func swept(list string) (values []string) {
 	depth, begin, quote := 0, 0, rune(0)
 	for i, r := range list {
@@ -162,8 +164,8 @@ func swept(list string) (values []string) {
 	return append(values, strings.TrimSpace(list[begin:]))
 }
 
-// resolve loads the variant's configuration and shares out its cores, where it
-// does not have its share already.
+// resolve loads the variant's configuration and divides its cores, unless their number is
+// already set.
 func (c *comparing) resolve(v *variant) error {
 	cfg, err := configs.Load(c.o.Files, slices.Concat(c.o.Settings, v.settings))
 	if err == nil {
@@ -186,8 +188,8 @@ func (c *comparing) resolve(v *variant) error {
 	return nil
 }
 
-// budget is how many cores each mode has: those of the machine, or what both keys
-// of threads say together.
+// budget returns the number of cores of each mode: the machine's, or what the two thread
+// keys add up to if both are set.
 func (c *comparing) budget(cfg *configs.Resolved) int {
 	training, sampling := cfg.Device.Threads, cfg.Inference.Threads*cfg.Inference.Instances
 	switch {
@@ -201,9 +203,9 @@ func (c *comparing) budget(cfg *configs.Resolved) int {
 	return training + sampling
 }
 
-// shared are the settings with which a mode has the whole budget: one that takes
-// turns has it for each side, and one that does not shares it out itself where
-// the keys of threads are meant for turns.
+// shared returns the settings that give a mode the whole budget. A colocated mode gets
+// all cores for each side. Another mode uses the default division if the thread keys
+// were meant for colocation.
 func (c *comparing) shared(cfg *configs.Resolved, cores int) []string {
 	n := cfg.Inference.Instances
 	switch {
@@ -217,7 +219,7 @@ func (c *comparing) shared(cfg *configs.Resolved, cores int) []string {
 	return []string{fmt.Sprint("device.threads=", cores), fmt.Sprint("inference.threads=", max(1, cores/n))}
 }
 
-// without leaves out the settings of keys.
+// without returns settings except those of the given keys.
 func without(settings []string, keys ...string) []string {
 	return slices.DeleteFunc(slices.Clone(settings), func(s string) bool {
 		key, _, _ := strings.Cut(s, "=")

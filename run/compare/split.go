@@ -10,22 +10,22 @@ import (
 	"github.com/easyrl/easyrl/report/steptime"
 )
 
-// Recommend is the mode and the split that should be fastest.
+// Recommend is the mode and split expected to be fastest.
 type Recommend struct {
 	Mode     string         `json:"mode"`
-	Settings []string       `json:"settings"` // of easyrl train -set
+	Settings []string       `json:"settings"` // for easyrl train -set
 	Share    steptime.Split `json:"share"`
-	Servers  int            `json:"servers,omitempty"` // where servers sample: how many should
-	Step     float64        `json:"step"`              // seconds, at the pace of the first run
+	Servers  int            `json:"servers,omitempty"` // recommended number of servers, if servers sample
+	Step     float64        `json:"step"`              // seconds, at the speed the machine had during the first run
 	Speedup  float64        `json:"speedup"`           // over the first run
-	Run      string         `json:"run,omitempty"`     // the measured run that is the same
-	// Partial says that splits with other numbers of threads that sample were left
-	// out: Ti was measured with one, and how it changes is not known.
+	Run      string         `json:"run,omitempty"`     // name of the measured run with this split, if any
+	// Partial reports that splits with other numbers of sampling threads were left out: Ti
+	// was measured with one number only, so its scaling is unknown.
 	Partial bool           `json:"partial,omitempty"`
 	Model   steptime.Model `json:"model"`
 }
 
-// name says all that is recommended, for a folder.
+// name returns a folder name made of the mode, the split and the remaining settings.
 func (r *Recommend) name() string {
 	name := fmt.Sprintf("%s-%d-%dx%d", r.Mode, r.Share.TrainerThreads, r.Share.Instances, r.Share.InstanceThreads)
 	if r.Share.LendsIdle {
@@ -37,32 +37,32 @@ func (r *Recommend) name() string {
 	return name
 }
 
-// Verified is a run of what is recommended, beside the first run once more.
+// Verified holds a run of the recommendation and a repeat of the first run beside it.
 type Verified struct {
 	Runs    []Result `json:"runs"`
-	Speedup float64  `json:"speedup"` // of the second over the first
+	Speedup float64  `json:"speedup"` // of the second run over the first
 	Off     float64  `json:"off"`     // predicted/measured - 1
 }
 
-// paced is what the run's steps took at the pace that the machine had while it did
-// the first run.
+// paced returns the run's times, scaled to the speed the machine had during the first
+// run.
 func (r *Result) paced(first *Result) steptime.Measured {
 	k := r.at(first) / r.Step
 	return steptime.Measured{Split: r.Share, WaitsForBatch: r.inTurn(), Servers: r.Servers, Step: k * r.Step, Sampling: k * r.Sampling, Training: k * r.Training,
 		FirstGroup: k * r.First, Overhead: k * r.Rest, IdleInstances: r.IdleInstances}
 }
 
-// at is the time of the run's step at the pace of the first run's.
+// at returns the run's step time, scaled to the machine's speed during the first run.
 func (r *Result) at(first *Result) float64 {
 	return first.Step / r.Speedup * (r.Tokens / float64(r.Timed)) / (first.Tokens / float64(first.Timed))
 }
 
-// better is how much shorter a predicted step must be to be preferred to one that
-// was measured, or that keeps more threads for the trainer.
+// better is the factor by which a predicted step must be shorter to be preferred over a
+// measured one, or over one that leaves the trainer more threads.
 const better = 0.98
 
-// recommend takes the fastest of what was measured and what the model says of
-// other splits. It is nil where the sweep changes the work itself.
+// recommend picks the fastest of the measured runs and of the splits that the model
+// predicts. It returns nil if the sweep changes the work itself.
 func recommend(c *Comparison, batch steptime.Workload) *Recommend {
 	key, _, swept := strings.Cut(c.Sweep, "=")
 	if swept && !sameWork(key) {
@@ -91,7 +91,7 @@ func recommend(c *Comparison, batch steptime.Workload) *Recommend {
 				continue
 			}
 			if slices.ContainsFunc(alike, func(done Result) bool { return done.Share == r.Share && done.Mode == r.Mode }) {
-				continue // measured
+				continue // already measured
 			}
 			if r.Step = m.Step(r.Share, float64(r.Share.SamplingThreads())); r.Step < best.Step*better {
 				r.Settings = append(r.Settings, fastest.kept()...)
@@ -103,21 +103,21 @@ func recommend(c *Comparison, batch steptime.Workload) *Recommend {
 	return best
 }
 
-// known says that the time in which a share samples can be told from runs: they
-// measured its number of threads, or two others.
+// known reports whether the sampling time of a split follows from the runs: they
+// measured its number of sampling threads, or two others.
 func known(runs []Result, s steptime.Split) bool {
 	return slices.ContainsFunc(runs, func(r Result) bool {
 		return r.Share.SamplingThreads() == s.SamplingThreads() || r.Share.SamplingThreads() != runs[0].Share.SamplingThreads()
 	})
 }
 
-// sameWork says that a key changes who computes and not what.
+// sameWork reports whether a key changes only where work runs, not what it computes.
 func sameWork(key string) bool {
 	section, _, _ := strings.Cut(strings.TrimSpace(key), ".")
 	return section == "inference" || section == "device"
 }
 
-// splits are the ways to share out cores, the trainer's share from the largest on.
+// splits returns the ways to divide cores, the largest trainer share first.
 func splits(cores, instances int) []Recommend {
 	n := max(1, min(instances, cores-1))
 	all := []steptime.Split{{TrainerThreads: cores, Instances: n, InstanceThreads: max(1, cores/n), Alternating: true}}
@@ -135,11 +135,11 @@ func splits(cores, instances int) []Recommend {
 	return out
 }
 
-// settings are those that give a run a mode and a share.
+// settings returns the settings for a mode and a split.
 func settings(mode string, s steptime.Split) []string {
 	trainer := s.TrainerThreads
 	if s.LendsIdle {
-		trainer = 0 // what the instances leave, and what they lend
+		trainer = 0 // what the instances leave, plus what they lend
 	}
 	all := []string{"run.mode=" + mode, fmt.Sprint("device.threads=", trainer)}
 	if s.Instances > 0 {
@@ -148,10 +148,10 @@ func settings(mode string, s steptime.Split) []string {
 	return all
 }
 
-// settings are those that repeat the run: what was swept too.
+// settings returns the settings that reproduce the run, the swept one included.
 func (r *Result) settings() []string { return append(settings(r.Mode, r.Share), r.kept()...) }
 
-// kept is the swept setting where it says something else than a share does.
+// kept returns the swept setting, unless the split determines it.
 func (r *Result) kept() []string {
 	key, _, swept := strings.Cut(r.Value, "=")
 	if !swept || slices.Contains(sharing(), key) {
@@ -160,12 +160,13 @@ func (r *Result) kept() []string {
 	return []string{r.Value}
 }
 
-// sharing are the keys that a recommendation sets itself.
+// sharing returns the keys that every recommendation sets.
 func sharing() []string {
 	return []string{"run.mode", "device.threads", "inference.threads", "inference.instances"}
 }
 
-// servers is the smallest number of servers that sample no longer than is trained.
+// servers recommends the smallest number of servers with which sampling takes no longer
+// than training.
 func servers(m steptime.Model, share steptime.Split) *Recommend {
 	share.Alternating = false
 	n := math.Ceil(m.Ti.Parallel/max(m.Tt.At(float64(share.TrainerThreads))-m.Ti.Serial, m.Ti.Parallel/1e6) - 1e-9)

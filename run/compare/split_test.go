@@ -8,7 +8,8 @@ import (
 	"github.com/easyrl/easyrl/report/steptime"
 )
 
-// Servers are as many as sample no longer than is trained.
+// The recommended number of servers is the smallest with which sampling takes no longer
+// than training.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	share := steptime.Split{TrainerThreads: 4}

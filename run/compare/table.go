@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// head are the titles of the table's columns, and what each means.
+// head returns the titles of the table's columns and their meanings.
 func head() [][2]string {
 	return [][2]string{
 		{"mode", "and the swept key's value"},
@@ -30,7 +30,7 @@ func head() [][2]string {
 	}
 }
 
-// rows are the table's cells.
+// rows returns the table's cells.
 func rows(runs []Result) [][]string {
 	var all [][]string
 	for i := range runs {
@@ -51,7 +51,7 @@ func rows(runs []Result) [][]string {
 
 func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
 
-// short are the first digits of sums.
+// short abbreviates checksums.
 func short(sums string) string {
 	all := strings.Fields(sums)
 	for i := range all {
@@ -60,7 +60,7 @@ func short(sums string) string {
 	return strings.Join(all, " ")
 }
 
-// evaluated is the first mean@k of the last evaluation.
+// evaluated returns the first mean@k of the last evaluation.
 func (r *Result) evaluated() string {
 	for _, name := range report.Values(r.Eval).Names() {
 		if strings.Contains(name, "/mean@") {
@@ -70,7 +70,7 @@ func (r *Result) evaluated() string {
 	return "-"
 }
 
-// Print writes the table and what was found in words.
+// Print writes the table and the findings.
 func (c *Comparison) Print(w io.Writer) error {
 	if err := table(w, c.Runs); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// words say what a comparison found: who is fastest and why, whether the weights
-// are equal, how far the ceiling is, and what to change.
+// words returns the findings in sentences: which run is fastest and why, whether the
+// weights are equal, how close the ceiling is, and what to change.
 func words(c *Comparison) []string {
 	said := append(failed(c), winner(c))
 	said = append(said, budgets(c)...)
@@ -37,7 +37,7 @@ func words(c *Comparison) []string {
 	return said
 }
 
-// failed says which runs ended with an error.
+// failed reports the runs that ended with an error.
 func failed(c *Comparison) (said []string) {
 	for _, f := range c.Failed {
 		said = append(said, fmt.Sprintf("%s failed: %s (%s). What is said here is of the runs that did not.", f.Name, f.Error, f.Folder))
@@ -45,7 +45,7 @@ func failed(c *Comparison) (said []string) {
 	return said
 }
 
-// budgets says that runs have different numbers of cores, where they have.
+// budgets reports that runs have different numbers of cores, if they do.
 func budgets(c *Comparison) []string {
 	least, most := c.Runs[0].Cores, c.Runs[0].Cores
 	for _, r := range c.Runs {
@@ -57,17 +57,17 @@ func budgets(c *Comparison) []string {
 	return []string{fmt.Sprintf("The runs have %d to %d cores, as their keys of threads say: speed-ups are of whole runs, tokens/s/core is for each core.", least, most)}
 }
 
-// times is a ratio for people.
+// times formats a ratio.
 func times(x float64) string { return fmt.Sprintf("%.2f", x) }
 
-// telling is the part by which speeds must differ to be told apart; more where the
-// steps of one disagree.
+// telling is the minimum relative difference between two speeds that counts. It grows
+// with the spread of the steps.
 const telling = 0.03
 
-// doubt is the part by which the run's speed-up may be wrong.
+// doubt returns the relative uncertainty of the run's speedup.
 func (r *Result) doubt() float64 { return max(telling, (r.High-r.Low)/r.Speedup/4) }
 
-// winner says which run is the fastest and by how much.
+// winner reports which run is fastest and by how much.
 func winner(c *Comparison) string {
 	if len(c.Runs) == 1 {
 		return fmt.Sprintf("%s trained %s tokens a second a core.", c.Runs[0].Name, report.Number(round(c.Runs[0].Rate)))
@@ -86,8 +86,8 @@ func winner(c *Comparison) string {
 	return text + "."
 }
 
-// overlap says what asynchrony gained against what it could, and why where taking
-// turns gained more.
+// overlap reports how much of the possible gain asynchrony achieved, and why colocation
+// gained more if it did.
 func overlap(c *Comparison) (said []string) {
 	sync, async, turns := find(c, configs.Sync), find(c, configs.PeriodicAsync), find(c, configs.Colocated)
 	if sync != nil {
@@ -116,7 +116,7 @@ func overlap(c *Comparison) (said []string) {
 	return said
 }
 
-// find is the first run of a mode.
+// find returns the first run of a mode, nil if there is none.
 func find(c *Comparison, mode string) *Result {
 	for i := range c.Runs {
 		if c.Runs[i].Mode == mode {
@@ -126,7 +126,7 @@ func find(c *Comparison, mode string) *Result {
 	return nil
 }
 
-// weights says whether runs of the same work ended in the same bits.
+// weights reports whether runs of the same work ended in the same bits.
 func weights(c *Comparison) []string {
 	key, _, swept := strings.Cut(c.Sweep, "=")
 	same, compared := true, false
@@ -153,7 +153,7 @@ func weights(c *Comparison) []string {
 	return []string{"The weights differ although train.order is \"prompt\": something computes differently from run to run, such as servers, a reward or a device whose sums have no fixed order."}
 }
 
-// noise warns of figures that the machine has blurred.
+// noise warns if the machine's noise blurs the measurements.
 func noise(c *Comparison) string {
 	groups := [][]Result{c.Runs}
 	if c.Verified != nil {
@@ -170,7 +170,7 @@ func noise(c *Comparison) string {
 	return ""
 }
 
-// advice is the recommended split and how its gain was computed.
+// advice describes the recommended split and how its gain was computed.
 func advice(c *Comparison) string {
 	r, first := c.Recommend, c.Runs[0].Name
 	if r.Share.Instances == 0 {
