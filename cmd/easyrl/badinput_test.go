@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// files are the checksums of all files below dir.
+// files returns the checksums of all files below dir.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	sums := map[string]string{}
@@ -32,8 +32,8 @@ func files(t *testing.T, dir string) map[string]string {
 	return sums
 }
 
-// requireOneLine is the promise to who got something wrong: one line that says
-// what, below it at most the excerpt that it is about, and no stack trace.
+// requireOneLine requires that a mistake is reported in one line, followed at most by an
+// indented excerpt, and without a stack trace.
 func requireOneLine(t *testing.T, errs, want string) {
 	t.Helper()
 	var own []string
@@ -63,7 +63,7 @@ func write(t *testing.T, dir, name, content string) string {
 	return path
 }
 
-// badRun is tinyRun with a model folder "m" and faulty files beside it.
+// badRun is tinyRun with a model folder "m" and several faulty files.
 func badRun(t *testing.T) string {
 	t.Helper()
 	dir := tinyRun(t)
@@ -86,7 +86,7 @@ func TestBadConfigurations(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	before := files(t, dir)
 	for _, test := range []struct {
-		setting string // of train, or a whole command line where it begins with a verb
+		setting string // of train, or a whole command line that begins with a verb
 		want    string
 	}{
 		{"rollout.grop_size=3", "-set: unknown key rollout.grop_size, did you mean rollout.group_size?"},
@@ -160,7 +160,7 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
-// weightsFile is a safetensors file taken apart.
+// weightsFile is a parsed safetensors file.
 type weightsFile struct {
 	header map[string]any
 	data   []byte
@@ -184,7 +184,7 @@ func editWeights(t *testing.T, dir string, edit func(w *weightsFile)) {
 
 func (w *weightsFile) tensor(name string) map[string]any { return w.header[name].(map[string]any) }
 
-// badModels are ways to spoil a model folder, and what is said of each.
+// badModels returns ways to corrupt a model folder. Each returns the expected error.
 func badModels(dir string) map[string]func(t *testing.T, m string) (want string) {
 	const embed, last = "model.embed_tokens.weight", "model.norm.weight"
 	replace := func(name, old, replacement, want string) func(t *testing.T, m string) string {
@@ -262,7 +262,7 @@ func badModels(dir string) map[string]func(t *testing.T, m string) (want string)
 	}
 }
 
-// A model folder that cannot be used is refused by each verb that reads one.
+// Every verb that reads a model folder rejects an unusable one.
 func TestBadModels(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
@@ -422,8 +422,8 @@ func TestBadLinesToLogprobs(t *testing.T) {
 	requireOneLine(t, errs, "long.jsonl:2: the line is longer than 67108864 bytes")
 }
 
-// What a file of groups may have wrong is in package trainer; here, what replay
-// does with it and with its other arguments.
+// Package trainer tests faults in a file of groups. This test covers how replay reports
+// them and its other arguments.
 func TestBadReplays(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
@@ -439,7 +439,7 @@ func TestBadReplays(t *testing.T) {
 	write(t, filepath.Join(odd, "trainer"), "state.json", `{"step":-4}`)
 	before := files(t, dir)
 	for _, test := range []struct {
-		args []string // after -model, -rollouts and -out, which they may replace
+		args []string // after -model, -rollouts and -out, which they may override
 		want string
 	}{
 		{[]string{"-rollouts", filepath.Join(dir, "none")}, "read groups: open "},
@@ -475,8 +475,8 @@ func TestBadReplays(t *testing.T) {
 // optimizerFile is the name of the moments in a checkpoint's trainer folder.
 const optimizerFile = "optimizer.safetensors"
 
-// Prompts that are too long are counted and left out.
-func TestLongPromptsAreLeftOut(t *testing.T) {
+// Prompts that are too long are dropped and counted.
+func TestLongPromptsAreDropped(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	path := filepath.Join(dir, "prompts.jsonl")

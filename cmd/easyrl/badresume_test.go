@@ -21,7 +21,7 @@ func corrupt(t *testing.T, path string) {
 	require.NoError(t, os.WriteFile(path, b, 0o644))
 }
 
-// resumeTiny resumes the tiny run of a folder.
+// resumeTiny resumes a tiny run.
 func resumeTiny(t *testing.T, dir, run string, settings ...string) (code int, errs string) {
 	t.Helper()
 	args := []string{"train", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", run), "-set", "checkpoint.keep=0"}
@@ -32,9 +32,9 @@ func resumeTiny(t *testing.T, dir, run string, settings ...string) (code int, er
 	return code, errs
 }
 
-// A run resumes from the newest whole checkpoint, names what is not whole, and
-// ends where the whole run ends.
-func TestResumePassesOverBadCheckpoints(t *testing.T) {
+// A run resumes from the newest valid checkpoint, names the invalid ones, and ends in the
+// weights of an uninterrupted run.
+func TestResumeSkipsBadCheckpoints(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	whole := trainTiny(t, dir, "whole", "checkpoint.keep=0")
@@ -75,8 +75,8 @@ func TestResumePassesOverBadCheckpoints(t *testing.T) {
 	}
 }
 
-// Other settings are taken and told; other data, in which the run's place means
-// nothing, are refused.
+// Changed settings are accepted and reported. Changed data is refused, because the run's
+// position in it would be meaningless.
 func TestResumeWithOtherSettings(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
@@ -112,7 +112,7 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	require.Contains(t, errs, "data.train [")
 }
 
-// What cannot be resumed is left as it is.
+// A failed resume changes nothing.
 func TestBadResumes(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
@@ -160,7 +160,7 @@ func TestBadResumes(t *testing.T) {
 	require.Equal(t, before, files(t, dir))
 }
 
-func TestNothingIsLeftToDo(t *testing.T) {
+func TestResumeOfFinishedRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
@@ -171,8 +171,8 @@ func TestNothingIsLeftToDo(t *testing.T) {
 	require.Equal(t, before, files(t, filepath.Join(run, "checkpoints")))
 }
 
-// "run.toml … running it again repeats the run."
-func TestResolvedRunMayBeRunAgain(t *testing.T) {
+// Training again from a resolved run.toml repeats the run.
+func TestResolvedConfigRepeatsRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2")
@@ -184,8 +184,8 @@ func TestResolvedRunMayBeRunAgain(t *testing.T) {
 	require.Equal(t, want, weightsHash(t, run, 2))
 }
 
-// An absurd learning rate is named and ends the run; what was saved before goes
-// on as if it had not been.
+// An absurd learning rate is reported and ends the run. Earlier checkpoints still resume
+// to the right weights.
 func TestAbsurdLearningRate(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
@@ -207,9 +207,9 @@ func TestAbsurdLearningRate(t *testing.T) {
 	require.Equal(t, want, weightsHash(t, run, 5))
 }
 
-// Weights that are ruined though finite give gradients that are not: each is
-// named, and so many in a row end the run.
-func TestRuinedWeightsEndTheRun(t *testing.T) {
+// Finite but ruined weights give gradients that are not finite. Each is reported, and
+// several in a row end the run.
+func TestRuinedWeightsEndRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),

@@ -23,9 +23,9 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// scoreBadly is a reward command with a fault, which mode says; with "once-"
-// before it, for one prompt only; with "later-", for all but right answers. What
-// "breaks" has no score for the last three prompts, and "mended" has for all.
+// scoreBadly is a reward command with the fault that mode names. The prefix "once-" limits
+// the fault to one prompt, "later-" to all but right answers. Mode "breaks" fails on the
+// last three prompts, "mended" on none.
 func scoreBadly(mode string) {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<20)
@@ -83,7 +83,7 @@ func misbehave(how string, id int64) {
 		for i := 0; i < len(held); i += 4096 {
 			held[i] = 1
 		}
-		for { // until it is killed
+		for { // until killed
 			runtime.KeepAlive(held)
 			<-time.After(time.Minute)
 		}
@@ -100,8 +100,8 @@ func misbehave(how string, id int64) {
 	}
 }
 
-// gatedPrompt is what the mode "gate:FOLDER" gives no score to before a test
-// allows it, through the pipes in the folder; where there are none it may.
+// gatedPrompt is the prompt that mode "gate:FOLDER" scores only when a test allows it
+// through the pipes in the folder, or at once if there are none.
 const gatedPrompt = "9,9"
 
 func wait(gate string) {
@@ -117,7 +117,7 @@ func wait(gate string) {
 	}
 }
 
-// needsEnv skips where there are no env and sh.
+// needsEnv skips the test unless env and sh exist.
 func needsEnv(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"env", "sh"} {
@@ -127,8 +127,8 @@ func needsEnv(t *testing.T) {
 	}
 }
 
-// hangs is a reward command that starts as quickly as none in Go does: who waits
-// some seconds for it does not wait for its start. It gives 0.5 to what is not to hang.
+// hangs is a reward command that starts faster than any Go program, so that a timeout of
+// seconds does not include its start. It scores 0.5 unless it hangs.
 const hangs = `hang() { while :; do sleep 60; done; }
 while read -r q; do
 	id=${q#*:} answer=${q#*\"answer\":\"} response=${q#*\"response\":\"}
@@ -140,7 +140,7 @@ while read -r q; do
 done`
 
 func rewardSettings(mode string) []string {
-	command, timeout := []string{"env", "EASYRL_TEST_AS_REWARD=" + mode, os.Args[0]}, 100.0 // no wait is that long
+	command, timeout := []string{"env", "EASYRL_TEST_AS_REWARD=" + mode, os.Args[0]}, 100.0 // longer than any wait
 	switch mode {
 	case "hang":
 		timeout = 0.5
@@ -154,7 +154,7 @@ func rewardSettings(mode string) []string {
 	return []string{"-set", fmt.Sprintf(`reward={kind="command",command=[%s],timeout=%v,memory_gib=0.25}`, strings.Join(words, ","), timeout)}
 }
 
-// faults are what a reward command can do, and what is said of it.
+// faults returns the faults of a reward command and the errors expected for them.
 func faults() map[string]string {
 	all := map[string]string{
 		"crash":   "program ended without an answer: exit status 3; its standard error ends: out of ideas (after 3 tries)",
@@ -171,8 +171,8 @@ func faults() map[string]string {
 	return all
 }
 
-// A reward that scores nothing at all is known before anything is done.
-func TestBadRewardIsKnownAtTheStart(t *testing.T) {
+// A reward that cannot score anything fails before the run changes anything.
+func TestBadRewardFailsAtStart(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := tinyRun(t)
@@ -190,20 +190,20 @@ func TestBadRewardIsKnownAtTheStart(t *testing.T) {
 	}
 }
 
-// A reward that cannot be had is never a 0: a run whose scorer fails ends and
-// says why.
-func TestBadRewardEndsTheRun(t *testing.T) {
+// A failed reward never counts as 0: a run whose scorer keeps failing ends and reports
+// why.
+func TestBadRewardEndsRun(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := tinyRun(t)
 	for mode, want := range faults() {
 		switch mode {
 		case "late":
-			want = `"id" is ` // whichever it asked for
+			want = `"id" is ` // the id it was asked for varies
 		case "hang":
 			want = strings.Replace(want, "500ms", "3s", 1)
 		case "eat":
-			continue // long, and no other than a crash
+			continue // takes long and looks the same as a crash
 		}
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -228,8 +228,8 @@ func TestBadRewardEndsTheRun(t *testing.T) {
 	}
 }
 
-// requireOneFailed requires that the group of one prompt was given up, named and
-// counted, and that the record does not have it.
+// requireOneFailed requires that one prompt's group was given up, reported, counted and
+// left out of the record.
 func requireOneFailed(t *testing.T, out, errs string) (retries float64) {
 	t.Helper()
 	require.Contains(t, errs, "gave up prompt prompts.jsonl:8: reward of response ")
@@ -254,7 +254,7 @@ func requireOneFailed(t *testing.T, out, errs string) (retries float64) {
 	return retries
 }
 
-// One group may be given up, and the run goes on.
+// One group may fail without ending the run.
 func TestBadRewardOfOnePrompt(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
@@ -282,8 +282,7 @@ func TestBadRewardOfOnePrompt(t *testing.T) {
 	}
 }
 
-// httpScorer gives 0.5 for all, save where bad, told the number of the request,
-// answers itself.
+// httpScorer scores 0.5, unless bad answers request n itself and returns true.
 func httpScorer(t *testing.T, bad func(n int64, prompt string, w http.ResponseWriter, r *http.Request) bool) string {
 	t.Helper()
 	var n atomic.Int64
@@ -340,7 +339,7 @@ func TestHTTPReward(t *testing.T) {
 	}
 	t.Run("never answers one", func(t *testing.T) {
 		t.Parallel()
-		code, out, errs := run(t, httpScorer(t, silent), 3) // the others are to answer in that
+		code, out, errs := run(t, httpScorer(t, silent), 3) // enough for the others to answer
 		require.Zero(t, code, errs)
 		require.GreaterOrEqual(t, requireOneFailed(t, out, errs), 2.0)
 		require.Contains(t, errs, "no answer in time: 3s (after 3 tries)")
@@ -354,7 +353,7 @@ func TestHTTPReward(t *testing.T) {
 	})
 }
 
-// The parts of a sum, and the rewards of data sources, show in the metrics.
+// Metrics include the parts of a sum and the rewards per data source.
 func TestRewardParts(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
@@ -375,7 +374,7 @@ func TestRewardParts(t *testing.T) {
 	sources := map[string][]float64{}
 	file, err := os.Open(filepath.Join(dir, "parts", "rollouts", "step-000001.jsonl"))
 	require.NoError(t, err)
-	defer file.Close() //nolint:errcheck // only read
+	defer file.Close() //nolint:errcheck // read only
 	for lines := json.NewDecoder(file); lines.More(); {
 		var g rollout.Group
 		require.NoError(t, lines.Decode(&g))

@@ -35,7 +35,7 @@ func benchVerb(std streams) cli.Verb {
 		if err != nil {
 			return err
 		}
-		defer dev.Close() //nolint:errcheck // nothing is left to do with it
+		defer dev.Close() //nolint:errcheck // only read from
 		r, err := roofline.Measure(ctx, dev, f.Shape, f.Source, func() (*model.Weights, error) { return f.Weights(dev) })
 		if err != nil {
 			return err
@@ -50,8 +50,8 @@ func benchVerb(std streams) cli.Verb {
 	return v
 }
 
-// benchFolder is the model to measure: dir's, or the quickstart's with random
-// weights.
+// benchFolder returns the model to measure: the one in dir, or random weights in the
+// quickstart's shape if dir is empty.
 func benchFolder(dir string) (*folder.Folder, error) {
 	if dir != "" {
 		f, err := folder.Open(dir)

@@ -13,8 +13,8 @@ import (
 	"github.com/easyrl/easyrl/bench/roofline"
 )
 
-// What a phase does and moves, counted by hand: a decoder of 16,064 weights in
-// two layers, with 63 tokens in the cache of each sequence.
+// Operations and bytes of each phase, counted by hand for a decoder of 16,064 weights in
+// two layers with 63 cached tokens per sequence.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
@@ -34,7 +34,7 @@ func TestBench(t *testing.T) {
 	work := map[string][2]float64{ // operations, bytes
 		"prefill":   {2*(2*63*7680+4*(63*64/2)*32) + 2*32*16, 4*16064 + 63*256},
 		"sample 32": {24 * 32 * 16, 4 * 32 * 16},
-		// Rows of a prompt of 32 tokens and 8 responses of 31; their keys.
+		// Rows of a prompt of 32 tokens and 8 responses of 31, and their keys.
 		"forward":   {2*(2*280*7680+4*(32*33/2+8*31*(33+63)/2)*32) + 2*256*32*16, 0},
 		"loss":      {0, 5 * 4 * 256},
 		"backward":  {2 * (2*(2*280*7680+4*(32*33/2+8*31*(33+63)/2)*32) + 2*256*32*16), 0},
@@ -61,7 +61,7 @@ func TestBench(t *testing.T) {
 	require.Contains(t, out, `"fma_share":`)
 }
 
-// Without a folder it is the quickstart's shape.
+// Without a folder, bench uses the quickstart's shape.
 func TestBenchFolder(t *testing.T) {
 	t.Parallel()
 	f, err := benchFolder("")

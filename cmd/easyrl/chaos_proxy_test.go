@@ -25,30 +25,28 @@ import (
 	"github.com/easyrl/easyrl/run"
 )
 
-// proxy stands before a server. A test sees what goes through it, holds it and
-// changes the answers.
+// proxy is a reverse proxy with which a test observes, delays and changes exchanges.
 type proxy struct {
 	*httptest.Server
 	client *http.Client
-	gone   atomic.Bool // breaks all calls off
+	gone   atomic.Bool // breaks off all calls
 
 	mu      sync.Mutex
-	backend string // root of the server; empty where there is none yet
+	backend string // root URL of the server; may be empty
 	meet    func(x *exchange)
 }
 
-// exchange is a request for completions or new weights on its way through a
-// proxy.
+// exchange is a request for completions, or a weight update, on its way through a proxy.
 type exchange struct {
 	p       *proxy
 	w       http.ResponseWriter
 	r       *http.Request
 	body    []byte
-	update  bool  // new weights
-	version int64 // that it asks for
+	update  bool  // a weight update
+	version int64 // requested version
 
 	answered bool   // to the client
-	fault    func() // says that the test's fault came; of the test
+	fault    func() // reports that the fault occurred; set by the test
 }
 
 func newProxy(t *testing.T, backend string) *proxy {
@@ -59,7 +57,7 @@ func newProxy(t *testing.T, backend string) *proxy {
 	return p
 }
 
-// lead makes the server at root the one that the proxy stands before.
+// lead makes the server at root the proxy's backend.
 func (p *proxy) lead(root string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,15 +70,15 @@ func (p *proxy) root() string {
 	return p.backend
 }
 
-// on makes meet what answers requests for completions and new weights. Each
-// request is met in a goroutine of its own; nil passes all.
+// on sets the handler of requests for completions and weight updates. Each request runs
+// in its own goroutine. A nil handler passes all requests.
 func (p *proxy) on(meet func(x *exchange)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.meet = meet
 }
 
-// handler is what answers requests for completions and new weights.
+// handler returns the handler of requests for completions and weight updates.
 func (p *proxy) handler() func(x *exchange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,8 +112,8 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request) {
 	meet(x)
 }
 
-// ask gives the request to the server and returns its answer. Where there is
-// none, the client's connection is broken off.
+// ask sends the request to the server and returns its answer. If the server fails, ask
+// breaks off the client's connection.
 func (x *exchange) ask() (status int, answer []byte) {
 	req, err := http.NewRequestWithContext(x.r.Context(), x.r.Method, x.p.root()+x.r.URL.RequestURI(), bytes.NewReader(x.body))
 	if err != nil {
@@ -126,15 +124,15 @@ func (x *exchange) ask() (status int, answer []byte) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close() //nolint:errcheck // read only
 	if answer, err = io.ReadAll(resp.Body); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return resp.StatusCode, answer
 }
 
-// begin sends the header of an answer of so many bytes, or of any number where
-// length is negative.
+// begin sends the header of an answer with length bytes. A negative length sends no
+// Content-Length.
 func (x *exchange) begin(status, length int) {
 	x.answered = true
 	x.w.Header().Set("Content-Type", "application/json")
@@ -144,26 +142,26 @@ func (x *exchange) begin(status, length int) {
 	x.w.WriteHeader(status)
 }
 
-// send sends a part of the answer's body at once.
+// send writes and flushes a part of the answer's body.
 func (x *exchange) send(part []byte) {
 	_, _ = x.w.Write(part) // the client may be gone
 	_ = http.NewResponseController(x.w).Flush()
 }
 
-// give answers the client.
+// give sends a whole answer to the client.
 func (x *exchange) give(status int, answer []byte) {
 	x.begin(status, len(answer))
 	x.send(answer)
 }
 
-// pass lets request and answer through, and returns the status.
+// pass forwards the request and its answer and returns the status.
 func (x *exchange) pass() int {
 	status, answer := x.ask()
 	x.give(status, answer)
 	return status
 }
 
-// wait holds the request until ready is closed, or the client goes.
+// wait holds the request until ready is closed. It aborts if the client leaves.
 func (x *exchange) wait(ready <-chan struct{}) {
 	select {
 	case <-ready:
@@ -172,19 +170,19 @@ func (x *exchange) wait(ready <-chan struct{}) {
 	}
 }
 
-// gate holds the requests for completions of a version.
+// gate holds requests for completions of one version.
 type gate struct {
 	version int64
 	first   sync.Once
-	came    chan struct{} // closed when one is there
-	open    chan struct{} // the test closes it
+	came    chan struct{} // closed when the first request arrives
+	open    chan struct{} // closed by the test
 }
 
 func newGate(version int64) *gate {
 	return &gate{version: version, came: make(chan struct{}), open: make(chan struct{})}
 }
 
-// hold returns when x may go on.
+// hold returns when x may proceed.
 func (g *gate) hold(x *exchange) {
 	if !x.update && x.version == g.version {
 		g.first.Do(func() { close(g.came) })
@@ -192,15 +190,15 @@ func (g *gate) hold(x *exchange) {
 	}
 }
 
-// training is easyrl train in this process, in a goroutine of its own.
+// training runs easyrl train in a goroutine of this process.
 type training struct {
 	out  string // the run's folder
 	said *console
 	done chan struct{}
-	err  error // set when done is closed
+	err  error // valid once done is closed
 }
 
-// impatient bears with instances for as long as a test wants to wait.
+// impatient returns a fleet configuration with short timeouts and many retries.
 func impatient() fleet.Config {
 	c := fleet.DefaultConfig()
 	c.Attempts, c.MaxRestarts = 1000, 1000
@@ -210,8 +208,8 @@ func impatient() fleet.Config {
 	return c
 }
 
-// startTraining trains dir's run with settings into a folder of dir. The test
-// ends after it.
+// startTraining trains dir's run with the given settings into dir/name. The test waits for
+// it at its end.
 func startTraining(t *testing.T, dir, name string, bears fleet.Config, settings ...string) *training {
 	t.Helper()
 	tr := &training{out: filepath.Join(dir, name), said: &console{more: make(chan struct{}, 1)}, done: make(chan struct{})}
@@ -230,7 +228,7 @@ func startTraining(t *testing.T, dir, name string, bears fleet.Config, settings 
 	return tr
 }
 
-// until waits for what a test has arranged.
+// until waits for an event and fails if the run ends first.
 func (tr *training) until(t *testing.T, event <-chan struct{}) {
 	t.Helper()
 	select {
@@ -240,7 +238,7 @@ func (tr *training) until(t *testing.T, event <-chan struct{}) {
 	}
 }
 
-// control is the run's control address.
+// control returns the run's control address.
 func (tr *training) control(t *testing.T) string {
 	t.Helper()
 	root := tr.said.until(t, `live page: (http://\S+)/\n|ended`)
@@ -248,14 +246,14 @@ func (tr *training) control(t *testing.T) string {
 	return root
 }
 
-// end waits for the run, which must have done what it had to.
+// end waits for the run and requires that it succeeded.
 func (tr *training) end(t *testing.T) {
 	t.Helper()
 	<-tr.done
 	require.NoError(t, tr.err, tr.said.String())
 }
 
-// endpoints are proxies as a setting.
+// endpoints returns the setting that makes proxies the run's servers.
 func endpoints(proxies ...*proxy) string {
 	var urls []string
 	for _, p := range proxies {
@@ -264,9 +262,9 @@ func endpoints(proxies ...*proxy) string {
 	return "inference.endpoints=[" + strings.Join(urls, ",") + "]"
 }
 
-// trainedOn are the groups that a step was trained on, each prompt once and in
-// order, of the step's version and without the name of who sampled them; by is
-// how many of them each instance sampled.
+// trainedOn returns the groups that a step trained on, in prompt order, without their
+// sampler's name. It requires that each prompt occurs once and has the step's version. by
+// counts the groups per instance.
 func trainedOn(t *testing.T, run string, step int) (groups []rollout.Group, by map[string]int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(run, "rollouts", fmt.Sprintf("step-%06d.jsonl", step)))
@@ -289,8 +287,8 @@ func trainedOn(t *testing.T, run string, step int) (groups []rollout.Group, by m
 	return groups, by
 }
 
-// requireSameRun requires that a run was trained on the very responses of
-// another, each once, and ended in the same weights.
+// requireSameRun requires that two runs trained on the same responses, each once, and
+// ended in the same weights.
 func requireSameRun(t *testing.T, want, got string, steps int) {
 	t.Helper()
 	values := metricsOf(t, got)

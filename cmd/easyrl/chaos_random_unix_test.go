@@ -21,19 +21,19 @@ const (
 	randomSchedules = 10
 	randomSteps     = 5
 	randomActions   = 8
-	randomServers   = 4 // the first of which nothing happens to; the last joins later
+	randomServers   = 4 // the first has no faults; the last joins later
 )
 
-// action is what happens to an instance when the run has asked for responses so
-// often.
+// action is something that happens to an instance at a given number of requests for
+// responses.
 type action struct {
 	at       int64
 	what     string
 	instance int
 }
 
-// randomPlan is a schedule that makes sense: nobody starts what runs, or takes
-// out what is not in.
+// randomPlan returns a random but consistent schedule: it starts only dead instances and
+// removes only members.
 func randomPlan(rng *rand.Rand) (plan []action) {
 	const up, stopped, dead = "up", "stopped", "dead"
 	const in, drained, out = "in", "drained", "out"
@@ -81,7 +81,7 @@ func randomPlan(rng *rand.Rand) (plan []action) {
 	return plan
 }
 
-// stage is where plans are carried out: processes that several runs have.
+// stage holds the processes on which plans act. Several runs share it.
 type stage struct {
 	servers []*serverProcess
 	proxies []*proxy
@@ -89,8 +89,8 @@ type stage struct {
 	dead    []bool
 }
 
-// do carries an action out, at once or, where it is one of the run's control
-// address, beside what follows.
+// do carries out an action. Calls to the run's control address run in the background, all
+// other actions synchronously.
 func (s *stage) do(t *testing.T, a action, control string, verbs *sync.WaitGroup) {
 	server, i := s.servers[a.instance], a.instance
 	switch a.what {
@@ -110,12 +110,12 @@ func (s *stage) do(t *testing.T, a action, control string, verbs *sync.WaitGroup
 		verbs.Go(func() {
 			said := &console{more: make(chan struct{}, 1)}
 			code := runWith(io.Discard, said, "", "fleet", a.what, s.proxies[i].URL, "-trainer", control)
-			t.Logf("fleet %s instance %d: %d %s", a.what, i, code, said) // one that is dead cannot be added
+			t.Logf("fleet %s instance %d: %d %s", a.what, i, code, said) // adding a dead instance fails
 		})
 	}
 }
 
-// restore makes all processes run.
+// restore makes all processes run again.
 func (s *stage) restore() {
 	for i, server := range s.servers {
 		if s.stopped[i] {
@@ -128,11 +128,11 @@ func (s *stage) restore() {
 	}
 }
 
-// moments stop a run at the requests for responses that a plan has actions at.
+// moments pauses a run at the requests at which a plan has actions.
 type moments struct {
 	plan  []action
 	count atomic.Int64
-	came  chan chan struct{} // closed by the test when the run may go on
+	came  chan chan struct{} // the test closes the received channel to resume the run
 }
 
 func (m *moments) meet(x *exchange) {
@@ -153,10 +153,10 @@ func (m *moments) meet(x *exchange) {
 	x.pass()
 }
 
-// Processes that are killed, stopped, drained, removed and added at random
-// moments change nothing of a run. The seed of a schedule is the name of its
-// test; EASYRL_TEST_SEED repeats those from it on.
-func TestChaosAtRandom(t *testing.T) {
+// Killing, stopping, draining, removing and adding processes at random moments does not
+// change the run. A subtest's name is its seed; EASYRL_TEST_SEED sets the first one to
+// repeat.
+func TestRandomChaos(t *testing.T) {
 	dir := tinyRun(t)
 	want := trainTiny(t, dir, "embedded", fleetSettings(randomSteps)...)
 	servers, proxies := startServers(t, dir, randomServers)

@@ -20,19 +20,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The steps of a run with a fault: it comes in the second, what it leaves behind
-// is seen in the third, and in the last all is well again.
+// chaosSteps is the length of a run with a fault. The fault occurs in step 2, its effects
+// show in step 3, and the instance is well again in step 4.
 const chaosSteps = 4
 
-// fault is what one of three instances does wrong. It may answer x instead of
-// the server, and says with x.fault that it came.
+// fault is a fault of one of three instances. do may answer x instead of the server, and
+// calls x.fault when the fault occurs.
 type fault struct {
 	name  string
-	times int64 // that it comes
+	times int64 // how often it occurs
 	do    func(x *exchange)
 }
 
-// faultsOfServers are what a server, or what is between, can do to an answer.
+// faultsOfServers returns the ways in which a server, or the network, can spoil an answer.
 func faultsOfServers() []fault {
 	all := []fault{
 		{"keeps its weights", 1, keepsWeights},
@@ -60,11 +60,10 @@ func faultsOfServers() []fault {
 	return all
 }
 
-// inSecondStep says whether x asks for responses in the step in which most faults
-// come.
+// inSecondStep reports whether x asks for responses in step 2, in which most faults occur.
 func (x *exchange) inSecondStep() bool { return !x.update && x.version == 2 }
 
-// changes changes the server's answer.
+// changes returns a fault that edits the server's answer.
 func changes(edit func(answer []byte) []byte) func(x *exchange) {
 	return func(x *exchange) {
 		if !x.inSecondStep() {
@@ -79,7 +78,7 @@ func changes(edit func(answer []byte) []byte) func(x *exchange) {
 	}
 }
 
-// edits changes the responses of the server's answer.
+// edits returns a fault that edits the responses in the server's answer.
 func edits(edit func(choices []json.RawMessage) []json.RawMessage) func(x *exchange) {
 	return changes(func(answer []byte) []byte {
 		var fields map[string]json.RawMessage
@@ -87,13 +86,13 @@ func edits(edit func(choices []json.RawMessage) []json.RawMessage) func(x *excha
 		if json.Unmarshal(answer, &fields) != nil || json.Unmarshal(fields["choices"], &choices) != nil {
 			return answer
 		}
-		fields["choices"], _ = json.Marshal(edit(choices)) // what was read can be written
+		fields["choices"], _ = json.Marshal(edit(choices)) // it was parsed from JSON
 		answer, _ = json.Marshal(fields)
 		return answer
 	})
 }
 
-// refuses answers with a status, and to come back in a second.
+// refuses returns a fault that answers with the given status and asks to retry after a second.
 func refuses(status int) func(x *exchange) {
 	return func(x *exchange) {
 		if x.inSecondStep() {
@@ -104,7 +103,7 @@ func refuses(status int) func(x *exchange) {
 	}
 }
 
-// keepsWeights says yes to new weights and has the old ones.
+// keepsWeights accepts new weights but reports the old ones.
 func keepsWeights(x *exchange) {
 	if x.update && x.version == 2 {
 		x.fault()
@@ -112,8 +111,8 @@ func keepsWeights(x *exchange) {
 	}
 }
 
-// deniesOldWeights also says that it has the new ones: their checksum is in the
-// name of the folder that they are to be read from.
+// deniesOldWeights keeps the old weights but reports the new ones, whose checksum is in
+// the name of the folder to read them from.
 func deniesOldWeights(x *exchange) {
 	if x.update && x.version == 2 {
 		x.fault()
@@ -122,8 +121,8 @@ func deniesOldWeights(x *exchange) {
 	}
 }
 
-// answersLate gives what was sampled in the second step in the third. It does not
-// say for which prompt: only the version tells.
+// answersLate returns a fault that answers a request of step 3 with responses of step 2.
+// The answer omits the prompt, so only the version identifies it as late.
 func answersLate() func(x *exchange) {
 	var kept atomic.Pointer[[]byte]
 	prompt := regexp.MustCompile(`"prompt_token_ids":\[[^\]]*\]`)
@@ -143,7 +142,7 @@ func answersLate() func(x *exchange) {
 	}
 }
 
-// drips answers with a byte a second for as long as somebody listens.
+// drips answers a byte per second for as long as the client listens.
 func drips(x *exchange) {
 	if !x.inSecondStep() {
 		return
@@ -163,8 +162,8 @@ func drips(x *exchange) {
 	}
 }
 
-// cut breaks the connection off in the middle of an answer, which says how long
-// it is or does not.
+// cut returns a fault that breaks off the connection in the middle of an answer, with or
+// without a Content-Length.
 func cut(told bool) func(x *exchange) {
 	return func(x *exchange) {
 		if !x.inSecondStep() {
@@ -182,8 +181,8 @@ func cut(told bool) func(x *exchange) {
 	}
 }
 
-// answersTwice sends a second answer that nobody asked for down the connection,
-// where the next request may find it.
+// answersTwice sends a second, unsolicited answer on the connection, which the next
+// request may read.
 func answersTwice(x *exchange) {
 	if !x.inSecondStep() {
 		return
@@ -200,17 +199,17 @@ func answersTwice(x *exchange) {
 	_ = conn.Close()
 }
 
-// shares lets the instance behind the first proxy have its share of the steps that
-// matter, however slow it is: those behind the others wait for it.
+// shares gives the instance behind the first proxy a share of the steps that matter,
+// however slow it is, by making the other instances wait for it.
 type shares struct {
-	came     [chaosSteps]chan struct{} // by version: closed when the first has a request of it
+	came     [chaosSteps]chan struct{} // by version: closed when the first proxy gets a request
 	once     [chaosSteps]sync.Once
 	answered atomic.Int64  // requests of the last step
-	well     chan struct{} // closed when these are enough for one at least to be in time
+	well     chan struct{} // closed after enough answers for at least one to be in time
 }
 
-// share holds the others in the steps 2 to held until the first proxy has been
-// asked, and in the last until the instance behind it is well again.
+// share holds the other proxies in steps 2 to held until the first proxy gets a request,
+// and in the last step until its instance is well again.
 func share(proxies []*proxy, held int64) *shares {
 	r := &shares{well: make(chan struct{})}
 	for i := range r.came {
@@ -231,14 +230,14 @@ func share(proxies []*proxy, held int64) *shares {
 	return r
 }
 
-// meet notes what comes to the first proxy.
+// meet records a request to the first proxy.
 func (r *shares) meet(x *exchange) {
 	if !x.update && x.version < chaosSteps {
 		r.once[x.version].Do(func() { close(r.came[x.version]) })
 	}
 }
 
-// pass lets an exchange of the first proxy through.
+// pass forwards an exchange of the first proxy.
 func (r *shares) pass(x *exchange) {
 	if x.pass() == http.StatusOK && !x.update && x.version == chaosSteps && r.answered.Add(1) == 3 {
 		close(r.well)
@@ -249,9 +248,8 @@ func chaosSettings(proxies []*proxy) []string {
 	return append(fleetSettings(chaosSteps), "inference.kind=easyrl", endpoints(proxies...))
 }
 
-// Whatever an instance answers, each prompt of the run is trained once, on the
-// responses that a run without faults has, and the instance serves again when it
-// is well.
+// Whatever an instance answers, the run trains each prompt once, on the same responses as
+// a run without faults. The instance serves again once it is well.
 func TestChaosOfAnswers(t *testing.T) {
 	dir := tinyRun(t)
 	want := trainTiny(t, dir, "embedded", fleetSettings(chaosSteps)...)
@@ -280,16 +278,16 @@ func TestChaosOfAnswers(t *testing.T) {
 	}
 }
 
-// The same for what happens to processes: one is killed for good, one stopped for
-// longer than any call may take, and one killed and started anew under its
-// name, with weights that are not the run's.
+// The same holds for faults of processes: one is killed for good, one is stopped for
+// longer than any timeout, and one is killed and restarted under its name with weights
+// that are not the run's.
 func TestChaosOfProcesses(t *testing.T) {
 	dir := tinyRun(t)
 	want := trainTiny(t, dir, "embedded", fleetSettings(chaosSteps)...)
 	servers, proxies := startServers(t, dir, 3)
 	victim := servers[0]
-	// strike does its worst when the victim has a request of the second step,
-	// mend what it can when another instance has one of the third.
+	// run strikes when the victim gets a request of step 2, and mends when another instance
+	// gets one of step 3.
 	run := func(t *testing.T, name string, strike, mend func(), comesBack bool) *training {
 		second, third, all := newGate(2), newGate(3), share(proxies, 2)
 		if !comesBack {

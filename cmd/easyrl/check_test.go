@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gradients of tied embeddings are two, as many as of untied ones:
+// Tied embeddings have two gradients, as many as untied ones:
 // 2·31000·256 + 4·256² + 3·256·16 + 3·256 values of 4 bytes.
 func TestCheckCountsTiedGradients(t *testing.T) {
 	dir := tinyRun(t)
@@ -25,8 +25,8 @@ func TestCheckCountsTiedGradients(t *testing.T) {
 	}
 }
 
-// The memory in all is the sum of the purposes, with each instance's cache.
-func TestCheckCountsTheInstances(t *testing.T) {
+// The total is the sum of the parts, including each instance's cache.
+func TestCheckCountsInstances(t *testing.T) {
 	dir := tinyRun(t)
 	config := filepath.Join(dir, "big.json")
 	require.NoError(t, os.WriteFile(config, []byte(`{"model_type":"qwen2","hidden_size":512,"intermediate_size":1024,"num_hidden_layers":8,

@@ -13,21 +13,21 @@ import (
 	"github.com/easyrl/easyrl/run"
 )
 
-// The exit status of the command.
+// Exit statuses of the command.
 const (
 	exitDone    = 0
-	exitFailed  = 1 // the run failed
+	exitFailed  = 1 // the command failed
 	exitUsage   = 2 // the command line or the configuration is wrong
 	exitStopped = 3 // stopped by a signal after writing a checkpoint
 )
 
-// streams are what a verb reads from and writes to.
+// streams are the standard streams of a verb.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// verbs are all verbs, in the order in which help lists them.
+// verbs returns all verbs, in the order in which help lists them.
 func verbs(std streams) []cli.Verb {
 	all := []cli.Verb{
 		trainVerb(std),
@@ -48,7 +48,7 @@ func verbs(std streams) []cli.Verb {
 	return append(all, cli.CompletionVerb("easyrl", all, std.out))
 }
 
-// execute does what args say and returns the exit status.
+// execute runs the verb that args name and returns the exit status.
 func execute(ctx context.Context, std streams, args []string) int {
 	err := cli.Execute(ctx, verbs(std), args, std.out, std.err)
 	if errors.Is(err, cli.ErrNoVerb) {
@@ -57,7 +57,7 @@ func execute(ctx context.Context, std streams, args []string) int {
 	return exitStatus(ctx, std.err, err)
 }
 
-// addSettings gives fs the flag -set.
+// addSettings adds the flag -set to fs.
 func addSettings(fs *flag.FlagSet) *cli.List {
 	set := &cli.List{Check: func(value string) error {
 		if key, _, ok := strings.Cut(value, "="); !ok || strings.TrimSpace(key) == "" {
@@ -69,7 +69,7 @@ func addSettings(fs *flag.FlagSet) *cli.List {
 	return set
 }
 
-// loadRun reads and checks the configuration of a task.
+// loadRun reads and validates the configuration of a task.
 func loadRun(task configs.Task, files []string, set *cli.List) (*configs.Resolved, error) {
 	if len(files) == 0 {
 		return nil, usage.Errorf("no configuration given, expected RUN.toml")

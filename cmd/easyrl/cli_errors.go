@@ -11,13 +11,13 @@ import (
 	"github.com/easyrl/easyrl/run"
 )
 
-// oneLine is err with the faults that it joins on one line.
+// oneLine replaces line breaks in err's message with semicolons.
 func oneLine(err error) error {
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
 	return errors.New(text)
 }
 
-// exitStatus prints err and returns the status that it stands for.
+// exitStatus prints err and returns the exit status for it.
 func exitStatus(ctx context.Context, w io.Writer, err error) int {
 	if err == nil {
 		return exitDone
@@ -33,7 +33,7 @@ func exitStatus(ctx context.Context, w io.Writer, err error) int {
 		err = context.Cause(ctx)
 	}
 	for line := range strings.Lines(err.Error()) {
-		// Lines of an excerpt are indented and follow the line that they explain.
+		// Indented lines are an excerpt that belongs to the line above.
 		if line = strings.TrimRight(line, "\n"); !strings.HasPrefix(line, " ") {
 			line = "easyrl: " + line
 		}

@@ -80,7 +80,7 @@ func TestCommandLine(t *testing.T) {
 		name     string
 		args     []string
 		code     int
-		out, err string // each contains
+		out, err string // substrings
 	}{
 		{"nothing", nil, exitUsage, "", "easyrl check "},
 		{"help", []string{"-h"}, exitDone, "easyrl report ", ""},
@@ -115,7 +115,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-func TestEveryVerbExplainsItself(t *testing.T) {
+func TestEveryVerbHasHelp(t *testing.T) {
 	t.Parallel()
 	for _, v := range verbs(streams{}) {
 		code, out, errs := command(t, v.Name, "-h")
@@ -172,7 +172,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a buffer that a goroutine may write while a test reads.
+// lockedBuffer is a buffer that a goroutine may write to while a test reads it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -200,7 +200,7 @@ func TestSignals(t *testing.T) {
 		signals <- syscall.SIGINT
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), errInterrupted)
-		signals <- syscall.SIGINT // its echo
+		signals <- syscall.SIGINT // within echo of the first
 		synctest.Wait()
 		require.Empty(t, exits)
 		<-time.After(echo)

@@ -65,10 +65,10 @@ func compareVerb(std streams) cli.Verb {
 	return v
 }
 
-// inProcess runs easyrl train in a process of its own: threads, memory and caches
-// of a run are no other's. It is interrupted, and awaited, where the context ends.
-// What the process says of itself goes to standard error. A fault of the
-// configuration that the first one finds is compare.ErrRefused.
+// inProcess returns a function that runs easyrl train in a process of its own, so that
+// runs share neither threads nor memory nor caches. When the context ends, the function
+// interrupts the process and waits for it. The process writes to our standard error. If
+// the first process rejects its configuration, the error is compare.ErrRefused.
 func inProcess(std streams) func(ctx context.Context, cores int, args []string) error {
 	ran := false
 	return func(ctx context.Context, cores int, args []string) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/run/compare"
 )
 
-// readComparison reads what a comparison left.
+// readComparison reads a comparison's results.
 func readComparison(t *testing.T, dir string) (c compare.Comparison) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, compare.File))
@@ -25,8 +25,8 @@ func readComparison(t *testing.T, dir string) (c compare.Comparison) {
 	return c
 }
 
-// Each mode runs in a process of its own on the same cores, and all end in the
-// same weights; what is recommended runs too.
+// Each mode runs in its own process on the same cores, and all end in the same weights.
+// The recommendation runs too.
 func TestCompare(t *testing.T) {
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
@@ -55,8 +55,8 @@ func TestCompare(t *testing.T) {
 	require.Contains(t, stderr, "easyrl: colocated (3 of 3): 2 or 1×2 threads\n")
 }
 
-// An interrupted comparison leaves a checkpoint and goes on from there.
-func TestCompareIsInterruptedAndResumed(t *testing.T) {
+// An interrupted comparison leaves a checkpoint and resumes from it.
+func TestInterruptedCompareResumes(t *testing.T) {
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
 	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-modes", "sync,colocated", "-set", "run.steps=8", "-set", "checkpoint.every=1000"}
@@ -79,8 +79,8 @@ func TestCompareIsInterruptedAndResumed(t *testing.T) {
 	require.Less(t, c.Runs[1].Timed, c.Runs[0].Timed, "the first step of the second process is not timed")
 }
 
-// A mode that fails leaves the others compared, and can be tried again.
-func TestCompareKeepsWhatDidNotFail(t *testing.T) {
+// If a mode fails, the others are still compared, and it can be retried.
+func TestCompareKeepsFinishedRuns(t *testing.T) {
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
 	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")

@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/internal/docs"
 )
 
-// written are the pages that a user reads, by name.
+// written returns the pages for users by path.
 func written(t *testing.T) map[string]string {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -31,9 +31,8 @@ func written(t *testing.T) map[string]string {
 	return pages
 }
 
-// Each command of the pages has a verb and flags that there are, sets keys that
-// there are to values of their types, and names configurations that are shipped;
-// each TOML file of theirs loads.
+// In the pages, each command uses existing verbs and flags, sets existing keys to values
+// of their types, and names shipped configurations. Each TOML file loads.
 func TestDocumentedCommands(t *testing.T) {
 	t.Parallel()
 	commands, files := 0, 0
@@ -83,7 +82,7 @@ func requireCommand(t *testing.T, args []string, where ...any) {
 	}
 }
 
-// commandsOf are the arguments of each call of easyrl in lines of a shell.
+// commandsOf returns the arguments of each easyrl command in a shell script.
 func commandsOf(text string) (all [][]string) {
 	word := regexp.MustCompile(`^\s*("[^"]*"|'[^']*'|[^\s"'])+`)
 	quoted := regexp.MustCompile(`"([^"]*)"|'([^']*)'`)
@@ -98,7 +97,7 @@ func commandsOf(text string) (all [][]string) {
 			}
 			args = append(args, quoted.ReplaceAllString(arg, "$1$2"))
 		}
-		for len(args) > 0 && strings.Contains(args[0], "=") { // set for the command
+		for len(args) > 0 && strings.Contains(args[0], "=") { // environment variables
 			args = args[1:]
 		}
 		if len(args) > 1 && (args[0] == "easyrl" || args[0] == "bin/easyrl") {
@@ -108,7 +107,7 @@ func commandsOf(text string) (all [][]string) {
 	return all
 }
 
-// Each key and each verb that stands in the pages' sentences is there.
+// Each key and verb that the text mentions exists.
 func TestDocumentedKeys(t *testing.T) {
 	t.Parallel()
 	code := regexp.MustCompile("`([^`\n]+)`")
@@ -135,7 +134,7 @@ func TestDocumentedKeys(t *testing.T) {
 	require.Greater(t, found, 60)
 }
 
-// isFile says that a name is one of a file and not a key.
+// isFile reports whether a name is a file name rather than a key.
 func isFile(name string) bool {
 	return slices.Contains([]string{".go", ".toml", ".json", ".jsonl", ".md", ".safetensors"}, filepath.Ext(name))
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// A run begins with one instance, gets three more in its fourth step and gives
-// two back in its seventh. It ends in the weights of a run that had what it had
-// all along, and all that is written down says who was there when.
+// A run starts with one instance, gets three more in step 4 and loses two in step 7. It
+// ends in the same weights as a run with constant instances, and its records show which
+// instances served when.
 func TestElastic(t *testing.T) {
 	const joinIn, leaveIn, steps = 4, 7, 9
 	dir := tinyRun(t)
@@ -35,7 +35,7 @@ func TestElastic(t *testing.T) {
 				left.hold(x)
 			}
 			if !x.update {
-				<-time.After(40 * time.Millisecond) // instances are what there is too little of, not cores
+				<-time.After(40 * time.Millisecond) // the bottleneck is instances, not cores
 			}
 			x.pass()
 		})
@@ -68,7 +68,7 @@ func TestElastic(t *testing.T) {
 		seconds = append(seconds, fmt.Sprintf("%.2f", values["timing_s/step"]))
 		_, by := trainedOn(t, tr.out, i+1)
 		served := []int{1, 4, 2}[stageOf(i+1, joinIn, leaveIn)]
-		if i+1 != joinIn && i+1 != leaveIn { // there who has a share depends on how quick they come and go
+		if i+1 != joinIn && i+1 != leaveIn { // in those steps shares depend on how quickly instances join and leave
 			require.Len(t, by, served, "step %d: each instance has its share", i+1)
 		}
 	}
@@ -77,8 +77,8 @@ func TestElastic(t *testing.T) {
 	requireRows(t, tr.out, proxies, joinIn, leaveIn)
 }
 
-// requireStates requires of a run's instances to be in these states, and of those
-// that drain to have no work.
+// requireStates requires that a run's instances are in the given states and that draining
+// ones have no work.
 func requireStates(t *testing.T, at string, states ...string) {
 	t.Helper()
 	code, out, errs := command(t, "fleet", "list", "-json", "-trainer", at)
@@ -93,8 +93,8 @@ func requireStates(t *testing.T, at string, states ...string) {
 	require.Equal(t, states, got)
 }
 
-// stageOf is 0 before instances join in a step, 1 while they are there and 2 from
-// the step in which some leave.
+// stageOf returns 0 before the step in which instances join, 1 from that step on, and 2
+// from the step in which some leave.
 func stageOf(step, joinIn, leaveIn int) int {
 	switch {
 	case step < joinIn:
@@ -105,8 +105,8 @@ func stageOf(step, joinIn, leaveIn int) int {
 	return 2
 }
 
-// requireRows requires of a run's trace a row for each instance, with spans from
-// the step in which it joined to the one in which it left.
+// requireRows requires that a run's trace has a row per instance, with spans from the step
+// in which it joined to the one in which it left.
 func requireRows(t *testing.T, run string, proxies []*proxy, joinIn, leaveIn int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(run, trace.File))

@@ -21,8 +21,8 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// TestMain lets a test run the command in a process of its own, to kill it, and
-// be a run's reward command.
+// TestMain also lets the test binary act as the command, in a process that a test can
+// kill, and as a run's reward command.
 func TestMain(m *testing.M) {
 	if mode := os.Getenv("EASYRL_TEST_AS_REWARD"); mode != "" {
 		scoreBadly(mode)
@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tinyRun writes a model folder with random weights, a character tokenizer,
-// prompts and a configuration, and returns the folder.
+// tinyRun writes a model's config.json, a character tokenizer, prompts and a run
+// configuration to a folder and returns it. The run starts from random weights.
 func tinyRun(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ every = 1
 	return dir
 }
 
-// trainTiny trains the tiny run with settings into its own folder.
+// trainTiny trains the tiny run in dir into its own folder and returns that folder.
 func trainTiny(t *testing.T, dir, name string, settings ...string) string {
 	t.Helper()
 	out := filepath.Join(dir, name)
@@ -95,7 +95,7 @@ func trainTiny(t *testing.T, dir, name string, settings ...string) string {
 	return out
 }
 
-// weightsHash is that of the weights a run ended with.
+// weightsHash returns the hash of the weights in a step's checkpoint.
 func weightsHash(t testing.TB, runDir string, step int) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(runDir, "checkpoints", fmt.Sprintf("step-%06d", step), "model.safetensors"))
@@ -103,10 +103,10 @@ func weightsHash(t testing.TB, runDir string, step int) string {
 	return fmt.Sprintf("%x", sha256.Sum256(b))
 }
 
-// The paper's claim that periodic asynchrony is "completely equivalent to the
-// synchronization method", to the last bit: whatever the mode, the number of
+// The paper claims that periodic asynchrony is "completely equivalent to the
+// synchronization method". Here it holds to the last bit, whatever the mode, the number of
 // instances, their sizes and their threads.
-func TestModesEndInTheSameWeights(t *testing.T) {
+func TestModesEndInSameWeights(t *testing.T) {
 	dir := tinyRun(t)
 	sync := trainTiny(t, dir, "sync", "run.mode=sync")
 	want := weightsHash(t, sync, 5)
@@ -132,9 +132,9 @@ func TestModesEndInTheSameWeights(t *testing.T) {
 	require.NotEqual(t, want, weightsHash(t, trainTiny(t, dir, "seed", "run.seed=2"), 5), "another seed is another run")
 }
 
-// The same with several optimizer steps a period and with the paper's old
-// policy, one step behind.
-func TestVariantsEndInTheSameWeights(t *testing.T) {
+// The same holds with several mini-batches per step, and with the paper's old policy, which
+// is one step behind.
+func TestVariantsEndInSameWeights(t *testing.T) {
 	dir := tinyRun(t)
 	for name, settings := range map[string][]string{
 		"minibatches": {"train.minibatches=3"},
@@ -157,7 +157,7 @@ func TestVariantsEndInTheSameWeights(t *testing.T) {
 }
 
 // A trainer killed at any instant resumes and ends in the same bits.
-func TestKilledRunResumesToTheSameWeights(t *testing.T) {
+func TestKilledRunResumesToSameWeights(t *testing.T) {
 	dir := tinyRun(t)
 	for name, settings := range map[string][]string{
 		"plain":    nil,
@@ -195,9 +195,9 @@ func TestKilledRunResumesToTheSameWeights(t *testing.T) {
 	}
 }
 
-// A step taken from recorded groups is the step that the run took, at the rate
-// that its schedule had for it.
-func TestReplayTakesTheSameStep(t *testing.T) {
+// Replaying a step's recorded groups repeats the run's step, at the learning rate that the
+// schedule had for it.
+func TestReplayRepeatsStep(t *testing.T) {
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "checkpoint.keep=0", "train.schedule=cosine")
 	for step := 1; step < 5; step++ {
@@ -237,7 +237,7 @@ func TestReplayTakesTheSameStep(t *testing.T) {
 	require.Contains(t, stderr, "run.steps is 2, expected 3 at least: that is the step to take")
 }
 
-// A recorded log-probability is what easyrl logprobs computes.
+// A recorded log-probability equals the one from easyrl logprobs.
 func TestRolloutsMatchLogprobs(t *testing.T) {
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")

@@ -59,7 +59,7 @@ func evalVerb(std streams) cli.Verb {
 	return v
 }
 
-// evalFlags are short for settings.
+// evalFlags are flags that set configuration keys.
 type evalFlags struct {
 	data cli.List
 	cfg  configs.Config
@@ -84,8 +84,8 @@ func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 	return s
 }
 
-// settings are the flags of the reward: which of its keys are of use depends on
-// who set them.
+// settings returns the reward flags as settings, since Validate judges reward keys by the
+// layer that set them.
 func (s *evalFlags) settings(fs *flag.FlagSet) (settings []string) {
 	fs.Visit(func(f *flag.Flag) {
 		switch f.Name {
@@ -98,7 +98,7 @@ func (s *evalFlags) settings(fs *flag.FlagSet) (settings []string) {
 	return settings
 }
 
-// apply sets what the command line has, in place of what files and settings say.
+// apply copies the flags that are set to cfg, over files and settings.
 func (s *evalFlags) apply(fs *flag.FlagSet, cfg *configs.Config) {
 	from := &s.cfg
 	fs.Visit(func(f *flag.Flag) {

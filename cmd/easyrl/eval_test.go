@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// evalJSON runs easyrl eval -json and returns its numbers and standard error.
+// evalJSON runs easyrl eval -json and returns its metrics and standard error.
 func evalJSON(t *testing.T, args ...string) (metrics map[string]float64, errs string) {
 	t.Helper()
 	code, out, errs := command(t, append([]string{"eval", "-json"}, args...)...)
@@ -23,8 +23,8 @@ func evalJSON(t *testing.T, args ...string) (metrics map[string]float64, errs st
 	return metrics, errs
 }
 
-// Sets from several folders and patterns, each by a name of its own; the table and
-// the JSON have the same numbers.
+// Sets from several folders and patterns have distinct names. Table and JSON have the
+// same numbers.
 func TestEvalOfSeveralSets(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
@@ -73,9 +73,9 @@ func TestEvalOfSeveralSets(t *testing.T) {
 	}
 }
 
-// A run file says how to evaluate, as a run itself does; flags and settings go
-// before it.
-func TestEvalOfARunFile(t *testing.T) {
+// A run file configures an evaluation in the same way as a run. Flags and settings
+// override it.
+func TestEvalOfRunFile(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2", "eval.every=1", "eval.k=3", "eval.prompts=7")
@@ -101,7 +101,7 @@ func TestEvalOfARunFile(t *testing.T) {
 	require.Equal(t, other["eval/prompts/pass@1"], other["eval/prompts/pass@2"], "greedy responses are all the same")
 }
 
-// Every kind of reward can be evaluated, also weighted sums and by data source.
+// Every kind of reward can be evaluated, including weighted sums and rewards per data source.
 func TestEvalOfSumsAndSources(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
@@ -117,10 +117,9 @@ func TestEvalOfSumsAndSources(t *testing.T) {
 	require.Contains(t, metrics, "eval/mixed/short/mean")
 }
 
-// A prompt whose reward fails is named and counted, and the means are over the
-// others, in a run's evaluations too; a reward that cannot score at all is known
-// before anything is sampled.
-func TestEvalWithABadReward(t *testing.T) {
+// A prompt whose reward fails is reported and counted, and the means are over the others,
+// also in a run's evaluations. A reward that cannot score at all fails before sampling.
+func TestEvalWithBadReward(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := badRun(t)
@@ -152,8 +151,8 @@ func TestEvalWithABadReward(t *testing.T) {
 	require.Contains(t, errs, "out of ideas")
 }
 
-// Where nothing is right by a reward that nobody chose, that is told.
-func TestEvalDoubtsTheDefaultReward(t *testing.T) {
+// If the default reward finds nothing right, eval suggests choosing one.
+func TestEvalDoubtsDefaultReward(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
 	args := []string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"), "-max-tokens", "3"}
@@ -164,7 +163,7 @@ func TestEvalDoubtsTheDefaultReward(t *testing.T) {
 	require.NotContains(t, errs, "no response is right")
 }
 
-// A record is taken only by the evaluation that it was begun by.
+// Only the evaluation that started a record may continue it.
 func TestEvalRefusesAnotherRecord(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
@@ -204,9 +203,9 @@ func TestEvalRefusesAnotherRecord(t *testing.T) {
 	require.Contains(t, errs, "23 of 23 prompts are done already")
 }
 
-// A chat model that is asked plain text is noted once, until the run says that it
-// is meant; a reward for a data source of training alone is no fault here.
-func TestPlainPromptsForAChatModel(t *testing.T) {
+// Plain-text prompts for a chat model cause one warning, until a setting confirms that they
+// are meant. A reward for a data source used only in training is no error here.
+func TestPlainPromptsForChatModel(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
 	model := copyDir(t, filepath.Join(dir, "m"), dir, "chatty")

@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gatedEval is an evaluation that waits for the score of one prompt, while the
-// others are scored, and the folder of the pipes that the test lets it go on by.
+// gatedEval returns the arguments of an evaluation that waits for the score of one prompt
+// while it scores the others, its output file, and the folder of the pipes with which the
+// test releases it.
 func gatedEval(t *testing.T) (args []string, out, gate string) {
 	t.Helper()
 	needsEnv(t)
@@ -28,11 +29,10 @@ func gatedEval(t *testing.T) (args []string, out, gate string) {
 		"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,processes=3}`, gate, os.Args[0])}, out, gate
 }
 
-// An evaluation that a signal stops says what to type, and that goes on where it
-// stopped; the result and the record are those of one that nobody stopped, to the
-// last bit. One that is killed differs in that it says nothing, and may leave half
-// a line.
-func TestStoppedEvalGoesOn(t *testing.T) {
+// An evaluation stopped by a signal says how to resume, and resumes. Its result and record
+// equal those of an uninterrupted one, bit for bit. A killed one says nothing and may leave
+// half a line, but ends the same.
+func TestStoppedEvalResumes(t *testing.T) {
 	args, out, gate := gatedEval(t)
 	code, want, errs := command(t, args...)
 	require.Zero(t, code, errs)
@@ -49,7 +49,7 @@ func TestStoppedEvalGoesOn(t *testing.T) {
 			p.until("23/24 prompts")
 			p.signal(signal)
 			code, errs := p.end()
-			if signal == syscall.SIGKILL { // nobody ended the one who waits for its score
+			if signal == syscall.SIGKILL { // its reward command still waits for the pipe
 				require.NoError(t, os.WriteFile(filepath.Join(gate, "told"), []byte("go"), 0o644))
 			}
 			for _, pipe := range []string{"asked", "told"} {
@@ -77,8 +77,8 @@ func TestStoppedEvalGoesOn(t *testing.T) {
 	}
 }
 
-// The same where it is killed at any time.
-func TestKilledEvalGoesOn(t *testing.T) {
+// The same holds if it is killed at any time.
+func TestKilledEvalResumes(t *testing.T) {
 	args, out, _ := gatedEval(t)
 	code, want, errs := command(t, args...)
 	require.Zero(t, code, errs)
@@ -88,7 +88,7 @@ func TestKilledEvalGoesOn(t *testing.T) {
 	for range 5 {
 		p := startProcess(t, nil, args...)
 		for line := range p.lines {
-			if strings.Contains(line, "/24 prompts") { // another is done
+			if strings.Contains(line, "/24 prompts") { // one more is done
 				break
 			}
 		}

@@ -16,9 +16,9 @@ import (
 	"github.com/easyrl/easyrl/run/dataset"
 )
 
-// What is too long is left out and counted, what is there twice is told, files
-// are mixed by their weights, and the held-out loss is that of the model.
-func TestSFTTellsOfItsData(t *testing.T) {
+// sft drops and counts demonstrations that are too long, reports repeated ones, and mixes
+// files by their weights. The held-out loss is the model's.
+func TestSFTReportsOnData(t *testing.T) {
 	dir := tinyRun(t)
 	demo := func(n int) string { return fmt.Sprintf(`{"q":"%d,%d","meta":{"r":"%d"}}`+"\n", n%10, n/10, n%7) }
 	var many strings.Builder
@@ -56,7 +56,7 @@ func TestSFTTellsOfItsData(t *testing.T) {
 	require.Len(t, losses, 3, "before, after step 2, after the last")
 	require.Less(t, losses[2], losses[0])
 
-	// the loss of the one held-out example is that of easyrl logprobs
+	// The loss of the single held-out example equals the one from easyrl logprobs.
 	last := filepath.Join(run, "checkpoints", "step-000003")
 	require.InDelta(t, -meanLogprob(t, last, "1,6", "5"), losses[2], 1e-6)
 
@@ -75,8 +75,8 @@ func TestSFTTellsOfItsData(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(dir, "none"))
 }
 
-// Of a conversation the last turn is trained, and it is told that others are not;
-// with sft.turns = "all" each is, after what the model reads before it.
+// sft trains only the last turn of a conversation and says so. With sft.turns = "all" it
+// trains each turn after the turns before it.
 func TestSFTTurns(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
@@ -106,7 +106,7 @@ func TestSFTTurns(t *testing.T) {
 	}
 }
 
-// meanLogprob is the mean log-probability of a response and its end.
+// meanLogprob returns the mean log-probability of a response, its end token included.
 func meanLogprob(t *testing.T, model, prompt, response string) float64 {
 	t.Helper()
 	f, err := folder.Open(model)
@@ -130,9 +130,9 @@ func meanLogprob(t *testing.T, model, prompt, response string) float64 {
 	return sum / float64(len(e.Response))
 }
 
-// Fine-tuning that is killed at any instant resumes and ends in the same bits,
-// with each line of its metrics once.
-func TestKilledSFTResumesToTheSameWeights(t *testing.T) {
+// Fine-tuning killed at any instant resumes and ends in the same bits, with one line of
+// metrics per step.
+func TestKilledSFTResumesToSameWeights(t *testing.T) {
 	dir := tinyRun(t)
 	var demos strings.Builder
 	for i := range 40 {

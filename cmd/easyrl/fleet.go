@@ -71,11 +71,11 @@ func fleetVerb(std streams) cli.Verb {
 	return v
 }
 
-// fleetClient says what it does.
+// fleetClient calls a run's control address and prints the results.
 type fleetClient struct{ *client.Client }
 
-// readToken reads the bearer token in a file, none where path is empty. key is
-// what names the file.
+// readToken reads the bearer token in a file. It returns an empty token if path is
+// empty. key is the flag that names the file.
 func readToken(key, path string) (string, error) {
 	token, err := client.ReadToken(path)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error
 	return w.Flush()
 }
 
-// add returns when the server holds the run's weights.
+// add returns once the server holds the run's weights.
 func (c fleetClient) add(ctx context.Context, p cli.Printer, url, kind string) error {
 	var m control.Instance
 	if err := c.Call(ctx, http.MethodPost, "/instances", map[string]string{"url": url, "kind": kind}, &m); err != nil {
@@ -121,7 +121,7 @@ func (c fleetClient) add(ctx context.Context, p cli.Printer, url, kind string) e
 	return nil
 }
 
-// drain returns when the instance has no work left.
+// drain returns once the instance has no work left.
 func (c fleetClient) drain(ctx context.Context, p cli.Printer, id string) error {
 	left, err := c.Drain(ctx, id)
 	switch {

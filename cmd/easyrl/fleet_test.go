@@ -26,14 +26,13 @@ import (
 	"github.com/easyrl/easyrl/run/instances"
 )
 
-// probed is an engine in the place of a server.
+// probed is an engine that replaces a server.
 type probed struct{ *engine.Engine }
 
 func (probed) Probe(context.Context) error { return nil }
 
-// tinyFleet are the instances of tinyRun at version 3, whose servers are engines of
-// this process: those with "gone" in their URL cannot be reached. said has what the
-// run says.
+// tinyFleet returns the instances of tinyRun at version 3. Engines of this process replace
+// the servers. URLs that contain "gone" are unreachable. said receives the run's messages.
 func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 	t.Helper()
 	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")}, []string{"control.listen=127.0.0.1:0", fmt.Sprintf("run.dir=%q", t.TempDir())})
@@ -69,7 +68,7 @@ func TestFleetVerb(t *testing.T) {
 	t.Parallel()
 	in, said := tinyFleet(t)
 	await := func(line string) {
-		for !strings.Contains(<-said, line) { //nolint:revive // until it comes
+		for !strings.Contains(<-said, line) { //nolint:revive // wait for the line
 		}
 	}
 	token := write(t, t.TempDir(), "token", "secret\n")
@@ -95,7 +94,7 @@ func TestFleetVerb(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
 	await("instance http://a:8000 (vllm) joined: it serves version 3")
-	code, out, errs = fleet("add", "http://a:8000") // again: it is there
+	code, out, errs = fleet("add", "http://a:8000") // already a member
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
 

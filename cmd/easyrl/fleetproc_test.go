@@ -21,7 +21,7 @@ type serverProcess struct {
 	root  string // http://host:port
 }
 
-// startServer serves a model folder, with weights that no run has, on listen.
+// startServer serves a model folder on listen, with weights that no run has.
 func startServer(t *testing.T, setup func(*exec.Cmd), model, listen string, more ...string) *serverProcess {
 	t.Helper()
 	s := &serverProcess{t: t, setup: setup, args: append([]string{"serve", "-model", model, "-threads", "1", "-max-running", "5"}, more...)}
@@ -36,7 +36,7 @@ func (s *serverProcess) start(listen string) {
 	s.root = regexp.MustCompile(`http://\S+`).FindString(s.log.String())
 }
 
-// kill ends the process at once and waits until it is gone.
+// kill kills the process and waits for its exit.
 func (s *serverProcess) kill() {
 	s.t.Helper()
 	s.signal(syscall.SIGKILL)
@@ -44,15 +44,14 @@ func (s *serverProcess) kill() {
 	require.Equal(s.t, -1, code, errs)
 }
 
-// restart begins another process with its own weights, behind the proxy that the
-// one before had.
+// restart starts a new process with its original weights behind the given proxy.
 func (s *serverProcess) restart(p *proxy) {
 	s.t.Helper()
-	s.start("127.0.0.1:0") // the port of the one before may be another's by now
+	s.start("127.0.0.1:0") // another process may use the old port by now
 	p.lead(s.root)
 }
 
-// startServers starts n servers of the tiny model with a proxy before each.
+// startServers starts n servers of the tiny model, each behind a proxy.
 func startServers(t *testing.T, dir string, n int) (servers []*serverProcess, proxies []*proxy) {
 	t.Helper()
 	model := initTiny(t, dir, "served", 9)
@@ -63,8 +62,8 @@ func startServers(t *testing.T, dir string, n int) (servers []*serverProcess, pr
 	return servers, proxies
 }
 
-// fleetSettings are a run's of so many steps in which servers sample, beside
-// more prompts than they take at once.
+// fleetSettings returns the settings of a run of the given number of steps with more
+// prompts than its servers take at once.
 func fleetSettings(steps int) []string {
 	return []string{fmt.Sprintf("run.steps=%d", steps), "rollout.prompts_per_step=12"}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// smallDisk mounts a file system of so many bytes, or skips the test.
+// smallDisk mounts a file system of the given size in bytes, or skips the test.
 func smallDisk(t *testing.T, size int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -26,7 +26,7 @@ func smallDisk(t *testing.T, size int) string {
 	return dir
 }
 
-// fill takes what is left of a disk but for so many bytes.
+// fill fills a disk except for the given number of bytes.
 func fill(t *testing.T, disk string, left int64) (filler string) {
 	t.Helper()
 	var stat syscall.Statfs_t
@@ -40,9 +40,9 @@ func fill(t *testing.T, disk string, left int64) (filler string) {
 	return filler
 }
 
-// A disk that is full ends the run with a line, whatever it was that did not fit,
-// and loses nothing: once there is room the run goes on from its last checkpoint
-// to the same end.
+// A full disk ends the run with a one-line error, whatever did not fit, and loses nothing:
+// once there is space, the run resumes from its last checkpoint and ends in the same
+// weights.
 func TestFullDisk(t *testing.T) {
 	dir := tinyRun(t)
 	want := weightsHash(t, trainTiny(t, dir, "whole"), 5)
@@ -57,7 +57,7 @@ func TestFullDisk(t *testing.T) {
 			require.NoError(t, err)
 
 			filler := fill(t, disk, left)
-			for range 2 { // a second try finds what the first one left
+			for range 2 { // the second try finds the first one's leftovers
 				code, _, errs = command(t, append(args, "-resume")...)
 				require.Equal(t, exitFailed, code, errs)
 				lines := strings.Split(strings.TrimSpace(errs), "\n")

@@ -61,7 +61,7 @@ func generateVerb(std streams) cli.Verb {
 			return err
 		}
 		out, err := run.Sample(ctx, f, *threads, req)
-		if errors.Is(err, inference.ErrInvalid) { // for this model
+		if errors.Is(err, inference.ErrInvalid) { // does not fit this model
 			return usage.Wrap(err)
 		}
 		if err != nil {
@@ -72,7 +72,7 @@ func generateVerb(std streams) cli.Verb {
 	return v
 }
 
-// checkRequest refuses what no instance could serve, on the command line.
+// checkRequest rejects requests that no instance can serve.
 func checkRequest(req inference.Request, temperature float64) error {
 	if err := inference.CheckTemperature(temperature); err != nil {
 		return usage.Errorf("temperature %w", err)

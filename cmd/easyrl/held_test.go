@@ -15,15 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What holds a process of the command: the beginning of a line of its standard
-// error, and what its arguments have where it is one of several.
+// Environment variables that hold the command: the prefix of the line of standard error at
+// which it stops, and a substring of the arguments that selects the process.
 const (
 	holdKey = "EASYRL_TEST_HOLD"
 	holdRun = "EASYRL_TEST_HOLD_RUN"
 )
 
-// heldAt is standard error on which a run says a line and goes no further before a
-// signal has come, however slow those are who send it.
+// heldAt is a standard error that blocks after a line until a signal arrives, however
+// late it is sent.
 type heldAt struct {
 	ctx  context.Context
 	line string
@@ -37,7 +37,7 @@ func (h heldAt) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// heldMain is main of a process that is held, where it is one.
+// heldMain is main of a process to be held. It returns if this process is not one.
 func heldMain() {
 	line := os.Getenv(holdKey)
 	if line == "" || os.Args[1] == "compare" || !strings.Contains(strings.Join(os.Args, " "), os.Getenv(holdRun)) {
@@ -51,8 +51,8 @@ func heldMain() {
 	os.Exit(code)
 }
 
-// killAfter runs the command in a process of its own, which it kills at a line of
-// its standard error.
+// killAfter runs the command in a process of its own and kills it at a line of its
+// standard error.
 func killAfter(t *testing.T, line string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)

@@ -43,7 +43,7 @@ func initVerb(std streams) cli.Verb {
 		if err != nil {
 			return err
 		}
-		defer dev.Close() //nolint:errcheck // nothing is left to do with it
+		defer dev.Close() //nolint:errcheck // only read from
 		w, err := f.Weights(dev)
 		if err != nil {
 			return err

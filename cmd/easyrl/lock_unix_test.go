@@ -13,8 +13,8 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// Two processes cannot share a run's folder: the second changes nothing of it.
-func TestOneProcessARun(t *testing.T) {
+// Two processes cannot share a run's folder. The second one changes nothing in it.
+func TestOneProcessPerRun(t *testing.T) {
 	dir := tinyRun(t)
 	for _, resume := range []bool{false, true} {
 		run := filepath.Join(dir, fmt.Sprint("run-", resume))

@@ -35,7 +35,7 @@ func logprobsVerb(std streams) cli.Verb {
 			if err != nil {
 				return usage.Wrap(err)
 			}
-			defer file.Close() //nolint:errcheck // only read
+			defer file.Close() //nolint:errcheck // read only
 			in, name = file, *data
 		}
 		f, err := folder.Open(*dir)

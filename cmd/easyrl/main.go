@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // what net/http logs of a connection, the call that fails tells too
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // net/http's log repeats errors that we already return
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, stop := interruptible(signals, os.Stderr, os.Exit)
@@ -25,16 +25,15 @@ func main() {
 	os.Exit(code)
 }
 
-// errInterrupted is the cause of a context that a signal ended.
+// errInterrupted is the cause of a context that a signal cancelled.
 var errInterrupted = errors.New("interrupted")
 
-// echo is how long after a signal another one counts as the same: a terminal, a
-// timeout and a supervisor send it to a process and to its group.
+// echo is the time in which further signals count as the same one: a terminal,
+// timeout(1) and a supervisor may signal both a process and its group.
 const echo = 300 * time.Millisecond
 
-// interruptible returns a context that the first signal cancels, so that work
-// can end in order; the second one exits at once. The caller calls stop when
-// the work is done.
+// interruptible returns a context that the first signal cancels, so that work can stop
+// cleanly. A second signal exits at once. The caller calls stop when its work is done.
 func interruptible(signals <-chan os.Signal, warn io.Writer, exit func(code int)) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan struct{})

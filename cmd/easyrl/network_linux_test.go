@@ -18,14 +18,14 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet"
 )
 
-// What each packet meets on its way, in either direction.
+// Faults of every packet, in either direction: its delay, and its chance of being lost.
 const (
 	wireDelay = 20 * time.Millisecond
 	wireLoss  = 0.01
 )
 
-// wire is a network of two: this machine, and a network namespace. It delays packets and loses some, as tc's netem does where the kernel
-// has it.
+// wire is a network between this machine and a network namespace. It delays packets and
+// loses some, like tc's netem, which not every kernel has.
 type wire struct {
 	namespace     string
 	host          string // address of the namespace
@@ -33,8 +33,8 @@ type wire struct {
 	tasks         sync.WaitGroup
 }
 
-// openTunnel makes a network interface whose packets are read from and written
-// to a file. It is there until the file is closed.
+// openTunnel creates a network interface whose packets are read from and written to the
+// returned file. Closing the file removes the interface.
 func openTunnel(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -55,16 +55,16 @@ func openTunnel(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// addresses are two of those that are for tests of networks (RFC 2544), others for
-// other networks: who tests beside this process has its own.
+// addresses returns two addresses of the block for benchmarking networks (RFC 2544).
+// Different networks get different ones, so that concurrent tests do not collide.
 func addresses(network int) (local, host string) {
 	at := uint32(198<<24|18<<16) | uint32(2*network)&0x1fffe
 	of := func(a uint32) string { return fmt.Sprintf("%d.%d.%d.%d", a>>24, a>>16&255, a>>8&255, a&255) }
 	return of(at), of(at | 1)
 }
 
-// newWire is the n-th network of the test, which is skipped where it may not make
-// one. It goes with the test.
+// newWire creates the n-th network of the test, or skips the test if it lacks permission.
+// The test's cleanup removes the network.
 func newWire(t *testing.T, n int) *wire {
 	t.Helper()
 	local, host := addresses(4*os.Getpid() + n)
@@ -102,13 +102,13 @@ func (w *wire) ip(t *testing.T, args string) {
 	require.NoError(t, err, "ip %s: %s", args, out)
 }
 
-// carry takes packets from one end to the other until the one is closed.
+// carry moves packets from one end to the other until from is closed.
 func (w *wire) carry(from, to *os.File, rng *rand.Rand) {
 	type packet struct {
 		due  time.Time
 		data []byte
 	}
-	under := make(chan packet, 10_000) // way
+	under := make(chan packet, 10_000) // on their way
 	w.tasks.Go(func() {
 		defer close(under)
 		for {
@@ -128,20 +128,19 @@ func (w *wire) carry(from, to *os.File, rng *rand.Rand) {
 	w.tasks.Go(func() {
 		for p := range under {
 			<-time.After(time.Until(p.due))
-			_, _ = to.Write(p.data) // an interface that is gone loses it
+			_, _ = to.Write(p.data) // lost if the interface is gone
 		}
 	})
 }
 
-// inside makes a command one of the namespace.
+// inside makes a command run in the namespace.
 func (w *wire) inside(cmd *exec.Cmd) {
-	ip, _ := exec.LookPath("ip") // newWire has run it
+	ip, _ := exec.LookPath("ip") // newWire has already run it
 	cmd.Args = append([]string{"ip", "netns", "exec", w.namespace, cmd.Path}, cmd.Args[1:]...)
 	cmd.Path = ip
 }
 
-// Instances on other networks, over lines that are slow and lose packets, change
-// nothing of a run.
+// Instances on other networks, over slow and lossy links, do not change the run.
 func TestNetworks(t *testing.T) {
 	const steps = 4
 	dir := tinyRun(t)

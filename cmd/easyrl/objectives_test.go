@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// objectives are the shipped overlays by name.
+// objectives returns the shipped overlays by name.
 func objectives(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("..", "..", "configs", "objectives", "*.toml"))
@@ -25,8 +25,8 @@ func objectives(t *testing.T) map[string]string {
 	return overlays
 }
 
-// trainOverlaid trains the tiny run of dir with an overlay, none where it is empty,
-// and settings into a folder of its own.
+// trainOverlaid trains the tiny run of dir with settings and an overlay, which may be
+// empty, into a folder of its own.
 func trainOverlaid(t *testing.T, dir, name, overlay string, settings ...string) string {
 	t.Helper()
 	out := filepath.Join(dir, name)
@@ -37,7 +37,7 @@ func trainOverlaid(t *testing.T, dir, name, overlay string, settings ...string) 
 	settings = append(settings, fmt.Sprintf("run.dir=%q", out), "rollout.prompts_per_step=16", "train.warmup=0",
 		"checkpoint.every=0")
 	if name == "dapo" {
-		settings = append(settings, "loss.overlong=1") // of few tokens
+		settings = append(settings, "loss.overlong=1") // responses are short
 	}
 	for _, s := range settings {
 		args = append(args, "-set", s)
@@ -47,12 +47,12 @@ func trainOverlaid(t *testing.T, dir, name, overlay string, settings ...string) 
 	return out
 }
 
-// exact are the corrections for instances that are not exact: they do nothing where
-// these are.
+// exact reports whether an objective only corrects inexact instances. It has no effect on
+// exact ones.
 func exact(name string) bool { return name == "truncated-is" || name == "icepop" }
 
-// Every objective that is shipped trains, and does something else than the run
-// that it is put on top of, unless it corrects what is exact.
+// Every shipped objective trains and changes the result of the base run, except
+// corrections of inexact instances.
 func TestObjectives(t *testing.T) {
 	dir := tinyRun(t)
 	train := func(name, overlay string) string {
@@ -70,9 +70,9 @@ func TestObjectives(t *testing.T) {
 	}
 }
 
-// Every objective that is shipped learns a task, to say the first digit of the
-// prompt again, from random weights: at a rate that is not small, so that one whose
-// steps on a batch go too far does not.
+// Every shipped objective learns a task from random weights: to repeat the prompt's first
+// digit. The learning rate is high, so an objective whose steps on a batch go too far
+// fails.
 func TestObjectivesLearn(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)

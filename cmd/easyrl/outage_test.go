@@ -19,7 +19,7 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// metricsOf are the lines of a run.
+// metricsOf returns the metrics of a run, one entry per line.
 func metricsOf(t *testing.T, run string) []report.Values {
 	t.Helper()
 	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
@@ -27,8 +27,8 @@ func metricsOf(t *testing.T, run string) []report.Values {
 	return steps
 }
 
-// A scorer that breaks down ends the run, and its finished steps are there: with
-// a scorer that is mended it goes on to the bits of a run that never stopped.
+// A failing scorer ends the run but its finished steps remain. With a working scorer, the
+// run resumes and ends in the same bits as an uninterrupted one.
 func TestBrokenRewardLosesNothing(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
@@ -42,7 +42,7 @@ func TestBrokenRewardLosesNothing(t *testing.T) {
 	code, _, errs := command(t, args(whole, "mended")...)
 	require.Zero(t, code, errs)
 
-	code, _, errs = command(t, args(out, "breaks")...) // step 4 has the prompts 18 to 22 and 0
+	code, _, errs = command(t, args(out, "breaks")...) // step 4 has prompts 18 to 22 and 0
 	require.Equal(t, exitFailed, code, errs)
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
 	last := lines[len(lines)-1]
@@ -57,8 +57,8 @@ func TestBrokenRewardLosesNothing(t *testing.T) {
 	require.Len(t, metricsOf(t, out), 5)
 }
 
-// A tenth of a period may fail.
-func TestRewardOfATenthMayFail(t *testing.T) {
+// A tenth of a step's prompts may fail.
+func TestTenthOfRewardsMayFail(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := tinyRun(t)
@@ -71,13 +71,13 @@ func TestRewardOfATenthMayFail(t *testing.T) {
 	require.Equal(t, []float64{2, 20}, []float64{steps[0]["groups/failed"], steps[0]["groups/trained"]})
 }
 
-// A service that is away for longer than its retries take, from the beginning of
-// the second step on, costs time alone.
-func TestServiceIsAwayForAWhile(t *testing.T) {
+// A service that is down for longer than the retries last, from the start of step 2, only
+// costs time.
+func TestRewardServiceOutage(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "run")
-	const most = 32 // four tries of each of the eight requests at once
+	const most = 32 // four tries of each of eight concurrent requests
 	firstStep := regexp.MustCompile("^[0-5],0$")
 	var refused atomic.Int64
 	url := httpScorer(t, func(_ int64, prompt string, w http.ResponseWriter, _ *http.Request) bool {
@@ -99,9 +99,9 @@ func TestServiceIsAwayForAWhile(t *testing.T) {
 	require.EqualValues(t, most, retries)
 }
 
-// An evaluation that most prompts have no score in leaves out its means, and
-// training goes on; the evaluation by itself fails.
-func TestEvaluationWithoutScoresEndsNoRun(t *testing.T) {
+// An evaluation without scores for most prompts omits its means, and training continues.
+// The same evaluation outside a run fails.
+func TestFailedEvaluationDoesNotEndRun(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := tinyRun(t)
@@ -137,8 +137,8 @@ func TestEvaluationWithoutScoresEndsNoRun(t *testing.T) {
 	require.Regexp(t, "too many prompts have no score: [4-6] of the 7 in held, 3 at most", errs)
 }
 
-// Groups that were replaced are recorded, and the step that is replayed from the
-// record is the one that was trained.
+// Groups replaced by dynamic sampling are recorded, and replaying the record repeats the
+// step.
 func TestReplacedGroupsAreRecorded(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)

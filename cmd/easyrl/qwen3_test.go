@@ -17,8 +17,8 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat"
 )
 
-// qwen3Folder makes a folder as Qwen3 is published: its tokenizer, its template
-// and its shape, but for sizes, with random weights.
+// qwen3Folder writes a model folder with Qwen3's tokenizer, template and architecture, but
+// small sizes and random weights.
 func qwen3Folder(t *testing.T, root, dir string) string {
 	t.Helper()
 	shape := filepath.Join(dir, "shape")
@@ -38,7 +38,7 @@ func qwen3Folder(t *testing.T, root, dir string) string {
 	return out
 }
 
-// firstLines writes the first lines of a file of prompts to dir.
+// firstLines writes the first n lines of a prompt file to dir.
 func firstLines(t *testing.T, root, dir, name string, n int) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, "prompts", "gsm8k", name))
@@ -46,9 +46,8 @@ func firstLines(t *testing.T, root, dir, name string, n int) string {
 	return write(t, dir, name, strings.Join(strings.SplitAfterN(string(b), "\n", n+1)[:n], ""))
 }
 
-// The shipped recipe on real problems through the real template, with a model that
-// is Qwen3 in all but size: trained, evaluated, fine-tuned on the solutions, killed
-// and resumed.
+// The shipped recipe works on real problems through the real template, with a small model
+// of Qwen3's architecture: train, evaluate, fine-tune on the solutions, kill and resume.
 func TestQwen3OnGSM8K(t *testing.T) {
 	root := os.Getenv("EASYRL_TESTDATA")
 	if root == "" {
@@ -66,8 +65,8 @@ func TestQwen3OnGSM8K(t *testing.T) {
 		}
 		return args
 	}
-	// twice runs it whole, and again killed after its first step and resumed: both
-	// end in the same weights, whose folder is returned.
+	// twice runs a verb to the end, and again killed after its first step and resumed. Both
+	// must end in the same weights, whose folder it returns.
 	twice := func(verb, from string, steps int, settings ...string) string {
 		whole := verb + "-whole"
 		code, _, errs := command(t, args(verb, from, whole, settings...)...)
@@ -82,7 +81,7 @@ func TestQwen3OnGSM8K(t *testing.T) {
 		return filepath.Join(dir, whole, "checkpoints", fmt.Sprintf("step-%06d", steps))
 	}
 
-	// Right answers are not to be had of random weights: letters give a signal.
+	// Random weights give no right answers, so letters give the signal.
 	trained := twice("train", model, 2, "data.train="+problems, "data.eval="+held, "run.steps=2", "rollout.prompts_per_step=3", "rollout.group_size=4",
 		"rollout.max_tokens=16", "train.lr=1e-3", "reward.kind=sum", "reward.parts.right.kind=math", "reward.parts.letters.kind=regex",
 		`reward.parts.letters.pattern=(?s)a.*a.*a`)
@@ -112,7 +111,7 @@ func TestQwen3OnGSM8K(t *testing.T) {
 	requireQwen3Demonstrations(t, tuned, problems)
 }
 
-// requireQwen3Prompts looks at what the model was asked.
+// requireQwen3Prompts checks the prompts that the model got.
 func requireQwen3Prompts(t *testing.T, rollouts string) {
 	t.Helper()
 	b, err := os.ReadFile(rollouts)
@@ -134,8 +133,8 @@ func requireQwen3Prompts(t *testing.T, rollouts string) {
 	}
 }
 
-// requireQwen3Demonstrations compares what is imitated with the template's own
-// rendering of the whole conversation.
+// requireQwen3Demonstrations compares the training examples with the template's rendering
+// of the whole conversation.
 func requireQwen3Demonstrations(t *testing.T, model, file string) {
 	t.Helper()
 	f, err := folder.Open(model)

@@ -59,7 +59,7 @@ func serveVerb(std streams) cli.Verb {
 	return v
 }
 
-// controlURL is the address of a trainer, which key gives.
+// controlURL parses a trainer's control address. key is the flag that has it.
 func controlURL(key, text string) (*url.URL, error) {
 	u, err := client.Address(text)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/easyrl/easyrl/run"
 )
 
-// Weights that a trainer publishes as a file in memory or as a stream serve; those
-// that are not what their checksum says change nothing.
+// Weights that a trainer publishes as a file in memory or as a stream are served. Weights
+// that do not match their checksum change nothing.
 func TestServePublished(t *testing.T) {
 	dir := tinyRun(t)
 	first, second := initTiny(t, dir, "first", 1), initTiny(t, dir, "second", 2)
@@ -29,7 +29,7 @@ func TestServePublished(t *testing.T) {
 	require.NoError(t, err)
 	dev, err := run.OpenCPU(2)
 	require.NoError(t, err)
-	defer dev.Close() //nolint:errcheck // only read
+	defer dev.Close() //nolint:errcheck // only read from
 	w, err := f.Weights(dev)
 	require.NoError(t, err)
 

@@ -21,24 +21,24 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// fast takes next to no time for responses of three tokens.
+// fast is a simulation that answers three tokens almost instantly.
 const fast = "lengths=fixed:3,tokens_per_second=1e6,slots=4"
 
-// checksumOf is that of a folder's weights, as a trainer has it.
+// checksumOf returns the checksum of a folder's weights, as a trainer computes it.
 func checksumOf(t *testing.T, dir string) string {
 	t.Helper()
 	f, err := folder.Open(dir)
 	require.NoError(t, err)
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
-	defer dev.Close() //nolint:errcheck // a test's
+	defer dev.Close() //nolint:errcheck // only a test
 	w, err := f.Weights(dev)
 	require.NoError(t, err)
 	return w.Checksum()
 }
 
-// A simulated server answers as any other: it samples from the start, takes
-// weights from a body and from a file, and drains.
+// A simulated server behaves like any other: it samples from the start, takes weights from
+// a body and from a file, and drains.
 func TestServeSimulates(t *testing.T) {
 	dir := tinyRun(t)
 	weights := initTiny(t, dir, "m", 1)
@@ -87,9 +87,9 @@ func TestServeSimulates(t *testing.T) {
 	require.Equal(t, exitDone, stop(), said.String())
 }
 
-// With a model's folder the simulation has its tokenizer, its sizes and its name.
-// The folder needs no weights.
-func TestServeSimulatesAModel(t *testing.T) {
+// With a model folder, the simulation has its tokenizer, sizes and name. The folder needs
+// no weights.
+func TestServeSimulatesModel(t *testing.T) {
 	dir := tinyRun(t)
 	root, _, _ := serveFolder(t, "-model", dir, "-simulate", fast)
 	var models struct {
@@ -115,7 +115,7 @@ func TestServeSimulatesAModel(t *testing.T) {
 		}
 	}
 	for _, stream := range []string{"false", "true"} {
-		resp, err := http.Post(root+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"1,2","max_tokens":3,"seed":7,"stream":`+stream+`}`)) //nolint:noctx // a test's
+		resp, err := http.Post(root+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"1,2","max_tokens":3,"seed":7,"stream":`+stream+`}`)) //nolint:noctx // only a test
 		require.NoError(t, err)
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
@@ -125,8 +125,7 @@ func TestServeSimulatesAModel(t *testing.T) {
 	}
 }
 
-// What a client asked for that went is not sampled on, and what the instance has
-// to do is told meanwhile.
+// Sampling stops when the client leaves. The server reports its load meanwhile.
 func TestServeSimulatedLoad(t *testing.T) {
 	root, said, stop := serveFolder(t, "-simulate", "lengths=fixed:1000000,tokens_per_second=1,slots=2,context=1048576")
 	ctx, leave := context.WithCancel(t.Context())
@@ -153,7 +152,7 @@ func TestServeSimulatedLoad(t *testing.T) {
 	require.Equal(t, exitDone, stop(), said.String())
 }
 
-// untilMetrics asks for metrics until name has a value, and returns them.
+// untilMetrics polls the metrics until name has a value and returns them.
 func untilMetrics(t *testing.T, root, name, value string) string {
 	t.Helper()
 	for {
@@ -189,10 +188,10 @@ func TestServeSimulateRefuses(t *testing.T) {
 	}
 }
 
-// Servers that compute nothing feed a run from end to end: their tokens are
-// trained on, all of them where the reward depends on the length, and the
-// trainer's log-probabilities are not the -1 that they tell.
-func TestSimulatedServersFeedARun(t *testing.T) {
+// Simulated servers feed a whole run: it trains on all of their tokens, since the reward
+// depends on the length, and the trainer's log-probabilities differ from the constant -1
+// that the servers report.
+func TestRunWithSimulatedServers(t *testing.T) {
 	dir := tinyRun(t)
 	const spec = "lengths=uniform:2,10,tokens_per_second=2000,slots=8,publish_seconds=0.01"
 	first, _, _ := serveFolder(t, "-simulate", spec+",vocab=16,context=64")

@@ -23,7 +23,7 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 )
 
-// console is standard error that tells when a line has come.
+// console is a standard error that signals each write.
 type console struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -46,7 +46,7 @@ func (c *console) String() string {
 	return c.text.String()
 }
 
-// until waits for what matches pattern and returns its first group.
+// until waits for a match of pattern and returns its last group.
 func (c *console) until(t *testing.T, pattern string) string {
 	t.Helper()
 	for {
@@ -62,8 +62,8 @@ func (c *console) until(t *testing.T, pattern string) string {
 	}
 }
 
-// serveFolder runs easyrl serve and returns its address, its console, and what
-// ends it as a signal does and returns its status.
+// serveFolder runs easyrl serve and returns its address, its console, and a function that
+// stops it as a signal would and returns its status.
 func serveFolder(t *testing.T, args ...string) (root string, said *console, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -83,7 +83,7 @@ func serveFolder(t *testing.T, args ...string) (root string, said *console, stop
 	}
 }
 
-// ask sends a request and reads the JSON of its answer.
+// ask sends a request and decodes its JSON answer.
 func ask(t *testing.T, method, url, token string, body io.Reader, out any) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
@@ -94,14 +94,14 @@ func ask(t *testing.T, method, url, token string, body io.Reader, out any) int {
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	require.NoError(t, err)
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close() //nolint:errcheck // read only
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, out), "%s", text)
 	return resp.StatusCode
 }
 
-// answered are a server's responses to the prompt 3, 4, 5.
+// answered holds a server's responses to the prompt 3, 4, 5.
 type answered struct {
 	Version int64 `json:"weight_version"`
 	Choices []struct {
@@ -151,8 +151,8 @@ func initTiny(t *testing.T, dir, name string, seed int) string {
 	return out
 }
 
-// A served folder samples what the embedded engine does, before and after weights
-// are put; weights that are not whole change nothing.
+// A served folder samples what the embedded engine does, before and after a weight update.
+// Incomplete weights change nothing.
 func TestServe(t *testing.T) {
 	dir := tinyRun(t)
 	first, second, third := initTiny(t, dir, "first", 1), initTiny(t, dir, "second", 2), initTiny(t, dir, "third", 3)
@@ -190,7 +190,7 @@ func TestServe(t *testing.T) {
 	require.Equal(t, "stale_weights", a.Error.Type)
 
 	path := filepath.Join(third, "model.safetensors")
-	for version := 7; version < 10; version++ { // the two rooms change places
+	for version := 7; version < 10; version++ { // the two sets of weights swap
 		require.Equal(t, http.StatusOK, ask(t, http.MethodPut, fmt.Sprintf("%s/v1/weights?version=%d&path=%s", root, version, path), "secret", http.NoBody, &put))
 		a, _ = askCompletions(t, root, "")
 		require.EqualValues(t, version, a.Version)
@@ -200,7 +200,7 @@ func TestServe(t *testing.T) {
 	require.Equal(t, exitDone, stop(), said.String())
 }
 
-// onPaper is a fleet of one, which takes whoever comes.
+// onPaper is a fake fleet with one member.
 type onPaper struct {
 	mu    sync.Mutex
 	calls []string
@@ -251,7 +251,7 @@ func (r *onPaper) Remove(_ context.Context, id string) error {
 	return nil
 }
 
-// controlFor is a trainer's control address without a run.
+// controlFor serves a trainer's control address without a run.
 func controlFor(t *testing.T) (c *control.Server, url string) {
 	t.Helper()
 	c, err := control.New("127.0.0.1:0", "", t.TempDir())
@@ -260,8 +260,8 @@ func controlFor(t *testing.T) (c *control.Server, url string) {
 	return c, "http://" + c.Addr()
 }
 
-// An instance joins once the trainer takes it, and leaves at its end: first it
-// gets no more requests.
+// An instance joins once the trainer accepts it. At its end it first stops receiving
+// requests, then leaves.
 func TestServeJoins(t *testing.T) {
 	control, trainer := controlFor(t)
 	root, said, stop := serveFolder(t, "-simulate", fast, "-join", trainer)
@@ -280,7 +280,7 @@ func TestServeRefuses(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer taken.Close() //nolint:errcheck // a test's
+	defer taken.Close() //nolint:errcheck // only a test
 	bare := filepath.Join(dir, "bare")
 	require.NoError(t, os.CopyFS(bare, os.DirFS(model)))
 	require.NoError(t, os.Remove(filepath.Join(bare, "model.safetensors")))
@@ -310,7 +310,7 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// What a model computes is named by what matters to it.
+// A fingerprint depends only on what affects the computation.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	parse := func(more string) string {

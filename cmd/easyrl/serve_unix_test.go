@@ -32,8 +32,8 @@ func startServe(t *testing.T, args ...string) (p *process, root string) {
 	return p, regexp.MustCompile(`http://\S+`).FindString(p.log.String())
 }
 
-// A signal ends a server in order.
-func TestServeEndsWithASignal(t *testing.T) {
+// A signal stops a server cleanly.
+func TestServeStopsOnSignal(t *testing.T) {
 	dir := tinyRun(t)
 	model := initTiny(t, dir, "m", 1)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
@@ -48,9 +48,9 @@ func TestServeEndsWithASignal(t *testing.T) {
 	}
 }
 
-// A signal ends a member of a fleet in order: the trainer sends no more, what
-// runs is answered in full, what comes is refused, and the trainer forgets it.
-func TestServeLeavesInOrder(t *testing.T) {
+// A signal stops a fleet member cleanly: the trainer sends no more requests, running ones
+// finish, new ones are refused, and the trainer forgets the member.
+func TestServeDrainsOnSignal(t *testing.T) {
 	t.Parallel()
 	control, trainer := controlFor(t)
 	r := &onPaper{}
@@ -58,15 +58,15 @@ func TestServeLeavesInOrder(t *testing.T) {
 	const tokens = 120_000
 	p, root := startServe(t, "-simulate", fmt.Sprintf("lengths=fixed:%d,tokens_per_second=1e9,slots=4,vocab=16,context=1048576", tokens), "-join", trainer)
 	p.until("easyrl: joined ")
-	// A stream that nobody reads, of more than sockets hold, runs.
-	stream, err := http.Post(root+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf( //nolint:noctx // a test's
+	// A running stream that nobody reads, larger than the sockets' buffers.
+	stream, err := http.Post(root+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf( //nolint:noctx // only a test
 		`{"prompt":[3],"n":3,"max_tokens":%d,"logprobs":0,"return_token_ids":true,"stream":true}`, tokens)))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, stream.StatusCode)
 	p.signal(syscall.SIGTERM)
 	p.until("easyrl: no new requests")
 	code := 0
-	for code != http.StatusServiceUnavailable { // the line comes a moment before
+	for code != http.StatusServiceUnavailable { // the line precedes the change by a moment
 		var a answered
 		code = ask(t, http.MethodPost, root+"/v1/completions", "", strings.NewReader(`{"prompt":[3],"max_tokens":1}`), &a)
 		require.Contains(t, []int{http.StatusOK, http.StatusServiceUnavailable}, code, a.Error)
@@ -81,7 +81,7 @@ func TestServeLeavesInOrder(t *testing.T) {
 	require.Equal(t, []string{"drain host/1", "remove host/1"}, r.called("")[1:])
 }
 
-// streamed is the number of tokens of a whole stream.
+// streamed returns the number of tokens in a complete stream.
 func streamed(t *testing.T, text []byte) (tokens int) {
 	t.Helper()
 	body, whole := bytes.CutSuffix(text, []byte("data: [DONE]\n\n"))
@@ -101,14 +101,14 @@ func streamed(t *testing.T, text []byte) (tokens int) {
 
 const slow = "lengths=uniform:2,10,tokens_per_second=20,slots=12,vocab=16,context=64"
 
-// controlOf is the control address that a run says.
+// controlOf returns the control address that a run prints.
 func controlOf(trainer *process) string {
 	trainer.t.Helper()
 	trainer.until("easyrl: live page: ")
 	return regexp.MustCompile(`live page: (http://\S+)/`).FindStringSubmatch(trainer.log.String())[1]
 }
 
-// joinedRun are the arguments of a run that has instances which join.
+// joinedRun returns the arguments of a run that instances can join.
 func joinedRun(dir, run string, settings ...string) []string {
 	args := []string{"train", filepath.Join(dir, "run.toml")}
 	for _, s := range append(settings, fmt.Sprintf("run.dir=%q", run), "inference.kind=easyrl", "control.listen=127.0.0.1:0") {
@@ -117,9 +117,8 @@ func joinedRun(dir, run string, settings ...string) []string {
 	return args
 }
 
-// An instance that is ended in the middle of a run costs the run nothing: no
-// request fails.
-func TestServeLeavesARun(t *testing.T) {
+// Stopping an instance in the middle of a run costs nothing: no request fails.
+func TestServeLeavesRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	run := filepath.Join(dir, "run")
@@ -151,13 +150,13 @@ func TestServeLeavesARun(t *testing.T) {
 	require.Equal(t, 1.0, steps[4]["fleet/size"])
 }
 
-// A trainer that is killed and resumed has its instances again: they join by
-// themselves, but for the one that was taken out.
-func TestServeJoinsAResumedRun(t *testing.T) {
+// After a trainer is killed and resumed, its instances rejoin without help, except the
+// one that was removed.
+func TestServeRejoinsResumedRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	run := filepath.Join(dir, "run")
-	held := filepath.Join(run, "rollouts", "step-000006.jsonl") // nobody reads what the run writes there
+	held := filepath.Join(run, "rollouts", "step-000006.jsonl") // nothing reads it, so the run blocks when it writes there
 	require.NoError(t, os.MkdirAll(filepath.Dir(held), 0o755))
 	require.NoError(t, syscall.Mkfifo(held, 0o644))
 	control := newProxy(t, "")
@@ -170,7 +169,7 @@ func TestServeJoinsAResumedRun(t *testing.T) {
 	trainer.until("step 2/6")
 	code, _, errs := command(t, "fleet", "remove", outRoot, "-trainer", control.URL)
 	require.Zero(t, code, errs)
-	trainer.signal(syscall.SIGKILL) // before the instance can see that it was taken out
+	trainer.signal(syscall.SIGKILL) // before the instance notices that it was removed
 	_, errs = trainer.end()
 	require.NotContains(t, errs, "step 6/6", "it was to be killed in the middle")
 	require.NoError(t, os.Remove(held))
@@ -187,8 +186,9 @@ func TestServeJoinsAResumedRun(t *testing.T) {
 	requireSteps(t, run, 1, 6)
 }
 
-// A server that talks out of turn fails its calls and is not heard otherwise.
-func TestServerThatTalksOutOfTurn(t *testing.T) {
+// A server that sends unsolicited responses only fails its calls. The extra responses are
+// not logged.
+func TestUnsolicitedResponse(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -219,9 +219,9 @@ func TestServerThatTalksOutOfTurn(t *testing.T) {
 	require.Equal(t, 1, strings.Count(errs, "\n"), errs)
 }
 
-// A server that one run has is refused to another, in a line that names the first,
-// which goes on; killed, it has the server again at once, and after its end another
-// may have it.
+// A run that uses a server blocks other runs from it. The second run's error names the
+// first, which continues. If killed, the first run gets the server back at once; once it
+// ends, another run may have it.
 func TestTwoTrainersOnOneServer(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)

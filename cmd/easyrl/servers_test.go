@@ -17,10 +17,9 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// Whoever samples, a run ends in the same weights, bit for bit: the process
-// itself, one server, three servers, of which one goes away for good after a
-// while, and servers together with engines of the process.
-func TestServersEndInTheSameWeights(t *testing.T) {
+// A run ends in the same weights, bit for bit, wherever it samples: in its own process, on
+// one server, on three servers of which one dies, or on servers and embedded engines.
+func TestServersEndInSameWeights(t *testing.T) {
 	dir := tinyRun(t)
 	want := weightsHash(t, trainTiny(t, dir, "embedded", "train.order=prompt"), 5)
 	model := initTiny(t, dir, "served", 9)
@@ -72,8 +71,8 @@ func TestServersEndInTheSameWeights(t *testing.T) {
 	}
 }
 
-// A server that does not get on costs a run the time after which others are asked
-// as well, and changes nothing.
+// A stalled server costs a run only the time until requests are hedged, and changes
+// nothing.
 func TestSlowServerIsHedged(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
@@ -104,7 +103,8 @@ func TestSlowServerIsHedged(t *testing.T) {
 	}
 }
 
-// diesAfter answers so many requests for completions and then none of any kind.
+// diesAfter returns a handler that answers the given number of requests for completions
+// and then fails every call.
 func diesAfter(answers int64) func(x *exchange) {
 	var n atomic.Int64
 	return func(x *exchange) {
@@ -116,12 +116,11 @@ func diesAfter(answers int64) func(x *exchange) {
 	}
 }
 
-// A run that cannot have the instances that it needs ends before it changes
-// anything.
-func TestServersThatAreNotThere(t *testing.T) {
+// A run that cannot get the instances it needs ends before it changes anything.
+func TestUnreachableServers(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	const gone = "http://127.0.0.1:1" // a port that is nobody's, and that no test is given
+	const gone = "http://127.0.0.1:1" // a port that nothing listens on and that no test gets
 	out := filepath.Join(dir, "out")
 	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
 		"-set", "inference.kind=easyrl", "-set", "inference.endpoints="+gone)

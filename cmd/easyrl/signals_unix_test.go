@@ -25,10 +25,10 @@ type process struct {
 	cmd   *exec.Cmd
 	lines chan string // of its standard error
 	log   strings.Builder
-	guard *time.Timer // kills it where it hangs
+	guard *time.Timer // kills it if it hangs
 }
 
-// startProcess starts it; setup, where it is not nil, says more.
+// startProcess starts the command. setup may change it; it may be nil.
 func startProcess(t *testing.T, setup func(cmd *exec.Cmd), args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), lines: make(chan string)}
@@ -41,7 +41,7 @@ func startProcess(t *testing.T, setup func(cmd *exec.Cmd), args ...string) *proc
 	require.NoError(t, p.cmd.Start())
 	p.guard = time.AfterFunc(10*time.Minute, func() { _ = p.cmd.Process.Kill() })
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // gone already where all is well
+		_ = p.cmd.Process.Kill() // it has exited already if all went well
 		for range p.lines {
 			continue
 		}
@@ -56,8 +56,8 @@ func startProcess(t *testing.T, setup func(cmd *exec.Cmd), args ...string) *proc
 	return p
 }
 
-// startHeld starts one that goes no further than a line of standard error before a
-// signal has come.
+// startHeld starts a process that blocks at a line of its standard error until a signal
+// arrives.
 func startHeld(t *testing.T, line string, args ...string) *process {
 	t.Helper()
 	return startProcess(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, holdKey+"="+line) }, args...)
@@ -80,7 +80,7 @@ func (p *process) signal(s syscall.Signal) {
 	require.NoError(p.t, p.cmd.Process.Signal(s))
 }
 
-// atOnce sends signals between which the process does nothing.
+// atOnce sends signals without letting the process run in between.
 func (p *process) atOnce(signals ...syscall.Signal) {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
@@ -112,9 +112,9 @@ func (p *process) end() (code int, errs string) {
 
 const endingInOrder = "ending in order; once more to exit at once"
 
-// A signal in the middle of a run writes a checkpoint and exits with 3; the run
-// that resumes ends in the weights of one that nobody stopped.
-func TestStoppedRunResumesToTheSameWeights(t *testing.T) {
+// A signal in the middle of a run writes a checkpoint and exits with 3. The resumed run
+// ends in the same weights as an uninterrupted one.
+func TestStoppedRunResumesToSameWeights(t *testing.T) {
 	dir := tinyRun(t)
 	settings := []string{"run.steps=8", "checkpoint.every=1000"}
 	want := weightsHash(t, trainTiny(t, dir, "whole", settings...), 8)
@@ -124,7 +124,7 @@ func TestStoppedRunResumesToTheSameWeights(t *testing.T) {
 	}{
 		"interrupt":        {[]syscall.Signal{syscall.SIGINT}, nil},
 		"terminate":        {[]syscall.Signal{syscall.SIGTERM}, nil},
-		"sync":             {[]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, []string{"run.mode=sync"}}, // as a terminal and a supervisor send them
+		"sync":             {[]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, []string{"run.mode=sync"}}, // as from a terminal and a supervisor
 		"two of instances": {[]syscall.Signal{syscall.SIGTERM, syscall.SIGINT}, []string{"inference.instances=2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestStoppedRunResumesToTheSameWeights(t *testing.T) {
 	}
 }
 
-// requireSteps requires one line of metrics for each step.
+// requireSteps requires one line of metrics per step.
 func requireSteps(t *testing.T, run string, first, last int) (steps []report.Values) {
 	t.Helper()
 	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
@@ -166,8 +166,8 @@ func requireSteps(t *testing.T, run string, first, last int) (steps []report.Val
 	return steps
 }
 
-// The same while the policy is evaluated, which the run that resumes makes up
-// for. The evaluation's prompt is scored when the test says so.
+// The same holds during an evaluation, which the resumed run repeats. The test decides
+// when the evaluation's prompt is scored.
 func TestStoppedEvaluation(t *testing.T) {
 	needsEnv(t)
 	dir := tinyRun(t)
@@ -208,7 +208,7 @@ func TestStoppedEvaluation(t *testing.T) {
 	}
 }
 
-// requireAsked waits for an evaluation that wants its score.
+// requireAsked waits until an evaluation requests its score.
 func requireAsked(t *testing.T, pipe string) {
 	t.Helper()
 	b, err := os.ReadFile(pipe)
@@ -243,8 +243,8 @@ func TestStoppedSFT(t *testing.T) {
 	requireSteps(t, run, 1, 12)
 }
 
-// The second signal exits at once, even where the run cannot end in order: here
-// it is held by a record that nobody reads.
+// The second signal exits at once even if the run cannot stop cleanly. Here it blocks on
+// a record that nobody reads.
 func TestSecondSignalExitsAtOnce(t *testing.T) {
 	dir := tinyRun(t)
 	run := filepath.Join(dir, "run")
@@ -252,9 +252,9 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(record), 0o755))
 	require.NoError(t, syscall.Mkfifo(record, 0o644))
 	p := startProcess(t, nil, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "rollout.group_size=500")
-	reader, err := os.Open(record) // returns when the run has opened it; what it writes is more than a pipe holds
+	reader, err := os.Open(record) // returns once the run has opened it; a pipe cannot hold all it writes
 	require.NoError(t, err)
-	defer reader.Close() //nolint:errcheck // only read
+	defer reader.Close() //nolint:errcheck // read only
 	p.signal(syscall.SIGINT)
 	p.until("easyrl: interrupt: ending in order")
 	<-time.After(2 * echo)
@@ -264,8 +264,7 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	require.NotContains(t, errs, "goroutine ")
 }
 
-// Verbs that write nothing end at the first signal, also while they wait for
-// input.
+// Verbs that write nothing end at the first signal, even while they wait for input.
 func TestInterruptedVerbs(t *testing.T) {
 	dir := badRun(t)
 	m := filepath.Join(dir, "m")
@@ -298,8 +297,8 @@ func TestInterruptedVerbs(t *testing.T) {
 	})
 }
 
-// addLongPrompt adds a prompt to a folder's that is left out, which the command
-// says while it starts.
+// addLongPrompt adds a prompt that is too long to a folder's prompts, so that the command
+// prints a warning while it starts.
 func addLongPrompt(t *testing.T, dir string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "prompts.jsonl"))

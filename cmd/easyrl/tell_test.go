@@ -20,7 +20,7 @@ import (
 	"github.com/easyrl/easyrl/report/sink"
 )
 
-// documented are the patterns of the names in the page of metrics.
+// documented returns the patterns of the metric names in docs/metrics.md.
 func documented(t *testing.T) map[string]*regexp.Regexp {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
@@ -37,7 +37,7 @@ func documented(t *testing.T) map[string]*regexp.Regexp {
 	return all
 }
 
-// The page of metrics has each name that a run writes, and no other.
+// docs/metrics.md lists exactly the metrics that runs write.
 func TestMetricsAreDocumented(t *testing.T) {
 	dir := tinyRun(t)
 	prompts := filepath.Join(dir, "prompts.jsonl")
@@ -73,7 +73,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// column is a column of a run's table.
+// column returns a column of a run's CSV file.
 func column(t *testing.T, run, name string) []string {
 	t.Helper()
 	file, err := os.Open(filepath.Join(run, sink.CSVFile))
@@ -90,9 +90,9 @@ func column(t *testing.T, run, name string) []string {
 	return all
 }
 
-// Other programs get each step once, also of a run that is resumed, or that they
-// are added to, and no run ends for one of them.
-func TestOtherPrograms(t *testing.T) {
+// Sinks receive each step once, even if the run is resumed or they are added later. No
+// sink failure ends a run.
+func TestSinks(t *testing.T) {
 	dir := tinyRun(t)
 	nothing := httptest.NewServer(http.NotFoundHandler())
 	defer nothing.Close()
@@ -115,9 +115,9 @@ func TestOtherPrograms(t *testing.T) {
 	require.Contains(t, errs, `log.to has "wandb", expected "tensorboard", "csv"`)
 }
 
-// A warning is on the console and in the run's folder, and a resumed run does not
-// say it again.
-func TestWarningsAreSaidOnce(t *testing.T) {
+// A warning appears on the console and in the run's folder. A resumed run does not repeat
+// it.
+func TestWarningsAreIssuedOnce(t *testing.T) {
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "warned")
 	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "rollout.max_tokens=1", "-set", fmt.Sprintf("run.dir=%q", out)}
@@ -138,8 +138,8 @@ func TestWarningsAreSaidOnce(t *testing.T) {
 	require.Equal(t, said, after[:len(said)])
 }
 
-// Prompts in characters that the model has no token for are told.
-func TestUnknownCharactersAreTold(t *testing.T) {
+// Prompts with characters that the tokenizer lacks are reported.
+func TestUnknownCharactersAreReported(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	write(t, dir, "prompts.jsonl", `{"prompt":"1","answer":"1"}`+"\n"+`{"prompt":"1é","answer":"1"}`+"\n"+`{"prompt":"one","answer":"1"}`+"\n")

@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// traceOf is the trace of a run, which a viewer takes whole.
+// traceOf returns a run's trace, which must be complete.
 func traceOf(t *testing.T, run string) *tracetest.Trace {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(run, trace.File))
@@ -26,7 +26,7 @@ func traceOf(t *testing.T, run string) *tracetest.Trace {
 	return tr
 }
 
-// way is the names of the spans that a flow passes, those in a row of a name once.
+// way returns the names of the spans along a flow, without consecutive duplicates.
 func way(flow []tracetest.Slice) string {
 	var names []string
 	for _, s := range flow {
@@ -35,7 +35,7 @@ func way(flow []tracetest.Slice) string {
 	return strings.Join(slices.Compact(names), " ")
 }
 
-// namesOn are the spans of each track, in the alphabet's order.
+// namesOn returns the span names of each track, sorted.
 func namesOn(tr *tracetest.Trace) map[string][]string {
 	names := map[string][]string{}
 	for _, s := range tr.Slices {
@@ -48,8 +48,8 @@ func namesOn(tr *tracetest.Trace) map[string][]string {
 	return names
 }
 
-// requireFlows requires that each prompt of 5 steps went through its instance to
-// the micro-batch of its step that trained it.
+// requireFlows requires that each prompt of 5 steps has a flow through its instance to the
+// micro-batch of its step that trained it.
 func requireFlows(t *testing.T, tr *tracetest.Trace, want *regexp.Regexp) {
 	t.Helper()
 	require.Len(t, tr.Flows, 5*6)
@@ -70,7 +70,7 @@ func requireFlows(t *testing.T, tr *tracetest.Trace, want *regexp.Regexp) {
 	require.Equal(t, map[float64]int{1: 6, 2: 6, 3: 6, 4: 6, 5: 6}, of)
 }
 
-func TestTraceOfARun(t *testing.T) {
+func TestTraceOfRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	tr := traceOf(t, trainTiny(t, dir, "run", "inference.instances=2", "eval.every=2", "loss.beta=0.05", `loss.old_policy="previous-step"`))

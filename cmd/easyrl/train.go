@@ -25,8 +25,7 @@ func sftVerb(std streams) cli.Verb {
 	})
 }
 
-// trainingVerb completes a verb that runs a configuration from files, settings and
-// checkpoints.
+// trainingVerb completes a verb that trains: it adds the arguments, -set and -resume.
 func trainingVerb(std streams, task configs.Task, train func(context.Context, *configs.Resolved, run.Options) error, v cli.Verb) cli.Verb {
 	v.Synopsis = "RUN.toml [OVERLAY.toml …] [-set section.key=value …] [-resume]"
 	v.Flags = cli.NewFlags()

@@ -40,7 +40,7 @@ func versionVerb(std streams) cli.Verb {
 	return v
 }
 
-// revisionOf is the commit that a binary was built from.
+// revisionOf returns the commit that the binary was built from.
 func revisionOf(info *debug.BuildInfo) string {
 	revision, modified := "unknown", ""
 	for _, s := range info.Settings {
