@@ -13,7 +13,6 @@ import (
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/device"
-	"github.com/easyrl/easyrl/reward"
 )
 
 // shareThreads divides the process's cores between trainer and instances: half each by
@@ -106,15 +105,6 @@ func lend(dev npu.Device, cfg *configs.Config) (rest func(resting bool)) {
 		}
 		dev.Limit(own)
 	}
-}
-
-// scorer opens a run's reward and returns it with a function that closes it.
-func scorer(cfg *configs.Config) (*reward.Scorer, func(), error) {
-	score, err := reward.New(cfg.Reward, cfg.Rollout.MaxTokens)
-	if err != nil {
-		return nil, nil, usage.Wrap(err)
-	}
-	return score, func() { _ = score.Close() }, nil
 }
 
 // openDevice opens a device of the given kind with the given number of threads, 0 for
