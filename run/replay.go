@@ -31,7 +31,7 @@ func Replay(ctx context.Context, resolved *configs.Resolved, model, rollouts, ou
 	if err := CheckOut(out); err != nil {
 		return usage.Wrap(err)
 	}
-	j := newJob(resolved, opts, task{})
+	j := replay{newJob(resolved, opts, task{})}
 	defer j.close()
 	if j.folder, err = folder.Open(model); err != nil {
 		return err
@@ -43,8 +43,11 @@ func Replay(ctx context.Context, resolved *configs.Resolved, model, rollouts, ou
 	if n := resolved.Train.Minibatches; n > len(groups) {
 		return usage.Errorf("train.minibatches is %d, expected %d at most: so many groups are in %s", n, len(groups), rollouts)
 	}
-	return j.replayTo(ctx, out, model, groups)
+	return j.stepTo(ctx, out, model, groups)
 }
+
+// replay is a job that takes one step from recorded groups.
+type replay struct{ *job }
 
 // CheckOut returns an error if the output folder has content.
 func CheckOut(out string) error {
@@ -58,8 +61,8 @@ func CheckOut(out string) error {
 	return nil
 }
 
-// replayTo takes the step in a temporary run folder beside out and moves its checkpoint there.
-func (j *job) replayTo(ctx context.Context, out, model string, groups []rollout.Group) error {
+// stepTo takes the step in a temporary run folder beside out and moves its checkpoint there.
+func (j *replay) stepTo(ctx context.Context, out, model string, groups []rollout.Group) error {
 	path, err := filepath.Abs(out)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
@@ -71,7 +74,7 @@ func (j *job) replayTo(ctx context.Context, out, model string, groups []rollout.
 		return usage.Errorf("replay: -out cannot be written: %w", err)
 	}
 	defer os.RemoveAll(j.cfg.Run.Dir) //nolint:errcheck // leftovers are harmless
-	stepped, err := j.replay(ctx, model, groups)
+	stepped, err := j.takeStep(ctx, model, groups)
 	if errors.Is(err, trainer.ErrStopped) {
 		return context.Canceled
 	}
@@ -116,7 +119,7 @@ func asStep(groups []rollout.Group, step int) (stream recorded, longest int) {
 
 // scheduleSteps returns the number of steps that the learning-rate schedule spans:
 // run.steps if set, otherwise the checkpoint's.
-func (j *job) scheduleSteps(step int) (int, error) {
+func (j *replay) scheduleSteps(step int) (int, error) {
 	set := 0
 	if j.resolved.Origin("run.steps").File != "" {
 		set = j.cfg.Run.Steps
@@ -136,8 +139,8 @@ func (j *job) scheduleSteps(step int) (int, error) {
 	return steps, nil
 }
 
-// loadReplayed loads the model and, if it is a checkpoint, its state.
-func (j *job) loadReplayed(model string) error {
+// load loads the model and, if it is a checkpoint, its state.
+func (j *replay) load(model string) error {
 	from := ""
 	if _, err := os.Stat(filepath.Join(model, "trainer")); err == nil {
 		from = model
@@ -147,7 +150,7 @@ func (j *job) loadReplayed(model string) error {
 		}
 		j.cfg.Run.Seed = state.Seed
 	}
-	start, err := j.load(from, trimodel.Config{OldPolicy: j.cfg.Loss.OldPolicy, Reference: j.cfg.Loss.Beta > 0,
+	start, err := j.job.load(from, trimodel.Config{OldPolicy: j.cfg.Loss.OldPolicy, Reference: j.cfg.Loss.Beta > 0,
 		Temperature: float32(j.cfg.Rollout.Temperature), Recompute: j.cfg.Train.Recompute})
 	if err != nil {
 		return err
@@ -162,10 +165,10 @@ func (j *job) loadReplayed(model string) error {
 	return nil
 }
 
-// replay takes the step in the run's folder and returns the path of its checkpoint.
-func (j *job) replay(ctx context.Context, model string, groups []rollout.Group) (stepped string, err error) {
+// takeStep takes the step in the run's folder and returns the path of its checkpoint.
+func (j *replay) takeStep(ctx context.Context, model string, groups []rollout.Group) (stepped string, err error) {
 	cfg := j.cfg
-	if err := j.loadReplayed(model); err != nil {
+	if err := j.load(model); err != nil {
 		return "", err
 	}
 	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {
