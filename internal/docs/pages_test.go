@@ -26,7 +26,7 @@ func pages(t *testing.T) []string {
 	found, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
 	require.NotEmpty(t, found)
-	all := []string{"README.md", "ARCHITECTURE.md", "bench/NOTES.md"}
+	all := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "bench/NOTES.md"}
 	for _, path := range found {
 		all = append(all, "docs/"+filepath.Base(path))
 	}
