@@ -113,7 +113,7 @@ func TestDocumentedKeys(t *testing.T) {
 	code := regexp.MustCompile("`([^`\n]+)`")
 	key := regexp.MustCompile(`^([a-z]+)\.[a-z_0-9.]+`)
 	known := configs.Keys()
-	names := []string{"VERB"}
+	names := []string{"COMMAND"}
 	for _, v := range verbs(streams{}) {
 		names = append(names, v.Name)
 	}
