@@ -1,4 +1,4 @@
-# Needs Go, a C compiler, make and git. `make` alone says what there is.
+# Needs Go 1.26+, gcc, make and git. Run `make` to list all targets.
 
 GO ?= go
 SEED ?= 1
@@ -12,58 +12,58 @@ QUICKSTART = runs/quickstart
 .DEFAULT_GOAL := help
 .PHONY: help build quickstart test race bench lint fuzz cover docs deploy-check clean
 
-help: ## say what there is
-	@echo "make TARGET, where TARGET is one of"
+help: ## list all targets
+	@echo "Usage: make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
-	@echo "Variables: SEED=$(SEED) of quickstart, FUZZTIME=$(FUZZTIME) of each fuzz test, BENCH=REGEXP of measurements,"
-	@echo "SCHEMAS=default, or a place, of the schemas that deploy-check reads; default is on the network."
+	@echo "Variables: SEED=$(SEED) for quickstart, FUZZTIME=$(FUZZTIME) for each fuzz test, BENCH=REGEXP to select measurements,"
+	@echo "SCHEMAS=default or a location for deploy-check; default downloads the schemas."
 
-build: ## the command, bin/easyrl
+build: ## build bin/easyrl
 	$(GO) build -o bin/easyrl ./cmd/easyrl
 
-quickstart: build ## teach a small model to add: about a minute on two cores; runs/quickstart is made anew
+quickstart: build ## teach a small model to add, about a minute on two cores; replaces runs/quickstart
 	rm -rf $(QUICKSTART)
 	$(GO) run ./examples/addition -out $(QUICKSTART)/data -seed $(SEED)
 	bin/easyrl sft configs/quickstart-sft.toml -set run.seed=$(SEED)
 	bin/easyrl train configs/quickstart.toml -set run.seed=$(SEED)
 	@echo
-	@echo "Before and after $(QUICKSTART)/grpo (eval: the share of right answers to sums never trained on):"
+	@echo "Before and after $(QUICKSTART)/grpo (eval: share of right answers to held-out sums):"
 	@bin/easyrl report $(QUICKSTART)/grpo
 
-test: ## vet, test everything, and build without cgo
+test: ## vet, run all tests, and build without cgo
 	$(GO) vet ./...
 	@{ $(GO) test -timeout 15m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 	CGO_ENABLED=0 $(GO) build ./...
 
-race: ## test everything under the race detector
+race: ## run all tests under the race detector
 	@{ $(GO) test -race -timeout 25m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 
-bench: build ## measure beside PyTorch, TRL and oneDNN, which bench/peers/setup installs, into bench/results
+bench: build ## compare with PyTorch, TRL and oneDNN (installed by bench/peers/setup), into bench/results
 	[ -d $(QUICKSTART)/sft ] || $(MAKE) quickstart
 	$(GO) run ./bench -run '$(BENCH)'
 
-lint: ## check style; the linter is built on the first call
+lint: ## run the linter, built on the first call
 	$(GO) run $(LINT) run
 
-fuzz: ## fuzz everything that reads bytes from outside, FUZZTIME each
+fuzz: ## run each fuzz test for FUZZTIME
 	@set -e; $(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, names[i]; n = 0 }' | \
 	while read -r package name; do \
 		echo "$$package $$name"; \
 		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 100x "$$package"; \
 	done
 
-cover: ## what the tests cover, into cover.html
+cover: ## write test coverage to cover.html
 	$(GO) test -timeout 15m -coverprofile cover.out ./...
 	$(GO) tool cover -html cover.out -o cover.html
 	$(GO) tool cover -func cover.out | tail -n 1
 
-docs: ## write docs/configuration.md anew from the code
+docs: ## regenerate docs/configuration.md from the code
 	$(GO) generate ./configs
 
-deploy-check: ## check deploy/ with shellcheck, systemd-analyze and kubectl where they are; with SCHEMAS with kubeconform
+deploy-check: ## check deploy/ with shellcheck, systemd-analyze and kubectl if installed; with SCHEMAS also with kubeconform
 	EASYRL_DEPLOY_CHECK=1 $(GO) test -count=1 -v ./deploy
 	[ -z "$(SCHEMAS)" ] || $(GO) run $(KUBECONFORM) -strict -summary -kubernetes-version 1.34.0 -schema-location '$(SCHEMAS)' \
 		-skip Kustomization,PodMonitor -ignore-filename-pattern adapter-values deploy/kubernetes
 
-clean: ## remove what was built; runs stay
+clean: ## remove build outputs; runs stay
 	rm -rf bin cover.out cover.html

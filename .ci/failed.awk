@@ -1,6 +1,6 @@
-# What go test said, as it says it, and once more at the end what failed: the names
-# of the tests, and the last lines of each package. "status N" ends the input, and is
-# the status.
+# Prints the output of go test as it arrives, then a summary of failures: the last
+# lines of each failed package and the names of its tests. The line "status N" ends
+# the input; awk exits with status N.
 /^status [0-9]+$/ { status = $2; next }
 { print; fflush(); line[++n] = $0 }
 /^ *--- FAIL/ { names = names $0 "\n" }
