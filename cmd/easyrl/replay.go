@@ -16,7 +16,7 @@ func replayVerb(std streams) cli.Verb {
 		Example: "easyrl replay -model DIR -rollouts runs/quickstart/grpo/rollouts/step-000001.jsonl -out stepped -set train.lr=1e-4",
 		Flags:   cli.NewFlags(),
 	}
-	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder; a checkpoint's optimizer state goes on, else it begins anew")
+	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder; a checkpoint's optimizer state continues, otherwise it starts at zero")
 	file := v.Flags.String("rollouts", "", "`FILE` of groups, one a line, as a run's rollouts/ has them")
 	out := v.Flags.String("out", "", "`DIR` to write: the stepped model, its optimizer state and the step's metrics.jsonl")
 	set := addSettings(v.Flags)

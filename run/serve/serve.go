@@ -84,7 +84,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	go func() { ended <- srv.Serve() }()
 	cfg.Note("serving %s at http://%s", served.ID(), srv.Addr())
 	if cfg.Server.Insecure && cfg.Server.Token == "" {
-		cfg.Note("insecure: whoever reaches %s may sample and change the weights", srv.Addr())
+		cfg.Note("insecure: anyone who can reach %s can sample and change the weights", srv.Addr())
 	}
 	m := cfg.enter(ctx, srv)
 	select {

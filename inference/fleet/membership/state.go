@@ -51,7 +51,7 @@ func openState(folder string, notes *report.Notes) (*stateFile, error) {
 			err = errors.New("no run")
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("instances: %s: %w, expected what the run wrote; without the file it begins anew", f.path, err)
+			return nil, fmt.Errorf("instances: %s: %w, expected what the run wrote; remove the file to start with an empty list", f.path, err)
 		}
 	}
 	if f.content.Run == "" {
