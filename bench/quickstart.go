@@ -56,7 +56,7 @@ func train(cores int, config string, settings ...string) ([]report.Values, *sysc
 	defer os.RemoveAll(temporary) //nolint:errcheck // temporary
 	dir := filepath.Join(temporary, "run")
 	args := []string{"train", config}
-	for _, s := range append([]string{fmt.Sprintf("run.dir=%q", dir), "eval.every=0", "checkpoint.every=0", "log.trace=false", "log.rollouts=false"}, settings...) {
+	for _, s := range append([]string{fmt.Sprintf("run.dir=%q", dir), "eval.every=0", "checkpoint.every=0", "log.rollouts=false"}, settings...) {
 		args = append(args, "-set", s)
 	}
 	cmd := exec.Command("bin/easyrl", args...)

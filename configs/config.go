@@ -66,31 +66,11 @@ type Model struct {
 	Init Init `toml:"init"`
 }
 
-// Init is the shape of a randomly initialised model: a config.json, or the
-// sizes of a Qwen3 with tied embeddings.
+// Init describes a randomly initialised model.
 type Init struct {
-	// Config is the path of a config.json.
+	// Config is the path of a config.json. Its folder holds the tokenizer's files.
 	Config string `toml:"config"`
-	// Tokenizer is the folder of its files; by default the folder of Config.
-	Tokenizer string `toml:"tokenizer"`
-	// HiddenSize is the width of the residual stream.
-	HiddenSize int `toml:"hidden_size" unit:"values"`
-	// Layers is the number of decoder layers.
-	Layers int `toml:"layers" unit:"layers"`
-	// Heads is the number of query heads.
-	Heads int `toml:"heads" unit:"heads"`
-	// KVHeads is the number of key-value heads, a divisor of Heads.
-	KVHeads int `toml:"kv_heads" unit:"heads"`
-	// HeadDim is the width of a head, an even number.
-	HeadDim int `toml:"head_dim" unit:"values"`
-	// FFN is the width of the feed-forward layer.
-	FFN int `toml:"ffn" unit:"values"`
-	// VocabSize is the number of token ids.
-	VocabSize int `toml:"vocab_size" unit:"tokens"`
 }
-
-// Used reports whether a run starts from random weights.
-func (i Init) Used() bool { return i != Init{} }
 
 // Data says which prompts are trained and evaluated on.
 type Data struct {
@@ -146,15 +126,13 @@ type Rollout struct {
 	TopP float64 `toml:"top_p" unit:"share"`
 	// TopK keeps that many of the likeliest tokens; 0 keeps all.
 	TopK int `toml:"top_k" unit:"tokens"`
-	// MinP keeps tokens at least this likely relative to the likeliest; 0 keeps all.
-	MinP float64 `toml:"min_p" unit:"share"`
 	// MaxTokens is the longest response.
 	MaxTokens int `toml:"max_tokens" unit:"tokens"`
-	// Refill is how often a prompt whose responses all have the same reward is
-	// replaced by another within the step; 0 keeps it. Rollouts files have what was
-	// replaced behind what was trained, with "replaced": true. The metric
-	// reward/sampled_mean is the mean of both, reward/mean of what was trained.
-	Refill int `toml:"refill" unit:"times"`
+	// DynamicSampling is how often a prompt is replaced by another within the step
+	// while its responses all have the same reward; 0 never replaces one. Rollouts
+	// files list replaced groups after the trained ones, with "replaced": true. The
+	// metric reward/sampled_mean averages over both, reward/mean over the trained ones.
+	DynamicSampling int `toml:"dynamic_sampling" unit:"times"`
 	// Stop ends a response where its text first contains one of these.
 	Stop []string `toml:"stop"`
 }
@@ -186,15 +164,9 @@ type Train struct {
 type SFT struct {
 	// Data are the files of demonstrations, or patterns of their names.
 	Data []string `toml:"data"`
-	// Weights are the shares of Data's entries; without them each demonstration
-	// counts once.
-	Weights []float64 `toml:"weights"`
 	// Eval are files of demonstrations that are held out: their loss is reported
 	// by the file's name, as often as eval.every says.
 	Eval []string `toml:"eval"`
-	// PromptKey is where an object has its prompt, text or chat messages, which may
-	// end with the response; by default data.prompt_key.
-	PromptKey string `toml:"prompt_key"`
 	// ResponseKey is where an object has its response. Without it the usual layouts
 	// are recognised.
 	ResponseKey string `toml:"response_key"`
@@ -313,8 +285,6 @@ type Eval struct {
 type Log struct {
 	// Rollouts writes every group to rollouts/.
 	Rollouts bool `toml:"rollouts"`
-	// Trace writes trace.json.
-	Trace bool `toml:"trace"`
 	// To are other programs that get the metrics: "tensorboard" and "csv" in the
 	// run's folder, and "mlflow=http://host:5000".
 	To []string `toml:"to"`
@@ -343,7 +313,7 @@ func Default() Config {
 		Parallel:   Parallel{DP: 1, TP: 1, PP: 1},
 		Checkpoint: Checkpoint{Every: 50, Keep: 2},
 		Eval:       Eval{K: 1, Temperature: 1, TopP: 1},
-		Log:        Log{Rollouts: true, Trace: true},
+		Log:        Log{Rollouts: true},
 	}
 }
 

@@ -101,6 +101,12 @@ func (r *Resolved) merge(entries []entry, layer int) []error {
 			}
 			r.origins[key] = e.origin
 		case at < 0:
+			if fault, gone := checkRemoved(e); gone {
+				if fault != nil {
+					faults = append(faults, fault)
+				}
+				continue
+			}
 			message := fmt.Sprintf("unknown key %s, did you mean %s?", key, nearestKey(key, known))
 			faults = append(faults, &Fault{e.name, message})
 		default:

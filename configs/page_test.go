@@ -53,6 +53,7 @@ func allRows(c *Config) []row {
 			name := info.Tag.Get("toml")
 			inner := strings.TrimPrefix(section+"."+name, ".")
 			switch {
+			case name == "-":
 			case info.Anonymous:
 				add(section, v.Field(i))
 			case info.Type.Kind() == reflect.Struct:
@@ -252,7 +253,7 @@ func usual(key string) *Resolved {
 	switch {
 	case strings.HasPrefix(key, "model.init."):
 		r.Model.Path = ""
-		r.Model.Init = Init{Tokenizer: "t", HiddenSize: 8, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 4, FFN: 8, VocabSize: 8}
+		r.Model.Init = Init{Config: "c"}
 	case strings.HasPrefix(key, "inference."):
 		r.Control.Listen = "127.0.0.1:7000"
 		if key == "inference.endpoints" || key == "inference.watch" {

@@ -22,8 +22,8 @@ kind = "overlong"
 buffer = 100
 weight = 0.5
 [reward.sources."openai/gsm8k"]
-kind = "gsm8k"
-flexible = true
+kind = "math"
+pattern = "#### (.*)"
 [reward.sources."a.b \"c\""]
 kind = "sum"
 parts = {form = {kind = "format", tags = ["think", "answer"], weight = 0.25}}
@@ -33,17 +33,17 @@ func TestRewardTables(t *testing.T) {
 	t.Parallel()
 	files := write(t, parts, "[reward.parts.accuracy]\nweight = 2\n[reward.parts]\nextra = {kind = \"regex\", pattern = \"x\"}\n")
 	r, err := Load(files, []string{"reward.parts.length.weight=0.25", `reward.sources."a.b \"c\"".parts.form.tags=think`,
-		`reward.sources.'x=y'.kind=prefix`, `reward.sources."openai/gsm8k".format_score=0.1`})
+		`reward.sources.'x=y'.kind=prefix`, `reward.sources."openai/gsm8k".pattern="(.*)"`})
 	require.NoError(t, err)
 	require.NoError(t, r.Validate(TrainTask))
 	require.Equal(t, []float64{2, 0.25, 1}, []float64{r.Reward.Parts["accuracy"].Weight, r.Reward.Parts["length"].Weight, r.Reward.Parts["extra"].Weight})
 	require.Equal(t, []string{"think"}, r.Reward.Sources[`a.b "c"`].Parts["form"].Tags)
 	require.Equal(t, reward.Prefix, r.Reward.For("x=y").Kind)
-	require.Equal(t, 0.1, r.Reward.For("openai/gsm8k").FormatScore)
+	require.Equal(t, "(.*)", r.Reward.For("openai/gsm8k").Pattern)
 	require.Equal(t, reward.Sum, r.Reward.For("another").Kind)
 	for key, want := range map[string]string{
 		"reward.parts.accuracy.weight": files[1] + ":2", "reward.parts.accuracy.kind": files[0] + ":8", "reward.parts.length.weight": "-set",
-		`reward.sources."openai/gsm8k".kind`: files[0] + ":14", `reward.sources."openai/gsm8k".format_score`: "-set",
+		`reward.sources."openai/gsm8k".kind`: files[0] + ":14", `reward.sources."openai/gsm8k".pattern`: "-set",
 		`reward.sources."a.b \"c\"".parts.form.weight`: files[0] + ":18",
 	} {
 		require.Equal(t, want, r.Origin(key).String(), key)
@@ -51,7 +51,7 @@ func TestRewardTables(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, r.Explain(&out))
 	for _, want := range []string{
-		"[reward.parts.accuracy]\nkind = \"math\"                            # " + files[0] + ":8\nweight = 2.0                             # " + files[1] + ":2\n\n[reward.parts.extra]\n",
+		"[reward.parts.accuracy]\nkind = \"math\"                            # " + files[0] + ":8\npattern = \"\"                             # default\nweight = 2.0                             # " + files[1] + ":2\n\n[reward.parts.extra]\n",
 		"[reward.sources.\"a.b \\\"c\\\"\".parts.form]\n", "[reward.sources.\"openai/gsm8k\"]\n", "[reward.sources.\"x=y\"]\n",
 	} {
 		require.Contains(t, out.String(), want)
@@ -185,10 +185,10 @@ func TestIdleRewardKeys(t *testing.T) {
 	}{
 		{"the default", []string{"[reward]\nkind = \"math\"\ntags = [\"think\"]\n"}, nil,
 			[]string{`/a.toml:7: reward.tags is set, expected none with kind "math": it is for "format"`}},
-		{"before its kind", []string{"[reward]\nretries = 2\nkind = \"math\"\n"}, nil,
-			[]string{`/a.toml:6: reward.retries is set, expected none with kind "math": it is for "command" and "http"`}},
-		{"without a kind", []string{"[reward]\nflexible = false\n"}, nil, []string{`/a.toml:6: reward.flexible is set, expected none with kind "exact": it is for "gsm8k"`}},
-		{"of no kind", []string{"[reward]\ntrim = false\n[reward.sources.a]\nkind = \"math\"\n"}, nil, []string{`/a.toml:6: reward.trim is set, expected none with kind ""`}},
+		{"before its kind", []string{"[reward]\nbatch = 1\nkind = \"math\"\n"}, nil,
+			[]string{`/a.toml:6: reward.batch is set, expected none with kind "math": it is for "command" and "http"`}},
+		{"without a kind", []string{"[reward]\nbuffer = 1\n"}, nil, []string{`/a.toml:6: reward.buffer is set, expected none with kind "exact": it is for "overlong"`}},
+		{"of no kind", []string{"[reward]\nbuffer = 1\n[reward.sources.a]\nkind = \"math\"\n"}, nil, []string{`/a.toml:6: reward.buffer is set, expected none with kind ""`}},
 		{"of a part", []string{"[reward]\nkind = \"sum\"\n[reward.parts.\"a.b\"]\nkind = \"math\"\nthink = false\n"}, nil,
 			[]string{`/a.toml:9: reward.parts."a.b".think is set, expected none with kind "math"`}},
 		{"of a source", []string{"[reward.sources.\"x/y\"]\nkind = \"math\"\nwords = 0\n"}, nil,
@@ -200,8 +200,8 @@ func TestIdleRewardKeys(t *testing.T) {
 		{"of use", []string{tags}, nil, nil},
 		{"of use to the kind before", []string{tags}, []string{"reward.kind=math"}, nil},
 		{"of use to the kind before, in a file", []string{tags, "[reward]\nkind = \"math\"\n"}, nil, nil},
-		{"taken back", []string{"[reward]\nkind = \"gsm8k\"\nflexible = true\n"}, []string{"reward.kind=math", "reward.flexible=false"}, nil},
-		{"not taken back", []string{"[reward]\nkind = \"gsm8k\"\nflexible = true\n"}, []string{"reward.kind=math"}, []string{`/a.toml:7: reward.flexible is set`}},
+		{"taken back", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"}, []string{"reward.kind=math", "reward.buffer=0"}, nil},
+		{"not taken back", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"}, []string{"reward.kind=math"}, []string{`/a.toml:7: reward.buffer is set`}},
 		{"a weight is of use to all", []string{"[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = \"math\"\nweight = 1\n"}, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

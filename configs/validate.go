@@ -58,8 +58,7 @@ func (r *Resolved) Validate(task Task) error {
 		c.inference(r.Inference)
 		c.eval(r.Eval)
 	case EvalTask:
-		c.between("rollout.max_tokens", r.Rollout.MaxTokens, 1, mostTokens)
-		c.expect(!slices.Contains(r.Rollout.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
+		c.length(r.Rollout)
 		c.reward(r)
 		c.inference(r.Inference)
 		c.eval(r.Eval)
@@ -153,7 +152,6 @@ func (c *checks) loss(r *Resolved) {
 	c.expect(l.Correction == loss.NoCorrection || l.OldPolicy == loss.Behaviour || r.Train.Minibatches == 1, "loss.correction",
 		"is %q, expected %q with loss.old_policy = %q and several minibatches", l.Correction, loss.NoCorrection, l.OldPolicy)
 	c.expect(l.Keep <= max(r.Rollout.GroupSize, 0), "loss.keep", "is %d, expected rollout.group_size = %d at most", l.Keep, r.Rollout.GroupSize)
-	c.expect(l.Overlong <= max(r.Rollout.MaxTokens, 0), "loss.overlong", "is %d, expected rollout.max_tokens = %d at most", l.Overlong, r.Rollout.MaxTokens)
 }
 
 func (c *checks) run(run Run, task Task) {
@@ -167,52 +165,21 @@ func (c *checks) run(run Run, task Task) {
 }
 
 func (c *checks) model(m Model) {
-	switch {
-	case m.Path != "" && m.Init.Used():
-		c.expect(false, "model.path", "is %q and [model.init] is there too, expected one of them", m.Path)
-	case m.Path == "" && !m.Init.Used():
-		c.expect(false, "model.path", "is not set, expected a Hugging Face folder, or [model.init]")
-	case m.Init.Used():
-		c.init(m.Init)
-	}
-}
-
-func (c *checks) init(i Init) {
-	sizes := []struct {
-		key   string
-		value int
-	}{
-		{"hidden_size", i.HiddenSize}, {"layers", i.Layers}, {"heads", i.Heads}, {"kv_heads", i.KVHeads},
-		{"head_dim", i.HeadDim}, {"ffn", i.FFN}, {"vocab_size", i.VocabSize},
-	}
-	for _, size := range sizes {
-		key := "model.init." + size.key
-		if i.Config != "" {
-			c.expect(size.value == 0, key, "is %d, expected none beside model.init.config", size.value)
-		} else {
-			c.atLeast(key, size.value, 1)
-		}
-	}
-	if i.Config != "" {
-		return
-	}
-	if i.Heads >= 1 && i.KVHeads >= 1 {
-		c.expect(i.Heads%i.KVHeads == 0, "model.init.kv_heads", "is %d, expected a divisor of heads = %d", i.KVHeads, i.Heads)
-	}
-	c.expect(i.HeadDim%2 == 0, "model.init.head_dim", "is %d, expected an even number", i.HeadDim)
-	c.expect(i.Tokenizer != "", "model.init.tokenizer", "is not set, expected the folder of a tokenizer")
+	c.expect(m.Path == "" || m.Init.Config == "", "model.path", "is %q and model.init.config is set too, expected one of them", m.Path)
+	c.expect(m.Path != "" || m.Init.Config != "", "model.path", "is not set, expected a Hugging Face folder, or model.init.config")
 }
 
 // named reports that there are files and each has a name.
 func named(files []string) bool { return len(files) > 0 && !slices.Contains(files, "") }
 
-// weights checks the shares, under key, of the files that another key names.
-func (c *checks) weights(key string, weights []float64, of string, files []string) {
-	if len(weights) == 0 {
+// weights checks the shares of data.train's entries.
+func (c *checks) weights(data Data) {
+	const key = "data.weights"
+	if len(data.Weights) == 0 {
 		return
 	}
-	c.expect(len(weights) == len(files), key, "has %d entries, expected one for each of %s's %d", len(weights), of, len(files))
-	for _, w := range weights {
+	c.expect(len(data.Weights) == len(data.Train), key, "has %d entries, expected one for each of data.train's %d", len(data.Weights), len(data.Train))
+	for _, w := range data.Weights {
 		c.expect(w > 0 && !math.IsInf(w, 0), key, "has %v, expected more than 0", w)
 	}
 }
@@ -221,13 +188,12 @@ func (c *checks) data(task Task) {
 	data := c.resolved.Data
 	if task == TrainTask {
 		c.expect(named(data.Train), "data.train", "is not set, expected a file of prompts")
-		c.weights("data.weights", data.Weights, "data.train", data.Train)
+		c.weights(data)
 	} else if task == EvalTask {
 		c.expect(named(data.Eval), "data.eval", "is not set, expected a file of prompts")
 	} else {
 		sft := c.resolved.SFT
 		c.expect(named(sft.Data), "sft.data", "is not set, expected a file of demonstrations")
-		c.weights("sft.weights", sft.Weights, "sft.data", sft.Data)
 		c.expect(!slices.Contains(sft.Eval, ""), "sft.eval", "has an empty entry, expected files")
 	}
 	c.oneOf("data.template", data.Template, TemplateAuto, TemplateChat, TemplateNone)
@@ -242,13 +208,11 @@ func (c *checks) rollout(r Rollout) {
 		least = 1
 	}
 	c.between("rollout.group_size", r.GroupSize, least, inference.MaxResponses)
-	c.between("rollout.refill", r.Refill, 0, mostSteps)
+	c.between("rollout.dynamic_sampling", r.DynamicSampling, 0, mostSteps)
 	c.temperature(r.Temperature)
 	c.expect(r.TopP > 0 && r.TopP <= 1, "rollout.top_p", "is %v, expected more than 0 and at most 1", r.TopP)
 	c.atLeast("rollout.top_k", r.TopK, 0)
-	c.within("rollout.min_p", r.MinP, 0, 1, false, "0 or more and less than 1")
-	c.between("rollout.max_tokens", r.MaxTokens, 1, mostTokens)
-	c.expect(!slices.Contains(r.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
+	c.length(r)
 	minibatches := c.resolved.Train.Minibatches
 	if minibatches >= 1 && r.PromptsPerStep >= 1 {
 		c.expect(r.PromptsPerStep%minibatches == 0, "train.minibatches", "is %d, expected a divisor of rollout.prompts_per_step = %d",
@@ -256,7 +220,13 @@ func (c *checks) rollout(r Rollout) {
 	}
 }
 
-// temperature is that of what is trained.
+// length checks the keys that end responses.
+func (c *checks) length(r Rollout) {
+	c.between("rollout.max_tokens", r.MaxTokens, 1, mostTokens)
+	c.expect(!slices.Contains(r.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
+}
+
+// temperature checks the sampling temperature of training.
 func (c *checks) temperature(t float64) {
 	const key = "rollout.temperature"
 	c.expect(t > 0, key, "is %v, expected more than 0: training needs responses that differ", t)

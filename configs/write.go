@@ -103,7 +103,7 @@ func (r *Resolved) unused(f field) bool {
 	if strings.HasPrefix(f.key, "model.init.") {
 		return f.value.IsZero()
 	}
-	return f.key == "model.path" && r.Model.Path == "" && r.Model.Init.Used()
+	return f.key == "model.path" && r.Model.Path == "" && r.Model.Init.Config != ""
 }
 
 // format is v as a TOML value.

@@ -209,9 +209,9 @@ func recogniseExample(fields map[string]json.RawMessage, opts ExampleOptions) (l
 	case len(chats) == 0:
 		return l, err
 	case err == nil && l.response != "" && !l.tellsTheSame(fields, chats[0]):
-		return l, ambiguous("response", "sft.prompt_key", []string{chats[0], l.response})
+		return l, ambiguous("response", "data.prompt_key", []string{chats[0], l.response})
 	case len(agree(fields, chats)) > 1:
-		return l, ambiguous("prompt", "sft.prompt_key", chats)
+		return l, ambiguous("prompt", "data.prompt_key", chats)
 	}
 	return layout{prompt: chats[:1]}, nil
 }

@@ -87,82 +87,12 @@ func TestRewardsAndLeaveOneOutPassOnWhatIsNotFinite(t *testing.T) {
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	rewards := []float64{0.5, 1, 0, 1, 0.25, 0}
-	for _, row := range []struct {
-		filter string
-		n      int
-		want   []int
-	}{
-		{BestWorst, 0, []int{0, 1, 2, 3, 4, 5}},
-		{BestWorst, 6, []int{0, 1, 2, 3, 4, 5}},
-		{BestWorst, 99, []int{0, 1, 2, 3, 4, 5}},
-		{BestWorst, 1, []int{1}},
-		{BestWorst, 2, []int{1, 5}},
-		{BestWorst, 3, []int{1, 3, 5}},
-		{BestWorst, 4, []int{1, 2, 3, 5}},
-		{BestWorst, 5, []int{0, 1, 2, 3, 5}},
-		{BestRandom, 1, []int{1}},
+	for n, want := range map[int][]int{
+		0: {0, 1, 2, 3, 4, 5}, 6: {0, 1, 2, 3, 4, 5}, 99: {0, 1, 2, 3, 4, 5},
+		1: {1}, 2: {1, 5}, 3: {1, 3, 5}, 4: {1, 2, 3, 5}, 5: {0, 1, 2, 3, 5},
 	} {
-		require.Equal(t, row.want, Keep(row.filter, row.n, rewards, 1, 2), "%s %d", row.filter, row.n)
+		require.Equal(t, want, Keep(n, rewards), n)
 	}
 	require.Equal(t, []float64{0.5, 1, 0, 1, 0.25, 0}, rewards)
-	require.Empty(t, Keep(BestWorst, 2, nil, 1, 2))
-	require.Panics(t, func() { Keep("best", 2, rewards, 1, 2) })
-}
-
-// The best is always kept, each of the others in one of five draws.
-func TestKeepAtRandom(t *testing.T) {
-	t.Parallel()
-	rewards := []float64{0.5, 1, 0, 0.75, 0.25, 0}
-	const draws = 5000
-	counts := make([]int, len(rewards))
-	for i := range uint64(draws) {
-		kept := Keep(BestRandom, 2, rewards, 7, i)
-		require.Equal(t, kept, Keep(BestRandom, 2, rewards, 7, i))
-		require.Len(t, kept, 2)
-		require.True(t, slices.IsSorted(kept))
-		for _, k := range kept {
-			counts[k]++
-		}
-	}
-	for i, n := range counts {
-		if i == 1 {
-			require.Equal(t, draws, n)
-		} else {
-			require.InDelta(t, draws/5, n, 150) // five deviations
-		}
-	}
-}
-
-// "R_length(y) = 0 for |y| <= L_max - L_cache, ((L_max - L_cache) - |y|)/L_cache
-// up to L_max, -1 beyond" (Yu et al. 2025, eq. 13).
-func TestOverlongPenalty(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		length, limit, buffer int
-		want                  float64
-	}{
-		{0, 100, 20, 0}, {80, 100, 20, 0}, {81, 100, 20, -0.05}, {90, 100, 20, -0.5}, {100, 100, 20, -1}, {200, 100, 20, -1},
-		{100, 100, 0, 0}, {1, 2, 4, -0.75}, {20480, 20480, 4096, -1}, {18432, 20480, 4096, -0.5},
-	} {
-		require.InDelta(t, row.want, OverlongPenalty(row.length, row.limit, row.buffer), 1e-15, "%+v", row)
-	}
-}
-
-// "Dr. GRPO" (Liu et al. 2025) is (r - mean) summed over tokens: two responses of
-// a group against the formula written out.
-func TestDrGRPO(t *testing.T) {
-	t.Parallel()
-	c := Default()
-	c.Advantage, c.Aggregation = GroupMeanAdvantage, Constant
-	o, err := New(c)
-	require.NoError(t, err)
-	lengths := []int{1, 3}
-	advantages := Advantages(c.Advantage, []float64{1, 0.5})
-	v := Vars{Policy: []float32{-1, -2, -3, -4}, Old: []float32{-1, -2, -3, -4}}
-	v.Advantage = perToken(lengths, func(i int) float32 { return float32(advantages[i]) })
-	v.Weight = perToken(lengths, func(i int) float32 { return c.Aggregation.Weight(lengths[i]) })
-	got, err := o.Eval(v)
-	require.NoError(t, err)
-	require.InDelta(t, -(0.25*1-0.25*3)/(2*8), got.Loss/c.Aggregation.Denominator(2, 4, 8), 1e-12)
-	require.Equal(t, []float32{-0.25, 0.25, 0.25, 0.25}, got.Grad)
+	require.Empty(t, Keep(2, nil))
 }

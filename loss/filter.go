@@ -2,29 +2,19 @@ package loss
 
 import (
 	"cmp"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 )
 
-// The filters of a group's responses (Zhang et al. 2025, arXiv 2409.06957,
-// "PF-PPO"): rewards are most reliable where they are extreme, so that of many
-// responses few are trained. The paper draws from weights over the responses
-// ranked by reward, 1/2 for the best and the other half for the worst or for all
-// others alike; here the same halves are taken without replacement.
-const (
-	// BestWorst keeps the best half of the kept responses and the worst half.
-	BestWorst = "best-worst"
-	// BestRandom keeps the best half, and the rest at random from the others.
-	BestRandom = "best-random"
-)
-
-// Keep picks n of a group's responses by their rewards and returns their indices,
-// ascending; all of them where n is 0 or not less than the group. The better
-// half is the larger one where n is odd, and of equal rewards the first is the
-// better. Random picks depend on seed and stream alone. Advantages are those of
-// the whole group: estimate them before. An unknown filter panics.
-func Keep(filter string, n int, rewards []float64, seed, stream uint64) []int {
+// Keep picks n of a group's responses, the best half by reward and the worst half,
+// and returns their indices, ascending; all of them if n is 0 or at least the group's
+// size. If n is odd the better half is the larger one, and of equal rewards the first
+// is the better. Advantages belong to the whole group: estimate them before.
+//
+// Rewards are most reliable at their extremes (Zhang et al. 2025, arXiv 2409.06957,
+// "PF-PPO", filter "BW"). The paper draws with weights over the responses ranked by
+// reward, half of the mass on the best and half on the worst; Keep takes the same
+// halves without replacement.
+func Keep(n int, rewards []float64) []int {
 	order := make([]int, len(rewards))
 	for i := range order {
 		order[i] = i
@@ -33,15 +23,7 @@ func Keep(filter string, n int, rewards []float64, seed, stream uint64) []int {
 		return order
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rewards[b], rewards[a]) })
-	best, others := order[:(n+1)/2], order[(n+1)/2:]
-	switch filter {
-	case BestWorst:
-	case BestRandom:
-		rand.New(rand.NewPCG(seed, stream)).Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	default:
-		panic(fmt.Sprintf("loss: unknown filter %q", filter))
-	}
-	kept := slices.Concat(best, others[len(others)-n/2:])
+	kept := slices.Concat(order[:(n+1)/2], order[len(order)-n/2:])
 	slices.Sort(kept)
 	return kept
 }

@@ -64,9 +64,6 @@ type Config struct {
 	KL string `toml:"kl"`
 	// Aggregation of the tokens' losses: "sequence-mean", "token-mean" or "constant".
 	Aggregation Aggregation `toml:"aggregation"`
-	// Constant length that aggregation "constant" divides by; 0 takes the
-	// largest number of tokens a response may have.
-	Constant int `toml:"constant" unit:"tokens"`
 	// Advantage of a response: "group", "group-mean", "leave-one-out" or "reward",
 	// which wait for its group; "batch" or "batch-baseline", which wait for all.
 	Advantage string `toml:"advantage"`
@@ -75,19 +72,15 @@ type Config struct {
 	// Correction for instances whose log-probabilities differ from the trainer's:
 	// "none", "truncate" or "mask".
 	Correction string `toml:"correction"`
-	// CorrectionLow is the least ratio of trainer to instance that "mask" lets
-	// through.
-	CorrectionLow float64 `toml:"correction_low"`
-	// CorrectionHigh is the largest such ratio; with "truncate" it is the bound.
+	// CorrectionLow is the least ratio of the trainer's to the instance's probability
+	// that "mask" keeps: 0.5, the alpha of IcePop.
+	CorrectionLow float64 `toml:"-"`
+	// CorrectionHigh is the largest ratio of the trainer's to the instance's
+	// probability that "mask" keeps, and the bound of "truncate".
 	CorrectionHigh float64 `toml:"correction_high"`
-	// Filter that picks the Keep responses of a group: "best-worst" or
-	// "best-random".
-	Filter string `toml:"filter"`
-	// Keep is the number of a group's responses that are trained; 0 for all.
+	// Keep is the number of a group's responses that are trained, the best half and
+	// the worst half; 0 trains all.
 	Keep int `toml:"keep" unit:"responses"`
-	// Overlong is the number of tokens before the limit over which a growing
-	// penalty is taken off the reward; 0 for none.
-	Overlong int `toml:"overlong" unit:"tokens"`
 }
 
 // Default is GRPO without a reference, averaged over a step's tokens.
@@ -95,7 +88,7 @@ func Default() Config {
 	return Config{
 		Kind: GRPO, EpsilonLow: 0.2, EpsilonHigh: 0.2, KL: K3,
 		Aggregation: TokenMean, Advantage: GroupAdvantage, OldPolicy: Behaviour,
-		Correction: NoCorrection, CorrectionLow: 0.5, CorrectionHigh: 2, Filter: BestWorst,
+		Correction: NoCorrection, CorrectionLow: 0.5, CorrectionHigh: 2,
 	}
 }
 
@@ -109,15 +102,12 @@ func (c *Config) Validate() error {
 		within("beta", c.Beta, math.MaxFloat64, "0 or more"),
 		oneOf("kl", c.KL, K1, K2, K3),
 		oneOf("aggregation", string(c.Aggregation), string(SequenceMean), string(TokenMean), string(Constant)),
-		within("constant", float64(c.Constant), math.MaxInt32, "0 or more"),
 		oneOf("advantage", c.Advantage, GroupAdvantage, GroupMeanAdvantage, LeaveOneOutAdvantage, RewardAdvantage, BatchAdvantage, BatchBaselineAdvantage),
 		oneOf("old_policy", c.OldPolicy, Behaviour, PreviousStep),
 		oneOf("correction", c.Correction, NoCorrection, Truncate, Mask),
 		within("correction_low", c.CorrectionLow, 1, "0 to 1"),
 		between("correction_high", c.CorrectionHigh, 1, math.MaxFloat64, "1 or more"),
-		oneOf("filter", c.Filter, BestWorst, BestRandom),
 		within("keep", float64(c.Keep), math.MaxInt32, "0 or more"),
-		within("overlong", float64(c.Overlong), math.MaxInt32, "0 or more"),
 	)
 }
 

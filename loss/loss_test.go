@@ -18,8 +18,8 @@ func TestValidateReportsAllFaults(t *testing.T) {
 	t.Parallel()
 	cfg := Config{
 		Kind: "ppo", EpsilonLow: 1.5, EpsilonHigh: -0.1, Beta: math.NaN(), KL: "k4",
-		Aggregation: "mean", Constant: -1, Advantage: "z", OldPolicy: "older",
-		DualClip: 0.5, Correction: "clip", CorrectionLow: 2, CorrectionHigh: 0.5, Filter: "best", Keep: -1, Overlong: -1,
+		Aggregation: "mean", Advantage: "z", OldPolicy: "older",
+		DualClip: 0.5, Correction: "clip", CorrectionLow: 2, CorrectionHigh: 0.5, Keep: -1,
 	}
 	err := cfg.Validate()
 	require.Error(t, err)
@@ -32,15 +32,12 @@ func TestValidateReportsAllFaults(t *testing.T) {
 		`beta is NaN, expected 0 or more`,
 		`kl is "k4", expected "k1", "k2", "k3"`,
 		`aggregation is "mean", expected "sequence-mean", "token-mean", "constant"`,
-		`constant is -1, expected 0 or more`,
 		`advantage is "z", expected "group", "group-mean", "leave-one-out", "reward", "batch", "batch-baseline"`,
 		`old_policy is "older", expected "behaviour", "previous-step"`,
 		`correction is "clip", expected "none", "truncate", "mask"`,
 		`correction_low is 2, expected 0 to 1`,
 		`correction_high is 0.5, expected 1 or more`,
-		`filter is "best", expected "best-worst", "best-random"`,
 		`keep is -1, expected 0 or more`,
-		`overlong is -1, expected 0 or more`,
 	}, faults)
 	_, err = New(cfg)
 	require.ErrorContains(t, err, "new loss: kind is")

@@ -45,7 +45,7 @@ func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) erro
 	for i := range params {
 		p := &params[i]
 		update := npu.AdamWParams{
-			LR: float32(lr), Beta1: float32(a.cfg.Beta1), Beta2: float32(a.cfg.Beta2), Eps: float32(a.cfg.Eps),
+			LR: float32(lr), Beta1: Beta1, Beta2: float32(a.cfg.Beta2), Eps: Eps,
 			GradScale: float32(gradScale), Step: a.Updates,
 		}
 		if p.Decay {

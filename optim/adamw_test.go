@@ -39,7 +39,7 @@ func hostParam(name string, decay bool, g ...float32) Param {
 
 func TestStepUpdatesEachParameterOnce(t *testing.T) {
 	t.Parallel()
-	cfg := Config{LR: 1, Schedule: Constant, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.01}
+	cfg := Config{LR: 1, Schedule: Constant, Beta2: 0.95, WeightDecay: 0.01}
 	a, err := NewAdamW(cfg)
 	require.NoError(t, err)
 	dev := &recorder{}

@@ -18,15 +18,15 @@ type reference struct{ w, m, v []float64 }
 func (r *reference) update(cfg Config, g []float32, decay bool, scale, lr float64, step int) {
 	for i := range r.w {
 		grad := float64(g[i]) * scale
-		r.m[i] = cfg.Beta1*r.m[i] + (1-cfg.Beta1)*grad
+		r.m[i] = Beta1*r.m[i] + (1-Beta1)*grad
 		r.v[i] = cfg.Beta2*r.v[i] + (1-cfg.Beta2)*grad*grad
-		m := r.m[i] / (1 - math.Pow(cfg.Beta1, float64(step)))
+		m := r.m[i] / (1 - math.Pow(Beta1, float64(step)))
 		v := r.v[i] / (1 - math.Pow(cfg.Beta2, float64(step)))
 		pull := 0.0
 		if decay {
 			pull = cfg.WeightDecay * r.w[i]
 		}
-		r.w[i] -= lr * (m/(math.Sqrt(v)+cfg.Eps) + pull)
+		r.w[i] -= lr * (m/(math.Sqrt(v)+Eps) + pull)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestAdamWAgainstFloat64(t *testing.T) {
 		// float32 represents these hyper-parameters exactly, so that only rounding differs.
 		cfg := Config{
 			LR: 0.0078125, Schedule: Cosine, Warmup: 5, MinLR: 0.25,
-			Beta1: 0.875, Beta2: 0.984375, Eps: 1.0 / (1 << 20), WeightDecay: 0.0625, ClipGrad: 0.5,
+			Beta2: 0.984375, WeightDecay: 0.0625, ClipGrad: 0.5,
 		}
 		const steps, denominator = 60, 37.0
 		adam, err := NewAdamW(cfg)
@@ -125,7 +125,7 @@ func TestAdamWAgainstFloat64(t *testing.T) {
 func TestAdamWOfZeroGradients(t *testing.T) {
 	t.Parallel()
 	devices(t, func(t *testing.T, dev npu.Device) {
-		adam, err := NewAdamW(Config{LR: 0.5, Schedule: Constant, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.5})
+		adam, err := NewAdamW(Config{LR: 0.5, Schedule: Constant, Beta2: 0.99, WeightDecay: 0.5})
 		require.NoError(t, err)
 		params := []Param{allocate(t, dev, "matrix", 2, true), allocate(t, dev, "norm", 2, false)}
 		for _, p := range params {

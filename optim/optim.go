@@ -10,6 +10,12 @@ import (
 	"math"
 )
 
+// The constants of AdamW that no run changes.
+const (
+	Beta1 = 0.9  // decay of the gradient's running mean
+	Eps   = 1e-8 // keeps the update finite if the gradient has been zero
+)
+
 // Config sets how weights are updated.
 type Config struct {
 	// LR is the peak learning rate.
@@ -21,12 +27,8 @@ type Config struct {
 	Warmup int `toml:"warmup" unit:"steps"`
 	// MinLR is the learning rate at the end of the decay, as a fraction of LR.
 	MinLR float64 `toml:"min_lr" unit:"share"`
-	// Beta1 is the decay of the gradient's running mean.
-	Beta1 float64 `toml:"beta1"`
 	// Beta2 is the decay of the squared gradient's running mean.
 	Beta2 float64 `toml:"beta2"`
-	// Eps keeps the update finite if the gradient has been zero.
-	Eps float64 `toml:"eps"`
 	// WeightDecay pulls matrices towards zero, decoupled from the gradient.
 	WeightDecay float64 `toml:"weight_decay"`
 	// ClipGrad limits the global norm of the gradient; 0 does not clip.
@@ -35,7 +37,7 @@ type Config struct {
 
 // Default returns AdamW at a constant rate of 1e-6 with the gradient's norm clipped at 1.
 func Default() Config {
-	return Config{LR: 1e-6, Schedule: Constant, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, ClipGrad: 1}
+	return Config{LR: 1e-6, Schedule: Constant, Beta2: 0.999, ClipGrad: 1}
 }
 
 // Validate reports all faults of c together, each beginning with its key.
@@ -52,9 +54,7 @@ func (c *Config) Validate() error {
 		"schedule", fmt.Sprintf("%q", c.Schedule), `"constant", "linear" or "cosine"`)
 	expect(c.Warmup >= 0, "warmup", c.Warmup, "0 or more steps")
 	expect(c.MinLR >= 0 && c.MinLR <= 1, "min_lr", c.MinLR, "a fraction of lr, 0 to 1")
-	expect(c.Beta1 >= 0 && float32(c.Beta1) < 1, "beta1", c.Beta1, "0 or more and less than 1")
 	expect(c.Beta2 >= 0 && float32(c.Beta2) < 1, "beta2", c.Beta2, "0 or more and less than 1")
-	expect(finite(c.Eps) && float32(c.Eps) > 0, "eps", c.Eps, "more than 0")
 	expect(finite(c.WeightDecay), "weight_decay", c.WeightDecay, "0 or more")
 	expect(finite(c.ClipGrad), "clip_grad", c.ClipGrad, "0 or more")
 	return errors.Join(faults...)

@@ -1,6 +1,7 @@
 package reward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,8 @@ const Command = "command"
 type CommandConfig struct {
 	// Command is the program of "command" and its arguments.
 	Command []string `toml:"command"`
-	// Processes of "command", at most.
-	Processes int `toml:"processes" unit:"processes"`
-	// MemoryGiB is what a process of "command" and its children may have in
-	// memory; one with more is killed. 0 sets no limit. Linux only.
+	// MemoryGiB limits the memory of a process of "command" and its children; one that
+	// uses more is killed. 0 sets no limit. Linux only.
 	MemoryGiB float64 `toml:"memory_gib" unit:"GiB"`
 }
 
@@ -30,8 +29,8 @@ func commandKind() Kind {
 	return Kind{
 		Name:     Command,
 		About:    "asks a program, over JSON lines.",
-		keys:     append([]string{"command", "processes", "memory_gib"}, callKeys()...),
-		defaults: func(t *Term) { t.Processes, t.MemoryGiB, t.CallConfig = 4, 8, defaultCalls() },
+		keys:     append([]string{"command", "memory_gib"}, callKeys()...),
+		defaults: func(t *Term) { t.MemoryGiB, t.CallConfig = 8, defaultCalls() },
 		example:  func(r *Rule) { r.Command = []string{"python3", "reward.py"} },
 		check:    checkCommand,
 		build:    func(r *Rule, _ int) (Func, error) { return newCommand(&r.Term) },
@@ -40,7 +39,6 @@ func commandKind() Kind {
 
 func checkCommand(v *validation, r *Rule) {
 	v.expect(len(r.Command) > 0 && r.Command[0] != "", "command", "is empty, expected a program and its arguments")
-	v.count("processes", r.Processes, 1, mostWorkers)
 	const mostMemory = 1 << 20
 	v.expect(r.MemoryGiB >= 0 && r.MemoryGiB <= mostMemory, "memory_gib", "is %v, expected 0, which sets no limit, to %d", r.MemoryGiB, mostMemory)
 	checkCalls(v, r)
@@ -63,7 +61,7 @@ func newCommand(t *Term) (*command, error) {
 		return nil, fmt.Errorf("new reward: command: %w", err)
 	}
 	c := &command{argv: t.Command, timeout: func([]Input) time.Duration { return seconds(t.Timeout) }, memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
-	cfg := queue.Config{Workers: t.Processes, Batch: t.Batch, Retries: t.Retries}
+	cfg := queue.Config{Workers: cmp.Or(t.Concurrency, 4), Batch: t.Batch, Retries: t.Retries}
 	c.asking = asking{"reward command " + t.Command[0], queue.New(cfg, func() queue.Worker[Input, Score] { return &seat{command: c} })}
 	return c, nil
 }

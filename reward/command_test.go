@@ -163,7 +163,7 @@ func holdOpen(path string) error {
 
 func scoring(t *testing.T, processes int, args ...string) *command {
 	t.Helper()
-	return scoringWith(t, Term{CommandConfig: CommandConfig{Processes: processes}, CallConfig: CallConfig{Timeout: ample.Seconds(), Batch: 1}}, args...)
+	return scoringWith(t, Term{CallConfig: CallConfig{Concurrency: processes, Timeout: ample.Seconds(), Batch: 1}}, args...)
 }
 
 func scoringWith(t *testing.T, term Term, args ...string) *command {
@@ -330,7 +330,7 @@ func TestCommandBatch(t *testing.T) {
 	} {
 		t.Run(row.bad, func(t *testing.T) {
 			t.Parallel()
-			c := scoringWith(t, Term{CommandConfig: CommandConfig{Processes: 1}, CallConfig: CallConfig{Timeout: ample.Seconds(), Batch: 8, Retries: 2}}, "poison")
+			c := scoringWith(t, Term{CallConfig: CallConfig{Concurrency: 1, Timeout: ample.Seconds(), Batch: 8, Retries: 2}}, "poison")
 			c.timeout = shortFor("hang")
 			const n = 20
 			var wg sync.WaitGroup
@@ -363,7 +363,7 @@ func TestCommandMemory(t *testing.T) {
 		t.Skip("memory is watched on Linux")
 	}
 	for _, args := range [][]string{{"eat"}, {"eat", "child"}} {
-		c := scoringWith(t, Term{CommandConfig: CommandConfig{Processes: 1, MemoryGiB: 0.25}, CallConfig: CallConfig{Timeout: ample.Seconds(), Batch: 1, Retries: 1}}, args...)
+		c := scoringWith(t, Term{CommandConfig: CommandConfig{MemoryGiB: 0.25}, CallConfig: CallConfig{Concurrency: 1, Timeout: ample.Seconds(), Batch: 1, Retries: 1}}, args...)
 		_, err := c.Score(t.Context(), input("1", "eat", rollout.Stop))
 		require.ErrorContains(t, err, "program had more than 0.25 GiB of memory (after 2 tries)")
 		got, err := c.Score(t.Context(), input("1", "1", rollout.Stop))

@@ -15,16 +15,14 @@ const Exact = "exact"
 type ExactConfig struct {
 	// Think lets "exact" skip one leading <think>…</think>.
 	Think bool `toml:"think"`
-	// Trim makes "exact" ignore white space around response and answer.
-	Trim bool `toml:"trim"`
 }
 
 func exactKind() Kind {
 	return Kind{
 		Name:  Exact,
 		About: "compares the whole response with the answer.",
-		keys:  []string{"think", "trim"},
-		build: func(r *Rule, _ int) (Func, error) { return exact{think: r.Think, trim: r.Trim}, nil },
+		keys:  []string{"think"},
+		build: func(r *Rule, _ int) (Func, error) { return exact{think: r.Think}, nil },
 		lacks: func(_ *Rule, answer json.RawMessage) bool { return absent(answer) },
 	}
 }
@@ -38,7 +36,6 @@ const (
 // time is linear in the response.
 type exact struct {
 	think bool // the response may begin with one <think>…</think>, and has no other such tag
-	trim  bool // white space around either side does not count
 }
 
 func (e exact) Score(ctx context.Context, in Input) (Score, error) {
@@ -50,9 +47,6 @@ func (e exact) Score(ctx context.Context, in Input) (Score, error) {
 	if e.think {
 		text, formed = afterThink(text)
 		score.Parts = map[string]float64{"format": number(formed)}
-	}
-	if e.trim {
-		text, want = strings.TrimSpace(text), strings.TrimSpace(want)
 	}
 	if formed && len(text) <= maxVote {
 		score.Answer = text

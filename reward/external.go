@@ -15,18 +15,21 @@ var ErrTimeout = program.ErrTimeout
 
 // CallConfig holds the keys that kinds "command" and "http" share.
 type CallConfig struct {
+	// Concurrency is the number of calls in flight: processes of "command", requests of
+	// "http". 0 means 4 processes or 8 requests.
+	Concurrency int `toml:"concurrency" unit:"calls"`
 	// Batch is the most responses that "command" and "http" hand over at once: what
 	// waits is taken, and nothing is waited for.
 	Batch int `toml:"batch" unit:"responses"`
 	// Timeout of "command" and "http" in seconds, for one answer, counted from
 	// when it is asked for; a program's first one includes its start.
 	Timeout float64 `toml:"timeout" unit:"s"`
-	// Retries of "command" and "http" after a failure that may pass. A service
-	// that answers nothing at all is tried for a minute, unless this is 0.
-	Retries int `toml:"retries" unit:"times"`
+	// Retries is how often a call is repeated after a failure that may pass. A service
+	// that does not answer at all is tried for a minute, unless Retries is 0.
+	Retries int `toml:"-"`
 }
 
-func callKeys() []string { return []string{"batch", "timeout", "retries"} }
+func callKeys() []string { return []string{"concurrency", "batch", "timeout"} }
 
 func defaultCalls() CallConfig { return CallConfig{Batch: 1, Timeout: 30, Retries: 2} }
 
@@ -34,14 +37,13 @@ func defaultCalls() CallConfig { return CallConfig{Batch: 1, Timeout: 30, Retrie
 const (
 	mostWorkers = 1024
 	mostBatch   = 1024
-	mostRetries = 100
 	maxTimeout  = 86400 // a day, in seconds
 )
 
 func checkCalls(v *validation, r *Rule) {
+	v.count("concurrency", r.Concurrency, 0, mostWorkers)
 	v.count("batch", r.Batch, 1, mostBatch)
 	v.expect(r.Timeout > 0 && r.Timeout <= maxTimeout, "timeout", "is %v, expected more than 0 and at most %v seconds", r.Timeout, maxTimeout)
-	v.count("retries", r.Retries, 0, mostRetries)
 }
 
 // outcome is a score, or why there is none.

@@ -13,15 +13,15 @@ const Format = "format"
 type FormatConfig struct {
 	// Tags of "format", each once and in this order.
 	Tags []string `toml:"tags"`
-	// Start lets "format" accept nothing but white space before the first tag.
-	Start bool `toml:"start"`
+	// Start requires the first tag to open the response, after white space at most.
+	Start bool `toml:"-"`
 }
 
 func formatKind() Kind {
 	return Kind{
 		Name:     Format,
 		About:    "looks for tags such as <think>…</think>.",
-		keys:     []string{"tags", "start"},
+		keys:     []string{"tags"},
 		defaults: func(t *Term) { t.FormatConfig = DefaultFormat() },
 		check:    checkFormat,
 		build:    func(r *Rule, _ int) (Func, error) { return NewFormat(r.FormatConfig) },
@@ -43,10 +43,11 @@ func DefaultFormat() FormatConfig { return FormatConfig{Tags: []string{"think"},
 
 type format struct{ cfg FormatConfig }
 
-// NewFormat is the reward of kind "format": 1 where the tags are there as they
-// have to be, else 0. Each tag alone, wherever it is, is a part.
+// NewFormat returns the reward of kind "format": 1 if each tag occurs once, in order,
+// and the first opens the response if Start is set, else 0. Each tag is a part of its own, which
+// is 1 if the tag occurs once, wherever it is.
 func NewFormat(cfg FormatConfig) (Func, error) {
-	if err := formatKind().valid(Term{FormatConfig: cfg}); err != nil {
+	if err := formatKind().valid(Term{FormatConfig: cfg}, 0); err != nil {
 		return nil, err
 	}
 	return format{cfg}, nil

@@ -1,6 +1,7 @@
 package reward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -20,16 +21,14 @@ const HTTP = "http"
 type HTTPConfig struct {
 	// URL is where "http" asks; of several each request takes the next.
 	URL []string `toml:"url"`
-	// Requests of "http" under way at once, at most.
-	Requests int `toml:"requests" unit:"requests"`
 }
 
 func httpKind() Kind {
 	return Kind{
 		Name:     HTTP,
 		About:    "asks a service, over JSON.",
-		keys:     append([]string{"url", "requests"}, callKeys()...),
-		defaults: func(t *Term) { t.Requests, t.CallConfig = 8, defaultCalls() },
+		keys:     append([]string{"url"}, callKeys()...),
+		defaults: func(t *Term) { t.CallConfig = defaultCalls() },
 		example:  func(r *Rule) { r.URL = []string{"http://127.0.0.1:9000/score"} },
 		check:    checkHTTP,
 		build:    func(r *Rule, _ int) (Func, error) { return newServices(&r.Term), nil },
@@ -43,7 +42,6 @@ func checkHTTP(v *validation, r *Rule) {
 		v.expect(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "url",
 			"has %q, expected a URL such as http://127.0.0.1:9000/score", text)
 	}
-	v.count("requests", r.Requests, 1, mostWorkers)
 	checkCalls(v, r)
 }
 
@@ -78,8 +76,9 @@ type services struct {
 }
 
 func newServices(t *Term) *services {
-	s := &services{urls: t.URL, client: service.NewClient(t.Requests, seconds(t.Timeout))}
-	cfg := queue.Config{Workers: t.Requests, Batch: t.Batch, Retries: t.Retries, Pause: pause}
+	workers := cmp.Or(t.Concurrency, 8)
+	s := &services{urls: t.URL, client: service.NewClient(workers, seconds(t.Timeout))}
+	cfg := queue.Config{Workers: workers, Batch: t.Batch, Retries: t.Retries, Pause: pause}
 	if t.Retries > 0 {
 		cfg.Patience = patience
 	}

@@ -61,9 +61,9 @@ func calling(t *testing.T, term Term, urls ...string) *services {
 	if term.Timeout == 0 {
 		term.Timeout = ample.Seconds()
 	}
-	term.Requests, term.Batch = max(term.Requests, 1), max(term.Batch, 1)
+	term.Concurrency, term.Batch = max(term.Concurrency, 1), max(term.Batch, 1)
 	s := newServices(&term)
-	s.start(queue.Config{Workers: term.Requests, Batch: term.Batch, Retries: term.Retries}) // without pauses
+	s.start(queue.Config{Workers: term.Concurrency, Batch: term.Batch, Retries: term.Retries}) // without pauses
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }

@@ -14,7 +14,6 @@ type Term struct {
 	// Kind of reward: [Kinds].
 	Kind string `toml:"kind"`
 	ExactConfig
-	GSM8KConfig
 	RegexConfig
 	FormatConfig
 	OverlongConfig
@@ -87,9 +86,10 @@ func (k Kind) Example() Rule {
 	return r
 }
 
-// valid reports the faults of a term of the kind, which has a check.
-func (k Kind) valid(t Term) error {
-	v := &validation{}
+// valid reports the faults of a term of the kind, which has a check. A response has
+// at most maxTokens tokens.
+func (k Kind) valid(t Term, maxTokens int) error {
+	v := &validation{maxTokens: maxTokens}
 	k.check(v, &Rule{Term: t})
 	if err := errors.Join(v.faults...); err != nil {
 		return fmt.Errorf("new %s reward: %w", k.Name, err)

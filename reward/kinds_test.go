@@ -48,7 +48,7 @@ func TestMath(t *testing.T) {
 	_, err := NewMath().Score(t.Context(), Input{Prompt: &rollout.Prompt{ID: "set:1"}, Text: "18"})
 	require.ErrorIs(t, err, ErrNoAnswer)
 	for _, none := range []string{"null", `""`, "[]", `[""]`} {
-		for _, f := range []Func{NewMath(), NewGSM8K(GSM8KConfig{}), expression{regexp.MustCompile("(a*)"), false}} {
+		for _, f := range []Func{NewMath(), NewGSM8K(), expression{regexp.MustCompile("(a*)"), false}} {
 			_, err := f.Score(t.Context(), Input{Prompt: &rollout.Prompt{ID: "set:1", Answer: json.RawMessage(none)}, Text: ""})
 			require.ErrorIs(t, err, ErrNoAnswer, none)
 		}
@@ -63,34 +63,33 @@ func TestGSM8K(t *testing.T) {
 	t.Parallel()
 	far := strings.Repeat("x", 301)
 	for _, row := range []struct {
-		answer, text     string
-		strict, flexible float64
+		answer, text string
+		want         float64
 	}{
-		{"18", "16 - 3 = 13\n#### 18", 1, 1},
-		{"18", "#### 17\nwait\n#### 18", 1, 1},
-		{"18", "#### 18\n#### none", 1, 1},
-		{"18", "#### 18.", 1, 1},
-		{"18", "#### 18.00", 1, 1},
-		{"72", "Natalia sold 48/2 = 24 clips in May.\n#### 72", 1, 1},
-		{"solution\n#### 1,080", "#### 1080", 1, 1},
-		{"1,080", "#### 1,080", 1, 1},
-		{"-5", "#### -5", 1, 1},
-		{"5", "#### -5", 0.1, 0.1},
-		{"18", "#### 19", 0.1, 0.1},
-		{"18", "#### $18", 0, 1},
-		{"18", "####18", 0, 1},
-		{"18", "The answer is 18.", 0, 1},
-		{"18", "18 eggs for 3 people", 0, 0.1},
-		{"18", "none, none.", 0, 0},
-		{"18", "", 0, 0},
-		{"18", "#### 18" + far, 0, 0},
-		{"18", far + "#### 18", 1, 1},
+		{"18", "16 - 3 = 13\n#### 18", 1},
+		{"18", "#### 17\nwait\n#### 18", 1},
+		{"18", "#### 18\n#### none", 1},
+		{"18", "#### 18.", 1},
+		{"18", "#### 18.00", 1},
+		{"72", "Natalia sold 48/2 = 24 clips in May.\n#### 72", 1},
+		{"solution\n#### 1,080", "#### 1080", 1},
+		{"1,080", "#### 1,080", 1},
+		{"-5", "#### -5", 1},
+		{"5", "#### -5", 0},
+		{"18", "#### 19", 0},
+		{"18", "#### $18", 0},
+		{"18", "####18", 0},
+		{"18", "The answer is 18.", 0},
+		{"18", "18 eggs for 3 people", 0},
+		{"18", "none, none.", 0},
+		{"18", "", 0},
+		{"18", "#### 18" + far, 0},
+		{"18", far + "#### 18", 1},
 	} {
 		in := input(row.answer, row.text, rollout.Stop)
-		require.InDelta(t, row.strict, value(t, NewGSM8K(GSM8KConfig{FormatScore: 0.1}), in), 0, row.text)
-		require.InDelta(t, row.flexible, value(t, NewGSM8K(GSM8KConfig{Flexible: true, FormatScore: 0.1}), in), 0, row.text)
+		require.InDelta(t, row.want, value(t, NewGSM8K(), in), 0, row.text)
 	}
-	score, err := NewGSM8K(GSM8KConfig{}).Score(t.Context(), input("1", "#### 2", rollout.Stop))
+	score, err := NewGSM8K().Score(t.Context(), input("1", "#### 2", rollout.Stop))
 	require.NoError(t, err)
 	require.Equal(t, Score{Parts: map[string]float64{"answered": 1}, Verdict: Wrong, Answer: "2"}, score)
 }
@@ -98,40 +97,41 @@ func TestGSM8K(t *testing.T) {
 func TestRegex(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		cfg          RegexConfig
+		kind         string
+		pattern      string
 		answer, text string
 		want         float64
 	}{
-		{RegexConfig{Pattern: `^\d+$`, Compare: compareText}, "", "42", 1},
-		{RegexConfig{Pattern: `^\d+$`, Compare: compareText}, "", "42!", 0},
-		{RegexConfig{Pattern: `(?i)answer: *(.+)`, Compare: compareText}, "blue", "Answer: red\nanswer:  blue ", 1},
-		{RegexConfig{Pattern: `(?i)answer: *(.+)`, Compare: compareText}, "red", "Answer: red\nanswer: blue", 0},
-		{RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareText}, "5", "The length is [5.0].", 0},
-		{RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareMath}, "5", "The length is [5.0].", 1},
-		{RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareMath}, "2", `[$\sqrt{4}$]`, 1},
-		{RegexConfig{Pattern: `(x*)`, Compare: compareText}, "x", "ax", 0}, // the last match is empty
-		{RegexConfig{Pattern: `(x+)`, Compare: compareText}, "x", "ax", 1},
+		{Regex, `^\d+$`, "", "42", 1},
+		{Regex, `^\d+$`, "", "42!", 0},
+		{Regex, `(?i)answer: *(.+)`, "blue", "Answer: red\nanswer:  blue ", 1},
+		{Regex, `(?i)answer: *(.+)`, "red", "Answer: red\nanswer: blue", 0},
+		{Regex, `\[(.*?)\]`, "5", "The length is [5.0].", 0},
+		{Math, `\[(.*?)\]`, "5", "The length is [5.0].", 1},
+		{Math, `\[(.*?)\]`, "2", `[$\sqrt{4}$]`, 1},
+		{Regex, `(x*)`, "x", "ax", 0}, // the last match is empty
+		{Regex, `(x+)`, "x", "ax", 1},
 	} {
-		f, err := NewRegex(row.cfg)
+		f, err := New(one(Term{Kind: row.kind, RegexConfig: RegexConfig{Pattern: row.pattern}}), 10)
 		require.NoError(t, err)
-		require.InDelta(t, row.want, value(t, f, input(row.answer, row.text, rollout.Stop)), 0, "%v %q", row.cfg, row.text)
+		require.InDelta(t, row.want, value(t, f, input(row.answer, row.text, rollout.Stop)), 0, "%v %q", row.pattern, row.text)
 	}
 	for pattern, want := range map[string]string{
 		"": "pattern is empty", "(": "missing closing )", "(a)(b)": "has 2 groups",
 	} {
-		_, err := NewRegex(RegexConfig{Pattern: pattern, Compare: compareText})
+		_, err := NewRegex(RegexConfig{Pattern: pattern})
 		require.ErrorContains(t, err, want)
 	}
-	_, err := NewRegex(RegexConfig{Pattern: "a", Compare: compareMath})
+	_, err := New(one(Term{Kind: Math, RegexConfig: RegexConfig{Pattern: "a"}}), 10)
 	require.ErrorContains(t, err, "has no group")
 }
 
 // Responses that answer the same share an answer, right ones in any form.
 func TestAnswersToCount(t *testing.T) {
 	t.Parallel()
-	regex, err := NewRegex(RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareMath})
+	regex, err := New(one(Term{Kind: Math, RegexConfig: RegexConfig{Pattern: `\[(.*?)\]`}}), 10)
 	require.NoError(t, err)
-	letters, err := NewRegex(RegexConfig{Pattern: `\[(.*?)\]`, Compare: compareText})
+	letters, err := NewRegex(RegexConfig{Pattern: `\[(.*?)\]`})
 	require.NoError(t, err)
 	for name, row := range map[string]struct {
 		f         Func
@@ -141,10 +141,10 @@ func TestAnswersToCount(t *testing.T) {
 	}{
 		"math":  {NewMath(), `2\sqrt{2}`, []string{`\boxed{2\sqrt{2}}`, `So it is $\sqrt{8}$.`}, []string{`\boxed{3}`, `\boxed{-3}`}},
 		"wrong": {NewMath(), "7", []string{`\boxed{1/2}`, "The answer is 0.5.", `$x = \frac{1}{2}$`}, []string{"7", "8"}},
-		"gsm8k": {NewGSM8K(GSM8KConfig{}), "1080", []string{"#### 1,080", "#### 1080.00"}, []string{"#### 108"}},
+		"gsm8k": {NewGSM8K(), "1080", []string{"#### 1,080", "#### 1080.00"}, []string{"#### 108"}},
 		"regex": {regex, "1/2", []string{"[0.5]", `[\frac12]`}, []string{"[2]"}},
 		"text":  {letters, "blue", []string{"[ blue]", "[red] [blue]"}, []string{"[0.5]", "[red]"}},
-		"exact": {exact{think: true, trim: true}, "5", []string{"5", "<think>a</think>5 "}, []string{"6"}},
+		"exact": {exact{think: true}, "5", []string{"5", "<think>a</think>5"}, []string{"6"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +162,7 @@ func TestAnswersToCount(t *testing.T) {
 			}
 		})
 	}
-	for _, f := range []Func{NewMath(), NewGSM8K(GSM8KConfig{}), regex, exact{think: true}} {
+	for _, f := range []Func{NewMath(), NewGSM8K(), regex, exact{think: true}} {
 		score, err := f.Score(t.Context(), input("5", "<think>5", rollout.Stop))
 		require.NoError(t, err)
 		require.Empty(t, score.Answer, "none was given")
@@ -206,13 +206,13 @@ func TestFormat(t *testing.T) {
 
 func TestOverlong(t *testing.T) {
 	t.Parallel()
-	f, err := NewOverlong(OverlongConfig{MaxTokens: 100, Buffer: 20})
+	f, err := NewOverlong(OverlongConfig{Buffer: 20}, 100)
 	require.NoError(t, err)
 	for length, want := range map[int]float64{0: 0, 79: 0, 80: 0, 81: -0.05, 90: -0.5, 99: -0.95, 100: -1, 101: -1, 1000: -1} {
 		require.InDelta(t, want, value(t, f, Input{Length: length}), 1e-12, length)
 	}
-	for _, cfg := range []OverlongConfig{{}, {MaxTokens: 10}, {MaxTokens: 10, Buffer: 11}} {
-		_, err := NewOverlong(cfg)
+	for _, cfg := range []OverlongConfig{{}, {Buffer: -1}, {Buffer: 11}} {
+		_, err := NewOverlong(cfg, 10)
 		require.Error(t, err)
 	}
 }
@@ -233,11 +233,11 @@ func TestRepetition(t *testing.T) {
 		{1, "ab a b", 0},
 		{2, "ab c a bc", 0},
 	} {
-		f, err := NewRepetition(RepetitionConfig{Words: row.words, Penalty: -1})
+		f, err := NewRepetition(RepetitionConfig{Words: row.words})
 		require.NoError(t, err)
 		require.InDelta(t, row.want, value(t, f, Input{Text: row.text}), 1e-12, row.text)
 	}
-	for _, cfg := range []RepetitionConfig{{}, {Words: 1, Penalty: 1}} {
+	for _, cfg := range []RepetitionConfig{{}, {Words: -1}} {
 		_, err := NewRepetition(cfg)
 		require.Error(t, err)
 	}
@@ -347,7 +347,7 @@ func verifyThink(t *testing.T, line int, args []json.RawMessage, _ map[string]an
 }
 
 func verifyOverlong(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
-	f, err := NewOverlong(OverlongConfig{MaxTokens: 100, Buffer: 20})
+	f, err := NewOverlong(OverlongConfig{Buffer: 20}, 100)
 	require.NoError(t, err)
 	for k, ids := range decodeArg[[][]int](t, args[0]) {
 		require.InDelta(t, expected.([]any)[k], value(t, f, Input{Length: len(ids)}), 1e-6, "line %d", line)
@@ -360,7 +360,7 @@ func verifyRepetition(t *testing.T, line int, args []json.RawMessage, expected a
 	if line == 5 || line == 6 {
 		words = 3
 	}
-	f, err := NewRepetition(RepetitionConfig{Words: words, Penalty: -1})
+	f, err := NewRepetition(RepetitionConfig{Words: words})
 	require.NoError(t, err)
 	for k, ids := range decodeArg[[][]json.Number](t, args[0]) {
 		var text []string
@@ -448,8 +448,8 @@ func TestKeysOfKinds(t *testing.T) {
 	t.Parallel()
 	keys, taken := map[string]bool{}, map[string]bool{"kind": true}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Term]()) {
-		if !field.Anonymous {
-			keys[field.Tag.Get("toml")] = true
+		if key := field.Tag.Get("toml"); !field.Anonymous && key != "-" {
+			keys[key] = true
 		}
 	}
 	for _, k := range Kinds() {

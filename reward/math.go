@@ -3,6 +3,7 @@ package reward
 import (
 	"context"
 	"encoding/json"
+	"regexp"
 	"slices"
 
 	"github.com/easyrl/easyrl/reward/grade"
@@ -15,9 +16,24 @@ func mathKind() Kind {
 	return Kind{
 		Name:  Math,
 		About: "grades the answer that a response gives, in whatever form.",
-		build: func(*Rule, int) (Func, error) { return NewMath(), nil },
+		keys:  []string{"pattern"},
+		check: func(v *validation, r *Rule) {
+			if r.Pattern != "" {
+				checkRegex(v, r)
+			}
+		},
+		build: buildMath,
 		lacks: func(_ *Rule, answer json.RawMessage) bool { return blank(answer) },
 	}
+}
+
+// buildMath makes the reward of a rule: with a pattern, what the pattern finds is graded.
+func buildMath(r *Rule, _ int) (Func, error) {
+	if r.Pattern == "" {
+		return NewMath(), nil
+	}
+	pattern, err := regexp.Compile(r.Pattern)
+	return expression{pattern, true}, err
 }
 
 // mathematics is 1 where the response gives the prompt's answer, else 0.

@@ -1,7 +1,6 @@
 package reward
 
 import (
-	"cmp"
 	"context"
 )
 
@@ -10,10 +9,8 @@ const Overlong = "overlong"
 
 // OverlongConfig holds the keys of kind "overlong".
 type OverlongConfig struct {
-	// MaxTokens is the length limit of "overlong"; 0 takes rollout.max_tokens.
-	MaxTokens int `toml:"max_tokens" unit:"tokens"`
-	// Buffer is the number of tokens before the limit of "overlong" over which the
-	// punishment grows.
+	// Buffer is the number of tokens before rollout.max_tokens over which the
+	// penalty of "overlong" grows.
 	Buffer int `toml:"buffer" unit:"tokens"`
 }
 
@@ -21,42 +18,36 @@ func overlongKind() Kind {
 	return Kind{
 		Name:    Overlong,
 		About:   "punishes responses that come near the length limit.",
-		keys:    []string{"max_tokens", "buffer"},
+		keys:    []string{"buffer"},
 		example: func(r *Rule) { r.Buffer = 1 },
 		check:   checkOverlong,
 		build: func(r *Rule, maxTokens int) (Func, error) {
-			return NewOverlong(OverlongConfig{MaxTokens: cmp.Or(r.MaxTokens, maxTokens), Buffer: r.Buffer})
+			return NewOverlong(r.OverlongConfig, maxTokens)
 		},
 	}
 }
 
 func checkOverlong(v *validation, r *Rule) {
-	limit := cmp.Or(r.MaxTokens, v.maxTokens)
-	switch {
-	case limit < 1:
-		v.fault("max_tokens", "is %d, expected 1 or more", limit)
-	case r.Buffer < 1 || r.Buffer > limit:
-		v.fault("buffer", "is %d, expected 1 to the length limit of %d tokens", r.Buffer, limit)
-	}
+	v.expect(r.Buffer >= 1 && r.Buffer <= v.maxTokens, "buffer", "is %d, expected 1 to the length limit of %d tokens", r.Buffer, v.maxTokens)
 }
 
-type overlong struct{ cfg OverlongConfig }
+type overlong struct{ limit, buffer int }
 
-// NewOverlong is the reward of kind "overlong", soft over-long punishment (DAPO,
-// arXiv:2503.14476, equation 13), for a response y:
+// NewOverlong returns the reward of kind "overlong", soft overlong punishment (DAPO,
+// arXiv 2503.14476, equation 13), for a response y of at most maxTokens tokens:
 //
-//	0                                 |y| <= MaxTokens - Buffer
-//	(MaxTokens - Buffer - |y|)/Buffer MaxTokens - Buffer < |y| <= MaxTokens
-//	-1                                MaxTokens < |y|
-func NewOverlong(cfg OverlongConfig) (Func, error) {
-	if err := overlongKind().valid(Term{OverlongConfig: cfg}); err != nil {
+//	0                                 |y| <= maxTokens - Buffer
+//	(maxTokens - Buffer - |y|)/Buffer maxTokens - Buffer < |y| <= maxTokens
+//	-1                                maxTokens < |y|
+func NewOverlong(cfg OverlongConfig, maxTokens int) (Func, error) {
+	if err := overlongKind().valid(Term{OverlongConfig: cfg}, maxTokens); err != nil {
 		return nil, err
 	}
-	return overlong{cfg}, nil
+	return overlong{maxTokens, cfg.Buffer}, nil
 }
 
 func (o overlong) Score(ctx context.Context, in Input) (Score, error) {
-	over := in.Length - (o.cfg.MaxTokens - o.cfg.Buffer)
-	value := max(-1, -float64(max(0, over))/float64(o.cfg.Buffer))
+	over := in.Length - (o.limit - o.buffer)
+	value := max(-1, -float64(max(0, over))/float64(o.buffer))
 	return Score{Value: value + 0}, ctx.Err() // + 0: no negative zero
 }

@@ -13,30 +13,22 @@ import (
 // Regex is the name of regexKind.
 const Regex = "regex"
 
-// The values of key "compare".
-const (
-	compareText = "text"
-	compareMath = "math"
-)
-
 // RegexConfig holds the keys of kind "regex".
 type RegexConfig struct {
-	// Pattern of "regex", in RE2 syntax. The last match of its group is what is
-	// compared with the answer; without a group, to match is enough.
+	// Pattern is a regular expression in RE2 syntax. The last match of its group is
+	// compared with the answer, letter by letter by "regex" and as mathematics by
+	// "math". Without a group, "regex" is satisfied by any match.
 	Pattern string `toml:"pattern"`
-	// Compare is how "regex" compares: "text", letter by letter, or "math".
-	Compare string `toml:"compare"`
 }
 
 func regexKind() Kind {
 	return Kind{
-		Name:     Regex,
-		About:    "compares what a regular expression finds.",
-		keys:     []string{"pattern", "compare"},
-		defaults: func(t *Term) { t.Compare = compareText },
-		example:  func(r *Rule) { r.Pattern = `answer: (.*)` },
-		check:    checkRegex,
-		build:    func(r *Rule, _ int) (Func, error) { return NewRegex(r.RegexConfig) },
+		Name:    Regex,
+		About:   "compares what a regular expression finds.",
+		keys:    []string{"pattern"},
+		example: func(r *Rule) { r.Pattern = `answer: (.*)` },
+		check:   checkRegex,
+		build:   func(r *Rule, _ int) (Func, error) { return NewRegex(r.RegexConfig) },
 		lacks: func(r *Rule, answer json.RawMessage) bool {
 			pattern, err := regexp.Compile(r.Pattern)
 			return err == nil && pattern.NumSubexp() > 0 && blank(answer)
@@ -45,7 +37,6 @@ func regexKind() Kind {
 }
 
 func checkRegex(v *validation, r *Rule) {
-	v.expect(r.Compare == compareText || r.Compare == compareMath, "compare", "is %q, expected %q or %q", r.Compare, compareText, compareMath)
 	pattern, err := regexp.Compile(r.Pattern)
 	switch {
 	case r.Pattern == "":
@@ -54,7 +45,7 @@ func checkRegex(v *validation, r *Rule) {
 		v.fault("pattern", "is no regular expression: %v", err)
 	case pattern.NumSubexp() > 1:
 		v.fault("pattern", "is %q, which has %d groups, expected one or none: (?:…) groups without counting", r.Pattern, pattern.NumSubexp())
-	case r.Compare == compareMath && pattern.NumSubexp() == 0:
+	case r.Kind == Math && pattern.NumSubexp() == 0:
 		v.fault("pattern", "is %q, which has no group, expected one to compare as mathematics", r.Pattern)
 	}
 }
@@ -68,11 +59,11 @@ type expression struct {
 // NewRegex is the reward of kind "regex": 1 where the response matches, and what
 // matches is the prompt's answer, else 0. It fails on a bad pattern.
 func NewRegex(cfg RegexConfig) (Func, error) {
-	if err := regexKind().valid(Term{RegexConfig: cfg}); err != nil {
+	if err := regexKind().valid(Term{RegexConfig: cfg}, 0); err != nil {
 		return nil, err
 	}
 	pattern, err := regexp.Compile(cfg.Pattern)
-	return expression{pattern, cfg.Compare == compareMath}, err
+	return expression{pattern, false}, err
 }
 
 func (e expression) Score(ctx context.Context, in Input) (Score, error) {

@@ -12,37 +12,31 @@ const Repetition = "repetition"
 type RepetitionConfig struct {
 	// Words of "repetition" that count as one, in a row.
 	Words int `toml:"words" unit:"words"`
-	// Penalty of "repetition" for a response that only repeats, less than 0.
-	Penalty float64 `toml:"penalty"`
 }
 
 func repetitionKind() Kind {
 	return Kind{
 		Name:    Repetition,
 		About:   "punishes words that repeat.",
-		keys:    []string{"words", "penalty"},
-		example: func(r *Rule) { r.Words, r.Penalty = 2, -1 },
+		keys:    []string{"words"},
+		example: func(r *Rule) { r.Words = 2 },
 		check:   checkRepetition,
 		build:   func(r *Rule, _ int) (Func, error) { return NewRepetition(r.RepetitionConfig) },
 	}
 }
 
 func checkRepetition(v *validation, r *Rule) {
-	switch {
-	case r.Words < 1:
-		v.fault("words", "is %d, expected 1 or more", r.Words)
-	case !(r.Penalty < 0 && r.Penalty >= -1e6):
-		v.fault("penalty", "is %v, expected less than 0 and at least -1e6", r.Penalty)
-	}
+	v.expect(r.Words >= 1, "words", "is %d, expected 1 or more", r.Words)
 }
 
 type repetition struct{ cfg RepetitionConfig }
 
-// NewRepetition is the reward of kind "repetition" (Demystifying long chain of
-// thought, arXiv:2502.03373, appendix): Penalty times the share of word n-grams
-// that have been there before, whatever their case.
+// NewRepetition returns the reward of kind "repetition" (Yeo et al. 2025,
+// "Demystifying long chain-of-thought reasoning", arXiv 2502.03373, appendix): minus
+// the share of n-grams of Words words that occur earlier in the response, whatever
+// their case.
 func NewRepetition(cfg RepetitionConfig) (Func, error) {
-	if err := repetitionKind().valid(Term{RepetitionConfig: cfg}); err != nil {
+	if err := repetitionKind().valid(Term{RepetitionConfig: cfg}, 0); err != nil {
 		return nil, err
 	}
 	return repetition{cfg}, nil
@@ -69,5 +63,5 @@ func (r repetition) Score(ctx context.Context, in Input) (Score, error) {
 		begin += len(fields[i]) + 1
 		end += len(fields[i+r.cfg.Words]) + 1
 	}
-	return Score{Value: r.cfg.Penalty*(1-float64(len(seen))/float64(total)) + 0}, ctx.Err()
+	return Score{Value: float64(len(seen))/float64(total) - 1}, ctx.Err()
 }

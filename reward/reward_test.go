@@ -24,8 +24,7 @@ func input(answer, text string, finish rollout.Finish) Input {
 
 func one(t Term) Config {
 	c := Default()
-	t.Timeout, t.Processes, t.Batch, t.Requests = 30, 4, 1, 8
-	t.Compare, t.Tags, t.Start, t.MemoryGiB, t.Retries = compareText, []string{"think"}, true, 8, 2
+	t.Timeout, t.Batch, t.Tags, t.Start, t.MemoryGiB, t.Retries = 30, 1, []string{"think"}, true, 8, 2
 	c.Term = t
 	return c
 }
@@ -40,9 +39,8 @@ func TestConfig(t *testing.T) {
 		want []string
 	}{
 		{"kind", Term{Kind: "best"}, []string{`kind is "best", expected one of "` + strings.Join(names(Kinds()), `", "`) + `"`}},
-		{"of others", Term{Kind: Prefix, ExactConfig: ExactConfig{Think: true, Trim: true}, CommandConfig: CommandConfig{Command: []string{"a", "b"}}, HTTPConfig: HTTPConfig{URL: []string{"u"}}}, []string{
+		{"of others", Term{Kind: Prefix, ExactConfig: ExactConfig{Think: true}, CommandConfig: CommandConfig{Command: []string{"a", "b"}}, HTTPConfig: HTTPConfig{URL: []string{"u"}}}, []string{
 			`think is set, expected none with kind "prefix": it is for "exact"`,
-			`trim is set, expected none with kind "prefix": it is for "exact"`,
 			`command is set, expected none with kind "prefix": it is for "command"`,
 			`url is set, expected none with kind "prefix": it is for "http"`,
 		}},
@@ -50,8 +48,7 @@ func TestConfig(t *testing.T) {
 		{"no url", Term{Kind: HTTP}, []string{"url is not set, expected where the scorer listens"}},
 		{"no pattern", Term{Kind: Regex}, []string{"pattern is empty, expected a regular expression"}},
 		{"no buffer", Term{Kind: Overlong}, []string{"buffer is 0, expected 1 to the length limit of 10 tokens"}},
-		{"no words", Term{Kind: Repetition, RepetitionConfig: RepetitionConfig{Penalty: -1}}, []string{"words is 0, expected 1 or more"}},
-		{"no penalty", Term{Kind: Repetition, RepetitionConfig: RepetitionConfig{Words: 1}}, []string{"penalty is 0, expected less than 0 and at least -1e6"}},
+		{"no words", Term{Kind: Repetition}, []string{"words is 0, expected 1 or more"}},
 		{"no parts", Term{Kind: Sum}, []string{`parts is empty, expected a [reward.parts.<name>] or more with kind "sum"`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -160,7 +157,7 @@ func TestVerdicts(t *testing.T) {
 		{"one right of two, then", "#5", map[string]*Part{"a": five, "b": part(Exact, 1, nil)}, 1, Wrong, false},
 		{"one right of two, first", "#5", map[string]*Part{"a": part(Exact, 1, nil), "b": five}, 1, Wrong, false},
 		{"both right", "5", map[string]*Part{"a": part(Math, 0.5, nil), "b": part(Exact, 0.25, nil)}, 0.75, Right, true},
-		{"wrong with a format score", "#### 6", map[string]*Part{"a": part(GSM8K, 1, func(p *Part) { p.FormatScore = 1 })}, 1, Wrong, false},
+		{"wrong with a format score", "#### 6", map[string]*Part{"a": part(GSM8K, 0.9, nil), "b": part(Regex, 0.1, func(p *Part) { p.Pattern = `#### \d` })}, 0.1, Wrong, false},
 		{"no part compares", "5", map[string]*Part{"b": shape}, 1, Open, true},
 		{"no part compares, less than 1", "5", map[string]*Part{"b": shape, "late": late}, 1 - 0.1*8/9, Open, false},
 	} {
@@ -196,7 +193,6 @@ func TestExact(t *testing.T) {
 		{"wrong", ExactConfig{}, "1721", "1722", rollout.Stop, 0, 0},
 		{"cut", ExactConfig{}, "1721", "1721", rollout.Length, 0, 0},
 		{"space", ExactConfig{}, "1721", "1721 ", rollout.Stop, 0, 0},
-		{"space trimmed", ExactConfig{Trim: true}, " 1721", "1721 \n", rollout.Stop, 1, 0},
 		{"both empty", ExactConfig{}, "", "", rollout.Stop, 1, 0},
 		{"tags count as text", ExactConfig{}, "17", "<think>a</think>17", rollout.Stop, 0, 0},
 		{"no tags", ExactConfig{Think: true}, "17", "17", rollout.Stop, 1, 1},
@@ -213,7 +209,6 @@ func TestExact(t *testing.T) {
 		{"closed twice", ExactConfig{Think: true}, "17", "<think>a</think></think>17", rollout.Stop, 0, 0},
 		{"wrong way round", ExactConfig{Think: true}, "17", "</think>17<think>", rollout.Stop, 0, 0},
 		{"space after thought", ExactConfig{Think: true}, "17", "<think>a</think>\n17", rollout.Stop, 0, 1},
-		{"space after thought, trimmed", ExactConfig{Think: true, Trim: true}, "17", "<think>a</think>\n17", rollout.Stop, 1, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

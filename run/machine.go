@@ -57,22 +57,12 @@ func openFolder(cfg *configs.Config) (*folder.Folder, error) {
 		f, err := folder.Open(cfg.Model.Path)
 		return f, usage.Prefix(modelPath, err)
 	}
-	init := cfg.Model.Init
-	config, err := initConfig(init)
+	path := cfg.Model.Init.Config
+	config, err := os.ReadFile(path)
 	if err != nil {
 		return nil, usage.Errorf("read model configuration: %w", err)
 	}
-	return folder.Random(cmp.Or(init.Config, "[model.init]"), cmp.Or(init.Tokenizer, filepath.Dir(init.Config)), config, cfg.Run.Seed)
-}
-
-// initConfig returns the config.json of a model with random weights: a file's content,
-// or a Qwen3 of the given sizes.
-func initConfig(init configs.Init) ([]byte, error) {
-	if init.Config != "" {
-		return os.ReadFile(init.Config)
-	}
-	return folder.Sizes{Hidden: init.HiddenSize, FFN: init.FFN, Layers: init.Layers, Heads: init.Heads, KVHeads: init.KVHeads,
-		HeadDim: init.HeadDim, Vocab: init.VocabSize}.Config()
+	return folder.Random(path, filepath.Dir(path), config, cfg.Run.Seed)
 }
 
 // loadWeights loads the policy's starting weights. Its errors name the configuration key

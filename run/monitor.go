@@ -59,9 +59,9 @@ func adviceOn(cfg *configs.Config) advice.Run {
 	training, each, lends := shareThreads(cfg)
 	servers := cfg.Inference.Kind != configs.Embedded || len(cfg.Inference.Endpoints) > 0
 	on := advice.Run{Mode: cfg.Run.Mode, Servers: servers, Training: training, Sampling: each * cfg.Inference.Instances, Lends: lends,
-		Band: advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, Refill: cfg.Rollout.Refill > 0, Clip: cfg.Train.ClipGrad,
+		Band: advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, Clip: cfg.Train.ClipGrad,
 		Groups: float64(cfg.Rollout.PromptsPerStep), Waves: cfg.Waves()}
-	if servers && !remote.IsExact(cfg.Inference.Kind) || cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 || cfg.Rollout.MinP > 0 {
+	if servers && !remote.IsExact(cfg.Inference.Kind) || cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 {
 		on.Band = advice.ServerBand
 	}
 	return on

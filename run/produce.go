@@ -19,9 +19,9 @@ func newProducer(cfg *configs.Config, f *folder.Folder, in *fleet.Fleet, lanes t
 	score *reward.Scorer, warn func(format string, args ...any)) (*producer.Producer, error) {
 	r := &cfg.Rollout
 	pc := producer.DefaultConfig()
-	pc.Order, pc.Gate, pc.DynamicSampling = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, r.Refill
+	pc.Order, pc.Gate, pc.DynamicSampling = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, r.DynamicSampling
 	pc.GroupSize, pc.Seed, pc.MaxFailed = r.GroupSize, cfg.Run.Seed, producer.Budget(r.PromptsPerStep)
-	pc.Sampling = inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK, MinP: float32(r.MinP),
+	pc.Sampling = inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK,
 		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.StopIDs}
 	return producer.New(pc, producer.Deps{Fleet: in, Reward: score, Text: f.Text, Spare: spare, Warn: warn, Lanes: lanes,
 		Counters: func() producer.Counters {

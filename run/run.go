@@ -63,7 +63,7 @@ type job struct {
 	state   trainer.State
 	metrics *report.Metrics
 	control *control.Server // nil without control.listen
-	spans   *trace.Spans    // nil without log.trace
+	spans   *trace.Spans    // nil if the verb writes no trace
 	monitor monitor
 
 	consoleMu sync.Mutex // guards console, and opts.Log while console is nil

@@ -78,7 +78,7 @@ func (j *job) readDemonstrations() (*demonstrations, error) {
 	for k := range lists {
 		sizes[k] = len(lists[k])
 	}
-	order, err := data.NewMix(sizes, cfg.SFT.Weights, cfg.Run.Seed, cfg.Data.Shuffle)
+	order, err := data.NewMix(sizes, nil, cfg.Run.Seed, cfg.Data.Shuffle)
 	if err != nil {
 		return nil, usage.Wrap(err)
 	}

@@ -129,9 +129,6 @@ func (t *training) openReward(ctx context.Context, prompts []rollout.Prompt) (er
 
 // openTrace starts the run's trace, or continues the existing one.
 func (t *training) openTrace(from string) {
-	if !t.cfg.Log.Trace {
-		return
-	}
 	t.spans = trace.New(trace.DefaultSpans)
 	t.spans.Track(trainerRow) // on top
 	if from == "" {
@@ -180,7 +177,7 @@ func (t *training) connect() error {
 		return err
 	}
 	t.rollouts = trainer.Rollouts{
-		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, Refill: cfg.Rollout.Refill > 0, LogRollouts: cfg.Log.Rollouts,
+		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, LogRollouts: cfg.Log.Rollouts,
 		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Devices: 1, PeakFLOPS: device.PeakFLOPS(t.dev),
 		Prompt:  prompt,
 		Produce: sampling.Start,
@@ -196,8 +193,8 @@ func (t *training) connect() error {
 // train runs the training loop, then writes the trace and the report.
 func (t *training) train(ctx context.Context) error {
 	cfg := t.cfg
-	if cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 || cfg.Rollout.MinP > 0 {
-		t.warn("top_p, top_k and min_p cut the distribution that is sampled, not the one that is trained: the run is not exactly on-policy")
+	if cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 {
+		t.warn("rollout.top_p and rollout.top_k cut the distribution that is sampled, not the one that is trained: the run is not exactly on-policy")
 	}
 	loop, err := trainer.New(trainer.Config{
 		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep,

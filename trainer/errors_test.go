@@ -156,7 +156,7 @@ func TestFailedEvaluation(t *testing.T) {
 func TestReplacedGroups(t *testing.T) {
 	s := newScript(t)
 	tr := s.trainer(1, nil)
-	sampled(tr).Refill = true
+	sampled(tr).DynamicSampling = true
 	replaced := tinyGroups(2, 3)
 	for i := range replaced {
 		g := &replaced[i]

@@ -20,7 +20,7 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 		if err := check(&groups[i], s.number, int64(s.number)); err != nil {
 			return err
 		}
-		rewards[i] = r.shaped(&groups[i])
+		rewards[i] = rewardsOf(&groups[i])
 	}
 	r.now.groups = append(r.now.groups, groups...)
 	return pack(r.parts(s, b, groups, rewards), r.t.cfg.MicroBatchTokens, func(m *micro) error {
@@ -50,13 +50,11 @@ func check(g *rollout.Group, step int, version int64) error {
 	return nil
 }
 
-// shaped returns a group's rewards with the loss's length penalty. Advantages are estimated
-// from them.
-func (r *rollouts) shaped(g *rollout.Group) []float64 {
+// rewardsOf returns the rewards of a group's responses.
+func rewardsOf(g *rollout.Group) []float64 {
 	rewards := make([]float64, len(g.Responses))
 	for i := range g.Responses {
-		response := &g.Responses[i]
-		rewards[i] = response.Reward + loss.OverlongPenalty(len(response.IDs), r.MaxTokens, r.Loss.Overlong)
+		rewards[i] = g.Responses[i].Reward
 	}
 	return rewards
 }
@@ -67,7 +65,7 @@ func (r *rollouts) parts(s *step, b *batch, groups []rollout.Group, rewards [][]
 	return func(yield func(part) bool) {
 		for i := range groups {
 			g := &groups[i]
-			kept := loss.Keep(r.Loss.Filter, r.Loss.Keep, rewards[i], r.t.state.Seed, uint64(s.number)<<32|uint64(g.Index))
+			kept := loss.Keep(r.Loss.Keep, rewards[i])
 			b.responses += len(kept)
 			for _, j := range kept {
 				b.tokens += len(g.Responses[j].IDs)

@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// measureGroup measures a group taken for training. rewards are its shaped rewards.
+// measureGroup measures a group taken for training. rewards are those of its responses.
 func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64) {
 	prompt := float64(len(g.Prompt.IDs))
 	m.Sum("groups/trained", 1)
@@ -89,7 +89,7 @@ func (r *rollouts) record(s *step, line report.Values) error {
 	}
 	line["fleet/size"], line["fleet/retries"], line["fleet/hedges"] = float64(stats.Instances), float64(stats.Retries), float64(stats.Hedges)
 	line["reward/retries"], line["groups/failed"] = float64(stats.RewardRetries), float64(r.now.failed)
-	if r.Refill {
+	if r.DynamicSampling {
 		line["groups/refilled"] = float64(len(stats.Replaced))
 		measureSampled(&s.metrics, stats.Replaced)
 	}

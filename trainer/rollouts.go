@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,12 +20,12 @@ import (
 // Rollouts is the data of reinforcement learning: groups of responses, which are trained
 // while the rest of their step is being sampled.
 type Rollouts struct {
-	Loss        loss.Config
-	MaxTokens   int  // maximum response tokens, for response_length/clip_ratio
-	Refill      bool // prompts may be replaced, so rollout.Stats.Replaced is recorded
-	LogRollouts bool
-	BySource    bool // record the mean reward of each data source as a metric
-	Devices     int  // for perf/tokens_per_second_per_device
+	Loss            loss.Config
+	MaxTokens       int  // maximum response tokens, for response_length/clip_ratio
+	DynamicSampling bool // prompts may be replaced, so rollout.Stats.Replaced is recorded
+	LogRollouts     bool
+	BySource        bool // record the mean reward of each data source as a metric
+	Devices         int  // for perf/tokens_per_second_per_device
 	// PeakFLOPS is the peak rate of the trainer's device, in operations per second.
 	// perf/mfu is the share of it used by the forward and backward passes
 	// (model.Config.TrainFLOPs) over the whole step, including waits. If it is 0, which
@@ -171,7 +170,7 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 // measures its loss.
 func (r *rollouts) divide(b *batch) {
 	if b.responses > 0 { // otherwise every group failed
-		b.scale = 1 / r.Loss.Aggregation.Denominator(b.responses, b.tokens, cmp.Or(r.Loss.Constant, r.MaxTokens))
+		b.scale = 1 / r.Loss.Aggregation.Denominator(b.responses, b.tokens, r.MaxTokens)
 	}
 	b.metrics.Mean("actor/loss", b.loss*b.scale, 1)
 	b.metrics.Mean("actor/pg_loss", b.pg*b.scale, 1)

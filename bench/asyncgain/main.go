@@ -50,12 +50,12 @@ func main() {
 // take a tenth of a step.
 func cases() [][]string {
 	spread := func(settings ...string) []string { return append(settings, "rollout.prompts_per_step=128") }
-	keep2 := []string{"loss.filter=best-worst", "loss.keep=2"}
+	keep2 := []string{"loss.keep=2"}
 	return [][]string{
 		{},
 		spread("loss.beta=0.01", "train.recompute=true"),
 		spread(),
-		spread("loss.filter=best-worst", "loss.keep=4"),
+		spread("loss.keep=4"),
 		spread(keep2...),
 		spread(append(keep2, "inference.max_running=2")...),
 		spread(append(keep2, "inference.max_running=1")...),
@@ -95,7 +95,7 @@ func measure(command, config string, steps, skip, rounds int, settings []string)
 
 func run(command, config, mode, out string, steps, skip int, settings []string) (times, error) {
 	args := []string{"train", config, "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.mode=" + mode,
-		"-set", fmt.Sprint("run.steps=", steps), "-set", "eval.every=0", "-set", "checkpoint.every=0", "-set", "log.trace=false",
+		"-set", fmt.Sprint("run.steps=", steps), "-set", "eval.every=0", "-set", "checkpoint.every=0",
 		"-set", "log.rollouts=false", "-set", "device.threads=1", "-set", "inference.threads=1", "-set", "inference.instances=1"}
 	for _, s := range settings {
 		args = append(args, "-set", s)

@@ -144,8 +144,8 @@ func TestVariantsEndInSameWeights(t *testing.T) {
 		"cispo":       {"loss.kind=cispo", "train.minibatches=2"},
 		"whole batch": {"loss.kind=reinforce", "loss.advantage=batch"},
 		"rloo":        {"loss.kind=reinforce", "loss.advantage=leave-one-out", "loss.aggregation=constant"},
-		"filtered":    {"loss.keep=2", "loss.filter=best-random", "loss.overlong=4"},
-		"refilled":    {"rollout.refill=2"},
+		"filtered":    {"loss.keep=2"},
+		"replaced":    {"rollout.dynamic_sampling=2"},
 		"corrected":   {"loss.correction=mask", "rollout.top_p=0.9"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func evalVerb(std streams) cli.Verb {
 		}
 		cfg := &resolved.Config
 		short.apply(v.Flags, cfg)
-		if cfg.Model.Path == "" && !cfg.Model.Init.Used() || len(cfg.Data.Eval) == 0 {
+		if cfg.Model.Path == "" && cfg.Model.Init.Config == "" || len(cfg.Data.Eval) == 0 {
 			return usage.Errorf("eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and data.eval (see easyrl eval -h)")
 		}
 		if resolved.Origin("data.max_prompt_tokens").File == "" {

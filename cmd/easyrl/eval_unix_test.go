@@ -26,7 +26,7 @@ func gatedEval(t *testing.T) (args []string, out, gate string) {
 	data := write(t, dir, "held.jsonl", string(b)+`{"prompt":"`+gatedPrompt+`","answer":"1"}`+"\n")
 	out = filepath.Join(dir, "new", "eval.jsonl")
 	return []string{"eval", "-json", "-model", filepath.Join(dir, "m"), "-data", data, "-max-tokens", "6", "-out", out,
-		"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,processes=3}`, gate, os.Args[0])}, out, gate
+		"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,concurrency=3}`, gate, os.Args[0])}, out, gate
 }
 
 // An evaluation stopped by a signal says how to resume, and resumes. Its result and record

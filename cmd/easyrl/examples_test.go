@@ -31,14 +31,14 @@ func TestSFTReportsOnData(t *testing.T) {
 	held := write(t, dir, "held.json", "["+strings.TrimSpace(demo(61))+","+strings.TrimSpace(demo(62))+"]")
 	args := func(run string, more ...string) []string {
 		args := []string{"sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("sft.data=[%q,%q]", filepath.Join(dir, "demos-*.jsonl"), b),
-			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "sft.prompt_key=q", "-set", "sft.response_key=meta.r", "-set", "sft.steps=3", "-set", "sft.batch_size=8"}
+			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "data.prompt_key=q", "-set", "sft.response_key=meta.r", "-set", "sft.steps=3", "-set", "sft.batch_size=8"}
 		for _, s := range more {
 			args = append(args, "-set", s)
 		}
 		return args
 	}
 	run := filepath.Join(dir, "run")
-	code, _, errs := command(t, args(run, "sft.weights=[1,3]", "sft.eval="+held, "eval.every=2", "eval.prompts=1")...)
+	code, _, errs := command(t, args(run, "sft.eval="+held, "eval.every=2", "eval.prompts=1")...)
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, "demos-*.jsonl: left out 2 of 44 demonstrations, with a prompt of more than 16 tokens or more than the model's context of 64 in all ("+
 		filepath.Base(a)+":41 first)\n")
@@ -64,10 +64,10 @@ func TestSFTReportsOnData(t *testing.T) {
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "none.jsonl: no such file or directory\n")
 
-	unweighed := filepath.Join(dir, "unweighed")
-	code, _, errs = command(t, args(unweighed)...)
+	alone := filepath.Join(dir, "alone")
+	code, _, errs = command(t, args(alone)...)
 	require.Zero(t, code, errs)
-	require.NotEqual(t, weightsHash(t, run, 3), weightsHash(t, unweighed, 3))
+	require.Equal(t, weightsHash(t, run, 3), weightsHash(t, alone, 3), "evaluation changes no weights")
 
 	code, _, errs = command(t, args(filepath.Join(dir, "none"), "data.max_prompt_tokens=1")...)
 	require.Equal(t, exitUsage, code)
@@ -141,7 +141,7 @@ func TestKilledSFTResumesToSameWeights(t *testing.T) {
 	file := write(t, dir, "demos.jsonl", demos.String())
 	other := write(t, dir, "other.jsonl", `{"prompt":"9,9","response":"1"}`+"\n")
 	args := func(run string) []string {
-		return []string{"sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("sft.data=[%q,%q]", file, other), "-set", "sft.weights=[3,1]",
+		return []string{"sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("sft.data=[%q,%q]", file, other),
 			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "sft.steps=20", "-set", "sft.batch_size=16", "-set", "sft.eval=" + file, "-set", "eval.every=7",
 			"-set", "checkpoint.every=5"}
 	}

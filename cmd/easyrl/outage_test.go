@@ -142,7 +142,7 @@ func TestFailedEvaluationDoesNotEndRun(t *testing.T) {
 func TestReplacedGroupsAreRecorded(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	run := trainTiny(t, dir, "run", "rollout.refill=2", "run.steps=2", "reward.kind=exact", "rollout.group_size=2")
+	run := trainTiny(t, dir, "run", "rollout.dynamic_sampling=2", "run.steps=2", "reward.kind=exact", "rollout.group_size=2")
 	for i, values := range metricsOf(t, run) {
 		path := filepath.Join(run, "rollouts", fmt.Sprintf("step-%06d.jsonl", i+1))
 		text, err := os.ReadFile(path)

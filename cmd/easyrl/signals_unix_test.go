@@ -177,7 +177,7 @@ func TestStoppedEvaluation(t *testing.T) {
 	args := func(run string) []string {
 		return []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "run.steps=2",
 			"-set", "eval.every=1", "-set", "data.eval=" + held,
-			"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,processes=1}`, gate, os.Args[0])}
+			"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,concurrency=1}`, gate, os.Args[0])}
 	}
 	whole := filepath.Join(dir, "whole")
 	code, _, errs := command(t, args(whole)...)

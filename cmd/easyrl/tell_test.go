@@ -45,7 +45,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	require.NoError(t, os.WriteFile(other, []byte(`{"prompt":"1,2","answer":"1","response":"3","data_source":"other"}`+"\n"), 0o644))
 	runs := []string{
 		trainTiny(t, dir, "plain", "eval.every=2", "eval.k=4", "reward.kind=math"),
-		trainTiny(t, dir, "refilled", "rollout.refill=1", "loss.correction=mask", "loss.beta=0.1", fmt.Sprintf("data.train=[%q,%q]", prompts, other)),
+		trainTiny(t, dir, "refilled", "rollout.dynamic_sampling=1", "loss.correction=mask", "loss.beta=0.1", fmt.Sprintf("data.train=[%q,%q]", prompts, other)),
 		trainTiny(t, dir, "parts", "eval.every=5", "reward.parts.a.kind=exact", "reward.parts.b.kind=prefix", "reward.kind=sum"),
 	}
 	tuned := filepath.Join(dir, "tuned")

@@ -91,7 +91,6 @@ func TestTraceOfRun(t *testing.T) {
 			require.Equal(t, depth, s.Depth, s.Name)
 		}
 	}
-	require.NoFileExists(t, filepath.Join(trainTiny(t, dir, "off", "log.trace=false", "run.steps=1"), trace.File))
 }
 
 func TestTraceOfServers(t *testing.T) {

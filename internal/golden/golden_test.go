@@ -71,7 +71,8 @@ func TestTransformers(t *testing.T) {
 			}
 			require.NoError(t, m.Backward(grad))
 			cfg := optim.Default()
-			cfg.Beta1, cfg.Beta2, cfg.Eps, cfg.WeightDecay, cfg.ClipGrad = want.Beta1, want.Beta2, want.Eps, want.WeightDecay, 0
+			require.Equal(t, []float64{optim.Beta1, optim.Eps}, []float64{want.Beta1, want.Eps}, "AdamW's constants")
+			cfg.Beta2, cfg.WeightDecay, cfg.ClipGrad = want.Beta2, want.WeightDecay, 0
 			opt, err := optim.NewAdamW(cfg)
 			require.NoError(t, err)
 			_, err = m.Step(opt, 1/float64(len(grad)), want.LR, 0)

@@ -27,11 +27,11 @@ type Run struct {
 	Groups, Waves float64
 	// Band is the largest expected mismatch/kl.
 	Band float64
-	// MaxTokens is the response length limit. Refill says whether groups with equal
+	// MaxTokens is the response length limit. DynamicSampling says whether groups with equal
 	// rewards are replaced. Clip is the bound on the gradient norm.
-	MaxTokens int
-	Refill    bool
-	Clip      float64
+	MaxTokens       int
+	DynamicSampling bool
+	Clip            float64
 }
 
 // Bands of mismatch/kl, in nats per token.

@@ -118,8 +118,8 @@ func TestHealthyRunsHaveNoWarnings(t *testing.T) {
 func TestLearning(t *testing.T) {
 	t.Parallel()
 	const from = 41
-	refills := servers()
-	refills.Refill = true
+	dynamic := servers()
+	dynamic.DynamicSampling = true
 	loose := servers()
 	loose.Clip = 0
 	tests := []struct {
@@ -133,7 +133,7 @@ func TestLearning(t *testing.T) {
 		{"equal", servers(), report.Values{zeroStd: 1, rewardMean: .75}, from + 4, "equal-rewards",
 			"in 100% of the groups all responses have the same reward, so nothing is learned from them (mean reward 0.75): choose"},
 		{"all alike", servers(), report.Values{zeroStd: 1, rewardMean: 0, rewardStd: 0}, from + 4, "equal-rewards", "see whether the reward finds the answers"},
-		{"equal after a refill", refills, report.Values{zeroStd: 1}, from + 4, "equal-rewards", "although rollout.refill draws others"},
+		{"equal with dynamic sampling", dynamic, report.Values{zeroStd: 1}, from + 4, "equal-rewards", "although rollout.dynamic_sampling draws others"},
 		{"many equal", servers(), report.Values{zeroStd: .85}, 0, "", ""},
 		{"entropy", servers(), report.Values{entropy: .01, rewardMean: .4}, from + 8, "entropy", "the entropy collapsed from 0.48"},
 		{"entropy falls with the task", servers(), report.Values{entropy: .1}, 0, "", ""},

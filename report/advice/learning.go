@@ -47,10 +47,10 @@ func equalRewards(h *history, run *Run) string {
 	switch {
 	case spread < 1e-9:
 		return fmt.Sprintf("%s; every reward is %s: read a file of rollouts/ and see whether the reward finds the answers", seen, report.Number(reward))
-	case run.Refill:
-		return fmt.Sprintf("%s, although rollout.refill draws others (mean reward %s): choose prompts that are neither too easy nor too hard", seen, report.Number(reward))
+	case run.DynamicSampling:
+		return fmt.Sprintf("%s, although rollout.dynamic_sampling draws others (mean reward %s): choose prompts that are neither too easy nor too hard", seen, report.Number(reward))
 	}
-	return fmt.Sprintf("%s (mean reward %s): choose prompts that are neither too easy nor too hard, or let rollout.refill draw others in their place",
+	return fmt.Sprintf("%s (mean reward %s): choose prompts that are neither too easy nor too hard, or let rollout.dynamic_sampling draw others in their place",
 		seen, report.Number(reward))
 }
 
@@ -84,7 +84,7 @@ func cutResponses(h *history, run *Run) string {
 		return ""
 	}
 	return fmt.Sprintf("%.0f%% of the responses are cut at rollout.max_tokens = %d: their answers are not seen, and length is punished instead of error; "+
-		"raise it, or let loss.overlong punish length before the limit", share*100, run.MaxTokens)
+		"raise it, or penalize length before the limit with a reward part of kind \"overlong\"", share*100, run.MaxTokens)
 }
 
 // mismatch warns if the sampling and training distributions differ.

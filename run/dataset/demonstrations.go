@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -21,7 +20,7 @@ func (r *Reader) Demonstrations(paths []string) ([][]trainer.Example, error) {
 		return nil, usage.Errorf("%s has no tokenizer files, which demonstrations need", f.Dir)
 	}
 	rows, err := data.ReadExamples(paths, data.ExampleOptions{
-		PromptKey: cmp.Or(cfg.SFT.PromptKey, cfg.Data.PromptKey), ResponseKey: cfg.SFT.ResponseKey, SourceKey: cfg.Data.SourceKey})
+		PromptKey: cfg.Data.PromptKey, ResponseKey: cfg.SFT.ResponseKey, SourceKey: cfg.Data.SourceKey})
 	if err != nil {
 		return nil, usage.Wrap(err)
 	}
