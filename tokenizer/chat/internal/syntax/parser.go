@@ -6,25 +6,17 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Limits of a template's source.
-const (
-	maxSource = 1 << 20 // bytes
-	maxDepth  = 200     // of expressions and blocks in each other
-)
+// maxSource is how many bytes a template's source may have.
+const maxSource = 1 << 20
 
 // Known says which filters and tests there are.
 type Known struct{ Filter, Test func(name string) bool }
 
+// parser parses statements.
 type parser struct {
-	known  Known
-	tokens []token
-	at     int
-	depth  int
-	soft   int        // ifs around: an unknown filter is no error before it is used
-	loops  int        // loops around, within this macro
-	tags   []string   // blocks around
-	fault  []py.Error // filters and tests that there are not
-	macros []*Macro   // macros around
+	*operators
+	loops int      // loops around, within this macro
+	tags  []string // blocks around
 }
 
 // Parse parses a template; errors are of type *py.Error.
@@ -34,101 +26,12 @@ func Parse(source string, known Known) (t *Template, err error) {
 	if len(source) > maxSource {
 		fail(0, "template of %d bytes, expected %d at most", len(source), maxSource)
 	}
-	p := &parser{known: known, tokens: lex(strings.ToValidUTF8(source, "\uFFFD"))}
+	p := &parser{operators: newOperators(lex(strings.ToValidUTF8(source, "\uFFFD")), known)}
 	body := p.body()
 	if len(p.fault) > 0 {
 		return nil, &p.fault[0]
 	}
 	return &Template{Body: body, Hidden: newNames(nil).frame(body)}, nil
-}
-
-func (p *parser) cur() token { return p.tokens[p.at] }
-
-func (p *parser) next() token {
-	t := p.tokens[p.at]
-	if t.kind != kindEOF {
-		p.at++
-	}
-	return t
-}
-
-// look is the token after the current one.
-func (p *parser) look() token { return p.tokens[min(p.at+1, len(p.tokens)-1)] }
-
-func (t token) is(kind string) bool { return t.kind == kind }
-
-// word reports whether t is one of these names.
-func (t token) word(names ...string) bool {
-	for _, name := range names {
-		if t.kind == kindName && t.text == name {
-			return true
-		}
-	}
-	return false
-}
-
-func (p *parser) skip(kind string) bool {
-	if p.cur().is(kind) {
-		p.next()
-		return true
-	}
-	return false
-}
-
-func (p *parser) skipWord(name string) bool {
-	if p.cur().word(name) {
-		p.next()
-		return true
-	}
-	return false
-}
-
-func (t token) describe() string {
-	switch t.kind {
-	case kindName:
-		return t.text
-	case kindBegin:
-		return "begin of statement block"
-	case kindEnd:
-		return "end of statement block"
-	case kindOpen:
-		return "begin of print statement"
-	case kindClose:
-		return "end of print statement"
-	case kindData:
-		return "template data / text"
-	case kindEOF:
-		return "end of template"
-	}
-	return t.kind
-}
-
-func (p *parser) expect(kind string) token {
-	t := p.cur()
-	if t.is(kind) {
-		return p.next()
-	}
-	want := quote(token{kind: kind, text: kind}.describe())
-	if t.is(kindEOF) {
-		fail(t.line, "unexpected end of template, expected %s.", want)
-	}
-	fail(t.line, "expected token %s, got %s", want, quote(t.describe()))
-	return t
-}
-
-func (p *parser) expectWord(name string) {
-	if !p.skipWord(name) {
-		fail(p.cur().line, "expected token %s, got %s", quote(name), quote(p.cur().describe()))
-	}
-}
-
-// enter goes a level deeper; its result comes back.
-func (p *parser) enter() func() {
-	p.depth++
-	if p.depth > maxDepth {
-		fail(p.cur().line, "expressions and blocks nest deeper than %d levels", maxDepth)
-	}
-	return func() { p.depth-- }
 }
 
 // body parses up to one of the end tags, whose name it leaves as the current

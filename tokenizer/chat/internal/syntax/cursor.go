@@ -1,0 +1,100 @@
+package syntax
+
+// maxDepth limits how deep expressions and blocks nest.
+const maxDepth = 200
+
+// cursor reads a template's tokens in order.
+type cursor struct {
+	tokens []token
+	at     int
+	depth  int
+}
+
+func (c *cursor) cur() token { return c.tokens[c.at] }
+
+func (c *cursor) next() token {
+	t := c.tokens[c.at]
+	if t.kind != kindEOF {
+		c.at++
+	}
+	return t
+}
+
+// look is the token after the current one.
+func (c *cursor) look() token { return c.tokens[min(c.at+1, len(c.tokens)-1)] }
+
+func (c *cursor) skip(kind string) bool {
+	if c.cur().is(kind) {
+		c.next()
+		return true
+	}
+	return false
+}
+
+func (c *cursor) skipWord(name string) bool {
+	if c.cur().word(name) {
+		c.next()
+		return true
+	}
+	return false
+}
+
+func (c *cursor) expect(kind string) token {
+	t := c.cur()
+	if t.is(kind) {
+		return c.next()
+	}
+	want := quote(token{kind: kind, text: kind}.describe())
+	if t.is(kindEOF) {
+		fail(t.line, "unexpected end of template, expected %s.", want)
+	}
+	fail(t.line, "expected token %s, got %s", want, quote(t.describe()))
+	return t
+}
+
+func (c *cursor) expectWord(name string) {
+	if !c.skipWord(name) {
+		fail(c.cur().line, "expected token %s, got %s", quote(name), quote(c.cur().describe()))
+	}
+}
+
+// enter goes a level deeper; its result comes back.
+func (c *cursor) enter() func() {
+	c.depth++
+	if c.depth > maxDepth {
+		fail(c.cur().line, "expressions and blocks nest deeper than %d levels", maxDepth)
+	}
+	return func() { c.depth-- }
+}
+
+func (t token) is(kind string) bool { return t.kind == kind }
+
+// word reports whether t is one of these names.
+func (t token) word(names ...string) bool {
+	for _, name := range names {
+		if t.kind == kindName && t.text == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (t token) describe() string {
+	switch t.kind {
+	case kindName:
+		return t.text
+	case kindBegin:
+		return "begin of statement block"
+	case kindEnd:
+		return "end of statement block"
+	case kindOpen:
+		return "begin of print statement"
+	case kindClose:
+		return "end of print statement"
+	case kindData:
+		return "template data / text"
+	case kindEOF:
+		return "end of template"
+	}
+	return t.kind
+}
