@@ -40,7 +40,7 @@ func (e *engine) eval(x syntax.Expr, s *scope) py.Value {
 		return e.call(f, args)
 	case *syntax.Cond:
 		switch {
-		case e.Truth(e.eval(n.Test, s)):
+		case py.Truth(e.eval(n.Test, s)):
 			return e.eval(n.Then, s)
 		case n.Else != nil:
 			return e.eval(n.Else, s)
@@ -65,12 +65,12 @@ func (e *engine) operation(x syntax.Expr, s *scope) py.Value {
 	switch n := x.(type) {
 	case *syntax.Logic:
 		v := e.eval(n.X, s)
-		if e.Truth(v) == n.Or {
+		if py.Truth(v) == n.Or {
 			return v
 		}
 		return e.eval(n.Y, s)
 	case *syntax.Not:
-		return !e.Truth(e.eval(n.X, s))
+		return !py.Truth(e.eval(n.X, s))
 	case *syntax.Compare:
 		return e.compare(n, s)
 	case *syntax.Binary:
@@ -80,10 +80,11 @@ func (e *engine) operation(x syntax.Expr, s *scope) py.Value {
 	case *syntax.Unary:
 		v := e.eval(n.X, s)
 		e.line = n.Line
+		e.Check(v)
 		if n.Minus {
-			return e.Negate(v)
+			return py.Negate(v)
 		}
-		return e.Plus(v)
+		return py.Plus(v)
 	case *syntax.Concat:
 		var b strings.Builder
 		for _, part := range n.Parts {

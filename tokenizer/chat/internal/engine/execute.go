@@ -36,7 +36,7 @@ func (e *engine) statement(stmt syntax.Stmt, s *scope) signal {
 		e.write(e.Str(e.eval(n.X, s)))
 	case *syntax.If:
 		for i, test := range n.Tests {
-			if e.Truth(e.eval(test, s)) {
+			if py.Truth(e.eval(test, s)) {
 				return e.body(n.Bodies[i], s)
 			}
 		}
@@ -139,7 +139,7 @@ func (e *engine) passing(n *syntax.For, items func() (py.Value, bool), s *scope)
 		for item, ok := items(); ok; item, ok = items() {
 			inner := &scope{parent: s}
 			e.assign(n.Target, item, inner)
-			if e.Truth(e.eval(n.Filter, inner)) {
+			if py.Truth(e.eval(n.Filter, inner)) {
 				return item, true
 			}
 		}

@@ -22,7 +22,7 @@ func (e *engine) filter(name string) filterFunc {
 		return func(v py.Value, args py.Args) py.Value {
 			got := args.Take("default", "default_value?", "boolean?")
 			_, undefined := v.(*py.Undefined)
-			if undefined || e.Truth(py.Or(got[1], false)) && !e.Truth(v) {
+			if undefined || py.Truth(py.Or(got[1], false)) && !py.Truth(v) {
 				return py.Or(got[0], "")
 			}
 			return v
@@ -32,18 +32,19 @@ func (e *engine) filter(name string) filterFunc {
 	case "float":
 		return func(v py.Value, args py.Args) py.Value {
 			otherwise := py.Or(args.Take(name, "default?")[0], 0.0)
-			if f, ok := e.Float(v); ok {
+			e.Check(v)
+			if f, ok := py.Float(v); ok {
 				return f
 			}
 			return otherwise
 		}
 	case "abs":
-		return func(v py.Value, args py.Args) py.Value { args.Take(name); return e.Abs(v) }
+		return func(v py.Value, args py.Args) py.Value { args.Take(name); return py.Abs(v) }
 	case "round":
 		return e.round
 	case "attr":
 		return func(v py.Value, args py.Args) py.Value {
-			return e.OwnAttr(v, e.WantText(name, args.Take(name, "name")[0]))
+			return e.OwnAttr(v, py.WantText(name, args.Take(name, "name")[0]))
 		}
 	case "tojson":
 		return e.toJSON
@@ -55,11 +56,13 @@ func (e *engine) filter(name string) filterFunc {
 
 func (e *engine) toInt(v py.Value, args py.Args) py.Value {
 	got := args.Take("int", "default?", "base?")
-	if n, ok := e.Int(v, e.WantInt(py.Or(got[1], int64(10)))); ok {
+	base := py.WantInt(py.Or(got[1], int64(10)))
+	e.Check(v)
+	if n, ok := py.Int(v, base); ok {
 		return n
 	}
-	if f, ok := e.Float(v); ok && !math.IsInf(f, 0) && !math.IsNaN(f) {
-		n, _ := e.Int(f, 10)
+	if f, ok := py.Float(v); ok && !math.IsInf(f, 0) && !math.IsNaN(f) {
+		n, _ := py.Int(f, 10)
 		return n
 	}
 	return py.Or(got[0], int64(0))
@@ -67,7 +70,7 @@ func (e *engine) toInt(v py.Value, args py.Args) py.Value {
 
 func (e *engine) round(v py.Value, args py.Args) py.Value {
 	got := args.Take("round", "precision?", "method?")
-	precision := e.WantInt(py.Or(got[0], int64(0)))
+	precision := py.WantInt(py.Or(got[0], int64(0)))
 	method, _ := py.Text(py.Or(got[1], "common"))
 	f, ok := py.ToFloat(v)
 	if !ok {
@@ -100,8 +103,8 @@ func (e *engine) round(v py.Value, args py.Args) py.Value {
 func (e *engine) toJSON(v py.Value, args py.Args) py.Value {
 	got := args.Take("tojson", "ensure_ascii?", "indent?", "separators?", "sort_keys?")
 	style := py.Style{
-		ASCII:    e.Truth(py.Or(got[0], false)),
-		SortKeys: e.Truth(py.Or(got[3], false)),
+		ASCII:    py.Truth(py.Or(got[0], false)),
+		SortKeys: py.Truth(py.Or(got[3], false)),
 		Item:     ", ",
 		Key:      ": ",
 	}
@@ -110,7 +113,7 @@ func (e *engine) toJSON(v py.Value, args py.Args) py.Value {
 		if text, ok := py.Text(indent); ok {
 			style.Indent = text
 		} else {
-			style.Indent = e.Pad("", e.WantInt(indent), " ", 0)
+			style.Indent = e.Pad("", py.WantInt(indent), " ", 0)
 		}
 	}
 	if separators := py.Or(got[2], nil); separators != nil {
@@ -118,17 +121,18 @@ func (e *engine) toJSON(v py.Value, args py.Args) py.Value {
 		if len(pair) != 2 {
 			py.Raise(py.KindValue, "separators of %d strings, expected 2", len(pair))
 		}
-		style.Item, style.Key = e.WantText("tojson", pair[0]), e.WantText("tojson", pair[1])
+		style.Item, style.Key = py.WantText("tojson", pair[0]), py.WantText("tojson", pair[1])
 	}
 	return e.Encode(v, style)
 }
 
 func (e *engine) fileSize(v py.Value, args py.Args) py.Value {
 	base, prefixes := 1000.0, []string{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}
-	if e.Truth(py.Or(args.Take("filesizeformat", "binary?")[0], false)) {
+	if py.Truth(py.Or(args.Take("filesizeformat", "binary?")[0], false)) {
 		base, prefixes = 1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}
 	}
-	f, ok := e.Float(v)
+	e.Check(v)
+	f, ok := py.Float(v)
 	_, isText := py.Text(v)
 	switch {
 	case !ok && !isText:

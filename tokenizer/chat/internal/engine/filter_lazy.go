@@ -21,7 +21,7 @@ func (e *engine) lazyFilter(name string) filterFunc {
 	case "map":
 		return func(v py.Value, args py.Args) py.Value {
 			return generator(func() func() (py.Value, bool) {
-				if !e.Truth(v) {
+				if !py.Truth(v) {
 					return ended
 				}
 				f, next := e.mapping(args), e.Iterate(v)
@@ -89,7 +89,7 @@ func (e *engine) mapping(args py.Args) func(py.Value) py.Value {
 func (e *engine) selecting(keep, attr bool) filterFunc {
 	return func(v py.Value, args py.Args) py.Value {
 		return generator(func() func() (py.Value, bool) {
-			if !e.Truth(v) {
+			if !py.Truth(v) {
 				return ended
 			}
 			pass, next := e.passes(args, attr), e.Iterate(v)
@@ -115,7 +115,7 @@ func (e *engine) passes(args py.Args, attr bool) func(py.Value) bool {
 		get, pos = e.getter(pos[0], nil, false), pos[1:]
 	}
 	if len(pos) == 0 {
-		return func(v py.Value) bool { return e.Truth(get(v)) }
+		return func(v py.Value) bool { return py.Truth(get(v)) }
 	}
 	rest := py.Args{Pos: pos[1:], Named: args.Named}
 	return func(v py.Value) bool { return e.tested(e.Str(pos[0]), get(v), rest) }
@@ -123,7 +123,7 @@ func (e *engine) passes(args py.Args, attr bool) func(py.Value) bool {
 
 func (e *engine) batch(v py.Value, args py.Args) py.Value {
 	got := args.Take("batch", "linecount", "fill_with?")
-	n, fill := e.WantInt(got[0]), py.Or(got[1], nil)
+	n, fill := py.WantInt(got[0]), py.Or(got[1], nil)
 	return generator(func() func() (py.Value, bool) {
 		next := e.Iterate(v)
 		return func() (py.Value, bool) {
@@ -149,7 +149,7 @@ func (e *engine) batch(v py.Value, args py.Args) py.Value {
 
 func (e *engine) slices(v py.Value, args py.Args) py.Value {
 	got := args.Take("slice", "slices", "fill_with?")
-	n, fill := e.WantInt(got[0]), py.Or(got[1], nil)
+	n, fill := py.WantInt(got[0]), py.Or(got[1], nil)
 	return generator(func() func() (py.Value, bool) {
 		items := e.Items(v)
 		if n == 0 {

@@ -14,7 +14,7 @@ func (e *engine) getter(attribute, otherwise py.Value, ignoreCase bool) func(py.
 	switch a, ok := py.Text(attribute); {
 	case ok:
 		for _, part := range strings.Split(a, ".") {
-			if n, ok := e.Int(part, 10); ok && strings.Trim(part, "0123456789") == "" {
+			if n, ok := py.Int(part, 10); ok && strings.Trim(part, "0123456789") == "" {
 				path = append(path, n)
 			} else {
 				path = append(path, part)
@@ -119,7 +119,7 @@ func (e *engine) listFilter(name string) filterFunc {
 
 func (e *engine) sort(v py.Value, args py.Args) py.Value {
 	got := args.Take("sort", "reverse?", "case_sensitive?", "attribute?")
-	exact := e.Truth(py.Or(got[1], false))
+	exact := py.Truth(py.Or(got[1], false))
 	attribute := py.Or(got[2], nil)
 	var keys []func(py.Value) py.Value
 	if path, ok := py.Text(attribute); ok {
@@ -136,7 +136,7 @@ func (e *engine) sort(v py.Value, args py.Args) py.Value {
 		}
 		return &py.List{Items: parts}
 	}
-	return &py.List{Items: e.sorted(e.Items(v), key, e.Truth(py.Or(got[0], false)))}
+	return &py.List{Items: e.sorted(e.Items(v), key, py.Truth(py.Or(got[0], false)))}
 }
 
 func (e *engine) dictSort(v py.Value, args py.Args) py.Value {
@@ -154,13 +154,13 @@ func (e *engine) dictSort(v py.Value, args py.Args) py.Value {
 	if !ok {
 		py.Raise("AttributeError", "'%s' object has no attribute 'items'", py.TypeName(v))
 	}
-	key := e.getter(at, nil, !e.Truth(py.Or(got[0], false)))
-	return &py.List{Items: e.sorted(e.Items(&py.View{Type: "dict_items", Dict: d}), key, e.Truth(py.Or(got[2], false)))}
+	key := e.getter(at, nil, !py.Truth(py.Or(got[0], false)))
+	return &py.List{Items: e.sorted(e.Items(&py.View{Type: "dict_items", Dict: d}), key, py.Truth(py.Or(got[2], false)))}
 }
 
 func (e *engine) groupBy(v py.Value, args py.Args) py.Value {
 	got := args.Take("groupby", "attribute", "default?", "case_sensitive?")
-	exact := e.Truth(py.Or(got[2], false))
+	exact := py.Truth(py.Or(got[2], false))
 	key := e.getter(got[0], py.Or(got[1], nil), !exact)
 	shown := e.getter(got[0], py.Or(got[1], nil), false)
 	var groups []py.Value
@@ -180,7 +180,7 @@ func (e *engine) groupBy(v py.Value, args py.Args) py.Value {
 
 func (e *engine) unique(v py.Value, args py.Args) py.Value {
 	got := args.Take("unique", "case_sensitive?", "attribute?")
-	key := e.getter(py.Or(got[1], nil), nil, !e.Truth(py.Or(got[0], false)))
+	key := e.getter(py.Or(got[1], nil), nil, !py.Truth(py.Or(got[0], false)))
 	return generator(func() func() (py.Value, bool) {
 		seen, next := py.NewDict(), e.Iterate(v)
 		return func() (py.Value, bool) {
@@ -198,7 +198,7 @@ func (e *engine) unique(v py.Value, args py.Args) py.Value {
 
 func (e *engine) extreme(name string, v py.Value, args py.Args) py.Value {
 	got := args.Take(name, "case_sensitive?", "attribute?")
-	key := e.getter(py.Or(got[1], nil), nil, !e.Truth(py.Or(got[0], false)))
+	key := e.getter(py.Or(got[1], nil), nil, !py.Truth(py.Or(got[0], false)))
 	op := map[string]string{"min": "<", "max": ">"}[name]
 	next := e.Iterate(v)
 	best, ok := next()

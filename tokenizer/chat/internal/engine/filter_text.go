@@ -47,14 +47,14 @@ func (e *engine) textFilter(name string) filterFunc {
 	case "center":
 		return func(v py.Value, args py.Args) py.Value {
 			s, wrap := e.soft(v)
-			return wrap(e.Pad(s, e.WantInt(py.Or(args.Take(name, "width?")[0], int64(80))), " ", 2))
+			return wrap(e.Pad(s, py.WantInt(py.Or(args.Take(name, "width?")[0], int64(80))), " ", 2))
 		}
 	case "replace":
 		return func(v py.Value, args py.Args) py.Value {
 			got := args.Take(name, "old", "new", "count?")
 			n := int64(-1)
 			if count := py.Or(got[2], nil); count != nil {
-				n = int64(e.WantInt(count))
+				n = int64(py.WantInt(count))
 			}
 			return e.Replace(e.Str(v), e.Str(got[0]), e.Str(got[1]), int(n))
 		}
@@ -124,9 +124,9 @@ func (e *engine) indent(v py.Value, args py.Args) py.Value {
 	_, wrap := e.soft(v)
 	space, ok := py.Text(py.Or(got[0], int64(4)))
 	if !ok {
-		space = e.Pad("", e.WantInt(py.Or(got[0], int64(4))), " ", 0)
+		space = e.Pad("", py.WantInt(py.Or(got[0], int64(4))), " ", 0)
 	}
-	blank := e.Truth(py.Or(got[2], false))
+	blank := py.Truth(py.Or(got[2], false))
 	var b strings.Builder
 	for i, line := range e.Lines(s+"\n", false) {
 		if i > 0 {
@@ -134,7 +134,7 @@ func (e *engine) indent(v py.Value, args py.Args) py.Value {
 			if len(line) == 1+len(space) && !blank {
 				line = "\n"
 			}
-		} else if e.Truth(py.Or(got[1], false)) {
+		} else if py.Truth(py.Or(got[1], false)) {
 			line = space + line
 		}
 		e.Grow(len(line))
@@ -146,9 +146,9 @@ func (e *engine) indent(v py.Value, args py.Args) py.Value {
 func (e *engine) truncate(v py.Value, args py.Args) py.Value {
 	got := args.Take("truncate", "length?", "killwords?", "end?", "leeway?")
 	end := e.Str(py.Or(got[2], "..."))
-	length, leeway := e.WantInt(py.Or(got[0], int64(255))), 5
+	length, leeway := py.WantInt(py.Or(got[0], int64(255))), 5
 	if given := py.Or(got[3], nil); given != nil {
-		leeway = e.WantInt(given)
+		leeway = py.WantInt(given)
 	}
 	if length < py.Runes(end) {
 		py.Raise("AssertionError", "expected length >= %d, got %d", py.Runes(end), length)
@@ -161,7 +161,7 @@ func (e *engine) truncate(v py.Value, args py.Args) py.Value {
 	}
 	cut := e.Slice(v, nil, int64(length-py.Runes(end)), nil)
 	s, wrap := e.soft(cut)
-	if !e.Truth(py.Or(got[1], false)) {
+	if !py.Truth(py.Or(got[1], false)) {
 		s = e.RSplit(s, " ", 1)[0]
 	}
 	return wrap(s + end)

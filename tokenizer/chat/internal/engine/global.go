@@ -78,7 +78,7 @@ func (e *engine) global(name string) py.Value {
 		}
 	case "strftime_now":
 		call = func(args py.Args) py.Value {
-			return e.Strftime(e.now, e.WantText(name, args.Take(name, "format")[0]))
+			return e.Strftime(e.now, py.WantText(name, args.Take(name, "format")[0]))
 		}
 	default:
 		return nil
@@ -88,11 +88,11 @@ func (e *engine) global(name string) py.Value {
 
 func (e *engine) makeRange(args py.Args) py.Value {
 	got := args.Take("range", "start", "stop?", "step?")
-	first := int64(e.WantInt(got[0]))
+	first := int64(py.WantInt(got[0]))
 	if _, missing := got[1].(py.Missing); missing {
 		return py.NewRange(0, first, 1)
 	}
-	return py.NewRange(first, int64(e.WantInt(got[1])), int64(e.WantInt(py.Or(got[2], int64(1)))))
+	return py.NewRange(first, int64(py.WantInt(got[1])), int64(py.WantInt(py.Or(got[2], int64(1)))))
 }
 
 func (e *engine) makeDict(args py.Args) *py.Dict {

@@ -132,7 +132,7 @@ func (m *Machine) sequenceMethod(v py.Value, items []py.Value, name string) (py.
 func (m *Machine) numberMethod(v py.Value, name string) (py.Value, bool) {
 	switch name {
 	case "real", "numerator":
-		return m.Plus(v), true
+		return py.Plus(v), true
 	case "is_integer":
 		f, isFloat := v.(float64)
 		if !isFloat {

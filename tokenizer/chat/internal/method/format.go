@@ -105,7 +105,7 @@ func (m *Machine) percentSpec(format string, next func() py.Value) (s spec, rest
 	number := func() int {
 		if strings.HasPrefix(format, "*") {
 			format = format[1:]
-			return m.WantInt(next())
+			return py.WantInt(next())
 		}
 		n := 0
 		for format != "" && format[0] >= '0' && format[0] <= '9' && n < 1<<30 {
@@ -166,7 +166,7 @@ func (m *Machine) percentValue(s spec, v py.Value) string {
 	case 'd', 'i', 'u', 'x', 'X', 'o':
 		m.Check(v)
 		if f, ok := v.(float64); ok && strings.IndexByte("diu", s.verb) >= 0 {
-			v, _ = m.Int(f, 10)
+			v, _ = py.Int(f, 10)
 		}
 		n, ok := py.ToBig(v)
 		if !ok {

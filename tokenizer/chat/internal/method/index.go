@@ -129,7 +129,7 @@ func (m *Machine) bounds(n int, start, stop, step py.Value) (lo, hi, by int) {
 	}
 	by = 1
 	if step != nil {
-		by = m.WantInt(step)
+		by = py.WantInt(step)
 	}
 	if by == 0 {
 		py.Raise(py.KindValue, "slice step cannot be zero")

@@ -199,7 +199,7 @@ func (m *Machine) textCut(name string) textCall {
 	case "split", "rsplit":
 		return func(s string, args py.Args) py.Value {
 			got := args.Take(name, "sep?", "maxsplit?")
-			n := m.WantInt(py.Or(got[1], int64(-1)))
+			n := py.WantInt(py.Or(got[1], int64(-1)))
 			if name == "split" {
 				return m.Split(s, py.Or(got[0], nil), n)
 			}
@@ -207,11 +207,11 @@ func (m *Machine) textCut(name string) textCall {
 		}
 	case "splitlines":
 		return func(s string, args py.Args) py.Value {
-			return m.Lines(s, m.Truth(py.Or(args.Take(name, "keepends?")[0], false)))
+			return m.Lines(s, py.Truth(py.Or(args.Take(name, "keepends?")[0], false)))
 		}
 	case "partition", "rpartition":
 		return func(s string, args py.Args) py.Value {
-			by := m.WantText(name, args.Only(name, "sep")[0])
+			by := py.WantText(name, args.Only(name, "sep")[0])
 			if by == "" {
 				py.Raise(py.KindValue, "empty separator")
 			}
@@ -229,11 +229,11 @@ func (m *Machine) textCut(name string) textCall {
 		}
 	case "removeprefix":
 		return func(s string, args py.Args) py.Value {
-			return strings.TrimPrefix(s, m.WantText(name, args.Only(name, "prefix")[0]))
+			return strings.TrimPrefix(s, py.WantText(name, args.Only(name, "prefix")[0]))
 		}
 	case "removesuffix":
 		return func(s string, args py.Args) py.Value {
-			return strings.TrimSuffix(s, m.WantText(name, args.Only(name, "suffix")[0]))
+			return strings.TrimSuffix(s, py.WantText(name, args.Only(name, "suffix")[0]))
 		}
 	}
 	return nil
@@ -265,16 +265,16 @@ func (m *Machine) textMake(name string) textCall {
 		share := map[string]int{"ljust": 0, "rjust": 1, "center": 2}[name]
 		return func(s string, args py.Args) py.Value {
 			got := args.Only(name, "width", "fillchar?")
-			fill := m.WantText(name, py.Or(got[1], " "))
+			fill := py.WantText(name, py.Or(got[1], " "))
 			if py.Runes(fill) != 1 {
 				py.Raise(py.KindType, "The fill character must be exactly one character long")
 			}
-			return m.Pad(s, m.WantInt(got[0]), fill, share)
+			return m.Pad(s, py.WantInt(got[0]), fill, share)
 		}
 	case "zfill":
 		return func(s string, args py.Args) py.Value {
 			sign := ""
-			width := m.WantInt(args.Only(name, "width")[0])
+			width := py.WantInt(args.Only(name, "width")[0])
 			if s != "" && (s[0] == '-' || s[0] == '+') {
 				sign, s = s[:1], s[1:]
 			}
@@ -282,12 +282,12 @@ func (m *Machine) textMake(name string) textCall {
 		}
 	case "expandtabs":
 		return func(s string, args py.Args) py.Value {
-			return m.expandTabs(s, m.WantInt(py.Or(args.Take(name, "tabsize?")[0], int64(8))))
+			return m.expandTabs(s, py.WantInt(py.Or(args.Take(name, "tabsize?")[0], int64(8))))
 		}
 	case "replace":
 		return func(s string, args py.Args) py.Value {
 			got := args.Only(name, "old", "new", "count?")
-			return m.Replace(s, m.WantText(name, got[0]), m.WantText(name, got[1]), m.WantInt(py.Or(got[2], int64(-1))))
+			return m.Replace(s, py.WantText(name, got[0]), py.WantText(name, got[1]), py.WantInt(py.Or(got[2], int64(-1))))
 		}
 	case "join":
 		return func(s string, args py.Args) py.Value { return m.JoinText(s, args.Only(name, "iterable")[0]) }

@@ -68,7 +68,7 @@ func Or(v, otherwise Value) Value {
 }
 
 // WantInt is an argument that must be an integer.
-func (m *Machine) WantInt(v Value) int {
+func WantInt(v Value) int {
 	switch v := v.(type) {
 	case bool:
 		if v {
@@ -86,7 +86,7 @@ func (m *Machine) WantInt(v Value) int {
 }
 
 // WantText is an argument that must be a string.
-func (m *Machine) WantText(fn string, v Value) string {
+func WantText(fn string, v Value) string {
 	s, ok := Text(v)
 	if !ok {
 		Raise(KindType, "%s() argument must be str, not %s", fn, TypeName(v))

@@ -212,8 +212,7 @@ func FloatText(f float64) string {
 
 // Int is int(v) of a number or of a string in a base; ok is false where Python
 // raises ValueError or TypeError.
-func (m *Machine) Int(v Value, base int) (n Value, ok bool) {
-	m.Check(v)
+func Int(v Value, base int) (n Value, ok bool) {
 	if i, ok := ToBig(v); ok {
 		return Integer(i), true
 	}
@@ -256,8 +255,7 @@ func (m *Machine) Int(v Value, base int) (n Value, ok bool) {
 }
 
 // Float is float(v) of a number or a string.
-func (m *Machine) Float(v Value) (f float64, ok bool) {
-	m.Check(v)
+func Float(v Value) (f float64, ok bool) {
 	if f, ok := ToFloat(v); ok {
 		return f, true
 	}
@@ -276,9 +274,8 @@ func (m *Machine) Float(v Value) (f float64, ok bool) {
 	return f, true
 }
 
-// Negate is -v, Plus is +v.
-func (m *Machine) Negate(v Value) Value {
-	m.Check(v)
+// Negate is -v of a v that is not undefined.
+func Negate(v Value) Value {
 	if f, ok := v.(float64); ok {
 		return -f
 	}
@@ -289,9 +286,8 @@ func (m *Machine) Negate(v Value) Value {
 	return Integer(new(big.Int).Neg(i))
 }
 
-// Plus is +v.
-func (m *Machine) Plus(v Value) Value {
-	m.Check(v)
+// Plus is +v of a v that is not undefined.
+func Plus(v Value) Value {
 	if f, ok := v.(float64); ok {
 		return f
 	}
@@ -303,7 +299,7 @@ func (m *Machine) Plus(v Value) Value {
 }
 
 // Abs is abs(v).
-func (m *Machine) Abs(v Value) Value {
+func Abs(v Value) Value {
 	if f, ok := v.(float64); ok {
 		return math.Abs(f)
 	}

@@ -98,7 +98,7 @@ func (m *Machine) repeat(x, y Value) (Value, bool) {
 	n := 0
 	if s, ok := Text(x); ok {
 		_, markup := x.(Markup)
-		n = max(0, m.WantInt(y))
+		n = max(0, WantInt(y))
 		m.Times(len(s), n)
 		if s == "" {
 			return x, true
@@ -114,7 +114,7 @@ func (m *Machine) repeat(x, y Value) (Value, bool) {
 	default:
 		return nil, false
 	}
-	n = max(0, m.WantInt(y))
+	n = max(0, WantInt(y))
 	m.Times(16*len(items), n)
 	var all []Value
 	for range n * min(1, len(items)) {

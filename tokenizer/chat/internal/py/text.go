@@ -179,7 +179,7 @@ func (m *Machine) RSplit(s string, sep Value, n int) []string {
 	var back []string
 	by := ""
 	if sep != nil {
-		by = m.WantText("rsplit", sep)
+		by = WantText("rsplit", sep)
 		if by == "" {
 			Raise(KindValue, "empty separator")
 		}

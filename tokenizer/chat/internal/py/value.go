@@ -138,7 +138,7 @@ func Text(v Value) (string, bool) {
 }
 
 // Truth is bool(v).
-func (m *Machine) Truth(v Value) bool {
+func Truth(v Value) bool {
 	switch v := v.(type) {
 	case nil, *Undefined:
 		return false
@@ -149,7 +149,7 @@ func (m *Machine) Truth(v Value) bool {
 	case float64:
 		return v != 0
 	}
-	if n, ok := m.size(v); ok {
+	if n, ok := size(v); ok {
 		return n != 0
 	}
 	return true
@@ -157,7 +157,7 @@ func (m *Machine) Truth(v Value) bool {
 
 // size is len(v) of what has one; strings count bytes, which is enough to know
 // whether they are empty.
-func (m *Machine) size(v Value) (int, bool) {
+func size(v Value) (int, bool) {
 	switch v := v.(type) {
 	case string:
 		return len(v), true
@@ -187,7 +187,7 @@ func (m *Machine) Len(v Value) int {
 		m.Scan(len(s))
 		return Runes(s)
 	}
-	n, ok := m.size(v)
+	n, ok := size(v)
 	if !ok {
 		Raise(KindType, "object of type '%s' has no len()", TypeName(v))
 	}
