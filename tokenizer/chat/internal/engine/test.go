@@ -4,6 +4,7 @@ import (
 	"math/big"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
 type testFunc func(v py.Value, args py.Args) bool
@@ -101,7 +102,7 @@ func (e *engine) typeTest(name string) func(v py.Value) bool {
 func (e *engine) shapeTest(name string) func(v py.Value) bool {
 	switch name {
 	case "lower", "upper":
-		return func(v py.Value) bool { return py.IsCase(e.Str(v), name == "upper") }
+		return func(v py.Value) bool { return str.IsCase(e.Str(v), name == "upper") }
 	case "sequence":
 		return func(v py.Value) bool {
 			switch v.(type) {

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
 // undefinedOf is what v has no name for.
@@ -183,7 +184,7 @@ func (m *Machine) cut(s string, lo, hi, by int) string {
 
 // offset is where the n-th character of s begins.
 func offset(s string, n int) int {
-	if py.ASCII(s[:min(n, len(s))]) {
+	if str.ASCII(s[:min(n, len(s))]) {
 		return min(n, len(s))
 	}
 	at := 0

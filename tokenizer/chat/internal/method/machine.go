@@ -2,13 +2,22 @@
 // the values of package py, as templates see them.
 package method
 
-import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+import (
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
+)
 
 // Machine is a Machine that knows the methods of values, too.
-type Machine struct{ *py.Machine }
+type Machine struct {
+	*py.Machine
+	str.Methods
+}
 
 // New makes a Machine with a budget of its own.
-func New(limits py.Limits) *Machine { return &Machine{Machine: py.NewMachine(limits)} }
+func New(limits py.Limits) *Machine {
+	m := py.NewMachine(limits)
+	return &Machine{Machine: m, Methods: str.New(m.Budget)}
+}
 
 // Binary is x op y; unlike py's it formats strings with %.
 func (m *Machine) Binary(op string, x, y py.Value) py.Value {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/text/cases"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
 // method makes a bound method of a string; its string results are Markup if the
@@ -86,7 +87,7 @@ func (m *Machine) textTest(name string) textCall {
 		}
 	}
 	each := func(test func(rune) bool) textCall {
-		return whole(func(s string) bool { return py.Every(s, test) })
+		return whole(func(s string) bool { return str.Every(s, test) })
 	}
 	switch name {
 	case "isalpha":
@@ -100,18 +101,18 @@ func (m *Machine) textTest(name string) textCall {
 	case "isspace":
 		return each(py.IsSpace)
 	case "isprintable":
-		return whole(func(s string) bool { return s == "" || py.Every(s, unicode.IsPrint) })
+		return whole(func(s string) bool { return s == "" || str.Every(s, unicode.IsPrint) })
 	case "isascii":
-		return whole(py.ASCII)
+		return whole(str.ASCII)
 	case "islower":
-		return whole(func(s string) bool { return py.IsCase(s, false) })
+		return whole(func(s string) bool { return str.IsCase(s, false) })
 	case "isupper":
-		return whole(func(s string) bool { return py.IsCase(s, true) })
+		return whole(func(s string) bool { return str.IsCase(s, true) })
 	case "istitle":
-		return whole(py.IsTitle)
+		return whole(str.IsTitle)
 	case "isidentifier":
 		return whole(func(s string) bool {
-			return py.Every(s, func(r rune) bool { return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.M) }) && !unicode.IsDigit([]rune(s)[0])
+			return str.Every(s, func(r rune) bool { return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.M) }) && !unicode.IsDigit([]rune(s)[0])
 		})
 	case "startswith", "endswith":
 		return m.affix(name)
@@ -260,7 +261,7 @@ func (m *Machine) textMake(name string) textCall {
 	case "title":
 		return plain(m.TitleWords)
 	case "swapcase":
-		return plain(py.SwapCase)
+		return plain(str.SwapCase)
 	case "center", "ljust", "rjust":
 		share := map[string]int{"ljust": 0, "rjust": 1, "center": 2}[name]
 		return func(s string, args py.Args) py.Value {
@@ -282,7 +283,7 @@ func (m *Machine) textMake(name string) textCall {
 		}
 	case "expandtabs":
 		return func(s string, args py.Args) py.Value {
-			return m.expandTabs(s, py.WantInt(py.Or(args.Take(name, "tabsize?")[0], int64(8))))
+			return m.ExpandTabs(s, py.WantInt(py.Or(args.Take(name, "tabsize?")[0], int64(8))))
 		}
 	case "replace":
 		return func(s string, args py.Args) py.Value {
@@ -332,24 +333,3 @@ func (m *Machine) JoinText(sep string, v py.Value) string {
 	return b.String()
 }
 
-func (m *Machine) expandTabs(s string, size int) string {
-	var b strings.Builder
-	column := 0
-	for _, r := range s {
-		switch r {
-		case '\t':
-			if size > 0 {
-				n := size - column%size
-				m.Times(1, n)
-				b.WriteString(strings.Repeat(" ", n))
-				column += n
-			}
-			continue
-		case '\n', '\r':
-			column = -1
-		}
-		b.WriteRune(r)
-		column++
-	}
-	return b.String()
-}

@@ -4,13 +4,6 @@ package py
 
 import "fmt"
 
-// Limits are what one rendering may use.
-type Limits struct {
-	Steps int64 // evaluated nodes, loop rounds, and one for every 64 bytes handled
-	Bytes int64 // bytes of all strings and lists made, whether still in use or not
-	Depth int   // nesting of expressions, blocks, macros and data
-}
-
 // Kinds of Error that callers tell apart.
 const (
 	KindLimit     = "LimitError"
@@ -62,47 +55,11 @@ func Catch(err *error, line *int) {
 	}
 }
 
-// Machine computes within Limits. It serves one rendering, on one goroutine.
-type Machine struct {
-	limits Limits
-	steps  int64
-	bytes  int64
-	depth  int
-}
+// Machine computes within a Budget. It serves one rendering, on one goroutine.
+type Machine struct{ *Budget }
 
 // NewMachine makes a Machine that has used nothing yet.
-func NewMachine(limits Limits) *Machine { return &Machine{limits: limits} }
-
-// Step takes n steps from the budget.
-func (m *Machine) Step(n int) {
-	m.steps += int64(n)
-	if m.steps > m.limits.Steps {
-		Raise(KindLimit, "the template takes more than %d steps", m.limits.Steps)
-	}
-}
-
-// Grow takes n bytes from the budget, before they are allocated.
-func (m *Machine) Grow(n int) {
-	m.bytes += int64(n)
-	if n < 0 || m.bytes > m.limits.Bytes {
-		Raise(KindLimit, "the template makes more than %d bytes", m.limits.Bytes)
-	}
-	m.Step(1 + n/64)
-}
-
-// Scan takes the steps for looking at n bytes.
-func (m *Machine) Scan(n int) { m.Step(n / 64) }
-
-// Enter goes a level deeper; Leave must follow.
-func (m *Machine) Enter() {
-	m.depth++
-	if m.depth > m.limits.Depth {
-		Raise(KindLimit, "the template or its data nests deeper than %d levels", m.limits.Depth)
-	}
-}
-
-// Leave comes back from the level that Enter went to.
-func (m *Machine) Leave() { m.depth-- }
+func NewMachine(limits Limits) *Machine { return &Machine{Budget: &Budget{limits: limits}} }
 
 // NewList makes a list of items, which it owns from now on.
 func (m *Machine) NewList(items []Value) *List {

@@ -83,14 +83,6 @@ func (m *Machine) concatenate(x, y Value) (Value, bool) {
 	return nil, false
 }
 
-// Times raises the limit if n copies of size bytes are too many.
-func (m *Machine) Times(size, n int) {
-	if size > 0 && n > int(m.limits.Bytes)/size {
-		n = int(m.limits.Bytes)/size + 1
-	}
-	m.Grow(size * n)
-}
-
 func (m *Machine) repeat(x, y Value) (Value, bool) {
 	if _, ok := ToBig(y); !ok {
 		return nil, false

@@ -1,0 +1,307 @@
+// Package str has the methods of Python's str.
+package str
+
+import (
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
+
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+)
+
+// Methods are the methods that use up a budget.
+type Methods struct{ budget *py.Budget }
+
+// New makes Methods that use up budget.
+func New(budget *py.Budget) Methods { return Methods{budget: budget} }
+
+// Upper is str.upper.
+func (m Methods) Upper(s string) string {
+	m.budget.Grow(3 * len(s))
+	if ASCII(s) {
+		return strings.ToUpper(s)
+	}
+	return cases.Upper(language.Und).String(s)
+}
+
+// Lower is str.lower.
+func (m Methods) Lower(s string) string {
+	m.budget.Grow(3 * len(s))
+	if ASCII(s) {
+		return strings.ToLower(s)
+	}
+	return cases.Lower(language.Und).String(s)
+}
+
+// ASCII reports whether s is ASCII only.
+func ASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// Capitalize is str.capitalize.
+func (m Methods) Capitalize(s string) string {
+	if s == "" {
+		return s
+	}
+	n := py.RuneLen(s)
+	return title(s[:n]) + m.Lower(s[n:])
+}
+
+// title is the titlecase of one character.
+func title(c string) string {
+	if len(c) > 1 {
+		return cases.Title(language.Und, cases.NoLower).String(c)
+	}
+	return strings.ToUpper(c)
+}
+
+// cased reports whether a character has case.
+func cased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) }
+
+// TitleWords is str.title.
+func (m Methods) TitleWords(s string) string {
+	m.budget.Grow(3 * len(s))
+	var b strings.Builder
+	inside := false
+	for _, r := range s {
+		switch {
+		case inside:
+			b.WriteRune(unicode.ToLower(r))
+		default:
+			b.WriteString(title(string(r)))
+		}
+		inside = cased(r)
+	}
+	return b.String()
+}
+
+// SwapCase is str.swapcase.
+func SwapCase(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsUpper(r):
+			return unicode.ToLower(r)
+		case unicode.IsLower(r):
+			return unicode.ToUpper(r)
+		}
+		return r
+	}, s)
+}
+
+// Strip is str.strip, lstrip or rstrip: chars is nil for white space.
+func (m Methods) Strip(s string, chars py.Value, left, right bool) string {
+	m.budget.Scan(len(s))
+	in := py.IsSpace
+	if chars != nil {
+		set, ok := py.Text(chars)
+		if !ok {
+			py.Raise(py.KindType, "strip arg must be None or str")
+		}
+		m.budget.Scan(len(s) * min(len(set), 256))
+		in = func(r rune) bool { return strings.ContainsRune(set, r) }
+	}
+	if left {
+		s = strings.TrimLeftFunc(s, in)
+	}
+	if right {
+		s = strings.TrimRightFunc(s, in)
+	}
+	return s
+}
+
+// Split is str.split: sep is nil for runs of white space; n below 0 is no limit.
+func (m Methods) Split(s string, sep py.Value, n int) []string {
+	m.budget.Scan(len(s))
+	if sep == nil {
+		return m.words(s, n)
+	}
+	by, ok := py.Text(sep)
+	if !ok {
+		py.Raise(py.KindType, "must be str or None, not %s", py.TypeName(sep))
+	}
+	if by == "" {
+		py.Raise(py.KindValue, "empty separator")
+	}
+	m.budget.Grow(16 * (1 + strings.Count(s, by)))
+	if n < 0 {
+		return strings.Split(s, by)
+	}
+	return strings.SplitN(s, by, n+1)
+}
+
+func (m Methods) words(s string, n int) []string {
+	var parts []string
+	for s = strings.TrimLeftFunc(s, py.IsSpace); s != ""; s = strings.TrimLeftFunc(s, py.IsSpace) {
+		m.budget.Grow(16)
+		end := strings.IndexFunc(s, py.IsSpace)
+		if n >= 0 && len(parts) == n {
+			return append(parts, s)
+		}
+		if end < 0 {
+			end = len(s)
+		}
+		parts, s = append(parts, s[:end]), s[end:]
+	}
+	return parts
+}
+
+// RSplit is str.rsplit.
+func (m Methods) RSplit(s string, sep py.Value, n int) []string {
+	if n < 0 {
+		return m.Split(s, sep, -1)
+	}
+	m.budget.Scan(len(s))
+	var back []string
+	by := ""
+	if sep != nil {
+		by = py.WantText("rsplit", sep)
+		if by == "" {
+			py.Raise(py.KindValue, "empty separator")
+		}
+	}
+	for {
+		at, size := strings.LastIndex(s, by), len(by)
+		if sep == nil {
+			s = strings.TrimRightFunc(s, py.IsSpace)
+			if s == "" {
+				break
+			}
+			at, size = strings.LastIndexFunc(s, py.IsSpace), 0
+			if at >= 0 {
+				size = py.RuneLen(s[at:])
+			}
+		}
+		m.budget.Grow(16)
+		if at < 0 || len(back) == n {
+			back = append(back, s)
+			break
+		}
+		back, s = append(back, s[at+size:]), s[:at]
+	}
+	for i, j := 0, len(back)-1; i < j; i, j = i+1, j-1 {
+		back[i], back[j] = back[j], back[i]
+	}
+	return back
+}
+
+// Lines is str.splitlines.
+func (m Methods) Lines(s string, keep bool) []string {
+	m.budget.Scan(len(s))
+	var lines []string
+	for s != "" {
+		m.budget.Grow(16)
+		at := strings.IndexAny(s, "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029")
+		if at < 0 {
+			return append(lines, s)
+		}
+		end := at + py.RuneLen(s[at:])
+		if strings.HasPrefix(s[at:], "\r\n") {
+			end = at + 2
+		}
+		if keep {
+			at = end
+		}
+		lines, s = append(lines, s[:at]), s[end:]
+	}
+	return lines
+}
+
+// Pad fills s up to width characters; share says how much of the filling is on
+// the left: 0 none, 1 all, 2 half as str.center does it.
+func (m Methods) Pad(s string, width int, fill string, share int) string {
+	gap := width - py.Runes(s)
+	if gap <= 0 {
+		return s
+	}
+	m.budget.Grow(len(s))
+	m.budget.Times(len(fill), gap)
+	left := 0
+	switch share {
+	case 1:
+		left = gap
+	case 2:
+		left = gap/2 + gap&width&1
+	}
+	return strings.Repeat(fill, left) + s + strings.Repeat(fill, gap-left)
+}
+
+// Replace is str.replace; n below 0 is no limit.
+func (m Methods) Replace(s, from, to string, n int) string {
+	m.budget.Scan(len(s))
+	count := strings.Count(s, from)
+	if n >= 0 {
+		count = min(count, n)
+	}
+	m.budget.Times(len(to), count)
+	m.budget.Grow(len(s))
+	return strings.Replace(s, from, to, n)
+}
+
+// ExpandTabs is str.expandtabs.
+func (m Methods) ExpandTabs(s string, size int) string {
+	var b strings.Builder
+	column := 0
+	for _, r := range s {
+		switch r {
+		case '\t':
+			if size > 0 {
+				n := size - column%size
+				m.budget.Times(1, n)
+				b.WriteString(strings.Repeat(" ", n))
+				column += n
+			}
+			continue
+		case '\n', '\r':
+			column = -1
+		}
+		b.WriteRune(r)
+		column++
+	}
+	return b.String()
+}
+
+// Every is str.isalpha and the like: every character passes and there is one.
+func Every(s string, test func(rune) bool) bool {
+	return s != "" && strings.IndexFunc(s, func(r rune) bool { return !test(r) }) < 0
+}
+
+// IsTitle is str.istitle.
+func IsTitle(s string) bool {
+	inside, any := false, false
+	for _, r := range s {
+		switch {
+		case unicode.IsUpper(r) || unicode.IsTitle(r):
+			if inside {
+				return false
+			}
+			inside, any = true, true
+		case unicode.IsLower(r):
+			if !inside {
+				return false
+			}
+		default:
+			inside = false
+		}
+	}
+	return any
+}
+
+// IsCase is str.islower or str.isupper.
+func IsCase(s string, upper bool) bool {
+	found := false
+	for _, r := range s {
+		if unicode.IsTitle(r) || unicode.IsUpper(r) != upper && cased(r) {
+			return false
+		}
+		found = found || cased(r)
+	}
+	return found
+}
+
