@@ -15,7 +15,7 @@ func floors() [][]string {
 		{"tokenizer/chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/program",
 			"inference/remote/internal/flow", "model/rope", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
 			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/usage", "internal/splitmix", "internal/spelling"},
-		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "inference/server/internal/wire",
+		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/pyjson", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "inference/server/internal/wire",
 			"tokenizer/internal/split"},
 		{"tokenizer/chat/internal/method", "reward/grade/answer", "tokenizer/internal/bpe"},
 		{"tokenizer/chat/internal/engine"},

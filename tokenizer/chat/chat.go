@@ -12,6 +12,7 @@ import (
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/engine"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
 )
 
 var (
@@ -145,7 +146,7 @@ func (t *Template) Render(in Input) (string, error) {
 // object, without the special tokens.
 func (t *Template) RenderVariables(variables json.RawMessage, now time.Time) (string, error) {
 	return t.render(t.body, now, func(m *py.Machine) (*py.Dict, error) {
-		v, err := m.Decode(variables)
+		v, err := pyjson.Decode(m, variables)
 		if err != nil {
 			return nil, fmt.Errorf("variables of the chat template: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
 )
 
 // listOf is a list of the values of items, None if there are none.
@@ -37,7 +38,7 @@ func messageValue(m *py.Machine, message Message) (py.Value, error) {
 
 // rawValue is the value of a JSON object.
 func rawValue(m *py.Machine, raw json.RawMessage) (py.Value, error) {
-	v, err := m.Decode(raw)
+	v, err := pyjson.Decode(m, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func valueOf(m *py.Machine, v any) (py.Value, error) {
 	case string:
 		return clean(v), nil
 	case json.RawMessage:
-		return m.Decode(v)
+		return pyjson.Decode(m, v)
 	case []any:
 		items := make([]py.Value, len(v))
 		for i, item := range v {
@@ -92,5 +93,5 @@ func valueOf(m *py.Machine, v any) (py.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.Decode(data)
+	return pyjson.Decode(m, data)
 }

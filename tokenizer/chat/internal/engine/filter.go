@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
 )
 
 type filterFunc func(v py.Value, args py.Args) py.Value
@@ -102,7 +103,7 @@ func (e *engine) round(v py.Value, args py.Args) py.Value {
 // toJSON is json.dumps with the defaults of Hugging Face.
 func (e *engine) toJSON(v py.Value, args py.Args) py.Value {
 	got := args.Take("tojson", "ensure_ascii?", "indent?", "separators?", "sort_keys?")
-	style := py.Style{
+	style := pyjson.Style{
 		ASCII:    py.Truth(py.Or(got[0], false)),
 		SortKeys: py.Truth(py.Or(got[3], false)),
 		Item:     ", ",
@@ -123,7 +124,7 @@ func (e *engine) toJSON(v py.Value, args py.Args) py.Value {
 		}
 		style.Item, style.Key = py.WantText("tojson", pair[0]), py.WantText("tojson", pair[1])
 	}
-	return e.Encode(v, style)
+	return pyjson.Encode(e.Machine.Machine, v, style)
 }
 
 func (e *engine) fileSize(v py.Value, args py.Args) py.Value {

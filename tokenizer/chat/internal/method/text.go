@@ -332,4 +332,3 @@ func (m *Machine) JoinText(sep string, v py.Value) string {
 	}
 	return b.String()
 }
-

@@ -304,4 +304,3 @@ func IsCase(s string, upper bool) bool {
 	}
 	return found
 }
-

@@ -1,0 +1,184 @@
+package pyjson
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+)
+
+// Style is how Encode writes.
+type Style struct {
+	ASCII     bool
+	SortKeys  bool
+	Indented  bool
+	Indent    string // of one level
+	Item, Key string // separators
+}
+
+type encoder struct {
+	*py.Machine
+	style Style
+	b     strings.Builder
+}
+
+// Encode is json.dumps(v).
+func Encode(m *py.Machine, v py.Value, style Style) string {
+	e := &encoder{Machine: m, style: style}
+	e.encode(v, 0)
+	return e.b.String()
+}
+
+func (e *encoder) write(s string) {
+	e.Grow(len(s))
+	e.b.WriteString(s)
+}
+
+func (e *encoder) line(level int) {
+	if e.style.Indented {
+		e.Times(len(e.style.Indent), level)
+		e.write("\n" + strings.Repeat(e.style.Indent, level))
+	}
+}
+
+func (e *encoder) encode(v py.Value, level int) {
+	e.Enter()
+	defer e.Leave()
+	e.Step(1)
+	if s, ok := py.Text(v); ok {
+		e.text(s)
+		return
+	}
+	switch v := v.(type) {
+	case nil, bool, int64, *big.Int, float64:
+		e.write(scalar(v))
+	case *py.List:
+		e.sequence(v.Items, level)
+	case *py.Tuple:
+		e.sequence(v.Items, level)
+	case *py.Dict:
+		e.dict(v, level)
+	default:
+		py.Raise(py.KindType, "Object of type %s is not JSON serializable", py.TypeName(v))
+	}
+}
+
+func scalar(v py.Value) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return strconv.FormatBool(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case *big.Int:
+		return v.String()
+	}
+	f, _ := py.ToFloat(v)
+	switch s := py.FloatText(f); s {
+	case "nan":
+		return "NaN"
+	case "inf":
+		return "Infinity"
+	case "-inf":
+		return "-Infinity"
+	default:
+		return s
+	}
+}
+
+func (e *encoder) sequence(items []py.Value, level int) {
+	if len(items) == 0 {
+		e.write("[]")
+		return
+	}
+	e.write("[")
+	for i, item := range items {
+		if i > 0 {
+			e.write(e.style.Item)
+		}
+		e.line(level + 1)
+		e.encode(item, level+1)
+	}
+	e.line(level)
+	e.write("]")
+}
+
+func (e *encoder) dict(d *py.Dict, level int) {
+	if d.Len() == 0 {
+		e.write("{}")
+		return
+	}
+	order := make([]int, d.Len())
+	for i := range order {
+		order[i] = i
+	}
+	if e.style.SortKeys {
+		slices.SortStableFunc(order, func(i, j int) int {
+			a, _ := d.At(i)
+			b, _ := d.At(j)
+			switch {
+			case e.Order("<", a, b):
+				return -1
+			case e.Order("<", b, a):
+				return 1
+			}
+			return 0
+		})
+	}
+	e.write("{")
+	for n, i := range order {
+		if n > 0 {
+			e.write(e.style.Item)
+		}
+		e.line(level + 1)
+		key, value := d.At(i)
+		switch key := key.(type) {
+		case string:
+			e.text(key)
+		case py.Markup:
+			e.text(string(key))
+		case nil, bool, int64, *big.Int, float64:
+			e.write(`"` + scalar(key) + `"`)
+		default:
+			py.Raise(py.KindType, "keys must be str, int, float, bool or None, not %s", py.TypeName(key))
+		}
+		e.write(e.style.Key)
+		e.encode(value, level+1)
+	}
+	e.line(level)
+	e.write("}")
+}
+
+func (e *encoder) text(s string) {
+	e.Grow(len(s) + 2)
+	e.b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			e.b.WriteByte('\\')
+			e.b.WriteRune(r)
+		case r == '\n':
+			e.b.WriteString(`\n`)
+		case r == '\r':
+			e.b.WriteString(`\r`)
+		case r == '\t':
+			e.b.WriteString(`\t`)
+		case r == '\b':
+			e.b.WriteString(`\b`)
+		case r == '\f':
+			e.b.WriteString(`\f`)
+		case r < ' ' || e.style.ASCII && r > 0x7e && r < 0x10000:
+			e.write(fmt.Sprintf(`\u%04x`, r))
+		case e.style.ASCII && r >= 0x10000:
+			r -= 0x10000
+			e.write(fmt.Sprintf(`\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff))
+		default:
+			e.b.WriteRune(r)
+		}
+	}
+	e.b.WriteByte('"')
+}
