@@ -9,7 +9,7 @@ type namespace struct{ attrs *py.Dict }
 func (n *namespace) TypeName() string { return "Namespace" }
 
 // Repr is Python's.
-func (n *namespace) Repr(m *py.Machine) string { return "<Namespace " + m.Repr(n.attrs) + ">" }
+func (n *namespace) Repr(p py.Printer) string { return "<Namespace " + p.Repr(n.attrs) + ">" }
 
 // Attr is an attribute that was set.
 func (n *namespace) Attr(name string) (py.Value, bool) { return n.attrs.Name(name) }
@@ -24,7 +24,7 @@ type cycler struct {
 func (c *cycler) TypeName() string { return "Cycler" }
 
 // Repr is Python's.
-func (c *cycler) Repr(*py.Machine) string { return "<Cycler object>" }
+func (c *cycler) Repr(py.Printer) string { return "<Cycler object>" }
 
 // Attr is next, current and reset.
 func (c *cycler) Attr(name string) (py.Value, bool) {

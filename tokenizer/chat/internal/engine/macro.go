@@ -18,7 +18,7 @@ type macro struct {
 func (c *macro) TypeName() string { return "Macro" }
 
 // Repr is Python's.
-func (c *macro) Repr(m *py.Machine) string { return "<Macro " + m.Quote(c.def.Name) + ">" }
+func (c *macro) Repr(p py.Printer) string { return "<Macro " + p.Quote(c.def.Name) + ">" }
 
 // Attr is what a macro tells about itself.
 func (c *macro) Attr(name string) (py.Value, bool) {

@@ -1,9 +1,12 @@
 package py
 
+// Walker walks through the items of values.
+type Walker struct{ *Budget }
+
 // Iterate is iter(v): a function that gives the next item. It raises if v cannot
 // be iterated.
-func (m *Machine) Iterate(v Value) func() (Value, bool) {
-	next, ok := m.Walk(v)
+func (w Walker) Iterate(v Value) func() (Value, bool) {
+	next, ok := w.Walk(v)
 	if !ok {
 		Raise(KindType, "'%s' object is not iterable", TypeName(v))
 	}
@@ -11,25 +14,25 @@ func (m *Machine) Iterate(v Value) func() (Value, bool) {
 }
 
 // Walk is Iterate that reports whether v can be iterated.
-func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
+func (w Walker) Walk(v Value) (next func() (Value, bool), ok bool) {
 	switch v := v.(type) {
 	case *List:
-		return m.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
+		return w.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
 	case *Tuple:
-		return m.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
+		return w.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
 	case *Dict:
-		return m.each(v.Len(), func(i int) Value { return v.keys[i] }), true
+		return w.each(v.Len(), func(i int) Value { return v.keys[i] }), true
 	case *View:
-		return m.each(v.Dict.Len(), v.at), true
+		return w.each(v.Dict.Len(), v.at), true
 	case *Range:
-		return m.each(v.Len(), func(i int) Value { return v.Start + int64(i)*v.Step }), true
+		return w.each(v.Len(), func(i int) Value { return v.Start + int64(i)*v.Step }), true
 	case *Undefined:
-		return m.each(0, nil), true
+		return w.each(0, nil), true
 	case *Iter:
 		return func() (Value, bool) {
-			m.Step(1)
-			m.Enter()
-			defer m.Leave()
+			w.Step(1)
+			w.Enter()
+			defer w.Leave()
 			return v.Next()
 		}, true
 	case interface{ Iterate() func() (Value, bool) }:
@@ -40,7 +43,7 @@ func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 			if s == "" {
 				return nil, false
 			}
-			m.Step(1)
+			w.Step(1)
 			n := RuneLen(s)
 			c := s[:n]
 			s = s[n:]
@@ -50,13 +53,13 @@ func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 	return nil, false
 }
 
-func (m *Machine) each(n int, at func(i int) Value) func() (Value, bool) {
+func (w Walker) each(n int, at func(i int) Value) func() (Value, bool) {
 	i := 0
 	return func() (Value, bool) {
 		if i >= n {
 			return nil, false
 		}
-		m.Step(1)
+		w.Step(1)
 		i++
 		return at(i - 1), true
 	}
@@ -74,20 +77,20 @@ func (v *View) at(i int) Value {
 }
 
 // Items is list(v)'s items; the caller may change the slice.
-func (m *Machine) Items(v Value) []Value {
+func (w Walker) Items(v Value) []Value {
 	var items []Value
-	next := m.Iterate(v)
+	next := w.Iterate(v)
 	for item, ok := next(); ok; item, ok = next() {
-		m.Grow(16)
+		w.Grow(16)
 		items = append(items, item)
 	}
 	return items
 }
 
 // Reversed is reversed(v); ok is false for what has no order to reverse.
-func (m *Machine) Reversed(v Value) (it *Iter, ok bool) {
+func (w Walker) Reversed(v Value) (it *Iter, ok bool) {
 	back := func(name string, n int, at func(i int) Value) (*Iter, bool) {
-		next := m.each(n, func(i int) Value { return at(n - 1 - i) })
+		next := w.each(n, func(i int) Value { return at(n - 1 - i) })
 		return &Iter{Type: name, Next: next}, true
 	}
 	switch v := v.(type) {

@@ -56,10 +56,12 @@ func Catch(err *error, line *int) {
 }
 
 // Machine computes within a Budget. It serves one rendering, on one goroutine.
-type Machine struct{ *Budget }
+type Machine struct{ Printer }
 
 // NewMachine makes a Machine that has used nothing yet.
-func NewMachine(limits Limits) *Machine { return &Machine{Budget: &Budget{limits: limits}} }
+func NewMachine(limits Limits) *Machine {
+	return &Machine{Printer: Printer{Walker: Walker{Budget: &Budget{limits: limits}}}}
+}
 
 // NewList makes a list of items, which it owns from now on.
 func (m *Machine) NewList(items []Value) *List {

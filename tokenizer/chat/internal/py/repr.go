@@ -8,19 +8,22 @@ import (
 	"unicode"
 )
 
+// Printer writes values as Python prints them.
+type Printer struct{ Walker }
+
 // Str is str(v).
-func (m *Machine) Str(v Value) string {
+func (p Printer) Str(v Value) string {
 	if s, ok := Text(v); ok {
 		return s
 	}
 	if _, ok := v.(*Undefined); ok {
 		return ""
 	}
-	return m.Repr(v)
+	return p.Repr(v)
 }
 
 // Repr is repr(v).
-func (m *Machine) Repr(v Value) string {
+func (p Printer) Repr(v Value) string {
 	switch v := v.(type) {
 	case nil:
 		return "None"
@@ -36,9 +39,9 @@ func (m *Machine) Repr(v Value) string {
 	case float64:
 		return FloatText(v)
 	case string:
-		return m.Quote(v)
+		return p.Quote(v)
 	case Markup:
-		return "Markup(" + m.Quote(string(v)) + ")"
+		return "Markup(" + p.Quote(string(v)) + ")"
 	case *Undefined:
 		return "Undefined"
 	case *Range:
@@ -51,41 +54,41 @@ func (m *Machine) Repr(v Value) string {
 	case *Func:
 		return "<built-in function " + v.Name + ">"
 	case Object:
-		m.Enter()
-		defer m.Leave()
-		return v.Repr(m)
+		p.Enter()
+		defer p.Leave()
+		return v.Repr(p)
 	}
-	return m.reprItems(v)
+	return p.reprItems(v)
 }
 
-func (m *Machine) reprItems(v Value) string {
-	m.Enter()
-	defer m.Leave()
+func (p Printer) reprItems(v Value) string {
+	p.Enter()
+	defer p.Leave()
 	var b strings.Builder
 	write := func(s string) {
-		m.Grow(len(s))
+		p.Grow(len(s))
 		b.WriteString(s)
 	}
 	switch v := v.(type) {
 	case *List:
-		m.reprSequence(write, "[", v.Items, "]")
+		p.reprSequence(write, "[", v.Items, "]")
 	case *Tuple:
 		end := ")"
 		if len(v.Items) == 1 {
 			end = ",)"
 		}
-		m.reprSequence(write, "(", v.Items, end)
+		p.reprSequence(write, "(", v.Items, end)
 	case *View:
-		m.reprSequence(write, v.Type+"([", m.Items(v), "])")
+		p.reprSequence(write, v.Type+"([", p.Items(v), "])")
 	case *Dict:
 		write("{")
 		for i, key := range v.keys {
 			if i > 0 {
 				write(", ")
 			}
-			write(m.Repr(key))
+			write(p.Repr(key))
 			write(": ")
-			write(m.Repr(v.values[i]))
+			write(p.Repr(v.values[i]))
 		}
 		write("}")
 	default:
@@ -94,20 +97,20 @@ func (m *Machine) reprItems(v Value) string {
 	return b.String()
 }
 
-func (m *Machine) reprSequence(write func(string), begin string, items []Value, end string) {
+func (p Printer) reprSequence(write func(string), begin string, items []Value, end string) {
 	write(begin)
 	for i, item := range items {
 		if i > 0 {
 			write(", ")
 		}
-		write(m.Repr(item))
+		write(p.Repr(item))
 	}
 	write(end)
 }
 
 // Quote is repr of a str.
-func (m *Machine) Quote(s string) string {
-	m.Grow(len(s) + 2)
+func (p Printer) Quote(s string) string {
+	p.Grow(len(s) + 2)
 	quote := '\''
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = '"'

@@ -45,7 +45,7 @@ type Func struct {
 type Object interface {
 	TypeName() string
 	Attr(name string) (Value, bool)
-	Repr(m *Machine) string
+	Repr(p Printer) string
 }
 
 // Undefined is what a missing name, key or attribute evaluates to.
@@ -58,7 +58,7 @@ type Undefined struct {
 }
 
 // Fail raises the error of using u.
-func (u *Undefined) Fail(m *Machine) {
+func (u *Undefined) Fail(p Printer) {
 	kind := u.Kind
 	if kind == "" {
 		kind = KindUndefined
@@ -72,19 +72,19 @@ func (u *Undefined) Fail(m *Machine) {
 	case u.Hint != "":
 		Raise(kind, "%s", u.Hint)
 	case !u.Of:
-		Raise(kind, "%s is undefined", m.Repr(u.Name))
+		Raise(kind, "%s is undefined", p.Repr(u.Name))
 	case isName:
-		Raise(kind, "%s has no attribute %s", m.Repr(of), m.Repr(name))
+		Raise(kind, "%s has no attribute %s", p.Repr(of), p.Repr(name))
 	default:
-		Raise(kind, "%s has no element %s", of, m.Repr(u.Name))
+		Raise(kind, "%s has no element %s", of, p.Repr(u.Name))
 	}
 }
 
 // Check raises if v is undefined.
-func (m *Machine) Check(vs ...Value) {
+func (p Printer) Check(vs ...Value) {
 	for _, v := range vs {
 		if u, ok := v.(*Undefined); ok {
-			u.Fail(m)
+			u.Fail(p)
 		}
 	}
 }
