@@ -170,8 +170,8 @@ func (m *Machine) cut(s string, lo, hi, by int) string {
 		if lo >= hi {
 			return ""
 		}
-		begin := offset(s, lo)
-		return s[begin : begin+offset(s[begin:], hi-lo)]
+		begin := str.Offset(s, lo)
+		return s[begin : begin+str.Offset(s[begin:], hi-lo)]
 	}
 	m.Grow(5 * len(s))
 	all := []rune(s)
@@ -180,18 +180,6 @@ func (m *Machine) cut(s string, lo, hi, by int) string {
 		b.WriteRune(all[i])
 	}
 	return b.String()
-}
-
-// offset is where the n-th character of s begins.
-func offset(s string, n int) int {
-	if str.ASCII(s[:min(n, len(s))]) {
-		return min(n, len(s))
-	}
-	at := 0
-	for ; n > 0 && at < len(s); n-- {
-		at += py.RuneLen(s[at:])
-	}
-	return at
 }
 
 func (m *Machine) pick(items []py.Value, start, stop, step py.Value) []py.Value {

@@ -3,20 +3,16 @@
 package method
 
 import (
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/format"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
 // Machine is a Machine that knows the methods of values, too.
-type Machine struct {
-	*py.Machine
-	str.Methods
-}
+type Machine struct{ format.Formatter }
 
 // New makes a Machine with a budget of its own.
 func New(limits py.Limits) *Machine {
-	m := py.NewMachine(limits)
-	return &Machine{Machine: m, Methods: str.New(m.Budget)}
+	return &Machine{Formatter: format.New(py.NewMachine(limits))}
 }
 
 // Binary is x op y; unlike py's it formats strings with %.
@@ -25,5 +21,5 @@ func (m *Machine) Binary(op string, x, y py.Value) py.Value {
 		_, markup := x.(py.Markup)
 		return py.Like(markup, m.Percent(format, y, markup))
 	}
-	return m.Machine.Binary(op, x, y)
+	return m.Formatter.Binary(op, x, y)
 }

@@ -45,6 +45,18 @@ func ASCII(s string) bool {
 	return true
 }
 
+// Offset is where the n-th character of s begins.
+func Offset(s string, n int) int {
+	if ASCII(s[:min(n, len(s))]) {
+		return min(n, len(s))
+	}
+	at := 0
+	for ; n > 0 && at < len(s); n-- {
+		at += py.RuneLen(s[at:])
+	}
+	return at
+}
+
 // Capitalize is str.capitalize.
 func (m Methods) Capitalize(s string) string {
 	if s == "" {

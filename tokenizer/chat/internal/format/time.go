@@ -1,4 +1,4 @@
-package method
+package format
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 )
 
 // Strftime is t.strftime(format) in the C locale, with the GNU flags - _ 0 ^.
-func (m *Machine) Strftime(t time.Time, format string) string {
-	m.Grow(len(format))
+func (fm Formatter) Strftime(t time.Time, format string) string {
+	fm.Grow(len(format))
 	var b strings.Builder
 	for {
 		at := strings.IndexByte(format, '%')
@@ -38,7 +38,7 @@ func (m *Machine) Strftime(t time.Time, format string) string {
 			}
 			field = digits
 		}
-		m.Grow(len(field))
+		fm.Grow(len(field))
 		b.WriteString(field)
 		format = format[1:]
 	}
