@@ -1,6 +1,7 @@
 package method
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
@@ -9,16 +10,15 @@ import (
 // attr is v.name; ok is false where Python raises AttributeError.
 func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
 	if strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__") {
-		hint := "access to attribute " + m.Quote(name) + " of " + m.Quote(py.TypeName(v)) + " object is unsafe."
-		return &py.Undefined{Hint: hint, Name: name, Kind: py.KindSecurity}, true
+		return m.unsafe(v, name), true
 	}
 	switch v := v.(type) {
 	case string, py.Markup:
-		return m.textMethod(v, name)
+		return textMethods{m}.method(v, name)
 	case *py.Dict:
 		return m.dictMethod(v, name)
 	case *py.List:
-		if m.changes(name, "append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove") {
+		if slices.Contains([]string{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"}, name) {
 			return m.unsafe(v, name), true
 		}
 		if name == "copy" {
@@ -44,30 +44,21 @@ func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
 			return m.sequenceMethod(v, m.Items(v), name)
 		}
 	case bool, int64, float64:
-		return m.numberMethod(v, name)
+		return numberMethod(v, name)
 	case py.Object:
 		return v.Attr(name)
 	}
 	return nil, false
 }
 
-func (m *Machine) changes(name string, methods ...string) bool {
-	for _, method := range methods {
-		if name == method {
-			return true
-		}
-	}
-	return false
-}
-
-// unsafe is the undefined that stands for a method which would change v.
+// unsafe is the undefined for an attribute that templates must not use.
 func (m *Machine) unsafe(v py.Value, name string) py.Value {
 	hint := "access to attribute " + m.Quote(name) + " of " + m.Quote(py.TypeName(v)) + " object is unsafe."
 	return &py.Undefined{Hint: hint, Name: name, Kind: py.KindSecurity}
 }
 
 func (m *Machine) dictMethod(d *py.Dict, name string) (py.Value, bool) {
-	if m.changes(name, "clear", "pop", "popitem", "setdefault", "update") {
+	if slices.Contains([]string{"clear", "pop", "popitem", "setdefault", "update"}, name) {
 		return m.unsafe(d, name), true
 	}
 	var call func(args py.Args) py.Value
@@ -116,8 +107,8 @@ func (m *Machine) sequenceMethod(v py.Value, items []py.Value, name string) (py.
 	case "index":
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
 			got := args.Only(name, "value", "start?", "stop?")
-			lo, hi, _ := m.bounds(len(items), py.Or(got[1], nil), py.Or(got[2], nil), nil)
-			for i := lo; i < hi; i++ {
+			window := newSpan(len(items), py.Or(got[1], nil), py.Or(got[2], nil), nil)
+			for i := window.lo; i < window.hi; i++ {
 				if m.Equal(items[i], got[0]) {
 					return int64(i)
 				}
@@ -129,7 +120,7 @@ func (m *Machine) sequenceMethod(v py.Value, items []py.Value, name string) (py.
 	return nil, false
 }
 
-func (m *Machine) numberMethod(v py.Value, name string) (py.Value, bool) {
+func numberMethod(v py.Value, name string) (py.Value, bool) {
 	switch name {
 	case "real", "numerator":
 		return py.Plus(v), true

@@ -10,22 +10,29 @@ import (
 // Format is s.format(args…): fields by position or name, their attributes and
 // items, !r and !s, and the format after a colon, which may have fields itself.
 func (m *Machine) Format(s string, args py.Args) string {
-	auto := 0
-	return m.formatText(s, args, &auto, 2)
+	f := &fields{Machine: m, args: args}
+	return f.text(s, 2)
 }
 
-func (m *Machine) formatText(s string, args py.Args, auto *int, depth int) string {
+// fields fills in the fields of a format string.
+type fields struct {
+	*Machine
+	args py.Args
+	auto int // the position of the next field without a name
+}
+
+func (f *fields) text(s string, depth int) string {
 	if depth < 0 {
 		py.Raise(py.KindValue, "Max string recursion exceeded")
 	}
 	var b strings.Builder
 	for s != "" {
-		m.Step(1)
+		f.Step(1)
 		at := strings.IndexAny(s, "{}")
 		if at < 0 {
 			at = len(s)
 		}
-		m.Grow(at)
+		f.Grow(at)
 		b.WriteString(s[:at])
 		s = s[at:]
 		switch {
@@ -37,8 +44,8 @@ func (m *Machine) formatText(s string, args py.Args, auto *int, depth int) strin
 			py.Raise(py.KindValue, "Single '}' encountered in format string")
 		default:
 			end := fieldEnd(s)
-			text := m.formatField(s[1:end], args, auto, depth)
-			m.Grow(len(text))
+			text := f.field(s[1:end], depth)
+			f.Grow(len(text))
 			b.WriteString(text)
 			s = s[end+1:]
 		}
@@ -63,46 +70,46 @@ func fieldEnd(s string) int {
 	return 0
 }
 
-func (m *Machine) formatField(field string, args py.Args, auto *int, depth int) string {
+func (f *fields) field(field string, depth int) string {
 	name, format, _ := strings.Cut(field, ":")
 	name, conversion, converted := strings.Cut(name, "!")
-	v := m.formatArg(name, args, auto)
+	v := f.value(name)
 	if converted {
 		switch conversion {
 		case "r", "a":
-			v = m.Repr(v)
+			v = f.Repr(v)
 		case "s":
-			v = m.Str(v)
+			v = f.Str(v)
 		default:
 			py.Raise(py.KindValue, "Unknown conversion specifier %s", conversion)
 		}
 	}
 	if strings.ContainsAny(format, "{}") {
-		format = m.formatText(format, args, auto, depth-1)
+		format = f.text(format, depth-1)
 	}
-	return m.FormatValue(v, format)
+	return f.FormatValue(v, format)
 }
 
-func (m *Machine) formatArg(name string, args py.Args, auto *int) py.Value {
+func (f *fields) value(name string) py.Value {
 	end := strings.IndexAny(name, ".[")
 	if end < 0 {
 		end = len(name)
 	}
 	first, path := name[:end], name[end:]
 	if first == "" {
-		first = strconv.Itoa(*auto)
-		*auto++
+		first = strconv.Itoa(f.auto)
+		f.auto++
 	}
-	v := m.formatFirst(first, args)
+	v := f.argument(first)
 	for path != "" {
-		m.Step(1)
+		f.Step(1)
 		if path[0] == '.' {
 			path = path[1:]
 			end := strings.IndexAny(path, ".[")
 			if end < 0 {
 				end = len(path)
 			}
-			v, path = m.Attr(v, path[:end]), path[end:]
+			v, path = f.Attr(v, path[:end]), path[end:]
 			continue
 		}
 		end := strings.IndexByte(path, ']')
@@ -113,23 +120,23 @@ func (m *Machine) formatArg(name string, args py.Args, auto *int) py.Value {
 		if n, err := strconv.Atoi(path[1:end]); err == nil {
 			key = int64(n)
 		}
-		v, path = m.Item(v, key), path[end+1:]
+		v, path = f.Item(v, key), path[end+1:]
 	}
 	return v
 }
 
-func (m *Machine) formatFirst(first string, args py.Args) py.Value {
+func (f *fields) argument(first string) py.Value {
 	if n, err := strconv.Atoi(first); err == nil {
-		if n < 0 || n >= len(args.Pos) {
+		if n < 0 || n >= len(f.args.Pos) {
 			py.Raise("IndexError", "Replacement index %d out of range for positional args tuple", n)
 		}
-		return args.Pos[n]
+		return f.args.Pos[n]
 	}
-	for _, named := range args.Named {
+	for _, named := range f.args.Named {
 		if named.Name == first {
 			return named.Value
 		}
 	}
-	py.Raise("KeyError", "%s", m.Quote(first))
+	py.Raise("KeyError", "%s", f.Quote(first))
 	return nil
 }

@@ -1,11 +1,9 @@
 package method
 
 import (
-	"strings"
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
 // undefinedOf is what v has no name for.
@@ -104,93 +102,4 @@ func (m *Machine) runeAt(s string, i int) (string, bool) {
 	}
 	_, n := utf8.DecodeLastRuneInString(s)
 	return s[len(s)-n:], s != ""
-}
-
-// bounds resolves a slice of n items: the first index, the end and the step.
-func (m *Machine) bounds(n int, start, stop, step py.Value) (lo, hi, by int) {
-	index := func(v py.Value, otherwise int) int {
-		if v == nil {
-			return otherwise
-		}
-		big, ok := py.ToBig(v)
-		if !ok {
-			py.Raise(py.KindType, "slice indices must be integers or None or have an __index__ method")
-		}
-		i := n + 1
-		switch {
-		case big.IsInt64() && big.Int64() >= -int64(n)-1 && big.Int64() <= int64(n):
-			i = int(big.Int64())
-		case big.Sign() < 0:
-			i = -n - 1
-		}
-		if i < 0 {
-			i += n
-		}
-		return i
-	}
-	by = 1
-	if step != nil {
-		by = py.WantInt(step)
-	}
-	if by == 0 {
-		py.Raise(py.KindValue, "slice step cannot be zero")
-	}
-	if by > 0 {
-		return min(max(index(start, 0), 0), n), min(max(index(stop, n), 0), n), by
-	}
-	return min(index(start, n-1), n-1), max(min(index(stop, -1), n-1), -1), max(by, -n-1)
-}
-
-// Slice is v[start:stop:step]; None stands for a bound that is not given.
-func (m *Machine) Slice(v, start, stop, step py.Value) py.Value {
-	m.Check(v)
-	if s, ok := py.Text(v); ok {
-		_, markup := v.(py.Markup)
-		m.Scan(4 * len(s))
-		lo, hi, by := m.bounds(py.Runes(s), start, stop, step)
-		return py.Like(markup, m.cut(s, lo, hi, by))
-	}
-	switch v := v.(type) {
-	case *py.List:
-		return m.NewList(m.pick(v.Items, start, stop, step))
-	case *py.Tuple:
-		return &py.Tuple{Items: m.pick(v.Items, start, stop, step)}
-	case *py.Range:
-		lo, hi, by := m.bounds(v.Len(), start, stop, step)
-		return &py.Range{Start: v.Start + int64(lo)*v.Step, Stop: v.Start + int64(hi)*v.Step, Step: v.Step * int64(by)}
-	case *py.Dict:
-		py.Raise(py.KindType, "unhashable type: 'slice'")
-	}
-	py.Raise(py.KindType, "'%s' object is not subscriptable", py.TypeName(v))
-	return nil
-}
-
-func (m *Machine) cut(s string, lo, hi, by int) string {
-	if by == 1 {
-		if lo >= hi {
-			return ""
-		}
-		begin := str.Offset(s, lo)
-		return s[begin : begin+str.Offset(s[begin:], hi-lo)]
-	}
-	m.Grow(5 * len(s))
-	all := []rune(s)
-	var b strings.Builder
-	for i := lo; by > 0 && i < hi || by < 0 && i > hi; i += by {
-		b.WriteRune(all[i])
-	}
-	return b.String()
-}
-
-func (m *Machine) pick(items []py.Value, start, stop, step py.Value) []py.Value {
-	lo, hi, by := m.bounds(len(items), start, stop, step)
-	if by == 1 {
-		return items[lo:max(lo, hi):max(lo, hi)]
-	}
-	var picked []py.Value
-	for i := lo; by > 0 && i < hi || by < 0 && i > hi; i += by {
-		m.Grow(16)
-		picked = append(picked, items[i])
-	}
-	return picked
 }

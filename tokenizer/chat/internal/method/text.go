@@ -10,17 +10,20 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
+// textMethods finds the methods of strings.
+type textMethods struct{ *Machine }
+
 // method makes a bound method of a string; its string results are Markup if the
 // string is.
-func (m *Machine) textMethod(v py.Value, name string) (py.Value, bool) {
+func (m textMethods) method(v py.Value, name string) (py.Value, bool) {
 	s, _ := py.Text(v)
 	_, markup := v.(py.Markup)
-	call := m.textTest(name)
+	call := m.test(name)
 	if call == nil {
-		call = m.textCut(name)
+		call = m.cut(name)
 	}
 	if call == nil {
-		call = m.textMake(name)
+		call = m.build(name)
 	}
 	if call == nil {
 		return nil, false
@@ -49,7 +52,7 @@ func (m *Machine) textMethod(v py.Value, name string) (py.Value, bool) {
 }
 
 // escapeArgs escapes the strings that a Markup's method puts into its result.
-func (m *Machine) escapeArgs(name string, args py.Args) py.Args {
+func (m textMethods) escapeArgs(name string, args py.Args) py.Args {
 	switch name {
 	case "replace", "join", "ljust", "rjust", "center", "format":
 	default:
@@ -78,8 +81,8 @@ func (m *Machine) escapeArgs(name string, args py.Args) py.Args {
 
 type textCall func(s string, args py.Args) py.Value
 
-// textTest are the methods that answer yes or no, or with a number.
-func (m *Machine) textTest(name string) textCall {
+// test finds the methods that answer yes or no, or with a number.
+func (m textMethods) test(name string) textCall {
 	whole := func(test func(string) bool) textCall {
 		return func(s string, args py.Args) py.Value {
 			args.Only(name)
@@ -123,24 +126,24 @@ func (m *Machine) textTest(name string) textCall {
 }
 
 // window is s[start:end] of the arguments, and how many characters are before.
-func (m *Machine) window(s string, start, end py.Value) (part string, before int) {
+func (m textMethods) window(s string, start, end py.Value) (part string, before int) {
 	if py.Or(start, nil) == nil && py.Or(end, nil) == nil {
 		return s, 0
 	}
 	n := py.Runes(s)
-	lo, hi, _ := m.bounds(n, py.Or(start, nil), py.Or(end, nil), nil)
-	if lo >= hi {
-		if lo > n {
+	w := newSpan(n, py.Or(start, nil), py.Or(end, nil), nil)
+	if w.lo >= w.hi {
+		if w.lo > n {
 			return "", n
 		}
-		return "", lo
+		return "", w.lo
 	}
 	all := []rune(s)
 	m.Grow(5 * len(s))
-	return string(all[lo:hi]), lo
+	return string(all[w.lo:w.hi]), w.lo
 }
 
-func (m *Machine) affix(name string) textCall {
+func (m textMethods) affix(name string) textCall {
 	test := strings.HasPrefix
 	if name == "endswith" {
 		test = strings.HasSuffix
@@ -165,7 +168,7 @@ func (m *Machine) affix(name string) textCall {
 	}
 }
 
-func (m *Machine) search(name string) textCall {
+func (m textMethods) search(name string) textCall {
 	return func(s string, args py.Args) py.Value {
 		got := args.Only(name, "sub", "start?", "end?")
 		part, ok := py.Text(got[0])
@@ -190,8 +193,8 @@ func (m *Machine) search(name string) textCall {
 	}
 }
 
-// textCut are the methods that give parts of the string.
-func (m *Machine) textCut(name string) textCall {
+// cut finds the methods that give parts of the string.
+func (m textMethods) cut(name string) textCall {
 	switch name {
 	case "strip", "lstrip", "rstrip":
 		return func(s string, args py.Args) py.Value {
@@ -240,8 +243,8 @@ func (m *Machine) textCut(name string) textCall {
 	return nil
 }
 
-// textMake are the methods that make a new string.
-func (m *Machine) textMake(name string) textCall {
+// build finds the methods that make a new string.
+func (m textMethods) build(name string) textCall {
 	plain := func(f func(string) string) textCall {
 		return func(s string, args py.Args) py.Value {
 			args.Only(name)
@@ -291,7 +294,7 @@ func (m *Machine) textMake(name string) textCall {
 			return m.Replace(s, py.WantText(name, got[0]), py.WantText(name, got[1]), py.WantInt(py.Or(got[2], int64(-1))))
 		}
 	case "join":
-		return func(s string, args py.Args) py.Value { return m.JoinText(s, args.Only(name, "iterable")[0]) }
+		return func(s string, args py.Args) py.Value { return m.join(s, args.Only(name, "iterable")[0]) }
 	case "format":
 		return func(s string, args py.Args) py.Value { return m.Format(s, args) }
 	case "format_map":
@@ -300,7 +303,7 @@ func (m *Machine) textMake(name string) textCall {
 	return nil
 }
 
-func (m *Machine) formatMap(s string, args py.Args) py.Value {
+func (m textMethods) formatMap(s string, args py.Args) py.Value {
 	d, ok := args.Only("format_map", "mapping")[0].(*py.Dict)
 	if !ok {
 		py.Raise(py.KindType, "format_map() argument must be a dict")
@@ -313,8 +316,8 @@ func (m *Machine) formatMap(s string, args py.Args) py.Value {
 	return m.Format(s, named)
 }
 
-// JoinText is sep.join(v): all items must be strings.
-func (m *Machine) JoinText(sep string, v py.Value) string {
+// join is sep.join(v): all items must be strings.
+func (m textMethods) join(sep string, v py.Value) string {
 	var b strings.Builder
 	i := 0
 	next := m.Iterate(v)
