@@ -19,6 +19,7 @@ func floors() [][]string {
 			"tokenizer/internal/split"},
 		{"tokenizer/chat/internal/format", "reward/grade/answer", "tokenizer/internal/bpe"},
 		{"tokenizer/chat/internal/method"},
+		{"tokenizer/chat/internal/filter"},
 		{"tokenizer/chat/internal/engine"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade",
 			"data/parquet/internal/codec", "data/parquet/internal/thrift", "tokenizer/chat"},

@@ -5,12 +5,33 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/filter"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
+// evaluator evaluates expressions.
+type evaluator struct {
+	filter.Library
+	globals globals
+	line    int // of what is evaluated or run, for errors
+}
+
+// lookup is the value of a name.
+func (e *evaluator) lookup(name string, s *scope) py.Value {
+	for ; s != nil; s = s.parent {
+		if i := s.find(name); i >= 0 {
+			return s.values[i]
+		}
+	}
+	if v := e.globals.find(name); v != nil {
+		return v
+	}
+	return &py.Undefined{Name: name}
+}
+
 // eval is the value of an expression in scope s.
-func (e *engine) eval(x syntax.Expr, s *scope) py.Value {
+func (e *evaluator) eval(x syntax.Expr, s *scope) py.Value {
 	e.Step(1)
 	e.Enter()
 	defer e.Leave()
@@ -32,7 +53,7 @@ func (e *engine) eval(x syntax.Expr, s *scope) py.Value {
 		v := e.eval(n.X, s)
 		args := e.args(n.Args, s)
 		e.line = n.Line
-		return e.tested(n.Name, v, args)
+		return e.Holds(n.Name, v, args)
 	case *syntax.Call:
 		f := e.eval(n.Func, s)
 		args := e.args(n.Args, s)
@@ -61,7 +82,7 @@ func (e *engine) eval(x syntax.Expr, s *scope) py.Value {
 	return e.operation(x, s)
 }
 
-func (e *engine) operation(x syntax.Expr, s *scope) py.Value {
+func (e *evaluator) operation(x syntax.Expr, s *scope) py.Value {
 	switch n := x.(type) {
 	case *syntax.Logic:
 		v := e.eval(n.X, s)
@@ -98,7 +119,7 @@ func (e *engine) operation(x syntax.Expr, s *scope) py.Value {
 	return nil
 }
 
-func (e *engine) all(exprs []syntax.Expr, s *scope) []py.Value {
+func (e *evaluator) all(exprs []syntax.Expr, s *scope) []py.Value {
 	e.Grow(16 * len(exprs))
 	items := make([]py.Value, len(exprs))
 	for i, x := range exprs {
@@ -107,7 +128,7 @@ func (e *engine) all(exprs []syntax.Expr, s *scope) []py.Value {
 	return items
 }
 
-func (e *engine) compare(n *syntax.Compare, s *scope) py.Value {
+func (e *evaluator) compare(n *syntax.Compare, s *scope) py.Value {
 	x := e.eval(n.X, s)
 	for i, op := range n.Ops {
 		y := e.eval(n.Ys[i], s)
@@ -133,7 +154,7 @@ func (e *engine) compare(n *syntax.Compare, s *scope) py.Value {
 	return true
 }
 
-func (e *engine) item(n *syntax.GetItem, s *scope) py.Value {
+func (e *evaluator) item(n *syntax.GetItem, s *scope) py.Value {
 	v := e.eval(n.X, s)
 	sl, ok := n.Key.(*syntax.Slice)
 	if !ok {
@@ -153,7 +174,7 @@ func (e *engine) item(n *syntax.GetItem, s *scope) py.Value {
 
 // filtered applies a filter, or several after one another; head is what the
 // first of a block is applied to.
-func (e *engine) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
+func (e *evaluator) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
 	n, ok := x.(*syntax.Filter)
 	if !ok {
 		return e.eval(x, s)
@@ -166,31 +187,11 @@ func (e *engine) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
 	}
 	args := e.args(n.Args, s)
 	e.line = n.Line
-	return e.applied(n.Name, v, args)
-}
-
-// applied is v | name(args).
-func (e *engine) applied(name string, v py.Value, args py.Args) py.Value {
-	f := e.filter(name)
-	if f == nil {
-		py.Raise(py.KindRuntime, "No filter named '%s' found.", name)
-	}
-	e.Step(1)
-	return f(v, args)
-}
-
-// tested is v is name(args).
-func (e *engine) tested(name string, v py.Value, args py.Args) bool {
-	f := e.test(name)
-	if f == nil {
-		py.Raise(py.KindRuntime, "No test named '%s' found.", name)
-	}
-	e.Step(1)
-	return f(v, args)
+	return e.Apply(n.Name, v, args)
 }
 
 // args are the values of a call's arguments.
-func (e *engine) args(a syntax.Args, s *scope) (args py.Args) {
+func (e *evaluator) args(a syntax.Args, s *scope) (args py.Args) {
 	if len(a.Pos) > 0 {
 		args.Pos = e.all(a.Pos, s)
 	}
@@ -222,7 +223,7 @@ func (e *engine) args(a syntax.Args, s *scope) (args py.Args) {
 }
 
 // call is f(args).
-func (e *engine) call(f py.Value, args py.Args) py.Value {
+func (e *evaluator) call(f py.Value, args py.Args) py.Value {
 	e.Check(f)
 	switch f := f.(type) {
 	case *py.Func:

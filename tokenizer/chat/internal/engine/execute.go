@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"strings"
+
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
@@ -14,8 +16,30 @@ const (
 	continued
 )
 
+// executor runs statements.
+type executor struct {
+	*evaluator
+	out  *strings.Builder
+	root *scope // the variables that the template is given
+}
+
+func (e *executor) write(s string) {
+	e.Grow(len(s))
+	e.out.WriteString(s)
+}
+
+// capture is what f writes.
+func (e *executor) capture(f func()) string {
+	out := e.out
+	e.out = &strings.Builder{}
+	f()
+	text := e.out.String()
+	e.out = out
+	return text
+}
+
 // body runs statements in scope s, up to a break or continue.
-func (e *engine) body(body []syntax.Stmt, s *scope) signal {
+func (e *executor) body(body []syntax.Stmt, s *scope) signal {
 	e.Enter()
 	defer e.Leave()
 	for _, stmt := range body {
@@ -27,7 +51,7 @@ func (e *engine) body(body []syntax.Stmt, s *scope) signal {
 	return done
 }
 
-func (e *engine) statement(stmt syntax.Stmt, s *scope) signal {
+func (e *executor) statement(stmt syntax.Stmt, s *scope) signal {
 	switch n := stmt.(type) {
 	case *syntax.Text:
 		e.write(n.Data)
@@ -80,7 +104,7 @@ func (e *engine) statement(stmt syntax.Stmt, s *scope) signal {
 	return done
 }
 
-func (e *engine) scoped(n *syntax.Scope, s *scope) signal {
+func (e *executor) scoped(n *syntax.Scope, s *scope) signal {
 	inner := &scope{parent: s}
 	if n.Root {
 		for inner.parent.parent != nil && inner.parent.parent != e.root {
@@ -94,7 +118,7 @@ func (e *engine) scoped(n *syntax.Scope, s *scope) signal {
 	return e.body(n.Body, inner)
 }
 
-func (e *engine) callBlock(n *syntax.CallBlock, s *scope) {
+func (e *executor) callBlock(n *syntax.CallBlock, s *scope) {
 	e.line = n.Call.Line
 	args := e.args(n.Call.Args, s)
 	args.Named = append(args.Named, py.Named{Name: "caller", Value: &macro{e: e, def: n.Macro, scope: s}})
@@ -102,14 +126,14 @@ func (e *engine) callBlock(n *syntax.CallBlock, s *scope) {
 }
 
 // forLoop runs a loop over v; depth counts the recursive loops around.
-func (e *engine) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
+func (e *executor) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 	e.Enter()
 	defer e.Leave()
-	l := &loop{e: e, depth: depth, items: e.Iterate(v), index: -1}
+	l := &loop{m: e.Machine, depth: depth, items: e.Iterate(v), index: -1}
 	if n.Filter != nil {
 		l.items = e.passing(n, l.items, s)
-	} else if size, ok := e.sized(v); ok {
-		l.size, l.known = size, true
+	} else if _, lazy := v.(*py.Iter); !lazy {
+		l.size, l.known = e.Len(v), true
 	}
 	if n.Recursive {
 		l.recurse = func(v py.Value) py.Value {
@@ -134,7 +158,7 @@ func (e *engine) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 }
 
 // passing are the items for which a loop's test holds.
-func (e *engine) passing(n *syntax.For, items func() (py.Value, bool), s *scope) func() (py.Value, bool) {
+func (e *executor) passing(n *syntax.For, items func() (py.Value, bool), s *scope) func() (py.Value, bool) {
 	return func() (py.Value, bool) {
 		for item, ok := items(); ok; item, ok = items() {
 			inner := &scope{parent: s}
@@ -145,13 +169,4 @@ func (e *engine) passing(n *syntax.For, items func() (py.Value, bool), s *scope)
 		}
 		return nil, false
 	}
-}
-
-// sized is len(v) of what has one.
-func (e *engine) sized(v py.Value) (int, bool) {
-	switch v.(type) {
-	case *py.Iter:
-		return 0, false
-	}
-	return e.Len(v), true
 }

@@ -3,13 +3,14 @@ package engine
 import (
 	"fmt"
 
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // loop is the variable loop of a for loop. It reads ahead only as far as it is
 // asked about.
 type loop struct {
-	e          *engine
+	m          *method.Machine
 	items      func() (py.Value, bool)
 	ahead      []py.Value // read but not yet come to
 	size       int
@@ -49,7 +50,7 @@ func (l *loop) peek() bool {
 func (l *loop) Len() int {
 	if !l.known {
 		for item, ok := l.items(); ok; item, ok = l.items() {
-			l.e.Grow(16)
+			l.m.Grow(16)
 			l.ahead = append(l.ahead, item)
 		}
 		l.size, l.known = l.index+1+len(l.ahead), true
@@ -113,7 +114,7 @@ func (l *loop) cycle(args py.Args) py.Value {
 
 func (l *loop) change(args py.Args) py.Value {
 	now := &py.Tuple{Items: args.Pos}
-	if l.hasChanged && l.e.Equal(l.changed, now) {
+	if l.hasChanged && l.m.Equal(l.changed, now) {
 		return false
 	}
 	l.changed, l.hasChanged = now, true

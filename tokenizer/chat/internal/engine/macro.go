@@ -9,7 +9,7 @@ import (
 
 // macro is a macro and the scope that it sees.
 type macro struct {
-	e     *engine
+	e     *executor
 	def   *syntax.Macro
 	scope *scope
 }

@@ -93,3 +93,38 @@ func WantText(fn string, v Value) string {
 	}
 	return s
 }
+
+// Dict is dict(args…): the pairs of a mapping or of an iterable of pairs, and the
+// arguments given by name.
+func (m *Machine) Dict(args Args) *Dict {
+	d := NewDict()
+	if len(args.Pos) > 1 {
+		Raise(KindType, "dict expected at most 1 argument, got %d", len(args.Pos))
+	}
+	if len(args.Pos) == 1 {
+		m.fill(d, args.Pos[0])
+	}
+	for _, n := range args.Named {
+		m.Set(d, n.Name, n.Value)
+	}
+	return d
+}
+
+// fill takes over the pairs of a mapping or of an iterable of pairs.
+func (m *Machine) fill(d *Dict, from Value) {
+	if given, ok := from.(*Dict); ok {
+		from = &View{Type: "dict_items", Dict: given}
+	}
+	next := m.Iterate(from)
+	for i, pair := 0, Value(nil); ; i++ {
+		var ok bool
+		if pair, ok = next(); !ok {
+			return
+		}
+		items := m.Items(pair)
+		if len(items) != 2 {
+			Raise(KindValue, "dictionary update sequence element #%d has length %d; 2 is required", i, len(items))
+		}
+		m.Set(d, items[0], items[1])
+	}
+}

@@ -1,6 +1,8 @@
-package engine
+package filter
 
-import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+import (
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+)
 
 // generator is a lazy sequence: begin runs when the first item is asked for.
 func generator(begin func() func() (py.Value, bool)) py.Value {
@@ -15,8 +17,10 @@ func generator(begin func() func() (py.Value, bool)) py.Value {
 
 func ended() (py.Value, bool) { return nil, false }
 
-// lazyFilter are the filters that return generators.
-func (e *engine) lazyFilter(name string) filterFunc {
+// lazies are the filters that return generators.
+type lazies struct{ Library }
+
+func (f lazies) find(name string) Func {
 	switch name {
 	case "map":
 		return func(v py.Value, args py.Args) py.Value {
@@ -24,75 +28,75 @@ func (e *engine) lazyFilter(name string) filterFunc {
 				if !py.Truth(v) {
 					return ended
 				}
-				f, next := e.mapping(args), e.Iterate(v)
+				change, next := f.mapping(args), f.Iterate(v)
 				return func() (py.Value, bool) {
 					item, ok := next()
 					if !ok {
 						return nil, false
 					}
-					return f(item), true
+					return change(item), true
 				}
 			})
 		}
 	case "select":
-		return e.selecting(true, false)
+		return f.selecting(true, false)
 	case "reject":
-		return e.selecting(false, false)
+		return f.selecting(false, false)
 	case "selectattr":
-		return e.selecting(true, true)
+		return f.selecting(true, true)
 	case "rejectattr":
-		return e.selecting(false, true)
+		return f.selecting(false, true)
 	case "items":
 		return func(v py.Value, args py.Args) py.Value {
 			args.Take(name)
-			return generator(func() func() (py.Value, bool) { return e.pairs(v) })
+			return generator(func() func() (py.Value, bool) { return f.pairs(v) })
 		}
 	case "batch":
-		return e.batch
+		return f.batch
 	case "slice":
-		return e.slices
+		return f.slices
 	}
 	return nil
 }
 
-func (e *engine) pairs(v py.Value) func() (py.Value, bool) {
+func (f lazies) pairs(v py.Value) func() (py.Value, bool) {
 	switch v := v.(type) {
 	case *py.Undefined:
 		return ended
 	case *py.Dict:
-		return e.Iterate(&py.View{Type: "dict_items", Dict: v})
+		return f.Iterate(&py.View{Type: "dict_items", Dict: v})
 	}
 	py.Raise(py.KindType, "Can only get item pairs from a mapping.")
 	return nil
 }
 
 // mapping is what map does with an item.
-func (e *engine) mapping(args py.Args) func(py.Value) py.Value {
+func (f lazies) mapping(args py.Args) func(py.Value) py.Value {
 	if len(args.Pos) == 0 && len(args.Named) > 0 {
 		for _, n := range args.Named {
 			if n.Name != "attribute" && n.Name != "default" {
-				py.Raise(py.KindArgument, "Unexpected keyword argument %s", e.Quote(n.Name))
+				py.Raise(py.KindArgument, "Unexpected keyword argument %s", f.Quote(n.Name))
 			}
 		}
 		got := args.Take("map", "attribute", "default?")
-		return e.getter(got[0], py.Or(got[1], nil), false)
+		return getter(f.Machine, got[0], py.Or(got[1], nil), false)
 	}
 	if len(args.Pos) == 0 {
 		py.Raise(py.KindArgument, "map requires a filter argument")
 	}
 	rest := py.Args{Pos: args.Pos[1:], Named: args.Named}
-	return func(item py.Value) py.Value { return e.applied(e.Str(args.Pos[0]), item, rest) }
+	return func(item py.Value) py.Value { return f.Apply(f.Str(args.Pos[0]), item, rest) }
 }
 
 // selecting keeps the items that pass a test, or those that do not; attr says
 // that the first argument names the attribute to be tested.
-func (e *engine) selecting(keep, attr bool) filterFunc {
+func (f lazies) selecting(keep, attr bool) Func {
 	return func(v py.Value, args py.Args) py.Value {
 		return generator(func() func() (py.Value, bool) {
 			if !py.Truth(v) {
 				return ended
 			}
-			pass, next := e.passes(args, attr), e.Iterate(v)
+			pass, next := f.passes(args, attr), f.Iterate(v)
 			return func() (py.Value, bool) {
 				for item, ok := next(); ok; item, ok = next() {
 					if pass(item) == keep {
@@ -105,27 +109,27 @@ func (e *engine) selecting(keep, attr bool) filterFunc {
 	}
 }
 
-func (e *engine) passes(args py.Args, attr bool) func(py.Value) bool {
+func (f lazies) passes(args py.Args, attr bool) func(py.Value) bool {
 	get := func(v py.Value) py.Value { return v }
 	pos := args.Pos
 	if attr {
 		if len(pos) == 0 {
 			py.Raise(py.KindArgument, "Missing parameter for attribute name")
 		}
-		get, pos = e.getter(pos[0], nil, false), pos[1:]
+		get, pos = getter(f.Machine, pos[0], nil, false), pos[1:]
 	}
 	if len(pos) == 0 {
 		return func(v py.Value) bool { return py.Truth(get(v)) }
 	}
 	rest := py.Args{Pos: pos[1:], Named: args.Named}
-	return func(v py.Value) bool { return e.tested(e.Str(pos[0]), get(v), rest) }
+	return func(v py.Value) bool { return f.Holds(f.Str(pos[0]), get(v), rest) }
 }
 
-func (e *engine) batch(v py.Value, args py.Args) py.Value {
+func (f lazies) batch(v py.Value, args py.Args) py.Value {
 	got := args.Take("batch", "linecount", "fill_with?")
 	n, fill := py.WantInt(got[0]), py.Or(got[1], nil)
 	return generator(func() func() (py.Value, bool) {
-		next := e.Iterate(v)
+		next := f.Iterate(v)
 		return func() (py.Value, bool) {
 			var row []py.Value
 			for len(row) < max(1, n) {
@@ -139,19 +143,19 @@ func (e *engine) batch(v py.Value, args py.Args) py.Value {
 				return nil, false
 			}
 			for fill != nil && len(row) < n {
-				e.Grow(16)
+				f.Grow(16)
 				row = append(row, fill)
 			}
-			return e.NewList(row), true
+			return f.NewList(row), true
 		}
 	})
 }
 
-func (e *engine) slices(v py.Value, args py.Args) py.Value {
+func (f lazies) slices(v py.Value, args py.Args) py.Value {
 	got := args.Take("slice", "slices", "fill_with?")
 	n, fill := py.WantInt(got[0]), py.Or(got[1], nil)
 	return generator(func() func() (py.Value, bool) {
-		items := e.Items(v)
+		items := f.Items(v)
 		if n == 0 {
 			py.Raise("ZeroDivisionError", "integer division or modulo by zero")
 		}
@@ -169,7 +173,7 @@ func (e *engine) slices(v py.Value, args py.Args) py.Value {
 				row = append(row, fill)
 			}
 			at, i = at+size, i+1
-			return e.NewList(row), true
+			return f.NewList(row), true
 		}
 	})
 }

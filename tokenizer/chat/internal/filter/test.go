@@ -1,4 +1,4 @@
-package engine
+package filter
 
 import (
 	"math/big"
@@ -7,27 +7,27 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
-type testFunc func(v py.Value, args py.Args) bool
+// tests are the tests.
+type tests struct{ Library }
 
-// test is the test of a name, nil if there is none.
-func (e *engine) test(name string) testFunc {
-	if f := e.typeTest(name); f != nil {
+func (t tests) find(name string) Test {
+	if f := t.ofType(name); f != nil {
 		return func(v py.Value, args py.Args) bool {
 			args.Take(name)
 			return f(v)
 		}
 	}
-	pair := func(f func(x, y py.Value) bool) testFunc {
+	pair := func(f func(x, y py.Value) bool) Test {
 		return func(v py.Value, args py.Args) bool { return f(v, args.Take(name, "other")[0]) }
 	}
-	order := func(op string) testFunc {
-		return pair(func(x, y py.Value) bool { return e.Order(op, x, y) })
+	order := func(op string) Test {
+		return pair(func(x, y py.Value) bool { return t.Order(op, x, y) })
 	}
 	switch name {
 	case "==", "eq", "equalto":
-		return pair(func(x, y py.Value) bool { return e.Equal(x, y) })
+		return pair(func(x, y py.Value) bool { return t.Equal(x, y) })
 	case "!=", "ne":
-		return pair(func(x, y py.Value) bool { return !e.Equal(x, y) })
+		return pair(func(x, y py.Value) bool { return !t.Equal(x, y) })
 	case ">", "gt", "greaterthan":
 		return order(">")
 	case ">=", "ge":
@@ -37,32 +37,32 @@ func (e *engine) test(name string) testFunc {
 	case "<=", "le":
 		return order("<=")
 	case "in":
-		return pair(func(x, y py.Value) bool { return e.Contains(y, x) })
+		return pair(func(x, y py.Value) bool { return t.Contains(y, x) })
 	case "sameas":
-		return pair(e.same)
+		return pair(t.same)
 	case "divisibleby":
 		return func(v py.Value, args py.Args) bool {
-			return e.Equal(e.Binary("%", v, args.Take(name, "num")[0]), int64(0))
+			return t.Equal(t.Binary("%", v, args.Take(name, "num")[0]), int64(0))
 		}
 	}
 	return nil
 }
 
 // same is x is y, as far as Python promises it.
-func (e *engine) same(x, y py.Value) bool {
+func (t tests) same(x, y py.Value) bool {
 	if py.TypeName(x) != py.TypeName(y) {
 		return false
 	}
 	if _, ok := py.Text(x); ok || py.IsNumber(x) {
-		return e.Equal(x, y)
+		return t.Equal(x, y)
 	}
 	return x == y
 }
 
-// typeTest are the tests without arguments.
-func (e *engine) typeTest(name string) func(v py.Value) bool {
+// ofType finds the tests without arguments.
+func (t tests) ofType(name string) func(v py.Value) bool {
 	rest := func(n int64) func(v py.Value) bool {
-		return func(v py.Value) bool { return e.Equal(e.Binary("%", v, int64(2)), n) }
+		return func(v py.Value) bool { return t.Equal(t.Binary("%", v, int64(2)), n) }
 	}
 	switch name {
 	case "odd":
@@ -96,13 +96,13 @@ func (e *engine) typeTest(name string) func(v py.Value) bool {
 	case "mapping":
 		return func(v py.Value) bool { _, ok := v.(*py.Dict); return ok }
 	}
-	return e.shapeTest(name)
+	return t.ofShape(name)
 }
 
-func (e *engine) shapeTest(name string) func(v py.Value) bool {
+func (t tests) ofShape(name string) func(v py.Value) bool {
 	switch name {
 	case "lower", "upper":
-		return func(v py.Value) bool { return str.IsCase(e.Str(v), name == "upper") }
+		return func(v py.Value) bool { return str.IsCase(t.Str(v), name == "upper") }
 	case "sequence":
 		return func(v py.Value) bool {
 			switch v.(type) {
@@ -112,7 +112,7 @@ func (e *engine) shapeTest(name string) func(v py.Value) bool {
 			return false
 		}
 	case "iterable":
-		return func(v py.Value) bool { _, ok := e.Walk(v); return ok }
+		return func(v py.Value) bool { _, ok := t.Walk(v); return ok }
 	case "callable":
 		return func(v py.Value) bool {
 			switch v.(type) {
@@ -124,9 +124,9 @@ func (e *engine) shapeTest(name string) func(v py.Value) bool {
 	case "escaped":
 		return func(v py.Value) bool { _, ok := v.(py.Markup); return ok }
 	case "filter":
-		return func(v py.Value) bool { s, ok := py.Text(v); return ok && e.filter(s) != nil }
+		return func(v py.Value) bool { s, ok := py.Text(v); return ok && t.Filter(s) != nil }
 	case "test":
-		return func(v py.Value) bool { s, ok := py.Text(v); return ok && e.test(s) != nil }
+		return func(v py.Value) bool { s, ok := py.Text(v); return ok && t.Test(s) != nil }
 	}
 	return nil
 }

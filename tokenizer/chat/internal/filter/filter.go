@@ -1,0 +1,52 @@
+// Package filter has Jinja's filters and tests.
+package filter
+
+import (
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
+	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
+)
+
+// Func is a filter: v | name(args).
+type Func func(v py.Value, args py.Args) py.Value
+
+// Test is a test: v is name(args).
+type Test func(v py.Value, args py.Args) bool
+
+// Library finds and applies filters and tests by name.
+type Library struct{ *method.Machine }
+
+// Filter is the filter of a name, nil if there is none.
+func (l Library) Filter(name string) Func {
+	for _, find := range []func(string) Func{
+		texts{l.Machine}.find, lists{l.Machine}.find, picks{l.Machine}.find, lazies{l}.find,
+		web{l.Machine}.find, values{l.Machine}.find, numbers{l.Machine}.find,
+	} {
+		if f := find(name); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// Test is the test of a name, nil if there is none.
+func (l Library) Test(name string) Test { return tests{l}.find(name) }
+
+// Apply is v | name(args).
+func (l Library) Apply(name string, v py.Value, args py.Args) py.Value {
+	f := l.Filter(name)
+	if f == nil {
+		py.Raise(py.KindRuntime, "No filter named '%s' found.", name)
+	}
+	l.Step(1)
+	return f(v, args)
+}
+
+// Holds is v is name(args).
+func (l Library) Holds(name string, v py.Value, args py.Args) bool {
+	f := l.Test(name)
+	if f == nil {
+		py.Raise(py.KindRuntime, "No test named '%s' found.", name)
+	}
+	l.Step(1)
+	return f(v, args)
+}
