@@ -147,6 +147,13 @@ type AdamWParams struct {
 //
 // Shapes: T rows (tokens), row-major. All values are float32.
 type Device interface {
+	Memory
+	MatrixKernels
+	RowKernels
+	AttentionKernels
+	VocabKernels
+	UpdateKernels
+
 	// Name returns the device's kind and instruction set, such as "cpu/avx512".
 	Name() string
 	// Threads returns the maximum number of threads that kernels use.
@@ -155,17 +162,21 @@ type Device interface {
 	// Threads()]. Any goroutine may call it, also while a kernel runs. An accelerator
 	// ignores it.
 	Limit(threads int)
+	// Sync waits for the kernels called so far and returns the first failure since
+	// the last Sync.
+	Sync() error
+	// Close frees the device and everything allocated on it.
+	Close() error
+}
+
+// Memory allocates and copies buffers.
+type Memory interface {
 	// Alloc returns n zeroed values.
 	Alloc(n int, purpose Purpose) (Buffer, error)
 	// Free frees a buffer that Alloc returned.
 	Free(b Buffer)
 	// Allocated returns the number of bytes allocated now, by purpose.
 	Allocated() [NumPurposes]int64
-	// Sync waits for the kernels called so far and returns the first failure since
-	// the last Sync.
-	Sync() error
-	// Close frees the device and everything allocated on it.
-	Close() error
 
 	// Upload copies host values to dst; Download copies src to the host. Lengths must
 	// match.
@@ -173,9 +184,10 @@ type Device interface {
 	Download(dst []float32, src Buffer)
 	Copy(dst, src Buffer)
 	Zero(b Buffer)
-	// Add computes y += x.
-	Add(y, x Buffer)
+}
 
+// MatrixKernels lay out, look up and multiply matrices.
+type MatrixKernels interface {
 	// MatrixLen returns the number of values of a matrix [rows, cols] in the device's
 	// layout.
 	MatrixLen(rows, cols int) int
@@ -199,6 +211,16 @@ type Device interface {
 	// LinearBackwardWeight computes dw += dyᵀ x and dBias += Σ dy. Both are chains
 	// over t ascending that start from the values already there. dBias may be none.
 	LinearBackwardWeight(dw Matrix, dBias, dy, x Buffer, t int)
+}
+
+// RowKernels work row by row or value by value.
+type RowKernels interface {
+	// Add computes y += x.
+	Add(y, x Buffer)
+	// GatherRows computes y[i] = x[rows[i]], for rows of cols values.
+	GatherRows(y, x Buffer, rows []int32, cols int)
+	// ScatterAddRows computes y[rows[i]] += x[i], i ascending.
+	ScatterAddRows(y, x Buffer, rows []int32, cols int)
 
 	// RMSNorm computes y = x · rsqrt(mean(x²) + eps) · weight for each of t rows of
 	// len(weight) values. The mean is a fold. y and x may be the same.
@@ -218,7 +240,10 @@ type Device interface {
 	SwiGLU(y, gate, up Buffer)
 	// SwiGLUBackward writes dGate and dUp, which may share memory with gate and up.
 	SwiGLUBackward(dGate, dUp, dy, gate, up Buffer)
+}
 
+// AttentionKernels compute attention over a pass's own keys or over a cache.
+type AttentionKernels interface {
 	// Attention computes softmax(q kᵀ / sqrt(Dim)) v over a forest of segments: out
 	// and q [T, Q, Dim], k and v [T, KV, Dim]. The order for each row and head, over
 	// keys in ascending position: scores are chains over Dim, scaled after the chain;
@@ -239,12 +264,10 @@ type Device interface {
 	// attends to the first lens[t] positions of the pages tables[t·stride:]. The
 	// order and the bits are those of Attention.
 	AttentionCached(out, q, cacheK, cacheV Buffer, tables []int32, stride int, lens []int32, h Heads)
+}
 
-	// GatherRows computes y[i] = x[rows[i]], for rows of cols values.
-	GatherRows(y, x Buffer, rows []int32, cols int)
-	// ScatterAddRows computes y[rows[i]] += x[i], i ascending.
-	ScatterAddRows(y, x Buffer, rows []int32, cols int)
-
+// VocabKernels work on distributions over the vocabulary.
+type VocabKernels interface {
 	// LogProb computes, for each row i of hidden [N, Cols], the log-probability of
 	// targets[i] under softmax(hidden wᵀ · invTemp) and the entropy of that
 	// distribution; logp and entropy [N]. It never stores all logits. Sums over the
@@ -259,7 +282,10 @@ type Device interface {
 	// then min-p restrict the draw but not the reported log-probability. ids and logp
 	// have N entries.
 	Sample(ids []int32, logp []float32, logits Buffer, vocab int, params []SampleParams)
+}
 
+// UpdateKernels serve the optimizer.
+type UpdateKernels interface {
 	// AdamW updates w, m and v from the gradient g, elementwise.
 	AdamW(w, g, m, v Buffer, p AdamWParams)
 	// SumSquares returns the sum of squares of x: folds of 4,096 values each,
