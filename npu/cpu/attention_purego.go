@@ -11,8 +11,11 @@ import (
 // reads; s are scores, p probabilities, m the row's maximum and il the inverse of its
 // sum.
 
+// attentionKernels are attention, its backward pass and its cached form.
+type attentionKernels struct{ *workers }
+
 // Attention implements npu.Device.
-func (d *pureGo) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+func (d attentionKernels) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	check.Attention(out, q, k, v, segments, h)
 	check.Len("attention: stats", stats, check.StatsLen(q, h), true)
 	o, st, qs, ks, vs := out.Float32s(), stats.Float32s(), q.Float32s(), k.Float32s(), v.Float32s()
@@ -48,7 +51,7 @@ func (d *pureGo) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segmen
 // chain of dOut and v, dS = (p·(dP-D))·scale, and dq is the chain of dS and k. dk and
 // dv of a key are chains over the rows that attend to it: segments in their order,
 // rows ascending, heads ascending. These rows are all in one root's tree.
-func (d *pureGo) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+func (d attentionKernels) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	check.Attention(out, q, k, v, segments, h)
 	check.Attention(dOut, dq, dk, dv, segments, h)
 	check.Len("attention backward: dq", dq, q.Len(), false)
@@ -122,7 +125,7 @@ func (b *pureGoBackward) row(at, c int, visible []int32, p, dp []float32) {
 
 // CacheWrite implements npu.Device. In a page, keys are [KV][Dim][PageSize] and
 // values [KV][PageSize][Dim].
-func (d *pureGo) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
+func (attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
 	check.Cache(cacheK, cacheV, h)
 	check.Len("cache write: k", k, len(slots)*h.KV*h.Dim, false)
 	check.Len("cache write: v", v, len(slots)*h.KV*h.Dim, false)
@@ -142,7 +145,7 @@ func (d *pureGo) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h np
 }
 
 // AttentionCached implements npu.Device.
-func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
+func (d attentionKernels) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
 	check.Cache(cacheK, cacheV, h)
 	check.Len("cached attention: q", q, len(lens)*h.Q*h.Dim, false)
 	check.Len("cached attention: out", out, len(lens)*h.Q*h.Dim, false)

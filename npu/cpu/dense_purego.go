@@ -7,16 +7,22 @@ import (
 
 func panels(rows int) int { return (rows + panelRows - 1) / panelRows }
 
+// matrixLen returns the number of values of a matrix in panels.
+func matrixLen(rows, cols int) int { return panels(rows) * panelRows * cols }
+
+// matrixKernels are the kernels over matrices in panels.
+type matrixKernels struct{ *workers }
+
 // MatrixLen implements npu.Device.
-func (d *pureGo) MatrixLen(rows, cols int) int { return panels(rows) * panelRows * cols }
+func (matrixKernels) MatrixLen(rows, cols int) int { return matrixLen(rows, cols) }
 
 // lane returns the index of w's element [row, 0]. Elements of a row are panelRows
 // apart.
 func lane(w npu.Matrix, row int) int { return row/panelRows*panelRows*w.Cols + row%panelRows }
 
 // PackMatrix implements npu.Device.
-func (d *pureGo) PackMatrix(m npu.Matrix, src []float32) {
-	check.Matrix("pack matrix", m, d.MatrixLen)
+func (matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
+	check.Matrix("pack matrix", m, matrixLen)
 	check.Same("pack matrix", len(src), m.Rows*m.Cols)
 	clear(m.Float32s())
 	for row := range m.Rows {
@@ -28,8 +34,8 @@ func (d *pureGo) PackMatrix(m npu.Matrix, src []float32) {
 }
 
 // UnpackMatrix implements npu.Device.
-func (d *pureGo) UnpackMatrix(dst []float32, m npu.Matrix) {
-	check.Matrix("unpack matrix", m, d.MatrixLen)
+func (matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
+	check.Matrix("unpack matrix", m, matrixLen)
 	check.Same("unpack matrix", len(dst), m.Rows*m.Cols)
 	for row := range m.Rows {
 		unpackRow(dst[row*m.Cols:(row+1)*m.Cols], m, row)
@@ -44,8 +50,8 @@ func unpackRow(dst []float32, m npu.Matrix, row int) {
 }
 
 // Embed implements npu.Device.
-func (d *pureGo) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
-	check.Matrix("embed", table, d.MatrixLen)
+func (matrixKernels) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
+	check.Matrix("embed", table, matrixLen)
 	check.Len("embed: y", y, len(ids)*table.Cols, false)
 	check.Indices("embed: ids", ids, table.Rows)
 	for t, id := range ids {
@@ -54,8 +60,8 @@ func (d *pureGo) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
 }
 
 // EmbedBackward implements npu.Device.
-func (d *pureGo) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
-	check.Matrix("embed backward", dTable, d.MatrixLen)
+func (matrixKernels) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
+	check.Matrix("embed backward", dTable, matrixLen)
 	check.Len("embed backward: dy", dy, len(ids)*dTable.Cols, false)
 	check.Indices("embed backward: ids", ids, dTable.Rows)
 	g := dTable.Float32s()
@@ -63,25 +69,6 @@ func (d *pureGo) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
 		at := lane(dTable, int(id))
 		for c, x := range dy.Float32s()[t*dTable.Cols : (t+1)*dTable.Cols] {
 			g[at+c*panelRows] += x
-		}
-	}
-}
-
-// GatherRows implements npu.Device.
-func (d *pureGo) GatherRows(y, x npu.Buffer, rows []int32, cols int) {
-	check.Rows("gather rows", y, x, rows, cols)
-	for i, row := range rows {
-		copy(y.Float32s()[i*cols:(i+1)*cols], x.Float32s()[int(row)*cols:])
-	}
-}
-
-// ScatterAddRows implements npu.Device.
-func (d *pureGo) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
-	check.Rows("scatter rows", x, y, rows, cols)
-	for i, row := range rows {
-		dst := y.Float32s()[int(row)*cols : (int(row)+1)*cols]
-		for c, v := range x.Float32s()[i*cols : (i+1)*cols] {
-			dst[c] += v
 		}
 	}
 }
@@ -95,12 +82,12 @@ func chain(acc []float32, a float32, b []float32) {
 }
 
 // Linear implements npu.Device.
-func (d *pureGo) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
-	check.Linear("linear", y, x, w, bias, t, d.MatrixLen)
+func (d matrixKernels) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
+	check.Linear("linear", y, x, w, bias, t, matrixLen)
 	d.linear(y.Float32s(), x.Float32s(), w, bias.Float32s(), t, add)
 }
 
-func (d *pureGo) linear(y, x []float32, w npu.Matrix, bias []float32, t int, add bool) {
+func (d matrixKernels) linear(y, x []float32, w npu.Matrix, bias []float32, t int, add bool) {
 	d.parallel(panels(w.Rows), func(p int) {
 		lo, hi := p*panelRows, min(w.Rows, (p+1)*panelRows)
 		panel := w.Float32s()[lo*w.Cols : (p+1)*panelRows*w.Cols]
@@ -121,12 +108,12 @@ func (d *pureGo) linear(y, x []float32, w npu.Matrix, bias []float32, t int, add
 }
 
 // LinearBackwardInput implements npu.Device.
-func (d *pureGo) LinearBackwardInput(dx, dy npu.Buffer, w npu.Matrix, t int, add bool) {
-	check.Linear("linear backward input", dy, dx, w, npu.Buffer{}, t, d.MatrixLen)
+func (d matrixKernels) LinearBackwardInput(dx, dy npu.Buffer, w npu.Matrix, t int, add bool) {
+	check.Linear("linear backward input", dy, dx, w, npu.Buffer{}, t, matrixLen)
 	d.backwardInput(dx.Float32s(), dy.Float32s(), w, t, add)
 }
 
-func (d *pureGo) backwardInput(dx, dy []float32, w npu.Matrix, t int, add bool) {
+func (d matrixKernels) backwardInput(dx, dy []float32, w npu.Matrix, t int, add bool) {
 	rows := make([]float32, w.Rows*w.Cols)
 	for n := range w.Rows {
 		unpackRow(rows[n*w.Cols:(n+1)*w.Cols], w, n)
@@ -143,8 +130,8 @@ func (d *pureGo) backwardInput(dx, dy []float32, w npu.Matrix, t int, add bool) 
 }
 
 // LinearBackwardWeight implements npu.Device.
-func (d *pureGo) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t int) {
-	check.Linear("linear backward weight", dy, x, dw, dBias, t, d.MatrixLen)
+func (d matrixKernels) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t int) {
+	check.Linear("linear backward weight", dy, x, dw, dBias, t, matrixLen)
 	d.backwardWeight(dw, dy.Float32s(), x.Float32s(), t)
 	if dBias.IsNil() {
 		return
@@ -156,7 +143,7 @@ func (d *pureGo) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t 
 	}
 }
 
-func (d *pureGo) backwardWeight(dw npu.Matrix, dy, x []float32, t int) {
+func (d matrixKernels) backwardWeight(dw npu.Matrix, dy, x []float32, t int) {
 	d.parallel(panels(dw.Rows), func(p int) {
 		lo, hi := p*panelRows, min(dw.Rows, (p+1)*panelRows)
 		panel := dw.Float32s()[lo*dw.Cols : (p+1)*panelRows*dw.Cols]

@@ -9,7 +9,7 @@ import (
 
 // RMSNorm implements npu.Device: r = 1/sqrt(Σx²/n + eps), y = (x·r)·weight. The sum
 // is a fold whose partial sums are chains of fused multiply-adds.
-func (d *pureGo) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
+func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	n := weight.Len()
 	check.Norm("rms norm", weight, t, y, x)
 	ys, xs, w := y.Float32s(), x.Float32s(), weight.Float32s()
@@ -25,7 +25,7 @@ func (d *pureGo) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 // RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of g·x: b
 // = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r), and dWeight is the chain over rows of dy
 // and x·r.
-func (d *pureGo) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, eps float32, add bool) {
+func (rowKernels) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, eps float32, add bool) {
 	n := weight.Len()
 	check.Norm("rms norm backward", weight, t, dx, dy, x)
 	check.Len("rms norm backward: dWeight", dWeight, n, false)

@@ -5,9 +5,40 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
+// rowKernels are the kernels over rows and single values.
+type rowKernels struct{ *workers }
+
+// Add implements npu.Device.
+func (rowKernels) Add(y, x npu.Buffer) {
+	check.Len("add", x, y.Len(), false)
+	xs := x.Float32s()
+	for i := range y.Float32s() {
+		y.Float32s()[i] += xs[i]
+	}
+}
+
+// GatherRows implements npu.Device.
+func (rowKernels) GatherRows(y, x npu.Buffer, rows []int32, cols int) {
+	check.Rows("gather rows", y, x, rows, cols)
+	for i, row := range rows {
+		copy(y.Float32s()[i*cols:(i+1)*cols], x.Float32s()[int(row)*cols:])
+	}
+}
+
+// ScatterAddRows implements npu.Device.
+func (rowKernels) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
+	check.Rows("scatter rows", x, y, rows, cols)
+	for i, row := range rows {
+		dst := y.Float32s()[int(row)*cols : (int(row)+1)*cols]
+		for c, v := range x.Float32s()[i*cols : (i+1)*cols] {
+			dst[c] += v
+		}
+	}
+}
+
 // Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin: a' =
 // fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin). inverse negates sin.
-func (d *pureGo) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
+func (d rowKernels) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
 	check.Rope(x, table, positions, heads, dim)
 	half := dim / 2
 	xs, tab := x.Float32s(), table.Float32s()
@@ -31,7 +62,7 @@ func (d *pureGo) Rope(x, table npu.Buffer, positions []int32, heads, dim int, in
 const swigluChunk = 4096
 
 // SwiGLU implements npu.Device: y = (gate/(1+exp(-gate)))·up.
-func (d *pureGo) SwiGLU(y, gate, up npu.Buffer) {
+func (d rowKernels) SwiGLU(y, gate, up npu.Buffer) {
 	check.Len("swiglu: gate", gate, y.Len(), false)
 	check.Len("swiglu: up", up, y.Len(), false)
 	ys, gs, us := y.Float32s(), gate.Float32s(), up.Float32s()
@@ -45,7 +76,7 @@ func (d *pureGo) SwiGLU(y, gate, up npu.Buffer) {
 
 // SwiGLUBackward implements npu.Device. With e = 1+exp(-gate) and σ = 1/e:
 // dUp = dy·(gate/e) and dGate = (dy·up)·(σ·fma(gate, 1-σ, 1)).
-func (d *pureGo) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
+func (d rowKernels) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
 	check.Len("swiglu backward: gate", gate, dy.Len(), false)
 	check.Len("swiglu backward: up", up, dy.Len(), false)
 	check.Len("swiglu backward: dGate", dGate, dy.Len(), false)

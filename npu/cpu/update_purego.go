@@ -7,8 +7,11 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
+// updateKernels are the optimizer's kernels.
+type updateKernels struct{}
+
 // AdamW implements npu.Device. csrc/update.h documents the order of operations.
-func (d *pureGo) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
+func (updateKernels) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
 	for _, b := range []npu.Buffer{g, m, v} {
 		check.Len("adamw", b, w.Len(), false)
 	}
@@ -39,7 +42,7 @@ func adamwCorrect(beta float32, step int) float32 {
 }
 
 // SumSquares implements npu.Device.
-func (d *pureGo) SumSquares(x npu.Buffer) float64 {
+func (updateKernels) SumSquares(x npu.Buffer) float64 {
 	const fold = 4096
 	xs := x.Float32s()
 	sum := 0.0

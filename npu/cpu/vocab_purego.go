@@ -42,14 +42,20 @@ func (r softmax) logp(x, invTemp float32) float32 {
 	return float32(float32(x*invTemp)-r.max) - log32(r.sum)
 }
 
+// vocabKernels are the kernels over distributions of the vocabulary.
+type vocabKernels struct {
+	*workers
+	failed *failure // of Sample
+}
+
 // LogProb implements npu.Device.
-func (d *pureGo) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
-	check.LogProb("log prob", hidden, w, targets, d.MatrixLen)
+func (d vocabKernels) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
+	check.LogProb("log prob", hidden, w, targets, matrixLen)
 	check.Len("log prob: logp", logp, len(targets), false)
 	check.Len("log prob: entropy", entropy, len(targets), false)
 	d.parallel(len(targets), func(i int) {
 		x, e := make([]float32, w.Rows), make([]float32, w.Rows)
-		one := newPureGo(1)
+		one := matrixKernels{newWorkers(1)}
 		one.linear(x, hidden.Float32s()[i*w.Cols:(i+1)*w.Cols], w, nil, 1, false)
 		r := softmaxRow(e, x, invTemp)
 		logp.Float32s()[i] = r.logp(x[targets[i]], invTemp)
@@ -58,22 +64,23 @@ func (d *pureGo) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets
 }
 
 // LogProbBackward implements npu.Device.
-func (d *pureGo) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
-	check.LogProb("log prob backward", hidden, w, targets, d.MatrixLen)
-	check.LogProb("log prob backward: gradient", dHidden, dW, targets, d.MatrixLen)
+func (d vocabKernels) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
+	check.LogProb("log prob backward", hidden, w, targets, matrixLen)
+	check.LogProb("log prob backward: gradient", dHidden, dW, targets, matrixLen)
 	check.Len("log prob backward: dW", dW.Buffer, w.Len(), false)
 	check.Len("log prob backward: dLogp", dLogp, len(targets), false)
 	const chunk = 16
+	matrices := matrixKernels{d.workers}
 	x := make([]float32, chunk*w.Rows)
 	for lo := 0; lo < len(targets); lo += chunk {
 		n := min(chunk, len(targets)-lo)
 		h := hidden.Float32s()[lo*w.Cols : (lo+n)*w.Cols]
-		d.linear(x, h, w, nil, n, false)
+		matrices.linear(x, h, w, nil, n, false)
 		for i := range n {
 			logitsGradient(x[i*w.Rows:(i+1)*w.Rows], int(targets[lo+i]), dLogp.Float32s()[lo+i], invTemp)
 		}
-		d.backwardInput(dHidden.Float32s()[lo*w.Cols:(lo+n)*w.Cols], x, w, n, false)
-		d.backwardWeight(dW, x, h, n)
+		matrices.backwardInput(dHidden.Float32s()[lo*w.Cols:(lo+n)*w.Cols], x, w, n, false)
+		matrices.backwardWeight(dW, x, h, n)
 	}
 }
 
@@ -91,7 +98,7 @@ func logitsGradient(x []float32, target int, dLogp, invTemp float32) {
 }
 
 // Sample implements npu.Device.
-func (d *pureGo) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
+func (d vocabKernels) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
 	check.Sample(ids, logp, logits, vocab, params)
 	d.parallel(len(params), func(i int) {
 		ids[i], logp[i] = sampleRow(logits.Float32s()[i*vocab:(i+1)*vocab], params[i])
@@ -99,7 +106,7 @@ func (d *pureGo) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab in
 	for i := range ids {
 		if ids[i] < 0 {
 			ids[i], logp[i] = 0, float32(math.NaN())
-			d.fail(fmt.Errorf("sample: logits of row %d are not finite", i))
+			d.failed.set(fmt.Errorf("sample: logits of row %d are not finite", i))
 		}
 	}
 }
