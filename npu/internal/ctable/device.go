@@ -19,25 +19,20 @@ import (
 
 	"github.com/easyrl/easyrl/npu"
 	_ "github.com/easyrl/easyrl/npu/csrc" // the header above
-	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
 const errLen = 256
 
-type allocation struct {
-	bytes   int64
-	purpose npu.Purpose
-}
-
 // device is an open device of a table.
 type device struct {
-	t         C.table
-	d         C.device
-	name      string
-	host      bool
-	allocated [npu.NumPurposes]int64
-	blocks    map[uintptr]allocation
-	err       *C.char // errLen bytes
+	*handle
+	memory
+	matrixKernels
+	rowKernels
+	attentionKernels
+	vocabKernels
+	updateKernels
+	err *C.char // errLen bytes
 }
 
 var _ npu.Device = (*device)(nil)
@@ -61,65 +56,13 @@ func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
 		defer C.free(unsafe.Pointer(msg))
 		return nil, fmt.Errorf("open device %d: %s", ordinal, C.GoString(msg))
 	}
+	h := &handle{t: t, d: d, name: C.GoString(C.t_name(t, d))}
 	return &device{
-		t: t, d: d, name: C.GoString(C.t_name(t, d)), host: t.host_memory != 0,
-		blocks: map[uintptr]allocation{}, err: msg,
+		handle: h, memory: memory{handle: h, host: t.host_memory != 0, blocks: map[uintptr]allocation{}},
+		matrixKernels: matrixKernels{h}, rowKernels: rowKernels{h}, attentionKernels: attentionKernels{h},
+		vocabKernels: vocabKernels{h}, updateKernels: updateKernels{h}, err: msg,
 	}, nil
 }
-
-// Name implements npu.Device.
-func (d *device) Name() string { return d.name }
-
-// Threads implements npu.Device.
-func (d *device) Threads() int { return int(C.t_threads(d.t, d.d)) }
-
-// Limit implements npu.Device.
-func (d *device) Limit(threads int) {
-	if d.d != nil { // not closed
-		C.t_limit(d.t, d.d, C.int32_t(threads))
-	}
-}
-
-// Alloc implements npu.Device.
-func (d *device) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
-	if n < 0 {
-		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: expected 0 or more", n, purpose, d.name)
-	}
-	if n == 0 {
-		return npu.Buffer{}, nil
-	}
-	addr := uintptr(C.t_alloc(d.t, d.d, C.int64_t(n)))
-	if addr == 0 {
-		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: out of memory", n, purpose, d.name)
-	}
-	d.blocks[addr] = allocation{int64(n) * 4, purpose}
-	d.allocated[purpose] += int64(n) * 4
-	if !d.host {
-		return npu.DeviceBuffer(addr, n), nil
-	}
-	return npu.HostBuffer(unsafe.Slice(hostFloats(&addr), n)), nil
-}
-
-// hostFloats reads the pointer that the C side keeps at *addr. It points outside Go's
-// heap.
-func hostFloats(addr *uintptr) *float32 { return *(**float32)(unsafe.Pointer(addr)) }
-
-// Free implements npu.Device.
-func (d *device) Free(b npu.Buffer) {
-	if b.IsNil() {
-		return
-	}
-	a, ok := d.blocks[b.Addr()]
-	if !ok {
-		panic("npu: free of a buffer that this device did not allocate")
-	}
-	delete(d.blocks, b.Addr())
-	d.allocated[a.purpose] -= a.bytes
-	C.t_free(d.t, d.d, C.addr(b.Addr()))
-}
-
-// Allocated implements npu.Device.
-func (d *device) Allocated() [npu.NumPurposes]int64 { return d.allocated }
 
 // Sync implements npu.Device.
 func (d *device) Sync() error {
@@ -137,28 +80,31 @@ func (d *device) Close() error {
 	err := d.Sync()
 	C.t_close(d.t, d.d)
 	C.free(unsafe.Pointer(d.err))
-	d.d, d.err, d.blocks = nil, nil, nil
-	d.allocated = [npu.NumPurposes]int64{}
+	d.d, d.err, d.memory = nil, nil, memory{handle: d.handle}
 	return err
 }
 
-// Upload implements npu.Device.
-func (d *device) Upload(dst npu.Buffer, src []float32) {
-	check.Len("upload", dst, len(src), false)
-	C.t_upload(d.t, d.d, at(dst), floats(src), C.int64_t(len(src)))
+// handle is an open device and the table of its functions.
+type handle struct {
+	t    C.table
+	d    C.device // nil after Close
+	name string
 }
 
-// Download implements npu.Device.
-func (d *device) Download(dst []float32, src npu.Buffer) {
-	check.Len("download", src, len(dst), false)
-	C.t_download(d.t, d.d, floats(dst), at(src), C.int64_t(len(dst)))
+// Name implements npu.Device.
+func (d *handle) Name() string { return d.name }
+
+// Threads implements npu.Device.
+func (d *handle) Threads() int { return int(C.t_threads(d.t, d.d)) }
+
+// Limit implements npu.Device.
+func (d *handle) Limit(threads int) {
+	if d.d != nil { // not closed
+		C.t_limit(d.t, d.d, C.int32_t(threads))
+	}
 }
 
-// Copy implements npu.Device.
-func (d *device) Copy(dst, src npu.Buffer) {
-	check.Len("copy", dst, src.Len(), false)
-	C.t_copy(d.t, d.d, at(dst), at(src), C.int64_t(src.Len()))
+// MatrixLen implements npu.Device.
+func (d *handle) MatrixLen(rows, cols int) int {
+	return int(C.t_matrix_len(d.t, d.d, C.int32_t(rows), C.int32_t(cols)))
 }
-
-// Zero implements npu.Device.
-func (d *device) Zero(b npu.Buffer) { C.t_zero(d.t, d.d, at(b), C.int64_t(b.Len())) }

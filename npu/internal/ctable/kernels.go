@@ -37,33 +37,25 @@ func segment(s []npu.Segment) *C.easyrl_segment {
 	return (*C.easyrl_segment)(unsafe.Pointer(unsafe.SliceData(s)))
 }
 
-// Add implements npu.Device.
-func (d *device) Add(y, x npu.Buffer) {
-	check.Len("add", x, y.Len(), false)
-	C.t_add(d.t, d.d, at(y), at(x), C.int64_t(y.Len()))
-}
-
-// MatrixLen implements npu.Device.
-func (d *device) MatrixLen(rows, cols int) int {
-	return int(C.t_matrix_len(d.t, d.d, C.int32_t(rows), C.int32_t(cols)))
-}
+// matrixKernels are the kernels over matrices.
+type matrixKernels struct{ *handle }
 
 // PackMatrix implements npu.Device.
-func (d *device) PackMatrix(m npu.Matrix, src []float32) {
+func (d matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
 	check.Matrix("pack matrix", m, d.MatrixLen)
 	check.Same("pack matrix", len(src), m.Rows*m.Cols)
 	C.t_pack_matrix(d.t, d.d, matrix(m), floats(src))
 }
 
 // UnpackMatrix implements npu.Device.
-func (d *device) UnpackMatrix(dst []float32, m npu.Matrix) {
+func (d matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
 	check.Matrix("unpack matrix", m, d.MatrixLen)
 	check.Same("unpack matrix", len(dst), m.Rows*m.Cols)
 	C.t_unpack_matrix(d.t, d.d, floats(dst), matrix(m))
 }
 
 // Embed implements npu.Device.
-func (d *device) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
+func (d matrixKernels) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
 	check.Matrix("embed", table, d.MatrixLen)
 	check.Len("embed: y", y, len(ids)*table.Cols, false)
 	check.Indices("embed: ids", ids, table.Rows)
@@ -71,7 +63,7 @@ func (d *device) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
 }
 
 // EmbedBackward implements npu.Device.
-func (d *device) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
+func (d matrixKernels) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
 	check.Matrix("embed backward", dTable, d.MatrixLen)
 	check.Len("embed backward: dy", dy, len(ids)*dTable.Cols, false)
 	check.Indices("embed backward: ids", ids, dTable.Rows)
@@ -79,31 +71,52 @@ func (d *device) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
 }
 
 // Linear implements npu.Device.
-func (d *device) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
+func (d matrixKernels) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
 	check.Linear("linear", y, x, w, bias, t, d.MatrixLen)
 	C.t_linear(d.t, d.d, at(y), at(x), matrix(w), at(bias), C.int32_t(t), flag(add))
 }
 
 // LinearBackwardInput implements npu.Device.
-func (d *device) LinearBackwardInput(dx, dy npu.Buffer, w npu.Matrix, t int, add bool) {
+func (d matrixKernels) LinearBackwardInput(dx, dy npu.Buffer, w npu.Matrix, t int, add bool) {
 	check.Linear("linear backward input", dy, dx, w, npu.Buffer{}, t, d.MatrixLen)
 	C.t_linear_backward_input(d.t, d.d, at(dx), at(dy), matrix(w), C.int32_t(t), flag(add))
 }
 
 // LinearBackwardWeight implements npu.Device.
-func (d *device) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t int) {
+func (d matrixKernels) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t int) {
 	check.Linear("linear backward weight", dy, x, dw, dBias, t, d.MatrixLen)
 	C.t_linear_backward_weight(d.t, d.d, matrix(dw), at(dBias), at(dy), at(x), C.int32_t(t))
 }
 
+// rowKernels are the kernels over rows and single values.
+type rowKernels struct{ *handle }
+
+// Add implements npu.Device.
+func (d rowKernels) Add(y, x npu.Buffer) {
+	check.Len("add", x, y.Len(), false)
+	C.t_add(d.t, d.d, at(y), at(x), C.int64_t(y.Len()))
+}
+
+// GatherRows implements npu.Device.
+func (d rowKernels) GatherRows(y, x npu.Buffer, rows []int32, cols int) {
+	check.Rows("gather rows", y, x, rows, cols)
+	C.t_gather_rows(d.t, d.d, at(y), at(x), ints(rows), C.int32_t(len(rows)), C.int32_t(cols))
+}
+
+// ScatterAddRows implements npu.Device.
+func (d rowKernels) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
+	check.Rows("scatter rows", x, y, rows, cols)
+	C.t_scatter_add_rows(d.t, d.d, at(y), at(x), ints(rows), C.int32_t(len(rows)), C.int32_t(cols))
+}
+
 // RMSNorm implements npu.Device.
-func (d *device) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
+func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	check.Norm("rms norm", weight, t, y, x)
 	C.t_rms_norm(d.t, d.d, at(y), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
 }
 
 // RMSNormBackward implements npu.Device.
-func (d *device) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, eps float32, add bool) {
+func (d rowKernels) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, eps float32, add bool) {
 	check.Norm("rms norm backward", weight, t, dx, dy, x)
 	check.Len("rms norm backward: dWeight", dWeight, weight.Len(), false)
 	C.t_rms_norm_backward(d.t, d.d, at(dx), at(dWeight), at(dy), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()),
@@ -111,35 +124,38 @@ func (d *device) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, e
 }
 
 // Rope implements npu.Device.
-func (d *device) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
+func (d rowKernels) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
 	check.Rope(x, table, positions, heads, dim)
 	C.t_rope(d.t, d.d, at(x), at(table), ints(positions), C.int32_t(len(positions)), C.int32_t(heads), C.int32_t(dim), flag(inverse))
 }
 
 // SwiGLU implements npu.Device.
-func (d *device) SwiGLU(y, gate, up npu.Buffer) {
+func (d rowKernels) SwiGLU(y, gate, up npu.Buffer) {
 	check.Len("swiglu: gate", gate, y.Len(), false)
 	check.Len("swiglu: up", up, y.Len(), false)
 	C.t_swiglu(d.t, d.d, at(y), at(gate), at(up), C.int64_t(y.Len()))
 }
 
 // SwiGLUBackward implements npu.Device.
-func (d *device) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
+func (d rowKernels) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
 	for _, b := range []npu.Buffer{dGate, dUp, gate, up} {
 		check.Len("swiglu backward", b, dy.Len(), false)
 	}
 	C.t_swiglu_backward(d.t, d.d, at(dGate), at(dUp), at(dy), at(gate), at(up), C.int64_t(dy.Len()))
 }
 
+// attentionKernels are attention, its backward pass and its cached form.
+type attentionKernels struct{ *handle }
+
 // Attention implements npu.Device.
-func (d *device) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+func (d attentionKernels) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	check.Attention(out, q, k, v, segments, h)
 	check.Len("attention: stats", stats, check.StatsLen(q, h), true)
 	C.t_attention(d.t, d.d, at(out), at(stats), at(q), at(k), at(v), segment(segments), C.int32_t(len(segments)), shape(h))
 }
 
 // AttentionBackward implements npu.Device.
-func (d *device) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+func (d attentionKernels) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	check.Attention(out, q, k, v, segments, h)
 	check.Attention(dOut, dq, dk, dv, segments, h)
 	check.Len("attention backward: dq", dq, q.Len(), false)
@@ -149,7 +165,7 @@ func (d *device) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buf
 }
 
 // CacheWrite implements npu.Device.
-func (d *device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
+func (d attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
 	check.Cache(cacheK, cacheV, h)
 	check.Len("cache write: k", k, len(slots)*h.KV*h.Dim, false)
 	check.Len("cache write: v", v, len(slots)*h.KV*h.Dim, false)
@@ -158,7 +174,7 @@ func (d *device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h np
 }
 
 // AttentionCached implements npu.Device.
-func (d *device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
+func (d attentionKernels) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
 	check.Cache(cacheK, cacheV, h)
 	check.Len("cached attention: q", q, len(lens)*h.Q*h.Dim, false)
 	check.Len("cached attention: out", out, len(lens)*h.Q*h.Dim, false)
@@ -167,20 +183,11 @@ func (d *device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int
 		C.int32_t(len(lens)), shape(h))
 }
 
-// GatherRows implements npu.Device.
-func (d *device) GatherRows(y, x npu.Buffer, rows []int32, cols int) {
-	check.Rows("gather rows", y, x, rows, cols)
-	C.t_gather_rows(d.t, d.d, at(y), at(x), ints(rows), C.int32_t(len(rows)), C.int32_t(cols))
-}
-
-// ScatterAddRows implements npu.Device.
-func (d *device) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
-	check.Rows("scatter rows", x, y, rows, cols)
-	C.t_scatter_add_rows(d.t, d.d, at(y), at(x), ints(rows), C.int32_t(len(rows)), C.int32_t(cols))
-}
+// vocabKernels are the kernels over distributions of the vocabulary.
+type vocabKernels struct{ *handle }
 
 // LogProb implements npu.Device.
-func (d *device) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
+func (d vocabKernels) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
 	check.LogProb("log prob", hidden, w, targets, d.MatrixLen)
 	check.Len("log prob: logp", logp, len(targets), false)
 	check.Len("log prob: entropy", entropy, len(targets), false)
@@ -188,7 +195,7 @@ func (d *device) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets
 }
 
 // LogProbBackward implements npu.Device.
-func (d *device) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
+func (d vocabKernels) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
 	check.LogProb("log prob backward", hidden, w, targets, d.MatrixLen)
 	check.LogProb("log prob backward: gradient", dHidden, dW, targets, d.MatrixLen)
 	check.Len("log prob backward: dW", dW.Buffer, w.Len(), false)
@@ -198,7 +205,7 @@ func (d *device) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidde
 }
 
 // Sample implements npu.Device.
-func (d *device) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
+func (d vocabKernels) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
 	check.Sample(ids, logp, logits, vocab, params)
 	p := make([]C.easyrl_sample_params, len(params))
 	for i, s := range params {
@@ -210,8 +217,11 @@ func (d *device) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab in
 	C.t_sample(d.t, d.d, ints(ids), floats(logp), at(logits), C.int32_t(len(params)), C.int32_t(vocab), unsafe.SliceData(p))
 }
 
+// updateKernels are the optimizer's kernels.
+type updateKernels struct{ *handle }
+
 // AdamW implements npu.Device.
-func (d *device) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
+func (d updateKernels) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
 	for _, b := range []npu.Buffer{g, m, v} {
 		check.Len("adamw", b, w.Len(), false)
 	}
@@ -222,6 +232,6 @@ func (d *device) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
 }
 
 // SumSquares implements npu.Device.
-func (d *device) SumSquares(x npu.Buffer) float64 {
+func (d updateKernels) SumSquares(x npu.Buffer) float64 {
 	return float64(C.t_sum_squares(d.t, d.d, at(x), C.int64_t(x.Len())))
 }
