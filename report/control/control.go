@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -27,27 +26,22 @@ import (
 // instances. A Server is safe for concurrent use. All methods of a nil *Server do
 // nothing.
 type Server struct {
-	dir      string
 	token    string // if not empty, required by every request except for the empty page
-	boot     string // random ID of this process of the run
 	server   *fasthttp.Server
 	listener net.Listener
 	served   sync.WaitGroup
 	ctx      context.Context // canceled by Close
 	cancel   context.CancelFunc
 
-	history history
-	shell   []byte           // the live page without content
-	parts   map[string]*part // its content, by name
+	livePage
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards the fields below
 	last      report.Values
 	left      string    // estimated time for the steps after last, in words
 	instances Instances // nil if the run has none
 	kinds     []string  // of server that can be added to them
-	listeners map[chan []byte]struct{}
-	log       []entry
-	noted     int // entries logged so far
+	listeners listeners
+	journal   journal
 }
 
 const (
@@ -75,8 +69,8 @@ func New(addr, token, dir string) (*Server, error) {
 	}
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
-	c := &Server{dir: dir, token: token, boot: hex.EncodeToString(boot), listener: accept.New(listener), listeners: map[chan []byte]struct{}{},
-		shell: empty, parts: liveParts()}
+	c := &Server{token: token, listener: accept.New(listener), listeners: listeners{},
+		livePage: livePage{dir: dir, boot: hex.EncodeToString(boot), shell: empty, parts: liveParts()}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: controlRead, WriteTimeout: controlWrite,
 		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
@@ -123,11 +117,8 @@ func (c *Server) Step(values report.Values, left string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.left = values, left
-	c.tell("step", values.Line())
+	c.listeners.tell("step", values.Line())
 }
-
-// file returns the path of a file in the run's folder.
-func (c *Server) file(name string) string { return filepath.Join(c.dir, name) }
 
 // Close closes all connections and waits for them.
 func (c *Server) Close() {

@@ -46,8 +46,8 @@ func (c *Server) Instance(e InstanceEvent) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.note("instance", e.text())
-	c.tell("instance", body)
+	c.journal.note("instance", e.text())
+	c.listeners.tell("instance", body)
 }
 
 // Warning sends a warning to all listeners as event "warning". It does not block.
@@ -62,19 +62,21 @@ func (c *Server) Warning(w report.Warning) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.note("warning", warningText(w))
-	c.tell("warning", body)
+	c.journal.note("warning", warningText(w))
+	c.listeners.tell("warning", body)
 }
 
-// tell sends an event to all listeners and cuts off those that fall behind. The
-// caller holds c.mu.
-func (c *Server) tell(name string, body []byte) {
+// listeners are the clients of /events, each a queue of unsent events.
+type listeners map[chan []byte]struct{}
+
+// tell sends an event to all listeners and cuts off those that fall behind.
+func (all listeners) tell(name string, body []byte) {
 	event := fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, bytes.TrimSpace(body))
-	for l := range c.listeners {
+	for l := range all {
 		select {
 		case l <- event:
 		default:
-			delete(c.listeners, l)
+			delete(all, l)
 			close(l)
 		}
 	}

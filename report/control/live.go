@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +42,16 @@ const (
 const livePolicy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
+// livePage is the live page without its state: the shell, its script and the parts. It
+// is safe for concurrent use.
+type livePage struct {
+	dir     string // of the run
+	boot    string // random ID of this process of the run
+	history history
+	shell   []byte           // the page without content
+	parts   map[string]*part // its content, by name
+}
+
 // part is a part of the page as last drawn.
 type part struct {
 	mu    sync.Mutex
@@ -76,14 +87,14 @@ func shell(needsToken bool) ([]byte, error) {
 // serveShell serves what a browser loads before it can send a token: the empty page and
 // its script, which reveal nothing about the run. It reports whether the path was one
 // of them.
-func (c *Server) serveShell(ctx *fasthttp.RequestCtx, path string) bool {
+func (p *livePage) serveShell(ctx *fasthttp.RequestCtx, path string) bool {
 	if path != "/" && path != "/page/live.js" || !ctx.IsGet() && !ctx.IsHead() {
 		return false
 	}
 	secure(ctx)
 	if path == "/" {
 		ctx.SetContentType("text/html; charset=utf-8")
-		ctx.SetBody(c.shell)
+		ctx.SetBody(p.shell)
 		return true
 	}
 	ctx.SetContentType("text/javascript; charset=utf-8")
@@ -108,17 +119,22 @@ func (c *Server) servePage(ctx *fasthttp.RequestCtx, name string) {
 		c.serveState(ctx)
 		return
 	}
-	p := c.parts[name]
-	if p == nil {
+	c.servePart(ctx, name)
+}
+
+// servePart serves a part of the page as HTML.
+func (p *livePage) servePart(ctx *fasthttp.RequestCtx, name string) {
+	part := p.parts[name]
+	if part == nil {
 		refuse(ctx, fasthttp.StatusNotFound, "/page/%s: expected state, numbers, curves, timeline, answers or configuration", name)
 		return
 	}
-	html, told, err := c.draw(name, p)
+	html, told, err := p.draw(name, part)
 	if err != nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
 		return
 	}
-	tag := strconv.Quote(c.boot + "-" + strconv.Itoa(told))
+	tag := strconv.Quote(p.boot + "-" + strconv.Itoa(told))
 	ctx.Response.Header.Set("ETag", tag)
 	if string(ctx.Request.Header.Peek("If-None-Match")) == tag {
 		ctx.NotModified()
@@ -130,26 +146,26 @@ func (c *Server) servePage(ctx *fasthttp.RequestCtx, name string) {
 }
 
 // draw returns the HTML of a part and the number of steps added when it was drawn. It
-// redraws the part if steps have been added and p.until has passed.
-func (c *Server) draw(name string, p *part) (html []byte, told int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if time.Now().Before(p.until) {
-		return p.html, p.told, nil
+// redraws the part if steps have been added and part.until has passed.
+func (p *livePage) draw(name string, part *part) (html []byte, told int, err error) {
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	if time.Now().Before(part.until) {
+		return part.html, part.told, nil
 	}
-	steps, told, err := c.history.all(c.dir)
+	steps, told, err := p.history.all(p.dir)
 	if err != nil {
 		return nil, 0, err
 	}
-	if p.html != nil && p.told == told {
-		return p.html, p.told, nil
+	if part.html != nil && part.told == told {
+		return part.html, part.told, nil
 	}
 	begin := time.Now()
-	if html, err = page.Part(name, c.dir, steps); err != nil {
+	if html, err = page.Part(name, p.dir, steps); err != nil {
 		return nil, 0, err
 	}
 	took := time.Since(begin)
-	p.html, p.told, p.until = html, told, begin.Add(took+max(drawEvery, drawShare*took))
+	part.html, part.told, part.until = html, told, begin.Add(took+max(drawEvery, drawShare*took))
 	return html, told, nil
 }
 
@@ -186,7 +202,7 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 // entries returns the event log: the earlier warnings in the run's folder, then the
 // entries of this process.
 func (c *Server) entries() ([]entry, error) {
-	old, err := report.ReadWarnings(c.file(report.WarningsFile))
+	old, err := report.ReadWarnings(filepath.Join(c.dir, report.WarningsFile))
 	if err != nil {
 		return nil, err
 	}
@@ -195,19 +211,25 @@ func (c *Server) entries() ([]entry, error) {
 	var all []entry
 	for _, w := range old {
 		text := warningText(w)
-		if !slices.ContainsFunc(c.log, func(e entry) bool { return e.Text == text }) {
+		if !slices.ContainsFunc(c.journal.log, func(e entry) bool { return e.Text == text }) {
 			all = append(all, entry{Kind: "warning", Text: text})
 		}
 	}
-	return append(all, c.log...), nil
+	return append(all, c.journal.log...), nil
 }
 
-// note adds an entry to the log. The caller holds c.mu.
-func (c *Server) note(kind, text string) {
-	c.noted++
-	c.log = append(c.log, entry{c.noted, time.Now().UnixMilli(), kind, text})
-	if len(c.log) > mostEntries {
-		c.log = slices.Clone(c.log[len(c.log)-mostEntries:])
+// journal is the event log of this process.
+type journal struct {
+	log   []entry // the newest
+	noted int     // entries logged so far
+}
+
+// note adds an entry.
+func (j *journal) note(kind, text string) {
+	j.noted++
+	j.log = append(j.log, entry{j.noted, time.Now().UnixMilli(), kind, text})
+	if len(j.log) > mostEntries {
+		j.log = slices.Clone(j.log[len(j.log)-mostEntries:])
 	}
 }
 

@@ -83,7 +83,7 @@ func TestPartsAreDrawnRarely(t *testing.T) {
 	t.Parallel()
 	dir := recorded(t, 2)
 	synctest.Test(t, func(t *testing.T) {
-		c := &Server{dir: dir, parts: liveParts()}
+		c := &Server{livePage: livePage{dir: dir, parts: liveParts()}}
 		draw := func() (told int, body *byte) {
 			html, told, err := c.draw("numbers", c.parts["numbers"])
 			require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestLog(t *testing.T) {
 	dir := t.TempDir()
 	old, now := report.Warning{Step: 1, Kind: "a", Text: "old"}, report.Warning{Step: 2, Kind: "b", Text: "new"}
 	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile), []report.Warning{old, now}))
-	c := &Server{dir: dir}
+	c := &Server{livePage: livePage{dir: dir}}
 	c.Warning(now)
 	c.Instance(InstanceEvent{ID: "x", To: "HEALTHY"})
 	log, err := c.entries()
@@ -162,8 +162,8 @@ func TestLog(t *testing.T) {
 	for range 3 * mostEntries {
 		c.Instance(InstanceEvent{ID: "x", From: "HEALTHY", To: "SUSPECT"})
 	}
-	require.Len(t, c.log, mostEntries)
-	require.Equal(t, 3*mostEntries+2, c.log[mostEntries-1].Number)
+	require.Len(t, c.journal.log, mostEntries)
+	require.Equal(t, 3*mostEntries+2, c.journal.log[mostEntries-1].Number)
 }
 
 // The page works before the first step.
