@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 )
 
 // bigShape returns a shape whose matrices span several blocks, the last one short.
 func bigShape() *Config {
 	c := *shapes()["llama"]
-	c.VocabSize, c.HiddenSize = 2*blockValues/64+50, 64
+	c.VocabSize, c.HiddenSize = 2*tensor.BlockValues/64+50, 64
 	return &c
 }
 

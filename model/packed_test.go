@@ -13,6 +13,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model/panels"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -54,8 +55,8 @@ func packedFile(t testing.TB, s *Snapshot) (*checkpoint.Memory, []byte) {
 // naive computes the checksum from the definition of Weights.Checksum.
 func naive(w *Weights) string {
 	var all []byte
-	for _, p := range w.byName() {
-		i := slices.IndexFunc(w.Params, func(q Param) bool { return q.Name == p.Name })
+	for _, p := range w.Params.ByName() {
+		i := slices.IndexFunc(w.Params, func(q tensor.Param) bool { return q.Name == p.Name })
 		vals := make([]float32, p.Rows*max(p.Cols, 1))
 		w.Read(i, vals)
 		at := func(row, col int) (bits uint32) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model/panels"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -34,7 +35,7 @@ func NewSnapshot(w *Weights, version int64) *Snapshot {
 // kind. Call ReadWith before those methods.
 func (s *Snapshot) ReadWith(dev npu.Device) {
 	read := *s.weights
-	read.dev = dev
+	read.dev = tensor.Device{Device: dev}
 	s.read = &read
 }
 
@@ -88,11 +89,11 @@ func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
 	defer s.mu.Unlock()
 	sources, size := s.weights.Sources(), 0
 	for i := range sources {
-		shape := s.weights.Params[i].shape()
+		shape := s.weights.Params[i].Shape()
 		sources[i].Shape = shape.PanelShape()
 		size += 4 * shape.Panels() * shape.PanelLen()
 	}
-	texts := map[string]string{checksumKey: strings.Repeat("0", 16), panels.LayoutKey: panels.Layout, shapesKey: s.weights.shapes()}
+	texts := map[string]string{checksumKey: strings.Repeat("0", 16), panels.LayoutKey: panels.Layout, shapesKey: s.weights.Params.Shapes()}
 	head, err := s.header(sources, texts, cacheLine)
 	if err == nil {
 		err = m.Begin(len(head) + size)
@@ -103,11 +104,11 @@ func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
 	if _, err := m.Write(head); err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
-	sums := s.read.sums()
-	for _, p := range s.read.byName() {
-		room, err := m.Room(p.shape().Panels() * p.shape().PanelLen())
+	sums := s.read.Params.Sums()
+	for _, p := range s.read.Params.ByName() {
+		room, err := m.Room(p.Shape().Panels() * p.Shape().PanelLen())
 		if err == nil {
-			s.read.readPanels(room, p, sums[p.Name])
+			s.read.dev.ReadPanels(room, p, sums[p.Name])
 			err = m.Took(room)
 		}
 		if err != nil {
@@ -138,9 +139,9 @@ func (s *Snapshot) header(sources []checkpoint.Source, texts map[string]string, 
 // each writes all values, row-major, tensor by tensor in name order.
 func (w *Weights) each(to io.Writer) error {
 	var vals []float32
-	for _, p := range w.byName() {
-		for _, m := range w.blocks(p) {
-			vals = w.get(vals, m)
+	for _, p := range w.Params.ByName() {
+		for _, m := range w.dev.Blocks(p) {
+			vals = w.dev.Get(vals, m)
 			if err := checkpoint.WriteFloats(to, vals); err != nil {
 				return fmt.Errorf("write tensor %s: %w", p.Name, err)
 			}

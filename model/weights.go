@@ -1,33 +1,17 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/splitmix"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 )
 
 // ErrNotFinite marks weights that contain NaN or infinity.
-var ErrNotFinite = errors.New("not finite")
-
-// Param is one tensor of a decoder under its Hugging Face name. Cols is 0 for a
-// vector of Rows values.
-type Param struct {
-	Name       string
-	Rows, Cols int
-	// Std is the standard deviation of the random initialization. 0 stands for ones
-	// (norms) and zeros (biases).
-	Std float64
-	// Buffer holds the values in the device's layout.
-	Buffer npu.Buffer
-}
-
-// Decay reports whether weight decay applies. It applies to matrices, not to norms
-// and biases.
-func (p *Param) Decay() bool { return p.Cols > 0 }
+var ErrNotFinite = tensor.ErrNotFinite
 
 // Layer holds the weights of one decoder block. Matrices are [out, in].
 type Layer struct {
@@ -42,23 +26,23 @@ type Layer struct {
 // allocation.
 type Weights struct {
 	Config *Config
-	Params []Param // in arena order
+	Params tensor.Params // in arena order
 	Embed  npu.Matrix
 	Layers []Layer
 	Norm   npu.Buffer
 	Head   npu.Matrix // shares Embed's buffer if embeddings are tied, except in gradients
 	arena  npu.Buffer
-	dev    npu.Device
+	dev    tensor.Device
 }
 
 // params returns the tensors of a decoder in arena order.
-func (c *Config) params() []Param {
+func (c *Config) params() tensor.Params {
 	out := c.InitStd / math.Sqrt(2*float64(c.Layers)) // projections into the residual stream start smaller
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	ps := []Param{{Name: "model.embed_tokens.weight", Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd}}
+	ps := tensor.Params{{Name: "model.embed_tokens.weight", Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd}}
 	for l := range c.Layers {
 		add := func(name string, rows, cols int, std float64) {
-			ps = append(ps, Param{Name: fmt.Sprintf("model.layers.%d.%s", l, name), Rows: rows, Cols: cols, Std: std})
+			ps = append(ps, tensor.Param{Name: fmt.Sprintf("model.layers.%d.%s", l, name), Rows: rows, Cols: cols, Std: std})
 		}
 		add("input_layernorm.weight", c.HiddenSize, 0, 0)
 		add("self_attn.q_proj.weight", qd, c.HiddenSize, c.InitStd)
@@ -79,9 +63,9 @@ func (c *Config) params() []Param {
 		add("mlp.up_proj.weight", c.FFNSize, c.HiddenSize, c.InitStd)
 		add("mlp.down_proj.weight", c.HiddenSize, c.FFNSize, out)
 	}
-	ps = append(ps, Param{Name: "model.norm.weight", Rows: c.HiddenSize})
+	ps = append(ps, tensor.Param{Name: "model.norm.weight", Rows: c.HiddenSize})
 	if !c.Tied {
-		ps = append(ps, Param{Name: "lm_head.weight", Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd})
+		ps = append(ps, tensor.Param{Name: "lm_head.weight", Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd})
 	}
 	return ps
 }
@@ -97,14 +81,14 @@ func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error
 func NewGradients(dev npu.Device, c *Config) (*Weights, error) {
 	ps := c.params()
 	if c.Tied {
-		ps = append(ps, Param{Name: "lm_head.weight", Rows: c.VocabSize, Cols: c.HiddenSize})
+		ps = append(ps, tensor.Param{Name: "lm_head.weight", Rows: c.VocabSize, Cols: c.HiddenSize})
 	}
 	return newWeights(dev, c, npu.Gradients, ps)
 }
 
-func newWeights(dev npu.Device, c *Config, purpose npu.Purpose, ps []Param) (*Weights, error) {
+func newWeights(dev npu.Device, c *Config, purpose npu.Purpose, ps tensor.Params) (*Weights, error) {
 	const align = 16 // values per cache line; each tensor starts on one
-	size := func(p *Param) int {
+	size := func(p *tensor.Param) int {
 		if p.Cols == 0 {
 			return p.Rows
 		}
@@ -118,7 +102,7 @@ func newWeights(dev npu.Device, c *Config, purpose npu.Purpose, ps []Param) (*We
 	if err != nil {
 		return nil, fmt.Errorf("allocate %s: %w", purpose, err)
 	}
-	w := &Weights{Config: c, Params: ps, arena: arena, dev: dev, Layers: make([]Layer, c.Layers)}
+	w := &Weights{Config: c, Params: ps, arena: arena, dev: tensor.Device{Device: dev}, Layers: make([]Layer, c.Layers)}
 	at := 0
 	for i := range ps {
 		n := size(&ps[i])
@@ -187,7 +171,7 @@ func (w *Weights) Init(seed uint64) {
 	for i := range w.Params {
 		p := &w.Params[i]
 		isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
-		vals, _ = w.fill(p, vals, func(vals []float32, _ int) error {
+		vals, _ = w.dev.Fill(p, vals, func(vals []float32, _ int) error {
 			for j := range vals {
 				switch {
 				case p.Cols > 0:
@@ -226,12 +210,22 @@ func (w *Weights) CheckFinite() error {
 	return w.dev.Sync()
 }
 
+// Checksum returns the checksum of the values. It is the same on every device; see
+// host.Sums.
+func (w *Weights) Checksum() string {
+	s := w.Params.Sums()
+	for i := range w.Params {
+		w.dev.ReadPanels(nil, &w.Params[i], s[w.Params[i].Name])
+	}
+	return s.Total()
+}
+
 // Sources returns the tensors under their names, to be streamed row-major.
 func (w *Weights) Sources() []checkpoint.Source {
 	var out []checkpoint.Source
 	for i := range w.Params {
 		p := &w.Params[i]
-		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.shape().RowShape(), Write: func(dst []float32) { w.Read(i, dst) }})
+		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(), Write: func(dst []float32) { w.Read(i, dst) }})
 	}
 	return out
 }

@@ -1,0 +1,136 @@
+package tensor
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/host"
+)
+
+// BlockValues is the approximate number of values that pass through host memory at a
+// time. Blocks avoid a second copy of a tensor and fit in a core's cache.
+const BlockValues = 1 << 18
+
+// Device is a device that moves tensors block by block.
+type Device struct{ npu.Device }
+
+// Blocks splits p into blocks of whole rows that a device lays out together. A vector
+// is one block. first is the row-major index of the block's first value; matrix is the
+// block in the device's layout, with Cols 0 for a vector.
+func (d Device) Blocks(p *Param) iter.Seq2[int, npu.Matrix] {
+	return func(yield func(first int, matrix npu.Matrix) bool) {
+		all, step := p.Shape().Values(), p.Shape().Block(BlockValues)
+		for first := 0; first < all; first += step {
+			if !yield(first, d.block(p, first, min(step, all-first))) {
+				return
+			}
+		}
+	}
+}
+
+// block returns the n values of p that start at value first, which must start a
+// block.
+func (d Device) block(p *Param, first, n int) npu.Matrix {
+	if p.Cols == 0 {
+		return npu.Matrix{Buffer: p.Buffer.Slice(first, first+n), Rows: n}
+	}
+	at, rows := d.MatrixLen(first/p.Cols, p.Cols), n/p.Cols
+	return npu.Matrix{Buffer: p.Buffer.Slice(at, at+d.MatrixLen(rows, p.Cols)), Rows: rows, Cols: p.Cols}
+}
+
+// Set writes a block of row-major values to p and the sums of its panels to the sums
+// of p. It rejects values that are not finite.
+func (d Device) Set(p *Param, first int, vals []float32, sums []uint64) error {
+	m := d.block(p, first, len(vals))
+	if m.Cols == 0 {
+		d.Upload(m.Buffer, vals)
+	} else {
+		d.PackMatrix(m, vals)
+	}
+	laid := m.Float32s()
+	if laid == nil {
+		laid = p.Shape().Pack(nil, vals)
+	}
+	run, at := p.Shape().PanelLen(), p.Shape().PanelAt(first)
+	if host.CopySum(nil, laid, run, sums[at:at+len(laid)/run], d.Threads()) {
+		return nil
+	}
+	return p.checkFinite(vals, first)
+}
+
+// SetPacked writes a block of panels to p and their sums to the sums of p. It rejects
+// values that are not finite. first is the index of the block's first value, in the
+// panels and in the rows alike.
+func (d Device) SetPacked(p *Param, first int, vals []float32, sums []uint64) error {
+	run := p.Shape().PanelLen()
+	at, n := first/run, len(vals)/run
+	part := p.Shape().Part(at, n)
+	mem := p.Buffer.Float32s()
+	if mem == nil { // the host cannot write the layout
+		if err := p.padded(part.CheckPadding(vals)); err != nil {
+			return err
+		}
+		return d.Set(p, first, part.Unpack(vals), sums)
+	}
+	own := mem[first : first+len(vals)]
+	if !host.CopySum(own, vals, run, sums[at:at+n], d.Threads()) {
+		if err := p.checkFinite(part.Unpack(own), first); err != nil {
+			return err
+		}
+	}
+	return p.padded(part.CheckPadding(own))
+}
+
+// Get returns the row-major values of block m. It reuses vals if they fit.
+func (d Device) Get(vals []float32, m npu.Matrix) []float32 {
+	vals = room(vals, m)
+	if m.Cols == 0 {
+		d.Download(vals, m.Buffer)
+	} else {
+		d.UnpackMatrix(vals, m)
+	}
+	return vals
+}
+
+// Fill sets p block by block from read, which fills vals. It returns vals for reuse.
+func (d Device) Fill(p *Param, vals []float32, read func(vals []float32, first int) error) ([]float32, error) {
+	sums := make([]uint64, p.Shape().Panels()) // discarded
+	for first, m := range d.Blocks(p) {
+		vals = room(vals, m)
+		err := read(vals, first)
+		if err == nil {
+			err = d.Set(p, first, vals, sums)
+		}
+		if err != nil {
+			return vals, err
+		}
+	}
+	return vals, nil
+}
+
+// ReadPanels sums the panels of p and, unless dst is nil, copies them to dst.
+func (d Device) ReadPanels(dst []float32, p *Param, sums []uint64) {
+	run := p.Shape().PanelLen()
+	if mem := p.Buffer.Float32s(); mem != nil {
+		host.CopySum(dst, mem, run, sums, d.Threads())
+		return
+	}
+	var vals, laid []float32
+	for first, m := range d.Blocks(p) {
+		vals = d.Get(vals, m)
+		laid = p.Shape().Pack(laid, vals)
+		var to []float32
+		at := p.Shape().PanelAt(first)
+		if dst != nil {
+			to = dst[at*run : at*run+len(laid)]
+		}
+		host.CopySum(to, laid, run, sums[at:at+len(laid)/run], d.Threads())
+	}
+}
+
+// room returns vals resized to the length of block m; it reallocates if needed.
+func room(vals []float32, m npu.Matrix) []float32 {
+	n := m.Rows * max(m.Cols, 1)
+	return slices.Grow(vals[:0], n)[:n]
+}

@@ -1,0 +1,109 @@
+// Package tensor describes the tensors of a decoder and moves their values between a
+// device and the host.
+package tensor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/host"
+)
+
+// ErrNotFinite marks weights that contain NaN or infinity.
+var ErrNotFinite = errors.New("not finite")
+
+// Finder looks up safetensors by name in a file or a folder of shards.
+type Finder interface {
+	Tensor(name string) (checkpoint.Tensor, bool)
+}
+
+// Param is one tensor of a decoder under its Hugging Face name. Cols is 0 for a
+// vector of Rows values.
+type Param struct {
+	Name       string
+	Rows, Cols int
+	// Std is the standard deviation of the random initialization. 0 stands for ones
+	// (norms) and zeros (biases).
+	Std float64
+	// Buffer holds the values in the device's layout.
+	Buffer npu.Buffer
+}
+
+// Decay reports whether weight decay applies. It applies to matrices, not to norms
+// and biases.
+func (p *Param) Decay() bool { return p.Cols > 0 }
+
+// Shape returns the shape of p in host memory.
+func (p *Param) Shape() host.Shape { return host.Shape{Rows: p.Rows, Cols: p.Cols} }
+
+// Find returns the tensor of p from safetensors whose names begin with prefix.
+func (p *Param) Find(prefix string, f Finder) (checkpoint.Tensor, error) {
+	return p.FindShape(prefix, f, p.Shape().RowShape())
+}
+
+// FindShape is Find for a tensor of shape want.
+func (p *Param) FindShape(prefix string, f Finder, want []int) (checkpoint.Tensor, error) {
+	t, ok := f.Tensor(prefix + p.Name)
+	if !ok {
+		return t, fmt.Errorf("load weights: tensor %s is missing", prefix+p.Name)
+	}
+	if !slices.Equal(t.Shape, want) {
+		return t, fmt.Errorf("load weights: tensor %s has shape %v, expected %v from config.json", prefix+p.Name, t.Shape, want)
+	}
+	return t, nil
+}
+
+// padded adds the name of p to an error about its padding.
+func (p *Param) padded(err error) error {
+	if err != nil {
+		return fmt.Errorf("load weights: tensor %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// checkFinite rejects NaN and infinity. vals start at value first of p.
+func (p *Param) checkFinite(vals []float32, first int) error {
+	for j, v := range vals {
+		if v-v != 0 {
+			return fmt.Errorf("load weights: tensor %s: value %d is %v: %w", p.Name, first+j, v, ErrNotFinite)
+		}
+	}
+	return nil
+}
+
+// Params are the tensors of a decoder.
+type Params []Param
+
+// Sums allocates room for the panel sums of all tensors.
+func (ps Params) Sums() host.Sums {
+	s := make(host.Sums, len(ps))
+	for i := range ps {
+		s[ps[i].Name] = make([]uint64, ps[i].Shape().Panels())
+	}
+	return s
+}
+
+// ByName returns the tensors sorted by name.
+func (ps Params) ByName() []*Param {
+	all := make([]*Param, len(ps))
+	for i := range ps {
+		all[i] = &ps[i]
+	}
+	slices.SortFunc(all, func(a, b *Param) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Shapes returns a hash of the tensors' names and shapes.
+func (ps Params) Shapes() string {
+	var all strings.Builder
+	for _, p := range ps.ByName() {
+		fmt.Fprintln(&all, p.Name, p.Rows, p.Cols)
+	}
+	return fmt.Sprintf("%016x", xxh3.HashString(all.String()))
+}
