@@ -27,7 +27,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
@@ -126,53 +125,17 @@ type Stats struct {
 }
 
 // Engine is an inference.Instance in this process. One goroutine runs the model;
-// Close ends it.
+// Close ends it. Engine's methods are its callers' side: they check requests and reach
+// the goroutine through the mailbox.
 type Engine struct {
 	cfg   Config
 	vocab int
 	tok   Decoder
-	m     forward
-	wake  chan struct{} // holds a token if the loop has something to look at
-	ended chan struct{} // closed when the loop ends
+	mail  *mailbox
+	loop  *loop // of the engine's goroutine
 
-	mu       sync.Mutex
-	inbox    []*group
-	orders   []*order
-	closing  bool
-	stats    Stats
-	closeErr error // from closing the device; set before ended is closed
-
-	// The fields below belong to the loop.
-	groups   []*group    // in request order
-	running  []*sequence // rows of the next step
-	rows     int         // number of active sequences in running
-	pages    pages
-	serves   bool // weights have been published
-	version  int64
-	checksum string
-	order    int64 // of the latest request
-	acc      Stats // counters since the start
-	buf      buffers
-	decode   Span // the open decode span; zero Start if none
-}
-
-// Span is a piece of an engine's work.
-type Span struct {
-	// Name is "prefill" for a batch of prompts, "decode" for consecutive steps
-	// (up to one second), "publish" for taking weights, and "idle".
-	Name     string
-	Start    time.Time
-	Duration time.Duration
-	Tokens   int      // tokens run through the model
-	Seeds    []uint64 // of the requests whose prompts ran or that had a response end
-}
-
-// order is a pending publish, on its way to the loop.
-type order struct {
-	ctx      context.Context
-	weights  inference.Weights
-	checksum string
-	done     chan error
+	ended    chan struct{} // closed when the goroutine ends
+	closeErr error         // from closing the device; set before ended is closed
 }
 
 // New starts an engine on dev, which it owns and closes; if New fails, dev
@@ -194,19 +157,22 @@ func New(cfg Config, mc *model.Config, tok Decoder, dev npu.Device) (*Engine, er
 // start runs the loop over m; cfg must have its defaults filled in.
 func start(cfg Config, vocab int, tok Decoder, m forward) *Engine {
 	e := newEngine(cfg, vocab, tok, m)
-	go e.loop()
+	go e.run()
 	return e
 }
 
 func newEngine(cfg Config, vocab int, tok Decoder, m forward) *Engine {
-	e := &Engine{
-		cfg: cfg, vocab: vocab, tok: tok, m: m,
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		pages: newPages(cfg.CachePages), buf: newBuffers(&cfg),
-		running: make([]*sequence, 0, cfg.MaxRunning),
+	mail := newMailbox(Stats{CachePages: cfg.CachePages, FreePages: cfg.CachePages})
+	return &Engine{
+		cfg: cfg, vocab: vocab, tok: tok, mail: mail, loop: newLoop(cfg, vocab, tok, m, mail),
+		ended: make(chan struct{}),
 	}
-	e.stats = Stats{CachePages: cfg.CachePages, FreePages: cfg.CachePages}
-	return e
+}
+
+// run is the engine's goroutine.
+func (e *Engine) run() {
+	defer close(e.ended)
+	e.closeErr = e.loop.run()
 }
 
 // ID returns the configured name.
@@ -216,11 +182,7 @@ func (e *Engine) ID() string { return e.cfg.ID }
 func (e *Engine) Capacity() int { return e.cfg.MaxRunning }
 
 // Stats returns the counters as of the last step.
-func (e *Engine) Stats() Stats {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.stats
-}
+func (e *Engine) Stats() Stats { return e.mail.latest() }
 
 // Generate samples req.N responses. Errors wrap inference.ErrInvalid if the
 // request can never be served, inference.ErrStale if the engine holds other
@@ -228,7 +190,7 @@ func (e *Engine) Stats() Stats {
 func (e *Engine) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	g, err := e.newGroup(ctx, req)
 	if err == nil {
-		err = e.submit(g)
+		err = e.mail.submit(g)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, err)
@@ -237,18 +199,6 @@ func (e *Engine) Generate(ctx context.Context, req inference.Request) ([]inferen
 		return nil, err
 	}
 	return g.completions(e.tok), nil
-}
-
-// submit hands g to the loop.
-func (e *Engine) submit(g *group) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closing {
-		return inference.ErrClosed
-	}
-	e.inbox = append(e.inbox, g)
-	e.poke()
-	return nil
 }
 
 // wait returns when g is done or its caller cancels. The loop also sees the
@@ -274,14 +224,9 @@ func (e *Engine) wait(g *group) error {
 // weights: they must not change until a later Publish or Close returns.
 func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	o := &order{ctx: ctx, weights: w, checksum: w.Checksum(), done: make(chan error, 1)}
-	e.mu.Lock()
-	if e.closing {
-		e.mu.Unlock()
-		return "", fmt.Errorf("engine %s: %w", e.cfg.ID, inference.ErrClosed)
+	if err := e.mail.publish(o); err != nil {
+		return "", fmt.Errorf("engine %s: %w", e.cfg.ID, err)
 	}
-	e.orders = append(e.orders, o)
-	e.mu.Unlock()
-	e.poke()
 	select {
 	case err := <-o.done:
 		if err != nil {
@@ -296,18 +241,7 @@ func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, erro
 // Close ends all requests with inference.ErrClosed, waits for the loop and closes
 // the device.
 func (e *Engine) Close() error {
-	e.mu.Lock()
-	e.closing = true
-	e.mu.Unlock()
-	e.poke()
+	e.mail.close()
 	<-e.ended
 	return e.closeErr
-}
-
-// poke wakes the loop.
-func (e *Engine) poke() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
 }

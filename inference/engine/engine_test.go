@@ -129,30 +129,30 @@ func TestSchedulerProperty(t *testing.T) {
 func TestEarlierGroupsFinishFirst(t *testing.T) {
 	t.Parallel()
 	e, m := newFake(t, Config{MaxRunning: 4})
-	require.NoError(t, e.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	require.NoError(t, e.loop.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
 	var groups []*group
 	for i := range 3 {
 		g, err := e.newGroup(t.Context(), request(20+i, 6, 5))
 		require.NoError(t, err)
 		groups = append(groups, g)
-		e.enqueue(g)
+		e.loop.enqueue(g)
 	}
 	var ends []int64
-	for len(e.groups) > 0 {
-		first := e.groups[0]
-		e.admit()
-		e.step()
-		if len(e.groups) == 0 || e.groups[0] != first {
+	for len(e.loop.sched.groups) > 0 {
+		first := e.loop.sched.groups[0]
+		e.loop.sampler.admit()
+		e.loop.sampler.step()
+		if len(e.loop.sched.groups) == 0 || e.loop.sched.groups[0] != first {
 			ends = append(ends, first.order)
 		}
-		for i := 1; i < len(e.groups); i++ {
-			if e.groups[i].running > 0 {
-				require.Empty(t, e.groups[i-1].pending, "a group starts when those before it have all started")
+		for i := 1; i < len(e.loop.sched.groups); i++ {
+			if e.loop.sched.groups[i].running > 0 {
+				require.Empty(t, e.loop.sched.groups[i-1].pending, "a group starts when those before it have all started")
 			}
 		}
 	}
 	require.Equal(t, []int64{1, 2, 3}, ends)
-	require.EqualValues(t, 20+21+22, e.acc.PrefillRows, "each prompt ran once")
+	require.EqualValues(t, 20+21+22, e.loop.acc.PrefillRows, "each prompt ran once")
 	require.Equal(t, 4, m.most)
 	for _, g := range groups {
 		require.NoError(t, g.err)
@@ -162,45 +162,45 @@ func TestEarlierGroupsFinishFirst(t *testing.T) {
 func TestPromptPagesAreShared(t *testing.T) {
 	t.Parallel()
 	e, _ := newFake(t, Config{MaxRunning: 8})
-	require.NoError(t, e.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	require.NoError(t, e.loop.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
 	g, err := e.newGroup(t.Context(), request(40, 8, 20))
 	require.NoError(t, err)
-	e.enqueue(g)
-	require.True(t, e.admit())
-	require.Equal(t, 8, e.rows)
-	require.Equal(t, e.cfg.CachePages-2-8, len(e.pages.free), "two full pages for all and one of its own for each")
-	for _, s := range e.running {
-		require.Equal(t, e.running[0].pages[:2], s.pages[:2])
+	e.loop.enqueue(g)
+	require.True(t, e.loop.sampler.admit())
+	require.Equal(t, 8, e.loop.sched.rows)
+	require.Equal(t, e.cfg.CachePages-2-8, len(e.loop.sched.pages.free), "two full pages for all and one of its own for each")
+	for _, s := range e.loop.sched.running {
+		require.Equal(t, e.loop.sched.running[0].pages[:2], s.pages[:2])
 		require.Len(t, s.ids, 1, "the first token comes from the prompt's own pass")
 	}
-	for e.rows > 0 {
-		e.step()
+	for e.loop.sched.rows > 0 {
+		e.loop.sampler.step()
 	}
-	require.Len(t, e.pages.free, e.cfg.CachePages)
-	require.EqualValues(t, 19, e.acc.Steps)
+	require.Len(t, e.loop.sched.pages.free, e.cfg.CachePages)
+	require.EqualValues(t, 19, e.loop.acc.Steps)
 }
 
 func TestStepAllocatesNothing(t *testing.T) {
 	e, m := newFake(t, Config{MaxRunning: 16})
-	require.NoError(t, e.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	require.NoError(t, e.loop.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
 	for i := range 2 {
 		g, err := e.newGroup(t.Context(), request(30+i, 8, 200))
 		require.NoError(t, err)
-		e.enqueue(g)
+		e.loop.enqueue(g)
 	}
-	e.admit()
+	e.loop.sampler.admit()
 	for range 20 {
-		e.step()
+		e.loop.sampler.step()
 	}
-	e.m = quiet{m}
+	e.loop.sampler.m = quiet{m}
 	allocs := testing.AllocsPerRun(150, func() {
-		e.dropCancelled()
-		e.admit()
-		e.step()
-		e.report()
+		e.loop.dropCancelled()
+		e.loop.sampler.admit()
+		e.loop.sampler.step()
+		e.loop.report()
 	})
 	require.Less(t, allocs, 0.5, "page tables grow now and then, steps do not allocate")
-	require.Equal(t, 16, e.rows)
+	require.Equal(t, 16, e.loop.sched.rows)
 }
 
 // quiet is a fakeModel without its checks, which allocate.
@@ -244,7 +244,7 @@ func TestGenerateRefusesInvalidRequests(t *testing.T) {
 
 	none, m := newFake(t, Config{MaxRunning: 1})
 	none.tok = nil
-	go none.loop()
+	go none.run()
 	_, err := none.Generate(t.Context(), request(3, 1, 5))
 	require.ErrorIs(t, err, inference.ErrStale)
 	r = request(3, 1, 5)
@@ -342,25 +342,25 @@ func TestCancelFreesPages(t *testing.T) {
 func TestDeviceFailureEndsRunningRequests(t *testing.T) {
 	t.Parallel()
 	e, m := newFake(t, Config{MaxRunning: 2})
-	require.NoError(t, e.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	require.NoError(t, e.loop.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
 	var groups []*group
 	for range 2 {
 		g, err := e.newGroup(t.Context(), request(20, 2, 5))
 		require.NoError(t, err)
 		groups = append(groups, g)
-		e.enqueue(g)
+		e.loop.enqueue(g)
 	}
-	e.admit()
+	e.loop.sampler.admit()
 	m.failing = errors.New("device lost")
-	e.step()
+	e.loop.sampler.step()
 	require.ErrorContains(t, groups[0].err, "decode: device lost")
 	require.NoError(t, groups[1].err)
 	m.failing = nil
 	m.nan = true
-	e.admit()
+	e.loop.sampler.admit()
 	require.ErrorContains(t, groups[1].err, "response 0 token 0: sampled")
-	require.Len(t, e.pages.free, e.cfg.CachePages)
-	require.Zero(t, e.rows)
+	require.Len(t, e.loop.sched.pages.free, e.cfg.CachePages)
+	require.Zero(t, e.loop.sched.rows)
 }
 
 func TestStatsAndSpans(t *testing.T) {

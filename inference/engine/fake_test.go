@@ -93,7 +93,7 @@ func (m *fakeModel) decode(ids, positions, slots, tables []int32, stride int, le
 	m.most = max(m.most, len(ids))
 	m.hashes = m.hashes[:0]
 	for i, s := range slots {
-		require.EqualValues(m.t, 1, m.e.pages.refs[s/npu.PageSize], "a page that is written has one holder")
+		require.EqualValues(m.t, 1, m.e.loop.sched.pages.refs[s/npu.PageSize], "a page that is written has one holder")
 		m.cells[s] = cell{ids[i], positions[i], m.version}
 	}
 	for i := range ids {
@@ -235,7 +235,7 @@ func newFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
 func startFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
 	t.Helper()
 	e, m := newFake(t, cfg)
-	go e.loop()
+	go e.run()
 	sum, err := e.Publish(t.Context(), fakeWeights(1))
 	require.NoError(t, err)
 	require.Equal(t, "sum-1", sum)
@@ -246,10 +246,10 @@ func startFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
 func closeFake(t testing.TB, e *Engine) {
 	t.Helper()
 	require.NoError(t, e.Close())
-	require.Len(t, e.pages.free, e.cfg.CachePages, "all pages are free in the end")
-	require.Zero(t, e.rows)
-	require.Empty(t, e.running)
-	require.True(t, e.m.(*fakeModel).closed)
+	require.Len(t, e.loop.sched.pages.free, e.cfg.CachePages, "all pages are free in the end")
+	require.Zero(t, e.loop.sched.rows)
+	require.Empty(t, e.loop.sched.running)
+	require.True(t, e.loop.m.(*fakeModel).closed)
 }
 
 func prompt(n, salt int) []int32 {

@@ -9,196 +9,169 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// loop serves requests until Close. It locks its OS thread, to keep its caches:
-// on another core they would be cold.
-func (e *Engine) loop() {
+// loop serves the mailbox's requests until the engine closes. Only the engine's
+// goroutine uses it and what it holds, so none of that has a lock.
+type loop struct {
+	cfg       *Config
+	mail      *mailbox
+	m         forward
+	weights   published
+	sched     scheduler
+	sampler   sampler
+	trace     trace
+	lastOrder int64 // of the latest request
+	acc       Stats // counters since the start
+}
+
+func newLoop(cfg Config, vocab int, tok Decoder, m forward, mail *mailbox) *loop {
+	l := &loop{cfg: &cfg, mail: mail, m: m, trace: trace{emit: cfg.Span}}
+	l.sched = scheduler{
+		cfg: l.cfg, copyPage: m.copyPage, pages: newPages(cfg.CachePages), acc: &l.acc,
+		running: make([]*sequence, 0, cfg.MaxRunning),
+	}
+	l.sampler = sampler{
+		cfg: l.cfg, m: m, vocab: vocab, tok: tok, weights: &l.weights, sched: &l.sched, trace: &l.trace,
+		scores: scorer{m: m, vocab: vocab}, buf: newBuffers(l.cfg), acc: &l.acc,
+	}
+	return l
+}
+
+// run serves requests until the engine closes, and closes the model. It locks its OS
+// thread, to keep its caches: on another core they would be cold.
+func (l *loop) run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer close(e.ended)
-	for e.intake() {
+	for l.intake() {
 		start := time.Now()
-		e.dropCancelled()
-		if !e.admit() && e.rows == 0 && len(e.groups) > 0 {
+		l.dropCancelled()
+		if !l.sampler.admit() && l.sched.rows == 0 && len(l.sched.groups) > 0 {
 			// Cannot happen: newGroup refuses requests that do not fit.
-			e.fail(e.groups[0], fmt.Errorf("request does not fit a cache of %d pages", e.cfg.CachePages))
+			l.sched.fail(l.sched.groups[0], fmt.Errorf("request does not fit a cache of %d pages", l.cfg.CachePages))
 		}
-		e.step()
-		e.acc.Busy += time.Since(start)
-		e.report()
+		l.sampler.step()
+		l.acc.Busy += time.Since(start)
+		l.report()
 	}
-	for len(e.groups) > 0 {
-		e.fail(e.groups[0], inference.ErrClosed)
+	for len(l.sched.groups) > 0 {
+		l.sched.fail(l.sched.groups[0], inference.ErrClosed)
 	}
-	e.leave()
-	e.endDecodeSpan()
-	e.report()
-	e.closeErr = e.m.close()
+	l.sched.leave()
+	l.trace.endDecode()
+	l.report()
+	return l.m.close()
 }
 
 // intake takes new requests and publishes, and waits if there is no work. It
 // reports false when the engine closes.
-func (e *Engine) intake() bool {
+func (l *loop) intake() bool {
 	for {
-		e.mu.Lock()
-		inbox, orders, closing := e.inbox, e.orders, e.closing
-		e.inbox, e.orders = nil, nil
-		e.mu.Unlock()
+		inbox, orders, closing := l.mail.collect()
 		for _, o := range orders {
-			o.done <- e.take(o)
+			o.done <- l.take(o)
 		}
 		for _, g := range inbox {
-			e.enqueue(g)
+			l.enqueue(g)
 		}
 		if closing {
 			return false
 		}
-		if len(e.groups) > 0 {
+		if len(l.sched.groups) > 0 {
 			return true
 		}
-		e.endDecodeSpan()
-		e.report()
+		l.trace.endDecode()
+		l.report()
 		idle := time.Now()
-		e.rest(true)
-		<-e.wake
-		e.rest(false)
-		e.span(Span{Name: "idle", Start: idle, Duration: time.Since(idle)})
+		l.rest(true)
+		<-l.mail.wake
+		l.rest(false)
+		l.trace.span(Span{Name: "idle", Start: idle, Duration: time.Since(idle)})
 	}
 }
 
 // enqueue adds a request to the queue, or refuses it.
-func (e *Engine) enqueue(g *group) {
-	e.order++
-	g.order = e.order
-	if err := e.refuse(g); err != nil {
+func (l *loop) enqueue(g *group) {
+	l.lastOrder++
+	g.order = l.lastOrder
+	if err := l.weights.refuse(g); err != nil {
 		g.err = err
 		close(g.done)
 		return
 	}
-	e.groups = append(e.groups, g)
-}
-
-// refuse returns an error if the request asks for weights that the engine does
-// not hold.
-func (e *Engine) refuse(g *group) error {
-	switch {
-	case !e.serves:
-		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
-	case g.req.Version != 0 && g.req.Version != e.version:
-		return fmt.Errorf("%w: request of version %d, the engine holds %d", inference.ErrStale, g.req.Version, e.version)
-	}
-	return nil
+	l.sched.groups = append(l.sched.groups, g)
 }
 
 // take installs the weights of o.
-func (e *Engine) take(o *order) error {
+func (l *loop) take(o *order) error {
 	if err := o.ctx.Err(); err != nil {
 		return err
 	}
 	if o.weights.Version() < 0 {
 		return fmt.Errorf("version %d, expected 0 or more", o.weights.Version())
 	}
-	e.endDecodeSpan()
+	l.trace.endDecode()
 	start := time.Now()
-	if err := e.m.use(o.weights); err != nil {
+	if err := l.m.use(o.weights); err != nil {
 		return err
 	}
-	defer func() { e.span(Span{Name: "publish", Start: start, Duration: time.Since(start)}) }()
-	e.serves, e.version, e.checksum = true, o.weights.Version(), o.checksum
-	for _, g := range slices.Clone(e.groups) {
-		err := e.refuse(g)
+	defer func() { l.trace.span(Span{Name: "publish", Start: start, Duration: time.Since(start)}) }()
+	l.weights = published{serves: true, version: o.weights.Version(), checksum: o.checksum}
+	for _, g := range slices.Clone(l.sched.groups) {
+		err := l.weights.refuse(g)
 		if g.started && err == nil {
-			err = fmt.Errorf("%w: version %d was published while the request ran", inference.ErrStale, e.version)
+			err = fmt.Errorf("%w: version %d was published while the request ran", inference.ErrStale, l.weights.version)
 		}
 		if err != nil {
-			e.fail(g, err)
+			l.sched.fail(g, err)
 		}
 	}
-	e.leave()
+	l.sched.leave()
 	return nil
 }
 
 // dropCancelled ends requests whose callers have cancelled.
-func (e *Engine) dropCancelled() {
-	for i := 0; i < len(e.groups); {
-		if err := e.groups[i].ctx.Err(); err != nil {
-			e.fail(e.groups[i], err)
+func (l *loop) dropCancelled() {
+	groups := &l.sched.groups
+	for i := 0; i < len(*groups); {
+		if err := (*groups)[i].ctx.Err(); err != nil {
+			l.sched.fail((*groups)[i], err)
 		} else {
 			i++
 		}
 	}
-	e.leave()
-}
-
-// fail ends a request with an error and frees its pages. The caller must call
-// leave to compact the rows.
-func (e *Engine) fail(g *group, err error) {
-	for i := range g.seqs {
-		if s := &g.seqs[i]; s.active {
-			e.stop(s)
-		}
-	}
-	e.dropCache(g)
-	g.err = err
-	e.finish(g)
-}
-
-// finish removes g from the queue and releases its caller.
-func (e *Engine) finish(g *group) {
-	i := slices.Index(e.groups, g)
-	e.groups = slices.Delete(e.groups, i, i+1)
-	close(g.done)
+	l.sched.leave()
 }
 
 // report publishes the counters for Stats.
-func (e *Engine) report() {
+func (l *loop) report() {
 	waiting := 0
-	for _, g := range e.groups {
+	for _, g := range l.sched.groups {
 		waiting += len(g.pending)
 	}
-	e.acc.Running, e.acc.Waiting, e.acc.FreePages, e.acc.Version = e.rows, waiting, len(e.pages.free), e.version
-	e.acc.CachePages = e.cfg.CachePages
-	e.mu.Lock()
-	e.stats = e.acc
-	e.mu.Unlock()
+	l.acc.Running, l.acc.Waiting, l.acc.FreePages, l.acc.Version = l.sched.rows, waiting, len(l.sched.pages.free), l.weights.version
+	l.acc.CachePages = l.cfg.CachePages
+	l.mail.report(l.acc)
 }
 
-func (e *Engine) rest(resting bool) {
-	if e.cfg.Rest != nil {
-		e.cfg.Rest(resting)
-	}
-}
-
-func (e *Engine) span(s Span) {
-	if e.cfg.Span != nil {
-		e.cfg.Span(s)
+func (l *loop) rest(resting bool) {
+	if l.cfg.Rest != nil {
+		l.cfg.Rest(resting)
 	}
 }
 
-// decodeSpan adds a step with the given number of rows to the open span.
-func (e *Engine) decodeSpan(start time.Time, rows int) {
-	if e.cfg.Span == nil {
-		return
-	}
-	if e.decode.Start.IsZero() {
-		e.decode.Start = start
-	}
-	e.decode.Tokens += rows
-	if e.decode.Duration = time.Since(e.decode.Start); e.decode.Duration >= time.Second {
-		e.endDecodeSpan()
-	}
+// published identifies the weights that an engine holds.
+type published struct {
+	serves   bool // weights have been published
+	version  int64
+	checksum string
 }
 
-// decoded records in the open span that a response of g has ended.
-func (e *Engine) decoded(g *group) {
-	if e.cfg.Span != nil && !slices.Contains(e.decode.Seeds, g.req.Seed) {
-		e.decode.Seeds = append(e.decode.Seeds, g.req.Seed)
+// refuse returns an error if the request asks for other weights.
+func (p *published) refuse(g *group) error {
+	switch {
+	case !p.serves:
+		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
+	case g.req.Version != 0 && g.req.Version != p.version:
+		return fmt.Errorf("%w: request of version %d, the engine holds %d", inference.ErrStale, g.req.Version, p.version)
 	}
-}
-
-func (e *Engine) endDecodeSpan() {
-	if !e.decode.Start.IsZero() {
-		e.decode.Name = "decode"
-		e.span(e.decode)
-	}
-	e.decode = Span{Seeds: e.decode.Seeds[:0]}
+	return nil
 }

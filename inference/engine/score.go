@@ -12,73 +12,76 @@ import (
 // maxTop is the maximum number of top log-probabilities per token.
 const maxTop = 32
 
-// scorePrompt sets the log-probabilities, at temperature 1, of the prompt tokens
-// that follow the filled ones. Row first of the last prefill is the prompt's first
-// token. It reports false if the group failed.
-func (e *Engine) scorePrompt(g *group, first int) bool {
+// scorer computes log-probabilities of given tokens. Its errors end the request.
+type scorer struct {
+	m      forward
+	vocab  int
+	logits []float32 // of one row, in host memory; reused
+}
+
+// prompt sets the log-probabilities, at temperature 1, of the prompt tokens that
+// follow the filled ones. Row first of the last prefill is the prompt's first token.
+func (c *scorer) prompt(g *group, first int) error {
 	if g.promptLogp == nil {
-		return true
+		return nil
 	}
 	n := min(g.filled, len(g.req.PromptIDs)-1)
 	rows := make([]int32, n)
 	for i := range rows {
 		rows[i] = int32(first + i)
 	}
-	return e.score(g, g.promptLogp[1:n+1], rows, g.req.PromptIDs[1:n+1], 1)
+	return c.score(g.promptLogp[1:n+1], rows, g.req.PromptIDs[1:n+1], 1)
 }
 
-// scoreNext is scorePrompt for a prompt token that runs in a decode step: the one
-// after the token that s has just run in the given row.
-func (e *Engine) scoreNext(s *sequence, row int32) bool {
+// next is prompt for a prompt token that runs in a decode step: the one after the
+// token that s has just run in the given row.
+func (c *scorer) next(s *sequence, row int32) error {
 	g, at := s.g, s.cached
 	if g.promptLogp == nil || at >= len(g.req.PromptIDs) {
-		return true
+		return nil
 	}
-	return e.score(g, g.promptLogp[at:at+1], []int32{row}, g.req.PromptIDs[at:at+1], 1)
+	return c.score(g.promptLogp[at:at+1], []int32{row}, g.req.PromptIDs[at:at+1], 1)
 }
 
 // addTop records the likeliest tokens at the place where s's last token was
 // sampled. Their log-probabilities use the temperature of the draw, like the
-// sampled token's. It reports false if the group failed.
-func (e *Engine) addTop(s *sequence, at place) bool {
+// sampled token's.
+func (c *scorer) addTop(s *sequence, at place) error {
 	n := s.g.req.TopLogprobs
 	if n == 0 {
-		return true
+		return nil
 	}
-	e.buf.logits = slices.Grow(e.buf.logits[:0], e.vocab)[:e.vocab]
-	e.m.download(e.buf.logits, at.logits)
-	top := likeliest(e.buf.logits, n)
+	c.logits = slices.Grow(c.logits[:0], c.vocab)[:c.vocab]
+	c.m.download(c.logits, at.logits)
+	top := likeliest(c.logits, n)
 	rows, ids, logp := make([]int32, n), make([]int32, n), make([]float32, n)
 	for i := range top {
 		rows[i], ids[i] = at.row, top[i].ID
 	}
-	if !e.score(s.g, logp, rows, ids, cmp.Or(s.g.req.Sampling.Temperature, 1)) {
-		return false
+	if err := c.score(logp, rows, ids, cmp.Or(s.g.req.Sampling.Temperature, 1)); err != nil {
+		return err
 	}
 	for i := range top {
 		top[i].Logprob = logp[i]
 	}
 	s.top = append(s.top, top)
-	return true
+	return nil
 }
 
-// score calls the model's score and fails g if it fails or returns an invalid
-// log-probability.
-func (e *Engine) score(g *group, logp []float32, rows, targets []int32, temperature float32) bool {
+// score calls the model's score and checks the log-probabilities.
+func (c *scorer) score(logp []float32, rows, targets []int32, temperature float32) error {
 	if len(rows) == 0 {
-		return true
+		return nil
 	}
-	err := e.m.score(logp, rows, targets, temperature)
-	for i := 0; err == nil && i < len(logp); i++ {
-		if math.IsNaN(float64(logp[i])) || logp[i] > 0 {
-			err = fmt.Errorf("token %d has log-probability %v", targets[i], logp[i])
+	if err := c.m.score(logp, rows, targets, temperature); err != nil {
+		return fmt.Errorf("score: %w", err)
+	}
+	for i, l := range logp {
+		if math.IsNaN(float64(l)) || l > 0 {
+			return fmt.Errorf("score: token %d has log-probability %v", targets[i], l)
 		}
 	}
-	if err != nil {
-		e.fail(g, fmt.Errorf("score: %w", err))
-		return false
-	}
-	return true
+	return nil
 }
 
 // likeliest returns the n largest logits in descending order, ties by lower id.

@@ -3,12 +3,26 @@ package engine
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/npu"
 )
+
+// sampler runs the model over the scheduler's responses and samples their tokens. It
+// belongs to the loop.
+type sampler struct {
+	cfg     *Config
+	m       forward
+	vocab   int
+	tok     Decoder
+	weights *published
+	sched   *scheduler
+	trace   *trace
+	scores  scorer
+	buf     buffers
+	acc     *Stats // the loop's counters; weights, sched and trace are the loop's too
+}
 
 // buffers holds the arguments of model calls; it is reused between calls.
 type buffers struct {
@@ -23,7 +37,6 @@ type buffers struct {
 	params    []npu.SampleParams
 	sampled   []int32
 	logp      []float32
-	logits    []float32 // of one row, in host memory
 }
 
 func newBuffers(c *Config) buffers {
@@ -36,53 +49,54 @@ func newBuffers(c *Config) buffers {
 }
 
 // step runs one token of each running response.
-func (e *Engine) step() {
-	e.grow()
-	if e.rows == 0 {
+func (r *sampler) step() {
+	r.sched.grow()
+	if r.sched.rows == 0 {
 		return
 	}
 	start := time.Now()
-	stride := e.fill()
-	b := &e.buf
-	n := len(e.running)
-	logits, err := e.m.decode(b.ids, b.positions, b.slots, b.tables, stride, b.lens)
+	b := &r.buf
+	stride := b.fill(r.sched.running)
+	n := len(r.sched.running)
+	logits, err := r.m.decode(b.ids, b.positions, b.slots, b.tables, stride, b.lens)
 	if err == nil {
-		err = e.m.sample(b.sampled[:n], b.logp[:n], logits, b.params)
+		err = r.m.sample(b.sampled[:n], b.logp[:n], logits, b.params)
 	}
 	if err != nil {
-		e.failRunning(fmt.Errorf("decode: %w", err))
+		r.sched.failRunning(fmt.Errorf("decode: %w", err))
 		return
 	}
-	e.acc.Steps++
-	for i, s := range e.running {
+	r.acc.Steps++
+	for i, s := range r.sched.running {
 		if !s.active {
 			continue // its group failed in this step
 		}
 		s.cached++
-		if !e.scoreNext(s, int32(i)) {
+		if err := r.scores.next(s, int32(i)); err != nil {
+			r.sched.fail(s.g, err)
 			continue
 		}
 		if s.cached < s.known() {
-			e.acc.ReplayRows++
-			e.donate(s)
+			r.acc.ReplayRows++
+			r.sched.donate(s)
 			continue
 		}
-		e.donate(s)
-		e.accept(s, b.sampled[i], b.logp[i], place{logits.Slice(i*e.vocab, (i+1)*e.vocab), int32(i)})
+		r.sched.donate(s)
+		r.accept(s, b.sampled[i], b.logp[i], place{logits.Slice(i*r.vocab, (i+1)*r.vocab), int32(i)})
 	}
-	e.leave()
-	e.decodeSpan(start, n)
+	r.sched.leave()
+	r.trace.decoded(start, n)
 }
 
-// fill lays out the rows of a step and returns the stride of the page tables.
-func (e *Engine) fill() (stride int) {
-	b := &e.buf
-	for _, s := range e.running {
+// fill lays out a step of the running sequences and returns the stride of the page
+// tables.
+func (b *buffers) fill(running []*sequence) (stride int) {
+	for _, s := range running {
 		stride = max(stride, len(s.pages))
 	}
 	b.ids, b.positions, b.slots, b.lens = b.ids[:0], b.positions[:0], b.slots[:0], b.lens[:0]
-	b.tables, b.params = b.tables[:len(e.running)*stride], b.params[:0]
-	for i, s := range e.running {
+	b.tables, b.params = b.tables[:len(running)*stride], b.params[:0]
+	for i, s := range running {
 		row := b.tables[i*stride : (i+1)*stride]
 		clear(row[copy(row, s.pages):])
 		b.ids = append(b.ids, s.token(s.cached))
@@ -115,21 +129,21 @@ type place struct {
 
 // sampleFirst samples the first token of s at the prompt's last token. It reports
 // false if the group failed.
-func (e *Engine) sampleFirst(s *sequence, at place) bool {
-	b := &e.buf
+func (r *sampler) sampleFirst(s *sequence, at place) bool {
+	b := &r.buf
 	b.params = append(b.params[:0], s.params())
-	if err := e.m.sample(b.sampled[:1], b.logp[:1], at.logits, b.params); err != nil {
-		e.fail(s.g, fmt.Errorf("sample: %w", err))
+	if err := r.m.sample(b.sampled[:1], b.logp[:1], at.logits, b.params); err != nil {
+		r.sched.fail(s.g, fmt.Errorf("sample: %w", err))
 		return false
 	}
-	return e.accept(s, b.sampled[0], b.logp[0], at)
+	return r.accept(s, b.sampled[0], b.logp[0], at)
 }
 
 // accept appends a sampled token, and ends the response and its group when due.
 // It reports false if the group failed.
-func (e *Engine) accept(s *sequence, id int32, logp float32, at place) bool {
-	if l := float64(logp); math.IsNaN(l) || math.IsInf(l, 0) || id < 0 || int(id) >= e.vocab {
-		e.fail(s.g, fmt.Errorf("response %d token %d: sampled %d of %d with log-probability %v", s.index, len(s.ids), id, e.vocab, logp))
+func (r *sampler) accept(s *sequence, id int32, logp float32, at place) bool {
+	if l := float64(logp); math.IsNaN(l) || math.IsInf(l, 0) || id < 0 || int(id) >= r.vocab {
+		r.sched.fail(s.g, fmt.Errorf("response %d token %d: sampled %d of %d with log-probability %v", s.index, len(s.ids), id, r.vocab, logp))
 		return false
 	}
 	if s.ids == nil {
@@ -137,11 +151,12 @@ func (e *Engine) accept(s *sequence, id int32, logp float32, at place) bool {
 		s.ids, s.logp = make([]int32, 0, n), make([]float32, 0, n)
 	}
 	s.ids, s.logp = append(s.ids, id), append(s.logp, logp)
-	if !e.addTop(s, at) {
+	if err := r.scores.addTop(s, at); err != nil {
+		r.sched.fail(s.g, err)
 		return false
 	}
-	e.acc.Tokens++
-	finish, ended := s.ended(e.tok)
+	r.acc.Tokens++
+	finish, ended := s.ended(r.tok)
 	if s.g.feed != nil {
 		s.g.feed.add(s, ended)
 	}
@@ -149,22 +164,11 @@ func (e *Engine) accept(s *sequence, id int32, logp float32, at place) bool {
 		return true
 	}
 	s.finish = finish
-	e.decoded(s.g)
-	e.stop(s)
+	r.trace.responseEnded(s.g)
+	r.sched.stop(s)
 	if s.g.left--; s.g.left == 0 {
-		e.dropCache(s.g)
-		e.finish(s.g)
+		r.sched.dropCache(s.g)
+		r.sched.finish(s.g)
 	}
 	return true
-}
-
-// failRunning ends all requests that hold pages: a device failure invalidates the
-// whole cache.
-func (e *Engine) failRunning(err error) {
-	for _, g := range slices.Clone(e.groups) {
-		if g.running > 0 || len(g.cache) > 0 {
-			e.fail(g, err)
-		}
-	}
-	e.leave()
 }

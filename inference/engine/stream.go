@@ -65,7 +65,7 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 	g, err := e.newGroup(ctx, req)
 	if err == nil {
 		g.feed = newFeed(req.N)
-		err = e.submit(g)
+		err = e.mail.submit(g)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, err)

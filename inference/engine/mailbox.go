@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"context"
+	"sync"
+
+	"github.com/easyrl/easyrl/inference"
+)
+
+// mailbox connects an engine's callers with its loop: requests and publishes go in,
+// counters come out. It owns its lock, which is held only to exchange values.
+type mailbox struct {
+	wake chan struct{} // holds a token if the loop has something to look at
+
+	mu      sync.Mutex // guards the fields below
+	inbox   []*group
+	orders  []*order
+	closing bool
+	stats   Stats
+}
+
+// order is a pending publish, on its way to the loop.
+type order struct {
+	ctx      context.Context
+	weights  inference.Weights
+	checksum string
+	done     chan error
+}
+
+func newMailbox(stats Stats) *mailbox { return &mailbox{wake: make(chan struct{}, 1), stats: stats} }
+
+// submit hands g to the loop.
+func (b *mailbox) submit(g *group) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closing {
+		return inference.ErrClosed
+	}
+	b.inbox = append(b.inbox, g)
+	b.poke()
+	return nil
+}
+
+// publish hands o to the loop.
+func (b *mailbox) publish(o *order) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closing {
+		return inference.ErrClosed
+	}
+	b.orders = append(b.orders, o)
+	b.poke()
+	return nil
+}
+
+// close makes the loop end.
+func (b *mailbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closing = true
+	b.poke()
+}
+
+// poke wakes the loop.
+func (b *mailbox) poke() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// collect empties the mailbox for the loop. closing reports that the engine closes.
+func (b *mailbox) collect() (inbox []*group, orders []*order, closing bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	inbox, orders = b.inbox, b.orders
+	b.inbox, b.orders = nil, nil
+	return inbox, orders, b.closing
+}
+
+// report sets the counters that latest returns.
+func (b *mailbox) report(s Stats) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stats = s
+}
+
+// latest returns the counters of the last report.
+func (b *mailbox) latest() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stats
+}
