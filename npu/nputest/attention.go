@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
 // forest is a layout of segments for attention tests.
@@ -153,14 +154,14 @@ func testAttentionReference(t *testing.T, open func(threads int) (npu.Device, er
 			c := newAttentionCase(f, h, uint64(100*i+j), 1)
 			name := fmt.Sprintf("%s %v", f.name, h)
 			q, k, v, g := widen(c.q), widen(c.k), widen(c.v), widen(c.g)
-			out, stats := refAttention(q, k, v, f.segments, h)
-			dq, dk, dv := refAttentionBackward(g, out, q, k, v, f.segments, h)
+			out, stats := reference.Attention(q, k, v, f.segments, h)
+			dq, dk, dv := reference.AttentionBackward(g, out, q, k, v, f.segments, h)
 			if f.rows() <= 40 {
 				checkSlopes(t, name, c, dq, dk, dv)
 			}
 
-			naiveOut, naiveStats := refAttention(c.q, c.k, c.v, f.segments, h)
-			ndq, ndk, ndv := refAttentionBackward(c.g, naiveOut, c.q, c.k, c.v, f.segments, h)
+			naiveOut, naiveStats := reference.Attention(c.q, c.k, c.v, f.segments, h)
+			ndq, ndk, ndv := reference.AttentionBackward(c.g, naiveOut, c.q, c.k, c.v, f.segments, h)
 			r := c.run(t, d)
 			near(t, name+" out", r.out, out, naiveOut)
 			near(t, name+" stats", r.stats, stats, naiveStats)
@@ -176,7 +177,7 @@ func checkSlopes(t *testing.T, name string, c *attentionCase, dq, dk, dv []float
 	t.Helper()
 	q, k, v, g := widen(c.q), widen(c.k), widen(c.v), widen(c.g)
 	loss := func() float64 {
-		out, _ := refAttention(q, k, v, c.segments, c.h)
+		out, _ := reference.Attention(q, k, v, c.segments, c.h)
 		sum := 0.0
 		for i, x := range out {
 			sum += x * g[i]
@@ -190,7 +191,7 @@ func checkSlopes(t *testing.T, name string, c *attentionCase, dq, dk, dv []float
 			x, d []float64
 		}{{"dq", q, dq}, {"dk", k, dk}, {"dv", v, dv}} {
 			i := r.IntN(len(p.x))
-			require.InDelta(t, slope(p.x, i, loss), p.d[i], 1e-6*(1+math.Abs(p.d[i])), "%s reference %s[%d]", name, p.name, i)
+			require.InDelta(t, reference.Slope(p.x, i, loss), p.d[i], 1e-6*(1+math.Abs(p.d[i])), "%s reference %s[%d]", name, p.name, i)
 		}
 	}
 }
@@ -301,7 +302,7 @@ func testAttentionLong(t *testing.T, open func(threads int) (npu.Device, error))
 		see[j] = true
 	}
 	for head := range h.Q {
-		p, _, l := refSoftmax(q, k, see, 0, head, h)
+		p, _, l := reference.Softmax(q, k, see, 0, head, h)
 		want := make([]float64, h.Dim)
 		for j := range p {
 			for e := range want {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
 // denseCase holds the operands of a linear layer and its backward pass in host
@@ -121,28 +122,15 @@ func (c *denseCase) run(t *testing.T, d npu.Device) denseResult {
 	return r
 }
 
-// product adds a bᵀ to c, terms ascending: a [m, k], b [n, k], with strides.
-func product[F float](c, a, b []F, m, n, k, aRow, aTerm, bRow, bTerm int) []F {
-	c = append([]F(nil), c...)
-	for i := range m {
-		for j := range n {
-			for e := range k {
-				c[i*n+j] += a[i*aRow+e*aTerm] * b[j*bRow+e*bTerm]
-			}
-		}
-	}
-	return c
-}
-
 // refDense computes the definition, in float64 or naively in float32.
-func refDense[F float](c *denseCase, to func([]float32) []F) (y, dx, dw, db []F) {
+func refDense[F reference.Float](c *denseCase, to func([]float32) []F) (y, dx, dw, db []F) {
 	t, n, k := c.t, c.n, c.k
 	x, w, dy := to(c.x), to(c.w), to(c.dy)
 	ones := to(filled(t, 1))
-	y = product(to(c.y0), x, w, t, n, k, k, 1, k, 1)
-	dx = product(to(c.dx0), dy, w, t, k, n, n, 1, 1, k)
-	dw = product(to(c.dw0), dy, x, n, k, t, 1, n, 1, k)
-	db = product(to(c.db0), ones, dy, 1, n, t, 0, 1, 1, n)
+	y = reference.Product(to(c.y0), x, w, t, n, k, k, 1, k, 1)
+	dx = reference.Product(to(c.dx0), dy, w, t, k, n, n, 1, 1, k)
+	dw = reference.Product(to(c.dw0), dy, x, n, k, t, 1, n, 1, k)
+	db = reference.Product(to(c.db0), ones, dy, 1, n, t, 0, 1, 1, n)
 	return y, dx, dw, db
 }
 

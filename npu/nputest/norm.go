@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
 const normEps = 1e-6
@@ -54,42 +55,6 @@ func (c *normCase) run(t *testing.T, d npu.Device) normResult {
 	equal(t, c.String()+" dWeight, with dx added to", r.dw, m.get(dwAgain))
 	m.free()
 	return r
-}
-
-// refNorm computes the definition; refNormBackward the derivative of Σ g·y.
-func refNorm[F float](x, w []F, n int) []F {
-	y := make([]F, len(x))
-	for at := 0; at < len(x); at += n {
-		r := refInverseRMS(x[at : at+n])
-		for i, v := range w {
-			y[at+i] = x[at+i] * r * v
-		}
-	}
-	return y
-}
-
-func refNormBackward[F float](g, x, w []F, n int) (dx, dw []F) {
-	dx, dw = make([]F, len(x)), make([]F, n)
-	for at := 0; at < len(x); at += n {
-		r := refInverseRMS(x[at : at+n])
-		var dot F
-		for i, v := range w {
-			dot += g[at+i] * v * x[at+i]
-			dw[i] += g[at+i] * x[at+i] * r
-		}
-		for i, v := range w {
-			dx[at+i] = r*g[at+i]*v - x[at+i]*r*r*r*dot/F(n)
-		}
-	}
-	return dx, dw
-}
-
-func refInverseRMS[F float](x []F) F {
-	var sum F
-	for _, v := range x {
-		sum += v * v
-	}
-	return F(1 / math.Sqrt(float64(sum/F(len(x))+normEps)))
 }
 
 // normCases returns the shapes that every test runs: many short rows, long rows, odd
@@ -162,10 +127,10 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 func (c *normCase) checkReference(t *testing.T, got normResult) {
 	t.Helper()
 	x, w, g := widen(c.x), widen(c.w), widen(c.g)
-	y := refNorm(x, w, c.n)
-	dx, dw := refNormBackward(g, x, w, c.n)
-	ndx, ndw := refNormBackward(c.g, c.x, c.w, c.n)
-	near(t, c.String()+" y", got.y, y, refNorm(c.x, c.w, c.n))
+	y := reference.Norm(x, w, c.n, normEps)
+	dx, dw := reference.NormBackward(g, x, w, c.n, normEps)
+	ndx, ndw := reference.NormBackward(c.g, c.x, c.w, c.n, normEps)
+	near(t, c.String()+" y", got.y, y, reference.Norm(c.x, c.w, c.n, normEps))
 	near(t, c.String()+" dx", got.dx, dx, ndx)
 	for i := range dx {
 		dx[i] += float64(c.dx[i])
@@ -180,7 +145,7 @@ func (c *normCase) checkReference(t *testing.T, got normResult) {
 
 	loss := func() float64 {
 		sum := 0.0
-		for i, v := range refNorm(x, w, c.n) {
+		for i, v := range reference.Norm(x, w, c.n, normEps) {
 			sum += v * g[i]
 		}
 		return sum
@@ -188,8 +153,8 @@ func (c *normCase) checkReference(t *testing.T, got normResult) {
 	r := rand.New(rand.NewPCG(uint64(c.n), 3))
 	for range 4 {
 		i, j := r.IntN(len(x)), r.IntN(len(w))
-		require.InDelta(t, slope(x, i, loss), dx[i]-float64(c.dx[i]), 1e-5*(1+math.Abs(dx[i])), "%v reference dx[%d]", c, i)
-		require.InDelta(t, slope(w, j, loss), dw[j]-float64(c.dw[j]), 1e-5*(1+math.Abs(dw[j])), "%v reference dw[%d]", c, j)
+		require.InDelta(t, reference.Slope(x, i, loss), dx[i]-float64(c.dx[i]), 1e-5*(1+math.Abs(dx[i])), "%v reference dx[%d]", c, i)
+		require.InDelta(t, reference.Slope(w, j, loss), dw[j]-float64(c.dw[j]), 1e-5*(1+math.Abs(dw[j])), "%v reference dw[%d]", c, j)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
 // testPointwise checks rotary positions and SwiGLU.
@@ -56,22 +57,8 @@ func (c *ropeCase) run(t *testing.T, d npu.Device) (turned, back []float32) {
 	return turned, back
 }
 
-// ref multiplies each pair by e^(i·angle) as a complex number.
-func (c *ropeCase) ref(x []float64, inverse bool) []float64 {
-	y := make([]float64, len(x))
-	half := c.dim / 2
-	for at := 0; at < len(x); at += c.dim {
-		row := c.table[int(c.positions[at/(c.heads*c.dim)])*c.dim:]
-		for i := range half {
-			turn := complex(float64(row[i]), float64(row[half+i]))
-			if inverse {
-				turn = complex(real(turn), -imag(turn))
-			}
-			z := complex(x[at+i], x[at+half+i]) * turn
-			y[at+i], y[at+half+i] = real(z), imag(z)
-		}
-	}
-	return y
+func (c *ropeCase) reference(x []float64, inverse bool) []float64 {
+	return reference.Rope(x, c.table, c.positions, c.heads, c.dim, inverse)
 }
 
 func testRope(t *testing.T, open func(threads int) (npu.Device, error)) {
@@ -80,9 +67,9 @@ func testRope(t *testing.T, open func(threads int) (npu.Device, error)) {
 	for _, s := range [][3]int{{1, 1, 2}, {3, 2, 8}, {40, 3, 10}, {17, 4, 32}, {5, 1, 66}, {129, 2, 64}, {300, 5, 128}} {
 		c := newRopeCase(s[0], s[1], s[2])
 		turned, back := c.run(t, one)
-		want := c.ref(widen(c.x), false)
+		want := c.reference(widen(c.x), false)
 		within(t, fmt.Sprint(s, " rotated"), turned, want, 1e-6)
-		within(t, fmt.Sprint(s, " rotated back"), back, c.ref(want, true), 2e-6)
+		within(t, fmt.Sprint(s, " rotated back"), back, c.reference(want, true), 2e-6)
 		for _, d := range many {
 			again, backAgain := c.run(t, d)
 			equal(t, fmt.Sprintf("%v, %d threads", s, d.Threads()), turned, again)
@@ -107,17 +94,6 @@ func runSwiGLU(t *testing.T, d npu.Device, gate, up, dy []float32) swigluResult 
 	return r
 }
 
-// refSwiGLU computes silu(gate)·up and the derivatives of its product with dy.
-func refSwiGLU[F float](gate, up, dy []F) (y, dGate, dUp []F) {
-	for i, g := range gate {
-		s := 1 / (1 + F(math.Exp(float64(-g))))
-		y = append(y, g*s*up[i])
-		dUp = append(dUp, dy[i]*g*s)
-		dGate = append(dGate, dy[i]*up[i]*(s+g*s*(1-s)))
-	}
-	return y, dGate, dUp
-}
-
 func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one := device(t, open, 1)
 	many := []npu.Device{device(t, open, 2), device(t, open, 3)}
@@ -125,19 +101,19 @@ func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 		r := rand.New(rand.NewPCG(uint64(n), 9))
 		gate, up, dy := normal(r, n, 3), normal(r, n, 1), normal(r, n, 1)
 		got := runSwiGLU(t, one, gate, up, dy)
-		y, dGate, dUp := refSwiGLU(widen(gate), widen(up), widen(dy))
-		ny, ndGate, ndUp := refSwiGLU(gate, up, dy)
+		y, dGate, dUp := reference.SwiGLU(widen(gate), widen(up), widen(dy))
+		ny, ndGate, ndUp := reference.SwiGLU(gate, up, dy)
 		near(t, fmt.Sprint(n, " y"), got.y, y, ny)
 		near(t, fmt.Sprint(n, " dGate"), got.dGate, dGate, ndGate)
 		near(t, fmt.Sprint(n, " dUp"), got.dUp, dUp, ndUp)
 		for _, i := range []int{0, n / 2, n - 1} {
 			g, u, e := widen(gate[i:i+1]), widen(up[i:i+1]), widen(dy[i:i+1])
 			loss := func() float64 {
-				v, _, _ := refSwiGLU(g, u, e)
+				v, _, _ := reference.SwiGLU(g, u, e)
 				return v[0] * e[0]
 			}
-			require.InDelta(t, slope(g, 0, loss), dGate[i], 1e-7, "reference dGate[%d]", i)
-			require.InDelta(t, slope(u, 0, loss), dUp[i], 1e-7, "reference dUp[%d]", i)
+			require.InDelta(t, reference.Slope(g, 0, loss), dGate[i], 1e-7, "reference dGate[%d]", i)
+			require.InDelta(t, reference.Slope(u, 0, loss), dUp[i], 1e-7, "reference dUp[%d]", i)
 		}
 		for _, d := range many {
 			again := runSwiGLU(t, d, gate, up, dy)
@@ -189,7 +165,7 @@ func testSwiGLUExtremes(t *testing.T, open func(threads int) (npu.Device, error)
 	gate := []float32{0, -1e4, 1e4, -88.8, 88.8, -103.9, -200, 3e38, -3e38}
 	ones := filled(len(gate), 1)
 	got := runSwiGLU(t, d, gate, ones, ones)
-	y, dGate, _ := refSwiGLU(widen(gate), widen(ones), widen(ones))
+	y, dGate, _ := reference.SwiGLU(widen(gate), widen(ones), widen(ones))
 	for i := range gate {
 		require.InDelta(t, y[i], got.y[i], 1e-6*math.Abs(y[i])+1e-30, "y at %v", gate[i])
 		require.InDelta(t, y[i], got.dUp[i], 1e-6*math.Abs(y[i])+1e-30, "dUp at %v", gate[i])

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sort"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
 func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []npu.SampleParams) ([]int32, []float32) {
@@ -19,48 +19,6 @@ func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []np
 	ids, logp := make([]int32, len(params)), make([]float32, len(params))
 	d.Sample(ids, logp, m.put(logits), vocab, params)
 	return ids, logp
-}
-
-// refDistribution returns the distribution that a row is drawn from.
-func refDistribution(logits []float32, p npu.SampleParams) []float64 {
-	prob, order := make([]float64, len(logits)), make([]int, len(logits))
-	top := math.Inf(-1)
-	for i, v := range logits {
-		order[i] = i
-		top = max(top, float64(v))
-	}
-	for i, v := range logits {
-		prob[i] = math.Exp((float64(v) - top) / float64(p.Temperature))
-	}
-	sort.SliceStable(order, func(a, b int) bool { return logits[order[a]] > logits[order[b]] })
-	keep := len(order)
-	if p.TopK > 0 {
-		keep = min(keep, int(p.TopK))
-	}
-	mass, sum := 0.0, 0.0
-	for _, i := range order[:keep] {
-		mass += prob[i]
-	}
-	if p.TopP < 1 {
-		for n, i := range order[:keep] {
-			sum += prob[i]
-			if sum >= mass*float64(p.TopP) {
-				keep = n + 1
-				break
-			}
-		}
-	}
-	out, total := make([]float64, len(logits)), 0.0
-	for _, i := range order[:keep] {
-		if prob[i] >= float64(p.MinP) {
-			out[i] = prob[i]
-			total += prob[i]
-		}
-	}
-	for i := range out {
-		out[i] /= total
-	}
-	return out
 }
 
 // testSample checks the drawing of tokens.
@@ -132,7 +90,7 @@ func testDistribution(t *testing.T, d npu.Device) {
 		for _, vocab := range []int{1, 2, 17, 40} {
 			row := normal(rand.New(rand.NewPCG(uint64(vocab), uint64(n))), vocab, 2)
 			var logits []float32
-			params, want, got := make([]npu.SampleParams, steps), refDistribution(row, p), make([]float64, vocab)
+			params, want, got := make([]npu.SampleParams, steps), reference.Distribution(row, p), make([]float64, vocab)
 			for i := range params {
 				params[i] = p
 				params[i].Uniform = float32(i) / steps
@@ -145,7 +103,7 @@ func testDistribution(t *testing.T, d npu.Device) {
 				require.True(t, i == 0 || ids[i-1] <= id, "ids ascend with uniform")
 			}
 			free := npu.SampleParams{Temperature: p.Temperature, TopP: 1}
-			all := refDistribution(row, free)
+			all := reference.Distribution(row, free)
 			require.InDelta(t, math.Log(all[ids[0]]), logp[0], 1e-5, "limits leave the reported log-probability alone")
 			for i := range want {
 				require.InDelta(t, want[i], got[i]/steps, 1.5/steps, "%+v, token %d of %d", p, i, vocab)

@@ -2,13 +2,13 @@ package nputest
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
 type updateResult struct{ w, m, v []float32 }
@@ -19,40 +19,25 @@ func updateParams(step int) npu.AdamWParams {
 	}
 }
 
+// updateOperands draws n weights and their gradient.
+func updateOperands(n int, scale float64) (w, g []float32) {
+	r := rand.New(rand.NewPCG(uint64(n), 9))
+	return normal(r, n, 1), normal(r, n, scale)
+}
+
 // runAdamW makes steps updates with the same gradient.
 func runAdamW(t *testing.T, d npu.Device, n, steps int, scale float64) updateResult {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
-	r := rand.New(rand.NewPCG(uint64(n), 9))
-	w, g := m.put(normal(r, n, 1)), m.put(normal(r, n, scale))
+	w0, g0 := updateOperands(n, scale)
+	w, g := m.put(w0), m.put(g0)
 	m1, m2 := m.put(make([]float32, n)), m.put(make([]float32, n))
 	for step := range steps {
 		d.AdamW(w, g, m1, m2, updateParams(step+1))
 	}
 	require.NoError(t, d.Sync())
 	return updateResult{m.get(w), m.get(m1), m.get(m2)}
-}
-
-// refAdamW computes algorithm 2 of Loshchilov and Hutter 2019.
-func refAdamW[F float](n, steps int, scale float64) (w, m, v []F) {
-	r := rand.New(rand.NewPCG(uint64(n), 9))
-	p := updateParams(0)
-	w0, g0 := normal(r, n, 1), normal(r, n, scale)
-	lr, b1, b2, decay := F(p.LR), F(p.Beta1), F(p.Beta2), F(p.WeightDecay)
-	w, m, v = make([]F, n), make([]F, n), make([]F, n)
-	for i := range w {
-		w[i] = F(w0[i])
-		for step := range steps {
-			g := F(g0[i]) * F(p.GradScale)
-			m[i] = b1*m[i] + (1-b1)*g
-			v[i] = b2*v[i] + (1-b2)*g*g
-			mh := m[i] / (1 - F(math.Pow(float64(p.Beta1), float64(step+1))))
-			vh := v[i] / (1 - F(math.Pow(float64(p.Beta2), float64(step+1))))
-			w[i] = w[i] - lr*decay*w[i] - lr*mh/(F(math.Sqrt(float64(vh)))+F(p.Eps))
-		}
-	}
-	return w, m, v
 }
 
 func updateLengths() []int { return []int{1, 15, 16, 33, 4096, 4097, 40000} }
@@ -64,8 +49,9 @@ func testUpdate(t *testing.T, open func(threads int) (npu.Device, error)) {
 		for _, n := range updateLengths() {
 			for _, steps := range []int{1, 4} {
 				got := runAdamW(t, one, n, steps, 1)
-				w, m, v := refAdamW[float64](n, steps, 1)
-				nw, nm, nv := refAdamW[float32](n, steps, 1)
+				w0, g0 := updateOperands(n, 1)
+				w, m, v := reference.AdamW[float64](w0, g0, updateParams(0), steps)
+				nw, nm, nv := reference.AdamW[float32](w0, g0, updateParams(0), steps)
 				near(t, "w", got.w, w, nw)
 				near(t, "m", got.m, m, nm)
 				near(t, "v", got.v, v, nv)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
 // vocabCase holds the operands of the fused log-probability: n rows of k values, a
@@ -70,64 +71,18 @@ func (c *vocabCase) run(t *testing.T, d npu.Device) vocabResult {
 	return vocabResult{m.get(logp), m.get(entropy), m.get(dHidden), m.getMatrix(dw)}
 }
 
-// refLogits returns a row's scaled logits.
-func refLogits[F float](hidden, w []F, invTemp F) []F {
-	k := len(hidden)
-	s := make([]F, len(w)/k)
-	for j := range s {
-		for e, h := range hidden {
-			s[j] += h * w[j*k+e]
-		}
-		s[j] *= invTemp
-	}
-	return s
-}
-
-// refVocab computes the definition: log softmax, its entropy, and the derivative of Σ
-// dlp·logp.
-func refVocab[F float](c *vocabCase, hidden, w, dlp, dw []F) (logp, entropy, dHidden, dW []F) {
-	k := c.k
-	dHidden, dW = make([]F, len(hidden)), append([]F(nil), dw...)
-	for i := range c.n {
-		s := refLogits(hidden[i*k:(i+1)*k], w, F(c.invTemp))
-		top, sum, ent := s[0], F(0), F(0)
-		for _, v := range s {
-			top = max(top, v)
-		}
-		for _, v := range s {
-			sum += F(math.Exp(float64(v - top)))
-		}
-		lse := top + F(math.Log(float64(sum)))
-		for j, v := range s {
-			p := F(math.Exp(float64(v - lse)))
-			ent -= p * (v - lse)
-			g := -p
-			if j == int(c.targets[i]) {
-				g++
-			}
-			g *= dlp[i] * F(c.invTemp)
-			for e := range k {
-				dHidden[i*k+e] += g * w[j*k+e]
-				dW[j*k+e] += g * hidden[i*k+e]
-			}
-		}
-		logp, entropy = append(logp, s[c.targets[i]]-lse), append(entropy, ent)
-	}
-	return logp, entropy, dHidden, dW
-}
-
 func (c *vocabCase) checkReference(t *testing.T, got vocabResult) {
 	t.Helper()
 	hidden, w := widen(c.hidden), widen(c.w)
-	logp, entropy, dh, dw := refVocab(c, hidden, w, widen(c.dlp), widen(c.dw0))
-	nlogp, nentropy, ndh, ndw := refVocab(c, c.hidden, c.w, c.dlp, c.dw0)
+	logp, entropy, dh, dw := reference.LogProb(hidden, w, widen(c.dlp), widen(c.dw0), c.targets, c.invTemp)
+	nlogp, nentropy, ndh, ndw := reference.LogProb(c.hidden, c.w, c.dlp, c.dw0, c.targets, c.invTemp)
 	near(t, c.String()+" logp", got.logp, logp, nlogp)
 	near(t, c.String()+" entropy", got.entropy, entropy, nentropy)
 	near(t, c.String()+" dHidden", got.dHidden, dh, ndh)
 	near(t, c.String()+" dW", got.dw, dw, ndw)
 	loss := func() float64 {
 		sum := 0.0
-		lp, _, _, _ := refVocab(c, hidden, w, widen(c.dlp), widen(c.dw0))
+		lp, _, _, _ := reference.LogProb(hidden, w, widen(c.dlp), widen(c.dw0), c.targets, c.invTemp)
 		for i, v := range lp {
 			sum += v * float64(c.dlp[i])
 		}
@@ -135,8 +90,8 @@ func (c *vocabCase) checkReference(t *testing.T, got vocabResult) {
 	}
 	r := rand.New(rand.NewPCG(uint64(c.vocab), 5))
 	i, j := r.IntN(len(hidden)), r.IntN(len(w))
-	require.InDelta(t, slope(hidden, i, loss), dh[i], 1e-5*(1+math.Abs(dh[i])), "%v reference dHidden[%d]", c, i)
-	require.InDelta(t, slope(w, j, loss), dw[j]-float64(c.dw0[j]), 1e-5*(1+math.Abs(dw[j])), "%v reference dW[%d]", c, j)
+	require.InDelta(t, reference.Slope(hidden, i, loss), dh[i], 1e-5*(1+math.Abs(dh[i])), "%v reference dHidden[%d]", c, i)
+	require.InDelta(t, reference.Slope(w, j, loss), dw[j]-float64(c.dw0[j]), 1e-5*(1+math.Abs(dw[j])), "%v reference dW[%d]", c, j)
 }
 
 func equalVocab(t *testing.T, name string, want, got vocabResult) {

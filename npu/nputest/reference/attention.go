@@ -1,14 +1,10 @@
-package nputest
+package reference
 
 import (
 	"math"
 
 	"github.com/easyrl/easyrl/npu"
 )
-
-// float is the precision of a reference. float64 gives the exact values; float32
-// gives the error of naive code in a kernel's own precision.
-type float interface{ float32 | float64 }
 
 // mask returns the dense mask of a forest: mask[i][j] reports whether row i attends
 // to row j. It follows the definition of npu.Segment row by row.
@@ -33,14 +29,14 @@ func mask(segments []npu.Segment, rows int) [][]bool {
 	return m
 }
 
-// refAttention computes softmax(q kᵀ/sqrt(Dim) + mask) v with dense matrices.
-func refAttention[F float](q, k, v []F, segments []npu.Segment, h npu.Heads) (out, stats []F) {
+// Attention computes softmax(q kᵀ/sqrt(Dim) + mask) v with dense matrices.
+func Attention[F Float](q, k, v []F, segments []npu.Segment, h npu.Heads) (out, stats []F) {
 	rows := len(q) / (h.Q * h.Dim)
 	out, stats = make([]F, len(q)), make([]F, rows*h.Q*2)
 	see := mask(segments, rows)
 	for i := range rows {
 		for head := range h.Q {
-			p, m, l := refSoftmax(q, k, see[i], i, head, h)
+			p, m, l := Softmax(q, k, see[i], i, head, h)
 			stats[(i*h.Q+head)*2], stats[(i*h.Q+head)*2+1] = m, 1/l
 			for j := range rows {
 				for e := range h.Dim {
@@ -54,8 +50,8 @@ func refAttention[F float](q, k, v []F, segments []npu.Segment, h npu.Heads) (ou
 	return out, stats
 }
 
-// refSoftmax computes one row of exp(score - max), the maximum and the sum.
-func refSoftmax[F float](q, k []F, see []bool, i, head int, h npu.Heads) (p []F, m, l F) {
+// Softmax computes one row of exp(score - max), the maximum and the sum.
+func Softmax[F Float](q, k []F, see []bool, i, head int, h npu.Heads) (p []F, m, l F) {
 	p = make([]F, len(see))
 	m = F(math.Inf(-1))
 	for j := range see {
@@ -78,15 +74,15 @@ func refSoftmax[F float](q, k []F, see []bool, i, head int, h npu.Heads) (p []F,
 	return p, m, l
 }
 
-// refAttentionBackward computes the derivative of Σ dOut·out, term by term.
-func refAttentionBackward[F float](dOut, out, q, k, v []F, segments []npu.Segment, h npu.Heads) (dq, dk, dv []F) {
+// AttentionBackward computes the derivative of Σ dOut·out, term by term.
+func AttentionBackward[F Float](dOut, out, q, k, v []F, segments []npu.Segment, h npu.Heads) (dq, dk, dv []F) {
 	rows := len(q) / (h.Q * h.Dim)
 	dq, dk, dv = make([]F, len(q)), make([]F, len(k)), make([]F, len(v))
 	see := mask(segments, rows)
 	root := F(math.Sqrt(float64(h.Dim)))
 	for i := range rows {
 		for head := range h.Q {
-			p, _, l := refSoftmax(q, k, see[i], i, head, h)
+			p, _, l := Softmax(q, k, see[i], i, head, h)
 			a := (i*h.Q + head) * h.Dim
 			var dot F
 			for e := range h.Dim {
@@ -111,16 +107,4 @@ func refAttentionBackward[F float](dOut, out, q, k, v []F, segments []npu.Segmen
 		}
 	}
 	return dq, dk, dv
-}
-
-// slope returns the central difference of f along x[i].
-func slope(x []float64, i int, f func() float64) float64 {
-	const step = 1e-5
-	at := x[i]
-	x[i] = at + step
-	up := f()
-	x[i] = at - step
-	down := f()
-	x[i] = at
-	return (up - down) / (2 * step)
 }

@@ -1,0 +1,96 @@
+package reference
+
+import (
+	"math"
+	"sort"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// LogProb computes the log softmax at targets, its entropy, and the derivative of
+// Σ dlp·logp, which it adds to dw for w.
+func LogProb[F Float](hidden, w, dlp, dw []F, targets []int32, invTemp float32) (logp, entropy, dHidden, dW []F) {
+	k := len(hidden) / len(targets)
+	dHidden, dW = make([]F, len(hidden)), append([]F(nil), dw...)
+	for i := range targets {
+		s := logits(hidden[i*k:(i+1)*k], w, F(invTemp))
+		top, sum, ent := s[0], F(0), F(0)
+		for _, v := range s {
+			top = max(top, v)
+		}
+		for _, v := range s {
+			sum += F(math.Exp(float64(v - top)))
+		}
+		lse := top + F(math.Log(float64(sum)))
+		for j, v := range s {
+			p := F(math.Exp(float64(v - lse)))
+			ent -= p * (v - lse)
+			g := -p
+			if j == int(targets[i]) {
+				g++
+			}
+			g *= dlp[i] * F(invTemp)
+			for e := range k {
+				dHidden[i*k+e] += g * w[j*k+e]
+				dW[j*k+e] += g * hidden[i*k+e]
+			}
+		}
+		logp, entropy = append(logp, s[targets[i]]-lse), append(entropy, ent)
+	}
+	return logp, entropy, dHidden, dW
+}
+
+// logits returns a row's scaled logits.
+func logits[F Float](hidden, w []F, invTemp F) []F {
+	k := len(hidden)
+	s := make([]F, len(w)/k)
+	for j := range s {
+		for e, h := range hidden {
+			s[j] += h * w[j*k+e]
+		}
+		s[j] *= invTemp
+	}
+	return s
+}
+
+// Distribution returns the distribution that a row is drawn from.
+func Distribution(logits []float32, p npu.SampleParams) []float64 {
+	prob, order := make([]float64, len(logits)), make([]int, len(logits))
+	top := math.Inf(-1)
+	for i, v := range logits {
+		order[i] = i
+		top = max(top, float64(v))
+	}
+	for i, v := range logits {
+		prob[i] = math.Exp((float64(v) - top) / float64(p.Temperature))
+	}
+	sort.SliceStable(order, func(a, b int) bool { return logits[order[a]] > logits[order[b]] })
+	keep := len(order)
+	if p.TopK > 0 {
+		keep = min(keep, int(p.TopK))
+	}
+	mass, sum := 0.0, 0.0
+	for _, i := range order[:keep] {
+		mass += prob[i]
+	}
+	if p.TopP < 1 {
+		for n, i := range order[:keep] {
+			sum += prob[i]
+			if sum >= mass*float64(p.TopP) {
+				keep = n + 1
+				break
+			}
+		}
+	}
+	out, total := make([]float64, len(logits)), 0.0
+	for _, i := range order[:keep] {
+		if prob[i] >= float64(p.MinP) {
+			out[i] = prob[i]
+			total += prob[i]
+		}
+	}
+	for i := range out {
+		out[i] /= total
+	}
+	return out
+}
