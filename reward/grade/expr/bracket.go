@@ -4,17 +4,16 @@ import "strings"
 
 // bracket parses a bracketed expression.
 func (p *parser) bracket() *Node {
-	if !p.enter() {
+	defer p.nesting.leave()
+	if !p.nesting.enter() {
 		return nil
 	}
-	defer func() { p.depth-- }()
-	open := p.peek().text
-	p.at++
-	pipes, set := p.pipes, p.set
-	p.pipes, p.set = 0, open == "{"
-	defer func() { p.pipes, p.set = pipes, set }()
+	open := p.next().text
+	outer := p.scope
+	p.scope = scope{set: open == "{"}
+	defer func() { p.scope = outer }()
 	if t := p.peek(); t.kind == tClose { // {} is empty
-		p.at++
+		p.next()
 		if open == "group" {
 			return &Node{Kind: Text}
 		}
@@ -25,30 +24,24 @@ func (p *parser) bracket() *Node {
 		if _, ok := p.take("|", ":", "mid"); !ok {
 			break
 		}
-		p.set = false
+		p.scope.set = false
 		if n = p.groups(); n == nil {
 			return nil
 		}
 	}
 	if n == nil || p.peek().kind != tClose {
-		return p.fail()
+		return nil
 	}
-	closing := p.peek().text
-	p.at++
+	closing := p.next().text
 	switch {
 	case open == "group" && closing == "group":
 		return n
 	case open == "floor", open == "ceil":
 		return call(open, n)
 	case open == "(" && closing == ")" && n.Kind == Number && n.Base == "" && p.isOp("_"): // (204)_5
-		p.at++
-		c := *n
-		c.Base = inDigits(strings.Trim(p.subscript(), "{}"))
-		return &c
-	case open == "(" && closing == ")" && n.Kind != List:
-		if n.Kind == Relation {
-			return &Node{Kind: Bracket, Open: open, Close: closing, Args: []*Node{n}}
-		}
+		p.next()
+		return n.inBase(strings.Trim(p.subscript(), "{}"))
+	case open == "(" && closing == ")" && n.Kind != List && n.Kind != Relation:
 		return n
 	}
 	items := []*Node{n}
@@ -59,22 +52,17 @@ func (p *parser) bracket() *Node {
 }
 
 func (p *parser) absolute(pipe string) *Node {
-	if !p.enter() {
+	defer p.nesting.leave()
+	if !p.nesting.enter() {
 		return nil
 	}
-	defer func() { p.depth-- }()
-	p.at++
-	p.pipes++
-	set := p.set
-	p.set = false
+	p.next()
+	outer := p.scope
+	p.scope = scope{pipes: outer.pipes + 1}
 	n := p.relation()
-	p.set = set
-	p.pipes--
-	if n == nil {
+	p.scope = outer
+	if n == nil || !p.accept(tOp, pipe) {
 		return nil
-	}
-	if _, ok := p.take(pipe); !ok {
-		return p.fail()
 	}
 	if pipe == "||" {
 		return call("norm", n)
@@ -84,39 +72,35 @@ func (p *parser) absolute(pipe string) *Node {
 
 // matrix parses rows of cells up to the end of the environment.
 func (p *parser) matrix() *Node {
-	if !p.enter() {
+	defer p.nesting.leave()
+	if !p.nesting.enter() {
 		return nil
 	}
-	defer func() { p.depth-- }()
-	env := p.peek().text
-	p.at++
-	pipes := p.pipes
-	p.pipes = 0
-	defer func() { p.pipes = pipes }()
+	env := p.next().text
+	outer := p.scope
+	p.scope.pipes = 0
+	defer func() { p.scope = outer }()
 	m := &Node{Kind: Matrix}
 	row := &Node{Kind: List}
 	for {
-		switch {
-		case p.peek().kind == tFinish:
-			p.at++
-			if len(row.Args) > 0 {
-				m.Args = append(m.Args, row)
-			}
-			if len(m.Args) == 0 {
-				return p.fail()
-			}
-			if env == "vmatrix" {
-				return call("det", m)
-			}
-			return m
-		case p.isOp("row"):
-			p.at++
+		switch t := p.peek(); {
+		case t.kind == tFinish || t.isOp("row"):
+			p.next()
 			if len(row.Args) > 0 {
 				m.Args = append(m.Args, row)
 			}
 			row = &Node{Kind: List}
-		case p.isOp("&"):
-			p.at++
+			switch {
+			case t.kind != tFinish:
+			case len(m.Args) == 0:
+				return nil
+			case env == "vmatrix":
+				return call("det", m)
+			default:
+				return m
+			}
+		case t.isOp("&"):
+			p.next()
 		default:
 			n := p.relation()
 			if n == nil {
@@ -124,7 +108,7 @@ func (p *parser) matrix() *Node {
 			}
 			row.Args = append(row.Args, n)
 			if !p.isOp("&", "row") && p.peek().kind != tFinish {
-				return p.fail()
+				return nil
 			}
 		}
 	}

@@ -4,7 +4,11 @@
 // rejected.
 package expr
 
-import "math/big"
+import (
+	"math/big"
+	"strconv"
+	"strings"
+)
 
 // Kind is the kind of a Node.
 type Kind uint8
@@ -88,6 +92,21 @@ func root(n *Node, degree *Node) *Node { return power(n, Invert(degree)) }
 
 // Is reports whether n is the symbol name.
 func (n *Node) Is(name string) bool { return n.Kind == Symbol && n.Name == name }
+
+// inBase returns the number n in a base written as digits or a word.
+func (n *Node) inBase(base string) *Node {
+	c := *n
+	c.Base = base
+	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"} {
+		if strings.EqualFold(base, word) {
+			c.Base = strconv.Itoa(i + 2)
+		}
+	}
+	return &c
+}
+
+// isMeasured reports whether n is measured in words, not in percent or degrees.
+func (n *Node) isMeasured() bool { return n.Kind == Unit && n.Name != "%" && n.Name != "deg" }
 
 // Size returns the number of nodes in the tree.
 func (n *Node) Size() int {

@@ -13,13 +13,45 @@ import "strings"
 //	sum       term + term
 //	term      factor factor / factor
 //	factor    - factor, primary ^ factor, primary !
+//
+// A rule returns nil if the tokens do not match it, and its callers do too.
 type parser struct {
-	in    []token
-	at    int
-	depth int
-	bad   bool
+	stream
+	nesting nesting
+	scope   scope
+}
+
+// nesting counts how deeply rules call each other.
+type nesting int
+
+// enter counts a level and reports whether it is within bounds. Call leave after it.
+func (n *nesting) enter() bool {
+	*n++
+	return *n <= maxDepth
+}
+
+func (n *nesting) leave() { *n-- }
+
+// scope is what the brackets around an expression mean for its tokens.
+type scope struct {
 	pipes int  // number of open |
 	set   bool // inside \{ and before a bar: a condition follows the bar
+}
+
+// starts reports whether a factor without a sign can begin with t.
+func (s scope) starts(t token) bool {
+	switch t.kind {
+	case tNumber, tSymbol, tFunc, tWord, tOpen, tMatrix:
+		return true
+	case tOp:
+		return t.text == "$" || s.pipes == 0 && (t.text == "||" || t.text == "|" && !s.set)
+	}
+	return false
+}
+
+// ends reports whether an expression ends before t.
+func (s scope) ends(t token) bool {
+	return t.kind == tEnd || t.kind == tClose || t.kind == tFinish || t.isOp(";", ",", "&", "row") || s.pipes > 0 && t.isOp("|", "||", "mid")
 }
 
 // Parse parses s and reports whether all of it is an expression.
@@ -31,53 +63,12 @@ func Parse(s string, mode Mode) (*Node, bool) {
 	if !ok || len(tokens) == 0 {
 		return nil, false
 	}
-	p := &parser{in: tokens}
+	p := &parser{stream: stream{in: tokens}}
 	n := p.groups()
-	if n == nil || p.bad || p.at < len(p.in) {
+	if n == nil || p.at < len(p.in) {
 		return nil, false
 	}
 	return n, true
-}
-
-func (p *parser) peek() token {
-	if p.at < len(p.in) {
-		return p.in[p.at]
-	}
-	return token{}
-}
-
-func (p *parser) isOp(texts ...string) bool {
-	t := p.peek()
-	if t.kind != tOp {
-		return false
-	}
-	for _, text := range texts {
-		if t.text == text {
-			return true
-		}
-	}
-	return false
-}
-
-// take consumes one of the operators and returns it.
-func (p *parser) take(texts ...string) (string, bool) {
-	if !p.isOp(texts...) {
-		return "", false
-	}
-	p.at++
-	return p.in[p.at-1].text, true
-}
-
-func (p *parser) fail() *Node {
-	p.bad = true
-	return nil
-}
-
-// enter counts a level of nesting. The caller decrements depth.
-func (p *parser) enter() bool {
-	p.depth++
-	p.bad = p.bad || p.depth > maxDepth
-	return !p.bad
 }
 
 func (p *parser) groups() *Node {
@@ -86,13 +77,7 @@ func (p *parser) groups() *Node {
 		return n
 	}
 	items := []*Node{n}
-	for {
-		if _, ok := p.take(";"); !ok {
-			break
-		}
-		if p.ends() {
-			break
-		}
+	for p.accept(tOp, ";") && !p.scope.ends(p.peek()) {
 		if n = p.list(); n == nil {
 			return nil
 		}
@@ -101,34 +86,14 @@ func (p *parser) groups() *Node {
 	return &Node{Kind: List, Args: items}
 }
 
-// ends reports whether the expression cannot continue.
-func (p *parser) ends() bool {
-	t := p.peek()
-	return t.kind == tEnd || t.kind == tClose || t.kind == tFinish || p.isOp(";", ",", "&", "row") || p.pipes > 0 && p.isOp("|", "||", "mid")
-}
-
 func (p *parser) list() *Node {
-	for { // a leading separator, as in ", and 5"
-		if _, ok := p.take(","); !ok {
-			break
-		}
-	}
+	p.skip(",") // as in ", and 5"
 	n := p.relation()
-	if n == nil || !p.isOp(",") {
-		return n
+	if n == nil {
+		return nil
 	}
 	items := []*Node{n}
-	for {
-		more := false
-		for {
-			if _, ok := p.take(","); !ok {
-				break
-			}
-			more = true
-		}
-		if !more || p.ends() {
-			break
-		}
+	for p.skip(",") && !p.scope.ends(p.peek()) {
 		if n = p.relation(); n == nil {
 			return nil
 		}
@@ -141,14 +106,12 @@ func (p *parser) list() *Node {
 }
 
 func (p *parser) relation() *Node {
-	if !p.enter() {
+	defer p.nesting.leave()
+	if !p.nesting.enter() {
 		return nil
 	}
-	defer func() { p.depth-- }()
 	var n *Node
-	if p.isOp("~", "=") { // "≈ 8.24", "= 5"
-		p.at++
-	}
+	p.take("~", "=") // "≈ 8.24", "= 5"
 	if n = p.sets(); n == nil {
 		return nil
 	}
@@ -161,8 +124,8 @@ func (p *parser) relation() *Node {
 		if next, both := p.take("=", "~"); both && op != next && (op == "<" || op == ">") {
 			op += "="
 		}
-		if p.ends() { // "x ="
-			return p.fail()
+		if p.scope.ends(p.peek()) { // "x ="
+			return nil
 		}
 		if n = p.sets(); n == nil {
 			return nil
@@ -198,23 +161,22 @@ func (p *parser) sets() *Node {
 
 func (p *parser) ratio() *Node {
 	n := p.sum()
-	if n != nil && p.isOp("choose") {
-		p.at++
+	if n == nil {
+		return nil
+	}
+	if p.accept(tOp, "choose") {
 		m := p.sum()
 		if m == nil {
 			return nil
 		}
 		n = call("binom", n, m)
 	}
-	if n == nil || !p.isOp(":") || p.set {
+	if !p.isOp(":") || p.scope.set {
 		return n
 	}
 	r := &Node{Kind: Ratio, Args: []*Node{n}}
-	for {
-		if _, ok := p.take(":"); !ok {
-			break
-		}
-		if p.ends() && n.Kind == Text { // "Answer:"
+	for p.accept(tOp, ":") {
+		if p.scope.ends(p.peek()) && n.Kind == Text { // "Answer:"
 			return n
 		}
 		if n = p.sum(); n == nil {
@@ -255,7 +217,7 @@ func (p *parser) sum() *Node {
 	if len(args) == 1 {
 		return args[0]
 	}
-	if last := args[len(args)-1]; last.Kind == Unit && last.Name != "%" && last.Name != "deg" { // (3 + 4) cm
+	if last := args[len(args)-1]; last.isMeasured() { // (3 + 4) cm
 		args[len(args)-1] = last.Args[0]
 		return &Node{Kind: Unit, Name: last.Name, Args: []*Node{Add(args...)}}
 	}
@@ -272,49 +234,41 @@ func minus(n *Node) *Node {
 	return Negate(n)
 }
 
-// starts reports whether a factor without a sign can begin here.
-func (p *parser) starts() bool {
-	t := p.peek()
-	switch t.kind {
-	case tNumber, tSymbol, tFunc, tWord, tOpen, tMatrix:
-		return true
-	case tOp:
-		return t.text == "$" || t.text == "|" && p.pipes == 0 && !p.set || t.text == "||" && p.pipes == 0
-	}
-	return false
-}
-
+// term parses a product and its unit, or words and what they introduce.
 func (p *parser) term() *Node {
+	if p.peek().kind == tWord {
+		return p.labelled()
+	}
 	var args []*Node
 	unit := ""
 	for {
 		op, signed := "", false
-		if len(args) > 0 || unit != "" {
+		if len(args) > 0 {
 			op, signed = p.take("*", "/", "mod")
 		}
-		if !signed && !p.starts() {
+		t := p.peek()
+		if !signed && !p.scope.starts(t) {
 			break
 		}
-		if p.peek().kind == tWord {
-			if len(args) == 0 && unit == "" {
-				label := p.words()
-				return p.labelled(label)
+		if t.kind == tWord {
+			words := p.text()
+			if words == nil {
+				return nil
 			}
-			unit = strings.TrimSpace(unit + " " + op + p.words())
+			unit = strings.TrimSpace(unit + " " + op + words.Name)
 			continue
 		}
-		if unit != "" { // the caller handles a number among words
-			return p.fail()
-		}
-		n := p.factor()
-		if n == nil {
+		if unit != "" { // a caller handles a number among words
 			return nil
 		}
-		if len(args) > 0 && onlyWords(n) { // 5 \frac{\text{m}}{\text{s}}
+		n := p.factor()
+		switch {
+		case n == nil:
+			return nil
+		case len(args) > 0 && onlyWords(n): // 5 \frac{\text{m}}{\text{s}}
 			unit = "per"
 			continue
-		}
-		if n.Kind == Unit && (len(args) > 0 || p.starts()) && n.Name != "%" && n.Name != "deg" {
+		case n.isMeasured() && (len(args) > 0 || p.scope.starts(p.peek())):
 			unit, n = n.Name, n.Args[0]
 		}
 		switch op {
@@ -326,13 +280,54 @@ func (p *parser) term() *Node {
 		args = append(args, n)
 	}
 	if len(args) == 0 {
-		return p.fail()
+		return nil
 	}
 	n := Multiply(args...)
 	if unit != "" {
 		return &Node{Kind: Unit, Name: unit, Args: []*Node{n}}
 	}
 	return n
+}
+
+// labelled parses words and what they introduce.
+func (p *parser) labelled() *Node {
+	words := p.text()
+	if words == nil {
+		return nil
+	}
+	if p.accept(tOp, "_") { // a subscript belongs to the words
+		words.Name += "_" + p.subscript()
+	}
+	if !p.scope.starts(p.peek()) {
+		return words
+	}
+	n := p.term()
+	if n == nil {
+		return nil
+	}
+	return &Node{Kind: Label, Name: words.Name, Args: []*Node{n}}
+}
+
+// text joins the next words and the powers of their units.
+func (p *parser) text() *Node {
+	var words []string
+	for p.peek().kind == tWord {
+		words = append(words, p.next().text)
+		if p.accept(tOp, "^") {
+			n := p.primary()
+			if n == nil {
+				return nil
+			}
+			if n.Kind == Number {
+				words[len(words)-1] += "^" + n.Digits
+			}
+		} else if p.accept(tOp, "'") { // boys', Janet's
+			for p.peek().kind == tSymbol && !p.peek().spaced {
+				p.next()
+			}
+		}
+	}
+	return &Node{Kind: Text, Name: strings.Join(words, " ")}
 }
 
 // onlyWords reports whether n is a quotient of words.
@@ -349,40 +344,4 @@ func onlyWords(n *Node) bool {
 		return n.Args[0].Kind == Text || onlyWords(n.Args[0])
 	}
 	return false
-}
-
-// words joins the next words and the powers of their units.
-func (p *parser) words() string {
-	var words []string
-	for p.peek().kind == tWord {
-		words = append(words, p.peek().text)
-		p.at++
-		if _, ok := p.take("^"); ok {
-			n := p.primary()
-			if n != nil && n.Kind == Number {
-				words[len(words)-1] += "^" + n.Digits
-			}
-		} else if _, ok = p.take("'"); ok { // boys', Janet's
-			for p.peek().kind == tSymbol && !p.peek().spaced {
-				p.at++
-			}
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// labelled parses words and what they introduce.
-func (p *parser) labelled(words string) *Node {
-	if p.isOp("_") { // a subscript belongs to the words
-		p.at++
-		words += "_" + p.subscript()
-	}
-	if !p.starts() {
-		return &Node{Kind: Text, Name: words}
-	}
-	n := p.term()
-	if n == nil {
-		return nil
-	}
-	return &Node{Kind: Label, Name: words, Args: []*Node{n}}
 }

@@ -2,7 +2,6 @@ package expr
 
 import (
 	"math/big"
-	"strconv"
 	"strings"
 )
 
@@ -42,48 +41,6 @@ func (l *lexer) periodic(digits string, places int) bool {
 		}
 	}
 	return false
-}
-
-// base returns the base that words after a number name, as in "base 8" and "(base 8)",
-// and their length in tokens.
-func (p *parser) base() (string, int) {
-	rest := p.in[p.at:]
-	open := 0
-	if len(rest) > 0 && rest[0].kind == tOpen {
-		open = 1
-	}
-	if len(rest) > open && rest[open].kind == tWord && rest[open].text == "in" {
-		open++
-	}
-	if len(rest) < open+2 || rest[open].kind != tWord || !strings.EqualFold(rest[open].text, "base") {
-		return "", 0
-	}
-	base := ""
-	switch t := rest[open+1]; t.kind {
-	case tNumber:
-		base = t.node.Digits
-	case tWord:
-		base = inDigits(t.text)
-	}
-	switch {
-	case base == "":
-		return "", 0
-	case rest[0].kind != tOpen:
-		return base, open + 2
-	case len(rest) < open+3 || rest[open+2].kind != tClose:
-		return "", 0
-	}
-	return base, open + 3
-}
-
-// inDigits returns the name of a base in digits.
-func inDigits(name string) string {
-	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"} {
-		if strings.EqualFold(name, word) {
-			return strconv.Itoa(i + 2)
-		}
-	}
-	return name
 }
 
 // tail returns the shortest run of digits that ends decimals at least twice, or at

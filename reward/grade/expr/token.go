@@ -2,6 +2,7 @@ package expr
 
 import (
 	"math/big"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -29,6 +30,9 @@ type token struct {
 	node   *Node
 	spaced bool // follows white space
 }
+
+// isOp reports whether t is one of the operators.
+func (t token) isOp(texts ...string) bool { return t.kind == tOp && slices.Contains(texts, t.text) }
 
 // Mode selects how commas between digits are read.
 type Mode struct {
