@@ -2,36 +2,64 @@ package expr
 
 import "strings"
 
-// command reads a LaTeX command.
-func (l *lexer) command() {
-	start := l.at
+// command is the name of a LaTeX command, without its backslash.
+type command string
+
+// backslash reads a LaTeX command or an escaped sign.
+func (l *lexer) backslash() {
 	l.at++
-	if l.at >= len(l.s) {
-		return
+	switch {
+	case l.done():
+	case isLetter(l.s, l.at):
+		l.command()
+	default:
+		l.escaped(l.take(1)[0])
 	}
-	if !isLetter(l.s, l.at) {
-		c := l.s[l.at]
-		l.at++
-		l.escaped(c)
-		return
-	}
-	for isLetter(l.s, l.at) {
-		l.at++
-	}
-	name := l.s[start+1 : l.at]
+}
+
+// command reads the name of a command and what it needs of the text after it.
+func (l *lexer) command() {
+	name := command(l.word())
 	for _, space := range []string{"qquad", "quad"} {
-		if rest, ok := strings.CutPrefix(name, space); ok {
+		if rest, ok := strings.CutPrefix(string(name), space); ok {
 			l.at -= len(rest)
-			name = space
+			name = "quad"
 			break
 		}
 	}
-	switch {
-	case l.layout(name), l.text(name), l.operator(name):
-	case isFunction(name):
-		l.emit(tFunc, name)
+	switch name {
+	case "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "middle",
+		"displaystyle", "textstyle", "limits", "nolimits", "mathbf", "mathit", "mathsf", "mathcal", "boldsymbol", "bm", "boxed", "fbox",
+		"underline", "overline", "vec", "hat", "bar", "widehat", "overrightarrow", "mathstrut", "hline", "rm", "bf", "it", "large", "Large", "huge", "normalsize":
+		l.accept(".") // \left. has no bracket
+	case "text", "textbf", "textit", "textrm", "textsf", "texttt", "textnormal", "mbox", "hbox", "mathrm", "operatorname", "emph", "mathbb", "mathop", "textsuperscript":
+		if inside, ok := l.braced(); ok {
+			l.text(name, inside)
+		}
+	case "begin", "end":
+		l.environment(name)
+	case "cr", "tabularnewline":
+		l.row()
+	case "quad":
+		l.spaced = true
+	case "hspace", "vspace", "hfill", "newline", "label", "tag", "color", "textcolor", "noalign":
+		l.braced()
+		l.spaced = true
+	case "phantom", "hphantom", "vphantom":
+		if _, ok := l.braced(); !ok {
+			l.take(min(2, len(l.rest())))
+		}
+	case "pmod", "pod":
+		if _, ok := l.braced(); !ok {
+			l.skipSpaces()
+			l.digits()
+		}
 	default:
-		l.emit(tSymbol, name)
+		t := name.token()
+		l.push(t)
+		if t.kind == tFunc && (t.text == "frac" || t.text == "binom") {
+			l.missing = 2
+		}
 	}
 }
 
@@ -40,24 +68,17 @@ func (l *lexer) escaped(c byte) {
 	switch c {
 	case '\\':
 		// A doubled backslash before a command name is an extra escape.
-		n := 0
-		for isLetter(l.s, l.at+n) {
-			n++
-		}
-		if n > 1 && known(l.s[l.at:l.at+n]) {
-			l.at--
+		if n := lettersAt(l.s, l.at); n > 1 && command(l.s[l.at:l.at+n]).known() {
 			l.command()
 			return
 		}
 		l.row()
 	case '{':
-		l.open("{")
+		l.emit(tOpen, "{")
 	case '}':
-		l.shut("}")
-	case '%':
-		l.emit(tOp, "%")
-	case '$':
-		l.emit(tOp, "$")
+		l.emit(tClose, "}")
+	case '%', '$':
+		l.emit(tOp, string(c))
 	case '|':
 		l.emit(tOp, "||")
 	case '(', ')', '[', ']', '!':
@@ -70,7 +91,7 @@ func (l *lexer) escaped(c byte) {
 
 // row ends a row of a matrix or a line of several equations.
 func (l *lexer) row() {
-	next := strings.TrimLeft(l.s[l.at:], " &\n\t")
+	next := strings.TrimLeft(l.rest(), " &\n\t")
 	switch {
 	case l.matrix > 0:
 		l.emit(tOp, "row")
@@ -80,8 +101,51 @@ func (l *lexer) row() {
 	}
 }
 
-func known(name string) bool {
-	switch name {
+// environment reads the name of the environment that begins or ends.
+func (l *lexer) environment(name command) {
+	env, _ := l.braced()
+	env = strings.TrimSuffix(env, "*")
+	switch {
+	case !strings.HasSuffix(env, "matrix") && env != "array":
+	case name == "begin":
+		if env == "array" {
+			l.braced() // the columns
+		}
+		l.matrix++
+		l.emit(tMatrix, env)
+	default:
+		l.matrix--
+		l.emit(tFinish, env)
+	}
+}
+
+// text reads the argument of a command that holds words.
+func (l *lexer) text(name command, inside string) {
+	trimmed := strings.TrimSpace(inside)
+	switch {
+	case trimmed == "to" && l.last(1).kind == tNumber:
+		l.emit(tOp, ":")
+	case isUprightUnit(trimmed, l.last(1).isMeasure()):
+		l.emit(tWord, trimmed)
+	case name == "mathbb":
+		l.emit(tSymbol, "mathbb "+inside)
+	case name == "operatorname" && isFunction(inside):
+		l.emit(tFunc, inside)
+	case len(l.stack) > maxDepth || strings.Count(inside, `\`) > 16:
+		l.failed = true
+	default:
+		sub := &lexer{cursor: cursor{s: inside}, mode: l.mode, prose: true, spaced: l.spaced}
+		sub.run()
+		l.failed = l.failed || sub.failed
+		l.out = append(l.out, sub.out...)
+		l.spaced = true
+		l.missing = max(0, l.missing-1)
+	}
+}
+
+// known reports whether the name is too common to be letters after a line break.
+func (c command) known() bool {
+	switch c {
 	case "frac", "dfrac", "tfrac", "sqrt", "left", "right", "boxed", "text", "le", "leq", "ge", "geq", "lt", "gt", "neq", "ne",
 		"pi", "infty", "cup", "cap", "in", "cdot", "times", "pm", "circ", "mathrm", "mathbf", "begin", "end", "quad", "theta", "textbf":
 		return true
@@ -89,124 +153,31 @@ func known(name string) bool {
 	return false
 }
 
-// layout reads a command that only affects layout.
-func (l *lexer) layout(name string) bool {
-	switch name {
-	case "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "middle",
-		"displaystyle", "textstyle", "limits", "nolimits", "mathbf", "mathit", "mathsf", "mathcal", "boldsymbol", "bm", "boxed", "fbox",
-		"underline", "overline", "vec", "hat", "bar", "widehat", "overrightarrow", "mathstrut", "hline", "rm", "bf", "it", "large", "Large", "huge", "normalsize":
-		if l.at < len(l.s) && l.s[l.at] == '.' { // \left. has no bracket
-			l.at++
-		}
-	case "cr", "tabularnewline":
-		l.row()
-	case "quad", "qquad", "hspace", "vspace", "hfill", "newline", "label", "tag", "color", "textcolor", "noalign":
-		if name != "quad" && name != "qquad" {
-			l.braced()
-		}
-		l.spaced = true
-	case "phantom", "hphantom", "vphantom":
-		if _, ok := l.braced(); !ok {
-			l.at = min(len(l.s), l.at+2)
-		}
-	case "begin", "end":
-		env, _ := l.braced()
-		env = strings.TrimSuffix(env, "*")
-		isMatrix := strings.HasSuffix(env, "matrix") || env == "array"
-		switch {
-		case isMatrix && name == "begin":
-			if env == "array" {
-				l.braced()
-			}
-			l.matrix++
-			l.emit(tMatrix, env)
-		case isMatrix:
-			l.matrix--
-			l.emit(tFinish, env)
-		}
-	default:
-		return false
+// token returns the bracket, operator, function or symbol that the command stands for.
+func (c command) token() token {
+	name := string(c)
+	switch c {
+	case "frac", "dfrac", "tfrac", "cfrac":
+		return token{kind: tFunc, text: "frac"}
+	case "binom", "dbinom", "tbinom":
+		return token{kind: tFunc, text: "binom"}
+	case "lbrace", "lbrack", "langle", "lfloor", "lceil":
+		return token{kind: tOpen, text: map[string]string{"brace": "{", "brack": "[", "angle": "<", "floor": "floor", "ceil": "ceil"}[name[1:]]}
+	case "rbrace", "rbrack", "rangle", "rfloor", "rceil":
+		return token{kind: tClose, text: map[string]string{"brace": "}", "brack": "]", "angle": ">", "floor": "floor", "ceil": "ceil"}[name[1:]]}
 	}
-	return true
+	switch op := c.operator(); {
+	case op != "":
+		return token{kind: tOp, text: op}
+	case c == "sqrt" || isFunction(name):
+		return token{kind: tFunc, text: name}
+	}
+	return token{kind: tSymbol, text: name}
 }
 
-// text reads a command whose argument is words.
-func (l *lexer) text(name string) bool {
-	switch name {
-	case "text", "textbf", "textit", "textrm", "textsf", "texttt", "textnormal", "mbox", "hbox", "mathrm", "operatorname", "emph", "mathbb", "mathop", "textsuperscript":
-	case "bmod", "mod":
-		l.emit(tOp, "mod")
-		return true
-	case "pmod", "pod":
-		if _, ok := l.braced(); !ok {
-			rest := strings.TrimLeft(l.s[l.at:], " ")
-			l.at = len(l.s) - len(strings.TrimLeft(rest, "0123456789"))
-		}
-		return true
-	default:
-		return false
-	}
-	inside, ok := l.braced()
-	switch {
-	case !ok:
-		return true
-	case strings.TrimSpace(inside) == "to" && len(l.out) > 0 && l.out[len(l.out)-1].kind == tNumber:
-		l.emit(tOp, ":")
-		return true
-	case l.measuredUnit(inside):
-		return true
-	case name == "mathbb":
-		l.emit(tSymbol, "mathbb "+inside)
-		return true
-	case name == "operatorname" && isFunction(inside):
-		l.emit(tFunc, inside)
-		return true
-	}
-	if len(l.stack) > maxDepth || strings.Count(inside, `\`) > 16 {
-		l.failed = true
-		return true
-	}
-	sub := &lexer{mode: l.mode, s: inside, prose: true, spaced: l.spaced}
-	sub.run()
-	l.failed = l.failed || sub.failed
-	l.out = append(l.out, sub.out...)
-	l.spaced = true
-	l.digits = max(0, l.digits-1)
-	return true
-}
-
-// operator reads a command for an operator or a bracket.
-func (l *lexer) operator(name string) bool {
-	switch name {
-	case "frac", "dfrac", "tfrac", "cfrac", "binom", "dbinom", "tbinom":
-		if strings.HasSuffix(name, "frac") {
-			l.emit(tFunc, "frac")
-		} else {
-			l.emit(tFunc, "binom")
-		}
-		l.digits = 2
-	case "sqrt":
-		l.emit(tFunc, "sqrt")
-	case "lbrace":
-		l.open("{")
-	case "rbrace":
-		l.shut("}")
-	case "langle", "lfloor", "lceil", "lbrack":
-		l.emit(tOpen, map[string]string{"langle": "<", "lfloor": "floor", "lceil": "ceil", "lbrack": "["}[name])
-	case "rangle", "rfloor", "rceil", "rbrack":
-		l.emit(tClose, map[string]string{"rangle": ">", "rfloor": "floor", "rceil": "ceil", "rbrack": "]"}[name])
-	default:
-		op := operatorSign(name)
-		if op == "" {
-			return false
-		}
-		l.emit(tOp, op)
-	}
-	return true
-}
-
-func operatorSign(name string) string {
-	switch name {
+// operator returns the operator that the command stands for, or "".
+func (c command) operator() string {
+	switch c {
 	case "cdot", "times", "ast", "star", "bullet":
 		return "*"
 	case "div", "over":
@@ -227,8 +198,10 @@ func operatorSign(name string) string {
 		return "="
 	case "in", "to", "rightarrow", "mapsto":
 		return "in"
-	case "cup", "cap":
-		return name
+	case "bmod":
+		return "mod"
+	case "cup", "cap", "mid", "choose", "mod":
+		return string(c)
 	case "setminus", "backslash":
 		return `\`
 	case "pm":
@@ -237,8 +210,6 @@ func operatorSign(name string) string {
 		return "∓"
 	case "colon":
 		return ":"
-	case "mid":
-		return name
 	case "vert", "lvert", "rvert":
 		return "|"
 	case "Vert", "lVert", "rVert", "|":
@@ -251,8 +222,6 @@ func operatorSign(name string) string {
 		return ","
 	case "percent":
 		return "%"
-	case "choose":
-		return name
 	}
 	return ""
 }

@@ -157,22 +157,15 @@ func (p *parser) function(name string) *Node {
 	case "sqrt", "cbrt":
 		return p.radical(name)
 	}
-	var below, above *Node
+	scripts := map[string]*Node{}
 	for range 2 {
-		op, ok := p.take("_", "^")
-		if !ok {
-			break
-		}
-		n := p.argument()
-		switch {
-		case n == nil:
-			return nil
-		case op == "_":
-			below = n
-		default:
-			above = n
+		if op, ok := p.take("_", "^"); ok {
+			if scripts[op] = p.argument(); scripts[op] == nil {
+				return nil
+			}
 		}
 	}
+	below, above := scripts["_"], scripts["^"]
 	var args []*Node
 	switch t := p.peek(); {
 	case name == "sum" || name == "prod" || name == "int" || name == "lim":

@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"math/big"
 	"slices"
 	"strings"
 	"unicode"
@@ -24,6 +23,7 @@ const (
 	tFinish      // the end of an environment
 )
 
+// token is a piece of a text. The zero token stands for none.
 type token struct {
 	kind   kind
 	text   string
@@ -34,6 +34,14 @@ type token struct {
 // isOp reports whether t is one of the operators.
 func (t token) isOp(texts ...string) bool { return t.kind == tOp && slices.Contains(texts, t.text) }
 
+// isBrace reports whether t is a bracket that LaTeX writes with a brace.
+func (t token) isBrace() bool { return t.text == "group" || t.text == "{" || t.text == "}" }
+
+// isMeasure reports whether t ends a number or its unit.
+func (t token) isMeasure() bool {
+	return t.kind == tNumber || t.kind == tWord || t.kind == tClose || t.isOp("/", "%", "deg")
+}
+
 // Mode selects how commas between digits are read.
 type Mode struct {
 	Thousands bool // 1,234 and 1 234 are numbers, not lists
@@ -42,30 +50,48 @@ type Mode struct {
 
 // lexer splits a text into tokens.
 type lexer struct {
-	mode   Mode
-	s      string
-	at     int
-	out    []token
-	spaced bool
-	prose  bool  // inside \text: letters are words
-	digits int   // pending arguments of \frac: a single digit is one
-	stack  []int // digits outside each open brace
-	depth  int   // open brackets, not counting braces
-	matrix int   // open matrices
-	failed bool
+	cursor
+	mode    Mode
+	out     []token
+	spaced  bool
+	prose   bool  // inside \text: letters are words
+	missing int   // arguments of a \frac yet to come: a single digit is one
+	stack   []int // missing outside each open brace
+	depth   int   // open brackets, not counting braces
+	matrix  int   // open matrices
+	failed  bool
 }
 
-func (l *lexer) emit(k kind, text string) {
-	l.out = append(l.out, token{kind: k, text: text, spaced: l.spaced})
-	l.spaced = false
-	switch {
-	case k == tOpen && text != "group":
-		l.depth++
-	case k == tClose && text != "group":
-		l.depth--
+// last returns the n-th token from the end, the last one for 1.
+func (l *lexer) last(n int) token {
+	if n > len(l.out) {
+		return token{}
 	}
-	if l.digits > 0 && (k == tSymbol || k == tNumber) {
-		l.digits--
+	return l.out[len(l.out)-n]
+}
+
+func (l *lexer) emit(k kind, text string) { l.push(token{kind: k, text: text}) }
+
+func (l *lexer) push(t token) {
+	t.spaced, l.spaced = l.spaced, false
+	l.out = append(l.out, t)
+	switch t.kind {
+	case tSymbol, tNumber:
+		l.missing = max(0, l.missing-1)
+	case tOpen:
+		if t.isBrace() { // any group counts as one argument of a preceding \frac
+			l.stack, l.missing = append(l.stack, max(0, l.missing-1)), 0
+		}
+		if t.text != "group" {
+			l.depth++
+		}
+	case tClose:
+		if n := len(l.stack); n > 0 && t.isBrace() {
+			l.missing, l.stack = l.stack[n-1], l.stack[:n-1]
+		}
+		if t.text != "group" {
+			l.depth--
+		}
 	}
 }
 
@@ -85,221 +111,85 @@ func plain(s string) string {
 
 // lex returns the tokens of s and whether all of it was read.
 func lex(s string, mode Mode) ([]token, bool) {
-	l := &lexer{mode: mode, s: plain(s)}
+	l := &lexer{cursor: cursor{s: plain(s)}, mode: mode}
 	l.run()
 	return l.out, !l.failed && len(l.out) <= maxTokens
 }
 
+// firstIdeograph is the start of the scripts whose letters form words.
+const firstIdeograph = 0x2e80
+
 func (l *lexer) run() {
-	for l.at < len(l.s) && !l.failed && len(l.out) <= maxTokens {
-		r, size := utf8.DecodeRuneInString(l.s[l.at:])
+	for !l.done() && !l.failed && len(l.out) <= maxTokens {
+		r, size := utf8.DecodeRuneInString(l.rest())
 		switch {
 		case unicode.IsSpace(r) || r == '~' && l.prose:
-			l.space(size)
+			l.spaced = true
+			l.at += size
 		case r == '\\':
-			l.command()
+			l.backslash()
 		case isDigit(l.s, l.at) || r == '.' && isDigit(l.s, l.at+1):
 			l.number()
 		case r < utf8.RuneSelf && unicode.IsLetter(r):
 			l.letters()
 		case r >= firstIdeograph && unicode.IsLetter(r):
-			n := strings.IndexFunc(l.s[l.at:], func(r rune) bool { return r < firstIdeograph || !unicode.IsLetter(r) })
-			if n < 0 {
-				n = len(l.s) - l.at
+			word := l.rest()
+			if n := strings.IndexFunc(word, func(r rune) bool { return r < firstIdeograph || !unicode.IsLetter(r) }); n >= 0 {
+				word = word[:n]
 			}
-			l.at += n
-			l.emit(tWord, l.s[l.at-n:l.at])
+			l.emit(tWord, l.take(len(word)))
 		case unicode.IsLetter(r):
-			l.at += size
-			l.emit(tSymbol, string(r))
+			l.emit(tSymbol, l.take(size))
 		default:
 			l.sign(r, size)
 		}
 	}
 }
 
-// firstIdeograph is the start of the scripts whose letters form words.
-const firstIdeograph = 0x2e80
-
-func (l *lexer) space(size int) {
-	l.spaced = true
-	l.at += size
-}
-
-func isDigit(s string, at int) bool { return at >= 0 && at < len(s) && s[at] >= '0' && s[at] <= '9' }
-
-func isLetter(s string, at int) bool {
-	return at >= 0 && at < len(s) && (s[at] >= 'a' && s[at] <= 'z' || s[at] >= 'A' && s[at] <= 'Z')
-}
-
-// digitsAt returns the length of the run of digits at at.
-func digitsAt(s string, at int) int {
-	n := 0
-	for isDigit(s, at+n) {
-		n++
-	}
-	return n
-}
-
-// separator returns the length of the thousands separator at at, or 0. Exactly three
-// digits must follow it.
-func (l *lexer) separator(at int) int {
-	for _, sep := range []string{`,\!`, `{,}`, `{,\!}`, `\,`, `\!,\!`, `\!,`, `\ `, ",", " "} {
-		if !strings.HasPrefix(l.s[at:], sep) {
-			continue
-		}
-		if sep == " " && !l.mode.Thousands || sep == "," && (!l.mode.Thousands || l.depth > 0) {
-			return 0 // (100,101) has two items
-		}
-		n := len(sep)
-		for sep != " " && at+n < len(l.s) && l.s[at+n] == ' ' && strings.HasSuffix(sep, `\!`) {
-			n++
-		}
-		if digitsAt(l.s, at+n) == 3 {
-			return n
-		}
-	}
-	return 0
-}
-
 func (l *lexer) number() {
-	if l.digits > 0 && isDigit(l.s, l.at) {
-		l.literal(l.s[l.at:l.at+1], 0)
-		l.at++
-		return
+	form := notation{Mode: l.mode, listed: l.depth > 0, argument: l.missing > 0}
+	t := token{kind: tNumber}
+	if form.argument && isDigit(l.s, l.at) {
+		t.node = form.decimal(&l.cursor, l.take(1), "")
+	} else {
+		t.node = form.read(&l.cursor)
 	}
-	var b strings.Builder
-	n := digitsAt(l.s, l.at)
-	b.WriteString(l.s[l.at : l.at+n])
-	l.at += n
-	if n >= 1 && n <= 3 {
-		for l.at < len(l.s) {
-			sep := l.separator(l.at)
-			if sep == 0 {
-				break
-			}
-			b.WriteString(l.s[l.at+sep : l.at+sep+3])
-			l.at += sep + 3
-		}
+	if l.failed = t.node == nil; !l.failed {
+		l.push(t)
 	}
-	places := 0
-	point := l.at < len(l.s) && (l.s[l.at] == '.' || l.s[l.at] == ',' && l.mode.Decimal)
-	if point && (isDigit(l.s, l.at+1) || l.s[l.at] == '.' && !isLetter(l.s, l.at+1)) {
-		places = digitsAt(l.s, l.at+1)
-		b.WriteString("." + l.s[l.at+1:l.at+1+places])
-		l.at += 1 + places
-	}
-	if point && l.periodic(b.String(), places) {
-		return
-	}
-	l.literal(b.String(), places)
-}
-
-// literal emits a number. It reads the exponent of 1.5e-3.
-func (l *lexer) literal(digits string, places int) {
-	text := strings.TrimSuffix(digits, ".")
-	if l.digits == 0 && l.at < len(l.s) && (l.s[l.at] == 'e' || l.s[l.at] == 'E') {
-		sign := 0
-		if l.at+1 < len(l.s) && (l.s[l.at+1] == '-' || l.s[l.at+1] == '+') {
-			sign = 1
-		}
-		if n := digitsAt(l.s, l.at+1+sign); n >= 1 && n <= 3 {
-			text += l.s[l.at : l.at+1+sign+n]
-			l.at += 1 + sign + n
-		}
-	}
-	if text[0] == '.' {
-		text = "0" + text
-	}
-	value, ok := new(big.Rat).SetString(text)
-	if !ok {
-		l.failed = true
-		return
-	}
-	figures := strings.TrimLeft(strings.ReplaceAll(digits, ".", ""), "0")
-	l.value(&Node{Kind: Number, Value: value, Places: places, Figures: len(figures), Digits: strings.TrimSuffix(digits, ".")})
-}
-
-func (l *lexer) value(n *Node) {
-	l.emit(tNumber, "")
-	l.out[len(l.out)-1].node = n
 }
 
 // sign reads an operator or punctuation.
 func (l *lexer) sign(r rune, size int) {
-	for _, op := range []string{"<=", ">=", "!=", "==", "=<", "=>", "**", "||", "+-", "->"} {
-		if strings.HasPrefix(l.s[l.at:], op) {
-			l.at += len(op)
-			l.emit(tOp, map[string]string{"==": "=", "=<": "<=", "=>": ">=", "**": "^", "+-": "±", "->": "in"}[op])
-			if l.out[len(l.out)-1].text == "" {
-				l.out[len(l.out)-1].text = op
-			}
+	for _, op := range [][2]string{{"<=", "<="}, {">=", ">="}, {"!=", "!="}, {"==", "="}, {"=<", "<="}, {"=>", ">="}, {"**", "^"}, {"||", "||"}, {"+-", "±"}, {"->", "in"}} {
+		if l.accept(op[0]) {
+			l.emit(tOp, op[1])
 			return
 		}
 	}
-	l.at += size
+	text := l.take(size)
 	switch r {
 	case '+', '-', '*', '/', '^', '_', '!', '=', '<', '>', '~', ':', ',', ';', '|', '\'', '%':
-		l.emit(tOp, string(r))
+		l.emit(tOp, text)
 	case '&':
 		if l.matrix > 0 {
-			l.emit(tOp, "&")
+			l.emit(tOp, text)
 		}
 	case '(', '[':
-		l.emit(tOpen, string(r))
+		l.emit(tOpen, text)
 	case ')', ']':
-		l.emit(tClose, string(r))
+		l.emit(tClose, text)
 	case '{':
-		l.open("group")
+		l.emit(tOpen, "group")
 	case '}':
-		l.shut("group")
+		l.emit(tClose, "group")
 	case '$':
-		if isDigit(l.s, l.at) || l.at < len(l.s) && l.s[l.at] == '.' {
-			l.emit(tOp, "$")
+		if isDigit(l.s, l.at) || strings.HasPrefix(l.rest(), ".") {
+			l.emit(tOp, text)
 		}
 	case '.', '"', '`', '?', '…':
 		l.spaced = true
 	default:
 		l.failed = true
 	}
-}
-
-// open begins a brace group. Any group counts as one argument of a preceding \frac.
-func (l *lexer) open(text string) {
-	l.stack = append(l.stack, max(0, l.digits-1))
-	l.digits = 0
-	l.emit(tOpen, text)
-}
-
-func (l *lexer) shut(text string) {
-	if n := len(l.stack); n > 0 {
-		l.digits, l.stack = l.stack[n-1], l.stack[:n-1]
-	}
-	l.emit(tClose, text)
-}
-
-// braced consumes the next brace group and returns its contents.
-func (l *lexer) braced() (string, bool) {
-	at := l.at
-	for at < len(l.s) && l.s[at] == ' ' {
-		at++
-	}
-	if at >= len(l.s) || l.s[at] != '{' {
-		return "", false
-	}
-	depth := 0
-	for i := at; i < len(l.s); i++ {
-		switch l.s[i] {
-		case '\\':
-			i++
-		case '{':
-			depth++
-		case '}':
-			if depth--; depth == 0 {
-				l.at = i + 1
-				return l.s[at+1 : i], true
-			}
-		}
-	}
-	return "", false
 }

@@ -5,128 +5,112 @@ import "strings"
 // letters reads a run of letters: a function, a constant, a word, or one symbol per
 // letter.
 func (l *lexer) letters() {
-	start := l.at
-	for isLetter(l.s, l.at) {
-		l.at++
-	}
-	run := l.s[start:l.at]
+	run := l.word()
 	lower := strings.ToLower(run)
-	measured := l.measured()
+	next := strings.TrimLeft(l.rest(), " ")
+	last, measured := l.last(1), l.last(1).isMeasure()
+	fixed, between := fixedWord(run), setWord(lower, last, next)
+	unit, ends := "", false // of a measure at the end of the text
+	if len(run) == 1 && measured && l.spaced && isUnitLetter(run) {
+		unit, ends = unitEnd(l.rest())
+	}
 	switch {
-	case lower == "and" || lower == "or":
-		l.emit(tOp, ",")
-	case lower == "to" && len(l.out) > 0 && l.out[len(l.out)-1].kind == tNumber && isDigit(strings.TrimLeft(l.s[l.at:], " "), 0):
+	case fixed.kind != tEnd:
+		l.push(fixed)
+	case lower == "to" && last.kind == tNumber && isDigit(next, 0):
 		l.emit(tOp, ":") // 3 to 4
-	case run == "mod":
-		l.emit(tOp, "mod")
-	case lower == "percent" || lower == "pct":
-		l.emit(tOp, "%")
-	case lower == "degrees" || lower == "degree" || lower == "deg":
-		l.emit(tOp, "deg")
-	case len(run) == 1 && (lower == "p" || lower == "a") && l.meridian():
+	case (run == "p" || run == "P" || run == "a" || run == "A") && isMeridian(l.rest()):
+		l.take(len(".m"))
 		l.emit(tWord, lower+"m")
-	case lower == "pi":
-		l.emit(tSymbol, lower)
-	case lower == "inf" || lower == "infty" || lower == "infinity" || lower == "oo":
-		l.emit(tSymbol, "infty")
-	case run == "sqrt" || run == "cbrt":
-		l.emit(tFunc, run)
-	case l.setWord(lower):
-	case measured && (lower == "min" || lower == "sec"):
-		l.emit(tWord, run)
-	case !l.prose && isFunction(run):
+	case between != "":
+		l.emit(tOp, between)
+	case !l.prose && isFunction(run) && (!measured || lower != "min" && lower != "sec"):
 		l.emit(tFunc, run)
 	case isWord(run, measured, l.prose):
 		l.emit(tWord, run)
-	case len(run) == 1 && measured && l.spaced && isUnitLetter(run) && strings.TrimSpace(l.s[l.at:]) == "":
-		l.emit(tWord, run)
-	case len(run) == 1 && measured && l.spaced && isUnitLetter(run) && l.rate():
-	case len(run) == 1 && l.perWord():
+	case ends:
+		l.emit(tWord, run+l.take(len(unit)))
+	case len(run) == 1 && !l.spaced && last.isOp("/") && l.last(2).kind == tWord && l.last(3).kind == tNumber: // km/h
 		l.emit(tWord, run)
 	default:
 		for i := range run {
 			l.emit(tSymbol, run[i:i+1])
 		}
 		if isDigit(l.s, l.at) && !l.prose { // x1 is x_1
-			n := digitsAt(l.s, l.at)
-			l.out[len(l.out)-1].text += "_" + l.s[l.at:l.at+n]
-			l.at += n
+			l.out[len(l.out)-1].text += "_" + l.digits()
 		}
 	}
 }
 
-// meridian consumes the rest of "p.m." and reports whether it was there.
-func (l *lexer) meridian() bool {
-	rest := strings.ToLower(l.s[l.at:min(len(l.s), l.at+4)])
-	if !strings.HasPrefix(rest, ".m") || len(rest) > 2 && isLetter(rest, 2) {
-		return false
+// fixedWord returns the token of a word that means the same everywhere. Its kind is
+// tEnd for other words.
+func fixedWord(run string) token {
+	switch strings.ToLower(run) {
+	case "and", "or":
+		return token{kind: tOp, text: ","}
+	case "percent", "pct":
+		return token{kind: tOp, text: "%"}
+	case "degrees", "degree", "deg":
+		return token{kind: tOp, text: "deg"}
+	case "pi":
+		return token{kind: tSymbol, text: "pi"}
+	case "inf", "infty", "infinity", "oo":
+		return token{kind: tSymbol, text: "infty"}
 	}
-	l.at += 2
-	return true
+	switch run {
+	case "mod":
+		return token{kind: tOp, text: run}
+	case "sqrt", "cbrt":
+		return token{kind: tFunc, text: run}
+	}
+	return token{}
 }
 
-// rate reads the denominator of a unit, as in "5 m/s", at the end of an answer.
-func (l *lexer) rate() bool {
-	if power := strings.TrimRight(l.s[l.at:], " ."); power == "^2" || power == "^3" { // 16 m^2
-		l.emit(tWord, l.s[l.at-1:l.at])
-		return true
-	}
-	rest, ok := strings.CutPrefix(l.s[l.at:], "/")
-	rest = strings.TrimRight(rest, " .")
-	if !ok || rest == "" || len(rest) > 6 || strings.Trim(rest, "abcdefghijklmnopqrstuvwxyz^23") != "" || !isLetter(rest, 0) {
-		return false
-	}
-	l.emit(tWord, l.s[l.at-1:])
-	l.at = len(l.s)
-	return true
+// isMeridian reports whether rest continues "p" or "a" to p.m. or a.m.
+func isMeridian(rest string) bool {
+	rest = strings.ToLower(rest[:min(len(rest), 4)])
+	return strings.HasPrefix(rest, ".m") && !isLetter(rest, 2)
 }
 
-// perWord reports whether a unit and "/" precede, as in km/h.
-func (l *lexer) perWord() bool {
-	n := len(l.out)
-	return n >= 3 && !l.spaced && l.out[n-1].kind == tOp && l.out[n-1].text == "/" && l.out[n-2].kind == tWord && l.out[n-3].kind == tNumber
-}
+const alphabet = "abcdefghijklmnopqrstuvwxyz"
 
-// measured reports whether a number or its unit precedes.
-func (l *lexer) measured() bool {
-	if len(l.out) == 0 {
-		return false
+// unitEnd returns what a unit's first letter lacks of a unit that ends the text, as the
+// "/s" of "5 m/s". It reports whether there is such a unit.
+func unitEnd(rest string) (string, bool) {
+	if strings.TrimSpace(rest) == "" {
+		return "", true
 	}
-	last := l.out[len(l.out)-1]
-	return last.kind == tNumber || last.kind == tWord || last.kind == tClose || last.kind == tOp && (last.text == "/" || last.text == "%" || last.text == "deg")
+	trimmed := strings.TrimRight(rest, " .")
+	if trimmed == "^2" || trimmed == "^3" { // 16 m^2
+		return "", true
+	}
+	below, ok := strings.CutPrefix(trimmed, "/")
+	return rest, ok && len(below) <= 6 && strings.Trim(below, alphabet+"^23") == "" && isLetter(below, 0)
 }
 
-// measuredUnit reads upright letters as a unit, as in 5\,\mathrm{m/s} and
+// isUprightUnit reports whether upright letters are a unit, as in 5\,\mathrm{m/s} and
 // \frac{\text{m}}{\text{s}}.
-func (l *lexer) measuredUnit(inside string) bool {
-	inside = strings.TrimSpace(inside)
+func isUprightUnit(inside string, measured bool) bool {
 	single := len(inside) == 1 && isUnitLetter(inside) && inside != "C" && inside != "F"
-	if !single && (!l.measured() || inside == "" || len(inside) > 20 || !strings.ContainsAny(inside, "/^") && (len(inside) > 1 || !isUnitLetter(inside))) {
+	if !single && (!measured || inside == "" || len(inside) > 20 || !strings.ContainsAny(inside, "/^") && (len(inside) > 1 || !isUnitLetter(inside))) {
 		return false
 	}
-	for i := range len(inside) {
-		if !isLetter(inside, i) && strings.IndexByte(" /^-23{}", inside[i]) < 0 || strings.Count(inside, "/") > 1 {
-			return false
-		}
-	}
-	l.emit(tWord, inside)
-	return true
+	return strings.Trim(inside, alphabet+strings.ToUpper(alphabet)+" /^-23{}") == "" && strings.Count(inside, "/") <= 1
 }
 
-// setWord reads words used as operators between sets.
-func (l *lexer) setWord(lower string) bool {
-	next := strings.TrimLeft(l.s[l.at:], " ")
-	opens := next != "" && strings.ContainsRune(`([{\`, rune(next[0]))
-	closed := len(l.out) > 0 && l.out[len(l.out)-1].kind == tClose
-	switch {
-	case (lower == "u" || lower == "union") && closed && opens:
-		l.emit(tOp, "cup")
-	case lower == "in" && opens && len(l.out) > 0 && l.out[len(l.out)-1].kind == tSymbol:
-		l.emit(tOp, "in")
-	default:
-		return false
+// setWord returns the operator that a word is between last and the text next, such as
+// the U between two sets, or "".
+func setWord(lower string, last token, next string) string {
+	if next == "" || strings.IndexByte(`([{\`, next[0]) < 0 {
+		return ""
 	}
-	return true
+	switch {
+	case (lower == "u" || lower == "union") && last.kind == tClose:
+		return "cup"
+	case lower == "in" && last.kind == tSymbol:
+		return "in"
+	}
+	return ""
 }
 
 func isFunction(name string) bool {
