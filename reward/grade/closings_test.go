@@ -21,6 +21,8 @@ func closings() []string {
 		`\boxed{@}`,
 		"The total is therefore @ units.",
 		"@ is the answer.",
+		"@ is the answer",
+		"So we give @ as our final answer",
 		"This gives us @.",
 		"We get @ as our final result.",
 		"So @ it is.",

@@ -117,7 +117,7 @@ func payload(text string, i int) (int, bool) {
 		}
 		j++
 	}
-	return j, j >= len(text) && false
+	return 0, false
 }
 
 // answerAt reads the answer at begin. It returns the answer's end, its readings, and
