@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
 // candidate is a part of a sentence that may be the answer.
@@ -73,9 +74,9 @@ func (s sentence) find() []candidate {
 			continue
 		}
 		c.aside, c.inner, c.bold = c.aside || depth > 0, depth > 0, bold
-		if n := len(found); n > 0 && found[n-1].aside && !c.sum && goesOn(s.text[found[n-1].hi:i]) {
+		if n := len(found); n > 0 && found[n-1].aside && !c.sum && wording.GoesOn(s.text[found[n-1].hi:i]) {
 			c.aside = true
-		} else if n > 0 && found[n-1].aim && !c.sum && goesOn(s.text[found[n-1].hi:i]) {
+		} else if n > 0 && found[n-1].aim && !c.sum && wording.GoesOn(s.text[found[n-1].hi:i]) {
 			c.aim = true
 		}
 		found = append(found, c)
@@ -112,14 +113,6 @@ func (s sentence) isGroup(i int) bool {
 	}
 	run := s.text[i : i+n]
 	return strings.Contains(run, ",") || !strings.HasSuffix(run, ")") || strings.Count(run, "(") > 1 || i == 0 || strings.HasSuffix(s.text[:i], "**")
-}
-
-// goesOn reports whether "and" joins two items of one phrase, as in "for 4 tickets and
-// 2 drinks".
-func goesOn(between string) bool {
-	fields := strings.Fields(strings.ToLower(between))
-	n := len(fields)
-	return n >= 2 && n <= 4 && (fields[n-1] == "and" || fields[n-1] == "or") && !strings.ContainsAny(between, ",.;:")
 }
 
 // plainAt reads an expression or a number outside LaTeX at i and returns how far to

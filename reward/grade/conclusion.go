@@ -8,6 +8,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
 // conclusion reads the last sentence with a number or mathematics. If that sentence
@@ -17,18 +18,18 @@ func conclusion(text string) []string {
 		return []string{strings.TrimPrefix(strings.TrimSpace(text), "A: ")}
 	}
 	all := sentences(text[max(0, len(text)-maxFinal):])
-	if k := len(all) - 1; k >= 0 && isCutOff(all[k].text) {
+	if k := len(all) - 1; k >= 0 && wording.IsCutOff(all[k].text) {
 		return []string{all[k].text}
 	}
 	var said []sentence
 	for k := len(all) - 1; k >= 0 && len(said) < 4; k-- {
-		if givesUp(all[k].text) {
+		if wording.GivesUp(all[k].text) {
 			if strings.ContainsAny(all[k].text, "0123456789") {
 				return nil
 			}
 			return []string{all[k].text}
 		}
-		if !isChat(all[k].text) && (len(all[k].candidates()) > 0 || hasNumberWord(all[k].text) || concludes(all[k].text)) {
+		if !wording.IsChat(all[k].text) && (len(all[k].candidates()) > 0 || hasNumberWord(all[k].text) || wording.Concludes(all[k].text)) {
 			said = append(said, all[k])
 		}
 	}
@@ -36,17 +37,17 @@ func conclusion(text string) []string {
 		return wordsOnly(all)
 	}
 	var last []string // a sentence without numbers after the one with a number
-	if k := len(all) - 1; !isChat(all[k].text) && all[k].lo > said[0].lo {
+	if k := len(all) - 1; !wording.IsChat(all[k].text) && all[k].lo > said[0].lo {
 		last = []string{all[k].text}
 	}
 	pick := said[0]
-	if remarks(pick.text) {
-		if k := slices.IndexFunc(said, func(s sentence) bool { return concludes(s.text) }); k > 0 {
+	if wording.Remarks(pick.text) {
+		if k := slices.IndexFunc(said, func(s sentence) bool { return wording.Concludes(s.text) }); k > 0 {
 			pick = said[k]
 		}
 	}
 	pick.past = all[:slices.IndexFunc(all, func(s sentence) bool { return s.lo == pick.lo })]
-	if restated(pick.text) {
+	if wording.RepeatsQuestion(pick.text) {
 		return last
 	}
 	return append(pick.readings(), last...)
@@ -59,7 +60,7 @@ func isAlone(text string) bool {
 	titled = titled && len(word) > 1 && strings.IndexFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }) < 0
 	foreign := func(r rune) bool { return r >= utf8.RuneSelf && unicode.IsLetter(r) && !unicode.Is(unicode.Greek, r) }
 	counted := strings.Contains(text, "thousand") || strings.Contains(text, "illion") || strings.Contains(text, " base ")
-	if titled || counted || strings.Contains(text, "i.e.") || len(text) > 200 || strings.ContainsAny(text, "\n'") || prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") || concludes(text) {
+	if titled || counted || strings.Contains(text, "i.e.") || len(text) > 200 || strings.ContainsAny(text, "\n'") || prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") || wording.Concludes(text) {
 		return false
 	}
 	n, ok := expr.Parse(answer.Clean(text), expr.Mode{Thousands: true})
@@ -122,7 +123,7 @@ func (s sentence) choice() (string, bool) {
 		}
 		before, after := strings.ToLower(strings.Join(fields[max(0, k-1):k], " ")), strings.ToLower(strings.Join(fields[k+1:min(len(fields), k+4)], " "))
 		switch {
-		case len(fields) == 2 && concludes(s.text) && strings.Contains(fields[k], "("), (before == "is" || before == "equals" || before == "be") && after == "":
+		case len(fields) == 2 && wording.Concludes(s.text) && strings.Contains(fields[k], "("), (before == "is" || before == "equals" || before == "be") && after == "":
 			return letter, true
 		case before == "option", before == "choice", strings.HasPrefix(after, "is the correct"), strings.HasPrefix(after, "is correct"), strings.HasPrefix(after, "is the answer"), strings.HasPrefix(after, "is the right"):
 			return letter, true
@@ -134,7 +135,7 @@ func (s sentence) choice() (string, bool) {
 // wordsOnly reads the last sentence of a short response without numbers.
 func wordsOnly(all []sentence) []string {
 	for k := len(all) - 1; k >= 0; k-- {
-		if !isChat(all[k].text) {
+		if !wording.IsChat(all[k].text) {
 			return all[k].readings()
 		}
 	}
@@ -194,105 +195,24 @@ func isNumberWord(f string) bool {
 }
 
 func hasNumberWord(s string) bool {
-	return (concludes(s) || strings.Contains(s, ", so ")) && slices.ContainsFunc(strings.Fields(strings.ToLower(s)), isNumberWord)
-}
-
-// concludes reports whether a sentence begins like a conclusion.
-func concludes(s string) bool {
-	s = strings.ToLower(strings.TrimLeft(s, " \n*#-✅"))
-	for _, word := range []string{"therefore", "thus", "so", "hence", "in total", "in conclusion", "altogether", "finally", "consequently", "overall", "to conclude", "this means", "as a result", "final"} {
-		if rest, ok := strings.CutPrefix(s, word); ok && !isLetterAt(rest, 0) {
-			return true
-		}
-	}
-	return false
-}
-
-// remarks reports whether a sentence begins like a check or an explanation.
-func remarks(s string) bool {
-	s = strings.ToLower(strings.TrimLeft(s, " \n*#-✅✓("))
-	for _, begin := range []string{"check", "verif", "we can check", "we can verify", "to verify", "to check", "note", "this is because", "this matches",
-		"this makes sense", "this answer", "this result", "this is consistent", "indeed", "remember", "as a check", "for reference", "this agrees", "this confirms"} {
-		if strings.HasPrefix(s, begin) {
-			return true
-		}
-	}
-	return false
-}
-
-// corrects reports whether a sentence takes something back.
-func corrects(s string) bool {
-	fields := strings.FieldsFunc(strings.ToLower(s[:min(len(s), 200)]), func(r rune) bool { return r < 'a' || r > 'z' })
-	for i, f := range fields {
-		switch f {
-		case "wait", "actually", "correction", "oops", "mistake", "scratch", "wrong", "incorrect", "recheck", "recalculate", "redo", "apologize", "correcting":
-			return true
-		case "error", "sorry":
-			return i < 6
-		}
-	}
-	return false
-}
-
-// isCutOff reports whether a sentence is unfinished work.
-func isCutOff(s string) bool {
-	s = strings.TrimLeft(s, " *#-")
-	if strings.HasSuffix(s, "...") && !strings.ContainsAny(s, "0123456789") {
-		return true
-	}
-	if s == "" || !isLetterAt(s, len(s)-1) || strings.ContainsAny(s, "0123456789\n") || len(strings.Fields(s)) < 4 {
-		return false
-	}
-	return slices.ContainsFunc([]string{"To ", "Now", "Next", "Then ", "We ", "Let", "First", "Since", "If ", "Finally, we", "So we", "And "}, func(begin string) bool { return strings.HasPrefix(s, begin) })
-}
-
-// restated reports whether a sentence only repeats the question.
-func restated(s string) bool {
-	s = strings.ToLower(strings.TrimSpace(s))
-	return strings.HasSuffix(s, "?") && !strings.Contains(s, "=") || slices.ContainsFunc([]string{"we need to find", "we want to find", "we are asked", "we must find", "we have to find", "the question asks", "the problem asks",
-		"the problem says", "the question says", "let's find", "let us find"}, func(begin string) bool {
-		return strings.HasPrefix(s, begin) && !strings.Contains(s, ", which is ") && !strings.Contains(s, "=")
-	})
+	return (wording.Concludes(s) || strings.Contains(s, ", so ")) && slices.ContainsFunc(strings.Fields(strings.ToLower(s)), isNumberWord)
 }
 
 // takesBack reports whether any sentence of text takes something back.
 func takesBack(text string) bool {
-	return slices.ContainsFunc(sentences(text), func(s sentence) bool { return corrects(s.text) })
-}
-
-// givesUp reports whether a sentence states that no answer can be given.
-func givesUp(s string) bool {
-	s = strings.ReplaceAll(strings.ToLower(s), "’", "'")
-	return slices.ContainsFunc([]string{"need more information", "not enough information", "insufficient information", "cannot be determined", "can't be determined",
-		"cannot determine", "can't determine", "cannot solve", "can't solve", "unable to", "don't know", "do not know", "not sure", "can't decide", "cannot decide",
-		"cannot answer", "can't answer", "cannot help", "can't help"}, func(phrase string) bool { return strings.Contains(s, phrase) })
-}
-
-// isChat reports whether a sentence addresses the reader.
-func isChat(s string) bool {
-	s = strings.ToLower(strings.TrimLeft(s, " \n*(_>#-"))
-	for _, begin := range []string{"i hope", "let me know", "feel free", "note:", "note that this assumes", "do you", "would you", "please", "hope this", "is there", "thank",
-		"confidence", "difficulty", "source:", "rating", "i'm confident", "i am confident", "tags:", "topic:"} {
-		if strings.HasPrefix(s, begin) {
-			return true
-		}
-	}
-	if strings.HasPrefix(s, "if you") && (strings.Contains(s, "question") || strings.Contains(s, "help") || strings.Contains(s, "let me know")) {
-		return true
-	}
-	return strings.Trim(s, " \n*#-_=.`$\\[]()") == ""
+	return slices.ContainsFunc(sentences(text), func(s sentence) bool { return wording.Corrects(s.text) })
 }
 
 // corrected returns the answer of the text that follows an answer, if that text takes
 // the answer back and reaches its own conclusion.
 func corrected(rest string) []string {
 	all := sentences(rest[:min(len(rest), maxTail)])
-	k := slices.IndexFunc(all, func(s sentence) bool { return corrects(s.text) })
+	k := slices.IndexFunc(all, func(s sentence) bool { return wording.Corrects(s.text) })
 	if k < 0 {
 		return nil
 	}
 	for last := len(all) - 1; last > k; last-- {
-		if s := all[last]; concludes(s.text) && len(s.candidates()) > 0 {
+		if s := all[last]; wording.Concludes(s.text) && len(s.candidates()) > 0 {
 			return s.readings()
 		}
 	}

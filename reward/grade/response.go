@@ -7,6 +7,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
 // Final returns the part of a response after the reasoning and before the next turn,
@@ -73,7 +74,7 @@ func asks(line string, title bool) bool {
 func poses(s string) bool {
 	line, _, _ := strings.Cut(s[:min(len(s), 600)], "\n")
 	fields := strings.Fields(line)
-	if len(fields) < 8 || !strings.HasSuffix(strings.TrimSpace(line), "?") || !strings.ContainsAny(line, "0123456789") || corrects(line) || isChat(line) {
+	if len(fields) < 8 || !strings.HasSuffix(strings.TrimSpace(line), "?") || !strings.ContainsAny(line, "0123456789") || wording.Corrects(line) || wording.IsChat(line) {
 		return false
 	}
 	return !slices.Contains([]string{"But", "And", "So", "Hmm", "Is", "Does", "Do", "Did", "Are", "Now", "Let", "Let's"}, strings.Trim(fields[0], ",."))
@@ -85,7 +86,7 @@ func answered(text string) bool {
 		return true
 	}
 	all := sentences(text[max(0, len(text)-maxFinal):])
-	return len(all) > 0 && strings.TrimSpace(text) != "" && concludes(all[len(all)-1].text) && len(all[len(all)-1].candidates()) > 0
+	return len(all) > 0 && strings.TrimSpace(text) != "" && wording.Concludes(all[len(all)-1].text) && len(all[len(all)-1].candidates()) > 0
 }
 
 // tidy removes common HTML tags and rewrites full-width forms, used in Chinese and

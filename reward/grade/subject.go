@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
 // main returns what a sentence is about: readings of the last candidate that is not
@@ -162,7 +163,7 @@ func (s sentence) leftover(lower string) int {
 		return at
 	}
 	of := strings.TrimLeft(s.text[taken.hi:], " *$")
-	part := concludes(s.text) && (strings.HasPrefix(of, "of ") || strings.HasPrefix(of, "out of "))
+	part := wording.Concludes(s.text) && (strings.HasPrefix(of, "of ") || strings.HasPrefix(of, "out of "))
 	result, known := taken, taken.sum
 	seen := s.given(left, at)
 	for _, p := range slices.Backward(s.past) {
@@ -302,26 +303,16 @@ func (s sentence) around(all []candidate, k int) []string {
 			return []string{all[k].text, all[j].text}
 		}
 	}
-	if first == k && k > 0 && isAbout(s.text[all[k-1].hi:all[k].lo]) {
+	if first == k && k > 0 && wording.Rounds(s.text[all[k-1].hi:all[k].lo]) {
 		return []string{readings, all[k-1].text}
 	}
-	if k+1 < len(all) && restates(s.text[all[k].hi:all[k+1].lo]) && answer.Equal(all[k].text, all[k+1].text) {
+	if k+1 < len(all) && wording.Restates(s.text[all[k].hi:all[k+1].lo]) && answer.Equal(all[k].text, all[k+1].text) {
 		return []string{readings, all[k+1].text}
 	}
-	if first == k && k > 0 && restates(s.text[all[k-1].hi:all[k].lo]) && answer.Equal(all[k-1].text, all[k].text) {
+	if first == k && k > 0 && wording.Restates(s.text[all[k-1].hi:all[k].lo]) && answer.Equal(all[k-1].text, all[k].text) {
 		return []string{readings, all[k-1].text}
 	}
 	return []string{readings}
-}
-
-// restates reports whether a restatement follows.
-func restates(between string) bool {
-	for _, word := range []string{"or", "which is", "i.e.", "that is", "=", "(", "which equals"} {
-		if strings.Contains(between, word) && len(between) < 40 {
-			return true
-		}
-	}
-	return false
 }
 
 // counts reports whether the number of items, n, precedes them.
@@ -344,15 +335,6 @@ func (s sentence) solves(a, b candidate) bool {
 	side := strings.TrimRight(before, " ")
 	side = side[strings.LastIndexAny(side, " $*\n")+1:]
 	return strings.ContainsAny(side, "0123456789²³^")
-}
-
-// isAbout reports whether a rounded value follows the exact one.
-func isAbout(between string) bool {
-	switch strings.Trim(between, " $(,") {
-	case "≈", "~", `\approx`, "which is approximately", "which is about", "or approximately", "or about", "approximately":
-		return true
-	}
-	return false
 }
 
 func joined(list []candidate) string {
