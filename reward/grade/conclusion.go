@@ -75,16 +75,16 @@ func (s sentence) readings() []string {
 		return []string{digits}
 	}
 	other := slices.ContainsFunc(s.meant(), func(c candidate) bool { return !c.aside || c.sum })
-	if digits, ok := s.spelled(); ok && !other {
+	if digits, ok := spelled(s.text); ok && !other {
 		found = []string{digits} // "seven in 4 weeks"
 	}
 	if parts := strings.Split(s.text, "**"); len(parts) >= 3 && !strings.ContainsAny(parts[len(parts)-2], "0123456789") {
 		found = append(found, parts[len(parts)-2])
 	}
-	if letter, ok := s.choice(); ok {
+	if letter, ok := choice(s.text); ok {
 		found = append(found, letter)
 	}
-	if from := s.clause(); from > 0 && !strings.ContainsAny(s.text[from:], "0123456789") {
+	if from := s.clauses().conclusion(); from > 0 && !strings.ContainsAny(s.text[from:], "0123456789") {
 		found = append(found, strings.TrimLeft(s.text[from:], ", ;"))
 	}
 	if head, _, ok := strings.Cut(s.text, ", not "); ok {
@@ -104,18 +104,18 @@ func (s sentence) counted() (string, bool) {
 	if slices.ContainsFunc(s.candidates(), func(c candidate) bool { return c.lo > at }) {
 		return "", false
 	}
-	return sentence{text: s.text[at:]}.spelled()
+	return spelled(s.text[at:])
 }
 
 // choice returns the letter that a sentence chooses: "I choose option B", "B is the
 // correct answer".
-func (s sentence) choice() (string, bool) {
-	if _, after, ok := strings.Cut(s.text, "选"); ok { // Chinese: "choose"
+func choice(s string) (string, bool) {
+	if _, after, ok := strings.Cut(s, "选"); ok { // Chinese: "choose"
 		if letter := strings.Trim(after, " ().,:$*\n"); len(letter) == 1 && letter[0] >= 'A' && letter[0] <= 'J' {
 			return letter, true
 		}
 	}
-	fields := strings.Fields(s.text)
+	fields := strings.Fields(s)
 	for k := len(fields) - 1; k >= 0; k-- {
 		letter := strings.Trim(fields[k], "().,:;*$")
 		if len(letter) != 1 || letter[0] < 'A' || letter[0] > 'J' {
@@ -123,7 +123,7 @@ func (s sentence) choice() (string, bool) {
 		}
 		before, after := strings.ToLower(strings.Join(fields[max(0, k-1):k], " ")), strings.ToLower(strings.Join(fields[k+1:min(len(fields), k+4)], " "))
 		switch {
-		case len(fields) == 2 && wording.Concludes(s.text) && strings.Contains(fields[k], "("), (before == "is" || before == "equals" || before == "be") && after == "":
+		case len(fields) == 2 && wording.Concludes(s) && strings.Contains(fields[k], "("), (before == "is" || before == "equals" || before == "be") && after == "":
 			return letter, true
 		case before == "option", before == "choice", strings.HasPrefix(after, "is the correct"), strings.HasPrefix(after, "is correct"), strings.HasPrefix(after, "is the answer"), strings.HasPrefix(after, "is the right"):
 			return letter, true
@@ -143,8 +143,8 @@ func wordsOnly(all []sentence) []string {
 }
 
 // spelled returns the last number in words of a sentence.
-func (s sentence) spelled() (string, bool) {
-	fields := strings.Fields(strings.ToLower(s.text))
+func spelled(s string) (string, bool) {
+	fields := strings.Fields(strings.ToLower(s))
 	for k := len(fields) - 1; k >= 0; k-- {
 		if !countsAt(fields, k) {
 			continue

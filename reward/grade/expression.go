@@ -139,3 +139,57 @@ func isMixed(text string) bool {
 	whole, fraction, ok := strings.Cut(text, " ")
 	return ok && strings.Trim(whole, "0123456789") == "" && strings.Trim(fraction, "0123456789/") == ""
 }
+
+// numberAt returns the length of the number or space-free expression at i, or 0.
+func numberAt(t string, i int) int {
+	j := i
+	for j < len(t) && (t[j] == '-' || t[j] == '$' || t[j] == '.' || t[j] == '+') && j < i+3 {
+		j++
+	}
+	if rest, ok := strings.CutPrefix(t[j:], "−"); ok && isDigitAt(rest, 0) {
+		j += len("−")
+	}
+	if !isDigitAt(t, j) || i > 0 && (isLetterAt(t, i-1) || isDigitAt(t, i-1)) {
+		return 0
+	}
+	if (t[i] == '-' || t[i] == '+') && i > 0 && t[i-1] != ' ' && t[i-1] != '(' && t[i-1] != '=' && t[i-1] != '*' && t[i-1] != ':' {
+		return 0
+	}
+	for j < len(t) {
+		c := t[j]
+		switch {
+		case isDigitAt(t, j), strings.IndexByte("%/^:_", c) >= 0:
+			j++
+		case (c == '.' || c == ',') && isDigitAt(t, j+1), c == ',' && j+1 < len(t) && t[j+1] == '-' && isDigitAt(t, j+2):
+			j++
+		case c == ' ' && (isMixedAt(t, j) || isGroupedAt(t, i, j)):
+			j++
+		case (c == '-' || c == '+' || c == '*') && isDigitAt(t, j+1):
+			j++
+		case strings.HasPrefix(t[j:], "°"):
+			j += len("°")
+		case isLetterAt(t, j) && !isLetterAt(t, j+1) && strings.IndexByte("mgshlL", c) < 0: // 2k+3
+			j++
+		default:
+			return j - i
+		}
+	}
+	return j - i
+}
+
+// isGroupedAt reports whether the space at j is a thousands separator of the number at i,
+// as in 1 000.
+func isGroupedAt(t string, i, j int) bool {
+	head := strings.TrimLeft(t[i:j], "-$")
+	return len(head) <= 3 && head != "" && head[0] != '0' && strings.Trim(head, "0123456789") == "" &&
+		isDigitAt(t, j+1) && isDigitAt(t, j+2) && isDigitAt(t, j+3) && !isDigitAt(t, j+4) && !isLetterAt(t, j+4)
+}
+
+// isMixedAt reports whether the space at i is part of a mixed number such as 3 1/2.
+func isMixedAt(t string, i int) bool {
+	j := i + 1
+	for isDigitAt(t, j) {
+		j++
+	}
+	return isDigitAt(t, i-1) && j > i+1 && j < len(t) && t[j] == '/' && isDigitAt(t, j+1)
+}

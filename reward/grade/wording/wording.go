@@ -107,9 +107,9 @@ func Rounds(between string) bool {
 	return false
 }
 
-// GoesOn reports whether "and" joins two items of one phrase, as in "for 4 tickets and
+// Continues reports whether "and" joins two items of one phrase, as in "for 4 tickets and
 // 2 drinks".
-func GoesOn(between string) bool {
+func Continues(between string) bool {
 	fields := strings.Fields(strings.ToLower(between))
 	n := len(fields)
 	return n >= 2 && n <= 4 && (fields[n-1] == "and" || fields[n-1] == "or") && !strings.ContainsAny(between, ",.;:")

@@ -1,0 +1,170 @@
+package grade
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/wording"
+)
+
+// clauses finds the clause of a sentence that concludes and those that only explain.
+type clauses struct {
+	text, lower string // lower is empty if lower-casing changes a letter's length
+	all         []candidate
+	past        []sentence
+}
+
+func (s sentence) clauses() clauses {
+	c := clauses{text: s.text, lower: strings.ToLower(s.text), all: s.candidates(), past: s.past}
+	if len(c.lower) != len(c.text) {
+		c.lower = ""
+	}
+	return c
+}
+
+// conclusion returns the offset of the last concluding clause, or 0.
+func (s clauses) conclusion() int {
+	at := 0
+	if k := participle(s.lower); k > 0 && s.leftover() == 0 {
+		at = k
+	}
+	for _, word := range []string{", so ", ", therefore", ", thus", ", hence", "; so ", "; therefore", "; thus",
+		", which means", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
+		at = max(at, strings.LastIndex(s.lower, word))
+	}
+	return at
+}
+
+// reason returns the offset of a clause that only explains what precedes it, or 0.
+func (s clauses) reason() int {
+	first, lower := 0, s.lower
+	if lower == "" {
+		return 0
+	}
+	for _, word := range []string{", assuming ", ", since ", "(since ", "(because ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
+		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", da ", ", weil ", ", car ", ", ya que ", " porque ", " puisque ", " parce que ", ", or about ", ", or approximately ", ", or roughly "} {
+		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
+			first = i
+		}
+	}
+	for _, word := range []string{", while ", ", whereas ", ", and the other ", ", and indeed ", ", with ", ", made up of ", ", consisting of ", ", including ", ", attained ",
+		", achieved ", ", occurring ", ", half of ", ", which is twice ", ", which is half ", ", enough ", ", whose digits ", ", of which ", ", along with ", " before ", " since ", ", a ratio of ", ", about ",
+		", approximately ", ", roughly "} {
+		i := strings.Index(lower, word)
+		if i > 0 && (first == 0 || i < first) && (word != " since " || !strings.Contains(lower[i:], ",")) && !strings.HasPrefix(lower[i:], ", with a total") && !slices.ContainsFunc(s.all, func(c candidate) bool { return c.sum && c.lo > i }) {
+			first = i
+		}
+	}
+	for _, i := range []int{s.leftover(), s.difference(), s.breakdown(), s.manner()} {
+		if i > 0 && (first == 0 || i < first) {
+			first = i
+		}
+	}
+	if i := strings.Index(lower, ", or "); i > 0 && first == 0 && strings.Contains(lower[i:], " per ") && !strings.Contains(lower[:i], " per ") { // "$450, or $45 per person"
+		return i
+	}
+	return first
+}
+
+// leftover returns the offset where a sentence only adds what is left over, as in "So
+// they took 26 of the 40, leaving 14", or 0. The last computed value is the conclusion.
+func (s clauses) leftover() int {
+	at, all := participle(s.lower), s.all
+	n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > at })
+	if at <= 0 || n <= 0 || slices.ContainsFunc(all[n:], func(c candidate) bool { return c.sum || c.bold }) {
+		return 0
+	}
+	k := n - 1
+	for k > 0 && all[k].aside {
+		k--
+	}
+	taken, left := all[k], all[n]
+	if taken.bold {
+		return at
+	}
+	of := strings.TrimLeft(s.text[taken.hi:], " *$")
+	part := wording.Concludes(s.text) && (strings.HasPrefix(of, "of ") || strings.HasPrefix(of, "out of "))
+	result, known := taken, taken.sum
+	seen := s.given(left, at)
+	for _, p := range slices.Backward(s.past) {
+		for _, c := range slices.Backward(p.candidates()) {
+			if c.sum && !known {
+				result, known = c, true
+			}
+		}
+	}
+	if part && !known || known && answer.Equal(taken.text, result.text) && (seen || part) {
+		return at
+	}
+	return 0
+}
+
+// participle returns the offset of ", leaving" and the like, or -1.
+func participle(lower string) int {
+	return max(strings.LastIndex(lower, ", leaving"), strings.LastIndex(lower, ", making"), strings.LastIndex(lower, ", giving"))
+}
+
+// manner returns the offset where a sentence ends in known facts, as in "He drives 60
+// mph, covering the 120 miles", or 0.
+func (s clauses) manner() int {
+	at := strings.LastIndex(s.lower, ", ")
+	if at <= 0 {
+		return 0
+	}
+	verb, _, _ := strings.Cut(s.lower[at+len(", "):], " ")
+	known := slices.Contains([]string{"having", "rejecting", "discarding", "ignoring", "using", "assuming", "averaging", "keeping", "counting"}, verb)
+	before := false
+	for _, c := range s.all {
+		if c.lo < at {
+			before = before || !c.aside
+		} else if c.sum || !known && !s.given(c, at) {
+			return 0
+		}
+	}
+	if !before || !strings.HasSuffix(verb, "ing") || participle(s.lower) == at {
+		return 0
+	}
+	return at
+}
+
+// given reports whether the sentence up to at, or the text before it, mentions c.
+func (s clauses) given(c candidate, at int) bool {
+	return mentions(s.text[:at], c.text) || slices.ContainsFunc(s.past, func(p sentence) bool { return mentions(p.text, c.text) })
+}
+
+// mentions reports whether number is a word of text.
+func mentions(text, number string) bool {
+	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(firstField(number), "$"))
+}
+
+// difference returns the offset where a sentence compares its answer, as in "Ben has
+// 26, 12 more than Tom", or 0.
+func (s clauses) difference() int {
+	for k, c := range s.all {
+		before := strings.TrimSuffix(strings.TrimRight(s.text[:c.lo], " $*"), ", which is")
+		if k == 0 || before == s.text[:c.lo] || !strings.HasSuffix(s.text[:len(before)+1], ",") && !strings.HasSuffix(before, ",") {
+			continue
+		}
+		fields := strings.Fields(strings.Trim(s.text[c.hi:min(len(s.text), c.hi+40)], " *$"))
+		if n := slices.Index(fields, "than"); n > 0 && n < 4 && slices.ContainsFunc(fields[:n], func(f string) bool { return f == "more" || f == "fewer" || f == "less" }) {
+			return c.lo - 1
+		}
+		if k+1 == len(s.all) && strings.HasSuffix(before, ",") && slices.ContainsFunc(fields[:min(len(fields), 2)], func(f string) bool { return f == "each" || f == "per" || f == "apiece" || f == "a" || f == "an" }) { // 45 minutes each way
+			return c.lo - 1
+		}
+	}
+	return 0
+}
+
+// breakdown returns the offset where a sentence lists the parts of its answer, as in
+// "He pays $11: $8 for lunch plus $3 for a drink", or 0.
+func (s clauses) breakdown() int {
+	all := s.all
+	for k := 1; k+1 < len(all); k++ {
+		if c := all[k-1]; strings.HasSuffix(strings.TrimRight(s.text[c.hi:all[k].lo], " $*"), ":") && !strings.Contains(s.text[c.hi:all[k].lo], " is") && !c.aside && strings.Count(s.text[c.hi:], ":") == 1 && !slices.ContainsFunc(all[k:], func(c candidate) bool { return c.sum || c.bold }) {
+			return all[k].lo - 1
+		}
+	}
+	return 0
+}

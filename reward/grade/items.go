@@ -1,0 +1,133 @@
+package grade
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/wording"
+)
+
+// items are candidates of a sentence, in order.
+type items struct {
+	text string // of the sentence
+	all  []candidate
+}
+
+// before returns the text between item k and the item before it.
+func (l items) before(k int) string { return l.text[l.all[k-1].hi:l.all[k].lo] }
+
+// measured drops a measure repeated in other units, as in "2.5 hours, or 2 hours and 30
+// minutes", if the two cannot be compared.
+func (l items) measured() []candidate {
+	all := l.all
+	for k := 1; k < len(all); k++ {
+		between := l.before(k)
+		word, rest, _ := strings.Cut(strings.TrimSpace(between), ",")
+		if answer.IsUnit(word) && strings.TrimSpace(rest) == "or" && !strings.Contains(all[k].text, "%") && !answer.Equal(all[k-1].text, all[k].text) {
+			return all[:k]
+		}
+	}
+	return all
+}
+
+// explained removes the candidates of the explanation that begins at k. If arithmetic
+// in the explanation arrives at a candidate, only that one remains: "he needs 55 more
+// to be above 60 because 300 - 245 = 55".
+func (l items) explained(k int) []candidate {
+	all := l.all
+	n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > k })
+	if n <= 0 {
+		return all
+	}
+	end := strings.IndexAny(l.text[k+1:], ",;")
+	if so := strings.Index(l.text[k+1:], " so "); so >= 0 && (end < 0 || so < end) {
+		end = so
+	}
+	if end >= 0 { // the sentence may continue after the explanation
+		if m := slices.IndexFunc(all, func(c candidate) bool { return c.sum && c.lo > k+1+end }); m >= 0 {
+			return all[m:]
+		}
+	}
+	if strings.Contains(l.text[k:], " then ") {
+		return all
+	}
+	for _, c := range all[n:] {
+		for i := n - 1; i >= 0 && c.sum; i-- {
+			if answer.Equal(all[i].text, c.text) {
+				return all[i : i+1]
+			}
+		}
+	}
+	return all[:n]
+}
+
+// readings returns the readings of candidate k together with its neighbours in a list.
+// Neighbours that restate it are separate readings.
+func (l items) readings(k int) []string {
+	all := l.all
+	first := k
+	for first > 0 && (all[k].aside || !all[first-1].aside) && answer.Joins(l.before(first)) && !l.solves(first) {
+		first--
+	}
+	last := k
+	for all[k].sum && last+1 < len(all) && strings.TrimSpace(l.before(last+1)) == "," && !all[last+1].aside {
+		last++
+	}
+	readings := joined(all[first : last+1])
+	if n := strconv.Itoa(last + 1 - first); last > first && l.counted(first, n) { // "There are 2 roots, 1 and 4"
+		return []string{readings, n}
+	}
+	if head, _, ok := strings.Cut(readings, "*1000"); ok && first == k { // "26 billion" may answer "how many billion"
+		return []string{readings, head}
+	}
+	if digits, ok := strings.CutPrefix(all[k].text, "1000*"); ok && first == k {
+		return []string{readings, digits + "k"}
+	}
+	for j := first; j < k; j++ {
+		if answer.Equal(all[j].text, all[k].text) {
+			return []string{all[k].text, all[j].text}
+		}
+	}
+	if first == k && k > 0 && wording.Rounds(l.before(k)) {
+		return []string{readings, all[k-1].text}
+	}
+	if k+1 < len(all) && wording.Restates(l.before(k+1)) && answer.Equal(all[k].text, all[k+1].text) {
+		return []string{readings, all[k+1].text}
+	}
+	if first == k && k > 0 && wording.Restates(l.before(k)) && answer.Equal(all[k-1].text, all[k].text) {
+		return []string{readings, all[k-1].text}
+	}
+	return []string{readings}
+}
+
+// counted reports whether the number of the items from first on, n, precedes them.
+func (l items) counted(first int, n string) bool {
+	if slices.ContainsFunc(l.all[:first], func(c candidate) bool { return strings.TrimSpace(c.text) == n }) {
+		return true
+	}
+	digits, ok := spelled(strings.TrimRight(l.text[:l.all[first].lo], " :$("))
+	return ok && strings.HasPrefix(digits, n+" ")
+}
+
+// solves reports whether item k is the next step after the item before it rather than
+// its neighbour in a list: "2x = 20 and x = 10".
+func (l items) solves(k int) bool {
+	between := strings.TrimRight(l.before(k), " $*")
+	before, equal := strings.CutSuffix(strings.TrimRight(l.text[:l.all[k-1].lo], " $*"), "=")
+	if !equal || !strings.HasSuffix(between, "=") {
+		return false
+	}
+	side := strings.TrimRight(before, " ")
+	side = side[strings.LastIndexAny(side, " $*\n")+1:]
+	return strings.ContainsAny(side, "0123456789²³^")
+}
+
+func joined(list []candidate) string {
+	texts := make([]string, len(list))
+	for i, c := range list {
+		texts[i] = c.text
+	}
+	return strings.Join(texts, " , ")
+}
