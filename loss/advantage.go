@@ -5,13 +5,12 @@ import (
 	"math"
 )
 
-// The estimators of a response's advantage from its group's rewards.
+// Estimators of a response's advantage from its group's rewards.
 //
-// ReMax (Li et al. 2024, arXiv 2310.10505) is none of them: its baseline is the
-// reward of the prompt's greedy response, which is one more response to sample
-// for each prompt and never trained. It buys a baseline for a single response;
-// with the groups that are sampled here, leave-one-out has an unbiased one for
-// nothing.
+// ReMax (Li et al. 2024, arXiv 2310.10505) is not among them. Its baseline is the reward
+// of the prompt's greedy response: one more response to sample per prompt, which is
+// never trained. That pays off for a single response per prompt. Groups give
+// leave-one-out an unbiased baseline for free.
 const (
 	// GroupAdvantage is (r - mean) / (std + 1e-4) with the unbiased standard
 	// deviation (Shao et al. 2024, section 4.1.2).
@@ -26,17 +25,16 @@ const (
 )
 
 const (
-	// stdFloor keeps rewards that differ little from large advantages.
+	// stdFloor prevents large advantages from rewards that differ little.
 	stdFloor = 1e-4
-	// residue is the spread, as a part of the largest reward, up to which rewards
-	// differ by rounding only.
+	// residue is the largest spread due to rounding, relative to the largest reward.
 	residue = 1e-12
 )
 
-// Advantages estimates each response's advantage from the rewards of one whole
-// group. They are exactly 0 where all rewards are Equal, as in a group of one,
-// unless the kind is "reward". A reward that is not finite makes all advantages
-// of its group NaN, which Eval refuses. An unknown kind panics, as does one that
+// Advantages estimates the advantage of each response from the rewards of one whole
+// group. The advantages are exactly 0 if all rewards are Equal, as in a group of one,
+// unless the kind is "reward". A reward that is not finite makes all advantages of its
+// group NaN, which Eval rejects. Advantages panics on an unknown kind and on one that
 // needs the whole batch.
 func Advantages(kind string, rewards []float64) []float64 {
 	n := float64(len(rewards))
@@ -49,7 +47,7 @@ func Advantages(kind string, rewards []float64) []float64 {
 		divide(advantages, (n-1)/n)
 	case RewardAdvantage:
 		for i, r := range rewards {
-			advantages[i] = r + 0*mean // NaN where the mean is
+			advantages[i] = r + 0*mean // NaN if the mean is
 		}
 	default:
 		panic(fmt.Sprintf("loss: unknown advantage of a group %q", kind))
@@ -57,8 +55,8 @@ func Advantages(kind string, rewards []float64) []float64 {
 	return advantages
 }
 
-// Equal says that rewards are the same but for rounding: a group of them teaches
-// nothing. Of rewards that are not finite it is false.
+// Equal reports whether rewards differ at most by rounding: such a group teaches
+// nothing. It returns false if a reward is not finite.
 func Equal(rewards []float64) bool {
 	if len(rewards) == 0 {
 		return true
@@ -73,14 +71,14 @@ func Equal(rewards []float64) bool {
 	return high-low <= residue*max(high, -low)
 }
 
-// centre is rewards less their mean, exactly 0 where they are Equal; both are
-// NaN where a reward is not finite.
+// centre returns the rewards minus their mean, exactly 0 if they are Equal, and the
+// mean. Both are NaN if a reward is not finite.
 func centre(rewards []float64) (centred []float64, mean float64) {
 	centred = make([]float64, len(rewards))
 	for _, r := range rewards {
 		mean += r / float64(len(rewards))
 	}
-	mean += 0 * mean // an infinite one is NaN
+	mean += 0 * mean // an infinite mean becomes NaN
 	if Equal(rewards) {
 		return centred, mean
 	}
@@ -90,7 +88,7 @@ func centre(rewards []float64) (centred []float64, mean float64) {
 	return centred, mean
 }
 
-// divide leaves zeros as they are, whatever the divisor.
+// divide divides values in place. Zeros stay 0 whatever the divisor.
 func divide(values []float64, divisor float64) {
 	for i, v := range values {
 		if v != 0 {
@@ -99,7 +97,8 @@ func divide(values []float64, divisor float64) {
 	}
 }
 
-// deviation is the unbiased standard deviation of values, 0 of fewer than two.
+// deviation returns the unbiased standard deviation of values, or 0 for fewer than
+// two.
 func deviation(values []float64, mean float64) float64 {
 	if len(values) < 2 {
 		return 0

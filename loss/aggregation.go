@@ -1,9 +1,9 @@
 package loss
 
-// Aggregation says how the losses of a step's tokens become one number: each
-// token's loss has its response's weight, and the sum over the step is divided
-// once by a denominator that is known when the last group is in. Both loss and
-// gradient are linear in it, so that training group by group is exact.
+// Aggregation reduces the losses of a step's tokens to one number. Each token's loss
+// is weighted by its response's weight, and the step's sum is divided once by a
+// denominator that is known after the last group. Loss and gradient are linear in the
+// sums, so training group by group is exact.
 type Aggregation string
 
 // The aggregations.
@@ -19,7 +19,7 @@ const (
 	Constant Aggregation = "constant"
 )
 
-// Weight of each token of a response with length tokens.
+// Weight returns the weight of each token of a response with length tokens.
 func (a Aggregation) Weight(length int) float32 {
 	if a == SequenceMean && length > 0 {
 		return float32(1 / float64(length))
@@ -27,8 +27,9 @@ func (a Aggregation) Weight(length int) float32 {
 	return 1
 }
 
-// Denominator divides the step's sums, given the number of its responses, of
-// all their tokens (those without a gradient included) and the constant length.
+// Denominator returns the divisor of the step's sums, given the number of its
+// responses, the number of all their tokens (including those without a gradient) and
+// the constant length.
 func (a Aggregation) Denominator(responses, tokens, constant int) float64 {
 	switch a {
 	case SequenceMean:

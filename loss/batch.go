@@ -2,28 +2,29 @@ package loss
 
 import "slices"
 
-// The estimators that need the rewards of all groups of an optimizer step, so
-// that no group can be trained before the last is in (Hu et al. 2025, arXiv
-// 2501.03262, "REINFORCE++", "global advantage normalization").
+// Estimators that need the rewards of all groups of an optimizer step: no group can be
+// trained before the last one is complete (Hu et al. 2025, arXiv 2501.03262,
+// "REINFORCE++", "global advantage normalization").
 const (
-	// BatchAdvantage is (r - mean) / (std + 1e-4) over the batch: REINFORCE++,
-	// which also works with one response a prompt.
+	// BatchAdvantage is (r - mean) / (std + 1e-4) over the batch: REINFORCE++. It also
+	// works with one response per prompt.
 	BatchAdvantage = "batch"
-	// BatchBaselineAdvantage is d / (std(d) + 1e-4) over the batch with d the
-	// reward less its group's mean: REINFORCE++ with baseline. The mean of d, which
-	// the paper subtracts too, is 0.
+	// BatchBaselineAdvantage is d / (std(d) + 1e-4) over the batch, where d is the
+	// reward minus its group's mean: REINFORCE++ with baseline. The paper also
+	// subtracts the mean of d, which is 0.
 	BatchBaselineAdvantage = "batch-baseline"
 )
 
-// WholeBatch says that a kind of advantage needs all groups of an optimizer step.
+// WholeBatch reports whether a kind of advantage needs all groups of an optimizer
+// step.
 func WholeBatch(kind string) bool { return kind == BatchAdvantage || kind == BatchBaselineAdvantage }
 
-// BatchAdvantages estimates the advantages of all responses of an optimizer step
-// from the rewards of its groups. Each response counts once, whatever its length.
-// The result of a group has the same bits whatever the order of the groups. With
-// "batch-baseline" it is exactly 0 where a group's rewards are Equal, with "batch"
-// where the batch's are. A reward that is not finite makes all advantages NaN.
-// The kinds that need no batch are those of Advantages; an unknown one panics.
+// BatchAdvantages estimates the advantages of all responses of an optimizer step from
+// the rewards of its groups. Each response counts once, whatever its length. The order
+// of the groups does not change a bit of the result. The advantages are exactly 0 if
+// the rewards are Equal: those of the group with "batch-baseline", those of the batch
+// with "batch". A reward that is not finite makes all advantages NaN. BatchAdvantages
+// also takes the kinds of Advantages and panics on an unknown kind.
 func BatchAdvantages(kind string, groups [][]float64) [][]float64 {
 	advantages := make([][]float64, len(groups))
 	for i, rewards := range groups {
@@ -42,11 +43,11 @@ func BatchAdvantages(kind string, groups [][]float64) [][]float64 {
 	return advantages
 }
 
-// whiten divides all values by their deviation, in place, and subtracts their
-// mean first where it is not known to be 0.
+// whiten divides all values by their standard deviation, in place. It first subtracts
+// their mean, unless that is known to be 0.
 func whiten(groups [][]float64, subtract bool) {
 	all := slices.Concat(groups...)
-	slices.Sort(all) // the order of the sums
+	slices.Sort(all) // sums do not depend on the order of groups
 	_, mean := centre(all)
 	equal := Equal(all)
 	if !subtract {

@@ -2,10 +2,10 @@ package loss
 
 import "math"
 
-// The corrections for instances whose log-probabilities are not the trainer's to
-// the bit. They weigh a token's loss, not its divergence, by a function of
-// ρ = π_trainer/π_instance under the weights that sampled, and leave a token with
-// ρ = 1 exactly as it is.
+// Corrections for instances whose log-probabilities differ from the trainer's. They
+// weight a token's loss, without its divergence, by a function of ρ =
+// π_trainer/π_instance under the weights that sampled. They do not change a token with
+// ρ = 1.
 const (
 	// NoCorrection is a weight of 1.
 	NoCorrection = "none"
@@ -17,7 +17,7 @@ const (
 	Mask = "mask"
 )
 
-// correction is a token's weight, which no gradient passes. The logarithm is
+// correction returns a token's weight. No gradient passes through it. The logarithm is
 // bounded, so that no ρ overflows.
 func correction(x *expression, v vectors, c Config) node {
 	low, high := correctionBounds(c)
@@ -30,7 +30,7 @@ func correction(x *expression, v vectors, c Config) node {
 	return x.mul(inside, weight)
 }
 
-// correctionBounds are those of log ρ.
+// correctionBounds returns the bounds of log ρ.
 func correctionBounds(c Config) (low, high float64) {
 	low = -math.MaxFloat64
 	if c.Correction == Mask {

@@ -5,35 +5,35 @@ import (
 	"math"
 )
 
-// Vars are the tokens of one or more whole responses, one entry a token.
+// Vars holds the tokens of one or more whole responses, one entry per token.
 type Vars struct {
-	Policy    []float32 // log-probability under the policy that is trained, natural log
-	Old       []float32 // under the policy that the ratio is taken to; may be Policy itself
-	Reference []float32 // under the reference; nil where beta is 0
+	Policy    []float32 // natural log-probability under the trained policy
+	Old       []float32 // under the policy in the denominator of the ratio; may be Policy itself
+	Reference []float32 // under the reference; nil if beta is 0
 	Advantage []float32 // of the token's response
 	Weight    []float32 // of the token's response, see Aggregation.Weight
 
-	// Lengths are the responses' numbers of tokens, one entry a response in the
-	// order of its tokens; nil where the ratio is a token's.
+	// Lengths are the numbers of tokens of the responses, in order. nil if ratios are
+	// per token.
 	Lengths []int
-	// Behaviour is under the policy that sampled, as the sampler recorded it; nil
-	// without a correction.
+	// Behaviour is the log-probability under the policy that sampled, as the sampler
+	// recorded it. nil without a correction.
 	Behaviour []float32
-	// Recomputed is Behaviour as the trainer computes it from the same weights;
-	// may be Policy or Old itself, and nil without a correction.
+	// Recomputed is Behaviour as the trainer computes it from the same weights. It may
+	// be Policy or Old itself. nil without a correction.
 	Recomputed []float32
 }
 
 // Result holds sums over the tokens of one Eval, to be added over a step.
 type Result struct {
-	Grad      []float32 // d Loss / d Policy, one entry a token
-	Loss      float64   // weighted, minimised, not divided by the step's denominator
+	Grad      []float32 // d Loss / d Policy, one entry per token
+	Loss      float64   // weighted, not divided by the step's denominator
 	PG        float64   // Loss without the divergence
-	KL        float64   // plain sum of the k3 estimate to the reference, 0 without one
-	Clipped   float64   // number of tokens whose gradient the clip removes, or whose weight it changes
-	Corrected float64   // number of tokens whose ratio to the instance the correction bounds or masks
-	Ratio     float64   // plain sum of policy / old, of the token or its response as the kind has it
-	RatioMax  float64   // the largest, and not a sum
+	KL        float64   // unweighted sum of the k3 estimate to the reference, 0 without one
+	Clipped   float64   // tokens whose gradient the clip removes or whose weight it changes
+	Corrected float64   // tokens whose ratio to the instance the correction bounds or masks
+	Ratio     float64   // unweighted sum of policy / old, per token or per response as the kind defines it
+	RatioMax  float64   // maximum, not a sum
 	Tokens    int
 }
 
@@ -43,7 +43,7 @@ type Objective struct {
 	programs programs
 }
 
-// New makes the objective that cfg names.
+// New returns the objective of cfg.
 func New(cfg Config) (*Objective, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("new loss: %w", err)
@@ -51,10 +51,10 @@ func New(cfg Config) (*Objective, error) {
 	return &Objective{cfg: cfg, programs: programs{idle: map[int][]*program{}}}, nil
 }
 
-// Eval is the loss of v's tokens and its gradient. A token's gradient depends
-// on that token alone, or on its response where the ratio is a response's: any
-// split of a batch into calls, between responses, gives the same bits. An error
-// names the first token with a value, loss or gradient that is not finite.
+// Eval returns the loss of v's tokens and its gradient. A token's gradient depends
+// only on the token, or on its response if ratios are per response: any split of a
+// batch between responses gives the same bits. An error names the first token with a
+// value, loss or gradient that is not finite.
 func (o *Objective) Eval(v Vars) (Result, error) {
 	n := len(v.Policy)
 	if err := o.check(v); err != nil {
@@ -86,8 +86,8 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 	return r, nil
 }
 
-// build writes the weighted loss of each token, and its part that is not the
-// divergence, as functions of the policy.
+// build returns the weighted loss of each token, and its part without the divergence,
+// as functions of the policy.
 func (o *Objective) build(x *expression) (policy, each, part node) {
 	in := vectors{
 		policy:    x.vector("policy", func(v *Vars) []float32 { return v.Policy }),
@@ -106,8 +106,8 @@ func (o *Objective) build(x *expression) (policy, each, part node) {
 	return in.policy, x.mul(weight, loss), x.mul(weight, pg)
 }
 
-// check refuses vectors that are missing, lengths that differ and values that
-// are not finite.
+// check rejects missing vectors, vectors of different lengths and values that are not
+// finite.
 func (o *Objective) check(v Vars) error {
 	if v.Reference == nil && o.cfg.Beta > 0 && len(v.Policy) > 0 {
 		return fmt.Errorf("loss: no reference log-probabilities, expected them with beta %v", o.cfg.Beta)
@@ -140,7 +140,8 @@ func (o *Objective) check(v Vars) error {
 	return o.checkLengths(v)
 }
 
-// checkLengths refuses responses that are not the tokens, where they matter.
+// checkLengths rejects lengths that do not add up to the tokens, if the objective uses
+// them.
 func (o *Objective) checkLengths(v Vars) error {
 	if !methodOf(o.cfg.Kind).whole {
 		return nil

@@ -5,29 +5,28 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// node is a vector with one float64 for each token, or a scalar.
+// node is a vector with one float64 per token, or a scalar.
 type node = *gorgonia.Node
 
-// expression builds one graph of element-wise operations. It remembers the
-// first failure, which compile returns, so that an objective reads like its
-// formula.
+// expression builds a graph of element-wise operations. It keeps the first error,
+// which compile returns, so that an objective reads like its formula.
 //
-// A vector that several terms depend on receives the sum of their gradients;
-// written with two terms at most, as here, that sum has one order only and the
-// gradient is the same bits in every run.
+// A vector used by several terms receives the sum of their gradients. With at most two
+// terms, as here, that sum has only one order, so the gradient has the same bits in
+// every run.
 type expression struct {
 	graph   *gorgonia.ExprGraph
 	size    int // tokens
 	inputs  []input
-	lengths []int // of the responses that it is run on
+	lengths []int // of the responses of the current run
 	err     error
-	stops   int // how many there are
-	// hold, where it is not nil, sees the value of each stop when it is computed,
-	// and may change it.
+	stops   int // calls of stop
+	// hold, if not nil, gets the value of each stop when it is computed and may change
+	// it.
 	hold func(stop int, value []float64)
 }
 
-// input is a vector that is filled before each run.
+// input is a vector filled before each run.
 type input struct {
 	of     func(v *Vars) []float32
 	values []float64
@@ -37,7 +36,7 @@ func newExpression(size int) *expression {
 	return &expression{graph: gorgonia.NewGraph(), size: size}
 }
 
-// vector is a named input.
+// vector returns a named input.
 func (x *expression) vector(name string, of func(v *Vars) []float32) node {
 	in := input{of, make([]float64, x.size)}
 	x.inputs = append(x.inputs, in)
@@ -72,23 +71,23 @@ func (x *expression) add(a, b node) node { return x.binary(gorgonia.Add, a, b) }
 func (x *expression) sub(a, b node) node { return x.binary(gorgonia.Sub, a, b) }
 func (x *expression) mul(a, b node) node { return x.binary(gorgonia.HadamardProd, a, b) }
 
-// atMost is 1 where a <= b and 0 elsewhere; no gradient passes.
+// atMost returns 1 if a <= b, else 0. No gradient passes.
 func (x *expression) atMost(a, b node) node {
 	return x.binary(func(a, b node) (node, error) { return gorgonia.Lte(a, b, true) }, a, b)
 }
 
-// choose is a where the mask is 1 and b where it is 0. Both must be finite.
+// choose returns a if the mask is 1 and b if it is 0. Both must be finite.
 func (x *expression) choose(mask, a, b node) node {
 	return x.add(x.mul(mask, a), x.mul(x.sub(x.scalar(1), mask), b))
 }
 
-// mean is a's mean over each response, at each of its tokens.
+// mean returns the mean of a over each response, at each of its tokens.
 func (x *expression) mean(a node) node {
 	op := &vectorOp{name: "mean", diff: true, apply: func(out, in []float64) { means(out, in, x.lengths) }}
 	return x.unary(func(a node) (node, error) { return gorgonia.ApplyOp(op, a) }, a)
 }
 
-// stop is a, and no gradient passes: sg[a] in papers.
+// stop returns a without its gradient: sg[a] in papers.
 func (x *expression) stop(a node) node {
 	at := x.stops
 	x.stops++
@@ -101,13 +100,13 @@ func (x *expression) stop(a node) node {
 	return x.unary(func(a node) (node, error) { return gorgonia.ApplyOp(op, a) }, a)
 }
 
-// max is the greater of a and b, and a's gradient where they are equal.
+// max returns the greater of a and b, with a's gradient if they are equal.
 func (x *expression) max(a, b node) node { return x.choose(x.atMost(b, a), a, b) }
 
-// min is the lesser of a and b, and a's gradient where they are equal.
+// min returns the lesser of a and b, with a's gradient if they are equal.
 func (x *expression) min(a, b node) node { return x.choose(x.atMost(a, b), a, b) }
 
-// clip bounds a; the gradient passes where a is within the bounds, ends included.
+// clip bounds a. The gradient passes if a is within the bounds, ends included.
 func (x *expression) clip(a node, low, high float64) node {
 	lo, hi := x.scalar(low), x.scalar(high)
 	a = x.choose(x.atMost(a, hi), a, hi)

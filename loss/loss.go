@@ -1,13 +1,12 @@
 // Package loss turns token log-probabilities and rewards into a scalar and its
 // gradient; it knows no model and no device.
 //
-// An algorithm is an expression over per-token vectors, one file each (grpo.go,
-// gspo.go, cispo.go, reinforce.go), which Gorgonia differentiates; objective.go
-// lists them, and docs/tutorial.md adds one. With an
-// advantage and an aggregation it is a named method; configs/objectives has those
-// of the papers. Everything that a batch divides by is left out: Eval returns sums,
-// so that a step's groups can be trained as they arrive, and Aggregation says what
-// the step's total is divided by, once.
+// An algorithm is an expression over per-token vectors, which Gorgonia differentiates.
+// Each has a file of its own (grpo.go, gspo.go, cispo.go, reinforce.go), and
+// objective.go lists them; docs/tutorial.md adds one. A method is an algorithm with an
+// advantage and an aggregation; configs/objectives has the methods of the papers. Eval
+// returns sums that are not divided by anything, so that a step's groups can be trained
+// as they arrive. Aggregation gives the divisor of the step's total.
 package loss
 
 import (
@@ -18,8 +17,7 @@ import (
 	"strings"
 )
 
-// The kinds of objective that methods begin with; each is explained at its
-// expression.
+// The kinds of objective. Their expressions explain them.
 const (
 	GRPO      = "grpo"       // clipped ratio of a token (Shao et al. 2024)
 	GSPO      = "gspo"       // clipped ratio of a response (Zheng et al. 2025)
@@ -28,7 +26,7 @@ const (
 	REINFORCE = "reinforce"  // no ratio (Williams 1992)
 )
 
-// The policies that a ratio can be taken to.
+// The policies that a ratio can have in its denominator.
 const (
 	// Behaviour is the policy that sampled the responses.
 	Behaviour = "behaviour"
@@ -83,7 +81,7 @@ type Config struct {
 	Keep int `toml:"keep" unit:"responses"`
 }
 
-// Default is GRPO without a reference, averaged over a step's tokens.
+// Default returns GRPO without a reference, averaged over a step's tokens.
 func Default() Config {
 	return Config{
 		Kind: GRPO, EpsilonLow: 0.2, EpsilonHigh: 0.2, KL: K3,
@@ -118,7 +116,7 @@ func oneOf(key, value string, allowed ...string) error {
 	return fmt.Errorf("%s is %q, expected \"%s\"", key, value, strings.Join(allowed, `", "`))
 }
 
-// within refuses values outside [0, most] and NaN.
+// within rejects values outside [0, most] and NaN.
 func within(key string, value, most float64, expected string) error {
 	return between(key, value, 0, most, expected)
 }
@@ -130,7 +128,7 @@ func dualClip(value float64) error {
 	return between("dual_clip", value, 1, math.MaxFloat64, "0, or 1 or more")
 }
 
-// between refuses values outside [least, most] and NaN.
+// between rejects values outside [least, most] and NaN.
 func between(key string, value, least, most float64, expected string) error {
 	if value >= least && value <= most {
 		return nil

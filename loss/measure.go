@@ -2,7 +2,7 @@ package loss
 
 import "math"
 
-// measure fills in what is reported and not optimised.
+// measure sets the metrics of r, which do not affect the loss.
 func (o *Objective) measure(r *Result, v Vars) {
 	logs := make([]float64, len(v.Policy))
 	for i, p := range v.Policy {

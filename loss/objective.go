@@ -1,30 +1,29 @@
 package loss
 
-// vectors are what an objective is written in: one value for each token.
+// vectors are the inputs of an objective, one value per token.
 type vectors struct {
-	policy     node // log-probability under the policy that is trained
-	old        node // the same under the policy that the ratio is taken to
-	reference  node // the same under the reference; absent where beta is 0
-	behaviour  node // the same under the policy that sampled, as the sampler recorded it; absent without a correction
+	policy     node // log-probability under the trained policy
+	old        node // under the policy in the denominator of the ratio
+	reference  node // under the reference; absent if beta is 0
+	behaviour  node // under the policy that sampled, as the sampler recorded it; absent without a correction
 	recomputed node // behaviour as the trainer computes it; absent without a correction
 	advantage  node // of the token's response
 }
 
-// objective is a token's loss, to be minimised, without the divergence. Weights
-// are applied outside.
+// objective returns a token's loss without the divergence. Its callers apply weights.
 type objective func(x *expression, v vectors, c Config) node
 
 // method is a kind of objective.
 type method struct {
 	kind  string // its name in a configuration
 	loss  objective
-	whole bool // the ratio is that of a whole response
-	// clips says that the clip acts on a token; nil for a kind that has none.
+	whole bool // ratios are per response, not per token
+	// clips reports whether the clip affects a token; nil for kinds without a clip.
 	clips func(c Config, advantage, ratio float64) bool
 }
 
-// methods are all kinds. A new one is an expression in a file of its own and a
-// line here: it is then a value of loss.kind, and TestEveryKind checks its
+// methods returns all kinds of objective. To add one, write its expression in a new
+// file and add a line here: loss.kind then accepts it, and TestEveryKind checks its
 // gradient.
 func methods() []method {
 	return []method{
@@ -36,7 +35,7 @@ func methods() []method {
 	}
 }
 
-// methodOf is the kind of that name; its loss is nil where there is none.
+// methodOf returns the kind of that name. Its loss is nil if there is none.
 func methodOf(kind string) method {
 	for _, m := range methods() {
 		if m.kind == kind {
@@ -46,7 +45,7 @@ func methodOf(kind string) method {
 	return method{}
 }
 
-// kinds are the names of the methods.
+// kinds returns the names of the methods.
 func kinds() (names []string) {
 	for _, m := range methods() {
 		names = append(names, m.kind)
@@ -54,7 +53,7 @@ func kinds() (names []string) {
 	return names
 }
 
-// total is a token's whole loss, and its part that is not the divergence.
+// total returns a token's whole loss, and the loss without the divergence.
 func total(x *expression, v vectors, c Config) (loss, pg node) {
 	pg = methodOf(c.Kind).loss(x, v, c)
 	if c.Correction != NoCorrection {

@@ -8,15 +8,15 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// program is an objective for so many tokens at most, built, differentiated and
-// compiled once: that takes longer than a run.
+// program is an objective for a maximum number of tokens, built, differentiated and
+// compiled once, because that takes longer than a run.
 type program struct {
 	x    *expression
 	vm   gorgonia.VM
-	read [3]gorgonia.Value // the gradient, the loss and its part, of the last run
+	read [3]gorgonia.Value // gradient, loss, and loss without the divergence of the last run
 }
 
-// compile makes an objective's program for size tokens.
+// compile returns a program for size tokens.
 func (o *Objective) compile(size int) (*program, error) {
 	x := newExpression(size)
 	policy, each, part := o.build(x)
@@ -36,9 +36,9 @@ func (o *Objective) compile(size int) (*program, error) {
 	return p, nil
 }
 
-// run is d Σ loss / d policy, the loss and its part that is not the divergence,
-// one entry for each of v's tokens, in memory that is p's until the next run.
-// What the graph has beyond them is 0 in all vectors and changes nothing.
+// run returns d Σ loss / d policy, the loss, and the loss without the divergence, one
+// entry per token of v. p owns the memory and reuses it in the next run. The rest of
+// the graph's vectors is 0 and changes nothing.
 func (p *program) run(v *Vars) (out [3][]float64, err error) {
 	p.x.lengths = v.Lengths
 	for _, in := range p.x.inputs {
@@ -51,7 +51,7 @@ func (p *program) run(v *Vars) (out [3][]float64, err error) {
 	if err := p.vm.RunAll(); err != nil {
 		return out, fmt.Errorf("run loss: %w", err)
 	}
-	p.vm.Reset() // lets go of what is between
+	p.vm.Reset() // drops intermediate values
 	for i, value := range p.read {
 		f, ok := value.Data().([]float64)
 		if !ok || len(f) != p.x.size {
@@ -62,14 +62,14 @@ func (p *program) run(v *Vars) (out [3][]float64, err error) {
 	return out, nil
 }
 
-// programs are an objective's that nobody runs, by size.
+// programs holds idle programs of an objective by size.
 type programs struct {
 	mu   sync.Mutex
 	idle map[int][]*program
 }
 
-// take is one for n tokens, made where there is none: its size is a power of two,
-// so that there are few. give takes it back.
+// take returns a program for n tokens. Return it with give. Sizes are powers of two,
+// so that there are few.
 func (o *Objective) take(n int) (*program, error) {
 	size := 1 << bits.Len(uint(n-1))
 	if p := o.programs.take(size); p != nil {
@@ -78,7 +78,7 @@ func (o *Objective) take(n int) (*program, error) {
 	return o.compile(size)
 }
 
-// take is nil where all are run.
+// take returns an idle program, or nil if there is none.
 func (p *programs) take(size int) (last *program) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,17 +10,16 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// vectorOp is an operation from a vector to one of the same length, which
-// Gorgonia lacks. It is a symmetric linear map, so that its derivative is itself,
-// or none.
+// vectorOp is an operation from a vector to one of the same length, which Gorgonia
+// lacks. It is a symmetric linear map, so it is its own derivative, or has none.
 type vectorOp struct {
 	name  string
 	apply func(out, in []float64)
-	diff  bool // false where no gradient passes
+	diff  bool // a gradient passes
 }
 
-// means fills out with the mean over each response, at each of its tokens. A
-// response's sum has the order of its tokens, whatever is beside it.
+// means sets out to the mean over each response, at each of its tokens. It adds in the
+// order of the response's tokens, whatever other responses there are.
 func means(out, in []float64, lengths []int) {
 	at := 0
 	for _, n := range lengths {
