@@ -9,10 +9,10 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// maxVote is how long an answer may be, in bytes, to be counted.
+// maxVote is the maximum length in bytes of an answer that counts as a vote.
 const maxVote = 4096
 
-// ready refuses a call that is over and a prompt whose answer is none.
+// ready fails if ctx is done or none reports that the prompt has no answer.
 func ready(ctx context.Context, in Input, none func(answer json.RawMessage) bool) error {
 	if none(in.Prompt.Answer) {
 		return fmt.Errorf("score prompt %s: %w", in.Prompt.ID, ErrNoAnswer)
@@ -20,11 +20,11 @@ func ready(ctx context.Context, in Input, none func(answer json.RawMessage) bool
 	return ctx.Err()
 }
 
-// blank reports whether an answer is none: empty text, or absent.
+// blank reports whether an answer is empty text or absent.
 func blank(answer json.RawMessage) bool { return string(answer) == `""` || absent(answer) }
 
-// absent reports whether an answer is null or an empty list. Empty text is an
-// answer: to stop at once may be what is asked for.
+// absent reports whether an answer is null or an empty list. Empty text is an answer:
+// the right response may be to stop at once.
 func absent(answer json.RawMessage) bool {
 	if len(answer) == 0 || string(answer) == "null" {
 		return true
@@ -41,7 +41,8 @@ func number(b bool) float64 {
 	return 0
 }
 
-// answers are those that a prompt takes, one or more where it is ready.
+// answers returns the answers that a prompt accepts. There is at least one if the
+// prompt is ready.
 func answers(p *rollout.Prompt) []string {
 	var list []json.RawMessage
 	if json.Unmarshal(p.Answer, &list) != nil || len(list) == 0 {

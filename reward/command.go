@@ -44,11 +44,10 @@ func checkCommand(v *validation, r *Rule) {
 	checkCalls(v, r)
 }
 
-// command scores with processes of an external program. A process starts when it
-// is first needed, reads up to batch requests at once, one JSON object a line,
-// and answers them in turn, one a line. It is killed with its children when it
-// misses a deadline, breaks the protocol or has too much memory; another takes
-// its place.
+// command scores with processes of an external program. A process starts when it is
+// first needed. It reads up to batch requests at once, one JSON object per line, and
+// answers them in order, one per line. A process that misses a deadline, violates the
+// protocol or exceeds the memory limit is killed with its children and replaced.
 type command struct {
 	asking
 	argv    []string
@@ -66,27 +65,27 @@ func newCommand(t *Term) (*command, error) {
 	return c, nil
 }
 
-// Close ends all processes and refuses what still waits for one.
+// Close ends all processes and rejects waiting requests.
 func (c *command) Close() error {
 	err := c.asking.Close()
 	c.memory.Close()
 	return err
 }
 
-// seat is the place of one process, which is nil where none runs.
+// seat holds one process, or nil if none runs.
 type seat struct {
 	*command
 	process *program.Process
 	asked   int64 // requests so far
 }
 
-// Ask gives the process a batch. What came before a failure is answered; the
-// request that waited for its answer is to blame, those behind it were not asked.
+// Ask gives the process a batch. Requests before a failure have answers. The first
+// request without one caused the failure, and those after it were not asked.
 func (s *seat) Ask(ctx context.Context, batch []Input) []outcome {
 	reused := s.process != nil
 	answers, err := s.attempt(ctx, batch)
 	if reused && len(answers) == 0 && errors.Is(err, program.ErrEnded) && ctx.Err() == nil {
-		answers, err = s.attempt(ctx, batch) // it had ended since its last answer
+		answers, err = s.attempt(ctx, batch) // the process ended after its last answer
 	}
 	outcomes := make([]outcome, len(batch))
 	for i := range outcomes {
@@ -102,7 +101,8 @@ func (s *seat) Ask(ctx context.Context, batch []Input) []outcome {
 	return outcomes
 }
 
-// attempt asks the process, or a new one. With an error there is none after it.
+// attempt asks the process, and starts one if there is none. After an error there is
+// none.
 func (s *seat) attempt(ctx context.Context, batch []Input) (answers []wire.Answer, err error) {
 	if s.process == nil {
 		s.asked = 0

@@ -17,17 +17,17 @@ type Rule struct {
 	Parts map[string]*Part `toml:"parts"`
 }
 
-// Default is the exact comparison.
+// Default returns the exact comparison.
 func Default() Config {
 	c := Config{Rule: DefaultRule()}
 	c.Kind = Exact
 	return c
 }
 
-// DefaultRule is a rule without a kind.
+// DefaultRule returns a rule without a kind.
 func DefaultRule() Rule { return Rule{Term: defaultTerm()} }
 
-// For is the rule of a data set's prompts, nil where there is none.
+// For returns the rule for a data set's prompts, or nil if there is none.
 func (c *Config) For(source string) *Rule {
 	if rule, ok := c.Sources[source]; ok {
 		return rule
@@ -39,11 +39,11 @@ func (c *Config) For(source string) *Rule {
 }
 
 // Lacks reports whether the rule compares with the prompt's answer and answer is
-// none: null, an empty list or, save for kinds "exact" and "prefix", empty text.
+// missing: null, an empty list or, except for kinds "exact" and "prefix", empty text.
 func (r *Rule) Lacks(answer json.RawMessage) bool {
 	k := kindOf(r.Kind)
 	return k.lacks != nil && k.lacks(r, answer)
 }
 
-// build makes the reward of a valid rule.
+// build returns the reward of a valid rule.
 func (r *Rule) build(maxTokens int) (Func, error) { return kindOf(r.Kind).build(r, maxTokens) }

@@ -32,8 +32,8 @@ const (
 	thinkClose = "</think>"
 )
 
-// exact is 1 where the response ended by itself and is the answer, else 0. Its
-// time is linear in the response.
+// exact scores 1 if the response ended by itself and is the answer, else 0, in time
+// linear in the response.
 type exact struct {
 	think bool // the response may begin with one <think>…</think>, and has no other such tag
 }
@@ -56,8 +56,8 @@ func (e exact) Score(ctx context.Context, in Input) (Score, error) {
 	return score, nil
 }
 
-// afterThink is text without its leading <think>…</think>, and whether tags
-// occur in that one way or not at all.
+// afterThink returns text without its leading <think>…</think>, and whether the tags
+// occur only there or not at all.
 func afterThink(text string) (string, bool) {
 	opens, closes := strings.Count(text, thinkOpen), strings.Count(text, thinkClose)
 	if opens == 0 && closes == 0 {

@@ -33,7 +33,7 @@ func callKeys() []string { return []string{"concurrency", "batch", "timeout"} }
 
 func defaultCalls() CallConfig { return CallConfig{Batch: 1, Timeout: 30, Retries: 2} }
 
-// The largest values of keys; a larger one is a slip of the keyboard.
+// Maximum values of keys. Larger ones are typing errors.
 const (
 	mostWorkers = 1024
 	mostBatch   = 1024
@@ -46,16 +46,17 @@ func checkCalls(v *validation, r *Rule) {
 	v.expect(r.Timeout > 0 && r.Timeout <= maxTimeout, "timeout", "is %v, expected more than 0 and at most %v seconds", r.Timeout, maxTimeout)
 }
 
-// outcome is a score, or why there is none.
+// outcome is a score or the reason that there is none.
 type outcome = queue.Outcome[Score]
 
-// asking scores by asking the programs or services of a queue. Errors name it.
+// asking scores with the programs or services of a queue. name appears in errors.
 type asking struct {
 	name string
 	*queue.Queue[Input, Score]
 }
 
-// Score waits for its turn, which takes no time from the answer's.
+// Score waits in the queue, then for the answer. Time in the queue does not count
+// towards the timeout.
 func (a asking) Score(ctx context.Context, in Input) (Score, error) {
 	score, err := a.Do(ctx, in, !in.trial)
 	if err != nil {
@@ -69,8 +70,8 @@ func newRequest(id int64, in Input) wire.Request {
 		Response: in.Text, Finish: string(in.Finish), Length: in.Length}
 }
 
-// outcomeOf is that of an answer that was checked. An error that is reported is
-// final: who reports it knows what else to try.
+// outcomeOf returns the outcome of a checked answer. An error reported by the scorer
+// is final: the scorer knows best whether to retry.
 func outcomeOf(a *wire.Answer, who string) outcome {
 	if a.Error != "" {
 		return outcome{Err: fmt.Errorf("%s reports: %s", who, program.OneLine([]byte(a.Error)))}

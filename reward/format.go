@@ -38,7 +38,7 @@ func checkFormat(v *validation, r *Rule) {
 	}
 }
 
-// DefaultFormat is <think>…</think> at the start.
+// DefaultFormat requires <think>…</think> at the start.
 func DefaultFormat() FormatConfig { return FormatConfig{Tags: []string{"think"}, Start: true} }
 
 type format struct{ cfg FormatConfig }

@@ -28,7 +28,7 @@ type gsm8k struct{}
 // such a number.
 func NewGSM8K() Func { return gsm8k{} }
 
-// gsm8kTail is how much of a response may hold the answer, in bytes.
+// gsm8kTail is the length in bytes of the part of a response that may hold the answer.
 const gsm8kTail = 300
 
 func (gsm8k) Score(ctx context.Context, in Input) (Score, error) {
@@ -53,7 +53,7 @@ func (gsm8k) Score(ctx context.Context, in Input) (Score, error) {
 	return score, nil
 }
 
-// marked is the number behind the last "#### " that has one.
+// marked returns the number after the last "#### " that has one.
 func marked(s string) (string, bool) {
 	for end := len(s); ; {
 		i := strings.LastIndex(s[:end], "#### ")
@@ -67,7 +67,7 @@ func marked(s string) (string, bool) {
 	}
 }
 
-// numeral is the length of the number that s begins with.
+// numeral returns the length of the number at the start of s.
 func numeral(s string) int {
 	rest := strings.TrimPrefix(s, "-")
 	body := strings.TrimLeft(rest, "0123456789.,")
@@ -82,7 +82,7 @@ func tidy(s string) string {
 	return strings.TrimRight(strings.NewReplacer(",", "", "$", "").Replace(s), ".")
 }
 
-// plainNumber is one text for all numbers that are the same.
+// plainNumber returns one text for all equal numbers.
 func plainNumber(s string) string {
 	s = tidy(s)
 	if r, ok := new(big.Rat).SetString(s); ok {
@@ -91,7 +91,7 @@ func plainNumber(s string) string {
 	return s
 }
 
-// sameNumber compares as text and, where both are numbers, by value.
+// sameNumber compares as text and, if both are numbers, by value.
 func sameNumber(a, b string) bool {
 	a, b = tidy(a), tidy(b)
 	if a == b {

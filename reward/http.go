@@ -48,26 +48,26 @@ func checkHTTP(v *validation, r *Rule) {
 const (
 	firstPause  = 250 * time.Millisecond
 	longestWait = 8 * time.Second
-	patience    = time.Minute // with a service that is away, as while it is deployed anew
+	patience    = time.Minute // with an unavailable service, for example during a deployment
 )
 
-// services scores with services that listen at urls, in turn. A request is
+// services scores with the services at urls, in turn. A request is
 //
 //	POST url
 //	{"items":[{"id":1,"prompt_id":"gsm8k:7","prompt":"…","answer":…,"source":"gsm8k","response":"…","finish":"stop","length":12}]}
 //
-// with up to batch items: "answer" is the prompt's, any JSON value or null; "length"
-// is in tokens; "finish" is "stop" or "length". The answer, with status 200, has one
-// entry for each item, in their order:
+// with up to batch items. "answer" is the prompt's, any JSON value or null; "length" is
+// in tokens; "finish" is "stop" or "length". The response has status 200 and one entry
+// per item, in order:
 //
 //	{"scores":[{"id":1,"score":0.5,"right":true,"parts":{"name":1}}]}
 //
-// where "right", without which a score of 1 or more is right, and "parts" may be
-// left out and {"id":1,"error":"why not"} says that there is
-// no score. Status 408, 429 and 5xx, a lost connection, a missed deadline and an
-// answer of another shape are tried again; other statuses, redirects among them,
-// are final. While a service answers nothing at all, as where it is deployed
-// anew, a response is tried for a minute, unless no retries are wanted.
+// "right" and "parts" are optional; without "right", a score of 1 or more is right.
+// {"id":1,"error":"why not"} means that there is no score. Status 408, 429 and 5xx, a
+// lost connection, a missed deadline and a malformed response are retried. Other
+// statuses, including redirects, are final. While a service does not respond at all,
+// for example during a deployment, a response is retried for a minute, unless retries
+// are disabled.
 type services struct {
 	asking
 	urls   []string
@@ -90,21 +90,21 @@ func (s *services) start(cfg queue.Config) {
 	s.asking = asking{"reward http", queue.New(cfg, func() queue.Worker[Input, Score] { return &call{s} })}
 }
 
-// pause doubles with each try that failed. Up to half of it is left to chance,
-// so that those who wait for a service do not all come back at once.
+// pause doubles with each failed try. Up to half of it is random, so that callers
+// waiting for a service do not all return at once.
 func pause(tries int) time.Duration {
 	d := min(firstPause<<max(0, min(tries, 10)-1), longestWait)
 	return d - rand.N(d/2)
 }
 
-// Close ends what is under way.
+// Close cancels running requests and closes connections.
 func (s *services) Close() error {
 	err := s.asking.Close()
 	s.client.Close()
 	return err
 }
 
-// call is one request at a time.
+// call makes one request at a time.
 type call struct{ *services }
 
 func (c *call) Close() {}
@@ -126,7 +126,7 @@ func (c *call) Ask(ctx context.Context, batch []Input) []outcome {
 	return outcomes
 }
 
-// post returns an answer for each response, or an error and whether it may pass.
+// post returns an answer for each response, or an error and whether it is transient.
 func (c *call) post(ctx context.Context, at string, batch []Input) (answers []wire.Answer, again bool, err error) {
 	var items []wire.Request
 	for i, in := range batch {

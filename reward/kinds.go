@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Term is a kind of reward with the keys of all kinds, each in the file of its
-// kind.
+// Term is a kind of reward with the keys of all kinds. The file of each kind declares
+// its keys.
 type Term struct {
 	// Kind of reward: [Kinds].
 	Kind string `toml:"kind"`
@@ -23,8 +23,8 @@ type Term struct {
 	CallConfig
 }
 
-// Kinds are all kinds of reward. A new one is a row in a file of its own and a
-// line here; one with keys of its own embeds them in Term.
+// Kinds returns all kinds of reward. To add one, write a file for it and add a line
+// here; if it has keys, embed them in Term.
 func Kinds() []Kind {
 	return []Kind{
 		exactKind(),
@@ -44,22 +44,22 @@ func Kinds() []Kind {
 // Kind is a kind of reward.
 type Kind struct {
 	Name  string   // the value of key "kind"
-	About string   // what it does, as the rest of a sentence that begins with the name
-	keys  []string // that it takes besides "kind"
+	About string   // what it does: the rest of a sentence that begins with the name
+	keys  []string // keys besides "kind"
 	// defaults sets the keys whose default is not zero; nil if there are none.
 	defaults func(t *Term)
 	// example sets the keys that have no default; nil if there are none.
 	example func(r *Rule)
 	// check reports the faults of the keys; nil if every value is fine.
 	check func(v *validation, r *Rule)
-	// build makes the reward of a valid rule; a response has maxTokens at most.
+	// build returns the reward of a valid rule for responses of at most maxTokens.
 	build func(r *Rule, maxTokens int) (Func, error)
-	// lacks reports whether the rule compares with an answer and this is none; nil
-	// for a kind that never compares.
+	// lacks reports whether the rule compares with an answer and this one is missing;
+	// nil for kinds that never compare.
 	lacks func(r *Rule, answer json.RawMessage) bool
 }
 
-// kindOf is the kind of that name; it is empty if there is none.
+// kindOf returns the kind of that name, or an empty Kind.
 func kindOf(name string) Kind {
 	for _, k := range Kinds() {
 		if k.Name == name {
@@ -76,7 +76,7 @@ func names(kinds []Kind) (list []string) {
 	return list
 }
 
-// Example is a valid rule of the kind, with defaults where it has them.
+// Example returns a valid rule of the kind, with default values where possible.
 func (k Kind) Example() Rule {
 	r := DefaultRule()
 	r.Kind = k.Name
@@ -97,7 +97,7 @@ func (k Kind) valid(t Term, maxTokens int) error {
 	return nil
 }
 
-// defaultTerm is a term without a kind.
+// defaultTerm returns a term without a kind.
 func defaultTerm() (t Term) {
 	for _, k := range Kinds() {
 		if k.defaults != nil {
@@ -107,13 +107,13 @@ func defaultTerm() (t Term) {
 	return t
 }
 
-// Takes reports whether key says something to the term's kind.
+// Takes reports whether the term's kind uses key.
 func (t *Term) Takes(key string) bool {
 	return key == "kind" || slices.Contains(kindOf(t.Kind).keys, key)
 }
 
-// Unused is the message of a Fault about a key that is set and says nothing to the
-// term's kind.
+// Unused returns the message of a Fault about a key that is set but that the term's
+// kind does not use.
 func (t *Term) Unused(key string) string {
 	var users []string
 	for _, k := range Kinds() {

@@ -39,9 +39,9 @@ func buildMath(r *Rule, _ int) (Func, error) {
 // mathematics is 1 where the response gives the prompt's answer, else 0.
 type mathematics struct{}
 
-// NewMath is the reward of kind "math": 1 where a response gives the answer of
-// its prompt, in whatever form (grade.Correct), else 0. Where the answer is a
-// JSON array, any of its items is right.
+// NewMath returns the reward of kind "math": 1 if a response gives the prompt's answer
+// in any form (grade.Correct), else 0. If the answer is a JSON array, each of its
+// items is right.
 func NewMath() Func { return mathematics{} }
 
 func (mathematics) Score(ctx context.Context, in Input) (Score, error) {
@@ -50,7 +50,7 @@ func (mathematics) Score(ctx context.Context, in Input) (Score, error) {
 	}
 	wants := answers(in.Prompt)
 	if slices.ContainsFunc(wants, func(want string) bool { return grade.Correct(in.Text, want) }) {
-		return Score{Value: 1, Verdict: Right, Answer: grade.Canonical(wants[0])}, nil // the grader sees more that is the same than Canonical
+		return Score{Value: 1, Verdict: Right, Answer: grade.Canonical(wants[0])}, nil // the grader finds more answers equal than Canonical
 	}
 	return Score{Verdict: Wrong, Answer: grade.Answered(in.Text)}, nil
 }

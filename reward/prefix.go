@@ -20,10 +20,10 @@ func prefixKind() Kind {
 	}
 }
 
-// prefix is (p + s) / (n + 1), where the answer has n characters, p is the
-// number of leading characters that response and answer share, and s is 1 where
-// the response is the whole answer and ended by itself. A response that runs on
-// past the answer loses s only. Its time is linear in the shorter of the two.
+// prefix scores (p + s) / (n + 1). The answer has n characters, p is the number of
+// leading characters that response and answer share, and s is 1 if the response is the
+// whole answer and ended by itself. A response that continues after the answer loses
+// only s. The time is linear in the shorter of the two.
 //
 //	answer 7,2,6,1   response 7,2,6,1 and stop   8/8
 //	                 7,2,6,1 cut at the limit    7/8

@@ -50,14 +50,14 @@ func checkRegex(v *validation, r *Rule) {
 	}
 }
 
-// expression scores by a regular expression, in time linear in the response.
+// expression scores with a regular expression, in time linear in the response.
 type expression struct {
 	pattern *regexp.Regexp
 	math    bool
 }
 
-// NewRegex is the reward of kind "regex": 1 where the response matches, and what
-// matches is the prompt's answer, else 0. It fails on a bad pattern.
+// NewRegex returns the reward of kind "regex": 1 if the response matches and the match
+// is the prompt's answer, else 0. It fails on an invalid pattern.
 func NewRegex(cfg RegexConfig) (Func, error) {
 	if err := regexKind().valid(Term{RegexConfig: cfg}, 0); err != nil {
 		return nil, err

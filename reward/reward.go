@@ -1,10 +1,10 @@
 // Package reward scores responses.
 //
-// A score that cannot be had is an error and never a number: neither a fault nor
-// a deadline may look like a bad answer.
+// A failure to score is an error, never a number: a fault or a missed deadline must not
+// look like a bad answer.
 //
-// Each kind of reward is a row in a file of its own: its name, what it does, its
-// keys, their checks and its constructor. Kinds lists the rows.
+// Each kind of reward has a file with its name, description, keys, checks and
+// constructor. Kinds lists them.
 package reward
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// ErrNoAnswer is wrapped where a kind that compares with an answer finds none.
+// ErrNoAnswer is wrapped by the error of a kind that compares with an answer and finds
+// none.
 var ErrNoAnswer = errors.New("the prompt has no answer, expected one to compare with")
 
 // Input is one response to score.
@@ -23,31 +24,31 @@ type Input struct {
 	Text   string         // of the response
 	Finish rollout.Finish // why it ended
 	Length int            // in tokens
-	trial  bool           // of Scorer.Try: a scorer that is away is not waited for
+	trial  bool           // of Scorer.Try: do not wait for an unavailable scorer
 }
 
-// Score is a reward and, where it has components, their values by name.
+// Score is a reward and the values of its components by name, if it has any.
 type Score struct {
 	Value float64
 	Parts map[string]float64
-	// Verdict of a kind that compares with the prompt's answer.
+	// Verdict is the result of comparing with the prompt's answer.
 	Verdict Verdict
-	// Answer is what the response was taken to answer, in one form for all
-	// that mean the same, so that responses can be counted by it; empty where
-	// there is none or the kind looks for none.
+	// Answer is the answer that the response gives, in one form for all equal answers,
+	// so that responses can be counted by it. Empty if there is none or the kind does
+	// not look for one.
 	Answer string
 }
 
-// Verdict says what came of comparing a response with the prompt's answer.
+// Verdict is the result of comparing a response with the prompt's answer.
 type Verdict uint8
 
 // The verdicts.
 const (
-	// Open is that of a kind that compares with no answer.
+	// Open is the verdict of kinds that compare with no answer.
 	Open Verdict = iota
-	// Wrong is another answer, or none.
+	// Wrong means another answer, or none.
 	Wrong
-	// Right is the prompt's answer.
+	// Right means the prompt's answer.
 	Right
 )
 
@@ -58,9 +59,8 @@ func verdict(right bool) Verdict {
 	return Wrong
 }
 
-// Right reports whether the response is right, which pass@k counts: as the
-// verdict says, whatever else the value is made of, and where it is open whether
-// the value is 1 or more.
+// Right reports whether the response counts as right for pass@k: by its verdict or, if
+// that is Open, if the value is at least 1.
 func (s *Score) Right() bool {
 	if s.Verdict == Open {
 		return s.Value >= 1
@@ -68,10 +68,9 @@ func (s *Score) Right() bool {
 	return s.Verdict == Right
 }
 
-// Func scores responses. Calls may be concurrent, and as many as a period has
-// responses. An error means that there is no score. A Func that may hang keeps a
-// clock of its own, which starts when scoring does: a wait for its turn does not
-// count.
+// Func scores responses. Calls may be concurrent, up to one per response of a step. An
+// error means that there is no score. A Func that may hang sets its own deadline,
+// which starts with scoring and excludes time in a queue.
 type Func interface {
 	Score(ctx context.Context, in Input) (Score, error)
 }

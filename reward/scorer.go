@@ -12,31 +12,31 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// ErrNoReward is wrapped where a prompt's data set has no reward.
+// ErrNoReward is wrapped by the error for a prompt whose data set has no reward.
 var ErrNoReward = errors.New("there is no reward for its data source")
 
 // Scorer is the reward of a run. It is safe for concurrent use.
 type Scorer struct {
 	bySource map[string]ruled
-	other    ruled // without a Func where only bySource's are scored
+	other    ruled // has no Func if only the sources of bySource are scored
 	external []external
 }
 
 // ruled is the reward of a data source.
 type ruled struct {
 	Func
-	asks bool // programs or services
+	asks bool // a program or service
 }
 
-// external is a reward that others compute.
+// external is a reward that a program or service computes.
 type external interface {
 	Func
 	io.Closer
 	Retries() int64
 }
 
-// New makes the reward that cfg describes; a response has maxTokens at most. The
-// caller closes it when no Score is wanted any more.
+// New returns the reward that cfg describes for responses of at most maxTokens. The
+// caller closes it after the last call of Score.
 func New(cfg Config, maxTokens int) (*Scorer, error) {
 	if err := cfg.Validate(maxTokens); err != nil {
 		return nil, fmt.Errorf("new reward: %w", err)
@@ -67,7 +67,7 @@ func (s *Scorer) rule(r *Rule, maxTokens int) (ruled, error) {
 	return ruled{f, len(asked) > 0}, nil
 }
 
-// externals are f or the components of it that others compute.
+// externals returns f, or the components of f, that programs or services compute.
 func externals(f Func) (list []external) {
 	switch f := f.(type) {
 	case external:
@@ -80,7 +80,7 @@ func externals(f Func) (list []external) {
 	return list
 }
 
-// Score asks the reward of the prompt's data source.
+// Score returns the score by the reward of the prompt's data source.
 func (s *Scorer) Score(ctx context.Context, in Input) (Score, error) {
 	f := s.of(in.Prompt.Source)
 	if f.Func == nil {
@@ -96,14 +96,13 @@ func (s *Scorer) of(source string) ruled {
 	return s.other
 }
 
-// trials is how many prompts of a data source Try asks for: a failure of one may
-// be its own.
+// trials is the number of prompts of a data source that Try scores: a single failure
+// may be due to the prompt.
 const trials = 2
 
-// Try asks the programs and services that a run needs to score the answers of its
-// first prompts, so that one which cannot score at all is known before anything
-// is sampled. It fails where no prompt of a data source is scored; a service that
-// is away is not waited for.
+// Try asks the programs and services of a run to score the answers of its first
+// prompts, so that a broken one fails before sampling starts. It fails if no prompt of
+// a data source gets a score. It does not wait for an unavailable service.
 func (s *Scorer) Try(ctx context.Context, prompts []rollout.Prompt) error {
 	first := map[string][]*rollout.Prompt{}
 	for i := range prompts {
@@ -134,7 +133,7 @@ func (s *Scorer) Try(ctx context.Context, prompts []rollout.Prompt) error {
 	return nil
 }
 
-// Retries is how often a response was given to a program or a service again.
+// Retries returns how often responses were sent to a program or service again.
 func (s *Scorer) Retries() int64 {
 	var n int64
 	for _, e := range s.external {
@@ -143,7 +142,7 @@ func (s *Scorer) Retries() int64 {
 	return n
 }
 
-// Close ends what the reward has started.
+// Close ends the processes and connections of the reward.
 func (s *Scorer) Close() error {
 	var faults []error
 	for _, e := range s.external {

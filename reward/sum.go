@@ -24,7 +24,7 @@ type Part struct {
 // DefaultPart is a part without a kind that counts once.
 func DefaultPart() Part { return Part{Term: defaultTerm(), Weight: 1} }
 
-// rule is the part as a rule of its own.
+// rule returns the part as a rule.
 func (p *Part) rule() *Rule { return &Rule{Term: p.Term} }
 
 func sumKind() Kind {
@@ -54,13 +54,13 @@ func checkSum(v *validation, r *Rule) {
 	}
 }
 
-// checkNoParts is for rules of other kinds, and of none.
+// checkNoParts is for rules of other kinds and rules without a kind.
 func checkNoParts(v *validation, r *Rule) {
 	v.expect(len(r.Parts) == 0, "parts", "has %d parts, expected none with kind %q: they are for kind %q", len(r.Parts), r.Kind, Sum)
 }
 
-// goodName reports whether a component may have the name, which is a part of its
-// metrics' names.
+// goodName reports whether a component may have the name: it becomes part of metrics'
+// names.
 func goodName(name string) bool { return name != "" && !strings.ContainsAny(name, "/ \t\n") }
 
 func buildSum(r *Rule, maxTokens int) (Func, error) {
@@ -85,13 +85,12 @@ type Component struct {
 
 type sum struct{ components []Component }
 
-// NewSum is the reward of kind "sum": the sum of its components' values, each
-// times its weight. The values themselves, unweighted, are parts under their
-// components' names, and a component's own parts stand below it as
-// "name/part". The answer is that of the first component that has one. The
-// verdict is that of the components that have one, whatever their weights: right
-// where all of these are. A component without a score leaves the sum without one. The result is an
-// io.Closer that closes the components.
+// NewSum returns the reward of kind "sum": the sum of its components' values, each
+// times its weight. The unweighted values are parts under their components' names. A
+// component's own parts are added as "name/part". The answer is that of the first
+// component with one. The verdict is Right if all components with a verdict find the
+// response right, whatever their weights. The sum has no score if a component has
+// none. The result is an io.Closer that closes the components.
 func NewSum(components []Component) (Func, error) {
 	var faults []error
 	seen := map[string]bool{}

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// Fault is a value that cannot be.
+// Fault is an invalid value.
 type Fault struct {
 	Path    []string // of the key, below the section
 	Message string   // "is 0, expected 1 or more"
 }
 
-// Error is the key and what is wrong with it.
+// Error returns the key and what is wrong with it.
 func (f *Fault) Error() string { return strings.Join(f.Path, ".") + " " + f.Message }
 
-// Validate reports all faults of c together, each a *Fault. A response has
-// maxTokens at most.
+// Validate reports all faults of c together, each a *Fault. Responses have at most
+// maxTokens.
 func (c *Config) Validate(maxTokens int) error {
 	v := &validation{maxTokens: maxTokens}
 	if c.Kind != "" || len(c.Sources) == 0 {
@@ -37,7 +37,7 @@ func (c *Config) Validate(maxTokens int) error {
 	return errors.Join(v.faults...)
 }
 
-// validation collects the faults of what is at path.
+// validation collects the faults of the keys below path.
 type validation struct {
 	path      []string
 	maxTokens int
@@ -50,10 +50,10 @@ func (v *validation) expect(ok bool, key, format string, args ...any) {
 	}
 }
 
-// fault adds one at key.
+// fault adds a fault at key.
 func (v *validation) fault(key, format string, args ...any) { v.expect(false, key, format, args...) }
 
-// rule checks one of a kind that is among allowed.
+// rule checks a rule, whose kind must be among allowed.
 func (v *validation) rule(r *Rule, allowed []Kind) {
 	if !slices.Contains(names(allowed), r.Kind) {
 		v.fault("kind", `is %q, expected one of "%s"`, r.Kind, strings.Join(names(allowed), `", "`))
@@ -74,7 +74,7 @@ func (v *validation) count(key string, n, least, most int) {
 	v.expect(n >= least && n <= most, key, "is %d, expected %d to %d", n, least, most)
 }
 
-// others reports what is set that the term's kind has no use for.
+// others reports keys that are set but that the term's kind does not use.
 func (v *validation) others(t *Term) {
 	got, want := reflect.ValueOf(*t), reflect.ValueOf(defaultTerm())
 	for _, field := range reflect.VisibleFields(got.Type()) {
