@@ -29,36 +29,6 @@ path = "m"
 train = "t.jsonl"
 `
 
-// The keys are what users' files depend on: one more is a decision, and one that
-// goes breaks a file. At most 95.
-func TestKeysAreFrozen(t *testing.T) {
-	t.Parallel()
-	want := strings.Fields(`
-		run.name run.dir run.seed run.steps run.mode
-		model.path model.init.config
-		data.train data.weights data.eval data.prompt_key data.answer_key data.source_key data.template data.system data.thinking
-		data.max_prompt_tokens data.shuffle
-		rollout.prompts_per_step rollout.group_size rollout.temperature rollout.top_p rollout.top_k
-		rollout.max_tokens rollout.dynamic_sampling rollout.stop
-		reward.kind reward.think reward.pattern reward.tags reward.buffer reward.words reward.command
-		reward.memory_gib reward.url reward.concurrency reward.batch reward.timeout
-		loss.kind loss.epsilon_low loss.epsilon_high loss.dual_clip loss.beta loss.kl loss.aggregation
-		loss.advantage loss.old_policy loss.correction loss.correction_high loss.keep
-		train.lr train.schedule train.warmup train.min_lr train.beta2 train.weight_decay
-		train.clip_grad train.micro_batch_tokens train.order train.minibatches train.recompute
-		sft.data sft.eval sft.response_key sft.turns sft.steps sft.batch_size
-		inference.kind inference.instances inference.threads inference.max_running inference.endpoints
-		inference.min_instances inference.wait_seconds inference.hedge_after inference.weights_dir inference.watch inference.token_file
-		device.kind device.threads
-		parallel.dp parallel.tp parallel.pp
-		checkpoint.every checkpoint.keep
-		eval.every eval.k eval.temperature eval.top_p eval.top_k eval.prompts
-		log.rollouts log.to
-		control.listen control.token_file`)
-	require.Equal(t, want, Keys())
-	require.LessOrEqual(t, len(want), 95)
-}
-
 func TestLayersAndOrigins(t *testing.T) {
 	t.Parallel()
 	files := write(t, small+"[rollout]\ngroup_size = 4\ntop_k = 5\nstop = [\"a\", \"b\"]\n",

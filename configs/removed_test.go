@@ -5,10 +5,47 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// A key that was ever there either works or says what to use instead. (New keys are
+// not listed: docs/configuration.md shows them.)
+func TestNoKeyIsForgotten(t *testing.T) {
+	t.Parallel()
+	known := Keys()
+	for _, r := range removedKeys() {
+		known = append(known, r.key)
+	}
+	require.Subset(t, known, strings.Fields(`
+		run.name run.dir run.seed run.steps run.mode
+		model.path
+		model.init.config model.init.tokenizer model.init.hidden_size model.init.layers model.init.heads
+		model.init.kv_heads model.init.head_dim model.init.ffn model.init.vocab_size
+		data.train data.weights data.eval data.prompt_key data.answer_key data.source_key data.template data.system data.thinking
+		data.max_prompt_tokens data.shuffle
+		rollout.prompts_per_step rollout.group_size rollout.temperature rollout.top_p rollout.top_k rollout.min_p
+		rollout.max_tokens rollout.refill rollout.stop
+		reward.kind reward.think reward.trim reward.flexible reward.format_score reward.pattern reward.compare reward.tags
+		reward.start reward.max_tokens reward.buffer reward.words reward.penalty reward.command reward.processes
+		reward.memory_gib reward.url reward.requests reward.batch reward.timeout reward.retries
+		loss.kind loss.epsilon_low loss.epsilon_high loss.dual_clip loss.beta loss.kl loss.aggregation loss.constant
+		loss.advantage loss.old_policy loss.correction loss.correction_low loss.correction_high loss.filter loss.keep
+		loss.overlong
+		train.lr train.schedule train.warmup train.min_lr train.beta1 train.beta2 train.eps train.weight_decay
+		train.clip_grad train.micro_batch_tokens train.order train.minibatches train.recompute
+		sft.data sft.weights sft.eval sft.prompt_key sft.response_key sft.turns sft.steps sft.batch_size
+		inference.kind inference.instances inference.threads inference.max_running inference.endpoints
+		inference.min_instances inference.wait_seconds inference.hedge_after inference.weights_dir inference.watch inference.token_file
+		device.kind device.threads
+		parallel.dp parallel.tp parallel.pp
+		checkpoint.every checkpoint.keep
+		eval.every eval.k eval.temperature eval.top_p eval.top_k eval.prompts
+		log.rollouts log.trace log.to
+		control.listen control.token_file`))
+}
 
 // The run.toml of an older run names every removed key with its default and still
 // loads; any other value is refused, and so is every setting of the command line.
