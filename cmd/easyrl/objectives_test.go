@@ -36,9 +36,6 @@ func trainOverlaid(t *testing.T, dir, name, overlay string, settings ...string) 
 	}
 	settings = append(settings, fmt.Sprintf("run.dir=%q", out), "rollout.prompts_per_step=16", "train.warmup=0",
 		"checkpoint.every=0")
-	if name == "dapo" {
-		settings = append(settings, "reward.parts.answer.kind=prefix", "reward.parts.length.buffer=1") // responses are short and no mathematics
-	}
 	for _, s := range settings {
 		args = append(args, "-set", s)
 	}
