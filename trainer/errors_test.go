@@ -73,7 +73,7 @@ func TestErrorKeepsFinishedSteps(t *testing.T) {
 			spoil(s, tr)
 			err := tr.Run(t.Context())
 			require.ErrorIs(t, err, errAway)
-			require.ErrorContains(t, err, "scorer is away; step 3 is in a checkpoint, and -resume goes on from there")
+			require.ErrorContains(t, err, "scorer is away; saved a checkpoint after step 3, -resume continues from it")
 			require.Equal(t, []string{"step-000003"}, s.steps(t))
 			again := s.trainer(5, nil)
 			s.resumed(again, 3)
@@ -139,7 +139,7 @@ func TestFailedEvaluation(t *testing.T) {
 		return map[string]float64{"eval/x/failed": 4}, math.NaN(), nil
 	}
 	err := tr.Run(t.Context())
-	require.ErrorContains(t, err, "evaluate after step 2: scorer is away; step 2 is in a checkpoint")
+	require.ErrorContains(t, err, "evaluate after step 2: scorer is away; saved a checkpoint after step 2")
 	require.Equal(t, []string{"step-000002"}, s.steps(t), "step 1 is not the best: it has no score")
 	state, err := ReadState(filepath.Join(CheckpointRoot(s.dir), "step-000002"))
 	require.NoError(t, err)

@@ -84,7 +84,7 @@ func TestNonFiniteGradients(t *testing.T) {
 			for _, hash := range s.hashes[3:] {
 				require.Equal(t, s.hashes[2], hash)
 			}
-			require.Equal(t, n-1, strings.Count(strings.Join(s.events, "\n"), "the weights stay as they are"))
+			require.Equal(t, n-1, strings.Count(strings.Join(s.events, "\n"), "skipped this update"))
 		})
 	}
 }
@@ -211,27 +211,27 @@ func TestParseGroups(t *testing.T) {
 	require.Len(t, groups, 2)
 	require.Equal(t, []int32{5, 1}, groups[1].Responses[0].IDs)
 	for _, test := range []struct{ old, replacement, want string }{
-		{`"version":2,"prompt_id"`, `"version":7,"prompt_id"`, "response 0: version 2, expected 7 as its group"},
-		{`"version":2,"instance"`, `"version":3,"instance"`, "response 0: version 3, expected 2 as its group"},
-		{`"step":2`, `"step":9`, "step 9 and version 2, expected step 2 and version 2 as in line 1"},
+		{`"version":2,"prompt_id"`, `"version":7,"prompt_id"`, "response 0: version is 2, expected 7 as in its group"},
+		{`"version":2,"instance"`, `"version":3,"instance"`, "response 0: version is 3, expected 2 as in its group"},
+		{`"step":2`, `"step":9`, "step 9 and version 2, expected step 2 and version 2 as on line 1"},
 		{`"prompt_ids":[3,0]`, `"prompt_ids":[]`, "0 prompt_ids and 2 responses, expected at least 1 of each"},
 		{`"prompt_ids":[3,0]`, `"prompt_ids":[3,37]`, "prompt_ids[1] is 37, expected 0 to 36"},
 		{`"prompt_ids":[3,0]`, `"prompt_ids":[null]`, "prompt_ids[0] is null, expected a number"},
-		{`"prompt_ids":[3,0]`, `"prompt_ids":"3"`, "prompt_ids is a JSON string, expected a group as rollouts/ has them"},
+		{`"prompt_ids":[3,0]`, `"prompt_ids":"3"`, "prompt_ids is a JSON string, expected a group as recorded in rollouts/"},
 		{`"ids":[5,1]`, `"ids":[5,-1]`, "response 0: ids[1] is -1, expected 0 to 36"},
 		{`"ids":[5,1]`, `"ids":[5,null]`, "response 0: ids[1] is null, expected a number"},
-		{`"ids":[5,1]`, `"ids":[5]`, "response 0: 1 ids and 2 logprobs, expected as many of each, and at least 1"},
-		{`"ids":[5,1],"logprobs":[-0.5,-0.25]`, `"ids":[],"logprobs":[]`, "response 0: 0 ids and 0 logprobs, expected as many of each, and at least 1"},
+		{`"ids":[5,1]`, `"ids":[5]`, "response 0: 1 ids and 2 logprobs, expected equally many, at least 1"},
+		{`"ids":[5,1],"logprobs":[-0.5,-0.25]`, `"ids":[],"logprobs":[]`, "response 0: 0 ids and 0 logprobs, expected equally many, at least 1"},
 		{`-0.25`, `0.25`, "response 0: logprobs[1] is 0.25, expected 0 or less"},
 		{`-0.25`, `null`, "response 0: logprobs[1] is null, expected a number"},
 		{`-0.25`, `NaN`, "not JSON: invalid character 'N' looking for beginning of value"},
-		{`-0.25`, `-1e39`, "responses.logprobs is a JSON number -1e39, expected a group as rollouts/ has them"},
+		{`-0.25`, `-1e39`, "responses.logprobs is a JSON number -1e39, expected a group as recorded in rollouts/"},
 		{`"reward":1`, `"reward":null`, "response 0 has no reward, expected a number"},
 		{`"reward":1`, `"rewards":1`, "response 0 has no reward, expected a number"},
-		{`"reward":1`, `"reward":"1"`, "responses.reward is a JSON string, expected a group as rollouts/ has them"},
+		{`"reward":1`, `"reward":"1"`, "responses.reward is a JSON string, expected a group as recorded in rollouts/"},
 		{`"stop"`, `"bored"`, `response 0: finish is "bored", expected "stop" or "length"`},
-		{`[5,1],"logprobs":[-0.5`, `[5` + strings.Repeat(",1", 130) + `],"logprobs":[-0.5` + strings.Repeat(",-0.5", 129), "response 0: 133 tokens with its prompt, but the model's context is 128"},
-		{recordedGroup, `[]`, "the line is a JSON array, expected a group as rollouts/ has them"},
+		{`[5,1],"logprobs":[-0.5`, `[5` + strings.Repeat(",1", 130) + `],"logprobs":[-0.5` + strings.Repeat(",-0.5", 129), "response 0: 133 tokens including the prompt, but the model's context is 128"},
+		{recordedGroup, `[]`, "the line is a JSON array, expected a group as recorded in rollouts/"},
 		{recordedGroup, `null`, "0 prompt_ids and 0 responses, expected at least 1 of each"},
 		{recordedGroup, `{"step":2,`, "not JSON: unexpected end of JSON input"},
 	} {
@@ -244,7 +244,7 @@ func TestParseGroups(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "empty.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte("\n \n"), 0o644))
 	_, err = ReadGroups(path, shape)
-	require.EqualError(t, err, path+": no groups, expected one a line")
+	require.EqualError(t, err, path+" has no groups, expected one per line")
 	_, err = ReadGroups(path+"x", shape)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
@@ -288,19 +288,19 @@ func TestClaim(t *testing.T) {
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o644))
 	_, err = claim(file, false)
-	require.ErrorContains(t, err, "and a file is there, expected a folder")
+	require.ErrorContains(t, err, "is a file, expected a folder")
 	_, err = claim(filepath.Join(file, "below"), true)
-	require.ErrorContains(t, err, "run.dir is ")
+	require.ErrorContains(t, err, "run.dir ")
 
 	run := filepath.Join(dir, "run")
 	require.NoError(t, os.Mkdir(run, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(run, report.MetricsFile), []byte("no JSON"), 0o644))
 	_, err = claim(run, false)
-	require.ErrorContains(t, err, "holds a run: continue it with -resume, or set another run.dir")
+	require.ErrorContains(t, err, " already contains a run. Continue it with -resume, or set another run.dir")
 	from, err = claim(run, true)
 	require.NoError(t, err)
 	require.Empty(t, from)
-	require.Equal(t, []string{"no checkpoint in " + run + ": starting anew"}, notes)
+	require.Equal(t, []string{"no checkpoint in " + run + "; starting from the beginning"}, notes)
 
 	c := checkpoints{root: CheckpointRoot(run), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
 		files: map[string][]byte{"config.json": []byte("{}")}}
@@ -313,10 +313,10 @@ func TestClaim(t *testing.T) {
 	require.Equal(t, second, from)
 
 	require.NoError(t, CheckResume(from, State{Seed: 3, Task: "train"}, c.files, "m"))
-	require.EqualError(t, CheckResume(from, State{Seed: 3, Task: "sft"}, c.files, "m"), "resume: "+from+" is of easyrl train, expected one of easyrl sft")
-	require.EqualError(t, CheckResume(from, State{Seed: 4, Task: "train"}, c.files, "m"), "resume: run.seed is 4, expected 3 as the run began")
+	require.EqualError(t, CheckResume(from, State{Seed: 3, Task: "sft"}, c.files, "m"), "resume: "+from+" was written by easyrl train, expected a checkpoint of easyrl sft")
+	require.EqualError(t, CheckResume(from, State{Seed: 4, Task: "train"}, c.files, "m"), "resume: run.seed is 4, expected the run's original 3")
 	require.EqualError(t, CheckResume(from, State{Seed: 3, Task: "train"}, map[string][]byte{"config.json": []byte("[]")}, "m"),
-		"resume: config.json of m is not that of "+from+": another model")
+		"resume: config.json in m differs from the one in "+from+": different model")
 
 	require.NoError(t, os.Truncate(filepath.Join(second, "model.safetensors"), 100))
 	from, err = claim(run, true)

@@ -32,7 +32,7 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 // token, with the step's version of the weights.
 func check(g *rollout.Group, step int, version int64) error {
 	if g.Step != step || g.Version != version {
-		return fmt.Errorf("prompt %s: a group of step %d and version %d, expected step %d and version %d: not on-policy",
+		return fmt.Errorf("prompt %s: group is from step %d and version %d, expected step %d and version %d: not on-policy",
 			g.Prompt.ID, g.Step, g.Version, step, version)
 	}
 	for i := range g.Responses {
@@ -41,7 +41,7 @@ func check(g *rollout.Group, step int, version int64) error {
 			return fmt.Errorf("prompt %s, response %d: sampled with version %d, expected %d: not on-policy", g.Prompt.ID, i, r.Version, version)
 		}
 		if len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs) {
-			return fmt.Errorf("prompt %s, response %d: %d tokens with %d log-probabilities", g.Prompt.ID, i, len(r.IDs), len(r.Logprobs))
+			return fmt.Errorf("prompt %s, response %d: %d tokens but %d log-probabilities", g.Prompt.ID, i, len(r.IDs), len(r.Logprobs))
 		}
 		if r.Reward-r.Reward != 0 {
 			return fmt.Errorf("prompt %s, response %d: reward is %v", g.Prompt.ID, i, r.Reward)

@@ -251,9 +251,9 @@ func TestRefusesOffPolicyGroups(t *testing.T) {
 		"version 0, expected step 1 and version 1":   func(g *rollout.Group) { g.Version = 0 },
 		"step 2 and version 1, expected":             func(g *rollout.Group) { g.Step = 2 },
 		"response 1: sampled with version 7":         func(g *rollout.Group) { g.Responses[1].Version = 7 },
-		"tokens with 0 log-probabilities":            func(g *rollout.Group) { g.Responses[0].Logprobs = nil },
+		"tokens but 0 log-probabilities":            func(g *rollout.Group) { g.Responses[0].Logprobs = nil },
 		"response 2: reward is NaN":                  func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
-		"response 0: 0 tokens with 0 log-probabilit": func(g *rollout.Group) { g.Responses[0].IDs, g.Responses[0].Logprobs = nil, nil },
+		"response 0: 0 tokens but 0 log-probabilit": func(g *rollout.Group) { g.Responses[0].IDs, g.Responses[0].Logprobs = nil, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
@@ -275,7 +275,7 @@ func TestMissingGroups(t *testing.T) {
 	groups := tinyGroups(3, 3)
 	r.now = sampling{stream: streamOf(groups...)}
 	_, err := r.accumulate(t.Context(), &step{number: 1}, 4)
-	require.ErrorContains(t, err, "1 groups missing, of which it gave up 0")
+	require.ErrorContains(t, err, "1 groups are missing, but the producer reported only 0 failures")
 	s := streamOf(groups...)
 	s.stats.Failed = 1
 	r.now = sampling{stream: s}

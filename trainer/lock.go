@@ -29,7 +29,7 @@ func Lock(dir string, create bool) (unlock func(), held bool, err error) {
 	}
 	if !checkpoint.Lock(f) {
 		_ = f.Close() // opened only to try the lock
-		return nil, false, fmt.Errorf("run.dir is %q, where %w: wait for its end, or set another run.dir", dir, ErrLocked)
+		return nil, false, fmt.Errorf("run.dir %q is %w. Wait for it to exit, or set another run.dir", dir, ErrLocked)
 	}
 	return func() { _ = f.Close() }, true, nil
 }

@@ -25,7 +25,7 @@ func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s:%d: %w", path, n, err)
 	case len(groups) == 0:
-		return nil, fmt.Errorf("%s: no groups, expected one a line", path)
+		return nil, fmt.Errorf("%s has no groups, expected one per line", path)
 	}
 	return groups, nil
 }
@@ -43,7 +43,7 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 			err = checkGroup(&g, c)
 		}
 		if err == nil && len(groups) > 0 && (g.Step != groups[0].Step || g.Version != groups[0].Version) {
-			err = fmt.Errorf("step %d and version %d, expected step %d and version %d as in line %d",
+			err = fmt.Errorf("step %d and version %d, expected step %d and version %d as on line %d",
 				g.Step, g.Version, groups[0].Step, groups[0].Version, first)
 		}
 		if err != nil {
@@ -81,7 +81,7 @@ func parseGroup(text []byte) (rollout.Group, error) {
 		if field == "" {
 			field = "the line"
 		}
-		return g, fmt.Errorf("%s is a JSON %s, expected a group as rollouts/ has them", field, mismatch.Value)
+		return g, fmt.Errorf("%s is a JSON %s, expected a group as recorded in rollouts/", field, mismatch.Value)
 	}
 	if err != nil {
 		return g, fmt.Errorf("not JSON: %w", err)
@@ -135,11 +135,11 @@ func checkGroup(g *rollout.Group, c *model.Config) error {
 func checkResponse(r *rollout.Response, g *rollout.Group, c *model.Config) error {
 	switch {
 	case r.Version != g.Version:
-		return fmt.Errorf("version %d, expected %d as its group", r.Version, g.Version)
+		return fmt.Errorf("version is %d, expected %d as in its group", r.Version, g.Version)
 	case len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs):
-		return fmt.Errorf("%d ids and %d logprobs, expected as many of each, and at least 1", len(r.IDs), len(r.Logprobs))
+		return fmt.Errorf("%d ids and %d logprobs, expected equally many, at least 1", len(r.IDs), len(r.Logprobs))
 	case len(g.Prompt.IDs)+len(r.IDs) > c.MaxPositions:
-		return fmt.Errorf("%d tokens with its prompt, but the model's context is %d", len(g.Prompt.IDs)+len(r.IDs), c.MaxPositions)
+		return fmt.Errorf("%d tokens including the prompt, but the model's context is %d", len(g.Prompt.IDs)+len(r.IDs), c.MaxPositions)
 	case r.Finish != rollout.Stop && r.Finish != rollout.Length:
 		return fmt.Errorf("finish is %q, expected %q or %q", r.Finish, rollout.Stop, rollout.Length)
 	}

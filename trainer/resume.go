@@ -12,7 +12,7 @@ import (
 )
 
 // ErrLocked reports that another process is using a run's folder.
-var ErrLocked = errors.New("another process runs")
+var ErrLocked = errors.New("in use by another process")
 
 // Claim checks that a run may write to the folder dir. A folder that holds another run's
 // checkpoints or metrics is refused unless that run is resumed. Claim returns the
@@ -21,16 +21,16 @@ var ErrLocked = errors.New("another process runs")
 // Claim fails, because a new run would replace them.
 func Claim(dir string, resume bool, warn func(format string, args ...any)) (from string, err error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return "", fmt.Errorf("run.dir is %q, and a file is there, expected a folder", dir)
+		return "", fmt.Errorf("run.dir %q is a file, expected a folder", dir)
 	}
 	from, _, skipped, err := checkpoint.Latest(CheckpointRoot(dir), checkpoint.StepPrefix)
 	if err != nil && !errors.Is(err, checkpoint.ErrNotFound) {
-		return "", fmt.Errorf("run.dir is %q: %w", dir, err)
+		return "", fmt.Errorf("run.dir %q: %w", dir, err)
 	}
 	metrics, statErr := os.Stat(filepath.Join(dir, report.MetricsFile))
 	if !resume {
 		if err == nil || len(skipped) > 0 || statErr == nil && metrics.Size() > 0 {
-			return "", fmt.Errorf("%s holds a run: continue it with -resume, or set another run.dir", dir)
+			return "", fmt.Errorf("%s already contains a run. Continue it with -resume, or set another run.dir", dir)
 		}
 		return "", nil
 	}
@@ -41,10 +41,10 @@ func Claim(dir string, resume bool, warn func(format string, args ...any)) (from
 		return from, nil
 	}
 	if len(skipped) > 0 {
-		return "", fmt.Errorf("resume: none of the %d checkpoints in %s is whole: remove them to start anew, or set another run.dir",
+		return "", fmt.Errorf("resume: none of the %d checkpoints in %s is intact. Remove them to start over, or set another run.dir",
 			len(skipped), CheckpointRoot(dir))
 	}
-	warn("no checkpoint in %s: starting anew", dir)
+	warn("no checkpoint in %s; starting from the beginning", dir)
 	return "", nil
 }
 
@@ -57,13 +57,13 @@ func CheckResume(from string, run State, files map[string][]byte, source string)
 	case err != nil:
 		return err
 	case state.Task != "" && state.Task != run.Task:
-		return fmt.Errorf("resume: %s is of easyrl %s, expected one of easyrl %s", from, state.Task, run.Task)
+		return fmt.Errorf("resume: %s was written by easyrl %s, expected a checkpoint of easyrl %s", from, state.Task, run.Task)
 	case state.Seed != run.Seed:
-		return fmt.Errorf("resume: run.seed is %d, expected %d as the run began", run.Seed, state.Seed)
+		return fmt.Errorf("resume: run.seed is %d, expected the run's original %d", run.Seed, state.Seed)
 	}
 	for name, content := range files {
 		if saved, err := os.ReadFile(filepath.Join(from, name)); err != nil || !bytes.Equal(saved, content) {
-			return fmt.Errorf("resume: %s of %s is not that of %s: another model", name, source, from)
+			return fmt.Errorf("resume: %s in %s differs from the one in %s: different model", name, source, from)
 		}
 	}
 	return nil

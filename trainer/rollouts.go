@@ -76,7 +76,7 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 		return nil, err
 	}
 	if loss.WholeBatch(r.Loss.Advantage) {
-		t.Warn("loss.advantage = %q waits for all groups of a step before it trains the first", r.Loss.Advantage)
+		t.Warn("loss.advantage = %q needs all groups of a step, so training starts only after sampling ends", r.Loss.Advantage)
 	}
 	t.state.Total, t.times = t.total, true
 	t.save.sampled = r.Loss.OldPolicy == loss.PreviousStep
@@ -222,7 +222,7 @@ func (r *rollouts) ended(missing int) error {
 		return fmt.Errorf("sample: %w", err)
 	}
 	if r.now.failed += missing; r.now.failed > stats.Failed {
-		return fmt.Errorf("the producer ended with %d groups missing, of which it gave up %d", r.now.failed, stats.Failed)
+		return fmt.Errorf("%d groups are missing, but the producer reported only %d failures", r.now.failed, stats.Failed)
 	}
 	return nil
 }

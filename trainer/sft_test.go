@@ -182,7 +182,7 @@ func TestSFTFaults(t *testing.T) {
 		tr := sft(t, 1e-3, example)
 		tr.cfg.CheckpointEvery = 0
 		tr.source = &breaking{tr.source, 4}
-		require.EqualError(t, tr.Run(t.Context()), "step 4: scorer is away; step 3 is in a checkpoint, and -resume goes on from there")
+		require.EqualError(t, tr.Run(t.Context()), "step 4: scorer is away; saved a checkpoint after step 3, -resume continues from it")
 		state, err := ReadState(filepath.Join(CheckpointRoot(tr.cfg.Dir), "step-000003"))
 		require.NoError(t, err)
 		require.Equal(t, State{Step: 3, Updates: 3, Position: 12}, state)

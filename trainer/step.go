@@ -69,7 +69,7 @@ func (t *Trainer) update(s *step, b *batch) error {
 	if t.nonFinite++; t.nonFinite >= cmp.Or(t.cfg.MaxNonFinite, maxNonFinite) {
 		return fmt.Errorf("%w, %d in a row", err, t.nonFinite)
 	}
-	t.Warn("step %d: %v: the weights stay as they are", s.number, err)
+	t.Warn("step %d: %v; skipped this update", s.number, err)
 	return nil
 }
 

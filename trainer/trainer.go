@@ -177,7 +177,7 @@ func (t *Trainer) stop(ctx context.Context, err error) error {
 	case stopped:
 		return fmt.Errorf("%w after step %d", ErrStopped, t.state.Step)
 	case saveErr != nil:
-		return fmt.Errorf("%w; then the checkpoint of step %d: %w", err, t.state.Step, saveErr)
+		return fmt.Errorf("%w; saving the checkpoint of step %d failed too: %w", err, t.state.Step, saveErr)
 	}
-	return fmt.Errorf("%w; step %d is in a checkpoint, and -resume goes on from there", err, t.state.Step)
+	return fmt.Errorf("%w; saved a checkpoint after step %d, -resume continues from it", err, t.state.Step)
 }
