@@ -93,7 +93,7 @@ func TestBudget(t *testing.T) {
 			_, groups, sum, err := produce(t.Context(), t, p, batch(make([]int32, 20)...))
 			if !ok {
 				require.ErrorIs(t, err, ErrBudget)
-				require.ErrorContains(t, err, "3 of 20 because of their prompt or reward, at most 2 may")
+				require.ErrorContains(t, err, "prompt or reward failed for 3 of 20, more than the 2 allowed")
 				return
 			}
 			require.NoError(t, err)

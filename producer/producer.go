@@ -64,7 +64,7 @@ func DefaultConfig() Config {
 func (c *Config) Validate() error {
 	var faults []error
 	if c.Order != rollout.Arrival && c.Order != rollout.PromptOrder {
-		faults = append(faults, fmt.Errorf("producer: order %q, expected %q or %q", c.Order, rollout.Arrival, rollout.PromptOrder))
+		faults = append(faults, fmt.Errorf("producer: order is %q, expected %q or %q", c.Order, rollout.Arrival, rollout.PromptOrder))
 	}
 	for _, v := range []struct {
 		name       string
@@ -78,7 +78,7 @@ func (c *Config) Validate() error {
 		{"max lost", c.MaxLost, 0},
 	} {
 		if v.value < v.low {
-			faults = append(faults, fmt.Errorf("producer: %s %d, expected at least %d", v.name, v.value, v.low))
+			faults = append(faults, fmt.Errorf("producer: %s is %d, expected at least %d", v.name, v.value, v.low))
 		}
 	}
 	return errors.Join(faults...)

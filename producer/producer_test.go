@@ -356,7 +356,7 @@ func TestRewardFailures(t *testing.T) {
 				p.cfg.MaxFailed = 0
 				_, _, _, err = produce(t.Context(), t, p, batch(1, 1, 1))
 				require.ErrorIs(t, err, ErrBudget)
-				require.ErrorContains(t, err, "produce step 3: too many groups failed: 1 of 3 because of their prompt or reward, at most 0 may: prompt p1")
+				require.ErrorContains(t, err, "produce step 3: too many groups failed: prompt or reward failed for 1 of 3, more than the 0 allowed: prompt p1")
 			})
 		})
 	}
@@ -455,7 +455,7 @@ func TestResponsesOfAnotherVersionEndTheStep(t *testing.T) {
 		}}
 		got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, nil), batch(1))
 		require.ErrorIs(t, err, inference.ErrStale)
-		require.ErrorContains(t, err, "fake gave a response of version 6, expected 7")
+		require.ErrorContains(t, err, "fake returned a response of version 6, expected 7")
 		require.Empty(t, got)
 	})
 }
@@ -515,12 +515,12 @@ func TestStepEndsWithItsContext(t *testing.T) {
 func TestBatchAndConfigReportAllFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Order: "random", InFlight: -1, DynamicSampling: -1, MaxFailed: -1, MaxLost: -1}, Deps{})
-	for _, want := range []string{`order "random"`, "group size 0", "in flight -1", "scoring 0", "dynamic sampling -1", "max failed -1", "max lost -1"} {
+	for _, want := range []string{`order is "random"`, "group size is 0", "in flight is -1", "scoring is 0", "dynamic sampling is -1", "max failed is -1", "max lost is -1"} {
 		require.ErrorContains(t, err, want)
 	}
 	s := newProducer(t, &fakeFleet{}, length, nil).Start(t.Context(), rollout.Batch{Step: 2})
 	_, err = s.Wait()
-	for _, want := range []string{"produce step 2", "version 0", "no prompts"} {
+	for _, want := range []string{"produce step 2", "version is 0", "no prompts"} {
 		require.ErrorContains(t, err, want)
 	}
 	_, open := <-s.Groups()

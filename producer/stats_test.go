@@ -59,7 +59,7 @@ func TestFailuresAreReported(t *testing.T) {
 			p.deps.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 			_, _, _, err := produce(t.Context(), t, p, batch(2, 3, 1))
 			require.Equal(t, may == 1, errors.Is(err, ErrBudget))
-			require.Equal(t, []string{"step 3: gave up prompt p0: reward of response 0: no verdict", "step 3: gave up prompt p2: reward of response 0: no verdict"}, warnings)
+			require.Equal(t, []string{"step 3: gave up on prompt p0: reward of response 0: no verdict", "step 3: gave up on prompt p2: reward of response 0: no verdict"}, warnings)
 		})
 	}
 }

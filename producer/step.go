@@ -72,7 +72,7 @@ func (s *step) run(ctx context.Context) {
 	slices.SortFunc(s.failed, func(a, b failure) int { return cmp.Compare(a.index, b.index) })
 	for i := range s.failed {
 		if s.deps.Warn != nil {
-			s.deps.Warn("step %d: gave up %v", s.batch.Step, s.failed[i].err)
+			s.deps.Warn("step %d: gave up on %v", s.batch.Step, s.failed[i].err)
 		}
 	}
 	after := s.count()
@@ -99,7 +99,7 @@ func (s *step) produce(ctx context.Context) error {
 func validate(b *rollout.Batch) error {
 	var faults []error
 	if b.Version < 1 {
-		faults = append(faults, fmt.Errorf("version %d, expected 1 or more", b.Version))
+		faults = append(faults, fmt.Errorf("version is %d, expected at least 1", b.Version))
 	}
 	if len(b.Prompts) == 0 {
 		faults = append(faults, errors.New("no prompts"))

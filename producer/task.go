@@ -102,9 +102,9 @@ func (s *step) fail(f failure) error {
 	faulty := len(s.failed) - lost
 	switch {
 	case lost > s.cfg.MaxLost:
-		return fmt.Errorf("%w: %d of %d could not be sampled, at most %d may: %w", ErrBudget, lost, total, s.cfg.MaxLost, f.err)
+		return fmt.Errorf("%w: sampling failed for %d of %d, more than the %d allowed: %w", ErrBudget, lost, total, s.cfg.MaxLost, f.err)
 	case faulty > s.cfg.MaxFailed:
-		return fmt.Errorf("%w: %d of %d because of their prompt or reward, at most %d may: %w", ErrBudget, faulty, total, s.cfg.MaxFailed, f.err)
+		return fmt.Errorf("%w: prompt or reward failed for %d of %d, more than the %d allowed: %w", ErrBudget, faulty, total, s.cfg.MaxFailed, f.err)
 	case lost+faulty == total:
 		return fmt.Errorf("%w: all %d: %w", ErrBudget, total, f.err)
 	}
