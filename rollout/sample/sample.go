@@ -42,12 +42,12 @@ func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req infere
 		return nil, err
 	}
 	if len(out) != req.N {
-		return nil, fmt.Errorf("%s gave %d responses, expected %d", instance, len(out), req.N)
+		return nil, fmt.Errorf("%s returned %d responses, expected %d", instance, len(out), req.N)
 	}
 	g := &rollout.Group{Version: req.Version, Seed: req.Seed, Prompt: *prompt, Responses: make([]rollout.Response, len(out))}
 	for i, c := range out {
 		if req.Version != 0 && c.Version != req.Version {
-			return nil, fmt.Errorf("%w: %s gave a response of version %d, expected %d", inference.ErrStale, instance, c.Version, req.Version)
+			return nil, fmt.Errorf("%w: %s returned a response of version %d, expected %d", inference.ErrStale, instance, c.Version, req.Version)
 		}
 		text := c.Text
 		if s.Text != nil {

@@ -56,13 +56,13 @@ func TestSample(t *testing.T) {
 	f.versions = []int64{3, 2}
 	_, err = s.Sample(t.Context(), &prompt, req)
 	require.ErrorIs(t, err, inference.ErrStale)
-	require.EqualError(t, err, "stale weights: fake gave a response of version 2, expected 3")
+	require.EqualError(t, err, "stale weights: fake returned a response of version 2, expected 3")
 	req.Version = 0 // any version
 	_, err = s.Sample(t.Context(), &prompt, req)
 	require.NoError(t, err)
 	f.versions = []int64{3}
 	_, err = s.Sample(t.Context(), &prompt, req)
-	require.EqualError(t, err, "fake gave 1 responses, expected 2")
+	require.EqualError(t, err, "fake returned 1 responses, expected 2")
 	f.fault = inference.ErrNoInstance
 	_, err = s.Sample(t.Context(), &prompt, req)
 	require.ErrorIs(t, err, inference.ErrNoInstance)
