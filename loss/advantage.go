@@ -50,7 +50,7 @@ func Advantages(kind string, rewards []float64) []float64 {
 			advantages[i] = r + 0*mean // NaN if the mean is
 		}
 	default:
-		panic(fmt.Sprintf("loss: unknown advantage of a group %q", kind))
+		panic(fmt.Sprintf("loss: unknown group advantage %q", kind))
 	}
 	return advantages
 }

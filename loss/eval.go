@@ -110,11 +110,11 @@ func (o *Objective) build(x *expression) (policy, each, part node) {
 // finite.
 func (o *Objective) check(v Vars) error {
 	if v.Reference == nil && o.cfg.Beta > 0 && len(v.Policy) > 0 {
-		return fmt.Errorf("loss: no reference log-probabilities, expected them with beta %v", o.cfg.Beta)
+		return fmt.Errorf("loss: beta is %v, but reference log-probabilities are missing", o.cfg.Beta)
 	}
 	corrected := o.cfg.Correction != NoCorrection
 	if corrected && len(v.Policy) > 0 && (v.Recomputed == nil || v.Behaviour == nil) {
-		return fmt.Errorf("loss: no log-probabilities under the policy that sampled, expected the trainer's and the instance's with correction %q", o.cfg.Correction)
+		return fmt.Errorf("loss: correction %q needs the sampler's log-probabilities and the trainer's recomputed ones", o.cfg.Correction)
 	}
 	for _, in := range []struct {
 		name   string
@@ -129,7 +129,7 @@ func (o *Objective) check(v Vars) error {
 			continue
 		}
 		if len(in.values) != len(v.Policy) {
-			return fmt.Errorf("loss: %s has %d tokens, expected %d as policy has", in.name, len(in.values), len(v.Policy))
+			return fmt.Errorf("loss: %s has %d tokens, expected %d as in policy", in.name, len(in.values), len(v.Policy))
 		}
 		for i, f := range in.values {
 			if !finite(float64(f)) {
@@ -149,12 +149,12 @@ func (o *Objective) checkLengths(v Vars) error {
 	left := len(v.Policy)
 	for i, n := range v.Lengths {
 		if n < 1 || n > left {
-			return fmt.Errorf("loss: length of response %d is %d, expected 1 to the %d tokens that are left", i, n, left)
+			return fmt.Errorf("loss: length of response %d is %d, expected 1 to %d, the tokens left", i, n, left)
 		}
 		left -= n
 	}
 	if left > 0 {
-		return fmt.Errorf("loss: lengths of %d responses leave %d of %d tokens over, expected none with kind %q",
+		return fmt.Errorf("loss: lengths of %d responses leave %d of %d tokens unassigned, expected 0 with kind %q",
 			len(v.Lengths), left, len(v.Policy), o.cfg.Kind)
 	}
 	return nil

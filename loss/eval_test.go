@@ -290,7 +290,7 @@ func TestEvalRefuses(t *testing.T) {
 		{"nan weight", 0, func(v *Vars) { v.Weight[3] = nan }, "weight of token 3 is NaN"},
 		{"nan reference", 1, func(v *Vars) { v.Reference[4] = nan }, "reference of token 4 is NaN"},
 		{"short old", 0, func(v *Vars) { v.Old = v.Old[:4] }, "old has 4 tokens, expected 5"},
-		{"no reference", 1, func(v *Vars) { v.Reference = nil }, "no reference log-probabilities"},
+		{"no reference", 1, func(v *Vars) { v.Reference = nil }, "beta is 1, but reference log-probabilities are missing"},
 		{"ratio overflows", 0, func(v *Vars) { v.Policy[1], v.Old[1], v.Advantage[1] = 0, -800, -1 }, "loss of token 1:"},
 		{"gradient overflows", 0, func(v *Vars) { v.Policy[3], v.Old[3], v.Advantage[3] = 0, -100, -1 }, "loss of token 3:"},
 	} {

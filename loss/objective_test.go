@@ -191,14 +191,14 @@ func TestEvalRefusesResponses(t *testing.T) {
 		change func(*Vars, *Config)
 		want   string
 	}{
-		{"no lengths", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, nil }, `lengths of 0 responses leave 5 of 5 tokens over, expected none with kind "gspo"`},
-		{"too few", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPOToken, []int{2, 2} }, "lengths of 2 responses leave 1 of 5 tokens over"},
-		{"too many", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{2, 4} }, "length of response 1 is 4, expected 1 to the 3 tokens that are left"},
+		{"no lengths", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, nil }, `lengths of 0 responses leave 5 of 5 tokens unassigned, expected 0 with kind "gspo"`},
+		{"too few", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPOToken, []int{2, 2} }, "lengths of 2 responses leave 1 of 5 tokens unassigned"},
+		{"too many", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{2, 4} }, "length of response 1 is 4, expected 1 to 3, the tokens left"},
 		{"overflowing", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{2, math.MaxInt} }, "length of response 1 is"},
 		{"empty", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{0, 5} }, "length of response 0 is 0"},
 		{"negative", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{6, -1} }, "length of response 0 is 6"},
-		{"no behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Mask, nil }, `expected the trainer's and the instance's with correction "mask"`},
-		{"no recomputed", func(v *Vars, c *Config) { c.Correction, v.Recomputed = Truncate, nil }, "no log-probabilities under the policy that sampled"},
+		{"no behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Mask, nil }, `correction "mask" needs the sampler's log-probabilities and the trainer's recomputed ones`},
+		{"no recomputed", func(v *Vars, c *Config) { c.Correction, v.Recomputed = Truncate, nil }, "needs the sampler's log-probabilities"},
 		{"short behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Mask, v.Behaviour[:4] }, "behaviour has 4 tokens, expected 5"},
 		{"infinite behaviour", func(v *Vars, c *Config) {
 			c.Correction, v.Behaviour = Truncate, []float32{0, float32(math.Inf(-1)), 0, 0, 0}

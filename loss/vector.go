@@ -37,7 +37,7 @@ func means(out, in []float64, lengths []int) {
 func (o *vectorOp) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	in, ok := inputs[0].Data().([]float64)
 	if !ok {
-		return nil, fmt.Errorf("%s: found %T, expected float64 values", o.name, inputs[0].Data())
+		return nil, fmt.Errorf("%s: type is %T, expected []float64", o.name, inputs[0].Data())
 	}
 	out := make([]float64, len(in))
 	o.apply(out, in)
@@ -54,7 +54,7 @@ func (o *vectorOp) SymDiff(_ gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.N
 func (o *vectorOp) InferShape(shapes ...gorgonia.DimSizer) (tensor.Shape, error) {
 	s, ok := shapes[0].(tensor.Shape)
 	if !ok || s.Dims() != 1 {
-		return nil, fmt.Errorf("%s: found shape %v, expected a vector", o.name, shapes[0])
+		return nil, fmt.Errorf("%s: shape is %v, expected a vector", o.name, shapes[0])
 	}
 	return s.Clone(), nil
 }
