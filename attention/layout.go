@@ -136,7 +136,7 @@ func (l *Layout) Visible(query, key int) bool {
 // segments, rows and targets.
 func (l *Layout) Validate() error {
 	if len(l.Positions) != len(l.Tokens) {
-		return fmt.Errorf("layout: %d positions, expected %d as there are tokens", len(l.Positions), len(l.Tokens))
+		return fmt.Errorf("layout: %d positions, expected %d, one per token", len(l.Positions), len(l.Tokens))
 	}
 	if err := l.validateSegments(); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (l *Layout) validateRows() error {
 		for j := range s.Len {
 			row := s.Start + j
 			if p := l.Positions[row]; p != first+j {
-				return fmt.Errorf("layout: row %d of segment %d is at position %d, expected %d", row, i, p, first+j)
+				return fmt.Errorf("layout: row %d of segment %d has position %d, expected %d", row, i, p, first+j)
 			}
 			if token := l.Tokens[row]; token < 0 {
 				return fmt.Errorf("layout: row %d has token %d, expected 0 or more", row, token)

@@ -151,13 +151,13 @@ func TestValidateRefuses(t *testing.T) {
 		change func(*Layout)
 		want   string
 	}{
-		{"positions missing", func(l *Layout) { l.Positions = l.Positions[:3] }, "3 positions, expected 6"},
+		{"positions missing", func(l *Layout) { l.Positions = l.Positions[:3] }, "3 positions, expected 6, one per token"},
 		{"gap", func(l *Layout) { l.Segments[1].Start = 3 }, "segment 1 starts at row 3, expected 2"},
 		{"negative length", func(l *Layout) { l.Segments[1].Len = -1 }, "segment 1 has -1 rows"},
 		{"too long", func(l *Layout) { l.Segments[2].Len = 9 }, "segment 2 has 9 rows, expected 0 to 1"},
 		{"rows left", func(l *Layout) { l.Segments = l.Segments[:2] }, "segments hold 5 rows, expected 6"},
 		{"own parent", func(l *Layout) { l.Segments[1].Parent = 1 }, "segment 1 has parent 1"},
-		{"position", func(l *Layout) { l.Positions[5] = 5 }, "row 5 of segment 2 is at position 5, expected 2"},
+		{"position", func(l *Layout) { l.Positions[5] = 5 }, "row 5 of segment 2 has position 5, expected 2"},
 		{"token", func(l *Layout) { l.Tokens[0] = -1 }, "row 0 has token -1"},
 		{"target's segment", func(l *Layout) { l.Targets[0].Segment = 3 }, "target 0 is in segment 3"},
 		{"target's offset", func(l *Layout) { l.Targets[0].Offset = 4 }, "target 0 is token 4 of segment 1"},
