@@ -17,7 +17,7 @@ func mapOpen(f *os.File) (mapping, error) {
 	case err != nil:
 		return mapping{}, err
 	case !info.Mode().IsRegular():
-		return mapping{}, fmt.Errorf("%s, expected a file", info.Mode().Type())
+		return mapping{}, fmt.Errorf("%s, expected a regular file", info.Mode().Type())
 	case info.Size() == 0: // an empty file cannot be mapped
 		return inMemory([]byte{}), nil
 	case info.Size() > math.MaxInt:

@@ -120,9 +120,9 @@ func missing(dir string) error {
 	if info, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	} else if !info.IsDir() {
-		return errors.New("a file, expected a folder")
+		return errors.New("path is a file, expected a folder")
 	}
-	return fmt.Errorf("%w: no %s and no %s", ErrNotFound, modelName, indexName)
+	return fmt.Errorf("%w: no %s or %s", ErrNotFound, modelName, indexName)
 }
 
 // readLimited reads a regular file of at most limit bytes.
@@ -132,7 +132,7 @@ func readLimited(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s, expected a file", info.Mode().Type())
+		return nil, fmt.Errorf("%s, expected a regular file", info.Mode().Type())
 	}
 	if info.Size() > limit {
 		return nil, fmt.Errorf("%d bytes, expected at most %d", info.Size(), limit)
@@ -152,7 +152,7 @@ func parseIndex(text []byte) (map[string][]string, error) {
 		return object(value, func(tensor string, value json.RawMessage) error {
 			var name string
 			if err := json.Unmarshal(value, &name); err != nil || name == "" {
-				return fmt.Errorf("weight_map: tensor %q: %.40s, expected the name of a shard", tensor, value)
+				return fmt.Errorf("weight_map: tensor %q maps to %.40s, expected a shard name", tensor, value)
 			}
 			if !filepath.IsLocal(name) {
 				return fmt.Errorf("weight_map: tensor %q: shard %q is outside the folder", tensor, name)
@@ -162,7 +162,7 @@ func parseIndex(text []byte) (map[string][]string, error) {
 		})
 	})
 	if err == nil && !found {
-		err = errors.New("no weight_map, expected tensor to shard")
+		err = errors.New("no weight_map")
 	}
 	return shards, err
 }
@@ -171,14 +171,14 @@ func (f *Folder) openShards(dir string, shards map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(shards)) {
 		s, err := openFile(filepath.Join(dir, name))
 		if err != nil {
-			return fmt.Errorf("shard %s, of %d tensors (%s …): %w", name, len(shards[name]), shards[name][0], err)
+			return fmt.Errorf("shard %s with %d tensors (%s …): %w", name, len(shards[name]), shards[name][0], err)
 		}
 		f.files = append(f.files, s)
 		has := s.tensors()
 		for _, tensor := range shards[name] {
 			t, ok := has[tensor]
 			if !ok {
-				return fmt.Errorf("tensor %q: not in shard %s, where %s has it", tensor, name, indexName)
+				return fmt.Errorf("tensor %q: not in shard %s, where %s places it", tensor, name, indexName)
 			}
 			f.tensors[tensor] = t
 		}
@@ -264,7 +264,7 @@ func (s *file) read(begin, end int, use func(src []byte)) (err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.data == nil {
-		return errors.New("the file is closed")
+		return errors.New("file is closed")
 	}
 	if err := guard(func() { use(s.data[begin:end]) }); err != nil {
 		return err
@@ -279,7 +279,7 @@ func guard(read func()) (err error) {
 	defer func() {
 		fault := recover()
 		if _, ok := fault.(interface{ Addr() uintptr }); ok {
-			err = errors.New("cannot be read: the file was shortened while it was open, or its disk failed")
+			err = errors.New("read failed: the file was truncated while open, or the disk failed")
 		} else if fault != nil {
 			panic(fault)
 		}

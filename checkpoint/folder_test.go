@@ -60,17 +60,17 @@ func TestFolderFaults(t *testing.T) {
 		index any
 		want  string
 	}{
-		{"missing shard", map[string]string{"a": one, "x": "gone.safetensors"}, "shard gone.safetensors, of 1 tensors (x …): open "},
+		{"missing shard", map[string]string{"a": one, "x": "gone.safetensors"}, "shard gone.safetensors with 1 tensors (x …): open "},
 		{"missing tensor", map[string]string{"a": one, "x": one}, `tensor "x": not in shard ` + one},
 		{"escape", map[string]string{"a": "../" + one}, `tensor "a": shard "../` + one + `" is outside the folder`},
 		{"absolute", map[string]string{"a": "/etc/passwd"}, `shard "/etc/passwd" is outside`},
 		{"hidden escape", map[string]string{"a": "x/../../y"}, "is outside"},
-		{"folder as shard", map[string]string{"a": "."}, "expected a file"},
+		{"folder as shard", map[string]string{"a": "."}, "expected a regular file"},
 		{"index as shard", map[string]string{"a": indexName}, "shard " + indexName},
-		{"form", map[string]int{"a": 1}, `tensor "a": 1, expected the name of a shard`},
+		{"form", map[string]int{"a": 1}, `tensor "a" maps to 1, expected a shard name`},
 		{"no map", `{"metadata":{}}`, "no weight_map"},
 		{"not JSON", `{"weight_map":`, indexName + ": not JSON: unexpected EOF"},
-		{"twice", `{"weight_map":{"a":"x","a":"y"}}`, `key "a": there twice`},
+		{"twice", `{"weight_map":{"a":"x","a":"y"}}`, `duplicate key "a"`},
 	} {
 		dir := sharded(t, c.index)
 		_, err := OpenFolder(dir)
@@ -88,9 +88,9 @@ func TestFolderFaults(t *testing.T) {
 	_, err = OpenFolder(file)
 	require.Error(t, err)
 	_, err = OpenFile(file)
-	require.ErrorContains(t, err, "open weights "+file+": 0 bytes, expected at least the 8")
+	require.ErrorContains(t, err, "open weights "+file+": 0 bytes, expected at least 8")
 	_, err = OpenFile(filepath.Dir(file))
-	require.ErrorContains(t, err, "expected a file")
+	require.ErrorContains(t, err, "expected a regular file")
 	broken := writeBytes(t, filepath.Join(t.TempDir(), modelName), pack("{}", 1))
 	_, err = OpenFolder(filepath.Dir(broken))
 	require.ErrorContains(t, err, modelName+": 1 bytes of data, expected the tensors' 0")

@@ -79,18 +79,18 @@ func parseHeader(file []byte) (*header, error) {
 func readHeader(r io.Reader, size int64) (*header, error) {
 	var length [8]byte
 	if n, err := io.ReadFull(r, length[:]); err != nil {
-		return nil, fmt.Errorf("%d bytes, expected at least the 8 of the header's length: %w", n, noEOF(err))
+		return nil, fmt.Errorf("%d bytes, expected at least 8 for the header's length: %w", n, noEOF(err))
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > maxHeader {
-		return nil, fmt.Errorf("header of %d bytes, expected at most %d", n, maxHeader)
+		return nil, fmt.Errorf("header is %d bytes, expected at most %d", n, maxHeader)
 	}
 	if size >= 0 && int64(n) > size-8 {
-		return nil, fmt.Errorf("header of %d bytes, but the file has %d after its length: truncated", n, size-8)
+		return nil, fmt.Errorf("header is %d bytes, but only %d follow its length: truncated", n, size-8)
 	}
 	var text bytes.Buffer
 	if got, err := io.CopyN(&text, r, int64(n)); err != nil {
-		return nil, fmt.Errorf("%d bytes of the header, expected %d: %w", got, n, noEOF(err))
+		return nil, fmt.Errorf("header ends after %d bytes, expected %d: %w", got, n, noEOF(err))
 	}
 	h, err := parseText(text.Bytes())
 	if err != nil {
@@ -149,7 +149,7 @@ func object(text []byte, visit func(key string, value json.RawMessage) error) er
 		}
 		key, _ := t.(string)
 		if seen[key] {
-			return fmt.Errorf("key %q: there twice, expected once", key)
+			return fmt.Errorf("duplicate key %q", key)
 		}
 		seen[key] = true
 		var value json.RawMessage
@@ -164,7 +164,7 @@ func object(text []byte, visit func(key string, value json.RawMessage) error) er
 		return fmt.Errorf("not JSON: %w", noEOF(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("text after the JSON object, expected white space only")
+		return errors.New("unexpected text after the JSON object")
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func (h *header) setMetadata(value json.RawMessage) error {
 	err := object(value, func(key string, value json.RawMessage) error {
 		var text *string
 		if err := json.Unmarshal(value, &text); err != nil || text == nil {
-			return fmt.Errorf("%q: %.40s, expected a text", key, value)
+			return fmt.Errorf("%q is %.40s, expected a string", key, value)
 		}
 		h.metadata[key] = *text
 		return nil
@@ -200,7 +200,7 @@ func parseEntry(name string, value json.RawMessage) (entry, error) {
 		case "dtype":
 			var name *DType
 			if err := json.Unmarshal(value, &name); err != nil || name == nil || name.bits() == 0 {
-				return fmt.Errorf("dtype %.40s: expected one of the format's", value)
+				return fmt.Errorf("unknown dtype %.40s", value)
 			}
 			e.dtype = *name
 		case "shape":
@@ -236,13 +236,13 @@ func naturals(value json.RawMessage) ([]int, error) {
 	var numbers []json.Number
 	// json.Number also accepts a string.
 	if err := json.Unmarshal(value, &numbers); err != nil || numbers == nil || bytes.IndexByte(value, '"') >= 0 {
-		return nil, fmt.Errorf("%.40s: expected a list of whole numbers", value)
+		return nil, fmt.Errorf("%.40s, expected a list of whole numbers", value)
 	}
 	list := make([]int, len(numbers))
 	for i, number := range numbers {
 		n, err := strconv.ParseUint(number.String(), 10, 64)
 		if err != nil || n > math.MaxInt {
-			return nil, fmt.Errorf("%.40q: expected a whole number from 0 to %d", number, math.MaxInt)
+			return nil, fmt.Errorf("%.40q, expected a whole number from 0 to %d", number, math.MaxInt)
 		}
 		list[i] = int(n)
 	}
@@ -255,7 +255,7 @@ func byteSize(d DType, shape []int) (int, error) {
 	for _, s := range shape {
 		over, low := bits.Mul64(n, uint64(s))
 		if over != 0 || low > math.MaxInt {
-			return 0, fmt.Errorf("shape %v: more elements than a file can have", shape)
+			return 0, fmt.Errorf("shape %v: more elements than a file can hold", shape)
 		}
 		n = low
 	}
@@ -274,7 +274,7 @@ func (h *header) place(data int) error {
 	for _, e := range h.entries {
 		switch {
 		case e.begin < at:
-			return fmt.Errorf("tensor %q: data begins at %d, inside the one before that ends at %d: overlap", e.name, e.begin, at)
+			return fmt.Errorf("tensor %q: data begins at %d, but the tensor before it ends at %d: overlap", e.name, e.begin, at)
 		case e.begin > at:
 			return fmt.Errorf("tensor %q: data begins at %d, expected %d: hole", e.name, e.begin, at)
 		case e.end > data:

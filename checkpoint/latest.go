@@ -42,7 +42,7 @@ func Latest(root, prefix string) (dir string, step int, skipped []error, err err
 		}
 		return dir, c.step, skipped, nil
 	}
-	return "", 0, skipped, fmt.Errorf("find checkpoint in %s: %w: no whole one among %d named %sN", root, ErrNotFound, len(found), prefix)
+	return "", 0, skipped, fmt.Errorf("find checkpoint in %s: %w: none of the %d named %sN is complete", root, ErrNotFound, len(found), prefix)
 }
 
 // candidates returns the folders in root named like checkpoints, newest first, or
@@ -85,7 +85,7 @@ func Prune(root string, keep int, always ...string) error {
 
 func prune(root string, keep int, always []string) error {
 	if keep < 1 {
-		return fmt.Errorf("keep %d, expected at least 1", keep)
+		return fmt.Errorf("keep is %d, expected at least 1", keep)
 	}
 	if err := sweep(root); err != nil {
 		return err

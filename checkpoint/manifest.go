@@ -46,7 +46,7 @@ func Verify(dir string) error {
 func verify(dir string) error {
 	text, err := readLimited(filepath.Join(dir, manifestName), maxManifest)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no %s: the checkpoint is not complete: %w", manifestName, err)
+		return fmt.Errorf("no %s: the checkpoint is incomplete: %w", manifestName, err)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", manifestName, err)
@@ -64,7 +64,7 @@ func verify(dir string) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)
 		case !info.Mode().IsRegular():
-			return fmt.Errorf("%s: %s, expected a file", name, info.Mode().Type())
+			return fmt.Errorf("%s: %s, expected a regular file", name, info.Mode().Type())
 		case info.Size() != m.Files[name].Size:
 			return fmt.Errorf("%s: %d bytes, expected %d", name, info.Size(), m.Files[name].Size)
 		}
@@ -87,16 +87,16 @@ func parseManifest(text []byte) (*manifest, error) {
 		return nil, err
 	}
 	if m.Version != manifestVersion {
-		return nil, fmt.Errorf("version %d, expected %d", m.Version, manifestVersion)
+		return nil, fmt.Errorf("version is %d, expected %d", m.Version, manifestVersion)
 	}
 	if len(m.Files) == 0 {
-		return nil, errors.New("no files, expected those of the checkpoint")
+		return nil, errors.New("the manifest lists no files")
 	}
 	for name, r := range m.Files {
 		sum, err := hex.DecodeString(r.SHA256)
 		switch {
 		case !fs.ValidPath(name) || !filepath.IsLocal(filepath.FromSlash(name)) || name == "." || name == manifestName:
-			return nil, fmt.Errorf("file %q: expected a path inside the checkpoint", name)
+			return nil, fmt.Errorf("file %q is outside the checkpoint", name)
 		case r.Size < 0 || err != nil || len(sum) != sha256.Size || hex.EncodeToString(sum) != r.SHA256:
 			return nil, fmt.Errorf("file %q: size %d and sha256 %.80q, expected a size and %d hexadecimal digits in lower case", name, r.Size, r.SHA256, 2*sha256.Size)
 		}
@@ -143,7 +143,7 @@ func seal(dir string) error {
 		case !e.Type().IsRegular():
 			return fmt.Errorf("%s: %s, expected files and folders only", name, e.Type())
 		case name == manifestName:
-			return fmt.Errorf("%s: there already, expected to be the one to write it", name)
+			return fmt.Errorf("%s already exists, although only easyrl writes it", name)
 		}
 		m.Files[name], err = record(path, true)
 		return err
@@ -152,7 +152,7 @@ func seal(dir string) error {
 		return err
 	}
 	if len(m.Files) == 0 {
-		return errors.New("nothing was written, expected files")
+		return errors.New("nothing was written")
 	}
 	err = writeFile(filepath.Join(dir, manifestName), func(w io.Writer) error {
 		e := json.NewEncoder(w)

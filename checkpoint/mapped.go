@@ -43,7 +43,7 @@ func (k *Files) read(path string, use func(s *Stream) error) error {
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s, expected a file", info.Mode().Type())
+		return fmt.Errorf("%s, expected a regular file", info.Mode().Type())
 	case k.holds(info):
 		return k.readKept(info.Size(), use)
 	}
@@ -143,7 +143,7 @@ func unchanged(f *os.File, head []byte) error {
 		return err
 	}
 	if !bytes.Equal(now, head) {
-		return errors.New("was written again while it was read")
+		return errors.New("was rewritten while being read")
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (m *Memory) Room(n int) ([]float32, error) {
 	}
 	vals, ok := values(m.room[m.at : m.at+4*n])
 	if !ok {
-		return nil, errors.New("values in memory: expected a header of a multiple of 4 bytes")
+		return nil, errors.New("values are not aligned to 4 bytes")
 	}
 	return vals, nil
 }

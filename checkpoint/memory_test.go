@@ -88,7 +88,7 @@ func TestReadRewrittenFile(t *testing.T) {
 		if again == 3 {
 			require.NoError(t, err)
 		} else {
-			require.ErrorContains(t, err, m.Path()+": was written again while it was read")
+			require.ErrorContains(t, err, m.Path()+": was rewritten while being read")
 		}
 		require.Equal(t, 3, blocks)
 		write(t, m, 1, 100)
@@ -116,5 +116,5 @@ func TestReadConvertedFile(t *testing.T) {
 		})
 	}
 	require.NoError(t, read(func() error { return nil }))
-	require.ErrorContains(t, read(func() error { return m.Begin(len(m.Bytes())) }), m.Path()+": was written again while it was read")
+	require.ErrorContains(t, read(func() error { return m.Begin(len(m.Bytes())) }), m.Path()+": was rewritten while being read")
 }

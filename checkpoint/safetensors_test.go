@@ -123,41 +123,41 @@ func TestHeaderFaults(t *testing.T) {
 		file []byte
 		want string
 	}{
-		{"empty", nil, "0 bytes, expected at least the 8"},
+		{"empty", nil, "0 bytes, expected at least 8"},
 		{"short", []byte{1, 2}, "2 bytes, expected"},
-		{"2^60 bytes claimed", []byte{0, 0, 0, 0, 0, 0, 0, 0x10, '{', '}'}, "header of 1152921504606846976 bytes, expected at most"},
+		{"2^60 bytes claimed", []byte{0, 0, 0, 0, 0, 0, 0, 0x10, '{', '}'}, "header is 1152921504606846976 bytes, expected at most"},
 		{"all bits set", bytes.Repeat([]byte{0xff}, 16), "expected at most"},
-		{"cut header", pack(`{"a":`)[:11], "but the file has 3 after its length: truncated"},
+		{"cut header", pack(`{"a":`)[:11], "but only 3 follow its length: truncated"},
 		{"no header", pack(""), "not JSON: unexpected EOF"},
 		{"not UTF-8", pack("{\"\xff\":{}}"), "not UTF-8"},
 		{"list", pack("[]"), "expected a JSON object"},
 		{"number", pack("12"), "expected a JSON object"},
 		{"broken", pack(`{"a":}`), "not JSON"},
 		{"cut", pack(`{"a":{`), "not JSON: unexpected EOF"},
-		{"tail", pack(`{}x`), "text after the JSON object"},
-		{"tail object", pack(`{} {}`), "text after the JSON object"},
-		{"name twice", pack("{" + tensor("a", "F32", "[0]", "[0,0]") + "," + tensor("a", "F32", "[0]", "[0,0]") + "}"), `key "a": there twice`},
-		{"field twice", pack(`{"a":{"dtype":"F32","dtype":"F32"}}`), `tensor "a": key "dtype": there twice`},
+		{"tail", pack(`{}x`), "unexpected text after the JSON object"},
+		{"tail object", pack(`{} {}`), "unexpected text after the JSON object"},
+		{"name twice", pack("{" + tensor("a", "F32", "[0]", "[0,0]") + "," + tensor("a", "F32", "[0]", "[0,0]") + "}"), `duplicate key "a"`},
+		{"field twice", pack(`{"a":{"dtype":"F32","dtype":"F32"}}`), `tensor "a": duplicate key "dtype"`},
 		{"case", pack(`{"a":{"DTYPE":"F32","shape":[],"data_offsets":[0,4]}}`, 0, 0, 0, 0), "expected dtype, shape and data_offsets"},
 		{"tensor form", pack(`{"a":5}`), `tensor "a": "5", expected a JSON object`},
-		{"dtype", pack("{"+tensor("a", "F33", "[1]", "[0,4]")+"}", 0, 0, 0, 0), `tensor "a": dtype "F33": expected`},
-		{"shape form", pack("{" + tensor("a", "F32", "5", "[0,4]") + "}"), `tensor "a": shape: 5: expected a list`},
-		{"shape null", pack("{" + tensor("a", "F32", "null", "[0,4]") + "}"), "shape: null: expected a list"},
-		{"negative", pack("{" + tensor("a", "F32", "[-1]", "[0,4]") + "}"), `"-1": expected a whole number`},
-		{"fraction", pack("{" + tensor("a", "F32", "[1.0]", "[0,4]") + "}"), `"1.0": expected a whole number`},
+		{"dtype", pack("{"+tensor("a", "F33", "[1]", "[0,4]")+"}", 0, 0, 0, 0), `tensor "a": unknown dtype "F33"`},
+		{"shape form", pack("{" + tensor("a", "F32", "5", "[0,4]") + "}"), `tensor "a": shape: 5, expected a list`},
+		{"shape null", pack("{" + tensor("a", "F32", "null", "[0,4]") + "}"), "shape: null, expected a list"},
+		{"negative", pack("{" + tensor("a", "F32", "[-1]", "[0,4]") + "}"), `"-1", expected a whole number`},
+		{"fraction", pack("{" + tensor("a", "F32", "[1.0]", "[0,4]") + "}"), `"1.0", expected a whole number`},
 		{"text", pack("{" + tensor("a", "F32", `["1"]`, "[0,4]") + "}"), "expected a list of whole numbers"},
 		{"too large", pack("{" + tensor("a", "F32", "[18446744073709551616]", "[0,4]") + "}"), "expected a whole number"},
 		{"overflow", pack("{" + tensor("a", "F32", "[4294967296,4294967296]", "[0,4]") + "}"), "more elements"},
 		{"offsets", pack("{" + tensor("a", "F32", "[1]", "[0,4,8]") + "}"), "data_offsets: 3 numbers, expected 2"},
 		{"backwards", pack("{" + tensor("a", "F32", "[1]", "[4,0]") + "}"), "data_offsets [4,0] for F32 [1], expected 4 bytes"},
 		{"bits", pack("{" + tensor("a", "F4", "[3]", "[0,2]") + "}"), "expected whole bytes"},
-		{"overlap", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "F32", "[1]", "[2,6]")+"}", eight...), `tensor "b": data begins at 2, inside`},
+		{"overlap", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "F32", "[1]", "[2,6]")+"}", eight...), `tensor "b": data begins at 2, but the tensor before it ends at `},
 		{"same place", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "F32", "[1]", "[0,4]")+"}", eight[:4]...), "overlap"},
 		{"hole", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "U8", "[2]", "[6,8]")+"}", eight...), `tensor "b": data begins at 6, expected 4: hole`},
 		{"hole in front", pack("{"+tensor("a", "F32", "[1]", "[4,8]")+"}", eight...), "hole"},
 		{"cut data", pack("{"+tensor("a", "F32", "[2]", "[0,8]")+"}", eight[:7]...), `data ends at 8, but the file has 7 bytes of data: truncated`},
 		{"more data", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+"}", eight...), "8 bytes of data, expected the tensors' 4"},
-		{"metadata", pack(`{"__metadata__":{"a":1}}`), `__metadata__: "a": 1, expected a text`},
+		{"metadata", pack(`{"__metadata__":{"a":1}}`), `__metadata__: "a" is 1, expected a string`},
 		{"metadata form", pack(`{"__metadata__":"x"}`), "__metadata__"},
 	} {
 		_, err := parseHeader(c.file)
@@ -205,10 +205,10 @@ func TestConversion(t *testing.T) {
 		for i := range got {
 			require.Equal(t, math.Float32bits(c.want[i]), math.Float32bits(got[i]), "%s %d", c.dtype, i)
 		}
-		require.ErrorContains(t, x.Float32s(make([]float32, 1)), `read tensor "x" of `+f.files[0].path+": room for 1 elements, expected")
+		require.ErrorContains(t, x.Float32s(make([]float32, 1)), `read tensor "x" of `+f.files[0].path+": destination holds 1 elements, expected")
 		require.NoError(t, f.Close())
 		require.NoError(t, f.Close(), "again")
-		require.ErrorContains(t, x.Float32s(got), "the file is closed")
+		require.ErrorContains(t, x.Float32s(got), "file is closed")
 	}
 	require.Error(t, Tensor{}.Float32s(nil))
 	f, err := OpenFile(writeBytes(t, filepath.Join(t.TempDir(), "x"), pack(`{"x":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}`, make([]byte, 8)...)))
@@ -275,11 +275,11 @@ func TestWriteFaults(t *testing.T) {
 		sources []Source
 		want    string
 	}{
-		{[]Source{fine, fine}, `write tensor "a": there twice`},
-		{[]Source{constant("", 0, 1)}, `write tensor "": expected another name`},
-		{[]Source{constant(metadataKey, 0, 1)}, "expected another name"},
-		{[]Source{constant("\xff", 0, 1)}, "expected another name"},
-		{[]Source{constant("b", 0, -1)}, `write tensor "b": shape [-1]`},
+		{[]Source{fine, fine}, `write tensor "a": duplicate name`},
+		{[]Source{constant("", 0, 1)}, `write tensor "": invalid name`},
+		{[]Source{constant(metadataKey, 0, 1)}, "invalid name"},
+		{[]Source{constant("\xff", 0, 1)}, "invalid name"},
+		{[]Source{constant("b", 0, -1)}, `write tensor "b": shape is [-1]`},
 		{[]Source{constant("b", 0, math.MaxInt, 8)}, "more elements"},
 		{[]Source{{Name: "b"}}, `write tensor "b": no Write function`},
 	} {

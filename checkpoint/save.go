@@ -31,11 +31,11 @@ func Save(root, name string, write func(dir string) error) (path string, err err
 
 func save(root, name string, write func(dir string) error) (string, error) {
 	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") || !filepath.IsLocal(name) {
-		return "", fmt.Errorf("name %q: expected the plain name of a folder", name)
+		return "", fmt.Errorf("name is %q, expected a plain folder name", name)
 	}
 	path := filepath.Join(root, name)
 	if info, err := os.Lstat(path); err == nil && !info.IsDir() {
-		return "", fmt.Errorf("%s is there, expected a folder or nothing", info.Mode())
+		return "", fmt.Errorf("already exists with mode %s, expected a folder or nothing", info.Mode())
 	}
 	temp, err := makeTemp(root, name)
 	if err != nil {

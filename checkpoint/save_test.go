@@ -117,13 +117,13 @@ func TestSaveFaults(t *testing.T) {
 		{"link", "step-000001", func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "x")) }, "x: L---------, expected files and folders only"},
 		{"manifest", "step-000001", func(dir string) error {
 			return errors.Join(writeModel(0)(dir), os.WriteFile(filepath.Join(dir, manifestName), nil, 0o644))
-		}, "there already"},
+		}, "already exists, although only easyrl writes it"},
 		{"trainer is a file", "step-000001", func(dir string) error { return os.WriteFile(filepath.Join(dir, "trainer"), nil, 0o644) }, "trainer"},
 		{"a file in the place", "file", writeModel(0), "expected a folder or nothing"},
-		{"no name", "", writeModel(0), "expected the plain name"},
-		{"path", "a/b", writeModel(0), "expected the plain name"},
-		{"up", "..", writeModel(0), "expected the plain name"},
-		{"temp", ".tmp-x", writeModel(0), "expected the plain name"},
+		{"no name", "", writeModel(0), "expected a plain folder name"},
+		{"path", "a/b", writeModel(0), "expected a plain folder name"},
+		{"up", "..", writeModel(0), "expected a plain folder name"},
+		{"temp", ".tmp-x", writeModel(0), "expected a plain folder name"},
 	} {
 		path, err := Save(root, c.folder, c.write)
 		require.ErrorContains(t, err, c.want, c.name)
@@ -141,7 +141,7 @@ func TestSaveFaults(t *testing.T) {
 	_, _, _, err = Latest(filepath.Join(root, "file"), StepPrefix)
 	require.Error(t, err)
 	require.Error(t, Prune(filepath.Join(root, "file"), 1))
-	require.ErrorContains(t, Prune(root, 0), "keep 0, expected at least 1")
+	require.ErrorContains(t, Prune(root, 0), "keep is 0, expected at least 1")
 }
 
 func TestVerifyFaults(t *testing.T) {
@@ -181,21 +181,21 @@ func TestVerifyFaults(t *testing.T) {
 		{"a folder in the place", func(t *testing.T, dir string) {
 			require.NoError(t, os.Remove(filepath.Join(dir, modelName)))
 			require.NoError(t, os.Mkdir(filepath.Join(dir, modelName), 0o755))
-		}, modelName + ": d---------, expected a file"},
+		}, modelName + ": d---------, expected a regular file"},
 		{"no manifest", func(t *testing.T, dir string) {
 			require.NoError(t, os.Remove(filepath.Join(dir, manifestName)))
-		}, "no trainer/manifest.json: the checkpoint is not complete"},
+		}, "no trainer/manifest.json: the checkpoint is incomplete"},
 		{"half a manifest", func(t *testing.T, dir string) {
 			require.NoError(t, os.Truncate(filepath.Join(dir, manifestName), 60))
 		}, "trainer/manifest.json: unexpected end"},
 		{"huge manifest", func(t *testing.T, dir string) {
 			require.NoError(t, os.Truncate(filepath.Join(dir, manifestName), maxManifest+1))
 		}, "expected at most"},
-		{"version", edit(func(m *manifest) { m.Version = 9 }), "version 9, expected 1"},
-		{"no files", edit(func(m *manifest) { m.Files = nil }), "no files"},
-		{"escape", edit(func(m *manifest) { m.Files["../x"] = m.Files[modelName] }), `file "../x": expected a path inside`},
-		{"absolute", edit(func(m *manifest) { m.Files["/x"] = m.Files[modelName] }), `file "/x"`},
-		{"itself", edit(func(m *manifest) { m.Files[manifestName] = m.Files[modelName] }), "expected a path inside"},
+		{"version", edit(func(m *manifest) { m.Version = 9 }), "version is 9, expected 1"},
+		{"the manifest lists no files", edit(func(m *manifest) { m.Files = nil }), "the manifest lists no files"},
+		{"escape", edit(func(m *manifest) { m.Files["../x"] = m.Files[modelName] }), `file "../x" is outside the checkpoint`},
+		{"absolute", edit(func(m *manifest) { m.Files["/x"] = m.Files[modelName] }), `file "/x" is outside the checkpoint`},
+		{"itself", edit(func(m *manifest) { m.Files[manifestName] = m.Files[modelName] }), "is outside the checkpoint"},
 		{"sum", edit(func(m *manifest) { m.Files[modelName] = fileRecord{96, "beef"} }), "hexadecimal digits"},
 		{"negative", edit(func(m *manifest) { m.Files["a"] = fileRecord{-1, strings.Repeat("0", 64)} }), `file "a": size -1`},
 	} {
@@ -235,7 +235,7 @@ func TestAllBroken(t *testing.T) {
 	}
 	_, _, skipped, err := Latest(root, StepPrefix)
 	require.ErrorIs(t, err, ErrNotFound)
-	require.ErrorContains(t, err, "no whole one among 2 named step-N")
+	require.ErrorContains(t, err, "none of the 2 named step-N is complete")
 	require.Len(t, skipped, 2)
 	require.ErrorContains(t, skipped[0], StepName(2), "newest first")
 }

@@ -139,7 +139,7 @@ func (s *Stream) read(most func(t Tensor) int, take func() ([]float32, bool), se
 	var more [1]byte
 	_, err := io.ReadFull(s.r, more[:])
 	if err == nil {
-		err = fmt.Errorf("more than %d bytes of data, expected the tensors' only", s.size())
+		err = fmt.Errorf("more than the tensors' %d bytes of data", s.size())
 	}
 	if !errors.Is(err, io.EOF) {
 		send(block{err: fmt.Errorf("read safetensors: %w", err)})

@@ -19,7 +19,7 @@ func (t Tensor) Len() int {
 // BF16 and F16 exactly.
 func (t Tensor) Float32s(dst []float32) error {
 	if t.file != nil && len(dst) != t.Len() {
-		return fmt.Errorf("read tensor %q of %s: room for %d elements, expected %d of shape %v", t.Name, t.file.path, len(dst), t.Len(), t.Shape)
+		return fmt.Errorf("read tensor %q of %s: destination holds %d elements, expected %d for shape %v", t.Name, t.file.path, len(dst), t.Len(), t.Shape)
 	}
 	return t.ReadAt(dst, 0)
 }
@@ -29,10 +29,10 @@ func (t Tensor) Float32s(dst []float32) error {
 // fails. It releases the file's pages afterwards.
 func (t Tensor) ReadAt(dst []float32, first int) error {
 	if t.file == nil {
-		return fmt.Errorf("read tensor %q: not of an open folder", t.Name)
+		return fmt.Errorf("read tensor %q: no open folder", t.Name)
 	}
 	if n := t.Len(); first < 0 || first > n || len(dst) > n-first {
-		return fmt.Errorf("read tensor %q of %s: elements %d and the %d after it, expected some of its %d", t.Name, t.file.path, first, len(dst), n)
+		return fmt.Errorf("read tensor %q of %s: %d elements from %d are outside its %d", t.Name, t.file.path, len(dst), first, n)
 	}
 	convert := t.DType.converter()
 	if convert == nil {

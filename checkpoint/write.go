@@ -71,7 +71,7 @@ func Header(tensors []Source, metadata map[string]string, align int) ([]byte, er
 			return nil, fmt.Errorf("write tensor %q: %w", t.Name, err)
 		}
 		if i > 0 && entries[i-1].name == t.Name {
-			return nil, fmt.Errorf("write tensor %q: there twice, expected once", t.Name)
+			return nil, fmt.Errorf("write tensor %q: duplicate name", t.Name)
 		}
 		entries[i], at = e, e.end
 	}
@@ -81,14 +81,14 @@ func Header(tensors []Source, metadata map[string]string, align int) ([]byte, er
 // newEntry returns the entry of a tensor whose data starts at begin.
 func newEntry(name string, d DType, shape []int, begin int) (entry, error) {
 	if name == "" || name == metadataKey || !utf8.ValidString(name) {
-		return entry{}, errors.New("expected another name: a text that is not empty and not " + metadataKey)
+		return entry{}, errors.New("invalid name, expected UTF-8 text, not empty and not " + metadataKey)
 	}
 	if slices.ContainsFunc(shape, func(n int) bool { return n < 0 }) {
-		return entry{}, fmt.Errorf("shape %v: expected no negative number", shape)
+		return entry{}, fmt.Errorf("shape is %v, expected no negative number", shape)
 	}
 	size, err := byteSize(d, shape)
 	if err == nil && size > math.MaxInt-begin {
-		err = fmt.Errorf("shape %v: more data than a file can have", shape)
+		err = fmt.Errorf("shape %v: more data than a file can hold", shape)
 	}
 	return entry{name, d, shape, begin, begin + size}, err
 }
