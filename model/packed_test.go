@@ -209,7 +209,7 @@ func TestPackedOverwrittenDuringRead(t *testing.T) {
 		require.ErrorContains(t, err, "load weights: checksum ")
 		return nil
 	})
-	require.ErrorContains(t, err, m.Path()+": was written again while it was read")
+	require.ErrorContains(t, err, m.Path()+": was rewritten while being read")
 	sum, err := spare.ReadFile(&files, m.Path())
 	require.NoError(t, err)
 	require.Equal(t, filled(t, dev, c, 3).Checksum(), sum)

@@ -131,7 +131,7 @@ func TestReadStreamRefuses(t *testing.T) {
 		size int64
 		want string
 	}{
-		"empty":          {strings.NewReader(""), -1, "0 bytes, expected at least the 8"},
+		"empty":          {strings.NewReader(""), -1, "0 bytes, expected at least 8"},
 		"no header":      {bytes.NewReader(good[:50]), -1, "42 bytes of the header"},
 		"huge header":    {bytes.NewReader(slices.Repeat([]byte{0xff}, 20)), -1, "expected at most 100000000"},
 		"header or size": {bytes.NewReader(good), 60, "but the file has 52 after its length: truncated"},

@@ -218,9 +218,9 @@ func badModels(dir string) map[string]func(t *testing.T, m string) (want string)
 			return "not found: no model.safetensors and no model.safetensors.index.json"
 		},
 		"truncated":      raw("but the file has ", func(b []byte) []byte { return b[:len(b)/2] }),
-		"five bytes":     raw("5 bytes, expected at least the 8 of the header's length", func(b []byte) []byte { return b[:5] }),
-		"no bytes":       raw("0 bytes, expected at least the 8 of the header's length", func(b []byte) []byte { return nil }),
-		"header of 2^60": raw("header of 1152921504606846976 bytes, expected at most 100000000", func(b []byte) []byte { binary.LittleEndian.PutUint64(b, 1<<60); return b }),
+		"five bytes":     raw("5 bytes, expected at least 8 of the header's length", func(b []byte) []byte { return b[:5] }),
+		"no bytes":       raw("0 bytes, expected at least 8 of the header's length", func(b []byte) []byte { return nil }),
+		"header of 2^60": raw("header is 1152921504606846976 bytes, expected at most 100000000", func(b []byte) []byte { binary.LittleEndian.PutUint64(b, 1<<60); return b }),
 		"shape": weights(embed+" has shape [32 16], expected [16 32] from config.json", func(w *weightsFile) {
 			w.tensor(embed)["shape"] = []int{32, 16}
 		}),
@@ -439,9 +439,9 @@ func TestBadReplays(t *testing.T) {
 		want string
 	}{
 		{[]string{"-rollouts", filepath.Join(dir, "none")}, "read groups: open "},
-		{[]string{"-rollouts", filepath.Join(dir, "empty")}, "empty: no groups, expected one a line"},
+		{[]string{"-rollouts", filepath.Join(dir, "empty")}, "empty has no groups, expected one per line"},
 		{[]string{"-rollouts", filepath.Join(dir, "cut.jsonl")}, "cut.jsonl:1: 0 prompt_ids and 0 responses"},
-		{[]string{"-rollouts", mixed}, "mixed.jsonl:7: step 2 and version 3, expected step 2 and version 2 as in line 1"},
+		{[]string{"-rollouts", mixed}, "mixed.jsonl:7: step 2 and version 3, expected step 2 and version 2 as on line 1"},
 		{[]string{"-rollouts", outside}, "outside.jsonl:1: response 0: "},
 		{[]string{"-out", run}, "is not empty, expected a new folder"},
 		{[]string{"-out", filepath.Join(dir, "empty")}, "empty cannot be a folder"},

@@ -48,7 +48,7 @@ func TestResumeSkipsBadCheckpoints(t *testing.T) {
 		}, []string{"resuming after step 4 from "}},
 		"no manifest": {func(t *testing.T, c string) {
 			require.NoError(t, os.Remove(filepath.Join(c, "step-000005", "trainer", "manifest.json")))
-		}, []string{"step-000005: no trainer/manifest.json: the checkpoint is not complete", "resuming after step 4 from "}},
+		}, []string{"step-000005: no trainer/manifest.json: the checkpoint is incomplete", "resuming after step 4 from "}},
 		"one bit": {func(t *testing.T, c string) {
 			corrupt(t, filepath.Join(c, "step-000005", "model.safetensors"))
 		}, []string{"step-000005: model.safetensors: sha256 ", "resuming after step 4 from "}},
@@ -134,8 +134,8 @@ func TestBadResumes(t *testing.T) {
 		settings []string
 		want     string
 	}{
-		{[]string{"run.seed=9"}, "resume: run.seed is 9, expected 1 as the run began"},
-		{[]string{"model.init.config=" + half}, "resume: config.json of " + half + " is not that of "},
+		{[]string{"run.seed=9"}, "resume: run.seed is 9, expected the run's original 1"},
+		{[]string{"model.init.config=" + half}, "resume: config.json in " + half + " differs from the one in "},
 		{[]string{"model.init.config=", "model.path=" + filepath.Join(dir, "other")}, "resume: the starting weights of " + filepath.Join(dir, "other") + " are not those that the run began with: another model"},
 		{[]string{"rollout.temperature=0"}, "expected more than 0"},
 		{[]string{"data.train=" + filepath.Join(dir, "none")}, "no such file"},
@@ -152,11 +152,11 @@ func TestBadResumes(t *testing.T) {
 	code, errs = resumeTiny(t, dir, spoilt)
 	require.Equal(t, exitUsage, code)
 	require.Equal(t, 2, strings.Count(errs, "easyrl: skipped a checkpoint: "), errs)
-	require.Contains(t, errs, "easyrl: resume: none of the 2 checkpoints in "+filepath.Join(spoilt, "checkpoints")+" is whole: ")
+	require.Contains(t, errs, "easyrl: resume: none of the 2 checkpoints in "+filepath.Join(spoilt, "checkpoints")+" is intact. ")
 
 	code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run))
 	require.Equal(t, exitUsage, code)
-	requireOneLine(t, errs, "holds a run: continue it with -resume, or set another run.dir")
+	requireOneLine(t, errs, " already contains a run. Continue it with -resume, or set another run.dir")
 	require.Equal(t, before, files(t, dir))
 }
 
@@ -215,6 +215,6 @@ func TestRuinedWeightsEndRun(t *testing.T) {
 	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),
 		"-set", "run.steps=200", "-set", "train.lr=1e8")
 	require.Equal(t, exitFailed, code, errs)
-	require.Contains(t, errs, "easyrl: step 2: gradient of model.embed_tokens.weight: sum of squares NaN: not finite: the weights stay as they are\n")
+	require.Contains(t, errs, "easyrl: step 2: gradient of model.embed_tokens.weight: sum of squares NaN: not finite; skipped this update\n")
 	require.Contains(t, errs, "not finite, 3 in a row\n")
 }

@@ -213,7 +213,7 @@ func TestBadRewardEndsRun(t *testing.T) {
 			require.Equal(t, exitFailed, code, errs)
 			lines := strings.Split(strings.TrimSpace(errs), "\n")
 			for _, line := range lines[:len(lines)-1] {
-				require.Contains(t, line, "easyrl: step 1: gave up prompt ")
+				require.Contains(t, line, "easyrl: step 1: gave up on prompt ")
 			}
 			last := lines[len(lines)-1]
 			require.Regexp(t, "^easyrl: step 1: sample: produce step 1: too many groups failed: [2-6] of 6 because of their prompt or reward", last)
@@ -232,7 +232,7 @@ func TestBadRewardEndsRun(t *testing.T) {
 // left out of the record.
 func requireOneFailed(t *testing.T, out, errs string) (retries float64) {
 	t.Helper()
-	require.Contains(t, errs, "gave up prompt prompts.jsonl:8: reward of response ")
+	require.Contains(t, errs, "gave up on prompt prompts.jsonl:8: reward of response ")
 	steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 	require.NoError(t, err)
 	failed := 0.0

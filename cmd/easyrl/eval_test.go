@@ -125,7 +125,7 @@ func TestEvalWithBadReward(t *testing.T) {
 	dir := badRun(t)
 	args := append([]string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"), "-max-tokens", "3"}, rewardSettings("once-crash")...)
 	metrics, errs := evalJSON(t, args...)
-	require.Contains(t, errs, "easyrl: prompts: gave up prompt prompts.jsonl:8: reward of response 0: ")
+	require.Contains(t, errs, "easyrl: prompts: gave up on prompt prompts.jsonl:8: reward of response 0: ")
 	require.Equal(t, 1.0, metrics["eval/prompts/failed"])
 	require.Equal(t, 22.0, metrics["eval/prompts/prompts"])
 	require.Equal(t, 0.5, metrics["eval/prompts/mean@1"])

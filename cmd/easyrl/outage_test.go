@@ -47,7 +47,7 @@ func TestBrokenRewardLosesNothing(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
 	last := lines[len(lines)-1]
 	require.Regexp(t, "^easyrl: step 4: sample: produce step 4: too many groups failed: [23] of 6 because of their prompt or reward, at most 1 may", last)
-	require.Contains(t, last, "; step 3 is in a checkpoint, and -resume goes on from there")
+	require.Contains(t, last, "; saved a checkpoint after step 3, -resume continues from it")
 	require.Len(t, metricsOf(t, out), 3)
 
 	code, _, errs = command(t, args(out, "mended", "-resume")...)
@@ -66,7 +66,7 @@ func TestTenthOfRewardsMayFail(t *testing.T) {
 	code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "data.shuffle=false",
 		"-set", "run.steps=1", "-set", "rollout.prompts_per_step=22"}, rewardSettings("breaks")...)...)
 	require.Zero(t, code, errs)
-	require.Equal(t, 2, strings.Count(errs, "gave up prompt"))
+	require.Equal(t, 2, strings.Count(errs, "gave up on prompt"))
 	steps := metricsOf(t, out)
 	require.Equal(t, []float64{2, 20}, []float64{steps[0]["groups/failed"], steps[0]["groups/trained"]})
 }
