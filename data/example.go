@@ -127,7 +127,7 @@ func (d *exampleReader) exampleOf(r record) (e Example, err error) {
 		}
 		before, reply, err := demonstration(raw)
 		if err != nil {
-			return e, fmt.Errorf("prompt: key %q is %w", d.layout.prompt[0], err)
+			return e, fmt.Errorf("prompt: key %q: %w", d.layout.prompt[0], err)
 		}
 		e.Messages, e.Response, e.Extra = before, reply.Content, reply.Extra
 	} else {
@@ -155,7 +155,7 @@ func demonstration(raw json.RawMessage) (before []rollout.Message, reply rollout
 	}
 	before, reply, ok := beforeReply(chat)
 	if !ok {
-		return nil, reply, fmt.Errorf("a chat of %d turns that ends with %q's, expected the assistant's after another", len(chat), chat[len(chat)-1].Role)
+		return nil, reply, fmt.Errorf("%d turns end with role %q, expected a final assistant turn after another", len(chat), chat[len(chat)-1].Role)
 	}
 	return before, reply, nil
 }
@@ -174,11 +174,11 @@ func responseOf(fields map[string]json.RawMessage, key string) (reply rollout.Me
 	case "an array":
 		chat, err := messages(raw)
 		if err != nil {
-			return reply, fmt.Errorf("key %q is %w", key, err)
+			return reply, fmt.Errorf("key %q: %w", key, err)
 		}
 		last := chat[len(chat)-1]
 		if len(chat) != 1 || last.Role != "assistant" {
-			return reply, fmt.Errorf("key %q is a chat of %d turns that ends with %q's, expected one of the assistant's", key, len(chat), last.Role)
+			return reply, fmt.Errorf("key %q has %d turns and ends with role %q, expected one assistant turn", key, len(chat), last.Role)
 		}
 		return last, nil
 	default:
@@ -208,7 +208,7 @@ func recogniseExample(fields map[string]json.RawMessage, opts ExampleOptions) (l
 	switch {
 	case len(chats) == 0:
 		return l, err
-	case err == nil && l.response != "" && !l.tellsTheSame(fields, chats[0]):
+	case err == nil && l.response != "" && !l.sameReply(fields, chats[0]):
 		return l, ambiguous("response", "data.prompt_key", []string{chats[0], l.response})
 	case len(agree(fields, chats)) > 1:
 		return l, ambiguous("prompt", "data.prompt_key", chats)
@@ -216,9 +216,9 @@ func recogniseExample(fields map[string]json.RawMessage, opts ExampleOptions) (l
 	return layout{prompt: chats[:1]}, nil
 }
 
-// tellsTheSame reports whether the last turn of a chat is the response that the
+// sameReply reports whether the last turn of a chat is the response that the
 // layout found.
-func (l *layout) tellsTheSame(fields map[string]json.RawMessage, chat string) bool {
+func (l *layout) sameReply(fields map[string]json.RawMessage, chat string) bool {
 	response, err := responseOf(fields, l.response)
 	if err != nil {
 		return false
@@ -244,6 +244,6 @@ func (l *layout) findResponse(fields map[string]json.RawMessage) error {
 	if err := whyNot("response", fields, responseNames()); err != nil {
 		return err
 	}
-	return fmt.Errorf("response: none of the usual keys (%s, solution, answer, or messages that end with the assistant's), found %s, expected sft.response_key to name it",
+	return fmt.Errorf("response: no known field (%s, solution, answer, or messages with a final assistant turn), found %s; set sft.response_key",
 		strings.Join(responseNames(), ", "), keys(fields))
 }

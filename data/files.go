@@ -19,7 +19,7 @@ type dataFile struct {
 // expand returns the files named by paths and patterns.
 func expand(paths []string) ([]dataFile, error) {
 	if len(paths) == 0 {
-		return nil, errors.New("read prompts: no files, expected at least one")
+		return nil, errors.New("read prompts: no files given")
 	}
 	var files []dataFile
 	taken := map[string]bool{}
@@ -31,7 +31,7 @@ func expand(paths []string) ([]dataFile, error) {
 		for _, name := range names {
 			clean := filepath.Clean(name)
 			if taken[clean] {
-				return nil, fmt.Errorf("read prompts %s: named twice, expected once", name)
+				return nil, fmt.Errorf("read prompts %s: named twice", name)
 			}
 			taken[clean] = true
 			files = append(files, dataFile{path: name, part: part})
@@ -63,7 +63,7 @@ func matches(path string) ([]string, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s: no file matches, expected at least one", path)
+		return nil, fmt.Errorf("%s: no file matches", path)
 	}
 	return names, nil
 }

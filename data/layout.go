@@ -62,7 +62,7 @@ func ambiguous(what, setting string, found []string) error {
 	for i, key := range found {
 		quoted[i] = strconv.Quote(key)
 	}
-	return fmt.Errorf("%s: found %s, expected one of them or %s to say which", what, strings.Join(quoted, " and "), setting)
+	return fmt.Errorf("%s: found %s; set %s to choose one", what, strings.Join(quoted, " and "), setting)
 }
 
 // folded finds the field that matches name: the exact match, or else the first in
@@ -150,7 +150,7 @@ func (l *layout) findPrompt(fields map[string]json.RawMessage, chat bool) error 
 		if err := whyNot("prompt", fields, append(textNames(), chatNames()[1:]...)); err != nil {
 			return err
 		}
-		return fmt.Errorf("prompt: none of the usual keys (%s), found %s, expected data.prompt_key to name it",
+		return fmt.Errorf("prompt: no known field (%s), found %s; set data.prompt_key",
 			strings.Join(append(textNames(), chatNames()[1:]...), ", "), keys(fields))
 	default:
 		l.prompt = texts
@@ -169,7 +169,7 @@ func whyNot(what string, fields map[string]json.RawMessage, names []string) erro
 		case "a string": // not the cause
 		case "an array":
 			if _, err := messages(fields[key]); err != nil {
-				return fmt.Errorf("%s: key %q is %w", what, key, err)
+				return fmt.Errorf("%s: key %q: %w", what, key, err)
 			}
 		default:
 			return fmt.Errorf("%s: key %q is %s, expected a string or a list of messages", what, key, kind)
@@ -251,7 +251,7 @@ func (l *layout) promptOf(fields map[string]json.RawMessage) (string, []rollout.
 		case kind == "an array" && len(l.prompt) == 1:
 			chat, err := messages(raw)
 			if err != nil {
-				return "", nil, fmt.Errorf("prompt: key %q is %w", key, err)
+				return "", nil, fmt.Errorf("prompt: key %q: %w", key, err)
 			}
 			if !strings.EqualFold(key, "prompt") {
 				chat, _, _ = beforeReply(chat)

@@ -81,27 +81,27 @@ func TestLayouts(t *testing.T) {
 func TestLayoutsRefused(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, text, want string }{
-		{"two prompts", `{"question":"a","problem":"b","answer":1}`, `:1: prompt: found "question" and "problem", expected one of them or data.prompt_key to say which`},
+		{"two prompts", `{"question":"a","problem":"b","answer":1}`, `:1: prompt: found "question" and "problem"; set data.prompt_key to choose one`},
 		{"chat and text", `{"messages":[{"role":"user","content":"q"}],"question":"a"}`, `:1: prompt: found "messages" and "question"`},
-		{"two answers", `{"problem":"a","answer":1,"target":2}`, `:1: answer: found "answer" and "target", expected one of them or data.answer_key`},
-		{"nothing known", `{"x":"a","y":"b"}`, `:1: prompt: none of the usual keys (prompt, question, problem, query, instruction, input, messages, conversations), found "x", "y", expected data.prompt_key`},
+		{"two answers", `{"problem":"a","answer":1,"target":2}`, `:1: answer: found "answer" and "target"; set data.answer_key to choose one`},
+		{"nothing known", `{"x":"a","y":"b"}`, `:1: prompt: no known field (prompt, question, problem, query, instruction, input, messages, conversations), found "x", "y"; set data.prompt_key`},
 		{"not in each row", `{"problem":"a","answer":1}` + "\n" + `{"question":"a","answer":1}`, `:2: prompt: no key "problem", found "answer", "question"`},
 		{"no marks", `{"question":"a","answer":"#### 1"}` + "\n" + `{"question":"b","answer":"1"}`, `:2: answer: key "answer" has no answer after ####`},
 		{"no box", `{"problem":"a","solution":"see above"}`, `:1: answer: key "solution" has no \boxed{…}`},
 		{"open box", `{"problem":"a","solution":"\\boxed{1"}`, `:1: answer: key "solution" has no \boxed{…}`},
-		{"chat without roles", `{"prompt":[{"role":"","content":"q"}]}`, `:1: prompt: key "prompt" is a list whose message 1 has no role`},
-		{"chat with a picture", `{"prompt":[{"role":"user","content":[{"type":"image"}]}]}`, `:1: prompt: key "prompt" is a list whose message 1 has key "content" as a list whose part 1 is of type "image", expected text`},
+		{"chat without roles", `{"prompt":[{"role":"","content":"q"}]}`, `:1: prompt: key "prompt": message 1: no role`},
+		{"chat with a picture", `{"prompt":[{"role":"user","content":[{"type":"image"}]}]}`, `:1: prompt: key "prompt": message 1: content part 1 has type "image", expected text`},
 		{"a number", `{"prompt":5}`, `:1: prompt: key "prompt" is a number, expected a string or a list of messages`},
 		{"null", `{"Question":null}`, `:1: prompt: key "Question" is null, expected a string or a list of messages`},
 		{"an object", `{"messages":{"role":"user"}}`, `:1: prompt: key "messages" is an object, expected a string or a list of messages`},
-		{"no messages", `{"prompt":[]}`, `:1: prompt: key "prompt" is an empty list, expected messages`},
-		{"a message without a role", `{"prompt":[{"content":"q"}]}`, `:1: prompt: key "prompt" is a list whose message 1 has no role, found "content", expected role and content`},
-		{"a message without content", `{"prompt":[{"role":"system"},{"role":"user","content":"q"}]}`, `:1: prompt: key "prompt" is a list whose message 1 has no content, found "role"`},
-		{"an empty user's turn", `{"messages":[{"role":"user","content":" "}]}`, `:1: prompt: key "messages" is a list whose message 1 has an empty user's turn, found "content", "role", expected a text in "content"`},
-		{"a user's turn of another field", `{"messages":[{"role":"user","text":"q"}]}`, `:1: prompt: key "messages" is a list whose message 1 has an empty user's turn, found "role", "text", expected a text in "content"`},
+		{"no messages", `{"prompt":[]}`, `:1: prompt: key "prompt": empty list, expected messages`},
+		{"a message without a role", `{"prompt":[{"content":"q"}]}`, `:1: prompt: key "prompt": message 1: no role, found "content", expected role and content`},
+		{"a message without content", `{"prompt":[{"role":"system"},{"role":"user","content":"q"}]}`, `:1: prompt: key "prompt": message 1: no content, found "role"`},
+		{"an empty user's turn", `{"messages":[{"role":"user","content":" "}]}`, `:1: prompt: key "messages": message 1: user turn is empty, found "content", "role"; expected text in "content"`},
+		{"a user's turn of another field", `{"messages":[{"role":"user","text":"q"}]}`, `:1: prompt: key "messages": message 1: user turn is empty, found "role", "text"; expected text in "content"`},
 		{"text that is no JSON", `{"prompt":"q","reward_model":"{'ground_truth': 1}"}` + "\n" + `{"prompt":"q"}` + "\n" + `{"answer":1}`, `:3: prompt: no key "prompt"`},
-		{"chat of numbers", `{"prompt":[{"role":"user","content":"q"}]}` + "\n" + `{"prompt":[1]}`, `:2: prompt: key "prompt" is an array of something else than messages`},
-		{"empty chat", `{"prompt":[{"role":"user","content":"q"}]}` + "\n" + `{"prompt":[]}`, `:2: prompt: key "prompt" is an empty list`},
+		{"chat of numbers", `{"prompt":[{"role":"user","content":"q"}]}` + "\n" + `{"prompt":[1]}`, `:2: prompt: key "prompt": the list holds no messages`},
+		{"empty chat", `{"prompt":[{"role":"user","content":"q"}]}` + "\n" + `{"prompt":[]}`, `:2: prompt: key "prompt": empty list`},
 	} {
 		path := write(t, "set.jsonl", row.text)
 		_, err := Read(path, Options{})
@@ -157,12 +157,12 @@ func TestExamples(t *testing.T) {
 		})
 	}
 	for _, row := range []struct{ name, text, want string }{
-		{"no response", `{"prompt":"q","x":"r"}`, `:1: response: none of the usual keys (response, completion, output, solution, answer, or messages that end with the assistant's), found "prompt", "x"`},
+		{"no response", `{"prompt":"q","x":"r"}`, `:1: response: no known field (response, completion, output, solution, answer, or messages with a final assistant turn), found "prompt", "x"`},
 		{"a number", `{"prompt":"q","response":5}`, `:1: response: key "response" is a number, expected a string or a list of messages`},
 		{"two responses", `{"prompt":"q","response":"r","output":"s"}`, `:1: response: found "response" and "output"`},
 		{"chat and text", `{"problem":"q","solution":"other","messages":` + chat + `}`, `:1: response: found "messages" and "solution"`},
-		{"no prompt", `{"response":"r"}`, `:1: prompt: none of the usual keys`},
-		{"no reply", `{"messages":` + chat + "}\n" + `{"messages":[{"role":"user","content":"q"}]}`, `:2: prompt: key "messages" is a chat of 1 turns that ends with "user"'s`},
+		{"no prompt", `{"response":"r"}`, `:1: prompt: no known field`},
+		{"no reply", `{"messages":` + chat + "}\n" + `{"messages":[{"role":"user","content":"q"}]}`, `:2: prompt: key "messages": 1 turns end with role "user"`},
 		{"null", `{"prompt":"q","response":"r"}` + "\n" + `{"prompt":"q","response":null}`, `:2: response: key "response" is null, expected a string`},
 	} {
 		_, err := ReadExamples([]string{write(t, "set.jsonl", row.text)}, ExampleOptions{})
@@ -209,7 +209,7 @@ func TestParquet(t *testing.T) {
 	_, err = Read("parquet/testdata/empty.parquet", Options{})
 	require.ErrorIs(t, err, ErrEmpty)
 	_, err = Read(write(t, "bad.parquet", "PAR1 and no more"), Options{})
-	require.ErrorContains(t, err, "bad.parquet: not a whole Parquet file")
+	require.ErrorContains(t, err, "bad.parquet: not a complete Parquet file")
 	_, err = Read("parquet/testdata/refused-brotli.parquet", Options{})
 	require.ErrorContains(t, err, "BROTLI")
 	examples, err := ReadExamples([]string{"parquet/testdata/flat-lz4.parquet"}, ExampleOptions{})

@@ -14,19 +14,19 @@ import (
 func messages(raw json.RawMessage) ([]rollout.Message, error) {
 	var turns []map[string]json.RawMessage
 	if kind := kindOf(raw); kind != "an array" {
-		return nil, fmt.Errorf("%s, expected a list of messages", kind)
+		return nil, fmt.Errorf("found %s, expected a list of messages", kind)
 	}
 	if err := json.Unmarshal(raw, &turns); err != nil {
-		return nil, fmt.Errorf("an array of something else than messages, expected objects with role and content")
+		return nil, fmt.Errorf("the list holds no messages, expected objects with role and content")
 	}
 	if len(turns) == 0 {
-		return nil, fmt.Errorf("an empty list, expected messages")
+		return nil, fmt.Errorf("empty list, expected messages")
 	}
 	out := make([]rollout.Message, len(turns))
 	for i, turn := range turns {
 		m, err := message(turn)
 		if err != nil {
-			return nil, fmt.Errorf("a list whose message %d has %w", i+1, err)
+			return nil, fmt.Errorf("message %d: %w", i+1, err)
 		}
 		out[i] = m
 	}
@@ -47,11 +47,11 @@ func message(turn map[string]json.RawMessage) (rollout.Message, error) {
 	}
 	text, err := contentOf(turn[content])
 	if err != nil {
-		return m, fmt.Errorf("key %q as %w", content, err)
+		return m, fmt.Errorf("%s %w", content, err)
 	}
 	m.Content = text
 	if m.Role == "user" && strings.TrimSpace(text) == "" {
-		return m, fmt.Errorf("an empty user's turn, found %s, expected a text in %q", keys(turn), content)
+		return m, fmt.Errorf("user turn is empty, found %s; expected text in %q", keys(turn), content)
 	}
 	for key, value := range turn {
 		if key != role && key != content && len(value) > 0 && kindOf(value) != "null" {
@@ -93,18 +93,18 @@ func contentOf(raw json.RawMessage) (string, error) {
 			Text *string `json:"text"`
 		}
 		if json.Unmarshal(raw, &parts) != nil {
-			return "", fmt.Errorf("a list, expected one of parts with texts")
+			return "", fmt.Errorf("is a list, expected parts with text")
 		}
 		var all strings.Builder
 		for i, part := range parts {
 			if part.Text == nil {
-				return "", fmt.Errorf("a list whose part %d is of type %q, expected text", i+1, clip([]byte(part.Type)))
+				return "", fmt.Errorf("part %d has type %q, expected text", i+1, clip([]byte(part.Type)))
 			}
 			all.WriteString(*part.Text)
 		}
 		return all.String(), nil
 	default:
-		return "", fmt.Errorf("%s, expected a string", kind)
+		return "", fmt.Errorf("is %s, expected a string", kind)
 	}
 }
 

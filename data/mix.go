@@ -47,19 +47,19 @@ func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, 
 	total := 0
 	for k, n := range sizes {
 		if n < 1 || n > math.MaxInt32-total {
-			return nil, fmt.Errorf("mix prompts: part %d has %d, expected 1 to %d in all", k+1, n, math.MaxInt32)
+			return nil, fmt.Errorf("mix prompts: part %d has %d prompts, expected 1 to %d in total", k+1, n, math.MaxInt32)
 		}
 		total += n
 	}
 	switch {
 	case len(sizes) == 0:
-		return nil, errors.New("mix prompts: no parts, expected at least one")
+		return nil, errors.New("mix prompts: no parts")
 	case len(weights) == 0:
 		return NewOrder(total, seed, shuffle), nil
 	case len(sizes) > maxParts:
 		return nil, fmt.Errorf("mix prompts: %d parts, expected at most %d", len(sizes), maxParts)
 	case len(weights) != len(sizes):
-		return nil, fmt.Errorf("mix prompts: %d weights of %d parts, expected one for each", len(weights), len(sizes))
+		return nil, fmt.Errorf("mix prompts: %d weights for %d parts, expected one each", len(weights), len(sizes))
 	}
 	for k, w := range weights {
 		if !(w > 0) || math.IsInf(w, 1) {

@@ -30,7 +30,7 @@ type Order struct {
 // epoch has the original order.
 func NewOrder(n int, seed uint64, shuffle bool) *Order {
 	if n < 1 || n > 1<<31-1 {
-		panic("data: order of no prompts, or of more than 2^31-1")
+		panic("data: order needs 1 to 2^31-1 prompts")
 	}
 	return &Order{n: n, seed: seed, shuffle: shuffle, epoch: -1}
 }
@@ -39,7 +39,7 @@ func NewOrder(n int, seed uint64, shuffle bool) *Order {
 // an epoch shuffles it.
 func (o *Order) At(i int) int {
 	if i < 0 {
-		panic("data: order at a negative position")
+		panic("data: negative position in order")
 	}
 	if o.mixture != nil {
 		return o.mixture.at(i, o.shuffle)

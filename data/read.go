@@ -105,7 +105,7 @@ func (ids identities) claim(fields map[string]json.RawMessage, label string, num
 		}
 	}
 	if earlier, taken := ids[id]; taken {
-		return "", fmt.Errorf("id %q was taken on line %d of %s, expected one that is not", id, earlier.line, earlier.path)
+		return "", fmt.Errorf("id %q is already used on line %d of %s", id, earlier.line, earlier.path)
 	}
 	ids[id] = at
 	return id, nil

@@ -85,7 +85,7 @@ func TestReadErrors(t *testing.T) {
 		{"nested, scalar", `{"a":{"b":3}}`, Options{PromptKey: "a.b.c", AnswerKey: ""}, `:1: prompt: no key "a.b.c": "a.b" is a number`},
 		{"nested, index", `{"a":["x"]}`, Options{PromptKey: "a.1", AnswerKey: ""}, `:1: prompt: no key "a.1": "a" is an array of 1 elements`},
 		{"nested, root", `{"a":1}`, Options{PromptKey: "b.c", AnswerKey: ""}, `:1: prompt: no key "b.c", found "a"`},
-		{"prompt a list", `{"prompt":[{"content":"a"}],"answer":1}`, keyed, `:1: prompt: key "prompt" is a list whose message 1 has no role, found "content"`},
+		{"prompt a list", `{"prompt":[{"content":"a"}],"answer":1}`, keyed, `:1: prompt: key "prompt": message 1: no role, found "content"`},
 		{"prompt null", `{"prompt":null,"answer":1}`, keyed, `:1: prompt: key "prompt" is null, expected a string or a list of messages`},
 		{"cut line", good + "\n\n" + `{"prompt":"a","ans`, keyed, `:3: not a JSON object: unexpected end of JSON input`},
 		{"two objects on a line", good + good, keyed, `:1: not a JSON object: invalid character '{' after top-level value`},
@@ -100,7 +100,7 @@ func TestReadErrors(t *testing.T) {
 		{"array, cut in an object", "[" + good + ",\n{\"prompt\"", keyed, `:2: not a JSON array: unexpected end of JSON input`},
 		{"array, then more", "[" + good + "]\n\nmore", keyed, `:3: not a JSON array: invalid character 'm' after top-level value`},
 		{"array, key", "[\n" + good + ",\n{\"answer\":1}]", keyed, `:3: prompt: no key "prompt"`},
-		{"same id", `{"id":1,"prompt":"a","answer":1}` + "\n" + `{"id":"1","prompt":"b","answer":1}`, keyed, `:2: id "1" was taken on line 1`},
+		{"same id", `{"id":1,"prompt":"a","answer":1}` + "\n" + `{"id":"1","prompt":"b","answer":1}`, keyed, `:2: id "1" is already used on line 1`},
 		{"id of a fraction", `{"id":1.5,"prompt":"a","answer":1}`, keyed, `:1: key "id" is 1.5, expected`},
 		{"empty id", `{"id":"","prompt":"a","answer":1}`, keyed, `:1: key "id" is "", expected`},
 	} {

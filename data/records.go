@@ -223,7 +223,7 @@ func idOf(raw json.RawMessage) (string, error) {
 		id = string(raw)
 	}
 	if id == "" {
-		return "", fmt.Errorf("key \"id\" is %s, expected a string that is not empty or an integer", clip(raw))
+		return "", fmt.Errorf("key \"id\" is %s, expected a non-empty string or an integer", clip(raw))
 	}
 	return id, nil
 }

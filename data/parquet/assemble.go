@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-var errLevels = errors.New("columns of one group disagree about which values are there")
+var errLevels = errors.New("columns of one group disagree about which values are present")
 
 // assembler reassembles records from the columns of a row group.
 type assembler struct {
@@ -187,7 +187,7 @@ func (a *assembler) table(n *node) error {
 			return err
 		}
 		if len(a.out) == at || a.out[at] != '"' {
-			return errors.New("map with keys that are not text")
+			return errors.New("map with non-string keys")
 		}
 		a.out = append(a.out, ':')
 		return a.node(n.children[1])

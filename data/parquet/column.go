@@ -49,9 +49,9 @@ func (f *File) openColumn(g *rowGroup, leaf *node) (*column, error) {
 	k := &g.chunks[leaf.leaf]
 	switch {
 	case k.encrypted:
-		return nil, errors.New("encrypted, expected a file that is not")
+		return nil, errors.New("encrypted files are not supported")
 	case k.elsewhere:
-		return nil, errors.New("in another file, expected it in this one")
+		return nil, errors.New("data in another file is not supported")
 	case !k.known:
 		return nil, errors.New("has no metadata")
 	case k.kind != leaf.kind:
@@ -65,7 +65,7 @@ func (f *File) openColumn(g *rowGroup, leaf *node) (*column, error) {
 		start = k.dict
 	}
 	if start < 0 || k.size < 0 || start > f.size || k.size > f.size-start {
-		return nil, fmt.Errorf("bytes %d to %d of a file of %d", start, start+k.size, f.size)
+		return nil, fmt.Errorf("bytes %d to %d are outside the file's %d", start, start+k.size, f.size)
 	}
 	c := &column{file: f, leaf: leaf, codec: k.codec, at: start, end: start + k.size, left: k.values}
 	return c, c.advance()
@@ -166,7 +166,7 @@ func (c *column) header() (pageHeader, error) {
 		case h.size < 0 || h.size > maxPage:
 			return h, fmt.Errorf("page of %d bytes, expected at most %d", h.size, maxPage)
 		case int64(h.size) > int64(h.packed)*ratio+256:
-			return h, fmt.Errorf("page of %d bytes says that it becomes %d", h.packed, h.size)
+			return h, fmt.Errorf("page of %d bytes claims to decompress to %d", h.packed, h.size)
 		case h.values < 0:
 			return h, fmt.Errorf("page of %d values", h.values)
 		}
@@ -201,7 +201,7 @@ func (c *column) body(h pageHeader, raw int) error {
 	copy(c.buf, c.packed[:raw])
 	if c.codec == codec.None || h.plain {
 		if len(c.packed) != len(c.buf) {
-			return fmt.Errorf("page of %d bytes says that it has %d", len(c.packed), len(c.buf))
+			return fmt.Errorf("page of %d bytes claims to hold %d", len(c.packed), len(c.buf))
 		}
 		copy(c.buf[raw:], c.packed[raw:])
 		return nil
@@ -325,7 +325,7 @@ func (c *column) open(h pageHeader, b []byte) error {
 func (c *column) indices(b []byte) (values, error) {
 	switch {
 	case c.dict == nil:
-		return nil, errors.New("values of a dictionary that is not there")
+		return nil, errors.New("values refer to a missing dictionary")
 	case len(b) == 0:
 		return &indices{hybrid{}, c.dict}, nil // all null
 	case b[0] > 32:

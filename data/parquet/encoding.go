@@ -18,7 +18,7 @@ const (
 	encodingSplit           = 9
 )
 
-var errValues = errors.New("page has fewer values than it says")
+var errValues = errors.New("page has fewer values than it claims")
 
 // values yields the values of a page one by one. No value is larger than the
 // page.
@@ -219,7 +219,7 @@ func newDictionary(b []byte, leaf *node, n int) (*dictionary, error) {
 		d.size = 4 // minimum
 	}
 	if n < 0 || n > len(b)/d.size {
-		return nil, fmt.Errorf("dictionary of %d bytes says it has %d values", len(b), n)
+		return nil, fmt.Errorf("dictionary of %d bytes claims to have %d values", len(b), n)
 	}
 	if leaf.kind != kindBytes {
 		return d, nil

@@ -74,7 +74,7 @@ func parseFooter(b []byte) (*footer, error) {
 				f.groups = append(f.groups, g)
 			})
 		case id == 8 && kind == thrift.Struct:
-			c.Fail(fmt.Errorf("encrypted, expected a file that is not"))
+			c.Fail(fmt.Errorf("encrypted files are not supported"))
 		default:
 			return false
 		}

@@ -26,7 +26,7 @@ const (
 )
 
 // ErrTooLarge reports that a file's records are out of proportion to its size.
-var ErrTooLarge = errors.New("records are larger than a file of this size may hold")
+var ErrTooLarge = errors.New("records are too large for a file of this size")
 
 // Is reports whether a file starts like a Parquet file.
 func Is(start []byte) bool { return len(start) >= 4 && string(start[:4]) == magic }
@@ -59,11 +59,11 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	case !Is(head[:]):
 		return nil, fmt.Errorf("not a Parquet file: starts with %q, expected %q", head, magic)
 	case string(tail[4:]) == "PARE":
-		return nil, errors.New("encrypted, expected a file that is not")
+		return nil, errors.New("encrypted files are not supported")
 	case string(tail[4:]) != magic:
-		return nil, fmt.Errorf("not a whole Parquet file: ends with %q, expected %q", tail[4:], magic)
+		return nil, fmt.Errorf("not a complete Parquet file: ends with %q, expected %q", tail[4:], magic)
 	case n > size-12:
-		return nil, fmt.Errorf("footer of %d bytes in a file of %d", n, size)
+		return nil, fmt.Errorf("footer of %d bytes does not fit in a file of %d", n, size)
 	case n > maxFooter:
 		return nil, fmt.Errorf("footer of %d bytes, expected at most %d", n, maxFooter)
 	}

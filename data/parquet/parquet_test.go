@@ -139,9 +139,9 @@ func TestRefused(t *testing.T) {
 	}{
 		{"empty", nil, "not a Parquet file: 0 bytes"},
 		{"other", bytes.Repeat([]byte("x"), 50), `not a Parquet file: starts with "xxxx"`},
-		{"cut", whole[:len(whole)-9], "not a whole Parquet file"},
+		{"cut", whole[:len(whole)-9], "not a complete Parquet file"},
 		{"encrypted", with(func(b []byte) []byte { copy(b[len(b)-4:], "PARE"); return b }), "encrypted"},
-		{"footer", with(func(b []byte) []byte { copy(b[len(b)-8:], "\xff\xff\xff\x7f"); return b }), "footer of 2147483647 bytes in a file of"},
+		{"footer", with(func(b []byte) []byte { copy(b[len(b)-8:], "\xff\xff\xff\x7f"); return b }), "footer of 2147483647 bytes does not fit in a file of"},
 		{"short footer", with(func(b []byte) []byte { copy(b[len(b)-8:], "\x20\x00\x00\x00"); return b }), "footer"},
 	} {
 		_, err := Open(bytes.NewReader(c.text), int64(len(c.text)))

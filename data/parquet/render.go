@@ -154,7 +154,7 @@ func bytesRenderer(e *element) renderer {
 	case e.logical == logicalJSON || none && e.converted == convertedJSON:
 		return func(dst []byte, v value) ([]byte, error) {
 			if !json.Valid(v.bytes) {
-				return nil, fmt.Errorf("value of type JSON is not JSON")
+				return nil, fmt.Errorf("JSON column holds invalid JSON")
 			}
 			return append(dst, v.bytes...), nil
 		}

@@ -108,10 +108,10 @@ type schemaBuilder struct {
 
 func (b *schemaBuilder) node(parent *node, depth int) (*node, error) {
 	if b.next >= len(b.elements) {
-		return nil, fmt.Errorf("schema: a group has fewer children than it says")
+		return nil, fmt.Errorf("schema: a group has fewer children than it claims")
 	}
 	if depth > maxDepth {
-		return nil, fmt.Errorf("schema: columns nest more than %d deep", maxDepth)
+		return nil, fmt.Errorf("schema: columns nested more than %d deep", maxDepth)
 	}
 	e := &b.elements[b.next]
 	b.next++

@@ -43,7 +43,7 @@ func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, 
 		return "", false, err
 	}
 	if last := len(messages) - 1; last >= 0 && messages[last].Role == assistant {
-		out, err = r.goesOn(in)
+		out, err = r.continuation(in)
 	} else {
 		out, err = r.Template.Render(in)
 	}
@@ -55,13 +55,13 @@ func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, 
 
 const assistant = "assistant"
 
-// goesOn renders a conversation up to the last word of its final assistant turn.
-func (r *Renderer) goesOn(in chat.Input) (string, error) {
+// continuation renders a conversation up to the last word of its final assistant turn.
+func (r *Renderer) continuation(in chat.Input) (string, error) {
 	in.AddGenerationPrompt = false
 	last := len(in.Messages) - 1
 	said := in.Messages[last].Content
 	if strings.TrimSpace(said) == "" {
-		return "", errors.New("it ends with a turn of the assistant's without text, expected one to go on from")
+		return "", errors.New("the final assistant turn is empty, expected text to continue")
 	}
 	whole, err := r.Template.Render(in)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *Renderer) goesOn(in chat.Input) (string, error) {
 			return out, nil
 		}
 	}
-	return "", fmt.Errorf("it ends with a turn of the assistant's that the chat template changes, expected one to go on from, found %q", head(said, 30))
+	return "", fmt.Errorf("the chat template changes the final assistant turn %q, so no response can continue it", head(said, 30))
 }
 
 // complete returns an error if the template omits a turn with an unknown role.
@@ -90,7 +90,7 @@ func complete(messages []chat.Message, rendered string) error {
 			continue
 		}
 		if !strings.Contains(withoutSpace(rendered), withoutSpace(m.Content)) {
-			return fmt.Errorf("the chat template leaves turn %d out, whose role is %q, expected system, user, assistant or tool", i+1, m.Role)
+			return fmt.Errorf("the chat template drops turn %d: role is %q, expected system, user, assistant or tool", i+1, m.Role)
 		}
 	}
 	return nil
@@ -105,7 +105,7 @@ const marker = "where the message stands"
 // text.
 func (r *Renderer) Demonstration(text string, messages []rollout.Message, reply rollout.Message) (prompt, response string, rendered bool, err error) {
 	if last := len(messages) - 1; last >= 0 && messages[last].Role == assistant {
-		return "", "", false, errors.New("the prompt ends with a turn of the assistant's, expected the response to be all that the assistant says")
+		return "", "", false, errors.New("the prompt ends with an assistant turn, expected all of it in the response")
 	}
 	prompt, rendered, err = r.Prompt(text, messages)
 	if err != nil || !rendered {
@@ -123,10 +123,10 @@ func (r *Renderer) Demonstration(text string, messages []rollout.Message, reply 
 // conversation returns the template's input.
 func (r *Renderer) conversation(text string, messages []rollout.Message) (in chat.Input, err error) {
 	if r.Never {
-		return in, errors.New(`it is a conversation, and data.template is "none"`)
+		return in, errors.New(`conversations need a chat template, but data.template is "none"`)
 	}
 	if r.Template == nil {
-		return in, fmt.Errorf("%s has no chat template, which conversations need", r.Model)
+		return in, fmt.Errorf("conversations need a chat template, but %s has none", r.Model)
 	}
 	if messages == nil {
 		messages = []rollout.Message{{Role: "user", Content: text}}
@@ -192,19 +192,19 @@ func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 	}
 	at := strings.LastIndex(frame, marker)
 	if at < 0 {
-		return "", errors.New("the chat template leaves the response out")
+		return "", errors.New("the chat template drops the response")
 	}
 	said := shared // the part of the turn already in the prompt
 	if !strings.HasPrefix(frame, prompt) {
 		said = prompt[common(prompt, frame):]
 	}
-	content, goesOn := strings.CutPrefix(m.Content, strings.TrimSpace(said))
-	if !goesOn || strings.TrimSpace(said) == "" && !continues {
+	content, follows := strings.CutPrefix(m.Content, strings.TrimSpace(said))
+	if !follows || strings.TrimSpace(said) == "" && !continues {
 		hint := ""
 		if !r.Thinking && strings.HasPrefix(strings.TrimSpace(m.Content), "<think>") {
-			hint = ": responses with thoughts need data.thinking = true"
+			hint = "; set data.thinking = true for responses with thoughts"
 		}
-		return "", fmt.Errorf("the chat template ends the prompt with %q, expected a response that goes on from there, found one that begins with %q%s",
+		return "", fmt.Errorf("the chat template ends the prompt with %q, but the response starts with %q%s",
 			tail(prompt, 30), head(m.Content, 30), hint)
 	}
 	if said != "" {

@@ -61,12 +61,12 @@ func TestDemonstrations(t *testing.T) {
 		{name: "a thought that the prompt begins", template: thinker, row: demo{Messages: three[2:], Response: "<think>\nt</think>r"}, set: Renderer{},
 			prompt: "[user]q</s>[assistant]<think>\n", response: "t</think>r</s>"},
 		{name: "the prompt begins a thought that is not there", template: thinker, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{},
-			fault: `the chat template ends the prompt with "[user]q</s>[assistant]<think>\n", expected a response that goes on from there, found one that begins with "r"`},
+			fault: `the chat template ends the prompt with "[user]q</s>[assistant]<think>\n", but the response starts with "r"`},
 		{name: "another field of the message", template: reasons, row: demo{Messages: three[2:], Response: " r\n", Extra: map[string]json.RawMessage{"reasoning_content": json.RawMessage(`"t"`)}},
 			set: Renderer{}, prompt: "[user]q</s>[assistant]", response: "<think>t</think>r</s>"},
 		{name: "today", template: "{{ strftime_now('%d %b %Y') }}" + chatML, row: demo{Messages: three[2:], Response: "r"},
 			set: Renderer{Thinking: true}, prompt: "26 Jul 2024<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
-		{name: "left out", template: silent, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{}, fault: "the chat template leaves the response out"},
+		{name: "left out", template: silent, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{}, fault: "the chat template drops the response"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -104,8 +104,8 @@ func TestDemonstrationsThroughRealTemplates(t *testing.T) {
 		{"qwen3", plain, true, true, "<think>\n\n</think>\n\n" + plain + "<|im_end|>\n", ""},
 		{"qwen3", plain, false, true, plain + "<|im_end|>\n", ""},
 		{"qwen3", thought, true, true, thought + "<|im_end|>\n", ""},
-		{"qwen3", "\n" + thought, false, false, "", "found one that begins with \"\\n<think>\\nwell"},
-		{"qwen3", thought, false, false, "", "responses with thoughts need data.thinking = true"},
+		{"qwen3", "\n" + thought, false, false, "", "but the response starts with \"\\n<think>\\nwell"},
+		{"qwen3", thought, false, false, "", "set data.thinking = true for responses with thoughts"},
 		{"qwen3-thinking-2507", thought, true, true, "well\n</think>\n\n72<|im_end|>\n", ""},
 		{"qwen3-coder", plain, true, true, plain + "<|im_end|>\n", ""},
 		{"deepseek-r1-distill-qwen", plain, true, true, plain + "<｜end▁of▁sentence｜>", ""},
@@ -151,15 +151,15 @@ func TestPromptsContinueAssistantTurn(t *testing.T) {
 		require.Equal(t, row.want, out)
 	}
 	_, err := render(forgetful, rollout.Message{Role: "assistant", Content: "<think>t</think>r"})
-	require.EqualError(t, err, `it ends with a turn of the assistant's that the chat template changes, expected one to go on from, found "<think>t</think>r"`)
+	require.EqualError(t, err, `the chat template changes the final assistant turn "<think>t</think>r", so no response can continue it`)
 	_, err = render(silent, rollout.Message{Role: "assistant", Content: "r"})
-	require.ErrorContains(t, err, "that the chat template changes")
+	require.ErrorContains(t, err, "the chat template changes the final assistant turn")
 	_, err = render(chatML, rollout.Message{Role: "assistant", Extra: map[string]json.RawMessage{"tool_calls": json.RawMessage("[]")}})
-	require.EqualError(t, err, "it ends with a turn of the assistant's without text, expected one to go on from")
+	require.EqualError(t, err, "the final assistant turn is empty, expected text to continue")
 	template, err := chat.Parse(chatML, nil)
 	require.NoError(t, err)
 	_, _, _, err = demo{Messages: []rollout.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "a"}}, Response: "b"}.render(&Renderer{Template: template})
-	require.EqualError(t, err, "the prompt ends with a turn of the assistant's, expected the response to be all that the assistant says")
+	require.EqualError(t, err, "the prompt ends with an assistant turn, expected all of it in the response")
 }
 
 // A turn that the template omits because of its role is an error.
@@ -169,7 +169,7 @@ func TestOmittedRolesAreRefused(t *testing.T) {
 	template, err := chat.Parse(silent, nil)
 	require.NoError(t, err)
 	_, _, err = (&Renderer{Template: template}).Prompt("", turns)
-	require.EqualError(t, err, `the chat template leaves turn 1 out, whose role is "developer", expected system, user, assistant or tool`)
+	require.EqualError(t, err, `the chat template drops turn 1: role is "developer", expected system, user, assistant or tool`)
 	template, err = chat.Parse(chatML, nil)
 	require.NoError(t, err)
 	_, _, err = (&Renderer{Template: template}).Prompt("", turns)
@@ -180,9 +180,9 @@ func TestPromptsRefused(t *testing.T) {
 	t.Parallel()
 	chat := []rollout.Message{{Role: "user", Content: "q"}}
 	_, _, err := (&Renderer{Model: "models/m"}).Prompt("", chat)
-	require.EqualError(t, err, "models/m has no chat template, which conversations need")
+	require.EqualError(t, err, "conversations need a chat template, but models/m has none")
 	_, _, err = (&Renderer{Never: true}).Prompt("", chat)
-	require.EqualError(t, err, `it is a conversation, and data.template is "none"`)
+	require.EqualError(t, err, `conversations need a chat template, but data.template is "none"`)
 	out, rendered, err := (&Renderer{Never: true, System: "s "}).Prompt("q", nil)
 	require.NoError(t, err)
 	require.False(t, rendered)

@@ -44,7 +44,7 @@ func MostRatio(codec int32) (int64, bool) {
 // concurrent use.
 type Decoder struct{ zstd *zstd.Decoder }
 
-var errSize = errors.New("another size than the page says")
+var errSize = errors.New("size differs from the page header's")
 
 // Decode decompresses src into dst, whose length is the page's claimed size.
 func (d *Decoder) Decode(codec int32, dst, src []byte) error {
@@ -84,7 +84,7 @@ func gunzip(dst, src []byte) ([]byte, error) {
 		return nil, fmt.Errorf("gzip: %w", err)
 	}
 	if extra, err := r.Read(make([]byte, 1)); extra > 0 || !errors.Is(err, io.EOF) {
-		return nil, errors.New("gzip: more bytes than the page says")
+		return nil, errors.New("gzip: more bytes than the page header says")
 	}
 	return dst[:n], nil
 }

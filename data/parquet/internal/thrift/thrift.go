@@ -26,7 +26,7 @@ const (
 const maxDepth = 16
 
 // ErrShort reports that a structure extends beyond its bytes.
-var ErrShort = errors.New("cut off")
+var ErrShort = errors.New("truncated")
 
 // Reader reads Thrift's compact protocol. Err keeps the first error; later reads
 // return zero. Allocations are never proportional to an unverified count.
@@ -105,7 +105,7 @@ func (c *Reader) Binary() []byte {
 // and returns false for others, which Structure skips.
 func (c *Reader) Structure(visit func(id int16, kind byte) bool) {
 	if c.depth++; c.depth > maxDepth {
-		c.Fail(fmt.Errorf("structures nest more than %d deep", maxDepth))
+		c.Fail(fmt.Errorf("structures nested more than %d deep", maxDepth))
 	}
 	id := int16(0)
 	for c.Err == nil {
@@ -160,7 +160,7 @@ func (c *Reader) skip(kind byte) {
 		c.Binary()
 	case List, Set:
 		if c.depth++; c.depth > maxDepth {
-			c.Fail(fmt.Errorf("lists nest more than %d deep", maxDepth))
+			c.Fail(fmt.Errorf("lists nested more than %d deep", maxDepth))
 		}
 		c.List(c.skipElement)
 		c.depth--
@@ -193,7 +193,7 @@ func (c *Reader) skipMap() {
 		return
 	}
 	if c.depth++; c.depth > maxDepth {
-		c.Fail(fmt.Errorf("maps nest more than %d deep", maxDepth))
+		c.Fail(fmt.Errorf("maps nested more than %d deep", maxDepth))
 	}
 	for range n {
 		c.skipElement(kinds >> 4)
