@@ -196,9 +196,9 @@ func (r *run) finished(i, j int, result *Result, err error) error {
 	}
 	set := &r.sets[i]
 	r.failed[i]++
-	r.Warn("%s: gave up prompt %s: %v", set.Name, result.PromptID, err)
+	r.Warn("%s: gave up on prompt %s: %v", set.Name, result.PromptID, err)
 	if n := r.failed[i]; n > Budget(len(set.Prompts)) {
-		return fmt.Errorf("%w: %d of the %d in %s, %d at most: %w", ErrFailed, n, len(set.Prompts), set.Name, Budget(len(set.Prompts)), err)
+		return fmt.Errorf("%w: %d of %d in %s, more than the %d allowed: %w", ErrFailed, n, len(set.Prompts), set.Name, Budget(len(set.Prompts)), err)
 	}
 	if r.scored == 0 && r.done >= hopeless {
 		return fmt.Errorf("%w: the first %d failed: %w", ErrFailed, hopeless, err)

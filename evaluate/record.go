@@ -20,7 +20,7 @@ import (
 
 // ErrRecord reports a file that is not a record, or a record with other settings. The file
 // is unchanged.
-var ErrRecord = errors.New("not a record to go on with")
+var ErrRecord = errors.New("cannot continue this record")
 
 // Record is a file of an evaluation's finished prompts, from which an interrupted
 // evaluation continues. Its first line holds the settings. Each other line is a Result, in
@@ -72,10 +72,10 @@ func OpenRecord(path string, settings map[string]string) (*Record, error) {
 	r.file = file
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%w: it is no regular file", ErrRecord) // reading it might never end
+		err = fmt.Errorf("%w: not a regular file", ErrRecord) // reading it might never end
 	}
 	if err == nil && !checkpoint.Lock(file) {
-		err = fmt.Errorf("%w: another process writes it", ErrRecord)
+		err = fmt.Errorf("%w: in use by another process", ErrRecord)
 	}
 	if err == nil {
 		err = r.read(settings)
@@ -107,10 +107,10 @@ func (r *Record) read(settings map[string]string) error {
 	first, err := in.ReadSlice('\n')
 	var h header
 	if err != nil || json.Unmarshal(first, &h) != nil || h.Settings == nil {
-		return fmt.Errorf("%w: its first line is not that of an evaluation", ErrRecord)
+		return fmt.Errorf("%w: line 1 does not hold an evaluation's settings", ErrRecord)
 	}
 	if d := differences(h.Settings, settings); d != "" {
-		return fmt.Errorf("%w: %s; expected the same, or another file", ErrRecord, d)
+		return fmt.Errorf("%w: %s; use the same settings or another file", ErrRecord, d)
 	}
 	r.size = int64(len(first))
 	for number := 2; ; number++ {
@@ -126,7 +126,7 @@ func (r *Record) read(settings map[string]string) error {
 			if _, more := in.Peek(1); errors.Is(more, io.EOF) {
 				break
 			}
-			return fmt.Errorf("%w: line %d is not that of a prompt", ErrRecord, number)
+			return fmt.Errorf("%w: line %d is not a prompt's result", ErrRecord, number)
 		}
 		r.add(&result, len(b))
 	}
@@ -150,11 +150,11 @@ func differences(was, is map[string]string) string {
 		now, has := is[name]
 		switch {
 		case !had:
-			all = append(all, fmt.Sprintf("%s is %s and was not set", name, now))
+			all = append(all, fmt.Sprintf("%s is %s and was unset", name, now))
 		case !has:
-			all = append(all, fmt.Sprintf("%s was %s and is not set", name, before))
+			all = append(all, fmt.Sprintf("%s is unset and was %s", name, before))
 		case before != now:
-			all = append(all, fmt.Sprintf("%s was %s and is %s", name, before, now))
+			all = append(all, fmt.Sprintf("%s changed from %s to %s", name, before, now))
 		}
 	}
 	return strings.Join(all, ", ")

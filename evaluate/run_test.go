@@ -209,9 +209,9 @@ func TestFailedPrompts(t *testing.T) {
 	}{
 		{"a few of a small set", 5, 2, nil, ""},
 		{"a tenth", 50, 45, nil, ""},
-		{"more than a tenth", 50, 44, nil, "too many prompts have no score: 6 of the 50 in a, 5 at most: reward of response 0: no verdict"},
-		{"all of a small set", 3, 0, nil, "too many prompts have no score: 3 of the 3 in a, 2 at most"},
-		{"the only one", 1, 0, nil, "too many prompts have no score: 1 of the 1 in a, 0 at most"},
+		{"more than a tenth", 50, 44, nil, "too many prompts have no score: 6 of 50 in a, more than the 5 allowed: reward of response 0: no verdict"},
+		{"all of a small set", 3, 0, nil, "too many prompts have no score: 3 of 3 in a, more than the 2 allowed"},
+		{"the only one", 1, 0, nil, "too many prompts have no score: 1 of 1 in a, more than the 0 allowed"},
 		{"all", 500, 0, nil, "too many prompts have no score: the first 8 failed"},
 		{"panics", 5, 4, func() (reward.Score, error) { panic("scorer") }, ""},
 		{"not a number", 5, 4, func() (reward.Score, error) { return reward.Score{Value: math.NaN()}, nil }, ""},
@@ -244,7 +244,7 @@ func TestFailedPrompts(t *testing.T) {
 			require.Equal(t, float64(test.from), metrics["eval/a/prompts"])
 			require.Equal(t, float64(test.prompts-test.from), metrics["eval/a/failed"])
 			require.Len(t, r.warnings, test.prompts-test.from)
-			require.Contains(t, strings.Join(r.warnings, "\n"), fmt.Sprintf("a: gave up prompt a:%d: reward of response 0: ", test.from))
+			require.Contains(t, strings.Join(r.warnings, "\n"), fmt.Sprintf("a: gave up on prompt a:%d: reward of response 0: ", test.from))
 		})
 	}
 }
@@ -262,7 +262,7 @@ func TestLostPromptEndsEvaluation(t *testing.T) {
 	r = newRun(5)
 	r.fleet.few = true
 	_, _, err = r.run(t.Context(), nil)
-	require.ErrorContains(t, err, "sampler gave 3 responses, expected 4")
+	require.ErrorContains(t, err, "sampler returned 3 responses, expected 4")
 }
 
 func TestCancelled(t *testing.T) {
@@ -368,7 +368,7 @@ func TestRecordRefuses(t *testing.T) {
 		require.NoError(t, err)
 		_, err = OpenRecord(path, map[string]string{"a": "1", "b": "2", "c": "3"})
 		require.ErrorIs(t, err, ErrRecord)
-		require.ErrorContains(t, err, "another process writes it")
+		require.ErrorContains(t, err, "in use by another process")
 		require.NoError(t, holder.Close())
 	}
 	for name, test := range map[string]struct {
@@ -376,11 +376,11 @@ func TestRecordRefuses(t *testing.T) {
 		settings map[string]string
 		want     string
 	}{
-		"other settings": {string(first), map[string]string{"a": "1", "b": "5", "d": "4"}, "b was 2 and is 5, c was 3 and is not set, d is 4 and was not set; expected the same, or another file"},
-		"prompts":        {`{"prompt":"1","answer":"2"}` + "\n", nil, "its first line is not that of an evaluation"},
-		"empty":          {"", nil, "its first line is not that of an evaluation"},
-		"no line":        {strings.Repeat("x", 3*maxHeader), nil, "its first line is not that of an evaluation"},
-		"a bad line":     {string(first) + "{}\n{}\n", map[string]string{"a": "1", "b": "2", "c": "3"}, "line 2 is not that of a prompt"},
+		"other settings": {string(first), map[string]string{"a": "1", "b": "5", "d": "4"}, "b changed from 2 to 5, c is unset and was 3, d is 4 and was unset; use the same settings or another file"},
+		"prompts":        {`{"prompt":"1","answer":"2"}` + "\n", nil, "line 1 does not hold an evaluation's settings"},
+		"empty":          {"", nil, "line 1 does not hold an evaluation's settings"},
+		"no line":        {strings.Repeat("x", 3*maxHeader), nil, "line 1 does not hold an evaluation's settings"},
+		"a bad line":     {string(first) + "{}\n{}\n", map[string]string{"a": "1", "b": "2", "c": "3"}, "line 2 is not a prompt's result"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
