@@ -78,18 +78,18 @@ func TestSpeed(t *testing.T) {
 		kind  string // empty if no warning is expected
 		text  string
 	}{
-		{"servers are slow", servers(), waiting(), "idle-trainer", "waits for samples 70% of the time: sampling is the slow side; with 7 instances instead of 2 a step is about 2.5 times as fast"},
-		{"cores move to sampling", threads(8, 8), waiting(), "idle-trainer", "with inference.threads = 6 and device.threads = 4 a step is about 1.5 times as fast"},
-		{"lent cores move to sampling", lends(threads(8, 8)), waiting(), "idle-trainer", "with inference.threads = 7 a step is about 1.5 times as fast"},
-		{"no cores to move", threads(1, 2), waiting(), "idle-trainer", "moving threads to it gains nothing; servers on other machines"},
+		{"servers are slow", servers(), waiting(), "idle-trainer", "sampling is the bottleneck; the trainer waits for samples 70% of the time. Use 7 instances instead of 2 for steps about 2.5 times as fast."},
+		{"cores move to sampling", threads(8, 8), waiting(), "idle-trainer", "Set inference.threads = 6 and device.threads = 4 for steps about 1.5 times as fast."},
+		{"lent cores move to sampling", lends(threads(8, 8)), waiting(), "idle-trainer", "Set inference.threads = 7 for steps about 1.5 times as fast."},
+		{"no cores to move", threads(1, 2), waiting(), "idle-trainer", "More threads won't help. Add inference servers"},
 		{"the first group takes all of it", servers(), report.Values{idleTrainer: .7, timing("wait"): 7, timing("sample"): 3, timing("first_group"): 7}, "idle-trainer",
-			"more instances would not help: the first group takes 7 s of a step's 10"},
+			"More instances won't help: the first group takes 7 s of a 10 s step."},
 		{"turns by design", mode(threads(8, 8), "colocated"), waiting(), "", ""},
-		{"sync", mode(servers(), "sync"), turns, "idle-trainer", `with "periodic-async" it trains groups while others are sampled, on the same weights: a step is about 1.7 times as fast`},
-		{"sync with lent cores", lends(mode(threads(8, 8), "sync")), turns, "idle-trainer", "a step is about 1.2 times as fast"},
+		{"sync", mode(servers(), "sync"), turns, "idle-trainer", `With run.mode = "periodic-async" it trains groups while others are sampled, on the same weights, and steps are about 1.7 times as fast.`},
+		{"sync with lent cores", lends(mode(threads(8, 8), "sync")), turns, "idle-trainer", "steps are about 1.2 times as fast."},
 		{"async at half", servers(), turns, "", ""},
-		{"servers rest", servers(), resting(), "idle-instances", "the instances are idle 75% of the time: training is the slow side; 1 of the 2 would keep up with it"},
-		{"cores move to training", threads(8, 8), resting(), "idle-instances", "with inference.threads = 2 and device.threads = 12 a step is about 1.4 times as fast"},
+		{"servers rest", servers(), resting(), "idle-instances", "training is the bottleneck; the instances are idle 75% of the time. 1 of 2 would keep up."},
+		{"cores move to training", threads(8, 8), resting(), "idle-instances", "Set inference.threads = 2 and device.threads = 12 for steps about 1.4 times as fast."},
 		{"lent cores do not rest", lends(threads(8, 8)), resting(), "", ""},
 		{"sync rests by design", mode(servers(), "sync"), resting(), "", ""},
 	}
@@ -131,20 +131,20 @@ func TestLearning(t *testing.T) {
 		text  string
 	}{
 		{"equal", servers(), report.Values{zeroStd: 1, rewardMean: .75}, from + 4, "equal-rewards",
-			"in 100% of the groups all responses have the same reward, so nothing is learned from them (mean reward 0.75): choose"},
-		{"all alike", servers(), report.Values{zeroStd: 1, rewardMean: 0, rewardStd: 0}, from + 4, "equal-rewards", "see whether the reward finds the answers"},
-		{"equal with dynamic sampling", dynamic, report.Values{zeroStd: 1}, from + 4, "equal-rewards", "although rollout.dynamic_sampling draws others"},
+			"in 100% of groups all responses have the same reward, so these groups teach nothing (mean reward 0.75). Choose"},
+		{"all alike", servers(), report.Values{zeroStd: 1, rewardMean: 0, rewardStd: 0}, from + 4, "equal-rewards", "check that the reward finds the answers"},
+		{"equal with dynamic sampling", dynamic, report.Values{zeroStd: 1}, from + 4, "equal-rewards", "even with rollout.dynamic_sampling"},
 		{"many equal", servers(), report.Values{zeroStd: .85}, 0, "", ""},
-		{"entropy", servers(), report.Values{entropy: .01, rewardMean: .4}, from + 8, "entropy", "the entropy collapsed from 0.48"},
+		{"entropy", servers(), report.Values{entropy: .01, rewardMean: .4}, from + 8, "entropy", "entropy collapsed from 0.48"},
 		{"entropy falls with the task", servers(), report.Values{entropy: .1}, 0, "", ""},
 		{"entropy is low where all is learned", servers(), report.Values{entropy: .01, rewardMean: 1, zeroStd: .9}, from + 4, "equal-rewards", ""},
-		{"cut", servers(), report.Values{cutShare: .5}, from + 1, "length-limit", "are cut at rollout.max_tokens = 512"},
+		{"cut", servers(), report.Values{cutShare: .5}, from + 1, "length-limit", "hit rollout.max_tokens (512)"},
 		{"some cut", servers(), report.Values{cutShare: .15}, 0, "", ""},
-		{"servers differ", servers(), report.Values{mismatchKL: .03}, from + 1, "mismatch", "mismatch/kl is 0.012, expected 0.01 at most"},
+		{"servers differ", servers(), report.Values{mismatchKL: .03}, from + 1, "mismatch", "mismatch/kl is 0.012, expected at most 0.01"},
 		{"servers round", servers(), report.Values{mismatchKL: .002}, 0, "", ""},
-		{"exact instances differ", threads(8, 8), report.Values{mismatchKL: .002}, from, "mismatch", "both compute the same bits"},
-		{"gradient", servers(), report.Values{gradNorm: 50}, from, "gradient", "the gradient's norm is 50, 25 times the median of the steps before: look at what this step trained on; train.clip_grad = 1 bounds"},
-		{"gradient without a bound", loose, report.Values{gradNorm: 50}, from, "gradient", "train.clip_grad near 4 (it is 0) bounds"},
+		{"exact instances differ", threads(8, 8), report.Values{mismatchKL: .002}, from, "mismatch", "Both compute the same bits"},
+		{"gradient", servers(), report.Values{gradNorm: 50}, from, "gradient", "gradient norm is 50, 25 times the median of earlier steps. Check what this step trained on. train.clip_grad = 1 limits"},
+		{"gradient without a bound", loose, report.Values{gradNorm: 50}, from, "gradient", "Set train.clip_grad near 4 (now 0) to limit"},
 		{"gradient of a hard step", servers(), report.Values{gradNorm: 8}, 0, "", ""},
 	}
 	for _, test := range tests {
@@ -214,7 +214,7 @@ func TestHeldOut(t *testing.T) {
 			require.Len(t, said, 1)
 			require.Equal(t, "held-out", said[0].Kind)
 			require.Equal(t, test.at, said[0].Step)
-			require.Contains(t, said[0].Text, "held-out test became worse")
+			require.Contains(t, said[0].Text, "held-out test worsened")
 			require.Contains(t, said[0].Text, "since step 20")
 		})
 	}

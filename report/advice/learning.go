@@ -43,14 +43,14 @@ func equalRewards(h *history, run *Run) string {
 	}
 	reward, _ := h.lately(rewardMean, window)
 	spread, _ := h.lately(rewardStd, window)
-	seen := fmt.Sprintf("in %.0f%% of the groups all responses have the same reward, so nothing is learned from them", share*100)
+	seen := fmt.Sprintf("in %.0f%% of groups all responses have the same reward, so these groups teach nothing", share*100)
 	switch {
 	case spread < 1e-9:
-		return fmt.Sprintf("%s; every reward is %s: read a file of rollouts/ and see whether the reward finds the answers", seen, report.Number(reward))
+		return fmt.Sprintf("%s. Every reward is %s. Read a file in rollouts/ and check that the reward finds the answers.", seen, report.Number(reward))
 	case run.DynamicSampling:
-		return fmt.Sprintf("%s, although rollout.dynamic_sampling draws others (mean reward %s): choose prompts that are neither too easy nor too hard", seen, report.Number(reward))
+		return fmt.Sprintf("%s, even with rollout.dynamic_sampling (mean reward %s). Choose prompts that are neither too easy nor too hard.", seen, report.Number(reward))
 	}
-	return fmt.Sprintf("%s (mean reward %s): choose prompts that are neither too easy nor too hard, or let rollout.dynamic_sampling draw others in their place",
+	return fmt.Sprintf("%s (mean reward %s). Choose prompts that are neither too easy nor too hard, or replace them with rollout.dynamic_sampling.",
 		seen, report.Number(reward))
 }
 
@@ -72,8 +72,8 @@ func entropyCollapse(h *history, _ *Run) string {
 	if equal, _ := h.lately(zeroStd, entropyWindow); !ok || rising || equal >= mostEqual {
 		return ""
 	}
-	return fmt.Sprintf("the entropy collapsed from %s to %s nats a token and the reward stays at %s: responses to a prompt are nearly the same, and nothing new is tried; "+
-		"a lower train.lr, a higher loss.epsilon_high or rollout.temperature, or loss.beta > 0 from an earlier checkpoint keep it up", report.Number(start), report.Number(now), report.Number(reward))
+	return fmt.Sprintf("entropy collapsed from %s to %s nats per token, and the reward stays at %s. Responses to a prompt are nearly identical. "+
+		"Continue from an earlier checkpoint with a lower train.lr, a higher loss.epsilon_high or rollout.temperature, or loss.beta > 0.", report.Number(start), report.Number(now), report.Number(reward))
 }
 
 // cutResponses warns if many responses reach the length limit. The end of such
@@ -83,8 +83,8 @@ func cutResponses(h *history, run *Run) string {
 	if !ok || share < mostCut {
 		return ""
 	}
-	return fmt.Sprintf("%.0f%% of the responses are cut at rollout.max_tokens = %d: their answers are not seen, and length is punished instead of error; "+
-		"raise it, or penalize length before the limit with a reward part of kind \"overlong\"", share*100, run.MaxTokens)
+	return fmt.Sprintf("%.0f%% of responses hit rollout.max_tokens (%d), so most of them are scored without a final answer. "+
+		"Raise the limit, or penalize length before it with a reward part of kind \"overlong\".", share*100, run.MaxTokens)
 }
 
 // mismatch warns if the sampling and training distributions differ.
@@ -93,12 +93,12 @@ func mismatch(h *history, run *Run) string {
 	if !ok || kl <= run.Band {
 		return ""
 	}
-	seen := fmt.Sprintf("the instances' log-probabilities differ from the trainer's: mismatch/kl is %s, expected %s at most", report.Number(kl), report.Number(run.Band))
+	seen := fmt.Sprintf("the instances' log-probabilities differ from the trainer's: mismatch/kl is %s, expected at most %s", report.Number(kl), report.Number(run.Band))
 	if run.Band < ServerBand {
-		return seen + ", since both compute the same bits: are all instances of this version, on the trainer's model and kind of device?"
+		return seen + ". Both compute the same bits, so check that all instances run this version, the trainer's model and its kind of device."
 	}
-	return seen + ": see that temperature and sampling limits (top_p, top_k, min_p) are what the trainer knows, that the server computes in the precision of the weights, " +
-		"and let loss.correction bound what is left"
+	return seen + ". Check that temperature and sampling limits (top_p, top_k, min_p) match the trainer's and that the server computes in the weights' precision. " +
+		"Bound the rest with loss.correction."
 }
 
 // gradientSpike warns if the last gradient is far larger than those before.
@@ -114,11 +114,11 @@ func gradientSpike(h *history, run *Run) string {
 	if median <= 0 || now < spike*median || now < spikeLargest*largest {
 		return ""
 	}
-	remedy := fmt.Sprintf("train.clip_grad = %v bounds the harm", run.Clip)
+	remedy := fmt.Sprintf("train.clip_grad = %v limits the damage", run.Clip)
 	if run.Clip == 0 || run.Clip > 2*median {
-		remedy = fmt.Sprintf("train.clip_grad near %s (it is %v) bounds the harm", report.Number(2*median), run.Clip)
+		remedy = fmt.Sprintf("Set train.clip_grad near %s (now %v) to limit the damage", report.Number(2*median), run.Clip)
 	}
-	return fmt.Sprintf("the gradient's norm is %s, %.0f times the median of the steps before: look at what this step trained on; %s, and a lower train.lr makes it rarer",
+	return fmt.Sprintf("gradient norm is %s, %.0f times the median of earlier steps. Check what this step trained on. %s; a lower train.lr makes spikes rarer.",
 		report.Number(now), now/median, remedy)
 }
 
@@ -159,8 +159,8 @@ func heldOut(h *history, _ *Run) string {
 		if !ok || !known || sign*(now-then) <= 0 {
 			continue
 		}
-		return fmt.Sprintf("held-out %s became worse, %s to %s since step %d, while training became better, %s to %s: what is learned is the training prompts or a weakness of the reward; "+
-			"stop at that step's checkpoint, or train on more prompts, with a lower train.lr or loss.beta > 0",
+		return fmt.Sprintf("held-out %s worsened from %s to %s since step %d, while training improved from %s to %s. The policy overfits the training prompts or exploits the reward. "+
+			"Use that step's checkpoint, or train on more prompts with a lower train.lr or loss.beta > 0.",
 			set, report.Number(all[best].value), report.Number(all[len(all)-1].value), all[best].step, report.Number(then), report.Number(now))
 	}
 	return ""

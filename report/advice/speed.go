@@ -96,7 +96,7 @@ func trainerIdle(h *history, run *Run) string {
 			now = float64(s.InstanceThreads)
 		}
 		if gain := s.gain(now); gain >= leastGain {
-			return fmt.Sprintf("%s, since run.mode is \"sync\": with \"periodic-async\" it trains groups while others are sampled, on the same weights: a step is about %.1f times as fast",
+			return fmt.Sprintf("%s. With run.mode = \"periodic-async\" it trains groups while others are sampled, on the same weights, and steps are about %.1f times as fast.",
 				seen, gain)
 		}
 	}
@@ -105,15 +105,15 @@ func trainerIdle(h *history, run *Run) string {
 	}
 	if !run.Servers {
 		if each, gain := s.split(); each > s.InstanceThreads && gain >= leastGain {
-			return fmt.Sprintf("%s: sampling is the slow side; with %s a step is about %.1f times as fast", seen, s.setting(each), gain)
+			return fmt.Sprintf("sampling is the bottleneck; %s. Set %s for steps about %.1f times as fast.", seen, s.setting(each), gain)
 		}
-		return seen + ": sampling is the slow side, and moving threads to it gains nothing; servers on other machines (inference.endpoints) do"
+		return "sampling is the bottleneck; " + seen + ". More threads won't help. Add inference servers with inference.endpoints."
 	}
 	enough := math.Ceil(s.Servers * s.Sampling / s.busy)
 	if gain := s.gain(enough); enough > s.Servers && gain >= leastGain {
-		return fmt.Sprintf("%s: sampling is the slow side; with %.0f instances instead of %.0f a step is about %.1f times as fast", seen, enough, s.Servers, gain)
+		return fmt.Sprintf("sampling is the bottleneck; %s. Use %.0f instances instead of %.0f for steps about %.1f times as fast.", seen, enough, s.Servers, gain)
 	}
-	return fmt.Sprintf("%s, and more instances would not help: the first group takes %s s of a step's %s; shorter responses, or more prompts in a step, do",
+	return fmt.Sprintf("%s. More instances won't help: the first group takes %s s of a %s s step. Shorten responses or use more prompts per step.",
 		seen, report.Number(s.FirstGroup), report.Number(s.Step))
 }
 
@@ -126,15 +126,15 @@ func instancesIdle(h *history, run *Run) string {
 	if !ok || !known || idle < muchIdle || trainer > littleIdle || run.Lends || run.Mode == "sync" || run.Mode == "colocated" {
 		return ""
 	}
-	seen := fmt.Sprintf("the instances are idle %.0f%% of the time: training is the slow side", idle*100)
+	seen := fmt.Sprintf("training is the bottleneck; the instances are idle %.0f%% of the time", idle*100)
 	if run.Servers {
 		if enough := math.Ceil(s.Servers * s.Sampling / s.busy); enough < s.Servers {
-			return fmt.Sprintf("%s; %.0f of the %.0f would keep up with it", seen, enough, s.Servers)
+			return fmt.Sprintf("%s. %.0f of %.0f would keep up.", seen, enough, s.Servers)
 		}
 		return ""
 	}
 	if each, gain := s.split(); each < s.InstanceThreads && gain >= leastGain {
-		return fmt.Sprintf("%s; with %s a step is about %.1f times as fast", seen, s.setting(each), gain)
+		return fmt.Sprintf("%s. Set %s for steps about %.1f times as fast.", seen, s.setting(each), gain)
 	}
 	return ""
 }
