@@ -202,7 +202,7 @@ func summary(values Values) (parts []string) {
 		add("actor/loss", "loss %.4f", 1)
 	}
 	if values["reward/zero_std_frac"] == 1 {
-		parts = append(parts, "no signal: every group's rewards are equal")
+		parts = append(parts, "no signal: rewards are equal in every group")
 	}
 	add("response_length/mean", "length %.1f", 1)
 	add("perf/tokens_per_second", "%.0f tokens/s", 1)

@@ -119,7 +119,7 @@ func OpenMetrics(path string, from int) (*Metrics, error) {
 // Write appends values as one line. Values without "step" are an error.
 func (m *Metrics) Write(values Values) error {
 	if _, ok := values["step"]; !ok {
-		return errors.New("write metrics: the values lack \"step\"")
+		return errors.New("write metrics: values have no \"step\"")
 	}
 	line := values.Line()
 	m.mu.Lock()

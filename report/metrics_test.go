@@ -75,7 +75,7 @@ func TestMetricsRefuses(t *testing.T) {
 	dir := t.TempDir()
 	m, err := OpenMetrics(filepath.Join(dir, MetricsFile), 0)
 	require.NoError(t, err)
-	require.ErrorContains(t, m.Write(Values{"reward/mean": 1}), `lack "step"`)
+	require.ErrorContains(t, m.Write(Values{"reward/mean": 1}), `values have no "step"`)
 	require.NoError(t, m.Close())
 	require.ErrorContains(t, m.Write(Values{"step": 1}), "write metrics")
 	_, err = OpenMetrics(filepath.Join(dir, "none", MetricsFile), 0)

@@ -57,7 +57,7 @@ func (n *Notes) flush() {
 	n.lines, n.dropped = nil, 0
 	n.mu.Unlock()
 	if dropped > 0 {
-		n.write("%d lines are left out here", dropped)
+		n.write("%d lines dropped", dropped)
 	}
 	for _, line := range lines {
 		n.write("%s", line)

@@ -27,7 +27,7 @@ func TestNotesDoNotBlock(t *testing.T) {
 	close(stopped)
 	n.Close()
 	require.Len(t, lines, 2+mostNotes)
-	require.Equal(t, []string{"first", "7 lines are left out here", "7"}, lines[:3])
+	require.Equal(t, []string{"first", "7 lines dropped", "7"}, lines[:3])
 	n.Say("late")
 	n.Close()
 	require.Len(t, lines, 2+mostNotes)

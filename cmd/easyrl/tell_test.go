@@ -101,7 +101,7 @@ func TestSinks(t *testing.T) {
 	require.Equal(t, []string{"0", "1", "2", "3"}, column(t, run, "step"))
 	status, errs := resumeTiny(t, dir, run, to, "run.steps=5", "eval.every=2")
 	require.Zero(t, status, errs)
-	require.Equal(t, 1, strings.Count(errs, "mlflow gets nothing more: experiments/get-by-name: status 404, expected an MLflow server"), errs)
+	require.Equal(t, 1, strings.Count(errs, "mlflow is disabled: experiments/get-by-name: status 404, expected an MLflow server"), errs)
 	require.Equal(t, []string{"0", "1", "2", "3", "4", "5"}, column(t, run, "step"))
 	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
 	require.NoError(t, err)

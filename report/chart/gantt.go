@@ -59,7 +59,7 @@ func Gantt(title string, rows []Row, windows []Window, usual ...string) template
 	}
 	slices.Reverse(drawn)
 	if len(drawn) == 0 {
-		return template.HTML(fmt.Sprintf(`<figure class="chart gantt"><figcaption><b>%s</b></figcaption><p class="muted">nothing was recorded</p></figure>`, escape(title))) //nolint:gosec // all text was escaped
+		return template.HTML(fmt.Sprintf(`<figure class="chart gantt"><figcaption><b>%s</b></figcaption><p class="muted">no recorded spans</p></figure>`, escape(title))) //nolint:gosec // all text was escaped
 	}
 	first := len(windows) - len(drawn)
 	windows = windows[first:]
@@ -74,7 +74,7 @@ func Gantt(title string, rows []Row, windows []Window, usual ...string) template
 	for _, r := range rows {
 		fmt.Fprintf(&b, `<li>%s</li>`, escape(r.Name))
 	}
-	fmt.Fprintf(&b, `</ul><div class="strip" tabindex="0" role="region" aria-label="%s, to be scrolled sideways">%s</div></div>`, escape(title), strings.Join(drawn, ""))
+	fmt.Fprintf(&b, `</ul><div class="strip" tabindex="0" role="region" aria-label="%s, scrolls sideways">%s</div></div>`, escape(title), strings.Join(drawn, ""))
 	g.key(&b)
 	g.table(&b)
 	b.WriteString("</figure>\n")

@@ -76,7 +76,7 @@ func linksTo(windows []Window, title string, first int) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString(`<nav class="links" aria-label="go to">`)
+	b.WriteString(`<nav class="links" aria-label="jump to">`)
 	n := min(len(windows), most)
 	for i := range n {
 		at := i * (len(windows) - 1) / (n - 1)
@@ -109,7 +109,7 @@ func (g *gantt) table(b *strings.Builder) {
 	}
 	kinds := slices.SortedFunc(maps.Keys(total), func(a, b string) int { return cmp.Or(cmp.Compare(total[b], total[a]), strings.Compare(a, b)) })
 	kinds = kinds[:min(len(kinds), 12)]
-	b.WriteString(`<details><summary>As a table: the share of this time that each row spent</summary><div class="wide" tabindex="0" role="region" aria-label="shares of time"><table><thead><tr><th scope="col">row</th>`)
+	b.WriteString(`<details><summary>As a table: how each row spent this time</summary><div class="wide" tabindex="0" role="region" aria-label="shares of time"><table><thead><tr><th scope="col">row</th>`)
 	for _, kind := range kinds {
 		fmt.Fprintf(b, `<th scope="col">%s</th>`, escape(kind))
 	}

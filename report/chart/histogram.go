@@ -40,7 +40,7 @@ func Histogram(title, x string, samples []Sample) template.HTML {
 		}
 		slices.Sort(kept[i])
 		f.series = append(f.series, outline(s.Name, kept[i], edges))
-		words = append(words, fmt.Sprintf("%s: %d values from %s to %s, half of them at most %s", s.Name, len(kept[i]),
+		words = append(words, fmt.Sprintf("%s: %d values from %s to %s, median %s", s.Name, len(kept[i]),
 			report.Number(kept[i][0]), report.Number(kept[i][len(kept[i])-1]), report.Number(kept[i][(len(kept[i])-1)/2])))
 	}
 	return f.draw(title, strings.Join(words, "; "))

@@ -32,12 +32,12 @@ func Glance(steps *report.Steps) []Tile {
 	if _, ys := steps.Series("step", "reward/mean"); len(ys) == 0 {
 		usual = [][2]string{{"loss", "actor/loss"}}
 	}
-	for _, u := range append(usual, [2]string{"tokens a second", "perf/tokens_per_second"}) {
+	for _, u := range append(usual, [2]string{"tokens per second", "perf/tokens_per_second"}) {
 		if _, ys := steps.Series("step", u[1]); len(ys) > 0 {
 			tiles = append(tiles, change(steps, u[0], u[1]))
 		}
 	}
-	for _, side := range [][2]string{{"trainer", "trainer waits"}, {"instances", "instances are idle"}} {
+	for _, side := range [][2]string{{"trainer", "trainer idle"}, {"instances", "instances idle"}} {
 		name := "idle/" + side[0]
 		shares, of := steps.Series(name, "timing_s/step")
 		if sum(of) <= 0 {
@@ -45,7 +45,7 @@ func Glance(steps *report.Steps) []Tile {
 		}
 		value := fmt.Sprintf("%.0f%%", 100*weighed(shares, of)/sum(of))
 		if last := len(of) - lately; last > 0 && sum(of[last:]) > 0 {
-			value += fmt.Sprintf(", lately %.0f%%", 100*weighed(shares[last:], of[last:])/sum(of[last:]))
+			value += fmt.Sprintf(", recently %.0f%%", 100*weighed(shares[last:], of[last:])/sum(of[last:]))
 		}
 		tiles = append(tiles, Tile{side[1], value, name})
 	}

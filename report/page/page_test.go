@@ -45,8 +45,8 @@ func TestWriteHTML(t *testing.T) {
 	html := readFile(t, path)
 	require.Contains(t, html, "/my [run]</h1>")
 	require.Contains(t, html, "1499 steps in 24m59s, until 2001-09-09 02:11 UTC")
-	require.Contains(t, html, "Answers of step 9<")
-	require.Contains(t, html, "Answers of step 10<")
+	require.Contains(t, html, "Responses of step 9<")
+	require.Contains(t, html, "Responses of step 10<")
 	require.Contains(t, html, "<dt>actor/<wbr>lr</dt><dd>1</dd>")
 	require.Contains(t, html, "&lt;b&gt;1&#43;1=")
 	require.Contains(t, html, "cut at the length limit")
@@ -132,14 +132,14 @@ func TestCompare(t *testing.T) {
 		{Name: "perf/tokens_per_second", First: 12345.6, Last: 12345.6, FirstStep: 2, LastStep: 2},
 	}, Compare(steps))
 	require.Equal(t, []Tile{{"held-out a", "0.1 → 0.9", "eval/a/mean@1"}, {"reward", "0.25 → 0.5", "reward/mean"},
-		{"tokens a second", "12.3k", "perf/tokens_per_second"}, {"trainer waits", "12%", "idle/trainer"}}, Glance(steps))
+		{"tokens per second", "12.3k", "perf/tokens_per_second"}, {"trainer idle", "12%", "idle/trainer"}}, Glance(steps))
 	require.Equal(t, []Tile{{"loss", "2 → 1", "actor/loss"}}, Glance(stepsOf(report.Values{"step": 1, "actor/loss": 2}, report.Values{"step": 2, "actor/loss": 1})))
 	var slow []report.Values // the first step, then ten with half its idle share
 	for i := range 11 {
 		slow = append(slow, report.Values{"step": float64(i + 1), "timing_s/step": 1, "idle/instances": .25})
 	}
 	slow[0]["timing_s/step"], slow[0]["idle/instances"] = 10, .5
-	require.Equal(t, []Tile{{"instances are idle", "38%, lately 25%", "idle/instances"}}, Glance(stepsOf(slow...)))
+	require.Equal(t, []Tile{{"instances idle", "38%, recently 25%", "idle/instances"}}, Glance(stepsOf(slow...)))
 	require.Empty(t, Glance(stepsOf()))
 }
 
@@ -156,7 +156,7 @@ func TestTimes(t *testing.T) {
 		report.Values{"step": 1, "timing_s/step": 4, "timing_s/wait": 1, "timing_s/train": 2, "idle/trainer": .25, "idle/instances": .5},
 		report.Values{"step": 2, "timing_s/step": 12, "timing_s/wait": 3, "timing_s/train": 9, "timing_s/checkpoint": 2, "idle/trainer": .25, "idle/instances": .5}))
 	require.Equal(t, []Share{{"wait for groups", 4, .2}, {"forward and backward", 11, .55}, {"checkpoints", 2, .1}, {"evaluation", 2, .1}, {"other", 1, .05}}, parts)
-	require.Equal(t, []Share{{"instances idle", 8, .5}, {"trainer idle", 4, .25}, {"both at work at once, at least", 4, .25}}, idle)
+	require.Equal(t, []Share{{"instances idle", 8, .5}, {"trainer idle", 4, .25}, {"both busy, at least", 4, .25}}, idle)
 	parts, idle = Times(stepsOf(report.Values{"step": 1, "timing_s/step": 1, "idle/trainer": 1}))
 	require.Empty(t, parts, "what is all other says nothing")
 	require.Len(t, idle, 1)

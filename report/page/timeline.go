@@ -85,7 +85,7 @@ func (t *timeline) read(r io.Reader) error {
 	for depth := 0; ; {
 		token, err := lines.Token()
 		if err != nil {
-			return fmt.Errorf("no traceEvents in it: %w", err)
+			return fmt.Errorf("traceEvents not found: %w", err)
 		}
 		switch token {
 		case json.Delim('{'):

@@ -38,7 +38,7 @@ func Times(steps *report.Steps) (parts, idle []Share) {
 	if rest > whole/1000 && len(parts) > 0 {
 		parts = append(parts, Share{"other", rest, rest / whole})
 	}
-	both := Share{"both at work at once, at least", inSteps, 1}
+	both := Share{"both busy, at least", inSteps, 1}
 	for _, name := range steps.Names() {
 		side, ok := strings.CutPrefix(name, "idle/")
 		if !ok {

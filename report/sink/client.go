@@ -144,7 +144,7 @@ func (c *client) create(ctx context.Context, experiment, name string, start time
 	}
 	err := c.call(ctx, "runs/create", map[string]any{"experiment_id": experiment, "run_name": name, "start_time": start.UnixMilli()}, &made)
 	if err == nil && made.Run.Info.ID == "" {
-		err = &refusal{errors.New("runs/create: no run id, expected one of an MLflow server")}
+		err = &refusal{errors.New("runs/create: no run id, expected an MLflow server's response")}
 	}
 	return made.Run.Info.ID, err
 }

@@ -70,7 +70,7 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 	var was place
 	if err == nil {
 		if err = json.Unmarshal(data, &was); err != nil {
-			return nil, fmt.Errorf("%s: %w: remove it to begin a new run in MLflow", t.path(), err)
+			return nil, fmt.Errorf("%s: %w; remove it to start a new run in MLflow", t.path(), err)
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -139,14 +139,14 @@ func (t *tracker) deliverAll(ctx context.Context) {
 			case <-ctx.Done():
 			}
 		case errors.As(err, &no):
-			t.run.Warn("mlflow gets nothing more: %v", err)
+			t.run.Warn("mlflow is disabled: %v", err)
 			return
 		case ctx.Err() != nil:
-			t.run.Warn("mlflow lacks the steps from %d on, or how the run ended: a resumed run sends them", t.place.Step+1)
+			t.run.Warn("mlflow is missing the steps from %d on or the run's final status. Resume the run to send them.", t.place.Step+1)
 			return
 		default:
 			if !warned {
-				t.run.Warn("mlflow is away: %v: the run goes on, and steps are sent when it is back", err)
+				t.run.Warn("mlflow is unreachable: %v. The run continues and sends its steps when the server is back.", err)
 			}
 			warned = true
 			t.rest(ctx, pause)
@@ -199,7 +199,7 @@ func (t *tracker) arrive(ctx context.Context) error {
 	}
 	if t.place.Run != "" && !t.made {
 		if err := t.api.update(ctx, t.place.Run, "RUNNING", time.Time{}); err != nil {
-			return fmt.Errorf("go on with run %s of %s: %w", t.place.Run, t.path(), err)
+			return fmt.Errorf("continue run %s from %s: %w", t.place.Run, t.path(), err)
 		}
 		t.there = true
 		return nil

@@ -187,7 +187,7 @@ func TestMLflowServerDown(t *testing.T) {
 		synctest.Wait()
 		require.Less(t, api.calls, 80) // backoff limits the calls
 		require.Len(t, f.notes, 1)
-		require.Contains(t, f.notes[0], "mlflow is away")
+		require.Contains(t, f.notes[0], "mlflow is unreachable")
 		api.set(func() { api.away = false })
 		<-time.After(retryMost)
 		synctest.Wait()
@@ -233,7 +233,7 @@ func TestMLflowDownAtEndGetsRestAfterResume(t *testing.T) {
 		require.NoError(t, m.Close(Finished))
 		require.Equal(t, closeWait, time.Since(began)) // by the bubble's clock
 		require.Len(t, f.notes, 2)
-		require.Contains(t, f.notes[1], "mlflow lacks the steps from 2 on")
+		require.Contains(t, f.notes[1], "mlflow is missing the steps from 2 on")
 
 		api.set(func() { api.away = false })
 		f = newFolder(t, dir, 3) // nothing left to train
@@ -258,7 +258,7 @@ func TestMLflowRefuses(t *testing.T) {
 			synctest.Wait()
 		}
 		require.NoError(t, m.Close(Finished))
-		require.Equal(t, []string{"mlflow gets nothing more: runs/log-batch: INVALID_PARAMETER_VALUE: not this"}, f.notes)
+		require.Equal(t, []string{"mlflow is disabled: runs/log-batch: INVALID_PARAMETER_VALUE: not this"}, f.notes)
 
 		gone := &fake{} // a server without the run
 		f = newFolder(t, dir, 9)

@@ -98,7 +98,7 @@ func Open(names []string, run Run) *Sinks {
 			name = strings.TrimSuffix(mlflow, "=")
 		}
 		if err != nil {
-			s.warn("%s is left out: %v", name, err)
+			s.warn("%s is disabled: %v", name, err)
 			continue
 		}
 		s.all = append(s.all, named{name, opened})
@@ -114,7 +114,7 @@ func (s *Sinks) Step(values report.Values) {
 	kept := s.all[:0]
 	for _, one := range s.all {
 		if err := one.Step(values); err != nil {
-			s.warn("%s is left out from step %.0f on: %v", one.name, values["step"], err)
+			s.warn("%s is disabled from step %.0f on: %v", one.name, values["step"], err)
 			_ = one.Close(Failed) // this error adds nothing
 			continue
 		}

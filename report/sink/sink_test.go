@@ -186,7 +186,7 @@ func TestFailingSinkIsDropped(t *testing.T) {
 	}
 	all.Close(Finished)
 	all.Close(Failed) // a second Close does nothing
-	require.Equal(t, []string{"bad is left out from step 1 on: no space left on device"}, f.notes)
+	require.Equal(t, []string{"bad is disabled from step 1 on: no space left on device"}, f.notes)
 	require.Equal(t, broken{told: 2, closed: 1}, *bad)
 	require.Equal(t, "step\n0\n1\n2\n3\n", read(t, dir, CSVFile))
 }
@@ -201,9 +201,9 @@ func TestSinkThatCannotOpenIsDropped(t *testing.T) {
 	all.Step(report.Values{"step": 0})
 	all.Close(Finished)
 	require.Len(t, f.notes, 2)
-	require.Contains(t, f.notes[0], "tensorboard is left out")
-	require.Contains(t, f.notes[1], "mlflow is left out")
-	require.Contains(t, f.notes[1], "remove it to begin a new run in MLflow")
+	require.Contains(t, f.notes[0], "tensorboard is disabled")
+	require.Contains(t, f.notes[1], "mlflow is disabled")
+	require.Contains(t, f.notes[1], "remove it to start a new run in MLflow")
 	require.Equal(t, "step\n0\n", read(t, dir, CSVFile))
 
 	var none *Sinks

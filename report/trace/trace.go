@@ -79,7 +79,7 @@ func (s *Spans) Continue(path string) error {
 		err = json.Unmarshal(data, &old)
 	}
 	if err == nil && (old.Other.Start.IsZero() || old.Other.Start.After(s.start)) {
-		err = fmt.Errorf("it starts at %v, expected a time before now", old.Other.Start)
+		err = fmt.Errorf("start is %v, expected a time before now", old.Other.Start)
 	}
 	if err != nil {
 		return fmt.Errorf("continue trace %s: %w", path, err)
