@@ -20,10 +20,10 @@ import (
 )
 
 func main() {
-	pattern := flag.String("run", "", "`REGEXP` of the measurements to make; all by default")
-	rounds := flag.Int("rounds", 3, "`N` runs of each side, in turn")
+	pattern := flag.String("run", "", "`REGEXP` of measurements to run; all by default")
+	rounds := flag.Int("rounds", 3, "alternate `N` runs of each side")
 	peers := flag.String("peers", "bench/peers", "`DIR` of the peers' scripts")
-	out := flag.String("out", "bench/results", "`DIR` to write to; empty writes nothing")
+	out := flag.String("out", "bench/results", "output `DIR`; empty writes nothing")
 	flag.Parse()
 	if err := run(*pattern, *rounds, *peers, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -36,7 +36,7 @@ func run(pattern string, rounds int, peers, out string) error {
 		return workProcess(flag.Args()[1:])
 	}
 	if flag.NArg() > 0 || rounds < 1 {
-		return errors.New("expected flags alone, and -rounds of 1 or more (see -h)")
+		return errors.New("expected only flags, and -rounds of at least 1; see -h")
 	}
 	match, err := regexp.Compile(pattern)
 	if err != nil {

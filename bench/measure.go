@@ -110,7 +110,7 @@ func (m *measurement) measure(rounds int) (result, error) {
 		}
 		peer, err := runSide(m.peer())
 		if errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintf(os.Stderr, "  %s is not installed: bench/peers/setup does it\n", m.against)
+			fmt.Fprintf(os.Stderr, "  %s is not installed; run bench/peers/setup\n", m.against)
 			return r, nil
 		}
 		if err != nil {

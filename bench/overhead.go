@@ -81,7 +81,7 @@ func overhead(instances, n int) (outcome, error) {
 			return err
 		}
 		if got != groups {
-			return fmt.Errorf("%d groups came, expected %d", got, groups)
+			return fmt.Errorf("got %d groups, expected %d", got, groups)
 		}
 		return nil
 	})

@@ -237,7 +237,7 @@ func generateWork(name string, threads int) (func() error, error) {
 				out, _, err := f.Generate(ctx, inference.Request{PromptIDs: ids, N: 8, Seed: uint64(i), Version: 1,
 					Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 64}})
 				if err == nil && (len(out) != 8 || len(out[0].IDs) != 64) {
-					err = fmt.Errorf("%d responses, the first of %d tokens", len(out), len(out[0].IDs))
+					err = fmt.Errorf("got %d responses, the first with %d tokens", len(out), len(out[0].IDs))
 				}
 				return err
 			})

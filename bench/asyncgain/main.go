@@ -24,12 +24,12 @@ import (
 )
 
 func main() {
-	command := flag.String("easyrl", "bin/easyrl", "the command")
-	config := flag.String("config", "configs/quickstart.toml", "the run")
-	steps := flag.Int("steps", 20, "steps of a run")
-	skip := flag.Int("skip", 2, "first steps that do not count")
-	rounds := flag.Int("rounds", 3, "runs of each mode")
-	spread := flag.Bool("spread", false, "measure all of a spread of Ti:Tt, not the run as it is alone")
+	command := flag.String("easyrl", "bin/easyrl", "easyrl binary")
+	config := flag.String("config", "configs/quickstart.toml", "run configuration")
+	steps := flag.Int("steps", 20, "steps per run")
+	skip := flag.Int("skip", 2, "initial steps to ignore")
+	rounds := flag.Int("rounds", 3, "runs per mode")
+	spread := flag.Bool("spread", false, "measure a spread of Ti:Tt instead of only the given run")
 	flag.Parse()
 	fmt.Println("settings                        round   Ti s   Tt s  Ti:Tt  sync s  async s   gain  ceiling  share")
 	for i, settings := range cases() {

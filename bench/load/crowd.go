@@ -131,7 +131,7 @@ func (c *client) question() *question { return c.l.questions[c.rng.IntN(len(c.l.
 func (c *client) hear(conn *connection, q *question) (string, error) {
 	res, err := http.ReadResponse(conn.r, nil)
 	if err != nil {
-		return "", fmt.Errorf("no answer: %w", err)
+		return "", fmt.Errorf("no response: %w", err)
 	}
 	if res.Close {
 		c.drop()
@@ -141,7 +141,7 @@ func (c *client) hear(conn *connection, q *question) (string, error) {
 		return "", err
 	}
 	if want := q.want[c.l.server.weightsOf(a.version)]; a.text != want {
-		return "", fmt.Errorf("%s of version %d: got %.300s, expected %.300s", q.name, a.version, a.text, want)
+		return "", fmt.Errorf("%s, version %d: got %.300s, expected %.300s", q.name, a.version, a.text, want)
 	}
 	return right, nil
 }
@@ -164,12 +164,12 @@ func (c *client) refusedWith(request string, statuses ...int) (string, error) {
 func (conn *connection) refusal(statuses ...int) (string, error) {
 	res, err := http.ReadResponse(conn.r, nil)
 	if err != nil {
-		return "", fmt.Errorf("no answer: %w", err)
+		return "", fmt.Errorf("no response: %w", err)
 	}
 	_, err = read(res)
 	var no *refusal
 	if !errors.As(err, &no) {
-		return "", errors.Join(fmt.Errorf("status %d, expected a refusal with %v", res.StatusCode, statuses), err)
+		return "", errors.Join(fmt.Errorf("status is %d, expected %v", res.StatusCode, statuses), err)
 	}
 	if slices.Contains(statuses, no.status) {
 		return no.Error(), nil

@@ -18,7 +18,7 @@ func raiseFiles(n uint64) error {
 		return nil
 	}
 	if uint64(limit.Max) < n { //nolint:unconvert // same here
-		return fmt.Errorf("at most %d files may be open, expected %d for the connections: raise ulimit -n or ask for fewer", limit.Max, n)
+		return fmt.Errorf("limit of open files is %d, expected %d for the connections. Raise ulimit -n or lower -connections", limit.Max, n)
 	}
 	limit.Cur = limit.Max
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -28,35 +28,35 @@ func kinds() []kind {
 	return []kind{
 		{name: "question", share: 420, keeps: true, do: func(c *client) (string, error) { return c.ask(false) }},
 		{name: "question, streamed", share: 160, keeps: true, do: func(c *client) (string, error) { return c.ask(true) }},
-		{name: "question, in chunks", share: 30, do: chunked},
-		{name: "question, slowly", share: 10, lasts: 5 * time.Second, do: slowBody},
+		{name: "question, chunked", share: 30, do: chunked},
+		{name: "question, slow body", share: 10, lasts: 5 * time.Second, do: slowBody},
 		{name: "question, HTTP/1.0", share: 30, do: func(c *client) (string, error) { return c.old(false) }},
 		{name: "question, HTTP/1.0, stream", share: 10, do: func(c *client) (string, error) { return c.old(true) }},
-		{name: "three at once", share: 30, do: pipelined},
+		{name: "three pipelined", share: 30, do: pipelined},
 		{name: "half closed", share: 30, do: halfClosed},
-		{name: "gone in a stream", share: 80, do: goneInStream},
-		{name: "gone at once", share: 40, do: goneAtOnce},
-		{name: "gone in a body", share: 20, do: goneInBody},
-		{name: "no JSON", share: 20, do: post(completions, `{"prompt":[1,2`, http.StatusBadRequest)},
+		{name: "disconnect in stream", share: 80, do: goneInStream},
+		{name: "disconnect at once", share: 40, do: goneAtOnce},
+		{name: "disconnect in body", share: 20, do: goneInBody},
+		{name: "invalid JSON", share: 20, do: post(completions, `{"prompt":[1,2`, http.StatusBadRequest)},
 		{name: "deep JSON", share: 5, do: post(completions, `{"prompt":`+strings.Repeat("[", 100_000), http.StatusBadRequest)},
-		{name: "no UTF-8", share: 20, do: post(completions, "{\"prompt\":\"\xff\xfe\"}", http.StatusBadRequest)},
-		{name: "no such token", share: 10, do: post(completions, `{"prompt":[-1]}`, http.StatusBadRequest)},
+		{name: "invalid UTF-8", share: 20, do: post(completions, "{\"prompt\":\"\xff\xfe\"}", http.StatusBadRequest)},
+		{name: "invalid token", share: 10, do: post(completions, `{"prompt":[-1]}`, http.StatusBadRequest)},
 		{name: "too many responses", share: 10, do: post(completions, `{"prompt":[7],"n":1000000}`, http.StatusBadRequest)},
-		{name: "no such version", share: 10, do: post(completions, `{"prompt":[7],"weight_version":987654321}`, http.StatusConflict)},
-		{name: "no such path", share: 10, do: post("/v1/nothing", `{}`, http.StatusNotFound)},
-		{name: "no such method", share: 10, do: func(c *client) (string, error) {
+		{name: "unknown version", share: 10, do: post(completions, `{"prompt":[7],"weight_version":987654321}`, http.StatusConflict)},
+		{name: "unknown path", share: 10, do: post("/v1/nothing", `{}`, http.StatusNotFound)},
+		{name: "unknown method", share: 10, do: func(c *client) (string, error) {
 			return c.refusedWith(c.head(http.MethodDelete, completions, "HTTP/1.1", ""), http.StatusMethodNotAllowed)
 		}},
-		{name: "no HTTP", share: 10, do: func(c *client) (string, error) {
+		{name: "not HTTP", share: 10, do: func(c *client) (string, error) {
 			return c.refusedWith("\x16\x03\x01\x02\x00 this is no request\r\n\r\n", http.StatusBadRequest)
 		}},
 		{name: "wrong token", share: 20, do: wrongToken},
 		{name: "100 MB", share: 20, do: large},
-		{name: "100 MB, all the same", share: 1, do: stubborn},
-		{name: "chunks without end", share: 2, do: endless},
+		{name: "100 MB, sent anyway", share: 1, do: stubborn},
+		{name: "endless chunks", share: 2, do: endless},
 		{name: "huge header", share: 10, do: hugeHeader},
 		{name: "slow header", share: 5, lasts: 15 * time.Second, do: slowHeader},
-		{name: "body that stops", share: 1, lasts: 70 * time.Second, do: stalled},
+		{name: "stalled body", share: 1, lasts: 70 * time.Second, do: stalled},
 	}
 }
 
@@ -139,7 +139,7 @@ func (c *client) old(stream bool) (string, error) {
 		return "", err
 	}
 	if _, err := conn.r.ReadByte(); err != io.EOF {
-		return "", fmt.Errorf("after the answer, which begins with %q: %w, expected the end", start, err)
+		return "", fmt.Errorf("connection after the response, starting with %q: %w, expected EOF", start, err)
 	}
 	return outcome, nil
 }
@@ -212,7 +212,7 @@ func goneInStream(c *client) (string, error) {
 	}
 	res, err := http.ReadResponse(conn.r, nil)
 	if err != nil {
-		return "", fmt.Errorf("no answer: %w", err)
+		return "", fmt.Errorf("no response: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
 		_, err := read(res)

@@ -58,7 +58,7 @@ data: [DONE]
 	require.ErrorAs(t, err, &no)
 	_, err = read(200, stream, "data: {\"error\":{\"type\":\"stale_weights\",\"message\":\"m\"}}\n\n")
 	require.ErrorAs(t, err, &no)
-	for body, want := range map[string]string{`{"choices":[]}`: "0 choices", `{`: "no JSON", `{"error":{"message":"m"}}`: "without type"} {
+	for body, want := range map[string]string{`{"choices":[]}`: "0 choices", `{`: "not JSON", `{"error":{"message":"m"}}`: "without type"} {
 		_, err = read(200, object, body)
 		require.ErrorContains(t, err, want)
 	}
@@ -90,7 +90,7 @@ func TestReport(t *testing.T) {
 	} {
 		l := fine()
 		spoil(l)
-		require.ErrorContains(t, l.report(), "1 bars missed", name)
+		require.ErrorContains(t, l.report(), "1 targets missed", name)
 	}
 }
 

@@ -39,14 +39,14 @@ type options struct {
 
 func main() {
 	var o options
-	flag.IntVar(&o.connections, "connections", 2000, "clients at once, each with a connection")
-	flag.DurationVar(&o.duration, "duration", time.Minute, "how long they ask")
-	flag.DurationVar(&o.every, "every", 30*time.Second, "time between two looks at the server")
-	flag.DurationVar(&o.pause, "update", 5*time.Second, "time between two updates of the weights")
-	flag.StringVar(&o.url, "url", "", "a server that runs, `http://HOST:PORT`; by default one is started")
-	flag.StringVar(&o.tokenFile, "token-file", "", "`FILE` with the token of the server that -url names")
-	flag.StringVar(&o.binary, "easyrl", "", "the easyrl `FILE` to start; built by default")
-	flag.Uint64Var(&o.seed, "seed", 1, "what the clients draw from")
+	flag.IntVar(&o.connections, "connections", 2000, "number of concurrent clients, one connection each")
+	flag.DurationVar(&o.duration, "duration", time.Minute, "how long the clients send requests")
+	flag.DurationVar(&o.every, "every", 30*time.Second, "interval between checks of the server")
+	flag.DurationVar(&o.pause, "update", 5*time.Second, "interval between weight updates")
+	flag.StringVar(&o.url, "url", "", "running server, `http://HOST:PORT`; by default the command starts one")
+	flag.StringVar(&o.tokenFile, "token-file", "", "`FILE` with the token for -url")
+	flag.StringVar(&o.binary, "easyrl", "", "easyrl binary `FILE` to start; built by default")
+	flag.Uint64Var(&o.seed, "seed", 1, "random seed of the clients")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := o.run(ctx)
@@ -157,20 +157,20 @@ func (l *load) report() error {
 		fmt.Fprintf(&out, "%-34s %16s   %-32s %s\n", name, value, want, verdict)
 	}
 	wrong := l.tally.wrong()
-	bar("wrong answers and other faults", fmt.Sprint(wrong), "0", wrong == 0)
-	bar("right answers", fmt.Sprint(l.tally.right()), "more than 0", l.tally.right() > 0)
+	bar("wrong responses and other faults", fmt.Sprint(wrong), "0", wrong == 0)
+	bar("right responses", fmt.Sprint(l.tally.right()), "more than 0", l.tally.right() > 0)
 	bar("goroutines, idle", fmt.Sprint(l.after.goroutines), fmt.Sprintf("at most %.0f", l.before.goroutines+slack), l.after.goroutines <= l.before.goroutines+slack)
 	bar("cache pages in use, idle", fmt.Sprintf("%.4g%%", 100*l.after.cache), "0%", l.after.cache == 0)
 	most := l.before.mostMemory()
 	bar("resident memory, idle", fmt.Sprintf("%.1f MiB", l.after.memory), fmt.Sprintf("at most %.1f MiB", most), l.after.memory <= most)
 	if early, late, ok := l.halves(); ok {
-		bar("resident memory, most in last half", fmt.Sprintf("%.1f MiB", late), fmt.Sprintf("at most %.1f MiB, 1.1 x the first", 1.1*early), late <= 1.1*early)
+		bar("resident memory, peak in last half", fmt.Sprintf("%.1f MiB", late), fmt.Sprintf("at most %.1f MiB, 1.1 x the first", 1.1*early), late <= 1.1*early)
 	}
 	if _, err := os.Stdout.Write(out.Bytes()); err != nil {
 		return err
 	}
 	if missed > 0 {
-		return fmt.Errorf("%d bars missed", missed)
+		return fmt.Errorf("%d targets missed", missed)
 	}
 	return nil
 }

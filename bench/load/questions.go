@@ -85,7 +85,7 @@ func read(res *http.Response) (answer, error) {
 	take := func(data []byte) error {
 		var e event
 		if err := json.Unmarshal(data, &e); err != nil {
-			return fmt.Errorf("status %d, no JSON: %.200q", res.StatusCode, data)
+			return fmt.Errorf("status %d, not JSON: %.200q", res.StatusCode, data)
 		}
 		if e.Error != nil {
 			return refused(res, e.Error.Type, e.Error.Message)
@@ -117,7 +117,7 @@ func read(res *http.Response) (answer, error) {
 // refused checks that a refusal is complete.
 func refused(res *http.Response, kind, message string) error {
 	if kind == "" || message == "" {
-		return fmt.Errorf("status %d, a refusal without type or message", res.StatusCode)
+		return fmt.Errorf("status %d, error has no type or message", res.StatusCode)
 	}
 	retry := res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable
 	if retry && res.Header.Get("Retry-After") == "" {
@@ -131,7 +131,7 @@ func each(res *http.Response, take func([]byte) error) error {
 	if res.Header.Get("Content-Type") != "text/event-stream" {
 		data, err := io.ReadAll(res.Body)
 		if err != nil {
-			return fmt.Errorf("status %d, the body: %w", res.StatusCode, err)
+			return fmt.Errorf("status %d, read body: %w", res.StatusCode, err)
 		}
 		return take(data)
 	}
@@ -143,7 +143,7 @@ func each(res *http.Response, take func([]byte) error) error {
 		switch {
 		case len(lines.Bytes()) == 0:
 		case !ok || ended:
-			return fmt.Errorf("a line of a stream is %.100q", lines.Text())
+			return fmt.Errorf("unexpected stream line %.100q", lines.Text())
 		case string(data) == "[DONE]":
 			ended = true
 		default:
@@ -153,10 +153,10 @@ func each(res *http.Response, take func([]byte) error) error {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("a stream: %w", err)
+		return fmt.Errorf("read stream: %w", err)
 	}
 	if !ended {
-		return errors.New("a stream without an end")
+		return errors.New("stream has no end")
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (l *load) learn(ctx context.Context) error {
 			a, err := l.server.ask(ctx, q)
 			var no *refusal
 			if errors.As(err, &no) && no.status == http.StatusBadRequest && len(l.server.weights) == 0 {
-				fmt.Printf("not asked: %v\n", err)
+				fmt.Printf("skipped: %v\n", err)
 				continue
 			}
 			if err != nil {
@@ -226,10 +226,10 @@ func (l *load) learn(ctx context.Context) error {
 		l.questions = kept
 	}
 	if len(l.questions) == 0 {
-		return errors.New("the server answers no question")
+		return errors.New("the server rejected every question")
 	}
 	if len(l.server.weights) > 0 && !slices.ContainsFunc(l.questions, func(q *question) bool { return q.want[0] != q.want[1] }) {
-		return errors.New("both weights answer alike")
+		return errors.New("both weights give the same responses")
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func (s *server) serve(cmd *exec.Cmd) error {
 		return nil
 	case err := <-s.ended:
 		s.process = nil
-		return fmt.Errorf("easyrl serve ended: %w", errors.Join(errors.New("it never listened"), err))
+		return fmt.Errorf("easyrl serve exited: %w", errors.Join(errors.New("it did not start to listen"), err))
 	}
 }
 
@@ -154,7 +154,7 @@ func (s *server) end() error {
 		return nil
 	}
 	if err := s.process.Process.Signal(os.Interrupt); err != nil {
-		return fmt.Errorf("the server has ended by itself: %w%s", err, s.said())
+		return fmt.Errorf("the server exited early: %w%s", err, s.said())
 	}
 	select {
 	case err := <-s.ended:
@@ -164,7 +164,7 @@ func (s *server) end() error {
 		}
 		return nil
 	case <-time.After(time.Minute):
-		return errors.New("the server did not end in a minute after a signal")
+		return errors.New("the server did not exit within a minute of the signal")
 	}
 }
 

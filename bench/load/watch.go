@@ -28,7 +28,7 @@ type look struct {
 }
 
 func (k look) String() string {
-	return fmt.Sprintf("%6.0f goroutines, %7.1f MiB resident, %5.1f%% of the cache in use, %6.0f responses run or wait, version %.0f",
+	return fmt.Sprintf("%6.0f goroutines, %7.1f MiB resident, %5.1f%% of the cache in use, %6.0f responses running or waiting, version %.0f",
 		k.goroutines, k.memory, 100*k.cache, k.running, k.version)
 }
 
@@ -43,7 +43,7 @@ func (s *server) look(ctx context.Context) (look, error) {
 	}
 	res, err := s.client.Do(req)
 	if err != nil {
-		return look{}, fmt.Errorf("look at the server: %w", err)
+		return look{}, fmt.Errorf("check the server: %w", err)
 	}
 	defer res.Body.Close() //nolint:errcheck // already read
 	values := map[string]float64{}
@@ -56,11 +56,11 @@ func (s *server) look(ctx context.Context) (look, error) {
 		}
 	}
 	if err := lines.Err(); err != nil || res.StatusCode != http.StatusOK {
-		return look{}, errors.Join(fmt.Errorf("look at the server: status %d", res.StatusCode), err)
+		return look{}, errors.Join(fmt.Errorf("check the server: status %d", res.StatusCode), err)
 	}
 	for _, name := range []string{"vllm:num_requests_running", "vllm:kv_cache_usage_perc", "go_goroutines", "process_resident_memory_bytes"} {
 		if _, ok := values[name]; !ok {
-			return look{}, fmt.Errorf("look at the server: /metrics has no %s", name)
+			return look{}, fmt.Errorf("check the server: /metrics has no %s", name)
 		}
 	}
 	return look{running: values["vllm:num_requests_running"] + values["vllm:num_requests_waiting"], cache: values["vllm:kv_cache_usage_perc"],

@@ -29,12 +29,12 @@ import (
 
 func main() {
 	b := bench{}
-	flag.IntVar(&b.bytes, "bytes", 1<<30, "bytes of the model, about")
+	flag.IntVar(&b.bytes, "bytes", 1<<30, "approximate model size in bytes")
 	flag.IntVar(&b.instances, "instances", 4, "instances")
 	flag.IntVar(&b.rounds, "rounds", 7, "rounds")
 	flag.IntVar(&b.threads, "threads", 1, "threads of each instance")
-	flag.StringVar(&b.only, "only", "", "leave out all but copy, file, stream, streams")
-	profile := flag.String("profile", "", "write a profile of the trainer's processor time there")
+	flag.StringVar(&b.only, "only", "", "measure only copy, file, stream or streams")
+	profile := flag.String("profile", "", "write a CPU profile of the trainer to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -102,7 +102,7 @@ func (b *bench) print() error {
 		bar("stream, GB/s", stream, 1)
 	}
 	if missed > 0 {
-		return fmt.Errorf("%d bars missed", missed)
+		return fmt.Errorf("%d targets missed", missed)
 	}
 	return nil
 }
