@@ -27,10 +27,10 @@ func main() {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("addition", flag.ContinueOnError)
-	out := flags.String("out", "runs/quickstart/data", "folder to write to")
-	seed := flags.Uint64("seed", 1, "what the data is drawn from")
-	train := flags.Int("train", 4096, "prompts to train on")
-	test := flags.Int("test", 512, "held-out prompts to evaluate on")
+	out := flags.String("out", "runs/quickstart/data", "output folder")
+	seed := flags.Uint64("seed", 1, "random seed of the data")
+	train := flags.Int("train", 4096, "training prompts")
+	test := flags.Int("test", 512, "held-out prompts")
 	demos := flags.Int("demos", 450*64, "demonstrations")
 	if err := flags.Parse(args); err != nil {
 		return err
