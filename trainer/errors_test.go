@@ -111,7 +111,7 @@ func TestErrorKeepsNoPartialStep(t *testing.T) {
 				}
 			}
 			require.EqualError(t, tr.Run(ctx), "step 4: sample: scorer is away")
-			require.Equal(t, []string{"step-000002"}, s.steps(t), "the weights are neither those of step 3 nor of step 4")
+			require.Equal(t, []string{"step-000002"}, s.steps(t), "the weights match neither step 3 nor step 4")
 		})
 	}
 }

@@ -120,7 +120,7 @@ func TestStopWritesMissingCheckpoint(t *testing.T) {
 	require.NoError(t, c.now(State{Step: 1}))
 	require.True(t, os.SameFile(first, at("step-000001")))
 	require.NoError(t, c.now(State{Step: 1, Pending: report.Values{"step": 1}}))
-	require.False(t, os.SameFile(first, at("step-000001")), "more is to be kept than before")
+	require.False(t, os.SameFile(first, at("step-000001")), "it keeps more than before")
 
 	c.start(func() written { return written{2, errors.New("full")} })
 	require.NoError(t, c.now(State{Step: 2}))

@@ -19,7 +19,7 @@ func TestLock(t *testing.T) {
 	unlock()
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Empty(t, entries, "nothing is made where no run is")
+	require.Empty(t, entries, "it creates nothing without a run")
 	_, held, err = Lock(filepath.Join(dir, "nowhere"), false)
 	require.NoError(t, err)
 	require.False(t, held)
