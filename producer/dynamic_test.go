@@ -67,7 +67,7 @@ func TestFleetBoundsDynamicSampling(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, sum.Replaced, 6)
 		require.Equal(t, 2, f.most)
-		require.Equal(t, 24, got[5].second, "three rounds of two, twice, each with its reward: the slots are used at once")
+		require.Equal(t, 24, got[5].second, "two times three rounds of two, each with its reward: freed slots are reused at once")
 	})
 }
 

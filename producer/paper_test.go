@@ -178,7 +178,7 @@ func TestPaperIdleUntilNextWeights(t *testing.T) {
 		next := batch(1, 1)
 		next.Step, next.Version = 4, 8
 		_, _, _, err = produce(t.Context(), t, p, next)
-		require.ErrorIs(t, err, inference.ErrStale, "not before its weights are there")
+		require.ErrorIs(t, err, inference.ErrStale, "not before its weights arrive")
 		require.NoError(t, f.Publish(t.Context(), weights(8)))
 		_, groups, _, err := produce(t.Context(), t, p, next)
 		require.NoError(t, err)
@@ -233,7 +233,7 @@ func TestPaperEachPromptOnce(t *testing.T) {
 				if want == nil {
 					want = sorted(groups)
 				}
-				require.Equal(t, want, sorted(groups), "the same samples, wherever they were drawn")
+				require.Equal(t, want, sorted(groups), "the same samples on any instance")
 				if name == "one joins" {
 					require.Positive(t, sum.byInstance["b"])
 				}

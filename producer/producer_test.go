@@ -343,7 +343,7 @@ func TestRewardFailures(t *testing.T) {
 				p := newProducer(t, &fakeFleet{room: 8}, fn, func(cfg *Config) { cfg.Order = rollout.PromptOrder })
 				got, _, sum, err := produce(t.Context(), t, p, batch(1, 1, 1))
 				require.NoError(t, err, "one failure is within the budget")
-				require.Equal(t, 1, tries, "whether another try helps is the reward's to say")
+				require.Equal(t, 1, tries, "the reward itself decides whether to retry")
 				require.Len(t, got, 2)
 				require.Equal(t, []int{0, 2}, []int{got[0].index, got[1].index})
 				require.Len(t, sum.failed, 1)

@@ -17,7 +17,7 @@ import (
 
 // A step reports its share of the run's totals. Reward retries between two steps count with
 // the second.
-func TestStatsAreOfTheStep(t *testing.T) {
+func TestStatsCoverOneStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := Counters{Busy: 5 * time.Second, Instances: 3, Retries: 2, Hedges: 1, RewardRetries: 4}
 		f := &fakeFleet{room: 1, generate: func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
