@@ -73,7 +73,7 @@ func TestBatchAdvantages(t *testing.T) {
 	require.Empty(t, BatchAdvantages(BatchAdvantage, nil))
 }
 
-func TestRewardsAndLeaveOneOutPassOnWhatIsNotFinite(t *testing.T) {
+func TestRewardsAndLeaveOneOutKeepNonFinite(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{LeaveOneOutAdvantage, RewardAdvantage} {
 		for _, bad := range []float64{math.NaN(), math.Inf(-1)} {

@@ -243,7 +243,7 @@ func TestEvalIsSafeForConcurrentUse(t *testing.T) {
 
 // What a program ran on before leaves no trace: those made anew for each call
 // give the same bits.
-func TestEvalUsesProgramsAgain(t *testing.T) {
+func TestEvalReusesPrograms(t *testing.T) {
 	t.Parallel()
 	for _, kind := range papers() {
 		for _, correction := range []string{NoCorrection, Truncate, Mask} {

@@ -15,7 +15,7 @@ func TestEveryKind(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			for name, change := range map[string]func(*Config){
-				"by itself":         func(*Config) {},
+				"alone":         func(*Config) {},
 				"with a reference":  func(c *Config) { c.Beta, c.KL = 0.1, K3 },
 				"with a correction": func(c *Config) { c.DualClip, c.Correction = 3, Mask },
 			} {
@@ -30,9 +30,9 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// requireSlopes compares a gradient with the slopes of the value to both sides of
-// v, in which each stop keeps what it gives at v: it lies between them. Only few
-// tokens may be at corners, where these differ.
+// requireSlopes checks that a gradient is between the slopes of the value on both sides of
+// v, with each stop held at its value at v. The slopes differ only at corners, where few
+// tokens may be.
 func requireSlopes(t *testing.T, o *Objective, v Vars, grad []float32, name string) {
 	t.Helper()
 	const h = 1.0 / 16384

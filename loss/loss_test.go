@@ -87,7 +87,7 @@ func TestAdvantagesOfRoundingNoiseAreSmall(t *testing.T) {
 	}
 }
 
-func TestAdvantagesPassOnWhatIsNotFinite(t *testing.T) {
+func TestAdvantagesKeepNonFinite(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{GroupAdvantage, GroupMeanAdvantage} {
 		for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
