@@ -3,7 +3,7 @@
 //
 // A Layout is a forest of segments. A group of a prompt and its responses is a root with
 // leaves, independent sequences are roots, and a conversation that branches is a deeper
-// tree. The forest determines positions, what a row attends to, which tokens bear loss and
+// tree. The forest determines positions, what a row attends to, which tokens carry loss and
 // how several groups share a batch (Lu 2025, section 4.2).
 package attention
 
@@ -20,7 +20,7 @@ type Layout struct {
 	Tokens    []int32       // [rows] token ids
 	Positions []int32       // [rows] position in the row's own sequence, from 0 at its root
 	Segments  []npu.Segment // in order of their rows, parents before children
-	Targets   []Target      // tokens that bear loss, in order of the rows that hold them
+	Targets   []Target      // tokens that carry loss, in order of the rows that hold them
 }
 
 // Target is a token to predict: hidden row Row predicts Token, which is token Offset of
@@ -61,7 +61,7 @@ func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 	return segment
 }
 
-// AddLeaf appends a segment that bears loss and has no children, and returns its index. The
+// AddLeaf appends a segment that carries loss and has no children, and returns its index. The
 // last token predicts nothing, so it gets no row.
 func (l *Layout) AddLeaf(parent int, tokens []int32) int {
 	if len(tokens) == 0 {
@@ -76,7 +76,7 @@ func (l *Layout) AddLeaf(parent int, tokens []int32) int {
 	return segment
 }
 
-// AddGroup appends a prompt and its responses, whose tokens bear loss, and
+// AddGroup appends a prompt and its responses, whose tokens carry loss, and
 // returns the indices of their segments. Every response gets a segment.
 func (l *Layout) AddGroup(prompt []int32, responses [][]int32) (root int, leaves []int) {
 	root = l.Add(-1, prompt, false)

@@ -42,7 +42,7 @@ func TestAddGroup(t *testing.T) {
 	require.Empty(t, l.Segments)
 	require.Empty(t, l.Targets)
 	require.Equal(t, 0, l.Add(-1, []int32{3}, true))
-	require.Empty(t, l.Targets, "a sequence's first token has nothing to be predicted from")
+	require.Empty(t, l.Targets, "nothing predicts a sequence's first token")
 }
 
 func TestEmptySegments(t *testing.T) {
