@@ -30,7 +30,7 @@ func firstOf(t *testing.T, files *Files, path string) (vals []float32) {
 // minute without a read.
 func TestFilesKeepMapping(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("files in memory are Linux's")
+		t.Skip("only Linux has files in memory")
 	}
 	synctest.Test(t, func(t *testing.T) {
 		one, two, files := NewMemory(), NewMemory(), Files{}
@@ -44,7 +44,7 @@ func TestFilesKeepMapping(t *testing.T) {
 		require.Same(t, kept, files.file, "the next version is read in the same map")
 
 		write(t, one, 3, 200)
-		require.Equal(t, []float32{3, 43, 83, 123, 163}, firstOf(t, &files, one.Path()), "a file that has grown where it is")
+		require.Equal(t, []float32{3, 43, 83, 123, 163}, firstOf(t, &files, one.Path()), "a file that grew in place")
 		require.NotSame(t, kept, files.file)
 		kept = files.file
 		require.Equal(t, []float32{7, 47}, firstOf(t, &files, two.Path()))
@@ -54,7 +54,7 @@ func TestFilesKeepMapping(t *testing.T) {
 		disk := filepath.Join(t.TempDir(), "w")
 		require.NoError(t, os.WriteFile(disk, bytes.Clone(one.Bytes()), 0o600))
 		require.Equal(t, []float32{3, 43, 83, 123, 163}, firstOf(t, &files, disk))
-		require.Nil(t, files.file, "a file on a disk could be shortened: it has no map")
+		require.Nil(t, files.file, "a file on disk could be truncated, so it is not mapped")
 
 		firstOf(t, &files, one.Path())
 		<-time.After(keepMap - time.Second)
@@ -69,7 +69,7 @@ func TestFilesKeepMapping(t *testing.T) {
 		require.True(t, keeps())
 		<-time.After(time.Second)
 		synctest.Wait()
-		require.False(t, keeps(), "nobody read for a minute")
+		require.False(t, keeps(), "no reads for a minute")
 		require.Len(t, firstOf(t, &files, one.Path()), 5)
 		require.NoError(t, files.Close())
 		require.NoError(t, files.Close())

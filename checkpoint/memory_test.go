@@ -34,7 +34,7 @@ func TestMemory(t *testing.T) {
 		got, err := os.ReadFile(m.Path())
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(want, got), "%d values", n)
-		require.Error(t, os.Truncate(m.Path(), 8), "who maps it relies on its size")
+		require.Error(t, os.Truncate(m.Path(), 8), "mappings rely on its size")
 	}
 }
 

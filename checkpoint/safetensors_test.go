@@ -233,7 +233,7 @@ func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, modelName)
-	writeBytes(t, path, []byte("what was there"))
+	writeBytes(t, path, []byte("previous content"))
 	meta := map[string]string{"format": "pt", "a<b>&\"\u2028": "é\n"}
 	sources := []Source{constant("z", 5, 3, 7, 11), constant("b.<w>", 1, 70000), constant("scalar", 9), constant("none", 0, 4, 0),
 		{"zero", []int{2}, func([]float32) {}}}
@@ -293,7 +293,7 @@ func TestWriteFaults(t *testing.T) {
 	require.ErrorContains(t, err, "write weights "+path+`: write tensor "b"`)
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, "old", string(data), "what was there stays")
+	require.Equal(t, "old", string(data), "the previous content stays")
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)

@@ -129,8 +129,8 @@ func TestSaveFaults(t *testing.T) {
 		require.ErrorContains(t, err, c.want, c.name)
 		require.ErrorContains(t, err, fmt.Sprintf("save checkpoint %q in %s: ", c.folder, root), c.name)
 		require.Empty(t, path)
-		require.Equal(t, []string{"file", "step-000001"}, names(t, root), "%s: nothing is left behind", c.name)
-		require.NoError(t, Verify(filepath.Join(root, "step-000001")), "%s: what was there stays", c.name)
+		require.Equal(t, []string{"file", "step-000001"}, names(t, root), "%s: no temporary files remain", c.name)
+		require.NoError(t, Verify(filepath.Join(root, "step-000001")), "%s: the previous content stays", c.name)
 	}
 	_, err := Save(root, "step-000001", func(string) error { return broken })
 	require.ErrorIs(t, err, broken)
@@ -259,7 +259,7 @@ func TestCrashWhileSaving(t *testing.T) {
 		}
 		_, step, skipped, err := Latest(root, StepPrefix)
 		require.NoError(t, err, after)
-		require.Equal(t, 2, step, "what has no name yet does not count")
+		require.Equal(t, 2, step, "a checkpoint without its name does not count")
 		require.Empty(t, skipped)
 		saved(t, root, 3)
 		require.NoError(t, Prune(root, 2))
