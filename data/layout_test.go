@@ -28,7 +28,7 @@ func TestLayouts(t *testing.T) {
 	}{
 		{"verl", `{"data_source":"openai/gsm8k","prompt":[{"role":"user","content":"q"}],"ability":"math","reward_model":{"style":"rule","ground_truth":"72"},"extra_info":{"answer":"x"}}`,
 			Options{}, "", user("q"), `"72"`, "openai/gsm8k"},
-		{"verl beside what it was made of", `{"prompt":[{"role":"user","content":"q"}],"problem":"p","answer":"w","reward_model":{"ground_truth":[1]},"data_source":"d"}`,
+		{"verl with its source fields", `{"prompt":[{"role":"user","content":"q"}],"problem":"p","answer":"w","reward_model":{"ground_truth":[1]},"data_source":"d"}`,
 			Options{}, "", user("q"), `[1]`, "d"},
 		{"verl with text", `{"prompt":"q","reward_model":{"ground_truth":2}}`, Options{}, "q", nil, `2`, "set"},
 		{"DeepScaleR", `{"problem":"q","answer":"\\frac{1}{2}","solution":"so \\boxed{9}"}`, Options{}, "q", nil, `"\\frac{1}{2}"`, "set"},
@@ -282,7 +282,7 @@ func TestMissingAnswers(t *testing.T) {
 		})
 	}
 	_, err := Read(write(t, "set.jsonl", `{"prompt":"a"}`+"\n"+`{"prompt":"b"}`), Options{AnswerKey: "gold"})
-	require.ErrorContains(t, err, `set.jsonl:1: answer: no key "gold", found "prompt"`, "none has it")
+	require.ErrorContains(t, err, `set.jsonl:1: answer: no key "gold", found "prompt"`, "absent everywhere")
 	_, err = Read(write(t, "set.jsonl", `{"prompt":"a"}`+"\n"+`{"prompt":"b","answer":1,"target":2}`), Options{})
 	require.ErrorContains(t, err, `set.jsonl:2: answer: found "answer" and "target"`)
 }

@@ -50,23 +50,23 @@ func TestDemonstrations(t *testing.T) {
 		prompt, response string
 		fault            string
 	}{
-		{name: "text as it is", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: Renderer{System: "s "}, prompt: "s q", response: "r"},
+		{name: "plain text", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: Renderer{System: "s "}, prompt: "s q", response: "r"},
 		{name: "text as the user's turn", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: Renderer{Always: true, Thinking: true},
 			prompt: "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
-		{name: "several turns and a system's", template: chatML, row: demo{Messages: three, Response: "r"}, set: Renderer{Thinking: true, System: "s"},
+		{name: "several turns with a system turn", template: chatML, row: demo{Messages: three, Response: "r"}, set: Renderer{Thinking: true, System: "s"},
 			prompt:   "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
 			response: "r<|im_end|>\n"},
-		{name: "a thought that the template drops", template: forgetful, row: demo{Messages: three[2:], Response: "<think>t</think>r"}, set: Renderer{},
+		{name: "thought dropped by the template", template: forgetful, row: demo{Messages: three[2:], Response: "<think>t</think>r"}, set: Renderer{},
 			prompt: "[user]q</s>[assistant]", response: "<think>t</think>r</s>"},
-		{name: "a thought that the prompt begins", template: thinker, row: demo{Messages: three[2:], Response: "<think>\nt</think>r"}, set: Renderer{},
+		{name: "thought begun by the prompt", template: thinker, row: demo{Messages: three[2:], Response: "<think>\nt</think>r"}, set: Renderer{},
 			prompt: "[user]q</s>[assistant]<think>\n", response: "t</think>r</s>"},
-		{name: "the prompt begins a thought that is not there", template: thinker, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{},
+		{name: "prompt begins a missing thought", template: thinker, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{},
 			fault: `the chat template ends the prompt with "[user]q</s>[assistant]<think>\n", but the response starts with "r"`},
-		{name: "another field of the message", template: reasons, row: demo{Messages: three[2:], Response: " r\n", Extra: map[string]json.RawMessage{"reasoning_content": json.RawMessage(`"t"`)}},
+		{name: "extra message field", template: reasons, row: demo{Messages: three[2:], Response: " r\n", Extra: map[string]json.RawMessage{"reasoning_content": json.RawMessage(`"t"`)}},
 			set: Renderer{}, prompt: "[user]q</s>[assistant]", response: "<think>t</think>r</s>"},
 		{name: "today", template: "{{ strftime_now('%d %b %Y') }}" + chatML, row: demo{Messages: three[2:], Response: "r"},
 			set: Renderer{Thinking: true}, prompt: "26 Jul 2024<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
-		{name: "left out", template: silent, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{}, fault: "the chat template drops the response"},
+		{name: "dropped response", template: silent, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{}, fault: "the chat template drops the response"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
