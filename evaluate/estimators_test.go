@@ -78,7 +78,7 @@ func TestMajAtK(t *testing.T) {
 		{"majority wrong", []string{"4", "5", "5"}, []float64{1, 0, 0}, 3, 0},
 		{"majority right", []string{"5", "4", "4"}, []float64{0, 1, 1}, 3, 1},
 		{"only the first k vote", []string{"5", "4", "4"}, []float64{0, 1, 1}, 1, 0},
-		{"no answer does not vote", []string{"", "", "4"}, []float64{0, 0, 1}, 3, 1},
+		{"missing answers do not vote", []string{"", "", "4"}, []float64{0, 0, 1}, 3, 1},
 		{"none", []string{"", ""}, []float64{0, 0}, 2, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {

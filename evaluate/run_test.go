@@ -115,13 +115,13 @@ func TestMetricsOfSets(t *testing.T) {
 	}
 	require.NotContains(t, metrics, "eval/b/stderr", "of one prompt")
 	require.NotContains(t, metrics, "eval/average/stderr")
-	require.InDelta(t, 0.25, metrics["eval/average/mean@4"], 1e-12, "of the sets, not of the prompts")
+	require.InDelta(t, 0.25, metrics["eval/average/mean@4"], 1e-12, "over sets, not prompts")
 	require.InDelta(t, 0.25, score, 1e-12)
 	require.Equal(t, 6.0, metrics["eval/average/prompts"])
 	require.Equal(t, 1.0, metrics["eval/average/left_out"])
 	require.Len(t, metrics, 13+12+12)
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, r.progress)
-	require.EqualValues(t, 7, r.fleet.version, "the version that was published, and no other")
+	require.EqualValues(t, 7, r.fleet.version, "only the published version")
 
 	var table bytes.Buffer
 	require.NoError(t, WriteTable(&table, metrics, r.sets))
@@ -191,7 +191,7 @@ func TestNoVotesWithoutAnswers(t *testing.T) {
 	metrics, _, err := r.run(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, 2.0, metrics["eval/a/mean@4"])
-	require.Equal(t, 1.0, metrics["eval/a/pass@4"], "more than 1 is right too")
+	require.Equal(t, 1.0, metrics["eval/a/pass@4"], "rewards above 1 count as right")
 	for name := range metrics {
 		require.NotContains(t, name, "maj@")
 	}
@@ -277,7 +277,7 @@ func TestCancelled(t *testing.T) {
 	}
 	_, _, err := r.run(ctx, nil)
 	require.Error(t, err)
-	require.Empty(t, r.warnings, "to be stopped is no failure")
+	require.Empty(t, r.warnings, "cancellation is not a failure")
 	require.Less(t, r.fleet.asked, 50)
 }
 
@@ -318,7 +318,7 @@ func TestRecordContinues(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, string(whole), string(b))
 	}
-	require.Len(t, entries(t, filepath.Dir(path)), 1, "no temporary file stays")
+	require.Len(t, entries(t, filepath.Dir(path)), 1, "no temporary file remains")
 }
 
 func entries(t *testing.T, dir string) []os.DirEntry {
@@ -329,7 +329,7 @@ func entries(t *testing.T, dir string) []os.DirEntry {
 }
 
 // A failed prompt is not in the record, so the next evaluation tries it again.
-func TestRecordLeavesOutFailures(t *testing.T) {
+func TestRecordOmitsFailures(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "eval.jsonl")
 	r := newRun(4)
@@ -391,7 +391,7 @@ func TestRecordRefuses(t *testing.T) {
 			require.NotContains(t, err.Error(), "\n")
 			b, err := os.ReadFile(file)
 			require.NoError(t, err)
-			require.Equal(t, test.content, string(b), "nothing was changed")
+			require.Equal(t, test.content, string(b), "the file is unchanged")
 		})
 	}
 	_, err = OpenRecord(dir, nil)
