@@ -58,7 +58,7 @@ data: [DONE]
 	require.ErrorAs(t, err, &no)
 	_, err = read(200, stream, "data: {\"error\":{\"type\":\"stale_weights\",\"message\":\"m\"}}\n\n")
 	require.ErrorAs(t, err, &no)
-	for body, want := range map[string]string{`{"choices":[]}`: "0 choices", `{`: "not JSON", `{"error":{"message":"m"}}`: "without type"} {
+	for body, want := range map[string]string{`{"choices":[]}`: "0 choices", `{`: "not JSON", `{"error":{"message":"m"}}`: "error has no type"} {
 		_, err = read(200, object, body)
 		require.ErrorContains(t, err, want)
 	}
@@ -67,7 +67,7 @@ data: [DONE]
 	_, err = read(500, object, `{"choices":[{"text":"a"}]}`)
 	require.ErrorContains(t, err, "status 500")
 	_, err = read(200, stream, "data: {\"choices\":[{\"text\":\"a\"}]}\n\n")
-	require.ErrorContains(t, err, "without an end")
+	require.ErrorContains(t, err, "stream has no end")
 }
 
 // A missed target is an error.

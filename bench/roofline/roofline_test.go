@@ -42,7 +42,7 @@ func TestReportTable(t *testing.T) {
 	out.Reset()
 	r.Ceilings.All = r.Ceilings.One
 	require.NoError(t, r.Print(&out))
-	require.Contains(t, out.String(), "GFLOP/s    100.0\n", "one thread is not shown twice")
+	require.Contains(t, out.String(), "GFLOP/s    100.0\n", "one thread appears once")
 }
 
 func TestMeasurementStops(t *testing.T) {
