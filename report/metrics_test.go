@@ -47,11 +47,11 @@ func TestMetricsResume(t *testing.T) {
 	}{
 		{"new file", "", 0, ""},
 		{"continues", line(0) + line(1) + line(2), 3, line(0) + line(1) + line(2)},
-		{"drops the steps done anew", line(0) + line(1) + line(2) + line(3), 2, line(0) + line(1)},
+		{"drops repeated steps", line(0) + line(1) + line(2) + line(3), 2, line(0) + line(1)},
 		{"drops a torn line", line(1) + line(2) + `{"step":2,"rew`, 3, line(1) + line(2)},
 		{"drops a last line without its end", line(1) + strings.TrimSuffix(line(2), "\n"), 3, line(1)},
-		{"drops what names no step", "{}\n" + line(1), 3, line(1)},
-		{"starts anew", line(1) + line(2), 0, ""},
+		{"drops lines without a step", "{}\n" + line(1), 3, line(1)},
+		{"starts over", line(1) + line(2), 0, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func TestSteps(t *testing.T) {
 	s.Cut(2)
 	s.Add(Values{"step": 2, "b": 9})
 	require.Equal(t, Values{"step": 2, "b": 9}, s.Values(1))
-	require.Equal(t, []string{"step", "b"}, s.Names(), "what no step has any more has no name, and what is not finite has none")
+	require.Equal(t, []string{"step", "b"}, s.Names(), "omits metrics without steps and values that are not finite")
 	require.Equal(t, 3, old.Len())
 	require.Equal(t, Values{"step": 2, "a": 3, "reward/mean": 1}, old.Values(1))
 	require.Equal(t, Values{"step": 3, "b": 7}, old.Values(2))

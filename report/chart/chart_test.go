@@ -36,7 +36,7 @@ func wellFormed(t *testing.T, drawing template.HTML) {
 			require.True(t, has["aria-hidden"] == "true" || has["role"] == "img" && has["aria-label"] != "", drawing)
 		}
 		if has["tabindex"] != "" {
-			require.NotEmpty(t, has["aria-label"], "what is scrolled has a name")
+			require.NotEmpty(t, has["aria-label"], "scrollable elements have names")
 		}
 	}
 }
@@ -50,7 +50,7 @@ func TestLines(t *testing.T) {
 	})
 	wellFormed(t, drawn)
 	require.Contains(t, drawn, "&lt;Idle&gt;: a &amp; b over step. x&lt;y from 1 at step 0 to 2 at step 3, lowest 1 at step 0, highest 3 at step 1; third from 0")
-	require.Equal(t, 2, strings.Count(string(drawn), "<polyline"), "what is nowhere finite is left out")
+	require.Equal(t, 2, strings.Count(string(drawn), "<polyline"), "series without finite values are omitted")
 	require.Contains(t, drawn, `points="60,127 154.7,49 344,88"`)
 	require.Contains(t, drawn, "x&lt;y <b>2</b>", "more than one line has a key")
 
@@ -89,7 +89,7 @@ func TestThinKeepsExtremes(t *testing.T) {
 	line, band := thin(s, across)
 	require.Len(t, line, buckets)
 	require.Len(t, band, 2*buckets)
-	require.Contains(t, band, point{line[100].x, 50}, "a spike is seen")
+	require.Contains(t, band, point{line[100].x, 50}, "a spike stays visible")
 	require.InDelta(t, 1, line[100].y, .5, "the line is the mean")
 	require.Less(t, len(Lines("x", "step", "", []Series{s})), 12_000)
 

@@ -32,7 +32,7 @@ func TestColumns(t *testing.T) {
 	require.Equal(t, []piece{{"a", 0, 2}, {"b", 2, 1}, {"a", 3, 1}, {"", 4, 6}},
 		columns([]Bar{{"a", -5, 4}, {"b", 2, 3}, {"later", 11, 12}}, Window{"", 0, 10}, 10))
 	require.Equal(t, []piece{{"", 0, 3}, {"short", 3, 1}, {"", 4, 6}},
-		columns([]Bar{{"short", 3.1, 3.2}}, Window{"", 0, 10}, 10), "what is short is seen where nothing else is")
+		columns([]Bar{{"short", 3.1, 3.2}}, Window{"", 0, 10}, 10), "short spans show if nothing else does")
 }
 
 // Patterns distinguish kinds without color, and each pair of color and pattern is unique.

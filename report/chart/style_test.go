@@ -70,6 +70,6 @@ func TestStyle(t *testing.T) {
 		require.Contains(t, style, rule)
 	}
 	require.NotContains(t, style, "</")
-	require.NotContains(t, style, "http", "a page needs nothing from elsewhere")
+	require.NotContains(t, style, "http", "the page loads nothing external")
 	require.Equal(t, strings.Count(style, "{"), strings.Count(style, "}"))
 }

@@ -32,13 +32,13 @@ func TestAnswersToSamePrompt(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got.Pairs, 1)
 	p := got.Pairs[0]
-	require.Equal(t, []int{1, 3}, []int{p.First.Step, p.Last.Step}, "the latest is told")
+	require.Equal(t, []int{1, 3}, []int{p.First.Step, p.Last.Step}, "the latest is shown")
 	require.Equal(t, []edit{{Text: "it is "}, {Text: "3", Gone: true}, {Text: "2", Come: true}}, p.Diff)
 	require.InDelta(t, 1, p.Last.Mean(), 0)
 	require.Len(t, got.Charts, 2)
 	require.Contains(t, got.Charts[0], "step 1: 2 values from 3 to 3")
 	require.Contains(t, got.Charts[1], "step 2: 1 values from 0 to 0")
-	require.Len(t, got.Samples, 1, "the last file begins with what is no group")
+	require.Len(t, got.Samples, 1, "the last file does not start with a group")
 }
 
 func TestAnswersToHeldOutPrompts(t *testing.T) {

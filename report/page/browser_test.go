@@ -89,7 +89,7 @@ func TestPageInBrowser(t *testing.T) {
 	b.Do(chromedp.Navigate("file://" + strings.ReplaceAll(path, " ", "%20")))
 	loaded := browser.Tells[float64](b, `performance.getEntriesByType("navigation")[0].loadEventEnd`)
 	t.Logf("%d bytes, loaded in %.0f ms", info.Size(), loaded)
-	require.Len(t, b.Requests(), 1, "the page asks for itself alone")
+	require.Len(t, b.Requests(), 1, "the page requests only itself")
 	require.Empty(t, b.Complaints())
 	require.Zero(t, browser.Tells[int](b, `document.querySelectorAll("script, img, iframe, object").length`))
 	require.Contains(t, browser.Tells[string](b, "document.title"), "a long run")
@@ -108,7 +108,7 @@ func TestSmallPagesInBrowser(t *testing.T) {
 	for name, steps := range map[string][]report.Values{
 		"one step":   {{"step": 0, "eval/test/mean@1": .1}},
 		"sft":        {{"step": 1, "actor/loss": 3.2, "timing_s/step": 1}, {"step": 2, "actor/loss": 2.9, "timing_s/step": 1, "eval/test/loss": 3}},
-		"nothing up": {{"step": 1, "reward/mean": 0}, {"step": 2, "reward/mean": 0}},
+		"constant reward": {{"step": 1, "reward/mean": 0}, {"step": 2, "reward/mean": 0}},
 	} {
 		dir := filepath.Join(t.TempDir(), name)
 		require.NoError(t, os.MkdirAll(dir, 0o755))

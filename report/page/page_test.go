@@ -55,7 +55,7 @@ func TestWriteHTML(t *testing.T) {
 	require.Contains(t, html, "after step 9: look &lt;here&gt;")
 	require.Contains(t, html, `<th scope="row">processor</th><td>abacus</td>`)
 	accessible(t, html)
-	require.NotContains(t, html, "http", "the page needs nothing from elsewhere")
+	require.NotContains(t, html, "http", "the page loads nothing external")
 	require.Less(t, len(html), 64<<10)
 }
 
@@ -158,7 +158,7 @@ func TestTimes(t *testing.T) {
 	require.Equal(t, []Share{{"wait for groups", 4, .2}, {"forward and backward", 11, .55}, {"checkpoints", 2, .1}, {"evaluation", 2, .1}, {"other", 1, .05}}, parts)
 	require.Equal(t, []Share{{"instances idle", 8, .5}, {"trainer idle", 4, .25}, {"both busy, at least", 4, .25}}, idle)
 	parts, idle = Times(stepsOf(report.Values{"step": 1, "timing_s/step": 1, "idle/trainer": 1}))
-	require.Empty(t, parts, "what is all other says nothing")
+	require.Empty(t, parts, "a table of only other time is omitted")
 	require.Len(t, idle, 1)
 	parts, idle = Times(stepsOf(report.Values{"step": 1, "reward/mean": 1}))
 	require.Nil(t, parts)

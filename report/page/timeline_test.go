@@ -80,7 +80,7 @@ func TestTimelineNeedsStep(t *testing.T) {
 	dir := t.TempDir()
 	drawn, err := drawTimeline(dir)
 	require.NoError(t, err)
-	require.Empty(t, drawn, "there is no trace")
+	require.Empty(t, drawn, "no trace exists")
 	path := filepath.Join(dir, trace.File)
 	require.NoError(t, os.WriteFile(path, []byte(`{"traceEvents":[{"name":"wait","ph":"X","ts":1,"dur":2,"tid":1}]}`), 0o644))
 	drawn, err = drawTimeline(dir)

@@ -150,7 +150,7 @@ func TestBytesAreBounded(t *testing.T) {
 	require.Greater(t, info.Size(), int64(s.maxBytes/3))
 	tr := written(t, s)
 	require.Equal(t, spans-len(tr.Slices), tr.Dropped)
-	require.Less(t, cap(s.spans), spans/4, "what is dropped is not held")
+	require.Less(t, cap(s.spans), spans/4, "dropped spans are not kept")
 	longest := New(1)
 	longest.maxBytes = 1
 	longest.Track("x").Begin(1, strings.Repeat("x", 1000)).End()

@@ -154,7 +154,7 @@ func TestRowsAreBounded(t *testing.T) {
 	require.Len(t, s.tracks, mostTracks+1)
 	require.Equal(t, "others", s.tracks[mostTracks].name)
 	require.Equal(t, s.Lanes("http://spot:7"), s.Lanes("http://spot:7"))
-	require.EqualValues(t, 7, s.Lanes("http://spot:7").id, "a row that is there stays")
+	require.EqualValues(t, 7, s.Lanes("http://spot:7").id, "existing rows stay")
 }
 
 func readFile(t *testing.T, path string) string {

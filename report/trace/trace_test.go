@@ -59,7 +59,7 @@ func TestContinue(t *testing.T) {
 		require.ElementsMatch(t, want[len(want)-2:], spans, "the newest are kept")
 		again := New(10)
 		require.NoError(t, again.Continue(path))
-		require.Equal(t, 5, again.dropped, "what was dropped before counts")
+		require.Equal(t, 5, again.dropped, "earlier drops count")
 	})
 }
 
