@@ -112,7 +112,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"device.kind=" + in("run.toml"), "open device library " + in("run.toml")},
 		{"parallel.dp=2", "[parallel] asks for 2 ranks, expected 1"},
 		{"run.name=..", `-set: run.name is "..", expected a name without slashes`},
-		{"run.dir=" + in("run.toml"), `run.toml", and a file is there, expected a folder`},
+		{"run.dir=" + in("run.toml"), `run.toml" is a file, expected a folder`},
 		{"run.dir=" + in("run.toml/below"), "not a directory"},
 		{"run.dir=" + dir, "run.toml would be replaced by the resolved run: set another run.dir, or rename it"},
 		{"model.init.config=" + in("none.json"), "read model configuration: open " + in("none.json") + ": no such file"},
@@ -215,11 +215,11 @@ func badModels(dir string) map[string]func(t *testing.T, m string) (want string)
 		},
 		"missing weights": func(t *testing.T, m string) string {
 			require.NoError(t, os.Remove(filepath.Join(m, "model.safetensors")))
-			return "not found: no model.safetensors and no model.safetensors.index.json"
+			return "not found: no model.safetensors or model.safetensors.index.json"
 		},
 		"truncated":      raw("but the file has ", func(b []byte) []byte { return b[:len(b)/2] }),
-		"five bytes":     raw("5 bytes, expected at least 8 of the header's length", func(b []byte) []byte { return b[:5] }),
-		"no bytes":       raw("0 bytes, expected at least 8 of the header's length", func(b []byte) []byte { return nil }),
+		"five bytes":     raw("5 bytes, expected at least 8 for the header's length", func(b []byte) []byte { return b[:5] }),
+		"no bytes":       raw("0 bytes, expected at least 8 for the header's length", func(b []byte) []byte { return nil }),
 		"header of 2^60": raw("header is 1152921504606846976 bytes, expected at most 100000000", func(b []byte) []byte { binary.LittleEndian.PutUint64(b, 1<<60); return b }),
 		"shape": weights(embed+" has shape [32 16], expected [16 32] from config.json", func(w *weightsFile) {
 			w.tensor(embed)["shape"] = []int{32, 16}

@@ -147,7 +147,7 @@ func TestBadResumes(t *testing.T) {
 	}
 	code, _, errs = command(t, "sft", filepath.Join(dir, "run.toml"), "-resume", "-set", "sft.data="+demos, "-set", fmt.Sprintf("run.dir=%q", run))
 	require.Equal(t, exitUsage, code)
-	requireOneLine(t, errs, "is of easyrl train, expected one of easyrl sft")
+	requireOneLine(t, errs, "was written by easyrl train, expected a checkpoint of easyrl sft")
 
 	code, errs = resumeTiny(t, dir, spoilt)
 	require.Equal(t, exitUsage, code)

@@ -216,7 +216,7 @@ func TestBadRewardEndsRun(t *testing.T) {
 				require.Contains(t, line, "easyrl: step 1: gave up on prompt ")
 			}
 			last := lines[len(lines)-1]
-			require.Regexp(t, "^easyrl: step 1: sample: produce step 1: too many groups failed: [2-6] of 6 because of their prompt or reward", last)
+			require.Regexp(t, "^easyrl: step 1: sample: produce step 1: too many groups failed: prompt or reward failed for [2-6] of 6", last)
 			require.Contains(t, last, want)
 			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 			require.NoError(t, err)

@@ -181,13 +181,13 @@ func TestEvalRefusesAnotherRecord(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-k", "2"}, "eval.k was 1 and is 2"},
-		{[]string{"-seed", "2", "-temperature", "0"}, "eval.temperature was 1.0 and is 0.0, run.seed was 1 and is 2"},
-		{[]string{"-max-tokens", "4"}, "rollout.max_tokens was 3 and is 4"},
-		{[]string{"-prompts", "5"}, "set prompts was 23 prompts ("},
+		{[]string{"-k", "2"}, "eval.k changed from 1 to 2"},
+		{[]string{"-seed", "2", "-temperature", "0"}, "eval.temperature changed from 1.0 to 0.0, run.seed changed from 1 to 2"},
+		{[]string{"-max-tokens", "4"}, "rollout.max_tokens changed from 3 to 4"},
+		{[]string{"-prompts", "5"}, "set prompts changed from 23 prompts ("},
 		{[]string{"-data", filepath.Join(dir, "cut1.jsonl")}, "set cut1 is 1 prompts ("},
-		{[]string{"-reward", "exact"}, `reward.kind was "prefix" and is "exact"`},
-		{[]string{"-model", other}, "weights was "},
+		{[]string{"-reward", "exact"}, `reward.kind changed from "prefix" to "exact"`},
+		{[]string{"-model", other}, "weights changed from "},
 	} {
 		write(t, dir, "cut1.jsonl", `{"prompt":"1","answer":"2"}`+"\n")
 		code, stdout, errs := command(t, append([]string{"eval"}, args(test.args...)...)...)

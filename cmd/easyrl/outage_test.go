@@ -46,7 +46,7 @@ func TestBrokenRewardLosesNothing(t *testing.T) {
 	require.Equal(t, exitFailed, code, errs)
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
 	last := lines[len(lines)-1]
-	require.Regexp(t, "^easyrl: step 4: sample: produce step 4: too many groups failed: [23] of 6 because of their prompt or reward, at most 1 may", last)
+	require.Regexp(t, "^easyrl: step 4: sample: produce step 4: too many groups failed: prompt or reward failed for [23] of 6, more than the 1 allowed", last)
 	require.Contains(t, last, "; saved a checkpoint after step 3, -resume continues from it")
 	require.Len(t, metricsOf(t, out), 3)
 
