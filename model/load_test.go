@@ -61,6 +61,6 @@ func TestLoadTruncatedFile(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, os.Truncate(path, 1<<20))
-	require.ErrorContains(t, w.LoadFrom("", f), "the file was shortened while it was open")
+	require.ErrorContains(t, w.LoadFrom("", f), "the file was truncated while open")
 	require.ErrorContains(t, w.Load(dir), "truncated")
 }

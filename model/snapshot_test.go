@@ -120,7 +120,7 @@ func TestReadStreamVerifies(t *testing.T) {
 	_, err = spare.ReadFile(&files, path)
 	require.ErrorContains(t, err, path+": load weights: checksum ")
 	_, err = spare.ReadFile(&files, t.TempDir())
-	require.ErrorContains(t, err, "expected a file")
+	require.ErrorContains(t, err, "expected a regular file")
 	_, err = spare.ReadFile(&files, filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

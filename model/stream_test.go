@@ -132,13 +132,13 @@ func TestReadStreamRefuses(t *testing.T) {
 		want string
 	}{
 		"empty":          {strings.NewReader(""), -1, "0 bytes, expected at least 8"},
-		"no header":      {bytes.NewReader(good[:50]), -1, "42 bytes of the header"},
+		"no header":      {bytes.NewReader(good[:50]), -1, "header ends after 42 bytes"},
 		"huge header":    {bytes.NewReader(slices.Repeat([]byte{0xff}, 20)), -1, "expected at most 100000000"},
-		"header or size": {bytes.NewReader(good), 60, "but the file has 52 after its length: truncated"},
+		"header or size": {bytes.NewReader(good), 60, "but only 52 follow its length: truncated"},
 		"short":          {bytes.NewReader(good[:len(good)-3]), -1, "unexpected EOF"},
 		"said too short": {bytes.NewReader(good), int64(len(good)) - 4, "truncated"},
 		"said too long":  {bytes.NewReader(good), int64(len(good)) + 4, "bytes of data, expected the tensors'"},
-		"more":           {io.MultiReader(bytes.NewReader(good), strings.NewReader("x")), -1, "expected the tensors' only"},
+		"more":           {io.MultiReader(bytes.NewReader(good), strings.NewReader("x")), -1, "more than the tensors'"},
 		"wire cut":       {io.MultiReader(bytes.NewReader(good[:len(good)-9]), iotest.ErrReader(broken)), -1, "wire cut"},
 		"wrong at end":   {io.MultiReader(bytes.NewReader(good), iotest.ErrReader(broken)), -1, "wire cut"},
 		"missing": {bytes.NewReader(changed(func(s []checkpoint.Source) []checkpoint.Source { return s[1:] })), -1,
