@@ -248,11 +248,11 @@ func streamOf(groups ...rollout.Group) *stream {
 // is refused at consumption.
 func TestRefusesOffPolicyGroups(t *testing.T) {
 	for name, spoil := range map[string]func(g *rollout.Group){
-		"version 0, expected step 1 and version 1":   func(g *rollout.Group) { g.Version = 0 },
-		"step 2 and version 1, expected":             func(g *rollout.Group) { g.Step = 2 },
-		"response 1: sampled with version 7":         func(g *rollout.Group) { g.Responses[1].Version = 7 },
+		"version 0, expected step 1 and version 1":  func(g *rollout.Group) { g.Version = 0 },
+		"step 2 and version 1, expected":            func(g *rollout.Group) { g.Step = 2 },
+		"response 1: sampled with version 7":        func(g *rollout.Group) { g.Responses[1].Version = 7 },
 		"tokens but 0 log-probabilities":            func(g *rollout.Group) { g.Responses[0].Logprobs = nil },
-		"response 2: reward is NaN":                  func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
+		"response 2: reward is NaN":                 func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
 		"response 0: 0 tokens but 0 log-probabilit": func(g *rollout.Group) { g.Responses[0].IDs, g.Responses[0].Logprobs = nil, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
