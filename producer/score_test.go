@@ -34,12 +34,12 @@ func TestScoresConcurrently(t *testing.T) {
 		want           time.Duration
 		most, scored   int
 	}{
-		"one":            {1, 5, time.Second, "", 5 * time.Second, 1, 5},
-		"three":          {3, 8, time.Second, "", 3 * time.Second, 3, 8},
-		"more than responses":  {8, 5, time.Second, "", time.Second, 5, 5},
-		"one is slow":    {2, 5, 4 * time.Second, "", 4 * time.Second, 2, 5},
-		"one fails":      {2, 8, 1500 * time.Millisecond, "[0]", 2 * time.Second, 2, 3},
-		"all have begun": {8, 8, time.Second, "[0]", time.Second, 8, 8},
+		"one":                 {1, 5, time.Second, "", 5 * time.Second, 1, 5},
+		"three":               {3, 8, time.Second, "", 3 * time.Second, 3, 8},
+		"more than responses": {8, 5, time.Second, "", time.Second, 5, 5},
+		"one is slow":         {2, 5, 4 * time.Second, "", 4 * time.Second, 2, 5},
+		"one fails":           {2, 8, 1500 * time.Millisecond, "[0]", 2 * time.Second, 2, 3},
+		"all have begun":      {8, 8, time.Second, "[0]", time.Second, 8, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
