@@ -15,7 +15,7 @@ func TestEveryKind(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			for name, change := range map[string]func(*Config){
-				"alone":         func(*Config) {},
+				"alone":             func(*Config) {},
 				"with a reference":  func(c *Config) { c.Beta, c.KL = 0.1, K3 },
 				"with a correction": func(c *Config) { c.DualClip, c.Correction = 3, Mask },
 			} {
