@@ -54,11 +54,11 @@ func TestSeveralFiles(t *testing.T) {
 	require.Equal(t, got[1], one)
 
 	for want, paths := range map[string][]string{
-		"no files":                   nil,
-		"none-*: no file matches":    {in("none-*")},
-		"syntax error in pattern":    {in("none-[")},
-		"named twice": {in("a/*.jsonl"), in("a/../a/train.jsonl")},
-		"no such file":               {in("a/train.jsonl"), in("gone.jsonl")},
+		"no files":                nil,
+		"none-*: no file matches": {in("none-*")},
+		"syntax error in pattern": {in("none-[")},
+		"named twice":             {in("a/*.jsonl"), in("a/../a/train.jsonl")},
+		"no such file":            {in("a/train.jsonl"), in("gone.jsonl")},
 	} {
 		_, err := ReadAll(paths, Options{})
 		require.ErrorContains(t, err, want)

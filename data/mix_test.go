@@ -124,7 +124,7 @@ func TestMixRefuses(t *testing.T) {
 		"no parts":                    {nil, nil},
 		"part 2 has 0":                {[]int{1, 0}, nil},
 		"part 2 has 2147483647":       {[]int{1, math.MaxInt32}, nil},
-		"1 weights for 2 parts":        {[]int{1, 2}, []float64{1}},
+		"1 weights for 2 parts":       {[]int{1, 2}, []float64{1}},
 		"weight 2 is 0":               {[]int{1, 2}, []float64{1, 0}},
 		"weight 1 is NaN":             {[]int{1, 2}, []float64{math.NaN(), 1}},
 		"weight 1 is +Inf":            {[]int{1, 2}, []float64{math.Inf(1), 1}},
