@@ -60,7 +60,7 @@ type (
 func watch(ctx context.Context, read readFunc, interval time.Duration, changed func([]string, error)) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	var told, last []string // reported and read last; nil before the first reading
+	var reported, last []string // reported and read last; nil before the first reading
 	var fault string
 	for {
 		now, err := read(ctx)
@@ -68,15 +68,15 @@ func watch(ctx context.Context, read readFunc, interval time.Duration, changed f
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			last = told // a change seen once before the error must be seen twice again
+			last = reported // a change seen once before the error must be seen twice again
 			if err.Error() != fault {
 				fault = err.Error()
 				changed(nil, err)
 			}
 		default:
 			fault = ""
-			if told == nil || (!slices.Equal(now, told) && slices.Equal(now, last)) {
-				told = now
+			if reported == nil || (!slices.Equal(now, reported) && slices.Equal(now, last)) {
+				reported = now
 				changed(slices.Clone(now), nil)
 			}
 			last = now
@@ -139,7 +139,7 @@ func readFile(path string, check func(endpoint string) error) ([]string, error) 
 		return nil, fmt.Errorf("watch: %w", err)
 	}
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("watch %s: more than %d bytes, expected an endpoint a line", path, maxFile)
+		return nil, fmt.Errorf("watch %s: file has more than %d bytes, expected one endpoint per line", path, maxFile)
 	}
 	endpoints := []string{}
 	for i, line := range bytes.Split(data, []byte("\n")) {

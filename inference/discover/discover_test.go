@@ -55,19 +55,19 @@ func TestWatchFile(t *testing.T) {
 		<-time.After(time.Second / 2)
 		first := got.take()
 		require.Len(t, first, 1)
-		require.Contains(t, first[0], "no such file", "said once, not each second")
+		require.Contains(t, first[0], "no such file", "reported once, not every second")
 		pass(3)
 		require.Empty(t, got.take())
 
 		write("# ours\nhttp://b:8000\n\nvllm=http://a:8000\nhttp://b:8000\n")
 		pass(1)
-		require.Equal(t, []string{"now: http://b:8000 vllm=http://a:8000"}, got.take(), "the first reading counts at once")
+		require.Equal(t, []string{"now: http://b:8000 vllm=http://a:8000"}, got.take(), "the first reading takes effect at once")
 
 		write("")
 		pass(1)
 		write("http://b:8000\nvllm=http://a:8000\n")
 		pass(3)
-		require.Empty(t, got.take(), "an empty file, for a moment, is not a change")
+		require.Empty(t, got.take(), "one empty reading changes nothing")
 
 		write("http://b:8000\n")
 		pass(1)
@@ -77,11 +77,11 @@ func TestWatchFile(t *testing.T) {
 
 		write("http://b:8000\nftp://c:1\n")
 		pass(3)
-		require.Equal(t, []string{"error: watch " + path + ":2: ftp://c:1 is no server"}, got.take())
+		require.Equal(t, []string{"error: watch " + path + ":2: ftp://c:1 is not a server"}, got.take())
 
 		write("\n")
 		pass(2)
-		require.Equal(t, []string{"now: "}, got.take(), "an empty file that stays is an answer")
+		require.Equal(t, []string{"now: "}, got.take(), "two empty readings remove all")
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
 	})
@@ -113,7 +113,7 @@ func TestWatchName(t *testing.T) {
 		say([]string{"10.0.0.2", "10.0.0.1", "fd00::1"}, nil)
 		go func() { done <- watch(ctx, read, time.Second, got.hear) }()
 		<-time.After(time.Second / 2)
-		require.Equal(t, []string{"now: http://10.0.0.1:8000 http://10.0.0.2:8000"}, got.take(), "who has both kinds of addresses is not there twice")
+		require.Equal(t, []string{"now: http://10.0.0.1:8000 http://10.0.0.2:8000"}, got.take(), "a host with IPv4 and IPv6 addresses counts once")
 
 		say(nil, errors.New("server misbehaving"))
 		<-time.After(5 * time.Second)
@@ -168,13 +168,13 @@ func TestWatchLargeFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "big")
 	require.NoError(t, os.WriteFile(path, make([]byte, maxFile+1), 0o600))
 	_, err := readFile(path, check)
-	require.ErrorContains(t, err, "more than 1048576 bytes")
+	require.ErrorContains(t, err, "file has more than 1048576 bytes")
 }
 
 // check rejects URLs that are not of a web server.
 func check(endpoint string) error {
 	if strings.HasPrefix(endpoint, "ftp:") {
-		return errors.New(endpoint + " is no server")
+		return errors.New(endpoint + " is not a server")
 	}
 	return nil
 }
