@@ -71,7 +71,7 @@ func (r *Reference) Logprobs(_ context.Context, version int64) ([]float32, error
 		return r.logp, nil
 	}
 	if r.weights == nil || r.weights.Version() != version {
-		return nil, fmt.Errorf("version %d is published no more", version)
+		return nil, fmt.Errorf("version %d is no longer being published", version)
 	}
 	if r.tape == nil {
 		dev, err := device.Open(device.CPU, 0)

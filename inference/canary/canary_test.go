@@ -22,7 +22,7 @@ func tinyShape(t *testing.T) *model.Config {
 func TestPromptUsesRunTokens(t *testing.T) {
 	t.Parallel()
 	shape := tinyShape(t)
-	require.Equal(t, []int32{2, 4, 6, 8}, Prompt(shape, nil, 4), "spread over a vocabulary of 16")
+	require.Equal(t, []int32{2, 4, 6, 8}, Prompt(shape, nil, 4), "spread over the vocabulary of 16")
 	tokens := []int32{3, 9, 4, 9, 5}
 	require.Equal(t, tokens[:4], Prompt(shape, tokens, 4))
 	require.Len(t, Prompt(shape, tokens, 32), 32)
@@ -41,7 +41,7 @@ func TestLogprobsOfThePublishedVersion(t *testing.T) {
 	require.NoError(t, dev.Sync())
 	r := NewReference(shape, Prompt(shape, nil, 8))
 	_, err = r.Logprobs(t.Context(), 1)
-	require.ErrorContains(t, err, "version 1 is published no more")
+	require.ErrorContains(t, err, "version 1 is no longer being published")
 	r.SetWeights(model.NewSnapshot(w, 1))
 	logp, err := r.Logprobs(t.Context(), 1)
 	require.NoError(t, err)
@@ -52,10 +52,10 @@ func TestLogprobsOfThePublishedVersion(t *testing.T) {
 	}
 	r.SetWeights(model.NewSnapshot(w, 2))
 	again, err := r.Logprobs(t.Context(), 1)
-	require.NoError(t, err, "it is computed already")
+	require.NoError(t, err, "already computed")
 	require.Equal(t, logp, again)
 	_, err = r.Logprobs(t.Context(), 3)
-	require.ErrorContains(t, err, "version 3 is published no more")
+	require.ErrorContains(t, err, "version 3 is no longer being published")
 	r.SetWeights(nil)
 	_, err = r.Logprobs(t.Context(), 2)
 	require.Error(t, err)
