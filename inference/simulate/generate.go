@@ -106,9 +106,9 @@ func (i *Instance) newGroup(req *inference.Request) (*group, error) {
 	case n >= i.cfg.Context:
 		return nil, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid, n, i.cfg.Context)
 	case len(req.Sampling.Stop) > 0:
-		return nil, fmt.Errorf("%w: stop strings need a tokenizer, a simulated instance has none", inference.ErrInvalid)
+		return nil, fmt.Errorf("%w: stop strings need a tokenizer; a simulated instance has none", inference.ErrInvalid)
 	case req.PromptLogprobs || req.TopLogprobs != 0:
-		return nil, fmt.Errorf("%w: a simulated instance knows no log-probabilities of prompts and of other tokens", inference.ErrInvalid)
+		return nil, fmt.Errorf("%w: a simulated instance cannot report log-probabilities of the prompt or of other tokens", inference.ErrInvalid)
 	}
 	prompt := hashIDs(req.PromptIDs)
 	limit := min(req.Sampling.MaxTokens, i.cfg.Context-n)

@@ -79,7 +79,7 @@ func pair(s string) (a, b float64, err error) {
 		}
 	}
 	if !ok || err != nil {
-		return 0, 0, errors.New("expected two numbers with a comma between them")
+		return 0, 0, errors.New("expected two comma-separated numbers")
 	}
 	return a, b, nil
 }
@@ -92,7 +92,7 @@ func readLengths(path string) ([]int, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -125,7 +125,7 @@ func scanLengths(r io.Reader) ([]int, error) {
 		return nil, fmt.Errorf("line %d: %w", n+1, err)
 	}
 	if len(list) == 0 {
-		return nil, errors.New("the file has no lengths, expected one a line")
+		return nil, errors.New("the file has no lengths, expected one per line")
 	}
 	slices.Sort(list)
 	return list, nil

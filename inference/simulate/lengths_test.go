@@ -95,7 +95,7 @@ func TestParseRefuses(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	for spec, want := range map[string]string{
 		"slots":                         `"slots", expected key=value`,
-		"slots=3, slots=4":              "slots is there twice, expected once",
+		"slots=3, slots=4":              "slots is set twice",
 		"slot=3":                        `key "slot", expected lengths, tokens_per_second`,
 		"slots=0":                       "slots 0, expected 1 to",
 		"slots=x":                       `slots "x", expected a number`,
@@ -112,8 +112,8 @@ func TestParseRefuses(t *testing.T) {
 		"context=1":                     "context 1, expected 2",
 		"lengths=":                      "expected lognormal:MEAN,SIGMA",
 		"lengths=normal:1,2":            "expected lognormal:MEAN,SIGMA",
-		"lengths=lognormal:5":           "expected two numbers",
-		"lengths=lognormal:5,x":         "expected two numbers",
+		"lengths=lognormal:5":           "expected two comma-separated numbers",
+		"lengths=lognormal:5,x":         "expected two comma-separated numbers",
 		"lengths=lognormal:0,1":         "expected a mean of 1 to",
 		"lengths=lognormal:NaN,1":       "expected a mean of 1 to",
 		"lengths=lognormal:10,-1":       "a sigma of 0 to 5",
@@ -122,8 +122,8 @@ func TestParseRefuses(t *testing.T) {
 		"lengths=fixed:0":               "expected a whole number, 1 to",
 		"lengths=fixed:1e99":            "expected a whole number, 1 to",
 		"lengths=file:" + dir + "/none": "no such file",
-		"lengths=file:" + dir:           "is no file",
-		"lengths=file:" + fifo:          "is no file",
+		"lengths=file:" + dir:           "is not a regular file",
+		"lengths=file:" + fifo:          "is not a regular file",
 		write("empty", "\n\n"):          "has no lengths",
 		write("word", "5\nfive\n"):      `line 2: "five", expected a whole number`,
 		write("zero", "0"):              `line 1: "0", expected a whole number`,
@@ -141,7 +141,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, spec string) {
 		if strings.Contains(spec, file+":") {
-			t.Skip("names a file")
+			t.Skip("spec names a file")
 		}
 		c, err := Parse(spec)
 		if err != nil {

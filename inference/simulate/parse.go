@@ -23,7 +23,7 @@ func Parse(spec string) (Config, error) {
 		}
 		key = strings.TrimSpace(key)
 		if seen[key] {
-			return Config{}, fmt.Errorf("simulate: %s is there twice, expected once", key)
+			return Config{}, fmt.Errorf("simulate: %s is set twice", key)
 		}
 		seen[key] = true
 		if err := c.set(key, strings.TrimSpace(value)); err != nil {

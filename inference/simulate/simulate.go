@@ -61,7 +61,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	fault(c.ID == "", "id is empty")
-	fault(c.Lengths.kind == "", "no lengths")
+	fault(c.Lengths.kind == "", "lengths are not set")
 	fault(!(c.TokensPerSecond >= minSpeed && c.TokensPerSecond <= maxSpeed), "tokens_per_second %v, expected %v to %v", c.TokensPerSecond, minSpeed, maxSpeed)
 	fault(c.PrefillTokensPerSecond != 0 && !(c.PrefillTokensPerSecond >= minSpeed && c.PrefillTokensPerSecond <= maxSpeed),
 		"prefill_tokens_per_second %v, expected 0 or %v to %v", c.PrefillTokensPerSecond, minSpeed, maxSpeed)
@@ -211,7 +211,7 @@ func (i *Instance) refuse(version int64) error {
 	case i.checksum == "":
 		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
 	case version != 0 && version != i.version:
-		return fmt.Errorf("%w: request of version %d, the instance holds %d", inference.ErrStale, version, i.version)
+		return fmt.Errorf("%w: request is for version %d, the instance holds %d", inference.ErrStale, version, i.version)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type weights int64
 
 func (w weights) Version() int64                   { return int64(w) }
 func (w weights) Checksum() string                 { return fmt.Sprint("sum-", int64(w)) }
-func (w weights) WriteSafetensors(io.Writer) error { panic("nothing reads them") }
+func (w weights) WriteSafetensors(io.Writer) error { panic("weights are not read") }
 
 // instance returns an instance of spec that holds version 1.
 func instance(t *testing.T, clock *Clock, id, spec string) *Instance {
@@ -268,7 +268,7 @@ func TestRefusals(t *testing.T) {
 			"no tokens":        func(r *inference.Request) { r.PromptIDs = nil },
 			"context of 100":   func(r *inference.Request) { r.PromptIDs = make([]int32, 100) },
 			"stop strings":     func(r *inference.Request) { r.Sampling.Stop = []string{"x"} },
-			"of prompts":       func(r *inference.Request) { r.PromptLogprobs = true },
+			"of the prompt":    func(r *inference.Request) { r.PromptLogprobs = true },
 			"of other tokens":  func(r *inference.Request) { r.TopLogprobs = 1 },
 			"expected 1 to 65": func(r *inference.Request) { r.N = 0 },
 		} {

@@ -98,7 +98,7 @@ func (s *Simulated) Update(ctx context.Context, version int64, r io.Reader, size
 func (s *Simulated) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", path)
+		err = fmt.Errorf("%s is not a regular file", path)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", inference.ErrInvalid, err)
@@ -135,5 +135,5 @@ func (n named) Checksum() string { return n.sum }
 
 // WriteSafetensors implements inference.Weights.
 func (n named) WriteSafetensors(io.Writer) error {
-	return errors.New("a simulated instance keeps no weights")
+	return errors.New("a simulated instance has no weights to write")
 }
