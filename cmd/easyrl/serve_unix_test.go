@@ -176,7 +176,7 @@ func TestServeRejoinsResumedRun(t *testing.T) {
 	stays.signal(syscall.SIGSTOP) // without it the run waits
 	trainer = startProcess(t, nil, append(args, "-resume")...)
 	control.lead(controlOf(trainer))
-	out.until("easyrl: " + control.URL + " took the instance out")
+	out.until("easyrl: " + control.URL + " removed the instance")
 	stays.signal(syscall.SIGCONT)
 	code, errs = trainer.end()
 	require.Zero(t, code, errs)
@@ -239,7 +239,7 @@ func TestTwoTrainersOnOneServer(t *testing.T) {
 	first.until("step 2/4")
 	code, _, errs := command(t, run("second", 1)...)
 	require.Equal(t, exitFailed, code)
-	require.Regexp(t, `^easyrl: 0 instances are there, expected inference.min_instances = 1: instance `+server.URL+
+	require.Regexp(t, `^easyrl: 0 instances are available, expected at least 1 \(inference.min_instances\): instance `+server.URL+
 		`: POST /v1/trainer: status 409: it serves "run first in \S+ on \S+", heard of \d+s ago, expected no other trainer: .*\n$`, errs)
 	require.NoDirExists(t, filepath.Join(dir, "second"))
 	close(third.open)

@@ -83,18 +83,18 @@ func (r *Registration) stay(ctx context.Context) {
 		case err != nil:
 			if err.Error() != lastNote {
 				lastNote = err.Error()
-				r.cfg.Note("look for %s: %s; looking on", r.cfg.Trainer, lastNote)
+				r.cfg.Note("lost contact with %s: %s; retrying", r.cfg.Trainer, lastNote)
 			}
 			continue
 		case self == nil && boot == r.boot:
-			r.cfg.Note("%s took the instance out: it does not join again", r.cfg.Trainer)
+			r.cfg.Note("%s removed the instance; it will not rejoin", r.cfg.Trainer)
 			return
 		case self == nil:
 			if !r.join(ctx) {
 				return
 			}
 		case self.State == fleet.Draining.String():
-			r.cfg.Note("%s drains the instance: it does not join again", r.cfg.Trainer)
+			r.cfg.Note("%s is draining the instance; it will not rejoin", r.cfg.Trainer)
 			return
 		default:
 			r.boot = boot
@@ -146,7 +146,7 @@ func (r *Registration) join(ctx context.Context) bool {
 		}
 		if err.Error() != lastNote {
 			lastNote = err.Error()
-			r.cfg.Note("join: %s; trying on", lastNote)
+			r.cfg.Note("join: %s; retrying", lastNote)
 		}
 		wait := time.NewTimer(pause)
 		select {
@@ -177,7 +177,7 @@ func (r *Registration) try(ctx context.Context) error {
 	case err != nil:
 		return err
 	case answer.ID == "":
-		return fmt.Errorf("%s answers without an id, expected the instance", r.cfg.Trainer)
+		return fmt.Errorf("%s returned no instance id", r.cfg.Trainer)
 	}
 	r.id, r.boot = answer.ID, answer.Boot
 	return nil

@@ -197,7 +197,7 @@ func TestRejoinsAfterRestart(t *testing.T) {
 	for range 3 {
 		<-f.looks
 	}
-	said.until(t, "not yet; looking on")
+	said.until(t, "not yet; retrying")
 	f.set(func() { f.away, f.boot, f.state = false, "two", "" })
 	for len(f.called()) < 2 {
 		<-f.looks
@@ -216,7 +216,7 @@ func TestRejoinsAfterRestart(t *testing.T) {
 	m.Drain()
 	m.Leave()
 	require.Equal(t, []string{joinCall, joinCall, joinCall, drainCall, leaveCall}, f.called())
-	require.Equal(t, 1, strings.Count(said.String(), "looking on"), said.String())
+	require.Equal(t, 1, strings.Count(said.String(), "lost contact"), said.String())
 	require.Equal(t, 3, strings.Count(said.String(), "joined "), said.String())
 }
 
@@ -233,14 +233,14 @@ func TestRestartedTrainerListsInstance(t *testing.T) {
 	}
 	f.set(func() { f.state = "" })
 	f.lookUntil(m.done)
-	said.until(t, "took the instance out")
+	said.until(t, "removed the instance")
 	require.Equal(t, []string{joinCall}, f.called())
 }
 
 // An instance that an operator drains or removes stays out.
 func TestStaysOutAfterDrainOrRemoval(t *testing.T) {
 	t.Parallel()
-	for state, line := range map[string]string{"DRAINING": "drains the instance: it does not join again", "": "took the instance out: it does not join again"} {
+	for state, line := range map[string]string{"DRAINING": "is draining the instance; it will not rejoin", "": "removed the instance; it will not rejoin"} {
 		f := newFakeTrainer(t)
 		m, said := f.register(t, nothingRuns)
 		<-f.looks
@@ -262,7 +262,7 @@ func TestStaysOutIfRemovedBeforeRestart(t *testing.T) {
 	<-f.looks
 	f.set(func() { f.boot, f.state, f.takenOut = "two", "", true })
 	f.lookUntil(m.done)
-	said.until(t, "took the instance out: it does not join again")
+	said.until(t, "removed the instance; it will not rejoin")
 	require.Equal(t, []string{joinCall}, f.called())
 }
 
@@ -290,7 +290,7 @@ func TestDrainWaitsForSentRequests(t *testing.T) {
 	<-f.looks
 	select {
 	case <-done:
-		require.Fail(t, "one request is on its way")
+		require.Fail(t, "one request has not arrived yet")
 	default:
 	}
 	close(arrived)
