@@ -93,7 +93,7 @@ func TestFleetVerb(t *testing.T) {
 	code, out, errs = fleet("add", "http://a:8000/", "-kind", "vllm")
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
-	await("instance http://a:8000 (vllm) joined: it serves version 3")
+	await("instance http://a:8000 (vllm) joined and serves version 3")
 	code, out, errs = fleet("add", "http://a:8000") // already a member
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 joined: vllm, HEALTHY, version 3\n", out)
@@ -101,7 +101,7 @@ func TestFleetVerb(t *testing.T) {
 	code, out, errs = fleet("drain", "http://a:8000")
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 has no work left; easyrl fleet remove http://a:8000 takes it out of the run\n", out)
-	await("instance http://a:8000 has no work left")
+	await("instance http://a:8000 has finished its work")
 	_, id, err := in.Fleet().Generate(t.Context(), inference.Request{PromptIDs: []int32{3, 4}, N: 1, Sampling: inference.Sampling{TopP: 1, MaxTokens: 4}})
 	require.NoError(t, err)
 	require.Equal(t, "embedded-1", id)

@@ -125,7 +125,7 @@ func TestUnreachableServers(t *testing.T) {
 	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
 		"-set", "inference.kind=easyrl", "-set", "inference.endpoints="+gone)
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, errs, "easyrl: 0 instances are there, expected inference.min_instances = 1: ")
+	require.Contains(t, errs, "easyrl: 0 instances are available, expected at least 1 (inference.min_instances): ")
 	require.Contains(t, errs, gone)
 	require.Contains(t, errs, "connection refused")
 	require.NoDirExists(t, out)

@@ -65,7 +65,7 @@ func (a *Announcer) FleetEvent(e fleet.Event) {
 	case e.Err != nil && e.From == e.To:
 		event.Cause = oneLine(e.Err.Error())
 		a.faulty[e.ID] = true
-		a.notes.Say("instance %s: %s still: %s", e.ID, e.To, event.Cause)
+		a.notes.Say("instance %s: still %s: %s", e.ID, e.To, event.Cause)
 	case e.Err != nil:
 		event.Cause = oneLine(e.Err.Error())
 		a.faulty[e.ID] = true
@@ -88,9 +88,9 @@ func (a *Announcer) joined(in control.Instance, fault error) {
 	case fault != nil:
 		event.Cause = oneLine(fault.Error())
 		a.faulty[in.ID] = true
-		a.notes.Say("instance %s (%s) joined, %s: %s", in.ID, in.Kind, in.State, event.Cause)
+		a.notes.Say("instance %s (%s) joined but is %s: %s", in.ID, in.Kind, in.State, event.Cause)
 	case in.Version > 0:
-		a.notes.Say("instance %s (%s) joined: it serves version %d", in.ID, in.Kind, in.Version)
+		a.notes.Say("instance %s (%s) joined and serves version %d", in.ID, in.Kind, in.Version)
 	default:
 		a.notes.Say("instance %s (%s) joined", in.ID, in.Kind)
 	}

@@ -97,7 +97,7 @@ func (c *connector) retry(ctx context.Context, e remote.Endpoint) bool {
 			return false
 		}
 		if err.Error() != last {
-			c.note("%s; it is called again until it answers", oneLine(err.Error()))
+			c.note("%s; retrying until it responds", oneLine(err.Error()))
 			last = err.Error()
 		}
 		pause := time.NewTimer(reconnectInterval)
@@ -124,7 +124,7 @@ func (c *connector) watch() {
 				err = c.follow(list)
 			}
 			if err != nil {
-				c.note("inference.watch: %s; the instances stay as they are", oneLine(err.Error()))
+				c.note("inference.watch: %s; keeping the current instances", oneLine(err.Error()))
 			}
 		})
 		if err != nil && c.ctx.Err() == nil {
@@ -171,7 +171,7 @@ func (c *connector) release(srv *server) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, drainTimeout)
 	defer cancel()
-	c.note("instance %s is on the list of inference.watch no more: it drains", srv.ID())
+	c.note("instance %s is no longer on the inference.watch list; draining it", srv.ID())
 	_ = c.servers.fleet.Drain(ctx, srv) // on a timeout, drop ends its requests
 	c.servers.drop(c.ctx, srv)
 }

@@ -44,7 +44,7 @@ func newDialer(cfg *Config, run string) (dial Dialer, cleanup func() error, err 
 		}
 		kind := c.Kind()
 		if !kind.Weights {
-			return nil, "", errors.Join(fmt.Errorf("instance %s %w: it is %s, which takes no weights, expected %s",
+			return nil, "", errors.Join(fmt.Errorf("instance %s %w: %s does not accept weights, expected %s",
 				e.URL, control.ErrInvalid, kind.Name, remote.Expected()), c.Close())
 		}
 		return c, kind.Name, nil

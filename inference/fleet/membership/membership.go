@@ -95,7 +95,7 @@ func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) 
 func (m *Membership) Connect(ctx context.Context) error {
 	err := errors.Join(m.connector.connect(ctx)...)
 	if n := m.usable(); err != nil && n < m.cfg.MinInstances && !m.cfg.MayJoin {
-		return fmt.Errorf("%d instances are there, expected inference.min_instances = %d: %s", n, m.cfg.MinInstances, oneLine(err.Error()))
+		return fmt.Errorf("%d instances are available, expected at least %d (inference.min_instances): %s", n, m.cfg.MinInstances, oneLine(err.Error()))
 	}
 	return nil
 }
@@ -123,12 +123,12 @@ func (m *Membership) await(ctx context.Context) error {
 			return nil
 		}
 		if !noted {
-			m.announcer.warn("waiting for instances: %d are there, expected %d", n, m.cfg.MinInstances)
+			m.announcer.warn("waiting for instances: %d available, expected at least %d", n, m.cfg.MinInstances)
 		}
 		select {
 		case <-m.servers.joined:
 		case <-deadline.C:
-			return fmt.Errorf("%d instances after %v, expected inference.min_instances = %d: %w", n, m.cfg.Wait, m.cfg.MinInstances, inference.ErrNoInstance)
+			return fmt.Errorf("%d instances are available after %v, expected at least %d (inference.min_instances): %w", n, m.cfg.Wait, m.cfg.MinInstances, inference.ErrNoInstance)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -184,10 +184,10 @@ func (m *Membership) Drain(id string) (control.Instance, error) {
 	if in, ok = m.servers.instance(id); !ok {
 		return in, fmt.Errorf("drain instance %s: %w", id, control.ErrNotFound)
 	}
-	m.announcer.notes.Say("instance %s drains: it gets no more work", id)
+	m.announcer.notes.Say("instance %s is draining and gets no new work", id)
 	m.tasks.Go(func() {
 		if m.fleet.Drain(m.ctx, srv) == nil {
-			m.announcer.notes.Say("instance %s has no work left", id)
+			m.announcer.notes.Say("instance %s has finished its work", id)
 		}
 	})
 	return in, nil

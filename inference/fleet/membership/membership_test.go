@@ -67,7 +67,7 @@ func TestAwaitCountsUsableInstances(t *testing.T) {
 	m := connected(t.Context(), t, newNotes(), setup{engines: 1, watch: "none", minInstances: 2})
 	_, err := m.Add(t.Context(), "http://a:1", "")
 	require.NoError(t, err)
-	require.Equal(t, 2, m.usable(), "they take the weights with the first publish")
+	require.Equal(t, 2, m.usable(), "they get the weights with the first publish")
 	publishTiny(t, m, 1)
 	require.Equal(t, 2, m.usable())
 	_, err = m.Drain("http://a:1")
@@ -83,13 +83,13 @@ func TestUnreachableConfiguredServers(t *testing.T) {
 	said := newNotes()
 	alone := open(t.Context(), t, said, setup{engines: 1, minInstances: 2, fixed: true,
 		endpoints: []remote.Endpoint{{URL: "http://gone:1"}, {URL: "http://gone:2"}}})
-	require.EqualError(t, alone.Connect(t.Context()), "1 instances are there, expected inference.min_instances = 2: "+
+	require.EqualError(t, alone.Connect(t.Context()), "1 instances are available, expected at least 2 (inference.min_instances): "+
 		"instance http://gone:1: connection refused; instance http://gone:2: connection refused")
 	m := connected(t.Context(), t, said, setup{engines: 1, minInstances: 2, endpoints: []remote.Endpoint{{URL: "http://a:1"}, {URL: "http://gone:2"}}})
 	require.NoError(t, m.Begin(t.Context(), nil))
-	said.await(t, "instance http://gone:2: connection refused; it is called again until it answers")
+	said.await(t, "instance http://gone:2: connection refused; retrying until it responds")
 	require.NoError(t, m.connector.follow(nil))
-	require.True(t, m.connector.isWanted("http://a:1"), "configured servers stay")
+	require.True(t, m.connector.isWanted("http://a:1"), "configured servers stay wanted")
 	require.Len(t, m.List(), 2)
 }
 
@@ -125,7 +125,7 @@ func TestDeadServersAreEvicted(t *testing.T) {
 	gone := m.monitor.unreachable(start.Add(evictAfter))
 	require.Len(t, gone, 1)
 	m.monitor.evict(t.Context(), gone[0])
-	said.await(t, "instance http://dead:2 has been STALE for 10m0s: it leaves")
+	said.await(t, "instance http://dead:2 has been STALE for 10m0s; removing it")
 	said.await(t, "instance http://dead:2 left")
 	require.True(t, m.Evicted("http://dead:2"))
 	require.False(t, m.Evicted("http://dead:1"))
@@ -189,9 +189,9 @@ func TestFollowsWatchedList(t *testing.T) {
 	said.await(t, "instance http://a:1 (easyrl) joined")
 	publishTiny(t, m, 1)
 	require.NoError(t, m.connector.follow([]string{"vllm=http://b:1", "http://gone:1"}))
-	said.await(t, "instance http://b:1 (vllm) joined: it serves version 1")
+	said.await(t, "instance http://b:1 (vllm) joined and serves version 1")
 	said.await(t, "instance http://a:1 left")
-	said.await(t, "instance http://gone:1: connection refused; it is called again until it answers")
+	said.await(t, "instance http://gone:1: connection refused; retrying until it responds")
 	require.ErrorContains(t, m.connector.follow([]string{"tgi=http://c:1"}), "expected one of")
 	all := m.List()
 	require.Len(t, all, 2)

@@ -66,7 +66,7 @@ func (m *monitor) evict(ctx context.Context, srv *server) {
 	if !ok {
 		return
 	}
-	m.servers.announcer.notes.Say("instance %s has been %s for %v: it leaves", srv.ID(), in.State, evictAfter)
+	m.servers.announcer.notes.Say("instance %s has been %s for %v; removing it", srv.ID(), in.State, evictAfter)
 	if in.State != fleet.Retired.String() {
 		m.servers.setEvicted(srv.ID())
 	}

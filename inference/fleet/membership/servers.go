@@ -76,7 +76,7 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 	s.pending[e.URL] = true
 	s.mu.Unlock()
 	if twice {
-		return control.Instance{}, fmt.Errorf("instance %s %w: it is being added", e.URL, control.ErrInvalid)
+		return control.Instance{}, fmt.Errorf("instance %s %w: an earlier request is already adding it", e.URL, control.ErrInvalid)
 	}
 	defer func() {
 		s.mu.Lock()

@@ -48,10 +48,10 @@ func openState(folder string, notes *report.Notes) (*stateFile, error) {
 			err = json.Unmarshal(data, &f.content)
 		}
 		if err == nil && f.content.Run == "" {
-			err = errors.New("no run")
+			err = errors.New("it has no run ID")
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("instances: %s: %w, expected what the run wrote; remove the file to start with an empty list", f.path, err)
+			return nil, fmt.Errorf("read instances %s: %w. Delete the file to start with an empty list", f.path, err)
 		}
 	}
 	if f.content.Run == "" {
@@ -99,6 +99,6 @@ func (f *stateFile) write() {
 		err = report.ReplaceFile(f.path, append(data, '\n'))
 	}
 	if err != nil {
-		f.notes.Say("instances: %v; servers that were taken out may come again when the run is started again", err)
+		f.notes.Say("save instances: %v. Removed servers may rejoin if the run restarts", err)
 	}
 }
