@@ -18,18 +18,18 @@ func checkAnswer(out []inference.Completion, req *inference.Request, sum string,
 		c := &out[i]
 		switch {
 		case c.Version != req.Version:
-			return fmt.Errorf("response %d of version %d, expected %d: %w", i, c.Version, req.Version, inference.ErrStale)
+			return fmt.Errorf("response %d has version %d, expected %d: %w", i, c.Version, req.Version, inference.ErrStale)
 		case c.Checksum != "" && c.Checksum != sum:
-			return fmt.Errorf("response %d of version %d with checksum %.40s, expected %s: somebody else publishes to the instance too: %w",
-				i, c.Version, c.Checksum, sum, inference.ErrStale)
+			return fmt.Errorf("version %d of response %d has checksum %.40s, expected %s; another trainer may be publishing to this instance: %w",
+				c.Version, i, c.Checksum, sum, inference.ErrStale)
 		case len(c.IDs) == 0:
 			return fmt.Errorf("response %d has no tokens", i)
 		case len(c.IDs) > req.Sampling.MaxTokens:
 			return fmt.Errorf("response %d has %d tokens, expected at most %d", i, len(c.IDs), req.Sampling.MaxTokens)
 		case len(c.IDs) != len(c.Logprobs):
-			return fmt.Errorf("response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
+			return fmt.Errorf("response %d has %d tokens but %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
 		case req.PromptLogprobs && len(c.PromptLogprobs) != len(req.PromptIDs):
-			return fmt.Errorf("response %d has %d log-probabilities of the prompt's %d tokens", i, len(c.PromptLogprobs), len(req.PromptIDs))
+			return fmt.Errorf("response %d has %d prompt log-probabilities, expected %d", i, len(c.PromptLogprobs), len(req.PromptIDs))
 		}
 		for j, id := range c.IDs {
 			if id < 0 || vocab > 0 && int(id) >= vocab {

@@ -210,7 +210,7 @@ func (c *call) send(ctx context.Context, g grant) answer {
 // overdue is the error of a call that took longer than this duration.
 type overdue time.Duration
 
-func (d overdue) Error() string { return fmt.Sprintf("no answer in %v", time.Duration(d)) }
+func (d overdue) Error() string { return fmt.Sprintf("timed out after %v", time.Duration(d)) }
 
 // within returns the result of do. If do still runs when ctx has ended and d has passed,
 // within abandons it and returns an error that wraps state.ErrStuck. ctx ends before d.
@@ -237,6 +237,6 @@ func within[T any](ctx context.Context, d time.Duration, do func() (T, error)) (
 		return r.value, r.err
 	case <-t.C:
 		var none T
-		return none, fmt.Errorf("watchdog: nothing in %v: %w", d, state.ErrStuck)
+		return none, fmt.Errorf("watchdog: no result after %v: %w", d, state.ErrStuck)
 	}
 }

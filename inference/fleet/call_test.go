@@ -31,7 +31,7 @@ func TestRetriesFaultOnAnotherInstance(t *testing.T) {
 		generate func(context.Context, inference.Request) ([]inference.Completion, error)
 		state    State
 	}{
-		"dies mid-call": {func(ctx context.Context, _ inference.Request) ([]inference.Completion, error) {
+		"dies during the call": {func(ctx context.Context, _ inference.Request) ([]inference.Completion, error) {
 			return nil, errors.Join(sleep(ctx, time.Second), boom)
 		}, Dead},
 		"hangs":                {hang, Dead},
@@ -39,14 +39,14 @@ func TestRetriesFaultOnAnotherInstance(t *testing.T) {
 		"no log-probabilities": {wrong(func(c *inference.Completion) { c.Logprobs = nil }), Dead},
 		"not a number":         {wrong(func(c *inference.Completion) { c.Logprobs[0] = float32(math.NaN()) }), Dead},
 		"empty response":       {wrong(func(c *inference.Completion) { c.IDs, c.Logprobs = nil, nil }), Dead},
-		"no such token":        {wrong(func(c *inference.Completion) { c.IDs[0] = 100 }), Dead},
+		"unknown token":        {wrong(func(c *inference.Completion) { c.IDs[0] = 100 }), Dead},
 		"negative token":       {wrong(func(c *inference.Completion) { c.IDs[0] = -1 }), Dead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := faulty("a", 4, c.generate), fake("b", 4)
 				f := newFleet(t, func(c *Config) { c.Vocab = 100 }, a, b)
-				require.Equal(t, map[string]int{"b": 12}, outcomes(t, f, 12, request(1, 1)), "nothing is lost")
+				require.Equal(t, map[string]int{"b": 12}, outcomes(t, f, 12, request(1, 1)), "no request is lost")
 				require.Equal(t, c.state, states(f)["a"])
 				require.Positive(t, f.Status().Retries)
 				// A dead instance returns with the next verified weights.
@@ -105,7 +105,7 @@ func TestRefusesAnotherVersion(t *testing.T) {
 		require.Equal(t, Stale, states(f)["a"])
 		s := f.Status()
 		require.GreaterOrEqual(t, s.Stale, int64(2))
-		require.Equal(t, s.Stale-1, s.Retries, "each answer thrown away is asked for once more; the first request never was sent")
+		require.Equal(t, s.Stale-1, s.Retries, "each discarded answer causes one retry; the first request was never sent")
 
 		// The next publish tries a again without waiting for it.
 		a.now(func() { a.publish = nil })
@@ -122,7 +122,7 @@ func TestHidesStaleInstanceFromCaller(t *testing.T) {
 		f := newFleet(t, func(c *Config) { c.Attempts = 3 }, a)
 		_, _, err := f.Generate(t.Context(), request(1, 1))
 		require.ErrorContains(t, err, "generate on a: holds 0: stale weights")
-		require.ErrorIs(t, err, inference.ErrNoInstance, "it is tried until the fleet has parted with it")
+		require.ErrorIs(t, err, inference.ErrNoInstance, "retried until the fleet retires the instance")
 		require.NotErrorIs(t, err, inference.ErrStale)
 		require.NoError(t, f.Close())
 	})
@@ -148,7 +148,7 @@ func TestLimitsAttemptsAndBacksOff(t *testing.T) {
 		}, a)
 		start := time.Now()
 		_, _, err := f.Generate(t.Context(), request(1, 1))
-		require.ErrorContains(t, err, "no answer in 4 tries: generate on a: 502")
+		require.ErrorContains(t, err, "failed after 4 attempts: generate on a: 502")
 		require.Equal(t, 6*time.Second, time.Since(start), "1 + 2 + 3 seconds of pauses")
 		require.Equal(t, 4, a.seen().calls)
 		require.EqualValues(t, 3, f.Status().Retries, "tries after the first")
@@ -156,7 +156,7 @@ func TestLimitsAttemptsAndBacksOff(t *testing.T) {
 		a.now(func() { a.generate = fails(fmt.Errorf("prompt of 9 tokens: %w", inference.ErrInvalid)) })
 		_, _, err = f.Generate(t.Context(), request(1, 1))
 		require.ErrorIs(t, err, inference.ErrInvalid)
-		require.Equal(t, 5, a.seen().calls, "a fault of the data is not tried again")
+		require.Equal(t, 5, a.seen().calls, "a fault of the data is not retried")
 		require.NoError(t, f.Close())
 	})
 }

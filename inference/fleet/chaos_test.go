@@ -281,9 +281,9 @@ func TestUnderChaos(t *testing.T) {
 			synctest.Wait()
 			s := f.Status()
 			require.Zero(t, s.Queued)
-			require.Zero(t, s.Invalid, "a fault of an instance is none of the data")
+			require.Zero(t, s.Invalid, "an instance's fault never makes a request invalid")
 			for _, i := range s.Instances {
-				require.Zero(t, i.Requests, "schedule %d leaves a request with %s", seed, i.ID)
+				require.Zero(t, i.Requests, "schedule %d: %s still holds a request", seed, i.ID)
 				faults += i.Failed
 			}
 			hedges += s.Hedges

@@ -55,7 +55,7 @@ func (c *Config) Validate() error {
 	}
 	lasts := func(name string, d time.Duration) {
 		fault(d <= 0, "%s %v, expected more than 0", name, d)
-		fault(c.Watchdog <= d, "watchdog %v, expected more than %s, %v", c.Watchdog, name, d)
+		fault(c.Watchdog <= d, "watchdog %v, expected more than %s (%v)", c.Watchdog, name, d)
 	}
 	least("min serving", c.MinServing, 1)
 	least("attempts", c.Attempts, 1)
@@ -72,7 +72,7 @@ func (c *Config) Validate() error {
 	}
 	lasts("probe every", c.ProbeEvery)
 	lasts("probe timeout", c.ProbeTimeout)
-	fault(c.BackoffMax < c.Backoff, "largest backoff %v, expected at least the first, %v", c.BackoffMax, c.Backoff)
+	fault(c.BackoffMax < c.Backoff, "largest backoff %v, expected at least the first backoff (%v)", c.BackoffMax, c.Backoff)
 	fault(!(c.Ahead >= 0) || math.IsInf(c.Ahead, 0), "ahead %v, expected 0 or more", c.Ahead)
 	return errors.Join(faults...)
 }

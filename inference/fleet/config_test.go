@@ -34,6 +34,6 @@ func TestConfigWatchdogOutlastsEveryDeadline(t *testing.T) {
 		set(&c, c.Watchdog-1)
 		require.NoError(t, c.Validate(), name)
 		set(&c, c.Watchdog)
-		require.EqualError(t, c.Validate(), "fleet: watchdog 45m0s, expected more than "+name+", 45m0s")
+		require.EqualError(t, c.Validate(), "fleet: watchdog 45m0s, expected more than "+name+" (45m0s)")
 	}
 }

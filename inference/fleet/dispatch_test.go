@@ -21,7 +21,7 @@ func TestSpreadsWorkWithinCapacity(t *testing.T) {
 		require.Equal(t, map[string]int{"a": 8, "b": 8}, outcomes(t, f, 16, request(4, 1)))
 		require.Equal(t, 8, a.seen().most)
 		require.Equal(t, 8, b.seen().most)
-		require.Equal(t, 4*time.Second, time.Since(start), "four rounds of two requests on each")
+		require.Equal(t, 4*time.Second, time.Since(start), "four rounds, two requests per instance")
 		s := f.Status()
 		require.Equal(t, 2, s.Size)
 		require.Equal(t, 16, f.Capacity())
@@ -111,7 +111,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		s := f.Status()
 		require.Zero(t, s.Queued)
 		require.Zero(t, s.Instances[0].Requests)
-		require.Equal(t, Healthy, s.Instances[0].State, "a caller that leaves is no fault of the instance")
+		require.Equal(t, Healthy, s.Instances[0].State, "an instance is not blamed if its caller leaves")
 
 		wg.Go(func() {
 			_, _, err := f.Generate(t.Context(), request(1, 1))

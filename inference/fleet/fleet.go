@@ -128,7 +128,7 @@ func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	f.mu.Unlock()
 	if old != nil {
 		if err := old.Close(); err != nil {
-			return errors.Join(fmt.Errorf("add instance %s: close the one it replaces: %w", id, err), refresh())
+			return errors.Join(fmt.Errorf("add instance %s: close the instance it replaces: %w", id, err), refresh())
 		}
 	}
 	return refresh()

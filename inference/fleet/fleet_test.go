@@ -19,7 +19,7 @@ func TestLateJoinerGetsWork(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { by = outcomes(t, f, 10, request(1, 1)) })
 		synctest.Wait()
-		require.ErrorContains(t, f.Add(t.Context(), fake("a", 0)), "one of that name")
+		require.ErrorContains(t, f.Add(t.Context(), fake("a", 0)), "an instance of that name")
 		require.NoError(t, f.Add(t.Context(), b))
 		wg.Wait()
 		require.Equal(t, 8, by["b"])
@@ -37,11 +37,11 @@ func TestDrainAndRemove(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, f.Drain(t.Context(), a))
 		calls := a.seen().calls
-		require.NoError(t, f.Remove(t.Context(), b), "its requests go elsewhere")
+		require.NoError(t, f.Remove(t.Context(), b), "its requests move to other instances")
 		require.True(t, b.seen().closed)
 		wg.Wait()
 		require.Equal(t, 9, by["a"]+by["c"])
-		require.Equal(t, calls, a.seen().calls, "a draining instance gets no more work")
+		require.Equal(t, calls, a.seen().calls, "a draining instance gets no new work")
 		require.Error(t, f.Drain(t.Context(), b))
 		require.Error(t, f.Remove(t.Context(), b))
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
@@ -94,7 +94,7 @@ func TestNotifiesOfStates(t *testing.T) {
 			"instance a: HEALTHY, was STALE",
 			"instance a: SUSPECT, was HEALTHY: unexpected EOF",
 			"instance a: DEAD, was SUSPECT: unexpected EOF",
-			"fleet: too few instances serve: 0, expected at least 1; waiting for up to 2m0s",
+			"fleet: too few instances serve: 0, expected at least 1; waiting up to 2m0s",
 			"instance a: HEALTHY, was DEAD",
 			"fleet: enough instances serve again",
 		}, events)

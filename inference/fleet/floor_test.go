@@ -27,11 +27,11 @@ func TestWaitsBelowItsFloor(t *testing.T) {
 				}
 			}
 		}, a, b)
-		require.Empty(t, said, "to start is no news")
+		require.Empty(t, said, "no event at the start")
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(1)))
-		require.Empty(t, said, "nor is a publish")
+		require.Empty(t, said, "no event during a publish")
 		require.NoError(t, f.Remove(t.Context(), b))
-		require.Equal(t, []string{"fleet: too few instances serve: 1, expected at least 2; waiting for up to 2m0s"}, said)
+		require.Equal(t, []string{"fleet: too few instances serve: 1, expected at least 2; waiting up to 2m0s"}, said)
 
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -53,7 +53,7 @@ func TestWaitsBelowItsFloor(t *testing.T) {
 		_, _, err := f.Generate(t.Context(), request(1, 1))
 		require.ErrorIs(t, err, inference.ErrNoInstance)
 		require.ErrorContains(t, err, "1 for 2m0s, expected at least 2")
-		require.Equal(t, time.Minute, time.Since(start), "two since there were too few")
+		require.Equal(t, time.Minute, time.Since(start), "two minutes since too few serve")
 		require.Len(t, said, 3)
 		_, _, err = f.Generate(t.Context(), request(1, 1))
 		require.ErrorIs(t, err, inference.ErrNoInstance)
@@ -118,7 +118,7 @@ func TestWatchdogAbandonsStuckInstance(t *testing.T) {
 				require.WithinDuration(t, start.Add(f.cfg.Watchdog), time.Now(), 2*time.Second)
 				require.Equal(t, map[string]State{"a": Retired, "b": Healthy}, states(f))
 				require.NoError(t, f.Publish(t.Context(), fakeWeights(3)))
-				require.NoError(t, f.Close(), "nothing waits for it")
+				require.NoError(t, f.Close(), "Close does not wait for the publish")
 				close(free)
 			})
 		})
@@ -138,7 +138,7 @@ func TestWatchdogEndsStuckQueue(t *testing.T) {
 		f.mu.Unlock()
 		start := time.Now()
 		_, _, err = f.Generate(t.Context(), request(1, 1))
-		require.ErrorContains(t, err, "watchdog: 1 requests wait and nothing has moved for 45m0s")
+		require.ErrorContains(t, err, "watchdog: 1 requests are queued and made no progress for 45m0s")
 		require.Equal(t, f.cfg.Watchdog, time.Since(start))
 		require.NoError(t, f.Close())
 	})

@@ -34,7 +34,7 @@ func TestHedgesAStraggler(t *testing.T) {
 		require.EqualValues(t, 1, s.Hedges)
 		require.Zero(t, s.Retries)
 		require.Zero(t, s.Instances[0].Failed)
-		require.Equal(t, Healthy, s.Instances[0].State, "to be slow is no fault")
+		require.Equal(t, Healthy, s.Instances[0].State, "slowness is not a fault")
 		require.Zero(t, s.Instances[0].Requests)
 		require.NoError(t, f.Close())
 	})

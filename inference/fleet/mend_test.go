@@ -21,7 +21,7 @@ func TestHealsAnInstanceThatRestarted(t *testing.T) {
 		require.Equal(t, map[string]int{"a": 4}, outcomes(t, f, 4, request(1, 1)))
 		require.Equal(t, []int64{1, 1}, a.seen().published)
 		require.Positive(t, f.Status().Stale)
-		require.Equal(t, f.Status().Stale, f.Status().Retries, "each answer thrown away, once")
+		require.Equal(t, f.Status().Stale, f.Status().Retries, "one retry per discarded answer")
 		require.Equal(t, Healthy, states(f)["a"])
 		require.NoError(t, f.Close())
 	})
@@ -43,7 +43,7 @@ func TestDetectsOtherWeightsOfSameVersion(t *testing.T) {
 		holds = "another trainer's"
 		out, _, err := f.Generate(t.Context(), request(1, 1))
 		require.NoError(t, err)
-		require.Equal(t, "sum-1", out[0].Checksum, "published again")
+		require.Equal(t, "sum-1", out[0].Checksum, "the weights are published again")
 		require.EqualValues(t, 1, f.Status().Stale)
 		require.EqualValues(t, 1, f.Status().Retries)
 		require.Equal(t, 1, f.Status().Instances[0].Restarts)
@@ -74,7 +74,7 @@ func TestProbesAndVerifiesDeadInstance(t *testing.T) {
 		pass(t, 20*time.Second)
 		require.Equal(t, Dead, states(f)["a"])
 		restarts := f.Status().Instances[0].Restarts
-		require.InDelta(t, 5, restarts, 1, "it fell, and each publish in vain counts")
+		require.InDelta(t, 5, restarts, 1, "its own fall and each failed publish count")
 
 		a.now(func() { a.publish, a.generate = nil, nil })
 		pass(t, 5*time.Second)
@@ -92,7 +92,7 @@ func TestProbesAndVerifiesDeadInstance(t *testing.T) {
 		require.Equal(t, map[string]int{"b": 2}, outcomes(t, f, 2, request(1, 1)))
 		pass(t, time.Minute)
 		more, _ := a.counts()
-		require.InDelta(t, probes+4, more, 1, "5 seconds and 10 for each")
+		require.InDelta(t, probes+4, more, 1, "one per 15 seconds: the pause and the probe")
 		a.now(func() { a.generate, a.probe = nil, func(context.Context) error { return nil } })
 		pass(t, time.Minute)
 		require.Equal(t, Healthy, states(f)["a"])
@@ -129,7 +129,7 @@ func TestRetiresInstanceThatFallsTooOften(t *testing.T) {
 		require.ErrorContains(t, f.Drain(t.Context(), a), "not in the fleet")
 		require.False(t, f.Has(a))
 		require.True(t, f.Has(again))
-		require.Equal(t, Healthy, states(f)["a"], "what is done to the one before does not touch it")
+		require.Equal(t, Healthy, states(f)["a"], "calls on the removed instance do not affect the new one")
 		require.NoError(t, f.Close())
 	})
 }
@@ -173,7 +173,7 @@ func TestJoinerGetsWeightsBeforeWork(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			by := outcomes(t, f, 18, request(1, 7))
-			require.Equal(t, map[string]int{"a": 6, "b": 12}, by, "three by a alone, then five a second")
+			require.Equal(t, map[string]int{"a": 6, "b": 12}, by, "a alone takes three, then five per second in all")
 		})
 		synctest.Wait()
 		require.NoError(t, f.Add(t.Context(), b))

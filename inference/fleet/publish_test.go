@@ -58,7 +58,7 @@ func TestPublishEndsReadersOfOlderWeights(t *testing.T) {
 			return w.Checksum(), nil
 		}
 		var wg sync.WaitGroup
-		wg.Go(func() { require.NoError(t, f.Add(t.Context(), b), "the publish under way takes charge of it") })
+		wg.Go(func() { require.NoError(t, f.Add(t.Context(), b), "the running publish includes it") })
 		synctest.Wait()
 		require.Equal(t, map[string]State{"a": Healthy, "b": Stale}, states(f))
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
@@ -84,8 +84,8 @@ func TestPublishFailsQueuedRequestsOfOlderVersions(t *testing.T) {
 		wg.Wait()
 		require.ErrorIs(t, errs[0], inference.ErrStale, "sampled under version 1, answered as version 2")
 		require.ErrorIs(t, errs[1], inference.ErrStale)
-		require.Equal(t, Healthy, states(f)["a"], "what it did under older weights is not held against it")
-		require.Zero(t, f.Status().Retries, "there was no second try")
+		require.Equal(t, Healthy, states(f)["a"], "faults under older weights do not count")
+		require.Zero(t, f.Status().Retries, "no second attempt")
 		require.NoError(t, f.Close())
 	})
 }

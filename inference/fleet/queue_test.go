@@ -54,18 +54,18 @@ func TestSendsPromptToInstanceWithItsPrefix(t *testing.T) {
 		send("longer", longer)
 		wg.Wait()
 		require.Equal(t, map[string]string{"first": "a", "second": "a", "load": "a", "more": "b", "second again": "a", "longer": "c"}, at,
-			"the last would wait for twice the work")
+			"on a, the last would wait behind twice the work")
 		send("longer again", longer) // c has all its tokens
 		send("third", prompt(200, 128, 3000))
 		wg.Wait()
 		require.Equal(t, "c", at["longer again"])
-		require.Equal(t, "a", at["third"], "what two have already, as a system prompt, binds to none")
+		require.Equal(t, "a", at["third"], "a prefix that two instances hold, such as a system prompt, binds to neither")
 
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
 		longer.Version = 2
 		send("longer under new weights", longer)
 		wg.Wait()
-		require.Equal(t, "a", at["longer under new weights"], "no cache outlives its weights")
+		require.Equal(t, "a", at["longer under new weights"], "new weights empty the cache")
 		require.NoError(t, f.Close())
 	})
 }

@@ -85,7 +85,7 @@ type Next int
 const (
 	Pending   Next = iota // the request's other call decides, or has decided
 	Answered              // the call's completions are the answer
-	Cancelled             // the caller has left
+	Cancelled             // the caller left
 	Failed                // the request ends with the verdict's error
 	Retry                 // enqueue the request again after the verdict's pause
 )

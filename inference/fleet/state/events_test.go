@@ -160,7 +160,7 @@ func (w *world) fault(q *asked, h *host, v Verdict, err error) {
 		w.end(q, v.Err.Error())
 		return
 	}
-	w.must(v.Next == Retry && q.faults < w.cfg.Attempts, "a fault, the %d of %d, gives verdict %d", q.faults, w.cfg.Attempts, v.Next)
+	w.must(v.Next == Retry && q.faults < w.cfg.Attempts, "fault %d of %d gives verdict %d", q.faults, w.cfg.Attempts, v.Next)
 	w.must(v.After >= w.cfg.Backoff && v.After <= w.cfg.BackoffMax, "a pause of %v", v.After)
 	q.phase, q.avoids = paused, h.handle
 }
@@ -174,7 +174,7 @@ func (w *world) hedge() {
 	if !ok {
 		return
 	}
-	w.must(c.q.phase == running && c.try == c.q.try, "a call that is over is hedged")
+	w.must(c.q.phase == running && c.try == c.q.try, "an ended call is hedged")
 	w.must(second.Instance != c.Instance, "hedged with itself")
 	w.hedges++
 	avoids := c.q.avoids
@@ -219,7 +219,7 @@ func (w *world) join() {
 		return
 	}
 	for _, h := range w.instances {
-		w.must(h.left || h.name != name || h.handle == replaced, "%s joins beside itself", name)
+		w.must(h.left || h.name != name || h.handle == replaced, "%s joins twice", name)
 		if h.handle == replaced {
 			w.must(h.state == Retired, "%s, %s, is replaced", name, h.state)
 			h.left, w.parting = true, h
@@ -285,7 +285,7 @@ func (w *world) published(how int) {
 	case 32, 33, 34, 35:
 		out.Err = fmt.Errorf("watchdog: %w", ErrStuck)
 	case 36, 37, 38, 39, 40, 41, 42, 43:
-		out.Err, out.Abandoned = errors.New("the caller has left"), true
+		out.Err, out.Abandoned = errors.New("the caller left"), true
 	default:
 		if o.generation == w.generation {
 			h.generation, h.epoch, h.capacity = w.generation, h.epoch+1, out.Capacity
@@ -304,7 +304,7 @@ func (w *world) probe() {
 	p := w.probes[at]
 	h := w.host(p.Instance)
 	if !w.s.Mending(p) {
-		w.must(p.generation != w.generation || w.closed || h.left || h.serves() || h.state == Draining || h.state == Retired, "%s, %s, is mended no more", h.name, h.state)
+		w.must(p.generation != w.generation || w.closed || h.left || h.serves() || h.state == Draining || h.state == Retired, "%s, %s, is no longer mended", h.name, h.state)
 		w.probes = append(w.probes[:at:at], w.probes[at+1:]...)
 		return
 	}
@@ -344,7 +344,7 @@ func (w *world) calm() {
 		w.settle(1)
 		w.check()
 	}
-	w.must(w.one(queued) == nil, "requests are left in the queue")
+	w.must(w.one(queued) == nil, "the queue still holds requests")
 }
 
 // close closes the fleet and ends all calls.
@@ -378,7 +378,7 @@ func (w *world) play() {
 		w.must(false, "request %p is lost in phase %d", q.Request, q.phase)
 	}
 	for _, h := range w.instances {
-		w.must(h.requests == 0, "%s is left with %d requests", h.name, h.requests)
+		w.must(h.requests == 0, "%s still has %d requests", h.name, h.requests)
 	}
 }
 

@@ -21,7 +21,7 @@ func responses(lengths ...int) []inference.Completion {
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	g := growth{share: 1}
-	require.False(t, g.add(responses(7)), "a response alone grows to its end")
+	require.False(t, g.add(responses(7)), "a single response grows to its end")
 	require.False(t, g.add(responses(5, 5, 5)))
 	require.Equal(t, 1.0, g.share)
 	require.True(t, g.add(responses(10, 40, 10, 20)))
@@ -50,7 +50,7 @@ func TestTargetInFlightFollowsGrowth(t *testing.T) {
 	s := New(config(), now)
 	serve(t, s, "a", 16)
 	serve(t, s, "b", 16)
-	require.Equal(t, 10+4, s.TargetInFlight(8), "1.5 and 1 times 32 responses, and two requests each")
+	require.Equal(t, 10+4, s.TargetInFlight(8), "1.5 and 1 times 32 responses, plus two requests each")
 	_, err := s.Enqueue(now, NewRequest(request(8, 10)))
 	require.NoError(t, err)
 	s.Settle(now, s.Take().Grants[0], Outcome{Completions: responses(10, 1, 1, 1, 1, 1, 1, 4)})

@@ -6,7 +6,7 @@ import (
 )
 
 // ErrStuck is the error of a call that did not return by its deadline.
-var ErrStuck = errors.New("the call did not end with its deadline")
+var ErrStuck = errors.New("call ignored its deadline")
 
 // Health says whether an instance gets work.
 type Health int
@@ -42,7 +42,7 @@ func (e Event) String() string {
 	case e.ID == "":
 		return "fleet: " + e.Err.Error()
 	case e.From == e.To:
-		return fmt.Sprintf("instance %s: %s still: %v", e.ID, e.To, e.Err)
+		return fmt.Sprintf("instance %s: still %s: %v", e.ID, e.To, e.Err)
 	case e.Err == nil:
 		return fmt.Sprintf("instance %s: %s, was %s", e.ID, e.To, e.From)
 	}

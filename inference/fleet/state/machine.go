@@ -52,7 +52,7 @@ func (s *Machine) Join(now time.Time, name string, capacity int, probed bool) (o
 	case s.health.closed:
 		return Order{}, 0, fmt.Errorf("fleet %w", inference.ErrClosed)
 	case old != nil && old.health != Retired:
-		return Order{}, 0, errors.New("one of that name is in the fleet")
+		return Order{}, 0, errors.New("an instance of that name is already in the fleet")
 	case old != nil:
 		replaced = old.handle
 		s.health.remove(now, old)

@@ -90,7 +90,7 @@ func TestSettleUpdatesHealth(t *testing.T) {
 	good := Outcome{Completions: responses(8)}
 	for name, c := range map[string]struct {
 		outcomes []Outcome // of consecutive calls
-		again    bool      // the weights are published again during the last call
+		again    bool      // the weights are the weights are published again during the last call
 		state    Health
 		events   []string // of the last call
 		failed   int64
@@ -159,11 +159,11 @@ func TestPublishedUpdatesHealth(t *testing.T) {
 		"by a dead one": {before: Dead, out: took(3), events: []string{"instance a: HEALTHY, was DEAD"}},
 		"other checksum": {
 			before: Stale, out: Publication{Checksum: "sum", Reported: "other"}, err: "publish version 2 to a: instance reports checksum other, expected sum",
-			events: []string{"instance a: STALE still: publish version 2 to a: instance reports checksum other, expected sum"}, restarts: 1, probe: true,
+			events: []string{"instance a: still STALE: publish version 2 to a: instance reports checksum other, expected sum"}, restarts: 1, probe: true,
 		},
 		"fails": {
 			before: Stale, out: Publication{Err: down}, err: "publish version 2 to a: connection refused",
-			events: []string{"instance a: STALE still: publish version 2 to a: connection refused"}, restarts: 1, probe: true,
+			events: []string{"instance a: still STALE: publish version 2 to a: connection refused"}, restarts: 1, probe: true,
 		},
 		"fails on a dead one": {before: Dead, out: Publication{Err: down}, err: "publish version 2 to a: connection refused", probe: true},
 		"abandoned":           {before: Stale, out: Publication{Err: down, Abandoned: true}, err: "publish version 2 to a: connection refused", probe: true},
@@ -229,14 +229,14 @@ func TestVerdicts(t *testing.T) {
 			{on: 1, out: Outcome{Err: fault}, next: Retry, after: time.Second, err: "generate on a: 502"},
 			{on: 1, out: Outcome{Err: fault}, next: Retry, after: 2 * time.Second, err: "generate on a: 502"},
 			{on: 1, out: Outcome{Err: fault}, next: Retry, after: 3 * time.Second, err: "generate on a: 502"},
-			{on: 1, out: Outcome{Err: fault}, next: Failed, err: "generate: no answer in 4 tries: generate on a: 502"},
+			{on: 1, out: Outcome{Err: fault}, next: Failed, err: "generate: failed after 4 attempts: generate on a: 502"},
 		}},
 		"a stale answer does not count": {instances: 2, retries: 4, tries: []try{
 			{on: 1, out: Outcome{Err: stale}, next: Retry, after: time.Second, err: "generate on a: stale weights"},
 			{on: 2, out: Outcome{Err: fault}, next: Retry, after: 2 * time.Second, err: "generate on b: 502"},
 			{on: 2, out: Outcome{Err: fault}, next: Retry, after: 3 * time.Second, err: "generate on b: 502"},
 			{on: 2, out: Outcome{Err: fault}, next: Retry, after: 3 * time.Second, err: "generate on b: 502"},
-			{on: 2, out: Outcome{Err: fault}, next: Failed, err: "generate: no answer in 4 tries: generate on b: 502"},
+			{on: 2, out: Outcome{Err: fault}, next: Failed, err: "generate: failed after 4 attempts: generate on b: 502"},
 		}},
 		"invalid for the only one": {instances: 1, invalid: 1, tries: []try{{on: 1, out: Outcome{Err: invalid}, next: Failed, err: "generate on a: prompt: invalid request"}}},
 		"invalid for two": {instances: 3, invalid: 1, retries: 1, tries: []try{
@@ -273,7 +273,7 @@ func TestVerdicts(t *testing.T) {
 			require.Equal(t, c.invalid, status.Invalid)
 			require.Equal(t, c.retries, status.Retries)
 			if name == "invalid for one" {
-				require.Equal(t, Suspect, status.Instances[0].State, "it refused what another instance has done")
+				require.Equal(t, Suspect, status.Instances[0].State, "it refused what another instance answered")
 			}
 		})
 	}
@@ -338,7 +338,7 @@ func TestHedgeNeedsEnoughInstances(t *testing.T) {
 	require.True(t, ok)
 	s.Drain(start(), s.health.all[1].handle)
 	_, ok = s.Hedge(start(), grants[0])
-	require.False(t, ok, "one serves, expected two")
+	require.False(t, ok, "one instance serves, expected two")
 }
 
 // Below the floor requests wait, but no longer than EmptyWait and Watchdog.
@@ -368,7 +368,7 @@ func TestPatience(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, time.Minute, left, "the watchdog is next")
 	_, err = s.Look(at(46*time.Minute), r)
-	require.EqualError(t, err, "watchdog: 1 requests wait and nothing has moved for 45m0s")
+	require.EqualError(t, err, "watchdog: 1 requests are queued and made no progress for 45m0s")
 }
 
 func TestFloorIsReportedOutsideAPublish(t *testing.T) {
@@ -377,10 +377,10 @@ func TestFloorIsReportedOutsideAPublish(t *testing.T) {
 	require.NoError(t, s.Begin(start(), 2))
 	require.Equal(t, []string{"instance a: STALE, was HEALTHY", "instance b: STALE, was HEALTHY"}, lines(s.Take().Events))
 	s.Finish(start())
-	low := "fleet: too few instances serve: 0, expected at least 2; waiting for up to 2m0s"
+	low := "fleet: too few instances serve: 0, expected at least 2; waiting up to 2m0s"
 	require.Equal(t, []string{low}, lines(s.Take().Events))
 	s.Finish(start())
-	require.Empty(t, s.Take().Events, "once is enough")
+	require.Empty(t, s.Take().Events, "reported once")
 	awaited, _ := s.Targets()
 	for _, o := range awaited {
 		require.NoError(t, s.Published(start(), o, took(1)))
@@ -404,7 +404,7 @@ func TestPublishGivesNoWorkToStaleInstances(t *testing.T) {
 	awaited, _ := s.Targets()
 	require.NoError(t, s.Published(start(), awaited[1], took(1)))
 	grants := s.Take().Grants
-	require.Len(t, grants, 1, "b alone serves")
+	require.Len(t, grants, 1, "only b serves")
 	require.EqualValues(t, 2, grants[0].Version)
 }
 
@@ -412,7 +412,7 @@ func TestJoinReplacesRetiredInstance(t *testing.T) {
 	t.Parallel()
 	s := machine(t, nil, 1)
 	_, _, err := s.Join(start(), "a", 1, false)
-	require.EqualError(t, err, "one of that name is in the fleet")
+	require.EqualError(t, err, "an instance of that name is already in the fleet")
 	_, grants := ask(t, s, 1)
 	s.Settle(start(), grants[0], Outcome{Err: ErrStuck})
 	o, replaced, err := s.Join(start(), "a", 1, false)
@@ -420,7 +420,7 @@ func TestJoinReplacesRetiredInstance(t *testing.T) {
 	require.Equal(t, grants[0].Instance, replaced)
 	require.NoError(t, s.Published(start(), o, took(1)))
 	require.Len(t, s.Status(start()).Instances, 1)
-	require.False(t, s.Remove(start(), replaced), "it is gone")
+	require.False(t, s.Remove(start(), replaced), "the replaced instance has left")
 	require.Equal(t, 1, s.Status(start()).Size)
 }
 

@@ -47,7 +47,7 @@ func (q *queue) stale(r *Request) error {
 		return nil
 	}
 	h.stale++
-	return fmt.Errorf("request of version %d, the fleet's is %d: %w", r.version, h.version, inference.ErrStale)
+	return fmt.Errorf("request is for version %d, the fleet has %d: %w", r.version, h.version, inference.ErrStale)
 }
 
 // refuse removes the requests for which err returns an error from the queue.
@@ -79,7 +79,7 @@ func (q *queue) patience(now, since time.Time) (time.Duration, error) {
 	}
 	quiet := q.cfg.Watchdog - now.Sub(since)
 	if quiet <= 0 {
-		return 0, fmt.Errorf("watchdog: %d requests wait and nothing has moved for %v", q.waiting.Len(), q.cfg.Watchdog)
+		return 0, fmt.Errorf("watchdog: %d requests are queued and made no progress for %v", q.waiting.Len(), q.cfg.Watchdog)
 	}
 	return min(left, quiet), nil
 }

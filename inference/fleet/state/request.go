@@ -56,7 +56,7 @@ func (r *Request) next(cfg *Config, m *member, err error) Verdict {
 	}
 	r.avoid, r.last = m, instanceFault(m, err)
 	if r.failed >= cfg.Attempts {
-		return Verdict{Next: Failed, Err: fmt.Errorf("generate: no answer in %d tries: %w", cfg.Attempts, r.last)}
+		return Verdict{Next: Failed, Err: fmt.Errorf("generate: failed after %d attempts: %w", cfg.Attempts, r.last)}
 	}
 	return Verdict{Next: Retry, After: cfg.backoff(r.try), Err: r.last}
 }

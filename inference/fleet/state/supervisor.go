@@ -85,7 +85,7 @@ func (h *supervisor) blame(now time.Time, m *member, epoch int64, err error) {
 func (h *supervisor) fall(now time.Time, m *member, to Health, cause error) {
 	m.restarts++
 	if m.restarts > h.cfg.MaxRestarts {
-		to, cause = Retired, fmt.Errorf("fell %d times, expected at most %d: %w", m.restarts, h.cfg.MaxRestarts, cause)
+		to, cause = Retired, fmt.Errorf("failed %d times, expected at most %d: %w", m.restarts, h.cfg.MaxRestarts, cause)
 	}
 	h.set(now, m, to, cause)
 }
@@ -134,7 +134,7 @@ func (h *supervisor) checkFloor(now time.Time) {
 		h.floor.low = !h.floor.low
 		var e Event
 		if h.floor.low {
-			e.Err = fmt.Errorf("%w: %d, expected at least %d; waiting for up to %v", inference.ErrNoInstance, h.serving, h.cfg.MinServing, h.cfg.EmptyWait)
+			e.Err = fmt.Errorf("%w: %d, expected at least %d; waiting up to %v", inference.ErrNoInstance, h.serving, h.cfg.MinServing, h.cfg.EmptyWait)
 		}
 		h.report(e)
 	}

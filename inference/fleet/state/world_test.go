@@ -197,7 +197,7 @@ func (w *books) grant(q *asked, g Grant) {
 		"%s holds generation %d of %d and is granted a request of version %d, %s", h.name, h.generation, w.generation, g.Version, g.Checksum)
 	w.must(q.version == 0 || q.version == w.version, "request of version %d is granted under %d", q.version, w.version)
 	w.must(h.serves() && !h.left, "%s, %s, is granted a request", h.name, h.state)
-	w.must(h.state != Suspect || h.requests == 0, "%s is suspect and gets one more request", h.name)
+	w.must(h.state != Suspect || h.requests == 0, "%s is suspect and gets a second request", h.name)
 	n, _ := w.serving()
 	w.must(n >= w.cfg.MinServing, "granted while %d serve, expected at least %d", n, w.cfg.MinServing)
 	w.must(q.avoids != h.handle || n == 1, "granted %s, which failed the request last", h.name)
@@ -250,20 +250,20 @@ func (w *books) checkBooks() {
 	s := w.s.Status(w.now)
 	n, capacity := w.serving()
 	serving, most := w.s.Serving()
-	w.must(s.Size == n && serving == n && most == capacity, "%d serve with %d, expected %d with %d", serving, most, n, capacity)
+	w.must(s.Size == n && serving == n && most == capacity, "%d instances of capacity %d serve, expected %d of %d", serving, most, n, capacity)
 	waiting := 0
 	for _, q := range w.requests {
 		if q.phase == queued {
 			waiting++
 		}
 	}
-	w.must(s.Queued == waiting, "%d wait, expected %d", s.Queued, waiting)
+	w.must(s.Queued == waiting, "%d requests wait, expected %d", s.Queued, waiting)
 	w.must(s.Hedges == int64(w.hedges), "%d hedges, expected %d", s.Hedges, w.hedges)
 	ready := 0
 	for _, h := range w.instances {
 		m := w.s.health.get(h.handle)
 		if h.left {
-			w.must(m == nil, "%s is still there", h.name)
+			w.must(m == nil, "%s is still in the machine", h.name)
 			continue
 		}
 		if m == nil || m.health != h.state || m.requests != h.requests || m.responses != h.responses || m.tokens != h.tokens {
