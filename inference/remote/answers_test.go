@@ -21,25 +21,25 @@ func TestDecodeCompletions(t *testing.T) {
 	choice := func(old, new string) string { return strings.Replace(goodChoice, old, new, 1) }
 	tests := []struct{ name, choices, want string }{
 		{"good", goodChoice, ""},
-		{"longer than asked for", choice("[1,2]", "[1,2,3,4,5]"), "5 tokens, expected at most 4"},
-		{"fewer log-probabilities", choice("[1,2]", "[1,2,3]"), "3 tokens and 2 log-probabilities"},
+		{"longer than requested", choice("[1,2]", "[1,2,3,4,5]"), "5 tokens, expected at most 4"},
+		{"fewer log-probabilities", choice("[1,2]", "[1,2,3]"), "3 tokens but 2 log-probabilities"},
 		{"null", choice("-0.1", "null"), "token 0 has log-probability null"},
-		{"NaN", choice("-0.1", "NaN"), "unexpected answer"},
-		{"-Infinity", choice("-0.1", "-Infinity"), "unexpected answer"},
-		{"beyond float32", choice("-0.1", "-1e99"), "unexpected answer"},
-		{"what cannot be sampled", choice("-0.1", "-9999.0"), "log-probability -9999"},
+		{"NaN", choice("-0.1", "NaN"), "unexpected response body"},
+		{"-Infinity", choice("-0.1", "-Infinity"), "unexpected response body"},
+		{"exceeds float32", choice("-0.1", "-1e99"), "unexpected response body"},
+		{"impossible token", choice("-0.1", "-9999.0"), "log-probability -9999"},
 		{"positive", choice("-0.1", "0.1"), "at most 0"},
 		{"negative id", choice("[1,2]", "[1,-2]"), "token 1 is -2"},
-		{"large id", choice("[1,2]", "[1,4294967297]"), "unexpected answer"},
+		{"large id", choice("[1,2]", "[1,4294967297]"), "unexpected response body"},
 		{"no tokens", choice("[1,2]", "[]"), "no tokens"},
 		{"no log-probabilities", choice(`"logprobs":{"token_logprobs":[-0.1,-1.5e-45]}`, `"logprobs":null`), "no log-probabilities"},
 		{"finish", choice("stop", "content_filter"), `finish reason "content_filter"`},
 		{"index", choice(`"index":0`, `"index":1`), "index 1"},
 		{"twice", goodChoice + "," + goodChoice, "2 choices, expected 1"},
-		{"another prompt", choice(`"index"`, `"prompt_token_ids":[5,6],"index"`), "sampled from another prompt"},
-		{"tokens by name", choice(`"token_ids":[1,2]`, `"token_ids":null`), "choice 0: no tokens"},
+		{"another prompt", choice(`"index"`, `"prompt_token_ids":[5,6],"index"`), "the server sampled another prompt"},
+		{"tokens as text", choice(`"token_ids":[1,2]`, `"token_ids":null`), "choice 0: no tokens"},
 		{"none", "", "0 choices, expected 1"},
-		{"truncated", goodChoice[:40], "unexpected answer"},
+		{"truncated", goodChoice[:40], "unexpected response body"},
 	}
 	req := request(1)
 	for _, test := range tests {
@@ -64,7 +64,7 @@ func readCompletions(data []byte, req *inference.Request) ([]inference.Completio
 	return completions.Decode(&a, req, req.Sampling.MaxTokens)
 }
 
-// Servers without return_token_ids give ids in place of tokens.
+// Servers without return_token_ids send IDs in place of tokens.
 func TestTokensAsIDs(t *testing.T) {
 	t.Parallel()
 	req := request(1)
@@ -74,11 +74,11 @@ func TestTokensAsIDs(t *testing.T) {
 	require.Equal(t, []int32{17, 0}, out[0].IDs)
 	for _, bad := range []string{"17", "token_id:", "token_id:x", "token_id:4294967296"} {
 		_, err := readCompletions([]byte(`{"choices":[{"index":0,"finish_reason":"length","logprobs":{"tokens":["`+bad+`"],"token_logprobs":[-1]}}]}`), &req)
-		require.ErrorContains(t, err, "expected token ids or token_id:N", bad)
+		require.ErrorContains(t, err, "expected a token id or token_id:N", bad)
 	}
 }
 
-// Log-probabilities survive the way over the wire bit for bit.
+// Log-probabilities cross the wire bit for bit.
 func TestFloatsRoundTrip(t *testing.T) {
 	t.Parallel()
 	req := request(1)
@@ -109,18 +109,18 @@ func TestDecodeSGLang(t *testing.T) {
 		{"good", goodSGLang, ""},
 		{"a list of one", "[" + goodSGLang + "]", ""},
 		{"null", edited("-0.1", "null"), "token 0 has log-probability null"},
-		{"no id", edited("1,null", "null,null"), "token without an id"},
-		{"short token", edited("[-0.1,1,null]", "[-0.1]"), "token of 1 entries"},
+		{"no id", edited("1,null", "null,null"), "token has no id"},
+		{"short token", edited("[-0.1,1,null]", "[-0.1]"), "token has 1 entries"},
 		{"other weights", edited("v1-a", "default"), "stale weights"},
-		{"weights changed half-way", edited(`"prompt_tokens"`, `"weight_versions":[{"version":"v0-a","start":0,"end":1}],"prompt_tokens"`), "stale weights"},
-		{"another prompt", edited(`"prompt_tokens":3`, `"prompt_tokens":2`), "prompt of 2 tokens, expected 3"},
+		{"weights changed midway", edited(`"prompt_tokens"`, `"weight_versions":[{"version":"v0-a","start":0,"end":1}],"prompt_tokens"`), "stale weights"},
+		{"another prompt", edited(`"prompt_tokens":3`, `"prompt_tokens":2`), "the server's prompt has 2 tokens, expected 3"},
 		{"finish", edited(`"stop"`, `"error"`), `finish reason "error"`},
 		{"finish is null", edited(`{"type":"stop","matched":2}`, "null"), "finish reason"},
 		{"no tokens", edited(`[[-0.1,1,null],[-0.2,2,"b"]]`, "[]"), "no tokens"},
 		{"two", "[" + goodSGLang + "," + goodSGLang + "]", "2 responses, expected 1"},
-		{"truncated", goodSGLang[:50], "unexpected answer"},
-		{"not even an object", "17", "unexpected answer"},
-		{"empty", "", "unexpected answer"},
+		{"truncated", goodSGLang[:50], "unexpected response body"},
+		{"not an object", "17", "unexpected response body"},
+		{"empty", "", "unexpected response body"},
 	}
 	req := request(1)
 	for _, test := range tests {
@@ -138,7 +138,7 @@ func TestDecodeSGLang(t *testing.T) {
 	require.True(t, unlabelled)
 }
 
-// Whatever a server sends, what is taken is whole.
+// Every response that decodes from arbitrary bytes is complete.
 func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"choices":[` + goodChoice + `]}`))
 	f.Add([]byte(goodSGLang))

@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/inference/server"
 )
 
-// sink takes weights and keeps nothing.
+// sink discards the weights it gets.
 type sink struct{ backend }
 
 func (s *sink) Update(_ context.Context, version int64, r io.Reader, _ int64) (string, error) {
@@ -33,8 +33,8 @@ func (gigabyte) WriteSafetensors(w io.Writer) error {
 	return nil
 }
 
-// BenchmarkPublish sends 1 GiB over loopback, both ends in this process and the
-// checksums of both included.
+// BenchmarkPublish sends 1 GiB over loopback. Both ends and their checksums run in this
+// process.
 func BenchmarkPublish(b *testing.B) {
 	s := &sink{}
 	cfg := server.DefaultConfig()

@@ -13,15 +13,15 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 )
 
-// client is what the instances of all kinds share. Its fields do not change after
+// client is the part that instances of all kinds share. Its fields do not change after
 // Dial.
 type client struct {
 	cfg      Config
-	url      string // cfg's
+	url      string // cfg.URL
 	http     *transport.Client
 	kind     Kind
 	model    string
-	context  int // positions; 0 where the server does not say
+	context  int // positions; 0 if unknown
 	capacity int
 }
 
@@ -32,8 +32,8 @@ func newClient(cfg Config) *client {
 	}
 }
 
-// open asks the server what it is, unless the configuration says so, and returns
-// the instance of its kind.
+// open detects the server's kind, unless the configuration names it, and returns the
+// instance of that kind.
 func (c *client) open(ctx context.Context) (Instance, error) {
 	c.kind, _ = kindOf(c.cfg.Kind)
 	if c.cfg.Kind == "" {
@@ -48,7 +48,7 @@ func (c *client) open(ctx context.Context) (Instance, error) {
 		return nil, fmt.Errorf("instance %s: %w", c.url, err)
 	}
 	if c.context > 0 && c.context < c.cfg.Context {
-		return nil, fmt.Errorf("instance %s: its context has %d positions, expected %d for a prompt and its response", c.url, c.context, c.cfg.Context)
+		return nil, fmt.Errorf("instance %s: context has %d positions, expected at least %d for a prompt and its response", c.url, c.context, c.cfg.Context)
 	}
 	if c.capacity == 0 {
 		c.capacity = 64
@@ -56,7 +56,7 @@ func (c *client) open(ctx context.Context) (Instance, error) {
 	return inst, nil
 }
 
-// recognise finds the kind of the server by its marks.
+// recognise detects the kind of the server by its marks.
 func (c *client) recognise(ctx context.Context) (Kind, error) {
 	for _, m := range marks() {
 		var body map[string]any
@@ -69,25 +69,25 @@ func (c *client) recognise(ctx context.Context) (Kind, error) {
 			return Kind{}, fmt.Errorf("instance %s: %w", c.url, err)
 		}
 		if refused != nil && (refused.Status == 401 || refused.Status == 403) {
-			return Kind{}, fmt.Errorf("instance %s: GET %s: status %d, expected the server's bearer token in inference.token_file", c.url, m.path, refused.Status)
+			return Kind{}, fmt.Errorf("instance %s: GET %s: status %d. Set inference.token_file to the server's bearer token", c.url, m.path, refused.Status)
 		}
-		if refused != nil && refused.Status >= 500 { // it starts, or a proxy stands before nothing
+		if refused != nil && refused.Status >= 500 { // the server is starting, or a proxy has no backend
 			return Kind{}, fmt.Errorf("instance %s: %w", c.url, err)
 		}
 	}
-	return Kind{}, fmt.Errorf("instance %s: neither %s answers there", c.url, join(titles(kinds()), "nor"))
+	return Kind{}, fmt.Errorf("instance %s: not a known server, expected %s", c.url, join(titles(kinds())))
 }
 
-// ID is the server's address.
+// ID returns the server's address.
 func (c *client) ID() string { return c.url }
 
-// Kind is what the server is.
+// Kind returns the server's kind.
 func (c *client) Kind() Kind { return c.kind }
 
-// Capacity is the number of responses that the server samples at once.
+// Capacity returns the number of responses that the server samples at once.
 func (c *client) Capacity() int { return c.capacity }
 
-// Probe asks the server whether it is well.
+// Probe checks that the server is healthy.
 func (c *client) Probe(ctx context.Context) error {
 	if err := c.http.Get(ctx, "/health", nil); err != nil {
 		return fmt.Errorf("instance %s: %w", c.url, err)
@@ -95,7 +95,7 @@ func (c *client) Probe(ctx context.Context) error {
 	return nil
 }
 
-// Close ends all calls with inference.ErrClosed. The server goes on.
+// Close ends all calls with inference.ErrClosed. The server keeps running.
 func (c *client) Close() error {
 	c.http.Close(fmt.Errorf("instance %s: %w", c.url, inference.ErrClosed))
 	return nil
@@ -113,7 +113,7 @@ func (c *client) readModel(ctx context.Context) error {
 		return err
 	}
 	if len(list.Data) == 0 {
-		return errors.New("GET /v1/models: no model, expected at least 1")
+		return errors.New("GET /v1/models: no models, expected at least 1")
 	}
 	for _, m := range list.Data {
 		if c.model == "" || c.model == m.ID {
@@ -121,10 +121,11 @@ func (c *client) readModel(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("GET /v1/models: no model %q, the first is %q", c.model, list.Data[0].ID)
+	return fmt.Errorf("GET /v1/models: no model %q; the first is %q", c.model, list.Data[0].ID)
 }
 
-// limit is the number of response tokens that fit the model's context.
+// limit returns the number of response tokens to request, at most what the model's
+// context leaves.
 func (c *client) limit(req *inference.Request) (int, error) {
 	if err := req.Validate(); err != nil {
 		return 0, err
@@ -139,7 +140,7 @@ func (c *client) limit(req *inference.Request) (int, error) {
 	return min(req.Sampling.MaxTokens, left), nil
 }
 
-// labelled is a server that knows its weights by a label.
+// labelled returns a Server for a kind that identifies its weights by a label.
 func (c *client) labelled() *labelled.Server {
 	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Limit: c.limit})
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
-// easyrl is an instance of easyrl serve. Every request says which weights it
-// wants and every answer which it got.
+// easyrl is an instance of easyrl serve. Every request names the weights that it wants,
+// and every answer those that it got.
 type easyrl struct {
 	*client
 	loopback bool
-	layout   string          // that the server takes beside rows; may be empty
-	latest   *publish.Latest // the store's, or its own
-	heard    atomic.Bool     // whether the server last heard of the trainer
+	layout   string          // that the server accepts besides rows; may be empty
+	latest   *publish.Latest // the store's, or the instance's own
+	heard    atomic.Bool     // the last claim of the server succeeded
 	beats    conc.WaitGroup
-	stop     func() // ends beats; nil before they began
+	stop     func() // ends beats; nil before they start
 }
 
 // EasyRL is the name of the kind of easyrl serve.
@@ -41,9 +41,9 @@ func easyrlKind() Kind {
 type held struct {
 	Version  *int64 `json:"version"`
 	Checksum string `json:"checksum"`
-	Config   string `json:"config"`   // names what is computed with them; may be empty
-	Capacity int    `json:"capacity"` // where the server says it
-	Layout   string `json:"layout"`   // of panels that it takes beside rows, where it does
+	Config   string `json:"config"`   // model fingerprint; may be empty
+	Capacity int    `json:"capacity"` // 0 if not reported
+	Layout   string `json:"layout"`   // of panels accepted besides rows; may be empty
 }
 
 func newEasyrl(ctx context.Context, c *client) (Instance, error) {
@@ -74,8 +74,8 @@ func newEasyrl(ctx context.Context, c *client) (Instance, error) {
 	return e, nil
 }
 
-// Generate samples with the very tokens and log-probabilities that an embedded
-// engine gives.
+// Generate samples exactly the tokens and log-probabilities that an embedded engine
+// would.
 func (e *easyrl) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	out, err := e.generate(ctx, &req)
 	if err != nil {
@@ -89,7 +89,7 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	if err != nil {
 		return nil, err
 	}
-	body := completions.NewRequest("", req, limit) // its only one, whatever the folder's name
+	body := completions.NewRequest("", req, limit) // the server has only one model
 	body.SampleIndex = req.FirstIndex
 	if req.Version != 0 {
 		body.WeightVersion = &req.Version
@@ -102,7 +102,7 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 		return nil, errors.New("POST /v1/completions: no weight_version")
 	}
 	if req.Version != 0 && *a.WeightVersion != req.Version {
-		return nil, fmt.Errorf("POST /v1/completions: weights of version %d, expected %d: %w", *a.WeightVersion, req.Version, inference.ErrStale)
+		return nil, fmt.Errorf("POST /v1/completions: server has version %d, expected %d: %w", *a.WeightVersion, req.Version, inference.ErrStale)
 	}
 	out, err := completions.Decode(&a, req, limit)
 	if err != nil {
@@ -110,16 +110,16 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	}
 	for i := range out {
 		if out[i].Finish == completions.Abort {
-			return nil, fmt.Errorf("POST /v1/completions: response %d was broken off", i)
+			return nil, fmt.Errorf("POST /v1/completions: response %d was aborted", i)
 		}
 		out[i].Version, out[i].Checksum = *a.WeightVersion, a.Checksum
 	}
 	return out, nil
 }
 
-// Publish sends w as a file's path where the server is on this machine and
-// there is a store, and as a stream otherwise; as it lies in memory where the server
-// takes that, and as rows otherwise. All files carry their checksum.
+// Publish sends w as a file's path if the server runs on this machine and there is a
+// store, and as a stream otherwise. It uses the in-memory layout if the server accepts
+// that, and rows otherwise. All files carry their checksum.
 func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	var h held
 	var err error
@@ -135,9 +135,9 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 	switch {
 	case err != nil:
 	case h.Version == nil || *h.Version != w.Version():
-		err = fmt.Errorf("PUT /v1/weights: serves version %s, expected %d", printed(h.Version), w.Version())
+		err = fmt.Errorf("PUT /v1/weights: server has version %s, expected %d", printed(h.Version), w.Version())
 	case h.Checksum != w.Checksum():
-		err = fmt.Errorf("PUT /v1/weights: serves checksum %q, expected %s", h.Checksum, w.Checksum())
+		err = fmt.Errorf("PUT /v1/weights: server has checksum %q, expected %s", h.Checksum, w.Checksum())
 	}
 	if err != nil {
 		return "", fmt.Errorf("instance %s: %w", e.url, publish.Fault(err))
@@ -145,8 +145,8 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 	return h.Checksum, nil
 }
 
-// send tries what the server may refuse first: a port of this machine may lead to
-// another one, or to another user's server, and a server may be another one by now.
+// send tries the forms that the server may refuse first. A loopback port may lead to
+// another machine or another user's server, and the server may have been replaced.
 func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
 	layouts := []string{""}
 	if p, ok := w.(publish.Packed); ok && e.layout != "" && p.Layout() == e.layout {
@@ -161,13 +161,13 @@ func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
 	return err
 }
 
-// refuses reports whether a server wants no weights of this kind.
+// refuses reports whether a server refused the form in which weights were sent.
 func refuses(err error) bool {
 	var refused *transport.StatusError
 	return errors.As(err, &refused) && (errors.Is(err, inference.ErrInvalid) || refused.Status == http.StatusForbidden)
 }
 
-// sendIn sends w in a layout, as publish.Latest.Put does.
+// sendIn sends w in a layout of publish.Latest.Put.
 func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string, h *held) error {
 	path, file, err := e.latest.Put(ctx, w, layout)
 	if err != nil {
@@ -201,7 +201,7 @@ func (h *held) check(computes string) error {
 	if computes == "" || h.Config == "" || h.Config == computes {
 		return nil
 	}
-	return fmt.Errorf("/v1/weights: its config.json is of another model (%.40q, expected %q): same weights, other results", h.Config, computes)
+	return fmt.Errorf("/v1/weights: config.json describes another model (%.40q, expected %q)", h.Config, computes)
 }
 
 func printed(v *int64) string {

@@ -9,11 +9,11 @@ import (
 
 // Endpoint is the address of an inference server.
 type Endpoint struct {
-	Kind string // of Names; empty where the server is to be asked
+	Kind string // one of Names; empty to detect it
 	URL  string
 }
 
-// ParseEndpoint reads a URL or KIND=URL; kind is that of a URL alone.
+// ParseEndpoint parses a URL or KIND=URL. kind applies to a URL without one.
 func ParseEndpoint(text, kind string) (Endpoint, error) {
 	e := Endpoint{Kind: kind, URL: text}
 	if prefix, rest, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(prefix, ":/") {
@@ -24,7 +24,7 @@ func ParseEndpoint(text, kind string) (Endpoint, error) {
 		return Endpoint{}, fmt.Errorf("%.200q, expected a URL such as http://127.0.0.1:8000", text)
 	}
 	if e.Kind != "" && !slices.Contains(Names(), e.Kind) {
-		return Endpoint{}, fmt.Errorf("%.200q, expected one of %s before the URL", text, `"`+strings.Join(Names(), `", "`)+`"`)
+		return Endpoint{}, fmt.Errorf("%.200q, expected the kind before the URL to be one of %s", text, `"`+strings.Join(Names(), `", "`)+`"`)
 	}
 	e.URL = strings.TrimRight(e.URL, "/")
 	return e, nil

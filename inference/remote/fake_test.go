@@ -26,8 +26,8 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
-// fakeWeights is a safetensors file of one number, on which all that a fake
-// server samples depends.
+// fakeWeights is a safetensors file of one number, which determines all that a fake
+// server samples.
 type fakeWeights struct {
 	version int64
 	value   float32
@@ -58,30 +58,30 @@ type fake struct {
 	pipe *pipeListener
 	http *http.Server
 	ends chan struct{} // closed at the end of the test
-	// computes names what easyrl's model computes, c1 unless it is set.
+	// computes is the model fingerprint that easyrl reports; c1 if empty.
 	computes string
-	layout   string // that easyrl says it takes
-	rowsOnly bool   // that it takes none
+	layout   string // that easyrl reports
+	rowsOnly bool   // easyrl refuses the layout
 
 	mu      sync.Mutex
 	value   float32 // the weights
-	packed  bool    // as they came
+	packed  bool    // weights arrived packed
 	version int64   // easyrl's
-	trainer string  // that easyrl has
+	trainer string  // that holds easyrl's server
 	label   string
 	paused  bool
 	calls   []string                  // path and query of all but /health
 	bodies  map[string]map[string]any // the last request of each path
 	old     bool                      // an update answers 200 and keeps the weights
-	without map[string]bool           // paths that an older server has not
-	// fault, where set, may answer in place of the server.
+	without map[string]bool           // paths missing on an older server
+	// fault, if set, may answer in place of the server.
 	fault func(w http.ResponseWriter, r *http.Request) bool
-	edit  func(path string, answer any) any // of what is sent
-	// seeded is SGLang with --enable-deterministic-inference.
+	edit  func(path string, answer any) any // changes each answer
+	// seeded makes SGLang run with --enable-deterministic-inference.
 	seeded bool
 }
 
-// pipeListener is a listener in memory, so that a test may run in a bubble.
+// pipeListener is a listener in memory, for tests that run in a bubble.
 type pipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -139,14 +139,14 @@ func newFake(t *testing.T, kind string) *fake {
 	return f
 }
 
-// config is that of a client of f.
+// config returns the configuration of a client of f.
 func (f *fake) config() Config {
 	store, err := publish.NewStore(filepath.Join(f.t.TempDir(), "weights"))
 	require.NoError(f.t, err)
 	return Config{URL: "http://fake:8000", Store: store, dial: f.pipe.dial}
 }
 
-// dial is a client of f.
+// dial returns a client of f.
 func (f *fake) dial(edit ...func(*Config)) Instance {
 	cfg := f.config()
 	for _, e := range edit {
@@ -175,7 +175,7 @@ func (f *fake) called(path string) (n int) {
 	return n
 }
 
-// restart is a new process with the base weights.
+// restart simulates a new process with the base weights.
 func (f *fake) restart() {
 	f.set(func() { f.value, f.version, f.label = 0, 0, "default" })
 }
@@ -199,7 +199,7 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	if f.edit != nil {
 		answer = f.edit(r.URL.Path, answer)
 	}
-	if s, ok := answer.(string); ok { // as it is
+	if s, ok := answer.(string); ok { // raw text
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, s)
 		return
@@ -254,7 +254,7 @@ func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (a
 	switch call {
 	case "POST /v1/trainer":
 		if f.trainer != "" && f.trainer != body["id"] {
-			return object{"error": object{"message": "it serves another"}}, 409
+			return object{"error": object{"message": "held by another trainer"}}, 409
 		}
 		f.trainer = body["id"].(string)
 		return object{}, 200
@@ -271,18 +271,18 @@ func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (a
 				return object{"error": object{"message": err.Error(), "type": "invalid_request_error"}}, 400
 			}
 		} else if r.ContentLength != int64(len(data)) {
-			return object{"error": object{"message": fmt.Sprintf("said to be %d bytes, expected %d", r.ContentLength, len(data))}}, 400
+			return object{"error": object{"message": fmt.Sprintf("content length is %d, expected %d", r.ContentLength, len(data))}}, 400
 		}
 		value, err := readFake(data)
 		if err != nil {
 			return object{"error": err.Error()}, 400
 		}
 		if f.rowsOnly && strings.Contains(string(data), "packed") {
-			return object{"error": object{"message": "laid out otherwise", "type": "invalid_request_error"}}, 400
+			return object{"error": object{"message": "wrong layout", "type": "invalid_request_error"}}, 400
 		}
 		f.packed = strings.Contains(string(data), "packed")
 		if sum := (fakeWeights{value: value}).Checksum(); !strings.Contains(string(data), sum) {
-			return object{"error": object{"message": "the file carries no checksum " + sum}}, 400
+			return object{"error": object{"message": "the file has no checksum " + sum}}, 400
 		}
 		if !f.old {
 			f.value = value
@@ -291,7 +291,7 @@ func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (a
 		return now(), 200
 	case "POST /v1/completions":
 		if want, ok := body["weight_version"].(float64); ok && int64(want) != f.version {
-			return object{"error": object{"message": "holds another", "type": "stale_weights"}}, 409
+			return object{"error": object{"message": "other version held", "type": "stale_weights"}}, 409
 		}
 		answer := f.completions(body)
 		answer["weight_version"], answer["weight_checksum"] = f.version, fakeWeights{value: f.value}.Checksum()
@@ -435,7 +435,7 @@ func (f *fake) completions(body object) object {
 func (f *fake) generate(body object) any {
 	var out []any
 	prompts := body["input_ids"].([]any)
-	if _, ok := prompts[0].([]any); ok { // each with parameters of its own
+	if _, ok := prompts[0].([]any); ok { // each with its own parameters
 		for i := range prompts {
 			out = append(out, f.generate(object{"input_ids": prompts[i], "sampling_params": body["sampling_params"].([]any)[i]}))
 		}
@@ -446,7 +446,7 @@ func (f *fake) generate(body object) any {
 	for i := range int(params["n"].(float64)) {
 		seed := i
 		if f.seeded {
-			seed = 42 // of all that are not told
+			seed = 42 // of all without a seed
 			if s, ok := params["sampling_seed"]; ok {
 				seed = int(int32(s.(float64)))
 			}

@@ -26,7 +26,7 @@ func (brokenWeights) WriteSafetensors(w io.Writer) error {
 	return errors.New("device lost")
 }
 
-// samples is the path that samples.
+// samples returns the sampling path of a kind.
 func samples(kind string) string {
 	switch kind {
 	case SGLang:
@@ -37,7 +37,7 @@ func samples(kind string) string {
 	return "/v1/completions"
 }
 
-// on is a fault of one path.
+// on applies a fault to one path.
 func on(path string, fault http.HandlerFunc) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != path {
@@ -74,7 +74,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// A publish that is refused is no fault of the data.
+// A refused publish is not a fault of the data.
 func TestPublishRefused(t *testing.T) {
 	t.Parallel()
 	paths := map[string]string{EasyRL: "/v1/weights", VLLM: "/collective_rpc", SGLang: "/update_weights_from_disk"}
@@ -106,7 +106,7 @@ func TestPublishBrokenWeights(t *testing.T) {
 	}
 }
 
-// What time does to a call. The server's handlers wait in the bubble's time.
+// Stalls and deadlines end calls. The server's handlers wait in the bubble's time.
 func TestStalls(t *testing.T) {
 	t.Parallel()
 	drip := func(f *fake, path string) func(http.ResponseWriter, *http.Request) bool {
@@ -136,8 +136,8 @@ func TestStalls(t *testing.T) {
 		after time.Duration // from the call to its end
 		want  string
 	}{
-		{"drips", drip, 30 * time.Second, "less than 65536 bytes moved in 30s"},
-		{"stopped", stopped, time.Minute, "server does not answer"},
+		{"drips", drip, 30 * time.Second, "moved fewer than 65536 bytes in 30s"},
+		{"stopped", stopped, time.Minute, "server is not responding"},
 		{"late", late, 5 * time.Minute, "deadline exceeded"},
 	}
 	for _, test := range tests {
@@ -160,7 +160,7 @@ func TestStalls(t *testing.T) {
 	}
 }
 
-// A server that is slow but answers for its health is waited for.
+// A call waits for a slow server that answers health checks.
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestStalledUpload(t *testing.T) {
 		f.set(func() { f.fault = on("/v1/weights", func(http.ResponseWriter, *http.Request) { <-f.ends }) }) // the body is not read
 		start := time.Now()
 		_, err := inst.Publish(t.Context(), largeWeights{fakeWeights{1, 1}})
-		require.ErrorContains(t, err, "moved in 30s")
+		require.ErrorContains(t, err, "moved fewer than 65536 bytes in 30s")
 		require.Equal(t, 30*time.Second, time.Since(start))
 	})
 }
@@ -231,9 +231,9 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-// The weights change while a request runs, or a server that lost them to a
-// restart gets the same ones again: nobody can say what it was sampled with.
-func TestPublishMeanwhile(t *testing.T) {
+// A request fails if the weights change while it runs, even if a server that lost them in
+// a restart gets the same ones again.
+func TestPublishDuringRequest(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{VLLM, SGLang} {
 		for version := int64(1); version <= 2; version++ {
@@ -268,7 +268,7 @@ func TestPublishMeanwhile(t *testing.T) {
 	}
 }
 
-// Responses that are broken off go on where they ended, under the same weights.
+// Aborted responses continue where they ended, under the same weights.
 func TestAbortResumes(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{VLLM, SGLang} {
@@ -306,12 +306,12 @@ func TestAbortResumes(t *testing.T) {
 			return answer
 		}
 		_, err = inst.Generate(t.Context(), request(1))
-		require.ErrorContains(t, err, "was broken off")
+		require.ErrorContains(t, err, "was aborted")
 		require.Equal(t, -100+1+labelled.MaxResumes, calls)
 	}
 }
 
-// breakOff ends the second response after two tokens.
+// breakOff aborts the second response after two tokens.
 func breakOff(answer any, kind string) {
 	if kind == SGLang {
 		meta := answer.([]any)[1].(object)["meta_info"].(object)
@@ -325,7 +325,7 @@ func breakOff(answer any, kind string) {
 	ch["logprobs"].(object)["token_logprobs"] = ch["logprobs"].(object)["token_logprobs"].([]float32)[:2]
 }
 
-// none breaks a single response off before its first token.
+// none aborts a single response before its first token.
 func none(answer any, kind string) {
 	if kind == SGLang {
 		meta := answer.(object)["meta_info"].(object)
@@ -337,7 +337,7 @@ func none(answer any, kind string) {
 	ch["logprobs"].(object)["token_logprobs"] = []float32{}
 }
 
-// An answer that does not end is cut off, and one that is cut off is refused.
+// An endless answer is cut off and a truncated one refused.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	for _, kind := range allKinds() {
@@ -353,7 +353,7 @@ func TestBodies(t *testing.T) {
 			})
 		})
 		_, err := inst.Generate(t.Context(), request(1))
-		require.ErrorContains(t, err, "body of more than")
+		require.ErrorContains(t, err, "body has more than")
 		f.set(func() {
 			f.fault = on(samples(kind), func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Length", "1000")

@@ -53,9 +53,9 @@ func faults() map[string]http.HandlerFunc {
 	}
 }
 
-// A fleet of three kinds of servers that fail, restart with base weights, and
-// take another trainer's of the same version,
-// gives every response once, under the current weights.
+// A fleet of three kinds of servers returns every response once, under the current
+// weights, while servers fail, restart with base weights, and get another trainer's
+// weights of the same version.
 func TestFleetOfServers(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
@@ -68,11 +68,11 @@ func TestFleetOfServers(t *testing.T) {
 
 func fleetUnderFire(t *testing.T, rng *rand.Rand) {
 	cfg := fleet.DefaultConfig()
-	cfg.Attempts, cfg.DeadAfter, cfg.MaxRestarts = 50, 1000, 1000 // faults are many here
+	cfg.Attempts, cfg.DeadAfter, cfg.MaxRestarts = 50, 1000, 1000 // many faults are expected
 	fleet, err := fleet.New(cfg)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, fleet.Close()) }()
-	var mu sync.Mutex // of rng
+	var mu sync.Mutex // guards rng
 	var servers []*fake
 	for i, kind := range trains() {
 		f := newFake(t, kind)
@@ -116,7 +116,7 @@ func fleetUnderFire(t *testing.T, rng *rand.Rand) {
 				for j, c := range out {
 					ids, logprobs := (&fake{value: w.value}).sample(req.PromptIDs, j, 4)
 					if c.Version != version || fmt.Sprint(c.IDs, c.Logprobs) != fmt.Sprint(ids, logprobs) {
-						t.Errorf("request %d of version %d: response %d of version %d is of other weights", i, version, j, c.Version)
+						t.Errorf("request %d of version %d: response %d of version %d has other weights", i, version, j, c.Version)
 					}
 				}
 			})
@@ -127,5 +127,5 @@ func fleetUnderFire(t *testing.T, rng *rand.Rand) {
 	for _, f := range servers {
 		tried += f.called(samples(f.kind))
 	}
-	require.Greater(t, tried, 90, "nothing failed")
+	require.Greater(t, tried, 90, "too few requests met a fault")
 }

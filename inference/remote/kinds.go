@@ -8,25 +8,24 @@ import (
 
 // Kind is a kind of inference server.
 type Kind struct {
-	Name    string // in configurations and on the command line
-	Title   string // as its makers write it
-	Weights bool   // takes weights: a run can train with it
-	Exact   bool   // gives the log-probabilities of the trainer's own computation, bit for bit
+	Name    string // as in configurations and on the command line
+	Title   string // as its authors write it
+	Weights bool   // accepts weights, so a run can train with it
+	Exact   bool   // its log-probabilities equal the trainer's bit for bit
 
 	marks []mark
-	// shared says that other kinds may answer the marks too, so that a server is
-	// asked for them last.
+	// shared marks a kind whose marks other kinds may also answer. It is tried last.
 	shared bool
-	// open asks the server for its settings and returns its instance.
+	// open reads the server's settings and returns its instance.
 	open func(ctx context.Context, c *client) (Instance, error)
 }
 
-// mark is a GET whose answer has a field that tells a kind from others.
+// mark is a GET whose answer has a field that identifies a kind.
 type mark struct{ path, field string }
 
-// kinds lists every kind. To add one, write its file and add its line here. If the
-// kind takes weights, inference.kind and easyrl fleet add -kind then accept its name,
-// and make docs writes it to the page of all keys.
+// kinds lists every kind. To add one, write its file and add its line here. If the kind
+// accepts weights, inference.kind and easyrl fleet add -kind then accept its name, and
+// make docs adds it to the reference of all keys.
 func kinds() []Kind {
 	return []Kind{
 		easyrlKind(),
@@ -36,18 +35,18 @@ func kinds() []Kind {
 	}
 }
 
-// Trainable are the kinds that take weights.
+// Trainable returns the kinds that accept weights.
 func Trainable() []Kind {
 	return slices.DeleteFunc(kinds(), func(k Kind) bool { return !k.Weights })
 }
 
-// Names are the names of the kinds that take weights.
+// Names returns the names of the kinds that accept weights.
 func Names() []string { return names(Trainable()) }
 
-// Expected lists Names as errors and help do: "easyrl, vllm or sglang".
-func Expected() string { return join(Names(), "or") }
+// Expected lists Names as in "easyrl, vllm or sglang", for errors and help.
+func Expected() string { return join(Names()) }
 
-// kindOf is the kind of that name.
+// kindOf returns the kind with a name.
 func kindOf(name string) (Kind, bool) {
 	all := kinds()
 	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name })
@@ -57,19 +56,19 @@ func kindOf(name string) (Kind, bool) {
 	return all[i], true
 }
 
-// IsExact reports whether the kind of that name is exact.
+// IsExact reports whether the kind with a name is exact.
 func IsExact(name string) bool {
 	k, _ := kindOf(name)
 	return k.Exact
 }
 
-// kindMark is a mark and what it is of.
+// kindMark is a mark and its kind.
 type kindMark struct {
 	mark
 	kind Kind
 }
 
-// marks are those of all kinds in the order in which a server is asked for them.
+// marks returns the marks of all kinds in the order in which to try them.
 func marks() []kindMark {
 	var own, shared []kindMark
 	for _, k := range kinds() {
@@ -100,11 +99,11 @@ func titles(all []Kind) []string {
 	return out
 }
 
-// join lists words with commas, and a conjunction before the last.
-func join(words []string, conjunction string) string {
+// join joins words with commas, and with "or" before the last.
+func join(words []string) string {
 	last := len(words) - 1
 	if last < 1 {
 		return strings.Join(words, "")
 	}
-	return strings.Join(words[:last], ", ") + " " + conjunction + " " + words[last]
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

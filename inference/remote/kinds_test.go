@@ -6,14 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A configuration finds each kind by its name, a server by its marks, and marks
-// that others share come last.
+// A configuration finds each kind by its name and a server by its marks. Marks that kinds
+// share come last.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	seen, shared := map[string]bool{}, false
 	for _, k := range kinds() {
 		require.Regexp(t, `^[a-z]+$`, k.Name)
-		require.False(t, seen[k.Name], "two kinds are %s", k.Name)
+		require.False(t, seen[k.Name], "two kinds are named %s", k.Name)
 		seen[k.Name] = true
 		require.NotEmpty(t, k.Title)
 		require.NotEmpty(t, k.marks)
@@ -25,13 +25,13 @@ func TestKinds(t *testing.T) {
 	for _, m := range marks() {
 		require.False(t, asked[m.mark], "%s and another kind have the mark %v", m.kind.Name, m.mark)
 		asked[m.mark] = true
-		require.False(t, shared && !m.kind.shared, "%s is asked for behind a shared mark", m.kind.Name)
+		require.False(t, shared && !m.kind.shared, "%s is tried after a shared mark", m.kind.Name)
 		shared = shared || m.kind.shared
 	}
 	_, ok := kindOf("")
 	require.False(t, ok)
 	require.Subset(t, Names(), trains())
-	require.NotContains(t, Names(), LlamaCpp, "it takes no weights")
+	require.NotContains(t, Names(), LlamaCpp, "it accepts no weights")
 	require.True(t, IsExact(EasyRL))
 	require.False(t, IsExact(VLLM))
 	require.False(t, IsExact(""))
@@ -40,10 +40,10 @@ func TestKinds(t *testing.T) {
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	list := []string{"easyrl", "vLLM", "SGLang", "llama.cpp"}
-	require.Equal(t, "easyrl, vLLM, SGLang nor llama.cpp", join(list, "nor"))
-	require.Equal(t, "easyrl or vLLM", join(list[:2], "or"))
-	require.Equal(t, "easyrl", join(list[:1], "or"))
-	require.Empty(t, join(nil, "or"))
+	require.Equal(t, "easyrl, vLLM, SGLang or llama.cpp", join(list))
+	require.Equal(t, "easyrl or vLLM", join(list[:2]))
+	require.Equal(t, "easyrl", join(list[:1]))
+	require.Empty(t, join(nil))
 }
 
 func TestParseEndpoint(t *testing.T) {
@@ -62,8 +62,8 @@ func TestParseEndpoint(t *testing.T) {
 		"a:8000":               "expected a URL such as http://127.0.0.1:8000",
 		"http://u:p@a":         "expected a URL",
 		"http://a?b=c":         "expected a URL",
-		"llamacpp=http://a":    `expected one of "easyrl", "vllm"`,
-		"tgi=http://a":         "before the URL",
+		"llamacpp=http://a":    `expected the kind before the URL to be one of "easyrl", "vllm"`,
+		"tgi=http://a":         "the kind before the URL",
 		"=http://a":            "",
 		"http://127.0.0.1:1#f": "expected a URL",
 	} {

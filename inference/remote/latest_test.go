@@ -22,8 +22,8 @@ func (w packedWeights) WritePacked(m *checkpoint.Memory) error {
 	return err
 }
 
-// A server is sent weights as they lie in memory where it takes that layout, and
-// rows where it says another, none, or refuses it by now.
+// A server gets weights in its in-memory layout if it accepts that, and as rows if it
+// reports another layout, none, or refuses it.
 func TestPublishPacked(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"http://127.0.0.1:8000", "http://fake:8000"} {
@@ -44,7 +44,7 @@ func TestPublishPacked(t *testing.T) {
 			}
 			_, err := inst.Publish(t.Context(), fakeWeights{3, 5})
 			require.NoError(t, err)
-			require.False(t, f.packed, "weights that have no layout")
+			require.False(t, f.packed, "weights without a layout")
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// llama is an instance of llama.cpp's server, for evaluation: it takes no
-// weights, and its log-probabilities are of the raw logits.
+// llama is an instance of llama.cpp's server, for evaluation: it accepts no weights, and
+// its log-probabilities are those of the raw logits.
 type llama struct {
 	*client
 }
@@ -44,20 +44,20 @@ func newLlama(ctx context.Context, c *client) (Instance, error) {
 	return &llama{c}, nil
 }
 
-// Publish is refused.
+// Publish always fails: llama.cpp cannot load weights.
 func (l *llama) Publish(context.Context, inference.Weights) (string, error) {
-	return "", fmt.Errorf("instance %s: llama.cpp has no call that takes weights: it can evaluate, not train", l.url)
+	return "", fmt.Errorf("instance %s: llama.cpp cannot load weights; it can evaluate but not train", l.url)
 }
 
-// Generate samples the responses side by side, a call for each.
+// Generate samples the responses concurrently, one call each.
 func (l *llama) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	limit, err := l.limit(&req)
 	switch {
 	case err != nil:
 	case req.PromptLogprobs || req.TopLogprobs > 0:
-		err = fmt.Errorf("%w: llama.cpp gives log-probabilities of the sampled tokens alone", inference.ErrInvalid)
+		err = fmt.Errorf("%w: llama.cpp reports log-probabilities of sampled tokens only", inference.ErrInvalid)
 	case req.Version != 0:
-		err = fmt.Errorf("request of version %d, llama.cpp takes no weights: %w", req.Version, inference.ErrStale)
+		err = fmt.Errorf("request is for version %d, but llama.cpp accepts no weights: %w", req.Version, inference.ErrStale)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("instance %s: %w", l.url, err)
@@ -73,7 +73,7 @@ func (l *llama) Generate(ctx context.Context, req inference.Request) ([]inferenc
 			defer func() { <-turns }()
 			var err error
 			if out[i], err = l.sample(ctx, &req, i, limit); err != nil {
-				cancel(err) // the first is the cause of the others
+				cancel(err) // the first error cancels the other calls
 			}
 		})
 	}
@@ -121,13 +121,13 @@ func (l *llama) sample(ctx context.Context, req *inference.Request, index, limit
 		return c, fmt.Errorf("POST /completion: stop type %q, expected eos, word or limit", a.StopType)
 	}
 	if a.Truncated {
-		return c, fmt.Errorf("POST /completion: the prompt was cut to fit: %w", inference.ErrInvalid)
+		return c, fmt.Errorf("POST /completion: the prompt was truncated: %w", inference.ErrInvalid)
 	}
 	for i, p := range a.Probabilities {
 		if p.Logprob == nil {
 			return c, fmt.Errorf("POST /completion: token %d has log-probability null", i)
 		}
-		c.IDs, c.Logprobs = append(c.IDs, p.ID), append(c.Logprobs, max(*p.Logprob, completions.NoLogprob+1)) // of a token that raw logits all but exclude
+		c.IDs, c.Logprobs = append(c.IDs, p.ID), append(c.Logprobs, max(*p.Logprob, completions.NoLogprob+1)) // raw logits may all but exclude the token
 		if slices.Contains(s.StopIDs, p.ID) && i < len(a.Probabilities)-1 {
 			c.Finish = rollout.Stop
 			c.Text, err = l.detokenize(ctx, c.IDs)
@@ -143,8 +143,8 @@ func (l *llama) sample(ctx context.Context, req *inference.Request, index, limit
 	return c, nil
 }
 
-// detokenize is for a response that went on behind one of the caller's stop
-// tokens, of which llama.cpp knows only the model's own.
+// detokenize returns the text of a response cut at one of the caller's stop tokens.
+// llama.cpp itself stops only at the model's own.
 func (l *llama) detokenize(ctx context.Context, ids []int32) (string, error) {
 	var out struct {
 		Content string `json:"content"`

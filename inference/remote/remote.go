@@ -1,26 +1,25 @@
-// Package remote samples with inference servers over HTTP: easyrl serve, vLLM,
-// SGLang and, for evaluation, llama.cpp.
+// Package remote samples with inference servers over HTTP: easyrl serve, vLLM, SGLang
+// and, for evaluation, llama.cpp.
 //
-// # What is verified
+// # Verification
 //
-// An instance has taken new weights when it says so itself, never because it
-// answered 200. easyrl reports version and checksum of what it serves. SGLang
-// and vLLM are told a label made of both, and must report it, SGLang with each
-// response and vLLM, through the worker extension in deploy/vllm, after each. A
-// label is a claim, so a Canary may also compare the log-probabilities of a
-// fixed prompt with the trainer's.
+// An instance counts as updated only when it reports the new weights, not when it answers
+// 200. easyrl reports the version and checksum that it serves. SGLang and vLLM get a
+// label made of both and must report it: SGLang with each response, vLLM through the
+// worker extension in deploy/vllm after each response. A label proves nothing about the
+// values, so a Canary may also compare the log-probabilities of a fixed prompt with the
+// trainer's.
 //
 // # Deadlines
 //
-// A connection has Config.Connect, a body Config.Stall for each 64 KiB, and a
-// call waits for its answer as long as its context does, but only while the
+// Config.Connect limits the set-up of a connection and Config.Stall the time for each 64
+// KiB of a body. A call waits for its answer until its context ends, as long as the
 // server answers GET /health within Config.Stall.
 //
 // # Randomness
 //
-// easyrl honours a request's seed exactly; vLLM and llama.cpp repeat themselves
-// as far as their batching does; SGLang looks at seeds only where it runs with
-// --enable-deterministic-inference.
+// easyrl honours a request's seed exactly. vLLM and llama.cpp repeat their results as far
+// as their batching does. SGLang uses seeds only with --enable-deterministic-inference.
 package remote
 
 import (
@@ -36,35 +35,38 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
-// Config says where a server is and how to bear with it.
+// Config names a server and sets how to call it.
 type Config struct {
-	URL   string // http://host:port or https://…, which also names the instance
-	Kind  string // the name of a kind; empty asks the server
-	Token string // bearer token of all calls, where set
-	// Model is the name to ask for; empty takes the first that the server lists.
+	URL   string // http://host:port or https://…; also the instance's ID
+	Kind  string // name of the kind; empty detects it
+	Token string // bearer token of all calls; may be empty
+	// Model is the name of the model to request. If it is empty, Dial takes the first
+	// that the server lists.
 	Model string
-	// Capacity is the number of responses that the server samples at once; 0
-	// takes what it says, or 64 where it says nothing.
+	// Capacity is the number of responses that the server samples at once. If it is 0,
+	// Dial takes what the server reports, or 64 if it reports nothing.
 	Capacity int
-	// Store is where weights are written for servers that read them from files:
-	// vLLM, SGLang, and easyrl on this machine. The same store serves several
-	// instances. Without one vLLM and SGLang take no weights.
+	// Store holds weights for servers that read them from files: vLLM, SGLang, and easyrl
+	// on this machine. Several instances may share one. Without a store, vLLM and SGLang
+	// accept no weights.
 	Store *publish.Store
-	// Context is how many positions a prompt and a response may need together, and
-	// Computes what an easyrl server's model must say that it computes; 0 and empty
-	// ask for nothing.
+	// Context is the number of positions that a prompt and its response need together,
+	// and Computes the model fingerprint that an easyrl server must report. 0 and empty
+	// require nothing.
 	Context  int
 	Computes string
-	// Trainer is who publishes, where that is known: an easyrl server that has another
-	// one is refused, and takes no weights of another while it is held.
+	// Trainer identifies the publisher, if set. Dial refuses an easyrl server that
+	// another trainer holds, and the server accepts only this trainer's weights until
+	// Close.
 	Trainer Trainer
-	// Canary, where set, is asked after each publish to vLLM and SGLang.
+	// Canary, if set, checks each publish to vLLM and SGLang.
 	Canary *publish.Canary
-	// Connect ends the set-up of a connection, 0 is 10 seconds; Stall a body
-	// that does not move and a server that does not answer, 0 is 30 seconds.
+	// Connect limits the set-up of a connection; 0 means 10 seconds. Stall limits the
+	// time without progress of a body and without an answer of the server; 0 means 30
+	// seconds.
 	Connect, Stall time.Duration
 
-	dial func(ctx context.Context, network, addr string) (net.Conn, error) // of tests
+	dial func(ctx context.Context, network, addr string) (net.Conn, error) // set by tests
 }
 
 // Validate reports all faults of c.
@@ -78,13 +80,13 @@ func (c *Config) Validate() error {
 		faults = append(faults, fmt.Errorf("instance: url %q, expected http://host:port", u.Redacted()))
 	}
 	if _, ok := kindOf(c.Kind); !ok && c.Kind != "" {
-		faults = append(faults, fmt.Errorf("instance %s: kind %q, expected %s", c.URL, c.Kind, join(names(kinds()), "or")))
+		faults = append(faults, fmt.Errorf("instance %s: kind %q, expected %s", c.URL, c.Kind, join(names(kinds()))))
 	}
 	if c.Capacity < 0 {
 		faults = append(faults, fmt.Errorf("instance %s: capacity %d, expected 0 or more", c.URL, c.Capacity))
 	}
 	if c.Connect < 0 || c.Stall < 0 {
-		faults = append(faults, fmt.Errorf("instance %s: deadlines %v and %v, expected 0 or more", c.URL, c.Connect, c.Stall))
+		faults = append(faults, fmt.Errorf("instance %s: deadlines %v (connect) and %v (stall), expected 0 or more", c.URL, c.Connect, c.Stall))
 	}
 	if c.Canary != nil {
 		faults = append(faults, c.Canary.Validate())
@@ -95,15 +97,14 @@ func (c *Config) Validate() error {
 // Instance is a server as an inference.Instance.
 type Instance interface {
 	inference.Instance
-	// Kind is what the server is.
+	// Kind returns the server's kind.
 	Kind() Kind
-	// Probe asks the server whether it is well. It says nothing about the
-	// weights.
+	// Probe checks that the server is healthy, regardless of its weights.
 	Probe(ctx context.Context) error
 }
 
-// Dial asks the server what it is and returns it. Nothing is sampled and no
-// weights are sent.
+// Dial connects to a server and reads its kind and settings. It samples nothing and sends
+// no weights.
 func Dial(ctx context.Context, cfg Config) (Instance, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -127,8 +128,8 @@ func Dial(ctx context.Context, cfg Config) (Instance, error) {
 	return inst, nil
 }
 
-// holder is an instance of a server that serves one trainer at a time.
+// holder is an Instance whose server accepts one trainer at a time.
 type holder interface {
-	// hold makes the server the trainer's, until Close.
+	// hold reserves the server for the trainer until Close.
 	hold(ctx context.Context) error
 }

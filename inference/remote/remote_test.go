@@ -17,7 +17,7 @@ import (
 
 func allKinds() []string { return []string{EasyRL, VLLM, SGLang, LlamaCpp} }
 
-// trains are the kinds that take weights.
+// trains returns the kinds that accept weights.
 func trains() []string { return []string{EasyRL, VLLM, SGLang} }
 
 func TestDialRecognises(t *testing.T) {
@@ -54,17 +54,17 @@ func TestDialRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want, url)
 	}
 	_, err := Dial(t.Context(), Config{URL: "http://fake", Kind: "trl", Capacity: -1, Canary: &publish.Canary{}})
-	require.ErrorContains(t, err, `kind "trl", expected `+join(names(kinds()), "or"))
+	require.ErrorContains(t, err, `kind "trl", expected `+join(names(kinds())))
 	require.ErrorContains(t, err, "capacity -1")
-	require.ErrorContains(t, err, "canary: prompt of 0 tokens")
+	require.ErrorContains(t, err, "canary: prompt has 0 tokens")
 
-	f := newFake(t, "something else")
+	f := newFake(t, "other server")
 	_, err = Dial(t.Context(), f.config())
-	require.EqualError(t, err, "instance http://fake:8000: neither "+join(titles(kinds()), "nor")+" answers there")
+	require.EqualError(t, err, "instance http://fake:8000: not a known server, expected "+join(titles(kinds())))
 	cfg := newFake(t, VLLM).config()
 	cfg.Model = "other"
 	_, err = Dial(t.Context(), cfg)
-	require.ErrorContains(t, err, `no model "other", the first is "tiny"`)
+	require.ErrorContains(t, err, `no model "other"; the first is "tiny"`)
 }
 
 func TestToken(t *testing.T) {
@@ -78,14 +78,14 @@ func TestToken(t *testing.T) {
 		return true
 	}
 	_, err := Dial(t.Context(), f.config())
-	require.ErrorContains(t, err, "status 401, expected the server's bearer token in inference.token_file")
+	require.ErrorContains(t, err, "status 401. Set inference.token_file to the server's bearer token")
 	inst := f.dial(func(c *Config) { c.Token = "secret" })
 	_, err = inst.Generate(t.Context(), request(2))
 	require.NoError(t, err)
 }
 
-// Every kind gives tokens and log-probabilities of each response, as the server
-// drew them.
+// Every kind returns the tokens and log-probabilities of each response exactly as the
+// server drew them.
 func TestGenerate(t *testing.T) {
 	t.Parallel()
 	for _, kind := range allKinds() {
@@ -113,7 +113,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// What generation_config would change otherwise is said in each request.
+// Requests set everything that generation_config would change.
 func TestSamplingIsExplicit(t *testing.T) {
 	t.Parallel()
 	req := request(2)
@@ -148,7 +148,7 @@ func TestSamplingIsExplicit(t *testing.T) {
 	}
 }
 
-func TestLimitIsTheContext(t *testing.T) {
+func TestContextLimitsResponse(t *testing.T) {
 	t.Parallel()
 	for _, kind := range allKinds() {
 		inst := newFake(t, kind).dial()
@@ -219,11 +219,11 @@ func TestPublish(t *testing.T) {
 		})
 	}
 	_, err := newFake(t, LlamaCpp).dial().Publish(t.Context(), fakeWeights{1, 1})
-	require.ErrorContains(t, err, "it can evaluate, not train")
+	require.ErrorContains(t, err, "llama.cpp cannot load weights; it can evaluate but not train")
 	for _, kind := range []string{VLLM, SGLang} {
 		inst := newFake(t, kind).dial(func(c *Config) { c.Store = nil })
 		_, err = inst.Publish(t.Context(), fakeWeights{1, 1})
-		require.ErrorContains(t, err, "reads weights from files")
+		require.ErrorContains(t, err, "reads weights from files; set a folder")
 	}
 }
 
@@ -249,14 +249,14 @@ func TestVLLMPublishes(t *testing.T) {
 
 	f.set(func() { f.without["/pause"], f.without["/collective_rpc"] = false, true })
 	_, err = inst.Publish(t.Context(), fakeWeights{3, 3})
-	require.ErrorContains(t, err, "expected vLLM to run with VLLM_SERVER_DEV_MODE=1")
+	require.ErrorContains(t, err, "Run vLLM with VLLM_SERVER_DEV_MODE=1")
 	require.NotErrorIs(t, err, inference.ErrInvalid)
 	require.False(t, f.paused, "resumed although the update failed")
 	_, err = inst.Generate(t.Context(), request(1))
-	require.ErrorIs(t, err, inference.ErrStale, "nobody knows what serves")
+	require.ErrorIs(t, err, inference.ErrStale, "the served weights are unknown")
 }
 
-// More than one greedy response is refused by vLLM: one is asked for.
+// vLLM refuses more than one greedy response, so the client requests one.
 func TestVLLMGreedy(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, VLLM)
@@ -268,11 +268,10 @@ func TestVLLMGreedy(t *testing.T) {
 	require.Equal(t, out[0], out[2])
 	require.Equal(t, 1.0, f.bodies["/v1/completions"]["n"])
 	out[0].IDs[0]++
-	require.NotEqual(t, out[0].IDs, out[2].IDs, "not shared")
+	require.NotEqual(t, out[0].IDs, out[2].IDs, "draws are not shared")
 }
 
-// An update that is answered with 200 and success, with the right label, and
-// does nothing.
+// An update may answer 200, report success and the right label, and still do nothing.
 func TestCanary(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{VLLM, SGLang} {
@@ -295,18 +294,18 @@ func TestCanary(t *testing.T) {
 		require.NoError(t, publish(1))
 		require.NoError(t, publish(2))
 		f.set(func() { f.old = true })
-		require.ErrorContains(t, publish(3), "the older weights serve")
-		require.ErrorContains(t, publish(5), "other weights serve")
+		require.ErrorContains(t, publish(3), "the server still has the older weights")
+		require.ErrorContains(t, publish(5), "the server has other weights")
 		f.set(func() { f.old = false })
 		require.NoError(t, publish(3))
 		f.set(func() { f.old = true })
-		require.NoError(t, publish(4), "the same values")
+		require.NoError(t, publish(4), "the values did not change")
 		fault = errors.New("device lost")
 		require.ErrorContains(t, publish(4), "canary: trainer: device lost")
 	}
 }
 
-// Old weights behind a 200 are found by easyrl's checksum without a canary.
+// easyrl's checksum finds old weights behind a 200 without a canary.
 func TestEasyrlChecksum(t *testing.T) {
 	t.Parallel()
 	for _, local := range []bool{false, true} {
@@ -321,14 +320,14 @@ func TestEasyrlChecksum(t *testing.T) {
 		require.Equal(t, local, strings.Contains(f.calls[len(f.calls)-1], "path="))
 		f.set(func() { f.old = true })
 		_, err = inst.Publish(t.Context(), fakeWeights{2, 2})
-		require.ErrorContains(t, err, "serves version 1, expected 2")
+		require.ErrorContains(t, err, "server has version 1, expected 2")
 		f.set(func() { f.version = 2 })
 		_, err = inst.Publish(t.Context(), fakeWeights{2, 2})
-		require.ErrorContains(t, err, "serves checksum")
+		require.ErrorContains(t, err, "server has checksum")
 	}
 }
 
-// A loopback port that leads to another machine does not see the file.
+// A server on another machine behind a loopback port cannot read the file.
 func TestEasyrlPathElsewhere(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, EasyRL)
@@ -344,15 +343,15 @@ func TestEasyrlPathElsewhere(t *testing.T) {
 	require.Equal(t, 2, f.called("/v1/weights?"))
 }
 
-// A server that computes something else with the same weights, or has no room for
-// what is asked of it, is no instance.
-func TestDialWantsTheRunsModel(t *testing.T) {
+// Dial refuses a server whose model computes something else or whose context is too
+// short.
+func TestDialChecksModel(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{EasyRL, VLLM} {
 		cfg := newFake(t, kind).config()
 		cfg.Context = 129
 		_, err := Dial(t.Context(), cfg)
-		require.EqualError(t, err, "instance http://fake:8000: its context has 128 positions, expected 129 for a prompt and its response")
+		require.EqualError(t, err, "instance http://fake:8000: context has 128 positions, expected at least 129 for a prompt and its response")
 		cfg.Context = 128
 		inst, err := Dial(t.Context(), cfg)
 		require.NoError(t, err)
@@ -362,11 +361,11 @@ func TestDialWantsTheRunsModel(t *testing.T) {
 	cfg := f.config()
 	cfg.Computes = "c2"
 	_, err := Dial(t.Context(), cfg)
-	require.ErrorContains(t, err, `its config.json is of another model ("c1", expected "c2")`)
+	require.ErrorContains(t, err, `config.json describes another model ("c1", expected "c2")`)
 	inst := f.dial(func(c *Config) { c.Computes = "c1" })
 	_, err = inst.Publish(t.Context(), fakeWeights{version: 1})
 	require.NoError(t, err)
 	f.set(func() { f.computes = "c2" })
 	_, err = inst.Publish(t.Context(), fakeWeights{version: 2})
-	require.ErrorContains(t, err, "of another model")
+	require.ErrorContains(t, err, "config.json describes another model")
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// backend is what easyrl's own server samples with here: all of a response
-// depends on the weights, the prompt, the seed and its index.
+// backend samples for easyrl's own server. Responses depend only on the weights, the
+// prompt, the seed and the response's index.
 type backend struct {
 	mu      sync.Mutex
 	version int64
 	value   float32
-	wrong   bool // serves other values than it is sent
+	wrong   bool // serves values other than those sent
 	paths   int  // updates by file
 }
 
@@ -79,8 +79,8 @@ func (b *backend) Generate(_ context.Context, req inference.Request) ([]inferenc
 	if req.Version != 0 && req.Version != b.version {
 		return nil, fmt.Errorf("request of version %d: %w", req.Version, inference.ErrStale)
 	}
-	// logprob is any float32 of at most 0 and more than -9999, subnormal ones
-	// included.
+	// logprob returns any float32 of at most 0 and more than -9999, including subnormal
+	// ones.
 	logprob := func(parts ...any) float32 {
 		h := fnv.New64a()
 		fmt.Fprint(h, append(parts, b.value, req.PromptIDs, req.Seed)...)
@@ -140,7 +140,7 @@ func serving(t *testing.T, b *backend, store *publish.Store) Instance {
 	return inst
 }
 
-// With easyrl's own server nothing is lost on the way, not a bit.
+// easyrl's own server preserves every bit.
 func TestServer(t *testing.T) {
 	t.Parallel()
 	b := &backend{}
@@ -182,7 +182,7 @@ func TestServer(t *testing.T) {
 	require.Zero(t, b.paths)
 }
 
-func TestServerTakesWeights(t *testing.T) {
+func TestServerAcceptsWeights(t *testing.T) {
 	t.Parallel()
 	b := &backend{}
 	store, err := publish.NewStore(t.TempDir())
@@ -190,21 +190,21 @@ func TestServerTakesWeights(t *testing.T) {
 	inst := serving(t, b, store)
 	_, err = inst.Publish(t.Context(), fakeWeights{1, 1})
 	require.NoError(t, err)
-	require.Equal(t, 1, b.paths, "as a file of this machine")
+	require.Equal(t, 1, b.paths, "read from a file on this machine")
 
 	b.wrong = true
 	_, err = inst.Publish(t.Context(), fakeWeights{2, 2})
-	require.ErrorContains(t, err, "serves checksum")
+	require.ErrorContains(t, err, "server has checksum")
 	b.wrong = false
 	_, err = serving(t, b, nil).Publish(t.Context(), brokenWeights{fakeWeights{3, 3}})
 	require.ErrorContains(t, err, "device lost")
 	version, _ := b.Held()
-	require.EqualValues(t, 2, version, "half a stream is not applied")
+	require.EqualValues(t, 2, version, "a partial stream is not applied")
 	_, err = serving(t, b, nil).Publish(t.Context(), paddedWeights{fakeWeights{4, 4}})
 	require.NoError(t, err)
 }
 
-// paddedWeights are of 64 MiB, which take many writes.
+// paddedWeights take 64 MiB, which need many writes.
 type paddedWeights struct{ fakeWeights }
 
 func (p paddedWeights) WriteSafetensors(w io.Writer) error {

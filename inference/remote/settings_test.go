@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Wherever a response is asked for, its seed is that of its index.
+// A response's seed depends on its index, not on the request that asks for it.
 func TestFirstIndex(t *testing.T) {
 	t.Parallel()
 	seeds := func(kind string, first int) any {
@@ -43,7 +43,7 @@ func TestFirstIndex(t *testing.T) {
 
 func TestSeed31(t *testing.T) {
 	t.Parallel()
-	require.NotEqual(t, completions.Seed31(1, 0), completions.Seed31(1<<32|1, 0), "the upper half counts")
+	require.NotEqual(t, completions.Seed31(1, 0), completions.Seed31(1<<32|1, 0), "the upper half of the seed counts")
 	for i := range 100 {
 		seed := completions.Seed31(1<<64-1, i)
 		require.LessOrEqual(t, seed, uint32(1<<31-1))
@@ -51,8 +51,8 @@ func TestSeed31(t *testing.T) {
 	}
 }
 
-// A deterministic SGLang gives all that have the same seed, or none, the same
-// draws.
+// A deterministic SGLang gives the same draws to all responses with the same seed, or
+// with none.
 func TestSGLangSeeds(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, SGLang)
@@ -77,9 +77,9 @@ func TestSGLangSeeds(t *testing.T) {
 	require.Equal(t, out[2:], last)
 }
 
-// Without development mode vLLM tells nothing of how it was started, and an
-// older one tells it in prose.
-func TestVLLMTellsNothing(t *testing.T) {
+// Without development mode vLLM reports no settings, and an older one reports them as
+// prose.
+func TestVLLMWithoutSettings(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, VLLM)
 	f.without["/server_info"] = true
@@ -94,8 +94,8 @@ func TestVLLMTellsNothing(t *testing.T) {
 	require.Equal(t, 256, prose.dial().Capacity())
 }
 
-// Log-probabilities without the temperature are those of another distribution
-// than the one that was sampled.
+// Log-probabilities without the temperature belong to a distribution other than the
+// sampled one.
 func TestVLLMLogprobsMode(t *testing.T) {
 	t.Parallel()
 	fakeWith := func(mode string) *fake {
@@ -115,7 +115,7 @@ func TestVLLMLogprobsMode(t *testing.T) {
 			req.Sampling.Temperature = temperature
 			_, err := inst.Generate(t.Context(), req)
 			if mode == "raw_logprobs" && temperature == 0.5 {
-				require.ErrorContains(t, err, "without the temperature 0.5, expected vLLM to run with --logprobs-mode processed_logprobs")
+				require.ErrorContains(t, err, "log-probabilities ignore the temperature 0.5. Run vLLM with --logprobs-mode processed_logprobs")
 				continue
 			}
 			require.NoError(t, err, "%s %v", mode, temperature)
@@ -125,8 +125,8 @@ func TestVLLMLogprobsMode(t *testing.T) {
 	require.ErrorContains(t, err, `logprobs_mode "processed_logits", expected processed_logprobs`)
 }
 
-// A server that starts is not one of another kind.
-func TestDialWhileItStarts(t *testing.T) {
+// A server that is starting is not mistaken for one of another kind.
+func TestDialStartingServer(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, LlamaCpp)
 	f.fault = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -138,7 +138,7 @@ func TestDialWhileItStarts(t *testing.T) {
 	require.EqualError(t, err, "instance http://fake:8000: GET /v1/weights: status 503: Loading model")
 }
 
-// Servers close what has been idle for 5 seconds: by then it is no more in use.
+// Servers close connections that idle for 5 seconds. The client stops using them earlier.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	for pause, fresh := range map[time.Duration]int{time.Second: 0, 4900 * time.Millisecond: 1} {

@@ -21,9 +21,9 @@ import (
 type sglang struct {
 	*client
 	held *labelled.Server
-	info string // the call that reports the weights' version; "" where none does
-	// seeded says that seeds count, and that responses without one all have the
-	// same draws.
+	info string // path that reports the weights' version; empty if none does
+	// seeded means that the server honours seeds. It then gives the same draws to all
+	// responses without a seed.
 	seeded bool
 }
 
@@ -57,7 +57,7 @@ func newSGLang(ctx context.Context, c *client) (Instance, error) {
 func (s *sglang) readSettings(ctx context.Context) error {
 	var server struct {
 		Deterministic bool `json:"enable_deterministic_inference"`
-		Running       int  `json:"max_running_requests"` // null where it was not said
+		Running       int  `json:"max_running_requests"` // null if not set
 		Replicas      []struct {
 			Running int `json:"effective_max_running_requests_per_dp"`
 		} `json:"internal_states"`
@@ -84,7 +84,7 @@ func (s *sglang) readSettings(ctx context.Context) error {
 	return nil
 }
 
-// version is the label that the server reports at path.
+// version returns the label that the server reports at path.
 func (s *sglang) version(ctx context.Context, path string) (string, error) {
 	var out struct {
 		Version json.RawMessage `json:"weight_version"`
@@ -98,7 +98,7 @@ func (s *sglang) version(ctx context.Context, path string) (string, error) {
 	return transport.Text(out.Version), nil
 }
 
-// verify asks the server for its label, where it has a call for that.
+// verify compares the server's label with want, if the server has a path that reports it.
 func (s *sglang) verify(ctx context.Context, want string) error {
 	if s.info == "" {
 		return nil
@@ -108,7 +108,7 @@ func (s *sglang) verify(ctx context.Context, want string) error {
 		return err
 	}
 	if got != want {
-		return fmt.Errorf("GET %s: weights %.60q, expected %s: %w", s.info, got, want, inference.ErrStale)
+		return fmt.Errorf("GET %s: server has weights %.60q, expected %s: %w", s.info, got, want, inference.ErrStale)
 	}
 	return nil
 }
@@ -116,14 +116,13 @@ func (s *sglang) verify(ctx context.Context, want string) error {
 // Publish makes the server read w from the store and verifies it.
 func (s *sglang) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	if s.info == "" && s.cfg.Canary == nil {
-		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version, expected a newer one or a canary", s.url)
+		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version. Use a newer version or a canary", s.url)
 	}
 	return s.held.Publish(ctx, w, s.push, s.sampler(publish.Label(w)))
 }
 
-// push updates. The server ends what runs, lets nothing begin meanwhile and
-// empties its prefix cache before it answers; the status and the body must both
-// say that it worked.
+// push loads the weights. The server aborts running requests, starts none meanwhile and
+// empties its prefix cache before it answers. Both status and body must report success.
 func (s *sglang) push(ctx context.Context, folder, label string) error {
 	const path = "/update_weights_from_disk"
 	in := map[string]any{"model_path": folder, "weight_version": label, "abort_all_requests": true, "flush_cache": true}
@@ -135,12 +134,12 @@ func (s *sglang) push(ctx context.Context, folder, label string) error {
 		return err
 	}
 	if !out.Success {
-		return fmt.Errorf("POST %s: not successful: %.200q", path, out.Message)
+		return fmt.Errorf("POST %s: update failed: %.200q", path, out.Message)
 	}
 	return s.verify(ctx, label)
 }
 
-// Generate samples req; each response carries its label.
+// Generate samples req. Each response carries its label.
 func (s *sglang) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	return s.held.Generate(ctx, req, s.sampler, func(context.Context, string) error { return nil })
 }
@@ -165,8 +164,8 @@ type sglangMeta struct {
 	Top    [][]sglangToken `json:"output_top_logprobs"`
 }
 
-// sglangToken is [logprob, id, text]; the log-probability of a prompt's first
-// token is null.
+// sglangToken is [logprob, id, text]. The log-probability of a prompt's first token is
+// null.
 type sglangToken struct {
 	logprob *float32
 	id      int32
@@ -179,16 +178,16 @@ func (t *sglangToken) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if len(entries) < 2 {
-		return fmt.Errorf("token of %d entries, expected [logprob, id, text]", len(entries))
+		return fmt.Errorf("token has %d entries, expected [logprob, id, text]", len(entries))
 	}
 	if string(entries[1]) == "null" {
-		return errors.New("token without an id, expected [logprob, id, text]")
+		return errors.New("token has no id, expected [logprob, id, text]")
 	}
 	return errors.Join(json.Unmarshal(entries[0], &t.logprob), json.Unmarshal(entries[1], &t.id))
 }
 
-// request is the body of POST /generate. One seed would give all its responses
-// the same draws, so where seeds count each is a prompt with a seed of its own.
+// request returns the body of POST /generate. If seeds count, each response is a prompt
+// with its own seed, because responses that share a seed would have the same draws.
 func (s *sglang) request(req *inference.Request, limit int) map[string]any {
 	p := &req.Sampling
 	topK := p.TopK
@@ -199,7 +198,7 @@ func (s *sglang) request(req *inference.Request, limit int) map[string]any {
 		"n": req.N, "max_new_tokens": limit, "temperature": p.Temperature, "top_p": p.TopP, "top_k": topK, "min_p": p.MinP,
 		"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "no_stop_trim": true,
 		"stop": append([]string{}, p.Stop...), "stop_token_ids": append([]int32{}, p.StopIDs...),
-		"ignore_eos": len(p.StopIDs) == 0, // it would ignore stop_token_ids too
+		"ignore_eos": len(p.StopIDs) == 0, // ignore_eos also disables stop_token_ids
 	}
 	in := map[string]any{
 		"input_ids": req.PromptIDs, "sampling_params": params,
@@ -219,7 +218,7 @@ func (s *sglang) request(req *inference.Request, limit int) map[string]any {
 	return in
 }
 
-// sampler posts to /generate.
+// sampler returns a Sampler that posts to /generate.
 func (s *sglang) sampler(want string) publish.Sampler {
 	return func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
 		body, err := json.Marshal(s.request(&req, limit))
@@ -242,8 +241,8 @@ func (s *sglang) sampler(want string) publish.Sampler {
 	}
 }
 
-// decodeSGLang reads an object or, where there are several responses, a list.
-// unlabelled says that a response does not tell its weights.
+// decodeSGLang decodes one object, or a list if req asks for several responses.
+// unlabelled reports whether a response lacks the label of its weights.
 func decodeSGLang(raw json.RawMessage, req *inference.Request, limit int, want string) (out []inference.Completion, unlabelled bool, err error) {
 	var answers []sglangAnswer
 	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
@@ -275,7 +274,7 @@ func decodeSGLang(raw json.RawMessage, req *inference.Request, limit int, want s
 	return out, unlabelled, nil
 }
 
-// sameWeights is an error where any part of the response has another label.
+// sameWeights returns an error if any part of the response has a label other than want.
 func (m *sglangMeta) sameWeights(want string) error {
 	if want == "" {
 		return nil
@@ -300,10 +299,10 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 		return c, err
 	}
 	if m.PromptTokens != nil && *m.PromptTokens != len(req.PromptIDs) {
-		return c, fmt.Errorf("sampled from a prompt of %d tokens, expected %d", *m.PromptTokens, len(req.PromptIDs))
+		return c, fmt.Errorf("the server's prompt has %d tokens, expected %d", *m.PromptTokens, len(req.PromptIDs))
 	}
 	if c.Finish == completions.Abort && strings.HasPrefix(m.Finish.Message, "Abort before prefill") {
-		return inference.Completion{Finish: completions.Abort}, nil // what it says of tokens is no good
+		return inference.Completion{Finish: completions.Abort}, nil // its token fields are meaningless
 	}
 	if c.IDs, c.Logprobs, err = sglangTokens(m.Output); err != nil {
 		return c, err

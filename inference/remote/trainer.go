@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// beat is how often an easyrl server hears of its trainer. It forgets one that
-	// it has not heard of for a minute.
+	// beat is the interval of calls to an easyrl server, which forgets a trainer after a
+	// minute of silence.
 	beat = 15 * time.Second
-	// farewell is how long the last word may take.
+	// farewell limits the call that releases the server.
 	farewell = 2 * time.Second
 )
 
-// Trainer names who publishes to an easyrl server, which takes the weights of one
-// at a time.
+// Trainer identifies a publisher to an easyrl server, which accepts the weights of one at
+// a time.
 type Trainer struct {
-	ID   string // the same when the run is started again; empty for nobody
-	Name string // what people know it by
+	ID   string // stays the same when the run restarts; empty means none
+	Name string // for people to read
 }
 
-// hold makes the server the trainer's, until Close.
+// hold reserves the server for the trainer until Close.
 func (e *easyrl) hold(ctx context.Context) error {
 	if e.cfg.Trainer.ID == "" {
 		return nil
@@ -42,7 +42,7 @@ func (e *easyrl) hold(ctx context.Context) error {
 		for {
 			select {
 			case <-tick.C:
-				_ = e.take(beats) // who has it else, the next publish says
+				_ = e.take(beats) // the next publish reports a conflict
 			case <-beats.Done():
 				return
 			}
@@ -51,16 +51,16 @@ func (e *easyrl) hold(ctx context.Context) error {
 	return nil
 }
 
-// take says that the trainer is there.
+// take claims the server for the trainer, or renews the claim.
 func (e *easyrl) take(ctx context.Context) error {
 	err := e.http.Post(ctx, "/v1/trainer", map[string]string{"id": e.cfg.Trainer.ID, "name": e.cfg.Trainer.Name}, nil)
-	if err == nil || ctx.Err() == nil { // a call that was broken off leaves it open
+	if err == nil || ctx.Err() == nil { // a cancelled call proves nothing
 		e.heard.Store(err == nil)
 	}
 	return err
 }
 
-// Close ends all calls with inference.ErrClosed, and lets the server go to another
+// Close ends all calls with inference.ErrClosed and releases the server for another
 // trainer.
 func (e *easyrl) Close() error {
 	if e.stop != nil {
@@ -70,7 +70,7 @@ func (e *easyrl) Close() error {
 	if e.heard.Load() && !e.http.Closed() {
 		ctx, cancel := context.WithTimeout(context.Background(), farewell)
 		defer cancel()
-		// A server that does not hear it forgets the trainer.
+		// A server that this call does not reach forgets the trainer anyway.
 		_ = e.http.Do(ctx, transport.Call{Method: http.MethodDelete, Path: "/v1/trainer?id=" + url.QueryEscape(e.cfg.Trainer.ID)}, nil)
 	}
 	return e.client.Close()

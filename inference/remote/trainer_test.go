@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server hears of its trainer as long as it is held, and is another's then.
+// A server belongs to its trainer until Close, and then to the next.
 func TestServerIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, EasyRL)
@@ -21,12 +21,12 @@ func TestServerIsHeld(t *testing.T) {
 		a, err := Dial(t.Context(), of("a"))
 		require.NoError(t, err)
 		_, err = Dial(t.Context(), of("b"))
-		require.EqualError(t, err, "instance http://fake:8000: POST /v1/trainer: status 409: it serves another")
+		require.EqualError(t, err, "instance http://fake:8000: POST /v1/trainer: status 409: held by another trainer")
 		calls := f.called("/v1/trainer")
 		<-time.After(3*beat + time.Second)
 		synctest.Wait()
 		require.Equal(t, calls+3, f.called("/v1/trainer"))
-		f.set(func() { f.trainer = "" }) // it was started again
+		f.set(func() { f.trainer = "" }) // the server restarted
 		_, err = a.Publish(t.Context(), fakeWeights{1, 1})
 		require.NoError(t, err)
 		require.Equal(t, "a", f.trainer)
@@ -35,17 +35,17 @@ func TestServerIsHeld(t *testing.T) {
 		b, err := Dial(t.Context(), of("b"))
 		require.NoError(t, err)
 		require.Equal(t, "b", f.trainer)
-		f.set(func() { f.trainer = "c" }) // b was silent for too long
+		f.set(func() { f.trainer = "c" }) // b's claim expired
 		_, err = b.Publish(t.Context(), fakeWeights{2, 2})
-		require.ErrorContains(t, err, "it serves another")
+		require.ErrorContains(t, err, "held by another trainer")
 		require.NotContains(t, f.calls, "/v1/weights?trainer=b&version=2")
 		require.NoError(t, b.Close())
-		require.Equal(t, "c", f.trainer, "what is another's is left alone")
+		require.Equal(t, "c", f.trainer, "Close does not release another trainer's server")
 	})
 }
 
-// A run that ends while it publishes lets its servers go.
-func TestServerIsFreeAfterAPublishThatWasBrokenOff(t *testing.T) {
+// A run that ends during a publish releases its servers.
+func TestReleasesServerAfterCancelledPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, EasyRL)
 		cfg := f.config()

@@ -16,13 +16,13 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
-// vllm is an instance of vLLM's server. It takes weights when it runs with
+// vllm is an instance of vLLM's server. It accepts weights if it runs with
 // VLLM_SERVER_DEV_MODE=1 and the worker extension of deploy/vllm.
 type vllm struct {
 	*client
 	held *labelled.Server
-	// raw says that log-probabilities are without the temperature: all but
-	// --logprobs-mode processed_logprobs.
+	// raw means that log-probabilities ignore the temperature, as with any
+	// --logprobs-mode other than processed_logprobs.
 	raw bool
 }
 
@@ -41,14 +41,14 @@ func newVLLM(ctx context.Context, c *client) (Instance, error) {
 	return v, v.readSettings(ctx)
 }
 
-// readSettings reads how the server was started. It tells that in development
-// mode only, older ones in prose, and it can take long to look at its machine:
-// without an answer nothing is known.
+// readSettings reads how the server was started. Servers report that only in development
+// mode, older ones as prose, and inspecting the machine can take them long. Without an
+// answer the settings stay unknown.
 func (v *vllm) readSettings(ctx context.Context) error {
 	var server struct {
 		Config struct {
 			Scheduler struct {
-				Running int `json:"max_num_seqs"` // of a replica
+				Running int `json:"max_num_seqs"` // per replica
 			} `json:"scheduler_config"`
 			Parallel struct {
 				Replicas int `json:"data_parallel_size"`
@@ -70,16 +70,16 @@ func (v *vllm) readSettings(ctx context.Context) error {
 		v.capacity = server.Config.Scheduler.Running * max(1, server.Config.Parallel.Replicas)
 	}
 	if v.capacity == 0 {
-		v.capacity = 256 // the smallest that it takes unasked
+		v.capacity = 256 // vLLM's smallest default
 	}
 	return nil
 }
 
-// Generate samples req. The worker extension is asked after each exchange
-// whether the published weights are still there.
+// Generate samples req. After each exchange it asks the worker extension whether the
+// published weights are still in place.
 func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	if t := req.Sampling.Temperature; v.raw && t != 0 && t != 1 {
-		return nil, fmt.Errorf("instance %s: its log-probabilities are without the temperature %v, expected vLLM to run with --logprobs-mode processed_logprobs", v.url, t)
+		return nil, fmt.Errorf("instance %s: log-probabilities ignore the temperature %v. Run vLLM with --logprobs-mode processed_logprobs", v.url, t)
 	}
 	return v.held.Generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
 		if label == "" {
@@ -89,17 +89,17 @@ func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference
 	})
 }
 
-// sampler caches prompts under label only: vLLM leaves to its callers that a
-// cache does not outlive the weights.
+// sampler returns a Sampler that caches prompts under label. vLLM does not invalidate its
+// cache when weights change.
 func (v *vllm) sampler(label string) publish.Sampler {
 	return func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
 		greedy := req.Sampling.Temperature == 0
 		n := req.N
 		if greedy {
-			req.N = 1 // more than one is refused
+			req.N = 1 // vLLM refuses more than one
 		}
 		body := completions.NewRequest(v.model, &req, limit)
-		body.Seed = (req.Seed + uint64(req.FirstIndex)) & (1<<62 - 1) // a signed number, to which it adds the response's index
+		body.Seed = (req.Seed + uint64(req.FirstIndex)) & (1<<62 - 1) // signed; vLLM adds the response's index to it
 		body.CacheSalt = label
 		var a completions.Answer
 		if err := v.complete(ctx, &body, completions.BodyLimit(&req, limit), &a); err != nil {
@@ -133,13 +133,13 @@ func (v *vllm) rpc(ctx context.Context, method string, args ...string) ([]string
 	var refused *transport.StatusError
 	switch {
 	case transport.NoRoute(err):
-		return nil, errors.New("POST /collective_rpc: no such call, expected vLLM to run with VLLM_SERVER_DEV_MODE=1")
+		return nil, errors.New("POST /collective_rpc: not found. Run vLLM with VLLM_SERVER_DEV_MODE=1")
 	case errors.As(err, &refused) && refused.Status >= 500:
-		return nil, fmt.Errorf("%w (expected --worker-extension-cls easyrl_worker.EasyRL)", err)
+		return nil, fmt.Errorf("%w (does vLLM run with --worker-extension-cls easyrl_worker.EasyRL?)", err)
 	case err != nil:
 		return nil, err
 	case len(out.Results) == 0:
-		return nil, fmt.Errorf("POST /collective_rpc: %s: no results, expected one a worker", method)
+		return nil, fmt.Errorf("POST /collective_rpc: %s: no results, expected one per worker", method)
 	}
 	labels := make([]string, len(out.Results))
 	for i, raw := range out.Results {
@@ -148,7 +148,7 @@ func (v *vllm) rpc(ctx context.Context, method string, args ...string) ([]string
 	return labels, nil
 }
 
-// verify asks all workers what they hold.
+// verify checks that all workers hold the weights of label.
 func (v *vllm) verify(ctx context.Context, label string) error {
 	labels, err := v.rpc(ctx, "easyrl_held")
 	if err != nil {
@@ -167,18 +167,18 @@ func (v *vllm) Publish(ctx context.Context, w inference.Weights) (string, error)
 	return v.held.Publish(ctx, w, v.push, v.sampler(publish.Label(w)))
 }
 
-// push pauses the server where it can be paused, loads and resumes, whatever
-// happened.
+// push loads the weights. It pauses the server first if the server supports that, and
+// always resumes it.
 func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 	switch err := v.http.Command(ctx, "/pause?mode=abort&clear_cache=true"); {
 	case err == nil:
 		defer func() {
-			// It must not stay paused because ctx has ended.
+			// Resume even if ctx has ended.
 			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), v.cfg.Stall, errors.New("POST /resume: no answer"))
 			defer cancel()
 			err = errors.Join(err, v.http.Command(ctx, "/resume"))
 		}()
-	case !transport.NoRoute(err): // older ones cannot pause
+	case !transport.NoRoute(err): // older servers cannot pause
 		return err
 	}
 	labels, err := v.rpc(ctx, "easyrl_load", folder, label)
@@ -187,10 +187,10 @@ func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 	}
 	for rank, l := range labels {
 		if l != label {
-			return fmt.Errorf("POST /collective_rpc: worker %d answers %.300q to easyrl_load, expected %s", rank, l, label)
+			return fmt.Errorf("POST /collective_rpc: worker %d returned %.300q for easyrl_load, expected %s", rank, l, label)
 		}
 	}
-	// Caches outside of the server may not know of the salt.
+	// Caches outside the server may ignore the salt.
 	if err := v.http.Command(ctx, "/reset_prefix_cache?reset_external=true"); err != nil {
 		return err
 	}

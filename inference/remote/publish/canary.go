@@ -13,40 +13,38 @@ import (
 // CanaryTokens is the usual length of a canary's prompt.
 const CanaryTokens = 32
 
-// moved is by how much the trainer's log-probabilities of the canary must have
-// changed, at the most changed token, before a server's must have changed too:
-// less than that a server of lower precision may round away.
+// moved is the change of the trainer's log-probabilities, at the most changed token,
+// above which a server's must have changed too. A server of lower precision may round a
+// smaller change away.
 const moved = 1e-4
 
-// Canary is a fixed prompt whose log-probabilities tell weights apart. A server
-// passes when the median distance of its own from the trainer's is at most
-// Tolerance, and when they are not the very same as before weights under which
-// the trainer's have moved by more than 1e-4. The first finds other weights,
-// half an update and a wrong layout; the second an update that was never
-// applied. Several instances may share a canary.
+// Canary is a fixed prompt whose log-probabilities distinguish weights. A server passes
+// if its log-probabilities differ from the trainer's by at most Tolerance in the median.
+// They must also differ from its previous ones if the trainer's moved by more than 1e-4.
+// The first test finds other weights, half an update and a wrong layout; the second finds
+// an update that was never applied. Several instances may share a canary.
 //
-// The distance is the median since a few unlikely tokens carry most of what lower
-// precision does. With all weights rounded to bfloat16 the median was 0.0002 to
-// 0.005 nats on text of a 260 thousand parameter story model (mean up to 0.006)
-// and 0.009 on the quickstart's prompts (mean 0.014); on ids spread over the
-// vocabularies it was 0.039 and 0.017. A server that computes in bfloat16 too is
-// further off. The quickstart's training moved the median by 0.028 in its first
-// step, 0.074 in two, 0.23 in five and 0.95 in twenty.
+// The distance is the median because a few unlikely tokens carry most of the effect of
+// lower precision. With all weights rounded to bfloat16, the median was 0.0002 to 0.005
+// nats on text of a 260 thousand parameter story model (mean up to 0.006) and 0.009 on
+// the quickstart's prompts (mean 0.014). On IDs spread over the vocabularies it was 0.039
+// and 0.017. A server that also computes in bfloat16 differs more. The quickstart's
+// training moved the median by 0.028 in its first step, 0.074 in two, 0.23 in five and
+// 0.95 in twenty.
 //
-// So a canary does not see base weights in place of those of a first step, nor
-// one version in place of the next, where steps are small; with the learning
-// rates of large models that may be hundreds of steps. It does not see what
-// changes fewer than half of the prompt's tokens either. What it sees is
-// evidence beside the label, no proof: a checksum is one.
+// So a canary cannot distinguish base weights from those of a first step, nor one version
+// from the next, if steps are small. With the learning rates of large models that may
+// take hundreds of steps. It also misses changes that affect fewer than half of the
+// prompt's tokens. It adds evidence to the label but proves nothing; a checksum does.
 type Canary struct {
-	// Prompt is usually CanaryTokens tokens, as likely ones as can be had.
+	// Prompt usually has CanaryTokens tokens, as likely as possible.
 	Prompt []int32
-	// Logprobs returns the trainer's natural log-probabilities under a version,
-	// which is the one that is being published: entry i is log p(Prompt[i] |
-	// Prompt[:i]), entry 0 is not read. It may be called concurrently.
+	// Logprobs returns the trainer's natural log-probabilities under the version being
+	// published. Entry i is log p(Prompt[i] | Prompt[:i]); entry 0 is ignored. It may be
+	// called concurrently.
 	Logprobs func(ctx context.Context, version int64) ([]float32, error)
-	// Tolerance of the median is in nats; 0 is 0.05: five times what rounding the
-	// weights to bfloat16 does to the quickstart, and what two steps of it exceed.
+	// Tolerance limits the median, in nats; 0 means 0.05. That is five times the effect
+	// of rounding the quickstart's weights to bfloat16, and two of its steps exceed it.
 	Tolerance float64
 }
 
@@ -54,31 +52,31 @@ type Canary struct {
 func (c *Canary) Validate() error {
 	switch {
 	case len(c.Prompt) < 2:
-		return fmt.Errorf("canary: prompt of %d tokens, expected %d", len(c.Prompt), CanaryTokens)
+		return fmt.Errorf("canary: prompt has %d tokens, expected %d", len(c.Prompt), CanaryTokens)
 	case c.Logprobs == nil:
-		return errors.New("canary: no log-probabilities of the trainer")
+		return errors.New("canary: no source of the trainer's log-probabilities")
 	case !(c.Tolerance >= 0) || math.IsInf(c.Tolerance, 0):
 		return fmt.Errorf("canary: tolerance %v, expected 0 or more", c.Tolerance)
 	}
 	return nil
 }
 
-// Sampler makes one exchange: req.N responses of up to limit tokens, some of
-// which may have been broken off.
+// Sampler makes one exchange: req.N responses of up to limit tokens each. The server may
+// have aborted some.
 type Sampler func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error)
 
-// Sighting is what trainer and server said under one version.
+// Sighting holds the log-probabilities of trainer and server under one version.
 type Sighting struct{ trainer, server []float32 }
 
-// Look asks both sides and compares. before is the last sighting that passed,
-// or nil.
+// Look samples the canary and compares both sides. before is the last sighting that
+// passed, or nil.
 func (c *Canary) Look(ctx context.Context, version int64, before *Sighting, sample Sampler) (*Sighting, error) {
 	want, err := c.Logprobs(ctx, version)
 	if err != nil {
 		return nil, fmt.Errorf("canary: trainer: %w", err)
 	}
 	if len(want) != len(c.Prompt) {
-		return nil, fmt.Errorf("canary: trainer gives %d log-probabilities for %d tokens", len(want), len(c.Prompt))
+		return nil, fmt.Errorf("canary: trainer returned %d log-probabilities for %d tokens", len(want), len(c.Prompt))
 	}
 	out, err := sample(ctx, inference.Request{
 		PromptIDs: c.Prompt, N: 1, PromptLogprobs: true,
@@ -94,18 +92,18 @@ func (c *Canary) Look(ctx context.Context, version int64, before *Sighting, samp
 	}
 	now := &Sighting{slices.Clone(want[1:]), slices.Clone(got[1:])}
 	if median, _ := distance(now.trainer, now.server); !(median <= tolerance) {
-		return nil, fmt.Errorf("canary: log-probabilities are %.3g off the trainer's in the median, expected at most %v: other weights serve", median, tolerance)
+		return nil, fmt.Errorf("canary: log-probabilities differ from the trainer's by %.3g in the median, expected at most %v: the server has other weights", median, tolerance)
 	}
 	if before != nil {
 		if _, most := distance(now.trainer, before.trainer); most > moved && slices.Equal(now.server, before.server) {
-			return nil, fmt.Errorf("canary: log-probabilities are those of before, the trainer's moved by %.3g: the older weights serve", most)
+			return nil, fmt.Errorf("canary: log-probabilities did not change, but the trainer's moved by %.3g: the server still has the older weights", most)
 		}
 	}
 	return now, nil
 }
 
-// distance is the median and the largest difference; of an even number the
-// median is the upper one. Both are NaN where one of the differences is.
+// distance returns the median and the largest difference. The median of an even number is
+// the upper one. Both are NaN if any difference is.
 func distance(a, b []float32) (median, most float64) {
 	all := make([]float64, len(a))
 	for i := range a {

@@ -1,5 +1,5 @@
-// Package publish hands weights to inference servers as files, and compares what
-// the servers then compute with the trainer.
+// Package publish delivers weights to inference servers as files, and compares what the
+// servers then compute with the trainer.
 package publish
 
 import (
@@ -11,38 +11,38 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Latest is the newest weights as safetensors files in memory, which all easyrl
-// servers are sent: those of this machine read one under its path, the others get
-// its bytes. There is one in each layout that a server asked for. Each version is
-// written once, over the one before, whose room it takes. Who still reads that one
-// is told so when it is done. A file has no name: it is gone with the process.
+// Latest holds the newest weights as safetensors files in memory, one per layout in use.
+// easyrl servers on this machine read a file by its path; others receive its bytes. Each
+// version is written once, over the previous one. A server still reading the previous one
+// detects the overwrite when it finishes. The files have no name and vanish with the
+// process.
 type Latest struct {
-	turn  chan struct{} // holds a token while nobody writes
+	turn  chan struct{} // holds a token unless a write runs
 	files map[string]*layoutFile
 }
 
-// layoutFile is weights in one layout.
+// layoutFile holds weights in one layout.
 type layoutFile struct {
 	memory *checkpoint.Memory
-	of     inference.Weights // what is in it; nil for nothing whole
+	of     inference.Weights // what it holds; nil if incomplete
 }
 
-// Packed are weights that can be written as they lie in memory.
+// Packed is implemented by weights that can be written in their in-memory layout.
 type Packed interface {
 	Layout() string
 	WritePacked(m *checkpoint.Memory) error
 }
 
-// NewLatest has no weights yet.
+// NewLatest returns a Latest without weights.
 func NewLatest() *Latest {
 	l := &Latest{turn: make(chan struct{}, 1), files: map[string]*layoutFile{}}
 	l.turn <- struct{}{}
 	return l
 }
 
-// Put writes w in a layout, that of w or, where it is empty, rows, where it is not
-// there yet, and returns the file: its path, where there is one, and its bytes. It
-// may be called concurrently.
+// Put writes w unless the file holds it already. layout is that of w, or empty for rows.
+// It returns the file's path, if it has one, and its bytes. Put may be called
+// concurrently.
 func (l *Latest) Put(ctx context.Context, w inference.Weights, layout string) (path string, data *bytes.Reader, err error) {
 	select {
 	case <-l.turn:

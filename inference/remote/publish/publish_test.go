@@ -20,8 +20,8 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// fakeWeights is a safetensors file of one number, on which all that a fake
-// server samples depends.
+// fakeWeights is a safetensors file of one number, which determines all that a fake
+// server samples.
 type fakeWeights struct {
 	version int64
 	value   float32
@@ -74,15 +74,15 @@ func TestStore(t *testing.T) {
 	require.NoError(t, err)
 	after, err := os.Stat(filepath.Join(dir, Label(w(3)), file))
 	require.NoError(t, err)
-	require.True(t, os.SameFile(before, after), "written once")
+	require.True(t, os.SameFile(before, after), "each version is written once")
 
 	_, err = s.Put(t.Context(), brokenWeights{w(4)})
 	require.ErrorContains(t, err, "device lost")
-	require.Equal(t, []string{"notes.txt", Label(w(2)), Label(w(3))}, names(), "nothing is left of a failed write")
+	require.Equal(t, []string{"notes.txt", Label(w(2)), Label(w(3))}, names(), "a failed write leaves no files")
 }
 
-// A few tokens that lower precision gets wrong are no other weights; all of them a
-// little off are.
+// A few tokens that lower precision gets wrong pass; a small difference in all of them
+// does not.
 func TestCanaryDistance(t *testing.T) {
 	t.Parallel()
 	trainer := []float32{0, -1, -0.5, -17, -0.1, -2}
@@ -93,13 +93,13 @@ func TestCanaryDistance(t *testing.T) {
 		})
 		return err
 	}
-	require.NoError(t, sees([]float32{0, -1.01, -0.49, -14, -0.11, -2.02}), "a mean of 0.61")
-	require.ErrorContains(t, sees([]float32{0, -1.06, -0.56, -17, -0.16, -2.06}), "0.06 off the trainer's in the median, expected at most 0.05")
+	require.NoError(t, sees([]float32{0, -1.01, -0.49, -14, -0.11, -2.02}), "the mean is 0.61 but the median passes")
+	require.ErrorContains(t, sees([]float32{0, -1.06, -0.56, -17, -0.16, -2.06}), "differ from the trainer's by 0.06 in the median, expected at most 0.05")
 	trainer[3] = float32(math.NaN())
-	require.ErrorContains(t, sees(slices.Clone(trainer)), "other weights serve")
+	require.ErrorContains(t, sees(slices.Clone(trainer)), "the server has other weights")
 }
 
-// counted counts how often it is written.
+// counted counts its writes.
 type counted struct {
 	fakeWeights
 	writes *atomic.Int32
@@ -110,8 +110,8 @@ func (c counted) WriteSafetensors(w io.Writer) error {
 	return c.fakeWeights.WriteSafetensors(w)
 }
 
-// Each version is written once, whatever the number of instances, in the room of
-// the one before; one that could not be written is written again.
+// Each version is written once, whatever the number of instances, over the previous one.
+// A failed write is repeated.
 func TestLatest(t *testing.T) {
 	t.Parallel()
 	l := NewLatest()
@@ -134,7 +134,7 @@ func TestLatest(t *testing.T) {
 			})
 		}
 		group.Wait()
-		require.Equal(t, int32(2*version), writes.Load(), "once by the store and once here")
+		require.Equal(t, int32(2*version), writes.Load(), "once by Put and once by published")
 		path, _, err := l.Put(t.Context(), w, "")
 		require.NoError(t, err)
 		require.Equal(t, runtime.GOOS == "linux", path != "")
@@ -149,7 +149,7 @@ func TestLatest(t *testing.T) {
 	require.NoError(t, err)
 	got, err := io.ReadAll(r)
 	require.NoError(t, err)
-	require.Equal(t, published(t, other), string(got), "the version is the same, the weights are not")
+	require.Equal(t, published(t, other), string(got), "same version, other weights")
 
 	_, _, err = l.Put(t.Context(), brokenWeights{fakeWeights{13, 1}}, "")
 	require.ErrorContains(t, err, "write weights: device lost")
@@ -157,7 +157,7 @@ func TestLatest(t *testing.T) {
 	require.NoError(t, err)
 	got, err = io.ReadAll(r)
 	require.NoError(t, err)
-	require.Equal(t, published(t, other), string(got), "what the broken ones left is gone")
+	require.Equal(t, published(t, other), string(got), "the failed write left no trace")
 }
 
 func published(t *testing.T, w interface{ WriteSafetensors(w io.Writer) error }) string {

@@ -11,23 +11,21 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Store is a folder that trainer and servers both see, under the same path, and
-// that one run has for itself. Each version of the weights is written to it
-// once, whatever the number of instances. Its methods may be called
-// concurrently.
+// Store is a folder for one run's weights that trainer and servers share under the same
+// path. It writes each version once, whatever the number of instances. Its methods may be
+// called concurrently.
 //
-// For easyrl servers a store also has the newest version in memory: see Latest.
+// For easyrl servers, a store also holds the newest version in memory: see Latest.
 type Store struct {
 	dir     string
 	pattern *regexp.Regexp
 	latest  *Latest
 
-	turn chan struct{} // holds a token while nobody writes
-	have []string      // names of what was put last, newest last; of who has the turn
+	turn chan struct{} // holds a token unless a write runs
+	have []string      // names of the last versions, newest last; guarded by turn
 }
 
-// NewStore is a store in dir, which is made with the first weights where there is
-// none.
+// NewStore returns a store in dir. The first Put creates dir if necessary.
 func NewStore(dir string) (*Store, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -38,18 +36,17 @@ func NewStore(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Latest is the newest version in memory.
+// Latest returns the newest version in memory.
 func (s *Store) Latest() *Latest { return s.latest }
 
-// Label names weights on the wire and in a store: version and checksum.
+// Label returns the name of weights on the wire and in a store: version and checksum.
 func Label(w inference.Weights) string { return fmt.Sprintf("v%d-%s", w.Version(), w.Checksum()) }
 
 // file is the weights file of a version's folder.
 const file = "model.safetensors"
 
-// Put writes w where it is not there yet and returns its folder, which holds
-// model.safetensors and appears at once or not at all. It stays until the
-// second version after it is put.
+// Put writes w unless it exists and returns its folder, which holds model.safetensors and
+// appears atomically. The folder stays until the second version after it is put.
 func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 	select {
 	case <-s.turn:
@@ -74,7 +71,7 @@ func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 	return folder, nil
 }
 
-// write makes name a folder with w in it. One of an earlier run is replaced.
+// write writes w to the folder name and replaces one of an earlier run.
 func (s *Store) write(name string, w inference.Weights) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
@@ -97,9 +94,8 @@ func (s *Store) write(name string, w inference.Weights) error {
 	return os.Rename(partial, final)
 }
 
-// writeFile does not wait for the disk. Nobody needs the file after a crash, and
-// servers of other machines see all of a file that was closed, as network file
-// systems promise to who opens it afterwards.
+// writeFile does not sync to disk. The file is useless after a crash, and network file
+// systems show a closed file complete to every server that opens it afterwards.
 func writeFile(path string, w inference.Weights) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -112,8 +108,8 @@ func writeFile(path string, w inference.Weights) error {
 	return f.Close()
 }
 
-// keep notes that name is the newest, and removes all versions but it and the
-// one before it, which a late server may still read.
+// keep records name as the newest version and removes all but it and the previous one,
+// which a slow server may still read.
 func (s *Store) keep(name string) {
 	if len(s.have) == 0 || s.have[len(s.have)-1] != name {
 		s.have = append(s.have, name)
@@ -121,7 +117,7 @@ func (s *Store) keep(name string) {
 	s.have = s.have[max(0, len(s.have)-2):]
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return // what is left over does no harm
+		return // leftovers do no harm
 	}
 	for _, e := range entries {
 		if s.pattern.MatchString(e.Name()) && e.Name() != name && e.Name() != s.have[0] {
@@ -130,8 +126,8 @@ func (s *Store) keep(name string) {
 	}
 }
 
-// Fault is err without the sentinels of requests: a publish that is refused is a
-// fault of the server.
+// Fault returns err without the sentinels of requests: a refused publish is a fault of
+// the server.
 func Fault(err error) error {
 	if errors.Is(err, inference.ErrInvalid) || errors.Is(err, inference.ErrStale) {
 		return errors.New(err.Error())

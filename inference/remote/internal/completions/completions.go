@@ -1,5 +1,5 @@
-// Package completions is the body of POST /v1/completions as easyrl and vLLM speak
-// it, and the checks that the responses of every kind of server must pass.
+// Package completions encodes and decodes POST /v1/completions as easyrl and vLLM speak
+// it, and checks the responses of every kind of server.
 package completions
 
 import (
@@ -15,16 +15,15 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Abort is how a response ends that the server broke off: what there is of it
-// is good, and may be gone on with.
+// Abort is the finish reason of a response that the server aborted. Its tokens are valid
+// and it may be continued.
 const Abort rollout.Finish = "abort"
 
-// NoLogprob is what vLLM writes for the log-probability of what cannot be
-// sampled.
+// NoLogprob is the log-probability that vLLM writes for impossible tokens.
 const NoLogprob = -9999
 
-// Request is the body of POST /v1/completions. All that a model's
-// generation_config would fill in otherwise is said.
+// Request is the body of POST /v1/completions. It sets every field that a model's
+// generation_config could otherwise fill in.
 type Request struct {
 	Model             string   `json:"model,omitempty"`
 	Prompt            []int32  `json:"prompt"`
@@ -42,16 +41,16 @@ type Request struct {
 	StopTokenIDs      []int32  `json:"stop_token_ids,omitempty"`
 	IgnoreEOS         bool     `json:"ignore_eos"` // only StopTokenIDs end a response
 	IncludeStop       bool     `json:"include_stop_str_in_output"`
-	Logprobs          int      `json:"logprobs"` // 0 is the sampled token alone
+	Logprobs          int      `json:"logprobs"` // 0 means the sampled token only
 	PromptLogprobs    *int     `json:"prompt_logprobs,omitempty"`
 	ReturnTokenIDs    bool     `json:"return_token_ids"`
-	TokensAsIDs       bool     `json:"return_tokens_as_token_ids"` // what older servers have instead
+	TokensAsIDs       bool     `json:"return_tokens_as_token_ids"` // for older servers
 	CacheSalt         string   `json:"cache_salt,omitempty"`
 	WeightVersion     *int64   `json:"weight_version,omitempty"` // easyrl's, as is
 	SampleIndex       int      `json:"sample_index,omitempty"`   // the index of the first response
 }
 
-// NewRequest is req with room for limit tokens a response.
+// NewRequest converts req, with up to limit tokens per response.
 func NewRequest(model string, req *inference.Request, limit int) Request {
 	s := &req.Sampling
 	body := Request{
@@ -69,8 +68,8 @@ func NewRequest(model string, req *inference.Request, limit int) Request {
 	return body
 }
 
-// BodyLimit bounds the answer to req: what a token takes in any of the
-// dialects, its text and its alternatives.
+// BodyLimit bounds the size of the answer to req in any dialect, including text and
+// alternatives.
 func BodyLimit(req *inference.Request, limit int) int64 {
 	perToken := int64(512) * int64(1+req.TopLogprobs)
 	return min(transport.LargeBody, transport.SmallBody+int64(req.N)*(perToken*int64(limit)+512*int64(len(req.PromptIDs))))
@@ -90,7 +89,8 @@ type choice struct {
 	TokenIDs       []int32         `json:"token_ids"`
 	PromptTokenIDs []int32         `json:"prompt_token_ids"`
 	Logprobs       *choiceLogprobs `json:"logprobs"`
-	// Of each prompt token, what was likely there by token id; null at the first.
+	// PromptLogprobs maps likely token IDs to their log-probabilities at each prompt
+	// position; null at the first.
 	PromptLogprobs []map[string]struct {
 		Logprob *float32 `json:"logprob"`
 	} `json:"prompt_logprobs"`
@@ -102,8 +102,8 @@ type choiceLogprobs struct {
 	TopLogprobs   []map[string]*float32 `json:"top_logprobs"`
 }
 
-// Decode checks an answer against its request. Choices may come in
-// any order, each once. The completions have no Version.
+// Decode checks an answer against its request. Choices may come in any order, each once.
+// The completions have no Version.
 func Decode(a *Answer, req *inference.Request, limit int) ([]inference.Completion, error) {
 	if len(a.Choices) != req.N {
 		return nil, fmt.Errorf("%d choices, expected %d", len(a.Choices), req.N)
@@ -135,7 +135,7 @@ func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
 		return c, err
 	}
 	if ch.PromptTokenIDs != nil && !slices.Equal(ch.PromptTokenIDs, req.PromptIDs) {
-		return c, fmt.Errorf("sampled from another prompt, of %d tokens, expected the one sent, of %d", len(ch.PromptTokenIDs), len(req.PromptIDs))
+		return c, fmt.Errorf("the server sampled another prompt, with %d tokens instead of %d", len(ch.PromptTokenIDs), len(req.PromptIDs))
 	}
 	if ch.Logprobs == nil {
 		return c, errors.New("no log-probabilities")
@@ -163,7 +163,7 @@ func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
 	return c, err
 }
 
-// Finish reads finish_reason.
+// Finish parses finish_reason.
 func Finish(reason string) (rollout.Finish, error) {
 	switch f := rollout.Finish(reason); f {
 	case rollout.Stop, rollout.Length, Abort:
@@ -172,7 +172,7 @@ func Finish(reason string) (rollout.Finish, error) {
 	return "", fmt.Errorf("finish reason %q, expected stop, length or abort", reason)
 }
 
-// tokenIDs reads tokens of the form token_id:N.
+// tokenIDs parses tokens of the form token_id:N.
 func tokenIDs(tokens []string) ([]int32, error) {
 	ids := make([]int32, len(tokens))
 	for i, s := range tokens {
@@ -189,13 +189,13 @@ func tokenID(s string) (int32, error) {
 	digits, ok := strings.CutPrefix(s, "token_id:")
 	id, err := strconv.ParseInt(digits, 10, 32)
 	if !ok || err != nil {
-		return 0, fmt.Errorf("%.40q, expected token ids or token_id:N", s)
+		return 0, fmt.Errorf("%.40q, expected a token id or token_id:N", s)
 	}
 	return int32(id), nil
 }
 
-// top is the k Likeliest of n tokens each. The sampled token may stand beside
-// them.
+// top returns the k Likeliest entries for each of n tokens. The sampled token may be an
+// extra entry.
 func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
 	if len(l.TopLogprobs) != n {
 		return nil, fmt.Errorf("%d top log-probabilities for %d tokens", len(l.TopLogprobs), n)
@@ -205,7 +205,7 @@ func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
 		for s, p := range at {
 			id, err := tokenID(s)
 			if err != nil || p == nil {
-				return nil, errors.Join(fmt.Errorf("top log-probability of token %d is not one", i), err)
+				return nil, errors.Join(fmt.Errorf("top log-probability of token %d is invalid", i), err)
 			}
 			out[i] = append(out[i], inference.TokenLogprob{ID: id, Logprob: *p})
 		}
@@ -214,7 +214,7 @@ func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
 	return out, nil
 }
 
-// Likeliest are the first k in descending order, ties by id.
+// Likeliest returns the first k entries in descending order, ties by ID.
 func Likeliest(all []inference.TokenLogprob, k int) []inference.TokenLogprob {
 	slices.SortFunc(all, func(a, b inference.TokenLogprob) int {
 		if a.Logprob != b.Logprob {
@@ -243,8 +243,7 @@ func (ch *choice) promptLogprobs(prompt []int32) ([]float32, error) {
 	return out, CheckLogprobs("prompt token", out)
 }
 
-// Check is what every response must hold to. One that was broken off may be
-// empty.
+// Check checks a response of any server. An aborted one may be empty.
 func Check(c *inference.Completion, limit int) error {
 	switch {
 	case len(c.IDs) == 0 && c.Finish != Abort:
@@ -252,7 +251,7 @@ func Check(c *inference.Completion, limit int) error {
 	case len(c.IDs) > limit:
 		return fmt.Errorf("%d tokens, expected at most %d", len(c.IDs), limit)
 	case len(c.IDs) != len(c.Logprobs):
-		return fmt.Errorf("%d tokens and %d log-probabilities", len(c.IDs), len(c.Logprobs))
+		return fmt.Errorf("%d tokens but %d log-probabilities", len(c.IDs), len(c.Logprobs))
 	}
 	for i, id := range c.IDs {
 		if id < 0 {
@@ -262,8 +261,8 @@ func Check(c *inference.Completion, limit int) error {
 	return CheckLogprobs("token", c.Logprobs)
 }
 
-// CheckLogprobs refuses log-probabilities that no sampled token can have; of names
-// the tokens in the error.
+// CheckLogprobs refuses log-probabilities that no sampled token can have. of names the
+// tokens in the error.
 func CheckLogprobs(of string, logprobs []float32) error {
 	for i, l := range logprobs {
 		l64 := float64(l)
@@ -274,8 +273,8 @@ func CheckLogprobs(of string, logprobs []float32) error {
 	return nil
 }
 
-// Seed31 is a seed of 31 bits, the most that all servers take, for the response
-// at an index. Those of a request differ.
+// Seed31 returns a 31-bit seed, the most that all servers accept, for the response at an
+// index. The seeds of a request's responses differ.
 func Seed31(seed uint64, index int) uint32 {
 	return ((uint32(seed>>32) ^ uint32(seed)) + uint32(index)) & math.MaxInt32
 }

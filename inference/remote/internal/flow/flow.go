@@ -1,4 +1,4 @@
-// Package flow watches and cuts off what moves over a connection.
+// Package flow measures the progress of HTTP bodies and cuts off their readers.
 package flow
 
 import (
@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Window is so many bytes.
+// Window is the number of bytes that an exchange must move within the time limit.
 const Window = 64 << 10
 
-// Progress ends an exchange that does not move a window of bytes in the time
-// that it has for it, or as little as it has left.
+// Progress expires when an exchange moves less than a window of bytes within the time
+// limit.
 type Progress struct {
 	timer *time.Timer
 	every time.Duration
-	moved atomic.Int64 // since the timer was set
+	moved atomic.Int64 // bytes since the timer was set
 }
 
-// NewProgress gives an exchange time for each window once it has started; expired
-// is called where that is up.
+// NewProgress returns a stopped Progress that allows every per window. It calls expired
+// when the time is up.
 func NewProgress(every time.Duration, expired func()) *Progress {
 	p := &Progress{every: every, timer: time.AfterFunc(time.Hour, expired)}
 	p.timer.Stop()
@@ -33,10 +33,10 @@ func (p *Progress) Start() {
 	p.timer.Reset(p.every)
 }
 
-// Stop ends all.
+// Stop stops the timer.
 func (p *Progress) Stop() { p.timer.Stop() }
 
-// Reader tells a progress what is read.
+// Reader reports to a Progress what is read.
 type Reader struct {
 	From io.Reader
 	To   *Progress
@@ -54,11 +54,11 @@ func (m *Reader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Lent is a reader that nobody reads once it is given back: a call that was broken
-// off may still be sending its body when it returns.
+// Lent is a reader that can be revoked. A cancelled HTTP call may still read its body
+// after it returns.
 type Lent struct {
 	mu   sync.Mutex
-	From io.Reader // nil when it was given back; set before the first Read
+	From io.Reader // nil once revoked; set before the first Read
 }
 
 // Read implements io.Reader.
@@ -71,7 +71,7 @@ func (l *Lent) Read(p []byte) (int, error) {
 	return l.From.Read(p)
 }
 
-// Back is when it is given back.
+// Back revokes the reader. No Read of From runs once Back has returned.
 func (l *Lent) Back() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package labelled publishes to and samples from servers that know their weights by
-// a label instead of a checksum.
+// Package labelled publishes to and samples from servers that identify their weights by a
+// label instead of a checksum.
 package labelled
 
 import (
@@ -14,66 +14,65 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
-// MaxResumes is how often a response that the server breaks off is continued.
+// MaxResumes is how many times a response that the server aborts is continued.
 const MaxResumes = 8
 
-// Server is what is known of a server and of its weights. Its methods may be
-// called concurrently.
+// Server tracks the weights of one server. Its methods may be called concurrently.
 type Server struct {
 	cfg  Config
-	turn chan struct{} // holds a token while nobody publishes
+	turn chan struct{} // holds a token unless a publish runs
 
 	mu      sync.Mutex
 	version int64  // 0 before the first verified publish and after a failed one
-	label   string // empty then
-	begun   int64  // publishes
+	label   string // empty if version is 0
+	begun   int64  // number of publishes started
 	seen    *publish.Sighting
 }
 
-// Config says what a Server works with.
+// Config configures a Server.
 type Config struct {
-	URL    string // which names the instance
-	Kind   string // by its name
+	URL    string // also the instance's ID
+	Kind   string // its name
 	Store  *publish.Store
 	Canary *publish.Canary // may be nil
-	// Limit is the most tokens of a response to req.
+	// Limit returns the maximum number of tokens of a response to req.
 	Limit func(req *inference.Request) (int, error)
 }
 
-// New returns a server that nothing was published to.
+// New returns a Server without published weights.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
 	return s
 }
 
-// now is the version and the label for a request, and how many publishes have
-// begun. A server that was never published to serves version 0.
+// now returns the version and label for a request, and the number of publishes started. A
+// server without a publish has version 0.
 func (s *Server) now(req *inference.Request) (version int64, label string, begun int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begun > 0 && s.label == "" {
-		return 0, "", 0, fmt.Errorf("no verified weights: %w", inference.ErrStale)
+		return 0, "", 0, fmt.Errorf("the server has no verified weights: %w", inference.ErrStale)
 	}
 	if req.Version != 0 && req.Version != s.version {
-		return 0, "", 0, fmt.Errorf("request of version %d, the server holds %d: %w", req.Version, s.version, inference.ErrStale)
+		return 0, "", 0, fmt.Errorf("request is for version %d, the server holds %d: %w", req.Version, s.version, inference.ErrStale)
 	}
 	return s.version, s.label, s.begun, nil
 }
 
-// unchanged is an error where a publish has begun since now, be it of the same
-// weights: a server that had lost them may have got them back.
+// unchanged returns an error if a publish has started since begun. Even a publish of the
+// same weights counts: the server may have lost them in between.
 func (s *Server) unchanged(begun int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begun != begun {
-		return fmt.Errorf("weights were published meanwhile: %w", inference.ErrStale)
+		return fmt.Errorf("weights were published during the request: %w", inference.ErrStale)
 	}
 	return nil
 }
 
-// Publish makes w the weights: push loads them from a folder and verifies the label
-// that the server reports, sample is for the canary.
+// Publish makes w the current weights. push loads them from a folder and verifies the
+// label that the server reports. The canary, if any, uses sample.
 func (s *Server) Publish(ctx context.Context, w inference.Weights,
 	push func(ctx context.Context, folder, label string) error, sample publish.Sampler,
 ) (checksum string, err error) {
@@ -83,7 +82,7 @@ func (s *Server) Publish(ctx context.Context, w inference.Weights,
 		}
 	}()
 	if s.cfg.Store == nil {
-		return "", fmt.Errorf("%s reads weights from files, expected a folder that trainer and server both see", s.cfg.Kind)
+		return "", fmt.Errorf("%s reads weights from files; set a folder that the trainer and the server share", s.cfg.Kind)
 	}
 	select {
 	case <-s.turn:
@@ -114,22 +113,22 @@ func (s *Server) Publish(ctx context.Context, w inference.Weights,
 	return w.Checksum(), nil
 }
 
-// resume continues the responses that were broken off, each where it ended.
-// A stop string across the seam is not seen.
+// resume continues aborted responses from where they ended. It misses a stop string that
+// spans two parts.
 func resume(ctx context.Context, req inference.Request, limit int, out []inference.Completion, sample publish.Sampler) error {
 	for i := range out {
 		c := &out[i]
 		for tries := 0; c.Finish == completions.Abort; tries++ {
 			if tries == MaxResumes {
-				return fmt.Errorf("response %d was broken off %d times", i, tries+1)
+				return fmt.Errorf("response %d was aborted %d times", i, tries+1)
 			}
 			rest := req
 			rest.N, rest.PromptLogprobs = 1, false
 			rest.PromptIDs = slices.Concat(req.PromptIDs, c.IDs)
-			// Draws that the first part has not had.
+			// Use draws that the first part did not.
 			rest.Seed += uint64(i+1)<<32 | uint64(len(c.IDs))
 			if len(c.IDs) >= limit {
-				return fmt.Errorf("response %d was broken off at its full length", i)
+				return fmt.Errorf("response %d was aborted at its full length", i)
 			}
 			next, err := sample(ctx, rest, limit-len(c.IDs))
 			if err != nil {
@@ -145,8 +144,8 @@ func resume(ctx context.Context, req inference.Request, limit int, out []inferen
 	return nil
 }
 
-// Generate samples all of req with one set of weights; after is asked for an
-// error when the responses are in, before any is continued and at the end.
+// Generate samples all responses of req under the same weights. after runs after each
+// exchange and its error fails the request.
 func (s *Server) Generate(ctx context.Context, req inference.Request, sample func(label string) publish.Sampler,
 	after func(ctx context.Context, label string) error,
 ) (out []inference.Completion, err error) {
@@ -169,7 +168,7 @@ func (s *Server) Generate(ctx context.Context, req inference.Request, sample fun
 			err = after(ctx, label)
 		}
 		if changed := s.unchanged(begun); changed != nil {
-			return nil, changed // whatever came of it, and of asking
+			return nil, changed // takes precedence over err
 		}
 		return out, err
 	}
@@ -182,7 +181,7 @@ func (s *Server) Generate(ctx context.Context, req inference.Request, sample fun
 	}
 	for i := range out {
 		if len(out[i].IDs) == 0 {
-			return nil, errors.New("a response has no tokens")
+			return nil, errors.New("response has no tokens")
 		}
 		out[i].Version = version
 	}

@@ -1,5 +1,5 @@
-// Package transport makes HTTP calls to one inference server: it ends a call that
-// stalls and repeats one that a full server puts off.
+// Package transport makes HTTP calls to one inference server. It ends calls that stall
+// and retries calls that a busy server postpones.
 package transport
 
 import (
@@ -20,27 +20,27 @@ import (
 )
 
 const (
-	// SmallBody is the most bytes of an answer to a control call.
+	// SmallBody is the maximum size of the answer to a control call.
 	SmallBody = 1 << 20
-	// LargeBody is the most bytes of any answer.
+	// LargeBody is the maximum size of any answer.
 	LargeBody = 1 << 30
-	// MaxPauses is how many pauses a full server may ask for.
+	// MaxPauses is the maximum number of pauses that a busy server may request per call.
 	MaxPauses = 5
-	maxPause  = time.Minute // how long each may be
-	// idle is how long a connection without a call is kept. Servers of vLLM and
-	// SGLang close one after 5 seconds, which fails the call that is on its way.
+	maxPause  = time.Minute // limit of each
+	// idle is how long an unused connection is kept. vLLM and SGLang close one after 5
+	// seconds, which fails a call sent at that moment.
 	idle = 4 * time.Second
 )
 
-// ErrBody is an answer that is not JSON of the expected shape.
-var ErrBody = errors.New("unexpected answer")
+// ErrBody reports an answer that is not JSON of the expected shape.
+var ErrBody = errors.New("unexpected response body")
 
-// StatusError is an answer that is not 200.
+// StatusError reports an answer whose status is not 200.
 type StatusError struct {
 	Status int
 	call   string
-	text   string // what the server said
-	kind   string // its error.type, where there is one
+	text   string // the server's message
+	kind   string // the server's error.type, if any
 	after  time.Duration
 }
 
@@ -51,30 +51,30 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s: status %d: %s", e.call, e.Status, e.text)
 }
 
-// Is makes the sentinels of inference of what the status says.
+// Is maps the status to the sentinels of package inference.
 func (e *StatusError) Is(target error) bool {
 	switch target {
 	case inference.ErrInvalid:
-		return e.Status == 400 || e.Status == 413 || e.Status == 422 // 404 is of the server, not of what it is asked
+		return e.Status == 400 || e.Status == 413 || e.Status == 422 // 404 is a fault of the server, not of the request
 	case inference.ErrStale:
 		return e.Status == 409
 	}
 	return false
 }
 
-// NoRoute reports whether err says that the server has no such call.
+// NoRoute reports whether err means that the server has no such path.
 func NoRoute(err error) bool {
 	var s *StatusError
 	return errors.As(err, &s) && (s.Status == 404 || s.Status == 405)
 }
 
-// Config says which server to call and how long to wait for it.
+// Config names a server and limits how long to wait for it.
 type Config struct {
-	URL     string        // without a slash at its end
-	Token   string        // bearer token of all calls, where set
-	Connect time.Duration // ends the set-up of a connection
-	Stall   time.Duration // ends a body that does not move and a server that does not answer
-	// Dial, where set, opens connections.
+	URL     string        // without a trailing slash
+	Token   string        // bearer token of all calls; may be empty
+	Connect time.Duration // limits the set-up of a connection
+	Stall   time.Duration // limits a body without progress and a server without answers
+	// Dial, if set, opens connections.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
@@ -88,7 +88,7 @@ type Client struct {
 	cancel context.CancelCauseFunc
 }
 
-// New returns a client; nothing is called yet.
+// New returns a client and calls nothing yet.
 func New(cfg Config) *Client {
 	dial := cfg.Dial
 	if dial == nil {
@@ -125,16 +125,16 @@ type Call struct {
 	Body         []byte              // JSON, or
 	Stream       io.Reader           // of unknown length
 	Prepare      func(*http.Request) // changes the request before it is sent; may be nil
-	Limit        int64               // of the answer; 0 is SmallBody
-	Long         bool                // the answer may take as long as the context: the server's health is watched meanwhile
+	Limit        int64               // maximum size of the answer; 0 means SmallBody
+	Long         bool                // wait for the answer until the context ends, and watch the server's health meanwhile
 }
 
-// Get reads the JSON at path into out.
+// Get decodes the JSON at path into out.
 func (c *Client) Get(ctx context.Context, path string, out any) error {
 	return c.Do(ctx, Call{Method: http.MethodGet, Path: path}, out)
 }
 
-// Post sends in and reads the answer into out, which may be nil.
+// Post sends in as JSON and decodes the answer into out, which may be nil.
 func (c *Client) Post(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -148,8 +148,7 @@ func (c *Client) Command(ctx context.Context, path string) error {
 	return c.Do(ctx, Call{Method: http.MethodPost, Path: path, Body: []byte{}, Long: true}, nil)
 }
 
-// Do exchanges one call. An answer of 429 is tried again after the pause that
-// it asks for.
+// Do makes one call. It retries status 429 after the pause that the server requests.
 func (c *Client) Do(ctx context.Context, k Call, out any) error {
 	for pause := 0; ; pause++ {
 		err := c.exchange(ctx, k, out)
@@ -179,7 +178,7 @@ func (c *Client) exchange(ctx context.Context, k Call, out any) error {
 	defer cancel(nil)
 	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
 	defer stop()
-	progress := flow.NewProgress(c.stall, func() { cancel(fmt.Errorf("%s: less than %d bytes moved in %v", name, flow.Window, c.stall)) })
+	progress := flow.NewProgress(c.stall, func() { cancel(fmt.Errorf("%s: moved fewer than %d bytes in %v", name, flow.Window, c.stall)) })
 	defer progress.Stop()
 	data, err := c.roundTrip(ctx, cancel, k, progress)
 	switch {
@@ -223,7 +222,7 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 	if k.Long {
 		defer c.watch(ctx, cancel)()
 	} else {
-		p.Start() // an answer at once
+		p.Start() // the answer should not take long
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -237,15 +236,16 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: body: %w", k.Method, k.Path, err)
 	case int64(len(data)) > limit:
-		return nil, fmt.Errorf("%s %s: %w: body of more than %d bytes", k.Method, k.Path, ErrBody, limit)
+		return nil, fmt.Errorf("%s %s: %w: body has more than %d bytes", k.Method, k.Path, ErrBody, limit)
 	case resp.StatusCode != http.StatusOK:
 		return nil, newStatusError(k, resp, data)
 	}
 	return data, nil
 }
 
-// watch asks for the server's health while a call waits, and ends the call when
-// there is no answer at all. Any status is one: what drains still samples.
+// watch checks the server's health while a call waits, and ends the call if the server
+// does not answer. Any status counts as an answer, because a draining server still
+// samples.
 func (c *Client) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
 	ctx, end := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -262,7 +262,7 @@ func (c *Client) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 			err := c.Get(ctx, "/health", nil)
 			var status *StatusError
 			if err != nil && !errors.As(err, &status) && ctx.Err() == nil {
-				cancel(fmt.Errorf("server does not answer: %w", err))
+				cancel(fmt.Errorf("server is not responding: %w", err))
 				return
 			}
 		}
@@ -273,8 +273,8 @@ func (c *Client) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 	}
 }
 
-// newStatusError reads what the server says of its refusal: OpenAI's shape, or
-// a plain field of one of the names in use.
+// newStatusError reads the message of a refusal in OpenAI's shape or from a plain field
+// of one of the names in use.
 func newStatusError(k Call, resp *http.Response, data []byte) error {
 	e := &StatusError{Status: resp.StatusCode, call: k.Method + " " + k.Path}
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
@@ -308,7 +308,7 @@ func newStatusError(k Call, resp *http.Response, data []byte) error {
 	return e
 }
 
-// Text is a JSON value as text: what a string holds, or the value as it is written.
+// Text returns the value of a JSON string, or any other JSON value as written.
 func Text(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
