@@ -240,7 +240,7 @@ func TestTwoTrainersOnOneServer(t *testing.T) {
 	code, _, errs := command(t, run("second", 1)...)
 	require.Equal(t, exitFailed, code)
 	require.Regexp(t, `^easyrl: 0 instances are available, expected at least 1 \(inference.min_instances\): instance `+server.URL+
-		`: POST /v1/trainer: status 409: it serves "run first in \S+ on \S+", heard of \d+s ago, expected no other trainer: .*\n$`, errs)
+		`: POST /v1/trainer: status 409: instance is held by trainer "run first in \S+ on \S+", last heard from \d+s ago\. Remove the instance from that run .*\n$`, errs)
 	require.NoDirExists(t, filepath.Join(dir, "second"))
 	close(third.open)
 	first.until("step 3/4")

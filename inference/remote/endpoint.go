@@ -24,7 +24,7 @@ func ParseEndpoint(text, kind string) (Endpoint, error) {
 		return Endpoint{}, fmt.Errorf("%.200q, expected a URL such as http://127.0.0.1:8000", text)
 	}
 	if e.Kind != "" && !slices.Contains(Names(), e.Kind) {
-		return Endpoint{}, fmt.Errorf("%.200q, expected the kind before the URL to be one of %s", text, `"`+strings.Join(Names(), `", "`)+`"`)
+		return Endpoint{}, fmt.Errorf("%.200q, expected one of %s before the URL", text, `"`+strings.Join(Names(), `", "`)+`"`)
 	}
 	e.URL = strings.TrimRight(e.URL, "/")
 	return e, nil

@@ -62,8 +62,8 @@ func TestParseEndpoint(t *testing.T) {
 		"a:8000":               "expected a URL such as http://127.0.0.1:8000",
 		"http://u:p@a":         "expected a URL",
 		"http://a?b=c":         "expected a URL",
-		"llamacpp=http://a":    `expected the kind before the URL to be one of "easyrl", "vllm"`,
-		"tgi=http://a":         "the kind before the URL",
+		"llamacpp=http://a":    `expected one of "easyrl", "vllm"`,
+		"tgi=http://a":         "before the URL",
 		"=http://a":            "",
 		"http://127.0.0.1:1#f": "expected a URL",
 	} {

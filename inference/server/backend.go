@@ -8,51 +8,50 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Backend is what a server samples with. Its methods may be called
-// concurrently. ID is the model's name as clients give it.
+// Backend samples for a server. Its methods may be called concurrently. ID returns the
+// model's name as clients give it.
 type Backend interface {
 	ID() string
 	Capacity() int
-	// Generate is inference.Instance's: errors wrap inference.ErrInvalid,
+	// Generate works like inference.Instance.Generate. Errors wrap inference.ErrInvalid,
 	// ErrStale and ErrClosed.
 	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error)
 	inference.Streamer
 	Info() Info
 	Load() Load
-	// Held is the version and the checksum of the weights that serve; the
-	// checksum is empty where there are none yet.
+	// Held returns the version and checksum of the current weights. The checksum is empty
+	// before the first weights.
 	Held() (version int64, checksum string)
-	// Update reads a safetensors file of size bytes (-1 unknown) up to io.EOF and
-	// makes it the weights, at once or not at all; what runs under older weights
-	// ends with inference.ErrStale. It returns the checksum of what now serves.
-	// An error of r means that the file must not be used.
+	// Update reads a safetensors file of size bytes (-1 if unknown) up to io.EOF and
+	// replaces the weights atomically. Requests running under older weights end with
+	// inference.ErrStale. It returns the checksum of the new weights. If r returns an
+	// error, Update must not use the file.
 	Update(ctx context.Context, version int64, r io.Reader, size int64) (checksum string, err error)
-	// UpdateFile is Update from a file of this machine.
+	// UpdateFile is like Update but reads a file on this machine.
 	UpdateFile(ctx context.Context, version int64, path string) (checksum string, err error)
 	Close() error
 }
 
-// Info is what does not change about a backend's model.
+// Info describes a backend's model and does not change.
 type Info struct {
-	Context int    // positions of prompt and response at most
-	Vocab   int    // token ids are below it
+	Context int    // maximum number of positions of prompt and response
+	Vocab   int    // token IDs are smaller
 	Created int64  // Unix seconds
-	Root    string // folder, where there is one
-	// Config names what is computed with the weights, and is equal for servers that
-	// compute the same; empty where that is not known.
+	Root    string // folder; may be empty
+	// Config is a fingerprint of what is computed with the weights: servers that compute
+	// the same have the same fingerprint. Empty if unknown.
 	Config string
-	// Layout is panels.Layout where updates may be in it; empty where they are of rows
-	// only.
+	// Layout is panels.Layout if updates may use it, or empty if they must use rows.
 	Layout string
 }
 
-// Load is what a backend does now and has done since it started.
+// Load is the current load of a backend and its counters since the start.
 type Load struct {
-	Running     int   // responses, now
-	Waiting     int   // responses, now
-	FreePages   int   // of the key-value cache, now
-	CachePages  int   // in all
-	Preemptions int64 // since the start, as what follows
+	Running     int   // responses being sampled
+	Waiting     int   // responses waiting
+	FreePages   int   // of the key-value cache
+	CachePages  int   // all pages
+	Preemptions int64 // since the start, like the fields below
 	PromptTokens,
 	Tokens int64
 }
@@ -60,16 +59,16 @@ type Load struct {
 // Text is a model's tokenizer and chat template. Its methods may be called
 // concurrently.
 type Text interface {
-	// Encode returns the ids of text as the start of a sequence.
+	// Encode returns the IDs of text as the start of a sequence.
 	Encode(text string) ([]int32, error)
-	// Decode returns the text of ids, without special tokens.
+	// Decode returns the text of ids without special tokens.
 	Decode(ids []int32) string
-	// Piece is one token as text; one that is special, which no text has, by its
-	// name.
+	// Piece returns the text of one token, or the name of a special token, which has no
+	// text.
 	Piece(id int32) (text string, special bool)
-	// Chat returns the ids of a conversation with the generation prompt. messages
-	// and tools are OpenAI's; tools may be nil. Errors wrap inference.ErrInvalid.
+	// Chat returns the IDs of a conversation with the generation prompt. messages and
+	// tools are in OpenAI's format; tools may be nil. Errors wrap inference.ErrInvalid.
 	Chat(messages, tools json.RawMessage) ([]int32, error)
-	// EOS are the tokens that end a response.
+	// EOS returns the tokens that end a response.
 	EOS() []int32
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
-// completions answers requests for completions and conversations.
+// completions answers completion and chat requests.
 type completions struct {
 	ctx      context.Context // the server's
 	backend  Backend
@@ -27,18 +27,18 @@ type completions struct {
 	bodies   *bodies
 	gate     *gate
 	served   *counters
-	slots    chan struct{} // one for each request that the backend has
+	slots    chan struct{} // one per request in the backend
 	maxQueue int
-	waiting  atomic.Int64 // requests that wait for a slot
+	waiting  atomic.Int64 // requests waiting for a slot
 }
 
-// modelOf is what requests ask for.
+// modelOf describes the backend's model to package job.
 func modelOf(backend Backend, text Text, b *bodies) *job.Model {
 	info := backend.Info()
 	return &job.Model{ID: backend.ID(), Context: info.Context, Vocab: info.Vocab, Text: text, Held: backend.Held, Alone: b.alone}
 }
 
-// complete answers a request for completions.
+// complete answers a completion or chat request.
 func (c *completions) complete(ctx *fasthttp.RequestCtx, chat bool) error {
 	if err := c.gate.begin(ctx); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (c *completions) complete(ctx *fasthttp.RequestCtx, chat bool) error {
 	}
 	reqCtx, stop := c.watch(ctx)
 	if j.Stream {
-		ended = func() {} // the stream ends by itself
+		ended = func() {} // the stream calls finish
 		return c.stream(reqCtx, ctx, j, func() { stop(); c.gate.finish() })
 	}
 	defer stop()
@@ -82,7 +82,7 @@ func (c *completions) enter(ctx context.Context) error {
 	defer c.waiting.Add(-1)
 	if c.waiting.Add(1) > int64(c.maxQueue) {
 		return &reply.Failure{Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "queue_full",
-			Message: fmt.Sprintf("%d requests run and %d wait, expected fewer", cap(c.slots), c.maxQueue), Retry: true}
+			Message: fmt.Sprintf("the queue is full: %d requests are running and %d are waiting", cap(c.slots), c.maxQueue), Retry: true}
 	}
 	select {
 	case c.slots <- struct{}{}:
@@ -92,8 +92,8 @@ func (c *completions) enter(ctx context.Context) error {
 	}
 }
 
-// run samples all choices; emit, where it is not nil, hears of tokens as they
-// come, from several goroutines, with the choice as Delta.Index.
+// run samples all choices. If emit is not nil, it receives tokens as they are sampled,
+// from several goroutines, with the choice as Delta.Index.
 func (c *completions) run(ctx context.Context, j *job.Job, emit func(inference.Delta)) ([]inference.Completion, error) {
 	if err := c.enter(ctx); err != nil {
 		return nil, err
@@ -143,12 +143,12 @@ func (c *completions) prompt(ctx context.Context, j *job.Job, p int, emit func(i
 	case err != nil:
 		return nil, err
 	case len(out) != req.N:
-		return nil, fmt.Errorf("backend: %d responses, expected %d", len(out), req.N)
+		return nil, fmt.Errorf("backend returned %d responses, expected %d", len(out), req.N)
 	}
 	return out, nil
 }
 
-// watch is the context of ctx's request: it ends when the client goes or the
+// watch returns a context for ctx's request that ends when the client disconnects or the
 // server closes.
 func (c *completions) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) {
 	conn, ok := ctx.Conn().(*wire.Conn)
@@ -158,9 +158,9 @@ func (c *completions) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) 
 	return conn.Watch(c.ctx)
 }
 
-// stream answers j with server-sent events. A request that fails before its
-// first token is refused with a status. A client of HTTP/1.0, which knows no
-// chunks, gets all events at the end. done is called when all has ended.
+// stream answers j with server-sent events. A request that fails before its first token
+// is refused with a status. An HTTP/1.0 client, which does not support chunks, gets all
+// events at the end. done is called after all work has ended.
 func (c *completions) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job.Job, done func()) error {
 	f := feed.New()
 	runCtx, cancel := context.WithCancelCause(reqCtx)

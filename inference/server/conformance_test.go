@@ -16,11 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// schemas are OpenAI's, by name.
+// schemas holds OpenAI's schemas by name.
 type schemas map[string]map[string]any
 
-// check reports where v is not what schema says: of JSON Schema's words those
-// that OpenAI's schemas use.
+// check reports whether v violates schema. It supports the keywords of JSON Schema that
+// OpenAI's schemas use.
 func (s schemas) check(schema map[string]any, v any, at string) error {
 	if ref, ok := schema["$ref"].(string); ok {
 		target := s[ref[strings.LastIndexByte(ref, '/')+1:]]
@@ -66,7 +66,7 @@ func (s schemas) check(schema map[string]any, v any, at string) error {
 	return s.checkInside(schema, v, at)
 }
 
-// checkInside is check of what v holds.
+// checkInside checks the parts of v.
 func (s schemas) checkInside(schema map[string]any, v any, at string) error {
 	switch v := v.(type) {
 	case map[string]any:
@@ -147,9 +147,8 @@ func conformance(t *testing.T) (schemas, []example) {
 	return all, examples
 }
 
-// What we answer to the documentation's requests fits OpenAI's schemas, as the
-// documentation's own answers do; what we do not support is refused in the
-// schema of errors.
+// Answers to the documentation's requests match OpenAI's schemas, like the
+// documentation's own answers. Unsupported requests are refused in the schema of errors.
 func TestOpenAIExamples(t *testing.T) {
 	t.Parallel()
 	all, examples := conformance(t)
@@ -178,7 +177,7 @@ func TestOpenAIExamples(t *testing.T) {
 		answered++
 		if e.Request["stream"] == true {
 			for _, event := range events(t, data) {
-				// The schema of completions has no null here, the documentation's stream has.
+				// The schema of completions forbids null here, but the documentation's stream has it.
 				if c := event["choices"].([]any)[0].(map[string]any); !strings.HasPrefix(e.Path, "/chat") && c["finish_reason"] == nil {
 					c["finish_reason"] = "stop"
 				}

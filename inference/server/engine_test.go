@@ -23,19 +23,19 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// No test leaves a goroutine behind.
+// No test leaks a goroutine.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(settled{m}, fasthttps()...) }
 
-// settled are tests that end when their goroutines have.
+// settled runs tests and waits until their goroutines have ended.
 type settled struct{ *testing.M }
 
 func (m settled) Run() int {
-	defer leftBehind(fasthttps()...) //nolint:errcheck // is looked for once more
+	defer leftBehind(fasthttps()...) //nolint:errcheck // checked again afterwards
 	return m.M.Run()
 }
 
-// leftBehind is an error that names goroutines which do not end, however slow the
-// machine is: one try of goleak's waits for half a second.
+// leftBehind returns an error that names goroutines that do not end, however slow the
+// machine is: one attempt of goleak waits only half a second.
 func leftBehind(but ...goleak.Option) (err error) {
 	for range 100 {
 		if err = goleak.Find(but...); err == nil {
@@ -45,15 +45,14 @@ func leftBehind(but ...goleak.Option) (err error) {
 	return err
 }
 
-// fasthttps are goroutines of fasthttp that sleep: one that tells the date to
-// all servers, which never ends, and one that looks every 10 s whether its own
-// has ended.
+// fasthttps ignores sleeping goroutines of fasthttp: one that updates the date for all
+// servers and never ends, and one that checks every 10 s whether its server has ended.
 func fasthttps() []goleak.Option {
 	return []goleak.Option{goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2")}
 }
 
-// engineBackend is an engine with a model of bytes whose weights stay.
+// engineBackend is an engine with a model of bytes and fixed weights.
 type engineBackend struct {
 	*engine.Engine
 	checksum string
@@ -74,8 +73,7 @@ func (engineBackend) UpdateFile(context.Context, int64, string) (string, error) 
 	return "", inference.ErrInvalid
 }
 
-// openEngine is a real engine, which the test closes after the servers that
-// are started behind it.
+// openEngine opens a real engine, which the test closes after the servers started later.
 func openEngine(t *testing.T, cfg engine.Config) engineBackend {
 	t.Helper()
 	shape := &model.Config{Type: "llama", HiddenSize: 16, FFNSize: 24, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 8, VocabSize: fakeEOS + 1,
@@ -111,8 +109,7 @@ func (b engineBackend) idle(t *testing.T, s *Server, after string) {
 	}, time.Minute, time.Millisecond, "after %s: %+v", after, b.Stats())
 }
 
-// The responses from an index on are those that a larger group has there, to
-// the last bit.
+// The responses from an index on equal those of a larger group bit for bit.
 func TestSampleIndex(t *testing.T) {
 	t.Parallel()
 	s := serve(t, openEngine(t, engine.Config{MaxRunning: 4}), fakeText{}, nil)
@@ -137,11 +134,11 @@ func TestSampleIndex(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, status, "%v", got)
 }
 
-// Whatever a client does, its pages are free soon after, no goroutine of the
-// server's stays, and the next client is served.
-func TestHostileClientsLeaveNothing(t *testing.T) {
+// Whatever a client does, its pages are soon free, no goroutine leaks and the next client
+// is served.
+func TestHostileClientsLeakNothing(t *testing.T) {
 	before := append(fasthttps(), goleak.IgnoreCurrent())
-	t.Run("clients", func(t *testing.T) { // its cleanup comes before the check
+	t.Run("clients", func(t *testing.T) { // its cleanup runs before the check
 		b := openEngine(t, engine.Config{MaxRunning: 4, CachePages: 64})
 		s := serve(t, b, fakeText{}, nil)
 		hasty := serve(t, b, fakeText{}, func(c *Config) { c.HeaderTimeout = 250 * time.Millisecond })
@@ -150,12 +147,12 @@ func TestHostileClientsLeaveNothing(t *testing.T) {
 			return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		}
 		stream, whole := request(fmt.Sprintf(long, true)), request(fmt.Sprintf(long, false))
-		large := request(strings.Repeat(" ", 20_000) + fmt.Sprintf(long, false)) // more than is read with the header
+		large := request(strings.Repeat(" ", 20_000) + fmt.Sprintf(long, false)) // more than fasthttp reads with the header
 		const chunked = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 		for _, kind := range []struct {
 			name, send string
-			hear       string // waits for this before it goes
-			then       string // "" goes, "reset" goes without a word, "half" says that no more comes, "stay" waits to be cut off
+			hear       string // output to wait for before leaving
+			then       string // "" closes, "reset" resets, "half" closes for writing, "stay" waits to be cut off
 		}{
 			{"gone in a stream", stream, "data: ", ""}, {"reset in a stream", stream, "data: ", "reset"},
 			{"gone at once", whole, "", ""}, {"reset at once", whole, "", "reset"}, {"half closed", whole, "", "half"},
@@ -163,7 +160,7 @@ func TestHostileClientsLeaveNothing(t *testing.T) {
 			{"gone in a body", whole[:len(whole)-9], "", ""}, {"gone in a large body", large[:len(large)-9], "", ""}, {"gone in chunks", chunked + "40\r\nabc", "", ""},
 			{"slow header", whole[:30], "408", "stay"}, {"slow body", whole[:len(whole)-1], "408", "stay"},
 			{"slow large body", large[:len(large)-1], "408", "stay"}, {"slow chunks", chunked + "40\r\nabc", "408", "stay"}, {"bad chunks", chunked + "zz\r\n", "400", "stay"},
-			{"more behind a stream", stream + "GARBAGE\r\n\r\n", "data: ", ""}, {"pipelined and gone", whole + stream + whole, "", "reset"},
+			{"more data after a stream", stream + "GARBAGE\r\n\r\n", "data: ", ""}, {"pipelined, then gone", whole + stream + whole, "", "reset"},
 			{"unread stream", stream, "HTTP/1.1 200", ""}, {"100 MB", strings.Replace(large, "Content-Length: ", "Content-Length: 9999", 1), "413", "stay"},
 		} {
 			to := s
@@ -198,8 +195,8 @@ func TestHostileClientsLeaveNothing(t *testing.T) {
 	require.NoError(t, leftBehind(before...))
 }
 
-// 2,000 clients at once are served by an engine; beyond the largest number of
-// connections one is told so. Nothing stays behind.
+// An engine serves 2,000 clients at once and refuses connections beyond the limit.
+// Nothing leaks.
 func TestManyConnections(t *testing.T) {
 	before := append(fasthttps(), goleak.IgnoreCurrent())
 	t.Run("clients", func(t *testing.T) {
@@ -207,12 +204,12 @@ func TestManyConnections(t *testing.T) {
 		b := openEngine(t, engine.Config{MaxRunning: 64})
 		s := serve(t, b, fakeText{}, func(c *Config) { c.MaxConns, c.MaxConcurrent = clients, 64 })
 		_, want := post(t, s, "/v1/completions", `{"prompt":"a","seed":1,"max_tokens":3}`)
-		require.Eventually(t, func() bool { return s.http.GetCurrentConcurrency() == 0 }, time.Minute, time.Millisecond, "its connection is closed")
+		require.Eventually(t, func() bool { return s.http.GetCurrentConcurrency() == 0 }, time.Minute, time.Millisecond, "the connection is closed")
 		conns := make([]io.ReadWriter, clients)
 		for i := range conns {
 			c, err := dialTo(t, s)
 			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-				t.Skipf("%d connections are all that the limit of open files allows, expected %d", i, clients)
+				t.Skipf("the limit of open files allows only %d connections, expected %d", i, clients)
 			}
 			require.NoError(t, err)
 			conns[i] = c
@@ -239,7 +236,7 @@ func TestManyConnections(t *testing.T) {
 	require.NoError(t, leftBehind(before...))
 }
 
-// textOf is the text of an answer with one choice.
+// textOf returns the text of an answer with one choice.
 func textOf(t *testing.T, data []byte, stream bool) (text string) {
 	t.Helper()
 	var list []map[string]any

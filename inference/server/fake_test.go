@@ -21,7 +21,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// fakeEOS ends a sequence; the ids below it are bytes.
+// fakeEOS ends a sequence; smaller IDs are bytes.
 const fakeEOS = 256
 
 // fakeText is a tokenizer of bytes.
@@ -69,8 +69,8 @@ func (t fakeText) Chat(messages, tools json.RawMessage) ([]int32, error) {
 
 func (fakeText) EOS() []int32 { return []int32{fakeEOS} }
 
-// fakeBackend draws bytes by hashing: what a response is depends on the prompt,
-// the seed, its index and the version of the weights.
+// fakeBackend draws bytes by hashing the prompt, the seed, the response's index and the
+// version of the weights.
 type fakeBackend struct {
 	mu       sync.Mutex
 	version  int64
@@ -78,9 +78,9 @@ type fakeBackend struct {
 	load     Load
 	nan      bool
 	file     []byte
-	started  chan struct{} // where set, Generate tells that it runs,
-	hold     chan struct{} // waits for this to close,
-	ended    chan error    // and tells why it ended early
+	started  chan struct{} // if set, Generate sends when it starts,
+	hold     chan struct{} // waits until this is closed,
+	ended    chan error    // and sends why it ended early
 	last     inference.Request
 }
 
@@ -141,7 +141,7 @@ func (b *fakeBackend) Stream(ctx context.Context, req inference.Request, emit fu
 	return out, nil
 }
 
-// respond draws response i and tells emit of each token.
+// respond draws response i and passes each token to emit.
 func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit func(inference.Delta)) inference.Completion {
 	c := inference.Completion{Version: version, Finish: rollout.Length}
 	_, checksum := b.Held()
@@ -206,7 +206,7 @@ func (b *fakeBackend) Update(_ context.Context, version int64, r io.Reader, size
 	var err error
 	if size >= 0 {
 		data = make([]byte, size)
-		_, err = io.ReadFull(r, data) // and never asks for io.EOF
+		_, err = io.ReadFull(r, data) // and never reads to io.EOF
 	} else {
 		data, err = io.ReadAll(r)
 	}
@@ -224,12 +224,12 @@ func (b *fakeBackend) UpdateFile(ctx context.Context, version int64, path string
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", inference.ErrInvalid, err)
 	}
-	defer f.Close() //nolint:errcheck // is read only
+	defer f.Close() //nolint:errcheck // only read
 	return b.Update(ctx, version, f, -1)
 }
 
-// serve is a server of backend with its text, which bears with clients for as
-// long as a busy machine keeps them; it is closed when the test ends.
+// serve starts a server of backend, with timeouts that suit a busy machine, and closes it
+// at the end of the test.
 func serve(t testing.TB, backend Backend, text Text, change func(*Config)) *Server {
 	t.Helper()
 	cfg := DefaultConfig()
@@ -265,7 +265,7 @@ func call(t *testing.T, s *Server, method, path string, body string, header ...s
 	return res.StatusCode, res.Header, data
 }
 
-// post is call of a POST whose answer is JSON.
+// post posts JSON and decodes the JSON answer.
 func post(t *testing.T, s *Server, path, body string) (int, map[string]any) {
 	t.Helper()
 	status, _, data := call(t, s, http.MethodPost, path, body)
@@ -274,7 +274,7 @@ func post(t *testing.T, s *Server, path, body string) (int, map[string]any) {
 	return status, out
 }
 
-// errorOf is the error of an answer, which must be one.
+// errorOf returns the error of an answer, which must have one.
 func errorOf(t *testing.T, data []byte) (message, kind string, param any) {
 	t.Helper()
 	var out struct {

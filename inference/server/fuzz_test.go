@@ -23,8 +23,8 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
-// Whatever a client sends, it is understood within the bounds or refused with a
-// 4xx that JSON can carry.
+// Any request is understood within the limits or refused with a 4xx that JSON can
+// represent.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		`{"prompt":"a","n":2,"stop":["x"],"seed":18446744073709551615,"logprobs":3,"stream":true,"stream_options":{"include_usage":true}}`,
@@ -61,15 +61,14 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// noFiles is a backend that opens none.
+// noFiles is a backend that opens no files.
 type noFiles struct{ *fakeBackend }
 
 func (noFiles) UpdateFile(context.Context, int64, string) (string, error) {
 	return "", inference.ErrInvalid
 }
 
-// Whatever bytes come over a connection, the server answers what may be
-// answered, closes, and keeps nothing.
+// Whatever bytes a connection sends, the server answers, closes and leaks nothing.
 func FuzzConnection(f *testing.F) {
 	const body = `{"prompt":"a","max_tokens":2,"seed":1,"stream":true}`
 	head := func(path, proto, fields string) string {
@@ -88,11 +87,11 @@ func FuzzConnection(f *testing.F) {
 	s := serve(f, noFiles{newFake()}, fakeText{}, func(c *Config) { c.HeaderTimeout = 5 * time.Second })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s.gate.mu.Lock()
-		s.gate.draining = false // whatever the last one said
+		s.gate.draining = false // undo a drain of the previous input
 		s.gate.mu.Unlock()
 		inner, err := net.Dial("tcp", s.Addr())
 		require.NoError(t, err)
-		defer inner.Close() //nolint:errcheck // has been read
+		defer inner.Close() //nolint:errcheck // already read
 		c := inner.(*net.TCPConn)
 		_, err = c.Write(data)
 		require.NoError(t, err)
@@ -106,8 +105,8 @@ func FuzzConnection(f *testing.F) {
 	})
 }
 
-// However a body arrives, it is given out as it is and whole, or with an error
-// and without its last byte.
+// However a body arrives, it comes out unchanged and whole, or with an error and without
+// its last byte.
 func FuzzChecked(f *testing.F) {
 	f.Add([]byte("some weights"), true, 3)
 	f.Add([]byte("x"), false, 1)

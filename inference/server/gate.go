@@ -9,37 +9,37 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
-// gate counts the requests for completions that run, and lets in no more when the
-// server drains. Its zero value is open.
+// gate counts running completion requests and refuses new ones while the server drains.
+// Its zero value is open.
 type gate struct {
 	mu       sync.Mutex
 	draining bool
-	active   int           // requests for completions
-	idle     chan struct{} // closed when active falls to 0; nil unless waited for
+	active   int           // completion requests
+	idle     chan struct{} // closed when active becomes 0; nil without waiters
 }
 
-// drain lets in no more requests.
+// drain makes the gate refuse new requests.
 func (g *gate) drain() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.draining = true
 }
 
-// drains reports whether no more requests are let in.
+// drains reports whether the gate refuses new requests.
 func (g *gate) drains() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.draining
 }
 
-// running is the number of requests that have begun and not finished.
+// running returns the number of requests that have started and not ended.
 func (g *gate) running() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.active
 }
 
-// whenIdle is closed when no request runs.
+// whenIdle returns a channel that is closed when no request runs.
 func (g *gate) whenIdle() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,13 +52,13 @@ func (g *gate) whenIdle() <-chan struct{} {
 	return g.idle
 }
 
-// begin counts a request for completions, which ends with finish; its connection
-// is busy until the answer is out.
+// begin counts a completion request until finish. Its connection is busy until the answer
+// is sent.
 func (g *gate) begin(ctx *fasthttp.RequestCtx) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.draining {
-		return &reply.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "draining", Message: "the server takes no new requests", Retry: true}
+		return &reply.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "draining", Message: "the server is draining and accepts no new requests", Retry: true}
 	}
 	g.active++
 	if c, ok := ctx.Conn().(*wire.Conn); ok {
@@ -67,7 +67,7 @@ func (g *gate) begin(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// finish ends what begin began.
+// finish ends a request counted by begin.
 func (g *gate) finish() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
-// dial is a connection that the test closes at its end at the latest.
+// dial connects to s. The test closes the connection at its end at the latest.
 func dial(t *testing.T, s *Server) *net.TCPConn {
 	t.Helper()
 	c, err := dialTo(t, s)
@@ -42,8 +42,7 @@ func held(backend *fakeBackend) {
 	backend.hold, backend.started, backend.ended = make(chan struct{}), make(chan struct{}, 64), make(chan error, 64)
 }
 
-// A client that goes away ends its request, streamed or not, running or
-// waiting.
+// A request ends when its client leaves, streamed or not, running or waiting.
 func TestClientGone(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []string{"false", "true"} {
@@ -70,7 +69,7 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// idleNow is whenIdle of a server that is drained for it.
+// idleNow drains s and returns its whenIdle.
 func (s *Server) idleNow() <-chan struct{} { s.gate.drain(); return s.gate.whenIdle() }
 
 func TestCloseEndsRequests(t *testing.T) {
@@ -84,7 +83,7 @@ func TestCloseEndsRequests(t *testing.T) {
 		_, _, data := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a"}`)
 		answers <- string(data)
 	}()
-	dial(t, s) // and says nothing
+	dial(t, s) // and send nothing
 	<-backend.started
 	go func() { _ = s.Close() }()
 	require.ErrorContains(t, <-backend.ended, "closed")
@@ -115,8 +114,8 @@ func TestQueueFull(t *testing.T) {
 	require.Equal(t, http.StatusOK, <-statuses)
 }
 
-// Long texts, which take many times their size, are made tokens one at a time;
-// others do not wait for them.
+// Long texts, which take many times their size, are tokenized one at a time. Other
+// requests do not wait for them.
 func TestLongTexts(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
@@ -141,7 +140,7 @@ func TestLongTexts(t *testing.T) {
 			s.bodies.long.Unlock()
 		}
 	}
-	require.True(t, s.bodies.long.TryLock(), "given back")
+	require.True(t, s.bodies.long.TryLock(), "the lock is free again")
 }
 
 // endless is a reader of zeros.
@@ -149,7 +148,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// A body of 100 MB is refused for its length, before it has come.
+// A body of 100 MB is refused by its length before it arrives.
 func TestLargeBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.MaxBody = 1 << 16 })
@@ -161,13 +160,13 @@ func TestLargeBody(t *testing.T) {
 	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
 	require.True(t, res.Close)
 
-	// One that sends it all the same hears why, and so does one that does not say how long it is.
+	// A client that sends it anyway gets the answer, and so does one that does not announce the length.
 	for _, length := range []int64{100 << 20, -1} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr()+"/v1/completions", io.LimitReader(endless{}, 100<<20))
 		require.NoError(t, err)
 		req.ContentLength = length
 		c := dial(t, s)
-		go func() { _ = req.Write(c) }() // until the server has heard enough
+		go func() { _ = req.Write(c) }() // until the server stops reading
 		res, err := http.ReadResponse(bufio.NewReader(c), req)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
@@ -175,7 +174,7 @@ func TestLargeBody(t *testing.T) {
 	require.Zero(t, s.bodies.held.Load())
 }
 
-// A client that drips its header is cut off.
+// A client that sends its header too slowly is cut off.
 func TestSlowHeader(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.HeaderTimeout = 50 * time.Millisecond })
@@ -190,12 +189,12 @@ func TestLargeHeader(t *testing.T) {
 	c := dial(t, serve(t, newFake(), fakeText{}, nil))
 	go func() {
 		_, _ = io.WriteString(c, "GET /health HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 64<<10))
-	}() // not all of it is read
+	}() // the server does not read all of it
 	requireCutOff(t, c, " 431 ")
 }
 
-// requireCutOff requires an answer with a status, behind which the server closes
-// the connection, whatever of the request has come by then.
+// requireCutOff requires an answer with a status, after which the server closes the
+// connection even if the request is incomplete.
 func requireCutOff(t *testing.T, c io.Reader, status string) {
 	t.Helper()
 	answer, err := io.ReadAll(c)
@@ -231,8 +230,8 @@ func TestMalformed(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 }
 
-// One connection serves one request after another, also where they come
-// before they are answered.
+// One connection serves several requests, even if they arrive before earlier answers are
+// sent.
 func TestPipeline(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
@@ -251,8 +250,8 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
-// Bodies count as they come: who says that much will come takes no room from
-// others, and who sends much too often is told to come again.
+// Bodies count as they arrive: announcing a large one takes no room from others, and
+// clients that send too much at once get 429.
 func TestBodiesFull(t *testing.T) {
 	t.Parallel()
 	const most, some = 1 << 16, 9000 // more than fasthttp reads with the header
@@ -288,7 +287,7 @@ func TestBodiesFull(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, "%v", got)
 }
 
-// A watch tells of a client that goes, and loses no byte of one that stays.
+// A watch notices a client that leaves and loses no byte of one that stays.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -317,7 +316,7 @@ func TestWatch(t *testing.T) {
 	l.End()
 }
 
-// Close waits for no body that does not come.
+// Close does not wait for a body that never arrives.
 func TestCloseEndsBodies(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
 )
 
-// health is 200 where requests are taken and 503 elsewhere.
+// health answers 200 if the server accepts requests, and 503 otherwise.
 func (s *Server) health(ctx *fasthttp.RequestCtx) error {
 	if err := s.ready(); err != nil {
 		return err
@@ -19,7 +19,7 @@ func (s *Server) health(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// version is that of the module that the command was built from.
+// version answers with the version of the command's module.
 func version(ctx *fasthttp.RequestCtx) error {
 	version := "devel"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
@@ -29,20 +29,20 @@ func version(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// load is the number of requests that run or wait.
+// load answers with the number of running and waiting requests.
 func (s *Server) load(ctx *fasthttp.RequestCtx) error {
 	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{"server_load": s.Running()})
 	return nil
 }
 
-// drained stops new requests and tells how many run still.
+// drained starts draining and answers with the number of running requests.
 func (s *Server) drained(ctx *fasthttp.RequestCtx) error {
 	s.gate.drain()
 	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{"running": s.Running()})
 	return nil
 }
 
-// ready is an error where a request would be refused whatever it asks.
+// ready returns an error if the server would refuse every request.
 func (s *Server) ready() error {
 	if _, checksum := s.backend.Held(); checksum == "" {
 		return fmt.Errorf("no weights yet: %w", inference.ErrClosed)

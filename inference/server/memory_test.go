@@ -14,10 +14,9 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/job"
 )
 
-// The most responses that a request may ask for take memory in proportion to the
-// answer, whether it is streamed or not. All that is allocated on the way counts, so
-// that what is held at once is less.
-func TestMemoryOfMostResponses(t *testing.T) { //nolint:paralleltest // counts what the process allocates
+// The maximum number of responses takes memory in proportion to the answer, streamed or
+// not. All allocations count, so the memory held at once is less.
+func TestMemoryOfMostResponses(t *testing.T) { //nolint:paralleltest // counts the process's allocations
 	s := serve(t, openEngine(t, engine.Config{MaxRunning: 64}), fakeText{}, nil)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	ask := func(n int, stream bool) (size int64) {
@@ -26,14 +25,14 @@ func TestMemoryOfMostResponses(t *testing.T) { //nolint:paralleltest // counts w
 		require.NoError(t, err)
 		res, err := client.Do(req)
 		require.NoError(t, err)
-		defer res.Body.Close() //nolint:errcheck // is read to its end
+		defer res.Body.Close() //nolint:errcheck // read to its end
 		require.Equal(t, http.StatusOK, res.StatusCode)
 		size, err = io.Copy(io.Discard, res.Body)
 		require.NoError(t, err)
 		return size
 	}
 	for _, stream := range []bool{false, true} {
-		ask(64, stream) // what is made once
+		ask(64, stream) // one-time allocations
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		size := ask(job.MaxResponses, stream)

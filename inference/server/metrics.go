@@ -14,25 +14,25 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
-// latencies are the upper bounds of the buckets of requests' times, in seconds.
+// latencies returns the upper bounds of the buckets of request times, in seconds.
 func latencies() []float64 {
 	return []float64{0.1, 0.3, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800}
 }
 
-// counters are what a server has done since it started. Its zero value is ready.
+// counters counts what a server has done since it started. Its zero value is ready.
 type counters struct {
 	mu            sync.Mutex
-	stop, length  int64 // responses by how they ended
-	abort         int64 // requests that their clients gave up
+	stop, length  int64 // responses by finish reason
+	abort         int64 // requests whose clients left
 	failed        int64 // requests that ended with another error
 	requests      int64
 	seconds       float64
-	within        []int64 // requests at most as long as each of latencies, by bucket
+	within        []int64 // requests not longer than each of latencies
 	updates       int64
 	updateSeconds float64
 }
 
-// count adds a request that the backend was given.
+// count adds a request that reached the backend.
 func (c *counters) count(out []inference.Completion, err error, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,26 +71,27 @@ func (c *counters) update(d time.Duration) {
 	c.updateSeconds += d.Seconds()
 }
 
-// metrics answers for Prometheus, with vLLM's names where they mean the same.
+// metrics answers in Prometheus's format, with vLLM's names for metrics of the same
+// meaning.
 func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	load := s.backend.Load()
 	version, _ := s.backend.Held()
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 	e := &exposition.Text{Labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
-	e.One("vllm:num_requests_running", "gauge", "Responses that are sampled now.", float64(load.Running))
-	e.One("vllm:num_requests_waiting", "gauge", "Responses that wait.", float64(load.Waiting)+float64(s.completions.waiting.Load()))
+	e.One("vllm:num_requests_running", "gauge", "Responses being sampled.", float64(load.Running))
+	e.One("vllm:num_requests_waiting", "gauge", "Responses waiting.", float64(load.Waiting)+float64(s.completions.waiting.Load()))
 	if load.CachePages > 0 {
 		e.One("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.", 1-float64(load.FreePages)/float64(load.CachePages))
 	}
-	e.One("vllm:num_preemptions_total", "counter", "Responses that gave their cache back.", float64(load.Preemptions))
-	e.One("vllm:prompt_tokens_total", "counter", "Tokens of prompts that ran.", float64(load.PromptTokens))
-	e.One("vllm:generation_tokens_total", "counter", "Tokens that were sampled.", float64(load.Tokens))
+	e.One("vllm:num_preemptions_total", "counter", "Responses preempted to free their cache.", float64(load.Preemptions))
+	e.One("vllm:prompt_tokens_total", "counter", "Prompt tokens processed.", float64(load.PromptTokens))
+	e.One("vllm:generation_tokens_total", "counter", "Tokens sampled.", float64(load.Tokens))
 
 	c := s.served
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	const success = "vllm:request_success_total"
-	e.Family(success, "counter", "Responses by how they ended; abort counts requests that clients gave up.")
+	e.Family(success, "counter", "Responses by finish reason; abort counts requests whose clients left.")
 	e.Sample(success, `,finished_reason="stop"`, float64(c.stop))
 	e.Sample(success, `,finished_reason="length"`, float64(c.length))
 	e.Sample(success, `,finished_reason="abort"`, float64(c.abort))
@@ -107,9 +108,9 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	e.Sample(latency+"_sum", "", c.seconds)
 	e.Sample(latency+"_count", "", float64(c.requests))
 	e.One("easyrl:request_failures_total", "counter", "Requests that failed on the engine.", float64(c.failed))
-	e.One("easyrl:weight_version", "gauge", "Version of the weights that serve.", float64(version))
-	e.One("easyrl:weight_updates_total", "counter", "Updates of the weights.", float64(c.updates))
-	e.One("easyrl:weight_update_seconds_total", "counter", "Time that updates of the weights took.", c.updateSeconds)
+	e.One("easyrl:weight_version", "gauge", "Version of the current weights.", float64(version))
+	e.One("easyrl:weight_updates_total", "counter", "Weight updates.", float64(c.updates))
+	e.One("easyrl:weight_update_seconds_total", "counter", "Time spent on weight updates.", c.updateSeconds)
 	e.Process()
 	ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 	ctx.SetBodyString(e.String())

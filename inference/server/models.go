@@ -8,27 +8,27 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
 )
 
-// models answers the calls that ask for the model and its tokenizer.
+// models answers calls about the model and its tokenizer.
 type models struct {
 	backend Backend
 	text    Text // may be nil
 	bodies  *bodies
 }
 
-// card is the model as lists of models have it.
+// card describes the model as in a list of models.
 func (m *models) card() map[string]any {
 	info := m.backend.Info()
 	return map[string]any{"id": m.backend.ID(), "object": "model", "created": info.Created, "owned_by": "easyrl",
 		"root": info.Root, "parent": nil, "max_model_len": info.Context}
 }
 
-// list answers with all models, which are one.
+// list answers with the list of models, which has one entry.
 func (m *models) list(ctx *fasthttp.RequestCtx) error {
 	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{"object": "list", "data": []any{m.card()}})
 	return nil
 }
 
-// one answers with the model of that name.
+// one answers with the model of a name.
 func (m *models) one(ctx *fasthttp.RequestCtx, name string) error {
 	if name != m.backend.ID() {
 		return modelOf(m.backend, m.text, m.bodies).None(name)
@@ -37,7 +37,7 @@ func (m *models) one(ctx *fasthttp.RequestCtx, name string) error {
 	return nil
 }
 
-// tokenize gives the ids of a prompt or of a conversation.
+// tokenize answers with the token IDs of a prompt or a conversation.
 func (m *models) tokenize(ctx *fasthttp.RequestCtx) error {
 	r := job.Request{Chat: true, N: 1}
 	var prompt *string
@@ -79,7 +79,7 @@ func (m *models) tokenize(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// detokenize gives the text of ids.
+// detokenize answers with the text of token IDs.
 func (m *models) detokenize(ctx *fasthttp.RequestCtx) error {
 	var r job.Request
 	var ids []int32
@@ -96,7 +96,7 @@ func (m *models) detokenize(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// small reads a request that a tokenizer answers.
+// small decodes a request for the tokenizer.
 func (m *models) small(ctx *fasthttp.RequestCtx, r *job.Request, list []fields.Field) error {
 	data, release, err := m.bodies.read(ctx)
 	if err != nil {

@@ -125,7 +125,7 @@ func TestOfficialClientErrors(t *testing.T) {
 	client := officialClient(t, s, "secret")
 	stream := client.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{Model: "tiny", MaxTokens: openai.Int(4),
 		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello!")}})
-	for stream.Next() { //nolint:revive // only its end matters
+	for stream.Next() { //nolint:revive // drains the stream
 	}
 	require.Error(t, stream.Err())
 }

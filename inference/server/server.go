@@ -1,8 +1,8 @@
-// Package server exposes an engine over HTTP. It speaks vLLM's dialect of
-// OpenAI's interface, and takes new weights over it.
+// Package server exposes an engine over HTTP. It speaks vLLM's dialect of OpenAI's
+// interface and accepts new weights.
 //
-// A request goes through these gates in order, each of which answers for itself:
-// the token, the size of its body, what the fields mean, the queue, the backend.
+// A request passes these gates in order: the token, the size of the body, the meaning of
+// its fields, the queue, the backend. Each gate refuses requests with its own status.
 package server
 
 import (
@@ -26,31 +26,29 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
-// Config says where a server listens and how much it takes.
+// Config sets where a server listens and its limits.
 type Config struct {
 	Listen string // host:port
-	// Token, where set, is needed by every call but GET /health, as
-	// Authorization: Bearer.
+	// Token, if set, is required by every call except GET /health, as Authorization:
+	// Bearer.
 	Token string
-	// Insecure allows to listen beyond loopback without a token.
+	// Insecure allows listening beyond loopback without a token.
 	Insecure bool
-	// MaxBody is the size of a request's body in bytes at most; weights have no
-	// limit.
+	// MaxBody is the maximum size of a request's body in bytes. Weights have no limit.
 	MaxBody int64
-	// MaxConns is the number of open connections at most.
+	// MaxConns is the maximum number of open connections.
 	MaxConns int
-	// MaxConcurrent is the number of requests that are given to the backend at
-	// once, and MaxQueue how many more wait; a further one is answered 429.
+	// MaxConcurrent is the maximum number of requests that the backend gets at once.
+	// MaxQueue more may wait; any further request is answered 429.
 	MaxConcurrent, MaxQueue int
-	// HeaderTimeout is how long a client may take to send a request's header and
-	// the first 8 KiB behind it, which fasthttp reads with it; all of a body may
-	// take six times as long.
+	// HeaderTimeout limits the time to send a request's header and the first 8 KiB of its
+	// body, which fasthttp reads together. The whole body may take six times as long.
 	HeaderTimeout time.Duration
-	// DrainTimeout is how long Drain waits for requests that run.
+	// DrainTimeout limits how long Drain waits for running requests.
 	DrainTimeout time.Duration
 }
 
-// DefaultConfig suits a server on loopback.
+// DefaultConfig returns a configuration for a server on loopback.
 func DefaultConfig() Config {
 	return Config{Listen: "127.0.0.1:8000", MaxBody: 16 << 20, MaxConns: 4096, MaxConcurrent: 1024, MaxQueue: 4096,
 		HeaderTimeout: 10 * time.Second, DrainTimeout: 10 * time.Minute}
@@ -75,7 +73,7 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Server answers for one backend. Its methods may be called concurrently.
+// Server serves one backend. Its methods may be called concurrently.
 type Server struct {
 	cfg      Config
 	backend  Backend
@@ -84,7 +82,7 @@ type Server struct {
 	ctx      context.Context // ends with Close
 	cancel   context.CancelCauseFunc
 
-	// What answers, and what they share.
+	// Handlers and the state that they share.
 	gate        *gate
 	bodies      *bodies
 	served      *counters
@@ -96,8 +94,8 @@ type Server struct {
 	closed bool
 }
 
-// New listens for backend, which stays the caller's. text may be nil: then only
-// token ids are served.
+// New listens for requests to backend, which the caller still owns. text may be nil; the
+// server then accepts only token IDs.
 func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -108,7 +106,7 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	}
 	tcp, ok := inner.Addr().(*net.TCPAddr)
 	if loopback := ok && tcp.IP.IsLoopback(); !loopback && cfg.Token == "" && !cfg.Insecure {
-		err := fmt.Errorf("server: %s is beyond loopback, expected a token for it, or to be told that it is insecure", inner.Addr())
+		err := fmt.Errorf("server: %s is beyond loopback. Set a token, or allow insecure access", inner.Addr())
 		return nil, errors.Join(err, inner.Close())
 	}
 	s := &Server{cfg: cfg, backend: backend, listener: wire.NewListener(inner)}
@@ -122,10 +120,10 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	return s, nil
 }
 
-// bodyTimes is how many times as long as a header a body may take.
+// bodyTimes is the time limit of a body as a multiple of HeaderTimeout.
 const bodyTimes = 6
 
-// answerWith makes what answers requests.
+// answerWith creates the handlers.
 func (s *Server) answerWith(text Text) {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
@@ -138,20 +136,20 @@ func (s *Server) answerWith(text Text) {
 	s.models = &models{backend: s.backend, text: text, bodies: s.bodies}
 }
 
-// answered is told what becomes of connections: one that waits for its next
-// request, or is closed, is owed no answer.
+// answered follows the state of connections. One that is closed or waits for its next
+// request is no longer busy.
 func answered(c net.Conn, state fasthttp.ConnState) {
 	if c, ok := c.(*wire.Conn); ok && state != fasthttp.StateActive {
 		c.Busy(false)
 	}
 }
 
-// silent drops the log of connections that misbehave.
+// silent discards fasthttp's log of misbehaving connections.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// Addr is the address that is listened on.
+// Addr returns the address that the server listens on.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Serve answers requests until Close.
@@ -163,8 +161,7 @@ func (s *Server) Serve() error {
 	return fmt.Errorf("server: %w", err)
 }
 
-// Drain takes no new requests and waits for those that run, up to the
-// configured time.
+// Drain refuses new requests and waits for running ones, for at most DrainTimeout.
 func (s *Server) Drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()
@@ -175,12 +172,12 @@ func (s *Server) Drain(ctx context.Context) error {
 			continue
 		case <-ctx.Done():
 		}
-		return fmt.Errorf("server: drain: %d requests still run: %w", s.Running(), context.Cause(ctx))
+		return fmt.Errorf("server: drain: %d requests are still running: %w", s.Running(), context.Cause(ctx))
 	}
 	return nil
 }
 
-// answerTime is how long Close lets clients take the answers that are ready.
+// answerTime is how long Close lets clients receive finished answers.
 const answerTime = 5 * time.Second
 
 // Close ends all requests and connections and waits for them.
@@ -206,7 +203,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Running is the number of requests for completions that have begun and not ended.
+// Running returns the number of completion requests that have started and not ended.
 func (s *Server) Running() int { return s.gate.running() }
 
 // handle answers one request.
@@ -227,9 +224,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	wire.LeftOver(ctx)
 }
 
-// authorize compares digests, whose comparison tells nothing of the token.
-// Whether requests are taken is no secret: who starts and balances servers asks
-// for it, and has no token.
+// authorize compares digests, so that the time it takes reveals nothing about the token.
+// /health needs no token because supervisors and load balancers have none.
 func (s *Server) authorize(ctx *fasthttp.RequestCtx) error {
 	if s.cfg.Token == "" || string(ctx.Path()) == "/health" {
 		return nil
@@ -240,20 +236,20 @@ func (s *Server) authorize(ctx *fasthttp.RequestCtx) error {
 		return nil
 	}
 	return &reply.Failure{Status: fasthttp.StatusUnauthorized, Kind: "authentication_error", Code: "invalid_api_key",
-		Message: "expected the server's token as Authorization: Bearer, which a trainer takes from inference.token_file"}
+		Message: "expected the server's token as Authorization: Bearer. A trainer reads it from inference.token_file"}
 }
 
-// uncoded refuses a body that is compressed.
+// uncoded refuses a compressed body.
 func uncoded(ctx *fasthttp.RequestCtx) error {
 	coding := ctx.Request.Header.ContentEncoding()
 	if len(coding) == 0 || strings.EqualFold(string(coding), "identity") {
 		return nil
 	}
 	return &reply.Failure{Status: fasthttp.StatusUnsupportedMediaType, Kind: reply.InvalidRequest,
-		Message: fmt.Sprintf("Content-Encoding %.40q is not supported, expected a body without one", coding)}
+		Message: fmt.Sprintf("Content-Encoding %.40q is not supported, expected none", coding)}
 }
 
-// route gives the request to what answers it.
+// route passes the request to the handler of its path and method.
 func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 	path := string(ctx.Path())
 	var get, post, put, del func(*fasthttp.RequestCtx) error
@@ -293,13 +289,13 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 		{[]string{fasthttp.MethodPut}, put}, {[]string{fasthttp.MethodDelete}, del}})
 }
 
-// method is what answers requests of some methods; do is nil where nothing does.
+// method is the handler of some methods; do is nil if the path has none.
 type method struct {
 	names []string
 	do    func(*fasthttp.RequestCtx) error
 }
 
-// byMethod gives the request to the one of a path's methods that answers it.
+// byMethod passes the request to the handler of its method.
 func byMethod(ctx *fasthttp.RequestCtx, methods []method) error {
 	var allowed []string
 	for _, m := range methods {
@@ -313,5 +309,5 @@ func byMethod(ctx *fasthttp.RequestCtx, methods []method) error {
 	}
 	allow := strings.Join(allowed, ", ")
 	return &reply.Failure{Status: fasthttp.StatusMethodNotAllowed, Kind: reply.InvalidRequest, Allow: allow,
-		Message: fmt.Sprintf("method %.20q of %s, expected %s", ctx.Method(), ctx.Path(), allow)}
+		Message: fmt.Sprintf("method %.20q is not allowed for %s, expected %s", ctx.Method(), ctx.Path(), allow)}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/openai"
 )
 
-// What is served is what the backend samples, bit for bit: ids, and
-// log-probabilities after their way through JSON.
+// The server returns what the backend samples bit for bit: IDs, and log-probabilities
+// after their way through JSON.
 func TestCompletionEqualsBackend(t *testing.T) {
 	t.Parallel()
 	backend := newFake()
@@ -65,7 +65,7 @@ func TestCompletionEqualsBackend(t *testing.T) {
 	}
 }
 
-// Several prompts in each of the four forms; choice i is of prompt i / n.
+// Several prompts in each of the four forms. Choice i belongs to prompt i / n.
 func TestPrompts(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
@@ -130,8 +130,8 @@ func TestOffsets(t *testing.T) {
 	require.Positive(t, specials)
 }
 
-// Echo and prompt_logprobs give the prompt's log-probabilities; max_tokens 0
-// gives nothing else.
+// echo and prompt_logprobs return the prompt's log-probabilities. With max_tokens 0 they
+// return nothing else.
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
@@ -152,7 +152,7 @@ func TestEcho(t *testing.T) {
 	require.EqualValues(t, 0, got["usage"].(map[string]any)["completion_tokens"])
 }
 
-// What would change the result and is not supported is refused by name.
+// Unsupported fields that would change the result are refused by name.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
@@ -182,7 +182,7 @@ func TestRefusals(t *testing.T) {
 		{"completions", text(`"max_tokens":0`), 400, "max_tokens"},
 		{"completions", text(`"max_tokens":4096`), 400, "max_tokens"},
 		{"completions", text(`"temperature":-1`), 400, "temperature"},
-		{"completions", text(`"temperature":5e-39`), 400, "temperature"}, // its logits would fail all that is sampled beside it
+		{"completions", text(`"temperature":5e-39`), 400, "temperature"}, // its logits would fail all requests of the batch
 		{"completions", text(`"top_p":0`), 400, "top_p"},
 		{"completions", text(`"min_p":1.5`), 400, "min_p"},
 		{"completions", text(`"top_k":2147483648`), 400, "top_k"},
@@ -220,7 +220,7 @@ func TestRefusals(t *testing.T) {
 		text(`"presence_penalty":0.0,"frequency_penalty":0,"repetition_penalty":1,"logit_bias":{ },"best_of":1,"top_k":-1,"user":"u","seed":null`),
 		text(`"max_tokens":4095,"stop":[]`),
 		text(`"n":3,"best_of":3,"add_special_tokens":true,"colour":null,"guided_json":null,"include_reasoning":true`),
-		text(`"logprobs":20,"n":256,"max_tokens":20`), // encoded a choice after the other
+		text(`"logprobs":20,"n":256,"max_tokens":20`), // encoded one choice at a time
 	} {
 		status, got := post(t, s, "/v1/completions", body)
 		require.Equal(t, http.StatusOK, status, "%v", got)
@@ -232,7 +232,7 @@ func TestRefusals(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, "%v", got)
 }
 
-// A folder without a tokenizer is served by token ids.
+// A model without a tokenizer is served by token IDs.
 func TestNoText(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), nil, nil)
@@ -247,7 +247,7 @@ func TestNoText(t *testing.T) {
 	}
 }
 
-// What the backend may not say does not go out.
+// Invalid output of the backend is not sent.
 func TestBadBackend(t *testing.T) {
 	t.Parallel()
 	backend := newFake()
@@ -310,7 +310,7 @@ func TestSmallEndpoints(t *testing.T) {
 		status, _, data = call(t, s, method, path, "\x1f\x8b", "Content-Encoding", "gzip")
 		require.Equal(t, http.StatusUnsupportedMediaType, status)
 		message, _, _ := errorOf(t, data)
-		require.Equal(t, `Content-Encoding "gzip" is not supported, expected a body without one`, message)
+		require.Equal(t, `Content-Encoding "gzip" is not supported, expected none`, message)
 	}
 }
 

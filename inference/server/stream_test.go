@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// events are a stream's, which must end with [DONE].
+// events reads a stream, which must end with [DONE].
 func events(t *testing.T, data []byte) []map[string]any {
 	t.Helper()
 	var out []map[string]any
@@ -39,8 +39,8 @@ func events(t *testing.T, data []byte) []map[string]any {
 	return out
 }
 
-// A stream's parts together are the answer that is not streamed: texts, ids,
-// log-probabilities and how each response ended, with stop strings and without.
+// The parts of a stream add up to the answer without streaming: texts, IDs,
+// log-probabilities and how each response ended, with and without stop strings.
 func TestStreamEqualsAnswer(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
@@ -98,14 +98,14 @@ func TestStreamEqualsAnswer(t *testing.T) {
 		}
 		require.Equal(t, wanted, got, more)
 		if !strings.Contains(more, "echo") {
-			require.Len(t, got[0].top[0], 2, "the token and one other")
+			require.Len(t, got[0].top[0], 2, "the token and one alternative")
 		}
 		require.Equal(t, want["usage"], list[len(list)-1]["usage"])
 		require.Empty(t, list[len(list)-1]["choices"])
 	}
 }
 
-// Each chunk may tell how many tokens have come until it.
+// Each chunk may report how many tokens have been sent so far.
 func TestUsageSoFar(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
@@ -148,7 +148,7 @@ func TestChatStream(t *testing.T) {
 	require.Len(t, tokens[0].(map[string]any)["top_logprobs"], 3)
 }
 
-// A client of HTTP/1.0 knows no chunks: it gets the events as one body.
+// An HTTP/1.0 client, which does not support chunks, gets the events as one body.
 func TestStreamToOldClient(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
@@ -157,7 +157,7 @@ func TestStreamToOldClient(t *testing.T) {
 	c := dial(t, s)
 	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(t, err)
-	answer, err := io.ReadAll(c) // the server closes
+	answer, err := io.ReadAll(c) // until the server closes
 	require.NoError(t, err)
 	head, got, _ := strings.Cut(string(answer), "\r\n\r\n")
 	require.NotContains(t, head, "Transfer-Encoding")
@@ -171,7 +171,7 @@ func TestStreamToOldClient(t *testing.T) {
 	require.Equal(t, texts(want), texts([]byte(got)))
 }
 
-// A stream that cannot begin is refused with a status.
+// A stream that cannot start is refused with a status.
 func TestStreamRefused(t *testing.T) {
 	t.Parallel()
 	backend := newFake()
@@ -181,7 +181,7 @@ func TestStreamRefused(t *testing.T) {
 	require.Equal(t, "stale_weights", got["error"].(map[string]any)["type"])
 }
 
-// An error in the middle of a stream, one that has begun, is an event.
+// An error after a stream has started is an event.
 func TestStreamFails(t *testing.T) {
 	t.Parallel()
 	backend := newFake()
@@ -201,8 +201,8 @@ func TestStreamFails(t *testing.T) {
 	require.NotContains(t, string(data), "[DONE]")
 }
 
-// Other weights of the same version in the middle of a stream end it.
-func TestStreamOfOneVersionTwice(t *testing.T) {
+// A stream ends if its weights are replaced by others of the same version.
+func TestStreamEndsOnOtherWeights(t *testing.T) {
 	t.Parallel()
 	backend := newFake()
 	backend.started, backend.hold = make(chan struct{}), make(chan struct{})
@@ -218,11 +218,11 @@ func TestStreamOfOneVersionTwice(t *testing.T) {
 	backend.mu.Unlock()
 	close(backend.hold)
 	done.Wait()
-	require.Contains(t, string(answer), "the weights changed to others than those of version 3")
+	require.Contains(t, string(answer), "the weights of version 3 were replaced during the answer")
 	require.NotContains(t, string(answer), "[DONE]")
 }
 
-// A stream that waits while the weights change is of those under which it begins.
+// A stream that waits while the weights change starts with the new ones.
 func TestStreamWaits(t *testing.T) {
 	t.Parallel()
 	backend := newFake()

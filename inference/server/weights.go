@@ -19,25 +19,25 @@ import (
 
 const (
 	checksumHeader = "X-Checksum"
-	updateTimeout  = 30 * time.Minute // for an update of the weights
-	updateStall    = time.Minute      // for a client to send some bytes of it
-	updateTurn     = 20 * time.Second // for the update before it, whose client may have gone, to end
-	longestName    = 4 << 10          // of a trainer, in bytes
+	updateTimeout  = 30 * time.Minute // limits an update
+	updateStall    = time.Minute      // limits a client's pause between bytes of an update
+	updateTurn     = 20 * time.Second // limits the wait for the previous update, whose client may have left
+	longestName    = 4 << 10          // maximum length of a trainer's name, in bytes
 )
 
-// weights answers the calls that publish weights and say whose they are.
+// weights answers calls that publish weights and reserve the server for a trainer.
 type weights struct {
 	ctx      context.Context // the server's
 	backend  Backend
 	bodies   *bodies
 	served   *counters
-	boot     string        // names this process
-	lease    lease.Lease   // of the trainer whose weights are taken
-	updating chan struct{} // one for the update that runs
+	boot     string        // identifies this process
+	lease    lease.Lease   // held by the trainer whose weights are accepted
+	updating chan struct{} // holds a token while an update runs
 }
 
-// update takes new weights from the body, or from a file of this machine for a
-// client that is on it too.
+// update reads new weights from the body, or from a file for a client on the same
+// machine.
 func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 	args := ctx.QueryArgs()
 	version, err := strconv.ParseInt(string(args.Peek("version")), 10, 64)
@@ -69,7 +69,7 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// turn waits for the update that runs. Whose turn it is takes w.updating's token back.
+// turn waits until no other update runs. The caller then takes a token out of w.updating.
 func (w *weights) turn() error {
 	late := time.NewTimer(updateTurn)
 	defer late.Stop()
@@ -80,17 +80,17 @@ func (w *weights) turn() error {
 		return context.Cause(w.ctx)
 	case <-late.C:
 		return &reply.Failure{Status: fasthttp.StatusConflict, Kind: "update_in_progress", Code: "update_in_progress", Retry: true,
-			Message: "other weights are being read, expected one update at a time"}
+			Message: "another update is in progress"}
 	}
 }
 
 func (w *weights) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string) (string, error) {
 	if !ctx.RemoteIP().IsLoopback() {
 		return "", &reply.Failure{Status: fasthttp.StatusForbidden, Kind: reply.InvalidRequest, Param: "path",
-			Message: "a path is taken from clients on this machine only, expected the weights as body"}
+			Message: "path is allowed only for clients on this machine; send the weights as body"}
 	}
 	if !filepath.IsAbs(path) {
-		return "", reply.Invalid("path", "path %.200q, expected an absolute one", path)
+		return "", reply.Invalid("path", "path %.200q, expected an absolute path", path)
 	}
 	watched, stop := updateCtx, func() {}
 	if c, ok := ctx.Conn().(*wire.Conn); ok && ctx.Request.Header.ContentLength() <= 0 {
@@ -113,10 +113,10 @@ func (w *weights) updateStream(updateCtx context.Context, ctx *fasthttp.RequestC
 		if query := ctx.QueryArgs().Peek(checksumHeader); len(query) > 0 {
 			return string(query)
 		}
-		return string(ctx.Request.Header.Peek(checksumHeader)) // a trailer is there when the body has ended
+		return string(ctx.Request.Header.Peek(checksumHeader)) // a trailer arrives after the body
 	}
 	if size > 0 && want() == "" {
-		want = nil // no trailer follows a body of known length; a published file carries a checksum of its own
+		want = nil // a body of known length has no trailer; a published file has its own checksum
 	}
 	body := &wire.Checked{Source: wire.RequestBody(ctx), Size: max(size, -1), Want: want, Before: func() error {
 		next := time.Now().Add(updateStall)
@@ -127,7 +127,7 @@ func (w *weights) updateStream(updateCtx context.Context, ctx *fasthttp.RequestC
 	}}
 	checksum, err := w.backend.Update(updateCtx, version, body, body.Size)
 	switch {
-	case errors.Is(body.Err(), wire.ErrChecksum): // whatever the backend made of it
+	case errors.Is(body.Err(), wire.ErrChecksum): // takes precedence over err
 		f := reply.Invalid(checksumHeader, "update to version %d: %v", version, body.Err())
 		f.Code = "checksum_mismatch"
 		return "", f
@@ -136,23 +136,23 @@ func (w *weights) updateStream(updateCtx context.Context, ctx *fasthttp.RequestC
 	case err != nil:
 		return "", fmt.Errorf("update to version %d: %w", version, err)
 	case body.Err() == nil:
-		return "", fmt.Errorf("update to version %d: the backend did not read all of the body", version)
+		return "", fmt.Errorf("update to version %d: backend did not read the whole body", version)
 	}
 	return checksum, nil
 }
 
-// holding is which weights serve, and what of.
+// holding describes the current weights and the server that holds them.
 type holding struct {
 	Version  int64  `json:"version"`
 	Checksum string `json:"checksum"`
 	Config   string `json:"config,omitempty"`
 	Boot     string `json:"boot,omitempty"`
 	Capacity int    `json:"capacity,omitempty"`
-	Trainer  string `json:"trainer,omitempty"` // whose weights are taken
+	Trainer  string `json:"trainer,omitempty"` // whose weights are accepted
 	Layout   string `json:"layout,omitempty"`
 }
 
-// held tells which weights serve, and which process it is that says so.
+// held answers with the current weights and the process that serves them.
 func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := w.backend.Held()
 	info := w.backend.Info()
@@ -161,7 +161,8 @@ func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// take makes the server a trainer's, or keeps it so: it takes weights of no other.
+// take reserves the server for a trainer or renews the reservation. The server then
+// refuses weights of others.
 func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 	data, release, err := w.bodies.read(ctx)
 	if err != nil {
@@ -174,9 +175,9 @@ func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 	}
 	switch {
 	case id == "":
-		return reply.Invalid("id", "no id, expected what tells the trainer from others")
-	case len(id) > longestName || len(name) > longestName: // both are kept
-		return reply.Invalid("", "id of %d bytes and name of %d, expected at most %d", len(id), len(name), longestName)
+		return reply.Invalid("id", "no id, expected one that identifies the trainer")
+	case len(id) > longestName || len(name) > longestName: // both are stored
+		return reply.Invalid("", "id has %d bytes and name %d, expected at most %d each", len(id), len(name), longestName)
 	}
 	if err := w.lease.Take(id, name, time.Now()); err != nil {
 		return othersTrainer(err)
@@ -185,7 +186,7 @@ func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// free ends what take began.
+// free releases the server.
 func (w *weights) free(ctx *fasthttp.RequestCtx) error {
 	w.lease.Free(string(ctx.QueryArgs().Peek("id")))
 	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{})

@@ -21,7 +21,7 @@ import (
 
 func xxh64(data []byte) string { return fmt.Sprintf("%016x", xxhash.Sum64(data)) }
 
-// bytesOf are n bytes without a pattern.
+// bytesOf returns n bytes without a pattern.
 func bytesOf(n int) []byte {
 	var out []byte
 	for sum := sha256.Sum256(nil); len(out) < n; sum = sha256.Sum256(sum[:]) {
@@ -30,8 +30,8 @@ func bytesOf(n int) []byte {
 	return out[:n]
 }
 
-// put sends weights with Content-Length or in chunks, with the checksum as
-// header, query or trailer.
+// put sends weights with Content-Length or in chunks, with the checksum as header, query
+// or trailer.
 func put(t *testing.T, s *Server, version int, data []byte, chunked bool, where, checksum string) (int, []byte) {
 	t.Helper()
 	var body io.Reader = bytes.NewReader(data)
@@ -54,14 +54,14 @@ func put(t *testing.T, s *Server, version int, data []byte, chunked bool, where,
 	defer transport.CloseIdleConnections()
 	res, err := transport.RoundTrip(req)
 	require.NoError(t, err)
-	defer res.Body.Close() //nolint:errcheck // was read
+	defer res.Body.Close() //nolint:errcheck // already read
 	answer, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	return res.StatusCode, answer
 }
 
-// Weights come whole and right or not at all, whichever way they come and
-// whether the backend reads to the end of the stream or to the end of the file.
+// Weights are replaced whole and verified or not at all, however they arrive, and whether
+// the backend reads to the end of the stream or of the file.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	backend := newFake()
@@ -175,8 +175,8 @@ func TestDrain(t *testing.T) {
 	require.Equal(t, http.StatusOK, <-answers)
 }
 
-// An answer that is ready when the server has drained still goes out in full.
-func TestDrainLetsAnswersOut(t *testing.T) {
+// An answer that is ready when the server has drained is still sent in full.
+func TestDrainSendsAnswers(t *testing.T) {
 	t.Parallel()
 	backend := newFake()
 	backend.hold, backend.started = make(chan struct{}), make(chan struct{})
@@ -193,11 +193,11 @@ func TestDrainLetsAnswersOut(t *testing.T) {
 	require.NoError(t, err)
 	data, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
-	require.Greater(t, len(data), 8<<20, "more than sockets hold")
+	require.Greater(t, len(data), 8<<20, "more than socket buffers hold")
 	require.NoError(t, <-drained)
 }
 
-// A server takes the weights of one trainer at a time, while it has one.
+// A server accepts the weights of one trainer at a time.
 func TestOneTrainerAtATime(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
@@ -217,13 +217,13 @@ func TestOneTrainerAtATime(t *testing.T) {
 		status, data := update(query)
 		require.Equal(t, http.StatusConflict, status)
 		require.Contains(t, data, `"code":"other_trainer"`)
-		require.Regexp(t, `it serves \\"run a\\", heard of \d+s ago, expected no other trainer`, data)
+		require.Regexp(t, `instance is held by trainer \\"run a\\", last heard from \d+s ago`, data)
 	}
 	status, data := update("&trainer=a")
 	require.Equal(t, http.StatusOK, status, data)
 	_, _, held := call(t, s, http.MethodGet, "/v1/weights", "")
 	require.Contains(t, string(held), `"trainer":"run a"`)
-	for _, id := range []string{"b", "a"} { // who does not have it frees nothing
+	for _, id := range []string{"b", "a"} { // a trainer without the lease releases nothing
 		require.Equal(t, http.StatusConflict, take("c"))
 		status, _, _ := call(t, s, http.MethodDelete, "/v1/trainer?id="+id, "")
 		require.Equal(t, http.StatusOK, status)
@@ -233,8 +233,8 @@ func TestOneTrainerAtATime(t *testing.T) {
 	require.Equal(t, http.StatusOK, take("b"))
 }
 
-// An update waits for the one before it, whose client may have gone, and is
-// refused where another trainer has come meanwhile.
+// An update waits for the previous one, whose client may have left, and is refused if
+// another trainer has taken the lease in between.
 func TestUpdateWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	for _, other := range []bool{false, true} {

@@ -19,15 +19,15 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// lowestLogprob stands for what JSON has no number for.
+// lowestLogprob replaces values that JSON cannot represent.
 const lowestLogprob = -9999
 
 // Text is a tokenizer.
 type Text interface {
 	// Decode returns the text of ids, without special tokens.
 	Decode(ids []int32) string
-	// Piece is one token as text; one that is special, which no text has, by its
-	// name.
+	// Piece returns the text of one token, or the name of a special token, which has no
+	// text.
 	Piece(id int32) (text string, special bool)
 }
 
@@ -38,11 +38,11 @@ type Writer struct {
 	job   *job.Job
 }
 
-// New returns a writer for a job of the named model. text may be nil: then tokens
-// are named by their ids.
+// New returns a Writer for a job of the named model. If text is nil, tokens are named by
+// their IDs.
 func New(model string, text Text, j *job.Job) *Writer { return &Writer{model, text, j} }
 
-// piece is a token as the answer names it.
+// piece returns a token as the answer shows it.
 func (w *Writer) piece(id int32) string {
 	if w.job.TokensAsIDs || w.text == nil {
 		return "token_id:" + strconv.Itoa(int(id))
@@ -51,8 +51,8 @@ func (w *Writer) piece(id int32) string {
 	return text
 }
 
-// textEntries are log-probabilities of tokens whose text begins at offset; next
-// is where it ends.
+// textEntries returns the log-probabilities of tokens whose text starts at offset. next
+// is where the text ends.
 func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int) (entries openai.TextLogprobs, next int) {
 	entries = openai.TextLogprobs{Offsets: []int{}, Logprobs: []any{}, Tokens: []string{}, Top: []map[string]float32{}}
 	for i, id := range ids {
@@ -61,7 +61,7 @@ func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.
 		if i < len(top) {
 			for _, t := range top[i] {
 				name := w.piece(t.ID)
-				if _, ok := likeliest[name]; !ok { // two tokens may read the same: the likelier one stays
+				if _, ok := likeliest[name]; !ok { // keep the likelier of two tokens with the same text
 					likeliest[name] = max(t.Logprob, lowestLogprob)
 				}
 			}
@@ -80,7 +80,7 @@ func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.
 	return entries, offset
 }
 
-// chatEntries are log-probabilities of tokens.
+// chatEntries returns the log-probabilities of tokens.
 func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob) openai.ChatLogprobs {
 	entry := func(id int32, logprob float32) openai.TokenLogprob {
 		e := openai.TokenLogprob{Token: w.piece(id), Logprob: max(logprob, lowestLogprob)}
@@ -107,13 +107,13 @@ func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.
 	return out
 }
 
-// start is an answer without choices.
+// start returns an answer without choices.
 func (w *Writer) start(object string, version int64, checksum string) openai.Answer {
 	return openai.Answer{ID: w.job.ID, Object: object, Created: w.job.Created, Model: w.model, Version: version, Checksum: checksum, Choices: []openai.Choice{}}
 }
 
-// Write answers ctx with out, a choice after the other: what JSON makes of one
-// takes many times the room of its numbers. out is spent.
+// Write answers ctx with out. It encodes one choice at a time, because the JSON of a
+// choice takes many times the memory of its numbers. Write consumes out.
 func (w *Writer) Write(ctx *fasthttp.RequestCtx, out []inference.Completion) {
 	const list = `"choices":[`
 	reply.JSON(ctx, fasthttp.StatusOK, w.whole(out))
@@ -134,7 +134,7 @@ func (w *Writer) Write(ctx *fasthttp.RequestCtx, out []inference.Completion) {
 	ctx.Response.AppendBody(after)
 }
 
-// whole is the answer but for its choices.
+// whole returns the answer without its choices.
 func (w *Writer) whole(out []inference.Completion) openai.Answer {
 	object := "text_completion"
 	if w.job.Chat {
@@ -154,9 +154,9 @@ func (w *Writer) whole(out []inference.Completion) openai.Answer {
 	return a
 }
 
-// choice is the choice of an answer that c is, which has place i.
+// choice returns choice i of an answer, made from c.
 func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
-	if *w.job.MaxTokens == 0 { // an echo alone; a token was sampled since one must be
+	if *w.job.MaxTokens == 0 { // only an echo; the backend had to sample one token
 		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version, Checksum: c.Checksum}
 	}
 	e := w.end(c)
@@ -178,7 +178,7 @@ func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
 	return ch
 }
 
-// fillText fills in what only completions have.
+// fillText sets the fields that only completions have.
 func (w *Writer) fillText(ch *openai.Choice, c *inference.Completion, text string) {
 	prompt := w.job.Prompts[ch.Index/w.job.N]
 	if w.job.ReturnIDs {
@@ -196,13 +196,13 @@ func (w *Writer) fillText(ch *openai.Choice, c *inference.Completion, text strin
 	}
 	entries, _ := w.textEntries(ids, logprobs, c.Top, 0)
 	if w.job.Echo {
-		entries.Logprobs[0], entries.Top[0] = nil, nil // nothing comes before the first token
+		entries.Logprobs[0], entries.Top[0] = nil, nil // the first token has no predecessor
 	}
 	ch.Logprobs = entries
 }
 
-// promptEntries are vLLM's: null for the first token, then an object from the
-// token's id to its log-probability.
+// promptEntries returns log-probabilities in vLLM's format: null for the first token,
+// then an object that maps the token's ID to its log-probability.
 func (w *Writer) promptEntries(ids []int32, logprobs []float32) []any {
 	out := make([]any, len(ids))
 	for i := 1; i < len(ids); i++ {
@@ -211,7 +211,7 @@ func (w *Writer) promptEntries(ids []int32, logprobs []float32) []any {
 	return out
 }
 
-// usageOf counts the prompts and so many tokens of answers.
+// usageOf counts the prompts' tokens and adds tokens of the answer.
 func usageOf(j *job.Job, tokens int) *openai.Usage {
 	u := &openai.Usage{Answer: tokens}
 	for _, p := range j.Prompts {
@@ -221,14 +221,14 @@ func usageOf(j *job.Job, tokens int) *openai.Usage {
 	return u
 }
 
-// ending is how a response ended, as clients see it.
+// ending describes how a response ended, as clients see it.
 type ending struct {
 	text   string
 	reason string
 	stop   any // the stop string or token that ended it, or nil
 }
 
-// end takes what ended c out of its text, unless it was to stay.
+// end removes the stop string or token from the text of c, unless the request keeps it.
 func (w *Writer) end(c *inference.Completion) ending {
 	e := ending{text: c.Text, reason: string(c.Finish)}
 	if text, stop, ok := cut(c.Text, w.job.Stop, w.job.IncludeStop); ok {
@@ -247,7 +247,7 @@ func (w *Writer) end(c *inference.Completion) ending {
 	return e
 }
 
-// cut ends text where the first of stops begins, or ends.
+// cut ends text where the first of stops begins, or where it ends if keep is set.
 func cut(text string, stops []string, keep bool) (before, stop string, ok bool) {
 	at := -1
 	for _, candidate := range stops {

@@ -16,27 +16,27 @@ type Stream struct {
 	*Writer
 	out     *bufio.Writer
 	choices []sent
-	tokens  int // that went out
-	// What the first event said of the weights; the checksum is empty before it.
+	tokens  int // tokens sent
+	// Weights that the first event named. checksum is empty before it.
 	version  int64
 	checksum string
 }
 
-// NewStream returns a stream of w's job, which writes to out and flushes nothing.
+// NewStream returns a stream of w's job that writes to out and never flushes it.
 func (w *Writer) NewStream(out *bufio.Writer) *Stream {
 	return &Stream{Writer: w, out: out, choices: make([]sent, len(w.job.Prompts)*w.job.N)}
 }
 
-// sent is what has gone out of a choice.
+// sent is the part of a choice that has been sent.
 type sent struct {
 	begun  bool
 	ids    int    // tokens
-	out    int    // bytes of text that went out
-	held   string // text behind them
+	out    int    // bytes of text
+	held   string // text after them, not yet sent
 	offset int    // characters of tokens
 }
 
-// event writes one event. Errors stay in out.
+// event writes one event. out keeps any error.
 func (o *Stream) event(value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -61,8 +61,8 @@ func (o *Stream) chunk(usage bool, parts ...openai.Choice) {
 	o.event(a)
 }
 
-// Delta sends what d brings. What ends the response is held back: it may not be
-// a part of the text.
+// Delta sends the tokens and text of d. It holds back what ends the response, which may
+// not be part of the text.
 func (o *Stream) Delta(d inference.Delta) {
 	if *o.job.MaxTokens == 0 {
 		return
@@ -76,7 +76,7 @@ func (o *Stream) Delta(d inference.Delta) {
 	if n := len(d.IDs); n > 0 && slices.Contains(o.job.Each.Sampling.StopIDs, d.IDs[n-1]) {
 		text = ""
 	}
-	if before, _, ok := cut(st.held, o.job.Stop, o.job.IncludeStop); ok { // none begins in what went out
+	if before, _, ok := cut(st.held, o.job.Stop, o.job.IncludeStop); ok { // no stop string starts in the text already sent
 		text = text[:min(len(text), len(before))]
 	}
 	st.held = st.held[len(text):]
@@ -87,7 +87,7 @@ func (o *Stream) Delta(d inference.Delta) {
 	}
 }
 
-// part sends tokens and text of a choice, and how it ended where it did.
+// part sends tokens and text of a choice, and its ending if e is not nil.
 func (o *Stream) part(d inference.Delta, e *ending) {
 	j, st := o.job, &o.choices[d.Index]
 	index, ids, text := d.Index, d.IDs, d.Text
@@ -126,14 +126,14 @@ func (o *Stream) part(d inference.Delta, e *ending) {
 	o.chunk(j.UsageSoFar, c)
 }
 
-// End sends what is left of each choice and how it ended, or the error that
-// ended them all.
+// End sends the rest of each choice and how it ended, or the error that ended all
+// choices.
 func (o *Stream) End(out []inference.Completion, err error) {
 	if err == nil && o.checksum == "" {
 		o.version, o.checksum = out[0].Version, out[0].Checksum
 	}
 	if err == nil && out[0].Checksum != o.checksum {
-		err = reply.Stale("the weights changed to others than those of version %d that the answer began with", o.version)
+		err = reply.Stale("the weights of version %d were replaced during the answer", o.version)
 	}
 	if err != nil {
 		o.event(reply.Of(err).Body())

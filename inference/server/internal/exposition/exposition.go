@@ -12,15 +12,15 @@ import (
 // Text is text in Prometheus's format.
 type Text struct {
 	strings.Builder
-	Labels string // in front of each metric's own, as name="value",name="value"
+	Labels string // common labels, as name="value",name="value"
 }
 
-// Family begins a metric.
+// Family writes the header of a metric.
 func (e *Text) Family(name, kind, help string) {
 	fmt.Fprintf(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// Sample writes one value with labels of its own behind the common ones.
+// Sample writes one value. labels follow the common labels.
 func (e *Text) Sample(name, labels string, value float64) {
 	if labels = e.Labels + labels; labels != "" {
 		labels = "{" + labels + "}"
@@ -28,23 +28,23 @@ func (e *Text) Sample(name, labels string, value float64) {
 	fmt.Fprintf(e, "%s%s %s\n", name, labels, strconv.FormatFloat(value, 'g', -1, 64))
 }
 
-// One writes a metric of one value.
+// One writes a metric with one value.
 func (e *Text) One(name, kind, help string, value float64) {
 	e.Family(name, kind, help)
 	e.Sample(name, "", value)
 }
 
-// Process tells of the whole process, under the names that Prometheus's own
-// clients give it.
+// Process writes metrics of the whole process under the names of Prometheus's own
+// clients.
 func (e *Text) Process() {
 	e.Labels = ""
-	e.One("go_goroutines", "gauge", "Goroutines, now.", float64(runtime.NumGoroutine()))
+	e.One("go_goroutines", "gauge", "Number of goroutines.", float64(runtime.NumGoroutine()))
 	if pages, ok := residentPages(); ok {
-		e.One("process_resident_memory_bytes", "gauge", "Resident memory, now.", float64(pages)*float64(os.Getpagesize()))
+		e.One("process_resident_memory_bytes", "gauge", "Resident memory in bytes.", float64(pages)*float64(os.Getpagesize()))
 	}
 }
 
-// residentPages is the memory of the process, where the system has /proc.
+// residentPages returns the resident memory of the process, if the system has /proc.
 func residentPages() (pages int64, ok bool) {
 	var size int64
 	data, err := os.ReadFile("/proc/self/statm")

@@ -1,4 +1,4 @@
-// Package feed holds what has been sampled for a client and not yet been sent.
+// Package feed holds sampled tokens until they are sent to a client.
 package feed
 
 import (
@@ -8,11 +8,11 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Feed is what waits for a client. The backend never does: what is held is bounded
-// by what was asked for. It is safe for concurrent use.
+// Feed queues tokens for a client. The backend never waits for it; the request bounds its
+// size. It is safe for concurrent use.
 type Feed struct {
-	Ready chan struct{}          // holds a token where there is something to take
-	Out   []inference.Completion // all responses, once Take has said that the end has come
+	Ready chan struct{}          // holds a token when Take has something to return
+	Out   []inference.Completion // all responses, valid once Take returns ended
 
 	mu     sync.Mutex
 	deltas []inference.Delta
@@ -20,7 +20,7 @@ type Feed struct {
 	err    error
 }
 
-// New is an empty Feed.
+// New returns an empty Feed.
 func New() *Feed { return &Feed{Ready: make(chan struct{}, 1)} }
 
 func (f *Feed) wake() {
@@ -30,7 +30,7 @@ func (f *Feed) wake() {
 	}
 }
 
-// Add appends d, whose slices stay the caller's.
+// Add appends a copy of d.
 func (f *Feed) Add(d inference.Delta) {
 	d.IDs, d.Logprobs, d.Top = slices.Clone(d.IDs), slices.Clone(d.Logprobs), slices.Clone(d.Top)
 	for i := range d.Top {
@@ -42,7 +42,7 @@ func (f *Feed) Add(d inference.Delta) {
 	f.wake()
 }
 
-// End says how it all ended.
+// End records the result of the request.
 func (f *Feed) End(out []inference.Completion, err error) {
 	f.mu.Lock()
 	f.ended, f.Out, f.err = true, out, err
@@ -50,7 +50,8 @@ func (f *Feed) End(out []inference.Completion, err error) {
 	f.wake()
 }
 
-// Take is what has come since the last call, and whether and how it has ended.
+// Take returns the tokens added since the last call, and whether and how the request has
+// ended.
 func (f *Feed) Take() (deltas []inference.Delta, ended bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

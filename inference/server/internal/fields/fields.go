@@ -1,5 +1,5 @@
-// Package fields reads the fields of OpenAI's requests and refuses by name what
-// would change an answer and is not supported.
+// Package fields decodes the fields of OpenAI's requests. It refuses unsupported fields
+// that would change the answer.
 package fields
 
 import (
@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// Error is what is wrong with a request and which of its fields it is.
+// Error is a fault of a request.
 type Error struct {
-	Param   string // empty where it is none
+	Param   string // name of the faulty field; may be empty
 	Message string
 }
 
@@ -24,10 +24,10 @@ func invalid(param, format string, args ...any) error {
 	return &Error{Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// Seed is any integer of 64 bits.
+// Seed is any 64-bit integer.
 type Seed uint64
 
-// UnmarshalJSON takes negative numbers too, by their bits.
+// UnmarshalJSON also accepts negative numbers, by their bits.
 func (s *Seed) UnmarshalJSON(data []byte) error {
 	if u, err := strconv.ParseUint(string(data), 10, 64); err == nil {
 		*s = Seed(u)
@@ -38,10 +38,10 @@ func (s *Seed) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Stops are one string or several.
+// Stops is one string or several.
 type Stops []string
 
-// UnmarshalJSON takes a string or an array of strings.
+// UnmarshalJSON accepts a string or an array of strings.
 func (s *Stops) UnmarshalJSON(data []byte) error {
 	if data[0] == '"' {
 		*s = make(Stops, 1)
@@ -50,18 +50,19 @@ func (s *Stops) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(s))
 }
 
-// Field is a field of a request, where its value goes and what it must be.
+// Field is a field of a request, the destination of its value and a description of valid
+// values.
 type Field struct {
 	Name string
 	Dst  any
 	Want string
 }
 
-// To is a Field.
+// To returns a Field.
 func To(name string, dst any, want string) Field { return Field{Name: name, Dst: dst, Want: want} }
 
-// Decode reads a JSON object into fields. A field that is not among them
-// is refused unless it says what holds anyway; null is as good as nothing.
+// Decode decodes a JSON object into fields. It refuses any other field unless its value
+// is harmless. null counts as absent.
 func Decode(data []byte, fields []Field) error {
 	if !utf8.Valid(data) {
 		return invalid("", "body is not UTF-8")
@@ -77,9 +78,9 @@ func Decode(data []byte, fields []Field) error {
 		}
 		name, ok := key.(string)
 		if !ok {
-			return invalid("", "body: %v, expected a name", key)
+			return invalid("", "body: %v, expected a field name", key)
 		}
-		name = fmt.Sprintf("%.100s", name) // none is as long
+		name = fmt.Sprintf("%.100s", name) // no known name is as long
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
 			return invalid(name, "body: %s: %v", name, err)
@@ -103,15 +104,15 @@ func Decode(data []byte, fields []Field) error {
 		return invalid("", "body: %v", err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return invalid("", "body: more after the object")
+		return invalid("", "body: data after the JSON object")
 	}
 	return nil
 }
 
-// line is a value as one line: between its parts, JSON may have any number.
+// line returns a value as one line without redundant white space.
 func line(raw json.RawMessage) []byte { return bytes.Join(bytes.Fields(raw), []byte{' '}) }
 
-// isOneOf says whether raw is one of values.
+// isOneOf reports whether raw is one of values.
 func isOneOf(raw json.RawMessage, values []string) bool {
 	got, err := strconv.ParseFloat(string(raw), 64)
 	for _, v := range values {
@@ -123,7 +124,7 @@ func isOneOf(raw json.RawMessage, values []string) bool {
 	return false
 }
 
-// isHarmless names fields that have no bearing on what is sampled.
+// isHarmless reports whether a field does not affect what is sampled.
 func isHarmless(name string) bool {
 	switch name {
 	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
@@ -133,8 +134,8 @@ func isHarmless(name string) bool {
 	return false
 }
 
-// neutral are the values beside null that a field may have which is not
-// supported, the first to be named in errors; nil where there are none.
+// neutral returns the values besides null that an unsupported field may have. Errors name
+// the first. It returns nil if there are no such values.
 func neutral(name string) []string {
 	switch name {
 	case "presence_penalty", "frequency_penalty", "min_tokens":
@@ -161,8 +162,8 @@ func neutral(name string) []string {
 	return nil
 }
 
-// Prompts reads a prompt or several, most at most, as text or as token ids. Of
-// texts and ids one is nil.
+// Prompts decodes one prompt or up to most, as text or as token IDs. One of texts and ids
+// is nil.
 func Prompts(raw json.RawMessage, most int) (texts []string, ids [][]int32, err error) {
 	const want = "a string, strings, token ids or arrays of them"
 	wrong := func() error { return invalid("prompt", "prompt: expected %s, at most %d prompts", want, most) }

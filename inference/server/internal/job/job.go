@@ -1,5 +1,4 @@
-// Package job reads requests for completions and makes of them what a backend is
-// asked.
+// Package job decodes completion requests and prepares them for a backend.
 package job
 
 import (
@@ -19,20 +18,20 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
 )
 
-// Model is what a request asks.
+// Model describes the model that requests are for.
 type Model struct {
 	ID      string
-	Context int  // positions of prompt and response at most
-	Vocab   int  // token ids are below it
-	Text    Text // nil where only token ids are served
-	// Held is the version and the checksum of the weights; the checksum is empty
-	// where there are none yet.
+	Context int  // maximum number of positions of prompt and response
+	Vocab   int  // token IDs are smaller
+	Text    Text // nil if only token IDs are accepted
+	// Held returns the version and checksum of the weights. The checksum is empty before
+	// the first weights.
 	Held func() (version int64, checksum string)
-	// Alone lets one long text at a time be made tokens; done ends that.
+	// Alone admits one long text at a time to the tokenizer; done admits the next.
 	Alone func(bytes int) (done func(), err error)
 }
 
-// Text is a tokenizer and a chat template.
+// Text is a tokenizer with a chat template.
 type Text interface {
 	Encode(text string) ([]int32, error)
 	Decode(ids []int32) string
@@ -40,18 +39,17 @@ type Text interface {
 	EOS() []int32
 }
 
-// Job is a request that is ready to be sampled: choice i is response i % N of
-// prompt i / N.
+// Job is a request that is ready to sample: choice i is response i % N of prompt i / N.
 type Job struct {
 	*Request
 	ID      string
 	Created int64
 	Prompts [][]int32
-	Texts   []string          // of the prompts, where they are echoed
-	Each    inference.Request // for one prompt, but for its tokens
+	Texts   []string          // of the prompts, if they are echoed
+	Each    inference.Request // for one prompt, without its tokens
 }
 
-// Prepare makes r a job for m.
+// Prepare turns r into a job for m.
 func (m *Model) Prepare(r *Request) (*Job, error) {
 	if r.Model != "" && r.Model != m.ID {
 		return nil, m.None(r.Model)
@@ -84,13 +82,13 @@ func (m *Model) Prepare(r *Request) (*Job, error) {
 	return j, m.sampling(j)
 }
 
-// None is the error of a request for a model of another name.
+// None returns the error of a request for another model.
 func (m *Model) None(name string) error {
 	return &reply.Failure{Status: fasthttp.StatusNotFound, Kind: reply.InvalidRequest, Param: "model", Code: "model_not_found",
 		Message: fmt.Sprintf("model %.200q does not exist, expected %q", name, m.ID)}
 }
 
-// tokens fills in the prompts.
+// tokens sets the prompts.
 func (m *Model) tokens(j *Job) error {
 	var err error
 	if j.Chat {
@@ -134,8 +132,8 @@ func (m *Model) tokens(j *Job) error {
 	return nil
 }
 
-// limit fills in how many tokens may be sampled. A conversation's answer may
-// fill the context, a completion has 16 unless it says otherwise.
+// limit sets the number of tokens to sample. By default, a chat answer may fill the
+// context and a completion has 16 tokens.
 func (j *Job) limit(context, longest int) error {
 	if j.MaxTokens == nil {
 		limit := min(16, context-longest)
@@ -145,7 +143,7 @@ func (j *Job) limit(context, longest int) error {
 		j.MaxTokens = &limit
 	}
 	if asked := max(*j.MaxTokens, 1); longest+asked > context {
-		f := reply.Invalid("max_tokens", "prompt of %d tokens and max_tokens %d, expected at most %d together, the model's maximum context length", longest, asked, context)
+		f := reply.Invalid("max_tokens", "prompt has %d tokens and max_tokens is %d, expected at most %d together, the model's maximum context length", longest, asked, context)
 		f.Code = "context_length_exceeded"
 		return f
 	}
@@ -159,7 +157,7 @@ func (j *Job) limit(context, longest int) error {
 	return nil
 }
 
-// sampling fills in what is asked of the backend for each prompt.
+// sampling sets the request to the backend for each prompt.
 func (m *Model) sampling(j *Job) error {
 	stopIDs := slices.Clone(j.StopIDs)
 	if m.Text != nil && !j.IgnoreEOS {
@@ -188,9 +186,9 @@ func (m *Model) sampling(j *Job) error {
 	held, checksum := m.Held()
 	switch {
 	case checksum == "":
-		return &reply.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "unavailable", Message: "the server holds no weights yet", Retry: true}
+		return &reply.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "unavailable", Message: "the server has no weights yet", Retry: true}
 	case j.Version != nil && *j.Version != held:
-		return reply.Stale("weight_version %d, the server holds %d", *j.Version, held)
+		return reply.Stale("weight_version is %d, but the server holds %d", *j.Version, held)
 	case j.Version != nil:
 		j.Each.Version = held
 	}
@@ -202,8 +200,8 @@ func (m *Model) sampling(j *Job) error {
 	return nil
 }
 
-// Check finds what may not go out: several weights in one answer, or numbers
-// that are none.
+// Check refuses answers that must not be sent: those of several weights, or with invalid
+// numbers.
 func (j *Job) Check(out []inference.Completion) error {
 	bad := func(l float32) bool { return math.IsNaN(float64(l)) || math.IsInf(float64(l), 0) }
 	for i := range out {
@@ -216,13 +214,13 @@ func (j *Job) Check(out []inference.Completion) error {
 		case c.Version != want:
 			return reply.Stale("the weights changed to version %d while version %d was sampled", max(c.Version, want), min(c.Version, want))
 		case c.Checksum != out[0].Checksum:
-			return reply.Stale("the weights changed to others of version %d while it was sampled", want)
+			return reply.Stale("the weights of version %d were replaced while it was sampled", want)
 		case len(c.IDs) != len(c.Logprobs):
-			return fmt.Errorf("backend: response %d has %d tokens and %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
+			return fmt.Errorf("backend: response %d has %d tokens but %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
 		case slices.ContainsFunc(c.Logprobs, bad):
 			return fmt.Errorf("backend: response %d has a log-probability that is not finite", i)
 		case j.Each.TopLogprobs > 0 && len(c.Top) != len(c.IDs):
-			return fmt.Errorf("backend: response %d has alternatives to %d tokens, expected %d", i, len(c.Top), len(c.IDs))
+			return fmt.Errorf("backend: response %d has alternatives for %d tokens, expected %d", i, len(c.Top), len(c.IDs))
 		case j.Each.PromptLogprobs && (len(c.PromptLogprobs) != len(j.Prompts[i/j.N]) || slices.ContainsFunc(c.PromptLogprobs, bad)):
 			return fmt.Errorf("backend: response %d lacks its prompt's log-probabilities", i)
 		}

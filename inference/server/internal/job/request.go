@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// MaxResponses is how many responses a request may ask for.
+	// MaxResponses is the maximum number of responses of a request.
 	MaxResponses = 4096
 
-	maxPrompts = 1024 // of a request
+	maxPrompts = 1024 // per request
 	maxStops   = 64   // stop strings, and stop tokens
-	maxTop     = 20   // alternatives to a token
-	// maxAlternatives to all tokens of a request; one takes some 30 bytes.
+	maxTop     = 20   // alternatives per token
+	// maxAlternatives limits the alternatives of a request; each takes about 30 bytes.
 	maxAlternatives = 1 << 24
 )
 
-// Request is what a client asks for.
+// Request is a client's request.
 type Request struct {
 	Chat            bool
 	Model           string
@@ -40,19 +40,20 @@ type Request struct {
 	StopIDs         []int32
 	IgnoreEOS       bool
 	IncludeStop     bool
-	Logprobs        *int // alternatives to each token; nil for none at all
+	Logprobs        *int // alternatives per token; nil for no log-probabilities
 	PromptLogprobs  *int
 	Echo            bool
 	ReturnIDs       bool
 	TokensAsIDs     bool
 	Stream          bool
 	Usage           bool   // at the end of a stream
-	UsageSoFar      bool   // with each of its chunks
-	AddSpecial      *bool  // as the start of a sequence has; nil for what is usual
+	UsageSoFar      bool   // with each chunk
+	AddSpecial      *bool  // those of the start of a sequence; nil for the default
 	Version         *int64 // of the weights
 }
 
-// Decode reads a request for completions. Its errors are those of reply and fields.
+// Decode decodes a completion or chat request. Its errors are *reply.Failure and
+// *fields.Error.
 func Decode(data []byte, chat bool) (*Request, error) {
 	r := &Request{Chat: chat, N: 1, Temperature: 1, TopP: 1}
 	var usage struct {
@@ -96,12 +97,12 @@ func Decode(data []byte, chat bool) (*Request, error) {
 			r.Logprobs = top
 		}
 	case top != nil && *top != 0:
-		return nil, reply.Invalid("top_logprobs", "top_logprobs without logprobs, expected logprobs = true")
+		return nil, reply.Invalid("top_logprobs", "top_logprobs requires logprobs = true")
 	}
 	return r, r.validate()
 }
 
-// validate checks what does not depend on the model and not on inference.
+// validate checks what depends neither on the model nor on package inference.
 func (r *Request) validate() error {
 	within := func(name string, v *int, low, high int) error {
 		if v != nil && (*v < low || *v > high) {
@@ -131,7 +132,7 @@ func (r *Request) validate() error {
 		return reply.Invalid("stop", "%d stop strings and %d stop tokens, expected at most %d of each", len(r.Stop), len(r.StopIDs), maxStops)
 	case r.BestOf != nil && *r.BestOf != r.N:
 		return reply.Invalid("best_of", "best_of %d is not supported, expected n, which is %d", *r.BestOf, r.N)
-	case r.AddSpecial != nil && *r.AddSpecial == r.Chat: // a template writes its own
+	case r.AddSpecial != nil && *r.AddSpecial == r.Chat: // a chat template adds its own
 		return reply.Invalid("add_special_tokens", "add_special_tokens %v is not supported, expected %v", *r.AddSpecial, !r.Chat)
 	case r.Version != nil && *r.Version < 0:
 		return reply.Invalid("weight_version", "weight_version %d, expected 0 or more", *r.Version)
@@ -146,20 +147,20 @@ func (r *Request) validate() error {
 	case slices.Contains(r.Stop, ""):
 		return reply.Invalid("stop", "stop has an empty string, expected text")
 	case r.Stream && r.PromptLogprobs != nil:
-		return reply.Invalid("prompt_logprobs", "prompt_logprobs in a stream is not supported")
+		return reply.Invalid("prompt_logprobs", "prompt_logprobs is not supported in a stream")
 	case r.Stream && r.Logprobs != nil && r.Echo:
-		return reply.Invalid("echo", "echo with logprobs in a stream is not supported")
+		return reply.Invalid("echo", "echo with logprobs is not supported in a stream")
 	case r.Echo && r.Logprobs != nil && *r.Logprobs > 0:
-		return reply.Invalid("logprobs", "logprobs above 0 with echo is not supported: a prompt's tokens have no alternatives")
+		return reply.Invalid("logprobs", "logprobs above 0 is not supported with echo: prompt tokens have no alternatives")
 	case r.Echo && r.Chat:
-		return reply.Invalid("echo", "echo of a conversation is not supported")
+		return reply.Invalid("echo", "echo is not supported for chat")
 	}
 	r.TopK = max(r.TopK, 0)
 	return r.ValidateChat()
 }
 
-// ValidateChat checks that the conversation is text. Calls of tools stay text
-// in the answer, so nobody may expect them to be taken out of it.
+// ValidateChat checks that the conversation is text. Tool calls stay in the text of the
+// answer, so clients must not expect them to be parsed.
 func (r *Request) ValidateChat() error {
 	if !r.Chat {
 		return nil
@@ -170,7 +171,7 @@ func (r *Request) ValidateChat() error {
 	case choice != "" && choice != `"none"` && (choice != `"auto"` || !tools):
 		return reply.Invalid("tool_choice", "tool_choice %.100s is not supported, expected \"none\"", choice)
 	case choice == "" && !tools:
-		return reply.Invalid("tools", "tools without tool_choice \"none\" are not supported: calls stay text")
+		return reply.Invalid("tools", "tools are supported only with tool_choice \"none\": tool calls stay in the text")
 	}
 	var messages []struct {
 		Role    *string         `json:"role"`
@@ -194,7 +195,7 @@ func (r *Request) ValidateChat() error {
 		}
 		for j, p := range parts {
 			if p.Type != "text" {
-				return reply.Invalid("messages", "messages[%d].content[%d] is of type %.40q, expected text", i, j, p.Type)
+				return reply.Invalid("messages", "messages[%d].content[%d] has type %.40q, expected text", i, j, p.Type)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package lease says which trainer an instance takes weights from: one at a time,
-// for as long as it is heard of.
+// Package lease reserves an instance for one trainer at a time, as long as that trainer
+// keeps in touch.
 package lease
 
 import (
@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Time is how long a trainer that is not heard of keeps an instance.
+// Time is how long a silent trainer keeps its lease.
 const Time = time.Minute
 
-// Lease is a place for one trainer. Its zero value is free. It is safe for
-// concurrent use.
+// Lease is held by at most one trainer. Its zero value is free. It is safe for concurrent
+// use.
 type Lease struct {
 	mu    sync.Mutex
-	id    string // empty where the place is free
+	id    string // of the holder; empty if free
 	name  string
 	heard time.Time
 }
 
-// Take gives the place to trainer id, or lets it keep it; name is what people know
-// it by. The error says who else has the place.
+// Take acquires or renews the lease for trainer id; name is for people to read. The error
+// names another holder.
 func (l *Lease) Take(id, name string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,8 +32,8 @@ func (l *Lease) Take(id, name string, now time.Time) error {
 	return nil
 }
 
-// Check is an error where another than trainer id has the place; an empty id is
-// nobody's.
+// Check returns an error if a trainer other than id holds the lease. An empty id matches
+// no holder.
 func (l *Lease) Check(id string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,11 +45,11 @@ func (l *Lease) check(id string, now time.Time) error {
 	if l.id == "" || l.id == id || silent >= Time {
 		return nil
 	}
-	return fmt.Errorf("it serves %.120q, heard of %v ago, expected no other trainer: take it out of that run, or end the run; one that is gone is forgotten after %v",
+	return fmt.Errorf("instance is held by trainer %.120q, last heard from %v ago. Remove the instance from that run or end the run; a silent trainer loses it after %v",
 		l.name, silent.Truncate(time.Second), Time)
 }
 
-// Free ends trainer id's.
+// Free releases the lease if trainer id holds it.
 func (l *Lease) Free(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *Lease) Free(id string) {
 	}
 }
 
-// Holder is the name of who has the place, empty where it is free.
+// Holder returns the name of the holder, or "" if the lease is free.
 func (l *Lease) Holder(now time.Time) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

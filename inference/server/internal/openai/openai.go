@@ -1,14 +1,14 @@
-// Package openai has the shapes of OpenAI's answers, and what vLLM adds to them.
+// Package openai defines the types of OpenAI's answers, with vLLM's additions.
 package openai
 
-// Answer is a completion or a chunk of one, of either kind.
+// Answer is a completion or chat completion, or a chunk of one.
 type Answer struct {
 	ID       string   `json:"id"`
 	Object   string   `json:"object"`
 	Created  int64    `json:"created"`
 	Model    string   `json:"model"`
 	Version  int64    `json:"weight_version"`
-	Checksum string   `json:"weight_checksum,omitempty"` // tells weights of one version apart
+	Checksum string   `json:"weight_checksum,omitempty"` // distinguishes weights of one version
 	Choices  []Choice `json:"choices"`
 	Usage    *Usage   `json:"usage,omitempty"`
 	PromptID []int32  `json:"prompt_token_ids,omitempty"` // of a conversation
@@ -35,7 +35,7 @@ type Message struct {
 	Refusal *string `json:"refusal"`
 }
 
-// Delta is a part of one.
+// Delta is a part of a message.
 type Delta struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitempty"`
@@ -48,7 +48,7 @@ type Usage struct {
 	Total  int `json:"total_tokens"`
 }
 
-// TextLogprobs are a completion's, one entry a token.
+// TextLogprobs holds a completion's log-probabilities, one entry per token.
 type TextLogprobs struct {
 	Offsets  []int                `json:"text_offset"` // in characters
 	Logprobs []any                `json:"token_logprobs"`
@@ -56,13 +56,13 @@ type TextLogprobs struct {
 	Top      []map[string]float32 `json:"top_logprobs"`
 }
 
-// ChatLogprobs are a message's.
+// ChatLogprobs holds a message's log-probabilities.
 type ChatLogprobs struct {
 	Content []TokenLogprob `json:"content"`
 	Refusal []TokenLogprob `json:"refusal"`
 }
 
-// TokenLogprob is one token's, with alternatives.
+// TokenLogprob is a token's log-probability, with alternatives.
 type TokenLogprob struct {
 	Token   string          `json:"token"`
 	Logprob float32         `json:"logprob"`

@@ -1,4 +1,4 @@
-// Package reply answers a request with JSON, or refuses it in the shape of OpenAI's
+// Package reply answers a request with JSON or refuses it in the format of OpenAI's
 // errors.
 package reply
 
@@ -19,10 +19,10 @@ import (
 const (
 	// InvalidRequest is the kind of most failures.
 	InvalidRequest = "invalid_request_error"
-	// NotJSON is the answer in place of one that cannot be encoded.
-	NotJSON = `{"error":{"message":"the answer has a value that JSON cannot carry","type":"server_error","param":null,"code":null}}`
+	// NotJSON replaces an answer that cannot be encoded.
+	NotJSON = `{"error":{"message":"the answer has a value that JSON cannot represent","type":"server_error","param":null,"code":null}}`
 
-	statusGone = 499 // nobody reads it
+	statusGone = 499 // the client has left
 )
 
 // Failure is an error as clients see it.
@@ -30,18 +30,18 @@ type Failure struct {
 	Status              int
 	Kind, Message, Code string
 	Param               string
-	Allow               string // methods, of a 405
-	Retry               bool   // with a Retry-After
+	Allow               string // methods that a 405 lists
+	Retry               bool   // adds Retry-After
 }
 
 func (f *Failure) Error() string { return f.Message }
 
-// Invalid is a 400 that names what is wrong.
+// Invalid returns a 400 that names the faulty field.
 func Invalid(param, format string, args ...any) *Failure {
 	return &Failure{Status: fasthttp.StatusBadRequest, Kind: InvalidRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// Of is err as clients see it.
+// Of converts err to a Failure.
 func Of(err error) *Failure {
 	var f *Failure
 	var field *fields.Error
@@ -62,17 +62,17 @@ func Of(err error) *Failure {
 	return &Failure{Status: fasthttp.StatusInternalServerError, Kind: "server_error", Message: err.Error()}
 }
 
-// Late is a 408.
+// Late returns a 408.
 func Late(message string) *Failure {
 	return &Failure{Status: fasthttp.StatusRequestTimeout, Kind: InvalidRequest, Message: message}
 }
 
-// Stale is a 409 of a request for other weights.
+// Stale returns a 409 for a request for other weights.
 func Stale(format string, args ...any) *Failure {
 	return &Failure{Status: fasthttp.StatusConflict, Kind: "stale_weights", Code: "stale_weights", Message: fmt.Sprintf(format, args...)}
 }
 
-// Body is the failure in OpenAI's shape.
+// Body returns the failure in OpenAI's format.
 func (f *Failure) Body() any {
 	orNull := func(s string) any {
 		if s == "" {
@@ -107,9 +107,9 @@ func RefuseUnread(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &small):
 		err = &Failure{Status: fasthttp.StatusRequestHeaderFieldsTooLarge, Kind: InvalidRequest, Message: "header too large"}
 	case errors.As(err, &timeout) && timeout.Timeout():
-		err = Late("the request did not come in time")
+		err = Late("timed out reading the request")
 	default:
-		err = Invalid("", "not an HTTP request that can be read")
+		err = Invalid("", "malformed HTTP request")
 	}
 	Refuse(ctx, err)
 	if c, ok := ctx.Conn().(*wire.Conn); ok {
@@ -117,7 +117,7 @@ func RefuseUnread(ctx *fasthttp.RequestCtx, err error) {
 	}
 }
 
-// JSON answers with value, which can be marshalled.
+// JSON answers with value, which must be encodable.
 func JSON(ctx *fasthttp.RequestCtx, status int, value any) {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -9,26 +9,27 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ErrChecksum is a body that is not the one whose checksum was given.
+// ErrChecksum reports a body whose checksum differs from the given one.
 var ErrChecksum = errors.New("wrong checksum")
 
-// Checked is a body whose last byte is given out only when all of it has
-// come and its checksum is right: nobody can take a bad one for a whole one.
+// Checked is a body that withholds its last byte until the whole body has arrived with
+// the right checksum, so that no reader mistakes a bad body for a complete one.
 type Checked struct {
 	Source io.Reader
-	Size   int64        // -1 where it is unknown
+	Size   int64        // -1 if unknown
 	Before func() error // called before each read
-	// Want is the body's XXH64 in hexadecimal, the checksum that the HTTP interface
-	// defines; empty for none. It is called at the end. Nil expects none.
+	// Want returns the body's XXH64 in hexadecimal, the checksum that the HTTP interface
+	// defines, or "" for none. It is called at the end of the body. A nil Want skips the
+	// check.
 	Want  func() string
 	sum   *xxhash.Digest // nil before the first read and without Want
 	read  int64
-	last  byte // was read and not given out
-	whole bool // all has come, and it is right
+	last  byte // read but withheld
+	whole bool // the whole body has arrived and is right
 	err   error
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (b *Checked) Read(p []byte) (int, error) {
 	for len(p) > 0 && b.err == nil {
 		if b.whole {
@@ -43,10 +44,10 @@ func (b *Checked) Read(p []byte) (int, error) {
 	return 0, b.err
 }
 
-// step reads into p behind the byte that was kept and keeps the new last one.
+// step reads into p after the withheld byte and withholds the new last one.
 func (b *Checked) step(p []byte) int {
 	var two [2]byte
-	if len(p) == 1 && b.read > 0 { // no room for a byte behind the one that was kept
+	if len(p) == 1 && b.read > 0 { // no room for a byte after the withheld one
 		defer func() { p[0] = two[0] }()
 		return b.into(two[:])
 	}
@@ -75,7 +76,7 @@ func (b *Checked) into(p []byte) int {
 		b.last = p[n-1]
 	}
 	switch {
-	case err == io.EOF: //nolint:errorlint // one that is wrapped is a body cut off
+	case err == io.EOF: //nolint:errorlint // a wrapped io.EOF means a truncated body
 		if b.err = b.verify(); b.err == nil && n == 0 {
 			b.err = io.EOF
 		}
@@ -89,7 +90,7 @@ func (b *Checked) into(p []byte) int {
 // verify checks a body that has ended.
 func (b *Checked) verify() error {
 	if b.Size >= 0 && b.read != b.Size {
-		return fmt.Errorf("body of %d bytes, expected %d: %w", b.read, b.Size, io.ErrUnexpectedEOF)
+		return fmt.Errorf("body has %d bytes, expected %d: %w", b.read, b.Size, io.ErrUnexpectedEOF)
 	}
 	if b.Want == nil {
 		return nil
@@ -99,11 +100,11 @@ func (b *Checked) verify() error {
 		return nil
 	}
 	if got := fmt.Sprintf("%016x", b.sum.Sum64()); !strings.EqualFold(got, want) {
-		return fmt.Errorf("body of %d bytes has checksum %s, expected %.40q: %w", b.read, got, want, ErrChecksum)
+		return fmt.Errorf("body has checksum %s over %d bytes, expected %.40q: %w", got, b.read, want, ErrChecksum)
 	}
 	return nil
 }
 
-// Err is what was wrong with the body, io.EOF where all of it was read and
-// right, and nil where some of it was not read.
+// Err returns the body's fault, io.EOF if all of it was read and right, or nil if some of
+// it was not read.
 func (b *Checked) Err() error { return b.err }

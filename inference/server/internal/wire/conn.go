@@ -1,5 +1,5 @@
-// Package wire is what a server needs of its connections: to see when a client
-// goes, and to trust no body before all of it has come.
+// Package wire provides connections that notice when a client disconnects, and bodies
+// that are complete or an error.
 package wire
 
 import (
@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// writeTimeout is how long a client may take no bytes.
+	// writeTimeout limits how long a client may accept no bytes.
 	writeTimeout = 30 * time.Second
-	// lingerTime and lingerBytes bound what is read of a refused body, so that
-	// the answer is not lost to a reset.
+	// lingerTime and lingerBytes bound how much of a refused body is read, so that a
+	// reset does not destroy the answer.
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 20
 )
 
-// ErrGone is the cause of a request's end when its client has gone.
-var ErrGone = errors.New("the client closed the connection")
+// ErrGone ends a request whose client has disconnected.
+var ErrGone = errors.New("client closed the connection")
 
-// Listener knows its open connections, so that it can end them.
+// Listener tracks its open connections so that End can close them.
 type Listener struct {
 	net.Listener
 	open sync.WaitGroup
@@ -35,11 +35,11 @@ type Listener struct {
 	mu    sync.Mutex
 	ended bool
 	conns map[*Conn]bool
-	busy  int           // connections that are
-	quiet chan struct{} // closed when none is; nil where nobody waits for it
+	busy  int           // number of busy connections
+	quiet chan struct{} // closed when none is busy; nil without waiters
 }
 
-// NewListener makes inner a Listener, which owns it.
+// NewListener returns a Listener that owns inner.
 func NewListener(inner net.Listener) *Listener {
 	return &Listener{Listener: accept.New(inner), conns: map[*Conn]bool{}}
 }
@@ -61,7 +61,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// WhenQuiet is closed when no connection is busy.
+// WhenQuiet returns a channel that is closed when no connection is busy.
 func (l *Listener) WhenQuiet() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,39 +77,37 @@ func (l *Listener) WhenQuiet() <-chan struct{} {
 	return quiet
 }
 
-// End closes all connections and waits until they are.
+// End closes all connections and waits until they are closed.
 func (l *Listener) End() {
 	l.mu.Lock()
 	l.ended = true
 	for c := range l.conns {
-		_ = c.Conn.Close() // whoever serves it sees that and closes c
+		_ = c.Conn.Close() // its server notices and closes c
 	}
 	l.mu.Unlock()
 	l.open.Wait()
 }
 
-// Conn is a connection that can tell when its client has gone while a request
-// is served.
+// Conn is a connection that reports when its client disconnects during a request.
 type Conn struct {
 	net.Conn
 	from   *Listener
 	closed atomic.Bool
 	linger atomic.Bool // see Linger
-	ended  bool        // see Ended; belongs to whoever reads
-	busy   bool        // see Busy; of the listener's lock
+	ended  bool        // see Ended; owned by the reader
+	busy   bool        // see Busy; guarded by the listener's lock
 
-	// What the watch has read, for the next Read. A watch has ended before Read
-	// is called.
+	// Result of the watch for the next Read. A watch ends before Read is called.
 	one [1]byte
 	has bool
 	err error
 }
 
-// Linger says that the client may still be sending what nobody will read: Close
-// hears it out for a moment, so that the answer is not lost to a reset.
+// Linger makes Close read for a moment what the client is still sending, so that a reset
+// does not destroy the answer.
 func (c *Conn) Linger() { c.linger.Store(true) }
 
-// Busy says whether an answer is owed on c.
+// Busy sets whether c still owes an answer.
 func (c *Conn) Busy(busy bool) {
 	l := c.from
 	l.mu.Lock()
@@ -129,7 +127,7 @@ func (c *Conn) Busy(busy bool) {
 	}
 }
 
-// Read is net.Conn's.
+// Read implements net.Conn.
 func (c *Conn) Read(p []byte) (int, error) {
 	switch {
 	case len(p) > 0 && c.has:
@@ -144,11 +142,11 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Ended says whether Read has come to the end of what the client sends. A body
-// that ends there was cut off: the end of a whole one is known without it.
+// Ended reports whether Read has reached the end of what the client sends. A body that
+// ends there is truncated, because the end of a complete body is known without it.
 func (c *Conn) Ended() bool { return c.ended }
 
-// Write is net.Conn's, and fails where the client takes nothing for too long.
+// Write implements net.Conn. It fails if the client accepts nothing for too long.
 func (c *Conn) Write(p []byte) (int, error) {
 	if err := c.Conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
@@ -156,8 +154,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close is net.Conn's. A client that is still sending is heard out for a
-// moment.
+// Close implements net.Conn. After Linger, it reads for a moment what the client is still
+// sending.
 func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -173,8 +171,8 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// Watch ends the returned context with ErrGone when the client goes. Nobody may
-// read the connection until stop has returned.
+// Watch ends the returned context with ErrGone when the client disconnects. The
+// connection must not be read until stop has returned.
 func (c *Conn) Watch(ctx context.Context) (watched context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	if c.has || c.err != nil || c.Conn.SetReadDeadline(time.Time{}) != nil {
@@ -186,14 +184,14 @@ func (c *Conn) Watch(ctx context.Context) (watched context.Context, stop func())
 		n, err := c.Conn.Read(c.one[:])
 		switch {
 		case n == 1:
-			c.has = true // the client's next request is none of ours
+			c.has = true // the first byte of the client's next request
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			c.err = err
 			cancel(ErrGone)
 		}
 	}()
 	return ctx, func() {
-		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // where it fails, so has the read
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // if it fails, the read has failed too
 		<-done
 		_ = c.Conn.SetReadDeadline(time.Time{})
 		cancel(nil)

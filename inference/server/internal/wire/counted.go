@@ -6,19 +6,19 @@ import (
 	"sync/atomic"
 )
 
-// ErrFull is a body that there is no room for.
-var ErrFull = errors.New("too many bodies are held")
+// ErrFull reports a body that exceeds the limit of all bodies.
+var ErrFull = errors.New("too many request bodies")
 
-// Counted is a body whose bytes count in Held as they come, so that a client
-// that only says it has much to send takes no room from others.
+// Counted is a body whose bytes count in Held as they arrive, so that a client that only
+// announces a large body uses no room.
 type Counted struct {
 	io.Reader
 	Held *atomic.Int64 // bytes of all bodies
-	Most int64         // of Held
+	Most int64         // limit of Held
 	read int64
 }
 
-// Read is io.Reader's, and ErrFull where Held is beyond Most.
+// Read implements io.Reader. It returns ErrFull if Held exceeds Most.
 func (c *Counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.read += int64(n)
@@ -28,5 +28,5 @@ func (c *Counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Release takes what was read off Held, once.
+// Release subtracts the bytes read from Held. Call it once.
 func (c *Counted) Release() { c.Held.Add(-c.read) }

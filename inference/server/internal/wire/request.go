@@ -7,7 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// bodyReader is a request's body, which knows whether it has been read.
+// bodyReader is a request's body that records whether it was read to its end.
 type bodyReader struct {
 	io.Reader
 	conn  net.Conn
@@ -16,7 +16,7 @@ type bodyReader struct {
 
 func (b *bodyReader) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if err == io.EOF { //nolint:errorlint // one that is wrapped is a body cut off
+	if err == io.EOF { //nolint:errorlint // a wrapped io.EOF means a truncated body
 		if c, ok := b.conn.(*Conn); ok && c.Ended() {
 			return n, io.ErrUnexpectedEOF
 		}
@@ -25,7 +25,7 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// RequestBody is the body of ctx's request, the same at each call.
+// RequestBody returns the body of ctx's request, the same reader at each call.
 func RequestBody(ctx *fasthttp.RequestCtx) io.Reader { return bodyOf(ctx) }
 
 func bodyOf(ctx *fasthttp.RequestCtx) *bodyReader {
@@ -38,7 +38,7 @@ func bodyOf(ctx *fasthttp.RequestCtx) *bodyReader {
 	return b
 }
 
-// LeftOver closes the connection of a request whose body has not been read.
+// LeftOver closes the connection of a request whose body was not read.
 func LeftOver(ctx *fasthttp.RequestCtx) {
 	if !ctx.Request.IsBodyStream() || ctx.Request.Header.ContentLength() == 0 || bodyOf(ctx).ended {
 		return
