@@ -8,22 +8,22 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
-// addedToken is a token that is found in the text before the model sees it.
+// addedToken is a token that is matched before the model sees the text.
 type addedToken struct {
 	ID         int32  `json:"id"`
 	Content    string `json:"content"`
-	SingleWord bool   `json:"single_word"` // only where no word character touches it
-	LStrip     bool   `json:"lstrip"`      // takes the white space before it
+	SingleWord bool   `json:"single_word"` // matches only between non-word characters
+	LStrip     bool   `json:"lstrip"`      // also matches the white space before it
 	RStrip     bool   `json:"rstrip"`      // and after it
-	Normalized bool   `json:"normalized"`  // is looked for in the normalised text
-	Special    bool   `json:"special"`     // Decode leaves it out
+	Normalized bool   `json:"normalized"`  // is matched in the normalised text
+	Special    bool   `json:"special"`     // Decode omits it
 }
 
-// matcher finds added tokens: the leftmost, and the longest of those.
+// matcher finds added tokens: the leftmost first, and the longest at each place.
 type matcher struct {
 	first  [256]bool // bytes that a token starts with
 	edges  map[uint64]int32
-	tokens []*addedToken // by trie node; nil where no token ends
+	tokens []*addedToken // by trie node; nil if no token ends there
 }
 
 func newMatcher(tokens []addedToken) *matcher {
@@ -65,14 +65,14 @@ func (m *matcher) at(text string) *addedToken {
 	return found
 }
 
-// split calls token for the added tokens in text and rest for what is between
+// split calls token for each added token in text and rest for the text between
 // them, in order.
 func (m *matcher) split(text string, token func(int32), rest func(string)) {
 	if len(m.edges) == 0 && text != "" {
 		rest(text)
 		return
 	}
-	done := 0 // text before it has been handed out
+	done := 0 // end of the text already passed to rest or token
 	for i := 0; i < len(text); {
 		if !m.first[text[i]] {
 			i++

@@ -7,6 +7,7 @@ import (
 
 // The ids that a character vocabulary gives before its characters.
 const (
+	// The ids that precede the characters of a character vocabulary.
 	charSeparator, charEnd, charPad, charUnknown, charFirst = 0, 1, 2, 3, 4
 )
 
@@ -16,18 +17,18 @@ type chars struct {
 	pieces []string
 }
 
-// newChars makes the character tokenizer of a list of code points.
+// newChars returns the character tokenizer of a list of code points.
 func newChars(ords []int64) (*Tokenizer, error) {
 	m := &chars{ids: map[rune]int32{'S': charSeparator, 'E': charEnd, 'P': charPad, 'U': charUnknown},
 		pieces: []string{"S", "E", "P", "U"}}
 	seen := make(map[rune]bool, len(ords))
 	for i, ord := range ords {
 		if ord < 0 || ord > utf8.MaxRune || !utf8.ValidRune(rune(ord)) {
-			return nil, fmt.Errorf("char_ords[%d]: %d, expected a Unicode code point", i, ord)
+			return nil, fmt.Errorf("char_ords[%d] is %d, expected a Unicode code point", i, ord)
 		}
 		c := rune(ord)
 		if seen[c] {
-			return nil, fmt.Errorf("char_ords[%d]: %q is listed twice, expected once", i, c)
+			return nil, fmt.Errorf("char_ords[%d]: %q is listed twice", i, c)
 		}
 		seen[c] = true
 		m.ids[c] = int32(len(m.pieces))

@@ -11,13 +11,14 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 )
 
-// configFile is a tokenizer_config.json, or what a special_tokens_map.json has of it.
+// configFile is a tokenizer_config.json, or the part of it in a
+// special_tokens_map.json.
 type configFile struct {
 	Ords           []int64               `json:"char_ords"`
 	Class          string                `json:"tokenizer_class"`
 	AddPrefixSpace bool                  `json:"add_prefix_space"`
 	AddBOS         *bool                 `json:"add_bos_token"`
-	Legacy         *bool                 `json:"legacy"` // of tokenizer.model: a space is put before each part of text
+	Legacy         *bool                 `json:"legacy"` // of tokenizer.model: each part of the text gets a leading space
 	BOS            tokenName             `json:"bos_token"`
 	EOS            tokenName             `json:"eos_token"`
 	Pad            tokenName             `json:"pad_token"`
@@ -47,7 +48,7 @@ func (t *tokenName) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// parseConfig reads a tokenizer_config.json.
+// parseConfig parses a tokenizer_config.json.
 func parseConfig(data []byte) (*configFile, error) {
 	c := new(configFile)
 	if err := json.Unmarshal(data, c); err != nil {
@@ -56,7 +57,7 @@ func parseConfig(data []byte) (*configFile, error) {
 	return c, nil
 }
 
-// tokens returns the added tokens that the configuration spells out, by id.
+// tokens returns the added tokens that the configuration defines, by id.
 func (c *configFile) tokens() ([]addedToken, error) {
 	added := make([]addedToken, 0, len(c.Added))
 	for _, key := range slices.Sorted(maps.Keys(c.Added)) {
@@ -72,9 +73,9 @@ func (c *configFile) tokens() ([]addedToken, error) {
 	return added, nil
 }
 
-// mergeAdded returns the added tokens of tokenizer.json and then those that only
-// the configuration has: its added_tokens_decoder, and the special tokens that it
-// names where the vocabulary has them.
+// mergeAdded returns the added tokens of tokenizer.json, followed by those that
+// only the configuration has: its added_tokens_decoder, and the special tokens
+// that it names if they are in the vocabulary.
 func mergeAdded(vocab map[string]int32, file []addedToken, c *configFile) ([]addedToken, error) {
 	more, err := c.tokens()
 	if err != nil {
@@ -90,7 +91,7 @@ func mergeAdded(vocab map[string]int32, file []addedToken, c *configFile) ([]add
 			continue
 		}
 		if a.ID < 0 || int(a.ID) >= limit {
-			return nil, fmt.Errorf("added token %q: id %d, expected 0 to %d", a.Content, a.ID, limit-1)
+			return nil, fmt.Errorf("added token %q has id %d, expected 0 to %d", a.Content, a.ID, limit-1)
 		}
 		if err := m.add(a); err != nil {
 			return nil, err
@@ -104,32 +105,32 @@ func mergeAdded(vocab map[string]int32, file []addedToken, c *configFile) ([]add
 
 type addedMerger struct {
 	vocab  map[string]int32
-	owner  map[int32]string // what each id stands for, as it is spelled
-	place  map[string]int   // in tokens, by content
+	owner  map[int32]string // spelling of each id
+	place  map[string]int   // index in tokens, by content
 	tokens []addedToken
 }
 
-// add adds a token that is not there yet.
+// add adds a token unless it is already present.
 func (m *addedMerger) add(a addedToken) error {
 	if i, ok := m.place[a.Content]; ok {
 		if have := m.tokens[i].ID; have != a.ID {
-			return fmt.Errorf("added token %q: ids %d and %d, expected one", a.Content, have, a.ID)
+			return fmt.Errorf("added token %q has ids %d and %d, expected one", a.Content, have, a.ID)
 		}
 		return nil
 	}
 	if id, ok := m.vocab[a.Content]; ok && id != a.ID {
-		return fmt.Errorf("added token %q: id %d, but the vocabulary says %d", a.Content, a.ID, id)
+		return fmt.Errorf("added token %q has id %d, but %d in the vocabulary", a.Content, a.ID, id)
 	}
 	if owner, ok := m.owner[a.ID]; ok && owner != a.Content {
-		return fmt.Errorf("added token %q: its id %d is also that of %q", a.Content, a.ID, owner)
+		return fmt.Errorf("added token %q: id %d belongs to %q", a.Content, a.ID, owner)
 	}
 	m.owner[a.ID], m.place[a.Content] = a.Content, len(m.tokens)
 	m.tokens = append(m.tokens, a)
 	return nil
 }
 
-// special adds the named tokens that only the vocabulary has, as special ones;
-// force makes those special that are added tokens already.
+// special adds the named tokens that only the vocabulary has, as special tokens.
+// force also makes existing added tokens special.
 func (m *addedMerger) special(force bool, names ...tokenName) {
 	for _, name := range names {
 		if i, ok := m.place[string(name)]; ok {
@@ -141,12 +142,12 @@ func (m *addedMerger) special(force bool, names ...tokenName) {
 	}
 }
 
-// finish sets what the configuration says of the beginning and the end.
+// finish applies the configuration's tokens of the beginning and the end.
 func (t *Tokenizer) finish(c *configFile) error {
 	if c.EOS != "" {
 		id, ok := t.TokenID(string(c.EOS))
 		if !ok {
-			return fmt.Errorf("eos_token %q: not in the vocabulary", c.EOS)
+			return fmt.Errorf("eos_token %q is not in the vocabulary", c.EOS)
 		}
 		t.stops = []int32{id}
 	}
@@ -156,10 +157,10 @@ func (t *Tokenizer) finish(c *configFile) error {
 	bos, ok := t.TokenID(string(c.BOS))
 	switch {
 	case *c.AddBOS && !ok:
-		return fmt.Errorf("bos_token %q: not in the vocabulary, but add_bos_token is true", c.BOS)
+		return fmt.Errorf("bos_token %q is not in the vocabulary, but add_bos_token is true", c.BOS)
 	case *c.AddBOS && !slices.Contains(t.prefix, bos):
 		t.prefix = append([]int32{bos}, t.prefix...)
-	case !*c.AddBOS && ok && strings.HasPrefix(c.Class, "Llama"): // such a class goes by this key alone
+	case !*c.AddBOS && ok && strings.HasPrefix(c.Class, "Llama"): // for these classes the key alone decides
 		t.prefix = slices.DeleteFunc(t.prefix, func(id int32) bool { return id == bos })
 	}
 	return nil

@@ -15,7 +15,7 @@ func testData(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("EASYRL_TESTDATA")
 	if dir == "" {
-		t.Skip("EASYRL_TESTDATA is not set: no real tokenizers to test with")
+		t.Skip("EASYRL_TESTDATA is not set: skipping real tokenizers")
 	}
 	return dir
 }
@@ -32,7 +32,8 @@ func assemble(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-// realFolders returns the folders of one real tokenizer, in each form it comes in.
+// realFolders returns the folders of one real tokenizer, one per form of its
+// files.
 func realFolders(t testing.TB, name string) []string {
 	t.Helper()
 	root := filepath.Join(testData(t), "tokenizers")
@@ -72,7 +73,7 @@ func TestConformance(t *testing.T) {
 	}
 	require.Len(t, rows, 3)
 	rows["qwen2"] = append(rows["qwen2"], rows["deepseek-r1-qwen"]...)
-	delete(rows, "deepseek-r1-qwen") // differs in added tokens only
+	delete(rows, "deepseek-r1-qwen") // differs only in added tokens
 	for name, rows := range rows {
 		for i, dir := range realFolders(t, name) {
 			tok, err := Load(dir)

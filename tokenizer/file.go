@@ -37,8 +37,8 @@ type modelFile struct {
 	Merges       mergeList       `json:"merges"`
 }
 
-// component is a normalizer, pre-tokenizer, post-processor or decoder: the
-// fields of all kinds that are known.
+// component is a normalizer, pre-tokenizer, post-processor or decoder. It has the
+// fields of all known kinds.
 type component struct {
 	Type          string      `json:"type"`
 	Normalizers   []component `json:"normalizers"`   // of a Sequence
@@ -47,7 +47,7 @@ type component struct {
 	Decoders      []component `json:"decoders"`
 
 	AddPrefixSpace *bool `json:"add_prefix_space"` // ByteLevel, Metaspace
-	UseRegex       *bool `json:"use_regex"`        // the same; true where it is absent
+	UseRegex       *bool `json:"use_regex"`        // the same; default true
 
 	Pattern    patternFile    `json:"pattern"` // Split
 	Behavior   split.Behavior `json:"behavior"`
@@ -88,7 +88,7 @@ type templateToken struct {
 	IDs []int32 `json:"ids"`
 }
 
-// mergeList is the merges, each "a b" or ["a", "b"].
+// mergeList is a list of merges, each "a b" or ["a", "b"].
 type mergeList [][2]string
 
 func (m *mergeList) UnmarshalJSON(b []byte) error {
@@ -98,7 +98,7 @@ func (m *mergeList) UnmarshalJSON(b []byte) error {
 		for i, line := range lines {
 			var ok bool
 			if (*m)[i], ok = parseMerge(line); !ok {
-				return fmt.Errorf("merge %d %q: expected two pieces with one space between", i, line)
+				return fmt.Errorf("merge %d %q: expected two pieces separated by one space", i, line)
 			}
 		}
 		return nil
@@ -110,7 +110,7 @@ func (m *mergeList) UnmarshalJSON(b []byte) error {
 	*m = make(mergeList, len(pairs))
 	for i, pair := range pairs {
 		if len(pair) != 2 {
-			return fmt.Errorf("merge %d: %d pieces, expected 2", i, len(pair))
+			return fmt.Errorf("merge %d has %d pieces, expected 2", i, len(pair))
 		}
 		(*m)[i] = [2]string(pair)
 	}
@@ -122,15 +122,15 @@ func parseMerge(line string) (pair [2]string, ok bool) {
 	return [2]string{a, b}, ok && a != "" && b != "" && !strings.Contains(b, " ")
 }
 
-// parseFile reads a tokenizer.json; more are the added tokens that the
-// tokenizer's configuration has.
+// parseFile parses a tokenizer.json and adds the tokens of the tokenizer's
+// configuration.
 func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 	var f tokenizerFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, err
 	}
 	if f.Model.Type != "BPE" && (f.Model.Type != "" || f.Model.Merges == nil) {
-		return nil, fmt.Errorf("model type %q: not supported, expected BPE", f.Model.Type)
+		return nil, fmt.Errorf("model type %q is not supported, expected BPE", f.Model.Type)
 	}
 	normal, err := newNormalizer(f.Normalizer)
 	if err != nil {
@@ -160,7 +160,7 @@ func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 	return t, nil
 }
 
-// has says whether a component of the type is in c.
+// has reports whether c contains a component of a type.
 func (c *component) has(kind string) bool {
 	if c == nil {
 		return false
@@ -180,7 +180,7 @@ func (f *tokenizerFile) steps(c *bpe.Config) (text.Decoder, error) {
 		return newDecoder(f.Decoder)
 	}
 	if !end {
-		return nil, fmt.Errorf("pre_tokenizer: no ByteLevel in it, but in the decoder: not supported, expected both or none")
+		return nil, fmt.Errorf("pre_tokenizer has no ByteLevel but the decoder does, expected both or neither")
 	}
 	return nil, checkDecoder(f.Decoder)
 }
@@ -189,17 +189,17 @@ func (f *modelFile) config() (bpe.Config, error) {
 	c := bpe.Config{Merges: f.Merges, Unk: f.Unk, Fuse: f.FuseUnk, Direct: f.IgnoreMerges, Fallback: f.Fallback}
 	switch {
 	case f.Dropout != 0:
-		return c, fmt.Errorf("model.dropout %g: not supported, expected null", f.Dropout)
+		return c, fmt.Errorf("model.dropout %g is not supported, expected null", f.Dropout)
 	case f.Prefix != "":
-		return c, fmt.Errorf("model.continuing_subword_prefix %q: not supported, expected none", f.Prefix)
+		return c, fmt.Errorf("model.continuing_subword_prefix %q is not supported, expected none", f.Prefix)
 	case f.Suffix != "":
-		return c, fmt.Errorf("model.end_of_word_suffix %q: not supported, expected none", f.Suffix)
+		return c, fmt.Errorf("model.end_of_word_suffix %q is not supported, expected none", f.Suffix)
 	}
 	if err := json.Unmarshal(f.Vocab, &c.Vocab); err != nil {
-		return c, fmt.Errorf("model.vocab: expected an object of piece to id: %w", err)
+		return c, fmt.Errorf("model.vocab: expected an object that maps pieces to ids: %w", err)
 	}
 	if len(c.Vocab) == 0 {
-		return c, errors.New("model.vocab: empty, expected an object of piece to id")
+		return c, errors.New("model.vocab is empty, expected an object that maps pieces to ids")
 	}
 	return c, nil
 }
@@ -240,7 +240,7 @@ func newNormalizer(c *component) (text.Steps, error) {
 		}
 		return all, nil
 	}
-	return nil, fmt.Errorf("normalizer %q: not supported, expected NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace or a Sequence of them", c.Type)
+	return nil, fmt.Errorf("normalizer %q is not supported, expected NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace or a Sequence of them", c.Type)
 }
 
 func checkDecoder(c *component) error {
@@ -248,7 +248,7 @@ func checkDecoder(c *component) error {
 		return nil
 	}
 	if c.Type != "Sequence" {
-		return fmt.Errorf("decoder %q: not supported, expected ByteLevel", c.Type)
+		return fmt.Errorf("decoder %q is not supported, expected ByteLevel", c.Type)
 	}
 	for _, part := range c.Decoders {
 		if err := checkDecoder(&part); err != nil {
@@ -258,7 +258,7 @@ func checkDecoder(c *component) error {
 	return nil
 }
 
-// setTemplate sets what a post-processor puts around a single text.
+// setTemplate sets the tokens that a post-processor puts around a single text.
 func (t *Tokenizer) setTemplate(c *component) error {
 	if c == nil || c.Type == "ByteLevel" { // ByteLevel moves offsets only
 		return nil
@@ -274,7 +274,7 @@ func (t *Tokenizer) setTemplate(c *component) error {
 	case "TemplateProcessing":
 		return t.applyTemplate(c)
 	}
-	return fmt.Errorf("post_processor %q: not supported, expected TemplateProcessing, ByteLevel or a Sequence of them", c.Type)
+	return fmt.Errorf("post_processor %q is not supported, expected TemplateProcessing, ByteLevel or a Sequence of them", c.Type)
 }
 
 func (t *Tokenizer) applyTemplate(c *component) error {
@@ -285,11 +285,11 @@ func (t *Tokenizer) applyTemplate(c *component) error {
 		case p.SpecialToken != nil:
 			token, ok := c.SpecialTokens[p.SpecialToken.ID]
 			if !ok {
-				return fmt.Errorf("post_processor TemplateProcessing: token %q: not among its special_tokens", p.SpecialToken.ID)
+				return fmt.Errorf("post_processor TemplateProcessing: token %q is not in special_tokens", p.SpecialToken.ID)
 			}
 			for _, id := range token.IDs {
 				if id < 0 || int(id) >= t.size {
-					return fmt.Errorf("post_processor TemplateProcessing: token %q: id %d, expected 0 to %d", p.SpecialToken.ID, id, t.size-1)
+					return fmt.Errorf("post_processor TemplateProcessing: token %q has id %d, expected 0 to %d", p.SpecialToken.ID, id, t.size-1)
 				}
 			}
 			if seen {
@@ -300,11 +300,11 @@ func (t *Tokenizer) applyTemplate(c *component) error {
 		case p.Sequence != nil && !seen:
 			seen = true
 		default:
-			return fmt.Errorf("post_processor TemplateProcessing: single[%d]: expected a SpecialToken or the one Sequence", i)
+			return fmt.Errorf("post_processor TemplateProcessing: single[%d]: expected a SpecialToken or exactly one Sequence", i)
 		}
 	}
 	if !seen {
-		return fmt.Errorf("post_processor TemplateProcessing: no Sequence in single, expected the text's place")
+		return fmt.Errorf("post_processor TemplateProcessing: single has no Sequence, expected one for the text")
 	}
 	t.prefix, t.suffix = append(before, t.prefix...), append(t.suffix, after...)
 	return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/easyrl/easyrl/internal/limittest"
 )
 
-// checkAny uses a tokenizer made of any bytes; it may lose text, but not its wits.
+// checkAny uses a tokenizer made from arbitrary bytes. It may lose text but must
+// not fail.
 func checkAny(t *testing.T, tok *Tokenizer) {
 	t.Helper()
 	for _, text := range []string{"", "ab 1<eos>\xff\n", "aaaabcabc"} {
@@ -52,14 +53,15 @@ func FuzzRoundTrip(f *testing.F) {
 			limittest.Run(t, func() { ids = tok.Encode(text) })
 			require.Equal(t, want, tok.Decode(ids), name)
 			require.LessOrEqual(t, len(ids), len(text))
-			for range 2 { // words go to the cache the second time
-				require.Equal(t, ids, tok.Encode(text), "the cache changes nothing")
+			for range 2 { // the second time caches words
+				require.Equal(t, ids, tok.Encode(text), "the cache must not change the result")
 			}
 		}
 	})
 }
 
-// repeated is text some times over, up to 4 KiB, so that little text can be long.
+// repeated returns text repeated up to 4 KiB, so that short input can give long
+// text.
 func repeated(text string, times uint16) string {
 	if text == "" {
 		return ""

@@ -31,7 +31,8 @@ const (
 
 // Load reads the tokenizer of a model's folder: tokenizer.json; or vocab.json
 // (encoder.json) with merges.txt (vocab.bpe); or char_ords in
-// tokenizer_config.json; or SentencePiece's tokenizer.model. The error is ErrNone where the folder has none of them.
+// tokenizer_config.json; or SentencePiece's tokenizer.model. It returns ErrNone
+// if the folder has none of them.
 func Load(dir string) (*Tokenizer, error) {
 	t, err := load(dir)
 	if err != nil {
@@ -40,13 +41,13 @@ func Load(dir string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// folder reads files and remembers which were there.
+// folder reads files and records which exist.
 type folder struct {
 	dir   string
 	names []string
 }
 
-// read returns the first of the named files that is there, or nil.
+// read returns the first of the named files that exists, or nil.
 func (f *folder) read(names ...string) (data []byte, name string, err error) {
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(f.dir, name))
@@ -71,7 +72,7 @@ func load(dir string) (*Tokenizer, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, err
 	} else if !info.IsDir() {
-		return nil, errors.New("a file, expected a folder")
+		return nil, errors.New("is a file, expected a folder")
 	}
 	f := &folder{dir: dir}
 	config, err := f.config()
@@ -92,7 +93,7 @@ func load(dir string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// config reads tokenizer_config.json and what special_tokens_map.json adds.
+// config reads tokenizer_config.json, completed by special_tokens_map.json.
 func (f *folder) config() (*configFile, error) {
 	c := new(configFile)
 	for _, name := range []string{specialName, configName} {
@@ -113,7 +114,7 @@ func (f *folder) config() (*configFile, error) {
 	return c, nil
 }
 
-// inherit takes the tokens that only the other file names.
+// inherit adopts the tokens that only other names.
 func (c *configFile) inherit(other *configFile) {
 	for _, pair := range [][2]*tokenName{{&c.BOS, &other.BOS}, {&c.EOS, &other.EOS}, {&c.Pad, &other.Pad}, {&c.Unk, &other.Unk}} {
 		if *pair[0] == "" {
@@ -175,13 +176,13 @@ type part struct {
 	data []byte
 }
 
-// fromParts makes the tokenizer of a vocabulary and its merges. Which pattern
-// goes with them the configuration's tokenizer_class says; where it does not,
-// the one that leaves more of the vocabulary whole.
+// fromParts builds the tokenizer of a vocabulary and its merges. tokenizer_class
+// selects the pattern. Without it, fromParts takes the pattern that keeps more of
+// the vocabulary whole.
 func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error) {
 	b := bpe.Config{}
 	if err := json.Unmarshal(vocab.data, &b.Vocab); err != nil {
-		return nil, fmt.Errorf("%s: expected an object of piece to id: %w", vocab.name, err)
+		return nil, fmt.Errorf("%s: expected an object that maps pieces to ids: %w", vocab.name, err)
 	}
 	var err error
 	if b.Merges, err = parseMerges(string(merges.data)); err != nil {
@@ -216,8 +217,8 @@ func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error
 	return newTokenizer(m, normal, added), nil
 }
 
-// legacyAdded reads added_tokens.json, which has contents and ids only, and
-// returns those of which the configuration says no more.
+// legacyAdded reads added_tokens.json, which has only contents and ids. It
+// returns the tokens that the configuration does not describe.
 func (f *folder) legacyAdded(c *configFile) ([]addedToken, error) {
 	data, _, err := f.read(addedName)
 	if err != nil || data == nil {
@@ -225,7 +226,7 @@ func (f *folder) legacyAdded(c *configFile) ([]addedToken, error) {
 	}
 	var ids map[string]int32
 	if err := json.Unmarshal(data, &ids); err != nil {
-		return nil, fmt.Errorf("%s: expected an object of content to id: %w", addedName, err)
+		return nil, fmt.Errorf("%s: expected an object that maps contents to ids: %w", addedName, err)
 	}
 	maps.DeleteFunc(ids, func(content string, id int32) bool {
 		return c.Added[strconv.Itoa(int(id))].Content == content
@@ -240,7 +241,7 @@ func (f *folder) legacyAdded(c *configFile) ([]addedToken, error) {
 	return added, nil
 }
 
-// parseMerges reads a merges.txt: one "a b" a line, the first of highest rank,
+// parseMerges parses a merges.txt: one "a b" per line, the highest rank first,
 // after an optional "#version" line.
 func parseMerges(text string) ([][2]string, error) {
 	var merges [][2]string
@@ -253,7 +254,7 @@ func parseMerges(text string) ([][2]string, error) {
 		}
 		pair, ok := parseMerge(line)
 		if !ok {
-			return nil, fmt.Errorf("line %d %q: expected two pieces with one space between", number, line)
+			return nil, fmt.Errorf("line %d %q: expected two pieces separated by one space", number, line)
 		}
 		merges = append(merges, pair)
 	}

@@ -15,15 +15,15 @@ import (
 
 var patterns = map[string]string{"gpt2": scan.GPT2, "gpt2 short": scan.GPT2Short, "llama3": scan.Llama3, "qwen2": scan.Qwen2}
 
-// cut returns what splitters make of a text, without the empty pieces.
+// cut returns the non-empty pieces that splitters make of a text.
 func cut(text string, steps ...split.Step) []string {
 	all := []string{}
 	split.NewWalk(steps).Words(text, true, func(p string) { all = append(all, p) })
 	return all
 }
 
-// bothWays splits by the scanner or compiled pattern and by the regular expression
-// itself.
+// bothWays splits by the scanner or compiled pattern, and by the regular
+// expression itself.
 func bothWays(t testing.TB, pattern, text string) (fast, re []string) {
 	t.Helper()
 	compiled, err := regexp2.Compile(pattern, regexp2.None)
@@ -36,7 +36,7 @@ func bothWays(t testing.TB, pattern, text string) (fast, re []string) {
 		cut(text, &split.Pattern{Find: split.Regexp{Regexp: compiled}, Behavior: split.Isolated})
 }
 
-// otherPatterns are those of splitSteps and some that use what these do not.
+// otherPatterns returns those of splitSteps and some with other features.
 func otherPatterns() []string {
 	all := []string{
 		`[b-dA\-]+|[^a-z\s-]`, `a?b{2}|\.{1,}|(?=b)[ab]`, `(a|b|)c?(?!d)1`, `[ab]*b|[ab]+b`, `\P{L}\D\S?`, `(?i:[sdmt]|ll|ve|re)`,
@@ -52,7 +52,7 @@ func otherPatterns() []string {
 	return all
 }
 
-func TestCompiledIsThePattern(t *testing.T) {
+func TestCompiledMatchesLibrary(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, pattern := range otherPatterns() {
@@ -76,8 +76,8 @@ func TestPossessive(t *testing.T) {
 	}
 }
 
-// What the compiled patterns do not know, or may see differently, is left to the
-// library.
+// Compile leaves patterns that it does not support, or may read differently, to
+// the library.
 func TestCompileRefuses(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{
@@ -107,7 +107,7 @@ func TestScannerPieces(t *testing.T) {
 	}
 }
 
-// randomText strings characters together that the patterns tell apart.
+// randomText joins random characters that the patterns distinguish.
 func randomText(r *rand.Rand, n int) string {
 	atoms := []string{"a", "B", "é", "日", "ß", "1", "²", "Ⅷ", "٣", " ", "  ", "\t", "\u00a0", "\u3000", "\u0085", "\n", "\r\n", "'", "'s", "'LL", "'Ve", "'d",
 		".", "!", "—", "\u0301", "😀", "\x00", "\x1f", "\xff", "\xe6\x97", "_"}
@@ -118,7 +118,7 @@ func randomText(r *rand.Rand, n int) string {
 	return b.String()
 }
 
-func TestScannerIsThePattern(t *testing.T) {
+func TestScannerMatchesLibrary(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for name, pattern := range patterns {
@@ -177,7 +177,7 @@ func TestPreTokenizerSteps(t *testing.T) {
 	}{
 		{"byte level", []object{{"type": "ByteLevel"}}, "ab 12's", []string{"ab", " 12", "'s"}},
 		{"prefix space", []object{{"type": "ByteLevel", "add_prefix_space": true}}, "ab", []string{" ab"}},
-		{"prefix space there", []object{{"type": "ByteLevel", "add_prefix_space": true}}, " ab", []string{" ab"}},
+		{"existing prefix space", []object{{"type": "ByteLevel", "add_prefix_space": true}}, " ab", []string{" ab"}},
 		{"digits", []object{{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", "use_regex": false}}, "a12b", []string{"a", "1", "2", "b"}},
 		{"digit runs", []object{{"type": "Digits"}, {"type": "ByteLevel", "use_regex": false}}, "12ab3", []string{"12", "ab", "3"}},
 		{
@@ -230,8 +230,8 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// Text without a space, in any class of characters, is encoded in time that
-// grows with it and comes back as it was.
+// Text without a space, in any class of characters, is encoded in linear time and
+// decodes to itself.
 func TestLongWords(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{

@@ -9,13 +9,14 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
-// appendSplit adds the steps of c; end says that ByteLevel was among them.
+// appendSplit appends the steps of c. end reports whether ByteLevel was among
+// them.
 func appendSplit(steps []split.Step, c *component, end bool) ([]split.Step, bool, error) {
 	if c == nil {
 		return steps, end, nil
 	}
 	if end && c.Type != "Sequence" {
-		return nil, end, fmt.Errorf("pre_tokenizer %q after ByteLevel: not supported, expected ByteLevel to be the last", c.Type)
+		return nil, end, fmt.Errorf("pre_tokenizer %q after ByteLevel is not supported, expected ByteLevel last", c.Type)
 	}
 	switch c.Type {
 	case "Sequence":
@@ -39,7 +40,7 @@ func appendSplit(steps []split.Step, c *component, end bool) ([]split.Step, bool
 	return append(steps, step), end, err
 }
 
-// newSplitter returns a step that cuts characters.
+// newSplitter returns a step that splits characters.
 func newSplitter(c *component) (split.Step, error) {
 	switch c.Type {
 	case "Split":
@@ -67,20 +68,20 @@ func newSplitter(c *component) (split.Step, error) {
 		return p, checkBehavior(c.Type, p.Behavior)
 	case "CharDelimiterSplit":
 		if c.Delimiter == "" {
-			return nil, errors.New("pre_tokenizer CharDelimiterSplit: no delimiter")
+			return nil, errors.New("pre_tokenizer CharDelimiterSplit has no delimiter")
 		}
 		return &split.Pattern{Find: split.Literal(c.Delimiter), Behavior: split.Removed}, nil
 	}
-	return nil, fmt.Errorf("pre_tokenizer %q: not supported, expected Split, Digits, Metaspace, Whitespace, WhitespaceSplit, Punctuation, CharDelimiterSplit, ByteLevel or a Sequence of them", c.Type)
+	return nil, fmt.Errorf("pre_tokenizer %q is not supported, expected Split, Digits, Metaspace, Whitespace, WhitespaceSplit, Punctuation, CharDelimiterSplit, ByteLevel or a Sequence of them", c.Type)
 }
 
-// checkBehavior refuses a behavior that is unknown.
+// checkBehavior returns an error for an unknown behavior.
 func checkBehavior(step string, b split.Behavior) error {
 	switch b {
 	case split.Isolated, split.Removed, split.Contiguous, split.MergedWithPrevious, split.MergedWithNext:
 		return nil
 	}
-	return fmt.Errorf("pre_tokenizer %s: behavior %q: not supported, expected Isolated, Removed, Contiguous, MergedWithPrevious or MergedWithNext", step, b)
+	return fmt.Errorf("pre_tokenizer %s: behavior %q is not supported, expected Isolated, Removed, Contiguous, MergedWithPrevious or MergedWithNext", step, b)
 }
 
 func newPatternSplit(c *component) (*split.Pattern, error) {
@@ -94,7 +95,7 @@ func newPatternSplit(c *component) (*split.Pattern, error) {
 	return &split.Pattern{Find: find, Behavior: c.Behavior, Invert: c.Invert}, nil
 }
 
-// finder finds what the pattern says.
+// finder returns a finder of the pattern.
 func (p *patternFile) finder() (split.Finder, error) {
 	switch {
 	case p.Regex != nil:

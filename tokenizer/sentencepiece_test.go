@@ -83,8 +83,8 @@ func TestGoldenModels(t *testing.T) {
 	}
 }
 
-// goldenModel is the tokenizer of testdata's first tokenizer.model, or of
-// testdata's base tokenizer.json.
+// goldenModel returns the tokenizer of testdata's first tokenizer.model, or of
+// its base tokenizer.json.
 func goldenModel(t testing.TB, proto bool) *Tokenizer {
 	t.Helper()
 	files := object{}
@@ -106,7 +106,7 @@ func goldenModel(t testing.TB, proto bool) *Tokenizer {
 	return tok
 }
 
-// Text of any length is encoded in time that grows with it and comes back.
+// Text of any length is encoded in linear time and decodes to itself.
 func TestLongSentencePieceText(t *testing.T) {
 	t.Parallel()
 	for _, proto := range []bool{false, true} {
@@ -139,7 +139,7 @@ func FuzzSentencePiece(f *testing.F) {
 			var ids []int32
 			limittest.Run(t, func() { ids = tok.Encode(text) })
 			for range 2 {
-				require.Equal(t, ids, tok.Encode(text), "the cache changes nothing")
+				require.Equal(t, ids, tok.Encode(text), "the cache must not change the result")
 			}
 			require.Equal(t, want, tok.Decode(ids))
 			require.LessOrEqual(t, len(ids), len(text)+1)

@@ -18,11 +18,11 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 )
 
-// speedSize is how long the texts are that speed is measured with.
+// speedSize is the length of the texts in speed measurements.
 const speedSize = 1 << 20
 
-// speedTexts are kinds of text of about size bytes that a tokenizer may find hard:
-// most have nothing to cut at.
+// speedTexts returns texts of about size bytes that may be hard for a tokenizer:
+// most have no place to split.
 func speedTexts(size int) map[string]string {
 	r := rand.New(rand.NewPCG(7, 8))
 	fill := func(next func() string) string {
@@ -82,8 +82,8 @@ func speedTexts(size int) map[string]string {
 	return texts
 }
 
-// speedTokenizers load the tokenizers of the folder of real data, that of a
-// character model with GPT-2's merges, and Qwen3's with other models' patterns.
+// speedTokenizers load the tokenizers of the folder of real data, a character
+// model with GPT-2's merges, and Qwen3's with other models' patterns.
 func speedTokenizers(t testing.TB) map[string]func() *Tokenizer {
 	t.Helper()
 	root := filepath.Join(testData(t), "tokenizers")
@@ -112,7 +112,7 @@ func speedTokenizers(t testing.TB) map[string]func() *Tokenizer {
 	return toks
 }
 
-// splitSteps are pre-tokenizers of models that have no file here.
+// splitSteps returns pre-tokenizers of models without a file here.
 func splitSteps() map[string][]object {
 	split := func(pattern string) object {
 		return object{"type": "Split", "pattern": object{"Regex": pattern}, "behavior": "Isolated"}
@@ -158,8 +158,8 @@ func patternTokenizer(t testing.TB, path string, steps []object) *Tokenizer {
 	return tok
 }
 
-// characterTokenizer has the pieces and merges of a byte-level file that are
-// characters, with the bytes to fall back on, as Llama 2's has.
+// characterTokenizer takes the pieces and merges of a byte-level file that are
+// characters, with fallback to bytes, as in Llama 2's.
 func characterTokenizer(t testing.TB, path string) *Tokenizer {
 	t.Helper()
 	m := readObject(t, path)["model"].(object)
@@ -204,8 +204,8 @@ func bytePiece(b byte) string {
 	return "<0x" + strings.ToUpper(string("0123456789abcdef"[b>>4])+string("0123456789abcdef"[b&15])) + ">"
 }
 
-// BenchmarkSpeed measures a megabyte of each kind of text; all should be above
-// 5 MB/s.
+// BenchmarkSpeed measures a megabyte of each kind of text. All should exceed 5
+// MB/s.
 func BenchmarkSpeed(b *testing.B) {
 	toks, texts := speedTokenizers(b), speedTexts(speedSize)
 	for _, name := range slices.Sorted(maps.Keys(toks)) {
@@ -223,8 +223,8 @@ func BenchmarkSpeed(b *testing.B) {
 	}
 }
 
-// Each kind of text comes back as it was, or as the normaliser makes it.
-func TestSpeedTextsComeBack(t *testing.T) {
+// Each kind of text decodes to itself, or to its normalised form.
+func TestSpeedTextsRoundTrip(t *testing.T) {
 	t.Parallel()
 	toks, texts := speedTokenizers(t), speedTexts(1<<15)
 	for _, name := range []string{"gpt2", "qwen3", "characters", "split deepseek3"} {

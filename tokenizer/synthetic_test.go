@@ -17,8 +17,8 @@ import (
 
 type object = map[string]any
 
-// alphabet returns a vocabulary of all 256 bytes, ids in the order of bytes, and
-// then the given pieces.
+// alphabet returns a vocabulary of all 256 bytes, with ids in byte order,
+// followed by pieces.
 func alphabet(pieces ...string) map[string]int32 {
 	vocab := make(map[string]int32)
 	a := bpe.NewAlphabet()
@@ -32,7 +32,7 @@ func alphabet(pieces ...string) map[string]int32 {
 }
 
 // synthetic returns a small tokenizer.json: the bytes, a few merges, Qwen2's
-// pre-tokenizer, a special token 300 and a plain one 301.
+// pre-tokenizer, a special token 300 and an ordinary one 301.
 func synthetic() object {
 	return object{
 		"normalizer": nil,
@@ -54,7 +54,7 @@ func synthetic() object {
 	}
 }
 
-// write makes a folder of JSON and text files.
+// write creates a folder of JSON and text files.
 func write(t testing.TB, files object) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func write(t testing.TB, files object) string {
 	return dir
 }
 
-// loaded loads a tokenizer.json made by changing the synthetic one.
+// loaded loads the synthetic tokenizer.json after change.
 func loaded(t testing.TB, change func(object)) *Tokenizer {
 	t.Helper()
 	f := synthetic()
@@ -96,10 +96,10 @@ func TestEncode(t *testing.T) {
 		{"bbc", []int32{'b', 258}},           // the right pair of equal first symbols
 		{"aaa", []int32{261, 'a'}},           // the leftmost of equal rank
 		{" ab", []int32{260}},                // Ġ ab
-		{"aab", []int32{'a', 256}},           // rank before place
-		{"a<eos>bc", []int32{'a', 300, 258}}, // special tokens are found in the text
+		{"aab", []int32{'a', 256}},           // rank before position
+		{"a<eos>bc", []int32{'a', 300, 258}}, // special tokens are matched in the text
 		{"<think>ab</th", []int32{301, 256, '<', '/', 't', 'h'}},
-		{"<eos", []int32{'<', 'e', 'o', 's'}},     // not whole
+		{"<eos", []int32{'<', 'e', 'o', 's'}},     // incomplete
 		{"é", []int32{0xc3, 0xa9}},                // bytes
 		{"\xff\xfe", []int32{0xff, 0xfe}},         // not UTF-8
 		{"12", []int32{'1', '2'}},                 // digits one by one
@@ -112,7 +112,7 @@ func TestEncode(t *testing.T) {
 	require.Equal(t, 302, tok.VocabSize())
 	require.Equal(t, []string{"tokenizer.json"}, tok.Files())
 	require.Empty(t, tok.StopIDs())
-	require.Equal(t, "ab<think>", tok.Decode([]int32{-1, 256, 280, 300, 301, 302, 1 << 30}), "unknown ids stand for nothing")
+	require.Equal(t, "ab<think>", tok.Decode([]int32{-1, 256, 280, 300, 301, 302, 1 << 30}), "unknown ids decode to nothing")
 }
 
 func TestTokenID(t *testing.T) {
@@ -165,7 +165,7 @@ func TestModelOptions(t *testing.T) {
 	}
 	direct := model(func(m object) { m["ignore_merges"], m["merges"] = true, []string{} })
 	require.Equal(t, []int32{257, 260}, direct.Encode("abc ab"), "words that are pieces")
-	require.Equal(t, []int32{'a', 'b', 'a'}, direct.Encode("aba"), "no merges for others")
+	require.Equal(t, []int32{'a', 'b', 'a'}, direct.Encode("aba"), "other words are not merged")
 	small := object{"a": 0, "b": 1, "<unk>": 2, "ab": 3}
 	set := func(m object, unk any, fuse bool) {
 		m["vocab"], m["merges"], m["unk_token"], m["fuse_unk"] = small, []string{"a b"}, unk, fuse
@@ -186,7 +186,7 @@ func TestModelOptions(t *testing.T) {
 		require.Equal(t, map[bool]int32{false: -1, true: 2}[c.unk != nil], tok.Unknown(), c.name)
 	}
 	last := model(func(m object) { m["merges"] = []string{"a b", "b c", "ab c", "a b"} }) // a b has rank 3
-	require.Equal(t, []int32{'a', 258}, last.Encode("abc"), "the last of a pair listed twice counts")
+	require.Equal(t, []int32{'a', 258}, last.Encode("abc"), "the last rank of a pair wins")
 }
 
 func TestAddedTokenFlags(t *testing.T) {
@@ -232,7 +232,7 @@ func TestNormalizedAddedToken(t *testing.T) {
 		})
 	}
 	require.Equal(t, []int32{300, 300}, tok(true).Encode("e\u0301\u00e9"), "in the normalised text")
-	require.Equal(t, []int32{300, 0xc3, 0xa9}, tok(false).Encode("e\u0301\u00e9"), "in the text as it is")
+	require.Equal(t, []int32{300, 0xc3, 0xa9}, tok(false).Encode("e\u0301\u00e9"), "in the original text")
 }
 
 func TestTemplate(t *testing.T) {
@@ -268,23 +268,23 @@ func TestConfiguration(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int32{301}, tok.StopIDs())
 	require.Equal(t, []int32{300, 305, 'q', 257}, tok.EncodePrompt("<new>qabc"))
-	require.Equal(t, "q", tok.Decode(tok.EncodePrompt("<new>q<think>abc")), "eos, bos and special tokens are left out")
+	require.Equal(t, "q", tok.Decode(tok.EncodePrompt("<new>q<think>abc")), "Decode omits eos, bos and special tokens")
 	require.Equal(t, []string{"<new>", "<eos>", "", "", ""}, []string{tok.Special(305), tok.Special(300), tok.Special('q'), tok.Special(999), tok.Special(-1)})
 	require.Equal(t, 306, tok.VocabSize())
 	require.Equal(t, []string{"tokenizer_config.json", "tokenizer.json", "chat_template.jinja"}, tok.Files())
 
 	tok, err = load(object{}, object{"eos_token": object{"content": "<eos>"}})
 	require.NoError(t, err)
-	require.Equal(t, []int32{300}, tok.StopIDs(), "special_tokens_map.json names it too")
+	require.Equal(t, []int32{300}, tok.StopIDs(), "special_tokens_map.json also names it")
 
 	for _, c := range []struct {
 		config any
 		want   string
 	}{
-		{object{"eos_token": "<nope>"}, `tokenizer_config.json: eos_token "<nope>": not in the vocabulary`},
+		{object{"eos_token": "<nope>"}, `tokenizer_config.json: eos_token "<nope>" is not in the vocabulary`},
 		{object{"eos_token": 5}, "expected a string, null or an object with content"},
 		{object{"added_tokens_decoder": object{"x": object{"content": "y"}}}, `added_tokens_decoder key "x"`},
-		{object{"added_tokens_decoder": object{"302": object{"content": "<eos>"}}}, `added token "<eos>": ids 300 and 302`},
+		{object{"added_tokens_decoder": object{"302": object{"content": "<eos>"}}}, `added token "<eos>" has ids 300 and 302`},
 		{object{"bos_token": "<b>", "add_bos_token": true}, `bos_token "<b>"`},
 		{"{", "tokenizer_config.json: unexpected end"},
 	} {
@@ -312,11 +312,11 @@ func TestUnsupported(t *testing.T) {
 			f["pre_tokenizer"] = object{"type": "Metaspace", "replacement": "_", "prepend_scheme": "odd"}
 		}, `prepend_scheme "odd"`},
 		{"punctuation", func(f, _ object) { f["pre_tokenizer"] = object{"type": "Punctuation", "behavior": "Odd"} }, `Punctuation: behavior "Odd"`},
-		{"delimiter", func(f, _ object) { f["pre_tokenizer"] = object{"type": "CharDelimiterSplit"} }, "no delimiter"},
+		{"delimiter", func(f, _ object) { f["pre_tokenizer"] = object{"type": "CharDelimiterSplit"} }, "has no delimiter"},
 		{"replace", func(f, _ object) { f["normalizer"] = object{"type": "Replace"} }, "normalizer Replace: no pattern"},
 		{"decoder of characters", func(f, _ object) { f["pre_tokenizer"], f["decoder"] = nil, object{"type": "WordPiece"} }, `decoder "WordPiece"`},
 		{"decoder strip", func(f, _ object) { f["pre_tokenizer"], f["decoder"] = nil, object{"type": "Strip"} }, `decoder Strip: content ""`},
-		{"none", func(f, _ object) { f["pre_tokenizer"] = nil }, "no ByteLevel"},
+		{"none", func(f, _ object) { f["pre_tokenizer"] = nil }, "pre_tokenizer has no ByteLevel"},
 		{"after the bytes", func(f, _ object) {
 			f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []object{{"type": "ByteLevel"}, {"type": "Digits"}}}
 		}, `"Digits" after ByteLevel`},
@@ -331,8 +331,8 @@ func TestUnsupported(t *testing.T) {
 		{"post-processor", func(f, _ object) { f["post_processor"] = object{"type": "RobertaProcessing"} }, `"RobertaProcessing"`},
 		{"template", func(f, _ object) {
 			f["post_processor"] = object{"type": "TemplateProcessing", "single": []object{{"SpecialToken": object{"id": "<s>"}}}}
-		}, `token "<s>": not among`},
-		{"template without text", func(f, _ object) { f["post_processor"] = object{"type": "TemplateProcessing"} }, "no Sequence"},
+		}, `token "<s>" is not in special_tokens`},
+		{"template without text", func(f, _ object) { f["post_processor"] = object{"type": "TemplateProcessing"} }, "single has no Sequence"},
 		{"template id", func(f, _ object) {
 			f["post_processor"] = object{"type": "TemplateProcessing", "single": []object{{"SpecialToken": object{"id": "s"}}, {"Sequence": object{}}},
 				"special_tokens": object{"s": object{"ids": []int{999}}}}
@@ -344,16 +344,16 @@ func TestUnsupported(t *testing.T) {
 		{"unk", func(_, m object) { m["unk_token"] = "<unk>" }, `model.unk_token "<unk>"`},
 		{"merge", func(_, m object) { m["merges"] = []string{"a b", "q w"} }, `merge 1 "q" "w"`},
 		{"merge line", func(_, m object) { m["merges"] = []string{"a b c"} }, `merge 0 "a b c"`},
-		{"merge pair", func(_, m object) { m["merges"] = [][]string{{"a"}} }, "merge 0: 1 pieces, expected 2"},
+		{"merge pair", func(_, m object) { m["merges"] = [][]string{{"a"}} }, "merge 0 has 1 pieces, expected 2"},
 		{"merges", func(_, m object) { m["merges"] = 5 }, "merges: expected a list"},
-		{"vocab", func(_, m object) { m["vocab"] = object{} }, "model.vocab: empty"},
+		{"vocab", func(_, m object) { m["vocab"] = object{} }, "model.vocab is empty"},
 		{"vocab form", func(_, m object) { m["vocab"] = []int{1} }, "model.vocab: expected an object"},
-		{"vocab id", func(_, m object) { m["vocab"] = object{"a": -1}; m["merges"] = nil }, `piece "a": id -1`},
-		{"vocab wild id", func(_, m object) { m["vocab"] = object{"a": 2000000000}; m["merges"] = nil }, `piece "a": id 2000000000`},
-		{"vocab twice", func(_, m object) { m["vocab"] = object{"a": 0, "b": 0}; m["merges"] = nil }, "vocabulary id 0: given to several"},
-		{"added id", func(f, _ object) { f["added_tokens"] = []object{{"id": -4, "content": "x"}} }, `added token "x": id -4`},
-		{"added clash", func(f, _ object) { f["added_tokens"] = []object{{"id": 97, "content": "<x>"}} }, `its id 97 is also that of "a"`},
-		{"added vocab", func(f, _ object) { f["added_tokens"] = []object{{"id": 300, "content": "a"}} }, "the vocabulary says 97"},
+		{"vocab id", func(_, m object) { m["vocab"] = object{"a": -1}; m["merges"] = nil }, `piece "a" has id -1`},
+		{"vocab wild id", func(_, m object) { m["vocab"] = object{"a": 2000000000}; m["merges"] = nil }, `piece "a" has id 2000000000`},
+		{"vocab twice", func(_, m object) { m["vocab"] = object{"a": 0, "b": 0}; m["merges"] = nil }, "vocabulary id 0 belongs to several pieces"},
+		{"added id", func(f, _ object) { f["added_tokens"] = []object{{"id": -4, "content": "x"}} }, `added token "x" has id -4`},
+		{"added clash", func(f, _ object) { f["added_tokens"] = []object{{"id": 97, "content": "<x>"}} }, `id 97 belongs to "a"`},
+		{"added vocab", func(f, _ object) { f["added_tokens"] = []object{{"id": 300, "content": "a"}} }, "but 97 in the vocabulary"},
 	} {
 		f := synthetic()
 		c.change(f, f["model"].(object))
@@ -382,7 +382,7 @@ func TestNone(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "gone"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Load(filepath.Join(write(t, object{"f": "x"}), "f"))
-	require.ErrorContains(t, err, "a file, expected a folder")
+	require.ErrorContains(t, err, ": is a file, expected a folder")
 	_, err = Load(write(t, object{"vocab.json": object{"a": 0}, "merges.txt": "#version\na b c\n"}))
 	require.ErrorContains(t, err, `merges.txt: line 2 "a b c"`)
 }
@@ -406,7 +406,7 @@ func TestCharacters(t *testing.T) {
 		_, ok := tok.TokenID(piece)
 		require.False(t, ok)
 	}
-	for ords, want := range map[string]string{"[48,48]": "'0' is listed twice", "[-1]": "char_ords[0]: -1", "[55296]": "55296", "[1114112]": "1114112"} {
+	for ords, want := range map[string]string{"[48,48]": "'0' is listed twice", "[-1]": "char_ords[0] is -1", "[55296]": "55296", "[1114112]": "1114112"} {
 		_, err := Load(write(t, object{"tokenizer_config.json": `{"char_ords":` + ords + `}`}))
 		require.ErrorContains(t, err, want)
 	}

@@ -1,12 +1,12 @@
 // Package tokenizer turns text into token ids and back, exactly as the model's
 // tokenizer.json says.
 //
-// It reads byte-level BPE, which is what the Qwen, Llama-3, DeepSeek and GPT-2
-// families use, from tokenizer.json or from a vocabulary and its merges; the BPE
-// over characters of SentencePiece, which the Llama-2, Mistral and Gemma families
-// use, from tokenizer.json or tokenizer.model; and the character vocabulary of a
-// tokenizer_config.json with char_ords. A component
-// that it does not know is an error that names it, never a guess.
+// It supports byte-level BPE, as in the Qwen, Llama-3, DeepSeek and GPT-2
+// families, from tokenizer.json or from a vocabulary and its merges;
+// SentencePiece's BPE over characters, as in the Llama-2, Mistral and Gemma
+// families, from tokenizer.json or tokenizer.model; and the character vocabulary
+// of a tokenizer_config.json with char_ords. An unknown component is an error
+// that names it, never a guess.
 package tokenizer
 
 import (
@@ -17,35 +17,35 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
-// ErrNone says that a folder has no tokenizer that this package could read.
+// ErrNone reports a folder without a tokenizer that this package can read.
 var ErrNone = errors.New("no tokenizer files")
 
 // A Tokenizer maps text to ids and back. It is safe for concurrent use.
 type Tokenizer struct {
 	model   model
 	normal  text.Steps
-	raw     *matcher     // added tokens found in the text as it is
+	raw     *matcher     // added tokens found in the original text
 	cooked  *matcher     // added tokens found in the normalised text
-	decoder text.Decoder // of pieces; nil where they are the text's bytes
+	decoder text.Decoder // of pieces; nil if pieces are the text's bytes
 	added   map[int32]addedToken
 	ids     map[string]int32 // of added tokens, by content
-	prefix  []int32          // what EncodePrompt puts before the text
+	prefix  []int32          // ids that EncodePrompt puts before the text
 	suffix  []int32          // and after it
 	stops   []int32
 	size    int
 	files   []string
 }
 
-// A model encodes text in which no added token stands.
+// model encodes text that contains no added token.
 type model interface {
-	Encode(dst []int32, text string, first bool) []int32 // first: nothing was before text
-	Piece(id int32) (text string, special, ok bool)      // what the id stands for, in bytes
+	Encode(dst []int32, text string, first bool) []int32 // first: text starts the input
+	Piece(id int32) (text string, special, ok bool)      // the id's bytes
 	ID(piece string) (int32, bool)
 	Size() int      // 1 + the largest id
-	Unknown() int32 // the id for what the vocabulary lacks; -1: none
+	Unknown() int32 // the id for unknown text; -1 if none
 }
 
-// newTokenizer puts added tokens in front of a model.
+// newTokenizer combines a model with added tokens.
 func newTokenizer(m model, normal text.Steps, added []addedToken) *Tokenizer {
 	t := &Tokenizer{model: m, normal: normal, size: m.Size(),
 		added: make(map[int32]addedToken, len(added)), ids: make(map[string]int32, len(added))}
@@ -64,16 +64,16 @@ func newTokenizer(m model, normal text.Steps, added []addedToken) *Tokenizer {
 	return t
 }
 
-// Encode returns the ids of text. Added tokens that stand in the text, special
-// ones too, become their ids; nothing is put before or after it. Bytes that are
-// not UTF-8 are encoded as they are.
+// Encode returns the ids of text. Added tokens in the text, including special
+// ones, become their ids. Encode adds no tokens before or after the text. Bytes
+// that are not UTF-8 are encoded as bytes.
 func (t *Tokenizer) Encode(text string) []int32 {
 	return t.encode(make([]int32, 0, len(text)/3+4), text)
 }
 
 // EncodePrompt returns the ids of text as the start of a sequence that the model
-// continues: with the tokens that the post-processor or add_bos_token puts
-// around it, or, for a character vocabulary, the separator after it.
+// continues: with the tokens that the post-processor or add_bos_token puts around
+// it or, for a character vocabulary, with the separator after it.
 func (t *Tokenizer) EncodePrompt(text string) []int32 {
 	ids := make([]int32, 0, len(text)/3+4+len(t.prefix)+len(t.suffix))
 	return append(t.encode(append(ids, t.prefix...), text), t.suffix...)
@@ -91,10 +91,10 @@ func (t *Tokenizer) encode(dst []int32, text string) []int32 {
 	return dst
 }
 
-// Decode returns the text that ids stand for, without the special tokens (end of
-// sequence, padding); added tokens that are not special, such as <think>, stay.
-// Ids outside the vocabulary stand for nothing. The result need not be valid
-// UTF-8: ids may end within a character.
+// Decode returns the text of ids without special tokens such as end of sequence
+// or padding. Added tokens that are not special, such as <think>, stay. Decode
+// ignores ids outside the vocabulary. The result may be invalid UTF-8, because
+// ids may end within a character.
 func (t *Tokenizer) Decode(ids []int32) string {
 	if t.decoder != nil {
 		return t.decoder.Text(t.pieces(ids))
@@ -115,7 +115,7 @@ func (t *Tokenizer) Decode(ids []int32) string {
 	return b.String()
 }
 
-// pieces are what ids stand for, without special tokens.
+// pieces returns the pieces of ids, without special tokens.
 func (t *Tokenizer) pieces(ids []int32) []string {
 	out := make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -132,8 +132,8 @@ func (t *Tokenizer) pieces(ids []int32) []string {
 	return out
 }
 
-// Special returns the name of a special token, such as "<|im_end|>", and an empty
-// text for all others.
+// Special returns the name of a special token, such as "<|im_end|>", or "" for
+// any other.
 func (t *Tokenizer) Special(id int32) string {
 	if a, ok := t.added[id]; ok && a.Special {
 		return a.Content
@@ -158,14 +158,14 @@ func (t *Tokenizer) TokenID(piece string) (int32, bool) {
 	return t.model.ID(piece)
 }
 
-// Unknown returns the id that stands for all that the vocabulary lacks; -1 where
-// there is none, as with byte-level BPE.
+// Unknown returns the id for all text that the vocabulary lacks, or -1 if there
+// is none, as in byte-level BPE.
 func (t *Tokenizer) Unknown() int32 { return t.model.Unknown() }
 
 // StopIDs returns the ids that end a response: the eos_token of the tokenizer's
-// configuration. It is empty where the folder names none.
+// configuration. It is empty if the folder names none.
 func (t *Tokenizer) StopIDs() []int32 { return slices.Clone(t.stops) }
 
-// Files returns the names of the files in the folder that say how to tokenize:
-// what to copy into a folder in which the model is saved.
+// Files returns the names of the tokenizer's files in the folder. Copy these to a
+// folder in which the model is saved.
 func (t *Tokenizer) Files() []string { return slices.Clone(t.files) }

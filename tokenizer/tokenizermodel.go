@@ -10,8 +10,8 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
-// fromModel makes the tokenizer of a SentencePiece tokenizer.model. Its control
-// symbols are special tokens that are found in the text.
+// fromModel builds the tokenizer of a SentencePiece tokenizer.model. Its control
+// symbols are special tokens that are matched in the text.
 func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	m, err := spm.Parse(data)
 	if err != nil {
@@ -58,7 +58,7 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	return t, nil
 }
 
-// spaces returns what is done about spaces before and after.
+// spaces returns the steps and the decoder that handle spaces.
 func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.Decoder) {
 	var normal text.Steps
 	if m.Squeeze {
@@ -74,7 +74,7 @@ func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.D
 		c.Split = append(c.Split, &split.Metaspace{Replacement: bpe.SpaceMark, Scheme: "first"})
 	}
 	normal = append(normal, replace(split.Literal(" "), bpe.SpaceMark))
-	if m.Squeeze { // at the end, marks in the text too
+	if m.Squeeze { // at the end, also marks in the original text
 		normal = append(normal, func(s string) string {
 			for strings.HasSuffix(s, bpe.SpaceMark) {
 				s = strings.TrimSuffix(s, bpe.SpaceMark)
@@ -85,8 +85,7 @@ func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.D
 	return normal, decoder
 }
 
-// setEnds sets the tokens of the beginning and the end that the model names and
-// the configuration does not.
+// setEnds sets the tokens of the beginning and the end that only the model names.
 func (t *Tokenizer) setEnds(m *spm.Model, config *configFile) {
 	at := func(id int32) string {
 		if id < 0 || int(id) >= len(m.Pieces) || m.Pieces[id].Type != spm.Control {
@@ -106,7 +105,7 @@ func (t *Tokenizer) setEnds(m *spm.Model, config *configFile) {
 	}
 }
 
-// symbols cuts out the pieces that are never merged.
+// symbols splits off the pieces that are never merged.
 type symbols struct{ *matcher }
 
 // Split implements split.Step.

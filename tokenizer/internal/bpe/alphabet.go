@@ -2,15 +2,15 @@ package bpe
 
 import "unicode/utf8"
 
-// Alphabet is the alphabet in which byte-level vocabularies are spelled: every
-// byte is one printable character. The bytes that are printable in Latin-1 stand
-// for themselves; the others, in ascending order, are the characters from U+0100.
+// Alphabet is the alphabet of byte-level vocabularies: every byte is one
+// printable character. Bytes that are printable in Latin-1 represent themselves;
+// the others, in ascending order, are the characters from U+0100.
 type Alphabet struct {
 	bytes [0x144]int16 // of a character; -1 for one outside the alphabet
 	chars [256]rune    // of a byte
 }
 
-// NewAlphabet returns the alphabet, which is always the same.
+// NewAlphabet returns the alphabet.
 func NewAlphabet() *Alphabet {
 	a := new(Alphabet)
 	for i := range a.bytes {
@@ -28,8 +28,8 @@ func NewAlphabet() *Alphabet {
 	return a
 }
 
-// Decode returns the bytes that a piece stands for, and false where it has a
-// character outside the alphabet.
+// Decode returns the bytes of a piece, or false if it has a character outside the
+// alphabet.
 func (a *Alphabet) Decode(piece string) (string, bool) {
 	buf := make([]byte, 0, 32)
 	for _, c := range piece {

@@ -10,24 +10,24 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
-// MaxHoles bounds the ids that no piece has, and with them the memory that one
-// wild id in a file can ask for.
+// MaxHoles bounds the ids without a piece, and so the memory that one wild id in
+// a file can demand.
 const MaxHoles = 1 << 20
 
-// Model is byte-pair encoding: a word starts as the ids of its bytes, or of its
-// characters, and the pair of lowest rank is merged, leftmost first, until none is
-// left.
+// Model is byte-pair encoding: a word starts as the ids of its bytes or
+// characters, and the pair of lowest rank, leftmost first, is merged until none
+// is left.
 type Model struct {
-	split  []split.Step     // pre-tokenizer: text to words, one step after the other
-	whole  map[string]int32 // ids of the pieces, by the bytes they stand for
+	split  []split.Step     // pre-tokenizer: text to words, in order
+	whole  map[string]int32 // ids of the pieces, by their bytes
 	other  map[string]int32 // ids of pieces spelled outside the byte alphabet
 	pieces []string         // bytes of each id
-	holes  map[int32]bool   // ids below len(pieces) that no piece has
-	bytes  [256]int32       // id of each byte, -1 where the vocabulary lacks it
-	chars  bool             // words are of characters, bytes for those that the vocabulary lacks
+	holes  map[int32]bool   // ids below len(pieces) without a piece
+	bytes  [256]int32       // id of each byte, -1 if the vocabulary lacks it
+	chars  bool             // words consist of characters, with bytes for unknown ones
 	frozen map[string]int32 // words that are not merged
 	pairs  *pairs.Table
-	unk    int32 // for bytes that the vocabulary lacks; -1: they are dropped
+	unk    int32 // for unknown bytes; -1 drops them
 	fuse   bool  // one unk for several in a row
 	direct bool  // a word that is a piece is that piece, whatever the merges say
 	alpha  *Alphabet
@@ -35,7 +35,7 @@ type Model struct {
 	walks  sync.Pool // of *split.Walk
 }
 
-// Config is what the files say of the model.
+// Config describes the model as in its files.
 type Config struct {
 	Vocab    map[string]int32
 	Merges   [][2]string
@@ -43,13 +43,13 @@ type Config struct {
 	Fuse     bool             // one unk for several in a row
 	Direct   bool             // a word that is a piece is that piece, whatever the merges say
 	Fallback bool             // byte_fallback
-	Chars    bool             // words are of characters, not of bytes
-	Ranks    []int32          // of the merges; nil: their places
+	Chars    bool             // words consist of characters, not bytes
+	Ranks    []int32          // of the merges; nil means their order
 	Frozen   map[string]int32 // words that are not merged, with their ids
 	Split    []split.Step
 }
 
-// New returns the model that c says.
+// New returns the model that c describes.
 func New(c Config) (*Model, error) {
 	m := &Model{split: c.Split, fuse: c.Fuse, direct: c.Direct, unk: -1, chars: c.Chars, frozen: c.Frozen, alpha: NewAlphabet(), cache: newWordCache()}
 	if err := m.setVocab(c.Vocab); err != nil {
@@ -61,7 +61,7 @@ func New(c Config) (*Model, error) {
 	if c.Unk != "" {
 		id, ok := c.Vocab[c.Unk]
 		if !ok {
-			return nil, fmt.Errorf("model.unk_token %q: not in the vocabulary", c.Unk)
+			return nil, fmt.Errorf("model.unk_token %q is not in the vocabulary", c.Unk)
 		}
 		m.unk = id
 	}
@@ -71,7 +71,7 @@ func New(c Config) (*Model, error) {
 		b, okB := c.Vocab[pair[1]]
 		ab, okAB := c.Vocab[pair[0]+pair[1]]
 		if !okA || !okB || !okAB {
-			return nil, fmt.Errorf("merge %d %q %q: expected both parts and what they make in the vocabulary", i, pair[0], pair[1])
+			return nil, fmt.Errorf("merge %d %q %q: expected both parts and their merge in the vocabulary", i, pair[0], pair[1])
 		}
 		rank := int32(i)
 		if c.Ranks != nil {
@@ -85,7 +85,7 @@ func New(c Config) (*Model, error) {
 	return m, nil
 }
 
-// setBytes finds the ids of the bytes.
+// setBytes sets the ids of the bytes.
 func (m *Model) setBytes(c Config) error {
 	for b := range m.bytes {
 		m.bytes[b] = -1
@@ -96,7 +96,7 @@ func (m *Model) setBytes(c Config) error {
 		if id, ok := c.Vocab[piece]; ok && (c.Fallback || !c.Chars) {
 			m.bytes[b] = id
 		} else if c.Fallback && !c.Chars {
-			return fmt.Errorf("model.byte_fallback: not supported for a vocabulary that lacks byte 0x%02X", b)
+			return fmt.Errorf("model.byte_fallback is not supported for a vocabulary without byte 0x%02X", b)
 		}
 	}
 	return nil
@@ -106,7 +106,7 @@ func (m *Model) setVocab(vocab map[string]int32) error {
 	top := int32(-1)
 	for piece, id := range vocab {
 		if id < 0 || int(id) >= len(vocab)+MaxHoles {
-			return fmt.Errorf("vocabulary piece %q: id %d, expected 0 to %d", piece, id, len(vocab)+MaxHoles-1)
+			return fmt.Errorf("vocabulary piece %q has id %d, expected 0 to %d", piece, id, len(vocab)+MaxHoles-1)
 		}
 		top = max(top, id)
 	}
@@ -116,7 +116,7 @@ func (m *Model) setVocab(vocab map[string]int32) error {
 	seen := make([]bool, top+1)
 	for piece, id := range vocab {
 		if seen[id] {
-			return fmt.Errorf("vocabulary id %d: given to several pieces, %q among them, expected one", id, piece)
+			return fmt.Errorf("vocabulary id %d belongs to several pieces, including %q", id, piece)
 		}
 		seen[id] = true
 		if m.chars {
@@ -139,10 +139,10 @@ func (m *Model) setVocab(vocab map[string]int32) error {
 // Size returns 1 + the largest id.
 func (m *Model) Size() int { return len(m.pieces) }
 
-// Unknown returns the id for what the vocabulary lacks; -1: there is none.
+// Unknown returns the id for unknown text, or -1 if there is none.
 func (m *Model) Unknown() int32 { return m.unk }
 
-// Piece returns what the id stands for, in bytes; none is special.
+// Piece returns the bytes of an id. No piece is special.
 func (m *Model) Piece(id int32) (text string, special, ok bool) {
 	if id < 0 || int(id) >= len(m.pieces) || m.holes[id] {
 		return "", false, false
@@ -164,7 +164,7 @@ func (m *Model) ID(piece string) (int32, bool) {
 	return id, ok
 }
 
-// Encode appends the ids of text; first says that nothing was before it.
+// Encode appends the ids of text. first means that text starts the input.
 func (m *Model) Encode(dst []int32, text string, first bool) []int32 {
 	w, ok := m.walks.Get().(*split.Walk)
 	if !ok {
@@ -208,7 +208,7 @@ func (m *Model) word(dst []int32, word string) []int32 {
 	return dst
 }
 
-// symbols appends the ids that a word starts as.
+// symbols appends the initial ids of a word.
 func (m *Model) symbols(dst []int32, word string) []int32 {
 	if m.chars {
 		return m.characters(dst, word)
@@ -228,7 +228,7 @@ func (m *Model) symbols(dst []int32, word string) []int32 {
 	return dst
 }
 
-// merge appends the ids of a word that is not in the cache.
+// merge appends the ids of a word without the cache.
 func (m *Model) merge(dst []int32, word string) []int32 {
 	n := len(dst)
 	dst = m.symbols(dst, word)

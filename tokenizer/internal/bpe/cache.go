@@ -10,9 +10,9 @@ const (
 	maxCachedWord = 64 // bytes
 )
 
-// wordCache remembers the ids of words: one word a slot, the latest that was met
-// twice in a row there. It holds at most cacheSlots words of maxCachedWord bytes
-// and needs no lock.
+// wordCache stores the ids of words. Each slot holds one word: the latest that
+// occurred there twice in a row. It holds at most cacheSlots words of
+// maxCachedWord bytes and needs no lock.
 type wordCache struct {
 	seed  maphash.Seed
 	slots []wordSlot
@@ -20,7 +20,7 @@ type wordCache struct {
 
 type wordSlot struct {
 	word atomic.Pointer[cachedWord]
-	met  atomic.Uint32 // part of the hash of the word that was met last
+	met  atomic.Uint32 // part of the hash of the last word
 }
 
 type cachedWord struct {
@@ -32,12 +32,12 @@ func newWordCache() *wordCache {
 	return &wordCache{maphash.MakeSeed(), make([]wordSlot, cacheSlots)}
 }
 
-// slot returns the one place where a word may be, and a tag for meet.
+// slot returns the only slot that may hold a word, and a tag for meet.
 func (c *wordCache) slot(word string) (slot *wordSlot, tag uint32) {
 	h := maphash.String(c.seed, word)
 	return &c.slots[h%cacheSlots], uint32(h >> 32)
 }
 
-// meet says whether the word of the tag is worth to be kept: words that are met
-// once must not cost an allocation each.
+// meet reports whether to cache the word of the tag. Words that occur once must
+// not cost an allocation each.
 func (s *wordSlot) meet(tag uint32) bool { return s.met.Swap(tag) == tag }

@@ -8,13 +8,13 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
-// SpaceMark is what SentencePiece writes for a space.
+// SpaceMark is SentencePiece's replacement for a space.
 const SpaceMark = "▁"
 
-// characters appends the ids of a word's characters: those of its bytes where the
-// vocabulary has these instead, or else the unknown one.
+// characters appends the ids of a word's characters. An unknown character becomes
+// its bytes, if the vocabulary has them, or else the unknown id.
 func (m *Model) characters(dst []int32, word string) []int32 {
-	unknown := false // one waits for what is next
+	unknown := false // an unknown id is pending
 	for i := 0; i < len(word); {
 		_, n := utf8.DecodeRuneInString(word[i:])
 		char := word[i : i+n]
@@ -55,14 +55,14 @@ func (m *Model) hasBytes(char string) bool {
 	return true
 }
 
-// boundary cuts text before the space marks that no merge joins with what is
-// before them. What is between is merged by itself with the same result, and is
-// short enough to be remembered.
+// boundary splits text before space marks that no merge joins with the preceding
+// character. The text between merges to the same result alone, and is short
+// enough to cache.
 type boundary struct{ joined map[rune]bool }
 
-// appendBoundary adds the boundary where cutting changes nothing: a mark must be
-// a piece, no character may vanish, what stands for an unknown one must not be
-// merged, and words not be looked up whole.
+// appendBoundary adds the boundary if splitting changes nothing: the mark must be
+// a piece, no character may vanish, the unknown token must not be merged, and
+// words must not be looked up whole.
 func appendBoundary(steps []split.Step, c Config) []split.Step {
 	if _, ok := c.Vocab[SpaceMark]; !ok || c.Direct || c.Unk == "" {
 		return steps

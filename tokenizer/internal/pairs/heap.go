@@ -3,22 +3,23 @@ package pairs
 import "math"
 
 // heapWord is a word as a linked list over positions, with a heap of its pairs.
-// It may be used again.
+// It may be reused.
 type heapWord struct {
 	ids   []int32
 	nodes []node
 	heap  []uint64 // rank and position
 
-	copied []int32 // of holds
+	copied []int32 // scratch space of holds
 }
 
 type node struct {
 	prev, next int32 // positions; -1 and len(ids) at the ends
-	rank       int32 // of the pair that starts here; noRank where none does
-	into       int32 // what that pair makes
+	rank       int32 // of the pair that starts here; noRank if none
+	into       int32 // result of that pair
 }
 
-// merge is Table.Merge in O(n log n). The nodes of what is left stay linked.
+// merge implements Table.Merge in O(n log n). The nodes of the result stay
+// linked.
 func (w *heapWord) merge(p *Table, ids []int32) int {
 	n := len(ids)
 	if cap(w.nodes) < n {
@@ -41,7 +42,7 @@ func (w *heapWord) merge(p *Table, ids []int32) int {
 	for len(w.heap) > 0 {
 		key := w.heap[0]
 		rank, at := int32(key>>32), int32(key&math.MaxUint32)
-		if w.nodes[at].rank != rank { // the pair is gone
+		if w.nodes[at].rank != rank { // the pair no longer exists
 			w.drop()
 			continue
 		}
@@ -55,7 +56,7 @@ func (w *heapWord) merge(p *Table, ids []int32) int {
 	return k
 }
 
-// join merges the pair at a position, which is the heap's first.
+// join merges the pair at a position, which is first in the heap.
 func (w *heapWord) join(p *Table, at int32) {
 	x := &w.nodes[at]
 	w.ids[at] = x.into
@@ -95,7 +96,7 @@ func (w *heapWord) push(key uint64) {
 	w.heap[i] = key
 }
 
-// drop takes the first key away.
+// drop removes the first key.
 func (w *heapWord) drop() {
 	last := len(w.heap) - 1
 	key := w.heap[last]
@@ -105,7 +106,7 @@ func (w *heapWord) drop() {
 	}
 }
 
-// down puts key where i is or below.
+// down moves key to its place at i or below.
 func (w *heapWord) down(i int, key uint64) {
 	h := w.heap
 	for {

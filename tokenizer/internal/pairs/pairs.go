@@ -5,11 +5,12 @@ import "math"
 
 const noRank = math.MaxInt32
 
-// Table maps a pair of ids to its merge: open addressing, at most half full.
+// Table maps a pair of ids to its merge. It uses open addressing and is at most
+// half full.
 type Table struct {
 	shift  uint
 	slots  []pairSlot
-	filter []uint64 // a bit for each pair, by another part of its hash: most pairs that are asked for have no merge
+	filter []uint64 // a bit per pair, by another part of its hash; most pairs looked up have no merge
 }
 
 type pairSlot struct {
@@ -17,10 +18,10 @@ type pairSlot struct {
 	rank, merged int32
 }
 
-// filterBits is how many bits of the filter there are for each slot.
+// filterBits is the number of filter bits per slot.
 const filterBits = 8
 
-// New makes a table with room for n pairs.
+// New returns a table with room for n pairs.
 func New(n int) *Table {
 	bits := uint(4)
 	for 1<<bits < 2*n {
@@ -45,13 +46,13 @@ func (p *Table) find(key, h uint64) *pairSlot {
 	}
 }
 
-// filterAt is the word and the bit of a hash in the filter.
+// filterAt returns the word and the bit of a hash in the filter.
 func (p *Table) filterAt(h uint64) (word, bit uint64) {
 	h &= uint64(len(p.filter)*64 - 1)
 	return h >> 6, 1 << (h & 63)
 }
 
-// Put sets the merge of a pair; a pair that is listed twice has its last rank.
+// Put sets the merge of a pair. The last rank of a pair wins.
 func (p *Table) Put(a, b, rank, merged int32) {
 	key := pairKey(a, b)
 	h := hash(key)
@@ -60,7 +61,7 @@ func (p *Table) Put(a, b, rank, merged int32) {
 	p.filter[word] |= bit
 }
 
-// get returns the merge of a pair, its rank noRank where there is none.
+// get returns the merge of a pair. rank is noRank if there is none.
 func (p *Table) get(a, b int32) (rank, merged int32) {
 	key := pairKey(a, b)
 	h := hash(key)
@@ -73,8 +74,8 @@ func (p *Table) get(a, b int32) (rank, merged int32) {
 	return noRank, 0
 }
 
-// Merge applies, as long as there is one, the leftmost of the pairs of lowest
-// rank, in place, and returns how many ids are left.
+// Merge repeatedly applies the leftmost pair of lowest rank, in place, until none
+// is left. It returns the number of remaining ids.
 func (p *Table) Merge(ids []int32) int {
 	switch {
 	case len(ids) <= maxShort:

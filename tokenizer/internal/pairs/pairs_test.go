@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// naiveMerge applies, as long as there is one, the leftmost of the pairs of
-// lowest rank.
+// naiveMerge repeatedly applies the leftmost pair of lowest rank.
 func naiveMerge(p *Table, ids []int32) []int32 {
 	for {
 		best, at, into := int32(noRank), 0, int32(0)
@@ -25,8 +24,8 @@ func naiveMerge(p *Table, ids []int32) []int32 {
 	}
 }
 
-// randomTable has merges of random pairs: those of what was made before, as
-// training leaves them, or of any, in any order and some of equal rank.
+// randomTable returns merges of random pairs: of earlier results, as training
+// produces, or of any symbols, in any order and some of equal rank.
 func randomTable(r *rand.Rand, merges int, trained bool) *Table {
 	p := New(merges)
 	for i := range int32(merges) {
@@ -60,7 +59,7 @@ func TestMergeOrders(t *testing.T) {
 	}
 }
 
-// randomWord has runs and repetitions beside letters at random.
+// randomWord has runs, repetitions and random letters.
 func randomWord(r *rand.Rand, n int) []int32 {
 	word := make([]int32, 0, n+64)
 	for len(word) < n {
@@ -81,8 +80,8 @@ func randomWord(r *rand.Rand, n int) []int32 {
 	return word[:n]
 }
 
-// A word merged part by part is as it is when merged whole, with pieces that are
-// longer than a part too.
+// A word merged part by part equals the word merged whole, even with pieces
+// longer than a part.
 func TestMergePartsIsMergingWhole(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))

@@ -2,27 +2,29 @@ package pairs
 
 import "slices"
 
-// window is how many symbols are merged at a time: few enough for the fastest
-// cache.
+// window is the number of symbols to merge at a time, small enough for the
+// fastest cache.
 const window = 384
 
-// mark is where a part of a word begins.
+// mark is the start of a part of a word.
 type mark struct {
-	at   int // its first symbol
+	at   int // index of its first symbol
 	kept int // pieces before it
-	last int // the first symbol of the last of these
+	last int // first symbol of the last of these pieces
 }
 
-// mergeParts merges a long word part by part, with the result of merging it whole.
+// mergeParts merges a long word part by part, with the same result as merging it
+// whole.
 //
-// As long as no merge crosses the ends of a segment, those within it are the ones,
-// in the same order, that the segment alone would have: what is best of all is best
-// of the segment. So a list of pieces is the result if the symbols of each give it
-// and those of each two neighbours, merged together, give the two: the first merge
-// across a boundary would be one of the two neighbours' as well. A part is
-// merged with some of what follows, all but its last pieces are kept, and the next
-// part begins where they end, with that test for the boundary. One that does not
-// hold is taken back, and parts become larger, up to the whole word.
+// As long as no merge crosses the ends of a segment, the merges within it are
+// those of the segment alone, in the same order: the best pair of the word is the
+// best pair of its segment. So a list of pieces is the result if the symbols of
+// each piece merge to it, and the symbols of each two neighbours, merged
+// together, give the two pieces: the first merge across a boundary would also
+// happen between the two neighbours alone. mergeParts merges a part with some of
+// the following symbols, keeps all but its last pieces, and starts the next part
+// at their end, with that test for the boundary. If the test fails, it undoes the
+// part and enlarges parts, up to the whole word.
 func (p *Table) mergeParts(ids []int32) int {
 	var w, pair heapWord
 	symbols, size := slices.Clone(ids), window
@@ -58,8 +60,8 @@ func (p *Table) mergeParts(ids []int32) int {
 	}
 }
 
-// holds reports whether the symbols of two pieces, the first of them of cut
-// symbols, give two pieces cut there.
+// holds reports whether the symbols of two pieces, the first with cut symbols,
+// merge to two pieces split there.
 func (w *heapWord) holds(p *Table, symbols []int32, cut int) bool {
 	w.copied = append(w.copied[:0], symbols...)
 	return w.merge(p, w.copied) == 2 && int(w.nodes[0].next) == cut

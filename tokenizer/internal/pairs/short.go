@@ -1,12 +1,12 @@
 package pairs
 
-// maxShort is the number of symbols up to which looking through all pairs for the
-// best one is faster than a heap.
+// maxShort is the number of symbols up to which searching all pairs for the best
+// one is faster than a heap.
 const maxShort = 32
 
-// mergeShort is Merge for at most maxShort symbols, quadratic in their number.
+// mergeShort is Merge for at most maxShort symbols, in quadratic time.
 func (p *Table) mergeShort(ids []int32) int {
-	var ranks, into [maxShort]int32 // of the pair that starts here
+	var ranks, into [maxShort]int32 // of the pair that starts at each symbol
 	n := len(ids)
 	for i := range n - 1 {
 		ranks[i], into[i] = p.get(ids[i], ids[i+1])
@@ -22,7 +22,7 @@ func (p *Table) mergeShort(ids []int32) int {
 			break
 		}
 		ids[at] = into[at]
-		if at+2 < n { // what is right of the pair moves left
+		if at+2 < n { // move the symbols right of the pair
 			copy(ids[at+1:], ids[at+2:n])
 			copy(ranks[at+1:], ranks[at+2:n-1])
 			copy(into[at+1:], into[at+2:n-1])

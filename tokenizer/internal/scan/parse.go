@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// tree is a parsed part of a pattern: a set, repeated; a look ahead; a choice; or
-// parts in a row.
+// tree is a parsed part of a pattern: a repeated set, a look-ahead, a choice, or
+// a sequence of parts.
 type tree struct {
 	parts        []*tree
 	set          *set
@@ -24,14 +24,14 @@ const (
 	maxPattern = 10000 // bytes
 )
 
-// parser reads a pattern. It is for what the tokenizers' library and RE2 agree on,
-// and gives up where they might not.
+// parser parses patterns that mean the same to the tokenizers' library and to
+// RE2. It gives up on all others.
 type parser struct {
 	rest  string
-	sets  map[string]*set // by how they are written
+	sets  map[string]*set // by their source
 	depth int
 	fold  bool
-	bad   bool // something is not known
+	bad   bool // the pattern is not supported
 }
 
 func parse(pattern string) (*tree, bool) {
@@ -43,14 +43,14 @@ func parse(pattern string) (*tree, bool) {
 	return t, !p.bad && p.rest == ""
 }
 
-// take removes a prefix that is there.
+// take removes prefix if it is next.
 func (p *parser) take(prefix string) bool {
 	rest, ok := strings.CutPrefix(p.rest, prefix)
 	p.rest = rest
 	return ok
 }
 
-// char removes a character.
+// char removes and returns a character.
 func (p *parser) char() rune {
 	c, n := utf8.DecodeRuneInString(p.rest)
 	p.rest = p.rest[n:]
@@ -107,7 +107,7 @@ func (p *parser) atom() *tree {
 	}
 }
 
-// one is a character of spans, which are written as text.
+// one returns a tree that matches one character of spans, whose source is text.
 func (p *parser) one(text string, spans []span) *tree {
 	if p.bad {
 		return &tree{}
@@ -134,7 +134,7 @@ func (p *parser) one(text string, spans []span) *tree {
 	return &tree{set: s, min: 1, max: 1}
 }
 
-// group reads what follows a parenthesis.
+// group parses the rest after a parenthesis.
 func (p *parser) group() *tree {
 	t, fold := &tree{}, p.fold
 	switch {
@@ -156,7 +156,7 @@ func (p *parser) group() *tree {
 	return t
 }
 
-// repeated reads how often t is to be matched.
+// repeated parses the quantifier of t.
 func (p *parser) repeated(t *tree) *tree {
 	low, high := 1, 1
 	switch {
@@ -189,7 +189,7 @@ func (p *parser) repeated(t *tree) *tree {
 	return t
 }
 
-// counts reads m}, m,} or m,n}.
+// counts parses m}, m,} or m,n}.
 func (p *parser) counts() (low, high int) {
 	low = p.number()
 	high = low
@@ -217,7 +217,7 @@ func (p *parser) number() int {
 	return n
 }
 
-// escape reads what follows a backslash.
+// escape parses the rest after a backslash.
 func (p *parser) escape() []span {
 	switch c := p.char(); c {
 	case 'r':
@@ -248,7 +248,7 @@ func (p *parser) escape() []span {
 	}
 }
 
-// property reads {L} and the like.
+// property parses {L} and the like.
 func (p *parser) property() []span {
 	name, rest, ok := strings.Cut(p.rest, "}")
 	if !ok || !strings.HasPrefix(name, "{") {
@@ -267,7 +267,7 @@ func (p *parser) property() []span {
 	return tableSpans(table)
 }
 
-// class reads what follows a bracket.
+// class parses the rest after a bracket.
 func (p *parser) class() []span {
 	negate := p.take("^")
 	var spans []span
@@ -292,7 +292,7 @@ func (p *parser) class() []span {
 		p.bad = true
 	}
 	spans = tidy(spans)
-	if negate && p.fold { // which goes first, the libraries do not agree on
+	if negate && p.fold { // the libraries apply these in different orders
 		p.bad = true
 	}
 	if negate {
@@ -301,7 +301,7 @@ func (p *parser) class() []span {
 	return spans
 }
 
-// span reads the rest of a-z, where there is one.
+// span parses the rest of a-z, if any.
 func (p *parser) span(c rune) span {
 	if len(p.rest) < 2 || p.rest[0] != '-' || p.rest[1] == ']' {
 		return span{c, c}

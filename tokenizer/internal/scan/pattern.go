@@ -4,11 +4,11 @@ import (
 	"unicode/utf8"
 )
 
-// Pattern is a regular expression with look-ahead, matched by backtracking: what
-// is repeated are single characters only, so that it stays shallow.
+// Pattern is a regular expression with look-ahead, matched by backtracking. Only
+// single characters are repeated, so recursion stays shallow.
 type Pattern struct {
 	start *node
-	first [256]bool // bytes that a match begins with
+	first [256]bool // bytes that start a match
 }
 
 type kind uint8
@@ -17,16 +17,16 @@ const (
 	finish kind = iota
 	repeat      // min to max characters of a set, as many as possible
 	choose      // the first of the branches that leads to a match
-	look        // goes on where body matches, or negated where it does not
+	look        // continues if body matches or, negated, if it does not
 )
 
-// node is a part of a pattern and leads to what comes after it.
+// node is a part of a pattern, linked to the part after it.
 type node struct {
 	kind     kind
 	next     *node
 	set      *set // repeat
 	min, max int
-	keep     bool // no character is given back
+	keep     bool // possessive: no backtracking
 	branches []branch
 	body     *node // look
 	negate   bool
@@ -37,8 +37,8 @@ type branch struct {
 	node  *node
 }
 
-// Compile reads a pattern; ok is false for what it does not know, and for a
-// pattern that matches nothing, the empty text.
+// Compile compiles a pattern. ok is false if the pattern is not supported or
+// matches the empty text.
 func Compile(pattern string) (p *Pattern, ok bool) {
 	tree, ok := parse(pattern)
 	if !ok {
@@ -51,7 +51,7 @@ func Compile(pattern string) (p *Pattern, ok bool) {
 	return p, true
 }
 
-// build makes the nodes of a tree that lead to next.
+// build returns the nodes of a tree that continue with next.
 func (t *tree) build(next *node) *node {
 	switch {
 	case t.set != nil:
@@ -82,8 +82,8 @@ func anyByte() (all [256]bool) {
 	return all
 }
 
-// begins marks the bytes that a match of n begins with, or more, and reports
-// whether it may match the empty text.
+// begins marks the bytes that may start a match of n, and reports whether n may
+// match the empty text.
 func (n *node) begins(first *[256]bool) bool {
 	switch n.kind {
 	case finish:
@@ -105,9 +105,9 @@ func (n *node) begins(first *[256]bool) bool {
 	return n.next.begins(first)
 }
 
-// Matches appends the matches in text from a place on, leftmost first and not
-// overlapping, at most until there are limit, each its start and its end. There is
-// none from the last one's end to next.
+// Matches appends the matches in text from a position on, leftmost first and not
+// overlapping, until dst has limit, each its start and its end. No match starts
+// between the end of the last one and next.
 func (p *Pattern) Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
 	i := from
 	for i < len(text) && len(dst) < limit {
@@ -124,7 +124,7 @@ func (p *Pattern) Matches(dst [][2]int, text string, from, limit int) (found [][
 	return dst, i
 }
 
-// match returns the end of the match at i, -1 where there is none.
+// match returns the end of the match at i, or -1.
 func (n *node) match(text string, i int) int {
 	for {
 		switch n.kind {

@@ -1,5 +1,5 @@
-// Package scan matches the patterns that models split text with: the usual ones in one
-// pass, others by backtracking.
+// Package scan matches the patterns that models split text with: the usual ones
+// in one pass, others by backtracking.
 package scan
 
 import (
@@ -17,13 +17,13 @@ const (
 )
 
 // Scanner matches this family of patterns in one pass. Its matches cover the
-// text, so each begins where the one before it ends.
+// text, so each starts at the end of the previous one.
 type Scanner struct {
 	gpt2   bool // GPT-2's, else Llama-3's or Qwen2's
-	digits int  // the most numerals in a match; GPT-2's has no limit
+	digits int  // maximum numerals in a match; ignored for GPT-2's
 }
 
-// New returns the scanner of a pattern, nil for one it does not know.
+// New returns the scanner of a pattern, or nil if there is none.
 func New(pattern string) *Scanner {
 	switch pattern {
 	case GPT2, GPT2Short:
@@ -36,20 +36,20 @@ func New(pattern string) *Scanner {
 	return nil
 }
 
-// class is what the patterns tell apart.
+// class is a character class that the patterns distinguish.
 type class uint8
 
 const (
 	otherClass class = iota
 	letterClass
 	numberClass
-	spaceClass   // white space without the next
+	spaceClass   // white space without \r and \n
 	newlineClass // \r and \n
 	noClass      // the end of the text
 )
 
 // classAt returns the class and the length of the character at i. A byte that is
-// not UTF-8 is of otherClass.
+// not UTF-8 has otherClass.
 func classAt(s string, i int) (class, int) {
 	if i >= len(s) {
 		return noClass, 0
@@ -95,8 +95,8 @@ func run(s string, i int, c class) int {
 	}
 }
 
-// Matches appends the matches in text from a place on, at most until there are
-// limit, each its start and its end. They cover the text, up to next.
+// Matches appends the matches in text from a position on until dst has limit,
+// each its start and its end. They cover the text up to next.
 func (p *Scanner) Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
 	for from < len(text) && len(dst) < limit {
 		end := p.Match(text, from)
@@ -152,8 +152,8 @@ func (p *Scanner) number(s string, i int) int {
 	return i
 }
 
-// space returns the end of a match that starts with white space at i and goes no
-// further than that: \s*[\r\n]+ where the pattern has it, \s+(?!\S), \s+.
+// space returns the end of a match of white space at i: \s*[\r\n]+ if the pattern
+// has it, \s+(?!\S), \s+.
 func (p *Scanner) space(s string, i int) int {
 	end, last, newline := i, i, -1 // last: start of the last character; newline: end of the last \r or \n
 	for {
@@ -170,14 +170,15 @@ func (p *Scanner) space(s string, i int) int {
 	switch {
 	case newline >= 0 && !p.gpt2:
 		return newline
-	case end < len(s) && last > i: // the last one belongs to what follows
+	case end < len(s) && last > i: // the last space belongs to the next match
 		return last
 	}
 	return end
 }
 
-// contraction returns the length of what s starts with among s t re ve m ll d.
-// All but GPT-2's pattern ignore case, by Unicode's folding: U+017F is an s.
+// contraction returns the length of the contraction among s t re ve m ll d that s
+// starts with. All patterns but GPT-2's ignore case by Unicode's folding: U+017F
+// is an s.
 func (p *Scanner) contraction(s string) int {
 	if s == "" {
 		return 0

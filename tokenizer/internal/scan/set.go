@@ -51,8 +51,8 @@ func (s *set) has(c rune) bool {
 	return ok
 }
 
-// run returns the end of at most limit characters of the set from i on and how
-// many there are.
+// run returns the end and the count of at most limit characters of the set from i
+// on.
 func (s *set) run(text string, i, limit int) (end, count int) {
 	for count < limit && i < len(text) {
 		if b := text[i]; b < utf8.RuneSelf {
@@ -72,7 +72,7 @@ func (s *set) run(text string, i, limit int) (end, count int) {
 	return i, count
 }
 
-// tidy sorts spans and joins those that touch.
+// tidy sorts spans and joins adjacent ones.
 func tidy(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.lo, b.lo) })
 	out := spans[:0]
@@ -86,7 +86,7 @@ func tidy(spans []span) []span {
 	return out
 }
 
-// complement is what tidy spans leave out.
+// complement returns the characters outside tidy spans.
 func complement(spans []span) []span {
 	var out []span
 	next := rune(0)
@@ -102,7 +102,7 @@ func complement(spans []span) []span {
 	return out
 }
 
-// tableSpans are the characters of a table.
+// tableSpans returns the characters of a table.
 func tableSpans(table *unicode.RangeTable) []span {
 	var out []span
 	add := func(lo, hi, stride rune) {
@@ -123,7 +123,7 @@ func tableSpans(table *unicode.RangeTable) []span {
 	return tidy(out)
 }
 
-// folded adds the characters that differ in case only.
+// folded adds the characters that differ only in case.
 func folded(spans []span) []span {
 	out := slices.Clone(spans)
 	for _, r := range spans {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Runes finds single characters of a kind.
+// Runes finds single characters that satisfy a predicate.
 type Runes func(rune) bool
 
 // Matches implements Finder.
@@ -20,8 +20,8 @@ func (r Runes) Matches(dst [][2]int, text string, from, limit int) ([][2]int, in
 	return dst, from
 }
 
-// WordsAndSigns finds runs of word characters, and runs of what is neither that
-// nor white space, all of them.
+// WordsAndSigns finds all runs of word characters, and runs of characters that
+// are neither word characters nor white space.
 type WordsAndSigns struct{}
 
 // Matches implements Finder.
@@ -52,13 +52,13 @@ func (WordsAndSigns) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int
 	return dst, len(text)
 }
 
-// IsPunctuation is what the Punctuation step cuts at: ASCII's signs and Unicode's
-// punctuation.
+// IsPunctuation reports whether the Punctuation step splits at c: ASCII signs and
+// Unicode punctuation.
 func IsPunctuation(c rune) bool {
 	return c > ' ' && c < 0x7f && !IsWord(c) || c == '_' || unicode.IsPunct(c)
 }
 
-// IsWord is \w of Unicode's regular expressions.
+// IsWord reports whether c matches \w of Unicode's regular expressions.
 func IsWord(c rune) bool {
 	return unicode.In(c, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Other_Alphabetic, unicode.Pc, unicode.Join_Control)
 }

@@ -2,8 +2,8 @@ package split
 
 import "strings"
 
-// Metaspace writes a mark for each space and, by its scheme, one before text, and
-// may cut before the marks.
+// Metaspace replaces each space by a mark. Depending on its scheme it puts one
+// before the text, and it may split before the marks.
 type Metaspace struct {
 	Replacement string
 	Scheme      string // always, first or never

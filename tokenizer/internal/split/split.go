@@ -1,4 +1,4 @@
-// Package split cuts text into words, one step of a pre-tokenizer after the other.
+// Package split splits text into words with the steps of a pre-tokenizer.
 package split
 
 import (
@@ -12,29 +12,29 @@ import (
 )
 
 // Step is one step of a pre-tokenizer. Split appends pieces of text[from:] to to,
-// in order, and returns the place that it has reached: the length of text when it
-// is done. Pieces may be empty.
+// in order, and returns the position that it has reached: the length of text when
+// it is done. Pieces may be empty.
 type Step interface {
 	Split(text string, from int, to *Pieces) (next int)
 }
 
-// Batch is how many matches are looked for at a time.
+// Batch is the number of matches to search at a time.
 const Batch = 256
 
-// Pieces is what a Step made; it may be used again.
+// Pieces is the reusable output of a Step.
 type Pieces struct {
 	List  []string
 	found [][2]int // matches
 }
 
-// Finder finds a pattern. Matches appends matches of a pattern, ascending and not overlapping, each its
-// start and its end: of those from a place on, about limit. It returns the end of
-// the last, or the text's length where there are no more.
+// Finder finds a pattern. Matches appends about limit matches from a position on,
+// ascending and not overlapping, each its start and its end. It returns the end
+// of the last match, or the text's length if there are no more.
 type Finder interface {
 	Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int)
 }
 
-// Behavior says what a split does with what the pattern matched.
+// Behavior determines what a split does with matches.
 type Behavior string
 
 // The behaviors, as tokenizer.json spells them.
@@ -46,7 +46,8 @@ const (
 	MergedWithNext     Behavior = "MergedWithNext"
 )
 
-// Pattern cuts at the matches of a pattern or, inverted, at what is between them.
+// Pattern splits at the matches of a pattern or, inverted, at the text between
+// them.
 type Pattern struct {
 	Find     Finder
 	Behavior Behavior
@@ -75,15 +76,15 @@ func (p *Pattern) Split(text string, from int, to *Pieces) (next int) {
 	return next
 }
 
-// lastPiece is the piece that a part may be joined to.
+// lastPiece is the piece that the next part may be joined to.
 type lastPiece struct {
 	text         string
 	start        int
 	there, match bool // match: the pattern matched its last part
 }
 
-// add makes a part of the text, which the pattern matched or not, a piece or joins
-// it to the last.
+// add appends a part of the text as a piece or joins it to the last piece. match
+// reports whether the pattern matched the part.
 func (p *Pattern) add(to *Pieces, last *lastPiece, start, end int, match bool) {
 	join := false
 	switch p.Behavior {
@@ -126,10 +127,11 @@ func (l Literal) Matches(dst [][2]int, text string, from, limit int) ([][2]int, 
 	return dst, from
 }
 
-// Regexp finds what a regular expression matches that package scan does not know.
+// Regexp finds the matches of a regular expression that package scan does not
+// support.
 type Regexp struct{ *regexp2.Regexp }
 
-// Compile returns a finder of a regular expression, the fastest that knows it.
+// Compile returns the fastest finder that supports a regular expression.
 func Compile(pattern string) (Finder, error) {
 	if s := scan.New(pattern); s != nil {
 		return s, nil
@@ -147,7 +149,7 @@ func Compile(pattern string) (Finder, error) {
 // Matches implements Finder; it returns all matches at once.
 func (r Regexp) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
 	runes := []rune(text)
-	at, offset := 0, 0 // a rune's index and its byte
+	at, offset := 0, 0 // a rune's index and byte offset
 	to := func(index int) int {
 		for ; at < index; at++ {
 			_, n := utf8.DecodeRuneInString(text[offset:])
@@ -156,7 +158,7 @@ func (r Regexp) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
 		return offset
 	}
 	m, err := r.FindRunesMatch(runes)
-	for m != nil && err == nil { // err is the time limit's, and there is none
+	for m != nil && err == nil { // only a time limit gives err, and none is set
 		start := to(m.Index)
 		dst = append(dst, [2]int{start, to(m.Index + m.Length)})
 		m, err = r.FindNextMatch(m)

@@ -2,23 +2,23 @@ package split
 
 import "strings"
 
-// Walk takes the steps of a pre-tokenizer; it may be used again.
+// Walk applies the steps of a pre-tokenizer. It may be reused.
 type Walk struct {
 	steps  []Step
-	levels []Pieces // of each step: what it made of the text that is being cut
+	levels []Pieces // pieces of each step for the current text
 }
 
 // NewWalk returns a walk through steps.
 func NewWalk(steps []Step) *Walk { return &Walk{steps, make([]Pieces, len(steps))} }
 
-// maxKeptPieces is how many pieces' memory a step keeps.
+// maxKeptPieces is the largest number of pieces whose memory a step keeps.
 const maxKeptPieces = 1 << 12
 
-// Words calls emit with the words of text, in order; first says that text is the
-// beginning of all.
+// Words calls emit with the words of text, in order. first means that text starts
+// the input.
 func (w *Walk) Words(text string, first bool, emit func(word string)) { w.from(0, text, first, emit) }
 
-// from takes the steps from step i on.
+// from applies the steps from step i on.
 func (w *Walk) from(i int, text string, first bool, emit func(string)) {
 	if text == "" {
 		return
@@ -41,8 +41,8 @@ func (w *Walk) from(i int, text string, first bool, emit func(string)) {
 	}
 }
 
-// Forget lets go of the text, and reports whether what is left is small enough to
-// be kept.
+// Forget drops references to the text and reports whether the remaining memory is
+// small enough to keep.
 func (w *Walk) Forget() bool {
 	for i := range w.levels {
 		level := &w.levels[i]

@@ -16,37 +16,37 @@ const (
 	Normal  = 1
 	Unknown = 2
 	Control = 3
-	User    = 4 // found in the text before anything is merged
+	User    = 4 // matched in the text before any merge
 	Unused  = 5
 	Byte    = 6
 )
 
-// Piece is an entry of the vocabulary; its id is its place.
+// Piece is an entry of the vocabulary. Its id is its index.
 type Piece struct {
 	Text  string
 	Score float32
 	Type  int
 }
 
-// Model is what a file says of a BPE model.
+// Model is the content of a BPE model's file.
 type Model struct {
 	Pieces       []Piece
 	ByteFallback bool
-	Prefix       bool // a space is put before text
-	Squeeze      bool // spaces are taken off the ends, and several in a row become one
+	Prefix       bool // put a space before text
+	Squeeze      bool // remove spaces at the ends and collapse runs
 	BOS, EOS     int32
 
-	kind uint64 // 2 is BPE; 1 where the file does not say
+	kind uint64 // 2 is BPE; 1 is the default
 }
 
-// field is one of a protocol buffer: a number, or bytes.
+// field is a field of a protocol buffer: a number, or bytes.
 type field struct {
 	number int
 	value  uint64
 	bytes  []byte
 }
 
-var errCut = errors.New("not a SentencePiece model: cut off or malformed")
+var errCut = errors.New("not a SentencePiece model: truncated or malformed")
 
 // each calls yield with the fields of a message.
 func each(b []byte, yield func(field) error) error {
@@ -92,8 +92,8 @@ func each(b []byte, yield func(field) error) error {
 	return nil
 }
 
-// Parse reads a tokenizer.model. One that is not of type BPE, or that needs
-// normalisation rules, is an error that says so.
+// Parse parses a tokenizer.model. It returns an error if the model is not BPE or
+// needs normalisation rules.
 func Parse(b []byte) (*Model, error) {
 	m := &Model{Prefix: true, Squeeze: true, BOS: 1, EOS: 2, kind: 1}
 	err := each(b, func(f field) error {
@@ -115,7 +115,7 @@ func Parse(b []byte) (*Model, error) {
 	}
 	if m.kind != 2 {
 		names := map[uint64]string{1: "UNIGRAM", 3: "WORD", 4: "CHAR"}
-		return nil, fmt.Errorf("model type %d %s: not supported, expected BPE", m.kind, names[m.kind])
+		return nil, fmt.Errorf("model type %d %s is not supported, expected BPE", m.kind, names[m.kind])
 	}
 	return m, nil
 }
@@ -134,13 +134,13 @@ func (m *Model) piece(b []byte) error {
 		return nil
 	})
 	if err == nil && p.Text == "" {
-		err = fmt.Errorf("piece %d: empty", len(m.Pieces))
+		err = fmt.Errorf("piece %d is empty", len(m.Pieces))
 	}
 	m.Pieces = append(m.Pieces, p)
 	return err
 }
 
-// trainer reads a TrainerSpec.
+// trainer parses a TrainerSpec.
 func (m *Model) trainer(b []byte) error {
 	suffix := false
 	err := each(b, func(f field) error {
@@ -159,7 +159,7 @@ func (m *Model) trainer(b []byte) error {
 		return nil
 	})
 	if err == nil && suffix {
-		err = errors.New("treat_whitespace_as_suffix: not supported, expected false")
+		err = errors.New("treat_whitespace_as_suffix is not supported, expected false")
 	}
 	return err
 }
@@ -168,25 +168,25 @@ func (m *Model) normalizer(b []byte) error {
 	return each(b, func(f field) error {
 		switch {
 		case f.number == 2 && len(f.bytes) > 0:
-			return errors.New("normalisation rules: not supported, expected the identity; a tokenizer.json can have them")
+			return errors.New("normalisation rules are not supported; use a tokenizer.json")
 		case f.number == 3:
 			m.Prefix = f.value != 0
 		case f.number == 4:
 			m.Squeeze = f.value != 0
 		case f.number == 5 && f.value == 0:
-			return errors.New("escape_whitespaces false: not supported, expected true")
+			return errors.New("escape_whitespaces false is not supported, expected true")
 		}
 		return nil
 	})
 }
 
-// Merge makes a piece of two. Merges of lower rank go first.
+// Merge joins two pieces into one. Merges of lower rank come first.
 type Merge struct {
 	Left, Right string
 	Rank        int32
 }
 
-// Merges are the pairs of pieces that make a piece, which ranks by its score.
+// Merges returns the pairs of pieces that form a piece, ranked by its score.
 func (m *Model) Merges() []Merge {
 	ids := make(map[string]int, len(m.Pieces))
 	scores := make([]float32, 0, len(m.Pieces))
@@ -218,6 +218,5 @@ func (m *Model) Merges() []Merge {
 	return merges
 }
 
-// maxPiece bounds the pieces that are made by merging; trainers stop at 16
-// characters.
+// maxPiece bounds the length of merged pieces. Trainers stop at 16 characters.
 const maxPiece = 1 << 10

@@ -44,15 +44,15 @@ func TestParse(t *testing.T) {
 
 	one := message(1, "a")
 	for want, b := range map[string][]byte{
-		"no pieces":                       nil,
-		"cut off or malformed":            message(1, one, 2, bpe)[:4],
-		"piece 0: empty":                  message(1, message(2, float32(1))),
-		"model type 1 UNIGRAM":            message(1, one, 2, message(41, 1)),
-		"model type 4 CHAR":               message(1, one, 2, message(3, 4)),
-		"treat_whitespace_as_suffix":      message(1, one, 2, message(3, 2, 24, 1)),
-		"normalisation rules":             message(1, one, 3, message(2, "rules")),
-		"escape_whitespaces false":        message(1, one, 3, message(5, 0)),
-		"not a SentencePiece model: cut ": {0x0b, 1},
+		"no pieces":                             nil,
+		"truncated or malformed":                message(1, one, 2, bpe)[:4],
+		"piece 0 is empty":                      message(1, message(2, float32(1))),
+		"model type 1 UNIGRAM":                  message(1, one, 2, message(41, 1)),
+		"model type 4 CHAR":                     message(1, one, 2, message(3, 4)),
+		"treat_whitespace_as_suffix":            message(1, one, 2, message(3, 2, 24, 1)),
+		"normalisation rules":                   message(1, one, 3, message(2, "rules")),
+		"escape_whitespaces false is not":       message(1, one, 3, message(5, 0)),
+		"not a SentencePiece model: truncated ": {0x0b, 1},
 	} {
 		_, err := Parse(b)
 		require.ErrorContains(t, err, want)

@@ -29,13 +29,13 @@ func appendHangul(dst []char, syllable rune) []char {
 	return dst
 }
 
-// pair is two characters in a row.
+// pair is two consecutive characters.
 type pair struct{ first, second rune }
 
-// lastComposite is where the planes that have composites end.
+// lastComposite is the end of the planes that have composites.
 const lastComposite = 0x1ffff
 
-// composites are the primary composites, but for Hangul's.
+// composites returns the primary composites without those of Hangul.
 func composites() map[pair]rune {
 	all := make(map[pair]rune, 1024)
 	for c := rune(utf8.RuneSelf); c <= lastComposite; c++ {
@@ -43,7 +43,7 @@ func composites() map[pair]rune {
 		text := utf8.AppendRune(buf[:0], c)
 		parts := norm.NFD.Properties(text).Decomposition()
 		if parts == nil || !norm.NFC.IsNormal(text) {
-			continue // excluded, or of one character
+			continue // excluded, or a single character
 		}
 		second, size := utf8.DecodeLastRune(parts)
 		first := norm.NFC.Bytes(parts[:len(parts)-size])

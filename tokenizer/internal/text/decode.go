@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Decoding changes the pieces that ids stand for, in place where it can.
+// Decoding changes the pieces of ids, in place if possible.
 type Decoding func(pieces []string) []string
 
-// Decoder is a list of decodings; what they leave is joined.
+// Decoder is a list of decodings. Their result is joined.
 type Decoder []Decoding
 
-// Text is the text of pieces, which it may change.
+// Text returns the text of pieces, which it may change.
 func (d Decoder) Text(pieces []string) string {
 	for _, step := range d {
 		pieces = step(pieces)
@@ -19,7 +19,7 @@ func (d Decoder) Text(pieces []string) string {
 	return strings.Join(pieces, "")
 }
 
-// ByteOf is the byte that a piece such as <0x0A> stands for.
+// ByteOf returns the byte of a piece such as <0x0A>.
 func ByteOf(piece string) (byte, bool) {
 	if len(piece) != 6 || piece[:3] != "<0x" || piece[5] != '>' {
 		return 0, false
@@ -28,8 +28,8 @@ func ByteOf(piece string) (byte, bool) {
 	return byte(b), err == nil
 }
 
-// BytePieces turns the pieces of bytes into these bytes, those in a row into one
-// piece. They need not be valid UTF-8.
+// BytePieces replaces pieces of bytes by these bytes and joins consecutive ones.
+// The result may be invalid UTF-8.
 func BytePieces(pieces []string) []string {
 	out := pieces[:0]
 	var row []byte
@@ -50,7 +50,7 @@ func BytePieces(pieces []string) []string {
 	return out
 }
 
-// Fuse makes one piece of all.
+// Fuse joins all pieces into one.
 func Fuse(pieces []string) []string { return []string{strings.Join(pieces, "")} }
 
 // Each applies a step to each piece.
@@ -63,8 +63,8 @@ func Each(step Step) Decoding {
 	}
 }
 
-// StripChar takes up to start times content off the beginning of each piece and
-// up to stop times off its end.
+// StripChar removes up to start occurrences of content from the beginning of each
+// piece and up to stop from its end.
 func StripChar(content string, start, stop int) Decoding {
 	return Each(func(p string) string {
 		for i := 0; i < start && strings.HasPrefix(p, content); i++ {
@@ -77,8 +77,8 @@ func StripChar(content string, start, stop int) Decoding {
 	})
 }
 
-// Metaspace makes spaces of the marks, but none of those in the first piece where
-// a mark is put before text.
+// Metaspace replaces marks by spaces. If text is prefixed with a mark, it removes
+// those of the first piece.
 func Metaspace(mark string, prefixed bool) Decoding {
 	return func(pieces []string) []string {
 		for i, p := range pieces {
@@ -92,5 +92,5 @@ func Metaspace(mark string, prefixed bool) Decoding {
 	}
 }
 
-// Spaced puts a space between pieces.
+// Spaced joins pieces with spaces.
 func Spaced(pieces []string) []string { return []string{strings.Join(pieces, " ")} }

@@ -1,5 +1,5 @@
-// Package text changes text before a tokenizer's model sees it, and the pieces of
-// text that its ids stand for.
+// Package text changes text before a tokenizer's model encodes it, and the pieces
+// of text that its ids decode to.
 package text
 
 import (
@@ -10,21 +10,21 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// longRun is how many characters that join what is before them make a run long.
+// longRun is the number of consecutive non-starters that makes a run long.
 const longRun = 8
 
 // normalizer brings text into a Unicode form.
 type normalizer struct {
 	norm.Form
-	pairs func() map[pair]rune // composites, made when they are needed first
+	pairs func() map[pair]rune // composites, computed on first use
 }
 
 func newNormalizer(form norm.Form) *normalizer {
 	return &normalizer{form, sync.OnceValue(composites)}
 }
 
-// apply is Form.String without its stream-safe limit: that inserts U+034F into long
-// runs of combining marks, which tokenizers do not.
+// apply works like Form.String without its stream-safe limit, which inserts
+// U+034F into long runs of combining marks. Tokenizers do not.
 func (form *normalizer) apply(text string) string {
 	if form.IsNormalString(text) {
 		return text
@@ -46,9 +46,9 @@ type char struct {
 	class uint8
 }
 
-// long handles runs of any length by the letter of Unicode's UAX 15:
-// decompose, order by combining class, compose. Bytes that are not UTF-8 stay, and
-// nothing joins across them.
+// long handles runs of any length as specified in Unicode's UAX 15: decompose,
+// order by combining class, compose. Bytes that are not UTF-8 stay, and nothing
+// composes across them.
 func (form *normalizer) long(text string) string {
 	out := make([]byte, 0, len(text))
 	var chars []char
@@ -70,8 +70,8 @@ func (form *normalizer) long(text string) string {
 	return string(out)
 }
 
-// decompose appends the decompositions of text's characters from i on, up to a byte
-// that is not UTF-8 or the end, and returns where that is.
+// decompose appends the decompositions of text's characters from i up to a byte
+// that is not UTF-8 or the end, and returns that position.
 func decompose(dst []char, form norm.Form, text string, i int) ([]char, int) {
 	full := norm.NFD
 	if form == norm.NFKC || form == norm.NFKD {
@@ -100,7 +100,7 @@ func decompose(dst []char, form norm.Form, text string, i int) ([]char, int) {
 	return dst, i
 }
 
-// order sorts each run of characters that have a class by it.
+// order sorts each run of characters with a nonzero class by class.
 func order(chars []char) {
 	var spare []char
 	for i := 0; i < len(chars); {
@@ -113,7 +113,8 @@ func order(chars []char) {
 	}
 }
 
-// sortByClass is stable, and linear for long runs; it returns spare, grown.
+// sortByClass sorts stably, and in linear time for long runs. It returns spare,
+// grown.
 func sortByClass(run, spare []char) []char {
 	if len(run) <= 2*longRun {
 		slices.SortStableFunc(run, func(a, b char) int { return int(a.class) - int(b.class) })
@@ -134,8 +135,8 @@ func sortByClass(run, spare []char) []char {
 	return spare
 }
 
-// compose joins each mark with the last starter before it unless a mark between
-// them blocks it, in place.
+// compose joins each mark with the last starter before it, in place, unless a
+// mark between them blocks it.
 func compose(chars []char, pairs map[pair]rune) []char {
 	out := chars[:0]
 	starter, last := -1, uint8(0) // last: class of the end of out

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The slow form must agree with the library's wherever that one is exact.
-func TestNormalizeLongIsTheSame(t *testing.T) {
+// The slow form agrees with the library wherever the library is exact.
+func TestNormalizeLongMatchesLibrary(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	marks := []string{"a", "e", "\u0301", "\u0323", "\u0327", "\u0345", "\u1161", "\u1100", "\u11a8", "가", "ệ", "\u0915", "\u093c", "\u09c7", "\u09be", "ﬁ", "\u1e9b", "\u0f71", "\u0f73"}
@@ -30,7 +30,7 @@ func TestNormalizeLongIsTheSame(t *testing.T) {
 	}
 }
 
-// Composites are those that the library makes of two characters in order.
+// Composites are those that the library makes of two ordered characters.
 func TestComposites(t *testing.T) {
 	t.Parallel()
 	pairs := composites()

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Step changes text before it is cut into words.
+// Step changes text before it is split into words.
 type Step func(text string) string
 
-// Steps are taken one after the other.
+// Steps are applied in order.
 type Steps []Step
 
-// Apply takes all steps.
+// Apply applies all steps.
 func (s Steps) Apply(text string) string {
 	for _, step := range s {
 		text = step(text)
@@ -22,12 +22,12 @@ func (s Steps) Apply(text string) string {
 	return text
 }
 
-// Form brings text into a Unicode form.
+// Form returns a step that normalises text to a Unicode form.
 func Form(form norm.Form) Step {
 	return newNormalizer(form).apply
 }
 
-// Prepend puts prefix before text that is not empty.
+// Prepend returns a step that puts prefix before non-empty text.
 func Prepend(prefix string) Step {
 	return func(text string) string {
 		if text == "" {
@@ -37,8 +37,8 @@ func Prepend(prefix string) Step {
 	}
 }
 
-// Replace puts with in the place of what find returns, each its start and its end,
-// ascending and not overlapping.
+// Replace returns a step that replaces the ranges that find returns, each a start
+// and an end, ascending and not overlapping.
 func Replace(find func(text string) [][2]int, with string) Step {
 	return func(text string) string {
 		found := find(text)
@@ -58,7 +58,7 @@ func Replace(find func(text string) [][2]int, with string) Step {
 	}
 }
 
-// Strip takes white space off the ends.
+// Strip returns a step that removes white space from the ends.
 func Strip(left, right bool) Step {
 	return func(text string) string {
 		if left {
@@ -71,7 +71,7 @@ func Strip(left, right bool) Step {
 	}
 }
 
-// StripAccents takes combining marks away.
+// StripAccents removes combining marks.
 func StripAccents(text string) string {
 	return mapRunes(text, func(b *strings.Builder, c rune) {
 		if !unicode.Is(unicode.M, c) {
@@ -80,10 +80,10 @@ func StripAccents(text string) string {
 	})
 }
 
-// Lowercase makes each character lower case by itself.
+// Lowercase converts each character to lower case independently.
 func Lowercase(text string) string {
 	return mapRunes(text, func(b *strings.Builder, c rune) {
-		if c == 'İ' { // the only one that becomes two
+		if c == 'İ' { // the only character that becomes two
 			b.WriteString("i\u0307")
 			return
 		}
@@ -91,7 +91,7 @@ func Lowercase(text string) string {
 	})
 }
 
-// mapRunes calls each for the characters; bytes that are not UTF-8 stay.
+// mapRunes calls each for the characters and keeps bytes that are not UTF-8.
 func mapRunes(text string, each func(*strings.Builder, rune)) string {
 	var b strings.Builder
 	b.Grow(len(text))
@@ -107,7 +107,7 @@ func mapRunes(text string, each func(*strings.Builder, rune)) string {
 	return b.String()
 }
 
-// Squeeze takes spaces off the ends and makes one of several in a row.
+// Squeeze removes spaces from the ends and collapses runs of spaces.
 func Squeeze(text string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(text, " ") {
