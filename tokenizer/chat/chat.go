@@ -16,10 +16,9 @@ import (
 )
 
 var (
-	// ErrNone says that a model folder has no chat template.
+	// ErrNone reports a model folder without a chat template.
 	ErrNone = errors.New("no chat template")
-	// ErrLimit says that a template was stopped: it takes too many steps, too
-	// much memory, or nests too deep.
+	// ErrLimit reports a template that exceeds the limits of steps, memory or nesting.
 	ErrLimit = errors.New("template stopped")
 )
 
@@ -134,7 +133,7 @@ func (t *Template) Render(in Input) (string, error) {
 		for name, v := range in.Extra {
 			value, err := valueOf(m, v)
 			if err != nil {
-				return nil, fmt.Errorf("variable %s of the chat template: %w", name, err)
+				return nil, fmt.Errorf("chat template variable %s: %w", name, err)
 			}
 			m.Set(vars, name, value)
 		}
@@ -148,11 +147,11 @@ func (t *Template) RenderVariables(variables json.RawMessage, now time.Time) (st
 	return t.render(t.body, now, func(m *py.Machine) (*py.Dict, error) {
 		v, err := pyjson.Decode(m, variables)
 		if err != nil {
-			return nil, fmt.Errorf("variables of the chat template: %w", err)
+			return nil, fmt.Errorf("chat template variables: %w", err)
 		}
 		vars, ok := v.(*py.Dict)
 		if !ok {
-			return nil, fmt.Errorf("variables of the chat template: a JSON %s, expected an object", py.TypeName(v))
+			return nil, fmt.Errorf("chat template variables: JSON %s, expected an object", py.TypeName(v))
 		}
 		return vars, nil
 	})

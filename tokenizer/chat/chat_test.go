@@ -52,11 +52,11 @@ func TestRenderRefuses(t *testing.T) {
 	tmpl, err := Parse("{{ messages }}", nil)
 	require.NoError(t, err)
 	for name, in := range map[string]Input{
-		"a message that is no object": {Messages: []Message{{Raw: json.RawMessage(`[1]`)}}},
-		"a message that is no JSON":   {Messages: []Message{{Raw: json.RawMessage(`{`)}}},
-		"a tool that is no object":    {Tools: []json.RawMessage{json.RawMessage(`"x"`)}},
-		"two values":                  {Tools: []json.RawMessage{json.RawMessage(`{} {}`)}},
-		"a variable that is a func":   {Extra: map[string]any{"f": func() {}}},
+		"message is not an object": {Messages: []Message{{Raw: json.RawMessage(`[1]`)}}},
+		"message is not JSON":      {Messages: []Message{{Raw: json.RawMessage(`{`)}}},
+		"tool is not an object":    {Tools: []json.RawMessage{json.RawMessage(`"x"`)}},
+		"two values":               {Tools: []json.RawMessage{json.RawMessage(`{} {}`)}},
+		"variable is a func":       {Extra: map[string]any{"f": func() {}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +136,7 @@ func TestLoadRefuses(t *testing.T) {
 	_, err = Load(folder(t, map[string]string{"tokenizer_config.json": `{"chat_template": 5}`}))
 	require.ErrorContains(t, err, "expected a string")
 	_, err = Load(folder(t, map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "x", "template": "y"}]}`}))
-	require.ErrorContains(t, err, "named default")
+	require.ErrorContains(t, err, "none is named default")
 	_, err = Load(folder(t, map[string]string{"chat_template.jinja": "{{ x"}))
 	var e *Error
 	require.ErrorAs(t, err, &e)
@@ -149,7 +149,7 @@ func TestModelTemplates(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(root, "templates", "*.jinja"))
 	require.NoError(t, err)
 	if root == "" || len(paths) == 0 {
-		t.Skip("no templates: EASYRL_TESTDATA is not set")
+		t.Skip("EASYRL_TESTDATA is not set")
 	}
 	tool := json.RawMessage(`{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}`)
 	for _, path := range paths {

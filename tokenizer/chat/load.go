@@ -34,17 +34,17 @@ type named struct{ Name, Template string }
 func Load(dir string) (*Template, error) {
 	sources, err := find(dir)
 	if err != nil {
-		return nil, fmt.Errorf("load the chat template of %s: %w", dir, err)
+		return nil, fmt.Errorf("load chat template of %s: %w", dir, err)
 	}
 	specials, err := readSpecials(dir)
 	if err != nil {
-		return nil, fmt.Errorf("load the special tokens of %s: %w", dir, err)
+		return nil, fmt.Errorf("load special tokens of %s: %w", dir, err)
 	}
 	var t, tools *Template
 	for _, source := range sources {
 		parsed, err := Parse(source.Template, specials)
 		if err != nil {
-			return nil, fmt.Errorf("load the chat template %q of %s: %w", source.Name, dir, err)
+			return nil, fmt.Errorf("load chat template %q of %s: %w", source.Name, dir, err)
 		}
 		switch source.Name {
 		case "default":
@@ -54,7 +54,7 @@ func Load(dir string) (*Template, error) {
 		}
 	}
 	if t == nil {
-		return nil, fmt.Errorf("load the chat template of %s: %d named templates, expected one named default", dir, len(sources))
+		return nil, fmt.Errorf("load chat template of %s: %d named templates, but none is named default", dir, len(sources))
 	}
 	if tools != nil {
 		t.tools = tools.body

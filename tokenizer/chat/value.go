@@ -19,7 +19,7 @@ func listOf[T any](m *py.Machine, what string, items []T, value func(*py.Machine
 	for i, item := range items {
 		v, err := value(m, item)
 		if err != nil {
-			return nil, fmt.Errorf("%s %d of the chat: %w", what, i, err)
+			return nil, fmt.Errorf("chat %s %d: %w", what, i, err)
 		}
 		values[i] = v
 	}
@@ -43,7 +43,7 @@ func rawValue(m *py.Machine, raw json.RawMessage) (py.Value, error) {
 		return nil, err
 	}
 	if _, ok := v.(*py.Dict); !ok {
-		return nil, fmt.Errorf("a JSON %s, expected an object", py.TypeName(v))
+		return nil, fmt.Errorf("JSON %s, expected an object", py.TypeName(v))
 	}
 	return v, nil
 }

@@ -115,7 +115,7 @@ func (e *evaluator) operation(x syntax.Expr, s *scope) py.Value {
 		}
 		return b.String()
 	}
-	py.Raise(py.KindSyntax, "a slice outside of a subscript")
+	py.Raise(py.KindSyntax, "slice outside a subscript")
 	return nil
 }
 

@@ -50,7 +50,7 @@ func (f values) toJSON(v py.Value, args py.Args) py.Value {
 	if separators := py.Or(got[2], nil); separators != nil {
 		pair := f.Items(separators)
 		if len(pair) != 2 {
-			py.Raise(py.KindValue, "separators of %d strings, expected 2", len(pair))
+			py.Raise(py.KindValue, "separators has %d strings, expected 2", len(pair))
 		}
 		style.Item, style.Key = py.WantText("tojson", pair[0]), py.WantText("tojson", pair[1])
 	}

@@ -84,7 +84,7 @@ func (f web) urlEncode(v py.Value) py.Value {
 	for pair, ok := next(); ok; pair, ok = next() {
 		items := f.Items(pair)
 		if len(items) != 2 {
-			py.Raise(py.KindValue, "a pair of %d items, expected 2", len(items))
+			py.Raise(py.KindValue, "pair has %d items, expected 2", len(items))
 		}
 		parts = append(parts, quote(items[0], true)+"="+quote(items[1], true))
 	}

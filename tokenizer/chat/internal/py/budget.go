@@ -19,7 +19,7 @@ type Budget struct {
 func (b *Budget) Step(n int) {
 	b.steps += int64(n)
 	if b.steps > b.limits.Steps {
-		Raise(KindLimit, "the template takes more than %d steps", b.limits.Steps)
+		Raise(KindLimit, "template takes more than %d steps", b.limits.Steps)
 	}
 }
 
@@ -27,7 +27,7 @@ func (b *Budget) Step(n int) {
 func (b *Budget) Grow(n int) {
 	b.bytes += int64(n)
 	if n < 0 || b.bytes > b.limits.Bytes {
-		Raise(KindLimit, "the template makes more than %d bytes", b.limits.Bytes)
+		Raise(KindLimit, "template allocates more than %d bytes", b.limits.Bytes)
 	}
 	b.Step(1 + n/64)
 }
@@ -39,7 +39,7 @@ func (b *Budget) Scan(n int) { b.Step(n / 64) }
 func (b *Budget) Enter() {
 	b.depth++
 	if b.depth > b.limits.Depth {
-		Raise(KindLimit, "the template or its data nests deeper than %d levels", b.limits.Depth)
+		Raise(KindLimit, "template or its data nests deeper than %d levels", b.limits.Depth)
 	}
 }
 

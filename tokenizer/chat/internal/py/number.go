@@ -48,7 +48,7 @@ func Integer(n *big.Int) Value {
 		return n.Int64()
 	}
 	if n.BitLen() > maxBits {
-		Raise(KindLimit, "an integer has more than %d bits", maxBits)
+		Raise(KindLimit, "integer has more than %d bits", maxBits)
 	}
 	return n
 }
@@ -125,7 +125,7 @@ func power(i, j *big.Int) Value {
 		return floats("**", f, g)
 	}
 	if i.CmpAbs(big.NewInt(1)) > 0 && (!j.IsInt64() || float64(i.BitLen()-1)*float64(j.Int64()) > maxBits) {
-		Raise(KindLimit, "an integer has more than %d bits", maxBits)
+		Raise(KindLimit, "integer has more than %d bits", maxBits)
 	}
 	if i.CmpAbs(big.NewInt(1)) <= 0 && !j.IsInt64() {
 		j = new(big.Int).SetBit(new(big.Int).SetUint64(2), 0, j.Bit(0)) // -1, 0 and 1: only odd or even counts
@@ -179,7 +179,7 @@ func floatPower(f, g float64) Value {
 		Raise("ZeroDivisionError", "0.0 cannot be raised to a negative power")
 	}
 	if f < 0 && g != math.Trunc(g) && !math.IsInf(g, 0) {
-		Raise(KindType, "a complex number, which templates do not have: %s ** %s", FloatText(f), FloatText(g))
+		Raise(KindType, "complex numbers are not supported: %s ** %s", FloatText(f), FloatText(g))
 	}
 	p := math.Pow(f, g)
 	if math.IsInf(p, 0) && !math.IsInf(f, 0) && !math.IsInf(g, 0) {

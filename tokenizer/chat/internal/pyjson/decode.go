@@ -24,7 +24,7 @@ func Decode(m *py.Machine, data []byte) (py.Value, error) {
 		return nil, err
 	}
 	if _, err := d.tokens.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("json: more than one value, expected one")
+		return nil, fmt.Errorf("json: found more than one value, expected one")
 	}
 	return v, nil
 }
@@ -101,7 +101,7 @@ func decodeNumber(s string) (py.Value, error) {
 	}
 	n, ok := new(big.Int).SetString(s, 10)
 	if !ok || len(s) > 4300 {
-		return nil, fmt.Errorf("json: integer %.20s of %d digits, expected 4300 at most", s, len(s))
+		return nil, fmt.Errorf("json: integer %.20s… has %d digits, expected at most 4300", s, len(s))
 	}
 	return py.Integer(n), nil
 }

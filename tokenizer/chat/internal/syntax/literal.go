@@ -53,7 +53,7 @@ func (l *lexer) number(rest string) {
 		}
 	}
 	if end > maxDigits {
-		l.fail("an integer of %d digits, expected %d at most", end, maxDigits)
+		l.fail("integer has %d digits, expected at most %d", end, maxDigits)
 	}
 	n, ok := new(big.Int).SetString(strings.ReplaceAll(rest[:end], "_", ""), base)
 	if !ok {

@@ -132,7 +132,7 @@ func (p *operands) subscript(x Expr) Expr {
 	}
 	for _, key := range keys {
 		if _, ok := key.(*Slice); ok {
-			py.RaiseAt(line, "SyntaxError", "a slice among several subscripts")
+			py.RaiseAt(line, "SyntaxError", "slice among several subscripts")
 		}
 	}
 	return &GetItem{X: x, Key: &Tuple{Items: keys}, Line: line}

@@ -24,7 +24,7 @@ func Parse(source string, known Known) (t *Template, err error) {
 	line := 0
 	defer py.Catch(&err, &line)
 	if len(source) > maxSource {
-		fail(0, "template of %d bytes, expected %d at most", len(source), maxSource)
+		fail(0, "template has %d bytes, expected at most %d", len(source), maxSource)
 	}
 	p := &parser{operators: newOperators(lex(strings.ToValidUTF8(source, "\uFFFD")), known)}
 	body := p.body()
@@ -99,7 +99,7 @@ func (p *parser) statement(ends []string) Stmt {
 		return p.with()
 	case "autoescape":
 		if off, ok := p.expression(true).(*Const); !ok || off.Value != false {
-			fail(t.line, "autoescape in a chat template, expected false")
+			fail(t.line, "autoescape is not supported in chat templates, expected false")
 		}
 		body, _ := p.block("endautoescape")
 		return &Scope{Body: body}
@@ -116,7 +116,7 @@ func (p *parser) statement(ends []string) Stmt {
 		}
 		return &Break{Continue: t.text == "continue"}
 	case "include", "import", "from", "extends":
-		py.RaiseAt(t.line, py.KindType, "no loader for this environment specified: '%s' in a chat template, which is one file", t.text)
+		py.RaiseAt(t.line, py.KindType, "no loader for this environment specified: '%s' is not supported in chat templates", t.text)
 	}
 	message := "Encountered unknown tag " + quote(t.text) + "."
 	if len(ends) > 0 {
