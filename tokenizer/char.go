@@ -5,9 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// The ids that a character vocabulary gives before its characters.
+// The ids that precede the characters of a character vocabulary.
 const (
-	// The ids that precede the characters of a character vocabulary.
 	charSeparator, charEnd, charPad, charUnknown, charFirst = 0, 1, 2, 3, 4
 )
 

@@ -22,14 +22,14 @@ var (
 	ErrLimit = errors.New("template stopped")
 )
 
-// Error is what is wrong with a template, or with what it was given.
+// Error describes a fault of a template or of its variables.
 type Error struct {
 	Kind    string // Python's name of it: TemplateSyntaxError, TypeError, UndefinedError, …
 	Message string
 	Line    int // of the template, from 1; 0 if unknown
 }
 
-// Error is the line, the kind and the message.
+// Error returns the line, the kind and the message.
 func (e *Error) Error() string {
 	return "chat template " + (&py.Error{Kind: e.Kind, Message: e.Message, Line: e.Line}).Error()
 }
@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 // Is reports whether e is ErrLimit.
 func (e *Error) Is(target error) bool { return target == ErrLimit && e.Kind == py.KindLimit }
 
-// export makes an *Error of what the interpreter raised.
+// export converts an error of the interpreter to an *Error.
 func export(err error) error {
 	var raised *py.Error
 	if errors.As(err, &raised) {
@@ -50,19 +50,18 @@ func export(err error) error {
 // bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token.
 type Specials map[string]string
 
-// Limits are what one rendering may use.
+// Limits bounds one rendering.
 type Limits struct {
 	Steps int64 // evaluated parts, loop rounds, and one for every 64 bytes handled
 	Bytes int64 // of all strings and lists made, whether still in use or not
 	Depth int   // of expressions, blocks, macros and data
 }
 
-// DefaultLimits are enough for conversations of megabytes and end any template
+// DefaultLimits returns limits that allow conversations of megabytes and end any template
 // within about a second.
 func DefaultLimits() Limits { return Limits{Steps: 5_000_000, Bytes: 128 << 20, Depth: 2000} }
 
-// Template is a parsed chat template. It is safe for concurrent use, once Limits
-// is set.
+// Template is a parsed chat template. It is safe for concurrent use once Limits is set.
 type Template struct {
 	Limits   Limits
 	specials Specials
@@ -79,28 +78,28 @@ func Parse(source string, specials Specials) (*Template, error) {
 	return &Template{Limits: DefaultLimits(), specials: specials, body: body}, nil
 }
 
-// Message is one of a conversation. Raw, if there, is the whole message as a
-// JSON object, whose keys keep their order, and stands for Role and Content.
+// Message is a message of a conversation. Raw, if set, is the whole message as a JSON
+// object, whose keys keep their order, and replaces Role and Content.
 type Message struct {
 	Role    string
 	Content string
 	Raw     json.RawMessage
 }
 
-// Input is what a prompt is made of.
+// Input holds the variables of a prompt.
 type Input struct {
 	Messages            []Message
 	Tools               []json.RawMessage // JSON objects, whose keys keep their order
 	Documents           []json.RawMessage // likewise
-	AddGenerationPrompt bool              // end with the beginning of the assistant's turn
-	// Extra are further variables, as enable_thinking. Values are what
-	// encoding/json can write; a json.RawMessage keeps the order of its keys and
-	// the kind of its numbers.
+	AddGenerationPrompt bool              // end with the start of the assistant's turn
+	// Extra holds further variables, such as enable_thinking. encoding/json must be able
+	// to encode the values. A json.RawMessage keeps the order of its keys and the kind of
+	// its numbers.
 	Extra map[string]any
 	Now   time.Time // for strftime_now; the zero time is the time of the call
 }
 
-// Render makes the prompt; errors of the template are of type *Error.
+// Render renders the prompt. Errors of the template are of type *Error.
 func (t *Template) Render(in Input) (string, error) {
 	body := t.body
 	if t.tools != nil && len(in.Tools) > 0 {

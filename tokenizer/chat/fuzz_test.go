@@ -10,8 +10,8 @@ import (
 	"github.com/easyrl/easyrl/internal/limittest"
 )
 
-// FuzzRender renders any template with any variables: it ends soon, with a text
-// or an error of the package's.
+// FuzzRender renders any template with any variables: rendering ends soon, with a text or
+// an error of the package.
 func FuzzRender(f *testing.F) {
 	context, rows := readGolden(f)
 	for _, r := range rows {

@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goldenRow is a template and what Jinja2 makes of it; testdata/golden.py writes
-// them.
+// goldenRow is a template and Jinja2's result for it, written by testdata/golden.py.
 type goldenRow struct {
 	Context  json.RawMessage
 	Template string

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Templates that loop for ever, eat memory or nest too deep are stopped.
+// Templates that loop forever, allocate too much or nest too deep are stopped.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	doubling := func(n int, what string) string {
@@ -69,7 +69,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// What cannot be parsed within bounds is refused.
+// Sources that exceed the parser's limits are refused.
 func TestSourceLimits(t *testing.T) {
 	t.Parallel()
 	many := func(s string) string { return strings.Repeat(s, 5000) }

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// The files of a model folder that Load looks at.
+// The files of a model folder that Load reads.
 const (
 	templateFile  = "chat_template.jinja"
 	processorFile = "chat_template.json"
@@ -18,19 +18,17 @@ const (
 	toolFile      = "additional_chat_templates/tool_use.jinja"
 )
 
-// specialNames are the tokens that templates may use.
+// specialNames returns the tokens that templates may use.
 func specialNames() []string {
 	return []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 }
 
-// named is a template that has a name: "default", or "tool_use" for
-// conversations with tools.
+// named is a named template: "default", or "tool_use" for conversations with tools.
 type named struct{ Name, Template string }
 
-// Load reads the chat template of a model folder, chat_template.jinja before
-// chat_template.json before tokenizer_config.json, and its special tokens. Of
-// several named templates it takes the default one and the one for tools. The
-// error is ErrNone if the folder has none.
+// Load reads a model folder's special tokens and its chat template: chat_template.jinja,
+// else chat_template.json, else tokenizer_config.json. Of several named templates it
+// takes the default one and the one for tools. It returns ErrNone if the folder has none.
 func Load(dir string) (*Template, error) {
 	sources, err := find(dir)
 	if err != nil {
@@ -62,7 +60,7 @@ func Load(dir string) (*Template, error) {
 	return t, nil
 }
 
-// read is a file's content, nil if there is no such file.
+// read returns a file's content, or nil if the file does not exist.
 func read(dir, name string) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +69,7 @@ func read(dir, name string) ([]byte, error) {
 	return data, err
 }
 
-// find gives the folder's templates that Load uses.
+// find returns the folder's templates that Load uses.
 func find(dir string) ([]named, error) {
 	data, err := read(dir, templateFile)
 	if err != nil {
@@ -105,7 +103,7 @@ func find(dir string) ([]named, error) {
 	return nil, ErrNone
 }
 
-// decodeTemplates reads a template, a list of named ones, or an object of them.
+// decodeTemplates decodes a template, a list of named ones, or an object of them.
 func decodeTemplates(file string, data json.RawMessage) ([]named, error) {
 	var one string
 	var list []named
@@ -130,8 +128,8 @@ func decodeTemplates(file string, data json.RawMessage) ([]named, error) {
 	return used, nil
 }
 
-// readSpecials reads the special tokens: each a string, or an object with its
-// content. tokenizer_config.json goes before special_tokens_map.json.
+// readSpecials reads the special tokens: each a string, or an object with its content.
+// tokenizer_config.json takes precedence over special_tokens_map.json.
 func readSpecials(dir string) (Specials, error) {
 	specials := Specials{}
 	for _, name := range []string{specialsFile, configFile} {

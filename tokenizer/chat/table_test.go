@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// row is one of a conformance table.
+// row is a row of a conformance table.
 type row struct {
 	Name     string
 	Template string
@@ -30,8 +30,7 @@ func (r row) variables() json.RawMessage {
 	return r.Data
 }
 
-// wrong are rows whose expectation is not what Jinja2 gives, and what is the
-// matter with them.
+// wrong lists rows whose expectation differs from Jinja2's result, and why.
 func wrong() map[string]string {
 	return map[string]string{
 		"MadeAgents/Hammer2.1": "prints a list of dicts as JSON, where Python's str gives its repr",
@@ -56,7 +55,7 @@ func readRows(t *testing.T, path string) []row {
 	return rows
 }
 
-// when strftime_now is, in the tables.
+// when returns the time of strftime_now in the tables.
 func when() time.Time { return time.Date(2025, 7, 10, 12, 34, 56, 0, time.UTC) }
 
 func renderRow(r row) (string, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
 )
 
-// listOf is a list of the values of items, None if there are none.
+// listOf returns a list of the values of items, or None without items.
 func listOf[T any](m *py.Machine, what string, items []T, value func(*py.Machine, T) (py.Value, error)) (py.Value, error) {
 	if len(items) == 0 {
 		return nil, nil
@@ -36,7 +36,7 @@ func messageValue(m *py.Machine, message Message) (py.Value, error) {
 	return d, nil
 }
 
-// rawValue is the value of a JSON object.
+// rawValue returns the value of a JSON object.
 func rawValue(m *py.Machine, raw json.RawMessage) (py.Value, error) {
 	v, err := pyjson.Decode(m, raw)
 	if err != nil {
@@ -50,7 +50,7 @@ func rawValue(m *py.Machine, raw json.RawMessage) (py.Value, error) {
 
 func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// valueOf is the value of a Go value. Maps come in the order of their keys.
+// valueOf converts a Go value. Maps are ordered by key.
 func valueOf(m *py.Machine, v any) (py.Value, error) {
 	m.Enter()
 	defer m.Leave()

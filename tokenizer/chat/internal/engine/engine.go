@@ -27,8 +27,8 @@ func Parse(source string) (*Template, error) {
 	return &Template{parsed: parsed}, nil
 }
 
-// Render renders the template with the variables that vars makes within the
-// rendering's limits; errors are of type *py.Error or vars' own.
+// Render renders the template with the variables that vars returns, within limits. Errors
+// are of type *py.Error or come from vars.
 func (t *Template) Render(limits py.Limits, now time.Time, vars func(m *py.Machine) (*py.Dict, error)) (text string, err error) {
 	m := method.New(limits)
 	x := &evaluator{Library: filter.Library{Machine: m}, globals: globals{Machine: m, now: now}}

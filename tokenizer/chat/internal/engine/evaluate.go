@@ -14,10 +14,10 @@ import (
 type evaluator struct {
 	filter.Library
 	globals globals
-	line    int // of what is evaluated or run, for errors
+	line    int // line being evaluated or run, for errors
 }
 
-// lookup is the value of a name.
+// lookup returns the value of a name.
 func (e *evaluator) lookup(name string, s *scope) py.Value {
 	for ; s != nil; s = s.parent {
 		if i := s.find(name); i >= 0 {
@@ -30,7 +30,7 @@ func (e *evaluator) lookup(name string, s *scope) py.Value {
 	return &py.Undefined{Name: name}
 }
 
-// eval is the value of an expression in scope s.
+// eval returns the value of an expression in scope s.
 func (e *evaluator) eval(x syntax.Expr, s *scope) py.Value {
 	e.Step(1)
 	e.Enter()
@@ -172,8 +172,7 @@ func (e *evaluator) item(n *syntax.GetItem, s *scope) py.Value {
 	return e.Slice(v, bound[0], bound[1], bound[2])
 }
 
-// filtered applies a filter, or several after one another; head is what the
-// first of a block is applied to.
+// filtered applies a chain of filters. head is the input of the first filter of a block.
 func (e *evaluator) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
 	n, ok := x.(*syntax.Filter)
 	if !ok {
@@ -190,7 +189,7 @@ func (e *evaluator) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
 	return e.Apply(n.Name, v, args)
 }
 
-// args are the values of a call's arguments.
+// args returns the values of a call's arguments.
 func (e *evaluator) args(a syntax.Args, s *scope) (args py.Args) {
 	if len(a.Pos) > 0 {
 		args.Pos = e.all(a.Pos, s)
@@ -222,7 +221,7 @@ func (e *evaluator) args(a syntax.Args, s *scope) (args py.Args) {
 	return args
 }
 
-// call is f(args).
+// call returns f(args).
 func (e *evaluator) call(f py.Value, args py.Args) py.Value {
 	e.Check(f)
 	switch f := f.(type) {

@@ -20,7 +20,7 @@ const (
 type executor struct {
 	*evaluator
 	out  *strings.Builder
-	root *scope // the variables that the template is given
+	root *scope // the template's variables
 }
 
 func (e *executor) write(s string) {
@@ -28,7 +28,7 @@ func (e *executor) write(s string) {
 	e.out.WriteString(s)
 }
 
-// capture is what f writes.
+// capture returns what f writes.
 func (e *executor) capture(f func()) string {
 	out := e.out
 	e.out = &strings.Builder{}
@@ -125,7 +125,7 @@ func (e *executor) callBlock(n *syntax.CallBlock, s *scope) {
 	e.write(e.Str(e.call(e.eval(n.Call.Func, s), args)))
 }
 
-// forLoop runs a loop over v; depth counts the recursive loops around.
+// forLoop runs a loop over v. depth counts the enclosing recursive loops.
 func (e *executor) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 	e.Enter()
 	defer e.Leave()
@@ -157,7 +157,7 @@ func (e *executor) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 	}
 }
 
-// passing are the items for which a loop's test holds.
+// passing returns the items that pass a loop's test.
 func (e *executor) passing(n *syntax.For, items func() (py.Value, bool), s *scope) func() (py.Value, bool) {
 	return func() (py.Value, bool) {
 		for item, ok := items(); ok; item, ok = items() {

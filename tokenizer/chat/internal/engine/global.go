@@ -10,28 +10,28 @@ import (
 // namespace is an object whose attributes templates may set.
 type namespace struct{ attrs *py.Dict }
 
-// TypeName is Python's.
+// TypeName returns Python's name of the type.
 func (n *namespace) TypeName() string { return "Namespace" }
 
-// Repr is Python's.
+// Repr returns Python's repr.
 func (n *namespace) Repr(p py.Printer) string { return "<Namespace " + p.Repr(n.attrs) + ">" }
 
-// Attr is an attribute that was set.
+// Attr returns an attribute that was set.
 func (n *namespace) Attr(name string) (py.Value, bool) { return n.attrs.Name(name) }
 
-// cycler goes through its items again and again.
+// cycler cycles through its items.
 type cycler struct {
 	items []py.Value
 	at    int
 }
 
-// TypeName is Python's.
+// TypeName returns Python's name of the type.
 func (c *cycler) TypeName() string { return "Cycler" }
 
-// Repr is Python's.
+// Repr returns Python's repr.
 func (c *cycler) Repr(py.Printer) string { return "<Cycler object>" }
 
-// Attr is next, current and reset.
+// Attr returns next, current and reset.
 func (c *cycler) Attr(name string) (py.Value, bool) {
 	switch name {
 	case "current":
@@ -48,13 +48,13 @@ func (c *cycler) Attr(name string) (py.Value, bool) {
 	return nil, false
 }
 
-// globals are the functions that every template has.
+// globals holds the functions that every template has.
 type globals struct {
 	*method.Machine
 	now time.Time
 }
 
-// find is the global of a name, nil if there is none.
+// find returns a global by name, or nil.
 func (g globals) find(name string) py.Value {
 	var call func(args py.Args) py.Value
 	switch name {

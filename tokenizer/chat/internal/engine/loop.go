@@ -7,18 +7,17 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// loop is the variable loop of a for loop. It reads ahead only as far as it is
-// asked about.
+// loop is the variable loop of a for loop. It reads ahead only as far as needed.
 type loop struct {
 	m          *method.Machine
 	items      func() (py.Value, bool)
-	ahead      []py.Value // read but not yet come to
+	ahead      []py.Value // read ahead
 	size       int
-	known      bool // size is
+	known      bool // size is known
 	index      int  // from 0
 	depth      int
 	prev, cur  py.Value
-	changed    py.Value // the last values that changed was called with
+	changed    py.Value // arguments of the last call of changed
 	hasChanged bool
 	recurse    func(py.Value) py.Value
 }
@@ -46,7 +45,7 @@ func (l *loop) peek() bool {
 	return ok
 }
 
-// Len is the loop's length; a generator is read to its end for it.
+// Len returns the loop's length. It reads a generator to its end.
 func (l *loop) Len() int {
 	if !l.known {
 		for item, ok := l.items(); ok; item, ok = l.items() {
@@ -58,15 +57,15 @@ func (l *loop) Len() int {
 	return l.size
 }
 
-// TypeName is Python's.
+// TypeName returns Python's name of the type.
 func (l *loop) TypeName() string { return "LoopContext" }
 
-// Repr is Python's.
+// Repr returns Python's repr.
 func (l *loop) Repr(py.Printer) string {
 	return fmt.Sprintf("<LoopContext %d/%d>", l.index+1, l.Len())
 }
 
-// Attr is loop.index and the like.
+// Attr returns loop.index and the like.
 func (l *loop) Attr(name string) (py.Value, bool) {
 	switch name {
 	case "index":

@@ -14,13 +14,13 @@ type macro struct {
 	scope *scope
 }
 
-// TypeName is Python's.
+// TypeName returns Python's name of the type.
 func (c *macro) TypeName() string { return "Macro" }
 
-// Repr is Python's.
+// Repr returns Python's repr.
 func (c *macro) Repr(p py.Printer) string { return "<Macro " + p.Quote(c.def.Name) + ">" }
 
-// Attr is what a macro tells about itself.
+// Attr returns the macro's attributes.
 func (c *macro) Attr(name string) (py.Value, bool) {
 	switch name {
 	case "name":
@@ -96,7 +96,7 @@ func (c *macro) bind(args py.Args, s *scope) []bool {
 	return given
 }
 
-// rest takes care of the arguments that are no parameters.
+// rest handles the arguments that match no parameter.
 func (c *macro) rest(args py.Args, named []py.Named, s *scope) {
 	def := c.def
 	switch {

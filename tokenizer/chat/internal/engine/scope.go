@@ -11,10 +11,10 @@ type scope struct {
 	parent *scope
 	names  []string
 	values []py.Value
-	index  map[string]int // of names, once they are many
+	index  map[string]int // index of names; nil for few names
 }
 
-// inside is a scope for a body in scope s.
+// inside returns a scope for a body in scope s.
 func inside(s *scope, hidden []*py.Undefined) *scope {
 	inner := &scope{parent: s}
 	inner.hide(hidden)
@@ -28,7 +28,7 @@ func (s *scope) hide(hidden []*py.Undefined) {
 	}
 }
 
-// manyNames is when a scope gets an index.
+// manyNames is the number of names from which a scope has an index.
 const manyNames = 8
 
 func (s *scope) find(name string) int {

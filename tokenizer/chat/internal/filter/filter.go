@@ -1,4 +1,4 @@
-// Package filter has Jinja's filters and tests.
+// Package filter implements Jinja's filters and tests.
 package filter
 
 import (
@@ -15,7 +15,7 @@ type Test func(v py.Value, args py.Args) bool
 // Library finds and applies filters and tests by name.
 type Library struct{ *method.Machine }
 
-// Filter is the filter of a name, nil if there is none.
+// Filter returns a filter by name, or nil.
 func (l Library) Filter(name string) Func {
 	for _, find := range []func(string) Func{
 		texts{l.Machine}.find, lists{l.Machine}.find, picks{l.Machine}.find, lazies{l}.find,
@@ -28,10 +28,10 @@ func (l Library) Filter(name string) Func {
 	return nil
 }
 
-// Test is the test of a name, nil if there is none.
+// Test returns a test by name, or nil.
 func (l Library) Test(name string) Test { return tests{l}.find(name) }
 
-// Apply is v | name(args).
+// Apply returns v | name(args).
 func (l Library) Apply(name string, v py.Value, args py.Args) py.Value {
 	f := l.Filter(name)
 	if f == nil {
@@ -41,7 +41,7 @@ func (l Library) Apply(name string, v py.Value, args py.Args) py.Value {
 	return f(v, args)
 }
 
-// Holds is v is name(args).
+// Holds evaluates "v is name(args)".
 func (l Library) Holds(name string, v py.Value, args py.Args) bool {
 	f := l.Test(name)
 	if f == nil {

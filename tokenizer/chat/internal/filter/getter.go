@@ -7,8 +7,8 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// getter is what takes an attribute of items: a path with dots, an index, or nil
-// for the item itself. An undefined step becomes otherwise, if that is not nil.
+// getter returns a function that gets an attribute of items: a path with dots, an index,
+// or nil for the item. If otherwise is not nil, it replaces an undefined step.
 func getter(m *method.Machine, attribute, otherwise py.Value, ignoreCase bool) func(py.Value) py.Value {
 	var path []py.Value
 	switch a, ok := py.Text(attribute); {

@@ -4,7 +4,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// generator is a lazy sequence: begin runs when the first item is asked for.
+// generator returns a lazy sequence that calls begin for its first item.
 func generator(begin func() func() (py.Value, bool)) py.Value {
 	var next func() (py.Value, bool)
 	return &py.Iter{Type: "generator", Next: func() (py.Value, bool) {
@@ -17,7 +17,7 @@ func generator(begin func() func() (py.Value, bool)) py.Value {
 
 func ended() (py.Value, bool) { return nil, false }
 
-// lazies are the filters that return generators.
+// lazies implements the filters that return generators.
 type lazies struct{ Library }
 
 func (f lazies) find(name string) Func {
@@ -70,7 +70,7 @@ func (f lazies) pairs(v py.Value) func() (py.Value, bool) {
 	return nil
 }
 
-// mapping is what map does with an item.
+// mapping returns the function that map applies to each item.
 func (f lazies) mapping(args py.Args) func(py.Value) py.Value {
 	if len(args.Pos) == 0 && len(args.Named) > 0 {
 		for _, n := range args.Named {
@@ -88,8 +88,8 @@ func (f lazies) mapping(args py.Args) func(py.Value) py.Value {
 	return func(item py.Value) py.Value { return f.Apply(f.Str(args.Pos[0]), item, rest) }
 }
 
-// selecting keeps the items that pass a test, or those that do not; attr says
-// that the first argument names the attribute to be tested.
+// selecting keeps the items that pass a test, or those that fail it. attr means that the
+// first argument names the attribute to test.
 func (f lazies) selecting(keep, attr bool) Func {
 	return func(v py.Value, args py.Args) py.Value {
 		return generator(func() func() (py.Value, bool) {

@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// lists are the filters that sort and group.
+// lists implements the filters that sort and group.
 type lists struct{ *method.Machine }
 
 func (f lists) find(name string) Func {
@@ -70,7 +70,7 @@ func (f lists) order(a, b py.Value) int {
 	return 0
 }
 
-// sorted sorts values by their keys; equal ones stay in order.
+// sorted sorts values stably by their keys.
 func (f lists) sorted(values []py.Value, key func(py.Value) py.Value, reverse bool) []py.Value {
 	type keyed struct{ key, value py.Value }
 	all := make([]keyed, len(values))

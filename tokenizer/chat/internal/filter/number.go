@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// numbers are the filters that take numbers.
+// numbers implements the filters of numbers.
 type numbers struct{ *method.Machine }
 
 func (f numbers) find(name string) Func {

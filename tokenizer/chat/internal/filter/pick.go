@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// picks are the filters that take parts of a sequence.
+// picks implements the filters that take parts of a sequence.
 type picks struct{ *method.Machine }
 
 func (f picks) find(name string) Func {
@@ -56,7 +56,7 @@ func (f picks) find(name string) Func {
 	return nil
 }
 
-// backwards is reversed(v), which strings have, too.
+// backwards returns reversed(v). It also accepts strings.
 func (f picks) backwards(v py.Value) *py.Iter {
 	if _, ok := py.Text(v); ok {
 		return &py.Iter{Type: "reversed", Next: f.Iterate(f.Slice(v, nil, nil, int64(-1)))}

@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
-// tests are the tests.
+// tests implements Jinja's tests.
 type tests struct{ Library }
 
 func (t tests) find(name string) Test {
@@ -48,7 +48,7 @@ func (t tests) find(name string) Test {
 	return nil
 }
 
-// same is x is y, as far as Python promises it.
+// same evaluates "x is y" as far as Python defines it.
 func (t tests) same(x, y py.Value) bool {
 	if py.TypeName(x) != py.TypeName(y) {
 		return false

@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// texts are the filters that make strings of strings.
+// texts implements the filters from strings to strings.
 type texts struct{ *method.Machine }
 
 func (f texts) find(name string) Func {
@@ -70,13 +70,13 @@ func (f texts) find(name string) Func {
 	return nil
 }
 
-// soft is a value's string, which stays Markup.
+// soft returns a value's string and a function that restores Markup.
 func (f texts) soft(v py.Value) (s string, wrap func(string) py.Value) {
 	_, markup := v.(py.Markup)
 	return f.Str(v), func(s string) py.Value { return py.Like(markup, s) }
 }
 
-// plain is a filter without parameters that makes a string of a string.
+// plain returns a filter without parameters from string to string.
 func (f texts) plain(name string, change func(string) string) Func {
 	return func(v py.Value, args py.Args) py.Value {
 		args.Take(name)
@@ -86,8 +86,7 @@ func (f texts) plain(name string, change func(string) string) Func {
 	}
 }
 
-// title begins words with a capital: words are what is between white space,
-// hyphens and opening brackets.
+// title capitalizes words, which white space, hyphens and opening brackets separate.
 func (f texts) title(s string) string {
 	var b strings.Builder
 	word := ""

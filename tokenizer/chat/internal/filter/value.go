@@ -6,7 +6,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
 )
 
-// values are the filters that take any value.
+// values implements the filters of any value.
 type values struct{ *method.Machine }
 
 func (f values) find(name string) Func {
@@ -30,7 +30,7 @@ func (f values) find(name string) Func {
 	return nil
 }
 
-// toJSON is json.dumps with the defaults of Hugging Face.
+// toJSON implements json.dumps with Hugging Face's defaults.
 func (f values) toJSON(v py.Value, args py.Args) py.Value {
 	got := args.Take("tojson", "ensure_ascii?", "indent?", "separators?", "sort_keys?")
 	style := pyjson.Style{

@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// web are the filters for HTML and URLs.
+// web implements the filters for HTML and URLs.
 type web struct{ *method.Machine }
 
 func (f web) find(name string) Func {
@@ -46,7 +46,7 @@ func (f web) find(name string) Func {
 	return nil
 }
 
-// dropBetween removes what is between begin and end, with them.
+// dropBetween removes begin, end and the text between them.
 func dropBetween(s, begin, end string) string {
 	var b strings.Builder
 	for {

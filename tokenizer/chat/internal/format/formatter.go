@@ -14,12 +14,12 @@ type Formatter struct {
 	str.Methods
 }
 
-// New makes a Formatter that uses up the budget of m.
+// New returns a Formatter that uses the budget of m.
 func New(m *py.Machine) Formatter {
 	return Formatter{Machine: m, Methods: str.New(m.Budget)}
 }
 
-// spec is how one value is formatted.
+// spec is the format of one value.
 type spec struct {
 	fill      string
 	align     byte // < > ^ = or 0
@@ -32,7 +32,7 @@ type spec struct {
 	verb      byte
 }
 
-// clip keeps as many characters as the precision says.
+// clip truncates text to the precision.
 func (s spec) clip(text string) string {
 	if s.precision < 0 || s.precision >= len(text) {
 		return text
@@ -40,7 +40,7 @@ func (s spec) clip(text string) string {
 	return text[:str.Offset(text, s.precision)]
 }
 
-// pad fills a formatted value to its width; numbers have their sign first.
+// pad pads a formatted value to its width. A number's sign comes before the padding.
 func (fm Formatter) pad(s spec, text string) string {
 	share := map[byte]int{'<': 0, '>': 1, '=': 1, '^': 2}[s.align]
 	if s.align == '^' {

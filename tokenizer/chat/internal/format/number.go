@@ -76,7 +76,7 @@ func (fm Formatter) float(s spec, f float64) string {
 	return fm.signed(s, math.Signbit(f), text)
 }
 
-// general is C's %g.
+// general returns C's %g.
 func general(f float64, precision int) string {
 	e := strconv.FormatFloat(f, 'e', precision-1, 64)
 	exponent, _ := strconv.Atoi(e[strings.IndexByte(e, 'e')+1:]) // FormatFloat wrote it

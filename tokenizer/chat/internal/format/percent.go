@@ -8,13 +8,13 @@ import (
 
 // conversions reads the conversions of a % format and their arguments.
 type conversions struct {
-	format string // what is left of it
+	format string // rest of the format
 	args   []py.Value
 	used   int      // of args
-	named  *py.Dict // arguments by name, nil if there are none
+	named  *py.Dict // named arguments, or nil
 }
 
-// next is the next argument.
+// next returns the next argument.
 func (c *conversions) next() py.Value {
 	if c.used >= len(c.args) {
 		py.Raise(py.KindType, "not enough arguments for format string")
@@ -23,8 +23,7 @@ func (c *conversions) next() py.Value {
 	return c.args[c.used-1]
 }
 
-// key reads the name in parentheses that a conversion may begin with; nil if
-// there is none.
+// key reads the optional name in parentheses of a conversion, or returns nil.
 func (c *conversions) key() py.Value {
 	if !strings.HasPrefix(c.format, "(") {
 		return nil
@@ -41,7 +40,7 @@ func (c *conversions) key() py.Value {
 	return key
 }
 
-// number reads a width or a precision; a * takes it from the arguments.
+// number reads a width or a precision. An asterisk takes it from the arguments.
 func (c *conversions) number() int {
 	if strings.HasPrefix(c.format, "*") {
 		c.format = c.format[1:]
@@ -91,7 +90,7 @@ flags:
 	return s
 }
 
-// Percent is format % v; escape is for a Markup's format.
+// Percent evaluates format % v. escape is set if format is Markup.
 func (fm Formatter) Percent(format string, v py.Value, escape bool) string {
 	c := conversions{format: format, args: []py.Value{v}}
 	c.named, _ = v.(*py.Dict)
@@ -131,7 +130,7 @@ func (fm Formatter) Percent(format string, v py.Value, escape bool) string {
 	}
 	mapping := c.named != nil
 	switch v.(type) {
-	case *py.List, *py.Range, *py.Undefined: // they have subscripts, which is all that Python looks at
+	case *py.List, *py.Range, *py.Undefined: // Python only checks that they have subscripts
 		mapping = true
 	}
 	if c.used < len(c.args) && !mapping {

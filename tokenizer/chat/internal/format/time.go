@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Strftime is t.strftime(format) in the C locale, with the GNU flags - _ 0 ^.
+// Strftime implements t.strftime(format) in the C locale, with the GNU flags - _ 0 ^.
 func (fm Formatter) Strftime(t time.Time, format string) string {
 	fm.Grow(len(format))
 	var b strings.Builder
@@ -44,7 +44,7 @@ func (fm Formatter) Strftime(t time.Time, format string) string {
 	}
 }
 
-// strftimeField is one conversion, empty if there is no such one.
+// strftimeField returns the text of one conversion, or "" if it is unknown.
 func strftimeField(t time.Time, c byte) string {
 	layouts := map[byte]string{
 		'Y': "2006", 'm': "01", 'd': "02", 'H': "15", 'M': "04", 'S': "05", 'B': "January", 'b': "Jan", 'h': "Jan",

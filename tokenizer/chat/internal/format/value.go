@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// FormatValue is format(v, spec) of Python's mini-language.
+// FormatValue implements format(v, spec) with Python's mini-language.
 func (fm Formatter) FormatValue(v py.Value, text string) string {
 	s := formatSpec(text)
 	n, isInt := py.ToBig(v)

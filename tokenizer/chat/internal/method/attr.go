@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// attr is v.name; ok is false where Python raises AttributeError.
+// attr returns v.name. ok is false if Python raises AttributeError.
 func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
 	if strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__") {
 		return m.unsafe(v, name), true
@@ -51,7 +51,7 @@ func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
 	return nil, false
 }
 
-// unsafe is the undefined for an attribute that templates must not use.
+// unsafe returns the undefined value for an attribute that templates must not use.
 func (m *Machine) unsafe(v py.Value, name string) py.Value {
 	hint := "access to attribute " + m.Quote(name) + " of " + m.Quote(py.TypeName(v)) + " object is unsafe."
 	return &py.Undefined{Hint: hint, Name: name, Kind: py.KindSecurity}

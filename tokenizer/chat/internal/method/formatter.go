@@ -7,14 +7,14 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Format is s.format(args…): fields by position or name, their attributes and
-// items, !r and !s, and the format after a colon, which may have fields itself.
+// Format implements s.format(args…): fields by position or name, their attributes and
+// items, !r and !s, and the format after a colon, which may contain fields.
 func (m *Machine) Format(s string, args py.Args) string {
 	f := &fields{Machine: m, args: args}
 	return f.text(s, 2)
 }
 
-// fields fills in the fields of a format string.
+// fields replaces the fields of a format string.
 type fields struct {
 	*Machine
 	args py.Args
@@ -53,7 +53,7 @@ func (f *fields) text(s string, depth int) string {
 	return b.String()
 }
 
-// fieldEnd is where the brace that s begins with is closed.
+// fieldEnd returns the end of the field that s starts with.
 func fieldEnd(s string) int {
 	open := 0
 	for i := range len(s) {

@@ -6,10 +6,10 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// undefinedOf is what v has no name for.
+// undefinedOf returns the undefined value for a missing name of v.
 func undefinedOf(v, name py.Value) py.Value { return &py.Undefined{Object: v, Of: true, Name: name} }
 
-// Item is v[key] as Jinja has it: the item, else the attribute, else undefined.
+// Item returns v[key] by Jinja's rules: the item, else the attribute, else undefined.
 func (m *Machine) Item(v, key py.Value) py.Value {
 	m.Check(v)
 	if item, ok := m.item(v, key); ok {
@@ -23,7 +23,7 @@ func (m *Machine) Item(v, key py.Value) py.Value {
 	return undefinedOf(v, key)
 }
 
-// Attr is v.name as Jinja has it: the attribute, else the item, else undefined.
+// Attr returns v.name by Jinja's rules: the attribute, else the item, else undefined.
 func (m *Machine) Attr(v py.Value, name string) py.Value {
 	m.Check(v)
 	if attr, ok := m.attr(v, name); ok {
@@ -35,7 +35,7 @@ func (m *Machine) Attr(v py.Value, name string) py.Value {
 	return undefinedOf(v, name)
 }
 
-// OwnAttr is v.name without the item of that name.
+// OwnAttr returns v.name and ignores items.
 func (m *Machine) OwnAttr(v py.Value, name string) py.Value {
 	m.Check(v)
 	if attr, ok := m.attr(v, name); ok {
@@ -44,7 +44,7 @@ func (m *Machine) OwnAttr(v py.Value, name string) py.Value {
 	return undefinedOf(v, name)
 }
 
-// item is v[key]; ok is false where Python raises LookupError or TypeError.
+// item returns v[key]. ok is false if Python raises LookupError or TypeError.
 func (m *Machine) item(v, key py.Value) (item py.Value, ok bool) {
 	if d, isDict := v.(*py.Dict); isDict {
 		switch key.(type) {
@@ -81,7 +81,7 @@ func (m *Machine) item(v, key py.Value) (item py.Value, ok bool) {
 	return at(i), true
 }
 
-// runeAt is s[i] by characters, counted from the end if i is negative.
+// runeAt returns character i of s, counted from the end if i is negative.
 func (m *Machine) runeAt(s string, i int) (string, bool) {
 	if i >= len(s) || -i > len(s) {
 		return "", false

@@ -1,5 +1,5 @@
-// Package method has the attributes, methods, subscripts and format strings of
-// the values of package py, as templates see them.
+// Package method implements the attributes, methods, subscripts and format strings of the
+// values of package py, as templates see them.
 package method
 
 import (
@@ -7,15 +7,15 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Machine is a Machine that knows the methods of values, too.
+// Machine extends py.Machine with the methods of values.
 type Machine struct{ format.Formatter }
 
-// New makes a Machine with a budget of its own.
+// New returns a Machine with its own budget.
 func New(limits py.Limits) *Machine {
 	return &Machine{Formatter: format.New(py.NewMachine(limits))}
 }
 
-// Binary is x op y; unlike py's it formats strings with %.
+// Binary returns x op y. Unlike py's, it formats strings with %.
 func (m *Machine) Binary(op string, x, y py.Value) py.Value {
 	if format, ok := py.Text(x); ok && op == "%" {
 		_, markup := x.(py.Markup)

@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
-// Slice is v[start:stop:step]; None stands for a bound that is not given.
+// Slice returns v[start:stop:step]. None means a missing bound.
 func (m *Machine) Slice(v, start, stop, step py.Value) py.Value {
 	m.Check(v)
 	if s, ok := py.Text(v); ok {
@@ -30,7 +30,7 @@ func (m *Machine) Slice(v, start, stop, step py.Value) py.Value {
 	return nil
 }
 
-// span is the indices from lo up to hi, which is not one of them, in steps of by.
+// span is the indices from lo to hi, exclusive, in steps of by.
 type span struct{ lo, hi, by int }
 
 // newSpan resolves a slice of n items.
@@ -75,7 +75,7 @@ func (s span) each(visit func(i int)) {
 	}
 }
 
-// text is what s selects of a text's characters.
+// text returns the characters of text that s selects.
 func (s span) text(b *py.Budget, text string) string {
 	if s.by == 1 {
 		if s.lo >= s.hi {
@@ -91,7 +91,7 @@ func (s span) text(b *py.Budget, text string) string {
 	return selected.String()
 }
 
-// items is what s selects of items.
+// items returns the items that s selects.
 func (s span) items(b *py.Budget, items []py.Value) []py.Value {
 	if s.by == 1 {
 		return items[s.lo:max(s.lo, s.hi):max(s.lo, s.hi)]

@@ -13,8 +13,8 @@ import (
 // textMethods finds the methods of strings.
 type textMethods struct{ *Machine }
 
-// method makes a bound method of a string; its string results are Markup if the
-// string is.
+// method returns a bound method of a string. Its string results are Markup if the string
+// is.
 func (m textMethods) method(v py.Value, name string) (py.Value, bool) {
 	s, _ := py.Text(v)
 	_, markup := v.(py.Markup)
@@ -51,7 +51,7 @@ func (m textMethods) method(v py.Value, name string) (py.Value, bool) {
 	}}, true
 }
 
-// escapeArgs escapes the strings that a Markup's method puts into its result.
+// escapeArgs escapes the strings that a method of Markup inserts into its result.
 func (m textMethods) escapeArgs(name string, args py.Args) py.Args {
 	switch name {
 	case "replace", "join", "ljust", "rjust", "center", "format":
@@ -81,7 +81,7 @@ func (m textMethods) escapeArgs(name string, args py.Args) py.Args {
 
 type textCall func(s string, args py.Args) py.Value
 
-// test finds the methods that answer yes or no, or with a number.
+// test finds the methods that return a bool or a number.
 func (m textMethods) test(name string) textCall {
 	whole := func(test func(string) bool) textCall {
 		return func(s string, args py.Args) py.Value {
@@ -125,7 +125,7 @@ func (m textMethods) test(name string) textCall {
 	return nil
 }
 
-// window is s[start:end] of the arguments, and how many characters are before.
+// window returns s[start:end] of the arguments, and the number of characters before it.
 func (m textMethods) window(s string, start, end py.Value) (part string, before int) {
 	if py.Or(start, nil) == nil && py.Or(end, nil) == nil {
 		return s, 0
@@ -193,7 +193,7 @@ func (m textMethods) search(name string) textCall {
 	}
 }
 
-// cut finds the methods that give parts of the string.
+// cut finds the methods that return parts of the string.
 func (m textMethods) cut(name string) textCall {
 	switch name {
 	case "strip", "lstrip", "rstrip":
@@ -243,7 +243,7 @@ func (m textMethods) cut(name string) textCall {
 	return nil
 }
 
-// build finds the methods that make a new string.
+// build finds the methods that return a new string.
 func (m textMethods) build(name string) textCall {
 	plain := func(f func(string) string) textCall {
 		return func(s string, args py.Args) py.Value {
@@ -316,7 +316,7 @@ func (m textMethods) formatMap(s string, args py.Args) py.Value {
 	return m.Format(s, named)
 }
 
-// join is sep.join(v): all items must be strings.
+// join returns sep.join(v). All items must be strings.
 func (m textMethods) join(sep string, v py.Value) string {
 	var b strings.Builder
 	i := 0

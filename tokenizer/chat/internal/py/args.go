@@ -2,20 +2,20 @@ package py
 
 import "strings"
 
-// Named is an argument given by name.
+// Named is a named argument.
 type Named struct {
 	Name  string
 	Value Value
 }
 
-// Args are the arguments of a call.
+// Args holds the arguments of a call.
 type Args struct {
 	Pos   []Value
 	Named []Named
 }
 
-// Take gives the arguments by parameter, as Python binds them: params are names,
-// those with a trailing "?" may be left out. What was left out is Missing.
+// Take returns the arguments by parameter, as Python binds them. params are names; a
+// trailing "?" marks an optional one. An omitted argument is Missing.
 func (a Args) Take(fn string, params ...string) []Value {
 	if len(a.Pos) > len(params) {
 		Raise(KindType, "%s() takes at most %d positional arguments but %d were given", fn, len(params), len(a.Pos))
@@ -48,7 +48,7 @@ func (a Args) Take(fn string, params ...string) []Value {
 	return got
 }
 
-// Only is Take for functions that take no arguments by name.
+// Only is Take for functions without named arguments.
 func (a Args) Only(fn string, params ...string) []Value {
 	if len(a.Named) > 0 {
 		Raise(KindType, "%s() takes no keyword arguments", fn)
@@ -56,10 +56,10 @@ func (a Args) Only(fn string, params ...string) []Value {
 	return a.Take(fn, params...)
 }
 
-// Missing stands for an argument that was not given.
+// Missing marks an omitted argument.
 type Missing struct{}
 
-// Or is v, or otherwise if v was not given.
+// Or returns v, or otherwise if v is Missing.
 func Or(v, otherwise Value) Value {
 	if _, missing := v.(Missing); missing {
 		return otherwise
@@ -67,7 +67,7 @@ func Or(v, otherwise Value) Value {
 	return v
 }
 
-// WantInt is an argument that must be an integer.
+// WantInt returns an argument that must be an integer.
 func WantInt(v Value) int {
 	switch v := v.(type) {
 	case bool:
@@ -85,7 +85,7 @@ func WantInt(v Value) int {
 	return 0
 }
 
-// WantText is an argument that must be a string.
+// WantText returns an argument that must be a string.
 func WantText(fn string, v Value) string {
 	s, ok := Text(v)
 	if !ok {
@@ -94,8 +94,8 @@ func WantText(fn string, v Value) string {
 	return s
 }
 
-// Dict is dict(args…): the pairs of a mapping or of an iterable of pairs, and the
-// arguments given by name.
+// Dict implements dict(args…): the pairs of a mapping or of an iterable of pairs, and the
+// named arguments.
 func (m *Machine) Dict(args Args) *Dict {
 	d := NewDict()
 	if len(args.Pos) > 1 {
@@ -110,7 +110,7 @@ func (m *Machine) Dict(args Args) *Dict {
 	return d
 }
 
-// fill takes over the pairs of a mapping or of an iterable of pairs.
+// fill copies the pairs of a mapping or of an iterable of pairs.
 func (m *Machine) fill(d *Dict, from Value) {
 	if given, ok := from.(*Dict); ok {
 		from = &View{Type: "dict_items", Dict: given}

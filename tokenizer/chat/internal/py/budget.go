@@ -1,13 +1,13 @@
 package py
 
-// Limits are what one rendering may use.
+// Limits bounds one rendering.
 type Limits struct {
 	Steps int64 // evaluated nodes, loop rounds, and one for every 64 bytes handled
 	Bytes int64 // bytes of all strings and lists made, whether still in use or not
 	Depth int   // nesting of expressions, blocks, macros and data
 }
 
-// Budget counts what one rendering uses of its Limits.
+// Budget counts how much of its Limits one rendering has used.
 type Budget struct {
 	limits Limits
 	steps  int64
@@ -15,7 +15,7 @@ type Budget struct {
 	depth  int
 }
 
-// Step takes n steps from the budget.
+// Step uses n steps.
 func (b *Budget) Step(n int) {
 	b.steps += int64(n)
 	if b.steps > b.limits.Steps {
@@ -23,7 +23,7 @@ func (b *Budget) Step(n int) {
 	}
 }
 
-// Grow takes n bytes from the budget, before they are allocated.
+// Grow uses n bytes. Call it before allocating them.
 func (b *Budget) Grow(n int) {
 	b.bytes += int64(n)
 	if n < 0 || b.bytes > b.limits.Bytes {
@@ -32,10 +32,10 @@ func (b *Budget) Grow(n int) {
 	b.Step(1 + n/64)
 }
 
-// Scan takes the steps for looking at n bytes.
+// Scan uses the steps for reading n bytes.
 func (b *Budget) Scan(n int) { b.Step(n / 64) }
 
-// Enter goes a level deeper; Leave must follow.
+// Enter enters a level of nesting; Leave must follow.
 func (b *Budget) Enter() {
 	b.depth++
 	if b.depth > b.limits.Depth {
@@ -43,7 +43,7 @@ func (b *Budget) Enter() {
 	}
 }
 
-// Leave comes back from the level that Enter went to.
+// Leave leaves a level of nesting.
 func (b *Budget) Leave() { b.depth-- }
 
 // Times raises the limit if n copies of size bytes are too many.

@@ -1,10 +1,10 @@
 package py
 
-// Walker walks through the items of values.
+// Walker iterates over values.
 type Walker struct{ *Budget }
 
-// Iterate is iter(v): a function that gives the next item. It raises if v cannot
-// be iterated.
+// Iterate implements iter(v): it returns a function that returns the next item. It raises
+// if v is not iterable.
 func (w Walker) Iterate(v Value) func() (Value, bool) {
 	next, ok := w.Walk(v)
 	if !ok {
@@ -13,7 +13,7 @@ func (w Walker) Iterate(v Value) func() (Value, bool) {
 	return next
 }
 
-// Walk is Iterate that reports whether v can be iterated.
+// Walk is like Iterate but reports whether v is iterable.
 func (w Walker) Walk(v Value) (next func() (Value, bool), ok bool) {
 	switch v := v.(type) {
 	case *List:
@@ -76,7 +76,7 @@ func (v *View) at(i int) Value {
 	return &Tuple{Items: []Value{key, value}}
 }
 
-// Items is list(v)'s items; the caller may change the slice.
+// Items returns the items of list(v). The caller may change the slice.
 func (w Walker) Items(v Value) []Value {
 	var items []Value
 	next := w.Iterate(v)
@@ -87,7 +87,7 @@ func (w Walker) Items(v Value) []Value {
 	return items
 }
 
-// Reversed is reversed(v); ok is false for what has no order to reverse.
+// Reversed implements reversed(v). ok is false if v has no order to reverse.
 func (w Walker) Reversed(v Value) (it *Iter, ok bool) {
 	back := func(name string, n int, at func(i int) Value) (*Iter, bool) {
 		next := w.each(n, func(i int) Value { return at(n - 1 - i) })

@@ -1,10 +1,10 @@
-// Package py has the values that templates compute with: Python's, printed,
-// compared and combined as Python does it, within a budget.
+// Package py implements the values that templates compute with: Python's, printed,
+// compared and combined as in Python, within a budget.
 package py
 
 import "fmt"
 
-// Kinds of Error that callers tell apart.
+// Kinds of Error that callers distinguish.
 const (
 	KindLimit     = "LimitError"
 	KindSyntax    = "TemplateSyntaxError"
@@ -17,14 +17,14 @@ const (
 	KindValue     = "ValueError"
 )
 
-// Error is what stops a template.
+// Error stops a template.
 type Error struct {
 	Kind    string // the Python exception's name, or KindLimit
 	Message string
 	Line    int // of the template, from 1; 0 if unknown
 }
 
-// Error is the kind, the message and the line.
+// Error returns the kind, the message and the line.
 func (e *Error) Error() string {
 	if e.Line == 0 {
 		return e.Kind + ": " + e.Message
@@ -32,7 +32,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d: %s: %s", e.Line, e.Kind, e.Message)
 }
 
-// Raise panics with an *Error; Catch turns it into an error again.
+// Raise panics with an *Error, which Catch recovers.
 func Raise(kind, format string, args ...any) { RaiseAt(0, kind, format, args...) }
 
 // RaiseAt is Raise at a line of the template.
@@ -40,8 +40,8 @@ func RaiseAt(line int, kind, format string, args ...any) {
 	panic(&Error{Kind: kind, Message: fmt.Sprintf(format, args...), Line: line})
 }
 
-// Catch is deferred where errors leave the interpreter: it stores what Raise
-// threw in err, at line if it has no line yet.
+// Catch is deferred at the boundary of the interpreter. It stores a raised error in err,
+// at line if the error has none.
 func Catch(err *error, line *int) {
 	switch r := recover().(type) {
 	case nil:
@@ -58,12 +58,12 @@ func Catch(err *error, line *int) {
 // Machine computes within a Budget. It serves one rendering, on one goroutine.
 type Machine struct{ Printer }
 
-// NewMachine makes a Machine that has used nothing yet.
+// NewMachine returns a Machine with an unused budget.
 func NewMachine(limits Limits) *Machine {
 	return &Machine{Printer: Printer{Walker: Walker{Budget: &Budget{limits: limits}}}}
 }
 
-// NewList makes a list of items, which it owns from now on.
+// NewList returns a list that owns items.
 func (m *Machine) NewList(items []Value) *List {
 	m.Grow(24 + 16*len(items))
 	return &List{Items: items}

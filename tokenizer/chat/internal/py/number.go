@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// maxBits is how large an integer may become.
+// maxBits is the maximum size of an integer.
 const maxBits = 14_000
 
-// ToBig is the integer of a bool or an int.
+// ToBig returns the integer of a bool or an int.
 func ToBig(v Value) (*big.Int, bool) {
 	switch v := v.(type) {
 	case bool:
@@ -26,7 +26,7 @@ func ToBig(v Value) (*big.Int, bool) {
 	return nil, false
 }
 
-// ToFloat is float(v) of a number.
+// ToFloat returns float(v) of a number.
 func ToFloat(v Value) (float64, bool) {
 	switch v := v.(type) {
 	case float64:
@@ -42,7 +42,7 @@ func ToFloat(v Value) (float64, bool) {
 	return f, true
 }
 
-// Integer is n as a Value.
+// Integer returns n as a Value.
 func Integer(n *big.Int) Value {
 	if n.IsInt64() {
 		return n.Int64()
@@ -59,7 +59,7 @@ func IsNumber(v Value) bool {
 	return ok
 }
 
-// arithmetic computes x op y of two numbers; ok is false if they are none.
+// arithmetic returns x op y of two numbers. ok is false if one is not a number.
 func arithmetic(op string, x, y Value) (v Value, ok bool) {
 	a, aok := x.(int64)
 	b, bok := y.(int64)
@@ -188,7 +188,7 @@ func floatPower(f, g float64) Value {
 	return p
 }
 
-// FloatText is repr(f).
+// FloatText returns repr(f).
 func FloatText(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -210,7 +210,7 @@ func FloatText(f float64) string {
 	return s
 }
 
-// Int is int(v) of a number or of a string in a base; ok is false where Python
+// Int implements int(v) of a number or of a string in a base. ok is false if Python
 // raises ValueError or TypeError.
 func Int(v Value, base int) (n Value, ok bool) {
 	if i, ok := ToBig(v); ok {
@@ -254,7 +254,7 @@ func Int(v Value, base int) (n Value, ok bool) {
 	return Integer(i), true
 }
 
-// Float is float(v) of a number or a string.
+// Float implements float(v) of a number or a string.
 func Float(v Value) (f float64, ok bool) {
 	if f, ok := ToFloat(v); ok {
 		return f, true
@@ -274,7 +274,7 @@ func Float(v Value) (f float64, ok bool) {
 	return f, true
 }
 
-// Negate is -v of a v that is not undefined.
+// Negate returns -v. v must not be undefined.
 func Negate(v Value) Value {
 	if f, ok := v.(float64); ok {
 		return -f
@@ -286,7 +286,7 @@ func Negate(v Value) Value {
 	return Integer(new(big.Int).Neg(i))
 }
 
-// Plus is +v of a v that is not undefined.
+// Plus returns +v. v must not be undefined.
 func Plus(v Value) Value {
 	if f, ok := v.(float64); ok {
 		return f
@@ -298,7 +298,7 @@ func Plus(v Value) Value {
 	return Integer(i)
 }
 
-// Abs is abs(v).
+// Abs returns abs(v).
 func Abs(v Value) Value {
 	if f, ok := v.(float64); ok {
 		return math.Abs(f)

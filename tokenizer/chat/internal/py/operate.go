@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Binary is x op y of what is no format string, op being one of + - * / // % **.
+// Binary returns x op y, where op is one of + - * / // % **. It does not format strings.
 func (m *Machine) Binary(op string, x, y Value) Value {
 	m.Check(x, y)
 	if v, ok := arithmetic(op, x, y); ok {
@@ -33,7 +33,7 @@ func (m *Machine) Binary(op string, x, y Value) Value {
 	return nil
 }
 
-// Escape is Markup.escape(v).
+// Escape implements Markup.escape(v).
 func (m *Machine) Escape(v Value) string {
 	s := m.Str(v)
 	if _, safe := v.(Markup); safe {
@@ -43,7 +43,7 @@ func (m *Machine) Escape(v Value) string {
 	return html.EscapeString(s)
 }
 
-// Like is s as a Markup or a str.
+// Like returns s as a Markup or a str.
 func Like(markup bool, s string) Value {
 	if markup {
 		return Markup(s)
@@ -118,7 +118,7 @@ func (m *Machine) repeat(x, y Value) (Value, bool) {
 	return &Tuple{Items: all}, true
 }
 
-// Equal is x == y.
+// Equal returns x == y.
 func (m *Machine) Equal(x, y Value) bool {
 	m.Step(1)
 	if a, ok := Text(x); ok {
@@ -210,7 +210,7 @@ func numbers(x, y Value) int {
 	return cmp.Compare(f, g)
 }
 
-// Order is x op y, op being one of < <= > >=.
+// Order returns x op y, where op is one of < <= > >=.
 func (m *Machine) Order(op string, x, y Value) bool {
 	m.Step(1)
 	m.Check(x, y)
@@ -260,7 +260,7 @@ func (m *Machine) Order(op string, x, y Value) bool {
 	return fits(cmp.Compare(len(p), len(q)))
 }
 
-// Contains is item in v.
+// Contains returns item in v.
 func (m *Machine) Contains(v, item Value) bool {
 	if s, ok := Text(v); ok {
 		part, ok := Text(item)

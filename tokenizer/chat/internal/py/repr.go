@@ -11,7 +11,7 @@ import (
 // Printer writes values as Python prints them.
 type Printer struct{ Walker }
 
-// Str is str(v).
+// Str returns str(v).
 func (p Printer) Str(v Value) string {
 	if s, ok := Text(v); ok {
 		return s
@@ -22,7 +22,7 @@ func (p Printer) Str(v Value) string {
 	return p.Repr(v)
 }
 
-// Repr is repr(v).
+// Repr returns repr(v).
 func (p Printer) Repr(v Value) string {
 	switch v := v.(type) {
 	case nil:
@@ -108,7 +108,7 @@ func (p Printer) reprSequence(write func(string), begin string, items []Value, e
 	write(end)
 }
 
-// Quote is repr of a str.
+// Quote returns repr of a str.
 func (p Printer) Quote(s string) string {
 	p.Grow(len(s) + 2)
 	quote := '\''

@@ -6,16 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// Runes is how many characters s has.
+// Runes returns the number of characters of s.
 func Runes(s string) int { return utf8.RuneCountInString(s) }
 
-// RuneLen is how many bytes the first rune of s, which is not empty, has.
+// RuneLen returns the number of bytes of the first rune of s, which must not be empty.
 func RuneLen(s string) int {
 	_, n := utf8.DecodeRuneInString(s)
 	return n
 }
 
-// IsSpace is str.isspace of one character.
+// IsSpace implements str.isspace for one character.
 func IsSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
 // asciiDigits replaces decimal digits of other scripts.

@@ -29,7 +29,7 @@ type View struct {
 	Dict *Dict
 }
 
-// Iter is a generator: it is walked once.
+// Iter is a generator. It can be iterated once.
 type Iter struct {
 	Type string // Python's name of its type
 	Next func() (Value, bool)
@@ -50,11 +50,11 @@ type Object interface {
 
 // Undefined is what a missing name, key or attribute evaluates to.
 type Undefined struct {
-	Hint   string // the message, if it is not made of the rest
-	Object Value  // what has no such element
+	Hint   string // message; empty to build it from the other fields
+	Object Value  // value without the element
 	Of     bool   // Object is set
 	Name   Value
-	Kind   string // of the error that use raises
+	Kind   string // kind of the error that using it raises
 }
 
 // Fail raises the error of using u.
@@ -80,7 +80,7 @@ func (u *Undefined) Fail(p Printer) {
 	}
 }
 
-// Check raises if v is undefined.
+// Check raises if a value is undefined.
 func (p Printer) Check(vs ...Value) {
 	for _, v := range vs {
 		if u, ok := v.(*Undefined); ok {
@@ -89,7 +89,7 @@ func (p Printer) Check(vs ...Value) {
 	}
 }
 
-// TypeName is Python's name of v's type.
+// TypeName returns Python's name of v's type.
 func TypeName(v Value) string {
 	switch v := v.(type) {
 	case nil:
@@ -126,7 +126,7 @@ func TypeName(v Value) string {
 	return "object"
 }
 
-// Text is the string of a str or a Markup.
+// Text returns the string of a str or a Markup.
 func Text(v Value) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -137,7 +137,7 @@ func Text(v Value) (string, bool) {
 	return "", false
 }
 
-// Truth is bool(v).
+// Truth returns bool(v).
 func Truth(v Value) bool {
 	switch v := v.(type) {
 	case nil, *Undefined:
@@ -155,8 +155,8 @@ func Truth(v Value) bool {
 	return true
 }
 
-// size is len(v) of what has one; strings count bytes, which is enough to know
-// whether they are empty.
+// size returns len(v) if v has one. Strings count bytes, which is enough to tell whether
+// they are empty.
 func size(v Value) (int, bool) {
 	switch v := v.(type) {
 	case string:
@@ -181,7 +181,7 @@ func size(v Value) (int, bool) {
 	return 0, false
 }
 
-// Len is len(v).
+// Len returns len(v).
 func (m *Machine) Len(v Value) int {
 	if s, ok := Text(v); ok {
 		m.Scan(len(s))
@@ -197,10 +197,10 @@ func (m *Machine) Len(v Value) int {
 // Range is a range of integers.
 type Range struct{ Start, Stop, Step int64 }
 
-// maxRange is how long a range may be, as in Jinja's sandbox.
+// maxRange is the maximum length of a range, as in Jinja's sandbox.
 const maxRange = 100_000
 
-// NewRange is range(start, stop, step).
+// NewRange implements range(start, stop, step).
 func NewRange(start, stop, step int64) *Range {
 	if step == 0 {
 		Raise(KindValue, "range() arg 3 must not be zero")
@@ -212,12 +212,12 @@ func NewRange(start, stop, step int64) *Range {
 	return r
 }
 
-// float is the length, free of overflow.
+// float returns the length without overflow.
 func (r *Range) float() float64 {
 	return math.Max(0, math.Ceil((float64(r.Stop)-float64(r.Start))/float64(r.Step)))
 }
 
-// Len is the number of integers.
+// Len returns the number of integers.
 func (r *Range) Len() int {
 	span := new(big.Int).Sub(big.NewInt(r.Stop), big.NewInt(r.Start))
 	step := big.NewInt(r.Step)
@@ -228,22 +228,22 @@ func (r *Range) Len() int {
 	return int(max(0, n.Int64()))
 }
 
-// Dict is a Python dict: it keeps the order in which keys came.
+// Dict is a Python dict. It keeps insertion order.
 type Dict struct {
 	keys, values []Value
 	index        map[any]int
 }
 
-// NewDict makes an empty dict.
+// NewDict returns an empty dict.
 func NewDict() *Dict { return &Dict{index: map[any]int{}} }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (d *Dict) Len() int { return len(d.keys) }
 
-// At is the i-th key and its value.
+// At returns the i-th key and its value.
 func (d *Dict) At(i int) (key, value Value) { return d.keys[i], d.values[i] }
 
-// Set stores a value under a key, which keeps its place if it is there already.
+// Set stores a value under a key. An existing key keeps its place.
 func (m *Machine) Set(d *Dict, key, value Value) {
 	h := m.hash(key)
 	if i, ok := d.index[h]; ok {
@@ -255,7 +255,7 @@ func (m *Machine) Set(d *Dict, key, value Value) {
 	d.keys, d.values = append(d.keys, key), append(d.values, value)
 }
 
-// Get is the value under a key.
+// Get returns the value under a key.
 func (m *Machine) Get(d *Dict, key Value) (Value, bool) {
 	i, ok := d.index[m.hash(key)]
 	if !ok {
@@ -264,7 +264,7 @@ func (m *Machine) Get(d *Dict, key Value) (Value, bool) {
 	return d.values[i], true
 }
 
-// Name is the value under a key that is a string.
+// Name returns the value under a string key.
 func (d *Dict) Name(key string) (Value, bool) {
 	i, ok := d.index[key]
 	if !ok {
@@ -280,8 +280,8 @@ type (
 	tupleKey     string
 )
 
-// hash is a comparable stand-in for a key: equal for keys that Python takes as
-// equal.
+// hash returns a comparable representation of a key, equal for keys that are equal in
+// Python.
 func (m *Machine) hash(key Value) any {
 	switch key := key.(type) {
 	case nil:

@@ -14,8 +14,8 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Decode reads one JSON value, as Python's json.loads: objects keep the order of
-// their keys, whole numbers are integers.
+// Decode decodes one JSON value like Python's json.loads: objects keep the order of their
+// keys, and whole numbers are integers.
 func Decode(m *py.Machine, data []byte) (py.Value, error) {
 	d := decoder{Machine: m, tokens: json.NewDecoder(bytes.NewReader(data))}
 	d.tokens.UseNumber()
@@ -29,7 +29,7 @@ func Decode(m *py.Machine, data []byte) (py.Value, error) {
 	return v, nil
 }
 
-// decoder makes values of JSON tokens.
+// decoder builds values from JSON tokens.
 type decoder struct {
 	*py.Machine
 	tokens *json.Decoder

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Style is how Encode writes.
+// Style sets the format of Encode.
 type Style struct {
 	ASCII     bool
 	SortKeys  bool
@@ -25,7 +25,7 @@ type encoder struct {
 	b     strings.Builder
 }
 
-// Encode is json.dumps(v).
+// Encode implements json.dumps(v).
 func Encode(m *py.Machine, v py.Value, style Style) string {
 	e := &encoder{Machine: m, style: style}
 	e.encode(v, 0)

@@ -1,4 +1,4 @@
-// Package str has the methods of Python's str.
+// Package str implements the methods of Python's str.
 package str
 
 import (
@@ -11,13 +11,13 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Methods are the methods that use up a budget.
+// Methods are the methods that use a budget.
 type Methods struct{ budget *py.Budget }
 
-// New makes Methods that use up budget.
+// New returns Methods that use budget.
 func New(budget *py.Budget) Methods { return Methods{budget: budget} }
 
-// Upper is str.upper.
+// Upper implements str.upper.
 func (m Methods) Upper(s string) string {
 	m.budget.Grow(3 * len(s))
 	if ASCII(s) {
@@ -26,7 +26,7 @@ func (m Methods) Upper(s string) string {
 	return cases.Upper(language.Und).String(s)
 }
 
-// Lower is str.lower.
+// Lower implements str.lower.
 func (m Methods) Lower(s string) string {
 	m.budget.Grow(3 * len(s))
 	if ASCII(s) {
@@ -45,7 +45,7 @@ func ASCII(s string) bool {
 	return true
 }
 
-// Offset is where the n-th character of s begins.
+// Offset returns the byte offset of character n of s.
 func Offset(s string, n int) int {
 	if ASCII(s[:min(n, len(s))]) {
 		return min(n, len(s))
@@ -57,7 +57,7 @@ func Offset(s string, n int) int {
 	return at
 }
 
-// Capitalize is str.capitalize.
+// Capitalize implements str.capitalize.
 func (m Methods) Capitalize(s string) string {
 	if s == "" {
 		return s
@@ -66,7 +66,7 @@ func (m Methods) Capitalize(s string) string {
 	return title(s[:n]) + m.Lower(s[n:])
 }
 
-// title is the titlecase of one character.
+// title returns the title case of one character.
 func title(c string) string {
 	if len(c) > 1 {
 		return cases.Title(language.Und, cases.NoLower).String(c)
@@ -77,7 +77,7 @@ func title(c string) string {
 // cased reports whether a character has case.
 func cased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) }
 
-// TitleWords is str.title.
+// TitleWords implements str.title.
 func (m Methods) TitleWords(s string) string {
 	m.budget.Grow(3 * len(s))
 	var b strings.Builder
@@ -94,7 +94,7 @@ func (m Methods) TitleWords(s string) string {
 	return b.String()
 }
 
-// SwapCase is str.swapcase.
+// SwapCase implements str.swapcase.
 func SwapCase(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -107,7 +107,7 @@ func SwapCase(s string) string {
 	}, s)
 }
 
-// Strip is str.strip, lstrip or rstrip: chars is nil for white space.
+// Strip implements str.strip, lstrip and rstrip. A nil chars means white space.
 func (m Methods) Strip(s string, chars py.Value, left, right bool) string {
 	m.budget.Scan(len(s))
 	in := py.IsSpace
@@ -128,7 +128,8 @@ func (m Methods) Strip(s string, chars py.Value, left, right bool) string {
 	return s
 }
 
-// Split is str.split: sep is nil for runs of white space; n below 0 is no limit.
+// Split implements str.split. A nil sep means runs of white space; a negative n means no
+// limit.
 func (m Methods) Split(s string, sep py.Value, n int) []string {
 	m.budget.Scan(len(s))
 	if sep == nil {
@@ -164,7 +165,7 @@ func (m Methods) words(s string, n int) []string {
 	return parts
 }
 
-// RSplit is str.rsplit.
+// RSplit implements str.rsplit.
 func (m Methods) RSplit(s string, sep py.Value, n int) []string {
 	if n < 0 {
 		return m.Split(s, sep, -1)
@@ -203,7 +204,7 @@ func (m Methods) RSplit(s string, sep py.Value, n int) []string {
 	return back
 }
 
-// Lines is str.splitlines.
+// Lines implements str.splitlines.
 func (m Methods) Lines(s string, keep bool) []string {
 	m.budget.Scan(len(s))
 	var lines []string
@@ -225,8 +226,8 @@ func (m Methods) Lines(s string, keep bool) []string {
 	return lines
 }
 
-// Pad fills s up to width characters; share says how much of the filling is on
-// the left: 0 none, 1 all, 2 half as str.center does it.
+// Pad pads s to width characters. share is the part of the padding on the left: 0 none, 1
+// all, 2 half as in str.center.
 func (m Methods) Pad(s string, width int, fill string, share int) string {
 	gap := width - py.Runes(s)
 	if gap <= 0 {
@@ -244,7 +245,7 @@ func (m Methods) Pad(s string, width int, fill string, share int) string {
 	return strings.Repeat(fill, left) + s + strings.Repeat(fill, gap-left)
 }
 
-// Replace is str.replace; n below 0 is no limit.
+// Replace implements str.replace. A negative n means no limit.
 func (m Methods) Replace(s, from, to string, n int) string {
 	m.budget.Scan(len(s))
 	count := strings.Count(s, from)
@@ -256,7 +257,7 @@ func (m Methods) Replace(s, from, to string, n int) string {
 	return strings.Replace(s, from, to, n)
 }
 
-// ExpandTabs is str.expandtabs.
+// ExpandTabs implements str.expandtabs.
 func (m Methods) ExpandTabs(s string, size int) string {
 	var b strings.Builder
 	column := 0
@@ -279,12 +280,12 @@ func (m Methods) ExpandTabs(s string, size int) string {
 	return b.String()
 }
 
-// Every is str.isalpha and the like: every character passes and there is one.
+// Every implements str.isalpha and the like: s is not empty and every character passes.
 func Every(s string, test func(rune) bool) bool {
 	return s != "" && strings.IndexFunc(s, func(r rune) bool { return !test(r) }) < 0
 }
 
-// IsTitle is str.istitle.
+// IsTitle implements str.istitle.
 func IsTitle(s string) bool {
 	inside, any := false, false
 	for _, r := range s {
@@ -305,7 +306,7 @@ func IsTitle(s string) bool {
 	return any
 }
 
-// IsCase is str.islower or str.isupper.
+// IsCase implements str.islower and str.isupper.
 func IsCase(s string, upper bool) bool {
 	found := false
 	for _, r := range s {

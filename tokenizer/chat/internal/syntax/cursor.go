@@ -1,6 +1,6 @@
 package syntax
 
-// maxDepth limits how deep expressions and blocks nest.
+// maxDepth limits the nesting of expressions and blocks.
 const maxDepth = 200
 
 // cursor reads a template's tokens in order.
@@ -20,7 +20,7 @@ func (c *cursor) next() token {
 	return t
 }
 
-// look is the token after the current one.
+// look returns the token after the current one.
 func (c *cursor) look() token { return c.tokens[min(c.at+1, len(c.tokens)-1)] }
 
 func (c *cursor) skip(kind string) bool {
@@ -58,7 +58,7 @@ func (c *cursor) expectWord(name string) {
 	}
 }
 
-// enter goes a level deeper; its result comes back.
+// enter goes one level deeper. The returned function goes back.
 func (c *cursor) enter() func() {
 	c.depth++
 	if c.depth > maxDepth {

@@ -6,8 +6,8 @@ import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 type operators struct {
 	*operands
 	known Known
-	soft  int        // ifs around: an unknown filter is no error before it is used
-	fault []py.Error // filters and tests that there are not
+	soft  int        // enclosing ifs, in which an unknown filter is an error only when used
+	fault []py.Error // unknown filters and tests
 }
 
 func newOperators(tokens []token, known Known) *operators {
@@ -25,7 +25,7 @@ func (p *operators) expression(cond bool) Expr {
 	faults := len(p.fault)
 	x := p.or()
 	for p.skipWord("if") {
-		p.fault = p.fault[:faults] // met only if the test says so
+		p.fault = p.fault[:faults] // evaluated only if the test passes
 		c := &Cond{Then: x, Line: line}
 		p.soft++
 		c.Test = p.or()

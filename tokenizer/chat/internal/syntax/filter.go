@@ -2,8 +2,8 @@ package syntax
 
 import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
-// filter parses filters after one another; at the head of a block the first has
-// no bar before it.
+// filter parses a chain of filters. At the head of a block the first has no bar before
+// it.
 func (p *operators) filter(x Expr, head bool) Expr {
 	for head || p.cur().is("|") {
 		if !head {
@@ -48,8 +48,7 @@ func (p *operators) test(x Expr) Expr {
 	return test
 }
 
-// check notes a filter or test that there is not, unless it stands where it may
-// never be met.
+// check records an unknown filter or test, unless it may never be evaluated.
 func (p *operators) check(what, name string, line int, known func(string) bool) {
 	if p.soft == 0 && !known(name) {
 		p.fault = append(p.fault, py.Error{Kind: py.KindAssertion, Message: "No " + what + " named " + quote(name) + ".", Line: line})

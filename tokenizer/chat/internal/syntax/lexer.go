@@ -29,15 +29,15 @@ type token struct {
 	line  int
 }
 
-// lexer cuts a template into tokens, with the settings that Hugging Face uses:
-// trim_blocks and lstrip_blocks.
+// lexer splits a template into tokens with Hugging Face's settings: trim_blocks and
+// lstrip_blocks.
 type lexer struct {
 	src    string
 	pos    int
 	line   int
-	fresh  bool // what was read last ended a line
+	fresh  bool // the last token ended a line
 	tokens []token
-	open   []byte // brackets to be closed
+	open   []byte // open brackets
 }
 
 func lex(source string) []token {
@@ -113,8 +113,8 @@ func (l *lexer) text() {
 	}
 }
 
-// data adds the text before a tag: without the white space before it as the
-// tag's sign says.
+// data adds the text before a tag, without the trailing white space that the tag's sign
+// removes.
 func (l *lexer) data(text string, sign byte, block bool) {
 	switch {
 	case sign == '-':
@@ -130,7 +130,7 @@ func (l *lexer) data(text string, sign byte, block bool) {
 	}
 }
 
-// rawBegin is the length of a {% raw %} that s begins with, 0 if there is none.
+// rawBegin returns the length of a {% raw %} at the start of s, or 0.
 func rawBegin(s string) int {
 	rest, ok := strings.CutPrefix(s, "{%")
 	if !ok {
@@ -176,8 +176,8 @@ func (l *lexer) raw() {
 	}
 }
 
-// endLength is the length of the end tag that s begins with, and of the white
-// space that it takes along; 0 if s begins otherwise. Blocks take a newline.
+// endLength returns the length of the end tag at the start of s, with the white space
+// that it consumes, or 0. Blocks consume a newline.
 func endLength(s, end string, block bool) int {
 	if rest, ok := strings.CutPrefix(s, "-"+end); ok {
 		return len(s) - len(skipSpace(rest))
@@ -247,7 +247,7 @@ func (l *lexer) token(rest string) {
 	}
 }
 
-// wordRune is \w of a regular expression.
+// wordRune reports whether r matches \w of a regular expression.
 func wordRune(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) }
 
 func (l *lexer) operator(rest string) {

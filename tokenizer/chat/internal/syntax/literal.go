@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// maxDigits is how long an integer may be written.
+// maxDigits is the maximum number of digits of an integer.
 const maxDigits = 1000
 
 // number reads an integer or a float.
@@ -39,7 +39,7 @@ func (l *lexer) number(rest string) {
 		}
 	}
 	if float {
-		f, _ := strconv.ParseFloat(strings.ReplaceAll(rest[:end], "_", ""), 64) // infinity where it is too large
+		f, _ := strconv.ParseFloat(strings.ReplaceAll(rest[:end], "_", ""), 64) // infinity if too large
 		l.tokens = append(l.tokens, token{kind: kindFloat, text: rest[:end], value: f, line: l.line})
 		l.advance(end)
 		return

@@ -11,7 +11,7 @@ import (
 // name, unless the body or one around it reads the name before. The bodies of an
 // if are part of the body around; other blocks have their own.
 
-// names are what is known about the names of a body.
+// names describes the names of a body.
 type names struct {
 	parent *names
 	hidden map[string]bool // by name: undefined until it is assigned
@@ -50,7 +50,7 @@ func (n *names) store(name string) {
 	}
 }
 
-// branches runs each of the visits as one that may not happen.
+// branches runs each visit as one that may not happen.
 func (n *names) branches(visits ...func(*names)) {
 	var all []*names
 	for _, visit := range visits {
@@ -125,7 +125,7 @@ func (n *names) conditional(s *If) {
 	)
 }
 
-// inner goes into the bodies of a statement that are frames of their own.
+// inner visits the bodies of a statement that have their own frame.
 func (n *names) inner(stmt Stmt) {
 	switch s := stmt.(type) {
 	case *If:

@@ -2,12 +2,12 @@ package syntax
 
 import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
-// operands parses what operators combine: literals, names and brackets, and the
+// operands parses the operands of operators: literals, names and brackets, and the
 // attributes, subscripts and calls that follow them.
 type operands struct {
 	*cursor
 	inner  func(cond bool) Expr // parses an expression inside an operand
-	macros []*Macro             // macros around
+	macros []*Macro             // enclosing macros
 }
 
 func (p *operands) primary(attributes bool) Expr {

@@ -6,17 +6,17 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// maxSource is how many bytes a template's source may have.
+// maxSource is the maximum size of a template's source in bytes.
 const maxSource = 1 << 20
 
-// Known says which filters and tests there are.
+// Known reports which filters and tests exist.
 type Known struct{ Filter, Test func(name string) bool }
 
 // parser parses statements.
 type parser struct {
 	*operators
-	loops int      // loops around, within this macro
-	tags  []string // blocks around
+	loops int      // enclosing loops within this macro
+	tags  []string // enclosing blocks
 }
 
 // Parse parses a template; errors are of type *py.Error.
@@ -34,8 +34,8 @@ func Parse(source string, known Known) (t *Template, err error) {
 	return &Template{Body: body, Hidden: newNames(nil).frame(body)}, nil
 }
 
-// body parses up to one of the end tags, whose name it leaves as the current
-// token; without end tags up to the end.
+// body parses up to one of the end tags, whose name becomes the current token, or to the
+// end of the template without end tags.
 func (p *parser) body(ends ...string) []Stmt {
 	defer p.enter()()
 	var body []Stmt
@@ -63,8 +63,8 @@ func (p *parser) body(ends ...string) []Stmt {
 	}
 }
 
-// block parses the body of a statement: the rest of its tag, then up to an end
-// tag, whose name it returns.
+// block parses the body of a statement: the rest of its tag, then up to an end tag, whose
+// name it returns.
 func (p *parser) block(ends ...string) (body []Stmt, end string) {
 	p.skip(":")
 	p.expect(kindEnd)
@@ -229,8 +229,8 @@ func (p *parser) print(line int) Stmt {
 	return &Print{X: parts, Line: line}
 }
 
-// function parses the body of m: its own loops, its own use of caller, varargs
-// and kwargs.
+// function parses the body of m, which has its own loops and its own use of caller,
+// varargs and kwargs.
 func (p *parser) function(m *Macro, end string) {
 	loops := p.loops
 	p.loops = 0

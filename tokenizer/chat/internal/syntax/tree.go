@@ -70,7 +70,7 @@ type (
 		X, Key Expr // Key may be a *Slice
 		Line   int
 	}
-	// Slice is a subscript with colons; what is not given is nil.
+	// Slice is a subscript with colons. A missing part is nil.
 	Slice struct{ Start, Stop, Step Expr }
 	// Call is Func(Args).
 	Call struct {
@@ -94,7 +94,7 @@ type (
 	}
 )
 
-// Args are the arguments of a call.
+// Args holds the arguments of a call.
 type Args struct {
 	Pos          []Expr
 	Names        []string
@@ -114,7 +114,7 @@ type Template struct {
 // Statements. Hidden are the names that a body assigns and that are undefined
 // before that, even where there is a variable of the name outside of it.
 type (
-	// Text is what stands outside of tags.
+	// Text is the text outside tags.
 	Text struct{ Data string }
 	// Print is {{ X }}.
 	Print struct {
@@ -168,14 +168,14 @@ type (
 		Body   []Stmt
 		Hidden []*py.Undefined
 	}
-	// Scope is a body with variables of its own: with, generation, block. Root
-	// says that it sees the template's variables only.
+	// Scope is a body with its own variables: with, generation, block. Root means that it
+	// sees only the template's variables.
 	Scope struct {
 		Targets, Values []Expr
 		Body            []Stmt
 		Root            bool
 		Hidden          []*py.Undefined
 	}
-	// Break leaves a loop, or goes on to its next round.
+	// Break leaves a loop, or continues with its next round.
 	Break struct{ Continue bool }
 )

@@ -1,11 +1,11 @@
 package syntax
 
-// tupleOptions are how expressions with commas between them are read.
+// tupleOptions determines how to parse expressions separated by commas.
 type tupleOptions struct {
 	cond       bool // an inline if is allowed
 	target     bool // only names and literals: to assign to
 	attributes bool // namespace attributes may be assigned
-	parens     bool // there are parentheses around
+	parens     bool // enclosed in parentheses
 }
 
 func (p *operands) target(o tupleOptions) Expr {
