@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// told records the calls of changed in order.
-type told struct {
+// recorder records the calls of changed in order.
+type recorder struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (s *told) hear(endpoints []string, err error) {
+func (s *recorder) hear(endpoints []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *told) hear(endpoints []string, err error) {
 	s.lines = append(s.lines, "now: "+strings.Join(endpoints, " "))
 }
 
-func (s *told) take() []string {
+func (s *recorder) take() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := s.lines
@@ -44,7 +44,7 @@ func TestWatchFile(t *testing.T) {
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var got told
+		var got recorder
 		done := make(chan error)
 		go func() { done <- Watch(ctx, path, time.Second, check, got.hear) }()
 		// A change written between two readings is read half a second later.
@@ -107,7 +107,7 @@ func TestWatchName(t *testing.T) {
 			return answer, fault
 		})
 		require.NoError(t, err)
-		var got told
+		var got recorder
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		say([]string{"10.0.0.2", "10.0.0.1", "fd00::1"}, nil)

@@ -30,7 +30,7 @@ type Fleet struct {
 	instances map[state.Handle]*instance
 	waiting   map[*state.Request]chan grant
 	idle      map[state.Handle]chan struct{} // closed when a draining instance has no request left
-	enoughNow chan struct{}                  // closed when enough instances serve; nil if nobody waits
+	enoughNow chan struct{}                  // closed when enough instances serve; nil without waiters
 	gen       *generation
 	invalid   int64 // requests refused before any instance saw them
 }
