@@ -16,7 +16,6 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/internal/usage"
@@ -27,6 +26,7 @@ import (
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run/dataset"
+	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
 )
 

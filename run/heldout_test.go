@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/evaluate"
+	"github.com/easyrl/easyrl/run/evaluate"
 )
 
 func TestKeepHeld(t *testing.T) {

@@ -18,9 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run/evaluate"
 )
 
 // scoreBadly is a reward command with the fault that mode names. The prefix "once-" limits

@@ -8,10 +8,10 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
+	"github.com/easyrl/easyrl/run/evaluate"
 )
 
 func evalVerb(std streams) cli.Verb {

@@ -36,7 +36,7 @@ func firstSentences() map[string]string {
 		"tokenizer/chat":   "Package chat renders conversations into prompts as a model's chat template says.",
 		"checkpoint":       "Package checkpoint reads and writes safetensors weights and the state that makes a run resumable.",
 		"report":           "Package report records a run's steps and spans and shows them: console, JSON lines, page, trace.",
-		"evaluate":         "Package evaluate samples and scores responses to held-out prompts and turns their scores into mean@k, pass@k and maj@k.",
+		"run/evaluate":     "Package evaluate samples and scores responses to held-out prompts and turns their scores into mean@k, pass@k and maj@k.",
 		"run":              "Package run puts a run together from its configuration:",
 		"run/dataset":      "Package dataset reads a run's prompts and demonstrations as token ids that its model takes.",
 		"run/serve":        "Package serve runs an inference instance as a process:",

@@ -29,7 +29,7 @@ func floors() [][]string {
 		{"inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply"},
 		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/panels", "model/tensor", "npu/device", "rollout/sample"},
 		{"inference/remote/internal/labelled", "inference/server/internal/answer"},
-		{"model", "optim", "producer", "evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
+		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},
@@ -116,7 +116,7 @@ func TestForbiddenImports(t *testing.T) {
 func TestInferenceIsAContract(t *testing.T) {
 	t.Parallel()
 	for _, s := range parse(t).files {
-		if s.test || !under(s.pkg, "producer", "trainer", "evaluate", "rollout") {
+		if s.test || !under(s.pkg, "producer", "trainer", "run/evaluate", "rollout") {
 			continue
 		}
 		for _, path := range s.imports() {

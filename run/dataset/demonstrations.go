@@ -6,9 +6,9 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
-	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/trainer"
 )
 

@@ -10,10 +10,10 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/data/turns"
-	"github.com/easyrl/easyrl/evaluate"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run/evaluate"
 )
 
 // Reader reads the files of one run. It is not safe for concurrent use.
