@@ -24,10 +24,10 @@ const (
 	maxIndex  = 1 << 28 // bytes
 )
 
-// A Folder gives access to the weights of a model folder, mapped into memory.
-// Reading a tensor releases its pages afterwards. A Folder is safe for concurrent
-// use.
-type Folder struct {
+// WeightFiles gives access to the weights of a model folder, mapped into memory.
+// Reading a tensor releases its pages afterwards. Its methods may be called
+// concurrently.
+type WeightFiles struct {
 	files    []*file
 	tensors  map[string]Tensor
 	metadata map[string]string
@@ -53,7 +53,7 @@ func inMemory(data []byte) mapping {
 	return mapping{data: data, unmap: func() error { return nil }, release: func(int, int) {}}
 }
 
-// A Tensor is one tensor of an open Folder.
+// A Tensor is one tensor of open WeightFiles.
 type Tensor struct {
 	Name  string
 	DType DType
@@ -66,7 +66,7 @@ type Tensor struct {
 // OpenFolder opens the weights of a Hugging Face model folder: model.safetensors,
 // or the shards listed in model.safetensors.index.json. The error wraps
 // ErrNotFound if the folder has neither.
-func OpenFolder(dir string) (*Folder, error) {
+func OpenFolder(dir string) (*WeightFiles, error) {
 	f, err := openFolder(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open weights %s: %w", dir, err)
@@ -75,7 +75,7 @@ func OpenFolder(dir string) (*Folder, error) {
 }
 
 // OpenFile opens one safetensors file.
-func OpenFile(path string) (*Folder, error) {
+func OpenFile(path string) (*WeightFiles, error) {
 	f := newFolder()
 	if err := f.openAll(path); err != nil {
 		return nil, fmt.Errorf("open weights %s: %w", path, err)
@@ -83,11 +83,11 @@ func OpenFile(path string) (*Folder, error) {
 	return f, nil
 }
 
-func newFolder() *Folder {
-	return &Folder{tensors: make(map[string]Tensor), metadata: make(map[string]string)}
+func newFolder() *WeightFiles {
+	return &WeightFiles{tensors: make(map[string]Tensor), metadata: make(map[string]string)}
 }
 
-func openFolder(dir string) (*Folder, error) {
+func openFolder(dir string) (*WeightFiles, error) {
 	f := newFolder()
 	path := filepath.Join(dir, modelName)
 	if _, err := os.Stat(path); err == nil {
@@ -167,7 +167,7 @@ func parseIndex(text []byte) (map[string][]string, error) {
 	return shards, err
 }
 
-func (f *Folder) openShards(dir string, shards map[string][]string) error {
+func (f *WeightFiles) openShards(dir string, shards map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(shards)) {
 		s, err := openFile(filepath.Join(dir, name))
 		if err != nil {
@@ -188,7 +188,7 @@ func (f *Folder) openShards(dir string, shards map[string][]string) error {
 }
 
 // openAll opens a file and exposes all its tensors.
-func (f *Folder) openAll(path string) error {
+func (f *WeightFiles) openAll(path string) error {
 	s, err := openFile(path)
 	if err != nil {
 		return err
@@ -238,19 +238,19 @@ func (s *file) tensors() map[string]Tensor {
 }
 
 // Names returns the tensors' names in ascending order.
-func (f *Folder) Names() []string { return slices.Sorted(maps.Keys(f.tensors)) }
+func (f *WeightFiles) Names() []string { return slices.Sorted(maps.Keys(f.tensors)) }
 
 // Tensor returns the named tensor. It reads no data.
-func (f *Folder) Tensor(name string) (Tensor, bool) {
+func (f *WeightFiles) Tensor(name string) (Tensor, bool) {
 	t, ok := f.tensors[name]
 	return t, ok
 }
 
 // Metadata returns the __metadata__ entries of the files.
-func (f *Folder) Metadata() map[string]string { return maps.Clone(f.metadata) }
+func (f *WeightFiles) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
 // Close releases the files. Reading a tensor afterwards fails.
-func (f *Folder) Close() error {
+func (f *WeightFiles) Close() error {
 	var errs []error
 	for _, s := range f.files {
 		errs = append(errs, s.close())

@@ -8,11 +8,11 @@ import (
 	"unsafe"
 )
 
-// A Memory is a safetensors file in this process's memory; it disappears with the
+// A MemoryFile is a safetensors file in this process's memory; it disappears with the
 // process. After Begin, writes go to their final place; without Begin, they are
-// buffered first. A Memory is for one goroutine at a time; the slices returned by
+// buffered first. A MemoryFile is for one goroutine at a time; the slices returned by
 // Bytes may be shared.
-type Memory struct {
+type MemoryFile struct {
 	room    []byte // all memory
 	size    int    // of the file
 	at      int    // offset of the next write
@@ -24,17 +24,17 @@ type Memory struct {
 
 // NewMemory returns an empty file. On systems with files in memory (Linux), other
 // processes of the same user can open it under its Path.
-func NewMemory() *Memory { return &Memory{} }
+func NewMemory() *MemoryFile { return &MemoryFile{} }
 
 // Path returns the file's path for other processes, or "" if they cannot open it.
 // It changes when Begin is called with a much larger size.
-func (m *Memory) Path() string { return m.path }
+func (m *MemoryFile) Path() string { return m.path }
 
 // Bytes returns the content of the file. The next Begin invalidates it.
-func (m *Memory) Bytes() []byte { return m.room[:m.size:m.size] }
+func (m *MemoryFile) Bytes() []byte { return m.room[:m.size:m.size] }
 
 // Fill replaces the file's content with what write writes.
-func (m *Memory) Fill(write func(m *Memory) error) error {
+func (m *MemoryFile) Fill(write func(m *MemoryFile) error) error {
 	m.begun, m.pending = false, nil
 	err := write(m)
 	if err == nil && !m.begun {
@@ -51,7 +51,7 @@ func (m *Memory) Fill(write func(m *Memory) error) error {
 
 // Begin sets the size of the new content, before the first byte is written. Until
 // the header is written, readers find no valid file.
-func (m *Memory) Begin(size int) error {
+func (m *MemoryFile) Begin(size int) error {
 	if err := growMemory(m, size); err != nil {
 		return fmt.Errorf("%d bytes in memory: %w", size, err)
 	}
@@ -61,7 +61,7 @@ func (m *Memory) Begin(size int) error {
 }
 
 // Write implements io.Writer.
-func (m *Memory) Write(p []byte) (int, error) {
+func (m *MemoryFile) Write(p []byte) (int, error) {
 	if !m.begun {
 		m.pending = append(m.pending, p...)
 		return len(p), nil
@@ -76,7 +76,7 @@ func (m *Memory) Write(p []byte) (int, error) {
 
 // Room returns memory for the file's next n values; the caller fills it and
 // passes it to Took. It fails if the values exceed the file's size.
-func (m *Memory) Room(n int) ([]float32, error) {
+func (m *MemoryFile) Room(n int) ([]float32, error) {
 	if 4*n > m.size-m.at {
 		return nil, io.ErrShortWrite
 	}
@@ -88,14 +88,14 @@ func (m *Memory) Room(n int) ([]float32, error) {
 }
 
 // Took appends the values that the caller wrote into Room's memory.
-func (m *Memory) Took(vals []float32) error {
+func (m *MemoryFile) Took(vals []float32) error {
 	fromLittle(vals) // reversing bytes works both ways
 	m.at += 4 * len(vals)
 	return nil
 }
 
 // SetHeader replaces the header with one of the same length.
-func (m *Memory) SetHeader(head []byte) { copy(m.room, head) }
+func (m *MemoryFile) SetHeader(head []byte) { copy(m.room, head) }
 
 // values reinterprets b as float32; false if misaligned.
 func values(b []byte) ([]float32, bool) {

@@ -18,7 +18,7 @@ const slack = 1 << 20
 // shrinking keeps other processes' mappings of it valid. When a larger file
 // replaces it, the old one stays mapped for its readers until the process ends.
 // growMemory first clears the header's length, so that readers notice the rewrite.
-func growMemory(m *Memory, size int) error {
+func growMemory(m *MemoryFile, size int) error {
 	if m.file != nil {
 		atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(m.room))), 0) // unlike a plain store, ordered before all that follow
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 // write fills m with one tensor of n values starting at base.
-func write(t *testing.T, m *Memory, base float32, n int) []byte {
+func write(t *testing.T, m *MemoryFile, base float32, n int) []byte {
 	t.Helper()
 	sources := []Source{constant("a", base, n)}
-	require.NoError(t, m.Fill(func(m *Memory) error { return WriteSafetensors(m, sources, nil) }))
+	require.NoError(t, m.Fill(func(m *MemoryFile) error { return WriteSafetensors(m, sources, nil) }))
 	var want bytes.Buffer
 	require.NoError(t, WriteSafetensors(&want, sources, nil))
 	return want.Bytes()
@@ -44,15 +44,15 @@ func TestMemoryFails(t *testing.T) {
 	m := NewMemory()
 	write(t, m, 1, 1000)
 	lost := errors.New("device lost")
-	require.ErrorIs(t, m.Fill(func(m *Memory) error { return errors.Join(m.Begin(len(m.Bytes())), lost) }), lost)
+	require.ErrorIs(t, m.Fill(func(m *MemoryFile) error { return errors.Join(m.Begin(len(m.Bytes())), lost) }), lost)
 	_, err := NewStream(bytes.NewReader(m.Bytes()), -1)
 	require.Error(t, err)
-	require.ErrorIs(t, m.Fill(func(m *Memory) error {
+	require.ErrorIs(t, m.Fill(func(m *MemoryFile) error {
 		_, err := m.Write(make([]byte, 10))
 		return err
 	}), nil)
-	require.ErrorIs(t, m.Fill(func(m *Memory) error { return m.Begin(100) }), io.ErrUnexpectedEOF)
-	require.ErrorIs(t, m.Fill(func(m *Memory) error {
+	require.ErrorIs(t, m.Fill(func(m *MemoryFile) error { return m.Begin(100) }), io.ErrUnexpectedEOF)
+	require.ErrorIs(t, m.Fill(func(m *MemoryFile) error {
 		_, err := m.Write(make([]byte, 10))
 		return errors.Join(m.Begin(100), err)
 	}), io.ErrUnexpectedEOF)
@@ -100,7 +100,7 @@ func TestReadConvertedFile(t *testing.T) {
 	t.Parallel()
 	m, files := NewMemory(), Files{}
 	defer files.Close()
-	require.NoError(t, m.Fill(func(m *Memory) error {
+	require.NoError(t, m.Fill(func(m *MemoryFile) error {
 		_, err := m.Write(pack(`{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}`, 0x80, 0x3f, 0, 0x40))
 		return err
 	}))

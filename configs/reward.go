@@ -15,7 +15,7 @@ func (c *checks) reward(r *Resolved) {
 	var reported []string
 	if faults, ok := r.Reward.Validate(r.Rollout.MaxTokens).(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join's own form is meant
 		for _, err := range faults.Unwrap() {
-			var f *reward.Fault
+			var f *reward.KeyFault
 			if errors.As(err, &f) {
 				key := joinKey(append([]string{"reward"}, f.Path...))
 				c.faults = append(c.faults, &Fault{r.nearestOrigin(key), key + " " + f.Message})

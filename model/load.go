@@ -59,7 +59,7 @@ const headName = "lm_head.weight"
 // computation: further layers, biases, norms. It ignores tensors outside the decoder,
 // such as a value head, and the rotary frequencies in older files, which follow from
 // config.json. checkHead handles an output projection beside tied embeddings.
-func (c *Config) checkOthers(f *checkpoint.Folder) error {
+func (c *Config) checkOthers(f *checkpoint.WeightFiles) error {
 	known := make(map[string]struct{})
 	for _, p := range c.params() {
 		known[p.Name] = struct{}{}
@@ -81,7 +81,7 @@ func (c *Config) checkOthers(f *checkpoint.Folder) error {
 
 // checkHead rejects an output projection that differs from the embedding that
 // config.json ties it to. Published folders contain equal copies.
-func (c *Config) checkHead(f *checkpoint.Folder) error {
+func (c *Config) checkHead(f *checkpoint.WeightFiles) error {
 	head, ok := f.Tensor(headName)
 	if !ok || !c.Tied {
 		return nil

@@ -45,7 +45,7 @@ func filled(t *testing.T, dev npu.Device, c *Config, seed uint64) *Weights {
 }
 
 // packedFile returns the packed file of a snapshot.
-func packedFile(t testing.TB, s *Snapshot) (*checkpoint.Memory, []byte) {
+func packedFile(t testing.TB, s *Snapshot) (*checkpoint.MemoryFile, []byte) {
 	t.Helper()
 	m := checkpoint.NewMemory()
 	require.NoError(t, m.Fill(s.WritePacked))

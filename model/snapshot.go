@@ -35,7 +35,7 @@ func NewSnapshot(w *Weights, version int64) *Snapshot {
 // kind. Call ReadWith before those methods.
 func (s *Snapshot) ReadWith(dev npu.Device) {
 	read := *s.weights
-	read.dev = tensor.Device{Device: dev}
+	read.dev = tensor.Transfer{Device: dev}
 	s.read = &read
 }
 
@@ -62,7 +62,7 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	head, err := s.header(s.weights.Sources(), map[string]string{checksumKey: sum}, checkpoint.Align)
-	if memory, ok := w.(*checkpoint.Memory); ok && err == nil {
+	if memory, ok := w.(*checkpoint.MemoryFile); ok && err == nil {
 		err = memory.Begin(len(head) + int(4*s.weights.Config.NumParams()))
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Snapshot) Layout() string { return panels.Layout }
 // devices. On such a device ReadStream loads it without repacking. The file is a
 // safetensors file whose metadata name the layout. A matrix has the shape [panels,
 // columns, npu.MatrixBlock].
-func (s *Snapshot) WritePacked(m *checkpoint.Memory) error {
+func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sources, size := s.weights.Sources(), 0

@@ -81,7 +81,7 @@ func TestWriteSnapshot(t *testing.T) {
 			for version := int64(1); version < 12; version++ {
 				w.Init(uint64(version))
 				s := NewSnapshot(w, version)
-				require.NoError(t, memory.Fill(func(m *checkpoint.Memory) error { return s.WriteSafetensors(m) }))
+				require.NoError(t, memory.Fill(func(m *checkpoint.MemoryFile) error { return s.WriteSafetensors(m) }))
 				require.True(t, bytes.Equal(published(t, s), memory.Bytes()), "a file in memory")
 				if memory.Path() != "" {
 					sum, err := got.ReadFile(&files, memory.Path())

@@ -32,7 +32,7 @@ type Weights struct {
 	Norm   npu.Buffer
 	Head   npu.Matrix // shares Embed's buffer if embeddings are tied, except in gradients
 	arena  npu.Buffer
-	dev    tensor.Device
+	dev    tensor.Transfer
 }
 
 // params returns the tensors of a decoder in arena order.
@@ -102,7 +102,7 @@ func newWeights(dev npu.Device, c *Config, purpose npu.Purpose, ps tensor.Params
 	if err != nil {
 		return nil, fmt.Errorf("allocate %s: %w", purpose, err)
 	}
-	w := &Weights{Config: c, Params: ps, arena: arena, dev: tensor.Device{Device: dev}, Layers: make([]Layer, c.Layers)}
+	w := &Weights{Config: c, Params: ps, arena: arena, dev: tensor.Transfer{Device: dev}, Layers: make([]Layer, c.Layers)}
 	at := 0
 	for i := range ps {
 		n := size(&ps[i])

@@ -86,7 +86,7 @@ func (c *Config) Validate() error {
 
 // Fleet samples responses. *fleet.Fleet implements it.
 type Fleet interface {
-	sample.Fleet
+	sample.Generator
 	// TargetInFlight returns the current number of requests, each for this many responses,
 	// that the fleet should have at once.
 	TargetInFlight(responses int) int

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Fault is an invalid value.
-type Fault struct {
+// KeyFault is an invalid value.
+type KeyFault struct {
 	Path    []string // of the key, below the section
 	Message string   // "is 0, expected 1 or more"
 }
 
 // Error returns the key and what is wrong with it.
-func (f *Fault) Error() string { return strings.Join(f.Path, ".") + " " + f.Message }
+func (f *KeyFault) Error() string { return strings.Join(f.Path, ".") + " " + f.Message }
 
 // Validate reports all faults of c together, each a *Fault. Responses have at most
 // maxTokens.
@@ -46,7 +46,7 @@ type validation struct {
 
 func (v *validation) expect(ok bool, key, format string, args ...any) {
 	if !ok {
-		v.faults = append(v.faults, &Fault{append(slices.Clone(v.path), key), fmt.Sprintf(format, args...)})
+		v.faults = append(v.faults, &KeyFault{append(slices.Clone(v.path), key), fmt.Sprintf(format, args...)})
 	}
 }
 

@@ -84,5 +84,5 @@ func (j *job) readDemonstrations() (*demonstrations, error) {
 	}
 	all := slices.Concat(lists...)
 	return &demonstrations{count: len(all), Demonstrations: trainer.Demonstrations{
-		Example: func(i int) trainer.Example { return all[order.At(i)] }, Held: held}}, nil
+		Example: func(i int) trainer.Demonstration { return all[order.At(i)] }, Held: held}}, nil
 }

@@ -11,15 +11,15 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// Example is a prompt and the response to imitate, as token ids.
-type Example struct {
+// Demonstration is a prompt and the response to imitate, as token ids.
+type Demonstration struct {
 	Prompt, Response []int32
 }
 
 // HeldOut is a set of examples that is never trained on.
 type HeldOut struct {
 	Name     string // in metrics: eval/<name>/loss
-	Examples []Example
+	Examples []Demonstration
 }
 
 // Demonstrations is the data of supervised fine-tuning. The loss is the mean cross-entropy
@@ -27,7 +27,7 @@ type HeldOut struct {
 // response tokens.
 type Demonstrations struct {
 	// Example returns example i of the endless training order.
-	Example func(i int) Example
+	Example func(i int) Demonstration
 	Held    []HeldOut
 }
 
@@ -62,7 +62,7 @@ func (d *demonstrations) accumulate(ctx context.Context, s *step, n int) (*batch
 	b := &batch{responses: n}
 	first := d.next
 	d.next += n
-	err := pack(d.parts(n, func(i int) Example { return d.Example(first + i) }), d.t.cfg.MicroBatchTokens, func(m *micro) error {
+	err := pack(d.parts(n, func(i int) Demonstration { return d.Example(first + i) }), d.t.cfg.MicroBatchTokens, func(m *micro) error {
 		return d.t.pass(ctx, s, b, m, b.crossEntropy)
 	})
 	if err != nil {
@@ -87,7 +87,7 @@ func (b *batch) crossEntropy(lp trimodel.Logprobs) ([]float32, error) {
 }
 
 // parts yields n examples, each as a separate part.
-func (d *demonstrations) parts(n int, example func(i int) Example) iter.Seq[part] {
+func (d *demonstrations) parts(n int, example func(i int) Demonstration) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for i := range n {
 			e := example(i)
@@ -116,7 +116,7 @@ func (d *demonstrations) evaluate(ctx context.Context, line report.Values) (scor
 	began := time.Now()
 	var losses metrics
 	for _, set := range d.Held {
-		parts := d.parts(len(set.Examples), func(i int) Example { return set.Examples[i] })
+		parts := d.parts(len(set.Examples), func(i int) Demonstration { return set.Examples[i] })
 		err := pack(parts, d.t.cfg.MicroBatchTokens, func(m *micro) error {
 			if err := ctx.Err(); err != nil {
 				return err

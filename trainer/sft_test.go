@@ -32,9 +32,9 @@ func (c sometime) Err() error {
 // resumes to the same weights and the same lines.
 func TestStoppedSFTResumes(t *testing.T) {
 	t.Parallel()
-	examples := make([]Example, 7)
+	examples := make([]Demonstration, 7)
 	for i := range examples {
-		examples[i] = Example{Prompt: []int32{int32(i), 2}, Response: []int32{int32(9 - i), 5, 1}[i%2:]}
+		examples[i] = Demonstration{Prompt: []int32{int32(i), 2}, Response: []int32{int32(9 - i), 5, 1}[i%2:]}
 	}
 	// run returns the weights' checksum, or an empty one if it was stopped.
 	run := func(t *testing.T, dir string, ctx context.Context) string { //nolint:revive // the test's context is wrapped
@@ -55,7 +55,7 @@ func TestStoppedSFTResumes(t *testing.T) {
 		cfg := Config{Dir: dir, Steps: 4, PromptsPerStep: 3, MicroBatchTokens: 6, MiniBatches: 1, Optim: optim.Default(), CheckpointEvery: 3, EvalEvery: 2}
 		cfg.Optim.LR = 1e-2
 		tr, err := NewSFT(cfg, state, Deps{Models: models, Metrics: metrics, Progress: func(int, report.Values) {}},
-			Demonstrations{Example: func(i int) Example { return examples[i%5] }, Held: []HeldOut{{"a", examples[5:]}, {"b", examples[:2]}}})
+			Demonstrations{Example: func(i int) Demonstration { return examples[i%5] }, Held: []HeldOut{{"a", examples[5:]}, {"b", examples[:2]}}})
 		require.NoError(t, err)
 		if err := tr.Run(ctx); err != nil {
 			require.ErrorIs(t, err, ErrStopped)
@@ -104,7 +104,7 @@ func TestStoppedSFTResumes(t *testing.T) {
 // micro-batches. It equals the loss of one pass over everything.
 func TestHeldOutLoss(t *testing.T) {
 	t.Parallel()
-	set := []Example{{[]int32{1, 2}, []int32{3, 4, 5}}, {[]int32{6}, []int32{7}}, {[]int32{8, 9, 3}, []int32{2, 1}}}
+	set := []Demonstration{{[]int32{1, 2}, []int32{3, 4, 5}}, {[]int32{6}, []int32{7}}, {[]int32{8, 9, 3}, []int32{2, 1}}}
 	models := tinyModels(t, 1, trimodel.Config{Temperature: 1})
 	var l attention.Layout
 	for _, e := range set {
@@ -145,7 +145,7 @@ func (b *breaking) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 
 func TestSFTFaults(t *testing.T) {
 	t.Parallel()
-	sft := func(t *testing.T, lr float64, example func(i int) Example) *Trainer {
+	sft := func(t *testing.T, lr float64, example func(i int) Demonstration) *Trainer {
 		dir := t.TempDir()
 		metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 		require.NoError(t, err)
@@ -157,7 +157,9 @@ func TestSFTFaults(t *testing.T) {
 		require.NoError(t, err)
 		return tr
 	}
-	example := func(i int) Example { return Example{Prompt: []int32{int32(i % 7)}, Response: []int32{5, 1}} }
+	example := func(i int) Demonstration {
+		return Demonstration{Prompt: []int32{int32(i % 7)}, Response: []int32{5, 1}}
+	}
 	t.Run("rate", func(t *testing.T) {
 		t.Parallel()
 		tr := sft(t, 1e30, example)
@@ -167,7 +169,7 @@ func TestSFTFaults(t *testing.T) {
 	t.Run("gradient", func(t *testing.T) {
 		t.Parallel()
 		var tr *Trainer
-		tr = sft(t, 1e-3, func(i int) Example {
+		tr = sft(t, 1e-3, func(i int) Demonstration {
 			if i == 4*3 { // the first of step 4
 				tr.Models.Gradients.Params[0].Buffer.Float32s()[0] = float32(math.NaN())
 			}
@@ -190,7 +192,7 @@ func TestSFTFaults(t *testing.T) {
 	t.Run("stopped in the middle of a step", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
-		tr := sft(t, 1e-3, func(i int) Example {
+		tr := sft(t, 1e-3, func(i int) Demonstration {
 			if i == 4*3+1 { // of step 4
 				cancel()
 			}

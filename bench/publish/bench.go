@@ -36,8 +36,8 @@ type bench struct {
 	from    []float32 // source of the plain copy
 	to      []float32
 	version int64
-	files   []remote.Instance // clients that publish by file
-	streams []remote.Instance // clients that publish by stream
+	files   []remote.Server // clients that publish by file
+	streams []remote.Server // clients that publish by stream
 	servers []*exec.Cmd
 
 	first time.Duration
@@ -80,7 +80,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 			return err
 		}
 		// A client treats LOCALHOST as a remote machine.
-		for host, list := range map[string]*[]remote.Instance{"127.0.0.1": &b.files, "LOCALHOST": &b.streams} {
+		for host, list := range map[string]*[]remote.Server{"127.0.0.1": &b.files, "LOCALHOST": &b.streams} {
 			inst, err := remote.Dial(ctx, remote.Config{URL: "http://" + host + ":" + port, Kind: remote.EasyRL, Store: store})
 			if err != nil {
 				return err
@@ -188,7 +188,7 @@ func (b *bench) copy() {
 }
 
 // publish sends the instances a new version, as after a step.
-func (b *bench) publish(ctx context.Context, to []remote.Instance) error {
+func (b *bench) publish(ctx context.Context, to []remote.Server) error {
 	b.version++
 	w := model.NewSnapshot(b.weights, b.version)
 	group := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()

@@ -34,7 +34,7 @@ func newClient(cfg Config) *client {
 
 // open detects the server's kind, unless the configuration names it, and returns the
 // instance of that kind.
-func (c *client) open(ctx context.Context) (Instance, error) {
+func (c *client) open(ctx context.Context) (Server, error) {
 	c.kind, _ = kindOf(c.cfg.Kind)
 	if c.cfg.Kind == "" {
 		kind, err := c.recognise(ctx)

@@ -46,7 +46,7 @@ type held struct {
 	Layout   string `json:"layout"`   // of panels accepted besides rows; may be empty
 }
 
-func newEasyrl(ctx context.Context, c *client) (Instance, error) {
+func newEasyrl(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}

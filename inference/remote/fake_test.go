@@ -147,7 +147,7 @@ func (f *fake) config() Config {
 }
 
 // dial returns a client of f.
-func (f *fake) dial(edit ...func(*Config)) Instance {
+func (f *fake) dial(edit ...func(*Config)) Server {
 	cfg := f.config()
 	for _, e := range edit {
 		e(&cfg)

@@ -17,7 +17,7 @@ type Kind struct {
 	// shared marks a kind whose marks other kinds may also answer. It is tried last.
 	shared bool
 	// open reads the server's settings and returns its instance.
-	open func(ctx context.Context, c *client) (Instance, error)
+	open func(ctx context.Context, c *client) (Server, error)
 }
 
 // mark is a GET whose answer has a field that identifies a kind.

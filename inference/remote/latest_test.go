@@ -16,7 +16,7 @@ type packedWeights struct{ fakeWeights }
 
 func (packedWeights) Layout() string { return "panels" }
 
-func (w packedWeights) WritePacked(m *checkpoint.Memory) error {
+func (w packedWeights) WritePacked(m *checkpoint.MemoryFile) error {
 	header := fmt.Sprintf(`{"packed":%q}`, w.Checksum())
 	_, err := m.Write(binary.LittleEndian.AppendUint32([]byte(header), math.Float32bits(w.value)))
 	return err

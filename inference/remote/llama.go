@@ -27,7 +27,7 @@ func llamaKind() Kind {
 	return Kind{Name: LlamaCpp, Title: "llama.cpp", marks: []mark{{"/props", "total_slots"}}, open: newLlama}
 }
 
-func newLlama(ctx context.Context, c *client) (Instance, error) {
+func newLlama(ctx context.Context, c *client) (Server, error) {
 	var props struct {
 		Slots    int `json:"total_slots"`
 		Settings struct {

@@ -94,8 +94,8 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Instance is a server as an inference.Instance.
-type Instance interface {
+// Server is a server as an inference.Instance.
+type Server interface {
 	inference.Instance
 	// Kind returns the server's kind.
 	Kind() Kind
@@ -105,7 +105,7 @@ type Instance interface {
 
 // Dial connects to a server and reads its kind and settings. It samples nothing and sends
 // no weights.
-func Dial(ctx context.Context, cfg Config) (Instance, error) {
+func Dial(ctx context.Context, cfg Config) (Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

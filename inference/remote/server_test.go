@@ -123,7 +123,7 @@ func (b *backend) Stream(ctx context.Context, req inference.Request, emit func(i
 }
 
 // serving starts easyrl's server over b and returns a client of it.
-func serving(t *testing.T, b *backend, store *publish.Store) Instance {
+func serving(t *testing.T, b *backend, store *publish.Store) Server {
 	cfg := server.DefaultConfig()
 	cfg.Listen, cfg.Token = "127.0.0.1:0", "secret"
 	s, err := server.New(cfg, b, nil)

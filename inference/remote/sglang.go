@@ -35,7 +35,7 @@ func sglangKind() Kind {
 		marks: []mark{{"/model_info", "model_path"}, {"/get_model_info", "model_path"}}, open: newSGLang}
 }
 
-func newSGLang(ctx context.Context, c *client) (Instance, error) {
+func newSGLang(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}

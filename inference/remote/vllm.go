@@ -33,7 +33,7 @@ func vllmKind() Kind {
 	return Kind{Name: VLLM, Title: "vLLM", Weights: true, marks: []mark{{"/version", "version"}}, shared: true, open: newVLLM}
 }
 
-func newVLLM(ctx context.Context, c *client) (Instance, error) {
+func newVLLM(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}

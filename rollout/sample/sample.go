@@ -14,8 +14,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Fleet samples responses.
-type Fleet interface {
+// Generator samples responses.
+type Generator interface {
 	// Generate returns the completions and the instance that sampled them. It retries on
 	// other instances itself, so an error is final.
 	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error)
@@ -23,7 +23,7 @@ type Fleet interface {
 
 // Sampler samples and scores groups. Its methods may be called concurrently.
 type Sampler struct {
-	Fleet  Fleet
+	Fleet  Generator
 	Reward reward.Func
 	// Text decodes a response for the reward and the record, without stop and other special
 	// tokens. If nil, the instance's text is used.

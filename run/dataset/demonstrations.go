@@ -14,7 +14,7 @@ import (
 
 // Demonstrations reads files of demonstrations and drops those that are too long. It
 // returns a list per path.
-func (r *Reader) Demonstrations(paths []string) ([][]trainer.Example, error) {
+func (r *Reader) Demonstrations(paths []string) ([][]trainer.Demonstration, error) {
 	f, cfg := r.folder, r.cfg
 	if f.Tokenizer == nil {
 		return nil, usage.Errorf("%s has no tokenizer files, which demonstrations need", f.Dir)
@@ -24,7 +24,7 @@ func (r *Reader) Demonstrations(paths []string) ([][]trainer.Example, error) {
 	if err != nil {
 		return nil, usage.Wrap(err)
 	}
-	lists := make([][]trainer.Example, len(paths))
+	lists := make([][]trainer.Demonstration, len(paths))
 	for k, path := range paths {
 		if cfg.SFT.Turns == configs.AllTurns {
 			rows[k] = data.EachTurn(rows[k])
@@ -71,12 +71,12 @@ func (r *Reader) Demonstrations(paths []string) ([][]trainer.Example, error) {
 
 // encodeDemonstration encodes prompt and response separately, as in sampling. A response
 // that no chat template has terminated gets the model's end-of-sequence token.
-func (r *Reader) encodeDemonstration(prompt, response string, rendered bool) trainer.Example {
+func (r *Reader) encodeDemonstration(prompt, response string, rendered bool) trainer.Demonstration {
 	tok, stops := r.folder.Tokenizer, r.folder.StopIDs
 	if rendered {
-		return trainer.Example{Prompt: tok.Encode(prompt), Response: tok.Encode(response)}
+		return trainer.Demonstration{Prompt: tok.Encode(prompt), Response: tok.Encode(response)}
 	}
-	e := trainer.Example{Prompt: tok.EncodePrompt(prompt), Response: tok.Encode(response)}
+	e := trainer.Demonstration{Prompt: tok.EncodePrompt(prompt), Response: tok.Encode(response)}
 	if n := len(e.Response); len(stops) > 0 && (n == 0 || !slices.Contains(stops, e.Response[n-1])) {
 		e.Response = append(e.Response, stops[0])
 	}

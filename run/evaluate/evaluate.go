@@ -40,7 +40,7 @@ type Config struct {
 
 // Fleet samples responses. *fleet.Fleet implements it.
 type Fleet interface {
-	sample.Fleet
+	sample.Generator
 	// Capacity returns the number of responses that the fleet can sample at once now.
 	Capacity() int
 }
@@ -167,14 +167,14 @@ func (r *run) task(ctx context.Context, i, j int) error {
 const scoringAtOnce = 8
 
 // responses converts the responses of a scored group.
-func responses(g *rollout.Group, scores []reward.Score) []Response {
-	out := make([]Response, len(scores))
+func responses(g *rollout.Group, scores []reward.Score) []ScoredResponse {
+	out := make([]ScoredResponse, len(scores))
 	for i := range scores {
 		resp, score := &g.Responses[i], &scores[i]
 		// JSON replaces invalid UTF-8, and a response read from a record must count like
 		// the original.
 		answer := strings.ToValidUTF8(score.Answer, "\uFFFD")
-		out[i] = Response{Text: resp.Text, Reward: score.Value, Right: score.Right(), Parts: score.Parts, Answer: answer,
+		out[i] = ScoredResponse{Text: resp.Text, Reward: score.Value, Right: score.Right(), Parts: score.Parts, Answer: answer,
 			Finish: resp.Finish, Tokens: len(resp.IDs)}
 	}
 	return out

@@ -12,17 +12,17 @@ import (
 
 // Result is a prompt with its scored responses, a line of a record.
 type Result struct {
-	Set       string          `json:"set"`
-	Index     int             `json:"index"` // in its set, from 0
-	PromptID  string          `json:"prompt_id"`
-	Prompt    string          `json:"prompt"`
-	Answer    json.RawMessage `json:"answer,omitempty"` // reference answer for the reward
-	Source    string          `json:"source,omitempty"`
-	Responses []Response      `json:"responses"`
+	Set       string           `json:"set"`
+	Index     int              `json:"index"` // in its set, from 0
+	PromptID  string           `json:"prompt_id"`
+	Prompt    string           `json:"prompt"`
+	Answer    json.RawMessage  `json:"answer,omitempty"` // reference answer for the reward
+	Source    string           `json:"source,omitempty"`
+	Responses []ScoredResponse `json:"responses"`
 }
 
-// Response is one scored response.
-type Response struct {
+// ScoredResponse is one scored response.
+type ScoredResponse struct {
 	Text   string             `json:"text"`
 	Reward float64            `json:"reward"`
 	Right  bool               `json:"right"`            // according to the reward (reward.Score.Right), for pass@k

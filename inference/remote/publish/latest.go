@@ -23,14 +23,14 @@ type Latest struct {
 
 // layoutFile holds weights in one layout.
 type layoutFile struct {
-	memory *checkpoint.Memory
+	memory *checkpoint.MemoryFile
 	of     inference.Weights // what it holds; nil if incomplete
 }
 
 // Packed is implemented by weights that can be written in their in-memory layout.
 type Packed interface {
 	Layout() string
-	WritePacked(m *checkpoint.Memory) error
+	WritePacked(m *checkpoint.MemoryFile) error
 }
 
 // NewLatest returns a Latest without weights.
@@ -57,7 +57,7 @@ func (l *Latest) Put(ctx context.Context, w inference.Weights, layout string) (p
 	}
 	if f.of == nil || f.of.Version() != w.Version() || f.of.Checksum() != w.Checksum() {
 		f.of = nil
-		write := func(m *checkpoint.Memory) error { return w.WriteSafetensors(m) }
+		write := func(m *checkpoint.MemoryFile) error { return w.WriteSafetensors(m) }
 		if p, ok := w.(Packed); ok && layout != "" {
 			write = p.WritePacked
 		}

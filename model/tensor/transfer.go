@@ -12,13 +12,13 @@ import (
 // time. Blocks avoid a second copy of a tensor and fit in a core's cache.
 const BlockValues = 1 << 18
 
-// Device is a device that moves tensors block by block.
-type Device struct{ npu.Device }
+// Transfer moves tensors between a device and host memory, block by block.
+type Transfer struct{ npu.Device }
 
 // Blocks splits p into blocks of whole rows that a device lays out together. A vector
 // is one block. first is the row-major index of the block's first value; matrix is the
 // block in the device's layout, with Cols 0 for a vector.
-func (d Device) Blocks(p *Param) iter.Seq2[int, npu.Matrix] {
+func (d Transfer) Blocks(p *Param) iter.Seq2[int, npu.Matrix] {
 	return func(yield func(first int, matrix npu.Matrix) bool) {
 		all, step := p.Shape().Values(), p.Shape().Block(BlockValues)
 		for first := 0; first < all; first += step {
@@ -31,7 +31,7 @@ func (d Device) Blocks(p *Param) iter.Seq2[int, npu.Matrix] {
 
 // block returns the n values of p that start at value first, which must start a
 // block.
-func (d Device) block(p *Param, first, n int) npu.Matrix {
+func (d Transfer) block(p *Param, first, n int) npu.Matrix {
 	if p.Cols == 0 {
 		return npu.Matrix{Buffer: p.Buffer.Slice(first, first+n), Rows: n}
 	}
@@ -41,7 +41,7 @@ func (d Device) block(p *Param, first, n int) npu.Matrix {
 
 // Set writes a block of row-major values to p and the sums of its panels to the sums
 // of p. It rejects values that are not finite.
-func (d Device) Set(p *Param, first int, vals []float32, sums []uint64) error {
+func (d Transfer) Set(p *Param, first int, vals []float32, sums []uint64) error {
 	m := d.block(p, first, len(vals))
 	if m.Cols == 0 {
 		d.Upload(m.Buffer, vals)
@@ -62,7 +62,7 @@ func (d Device) Set(p *Param, first int, vals []float32, sums []uint64) error {
 // SetPacked writes a block of panels to p and their sums to the sums of p. It rejects
 // values that are not finite. first is the index of the block's first value, in the
 // panels and in the rows alike.
-func (d Device) SetPacked(p *Param, first int, vals []float32, sums []uint64) error {
+func (d Transfer) SetPacked(p *Param, first int, vals []float32, sums []uint64) error {
 	run := p.Shape().PanelLen()
 	at, n := first/run, len(vals)/run
 	part := p.Shape().Part(at, n)
@@ -83,7 +83,7 @@ func (d Device) SetPacked(p *Param, first int, vals []float32, sums []uint64) er
 }
 
 // Get returns the row-major values of block m. It reuses vals if they fit.
-func (d Device) Get(vals []float32, m npu.Matrix) []float32 {
+func (d Transfer) Get(vals []float32, m npu.Matrix) []float32 {
 	vals = room(vals, m)
 	if m.Cols == 0 {
 		d.Download(vals, m.Buffer)
@@ -94,7 +94,7 @@ func (d Device) Get(vals []float32, m npu.Matrix) []float32 {
 }
 
 // Fill sets p block by block from read, which fills vals. It returns vals for reuse.
-func (d Device) Fill(p *Param, vals []float32, read func(vals []float32, first int) error) ([]float32, error) {
+func (d Transfer) Fill(p *Param, vals []float32, read func(vals []float32, first int) error) ([]float32, error) {
 	sums := make([]uint64, p.Shape().Panels()) // discarded
 	for first, m := range d.Blocks(p) {
 		vals = room(vals, m)
@@ -110,7 +110,7 @@ func (d Device) Fill(p *Param, vals []float32, read func(vals []float32, first i
 }
 
 // ReadPanels sums the panels of p and, unless dst is nil, copies them to dst.
-func (d Device) ReadPanels(dst []float32, p *Param, sums []uint64) {
+func (d Transfer) ReadPanels(dst []float32, p *Param, sums []uint64) {
 	run := p.Shape().PanelLen()
 	if mem := p.Buffer.Float32s(); mem != nil {
 		host.CopySum(dst, mem, run, sums, d.Threads())
