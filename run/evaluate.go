@@ -135,7 +135,7 @@ func (e *evaluation) score(ctx context.Context, deps evaluate.Deps) (map[string]
 		total += len(e.sets[i].Prompts)
 	}
 	if n := record.Len(); n > 0 {
-		printLine(e.opts.Log, "%d of %d prompts are done already", n, total)
+		printLine(e.opts.Log, "%d of %d prompts are already done", n, total)
 	}
 	console := report.NewConsole(e.opts.Log, record.Len(), total)
 	defer console.Close()
@@ -143,7 +143,7 @@ func (e *evaluation) score(ctx context.Context, deps evaluate.Deps) (map[string]
 	deps.Progress = func(done, _ int) { console.Count(done, "prompts") }
 	metrics, _, err := evaluate.Run(ctx, 1, evalConfig(e.cfg, e.folder), e.sets, deps, record)
 	if err != nil && ctx.Err() != nil && record != nil {
-		return nil, StoppedError{fmt.Sprintf("%d of %d prompts are in %s: the same command goes on from there", record.Len(), total, record.Path())}
+		return nil, StoppedError{fmt.Sprintf("stopped after %d of %d prompts; run the same command again to continue from %s", record.Len(), total, record.Path())}
 	}
 	return metrics, err
 }
@@ -162,7 +162,7 @@ func (t *training) evaluateStep(ctx context.Context, step int, sets []evaluate.S
 	}
 	metrics, score, err := evaluate.Run(ctx, int64(step)+1, evalConfig(t.cfg, t.folder), sets, deps, nil)
 	if errors.Is(err, evaluate.ErrFailed) { // counted in the metrics; the run continues
-		t.warn("evaluate after step %d: left out: %v", step, err)
+		t.warn("evaluation after step %d is skipped: %v", step, err)
 		score, err = math.NaN(), nil
 	}
 	if err == nil && t.cfg.Log.Rollouts {

@@ -33,9 +33,8 @@ func explainMachine(p printer, cfg *configs.Config) {
 		c := mesh.Coord(rank)
 		p.line("# rank %d: dp %d, tp %d, pp %d", rank, c.DP, c.TP, c.PP)
 	}
-	training, sampling, lends := shareThreads(cfg)
-	p.line("# threads: trainer %d%s, each of %d instances %d", training, map[bool]string{true: " and those of resting instances"}[lends],
-		cfg.Inference.Instances, sampling)
+
+	p.line("# threads: %s", threadsText(cfg))
 	for _, text := range cfg.Inference.Endpoints {
 		if e, err := remote.ParseEndpoint(text, cfg.Inference.Kind); err == nil {
 			p.line("# server: %s (%s)", e.URL, e.Kind)
@@ -43,7 +42,7 @@ func explainMachine(p printer, cfg *configs.Config) {
 	}
 	f, err := openFolder(cfg)
 	if err != nil {
-		p.line("# memory: not known before the model is there: %v", err)
+		p.line("# memory: unknown until the model opens: %v", err)
 		return
 	}
 	sft := len(cfg.Data.Train) == 0 && len(cfg.SFT.Data) > 0
@@ -61,18 +60,48 @@ func explainMachine(p printer, cfg *configs.Config) {
 	rows := cfg.Train.MicroBatchTokens
 	activations := model.ActivationBytes(f.Shape, rows, rows, cfg.Train.Recompute)
 	all := (copies+2)*weights + gradients + activations
-	p.line("# model: %.4g M parameters", float64(f.Shape.NumParams())/1e6)
-	p.line("# memory, about: weights %s, gradients %s, optimizer %s, activations %s at most (%d rows)", bytesText(copies*weights),
+	p.line("# model: %s parameters", countText(f.Shape.NumParams()))
+	p.line("# memory (estimated): weights %s, gradients %s, optimizer %s, activations up to %s (%d rows)", bytesText(copies*weights),
 		bytesText(gradients), bytesText(2*weights), bytesText(activations), rows)
 	if !sft && cfg.Inference.Instances > 0 {
 		each := instances.EngineConfig(cfg, "", f.Shape)
 		pages, rows := each.Pages(f.Shape.MaxPositions), each.Rows(f.Shape.MaxPositions)
 		kv, activations := model.CacheBytes(f.Shape, pages), model.RunnerBytes(f.Shape, rows, each.MaxRunning)
 		all += int64(cfg.Inference.Instances) * (kv + activations)
-		p.line("# memory of each of %d instances, about: kv %s (%d pages), activations %s at most (%d rows)", cfg.Inference.Instances,
+		p.line("# memory of each of %d instances (estimated): kv %s (%d pages), activations up to %s (%d rows)", cfg.Inference.Instances,
 			bytesText(kv), pages, bytesText(activations), rows)
 	}
-	p.line("# memory in all, about: %s, and %s more while a checkpoint is written", bytesText(all), bytesText(3*weights))
+	p.line("# memory in total (estimated): %s, plus %s while a checkpoint is written", bytesText(all), bytesText(3*weights))
+}
+
+// threadsText describes how a run divides its cores.
+func threadsText(cfg *configs.Config) string {
+	training, sampling, lends := shareThreads(cfg)
+	n := cfg.Inference.Instances
+	text := fmt.Sprintf("%d for training", training)
+	if lends {
+		text += fmt.Sprintf(" (%d while sampling is idle)", training+n*sampling)
+	}
+	switch {
+	case n == 1:
+		text += fmt.Sprintf(", %d for sampling", sampling)
+	case n > 1:
+		text += fmt.Sprintf(", %d for each of %d instances", sampling, n)
+	}
+	return text
+}
+
+// countText formats a number of parameters.
+func countText(n int64) string {
+	for _, unit := range []struct {
+		size int64
+		name string
+	}{{1e9, " B"}, {1e6, " M"}, {1e3, " K"}} {
+		if n >= unit.size {
+			return fmt.Sprintf("%.3g%s", float64(n)/float64(unit.size), unit.name)
+		}
+	}
+	return fmt.Sprint(n)
 }
 
 func bytesText(n int64) string {

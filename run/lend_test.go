@@ -24,7 +24,7 @@ func TestIdleInstancesLendThreads(t *testing.T) {
 	cfg := configs.Default()
 	cfg.Inference.Threads, cfg.Inference.Instances = 2, 2
 	cfg.Device.Threads = 3
-	require.Nil(t, lend(d, &cfg), "a number that was asked for stays")
+	require.Nil(t, lend(d, &cfg), "an explicit number of threads is kept")
 	cfg.Device.Threads = 0
 	rest := lend(d, &cfg)
 	own := max(1, runtime.GOMAXPROCS(0)-4)

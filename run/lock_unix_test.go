@@ -3,7 +3,7 @@
 package run
 
 import (
-	"fmt"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,10 +15,10 @@ import (
 // first write.
 func TestLockRechecksClaim(t *testing.T) {
 	dir := t.TempDir()
-	claimed := fmt.Errorf("another process went on")
+	claimed := errors.New("another process continued the run")
 	r := &job{claimed: func() error { return claimed }}
 	defer r.close()
 	require.ErrorIs(t, r.lock(dir, true), claimed)
 	r = &job{claimed: func() error { return nil }}
-	require.ErrorIs(t, r.lock(dir, true), trainer.ErrLocked, "the first has it until it ends")
+	require.ErrorIs(t, r.lock(dir, true), trainer.ErrLocked, "the first job holds the lock until it closes")
 }

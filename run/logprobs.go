@@ -49,7 +49,7 @@ func rows(ctx context.Context, in io.Reader) <-chan row {
 			}
 		}
 		if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-			send(row{number: n, err: fmt.Errorf("the line is longer than %d bytes", maxLine)})
+			send(row{number: n, err: fmt.Errorf("line is longer than %d bytes", maxLine)})
 		} else if err != nil {
 			send(row{number: n, err: err})
 		}
@@ -102,7 +102,7 @@ func logprobs(ctx context.Context, tape *model.Tape, w *model.Weights, temperatu
 			return fmt.Errorf("%s:%d: %w", name, r.number, err)
 		}
 		if at := slices.IndexFunc(logp, func(v float32) bool { return v-v != 0 }); at >= 0 {
-			return fmt.Errorf("%s:%d: the log-probability of token %d is %v: the weights are not usable at this temperature", name, r.number, at+1, logp[at])
+			return fmt.Errorf("%s:%d: log-probability of token %d is %v: the weights overflow at this temperature", name, r.number, at+1, logp[at])
 		}
 		if err := answers.Encode(map[string][]float32{"logprobs": logp}); err != nil {
 			return err
@@ -123,10 +123,10 @@ func (r *row) ids(c *model.Config) ([]int32, error) {
 		return nil, jsonFault(err, expected)
 	}
 	if line.IDs == nil {
-		return nil, fmt.Errorf("no \"ids\", expected %s", expected)
+		return nil, fmt.Errorf("missing \"ids\", expected %s", expected)
 	}
 	if len(line.IDs) > c.MaxPositions {
-		return nil, fmt.Errorf("%d tokens, but the model's context is %d", len(line.IDs), c.MaxPositions)
+		return nil, fmt.Errorf("got %d tokens, expected %d at most, the model's context", len(line.IDs), c.MaxPositions)
 	}
 	ids := make([]int32, len(line.IDs))
 	for i, id := range line.IDs {

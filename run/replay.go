@@ -41,7 +41,7 @@ func Replay(ctx context.Context, resolved *configs.Resolved, model, rollouts, ou
 		return usage.Wrap(err)
 	}
 	if n := resolved.Train.Minibatches; n > len(groups) {
-		return usage.Errorf("train.minibatches is %d, expected %d at most: so many groups are in %s", n, len(groups), rollouts)
+		return usage.Errorf("train.minibatches is %d, expected %d at most, the number of groups in %s", n, len(groups), rollouts)
 	}
 	return j.stepTo(ctx, out, model, groups)
 }
@@ -56,7 +56,7 @@ func CheckOut(out string) error {
 		return fmt.Errorf("-out %s is not empty, expected a new folder", out)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("-out %s cannot be a folder: %w", out, err)
+		return fmt.Errorf("-out %s cannot be read as a folder: %w", out, err)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (j *replay) stepTo(ctx context.Context, out, model string, groups []rollout
 		j.cfg.Run.Dir, err = os.MkdirTemp(filepath.Dir(path), ".replay-")
 	}
 	if err != nil {
-		return usage.Errorf("replay: -out cannot be written: %w", err)
+		return usage.Errorf("replay: create -out: %w", err)
 	}
 	defer os.RemoveAll(j.cfg.Run.Dir) //nolint:errcheck // leftovers are harmless
 	stepped, err := j.takeStep(ctx, model, groups)
@@ -126,7 +126,7 @@ func (j *replay) scheduleSteps(step int) (int, error) {
 	}
 	switch {
 	case set > 0 && set < step:
-		return 0, usage.Errorf("run.steps is %d, expected %d at least: that is the step to take", set, step)
+		return 0, usage.Errorf("run.steps is %d, expected at least %d, the step to take", set, step)
 	case set > 0:
 		return set, nil
 	case j.state.Total >= step:
@@ -134,7 +134,7 @@ func (j *replay) scheduleSteps(step int) (int, error) {
 	}
 	steps := max(j.cfg.Run.Steps, step)
 	if j.cfg.Train.Schedule != optim.Constant {
-		j.warn("the length of the run is not known: train.schedule = %q spans %d steps, or as -set run.steps=… says", j.cfg.Train.Schedule, steps)
+		j.warn("the length of the run is unknown, so train.schedule = %q spans %d steps. Set it with -set run.steps=N.", j.cfg.Train.Schedule, steps)
 	}
 	return steps, nil
 }
@@ -156,7 +156,7 @@ func (j *replay) load(model string) error {
 		return err
 	}
 	if began := j.state.Reference; began != "" && began != start && j.models.Reference != nil {
-		return usage.Errorf("replay: loss.beta is %v, and %s lacks the reference weights that its run began with", j.cfg.Loss.Beta, from)
+		return usage.Errorf("replay: loss.beta is %v but %s lacks the reference weights of its run", j.cfg.Loss.Beta, from)
 	}
 	if j.state.Reference == "" {
 		j.state.Reference = start

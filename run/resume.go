@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/internal/usage"
@@ -37,7 +36,7 @@ func (j *job) claimDir() (from string, err error) {
 	j.claimed = func() error {
 		again, err := trainer.Claim(dir, resume, func(string, ...any) {})
 		if err == nil && again != from {
-			err = fmt.Errorf("run.dir is %q, where another process went on meanwhile: resume again", dir)
+			err = fmt.Errorf("run.dir is %q, where another process continued the run in the meantime; repeat -resume", dir)
 		}
 		return err
 	}
@@ -81,7 +80,7 @@ func keepsWritten(resolved *configs.Resolved, files []string) error {
 		return err == nil && os.SameFile(info, target)
 	}
 	if slices.ContainsFunc(files, isTarget) {
-		return usage.Errorf("%s would be replaced by the resolved run: set another run.dir, or rename it", path)
+		return usage.Errorf("%s is a configuration file of this run and would be overwritten; set another run.dir or rename the file", path)
 	}
 	return nil
 }
@@ -118,9 +117,9 @@ func (j *job) checkResume(from string, id trainer.State) error {
 	}
 	switch {
 	case state.Data != "" && state.Data != id.Data:
-		return usage.Errorf("resume: the files of %s have other content than those that %s trained on: its place in them means nothing, expected the same, or another run.dir", j.task.key, from)
+		return usage.Errorf("resume: files of %s differ from those that %s was trained on; restore them, or start a new run with another run.dir", j.task.key, from)
 	case state.Prompts > 0 && state.Prompts != id.Prompts:
-		return usage.Errorf("resume: %s gives %d prompts, expected %d as the run began: settings leave out others", j.task.key, id.Prompts, state.Prompts)
+		return usage.Errorf("resume: %s has %d usable prompts, expected %d as when the run started: a changed setting drops others", j.task.key, id.Prompts, state.Prompts)
 	}
 	return nil
 }
@@ -132,17 +131,18 @@ func (j *job) announce(from string) {
 	}
 	changes, err := j.resolved.Changes(j.cfg.Run.Dir)
 	if err != nil {
-		j.warn("the settings that the run had cannot be compared: %v", err)
+		j.warn("cannot compare the settings with those of the run: %v", err)
 	} else if len(changes) > 0 {
-		j.warn("resuming with other settings: %s", strings.Join(changes, ", "))
+		j.warn("resuming with changed settings: %s", strings.Join(changes, ", "))
 	}
 	j.warn("resuming after step %d from %s", j.state.Step, from)
 	if j.state.Step >= j.task.steps && j.state.Pending == nil {
-		j.warn("the run has %d steps: nothing is left to do", j.task.steps)
+		j.warn("all %d steps of the run are done", j.task.steps)
 	}
 }
 
-// stopped returns the error of a run that a signal stopped.
-func stopped(dir string, step int) error {
-	return StoppedError{"checkpoint " + filepath.Join(trainer.CheckpointRoot(dir), checkpoint.StepName(step))}
+// stopped returns the error of a run that a signal stopped after a step.
+func (j *job) stopped(step int) error {
+	path := filepath.Join(j.cfg.Run.Dir, configs.RunFile)
+	return StoppedError{fmt.Sprintf("stopped at step %d; resume with: easyrl %s %s -resume", step, j.task.name, path)}
 }

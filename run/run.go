@@ -30,11 +30,11 @@ type UsageError = usage.Error
 // StoppedError reports that a cancelled context stopped a run. Everything needed to
 // continue has been written.
 type StoppedError struct {
-	Kept string // what was written and where
+	Message string // where it stopped and how to continue
 }
 
-// Error returns a message for users.
-func (e StoppedError) Error() string { return "stopped; " + e.Kept }
+// Error returns the message.
+func (e StoppedError) Error() string { return e.Message }
 
 // Options sets how a program runs a configuration.
 type Options struct {
@@ -140,10 +140,10 @@ func (j *job) openDir() error {
 		err = report.ThisMachine().Write(dir)
 	}
 	if err != nil && !writable(err) {
-		return usage.Errorf("run.dir is %q, which cannot be written: %w", dir, err)
+		return usage.Errorf("run.dir is %q, expected a writable folder: %w", dir, err)
 	}
 	if err != nil {
-		return fmt.Errorf("run folder: %w", err)
+		return fmt.Errorf("write to run.dir: %w", err)
 	}
 	metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), j.firstLine())
 	if err != nil {
@@ -202,7 +202,7 @@ func (j *job) open(from string, prompts int, cfg trimodel.Config) error {
 		return err
 	}
 	if began := j.state.Reference; began != "" && began != start {
-		return usage.Errorf("resume: the starting weights of %s are not those that the run began with: another model", j.folder.Source)
+		return usage.Errorf("resume: %s is not the model that the run started from: its weights differ", j.folder.Source)
 	}
 	j.state.Reference, j.state.Seed = start, id.Seed
 	j.state.Task, j.state.Data, j.state.Prompts = id.Task, id.Data, id.Prompts
@@ -217,7 +217,7 @@ func (j *job) finish(step int, err error) error {
 		j.warn("%v", pageErr)
 	}
 	if errors.Is(err, trainer.ErrStopped) {
-		return stopped(j.cfg.Run.Dir, step)
+		return j.stopped(step)
 	}
 	return err
 }
@@ -235,7 +235,7 @@ func (j *job) tracePath() string { return filepath.Join(j.cfg.Run.Dir, trace.Fil
 // oneRank returns an error if the configuration asks for more than one rank.
 func oneRank(cfg *configs.Config) error {
 	if n := cfg.Parallel.DP * cfg.Parallel.TP * cfg.Parallel.PP; n != 1 {
-		return usage.Errorf("[parallel] asks for %d ranks, expected 1: this build trains on one", n)
+		return usage.Errorf("[parallel] sets %d ranks, expected 1: this build trains on one rank", n)
 	}
 	return nil
 }

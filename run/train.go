@@ -194,7 +194,7 @@ func (t *training) connect() error {
 func (t *training) train(ctx context.Context) error {
 	cfg := t.cfg
 	if cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 {
-		t.warn("rollout.top_p and rollout.top_k cut the distribution that is sampled, not the one that is trained: the run is not exactly on-policy")
+		t.warn("training is not exactly on-policy: rollout.top_p and rollout.top_k truncate the distribution for sampling but not for training")
 	}
 	loop, err := trainer.New(trainer.Config{
 		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep,

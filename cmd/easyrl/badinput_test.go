@@ -99,7 +99,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"rollout.temperature=0", "-set: rollout.temperature is 0, expected more than 0"},
 		{"rollout.temperature=1e-30", "-set: rollout.temperature is 1e-30, expected 0.0001 to 10000"},
 		{"rollout.max_tokens=0", "-set: rollout.max_tokens is 0, expected 1 or more"},
-		{"rollout.max_tokens=64", "rollout.max_tokens is 64, expected 63 at most: the model's context of 64 holds the prompt too"},
+		{"rollout.max_tokens=64", "rollout.max_tokens is 64, expected 63 at most: the model's context is 64 tokens, prompt included"},
 		{"rollout.max_tokens=-3", "-set: rollout.max_tokens is -3, expected 1 or more"},
 		{"train.minibatches=4", "-set: train.minibatches is 4, expected a divisor of rollout.prompts_per_step = 6"},
 		{"train.lr=-1", "-set: train.lr is -1, expected 0 or more"},
@@ -107,22 +107,22 @@ func TestBadConfigurations(t *testing.T) {
 		{"inference.instances=100000", "-set: inference.instances is 100000, expected 1024 at most"},
 		{"inference.threads=5000", "-set: inference.threads is 5000, expected 1024 at most"},
 		{"device.threads=-1", "-set: device.threads is -1, expected 0 or more"},
-		{"device.kind=cuda", `device.kind is "cuda", expected "cpu", or the path of a kernel library`},
+		{"device.kind=cuda", `device.kind is "cuda", expected "cpu" or the path of a kernel library`},
 		{"device.kind=./none.so", "open device library: stat ./none.so: no such file"},
 		{"device.kind=" + in("run.toml"), "open device library " + in("run.toml")},
-		{"parallel.dp=2", "[parallel] asks for 2 ranks, expected 1"},
+		{"parallel.dp=2", "[parallel] sets 2 ranks, expected 1"},
 		{"run.name=..", `-set: run.name is "..", expected a name without slashes`},
 		{"run.dir=" + in("run.toml"), `run.toml" is a file, expected a folder`},
 		{"run.dir=" + in("run.toml/below"), "not a directory"},
-		{"run.dir=" + dir, "run.toml would be replaced by the resolved run: set another run.dir, or rename it"},
+		{"run.dir=" + dir, "run.toml is a configuration file of this run and would be overwritten; set another run.dir or rename the file"},
 		{"model.init.config=" + in("none.json"), "read model configuration: open " + in("none.json") + ": no such file"},
 		{"data.train=" + in("none.jsonl"), "read prompts: open " + in("none.jsonl") + ": no such file"},
 		{"data.train=" + dir, "is a directory"},
 		{"data.train=" + in("empty"), "empty: no prompts, expected at least one JSON object"},
 		{"data.train=" + in("cut.jsonl"), "cut.jsonl:2: not a JSON object: unexpected end of JSON input"},
 		{"data.train=" + in("blank.jsonl"), "prompt blank.jsonl:2 is empty"},
-		{"data.train=" + in("null.jsonl"), `prompt null.jsonl:1 has no answer, which reward "prefix" compares with`},
-		{"data.train=" + in("nokey.jsonl"), `prompt nokey.jsonl:1 has no answer, which reward "prefix" compares with`},
+		{"data.train=" + in("null.jsonl"), `null.jsonl: none of 1 prompts has a reference answer, required by reward "prefix" (first null.jsonl:1)`},
+		{"data.train=" + in("nokey.jsonl"), `nokey.jsonl: none of 1 prompts has a reference answer, required by reward "prefix" (first nokey.jsonl:1)`},
 		{"data.eval=" + in("none.jsonl"), "none.jsonl: no such file"},
 		{"data.max_prompt_tokens=2", "prompts.jsonl: all 23 prompts are longer than 2 tokens"},
 		{"data.max_prompt_tokens=0", "-set: data.max_prompt_tokens is 0, expected 1 or more"},
@@ -136,15 +136,15 @@ func TestBadConfigurations(t *testing.T) {
 		{"train " + in("wrong.toml"), `wrong.toml:2: rollout.group_size: expected a whole number, found the string "eight"`},
 		{"train " + in("no.toml"), "no.toml:1: "},
 		{"train", "no configuration given, expected RUN.toml"},
-		{"train " + in("run.toml") + " -set", "train: -set lacks its value (see easyrl train -h)"},
+		{"train " + in("run.toml") + " -set", "train: -set needs a value (see easyrl train -h)"},
 		{"train " + in("run.toml") + " -set nonsense", `train: -set is "nonsense": expected section.key=value`},
 		{"train " + in("run.toml") + " -resum", "train: unknown flag -resum, did you mean -resume?"},
-		{"trian " + in("run.toml"), `unknown verb "trian", did you mean train?`},
+		{"trian " + in("run.toml"), `unknown command "trian", did you mean train?`},
 		{"sft " + in("run.toml"), "sft.data is not set, expected a file of demonstrations"},
 		{"sft " + in("run.toml") + " -set sft.data=" + in("nokey.jsonl"), `nokey.jsonl:1: `},
-		{"sft " + in("run.toml") + " -set sft.data=" + in("none") + " -set parallel.tp=2", "[parallel] asks for 2 ranks"},
-		{"report " + in("m"), "is not a run's folder, expected one with metrics.jsonl"},
-		{"report " + in("run.toml"), "is not a run's folder, expected one with metrics.jsonl"},
+		{"sft " + in("run.toml") + " -set sft.data=" + in("none") + " -set parallel.tp=2", "[parallel] sets 2 ranks"},
+		{"report " + in("m"), "is not a run folder, expected one with metrics.jsonl"},
+		{"report " + in("run.toml"), "is not a run folder, expected one with metrics.jsonl"},
 	} {
 		t.Run(strings.ReplaceAll(test.setting, dir, ""), func(t *testing.T) {
 			args := strings.Fields(test.setting)
@@ -306,8 +306,8 @@ func TestBadModelsToInit(t *testing.T) {
 		{filepath.Join(dir, "none"), "new", "no such file"},
 		{huge, "new", huge + ": the sizes make 3.87e+25 parameters, expected 2.2e+12 at most"},
 		{config, "m", "m is not empty, expected a new folder"},
-		{config, "empty", "empty cannot be a folder"},
-		{config, "empty/below", "below cannot be a folder"},
+		{config, "empty", "empty cannot be read as a folder"},
+		{config, "empty/below", "below cannot be read as a folder"},
 		{dir, "new", "is a directory"},
 	} {
 		code, _, errs := command(t, "init", "-config", test.config, "-out", filepath.Join(dir, test.out))
@@ -336,11 +336,11 @@ func TestBadArguments(t *testing.T) {
 	}{
 		{generate(), "expected -model DIR and one of -prompt and -prompt-ids"},
 		{generate("-prompt", ""), "expected -model DIR and one of -prompt and -prompt-ids"},
-		{generate("-prompt-ids", "1,x"), `generate: prompt id "x", expected 0 to 15`},
-		{generate("-prompt-ids", "1,,2"), `generate: prompt id "", expected 0 to 15`},
-		{generate("-prompt-ids", "16"), `generate: prompt id "16", expected 0 to 15`},
-		{generate("-prompt-ids", "-1"), `generate: prompt id "-1", expected 0 to 15`},
-		{generate("-prompt-ids", "99999999999"), `generate: prompt id "99999999999", expected 0 to 15`},
+		{generate("-prompt-ids", "1,x"), `generate: prompt id is "x", expected 0 to 15`},
+		{generate("-prompt-ids", "1,,2"), `generate: prompt id is "", expected 0 to 15`},
+		{generate("-prompt-ids", "16"), `generate: prompt id is "16", expected 0 to 15`},
+		{generate("-prompt-ids", "-1"), `generate: prompt id is "-1", expected 0 to 15`},
+		{generate("-prompt-ids", "99999999999"), `generate: prompt id is "99999999999", expected 0 to 15`},
 		{generate("-prompt", strings.Repeat("1", 100)), "prompt of 101 tokens, expected fewer than the context of 64"},
 		{generate("-prompt", "1", "-n", "0"), "0 responses, expected 1 to 65536"},
 		{generate("-prompt", "1", "-temperature", "-1"), "temperature is -1, expected 0, or 0.0001 to 10000"},
@@ -348,9 +348,9 @@ func TestBadArguments(t *testing.T) {
 		{generate("-prompt", "1", "-top-p", "2", "-top-k", "-1"), "top-p 2, expected more than 0 and at most 1; top-k -1, expected 0 or more"},
 		{generate("-prompt", "1", "-threads", "-1"), "-1 threads, expected 0 (all cores) to 1024"},
 		{generate("-prompt", "1", "-n", "x"), `generate: -n is "x", expected a whole number`},
-		{[]string{"generate", "-model", bare, "-prompt", "1"}, "has no tokenizer files: give the prompt as -prompt-ids"},
+		{[]string{"generate", "-model", bare, "-prompt", "1"}, "has no tokenizer files; pass the prompt as -prompt-ids"},
 		{[]string{"generate", "-model", bare, "-prompt-ids", "1", "-stop", "2"}, "stop strings need a tokenizer"},
-		{[]string{"eval", "-model", bare, "-data", prompts}, "has no tokenizer files, which prompts need"},
+		{[]string{"eval", "-model", bare, "-data", prompts}, "has no tokenizer files, required for prompts"},
 		{eval("-k", "0"), "eval.k is 0, expected 1 or more"},
 		{eval("-k", "100000"), "eval.k is 100000, expected 65536 at most"},
 		{eval("-max-tokens", "0"), "rollout.max_tokens is 0, expected 1 or more"},
@@ -360,14 +360,14 @@ func TestBadArguments(t *testing.T) {
 		{eval("-answer-key", "solution"), `prompts.jsonl:1: answer: no key "solution", found "answer", "prompt"`},
 		{eval("-reward", "bogus"), `kind is "bogus", expected one of "exact", "prefix", "math"`},
 		{eval("-threads", "2000"), "inference.threads is 2000, expected 1024 at most"},
-		{eval("-data", filepath.Join(dir, "null.jsonl")), "prompt null.jsonl:1 has no answer"},
+		{eval("-data", filepath.Join(dir, "null.jsonl")), "none of 1 prompts has a reference answer, required by reward \"prefix\" (first null.jsonl:1)"},
 		{eval("-data", filepath.Join(dir, "empty")), "no prompts, expected at least one JSON object"},
 		{eval("-data", prompts), "prompts.jsonl: named twice"},
 		{eval("-data", filepath.Join(dir, "none*")), "none*: no file matches"},
-		{[]string{"eval", "-model", m, "-data", prompts, "-set", "reward.sources.other.kind=exact"}, `data source "prompts", which has no reward`},
+		{[]string{"eval", "-model", m, "-data", prompts, "-set", "reward.sources.other.kind=exact"}, `has data source "prompts", which has no reward`},
 		{eval("-set", "reward.sources.other.kind=exact", "-reward", "exact"), `-set: reward.sources.other: no prompt is of this data source, did you mean "prompts"?`},
 		{eval("-reward", "math", "-set", "reward.buffer=1"), `-set: reward.buffer is set, expected none with kind "math"`},
-		{eval("-reward", "math", "-data", filepath.Join(dir, "blanks.jsonl")), "prompt blanks.jsonl:1 has no answer, which reward \"math\" compares with, and so have all 2"},
+		{eval("-reward", "math", "-data", filepath.Join(dir, "blanks.jsonl")), "none of 2 prompts has a reference answer, required by reward \"math\" (first blanks.jsonl:1)"},
 		{eval("-out", prompts), "line 1 does not hold an evaluation's settings"},
 		{eval("-out", dir), "is a directory"},
 		{eval("more"), "open more: no such file"},
@@ -394,9 +394,9 @@ func TestBadLinesToLogprobs(t *testing.T) {
 	for line, want := range map[string]string{
 		`{"ids":[1,`:             "not JSON: unexpected end of JSON input, expected ",
 		`garbage`:                "not JSON: invalid character 'g'",
-		`{}`:                     `no "ids", expected {"ids":[…]}`,
-		`null`:                   `no "ids", expected {"ids":[…]}`,
-		`{"idz":[1,2]}`:          `no "ids", expected {"ids":[…]}`,
+		`{}`:                     `missing "ids", expected {"ids":[…]}`,
+		`null`:                   `missing "ids", expected {"ids":[…]}`,
+		`{"idz":[1,2]}`:          `missing "ids", expected {"ids":[…]}`,
 		`[1,2]`:                  "found a JSON array, expected ",
 		`{"ids":"a"}`:            "ids: found a JSON string, expected ",
 		`{"ids":[1.5]}`:          "ids: found a JSON number 1.5, expected ",
@@ -404,7 +404,7 @@ func TestBadLinesToLogprobs(t *testing.T) {
 		`{"ids":[1,16]}`:         "ids[1] is 16, expected 0 to 15",
 		`{"ids":[-1]}`:           "ids[0] is -1, expected 0 to 15",
 		`{"ids":[4294967297,1]}`: "ids: found a JSON number 4294967297, expected ",
-		`{"ids":[1` + strings.Repeat(",1", 64) + `]}`: "65 tokens, but the model's context is 64",
+		`{"ids":[1` + strings.Repeat(",1", 64) + `]}`: "got 65 tokens, expected 64 at most, the model's context",
 		good[:len(good)-1] + good[:len(good)-1]:       "not JSON: invalid character '{' after top-level value",
 	} {
 		var out, errs bytes.Buffer
@@ -415,7 +415,7 @@ func TestBadLinesToLogprobs(t *testing.T) {
 	long := write(t, dir, "long.jsonl", good+strings.Repeat(" ", (64<<20)+1))
 	code, _, errs := command(t, "logprobs", "-model", filepath.Join(dir, "m"), "-data", long)
 	require.Equal(t, exitUsage, code)
-	requireOneLine(t, errs, "long.jsonl:2: the line is longer than 67108864 bytes")
+	requireOneLine(t, errs, "long.jsonl:2: line is longer than 67108864 bytes")
 }
 
 // Package trainer tests faults in a file of groups. This test covers how replay reports
@@ -444,8 +444,8 @@ func TestBadReplays(t *testing.T) {
 		{[]string{"-rollouts", mixed}, "mixed.jsonl:7: step 2 and version 3, expected step 2 and version 2 as on line 1"},
 		{[]string{"-rollouts", outside}, "outside.jsonl:1: response 0: "},
 		{[]string{"-out", run}, "is not empty, expected a new folder"},
-		{[]string{"-out", filepath.Join(dir, "empty")}, "empty cannot be a folder"},
-		{[]string{"-out", filepath.Join(dir, "empty", "below")}, "below cannot be a folder"},
+		{[]string{"-out", filepath.Join(dir, "empty")}, "empty cannot be read as a folder"},
+		{[]string{"-out", filepath.Join(dir, "empty", "below")}, "below cannot be read as a folder"},
 		{[]string{"-model", lacks}, "resume: open weights "},
 		{[]string{"-model", odd}, "state.json: step -4"},
 		{[]string{"-set", "train.lr=-1"}, "-set: train.lr is -1, expected 0 or more"},
@@ -453,8 +453,8 @@ func TestBadReplays(t *testing.T) {
 		{[]string{"-set", "train.minibatches=7"}, "train.minibatches is 7, expected 6 at most"},
 		{[]string{"-set", "loss.kl=k9"}, `-set: loss.kl is "k9"`},
 		{[]string{"-set", "rollout.temperature=0"}, "-set: rollout.temperature is 0, expected more than 0"},
-		{[]string{"-set", "parallel.pp=2"}, "[parallel] asks for 2 ranks, expected 1"},
-		{[]string{"-set", "loss.beta=0.1"}, "lacks the reference weights that its run began with"},
+		{[]string{"-set", "parallel.pp=2"}, "[parallel] sets 2 ranks, expected 1"},
+		{[]string{"-set", "loss.beta=0.1"}, "lacks the reference weights of its run"},
 	} {
 		args := append([]string{"replay", "-model", from, "-rollouts", groups, "-out", filepath.Join(dir, "out")}, test.args...)
 		code, _, errs := command(t, args...)
@@ -480,8 +480,8 @@ func TestLongPromptsAreDropped(t *testing.T) {
 	require.NoError(t, err)
 	write(t, dir, "prompts.jsonl", string(b)+`{"prompt":"`+strings.Repeat("1", 70)+`","answer":"1"}`+"\n")
 	for setting, want := range map[string]string{
-		"data.max_prompt_tokens=16":  "left out 1 of 24 prompts, longer than 16 tokens (prompts.jsonl:24 first)\n",
-		"data.max_prompt_tokens=999": "left out 1 of 24 prompts, longer than 63 tokens (prompts.jsonl:24 first)\n",
+		"data.max_prompt_tokens=16":  "dropped 1 of 24 prompts longer than 16 tokens (first prompts.jsonl:24)\n",
+		"data.max_prompt_tokens=999": "dropped 1 of 24 prompts longer than 63 tokens (first prompts.jsonl:24)\n",
 	} {
 		code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", "run.steps=1", "-set", setting,
 			"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, strings.ReplaceAll(setting, ".", "-"))))

@@ -83,13 +83,13 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	run := trainTiny(t, dir, "run", "run.steps=1", "checkpoint.keep=0")
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code, errs)
-	require.Contains(t, errs, "easyrl: resuming with other settings: run.steps 2 (was 1)\n")
+	require.Contains(t, errs, "easyrl: resuming with changed settings: run.steps 2 (was 1)\n")
 	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
 	require.Zero(t, code, errs)
-	require.Contains(t, errs, "easyrl: resuming with other settings: run.steps 3 (was 2), rollout.group_size 3 (was 4), train.lr 0.001 (was 0.01)\n")
+	require.Contains(t, errs, "easyrl: resuming with changed settings: run.steps 3 (was 2), rollout.group_size 3 (was 4), train.lr 0.001 (was 0.01)\n")
 	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
 	require.Zero(t, code, errs)
-	require.NotContains(t, errs, "other settings")
+	require.NotContains(t, errs, "changed settings")
 
 	text, err := os.ReadFile(filepath.Join(dir, "prompts.jsonl"))
 	require.NoError(t, err)
@@ -98,14 +98,14 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	before := files(t, run)
 	code, errs = resumeTiny(t, dir, run, "run.steps=4", "data.train="+other)
 	require.Equal(t, exitUsage, code, errs)
-	requireOneLine(t, errs, "resume: the files of data.train have other content than those that ")
+	requireOneLine(t, errs, "resume: files of data.train differ from those that ")
 	code, errs = resumeTiny(t, dir, run, "run.steps=4", fmt.Sprintf("data.train=[%q,%q]", same, other))
 	require.Equal(t, exitUsage, code, errs)
 	longer := write(t, dir, "longer.jsonl", strings.Replace(string(text), `"0,0"`, `"0,000"`, 1))
 	cut := trainTiny(t, dir, "cut", "run.steps=1", "data.train="+longer)
 	code, errs = resumeTiny(t, dir, cut, "run.steps=2", "data.train="+longer, "data.max_prompt_tokens=4")
 	require.Equal(t, exitUsage, code, errs)
-	require.Contains(t, errs, "resume: data.train gives 22 prompts, expected 23 as the run began: settings leave out others\n")
+	require.Contains(t, errs, "resume: data.train has 22 usable prompts, expected 23 as when the run started: a changed setting drops others\n")
 	require.Equal(t, before, files(t, run))
 	code, errs = resumeTiny(t, dir, run, "run.steps=4", "data.train="+same)
 	require.Zero(t, code, errs)
@@ -136,7 +136,7 @@ func TestBadResumes(t *testing.T) {
 	}{
 		{[]string{"run.seed=9"}, "resume: run.seed is 9, expected the run's original 1"},
 		{[]string{"model.init.config=" + half}, "resume: config.json in " + half + " differs from the one in "},
-		{[]string{"model.init.config=", "model.path=" + filepath.Join(dir, "other")}, "resume: the starting weights of " + filepath.Join(dir, "other") + " are not those that the run began with: another model"},
+		{[]string{"model.init.config=", "model.path=" + filepath.Join(dir, "other")}, "resume: " + filepath.Join(dir, "other") + " is not the model that the run started from: its weights differ"},
 		{[]string{"rollout.temperature=0"}, "expected more than 0"},
 		{[]string{"data.train=" + filepath.Join(dir, "none")}, "no such file"},
 	} {
@@ -167,7 +167,7 @@ func TestResumeOfFinishedRun(t *testing.T) {
 	before := files(t, filepath.Join(run, "checkpoints"))
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code)
-	require.Contains(t, errs, "easyrl: the run has 2 steps: nothing is left to do\n")
+	require.Contains(t, errs, "easyrl: all 2 steps of the run are done\n")
 	require.Equal(t, before, files(t, filepath.Join(run, "checkpoints")))
 }
 

@@ -362,10 +362,10 @@ func TestRewardParts(t *testing.T) {
 		"-set", "run.steps=1", "-set", "data.eval=[]", "-set", "eval.every=0", "-set", `reward={kind="",sources={a={kind="sum",parts={right={kind="prefix",weight=2},late={kind="overlong",buffer=1}}}}}`}
 	code, _, errs := command(t, args...)
 	require.Equal(t, exitUsage, code, errs)
-	require.Contains(t, errs, `sources.jsonl: prompt sources.jsonl:2 is of the data source "b", which has no reward: expected [reward.sources."b"], or reward.kind for all others`)
+	require.Contains(t, errs, `sources.jsonl: prompt sources.jsonl:2 has data source "b", which has no reward; set [reward.sources."b"], or reward.kind for all other sources`)
 	code, _, errs = command(t, append(args, "-set", "reward.sources.b={kind='regex',pattern='.'}")...)
 	require.Zero(t, code, errs)
-	require.NotContains(t, errs, "left out", "only what is compared needs an answer")
+	require.NotContains(t, errs, "dropped", "only rewards that compare need a reference answer")
 	steps, err := report.ReadMetrics(filepath.Join(dir, "parts", report.MetricsFile))
 	require.NoError(t, err)
 	require.Contains(t, steps[0], "reward/right/mean")

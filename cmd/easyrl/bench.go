@@ -15,14 +15,14 @@ import (
 func benchVerb(std streams) cli.Verb {
 	v := cli.Verb{
 		Name:    "bench",
-		Summary: "Measure the machine's ceilings and where each phase of training and sampling stands under them.",
+		Summary: "Measure each phase of training and sampling against the machine's compute and memory ceilings.",
 		Example: `easyrl bench
 			easyrl bench -model models/my-qwen3 -threads 1 -json > bench.json`,
 		Flags: cli.NewFlags(),
 	}
-	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder; by default random weights in the quickstart's shape")
-	threads := v.Flags.Int("threads", 0, "`N` threads; 0 takes all cores")
-	asJSON := v.Flags.Bool("json", false, "print JSON: the unit of a time is a second, of work an operation or a byte")
+	dir := v.Flags.String("model", "", "`DIR` Hugging Face model folder; the default is random weights in the quickstart's shape")
+	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
+	asJSON := v.Flags.Bool("json", false, "print JSON, with times in seconds and work in operations or bytes")
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
 			return usage.Errorf("bench: unexpected argument %s", args[0])
@@ -35,7 +35,7 @@ func benchVerb(std streams) cli.Verb {
 		if err != nil {
 			return err
 		}
-		defer dev.Close() //nolint:errcheck // only read from
+		defer dev.Close() //nolint:errcheck // nothing was written
 		r, err := roofline.Measure(ctx, dev, f.Shape, f.Source, func() (*model.Weights, error) { return f.Weights(dev) })
 		if err != nil {
 			return err

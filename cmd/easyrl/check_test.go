@@ -46,8 +46,8 @@ func TestCheckCountsInstances(t *testing.T) {
 			}
 			return v
 		}
-		return find(`instances, about: kv ([0-9.]+) (.iB) \(1024 pages\)`), find(`instances, .* activations ([0-9.]+) (.iB) at most \(1024 rows\)`),
-			find(`memory in all, about: ([0-9.]+) (.iB)`)
+		return find(`instances \(estimated\): kv ([0-9.]+) (.iB) \(1024 pages\)`), find(`instances \(estimated\): .* activations up to ([0-9.]+) (.iB) \(1024 rows\)`),
+			find(`memory in total \(estimated\): ([0-9.]+) (.iB)`)
 	}
 	kv, activations, one := mebibytes(1)
 	require.InDelta(t, 2*8*1024*16*512*4/(1<<20), kv, 0.05, "keys and values of 8 layers, 1024 pages of 16 positions, 512 values of 4 bytes")

@@ -36,7 +36,7 @@ func TestParseFlags(t *testing.T) {
 		{"--n=4 -text=a=b --set=x.y=z -set u.v=w a", "a", "4 a=b false x.y=z u.v=w", ""},
 		{"-n -5 -text -x", "", "-5 -x false ", ""},
 		{"-resume=false a - -- -n b", "a - -n b", "1  false ", ""},
-		{"a -n", "", "", "-n lacks its value"},
+		{"a -n", "", "", "-n needs a value"},
 		{"-n x", "", "", `-n is "x", expected a whole number`},
 		{"-resume=maybe", "", "", `-resume is "maybe", expected true or false`},
 		{"-set novalue", "", "", `-set is "novalue": expected section.key=value`},
@@ -62,7 +62,7 @@ func TestParseFlags(t *testing.T) {
 		})
 	}
 	_, err := cli.ParseFlags(cli.NewFlags(), []string{"-x"})
-	require.EqualError(t, err, "unknown flag -x: there are none")
+	require.EqualError(t, err, "unknown flag -x, expected no flags")
 }
 
 // command runs the command line and returns its status and output.
@@ -84,11 +84,11 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{"nothing", nil, exitUsage, "", "easyrl check "},
 		{"help", []string{"-h"}, exitDone, "easyrl report ", ""},
-		{"help of a verb", []string{"help", "check"}, exitDone, "Example:\n  easyrl check configs/quickstart.toml", ""},
+		{"help of a command", []string{"help", "check"}, exitDone, "Example:\n  easyrl check configs/quickstart.toml", ""},
 		{"help anywhere", []string{"check", "a", "-h"}, exitDone, "-set section.key=value", ""},
-		{"unknown verb", []string{"chekc"}, exitUsage, "", `easyrl: unknown verb "chekc", did you mean check?`},
-		{"help of an unknown verb", []string{"help", "chekc"}, exitUsage, "", "did you mean check?"},
-		{"flag before the verb", []string{"-set", "x"}, exitUsage, "", "easyrl: the first argument is -set, expected one of "},
+		{"unknown command", []string{"chekc"}, exitUsage, "", `easyrl: unknown command "chekc", did you mean check?`},
+		{"help of an unknown command", []string{"help", "chekc"}, exitUsage, "", "did you mean check?"},
+		{"flag before the command", []string{"-set", "x"}, exitUsage, "", "easyrl: first argument is -set, expected a command: train, "},
 		{"unknown flag", []string{"check", "-sett"}, exitUsage, "", "easyrl: check: unknown flag -sett, did you mean -set? (see easyrl check -h)\n"},
 		{"no file", []string{"check"}, exitUsage, "", "easyrl: no configuration given, expected RUN.toml\n"},
 		{"missing file", []string{"check", "none.toml"}, exitUsage, "", "easyrl: read configuration: open none.toml: no such file"},
@@ -96,8 +96,8 @@ func TestCommandLine(t *testing.T) {
 		{"faults", []string{"check", quickstart, "-set", "loss.kl=k4", "-set", "eval.k=0"}, exitUsage, "", "easyrl: -set: loss.kl is \"k4\""},
 		{"check", []string{"check", quickstart, "-set", "eval.k=4"}, exitDone, "k = 4                                    # -set\n", ""},
 		{"check of sft", []string{"check", filepath.Join("..", "..", "configs", "quickstart-sft.toml")}, exitDone, "batch_size = 64", ""},
-		{"report of no run", []string{"report", t.TempDir()}, exitUsage, "", "is not a run's folder"},
-		{"report of two", []string{"report", "a", "b"}, exitUsage, "", "easyrl: report: 2 folders given, expected one run's folder\n"},
+		{"report of no run", []string{"report", t.TempDir()}, exitUsage, "", "is not a run folder, expected one with metrics.jsonl"},
+		{"report of two", []string{"report", "a", "b"}, exitUsage, "", "easyrl: report: got 2 arguments, expected one run folder\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -155,8 +155,7 @@ func TestExitStatus(t *testing.T) {
 		{"done", t.Context(), nil, exitDone, ""},
 		{"failed", t.Context(), errors.New("publish: refused"), exitFailed, "easyrl: publish: refused\n"},
 		{"usage", t.Context(), fmt.Errorf("deep: %w", usage.Errorf("wrong")), exitUsage, "easyrl: deep: wrong\n"},
-		{"stopped", cancelled, fmt.Errorf("train: %w", run.StoppedError{Kept: "checkpoint runs/x/checkpoints/step-000007"}), exitStopped,
-			"easyrl: train: stopped; checkpoint runs/x/checkpoints/step-000007\n"},
+		{"stopped", cancelled, fmt.Errorf("train: %w", run.StoppedError{Message: "stopped at step 7"}), exitStopped, "easyrl: train: stopped at step 7\n"},
 		{"interrupted", cancelled, fmt.Errorf("generate: %w", context.Canceled), exitFailed, "easyrl: interrupted by interrupt\n"},
 		{"cancelled for another reason", t.Context(), context.Canceled, exitFailed, "easyrl: context canceled\n"},
 		{"several", t.Context(), usage.Wrap(errors.Join(errors.New("a:1: x\n  1 | y\n    | ^"), errors.New("z"))), exitUsage,
@@ -206,10 +205,10 @@ func TestSignals(t *testing.T) {
 		<-time.After(echo)
 		signals <- syscall.SIGTERM
 		require.Equal(t, exitFailed, <-exits)
-		require.Contains(t, warn.String(), "once more to exit at once")
+		require.Contains(t, warn.String(), "interrupt: stopping cleanly; press Ctrl-C again to quit now")
 		stop()
 
-		ctx, stop = interruptible(signals, &warn, func(int) { t.Error("nothing to exit from") })
+		ctx, stop = interruptible(signals, &warn, func(int) { t.Error("exited without a signal") })
 		stop()
 		require.NotErrorIs(t, context.Cause(ctx), errInterrupted)
 	})

@@ -20,7 +20,7 @@ func compareVerb(std streams) cli.Verb {
 	v := cli.Verb{
 		Name:     "compare",
 		Synopsis: "RUN.toml [OVERLAY.toml …] [-modes sync,periodic-async,colocated] [-set section.key=value …] [-resume]",
-		Summary:  "Run a configuration in several modes on the same cores, and say which is how fast and why.",
+		Summary:  "Time a configuration in several modes on the same cores and recommend how to split them.",
 		Example: `easyrl compare configs/quickstart.toml -set run.steps=12 -set train.order=prompt -verify
 			easyrl compare run.toml -modes periodic-async -sweep inference.instances=1,2,4
 			easyrl compare run.toml -repeats 3 -resume`,
@@ -28,13 +28,13 @@ func compareVerb(std streams) cli.Verb {
 	}
 	o := compare.Options{Threads: run.ShareThreads, Cores: runtime.GOMAXPROCS(0)}
 	set := addSettings(v.Flags)
-	modes := v.Flags.String("modes", "", "`LIST` of the modes, the first of which the others are measured against; by default sync,periodic-async,colocated, or with -sweep the run's own")
-	v.Flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…`: each mode with each of the values")
-	v.Flags.IntVar(&o.Warmup, "warmup", 1, "`N` first steps of each process that are not timed")
-	v.Flags.IntVar(&o.Repeats, "repeats", 1, "`N` runs of each, in turn; each step counts as in the fastest of them, which steadies figures on a busy machine")
-	v.Flags.BoolVar(&o.Verify, "verify", false, "run what is recommended, and the first mode beside it once more")
-	v.Flags.BoolVar(&o.Resume, "resume", false, "keep the runs that are finished and continue the one that is not")
-	v.Flags.StringVar(&o.Dir, "out", "", "`DIR` of the comparison, by default runs/<name>-compare: a run's folder for each, compare.json and compare.html")
+	modes := v.Flags.String("modes", "", "`LIST` modes to compare; the first is the baseline (default sync,periodic-async,colocated; with -sweep, the run's own mode)")
+	v.Flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…` run each mode with each of these values")
+	v.Flags.IntVar(&o.Warmup, "warmup", 1, "`N` untimed steps at the start of each process")
+	v.Flags.IntVar(&o.Repeats, "repeats", 1, "`N` run each variant N times and count the fastest of each step; steadies the figures on a busy machine")
+	v.Flags.BoolVar(&o.Verify, "verify", false, "also run the recommendation, next to a second run of the first mode")
+	v.Flags.BoolVar(&o.Resume, "resume", false, "keep finished runs and continue the others")
+	v.Flags.StringVar(&o.Dir, "out", "", "`DIR` output folder for the runs, compare.json and compare.html (default runs/<name>-compare)")
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
 			return usage.Errorf("no configuration given, expected RUN.toml")
@@ -52,7 +52,7 @@ func compareVerb(std streams) cli.Verb {
 		case errors.Is(err, compare.ErrUsage), errors.Is(err, compare.ErrRefused):
 			return usage.Wrap(err)
 		case err != nil && ctx.Err() != nil:
-			return run.StoppedError{Kept: "what is finished is kept, and -resume goes on from there"}
+			return run.StoppedError{Message: "stopped; repeat the command with -resume to keep finished runs and continue"}
 		case found == nil:
 			return err
 		}
@@ -74,7 +74,7 @@ func inProcess(std streams) func(ctx context.Context, cores int, args []string) 
 	return func(ctx context.Context, cores int, args []string) error {
 		self, err := os.Executable()
 		if err != nil {
-			return fmt.Errorf("find the command itself: %w", err)
+			return fmt.Errorf("find the easyrl executable: %w", err)
 		}
 		cmd := exec.CommandContext(ctx, self, append([]string{"train"}, args...)...)
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -87,7 +87,7 @@ func inProcess(std streams) func(ctx context.Context, cores int, args []string) 
 		}
 		ran = true
 		if errors.As(err, &exit) {
-			return fmt.Errorf("easyrl train ended with status %d, for the reason above", exit.ExitCode())
+			return fmt.Errorf("easyrl train exited with status %d, see its error above", exit.ExitCode())
 		}
 		return err
 	}

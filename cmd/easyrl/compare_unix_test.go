@@ -49,7 +49,7 @@ func TestCompare(t *testing.T) {
 	}
 	require.NotNil(t, c.Verified)
 	require.Equal(t, c.Runs[0].Weights, c.Verified.Runs[1].Weights)
-	require.Contains(t, stdout, "All ended in the same weights, bit for bit")
+	require.Contains(t, stdout, "All runs end with bit-identical weights")
 	require.Contains(t, stdout, filepath.Join(out, compare.PageFile))
 	require.Contains(t, stderr, "easyrl: sync (1 of 3): 1 + 1×1 threads\n")
 	require.Contains(t, stderr, "easyrl: colocated (3 of 3): 2 or 1×2 threads\n")
@@ -68,11 +68,11 @@ func TestInterruptedCompareResumes(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	code, errs := p.end()
 	require.Equal(t, exitStopped, code, errs)
-	require.Contains(t, errs, "-resume goes on from there")
+	require.Contains(t, errs, "easyrl: stopped; repeat the command with -resume to keep finished runs and continue\n")
 	p = startProcess(t, nil, append(args, "-resume")...)
 	code, errs = p.end()
 	require.Equal(t, exitDone, code, errs)
-	require.Contains(t, errs, fmt.Sprintf("easyrl: sync (1 of 2): %s has it\n", filepath.Join(out, "sync")))
+	require.Contains(t, errs, fmt.Sprintf("easyrl: sync (1 of 2): already done in %s\n", filepath.Join(out, "sync")))
 	require.Contains(t, errs, "resuming after step")
 	c := readComparison(t, out)
 	require.Equal(t, c.Runs[0].Weights, c.Runs[1].Weights)
@@ -90,8 +90,8 @@ func TestCompareKeepsFinishedRuns(t *testing.T) {
 	require.NoError(t, os.WriteFile(blocked, nil, 0o644))
 	code, stdout, stderr := command(t, args...)
 	require.Equal(t, exitFailed, code, stderr)
-	require.Contains(t, stderr, "easyrl: colocated: easyrl train ended with status 2, for the reason above; -resume tries what failed again\n")
-	require.Contains(t, stdout, "colocated failed: easyrl train ended with status 2")
+	require.Contains(t, stderr, "easyrl: colocated: easyrl train exited with status 2, see its error above; retry failed runs with -resume\n")
+	require.Contains(t, stdout, "colocated failed: easyrl train exited with status 2")
 	c := readComparison(t, out)
 	require.Len(t, c.Runs, 2)
 	require.Equal(t, c.Runs[0].Weights, c.Runs[1].Weights)
@@ -112,7 +112,7 @@ func TestCompareRefuses(t *testing.T) {
 		want string
 	}{
 		{[]string{"compare"}, "easyrl: no configuration given, expected RUN.toml\n"},
-		{[]string{"compare", file, "-modes", "asink"}, "easyrl: compare: -modes has \"asink\", expected some of sync, periodic-async, colocated\n"},
+		{[]string{"compare", file, "-modes", "asink"}, "easyrl: compare: -modes has \"asink\", expected any of sync, periodic-async, colocated\n"},
 		{[]string{"compare", file, "-set", "run.step=1"}, "easyrl: compare: -set: unknown key run.step, did you mean run.steps?\n"},
 		{[]string{"compare", file, "-out", out, "-set", "data.train=none.jsonl"}, "none.jsonl"},
 	} {

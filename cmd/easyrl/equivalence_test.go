@@ -220,7 +220,7 @@ func TestReplayRepeatsStep(t *testing.T) {
 		}
 		status, _, stderr := command(t, args...)
 		require.Zero(t, status, stderr)
-		require.Equal(t, settings == "", strings.Contains(stderr, `the length of the run is not known: train.schedule = "linear" spans 100 steps`), stderr)
+		require.Equal(t, settings == "", strings.Contains(stderr, `the length of the run is unknown, so train.schedule = "linear" spans 100 steps`), stderr)
 		values, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 		require.NoError(t, err)
 		return values[0]["actor/lr"]
@@ -234,7 +234,7 @@ func TestReplayRepeatsStep(t *testing.T) {
 	status, _, stderr := command(t, "replay", "-model", last, "-rollouts", filepath.Join(run, "rollouts", "step-000003.jsonl"),
 		"-out", filepath.Join(dir, "refused"), "-set", "run.steps=2")
 	require.Equal(t, 2, status)
-	require.Contains(t, stderr, "run.steps is 2, expected 3 at least: that is the step to take")
+	require.Contains(t, stderr, "run.steps is 2, expected at least 3, the step to take")
 }
 
 // A recorded log-probability equals the one from easyrl logprobs.

@@ -18,7 +18,7 @@ func evalVerb(std streams) cli.Verb {
 	v := cli.Verb{
 		Name:     "eval",
 		Synopsis: "[RUN.toml OVERLAY.toml …] -model DIR -data FILE … [-set section.key=value …]",
-		Summary:  "Score a model's sampled answers to held-out prompts: mean@k, pass@k and maj@k.",
+		Summary:  "Score a model's responses to held-out prompts: mean@k, pass@k and maj@k.",
 		Example: `easyrl eval -model DIR -data test.jsonl -reward math -k 4
 			easyrl eval -model DIR -data gsm8k/test.jsonl -data 'math/test*.parquet' -reward math -k 8 -out eval.jsonl
 			easyrl eval runs/mine/run.toml -model runs/mine/checkpoints/step-000100 -set eval.k=16 -json`,
@@ -26,7 +26,7 @@ func evalVerb(std streams) cli.Verb {
 	}
 	set := addSettings(v.Flags)
 	short := addEvalFlags(v.Flags)
-	out := v.Flags.String("out", "", "`FILE` that gets each prompt with its scored responses, a line each, as it is done; with one that is there already the evaluation goes on where it stopped")
+	out := v.Flags.String("out", "", "`FILE` write each finished prompt with its scored responses as one JSON line; an existing file resumes its evaluation")
 	asJSON := v.Flags.Bool("json", false, "print one JSON object")
 	v.Run = func(ctx context.Context, args []string) error {
 		resolved, err := configs.Load(args, slices.Concat(set.Values, short.settings(v.Flags)))
@@ -49,7 +49,7 @@ func evalVerb(std streams) cli.Verb {
 			return err
 		}
 		if evaluate.NoneRight(metrics, sets, cfg.Eval.K) && resolved.Origin("reward.kind").File == "" && len(cfg.Reward.Sources) == 0 {
-			cli.Printer{W: std.err}.Line("easyrl: no response is right for reward %q, the default: -reward names another, and the run.toml of a run has its own", cfg.Reward.Kind)
+			cli.Printer{W: std.err}.Line("easyrl: no response is correct according to the default reward %q. Select another with -reward, or pass the run.toml of a run.", cfg.Reward.Kind)
 		}
 		if *asJSON {
 			return json.NewEncoder(std.out).Encode(metrics)
@@ -68,19 +68,19 @@ type evalFlags struct {
 func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 	s := &evalFlags{cfg: configs.Default()}
 	c := &s.cfg
-	fs.StringVar(&c.Model.Path, "model", "", "`DIR` of a Hugging Face folder: model.path")
-	fs.Var(&s.data, "data", "`FILE` of prompts and answers, or a pattern of names; may be repeated: data.eval")
-	fs.IntVar(&c.Eval.K, "k", c.Eval.K, "`K` responses to a prompt: eval.k")
-	fs.IntVar(&c.Eval.Prompts, "prompts", 0, "`N` first prompts of each set; 0 takes all: eval.prompts")
-	fs.Float64Var(&c.Eval.Temperature, "temperature", c.Eval.Temperature, "`T` that divides the logits; 0 is greedy: eval.temperature")
-	fs.IntVar(&c.Rollout.MaxTokens, "max-tokens", c.Rollout.MaxTokens, "`N` tokens of a response at most: rollout.max_tokens")
-	fs.Uint64Var(&c.Run.Seed, "seed", c.Run.Seed, "`S` of the draws: run.seed")
-	fs.StringVar(&c.Reward.Kind, "reward", c.Reward.Kind, "`KIND` of reward: reward.kind")
-	fs.BoolVar(&c.Reward.Think, "think", false, "let reward exact skip one leading <think>…</think>: reward.think")
-	fs.StringVar(&c.Data.PromptKey, "prompt-key", c.Data.PromptKey, "`KEY` of an object's prompt; without it the usual layouts are recognised: data.prompt_key")
-	fs.StringVar(&c.Data.AnswerKey, "answer-key", c.Data.AnswerKey, "`KEY` of its answer: data.answer_key")
-	fs.StringVar(&c.Data.Template, "template", c.Data.Template, "`USE` of the model's chat template: data.template")
-	fs.IntVar(&c.Inference.Threads, "threads", 0, "`N` threads; 0 takes all cores: inference.threads")
+	fs.StringVar(&c.Model.Path, "model", "", "`DIR` Hugging Face model folder (sets model.path)")
+	fs.Var(&s.data, "data", "`FILE` prompts with reference answers, or a glob pattern of such files; may be repeated (sets data.eval)")
+	fs.IntVar(&c.Eval.K, "k", c.Eval.K, "`K` responses per prompt (sets eval.k)")
+	fs.IntVar(&c.Eval.Prompts, "prompts", 0, "`N` evaluate only the first N prompts of each set; 0 takes all (sets eval.prompts)")
+	fs.Float64Var(&c.Eval.Temperature, "temperature", c.Eval.Temperature, "`T` sampling temperature; 0 is greedy (sets eval.temperature)")
+	fs.IntVar(&c.Rollout.MaxTokens, "max-tokens", c.Rollout.MaxTokens, "`N` maximum tokens per response (sets rollout.max_tokens)")
+	fs.Uint64Var(&c.Run.Seed, "seed", c.Run.Seed, "`S` random seed (sets run.seed)")
+	fs.StringVar(&c.Reward.Kind, "reward", c.Reward.Kind, "`KIND` reward kind (sets reward.kind)")
+	fs.BoolVar(&c.Reward.Think, "think", false, "skip one leading <think>…</think> in reward exact (sets reward.think)")
+	fs.StringVar(&c.Data.PromptKey, "prompt-key", c.Data.PromptKey, "`KEY` field with the prompt; by default easyrl recognizes the usual layouts (sets data.prompt_key)")
+	fs.StringVar(&c.Data.AnswerKey, "answer-key", c.Data.AnswerKey, "`KEY` field with the reference answer (sets data.answer_key)")
+	fs.StringVar(&c.Data.Template, "template", c.Data.Template, "`USE` when to apply the model's chat template: auto, chat or none (sets data.template)")
+	fs.IntVar(&c.Inference.Threads, "threads", 0, "`N` CPU threads; 0 uses all cores (sets inference.threads)")
 	return s
 }
 

@@ -39,7 +39,7 @@ func TestEvalOfSeveralSets(t *testing.T) {
 	args := []string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "gsm8k", "test.jsonl"), "-data", filepath.Join(dir, "math", "test.jsonl"),
 		"-data", filepath.Join(dir, "other", "x*.jsonl"), "-reward", "prefix", "-k", "3", "-max-tokens", "4"}
 	metrics, errs := evalJSON(t, args...)
-	require.Contains(t, errs, "left out 2 of 9 prompts without an answer (math/test.jsonl:1 first)")
+	require.Contains(t, errs, "dropped 2 of 9 prompts without a reference answer (first math/test.jsonl:1)")
 	require.Contains(t, errs, "14/14 prompts")
 	for set, n := range map[string]float64{"gsm8k-test": 5, "math-test": 7, "x1": 1, "x2": 1, "average": 14} {
 		require.Equal(t, n, metrics["eval/"+set+"/prompts"], set)
@@ -158,9 +158,9 @@ func TestEvalDoubtsDefaultReward(t *testing.T) {
 	args := []string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"), "-max-tokens", "3"}
 	metrics, errs := evalJSON(t, args...)
 	require.Zero(t, metrics["eval/prompts/pass@1"])
-	require.Contains(t, errs, `no response is right for reward "exact", the default`)
+	require.Contains(t, errs, `no response is correct according to the default reward "exact"`)
 	_, errs = evalJSON(t, append(args, "-reward", "exact")...)
-	require.NotContains(t, errs, "no response is right")
+	require.NotContains(t, errs, "no response is correct")
 }
 
 // Only the evaluation that started a record may continue it.
@@ -200,7 +200,7 @@ func TestEvalRefusesAnotherRecord(t *testing.T) {
 	}
 	again, errs := evalJSON(t, args("-threads", "1", "-set", "inference.max_running=3")...)
 	require.Equal(t, want, again, "what does not matter to the result may differ")
-	require.Contains(t, errs, "23 of 23 prompts are done already")
+	require.Contains(t, errs, "23 of 23 prompts are already done")
 }
 
 // Plain-text prompts for a chat model cause one warning, until a setting confirms that they
@@ -210,7 +210,7 @@ func TestPlainPromptsForChatModel(t *testing.T) {
 	dir := badRun(t)
 	model := copyDir(t, filepath.Join(dir, "m"), dir, "chatty")
 	write(t, model, "chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}")
-	const note = "the model has a chat template, and these prompts are plain text: data.template = \"chat\" uses it"
+	const note = "the model has a chat template but these prompts are plain text. Set data.template to \"chat\" to apply the template, or to \"none\" to silence this warning."
 	prompts := filepath.Join(dir, "prompts.jsonl")
 	eval := []string{"-model", model, "-data", prompts, "-reward", "prefix", "-prompts", "2", "-k", "1", "-max-tokens", "3"}
 	train := []string{"train", filepath.Join(dir, "run.toml"), "-set", "model={path=" + fmt.Sprintf("%q", model) + ",init={config=\"\"}}", "-set", "run.steps=1",

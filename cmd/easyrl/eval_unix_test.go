@@ -63,12 +63,12 @@ func TestStoppedEvalResumes(t *testing.T) {
 			} else {
 				require.Equal(t, exitStopped, code, errs)
 				lines := strings.Split(strings.TrimSpace(errs), "\n")
-				require.Equal(t, "easyrl: stopped; 23 of 24 prompts are in "+out+": the same command goes on from there", lines[len(lines)-1])
+				require.Equal(t, "easyrl: stopped after 23 of 24 prompts; run the same command again to continue from "+out, lines[len(lines)-1])
 			}
 			require.Equal(t, 1+23, bytes.Count(b, []byte("\n")))
 			code, got, errs := command(t, args...)
 			require.Zero(t, code, errs)
-			require.Regexp(t, `easyrl: 2[23] of 24 prompts are done already`, errs)
+			require.Regexp(t, `easyrl: 2[23] of 24 prompts are already done`, errs)
 			require.Equal(t, want, got)
 			b, err = os.ReadFile(out)
 			require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestKilledEvalResumes(t *testing.T) {
 	}
 	code, got, errs := command(t, args...)
 	require.Zero(t, code, errs)
-	require.Contains(t, errs, "of 24 prompts are done already")
+	require.Contains(t, errs, "of 24 prompts are already done")
 	require.Equal(t, want, got)
 	b, err := os.ReadFile(out)
 	require.NoError(t, err)

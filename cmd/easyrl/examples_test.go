@@ -40,8 +40,8 @@ func TestSFTReportsOnData(t *testing.T) {
 	run := filepath.Join(dir, "run")
 	code, _, errs := command(t, args(run, "sft.eval="+held, "eval.every=2", "eval.prompts=1")...)
 	require.Zero(t, code, errs)
-	require.Contains(t, errs, "demos-*.jsonl: left out 2 of 44 demonstrations, with a prompt of more than 16 tokens or more than the model's context of 64 in all ("+
-		filepath.Base(a)+":41 first)\n")
+	require.Contains(t, errs, "demos-*.jsonl: dropped 2 of 44 demonstrations that are too long (first "+filepath.Base(a)+
+		":41): limits are data.max_prompt_tokens = 16 and the model's context of 64 tokens\n")
 	require.Contains(t, errs, "demos-*.jsonl: 2 of 42 demonstrations repeat an earlier one\n")
 	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestSFTReportsOnData(t *testing.T) {
 
 	code, _, errs = command(t, args(filepath.Join(dir, "none"), "data.max_prompt_tokens=1")...)
 	require.Equal(t, exitUsage, code)
-	requireOneLine(t, errs, "demos-*.jsonl: all 44 demonstrations are too long, with a prompt of more than 1 tokens")
+	requireOneLine(t, errs, "demos-*.jsonl: all 44 demonstrations are too long: limits are data.max_prompt_tokens = 1 ")
 	require.NoDirExists(t, filepath.Join(dir, "none"))
 }
 
@@ -99,7 +99,7 @@ func TestSFTTurns(t *testing.T) {
 		}
 		require.Equal(t, want, got)
 		if turns == configs.LastTurn {
-			require.Equal(t, []string{demos + `: 1 earlier turns of the assistant's in 1 demonstrations are not trained, sft.turns = "all" trains them`}, said)
+			require.Equal(t, []string{demos + `: 1 earlier assistant turns in 1 demonstrations are not trained. Train them with sft.turns = "all".`}, said)
 		} else {
 			require.Empty(t, said)
 		}

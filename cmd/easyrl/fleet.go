@@ -22,15 +22,15 @@ func fleetVerb(std streams) cli.Verb {
 	v := cli.Verb{
 		Name:     "fleet",
 		Synopsis: "list | add URL | drain ID | remove ID",
-		Summary:  "List, add, drain and remove the inference instances of a run, at its control address.",
+		Summary:  "List, add, drain or remove a run's inference instances through its control address.",
 		Example: `easyrl fleet list -trainer http://127.0.0.1:7000
 			easyrl fleet add http://10.0.0.7:8000 -kind vllm
 			easyrl fleet drain http://10.0.0.7:8000`,
 		Flags: cli.NewFlags(),
 	}
-	trainer := v.Flags.String("trainer", "http://127.0.0.1:7000", "`URL` of the run's control address, control.listen")
-	kind := v.Flags.String("kind", "", "`KIND` of the server to add: "+remote.Expected()+"; by default it is found out")
-	tokenFile := v.Flags.String("token-file", "", "`FILE` with the control address's bearer token")
+	trainer := v.Flags.String("trainer", "http://127.0.0.1:7000", "`URL` the run's control address (its control.listen)")
+	kind := v.Flags.String("kind", "", "`KIND` kind of server to add: "+remote.Expected()+"; detected by default")
+	tokenFile := v.Flags.String("token-file", "", "`FILE` file with the bearer token of the control address")
 	asJSON := v.Flags.Bool("json", false, "print the list as JSON")
 	v.Run = func(ctx context.Context, args []string) (err error) {
 		defer func() {
@@ -66,7 +66,7 @@ func fleetVerb(std streams) cli.Verb {
 			p.Line("%s left", of)
 			return nil
 		}
-		return usage.Errorf("fleet: %q, expected list, add URL, drain ID or remove ID (see easyrl fleet -h)", strings.Join(args, " "))
+		return usage.Errorf("fleet: arguments are %q, expected list, add URL, drain ID or remove ID (see easyrl fleet -h)", strings.Join(args, " "))
 	}
 	return v
 }
@@ -115,7 +115,7 @@ func (c fleetClient) add(ctx context.Context, p cli.Printer, url, kind string) e
 		return err
 	}
 	if m.Fault != "" {
-		return fmt.Errorf("fleet: %s joined, but it is %s: %s", m.ID, m.State, strings.ReplaceAll(m.Fault, "\n", "; "))
+		return fmt.Errorf("fleet: %s joined but is %s: %s", m.ID, m.State, strings.ReplaceAll(m.Fault, "\n", "; "))
 	}
 	p.Line("%s joined: %s, %s, version %d", m.ID, m.Kind, m.State, m.Version)
 	return nil
@@ -130,7 +130,7 @@ func (c fleetClient) drain(ctx context.Context, p cli.Printer, id string) error 
 	case left:
 		p.Line("%s left", id)
 	default:
-		p.Line("%s has no work left; easyrl fleet remove %s takes it out of the run", id, id)
+		p.Line("%s has no work left; remove it with: easyrl fleet remove %s", id, id)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func TestFleetVerb(t *testing.T) {
 
 	code, out, errs = fleet("drain", "http://a:8000")
 	require.Zero(t, code, errs)
-	require.Equal(t, "http://a:8000 has no work left; easyrl fleet remove http://a:8000 takes it out of the run\n", out)
+	require.Equal(t, "http://a:8000 has no work left; remove it with: easyrl fleet remove http://a:8000\n", out)
 	await("instance http://a:8000 has finished its work")
 	_, id, err := in.Fleet().Generate(t.Context(), inference.Request{PromptIDs: []int32{3, 4}, N: 1, Sampling: inference.Sampling{TopP: 1, MaxTokens: 4}})
 	require.NoError(t, err)
@@ -133,8 +133,8 @@ func TestFleetVerb(t *testing.T) {
 		{[]string{"add", "http://gone"}, exitFailed, "fleet: instance http://gone: connection refused"},
 		{[]string{"add", "b:80"}, exitUsage, `fleet: url is "b:80", expected {"url": `},
 		{[]string{"add", "http://b", "-kind", "tgi"}, exitUsage, `fleet: instance cannot be added: "http://b", expected one of "` + strings.Join(remote.Names(), `", "`) + `" before the URL`},
-		{[]string{"kill", "b"}, exitUsage, `fleet: "kill b", expected list, add URL, drain ID or remove ID`},
-		{nil, exitUsage, `fleet: "", expected list`},
+		{[]string{"kill", "b"}, exitUsage, `fleet: arguments are "kill b", expected list, add URL, drain ID or remove ID`},
+		{nil, exitUsage, `fleet: arguments are "", expected list`},
 	} {
 		code, _, errs := fleet(c.args...)
 		require.Equal(t, c.code, code, errs)

@@ -23,20 +23,20 @@ func generateVerb(std streams) cli.Verb {
 			easyrl generate -model DIR -prompt-ids 1 -temperature 0 -json`,
 		Flags: cli.NewFlags(),
 	}
-	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder")
-	prompt := v.Flags.String("prompt", "", "`TEXT` of the prompt")
-	promptIDs := v.Flags.String("prompt-ids", "", "`IDS` of the prompt's tokens, such as 1,2,3")
-	n := v.Flags.Int("n", 1, "`N` responses")
-	temperature := v.Flags.Float64("temperature", 1, "`T` that divides the logits; 0 is greedy")
-	topP := v.Flags.Float64("top-p", 1, "`P` of the probability mass to keep")
-	topK := v.Flags.Int("top-k", 0, "`K` likeliest tokens to keep; 0 keeps all")
-	minP := v.Flags.Float64("min-p", 0, "`P` relative to the likeliest token's to keep")
-	maxTokens := v.Flags.Int("max-tokens", 200, "`N` tokens of a response at most")
-	seed := v.Flags.Uint64("seed", 1, "`S` of the draws")
+	dir := v.Flags.String("model", "", "`DIR` Hugging Face model folder")
+	prompt := v.Flags.String("prompt", "", "`TEXT` prompt")
+	promptIDs := v.Flags.String("prompt-ids", "", "`IDS` prompt as token ids, such as 1,2,3")
+	n := v.Flags.Int("n", 1, "`N` number of responses")
+	temperature := v.Flags.Float64("temperature", 1, "`T` sampling temperature; 0 is greedy")
+	topP := v.Flags.Float64("top-p", 1, "`P` sample from the likeliest tokens that make up probability P; 1 keeps all")
+	topK := v.Flags.Int("top-k", 0, "`K` sample from the K likeliest tokens; 0 keeps all")
+	minP := v.Flags.Float64("min-p", 0, "`P` drop tokens less likely than P times the likeliest")
+	maxTokens := v.Flags.Int("max-tokens", 200, "`N` maximum tokens per response")
+	seed := v.Flags.Uint64("seed", 1, "`S` random seed")
 	ignoreEOS := v.Flags.Bool("ignore-eos", false, "do not stop at the end-of-sequence token")
-	stop := v.Flags.String("stop", "", "`TEXT` that ends a response")
-	asJSON := v.Flags.Bool("json", false, "print one object a response, with text, ids, logprobs and finish")
-	threads := v.Flags.Int("threads", 0, "`N` threads; 0 takes all cores")
+	stop := v.Flags.String("stop", "", "`TEXT` end a response when it contains TEXT")
+	asJSON := v.Flags.Bool("json", false, "print one JSON object per response, with text, ids, logprobs and finish")
+	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" || (*prompt == "") == (*promptIDs == "") {
 			return usage.Errorf("generate: expected -model DIR and one of -prompt and -prompt-ids (see easyrl generate -h)")
@@ -87,7 +87,7 @@ func checkRequest(req inference.Request, temperature float64) error {
 func tokensOf(f *folder.Folder, text, list string) ([]int32, error) {
 	if list == "" {
 		if f.Tokenizer == nil {
-			return nil, usage.Errorf("%s has no tokenizer files: give the prompt as -prompt-ids", f.Dir)
+			return nil, usage.Errorf("%s has no tokenizer files; pass the prompt as -prompt-ids", f.Dir)
 		}
 		return f.Tokenizer.EncodePrompt(text), nil
 	}
@@ -95,7 +95,7 @@ func tokensOf(f *folder.Folder, text, list string) ([]int32, error) {
 	for part := range strings.SplitSeq(list, ",") {
 		id, err := strconv.ParseInt(strings.TrimSpace(part), 10, 32)
 		if err != nil || id < 0 || int(id) >= f.Shape.VocabSize {
-			return nil, usage.Errorf("generate: prompt id %q, expected 0 to %d", part, f.Shape.VocabSize-1)
+			return nil, usage.Errorf("generate: prompt id is %q, expected 0 to %d", part, f.Shape.VocabSize-1)
 		}
 		ids = append(ids, int32(id))
 	}

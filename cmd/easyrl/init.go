@@ -18,15 +18,15 @@ func initVerb(std streams) cli.Verb {
 		Example: "easyrl init -config config.json -out models/tiny -seed 1",
 		Flags:   cli.NewFlags(),
 	}
-	config := v.Flags.String("config", "", "`CONFIG.json` with the shape; the tokenizer's files beside it are copied")
-	out := v.Flags.String("out", "", "`DIR` to write, which must not exist or be empty")
-	seed := v.Flags.Uint64("seed", 1, "`S` of the random weights")
+	config := v.Flags.String("config", "", "`CONFIG.json` shape of the model; tokenizer files in its folder are copied")
+	out := v.Flags.String("out", "", "`DIR` folder to write; must be new or empty")
+	seed := v.Flags.Uint64("seed", 1, "`S` random seed of the weights")
 	v.Run = func(_ context.Context, args []string) error {
 		if len(args) > 0 {
 			return usage.Errorf("init: unexpected argument %s", args[0])
 		}
 		if *config == "" || *out == "" {
-			return usage.Errorf("init: -config and -out are needed (see easyrl init -h)")
+			return usage.Errorf("init: expected -config and -out (see easyrl init -h)")
 		}
 		shape, err := os.ReadFile(*config)
 		if err != nil {
@@ -43,7 +43,7 @@ func initVerb(std streams) cli.Verb {
 		if err != nil {
 			return err
 		}
-		defer dev.Close() //nolint:errcheck // only read from
+		defer dev.Close() //nolint:errcheck // nothing was written
 		w, err := f.Weights(dev)
 		if err != nil {
 			return err

@@ -18,10 +18,10 @@ func logprobsVerb(std streams) cli.Verb {
 		Example: `echo '{"ids":[1,403,407]}' | easyrl logprobs -model DIR`,
 		Flags:   cli.NewFlags(),
 	}
-	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder")
-	data := v.Flags.String("data", "", "`FILE` of JSON lines {\"ids\":[…]}; standard input by default")
-	temperature := v.Flags.Float64("temperature", 1, "`T` that divides the logits")
-	threads := v.Flags.Int("threads", 0, "`N` threads; 0 takes all cores")
+	dir := v.Flags.String("model", "", "`DIR` Hugging Face model folder")
+	data := v.Flags.String("data", "", "`FILE` JSON lines {\"ids\":[…]} (default standard input)")
+	temperature := v.Flags.Float64("temperature", 1, "`T` sampling temperature")
+	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" {
 			return usage.Errorf("logprobs: expected -model DIR and no other argument (see easyrl logprobs -h)")

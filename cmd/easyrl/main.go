@@ -42,7 +42,7 @@ func interruptible(signals <-chan os.Signal, warn io.Writer, exit func(code int)
 		select {
 		case sig := <-signals:
 			cancel(fmt.Errorf("%w by %s", errInterrupted, sig))
-			_, _ = fmt.Fprintf(warn, "\neasyrl: %s: ending in order; once more to exit at once\n", sig)
+			_, _ = fmt.Fprintf(warn, "\neasyrl: %s: stopping cleanly; press Ctrl-C again to quit now\n", sig)
 		case <-done:
 			return
 		}

@@ -115,7 +115,7 @@ func TestFailedEvaluationDoesNotEndRun(t *testing.T) {
 		"-set", "data.eval=" + held, "-set", "eval.every=1", "-set", "run.steps=2", "-set", "checkpoint.every=0"}, rewardSettings("breaks")...)...)
 	require.Zero(t, code, errs)
 	for step := range 3 {
-		left := regexp.MustCompile(fmt.Sprintf("easyrl: evaluate after step %d: left out: too many prompts have no score: [4-6] of 7 in held, more than the 3 allowed", step))
+		left := regexp.MustCompile(fmt.Sprintf("easyrl: evaluation after step %d is skipped: too many prompts have no score: [4-6] of 7 in held, more than the 3 allowed", step))
 		require.Len(t, left.FindAllString(errs, -1), 1, errs)
 	}
 	steps := metricsOf(t, out)

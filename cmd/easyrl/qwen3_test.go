@@ -141,7 +141,7 @@ func requireQwen3Demonstrations(t *testing.T, model, file string) {
 	require.NoError(t, err)
 	cfg := configs.Default()
 	cfg.Data.Template, cfg.Data.Thinking = configs.TemplateChat, false
-	lists, err := dataset.New(f, &cfg, 0, func(string, ...any) { t.Error("nothing is left out or repeated") }).Demonstrations([]string{file})
+	lists, err := dataset.New(f, &cfg, 0, func(string, ...any) { t.Error("unexpected warning") }).Demonstrations([]string{file})
 	require.NoError(t, err)
 	require.Len(t, lists[0], 100)
 	b, err := os.ReadFile(file)

@@ -16,9 +16,9 @@ func replayVerb(std streams) cli.Verb {
 		Example: "easyrl replay -model DIR -rollouts runs/quickstart/grpo/rollouts/step-000001.jsonl -out stepped -set train.lr=1e-4",
 		Flags:   cli.NewFlags(),
 	}
-	dir := v.Flags.String("model", "", "`DIR` of a Hugging Face folder; a checkpoint's optimizer state continues, otherwise it starts at zero")
-	file := v.Flags.String("rollouts", "", "`FILE` of groups, one a line, as a run's rollouts/ has them")
-	out := v.Flags.String("out", "", "`DIR` to write: the stepped model, its optimizer state and the step's metrics.jsonl")
+	dir := v.Flags.String("model", "", "`DIR` Hugging Face model folder; if it is a checkpoint, its optimizer state continues, otherwise the state starts at zero")
+	file := v.Flags.String("rollouts", "", "`FILE` groups, one per line, as in a run's rollouts/")
+	out := v.Flags.String("out", "", "`DIR` folder to write: the stepped model, its optimizer state and the step's metrics.jsonl")
 	set := addSettings(v.Flags)
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" || *file == "" || *out == "" {

@@ -16,17 +16,17 @@ func reportVerb(std streams) cli.Verb {
 	v := cli.Verb{
 		Name:     "report",
 		Synopsis: "RUN_DIR",
-		Summary:  "Write report.html from what a run recorded, and compare its beginning with its end.",
+		Summary:  "Write a run's report.html and print its first and last metrics.",
 		Example:  "easyrl report runs/quickstart/grpo",
 		Flags:    cli.NewFlags(),
 	}
 	v.Run = func(_ context.Context, args []string) error {
 		if len(args) != 1 {
-			return usage.Errorf("report: %d folders given, expected one run's folder", len(args))
+			return usage.Errorf("report: got %d arguments, expected one run folder", len(args))
 		}
 		path, rows, err := page.Write(args[0])
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			return usage.Errorf("report: %s is not a run's folder, expected one with %s: %w", args[0], report.MetricsFile, err)
+			return usage.Errorf("report: %s is not a run folder, expected one with %s: %w", args[0], report.MetricsFile, err)
 		}
 		if err != nil {
 			return err

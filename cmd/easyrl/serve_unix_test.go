@@ -44,7 +44,7 @@ func TestServeStopsOnSignal(t *testing.T) {
 		p.signal(sig)
 		code, errs := p.end()
 		require.Equal(t, exitDone, code, errs)
-		require.Contains(t, errs, "no new requests")
+		require.Contains(t, errs, "easyrl: draining: waiting up to ")
 	}
 }
 
@@ -64,7 +64,7 @@ func TestServeDrainsOnSignal(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, stream.StatusCode)
 	p.signal(syscall.SIGTERM)
-	p.until("easyrl: no new requests")
+	p.until("easyrl: draining: waiting up to ")
 	code := 0
 	for code != http.StatusServiceUnavailable { // the line precedes the change by a moment
 		var a answered

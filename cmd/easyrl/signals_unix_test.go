@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -110,7 +112,7 @@ func (p *process) end() (code int, errs string) {
 	return p.cmd.ProcessState.ExitCode(), p.log.String()
 }
 
-const endingInOrder = "ending in order; once more to exit at once"
+const stoppingCleanly = "stopping cleanly; press Ctrl-C again to quit now"
 
 // A signal in the middle of a run writes a checkpoint and exits with 3. The resumed run
 // ends in the same weights as an uninterrupted one.
@@ -138,10 +140,14 @@ func TestStoppedRunResumesToSameWeights(t *testing.T) {
 			p.atOnce(test.signals...)
 			code, errs := p.end()
 			require.Equal(t, exitStopped, code, errs)
-			require.Contains(t, errs, endingInOrder)
+			require.Contains(t, errs, stoppingCleanly)
 			lines := strings.Split(strings.TrimSpace(errs), "\n")
-			folder, ok := strings.CutPrefix(lines[len(lines)-1], "easyrl: stopped; checkpoint ")
-			require.True(t, ok, errs)
+			var step int
+			last := lines[len(lines)-1]
+			_, err := fmt.Sscanf(last, "easyrl: stopped at step %d;", &step)
+			require.NoError(t, err, errs)
+			require.Equal(t, fmt.Sprintf("easyrl: stopped at step %d; resume with: easyrl train %s -resume", step, filepath.Join(run, configs.RunFile)), last)
+			folder := filepath.Join(run, "checkpoints", checkpoint.StepName(step))
 			require.DirExists(t, folder)
 
 			code, _, errs = command(t, append(args, "-resume")...)
@@ -236,7 +242,7 @@ func TestStoppedSFT(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	code, errs = p.end()
 	require.Equal(t, exitStopped, code, errs)
-	require.Contains(t, errs, "easyrl: stopped; checkpoint "+filepath.Join(run, "checkpoints", "step-"))
+	require.Contains(t, errs, "; resume with: easyrl sft "+filepath.Join(run, "run.toml")+" -resume\n")
 	code, _, errs = command(t, append(args(run), "-resume")...)
 	require.Zero(t, code, errs)
 	require.Equal(t, weightsHash(t, whole, 12), weightsHash(t, run, 12))
@@ -256,7 +262,7 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer reader.Close() //nolint:errcheck // read only
 	p.signal(syscall.SIGINT)
-	p.until("easyrl: interrupt: ending in order")
+	p.until("easyrl: interrupt: stopping cleanly")
 	<-time.After(2 * echo)
 	p.signal(syscall.SIGINT)
 	code, errs := p.end()
@@ -292,7 +298,7 @@ func TestInterruptedVerbs(t *testing.T) {
 	t.Run("eval", func(t *testing.T) {
 		addLongPrompt(t, dir)
 		p := startProcess(t, nil, "eval", "-model", m, "-data", filepath.Join(dir, "prompts.jsonl"), "-reward", "prefix", "-k", "60000")
-		p.until("easyrl: " + filepath.Join(dir, "prompts.jsonl: left out 1 of 24 prompts"))
+		p.until("easyrl: " + filepath.Join(dir, "prompts.jsonl: dropped 1 of 24 prompts"))
 		requireInterrupted(t, p)
 	})
 }

@@ -11,7 +11,7 @@ import (
 func trainVerb(std streams) cli.Verb {
 	return trainingVerb(std, configs.TrainTask, run.Train, cli.Verb{
 		Name:    "train",
-		Summary: "Train a model with reinforcement learning, as a configuration says.",
+		Summary: "Train a model with reinforcement learning.",
 		Example: `easyrl train configs/quickstart.toml -set run.steps=10 -set run.dir=runs/try
 			easyrl train run.toml -resume`,
 	})

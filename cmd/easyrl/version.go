@@ -13,7 +13,7 @@ import (
 func versionVerb(std streams) cli.Verb {
 	v := cli.Verb{
 		Name:    "version",
-		Summary: "Print the module's version, the build's revision, Go, and the devices compiled in.",
+		Summary: "Print the version, revision, Go version and compiled-in devices.",
 		Example: "easyrl version",
 		Flags:   cli.NewFlags(),
 	}

@@ -59,8 +59,8 @@ func Execute(ctx context.Context, all []Verb, args []string, out, errs io.Writer
 	return v.Run(ctx, positional)
 }
 
-// ErrNoVerb is returned if no verb is given, after the overview is printed.
-var ErrNoVerb = errors.New("no verb given")
+// ErrNoVerb is returned if no command is given, after the overview is printed.
+var ErrNoVerb = errors.New("no command given")
 
 func unknownVerb(name string, all []Verb) error {
 	var names []string
@@ -68,9 +68,9 @@ func unknownVerb(name string, all []Verb) error {
 		names = append(names, v.Name)
 	}
 	if strings.HasPrefix(name, "-") {
-		return usage.Errorf("the first argument is %s, expected one of %s", name, strings.Join(names, ", "))
+		return usage.Errorf("first argument is %s, expected a command: %s", name, strings.Join(names, ", "))
 	}
-	return usage.Errorf("unknown verb %q, did you mean %s? (easyrl -h lists them)", name, spelling.Nearest(name, names))
+	return usage.Errorf("unknown command %q, did you mean %s? (see easyrl -h)", name, spelling.Nearest(name, names))
 }
 
 // Overview lists all verbs.
@@ -86,8 +86,8 @@ func Overview(w io.Writer, all []Verb) {
 		p.Line("  easyrl %-*s  %s", width, v.Name, v.Summary)
 	}
 	p.Line("")
-	p.Line("easyrl VERB -h explains a verb. Exit status: 0 done, 1 failed, 2 wrong command line or")
-	p.Line("configuration, 3 stopped by a signal after writing a checkpoint.")
+	p.Line("Run `easyrl COMMAND -h` for help on a command.")
+	p.Line("Exit status: 0 success, 1 failure, 2 bad command line or configuration, 3 stopped by a signal after saving a checkpoint.")
 }
 
 // Help prints the help of v.
@@ -102,7 +102,7 @@ func (v *Verb) Help(w io.Writer) {
 			p.Line("\nFlags:")
 			first = false
 		}
-		value, usage := flag.UnquoteUsage(f)
+		value, usage := describe(f)
 		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" {
 			usage += fmt.Sprintf(" (default %s)", f.DefValue)
 		}
@@ -113,6 +113,16 @@ func (v *Verb) Help(w io.Writer) {
 	for line := range strings.Lines(v.Example) {
 		p.Line("  %s", strings.TrimSpace(line))
 	}
+}
+
+// describe splits a flag's usage into the placeholder of its value, which is in back
+// quotes at the beginning, and the text after it.
+func describe(f *flag.Flag) (value, text string) {
+	value, text = flag.UnquoteUsage(f)
+	if strings.HasPrefix(f.Usage, "`") {
+		text = strings.TrimPrefix(text, value+" ")
+	}
+	return value, text
 }
 
 // Printer writes lines for people. It ignores write errors.

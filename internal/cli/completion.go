@@ -15,7 +15,7 @@ func CompletionVerb(command string, all []Verb, out io.Writer) Verb {
 	v := Verb{
 		Name:     "completion",
 		Synopsis: "bash | zsh | fish",
-		Summary:  "Print a script that completes verbs and flags in a shell.",
+		Summary:  "Print a shell completion script for commands and flags.",
 		Example: `source <(` + command + ` completion bash)
 			` + command + ` completion fish > ~/.config/fish/completions/` + command + `.fish`,
 		Flags: NewFlags(),
@@ -61,7 +61,7 @@ func fish(p Printer, command string, all []Verb) {
 	for _, v := range all {
 		p.Line("complete -c %s -n __fish_use_subcommand -f -a %s -d %s", command, v.Name, fishQuote(v.Summary))
 		v.Flags.VisitAll(func(f *flag.Flag) {
-			_, text := flag.UnquoteUsage(f)
+			_, text := describe(f)
 			p.Line("complete -c %s -n '__fish_seen_subcommand_from %s' -o %s -d %s", command, v.Name, f.Name, fishQuote(text))
 		})
 	}

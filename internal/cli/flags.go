@@ -44,7 +44,7 @@ func ParseFlags(fs *flag.FlagSet, args []string) (positional []string, err error
 			} else if len(args) > 0 {
 				value, args = args[0], args[1:]
 			} else {
-				return nil, fmt.Errorf("-%s lacks its value", name)
+				return nil, fmt.Errorf("-%s needs a value", name)
 			}
 		}
 		if err := fs.Set(name, value); err != nil {
@@ -63,7 +63,7 @@ func unknownFlag(fs *flag.FlagSet, arg, name string) error {
 	var known []string
 	fs.VisitAll(func(f *flag.Flag) { known = append(known, "-"+f.Name) })
 	if len(known) == 0 {
-		return fmt.Errorf("unknown flag %s: there are none", arg)
+		return fmt.Errorf("unknown flag %s, expected no flags", arg)
 	}
 	return fmt.Errorf("unknown flag %s, did you mean %s?", arg, spelling.Nearest("-"+name, known))
 }

@@ -47,7 +47,7 @@ var ErrUsage = errors.New("compare")
 
 // ErrRefused is what Options.Train returns if easyrl train rejects the configuration of
 // the first run. Run returns it too. Nothing was started.
-var ErrRefused = errors.New("easyrl train refused it, for the reason above")
+var ErrRefused = errors.New("easyrl train rejected the configuration, see its error above")
 
 // Comparison is the content of compare.json. Times are in seconds.
 type Comparison struct {
@@ -64,7 +64,7 @@ type Comparison struct {
 	Failed    []Failure  `json:"failed,omitempty"`
 	Recommend *Recommend `json:"recommend,omitempty"`
 	Verified  *Verified  `json:"verified,omitempty"`
-	Words     []string   `json:"words"`
+	Findings  []string   `json:"words"`
 	// Resumed maps a folder to the steps after which a new process resumed its run. The
 	// first steps of such a process are not timed either.
 	Resumed map[string][]int `json:"resumed,omitempty"`
@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options) (*Comparison, error) {
 			return nil, err
 		}
 	}
-	c.found.Words = words(&c.found)
+	c.found.Findings = findings(&c.found)
 	return &c.found, errors.Join(c.write(), writePage(&c.found), c.failure())
 }
 
@@ -135,7 +135,7 @@ func (c *comparing) failure() error {
 	if len(all) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s; -resume tries what failed again", strings.Join(all, "; "))
+	return fmt.Errorf("%s; retry failed runs with -resume", strings.Join(all, "; "))
 }
 
 // verify runs the recommendation and repeats the first run beside it, since a machine's
@@ -187,7 +187,7 @@ func (c *comparing) train(ctx context.Context, variants []variant) error {
 			continue
 		}
 		if _, finished := finalWeights(dir, v.cfg.Run.Steps); finished {
-			c.o.Say("%s (%d of %d): %s has it", v.name, i+1, all, dir)
+			c.o.Say("%s (%d of %d): already done in %s", v.name, i+1, all, dir)
 			continue
 		}
 		args := append([]string{}, c.o.Files...)
@@ -224,14 +224,14 @@ func (c *comparing) claim(variants []variant) error {
 				continue
 			}
 			if !c.o.Resume {
-				return fmt.Errorf("%s holds a comparison: continue it with -resume, or set another -out", c.o.Dir)
+				return fmt.Errorf("%s already contains a comparison; continue it with -resume, or set another -out", c.o.Dir)
 			}
 			changes, err := v.cfg.Changes(dir)
 			if err != nil {
 				return err
 			}
 			if len(changes) > 0 {
-				return fmt.Errorf("%s ran with other settings: %s, expected the same, or another -out", dir, changes[0])
+				return fmt.Errorf("%s was run with different settings (%s); use the same settings or another -out", dir, changes[0])
 			}
 		}
 	}

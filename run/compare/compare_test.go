@@ -153,10 +153,10 @@ func TestModes(t *testing.T) {
 	require.InDelta(t, 4.0/3, turns.Speedup, 1e-9)
 	require.InDelta(t, 0.4, *sync.Reward, 1e-9)
 	require.Len(t, sync.Weights, 64)
-	said := strings.Join(c.Words, "\n")
-	require.Contains(t, said, "colocated is the fastest: 1.03 times as fast as periodic-async, and 1.33 times as fast as sync.")
-	require.Contains(t, said, "Taking turns on all 8 cores (colocated) beats asynchrony here by 1.03 times")
-	require.Contains(t, said, "All ended in the same weights, bit for bit (sha256 "+sync.Weights[:12])
+	said := strings.Join(c.Findings, "\n")
+	require.Contains(t, said, "colocated is the fastest: 1.03× as fast as periodic-async and 1.33× as fast as sync.")
+	require.Contains(t, said, "colocated is 1.03× as fast as periodic-async here, because each phase gets all 8 cores in turn")
+	require.Contains(t, said, "All runs end with bit-identical weights (sha256 "+sync.Weights[:12])
 	require.Contains(t, said, "Recommended: colocated, 8 or 1×8 threads")
 	var table strings.Builder
 	require.NoError(t, c.Print(&table))
@@ -165,7 +165,7 @@ func TestModes(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(page), "<svg")
 	require.Contains(t, string(page), "reward/mean")
-	require.NotContains(t, string(page), "://", "it needs no network")
+	require.NotContains(t, string(page), "://", "the page loads nothing from the network")
 	saved, err := os.ReadFile(filepath.Join(o.Dir, File))
 	require.NoError(t, err)
 	require.Contains(t, string(saved), `"speedup": 1.3333333333333333`)
@@ -180,20 +180,20 @@ func TestResume(t *testing.T) {
 	m := &machine{t: t, stopsAt: 2}
 	o.Train = m.train
 	c, err := Run(t.Context(), o)
-	require.EqualError(t, err, "colocated: stopped; -resume tries what failed again")
+	require.EqualError(t, err, "colocated: stopped; retry failed runs with -resume")
 	require.Equal(t, []Failure{{"colocated", "colocated", "stopped"}}, c.Failed)
 	require.Len(t, c.Runs, 1, "the others are kept")
 	require.Equal(t, []string{"sync", "sync-2"}, c.Runs[0].Folders)
-	require.Contains(t, c.Words[0], "colocated failed: stopped (colocated).")
+	require.Contains(t, c.Findings[0], "colocated failed: stopped (colocated).")
 	require.FileExists(t, filepath.Join(o.Dir, PageFile))
 	_, err = Run(t.Context(), o)
 	require.ErrorIs(t, err, ErrUsage)
-	require.ErrorContains(t, err, "holds a comparison: continue it with -resume, or set another -out")
+	require.ErrorContains(t, err, "already contains a comparison; continue it with -resume, or set another -out")
 	other := o
 	other.Resume, other.Settings = true, []string{"train.lr=1"}
 	_, err = Run(t.Context(), other)
 	require.ErrorIs(t, err, ErrUsage)
-	require.ErrorContains(t, err, "ran with other settings: train.lr 1.0 (was 1e-06), expected the same, or another -out")
+	require.ErrorContains(t, err, "was run with different settings (train.lr 1.0 (was 1e-06)); use the same settings or another -out")
 	o.Resume, m.ran, m.stopsAt = true, nil, 0
 	c, err = Run(t.Context(), o)
 	require.NoError(t, err)
@@ -201,11 +201,11 @@ func TestResume(t *testing.T) {
 	require.Equal(t, []string{"colocated on 8 resumed", "colocated-2 on 8"}, m.ran)
 	require.Equal(t, map[string][]int{"colocated": {2}}, c.Resumed)
 	require.Less(t, c.Runs[1].Step, 4.0, "the first step after the pause is slow, and not timed")
-	require.Equal(t, 3, c.Runs[1].Timed, "another repeat has it")
+	require.Equal(t, 3, c.Runs[1].Timed, "the other repeat times that step")
 	m.ran = nil
 	again, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	require.Empty(t, m.ran, "all is there")
+	require.Empty(t, m.ran, "all runs are finished")
 	require.InDelta(t, c.Runs[1].Step, again.Runs[1].Step, 1e-9)
 }
 
@@ -250,8 +250,8 @@ func TestSweep(t *testing.T) {
 	c, err = Run(t.Context(), o)
 	require.NoError(t, err)
 	require.Nil(t, c.Recommend)
-	require.Contains(t, strings.Join(c.Words, "\n"), "No split is recommended: train.lr changes the work itself")
-	require.NotContains(t, strings.Join(c.Words, "\n"), "weights")
+	require.Contains(t, strings.Join(c.Findings, "\n"), "No recommendation: train.lr changes the work itself")
+	require.NotContains(t, strings.Join(c.Findings, "\n"), "weights")
 }
 
 // A swept key that does more than divide threads stays in the recommendation. Runs with
@@ -319,7 +319,7 @@ func TestDifferentBudgets(t *testing.T) {
 	o.Sweep, o.Train = "device.threads=2,4", (&machine{t: t}).train
 	c, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(c.Words, "\n"), "The runs have 6 to 8 cores")
+	require.Contains(t, strings.Join(c.Findings, "\n"), "The runs use 6 to 8 cores")
 }
 
 func TestSweptValues(t *testing.T) {
@@ -364,7 +364,7 @@ func TestResumeBeforeTheFirstStep(t *testing.T) {
 func TestDifferentWeights(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ order, want string }{
-		{"arrival", `train.order is "arrival", so groups are summed as they come`},
+		{"arrival", `The weights differ by rounding because train.order is "arrival", which sums groups as they arrive`},
 		{"prompt", `The weights differ although train.order is "prompt"`},
 	} {
 		o := options(t, "")
@@ -372,7 +372,7 @@ func TestDifferentWeights(t *testing.T) {
 		o.Train = (&machine{t: t, weights: func(cfg *configs.Config) string { return cfg.Run.Mode }}).train
 		c, err := Run(t.Context(), o)
 		require.NoError(t, err)
-		require.Contains(t, strings.Join(c.Words, "\n"), row.want)
+		require.Contains(t, strings.Join(c.Findings, "\n"), row.want)
 	}
 }
 
@@ -393,12 +393,12 @@ func TestVerify(t *testing.T) {
 	require.InDelta(t, 4/3.1, c.Recommend.Speedup, 1e-9)
 	require.InDelta(t, 4/3.1, c.Verified.Speedup, 1e-9)
 	require.InDelta(t, 0, c.Verified.Off, 1e-9)
-	require.Contains(t, strings.Join(c.Words, "\n"), "Verified: predicted 1.29 times sync, measured 1.29 times, half of the steps between 1.29 and 1.29: the prediction is off by 0%.")
+	require.Contains(t, strings.Join(c.Findings, "\n"), "Verified: predicted 1.29× as fast as sync, measured 1.29× (quartiles 1.29× to 1.29×). The prediction is off by 0%.")
 	c.Verified.Off = -.004
-	require.Contains(t, strings.Join(words(c), "\n"), "off by 0%.")
+	require.Contains(t, strings.Join(findings(c), "\n"), "off by 0%.")
 	c.Verified.Off = -.006
-	require.Contains(t, strings.Join(words(c), "\n"), "off by -1%.")
-	require.Contains(t, strings.Join(c.Words, "\n"), "colocated among the -modes measures it")
+	require.Contains(t, strings.Join(findings(c), "\n"), "off by -1%.")
+	require.Contains(t, strings.Join(c.Findings, "\n"), "Add colocated to -modes to include them")
 }
 
 func TestFaults(t *testing.T) {
@@ -407,20 +407,20 @@ func TestFaults(t *testing.T) {
 		change func(o *Options)
 		want   string
 	}{
-		{func(o *Options) { o.Modes = []string{"asink"} }, `-modes has "asink", expected some of sync, periodic-async, colocated`},
+		{func(o *Options) { o.Modes = []string{"asink"} }, `-modes has "asink", expected any of sync, periodic-async, colocated`},
 		{func(o *Options) { o.Modes = []string{"sync", "sync"} }, "-modes has sync twice"},
 		{func(o *Options) { o.Warmup = 4 }, "-warmup is 4, expected 0 or more and less than run.steps = 4"},
 		{func(o *Options) { o.Repeats = 0 }, "-repeats is 0, expected 1 or more"},
 		{func(o *Options) { o.Sweep = "inference.instances" }, `-sweep is "inference.instances", expected section.key=value,value,…`},
-		{func(o *Options) { o.Sweep = "run.mode=sync" }, "-sweep is of run.mode"},
+		{func(o *Options) { o.Sweep = "run.mode=sync" }, "-sweep varies run.mode, expected run.seed or"},
 		{func(o *Options) { o.Sweep = "train.lr=1,1" }, "-sweep has train.lr=1 twice"},
 		{func(o *Options) { o.Sweep = "train.lr=1,,2" }, `-sweep is "train.lr=1,,2", expected a value between commas`},
-		{func(o *Options) { o.Sweep = "inference.instanses=1" }, "-sweep of inference.instanses=1: -set: unknown key inference.instanses, did you mean inference.instances?"},
-		{func(o *Options) { o.Sweep, o.Verify = "train.lr=1,2", true }, "-verify is given, but -sweep is of train.lr"},
+		{func(o *Options) { o.Sweep = "inference.instanses=1" }, "-sweep inference.instanses=1: -set: unknown key inference.instanses, did you mean inference.instances?"},
+		{func(o *Options) { o.Sweep, o.Verify = "train.lr=1,2", true }, "-verify is set but -sweep varies train.lr"},
 		{func(o *Options) { o.Settings = []string{"run.steps=0"} }, "run.steps is 0, expected 1 or more"},
 		{func(o *Options) {
 			o.Verify, o.Settings = true, []string{"inference.kind=vllm", `inference.endpoints="http://a:1"`}
-		}, "-verify is given, but servers sample"},
+		}, "-verify is set but servers sample"},
 	} {
 		o := options(t, "")
 		row.change(&o)

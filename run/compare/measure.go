@@ -120,7 +120,7 @@ func timed(steps []report.Values, warmup int, resumed []int) map[int]report.Valu
 func (r *Result) average() error {
 	best := fastest(r.repeats)
 	if len(best) == 0 {
-		return fmt.Errorf("%s has no step to time: more run.steps or a shorter -warmup are needed", r.Folders[0])
+		return fmt.Errorf("%s has no step to time; raise run.steps or lower -warmup", r.Folders[0])
 	}
 	var waited, instances float64
 	for _, step := range slices.Sorted(maps.Keys(best)) {

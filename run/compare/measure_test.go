@@ -71,7 +71,7 @@ func TestSpeedupUnderDrift(t *testing.T) {
 		nearFastest += within(total(&runs[0])/total(&runs[2]), calm, 0.1)
 		verifiedFastest += within(total(&runs[0])/total(&runs[2]), total(&again[0])/total(&again[1]), 0.15)
 	}
-	t.Logf("of %d: the gain %d, verified %d; from the fastest %d, verified %d", trials, near, verified, nearFastest, verifiedFastest)
+	t.Logf("of %d trials: gain %d, verified %d; from the fastest steps %d, verified %d", trials, near, verified, nearFastest, verifiedFastest)
 	require.Greater(t, near, trials*88/100)
 	require.Greater(t, verified, trials*94/100)
 	require.Greater(t, trials-nearFastest, 3*(trials-near)/2)
@@ -86,7 +86,7 @@ func TestQuantile(t *testing.T) {
 	require.InDelta(t, 3, quantile(even, 1), 1e-9)
 	require.InDelta(t, 1, quantile(even, 0), 1e-9)
 	require.InDelta(t, 1.5, quantile([]ratio{{1, 1}, {2, 1}}, 0.5), 1e-9)
-	require.InDelta(t, 1.2, quantile([]ratio{{1, 8}, {2, 2}}, 0.5), 1e-9, "nearer to the one that tells more")
+	require.InDelta(t, 1.2, quantile([]ratio{{1, 8}, {2, 2}}, 0.5), 1e-9, "nearer to the ratio of larger weight")
 }
 
 // A lead within the spread of the steps does not count.
@@ -97,11 +97,11 @@ func TestEquallyFast(t *testing.T) {
 		faster, low, high float64
 		want              string
 	}{
-		{1.02, 1.01, 1.03, "async and sync are equally fast as far as can be told: 1.02 times."},
-		{1.1, 1.05, 1.15, "async is the fastest: 1.10 times as fast as sync."},
-		{1.1, 0.8, 1.4, "async and sync are equally fast as far as can be told: 1.10 times."},
-		{0.98, 0.97, 0.99, "sync and async are equally fast as far as can be told: 1.02 times."},
-		{1, 1, 1, "sync and async are equally fast as far as can be told: 1.00 times."},
+		{1.02, 1.01, 1.03, "async and sync are equally fast within measurement noise (1.02×)."},
+		{1.1, 1.05, 1.15, "async is the fastest: 1.10× as fast as sync."},
+		{1.1, 0.8, 1.4, "async and sync are equally fast within measurement noise (1.10×)."},
+		{0.98, 0.97, 0.99, "sync and async are equally fast within measurement noise (1.02×)."},
+		{1, 1, 1, "sync and async are equally fast within measurement noise (1.00×)."},
 	} {
 		async := Result{Name: "async", Speedup: row.faster, Low: row.low, High: row.high}
 		require.Equal(t, row.want, winner(&Comparison{Runs: []Result{sync, async}}))

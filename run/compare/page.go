@@ -44,7 +44,7 @@ func writePage(c *Comparison) error {
 		err = report.ReplaceFile(filepath.Join(c.dir, PageFile), html.Bytes())
 	}
 	if err != nil {
-		return fmt.Errorf("write the comparison's page: %w", err)
+		return fmt.Errorf("write comparison page: %w", err)
 	}
 	return nil
 }
@@ -59,11 +59,11 @@ func charts(runs []Result) (all []template.HTML) {
 		}
 	}
 	for _, name := range learned {
-		all = append(all, chart.Lines(name+" over the steps", "step", "", lines(runs, name, false)),
-			chart.Lines(name+" over the time", "seconds", "", lines(runs, name, true)))
+		all = append(all, chart.Lines(name+" by step", "step", "", lines(runs, name, false)),
+			chart.Lines(name+" by time", "seconds", "", lines(runs, name, true)))
 	}
-	return append(all, chart.Lines("seconds of a step", "step", "", lines(runs, "timing_s/step", false)),
-		chart.Lines("tokens a second", "step", "", lines(runs, "perf/tokens_per_second", false)))
+	return append(all, chart.Lines("seconds per step", "step", "", lines(runs, "timing_s/step", false)),
+		chart.Lines("tokens per second", "step", "", lines(runs, "perf/tokens_per_second", false)))
 }
 
 // lines returns a metric of each run over the steps, or over the seconds that the steps

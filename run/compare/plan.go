@@ -66,7 +66,7 @@ func (c *comparing) plan() ([]variant, error) {
 				v.settings = append(v.settings, value)
 			}
 			if err := c.resolve(&v); err != nil && value != "" {
-				return nil, fmt.Errorf("-sweep of %s: %w", value, err)
+				return nil, fmt.Errorf("-sweep %s: %w", value, err)
 			} else if err != nil {
 				return nil, err
 			}
@@ -95,9 +95,9 @@ func (c *comparing) check(given *configs.Resolved) error {
 	for i, mode := range c.o.Modes {
 		switch {
 		case !slices.Contains(all, mode):
-			faults = append(faults, fmt.Errorf("-modes has %q, expected some of %s", mode, strings.Join(all, ", ")))
+			faults = append(faults, fmt.Errorf("-modes has %q, expected any of %s", mode, strings.Join(all, ", ")))
 		case slices.Contains(c.o.Modes[:i], mode):
-			faults = append(faults, fmt.Errorf("-modes has %s twice, expected each once (-repeats runs it again)", mode))
+			faults = append(faults, fmt.Errorf("-modes has %s twice, expected each mode once (use -repeats to run it again)", mode))
 		}
 	}
 	if c.o.Warmup < 0 || c.o.Warmup >= given.Run.Steps {
@@ -107,10 +107,10 @@ func (c *comparing) check(given *configs.Resolved) error {
 		faults = append(faults, fmt.Errorf("-repeats is %d, expected 1 or more", c.o.Repeats))
 	}
 	if c.o.Verify && given.Inference.Instances == 0 {
-		faults = append(faults, errors.New("-verify is given, but servers sample, expected embedded instances: what is recommended is another number of servers"))
+		faults = append(faults, errors.New("-verify is set but servers sample, expected embedded instances: with servers, only their number is recommended"))
 	}
 	if key, _, swept := strings.Cut(c.o.Sweep, "="); c.o.Verify && swept && !sameWork(key) {
-		faults = append(faults, fmt.Errorf("-verify is given, but -sweep is of %s, expected a key of inference or device: nothing is recommended where the work itself changes", key))
+		faults = append(faults, fmt.Errorf("-verify is set but -sweep varies %s, expected a key of inference or device: other keys change the work, so nothing is recommended", key))
 	}
 	return errors.Join(faults...)
 }
@@ -126,7 +126,7 @@ func (c *comparing) sweep() ([]string, error) {
 		return nil, fmt.Errorf("-sweep is %q, expected section.key=value,value,…", c.o.Sweep)
 	}
 	if strings.HasPrefix(key, "run.") && key != "run.seed" {
-		return nil, fmt.Errorf("-sweep is of %s, expected run.seed or a key of another section (-modes compares modes)", key)
+		return nil, fmt.Errorf("-sweep varies %s, expected run.seed or a key of another section (use -modes to compare modes)", key)
 	}
 	var settings []string
 	for _, value := range swept(list) {

@@ -12,21 +12,21 @@ import (
 // head returns the titles of the table's columns and their meanings.
 func head() [][2]string {
 	return [][2]string{
-		{"mode", "and the swept key's value"},
-		{"threads", "of the trainer and of the instances: + at once, or in turn"},
-		{"steps", "that were timed; the first ones of a process are not"},
-		{"time", "of the timed steps, evaluations and checkpoints aside"},
-		{"tokens", "trained, of prompts and responses"},
-		{"tokens/s/core", "trained tokens a second a core"},
+		{"mode", "run.mode and the value of the swept key"},
+		{"threads", "of the trainer and the instances: \"+\" if they work at once, \"or\" if in turn"},
+		{"steps", "number of timed steps; the first steps of each process are not timed"},
+		{"time", "total time of the timed steps, without evaluations and checkpoints"},
+		{"tokens", "trained tokens, prompts and responses"},
+		{"tokens/s/core", "trained tokens per second per core"},
 		{"speed-up", "over the first row"},
-		{"Ti", "seconds of a step in which instances sample"},
-		{"Tt", "seconds of a step in which the trainer computes"},
-		{"ceiling", "(Ti+Tt)/max(Ti,Tt): the most that hiding one behind the other can gain; none where they take turns on all cores"},
-		{"idle trainer", "share of the step"},
-		{"idle instances", "likewise"},
+		{"Ti", "seconds per step in which instances sample"},
+		{"Tt", "seconds per step in which the trainer computes"},
+		{"ceiling", "(Ti+Tt)/max(Ti,Tt): the most that hiding the shorter phase behind the longer can gain; none if both alternate on all cores"},
+		{"idle trainer", "share of the step that the trainer waits"},
+		{"idle instances", "share of the step that instances have no requests"},
 		{"reward", "mean of the last step"},
-		{"eval", "the last one's first mean@k"},
-		{"weights", "the first digits of their sha256 at the end"},
+		{"eval", "first mean@k of the last evaluation"},
+		{"weights", "first digits of the SHA-256 of the final weights"},
 	}
 }
 
@@ -83,7 +83,7 @@ func (c *Comparison) Print(w io.Writer) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(c.Words, "\n"))
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(c.Findings, "\n"))
 	return err
 }
 

@@ -17,7 +17,7 @@ import (
 func (r *Reader) Demonstrations(paths []string) ([][]trainer.Demonstration, error) {
 	f, cfg := r.folder, r.cfg
 	if f.Tokenizer == nil {
-		return nil, usage.Errorf("%s has no tokenizer files, which demonstrations need", f.Dir)
+		return nil, usage.Errorf("%s has no tokenizer files, required for demonstrations", f.Dir)
 	}
 	rows, err := data.ReadExamples(paths, data.ExampleOptions{
 		PromptKey: cfg.Data.PromptKey, ResponseKey: cfg.SFT.ResponseKey, SourceKey: cfg.Data.SourceKey})
@@ -29,7 +29,7 @@ func (r *Reader) Demonstrations(paths []string) ([][]trainer.Demonstration, erro
 		if cfg.SFT.Turns == configs.AllTurns {
 			rows[k] = data.EachTurn(rows[k])
 		} else if n := data.EarlierTurns(rows[k]); n > 0 {
-			r.warn("%s: %d earlier turns of the assistant's in %d demonstrations are not trained, sft.turns = \"all\" trains them", path, n, len(rows[k]))
+			r.warn("%s: %d earlier assistant turns in %d demonstrations are not trained. Train them with sft.turns = \"all\".", path, n, len(rows[k]))
 		}
 		var dropped []string
 		repeated, seen := 0, make(map[string]struct{}, len(rows[k]))
@@ -42,7 +42,7 @@ func (r *Reader) Demonstrations(paths []string) ([][]trainer.Demonstration, erro
 			}
 			e := r.encodeDemonstration(prompt, response, rendered)
 			if len(e.Prompt) == 0 || len(e.Response) == 0 {
-				return nil, usage.Errorf("%s: demonstration %s: prompt and response need at least one token each", path, row.ID)
+				return nil, usage.Errorf("%s: demonstration %s has an empty prompt or response, expected at least one token each", path, row.ID)
 			}
 			if len(e.Prompt) > cfg.Data.MaxPromptTokens || len(e.Prompt)+len(e.Response) > f.Shape.MaxPositions {
 				dropped = append(dropped, row.ID)
@@ -55,12 +55,12 @@ func (r *Reader) Demonstrations(paths []string) ([][]trainer.Demonstration, erro
 			seen[key] = struct{}{}
 			lists[k] = append(lists[k], e)
 		}
-		limits := fmt.Sprintf("with a prompt of more than %d tokens or more than the model's context of %d in all", cfg.Data.MaxPromptTokens, f.Shape.MaxPositions)
+		limits := fmt.Sprintf("limits are data.max_prompt_tokens = %d and the model's context of %d tokens", cfg.Data.MaxPromptTokens, f.Shape.MaxPositions)
 		if len(lists[k]) == 0 {
-			return nil, usage.Errorf("%s: all %d demonstrations are too long, %s", path, len(rows[k]), limits)
+			return nil, usage.Errorf("%s: all %d demonstrations are too long: %s", path, len(rows[k]), limits)
 		}
 		if len(dropped) > 0 {
-			r.warn("%s: left out %d of %d demonstrations, %s (%s first)", path, len(dropped), len(rows[k]), limits, dropped[0])
+			r.warn("%s: dropped %d of %d demonstrations that are too long (first %s): %s", path, len(dropped), len(rows[k]), dropped[0], limits)
 		}
 		if repeated > 0 {
 			r.warn("%s: %d of %d demonstrations repeat an earlier one", path, repeated, len(lists[k]))

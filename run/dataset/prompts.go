@@ -40,10 +40,10 @@ func (r *Reader) CanaryTokens() []int32 { return r.canary }
 
 // Prompts reads files of prompts. It returns a list per path and the number of prompts
 // dropped from each because they are too long or have no answer.
-func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, leftOut []int, err error) {
+func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, dropped []int, err error) {
 	f, cfg := r.folder, r.cfg
 	if f.Tokenizer == nil {
-		return nil, nil, usage.Errorf("%s has no tokenizer files, which prompts need", f.Dir)
+		return nil, nil, usage.Errorf("%s has no tokenizer files, required for prompts", f.Dir)
 	}
 	keys := data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey, SourceKey: cfg.Data.SourceKey}
 	if lists, err = data.ReadAll(paths, keys); err != nil {
@@ -70,12 +70,12 @@ func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, leftOut []in
 		if lists[k], err = r.fitting(path, lists[k]); err != nil {
 			return nil, nil, err
 		}
-		leftOut = append(leftOut, all-len(lists[k]))
+		dropped = append(dropped, all-len(lists[k]))
 		for i := 0; i < len(lists[k]) && len(r.canary) < r.canaryTokens; i++ {
 			r.canary = append(r.canary, lists[k][i].IDs...)
 		}
 	}
-	return lists, leftOut, nil
+	return lists, dropped, nil
 }
 
 // CheckSources returns an error if a reward is for a data source without prompts.
@@ -87,7 +87,7 @@ func (r *Reader) CheckSources(resolved *configs.Resolved) error {
 // it does not render.
 func (r *Reader) WarnPlainText() {
 	if r.folder.Template != nil && r.cfg.Data.Template == configs.TemplateAuto && r.plain != "" {
-		r.warn("%s: the model has a chat template, and these prompts are plain text: data.template = %q uses it, %q leaves this note out",
+		r.warn("%s: the model has a chat template but these prompts are plain text. Set data.template to %q to apply the template, or to %q to silence this warning.",
 			r.plain, configs.TemplateChat, configs.TemplateNone)
 	}
 }
@@ -103,7 +103,7 @@ func (r *Reader) EvalSets() ([]evaluate.Set, error) {
 	if err != nil {
 		return nil, usage.Wrap(err)
 	}
-	lists, leftOut, err := r.Prompts(files)
+	lists, dropped, err := r.Prompts(files)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (r *Reader) EvalSets() ([]evaluate.Set, error) {
 		set := evaluate.Set{Name: named.Name}
 		for _, i := range named.Files {
 			set.Prompts = append(set.Prompts, lists[i]...)
-			set.LeftOut += leftOut[i]
+			set.LeftOut += dropped[i]
 		}
 		if n := cfg.Eval.Prompts; n > 0 {
 			set.Prompts = set.Prompts[:min(n, len(set.Prompts))]
@@ -150,7 +150,7 @@ func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Pro
 		p := &all[i]
 		rule := r.cfg.Reward.For(p.Source)
 		if rule == nil {
-			return nil, usage.Errorf("%s: prompt %s is of the data source %q, which has no reward: expected [reward.sources.%q], or reward.kind for all others",
+			return nil, usage.Errorf("%s: prompt %s has data source %q, which has no reward; set [reward.sources.%q], or reward.kind for all other sources",
 				path, p.ID, p.Source, p.Source)
 		}
 		if !rule.Lacks(p.Answer) {
@@ -161,10 +161,10 @@ func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Pro
 	}
 	dropped := len(all) - len(kept)
 	if len(kept) == 0 {
-		return nil, usage.Errorf("%s: prompt %s has no answer, which reward %q compares with, and so have all %d", path, first, kind, dropped)
+		return nil, usage.Errorf("%s: none of %d prompts has a reference answer, required by reward %q (first %s)", path, dropped, kind, first)
 	}
 	if dropped > 0 {
-		r.warn("%s: left out %d of %d prompts without an answer (%s first)", path, dropped, len(all), first)
+		r.warn("%s: dropped %d of %d prompts without a reference answer (first %s)", path, dropped, len(all), first)
 	}
 	return kept, nil
 }
@@ -178,13 +178,13 @@ func (r *Reader) fitting(path string, all []rollout.Prompt) ([]rollout.Prompt, e
 		return nil, usage.Errorf("%s: all %d prompts are longer than %d tokens", path, len(all), limit)
 	}
 	if len(dropped) > 0 {
-		r.warn("%s: left out %d of %d prompts, longer than %d tokens (%s first)", path, len(dropped), len(all), limit, dropped[0])
+		r.warn("%s: dropped %d of %d prompts longer than %d tokens (first %s)", path, len(dropped), len(all), limit, dropped[0])
 	}
 	if n := data.Duplicates(kept); n > 0 {
 		r.warn("%s: %d of %d prompts repeat an earlier one", path, n, len(kept))
 	}
 	if names := data.Having(kept, r.folder.Tokenizer.Unknown()); len(names) > 0 {
-		r.warn("%s: %d of %d prompts have characters that the model's tokenizer lacks (%s first)", path, len(names), len(kept), names[0])
+		r.warn("%s: %d of %d prompts have characters that the model's tokenizer lacks (first %s)", path, len(names), len(kept), names[0])
 	}
 	return kept, nil
 }
@@ -217,14 +217,14 @@ func (r *Reader) turns() *turns.Renderer {
 func (r *Reader) CheckContext(prompts []rollout.Prompt) error {
 	context, most := r.folder.Shape.MaxPositions, r.cfg.Rollout.MaxTokens
 	if most >= context {
-		return usage.Errorf("rollout.max_tokens is %d, expected %d at most: the model's context of %d holds the prompt too", most, context-1, context)
+		return usage.Errorf("rollout.max_tokens is %d, expected %d at most: the model's context is %d tokens, prompt included", most, context-1, context)
 	}
 	longest := 0
 	for i := range prompts {
 		longest = max(longest, len(prompts[i].IDs))
 	}
 	if longest+most > context {
-		r.warn("the longest prompt has %d tokens: its responses end at the model's context of %d, before rollout.max_tokens = %d",
+		r.warn("the longest prompt has %d tokens; its responses end at the model's context of %d tokens, before rollout.max_tokens = %d",
 			longest, context, most)
 	}
 	return nil

@@ -178,12 +178,12 @@ func (t textOf) Chat(messages, tools json.RawMessage) ([]int32, error) {
 		return nil, fmt.Errorf("%w: %w", inference.ErrInvalid, fmt.Errorf(format, args...))
 	}
 	if t.Template == nil {
-		return invalid("%s has no chat template, expected a prompt for completions", t.Source)
+		return invalid("%s has no chat template; send a prompt to the completions endpoint instead", t.Source)
 	}
 	in := chat.Input{AddGenerationPrompt: true}
 	var list []json.RawMessage
 	if err := json.Unmarshal(messages, &list); err != nil || len(list) == 0 {
-		return invalid("messages: expected a list of at least one")
+		return invalid("messages: expected a list of at least one message")
 	}
 	for i, raw := range list {
 		m, err := chatMessage(raw)
@@ -212,7 +212,7 @@ func chatMessage(raw json.RawMessage) (m chat.Message, err error) {
 		return m, errors.New("expected an object")
 	}
 	if err := json.Unmarshal(fields["role"], &m.Role); err != nil || m.Role == "" {
-		return m, errors.New("role: expected a text")
+		return m, errors.New("role: expected a string")
 	}
 	m.Raw = raw
 	var parts []struct {
@@ -224,7 +224,7 @@ func chatMessage(raw json.RawMessage) (m chat.Message, err error) {
 	}
 	for i, p := range parts {
 		if p.Type != "text" || p.Text == nil {
-			return m, fmt.Errorf("content[%d]: type %q, expected \"text\"", i, p.Type)
+			return m, fmt.Errorf("content[%d]: type is %q, expected \"text\"", i, p.Type)
 		}
 		m.Content += *p.Text
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/easyrl/easyrl/inference/join"
 	api "github.com/easyrl/easyrl/inference/server"
@@ -84,7 +85,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	go func() { ended <- srv.Serve() }()
 	cfg.Note("serving %s at http://%s", served.ID(), srv.Addr())
 	if cfg.Server.Insecure && cfg.Server.Token == "" {
-		cfg.Note("insecure: anyone who can reach %s can sample and change the weights", srv.Addr())
+		cfg.Note("insecure: anyone with access to %s can sample and replace the weights", srv.Addr())
 	}
 	m := cfg.enter(ctx, srv)
 	select {
@@ -94,7 +95,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	case <-ctx.Done():
 	}
 	m.Drain()
-	cfg.Note("no new requests; those that run have %v", cfg.Server.DrainTimeout)
+	cfg.Note("draining: waiting up to %s for %d requests to finish", short(cfg.Server.DrainTimeout), srv.Running())
 	err = srv.Drain(context.Background())
 	m.Leave()
 	return errors.Join(err, srv.Close(), <-ended)
@@ -107,6 +108,18 @@ func (c *Config) enter(ctx context.Context, srv *api.Server) *join.Registration 
 	}
 	return join.Begin(ctx, join.Config{Trainer: c.Join, Call: client.New(c.Join.String(), c.Server.Token).Call, Addr: srv.Addr(),
 		Running: srv.Running, Note: c.Note})
+}
+
+// short formats a duration without trailing zero units.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // oneLine replaces line breaks in err's message with semicolons.
