@@ -10,8 +10,8 @@ import (
 
 func sortedKeys(table map[string]any) []string { return slices.Sorted(maps.Keys(table)) }
 
-// assign puts a TOML value into place. Where it cannot, the error says what was
-// expected and what was found.
+// assign stores a TOML value in place. A value of the wrong type is an error that says what
+// was expected and what was found.
 func assign(place reflect.Value, value any) error {
 	mismatch := fmt.Errorf("expected %s, found %s", kindName(place.Type()), describe(value))
 	switch place.Kind() {
@@ -44,7 +44,7 @@ func assign(place reflect.Value, value any) error {
 	case reflect.Slice:
 		return assignList(place, value, mismatch)
 	default:
-		panic(fmt.Sprintf("configs: no TOML value has the type %s", place.Type()))
+		panic(fmt.Sprintf("configs: no TOML value for type %s", place.Type()))
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func assignNumber(place reflect.Value, value any, mismatch error) error {
 	return nil
 }
 
-// assignList takes an array, or one value as a list of itself.
+// assignList stores an array, or a single value as a list of one.
 func assignList(place reflect.Value, value any, mismatch error) error {
 	items, ok := value.([]any)
 	if !ok {
@@ -77,7 +77,7 @@ func assignList(place reflect.Value, value any, mismatch error) error {
 	return nil
 }
 
-// kindName is what a user calls the values of a type.
+// kindName names a type for users.
 func kindName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -97,7 +97,7 @@ func kindName(t reflect.Type) string {
 	return "a whole number"
 }
 
-// describe is a TOML value for a user.
+// describe names a TOML value for users.
 func describe(value any) string {
 	switch v := value.(type) {
 	case string:

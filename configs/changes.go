@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// Changes are the keys, in their order, that are not what the resolved run in dir
-// has, each as in "train.lr 0.001 (was 1e-06)". The run's name and folder are not
-// among them. There are none where dir holds no resolved run.
+// Changes returns the keys, in order, whose values differ from the resolved run in dir, each
+// as in "train.lr 0.001 (was 1e-06)". It ignores the run's name and folder. Without a
+// resolved run in dir, the result is empty.
 func (r *Resolved) Changes(dir string) ([]string, error) {
 	held, err := Load([]string{filepath.Join(dir, RunFile)}, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +33,7 @@ func (r *Resolved) Changes(dir string) ([]string, error) {
 	return keys, nil
 }
 
-// all are the keys that say something, and what they are set to as TOML has it.
+// all returns the keys in use, in order, and their values as TOML.
 func (r *Resolved) all() (keys []string, values map[string]string) {
 	values = map[string]string{}
 	for _, f := range shapeOf(&r.Config).fields {
@@ -45,7 +45,7 @@ func (r *Resolved) all() (keys []string, values map[string]string) {
 	return keys, values
 }
 
-// brief is a value for a line that has several.
+// brief shortens a value for a line with several values.
 func brief(value string) string {
 	const most = 60
 	if value == "" {

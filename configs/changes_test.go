@@ -21,7 +21,7 @@ func TestChanges(t *testing.T) {
 	dir := t.TempDir()
 	changes, err := load().Changes(dir)
 	require.NoError(t, err)
-	require.Empty(t, changes, "nothing is there")
+	require.Empty(t, changes, "no resolved run in the folder")
 	require.NoError(t, load("run.dir=elsewhere").WriteFile(dir))
 	for _, row := range []struct{ settings, want []string }{
 		{nil, nil},

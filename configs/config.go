@@ -1,8 +1,8 @@
 // Package configs holds the shipped *.toml and their shape as a Go struct; it is
 // the only reader of TOML.
 //
-// A run is what its files say, left to right, then its settings, on top of
-// Default. Keys are strict, and every value remembers who set it.
+// A run is Default, overridden by its files from left to right and then by its
+// settings. Unknown keys are errors, and every value records its origin.
 package configs
 
 //go:generate go test . -run TestConfigurationPage -args -write
@@ -13,8 +13,7 @@ import (
 	"github.com/easyrl/easyrl/reward"
 )
 
-// Config is a whole run. Paths are relative to the folder that the command runs
-// in.
+// Config is the whole configuration of a run. Paths are relative to the working directory.
 type Config struct {
 	Run        Run           `toml:"run"`
 	Model      Model         `toml:"model"`
@@ -33,203 +32,198 @@ type Config struct {
 	Control    Control       `toml:"control"`
 }
 
-// The modes of a run: when training starts and what it shares with sampling.
+// Modes of a run: when training starts and which cores it shares with sampling.
 const (
-	// PeriodicAsync trains groups as they arrive.
+	// PeriodicAsync trains on groups as they arrive.
 	PeriodicAsync = "periodic-async"
 	// Sync waits for the whole batch, then trains.
 	Sync = "sync"
-	// Colocated lets sampling and training take turns on all the cores.
+	// Colocated alternates sampling and training, each on all cores.
 	Colocated = "colocated"
 )
 
-// Run names a run and says how long it is.
+// Run names a run and sets its length.
 type Run struct {
-	// Name of the run; by default that of its first file.
+	// Name of the run; by default the name of its first file.
 	Name string `toml:"name"`
-	// Dir is the run's folder; by default runs/<name>.
+	// Output folder; by default runs/<name>.
 	Dir string `toml:"dir"`
-	// Seed of everything random: data order, sampling, initial weights.
+	// Seed of all randomness: data order, sampling, initial weights.
 	Seed uint64 `toml:"seed"`
-	// Steps are the optimization periods of the run, each on fresh weights.
+	// Number of steps. Each step samples with fresh weights.
 	Steps int `toml:"steps" unit:"steps"`
-	// Mode is when training starts and what it shares with sampling:
-	// "periodic-async", "sync" or "colocated".
+	// When training starts and which cores it shares with sampling: "periodic-async", "sync" or
+	// "colocated".
 	Mode string `toml:"mode"`
 }
 
-// Model says where the policy comes from: a folder or random weights.
+// Model sets where the policy starts: a model folder or random weights.
 type Model struct {
-	// Path of a Hugging Face folder.
+	// Hugging Face model folder.
 	Path string `toml:"path"`
 	// Init makes random weights instead.
 	Init Init `toml:"init"`
 }
 
-// Init describes a randomly initialised model.
+// Init describes a randomly initialized model.
 type Init struct {
-	// Config is the path of a config.json. Its folder holds the tokenizer's files.
+	// Path of a config.json. Its folder holds the tokenizer files.
 	Config string `toml:"config"`
 }
 
-// Data says which prompts are trained and evaluated on.
+// Data sets the prompts for training and evaluation.
 type Data struct {
-	// Train are the files of prompts to train on, or patterns of their names.
+	// Files of prompts to train on; glob patterns are allowed.
 	Train []string `toml:"train"`
-	// Weights are the shares of Train's entries in the prompts; without them
-	// each prompt counts once.
+	// Share of each entry of Train among the sampled prompts. Without weights, every prompt
+	// counts the same.
 	Weights []float64 `toml:"weights"`
-	// Eval are the files of prompts to evaluate on, or patterns of their names:
-	// each file is a set, reported by its name.
+	// Files of prompts to evaluate on; glob patterns are allowed. Each file is a set, reported
+	// under its name.
 	Eval []string `toml:"eval"`
-	// PromptKey is where an object has its prompt, text or chat messages; dots go
-	// deeper. Without it the usual layouts are recognised.
+	// Field with the prompt, as text or chat messages; dots reach nested fields. If empty,
+	// easyrl recognizes the usual layouts.
 	PromptKey string `toml:"prompt_key"`
-	// AnswerKey is where an object has what the reward compares with, likewise.
+	// Field with the reference answer for the reward; same rules as for PromptKey.
 	AnswerKey string `toml:"answer_key"`
-	// SourceKey is where an object has the name of its data set, likewise; without
-	// it that is "data_source" or else the file's name.
+	// Field with the name of the data source; same rules as for PromptKey. If empty, it is
+	// "data_source" or, without such a field, the file name.
 	SourceKey string `toml:"source_key"`
-	// Template is what becomes of a prompt: "auto", the model's chat template for prompts that are
-	// conversations; "chat", for text too, as the user's turn; or "none".
+	// When to apply the model's chat template: "auto" for conversations only, "chat" also for
+	// plain text, "none" never.
 	Template string `toml:"template"`
-	// System is the system turn of a conversation that has none, and stands
-	// before a prompt of text.
+	// System turn for conversations without one. Plain text gets it as a prefix.
 	System string `toml:"system"`
-	// Thinking lets templates that can switch it off begin with a thought.
+	// Turns on thinking in chat templates that support it.
 	Thinking bool `toml:"thinking"`
-	// MaxPromptTokens is the longest prompt; longer ones are left out and counted.
+	// Maximum length of a prompt. Longer prompts are dropped and counted.
 	MaxPromptTokens int `toml:"max_prompt_tokens" unit:"tokens"`
-	// Shuffle draws a new order of the prompts each epoch.
+	// Reshuffle the prompts in each epoch.
 	Shuffle bool `toml:"shuffle"`
 }
 
-// The uses of a model's chat template.
+// Uses of a model's chat template.
 const (
-	// TemplateAuto renders conversations and leaves text as it is.
+	// TemplateAuto applies the template to conversations and leaves plain text unchanged.
 	TemplateAuto = "auto"
-	// TemplateChat renders both.
+	// TemplateChat applies it to both, with plain text as the user's turn.
 	TemplateChat = "chat"
-	// TemplateNone renders nothing and refuses conversations.
+	// TemplateNone applies no template and rejects conversations.
 	TemplateNone = "none"
 )
 
-// Rollout says how a period's responses are sampled.
+// Rollout sets how the responses of a step are sampled.
 type Rollout struct {
-	// PromptsPerStep is the number of groups in a period.
+	// Number of groups per step.
 	PromptsPerStep int `toml:"prompts_per_step" unit:"prompts"`
-	// GroupSize is the number of responses to a prompt.
+	// Number of responses per prompt.
 	GroupSize int `toml:"group_size" unit:"responses"`
-	// Temperature divides the logits.
+	// Sampling temperature.
 	Temperature float64 `toml:"temperature"`
-	// TopP keeps the likeliest tokens up to this mass; 1 keeps all.
-	TopP float64 `toml:"top_p" unit:"share"`
-	// TopK keeps that many of the likeliest tokens; 0 keeps all.
+	// Sample from the likeliest tokens that make up this probability; 1 keeps all.
+	TopP float64 `toml:"top_p" unit:"fraction"`
+	// Sample from this many of the likeliest tokens; 0 keeps all.
 	TopK int `toml:"top_k" unit:"tokens"`
-	// MaxTokens is the longest response.
+	// Maximum length of a response.
 	MaxTokens int `toml:"max_tokens" unit:"tokens"`
-	// DynamicSampling is how often a prompt is replaced by another within the step
-	// while its responses all have the same reward; 0 never replaces one. Rollouts
-	// files list replaced groups after the trained ones, with "replaced": true. The
-	// metric reward/sampled_mean averages over both, reward/mean over the trained ones.
+	// How many times per step a prompt is replaced if all its responses have the same reward; 0
+	// never replaces one. Rollout files list replaced groups after the trained ones, with
+	// "replaced": true. The metric reward/sampled_mean averages over both, reward/mean over
+	// trained groups.
 	DynamicSampling int `toml:"dynamic_sampling" unit:"times"`
-	// Stop ends a response where its text first contains one of these.
+	// Strings that end a response at their first occurrence.
 	Stop []string `toml:"stop"`
 }
 
-// The orders in which a step's gradients are summed.
+// Orders in which a step's gradients are summed.
 const (
-	// Arrival sums groups as they come.
+	// Arrival sums groups as they arrive.
 	Arrival = "arrival"
-	// Prompt sums groups in the order of their prompts: the same bits every time.
+	// Prompt sums groups in prompt order, so that results are bit-identical between runs.
 	Prompt = "prompt"
 )
 
-// Train says how weights are updated.
+// Train sets how weights are updated.
 type Train struct {
 	optim.Config
-	// MicroBatchTokens is the most tokens that one pass computes, unless one
-	// group has more.
+	// Maximum tokens per forward and backward pass. A single larger group still runs in one
+	// pass.
 	MicroBatchTokens int `toml:"micro_batch_tokens" unit:"tokens"`
-	// Order of the groups in a step's sum: "arrival" or "prompt".
+	// Order in which the gradients of a step's groups are summed: "arrival" or "prompt".
 	Order string `toml:"order"`
-	// Minibatches is the number of optimizer steps in a period.
+	// Number of optimizer steps into which each step is divided.
 	Minibatches int `toml:"minibatches" unit:"optimizer steps"`
-	// Recompute computes activations anew in the backward pass: less memory, more
-	// work, the same bits.
+	// Save memory by recomputing activations in the backward pass. Costs time; the result is
+	// bit-identical.
 	Recompute bool `toml:"recompute"`
 }
 
-// SFT is supervised training, of easyrl sft.
+// SFT sets supervised training with easyrl sft.
 type SFT struct {
-	// Data are the files of demonstrations, or patterns of their names.
+	// Files of demonstrations; glob patterns are allowed.
 	Data []string `toml:"data"`
-	// Eval are files of demonstrations that are held out: their loss is reported
-	// by the file's name, as often as eval.every says.
+	// Files of held-out demonstrations. Their loss is reported under the file name, as often as
+	// eval.every sets.
 	Eval []string `toml:"eval"`
-	// ResponseKey is where an object has its response. Without it the usual layouts
-	// are recognised.
+	// Field with the response. If empty, easyrl recognizes the usual layouts.
 	ResponseKey string `toml:"response_key"`
-	// Turns of the assistant's that a conversation teaches: "last", or "all", each
-	// as a demonstration of its own after the turns before it.
+	// Assistant turns of a conversation to train: "last", or "all", each as its own
+	// demonstration after the turns before it.
 	Turns string `toml:"turns"`
-	// Steps are the optimizer steps.
+	// Number of optimizer steps.
 	Steps int `toml:"steps" unit:"steps"`
-	// BatchSize is the number of demonstrations in a step.
+	// Number of demonstrations per step.
 	BatchSize int `toml:"batch_size" unit:"demonstrations"`
 }
 
-// The turns of a conversation that are demonstrations.
+// Assistant turns of a conversation to train.
 const (
-	// LastTurn is the one that it ends with.
+	// LastTurn trains the final assistant turn.
 	LastTurn = "last"
-	// AllTurns are all of the assistant's.
+	// AllTurns trains every assistant turn.
 	AllTurns = "all"
 )
 
-// The kinds of inference instances that are not servers; package remote has the
-// others.
+// Kinds of inference instances that are not servers. Package remote has the others.
 const (
-	// Embedded instances sample in this process.
+	// Embedded instances run in this process.
 	Embedded = "embedded"
 )
 
-// Inference says who samples.
+// Inference sets which instances sample.
 type Inference struct {
-	// Kind is who samples: "embedded", or what the servers of Endpoints are.
+	// Where sampling runs: "embedded" in this process, otherwise the kind of the servers in
+	// Endpoints.
 	Kind string `toml:"kind"`
-	// Instances is the number of embedded instances: by default 1, or none where
-	// servers sample.
+	// Number of embedded instances; by default 1, or 0 with servers.
 	Instances int `toml:"instances" unit:"instances"`
-	// Threads of each embedded instance; 0 shares the cores out.
+	// Threads of each embedded instance; 0 divides the cores.
 	Threads int `toml:"threads" unit:"threads"`
-	// MaxRunning is the number of responses that an instance samples at once.
+	// Maximum responses that an instance samples at once.
 	MaxRunning int `toml:"max_running" unit:"responses"`
-	// Endpoints are the servers' URLs; one of another kind than Kind is written
-	// vllm=http://….
+	// Server URLs. Prefix a server of another kind, as in vllm=http://….
 	Endpoints []string `toml:"endpoints"`
-	// MinInstances must hold the weights: with fewer the run waits, and stops with
-	// a checkpoint where it waits too long.
+	// Minimum instances with current weights. With fewer, the run waits; after WaitSeconds it
+	// saves a checkpoint and stops.
 	MinInstances int `toml:"min_instances" unit:"instances"`
-	// WaitSeconds is how long a run waits for MinInstances, at its start as in its
-	// middle.
+	// How long a run waits for MinInstances, at its start and later.
 	WaitSeconds int `toml:"wait_seconds" unit:"s"`
-	// HedgeAfter is after how long without an answer a request is given to a second
-	// instance as well, where one has room; the first answer counts. 0 gives none.
+	// Delay without a response after which a request also goes to a second instance that has
+	// capacity. The first response wins. 0 turns this off.
 	HedgeAfter float64 `toml:"hedge_after" unit:"s"`
-	// WeightsDir is a folder that the servers see too, where weights are left for
-	// those that read them from files; by default weights in the run's folder.
+	// Folder shared with the servers, for those that read weights from files; by default
+	// weights in the run's folder.
 	WeightsDir string `toml:"weights_dir"`
-	// Watch is a file with a server a line, as in Endpoints, or dns:NAME:PORT:
-	// what is added to it joins the run, and what goes from it leaves.
+	// File with one server per line, as in Endpoints, or dns:NAME:PORT. Servers added to it
+	// join the run, removed ones leave.
 	Watch string `toml:"watch"`
-	// TokenFile holds the bearer token that the servers need.
+	// File with the bearer token of the servers.
 	TokenFile string `toml:"token_file"`
 }
 
-// The kinds of devices.
+// Kinds of devices.
 const (
-	// CPU is the device that is always there.
+	// CPU is always available.
 	CPU = "cpu"
 	// CUDA is an NVIDIA GPU.
 	CUDA = "cuda"
@@ -237,68 +231,67 @@ const (
 	Ascend = "ascend"
 )
 
-// Device says what the trainer computes on.
+// Device sets what the trainer computes on.
 type Device struct {
-	// Kind is what computes: "cpu", "cuda", "ascend", or the path of a kernel
-	// library.
+	// Device of the trainer: "cpu", "cuda", "ascend", or the path of a kernel library.
 	Kind string `toml:"kind"`
-	// Threads of the trainer on a CPU; 0 takes the cores that inference leaves,
-	// and those of instances while they have nothing to do.
+	// Trainer threads on a CPU; 0 uses the cores that inference leaves, and those of idle
+	// instances.
 	Threads int `toml:"threads" unit:"threads"`
 }
 
-// Parallel is the mesh of ranks; one process needs none.
+// Parallel sets the mesh of ranks. A single process needs none.
 type Parallel struct {
-	// DP is the number of data-parallel replicas.
+	// Number of data-parallel replicas.
 	DP int `toml:"dp" unit:"ranks"`
-	// TP is the number of ranks that share each layer.
+	// Number of ranks that share each layer.
 	TP int `toml:"tp" unit:"ranks"`
-	// PP is the number of pipeline stages.
+	// Number of pipeline stages.
 	PP int `toml:"pp" unit:"ranks"`
 }
 
-// Checkpoint says when a run is saved.
+// Checkpoint sets when a run is saved.
 type Checkpoint struct {
-	// Every so many steps, and at the end; 0 saves at the end alone.
+	// Save every N steps and at the end. 0 saves only at the end.
 	Every int `toml:"every" unit:"steps"`
-	// Keep the newest so many; 0 keeps all.
+	// Number of recent checkpoints to keep, besides the best one. 0 keeps all.
 	Keep int `toml:"keep" unit:"checkpoints"`
 }
 
-// Eval says when and how a run is evaluated on data.eval.
+// Eval sets when and how a run is evaluated on data.eval.
 type Eval struct {
-	// Every so many steps, before the first and after the last; 0 never does.
+	// Evaluate every N steps, before the first step and after the last. 0 never evaluates.
 	Every int `toml:"every" unit:"steps"`
-	// K is the number of responses to a prompt.
+	// Number of responses per prompt.
 	K int `toml:"k" unit:"responses"`
-	// Temperature of these responses; 0 is greedy.
+	// Sampling temperature; 0 is greedy.
 	Temperature float64 `toml:"temperature"`
-	// TopP keeps the likeliest tokens up to this mass; 1 keeps all.
-	TopP float64 `toml:"top_p" unit:"share"`
-	// TopK keeps that many of the likeliest tokens; 0 keeps all.
+	// Sample from the likeliest tokens that make up this probability; 1 keeps all.
+	TopP float64 `toml:"top_p" unit:"fraction"`
+	// Sample from this many of the likeliest tokens; 0 keeps all.
 	TopK int `toml:"top_k" unit:"tokens"`
-	// Prompts is the number of prompts, the first of each file; 0 takes all.
+	// Evaluate only the first N prompts of each file; 0 takes all.
 	Prompts int `toml:"prompts" unit:"prompts"`
 }
 
-// Log says what a run writes beside its metrics.
+// Log sets what a run writes besides its metrics.
 type Log struct {
-	// Rollouts writes every group to rollouts/.
+	// Write every group to rollouts/.
 	Rollouts bool `toml:"rollouts"`
-	// To are other programs that get the metrics: "tensorboard" and "csv" in the
-	// run's folder, and "mlflow=http://host:5000".
+	// Programs that also receive the metrics: "tensorboard" and "csv", both in the run's
+	// folder, and "mlflow=http://host:5000".
 	To []string `toml:"to"`
 }
 
-// Control is the trainer's address for people and instances.
+// Control sets the trainer's address for people and instances.
 type Control struct {
-	// Listen address, such as "127.0.0.1:7000"; empty listens nowhere.
+	// Listen address, such as "127.0.0.1:7000". If empty, the trainer does not listen.
 	Listen string `toml:"listen"`
-	// TokenFile holds the bearer token that control calls need.
+	// File with the bearer token that control calls need.
 	TokenFile string `toml:"token_file"`
 }
 
-// Default is a run before its files are read.
+// Default returns the configuration that files and settings override.
 func Default() Config {
 	return Config{
 		Run:        Run{Seed: 1, Steps: 100, Mode: PeriodicAsync},
@@ -317,7 +310,8 @@ func Default() Config {
 	}
 }
 
-// Waves are a step's responses over those that the instances sample at once.
+// Waves returns the number of responses per step divided by the number that the instances
+// sample at once.
 func (c *Config) Waves() float64 {
 	instances := max(1, c.Inference.Instances+len(c.Inference.Endpoints))
 	return float64(c.Rollout.PromptsPerStep*c.Rollout.GroupSize) / float64(c.Inference.MaxRunning*instances)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// write puts documents into files called a.toml, b.toml, … of a new folder.
+// write writes documents to files a.toml, b.toml, … in a new folder.
 func write(t *testing.T, documents ...string) (files []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,7 +90,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A value that fills pages does not fill the message.
+// A long value does not make the message long.
 func TestFaultsAreShort(t *testing.T) {
 	t.Parallel()
 	r, err := Load(write(t, small+"[run]\nname = \"/"+strings.Repeat("ä", 100000)+"\""), nil)
@@ -106,14 +106,14 @@ func TestFaults(t *testing.T) {
 	tests := []struct {
 		name, document string
 		settings       []string
-		want           []string // after the file's name
+		want           []string // lines, without the file's name
 	}{
 		{"unknown key", "[rollout]\ntop_k = 1\n  grop_size = 8 # eight\n", nil, []string{
 			":3: unknown key rollout.grop_size, did you mean rollout.group_size?",
 			"  3 |   grop_size = 8 # eight", "    |   ^^^^^^^^^"}},
 		{"key of another section", "[train]\ngroup_size = 8", nil, []string{
 			":2: unknown key train.group_size, did you mean rollout.group_size?", "  2 | group_size = 8", "    | ^^^^^^^^^^"}},
-		{"a long line", "[run]\nname = \"" + strings.Repeat("ä", 5000) + "\" " + strings.Repeat("x", 5000), nil, []string{
+		{"long line", "[run]\nname = \"" + strings.Repeat("ä", 5000) + "\" " + strings.Repeat("x", 5000), nil, []string{
 			":2: expected newline but got U+0078 'x'", "  2 | …" + strings.Repeat("ä", 28) + "\" " + strings.Repeat("x", 60) + "…",
 			"    | " + strings.Repeat(" ", 31) + strings.Repeat("^", 60)}},
 		{"no section", "", []string{"group_size=3"}, []string{"-set: unknown key group_size, did you mean rollout.group_size?"}},
@@ -139,15 +139,15 @@ func TestFaults(t *testing.T) {
 		{"inline table", "model = {init = {layer = 2}}", nil, []string{
 			":1: unknown key model.init.layer, did you mean model.init.config?", "  1 | model = {init = {layer = 2}}", "    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^"}},
 		{"array of tables", "[[run]]\nsteps = 1", nil, []string{":1: [[run]] is an array of tables, expected [run]", "  1 | [[run]]", "    |   ^^^"}},
-		{"no TOML", "[run]\nsteps 8", nil, []string{":2: expected '=' after key", "  2 | steps 8", "    |       ^"}},
+		{"syntax error", "[run]\nsteps 8", nil, []string{":2: expected '=' after key", "  2 | steps 8", "    |       ^"}},
 		{"twice", "[run]\nsteps = 8\nsteps = 9", nil, []string{":3: key steps is already defined", "  3 | steps = 9", "    | ^^^^^^^^^"}},
 		{"settings", "", []string{"run.stepz=3", "run.steps=x", "run.steps", "=3", "run.steps=1\nrun.seed=2"}, []string{
 			"-set: unknown key run.stepz, did you mean run.steps?", `-set: run.steps: expected a whole number, found "x"`,
-			`-set: "run.steps", expected section.key=value`, `-set: "=3", expected section.key=value`,
+			`-set: setting is "run.steps", expected section.key=value`, `-set: setting is "=3", expected section.key=value`,
 			`-set: run.steps: expected a whole number, found "1\nrun.seed=2"`}},
-		{"settings of keys that are not there", "", []string{"rollout.grop_size=x", "a\nb=1", "run=x"}, []string{
+		{"settings of unknown keys", "", []string{"rollout.grop_size=x", "a\nb=1", "run=x"}, []string{
 			"-set: unknown key rollout.grop_size, did you mean rollout.group_size?",
-			`-set: "a\nb=1", expected section.key=value`, "-set: run is a section, expected run.<key> = …"}},
+			`-set: setting is "a\nb=1", expected section.key=value`, "-set: run is a section, expected run.<key> = …"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -222,7 +222,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	again, err := Load(write(t, out.String()), nil)
-	require.NoError(t, err, "what is explained can be run")
+	require.NoError(t, err, "the explanation is a valid configuration")
 	require.Equal(t, 3, again.Run.Steps)
 }
 

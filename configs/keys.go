@@ -10,29 +10,28 @@ import (
 	"github.com/easyrl/easyrl/reward"
 )
 
-// field is one key of a configuration and the place of its value.
+// field is one key of a configuration and its value, which can be set.
 type field struct {
 	key   string // section.name
 	value reflect.Value
-	term  *reward.Term // that it is of; nil for none
-	idle  bool         // says nothing to what is set beside it
+	term  *reward.Term // the reward term it belongs to; nil for none
+	idle  bool         // the term's kind does not use the key
 }
 
-// shape is what a configuration can hold, in the order of the struct.
+// shape lists the keys and tables of a configuration, in the order of the struct.
 type shape struct {
 	fields []field
-	tables []string // deeper ones included
+	tables []string // nested ones included
 }
 
-// shapeOf is the shape of c; its tables with names of the user's choice are
-// those that are there.
+// shapeOf returns the shape of c, including the named tables that exist.
 func shapeOf(c *Config) *shape {
 	s := &shape{}
 	s.add(nil, reflect.ValueOf(c).Elem(), nil)
 	return s
 }
 
-// add adds the fields of v, which are the term's if v is embedded in one.
+// add adds the fields of v, which belong to the term if v is embedded in one.
 func (s *shape) add(path []string, v reflect.Value, term *reward.Term) {
 	if t, ok := v.Addr().Interface().(*reward.Term); ok {
 		term = t
@@ -74,12 +73,10 @@ func sortedNames(table reflect.Value) []string {
 	return names
 }
 
-// mostNames is how many tables with names of the user's choice may be beside each
-// other.
+// mostNames is the maximum number of named tables in one table.
 const mostNames = 256
 
-// grow makes the tables that path names, where their names are the user's to
-// choose. It reports false where there are too many already.
+// grow creates the named tables on a path. It returns false if there are too many.
 func grow(c *Config, path []string) bool {
 	v := reflect.ValueOf(c).Elem()
 	for i := 0; i < len(path) && v.Kind() == reflect.Struct; i++ {
@@ -102,7 +99,7 @@ func grow(c *Config, path []string) bool {
 	return true
 }
 
-// place is the field of a struct that a key's part names, embedded ones included.
+// place returns the field of a struct, or of a struct embedded in it, with the given name.
 func place(v reflect.Value, name string) reflect.Value {
 	for i := range v.NumField() {
 		info := v.Type().Field(i)
@@ -118,7 +115,7 @@ func place(v reflect.Value, name string) reflect.Value {
 	return reflect.Value{}
 }
 
-// element is a new table of a kind that the user names.
+// element returns a new named table of the given type.
 func element(t reflect.Type) reflect.Value {
 	switch t {
 	case reflect.TypeFor[*reward.Part]():
@@ -128,7 +125,7 @@ func element(t reflect.Type) reflect.Value {
 		rule := reward.DefaultRule()
 		return reflect.ValueOf(&rule)
 	}
-	panic(fmt.Sprintf("configs: no table has the type %s", t))
+	panic(fmt.Sprintf("configs: unknown table type %s", t))
 }
 
 func (s *shape) keys() []string {
@@ -139,14 +136,14 @@ func (s *shape) keys() []string {
 	return keys
 }
 
-// Keys are all keys that a run can set, in the order in which a resolved run
-// lists them, save those in tables with names of the user's choice.
+// Keys returns all keys that a run can set, in the order of a resolved run, except for
+// those in named tables.
 func Keys() []string {
 	var c Config
 	return shapeOf(&c).keys()
 }
 
-// joinKey is a key as TOML writes it: parts that need it are quoted.
+// joinKey returns a TOML key, with parts quoted if necessary.
 func joinKey(path []string) string {
 	var out strings.Builder
 	for i, part := range path {
@@ -165,7 +162,7 @@ func isBare(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
 }
 
-// lastDot is where the last part of a key begins; -1 where it is the only one.
+// lastDot returns the index of the dot before a key's last part, or -1 if it has one part.
 func lastDot(key string) int {
 	at, quoted := -1, false
 	for i := 0; i < len(key); i++ {
@@ -185,11 +182,11 @@ func lastDot(key string) int {
 	return at
 }
 
-// parent is the table that key is in.
+// parent returns the table of a key.
 func parent(key string) string { return key[:max(0, lastDot(key))] }
 
-// nearestKey is the known key that is likeliest meant by key: one with the same
-// last name, or else the one with the fewest slips.
+// nearestKey returns the known key closest to key: one with the same last part if any,
+// otherwise the one with the smallest edit distance.
 func nearestKey(key string, known []string) string {
 	var same []string
 	for _, k := range known {

@@ -14,15 +14,15 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Resolved is a configuration whose files and settings are merged.
+// Resolved is a configuration with files and settings merged.
 type Resolved struct {
 	Config
-	origins map[string]Origin // of the keys that are no defaults
+	origins map[string]Origin // by key; keys with default values have none
 }
 
-// Load merges files, left to right, and then settings of the form
-// section.key=value. It reports all faults together, each a *Fault; Validate
-// checks the values themselves.
+// Load merges files from left to right and then settings of the form
+// section.key=value. It reports all faults together, each as a *Fault. It does not check
+// values; Validate does.
 func Load(files, settings []string) (*Resolved, error) {
 	r := &Resolved{Config: Default(), origins: map[string]Origin{}}
 	var faults []error
@@ -30,7 +30,7 @@ func Load(files, settings []string) (*Resolved, error) {
 		document, err := os.ReadFile(file)
 		if err != nil {
 			if key, _, is := strings.Cut(file, "="); is && strings.Contains(key, ".") {
-				err = fmt.Errorf("%w, expected -set %s for a setting", err, file)
+				err = fmt.Errorf("%w; pass a setting as -set %s", err, file)
 			}
 			faults = append(faults, fmt.Errorf("read configuration: %w", err))
 			continue
@@ -54,10 +54,10 @@ func Load(files, settings []string) (*Resolved, error) {
 		return nil, errors.Join(faults...)
 	}
 	if len(r.Reward.Sources) > 0 && r.origins["reward.kind"].File == "" {
-		r.Reward.Kind = "" // a usual reward for what no source names would be a guess
+		r.Reward.Kind = "" // sources without a rule get no default reward
 	}
 	if r.Inference.Kind != Embedded && r.origins["inference.instances"].File == "" {
-		r.Inference.Instances = 0 // servers sample alone unless told otherwise
+		r.Inference.Instances = 0 // with servers, embedded instances are opt-in
 	}
 	if r.Run.Name == "" && len(files) > 0 {
 		r.Run.Name = strings.TrimSuffix(filepath.Base(files[0]), filepath.Ext(files[0]))
@@ -68,16 +68,16 @@ func Load(files, settings []string) (*Resolved, error) {
 	return r, nil
 }
 
-// Origin says who set key.
+// Origin returns where a key was set.
 func (r *Resolved) Origin(key string) Origin { return r.origins[key] }
 
-// merge puts the entries of a layer on top of what is there.
+// merge overrides the configuration with the entries of a layer.
 func (r *Resolved) merge(entries []entry, layer int) []error {
 	var faults []error
-	unknown := "" // a table that is reported, whose keys are not
+	unknown := "" // last table reported as unknown; its keys are not reported
 	for _, e := range entries {
 		if !grow(&r.Config, e.path) {
-			return append(faults, &Fault{e.name, fmt.Sprintf("%s is one name too many, expected %d at most", joinKey(e.path), mostNames)})
+			return append(faults, &Fault{e.name, tooManyNames(joinKey(e.path))})
 		}
 	}
 	all := shapeOf(&r.Config)
@@ -122,6 +122,10 @@ func (r *Resolved) merge(entries []entry, layer int) []error {
 	return faults
 }
 
+func tooManyNames(key string) string {
+	return fmt.Sprintf("%s exceeds the limit of %d named tables", key, mostNames)
+}
+
 func wrongShape(e entry) string {
 	key := joinKey(e.path)
 	if e.table {
@@ -130,14 +134,14 @@ func wrongShape(e entry) string {
 	return fmt.Sprintf("%s is a section, expected %s.<key> = …", key, key)
 }
 
-// parseSetting reads section.key=value. The value is TOML; where the key is a
-// string it may also be the bare text.
+// parseSetting parses section.key=value. The value is TOML, or bare text if the key is a
+// string.
 func (r *Resolved) parseSetting(setting string) ([]entry, error) {
 	name, text, ok := cutSetting(setting)
 	name, text = strings.TrimSpace(name), strings.TrimSpace(text)
 	origin := Origin{File: setOrigin}
 	if !ok || name == "" || !utf8.ValidString(setting) || strings.ContainsFunc(name, unicode.IsControl) {
-		return nil, &Fault{origin, fmt.Sprintf("%q, expected section.key=value", setting)}
+		return nil, &Fault{origin, fmt.Sprintf("setting is %q, expected section.key=value", setting)}
 	}
 	var document map[string]any
 	err := toml.Unmarshal([]byte("value = "+text), &document)
@@ -147,13 +151,13 @@ func (r *Resolved) parseSetting(setting string) ([]entry, error) {
 	}
 	path := pathOf(name)
 	if !grow(&r.Config, path) {
-		return nil, &Fault{origin, fmt.Sprintf("%s is one name too many, expected %d at most", name, mostNames)}
+		return nil, &Fault{origin, tooManyNames(name)}
 	}
 	all := shapeOf(&r.Config)
 	key := joinKey(path)
 	at := slices.Index(all.keys(), key)
 	if at < 0 {
-		if err != nil { // the key is what is wrong
+		if err != nil { // report the key, not the value
 			value = text
 		}
 		return appendEntries(nil, path, value, origin, origin), nil
@@ -170,9 +174,9 @@ func (r *Resolved) parseSetting(setting string) ([]entry, error) {
 	return appendEntries(nil, path, value, origin, origin), nil
 }
 
-// cutSetting cuts key=value; a quoted part of the key may have an equals sign.
+// cutSetting cuts key=value at the first equals sign outside of quotes.
 func cutSetting(setting string) (key, value string, ok bool) {
-	var open rune // the quotation mark that is not closed yet
+	var open rune // unclosed quotation mark
 	escaped := false
 	for i, r := range setting {
 		switch {
@@ -191,11 +195,11 @@ func cutSetting(setting string) (key, value string, ok bool) {
 	return setting, "", false
 }
 
-// pathOf are the parts of a key as TOML reads it.
+// pathOf returns the parts of a TOML key.
 func pathOf(key string) []string {
 	var document map[string]any
 	if toml.Unmarshal([]byte(key+" = true"), &document) != nil {
-		return strings.Split(key, ".") // no key of ours, to be reported as it is
+		return strings.Split(key, ".") // invalid, so it will be reported as unknown
 	}
 	var path []string
 	var v any = document

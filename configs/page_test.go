@@ -21,8 +21,7 @@ import (
 
 var writePage = flag.Bool("write", false, "write docs/configuration.md")
 
-// The page of all keys says what the structs, their comments and the checks of
-// their values say.
+// docs/configuration.md matches the structs, their comments and their checks.
 func TestConfigurationPage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("..", "docs", "configuration.md")
@@ -32,18 +31,18 @@ func TestConfigurationPage(t *testing.T) {
 	}
 	held, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, string(held), string(page), "docs/configuration.md is behind the code, make docs writes it")
+	require.Equal(t, string(held), string(page), "docs/configuration.md is out of date, run make docs")
 }
 
-// row is a key as the page has it.
+// row is a key on the page.
 type row struct {
 	section, key string // the key without its section
 	owner        reflect.Type
 	field        reflect.StructField
-	value        reflect.Value // its default; none in tables that the user names
+	value        reflect.Value // default; invalid for named tables
 }
 
-// allRows are those of c and of the tables below it that the user names.
+// allRows returns the rows of all keys and named tables of c.
 func allRows(c *Config) []row {
 	var all []row
 	var add func(section string, v reflect.Value)
@@ -121,7 +120,7 @@ func configurationPage(t *testing.T) []byte {
 	return page.Bytes()
 }
 
-// rewardKinds are the kinds of reward with what they do.
+// rewardKinds returns the kinds of reward and what they do.
 func rewardKinds() (b block) {
 	for _, k := range reward.Kinds() {
 		b = append(b, [2]string{k.Name, "`\"" + k.Name + "\"` " + k.About})
@@ -129,7 +128,7 @@ func rewardKinds() (b block) {
 	return b
 }
 
-// rewardNames stands for [Kinds] in the doc of key "kind".
+// rewardNames returns the text that replaces [Kinds] in the doc of key "kind".
 func rewardNames() string {
 	var names []string
 	for _, k := range reward.Kinds() {
@@ -139,7 +138,7 @@ func rewardNames() string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// sectionType is the struct that a section is written as.
+// sectionType returns the struct of a section.
 func sectionType(section string) reflect.Type {
 	v := reflect.ValueOf(Config{})
 	for part := range strings.SplitSeq(section, ".") {
@@ -176,21 +175,21 @@ func defaultOf(t *testing.T, r row, meaning string) string {
 	return "`" + format(r.value) + "`"
 }
 
-// cell is text in a table.
+// cell escapes text for a table.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ").Replace(text)
 }
 
-// allowedValues are what the checks of a run expect of a key: it is set to what
-// is seldom meant, and the faults that name it are read.
+// allowedValues returns the values that validation expects of a key. It sets the key to
+// odd values and reads the faults.
 func allowedValues(t *testing.T, key string) string {
 	t.Helper()
 	text := strings.Join(expected(t, key, oddValues(key)...), "; ")
 	text = regexp.MustCompile(`^(\S+) or more; (\S+) at most`).ReplaceAllString(text, "$1 to $2")
-	return regexp.MustCompile(`([a-z_]) (= |of )\d+( tokens)?`).ReplaceAllString(text, "$1") // of the usual run
+	return regexp.MustCompile(`([a-z_]) (= |of )\d+( tokens)?`).ReplaceAllString(text, "$1") // numbers of the usual run
 }
 
-// expected is what the faults of a key that is set to each of values expect.
+// expected returns what the faults of a key expect if it is set to each of the values.
 func expected(t *testing.T, key string, values ...any) (said []string) {
 	t.Helper()
 	task := TrainTask
@@ -211,7 +210,7 @@ func expected(t *testing.T, key string, values ...any) (said []string) {
 	return said
 }
 
-// addExpected adds what a fault expects to what is said, once.
+// addExpected adds what a fault expects, unless it is already in the list.
 func addExpected(said []string, fault string) []string {
 	_, text, ok := strings.Cut(strings.TrimSpace(fault), "expected ")
 	text, _, _ = strings.Cut(text, ": ")
@@ -222,7 +221,7 @@ func addExpected(said []string, fault string) []string {
 	return append(said, text)
 }
 
-// oddValues are values of a key's type that are seldom meant.
+// oddValues returns values of a key's type that are usually invalid.
 func oddValues(key string) []any {
 	c := Default()
 	for _, r := range allRows(&c) {
@@ -246,7 +245,7 @@ func oddValues(key string) []any {
 	return nil
 }
 
-// usual is a run in which key says something.
+// usual returns a valid run that uses the key.
 func usual(key string) *Resolved {
 	r := &Resolved{Config: Default()}
 	r.Run.Name, r.Run.Dir, r.Model.Path, r.Data.Train, r.Data.Eval, r.SFT.Data = "n", "d", "m", []string{"t"}, []string{"e"}, []string{"s"}

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A key that was ever there either works or says what to use instead. (New keys are
-// not listed: docs/configuration.md shows them.)
+// Every key that ever existed still works or has a message that says what to use instead.
+// New keys are not listed here; docs/configuration.md has them.
 func TestNoKeyIsForgotten(t *testing.T) {
 	t.Parallel()
 	known := Keys()
@@ -47,8 +47,8 @@ func TestNoKeyIsForgotten(t *testing.T) {
 		control.listen control.token_file`))
 }
 
-// The run.toml of an older run names every removed key with its default and still
-// loads; any other value is refused, and so is every setting of the command line.
+// A file may set a removed key to its last default, as the run.toml of an older run does.
+// Any other value is an error, and so is every -set.
 func TestRemovedKeys(t *testing.T) {
 	t.Parallel()
 	other := map[reflect.Kind]string{reflect.String: `"x"`, reflect.Bool: "%t", reflect.Float64: "0.125", reflect.Int64: "3", reflect.Slice: "[1.5]"}
@@ -73,10 +73,10 @@ func TestRemovedKeys(t *testing.T) {
 	}
 	files := write(t, "[reward.parts.late]\nkind = \"overlong\"\nbuffer = 5\nmax_tokens = 20\n[reward.sources.x]\nretries = 2\n")
 	_, err := Load(files, nil)
-	require.ErrorContains(t, err, ":4: reward.parts.late.max_tokens is gone: the limit is rollout.max_tokens")
+	require.ErrorContains(t, err, ":4: reward.parts.late.max_tokens was removed: the limit is rollout.max_tokens")
 }
 
-// What a message recommends instead exists.
+// Messages about removed keys name existing keys only.
 func TestRemovedKeysNameKeys(t *testing.T) {
 	t.Parallel()
 	for _, r := range removedKeys() {

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/reward"
 )
 
-// reward checks the section, whose faults name tables of the user's choice.
+// reward checks the section, including its named tables.
 func (c *checks) reward(r *Resolved) {
 	var reported []string
 	if faults, ok := r.Reward.Validate(r.Rollout.MaxTokens).(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join's own form is meant
@@ -26,9 +26,9 @@ func (c *checks) reward(r *Resolved) {
 	c.idle(r, reported)
 }
 
-// idle reports the keys that are set to their defaults and that their kind of
-// reward has no use for. One that an earlier layer than the kind has set may have
-// been of use there, and one that is set again may take that back.
+// idle reports keys that are set although their kind of reward does not use them, even if
+// set to the default. It accepts a key from an earlier layer than its kind, which may have
+// used it there, and a key that is set again, which may undo that.
 func (c *checks) idle(r *Resolved, reported []string) {
 	for _, f := range shapeOf(&r.Config).fields {
 		at, kind := r.origins[f.key], parent(f.key)+".kind"
@@ -40,8 +40,8 @@ func (c *checks) idle(r *Resolved, reported []string) {
 	}
 }
 
-// CheckSources reports the first of the reward's data sources that no prompt is
-// of, as a *Fault; found are those of the prompts.
+// CheckSources returns a *Fault for the first data source of the reward that no prompt
+// has. found lists the data sources of the prompts.
 func (r *Resolved) CheckSources(found []string) error {
 	for _, source := range slices.Sorted(maps.Keys(r.Reward.Sources)) {
 		if slices.Contains(found, source) || len(found) == 0 {
@@ -52,13 +52,13 @@ func (r *Resolved) CheckSources(found []string) error {
 		if more := len(found) - shown; more > 0 {
 			others += fmt.Sprintf(" and %d more", more)
 		}
-		return &Fault{r.nearestOrigin(key + ".kind"), fmt.Sprintf("%s: no prompt is of this data source, did you mean %q? found %s",
+		return &Fault{r.nearestOrigin(key + ".kind"), fmt.Sprintf("%s: no prompt has this data source, did you mean %q? Prompts have %s",
 			key, spelling.Nearest(source, found), others)}
 	}
 	return nil
 }
 
-// nearestOrigin is who set key or, where nobody did, the first line of its table.
+// nearestOrigin returns where key was set or, for a default, the first line of its table.
 func (r *Resolved) nearestOrigin(key string) Origin {
 	if o, ok := r.origins[key]; ok {
 		return o

@@ -98,7 +98,7 @@ func TestRewardFaults(t *testing.T) {
 		{"sum in a sum", "[reward.parts.a.parts.b]", ":1: unknown section reward.parts.a.parts.b, did you mean reward.parts.a?"},
 		{"array", "[[reward.parts]]\nname = 1", ":1: [[reward.parts]] is an array of tables, expected [reward.parts]"},
 		{"key with dots", "\"reward.kind\" = \"math\"", ":1: unknown key \"reward.kind\", did you mean reward.kind?"},
-		{"too many", "[reward.parts]\n" + many(300), ":258: reward.parts.p256 is one name too many, expected 256 at most"},
+		{"too many", "[reward.parts]\n" + many(300), ":258: reward.parts.p256 exceeds the limit of 256 named tables"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -172,8 +172,8 @@ parts = {a = {kind = "math"}}
 	}, got)
 }
 
-// A key that the kind has no use for is refused where it was set, also to what it
-// is without; what an earlier layer had for another kind is not.
+// A key that its kind does not use is an error, even with its default value, unless an
+// earlier layer set it for another kind.
 func TestIdleRewardKeys(t *testing.T) {
 	t.Parallel()
 	const tags = "[reward]\nkind = \"format\"\ntags = [\"think\"]\n"
@@ -181,28 +181,28 @@ func TestIdleRewardKeys(t *testing.T) {
 		name      string
 		documents []string
 		settings  []string
-		want      []string // beginnings of the faults, below the folder
+		want      []string // prefixes of the faults, without the folder
 	}{
 		{"the default", []string{"[reward]\nkind = \"math\"\ntags = [\"think\"]\n"}, nil,
 			[]string{`/a.toml:7: reward.tags is set, expected none with kind "math": it is for "format"`}},
-		{"before its kind", []string{"[reward]\nbatch = 1\nkind = \"math\"\n"}, nil,
+		{"set before its kind", []string{"[reward]\nbatch = 1\nkind = \"math\"\n"}, nil,
 			[]string{`/a.toml:6: reward.batch is set, expected none with kind "math": it is for "command" and "http"`}},
 		{"without a kind", []string{"[reward]\nbuffer = 1\n"}, nil, []string{`/a.toml:6: reward.buffer is set, expected none with kind "exact": it is for "overlong"`}},
-		{"of no kind", []string{"[reward]\nbuffer = 1\n[reward.sources.a]\nkind = \"math\"\n"}, nil, []string{`/a.toml:6: reward.buffer is set, expected none with kind ""`}},
+		{"only sources have kinds", []string{"[reward]\nbuffer = 1\n[reward.sources.a]\nkind = \"math\"\n"}, nil, []string{`/a.toml:6: reward.buffer is set, expected none with kind ""`}},
 		{"of a part", []string{"[reward]\nkind = \"sum\"\n[reward.parts.\"a.b\"]\nkind = \"math\"\nthink = false\n"}, nil,
 			[]string{`/a.toml:9: reward.parts."a.b".think is set, expected none with kind "math"`}},
 		{"of a source", []string{"[reward.sources.\"x/y\"]\nkind = \"math\"\nwords = 0\n"}, nil,
 			[]string{`/a.toml:7: reward.sources."x/y".words is set, expected none with kind "math"`}},
-		{"on top of the kind", []string{"[reward]\nkind = \"math\"\n"}, []string{`reward.tags=["think"]`}, []string{`-set: reward.tags is set`}},
-		{"said once, of another value", []string{"[reward]\nkind = \"math\"\ntags = [\"a\"]\n"}, nil, []string{`/a.toml:7: reward.tags is set`}},
-		{"of a kind that is none", []string{"[reward]\nkind = \"maths\"\ntags = [\"think\"]\n"}, nil, []string{`/a.toml:6: reward.kind is "maths"`}},
+		{"set in a later layer than its kind", []string{"[reward]\nkind = \"math\"\n"}, []string{`reward.tags=["think"]`}, []string{`-set: reward.tags is set`}},
+		{"another value, reported once", []string{"[reward]\nkind = \"math\"\ntags = [\"a\"]\n"}, nil, []string{`/a.toml:7: reward.tags is set`}},
+		{"unknown kind", []string{"[reward]\nkind = \"maths\"\ntags = [\"think\"]\n"}, nil, []string{`/a.toml:6: reward.kind is "maths"`}},
 
-		{"of use", []string{tags}, nil, nil},
-		{"of use to the kind before", []string{tags}, []string{"reward.kind=math"}, nil},
-		{"of use to the kind before, in a file", []string{tags, "[reward]\nkind = \"math\"\n"}, nil, nil},
-		{"taken back", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"}, []string{"reward.kind=math", "reward.buffer=0"}, nil},
-		{"not taken back", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"}, []string{"reward.kind=math"}, []string{`/a.toml:7: reward.buffer is set`}},
-		{"a weight is of use to all", []string{"[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = \"math\"\nweight = 1\n"}, nil, nil},
+		{"used", []string{tags}, nil, nil},
+		{"used by an earlier kind", []string{tags}, []string{"reward.kind=math"}, nil},
+		{"used by an earlier kind in a file", []string{tags, "[reward]\nkind = \"math\"\n"}, nil, nil},
+		{"undone", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"}, []string{"reward.kind=math", "reward.buffer=0"}, nil},
+		{"not undone", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"}, []string{"reward.kind=math"}, []string{`/a.toml:7: reward.buffer is set`}},
+		{"every kind uses weight", []string{"[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = \"math\"\nweight = 1\n"}, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -226,7 +226,7 @@ func TestIdleRewardKeys(t *testing.T) {
 			require.NoError(t, r.WriteFile(filepath.Dir(files[0])))
 			again, err := Load([]string{filepath.Join(filepath.Dir(files[0]), RunFile)}, nil)
 			require.NoError(t, err)
-			require.NoError(t, again.Validate(TrainTask), "a run's file can be run")
+			require.NoError(t, again.Validate(TrainTask), "the written run.toml is valid")
 		})
 	}
 }
@@ -244,10 +244,10 @@ func TestSourcesWithoutPrompts(t *testing.T) {
 		{"[reward]\nkind = \"math\"\n", nil, []string{"math"}, ""},
 		{there, nil, nil, ""},
 		{there + "[reward.sources.gsm]\nkind = \"math\"\n", nil, []string{"math", "gsm8k-hard", "openai/gsm8k"},
-			`:8: reward.sources.gsm: no prompt is of this data source, did you mean "gsm8k-hard"? found "math", "gsm8k-hard", "openai/gsm8k"`},
+			`:8: reward.sources.gsm: no prompt has this data source, did you mean "gsm8k-hard"? Prompts have "math", "gsm8k-hard", "openai/gsm8k"`},
 		{there, []string{"reward.sources.nosuch.kind=math"}, []string{"openai/gsm8k"},
-			`-set: reward.sources.nosuch: no prompt is of this data source, did you mean "openai/gsm8k"? found "openai/gsm8k"`},
-		{there, nil, strings.Split("abcdefghijklm", ""), `found "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`},
+			`-set: reward.sources.nosuch: no prompt has this data source, did you mean "openai/gsm8k"? Prompts have "openai/gsm8k"`},
+		{there, nil, strings.Split("abcdefghijklm", ""), `Prompts have "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`},
 	} {
 		r, err := Load(write(t, small+test.document), test.settings)
 		require.NoError(t, err)

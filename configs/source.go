@@ -10,21 +10,21 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Origin says who set a value.
+// Origin is the place where a value was set.
 type Origin struct {
 	File string // empty for a default; "-set" for a setting of the command line
-	Line int    // in File, from 1; 0 where it has none
+	Line int    // in File, from 1; 0 if unknown
 
-	layer    int    // of the files and settings, from 1; 0 for a default
-	again    bool   // an earlier layer had set it
+	layer    int    // position among files and settings, from 1; 0 for a default
+	again    bool   // an earlier layer had set it too
 	text     string // of the line
-	from, to int    // the part of text that is meant, in bytes
+	from, to int    // marked part of text, in bytes
 }
 
 // setOrigin is the File of a setting.
 const setOrigin = "-set"
 
-// String is where to look, as in "run.toml:12".
+// String returns the place as text, such as "run.toml:12".
 func (o Origin) String() string {
 	switch {
 	case o.File == "":
@@ -35,14 +35,14 @@ func (o Origin) String() string {
 	return fmt.Sprintf("%s:%d", o.File, o.Line)
 }
 
-// Fault is one thing that is wrong with a configuration.
+// Fault is a single error in a configuration.
 type Fault struct {
 	Origin  Origin
 	Message string
 }
 
-// Error is one line of what is wrong and where; below it the line of the file,
-// underlined.
+// Error returns one line with the place and the message, followed by the marked line of the
+// file, if any.
 func (f *Fault) Error() string {
 	message := shortened(f.Message)
 	if f.Origin.File != "" {
@@ -52,7 +52,7 @@ func (f *Fault) Error() string {
 		return message
 	}
 	before, meant, after := f.Origin.shown()
-	// Tabs stay, so that the mark stands below what it marks.
+	// Keep tabs, so that the mark is aligned with the text above.
 	blank := strings.Map(func(r rune) rune {
 		if r == '\t' {
 			return r
@@ -64,7 +64,7 @@ func (f *Fault) Error() string {
 	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s%s", message, number, before+meant+after, len(number), "", blank, mark)
 }
 
-// shortened is a message without the middle of a value that fills pages.
+// shortened cuts the middle out of a long message.
 func shortened(message string) string {
 	const first, last = 300, 200
 	runes := []rune(message)
@@ -74,7 +74,7 @@ func shortened(message string) string {
 	return string(runes[:first]) + " … " + string(runes[len(runes)-last:])
 }
 
-// shown is the line around the part that is meant, in letters enough to find it.
+// shown returns the marked part of the line and some of the text around it.
 func (o Origin) shown() (before, meant, after string) {
 	const around, most = 30, 60
 	if b := []rune(o.text[:o.from]); len(b) > around {
@@ -92,16 +92,16 @@ func (o Origin) shown() (before, meant, after string) {
 	return before, string(m), o.text[o.to:]
 }
 
-// entry is one key of a file, with its value as TOML has it.
+// entry is one key of a file with its TOML value.
 type entry struct {
 	path   []string
 	value  any
-	table  bool   // a header, which has no value of its own
+	table  bool   // a table header, without a value
 	name   Origin // of the key
 	origin Origin // of the key and its value
 }
 
-// parse reads the keys of a document in their order.
+// parse returns the keys of a document in order.
 func parse(file string, document []byte) ([]entry, error) {
 	var values map[string]any
 	if err := toml.Unmarshal(document, &values); err != nil {
@@ -134,7 +134,7 @@ func parse(file string, document []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// appendEntries adds a key, or the keys of its inline table.
+// appendEntries appends a key, or the keys of its inline table.
 func appendEntries(entries []entry, path []string, value any, name, whole Origin) []entry {
 	inline, ok := value.(map[string]any)
 	if !ok {
@@ -147,7 +147,7 @@ func appendEntries(entries []entry, path []string, value any, name, whole Origin
 	return entries
 }
 
-// keyOf is the key of a table or of a value, and where it stands.
+// keyOf returns the key of a table or of a value, and its place.
 func keyOf(parser *unstable.Parser, node *unstable.Node, file string, lines []string) ([]string, Origin) {
 	var path []string
 	var origin Origin
@@ -162,7 +162,7 @@ func keyOf(parser *unstable.Parser, node *unstable.Node, file string, lines []st
 	return path, origin
 }
 
-// originOf is the part of shape on its first line.
+// originOf returns the part of shape on its first line.
 func originOf(file string, lines []string, shape unstable.Shape) Origin {
 	o := Origin{File: file, Line: shape.Start.Line, from: shape.Start.Column - 1, to: shape.End.Column - 1}
 	o.text = strings.TrimRight(lines[o.Line-1], "\r \t")
@@ -185,7 +185,7 @@ func lookup(values map[string]any, path []string) any {
 	return v
 }
 
-// syntaxFault is what is no TOML in a document.
+// syntaxFault converts a TOML syntax error to a Fault.
 func syntaxFault(file string, document []byte, err error) error {
 	var decode *toml.DecodeError
 	if !errors.As(err, &decode) {

@@ -15,10 +15,10 @@ import (
 	"github.com/easyrl/easyrl/report/sink"
 )
 
-// Task is what a configuration is for.
+// Task is the command that a configuration is checked for.
 type Task string
 
-// The tasks.
+// Tasks.
 const (
 	// TrainTask is easyrl train.
 	TrainTask Task = "train"
@@ -26,15 +26,14 @@ const (
 	SFTTask Task = "sft"
 	// EvalTask is easyrl eval.
 	EvalTask Task = "eval"
-	// ReplayTask is easyrl replay, which takes model and groups from elsewhere.
+	// ReplayTask is easyrl replay, whose model and groups are given by flags.
 	ReplayTask Task = "replay"
-	// AnyTask takes SFTTask where sft.data is set and data.train is not, else
-	// TrainTask.
+	// AnyTask is SFTTask if sft.data is set and data.train is not, otherwise TrainTask.
 	AnyTask Task = ""
 )
 
-// Validate reports all values that a task cannot run with, together, each a
-// *Fault with the place that set it. It looks at no file.
+// Validate reports all invalid values together, each as a *Fault with the place that set
+// it. It opens no files.
 func (r *Resolved) Validate(task Task) error {
 	if task == AnyTask {
 		task = r.task()
@@ -81,25 +80,24 @@ func (r *Resolved) task() Task {
 	return TrainTask
 }
 
-// The most that a run may ask for: what is above is a slip of the keyboard, and
-// would end in a lack of memory instead of a message.
+// Upper limits. Larger values are typos that would run out of memory.
 const (
 	mostSteps   = 1 << 30
 	mostPrompts = 1 << 20
 	mostTokens  = 1 << 24
 	mostThreads = 1024
 	mostWait    = 86_400 // seconds
-	mostHedge   = 1_800  // seconds: by then a call has ended
+	mostHedge   = 1_800  // seconds; calls time out earlier
 	mostRanks   = 1024
 )
 
-// checks collects faults.
+// checks collects the faults of a configuration.
 type checks struct {
 	resolved *Resolved
 	faults   []error
 }
 
-// expect reports a fault of key unless ok.
+// expect adds a fault of key unless ok.
 func (c *checks) expect(ok bool, key, format string, args ...any) {
 	if !ok {
 		c.faults = append(c.faults, &Fault{c.resolved.Origin(key), key + " " + fmt.Sprintf(format, args...)})
@@ -123,13 +121,12 @@ func (c *checks) oneOf(key, value string, allowed ...string) {
 	c.expect(slices.Contains(allowed, value), key, "is %q, expected one of %s", value, quoted(allowed))
 }
 
-// within expects a number from low to high, with high itself where closed.
+// within expects a number from low to high; high itself is allowed if closed.
 func (c *checks) within(key string, value, low, high float64, closed bool, expected string) {
 	c.expect(value >= low && (value < high || closed && value == high), key, "is %v, expected %s", value, expected)
 }
 
-// section takes the faults of a part that checks itself, each beginning with
-// its key.
+// section adds the faults of a section's own Validate, each of which begins with a key.
 func (c *checks) section(name string, err error) {
 	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // errors.Join's own form is meant
 	switch {
@@ -145,12 +142,12 @@ func (c *checks) section(name string, err error) {
 
 func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }
 
-// loss checks the section by itself and against what it is used with.
+// loss checks the section alone and together with other sections.
 func (c *checks) loss(r *Resolved) {
 	l := &r.Loss
 	c.section("loss", l.Validate())
 	c.expect(l.Correction == loss.NoCorrection || l.OldPolicy == loss.Behaviour || r.Train.Minibatches == 1, "loss.correction",
-		"is %q, expected %q with loss.old_policy = %q and several minibatches", l.Correction, loss.NoCorrection, l.OldPolicy)
+		"is %q, expected %q with loss.old_policy = %q and train.minibatches > 1", l.Correction, loss.NoCorrection, l.OldPolicy)
 	c.expect(l.Keep <= max(r.Rollout.GroupSize, 0), "loss.keep", "is %d, expected rollout.group_size = %d at most", l.Keep, r.Rollout.GroupSize)
 }
 
@@ -165,20 +162,20 @@ func (c *checks) run(run Run, task Task) {
 }
 
 func (c *checks) model(m Model) {
-	c.expect(m.Path == "" || m.Init.Config == "", "model.path", "is %q and model.init.config is set too, expected one of them", m.Path)
-	c.expect(m.Path != "" || m.Init.Config != "", "model.path", "is not set, expected a Hugging Face folder, or model.init.config")
+	c.expect(m.Path == "" || m.Init.Config == "", "model.path", "is %q and model.init.config is also set, expected one of them", m.Path)
+	c.expect(m.Path != "" || m.Init.Config != "", "model.path", "is not set, expected a Hugging Face model folder, or model.init.config")
 }
 
-// named reports that there are files and each has a name.
+// named reports whether files is not empty and has no empty name.
 func named(files []string) bool { return len(files) > 0 && !slices.Contains(files, "") }
 
-// weights checks the shares of data.train's entries.
+// weights checks data.weights.
 func (c *checks) weights(data Data) {
 	const key = "data.weights"
 	if len(data.Weights) == 0 {
 		return
 	}
-	c.expect(len(data.Weights) == len(data.Train), key, "has %d entries, expected one for each of data.train's %d", len(data.Weights), len(data.Train))
+	c.expect(len(data.Weights) == len(data.Train), key, "has %d entries, expected %d, one per entry of data.train", len(data.Weights), len(data.Train))
 	for _, w := range data.Weights {
 		c.expect(w > 0 && !math.IsInf(w, 0), key, "has %v, expected more than 0", w)
 	}
@@ -203,7 +200,7 @@ func (c *checks) data(task Task) {
 
 func (c *checks) rollout(r Rollout) {
 	c.between("rollout.prompts_per_step", r.PromptsPerStep, 1, mostPrompts)
-	least := 2 // the advantage of one response within its group is 0
+	least := 2 // a single response has advantage 0 within its group
 	if a := c.resolved.Loss.Advantage; a == loss.RewardAdvantage || a == loss.BatchAdvantage {
 		least = 1
 	}
@@ -220,7 +217,7 @@ func (c *checks) rollout(r Rollout) {
 	}
 }
 
-// length checks the keys that end responses.
+// length checks the keys that limit responses.
 func (c *checks) length(r Rollout) {
 	c.between("rollout.max_tokens", r.MaxTokens, 1, mostTokens)
 	c.expect(!slices.Contains(r.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
@@ -229,7 +226,7 @@ func (c *checks) length(r Rollout) {
 // temperature checks the sampling temperature of training.
 func (c *checks) temperature(t float64) {
 	const key = "rollout.temperature"
-	c.expect(t > 0, key, "is %v, expected more than 0: training needs responses that differ", t)
+	c.expect(t > 0, key, "is %v, expected more than 0: training needs different responses to a prompt", t)
 	c.expect(t <= 0 || inference.CheckTemperature(t) == nil, key, "is %v, expected %v to %v", t, inference.LeastTemperature, inference.MostTemperature)
 }
 
@@ -248,9 +245,9 @@ func (c *checks) inference(i Inference) {
 	c.between("inference.wait_seconds", i.WaitSeconds, 1, mostWait)
 	c.within("inference.hedge_after", i.HedgeAfter, 0, mostHedge, true, "0 to 1800")
 	joins := c.resolved.Control.Listen != "" || i.Watch != ""
-	there := i.Instances + len(i.Endpoints)
-	c.expect(joins || there <= 0 || i.MinInstances <= there, "inference.min_instances",
-		"is %d, expected %d at most: there are no more instances, and none can join", i.MinInstances, there)
+	configured := i.Instances + len(i.Endpoints)
+	c.expect(joins || configured <= 0 || i.MinInstances <= configured, "inference.min_instances",
+		"is %d, expected %d at most: the run has no other instances and none can join", i.MinInstances, configured)
 	if i.Kind == Embedded {
 		c.between("inference.instances", i.Instances, 1, mostThreads)
 		c.expect(len(i.Endpoints) == 0, "inference.endpoints", "is set, expected none with kind %q", Embedded)
@@ -260,10 +257,10 @@ func (c *checks) inference(i Inference) {
 	c.between("inference.instances", i.Instances, 0, mostThreads)
 	if i.Watch != "" {
 		err := discover.Check(i.Watch)
-		c.expect(err == nil, "inference.watch", "is no list: %v", err)
+		c.expect(err == nil, "inference.watch", "is invalid: %v", err)
 	}
 	c.expect(len(i.Endpoints) > 0 || joins, "inference.endpoints",
-		"is empty, expected URLs with kind %q, or control.listen or inference.watch for instances that join", i.Kind)
+		"is empty, expected server URLs for kind %q, or control.listen or inference.watch so that servers can join", i.Kind)
 	for at, endpoint := range i.Endpoints {
 		e, err := remote.ParseEndpoint(endpoint, i.Kind)
 		c.expect(err == nil, "inference.endpoints", "has %v", err)
@@ -275,7 +272,7 @@ func (c *checks) inference(i Inference) {
 	}
 }
 
-// machine checks the devices and what a run keeps.
+// machine checks devices, ranks, checkpoints and logging.
 func (c *checks) machine() {
 	r := c.resolved
 	c.expect(r.Device.Kind == CPU || r.Device.Kind == CUDA || r.Device.Kind == Ascend || strings.ContainsAny(r.Device.Kind, `/\`),
@@ -289,7 +286,7 @@ func (c *checks) machine() {
 	c.log(r.Log)
 }
 
-// log checks that each program is there once.
+// log checks that each program appears once.
 func (c *checks) log(l Log) {
 	seen := map[string]bool{}
 	for _, to := range l.To {
@@ -310,7 +307,7 @@ func (c *checks) eval(e Eval) {
 	}
 	c.expect(e.TopP > 0 && e.TopP <= 1, "eval.top_p", "is %v, expected more than 0 and at most 1", e.TopP)
 	c.atLeast("eval.top_k", e.TopK, 0)
-	c.expect(e.Every == 0 || len(c.resolved.Data.Eval) > 0, "eval.every", "is %d and data.eval has no files to evaluate on", e.Every)
+	c.expect(e.Every == 0 || len(c.resolved.Data.Eval) > 0, "eval.every", "is %d but data.eval is not set, expected files to evaluate on", e.Every)
 }
 
 func (c *checks) control(control Control) {
@@ -325,5 +322,5 @@ func (c *checks) control(control Control) {
 	ip := net.ParseIP(host)
 	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
 	c.expect(loopback || control.TokenFile != "", "control.token_file",
-		"is not set, expected one since control.listen = %q is open to other machines", control.Listen)
+		"is not set, expected a token file because control.listen = %q is reachable from other machines", control.Listen)
 }

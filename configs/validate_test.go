@@ -16,34 +16,34 @@ func TestValidate(t *testing.T) {
 		name     string
 		task     Task
 		settings []string
-		want     []string // a fault each, in order, after "-set: " where a setting is wrong
+		want     []string // prefixes of the faults, in order
 	}{
-		{"right", TrainTask, nil, nil},
-		{"nothing for sft", SFTTask, nil, []string{"sft.data is not set, expected a file of demonstrations"}},
+		{"valid", TrainTask, nil, nil},
+		{"sft without data", SFTTask, nil, []string{"sft.data is not set, expected a file of demonstrations"}},
 		{"sft", SFTTask, []string{"sft.data=d", "data.train=''", "run.steps=0", "rollout.group_size=0"}, nil},
-		{"sft is told by its data", AnyTask, []string{"sft.data=d", "data.train=''", "sft.batch_size=0"}, []string{
+		{"sft recognized by its data", AnyTask, []string{"sft.data=d", "data.train=''", "sft.batch_size=0"}, []string{
 			"-set: sft.batch_size is 0, expected 1 or more"}},
-		{"sft's files", SFTTask, []string{`sft.data=["d","e"]`, `sft.eval=["x",""]`, "eval.every=-1"}, []string{
+		{"sft files", SFTTask, []string{`sft.data=["d","e"]`, `sft.eval=["x",""]`, "eval.every=-1"}, []string{
 			"-set: sft.eval has an empty entry, expected files", "-set: eval.every is -1, expected 0 or more"}},
 		{"nothing set", TrainTask, []string{"model.path=", "data.train="}, []string{
-			"-set: model.path is not set, expected a Hugging Face folder, or model.init.config",
+			"-set: model.path is not set, expected a Hugging Face model folder, or model.init.config",
 			"-set: data.train is not set, expected a file of prompts"}},
 		{"run", TrainTask, []string{"run.name=a/b", "run.dir=", "run.steps=0", "run.mode=asink"}, []string{
 			`-set: run.name is "a/b", expected a name without slashes`,
 			`-set: run.mode is "asink", expected one of "periodic-async", "sync", "colocated"`,
 			"-set: run.steps is 0, expected 1 or more"}},
 		{"two models", TrainTask, []string{"model.init.config=c"}, []string{
-			`model.path is "m" and model.init.config is set too, expected one of them`}},
+			`model.path is "m" and model.init.config is also set, expected one of them`}},
 		{"rollout", TrainTask, []string{"rollout.prompts_per_step=0", "rollout.group_size=1", "rollout.temperature=0", "rollout.top_p=0",
 			"rollout.top_k=-1", "rollout.max_tokens=0", `rollout.stop=["x",""]`}, []string{
 			"-set: rollout.prompts_per_step is 0, expected 1 or more",
 			"-set: rollout.group_size is 1, expected 2 or more",
-			"-set: rollout.temperature is 0, expected more than 0: training needs responses that differ",
+			"-set: rollout.temperature is 0, expected more than 0: training needs different responses to a prompt",
 			"-set: rollout.top_p is 0, expected more than 0 and at most 1",
 			"-set: rollout.top_k is -1, expected 0 or more",
 			"-set: rollout.max_tokens is 0, expected 1 or more",
 			"-set: rollout.stop has an empty string, which would end every response"}},
-		{"parts that check themselves", TrainTask, []string{"reward.kind=http", "reward.timeout=0", "reward.url=u", "reward.words=3", "loss.kl=k4", "loss.epsilon_low=-1", "train.lr=-1", "train.beta2=1"}, []string{
+		{"sections with their own checks", TrainTask, []string{"reward.kind=http", "reward.timeout=0", "reward.url=u", "reward.words=3", "loss.kl=k4", "loss.epsilon_low=-1", "train.lr=-1", "train.beta2=1"}, []string{
 			`-set: reward.words is set, expected none with kind "http": it is for "repetition"`,
 			`-set: reward.url has "u", expected a URL such as http://127.0.0.1:9000/score`,
 			"-set: reward.timeout is 0, expected more than 0",
@@ -59,24 +59,24 @@ func TestValidate(t *testing.T) {
 			"-set: inference.instances is 0, expected 1 or more",
 			`-set: inference.endpoints is set, expected none with kind "embedded"`}},
 		{"servers without endpoints", TrainTask, []string{"inference.kind=vllm"}, []string{
-			`inference.endpoints is empty, expected URLs with kind "vllm", or control.listen or inference.watch for instances that join`}},
+			`inference.endpoints is empty, expected server URLs for kind "vllm", or control.listen or inference.watch so that servers can join`}},
 		{"servers that join", TrainTask, []string{"inference.kind=vllm", "control.listen=127.0.0.1:7000"}, nil},
-		{"servers that are watched", TrainTask, []string{"inference.kind=vllm", "inference.watch=servers.txt", "inference.min_instances=8"}, nil},
+		{"watched servers", TrainTask, []string{"inference.kind=vllm", "inference.watch=servers.txt", "inference.min_instances=8"}, nil},
 		{"servers of several kinds", TrainTask, []string{"inference.kind=easyrl", `inference.endpoints=["http://a:1/", "vllm=https://b/x?=1"]`}, []string{
 			`-set: inference.endpoints has "vllm=https://b/x?=1", expected a URL such as http://127.0.0.1:8000`}},
 		{"servers and embedded instances", TrainTask, []string{"inference.kind=easyrl", `inference.endpoints=["http://a:1/", "sglang=https://b"]`,
 			"inference.instances=2", "inference.min_instances=4"}, nil},
-		{"endpoints over again", TrainTask, []string{"inference.kind=easyrl", `inference.endpoints=["http://a:1/", "vllm=http://a:1", "tgi=http://c"]`}, []string{
+		{"repeated endpoints", TrainTask, []string{"inference.kind=easyrl", `inference.endpoints=["http://a:1/", "vllm=http://a:1", "tgi=http://c"]`}, []string{
 			`-set: inference.endpoints has "http://a:1" twice`,
 			`-set: inference.endpoints has "tgi=http://c", expected one of ` + quoted(remote.Names()) + ` before the URL`}},
 		{"too few instances", TrainTask, []string{"inference.min_instances=2"}, []string{
-			"-set: inference.min_instances is 2, expected 1 at most: there are no more instances, and none can join"}},
+			"-set: inference.min_instances is 2, expected 1 at most: the run has no other instances and none can join"}},
 		{"no wait", TrainTask, []string{"inference.wait_seconds=0"}, []string{"-set: inference.wait_seconds is 0, expected 1 or more"}},
-		{"a late hedge", TrainTask, []string{"inference.hedge_after=1801"}, []string{"-set: inference.hedge_after is 1801, expected 0 to 1800"}},
-		{"a hedge before", TrainTask, []string{"inference.hedge_after=-1"}, []string{"-set: inference.hedge_after is -1, expected 0 to 1800"}},
-		{"a long wait", TrainTask, []string{"inference.wait_seconds=86401"}, []string{"-set: inference.wait_seconds is 86401, expected 86400 at most"}},
-		{"a name without a port", TrainTask, []string{"inference.kind=vllm", "inference.watch=dns:pool"}, []string{
-			`-set: inference.watch is no list: watch dns:pool: expected dns:NAME:PORT`}},
+		{"hedge_after too long", TrainTask, []string{"inference.hedge_after=1801"}, []string{"-set: inference.hedge_after is 1801, expected 0 to 1800"}},
+		{"hedge_after negative", TrainTask, []string{"inference.hedge_after=-1"}, []string{"-set: inference.hedge_after is -1, expected 0 to 1800"}},
+		{"wait too long", TrainTask, []string{"inference.wait_seconds=86401"}, []string{"-set: inference.wait_seconds is 86401, expected 86400 at most"}},
+		{"watched name without port", TrainTask, []string{"inference.kind=vllm", "inference.watch=dns:pool"}, []string{
+			`-set: inference.watch is invalid: watch dns:pool: expected dns:NAME:PORT`}},
 		{"watched embedded instances", TrainTask, []string{"inference.min_instances=2", "inference.watch=x"}, []string{
 			`-set: inference.watch is set, expected none with kind "embedded"`}},
 		{"wrong endpoint", TrainTask, []string{"inference.kind=easyrl", "inference.endpoints=localhost:8000"}, []string{
@@ -93,8 +93,8 @@ func TestValidate(t *testing.T) {
 		{"eval", TrainTask, []string{"eval.every=1", "eval.k=0", "eval.prompts=-1", "eval.temperature=-1"}, []string{
 			"-set: eval.k is 0, expected 1 or more", "-set: eval.prompts is -1, expected 0 or more",
 			"-set: eval.temperature is -1, expected 0, or 0.0001 to 10000",
-			"-set: eval.every is 1 and data.eval has no files to evaluate on"}},
-		{"far too much", TrainTask, []string{"run.steps=2000000000", "data.max_prompt_tokens=100000000", "rollout.prompts_per_step=1000000000",
+			"-set: eval.every is 1 but data.eval is not set, expected files to evaluate on"}},
+		{"above the limits", TrainTask, []string{"run.steps=2000000000", "data.max_prompt_tokens=100000000", "rollout.prompts_per_step=1000000000",
 			"rollout.group_size=100000", "rollout.temperature=1e-30", "rollout.max_tokens=99999999999999", "reward.kind=command", "reward.command=c", "reward.concurrency=5000",
 			"inference.threads=5000", "inference.max_running=100000000", "inference.instances=5000", "eval.k=100000", "eval.temperature=1e-30",
 			"train.micro_batch_tokens=99999999999999", "device.threads=5000", "parallel.dp=5000"}, []string{
@@ -113,13 +113,13 @@ func TestValidate(t *testing.T) {
 			"-set: train.micro_batch_tokens is 99999999999999, expected 16777216 at most",
 			"-set: device.threads is 5000, expected 1024 at most",
 			"-set: parallel.dp is 5000, expected 1024 at most"}},
-		{"far too much sft", SFTTask, []string{"sft.data=d", "sft.steps=2000000000", "sft.batch_size=100000000"}, []string{
+		{"sft above the limits", SFTTask, []string{"sft.data=d", "sft.steps=2000000000", "sft.batch_size=100000000"}, []string{
 			"-set: sft.steps is 2000000000, expected 1073741824 at most", "-set: sft.batch_size is 100000000, expected 1048576 at most"}},
-		{"replay looks at what it uses", ReplayTask, []string{"data.train=", "run.steps=0", "rollout.temperature=0", "loss.kl=k4", "train.minibatches=0"}, []string{
-			"-set: rollout.temperature is 0, expected more than 0: training needs responses that differ",
+		{"replay checks only what it uses", ReplayTask, []string{"data.train=", "run.steps=0", "rollout.temperature=0", "loss.kl=k4", "train.minibatches=0"}, []string{
+			"-set: rollout.temperature is 0, expected more than 0: training needs different responses to a prompt",
 			`-set: loss.kl is "k4", expected "k1", "k2", "k3"`, "-set: train.minibatches is 0, expected 1 or more"}},
 		{"control", TrainTask, []string{"control.listen=:7000"}, []string{
-			`control.token_file is not set, expected one since control.listen = ":7000" is open to other machines`}},
+			`control.token_file is not set, expected a token file because control.listen = ":7000" is reachable from other machines`}},
 		{"control address", TrainTask, []string{"control.listen=7000"}, []string{
 			`-set: control.listen is "7000", expected an address such as "127.0.0.1:7000"`}},
 		{"control with a token", TrainTask, []string{"control.listen=0.0.0.0:7000", "control.token_file=t"}, nil},
@@ -129,7 +129,7 @@ func TestValidate(t *testing.T) {
 			t.Parallel()
 			r, err := Load(nil, append([]string{"run.name=x", "model.path=m", "data.train=t"}, test.settings...))
 			require.NoError(t, err)
-			r.origins["model.path"] = Origin{} // the base is no setting
+			r.origins["model.path"] = Origin{} // not from this test's settings
 			if strings.Contains(strings.Join(test.settings, " "), "model.path") {
 				r.origins["model.path"] = Origin{File: setOrigin}
 			}

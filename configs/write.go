@@ -15,8 +15,7 @@ import (
 // RunFile is the name of the resolved configuration in a run's folder.
 const RunFile = "run.toml"
 
-// WriteFile writes the resolved run to RunFile in dir: running that file again
-// repeats the run.
+// WriteFile writes the resolved run to RunFile in dir. Running that file repeats the run.
 func (r *Resolved) WriteFile(dir string) error {
 	var out bytes.Buffer
 	if err := r.write(&out, false); err != nil {
@@ -28,8 +27,8 @@ func (r *Resolved) WriteFile(dir string) error {
 	return nil
 }
 
-// replaceFile puts data in place of path's content, or leaves it as it is where
-// that fails, as on a full disk.
+// replaceFile replaces a file atomically. If it fails, as on a full disk, the old content
+// remains.
 func replaceFile(path string, data []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -43,7 +42,7 @@ func replaceFile(path string, data []byte) error {
 	return os.Rename(temp.Name(), path)
 }
 
-// Same reports whether path holds the resolved run as WriteFile writes it.
+// Same reports whether WriteFile would not change the file at path.
 func (r *Resolved) Same(path string) bool {
 	var out bytes.Buffer
 	if r.write(&out, false) != nil {
@@ -53,8 +52,8 @@ func (r *Resolved) Same(path string) bool {
 	return err == nil && bytes.Equal(held, out.Bytes())
 }
 
-// Values are what a section's keys are set to, as TOML has it, by key; those that
-// say nothing are left out. With no section they are those of all.
+// Values returns a section's values as TOML, by key, without unused keys. An empty section
+// selects all sections.
 func (r *Resolved) Values(section string) map[string]string {
 	values := map[string]string{}
 	for _, f := range shapeOf(&r.Config).fields {
@@ -65,8 +64,7 @@ func (r *Resolved) Values(section string) map[string]string {
 	return values
 }
 
-// Explain writes the resolved run as TOML with every value's origin in a
-// comment.
+// Explain writes the resolved run as TOML, with each value's origin in a comment.
 func (r *Resolved) Explain(w io.Writer) error { return r.write(w, true) }
 
 func (r *Resolved) write(w io.Writer, origins bool) error {
@@ -94,8 +92,8 @@ func (r *Resolved) write(w io.Writer, origins bool) error {
 	return err
 }
 
-// unused reports whether f is for a kind of reward, or for a way of making a
-// model, that the run does not take.
+// unused reports whether f belongs to a kind of reward, or a way to get a model, that the
+// run does not use.
 func (r *Resolved) unused(f field) bool {
 	if f.idle {
 		return true
@@ -106,7 +104,7 @@ func (r *Resolved) unused(f field) bool {
 	return f.key == "model.path" && r.Model.Path == "" && r.Model.Init.Config != ""
 }
 
-// format is v as a TOML value.
+// format returns v as a TOML value.
 func format(v reflect.Value) string {
 	switch v.Kind() {
 	case reflect.String:
@@ -127,7 +125,7 @@ func format(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// quote is text as a TOML basic string.
+// quote returns text as a TOML basic string.
 func quote(text string) string {
 	var out strings.Builder
 	out.WriteByte('"')

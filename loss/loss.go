@@ -43,29 +43,29 @@ const (
 	K3 = "k3" // e^d - 1 - d
 )
 
-// Config says what is minimised.
+// Config sets the objective.
 type Config struct {
 	// Kind of objective: "grpo", "gspo", "gspo-token", "cispo" or "reinforce".
 	Kind string `toml:"kind"`
-	// EpsilonLow bounds the ratio at 1 - EpsilonLow where the advantage is
-	// negative; with kind "cispo", everywhere.
+	// Clips the ratio at 1 - EpsilonLow if the advantage is negative; with kind "cispo",
+	// always.
 	EpsilonLow float64 `toml:"epsilon_low"`
-	// EpsilonHigh bounds the ratio at 1 + EpsilonHigh where the advantage is
-	// positive; with kind "cispo", everywhere.
+	// Clips the ratio at 1 + EpsilonHigh if the advantage is positive; with kind "cispo",
+	// always.
 	EpsilonHigh float64 `toml:"epsilon_high"`
-	// DualClip bounds the ratio where the advantage is negative, usually at 3; 0
-	// for no bound. Kinds "cispo" and "reinforce" have none.
+	// Maximum ratio if the advantage is negative, usually 3; 0 sets no maximum. Kinds "cispo"
+	// and "reinforce" ignore it.
 	DualClip float64 `toml:"dual_clip"`
-	// Beta weighs the divergence from the reference; 0 needs no reference.
+	// Weight of the divergence from the reference model; 0 needs no reference model.
 	Beta float64 `toml:"beta"`
-	// KL is the estimator of the divergence from the reference: "k1", "k2" or "k3".
+	// Estimator of the divergence from the reference model: "k1", "k2" or "k3".
 	KL string `toml:"kl"`
-	// Aggregation of the tokens' losses: "sequence-mean", "token-mean" or "constant".
+	// Aggregation of token losses: "sequence-mean", "token-mean" or "constant".
 	Aggregation Aggregation `toml:"aggregation"`
-	// Advantage of a response: "group", "group-mean", "leave-one-out" or "reward",
-	// which wait for its group; "batch" or "batch-baseline", which wait for all.
+	// Advantage estimator. "group", "group-mean", "leave-one-out" and "reward" wait for the
+	// response's group; "batch" and "batch-baseline" wait for the whole batch.
 	Advantage string `toml:"advantage"`
-	// OldPolicy that the ratio is taken to: "behaviour" or "previous-step".
+	// Policy in the denominator of the ratio: "behaviour" or "previous-step".
 	OldPolicy string `toml:"old_policy"`
 	// Correction for instances whose log-probabilities differ from the trainer's:
 	// "none", "truncate" or "mask".
@@ -73,11 +73,11 @@ type Config struct {
 	// CorrectionLow is the least ratio of the trainer's to the instance's probability
 	// that "mask" keeps: 0.5, the alpha of IcePop.
 	CorrectionLow float64 `toml:"-"`
-	// CorrectionHigh is the largest ratio of the trainer's to the instance's
-	// probability that "mask" keeps, and the bound of "truncate".
+	// Largest ratio of the trainer's to the instance's probability that "mask" keeps, and the
+	// upper bound of "truncate".
 	CorrectionHigh float64 `toml:"correction_high"`
-	// Keep is the number of a group's responses that are trained, the best half and
-	// the worst half; 0 trains all.
+	// Number of responses per group to train, half of them the best and half the worst; 0
+	// trains all.
 	Keep int `toml:"keep" unit:"responses"`
 }
 

@@ -18,20 +18,19 @@ const (
 
 // Config sets how weights are updated.
 type Config struct {
-	// LR is the peak learning rate.
+	// Peak learning rate.
 	LR float64 `toml:"lr"`
-	// Schedule is the shape of the learning rate after the warm-up: "constant", "linear" or
-	// "cosine".
+	// Learning-rate schedule after the warm-up: "constant", "linear" or "cosine".
 	Schedule string `toml:"schedule"`
-	// Warmup is the number of steps over which the learning rate rises to LR.
+	// Number of steps over which the learning rate rises to LR.
 	Warmup int `toml:"warmup" unit:"steps"`
-	// MinLR is the learning rate at the end of the decay, as a fraction of LR.
-	MinLR float64 `toml:"min_lr" unit:"share"`
-	// Beta2 is the decay of the squared gradient's running mean.
+	// Learning rate at the end of the decay, as a fraction of LR.
+	MinLR float64 `toml:"min_lr" unit:"fraction"`
+	// Decay rate of the running mean of squared gradients.
 	Beta2 float64 `toml:"beta2"`
-	// WeightDecay pulls matrices towards zero, decoupled from the gradient.
+	// Weight decay of matrices, decoupled from the gradient.
 	WeightDecay float64 `toml:"weight_decay"`
-	// ClipGrad limits the global norm of the gradient; 0 does not clip.
+	// Maximum global gradient norm; 0 does not clip.
 	ClipGrad float64 `toml:"clip_grad"`
 }
 

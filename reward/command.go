@@ -18,10 +18,10 @@ const Command = "command"
 
 // CommandConfig holds the keys of kind "command" alone.
 type CommandConfig struct {
-	// Command is the program of "command" and its arguments.
+	// Program that "command" runs, with its arguments.
 	Command []string `toml:"command"`
-	// MemoryGiB limits the memory of a process of "command" and its children; one that
-	// uses more is killed. 0 sets no limit. Linux only.
+	// Memory limit of each "command" process with its children. A process that exceeds it is
+	// killed. 0 sets no limit. Linux only.
 	MemoryGiB float64 `toml:"memory_gib" unit:"GiB"`
 }
 

@@ -2,18 +2,18 @@ package reward
 
 import "encoding/json"
 
-// Config says how responses are scored.
+// Config sets how responses are scored.
 type Config struct {
 	Rule
-	// Sources are the rules for prompts of these data sets, by name. Prompts of
-	// other data sets take the section's own, if it has a kind.
+	// Rules for prompts of these data sources, by name. Prompts of other sources use the rule
+	// of [reward] itself, if it has a kind.
 	Sources map[string]*Rule `toml:"sources"`
 }
 
 // Rule says how a response is scored.
 type Rule struct {
 	Term
-	// Parts are what kind "sum" adds up, by name.
+	// Terms of kind "sum", by name.
 	Parts map[string]*Part `toml:"parts"`
 }
 

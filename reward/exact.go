@@ -13,7 +13,7 @@ const Exact = "exact"
 
 // ExactConfig holds the keys of kind "exact".
 type ExactConfig struct {
-	// Think lets "exact" skip one leading <think>…</think>.
+	// Skip one leading <think>…</think> in kind "exact".
 	Think bool `toml:"think"`
 }
 

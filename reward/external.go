@@ -15,14 +15,14 @@ var ErrTimeout = program.ErrTimeout
 
 // CallConfig holds the keys that kinds "command" and "http" share.
 type CallConfig struct {
-	// Concurrency is the number of calls in flight: processes of "command", requests of
-	// "http". 0 means 4 processes or 8 requests.
+	// Maximum calls in flight: processes of "command", requests of "http". 0 means 4 processes
+	// or 8 requests.
 	Concurrency int `toml:"concurrency" unit:"calls"`
-	// Batch is the most responses that "command" and "http" hand over at once: what
-	// waits is taken, and nothing is waited for.
+	// Maximum responses per call of "command" and "http". easyrl sends whatever is queued and
+	// never waits to fill a batch.
 	Batch int `toml:"batch" unit:"responses"`
-	// Timeout of "command" and "http" in seconds, for one answer, counted from
-	// when it is asked for; a program's first one includes its start.
+	// Timeout for one score of "command" and "http", counted from the request. The first score
+	// of a program includes its startup.
 	Timeout float64 `toml:"timeout" unit:"s"`
 	// Retries is how often a call is repeated after a failure that may pass. A service
 	// that does not answer at all is tried for a minute, unless Retries is 0.

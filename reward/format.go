@@ -11,7 +11,7 @@ const Format = "format"
 
 // FormatConfig holds the keys of kind "format".
 type FormatConfig struct {
-	// Tags of "format", each once and in this order.
+	// Tags that "format" requires, each once and in this order.
 	Tags []string `toml:"tags"`
 	// Start requires the first tag to open the response, after white space at most.
 	Start bool `toml:"-"`

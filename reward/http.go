@@ -19,7 +19,7 @@ const HTTP = "http"
 
 // HTTPConfig holds the keys of kind "http" alone.
 type HTTPConfig struct {
-	// URL is where "http" asks; of several each request takes the next.
+	// Service URLs of "http". Requests rotate through them.
 	URL []string `toml:"url"`
 }
 

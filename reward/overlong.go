@@ -9,8 +9,7 @@ const Overlong = "overlong"
 
 // OverlongConfig holds the keys of kind "overlong".
 type OverlongConfig struct {
-	// Buffer is the number of tokens before rollout.max_tokens over which the
-	// penalty of "overlong" grows.
+	// Number of tokens before rollout.max_tokens over which the penalty of "overlong" grows.
 	Buffer int `toml:"buffer" unit:"tokens"`
 }
 

@@ -15,9 +15,9 @@ const Regex = "regex"
 
 // RegexConfig holds the keys of kind "regex".
 type RegexConfig struct {
-	// Pattern is a regular expression in RE2 syntax. The last match of its group is
-	// compared with the answer, letter by letter by "regex" and as mathematics by
-	// "math". Without a group, "regex" is satisfied by any match.
+	// Regular expression in RE2 syntax. The last match of its group is compared with the
+	// reference answer, as text by "regex" and as mathematics by "math". Without a group,
+	// "regex" accepts any match.
 	Pattern string `toml:"pattern"`
 }
 

@@ -10,7 +10,7 @@ const Repetition = "repetition"
 
 // RepetitionConfig holds the keys of kind "repetition".
 type RepetitionConfig struct {
-	// Words of "repetition" that count as one, in a row.
+	// Length of the n-grams that "repetition" counts, in words.
 	Words int `toml:"words" unit:"words"`
 }
 

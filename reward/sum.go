@@ -17,7 +17,7 @@ const Sum = "sum"
 // Part is one term of a sum.
 type Part struct {
 	Term
-	// Weight that the part's score is multiplied by; with 0 it is logged alone.
+	// Factor of the part's score; 0 only logs the score.
 	Weight float64 `toml:"weight"`
 }
 

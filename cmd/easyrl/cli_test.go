@@ -92,7 +92,7 @@ func TestCommandLine(t *testing.T) {
 		{"unknown flag", []string{"check", "-sett"}, exitUsage, "", "easyrl: check: unknown flag -sett, did you mean -set? (see easyrl check -h)\n"},
 		{"no file", []string{"check"}, exitUsage, "", "easyrl: no configuration given, expected RUN.toml\n"},
 		{"missing file", []string{"check", "none.toml"}, exitUsage, "", "easyrl: read configuration: open none.toml: no such file"},
-		{"setting alone", []string{"check", quickstart, "run.steps=3"}, exitUsage, "", "open run.steps=3: no such file or directory, expected -set run.steps=3 for a setting\n"},
+		{"setting alone", []string{"check", quickstart, "run.steps=3"}, exitUsage, "", "open run.steps=3: no such file or directory; pass a setting as -set run.steps=3\n"},
 		{"faults", []string{"check", quickstart, "-set", "loss.kl=k4", "-set", "eval.k=0"}, exitUsage, "", "easyrl: -set: loss.kl is \"k4\""},
 		{"check", []string{"check", quickstart, "-set", "eval.k=4"}, exitDone, "k = 4                                    # -set\n", ""},
 		{"check of sft", []string{"check", filepath.Join("..", "..", "configs", "quickstart-sft.toml")}, exitDone, "batch_size = 64", ""},
