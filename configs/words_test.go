@@ -115,7 +115,7 @@ func (w *words) addServers() {
 func (w *words) table(t *testing.T, of reflect.Type, section string) string {
 	t.Helper()
 	doc, ok := strings.CutPrefix(w.structs[of.Name()], of.Name()+" ")
-	require.True(t, ok, "struct %s has no doc that begins with its name", of.Name())
+	require.True(t, ok, "the doc of struct %s does not begin with its name", of.Name())
 	return "`[" + section + "]` " + cell(doc)
 }
 

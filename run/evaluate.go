@@ -148,11 +148,11 @@ func (e *evaluation) score(ctx context.Context, deps evaluate.Deps) (map[string]
 	return metrics, err
 }
 
-// heldSamples is the number of prompts per set whose answers are kept.
+// heldSamples is the number of prompts per set whose responses are saved.
 const heldSamples = 4
 
-// evaluateStep evaluates the weights after a step. It keeps the answers to the first
-// prompts of each set, for comparison across steps.
+// evaluateStep evaluates the weights after a step. It saves the responses to the
+// first prompts of each set, for comparison across steps.
 func (t *training) evaluateStep(ctx context.Context, step int, sets []evaluate.Set, deps evaluate.Deps) (map[string]float64, float64, error) {
 	var kept []*evaluate.Result
 	deps.Done = func(result *evaluate.Result) {
@@ -187,7 +187,7 @@ func keepHeld(dir string, step int, results []*evaluate.Result) error {
 			Step int `json:"step"`
 			*evaluate.Result
 		}{step, result}); err != nil {
-			return fmt.Errorf("keep held-out answers: %w", err)
+			return fmt.Errorf("save held-out responses: %w", err)
 		}
 	}
 	err := os.MkdirAll(dir, 0o755)
@@ -195,7 +195,7 @@ func keepHeld(dir string, step int, results []*evaluate.Result) error {
 		err = report.ReplaceFile(filepath.Join(dir, fmt.Sprintf("step-%06d.jsonl", step)), lines.Bytes())
 	}
 	if err != nil {
-		return fmt.Errorf("keep held-out answers: %w", err)
+		return fmt.Errorf("save held-out responses: %w", err)
 	}
 	return nil
 }

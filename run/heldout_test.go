@@ -21,5 +21,5 @@ func TestKeepHeld(t *testing.T) {
 {"step":10,"set":"a","index":1,"prompt_id":"","prompt":"","responses":null}
 {"step":10,"set":"b","index":0,"prompt_id":"","prompt":"<x>","responses":null}
 `, string(text))
-	require.ErrorContains(t, keepHeld(filepath.Join(dir, "step-000010.jsonl"), 1, nil), "keep held-out answers")
+	require.ErrorContains(t, keepHeld(filepath.Join(dir, "step-000010.jsonl"), 1, nil), "save held-out responses")
 }

@@ -410,7 +410,7 @@ func TestBadLinesToLogprobs(t *testing.T) {
 		var out, errs bytes.Buffer
 		require.Equal(t, exitUsage, runWith(&out, &errs, good+"\n"+line+"\n"+good, "logprobs", "-model", filepath.Join(dir, "m")), line)
 		requireOneLine(t, errs.String(), "standard input:3: "+want)
-		require.Equal(t, 1, strings.Count(out.String(), "\n"), "what came before has its answer")
+		require.Equal(t, 1, strings.Count(out.String(), "\n"), "lines before the invalid one are answered")
 	}
 	long := write(t, dir, "long.jsonl", good+strings.Repeat(" ", (64<<20)+1))
 	code, _, errs := command(t, "logprobs", "-model", filepath.Join(dir, "m"), "-data", long)

@@ -49,10 +49,10 @@ func TestResumeSkipsBadCheckpoints(t *testing.T) {
 		"no manifest": {func(t *testing.T, c string) {
 			require.NoError(t, os.Remove(filepath.Join(c, "step-000005", "trainer", "manifest.json")))
 		}, []string{"step-000005: no trainer/manifest.json: the checkpoint is incomplete", "resuming after step 4 from "}},
-		"one bit": {func(t *testing.T, c string) {
+		"one flipped bit": {func(t *testing.T, c string) {
 			corrupt(t, filepath.Join(c, "step-000005", "model.safetensors"))
 		}, []string{"step-000005: model.safetensors: sha256 ", "resuming after step 4 from "}},
-		"two of them": {func(t *testing.T, c string) {
+		"two damaged checkpoints": {func(t *testing.T, c string) {
 			require.NoError(t, os.Truncate(filepath.Join(c, "step-000005", "trainer", optimizerFile), 100))
 			require.NoError(t, os.Remove(filepath.Join(c, "step-000004", "config.json")))
 		}, []string{"step-000005: trainer/optimizer.safetensors: 100 bytes, expected ", "step-000004: config.json: missing", "resuming after step 3 from "}},
@@ -75,7 +75,7 @@ func TestResumeSkipsBadCheckpoints(t *testing.T) {
 	}
 }
 
-// Changed settings are accepted and reported. Changed data is refused, because the run's
+// Changed settings are accepted and reported. Changed data is rejected, because the run's
 // position in it would be meaningless.
 func TestResumeWithOtherSettings(t *testing.T) {
 	t.Parallel()

@@ -220,7 +220,7 @@ func TestBadRewardEndsRun(t *testing.T) {
 			require.Contains(t, last, want)
 			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 			require.NoError(t, err)
-			require.Empty(t, steps, "no reward was made up")
+			require.Empty(t, steps, "no step is trained without rewards")
 			said, err := report.ReadWarnings(filepath.Join(out, report.WarningsFile))
 			require.NoError(t, err)
 			require.Equal(t, []report.Warning{{Kind: "failed", Text: "the run failed: " + strings.TrimPrefix(last, "easyrl: ")}}, said)
@@ -273,7 +273,7 @@ func TestBadRewardOfOnePrompt(t *testing.T) {
 				require.Zero(t, code, errs)
 				retries := requireOneFailed(t, out, errs)
 				if mode == "reports" {
-					require.Zero(t, retries, "what a program says is final")
+					require.Zero(t, retries, "a program's verdict is not retried")
 				} else {
 					require.GreaterOrEqual(t, retries, 2.0)
 				}
@@ -337,7 +337,7 @@ func TestHTTPReward(t *testing.T) {
 		<-r.Context().Done()
 		return true
 	}
-	t.Run("never answers one", func(t *testing.T) {
+	t.Run("never answers one response", func(t *testing.T) {
 		t.Parallel()
 		code, out, errs := run(t, httpScorer(t, silent), 3) // enough for the others to answer
 		require.Zero(t, code, errs)

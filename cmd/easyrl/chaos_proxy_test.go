@@ -210,7 +210,7 @@ func impatient() fleet.Config {
 
 // startTraining trains dir's run with the given settings into dir/name. The test waits for
 // it at its end.
-func startTraining(t *testing.T, dir, name string, bears fleet.Config, settings ...string) *training {
+func startTraining(t *testing.T, dir, name string, fc fleet.Config, settings ...string) *training {
 	t.Helper()
 	tr := &training{out: filepath.Join(dir, name), said: &console{more: make(chan struct{}, 1)}, done: make(chan struct{})}
 	resolved, err := run.Load(configs.TrainTask, []string{filepath.Join(dir, "run.toml")}, append(settings, fmt.Sprintf("run.dir=%q", tr.out)))
@@ -218,7 +218,7 @@ func startTraining(t *testing.T, dir, name string, bears fleet.Config, settings 
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer close(tr.done)
-		tr.err = run.Train(ctx, resolved, run.Options{Out: io.Discard, Log: tr.said, Fleet: &bears})
+		tr.err = run.Train(ctx, resolved, run.Options{Out: io.Discard, Log: tr.said, Fleet: &fc})
 		_, _ = tr.said.Write([]byte("ended\n"))
 	}()
 	t.Cleanup(func() {
@@ -273,7 +273,7 @@ func trainedOn(t *testing.T, run string, step int) (groups []rollout.Group, by m
 	for line := range bytes.Lines(text) {
 		var g rollout.Group
 		require.NoError(t, json.Unmarshal(line, &g))
-		require.Equal(t, []int{step, len(groups)}, []int{g.Step, g.Index}, "each prompt once")
+		require.Equal(t, []int{step, len(groups)}, []int{g.Step, g.Index}, "each prompt appears once")
 		require.EqualValues(t, step, g.Version)
 		by[g.Responses[0].Instance]++
 		for i := range g.Responses {

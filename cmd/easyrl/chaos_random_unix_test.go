@@ -167,15 +167,15 @@ func TestRandomChaos(t *testing.T) {
 		first, err = strconv.ParseUint(text, 10, 64)
 		require.NoError(t, err)
 	}
-	bears := impatient()
-	bears.CallTimeout, bears.PublishTimeout = time.Second, time.Second
+	fc := impatient()
+	fc.CallTimeout, fc.PublishTimeout = time.Second, time.Second
 	for seed := first; seed < first+randomSchedules; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := &moments{plan: randomPlan(rand.New(rand.NewPCG(seed, 0))), came: make(chan chan struct{})}
 			for _, p := range proxies {
 				p.on(m.meet)
 			}
-			tr := startTraining(t, dir, fmt.Sprint("random-", seed), bears, append(fleetSettings(randomSteps),
+			tr := startTraining(t, dir, fmt.Sprint("random-", seed), fc, append(fleetSettings(randomSteps),
 				"inference.kind=easyrl", "control.listen=127.0.0.1:0", endpoints(proxies[:randomServers-1]...))...)
 			control := tr.control(t)
 			var verbs sync.WaitGroup

@@ -44,14 +44,14 @@ func faultsOfServers() []fault {
 			return choices
 		})},
 		{"gives all responses twice", 2, edits(func(choices []json.RawMessage) []json.RawMessage { return append(choices, choices...) })},
-		{"says all twice", 2, changes(func(answer []byte) []byte { return append(answer, answer...) })},
+		{"repeats its body", 2, changes(func(answer []byte) []byte { return append(answer, answer...) })},
 		{"answers twice", 4, answersTwice},
 		{"is cut off", 2, cut(true)},
 		{"is cut off in a chunk", 2, cut(false)},
 		{"fails", 4, refuses(http.StatusInternalServerError)},
 		{"is full", 1, refuses(http.StatusTooManyRequests)},
-		{"is not there", 2, refuses(http.StatusNotFound)},
-		{"takes a prompt for invalid", 2, refuses(http.StatusBadRequest)},
+		{"not found", 2, refuses(http.StatusNotFound)},
+		{"rejects a prompt", 2, refuses(http.StatusBadRequest)},
 	}
 	first := regexp.MustCompile(`("token_logprobs":\[)[^,\]]+`)
 	for _, value := range []string{"NaN", "null", "Infinity", "-1e39", "0.5", `"-1"`} {
@@ -164,7 +164,7 @@ func drips(x *exchange) {
 
 // cut returns a fault that breaks off the connection in the middle of an answer, with or
 // without a Content-Length.
-func cut(told bool) func(x *exchange) {
+func cut(announced bool) func(x *exchange) {
 	return func(x *exchange) {
 		if !x.inSecondStep() {
 			return
@@ -172,7 +172,7 @@ func cut(told bool) func(x *exchange) {
 		x.fault()
 		status, answer := x.ask()
 		length := -1
-		if told {
+		if announced {
 			length = len(answer)
 		}
 		x.begin(status, length)
@@ -270,10 +270,10 @@ func TestChaosOfAnswers(t *testing.T) {
 			})
 			tr := startTraining(t, dir, fmt.Sprint("fault-", i), impatient(), chaosSettings(proxies)...)
 			tr.end(t)
-			require.Positive(t, met.Load(), "the fault came")
+			require.Positive(t, met.Load(), "the fault occurred")
 			requireSameRun(t, want, tr.out, chaosSteps)
 			_, by := trainedOn(t, tr.out, chaosSteps)
-			require.Positive(t, by[proxies[0].URL], "it serves again")
+			require.Positive(t, by[proxies[0].URL], "the instance serves again")
 		})
 	}
 }
@@ -322,13 +322,13 @@ func TestChaosOfProcesses(t *testing.T) {
 		tr := run(t, "stopped", func() { victim.signal(syscall.SIGSTOP) }, func() { victim.signal(syscall.SIGCONT) }, true)
 		require.Regexp(t, `(?m)^easyrl: instance `+proxies[0].URL+`: \w+, was \w+: .*timed out after 2s`, tr.said.String())
 	})
-	t.Run("started anew", func(t *testing.T) {
-		run(t, "anew", func() {
+	t.Run("restarted", func(t *testing.T) {
+		run(t, "restarted", func() {
 			victim.kill()
 			victim.restart(proxies[0])
 		}, nothing, true)
 	})
-	t.Run("started anew from elsewhere", func(t *testing.T) {
+	t.Run("restarted from another folder", func(t *testing.T) {
 		elsewhere := filepath.Join(t.TempDir(), "other-name")
 		require.NoError(t, os.CopyFS(elsewhere, os.DirFS(filepath.Join(dir, "served"))))
 		run(t, "elsewhere", func() {

@@ -35,7 +35,7 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, exitDone, code, stderr)
 	c := readComparison(t, out)
 	require.Len(t, c.Runs, 3)
-	require.Equal(t, 2, c.Cores, "one thread for each side")
+	require.Equal(t, 2, c.Cores, "one thread per side")
 	for i, name := range []string{"sync", "periodic-async", "colocated"} {
 		r := c.Runs[i]
 		require.Equal(t, name, r.Name)

@@ -69,7 +69,7 @@ func TestElastic(t *testing.T) {
 		_, by := trainedOn(t, tr.out, i+1)
 		served := []int{1, 4, 2}[stageOf(i+1, joinIn, leaveIn)]
 		if i+1 != joinIn && i+1 != leaveIn { // in those steps shares depend on how quickly instances join and leave
-			require.Len(t, by, served, "step %d: each instance has its share", i+1)
+			require.Len(t, by, served, "step %d: every instance samples", i+1)
 		}
 	}
 	require.Equal(t, []float64{1, 1, 1, 4, 4, 4, 2, 2, 2}, sizes)

@@ -129,7 +129,7 @@ func TestModesEndInSameWeights(t *testing.T) {
 			}
 		})
 	}
-	require.NotEqual(t, want, weightsHash(t, trainTiny(t, dir, "seed", "run.seed=2"), 5), "another seed is another run")
+	require.NotEqual(t, want, weightsHash(t, trainTiny(t, dir, "seed", "run.seed=2"), 5), "another seed gives other weights")
 }
 
 // The same holds with several mini-batches per step, and with the paper's old policy, which
@@ -189,8 +189,8 @@ func TestKilledRunResumesToSameWeights(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tracetest.Read(trace)
 			require.NoError(t, err)
-			require.Regexp(t, `"name":"(step|eval)","ph":"X",[^{}]*"args":{"step":[01]}`, string(trace), "of the process that was killed")
-			require.Regexp(t, `"name":"step","ph":"X",[^{}]*"args":{"step":5}`, string(trace), "of the one after it")
+			require.Regexp(t, `"name":"(step|eval)","ph":"X",[^{}]*"args":{"step":[01]}`, string(trace), "span of the killed process")
+			require.Regexp(t, `"name":"step","ph":"X",[^{}]*"args":{"step":5}`, string(trace), "span of the next process")
 		})
 	}
 }
@@ -230,9 +230,9 @@ func TestReplayRepeatsStep(t *testing.T) {
 	fresh := filepath.Join(dir, "fresh")
 	require.NoError(t, os.CopyFS(fresh, os.DirFS(last)))
 	require.NoError(t, os.RemoveAll(filepath.Join(fresh, "trainer")))
-	require.InDelta(t, 1e-2, rate(fresh, ""), 1e-9, "the first step of a model that no run has left")
+	require.InDelta(t, 1e-2, rate(fresh, ""), 1e-9, "first step of a model without a checkpoint")
 	status, _, stderr := command(t, "replay", "-model", last, "-rollouts", filepath.Join(run, "rollouts", "step-000003.jsonl"),
-		"-out", filepath.Join(dir, "refused"), "-set", "run.steps=2")
+		"-out", filepath.Join(dir, "rejected"), "-set", "run.steps=2")
 	require.Equal(t, 2, status)
 	require.Contains(t, stderr, "run.steps is 2, expected at least 3, the step to take")
 }

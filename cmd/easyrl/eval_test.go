@@ -19,7 +19,7 @@ func evalJSON(t *testing.T, args ...string) (metrics map[string]float64, errs st
 	code, out, errs := command(t, append([]string{"eval", "-json"}, args...)...)
 	require.Zero(t, code, errs)
 	require.Equal(t, 1, strings.Count(out, "\n"), "one object")
-	require.NoError(t, json.Unmarshal([]byte(out), &metrics), "flat, and numbers alone")
+	require.NoError(t, json.Unmarshal([]byte(out), &metrics), "a flat object of numbers")
 	return metrics, errs
 }
 
@@ -85,7 +85,7 @@ func TestEvalOfRunFile(t *testing.T) {
 	model := filepath.Join(run, "checkpoints", "step-000002")
 	metrics, _ := evalJSON(t, filepath.Join(run, "run.toml"), "-model", model)
 	for name, x := range metrics {
-		require.Equal(t, x, steps[2][name], "the same as the run's own evaluation: %s", name)
+		require.Equal(t, x, steps[2][name], "equals the run's own evaluation: %s", name)
 	}
 	for name := range steps[2] {
 		if strings.HasPrefix(name, "eval/") {
@@ -94,7 +94,7 @@ func TestEvalOfRunFile(t *testing.T) {
 	}
 	require.Equal(t, 7.0, metrics["eval/prompts/prompts"])
 	start, _ := evalJSON(t, filepath.Join(run, "run.toml"))
-	require.Equal(t, steps[0]["eval/prompts/mean@3"], start["eval/prompts/mean@3"], "the run's own model, at its start")
+	require.Equal(t, steps[0]["eval/prompts/mean@3"], start["eval/prompts/mean@3"], "the run's model at its start")
 	other, _ := evalJSON(t, filepath.Join(run, "run.toml"), "-model", model, "-k", "2", "-set", "eval.prompts=3", "-set", "eval.temperature=0")
 	require.Equal(t, 3.0, other["eval/prompts/prompts"])
 	require.Contains(t, other, "eval/prompts/mean@2")
@@ -147,7 +147,7 @@ func TestEvalWithBadReward(t *testing.T) {
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, errs, "easyrl: try the reward on the first prompts' own answers: ")
-	require.NotContains(t, errs, "/23 prompts", "known before anything is sampled")
+	require.NotContains(t, errs, "/23 prompts", "the check precedes sampling")
 	require.Contains(t, errs, "out of ideas")
 }
 
@@ -199,7 +199,7 @@ func TestEvalRefusesAnotherRecord(t *testing.T) {
 		require.Equal(t, string(held), string(now))
 	}
 	again, errs := evalJSON(t, args("-threads", "1", "-set", "inference.max_running=3")...)
-	require.Equal(t, want, again, "what does not matter to the result may differ")
+	require.Equal(t, want, again, "settings that do not affect the result may change")
 	require.Contains(t, errs, "23 of 23 prompts are already done")
 }
 

@@ -53,7 +53,7 @@ func TestSFTReportsOnData(t *testing.T) {
 			losses = append(losses, x)
 		}
 	}
-	require.Len(t, losses, 3, "before, after step 2, after the last")
+	require.Len(t, losses, 3, "before the first step, after step 2 and after the last")
 	require.Less(t, losses[2], losses[0])
 
 	// The loss of the single held-out example equals the one from easyrl logprobs.

@@ -69,7 +69,7 @@ func TestFullDisk(t *testing.T) {
 				}
 				now, err := os.ReadFile(filepath.Join(run, "run.toml"))
 				require.NoError(t, err)
-				require.Contains(t, string(now), string(written[:20]), "whole, old or new")
+				require.Contains(t, string(now), string(written[:20]), "the file is complete, old or new")
 				require.Equal(t, strings.Count(string(written), "\n"), strings.Count(string(now), "\n"))
 			}
 

@@ -31,7 +31,7 @@ func TestOneProcessPerRun(t *testing.T) {
 		require.Equal(t, "easyrl: run.dir \""+run+"\" is in use by another process. Wait for it to exit, or set another run.dir\n", stderr)
 		entries, err := os.ReadDir(run)
 		require.NoError(t, err)
-		require.Len(t, entries, 1, "the lock alone")
+		require.Len(t, entries, 1, "only the lock")
 		unlock()
 		status, _, stderr = command(t, args...)
 		require.Zero(t, status, stderr)

@@ -161,11 +161,11 @@ func TestNetworks(t *testing.T) {
 	requireSameRun(t, want, tr.out, steps)
 	for step := 1; step <= steps; step++ {
 		_, by := trainedOn(t, tr.out, step)
-		require.Len(t, by, len(wires), "step %d: each instance has its share", step)
+		require.Len(t, by, len(wires), "step %d: every instance samples", step)
 	}
 	lost := int64(0)
 	for _, w := range wires {
-		t.Logf("%s: %d packets, of which %d were lost", w.host, w.carried.Load(), w.lost.Load())
+		t.Logf("%s: %d packets, %d lost", w.host, w.carried.Load(), w.lost.Load())
 		lost += w.lost.Load()
 	}
 	require.Positive(t, lost)

@@ -62,7 +62,7 @@ func TestObjectives(t *testing.T) {
 			require.Equal(t, "base", seen[got], name)
 			continue
 		}
-		require.Empty(t, seen[got], "%s ends in the weights of it", name)
+		require.Empty(t, seen[got], "%s ends with the same weights", name)
 		seen[got] = name
 	}
 }

@@ -79,9 +79,9 @@ func TestRewardServiceOutage(t *testing.T) {
 	out := filepath.Join(dir, "run")
 	const most = 32 // four tries of each of eight concurrent requests
 	firstStep := regexp.MustCompile("^[0-5],0$")
-	var refused atomic.Int64
+	var rejected atomic.Int64
 	url := httpScorer(t, func(_ int64, prompt string, w http.ResponseWriter, _ *http.Request) bool {
-		away := !firstStep.MatchString(prompt) && refused.Add(1) <= most
+		away := !firstStep.MatchString(prompt) && rejected.Add(1) <= most
 		if away {
 			w.WriteHeader(http.StatusBadGateway)
 		}
@@ -121,7 +121,7 @@ func TestFailedEvaluationDoesNotEndRun(t *testing.T) {
 	steps := metricsOf(t, out)
 	require.Len(t, steps, 3)
 	for i, values := range steps {
-		require.Contains(t, []float64{4, 5, 6}, values["eval/held/failed"], "those that failed at once count")
+		require.Contains(t, []float64{4, 5, 6}, values["eval/held/failed"], "immediate failures count")
 		for name := range values {
 			require.False(t, strings.HasPrefix(name, "eval/held/mean@") || strings.HasPrefix(name, "eval/held/pass@"), name)
 		}

@@ -77,11 +77,11 @@ func TestQwen3OnGSM8K(t *testing.T) {
 		require.Zero(t, code, errs)
 		want := weightsHash(t, filepath.Join(dir, whole), steps)
 		require.Equal(t, want, weightsHash(t, filepath.Join(dir, verb+"-killed"), steps))
-		require.NotEqual(t, want, weightsHash(t, filepath.Join(dir, whole), 1), "a step that changes nothing shows nothing")
+		require.NotEqual(t, want, weightsHash(t, filepath.Join(dir, whole), 1), "the step changes the weights")
 		return filepath.Join(dir, whole, "checkpoints", fmt.Sprintf("step-%06d", steps))
 	}
 
-	// Random weights give no right answers, so letters give the signal.
+	// Random weights give no correct answers, so the reward counts letters.
 	trained := twice("train", model, 2, "data.train="+problems, "data.eval="+held, "run.steps=2", "rollout.prompts_per_step=3", "rollout.group_size=4",
 		"rollout.max_tokens=16", "train.lr=1e-3", "reward.kind=sum", "reward.parts.right.kind=math", "reward.parts.letters.kind=regex",
 		`reward.parts.letters.pattern=(?s)a.*a.*a`)

@@ -53,7 +53,7 @@ func TestServeSimulates(t *testing.T) {
 	for _, c := range a.Choices {
 		require.Len(t, c.IDs, 3)
 		require.Equal(t, []float32{simulate.Logprob, simulate.Logprob, simulate.Logprob}, c.Logprobs.Values)
-		require.Empty(t, c.Text, "there is no tokenizer")
+		require.Empty(t, c.Text, "no tokenizer, no text")
 	}
 	again, _ := askCompletions(t, root, "")
 	require.Equal(t, a.Choices, again.Choices)
@@ -103,7 +103,7 @@ func TestServeSimulatesModel(t *testing.T) {
 	require.Equal(t, 64, models.Data[0].Length)
 	a, code := askCompletions(t, root, `,"stop":["1"]`)
 	require.Equal(t, http.StatusOK, code, a.Error)
-	require.Len(t, a.Choices[0].IDs, 3, "the length has been drawn")
+	require.Len(t, a.Choices[0].IDs, 3, "the sampled length is kept")
 	f, err := folder.Open(dir)
 	require.NoError(t, err)
 	a, code = askCompletions(t, root, "")

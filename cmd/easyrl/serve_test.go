@@ -139,7 +139,7 @@ func requireGenerates(t *testing.T, model string, a answered) {
 		require.NoError(t, json.Unmarshal([]byte(line), &want))
 		require.Equal(t, want.IDs, a.Choices[i].IDs)
 		require.Equal(t, want.Text, a.Choices[i].Text)
-		require.Equal(t, want.Logprobs, a.Choices[i].Logprobs.Values, "the same bits")
+		require.Equal(t, want.Logprobs, a.Choices[i].Logprobs.Values, "bit-identical log-probabilities")
 	}
 }
 
@@ -288,17 +288,17 @@ func TestServeRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"taken":          {[]string{"-model", bare, "-listen", taken.Addr().String()}, "address already in use"},
-		"no weights":     {[]string{"-model", bare, "-listen", "127.0.0.1:0"}, "no model.safetensors"},
-		"no model":       {nil, "expected -model DIR or -simulate SPEC"},
-		"no folder":      {[]string{"-model", filepath.Join(dir, "none")}, "no such file"},
-		"beyond":         {[]string{"-model", model, "-listen", "0.0.0.0:0"}, "beyond loopback"},
-		"no port":        {[]string{"-model", model, "-listen", "localhost"}, `listen "localhost", expected host:port`},
-		"no room":        {[]string{"-model", model, "-max-running", "0"}, "-max-running is 0"},
-		"empty token":    {[]string{"-model", model, "-token-file", empty}, "has no token"},
-		"join no port":   {[]string{"-model", model, "-join", "http://trainer:99999"}, `-join is "http://trainer:99999", expected http://HOST:PORT`},
-		"join what":      {[]string{"-model", model, "-join", "trainer:7070"}, `-join is "trainer:7070", expected http://HOST:PORT`},
-		"no time at all": {[]string{"-model", model, "-drain-timeout", "0s"}, "drain timeout 0s"},
+		"taken":            {[]string{"-model", bare, "-listen", taken.Addr().String()}, "address already in use"},
+		"no weights":       {[]string{"-model", bare, "-listen", "127.0.0.1:0"}, "no model.safetensors"},
+		"no model":         {nil, "expected -model DIR or -simulate SPEC"},
+		"no folder":        {[]string{"-model", filepath.Join(dir, "none")}, "no such file"},
+		"beyond":           {[]string{"-model", model, "-listen", "0.0.0.0:0"}, "beyond loopback"},
+		"no port":          {[]string{"-model", model, "-listen", "localhost"}, `listen "localhost", expected host:port`},
+		"no room":          {[]string{"-model", model, "-max-running", "0"}, "-max-running is 0"},
+		"empty token":      {[]string{"-model", model, "-token-file", empty}, "has no token"},
+		"join no port":     {[]string{"-model", model, "-join", "http://trainer:99999"}, `-join is "http://trainer:99999", expected http://HOST:PORT`},
+		"join no URL":      {[]string{"-model", model, "-join", "trainer:7070"}, `-join is "trainer:7070", expected http://HOST:PORT`},
+		"no drain timeout": {[]string{"-model", model, "-drain-timeout", "0s"}, "drain timeout 0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out, errs := command(t, append([]string{"serve"}, test.args...)...)

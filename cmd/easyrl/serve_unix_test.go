@@ -49,7 +49,7 @@ func TestServeStopsOnSignal(t *testing.T) {
 }
 
 // A signal stops a fleet member cleanly: the trainer sends no more requests, running ones
-// finish, new ones are refused, and the trainer forgets the member.
+// finish, new ones are rejected, and the trainer forgets the member.
 func TestServeDrainsOnSignal(t *testing.T) {
 	t.Parallel()
 	control, trainer := controlFor(t)
@@ -71,7 +71,7 @@ func TestServeDrainsOnSignal(t *testing.T) {
 		code = ask(t, http.MethodPost, root+"/v1/completions", "", strings.NewReader(`{"prompt":[3],"max_tokens":1}`), &a)
 		require.Contains(t, []int{http.StatusOK, http.StatusServiceUnavailable}, code, a.Error)
 	}
-	require.Equal(t, []string{"add easyrl " + root, "drain host/1"}, r.called(""), "it is a member while it answers")
+	require.Equal(t, []string{"add easyrl " + root, "drain host/1"}, r.called(""), "it stays a member while it answers")
 	text, err := io.ReadAll(stream.Body)
 	require.NoError(t, errors.Join(err, stream.Body.Close()))
 	require.Greater(t, len(text), 8<<20)
@@ -171,7 +171,7 @@ func TestServeRejoinsResumedRun(t *testing.T) {
 	require.Zero(t, code, errs)
 	trainer.signal(syscall.SIGKILL) // before the instance notices that it was removed
 	_, errs = trainer.end()
-	require.NotContains(t, errs, "step 6/6", "it was to be killed in the middle")
+	require.NotContains(t, errs, "step 6/6", "killed in the middle of the run")
 	require.NoError(t, os.Remove(held))
 	stays.signal(syscall.SIGSTOP) // without it the run waits
 	trainer = startProcess(t, nil, append(args, "-resume")...)

@@ -65,9 +65,9 @@ func TestServersEndInSameWeights(t *testing.T) {
 		trace, err := os.ReadFile(filepath.Join(out, trace.File))
 		require.NoError(t, err)
 		for _, s := range servers {
-			require.Contains(t, string(trace), strconv.Quote(s.URL), "each instance has its row")
+			require.Contains(t, string(trace), strconv.Quote(s.URL), "every instance has a row")
 		}
-		require.NoDirExists(t, filepath.Join(out, "weights"), "what was written for the servers goes with the run")
+		require.NoDirExists(t, filepath.Join(out, "weights"), "the servers' weight files are removed at the end")
 	}
 }
 
@@ -99,7 +99,7 @@ func TestSlowServerIsHedged(t *testing.T) {
 	require.Positive(t, values[1]["fleet/hedges"])
 	for _, v := range values {
 		require.Zero(t, v["fleet/retries"])
-		require.EqualValues(t, 2, v["fleet/size"], "to be slow is no fault")
+		require.EqualValues(t, 2, v["fleet/size"], "a slow server stays in the fleet")
 	}
 }
 

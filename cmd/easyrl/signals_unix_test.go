@@ -74,7 +74,7 @@ func (p *process) until(prefix string) {
 			return
 		}
 	}
-	require.Fail(p.t, "the process ended before it said "+prefix, "%s", p.log.String())
+	require.Fail(p.t, "the process exited before it printed "+prefix, "%s", p.log.String())
 }
 
 func (p *process) signal(s syscall.Signal) {
@@ -104,7 +104,7 @@ func (p *process) end() (code int, errs string) {
 		p.log.WriteString(line + "\n")
 	}
 	err := p.cmd.Wait()
-	require.True(p.t, p.guard.Stop(), "it hung:\n%s", p.log.String())
+	require.True(p.t, p.guard.Stop(), "the process hung:\n%s", p.log.String())
 	var exit *exec.ExitError
 	if err != nil {
 		require.True(p.t, errors.As(err, &exit), err)
@@ -124,10 +124,10 @@ func TestStoppedRunResumesToSameWeights(t *testing.T) {
 		signals  []syscall.Signal
 		settings []string
 	}{
-		"interrupt":        {[]syscall.Signal{syscall.SIGINT}, nil},
-		"terminate":        {[]syscall.Signal{syscall.SIGTERM}, nil},
-		"sync":             {[]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, []string{"run.mode=sync"}}, // as from a terminal and a supervisor
-		"two of instances": {[]syscall.Signal{syscall.SIGTERM, syscall.SIGINT}, []string{"inference.instances=2"}},
+		"interrupt":     {[]syscall.Signal{syscall.SIGINT}, nil},
+		"terminate":     {[]syscall.Signal{syscall.SIGTERM}, nil},
+		"sync":          {[]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, []string{"run.mode=sync"}}, // as from a terminal and a supervisor
+		"two instances": {[]syscall.Signal{syscall.SIGTERM, syscall.SIGINT}, []string{"inference.instances=2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := filepath.Join(dir, name)

@@ -69,7 +69,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 			"%s is not in docs/metrics.md", name)
 	}
 	for name, pattern := range all {
-		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(written)), pattern.MatchString), "%s of docs/metrics.md is written by none of the runs", name)
+		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(written)), pattern.MatchString), "no run writes %s of docs/metrics.md", name)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestSinks(t *testing.T) {
 	nothing := httptest.NewServer(http.NotFoundHandler())
 	defer nothing.Close()
 	to := fmt.Sprintf(`log.to=["csv","tensorboard","mlflow=%s"]`, nothing.URL)
-	run := trainTiny(t, dir, "told", to, "run.steps=3", "eval.every=2")
+	run := trainTiny(t, dir, "sinks", to, "run.steps=3", "eval.every=2")
 	require.Equal(t, []string{"0", "1", "2", "3"}, column(t, run, "step"))
 	status, errs := resumeTiny(t, dir, run, to, "run.steps=5", "eval.every=2")
 	require.Zero(t, status, errs)
@@ -146,5 +146,5 @@ func TestUnknownCharactersAreReported(t *testing.T) {
 	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", "run.steps=1", "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")))
 	require.Zero(t, code, errs)
 	require.Equal(t, 2, strings.Count(errs, "prompts.jsonl: 2 of 3 prompts have characters that the model's tokenizer lacks (first prompts.jsonl:2)\n"),
-		"once of data.train and once of data.eval: %s", errs)
+		"once for data.train and once for data.eval: %s", errs)
 }

@@ -26,7 +26,7 @@ const (
 // folder.Name, of a package by folder.
 func exceptions() map[string]int {
 	return map[string]int{
-		"cmd/easyrl": 1200, // flags and printing alone
+		"cmd/easyrl": 1200, // only flags and printing
 	}
 }
 
@@ -88,11 +88,11 @@ func TestCalls(t *testing.T) {
 		calls(s.ast, func(call *ast.CallExpr, name string) {
 			switch {
 			case name == "time.Sleep" && s.test:
-				t.Errorf("%s: a test sleeps, expected a channel or testing/synctest", tr.line(s, call))
+				t.Errorf("%s: test sleeps, expected a channel or testing/synctest", tr.line(s, call))
 			case (name == "os.Getenv" || name == "os.LookupEnv") && !s.test && !under(s.pkg, "parallel"):
-				t.Errorf("%s: a setting from the environment, expected a key or a flag", tr.line(s, call))
+				t.Errorf("%s: reads the environment, expected a configuration key or a flag", tr.line(s, call))
 			case name == "os.Exit" && !s.test && !under(s.pkg, "cmd", "examples", "bench"):
-				t.Errorf("%s: a package ends the process, expected an error", tr.line(s, call))
+				t.Errorf("%s: package exits the process, expected an error", tr.line(s, call))
 			}
 		})
 	}
@@ -119,7 +119,7 @@ func TestNoHiddenState(t *testing.T) {
 			switch d := decl.(type) {
 			case *ast.FuncDecl:
 				if d.Name.Name == "init" && d.Recv == nil {
-					t.Errorf("%s: an init function, expected an explicit call", tr.line(s, d))
+					t.Errorf("%s: init function, expected an explicit call", tr.line(s, d))
 				}
 			case *ast.GenDecl:
 				if d.Tok == token.VAR {
@@ -187,7 +187,7 @@ func TestShippedTOML(t *testing.T) {
 		}
 		c := load(base, path)
 		for other, same := range seen {
-			require.NotEqual(t, same, c, "%s is %s over again", path, other)
+			require.NotEqual(t, same, c, "%s has the same effect as %s", path, other)
 		}
 		seen[path] = c
 	})

@@ -49,14 +49,14 @@ func firstSentences() map[string]string {
 
 func TestPackageDocs(t *testing.T) {
 	t.Parallel()
-	docs := map[string]string{} // by package; empty if there is none
+	docs := map[string]string{} // by package; empty without a doc
 	for _, s := range parse(t).files {
 		if s.test {
 			continue
 		}
 		doc := strings.Join(strings.Fields(s.ast.Doc.Text()), " ")
 		if docs[s.pkg] != "" && doc != "" {
-			t.Errorf("%s: package %s has its doc in another file already", s.path, s.pkg)
+			t.Errorf("%s: package %s already has a doc in another file", s.path, s.pkg)
 		}
 		docs[s.pkg] += doc
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// floors of the house, from the ground up: a package imports packages of lower
-// floors only.
+// floors lists the layers of packages from the bottom up. A package imports only packages
+// of lower floors.
 func floors() [][]string {
 	return [][]string{
 		{"tokenizer/chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/grade/wording", "reward/program",
@@ -40,9 +40,8 @@ func floors() [][]string {
 	}
 }
 
-// forTests are the packages that only tests import, those of internal that stand
-// on a floor aside. The examples are on none, nor are the measurements of bench
-// that cmd/easyrl does not offer.
+// forTests lists the packages that only tests import, except for internal packages with a
+// floor. Examples have no floor, nor do benchmarks that cmd/easyrl does not offer.
 func forTests() []string { return []string{"internal", "npu/nputest"} }
 
 func floorOf(pkg string) int {
@@ -57,45 +56,45 @@ func TestFloors(t *testing.T) {
 			continue
 		}
 		if floor < 0 {
-			t.Errorf("%s: package %s is on no floor, expected it in floors()", s.path, s.pkg)
+			t.Errorf("%s: package %s has no floor, add it to floors()", s.path, s.pkg)
 			continue
 		}
 		for _, path := range s.imports() {
 			lower := floorOf(path)
 			switch {
 			case lower >= 0 && lower >= floor:
-				t.Errorf("%s: %s imports %s, which is no lower floor", s.path, s.pkg, path)
+				t.Errorf("%s: %s imports %s, expected only packages of lower floors", s.path, s.pkg, path)
 			case lower < 0 && under(path, "examples", "bench"):
-				t.Errorf("%s: %s imports %s, which is on no floor", s.path, s.pkg, path)
+				t.Errorf("%s: %s imports %s, which has no floor", s.path, s.pkg, path)
 			case under(path, forTests()...) && !under(s.pkg, forTests()...) && (lower < 0 || !under(path, "internal")):
-				t.Errorf("%s: imports %s, which only tests may", s.path, path)
+				t.Errorf("%s: imports %s, which only tests may import", s.path, path)
 			}
 		}
 	}
 }
 
-// Who may import what, tests included.
+// Some packages may be imported only in certain folders, tests included.
 func TestForbiddenImports(t *testing.T) {
 	t.Parallel()
 	rules := []struct {
-		path    string   // and what is below it
+		path    string   // with all packages below it
 		allowed []string // folders
 		why     string
 	}{
-		{"gorgonia.org", []string{"loss"}, "autodiff is for objectives over tokens"},
+		{"gorgonia.org", []string{"loss"}, "only objectives over tokens use autodiff"},
 		{"github.com/valyala/fasthttp", []string{"inference/server", "report"}, "net/http serves everything else"},
 		{"github.com/fasthttp/router", []string{"inference/server", "report"}, "net/http serves everything else"},
-		{"C", []string{"npu", "parallel"}, "cgo lives where the devices are"},
+		{"C", []string{"npu", "parallel"}, "only devices and ranks use cgo"},
 		{"github.com/pelletier/go-toml", []string{"configs"}, "configs is the only reader of TOML"},
-		{"github.com/stretchr/testify/assert", nil, "a test stops at its first fault: require"},
-		{"github.com/pkg/errors", nil, "errors and fmt.Errorf do it"},
-		{"log", nil, "errors are returned and notes go to the console of the run"},
-		{"math/rand", nil, "math/rand/v2 has a documented generator"},
+		{"github.com/stretchr/testify/assert", nil, "use require: a test stops at its first failure"},
+		{"github.com/pkg/errors", nil, "use errors and fmt.Errorf"},
+		{"log", nil, "return errors and print notes on the run's console"},
+		{"math/rand", nil, "use math/rand/v2, whose generators are documented"},
 		{"producer", []string{"run", "bench"}, "run connects producer and trainer"},
 		{"trainer", []string{"run"}, "run connects producer and trainer"},
-		{"configs", []string{"cmd", "run", "deploy", "examples", "internal"}, "run turns a configuration into that of each package"},
+		{"configs", []string{"cmd", "run", "deploy", "examples", "internal"}, "run derives each package's configuration"},
 	}
-	inTests := []string{"producer", "trainer", "npu/cpu", "npu/plugin"} // a scenario of real parts
+	inTests := []string{"producer", "trainer", "npu/cpu", "npu/plugin"} // scenarios with real parts
 	for _, s := range parse(t).files {
 		for _, path := range s.imports() {
 			for _, rule := range rules {
@@ -111,8 +110,8 @@ func TestForbiddenImports(t *testing.T) {
 	}
 }
 
-// What trains, produces and evaluates knows the contract of inference alone, and
-// none of its parts. Tests put real parts together.
+// Training, producing and evaluating depend only on the contract of inference, not on its
+// implementation. Tests may use real parts.
 func TestInferenceIsAContract(t *testing.T) {
 	t.Parallel()
 	for _, s := range parse(t).files {
@@ -121,14 +120,14 @@ func TestInferenceIsAContract(t *testing.T) {
 		}
 		for _, path := range s.imports() {
 			if path != "inference" && under(path, "inference") {
-				t.Errorf("%s imports %s, expected nothing of inference but its contract", s.path, path)
+				t.Errorf("%s imports %s, expected only package inference", s.path, path)
 			}
 		}
 	}
 }
 
-// The module's own packages have no assembly of their own and no vendored code:
-// what the binary is made of is in go.mod.
+// The module has no vendored code and no replacements: go.mod lists everything in the
+// binary.
 func TestNoVendoredCode(t *testing.T) {
 	t.Parallel()
 	walk(t, func(path string) {

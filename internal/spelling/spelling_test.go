@@ -13,7 +13,7 @@ func TestNearest(t *testing.T) {
 	for word, want := range map[string]string{"trian": "train", "tain": "train", "TRAIN": "train", "evla": "eval", "rep": "report", "sf": "sft", "": "sft"} {
 		require.Equal(t, want, Nearest(word, known), word)
 	}
-	require.Contains(t, known, Nearest(strings.Repeat("é", 1<<24), known), "in no time")
+	require.Contains(t, known, Nearest(strings.Repeat("é", 1<<24), known), "a very long word is fast")
 	require.Equal(t, 1, slips("ab", "ba"))
 	require.Equal(t, 3, slips("kitten", "sitting"))
 	require.Equal(t, 2, slips("", "éé"))

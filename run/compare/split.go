@@ -19,7 +19,7 @@ type Recommend struct {
 	Step     float64        `json:"step"`              // seconds, at the speed the machine had during the first run
 	Speedup  float64        `json:"speedup"`           // over the first run
 	Run      string         `json:"run,omitempty"`     // name of the measured run with this split, if any
-	// Partial reports that splits with other numbers of sampling threads were left out: Ti
+	// Partial reports that splits with other numbers of sampling threads are excluded: Ti
 	// was measured with one number only, so its scaling is unknown.
 	Partial bool           `json:"partial,omitempty"`
 	Model   steptime.Model `json:"model"`

@@ -39,7 +39,7 @@ func New(f *folder.Folder, cfg *configs.Config, canaryTokens int, warn func(form
 func (r *Reader) CanaryTokens() []int32 { return r.canary }
 
 // Prompts reads files of prompts. It returns a list per path and the number of prompts
-// dropped from each because they are too long or have no answer.
+// dropped from each because they are too long or have no reference answer.
 func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, dropped []int, err error) {
 	f, cfg := r.folder, r.cfg
 	if f.Tokenizer == nil {
@@ -142,7 +142,7 @@ func (r *Reader) Endless(lists [][]rollout.Prompt, seed uint64) (func(place int)
 	}, nil
 }
 
-// scorable returns the prompts that have the answer their reward needs, and warns about
+// scorable returns the prompts that have the reference answer their reward needs, and warns about
 // the others. A data source without a reward is an error.
 func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Prompt, err error) {
 	first, kind := "", ""
