@@ -144,7 +144,7 @@ func TestReport(t *testing.T) {
 func TestExitStatus(t *testing.T) {
 	t.Parallel()
 	cancelled, cancel := context.WithCancelCause(t.Context())
-	cancel(fmt.Errorf("%w by interrupt", errInterrupted))
+	cancel(fmt.Errorf("%w: interrupt", errInterrupted))
 	tests := []struct {
 		name string
 		ctx  context.Context
@@ -156,7 +156,7 @@ func TestExitStatus(t *testing.T) {
 		{"failed", t.Context(), errors.New("publish: refused"), exitFailed, "easyrl: publish: refused\n"},
 		{"usage", t.Context(), fmt.Errorf("deep: %w", usage.Errorf("wrong")), exitUsage, "easyrl: deep: wrong\n"},
 		{"stopped", cancelled, fmt.Errorf("train: %w", run.StoppedError{Message: "stopped at step 7"}), exitStopped, "easyrl: train: stopped at step 7\n"},
-		{"interrupted", cancelled, fmt.Errorf("generate: %w", context.Canceled), exitFailed, "easyrl: interrupted by interrupt\n"},
+		{"interrupted", cancelled, fmt.Errorf("generate: %w", context.Canceled), exitFailed, "easyrl: stopped by signal: interrupt\n"},
 		{"cancelled for another reason", t.Context(), context.Canceled, exitFailed, "easyrl: context canceled\n"},
 		{"several", t.Context(), usage.Wrap(errors.Join(errors.New("a:1: x\n  1 | y\n    | ^"), errors.New("z"))), exitUsage,
 			"easyrl: a:1: x\n  1 | y\n    | ^\neasyrl: z\n"},

@@ -14,7 +14,7 @@ import (
 func initVerb(std streams) cli.Verb {
 	v := cli.Verb{
 		Name:    "init",
-		Summary: "Write a randomly initialised Hugging Face folder.",
+		Summary: "Write a Hugging Face model folder with random weights.",
 		Example: "easyrl init -config config.json -out models/tiny -seed 1",
 		Flags:   cli.NewFlags(),
 	}

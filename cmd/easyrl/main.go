@@ -26,7 +26,7 @@ func main() {
 }
 
 // errInterrupted is the cause of a context that a signal cancelled.
-var errInterrupted = errors.New("interrupted")
+var errInterrupted = errors.New("stopped by signal")
 
 // echo is the time in which further signals count as the same one: a terminal,
 // timeout(1) and a supervisor may signal both a process and its group.
@@ -41,7 +41,7 @@ func interruptible(signals <-chan os.Signal, warn io.Writer, exit func(code int)
 	watcher.Go(func() {
 		select {
 		case sig := <-signals:
-			cancel(fmt.Errorf("%w by %s", errInterrupted, sig))
+			cancel(fmt.Errorf("%w: %s", errInterrupted, sig))
 			_, _ = fmt.Fprintf(warn, "\neasyrl: %s: stopping cleanly; press Ctrl-C again to quit now\n", sig)
 		case <-done:
 			return

@@ -30,7 +30,7 @@ func serveVerb(std streams) cli.Verb {
 	join := v.Flags.String("join", "", "`URL` control address of a trainer whose fleet the instance joins until it exits")
 	tokenFile := v.Flags.String("token-file", "", "`FILE` file with the bearer token that clients must send; also sent to the trainer")
 	insecure := v.Flags.Bool("insecure", false, "listen beyond loopback without a token")
-	drain := v.Flags.Duration("drain-timeout", cfg.DrainTimeout, "how long running requests may take after a signal, such as 30s")
+	drain := v.Flags.Duration("drain-timeout", cfg.DrainTimeout, "`DURATION` how long running requests may take after a signal, such as 30s")
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" && *spec == "" {
 			return usage.Errorf("serve: expected -model DIR or -simulate SPEC and no other argument (see easyrl serve -h)")
