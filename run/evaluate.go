@@ -110,7 +110,7 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 		return nil, err
 	}
 	if err := in.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
-		return nil, fmt.Errorf("publish: %w", err)
+		return nil, err
 	}
 	return e.score(ctx, evaluate.Deps{Fleet: in.Fleet(), Reward: e.reward, Text: e.folder.Text})
 }

@@ -278,7 +278,7 @@ func TestInterruptedVerbs(t *testing.T) {
 		p.signal(syscall.SIGINT)
 		code, errs := p.end()
 		require.Equal(t, exitFailed, code, errs)
-		require.Contains(t, errs, "easyrl: stopped by signal: interrupt\n")
+		require.Contains(t, errs, "stopped by signal: interrupt\n")
 	}
 	t.Run("logprobs", func(t *testing.T) {
 		in, feed, err := os.Pipe()
