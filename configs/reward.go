@@ -11,7 +11,7 @@ import (
 )
 
 // reward checks the section, including its named tables.
-func (c *checks) reward(r *Resolved) {
+func (c *sections) reward(r *Resolved) {
 	var reported []string
 	if faults, ok := r.Reward.Validate(r.Rollout.MaxTokens).(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join's own form is meant
 		for _, err := range faults.Unwrap() {
@@ -29,7 +29,7 @@ func (c *checks) reward(r *Resolved) {
 // idle reports keys that are set although their kind of reward does not use them, even if
 // set to the default. It accepts a key from an earlier layer than its kind, which may have
 // used it there, and a key that is set again, which may undo that.
-func (c *checks) idle(r *Resolved, reported []string) {
+func (c *sections) idle(r *Resolved, reported []string) {
 	for _, f := range shapeOf(&r.Config).fields {
 		at, kind := r.origins[f.key], parent(f.key)+".kind"
 		fine := !f.idle || at.layer == 0 || at.again || at.layer < r.origins[kind].layer

@@ -2,7 +2,6 @@ package configs
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"net"
 	"slices"
@@ -38,7 +37,7 @@ func (r *Resolved) Validate(task Task) error {
 	if task == AnyTask {
 		task = r.task()
 	}
-	c := &checks{resolved: r}
+	c := &sections{checks{resolved: r}}
 	if task != ReplayTask && task != EvalTask {
 		c.run(r.Run, task)
 	}
@@ -91,59 +90,11 @@ const (
 	mostRanks   = 1024
 )
 
-// checks collects the faults of a configuration.
-type checks struct {
-	resolved *Resolved
-	faults   []error
-}
-
-// expect adds a fault of key unless ok.
-func (c *checks) expect(ok bool, key, format string, args ...any) {
-	if !ok {
-		c.faults = append(c.faults, &Fault{c.resolved.Origin(key), key + " " + fmt.Sprintf(format, args...)})
-	}
-}
-
-func (c *checks) atLeast(key string, value, least int) {
-	c.expect(value >= least, key, "is %d, expected %d or more", value, least)
-}
-
-func (c *checks) atMost(key string, value, most int) {
-	c.expect(value <= most, key, "is %d, expected %d at most", value, most)
-}
-
-func (c *checks) between(key string, value, least, most int) {
-	c.atLeast(key, value, least)
-	c.atMost(key, value, most)
-}
-
-func (c *checks) oneOf(key, value string, allowed ...string) {
-	c.expect(slices.Contains(allowed, value), key, "is %q, expected one of %s", value, quoted(allowed))
-}
-
-// within expects a number from low to high; high itself is allowed if closed.
-func (c *checks) within(key string, value, low, high float64, closed bool, expected string) {
-	c.expect(value >= low && (value < high || closed && value == high), key, "is %v, expected %s", value, expected)
-}
-
-// section adds the faults of a section's own Validate, each of which begins with a key.
-func (c *checks) section(name string, err error) {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // errors.Join's own form is meant
-	switch {
-	case ok:
-		for _, e := range joined.Unwrap() {
-			c.section(name, e)
-		}
-	case err != nil:
-		key, rest, _ := strings.Cut(err.Error(), " ")
-		c.expect(false, name+"."+key, "%s", rest)
-	}
-}
-
-func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }
+// sections checks a configuration section by section.
+type sections struct{ checks }
 
 // loss checks the section alone and together with other sections.
-func (c *checks) loss(r *Resolved) {
+func (c *sections) loss(r *Resolved) {
 	l := &r.Loss
 	c.section("loss", l.Validate())
 	c.expect(l.Correction == loss.NoCorrection || l.OldPolicy == loss.Behaviour || r.Train.Minibatches == 1, "loss.correction",
@@ -151,7 +102,7 @@ func (c *checks) loss(r *Resolved) {
 	c.expect(l.Keep <= max(r.Rollout.GroupSize, 0), "loss.keep", "is %d, expected rollout.group_size = %d at most", l.Keep, r.Rollout.GroupSize)
 }
 
-func (c *checks) run(run Run, task Task) {
+func (c *sections) run(run Run, task Task) {
 	c.expect(run.Name != "" && run.Name != "." && run.Name != ".." && !strings.ContainsAny(run.Name, `/\`), "run.name", "is %q, expected a name without slashes", run.Name)
 	c.expect(run.Dir != "", "run.dir", "is empty, expected a folder")
 	c.expect(run.Seed <= math.MaxInt64, "run.seed", "is %d, expected %d at most", run.Seed, int64(math.MaxInt64))
@@ -161,7 +112,7 @@ func (c *checks) run(run Run, task Task) {
 	}
 }
 
-func (c *checks) model(m Model) {
+func (c *sections) model(m Model) {
 	c.expect(m.Path == "" || m.Init.Config == "", "model.path", "is %q and model.init.config is also set, expected one of them", m.Path)
 	c.expect(m.Path != "" || m.Init.Config != "", "model.path", "is not set, expected a Hugging Face model folder, or model.init.config")
 }
@@ -170,7 +121,7 @@ func (c *checks) model(m Model) {
 func named(files []string) bool { return len(files) > 0 && !slices.Contains(files, "") }
 
 // weights checks data.weights.
-func (c *checks) weights(data Data) {
+func (c *sections) weights(data Data) {
 	const key = "data.weights"
 	if len(data.Weights) == 0 {
 		return
@@ -181,7 +132,7 @@ func (c *checks) weights(data Data) {
 	}
 }
 
-func (c *checks) data(task Task) {
+func (c *sections) data(task Task) {
 	data := c.resolved.Data
 	if task == TrainTask {
 		c.expect(named(data.Train), "data.train", "is not set, expected a file of prompts")
@@ -198,7 +149,7 @@ func (c *checks) data(task Task) {
 	c.expect(!slices.Contains(data.Eval, ""), "data.eval", "has an empty entry, expected files")
 }
 
-func (c *checks) rollout(r Rollout) {
+func (c *sections) rollout(r Rollout) {
 	c.between("rollout.prompts_per_step", r.PromptsPerStep, 1, mostPrompts)
 	least := 2 // a single response has advantage 0 within its group
 	if a := c.resolved.Loss.Advantage; a == loss.RewardAdvantage || a == loss.BatchAdvantage {
@@ -218,26 +169,26 @@ func (c *checks) rollout(r Rollout) {
 }
 
 // length checks the keys that limit responses.
-func (c *checks) length(r Rollout) {
+func (c *sections) length(r Rollout) {
 	c.between("rollout.max_tokens", r.MaxTokens, 1, mostTokens)
 	c.expect(!slices.Contains(r.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
 }
 
 // temperature checks the sampling temperature of training.
-func (c *checks) temperature(t float64) {
+func (c *sections) temperature(t float64) {
 	const key = "rollout.temperature"
 	c.expect(t > 0, key, "is %v, expected more than 0: training needs different responses to a prompt", t)
 	c.expect(t <= 0 || inference.CheckTemperature(t) == nil, key, "is %v, expected %v to %v", t, inference.LeastTemperature, inference.MostTemperature)
 }
 
-func (c *checks) train(t Train) {
+func (c *sections) train(t Train) {
 	c.section("train", t.Config.Validate())
 	c.between("train.micro_batch_tokens", t.MicroBatchTokens, 1, mostTokens)
 	c.oneOf("train.order", t.Order, Arrival, Prompt)
 	c.atLeast("train.minibatches", t.Minibatches, 1)
 }
 
-func (c *checks) inference(i Inference) {
+func (c *sections) inference(i Inference) {
 	c.oneOf("inference.kind", i.Kind, append([]string{Embedded}, remote.Names()...)...)
 	c.between("inference.threads", i.Threads, 0, mostThreads)
 	c.between("inference.max_running", i.MaxRunning, 1, inference.MaxResponses)
@@ -273,7 +224,7 @@ func (c *checks) inference(i Inference) {
 }
 
 // machine checks devices, ranks, checkpoints and logging.
-func (c *checks) machine() {
+func (c *sections) machine() {
 	r := c.resolved
 	c.expect(r.Device.Kind == CPU || r.Device.Kind == CUDA || r.Device.Kind == Ascend || strings.ContainsAny(r.Device.Kind, `/\`),
 		"device.kind", "is %q, expected %s, or the path of a kernel library", r.Device.Kind, quoted([]string{CPU, CUDA, Ascend}))
@@ -287,7 +238,7 @@ func (c *checks) machine() {
 }
 
 // log checks that each program appears once.
-func (c *checks) log(l Log) {
+func (c *sections) log(l Log) {
 	seen := map[string]bool{}
 	for _, to := range l.To {
 		err := sink.Check(to)
@@ -298,7 +249,7 @@ func (c *checks) log(l Log) {
 	}
 }
 
-func (c *checks) eval(e Eval) {
+func (c *sections) eval(e Eval) {
 	c.atLeast("eval.every", e.Every, 0)
 	c.between("eval.k", e.K, 1, inference.MaxResponses)
 	c.atLeast("eval.prompts", e.Prompts, 0)
@@ -310,7 +261,7 @@ func (c *checks) eval(e Eval) {
 	c.expect(e.Every == 0 || len(c.resolved.Data.Eval) > 0, "eval.every", "is %d but data.eval is not set, expected files to evaluate on", e.Every)
 }
 
-func (c *checks) control(control Control) {
+func (c *sections) control(control Control) {
 	if control.Listen == "" {
 		return
 	}

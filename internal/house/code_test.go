@@ -20,6 +20,7 @@ const (
 	maxPackage  = 2000
 	maxFile     = 400
 	maxFunction = 60
+	maxMethods  = 20 // of one type, those of embedded types not counted
 )
 
 // exceptions lists individual limits: of a file by path, of a function as
@@ -65,6 +66,36 @@ func TestSizes(t *testing.T) {
 			t.Errorf("package %s has %d lines, expected %d at most", pkg, lines, limit)
 		}
 	}
+}
+
+func TestMethods(t *testing.T) {
+	t.Parallel()
+	tr := parse(t)
+	methods := map[string]int{}
+	for _, s := range tr.files {
+		for _, decl := range s.ast.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil && !s.test {
+				methods[s.pkg+"."+receiver(f)]++
+			}
+		}
+	}
+	for name, n := range methods {
+		if n > maxMethods {
+			t.Errorf("type %s has %d methods, expected %d at most", name, n, maxMethods)
+		}
+	}
+}
+
+// receiver returns the name of a method's type.
+func receiver(f *ast.FuncDecl) string {
+	name := ""
+	ast.Inspect(f.Recv.List[0].Type, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && name == "" {
+			name = id.Name
+		}
+		return true
+	})
+	return name
 }
 
 // calls visits every call of a package's function, such as "time.Sleep".
