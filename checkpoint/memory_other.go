@@ -2,10 +2,13 @@
 
 package checkpoint
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // growMemory makes room for size bytes. Other processes cannot open them.
-func growMemory(m *Memory, size int) error {
+func growMemory(m *MemoryFile, size int) error {
 	if size > len(m.room) {
 		m.room = make([]byte, size)
 	}
@@ -14,3 +17,6 @@ func growMemory(m *Memory, size int) error {
 
 // steady is always false: only Linux seals files.
 func steady(*os.File) bool { return false }
+
+// exchange is supported only on Linux.
+func exchange(_, _ string) error { return errors.ErrUnsupported }

@@ -11,12 +11,6 @@ import (
 	"github.com/easyrl/easyrl/run"
 )
 
-// oneLine replaces line breaks in err's message with semicolons.
-func oneLine(err error) error {
-	text := strings.ReplaceAll(err.Error(), "\n", "; ")
-	return errors.New(text)
-}
-
 // exitStatus prints err and returns the exit status for it.
 func exitStatus(ctx context.Context, w io.Writer, err error) int {
 	if err == nil {

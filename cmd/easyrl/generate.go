@@ -78,7 +78,7 @@ func checkRequest(req inference.Request, temperature float64) error {
 		return usage.Errorf("temperature %w", err)
 	}
 	if err := req.Validate(); err != nil {
-		return usage.Wrap(oneLine(err))
+		return usage.Wrap(usage.OneLine(err))
 	}
 	return nil
 }

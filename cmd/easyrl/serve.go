@@ -46,7 +46,7 @@ func serveVerb(std streams) cli.Verb {
 			return err
 		}
 		if err := cfg.Validate(); err != nil {
-			return usage.Wrap(oneLine(err))
+			return usage.Wrap(usage.OneLine(err))
 		}
 		if *join != "" {
 			if s.Join, err = controlURL("-join", *join); err != nil {

@@ -5,6 +5,7 @@ package usage
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Error marks a usage error: nothing was started or changed.
@@ -26,6 +27,9 @@ func Wrap(err error) error {
 	}
 	return Error{err}
 }
+
+// OneLine returns err with the line breaks of its message replaced by semicolons.
+func OneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) }
 
 // Is reports whether err is or wraps a usage error.
 func Is(err error) bool {

@@ -58,7 +58,7 @@ func (c *Config) backend(ctx context.Context) (b api.Backend, text api.Text, ope
 		}
 		b, err := backend.New(c.Simulate, name, m)
 		if err != nil {
-			return nil, nil, nil, usage.Errorf("-simulate: %w", oneLine(err))
+			return nil, nil, nil, usage.Errorf("-simulate: %w", usage.OneLine(err))
 		}
 		return b, text, func() error { return nil }, nil
 	}
@@ -75,7 +75,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	srv, err := api.New(cfg.Server, served, text) // bind first, so that a bad address fails before weights load
 	if err != nil {
-		return usage.Wrap(oneLine(err))
+		return usage.Wrap(usage.OneLine(err))
 	}
 	if err := open(); err != nil {
 		return errors.Join(err, srv.Close())
@@ -121,6 +121,3 @@ func short(d time.Duration) string {
 	}
 	return text
 }
-
-// oneLine replaces line breaks in err's message with semicolons.
-func oneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) }
