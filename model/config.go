@@ -98,15 +98,15 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	expect(c.Heads%c.KVHeads == 0, "num_attention_heads %d is no multiple of num_key_value_heads %d", c.Heads, c.KVHeads)
-	expect(c.HeadDim%2 == 0, "head_dim %d is odd, rotary positions need pairs", c.HeadDim)
+	expect(c.Heads%c.KVHeads == 0, "num_attention_heads is %d, expected a multiple of num_key_value_heads (%d)", c.Heads, c.KVHeads)
+	expect(c.HeadDim%2 == 0, "head_dim is %d, expected an even number", c.HeadDim)
 	expect(c.NormEps > 0 && c.NormEps <= 1, "rms_norm_eps is %v, expected more than 0 and at most 1", c.NormEps)
 	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0), "rope_theta is %v, expected more than 0", c.RopeTheta)
 	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
 	// Computed in float64: the product of the sizes may overflow an int.
 	d, heads := float64(c.HiddenSize), float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads)
 	n := d * (float64(c.VocabSize) + float64(c.Layers)*(heads+3*float64(c.FFNSize)))
-	expect(n <= maxParams, "the sizes make %.3g parameters, expected %.3g at most", n, float64(maxParams))
+	expect(n <= maxParams, "the sizes give %.3g parameters, expected at most %.3g", n, float64(maxParams))
 	return errors.Join(append(errs, c.checkStops(c.StopIDs))...)
 }
 
@@ -124,7 +124,7 @@ func (c *Config) checkStops(ids []int32) error {
 func ReadConfig(dir string) (*Config, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read model folder: %w, expected a folder as Hugging Face lays it out%s", err, nearby(dir))
+		return nil, fmt.Errorf("read model folder: %w, expected a Hugging Face model folder%s", err, nearby(dir))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read model folder: %w", err)

@@ -35,34 +35,34 @@ func TestParseConfigNamesTheField(t *testing.T) {
 		{`"hidden_size":32,`, ``, "hidden_size is 0, expected 1 to 16777216"},
 		{`"num_hidden_layers":2`, `"num_hidden_layers":-1`, "num_hidden_layers is -1, expected 1 to 4096"},
 		{`"num_hidden_layers":2`, `"num_hidden_layers":16777216`, "num_hidden_layers is 16777216, expected 1 to 4096"},
-		{`"vocab_size":16`, `"vocab_size":16777216,"hidden_size":16777216`, "the sizes make 2.81e+14 parameters, expected 2.2e+12 at most"},
+		{`"vocab_size":16`, `"vocab_size":16777216,"hidden_size":16777216`, "the sizes give 2.81e+14 parameters, expected at most 2.2e+12"},
 		{`"num_attention_heads":4`, `"num_attention_heads":0`, "num_attention_heads is 0, expected 1 to 16777216"},
-		{`"num_key_value_heads":2`, `"num_key_value_heads":3`, "num_attention_heads 4 is no multiple of num_key_value_heads 3"},
-		{`"head_dim":8`, `"head_dim":7`, "head_dim 7 is odd, rotary positions need pairs"},
-		{`"qwen3"`, `"gpt2"`, `model_type "gpt2", expected llama, mistral, qwen2 or qwen3`},
+		{`"num_key_value_heads":2`, `"num_key_value_heads":3`, "num_attention_heads is 4, expected a multiple of num_key_value_heads (3)"},
+		{`"head_dim":8`, `"head_dim":7`, "head_dim is 7, expected an even number"},
+		{`"qwen3"`, `"gpt2"`, `model_type is "gpt2", expected llama, mistral, qwen2 or qwen3`},
 		{`"qwen3"`, `7`, "model_type is a JSON number, expected a string"},
-		{`"silu"`, `"gelu"`, `hidden_act "gelu", expected silu`},
+		{`"silu"`, `"gelu"`, `hidden_act is "gelu", expected silu`},
 		{`"hidden_act"`, `"attention_bias":true,"hidden_act"`, "attention_bias true is not supported for qwen3"},
 		{`"hidden_act"`, `"mlp_bias":true,"hidden_act"`, "mlp_bias true is not supported"},
 		{`"hidden_act"`, `"use_sliding_window":true,"max_window_layers":0,"sliding_window":8,"hidden_act"`,
-			"sliding_window 8 is not supported below max_position_embeddings 64: expected null, or no more than 8 positions"},
+			"sliding_window is 8, expected null or at least max_position_embeddings (64)"},
 		{`"hidden_act"`, `"rope_scaling":{"rope_type":"yarn"},"hidden_act"`, `rope scaling "yarn": factor is 0, expected more than 0`},
 		{`"hidden_act"`, `"rope_scaling":{"rope_type":"longrope"},"hidden_act"`, `rope scaling "longrope" is not supported, expected default, linear, dynamic, yarn or llama3`},
 		{`"hidden_act"`, `"rope_scaling":{"type":"linear","factor":1,"beta_fast":"2"},"hidden_act"`, "rope_scaling: beta_fast is 2, expected a number"},
-		{`"hidden_act"`, `"layer_types":["full_attention","sliding_attention"],"hidden_act"`, `layer_types has "sliding_attention", expected "full_attention" only`},
-		{`"hidden_act"`, `"residual_multiplier":0.22,"hidden_act"`, "residual_multiplier is 0.22, expected 1 or none"},
+		{`"hidden_act"`, `"layer_types":["full_attention","sliding_attention"],"hidden_act"`, `layer_types has "sliding_attention", expected only "full_attention"`},
+		{`"hidden_act"`, `"residual_multiplier":0.22,"hidden_act"`, "residual_multiplier is 0.22, expected 1 or unset"},
 		{`"hidden_act"`, `"residual_multiplier":"1","hidden_act"`, "residual_multiplier is a JSON string, expected a number"},
-		{`"hidden_act"`, `"embedding_multiplier":12,"hidden_act"`, "embedding_multiplier is 12, expected 1 or none"},
-		{`"hidden_act"`, `"logits_scaling":8,"hidden_act"`, "logits_scaling is 8, expected 1 or none"},
-		{`"hidden_act"`, `"logit_scale":0.0625,"hidden_act"`, "logit_scale is 0.0625, expected 1 or none"},
-		{`"hidden_act"`, `"attention_multiplier":0.5,"hidden_act"`, "attention_multiplier is 0.5, expected 0.35355339059327373 or none"},
-		{`"hidden_act"`, `"query_pre_attn_scalar":256,"hidden_act"`, "query_pre_attn_scalar is 256, expected 8 or none"},
-		{`"hidden_act"`, `"clip_qkv":8,"hidden_act"`, "clip_qkv is 8, expected none"},
-		{`"hidden_act"`, `"use_qk_norm":false,"hidden_act"`, "use_qk_norm is false, expected true or none for qwen3"},
-		{`"hidden_act"`, `"qkv_bias":true,"hidden_act"`, "qkv_bias is true, expected false or none for qwen3"},
-		{`"hidden_act"`, `"alibi":true,"hidden_act"`, "alibi is true, expected false or none for qwen3"},
-		{`"hidden_act"`, `"no_rope_layers":[1,0],"hidden_act"`, "no_rope_layers has a 0, a layer without rotary positions, expected none"},
-		{`"qwen3"`, `"llama","use_qk_norm":true`, "use_qk_norm is true, expected false or none for llama"},
+		{`"hidden_act"`, `"embedding_multiplier":12,"hidden_act"`, "embedding_multiplier is 12, expected 1 or unset"},
+		{`"hidden_act"`, `"logits_scaling":8,"hidden_act"`, "logits_scaling is 8, expected 1 or unset"},
+		{`"hidden_act"`, `"logit_scale":0.0625,"hidden_act"`, "logit_scale is 0.0625, expected 1 or unset"},
+		{`"hidden_act"`, `"attention_multiplier":0.5,"hidden_act"`, "attention_multiplier is 0.5, expected 0.35355339059327373 or unset"},
+		{`"hidden_act"`, `"query_pre_attn_scalar":256,"hidden_act"`, "query_pre_attn_scalar is 256, expected 8 or unset"},
+		{`"hidden_act"`, `"clip_qkv":8,"hidden_act"`, "clip_qkv is 8, expected unset"},
+		{`"hidden_act"`, `"use_qk_norm":false,"hidden_act"`, "use_qk_norm is false, expected true or unset for qwen3"},
+		{`"hidden_act"`, `"qkv_bias":true,"hidden_act"`, "qkv_bias is true, expected false or unset for qwen3"},
+		{`"hidden_act"`, `"alibi":true,"hidden_act"`, "alibi is true, expected false or unset for qwen3"},
+		{`"hidden_act"`, `"no_rope_layers":[1,0],"hidden_act"`, "no_rope_layers contains 0, but layers without rotary positions are not supported"},
+		{`"qwen3"`, `"llama","use_qk_norm":true`, "use_qk_norm is true, expected false or unset for llama"},
 		{`"qwen3"`, `"mistral","sliding_window":null,"attention_bias":true`, "attention_bias true is not supported for mistral"},
 		{`"hidden_act"`, `"rope_scaling":3,"hidden_act"`, "rope_scaling is a JSON number, expected an object"},
 		{`10000`, `0`, "rope_theta is 0, expected more than 0"},
@@ -119,7 +119,7 @@ func TestReadConfigNamesTheFile(t *testing.T) {
 			"/generation_config.json: eos_token_id 77 is outside the vocabulary of 16"}},
 		{"generation cut", string(aConfig("", "")), `{"eos`, []string{"/generation_config.json: line 1: not JSON: unexpected end of JSON input"}},
 		{"two faults", string(aConfig(`"head_dim":8`, `"head_dim":7,"hidden_act":"gelu","mlp_bias":true`)), "", []string{
-			"/config.json: mlp_bias true is not supported", "/config.json: head_dim 7 is odd, rotary positions need pairs"}},
+			"/config.json: mlp_bias true is not supported", "/config.json: head_dim is 7, expected an even number"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -189,11 +189,11 @@ func TestUnexpectedTensors(t *testing.T) {
 		loaded string // from its values
 	}{
 		{checkpoint.Source{Name: "model.layers.0.self_attn.q_proj.bias", Shape: []int{c.Heads * c.HeadDim}, Write: fill(1)},
-			"tensor model.layers.0.self_attn.q_proj.bias has no place in the qwen3 decoder of config.json", ""},
+			"tensor model.layers.0.self_attn.q_proj.bias is not part of the qwen3 decoder in config.json", ""},
 		{checkpoint.Source{Name: next, Shape: []int{c.FFNSize, c.HiddenSize}, Write: fill(1)},
-			fmt.Sprintf("tensor %s is of layer %d, expected %d layers as num_hidden_layers says", next, c.Layers+1, c.Layers), ""},
-		{checkpoint.Source{Name: "lm_head.bias", Shape: []int{c.VocabSize}, Write: fill(1)}, "tensor lm_head.bias has no place", ""},
-		{checkpoint.Source{Name: "lm_head.weight", Shape: embed.Shape, Write: fill(1)}, "", "tensor lm_head.weight is not the embedding"},
+			fmt.Sprintf("tensor %s belongs to layer %d, but num_hidden_layers is %d", next, c.Layers+1, c.Layers), ""},
+		{checkpoint.Source{Name: "lm_head.bias", Shape: []int{c.VocabSize}, Write: fill(1)}, "tensor lm_head.bias is not part of the", ""},
+		{checkpoint.Source{Name: "lm_head.weight", Shape: embed.Shape, Write: fill(1)}, "", "tensor lm_head.weight differs from the embedding"},
 		{checkpoint.Source{Name: "lm_head.weight", Shape: embed.Shape, Write: embed.Write}, "", ""},
 		{checkpoint.Source{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", Shape: []int{c.HeadDim / 2}, Write: fill(1)}, "", ""},
 		{checkpoint.Source{Name: "v_head.summary.weight", Shape: []int{1, c.HiddenSize}, Write: fill(1)}, "", ""},
@@ -261,7 +261,7 @@ func TestReadConfigNamesNewestCheckpoint(t *testing.T) {
 	says := func(dir, more string) {
 		_, err := ReadConfig(dir)
 		require.ErrorContains(t, err, "read model folder: open "+filepath.Join(dir, "config.json"))
-		require.True(t, strings.HasSuffix(err.Error(), "expected a folder as Hugging Face lays it out"+more), err)
+		require.True(t, strings.HasSuffix(err.Error(), "expected a Hugging Face model folder"+more), err)
 	}
 	says(run, "")
 	for _, step := range []string{"step-000009", "step-000010", "step-000011"} {

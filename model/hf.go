@@ -149,16 +149,16 @@ func (h *hfConfig) unsupported() (errs []error) {
 		name string
 		n    int
 	}{{"num_experts", h.Experts}, {"num_local_experts", h.LocalExperts}, {"n_routed_experts", h.RoutedExperts}} {
-		bad(e.n > 0, "%s is %d, expected none: mixtures of experts are not supported", e.name, e.n)
+		bad(e.n > 0, "%s is %d, but mixture-of-experts models are not supported", e.name, e.n)
 	}
-	bad(!supported(h.ModelType), "model_type %q, expected llama, mistral, qwen2 or qwen3", h.ModelType)
+	bad(!supported(h.ModelType), "model_type is %q, expected llama, mistral, qwen2 or qwen3", h.ModelType)
 	causal := func(name string) bool { return strings.HasSuffix(name, "ForCausalLM") }
 	bad(len(h.Architectures) > 0 && !slices.ContainsFunc(h.Architectures, causal),
-		"architectures %q, expected one that ends in ForCausalLM", h.Architectures)
-	bad(h.HiddenAct != "silu" && h.HiddenAct != "swish", "hidden_act %q, expected silu", h.HiddenAct)
+		"architectures is %q, expected a name that ends in ForCausalLM", h.Architectures)
+	bad(h.HiddenAct != "silu" && h.HiddenAct != "swish", "hidden_act is %q, expected silu", h.HiddenAct)
 	bad(h.AttentionBias && h.ModelType != qwen2, "attention_bias true is not supported for %s", h.ModelType)
 	bad(h.MLPBias, "mlp_bias true is not supported")
-	bad(h.Quantization != nil, "quantization_config (%v) is not supported, expected weights of F32, BF16 or F16", h.Quantization["quant_method"])
+	bad(h.Quantization != nil, "quantization_config (%v) is not supported, expected F32, BF16 or F16 weights", h.Quantization["quant_method"])
 	bad(h.AttnSoftcap != nil, "attn_logit_softcapping is not supported")
 	bad(h.FinalSoftcap != nil, "final_logit_softcapping is not supported")
 	bad(h.PartialRotary != 1, "partial_rotary_factor %v is not supported, expected 1", h.PartialRotary)
@@ -188,11 +188,11 @@ func (h *hfConfig) others() (errs []error) {
 		{"attention_multiplier", h.Attention, 1 / math.Sqrt(head)}, {"query_pre_attn_scalar", h.QueryScale, head},
 	} {
 		if f.value != nil && !(math.Abs(*f.value-f.neutral) <= 1e-6*f.neutral) {
-			errs = append(errs, fmt.Errorf("%s is %v, expected %v or none", f.name, *f.value, f.neutral))
+			errs = append(errs, fmt.Errorf("%s is %v, expected %v or unset", f.name, *f.value, f.neutral))
 		}
 	}
 	if h.ClipQKV != nil {
-		errs = append(errs, fmt.Errorf("clip_qkv is %v, expected none", *h.ClipQKV))
+		errs = append(errs, fmt.Errorf("clip_qkv is %v, expected unset", *h.ClipQKV))
 	}
 	for _, f := range []struct {
 		name  string
@@ -204,11 +204,11 @@ func (h *hfConfig) others() (errs []error) {
 		{"parallel_attn", &h.ParallelAttn, false}, {"use_parallel_residual", &h.ParallelResidual, false}, {"alibi", &h.Alibi, false},
 	} {
 		if f.value != nil && *f.value != f.usual {
-			errs = append(errs, fmt.Errorf("%s is %t, expected %t or none for %s", f.name, *f.value, f.usual, h.ModelType))
+			errs = append(errs, fmt.Errorf("%s is %t, expected %t or unset for %s", f.name, *f.value, f.usual, h.ModelType))
 		}
 	}
 	if slices.Contains(h.NoRopeLayers, 0) {
-		errs = append(errs, errors.New("no_rope_layers has a 0, a layer without rotary positions, expected none"))
+		errs = append(errs, errors.New("no_rope_layers contains 0, but layers without rotary positions are not supported"))
 	}
 	return errs
 }
@@ -223,7 +223,7 @@ func (h *hfConfig) sliding() (errs []error) {
 	if h.LayerTypes != nil {
 		other := func(kind string) bool { return kind != "full_attention" && kind != "sliding_attention" }
 		if at := slices.IndexFunc(h.LayerTypes, other); at >= 0 {
-			errs = append(errs, fmt.Errorf("layer_types has %q, expected \"full_attention\" only", h.LayerTypes[at]))
+			errs = append(errs, fmt.Errorf("layer_types has %q, expected only \"full_attention\"", h.LayerTypes[at]))
 		}
 		if h.ModelType != mistral {
 			slides = slices.Contains(h.LayerTypes, "sliding_attention")
@@ -233,11 +233,11 @@ func (h *hfConfig) sliding() (errs []error) {
 		return errs
 	}
 	if h.SlidingWindow == nil || h.ModelType != mistral && !h.UseSlidingWindow {
-		return append(errs, errors.New("layer_types has \"sliding_attention\", expected \"full_attention\" only"))
+		return append(errs, errors.New("layer_types has \"sliding_attention\", expected only \"full_attention\""))
 	}
 	if *h.SlidingWindow < h.MaxPositions {
-		errs = append(errs, fmt.Errorf("sliding_window %d is not supported below max_position_embeddings %d: expected null, "+
-			"or no more than %[1]d positions", *h.SlidingWindow, h.MaxPositions))
+		errs = append(errs, fmt.Errorf("sliding_window is %d, expected null or at least max_position_embeddings (%d)",
+			*h.SlidingWindow, h.MaxPositions))
 	}
 	return errs
 }

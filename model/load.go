@@ -72,9 +72,9 @@ func (c *Config) checkOthers(f *checkpoint.WeightFiles) error {
 		}
 		var layer int
 		if n, _ := fmt.Sscanf(name, "model.layers.%d.", &layer); n == 1 && layer >= c.Layers {
-			return fmt.Errorf("load weights: tensor %s is of layer %d, expected %d layers as num_hidden_layers says", name, layer+1, c.Layers)
+			return fmt.Errorf("load weights: tensor %s belongs to layer %d, but num_hidden_layers is %d", name, layer+1, c.Layers)
 		}
-		return fmt.Errorf("load weights: tensor %s has no place in the %s decoder of config.json", name, c.Type)
+		return fmt.Errorf("load weights: tensor %s is not part of the %s decoder in config.json", name, c.Type)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (c *Config) checkHead(f *checkpoint.WeightFiles) error {
 			return fmt.Errorf("load weights: %w", err)
 		}
 		if !slices.Equal(a[:n], b[:n]) {
-			return fmt.Errorf("load weights: tensor %s is not the embedding, expected the same values, or tie_word_embeddings false in config.json", headName)
+			return fmt.Errorf("load weights: tensor %s differs from the embedding, but config.json ties them. Set tie_word_embeddings to false", headName)
 		}
 	}
 	return nil

@@ -103,7 +103,7 @@ func TestPacked(t *testing.T) {
 				require.Equal(t, sum, w.Checksum())
 				s := NewSnapshot(w, 3)
 				m, body := packedFile(t, s)
-				require.Equal(t, sum, s.sum, "the file's was kept")
+				require.Equal(t, sum, s.sum, "keeps the checksum from the file")
 				require.Equal(t, panels.Layout, s.Layout())
 				rows := published(t, NewSnapshot(w, 3))
 				for _, body := range [][]byte{body, rows} {
@@ -168,13 +168,13 @@ func TestPackedRefuses(t *testing.T) {
 				body []byte
 				want string
 			}{
-				"a value":         {set(5, 3, 0.25), "load weights: checksum "},
-				"the last byte":   {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), "load weights: checksum "},
-				"two versions":    {slices.Concat(newer[:len(good)/2], good[len(good)/2:]), "load weights: checksum "},
+				"a value":         {set(5, 3, 0.25), "load weights: checksum is "},
+				"the last byte":   {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), "load weights: checksum is "},
+				"two versions":    {slices.Concat(newer[:len(good)/2], good[len(good)/2:]), "load weights: checksum is "},
 				"short":           {good[:len(good)-3], "truncated"},
 				"longer":          {append(bytes.Clone(good), 0), "bytes of data, expected the tensors'"},
-				"another layout":  {text(panels.Layout, "panels-16"), `laid out as "panels-16", expected rows or panels-32`},
-				"another model":   {other, "load weights: shapes "},
+				"another layout":  {text(panels.Layout, "panels-16"), `layout is "panels-16", expected row-major or panels-32`},
+				"another model":   {other, "load weights: shapes are "},
 				"other shapes":    {text("[1,20,32]", "[20,1,32]"), "has shape "},
 				"padding":         {set(29, 3, 1), "tensor lm_head.weight: 1 beyond the last row, expected 0"},
 				"NaN":             {set(28, 19, float32(math.NaN())), "tensor lm_head.weight: value 579 is NaN: not finite"},
@@ -206,7 +206,7 @@ func TestPackedOverwrittenDuringRead(t *testing.T) {
 	err := files.Read(m.Path(), func(s *checkpoint.Stream) error {
 		require.NoError(t, m.Fill(NewSnapshot(filled(t, dev, c, 3), 2).WritePacked))
 		_, err := spare.readStream(s)
-		require.ErrorContains(t, err, "load weights: checksum ")
+		require.ErrorContains(t, err, "load weights: checksum is ")
 		return nil
 	})
 	require.ErrorContains(t, err, m.Path()+": was rewritten while being read")

@@ -132,7 +132,7 @@ func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer
 		return npu.Buffer{}, fmt.Errorf("run %d rows, expected 1 to %d", n, r.max)
 	}
 	if len(want) > n {
-		return npu.Buffer{}, fmt.Errorf("logits of %d rows wanted, expected at most the %d that run", len(want), n)
+		return npu.Buffer{}, fmt.Errorf("logits requested for %d rows, expected at most the %d that run", len(want), n)
 	}
 	if err := checkTokens(c, ids); err != nil {
 		return npu.Buffer{}, err

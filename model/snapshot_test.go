@@ -51,7 +51,7 @@ func TestWriteSnapshot(t *testing.T) {
 				writing.Go(func() {
 					var b bytes.Buffer
 					if err := s.WriteSafetensors(&b); err != nil || !bytes.Equal(want, b.Bytes()) {
-						t.Errorf("other bytes, or %v", err)
+						t.Errorf("bytes differ, error %v", err)
 					}
 				})
 			}
@@ -64,17 +64,17 @@ func TestWriteSnapshot(t *testing.T) {
 			require.NoError(t, f.Close())
 			whole, err := os.ReadFile(path)
 			require.NoError(t, err)
-			require.True(t, bytes.Equal(want, whole), "a file's bytes")
+			require.True(t, bytes.Equal(want, whole), "bytes of the file")
 
 			again := NewSnapshot(w, 7)
 			f, err = os.Create(path)
 			require.NoError(t, err)
-			require.NoError(t, again.WriteSafetensors(f), "whose checksum was not known")
+			require.NoError(t, again.WriteSafetensors(f), "checksum not computed before")
 			require.NoError(t, f.Close())
 			require.Equal(t, sum, again.sum)
 			whole, err = os.ReadFile(path)
 			require.NoError(t, err)
-			require.True(t, bytes.Equal(want, whole), "a file that was read once")
+			require.True(t, bytes.Equal(want, whole), "after the file was read once")
 
 			memory, files := checkpoint.NewMemory(), checkpoint.Files{}
 			defer files.Close()
@@ -113,12 +113,12 @@ func TestReadStreamVerifies(t *testing.T) {
 		body := bytes.Clone(good)
 		body[at] ^= 1
 		_, err = spare.ReadStream(bytes.NewReader(body), -1)
-		require.ErrorContains(t, err, "load weights: checksum ", "byte %d", at)
+		require.ErrorContains(t, err, "load weights: checksum is ", "byte %d", at)
 	}
 	path, files := filepath.Join(t.TempDir(), "mixed"), checkpoint.Files{}
 	require.NoError(t, os.WriteFile(path, slices.Concat(newer[:len(good)/2], good[len(good)/2:]), 0o600))
 	_, err = spare.ReadFile(&files, path)
-	require.ErrorContains(t, err, path+": load weights: checksum ")
+	require.ErrorContains(t, err, path+": load weights: checksum is ")
 	_, err = spare.ReadFile(&files, t.TempDir())
 	require.ErrorContains(t, err, "expected a regular file")
 	_, err = spare.ReadFile(&files, filepath.Join(t.TempDir(), "none"))
@@ -170,7 +170,7 @@ func TestSnapshotReadWith(t *testing.T) {
 			s := NewSnapshot(w, version)
 			s.ReadWith(reader)
 			if got := s.Checksum(); got != want {
-				t.Errorf("checksum %s, expected %s", got, want)
+				t.Errorf("checksum is %s, expected %s", got, want)
 				return
 			}
 		}

@@ -63,7 +63,7 @@ func (w *Weights) readStream(s *checkpoint.Stream) (checksum string, err error) 
 	}
 	checksum = sums.Total()
 	if want := s.Metadata()[checksumKey]; want != "" && want != checksum {
-		return "", fmt.Errorf("load weights: checksum %s, expected %.40q", checksum, want)
+		return "", fmt.Errorf("load weights: checksum is %s, expected %.40q", checksum, want)
 	}
 	return checksum, nil
 }
@@ -73,7 +73,7 @@ func (w *Weights) readStream(s *checkpoint.Stream) (checksum string, err error) 
 func (w *Weights) places(s *checkpoint.Stream) (map[string]*tensor.Param, error) {
 	layout, shapes := s.Metadata()[panels.LayoutKey], s.Metadata()[shapesKey]
 	if layout != "" && layout != panels.Layout {
-		return nil, fmt.Errorf("load weights: laid out as %.40q, expected rows or %s", layout, panels.Layout)
+		return nil, fmt.Errorf("load weights: layout is %.40q, expected row-major or %s", layout, panels.Layout)
 	}
 	places := make(map[string]*tensor.Param, len(w.Params))
 	for i := range w.Params {
@@ -89,11 +89,11 @@ func (w *Weights) places(s *checkpoint.Stream) (map[string]*tensor.Param, error)
 	}
 	for _, t := range s.Tensors() {
 		if places[t.Name] == nil {
-			return nil, fmt.Errorf("load weights: tensor %s has no place in the %s decoder, expected its %d tensors only", t.Name, w.Config.Type, len(w.Params))
+			return nil, fmt.Errorf("load weights: tensor %s is not one of the %s decoder's %d tensors", t.Name, w.Config.Type, len(w.Params))
 		}
 	}
 	if layout != "" && shapes != w.Params.Shapes() {
-		return nil, fmt.Errorf("load weights: shapes %.40q, expected %s: another model", shapes, w.Params.Shapes())
+		return nil, fmt.Errorf("load weights: shapes are %.40q, expected %s: different model", shapes, w.Params.Shapes())
 	}
 	return places, nil
 }

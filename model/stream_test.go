@@ -145,7 +145,7 @@ func TestReadStreamRefuses(t *testing.T) {
 			"tensor model.embed_tokens.weight is missing"},
 		"extra": {bytes.NewReader(changed(func(s []checkpoint.Source) []checkpoint.Source {
 			return append(s, checkpoint.Source{Name: "v_head.weight", Shape: []int{1}, Write: func([]float32) {}})
-		})), -1, "tensor v_head.weight has no place"},
+		})), -1, "tensor v_head.weight is not one of the"},
 		"shape": {bytes.NewReader(changed(func(s []checkpoint.Source) []checkpoint.Source {
 			s[0].Shape = []int{s[0].Shape[1], s[0].Shape[0]}
 			return s

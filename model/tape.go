@@ -91,7 +91,7 @@ func (t *Tape) block(w *Weights, l *attention.Layout, i int, out npu.Buffer) {
 func (t *Tape) Backward(w, g *Weights, dLogp []float32) error {
 	l := t.layout
 	if l == nil {
-		panic("model: Backward without a Forward that keeps")
+		panic("model: Backward without a kept Forward")
 	}
 	t.layout = nil
 	n := len(t.picks)

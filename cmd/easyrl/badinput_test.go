@@ -235,7 +235,7 @@ func badModels(dir string) map[string]func(t *testing.T, m string) (want string)
 		}),
 		"more ids than rows": func(t *testing.T, m string) string {
 			write(t, m, "tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58,60]}`)
-			return "the tokenizer has 17 ids, but the embedding 16 rows"
+			return "the tokenizer has 17 ids, but the embedding has 16 rows"
 		},
 		"tokenizer cut": func(t *testing.T, m string) string {
 			write(t, m, "tokenizer_config.json", `{"char_ords":[48,`)
@@ -249,7 +249,7 @@ func badModels(dir string) map[string]func(t *testing.T, m string) (want string)
 			"m/config.json: num_hidden_layers is 16777216, expected 1 to 4096"),
 		"not a number": replace("config.json", `"hidden_size": 32`, `"hidden_size": "32"`,
 			"m/config.json: hidden_size is a JSON string, expected a whole number"),
-		"another kind": replace("config.json", `"qwen3"`, `"gpt2"`, `m/config.json: model_type "gpt2", expected `),
+		"another kind": replace("config.json", `"qwen3"`, `"gpt2"`, `m/config.json: model_type is "gpt2", expected `),
 		"eos":          replace("config.json", `"eos_token_id": 1`, `"eos_token_id": 99`, "m/config.json: eos_token_id 99 is outside the vocabulary of 16"),
 		"config cut": func(t *testing.T, m string) string {
 			write(t, m, "config.json", "{\n\"a")
@@ -304,7 +304,7 @@ func TestBadModelsToInit(t *testing.T) {
 	before := files(t, dir)
 	for _, test := range []struct{ config, out, want string }{
 		{filepath.Join(dir, "none"), "new", "no such file"},
-		{huge, "new", huge + ": the sizes make 3.87e+25 parameters, expected 2.2e+12 at most"},
+		{huge, "new", huge + ": the sizes give 3.87e+25 parameters, expected at most 2.2e+12"},
 		{config, "m", "m is not empty, expected a new folder"},
 		{config, "empty", "empty cannot be read as a folder"},
 		{config, "empty/below", "below cannot be read as a folder"},

@@ -58,7 +58,7 @@ func Read(f Fields) (theta float64, s Scaling, err error) {
 	s.Kind = kindOf(fields, bad)
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		if _, ok := fields[key].(map[string]any); ok {
-			bad("%s is an object of its own, expected the same for all layers", key)
+			bad("%s is an object, but settings per layer are not supported", key)
 		}
 	}
 	if v, ok := fields["partial_rotary_factor"]; ok && v != 1.0 {
@@ -84,7 +84,7 @@ func Read(f Fields) (theta float64, s Scaling, err error) {
 	if v, ok := fields["factor"]; ok && v == nil && s.Kind == yarn && s.Original > 0 {
 		s.Factor = f.MaxPositions / s.Original
 	} else if ok && s.Kind == "" {
-		bad("factor %v without a rope_type, expected one of linear, dynamic, yarn and llama3", v)
+		bad("factor is %v without a rope_type, expected one of linear, dynamic, yarn and llama3", v)
 	}
 	switch v := fields["truncate"].(type) {
 	case nil:
@@ -109,7 +109,7 @@ func kindOf(fields map[string]any, bad func(format string, args ...any)) (kind s
 		case string:
 			kind = v
 		default:
-			bad("%s is %v, expected a name", key, v)
+			bad("%s is %v, expected a string", key, v)
 		}
 	}
 	return kind
