@@ -28,7 +28,7 @@ type CommandConfig struct {
 func commandKind() Kind {
 	return Kind{
 		Name:     Command,
-		About:    "asks a program, over JSON lines.",
+		About:    "calls a program over JSON lines.",
 		keys:     append([]string{"command", "memory_gib"}, callKeys()...),
 		defaults: func(t *Term) { t.MemoryGiB, t.CallConfig = 8, defaultCalls() },
 		example:  func(r *Rule) { r.Command = []string{"python3", "reward.py"} },

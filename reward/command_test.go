@@ -25,7 +25,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// The test binary is the scoring program too: TestMain hands over to it.
+// TestMain also runs the test binary as the scoring program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "score" {
 		os.Exit(scorer(os.Args[2], os.Args[3:]))
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// scorer answers requests in the way that its mode names.
+// scorer scores requests as mode says.
 func scorer(mode string, args []string) int {
 	in := bufio.NewReader(os.Stdin)
 	if mode == "deaf" {
@@ -56,16 +56,16 @@ func scorer(mode string, args []string) int {
 		switch mode {
 		case "right":
 			fmt.Print(right)
-		case "echo": // what was asked, through standard error
+		case "echo": // writes the request to standard error
 			fmt.Fprint(os.Stderr, line)
 			return 3
-		case "once": // one answer a process
+		case "once": // one reply per process
 			fmt.Print(right)
 			return 0
 		case "crash":
 			fmt.Fprint(os.Stderr, "Traceback\n  line 3\nKeyError: 'answer'\n")
 			return 1
-		case "poison": // dies of a word, hangs or speaks rubbish on others
+		case "poison": // exits, hangs or writes garbage on certain words
 			switch r.Response {
 			case "die":
 				return 4
@@ -76,7 +76,7 @@ func scorer(mode string, args []string) int {
 			default:
 				fmt.Print(right)
 			}
-		case "eat": // memory, on the word
+		case "eat": // uses up memory on the word
 			if r.Response == "eat" {
 				eat(len(args) > 0)
 			}
@@ -85,7 +85,7 @@ func scorer(mode string, args []string) int {
 				return 7
 			}
 			fmt.Print(strings.Replace(right, `"parts":{`, `"parts":{"oom_score_adj":`+strings.TrimSpace(string(adjusted))+",", 1))
-		case "hang": // on the word, and with a child that holds a file open
+		case "hang": // hangs on the word, optionally with a child that keeps a file open
 			if r.Response == "hang" {
 				if len(args) > 0 && holdOpen(args[0]) != nil {
 					return 8
@@ -98,13 +98,13 @@ func scorer(mode string, args []string) int {
 			return 0
 		case "long":
 			fmt.Print(strings.Repeat("x", 2*program.MaxAnswer))
-		default: // answers with its mode
+		default: // replies with mode itself
 			fmt.Println(strings.ReplaceAll(mode, "ID", strconv.FormatInt(r.ID, 10)))
 		}
 	}
 }
 
-// A scorer may say whether a response is right, whatever its score.
+// A scorer may report whether a response is right independently of its score.
 func TestScorersSayWhatIsRight(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]struct {
@@ -128,7 +128,7 @@ func TestScorersSayWhatIsRight(t *testing.T) {
 	require.ErrorContains(t, err, "right")
 }
 
-// eat takes more memory than it may; with a child, that does it.
+// eat exceeds the memory limit, in a child process if child is set.
 func eat(child bool) {
 	if child {
 		c := exec.Command(os.Args[0], "score", "eat")
@@ -146,7 +146,8 @@ func eat(child bool) {
 	}
 }
 
-// holdOpen starts a child that keeps path and standard output open, and says so.
+// holdOpen starts a child that keeps path and standard output open, and reports that
+// it runs.
 func holdOpen(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -179,8 +180,8 @@ func scoringWith(t *testing.T, term Term, args ...string) *command {
 
 const ample = time.Minute
 
-// shortFor is a little time for batches with a response, and ample for others:
-// they end in time however slow the machine is.
+// shortFor returns a short timeout for batches that contain the response and a long
+// one for others, which finish in time on any machine.
 func shortFor(text string) func(batch []Input) time.Duration {
 	return func(batch []Input) time.Duration {
 		if slices.ContainsFunc(batch, func(in Input) bool { return in.Text == text }) {
@@ -201,7 +202,7 @@ func TestCommandScores(t *testing.T) {
 		in.Length = 5
 		got, err := c.Score(t.Context(), in)
 		require.NoError(t, err)
-		require.Equal(t, Score{Value: row.want, Parts: map[string]float64{"asked": float64(i + 1), "length": 5}}, got, "one process serves all")
+		require.Equal(t, Score{Value: row.want, Parts: map[string]float64{"asked": float64(i + 1), "length": 5}}, got, "one process scores all responses")
 	}
 }
 
@@ -220,16 +221,16 @@ func TestCommandSendsTheWholeInput(t *testing.T) {
 func TestCommandFailuresAreErrors(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ mode, want string }{
-		{"crash", "program ended without an answer: exit status 1; its standard error ends: KeyError: 'answer'"},
-		{"half", "program ended within its answer"},
-		{"long", "answer is longer than"},
-		{"thinking…", `answer "thinking…": expected a JSON object a line`},
-		{`{"id":ID,"score":NaN}`, "expected a JSON object"},
-		{`{"id":ID,"score":1e999}`, "expected a JSON object"},
-		{`{"id":ID,"score":"1"}`, "expected a JSON object"},
+		{"crash", "program exited without a reply: exit status 1; its standard error ends with: KeyError: 'answer'"},
+		{"half", "program exited in the middle of its reply"},
+		{"long", "reply is longer than"},
+		{"thinking…", `reply "thinking…": expected one JSON object per line`},
+		{`{"id":ID,"score":NaN}`, "expected one JSON object"},
+		{`{"id":ID,"score":1e999}`, "expected one JSON object"},
+		{`{"id":ID,"score":"1"}`, "expected one JSON object"},
 		{`{"id":ID}`, `neither "score" nor "error"`},
 		{`{"id":ID,"score":null}`, `neither "score" nor "error"`},
-		{`{"score":1}`, `no "id", expected 1`},
+		{`{"score":1}`, `"id" is missing, expected 1`},
 		{`{"id":7,"score":1}`, `"id" is 7, expected 1`},
 		{`{"id":ID,"error":"no such\nunit"}`, "program reports: no such unit"},
 	} {
@@ -244,7 +245,7 @@ func TestCommandFailuresAreErrors(t *testing.T) {
 	}
 }
 
-// The next response after a deadline is scored by another process.
+// After a missed deadline, another process scores the next response.
 func TestCommandDeadline(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"hang", "deaf"} {
@@ -256,7 +257,7 @@ func TestCommandDeadline(t *testing.T) {
 			c.timeout = shortFor("hang")
 			_, err := c.Score(t.Context(), in)
 			require.ErrorIs(t, err, ErrTimeout)
-			require.ErrorContains(t, err, "no answer in time: 50ms")
+			require.ErrorContains(t, err, "no reply in time: 50ms")
 			if mode == "hang" {
 				got, err := c.Score(t.Context(), input("1", "1", rollout.Stop))
 				require.NoError(t, err)
@@ -266,8 +267,8 @@ func TestCommandDeadline(t *testing.T) {
 	}
 }
 
-// A program that ends after an answer is started again, and one that ends
-// before its first answer is not asked for ever.
+// A program that exits after a reply is started again. One that exits before its first
+// reply is not retried forever.
 func TestCommandReplacesAnEndedProcess(t *testing.T) {
 	t.Parallel()
 	c := scoring(t, 1, "once")
@@ -293,10 +294,10 @@ func TestCommandBoundsProcesses(t *testing.T) {
 	asked := 0
 	for i := range n {
 		require.NoError(t, errs[i])
-		require.Equal(t, number(i%8 == 4), scores[i].Value, "each answer reaches its own request")
+		require.Equal(t, number(i%8 == 4), scores[i].Value, "each reply reaches its own request")
 		asked = max(asked, int(scores[i].Parts["asked"]))
 	}
-	require.GreaterOrEqual(t, asked, int(math.Ceil(n/3.0)), "40 responses were shared by 3 processes at most")
+	require.GreaterOrEqual(t, asked, int(math.Ceil(n/3.0)), "at most 3 processes scored 40 responses")
 }
 
 func TestCommandClose(t *testing.T) {
@@ -322,11 +323,11 @@ func TestCommandClose(t *testing.T) {
 	require.ErrorIs(t, err, queue.ErrClosed)
 }
 
-// One response that a batch fails of spoils no other, whatever it does.
+// A response that makes a batch fail does not affect the other responses.
 func TestCommandBatch(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ bad, want string }{
-		{"die", "exit status 4 (after 3 tries)"}, {"rubbish", `answer "?"`}, {"hang", "no answer in time: 50ms (after 3 tries)"},
+		{"die", "exit status 4 (after 3 tries)"}, {"rubbish", `reply "?"`}, {"hang", "no reply in time: 50ms (after 3 tries)"},
 	} {
 		t.Run(row.bad, func(t *testing.T) {
 			t.Parallel()
@@ -356,19 +357,19 @@ func TestCommandBatch(t *testing.T) {
 	}
 }
 
-// A program that takes memory without end is killed, also where its child does.
+// A program is killed if it or its child exceeds the memory limit.
 func TestCommandMemory(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("memory is watched on Linux")
+		t.Skip("the memory limit works only on Linux")
 	}
 	for _, args := range [][]string{{"eat"}, {"eat", "child"}} {
 		c := scoringWith(t, Term{CommandConfig: CommandConfig{MemoryGiB: 0.25}, CallConfig: CallConfig{Concurrency: 1, Timeout: ample.Seconds(), Batch: 1, Retries: 1}}, args...)
 		_, err := c.Score(t.Context(), input("1", "eat", rollout.Stop))
-		require.ErrorContains(t, err, "program had more than 0.25 GiB of memory (after 2 tries)")
+		require.ErrorContains(t, err, "program used more than 0.25 GiB of memory (after 2 tries)")
 		got, err := c.Score(t.Context(), input("1", "1", rollout.Stop))
 		require.NoError(t, err)
 		require.Equal(t, 1.0, got.Value)
-		require.Equal(t, 1000.0, got.Parts["oom_score_adj"], "the kernel takes it first")
+		require.Equal(t, 1000.0, got.Parts["oom_score_adj"], "first victim of the out-of-memory killer")
 	}
 }

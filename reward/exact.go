@@ -20,7 +20,7 @@ type ExactConfig struct {
 func exactKind() Kind {
 	return Kind{
 		Name:  Exact,
-		About: "compares the whole response with the answer.",
+		About: "compares the whole response with the reference answer.",
 		keys:  []string{"think"},
 		build: func(r *Rule, _ int) (Func, error) { return exact{think: r.Think}, nil },
 		lacks: func(_ *Rule, answer json.RawMessage) bool { return absent(answer) },
@@ -32,7 +32,7 @@ const (
 	thinkClose = "</think>"
 )
 
-// exact scores 1 if the response ended by itself and is the answer, else 0, in time
+// exact scores 1 if the response is complete and equals the answer, else 0, in time
 // linear in the response.
 type exact struct {
 	think bool // the response may begin with one <think>…</think>, and has no other such tag

@@ -20,7 +20,7 @@ type FormatConfig struct {
 func formatKind() Kind {
 	return Kind{
 		Name:     Format,
-		About:    "looks for tags such as <think>…</think>.",
+		About:    "checks for tags such as <think>…</think>.",
 		keys:     []string{"tags"},
 		defaults: func(t *Term) { t.FormatConfig = DefaultFormat() },
 		check:    checkFormat,

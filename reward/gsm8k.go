@@ -13,7 +13,7 @@ const GSM8K = "gsm8k"
 func gsm8kKind() Kind {
 	return Kind{
 		Name:  GSM8K,
-		About: "compares the number that a response ends with.",
+		About: "compares the number at the end of the response.",
 		build: func(*Rule, int) (Func, error) { return NewGSM8K(), nil },
 		lacks: func(_ *Rule, answer json.RawMessage) bool { return blank(answer) },
 	}

@@ -26,7 +26,7 @@ type HTTPConfig struct {
 func httpKind() Kind {
 	return Kind{
 		Name:     HTTP,
-		About:    "asks a service, over JSON.",
+		About:    "calls a service over JSON.",
 		keys:     append([]string{"url"}, callKeys()...),
 		defaults: func(t *Term) { t.CallConfig = defaultCalls() },
 		example:  func(r *Rule) { r.URL = []string{"http://127.0.0.1:9000/score"} },
@@ -36,7 +36,7 @@ func httpKind() Kind {
 }
 
 func checkHTTP(v *validation, r *Rule) {
-	v.expect(len(r.URL) > 0, "url", "is not set, expected where the scorer listens")
+	v.expect(len(r.URL) > 0, "url", "is empty, expected the scorer's URL")
 	for _, text := range r.URL {
 		u, err := url.Parse(text)
 		v.expect(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", "url",

@@ -20,7 +20,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// serve is a scorer whose n-th request, from 1, handle answers.
+// serve starts a scorer. handle answers request n, counted from 1.
 func serve(t *testing.T, handle func(n int64, w http.ResponseWriter, body []byte)) string {
 	t.Helper()
 	var n atomic.Int64
@@ -36,7 +36,7 @@ func serve(t *testing.T, handle func(n int64, w http.ResponseWriter, body []byte
 	return s.URL
 }
 
-// right answers as a scorer does that compares texts.
+// right responds like a scorer that compares texts.
 func right(w io.Writer, body []byte) {
 	var asked struct {
 		Items []struct {
@@ -113,7 +113,7 @@ func TestHTTPBatch(t *testing.T) {
 	require.Equal(t, 7.0, most)
 }
 
-// What may pass is tried again, at the next URL where there are several.
+// Transient failures are retried, at the next URL if there are several.
 func TestHTTPTriesAgain(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(w http.ResponseWriter){
@@ -147,7 +147,7 @@ func TestHTTPTriesAgain(t *testing.T) {
 		c, err := net.Dial("tcp", strings.TrimPrefix(there, "http://"))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
-		nowhere := "http://" + c.LocalAddr().String() // nobody can listen where a connection begins
+		nowhere := "http://" + c.LocalAddr().String() // nothing can listen on a connection's local address
 		s := calling(t, Term{CallConfig: CallConfig{Retries: 1}}, nowhere, there)
 		for range 4 {
 			got, err := s.Score(t.Context(), input("1", "1", rollout.Stop))
@@ -173,7 +173,7 @@ func TestHTTPFailures(t *testing.T) {
 		}, "status 302 Found to http://elsewhere/, expected 200", 1},
 		{"down", func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, "status 503 Service Unavailable, expected 200 (after 2 tries)", 2},
 		{"error", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"error":"no\nverdict"}]}`) }, "reports: no verdict", 1},
-		{"list", func(w http.ResponseWriter) { fmt.Fprint(w, `[1.0]`) }, `answer "[1.0]": expected {"scores":[{"id":1,"score":…},…]}`, 2},
+		{"list", func(w http.ResponseWriter) { fmt.Fprint(w, `[1.0]`) }, `reply "[1.0]": expected {"scores":[{"id":1,"score":…},…]}`, 2},
 		{"numbers", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[1]}`) }, `expected {"scores":[{"id":1,"score":…},…]}`, 2},
 		{"two", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"score":1},{"id":2,"score":1}]}`) }, "has 2 scores, expected 1", 2},
 		{"huge number", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"score":1e999}]}`) }, "expected {", 2},
@@ -184,7 +184,7 @@ func TestHTTPFailures(t *testing.T) {
 					return
 				}
 			}
-		}, "answer is longer than 67108864 bytes", 2},
+		}, "reply is longer than 67108864 bytes", 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -202,7 +202,7 @@ func TestHTTPFailures(t *testing.T) {
 	}
 }
 
-// A service that says nothing, or one byte a while, is left at the deadline.
+// A service that sends nothing, or one byte at a time, is abandoned at the deadline.
 func TestHTTPDeadline(t *testing.T) {
 	t.Parallel()
 	for name, handle := range map[string]func(w http.ResponseWriter, over <-chan struct{}){
@@ -221,7 +221,7 @@ func TestHTTPDeadline(t *testing.T) {
 			s := calling(t, Term{CallConfig: CallConfig{Timeout: 0.05}}, url)
 			_, err := s.Score(t.Context(), input("1", "1", rollout.Stop))
 			require.ErrorIs(t, err, ErrTimeout)
-			require.ErrorContains(t, err, url+": no answer in time: 50ms")
+			require.ErrorContains(t, err, url+": no reply in time: 50ms")
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			_, err = s.Score(ctx, input("1", "1", rollout.Stop))

@@ -117,16 +117,16 @@ func TestRegex(t *testing.T) {
 		require.InDelta(t, row.want, value(t, f, input(row.answer, row.text, rollout.Stop)), 0, "%v %q", row.pattern, row.text)
 	}
 	for pattern, want := range map[string]string{
-		"": "pattern is empty", "(": "missing closing )", "(a)(b)": "has 2 groups",
+		"": "pattern is empty", "(": "missing closing )", "(a)(b)": "with 2 groups",
 	} {
 		_, err := NewRegex(RegexConfig{Pattern: pattern})
 		require.ErrorContains(t, err, want)
 	}
 	_, err := New(one(Term{Kind: Math, RegexConfig: RegexConfig{Pattern: "a"}}), 10)
-	require.ErrorContains(t, err, "has no group")
+	require.ErrorContains(t, err, "without a group")
 }
 
-// Responses that answer the same share an answer, right ones in any form.
+// Equal answers are counted as one. Right ones are equal in any form.
 func TestAnswersToCount(t *testing.T) {
 	t.Parallel()
 	regex, err := New(one(Term{Kind: Math, RegexConfig: RegexConfig{Pattern: `\[(.*?)\]`}}), 10)
@@ -165,7 +165,7 @@ func TestAnswersToCount(t *testing.T) {
 	for _, f := range []Func{NewMath(), NewGSM8K(), regex, exact{think: true}} {
 		score, err := f.Score(t.Context(), input("5", "<think>5", rollout.Stop))
 		require.NoError(t, err)
-		require.Empty(t, score.Answer, "none was given")
+		require.Empty(t, score.Answer, "the response gives no answer")
 	}
 }
 
@@ -277,12 +277,12 @@ func TestSum(t *testing.T) {
 	_, err = NewSum([]Component{{"a b", 1, inner}, {"c", 1, nil}, {"c", 1, inner}})
 	require.ErrorContains(t, err, `named "a b"`)
 	require.ErrorContains(t, err, `"c" has no reward`)
-	require.ErrorContains(t, err, `"c" is there twice`)
+	require.ErrorContains(t, err, `component name "c" is used twice`)
 }
 
-// The functions of other projects that have a counterpart here, or in package
-// grade. Judged otherwise: rows of AReaL's that expect its limits, not the right
-// answer.
+// Compares with the reward functions of other projects that have a counterpart here or
+// in package grade. Exceptions are rows from AReaL that expect its limitations, not the
+// right answer.
 func TestOtherProjects(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("EASYRL_TESTDATA")
@@ -385,7 +385,7 @@ func verifyCompletion(t *testing.T, line int, _ []json.RawMessage, kwargs map[st
 
 func verifyWorker(t *testing.T, line int, args []json.RawMessage, _ map[string]any, expected any) bool {
 	text, want := decodeArg[string](t, args[0]), decodeArg[string](t, args[1])
-	if strings.Contains(want, "sqrt(2)") { // a root in plain text is none there
+	if strings.Contains(want, "sqrt(2)") { // not supported as plain text there
 		expected = 1.0
 	}
 	require.InDelta(t, expected, number(grade.Correct(text, want)), 0, "line %d: %q %q", line, text, want)
@@ -397,8 +397,8 @@ func verifyFinal(t *testing.T, line int, args []json.RawMessage, _ map[string]an
 	return true
 }
 
-// verifyNeMo gives a quarter for the first tag and three for the second, as a
-// weighted sum of two formats.
+// verifyNeMo weighs the first tag with 1/4 and the second with 3/4, as a weighted sum of
+// two formats.
 func verifyNeMo(t *testing.T, line int, args []json.RawMessage, kwargs map[string]any, expected any) bool {
 	first, second := "think", "answer"
 	if tag, ok := kwargs["think_tag"].(string); ok {
@@ -414,8 +414,8 @@ func verifyNeMo(t *testing.T, line int, args []json.RawMessage, kwargs map[strin
 	return true
 }
 
-// What holds for every kind that Kinds lists: its keys exist, its example is valid
-// and can be built, and a prompt that lacks an answer to compare with has no score.
+// Every kind in Kinds has existing keys and a valid example that can be built. A prompt
+// without an answer to compare with gets no score.
 func TestEveryKind(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -443,7 +443,7 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// Every key is of a kind, and a kind takes no other.
+// Every key belongs to a kind, and a kind accepts only its own keys.
 func TestKeysOfKinds(t *testing.T) {
 	t.Parallel()
 	keys, taken := map[string]bool{}, map[string]bool{"kind": true}

@@ -15,7 +15,7 @@ const Math = "math"
 func mathKind() Kind {
 	return Kind{
 		Name:  Math,
-		About: "grades the answer that a response gives, in whatever form.",
+		About: "grades the response's final answer as mathematics, in any form.",
 		keys:  []string{"pattern"},
 		check: func(v *validation, r *Rule) {
 			if r.Pattern != "" {
@@ -27,7 +27,7 @@ func mathKind() Kind {
 	}
 }
 
-// buildMath makes the reward of a rule: with a pattern, what the pattern finds is graded.
+// buildMath returns the reward of a rule. With a pattern, it grades the match.
 func buildMath(r *Rule, _ int) (Func, error) {
 	if r.Pattern == "" {
 		return NewMath(), nil
@@ -36,7 +36,7 @@ func buildMath(r *Rule, _ int) (Func, error) {
 	return expression{pattern, true}, err
 }
 
-// mathematics is 1 where the response gives the prompt's answer, else 0.
+// mathematics is 1 if the response gives the prompt's answer, else 0.
 type mathematics struct{}
 
 // NewMath returns the reward of kind "math": 1 if a response gives the prompt's answer

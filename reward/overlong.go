@@ -16,7 +16,7 @@ type OverlongConfig struct {
 func overlongKind() Kind {
 	return Kind{
 		Name:    Overlong,
-		About:   "punishes responses that come near the length limit.",
+		About:   "penalizes responses near the length limit.",
 		keys:    []string{"buffer"},
 		example: func(r *Rule) { r.Buffer = 1 },
 		check:   checkOverlong,

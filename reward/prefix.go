@@ -14,15 +14,15 @@ const Prefix = "prefix"
 func prefixKind() Kind {
 	return Kind{
 		Name:  Prefix,
-		About: "gives credit for each leading character that is right.",
+		About: "gives partial credit for each correct leading character.",
 		build: func(*Rule, int) (Func, error) { return prefix{}, nil },
 		lacks: func(_ *Rule, answer json.RawMessage) bool { return absent(answer) },
 	}
 }
 
 // prefix scores (p + s) / (n + 1). The answer has n characters, p is the number of
-// leading characters that response and answer share, and s is 1 if the response is the
-// whole answer and ended by itself. A response that continues after the answer loses
+// leading characters that response and answer share, and s is 1 if the response is
+// complete and equals the answer. A response that continues after the answer loses
 // only s. The time is linear in the shorter of the two.
 //
 //	answer 7,2,6,1   response 7,2,6,1 and stop   8/8

@@ -15,8 +15,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// What a process has started dies with it: nothing holds the pipe open that a
-// hanging program's child was given.
+// Killing a process also kills its children: none keeps the pipe open that a hanging
+// program passed to its child.
 func TestCommandKillsChildrenToo(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "held")

@@ -24,7 +24,7 @@ type RegexConfig struct {
 func regexKind() Kind {
 	return Kind{
 		Name:    Regex,
-		About:   "compares what a regular expression finds.",
+		About:   "compares the match of a regular expression.",
 		keys:    []string{"pattern"},
 		example: func(r *Rule) { r.Pattern = `answer: (.*)` },
 		check:   checkRegex,
@@ -42,11 +42,11 @@ func checkRegex(v *validation, r *Rule) {
 	case r.Pattern == "":
 		v.fault("pattern", "is empty, expected a regular expression")
 	case err != nil:
-		v.fault("pattern", "is no regular expression: %v", err)
+		v.fault("pattern", "is not a valid regular expression: %v", err)
 	case pattern.NumSubexp() > 1:
-		v.fault("pattern", "is %q, which has %d groups, expected one or none: (?:…) groups without counting", r.Pattern, pattern.NumSubexp())
+		v.fault("pattern", "is %q with %d groups, expected at most one. (?:…) groups without capturing", r.Pattern, pattern.NumSubexp())
 	case r.Kind == Math && pattern.NumSubexp() == 0:
-		v.fault("pattern", "is %q, which has no group, expected one to compare as mathematics", r.Pattern)
+		v.fault("pattern", "is %q without a group, expected one that captures the answer", r.Pattern)
 	}
 }
 

@@ -17,7 +17,7 @@ type RepetitionConfig struct {
 func repetitionKind() Kind {
 	return Kind{
 		Name:    Repetition,
-		About:   "punishes words that repeat.",
+		About:   "penalizes repeated words.",
 		keys:    []string{"words"},
 		example: func(r *Rule) { r.Words = 2 },
 		check:   checkRepetition,

@@ -16,7 +16,7 @@ import (
 
 // ErrNoAnswer is wrapped by the error of a kind that compares with an answer and finds
 // none.
-var ErrNoAnswer = errors.New("the prompt has no answer, expected one to compare with")
+var ErrNoAnswer = errors.New("the prompt has no reference answer to compare with")
 
 // Input is one response to score.
 type Input struct {

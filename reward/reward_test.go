@@ -45,11 +45,11 @@ func TestConfig(t *testing.T) {
 			`url is set, expected none with kind "prefix": it is for "http"`,
 		}},
 		{"no command", Term{Kind: Command}, []string{"command is empty, expected a program and its arguments"}},
-		{"no url", Term{Kind: HTTP}, []string{"url is not set, expected where the scorer listens"}},
+		{"no url", Term{Kind: HTTP}, []string{"url is empty, expected the scorer's URL"}},
 		{"no pattern", Term{Kind: Regex}, []string{"pattern is empty, expected a regular expression"}},
 		{"no buffer", Term{Kind: Overlong}, []string{"buffer is 0, expected 1 to the length limit of 10 tokens"}},
 		{"no words", Term{Kind: Repetition}, []string{"words is 0, expected 1 or more"}},
-		{"no parts", Term{Kind: Sum}, []string{`parts is empty, expected a [reward.parts.<name>] or more with kind "sum"`}},
+		{"no parts", Term{Kind: Sum}, []string{`parts is empty, expected at least one [reward.parts.<name>] with kind "sum"`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +63,7 @@ func TestConfig(t *testing.T) {
 	require.ErrorContains(t, err, `new reward: command: exec: "easyrl-no-such-program"`)
 }
 
-// The reward follows the prompt's data source.
+// The prompt's data source selects the reward.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	cfg := one(Term{Kind: Sum})
@@ -118,7 +118,7 @@ func TestLacksAnAnswer(t *testing.T) {
 		for _, r := range []Rule{{Term: row.term}, {Term: Term{Kind: Sum}, Parts: map[string]*Part{"a": &p, "b": &part}}} {
 			for answer, lacks := range map[string]bool{
 				"": row.want, "null": row.want, "[]": row.want, `[""]`: row.want, `[null, ""]`: row.want,
-				// Nothing may be what is asked for, letter by letter.
+				// Empty text may be the right answer for an exact comparison.
 				`""`:  row.want && row.term.Kind != Exact && row.term.Kind != Prefix,
 				`"5"`: false, "0": false, "false": false, `["", 5]`: false, "{}": false, `" "`: false,
 			} {
@@ -128,7 +128,7 @@ func TestLacksAnAnswer(t *testing.T) {
 	}
 }
 
-// Pass@k asks whether the response is right, and not what else it is paid for.
+// Pass@k depends on whether the response is right, not on other parts of its score.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	part := func(kind string, weight float64, more func(p *Part)) *Part {
@@ -149,8 +149,8 @@ func TestVerdicts(t *testing.T) {
 		verdict    Verdict
 		right      bool
 	}{
-		{"right, a little late", "#5", map[string]*Part{"a": five, "late": late}, 1 - 0.1*8/9, Right, true},
-		{"right, of a small weight", "#5", map[string]*Part{"a": part(Regex, 0.1, func(p *Part) { p.Pattern = `#(\d)` })}, 0.1, Right, true},
+		{"right, slightly over length", "#5", map[string]*Part{"a": five, "late": late}, 1 - 0.1*8/9, Right, true},
+		{"right, with a small weight", "#5", map[string]*Part{"a": part(Regex, 0.1, func(p *Part) { p.Pattern = `#(\d)` })}, 0.1, Right, true},
 		{"right, logged alone", "#5", map[string]*Part{"a": part(Regex, 0, func(p *Part) { p.Pattern = `#(\d)` }), "b": shape}, 1, Right, true},
 		{"wrong, extras of 1", "#6", map[string]*Part{"a": five, "b": shape}, 1, Wrong, false},
 		{"none, extras of 2", "6", map[string]*Part{"a": five, "b": shape, "c": shape}, 2, Wrong, false},
@@ -266,7 +266,7 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// Every prefix of every real answer scores its share, and the answer scores 1.
+// Every prefix of every real answer scores its share, and the full answer scores 1.
 func TestPrefixOnDigitCompletion(t *testing.T) {
 	t.Parallel()
 	root := os.Getenv("EASYRL_TESTDATA")

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNoReward is wrapped by the error for a prompt whose data set has no reward.
-var ErrNoReward = errors.New("there is no reward for its data source")
+var ErrNoReward = errors.New("no reward is configured for this data source")
 
 // Scorer is the reward of a run. It is safe for concurrent use.
 type Scorer struct {
@@ -127,7 +127,7 @@ func (s *Scorer) Try(ctx context.Context, prompts []rollout.Prompt) error {
 	}
 	for _, source := range slices.Sorted(maps.Keys(failures)) {
 		if !slices.Contains(failures[source], nil) {
-			return fmt.Errorf("try the reward on the first prompts' own answers: %w", failures[source][0])
+			return fmt.Errorf("reward start-up check: %w", failures[source][0])
 		}
 	}
 	return nil

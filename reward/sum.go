@@ -30,8 +30,8 @@ func (p *Part) rule() *Rule { return &Rule{Term: p.Term} }
 func sumKind() Kind {
 	return Kind{
 		Name: Sum,
-		About: "is the weighted sum of named parts. A response is right, for pass@k, where all parts that compare with the answer find it so, " +
-			"whatever their weights.",
+		About: "is the weighted sum of named parts. For pass@k, a response is right if every part that compares with the reference answer " +
+			"finds it right, whatever the weights.",
 		example: func(r *Rule) { r.Parts = map[string]*Part{"right": {Term: Default().Term, Weight: 1}} },
 		check:   checkSum,
 		build:   buildSum,
@@ -42,12 +42,12 @@ func sumKind() Kind {
 }
 
 func checkSum(v *validation, r *Rule) {
-	v.expect(len(r.Parts) > 0, "parts", "is empty, expected a [reward.parts.<name>] or more with kind %q", Sum)
+	v.expect(len(r.Parts) > 0, "parts", "is empty, expected at least one [reward.parts.<name>] with kind %q", Sum)
 	others := slices.DeleteFunc(Kinds(), func(k Kind) bool { return k.Name == Sum })
 	for _, name := range slices.Sorted(maps.Keys(r.Parts)) {
 		below := &validation{append(slices.Clone(v.path), "parts", name), v.maxTokens, nil}
 		p := r.Parts[name]
-		v.expect(goodName(name), "parts", "has a part named %q, expected names without spaces and slashes", name)
+		v.expect(goodName(name), "parts", "has a part named %q, expected names without spaces or slashes", name)
 		below.rule(p.rule(), others)
 		below.expect(finite(p.Weight), "weight", "is %v, expected a finite number", p.Weight)
 		v.faults = append(v.faults, below.faults...)
@@ -97,9 +97,9 @@ func NewSum(components []Component) (Func, error) {
 	for i, c := range components {
 		switch {
 		case !goodName(c.Name):
-			faults = append(faults, fmt.Errorf("component %d is named %q, expected a name without spaces and slashes", i, c.Name))
+			faults = append(faults, fmt.Errorf("component %d is named %q, expected a name without spaces or slashes", i, c.Name))
 		case seen[c.Name]:
-			faults = append(faults, fmt.Errorf("component %q is there twice, expected different names", c.Name))
+			faults = append(faults, fmt.Errorf("component name %q is used twice, expected unique names", c.Name))
 		case !finite(c.Weight):
 			faults = append(faults, fmt.Errorf("component %q has weight %v, expected a finite number", c.Name, c.Weight))
 		case c.Func == nil:
@@ -108,7 +108,7 @@ func NewSum(components []Component) (Func, error) {
 		seen[c.Name] = true
 	}
 	if len(components) == 0 {
-		faults = append(faults, errors.New("no components, expected one or more"))
+		faults = append(faults, errors.New("no components, expected at least one"))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("new reward sum: %w", err)

@@ -157,16 +157,16 @@ func rewardSettings(mode string) []string {
 // faults returns the faults of a reward command and the errors expected for them.
 func faults() map[string]string {
 	all := map[string]string{
-		"crash":   "program ended without an answer: exit status 3; its standard error ends: out of ideas (after 3 tries)",
-		"hang":    "no answer in time: 500ms (after 3 tries)",
-		"garbage": `answer "Traceback (most recent call last):": expected a JSON object a line on standard output`,
+		"crash":   "program exited without a reply: exit status 3; its standard error ends with: out of ideas (after 3 tries)",
+		"hang":    "no reply in time: 500ms (after 3 tries)",
+		"garbage": `reply "Traceback (most recent call last):": expected one JSON object per line on standard output`,
 		"late":    `"id" is 0, expected 1`,
-		"nan":     "expected a JSON object a line on standard output",
+		"nan":     "expected one JSON object per line on standard output",
 		"null":    `neither "score" nor "error"`,
 		"reports": "program reports: no verdict",
 	}
 	if runtime.GOOS == "linux" {
-		all["eat"] = "program had more than 0.25 GiB of memory (after 3 tries)"
+		all["eat"] = "program used more than 0.25 GiB of memory (after 3 tries)"
 	}
 	return all
 }
@@ -182,7 +182,7 @@ func TestBadRewardFailsAtStart(t *testing.T) {
 			out := filepath.Join(dir, mode)
 			code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)}, rewardSettings(mode)...)...)
 			require.Equal(t, exitFailed, code, errs)
-			require.True(t, strings.HasPrefix(errs, "easyrl: try the reward on the first prompts' own answers: reward command env: prompt prompts.jsonl:1: "), errs)
+			require.True(t, strings.HasPrefix(errs, "easyrl: reward start-up check: reward command env: prompt prompts.jsonl:1: "), errs)
 			require.Contains(t, errs, want)
 			require.Equal(t, 1, strings.Count(errs, "\n"))
 			require.NoFileExists(t, filepath.Join(out, report.MetricsFile))
@@ -342,14 +342,14 @@ func TestHTTPReward(t *testing.T) {
 		code, out, errs := run(t, httpScorer(t, silent), 3) // enough for the others to answer
 		require.Zero(t, code, errs)
 		require.GreaterOrEqual(t, requireOneFailed(t, out, errs), 2.0)
-		require.Contains(t, errs, "no answer in time: 3s (after 3 tries)")
+		require.Contains(t, errs, "no reply in time: 3s (after 3 tries)")
 	})
 	t.Run("never answers", func(t *testing.T) {
 		t.Parallel()
 		code, _, errs := run(t, httpScorer(t, func(n int64, _ string, w http.ResponseWriter, r *http.Request) bool { return silent(n, "7,0", w, r) }), 0.2)
 		require.Equal(t, exitFailed, code, errs)
-		require.Contains(t, errs, "easyrl: try the reward on the first prompts' own answers: reward http: prompt prompts.jsonl:1: http://127.0.0.1:")
-		require.Contains(t, errs, ": no answer in time: 200ms (after 3 tries)")
+		require.Contains(t, errs, "easyrl: reward start-up check: reward http: prompt prompts.jsonl:1: http://127.0.0.1:")
+		require.Contains(t, errs, ": no reply in time: 200ms (after 3 tries)")
 	})
 }
 

@@ -146,7 +146,7 @@ func TestEvalWithBadReward(t *testing.T) {
 		rewardSettings("crash")...)...)
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, stdout)
-	require.Contains(t, errs, "easyrl: try the reward on the first prompts' own answers: ")
+	require.Contains(t, errs, "easyrl: reward start-up check: ")
 	require.NotContains(t, errs, "/23 prompts", "the check precedes sampling")
 	require.Contains(t, errs, "out of ideas")
 }

@@ -32,7 +32,7 @@ func NewGuard(limit int64) *Guard {
 }
 
 func (g *Guard) err() error {
-	return fmt.Errorf("program had more than %.4g GiB of memory", float64(g.limit)/(1<<30))
+	return fmt.Errorf("program used more than %.4g GiB of memory", float64(g.limit)/(1<<30))
 }
 
 // add starts watching a running process.

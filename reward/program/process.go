@@ -25,10 +25,10 @@ const (
 )
 
 // ErrTimeout is wrapped by the error of a late answer.
-var ErrTimeout = errors.New("no answer in time")
+var ErrTimeout = errors.New("no reply in time")
 
 // ErrEnded is wrapped by the error of a process that ended before it began to answer.
-var ErrEnded = errors.New("program ended without an answer")
+var ErrEnded = errors.New("program exited without a reply")
 
 // Process is a running program. It is not safe for concurrent use.
 type Process struct {
@@ -138,11 +138,11 @@ func (p *Process) read() ([]byte, error) {
 	case err == nil:
 		return line, nil
 	case errors.Is(err, bufio.ErrBufferFull):
-		return nil, fmt.Errorf("answer is longer than %d bytes", MaxAnswer)
+		return nil, fmt.Errorf("reply is longer than %d bytes", MaxAnswer)
 	case len(line) == 0:
 		return nil, ErrEnded
 	default:
-		return nil, fmt.Errorf("program ended within its answer %q", OneLine(line))
+		return nil, fmt.Errorf("program exited in the middle of its reply %q", OneLine(line))
 	}
 }
 
@@ -156,7 +156,7 @@ func (p *Process) explain(err, ended error) error {
 		err = fmt.Errorf("%w: %w", err, exit)
 	}
 	if said := p.stderr.lastLine(); said != "" {
-		err = fmt.Errorf("%w; its standard error ends: %s", err, said)
+		err = fmt.Errorf("%w; its standard error ends with: %s", err, said)
 	}
 	return err
 }

@@ -91,7 +91,7 @@ func TestQueueBatchesWaitingInputs(t *testing.T) {
 	s := &script{}
 	errs, retried := asked(t, s, 3, 0, nil, "a", "b", "c", "d", "e")
 	require.Equal(t, []string{"first", "a b c", "d e"}, s.batches)
-	require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute}, s.at, "nothing is waited for")
+	require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute}, s.at, "a worker never waits to fill a batch")
 	for text, err := range errs {
 		require.NoError(t, err, text)
 	}
@@ -230,7 +230,7 @@ func TestQueuePatience(t *testing.T) {
 		"away for long":          {until(time.Hour, errDown), []string{"a"}, false, "down (after 32 tries)", 63 * time.Second},
 		"away since before":      {until(time.Hour, errDown), append(make([]string, 70), "b"), false, "down (after 3 tries)", 75 * time.Second},
 		"tried before the run":   {until(30*time.Second, errDown), []string{"a"}, true, "down (after 3 tries)", 5 * time.Second},
-		"no answer in time":      {until(time.Hour, program.ErrTimeout), []string{"a"}, false, "no answer in time (after 3 tries)", 5 * time.Second},
+		"no reply in time":       {until(time.Hour, program.ErrTimeout), []string{"a"}, false, "no reply in time (after 3 tries)", 5 * time.Second},
 		"one answer among failures": {func(text string, at time.Duration) error {
 			if text == "a" && at < 10*time.Second {
 				return errDown

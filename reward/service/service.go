@@ -63,7 +63,7 @@ func (c *Client) Post(ctx context.Context, at string, body []byte) (answer []byt
 	case err != nil:
 		return nil, true, c.plain(ctx, err)
 	case len(text) > maxReply:
-		return nil, true, fmt.Errorf("answer is longer than %d bytes", maxReply)
+		return nil, true, fmt.Errorf("reply is longer than %d bytes", maxReply)
 	}
 	return text, true, nil
 }

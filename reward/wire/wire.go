@@ -39,7 +39,7 @@ type Answer struct {
 func (a *Answer) Check(id int64) error {
 	switch {
 	case a.ID == nil:
-		return fmt.Errorf("no \"id\", expected %d", id)
+		return fmt.Errorf("\"id\" is missing, expected %d", id)
 	case *a.ID != id:
 		return fmt.Errorf("\"id\" is %d, expected %d", *a.ID, id)
 	case a.Error == "" && a.Score == nil:
@@ -72,10 +72,10 @@ func encode(r any) ([]byte, error) {
 func ReadLine(line []byte, id int64) (Answer, error) {
 	var a Answer
 	if err := json.Unmarshal(line, &a); err != nil {
-		return Answer{}, fmt.Errorf("answer %q: expected a JSON object a line on standard output: %w", program.OneLine(line), err)
+		return Answer{}, fmt.Errorf("reply %q: expected one JSON object per line on standard output: %w", program.OneLine(line), err)
 	}
 	if err := a.Check(id); err != nil {
-		return Answer{}, fmt.Errorf("answer %q: %w", program.OneLine(line), err)
+		return Answer{}, fmt.Errorf("reply %q: %w", program.OneLine(line), err)
 	}
 	return a, nil
 }
@@ -87,10 +87,10 @@ func ReadList(text []byte, n int) ([]Answer, error) {
 		Scores []Answer `json:"scores"`
 	}
 	if err := json.Unmarshal(text, &reply); err != nil {
-		return nil, fmt.Errorf("answer %q: %s: %w", program.OneLine(text), shape, err)
+		return nil, fmt.Errorf("reply %q: %s: %w", program.OneLine(text), shape, err)
 	}
 	if len(reply.Scores) != n {
-		return nil, fmt.Errorf("answer %q has %d scores, expected %d: %s", program.OneLine(text), len(reply.Scores), n, shape)
+		return nil, fmt.Errorf("reply %q has %d scores, expected %d: %s", program.OneLine(text), len(reply.Scores), n, shape)
 	}
 	return reply.Scores, nil
 }
