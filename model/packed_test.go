@@ -176,10 +176,10 @@ func TestPackedRefuses(t *testing.T) {
 				"another layout":  {text(panels.Layout, "panels-16"), `layout is "panels-16", expected row-major or panels-32`},
 				"another model":   {other, "load weights: shapes are "},
 				"other shapes":    {text("[1,20,32]", "[20,1,32]"), "has shape "},
-				"padding":         {set(29, 3, 1), "tensor lm_head.weight: 1 beyond the last row, expected 0"},
+				"padding":         {set(29, 3, 1), "tensor lm_head.weight: padding after the last row is 1, expected 0"},
 				"NaN":             {set(28, 19, float32(math.NaN())), "tensor lm_head.weight: value 579 is NaN: not finite"},
 				"infinite vector": {norm, "is +Inf: not finite"},
-				"NaN in padding":  {set(31, 19, float32(math.NaN())), "tensor lm_head.weight: NaN beyond the last row, expected 0"},
+				"NaN in padding":  {set(31, 19, float32(math.NaN())), "tensor lm_head.weight: padding after the last row is NaN, expected 0"},
 			} {
 				require.NotEqual(t, good, row.body, what)
 				spare := filled(t, dev, &c, 9)

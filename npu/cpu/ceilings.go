@@ -68,7 +68,7 @@ func Bandwidth(threads int, size int64) (read, copied float64, err error) {
 		return 0, 0, err
 	}
 	if size <= 0 {
-		return 0, 0, fmt.Errorf("measure bandwidth: a set of %d bytes, expected 1 or more", size)
+		return 0, 0, fmt.Errorf("measure bandwidth: size is %d bytes, expected at least 1", size)
 	}
 	set, free, err := memory(size)
 	if err != nil {

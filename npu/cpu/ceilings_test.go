@@ -143,5 +143,5 @@ func TestCeilingsRefuse(t *testing.T) {
 	_, _, err = Bandwidth(-1, 1)
 	require.ErrorContains(t, err, "-1 threads")
 	_, _, err = Bandwidth(1, 0)
-	require.EqualError(t, err, "measure bandwidth: a set of 0 bytes, expected 1 or more")
+	require.EqualError(t, err, "measure bandwidth: size is 0 bytes, expected at least 1")
 }

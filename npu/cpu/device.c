@@ -94,7 +94,7 @@ float *device_scratch(easyrl_device *d, int64_t n) {
   free(d->scratch);
   d->scratch = aligned(round_up(n * 4, 64));
   d->scratch_floats = d->scratch ? n : 0;
-  if (!d->scratch) device_fail(d, "no memory for %lld bytes of scratch", (long long)n * 4);
+  if (!d->scratch) device_fail(d, "out of memory: cannot allocate %lld bytes of scratch", (long long)n * 4);
   return d->scratch;
 }
 

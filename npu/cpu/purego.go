@@ -120,7 +120,7 @@ type heap struct {
 // Alloc implements npu.Device.
 func (h *heap) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
 	if n < 0 {
-		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: expected 0 or more", n, purpose, pureGoName)
+		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: expected at least 0", n, purpose, pureGoName)
 	}
 	b := npu.HostBuffer(make([]float32, n))
 	if n > 0 {

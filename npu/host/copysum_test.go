@@ -83,7 +83,7 @@ func TestCopySumFinite(t *testing.T) {
 func TestCopySumRefuses(t *testing.T) {
 	t.Parallel()
 	vals := make([]float32, 10)
-	require.True(t, CopySum(nil, nil, 5, nil, 1), "nothing is finite")
+	require.True(t, CopySum(nil, nil, 5, nil, 1), "empty input counts as finite")
 	require.Panics(t, func() { CopySum(nil, vals, 3, make([]uint64, 3), 1) })
 	require.Panics(t, func() { CopySum(vals[:9], vals, 5, make([]uint64, 2), 1) })
 }

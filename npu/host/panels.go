@@ -115,7 +115,7 @@ func (s Shape) CheckPadding(packed []float32) error {
 	for c := range s.Cols {
 		for lane := npu.MatrixBlock - missing; lane < npu.MatrixBlock; lane++ {
 			if v := last[c*npu.MatrixBlock+lane]; v != 0 {
-				return fmt.Errorf("%v beyond the last row, expected 0", v)
+				return fmt.Errorf("padding after the last row is %v, expected 0", v)
 			}
 		}
 	}

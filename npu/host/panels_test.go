@@ -32,7 +32,7 @@ func TestPanels(t *testing.T) {
 		require.NoError(t, s.CheckPadding(packed))
 		if s.Rows%npu.MatrixBlock != 0 {
 			packed[len(packed)-1] = 2
-			require.EqualError(t, s.CheckPadding(packed), "2 beyond the last row, expected 0")
+			require.EqualError(t, s.CheckPadding(packed), "padding after the last row is 2, expected 0")
 		}
 	}
 	vector := []float32{3, 1, 2}

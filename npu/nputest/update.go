@@ -58,7 +58,7 @@ func testUpdate(t *testing.T, open func(threads int) (npu.Device, error)) {
 			}
 		}
 	})
-	t.Run("nothing stays nothing", func(t *testing.T) {
+	t.Run("zeros stay zero", func(t *testing.T) {
 		m := newMemory(t, one)
 		defer m.free()
 		w, g, m1, m2 := m.put(make([]float32, 20)), m.put(make([]float32, 20)), m.put(make([]float32, 20)), m.put(make([]float32, 20))

@@ -10,5 +10,5 @@ import (
 
 // Open fails: only a build with cgo on Unix can load a library at run time.
 func Open(path string, _, _ int) (npu.Device, error) {
-	return nil, fmt.Errorf("open device library %s: expected a build with cgo on a Unix system", path)
+	return nil, fmt.Errorf("open device library %s: needs a build with cgo on a Unix system", path)
 }

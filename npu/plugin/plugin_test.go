@@ -68,7 +68,7 @@ func TestOpenErrors(t *testing.T) {
 		"missing":     {filepath.Join(t.TempDir(), "libnone.so"), "libnone.so: no such file"},
 		"not one":     {notLibrary, "text.so: "},
 		"no symbol":   {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v1"},
-		"no table":    {build(t, "libnull.so", source(t, returning("0"))), "no table of functions"},
+		"no table":    {build(t, "libnull.so", source(t, returning("0"))), "function table is null"},
 		"another ABI": {build(t, "libabi.so", source(t, "static easyrl_device_api t = {.abi = 99};\n"+returning("&t"))), "library has ABI 99, expected 1"},
 		"no device": {
 			build(t, "libopen.so", source(t, `#include <stdio.h>

@@ -68,7 +68,7 @@ func LogProb(what string, hidden npu.Buffer, w npu.Matrix, targets []int32, matr
 // values.
 func Rows(what string, some, many npu.Buffer, rows []int32, cols int) {
 	if cols <= 0 {
-		fail("%s: rows of %d values", what, cols)
+		fail("%s: row length is %d, expected at least 1", what, cols)
 	}
 	Len(what, some, len(rows)*cols, false)
 	Indices(what, rows, many.Len()/cols)
@@ -91,7 +91,7 @@ func Norm(what string, weight npu.Buffer, t int, rows ...npu.Buffer) {
 // Rope checks x [T, heads, dim] against positions and the table's rows.
 func Rope(x, table npu.Buffer, positions []int32, heads, dim int) {
 	if dim <= 0 || dim%2 != 0 {
-		fail("rope: head dimension %d, expected an even one", dim)
+		fail("rope: head dimension is %d, expected an even number", dim)
 	}
 	Len("rope: x", x, len(positions)*heads*dim, false)
 	Indices("rope: positions", positions, table.Len()/dim)
@@ -120,7 +120,7 @@ func Attention(out, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 			fail("attention: segment %d is rows %d to %d, expected at most %d", i, s.Start, s.Start+s.Len, t)
 		}
 		if s.Parent < -1 || int(s.Parent) >= i {
-			fail("attention: segment %d has parent %d, expected an earlier one or -1", i, s.Parent)
+			fail("attention: segment %d has parent %d, expected an earlier segment or -1", i, s.Parent)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func Cache(cacheK, cacheV npu.Buffer, h npu.Heads) {
 	heads(h)
 	Len("cache: values", cacheV, cacheK.Len(), false)
 	if cacheK.Len()%(npu.PageSize*h.KV*h.Dim) != 0 {
-		fail("cache: %d values, expected pages of %d", cacheK.Len(), npu.PageSize*h.KV*h.Dim)
+		fail("cache: %d values, expected a multiple of the page size %d", cacheK.Len(), npu.PageSize*h.KV*h.Dim)
 	}
 }
 

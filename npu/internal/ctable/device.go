@@ -42,7 +42,7 @@ var _ npu.Device = (*device)(nil)
 func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
 	t := C.table(table)
 	if t == nil {
-		return nil, errors.New("open device: no table of functions")
+		return nil, errors.New("open device: function table is null")
 	}
 	if t.abi != C.EASYRL_DEVICE_ABI {
 		return nil, fmt.Errorf("open device: library has ABI %d, expected %d", uint32(t.abi), uint32(C.EASYRL_DEVICE_ABI))

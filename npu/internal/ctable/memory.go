@@ -29,7 +29,7 @@ type memory struct {
 // Alloc implements npu.Device.
 func (d *memory) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
 	if n < 0 {
-		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: expected 0 or more", n, purpose, d.name)
+		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: expected at least 0", n, purpose, d.name)
 	}
 	if n == 0 {
 		return npu.Buffer{}, nil
