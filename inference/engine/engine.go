@@ -65,14 +65,14 @@ func (c *Config) Validate() error {
 		faults = append(faults, errors.New("engine: id is empty"))
 	}
 	if c.MaxRunning < 1 {
-		faults = append(faults, fmt.Errorf("engine %s: max running %d, expected at least 1", c.ID, c.MaxRunning))
+		faults = append(faults, fmt.Errorf("engine %s: max running is %d, expected at least 1", c.ID, c.MaxRunning))
 	}
 	for _, v := range []struct {
 		name  string
 		value int
 	}{{"cache pages", c.CachePages}, {"prefill rows", c.PrefillRows}, {"context", c.Context}} {
 		if v.value < 0 {
-			faults = append(faults, fmt.Errorf("engine %s: %s %d, expected 0 or more", c.ID, v.name, v.value))
+			faults = append(faults, fmt.Errorf("engine %s: %s is %d, expected at least 0", c.ID, v.name, v.value))
 		}
 	}
 	return errors.Join(faults...)

@@ -168,10 +168,10 @@ func TestPromptPagesAreShared(t *testing.T) {
 	e.loop.enqueue(g)
 	require.True(t, e.loop.sampler.admit())
 	require.Equal(t, 8, e.loop.sched.rows)
-	require.Equal(t, e.cfg.CachePages-2-8, len(e.loop.sched.pages.free), "two full pages for all and one of its own for each")
+	require.Equal(t, e.cfg.CachePages-2-8, len(e.loop.sched.pages.free), "two shared full pages and one page per response")
 	for _, s := range e.loop.sched.running {
 		require.Equal(t, e.loop.sched.running[0].pages[:2], s.pages[:2])
-		require.Len(t, s.ids, 1, "the first token comes from the prompt's own pass")
+		require.Len(t, s.ids, 1, "the prompt's pass samples the first token")
 	}
 	for e.loop.sched.rows > 0 {
 		e.loop.sampler.step()
@@ -199,7 +199,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 		e.loop.sampler.step()
 		e.loop.report()
 	})
-	require.Less(t, allocs, 0.5, "page tables grow now and then, steps do not allocate")
+	require.Less(t, allocs, 0.5, "page tables grow occasionally, but steps do not allocate")
 	require.Equal(t, 16, e.loop.sched.rows)
 }
 
@@ -227,7 +227,7 @@ func TestGenerateRefusesInvalidRequests(t *testing.T) {
 		"no responses":    {func(r *inference.Request) { r.N = 0 }, "0 responses"},
 		"long prompt":     {func(r *inference.Request) { r.PromptIDs = prompt(256, 1) }, "prompt of 256 tokens, expected fewer than the context of 256"},
 		"unknown token":   {func(r *inference.Request) { r.PromptIDs = []int32{1, testVocab} }, "prompt token 1 is 50, expected 0 to 49"},
-		"never fits":      {func(r *inference.Request) { r.PromptIDs = prompt(50, 1); r.Sampling.MaxTokens = 16 }, "take 5 cache pages, the engine has 4"},
+		"never fits":      {func(r *inference.Request) { r.PromptIDs = prompt(50, 1); r.Sampling.MaxTokens = 16 }, "need 5 cache pages, but the engine has 4"},
 		"bad temperature": {func(r *inference.Request) { r.Sampling.Temperature = -1 }, "temperature is -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestPublishEndsRunningRequests(t *testing.T) {
 		}
 		wg.Go(func() {
 			_, err := e.Publish(t.Context(), fakeWeights(13))
-			require.ErrorContains(t, err, "publish version 13: of another shape")
+			require.ErrorContains(t, err, "publish version 13: different shape")
 			sum, err := e.Publish(t.Context(), fakeWeights(2))
 			require.NoError(t, err)
 			require.Equal(t, "sum-2", sum)
@@ -301,7 +301,7 @@ func TestPublishEndsRunningRequests(t *testing.T) {
 		require.ErrorIs(t, errs[0], inference.ErrStale)
 		require.ErrorContains(t, errs[0], "version 2 was published while the request ran")
 		require.NoError(t, errs[1])
-		require.Equal(t, references(2, reqs[1], 256, letters{}), outs[1], "what had not started runs under the new weights")
+		require.Equal(t, references(2, reqs[1], 256, letters{}), outs[1], "a waiting request runs under the new weights")
 		require.ErrorIs(t, errs[2], inference.ErrStale)
 		require.EqualValues(t, 2, e.Stats().Version)
 		closeFake(t, e)
@@ -358,7 +358,7 @@ func TestDeviceFailureEndsRunningRequests(t *testing.T) {
 	m.failing = nil
 	m.nan = true
 	e.loop.sampler.admit()
-	require.ErrorContains(t, groups[1].err, "response 0 token 0: sampled")
+	require.ErrorContains(t, groups[1].err, "response 0 token 0: sampled token")
 	require.Len(t, e.loop.sched.pages.free, e.cfg.CachePages)
 	require.Zero(t, e.loop.sched.rows)
 }
@@ -413,7 +413,7 @@ func TestStopStringsInLongResponses(t *testing.T) {
 func TestConfigReportsAllFaults(t *testing.T) {
 	t.Parallel()
 	c := Config{CachePages: -1, PrefillRows: -1, Context: -1}
-	for _, want := range []string{"id is empty", "max running 0", "cache pages -1", "prefill rows -1", "context -1"} {
+	for _, want := range []string{"id is empty", "max running is 0", "cache pages is -1", "prefill rows is -1", "context is -1"} {
 		require.ErrorContains(t, c.Validate(), want)
 	}
 }

@@ -46,7 +46,7 @@ func (w fakeWeights) WriteSafetensors(io.Writer) error { return nil }
 
 func (m *fakeModel) use(w inference.Weights) error {
 	if w.Version() == 13 {
-		return errors.New("of another shape")
+		return errors.New("different shape")
 	}
 	m.version = w.Version()
 	return nil
@@ -93,7 +93,7 @@ func (m *fakeModel) decode(ids, positions, slots, tables []int32, stride int, le
 	m.most = max(m.most, len(ids))
 	m.hashes = m.hashes[:0]
 	for i, s := range slots {
-		require.EqualValues(m.t, 1, m.e.loop.sched.pages.refs[s/npu.PageSize], "a page that is written has one holder")
+		require.EqualValues(m.t, 1, m.e.loop.sched.pages.refs[s/npu.PageSize], "a written page has one holder")
 		m.cells[s] = cell{ids[i], positions[i], m.version}
 	}
 	for i := range ids {
@@ -246,7 +246,7 @@ func startFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
 func closeFake(t testing.TB, e *Engine) {
 	t.Helper()
 	require.NoError(t, e.Close())
-	require.Len(t, e.loop.sched.pages.free, e.cfg.CachePages, "all pages are free in the end")
+	require.Len(t, e.loop.sched.pages.free, e.cfg.CachePages, "all pages are free at the end")
 	require.Zero(t, e.loop.sched.rows)
 	require.Empty(t, e.loop.sched.running)
 	require.True(t, e.loop.m.(*fakeModel).closed)

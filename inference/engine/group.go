@@ -64,15 +64,15 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 		}
 	}
 	if e.tok == nil && len(req.Sampling.Stop) > 0 {
-		return nil, fmt.Errorf("%w: stop strings need a tokenizer, the model has none", inference.ErrInvalid)
+		return nil, fmt.Errorf("%w: stop strings need a tokenizer, but the model has none", inference.ErrInvalid)
 	}
 	if most := min(maxTop, e.vocab); req.TopLogprobs > most {
-		return nil, fmt.Errorf("%w: %d top log-probabilities, expected at most %d", inference.ErrInvalid, req.TopLogprobs, most)
+		return nil, fmt.Errorf("%w: %d top log-probabilities requested, expected at most %d", inference.ErrInvalid, req.TopLogprobs, most)
 	}
 	limit := min(req.Sampling.MaxTokens, e.cfg.Context-n)
 	// The last token of a response never runs.
 	if need := pagesFor(n + limit - 1); need > e.cfg.CachePages {
-		return nil, fmt.Errorf("%w: prompt of %d tokens and response of %d take %d cache pages, the engine has %d",
+		return nil, fmt.Errorf("%w: a prompt of %d tokens and a response of %d need %d cache pages, but the engine has %d",
 			inference.ErrInvalid, n, limit, need, e.cfg.CachePages)
 	}
 	g := &group{ctx: ctx, req: req, limit: limit, left: req.N, done: make(chan struct{})}

@@ -106,7 +106,7 @@ func (l *loop) take(o *order) error {
 		return err
 	}
 	if o.weights.Version() < 0 {
-		return fmt.Errorf("version %d, expected 0 or more", o.weights.Version())
+		return fmt.Errorf("version is %d, expected at least 0", o.weights.Version())
 	}
 	l.trace.endDecode()
 	start := time.Now()
@@ -171,7 +171,7 @@ func (p *published) refuse(g *group) error {
 	case !p.serves:
 		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
 	case g.req.Version != 0 && g.req.Version != p.version:
-		return fmt.Errorf("%w: request of version %d, the engine holds %d", inference.ErrStale, g.req.Version, p.version)
+		return fmt.Errorf("%w: request needs version %d, but the engine has %d", inference.ErrStale, g.req.Version, p.version)
 	}
 	return nil
 }

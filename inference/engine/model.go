@@ -56,7 +56,7 @@ func newRunner(dev npu.Device, mc *model.Config, rows, pages int) (*runner, erro
 func (r *runner) use(w inference.Weights) error {
 	s, ok := w.(interface{ Weights() *model.Weights })
 	if !ok {
-		return fmt.Errorf("weights are a %T, expected a *model.Snapshot", w)
+		return fmt.Errorf("weights are %T, expected *model.Snapshot", w)
 	}
 	if got, want := shapeOf(s.Weights().Config), shapeOf(r.cfg); got != want {
 		return fmt.Errorf("weights have shape %+v, expected %+v", got, want)

@@ -161,10 +161,10 @@ func TestModelPublish(t *testing.T) {
 	_, err = e.Publish(t.Context(), model.NewSnapshot(newWeights(t, dev, other, 1), 3))
 	require.ErrorContains(t, err, "publish version 3: weights have shape")
 	_, err = e.Publish(t.Context(), fakeWeights(3))
-	require.ErrorContains(t, err, "expected a *model.Snapshot")
+	require.ErrorContains(t, err, "expected *model.Snapshot")
 	again, err := e.Generate(t.Context(), r)
 	require.NoError(t, err)
-	require.Equal(t, second, again, "a publish that fails leaves what is there")
+	require.Equal(t, second, again, "a failed publish keeps the current weights")
 	require.NoError(t, e.Close())
 }
 

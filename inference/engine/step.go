@@ -143,7 +143,7 @@ func (r *sampler) sampleFirst(s *sequence, at place) bool {
 // It reports false if the group failed.
 func (r *sampler) accept(s *sequence, id int32, logp float32, at place) bool {
 	if l := float64(logp); math.IsNaN(l) || math.IsInf(l, 0) || id < 0 || int(id) >= r.vocab {
-		r.sched.fail(s.g, fmt.Errorf("response %d token %d: sampled %d of %d with log-probability %v", s.index, len(s.ids), id, r.vocab, logp))
+		r.sched.fail(s.g, fmt.Errorf("response %d token %d: sampled token %d of %d with log-probability %v", s.index, len(s.ids), id, r.vocab, logp))
 		return false
 	}
 	if s.ids == nil {

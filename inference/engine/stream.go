@@ -70,14 +70,14 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, err)
 	}
-	t := teller{of: g, emit: emit, tails: make([]tail, req.N)}
+	t := emitter{of: g, emit: emit, tails: make([]tail, req.N)}
 	for i := range t.tails {
 		t.tails[i] = tail{tok: e.tok, stops: req.Sampling.Stop}
 	}
 	for running := true; running; {
 		select {
 		case <-g.feed.wake:
-			t.tell()
+			t.flush()
 		case <-g.done:
 			running = false
 		case <-ctx.Done():
@@ -89,23 +89,23 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 	if err := e.wait(g); err != nil {
 		return nil, err
 	}
-	t.tell()
+	t.flush()
 	out := g.completions(e.tok)
 	for i := range out {
-		out[i].Text = t.tails[i].told.String()
+		out[i].Text = t.tails[i].emitted.String()
 	}
 	return out, nil
 }
 
-// teller turns a feed into Deltas.
-type teller struct {
+// emitter turns a feed into Deltas.
+type emitter struct {
 	of    *group
 	emit  func(inference.Delta)
 	tails []tail // one per response
 	got   news
 }
 
-func (t *teller) tell() {
+func (t *emitter) flush() {
 	for i := range t.tails {
 		t.got = t.of.feed.take(i, t.got)
 		if len(t.got.ids) == 0 {
@@ -125,13 +125,13 @@ func (t *teller) tell() {
 // response. The window includes the tokens emitted just before, because a
 // tokenizer may render a token differently at the start of a text.
 type tail struct {
-	tok    Decoder
-	stops  []string
-	ids    []int32
-	window []int32 // the last ids; told or held has the text of the first read of them
-	read   int
-	held   string
-	told   strings.Builder
+	tok     Decoder
+	stops   []string
+	ids     []int32
+	window  []int32 // the last ids; emitted or held contains the text of the first read of them
+	read    int
+	held    string
+	emitted strings.Builder
 }
 
 // add returns the text that ids made final, or all remaining text if the response
@@ -150,7 +150,7 @@ func (t *tail) add(ids []int32, ended bool) string {
 	n := len(t.held) - mayStop(t.held, t.stops)
 	out := t.held[:n]
 	t.held = t.held[n:]
-	t.told.WriteString(out)
+	t.emitted.WriteString(out)
 	return out
 }
 
@@ -177,11 +177,11 @@ func (t *tail) step(id int32) {
 
 // rest returns the text of an ended response that was not emitted yet.
 func (t *tail) rest() string {
-	out, ok := strings.CutPrefix(t.tok.Decode(t.ids), t.told.String())
+	out, ok := strings.CutPrefix(t.tok.Decode(t.ids), t.emitted.String())
 	if !ok {
 		out = t.held
 	}
-	t.told.WriteString(out)
+	t.emitted.WriteString(out)
 	return out
 }
 

@@ -76,12 +76,12 @@ func TestSlowAndCancelledStreams(t *testing.T) {
 		e, m := startFake(t, Config{MaxRunning: 8})
 		ctx, cancel := context.WithCancel(t.Context())
 		hold := make(chan struct{})
-		told := 0
+		emitted := 0
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			out, err := e.Stream(t.Context(), request(20, 1, 30), func(d inference.Delta) {
 				<-hold
-				told += len(d.IDs)
+				emitted += len(d.IDs)
 			})
 			require.NoError(t, err)
 			require.Len(t, out[0].IDs, 30)
@@ -91,13 +91,13 @@ func TestSlowAndCancelledStreams(t *testing.T) {
 		require.NoError(t, err)
 		close(hold)
 		wg.Wait()
-		require.Equal(t, 30, told)
+		require.Equal(t, 30, emitted)
 
 		gate := make(chan struct{}, 1)
 		m.gate = gate
-		told = 0
+		emitted = 0
 		wg.Go(func() {
-			_, err := e.Stream(ctx, request(40, 3, 50), func(inference.Delta) { told++ })
+			_, err := e.Stream(ctx, request(40, 3, 50), func(inference.Delta) { emitted++ })
 			require.ErrorIs(t, err, context.Canceled)
 		})
 		synctest.Wait()
@@ -105,7 +105,7 @@ func TestSlowAndCancelledStreams(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		wg.Wait()
-		require.Positive(t, told)
+		require.Positive(t, emitted)
 		gate <- struct{}{}
 		synctest.Wait()
 		s := e.Stats()
@@ -161,22 +161,22 @@ func TestTailEmitsWholeCharacters(t *testing.T) {
 		}
 		end := len(ids) - rng.IntN(min(2, len(ids))) // possibly within a character
 		tail := tail{tok: p, stops: stops}
-		told := ""
+		emitted := ""
 		for at := 0; at < end; {
 			n := min(1+rng.IntN(3), end-at)
 			at += n
 			text := tail.add(ids[at-n:at], at == end)
-			told += text
+			emitted += text
 			if at < end {
 				require.True(t, utf8.ValidString(text), "%q", text)
 				for _, stop := range stops {
 					if first := strings.Index(p.Decode(ids[:end]), stop); first >= 0 {
-						require.LessOrEqual(t, len(told), first, "%q goes into %q of %v", told, stop, ids)
+						require.LessOrEqual(t, len(emitted), first, "%q overlaps %q in %v", emitted, stop, ids)
 					}
 				}
 			}
 		}
-		require.Equal(t, p.Decode(ids[:end]), told)
+		require.Equal(t, p.Decode(ids[:end]), emitted)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestScoresMatchTrainer(t *testing.T) {
 				}
 				reqs[0].TopLogprobs = 33
 				_, err := e.Generate(t.Context(), reqs[0])
-				require.ErrorContains(t, err, "33 top log-probabilities, expected at most 32")
+				require.ErrorContains(t, err, "33 top log-probabilities requested, expected at most 32")
 				reqs[0].TopLogprobs = 0
 				require.NoError(t, e.Close())
 			}
