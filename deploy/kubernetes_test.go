@@ -164,7 +164,7 @@ func TestProbes(t *testing.T) {
 		require.Positive(t, c.port(t, instances, p.HTTPGet.Port))
 	}
 	require.GreaterOrEqual(t, startup(one.StartupProbe), 600)
-	require.Empty(t, one.LivenessProbe.HTTPGet.Path, "an instance that drains is alive and not healthy")
+	require.Empty(t, one.LivenessProbe.HTTPGet.Path, "a draining instance is alive but not healthy")
 	require.Positive(t, c.port(t, instances, one.LivenessProbe.TCPSocket.Port))
 	hook := one.Lifecycle.PreStop.Sleep.Seconds
 	require.Positive(t, hook)
@@ -243,7 +243,7 @@ func TestVolumes(t *testing.T) {
 		require.Equal(t, volumes, mounted, name)
 	}
 	for _, o := range c.objects {
-		require.NotEqual(t, "Secret", o.Kind, "%s: a secret is nobody's to ship", o.file)
+		require.NotEqual(t, "Secret", o.Kind, "%s: manifests must not contain secrets", o.file)
 	}
 }
 
@@ -289,8 +289,8 @@ func TestRunAgreesWithManifests(t *testing.T) {
 	name, ok := strings.CutSuffix(strings.TrimPrefix(run.Inference.Watch, "dns:"), ":"+http)
 	require.True(t, ok, run.Inference.Watch)
 	require.Contains(t, c.objects, "Service/"+name)
-	require.NotContains(t, c.objects["Service/"+name].text, "publishNotReadyAddresses: true", "readiness waits for no weights, and what drains must go")
-	require.GreaterOrEqual(t, run.Inference.WaitSeconds, startup(c.pods[instances].Spec.Containers[0].StartupProbe), "as long as a pod may take to start")
+	require.NotContains(t, c.objects["Service/"+name].text, "publishNotReadyAddresses: true", "readiness does not wait for weights, and draining pods must leave DNS")
+	require.GreaterOrEqual(t, run.Inference.WaitSeconds, startup(c.pods[instances].Spec.Containers[0].StartupProbe), "at least the time that a pod may take to start")
 }
 
 func TestAutoscaler(t *testing.T) {

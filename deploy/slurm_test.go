@@ -127,7 +127,7 @@ func (j *job) status() int {
 	_ = j.cmd.Wait() // the caller checks the status
 	left, err := filepath.Glob(filepath.Join(j.dir, ".easyrl-*"))
 	require.NoError(j.t, err)
-	require.Empty(j.t, left, "the token is left behind")
+	require.Empty(j.t, left, "the job left its token behind")
 	return j.cmd.ProcessState.ExitCode()
 }
 
@@ -179,8 +179,8 @@ func TestSlurmSignals(t *testing.T) {
 		signal  syscall.Signal
 		requeue bool
 	}{
-		"the time is nearly up": {syscall.SIGUSR1, true},
-		"ended by somebody":     {syscall.SIGTERM, false},
+		"near the time limit": {syscall.SIGUSR1, true},
+		"cancelled":           {syscall.SIGTERM, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -204,7 +204,7 @@ func TestSlurmRestartsInstances(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(process, syscall.SIGKILL))
 	again := j.until(1, " easyrl serve ")[0]
-	require.Contains(t, j.output(), "the instance at 10.0.0.11:8000 ended with status 137, try 1 of 10")
+	require.Contains(t, j.output(), "the instance at 10.0.0.11:8000 exited with status 137, try 1 of 10")
 	require.Contains(t, j.output(), "slept 5")
 	require.Equal(t, strings.TrimPrefix(instances[0], pid), again[strings.Index(again, " "):])
 	j.end(again, "2") // a wrong command line: no third try
@@ -218,9 +218,9 @@ func TestSlurmRefuses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ env, want string }{
 		"no model":        {"MODEL=", "usage: MODEL=DIR sbatch"},
-		"too few cores":   {"INSTANCES=10", "9 cores of a node for 10 instances, expected at least one each"},
-		"another folder":  {"SLURM_SUBMIT_DIR=/nowhere", "no /nowhere/deploy/slurm/instance.sh, expected it"},
-		"not from Slurm":  {"SLURM_JOB_NODELIST=", "easyrl.sbatch"},
+		"too few cores":   {"INSTANCES=10", "9 cores per node for 10 instances, expected at least one core each"},
+		"another folder":  {"SLURM_SUBMIT_DIR=/nowhere", "/nowhere/deploy/slurm/instance.sh not found. Submit"},
+		"not from Slurm":  {"SLURM_JOB_NODELIST=", "easyrl.sbatch: SLURM_JOB_NODELIST is not set"},
 		"no instances":    {"INSTANCES=0", "expected"},
 		"no whole number": {"INSTANCES=two", "expected"},
 	} {

@@ -34,7 +34,7 @@ for ((try = 1; try <= 10; try++)); do
 	if [[ -n $stopped ]] || ((code == 0 || code == 2)); then
 		exit "$code"
 	fi
-	echo "instance.sh: the instance at $listen ended with status $code, try $try of 10" >&2
+	echo "instance.sh: the instance at $listen exited with status $code, try $try of 10" >&2
 	sleep 5
 done
 exit 1
