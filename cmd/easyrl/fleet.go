@@ -34,7 +34,7 @@ func fleetVerb(std streams) cli.Verb {
 	asJSON := v.Flags.Bool("json", false, "print the list as JSON")
 	v.Run = func(ctx context.Context, args []string) (err error) {
 		defer func() {
-			if errors.Is(err, client.ErrAsked) {
+			if errors.Is(err, client.ErrInvalid) {
 				err = usage.Wrap(err)
 			}
 		}()

@@ -81,7 +81,7 @@ func TestFleetVerb(t *testing.T) {
 	}
 	code, _, errs := fleet("list")
 	require.Equal(t, exitFailed, code)
-	require.Equal(t, "easyrl: fleet: the run has no instances, expected it to have started them\n", errs)
+	require.Equal(t, "easyrl: fleet: the run has not started its instances yet\n", errs)
 	require.NoError(t, in.Begin(t.Context(), page))
 
 	code, out, errs := fleet("list")
@@ -128,8 +128,8 @@ func TestFleetVerb(t *testing.T) {
 	}{
 		{[]string{"drain", "b"}, exitFailed, "fleet: drain instance b: no such instance"},
 		{[]string{"remove", "b"}, exitFailed, "fleet: remove instance b: no such instance"},
-		{[]string{"drain", "embedded-1"}, exitUsage, "fleet: drain instance embedded-1: is an engine of the run's own process, which could not be added again"},
-		{[]string{"remove", "embedded-1"}, exitUsage, "fleet: remove instance embedded-1: is an engine of the run's own process"},
+		{[]string{"drain", "embedded-1"}, exitUsage, "fleet: drain instance embedded-1: runs inside the trainer and cannot be drained or removed"},
+		{[]string{"remove", "embedded-1"}, exitUsage, "fleet: remove instance embedded-1: runs inside the trainer"},
 		{[]string{"add", "http://gone"}, exitFailed, "fleet: instance http://gone: connection refused"},
 		{[]string{"add", "b:80"}, exitUsage, `fleet: url is "b:80", expected {"url": `},
 		{[]string{"add", "http://b", "-kind", "tgi"}, exitUsage, `fleet: instance cannot be added: "http://b", expected one of "` + strings.Join(remote.Names(), `", "`) + `" before the URL`},
@@ -143,7 +143,7 @@ func TestFleetVerb(t *testing.T) {
 	}
 	code, _, errs = command(t, "fleet", "list", "-trainer", trainer)
 	require.Equal(t, exitFailed, code)
-	require.Equal(t, "easyrl: fleet: expected the control token as Authorization: Bearer\n", errs)
+	require.Equal(t, "easyrl: fleet: control token is missing or wrong, expected Authorization: Bearer TOKEN\n", errs)
 	code, _, errs = command(t, "fleet", "list", "-trainer", "127.0.0.1:7000")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, `-trainer is "127.0.0.1:7000", expected http://HOST:PORT`)

@@ -265,7 +265,7 @@ func controlFor(t *testing.T) (c *control.Server, url string) {
 func TestServeJoins(t *testing.T) {
 	control, trainer := controlFor(t)
 	root, said, stop := serveFolder(t, "-simulate", fast, "-join", trainer)
-	said.until(t, "expected it to have started them; retrying")
+	said.until(t, "the run has not started its instances yet; retrying")
 	r := &onPaper{}
 	control.Serve(r)
 	said.until(t, `joined \S+ as host/1`)

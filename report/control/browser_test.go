@@ -93,7 +93,7 @@ func TestLivePage(t *testing.T) {
 	addr := c.Addr()
 	c.Close()
 	away(b)
-	b.Until(`document.title.startsWith("away") && [...document.querySelectorAll("#instances button")].every(b => b.disabled)`)
+	b.Until(`document.title.startsWith("disconnected") && [...document.querySelectorAll("#instances button")].every(b => b.disabled)`)
 	b.View(1280, "dark")
 	b.Keep("live-away")
 	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 4)
@@ -106,7 +106,7 @@ func TestLivePage(t *testing.T) {
 	c.Serve(threeInstances())
 	b.Shows("#state", "Live")
 	b.Shows("#extent", "5 steps")
-	b.Shows("#entries li", "the trainer was started again")
+	b.Shows("#entries li", "the trainer restarted")
 	b.Shows("#entries li.warning", "after step 4") // earlier entries stay
 	b.Until(`document.querySelectorAll("#instances tbody tr").length === 3`)
 	for _, fault := range b.Complaints() { // calls during the outage
@@ -135,7 +135,7 @@ func TestLivePageWithToken(t *testing.T) {
 	b.Inspect("live-token")
 	b.Tour()
 	b.Do(chromedp.SendKeys(chromedp.CSS("#token"), "wrong\r"))
-	b.Shows("#why", "That is not the control token")
+	b.Shows("#why", "Wrong control token")
 	for _, fault := range b.Complaints() {
 		require.Contains(t, fault, "401")
 	}

@@ -65,7 +65,7 @@ func New(addr, token, dir string) (*Server, error) {
 		return nil, fmt.Errorf("control address: %w", err)
 	}
 	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && token == "" && !tcp.IP.IsLoopback() {
-		return nil, errors.Join(fmt.Errorf("control address %s is beyond loopback, expected a token for it", addr), listener.Close())
+		return nil, errors.Join(fmt.Errorf("control address %s is beyond loopback and needs a token. Set control.token_file", addr), listener.Close())
 	}
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
@@ -85,13 +85,13 @@ func refuseMalformed(ctx *fasthttp.RequestCtx, err error) {
 	var late net.Error
 	switch {
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		refuse(ctx, fasthttp.StatusRequestEntityTooLarge, "body too large, expected %d bytes at most", controlBody)
+		refuse(ctx, fasthttp.StatusRequestEntityTooLarge, "body is too large, expected at most %d bytes", controlBody)
 		return
 	case errors.As(err, &late) && late.Timeout():
-		refuse(ctx, fasthttp.StatusRequestTimeout, "no request in %v", controlRead)
+		refuse(ctx, fasthttp.StatusRequestTimeout, "no request within %v", controlRead)
 		return
 	}
-	refuse(ctx, fasthttp.StatusBadRequest, "request: %v", err)
+	refuse(ctx, fasthttp.StatusBadRequest, "malformed request: %v", err)
 }
 
 // silent discards the server's log of bad connections.
@@ -117,7 +117,7 @@ func (c *Server) Step(values report.Values, left string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.left = values, left
-	c.listeners.tell("step", values.Line())
+	c.listeners.broadcast("step", values.Line())
 }
 
 // Close closes all connections and waits for them.
@@ -133,7 +133,7 @@ func (c *Server) Close() {
 
 func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 	if host := string(ctx.Host()); c.token == "" && !local(host) {
-		refuse(ctx, fasthttp.StatusForbidden, "request for host %.100q, expected localhost or an IP address where there is no token", host)
+		refuse(ctx, fasthttp.StatusForbidden, "host is %.100q, expected localhost or an IP address because no token is set", host)
 		return
 	}
 	path := string(ctx.URI().PathOriginal())
@@ -142,7 +142,7 @@ func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 	}
 	given := []byte(strings.TrimPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer "))
 	if c.token != "" && subtle.ConstantTimeCompare(given, []byte(c.token)) != 1 {
-		refuse(ctx, fasthttp.StatusUnauthorized, "expected the control token as Authorization: Bearer")
+		refuse(ctx, fasthttp.StatusUnauthorized, "control token is missing or wrong, expected Authorization: Bearer TOKEN")
 		return
 	}
 	switch {
@@ -172,6 +172,6 @@ func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 		ctx.SetContentType("text/plain; version=0.0.4")
 		ctx.SetBodyString(prometheus(last))
 	default:
-		refuse(ctx, fasthttp.StatusNotFound, "%s: expected /, /status, /metrics, /events or /instances", path)
+		refuse(ctx, fasthttp.StatusNotFound, "%s not found, expected /, /status, /metrics, /events or /instances", path)
 	}
 }

@@ -71,7 +71,7 @@ func TestControlNeedsToken(t *testing.T) {
 		require.Equal(t, want, status, token)
 	}
 	_, err = New("0.0.0.0:0", "", t.TempDir())
-	require.ErrorContains(t, err, "beyond loopback, expected a token")
+	require.ErrorContains(t, err, "beyond loopback and needs a token")
 	_, err = New("127.0.0.1:-1", "", t.TempDir())
 	require.ErrorContains(t, err, "control address")
 	var none *Server

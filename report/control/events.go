@@ -47,7 +47,7 @@ func (c *Server) Instance(e InstanceEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.journal.note("instance", e.text())
-	c.listeners.tell("instance", body)
+	c.listeners.broadcast("instance", body)
 }
 
 // Warning sends a warning to all listeners as event "warning". It does not block.
@@ -63,14 +63,14 @@ func (c *Server) Warning(w report.Warning) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.journal.note("warning", warningText(w))
-	c.listeners.tell("warning", body)
+	c.listeners.broadcast("warning", body)
 }
 
 // listeners are the clients of /events, each a queue of unsent events.
 type listeners map[chan []byte]struct{}
 
-// tell sends an event to all listeners and cuts off those that fall behind.
-func (all listeners) tell(name string, body []byte) {
+// broadcast sends an event to all listeners and cuts off those that fall behind.
+func (all listeners) broadcast(name string, body []byte) {
 	event := fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, bytes.TrimSpace(body))
 	for l := range all {
 		select {
@@ -113,7 +113,7 @@ func (c *Server) serveEvents(ctx *fasthttp.RequestCtx) {
 	}
 	l := c.listen()
 	if l == nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "too many listeners, expected %d at most", mostListeners)
+		refuse(ctx, fasthttp.StatusServiceUnavailable, "too many listeners, expected at most %d", mostListeners)
 		return
 	}
 	ctx.SetContentType("text/event-stream")

@@ -75,7 +75,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 	status, body := ask(t, "GET", root+"/events", "")
 	require.Equal(t, 503, status)
-	require.Contains(t, body, "too many listeners, expected 64 at most")
+	require.Contains(t, body, "too many listeners, expected at most 64")
 }
 
 // At the end of a run, listeners still get the last events.

@@ -15,14 +15,14 @@ type history struct {
 	mu    sync.Mutex
 	read  bool
 	steps report.Steps
-	told  int // number of steps added
+	added int // steps added by this process
 }
 
 // add appends a step and replaces old steps from its number onward.
 func (h *history) add(values report.Values) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.told++
+	h.added++
 	h.steps.Cut(values["step"])
 	h.steps.Add(values)
 }
@@ -32,7 +32,7 @@ func (h *history) all(dir string) (*report.Steps, int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.read {
-		return h.steps.Copy(), h.told, nil
+		return h.steps.Copy(), h.added, nil
 	}
 	h.mu.Unlock() // the run must not wait while a long file is read
 	old, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
@@ -53,5 +53,5 @@ func (h *history) all(dir string) (*report.Steps, int, error) {
 		}
 		h.steps = *old
 	}
-	return h.steps.Copy(), h.told, nil
+	return h.steps.Copy(), h.added, nil
 }

@@ -38,7 +38,7 @@ var (
 	// ErrInvalid means that an instance cannot be added as requested.
 	ErrInvalid = errors.New("cannot be added")
 	// ErrEmbedded means that an engine of the run's process cannot be drained or removed.
-	ErrEmbedded = errors.New("is an engine of the run's own process, which could not be added again, expected a server")
+	ErrEmbedded = errors.New("runs inside the trainer and cannot be drained or removed")
 )
 
 // Instances lists and changes a run's inference instances. Its methods may be called concurrently.
@@ -127,12 +127,12 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	instances, kinds := c.instances, c.kinds
 	c.mu.Unlock()
 	if instances == nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "the run has no instances, expected it to have started them")
+		refuse(ctx, fasthttp.StatusServiceUnavailable, "the run has not started its instances yet")
 		return
 	}
 	if origin := string(ctx.Request.Header.Peek("Origin")); origin != "" && !ctx.IsGet() {
 		if u, err := url.Parse(origin); err != nil || u.Host != string(ctx.Host()) { // another site's page in the user's browser
-			refuse(ctx, fasthttp.StatusForbidden, "request from a page of %q, expected none but this address's own", origin)
+			refuse(ctx, fasthttp.StatusForbidden, "request from a page of %q, expected this address's own page", origin)
 			return
 		}
 	}
@@ -168,7 +168,7 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 		}
 		answer(ctx, fasthttp.StatusOK, m)
 	case action != "" && action != "drain":
-		refuse(ctx, fasthttp.StatusNotFound, "%s: expected /instances/ID or /instances/ID/drain", path)
+		refuse(ctx, fasthttp.StatusNotFound, "%s not found, expected /instances/ID or /instances/ID/drain", path)
 	default:
 		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s %s: expected DELETE /instances/ID or POST /instances/ID/drain", method, path)
 	}
@@ -180,19 +180,19 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 // again, taken_out that it should not do so on its own.
 func (c *Server) listInstances(ctx *fasthttp.RequestCtx, instances Instances) {
 	all := append([]Instance{}, instances.List()...)
-	told := map[string]any{"boot": c.boot}
+	listing := map[string]any{"boot": c.boot}
 	if args := ctx.QueryArgs(); args.Has("id") {
 		id := string(args.Peek("id"))
 		all = slices.DeleteFunc(all, func(m Instance) bool { return m.ID != id })
 		if instances.Evicted(id) {
-			told["given_up"] = true
+			listing["given_up"] = true
 		}
 		if instances.Removed(id) {
-			told["taken_out"] = true
+			listing["taken_out"] = true
 		}
 	}
-	told["instances"] = all
-	answer(ctx, fasthttp.StatusOK, told)
+	listing["instances"] = all
+	answer(ctx, fasthttp.StatusOK, listing)
 }
 
 // addInstance reads {"url": …, "kind": …} and adds that server.

@@ -232,7 +232,7 @@ func TestInstancesNeedToken(t *testing.T) {
 	status, _ = ask(t, "GET", "http://"+c.Addr()+"/instances", "", "Authorization", "Bearer secret")
 	require.Equal(t, 200, status)
 	status, _ = askHost(t, "trainer.example", "http://"+c.Addr()+"/instances", "Bearer secret")
-	require.Equal(t, 200, status, "who has the token may call it by any name")
+	require.Equal(t, 200, status, "with the token, any host name is accepted")
 }
 
 // A body that is too large is refused before it is read.
@@ -247,7 +247,7 @@ func TestControlRefusesLargeBodies(t *testing.T) {
 	text, err := io.ReadAll(conn)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "HTTP/1.1 413 ")
-	require.Contains(t, string(text), `{"error":{"message":"body too large, expected 65536 bytes at most"}}`)
+	require.Contains(t, string(text), `{"error":{"message":"body is too large, expected at most 65536 bytes"}}`)
 }
 
 // A slow Add does not delay Close.

@@ -56,7 +56,7 @@ type livePage struct {
 type part struct {
 	mu    sync.Mutex
 	html  []byte
-	told  int       // steps added when it was drawn
+	added int       // steps added when it was drawn
 	until time.Time // not redrawn before
 }
 
@@ -126,15 +126,15 @@ func (c *Server) servePage(ctx *fasthttp.RequestCtx, name string) {
 func (p *livePage) servePart(ctx *fasthttp.RequestCtx, name string) {
 	part := p.parts[name]
 	if part == nil {
-		refuse(ctx, fasthttp.StatusNotFound, "/page/%s: expected state, numbers, curves, timeline, answers or configuration", name)
+		refuse(ctx, fasthttp.StatusNotFound, "/page/%s not found, expected state, numbers, curves, timeline, answers or configuration", name)
 		return
 	}
-	html, told, err := p.draw(name, part)
+	html, added, err := p.draw(name, part)
 	if err != nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
 		return
 	}
-	tag := strconv.Quote(p.boot + "-" + strconv.Itoa(told))
+	tag := strconv.Quote(p.boot + "-" + strconv.Itoa(added))
 	ctx.Response.Header.Set("ETag", tag)
 	if string(ctx.Request.Header.Peek("If-None-Match")) == tag {
 		ctx.NotModified()
@@ -147,31 +147,31 @@ func (p *livePage) servePart(ctx *fasthttp.RequestCtx, name string) {
 
 // draw returns the HTML of a part and the number of steps added when it was drawn. It
 // redraws the part if steps have been added and part.until has passed.
-func (p *livePage) draw(name string, part *part) (html []byte, told int, err error) {
+func (p *livePage) draw(name string, part *part) (html []byte, added int, err error) {
 	part.mu.Lock()
 	defer part.mu.Unlock()
 	if time.Now().Before(part.until) {
-		return part.html, part.told, nil
+		return part.html, part.added, nil
 	}
-	steps, told, err := p.history.all(p.dir)
+	steps, added, err := p.history.all(p.dir)
 	if err != nil {
 		return nil, 0, err
 	}
-	if part.html != nil && part.told == told {
-		return part.html, part.told, nil
+	if part.html != nil && part.added == added {
+		return part.html, part.added, nil
 	}
 	begin := time.Now()
 	if html, err = page.Part(name, p.dir, steps); err != nil {
 		return nil, 0, err
 	}
 	took := time.Since(begin)
-	part.html, part.told, part.until = html, told, begin.Add(took+max(drawEvery, drawShare*took))
-	return html, told, nil
+	part.html, part.added, part.until = html, added, begin.Add(took+max(drawEvery, drawShare*took))
+	return html, added, nil
 }
 
 // serveState answers with the content of the page outside its parts.
 func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
-	steps, told, err := c.history.all(c.dir)
+	steps, added, err := c.history.all(c.dir)
 	if err != nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
 		return
@@ -196,7 +196,7 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 	if instances != nil {
 		fleet = append([]Instance{}, instances.List()...)
 	}
-	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": told, "name": name, "extent": extent, "glance": page.Glance(steps), "instances": fleet, "log": log})
+	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent, "glance": page.Glance(steps), "instances": fleet, "log": log})
 }
 
 // entries returns the event log: the earlier warnings in the run's folder, then the
@@ -246,9 +246,9 @@ func (e InstanceEvent) text() string {
 	case e.From == "" && e.To == "":
 		s = e.ID
 	case e.From == "":
-		s = e.ID + " came, " + e.To
+		s = e.ID + " joined, " + e.To
 	case e.To == "":
-		s = e.ID + " went, " + e.From + " before"
+		s = e.ID + " left, was " + e.From
 	default:
 		s = e.ID + ": " + e.From + " → " + e.To
 	}

@@ -33,7 +33,7 @@ async function reason(answer) {
 	try {
 		return (await answer.json()).error.message;
 	} catch {
-		return "the trainer answered " + answer.status;
+		return "the trainer returned status " + answer.status;
 	}
 }
 
@@ -41,7 +41,7 @@ async function reason(answer) {
 function asked(why) {
 	const form = element("ask");
 	if (why) element("why").textContent = why;
-	show("asks", "The trainer wants its control token.");
+	show("asks", "Enter the control token.");
 	form.hidden = false;
 	element("token").focus();
 	return new Promise(done => {
@@ -62,7 +62,7 @@ function show(state, text) {
 	if (at.textContent !== text) at.textContent = text;
 	at.dataset.state = state;
 	document.documentElement.toggleAttribute("data-away", state === "away");
-	document.title = (state === "away" ? "away · " : "") + element("name").textContent + " · easyrl";
+	document.title = (state === "away" ? "disconnected · " : "") + element("name").textContent + " · easyrl";
 	drawFleet();
 }
 
@@ -93,11 +93,11 @@ async function follow() {
 		clearTimeout(alarm);
 		watch.abort();
 		if (had && !sessionStorage.getItem(tokenKey)) {
-			refused = "That is not the control token: " + why + ".";
+			refused = "Wrong control token: " + why + ".";
 			continue;
 		}
 		since ||= Date.now();
-		show("away", `Away since ${clock(since)}: the trainer does not answer${why && " (" + why + ")"}. What is below is what it said last; the page goes on when it is back.`);
+		show("away", `Disconnected since ${clock(since)}: the trainer does not respond${why && " (" + why + ")"}. The values below are the last received. The page reconnects automatically.`);
 		await sleep(pause);
 		pause = Math.min(2 * pause, 10000);
 	}
@@ -139,7 +139,7 @@ async function refresh() {
 
 // take shows a state from the trainer.
 function take(state) {
-	if (boot && boot !== state.boot) addEntry({kind: "instance", time: Date.now(), text: "the trainer was started again"});
+	if (boot && boot !== state.boot) addEntry({kind: "instance", time: Date.now(), text: "the trainer restarted"});
 	boot = state.boot;
 	newest = `"${state.boot}-${state.told}"`;
 	element("name").textContent = state.name;

@@ -84,19 +84,19 @@ func TestPartsAreDrawnRarely(t *testing.T) {
 	dir := recorded(t, 2)
 	synctest.Test(t, func(t *testing.T) {
 		c := &Server{livePage: livePage{dir: dir, parts: liveParts()}}
-		draw := func() (told int, body *byte) {
-			html, told, err := c.draw("numbers", c.parts["numbers"])
+		draw := func() (added int, body *byte) {
+			html, added, err := c.draw("numbers", c.parts["numbers"])
 			require.NoError(t, err)
-			return told, &html[0]
+			return added, &html[0]
 		}
 		_, first := draw()
 		c.Step(stepValues(3), "")
-		told, same := draw()
-		require.Zero(t, told)
+		added, same := draw()
+		require.Zero(t, added)
 		require.Same(t, first, same)
 		<-time.After(2 * drawEvery) // on the bubble's clock
-		told, second := draw()
-		require.Equal(t, 1, told)
+		added, second := draw()
+		require.Equal(t, 1, added)
 		require.NotSame(t, first, second)
 		<-time.After(time.Hour)
 		_, same = draw()
@@ -119,9 +119,9 @@ func TestHistory(t *testing.T) {
 	var h history
 	h.add(stepValues(4))
 	h.add(stepValues(5))
-	all, told, err := h.all(dir)
+	all, added, err := h.all(dir)
 	require.NoError(t, err)
-	require.Equal(t, 2, told)
+	require.Equal(t, 2, added)
 	require.Equal(t, []int{1, 2, 3, 4, 5}, numbersOf(all))
 	h.add(stepValues(6))
 	h.add(report.Values{"step": 3, "anew": 1})
@@ -156,7 +156,7 @@ func TestLog(t *testing.T) {
 	for _, e := range log {
 		texts = append(texts, e.Kind+": "+e.Text)
 	}
-	require.Equal(t, []string{"warning: after step 1: old", "warning: after step 2: new", "instance: x came, HEALTHY"}, texts)
+	require.Equal(t, []string{"warning: after step 1: old", "warning: after step 2: new", "instance: x joined, HEALTHY"}, texts)
 	require.Zero(t, log[0].Time)
 	require.Positive(t, log[1].Time)
 	for range 3 * mostEntries {

@@ -18,8 +18,8 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 )
 
-// ErrAsked means that the request itself is wrong: malformed, or refused with 400.
-var ErrAsked = errors.New("wrong request")
+// ErrInvalid means that the request is malformed or refused with status 400.
+var ErrInvalid = errors.New("invalid request")
 
 const (
 	// largest bounds a response, in bytes.
@@ -56,7 +56,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.root+path, body)
 	if err != nil {
-		return fmt.Errorf("fleet: %w: %w", ErrAsked, err)
+		return fmt.Errorf("fleet: %w: %w", ErrInvalid, err)
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -83,7 +83,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 		return nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("fleet: %s %s: %w, expected the answer of a run's control address", method, c.root+path, err)
+		return fmt.Errorf("fleet: %s %s: %w, expected a response from a run's control address", method, c.root+path, err)
 	}
 	return nil
 }
@@ -111,14 +111,14 @@ type refusal struct {
 // Error returns the server's message.
 func (r *refusal) Error() string { return r.message }
 
-// Is reports whether target is ErrAsked and the status is 400.
+// Is reports whether target is ErrInvalid and the status is 400.
 func (r *refusal) Is(target error) bool {
-	return target == ErrAsked && r.status == http.StatusBadRequest
+	return target == ErrInvalid && r.status == http.StatusBadRequest
 } //nolint:errorlint // the sentinel itself
 
 // Instances lists the run's instances.
 func (c *Client) Instances(ctx context.Context) ([]control.Instance, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("fleet: %s/instances: no answer in %v", c.root, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("fleet: GET %s/instances: no response within %v", c.root, patience))
 	defer cancel()
 	var answer struct {
 		Instances []control.Instance `json:"instances"`
@@ -140,7 +140,7 @@ func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return false, fmt.Errorf("fleet: %s drains on, with %d requests left: %w", id, m.Requests, context.Cause(ctx))
+			return false, fmt.Errorf("fleet: %s is still draining, with %d requests left: %w", id, m.Requests, context.Cause(ctx))
 		}
 		all, err := c.Instances(ctx)
 		if err != nil {

@@ -32,7 +32,7 @@ func TestCall(t *testing.T) {
 		"no":        {404, `{"error":{"message":"no such instance"}}`, "fleet: no such instance", false},
 		"wrong":     {400, `{"error":{"message":"url is \"x\""}}`, `fleet: url is "x"`, true},
 		"elsewhere": {302, "", "status 302, expected a run's control address", false},
-		"a page":    {200, "<html>", "expected the answer of a run's control address", false},
+		"a page":    {200, "<html>", "expected a response from a run's control address", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,8 +49,8 @@ func TestCall(t *testing.T) {
 			})
 			var out struct{ Boot string }
 			err := client.Call(t.Context(), http.MethodGet, "/instances", nil, &out)
-			require.Equal(t, c.asked, errors.Is(err, ErrAsked))
-			require.Equal(t, 1, calls, "the token goes nowhere else")
+			require.Equal(t, c.asked, errors.Is(err, ErrInvalid))
+			require.Equal(t, 1, calls, "the token is sent nowhere else")
 			if c.want != "" {
 				require.ErrorContains(t, err, c.want)
 				return

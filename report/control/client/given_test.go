@@ -28,7 +28,7 @@ func TestReadToken(t *testing.T) {
 	}
 	if _, err := os.Stat("/dev/zero"); err == nil {
 		_, err := ReadToken("/dev/zero")
-		require.ErrorContains(t, err, "has more than", "what has no end")
+		require.ErrorContains(t, err, "has more than", "a pipe without an end")
 	}
 }
 
