@@ -159,16 +159,16 @@ parts = {a = {kind = "math"}}
 	all := strings.Join(kinds, ", ")
 	ofParts := strings.Join(slices.DeleteFunc(kinds, func(kind string) bool { return kind == `"sum"` }), ", ")
 	require.Equal(t, []string{
-		`:7: reward.think is set, expected none with kind "sum": it is for "exact"`,
+		`:7: reward.think is set, but does not apply to kind "sum". It applies to "exact"`,
 		`:8: reward.parts.a.kind is "", expected one of ` + ofParts,
 		`:11: reward.parts.b.kind is "sum", expected one of ` + ofParts,
 		`:5: reward.parts has a part named "c/d", expected names without spaces or slashes`,
 		":16: reward.parts.e.buffer is 2000, expected 1 to the length limit of 1024 tokens",
-		`:20: reward.parts.f.words is set, expected none with kind "regex": it is for "repetition"`,
+		`:20: reward.parts.f.words is set, but does not apply to kind "regex". It applies to "repetition"`,
 		":19: reward.parts.f.pattern is not a valid regular expression: error parsing regexp: missing closing ): `(`",
 		":21: reward.parts.g.command is empty, expected a program and its arguments",
 		`:24: reward.sources."x y".kind is "maths", expected one of ` + all,
-		`:27: reward.sources.z.parts has 1 parts, expected none with kind "exact": they are for kind "sum"`,
+		`:27: reward.sources.z.parts has 1 parts, expected 0 with kind "exact". Only kind "sum" has parts`,
 	}, got)
 }
 
@@ -184,15 +184,15 @@ func TestIdleRewardKeys(t *testing.T) {
 		want      []string // prefixes of the faults, without the folder
 	}{
 		{"the default", []string{"[reward]\nkind = \"math\"\ntags = [\"think\"]\n"}, nil,
-			[]string{`/a.toml:7: reward.tags is set, expected none with kind "math": it is for "format"`}},
+			[]string{`/a.toml:7: reward.tags is set, but does not apply to kind "math". It applies to "format"`}},
 		{"set before its kind", []string{"[reward]\nbatch = 1\nkind = \"math\"\n"}, nil,
-			[]string{`/a.toml:6: reward.batch is set, expected none with kind "math": it is for "command" and "http"`}},
-		{"without a kind", []string{"[reward]\nbuffer = 1\n"}, nil, []string{`/a.toml:6: reward.buffer is set, expected none with kind "exact": it is for "overlong"`}},
-		{"only sources have kinds", []string{"[reward]\nbuffer = 1\n[reward.sources.a]\nkind = \"math\"\n"}, nil, []string{`/a.toml:6: reward.buffer is set, expected none with kind ""`}},
+			[]string{`/a.toml:6: reward.batch is set, but does not apply to kind "math". It applies to "command" and "http"`}},
+		{"without a kind", []string{"[reward]\nbuffer = 1\n"}, nil, []string{`/a.toml:6: reward.buffer is set, but does not apply to kind "exact". It applies to "overlong"`}},
+		{"only sources have kinds", []string{"[reward]\nbuffer = 1\n[reward.sources.a]\nkind = \"math\"\n"}, nil, []string{`/a.toml:6: reward.buffer is set, but does not apply to kind ""`}},
 		{"of a part", []string{"[reward]\nkind = \"sum\"\n[reward.parts.\"a.b\"]\nkind = \"math\"\nthink = false\n"}, nil,
-			[]string{`/a.toml:9: reward.parts."a.b".think is set, expected none with kind "math"`}},
+			[]string{`/a.toml:9: reward.parts."a.b".think is set, but does not apply to kind "math"`}},
 		{"of a source", []string{"[reward.sources.\"x/y\"]\nkind = \"math\"\nwords = 0\n"}, nil,
-			[]string{`/a.toml:7: reward.sources."x/y".words is set, expected none with kind "math"`}},
+			[]string{`/a.toml:7: reward.sources."x/y".words is set, but does not apply to kind "math"`}},
 		{"set in a later layer than its kind", []string{"[reward]\nkind = \"math\"\n"}, []string{`reward.tags=["think"]`}, []string{`-set: reward.tags is set`}},
 		{"another value, reported once", []string{"[reward]\nkind = \"math\"\ntags = [\"a\"]\n"}, nil, []string{`/a.toml:7: reward.tags is set`}},
 		{"unknown kind", []string{"[reward]\nkind = \"maths\"\ntags = [\"think\"]\n"}, nil, []string{`/a.toml:6: reward.kind is "maths"`}},

@@ -44,7 +44,7 @@ func TestValidate(t *testing.T) {
 			"-set: rollout.max_tokens is 0, expected 1 or more",
 			"-set: rollout.stop has an empty string, which would end every response"}},
 		{"sections with their own checks", TrainTask, []string{"reward.kind=http", "reward.timeout=0", "reward.url=u", "reward.words=3", "loss.kl=k4", "loss.epsilon_low=-1", "train.lr=-1", "train.beta2=1"}, []string{
-			`-set: reward.words is set, expected none with kind "http": it is for "repetition"`,
+			`-set: reward.words is set, but does not apply to kind "http". It applies to "repetition"`,
 			`-set: reward.url has "u", expected a URL such as http://127.0.0.1:9000/score`,
 			"-set: reward.timeout is 0, expected more than 0",
 			"-set: loss.epsilon_low is -1, expected 0 to 1",

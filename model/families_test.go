@@ -172,7 +172,7 @@ func TestFamiliesRefused(t *testing.T) {
 			`rope scaling "mrope" is not supported, expected default, linear, dynamic, yarn or llama3`},
 		{"rope by layer type", with(qwen, fields{"rope_parameters": fields{"full_attention": fields{"rope_type": "default"}}}),
 			"rope_parameters: full_attention is an object, but settings per layer are not supported"},
-		{"a factor of nothing", with(llama, fields{"rope_scaling": fields{"factor": 2.0}}),
+		{"factor without rope_type", with(llama, fields{"rope_scaling": fields{"factor": 2.0}}),
 			"rope_scaling: factor is 2 without a rope_type, expected one of linear, dynamic, yarn and llama3"},
 		{"truncate", with(llama, fields{"rope_scaling": fields{"rope_type": "yarn", "factor": 2.0, "truncate": 1}}),
 			"rope_scaling: truncate is 1, expected true or false"},

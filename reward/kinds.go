@@ -121,5 +121,5 @@ func (t *Term) Unused(key string) string {
 			users = append(users, k.Name)
 		}
 	}
-	return fmt.Sprintf(`is set, expected none with kind %q: it is for "%s"`, t.Kind, strings.Join(users, `" and "`))
+	return fmt.Sprintf(`is set, but does not apply to kind %q. It applies to "%s"`, t.Kind, strings.Join(users, `" and "`))
 }

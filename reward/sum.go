@@ -56,7 +56,7 @@ func checkSum(v *validation, r *Rule) {
 
 // checkNoParts is for rules of other kinds and rules without a kind.
 func checkNoParts(v *validation, r *Rule) {
-	v.expect(len(r.Parts) == 0, "parts", "has %d parts, expected none with kind %q: they are for kind %q", len(r.Parts), r.Kind, Sum)
+	v.expect(len(r.Parts) == 0, "parts", "has %d parts, expected 0 with kind %q. Only kind %q has parts", len(r.Parts), r.Kind, Sum)
 }
 
 // goodName reports whether a component may have the name: it becomes part of metrics'
