@@ -105,7 +105,7 @@ func scorer(mode string, args []string) int {
 }
 
 // A scorer may report whether a response is right independently of its score.
-func TestScorersSayWhatIsRight(t *testing.T) {
+func TestScorersReportRight(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]struct {
 		verdict Verdict
@@ -206,7 +206,7 @@ func TestCommandScores(t *testing.T) {
 	}
 }
 
-func TestCommandSendsTheWholeInput(t *testing.T) {
+func TestCommandSendsWholeInput(t *testing.T) {
 	t.Parallel()
 	in := Input{
 		Prompt: &rollout.Prompt{ID: "gsm8k:7", Text: "a<b", Answer: json.RawMessage(`{"n":1}`), Source: "gsm8k"},

@@ -114,7 +114,7 @@ func TestHTTPBatch(t *testing.T) {
 }
 
 // Transient failures are retried, at the next URL if there are several.
-func TestHTTPTriesAgain(t *testing.T) {
+func TestHTTPRetries(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(w http.ResponseWriter){
 		"500":     func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },

@@ -287,7 +287,7 @@ func TestOtherProjects(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("EASYRL_TESTDATA")
 	if folder == "" {
-		t.Skip("EASYRL_TESTDATA names no folder of test data")
+		t.Skip("EASYRL_TESTDATA is not set")
 	}
 	data, err := os.ReadFile(filepath.Join(folder, "conformance", "reward_functions_misc.jsonl"))
 	require.NoError(t, err)

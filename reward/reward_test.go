@@ -102,7 +102,7 @@ func TestSources(t *testing.T) {
 	require.True(t, cfg.For("openai/gsm8k").Lacks(nil))
 }
 
-func TestLacksAnAnswer(t *testing.T) {
+func TestLacks(t *testing.T) {
 	t.Parallel()
 	part := DefaultPart()
 	for _, row := range []struct {
@@ -226,7 +226,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-func TestExactTakesAnswersOfAnyType(t *testing.T) {
+func TestExactAcceptsAnyAnswerType(t *testing.T) {
 	t.Parallel()
 	for answer, text := range map[string]string{`43`: "43", `4.50`: "4.50", `true`: "true", `["a",1]`: `["a",1]`, `"x\ny"`: "x\ny"} {
 		in := input("", text, rollout.Stop)
@@ -293,7 +293,7 @@ func TestPrefixOnDigitCompletion(t *testing.T) {
 	require.Positive(t, rows)
 }
 
-func TestInProcessRewardsHeedTheContext(t *testing.T) {
+func TestInProcessRewardsRespectContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

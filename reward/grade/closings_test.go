@@ -152,7 +152,7 @@ func TestEndings(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("EASYRL_TESTDATA")
 	if folder == "" {
-		t.Skip("EASYRL_TESTDATA names no folder of test data")
+		t.Skip("EASYRL_TESTDATA is not set")
 	}
 	data, err := os.ReadFile(filepath.Join(folder, "prompts", "math", "test_math.json"))
 	require.NoError(t, err)

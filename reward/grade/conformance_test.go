@@ -19,7 +19,7 @@ func table[T any](t *testing.T, parts ...string) []T {
 	t.Helper()
 	folder := os.Getenv("EASYRL_TESTDATA")
 	if folder == "" {
-		t.Skip("EASYRL_TESTDATA names no folder of test data")
+		t.Skip("EASYRL_TESTDATA is not set")
 	}
 	data, err := os.ReadFile(filepath.Join(append([]string{folder}, parts...)...))
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestMATHAnswers(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("EASYRL_TESTDATA")
 	if folder == "" {
-		t.Skip("EASYRL_TESTDATA names no folder of test data")
+		t.Skip("EASYRL_TESTDATA is not set")
 	}
 	var golds []string
 	for _, file := range []string{"test_math.json", "train_math.json"} {

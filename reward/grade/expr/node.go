@@ -20,7 +20,7 @@ const (
 	Text                 // Name: words
 	Sum                  // of Args
 	Product              // of Args
-	Power                // Args[0] to the Args[1]
+	Power                // Args[0] to the power Args[1]
 	Call                 // function Name of Args
 	Bracket              // Args between Open and Close: a tuple, an interval, a set
 	List                 // Args with commas or "and" between them
