@@ -25,7 +25,7 @@ func TestValidateReportsAllFaults(t *testing.T) {
 	require.Error(t, err)
 	faults := strings.Split(err.Error(), "\n")
 	require.Equal(t, []string{
-		`kind is "ppo", expected "grpo", "gspo", "gspo-token", "cispo", "reinforce"`,
+		`kind is "ppo", expected "` + strings.Join(kinds(), `", "`) + `"`,
 		`epsilon_low is 1.5, expected 0 to 1`,
 		`epsilon_high is -0.1, expected 0 or more`,
 		`dual_clip is 0.5, expected 0, or 1 or more`,
