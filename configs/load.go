@@ -101,7 +101,7 @@ func (r *Resolved) merge(entries []entry, layer int) []error {
 			}
 			r.origins[key] = e.origin
 		case at < 0:
-			if fault, gone := checkRemoved(e); gone {
+			if gone, fault := checkRemoved(e); gone {
 				if fault != nil {
 					faults = append(faults, fault)
 				}

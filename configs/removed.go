@@ -51,7 +51,7 @@ func removedKeys() []removed {
 // checkRemoved reports whether the entry's key was removed, and the fault of setting it,
 // nil for its last default. Keys in reward.parts and reward.sources count as keys of
 // reward.
-func checkRemoved(e entry) (fault error, gone bool) {
+func checkRemoved(e entry) (gone bool, fault error) {
 	key := joinKey(e.path)
 	last := e.path[len(e.path)-1]
 	for _, r := range removedKeys() {
@@ -60,9 +60,9 @@ func checkRemoved(e entry) (fault error, gone bool) {
 			continue
 		}
 		if e.origin.File != setOrigin && reflect.DeepEqual(e.value, r.old) {
-			return nil, true
+			return true, nil
 		}
-		return &Fault{e.name, fmt.Sprintf("%s %s", key, r.instead)}, true
+		return true, &Fault{e.name, fmt.Sprintf("%s %s", key, r.instead)}
 	}
-	return nil, false
+	return false, nil
 }

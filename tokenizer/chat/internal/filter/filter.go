@@ -18,8 +18,8 @@ type Library struct{ *method.Machine }
 // Filter returns a filter by name, or nil.
 func (l Library) Filter(name string) Func {
 	for _, find := range []func(string) Func{
-		texts{l.Machine}.find, lists{l.Machine}.find, picks{l.Machine}.find, lazies{l}.find,
-		web{l.Machine}.find, values{l.Machine}.find, numbers{l.Machine}.find,
+		texts(l).find, lists(l).find, picks(l).find, lazies{l}.find,
+		web(l).find, values(l).find, numbers(l).find,
 	} {
 		if f := find(name); f != nil {
 			return f
