@@ -5,7 +5,10 @@ import (
 	"math"
 )
 
-// Estimators of a response's advantage from its group's rewards.
+// Estimators of a response's advantage: from its group's rewards, or from the rewards of
+// all groups of an optimizer step, of which none can be trained before the last one is
+// complete (Hu et al. 2025, arXiv 2501.03262, "REINFORCE++", "global advantage
+// normalization").
 //
 // ReMax (Li et al. 2024, arXiv 2310.10505) is not among them. Its baseline is the reward
 // of the prompt's greedy response: one more response to sample per prompt, which is
@@ -22,6 +25,13 @@ const (
 	LeaveOneOutAdvantage = "leave-one-out"
 	// RewardAdvantage is r itself (Williams 1992, "REINFORCE").
 	RewardAdvantage = "reward"
+	// BatchAdvantage is (r - mean) / (std + 1e-4) over the batch: REINFORCE++. It also
+	// works with one response per prompt.
+	BatchAdvantage = "batch"
+	// BatchBaselineAdvantage is d / (std(d) + 1e-4) over the batch, where d is the
+	// reward minus its group's mean: REINFORCE++ with baseline. The paper also
+	// subtracts the mean of d, which is 0.
+	BatchBaselineAdvantage = "batch-baseline"
 )
 
 const (

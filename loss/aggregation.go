@@ -14,8 +14,8 @@ const (
 	// TokenMean averages over all response tokens of the step (Yu et al. 2025,
 	// "DAPO").
 	TokenMean Aggregation = "token-mean"
-	// Constant sums over each response's tokens and divides by a constant
-	// length, then averages over responses (Liu et al. 2025, "Dr. GRPO").
+	// Constant sums over each response's tokens and divides by rollout.max_tokens,
+	// then averages over responses (Liu et al. 2025, "Dr. GRPO").
 	Constant Aggregation = "constant"
 )
 

@@ -2,19 +2,6 @@ package loss
 
 import "slices"
 
-// Estimators that need the rewards of all groups of an optimizer step: no group can be
-// trained before the last one is complete (Hu et al. 2025, arXiv 2501.03262,
-// "REINFORCE++", "global advantage normalization").
-const (
-	// BatchAdvantage is (r - mean) / (std + 1e-4) over the batch: REINFORCE++. It also
-	// works with one response per prompt.
-	BatchAdvantage = "batch"
-	// BatchBaselineAdvantage is d / (std(d) + 1e-4) over the batch, where d is the
-	// reward minus its group's mean: REINFORCE++ with baseline. The paper also
-	// subtracts the mean of d, which is 0.
-	BatchBaselineAdvantage = "batch-baseline"
-)
-
 // WholeBatch reports whether a kind of advantage needs all groups of an optimizer
 // step.
 func WholeBatch(kind string) bool { return kind == BatchAdvantage || kind == BatchBaselineAdvantage }

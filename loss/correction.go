@@ -9,11 +9,11 @@ import "math"
 const (
 	// NoCorrection is a weight of 1.
 	NoCorrection = "none"
-	// Truncate is min(ρ, high): truncated importance sampling (Yao et al. 2025,
+	// Truncate is min(ρ, correction_high): truncated importance sampling (Yao et al. 2025,
 	// "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training").
 	Truncate = "truncate"
-	// Mask is ρ where low <= ρ <= high and 0 elsewhere (Ling Team 2025, arXiv
-	// 2510.18855, "IcePop").
+	// Mask is ρ where 0.5 <= ρ <= correction_high and 0 elsewhere (Ling Team 2025,
+	// arXiv 2510.18855, "IcePop").
 	Mask = "mask"
 )
 
