@@ -114,15 +114,15 @@ func (i *Instance) newGroup(req *inference.Request) (*group, error) {
 	limit := min(req.Sampling.MaxTokens, i.cfg.Context-n)
 	g := &group{
 		req: req, done: make(chan struct{}),
-		keys: make([]uint64, req.N), lengths: make([]int, req.N), stopped: make([]bool, req.N),
+		seeds: make([]uint64, req.N), lengths: make([]int, req.N), stopped: make([]bool, req.N),
 		spans: make([]time.Duration, req.N), starts: make([]time.Duration, 0, req.N),
 	}
 	if i.cfg.PrefillTokensPerSecond > 0 {
 		g.prefill = span(n, i.cfg.PrefillTokensPerSecond)
 	}
-	for k := range g.keys {
-		g.keys[k] = mix(req.Seed ^ mix(prompt^mix(uint64(req.FirstIndex+k))))
-		length := i.cfg.Lengths.At(uniform(mix(^g.keys[k])))
+	for k := range g.seeds {
+		g.seeds[k] = mix(req.Seed ^ mix(prompt^mix(uint64(req.FirstIndex+k))))
+		length := i.cfg.Lengths.At(uniform(mix(^g.seeds[k])))
 		g.lengths[k], g.stopped[k] = min(length, limit), length <= limit
 		g.spans[k] = span(g.lengths[k], i.cfg.TokensPerSecond)
 	}
@@ -177,7 +177,7 @@ func (i *Instance) completions(g *group) []inference.Completion {
 	for k, n := range g.lengths {
 		c := inference.Completion{IDs: make([]int32, n), Logprobs: make([]float32, n), Finish: rollout.Length}
 		for p := range c.IDs {
-			c.IDs[p] = int32(splitmix.At(g.keys[k], uint64(p)) >> 32 * uint64(i.cfg.Vocab) >> 32)
+			c.IDs[p] = int32(splitmix.At(g.seeds[k], uint64(p)) >> 32 * uint64(i.cfg.Vocab) >> 32)
 			c.Logprobs[p] = Logprob
 		}
 		if g.stopped[k] {

@@ -16,19 +16,19 @@ var errFailure = errors.New("simulated failure")
 // schedule simulates an instance's batching. It has no clock: callers pass all
 // times.
 type schedule struct {
-	slots   int
-	at      time.Duration // the time it has run to
-	grown   time.Duration // part of at during which responses grew because no prompt ran
-	filling *group        // the group whose prompt runs, first in the queue; or nil
-	fillEnd time.Duration
-	queue   []*group          // with waiting responses, first come first
-	running indexed.Heap[row] // earliest end on top, ties by start
-	started int               // responses so far
-	stats   Stats
+	slots      int
+	now        time.Duration // the time it has run to
+	grown      time.Duration // part of at during which responses grew because no prompt ran
+	prefilling *group        // the group whose prompt runs, first in the queue; or nil
+	prefillEnd time.Duration
+	queue      []*group               // with waiting responses, first come first
+	running    indexed.Heap[response] // earliest end on top, ties by start
+	started    int                    // responses so far
+	stats      Stats
 }
 
 func newSchedule(slots int) schedule {
-	return schedule{slots: slots, running: indexed.New(func(a, b row) bool {
+	return schedule{slots: slots, running: indexed.New(func(a, b response) bool {
 		return cmp.Or(cmp.Compare(a.end, b.end), cmp.Compare(a.order, b.order)) < 0
 	}, nil)}
 }
@@ -38,37 +38,37 @@ type group struct {
 	req      *inference.Request
 	version  int64           // of the instance when the request started, or now while it waits
 	checksum string          // likewise
-	keys     []uint64        // per response
+	seeds    []uint64        // per response
 	lengths  []int           // per response, in tokens
 	stopped  []bool          // per response: ends before the limit
 	prefill  time.Duration   // duration of the prompt
 	spans    []time.Duration // durations of the responses
 	fails    bool            // the request fails when its first response ends
 
-	started bool            // its prompt is running or has run
-	filled  bool            // its prompt has run
-	next    int             // index of the first waiting response
-	starts  []time.Duration // start of each response before next, on schedule.grown's time
-	ended   int             // number of ended responses
-	err     error
-	done    chan struct{} // closed when all responses have ended or err is set
+	started   bool            // its prompt is running or has run
+	prefilled bool            // its prompt has run
+	next      int             // index of the first waiting response
+	starts    []time.Duration // start of each response before next, on schedule.grown's time
+	ended     int             // number of ended responses
+	err       error
+	done      chan struct{} // closed when all responses have ended or err is set
 }
 
-// row is a running response.
-type row struct {
+// response is a running response.
+type response struct {
 	g     *group
 	index int
 	end   time.Duration // on schedule.grown's time
 	order int
 }
 
-// next returns the time of the next event if no request comes or goes.
-func (s *schedule) next() (time.Duration, bool) {
+// nextEvent returns the time of the next event if no request comes or goes.
+func (s *schedule) nextEvent() (time.Duration, bool) {
 	switch {
-	case s.filling != nil:
-		return s.fillEnd, true
+	case s.prefilling != nil:
+		return s.prefillEnd, true
 	case s.running.Len() > 0:
-		return s.at + s.running.At(0).end - s.grown, true
+		return s.now + s.running.At(0).end - s.grown, true
 	}
 	return 0, false
 }
@@ -76,14 +76,14 @@ func (s *schedule) next() (time.Duration, bool) {
 // runTo processes all events up to now, in order.
 func (s *schedule) runTo(now time.Duration) {
 	for {
-		at, ok := s.next()
+		at, ok := s.nextEvent()
 		if !ok || at > now {
 			s.move(now)
 			return
 		}
 		s.move(at)
-		if g := s.filling; g != nil {
-			s.filling, g.filled = nil, true
+		if g := s.prefilling; g != nil {
+			s.prefilling, g.prefilled = nil, true
 			s.stats.Prefill += g.prefill
 		} else {
 			for s.running.Len() > 0 && s.running.At(0).end <= s.grown { // before admit starts a prompt that pauses them
@@ -95,13 +95,13 @@ func (s *schedule) runTo(now time.Duration) {
 }
 
 func (s *schedule) move(to time.Duration) {
-	if to <= s.at {
+	if to <= s.now {
 		return
 	}
-	if s.filling == nil {
-		s.grown += to - s.at
+	if s.prefilling == nil {
+		s.grown += to - s.now
 	}
-	s.at = to
+	s.now = to
 }
 
 // add adds a request that arrives now. The schedule must have run to now.
@@ -112,18 +112,18 @@ func (s *schedule) add(g *group) {
 
 // admit starts waiting responses, and their prompts first, while slots are free.
 func (s *schedule) admit() {
-	for s.filling == nil && s.running.Len() < s.slots && len(s.queue) > 0 {
+	for s.prefilling == nil && s.running.Len() < s.slots && len(s.queue) > 0 {
 		g := s.queue[0]
 		if !g.started {
 			g.started = true
 			s.stats.PromptTokens += int64(len(g.req.PromptIDs))
-			g.filled = g.prefill == 0
+			g.prefilled = g.prefill == 0
 		}
-		if !g.filled {
-			s.filling, s.fillEnd = g, s.at+g.prefill
+		if !g.prefilled {
+			s.prefilling, s.prefillEnd = g, s.now+g.prefill
 			return
 		}
-		s.running.Push(row{g, g.next, s.grown + g.spans[g.next], s.started})
+		s.running.Push(response{g, g.next, s.grown + g.spans[g.next], s.started})
 		g.starts = append(g.starts, s.grown)
 		s.started++
 		g.next++
@@ -135,7 +135,7 @@ func (s *schedule) admit() {
 }
 
 // end handles a response that has all its tokens.
-func (s *schedule) end(r row) {
+func (s *schedule) end(r response) {
 	s.stats.Tokens += int64(r.g.lengths[r.index])
 	s.stats.Busy += r.g.spans[r.index]
 	r.g.ended++
@@ -159,7 +159,7 @@ func (s *schedule) end(r row) {
 // drop ends the requests for which fault returns an error, and starts waiting
 // ones in the freed slots.
 func (s *schedule) drop(fault func(*group) error) {
-	ends := func(g *group) bool {
+	dropped := func(g *group) bool {
 		if g.err != nil {
 			return true
 		}
@@ -168,11 +168,11 @@ func (s *schedule) drop(fault func(*group) error) {
 		}
 		return g.err != nil
 	}
-	s.queue = slices.DeleteFunc(s.queue, ends)
-	if s.filling != nil && s.filling.err != nil {
-		s.filling = nil
+	s.queue = slices.DeleteFunc(s.queue, dropped)
+	if s.prefilling != nil && s.prefilling.err != nil {
+		s.prefilling = nil
 	}
-	s.running.DeleteFunc(func(r row) bool { return ends(r.g) })
+	s.running.DeleteFunc(func(r response) bool { return dropped(r.g) })
 	s.admit()
 }
 

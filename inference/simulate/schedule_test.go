@@ -118,7 +118,7 @@ func TestScheduleMatchesNaive(t *testing.T) {
 				select {
 				case <-g.done:
 					if got[k] == 0 {
-						got[k] = int(s.at)
+						got[k] = int(s.now)
 					}
 				default:
 				}
@@ -126,7 +126,7 @@ func TestScheduleMatchesNaive(t *testing.T) {
 		}
 		step := func(to time.Duration) { // one event at a time, to read the times
 			for {
-				next, ok := s.next()
+				next, ok := s.nextEvent()
 				if !ok || next > to {
 					break
 				}

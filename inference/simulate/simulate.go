@@ -156,7 +156,7 @@ func (i *Instance) advance() {
 
 // arm sets the alarm to the next event. The caller holds i.mu.
 func (i *Instance) arm() {
-	if at, ok := i.s.next(); ok {
+	if at, ok := i.s.nextEvent(); ok {
 		i.clock.set(&i.alarm, at)
 	} else {
 		i.clock.stop(&i.alarm)
