@@ -143,7 +143,7 @@ func (o *Objective) check(v Vars) error {
 // checkLengths rejects lengths that do not add up to the tokens, if the objective uses
 // them.
 func (o *Objective) checkLengths(v Vars) error {
-	if !methodOf(o.cfg.Kind).whole {
+	if !methodOf(o.cfg.Kind).perResponse {
 		return nil
 	}
 	left := len(v.Policy)

@@ -83,7 +83,7 @@ func (x *expression) choose(mask, a, b node) node {
 
 // mean returns the mean of a over each response, at each of its tokens.
 func (x *expression) mean(a node) node {
-	op := &vectorOp{name: "mean", diff: true, apply: func(out, in []float64) { means(out, in, x.lengths) }}
+	op := &vectorOp{name: "mean", diff: true, apply: func(out, in []float64) { responseMeans(out, in, x.lengths) }}
 	return x.unary(func(a node) (node, error) { return gorgonia.ApplyOp(op, a) }, a)
 }
 

@@ -4,24 +4,24 @@ import "math"
 
 // measure sets the metrics of r, which do not affect the loss.
 func (o *Objective) measure(r *Result, v Vars) {
-	logs := make([]float64, len(v.Policy))
+	logRatios := make([]float64, len(v.Policy))
 	for i, p := range v.Policy {
-		logs[i] = float64(p) - float64(v.Old[i])
+		logRatios[i] = float64(p) - float64(v.Old[i])
 	}
-	kind := methodOf(o.cfg.Kind)
-	if kind.whole {
-		means(logs, logs, v.Lengths)
+	m := methodOf(o.cfg.Kind)
+	if m.perResponse {
+		responseMeans(logRatios, logRatios, v.Lengths)
 	}
 	low, high := correctionBounds(o.cfg)
 	for i, p := range v.Policy {
-		ratio := math.Exp(logs[i])
+		ratio := math.Exp(logRatios[i])
 		r.Ratio += ratio
 		r.RatioMax = max(r.RatioMax, ratio)
-		if kind.clips != nil && kind.clips(o.cfg, float64(v.Advantage[i]), ratio) {
+		if m.clips != nil && m.clips(o.cfg, float64(v.Advantage[i]), ratio) {
 			r.Clipped++
 		}
 		if o.cfg.Correction != NoCorrection {
-			if d := float64(v.Recomputed[i]) - float64(v.Behaviour[i]); d < low || d > high {
+			if logRho := float64(v.Recomputed[i]) - float64(v.Behaviour[i]); logRho < low || logRho > high {
 				r.Corrected++
 			}
 		}

@@ -15,9 +15,9 @@ type objective func(x *expression, v vectors, c Config) node
 
 // method is a kind of objective.
 type method struct {
-	kind  string // its name in a configuration
-	loss  objective
-	whole bool // ratios are per response, not per token
+	kind        string // its name in a configuration
+	loss        objective
+	perResponse bool // ratios are per response, not per token
 	// clips reports whether the clip affects a token; nil for kinds without a clip.
 	clips func(c Config, advantage, ratio float64) bool
 }
@@ -28,8 +28,8 @@ type method struct {
 func methods() []method {
 	return []method{
 		{kind: GRPO, loss: grpo, clips: surrogateClips},
-		{kind: GSPO, loss: gspo, whole: true, clips: surrogateClips},
-		{kind: GSPOToken, loss: gspoToken, whole: true, clips: surrogateClips},
+		{kind: GSPO, loss: gspo, perResponse: true, clips: surrogateClips},
+		{kind: GSPOToken, loss: gspoToken, perResponse: true, clips: surrogateClips},
 		{kind: CISPO, loss: cispo, clips: weightClips},
 		{kind: REINFORCE, loss: reinforce},
 	}

@@ -18,9 +18,9 @@ type vectorOp struct {
 	diff  bool // a gradient passes
 }
 
-// means sets out to the mean over each response, at each of its tokens. It adds in the
+// responseMeans sets out to the mean over each response, at each of its tokens. It adds in the
 // order of the response's tokens, whatever other responses there are.
-func means(out, in []float64, lengths []int) {
+func responseMeans(out, in []float64, lengths []int) {
 	at := 0
 	for _, n := range lengths {
 		sum := 0.0
