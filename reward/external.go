@@ -41,8 +41,8 @@ const (
 )
 
 func checkCalls(v *validation, r *Rule) {
-	v.count("concurrency", r.Concurrency, 0, mostWorkers)
-	v.count("batch", r.Batch, 1, mostBatch)
+	v.within("concurrency", r.Concurrency, 0, mostWorkers)
+	v.within("batch", r.Batch, 1, mostBatch)
 	v.expect(r.Timeout > 0 && r.Timeout <= maxTimeout, "timeout", "is %v, expected more than 0 and at most %v seconds", r.Timeout, maxTimeout)
 }
 

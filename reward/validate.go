@@ -26,7 +26,7 @@ func (c *Config) Validate(maxTokens int) error {
 	if c.Kind != "" || len(c.Sources) == 0 {
 		v.rule(&c.Rule, Kinds())
 	} else {
-		v.others(&c.Term)
+		v.checkUnused(&c.Term)
 		checkNoParts(v, &c.Rule)
 	}
 	for _, source := range slices.Sorted(maps.Keys(c.Sources)) {
@@ -58,7 +58,7 @@ func (v *validation) rule(r *Rule, allowed []Kind) {
 	if !slices.Contains(names(allowed), r.Kind) {
 		v.fault("kind", `is %q, expected one of "%s"`, r.Kind, strings.Join(names(allowed), `", "`))
 	} else {
-		v.others(&r.Term)
+		v.checkUnused(&r.Term)
 		if check := kindOf(r.Kind).check; check != nil {
 			check(v, r)
 		}
@@ -70,12 +70,12 @@ func (v *validation) rule(r *Rule, allowed []Kind) {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-func (v *validation) count(key string, n, least, most int) {
+func (v *validation) within(key string, n, least, most int) {
 	v.expect(n >= least && n <= most, key, "is %d, expected %d to %d", n, least, most)
 }
 
-// others reports keys that are set but that the term's kind does not use.
-func (v *validation) others(t *Term) {
+// checkUnused reports keys that are set but that the term's kind does not use.
+func (v *validation) checkUnused(t *Term) {
 	got, want := reflect.ValueOf(*t), reflect.ValueOf(defaultTerm())
 	for _, field := range reflect.VisibleFields(got.Type()) {
 		key := field.Tag.Get("toml")
