@@ -73,7 +73,7 @@ func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inferenc
 			return nil, "", a.verdict.Err
 		}
 		last = a.verdict.Err
-		if err := c.pause(ctx, a.verdict.After); err != nil {
+		if err := c.pause(ctx, a.verdict.Pause); err != nil {
 			return nil, "", fmt.Errorf("generate: %w after %w", err, last)
 		}
 	}

@@ -80,11 +80,11 @@ func (f *Fleet) apply() {
 	for _, r := range e.Refusals {
 		f.deliver(r.Request, grant{err: r.Err})
 	}
-	for _, o := range e.Publish {
-		refresh := f.gen.refresh(f.gen.ctx, f.instances[o.Instance], o)
-		f.gen.reads.Go(func() { _ = refresh() }) // the machine has the outcome
+	for _, o := range e.Orders {
+		publish := f.gen.publisher(f.gen.ctx, f.instances[o.Instance], o)
+		f.gen.reads.Go(func() { _ = publish() }) // the machine has the outcome
 	}
-	for _, p := range e.Probe {
+	for _, p := range e.Probes {
 		gen, inst := f.gen, f.instances[p.Instance]
 		gen.reads.Go(func() { gen.mend(inst, p) })
 	}
@@ -123,15 +123,15 @@ func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	added := &instance{Instance: inst, handle: order.Instance}
 	added.ctx, added.cancel = context.WithCancelCause(f.ctx)
 	f.instances[added.handle] = added
-	refresh := f.gen.refresh(ctx, added, order)
+	publish := f.gen.publisher(ctx, added, order)
 	f.apply()
 	f.mu.Unlock()
 	if old != nil {
 		if err := old.Close(); err != nil {
-			return errors.Join(fmt.Errorf("add instance %s: close the instance it replaces: %w", id, err), refresh())
+			return errors.Join(fmt.Errorf("add instance %s: close the instance it replaces: %w", id, err), publish())
 		}
 	}
-	return refresh()
+	return publish()
 }
 
 // find returns the fleet's record of inst itself, or nil. f is locked.

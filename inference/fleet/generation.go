@@ -31,9 +31,9 @@ func (g *generation) end() {
 	g.reads.Wait()
 }
 
-// refreshAll starts a publish to each instance. Publish waits for awaited, and for late
+// publishAll starts a publish to each instance. Publish waits for awaited, and for failed
 // only while too few instances serve.
-func (g *generation) refreshAll(ctx context.Context) (awaited, late results) {
+func (g *generation) publishAll(ctx context.Context) (awaited, failed results) {
 	f := g.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,18 +41,18 @@ func (g *generation) refreshAll(ctx context.Context) (awaited, late results) {
 	start := func(ctx context.Context, orders []state.Order) results {
 		r := results{make(chan error, len(orders)), len(orders)}
 		for _, o := range orders {
-			refresh := g.refresh(ctx, f.instances[o.Instance], o)
-			g.reads.Go(func() { r.done <- refresh() })
+			publish := g.publisher(ctx, f.instances[o.Instance], o)
+			g.reads.Go(func() { r.done <- publish() })
 		}
 		return r
 	}
 	return start(ctx, now), start(g.ctx, later)
 }
 
-// refresh returns a function that publishes the weights to i and reports the outcome to the
-// machine. Without weights it does nothing. The fleet is locked while refresh runs, but not
+// publisher returns a function that publishes the weights to i and reports the outcome to the
+// machine. Without weights it does nothing. The fleet is locked while publisher runs, but not
 // while the function does.
-func (g *generation) refresh(ctx context.Context, i *instance, o state.Order) func() error {
+func (g *generation) publisher(ctx context.Context, i *instance, o state.Order) func() error {
 	if g.weights == nil {
 		return func() error { return nil }
 	}
@@ -134,8 +134,8 @@ func (g *generation) heal(i *instance, p state.Probe) bool {
 		f.mu.Unlock()
 		return false
 	}
-	refresh := g.refresh(g.ctx, i, o)
+	publish := g.publisher(g.ctx, i, o)
 	f.mu.Unlock()
-	_ = refresh() // the machine has the outcome
+	_ = publish() // the machine has the outcome
 	return g.mending(p)
 }

@@ -33,9 +33,9 @@ func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	defer f.finish()
 	old.end()
 
-	awaited, late := gen.refreshAll(ctx)
+	awaited, failed := gen.publishAll(ctx)
 	faults := awaited.wait(ctx, nil)
-	faults = append(faults, late.wait(ctx, f.haveEnough)...)
+	faults = append(faults, failed.wait(ctx, f.haveEnough)...)
 	f.finish()
 	if f.awaitEnough(ctx) {
 		return nil

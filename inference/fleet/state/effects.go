@@ -15,15 +15,15 @@ type Effects struct {
 	Events   []Event   // to report
 	Grants   []Grant   // requests to send to their instances
 	Refusals []Refusal // requests that left the queue without an instance
-	Publish  []Order   // publishes to start
-	Probe    []Probe   // probes to start
+	Orders   []Order   // publishes to start
+	Probes   []Probe   // probes to start
 	Idle     []Handle  // draining instances that have no request left
 }
 
 // reset empties e and keeps its memory.
 func (e *Effects) reset() {
 	e.Events, e.Grants, e.Refusals = e.Events[:0], e.Grants[:0], e.Refusals[:0]
-	e.Publish, e.Probe, e.Idle = e.Publish[:0], e.Probe[:0], e.Idle[:0]
+	e.Orders, e.Probes, e.Idle = e.Orders[:0], e.Probes[:0], e.Idle[:0]
 }
 
 // Grant books a request on an instance. Machine.Settle ends it, or Machine.Leave if the
@@ -87,12 +87,12 @@ const (
 	Answered              // the call's completions are the answer
 	Cancelled             // the caller left
 	Failed                // the request ends with the verdict's error
-	Retry                 // enqueue the request again after the verdict's pause
+	Retry                 // enqueue the request again after the Pause
 )
 
 // Verdict is the machine's decision on a request after one of its calls.
 type Verdict struct {
 	Next  Next
-	After time.Duration // of Retry
+	Pause time.Duration // of Retry
 	Err   error         // of Failed, or why to retry
 }

@@ -161,7 +161,7 @@ func (w *world) fault(q *asked, h *host, v Verdict, err error) {
 		return
 	}
 	w.must(v.Next == Retry && q.faults < w.cfg.Attempts, "fault %d of %d gives verdict %d", q.faults, w.cfg.Attempts, v.Next)
-	w.must(v.After >= w.cfg.Backoff && v.After <= w.cfg.BackoffMax, "a pause of %v", v.After)
+	w.must(v.Pause >= w.cfg.Backoff && v.Pause <= w.cfg.BackoffMax, "a pause of %v", v.Pause)
 	q.phase, q.avoids = paused, h.handle
 }
 

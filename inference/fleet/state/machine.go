@@ -181,9 +181,9 @@ func (s *Machine) Begin(now time.Time, version int64) error {
 }
 
 // Targets returns orders for all instances that may take the current weights. A publish
-// waits for awaited. It waits for late, the instances that are DEAD or whose last publish
+// waits for awaited. It waits for failed, the instances that are DEAD or whose last publish
 // failed, only while too few serve.
-func (s *Machine) Targets() (awaited, late []Order) { return s.health.targets() }
+func (s *Machine) Targets() (awaited, failed []Order) { return s.health.targets() }
 
 // Published ends an order with its result. An instance serves if it reports the checksum of
 // the weights. The error is the instance's fault, or nil if a newer publish has superseded

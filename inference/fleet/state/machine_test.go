@@ -133,8 +133,8 @@ func TestSettleUpdatesHealth(t *testing.T) {
 			}
 			e := s.Take()
 			require.Equal(t, c.events, lines(e.Events))
-			require.Equal(t, c.publish, len(e.Publish) == 1)
-			require.Equal(t, c.probe, len(e.Probe) == 1)
+			require.Equal(t, c.publish, len(e.Orders) == 1)
+			require.Equal(t, c.probe, len(e.Probes) == 1)
 			i := s.Status(start()).Instances[1]
 			require.Equal(t, c.state, i.State)
 			require.Equal(t, c.failed, i.Failed)
@@ -190,7 +190,7 @@ func TestPublishedUpdatesHealth(t *testing.T) {
 			}
 			e := s.Take()
 			require.Equal(t, c.events, lines(e.Events))
-			require.Equal(t, c.probe, len(e.Probe) == 1)
+			require.Equal(t, c.probe, len(e.Probes) == 1)
 			require.Equal(t, c.restarts, s.Status(start()).Instances[0].Restarts)
 
 			// An outage counts as one fall; a newer publish voids this one.
@@ -264,7 +264,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				v := s.Settle(start(), grants[0], try.out)
 				require.Equal(t, try.next, v.Next, "try %d", i)
-				require.Equal(t, try.after, v.After, "try %d", i)
+				require.Equal(t, try.after, v.Pause, "try %d", i)
 				if try.err != "" {
 					require.EqualError(t, v.Err, try.err)
 				}
@@ -430,13 +430,13 @@ func TestProbesEndInPublishOrRetirement(t *testing.T) {
 	s := machine(t, func(c *Config) { c.DeadAfter, c.MaxRestarts = 1, 2 }, 1)
 	_, grants := ask(t, s, 1)
 	s.Settle(start(), grants[0], Outcome{Err: errors.New("EOF")})
-	p := s.Take().Probe[0]
+	p := s.Take().Probes[0]
 	for range 2 {
 		require.True(t, s.Mending(p))
 		o, ok := s.Probed(p)
 		require.True(t, ok)
 		require.Error(t, s.Published(start(), o, Publication{Checksum: "sum", Reported: "none"}))
-		require.Empty(t, s.Take().Probe, "one probe at a time")
+		require.Empty(t, s.Take().Probes, "one probe at a time")
 	}
 	require.Equal(t, Retired, s.Status(start()).Instances[0].State)
 	require.False(t, s.Mending(p))

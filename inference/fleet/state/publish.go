@@ -22,17 +22,17 @@ func (h *supervisor) begin(now time.Time, version int64) {
 }
 
 // targets implements Machine.Targets.
-func (h *supervisor) targets() (awaited, late []Order) {
+func (h *supervisor) targets() (awaited, failed []Order) {
 	for _, m := range h.all {
 		switch {
 		case h.closed || !m.mayReturn():
 		case m.health == Dead || m.publishErr != nil:
-			late = append(late, h.order(m))
+			failed = append(failed, h.order(m))
 		default:
 			awaited = append(awaited, h.order(m))
 		}
 	}
-	return awaited, late
+	return awaited, failed
 }
 
 // published implements Machine.Published. A newer publish supersedes the orders of an older

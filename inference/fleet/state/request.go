@@ -58,7 +58,7 @@ func (r *Request) next(cfg *Config, m *member, err error) Verdict {
 	if r.failed >= cfg.Attempts {
 		return Verdict{Next: Failed, Err: fmt.Errorf("generate: failed after %d attempts: %w", cfg.Attempts, r.last)}
 	}
-	return Verdict{Next: Retry, After: cfg.backoff(r.try), Err: r.last}
+	return Verdict{Next: Retry, Pause: cfg.backoff(r.try), Err: r.last}
 }
 
 // instanceFault converts err for the fleet's callers: a stale or closed instance does not

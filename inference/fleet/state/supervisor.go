@@ -93,7 +93,7 @@ func (h *supervisor) fall(now time.Time, m *member, to Health, cause error) {
 // heal orders the current weights again for a member that does not hold them after all.
 func (h *supervisor) heal(m *member) {
 	if !h.closed && m.mayReturn() {
-		h.effects.Publish = append(h.effects.Publish, h.order(m))
+		h.effects.Orders = append(h.effects.Orders, h.order(m))
 	}
 }
 
@@ -108,7 +108,7 @@ func (h *supervisor) mend(m *member) {
 		return
 	}
 	m.mending = h.generation
-	h.effects.Probe = append(h.effects.Probe, Probe{Instance: m.handle, generation: h.generation, m: m})
+	h.effects.Probes = append(h.effects.Probes, Probe{Instance: m.handle, generation: h.generation, m: m})
 }
 
 // set moves m to a state and reports the change.

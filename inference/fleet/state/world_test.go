@@ -168,7 +168,7 @@ func (w *books) check() {
 	}
 	w.parting = nil
 	w.checkQueue(&e)
-	w.orders, w.probes = append(w.orders, e.Publish...), append(w.probes, e.Probe...)
+	w.orders, w.probes = append(w.orders, e.Orders...), append(w.probes, e.Probes...)
 	for _, h := range e.Idle {
 		i := w.host(h)
 		w.must(i.state == Draining && i.requests == 0, "instance %s is idle: %+v", i.name, i)
