@@ -77,15 +77,15 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	load := s.backend.Load()
 	version, _ := s.backend.Held()
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
-	e := &exposition.Text{Labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
-	e.One("vllm:num_requests_running", "gauge", "Responses being sampled.", float64(load.Running))
-	e.One("vllm:num_requests_waiting", "gauge", "Responses waiting.", float64(load.Waiting)+float64(s.completions.waiting.Load()))
+	e := &exposition.Builder{Labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
+	e.Metric("vllm:num_requests_running", "gauge", "Responses being sampled.", float64(load.Running))
+	e.Metric("vllm:num_requests_waiting", "gauge", "Responses waiting.", float64(load.Waiting)+float64(s.completions.waiting.Load()))
 	if load.CachePages > 0 {
-		e.One("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.", 1-float64(load.FreePages)/float64(load.CachePages))
+		e.Metric("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.", 1-float64(load.FreePages)/float64(load.CachePages))
 	}
-	e.One("vllm:num_preemptions_total", "counter", "Responses preempted to free their cache.", float64(load.Preemptions))
-	e.One("vllm:prompt_tokens_total", "counter", "Prompt tokens processed.", float64(load.PromptTokens))
-	e.One("vllm:generation_tokens_total", "counter", "Tokens sampled.", float64(load.Tokens))
+	e.Metric("vllm:num_preemptions_total", "counter", "Responses preempted to free their cache.", float64(load.Preemptions))
+	e.Metric("vllm:prompt_tokens_total", "counter", "Prompt tokens processed.", float64(load.PromptTokens))
+	e.Metric("vllm:generation_tokens_total", "counter", "Tokens sampled.", float64(load.Tokens))
 
 	c := s.served
 	c.mu.Lock()
@@ -107,10 +107,10 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	e.Sample(latency+"_bucket", `,le="+Inf"`, float64(c.requests))
 	e.Sample(latency+"_sum", "", c.seconds)
 	e.Sample(latency+"_count", "", float64(c.requests))
-	e.One("easyrl:request_failures_total", "counter", "Requests that failed on the engine.", float64(c.failed))
-	e.One("easyrl:weight_version", "gauge", "Version of the current weights.", float64(version))
-	e.One("easyrl:weight_updates_total", "counter", "Weight updates.", float64(c.updates))
-	e.One("easyrl:weight_update_seconds_total", "counter", "Time spent on weight updates.", c.updateSeconds)
+	e.Metric("easyrl:request_failures_total", "counter", "Requests that failed on the engine.", float64(c.failed))
+	e.Metric("easyrl:weight_version", "gauge", "Version of the current weights.", float64(version))
+	e.Metric("easyrl:weight_updates_total", "counter", "Weight updates.", float64(c.updates))
+	e.Metric("easyrl:weight_update_seconds_total", "counter", "Time spent on weight updates.", c.updateSeconds)
 	e.Process()
 	ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 	ctx.SetBodyString(e.String())

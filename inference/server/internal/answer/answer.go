@@ -22,8 +22,8 @@ import (
 // lowestLogprob replaces values that JSON cannot represent.
 const lowestLogprob = -9999
 
-// Text is a tokenizer.
-type Text interface {
+// Tokenizer is a tokenizer.
+type Tokenizer interface {
 	// Decode returns the text of ids, without special tokens.
 	Decode(ids []int32) string
 	// Piece returns the text of one token, or the name of a special token, which has no
@@ -33,21 +33,21 @@ type Text interface {
 
 // Writer writes the answer to one job.
 type Writer struct {
-	model string
-	text  Text // may be nil
-	job   *job.Job
+	model     string
+	tokenizer Tokenizer // may be nil
+	job       *job.Job
 }
 
-// New returns a Writer for a job of the named model. If text is nil, tokens are named by
+// New returns a Writer for a job of the named model. If tokenizer is nil, tokens are named by
 // their IDs.
-func New(model string, text Text, j *job.Job) *Writer { return &Writer{model, text, j} }
+func New(model string, tokenizer Tokenizer, j *job.Job) *Writer { return &Writer{model, tokenizer, j} }
 
 // piece returns a token as the answer shows it.
 func (w *Writer) piece(id int32) string {
-	if w.job.TokensAsIDs || w.text == nil {
+	if w.job.TokensAsIDs || w.tokenizer == nil {
 		return "token_id:" + strconv.Itoa(int(id))
 	}
-	text, _ := w.text.Piece(id)
+	text, _ := w.tokenizer.Piece(id)
 	return text
 }
 
@@ -70,10 +70,10 @@ func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.
 		entries.Logprobs = append(entries.Logprobs, logprobs[i])
 		entries.Tokens = append(entries.Tokens, token)
 		entries.Top = append(entries.Top, likeliest)
-		if w.text == nil {
+		if w.tokenizer == nil {
 			continue
 		}
-		if text, special := w.text.Piece(id); !special {
+		if text, special := w.tokenizer.Piece(id); !special {
 			offset += utf8.RuneCountInString(text)
 		}
 	}
@@ -84,9 +84,9 @@ func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.
 func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob) openai.ChatLogprobs {
 	entry := func(id int32, logprob float32) openai.TokenLogprob {
 		e := openai.TokenLogprob{Token: w.piece(id), Logprob: max(logprob, lowestLogprob)}
-		if w.text != nil {
+		if w.tokenizer != nil {
 			e.Bytes = []int{}
-			text, _ := w.text.Piece(id)
+			text, _ := w.tokenizer.Piece(id)
 			for _, b := range []byte(text) {
 				e.Bytes = append(e.Bytes, int(b))
 			}
@@ -107,8 +107,8 @@ func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.
 	return out
 }
 
-// start returns an answer without choices.
-func (w *Writer) start(object string, version int64, checksum string) openai.Answer {
+// header returns an answer without choices.
+func (w *Writer) header(object string, version int64, checksum string) openai.Answer {
 	return openai.Answer{ID: w.job.ID, Object: object, Created: w.job.Created, Model: w.model, Version: version, Checksum: checksum, Choices: []openai.Choice{}}
 }
 
@@ -116,7 +116,7 @@ func (w *Writer) start(object string, version int64, checksum string) openai.Ans
 // choice takes many times the memory of its numbers. Write consumes out.
 func (w *Writer) Write(ctx *fasthttp.RequestCtx, out []inference.Completion) {
 	const list = `"choices":[`
-	reply.JSON(ctx, fasthttp.StatusOK, w.whole(out))
+	reply.JSON(ctx, fasthttp.StatusOK, w.frame(out))
 	before, after, _ := bytes.Cut(bytes.Clone(ctx.Response.Body()), []byte(list))
 	ctx.SetBody(before)
 	between := list
@@ -134,13 +134,13 @@ func (w *Writer) Write(ctx *fasthttp.RequestCtx, out []inference.Completion) {
 	ctx.Response.AppendBody(after)
 }
 
-// whole returns the answer without its choices.
-func (w *Writer) whole(out []inference.Completion) openai.Answer {
+// frame returns the answer without its choices.
+func (w *Writer) frame(out []inference.Completion) openai.Answer {
 	object := "text_completion"
 	if w.job.Chat {
 		object = "chat.completion"
 	}
-	a := w.start(object, out[0].Version, out[0].Checksum)
+	a := w.header(object, out[0].Version, out[0].Checksum)
 	tokens := 0
 	for i := range out {
 		if *w.job.MaxTokens > 0 {
@@ -149,7 +149,7 @@ func (w *Writer) whole(out []inference.Completion) openai.Answer {
 	}
 	a.Usage = usageOf(w.job, tokens)
 	if w.job.Chat && w.job.ReturnIDs {
-		a.PromptID = w.job.Prompts[0]
+		a.PromptIDs = w.job.Prompts[0]
 	}
 	return a
 }
@@ -159,7 +159,7 @@ func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
 	if *w.job.MaxTokens == 0 { // only an echo; the backend had to sample one token
 		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version, Checksum: c.Checksum}
 	}
-	e := w.end(c)
+	e := w.endingOf(c)
 	ch := openai.Choice{Index: i, Finish: &e.reason, Stop: e.stop}
 	if w.job.ReturnIDs {
 		ch.IDs = c.IDs
@@ -228,8 +228,8 @@ type ending struct {
 	stop   any // the stop string or token that ended it, or nil
 }
 
-// end removes the stop string or token from the text of c, unless the request keeps it.
-func (w *Writer) end(c *inference.Completion) ending {
+// endingOf removes the stop string or token from the text of c, unless the request keeps it.
+func (w *Writer) endingOf(c *inference.Completion) ending {
 	e := ending{text: c.Text, reason: string(c.Finish)}
 	if text, stop, ok := cut(c.Text, w.job.Stop, w.job.IncludeStop); ok {
 		e.text, e.stop = text, stop
@@ -240,8 +240,8 @@ func (w *Writer) end(c *inference.Completion) ending {
 		if slices.Contains(w.job.StopIDs, last) {
 			e.stop = last
 		}
-		if w.text != nil && !w.job.IncludeStop && slices.Contains(w.job.Each.Sampling.StopIDs, last) {
-			e.text = w.text.Decode(c.IDs[:n])
+		if w.tokenizer != nil && !w.job.IncludeStop && slices.Contains(w.job.Each.Sampling.StopIDs, last) {
+			e.text = w.tokenizer.Decode(c.IDs[:n])
 		}
 	}
 	return e

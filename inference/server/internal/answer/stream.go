@@ -53,7 +53,7 @@ func (o *Stream) chunk(usage bool, parts ...openai.Choice) {
 	if o.job.Chat {
 		object = "chat.completion.chunk"
 	}
-	a := o.start(object, o.version, o.checksum)
+	a := o.header(object, o.version, o.checksum)
 	a.Choices = append(a.Choices, parts...)
 	if usage {
 		a.Usage = usageOf(o.job, o.tokens)
@@ -145,7 +145,7 @@ func (o *Stream) End(out []inference.Completion, err error) {
 			*c = inference.Completion{Finish: "length"}
 			st.ids = 0
 		}
-		e := o.Writer.end(c)
+		e := o.endingOf(c)
 		rest := min(st.ids, len(c.IDs))
 		o.part(inference.Delta{Index: i, IDs: c.IDs[rest:], Logprobs: c.Logprobs[rest:], Top: c.Top[min(rest, len(c.Top)):],
 			Text: e.text[min(st.out, len(e.text)):]}, &e)

@@ -9,38 +9,38 @@ import (
 	"strings"
 )
 
-// Text is text in Prometheus's format.
-type Text struct {
+// Builder is text in Prometheus's format.
+type Builder struct {
 	strings.Builder
 	Labels string // common labels, as name="value",name="value"
 }
 
 // Family writes the header of a metric.
-func (e *Text) Family(name, kind, help string) {
+func (e *Builder) Family(name, kind, help string) {
 	fmt.Fprintf(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
 // Sample writes one value. labels follow the common labels.
-func (e *Text) Sample(name, labels string, value float64) {
+func (e *Builder) Sample(name, labels string, value float64) {
 	if labels = e.Labels + labels; labels != "" {
 		labels = "{" + labels + "}"
 	}
 	fmt.Fprintf(e, "%s%s %s\n", name, labels, strconv.FormatFloat(value, 'g', -1, 64))
 }
 
-// One writes a metric with one value.
-func (e *Text) One(name, kind, help string, value float64) {
+// Metric writes a metric with one value.
+func (e *Builder) Metric(name, kind, help string, value float64) {
 	e.Family(name, kind, help)
 	e.Sample(name, "", value)
 }
 
 // Process writes metrics of the whole process under the names of Prometheus's own
 // clients.
-func (e *Text) Process() {
+func (e *Builder) Process() {
 	e.Labels = ""
-	e.One("go_goroutines", "gauge", "Number of goroutines.", float64(runtime.NumGoroutine()))
+	e.Metric("go_goroutines", "gauge", "Number of goroutines.", float64(runtime.NumGoroutine()))
 	if pages, ok := residentPages(); ok {
-		e.One("process_resident_memory_bytes", "gauge", "Resident memory in bytes.", float64(pages)*float64(os.Getpagesize()))
+		e.Metric("process_resident_memory_bytes", "gauge", "Resident memory in bytes.", float64(pages)*float64(os.Getpagesize()))
 	}
 }
 

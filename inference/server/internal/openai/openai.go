@@ -3,15 +3,15 @@ package openai
 
 // Answer is a completion or chat completion, or a chunk of one.
 type Answer struct {
-	ID       string   `json:"id"`
-	Object   string   `json:"object"`
-	Created  int64    `json:"created"`
-	Model    string   `json:"model"`
-	Version  int64    `json:"weight_version"`
-	Checksum string   `json:"weight_checksum,omitempty"` // distinguishes weights of one version
-	Choices  []Choice `json:"choices"`
-	Usage    *Usage   `json:"usage,omitempty"`
-	PromptID []int32  `json:"prompt_token_ids,omitempty"` // of a conversation
+	ID        string   `json:"id"`
+	Object    string   `json:"object"`
+	Created   int64    `json:"created"`
+	Model     string   `json:"model"`
+	Version   int64    `json:"weight_version"`
+	Checksum  string   `json:"weight_checksum,omitempty"` // distinguishes weights of one version
+	Choices   []Choice `json:"choices"`
+	Usage     *Usage   `json:"usage,omitempty"`
+	PromptIDs []int32  `json:"prompt_token_ids,omitempty"` // of a conversation
 }
 
 // Choice has a text, a message or a delta.
