@@ -104,9 +104,9 @@ func (c *Config) validate() error {
 	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0), "rope_theta is %v, expected more than 0", c.RopeTheta)
 	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
 	// Computed in float64: the product of the sizes may overflow an int.
-	d, heads := float64(c.HiddenSize), float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads)
-	n := d * (float64(c.VocabSize) + float64(c.Layers)*(heads+3*float64(c.FFNSize)))
-	expect(n <= maxParams, "the sizes give %.3g parameters, expected at most %.3g", n, float64(maxParams))
+	width, projected := float64(c.HiddenSize), float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads)
+	params := width * (float64(c.VocabSize) + float64(c.Layers)*(projected+3*float64(c.FFNSize)))
+	expect(params <= maxParams, "the sizes give %.3g parameters, expected at most %.3g", params, float64(maxParams))
 	return errors.Join(append(errs, c.checkStops(c.StopIDs))...)
 }
 

@@ -13,8 +13,8 @@ type ropeTable struct {
 	positions int
 }
 
-// upTo returns a table that covers positions 0 to last.
-func (t *ropeTable) upTo(dev npu.Device, c *Config, last int32) (npu.Buffer, error) {
+// grow returns a table that covers positions 0 to last.
+func (t *ropeTable) grow(dev npu.Device, c *Config, last int32) (npu.Buffer, error) {
 	if int(last) < t.positions {
 		return t.buf, nil
 	}

@@ -137,7 +137,7 @@ func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer
 	if err := checkTokens(c, ids); err != nil {
 		return npu.Buffer{}, err
 	}
-	rope, err := r.rope.upTo(r.dev, c, slices.Max(positions))
+	rope, err := r.rope.grow(r.dev, c, slices.Max(positions))
 	if err != nil {
 		return npu.Buffer{}, err
 	}

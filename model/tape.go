@@ -121,7 +121,7 @@ func (t *Tape) begin(l *attention.Layout, keep bool) error {
 	if err := checkTokens(t.cfg, l.Tokens, t.targets); err != nil {
 		return err
 	}
-	rope, err := t.rope.upTo(t.dev, t.cfg, slices.Max(l.Positions))
+	rope, err := t.rope.grow(t.dev, t.cfg, slices.Max(l.Positions))
 	if err != nil {
 		return err
 	}
