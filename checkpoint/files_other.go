@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// mapOpen reads the whole of an open file; these systems do not map it.
+// mapOpen reads an open file into memory. Only on Unix are files mapped.
 func mapOpen(f *os.File) (mapping, error) {
 	data, err := io.ReadAll(f)
 	return inMemory(data), err
 }
 
-// syncDir does nothing: these systems cannot open a folder to sync it.
+// syncDir does nothing: syncing a folder is not portable beyond Unix.
 func syncDir(string) error { return nil }
 
-// Lock always succeeds: these systems have no lock that ends with its process.
+// Lock takes no lock and always succeeds. Locks are implemented only on Unix.
 func Lock(*os.File) bool { return true }
