@@ -31,8 +31,8 @@ func (g *generation) end() {
 	g.reads.Wait()
 }
 
-// publishAll starts a publish to each instance. Publish waits for awaited, and for failed
-// only while too few instances serve.
+// publishAll starts a publish to each instance. Publish waits for awaited. It waits for
+// failed, the instances that failed before, only while too few serve.
 func (g *generation) publishAll(ctx context.Context) (awaited, failed results) {
 	f := g.fleet
 	f.mu.Lock()
@@ -49,9 +49,9 @@ func (g *generation) publishAll(ctx context.Context) (awaited, failed results) {
 	return start(ctx, now), start(g.ctx, later)
 }
 
-// publisher returns a function that publishes the weights to i and reports the outcome to the
-// machine. Without weights it does nothing. The fleet is locked while publisher runs, but not
-// while the function does.
+// publisher returns a function that publishes the weights to i and reports the outcome to
+// the machine. Without weights it does nothing. The fleet is locked while publisher runs,
+// but not while the function does.
 func (g *generation) publisher(ctx context.Context, i *instance, o state.Order) func() error {
 	if g.weights == nil {
 		return func() error { return nil }

@@ -9,16 +9,16 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Publish makes w the fleet's weights. It sends them to all instances at once and returns
-// when each instance that answered before has answered again or timed out. An instance
-// serves again only when it reports w's checksum; the others become STALE. Queued requests
-// for other weights end with ErrStale.
+// Publish makes w the fleet's weights. All instances stop serving, and each serves again
+// when it reports w's checksum. Queued requests for other weights end with ErrStale.
 //
-// Publish also tries instances that are DEAD or whose last publish failed, but waits for
-// them only while fewer than MinServing instances hold the weights. If these are still too
-// few, Publish waits for instances to join or recover, and returns ErrNoInstance after
-// EmptyWait. No instance reads older weights when Publish returns. w must not change until
-// the next Publish.
+// Publish sends w at once to all instances that are not DRAINING or RETIRED, and waits until
+// each has taken it, failed or timed out. It waits for those that are DEAD or whose last
+// publish failed only while fewer than MinServing instances serve. If still too few serve,
+// Publish waits for instances to join or recover, and returns ErrNoInstance after EmptyWait.
+//
+// When Publish returns nil, no instance reads older weights, except one that ignored its
+// deadline. w must not change until the next Publish or Close returns.
 func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	f.publishMu.Lock()
 	defer f.publishMu.Unlock()
@@ -36,7 +36,7 @@ func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	awaited, failed := gen.publishAll(ctx)
 	faults := awaited.wait(ctx, nil)
 	faults = append(faults, failed.wait(ctx, f.haveEnough)...)
-	f.finish()
+	f.finish() // from here on, too few instances are reported
 	if f.awaitEnough(ctx) {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (f *Fleet) begin(w inference.Weights) (old, gen *generation, err error) {
 	return old, f.gen, nil
 }
 
-// finish ends a publish and re-enables low-instance warnings.
+// finish ends a publish and re-enables reports that too few instances serve.
 func (f *Fleet) finish() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,8 +77,8 @@ func (f *Fleet) haveEnough() bool {
 	return f.enough()
 }
 
-// awaitEnough waits at most EmptyWait until enough instances serve and reports whether they
-// do.
+// awaitEnough waits until enough instances serve, at most EmptyWait. It reports false if
+// they do not or ctx has ended.
 func (f *Fleet) awaitEnough(ctx context.Context) bool {
 	f.mu.Lock()
 	if f.enough() {
@@ -102,13 +102,14 @@ func (f *Fleet) awaitEnough(ctx context.Context) bool {
 	return false
 }
 
-// results receives the errors of several publishes.
+// results holds the results of n publishes as they come, each nil or an error.
 type results struct {
 	done chan error
 	n    int
 }
 
-// wait collects errors until enough reports true, all results are in or ctx ends.
+// wait collects errors until all results are in or ctx ends. If enough is not nil, wait
+// calls it before each result and stops if it reports true.
 func (r *results) wait(ctx context.Context, enough func() bool) []error {
 	var faults []error
 	for range r.n {

@@ -10,14 +10,14 @@ import (
 // handle. Handles grow in the order in which instances join; 0 is no instance.
 type Handle int64
 
-// Effects lists what the caller must do after an event.
+// Effects lists what the caller must do after calls of a Machine's methods.
 type Effects struct {
-	Events   []Event   // to report
+	Events   []Event   // changes to report
 	Grants   []Grant   // requests to send to their instances
 	Refusals []Refusal // requests that left the queue without an instance
 	Orders   []Order   // publishes to start
 	Probes   []Probe   // probes to start
-	Idle     []Handle  // draining instances that have no request left
+	Idle     []Handle  // draining or removed instances to release: their last request has ended
 }
 
 // reset empties e and keeps its memory.
@@ -26,15 +26,15 @@ func (e *Effects) reset() {
 	e.Orders, e.Probes, e.Idle = e.Orders[:0], e.Probes[:0], e.Idle[:0]
 }
 
-// Grant books a request on an instance. Machine.Settle ends it, or Machine.Leave if the
+// Grant assigns a request to an instance. Machine.Settle ends it, or Machine.Leave if the
 // caller does not send it.
 type Grant struct {
 	Request  *Request
 	Instance Handle
 	Version  int64  // of the weights that must answer
 	Checksum string // of those weights
-	epoch    int64  // of the publish that gave the instance these weights
-	try      int    // of the request
+	epoch    int64  // number of publishes that the instance has taken
+	try      int    // number of the request's try, from 1
 	m        *member
 }
 
@@ -48,7 +48,7 @@ type Refusal struct {
 type Outcome struct {
 	Completions []inference.Completion
 	Err         error // ErrStuck for a call that did not return in time
-	Abandoned   bool  // the caller ended the call
+	Abandoned   bool  // the result is no longer wanted
 }
 
 // Order asks for a publish of the current weights to an instance. Machine.Published ends
@@ -56,25 +56,25 @@ type Outcome struct {
 type Order struct {
 	Instance   Handle
 	Version    int64 // 0 if the fleet has no weights yet
-	generation int64
-	probed     bool // a probe has just succeeded
+	generation int64 // number of the fleet's publish
+	probed     bool  // a probe has just succeeded
 	m          *member
 }
 
 // Publication is the result of an Order.
 type Publication struct {
-	Checksum  string // of the weights
-	Reported  string // by the instance
+	Checksum  string // of the published weights
+	Reported  string // checksum that the instance reports
 	Capacity  int    // of the instance
 	Err       error  // ErrStuck for a publish that did not return in time
-	Abandoned bool   // the caller ended the publish
+	Abandoned bool   // the result is no longer wanted
 }
 
-// Probe asks the caller to probe an instance as long as Machine.Mending reports true. After
-// a successful probe the caller calls Machine.Probed.
+// Probe asks the caller to probe an instance that does not serve, again and again, while
+// Machine.Mending reports true. After a successful probe the caller calls Machine.Probed.
 type Probe struct {
 	Instance   Handle
-	generation int64
+	generation int64 // number of the fleet's publish
 	m          *member
 }
 
@@ -83,16 +83,16 @@ type Next int
 
 // The ways in which a request continues.
 const (
-	Pending   Next = iota // the request's other call decides, or has decided
+	Pending   Next = iota // the other of two hedged calls decides or has decided
 	Answered              // the call's completions are the answer
-	Cancelled             // the caller left
-	Failed                // the request ends with the verdict's error
-	Retry                 // enqueue the request again after the Pause
+	Cancelled             // the answer is no longer wanted
+	Failed                // the request ends with Verdict.Err
+	Retry                 // enqueue the request again after Verdict.Pause
 )
 
 // Verdict is the machine's decision on a request after one of its calls.
 type Verdict struct {
 	Next  Next
-	Pause time.Duration // of Retry
-	Err   error         // of Failed, or why to retry
+	Pause time.Duration // before a Retry
+	Err   error         // why the request failed or is tried again
 }
