@@ -19,16 +19,16 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// lowestLogprob replaces values that JSON cannot represent.
+// lowestLogprob replaces lower log-probabilities, because JSON cannot represent -Inf.
+// Only alternatives need it: sampled tokens have finite log-probabilities.
 const lowestLogprob = -9999
 
-// Tokenizer is a tokenizer.
+// Tokenizer turns tokens into text.
 type Tokenizer interface {
 	// Decode returns the text of ids, without special tokens.
 	Decode(ids []int32) string
-	// Piece returns the text of one token, or the name of a special token, which has no
-	// text.
-	Piece(id int32) (text string, special bool)
+	// Piece returns the text of one token, or the name of a special one.
+	Piece(id int32) (piece string, special bool)
 }
 
 // Writer writes the answer to one job.
@@ -38,11 +38,12 @@ type Writer struct {
 	job       *job.Job
 }
 
-// New returns a Writer for a job of the named model. If tokenizer is nil, tokens are named by
-// their IDs.
+// New returns a Writer for a job of the named model. If tokenizer is nil, tokens are named
+// by their IDs.
 func New(model string, tokenizer Tokenizer, j *job.Job) *Writer { return &Writer{model, tokenizer, j} }
 
-// piece returns a token as the answer shows it.
+// piece returns the text or name of a token, or token_id:ID if the request asks for IDs or
+// there is no tokenizer.
 func (w *Writer) piece(id int32) string {
 	if w.job.TokensAsIDs || w.tokenizer == nil {
 		return "token_id:" + strconv.Itoa(int(id))
@@ -51,8 +52,9 @@ func (w *Writer) piece(id int32) string {
 	return text
 }
 
-// textEntries returns the log-probabilities of tokens whose text starts at offset. next
-// is where the text ends.
+// textEntries returns the log-probabilities of tokens in the form of text completions. The
+// tokens' text begins at offset in the text of the choice and ends at next, in characters.
+// Special tokens have no text.
 func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int) (entries openai.TextLogprobs, next int) {
 	entries = openai.TextLogprobs{Offsets: []int{}, Logprobs: []any{}, Tokens: []string{}, Top: []map[string]float32{}}
 	for i, id := range ids {
@@ -61,7 +63,7 @@ func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.
 		if i < len(top) {
 			for _, t := range top[i] {
 				name := w.piece(t.ID)
-				if _, ok := likeliest[name]; !ok { // keep the likelier of two tokens with the same text
+				if _, ok := likeliest[name]; !ok { // of tokens with the same text, keep the sampled one, or else the likeliest
 					likeliest[name] = max(t.Logprob, lowestLogprob)
 				}
 			}
@@ -80,7 +82,7 @@ func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.
 	return entries, offset
 }
 
-// chatEntries returns the log-probabilities of tokens.
+// chatEntries returns the log-probabilities of tokens in the form of chat completions.
 func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob) openai.ChatLogprobs {
 	entry := func(id int32, logprob float32) openai.TokenLogprob {
 		e := openai.TokenLogprob{Token: w.piece(id), Logprob: max(logprob, lowestLogprob)}
@@ -107,13 +109,14 @@ func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.
 	return out
 }
 
-// header returns an answer without choices.
+// header returns the fields that whole answers and chunks share.
 func (w *Writer) header(object string, version int64, checksum string) openai.Answer {
 	return openai.Answer{ID: w.job.ID, Object: object, Created: w.job.Created, Model: w.model, Version: version, Checksum: checksum, Choices: []openai.Choice{}}
 }
 
-// Write answers ctx with out. It encodes one choice at a time, because the JSON of a
-// choice takes many times the memory of its numbers. Write consumes out.
+// Write sends out as the response of ctx. It encodes one choice at a time and then clears
+// its element of out, because the JSON of a choice takes many times the memory of its
+// numbers.
 func (w *Writer) Write(ctx *fasthttp.RequestCtx, out []inference.Completion) {
 	const list = `"choices":[`
 	reply.JSON(ctx, fasthttp.StatusOK, w.frame(out))
@@ -134,7 +137,7 @@ func (w *Writer) Write(ctx *fasthttp.RequestCtx, out []inference.Completion) {
 	ctx.Response.AppendBody(after)
 }
 
-// frame returns the answer without its choices.
+// frame returns a whole answer except its choices.
 func (w *Writer) frame(out []inference.Completion) openai.Answer {
 	object := "text_completion"
 	if w.job.Chat {
@@ -154,9 +157,9 @@ func (w *Writer) frame(out []inference.Completion) openai.Answer {
 	return a
 }
 
-// choice returns choice i of an answer, made from c.
+// choice converts completion i. It clears the tokens of c if the request wants none.
 func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
-	if *w.job.MaxTokens == 0 { // only an echo; the backend had to sample one token
+	if *w.job.MaxTokens == 0 { // drop the one token that the backend has to sample
 		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version, Checksum: c.Checksum}
 	}
 	e := w.endingOf(c)
@@ -178,7 +181,7 @@ func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
 	return ch
 }
 
-// fillText sets the fields that only completions have.
+// fillText sets the fields of a text completion's choice.
 func (w *Writer) fillText(ch *openai.Choice, c *inference.Completion, text string) {
 	prompt := w.job.Prompts[ch.Index/w.job.N]
 	if w.job.ReturnIDs {
@@ -201,8 +204,8 @@ func (w *Writer) fillText(ch *openai.Choice, c *inference.Completion, text strin
 	ch.Logprobs = entries
 }
 
-// promptEntries returns log-probabilities in vLLM's format: null for the first token,
-// then an object that maps the token's ID to its log-probability.
+// promptEntries returns log-probabilities in vLLM's format: null for the first token, then
+// an object that maps the token's ID to its log-probability and text.
 func (w *Writer) promptEntries(ids []int32, logprobs []float32) []any {
 	out := make([]any, len(ids))
 	for i := 1; i < len(ids); i++ {
@@ -211,7 +214,7 @@ func (w *Writer) promptEntries(ids []int32, logprobs []float32) []any {
 	return out
 }
 
-// usageOf counts the prompts' tokens and adds tokens of the answer.
+// usageOf returns the usage of j with an answer of that many tokens.
 func usageOf(j *job.Job, tokens int) *openai.Usage {
 	u := &openai.Usage{Answer: tokens}
 	for _, p := range j.Prompts {
@@ -228,7 +231,8 @@ type ending struct {
 	stop   any // the stop string or token that ended it, or nil
 }
 
-// endingOf removes the stop string or token from the text of c, unless the request keeps it.
+// endingOf returns how c ended. Its text lacks the stop string or token, unless the request
+// keeps it.
 func (w *Writer) endingOf(c *inference.Completion) ending {
 	e := ending{text: c.Text, reason: string(c.Finish)}
 	if text, stop, ok := cut(c.Text, w.job.Stop, w.job.IncludeStop); ok {
@@ -237,7 +241,7 @@ func (w *Writer) endingOf(c *inference.Completion) ending {
 	}
 	if n := len(c.IDs) - 1; c.Finish == rollout.Stop && n >= 0 {
 		last := c.IDs[n]
-		if slices.Contains(w.job.StopIDs, last) {
+		if slices.Contains(w.job.StopIDs, last) { // one of the client's; EOS is not reported
 			e.stop = last
 		}
 		if w.tokenizer != nil && !w.job.IncludeStop && slices.Contains(w.job.Each.Sampling.StopIDs, last) {
@@ -247,7 +251,8 @@ func (w *Writer) endingOf(c *inference.Completion) ending {
 	return e
 }
 
-// cut ends text where the first of stops begins, or where it ends if keep is set.
+// cut cuts text before the stop string that occurs first in it, or after that string if
+// keep is set.
 func cut(text string, stops []string, keep bool) (before, stop string, ok bool) {
 	at := -1
 	for _, candidate := range stops {

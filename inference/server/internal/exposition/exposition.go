@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Builder is text in Prometheus's format.
+// Builder builds a text in Prometheus's format.
 type Builder struct {
 	strings.Builder
 	Labels string // common labels, as name="value",name="value"
@@ -20,7 +20,8 @@ func (e *Builder) Family(name, kind, help string) {
 	fmt.Fprintf(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// Sample writes one value. labels follow the common labels.
+// Sample writes one value. labels is appended to the common labels and begins with a comma
+// if there are any.
 func (e *Builder) Sample(name, labels string, value float64) {
 	if labels = e.Labels + labels; labels != "" {
 		labels = "{" + labels + "}"
@@ -28,14 +29,14 @@ func (e *Builder) Sample(name, labels string, value float64) {
 	fmt.Fprintf(e, "%s%s %s\n", name, labels, strconv.FormatFloat(value, 'g', -1, 64))
 }
 
-// Metric writes a metric with one value.
+// Metric writes a metric with a single value, after its header.
 func (e *Builder) Metric(name, kind, help string, value float64) {
 	e.Family(name, kind, help)
 	e.Sample(name, "", value)
 }
 
-// Process writes metrics of the whole process under the names of Prometheus's own
-// clients.
+// Process writes metrics of the whole process, named as in Prometheus's own clients. They
+// have no common labels: Process clears these, so call it last.
 func (e *Builder) Process() {
 	e.Labels = ""
 	e.Metric("go_goroutines", "gauge", "Number of goroutines.", float64(runtime.NumGoroutine()))
@@ -44,7 +45,7 @@ func (e *Builder) Process() {
 	}
 }
 
-// residentPages returns the resident memory of the process, if the system has /proc.
+// residentPages returns the resident memory in pages, if the system has /proc/self/statm.
 func residentPages() (pages int64, ok bool) {
 	var size int64
 	data, err := os.ReadFile("/proc/self/statm")
