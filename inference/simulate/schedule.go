@@ -17,13 +17,13 @@ var errFailure = errors.New("simulated failure")
 // times.
 type schedule struct {
 	slots      int
-	now        time.Duration // the time it has run to
-	grown      time.Duration // part of at during which responses grew because no prompt ran
+	now        time.Duration // as of the last runTo
+	grown      time.Duration // a second clock, by which responses grow: it stops while a prompt runs
 	prefilling *group        // the group whose prompt runs, first in the queue; or nil
 	prefillEnd time.Duration
-	queue      []*group               // with waiting responses, first come first
+	queue      []*group               // requests with waiting responses, in order of arrival
 	running    indexed.Heap[response] // earliest end on top, ties by start
-	started    int                    // responses so far
+	started    int                    // number of responses started so far
 	stats      Stats
 }
 
@@ -33,14 +33,14 @@ func newSchedule(slots int) schedule {
 	}, nil)}
 }
 
-// group is a request with its timing.
+// group is a request and the timing of its responses.
 type group struct {
 	req      *inference.Request
-	version  int64           // of the instance when the request started, or now while it waits
+	version  int64           // of the weights that answer, final once the prompt starts
 	checksum string          // likewise
-	seeds    []uint64        // per response
+	seeds    []uint64        // per response, of its length and tokens
 	lengths  []int           // per response, in tokens
-	stopped  []bool          // per response: ends before the limit
+	stopped  []bool          // per response: ends by itself, not cut by the limit
 	prefill  time.Duration   // duration of the prompt
 	spans    []time.Duration // durations of the responses
 	fails    bool            // the request fails when its first response ends
@@ -48,7 +48,7 @@ type group struct {
 	started   bool            // its prompt is running or has run
 	prefilled bool            // its prompt has run
 	next      int             // index of the first waiting response
-	starts    []time.Duration // start of each response before next, on schedule.grown's time
+	starts    []time.Duration // start of each response before next, by the clock schedule.grown
 	ended     int             // number of ended responses
 	err       error
 	done      chan struct{} // closed when all responses have ended or err is set
@@ -58,11 +58,12 @@ type group struct {
 type response struct {
 	g     *group
 	index int
-	end   time.Duration // on schedule.grown's time
-	order int
+	end   time.Duration // by the clock schedule.grown
+	order int           // number of responses started before it
 }
 
-// nextEvent returns the time of the next event if no request comes or goes.
+// nextEvent returns the time of the next event, unless a request comes or goes before. It
+// reports false if none is due.
 func (s *schedule) nextEvent() (time.Duration, bool) {
 	switch {
 	case s.prefilling != nil:
@@ -86,7 +87,7 @@ func (s *schedule) runTo(now time.Duration) {
 			s.prefilling, g.prefilled = nil, true
 			s.stats.Prefill += g.prefill
 		} else {
-			for s.running.Len() > 0 && s.running.At(0).end <= s.grown { // before admit starts a prompt that pauses them
+			for s.running.Len() > 0 && s.running.At(0).end <= s.grown { // all that are due: a prompt that admit starts pauses the rest
 				s.end(s.running.Pop())
 			}
 		}
@@ -110,7 +111,8 @@ func (s *schedule) add(g *group) {
 	s.admit()
 }
 
-// admit starts waiting responses, and their prompts first, while slots are free.
+// admit starts waiting responses in order while slots are free. It stops at the first
+// whose prompt has not run, and starts that prompt.
 func (s *schedule) admit() {
 	for s.prefilling == nil && s.running.Len() < s.slots && len(s.queue) > 0 {
 		g := s.queue[0]
@@ -134,7 +136,8 @@ func (s *schedule) admit() {
 	}
 }
 
-// end handles a response that has all its tokens.
+// end counts a response that has all its tokens. It ends the request if this was the last
+// response or the request fails.
 func (s *schedule) end(r response) {
 	s.stats.Tokens += int64(r.g.lengths[r.index])
 	s.stats.Busy += r.g.spans[r.index]
@@ -147,7 +150,7 @@ func (s *schedule) end(r response) {
 			}
 			return nil
 		})
-		if r.g.err == nil { // it was the only response
+		if r.g.err == nil { // drop did not find it: no other response of it runs or waits
 			r.g.err = errFailure
 			close(r.g.done)
 		}
@@ -156,8 +159,8 @@ func (s *schedule) end(r response) {
 	}
 }
 
-// drop ends the requests for which fault returns an error, and starts waiting
-// ones in the freed slots.
+// drop ends the requests for which fault returns an error, with that error, and starts
+// waiting responses in the freed slots.
 func (s *schedule) drop(fault func(*group) error) {
 	dropped := func(g *group) bool {
 		if g.err != nil {
