@@ -2,7 +2,8 @@ package loss
 
 import "math"
 
-// measure sets the metrics of r, which do not affect the loss.
+// measure adds each token's ratio, clip, correction and KL to the sums of r, which are
+// metrics and do not affect the loss.
 func (o *Objective) measure(r *Result, v Vars) {
 	logRatios := make([]float64, len(v.Policy))
 	for i, p := range v.Policy {
@@ -27,7 +28,7 @@ func (o *Objective) measure(r *Result, v Vars) {
 		}
 		if v.Reference != nil {
 			d := float64(v.Reference[i]) - float64(p)
-			r.KL += math.Exp(d) - 1 - d
+			r.KL += math.Exp(d) - 1 - d // the k3 estimate, whichever one the loss uses
 		}
 	}
 }

@@ -18,8 +18,8 @@ type vectorOp struct {
 	diff  bool // a gradient passes
 }
 
-// responseMeans sets out to the mean over each response, at each of its tokens. It adds in the
-// order of the response's tokens, whatever other responses there are.
+// responseMeans sets out to the mean over each response, at each of its tokens. It adds in
+// the order of the response's tokens, whatever other responses there are. out may be in.
 func responseMeans(out, in []float64, lengths []int) {
 	at := 0
 	for _, n := range lengths {
