@@ -112,7 +112,7 @@ func (t *Term) Takes(key string) bool {
 	return key == "kind" || slices.Contains(kindOf(t.Kind).keys, key)
 }
 
-// Unused returns the message of a Fault about a key that is set but that the term's
+// Unused returns the message of a KeyFault about a key that is set but that the term's
 // kind does not use.
 func (t *Term) Unused(key string) string {
 	var users []string

@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// KeyFault is an invalid value.
+// KeyFault is the error of a key.
 type KeyFault struct {
-	Path    []string // of the key, below the section
+	Path    []string // of the key, below [reward]
 	Message string   // "is 0, expected 1 or more"
 }
 
 // Error returns the key and what is wrong with it.
 func (f *KeyFault) Error() string { return strings.Join(f.Path, ".") + " " + f.Message }
 
-// Validate reports all faults of c together, each a *Fault. Responses have at most
-// maxTokens.
+// Validate reports all faults of c together, each a *KeyFault. maxTokens is the length
+// limit of responses.
 func (c *Config) Validate(maxTokens int) error {
 	v := &validation{maxTokens: maxTokens}
 	if c.Kind != "" || len(c.Sources) == 0 {
 		v.rule(&c.Rule, Kinds())
-	} else {
+	} else { // only the sources have rules
 		v.checkUnused(&c.Term)
 		checkNoParts(v, &c.Rule)
 	}
@@ -44,13 +44,13 @@ type validation struct {
 	faults    []error
 }
 
+// expect adds a fault at key unless ok.
 func (v *validation) expect(ok bool, key, format string, args ...any) {
 	if !ok {
 		v.faults = append(v.faults, &KeyFault{append(slices.Clone(v.path), key), fmt.Sprintf(format, args...)})
 	}
 }
 
-// fault adds a fault at key.
 func (v *validation) fault(key, format string, args ...any) { v.expect(false, key, format, args...) }
 
 // rule checks a rule, whose kind must be among allowed.
@@ -70,11 +70,13 @@ func (v *validation) rule(r *Rule, allowed []Kind) {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
+// within adds a fault at key unless n is from least to most.
 func (v *validation) within(key string, n, least, most int) {
 	v.expect(n >= least && n <= most, key, "is %d, expected %d to %d", n, least, most)
 }
 
-// checkUnused reports keys that are set but that the term's kind does not use.
+// checkUnused adds a fault for each key that the term's kind does not use and whose value
+// is not the default.
 func (v *validation) checkUnused(t *Term) {
 	got, want := reflect.ValueOf(*t), reflect.ValueOf(defaultTerm())
 	for _, field := range reflect.VisibleFields(got.Type()) {
