@@ -34,8 +34,8 @@ type Config struct {
 	BOS          int32   // -1 if the model has none
 }
 
-// ParseConfig parses a config.json. It rejects every setting that this decoder would
-// compute wrongly. The error names the fields and joins all faults.
+// ParseConfig parses a config.json. It rejects settings known to change the arithmetic in
+// ways that this decoder does not support. The error names the fields, several if possible.
 func ParseConfig(b []byte) (*Config, error) {
 	h, err := readHF(b)
 	if err != nil {
@@ -68,8 +68,8 @@ func ParseConfig(b []byte) (*Config, error) {
 	return c, nil
 }
 
-// No real decoder is larger. Rejecting larger sizes gives an error instead of running
-// out of memory.
+// Limits on sizes, above those of any real decoder. They reject corrupt files before
+// anything is allocated.
 const (
 	maxSize   = 1 << 24
 	maxLayers = 1 << 12
@@ -104,6 +104,7 @@ func (c *Config) validate() error {
 	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0), "rope_theta is %v, expected more than 0", c.RopeTheta)
 	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
 	// Computed in float64: the product of the sizes may overflow an int.
+	// projected is the number of columns of the attention's four projections.
 	width, projected := float64(c.HiddenSize), float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads)
 	params := width * (float64(c.VocabSize) + float64(c.Layers)*(projected+3*float64(c.FFNSize)))
 	expect(params <= maxParams, "the sizes give %.3g parameters, expected at most %.3g", params, float64(maxParams))
@@ -147,8 +148,8 @@ func ReadConfig(dir string) (*Config, error) {
 	return c, nil
 }
 
-// nearby returns a hint that names the newest checkpoint, if dir is a run's folder or
-// its checkpoint folder.
+// nearby returns a hint that names the last checkpoint in order of names, if dir is a
+// run's folder or its checkpoint folder.
 func nearby(dir string) string {
 	for _, below := range []string{"checkpoints", ""} {
 		found, err := filepath.Glob(filepath.Join(dir, below, "step-*", "config.json"))
@@ -180,7 +181,7 @@ func (c *Config) addStops(b []byte) error {
 
 // inFile prefixes each of the joined errors with a file name.
 func inFile(name string, err error) error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the form of errors.Join is meant
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // split only err itself, not what it wraps
 	if !ok {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -200,9 +201,9 @@ func (c *Config) NumParams() int64 {
 	return n
 }
 
-// FLOPs returns the floating-point operations of a forward pass over rows tokens.
-// targets is the number of predicted tokens; keys is the number of keys that all rows
-// together attend to.
+// FLOPs returns the floating-point operations of a forward pass: those of matrix products
+// and attention, a multiply-add as two. rows is the number of tokens, targets that of
+// predicted ones, and keys the number of keys that all rows together attend to.
 func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	layer := 2*float64(rows)*float64(c.HiddenSize*(2*qd+2*kd)+3*c.HiddenSize*c.FFNSize) + 4*float64(keys)*float64(qd)
@@ -212,7 +213,7 @@ func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
 // TrainFLOPs returns the floating-point operations of a forward and a backward pass
 // over l, counted as three forward passes.
 func (c *Config) TrainFLOPs(l *attention.Layout) float64 {
-	keys := int64(l.Rows())
+	keys := int64(l.Rows()) // a row attends to itself and to all earlier positions
 	for _, p := range l.Positions {
 		keys += int64(p)
 	}

@@ -6,14 +6,15 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// ropeTable caches the cosines and sines of rotary positions (Su et al. 2021, section
-// 3.2) on a device and grows on demand.
+// ropeTable caches the table of npu.Device.Rope on a device: the cosines and sines of
+// rotary embeddings (Su et al. 2021, section 3.2).
 type ropeTable struct {
 	buf       npu.Buffer
 	positions int
 }
 
-// grow returns a table that covers positions 0 to last.
+// grow makes the table cover positions 0 to last and returns it, valid until the next
+// call. Its size doubles, from 512 positions up to c.MaxPositions, unless last needs more.
 func (t *ropeTable) grow(dev npu.Device, c *Config, last int32) (npu.Buffer, error) {
 	if int(last) < t.positions {
 		return t.buf, nil
@@ -29,7 +30,7 @@ func (t *ropeTable) grow(dev npu.Device, c *Config, last int32) (npu.Buffer, err
 	for p := range n {
 		row := vals[p*c.HeadDim:]
 		for i, f := range freq {
-			sin, cos := math.Sincos(float64(float32(p) * float32(f))) // angle in float32, as in the models' training
+			sin, cos := math.Sincos(float64(float32(p) * float32(f))) // the angle is rounded to float32, as in transformers
 			row[i], row[half+i] = float32(cos*factor), float32(sin*factor)
 		}
 	}
