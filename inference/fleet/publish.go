@@ -46,8 +46,8 @@ func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	if f.ctx.Err() != nil {
 		return fmt.Errorf("publish version %d: fleet %w", version, inference.ErrClosed)
 	}
-	return fmt.Errorf("publish version %d: %d instances hold it, expected at least %d: %w", version, f.Status().Size, f.cfg.MinServing,
-		errors.Join(append([]error{inference.ErrNoInstance}, faults...)...))
+	few := fmt.Errorf("publish version %d: %w: %d, expected at least %d", version, inference.ErrNoInstance, f.Status().Size, f.cfg.MinServing)
+	return errors.Join(append([]error{few}, faults...)...)
 }
 
 // begin makes w the current weights, which no instance holds yet, and returns the old and

@@ -27,7 +27,7 @@ func TestPublishVerifiesChecksums(t *testing.T) {
 		start := time.Now()
 		err := f.Publish(t.Context(), fakeWeights(3))
 		require.ErrorIs(t, err, inference.ErrNoInstance)
-		require.ErrorContains(t, err, "publish version 3: 1 instances hold it, expected at least 2")
+		require.ErrorContains(t, err, "publish version 3: too few instances serve: 1, expected at least 2\npublish version 3 to ")
 		require.Equal(t, f.cfg.PublishTimeout+f.cfg.EmptyWait, time.Since(start))
 
 		// A failed instance does not delay the next publish.
