@@ -101,7 +101,7 @@ func (c *Config) validate() error {
 	expect(c.Heads%c.KVHeads == 0, "num_attention_heads is %d, expected a multiple of num_key_value_heads (%d)", c.Heads, c.KVHeads)
 	expect(c.HeadDim%2 == 0, "head_dim is %d, expected an even number", c.HeadDim)
 	expect(c.NormEps > 0 && c.NormEps <= 1, "rms_norm_eps is %v, expected more than 0 and at most 1", c.NormEps)
-	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0), "rope_theta is %v, expected more than 0", c.RopeTheta)
+	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0), "rope_theta is %v, expected a finite number above 0", c.RopeTheta)
 	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
 	// Computed in float64: the product of the sizes may overflow an int.
 	// projected is the number of columns of the attention's four projections.
@@ -125,7 +125,7 @@ func (c *Config) checkStops(ids []int32) error {
 func ReadConfig(dir string) (*Config, error) {
 	b, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read model folder: %w, expected a Hugging Face model folder%s", err, nearby(dir))
+		return nil, fmt.Errorf("read model folder: %w; %s is not a Hugging Face model folder%s", err, dir, nearby(dir))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read model folder: %w", err)
@@ -154,7 +154,7 @@ func nearby(dir string) string {
 	for _, below := range []string{"checkpoints", ""} {
 		found, err := filepath.Glob(filepath.Join(dir, below, "step-*", "config.json"))
 		if n := len(found); err == nil && n > 0 {
-			return ", such as " + filepath.Dir(found[n-1])
+			return "; did you mean " + filepath.Dir(found[n-1]) + "?"
 		}
 	}
 	return ""

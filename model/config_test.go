@@ -65,8 +65,8 @@ func TestParseConfigNamesTheField(t *testing.T) {
 		{`"qwen3"`, `"llama","use_qk_norm":true`, "use_qk_norm is true, expected false or unset for llama"},
 		{`"qwen3"`, `"mistral","sliding_window":null,"attention_bias":true`, "attention_bias true is not supported for mistral"},
 		{`"hidden_act"`, `"rope_scaling":3,"hidden_act"`, "rope_scaling is a JSON number, expected an object"},
-		{`10000`, `0`, "rope_theta is 0, expected more than 0"},
-		{`10000`, `-1`, "rope_theta is -1, expected more than 0"},
+		{`10000`, `0`, "rope_theta is 0, expected a finite number above 0"},
+		{`10000`, `-1`, "rope_theta is -1, expected a finite number above 0"},
 		{`10000`, `1e999`, "rope_theta is a JSON number 1e999, expected a number"},
 		{`1e-6`, `0`, "rms_norm_eps is 0, expected more than 0 and at most 1"},
 		{`1e-6`, `-1`, "rms_norm_eps is -1, expected more than 0 and at most 1"},
@@ -261,7 +261,7 @@ func TestReadConfigNamesNewestCheckpoint(t *testing.T) {
 	says := func(dir, more string) {
 		_, err := ReadConfig(dir)
 		require.ErrorContains(t, err, "read model folder: open "+filepath.Join(dir, "config.json"))
-		require.True(t, strings.HasSuffix(err.Error(), "expected a Hugging Face model folder"+more), err)
+		require.True(t, strings.HasSuffix(err.Error(), "; "+dir+" is not a Hugging Face model folder"+more), err)
 	}
 	says(run, "")
 	for _, step := range []string{"step-000009", "step-000010", "step-000011"} {
@@ -272,8 +272,8 @@ func TestReadConfigNamesNewestCheckpoint(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(run, "checkpoints", step, "config.json"), aConfig("", ""), 0o644))
 	}
 	newest := filepath.Join(run, "checkpoints", "step-000010")
-	says(run, ", such as "+newest)
-	says(filepath.Join(run, "checkpoints"), ", such as "+newest)
+	says(run, "; did you mean "+newest+"?")
+	says(filepath.Join(run, "checkpoints"), "; did you mean "+newest+"?")
 }
 
 func FuzzGenerationConfig(f *testing.F) {
