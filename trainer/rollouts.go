@@ -115,7 +115,7 @@ func (r *rollouts) publish(ctx context.Context) error {
 		return err
 	}
 	if err := r.Publish(ctx, snapshot); err != nil {
-		return fmt.Errorf("publish version %d: %w", version, err)
+		return err // names the version
 	}
 	r.published = version
 	return nil
