@@ -31,24 +31,22 @@ func newMailbox(stats Stats) *mailbox { return &mailbox{wake: make(chan struct{}
 
 // submit hands g to the loop.
 func (b *mailbox) submit(g *group) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closing {
-		return inference.ErrClosed
-	}
-	b.inbox = append(b.inbox, g)
-	b.poke()
-	return nil
+	return b.send(func() { b.inbox = append(b.inbox, g) })
 }
 
 // publish hands o to the loop.
 func (b *mailbox) publish(o *order) error {
+	return b.send(func() { b.orders = append(b.orders, o) })
+}
+
+// send puts something into the mailbox and wakes the loop, unless the engine closes.
+func (b *mailbox) send(put func()) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closing {
 		return inference.ErrClosed
 	}
-	b.orders = append(b.orders, o)
+	put()
 	b.poke()
 	return nil
 }
