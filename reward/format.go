@@ -44,8 +44,8 @@ func DefaultFormat() FormatConfig { return FormatConfig{Tags: []string{"think"},
 type format struct{ cfg FormatConfig }
 
 // NewFormat returns the reward of kind "format": 1 if each tag occurs once, in order,
-// and the first opens the response if Start is set, else 0. Each tag is a part of its own, which
-// is 1 if the tag occurs once, wherever it is.
+// and the first opens the response if Start is set, else 0. Each tag is also a part,
+// which is 1 if the tag occurs once, wherever it is.
 func NewFormat(cfg FormatConfig) (Func, error) {
 	if err := formatKind().valid(Term{FormatConfig: cfg}, 0); err != nil {
 		return nil, err

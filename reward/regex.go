@@ -13,7 +13,7 @@ import (
 // Regex is the name of regexKind.
 const Regex = "regex"
 
-// RegexConfig holds the keys of kind "regex".
+// RegexConfig holds the keys that kinds "regex" and "math" share.
 type RegexConfig struct {
 	// Regular expression in RE2 syntax. The last match of its group is compared with the
 	// reference answer, as text by "regex" and as mathematics by "math". Without a group,
