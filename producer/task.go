@@ -82,7 +82,7 @@ func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.P
 // score sets the reward of each response of g.
 func (s *step) score(ctx context.Context, g *rollout.Group) error {
 	span := s.deps.Lanes.Begin(g.Step, "score")
-	_, err := s.sampler.Score(ctx, g)
+	err := s.sampler.Score(ctx, g, nil)
 	span.EndWith(trace.Note{Flows: []uint64{g.Seed}})
 	g.Scored = time.Now()
 	return err

@@ -29,8 +29,11 @@ func absent(answer json.RawMessage) bool {
 	if len(answer) == 0 || string(answer) == "null" {
 		return true
 	}
+	if answer[0] != '[' {
+		return false
+	}
 	var items []any
-	return answer[0] == '[' && json.Unmarshal(answer, &items) == nil &&
+	return json.Unmarshal(answer, &items) == nil &&
 		!slices.ContainsFunc(items, func(item any) bool { return item != nil && item != "" })
 }
 

@@ -30,7 +30,7 @@ type answer struct {
 // call is a request that the fleet sends to its instances.
 type call struct {
 	fleet *Fleet
-	req   *inference.Request
+	req   inference.Request
 	state *state.Request
 }
 
@@ -56,7 +56,8 @@ func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inferenc
 	f.mu.Unlock()
 	defer f.calls.Done()
 
-	c := call{f, &req, state.NewRequest(&req)}
+	c := &call{fleet: f, req: req}
+	c.state = state.NewRequest(&c.req)
 	var last error
 	for {
 		g, err := c.acquire(ctx)
@@ -188,7 +189,7 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	stop := context.AfterFunc(i.ctx, cancel)
 	defer stop()
 
-	sent := *c.req
+	sent := c.req
 	sent.Version = g.Version
 	out, err := within(callCtx, f.cfg.Watchdog, func() ([]inference.Completion, error) { return i.Generate(callCtx, sent) })
 	switch {

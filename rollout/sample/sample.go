@@ -58,13 +58,13 @@ func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req infere
 	return g, nil
 }
 
-// Score sets the reward of each response of g and returns the scores in the order of the
-// responses. After a failure no more scoring begins. Each scoring goroutine starts the next
-// one before its first score, so with instant rewards the later ones find nothing to do.
-func (s *Sampler) Score(ctx context.Context, g *rollout.Group) ([]reward.Score, error) {
+// Score sets the reward of each response of g. If scores is not nil, it sets its item for
+// each response too. After a failure no more scoring begins. Each scoring goroutine starts
+// the next one before its first score, so with instant rewards the later ones find nothing
+// to do.
+func (s *Sampler) Score(ctx context.Context, g *rollout.Group, scores []reward.Score) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	scores := make([]reward.Score, len(g.Responses))
 	var others conc.WaitGroup
 	var begun, scorers atomic.Int64
 	n := int64(len(g.Responses))
@@ -82,27 +82,32 @@ func (s *Sampler) Score(ctx context.Context, g *rollout.Group) ([]reward.Score, 
 				cancel(fmt.Errorf("reward of response %d: %w", i, err))
 				continue
 			}
-			scores[i], resp.Reward, resp.Parts = score, score.Value, score.Parts
+			resp.Reward, resp.Parts = score.Value, score.Parts
+			if scores != nil {
+				scores[i] = score
+			}
 		}
 	}
 	scorer()
 	others.Wait()
-	return scores, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
 // score calls the reward for one response. The reward handles deadlines and retries,
 // because only it knows when scoring begins. A panic or a number that is not finite is an
 // error.
 func (s *Sampler) score(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) (score reward.Score, err error) {
-	if p := panics.Try(func() {
-		score, err = s.Reward.Score(ctx, reward.Input{Prompt: prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})
-	}); p != nil {
-		err = p.AsError()
-	}
-	switch {
-	case err != nil && ctx.Err() != nil:
-		err = context.Cause(ctx)
-	case err == nil:
+	defer func() {
+		if p := recover(); p != nil {
+			r := panics.NewRecovered(1, p)
+			err = r.AsError()
+		}
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}()
+	score, err = s.Reward.Score(ctx, reward.Input{Prompt: prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})
+	if err == nil {
 		err = finite(&score)
 	}
 	return score, err

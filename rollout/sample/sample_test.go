@@ -86,7 +86,8 @@ func TestScore(t *testing.T) {
 	}
 	for _, atOnce := range []int{1, 2, 8} {
 		g := group()
-		scores, err := (&Sampler{Reward: scorer(right), AtOnce: atOnce}).Score(t.Context(), g)
+		scores := make([]reward.Score, len(g.Responses))
+		err := (&Sampler{Reward: scorer(right), AtOnce: atOnce}).Score(t.Context(), g, scores)
 		require.NoError(t, err)
 		require.Equal(t, want, scores)
 		for i := range want {
@@ -116,12 +117,12 @@ func TestScore(t *testing.T) {
 			}
 			return score(ctx, in)
 		}
-		_, err := (&Sampler{Reward: scorer(second), AtOnce: 2}).Score(t.Context(), group())
+		err := (&Sampler{Reward: scorer(second), AtOnce: 2}).Score(t.Context(), group(), nil)
 		require.ErrorContains(t, err, "reward of response 1: "+fault)
 	}
 	stop := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stop)
-	_, err := (&Sampler{Reward: scorer(right), AtOnce: 2}).Score(ctx, group())
+	err := (&Sampler{Reward: scorer(right), AtOnce: 2}).Score(ctx, group(), nil)
 	require.Equal(t, stop, err)
 }

@@ -149,7 +149,8 @@ func (r *run) task(ctx context.Context, i, j int) error {
 	if err != nil {
 		return fmt.Errorf("%s: prompt %s: %w", set.Name, p.ID, err)
 	}
-	scores, err := r.sampler.Score(ctx, group)
+	scores := make([]reward.Score, len(group.Responses))
+	err = r.sampler.Score(ctx, group, scores)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
