@@ -23,22 +23,30 @@ type Term struct {
 	CallConfig
 }
 
-// Kinds returns all kinds of reward. To add one, write a file for it and add a line
-// here; if it has keys, embed them in Term.
-func Kinds() []Kind {
-	return []Kind{
-		exactKind(),
-		prefixKind(),
-		mathKind(),
-		gsm8kKind(),
-		regexKind(),
-		formatKind(),
-		overlongKind(),
-		repetitionKind(),
-		commandKind(),
-		httpKind(),
-		sumKind(),
+// kinds returns the constructors of all kinds of reward. To add a kind, write a file for it
+// and add a line here; if it has keys, embed them in Term.
+func kinds() []func() Kind {
+	return []func() Kind{
+		exactKind,
+		prefixKind,
+		mathKind,
+		gsm8kKind,
+		regexKind,
+		formatKind,
+		overlongKind,
+		repetitionKind,
+		commandKind,
+		httpKind,
+		sumKind,
 	}
+}
+
+// Kinds returns all kinds of reward.
+func Kinds() (list []Kind) {
+	for _, kind := range kinds() {
+		list = append(list, kind())
+	}
+	return list
 }
 
 // Kind is a kind of reward.
@@ -61,8 +69,8 @@ type Kind struct {
 
 // kindOf returns the kind of that name, or an empty Kind.
 func kindOf(name string) Kind {
-	for _, k := range Kinds() {
-		if k.Name == name {
+	for _, kind := range kinds() {
+		if k := kind(); k.Name == name {
 			return k
 		}
 	}
