@@ -39,7 +39,7 @@ func (v version) Checksum() string { return "none" }
 func (v version) WriteSafetensors(io.Writer) error { return nil }
 
 // overhead measures the cost of the framework itself: steps of 4,096 groups of 8
-// through the producer, a fleet of simulated instances, the exact reward, the queue and
+// through the producer, configured as in a run with this reward, a fleet of simulated instances, the exact reward, the queue and
 // a trainer that does nothing.
 func overhead(instances, n int) (outcome, error) {
 	ctx := context.Background()
@@ -57,7 +57,7 @@ func overhead(instances, n int) (outcome, error) {
 		return outcome{}, err
 	}
 	cfg := producer.DefaultConfig()
-	cfg.GroupSize, cfg.Seed, cfg.Sampling = 8, 1, inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 2}
+	cfg.GroupSize, cfg.Scoring, cfg.Seed, cfg.Sampling = 8, 1, 1, inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 2}
 	p, err := producer.New(cfg, producer.Deps{Fleet: f, Reward: score})
 	if err != nil {
 		return outcome{}, err

@@ -133,6 +133,9 @@ func (s *Scorer) Try(ctx context.Context, prompts []rollout.Prompt) error {
 	return nil
 }
 
+// External reports whether programs or services compute the reward, or a part of it.
+func (s *Scorer) External() bool { return len(s.external) > 0 }
+
 // Retries returns how often responses were sent to a program or service again.
 func (s *Scorer) Retries() int64 {
 	var n int64

@@ -21,6 +21,9 @@ func newProducer(cfg *configs.Config, f *folder.Folder, in *fleet.Fleet, lanes t
 	pc := producer.DefaultConfig()
 	pc.Order, pc.Gate, pc.DynamicSampling = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, r.DynamicSampling
 	pc.GroupSize, pc.Seed, pc.MaxFailed = r.GroupSize, cfg.Run.Seed, producer.Budget(r.PromptsPerStep)
+	if !score.External() {
+		pc.Scoring = 1 // the groups are enough to share among the cores
+	}
 	pc.Sampling = inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK,
 		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.StopIDs}
 	return producer.New(pc, producer.Deps{Fleet: in, Reward: score, Text: f.Text, Spare: spare, Warn: warn, Lanes: lanes,
