@@ -39,8 +39,8 @@ func (v version) Checksum() string { return "none" }
 func (v version) WriteSafetensors(io.Writer) error { return nil }
 
 // overhead measures the cost of the framework itself: steps of 4,096 groups of 8
-// through the producer, configured as in a run with this reward, a fleet of simulated instances, the exact reward, the queue and
-// a trainer that does nothing.
+// through the producer, configured as in a run with a built-in reward, a fleet of
+// simulated instances, the exact reward, the queue and a trainer that does nothing.
 func overhead(instances, n int) (outcome, error) {
 	ctx := context.Background()
 	f, err := fleet.New(fleet.DefaultConfig())
