@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/sourcegraph/conc"
 	"github.com/sourcegraph/conc/panics"
 
 	"github.com/easyrl/easyrl/inference"
@@ -60,43 +61,35 @@ func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req infere
 // Score sets the reward of each response of g. If scores is not nil, it sets its item for
 // each response too. After a failure no more scoring begins. Each scoring goroutine starts
 // the next one before its first score, so with instant rewards the later ones find nothing
-// to do, and nothing waits for them.
+// to do.
 func (s *Sampler) Score(ctx context.Context, g *rollout.Group, scores []reward.Score) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	var others conc.WaitGroup
+	var begun, scorers atomic.Int64
 	n := int64(len(g.Responses))
-	if n == 0 {
-		return context.Cause(ctx)
-	}
-	var begun, ended, scorers atomic.Int64
-	done := make(chan struct{})
 	var scorer func()
 	scorer = func() {
 		last := scorers.Add(1) == int64(s.AtOnce)
-		for i := begun.Add(1) - 1; i < n; i = begun.Add(1) - 1 {
+		for i := begun.Add(1) - 1; i < n && ctx.Err() == nil; i = begun.Add(1) - 1 {
 			if !last && i+1 < n {
-				go scorer()
+				others.Go(scorer)
 				last = true
 			}
-			if ctx.Err() == nil {
-				resp := &g.Responses[i]
-				score, err := s.score(ctx, &g.Prompt, resp)
-				if err != nil {
-					cancel(fmt.Errorf("reward of response %d: %w", i, err))
-				} else {
-					resp.Reward, resp.Parts = score.Value, score.Parts
-					if scores != nil {
-						scores[i] = score
-					}
-				}
+			resp := &g.Responses[i]
+			score, err := s.score(ctx, &g.Prompt, resp)
+			if err != nil {
+				cancel(fmt.Errorf("reward of response %d: %w", i, err))
+				continue
 			}
-			if ended.Add(1) == n {
-				close(done)
+			resp.Reward, resp.Parts = score.Value, score.Parts
+			if scores != nil {
+				scores[i] = score
 			}
 		}
 	}
 	scorer()
-	<-done
+	others.Wait()
 	return context.Cause(ctx)
 }
 
@@ -104,7 +97,7 @@ func (s *Sampler) Score(ctx context.Context, g *rollout.Group, scores []reward.S
 // because only it knows when scoring begins. A panic or a number that is not finite is an
 // error.
 func (s *Sampler) score(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) (score reward.Score, err error) {
-	defer func() {
+	defer func() { // panics.Try would allocate for each response
 		if p := recover(); p != nil {
 			r := panics.NewRecovered(1, p)
 			err = r.AsError()
