@@ -3,8 +3,9 @@ package reward
 import (
 	"context"
 	"encoding/json"
-	"math/big"
 	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade"
 )
 
 // GSM8K is the name of gsm8kKind.
@@ -19,88 +20,32 @@ func gsm8kKind() Kind {
 	}
 }
 
-// gsm8k scores as verl's utils/reward_score/gsm8k.py does.
+// gsm8k scores like verl's utils/reward_score/gsm8k.py, but only one well-formed number
+// is an answer.
 type gsm8k struct{}
 
-// NewGSM8K returns the reward of kind "gsm8k": 1 if the number behind the last "#### "
-// in a response's last 300 bytes equals the prompt's answer, else 0. Commas and a
-// final point do not count, and 18.00 equals 18. The part "answered" is 1 if there is
-// such a number.
+// NewGSM8K returns the reward of kind "gsm8k": 1 if the number behind the last "####" in a
+// response equals the prompt's answer, else 0. A response that marks its answer in another
+// way has none. The part "answered" is 1 if there is such a number. It agrees with kind
+// "math" about every response that has the mark.
 func NewGSM8K() Func { return gsm8k{} }
-
-// gsm8kTail is the length in bytes of the part of a response that may hold the answer.
-const gsm8kTail = 300
 
 func (gsm8k) Score(ctx context.Context, in Input) (Score, error) {
 	if err := ready(ctx, in, blank); err != nil {
 		return Score{}, err
 	}
-	tail := in.Text[max(0, len(in.Text)-gsm8kTail):]
-	got, ok := marked(tail)
-	score := Score{Parts: map[string]float64{"answered": number(ok)}, Verdict: Wrong}
+	got, ok := grade.Hashed(in.Text)
+	ok = ok && strings.ContainsAny(got, "0123456789")
+	score := Score{Parts: map[string]float64{"answered": number(ok)}, Verdict: Wrong, Reason: grade.NoAnswer}
 	if !ok {
 		return score, nil
 	}
-	score.Answer = plainNumber(got)
+	score.Answer = grade.Canonical(got)
 	for _, want := range answers(in.Prompt) {
-		if _, after, found := strings.Cut(want, "####"); found {
-			want = after
-		}
-		if sameNumber(strings.TrimSpace(want), got) {
+		if score.Reason = grade.NewTask(in.Prompt.Question(), want).Fault(in.Text); score.Reason == "" {
 			score.Value, score.Verdict = 1, Right
+			break
 		}
 	}
 	return score, nil
-}
-
-// marked returns the number after the last "#### " that has one.
-func marked(s string) (string, bool) {
-	for end := len(s); ; {
-		i := strings.LastIndex(s[:end], "#### ")
-		if i < 0 {
-			return "", false
-		}
-		if n := numeral(s[i+len("#### "):]); n > 0 {
-			return s[i+len("#### ") : i+len("#### ")+n], true
-		}
-		end = i
-	}
-}
-
-// numeral returns the length of the number at the start of s.
-func numeral(s string) int {
-	rest := strings.TrimPrefix(s, "-")
-	body := strings.TrimLeft(rest, "0123456789.,")
-	if len(body) == len(rest) {
-		return 0
-	}
-	return len(s) - len(body)
-}
-
-// tidy is a number without commas, currency and the point at its end.
-func tidy(s string) string {
-	return strings.TrimRight(strings.NewReplacer(",", "", "$", "").Replace(s), ".")
-}
-
-// plainNumber returns one text for all equal numbers.
-func plainNumber(s string) string {
-	s = tidy(s)
-	if r, ok := new(big.Rat).SetString(s); ok {
-		return r.RatString()
-	}
-	return s
-}
-
-// sameNumber compares as text and, if both are numbers, by value.
-func sameNumber(a, b string) bool {
-	a, b = tidy(a), tidy(b)
-	if a == b {
-		return a != ""
-	}
-	if len(a) > gsm8kTail || strings.Trim(a+b, "-.0123456789") != "" {
-		return false
-	}
-	x, okX := new(big.Rat).SetString(a)
-	y, okY := new(big.Rat).SetString(b)
-	return okX && okY && x.Cmp(y) == 0
 }

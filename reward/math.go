@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"regexp"
-	"slices"
 
 	"github.com/easyrl/easyrl/reward/grade"
 )
@@ -40,7 +39,7 @@ func buildMath(r *Rule, _ int) (Func, error) {
 type mathematics struct{}
 
 // NewMath returns the reward of kind "math": 1 if a response gives the prompt's answer
-// in any form (grade.Correct), else 0. If the answer is a JSON array, each of its
+// in a final form (package grade), else 0. If the answer is a JSON array, each of its
 // items is right.
 func NewMath() Func { return mathematics{} }
 
@@ -49,8 +48,11 @@ func (mathematics) Score(ctx context.Context, in Input) (Score, error) {
 		return Score{}, err
 	}
 	wants := answers(in.Prompt)
-	if slices.ContainsFunc(wants, func(want string) bool { return grade.Correct(in.Text, want) }) {
-		return Score{Value: 1, Verdict: Right, Answer: grade.Canonical(wants[0])}, nil // the grader finds more answers equal than Canonical
+	reason := ""
+	for _, want := range wants {
+		if reason = grade.NewTask(in.Prompt.Question(), want).Fault(in.Text); reason == "" {
+			return Score{Value: 1, Verdict: Right, Answer: grade.Canonical(wants[0])}, nil // the grader finds more answers equal than Canonical
+		}
 	}
-	return Score{Verdict: Wrong, Answer: grade.Answered(in.Text)}, nil
+	return Score{Verdict: Wrong, Answer: grade.Answered(in.Text), Reason: reason}, nil
 }

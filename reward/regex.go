@@ -96,7 +96,8 @@ func (e expression) Score(ctx context.Context, in Input) (Score, error) {
 	wants := answers(in.Prompt)
 	right := slices.ContainsFunc(wants, func(want string) bool {
 		if e.math {
-			return grade.Equal(want, got)
+			score.Reason = grade.NewTask(in.Prompt.Question(), want).FaultOf(got)
+			return score.Reason == ""
 		}
 		return strings.TrimSpace(want) == got
 	})

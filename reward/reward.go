@@ -37,6 +37,8 @@ type Score struct {
 	// so that responses can be counted by it. Empty if there is none or the kind does
 	// not look for one.
 	Answer string
+	// Reason says why the response is not right. Empty if it is, or if the kind gives none.
+	Reason string
 }
 
 // Verdict is the result of comparing a response with the prompt's answer.

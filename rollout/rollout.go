@@ -37,6 +37,16 @@ func (p *Prompt) AnswerText() string {
 	return string(p.Answer)
 }
 
+// Question returns the last message of the user or, without messages, the text.
+func (p *Prompt) Question() string {
+	for i := len(p.Messages) - 1; i >= 0; i-- {
+		if p.Messages[i].Role == "user" {
+			return p.Messages[i].Content
+		}
+	}
+	return p.Text
+}
+
 // Finish says why a response ended.
 type Finish string
 

@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
@@ -12,19 +13,6 @@ const (
 	maxTail  = 1 << 16 // for phrases
 	maxFinal = 1 << 12 // for the concluding sentence
 )
-
-// Correct reports whether response, reasoning included, gives the answer want. The last
-// of several answers counts. An answer inside <think> or cut off by the end of the
-// response does not count. want may be a solution with its answer boxed or after ####.
-func Correct(response, want string) bool {
-	want = expected(want)
-	for _, got := range Extract(response) {
-		if answer.Equal(want, got) {
-			return true
-		}
-	}
-	return false
-}
 
 // Equal reports whether got, a bare answer, equals want.
 func Equal(want, got string) bool { return answer.Equal(want, got) }
@@ -57,6 +45,9 @@ func Extract(response string) []string {
 	}
 	at, readings := explicit(text)
 	if len(readings) == 0 {
+		if breaksOff(text) {
+			return nil
+		}
 		return conclusion(text)
 	}
 	if later := corrected(text[at:]); len(later) > 0 {
@@ -85,12 +76,16 @@ func explicit(text string) (end int, readings []string) {
 		end, readings = at, read1(list)
 	}
 	if i, line := marked(tail); i >= 0 && skip+i > end {
-		end, readings = skip+i, append(read1(line), mainOf(line)...)
+		end, readings = skip+i, read1(line)
 	}
 	if i := strings.LastIndex(tail, "<answer>"); i >= 0 && skip+i > end-maxMath {
 		inside, _, _ := strings.Cut(tail[i+len("<answer>"):], "</answer>")
-		if found := Extract(inside); len(found) > 0 {
-			return skip + i + len("<answer>") + len(inside), append(found, inside)
+		end = skip + i + len("<answer>") + len(inside)
+		if _, _, boxed := answer.Boxed(inside); boxed || strings.Contains(strings.TrimSpace(inside), "\n") || strings.Contains(inside, "nswer") || strings.Contains(inside, "####") {
+			return end, append(Extract(inside), inside)
+		}
+		if strings.TrimSpace(inside) != "" {
+			return end, read1(inside)
 		}
 	}
 	if at, found := phrase(tail, len(readings) > 0, end-skip); len(found) > 0 {
@@ -99,11 +94,8 @@ func explicit(text string) (end int, readings []string) {
 	return end, readings
 }
 
-// marked returns the line after the last "####" and the offset where it ends, or -1. If
-// several numbers are marked with no correction between them, it returns the first: a
-// base model has continued with the next question.
+// marked returns the line after the last "####" and the offset where it ends, or -1.
 func marked(s string) (int, string) {
-	at, found := -1, ""
 	for end, tries := len(s), 0; tries < 64; tries++ {
 		i := strings.LastIndex(s[:end], "####")
 		if i < 0 {
@@ -112,19 +104,11 @@ func marked(s string) (int, string) {
 		for end = i; end > 0 && s[end-1] == '#'; end-- {
 		}
 		line, _, _ := strings.Cut(strings.TrimLeft(s[i+4:], " #"), "\n")
-		alone := strings.Trim(line, "$\\ -.,0123456789") == "" && strings.ContainsAny(line, "0123456789")
-		switch {
-		case strings.TrimSpace(line) == "" || strings.Contains(line, "nswer"):
-		case at < 0:
-			at, found = i+4+len(line), line
-			if !alone {
-				return at, found
-			}
-		case alone && !takesBack(s[i+4+len(line):at]):
-			at, found = i+4+len(line), line
+		if strings.TrimSpace(line) != "" && !strings.Contains(line, "nswer") {
+			return i + 4 + len(line), line
 		}
 	}
-	return at, found
+	return -1, ""
 }
 
 // read1 reads a bare answer. If s is a sentence, it adds the sentence's main candidate.
@@ -139,10 +123,39 @@ func read1(s string) []string {
 			return []string{s}
 		}
 	}
-	if strings.ContainsAny(s, "<>≤≥≠") {
+	if strings.ContainsAny(s, "<>≤≥≠") || breaksOff(s) || relates(s) || undecided(s) {
 		return []string{s}
 	}
 	return append([]string{s}, mainOf(answer.BareText(s))...)
+}
+
+// relates reports whether s says in LaTeX that a value is bounded or excluded.
+func relates(s string) bool {
+	return slices.ContainsFunc([]string{`\ne`, `\le`, `\ge`, `\lt`, `\gt`, `\not`, `\nmid`, `\mid`, `\to`, `\vee`, `\lor`, `\oplus`, `\pm`, `\mp`, "~~", `\cancel`},
+		func(sign string) bool { return strings.Contains(strings.NewReplacer(`\left`, "").Replace(s), sign) })
+}
+
+// breaksOff reports whether s ends in an operator.
+func breaksOff(s string) bool {
+	s = strings.TrimRight(s, " $*\n)]}\\")
+	return slices.ContainsFunc([]string{"+", "-", "=", "×", "÷", "/", "^", "_", `\times`, `\cdot`, `\div`, "−", "·"}, func(op string) bool { return strings.HasSuffix(s, op) })
+}
+
+// undecided reports whether a bare answer that is not an expression has several values.
+func undecided(s string) bool {
+	var first *candidate
+	for _, part := range sentences(answer.BareText(s)) {
+		for _, c := range part.meant() {
+			switch {
+			case c.aside && first != nil:
+			case first == nil:
+				first = &c
+			case !answer.Equal(first.text, c.text):
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func mainOf(s string) []string {

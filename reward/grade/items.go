@@ -68,6 +68,12 @@ func (l items) explained(k int) []candidate {
 func (l items) readings(k int) []string {
 	all := l.all
 	first := k
+	for first > 0 && k-first < 32 && strings.Trim(l.before(first), " ") == "" {
+		first--
+	}
+	if first < k { // 1 2 3
+		return []string{strings.TrimSpace(l.text[all[first].lo:all[k].hi])}
+	}
 	for first > 0 && (all[k].aside || !all[first-1].aside) && answer.Joins(l.before(first)) && !l.solves(first) {
 		first--
 	}
@@ -75,12 +81,9 @@ func (l items) readings(k int) []string {
 	for all[k].sum && last+1 < len(all) && strings.TrimSpace(l.before(last+1)) == "," && !all[last+1].aside {
 		last++
 	}
-	readings := joined(all[first : last+1])
+	readings := l.changed(first, last, joined(all[first:last+1]))
 	if n := strconv.Itoa(last + 1 - first); last > first && l.counted(first, n) { // "There are 2 roots, 1 and 4"
 		return []string{readings, n}
-	}
-	if head, _, ok := strings.Cut(readings, "*1000"); ok && first == k { // "26 billion" may answer "how many billion"
-		return []string{readings, head}
 	}
 	if digits, ok := strings.CutPrefix(all[k].text, "1000*"); ok && first == k {
 		return []string{readings, digits + "k"}
@@ -100,6 +103,19 @@ func (l items) readings(k int) []string {
 		return []string{readings, all[k-1].text}
 	}
 	return []string{readings}
+}
+
+// changed adds to text, which items first to last give, the words around them that change
+// its meaning: "27" becomes "more than 27".
+func (l items) changed(first, last int, text string) string {
+	lo, hi := l.all[first].lo, l.all[last].hi
+	if before := wording.Before(l.text[max(0, lo-40):lo]); before != "" {
+		text = before + " " + text
+	}
+	if after := wording.After(l.text[hi:]); after != "" {
+		text += " " + after
+	}
+	return text
 }
 
 // counted reports whether the number of the items from first on, n, precedes them.

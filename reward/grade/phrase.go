@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
 // phrase reads the answer after the last "the answer is" and returns the offset where
@@ -144,6 +145,9 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		return 0, nil, false
 	}
 	if _, ok := answer.Choice(strings.Trim(firstField(body[skip:]), ".,*")); ok {
+		if others(body[skip:]) {
+			return end, []string{body[skip:]}, true
+		}
 		return end, []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*")}, true
 	}
 	found := s.candidates()
@@ -168,7 +172,10 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		for last+1 < len(found) && answer.Joins(s.text[found[last].hi:found[last+1].lo]) {
 			last++
 		}
-		readings = []string{joined(found[:last+1])}
+		readings = []string{items{s.text, found}.changed(0, last, joined(found[:last+1]))}
+		if last+1 < len(found) && !found[last+1].aside && !hasLetter(s.text[found[last].hi:found[last+1].lo]) && !wording.Restates(s.text[found[last].hi:found[last+1].lo]) {
+			return end, []string{body[skip:]}, true // 10 | 20
+		}
 		if isNameEquals(lead) || startsExpression(body[skip:]) || last == 0 {
 			readings = append(readings, body[skip:])
 		}
@@ -206,6 +213,18 @@ func computes(s sentence, found []candidate) bool {
 	}
 	return false
 }
+
+// others reports whether a chosen letter is followed by another one: "C or D".
+func others(s string) bool {
+	fields := strings.Fields(strings.NewReplacer("/", " / ", ",", " , ", "|", " | ").Replace(s))
+	if len(fields) < 3 || !slices.Contains([]string{"or", "and", "/", ",", "|", "nor", "&", "vs"}, fields[1]) {
+		return false
+	}
+	_, ok := answer.Choice(strings.Trim(fields[2], ".,*"))
+	return ok
+}
+
+func hasLetter(s string) bool { return strings.IndexFunc(s, unicode.IsLetter) >= 0 }
 
 func firstField(s string) string {
 	if f := strings.Fields(s); len(f) > 0 {

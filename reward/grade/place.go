@@ -67,9 +67,9 @@ func (p place) magnitude() string {
 		return base
 	}
 	rest := strings.ToLower(p.after(10))
-	for _, m := range [][2]string{{" thousand", "*1000"}, {" million", "*1000000"}, {" billion", "*1000000000"}} {
-		if strings.HasPrefix(rest, m[0]) {
-			return m[1]
+	for _, m := range []string{" thousand", " million", " billion", " trillion", " hundred", " dozen"} {
+		if strings.HasPrefix(rest, m) {
+			return m
 		}
 	}
 	for _, m := range []string{" p.m", " pm", " a.m", " am"} {
@@ -77,7 +77,7 @@ func (p place) magnitude() string {
 			return p.after(len(m))
 		}
 	}
-	if word := firstField(strings.TrimPrefix(p.after(16), " ")); answer.IsUnit(strings.Trim(word, ".,")) && len(word) > 1 && word != "in" {
+	if word := firstField(strings.TrimPrefix(p.after(16), " ")); answer.IsUnit(strings.TrimRight(strings.Split(word, "/")[0], ".,")) && word != "in" {
 		return " " + strings.Trim(word, ".,")
 	}
 	return ""

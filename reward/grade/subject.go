@@ -50,7 +50,7 @@ func (s sentence) main() []string {
 // hedges reports whether a sentence leaves open which of several values is the answer.
 func (s sentence) hedges() bool {
 	lower := strings.ToLower(s.text)
-	open := slices.ContainsFunc([]string{"but it might", "but it could", "but might be", "but could be", "somewhere between", "under the second", "in the second case", "on the other reading"},
+	open := slices.ContainsFunc([]string{"but it might", "but it could", "but might be", "but could be", "somewhere between", "under the second", "in the second case", "on the other reading", "if that is not", "give or take", "in which case", "although it could", "also works"},
 		func(word string) bool { return strings.Contains(lower, word) })
 	if !open && (!slices.ContainsFunc([]string{"could be", "might be", "may be", "or possibly", "or perhaps", "or maybe", "could also", "might also", "depending on"},
 		func(word string) bool { return strings.Contains(lower, word) }) || !strings.Contains(lower, " or ") && !strings.Contains(lower, "also")) {

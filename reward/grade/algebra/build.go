@@ -18,11 +18,6 @@ func Times(n *expr.Node, num, den int64) *expr.Node {
 	return expr.Multiply(n, expr.Integer(num), expr.Invert(expr.Integer(den)))
 }
 
-// Radians converts n from degrees.
-func Radians(n *expr.Node) *expr.Node {
-	return expr.Multiply(n, expr.Named("pi"), expr.Invert(expr.Integer(180)))
-}
-
 // Approximate returns the value of a real constant and whether n is one.
 func Approximate(n *expr.Node) (float64, bool) {
 	if n.Has(isVariable) {

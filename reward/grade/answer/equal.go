@@ -1,7 +1,8 @@
 package answer
 
 import (
-	"slices"
+	"cmp"
+	"strconv"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
@@ -12,60 +13,115 @@ import (
 // compared only as text.
 const maxAnswer = 4096
 
-// Equal reports whether got is the same answer as want. Both are bare answers in LaTeX
-// or plain text: "\frac{1}{2}", "$0.50", "x = 1/2". Units, currencies and the name
-// before an equals sign may appear on one side only.
-func Equal(want, got string) bool {
+// Equal reports whether got is the same answer as want, whatever the question. Both are
+// bare answers in LaTeX or plain text: "\frac{1}{2}", "$0.50", "x = 1/2".
+func Equal(want, got string) bool { return (&Question{}).Fault(want, got) == "" }
+
+// Fault returns why got is not the answer want to the question, or "" if it is. Both are
+// bare answers in LaTeX or plain text. Units, currencies and the name before an equals
+// sign may appear on one side only.
+func (q *Question) Fault(want, got string) string {
 	w, g := Clean(want), Clean(got)
 	if w == "" || g == "" {
-		return false
+		return NoAnswer
+	}
+	if IsBlock(want) {
+		return faultIf(!sameBlock(want, got), OtherValue)
+	}
+	if items, ok := series(w); ok {
+		return faultIf(!sameSeries(items, g), OtherValue)
 	}
 	if w == g || len(w) <= maxAnswer && len(g) <= maxAnswer && compact(w) == compact(g) {
-		return true
+		return ""
 	}
 	if len(w) > maxAnswer || len(g) > maxAnswer {
-		return false
+		return OtherValue
 	}
 	if letter, ok := Choice(w); ok {
 		other, ok := Choice(g)
 		if lower := BareText(g); len(lower) == 1 && lower[0] >= 'a' {
 			other, ok = Choice(strings.ToUpper(lower))
 		}
-		return ok && letter == other
+		if value, both := chosen(g); ok && letter == other && both {
+			if option := q.option(letter); option != "" && !Equal(option, value) {
+				return Several
+			}
+		}
+		return faultIf(!ok || letter != other, OtherValue)
 	}
 	if saysNothing(w) && saysNothing(g) {
-		return true
+		return ""
 	}
-	if same, known := measures(w, g); known {
-		return same
+	if same, known := q.measures(w, g); known {
+		return faultIf(!same, OtherValue)
 	}
-	if sameExpressions(w, g) || sameWords(w, g) {
-		return true
+	if rest, ok := q.scaled(g); ok && q.compare(w, rest) == "" {
+		return ""
 	}
-	rest, ok := chosen(g)
-	return ok && sameExpressions(w, rest)
+	fault := q.compare(w, g)
+	if fault == "" || q.sameWords(w, g) {
+		return ""
+	}
+	if rest, ok := chosen(g); ok {
+		return q.compare(w, rest)
+	}
+	return fault
 }
 
-// sameExpressions compares w and g as expressions. It reads commas between digits the
-// same way on both sides.
-func sameExpressions(w, g string) bool {
+// scaled returns a number without the word for its scale if the question asks for it in
+// that scale: 26 of "26 billion" for "how many billion".
+func (q *Question) scaled(g string) (string, bool) {
+	for _, word := range []string{"thousand", "million", "billion", "trillion", "dozen", "hundred"} {
+		head, _, ok := strings.Cut(g, word)
+		if ok && (q.Text == "" || q.asks("many "+word, "in "+word, "much "+word, word+"s of")) {
+			return strings.TrimSpace(head), true
+		}
+	}
+	return "", false
+}
+
+func faultIf(wrong bool, reason string) string {
+	if wrong {
+		return reason
+	}
+	return ""
+}
+
+// compare compares w and g as expressions. It reads commas between digits the same way
+// on both sides.
+func (q *Question) compare(w, g string) string {
 	modes := []expr.Mode{{Thousands: true}}
 	if strings.ContainsAny(w+g, ",") || strings.Contains(w+g, " ") {
 		modes = append(modes, expr.Mode{})
 	}
+	fault := OtherValue
 	for _, mode := range modes {
 		a, okA := read(w, mode)
 		b, okB := read(g, mode)
-		if okA && okB && newComparer().same(a, b) {
-			return true
+		if !okA || !okB {
+			continue
+		}
+		c := q.comparer()
+		if !c.same(a, b) {
+			fault = cmp.Or(c.fault, fault)
+			continue
+		}
+		if c.want != nil {
+			a, b = c.want, c.got
+		}
+		if fault = q.form(a, b, g); fault == "" {
+			return ""
 		}
 	}
-	if decimalComma(w) == decimalComma(g) || !strings.Contains(w+g, ".") {
-		return false
+	if !decimalComma(w) || decimalComma(g) || !strings.Contains(g, ".") {
+		return fault
 	}
-	a, okA := expr.Parse(w, expr.Mode{Decimal: decimalComma(w)})
-	b, okB := expr.Parse(g, expr.Mode{Decimal: decimalComma(g)})
-	return okA && okB && newComparer().same(a, b)
+	a, okA := expr.Parse(w, expr.Mode{Decimal: true})
+	b, okB := expr.Parse(g, expr.Mode{})
+	if okA && okB && q.comparer().same(a, b) {
+		return q.form(a, b, g)
+	}
+	return fault
 }
 
 // read parses s. A number in words parses as that number.
@@ -89,14 +145,36 @@ func decimalComma(s string) bool {
 
 // comparer compares expressions within a fixed budget of nodes.
 type comparer struct {
-	left    int // nodes still allowed
-	algebra *algebra.Comparer
+	question *Question
+	left     int // nodes still allowed
+	algebra  *algebra.Comparer
+	fault    string // why values that may be equal do not count as an answer
+
+	want, got *expr.Node // the sides of relations that are compared; nil without relations
 }
 
 // maxCompared bounds the nodes visited for one pair of answers.
 const maxCompared = 1 << 17
 
-func newComparer() *comparer { return &comparer{left: maxCompared, algebra: algebra.NewComparer()} }
+func (q *Question) comparer() *comparer {
+	return &comparer{question: q, left: maxCompared, algebra: algebra.NewComparer()}
+}
+
+// match compares a value of the reference answer with one that the response states, and
+// records both.
+func (c *comparer) match(w, g *expr.Node) bool {
+	if !c.same(w, g) {
+		return false
+	}
+	c.want, c.got = w, g
+	return true
+}
+
+// because records the reason for a difference and returns false.
+func (c *comparer) because(fault string) bool {
+	c.fault = fault
+	return false
+}
 
 // same reports whether g, from a response, equals w, the reference answer.
 func (c *comparer) same(w, g *expr.Node) bool {
@@ -133,9 +211,23 @@ func (c *comparer) same(w, g *expr.Node) bool {
 	case w.Kind == expr.Ratio || g.Kind == expr.Ratio:
 		return c.ratios(w, g)
 	case w.Kind == expr.Number && g.Kind == expr.Number && (w.Base != "" || g.Base != ""):
+		if w.Base == "" && c.question.Text != "" && !c.question.asks("base", "binary", "octal", "hex") {
+			return g.Base == "10" && w.Digits == g.Digits
+		}
+		if w.Base == "" && c.question.Text != "" && !c.question.asks("base "+g.Base, "base-"+g.Base, "_"+g.Base, "_{"+g.Base, "base "+baseName(g.Base), "base-"+baseName(g.Base)) {
+			return c.because(OtherForm)
+		}
 		return w.Digits == g.Digits && w.Places == 0 && g.Places == 0 && (w.Base == g.Base || w.Base == "" || g.Base == "")
 	}
 	return c.algebra.Same(w, g)
+}
+
+// baseName returns the word for a base.
+func baseName(digits string) string {
+	if k, err := strconv.Atoi(digits); err == nil && k > 1 && k < len(small()) {
+		return small()[k]
+	}
+	return digits
 }
 
 // all compares the two lists pair by pair.
@@ -174,7 +266,10 @@ func (c *comparer) labels(w, g *expr.Node) bool {
 	if w.Kind == expr.Label {
 		return len(words(w.Name)) == 0 && c.same(w.Args[0], g) || isTitle(w.Name) && c.same(w.Args[0], g)
 	}
-	return !slices.Contains(words(g.Name), "not") && c.same(w, g.Args[0])
+	if c.question.alters(g.Name) {
+		return c.because(Altered)
+	}
+	return c.same(w, g.Args[0])
 }
 
 // isTitle reports whether words before a number are likely its name rather than part of

@@ -180,8 +180,9 @@ func wholeMeasure(s string) (measure, bool) {
 }
 
 // measures compares w and g if either is a compound measure; otherwise known is false.
-// A bare number counts in the largest or the smallest unit of the response's measure.
-func measures(w, g string) (same, known bool) {
+// A bare number counts in the unit that the question asks for, or else in the largest or
+// the smallest unit of the response's measure.
+func (q *Question) measures(w, g string) (same, known bool) {
 	a, okA := wholeMeasure(w)
 	b, okB := wholeMeasure(g)
 	switch {
@@ -194,7 +195,11 @@ func measures(w, g string) (same, known bool) {
 		}
 		n, _ = bare(n)
 		r, ok := algebra.NewComparer().Rational(n)
-		for _, u := range []unit{b.units[0], b.units[len(b.units)-1]} {
+		units := []unit{b.units[0], b.units[len(b.units)-1]}
+		if asked := q.asked(); asked.dimension == units[0].dimension {
+			units = []unit{asked}
+		}
+		for _, u := range units {
 			if ok && new(big.Rat).Mul(r, big.NewRat(u.num, u.den)).Cmp(b.total) == 0 {
 				return true, true
 			}

@@ -1,6 +1,9 @@
 package answer
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Rows removes the spacing arguments of LaTeX row ends from s: \\[4pt], \\* and
 // \\*[1ex] become \\.
@@ -25,6 +28,83 @@ func Rows(s string) string {
 		}
 		s = rest
 	}
+}
+
+// lines returns the lines of a text that are not blank, without the marks of a block of
+// code and of mathematics.
+func lines(s string) (all []string) {
+	if !strings.Contains(s, `\begin`) {
+		s = strings.ReplaceAll(s, `\\`, "\n")
+	}
+	for line := range strings.Lines(strings.NewReplacer("$$", "", `\[`, "", `\]`, "").Replace(spaced(s))) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "```") {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// IsBlock reports whether a reference answer has several lines, each of which counts.
+func IsBlock(want string) bool {
+	return strings.Contains(strings.TrimSpace(want), "\n") && !strings.ContainsAny(want, "\\{") && len(lines(want)) > 1
+}
+
+// sameBlock compares answers of several lines, line by line: the same numbers and words,
+// in whatever case and spacing.
+func sameBlock(want, got string) bool {
+	a, b := lines(want), lines(got)
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !slices.Equal(cells(a[i]), cells(b[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+// cells returns the numbers and words of a line.
+func cells(line string) []string {
+	line = strings.TrimRight(strings.ToLower(strings.Trim(line, "*`$ ")), ".")
+	return strings.Fields(strings.NewReplacer(",", " , ", "|", " | ").Replace(line))
+}
+
+// spaced returns s with plain spaces for those of LaTeX.
+func spaced(s string) string {
+	return strings.NewReplacer(`\quad`, " ", `\qquad`, " ", `\ `, " ", `\;`, " ", `\,`, " ", `\:`, " ", "~", " ", `\!`, "").Replace(s)
+}
+
+// series returns the items of an answer that lists numbers with nothing but spaces
+// between them.
+func series(s string) ([]string, bool) {
+	fields := strings.Fields(spaced(s))
+	if len(fields) < 2 {
+		return nil, false
+	}
+	for _, f := range fields {
+		if strings.Trim(strings.TrimPrefix(f, "-"), "0123456789.") != "" || !strings.ContainsAny(f, "0123456789") {
+			return nil, false
+		}
+	}
+	return fields, true
+}
+
+// sameSeries reports whether g lists the items, with spaces or commas between them and
+// perhaps in brackets.
+func sameSeries(items []string, g string) bool {
+	g = strings.TrimSpace(spaced(g))
+	for _, pair := range []string{"()", "[]"} {
+		if len(g) > 1 && g[0] == pair[0] && g[len(g)-1] == pair[1] {
+			g = g[1 : len(g)-1]
+		}
+	}
+	for i := range g { // 12,345 is one number
+		if g[i] == ',' && i > 0 && i+3 < len(g) && isDigit(g[i-1]) && isDigit(g[i+1]) && isDigit(g[i+2]) && isDigit(g[i+3]) {
+			return false
+		}
+	}
+	return slices.Equal(items, strings.FieldsFunc(g, func(r rune) bool { return r == ' ' || r == ',' || r == '\n' }))
 }
 
 // isLength reports whether s is a length in brackets: [4pt], [-0.5em], [\jot].

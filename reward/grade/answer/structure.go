@@ -1,7 +1,9 @@
 package answer
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
@@ -156,23 +158,18 @@ func sameBrackets(w, g *expr.Node) bool {
 
 // relation compares w and g if exactly one of them is a relation.
 func (c *comparer) relation(w, g *expr.Node) bool {
-	if g.Kind == expr.Relation {
-		if pieces, ok := c.sets(w, g); ok {
-			return pieces
-		}
-		values := c.values(g, true)
-		return slices.ContainsFunc(values, func(v *expr.Node) bool { return c.same(w, v) })
-	}
 	if pieces, ok := c.sets(w, g); ok {
 		return pieces
 	}
-	return slices.ContainsFunc(c.values(w, false), func(v *expr.Node) bool { return c.same(v, g) })
+	if g.Kind == expr.Relation {
+		return slices.ContainsFunc(c.stated(g), func(v *expr.Node) bool { return c.match(w, v) })
+	}
+	return slices.ContainsFunc(values(w), func(v *expr.Node) bool { return c.match(v, g) })
 }
 
-// values returns the values that an equation gives its left side: the last of a chain,
-// both before and after an approximation sign, and the first too if it is a number.
-// Unless any is set, the left side must be a name.
-func (c *comparer) values(n *expr.Node, any bool) []*expr.Node {
+// values returns the values that an equation of the reference answer gives the name on
+// its left side: the last of a chain, and both sides of an approximation sign.
+func values(n *expr.Node) []*expr.Node {
 	end := len(n.Ops)
 	for i, op := range n.Ops {
 		switch {
@@ -184,25 +181,65 @@ func (c *comparer) values(n *expr.Node, any bool) []*expr.Node {
 			return nil
 		}
 	}
-	found := n.Args[end : end+1]
+	found := slices.Clone(n.Args[end : end+1])
 	if last := len(n.Args) - 1; end < last {
-		found = append(slices.Clone(found), n.Args[last])
+		found = append(found, n.Args[last])
 	}
 	if isConstant(n.Args[0]) {
-		if first, _ := bare(n.Args[0]); first.Kind == expr.Number || n.Ops[0] == "~" {
-			found = append(slices.Clone(found), n.Args[0])
-		}
-		return found
+		return append(found, n.Args[0])
 	}
-	if !isName(n.Args[0]) && (!any || c.isZero(n.Args[end])) {
+	if !isName(n.Args[0]) {
 		return nil
 	}
 	return found
 }
 
-func (c *comparer) isZero(n *expr.Node) bool {
-	r, ok := c.algebra.Rational(n)
-	return ok && r.Sign() == 0
+// stated returns the values that a chain of equations in a response states: those after
+// a name, or all if it does not begin with one. It returns none if they differ.
+func (c *comparer) stated(n *expr.Node) []*expr.Node {
+	if len(n.Ops) == 1 && n.Ops[0] == "in" {
+		return n.Args[1:]
+	}
+	if !equations(n) {
+		c.because(Altered)
+		return nil
+	}
+	all := n.Args
+	named := len(all) > 1 && !isConstant(all[0]) && (isName(all[0]) || c.question.defines(n) || isPowerOfName(all[0]) && all[1].Kind == expr.Matrix)
+	for ; len(all) > 1 && (named || isName(all[0])); named = false {
+		all = all[1:]
+	}
+	for len(all) > 2 && algebra.Variables(all[0]) > 0 && isConstant(all[len(all)-1]) { // C = 2πr = 6π
+		all = all[1:]
+	}
+	for i := range all[1:] {
+		if !c.agree(all[i], all[i+1]) {
+			c.because(Several)
+			return nil
+		}
+	}
+	var found []*expr.Node
+	for _, v := range slices.Backward(all) {
+		if len(algebra.Pending(v)) == 0 {
+			found = append(found, v)
+		}
+	}
+	if len(found) == 0 {
+		return all
+	}
+	slices.SortStableFunc(found, func(a, b *expr.Node) int { return cmp.Compare(algebra.Leaves(a), algebra.Leaves(b)) })
+	return found
+}
+
+// isPowerOfName reports whether n is a power of a matrix.
+func isPowerOfName(n *expr.Node) bool {
+	return n.Kind == expr.Power && n.Args[0].Kind == expr.Symbol && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name
+}
+
+// agree reports whether b restates a: its value is the same, or one is the other rounded
+// to at least 3 digits.
+func (c *comparer) agree(a, b *expr.Node) bool {
+	return c.same(a, b) || c.same(b, a) || algebra.Rounds(a, b) || algebra.Rounds(b, a)
 }
 
 func isConstant(n *expr.Node) bool {
@@ -216,18 +253,21 @@ func isConstant(n *expr.Node) bool {
 func isName(n *expr.Node) bool {
 	switch n.Kind {
 	case expr.Symbol:
-		return !n.Is("pi") && !n.Is("e") && !n.Is("i")
+		return !n.Is("pi") && !n.Is("e") && !n.Is("i") && !n.Is("infty")
 	case expr.Text:
-		return true
-	case expr.Label, expr.Unit:
+		return !alters(n.Name)
+	case expr.Label:
+		return !alters(n.Name) && isName(n.Args[0])
+	case expr.Unit:
 		return isName(n.Args[0])
 	case expr.Call:
-		return n.Name != "factorial" && n.Name != "cup" && n.Name != "cap"
+		return !algebra.Elementary(n.Name) && n.Name != "prime" || n.Name == "abs" && n.Args[0].Kind == expr.Product && isName(n.Args[0])
 	case expr.Bracket, expr.Ratio, expr.List:
 		return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return !isName(m) })
-	case expr.Product:
-		return len(n.Args) <= 5 && isName(n.Args[0]) &&
-			!slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return !isName(m) && m.Kind != expr.Number })
+	case expr.Product: // of points, as in AB and P(A)
+		return len(n.Args) <= 5 && !slices.ContainsFunc(n.Args, func(m *expr.Node) bool {
+			return !isName(m) || m.Kind == expr.Symbol && strings.ToUpper(m.Name) != m.Name
+		})
 	}
 	return false
 }
@@ -235,11 +275,17 @@ func isName(n *expr.Node) bool {
 // relations compares equations and inequalities.
 func (c *comparer) relations(w, g *expr.Node) bool {
 	if equations(w) && equations(g) {
-		a, b := c.values(w, false), c.values(g, false)
-		if len(a) > 0 && len(b) > 0 && c.names(w.Args[0], g.Args[0]) && c.same(a[0], b[0]) {
+		a := values(w)
+		if len(a) > 0 && c.names(w.Args[0], g.Args[0]) && slices.ContainsFunc(c.stated(g), func(v *expr.Node) bool { return c.match(a[0], v) }) {
 			return true
 		}
-		return len(w.Args) == 2 && len(g.Args) == 2 && balanced(w) && balanced(g) && c.proportional(w, g, false)
+		if len(w.Args) != 2 || len(g.Args) != 2 || !balanced(w) || !balanced(g) || !c.proportional(w, g, false) {
+			return false
+		}
+		if isName(w.Args[0]) && isConstant(w.Args[1]) && !isName(g.Args[0]) {
+			return c.because(Unfinished) // 2x + 1 = 7 for x = 3
+		}
+		return true
 	}
 	if pieces, ok := c.sets(w, g); ok {
 		return pieces

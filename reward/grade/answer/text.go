@@ -87,8 +87,17 @@ func compact(s string) string {
 	if !strings.ContainsAny(s, `\^/`) { // braces that group nothing
 		s = strings.NewReplacer("{", "", "}", "").Replace(s)
 	}
-	return strings.Join(strings.Fields(s), "")
+	var b strings.Builder
+	for _, f := range strings.Fields(s) {
+		if text := b.String(); text != "" && isDigit(text[len(text)-1]) && isDigit(f[0]) {
+			b.WriteByte(' ') // 2 1/3 is not 21/3
+		}
+		b.WriteString(f)
+	}
+	return b.String()
 }
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 // Choice returns the letter that s chooses: C, (C), "(C) 42", "C. Evelyn".
 func Choice(s string) (byte, bool) {
@@ -159,50 +168,66 @@ func words(s string) []string {
 
 func sameList(a, b []string) bool { return slices.Equal(a, b) }
 
-// sameWords compares answers in words. A sentence matches if it has the wanted words
-// and none that contradict them.
-func sameWords(w, g string) bool {
+// sameWords compares answers in words. Besides the wanted words, a response may say what
+// they answer: "The day is Friday", "Evelyn is the answer".
+func (q *Question) sameWords(w, g string) bool {
 	w, g = BareText(w), BareText(g)
-	a, b := words(w), words(g)
-	if len(a) == 0 || len(b) == 0 {
+	a := words(w)
+	if len(a) == 0 || !isProse(w) && (len(a) != 1 || a[0] != "no") {
 		return false
 	}
-	if len(a) == 1 && (a[0] == "yes" || a[0] == "no") && b[0] == a[0] {
+	if sameList(a, words(g)) || isNothing(a) && isNothing(words(g)) {
 		return true
 	}
-	if !isProse(w) {
+	lower := strings.ToLower(strings.TrimSpace(g))
+	if len(lower) > maxSentence || denies(lower) {
 		return false
 	}
-	if sameList(a, b) || strings.Join(a, "") == strings.Join(b, "") || isNothing(a) && isNothing(b) {
-		return true
-	}
-	return len(b) <= 24 && says(b, a) && !rivals(a, b, g)
-}
-
-// rivals reports whether g, with words b, has another word of the same kind as the
-// wanted word a, and a is not its answer: "100 days after Friday is Sunday".
-func rivals(a, b []string, g string) bool {
-	for _, kind := range kinds() {
-		if len(a) != 1 || !slices.Contains(kind, a[0]) {
-			continue
+	for _, verb := range []string{" is ", " are ", " was ", ": ", " be "} {
+		if head, tail, ok := cutLast(lower, verb); ok && len(strings.Fields(head)) <= maxLead && sameList(a, words(tail)) {
+			return true
 		}
-		other := slices.ContainsFunc(b, func(word string) bool { return word != a[0] && slices.Contains(kind, word) })
-		return other && !strings.Contains(" "+strings.ToLower(g), " is "+a[0]) && !strings.Contains(strings.ToLower(g), " on a "+a[0])
+	}
+	b := words(g)
+	for len(b) > 0 && slices.Contains([]string{"therefore", "thus", "hence", "so", "finally"}, b[0]) {
+		b = b[1:]
+	}
+	if len(b) > len(a) && sameList(b[:len(a)], a) && !slices.ContainsFunc(b[len(a):], func(word string) bool { return q.Text != "" && !q.has(word) }) {
+		return true // Evelyn finishes last
+	}
+	for _, tail := range []string{" is the correct answer", " is the answer", " is correct", " is the right answer", " is my answer"} {
+		if head, ok := strings.CutSuffix(strings.TrimRight(lower, ".!* "), tail); ok {
+			return sameList(a, words(head))
+		}
 	}
 	return false
 }
 
-// kinds returns sets of mutually exclusive answer words.
-func kinds() [][]string {
-	return [][]string{
-		{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
-		{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"},
-		{"even", "odd", "neither", "both"},
-		{"yes", "no"}, {"true", "false"}, {"prime", "composite"}, {"rational", "irrational"}, {"positive", "negative"},
-		{"increasing", "decreasing"}, {"increase", "decrease"}, {"heads", "tails"}, {"east", "west", "north", "south"}, {"left", "right"},
-		{"ellipse", "parabola", "hyperbola", "circle", "line", "point"}, {"acute", "obtuse", "equilateral", "isosceles", "scalene"},
-		{"red", "green", "blue", "yellow", "black", "white", "orange", "purple", "pink", "brown"},
+// The bounds on a sentence that states an answer in words: its bytes, and the words
+// before the answer.
+const (
+	maxSentence = 200
+	maxLead     = 16
+)
+
+// cutLast slices s around the last sep.
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
 	}
+	return s, "", false
+}
+
+// denies reports whether a sentence denies, doubts or conditions what it says.
+func denies(lower string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(lower, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
+		switch word {
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "or", "either", "if", "unless", "maybe", "perhaps", "might", "could", "wrong", "incorrect", "false",
+			"instead", "rather", "except", "cannot", "can't", "unlike", "whether", "possibly", "but", "than", "wasn't", "before", "after", "think", "guess", "assume", "suppose":
+			return true
+		}
+		return false
+	})
 }
 
 // isNothing reports whether the words mean that there is no answer.
@@ -222,29 +247,6 @@ func saysNothing(s string) bool {
 		return true
 	}
 	return !strings.ContainsAny(s, "=<>^+*/0123456789") && isNothing(words(BareText(s)))
-}
-
-// says reports whether b contains the consecutive words a, without a denial or an
-// alternative that a lacks.
-func says(b, a []string) bool {
-	for _, word := range b {
-		switch word {
-		case "nor":
-			if !slices.Contains(a, "nor") && !slices.Contains(a, "neither") {
-				return false
-			}
-		case "not", "no", "neither", "or", "and", "isn't", "than", "but", "rather", "instead":
-			if !slices.Contains(a, word) {
-				return false
-			}
-		}
-	}
-	for i := 0; i+len(a) <= len(b); i++ {
-		if sameList(b[i:i+len(a)], a) {
-			return true
-		}
-	}
-	return false
 }
 
 // isProse reports whether s contains a word rather than mathematics alone.

@@ -2,7 +2,7 @@ package answer
 
 import (
 	"math/big"
-	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
@@ -60,6 +60,8 @@ func unitOf(name string) unit {
 		return unit{"imperial mass", 1, 1}
 	case "pound", "lb", "lbs":
 		return unit{"imperial mass", 16, 1}
+	case "radian":
+		return unit{"angle", 1, 1}
 	}
 	return unit{}
 }
@@ -79,33 +81,83 @@ func bare(n *expr.Node) (*expr.Node, string) {
 	return n, name
 }
 
-// units compares measures. A unit on one side only is ignored. If both sides have
-// convertible units, they are converted.
+// units compares measures. A unit on one side only counts if the question does not ask
+// for another one. Units that measure the same thing are converted.
 func (c *comparer) units(w, g *expr.Node) bool {
 	a, in := bare(w)
 	b, out := bare(g)
-	if slices.Contains(words(out), "not") {
-		return false
+	if c.question.alters(out) && singular(out) != singular(in) {
+		return c.because(Altered)
 	}
 	switch {
 	case in == "%" || out == "%":
-		return c.same(a, b) || in != out && c.percent(a, b, in == "%", out == "%")
-	case in == "deg" && out == "" && b.Has(func(n *expr.Node) bool { return n.Is("pi") }):
-		return c.same(algebra.Radians(a), b)
-	case out == "deg" && in == "" && a.Has(func(n *expr.Node) bool { return n.Is("pi") }):
-		return c.same(a, algebra.Radians(b))
+		return c.percentages(a, b, in == "%", out == "%")
+	case out == "deg" && (in != "" && in != out || c.question.asks("radian")), in == "deg" && out != "" && out != in:
+		return c.because(OtherUnit)
 	case meridian(in) != "" && meridian(out) != "" && meridian(in) != meridian(out):
 		return false
 	}
 	if in == "" && c.isUnder(a, b, out) {
 		return true
 	}
-	if in == "" && strings.TrimSuffix(strings.ToLower(out), "s") == "cent" && c.same(a, algebra.Times(b, 1, 100)) {
+	if in == "" && singular(strings.ToLower(out)) == "cent" && c.same(a, algebra.Times(b, 1, 100)) {
 		return true // 50 cents for 0.50
 	}
 	x, y := unitOf(in), unitOf(out)
-	if x.dimension == y.dimension && x != y {
-		return c.same(algebra.Times(a, x.num, x.den), algebra.Times(b, y.num, y.den))
+	if in == "" && y.num > 0 {
+		x = c.implied(y)
+	}
+	switch {
+	case x.num > 0 && y.num > 0 && x.dimension != y.dimension, shape(in) != "" && shape(out) != "" && shape(in) != shape(out):
+		return c.because(OtherUnit)
+	case x.num > 0 && y.num > 0 && x != y && in == "" && c.question.asked() == x, in == "" && !c.question.fits(out):
+		return c.same(a, b) && c.because(OtherUnit)
+	case x.num > 0 && y.num > 0 && x != y:
+		return c.same(algebra.Times(a, x.num, x.den), algebra.Times(b, y.num, y.den)) || c.same(a, b) && c.because(OtherUnit)
+	}
+	return c.same(a, b)
+}
+
+// implied returns the unit of a reference answer that has none, if the response's unit
+// is y: the one that the question asks for, or else the one of the same dimension that
+// it names.
+func (c *comparer) implied(y unit) unit {
+	if asked := c.question.asked(); asked.num > 0 {
+		return asked
+	}
+	if c.question.mentions(y) {
+		return y
+	}
+	for word := range c.question.words {
+		if u := unitOf(word); u.num > 0 && u.dimension == y.dimension && len(word) > 2 {
+			return u
+		}
+	}
+	return y
+}
+
+// shape returns the unit and its power of an area or a volume, as in cm^2, or "".
+func shape(name string) string {
+	name = strings.ToLower(name)
+	for power, word := range map[string]string{"^2": "square ", "^3": "cubic "} {
+		base, ok := strings.CutSuffix(name, power)
+		if !ok {
+			base, ok = strings.CutPrefix(name, word)
+		}
+		if u := unitOf(base); ok && u.num > 0 {
+			return u.dimension + strconv.FormatInt(u.num, 10) + power
+		}
+	}
+	return ""
+}
+
+// percentages compares numbers of which one or both are percentages.
+func (c *comparer) percentages(a, b *expr.Node, inW, inG bool) bool {
+	if inW != inG && c.percent(a, b, inW, inG) {
+		return !inW || !c.question.asks("as a percent", "to a percent", "into a percent") || c.because(OtherForm)
+	}
+	if inG && !inW && c.question.Text != "" && !c.question.asks("what percent", "percentage", "as a percent", "in percent", "many percent", "probability", "chance", "what %", "%)") {
+		return c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
 }

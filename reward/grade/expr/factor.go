@@ -35,6 +35,9 @@ func (p *parser) factor() *Node {
 		case "'":
 			n = call("prime", n)
 		default:
+			if n.Kind == Unit && n.Name == op { // 5%%
+				return nil
+			}
 			n = &Node{Kind: Unit, Name: op, Args: []*Node{n}}
 		}
 	}

@@ -1,6 +1,9 @@
 package expr
 
-import "strings"
+import (
+	"math/big"
+	"strings"
+)
 
 // parser is a recursive descent parser over tokens. Its rules, from loosest to
 // tightest:
@@ -251,6 +254,9 @@ func (p *parser) term() *Node {
 			break
 		}
 		if t.kind == tWord {
+			if k := len(args) - 1; k >= 0 && (unit == "" || unit == "dollars") && !signed && p.scale(&args[k]) {
+				continue
+			}
 			words := p.text()
 			if words == nil {
 				return nil
@@ -258,7 +264,7 @@ func (p *parser) term() *Node {
 			unit = strings.TrimSpace(unit + " " + op + words.Name)
 			continue
 		}
-		if unit != "" { // a caller handles a number among words
+		if unit != "" || !signed && p.runsOn() { // a caller handles a number among words
 			return nil
 		}
 		n := p.factor()
@@ -287,6 +293,33 @@ func (p *parser) term() *Node {
 		return &Node{Kind: Unit, Name: unit, Args: []*Node{n}}
 	}
 	return n
+}
+
+// scale consumes a word such as million and multiplies the number n by it. It reports
+// whether there are both.
+func (p *parser) scale(n **Node) bool {
+	if (*n).Kind != Number || (*n).Base != "" {
+		return false
+	}
+	times, ok := map[string]int64{"dozen": 12, "hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}[strings.ToLower(p.peek().text)]
+	if !ok {
+		return false
+	}
+	p.next()
+	c := **n
+	c.Value, c.Places, c.Digits = new(big.Rat).Mul(c.Value, big.NewRat(times, 1)), 0, ""
+	*n = &c
+	return true
+}
+
+// runsOn reports whether a number follows another number, or a fraction or root, without
+// an operator. "4 5" lists numbers; it is not their product.
+func (p *parser) runsOn() bool {
+	if p.at == 0 || p.peek().kind != tNumber {
+		return false
+	}
+	last := p.in[p.at-1]
+	return last.kind == tNumber || last.kind == tClose && last.text == "group"
 }
 
 // labelled parses words and what they introduce.

@@ -116,3 +116,75 @@ func Continues(between string) bool {
 }
 
 func startsWithLetter(s string) bool { return s != "" && s[0]|0x20 >= 'a' && s[0]|0x20 <= 'z' }
+
+// Before returns the words at the end of text that change the value after them, as in
+// "more than" and "half of", or "".
+func Before(text string) string {
+	text = strings.TrimRight(strings.ToLower(text), " $*(\\~")
+	for _, word := range []string{"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
+		"no more than", "no less than", "under", "below", "above", "up to", "almost", "nearly", "exceeding", "short of", "half", "half of", "twice", "double", "triple", "thrice",
+		"third of", "quarter of", "multiple of", "power of", "factor of", "divisor of", "complement of", "supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
+		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "but", "except", "excluding", "not", "never",
+		"can't be", "cannot be", "isn't", "wouldn't be", "minus", "negative", "times", "divided by", "instead of", "other than", "anything other than", "different from", "between", "unlike", "not equal to", "not equal",
+		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by", "off by"} {
+		if head, ok := strings.CutSuffix(text, word); ok && !(word == "up to" && (strings.HasSuffix(head, "adds ") || strings.HasSuffix(head, "add ") || strings.HasSuffix(head, "comes ") || strings.HasSuffix(head, "adding "))) && (head == "" || !isLetter(head[len(head)-1])) {
+			return word
+		}
+	}
+	return ""
+}
+
+// After returns the words at the start of text that change the value before them, as in
+// "5 less than" and "5 is wrong", or "". A unit may come first.
+func After(text string) string {
+	text = strings.ToLower(text[:min(len(text), 60)])
+	rest := strings.TrimLeft(text, " $*)\\~")
+	if at := max(strings.Index(rest, "±"), strings.Index(rest, "+/-")); at >= 0 && at < 24 && !strings.ContainsAny(rest[:at], "0123456789.,;") {
+		return "between"
+	}
+	for _, words := range []string{"but they are wrong", "but that is wrong", "but this is wrong", "but it is wrong", "which is wrong", "which is incorrect", "give or take"} {
+		if at := strings.Index(rest, words); at >= 0 && !strings.ContainsAny(rest[:at], "0123456789.;") {
+			return "is not"
+		}
+	}
+	fields := strings.Fields(strings.NewReplacer(",", " , ", ".", " . ", ";", " ; ", "(", " ( ", "*", " ", "$", " ").Replace(rest))
+	for i := 0; i < min(len(fields), 3); i++ {
+		next := func(k int) string {
+			if i+k < len(fields) {
+				return fields[i+k]
+			}
+			return ""
+		}
+		f := fields[i]
+		switch {
+		case strings.ContainsAny(f, ",.;(") || f[0] >= '0' && f[0] <= '9':
+			return ""
+		case f == "and" || f == "in" || f == "for" || f == "of" && i > 0 || f == "with" || f == "because" || f == "since" || f == "to":
+			return ""
+		case next(1) == "than" && (strings.HasSuffix(f, "er") || f == "more" || f == "less"):
+			return f + " than"
+		case i == 0 && (f == "more" || f == "less" || f == "fewer") && next(2) == "than":
+			return f + " than"
+		case f == "short" && next(1) == "of", f == "below" && next(1) == "zero", f == "too" && i > 0, f == "shy" && next(1) == "of":
+			return f + " " + next(1)
+		case i == 0 && (f == "per" && (next(1) == "cent" || strings.HasPrefix(next(1), "cent"))):
+			return "percent"
+		case (f == "is" || f == "was" || f == "are" || f == "isn't" || f == "would" || f == "cannot") && denial(next(1), next(2)) || f == "isn't":
+			return "is not"
+		case i == 0 && (f == "minus" || f == "plus" || f == "times" || f == "squared" || f == "cubed" || f == "factorial" || f == "unless" || f == "if"):
+			return f
+		}
+	}
+	return ""
+}
+
+// denial reports whether the words after a verb deny a value.
+func denial(first, second string) bool {
+	switch first {
+	case "not", "wrong", "incorrect", "false", "too", "impossible", "rejected", "extraneous", "invalid", "never", "unlikely":
+		return true
+	}
+	return first == "be" && (second == "wrong" || second == "incorrect" || second == "too")
+}
+
+func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }

@@ -1,0 +1,337 @@
+package answer
+
+import (
+	"math/big"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/easyrl/easyrl/reward/grade/algebra"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// Question is what a question says about the form of its answer. The zero Question says
+// nothing. It is not safe for concurrent use.
+type Question struct {
+	Text     string
+	Formulas func() []string // the mathematics and numbers in Text; may be nil
+
+	read  bool
+	lower string
+	words map[string]bool
+	keys  map[string]bool // of the formulas and their parts
+	alone map[string]bool // of formulas that are not equations
+	given map[string]bool // numbers as written
+}
+
+// The reasons why a response is not right.
+const (
+	NoAnswer   = "no answer"
+	Several    = "several answers"
+	OtherValue = "another value"
+	OtherUnit  = "another unit"
+	OtherForm  = "another form than the question asks for"
+	Unfinished = "unfinished: it still has to be evaluated or solved"
+	Echo       = "repeats the question"
+	Altered    = "the words around the value change it"
+)
+
+// maxFormulas bounds the formulas of a question that are read.
+const maxFormulas = 64
+
+// prepare reads the text once.
+func (q *Question) prepare() {
+	if q.read {
+		return
+	}
+	q.read, q.lower = true, strings.ToLower(q.Text)
+	q.words, q.keys, q.alone, q.given = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, word := range strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		q.words[singular(word)] = true
+	}
+	if q.Formulas == nil {
+		return
+	}
+	for i, formula := range q.Formulas() {
+		if i == maxFormulas {
+			break
+		}
+		formula = Clean(formula)
+		if len(formula) > maxAnswer {
+			continue
+		}
+		for _, part := range append([]string{formula}, strings.Split(formula, ",")...) {
+			if n, ok := expr.Parse(part, expr.Mode{Thousands: true}); ok {
+				q.add(n, part)
+			}
+		}
+	}
+}
+
+func (q *Question) add(n *expr.Node, text string) {
+	if algebra.Literal(n) {
+		q.given[compact(text)] = true
+		return
+	}
+	if n.Kind != expr.Relation {
+		q.alone[algebra.Key(n)] = true
+	}
+	n.Has(func(m *expr.Node) bool {
+		if len(m.Args) > 0 && m.Kind != expr.Unit && !algebra.Literal(m) {
+			q.keys[algebra.Key(m)] = true
+		}
+		return false
+	})
+}
+
+// asks reports whether the question contains one of the words.
+func (q *Question) asks(words ...string) bool {
+	q.prepare()
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(q.lower, word) })
+}
+
+// has reports whether a word, or its plural, is in the question.
+func (q *Question) has(word string) bool {
+	q.prepare()
+	return q.words[singular(word)] || q.words[singular(strings.TrimSuffix(word, "s"))]
+}
+
+// transforms reports whether the question asks for another form of an expression.
+func (q *Question) transforms() bool {
+	return q.asks("simplif", "expand", "factor", "rationali", "express ", "write ", "rewrite", "convert", "in the form", "in terms of",
+		"reduce", "partial fraction", "complete the square", "completing the square", "multiply out", "solve for", "standard form",
+		"slope-intercept", "vertex form", "lowest terms", "simplest")
+}
+
+// form returns why got, written as text, is not an answer to the question although it
+// has the value of want, or "".
+func (q *Question) form(want, got *expr.Node, text string) string {
+	w, _ := bare(want)
+	g, _ := bare(got)
+	if algebra.Literal(w) && !algebra.Literal(g) && g.Kind < expr.Bracket {
+		return Unfinished
+	}
+	allowed := algebra.Pending(w)
+	for name := range algebra.Pending(g) {
+		if !allowed[name] {
+			return Unfinished
+		}
+	}
+	key := algebra.Key(g)
+	if key == algebra.Key(w) && !(algebra.Literal(w) && q.transforms()) {
+		return ""
+	}
+	if q.prepare(); q.keys[key] {
+		return Echo
+	}
+	if !q.transforms() {
+		return ""
+	}
+	if algebra.Literal(w) {
+		text = compact(text)
+		switch factor, tens := algebra.Mantissa(g); {
+		case q.given[text] && notation(g) != notation(w):
+			return Echo
+		case tens && q.asks("scientific") && (factor.Cmp(big.NewRat(10, 1)) >= 0 || factor.Cmp(big.NewRat(1, 1)) < 0):
+			return OtherForm
+		}
+		if q.reduces() && algebra.Reduced(w) && !algebra.Reduced(g) {
+			return Unfinished
+		}
+		return ""
+	}
+	if q.reduces() && algebra.Reduced(w) && !algebra.Reduced(g) {
+		return Unfinished
+	}
+	switch {
+	case algebra.Squares(g) < algebra.Squares(w):
+		return OtherForm
+	case w.Kind == expr.Relation:
+		if explicit(w) && !explicit(g) {
+			return OtherForm
+		}
+	case w.Kind == expr.Product || w.Kind == expr.Power:
+		if algebra.Factors(g) < algebra.Factors(w) && !algebra.Expanded(w) {
+			return OtherForm
+		}
+	case w.Kind == expr.Sum && algebra.Expanded(w) && !algebra.Expanded(g):
+		return OtherForm
+	}
+	if q.asks("rationali") && algebra.Rationalized(w) && !algebra.Rationalized(g) {
+		return OtherForm
+	}
+	if q.asks("simpl") && algebra.Leaves(g) > algebra.Leaves(w)*3/2+2 {
+		return Unfinished
+	}
+	return ""
+}
+
+// defines reports whether the left side of an equation is a quantity of the question, as
+// in "x + y = 5" if it asks for x + y. An equation of the question defines nothing.
+func (q *Question) defines(n *expr.Node) bool {
+	head := n.Args[0]
+	if isConstant(head) {
+		return false
+	}
+	if q.Text == "" {
+		return true
+	}
+	q.prepare()
+	return !q.keys[algebra.Key(n)] && (q.alone[algebra.Key(head)] || algebra.Variables(head) > 1 || head.Has(func(m *expr.Node) bool { return m.Is("pi") }))
+}
+
+// reduces reports whether the question asks for lowest terms or simplest roots.
+func (q *Question) reduces() bool {
+	return q.asks("lowest terms", "simpl", "reduce", "common fraction", "m+n", "relatively prime")
+}
+
+// explicit reports whether an equation states one variable in terms of others.
+func explicit(n *expr.Node) bool {
+	return n.Kind == expr.Relation && len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && !n.Args[1].Has(func(m *expr.Node) bool { return m.Is(n.Args[0].Name) })
+}
+
+// notation returns how a number is written: as a decimal, a fraction, an integer or a
+// power of ten.
+func notation(n *expr.Node) string {
+	switch {
+	case n.Kind == expr.Number && n.Base != "":
+		return "base"
+	case n.Kind == expr.Number && n.Places > 0:
+		return "decimal"
+	case n.Kind == expr.Number && n.Digits == "":
+		return "mixed"
+	case n.Kind == expr.Number:
+		return "integer"
+	case n.Kind == expr.Unit:
+		return n.Name + notation(n.Args[0])
+	case n.Has(func(m *expr.Node) bool { return m.Kind == expr.Number && m.Digits == "10" }):
+		return "power"
+	}
+	return "fraction"
+}
+
+// singular returns a word without the s of a plural.
+func singular(word string) string {
+	if len(word) > 3 {
+		return strings.TrimSuffix(word, "s")
+	}
+	return word
+}
+
+// asked returns the unit in which the question asks for a number, or the zero unit.
+func (q *Question) asked() unit {
+	q.prepare()
+	fields := strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '?' })
+	found := unit{}
+	for i, f := range fields {
+		next := func(k int) unit {
+			if i+k < len(fields) {
+				return unitOf(strings.Trim(fields[i+k], ".?"))
+			}
+			return unit{}
+		}
+		switch {
+		case f == "many" && next(1).num > 0:
+			found = next(1)
+		case f == "many" && next(2).num > 0 && fields[i+1] != "of":
+			found = next(2)
+		case f == "in" && found.num == 0 && next(1).num > 0 && len(fields[i+1]) > 2 && strings.HasSuffix(strings.Trim(fields[i+1], ".?"), "s"):
+			found = next(1)
+		case f == "of" && next(1).num > 0 && i > 0 && fields[i-1] == "number":
+			found = next(1)
+		}
+	}
+	return found
+}
+
+// fits reports whether the question names the parts of a compound unit such as km/h and
+// m^2, or no other unit of the same kind.
+func (q *Question) fits(name string) bool {
+	if q.Text == "" {
+		return true
+	}
+	if name == "radians" || name == "radian" {
+		return q.asks("radian")
+	}
+	if unitOf(name).num > 0 {
+		return true // compared by its size
+	}
+	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
+	parts := strings.Split(name, "/")
+	for _, part := range parts {
+		u := unitOf(part)
+		if u.num == 0 || q.mentions(u) {
+			continue
+		}
+		for word := range q.words {
+			if other := unitOf(word); other.num > 0 && other.dimension == u.dimension && len(word)+len(part) > 2 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// option returns the text of a choice that the question offers, or "".
+func (q *Question) option(letter byte) string {
+	for _, form := range []string{"(%c)", "%c)", "%c.", "%c:"} {
+		mark := strings.Replace(form, "%c", string(letter), 1)
+		_, rest, ok := strings.Cut(q.Text, mark)
+		if !ok {
+			continue
+		}
+		next := strings.Replace(form, "%c", string(letter+1), 1)
+		rest, _, _ = strings.Cut(rest, next)
+		rest, _, _ = strings.Cut(rest, "\n")
+		return strings.Trim(rest, " ,;.\\$")
+	}
+	return ""
+}
+
+// mentions reports whether the question names a unit.
+func (q *Question) mentions(u unit) bool {
+	for word := range q.words {
+		if unitOf(word) == u {
+			return true
+		}
+	}
+	return u == unitOf("dollar") && strings.Contains(q.Text, "$")
+}
+
+// alters reports whether words around a value change what it says. It allows a comparison
+// that the question asks for: "how many more".
+func (q *Question) alters(name string) bool {
+	if !alters(name) {
+		return false
+	}
+	if q.Text == "" && strings.HasSuffix(name, " than") {
+		return false
+	}
+	for _, f := range strings.Fields(strings.ToLower(name)) {
+		if f == "than" || strings.HasSuffix(f, "er") || f == "more" || f == "less" {
+			q.prepare()
+			if at := strings.LastIndex(q.lower, "how m"); at >= 0 && strings.Contains(q.lower[at:], strings.TrimSuffix(f, "than")) && f != "than" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// alters reports whether words around a value change what it says: "5 less than",
+// "not 5".
+func alters(name string) bool {
+	name = strings.ToLower(name)
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }) {
+		switch word {
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "less", "fewer", "more", "greater", "smaller", "larger",
+			"than", "below", "under", "above", "over", "minus", "plus", "times", "divided", "double", "twice", "triple", "half", "third", "quarter", "dozen", "pairs", "least", "most", "almost",
+			"nearly", "hundred", "thousand", "million", "billion", "maybe", "perhaps", "possibly", "either", "might", "unless", "instead", "squared", "cubed", "factorial", "too", "short", "off",
+			"guess", "unknown", "between", "beyond", "exceeds", "contradiction", "impossible", "mod", "modulo",
+			"but", "multiple", "divisor", "factor", "loss", "rises", "falls", "increases", "decreases", "grows", "drops", "cube", "complement", "supplement", "opposite", "inverse",
+			"reciprocal", "root", "logarithm", "derivative", "can't", "cannot", "unlike", "different", "wouldn't":
+			return true
+		}
+	}
+	return false
+}

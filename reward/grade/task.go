@@ -1,0 +1,98 @@
+package grade
+
+import (
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+)
+
+// NoAnswer is the fault of a response that gives no answer.
+const NoAnswer = answer.NoAnswer
+
+// Task is a question and its reference answer. It is not safe for concurrent use.
+type Task struct {
+	gold     string
+	question answer.Question
+}
+
+// NewTask returns a task. The question may be empty. want is a bare answer, or a
+// solution with its answer boxed or after ####.
+func NewTask(question, want string) *Task {
+	t := &Task{gold: expected(want), question: answer.Question{Text: question}}
+	t.question.Formulas = func() []string { return formulas(question) }
+	return t
+}
+
+// maxQuestion bounds how much of a question is read, in bytes from its end.
+const maxQuestion = 1 << 13
+
+// formulas returns the mathematics and numbers in a question.
+func formulas(question string) (all []string) {
+	for _, s := range sentences(question[max(0, len(question)-maxQuestion):]) {
+		for _, c := range s.candidates() {
+			all = append(all, c.text)
+		}
+		for _, span := range s.math {
+			all = append(all, inner(s.text[span.lo:span.hi]))
+		}
+	}
+	return all
+}
+
+// Fault returns why a response, reasoning included, does not give the task's answer, or
+// "" if it does. An answer inside <think> or cut off by the end of the response does not
+// count.
+func (t *Task) Fault(response string) string {
+	if answer.IsBlock(t.gold) {
+		return t.block(response)
+	}
+	fault := answer.NoAnswer
+	for _, got := range Extract(response) {
+		if fault = t.question.Fault(t.gold, got); fault == "" {
+			return ""
+		}
+	}
+	return fault
+}
+
+// FaultOf returns why got, a bare answer, is not the task's, or "" if it is.
+func (t *Task) FaultOf(got string) string { return t.question.Fault(t.gold, got) }
+
+// Hashed returns the text behind the last mark #### of a response, and whether there is
+// one that no other kind of mark follows.
+func Hashed(response string) (string, bool) {
+	text := Final(response)
+	tail := text[max(0, len(text)-maxTail):]
+	at, line := marked(tail)
+	end, _ := explicit(text)
+	return strings.TrimSpace(line), at >= 0 && end <= len(text)-len(tail)+at
+}
+
+// block grades a response to a task whose answer has several lines: they follow the last
+// mark, or are the whole response.
+func (t *Task) block(response string) string {
+	text := strings.TrimSpace(Final(response))
+	if _, after, ok := cutLast(text, "<answer>"); ok {
+		text, _, _ = strings.Cut(after, "</answer>")
+	} else if boxed, _, ok := answer.Boxed(text); ok {
+		text = boxed
+	} else {
+		for _, mark := range []string{"####", "nswer:", "nswer is:", "nswer is\n", "nswer**:", "nswer:**", "utput:"} {
+			if _, after, ok := cutLast(text, mark); ok {
+				text = after
+			}
+		}
+	}
+	return t.question.Fault(t.gold, text)
+}
+
+// cutLast slices s around the last sep.
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// Correct reports whether response gives the answer want, whatever the question.
+func Correct(response, want string) bool { return NewTask("", want).Fault(response) == "" }
