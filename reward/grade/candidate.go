@@ -150,7 +150,7 @@ func (p place) number(n int) candidate {
 	text := strings.TrimRight(p.after(n), ".,:*-+/_")
 	size := len(text)
 	if size > 1 && (text[size-1]|0x20 == 'k' || text[size-1] == 'M' && text[0] == '$') && strings.Trim(text[:size-1], "-$0123456789.,") == "" {
-		text = map[bool]string{true: "1000*", false: "1000000*"}[text[size-1]|0x20 == 'k'] + strings.TrimPrefix(text[:size-1], "$")
+		text = strings.TrimPrefix(text[:size-1], "$") + map[bool]string{true: " thousand", false: " million"}[text[size-1]|0x20 == 'k']
 	}
 	c := p.candidate(size, text+place{p.text, p.at + size}.magnitude(), p.isResult())
 	c.aside = c.aside || p.isMark(p.at+n)

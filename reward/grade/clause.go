@@ -94,7 +94,7 @@ func (s clauses) leftover() int {
 			}
 		}
 	}
-	if part && !known || known && answer.Equal(taken.text, result.text) && (seen || part) {
+	if part && !known || known && answer.SameValue(taken.text, result.text) && (seen || part) {
 		return at
 	}
 	return 0

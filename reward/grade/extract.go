@@ -126,6 +126,9 @@ func read1(s string) []string {
 	if strings.ContainsAny(s, "<>≤≥≠") || breaksOff(s) || relates(s) || undecided(s) {
 		return []string{s}
 	}
+	if !hasLetter(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\\' }), "")) {
+		return []string{s}
+	}
 	return append([]string{s}, mainOf(answer.BareText(s))...)
 }
 
@@ -150,7 +153,7 @@ func undecided(s string) bool {
 			case c.aside && first != nil:
 			case first == nil:
 				first = &c
-			case !answer.Equal(first.text, c.text):
+			case !answer.SameValue(first.text, c.text):
 				return true
 			}
 		}

@@ -25,7 +25,7 @@ func (l items) measured() []candidate {
 	for k := 1; k < len(all); k++ {
 		between := l.before(k)
 		word, rest, _ := strings.Cut(strings.TrimSpace(between), ",")
-		if answer.IsUnit(word) && strings.TrimSpace(rest) == "or" && !strings.Contains(all[k].text, "%") && !answer.Equal(all[k-1].text, all[k].text) {
+		if answer.IsUnit(word) && strings.TrimSpace(rest) == "or" && !strings.Contains(all[k].text, "%") && !answer.SameValue(all[k-1].text, all[k].text) {
 			return all[:k]
 		}
 	}
@@ -55,7 +55,7 @@ func (l items) explained(k int) []candidate {
 	}
 	for _, c := range all[n:] {
 		for i := n - 1; i >= 0 && c.sum; i-- {
-			if answer.Equal(all[i].text, c.text) {
+			if answer.SameValue(all[i].text, c.text) {
 				return all[i : i+1]
 			}
 		}
@@ -85,21 +85,18 @@ func (l items) readings(k int) []string {
 	if n := strconv.Itoa(last + 1 - first); last > first && l.counted(first, n) { // "There are 2 roots, 1 and 4"
 		return []string{readings, n}
 	}
-	if digits, ok := strings.CutPrefix(all[k].text, "1000*"); ok && first == k {
-		return []string{readings, digits + "k"}
-	}
 	for j := first; j < k; j++ {
-		if answer.Equal(all[j].text, all[k].text) {
+		if answer.SameValue(all[j].text, all[k].text) {
 			return []string{all[k].text, all[j].text}
 		}
 	}
 	if first == k && k > 0 && wording.Rounds(l.before(k)) {
 		return []string{readings, all[k-1].text}
 	}
-	if k+1 < len(all) && wording.Restates(l.before(k+1)) && answer.Equal(all[k].text, all[k+1].text) {
+	if k+1 < len(all) && wording.Restates(l.before(k+1)) && answer.SameValue(all[k].text, all[k+1].text) {
 		return []string{readings, all[k+1].text}
 	}
-	if first == k && k > 0 && wording.Restates(l.before(k)) && answer.Equal(all[k-1].text, all[k].text) {
+	if first == k && k > 0 && wording.Restates(l.before(k)) && answer.SameValue(all[k-1].text, all[k].text) {
 		return []string{readings, all[k-1].text}
 	}
 	return []string{readings}

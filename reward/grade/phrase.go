@@ -145,7 +145,7 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		return 0, nil, false
 	}
 	if _, ok := answer.Choice(strings.Trim(firstField(body[skip:]), ".,*")); ok {
-		if others(body[skip:]) {
+		if others(body[skip:]) || wording.After(strings.TrimPrefix(body[skip:], firstField(body[skip:]))) != "" {
 			return end, []string{body[skip:]}, true
 		}
 		return end, []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*")}, true
@@ -158,14 +158,14 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		if digits, ok := answer.Spelled(body[skip:]); ok {
 			return end, []string{body[skip:], digits}, true
 		}
-		return end, []string{body[skip:]}, false
+		return end, []string{body[skip:]}, begin > 0 && len(strings.Fields(body)) < 4 && strings.LastIndexByte(text[max(0, begin-3):begin], ':') >= 0
 	}
 	lead := strings.TrimSpace(strings.Trim(s.text[:found[0].lo], " *\n("))
 	if readings = s.afterBut(found); len(readings) > 0 {
 		return end, readings, true
 	}
 	if len(lead) <= skip || isNameEquals(lead) || strings.TrimSpace(body[:skip]) == lead || startsExpression(body[skip:]) {
-		if computes(s, found) {
+		if computes(s, found) || strings.HasPrefix(s.text[found[0].hi:], " to the power") {
 			return end, append(s.main(), body[skip:]), true
 		}
 		last := 0
@@ -173,7 +173,7 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 			last++
 		}
 		readings = []string{items{s.text, found}.changed(0, last, joined(found[:last+1]))}
-		if last+1 < len(found) && !found[last+1].aside && !hasLetter(s.text[found[last].hi:found[last+1].lo]) && !wording.Restates(s.text[found[last].hi:found[last+1].lo]) {
+		if last+1 < len(found) && !found[last+1].aside && rivals(s.text[found[last].hi:found[last+1].lo]) && !wording.Restates(s.text[found[last].hi:found[last+1].lo]) {
 			return end, []string{body[skip:]}, true // 10 | 20
 		}
 		if isNameEquals(lead) || startsExpression(body[skip:]) || last == 0 {
@@ -222,6 +222,12 @@ func others(s string) bool {
 	}
 	_, ok := answer.Choice(strings.Trim(fields[2], ".,*"))
 	return ok
+}
+
+// rivals reports whether only a sign such as | stands between two values.
+func rivals(between string) bool {
+	between = strings.NewReplacer(`\mid`, "|", `\vee`, "|", `\lor`, "|", `\to`, "|", "$", "", " ", "").Replace(between)
+	return between != "" && strings.Trim(between, "|/&~→;?") == ""
 }
 
 func hasLetter(s string) bool { return strings.IndexFunc(s, unicode.IsLetter) >= 0 }

@@ -57,7 +57,7 @@ func (s sentence) hedges() bool {
 		return false
 	}
 	all := s.candidates()
-	return len(all) > 1 && len(all) < 8 && slices.ContainsFunc(all[1:], func(c candidate) bool { return !answer.Equal(all[0].text, c.text) })
+	return len(all) > 1 && len(all) < 8 && slices.ContainsFunc(all[1:], func(c candidate) bool { return !answer.SameValue(all[0].text, c.text) })
 }
 
 // meant returns the candidates that can be the answer. It leaves out denied values and,

@@ -341,6 +341,9 @@ func Rounds(a, b *expr.Node) bool {
 // Reduced reports whether the fraction n, if it is one, is in lowest terms and its roots
 // have no square factor.
 func Reduced(n *expr.Node) bool {
+	if n.Kind == expr.Sum {
+		return !slices.ContainsFunc(n.Args, func(term *expr.Node) bool { return !Reduced(term) })
+	}
 	num, den := big.NewInt(1), big.NewInt(1)
 	for _, f := range flat(n, expr.Product) {
 		switch {

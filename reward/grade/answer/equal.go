@@ -22,7 +22,7 @@ func Equal(want, got string) bool { return (&Question{}).Fault(want, got) == "" 
 // sign may appear on one side only.
 func (q *Question) Fault(want, got string) string {
 	w, g := Clean(want), Clean(got)
-	if w == "" || g == "" {
+	if w == "" || g == "" || strings.Contains(g, "~~") { // struck out
 		return NoAnswer
 	}
 	if IsBlock(want) {
@@ -80,6 +80,21 @@ func (q *Question) scaled(g string) (string, bool) {
 	return "", false
 }
 
+// SameValue reports whether two expressions have the same value, in whatever form.
+func SameValue(a, b string) bool {
+	if a, b = Clean(a), Clean(b); a == "" || b == "" || len(a) > maxAnswer || len(b) > maxAnswer {
+		return false
+	}
+	x, okX := read(a, expr.Mode{Thousands: true})
+	y, okY := read(b, expr.Mode{Thousands: true})
+	if !okX || !okY {
+		return compact(a) == compact(b)
+	}
+	c := (&Question{}).comparer()
+	c.loose = true
+	return c.same(x, y)
+}
+
 func faultIf(wrong bool, reason string) string {
 	if wrong {
 		return reason
@@ -102,22 +117,23 @@ func (q *Question) compare(w, g string) string {
 			continue
 		}
 		c := q.comparer()
+		c.text = g
 		if !c.same(a, b) {
 			fault = cmp.Or(c.fault, fault)
 			continue
 		}
-		if c.want != nil {
-			a, b = c.want, c.got
+		if c.final {
+			return ""
 		}
 		if fault = q.form(a, b, g); fault == "" {
 			return ""
 		}
 	}
-	if !decimalComma(w) || decimalComma(g) || !strings.Contains(g, ".") {
+	if decimalComma(w) == decimalComma(g) || !strings.Contains(w+g, ".") {
 		return fault
 	}
-	a, okA := expr.Parse(w, expr.Mode{Decimal: true})
-	b, okB := expr.Parse(g, expr.Mode{})
+	a, okA := expr.Parse(w, expr.Mode{Decimal: decimalComma(w)})
+	b, okB := expr.Parse(g, expr.Mode{Decimal: decimalComma(g)})
 	if okA && okB && q.comparer().same(a, b) {
 		return q.form(a, b, g)
 	}
@@ -149,8 +165,9 @@ type comparer struct {
 	left     int // nodes still allowed
 	algebra  *algebra.Comparer
 	fault    string // why values that may be equal do not count as an answer
-
-	want, got *expr.Node // the sides of relations that are compared; nil without relations
+	loose    bool   // compare values only
+	text     string // of the response
+	final    bool   // a relation states a value in final form
 }
 
 // maxCompared bounds the nodes visited for one pair of answers.
@@ -160,13 +177,15 @@ func (q *Question) comparer() *comparer {
 	return &comparer{question: q, left: maxCompared, algebra: algebra.NewComparer()}
 }
 
-// match compares a value of the reference answer with one that the response states, and
-// records both.
+// match compares a value of the reference answer with one that the response states.
 func (c *comparer) match(w, g *expr.Node) bool {
 	if !c.same(w, g) {
 		return false
 	}
-	c.want, c.got = w, g
+	if fault := c.question.form(w, g, c.text); fault != "" && !c.loose {
+		return c.because(fault)
+	}
+	c.final = true
 	return true
 }
 
@@ -218,6 +237,9 @@ func (c *comparer) same(w, g *expr.Node) bool {
 			return c.because(OtherForm)
 		}
 		return w.Digits == g.Digits && w.Places == 0 && g.Places == 0 && (w.Base == g.Base || w.Base == "" || g.Base == "")
+	}
+	if w.Kind == expr.Number && w.Digits == "" && !w.Value.IsInt() && g.Kind == expr.Number && g.Places > 0 && w.Value.Cmp(g.Value) != 0 {
+		return false // 0.142857 is not its repetition
 	}
 	return c.algebra.Same(w, g)
 }

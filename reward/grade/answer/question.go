@@ -112,9 +112,11 @@ func (q *Question) form(want, got *expr.Node, text string) string {
 		return Unfinished
 	}
 	allowed := algebra.Pending(w)
-	for name := range algebra.Pending(g) {
-		if !allowed[name] {
-			return Unfinished
+	for _, part := range parts(g) {
+		for name := range algebra.Pending(part) {
+			if !allowed[name] {
+				return Unfinished
+			}
 		}
 	}
 	key := algebra.Key(g)
@@ -177,12 +179,28 @@ func (q *Question) defines(n *expr.Node) bool {
 		return true
 	}
 	q.prepare()
-	return !q.keys[algebra.Key(n)] && (q.alone[algebra.Key(head)] || algebra.Variables(head) > 1 || head.Has(func(m *expr.Node) bool { return m.Is("pi") }))
+	if q.keys[algebra.Key(n)] || head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) && !q.alone[algebra.Key(head)] {
+		return false
+	}
+	return q.alone[algebra.Key(head)] || algebra.Variables(head) > 1 || head.Has(func(m *expr.Node) bool { return m.Is("pi") })
 }
 
 // reduces reports whether the question asks for lowest terms or simplest roots.
 func (q *Question) reduces() bool {
 	return q.asks("lowest terms", "simpl", "reduce", "common fraction", "m+n", "relatively prime")
+}
+
+// parts returns what an inequality or equation says about its name, or n itself.
+func parts(n *expr.Node) (all []*expr.Node) {
+	if n.Kind != expr.Relation {
+		return []*expr.Node{n}
+	}
+	for _, arg := range n.Args {
+		if !isName(arg) {
+			all = append(all, arg)
+		}
+	}
+	return all
 }
 
 // explicit reports whether an equation states one variable in terms of others.
@@ -258,6 +276,9 @@ func (q *Question) fits(name string) bool {
 	}
 	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
 	parts := strings.Split(name, "/")
+	if len(parts) == 2 && !q.rate(parts[1]) {
+		return false
+	}
 	for _, part := range parts {
 		u := unitOf(part)
 		if u.num == 0 || q.mentions(u) {
@@ -270,6 +291,26 @@ func (q *Question) fits(name string) bool {
 		}
 	}
 	return true
+}
+
+// rate reports whether the question asks for something per unit, or for no rate at all.
+func (q *Question) rate(per string) bool {
+	q.prepare()
+	want, found := unitOf(per), false
+	fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	for i, f := range fields {
+		if f == "per" && i+1 < len(fields) {
+			u := unitOf(fields[i+1])
+			if fields[i+1] == "h" {
+				u = unitOf("hour")
+			}
+			if u.num > 0 && u == want {
+				return true
+			}
+			found = found || u.num > 0
+		}
+	}
+	return !found || want.num == 0
 }
 
 // option returns the text of a choice that the question offers, or "".
@@ -324,12 +365,11 @@ func alters(name string) bool {
 	name = strings.ToLower(name)
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }) {
 		switch word {
-		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "less", "fewer", "more", "greater", "smaller", "larger",
-			"than", "below", "under", "above", "over", "minus", "plus", "times", "divided", "double", "twice", "triple", "half", "third", "quarter", "dozen", "pairs", "least", "most", "almost",
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "than", "below", "under", "above", "over", "minus", "plus", "divided", "double", "twice", "triple", "half", "third", "quarter", "dozen", "pairs", "least", "most", "almost",
 			"nearly", "hundred", "thousand", "million", "billion", "maybe", "perhaps", "possibly", "either", "might", "unless", "instead", "squared", "cubed", "factorial", "too", "short", "off",
 			"guess", "unknown", "between", "beyond", "exceeds", "contradiction", "impossible", "mod", "modulo",
 			"but", "multiple", "divisor", "factor", "loss", "rises", "falls", "increases", "decreases", "grows", "drops", "cube", "complement", "supplement", "opposite", "inverse",
-			"reciprocal", "root", "logarithm", "derivative", "can't", "cannot", "unlike", "different", "wouldn't":
+			"reciprocal", "root", "logarithm", "derivative", "cant", "can't", "cannot", "unlike", "different", "wouldnt":
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package answer
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
@@ -177,7 +178,7 @@ func values(n *expr.Node) []*expr.Node {
 			end = min(end, i)
 		case op == "in" && len(n.Ops) == 1:
 			return n.Args[1:]
-		case op != "=" && op != "~":
+		case op != "=" && op != "~" && op != "equiv":
 			return nil
 		}
 	}
@@ -205,11 +206,17 @@ func (c *comparer) stated(n *expr.Node) []*expr.Node {
 		return nil
 	}
 	all := n.Args
-	named := len(all) > 1 && !isConstant(all[0]) && (isName(all[0]) || c.question.defines(n) || isPowerOfName(all[0]) && all[1].Kind == expr.Matrix)
-	for ; len(all) > 1 && (named || isName(all[0])); named = false {
+	named := len(all) > 1 && (isName(all[0]) || c.question.defines(n) || isPowerOfName(all[0]) && all[1].Kind == expr.Matrix)
+	for k := len(n.Ops) - 1; k >= 0; k-- {
+		if n.Ops[k] == "equiv" { // 20 ≡ 6 (mod 7)
+			all, named = n.Args[k+1:], false
+			break
+		}
+	}
+	for first := named; len(all) > 1 && (first || isName(all[0])); first = false {
 		all = all[1:]
 	}
-	for len(all) > 2 && algebra.Variables(all[0]) > 0 && isConstant(all[len(all)-1]) { // C = 2πr = 6π
+	for named && len(all) > 1 && !isConstant(all[0]) && isConstant(all[len(all)-1]) { // C = 2πr = 6π
 		all = all[1:]
 	}
 	for i := range all[1:] {
@@ -218,17 +225,20 @@ func (c *comparer) stated(n *expr.Node) []*expr.Node {
 			return nil
 		}
 	}
-	var found []*expr.Node
-	for _, v := range slices.Backward(all) {
-		if len(algebra.Pending(v)) == 0 {
-			found = append(found, v)
-		}
+	return all
+}
+
+// inTen returns the value of a whole number that is written in any base, or -1.
+func inTen(n *expr.Node) int64 {
+	base, err := strconv.Atoi(cmp.Or(n.Base, "10"))
+	if err != nil || base < 2 || base > 36 {
+		return -1
 	}
-	if len(found) == 0 {
-		return all
+	v, err := strconv.ParseInt(n.Digits, base, 64)
+	if err != nil {
+		return -1
 	}
-	slices.SortStableFunc(found, func(a, b *expr.Node) int { return cmp.Compare(algebra.Leaves(a), algebra.Leaves(b)) })
-	return found
+	return v
 }
 
 // isPowerOfName reports whether n is a power of a matrix.
@@ -239,12 +249,15 @@ func isPowerOfName(n *expr.Node) bool {
 // agree reports whether b restates a: its value is the same, or one is the other rounded
 // to at least 3 digits.
 func (c *comparer) agree(a, b *expr.Node) bool {
+	if a.Kind == expr.Number && b.Kind == expr.Number && a.Base != b.Base {
+		return inTen(a) == inTen(b)
+	}
 	return c.same(a, b) || c.same(b, a) || algebra.Rounds(a, b) || algebra.Rounds(b, a)
 }
 
 func isConstant(n *expr.Node) bool {
 	return !n.Has(func(m *expr.Node) bool {
-		return m.Kind == expr.Symbol && !m.Is("pi") && !m.Is("e") && !m.Is("i") || m.Kind >= expr.Bracket && m.Kind != expr.Unit || m.Kind == expr.Text
+		return m.Kind == expr.Symbol && !m.Is("pi") && !m.Is("e") && !m.Is("i") || m.Kind == expr.Call && len(m.Name) == 1 || m.Kind >= expr.Bracket && m.Kind != expr.Unit || m.Kind == expr.Text
 	})
 }
 
@@ -261,7 +274,7 @@ func isName(n *expr.Node) bool {
 	case expr.Unit:
 		return isName(n.Args[0])
 	case expr.Call:
-		return !algebra.Elementary(n.Name) && n.Name != "prime" || n.Name == "abs" && n.Args[0].Kind == expr.Product && isName(n.Args[0])
+		return !algebra.Elementary(n.Name) && n.Name != "prime" && n.Name != "conj" || n.Name == "abs" && n.Args[0].Kind == expr.Product && isName(n.Args[0])
 	case expr.Bracket, expr.Ratio, expr.List:
 		return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return !isName(m) })
 	case expr.Product: // of points, as in AB and P(A)
@@ -306,7 +319,7 @@ func (c *comparer) names(w, g *expr.Node) bool {
 }
 
 func equations(n *expr.Node) bool {
-	return !slices.ContainsFunc(n.Ops, func(op string) bool { return op != "=" && op != "~" })
+	return !slices.ContainsFunc(n.Ops, func(op string) bool { return op != "=" && op != "~" && op != "equiv" })
 }
 
 // balanced reports whether both sides of n are single values.

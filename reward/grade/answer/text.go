@@ -14,6 +14,11 @@ func Clean(s string) string {
 	if boxed, _, ok := Boxed(s); ok && !strings.Contains(s, "\\boxed{}") {
 		s = boxed
 	}
+	for _, arrow := range []string{`\implies`, `\Rightarrow`, `\Longrightarrow`, `\iff`, "⇒", "⟹"} {
+		if _, after, ok := cutLast(s, arrow); ok && strings.Contains(after, "=") {
+			s = strings.TrimSpace(after)
+		}
+	}
 	s = Rows(s)
 	if strings.Contains(s, `\begin`) && !strings.Contains(s, `\\begin`) { // rows may begin with brackets
 		s = strings.ReplaceAll(s, `\\`, `\\ `)
@@ -180,19 +185,25 @@ func (q *Question) sameWords(w, g string) bool {
 		return true
 	}
 	lower := strings.ToLower(strings.TrimSpace(g))
-	if len(lower) > maxSentence || denies(lower) {
+	b := words(g)
+	if len(a) == 1 && len(b) > 1 && (a[0] == "yes" || a[0] == "no") && b[0] == a[0] && strings.Contains(lower[:5], ",") {
+		return !slices.Contains(b, map[string]string{"yes": "no", "no": "yes"}[a[0]])
+	}
+	if len(a) == 1 && a[0] == "neither" && slices.Contains(b, "nor") {
+		return slices.Contains(b, a[0])
+	}
+	if len(lower) > maxSentence || denies(lower) || strings.ContainsAny(g, "<>≤≥≠|&\\") {
 		return false
 	}
 	for _, verb := range []string{" is ", " are ", " was ", ": ", " be "} {
-		if head, tail, ok := cutLast(lower, verb); ok && len(strings.Fields(head)) <= maxLead && sameList(a, words(tail)) {
+		if head, tail, ok := cutLast(lower, verb); ok && len(strings.Fields(head)) <= maxLead && sameList(a, trimmed(tail)) {
 			return true
 		}
 	}
-	b := words(g)
 	for len(b) > 0 && slices.Contains([]string{"therefore", "thus", "hence", "so", "finally"}, b[0]) {
 		b = b[1:]
 	}
-	if len(b) > len(a) && sameList(b[:len(a)], a) && !slices.ContainsFunc(b[len(a):], func(word string) bool { return q.Text != "" && !q.has(word) }) {
+	if len(b) > len(a)+1 && sameList(b[:len(a)], a) && isVerb(b[len(a)]) && !slices.Contains(b, "and") && !slices.ContainsFunc(b[len(a):], func(word string) bool { return q.Text != "" && !q.has(word) }) {
 		return true // Evelyn finishes last
 	}
 	for _, tail := range []string{" is the correct answer", " is the answer", " is correct", " is the right answer", " is my answer"} {
@@ -201,6 +212,27 @@ func (q *Question) sameWords(w, g string) bool {
 		}
 	}
 	return false
+}
+
+// trimmed returns the words of an answer without what surrounds it: "facing East, with
+// 3 turns".
+func trimmed(tail string) []string {
+	for _, mark := range []string{", with ", ", since ", ", because ", ", as ", ", at ", ", who ", ", which ", ", so "} {
+		tail, _, _ = strings.Cut(tail, mark)
+	}
+	all := words(tail)
+	for len(all) > 1 && slices.Contains([]string{"facing", "called", "named", "on", "in", "at"}, all[0]) {
+		all = all[1:]
+	}
+	for len(all) > 1 && slices.Contains([]string{"solutions", "solution", "roots", "ones"}, all[len(all)-1]) {
+		all = all[:len(all)-1]
+	}
+	return all
+}
+
+// isVerb reports whether a word after a name may be its verb.
+func isVerb(word string) bool {
+	return strings.HasSuffix(word, "s") || strings.HasSuffix(word, "ed") || slices.Contains([]string{"has", "had", "will", "can", "did", "won", "got", "sat", "ran"}, word)
 }
 
 // The bounds on a sentence that states an answer in words: its bytes, and the words
@@ -223,7 +255,7 @@ func denies(lower string) bool {
 	return slices.ContainsFunc(strings.FieldsFunc(lower, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
 		switch word {
 		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "or", "either", "if", "unless", "maybe", "perhaps", "might", "could", "wrong", "incorrect", "false",
-			"instead", "rather", "except", "cannot", "can't", "unlike", "whether", "possibly", "but", "than", "wasn't", "before", "after", "think", "guess", "assume", "suppose":
+			"instead", "rather", "except", "cannot", "can't", "unlike", "whether", "possibly", "but", "than", "wasn't", "think", "guess", "assume", "suppose":
 			return true
 		}
 		return false

@@ -30,8 +30,13 @@ func (l *lexer) command() {
 	switch name {
 	case "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "middle",
 		"displaystyle", "textstyle", "limits", "nolimits", "mathbf", "mathit", "mathsf", "mathcal", "boldsymbol", "bm", "boxed", "fbox",
-		"underline", "overline", "vec", "hat", "bar", "widehat", "overrightarrow", "mathstrut", "hline", "rm", "bf", "it", "large", "Large", "huge", "normalsize":
+		"underline", "vec", "hat", "widehat", "overrightarrow", "mathstrut", "hline", "rm", "bf", "it", "large", "Large", "huge", "normalsize":
 		l.accept(".") // \left. has no bracket
+	case "overline", "bar":
+		look := l.cursor
+		if inside, ok := look.braced(); ok && strings.Trim(inside, "ABCDEFGHIJKLMNOPQRSTUVWXYZ'_{}0123456789 ") != "" {
+			l.emit(tFunc, "conj")
+		}
 	case "text", "textbf", "textit", "textrm", "textsf", "texttt", "textnormal", "mbox", "hbox", "mathrm", "operatorname", "emph", "mathbb", "mathop", "textsuperscript":
 		if inside, ok := l.braced(); ok {
 			l.text(name, inside)
@@ -81,6 +86,8 @@ func (l *lexer) escaped(c byte) {
 		l.emit(tOp, string(c))
 	case '|':
 		l.emit(tOp, "||")
+	case '&':
+		l.emit(tSymbol, "&")
 	case '(', ')', '[', ']', '!':
 	case '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 		l.failed = true
@@ -129,7 +136,7 @@ func (l *lexer) text(name command, inside string) {
 		l.emit(tWord, trimmed)
 	case name == "mathbb":
 		l.emit(tSymbol, "mathbb "+inside)
-	case name == "operatorname" && isFunction(inside):
+	case name == "operatorname" && (isFunction(inside) || strings.HasPrefix(strings.TrimLeft(l.rest(), " "), "(") && strings.Trim(inside, alphabet) == ""):
 		l.emit(tFunc, inside)
 	case len(l.stack) > maxDepth || strings.Count(inside, `\`) > 16:
 		l.failed = true
@@ -195,7 +202,7 @@ func (c command) operator() string {
 	case "approx", "simeq", "sim":
 		return "~"
 	case "equiv":
-		return "="
+		return "equiv"
 	case "in", "to", "rightarrow", "mapsto":
 		return "in"
 	case "bmod":

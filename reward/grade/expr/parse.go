@@ -120,7 +120,7 @@ func (p *parser) relation() *Node {
 	}
 	rel := &Node{Kind: Relation, Args: []*Node{n}}
 	for {
-		op, ok := p.take("=", "!=", "<", "<=", ">", ">=", "~", "in")
+		op, ok := p.take("=", "!=", "<", "<=", ">", ">=", "~", "in", "equiv")
 		if !ok {
 			break
 		}
@@ -301,7 +301,7 @@ func (p *parser) scale(n **Node) bool {
 	if (*n).Kind != Number || (*n).Base != "" {
 		return false
 	}
-	times, ok := map[string]int64{"dozen": 12, "hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}[strings.ToLower(p.peek().text)]
+	times, ok := map[string]int64{"hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}[strings.ToLower(p.peek().text)]
 	if !ok {
 		return false
 	}

@@ -124,12 +124,19 @@ func Before(text string) string {
 	for _, word := range []string{"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
 		"no more than", "no less than", "under", "below", "above", "up to", "almost", "nearly", "exceeding", "short of", "half", "half of", "twice", "double", "triple", "thrice",
 		"third of", "quarter of", "multiple of", "power of", "factor of", "divisor of", "complement of", "supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
-		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "but", "except", "excluding", "not", "never",
-		"can't be", "cannot be", "isn't", "wouldn't be", "minus", "negative", "times", "divided by", "instead of", "other than", "anything other than", "different from", "between", "unlike", "not equal to", "not equal",
-		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by", "off by"} {
-		if head, ok := strings.CutSuffix(text, word); ok && !(word == "up to" && (strings.HasSuffix(head, "adds ") || strings.HasSuffix(head, "add ") || strings.HasSuffix(head, "comes ") || strings.HasSuffix(head, "adding "))) && (head == "" || !isLetter(head[len(head)-1])) {
-			return word
+		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "except", "excluding", "not", "never",
+		"can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "minus", "divided by", "instead of", "other than", "anything other than", "different from", "between", "unlike", "not equal to", "not equal",
+		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by"} {
+		head, ok := strings.CutSuffix(text, word)
+		if !ok || head != "" && isLetter(head[len(head)-1]) {
+			continue
 		}
+		verb := strings.TrimRight(head, " ")
+		verb = verb[strings.LastIndexByte(verb, ' ')+1:]
+		if word == "up to" && slices.Contains([]string{"adds", "add", "adding", "comes", "rounds", "rounded", "rounding", "round", "sums"}, verb) {
+			return ""
+		}
+		return strings.ReplaceAll(word, "'", "")
 	}
 	return ""
 }
@@ -171,7 +178,7 @@ func After(text string) string {
 			return "percent"
 		case (f == "is" || f == "was" || f == "are" || f == "isn't" || f == "would" || f == "cannot") && denial(next(1), next(2)) || f == "isn't":
 			return "is not"
-		case i == 0 && (f == "minus" || f == "plus" || f == "times" || f == "squared" || f == "cubed" || f == "factorial" || f == "unless" || f == "if"):
+		case i == 0 && (f == "minus" || f == "plus" || f == "times" && next(1) != "" && isDigit(next(1)[0]) || f == "squared" || f == "cubed" || f == "factorial" || f == "unless" || f == "if"):
 			return f
 		}
 	}
@@ -186,5 +193,7 @@ func denial(first, second string) bool {
 	}
 	return first == "be" && (second == "wrong" || second == "incorrect" || second == "too")
 }
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
