@@ -134,6 +134,12 @@ func (p place) equation(n int) candidate {
 		}
 	}
 	text := strings.TrimSpace(run[lo:])
+	if left := strings.TrimSpace(run[:max(0, lo-1)]); lo > 0 && strings.ContainsAny(left, "/^√²³") && strings.IndexFunc(left, unicode.IsLetter) >= 0 && !strings.ContainsAny(left, "=") {
+		text = run // 1/x = 4
+	}
+	if lo > 0 && strings.Trim(run[:lo-1], "$0123456789., ") == "" && strings.ContainsAny(text, "+*/^×·") { // 9,901 = 99^2 + 100
+		text = run
+	}
 	if measure := strings.TrimRight(text, "²³"); measure != text && isMeasure(measure) {
 		text = measure
 	}

@@ -42,7 +42,7 @@ func (s clauses) reason() int {
 	if lower == "" {
 		return 0
 	}
-	for _, word := range []string{", assuming ", ", although ", ", though ", ", even though ", ", since ", "(since ", "(because ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
+	for _, word := range []string{", assuming ", ", although ", ", the double of ", ", the square of ", ", the half of ", ", the triple of ", ", though ", ", even though ", ", since ", "(since ", "(because ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
 		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", da ", ", weil ", ", car ", ", ya que ", " porque ", " puisque ", " parce que ", ", or about ", ", or approximately ", ", or roughly "} {
 		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
 			first = i

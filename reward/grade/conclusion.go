@@ -125,7 +125,7 @@ func choice(s string) (string, bool) {
 		switch {
 		case len(fields) == 2 && wording.Concludes(s) && strings.Contains(fields[k], "("), (before == "is" || before == "equals" || before == "be") && after == "":
 			return letter, true
-		case before == "option", before == "choice", strings.HasPrefix(after, "is the correct"), strings.HasPrefix(after, "is correct"), strings.HasPrefix(after, "is the answer"), strings.HasPrefix(after, "is the right"):
+		case before == "option", before == "choice", before == "leaves", before == "leaving", before == "choose", before == "pick", before == "select", strings.HasPrefix(after, "is the correct"), strings.HasPrefix(after, "is correct"), strings.HasPrefix(after, "is the answer"), strings.HasPrefix(after, "is the right"):
 			return letter, true
 		}
 	}

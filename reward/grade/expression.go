@@ -50,8 +50,11 @@ func expressionAt(s string, i int) int {
 		}
 		depth = open
 		isOperator := strings.Trim(trimmed, "+-*/=x×÷−·") == ""
-		alone := depth == 0 && strings.Trim(trimmed, "0123456789.,") == ""
+		alone := depth == 0 && strings.Trim(trimmed, "$0123456789.,") == ""
 		if alone && operand && len(trimmed) != 3 { // 17 000 is one number
+			break
+		}
+		if operand && token[0] == '(' && depth > 0 && !strings.Contains(token, ",") { // $25 (75 ÷ 3)
 			break
 		}
 		operand = alone
@@ -149,6 +152,9 @@ func numberAt(t string, i int) int {
 	if rest, ok := strings.CutPrefix(t[j:], "−"); ok && isDigitAt(rest, 0) {
 		j += len("−")
 	}
+	if prev, _ := utf8.DecodeLastRuneInString(t[:i]); isDigitAt(t, j) && unicode.Is(unicode.No, prev) {
+		return 0 // ⅟108
+	}
 	if !isDigitAt(t, j) || i > 0 && (isLetterAt(t, i-1) || isDigitAt(t, i-1)) {
 		return 0
 	}
@@ -164,6 +170,8 @@ func numberAt(t string, i int) int {
 			j++
 		case c == ' ' && (isMixedAt(t, j) || isGroupedAt(t, i, j)):
 			j++
+		case strings.HasPrefix(t[j:], " : ") && isDigitAt(t, j+3): // a ratio
+			j += 3
 		case (c == '-' || c == '+' || c == '*') && isDigitAt(t, j+1):
 			j++
 		case strings.HasPrefix(t[j:], "°"):

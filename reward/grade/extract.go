@@ -3,6 +3,7 @@ package grade
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
@@ -21,6 +22,9 @@ func Equal(want, got string) bool { return answer.Equal(want, got) }
 func expected(want string) string {
 	if _, after, ok := strings.Cut(want, "####"); ok {
 		return strings.TrimSpace(after)
+	}
+	if answer.IsBlock(want) {
+		return want
 	}
 	if list, _, ok := answer.Boxed(want); ok {
 		return list
@@ -78,14 +82,21 @@ func explicit(text string) (end int, readings []string) {
 	if i, line := marked(tail); i >= 0 && skip+i > end {
 		end, readings = skip+i, read1(line)
 	}
-	if i := strings.LastIndex(tail, "<answer>"); i >= 0 && skip+i > end-maxMath {
+	if i := strings.LastIndex(tail, "<answer>"); i >= 0 {
 		inside, _, _ := strings.Cut(tail[i+len("<answer>"):], "</answer>")
-		end = skip + i + len("<answer>") + len(inside)
-		if _, _, boxed := answer.Boxed(inside); boxed || strings.Contains(strings.TrimSpace(inside), "\n") || strings.Contains(inside, "nswer") || strings.Contains(inside, "####") {
-			return end, append(Extract(inside), inside)
-		}
-		if strings.TrimSpace(inside) != "" {
-			return end, read1(inside)
+		at := skip + i + len("<answer>") + len(inside)
+		_, _, boxed := answer.Boxed(inside)
+		marks := boxed || strings.Contains(strings.TrimSpace(inside), "\n") || strings.Contains(inside, "nswer") || strings.Contains(inside, "####")
+		switch {
+		case at < end || strings.TrimSpace(inside) == "":
+		case joinsTags(tail[:i]) || listsLines(inside):
+			return at, []string{"?"}
+		case marks && strings.Contains(inside, " or "):
+			return at, []string{"?"}
+		case marks:
+			return at, Extract(inside)
+		default:
+			return at, read1(inside)
 		}
 	}
 	if at, found := phrase(tail, len(readings) > 0, end-skip); len(found) > 0 {
@@ -113,6 +124,16 @@ func marked(s string) (int, string) {
 
 // read1 reads a bare answer. If s is a sentence, it adds the sentence's main candidate.
 func read1(s string) []string {
+	if strings.HasSuffix(strings.TrimSpace(s), " *") {
+		return []string{"?"} // breaks off
+	}
+	if letter := strings.Trim(firstField(s), ".,*;:"); !others(s) {
+		if _, ok := answer.Choice(letter); ok && strings.Contains(s, " (") {
+			if _, comment, _ := strings.Cut(strings.ToLower(s), " ("); !strings.HasPrefix(comment, "not") && !strings.HasPrefix(comment, "or") && !strings.HasPrefix(comment, "no") {
+				return []string{s, letter}
+			}
+		}
+	}
 	for _, mode := range []expr.Mode{{Thousands: true}, {}} {
 		if _, ok := expr.Parse(answer.Clean(s), mode); ok {
 			if all := sentences(s); len(all) == 1 { // "They have 25 apples"
@@ -123,6 +144,9 @@ func read1(s string) []string {
 			return []string{s}
 		}
 	}
+	if head, ok := commented(s); ok {
+		return []string{s, head}
+	}
 	if strings.ContainsAny(s, "<>≤≥≠") || breaksOff(s) || relates(s) || undecided(s) {
 		return []string{s}
 	}
@@ -130,6 +154,54 @@ func read1(s string) []string {
 		return []string{s}
 	}
 	return append([]string{s}, mainOf(answer.BareText(s))...)
+}
+
+// joinsTags reports whether text ends in an answer's tag and a word that offers another.
+func joinsTags(text string) bool {
+	between := text[strings.LastIndex(text, ">")+1:]
+	return strings.HasSuffix(text[:len(text)-len(between)], "</answer>") && answer.Joins(between)
+}
+
+// listsLines reports whether each line of a short text is a bare number, and they differ.
+func listsLines(s string) bool {
+	fields := strings.Split(strings.TrimSpace(s), "\n")
+	differ := false
+	for _, f := range fields {
+		if f = strings.TrimSpace(f); f == "" || strings.Trim(f, "-$0123456789.,/") != "" {
+			return false
+		}
+		differ = differ || f != strings.TrimSpace(fields[0])
+	}
+	return differ
+}
+
+// commented splits a bare answer from a comment that neither takes it back nor has
+// another value: "9 (i.e. 9.0)", "360 seats, all counted".
+func commented(s string) (string, bool) {
+	s = answer.BareText(s)
+	for _, sep := range []string{" (", ", "} {
+		head, comment, ok := strings.Cut(s, sep)
+		if !ok || !strings.ContainsAny(head, "0123456789") {
+			continue
+		}
+		if _, parses := expr.Parse(answer.Clean(head), expr.Mode{Thousands: true}); !parses {
+			continue
+		}
+		doubts := slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(comment), func(r rune) bool { return !unicode.IsLetter(r) }), func(word string) bool {
+			return slices.Contains([]string{"not", "no", "wrong", "incorrect", "false", "if", "maybe", "perhaps", "might", "could", "unless", "guess", "about", "roughly"}, word)
+		})
+		if doubts || strings.Contains(strings.ToLower(comment), "or ") && !strings.Contains(comment, "written") {
+			return "", false
+		}
+		same := true
+		for _, part := range sentences(comment) {
+			for _, c := range part.candidates() {
+				same = same && answer.SameValue(head, c.text)
+			}
+		}
+		return head, same && hasLetter(comment)
+	}
+	return "", false
 }
 
 // relates reports whether s says in LaTeX that a value is bounded or excluded.
@@ -140,6 +212,9 @@ func relates(s string) bool {
 
 // breaksOff reports whether s ends in an operator.
 func breaksOff(s string) bool {
+	if strings.HasSuffix(strings.TrimSpace(s), " *") {
+		return true
+	}
 	s = strings.TrimRight(s, " $*\n)]}\\")
 	return slices.ContainsFunc([]string{"+", "-", "=", "×", "÷", "/", "^", "_", `\times`, `\cdot`, `\div`, "−", "·"}, func(op string) bool { return strings.HasSuffix(s, op) })
 }

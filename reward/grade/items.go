@@ -74,6 +74,9 @@ func (l items) readings(k int) []string {
 	if first < k { // 1 2 3
 		return []string{strings.TrimSpace(l.text[all[first].lo:all[k].hi])}
 	}
+	for first > 0 && strings.HasSuffix(strings.TrimRight(l.text[:all[first-1].lo], " $"), "both") && answer.Joins(l.before(first)) {
+		first--
+	}
 	for first > 0 && (all[k].aside || !all[first-1].aside) && answer.Joins(l.before(first)) && !l.solves(first) {
 		first--
 	}
@@ -90,6 +93,12 @@ func (l items) readings(k int) []string {
 			return []string{all[k].text, all[j].text}
 		}
 	}
+	if digits, ok := strings.CutSuffix(all[k].text, " thousand"); ok && first == k {
+		return []string{readings, digits + "k"}
+	}
+	if first == k && k > 0 && strings.ContainsAny(all[k].text, "+*/×") && answer.SameValue(all[k-1].text, all[k].text) {
+		return []string{l.changed(k-1, k-1, all[k-1].text)}
+	}
 	if first == k && k > 0 && wording.Rounds(l.before(k)) {
 		return []string{readings, all[k-1].text}
 	}
@@ -100,6 +109,18 @@ func (l items) readings(k int) []string {
 		return []string{readings, all[k-1].text}
 	}
 	return []string{readings}
+}
+
+// plain drops the candidates whose meaning the words around them change, as in "18, twice
+// 9", if one remains that the sentence is about.
+func (l items) plain() []candidate {
+	plain := slices.DeleteFunc(slices.Clone(l.all), func(c candidate) bool {
+		return wording.Before(l.text[max(0, c.lo-40):c.lo]) != "" || wording.After(l.text[c.hi:]) != ""
+	})
+	if slices.ContainsFunc(plain, func(c candidate) bool { return !c.aside && !c.aim }) {
+		return plain
+	}
+	return l.all
 }
 
 // changed adds to text, which items first to last give, the words around them that change

@@ -39,6 +39,12 @@ func phrase(text string, marked bool, after int) (int, []string) {
 		if len(found) == 0 {
 			continue
 		}
+		if text[begin-1] == '=' && strings.ContainsAny(found[0], "*/+") && !strings.Contains(found[0], "=") { // code
+			continue
+		}
+		if denied(lower[i:begin]) {
+			found = []string{"not " + found[0]}
+		}
 		if strong {
 			return at, found
 		}
@@ -50,6 +56,13 @@ func phrase(text string, marked bool, after int) (int, []string) {
 		return 0, nil
 	}
 	return weakAt, weak
+}
+
+// denied reports whether the words between "answer" and what it is deny it.
+func denied(words string) bool {
+	return slices.ContainsFunc(strings.Fields(words), func(word string) bool {
+		return slices.Contains([]string{"not", "cannot", "can't", "never", "isn't", "wouldn't", "couldn't"}, word)
+	})
 }
 
 // announcements caches the last positions of words that announce an answer.
@@ -144,13 +157,16 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 	if strings.HasPrefix(strings.ToLower(body[skip:]), "not ") {
 		return 0, nil, false
 	}
-	if _, ok := answer.Choice(strings.Trim(firstField(body[skip:]), ".,*")); ok {
+	if _, ok := answer.Choice(strings.Trim(firstField(body[skip:]), ".,*;:")); ok {
 		if others(body[skip:]) || wording.After(strings.TrimPrefix(body[skip:], firstField(body[skip:]))) != "" {
 			return end, []string{body[skip:]}, true
 		}
-		return end, []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*")}, true
+		return end, []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*;:")}, true
 	}
 	found := s.candidates()
+	if isCode(body) {
+		return end, []string{body}, true
+	}
 	if whole := wholeSentence(text, begin, s); whole.hedges() {
 		return end, whole.main(), true
 	}
@@ -169,7 +185,7 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 			return end, append(s.main(), body[skip:]), true
 		}
 		last := 0
-		for last+1 < len(found) && answer.Joins(s.text[found[last].hi:found[last+1].lo]) {
+		for last+1 < len(found) && answer.Joins(s.text[found[last].hi:found[last+1].lo]) && !isSubject(s.text[found[last+1].hi:]) {
 			last++
 		}
 		readings = []string{items{s.text, found}.changed(0, last, joined(found[:last+1]))}
@@ -181,7 +197,7 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		}
 		return end, readings, true
 	}
-	return end, append(s.main(), body[skip:]), false
+	return end, append(s.main(), body[skip:]), begin > 1 && strings.HasSuffix(strings.TrimRight(text[:begin], " *\n"), ":")
 }
 
 // wholeSentence returns the full sentence that ends with s, which starts at begin.
@@ -214,20 +230,39 @@ func computes(s sentence, found []candidate) bool {
 	return false
 }
 
+// isCode reports whether s is a call in a programming language: solve(32, x).
+func isCode(s string) bool {
+	name, _, ok := strings.Cut(s, "(")
+	return ok && len(name) > 3 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") == "" && !startsFunction(name)
+}
+
+// isSubject reports whether the words after a value make it the subject of another
+// clause or a comparison: "15, 8 more than before", "9, and 81 is its square".
+func isSubject(after string) bool {
+	word := firstField(after)
+	return word == "is" || word == "are" || wording.After(after) != ""
+}
+
 // others reports whether a chosen letter is followed by another one: "C or D".
 func others(s string) bool {
+	first, ok := answer.Choice(strings.Trim(firstField(s), ".,*;:"))
+	for i := 2; ok && i+2 < len(s); i++ {
+		if s[i] == '(' && s[i+2] == ')' && s[i+1] >= 'A' && s[i+1] <= 'J' && s[i+1] != first {
+			return true
+		}
+	}
 	fields := strings.Fields(strings.NewReplacer("/", " / ", ",", " , ", "|", " | ").Replace(s))
 	if len(fields) < 3 || !slices.Contains([]string{"or", "and", "/", ",", "|", "nor", "&", "vs"}, fields[1]) {
 		return false
 	}
-	_, ok := answer.Choice(strings.Trim(fields[2], ".,*"))
+	_, ok = answer.Choice(strings.Trim(fields[2], ".,*"))
 	return ok
 }
 
 // rivals reports whether only a sign such as | stands between two values.
 func rivals(between string) bool {
 	between = strings.NewReplacer(`\mid`, "|", `\vee`, "|", `\lor`, "|", `\to`, "|", "$", "", " ", "").Replace(between)
-	return between != "" && strings.Trim(between, "|/&~→;?") == ""
+	return strings.Trim(between, "|/&~→;?") == ""
 }
 
 func hasLetter(s string) bool { return strings.IndexFunc(s, unicode.IsLetter) >= 0 }

@@ -20,7 +20,7 @@ func (s sentence) main() []string {
 	if k := slices.IndexFunc(all, func(c candidate) bool { return c.lo >= from }); k > 0 {
 		all = all[k:]
 	}
-	all = items{s.text, all}.measured()
+	all = items{s.text, items{s.text, all}.plain()}.measured()
 	if k := parts.reason(); k > from {
 		all = items{s.text, all}.explained(k)
 	}
@@ -50,14 +50,20 @@ func (s sentence) main() []string {
 // hedges reports whether a sentence leaves open which of several values is the answer.
 func (s sentence) hedges() bool {
 	lower := strings.ToLower(s.text)
-	open := slices.ContainsFunc([]string{"but it might", "but it could", "but might be", "but could be", "somewhere between", "under the second", "in the second case", "on the other reading", "if that is not", "give or take", "in which case", "although it could", "also works"},
+	open := slices.ContainsFunc([]string{"but it might", "but it could", "but might be", "but could be", "somewhere between", "under the second", "in the second case", "on the other reading", "if that is not", "give or take", "alternatively", "both accepted", "seems to work", "works too", "votes)", "(or ", "either is", "both are", "would also be", "also acceptable", "also possible", "in which case", "although it could", "also works"},
 		func(word string) bool { return strings.Contains(lower, word) })
+	if all := s.candidates(); !open && len(all) > 1 && strings.HasPrefix(strings.TrimLeft(s.text[all[0].hi:], " %$*"), "(") && strings.Contains(lower[all[0].hi:], " if ") {
+		open = true // 25% (33.3% if …)
+	}
+	if all := s.candidates(); !open && len(all) > 1 && strings.Contains(lower[all[0].hi:], " if ") && strings.Count(lower[all[0].hi:], " if ") > 1 {
+		open = true // 1/9 if …, and 2/21 if …
+	}
 	if !open && (!slices.ContainsFunc([]string{"could be", "might be", "may be", "or possibly", "or perhaps", "or maybe", "could also", "might also", "depending on"},
 		func(word string) bool { return strings.Contains(lower, word) }) || !strings.Contains(lower, " or ") && !strings.Contains(lower, "also")) {
 		return false
 	}
 	all := s.candidates()
-	return len(all) > 1 && len(all) < 8 && slices.ContainsFunc(all[1:], func(c candidate) bool { return !answer.SameValue(all[0].text, c.text) })
+	return len(all) > 1 && len(all) < 12 && slices.ContainsFunc(all[1:], func(c candidate) bool { return !answer.SameValue(all[0].text, c.text) })
 }
 
 // meant returns the candidates that can be the answer. It leaves out denied values and,

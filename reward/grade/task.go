@@ -76,10 +76,14 @@ func (t *Task) block(response string) string {
 		text, _, _ = strings.Cut(after, "</answer>")
 	} else if boxed, _, ok := answer.Boxed(text); ok {
 		text = boxed
+	} else if _, after, ok := cutLast(text, "####"); ok {
+		text = after
 	} else {
-		for _, mark := range []string{"####", "nswer:", "nswer is:", "nswer is\n", "nswer**:", "nswer:**", "utput:"} {
-			if _, after, ok := cutLast(text, mark); ok {
-				text = after
+		text = answer.LastLines(text, t.gold)
+		if first, _, _ := strings.Cut(t.gold, "\n"); !strings.Contains(first, ":") { // "Answer: 1 2"
+			head, rest, _ := strings.Cut(text, "\n")
+			if _, after, ok := cutLast(head, ":"); ok {
+				text = after + "\n" + rest
 			}
 		}
 	}

@@ -95,6 +95,9 @@ func near(want, got *expr.Node, w, g *facts, base int) bool {
 // of their written forms.
 func agree(want, got *expr.Node, w, g *facts, distance, size float64) bool {
 	decimals := w.decimal || g.decimal
+	if w.rational != nil && g.rational != nil && terminates(w.rational) && terminates(g.rational) && w.rational.Cmp(g.rational) != 0 {
+		return false // 24.0000000000001 is not 24
+	}
 	if distance <= 1e-10*size {
 		// Rational numbers differ if their residues do.
 		return decimals || w.rational == nil || g.rational == nil || w.rational.Cmp(g.rational) == 0

@@ -61,7 +61,7 @@ func (p pending) sum(n *expr.Node) {
 func (p pending) product(n *expr.Node) {
 	above, below, bases := []*big.Rat{}, []*big.Rat{}, map[string]bool{}
 	times := false // a factor that is not a number, above the line
-	for _, f := range flat(n, expr.Product) {
+	for _, f := range factors(n) {
 		base, exponent := f, big.NewRat(1, 1)
 		if f.Kind == expr.Power {
 			if r := rational(f.Args[1]); r != nil {
@@ -222,6 +222,22 @@ func flat(n *expr.Node, kind expr.Kind) (all []*expr.Node) {
 	return all
 }
 
+// factors returns the factors of a product, those of its denominators as powers of -1.
+func factors(n *expr.Node) (all []*expr.Node) {
+	for _, f := range flat(n, expr.Product) {
+		if f.Kind == expr.Power && f.Args[0].Kind == expr.Product {
+			if r := rational(f.Args[1]); r != nil && r.Cmp(big.NewRat(-1, 1)) == 0 {
+				for _, below := range flat(f.Args[0], expr.Product) {
+					all = append(all, expr.Invert(below))
+				}
+				continue
+			}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
 // coefficient splits a term into its rational factor and the key of the rest.
 func coefficient(n *expr.Node) (*big.Rat, string) {
 	total := big.NewRat(1, 1)
@@ -325,6 +341,22 @@ func Literal(n *expr.Node) bool {
 		}
 	}
 	return whole <= 1 && tens <= 1 && below <= 1 && tens+below <= 1 && whole+tens > 0
+}
+
+// SameFunctions reports whether got calls no function that want does not.
+func SameFunctions(want, got *expr.Node) bool {
+	names := map[string]bool{}
+	want.Has(func(n *expr.Node) bool {
+		names[n.Name] = true
+		return false
+	})
+	return !got.Has(func(n *expr.Node) bool { return n.Kind == expr.Call && !names[n.Name] })
+}
+
+// Exact reports whether two numbers are equal, not only up to rounding.
+func Exact(a, b *expr.Node) bool {
+	x, y := rational(a), rational(b)
+	return x != nil && y != nil && x.Cmp(y) == 0
 }
 
 // Rounds reports whether b is the constant a, rounded to at least 3 digits.

@@ -29,7 +29,7 @@ func links(between string) bool {
 	if strings.ContainsAny(between, ".\n") {
 		return false
 	}
-	if strings.TrimSpace(between) == "" || Joins(between) {
+	if strings.TrimSpace(spaced(between)) == "" || Joins(between) {
 		return true
 	}
 	fields := strings.Fields(strings.NewReplacer(`\text{`, " ", "}", " ", "$", " ", `\quad`, " ", `\)`, " ", `\(`, " ").Replace(between))

@@ -28,6 +28,9 @@ func (q *Question) Fault(want, got string) string {
 	if IsBlock(want) {
 		return faultIf(!sameBlock(want, got), OtherValue)
 	}
+	if same, ok := sameJSON(w, g); ok {
+		return faultIf(!same, OtherValue)
+	}
 	if items, ok := series(w); ok {
 		return faultIf(!sameSeries(items, g), OtherValue)
 	}
@@ -84,6 +87,9 @@ func (q *Question) scaled(g string) (string, bool) {
 func SameValue(a, b string) bool {
 	if a, b = Clean(a), Clean(b); a == "" || b == "" || len(a) > maxAnswer || len(b) > maxAnswer {
 		return false
+	}
+	if same, known := (&Question{}).measures(a, b); known {
+		return same
 	}
 	x, okX := read(a, expr.Mode{Thousands: true})
 	y, okY := read(b, expr.Mode{Thousands: true})
@@ -201,6 +207,9 @@ func (c *comparer) same(w, g *expr.Node) bool {
 	if c.left < 0 {
 		return false
 	}
+	if w.Kind == expr.Text && (g.Kind == expr.Label || g.Kind == expr.Unit) {
+		return false
+	}
 	if w.Kind == expr.Label || g.Kind == expr.Label {
 		return c.labels(w, g)
 	}
@@ -233,7 +242,7 @@ func (c *comparer) same(w, g *expr.Node) bool {
 		if w.Base == "" && c.question.Text != "" && !c.question.asks("base", "binary", "octal", "hex") {
 			return g.Base == "10" && w.Digits == g.Digits
 		}
-		if w.Base == "" && c.question.Text != "" && !c.question.asks("base "+g.Base, "base-"+g.Base, "_"+g.Base, "_{"+g.Base, "base "+baseName(g.Base), "base-"+baseName(g.Base)) {
+		if w.Base == "" && c.question.Text != "" && !c.question.asks("in base "+g.Base, "to base "+g.Base, "into base "+g.Base, "base-"+g.Base, "in base $"+g.Base, "to base $"+g.Base, "in base "+baseName(g.Base), "to base "+baseName(g.Base), "base-"+baseName(g.Base), "binary", "octal", "hex") {
 			return c.because(OtherForm)
 		}
 		return w.Digits == g.Digits && w.Places == 0 && g.Places == 0 && (w.Base == g.Base || w.Base == "" || g.Base == "")
@@ -288,7 +297,7 @@ func (c *comparer) labels(w, g *expr.Node) bool {
 	if w.Kind == expr.Label {
 		return len(words(w.Name)) == 0 && c.same(w.Args[0], g) || isTitle(w.Name) && c.same(w.Args[0], g)
 	}
-	if c.question.alters(g.Name) {
+	if c.question.alters(g.Name) || !c.question.plain(g.Name) {
 		return c.because(Altered)
 	}
 	return c.same(w, g.Args[0])
@@ -313,6 +322,9 @@ func (c *comparer) ratios(w, g *expr.Node) bool {
 			return nil
 		}
 		return algebra.Quotient(n.Args[0], n.Args[1])
+	}
+	if w.Kind == expr.Ratio && g.Kind == expr.Ratio && c.algebra.Coprime(w.Args) != c.algebra.Coprime(g.Args) {
+		return c.because(Unfinished)
 	}
 	if w.Kind == expr.Ratio && !c.algebra.Coprime(w.Args) { // 9:24 is a time
 		return false

@@ -22,6 +22,9 @@ type Question struct {
 	keys  map[string]bool // of the formulas and their parts
 	alone map[string]bool // of formulas that are not equations
 	given map[string]bool // numbers as written
+
+	symbols map[string]bool // in formulas
+	offered map[string]bool // words that are alternatives
 }
 
 // The reasons why a response is not right.
@@ -45,10 +48,11 @@ func (q *Question) prepare() {
 		return
 	}
 	q.read, q.lower = true, strings.ToLower(q.Text)
-	q.words, q.keys, q.alone, q.given = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	q.words, q.keys, q.alone, q.given, q.symbols = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, word := range strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) }) {
 		q.words[singular(word)] = true
 	}
+	q.offered = alternatives(q.lower)
 	if q.Formulas == nil {
 		return
 	}
@@ -77,6 +81,9 @@ func (q *Question) add(n *expr.Node, text string) {
 		q.alone[algebra.Key(n)] = true
 	}
 	n.Has(func(m *expr.Node) bool {
+		if m.Kind == expr.Symbol {
+			q.symbols[algebra.Key(m)] = true
+		}
 		if len(m.Args) > 0 && m.Kind != expr.Unit && !algebra.Literal(m) {
 			q.keys[algebra.Key(m)] = true
 		}
@@ -90,6 +97,38 @@ func (q *Question) asks(words ...string) bool {
 	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(q.lower, word) })
 }
 
+// alternatives returns the words next to an "or" of a text, and those before the commas
+// of a list that ends in one.
+func alternatives(lower string) map[string]bool {
+	found := map[string]bool{}
+	for at := 0; ; {
+		i := strings.Index(lower[at:], " or ")
+		if i < 0 {
+			return found
+		}
+		at += i
+		next := strings.Fields(lower[at+len(" or "):])
+		if len(next) > 0 {
+			found[strings.Trim(next[0], ".,?!;:\"'")] = true
+			if len(next) > 1 && slices.Contains([]string{"the", "a", "an"}, next[0]) {
+				found[strings.Trim(next[1], ".,?!;:\"'")] = true
+			}
+		}
+		before := lower[:at]
+		for range 6 {
+			before = strings.TrimRight(before, " ,\"'")
+			cut := strings.LastIndexAny(before, " ,\"'(")
+			found[before[cut+1:]] = true
+			comma := strings.LastIndexByte(before, ',')
+			if comma < 0 || strings.ContainsAny(before[comma:], ".?!") || len(strings.Fields(before[comma:])) > 4 {
+				break
+			}
+			before = before[:comma]
+		}
+		at += len(" or ")
+	}
+}
+
 // has reports whether a word, or its plural, is in the question.
 func (q *Question) has(word string) bool {
 	q.prepare()
@@ -100,7 +139,7 @@ func (q *Question) has(word string) bool {
 func (q *Question) transforms() bool {
 	return q.asks("simplif", "expand", "factor", "rationali", "express ", "write ", "rewrite", "convert", "in the form", "in terms of",
 		"reduce", "partial fraction", "complete the square", "completing the square", "multiply out", "solve for", "standard form",
-		"slope-intercept", "vertex form", "lowest terms", "simplest")
+		"slope-intercept", "vertex form", "lowest terms", "simplest", "equivalent", "cancel")
 }
 
 // form returns why got, written as text, is not an answer to the question although it
@@ -119,6 +158,12 @@ func (q *Question) form(want, got *expr.Node, text string) string {
 			}
 		}
 	}
+	if q.asks("exact") && algebra.Literal(w) && notation(w) == "fraction" && notation(g) == "decimal" && !algebra.Exact(w, g) {
+		return OtherValue
+	}
+	if allowed["product"] && isConstant(w) && isConstant(g) && algebra.Leaves(g) < algebra.Leaves(w) && !algebra.Literal(g) {
+		return Unfinished // 2 × 45
+	}
 	key := algebra.Key(g)
 	if key == algebra.Key(w) && !(algebra.Literal(w) && q.transforms()) {
 		return ""
@@ -126,7 +171,7 @@ func (q *Question) form(want, got *expr.Node, text string) string {
 	if q.prepare(); q.keys[key] {
 		return Echo
 	}
-	if !q.transforms() {
+	if !q.transforms() && !q.asks("decimal", "mixed number") {
 		return ""
 	}
 	if algebra.Literal(w) {
@@ -140,13 +185,19 @@ func (q *Question) form(want, got *expr.Node, text string) string {
 		if q.reduces() && algebra.Reduced(w) && !algebra.Reduced(g) {
 			return Unfinished
 		}
+		if notation(w) == "mixed" && notation(g) != "mixed" && q.asks("mixed") {
+			return OtherForm
+		}
+		if notation(w) == "decimal" && notation(g) == "fraction" && q.asks("as a decimal", "decimal form", "in decimal", "to a decimal", "equivalent decimal", "decimal equivalent", "decimal number") {
+			return OtherForm
+		}
 		return ""
 	}
 	if q.reduces() && algebra.Reduced(w) && !algebra.Reduced(g) {
 		return Unfinished
 	}
 	switch {
-	case algebra.Squares(g) < algebra.Squares(w):
+	case algebra.Squares(g) < algebra.Squares(w), q.asks("in terms of", "only") && !algebra.SameFunctions(w, g):
 		return OtherForm
 	case w.Kind == expr.Relation:
 		if explicit(w) && !explicit(g) {
@@ -168,6 +219,46 @@ func (q *Question) form(want, got *expr.Node, text string) string {
 	return ""
 }
 
+// target returns the key of the quantity that the question asks for by name: the last
+// after "find", "what is" and the like, or "".
+func (q *Question) target() string {
+	q.prepare()
+	best, at := "", -1
+	for _, phrase := range []string{"find $", "what is $", "value of $", "compute $", "determine $", "evaluate $", "calculate $", "solve for $", "find the value of $", "find \\(", "what is \\(", "value of \\("} {
+		i := strings.LastIndex(q.lower, phrase)
+		if i <= at {
+			continue
+		}
+		inside := q.Text[min(len(q.Text), i+len(phrase)):]
+		if len(q.Text) != len(q.lower) {
+			continue
+		}
+		if end := strings.IndexAny(inside, "$"); end > 0 && !strings.HasSuffix(phrase, "(") {
+			inside = inside[:end]
+		} else if end := strings.Index(inside, `\)`); end > 0 {
+			inside = inside[:end]
+		}
+		if n, ok := expr.Parse(Clean(inside), expr.Mode{}); ok && n.Kind != expr.Relation && n.Kind != expr.List {
+			best, at = algebra.Key(n), i
+		}
+	}
+	return best
+}
+
+// misnames reports whether a response gives its value to another quantity of the
+// question than the one asked for.
+func (q *Question) misnames(head *expr.Node) bool {
+	if q.Text == "" {
+		return false
+	}
+	if head.Kind == expr.Call && len(head.Name) == 1 && q.asks("derivative of") {
+		return true
+	}
+	target, key := q.target(), algebra.Key(head)
+	known := !head.Has(func(n *expr.Node) bool { return n.Kind == expr.Symbol && !q.symbols[algebra.Key(n)] })
+	return target != "" && key != target && (q.keys[key] || known && head.Kind <= expr.Call)
+}
+
 // defines reports whether the left side of an equation is a quantity of the question, as
 // in "x + y = 5" if it asks for x + y. An equation of the question defines nothing.
 func (q *Question) defines(n *expr.Node) bool {
@@ -179,8 +270,14 @@ func (q *Question) defines(n *expr.Node) bool {
 		return true
 	}
 	q.prepare()
-	if q.keys[algebra.Key(n)] || head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) && !q.alone[algebra.Key(head)] {
+	if algebra.Key(head) == q.target() {
+		return true
+	}
+	if q.keys[algebra.Key(n)] || head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) && !q.alone[algebra.Key(head)] && !q.asks("derivative", "slope", "rate of change") {
 		return false
+	}
+	if head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) {
+		return true
 	}
 	return q.alone[algebra.Key(head)] || algebra.Variables(head) > 1 || head.Has(func(m *expr.Node) bool { return m.Is("pi") })
 }
@@ -265,7 +362,7 @@ func (q *Question) asked() unit {
 // fits reports whether the question names the parts of a compound unit such as km/h and
 // m^2, or no other unit of the same kind.
 func (q *Question) fits(name string) bool {
-	if q.Text == "" {
+	if q.prepare(); q.Text == "" {
 		return true
 	}
 	if name == "radians" || name == "radian" {
@@ -331,6 +428,7 @@ func (q *Question) option(letter byte) string {
 
 // mentions reports whether the question names a unit.
 func (q *Question) mentions(u unit) bool {
+	q.prepare()
 	for word := range q.words {
 		if unitOf(word) == u {
 			return true
@@ -345,8 +443,16 @@ func (q *Question) alters(name string) bool {
 	if !alters(name) {
 		return false
 	}
-	if q.Text == "" && strings.HasSuffix(name, " than") {
+	if slices.Contains(strings.Fields(name), "each") && !alters(strings.ReplaceAll(name, "each", "")) && !q.asks("altogether", "in all", "in total", "total") || strings.HasSuffix(name, "ago") && q.asks("ago") || strings.HasSuffix(name, "bc") && q.asks(" bc") {
 		return false
+	}
+	if q.Text == "" && strings.HasSuffix(name, " than") || name == "times" && q.Text == "" || strings.HasSuffix(name, "times") && q.asks("many times") {
+		return false
+	}
+	for _, f := range strings.Fields(strings.ToLower(name)) {
+		if alters(f) && q.asks("many "+f, "number of "+f) {
+			return false
+		}
 	}
 	for _, f := range strings.Fields(strings.ToLower(name)) {
 		if f == "than" || strings.HasSuffix(f, "er") || f == "more" || f == "less" {
@@ -359,13 +465,27 @@ func (q *Question) alters(name string) bool {
 	return true
 }
 
+// plain reports whether the words around a number say no more than the question: names,
+// units and words of the question.
+func (q *Question) plain(name string) bool {
+	q.prepare()
+	strange := 0
+	for _, word := range words(name) {
+		if !q.has(word) && !IsUnit(word) && !slices.Contains([]string{"therefore", "thus", "hence", "total", "in", "all", "altogether", "exactly", "of", "they", "have", "has", "he", "she", "there", "answer", "final",
+			"we", "get", "equals", "units", "square", "cubic", "percent", "degrees", "this", "to", "at", "for", "by", "per", "value", "result", "only", "just", "now"}, word) {
+			strange++
+		}
+	}
+	return strange <= 2
+}
+
 // alters reports whether words around a value change what it says: "5 less than",
 // "not 5".
 func alters(name string) bool {
 	name = strings.ToLower(name)
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }) {
 		switch word {
-		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "than", "below", "under", "above", "over", "minus", "plus", "divided", "double", "twice", "triple", "half", "third", "quarter", "dozen", "pairs", "least", "most", "almost",
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "than", "below", "under", "above", "over", "minus", "plus", "divided", "times", "necessarily", "else", "couples", "dozens", "divisible", "many", "each", "ago", "bc", "fails", "near", "far", "if", "bound", "double", "twice", "triple", "half", "third", "quarter", "dozen", "pairs", "least", "most", "almost",
 			"nearly", "hundred", "thousand", "million", "billion", "maybe", "perhaps", "possibly", "either", "might", "unless", "instead", "squared", "cubed", "factorial", "too", "short", "off",
 			"guess", "unknown", "between", "beyond", "exceeds", "contradiction", "impossible", "mod", "modulo",
 			"but", "multiple", "divisor", "factor", "loss", "rises", "falls", "increases", "decreases", "grows", "drops", "cube", "complement", "supplement", "opposite", "inverse",

@@ -1,8 +1,11 @@
 package answer
 
 import (
+	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Rows removes the spacing arguments of LaTeX row ends from s: \\[4pt], \\* and
@@ -33,11 +36,17 @@ func Rows(s string) string {
 // lines returns the lines of a text that are not blank, without the marks of a block of
 // code and of mathematics.
 func lines(s string) (all []string) {
-	if !strings.Contains(s, `\begin`) {
-		s = strings.ReplaceAll(s, `\\`, "\n")
+	if _, body, ok := strings.Cut(s, `\begin{`); ok && strings.Count(s, `\begin`) == 1 {
+		_, body, _ = strings.Cut(body, "}")
+		if strings.HasPrefix(body, "{") { // the columns of an array
+			_, body, _ = strings.Cut(body, "}")
+		}
+		body, _, _ = strings.Cut(body, `\end{`)
+		s = strings.ReplaceAll(body, "&", " ")
 	}
+	s = strings.ReplaceAll(s, `\\`, "\n")
 	for line := range strings.Lines(strings.NewReplacer("$$", "", `\[`, "", `\]`, "").Replace(spaced(s))) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "```") {
+		if line = strings.TrimSpace(line); strings.Trim(line, "*`") != "" && !strings.HasPrefix(line, "```") {
 			all = append(all, line)
 		}
 	}
@@ -47,6 +56,12 @@ func lines(s string) (all []string) {
 // IsBlock reports whether a reference answer has several lines, each of which counts.
 func IsBlock(want string) bool {
 	return strings.Contains(strings.TrimSpace(want), "\n") && !strings.ContainsAny(want, "\\{") && len(lines(want)) > 1
+}
+
+// LastLines returns as many lines from the end of text as want has.
+func LastLines(text, want string) string {
+	all := lines(text)
+	return strings.Join(all[max(0, len(all)-len(lines(want))):], "\n")
 }
 
 // sameBlock compares answers of several lines, line by line: the same numbers and words,
@@ -75,12 +90,28 @@ func spaced(s string) string {
 	return strings.NewReplacer(`\quad`, " ", `\qquad`, " ", `\ `, " ", `\;`, " ", `\,`, " ", `\:`, " ", "~", " ", `\!`, "").Replace(s)
 }
 
+// sameJSON compares lists of texts and nested lists by their structure. ok is false if the
+// reference answer is none.
+func sameJSON(w, g string) (same, ok bool) {
+	var want, got any
+	if w[0] != '[' && w[0] != '{' || !strings.ContainsAny(w[1:], `[{"`) || json.Unmarshal([]byte(w), &want) != nil {
+		return false, false
+	}
+	if json.Unmarshal([]byte(g), &got) != nil && json.Unmarshal([]byte(strings.ReplaceAll(g, "'", `"`)), &got) != nil {
+		return false, true
+	}
+	return reflect.DeepEqual(want, got), true
+}
+
 // series returns the items of an answer that lists numbers with nothing but spaces
 // between them.
 func series(s string) ([]string, bool) {
 	fields := strings.Fields(spaced(s))
 	if len(fields) < 2 {
 		return nil, false
+	}
+	if len(fields) > 2 && !slices.ContainsFunc(fields, func(f string) bool { return len(f) != 1 || !unicode.IsLetter(rune(f[0])) }) {
+		return fields, true // letters
 	}
 	for _, f := range fields {
 		if strings.Trim(strings.TrimPrefix(f, "-"), "0123456789.") != "" || !strings.ContainsAny(f, "0123456789") {
@@ -93,7 +124,7 @@ func series(s string) ([]string, bool) {
 // sameSeries reports whether g lists the items, with spaces or commas between them and
 // perhaps in brackets.
 func sameSeries(items []string, g string) bool {
-	g = strings.TrimSpace(spaced(g))
+	g = strings.TrimSpace(strings.NewReplacer(`\text{ and }`, " ", `\text{and}`, " ", " and ", " ").Replace(spaced(g)))
 	for _, pair := range []string{"()", "[]"} {
 		if len(g) > 1 && g[0] == pair[0] && g[len(g)-1] == pair[1] {
 			g = g[1 : len(g)-1]

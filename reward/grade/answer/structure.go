@@ -39,6 +39,8 @@ func flatten(n *expr.Node) *expr.Node {
 		if m := multiplied(n); m != nil {
 			return m
 		}
+	case n.Kind == expr.Matrix && len(n.Args) == 1 && len(n.Args[0].Args) == 1:
+		return n.Args[0].Args[0]
 	}
 	if n.Kind < expr.Bracket {
 		if both := n.Branches(); len(both) > 1 {
@@ -123,7 +125,8 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 		}
 		return len(a) > 0 && c.all(a, b)
 	}
-	if len(a) > maxItems || len(b) > maxItems {
+	isText := func(n *expr.Node) bool { return n.Kind == expr.Text }
+	if len(a) > maxItems || len(b) > maxItems || slices.ContainsFunc(a, isText) {
 		return c.all(a, b)
 	}
 	within := func(a, b []*expr.Node, swap bool) bool {
@@ -206,9 +209,17 @@ func (c *comparer) stated(n *expr.Node) []*expr.Node {
 		return nil
 	}
 	all := n.Args
+	if len(all) > 1 && !isConstant(all[0]) && c.question.misnames(all[0]) {
+		c.because(Altered)
+		return nil
+	}
 	named := len(all) > 1 && (isName(all[0]) || c.question.defines(n) || isPowerOfName(all[0]) && all[1].Kind == expr.Matrix)
 	for k := len(n.Ops) - 1; k >= 0; k-- {
 		if n.Ops[k] == "equiv" { // 20 ≡ 6 (mod 7)
+			if !isConstant(n.Args[0]) && c.question.Text != "" && !c.question.asks("mod", "remainder") {
+				c.because(Unfinished)
+				return nil
+			}
 			all, named = n.Args[k+1:], false
 			break
 		}
@@ -243,6 +254,9 @@ func inTen(n *expr.Node) int64 {
 
 // isPowerOfName reports whether n is a power of a matrix.
 func isPowerOfName(n *expr.Node) bool {
+	if n.Kind == expr.Power && n.Args[0].Kind == expr.Matrix {
+		return true
+	}
 	return n.Kind == expr.Power && n.Args[0].Kind == expr.Symbol && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name
 }
 
@@ -274,10 +288,16 @@ func isName(n *expr.Node) bool {
 	case expr.Unit:
 		return isName(n.Args[0])
 	case expr.Call:
-		return !algebra.Elementary(n.Name) && n.Name != "prime" && n.Name != "conj" || n.Name == "abs" && n.Args[0].Kind == expr.Product && isName(n.Args[0])
+		return !algebra.Elementary(n.Name) && n.Name != "prime" && (n.Name != "conj" || n.Args[0].Kind == expr.Symbol) || n.Name == "abs" && n.Args[0].Kind == expr.Product && isName(n.Args[0])
 	case expr.Bracket, expr.Ratio, expr.List:
 		return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return !isName(m) })
 	case expr.Product: // of points, as in AB and P(A)
+		if len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && n.Args[1].Kind == expr.Number && len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[0].Name != "π" {
+			return true // P(2)
+		}
+		if strings.HasSuffix(n.Args[0].Name, "phi") || n.Args[0].Is("tau") || n.Args[0].Is("sigma") || n.Args[0].Is("mu") {
+			return len(n.Args) == 2 // a function of number theory
+		}
 		return len(n.Args) <= 5 && !slices.ContainsFunc(n.Args, func(m *expr.Node) bool {
 			return !isName(m) || m.Kind == expr.Symbol && strings.ToUpper(m.Name) != m.Name
 		})

@@ -19,6 +19,7 @@ func Clean(s string) string {
 			s = strings.TrimSpace(after)
 		}
 	}
+	s = strings.NewReplacer(" x 10^", ` \times 10^`, " × 10^", ` \times 10^`).Replace(s)
 	s = Rows(s)
 	if strings.Contains(s, `\begin`) && !strings.Contains(s, `\\begin`) { // rows may begin with brackets
 		s = strings.ReplaceAll(s, `\\`, `\\ `)
@@ -60,7 +61,7 @@ func unwrapDollars(s string) string {
 	if count == 0 {
 		return s
 	}
-	if count%2 == 1 && (count > 1 || len(s) > 1 && s[0] == '$' && s[1] >= '0' && s[1] <= '9') {
+	if at := strings.IndexByte(s, '$') + 1; count%2 == 1 && (count > 1 || at < len(s) && isDigit(s[at])) {
 		return s
 	}
 	var b strings.Builder
@@ -135,7 +136,11 @@ func chosen(s string) (string, bool) {
 	if _, ok := Choice(s); !ok {
 		return "", false
 	}
-	rest := s[strings.IndexAny(s, ").:")+1:]
+	at := strings.IndexAny(s, ").:")
+	if at < 0 {
+		return "", false
+	}
+	rest := s[at+1:]
 	for before := ""; rest != before; {
 		before = rest
 		rest = strings.TrimLeft(rest, " }~\n")
@@ -173,61 +178,181 @@ func words(s string) []string {
 
 func sameList(a, b []string) bool { return slices.Equal(a, b) }
 
-// sameWords compares answers in words. Besides the wanted words, a response may say what
-// they answer: "The day is Friday", "Evelyn is the answer".
+// sameWords compares answers in words. Besides the wanted words, a response may name what
+// they answer and comment on it: "The day is Friday", "Evelyn can win", "even, since 2
+// divides it". It may neither deny them nor list others.
 func (q *Question) sameWords(w, g string) bool {
 	w, g = BareText(w), BareText(g)
-	a := words(w)
-	if len(a) == 0 || !isProse(w) && (len(a) != 1 || a[0] != "no") {
+	if strings.EqualFold(w, strings.TrimSuffix(strings.TrimSuffix(g, " does"), " did")) {
+		return true // Will, which is no filler here
+	}
+	a, b := words(w), words(g)
+	if len(a) == 0 || len(b) == 0 || !isProse(w) && (len(a) != 1 || a[0] != "no") {
 		return false
 	}
-	if sameList(a, words(g)) || isNothing(a) && isNothing(words(g)) {
+	if sameList(a, b) || isNothing(a) && (isNothing(b) || endsInNothing(b)) {
 		return true
 	}
-	lower := strings.ToLower(strings.TrimSpace(g))
-	b := words(g)
-	if len(a) == 1 && len(b) > 1 && (a[0] == "yes" || a[0] == "no") && b[0] == a[0] && strings.Contains(lower[:5], ",") {
-		return !slices.Contains(b, map[string]string{"yes": "no", "no": "yes"}[a[0]])
+	if len(g) > maxSentence {
+		return false
+	}
+	if len(a) == 1 && (a[0] == "yes" || a[0] == "no") {
+		return b[0] == a[0] && len(b) > 1 && strings.ContainsAny(g[:min(len(g), 5)], ",.;") && !slices.Contains(b, map[string]string{"yes": "no", "no": "yes"}[a[0]])
 	}
 	if len(a) == 1 && a[0] == "neither" && slices.Contains(b, "nor") {
 		return slices.Contains(b, a[0])
 	}
-	if len(lower) > maxSentence || denies(lower) || strings.ContainsAny(g, "<>≤≥≠|&\\") {
-		return false
+	text := g
+	if !strings.ContainsAny(w, ",;:") {
+		text = uncommented(g)
+		if q.retracts(a, g[len(text):]) {
+			return false
+		}
 	}
-	for _, verb := range []string{" is ", " are ", " was ", ": ", " be "} {
-		if head, tail, ok := cutLast(lower, verb); ok && len(strings.Fields(head)) <= maxLead && sameList(a, trimmed(tail)) {
+	if sameList(a, words(text)) && !possessive(a, g) {
+		return true
+	}
+	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " that ", " namely ", " named ", " called ", ", "} {
+		head, tail, ok := cutLast(g, verb)
+		tail = uncommented(tail)
+		if ok && len(strings.Fields(head)) <= maxLead && !negates(head, a) && (verb != ", " || strings.HasSuffix(head, "day") || strings.HasSuffix(strings.ToLower(head), "hence")) && q.saysOnly(a, strings.Count(w, ","), tail) {
 			return true
 		}
 	}
-	for len(b) > 0 && slices.Contains([]string{"therefore", "thus", "hence", "so", "finally"}, b[0]) {
+	return q.saysOnly(a, strings.Count(w, ","), text)
+}
+
+// endsInNothing reports whether a sentence ends by stating that something does not exist.
+func endsInNothing(b []string) bool {
+	n := len(b)
+	return n >= 3 && b[n-1] == "exist" && b[n-2] == "not" && !negates(strings.Join(b[:n-2], " "), nil)
+}
+
+// uncommented returns an answer without a comment after it, in parentheses or after a
+// comma or a semicolon.
+func uncommented(g string) string {
+	g, _, _ = strings.Cut(g, " (")
+	g, _, _ = strings.Cut(g, "; ")
+	for at := 0; ; {
+		i := strings.Index(g[at:], ", ")
+		if i < 0 {
+			return g
+		}
+		at += i + 2
+		word, _, _ := strings.Cut(g[at:], " ")
+		switch strings.ToLower(word) {
+		case "not", "with", "after", "before", "since", "because", "as", "so", "which", "who", "whose", "the", "a", "an", "by", "for", "in", "at", "where", "when", "while", "although",
+			"being", "that", "it", "this", "he", "she", "they", "rather":
+			return g[:at-2]
+		}
+		if strings.HasSuffix(word, "'s") { // Bob, Alice's opponent
+			return g[:at-2]
+		}
+	}
+}
+
+// saysOnly reports whether text has the words a, and besides them only words of the
+// question and others that say nothing more.
+func (q *Question) saysOnly(a []string, wantedCommas int, text string) bool {
+	if head, rest, ok := strings.Cut(text, ","); ok && slices.Contains([]string{"therefore", "thus", "hence", "so", "finally"}, strings.ToLower(strings.TrimSpace(head))) {
+		text = rest
+	}
+	b := words(text)
+	for len(b) > 0 && slices.Contains([]string{"therefore", "thus", "hence", "finally"}, b[0]) {
 		b = b[1:]
 	}
-	if len(b) > len(a)+1 && sameList(b[:len(a)], a) && isVerb(b[len(a)]) && !slices.Contains(b, "and") && !slices.ContainsFunc(b[len(a):], func(word string) bool { return q.Text != "" && !q.has(word) }) {
-		return true // Evelyn finishes last
+	at := -1
+	for i := 0; i+len(a) <= len(b); i++ {
+		if sameList(b[i:i+len(a)], a) {
+			if at >= 0 {
+				return false
+			}
+			at = i
+		}
 	}
-	for _, tail := range []string{" is the correct answer", " is the answer", " is correct", " is the right answer", " is my answer"} {
-		if head, ok := strings.CutSuffix(strings.TrimRight(lower, ".!* "), tail); ok {
-			return sameList(a, words(head))
+	if at < 0 || len(b) > maxLead || strings.ContainsAny(text, "<>≤≥≠|&\\/") || strings.Count(text, ",") != wantedCommas || possessive(a, text) {
+		return false
+	}
+	if extra := len(b) - len(a); extra > len(a)+3 {
+		return false
+	}
+	names := map[string]bool{} // that the text capitalizes
+	for _, f := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		if unicode.IsUpper(rune(f[0])) {
+			names[strings.ToLower(f)] = true
+		}
+	}
+	if denies(strings.Join(b, " "), a) {
+		return false
+	}
+	for i, word := range b {
+		if i >= at && i < at+len(a) || slices.Contains([]string{"named", "called", "day", "month", "facing", "does", "did", "can", "on", "in", "at", "one", "correct", "right", "answer", "choice", "option",
+			"solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say"}, word) || i > at && slices.Contains([]string{"for", "all", "x", "everywhere", "of", "has"}, word) && q.has(word) {
+			continue
+		}
+		if slices.Contains(a, word) || rival(a, word) || q.offers(word) || names[word] && i > 0 || q.Text != "" && !q.has(word) || word[0] >= '0' && word[0] <= '9' {
+			return false
+		}
+		if q.Text == "" && i == at+len(a) && !isVerb(word) && len(b) > len(a)+1 {
+			return false
+		}
+	}
+	return true
+}
+
+// retracts reports whether a comment takes an answer back or names another: "(not)", "(no
+// if it is slanted)", ", the sum is odd".
+func (q *Question) retracts(a []string, comment string) bool {
+	if comment == "" {
+		return false
+	}
+	b := words(comment)
+	if len(b) == 0 {
+		return false
+	}
+	inside := strings.HasPrefix(strings.TrimSpace(comment), "(")
+	for i, word := range b {
+		other := !slices.Contains(a, word) && (rival(a, word) || q.offers(word))
+		if inside && i == 0 && (word == "not" || word == "no" || word == "false" || word == "wrong" || word == "or" || word == "if" || word == "maybe" || other) || word == "wrong" || word == "incorrect" {
+			return true
+		}
+		if other && i > 0 && strings.Contains(strings.ToLower(comment), " is "+word) {
+			return true
 		}
 	}
 	return false
 }
 
-// trimmed returns the words of an answer without what surrounds it: "facing East, with
-// 3 turns".
-func trimmed(tail string) []string {
-	for _, mark := range []string{", with ", ", since ", ", because ", ", as ", ", at ", ", who ", ", which ", ", so "} {
-		tail, _, _ = strings.Cut(tail, mark)
+// possessive reports whether text names something of the answer: "Olivia's sister".
+func possessive(a []string, text string) bool {
+	return strings.Contains(strings.ToLower(text), a[len(a)-1]+"'s ")
+}
+
+// offers reports whether the question offers a word as an alternative: next to "or", or
+// before a comma of a list that ends in "or".
+func (q *Question) offers(word string) bool {
+	q.prepare()
+	return q.offered[word]
+}
+
+// rival reports whether a word is of the same kind as the wanted word: another weekday,
+// odd for even.
+func rival(a []string, word string) bool {
+	return slices.ContainsFunc(kinds(), func(kind []string) bool {
+		return slices.Contains(kind, word) && !slices.Contains(a, word) && slices.ContainsFunc(a, func(want string) bool { return slices.Contains(kind, want) })
+	})
+}
+
+// kinds returns sets of mutually exclusive answer words.
+func kinds() [][]string {
+	return [][]string{
+		{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
+		{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"},
+		{"even", "odd", "neither", "both"}, {"yes", "no"}, {"true", "false"}, {"prime", "composite"}, {"rational", "irrational"}, {"positive", "negative", "zero"},
+		{"increasing", "decreasing"}, {"increase", "decrease"}, {"heads", "tails"}, {"east", "west", "north", "south"}, {"left", "right"}, {"up", "down"}, {"first", "last"},
+		{"ellipse", "parabola", "hyperbola", "circle", "line", "point"}, {"acute", "obtuse", "equilateral", "isosceles", "scalene"},
+		{"red", "green", "blue", "yellow", "black", "white", "orange", "purple", "pink", "brown"},
 	}
-	all := words(tail)
-	for len(all) > 1 && slices.Contains([]string{"facing", "called", "named", "on", "in", "at"}, all[0]) {
-		all = all[1:]
-	}
-	for len(all) > 1 && slices.Contains([]string{"solutions", "solution", "roots", "ones"}, all[len(all)-1]) {
-		all = all[:len(all)-1]
-	}
-	return all
 }
 
 // isVerb reports whether a word after a name may be its verb.
@@ -238,7 +363,7 @@ func isVerb(word string) bool {
 // The bounds on a sentence that states an answer in words: its bytes, and the words
 // before the answer.
 const (
-	maxSentence = 200
+	maxSentence = 240
 	maxLead     = 16
 )
 
@@ -250,13 +375,26 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// denies reports whether a sentence denies, doubts or conditions what it says.
-func denies(lower string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(lower, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
+// negates reports whether a text has a negation that is not among the wanted words.
+func negates(text string, wanted []string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
 		switch word {
-		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "or", "either", "if", "unless", "maybe", "perhaps", "might", "could", "wrong", "incorrect", "false",
-			"instead", "rather", "except", "cannot", "can't", "unlike", "whether", "possibly", "but", "than", "wasn't", "think", "guess", "assume", "suppose":
-			return true
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "wrong", "incorrect", "false", "untrue", "cannot", "can't", "wasn't", "hardly", "if", "unless", "whether", "doubt", "opposite", "or":
+			return !slices.Contains(wanted, word)
+		}
+		return false
+	})
+}
+
+// denies reports whether a text denies, doubts or conditions what it says, by words
+// that are not among the wanted ones.
+func denies(text string, wanted []string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
+		switch word {
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "or", "and", "either", "if", "unless", "maybe", "perhaps", "might", "could", "wrong", "incorrect", "false",
+			"instead", "rather", "except", "cannot", "can't", "unlike", "whether", "possibly", "but", "than", "wasn't", "think", "guess", "assume", "suppose", "before", "after", "opposite",
+			"non", "anything", "everything", "any", "every", "other", "until", "from", "loses", "excluding", "without", "anti", "far", "hardly", "rarely", "less", "least":
+			return !slices.Contains(wanted, word)
 		}
 		return false
 	})

@@ -86,7 +86,7 @@ func bare(n *expr.Node) (*expr.Node, string) {
 func (c *comparer) units(w, g *expr.Node) bool {
 	a, in := bare(w)
 	b, out := bare(g)
-	if c.question.alters(out) && singular(out) != singular(in) {
+	if (c.question.alters(out) || !c.question.plain(out)) && singular(out) != singular(in) {
 		return c.because(Altered)
 	}
 	switch {

@@ -120,16 +120,28 @@ func startsWithLetter(s string) bool { return s != "" && s[0]|0x20 >= 'a' && s[0
 // Before returns the words at the end of text that change the value after them, as in
 // "more than" and "half of", or "".
 func Before(text string) string {
-	text = strings.TrimRight(strings.ToLower(text), " $*(\\~")
+	text = strings.ToLower(text)
+	if strings.HasSuffix(text, "~~") {
+		return "not" // struck out
+	}
+	text = strings.TrimRight(text, " $*(\\~")
+	for _, sign := range []string{">", "<", "≥", "≤", "≠", "!="} {
+		if strings.HasSuffix(text, " "+sign) || strings.HasSuffix(text, "`"+sign) || sign == "!=" && strings.HasSuffix(text, sign) {
+			return sign
+		}
+	}
 	for _, word := range []string{"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
 		"no more than", "no less than", "under", "below", "above", "up to", "almost", "nearly", "exceeding", "short of", "half", "half of", "twice", "double", "triple", "thrice",
 		"third of", "quarter of", "multiple of", "power of", "factor of", "divisor of", "complement of", "supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
 		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "except", "excluding", "not", "never",
-		"can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "minus", "divided by", "instead of", "other than", "anything other than", "different from", "between", "unlike", "not equal to", "not equal",
+		"can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "minus", "divided by", "instead of", "other than", "anything other than", "else than", "nowhere near", "not near", "close to", "near", "far from", "different from", "divisible by", "not necessarily", "to the power", "to the power of", "two times", "three times", "four times", "five times", "six times", "ten times", "between", "unlike", "not equal to", "not equal",
 		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by"} {
 		head, ok := strings.CutSuffix(text, word)
 		if !ok || head != "" && isLetter(head[len(head)-1]) {
 			continue
+		}
+		if strings.HasSuffix(word, "other than") && (strings.HasSuffix(head, "nothing ") || strings.HasSuffix(head, "no ")) {
+			return ""
 		}
 		verb := strings.TrimRight(head, " ")
 		verb = verb[strings.LastIndexByte(verb, ' ')+1:]
@@ -149,7 +161,7 @@ func After(text string) string {
 	if at := max(strings.Index(rest, "±"), strings.Index(rest, "+/-")); at >= 0 && at < 24 && !strings.ContainsAny(rest[:at], "0123456789.,;") {
 		return "between"
 	}
-	for _, words := range []string{"but they are wrong", "but that is wrong", "but this is wrong", "but it is wrong", "which is wrong", "which is incorrect", "give or take"} {
+	for _, words := range []string{"but they are wrong", "but that is wrong", "but this is wrong", "but it is wrong", "which is wrong", "which is incorrect", "give or take", "would be mistaken", "are mistaken", "is mistaken", "would be wrong"} {
 		if at := strings.Index(rest, words); at >= 0 && !strings.ContainsAny(rest[:at], "0123456789.;") {
 			return "is not"
 		}
@@ -166,7 +178,7 @@ func After(text string) string {
 		switch {
 		case strings.ContainsAny(f, ",.;(") || f[0] >= '0' && f[0] <= '9':
 			return ""
-		case f == "and" || f == "in" || f == "for" || f == "of" && i > 0 || f == "with" || f == "because" || f == "since" || f == "to":
+		case f == "and" || f == "in" && next(1) != "each" || f == "for" || f == "of" && i > 0 || f == "with" || f == "because" || f == "since" || f == "to":
 			return ""
 		case next(1) == "than" && (strings.HasSuffix(f, "er") || f == "more" || f == "less"):
 			return f + " than"
@@ -178,6 +190,14 @@ func After(text string) string {
 			return "percent"
 		case (f == "is" || f == "was" || f == "are" || f == "isn't" || f == "would" || f == "cannot") && denial(next(1), next(2)) || f == "isn't":
 			return "is not"
+		case i < 2 && (f == "ago" || f == "off" && (next(1) == "the" || next(1) == "of") || f == "bc" || f == "fails"):
+			return f
+		case i < 2 && (f == "in" || f == "for") && next(1) == "each":
+			return "each"
+		case i == 0 && (f == "pairs" || f == "dozen" || f == "dozens" || f == "couples"):
+			return f
+		case (f == "increased" || f == "decreased" || f == "reduced" || f == "multiplied" || f == "divided") && next(1) == "by":
+			return "times"
 		case i == 0 && (f == "minus" || f == "plus" || f == "times" && next(1) != "" && isDigit(next(1)[0]) || f == "squared" || f == "cubed" || f == "factorial" || f == "unless" || f == "if"):
 			return f
 		}
@@ -188,7 +208,12 @@ func After(text string) string {
 // denial reports whether the words after a verb deny a value.
 func denial(first, second string) bool {
 	switch first {
-	case "not", "wrong", "incorrect", "false", "too", "impossible", "rejected", "extraneous", "invalid", "never", "unlikely":
+	case "a", "an", "the":
+		switch second {
+		case "wrong", "incorrect", "false", "upper", "lower", "mistake":
+			return true
+		}
+	case "not", "wrong", "incorrect", "false", "too", "mistaken", "impossible", "rejected", "extraneous", "invalid", "never", "unlikely":
 		return true
 	}
 	return first == "be" && (second == "wrong" || second == "incorrect" || second == "too")
