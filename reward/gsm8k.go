@@ -3,6 +3,7 @@ package reward
 import (
 	"context"
 	"encoding/json"
+	"regexp"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade"
@@ -24,9 +25,15 @@ func gsm8kKind() Kind {
 // is an answer.
 type gsm8k struct{}
 
-// NewGSM8K returns the reward of kind "gsm8k": 1 if the number behind the last "####" in a
-// response equals the prompt's answer, else 0. A response that marks its answer in another
-// way has none. The part "answered" is 1 if there is such a number. It agrees with kind
+// gsm8kTail is the length in bytes of the part of a response that may hold the answer.
+const gsm8kTail = 300
+
+// gsm8kAnswer matches the text behind the mark.
+var gsm8kAnswer = regexp.MustCompile(`^ -?[0-9.,]*[0-9]`)
+
+// NewGSM8K returns the reward of kind "gsm8k": 1 if the number behind the last "#### " in
+// a response's last 300 bytes equals the prompt's answer, else 0. A response that marks its
+// answer in another way has none. The part "answered" is 1 if there is such a number. It agrees with kind
 // "math" about every response that has the mark.
 func NewGSM8K() Func { return gsm8k{} }
 
@@ -35,7 +42,7 @@ func (gsm8k) Score(ctx context.Context, in Input) (Score, error) {
 		return Score{}, err
 	}
 	got, ok := grade.Hashed(in.Text)
-	ok = ok && strings.ContainsAny(got, "0123456789")
+	ok = ok && strings.LastIndex(in.Text, "####") >= len(in.Text)-gsm8kTail && gsm8kAnswer.MatchString(got)
 	score := Score{Parts: map[string]float64{"answered": number(ok)}, Verdict: Wrong, Reason: grade.NoAnswer}
 	if !ok {
 		return score, nil

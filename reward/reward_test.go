@@ -88,7 +88,7 @@ func TestSources(t *testing.T) {
 	in.Prompt.Source = "openai/gsm8k"
 	got, err = s.Score(t.Context(), in)
 	require.NoError(t, err)
-	require.Equal(t, Score{Parts: map[string]float64{"answered": 0}, Verdict: Wrong}, got)
+	require.Equal(t, Score{Parts: map[string]float64{"answered": 0}, Verdict: Wrong, Reason: "no answer"}, got)
 
 	cfg.Term, cfg.Parts = one(Term{}).Term, nil
 	require.NoError(t, cfg.Validate(10))

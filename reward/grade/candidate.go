@@ -134,7 +134,7 @@ func (p place) equation(n int) candidate {
 		}
 	}
 	text := strings.TrimSpace(run[lo:])
-	if left := strings.TrimSpace(run[:max(0, lo-1)]); lo > 0 && strings.ContainsAny(left, "/^√²³") && strings.IndexFunc(left, unicode.IsLetter) >= 0 && !strings.ContainsAny(left, "=") {
+	if left := strings.TrimSpace(run[:max(0, lo-1)]); lo > 0 && strings.ContainsAny(left, "/^√²³") && hasVariable(left) && !strings.ContainsAny(left, "=") {
 		text = run // 1/x = 4
 	}
 	if lo > 0 && strings.Trim(run[:lo-1], "$0123456789., ") == "" && strings.ContainsAny(text, "+*/^×·") { // 9,901 = 99^2 + 100
@@ -149,6 +149,17 @@ func (p place) equation(n int) candidate {
 	c := p.candidate(len(run), text+place{p.text, p.at + len(run)}.magnitude(), sum)
 	c.lo += lo
 	return c
+}
+
+// hasVariable reports whether a letter in s stands alone, as the x of 1/x and not the g of
+// 5g and the x of 2 x 3.
+func hasVariable(s string) bool {
+	for i := range len(s) {
+		if isLetterAt(s, i) && !isLetterAt(s, i-1) && !isLetterAt(s, i+1) && !isDigitAt(s, i-1) && !strings.HasPrefix(s[max(0, i-1):], " x ") {
+			return true
+		}
+	}
+	return false
 }
 
 // number returns the number of n bytes at p.

@@ -84,6 +84,9 @@ func (s sentence) readings() []string {
 	if letter, ok := choice(s.text); ok {
 		found = append(found, letter)
 	}
+	if from := s.clauses().conclusion(); from > 0 && !slices.ContainsFunc(s.candidates(), func(c candidate) bool { return c.lo > from }) && derives(s.text[from:]) {
+		return []string{strings.TrimLeft(s.text[from:], ", ;")} // 24, so it is half of that
+	}
 	if from := s.clauses().conclusion(); from > 0 && !strings.ContainsAny(s.text[from:], "0123456789") {
 		found = append(found, strings.TrimLeft(s.text[from:], ", ;"))
 	}
@@ -91,6 +94,13 @@ func (s sentence) readings() []string {
 		found = append(found, strings.TrimSpace(head))
 	}
 	return append(found, strings.TrimPrefix(strings.TrimSpace(s.text), "A: "))
+}
+
+// derives reports whether a clause without numbers computes with those before it.
+func derives(clause string) bool {
+	return slices.ContainsFunc([]string{" half of", " twice", " double", " the rest", " that minus", " that plus", " less than", " more than"}, func(words string) bool {
+		return strings.Contains(clause, words)
+	})
 }
 
 // counted returns the number in words that a sentence concludes after its reason:

@@ -75,7 +75,7 @@ func TestExplanations(t *testing.T) {
 		{"This is a puzzle with 5 parts. I need more information.", "I need more information.", []string{"5"}},
 		{`{"steps": 3, "answer": "35/2π"}`, `\frac{35\pi}{2}`, []string{"35/2", "3"}},
 		{"It takes 6.25 turns. She is facing East.", `\text{east}`, []string{"west"}},
-		{"20 * 4 = 80 legs.\n#### 80\n\nThere are 12 dogs. 12 * 4 = 48\n#### 48", "80", []string{"48", "12"}},
+		{"20 * 4 = 80 legs.\n#### 80\n\nThere are 12 dogs. 12 * 4 = 48\n#### 48", "48", []string{"80", "12"}},
 		{"So she has 18.\n\nQuestion: Tom has 3 and buys 4. How many?\nAnswer: 7", "18", []string{"7", "3"}},
 	} {
 		require.True(t, Correct(row.text, row.want), "%q, read as %q", row.text, Extract(row.text))

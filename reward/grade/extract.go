@@ -124,7 +124,7 @@ func marked(s string) (int, string) {
 
 // read1 reads a bare answer. If s is a sentence, it adds the sentence's main candidate.
 func read1(s string) []string {
-	if strings.HasSuffix(strings.TrimSpace(s), " *") {
+	if strings.HasSuffix(strings.TrimSpace(s), " *") || !balanced(s) && strings.IndexFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) >= 0 {
 		return []string{"?"} // breaks off
 	}
 	if letter := strings.Trim(firstField(s), ".,*;:"); !others(s) {
@@ -134,8 +134,14 @@ func read1(s string) []string {
 			}
 		}
 	}
+	if head, ok := commented(s); ok {
+		return []string{s, head}
+	}
 	for _, mode := range []expr.Mode{{Thousands: true}, {}} {
 		if _, ok := expr.Parse(answer.Clean(s), mode); ok {
+			if k := strings.TrimRight(s, "kK"); k != s && strings.Trim(k, "$0123456789.,") == "" {
+				return append([]string{s}, mainOf(s)...)
+			}
 			if all := sentences(s); len(all) == 1 { // "They have 25 apples"
 				if found := all[0].candidates(); len(found) == 1 && prose(s[:found[0].lo]) {
 					return append([]string{s}, all[0].main()...)
@@ -143,9 +149,6 @@ func read1(s string) []string {
 			}
 			return []string{s}
 		}
-	}
-	if head, ok := commented(s); ok {
-		return []string{s, head}
 	}
 	if strings.ContainsAny(s, "<>≤≥≠") || breaksOff(s) || relates(s) || undecided(s) {
 		return []string{s}
@@ -173,6 +176,24 @@ func listsLines(s string) bool {
 		differ = differ || f != strings.TrimSpace(fields[0])
 	}
 	return differ
+}
+
+// balanced reports whether each bracket of a short bare answer has a counterpart, as the
+// ends of an interval have in any combination.
+func balanced(s string) bool {
+	depth := 0
+	for _, c := range s[:min(len(s), maxMath)] {
+		switch c {
+		case '(', '[':
+			depth++
+		case ')', ']':
+			depth--
+		}
+		if depth < -1 { // "1) 5" is a label
+			return false
+		}
+	}
+	return depth <= 0
 }
 
 // commented splits a bare answer from a comment that neither takes it back nor has

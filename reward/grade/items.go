@@ -115,7 +115,8 @@ func (l items) readings(k int) []string {
 // 9", if one remains that the sentence is about.
 func (l items) plain() []candidate {
 	plain := slices.DeleteFunc(slices.Clone(l.all), func(c candidate) bool {
-		return wording.Before(l.text[max(0, c.lo-40):c.lo]) != "" || wording.After(l.text[c.hi:]) != ""
+		after := wording.After(l.text[c.hi:])
+		return wording.Before(l.text[max(0, c.lo-40):c.lo]) != "" || after == "is not" || after == "off"
 	})
 	if slices.ContainsFunc(plain, func(c candidate) bool { return !c.aside && !c.aim }) {
 		return plain

@@ -45,7 +45,7 @@ func phrase(text string, marked bool, after int) (int, []string) {
 		if denied(lower[i:begin]) {
 			found = []string{"not " + found[0]}
 		}
-		if strong {
+		if strong && !strings.Contains(lower[i:begin], " would ") {
 			return at, found
 		}
 		if weak == nil {

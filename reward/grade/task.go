@@ -46,11 +46,15 @@ func (t *Task) Fault(response string) string {
 	if answer.IsBlock(t.gold) {
 		return t.block(response)
 	}
-	fault := answer.NoAnswer
-	for _, got := range Extract(response) {
-		if fault = t.question.Fault(t.gold, got); fault == "" {
-			return ""
+	fault, readings := answer.NoAnswer, Extract(response)
+	for _, got := range readings {
+		if fault = t.question.Fault(t.gold, got); fault != "" {
+			continue
 		}
+		if t.question.Opposes(readings[len(readings)-1]) {
+			return answer.Altered
+		}
+		return ""
 	}
 	return fault
 }
@@ -58,14 +62,17 @@ func (t *Task) Fault(response string) string {
 // FaultOf returns why got, a bare answer, is not the task's, or "" if it is.
 func (t *Task) FaultOf(got string) string { return t.question.Fault(t.gold, got) }
 
-// Hashed returns the text behind the last mark #### of a response, and whether there is
-// one that no other kind of mark follows.
+// Hashed returns the rest of the line behind the last mark #### of a response, and whether
+// there is one that no other kind of mark follows.
 func Hashed(response string) (string, bool) {
 	text := Final(response)
-	tail := text[max(0, len(text)-maxTail):]
-	at, line := marked(tail)
+	i := strings.LastIndex(text, "####")
+	if i < 0 {
+		return "", false
+	}
+	line, _, _ := strings.Cut(text[i+len("####"):], "\n")
 	end, _ := explicit(text)
-	return strings.TrimSpace(line), at >= 0 && end <= len(text)-len(tail)+at
+	return line, end <= i+len("####")+len(line)
 }
 
 // block grades a response to a task whose answer has several lines: they follow the last

@@ -49,6 +49,9 @@ func (p pending) sum(n *expr.Node) {
 	seen := map[string]bool{}
 	for _, term := range flat(n, expr.Sum) {
 		p.visit(term)
+		if f := flat(term, expr.Product); len(f) == 2 && f[1].Kind == expr.Sum && rational(f[0]) != nil {
+			p["sum"] = true // 1 - (x - 2)
+		}
 		coefficient, rest := coefficient(term)
 		if seen[rest] || coefficient.Sign() == 0 {
 			p["sum"] = true

@@ -117,6 +117,8 @@ func (p *point) call(n *expr.Node) complex128 {
 		return cmplx.Log(v)
 	case n.Name == "lg":
 		return cmplx.Log10(v)
+	case n.Name == "conj":
+		return cmplx.Conj(v)
 	case n.Name == "exp":
 		return cmplx.Exp(v)
 	case n.Name == "abs" || n.Name == "norm":

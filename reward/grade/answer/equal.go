@@ -28,6 +28,9 @@ func (q *Question) Fault(want, got string) string {
 	if IsBlock(want) {
 		return faultIf(!sameBlock(want, got), OtherValue)
 	}
+	if isCode(w) {
+		return faultIf(!strings.EqualFold(w, g), OtherValue)
+	}
 	if same, ok := sameJSON(w, g); ok {
 		return faultIf(!same, OtherValue)
 	}
@@ -42,7 +45,7 @@ func (q *Question) Fault(want, got string) string {
 	}
 	if letter, ok := Choice(w); ok {
 		other, ok := Choice(g)
-		if lower := BareText(g); len(lower) == 1 && lower[0] >= 'a' {
+		if lower := BareText(g); len(lower) == 1 && lower[0] >= 'a' && !q.names(lower) {
 			other, ok = Choice(strings.ToUpper(lower))
 		}
 		if value, both := chosen(g); ok && letter == other && both {
@@ -76,11 +79,16 @@ func (q *Question) Fault(want, got string) string {
 func (q *Question) scaled(g string) (string, bool) {
 	for _, word := range []string{"thousand", "million", "billion", "trillion", "dozen", "hundred"} {
 		head, _, ok := strings.Cut(g, word)
-		if ok && (q.Text == "" || q.asks("many "+word, "in "+word, "much "+word, word+"s of")) {
+		if ok && (q.Text == "" || q.asks(word)) {
 			return strings.TrimSpace(head), true
 		}
 	}
 	return "", false
+}
+
+// isCode reports whether a number is written as in programs: 0x1f, 0b101.
+func isCode(s string) bool {
+	return len(s) > 2 && s[0] == '0' && strings.IndexByte("xXbBoO", s[1]) >= 0 && strings.Trim(s[2:], "0123456789abcdefABCDEF") == ""
 }
 
 // SameValue reports whether two expressions have the same value, in whatever form.
@@ -119,7 +127,7 @@ func (q *Question) compare(w, g string) string {
 	for _, mode := range modes {
 		a, okA := read(w, mode)
 		b, okB := read(g, mode)
-		if !okA || !okB {
+		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && isProse(w) && !strings.ContainsAny(w, "0123456789") {
 			continue
 		}
 		c := q.comparer()

@@ -97,6 +97,57 @@ func (q *Question) asks(words ...string) bool {
 	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(q.lower, word) })
 }
 
+// last returns the last sentence of the question in lower case.
+func (q *Question) last() string {
+	q.prepare()
+	text := strings.TrimRight(q.lower, " .?!\n")
+	return text[max(strings.LastIndex(text, ". "), strings.LastIndex(text, "? "), strings.LastIndex(text, "\n"), 0):]
+}
+
+func (q *Question) lastHas(words ...string) bool {
+	last := q.last()
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(last, word) })
+}
+
+// Opposes reports whether a sentence speaks of the opposite of what the question asks for,
+// as "it gains 24 minutes" does if it asks how many it loses.
+func (q *Question) Opposes(sentence string) bool {
+	if q.Text == "" {
+		return false
+	}
+	last, lower := " "+q.last(), " "+strings.ToLower(sentence)
+	_, want, asks := strings.Cut(last, "coefficient of ")
+	if _, got, says := strings.Cut(lower, "coefficient of "); asks && says && strings.HasPrefix(want, "$") {
+		want, _, _ = strings.Cut(want[1:], "$")
+		return !strings.HasPrefix(strings.TrimLeft(got, "$"), want+"$")
+	}
+	for _, pair := range opposites() {
+		for i, asked := range pair {
+			if strings.Contains(last, " "+asked) && !strings.Contains(last, " "+pair[1-i]) && strings.Contains(lower, " "+pair[1-i]) && !strings.Contains(lower, " "+asked) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// opposites returns the beginnings of words that exclude each other.
+func opposites() [][2]string {
+	return [][2]string{{"gain", "lose"}, {"winn", "lose"}, {"won ", "lost "}, {"profit", "loss"}, {"increase", "decrease"}, {"rise", "fall"}, {"north", "south"}, {"east", "west"}, {"above", "below"},
+		{"largest", "smallest"}, {"oldest", "youngest"}, {"highest", "lowest"}, {"happen", "fail"}}
+}
+
+// asksShare reports whether a percentage may answer the question.
+func (q *Question) asksShare() bool {
+	last := q.last()
+	for _, word := range []string{"percent", "probability", "chance", "likel", "odds", "%"} {
+		if strings.Contains(last, word) {
+			return !strings.Contains(last, "what is "+word) && !strings.Contains(last, "% of ") || strings.Contains(last, "percent")
+		}
+	}
+	return q.asks("percent", "%") && !q.asks("how many", "how much")
+}
+
 // alternatives returns the words next to an "or" of a text, and those before the commas
 // of a list that ends in one.
 func alternatives(lower string) map[string]bool {
@@ -129,6 +180,12 @@ func alternatives(lower string) map[string]bool {
 	}
 }
 
+// names reports whether a formula of the question has the symbol.
+func (q *Question) names(symbol string) bool {
+	q.prepare()
+	return q.symbols[symbol] || q.symbols[algebra.Key(expr.Named(symbol))]
+}
+
 // has reports whether a word, or its plural, is in the question.
 func (q *Question) has(word string) bool {
 	q.prepare()
@@ -145,8 +202,7 @@ func (q *Question) transforms() bool {
 // form returns why got, written as text, is not an answer to the question although it
 // has the value of want, or "".
 func (q *Question) form(want, got *expr.Node, text string) string {
-	w, _ := bare(want)
-	g, _ := bare(got)
+	w, g := unlabelled(want), unlabelled(got)
 	if algebra.Literal(w) && !algebra.Literal(g) && g.Kind < expr.Bracket {
 		return Unfinished
 	}
@@ -188,7 +244,7 @@ func (q *Question) form(want, got *expr.Node, text string) string {
 		if notation(w) == "mixed" && notation(g) != "mixed" && q.asks("mixed") {
 			return OtherForm
 		}
-		if notation(w) == "decimal" && notation(g) == "fraction" && q.asks("as a decimal", "decimal form", "in decimal", "to a decimal", "equivalent decimal", "decimal equivalent", "decimal number") {
+		if notation(w) == "decimal" && notation(g) == "fraction" && q.asks("as a decimal", "decimal form", "in decimal", "to a decimal", "equivalent decimal", "decimal equivalent", "decimal number", "terminating decimal", "a decimal") {
 			return OtherForm
 		}
 		return ""
@@ -287,6 +343,14 @@ func (q *Question) reduces() bool {
 	return q.asks("lowest terms", "simpl", "reduce", "common fraction", "m+n", "relatively prime")
 }
 
+// unlabelled returns n without words and units around it.
+func unlabelled(n *expr.Node) *expr.Node {
+	for n.Kind == expr.Unit || n.Kind == expr.Label {
+		n = n.Args[0]
+	}
+	return n
+}
+
 // parts returns what an inequality or equation says about its name, or n itself.
 func parts(n *expr.Node) (all []*expr.Node) {
 	if n.Kind != expr.Relation {
@@ -346,11 +410,11 @@ func (q *Question) asked() unit {
 			return unit{}
 		}
 		switch {
-		case f == "many" && next(1).num > 0:
+		case f == "many" && i > 0 && fields[i-1] == "how" && next(1).num > 0:
 			found = next(1)
-		case f == "many" && next(2).num > 0 && fields[i+1] != "of":
-			found = next(2)
-		case f == "in" && found.num == 0 && next(1).num > 0 && len(fields[i+1]) > 2 && strings.HasSuffix(strings.Trim(fields[i+1], ".?"), "s"):
+		case f == "many" && i > 0 && fields[i-1] == "how":
+			found = unit{} // of something else
+		case f == "in" && found.num == 0 && next(1).num > 0 && len(fields[i+1]) > 2 && strings.HasSuffix(fields[i+1], "s?"):
 			found = next(1)
 		case f == "of" && next(1).num > 0 && i > 0 && fields[i-1] == "number":
 			found = next(1)
@@ -370,6 +434,9 @@ func (q *Question) fits(name string) bool {
 	}
 	if unitOf(name).num > 0 {
 		return true // compared by its size
+	}
+	if name == "miles/hour" && q.asks("mph") {
+		return true
 	}
 	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
 	parts := strings.Split(name, "/")
@@ -443,14 +510,35 @@ func (q *Question) alters(name string) bool {
 	if !alters(name) {
 		return false
 	}
-	if slices.Contains(strings.Fields(name), "each") && !alters(strings.ReplaceAll(name, "each", "")) && !q.asks("altogether", "in all", "in total", "total") || strings.HasSuffix(name, "ago") && q.asks("ago") || strings.HasSuffix(name, "bc") && q.asks(" bc") {
+	if strings.HasSuffix(name, "are not") && (q.Text == "" || q.lastHas("not", "n't", "without", "left", "remain", "fail", "miss", "other")) {
+		return false
+	}
+	if slices.Contains(strings.Fields(name), "each") && !alters(strings.ReplaceAll(name, "each", "")) && (q.lastHas("each", " per ", "every") || !q.lastHas("altogether", "in all", "total")) || strings.HasSuffix(name, "ago") && (q.Text == "" || q.asks("ago", "born", "how long")) {
 		return false
 	}
 	if q.Text == "" && strings.HasSuffix(name, " than") || name == "times" && q.Text == "" || strings.HasSuffix(name, "times") && q.asks("many times") {
 		return false
 	}
+	if at := strings.LastIndex(q.lower, "how "); at >= 0 || q.Text == "" {
+		for _, way := range []string{"north", "south", "east", "west"} {
+			if strings.Contains(name, way) && (q.Text == "" || strings.Contains(q.lower[at:], way)) {
+				return false
+			}
+		}
+	}
 	for _, f := range strings.Fields(strings.ToLower(name)) {
 		if alters(f) && q.asks("many "+f, "number of "+f) {
+			return false
+		}
+	}
+	if last := q.last(); q.Text != "" {
+		asked := true
+		for _, f := range strings.Fields(strings.ToLower(name)) {
+			compares := f == "than" || strings.HasSuffix(f, "er") || f == "more" || f == "less" || f == "short" || f == "over" || f == "above"
+			asked = asked && (!alters(f) && !compares || strings.Contains(last, f) && slices.Contains([]string{"least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus"}, f) ||
+				compares && slices.ContainsFunc([]string{"than", "exceed", "above", "difference", "increase", "decrease", "compar", "more", "less", "farther", "short", "far "}, func(word string) bool { return strings.Contains(last, word) }))
+		}
+		if asked {
 			return false
 		}
 	}
@@ -476,7 +564,7 @@ func (q *Question) plain(name string) bool {
 			strange++
 		}
 	}
-	return strange <= 2
+	return strange <= 2 || q.Text == "" && strange <= 4
 }
 
 // alters reports whether words around a value change what it says: "5 less than",
@@ -485,7 +573,7 @@ func alters(name string) bool {
 	name = strings.ToLower(name)
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }) {
 		switch word {
-		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "than", "below", "under", "above", "over", "minus", "plus", "divided", "times", "necessarily", "else", "couples", "dozens", "divisible", "many", "each", "ago", "bc", "fails", "near", "far", "if", "bound", "double", "twice", "triple", "half", "third", "quarter", "dozen", "pairs", "least", "most", "almost",
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "than", "below", "under", "above", "over", "minus", "plus", "divided", "times", "necessarily", "else", "divisible", "many", "north", "south", "east", "west", "each", "ago", "fails", "near", "far", "if", "bound", "double", "twice", "triple", "half", "third", "quarter", "dozen", "least", "most", "almost",
 			"nearly", "hundred", "thousand", "million", "billion", "maybe", "perhaps", "possibly", "either", "might", "unless", "instead", "squared", "cubed", "factorial", "too", "short", "off",
 			"guess", "unknown", "between", "beyond", "exceeds", "contradiction", "impossible", "mod", "modulo",
 			"but", "multiple", "divisor", "factor", "loss", "rises", "falls", "increases", "decreases", "grows", "drops", "cube", "complement", "supplement", "opposite", "inverse",

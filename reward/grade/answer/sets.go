@@ -129,6 +129,8 @@ func unsorted(n *expr.Node) ([]interval, bool) {
 		switch {
 		case n.Name == "cup":
 			return union(n.Args)
+		case n.Name == "cap" && len(n.Args) == 2 && n.Args[0].Is("mathbb R"):
+			return unsorted(n.Args[1])
 		case n.Name == `\` && len(n.Args) == 2:
 			return without(n.Args[0], n.Args[1])
 		}

@@ -182,7 +182,10 @@ func sameList(a, b []string) bool { return slices.Equal(a, b) }
 // they answer and comment on it: "The day is Friday", "Evelyn can win", "even, since 2
 // divides it". It may neither deny them nor list others.
 func (q *Question) sameWords(w, g string) bool {
-	w, g = BareText(w), BareText(g)
+	w, g = BareText(w), strings.Replace(BareText(g), "none other than ", "", 1)
+	if at := strings.Index(g, " for all "); at > 0 && len(g)-at < 24 {
+		g = g[:at]
+	}
 	if strings.EqualFold(w, strings.TrimSuffix(strings.TrimSuffix(g, " does"), " did")) {
 		return true // Will, which is no filler here
 	}
@@ -212,7 +215,7 @@ func (q *Question) sameWords(w, g string) bool {
 	if sameList(a, words(text)) && !possessive(a, g) {
 		return true
 	}
-	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " that ", " namely ", " named ", " called ", ", "} {
+	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " by ", " that ", " namely ", " named ", " called ", ", "} {
 		head, tail, ok := cutLast(g, verb)
 		tail = uncommented(tail)
 		if ok && len(strings.Fields(head)) <= maxLead && !negates(head, a) && (verb != ", " || strings.HasSuffix(head, "day") || strings.HasSuffix(strings.ToLower(head), "hence")) && q.saysOnly(a, strings.Count(w, ","), tail) {
@@ -273,7 +276,7 @@ func (q *Question) saysOnly(a []string, wantedCommas int, text string) bool {
 	if at < 0 || len(b) > maxLead || strings.ContainsAny(text, "<>≤≥≠|&\\/") || strings.Count(text, ",") != wantedCommas || possessive(a, text) {
 		return false
 	}
-	if extra := len(b) - len(a); extra > len(a)+3 {
+	if extra := len(b) - len(a); q.Text != "" && extra > len(a)+3 {
 		return false
 	}
 	names := map[string]bool{} // that the text capitalizes

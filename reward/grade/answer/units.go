@@ -105,7 +105,9 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	}
 	x, y := unitOf(in), unitOf(out)
 	if in == "" && y.num > 0 {
-		x = c.implied(y)
+		if x = c.question.asked(); x.num == 0 {
+			x = y
+		}
 	}
 	switch {
 	case x.num > 0 && y.num > 0 && x.dimension != y.dimension, shape(in) != "" && shape(out) != "" && shape(in) != shape(out):
@@ -116,24 +118,6 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return c.same(algebra.Times(a, x.num, x.den), algebra.Times(b, y.num, y.den)) || c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
-}
-
-// implied returns the unit of a reference answer that has none, if the response's unit
-// is y: the one that the question asks for, or else the one of the same dimension that
-// it names.
-func (c *comparer) implied(y unit) unit {
-	if asked := c.question.asked(); asked.num > 0 {
-		return asked
-	}
-	if c.question.mentions(y) {
-		return y
-	}
-	for word := range c.question.words {
-		if u := unitOf(word); u.num > 0 && u.dimension == y.dimension && len(word) > 2 {
-			return u
-		}
-	}
-	return y
 }
 
 // shape returns the unit and its power of an area or a volume, as in cm^2, or "".
@@ -156,7 +140,7 @@ func (c *comparer) percentages(a, b *expr.Node, inW, inG bool) bool {
 	if inW != inG && c.percent(a, b, inW, inG) {
 		return !inW || !c.question.asks("as a percent", "to a percent", "into a percent") || c.because(OtherForm)
 	}
-	if inG && !inW && c.question.Text != "" && !c.question.asks("what percent", "percentage", "as a percent", "in percent", "many percent", "probability", "chance", "what %", "%)") {
+	if inG && !inW && c.question.Text != "" && !c.question.asksShare() {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)

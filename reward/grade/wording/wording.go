@@ -184,21 +184,25 @@ func After(text string) string {
 			return f + " than"
 		case i == 0 && (f == "more" || f == "less" || f == "fewer") && next(2) == "than":
 			return f + " than"
+		case i > 0 && next(1) == "not" && (f == "are" || f == "is" || f == "do" || f == "did" || f == "does" || f == "were" || f == "was"):
+			return "are not"
 		case f == "short" && next(1) == "of", f == "below" && next(1) == "zero", f == "too" && i > 0, f == "shy" && next(1) == "of":
 			return f + " " + next(1)
 		case i == 0 && (f == "per" && (next(1) == "cent" || strings.HasPrefix(next(1), "cent"))):
 			return "percent"
-		case (f == "is" || f == "was" || f == "are" || f == "isn't" || f == "would" || f == "cannot") && denial(next(1), next(2)) || f == "isn't":
+		case (f == "is" || f == "was" || f == "are" || f == "would" || f == "cannot") && (i == 0 || next(1) != "not") && denial(next(1), next(2)) || f == "isn't":
 			return "is not"
-		case i < 2 && (f == "ago" || f == "off" && (next(1) == "the" || next(1) == "of") || f == "bc" || f == "fails"):
+		case i < 2 && (f == "ago" || f == "off" && (next(1) == "the" || next(1) == "of") || f == "fails"):
 			return f
 		case i < 2 && (f == "in" || f == "for") && next(1) == "each":
 			return "each"
-		case i == 0 && (f == "pairs" || f == "dozen" || f == "dozens" || f == "couples"):
+		case i < 2 && (f == "north" || f == "south" || f == "east" || f == "west"):
+			return f
+		case f == "if" && (slices.Contains(fields[i:], "were") || slices.Contains(fields[i:], "had") || slices.Contains(fields[i:], "not")):
 			return f
 		case (f == "increased" || f == "decreased" || f == "reduced" || f == "multiplied" || f == "divided") && next(1) == "by":
 			return "times"
-		case i == 0 && (f == "minus" || f == "plus" || f == "times" && next(1) != "" && isDigit(next(1)[0]) || f == "squared" || f == "cubed" || f == "factorial" || f == "unless" || f == "if"):
+		case i == 0 && (f == "minus" || f == "plus" || f == "times" && next(1) != "" && isDigit(next(1)[0]) || f == "squared" || f == "cubed" || f == "factorial" || f == "unless"):
 			return f
 		}
 	}
