@@ -137,6 +137,9 @@ func (p place) equation(n int) candidate {
 	if left := strings.TrimSpace(run[:max(0, lo-1)]); lo > 0 && strings.ContainsAny(left, "/^√²³") && hasVariable(left) && !strings.ContainsAny(left, "=") {
 		text = run // 1/x = 4
 	}
+	if left := strings.TrimSpace(run[:max(0, lo-1)]); lo > 0 && hasCoefficient(left) && p.isStated() {
+		text = run // 3n = 12
+	}
 	if lo > 0 && strings.Trim(run[:lo-1], "$0123456789., ") == "" && strings.ContainsAny(text, "+*/^×·") { // 9,901 = 99^2 + 100
 		text = run
 	}
@@ -160,6 +163,18 @@ func hasVariable(s string) bool {
 		}
 	}
 	return false
+}
+
+// isStated reports whether p begins a sentence or follows a colon or "is".
+func (p place) isStated() bool {
+	before := strings.TrimRight(p.before(8), " $*")
+	return before == "" || strings.HasSuffix(before, ":") || strings.HasSuffix(before, " is") || strings.HasSuffix(before, " that")
+}
+
+// hasCoefficient reports whether s is a number and a letter, as in 3n, that is not a unit.
+func hasCoefficient(s string) bool {
+	letter := strings.TrimLeft(s, "-0123456789.")
+	return letter != s && len(letter) == 1 && isLetterAt(letter, 0) && strings.IndexByte("mgshlLkK", letter[0]) < 0
 }
 
 // number returns the number of n bytes at p.

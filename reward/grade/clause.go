@@ -30,8 +30,11 @@ func (s clauses) conclusion() int {
 		at = k
 	}
 	for _, word := range []string{", so ", ", therefore", ", thus", ", hence", "; so ", "; therefore", "; thus",
-		", which means", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
+		", which means", ", which leaves ", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
 		at = max(at, strings.LastIndex(s.lower, word))
+	}
+	if begin := strings.TrimLeft(s.lower, " *\n"); at == 0 && (strings.HasPrefix(begin, "because ") || strings.HasPrefix(begin, "since ")) {
+		at = max(0, strings.LastIndex(s.lower, ", "))
 	}
 	return at
 }

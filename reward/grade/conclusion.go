@@ -13,21 +13,22 @@ import (
 
 // conclusion reads the last sentence with a number or mathematics. If that sentence
 // only remarks on the concluding one, it reads the concluding one.
-func conclusion(text string) []string {
+func conclusion(text string) claim {
 	if isAlone(text) {
-		return []string{strings.TrimPrefix(strings.TrimSpace(text), "A: ")}
+		text = strings.TrimPrefix(strings.TrimSpace(text), "A: ")
+		return claim{readings: []string{text}, text: text}
 	}
 	all := sentences(text[max(0, len(text)-maxFinal):])
 	if k := len(all) - 1; k >= 0 && wording.IsCutOff(all[k].text) {
-		return []string{all[k].text}
+		return claim{readings: []string{all[k].text}, text: all[k].text}
 	}
 	var said []sentence
 	for k := len(all) - 1; k >= 0 && len(said) < 4; k-- {
 		if wording.GivesUp(all[k].text) {
 			if strings.ContainsAny(all[k].text, "0123456789") {
-				return nil
+				return claim{}
 			}
-			return []string{all[k].text}
+			return claim{readings: []string{all[k].text}, text: all[k].text}
 		}
 		if !wording.IsChat(all[k].text) && (len(all[k].candidates()) > 0 || hasNumberWord(all[k].text) || wording.Concludes(all[k].text)) {
 			said = append(said, all[k])
@@ -35,6 +36,12 @@ func conclusion(text string) []string {
 	}
 	if len(said) == 0 {
 		return wordsOnly(all)
+	}
+	rest := "" // after the sentence with a number
+	for _, s := range all {
+		if s.lo > said[0].lo && !wording.IsChat(s.text) {
+			rest += s.text
+		}
 	}
 	var last []string // a sentence without numbers after the one with a number
 	if k := len(all) - 1; !wording.IsChat(all[k].text) && all[k].lo > said[0].lo {
@@ -48,10 +55,13 @@ func conclusion(text string) []string {
 	}
 	pick.past = all[:slices.IndexFunc(all, func(s sentence) bool { return s.lo == pick.lo })]
 	if wording.RepeatsQuestion(pick.text) {
-		return last
+		return claim{readings: last, text: pick.concluding() + rest}
 	}
-	return append(pick.readings(), last...)
+	return claim{readings: append(pick.readings(), last...), text: pick.concluding() + rest}
 }
+
+// concluding returns the concluding clause of a sentence, or all of it.
+func (s sentence) concluding() string { return s.text[s.clauses().conclusion():] }
 
 // isAlone reports whether a response is a bare answer without a sentence around it.
 func isAlone(text string) bool {
@@ -90,6 +100,9 @@ func (s sentence) readings() []string {
 	if from := s.clauses().conclusion(); from > 0 && !strings.ContainsAny(s.text[from:], "0123456789") {
 		found = append(found, strings.TrimLeft(s.text[from:], ", ;"))
 	}
+	if at := strings.LastIndex(s.text, ": "); at >= 0 && strings.Trim(s.text[at+2:], " ,.-*\n0123456789") == "" {
+		found = append(found, s.text[at+2:])
+	}
 	if head, _, ok := strings.Cut(s.text, ", not "); ok {
 		found = append(found, strings.TrimSpace(head))
 	}
@@ -126,6 +139,9 @@ func choice(s string) (string, bool) {
 		}
 	}
 	fields := strings.Fields(s)
+	if letter, ok := lastLetter(fields); ok {
+		return letter, true
+	}
 	for k := len(fields) - 1; k >= 0; k-- {
 		letter := strings.Trim(fields[k], "().,:;*$")
 		if len(letter) != 1 || letter[0] < 'A' || letter[0] > 'J' {
@@ -142,14 +158,28 @@ func choice(s string) (string, bool) {
 	return "", false
 }
 
-// wordsOnly reads the last sentence of a short response without numbers.
-func wordsOnly(all []sentence) []string {
-	for k := len(all) - 1; k >= 0; k-- {
-		if !wording.IsChat(all[k].text) {
-			return all[k].readings()
+// lastLetter returns the letter that ends a sentence if it is the only one: "The coin is
+// in jar B."
+func lastLetter(fields []string) (letter string, ok bool) {
+	for k, f := range fields {
+		if f = strings.Trim(f, "().,:;*$"); len(f) == 1 && f[0] > 'A' && f[0] <= 'H' {
+			if letter != "" && letter != f {
+				return "", false
+			}
+			letter, ok = f, k == len(fields)-1 && k > 0 && strings.Trim(fields[k-1], "*") != "not"
 		}
 	}
-	return nil
+	return letter, ok
+}
+
+// wordsOnly reads the last sentence of a short response without numbers.
+func wordsOnly(all []sentence) claim {
+	for k := len(all) - 1; k >= 0; k-- {
+		if !wording.IsChat(all[k].text) {
+			return claim{readings: all[k].readings(), text: all[k].concluding()}
+		}
+	}
+	return claim{}
 }
 
 // spelled returns the last number in words of a sentence.
@@ -215,16 +245,16 @@ func takesBack(text string) bool {
 
 // corrected returns the answer of the text that follows an answer, if that text takes
 // the answer back and reaches its own conclusion.
-func corrected(rest string) []string {
+func corrected(rest string) claim {
 	all := sentences(rest[:min(len(rest), maxTail)])
 	k := slices.IndexFunc(all, func(s sentence) bool { return wording.Corrects(s.text) })
 	if k < 0 {
-		return nil
+		return claim{}
 	}
 	for last := len(all) - 1; last > k; last-- {
 		if s := all[last]; wording.Concludes(s.text) && len(s.candidates()) > 0 {
-			return s.readings()
+			return claim{readings: s.readings(), text: s.concluding()}
 		}
 	}
-	return nil
+	return claim{}
 }

@@ -13,6 +13,7 @@ import (
 const (
 	maxTail  = 1 << 16 // for phrases
 	maxFinal = 1 << 12 // for the concluding sentence
+	maxLead  = 160     // before a mark, in its sentence
 )
 
 // Equal reports whether got, a bare answer, equals want.
@@ -37,27 +38,38 @@ func expected(want string) string {
 	return want
 }
 
+// claim is what a response states as its answer.
+type claim struct {
+	readings []string // alternative readings of one answer, not several answers
+	text     string   // inside the mark, or the sentence that concludes
+	lead     string   // before the mark in its sentence
+	marked   bool
+}
+
 // Extract finds the answer in a response. The result holds alternative readings of one
 // answer, not several answers. It is empty if the response gives no answer.
-func Extract(response string) []string {
+func Extract(response string) []string { return find(response).readings }
+
+// find returns what a response claims.
+func find(response string) claim {
 	text := Final(response)
 	if cut := unclosed(text); cut >= 0 { // the response ended inside it
 		text = text[:cut]
 		if _, _, ok := answer.Boxed(text); !ok {
-			return nil
+			return claim{}
 		}
 	}
-	at, readings := explicit(text)
-	if len(readings) == 0 {
+	at, found := explicit(text)
+	if len(found.readings) == 0 {
 		if breaksOff(text) {
-			return nil
+			return claim{}
 		}
 		return conclusion(text)
 	}
-	if later := corrected(text[at:]); len(later) > 0 {
+	if later := corrected(text[at:]); len(later.readings) > 0 {
 		return later
 	}
-	return readings
+	return found
 }
 
 // unclosed returns the offset of the \boxed or \frac that the response breaks off in,
@@ -73,14 +85,15 @@ func unclosed(text string) int {
 }
 
 // explicit returns the marked answer and the offset where its mark ends.
-func explicit(text string) (end int, readings []string) {
+func explicit(text string) (end int, found claim) {
 	tail := text[max(0, len(text)-maxTail):]
 	skip := len(text) - len(tail)
 	if list, at, ok := answer.Boxed(text); ok {
-		end, readings = at, read1(list)
+		end, found = at, stated(list)
+		found.lead = lastClause(text[:max(0, strings.LastIndex(text[:at], `boxed`))])
 	}
 	if i, line := marked(tail); i >= 0 && skip+i > end {
-		end, readings = skip+i, read1(line)
+		end, found = skip+i, stated(line)
 	}
 	if i := strings.LastIndex(tail, "<answer>"); i >= 0 {
 		inside, _, _ := strings.Cut(tail[i+len("<answer>"):], "</answer>")
@@ -90,20 +103,29 @@ func explicit(text string) (end int, readings []string) {
 		switch {
 		case at < end || strings.TrimSpace(inside) == "":
 		case joinsTags(tail[:i]) || listsLines(inside):
-			return at, []string{"?"}
+			return at, claim{readings: []string{"?"}}
 		case marks && strings.Contains(inside, " or "):
-			return at, []string{"?"}
+			return at, claim{readings: []string{"?"}}
 		case marks:
-			return at, Extract(inside)
+			return at, find(inside)
 		default:
-			return at, read1(inside)
+			return at, stated(inside)
 		}
 	}
-	if at, found := phrase(tail, len(readings) > 0, end-skip); len(found) > 0 {
-		end, readings = skip+at, found
+	if at, said := phrase(tail, len(found.readings) > 0, end-skip); len(said.readings) > 0 {
+		end, found = skip+at, said
 	}
-	return end, readings
+	return end, found
 }
+
+// lastClause returns the end of text from its last full stop or line end on.
+func lastClause(text string) string {
+	text = text[max(0, len(text)-maxLead):]
+	return text[strings.LastIndexAny(text, ".\n!?")+1:]
+}
+
+// stated returns what the text of a mark claims.
+func stated(s string) claim { return claim{readings: read1(s), text: s, marked: true} }
 
 // marked returns the line after the last "####" and the offset where it ends, or -1.
 func marked(s string) (int, string) {
@@ -150,13 +172,29 @@ func read1(s string) []string {
 			return []string{s}
 		}
 	}
+	if value, ok := evaluated(s); ok {
+		return []string{s, value}
+	}
 	if strings.ContainsAny(s, "<>≤≥≠") || breaksOff(s) || relates(s) || undecided(s) {
 		return []string{s}
 	}
 	if !hasLetter(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\\' }), "")) {
 		return []string{s}
 	}
+	if !prose(answer.BareText(s)) {
+		return []string{s}
+	}
 	return append([]string{s}, mainOf(answer.BareText(s))...)
+}
+
+// evaluated returns the value that an integral, a limit or a sum equals in s.
+func evaluated(s string) (string, bool) {
+	left, value, ok := strings.Cut(s, "=")
+	if !ok || strings.Contains(value, "=") {
+		return "", false
+	}
+	left = strings.TrimLeft(left, " $")
+	return value, slices.ContainsFunc([]string{`\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`}, func(op string) bool { return strings.HasPrefix(left, op) })
 }
 
 // joinsTags reports whether text ends in an answer's tag and a word that offers another.

@@ -12,12 +12,12 @@ import (
 // phrase reads the answer after the last "the answer is" and returns the offset where
 // it ends. After another mark, which ends at after, it counts only if the answer
 // follows at once.
-func phrase(text string, marked bool, after int) (int, []string) {
+func phrase(text string, marked bool, after int) (int, claim) {
 	lower := strings.ToLower(text)
 	if len(lower) != len(text) { // lower-casing changed a letter's length
 		lower = text
 	}
-	weakAt, weak := 0, []string(nil)
+	weakAt, weak := 0, claim{}
 	announced := announcements{}
 	for end, tries := len(lower), 0; tries < 64; tries++ {
 		i := announced.before(lower, end)
@@ -36,27 +36,64 @@ func phrase(text string, marked bool, after int) (int, []string) {
 			continue
 		}
 		at, found, strong := answerAt(text, begin)
-		if len(found) == 0 {
+		if len(found.readings) == 0 {
 			continue
 		}
-		if text[begin-1] == '=' && strings.ContainsAny(found[0], "*/+") && !strings.Contains(found[0], "=") { // code
+		if first := found.readings[0]; text[begin-1] == '=' && strings.ContainsAny(first, "*/+") && !strings.Contains(first, "=") { // code
 			continue
 		}
 		if denied(lower[i:begin]) {
-			found = []string{"not " + found[0]}
+			if _, after, ok := strings.Cut(found.text, " but "); ok {
+				found.readings = mainOf(after)
+			} else {
+				found.readings = []string{"not " + found.readings[0]}
+			}
 		}
+		found.lead = lastClause(text[:i])
 		if strong && !strings.Contains(lower[i:begin], " would ") {
+			if repeated(text, announced.before(lower, i), i, found.readings[0]) || doubted(lower[at:]) {
+				found = claim{readings: []string{"?"}}
+			}
 			return at, found
 		}
-		if weak == nil {
+		if weak.readings == nil {
 			weakAt, weak = at, found
 		}
 	}
 	if marked {
-		return 0, nil
+		return 0, claim{}
 	}
 	return weakAt, weak
 }
+
+// repeated reports whether the words at last announce another value than value right before
+// those at i announce value: "The answer is 27. The answer is 54."
+func repeated(text string, last, i int, value string) bool {
+	if last < 0 || i-last > 200 || wording.Corrects(text[last:i]) {
+		return false
+	}
+	begin, ok := payload(text, last)
+	if !ok || begin >= i {
+		return false
+	}
+	end, other, strong := answerAt(text[:i], begin)
+	if !strong || len(other.readings) == 0 || len(strings.Fields(text[end:i])) > 2 {
+		return false
+	}
+	return hasDigit(value) && hasDigit(other.readings[0]) && !answer.SameValue(other.readings[0], value)
+}
+
+// doubted reports whether the sentence after an answer, in lower case, offers another one.
+func doubted(rest string) bool {
+	if all := sentences(rest[:min(len(rest), 200)]); len(all) > 0 {
+		return slices.ContainsFunc([]string{"could also be", "might also be", "but it could", "but it might", "or maybe ", "or perhaps ", "another answer is"}, func(words string) bool {
+			return strings.Contains(all[0].text, words)
+		})
+	}
+	return false
+}
+
+func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
 
 // denied reports whether the words between "answer" and what it is deny it.
 func denied(words string) bool {
@@ -134,55 +171,62 @@ func payload(text string, i int) (int, bool) {
 	return 0, false
 }
 
-// answerAt reads the answer at begin. It returns the answer's end, its readings, and
+// answerAt reads the answer at begin. It returns the answer's end, what it claims, and
 // whether it follows at once rather than somewhere in a sentence.
-func answerAt(text string, begin int) (end int, readings []string, strong bool) {
-	for begin < len(text) && strings.IndexByte(" \n:*=_>#", text[begin]) >= 0 {
+func answerAt(text string, begin int) (end int, found claim, strong bool) {
+	for begin < len(text) && (strings.IndexByte(" \n:*=_#", text[begin]) >= 0 || text[begin] == '>' && text[begin-1] == '\n') {
 		begin++
 	}
 	if inside, n, ok := answer.Quoted(text[begin:min(len(text), begin+maxMath)]); ok {
-		return begin + n, read1(inside), true
+		return begin + n, stated(inside), true
 	}
-	all := sentences(text[begin:min(len(text), begin+2*maxMath)])
+	all := split(text[begin:min(len(text), begin+2*maxMath)], begin > 0 && text[begin-1] != '\n')
 	if len(all) == 0 {
-		return 0, nil, false
+		return 0, claim{}, false
 	}
 	s := all[0]
 	end = begin + s.lo + len(s.text)
 	body := strings.TrimRight(strings.TrimSpace(s.text), "*")
 	if list, _, ok := answer.Boxed(body); ok {
-		return end, read1(list), true
+		return end, stated(list), true
 	}
+	readings, strong := s.follows(text, begin, body)
+	return end, claim{readings: readings, text: body, marked: true}, strong
+}
+
+// follows returns the readings of the sentence s of text, which follows "the answer is"
+// at begin, and whether the answer follows at once. body is the sentence without markup.
+func (s sentence) follows(text string, begin int, body string) (readings []string, strong bool) {
 	skip := answer.Filler(body)
 	if strings.HasPrefix(strings.ToLower(body[skip:]), "not ") {
-		return 0, nil, false
+		return nil, false
 	}
 	if _, ok := answer.Choice(strings.Trim(firstField(body[skip:]), ".,*;:")); ok {
 		if others(body[skip:]) || wording.After(strings.TrimPrefix(body[skip:], firstField(body[skip:]))) != "" {
-			return end, []string{body[skip:]}, true
+			return []string{body[skip:]}, true
 		}
-		return end, []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*;:")}, true
+		return []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*;:")}, true
 	}
 	found := s.candidates()
 	if isCode(body) {
-		return end, []string{body}, true
+		return []string{body}, true
 	}
 	if whole := wholeSentence(text, begin, s); whole.hedges() {
-		return end, whole.main(), true
+		return whole.main(), true
 	}
 	if len(found) == 0 {
 		if digits, ok := answer.Spelled(body[skip:]); ok {
-			return end, []string{body[skip:], digits}, true
+			return []string{body[skip:], digits}, true
 		}
-		return end, []string{body[skip:]}, begin > 0 && len(strings.Fields(body)) < 4 && strings.LastIndexByte(text[max(0, begin-3):begin], ':') >= 0
+		return []string{body[skip:]}, begin > 0 && len(strings.Fields(body)) < 4 && strings.LastIndexByte(text[max(0, begin-3):begin], ':') >= 0
 	}
 	lead := strings.TrimSpace(strings.Trim(s.text[:found[0].lo], " *\n("))
 	if readings = s.afterBut(found); len(readings) > 0 {
-		return end, readings, true
+		return readings, true
 	}
 	if len(lead) <= skip || isNameEquals(lead) || strings.TrimSpace(body[:skip]) == lead || startsExpression(body[skip:]) {
 		if computes(s, found) || strings.HasPrefix(s.text[found[0].hi:], " to the power") {
-			return end, append(s.main(), body[skip:]), true
+			return append(s.main(), body[skip:]), true
 		}
 		last := 0
 		for last+1 < len(found) && answer.Joins(s.text[found[last].hi:found[last+1].lo]) && !isSubject(s.text[found[last+1].hi:]) {
@@ -190,14 +234,14 @@ func answerAt(text string, begin int) (end int, readings []string, strong bool) 
 		}
 		readings = []string{items{s.text, found}.changed(0, last, joined(found[:last+1]))}
 		if last+1 < len(found) && !found[last+1].aside && rivals(s.text[found[last].hi:found[last+1].lo]) && !wording.Restates(s.text[found[last].hi:found[last+1].lo]) {
-			return end, []string{body[skip:]}, true // 10 | 20
+			return []string{body[skip:]}, true // 10 | 20
 		}
 		if isNameEquals(lead) || startsExpression(body[skip:]) || last == 0 {
 			readings = append(readings, body[skip:])
 		}
-		return end, readings, true
+		return readings, true
 	}
-	return end, append(s.main(), body[skip:]), begin > 1 && strings.HasSuffix(strings.TrimRight(text[:begin], " *\n"), ":")
+	return append(s.main(), body[skip:]), begin > 1 && strings.HasSuffix(strings.TrimRight(text[:begin], " *\n"), ":")
 }
 
 // wholeSentence returns the full sentence that ends with s, which starts at begin.

@@ -77,8 +77,8 @@ func (p place) magnitude() string {
 			return p.after(len(m))
 		}
 	}
-	if word := firstField(strings.TrimPrefix(p.after(16), " ")); answer.IsUnit(strings.TrimRight(strings.Split(word, "/")[0], ".,)")) && word != "in" {
-		return " " + strings.Trim(word, ".,)")
+	if word := firstField(strings.TrimPrefix(p.after(16), " ")); answer.IsUnit(strings.TrimRight(strings.Split(word, "/")[0], ".,)*")) && word != "in" {
+		return " " + strings.Trim(word, ".,)*")
 	}
 	return ""
 }

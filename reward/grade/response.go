@@ -82,7 +82,7 @@ func poses(s string) bool {
 
 // answered reports whether text ends with an answer.
 func answered(text string) bool {
-	if _, found := explicit(text); len(found) > 0 {
+	if _, found := explicit(text); len(found.readings) > 0 {
 		return true
 	}
 	all := sentences(text[max(0, len(text)-maxFinal):])
@@ -92,11 +92,12 @@ func answered(text string) bool {
 // tidy removes common HTML tags and rewrites full-width forms, used in Chinese and
 // Japanese text, as ASCII.
 func tidy(s string) string {
+	s = withoutCalculator(s)
 	if strings.Contains(s, "</") || strings.Contains(s, "<br") {
 		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
 			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)
 	}
-	s = strings.ReplaceAll(answer.Rows(expr.Fractions(s)), "≡", "=")
+	s = strings.NewReplacer("≡", "=", "¢", " cents", "✓", "", "✔", "", "✅", "").Replace(answer.Rows(expr.Fractions(s)))
 	if strings.IndexFunc(s, isWide) < 0 {
 		return s
 	}
@@ -115,4 +116,26 @@ func tidy(s string) string {
 
 func isWide(r rune) bool {
 	return r >= utf8.RuneSelf && (r >= '！' && r <= '～' || r == '。' || r == '、')
+}
+
+// withoutCalculator removes GSM8K's calculator marks, as the <<2+1=3>> in "2+1=<<2+1=3>>3".
+func withoutCalculator(s string) string {
+	if !strings.Contains(s, "<<") {
+		return s
+	}
+	var b strings.Builder
+	for {
+		head, rest, found := strings.Cut(s, "<<")
+		b.WriteString(head)
+		if !found {
+			return b.String()
+		}
+		inside, after, closed := strings.Cut(rest[:min(len(rest), 200)], ">>")
+		if closed && strings.Contains(inside, "=") && strings.Trim(inside, "0123456789+-*/().,=% $x") == "" {
+			s = rest[len(rest[:min(len(rest), 200)])-len(after):]
+			continue
+		}
+		b.WriteString("<<")
+		s = rest
+	}
 }

@@ -131,7 +131,10 @@ type sentence struct {
 }
 
 // sentences splits s at line ends and at full stops outside mathematics.
-func sentences(s string) []sentence {
+func sentences(s string) []sentence { return split(s, false) }
+
+// split splits s, which continues a line if mid is set.
+func split(s string, mid bool) []sentence {
 	var found []sentence
 	spans := mathSpans(s)
 	begin, next := 0, 0
@@ -157,7 +160,7 @@ func sentences(s string) []sentence {
 		switch c := s[i-1]; {
 		case c == '\n':
 			cut(i)
-		case (c == '.' || c == '!' || c == '?') && stops(s, i):
+		case (c == '.' || c == '!' || c == '?') && stops(s, i, mid):
 			cut(i)
 		}
 	}
@@ -166,7 +169,7 @@ func sentences(s string) []sentence {
 }
 
 // stops reports whether the sign before i ends a sentence.
-func stops(s string, i int) bool {
+func stops(s string, i int, mid bool) bool {
 	rest := strings.TrimLeft(s[i:min(len(s), i+8)], `*")'`)
 	if rest != "" && rest[0] != ' ' && rest[0] != '\n' {
 		return false
@@ -186,7 +189,11 @@ func stops(s string, i int) bool {
 		return rest == "" || unicode.IsUpper(next)
 	}
 	// A number that begins a line, as in "3. Add them", is a label.
-	line := s[strings.LastIndexByte(s[:i], '\n')+1 : i-1]
+	begin := strings.LastIndexByte(s[:i], '\n') + 1
+	if mid && begin == 0 {
+		return true
+	}
+	line := s[begin : i-1]
 	return strings.TrimLeft(line, " *#0123456789") != "" || strings.Trim(line, " *#") == "" || rest == "" || rest[0] == '\n'
 }
 

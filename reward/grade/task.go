@@ -46,7 +46,8 @@ func (t *Task) Fault(response string) string {
 	if answer.IsBlock(t.gold) {
 		return t.block(response)
 	}
-	fault, readings := answer.NoAnswer, Extract(response)
+	said := find(response)
+	fault, readings := answer.NoAnswer, said.readings
 	for _, got := range readings {
 		if fault = t.question.Fault(t.gold, got); fault != "" {
 			continue
@@ -54,7 +55,7 @@ func (t *Task) Fault(response string) string {
 		if t.question.Opposes(readings[len(readings)-1]) {
 			return answer.Altered
 		}
-		return ""
+		return t.vet(said)
 	}
 	return fault
 }
@@ -85,6 +86,8 @@ func (t *Task) block(response string) string {
 		text = boxed
 	} else if _, after, ok := cutLast(text, "####"); ok {
 		text = after
+	} else if at := announced(text); at > 0 {
+		text = text[at:]
 	} else {
 		text = answer.LastLines(text, t.gold)
 		if first, _, _ := strings.Cut(t.gold, "\n"); !strings.Contains(first, ":") { // "Answer: 1 2"
@@ -95,6 +98,20 @@ func (t *Task) block(response string) string {
 		}
 	}
 	return t.question.Fault(t.gold, text)
+}
+
+// announced returns the offset behind the last line that ends in "answer:", or 0.
+func announced(text string) int {
+	lower := strings.ToLower(text)
+	if len(lower) != len(text) {
+		return 0
+	}
+	for _, end := range []string{"answer:", "answer:**", "answer**:", "answer is:"} {
+		if i := strings.LastIndex(lower, end+"\n"); i >= 0 {
+			return i + len(end)
+		}
+	}
+	return 0
 }
 
 // cutLast slices s around the last sep.

@@ -362,10 +362,10 @@ func Exact(a, b *expr.Node) bool {
 	return x != nil && y != nil && x.Cmp(y) == 0
 }
 
-// Rounds reports whether b is the constant a, rounded to at least 3 digits.
+// Rounds reports whether b is the constant a, rounded to at least 3 digits, or 2 after the point.
 func Rounds(a, b *expr.Node) bool {
 	d := literal(b)
-	if d == nil || d.Figures < 3 {
+	if d == nil || d.Figures < 2 || d.Places == 0 && d.Figures < 3 {
 		return false
 	}
 	x, okA := Approximate(a)
@@ -516,5 +516,24 @@ func Rationalized(n *expr.Node) bool {
 		}
 		r := rational(m.Args[1])
 		return r != nil && r.Sign() < 0 && (m.Args[0].Has(root) || !r.IsInt())
+	})
+}
+
+// Divides reports whether n has a sum with a variable in a denominator.
+func Divides(n *expr.Node) bool {
+	return n.Has(func(m *expr.Node) bool {
+		if m.Kind != expr.Power || m.Args[0].Kind != expr.Sum {
+			return false
+		}
+		r := rational(m.Args[1])
+		return r != nil && r.Sign() < 0 && m.Args[0].Has(isVariable)
+	})
+}
+
+// Opaque reports whether n contains an integral, a sum, a limit, a derivative, a function
+// that is not evaluated here, or a product of tuples.
+func Opaque(n *expr.Node) bool {
+	return n.Has(func(m *expr.Node) bool {
+		return m.Kind == expr.Call && !Elementary(m.Name) && m.Name != "sqrt" || m.Kind == expr.Product && slices.ContainsFunc(m.Args, func(f *expr.Node) bool { return f.Kind == expr.Bracket })
 	})
 }

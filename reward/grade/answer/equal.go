@@ -58,6 +58,9 @@ func (q *Question) Fault(want, got string) string {
 	if saysNothing(w) && saysNothing(g) {
 		return ""
 	}
+	if same, known := sameClock(w, g); known {
+		return faultIf(!same, OtherValue)
+	}
 	if same, known := q.measures(w, g); known {
 		return faultIf(!same, OtherValue)
 	}
@@ -247,6 +250,9 @@ func (c *comparer) same(w, g *expr.Node) bool {
 	case w.Kind == expr.Ratio || g.Kind == expr.Ratio:
 		return c.ratios(w, g)
 	case w.Kind == expr.Number && g.Kind == expr.Number && (w.Base != "" || g.Base != ""):
+		if g.Base != "" && g.Places == 0 && inTen(g) < 0 && len(g.Digits) < 12 {
+			return false // 22 in base 2
+		}
 		if w.Base == "" && c.question.Text != "" && !c.question.asks("base", "binary", "octal", "hex") {
 			return g.Base == "10" && w.Digits == g.Digits
 		}

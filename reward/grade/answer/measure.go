@@ -159,14 +159,8 @@ func (m measure) unit(name string) unit {
 		return unit{"calendar", 12, 1}
 	case "month":
 		return unit{"calendar", 1, 1}
-	case "gallon":
-		return unit{"volume", 16, 1}
-	case "quart":
-		return unit{"volume", 4, 1}
-	case "pint":
-		return unit{"volume", 2, 1}
 	case "cup":
-		return unit{"volume", 1, 1}
+		return unit{"imperial volume", 1, 2}
 	}
 	return unit{}
 }

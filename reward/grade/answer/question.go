@@ -187,6 +187,44 @@ func (q *Question) names(symbol string) bool {
 }
 
 // has reports whether a word, or its plural, is in the question.
+// AsksRate reports whether the question asks for a rate.
+func (q *Question) AsksRate() bool {
+	return q.lastHas("speed", "rate", "/", "mph", "average", "fast", "per ", "pace", "each", "every", "density", "dail", "week", "month", "hourly", "day")
+}
+
+// AsksSlope reports whether the question is about a derivative.
+func (q *Question) AsksSlope() bool {
+	return q.asks("derivative", "differentiate", "slope", "rate of change", "tangent", "prime")
+}
+
+// OtherQuantity reports whether the text before a value calls it a quantity, such as an
+// area, and the last sentence of the question names only others.
+func (q *Question) OtherQuantity(text string) bool {
+	text = strings.TrimRight(strings.ToLower(text), " $*\\(")
+	head, ok := strings.CutSuffix(text, " is")
+	if !ok {
+		head, ok = strings.CutSuffix(text, " equals")
+	}
+	if q.prepare(); q.Text == "" || !ok {
+		return false
+	}
+	if at := strings.LastIndex(head, " of "); at >= 0 && !strings.ContainsAny(head[at:], ",.;:") {
+		head = head[:at]
+	}
+	last := q.last()
+	return slices.ContainsFunc(quantities(), func(name string) bool { return strings.HasSuffix(head, name) && !strings.Contains(last, name) }) &&
+		slices.ContainsFunc(quantities(), func(name string) bool { return strings.Contains(last, name) })
+}
+
+// quantities returns names of quantities of which one is not another.
+func quantities() []string {
+	return []string{"area", "perimeter", "circumference", "radius", "diameter", "volume", "speed", "distance", "slope", "intercept", "median", "mean", "numerator", "denominator", "hypotenuse",
+		"width", "height", "remainder", "quotient", "product", "sum", "difference"}
+}
+
+// Has reports whether a word, or its plural, is in the question.
+func (q *Question) Has(word string) bool { return q.has(word) }
+
 func (q *Question) has(word string) bool {
 	q.prepare()
 	return q.words[singular(word)] || q.words[singular(strings.TrimSuffix(word, "s"))]
@@ -204,6 +242,9 @@ func (q *Question) transforms() bool {
 func (q *Question) form(want, got *expr.Node, text string) string {
 	w, g := unlabelled(want), unlabelled(got)
 	if algebra.Literal(w) && !algebra.Literal(g) && g.Kind < expr.Bracket {
+		return Unfinished
+	}
+	if algebra.Divides(g) && !algebra.Divides(w) {
 		return Unfinished
 	}
 	allowed := algebra.Pending(w)
@@ -329,13 +370,13 @@ func (q *Question) defines(n *expr.Node) bool {
 	if algebra.Key(head) == q.target() {
 		return true
 	}
-	if q.keys[algebra.Key(n)] || head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) && !q.alone[algebra.Key(head)] && !q.asks("derivative", "slope", "rate of change") {
+	if q.keys[algebra.Key(n)] || head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) && !q.alone[algebra.Key(head)] && !q.asks("derivative", "differentiate", "slope", "rate of change", "f'") {
 		return false
 	}
 	if head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) {
 		return true
 	}
-	return q.alone[algebra.Key(head)] || algebra.Variables(head) > 1 || head.Has(func(m *expr.Node) bool { return m.Is("pi") })
+	return q.alone[algebra.Key(head)] || algebra.Variables(head) > 1 && !head.Has(func(m *expr.Node) bool { return m.Kind == expr.Power }) || head.Has(func(m *expr.Node) bool { return m.Is("pi") })
 }
 
 // reduces reports whether the question asks for lowest terms or simplest roots.
@@ -423,13 +464,54 @@ func (q *Question) asked() unit {
 	return found
 }
 
+// asksRegion reports whether the question asks for an area or a volume.
+func (q *Question) asksRegion() bool {
+	return q.lastHas("the area", "the volume", "surface area", "square cent", "square m", "square f", "square i", "cubic") &&
+		!q.lastHas("length", "side", "radius", "height", "width", "edge", "diameter", "perimeter", "long", "tall", "high", "deep", "wide")
+}
+
+// foreign reports whether a unit measures what neither the units nor the words of the
+// question are about: kilograms for an area.
+func (q *Question) foreign(u unit) bool {
+	if q.prepare(); q.Text == "" || u.num == 0 {
+		return false
+	}
+	_, dimension, ok := strings.Cut(u.dimension, " ")
+	if !ok {
+		dimension = u.dimension
+	}
+	for word := range q.words {
+		if other := unitOf(word); other.num > 0 && strings.HasSuffix(other.dimension, dimension) {
+			return false
+		}
+	}
+	return !q.asks(aspects(dimension)...)
+}
+
+// aspects returns words of questions that a quantity of a dimension answers.
+func aspects(dimension string) []string {
+	switch dimension {
+	case "money":
+		return []string{"$", "£", "€", "cost", "price", "pay", "spen", "earn", "money", "profit", "salary", "wage", "income", "revenue", "charge", "worth", "bill", "budget", "sav", "change", "make", "sell", "sold", "buy", "interest", "value", "owe", "rais", "loan", "tip", "tax", "fee", "account"}
+	case "time":
+		return []string{"how long", "time", "when", "old", "age", "year", "month", "duration", "late", "early", "am", "pm", "clock", "night", "noon"}
+	case "length":
+		return []string{"far", "long", "tall", "high", "height", "length", "width", "wide", "distance", "perimeter", "radius", "diameter", "circumference", "deep", "depth", "side", "triangle", "circle", "square", "rectangle", "area", "volume"}
+	case "mass":
+		return []string{"weigh", "heav", "mass"}
+	case "volume":
+		return []string{"water", "milk", "juice", "tank", "liquid", "volume", "much"}
+	}
+	return nil
+}
+
 // fits reports whether the question names the parts of a compound unit such as km/h and
 // m^2, or no other unit of the same kind.
 func (q *Question) fits(name string) bool {
 	if q.prepare(); q.Text == "" {
 		return true
 	}
-	if name == "radians" || name == "radian" {
+	if name == "radians" || name == "radian" || name == "rad" {
 		return q.asks("radian")
 	}
 	if unitOf(name).num > 0 {
@@ -440,7 +522,7 @@ func (q *Question) fits(name string) bool {
 	}
 	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
 	parts := strings.Split(name, "/")
-	if len(parts) == 2 && !q.rate(parts[1]) {
+	if len(parts) == 2 && (!q.rate(parts[1]) || !q.AsksRate()) {
 		return false
 	}
 	for _, part := range parts {
@@ -576,7 +658,7 @@ func alters(name string) bool {
 		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "than", "below", "under", "above", "over", "minus", "plus", "divided", "times", "necessarily", "else", "divisible", "many", "north", "south", "east", "west", "each", "ago", "fails", "near", "far", "if", "bound", "double", "twice", "triple", "half", "third", "quarter", "dozen", "least", "most", "almost",
 			"nearly", "hundred", "thousand", "million", "billion", "maybe", "perhaps", "possibly", "either", "might", "unless", "instead", "squared", "cubed", "factorial", "too", "short", "off",
 			"guess", "unknown", "between", "beyond", "exceeds", "contradiction", "impossible", "mod", "modulo",
-			"but", "multiple", "divisor", "factor", "loss", "rises", "falls", "increases", "decreases", "grows", "drops", "cube", "complement", "supplement", "opposite", "inverse",
+			"but", "multiple", "isnt", "arent", "wasnt", "after", "before", "starts", "begins", "ends", "divisor", "factor", "loss", "rises", "falls", "increases", "decreases", "grows", "drops", "cube", "complement", "supplement", "opposite", "inverse",
 			"reciprocal", "root", "logarithm", "derivative", "cant", "can't", "cannot", "unlike", "different", "wouldnt":
 			return true
 		}

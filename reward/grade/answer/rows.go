@@ -81,7 +81,7 @@ func sameBlock(want, got string) bool {
 
 // cells returns the numbers and words of a line.
 func cells(line string) []string {
-	line = strings.TrimRight(strings.ToLower(strings.Trim(line, "*`$ ")), ".")
+	line = strings.TrimRight(strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(strings.Trim(line, "`$ "), "**"), "**")), ".")
 	return strings.Fields(strings.NewReplacer(",", " , ", "|", " | ").Replace(line))
 }
 
@@ -95,6 +95,9 @@ func spaced(s string) string {
 func sameJSON(w, g string) (same, ok bool) {
 	var want, got any
 	if w[0] != '[' && w[0] != '{' || !strings.ContainsAny(w[1:], `[{"`) || json.Unmarshal([]byte(w), &want) != nil {
+		return false, false
+	}
+	if strings.Contains(g, `\begin{`) { // a matrix
 		return false, false
 	}
 	if json.Unmarshal([]byte(g), &got) != nil && json.Unmarshal([]byte(strings.ReplaceAll(g, "'", `"`)), &got) != nil {
@@ -124,7 +127,7 @@ func series(s string) ([]string, bool) {
 // sameSeries reports whether g lists the items, with spaces or commas between them and
 // perhaps in brackets.
 func sameSeries(items []string, g string) bool {
-	g = strings.TrimSpace(strings.NewReplacer(`\text{ and }`, " ", `\text{and}`, " ", " and ", " ").Replace(spaced(g)))
+	g = strings.TrimSpace(strings.NewReplacer(`\text{ and }`, " ", `\text{and}`, " ", " and ", " ").Replace(BareText(spaced(g))))
 	for _, pair := range []string{"()", "[]"} {
 		if len(g) > 1 && g[0] == pair[0] && g[len(g)-1] == pair[1] {
 			g = g[1 : len(g)-1]

@@ -30,6 +30,8 @@ func flatten(n *expr.Node) *expr.Node {
 			return flatten(c.Args[0])
 		}
 		return &c
+	case isNested(n):
+		return &expr.Node{Kind: expr.Matrix, Args: n.Args}
 	case n.Kind == expr.Bracket:
 		if len(n.Args) == 1 && (n.Open == "(" || n.Open == "[") {
 			return flatten(n.Args[0])
@@ -48,6 +50,13 @@ func flatten(n *expr.Node) *expr.Node {
 		}
 	}
 	return n
+}
+
+// isNested reports whether n is a matrix in nested brackets: [[1, 2], [3, 4]].
+func isNested(n *expr.Node) bool {
+	return n.Kind == expr.Bracket && n.Open == "[" && len(n.Args) > 1 && !slices.ContainsFunc(n.Args, func(row *expr.Node) bool {
+		return row.Kind != expr.Bracket || row.Open != "[" || len(row.Args) != len(n.Args[0].Args) || len(row.Args) == 0
+	})
 }
 
 func branches(args []*expr.Node) []*expr.Node {
@@ -230,6 +239,9 @@ func (c *comparer) stated(n *expr.Node) []*expr.Node {
 	for named && len(all) > 1 && !isConstant(all[0]) && isConstant(all[len(all)-1]) { // C = 2πr = 6π
 		all = all[1:]
 	}
+	for len(all) > 1 && algebra.Opaque(all[0]) && !algebra.Opaque(all[1]) { // an integral = 8
+		all = all[1:]
+	}
 	for i := range all[1:] {
 		if !c.agree(all[i], all[i+1]) {
 			c.because(Several)
@@ -335,7 +347,7 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 
 // names compares the left sides of two equations. Words match any name.
 func (c *comparer) names(w, g *expr.Node) bool {
-	return w.Kind == expr.Text || g.Kind == expr.Text || c.same(w, g)
+	return w.Kind == expr.Text || g.Kind == expr.Text || g.Is("y") && w.Kind == expr.Call || c.same(w, g)
 }
 
 func equations(n *expr.Node) bool {

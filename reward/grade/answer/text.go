@@ -19,6 +19,7 @@ func Clean(s string) string {
 			s = strings.TrimSpace(after)
 		}
 	}
+	s = strings.ReplaceAll(s, "^{-1}(", "(") // the inverse of a function
 	s = strings.NewReplacer(" x 10^", ` \times 10^`, " × 10^", ` \times 10^`).Replace(s)
 	s = Rows(s)
 	if strings.Contains(s, `\begin`) && !strings.Contains(s, `\\begin`) { // rows may begin with brackets
@@ -86,7 +87,7 @@ func BareText(s string) string {
 
 // compact returns s without white space, for a quick comparison.
 func compact(s string) string {
-	s = strings.NewReplacer("~", "", `\,`, "", `\!`, "", `\;`, "", `\ `, "", `\left`, "", `\right`, "", `\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
+	s = strings.NewReplacer("~", "", `\!`, "", `\,`, " ", `\;`, " ", `\ `, " ", `\left`, "", `\right`, "", `\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
 	for _, name := range []string{`\text`, `\mbox`, `\mathrm`, `\textnormal`} {
 		s = strings.ReplaceAll(s, name+"{", "{")
 	}
@@ -215,10 +216,10 @@ func (q *Question) sameWords(w, g string) bool {
 	if sameList(a, words(text)) && !possessive(a, g) {
 		return true
 	}
-	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " by ", " that ", " namely ", " named ", " called ", ", "} {
-		head, tail, ok := cutLast(g, verb)
+	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " by ", " that ", " namely ", " named ", " called ", " belongs to ", " turns ", " makes it ", " becomes ", " remains ", " moves ", " goes ", " points ", " it's ", ", "} {
+		head, tail, ok := cutLast(unbracketed(g), verb)
 		tail = uncommented(tail)
-		if ok && len(strings.Fields(head)) <= maxLead && !negates(head, a) && (verb != ", " || strings.HasSuffix(head, "day") || strings.HasSuffix(strings.ToLower(head), "hence")) && q.saysOnly(a, strings.Count(w, ","), tail) {
+		if ok && len(strings.Fields(head)) <= maxLead && !negates(head, a) && (verb != ", " || strings.HasSuffix(head, "day") && !rival(a, strings.ToLower(head[strings.LastIndexByte(head, ' ')+1:])) || strings.HasSuffix(strings.ToLower(head), "hence")) && q.saysOnly(a, strings.Count(w, ","), tail) {
 			return true
 		}
 	}
@@ -290,7 +291,7 @@ func (q *Question) saysOnly(a []string, wantedCommas int, text string) bool {
 	}
 	for i, word := range b {
 		if i >= at && i < at+len(a) || slices.Contains([]string{"named", "called", "day", "month", "facing", "does", "did", "can", "on", "in", "at", "one", "correct", "right", "answer", "choice", "option",
-			"solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say"}, word) || i > at && slices.Contains([]string{"for", "all", "x", "everywhere", "of", "has"}, word) && q.has(word) {
+			"solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say", "there", "here"}, word) || i > at && slices.Contains([]string{"for", "all", "x", "everywhere", "of", "has"}, word) && q.has(word) {
 			continue
 		}
 		if slices.Contains(a, word) || rival(a, word) || q.offers(word) || names[word] && i > 0 || q.Text != "" && !q.has(word) || word[0] >= '0' && word[0] <= '9' {
@@ -301,6 +302,14 @@ func (q *Question) saysOnly(a []string, wantedCommas int, text string) bool {
 		}
 	}
 	return true
+}
+
+// unbracketed returns g without a remark in parentheses at its end.
+func unbracketed(g string) string {
+	if at := strings.LastIndex(g, " ("); at > 0 && strings.HasSuffix(strings.TrimRight(g, "."), ")") {
+		return g[:at]
+	}
+	return g
 }
 
 // retracts reports whether a comment takes an answer back or names another: "(not)", "(no
@@ -382,7 +391,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 func negates(text string, wanted []string) bool {
 	return slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
 		switch word {
-		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "wrong", "incorrect", "false", "untrue", "cannot", "can't", "wasn't", "hardly", "if", "unless", "whether", "doubt", "opposite", "or":
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "wrong", "incorrect", "false", "untrue", "cannot", "can't", "wasn't", "hardly", "if", "unless", "whether", "doubt", "opposite", "or", "fails", "fail", "lacks":
 			return !slices.Contains(wanted, word)
 		}
 		return false

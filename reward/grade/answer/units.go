@@ -60,6 +60,18 @@ func unitOf(name string) unit {
 		return unit{"imperial mass", 1, 1}
 	case "pound", "lb", "lbs":
 		return unit{"imperial mass", 16, 1}
+	case "mg", "milligram":
+		return unit{"mass", 1, 1000}
+	case "ml", "milliliter", "millilitre":
+		return unit{"volume", 1, 1}
+	case "liter", "litre":
+		return unit{"volume", 1000, 1}
+	case "pint":
+		return unit{"imperial volume", 1, 1}
+	case "quart":
+		return unit{"imperial volume", 2, 1}
+	case "gallon":
+		return unit{"imperial volume", 8, 1}
 	case "radian":
 		return unit{"angle", 1, 1}
 	}
@@ -104,12 +116,19 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return true // 50 cents for 0.50
 	}
 	x, y := unitOf(in), unitOf(out)
+	if in == "" && y == unitOf("cent") && c.question.asks("$", "dollar") && !c.question.asks("cent", "penn") {
+		return c.same(a, b) && c.because(OtherUnit)
+	}
 	if in == "" && y.num > 0 {
 		if x = c.question.asked(); x.num == 0 {
 			x = y
 		}
 	}
 	switch {
+	case in == "" && strings.HasSuffix(y.dimension, "length") && c.question.asksRegion():
+		return c.same(a, b) && c.because(OtherUnit)
+	case in == "" && c.question.foreign(y):
+		return c.same(a, b) && c.because(OtherUnit)
 	case x.num > 0 && y.num > 0 && x.dimension != y.dimension, shape(in) != "" && shape(out) != "" && shape(in) != shape(out):
 		return c.because(OtherUnit)
 	case x.num > 0 && y.num > 0 && x != y && in == "" && c.question.asked() == x, in == "" && !c.question.fits(out):
@@ -140,7 +159,7 @@ func (c *comparer) percentages(a, b *expr.Node, inW, inG bool) bool {
 	if inW != inG && c.percent(a, b, inW, inG) {
 		return !inW || !c.question.asks("as a percent", "to a percent", "into a percent") || c.because(OtherForm)
 	}
-	if inG && !inW && c.question.Text != "" && !c.question.asksShare() {
+	if inG && !inW && c.question.Text != "" && (!c.question.asksShare() || isFraction(a)) {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
@@ -178,4 +197,11 @@ func meridian(name string) string {
 		return name
 	}
 	return ""
+}
+
+// isFraction reports whether n is a number between 0 and 1, which is no percentage by
+// itself.
+func isFraction(n *expr.Node) bool {
+	r, ok := algebra.NewComparer().Rational(n)
+	return ok && r.Sign() > 0 && r.Cmp(big.NewRat(1, 1)) < 0
 }

@@ -36,7 +36,7 @@ func (l *lexer) letters() {
 		for i := range run {
 			l.emit(tSymbol, run[i:i+1])
 		}
-		if isDigit(l.s, l.at) && !l.prose { // x1 is x_1
+		if isDigit(l.s, l.at) && !l.prose && run != "i" { // x1 is x_1, i19 is 19i
 			l.out[len(l.out)-1].text += "_" + l.digits()
 		}
 	}

@@ -70,7 +70,7 @@ func GivesUp(s string) bool {
 	s = strings.ReplaceAll(strings.ToLower(s), "’", "'")
 	return slices.ContainsFunc([]string{"need more information", "not enough information", "insufficient information", "cannot be determined", "can't be determined",
 		"cannot determine", "can't determine", "cannot solve", "can't solve", "unable to", "don't know", "do not know", "not sure", "can't decide", "cannot decide",
-		"cannot answer", "can't answer", "cannot help", "can't help"}, func(phrase string) bool { return strings.Contains(s, phrase) })
+		"cannot answer", "can't answer", "take that back", "take it back", "give no answer", "cannot help", "can't help"}, func(phrase string) bool { return strings.Contains(s, phrase) })
 }
 
 // IsChat reports whether a sentence addresses the reader.
@@ -125,17 +125,23 @@ func Before(text string) string {
 		return "not" // struck out
 	}
 	text = strings.TrimRight(text, " $*(\\~")
+	if head, ok := strings.CutSuffix(text, " of"); ok && strings.TrimSpace(head) != "" && strings.IndexByte("0123456789}", strings.TrimRight(head, " ")[len(strings.TrimRight(head, " "))-1]) >= 0 {
+		return "times" // 1/3 of
+	}
 	for _, sign := range []string{">", "<", "≥", "≤", "≠", "!="} {
 		if strings.HasSuffix(text, " "+sign) || strings.HasSuffix(text, "`"+sign) || sign == "!=" && strings.HasSuffix(text, sign) {
 			return sign
 		}
+	}
+	if strings.HasSuffix(text, "nothing other than") || strings.HasSuffix(text, "no other than") || strings.HasSuffix(text, "nothing but") || strings.HasSuffix(text, "no less than") && strings.HasSuffix(text, "no more and no less than") {
+		return ""
 	}
 	for _, word := range []string{"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
 		"no more than", "no less than", "under", "below", "above", "up to", "almost", "nearly", "exceeding", "short of", "half", "half of", "twice", "double", "triple", "thrice",
 		"third of", "quarter of", "multiple of", "power of", "factor of", "divisor of", "complement of", "supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
 		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "except", "excluding", "not", "never",
 		"can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "minus", "divided by", "instead of", "other than", "anything other than", "else than", "nowhere near", "not near", "close to", "near", "far from", "different from", "divisible by", "not necessarily", "to the power", "to the power of", "two times", "three times", "four times", "five times", "six times", "ten times", "between", "unlike", "not equal to", "not equal",
-		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by"} {
+		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by", "starts with", "begins with", "ends in", "ends with", "logarithm of", "integer after", "integer before", "number after", "number before"} {
 		head, ok := strings.CutSuffix(text, word)
 		if !ok || head != "" && isLetter(head[len(head)-1]) {
 			continue
@@ -150,7 +156,32 @@ func Before(text string) string {
 		}
 		return strings.ReplaceAll(word, "'", "")
 	}
+	if Negates(text) {
+		return "not"
+	}
 	return ""
+}
+
+// Negates reports whether the clause that text, in lower case, ends in has a negation:
+// "she does not have".
+func Negates(text string) bool {
+	if strings.Contains(text, "of not ") || strings.Contains(text, "probability") && strings.Contains(text, " not ") {
+		return true
+	}
+	text += " "
+	for _, sep := range []string{",", ";", ":", "=", ".", " and ", " but ", " so ", " is ", " are ", " was ", " were ", " then ", " that ", " which "} {
+		text = text[strings.LastIndex(text, sep)+1:]
+	}
+	for _, word := range strings.Fields(text) {
+		switch strings.ReplaceAll(word, "’", "'") {
+		case "not", "never", "cannot", "no", "nor", "neither":
+			return true
+		}
+		if strings.HasSuffix(word, "n't") || strings.HasSuffix(word, "n’t") {
+			return true
+		}
+	}
+	return false
 }
 
 // After returns the words at the start of text that change the value before them, as in
@@ -178,6 +209,8 @@ func After(text string) string {
 		switch {
 		case strings.ContainsAny(f, ",.;(") || f[0] >= '0' && f[0] <= '9':
 			return ""
+		case i == 0 && (f == "of" || f == "to") && next(1) != "" && (isDigit(next(1)[0]) || next(1)[0] == '\\'):
+			return "times"
 		case f == "and" || f == "in" && next(1) != "each" || f == "for" || f == "of" && i > 0 || f == "with" || f == "because" || f == "since" || f == "to":
 			return ""
 		case next(1) == "than" && (strings.HasSuffix(f, "er") || f == "more" || f == "less"):
@@ -186,6 +219,8 @@ func After(text string) string {
 			return f + " than"
 		case i > 0 && next(1) == "not" && (f == "are" || f == "is" || f == "do" || f == "did" || f == "does" || f == "were" || f == "was"):
 			return "are not"
+		case i == 0 && f == "does" && next(1) == "not":
+			return "is not"
 		case f == "short" && next(1) == "of", f == "below" && next(1) == "zero", f == "too" && i > 0, f == "shy" && next(1) == "of":
 			return f + " " + next(1)
 		case i == 0 && (f == "per" && (next(1) == "cent" || strings.HasPrefix(next(1), "cent"))):
@@ -217,7 +252,7 @@ func denial(first, second string) bool {
 		case "wrong", "incorrect", "false", "upper", "lower", "mistake":
 			return true
 		}
-	case "not", "wrong", "incorrect", "false", "too", "mistaken", "impossible", "rejected", "extraneous", "invalid", "never", "unlikely":
+	case "not", "wrong", "incorrect", "false", "too", "mistaken", "impossible", "close", "rejected", "extraneous", "invalid", "never", "unlikely":
 		return true
 	}
 	return first == "be" && (second == "wrong" || second == "incorrect" || second == "too")
