@@ -1,11 +1,13 @@
 package reward
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 
+	"github.com/easyrl/easyrl/reward/grade"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -42,6 +44,20 @@ func number(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// refusesAll returns the fault of the first answer that p accepts, or "" if any has none.
+// fault states an answer as a response and grades it.
+func refusesAll(p *rollout.Prompt, fault func(task *grade.Task, want string) string) (first string) {
+	question := p.Question()
+	for _, want := range answers(p) {
+		reason := fault(grade.NewTask(question, want), want)
+		if reason == "" {
+			return ""
+		}
+		first = cmp.Or(first, reason)
+	}
+	return first
 }
 
 // answers returns the answers that a prompt accepts. There is at least one if the

@@ -1,6 +1,10 @@
 package reward
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/easyrl/easyrl/rollout"
+)
 
 // Config sets how responses are scored.
 type Config struct {
@@ -43,6 +47,17 @@ func (c *Config) For(source string) *Rule {
 func (r *Rule) Lacks(answer json.RawMessage) bool {
 	k := kindOf(r.Kind)
 	return k.lacks != nil && k.lacks(r, answer)
+}
+
+// Refuses returns why the rule does not find the answer of p right when a response states
+// it: no response to p can be right then, or only by accident. It returns "" if it does,
+// for one answer of a list, and for rules that do not compare as mathematics. The rule
+// does not lack the answer.
+func (r *Rule) Refuses(p *rollout.Prompt) string {
+	if k := kindOf(r.Kind); k.refuses != nil {
+		return k.refuses(r, p)
+	}
+	return ""
 }
 
 // build returns the reward of a valid rule.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/easyrl/easyrl/rollout"
 )
 
 // Term is a kind of reward with the keys of all kinds. The file of each kind declares
@@ -65,6 +67,9 @@ type Kind struct {
 	// lacks reports whether the rule compares with an answer and this one is missing;
 	// nil for kinds that never compare.
 	lacks func(r *Rule, answer json.RawMessage) bool
+	// refuses returns why the rule does not find the prompt's own answer right, or "" if it
+	// does; nil for kinds that do not compare as mathematics.
+	refuses func(r *Rule, p *rollout.Prompt) string
 }
 
 // kindOf returns the kind of that name, or an empty Kind.

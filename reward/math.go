@@ -6,6 +6,7 @@ import (
 	"regexp"
 
 	"github.com/easyrl/easyrl/reward/grade"
+	"github.com/easyrl/easyrl/rollout"
 )
 
 // Math is the name of mathKind.
@@ -23,6 +24,18 @@ func mathKind() Kind {
 		},
 		build: buildMath,
 		lacks: func(_ *Rule, answer json.RawMessage) bool { return blank(answer) },
+		refuses: func(r *Rule, p *rollout.Prompt) string {
+			return refusesAll(p, func(task *grade.Task, want string) string {
+				switch bare := grade.Bare(want); {
+				case r.Pattern != "":
+					return task.FaultOf(bare)
+				case bare != want:
+					return task.Fault(want)
+				default:
+					return task.Fault(`\boxed{` + want + `}`)
+				}
+			})
+		},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/reward/grade"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -312,6 +313,43 @@ func TestComparisonsNeedAnAnswer(t *testing.T) {
 			_, err := f.Score(t.Context(), in)
 			require.ErrorIs(t, err, ErrNoAnswer)
 			require.ErrorContains(t, err, "score prompt set:1")
+		}
+	}
+}
+
+// A rule refuses a reference answer that it does not find right itself.
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	pattern := Term{Kind: Math, RegexConfig: RegexConfig{Pattern: "so: (.*)"}}
+	for _, row := range []struct {
+		answer               string // JSON
+		math, matched, gsm8k string // reasons
+	}{
+		{`"72"`, "", "", ""},
+		{`72.0`, "", "", ""},
+		{`"1,080 dollars"`, "", "", ""},
+		{`"She sells 48 / 2 = 24.\nTogether 72.\n#### 72"`, "", "", ""},
+		{`"It is $2^3$, which is $\\boxed{8}$."`, "", "", ""},
+		{`"(1, \\frac{\\pi}{2}]"`, "", "", ""},
+		{`"yes"`, "", "", grade.NoAnswer},
+		{`"}"`, grade.NoAnswer, "", grade.NoAnswer},
+		{`"\\frac{1}{2"`, grade.NoAnswer, "", ""},
+		{`"She has none.\n#### "`, grade.NoAnswer, grade.NoAnswer, grade.NoAnswer},
+		{`"#### 5 or #### 6"`, "another value", "", "another value"},
+		{`["}", "72"]`, "", "", ""},
+		{`["}", "#### 5 or #### 6"]`, grade.NoAnswer, "", grade.NoAnswer},
+	} {
+		p := &rollout.Prompt{ID: "set:1", Text: "How many?", Answer: json.RawMessage(row.answer)}
+		for _, c := range []struct {
+			term Term
+			want string
+		}{{Term{Kind: Math}, row.math}, {pattern, row.matched}, {Term{Kind: GSM8K}, row.gsm8k}, {Term{Kind: Exact}, ""}, {Term{Kind: Command}, ""}, {Term{Kind: Format}, ""}} {
+			require.Equal(t, c.want, (&Rule{Term: c.term}).Refuses(p), "%s %s", c.term.Kind, row.answer)
+			sum := Rule{Term: Term{Kind: Sum}, Parts: map[string]*Part{"a": {Term: Term{Kind: Overlong}}, "right": {Term: c.term}}}
+			if c.want != "" {
+				c.want = "part right: " + c.want
+			}
+			require.Equal(t, c.want, sum.Refuses(p), "sum of %s %s", c.term.Kind, row.answer)
 		}
 	}
 }

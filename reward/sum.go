@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/easyrl/easyrl/rollout"
 )
 
 // Sum is the name of sumKind.
@@ -37,6 +39,14 @@ func sumKind() Kind {
 		build:   buildSum,
 		lacks: func(r *Rule, answer json.RawMessage) bool {
 			return slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)), func(p *Part) bool { return p.rule().Lacks(answer) })
+		},
+		refuses: func(r *Rule, p *rollout.Prompt) string {
+			for _, name := range slices.Sorted(maps.Keys(r.Parts)) {
+				if reason := r.Parts[name].rule().Refuses(p); reason != "" {
+					return fmt.Sprintf("part %s: %s", name, reason)
+				}
+			}
+			return ""
 		},
 	}
 }

@@ -74,6 +74,7 @@ func badRun(t *testing.T) string {
 	write(t, dir, "blank.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":"","answer":"2"}`+"\n")
 	write(t, dir, "null.jsonl", `{"prompt":"2","answer":null}`+"\n")
 	write(t, dir, "blanks.jsonl", `{"prompt":"1","answer":""}`+"\n"+`{"prompt":"2","answer":[]}`+"\n")
+	write(t, dir, "wronggold.jsonl", `{"prompt":"1","answer":"2"}`+"\n"+`{"prompt":"2","answer":"}"}`+"\n")
 	write(t, dir, "nokey.jsonl", `{"prompt":"1"}`+"\n")
 	write(t, dir, "wrong.toml", "[rollout]\ngroup_size = \"eight\"\n")
 	write(t, dir, "no.toml", "[rollout\n")
@@ -123,6 +124,8 @@ func TestBadConfigurations(t *testing.T) {
 		{"data.train=" + in("blank.jsonl"), "prompt blank.jsonl:2 is empty"},
 		{"data.train=" + in("null.jsonl"), `null.jsonl: none of 1 prompts has a reference answer, required by reward "prefix" (first null.jsonl:1)`},
 		{"data.train=" + in("nokey.jsonl"), `nokey.jsonl: none of 1 prompts has a reference answer, required by reward "prefix" (first nokey.jsonl:1)`},
+		{"train " + in("run.toml") + " -set reward.kind=math -set data.train=" + in("wronggold.jsonl"), `wronggold.jsonl: reward "math" finds 1 of 2 reference answers wrong, expected at most 1% (first wronggold.jsonl:2: no answer); ` +
+			"correct or remove them, or set another reward.kind"},
 		{"data.eval=" + in("none.jsonl"), "none.jsonl: no such file"},
 		{"data.max_prompt_tokens=2", "prompts.jsonl: all 23 prompts are longer than 2 tokens"},
 		{"data.max_prompt_tokens=0", "-set: data.max_prompt_tokens is 0, expected 1 or more"},

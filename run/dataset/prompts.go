@@ -4,8 +4,12 @@ package dataset
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
+
+	"github.com/sourcegraph/conc/iter"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
@@ -39,7 +43,8 @@ func New(f *folder.Folder, cfg *configs.Config, canaryTokens int, warn func(form
 func (r *Reader) CanaryTokens() []int32 { return r.canary }
 
 // Prompts reads files of prompts. It returns a list per path and the number of prompts
-// dropped from each because they are too long or have no reference answer.
+// dropped from each because they are too long or have no reference answer that their reward
+// finds right.
 func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, dropped []int, err error) {
 	f, cfg := r.folder, r.cfg
 	if f.Tokenizer == nil {
@@ -166,6 +171,38 @@ func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Pro
 	if dropped > 0 {
 		r.warn("%s: dropped %d of %d prompts without a reference answer (first %s)", path, dropped, len(all), first)
 	}
+	return r.gradable(path, kept)
+}
+
+const (
+	mostRefused  = 0.01 // of a file's prompts; more fail the file
+	namedRefused = 10   // at most, in a message
+)
+
+// gradable returns the prompts whose reference answer their reward finds right, and warns about
+// the others. A file with many others is an error: its answers are not for this reward.
+func (r *Reader) gradable(path string, all []rollout.Prompt) (kept []rollout.Prompt, err error) {
+	reasons := iter.Map(all, func(p *rollout.Prompt) string { return r.cfg.Reward.For(p.Source).Refuses(p) })
+	if !slices.ContainsFunc(reasons, func(reason string) bool { return reason != "" }) {
+		return all, nil
+	}
+	var named []string
+	kind := ""
+	for i, reason := range reasons {
+		if reason == "" {
+			kept = append(kept, all[i])
+		} else if len(named) < namedRefused {
+			named = append(named, fmt.Sprintf("%s: %s", all[i].ID, reason))
+			kind = cmp.Or(kind, r.cfg.Reward.For(all[i].Source).Kind)
+		}
+	}
+	refused := len(all) - len(kept)
+	first := strings.Join(named, ", ")
+	if float64(refused) > mostRefused*float64(len(all)) {
+		return nil, usage.Errorf("%s: reward %q finds %d of %d reference answers wrong, expected at most %v%% (first %s); correct or remove them, or set another reward.kind",
+			path, kind, refused, len(all), 100*mostRefused, first)
+	}
+	r.warn("%s: dropped %d of %d prompts whose reference answer reward %q finds wrong (first %s)", path, refused, len(all), kind, first)
 	return kept, nil
 }
 
