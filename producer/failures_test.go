@@ -29,6 +29,9 @@ func TestRewardFailures(t *testing.T) {
 		"infinite": {func(context.Context, reward.Input) (reward.Score, error) {
 			return reward.Score{Value: math.Inf(1)}, nil
 		}, "reward is +Inf"},
+		"too large": {func(context.Context, reward.Input) (reward.Score, error) {
+			return reward.Score{Value: -1e300}, nil
+		}, "reward is -1e+300, expected a number from -1000000 to 1000000"},
 		"a part that is not a number": {func(context.Context, reward.Input) (reward.Score, error) {
 			return reward.Score{Value: 1, Parts: map[string]float64{"style": math.NaN()}}, nil
 		}, "part style is NaN"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -277,6 +278,25 @@ func TestSum(t *testing.T) {
 	require.EqualError(t, err, "component other: down")
 	require.NoError(t, f.(io.Closer).Close())
 	require.Equal(t, 1, inner.closed)
+
+	for _, row := range []struct {
+		weights [2]float64
+		want    string
+	}{
+		{[2]float64{MaxScore, -MaxScore / 2}, ""},
+		{[2]float64{2 * MaxScore, -MaxScore / 2}, "component right with weight 2e+06 is 2e+06, expected a number from -1000000 to 1000000"},
+		{[2]float64{1, -1e300}, "component other with weight -1e+300 is -2e+300, expected a number from -1000000 to 1000000"},
+		{[2]float64{1, math.MaxFloat64}, "component other with weight 1.7976931348623157e+308 is +Inf, expected a number from -1000000 to 1000000"},
+		{[2]float64{MaxScore, MaxScore / 2}, "the sum is 2e+06, expected a number from -1000000 to 1000000"},
+	} {
+		f, err := NewSum([]Component{{"right", row.weights[0], NewMath()}, {"other", row.weights[1], &closable{}}})
+		require.NoError(t, err)
+		if _, err = f.Score(t.Context(), input("18", "18", rollout.Stop)); row.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, row.want)
+		}
+	}
 
 	_, err = NewSum(nil)
 	require.ErrorContains(t, err, "no components")

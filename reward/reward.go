@@ -10,6 +10,8 @@ package reward
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -39,6 +41,35 @@ type Score struct {
 	Answer string
 	// Reason says why the response is not right. Empty if it is, or if the kind gives none.
 	Reason string
+}
+
+// MaxScore is the largest size of a score and of its parts. Larger ones are mistakes of the
+// scorer, and would be the only ones in their group that count.
+const MaxScore = 1e6
+
+// Check returns an error that names a number of the score that is not finite or larger than
+// MaxScore in size.
+func (s *Score) Check() error {
+	if err := bounded("reward", s.Value); err != nil {
+		return err
+	}
+	for name, x := range s.Parts {
+		if !small(x) {
+			return bounded("part "+name, x)
+		}
+	}
+	return nil
+}
+
+// small reports whether x is finite and at most MaxScore in size.
+func small(x float64) bool { return math.Abs(x) <= MaxScore }
+
+// bounded returns an error unless x is small.
+func bounded(name string, x float64) error {
+	if small(x) {
+		return nil
+	}
+	return fmt.Errorf("%s is %v, expected a number from -%.0f to %.0f", name, x, MaxScore, MaxScore)
 }
 
 // Verdict is the result of comparing a response with the prompt's answer.

@@ -100,7 +100,7 @@ type sum struct{ components []Component }
 // component's own parts are added as "name/part". The answer is that of the first
 // component with one. The verdict is Right if all components with a verdict find the
 // response right, whatever their weights. The sum has no score if a component has
-// none. The result is an io.Closer that closes the components.
+// none, or if a weighted component or the sum is larger than MaxScore in size. The result is an io.Closer that closes the components.
 func NewSum(components []Component) (Func, error) {
 	var faults []error
 	seen := map[string]bool{}
@@ -133,7 +133,11 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 		if err != nil {
 			return Score{}, fmt.Errorf("component %s: %w", c.Name, err)
 		}
-		total.Value += c.Weight * score.Value
+		weighted := c.Weight * score.Value
+		if !small(weighted) {
+			return Score{}, bounded(fmt.Sprintf("component %s with weight %v", c.Name, c.Weight), weighted)
+		}
+		total.Value += weighted
 		total.Parts[c.Name] = score.Value
 		if score.Verdict != Open && total.Verdict != Wrong {
 			total.Verdict = score.Verdict
@@ -145,10 +149,7 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 			total.Parts[c.Name+"/"+name] = value
 		}
 	}
-	if !finite(total.Value) {
-		return Score{}, fmt.Errorf("the sum is %v, expected a finite number", total.Value)
-	}
-	return total, nil
+	return total, bounded("the sum", total.Value)
 }
 
 // Close closes the components that can be closed.

@@ -94,7 +94,7 @@ func (s *Sampler) Score(ctx context.Context, g *rollout.Group, scores []reward.S
 }
 
 // score calls the reward for one response. The reward handles deadlines and retries,
-// because only it knows when scoring begins. A panic or a number that is not finite is an
+// because only it knows when scoring begins. A panic or a score that fails its Check is an
 // error.
 func (s *Sampler) score(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) (score reward.Score, err error) {
 	defer func() { // panics.Try would allocate for each response
@@ -108,19 +108,7 @@ func (s *Sampler) score(ctx context.Context, prompt *rollout.Prompt, resp *rollo
 	}()
 	score, err = s.Reward.Score(ctx, reward.Input{Prompt: prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})
 	if err == nil {
-		err = finite(&score)
+		err = score.Check()
 	}
 	return score, err
-}
-
-func finite(s *reward.Score) error {
-	if s.Value-s.Value != 0 {
-		return fmt.Errorf("reward is %v, expected a finite number", s.Value)
-	}
-	for name, x := range s.Parts {
-		if x-x != 0 {
-			return fmt.Errorf("part %s is %v, expected a finite number", name, x)
-		}
-	}
-	return nil
 }

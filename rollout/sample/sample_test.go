@@ -101,14 +101,20 @@ func TestScore(t *testing.T) {
 		"panic: out of range": func(context.Context, reward.Input) (reward.Score, error) {
 			panic("out of range")
 		},
-		"reward is NaN, expected a finite number": func(context.Context, reward.Input) (reward.Score, error) {
+		"reward is NaN, expected a number from -1000000 to 1000000": func(context.Context, reward.Input) (reward.Score, error) {
 			return reward.Score{Value: math.NaN()}, nil
 		},
-		"reward is -Inf, expected a finite number": func(context.Context, reward.Input) (reward.Score, error) {
+		"reward is -Inf, expected a number from": func(context.Context, reward.Input) (reward.Score, error) {
 			return reward.Score{Value: math.Inf(-1)}, nil
 		},
-		"part x is +Inf, expected a finite number": func(context.Context, reward.Input) (reward.Score, error) {
+		"part x is +Inf, expected a number from": func(context.Context, reward.Input) (reward.Score, error) {
 			return reward.Score{Value: 1, Parts: map[string]float64{"x": math.Inf(1), "y": 0}}, nil
+		},
+		"reward is -1.000001e+06, expected a number from -1000000 to 1000000": func(context.Context, reward.Input) (reward.Score, error) {
+			return reward.Score{Value: -1_000_001}, nil
+		},
+		"part y is 1e+300, expected a number from -1000000 to 1000000": func(context.Context, reward.Input) (reward.Score, error) {
+			return reward.Score{Value: 1, Parts: map[string]float64{"x": 1e6, "y": 1e300}}, nil
 		},
 	} {
 		second := func(ctx context.Context, in reward.Input) (reward.Score, error) {
