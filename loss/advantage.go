@@ -43,8 +43,8 @@ const (
 
 // Advantages estimates the advantage of each response from the rewards of one whole
 // group. The advantages are exactly 0 if all rewards are Equal, as in a group of one,
-// unless the kind is "reward". A reward that is not finite makes all advantages of its
-// group NaN, which Eval rejects. Advantages panics on an unknown kind and on one that
+// unless the kind is "reward". A reward or standard deviation that is not finite makes the
+// advantages of its group NaN, which Eval rejects. Advantages panics on an unknown kind and on one that
 // needs the whole batch.
 func Advantages(kind string, rewards []float64) []float64 {
 	n := float64(len(rewards))
@@ -107,8 +107,8 @@ func divide(values []float64, divisor float64) {
 	}
 }
 
-// deviation returns the unbiased standard deviation of values, or 0 for fewer than
-// two.
+// deviation returns the unbiased standard deviation of values, 0 for fewer than two, or
+// NaN if it overflows.
 func deviation(values []float64, mean float64) float64 {
 	if len(values) < 2 {
 		return 0
@@ -117,5 +117,6 @@ func deviation(values []float64, mean float64) float64 {
 	for _, v := range values {
 		squares += (v - mean) * (v - mean)
 	}
-	return math.Sqrt(squares / float64(len(values)-1))
+	std := math.Sqrt(squares / float64(len(values)-1))
+	return std + 0*std // NaN if infinite: dividing by it would hide the overflow
 }

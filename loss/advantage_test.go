@@ -84,6 +84,15 @@ func TestRewardsAndLeaveOneOutKeepNonFinite(t *testing.T) {
 	}
 }
 
+// Dividing by an infinite deviation would turn large rewards into no signal.
+func TestDeviationThatOverflows(t *testing.T) {
+	t.Parallel()
+	require.True(t, math.IsNaN(Advantages(GroupAdvantage, []float64{1e300, 0})[0]))
+	for _, kind := range []string{BatchAdvantage, BatchBaselineAdvantage} {
+		require.True(t, math.IsNaN(BatchAdvantages(kind, [][]float64{{1e300, 0}, {1, 0}})[1][0]), kind)
+	}
+}
+
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	rewards := []float64{0.5, 1, 0, 1, 0.25, 0}

@@ -10,7 +10,7 @@ func WholeBatch(kind string) bool { return kind == BatchAdvantage || kind == Bat
 // the rewards of its groups. Each response counts once, whatever its length. The order
 // of the groups does not change a bit of the result. The advantages are exactly 0 if
 // the rewards are Equal: those of the group with "batch-baseline", those of the batch
-// with "batch". A reward that is not finite makes all advantages NaN. BatchAdvantages
+// with "batch". A reward or standard deviation that is not finite makes the advantages NaN. BatchAdvantages
 // also takes the kinds of Advantages and panics on an unknown kind.
 func BatchAdvantages(kind string, groups [][]float64) [][]float64 {
 	advantages := make([][]float64, len(groups))

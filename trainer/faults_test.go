@@ -18,6 +18,8 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -327,4 +329,62 @@ func TestClaim(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(first, "trainer", "manifest.json")))
 	_, err = claim(run, true)
 	require.ErrorContains(t, err, "resume: none of the 2 checkpoints in ")
+}
+
+// Rewards whose statistics overflow end the run with the step, the prompt and the statistic.
+// The largest rewards that a scorer may give do not.
+func TestRewardsThatOverflow(t *testing.T) {
+	for _, row := range []struct {
+		advantage string
+		rewards   []float64 // of prompt p2 in step 2
+		want      string    // the error
+	}{
+		{loss.GroupAdvantage, []float64{1e300, 0, 0}, "prompt p2: advantage of response 0 is NaN, expected a finite number"},
+		{loss.GroupMeanAdvantage, []float64{1e300, 0, 0}, "prompt p2: advantage of response 0 is +Inf, expected a finite number"},
+		{loss.GroupMeanAdvantage, []float64{-1e39, 0, 0}, "prompt p2: advantage of response 0 is -Inf, expected a finite number"},
+		{loss.LeaveOneOutAdvantage, []float64{1e308, -1e308, 0}, "prompt p2: advantage of response 0 is +Inf, expected a finite number"},
+		{loss.RewardAdvantage, []float64{0, 1e39, 0}, "prompt p2: advantage of response 1 is +Inf, expected a finite number"},
+		{loss.BatchAdvantage, []float64{1e200, 1e200, 1e200}, "prompt p0: advantage of response 0 is NaN, expected a finite number"},
+		{loss.BatchBaselineAdvantage, []float64{1e200, 0, 0}, "prompt p0: advantage of response 0 is NaN, expected a finite number"},
+		{loss.GroupAdvantage, []float64{1e200, 1e200, 1e200}, "prompt p2: reward/std is NaN, expected a finite number"},
+		{loss.GroupAdvantage, []float64{reward.MaxScore, -reward.MaxScore, 0}, ""},
+		{loss.GroupAdvantage, []float64{reward.MaxScore, reward.MaxScore, reward.MaxScore - 1e-4}, ""},
+		{loss.RewardAdvantage, []float64{reward.MaxScore, -reward.MaxScore, 0}, ""},
+		{loss.LeaveOneOutAdvantage, []float64{reward.MaxScore, -reward.MaxScore, 0}, ""},
+		{loss.BatchAdvantage, []float64{reward.MaxScore, -reward.MaxScore, 0}, ""},
+	} {
+		t.Run(fmt.Sprint(row.advantage, row.rewards), func(t *testing.T) {
+			s := newScript(t)
+			tr := s.trainer(2, func(c *Config) { c.MaxNonFinite = 0 })
+			source := sampled(tr)
+			source.Loss.Advantage = row.advantage
+			produce := source.Produce
+			source.Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
+				whole := produce(ctx, p)
+				out := &stream{groups: make(chan rollout.Group, len(p.Prompts))}
+				for g := range whole.Groups() {
+					for i := range g.Responses {
+						if p.Step == 2 && g.Prompt.ID == "p2" {
+							g.Responses[i].Reward = row.rewards[i]
+						}
+					}
+					out.groups <- g
+				}
+				close(out.groups)
+				return out
+			}
+			err := tr.Run(t.Context())
+			if row.want == "" {
+				require.NoError(t, err)
+				text, err := os.ReadFile(filepath.Join(s.dir, report.MetricsFile))
+				require.NoError(t, err)
+				require.NotContains(t, string(text), "null")
+				require.NotContains(t, strings.Join(s.events, "\n"), "skipped this update")
+				return
+			}
+			require.ErrorContains(t, err, "step 2: "+row.want)
+			require.Equal(t, 1, tr.Step())
+			require.Equal(t, s.hashes[1], tr.Models.Policy.Checksum(), "the weights of step 1")
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -22,8 +23,14 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 		}
 		rewards[i] = rewardsOf(&groups[i])
 	}
+	advantages := loss.BatchAdvantages(r.Loss.Advantage, rewards)
+	for i := range groups {
+		if err := r.sound(&groups[i], rewards[i], advantages[i]); err != nil {
+			return err
+		}
+	}
 	r.now.groups = append(r.now.groups, groups...)
-	return pack(r.parts(s, b, groups, rewards), r.t.cfg.MicroBatchTokens, func(m *micro) error {
+	return pack(r.parts(b, groups, rewards, advantages), r.t.cfg.MicroBatchTokens, func(m *micro) error {
 		return r.t.pass(ctx, s, b, m, func(lp trimodel.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
 	})
 }
@@ -59,9 +66,28 @@ func rewardsOf(g *rollout.Group) []float64 {
 	return rewards
 }
 
+// sound returns an error that names a statistic of a group that is not finite. Finite rewards
+// can be too large for it.
+func (r *rollouts) sound(g *rollout.Group, rewards, advantages []float64) error {
+	var of metrics
+	r.measureGroup(&of, g, rewards)
+	statistics := report.Values{}
+	of.into(statistics)
+	for i, a := range advantages {
+		if v := float64(float32(a)); v-v != 0 { // as trained
+			return fmt.Errorf("prompt %s: advantage of response %d is %v, expected a finite number", g.Prompt.ID, i, v)
+		}
+	}
+	for name, v := range statistics {
+		if v-v != 0 {
+			return fmt.Errorf("prompt %s: %s is %v, expected a finite number", g.Prompt.ID, name, v)
+		}
+	}
+	return nil
+}
+
 // parts yields the parts of groups, and counts and measures each group.
-func (r *rollouts) parts(s *step, b *batch, groups []rollout.Group, rewards [][]float64) iter.Seq[part] {
-	advantages := loss.BatchAdvantages(r.Loss.Advantage, rewards)
+func (r *rollouts) parts(b *batch, groups []rollout.Group, rewards, advantages [][]float64) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for i := range groups {
 			g := &groups[i]
