@@ -19,9 +19,8 @@ import (
 const MaxAnswer = 1 << 20
 
 const (
-	maxTail   = 4 << 10          // bytes of standard error kept
 	maxQuote  = 200              // bytes of the program's output quoted in an error
-	reapDelay = 10 * time.Second // for children of a killed process that keep its output open
+	reapDelay = 10 * time.Second // for a process that has closed its output to exit
 )
 
 // ErrTimeout is wrapped by the error of a late answer.
@@ -44,23 +43,31 @@ type Process struct {
 // Start runs argv and its children in a process group. The caller uses the process
 // until Ask fails, or kills it.
 func Start(argv []string, memory *Guard) (*Process, error) {
-	p := &Process{cmd: exec.Command(argv[0], argv[1:]...), stderr: &tail{}, memory: memory}
-	p.cmd.Stderr = p.stderr
-	p.cmd.WaitDelay = reapDelay
-	ownGroup(p.cmd)
-	var err error
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-		return nil, fmt.Errorf("start program: %w", err)
-	}
-	if p.stdout, err = p.cmd.StdoutPipe(); err != nil {
-		return nil, fmt.Errorf("start program: %w", err)
-	}
-	if err = p.cmd.Start(); err != nil {
+	p := &Process{cmd: exec.Command(argv[0], argv[1:]...), memory: memory}
+	if err := p.start(); err != nil {
 		return nil, fmt.Errorf("start program: %w", err)
 	}
 	memory.add(p)
 	p.lines = bufio.NewReaderSize(p.stdout, MaxAnswer)
 	return p, nil
+}
+
+func (p *Process) start() (err error) {
+	ownGroup(p.cmd)
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if p.stdout, err = p.cmd.StdoutPipe(); err != nil {
+		return err
+	}
+	if p.stderr, err = newTail(); err != nil {
+		return err
+	}
+	p.cmd.Stderr = p.stderr.w
+	if err = p.cmd.Start(); err != nil {
+		p.stderr.close()
+	}
+	return err
 }
 
 // Ask writes requests, one per line, and passes n answers, one per line, to accept in
@@ -174,35 +181,19 @@ func (p *Process) Kill() {
 	p.memory.remove(p)
 	p.interrupt()
 	_ = p.cmd.Wait() // reports the signal
+	p.stderr.close()
 }
 
-// reap waits for a process that has closed its output and returns its exit error.
+// reap waits for a process that has closed its output, kills the children it leaves behind
+// and returns its exit error.
 func (p *Process) reap() error {
 	p.memory.remove(p)
 	impatience := time.AfterFunc(reapDelay, func() { killGroup(p.cmd) })
 	defer impatience.Stop()
-	return p.cmd.Wait()
-}
-
-// tail keeps the end of the data written to it.
-type tail struct {
-	mu  sync.Mutex
-	end []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.end = append(t.end, b[max(0, len(b)-maxTail):]...)
-	t.end = t.end[max(0, len(t.end)-maxTail):]
-	return len(b), nil
-}
-
-func (t *tail) lastLine() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text := bytes.TrimSpace(t.end)
-	return OneLine(text[bytes.LastIndexByte(text, '\n')+1:])
+	err := p.cmd.Wait()
+	killGroup(p.cmd)
+	p.stderr.close()
+	return err
 }
 
 // OneLine returns the beginning of b on one line.
