@@ -12,7 +12,7 @@ import (
 type Prompt struct {
 	ID       string          // unique in the data set, stable between runs
 	Text     string          // rendered by the template
-	Messages []Message       // of a chat, from which Text is rendered; nil for plain text. Not in rollouts files
+	Messages []Message       // of a chat, from which Text is rendered; nil for plain text. Rollouts files keep only the question
 	IDs      []int32         // token ids of Text
 	Answer   json.RawMessage // reference answer for the reward, any JSON value
 	Source   string          // data set it comes from; may be empty
@@ -39,13 +39,31 @@ func (p *Prompt) AnswerText() string {
 
 // Question returns the last message of the user or, without messages, the text.
 func (p *Prompt) Question() string {
-	for i := len(p.Messages) - 1; i >= 0; i-- {
-		if p.Messages[i].Role == "user" {
-			return p.Messages[i].Content
-		}
+	if asked := p.Asked(); asked != "" {
+		return asked
 	}
 	return p.Text
 }
+
+// Asked returns the last message of the user, or "" for plain text.
+func (p *Prompt) Asked() string {
+	for i := len(p.Messages) - 1; i >= 0; i-- {
+		if p.Messages[i].Role == user {
+			return p.Messages[i].Content
+		}
+	}
+	return ""
+}
+
+// Chat returns the messages of a prompt of which only Asked is recorded.
+func Chat(asked string) []Message {
+	if asked == "" {
+		return nil
+	}
+	return []Message{{Role: user, Content: asked}}
+}
+
+const user = "user"
 
 // Finish says why a response ended.
 type Finish string
@@ -93,6 +111,7 @@ type groupJSON struct {
 	Index     int             `json:"index"`
 	PromptID  string          `json:"prompt_id"`
 	Prompt    string          `json:"prompt"`
+	Question  string          `json:"question,omitempty"` // of a chat: the last message of the user
 	PromptIDs []int32         `json:"prompt_ids"`
 	Answer    json.RawMessage `json:"answer,omitempty"`
 	Source    string          `json:"source,omitempty"`
@@ -106,7 +125,7 @@ func (g Group) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(groupJSON{g.Step, g.Version, g.Index, g.Prompt.ID, g.Prompt.Text, g.Prompt.IDs,
+	err := e.Encode(groupJSON{g.Step, g.Version, g.Index, g.Prompt.ID, g.Prompt.Text, g.Prompt.Asked(), g.Prompt.IDs,
 		g.Prompt.Answer, g.Prompt.Source, g.Responses, g.Replaced})
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
@@ -118,6 +137,6 @@ func (g *Group) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	*g = Group{Step: j.Step, Version: j.Version, Index: j.Index, Responses: j.Responses, Replaced: j.Replaced,
-		Prompt: Prompt{ID: j.PromptID, Text: j.Prompt, IDs: j.PromptIDs, Answer: j.Answer, Source: j.Source}}
+		Prompt: Prompt{ID: j.PromptID, Text: j.Prompt, Messages: Chat(j.Question), IDs: j.PromptIDs, Answer: j.Answer, Source: j.Source}}
 	return nil
 }

@@ -46,13 +46,13 @@ func TestGroupMarshalsContract(t *testing.T) {
 	want["index"] = 0.0
 	require.Equal(t, want, got)
 
-	g.Index, g.Prompt.Source = 3, "gsm8k"
+	g.Index, g.Prompt.Source, g.Prompt.Messages = 3, "gsm8k", []Message{{Role: "system", Content: "s"}, {Role: "user", Content: "1+1="}}
 	g.Responses[0].Parts = map[string]float64{"format": 1}
 	written, err = json.Marshal(g)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(written, &got))
 	require.Equal(t, []string{
-		"answer", "index", "prompt", "prompt_id", "prompt_ids", "responses", "source", "step", "version",
+		"answer", "index", "prompt", "prompt_id", "prompt_ids", "question", "responses", "source", "step", "version",
 	}, slices.Sorted(maps.Keys(got)))
 	response, ok := got["responses"].([]any)[0].(map[string]any)
 	require.True(t, ok)
@@ -97,6 +97,20 @@ func TestGroupRoundTrip(t *testing.T) {
 		again, err := json.Marshal(&back)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(written, again))
+	}
+}
+
+// A recorded group keeps the question of its prompt, whatever the template adds to it.
+func TestGroupKeepsQuestion(t *testing.T) {
+	t.Parallel()
+	user := func(text string) Message { return Message{Role: "user", Content: text} }
+	for _, messages := range [][]Message{nil, {{Role: "system", Content: "be brief"}}, {user("<1>")}, {user("1"), {Role: "assistant", Content: "2"}, user("3"), {Role: "assistant", Content: "4"}}} {
+		g, back := Group{Prompt: Prompt{Text: "<|user|>rendered", Messages: messages}}, Group{}
+		written, err := json.Marshal(g)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(written, &back))
+		require.Equal(t, g.Prompt.Question(), back.Prompt.Question())
+		require.Equal(t, g.Prompt.Text, back.Prompt.Text)
 	}
 }
 

@@ -154,7 +154,7 @@ func (r *run) task(ctx context.Context, i, j int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	result := Result{Set: set.Name, Index: j, PromptID: p.ID, Prompt: p.Text, Answer: p.Answer, Source: p.Source}
+	result := Result{Set: set.Name, Index: j, PromptID: p.ID, Prompt: p.Text, Question: p.Asked(), Answer: p.Answer, Source: p.Source}
 	if err == nil {
 		result.Responses = responses(group, scores)
 		if err := r.record.write(&result); err != nil {

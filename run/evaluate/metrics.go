@@ -16,7 +16,8 @@ type Result struct {
 	Index     int              `json:"index"` // in its set, from 0
 	PromptID  string           `json:"prompt_id"`
 	Prompt    string           `json:"prompt"`
-	Answer    json.RawMessage  `json:"answer,omitempty"` // reference answer for the reward
+	Question  string           `json:"question,omitempty"` // of a chat: the last message of the user
+	Answer    json.RawMessage  `json:"answer,omitempty"`   // reference answer for the reward
 	Source    string           `json:"source,omitempty"`
 	Responses []ScoredResponse `json:"responses"`
 }
