@@ -181,6 +181,42 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// A sum says why its first wrong part is wrong.
+func TestReasonOfSum(t *testing.T) {
+	t.Parallel()
+	f, err := NewSum([]Component{{"exact", 1, exact{}}, {"math", 1, NewMath()}, {"gsm8k", 1, NewGSM8K()}})
+	require.NoError(t, err)
+	for text, want := range map[string]string{"": "no answer", "#### 5": "", "\\boxed{6}": "another value"} {
+		got, err := f.Score(t.Context(), input("5", text, rollout.Stop))
+		require.NoError(t, err)
+		require.Equal(t, want, got.Reason, text)
+	}
+}
+
+// The capacity is that of all programs and services, wherever they are configured.
+func TestCapacity(t *testing.T) {
+	t.Parallel()
+	service := func(concurrency, batch int) Term {
+		term := defaultTerm()
+		term.Kind, term.URL, term.Concurrency, term.Batch = HTTP, []string{"http://127.0.0.1:1"}, concurrency, batch
+		return term
+	}
+	cfg := one(Term{Kind: Math})
+	for _, want := range []int{0, 6, 6 + 8} {
+		s, err := New(cfg, 10)
+		require.NoError(t, err)
+		require.Equal(t, want, s.Capacity())
+		require.NoError(t, s.Close())
+		switch want {
+		case 0:
+			cfg.Sources = map[string]*Rule{"a": {Term: service(3, 2)}}
+		case 6:
+			cfg.Term = one(Term{Kind: Sum}).Term
+			cfg.Parts = map[string]*Part{"a": {Term: service(0, 1), Weight: 1}, "b": {Term: one(Term{Kind: Math}).Term, Weight: 1}}
+		}
+	}
+}
+
 func TestExact(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -33,6 +33,7 @@ type external interface {
 	Func
 	io.Closer
 	Retries() int64
+	Capacity() int
 }
 
 // New returns the reward that cfg describes for responses of at most maxTokens. The
@@ -141,6 +142,15 @@ func (s *Scorer) Retries() int64 {
 	var n int64
 	for _, e := range s.external {
 		n += e.Retries()
+	}
+	return n
+}
+
+// Capacity returns the number of responses that the programs and services of the reward
+// score at once; 0 if it has none.
+func (s *Scorer) Capacity() (n int) {
+	for _, e := range s.external {
+		n += e.Capacity()
 	}
 	return n
 }

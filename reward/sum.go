@@ -99,8 +99,9 @@ type sum struct{ components []Component }
 // times its weight. The unweighted values are parts under their components' names. A
 // component's own parts are added as "name/part". The answer is that of the first
 // component with one. The verdict is Right if all components with a verdict find the
-// response right, whatever their weights. The sum has no score if a component has
-// none, or if a weighted component or the sum is larger than MaxScore in size. The result is an io.Closer that closes the components.
+// response right, whatever their weights. The reason is the first of a component. The sum
+// has no score if a component has none, or if a weighted component or the sum is larger
+// than MaxScore in size. The result is an io.Closer that closes the components.
 func NewSum(components []Component) (Func, error) {
 	var faults []error
 	seen := map[string]bool{}
@@ -141,6 +142,9 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 		total.Parts[c.Name] = score.Value
 		if score.Verdict != Open && total.Verdict != Wrong {
 			total.Verdict = score.Verdict
+		}
+		if total.Reason == "" {
+			total.Reason = score.Reason
 		}
 		if total.Answer == "" {
 			total.Answer = score.Answer

@@ -130,6 +130,9 @@ func (q *Queue[In, Out]) Waiting() int {
 // Retries returns how many times inputs were retried.
 func (q *Queue[In, Out]) Retries() int64 { return q.again.Load() }
 
+// Capacity returns the number of inputs that the workers take at once.
+func (q *Queue[In, Out]) Capacity() int { return q.cfg.Workers * q.cfg.Batch }
+
 // add queues a job and wakes or starts a worker if one is free.
 func (q *Queue[In, Out]) add(j *job[In, Out]) error {
 	q.mu.Lock()
