@@ -77,7 +77,7 @@ func (s *Sampler) Score(ctx context.Context, g *rollout.Group, scores []reward.S
 				last = true
 			}
 			resp := &g.Responses[i]
-			score, err := s.score(ctx, &g.Prompt, resp)
+			score, err := Score(ctx, s.Reward, reward.Input{Prompt: &g.Prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})
 			if err != nil {
 				cancel(fmt.Errorf("reward of response %d: %w", i, err))
 				continue
@@ -93,10 +93,10 @@ func (s *Sampler) Score(ctx context.Context, g *rollout.Group, scores []reward.S
 	return context.Cause(ctx)
 }
 
-// score calls the reward for one response. The reward handles deadlines and retries,
+// Score calls the reward for one response. The reward handles deadlines and retries,
 // because only it knows when scoring begins. A panic or a score that fails its Check is an
 // error.
-func (s *Sampler) score(ctx context.Context, prompt *rollout.Prompt, resp *rollout.Response) (score reward.Score, err error) {
+func Score(ctx context.Context, f reward.Func, in reward.Input) (score reward.Score, err error) {
 	defer func() { // panics.Try would allocate for each response
 		if p := recover(); p != nil {
 			r := panics.NewRecovered(1, p)
@@ -106,7 +106,7 @@ func (s *Sampler) score(ctx context.Context, prompt *rollout.Prompt, resp *rollo
 			err = context.Cause(ctx)
 		}
 	}()
-	score, err = s.Reward.Score(ctx, reward.Input{Prompt: prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})
+	score, err = f.Score(ctx, in)
 	if err == nil {
 		err = score.Check()
 	}
