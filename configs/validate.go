@@ -25,6 +25,8 @@ const (
 	SFTTask Task = "sft"
 	// EvalTask is easyrl eval.
 	EvalTask Task = "eval"
+	// ScoreTask is easyrl score, which uses only the reward.
+	ScoreTask Task = "score"
 	// ReplayTask is easyrl replay, whose model and groups are given by flags.
 	ReplayTask Task = "replay"
 	// AnyTask is SFTTask if sft.data is set and data.train is not, otherwise TrainTask.
@@ -38,6 +40,11 @@ func (r *Resolved) Validate(task Task) error {
 		task = r.task()
 	}
 	c := &sections{checks{resolved: r}}
+	if task == ScoreTask {
+		c.length(r.Rollout)
+		c.reward(r)
+		return errors.Join(c.faults...)
+	}
 	if task != ReplayTask && task != EvalTask {
 		c.run(r.Run, task)
 	}

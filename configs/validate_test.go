@@ -118,6 +118,8 @@ func TestValidate(t *testing.T) {
 		{"replay checks only what it uses", ReplayTask, []string{"data.train=", "run.steps=0", "rollout.temperature=0", "loss.kl=k4", "train.minibatches=0"}, []string{
 			"-set: rollout.temperature is 0, expected more than 0: training needs different responses to a prompt",
 			`-set: loss.kl is "k4", expected "k1", "k2", "k3"`, "-set: train.minibatches is 0, expected 1 or more"}},
+		{"score checks only the reward", ScoreTask, []string{"data.train=", "run.steps=0", "train.lr=-1", "reward.kind=bogus", "rollout.max_tokens=0"}, []string{
+			"-set: rollout.max_tokens is 0, expected 1 or more", `-set: reward.kind is "bogus", expected one of "exact", `}},
 		{"control", TrainTask, []string{"control.listen=:7000"}, []string{
 			`control.token_file is not set, expected a token file because control.listen = ":7000" is reachable from other machines`}},
 		{"control address", TrainTask, []string{"control.listen=7000"}, []string{
