@@ -149,7 +149,7 @@ func (d *exampleReader) exampleOf(r record) (e Example, err error) {
 
 // demonstration splits off a chat's last turn, which must be the assistant's.
 func demonstration(raw json.RawMessage) (before []rollout.Message, reply rollout.Message, err error) {
-	chat, err := messages(raw)
+	chat, err := Messages(raw)
 	if err != nil {
 		return nil, reply, err
 	}
@@ -172,7 +172,7 @@ func responseOf(fields map[string]json.RawMessage, key string) (reply rollout.Me
 		reply.Content, err = text(raw)
 		return reply, err
 	case "an array":
-		chat, err := messages(raw)
+		chat, err := Messages(raw)
 		if err != nil {
 			return reply, fmt.Errorf("key %q: %w", key, err)
 		}

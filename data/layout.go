@@ -168,7 +168,7 @@ func whyNot(what string, fields map[string]json.RawMessage, names []string) erro
 		switch kind := kindOf(fields[key]); kind {
 		case "a string": // not the cause
 		case "an array":
-			if _, err := messages(fields[key]); err != nil {
+			if _, err := Messages(fields[key]); err != nil {
 				return fmt.Errorf("%s: key %q: %w", what, key, err)
 			}
 		default:
@@ -187,7 +187,7 @@ func lower(names []string) []string {
 }
 
 func endsWithReply(raw json.RawMessage) bool {
-	chat, err := messages(raw)
+	chat, err := Messages(raw)
 	if err != nil {
 		return false
 	}
@@ -249,7 +249,7 @@ func (l *layout) promptOf(fields map[string]json.RawMessage) (string, []rollout.
 		}
 		switch kind := kindOf(raw); {
 		case kind == "an array" && len(l.prompt) == 1:
-			chat, err := messages(raw)
+			chat, err := Messages(raw)
 			if err != nil {
 				return "", nil, fmt.Errorf("prompt: key %q: %w", key, err)
 			}

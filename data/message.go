@@ -9,9 +9,9 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// messages parses a list of chat turns: objects with role and content, or with
+// Messages parses a list of chat turns: objects with role and content, or with
 // from and value and older role names.
-func messages(raw json.RawMessage) ([]rollout.Message, error) {
+func Messages(raw json.RawMessage) ([]rollout.Message, error) {
 	var turns []map[string]json.RawMessage
 	if kind := kindOf(raw); kind != "an array" {
 		return nil, fmt.Errorf("found %s, expected a list of messages", kind)

@@ -95,7 +95,7 @@ type place struct {
 func (ids identities) claim(fields map[string]json.RawMessage, label string, number int, at place) (string, error) {
 	id := label + ":" + strconv.Itoa(number)
 	if raw, ok := fields["id"]; ok && isThere(raw) {
-		given, err := idOf(raw)
+		given, err := ID(raw)
 		if err != nil {
 			return "", err
 		}

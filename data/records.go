@@ -212,8 +212,8 @@ func (d *records) object(text []byte, line, number int, alone bool) error {
 	return d.yield(record{fields, line, number})
 }
 
-// idOf returns the text of an "id" field.
-func idOf(raw json.RawMessage) (string, error) {
+// ID returns the text of an "id" field: a non-empty string or an integer.
+func ID(raw json.RawMessage) (string, error) {
 	var id string
 	if kindOf(raw) == "a string" {
 		if err := json.Unmarshal(raw, &id); err != nil {
