@@ -33,6 +33,7 @@ func verbs(std streams) []cli.Verb {
 		trainVerb(std),
 		sftVerb(std),
 		evalVerb(std),
+		scoreVerb(std),
 		replayVerb(std),
 		logprobsVerb(std),
 		compareVerb(std),

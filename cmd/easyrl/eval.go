@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"slices"
 
 	"github.com/easyrl/easyrl/configs"
@@ -29,7 +28,7 @@ func evalVerb(std streams) cli.Verb {
 	out := v.Flags.String("out", "", "`FILE` write each finished prompt with its scored responses as one JSON line; an existing file resumes its evaluation")
 	asJSON := v.Flags.Bool("json", false, "print one JSON object")
 	v.Run = func(ctx context.Context, args []string) error {
-		resolved, err := configs.Load(args, slices.Concat(set.Values, short.settings(v.Flags)))
+		resolved, err := configs.Load(args, slices.Concat(set.Values, rewardKeys(v.Flags)))
 		if err != nil {
 			return usage.Wrap(err)
 		}
@@ -75,8 +74,7 @@ func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 	fs.Float64Var(&c.Eval.Temperature, "temperature", c.Eval.Temperature, "`T` sampling temperature; 0 is greedy (sets eval.temperature)")
 	fs.IntVar(&c.Rollout.MaxTokens, "max-tokens", c.Rollout.MaxTokens, "`N` maximum tokens per response (sets rollout.max_tokens)")
 	fs.Uint64Var(&c.Run.Seed, "seed", c.Run.Seed, "`S` random seed (sets run.seed)")
-	fs.StringVar(&c.Reward.Kind, "reward", c.Reward.Kind, "`KIND` reward kind (sets reward.kind)")
-	fs.BoolVar(&c.Reward.Think, "think", false, "skip one leading <think>…</think> in reward exact (sets reward.think)")
+	addRewardFlags(fs, c)
 	fs.StringVar(&c.Data.PromptKey, "prompt-key", c.Data.PromptKey, "`KEY` field with the prompt; by default easyrl recognizes the usual layouts (sets data.prompt_key)")
 	fs.StringVar(&c.Data.AnswerKey, "answer-key", c.Data.AnswerKey, "`KEY` field with the reference answer (sets data.answer_key)")
 	fs.StringVar(&c.Data.Template, "template", c.Data.Template, "`USE` when to apply the model's chat template: auto, chat or none (sets data.template)")
@@ -84,15 +82,21 @@ func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 	return s
 }
 
-// settings returns the reward flags as settings, since Validate judges reward keys by the
+// addRewardFlags adds the flags for keys of the reward, with the defaults of c.
+func addRewardFlags(fs *flag.FlagSet, c *configs.Config) {
+	fs.StringVar(&c.Reward.Kind, "reward", c.Reward.Kind, "`KIND` reward kind (sets reward.kind)")
+	fs.BoolVar(&c.Reward.Think, "think", false, "skip one leading <think>…</think> in reward exact (sets reward.think)")
+}
+
+// rewardKeys returns the reward flags as settings, since Validate judges reward keys by the
 // layer that set them.
-func (s *evalFlags) settings(fs *flag.FlagSet) (settings []string) {
+func rewardKeys(fs *flag.FlagSet) (settings []string) {
 	fs.Visit(func(f *flag.Flag) {
 		switch f.Name {
 		case "reward":
-			settings = append(settings, "reward.kind="+s.cfg.Reward.Kind)
+			settings = append(settings, "reward.kind="+f.Value.String())
 		case "think":
-			settings = append(settings, fmt.Sprintf("reward.think=%v", s.cfg.Reward.Think))
+			settings = append(settings, "reward.think="+f.Value.String())
 		}
 	})
 	return settings

@@ -33,7 +33,7 @@ func floors() [][]string {
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},
-		{"run/compare", "run/dataset", "run/instances"},
+		{"run/compare", "run/dataset", "run/instances", "run/score"},
 		{"run"},
 		{"run/serve"},
 		{"cmd/easyrl"},
