@@ -189,11 +189,11 @@ func TestNoUnfinishedCode(t *testing.T) {
 	})
 }
 
-// Every shipped TOML file loads strictly and is valid; an objective is loaded
-// over the base run file. No two files have the same effect.
+// Every shipped TOML file loads strictly and is valid; an overlay, of an objective or an
+// example, is loaded over the base run file. No two overlays have the same effect.
 func TestShippedTOML(t *testing.T) {
 	t.Parallel()
-	const objectives, base = "configs/objectives", "configs/gsm8k-qwen3.toml"
+	const base = "configs/gsm8k-qwen3.toml"
 	load := func(paths ...string) configs.Config {
 		for i := range paths {
 			paths[i] = filepath.Join("..", "..", filepath.FromSlash(paths[i]))
@@ -212,7 +212,7 @@ func TestShippedTOML(t *testing.T) {
 			return
 		}
 		found++
-		if !under(filepath.ToSlash(filepath.Dir(path)), objectives) {
+		if !under(filepath.ToSlash(filepath.Dir(path)), "configs/objectives", "examples") {
 			load(path)
 			return
 		}
