@@ -172,7 +172,7 @@ func TestFailures(t *testing.T) {
 	got := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, got, 5)
 	const scored = `,"score":0.5,"right":false,"parts":{"a":1},"answer":"<5>","reason":"why"}`
-	require.Equal(t, []string{`{"id":0` + scored, `{"id":1,"error":"down\nand out"}`, `{"id":3,"error":"reward is +Inf, expected a finite number"}`, `{"id":4` + scored},
+	require.Equal(t, []string{`{"id":0` + scored, `{"id":1,"error":"down\nand out"}`, `{"id":3,"error":"reward is +Inf, expected a number from -1000000 to 1000000"}`, `{"id":4` + scored},
 		[]string{got[0], got[1], got[3], got[4]})
 	require.Contains(t, got[2], `{"id":2,"error":"panic: oops`)
 }
