@@ -15,7 +15,7 @@ const Math = "math"
 func mathKind() Kind {
 	return Kind{
 		Name:  Math,
-		About: "grades the response's final answer as mathematics, in any form.",
+		About: "compares the one answer that the response states with the reference answer, as mathematics.",
 		keys:  []string{"pattern"},
 		check: func(v *validation, r *Rule) {
 			if r.Pattern != "" {
