@@ -12,13 +12,13 @@ import (
 // of lower floors.
 func floors() [][]string {
 	return [][]string{
-		{"tokenizer/chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/grade/wording", "reward/program",
+		{"tokenizer/chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/program",
 			"inference/remote/internal/flow", "model/rope", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
 			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling"},
-		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/pyjson", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "inference/server/internal/wire",
+		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/pyjson", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/wording", "inference/server/internal/wire",
 			"tokenizer/internal/split"},
 		{"tokenizer/chat/internal/format", "reward/grade/answer", "tokenizer/internal/bpe"},
-		{"tokenizer/chat/internal/method"},
+		{"tokenizer/chat/internal/method", "reward/grade/sentence"},
 		{"tokenizer/chat/internal/filter"},
 		{"tokenizer/chat/internal/engine"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade",

@@ -7,6 +7,8 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/sentence"
+	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
 // The bounds on how much of a response is read, in bytes from its end.
@@ -14,6 +16,7 @@ const (
 	maxTail  = 1 << 16 // for phrases
 	maxFinal = 1 << 12 // for the concluding sentence
 	maxLead  = 160     // before a mark, in its sentence
+	maxMark  = 1 << 12 // behind a mark
 )
 
 // Equal reports whether got, a bare answer, equals want.
@@ -30,7 +33,7 @@ func expected(want string) string {
 	if list, _, ok := answer.Boxed(want); ok {
 		return list
 	}
-	if all := sentences(want[:min(len(want), maxFinal)]); len(want) > 100 && len(all) > 1 {
+	if all := sentence.Split(want[:min(len(want), maxFinal)]); len(want) > 100 && len(all) > 1 {
 		if found := Extract(want); len(found) > 0 {
 			return found[len(found)-1]
 		}
@@ -149,7 +152,7 @@ func read1(s string) []string {
 	if strings.HasSuffix(strings.TrimSpace(s), " *") || !balanced(s) && strings.IndexFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) >= 0 {
 		return []string{"?"} // breaks off
 	}
-	if letter := strings.Trim(firstField(s), ".,*;:"); !others(s) {
+	if letter := strings.Trim(wording.First(s), ".,*;:"); !others(s) {
 		if _, ok := answer.Choice(letter); ok && strings.Contains(s, " (") {
 			if _, comment, _ := strings.Cut(strings.ToLower(s), " ("); !strings.HasPrefix(comment, "not") && !strings.HasPrefix(comment, "or") && !strings.HasPrefix(comment, "no") {
 				return []string{s, letter}
@@ -164,9 +167,9 @@ func read1(s string) []string {
 			if k := strings.TrimRight(s, "kK"); k != s && strings.Trim(k, "$0123456789.,") == "" {
 				return append([]string{s}, mainOf(s)...)
 			}
-			if all := sentences(s); len(all) == 1 { // "They have 25 apples"
-				if found := all[0].candidates(); len(found) == 1 && prose(s[:found[0].lo]) {
-					return append([]string{s}, all[0].main()...)
+			if all := sentence.Split(s); len(all) == 1 { // "They have 25 apples"
+				if found := all[0].Values(); len(found) == 1 && wording.Prose(s[:found[0].Lo]) {
+					return append([]string{s}, all[0].Main()...)
 				}
 			}
 			return []string{s}
@@ -181,7 +184,7 @@ func read1(s string) []string {
 	if !hasLetter(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\\' }), "")) {
 		return []string{s}
 	}
-	if !prose(answer.BareText(s)) {
+	if !wording.Prose(answer.BareText(s)) {
 		return []string{s}
 	}
 	return append([]string{s}, mainOf(answer.BareText(s))...)
@@ -220,7 +223,7 @@ func listsLines(s string) bool {
 // ends of an interval have in any combination.
 func balanced(s string) bool {
 	depth := 0
-	for _, c := range s[:min(len(s), maxMath)] {
+	for _, c := range s[:min(len(s), maxMark)] {
 		switch c {
 		case '(', '[':
 			depth++
@@ -253,9 +256,9 @@ func commented(s string) (string, bool) {
 			return "", false
 		}
 		same := true
-		for _, part := range sentences(comment) {
-			for _, c := range part.candidates() {
-				same = same && answer.SameValue(head, c.text)
+		for _, part := range sentence.Split(comment) {
+			for _, c := range part.Values() {
+				same = same && answer.SameValue(head, c.Text)
 			}
 		}
 		return head, same && hasLetter(comment)
@@ -280,14 +283,14 @@ func breaksOff(s string) bool {
 
 // undecided reports whether a bare answer that is not an expression has several values.
 func undecided(s string) bool {
-	var first *candidate
-	for _, part := range sentences(answer.BareText(s)) {
-		for _, c := range part.meant() {
+	var first *sentence.Value
+	for _, part := range sentence.Split(answer.BareText(s)) {
+		for _, c := range part.Meant() {
 			switch {
-			case c.aside && first != nil:
+			case c.Aside && first != nil:
 			case first == nil:
 				first = &c
-			case !answer.SameValue(first.text, c.text):
+			case !answer.SameValue(first.Text, c.Text):
 				return true
 			}
 		}
@@ -296,8 +299,8 @@ func undecided(s string) bool {
 }
 
 func mainOf(s string) []string {
-	if all := sentences(s); len(all) > 0 {
-		return all[0].main()
+	if all := sentence.Split(s); len(all) > 0 {
+		return all[0].Main()
 	}
 	return nil
 }

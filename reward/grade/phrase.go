@@ -6,6 +6,8 @@ import (
 	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/sentence"
 	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
@@ -25,10 +27,10 @@ func phrase(text string, marked bool, after int) (int, claim) {
 			break
 		}
 		end = i
-		if strings.HasPrefix(lower[i:], "ans") && !strings.HasPrefix(lower[i:], "answer") && isLetterAt(lower, i-1) {
+		if strings.HasPrefix(lower[i:], "ans") && !strings.HasPrefix(lower[i:], "answer") && expr.LetterAt(lower, i-1) {
 			continue // loans.
 		}
-		if word := lower[i:]; isLetterAt(word, len("answer")) && !strings.HasPrefix(word, "answers") && !strings.HasPrefix(word, "correct ") {
+		if word := lower[i:]; expr.LetterAt(word, len("answer")) && !strings.HasPrefix(word, "answers") && !strings.HasPrefix(word, "correct ") {
 			continue // answered
 		}
 		begin, ok := payload(text, i)
@@ -85,9 +87,9 @@ func repeated(text string, last, i int, value string) bool {
 
 // doubted reports whether the sentence after an answer, in lower case, offers another one.
 func doubted(rest string) bool {
-	if all := sentences(rest[:min(len(rest), 200)]); len(all) > 0 {
+	if all := sentence.Split(rest[:min(len(rest), 200)]); len(all) > 0 {
 		return slices.ContainsFunc([]string{"could also be", "might also be", "but it could", "but it might", "or maybe ", "or perhaps ", "another answer is"}, func(words string) bool {
-			return strings.Contains(all[0].text, words)
+			return strings.Contains(all[0].Text, words)
 		})
 	}
 	return false
@@ -177,42 +179,42 @@ func answerAt(text string, begin int) (end int, found claim, strong bool) {
 	for begin < len(text) && (strings.IndexByte(" \n:*=_#", text[begin]) >= 0 || text[begin] == '>' && text[begin-1] == '\n') {
 		begin++
 	}
-	if inside, n, ok := answer.Quoted(text[begin:min(len(text), begin+maxMath)]); ok {
+	if inside, n, ok := answer.Quoted(text[begin:min(len(text), begin+maxMark)]); ok {
 		return begin + n, stated(inside), true
 	}
-	all := split(text[begin:min(len(text), begin+2*maxMath)], begin > 0 && text[begin-1] != '\n')
+	all := sentence.Continue(text, begin, min(len(text), begin+2*maxMark))
 	if len(all) == 0 {
 		return 0, claim{}, false
 	}
 	s := all[0]
-	end = begin + s.lo + len(s.text)
-	body := strings.TrimRight(strings.TrimSpace(s.text), "*")
+	end = begin + s.Lo + len(s.Text)
+	body := strings.TrimRight(strings.TrimSpace(s.Text), "*")
 	if list, _, ok := answer.Boxed(body); ok {
 		return end, stated(list), true
 	}
-	readings, strong := s.follows(text, begin, body)
+	readings, strong := follows(s, text, begin, body)
 	return end, claim{readings: readings, text: body, marked: true}, strong
 }
 
 // follows returns the readings of the sentence s of text, which follows "the answer is"
 // at begin, and whether the answer follows at once. body is the sentence without markup.
-func (s sentence) follows(text string, begin int, body string) (readings []string, strong bool) {
+func follows(s sentence.Sentence, text string, begin int, body string) (readings []string, strong bool) {
 	skip := answer.Filler(body)
 	if strings.HasPrefix(strings.ToLower(body[skip:]), "not ") {
 		return nil, false
 	}
-	if _, ok := answer.Choice(strings.Trim(firstField(body[skip:]), ".,*;:")); ok {
-		if others(body[skip:]) || wording.After(strings.TrimPrefix(body[skip:], firstField(body[skip:]))) != "" {
+	if _, ok := answer.Choice(strings.Trim(wording.First(body[skip:]), ".,*;:")); ok {
+		if others(body[skip:]) || wording.After(strings.TrimPrefix(body[skip:], wording.First(body[skip:]))) != "" {
 			return []string{body[skip:]}, true
 		}
-		return []string{body[skip:], strings.Trim(firstField(body[skip:]), ".,*;:")}, true
+		return []string{body[skip:], strings.Trim(wording.First(body[skip:]), ".,*;:")}, true
 	}
-	found := s.candidates()
+	found := s.Values()
 	if isCode(body) {
 		return []string{body}, true
 	}
-	if whole := wholeSentence(text, begin, s); whole.hedges() {
-		return whole.main(), true
+	if whole := wholeSentence(text, begin, s); whole.Hedges() {
+		return whole.Main(), true
 	}
 	if len(found) == 0 {
 		if digits, ok := answer.Spelled(body[skip:]); ok {
@@ -220,20 +222,20 @@ func (s sentence) follows(text string, begin int, body string) (readings []strin
 		}
 		return []string{body[skip:]}, begin > 0 && len(strings.Fields(body)) < 4 && strings.LastIndexByte(text[max(0, begin-3):begin], ':') >= 0
 	}
-	lead := strings.TrimSpace(strings.Trim(s.text[:found[0].lo], " *\n("))
-	if readings = s.afterBut(found); len(readings) > 0 {
+	lead := strings.TrimSpace(strings.Trim(s.Text[:found[0].Lo], " *\n("))
+	if readings = afterBut(s, found); len(readings) > 0 {
 		return readings, true
 	}
 	if len(lead) <= skip || isNameEquals(lead) || strings.TrimSpace(body[:skip]) == lead || startsExpression(body[skip:]) {
-		if computes(s, found) || strings.HasPrefix(s.text[found[0].hi:], " to the power") {
-			return append(s.main(), body[skip:]), true
+		if computes(s, found) || strings.HasPrefix(s.Text[found[0].Hi:], " to the power") {
+			return append(s.Main(), body[skip:]), true
 		}
 		last := 0
-		for last+1 < len(found) && answer.Joins(s.text[found[last].hi:found[last+1].lo]) && !isSubject(s.text[found[last+1].hi:]) {
+		for last+1 < len(found) && answer.Joins(s.Text[found[last].Hi:found[last+1].Lo]) && !isSubject(s.Text[found[last+1].Hi:]) {
 			last++
 		}
-		readings = []string{items{s.text, found}.changed(0, last, joined(found[:last+1]))}
-		if last+1 < len(found) && !found[last+1].aside && rivals(s.text[found[last].hi:found[last+1].lo]) && !wording.Restates(s.text[found[last].hi:found[last+1].lo]) {
+		readings = []string{s.List(last + 1)}
+		if last+1 < len(found) && !found[last+1].Aside && rivals(s.Text[found[last].Hi:found[last+1].Lo]) && !wording.Restates(s.Text[found[last].Hi:found[last+1].Lo]) {
 			return []string{body[skip:]}, true // 10 | 20
 		}
 		if isNameEquals(lead) || startsExpression(body[skip:]) || last == 0 {
@@ -241,13 +243,13 @@ func (s sentence) follows(text string, begin int, body string) (readings []strin
 		}
 		return readings, true
 	}
-	return append(s.main(), body[skip:]), begin > 1 && strings.HasSuffix(strings.TrimRight(text[:begin], " *\n"), ":")
+	return append(s.Main(), body[skip:]), begin > 1 && strings.HasSuffix(strings.TrimRight(text[:begin], " *\n"), ":")
 }
 
 // wholeSentence returns the full sentence that ends with s, which starts at begin.
-func wholeSentence(text string, begin int, s sentence) sentence {
-	if at := strings.LastIndexAny(text[:begin], ".\n") + 1; begin-at < maxMath {
-		if around := sentences(text[at:min(len(text), begin+len(s.text))]); len(around) == 1 {
+func wholeSentence(text string, begin int, s sentence.Sentence) sentence.Sentence {
+	if at := strings.LastIndexAny(text[:begin], ".\n") + 1; begin-at < maxMark {
+		if around := sentence.Split(text[at:min(len(text), begin+len(s.Text))]); len(around) == 1 {
 			return around[0]
 		}
 	}
@@ -255,19 +257,19 @@ func wholeSentence(text string, begin int, s sentence) sentence {
 }
 
 // afterBut reads the part of a sentence after "but": "20, but it is 18".
-func (s sentence) afterBut(found []candidate) []string {
-	k := strings.LastIndex(s.text, " but ")
-	if k <= found[0].lo || found[len(found)-1].lo < k {
+func afterBut(s sentence.Sentence, found []sentence.Value) []string {
+	k := strings.LastIndex(s.Text, " but ")
+	if k <= found[0].Lo || found[len(found)-1].Lo < k {
 		return nil
 	}
-	return sentences(s.text[k+len(" but"):])[0].main()
+	return sentence.Split(s.Text[k+len(" but"):])[0].Main()
 }
 
 // computes reports whether a sentence continues from its first candidate to a result:
 // "32 sheep / 96 animals * 100% = 33%".
-func computes(s sentence, found []candidate) bool {
+func computes(s sentence.Sentence, found []sentence.Value) bool {
 	for _, c := range found[1:] {
-		if c.sum && strings.ContainsAny(s.text[found[0].hi:c.lo], "*/+×÷") {
+		if c.Sum && strings.ContainsAny(s.Text[found[0].Hi:c.Lo], "*/+×÷") {
 			return true
 		}
 	}
@@ -277,19 +279,19 @@ func computes(s sentence, found []candidate) bool {
 // isCode reports whether s is a call in a programming language: solve(32, x).
 func isCode(s string) bool {
 	name, _, ok := strings.Cut(s, "(")
-	return ok && len(name) > 3 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") == "" && !startsFunction(name)
+	return ok && len(name) > 3 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") == "" && !sentence.StartsFunction(name)
 }
 
 // isSubject reports whether the words after a value make it the subject of another
 // clause or a comparison: "15, 8 more than before", "9, and 81 is its square".
 func isSubject(after string) bool {
-	word := firstField(after)
+	word := wording.First(after)
 	return word == "is" || word == "are" || wording.After(after) != ""
 }
 
 // others reports whether a chosen letter is followed by another one: "C or D".
 func others(s string) bool {
-	first, ok := answer.Choice(strings.Trim(firstField(s), ".,*;:"))
+	first, ok := answer.Choice(strings.Trim(wording.First(s), ".,*;:"))
 	for i := 2; ok && i+2 < len(s); i++ {
 		if s[i] == '(' && s[i+2] == ')' && s[i+1] >= 'A' && s[i+1] <= 'J' && s[i+1] != first {
 			return true
@@ -311,13 +313,6 @@ func rivals(between string) bool {
 
 func hasLetter(s string) bool { return strings.IndexFunc(s, unicode.IsLetter) >= 0 }
 
-func firstField(s string) string {
-	if f := strings.Fields(s); len(f) > 0 {
-		return f[0]
-	}
-	return ""
-}
-
 // isNameEquals reports whether s is a name and an equals sign: "x =", "(a, b) =".
 func isNameEquals(s string) bool {
 	head, ok := strings.CutSuffix(s, "=")
@@ -332,6 +327,6 @@ func startsExpression(s string) bool {
 	if strings.IndexByte(`([{\$-+.√0123456789`, s[0]) >= 0 {
 		return true
 	}
-	f := firstField(s)
+	f := wording.First(s)
 	return len(f) == 1 && f != "a" && f != "I" && f != "A" || strings.HasPrefix(s, "sqrt")
 }

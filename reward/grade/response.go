@@ -7,6 +7,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/sentence"
 	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
@@ -85,8 +86,8 @@ func answered(text string) bool {
 	if _, found := explicit(text); len(found.readings) > 0 {
 		return true
 	}
-	all := sentences(text[max(0, len(text)-maxFinal):])
-	return len(all) > 0 && strings.TrimSpace(text) != "" && wording.Concludes(all[len(all)-1].text) && len(all[len(all)-1].candidates()) > 0
+	all := sentence.Split(text[max(0, len(text)-maxFinal):])
+	return len(all) > 0 && strings.TrimSpace(text) != "" && wording.Concludes(all[len(all)-1].Text) && len(all[len(all)-1].Values()) > 0
 }
 
 // tidy removes common HTML tags and rewrites full-width forms, used in Chinese and

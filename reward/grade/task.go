@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/sentence"
 )
 
 // NoAnswer is the fault of a response that gives no answer.
@@ -28,13 +29,11 @@ const maxQuestion = 1 << 13
 
 // formulas returns the mathematics and numbers in a question.
 func formulas(question string) (all []string) {
-	for _, s := range sentences(question[max(0, len(question)-maxQuestion):]) {
-		for _, c := range s.candidates() {
-			all = append(all, c.text)
+	for _, s := range sentence.Split(question[max(0, len(question)-maxQuestion):]) {
+		for _, c := range s.Values() {
+			all = append(all, c.Text)
 		}
-		for _, span := range s.math {
-			all = append(all, inner(s.text[span.lo:span.hi]))
-		}
+		all = append(all, s.Formulas()...)
 	}
 	return all
 }

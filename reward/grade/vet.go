@@ -5,6 +5,8 @@ import (
 	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/sentence"
 	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
@@ -85,12 +87,12 @@ func (t *Task) vet(c claim) string {
 func withoutCommands(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || !isLetterAt(s, i+1) {
+		if s[i] != '\\' || !expr.LetterAt(s, i+1) {
 			b.WriteByte(s[i])
 			continue
 		}
 		end := i + 1
-		for isLetterAt(s, end) {
+		for expr.LetterAt(s, end) {
 			end++
 		}
 		if name := s[i+1 : end]; (name == "begin" || name == "end") && strings.HasPrefix(s[end:], "{") {
@@ -108,10 +110,10 @@ func notInWord(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != '
 
 // valueAt returns the offset of the first value in s that equals gold, or -1.
 func valueAt(s, gold string) int {
-	for _, part := range sentences(s) {
-		for _, c := range part.candidates() {
-			if answer.SameValue(gold, c.text) {
-				return part.lo + c.lo
+	for _, part := range sentence.Split(s) {
+		for _, c := range part.Values() {
+			if answer.SameValue(gold, c.Text) {
+				return part.Lo + c.Lo
 			}
 		}
 	}
@@ -122,10 +124,10 @@ func valueAt(s, gold string) int {
 // or of all of s.
 func clauseOf(s, gold string) (lo, hi int) {
 	at, end := -1, 0
-	for _, part := range sentences(s) {
-		for _, c := range part.candidates() {
-			if at < 0 && answer.SameValue(gold, c.text) {
-				at, end = part.lo+c.lo, part.lo+c.hi
+	for _, part := range sentence.Split(s) {
+		for _, c := range part.Values() {
+			if at < 0 && answer.SameValue(gold, c.Text) {
+				at, end = part.Lo+c.Lo, part.Lo+c.Hi
 			}
 		}
 	}
@@ -154,7 +156,7 @@ func emphasis() *strings.Replacer {
 // joinsWords reports whether a slash stands between two words: "knight/knave".
 func joinsWords(s string) bool {
 	for i := range s {
-		if s[i] == '/' && isLetterAt(s, i-1) && isLetterAt(s, i+1) {
+		if s[i] == '/' && expr.LetterAt(s, i-1) && expr.LetterAt(s, i+1) {
 			return true
 		}
 	}

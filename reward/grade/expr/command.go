@@ -10,7 +10,7 @@ func (l *lexer) backslash() {
 	l.at++
 	switch {
 	case l.done():
-	case isLetter(l.s, l.at):
+	case LetterAt(l.s, l.at):
 		l.command()
 	default:
 		l.escaped(l.take(1)[0])

@@ -60,17 +60,19 @@ func (c *cursor) braced() (string, bool) {
 	return "", false
 }
 
-func isDigit(s string, at int) bool { return at >= 0 && at < len(s) && s[at] >= '0' && s[at] <= '9' }
+// DigitAt reports whether s has a digit at at, which may lie outside s.
+func DigitAt(s string, at int) bool { return at >= 0 && at < len(s) && s[at] >= '0' && s[at] <= '9' }
 
-func isLetter(s string, at int) bool {
+// LetterAt reports whether s has an ASCII letter at at, which may lie outside s.
+func LetterAt(s string, at int) bool {
 	return at >= 0 && at < len(s) && (s[at] >= 'a' && s[at] <= 'z' || s[at] >= 'A' && s[at] <= 'Z')
 }
 
 // digitsAt returns the length of the run of digits at at.
-func digitsAt(s string, at int) int { return runAt(s, at, isDigit) }
+func digitsAt(s string, at int) int { return runAt(s, at, DigitAt) }
 
 // lettersAt returns the length of the run of letters at at.
-func lettersAt(s string, at int) int { return runAt(s, at, isLetter) }
+func lettersAt(s string, at int) int { return runAt(s, at, LetterAt) }
 
 func runAt(s string, at int, is func(string, int) bool) int {
 	n := 0

@@ -24,7 +24,7 @@ func (f notation) read(c *cursor) *Node {
 	}
 	whole, decimals := b.String(), ""
 	if !c.done() && (c.s[c.at] == '.' || c.s[c.at] == ',' && f.Decimal) {
-		if isDigit(c.s, c.at+1) || c.s[c.at] == '.' && !isLetter(c.s, c.at+1) {
+		if DigitAt(c.s, c.at+1) || c.s[c.at] == '.' && !LetterAt(c.s, c.at+1) {
 			c.at++
 			decimals = c.digits()
 		}

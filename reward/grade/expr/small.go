@@ -28,7 +28,7 @@ func Fractions(s string) string {
 			at += n
 			continue
 		}
-		if isDigit(s, at-1) {
+		if DigitAt(s, at-1) {
 			b.WriteByte(' ')
 		}
 		at += n

@@ -128,7 +128,7 @@ func (l *lexer) run() {
 			l.at += size
 		case r == '\\':
 			l.backslash()
-		case isDigit(l.s, l.at) || r == '.' && isDigit(l.s, l.at+1):
+		case DigitAt(l.s, l.at) || r == '.' && DigitAt(l.s, l.at+1):
 			l.number()
 		case r < utf8.RuneSelf && unicode.IsLetter(r):
 			l.letters()
@@ -149,7 +149,7 @@ func (l *lexer) run() {
 func (l *lexer) number() {
 	form := notation{Mode: l.mode, listed: l.depth > 0, argument: l.missing > 0}
 	t := token{kind: tNumber}
-	if form.argument && isDigit(l.s, l.at) {
+	if form.argument && DigitAt(l.s, l.at) {
 		t.node = form.decimal(&l.cursor, l.take(1), "")
 	} else {
 		t.node = form.read(&l.cursor)
@@ -184,7 +184,7 @@ func (l *lexer) sign(r rune, size int) {
 	case '}':
 		l.emit(tClose, "group")
 	case '$':
-		if isDigit(l.s, l.at) || strings.HasPrefix(l.rest(), ".") {
+		if DigitAt(l.s, l.at) || strings.HasPrefix(l.rest(), ".") {
 			l.emit(tOp, text)
 		}
 	case '.', '"', '`', '?', '…':

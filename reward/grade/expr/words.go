@@ -17,7 +17,7 @@ func (l *lexer) letters() {
 	switch {
 	case fixed.kind != tEnd:
 		l.push(fixed)
-	case lower == "to" && last.kind == tNumber && isDigit(next, 0):
+	case lower == "to" && last.kind == tNumber && DigitAt(next, 0):
 		l.emit(tOp, ":") // 3 to 4
 	case (run == "p" || run == "P" || run == "a" || run == "A") && isMeridian(l.rest()):
 		l.take(len(".m"))
@@ -36,7 +36,7 @@ func (l *lexer) letters() {
 		for i := range run {
 			l.emit(tSymbol, run[i:i+1])
 		}
-		if isDigit(l.s, l.at) && !l.prose && run != "i" { // x1 is x_1, i19 is 19i
+		if DigitAt(l.s, l.at) && !l.prose && run != "i" { // x1 is x_1, i19 is 19i
 			l.out[len(l.out)-1].text += "_" + l.digits()
 		}
 	}
@@ -69,7 +69,7 @@ func fixedWord(run string) token {
 // isMeridian reports whether rest continues "p" or "a" to p.m. or a.m.
 func isMeridian(rest string) bool {
 	rest = strings.ToLower(rest[:min(len(rest), 4)])
-	return strings.HasPrefix(rest, ".m") && !isLetter(rest, 2)
+	return strings.HasPrefix(rest, ".m") && !LetterAt(rest, 2)
 }
 
 const alphabet = "abcdefghijklmnopqrstuvwxyz"
@@ -85,7 +85,7 @@ func unitEnd(rest string) (string, bool) {
 		return "", true
 	}
 	below, ok := strings.CutPrefix(trimmed, "/")
-	return rest, ok && len(below) <= 6 && strings.Trim(below, alphabet+"^23") == "" && isLetter(below, 0)
+	return rest, ok && len(below) <= 6 && strings.Trim(below, alphabet+"^23") == "" && LetterAt(below, 0)
 }
 
 // isUprightUnit reports whether upright letters are a unit, as in 5\,\mathrm{m/s} and

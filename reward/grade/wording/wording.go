@@ -5,13 +5,15 @@ package wording
 import (
 	"slices"
 	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
 // Concludes reports whether a sentence begins like a conclusion.
 func Concludes(s string) bool {
 	s = strings.ToLower(strings.TrimLeft(s, " \n*#-✅"))
 	for _, word := range []string{"therefore", "thus", "so", "hence", "in total", "in conclusion", "altogether", "finally", "consequently", "overall", "to conclude", "this means", "as a result", "final"} {
-		if rest, ok := strings.CutPrefix(s, word); ok && !startsWithLetter(rest) {
+		if rest, ok := strings.CutPrefix(s, word); ok && !expr.LetterAt(rest, 0) {
 			return true
 		}
 	}
@@ -50,7 +52,7 @@ func IsCutOff(s string) bool {
 	if strings.HasSuffix(s, "...") && !strings.ContainsAny(s, "0123456789") {
 		return true
 	}
-	if s == "" || !startsWithLetter(s[len(s)-1:]) || strings.ContainsAny(s, "0123456789\n") || len(strings.Fields(s)) < 4 {
+	if s == "" || !expr.LetterAt(s, len(s)-1) || strings.ContainsAny(s, "0123456789\n") || len(strings.Fields(s)) < 4 {
 		return false
 	}
 	return slices.ContainsFunc([]string{"To ", "Now", "Next", "Then ", "We ", "Let", "First", "Since", "If ", "Finally, we", "So we", "And "}, func(begin string) bool { return strings.HasPrefix(s, begin) })
@@ -115,8 +117,6 @@ func Continues(between string) bool {
 	return n >= 2 && n <= 4 && (fields[n-1] == "and" || fields[n-1] == "or") && !strings.ContainsAny(between, ",.;:")
 }
 
-func startsWithLetter(s string) bool { return s != "" && s[0]|0x20 >= 'a' && s[0]|0x20 <= 'z' }
-
 // Before returns the words at the end of text that change the value after them, as in
 // "more than" and "half of", or "".
 func Before(text string) string {
@@ -143,7 +143,7 @@ func Before(text string) string {
 		"can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "minus", "divided by", "instead of", "other than", "anything other than", "else than", "nowhere near", "not near", "close to", "near", "far from", "different from", "divisible by", "not necessarily", "to the power", "to the power of", "two times", "three times", "four times", "five times", "six times", "ten times", "between", "unlike", "not equal to", "not equal",
 		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by", "starts with", "begins with", "ends in", "ends with", "logarithm of", "integer after", "integer before", "number after", "number before"} {
 		head, ok := strings.CutSuffix(text, word)
-		if !ok || head != "" && isLetter(head[len(head)-1]) {
+		if !ok || head != "" && expr.LetterAt(head, len(head)-1) {
 			continue
 		}
 		if strings.HasSuffix(word, "other than") && (strings.HasSuffix(head, "nothing ") || strings.HasSuffix(head, "no ")) {
@@ -209,7 +209,7 @@ func After(text string) string {
 		switch {
 		case strings.ContainsAny(f, ",.;(") || f[0] >= '0' && f[0] <= '9':
 			return ""
-		case i == 0 && (f == "of" || f == "to") && next(1) != "" && (isDigit(next(1)[0]) || next(1)[0] == '\\'):
+		case i == 0 && (f == "of" || f == "to") && next(1) != "" && (expr.DigitAt(next(1), 0) || next(1)[0] == '\\'):
 			return "times"
 		case f == "and" || f == "in" && next(1) != "each" || f == "for" || f == "of" && i > 0 || f == "with" || f == "because" || f == "since" || f == "to":
 			return ""
@@ -237,7 +237,7 @@ func After(text string) string {
 			return f
 		case (f == "increased" || f == "decreased" || f == "reduced" || f == "multiplied" || f == "divided") && next(1) == "by":
 			return "times"
-		case i == 0 && (f == "minus" || f == "plus" || f == "times" && next(1) != "" && isDigit(next(1)[0]) || f == "squared" || f == "cubed" || f == "factorial" || f == "unless"):
+		case i == 0 && (f == "minus" || f == "plus" || f == "times" && next(1) != "" && expr.DigitAt(next(1), 0) || f == "squared" || f == "cubed" || f == "factorial" || f == "unless"):
 			return f
 		}
 	}
@@ -258,6 +258,41 @@ func denial(first, second string) bool {
 	return first == "be" && (second == "wrong" || second == "incorrect" || second == "too")
 }
 
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+// First returns the first word of s, or "".
+func First(s string) string {
+	if f := strings.Fields(s); len(f) > 0 {
+		return f[0]
+	}
+	return ""
+}
 
-func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+// Prose reports whether s has two consecutive words outside commands.
+func Prose(s string) bool {
+	run, words := 0, 0
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\':
+			for expr.LetterAt(s, i+1) {
+				i++
+			}
+			if strings.HasPrefix(s[i+1:], "{") { // skip words in \text{}
+				if end := strings.IndexByte(s[i+1:], '}'); end > 0 {
+					i += end
+				}
+			}
+			run, words = 0, 0
+		case expr.LetterAt(s, i):
+			if run++; run == 2 {
+				words++
+			}
+		case s[i] == ' ':
+			run = 0
+		default:
+			run, words = 0, 0
+		}
+		if words >= 2 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,28 +1,29 @@
-package grade
+package sentence
 
 import (
 	"strings"
 	"unicode"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
-// candidate is a part of a sentence that may be the answer.
-type candidate struct {
-	segment
-	text  string
-	aside bool // after a preposition or in parentheses: about something else
+// Value is a part of a sentence that may be the answer.
+type Value struct {
+	Span
+	Text  string
+	Aside bool // after a preposition or in parentheses: about something else
 	inner bool // in parentheses
 	bold  bool
-	sum   bool // result of arithmetic, as the 5 in "2 + 3 = 5"
+	Sum   bool // result of arithmetic, as the 5 in "2 + 3 = 5"
 	aim   bool // part of an infinitive of purpose, as in "to make 1 robe"
 }
 
-// candidates returns the numbers and the mathematics of a sentence. Callers must not
+// Values returns the numbers and the mathematics of a sentence. Callers must not
 // modify the result.
-func (s sentence) candidates() []candidate {
+func (s Sentence) Values() []Value {
 	if *s.memo == nil {
-		f := finder{text: s.text, found: []candidate{}}
+		f := finder{text: s.Text, found: []Value{}}
 		f.run(s.math)
 		*s.memo = f.found
 	}
@@ -34,12 +35,12 @@ type finder struct {
 	text  string
 	depth int // open parentheses
 	bold  bool
-	found []candidate
+	found []Value
 }
 
-func (f *finder) run(math []segment) {
+func (f *finder) run(math []Span) {
 	for i := 0; i < len(f.text); {
-		for len(math) > 0 && math[0].lo < i {
+		for len(math) > 0 && math[0].Lo < i {
 			math = math[1:]
 		}
 		here := place{f.text, i}
@@ -48,9 +49,9 @@ func (f *finder) run(math []segment) {
 			i += n
 			continue
 		}
-		if len(math) > 0 && math[0].lo == i {
-			f.formula(here, math[0].hi)
-			i = math[0].hi
+		if len(math) > 0 && math[0].Lo == i {
+			f.formula(here, math[0].Hi)
+			i = math[0].Hi
 			continue
 		}
 		if f.mark(here) {
@@ -58,15 +59,15 @@ func (f *finder) run(math []segment) {
 		}
 		limit := len(f.text)
 		if len(math) > 0 {
-			limit = math[0].lo
+			limit = math[0].Lo
 		}
 		i += f.plain(place{f.text, i}, limit)
 	}
 }
 
-func (f *finder) add(c candidate) {
+func (f *finder) add(c Value) {
 	c.inner, c.bold = f.depth > 0, f.bold
-	c.aside = c.aside || c.inner
+	c.Aside = c.Aside || c.inner
 	f.found = append(f.found, c)
 }
 
@@ -99,7 +100,7 @@ func (f *finder) mark(here place) bool {
 // plain adds the expression or number outside LaTeX at here and returns how far to
 // advance.
 func (f *finder) plain(here place, limit int) int {
-	var c candidate
+	var c Value
 	n := expressionAt(f.text[:limit], here.at)
 	if n > 0 {
 		c = here.equation(n)
@@ -108,27 +109,27 @@ func (f *finder) plain(here place, limit int) int {
 	} else {
 		return 1
 	}
-	if k := len(f.found) - 1; k >= 0 && !c.sum && wording.Continues(f.text[f.found[k].hi:here.at]) {
-		c.aside = c.aside || f.found[k].aside
-		c.aim = c.aim || !f.found[k].aside && f.found[k].aim
+	if k := len(f.found) - 1; k >= 0 && !c.Sum && wording.Continues(f.text[f.found[k].Hi:here.at]) {
+		c.Aside = c.Aside || f.found[k].Aside
+		c.aim = c.aim || !f.found[k].Aside && f.found[k].aim
 	}
 	f.add(c)
 	return n
 }
 
-// candidate returns the n bytes from p on as a candidate that means text.
-func (p place) candidate(n int, text string, sum bool) candidate {
-	return candidate{segment: segment{p.at, p.at + n}, text: text, aside: p.isAside(), aim: p.isAim(), sum: sum}
+// Value returns the n bytes from p on as a candidate that means text.
+func (p place) candidate(n int, text string, sum bool) Value {
+	return Value{Span: Span{p.at, p.at + n}, Text: text, Aside: p.isAside(), aim: p.isAim(), Sum: sum}
 }
 
 // equation returns the expression of n bytes at p, or the value that it computes.
-func (p place) equation(n int) candidate {
+func (p place) equation(n int) Value {
 	run := strings.TrimRight(p.after(n), ".,:;*=+-/ ")
 	lo, sum := 0, false
 	if at := strings.LastIndexByte(run, '='); at >= 0 && !isRelation(run, at) {
 		sum = strings.IndexFunc(strings.ReplaceAll(run[:at], " x ", ""), unicode.IsLetter) < 0
 		lo = at + 1
-		if name := strings.TrimSpace(run[at+1:]); len(name) == 1 && isLetterAt(name, 0) && sum { // 20 = A
+		if name := strings.TrimSpace(run[at+1:]); len(name) == 1 && expr.LetterAt(name, 0) && sum { // 20 = A
 			run = strings.TrimRight(run[:at], " ")
 			lo = strings.LastIndexByte(run, '=') + 1
 		}
@@ -146,11 +147,11 @@ func (p place) equation(n int) candidate {
 	if measure := strings.TrimRight(text, "²³"); measure != text && isMeasure(measure) {
 		text = measure
 	}
-	if n := len(text); n > 1 && isDigitAt(text, n-2) && strings.Trim(text[:n-1], "-$0123456789.,") == "" && strings.IndexByte("mgshlL", text[n-1]) >= 0 {
+	if n := len(text); n > 1 && expr.DigitAt(text, n-2) && strings.Trim(text[:n-1], "-$0123456789.,") == "" && strings.IndexByte("mgshlL", text[n-1]) >= 0 {
 		text = text[:n-1] // a unit
 	}
 	c := p.candidate(len(run), text+place{p.text, p.at + len(run)}.magnitude(), sum)
-	c.lo += lo
+	c.Lo += lo
 	return c
 }
 
@@ -158,7 +159,7 @@ func (p place) equation(n int) candidate {
 // 5g and the x of 2 x 3.
 func hasVariable(s string) bool {
 	for i := range len(s) {
-		if isLetterAt(s, i) && !isLetterAt(s, i-1) && !isLetterAt(s, i+1) && !isDigitAt(s, i-1) && !strings.HasPrefix(s[max(0, i-1):], " x ") {
+		if expr.LetterAt(s, i) && !expr.LetterAt(s, i-1) && !expr.LetterAt(s, i+1) && !expr.DigitAt(s, i-1) && !strings.HasPrefix(s[max(0, i-1):], " x ") {
 			return true
 		}
 	}
@@ -174,18 +175,18 @@ func (p place) isStated() bool {
 // hasCoefficient reports whether s is a number and a letter, as in 3n, that is not a unit.
 func hasCoefficient(s string) bool {
 	letter := strings.TrimLeft(s, "-0123456789.")
-	return letter != s && len(letter) == 1 && isLetterAt(letter, 0) && strings.IndexByte("mgshlLkK", letter[0]) < 0
+	return letter != s && len(letter) == 1 && expr.LetterAt(letter, 0) && strings.IndexByte("mgshlLkK", letter[0]) < 0
 }
 
 // number returns the number of n bytes at p.
-func (p place) number(n int) candidate {
+func (p place) number(n int) Value {
 	text := strings.TrimRight(p.after(n), ".,:*-+/_")
 	size := len(text)
 	if size > 1 && (text[size-1]|0x20 == 'k' || text[size-1] == 'M' && text[0] == '$') && strings.Trim(text[:size-1], "-$0123456789.,") == "" {
 		text = strings.TrimPrefix(text[:size-1], "$") + map[bool]string{true: " thousand", false: " million"}[text[size-1]|0x20 == 'k']
 	}
 	c := p.candidate(size, text+place{p.text, p.at + size}.magnitude(), p.isResult())
-	c.aside = c.aside || p.isMark(p.at+n)
+	c.Aside = c.Aside || p.isMark(p.at+n)
 	return c
 }
 

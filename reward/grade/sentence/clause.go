@@ -1,4 +1,4 @@
-package grade
+package sentence
 
 import (
 	"slices"
@@ -11,12 +11,12 @@ import (
 // clauses finds the clause of a sentence that concludes and those that only explain.
 type clauses struct {
 	text, lower string // lower is empty if lower-casing changes a letter's length
-	all         []candidate
-	past        []sentence
+	all         []Value
+	past        []Sentence
 }
 
-func (s sentence) clauses() clauses {
-	c := clauses{text: s.text, lower: strings.ToLower(s.text), all: s.candidates(), past: s.past}
+func (s Sentence) clauses() clauses {
+	c := clauses{text: s.Text, lower: strings.ToLower(s.Text), all: s.Values(), past: s.past}
 	if len(c.lower) != len(c.text) {
 		c.lower = ""
 	}
@@ -55,7 +55,7 @@ func (s clauses) reason() int {
 		", achieved ", ", occurring ", ", half of ", ", which is twice ", ", which is half ", ", enough ", ", whose digits ", ", of which ", ", along with ", " before ", " since ", ", a ratio of ", ", about ",
 		", approximately ", ", roughly "} {
 		i := strings.Index(lower, word)
-		if i > 0 && (first == 0 || i < first) && (word != " since " || !strings.Contains(lower[i:], ",")) && !strings.HasPrefix(lower[i:], ", with a total") && !slices.ContainsFunc(s.all, func(c candidate) bool { return c.sum && c.lo > i }) {
+		if i > 0 && (first == 0 || i < first) && (word != " since " || !strings.Contains(lower[i:], ",")) && !strings.HasPrefix(lower[i:], ", with a total") && !slices.ContainsFunc(s.all, func(c Value) bool { return c.Sum && c.Lo > i }) {
 			first = i
 		}
 	}
@@ -74,30 +74,30 @@ func (s clauses) reason() int {
 // they took 26 of the 40, leaving 14", or 0. The last computed value is the conclusion.
 func (s clauses) leftover() int {
 	at, all := participle(s.lower), s.all
-	n := slices.IndexFunc(all, func(c candidate) bool { return c.lo > at })
-	if at <= 0 || n <= 0 || slices.ContainsFunc(all[n:], func(c candidate) bool { return c.sum || c.bold }) {
+	n := slices.IndexFunc(all, func(c Value) bool { return c.Lo > at })
+	if at <= 0 || n <= 0 || slices.ContainsFunc(all[n:], func(c Value) bool { return c.Sum || c.bold }) {
 		return 0
 	}
 	k := n - 1
-	for k > 0 && all[k].aside {
+	for k > 0 && all[k].Aside {
 		k--
 	}
 	taken, left := all[k], all[n]
 	if taken.bold {
 		return at
 	}
-	of := strings.TrimLeft(s.text[taken.hi:], " *$")
+	of := strings.TrimLeft(s.text[taken.Hi:], " *$")
 	part := wording.Concludes(s.text) && (strings.HasPrefix(of, "of ") || strings.HasPrefix(of, "out of "))
-	result, known := taken, taken.sum
+	result, known := taken, taken.Sum
 	seen := s.given(left, at)
 	for _, p := range slices.Backward(s.past) {
-		for _, c := range slices.Backward(p.candidates()) {
-			if c.sum && !known {
+		for _, c := range slices.Backward(p.Values()) {
+			if c.Sum && !known {
 				result, known = c, true
 			}
 		}
 	}
-	if part && !known || known && answer.SameValue(taken.text, result.text) && (seen || part) {
+	if part && !known || known && answer.SameValue(taken.Text, result.Text) && (seen || part) {
 		return at
 	}
 	return 0
@@ -119,9 +119,9 @@ func (s clauses) manner() int {
 	known := slices.Contains([]string{"having", "rejecting", "discarding", "ignoring", "using", "assuming", "averaging", "keeping", "counting"}, verb)
 	before := false
 	for _, c := range s.all {
-		if c.lo < at {
-			before = before || !c.aside
-		} else if c.sum || !known && !s.given(c, at) {
+		if c.Lo < at {
+			before = before || !c.Aside
+		} else if c.Sum || !known && !s.given(c, at) {
 			return 0
 		}
 	}
@@ -132,29 +132,29 @@ func (s clauses) manner() int {
 }
 
 // given reports whether the sentence up to at, or the text before it, mentions c.
-func (s clauses) given(c candidate, at int) bool {
-	return mentions(s.text[:at], c.text) || slices.ContainsFunc(s.past, func(p sentence) bool { return mentions(p.text, c.text) })
+func (s clauses) given(c Value, at int) bool {
+	return mentions(s.text[:at], c.Text) || slices.ContainsFunc(s.past, func(p Sentence) bool { return mentions(p.Text, c.Text) })
 }
 
 // mentions reports whether number is a word of text.
 func mentions(text, number string) bool {
-	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(firstField(number), "$"))
+	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(wording.First(number), "$"))
 }
 
 // difference returns the offset where a sentence compares its answer, as in "Ben has
 // 26, 12 more than Tom", or 0.
 func (s clauses) difference() int {
 	for k, c := range s.all {
-		before := strings.TrimSuffix(strings.TrimRight(s.text[:c.lo], " $*"), ", which is")
-		if k == 0 || before == s.text[:c.lo] || !strings.HasSuffix(s.text[:len(before)+1], ",") && !strings.HasSuffix(before, ",") {
+		before := strings.TrimSuffix(strings.TrimRight(s.text[:c.Lo], " $*"), ", which is")
+		if k == 0 || before == s.text[:c.Lo] || !strings.HasSuffix(s.text[:len(before)+1], ",") && !strings.HasSuffix(before, ",") {
 			continue
 		}
-		fields := strings.Fields(strings.Trim(s.text[c.hi:min(len(s.text), c.hi+40)], " *$"))
+		fields := strings.Fields(strings.Trim(s.text[c.Hi:min(len(s.text), c.Hi+40)], " *$"))
 		if n := slices.Index(fields, "than"); n > 0 && n < 4 && slices.ContainsFunc(fields[:n], func(f string) bool { return f == "more" || f == "fewer" || f == "less" }) {
-			return c.lo - 1
+			return c.Lo - 1
 		}
 		if k+1 == len(s.all) && strings.HasSuffix(before, ",") && slices.ContainsFunc(fields[:min(len(fields), 2)], func(f string) bool { return f == "each" || f == "per" || f == "apiece" || f == "a" || f == "an" }) { // 45 minutes each way
-			return c.lo - 1
+			return c.Lo - 1
 		}
 	}
 	return 0
@@ -165,8 +165,8 @@ func (s clauses) difference() int {
 func (s clauses) breakdown() int {
 	all := s.all
 	for k := 1; k+1 < len(all); k++ {
-		if c := all[k-1]; strings.HasSuffix(strings.TrimRight(s.text[c.hi:all[k].lo], " $*"), ":") && !strings.Contains(s.text[c.hi:all[k].lo], " is") && !c.aside && strings.Count(s.text[c.hi:], ":") == 1 && !slices.ContainsFunc(all[k:], func(c candidate) bool { return c.sum || c.bold }) {
-			return all[k].lo - 1
+		if c := all[k-1]; strings.HasSuffix(strings.TrimRight(s.text[c.Hi:all[k].Lo], " $*"), ":") && !strings.Contains(s.text[c.Hi:all[k].Lo], " is") && !c.Aside && strings.Count(s.text[c.Hi:], ":") == 1 && !slices.ContainsFunc(all[k:], func(c Value) bool { return c.Sum || c.bold }) {
+			return all[k].Lo - 1
 		}
 	}
 	return 0

@@ -1,4 +1,6 @@
-package grade
+// Package sentence splits a text into sentences, finds the values in them, and decides which
+// value a sentence is about.
+package sentence
 
 import (
 	"strings"
@@ -6,22 +8,24 @@ import (
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
-// segment is a part of a text, from lo up to hi.
-type segment struct{ lo, hi int }
+// Span is a part of a text, from lo up to hi.
+type Span struct{ Lo, Hi int }
 
 // maxMath bounds a piece of mathematics in a text, in bytes.
 const maxMath = 4096
 
 // mathSpans returns the pieces of s between $…$, $$…$$, \(…\), \[…\] and in
 // environments, delimiters included.
-func mathSpans(s string) []segment {
-	var found []segment
+func mathSpans(s string) []Span {
+	var found []Span
 	for i := 0; i < len(s); {
 		n := mathAt(s, i)
 		if n > 0 {
-			found = append(found, segment{i, i + n})
+			found = append(found, Span{i, i + n})
 			i += n
 			continue
 		}
@@ -74,8 +78,8 @@ func dollarMath(s string) int {
 			return 0
 		case s[j] == '$':
 			inside := s[1:j]
-			money := isDigitAt(s, 1) && (s[j-1] == ' ' || isDigitAt(s, j+1) || prose(inside) || strings.Contains(inside, "\n"))
-			if money || inside == "" || prose(inside) && !strings.Contains(inside, `\`) {
+			money := expr.DigitAt(s, 1) && (s[j-1] == ' ' || expr.DigitAt(s, j+1) || wording.Prose(inside) || strings.Contains(inside, "\n"))
+			if money || inside == "" || wording.Prose(inside) && !strings.Contains(inside, `\`) {
 				return 0
 			}
 			return j + 1
@@ -84,75 +88,58 @@ func dollarMath(s string) int {
 	return 0
 }
 
-func isDigitAt(s string, i int) bool { return i >= 0 && i < len(s) && s[i] >= '0' && s[i] <= '9' }
-
-func isLetterAt(s string, i int) bool {
-	return i >= 0 && i < len(s) && (s[i]|0x20 >= 'a' && s[i]|0x20 <= 'z')
+// Sentence is a part of a text, with the mathematics in it.
+type Sentence struct {
+	Text string
+	Lo   int        // offset in the text
+	math []Span     // relative to text
+	past []Sentence // sentences before a conclusion
+	memo *[]Value
 }
 
-// prose reports whether s has two consecutive words outside commands.
-func prose(s string) bool {
-	run, words := 0, 0
-	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] == '\\':
-			for isLetterAt(s, i+1) {
-				i++
-			}
-			if strings.HasPrefix(s[i+1:], "{") { // skip words in \text{}
-				if end := strings.IndexByte(s[i+1:], '}'); end > 0 {
-					i += end
-				}
-			}
-			run, words = 0, 0
-		case isLetterAt(s, i):
-			if run++; run == 2 {
-				words++
-			}
-		case s[i] == ' ':
-			run = 0
-		default:
-			run, words = 0, 0
-		}
-		if words >= 2 {
-			return true
-		}
+// Split splits s at line ends and at full stops outside mathematics.
+func Split(s string) []Sentence { return split(s, false) }
+
+// After returns s as a sentence that follows the sentences before it.
+func (s Sentence) After(before []Sentence) Sentence {
+	s.past = before
+	return s
+}
+
+// Formulas returns the mathematics of s without delimiters.
+func (s Sentence) Formulas() (all []string) {
+	for _, span := range s.math {
+		all = append(all, inner(s.Text[span.Lo:span.Hi]))
 	}
-	return false
+	return all
 }
 
-// sentence is a part of a text, with the mathematics in it.
-type sentence struct {
-	text string
-	lo   int        // offset in the text
-	math []segment  // relative to text
-	past []sentence // sentences before a conclusion
-	memo *[]candidate
+// Continue splits text[lo:hi], which may begin within a line. The offsets of its sentences
+// count from lo.
+func Continue(text string, lo, hi int) []Sentence {
+	return split(text[lo:hi], lo > 0 && text[lo-1] != '\n')
 }
-
-// sentences splits s at line ends and at full stops outside mathematics.
-func sentences(s string) []sentence { return split(s, false) }
 
 // split splits s, which continues a line if mid is set.
-func split(s string, mid bool) []sentence {
-	var found []sentence
+func split(s string, mid bool) []Sentence {
+	var found []Sentence
 	spans := mathSpans(s)
 	begin, next := 0, 0
-	var inside []segment
+	var inside []Span
 	cut := func(end int) {
 		if strings.TrimSpace(s[begin:end]) != "" {
 			for i := range inside {
-				inside[i].lo -= begin
-				inside[i].hi -= begin
+				inside[i].Lo -= begin
+				inside[i].Hi -= begin
 			}
-			found = append(found, sentence{text: s[begin:end], lo: begin, math: inside, memo: new([]candidate)})
+			found = append(found, Sentence{Text: s[begin:end], Lo: begin, math: inside, memo: new([]Value)})
 		}
 		begin, inside = end, nil
 	}
 	for i := 0; i < len(s); {
-		if next < len(spans) && spans[next].lo == i {
+		if next < len(spans) && spans[next].Lo == i {
 			inside = append(inside, spans[next])
-			i = spans[next].hi
+			i = spans[next].Hi
 			next++
 			continue
 		}
@@ -181,7 +168,7 @@ func stops(s string, i int, mid bool) bool {
 	word := before[strings.LastIndexFunc(before, func(r rune) bool { return !unicode.IsLetter(r) && r != '.' })+1:]
 	switch strings.ToLower(word) {
 	case "ft", "lb", "lbs", "hr", "hrs", "oz", "min":
-		return rest == "" || !isDigitAt(strings.TrimLeft(rest, " "), 0)
+		return rest == "" || !expr.DigitAt(strings.TrimLeft(rest, " "), 0)
 	case "mr", "mrs", "ms", "dr", "vs", "approx", "e.g", "i.e", "no", "st", "eq":
 		return false
 	case "p.m", "a.m":

@@ -1,4 +1,4 @@
-package grade
+package sentence
 
 import (
 	"slices"
@@ -6,6 +6,8 @@ import (
 	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/wording"
 )
 
 // place is an offset in a sentence. The words around it decide what is written there.
@@ -23,7 +25,7 @@ func (p place) after(n int) string { return p.text[p.at:min(len(p.text), p.at+n)
 // measure returns the length of the compound measure at p, or 0.
 func (p place) measure() int {
 	s, i := p.text, p.at
-	if i > 0 && (isLetterAt(s, i-1) || isDigitAt(s, i-1) || strings.IndexByte(".,-$/", s[i-1]) >= 0) || !isDigitAt(s, i) && !isLetterAt(s, i) && s[i] != '$' && s[i] != '\\' {
+	if i > 0 && (expr.LetterAt(s, i-1) || expr.DigitAt(s, i-1) || strings.IndexByte(".,-$/", s[i-1]) >= 0) || !expr.DigitAt(s, i) && !expr.LetterAt(s, i) && s[i] != '$' && s[i] != '\\' {
 		return 0
 	}
 	return answer.Measure(s[i:])
@@ -37,7 +39,7 @@ func (p place) base() string {
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '-' && rest[0] != '~' {
 		return ""
 	}
-	return " base " + strings.Trim(firstField(strings.TrimLeft(rest, " -~")), ".,;:)*$")
+	return " base " + strings.Trim(wording.First(strings.TrimLeft(rest, " -~")), ".,;:)*$")
 }
 
 // isGroup reports whether a bracket at p belongs to mathematics: it is a tuple, or an
@@ -73,11 +75,11 @@ func (p place) magnitude() string {
 		}
 	}
 	for _, m := range []string{" p.m", " pm", " a.m", " am"} {
-		if strings.HasPrefix(rest, m) && !isLetterAt(rest, len(m)) {
+		if strings.HasPrefix(rest, m) && !expr.LetterAt(rest, len(m)) {
 			return p.after(len(m))
 		}
 	}
-	if word := firstField(strings.TrimPrefix(p.after(16), " ")); answer.IsUnit(strings.TrimRight(strings.Split(word, "/")[0], ".,)*")) && word != "in" {
+	if word := wording.First(strings.TrimPrefix(p.after(16), " ")); answer.IsUnit(strings.TrimRight(strings.Split(word, "/")[0], ".,)*")) && word != "in" {
 		return " " + strings.Trim(word, ".,)*")
 	}
 	return ""
@@ -95,15 +97,15 @@ func (p place) isMark(hi int) bool {
 		return true
 	}
 	for _, ordinal := range []string{"st", "nd", "rd", "th"} {
-		if strings.HasPrefix(t[hi:], ordinal) && !isLetterAt(t, hi+2) {
+		if strings.HasPrefix(t[hi:], ordinal) && !expr.LetterAt(t, hi+2) {
 			return true
 		}
 	}
 	if strings.HasSuffix(strings.TrimRight(t[:lo], "$ "), "which is") { // "which is 5 more than"
-		word := firstField(t[hi:min(len(t), hi+20)])
+		word := wording.First(t[hi:min(len(t), hi+20)])
 		return word == "more" || word == "less" || word == "fewer" || word == "times"
 	}
-	return hi+1 < len(t) && t[hi] == '-' && isLetterAt(t, hi+1)
+	return hi+1 < len(t) && t[hi] == '-' && expr.LetterAt(t, hi+1)
 }
 
 // isAside reports whether the text at p is about something other than the sentence's
@@ -151,7 +153,7 @@ func isShare(text string) bool {
 		return false
 	}
 	word := strings.ToLower(head[strings.LastIndexAny(head, " $*")+1:])
-	return strings.HasSuffix(word, "%") || isDigitAt(word, 0) && isDigitAt(word, len(word)-1) ||
+	return strings.HasSuffix(word, "%") || expr.DigitAt(word, 0) && expr.DigitAt(word, len(word)-1) ||
 		slices.Contains([]string{"half", "third", "thirds", "quarter", "quarters", "fourth", "fourths", "fifth", "fifths", "percent"}, word)
 }
 

@@ -1,4 +1,4 @@
-package grade
+package sentence
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
 // The bounds on an expression in plain text, in bytes: one token, and the whole
@@ -91,7 +92,7 @@ func (o *operators) add(token string) bool {
 		case "a", "I", "A":
 			return token != word
 		}
-		factors := len(word) == 2 && strings.ToLower(word) == word && !answer.IsUnit(word) && before > 0 && isDigitAt(token, before-1)
+		factors := len(word) == 2 && strings.ToLower(word) == word && !answer.IsUnit(word) && before > 0 && expr.DigitAt(token, before-1)
 		return len(word) == 1 || factors || len(word) == 2 && strings.HasSuffix(word, "pi")
 	}
 	for i, r := range token {
@@ -124,7 +125,7 @@ func (o *operators) enough(text string) bool {
 	switch {
 	case o.tuple, o.digit && strings.Contains(text, ")_"):
 		return true
-	case o.digit && startsFunction(inner), o.digit && (strings.Contains(text, "sqrt(") || strings.HasSuffix(inner, "pi") || strings.Contains(text, "π")):
+	case o.digit && StartsFunction(inner), o.digit && (strings.Contains(text, "sqrt(") || strings.HasSuffix(inner, "pi") || strings.Contains(text, "π")):
 		return true
 	case !o.letter && !strings.ContainsAny(inner, " =×÷√π(⁰¹²³⁴⁵⁶⁷⁸⁹") && (!strings.HasPrefix(text, "(") || strings.HasSuffix(text, ")")):
 		return false // numberAt reads 3/4 and 2-3
@@ -133,7 +134,8 @@ func (o *operators) enough(text string) bool {
 	return o.sign && sign && (o.digit || o.letter) && strings.Trim(inner, "+-*/=x×÷−·. ") != "" && !isMixed(inner)
 }
 
-func startsFunction(s string) bool {
+// StartsFunction reports whether s begins with a function, a root or π in plain text.
+func StartsFunction(s string) bool {
 	return slices.ContainsFunc([]string{"sqrt", "√", "π", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln"}, func(name string) bool { return strings.HasPrefix(s, name) })
 }
 
@@ -149,13 +151,13 @@ func numberAt(t string, i int) int {
 	for j < len(t) && (t[j] == '-' || t[j] == '$' || t[j] == '.' || t[j] == '+') && j < i+3 {
 		j++
 	}
-	if rest, ok := strings.CutPrefix(t[j:], "−"); ok && isDigitAt(rest, 0) {
+	if rest, ok := strings.CutPrefix(t[j:], "−"); ok && expr.DigitAt(rest, 0) {
 		j += len("−")
 	}
-	if prev, _ := utf8.DecodeLastRuneInString(t[:i]); isDigitAt(t, j) && unicode.Is(unicode.No, prev) {
+	if prev, _ := utf8.DecodeLastRuneInString(t[:i]); expr.DigitAt(t, j) && unicode.Is(unicode.No, prev) {
 		return 0 // ⅟108
 	}
-	if !isDigitAt(t, j) || i > 0 && (isLetterAt(t, i-1) || isDigitAt(t, i-1)) {
+	if !expr.DigitAt(t, j) || i > 0 && (expr.LetterAt(t, i-1) || expr.DigitAt(t, i-1)) {
 		return 0
 	}
 	if (t[i] == '-' || t[i] == '+') && i > 0 && t[i-1] != ' ' && t[i-1] != '(' && t[i-1] != '=' && t[i-1] != '*' && t[i-1] != ':' {
@@ -164,19 +166,19 @@ func numberAt(t string, i int) int {
 	for j < len(t) {
 		c := t[j]
 		switch {
-		case isDigitAt(t, j), strings.IndexByte("%/^:_", c) >= 0:
+		case expr.DigitAt(t, j), strings.IndexByte("%/^:_", c) >= 0:
 			j++
-		case (c == '.' || c == ',') && isDigitAt(t, j+1), c == ',' && j+1 < len(t) && t[j+1] == '-' && isDigitAt(t, j+2):
+		case (c == '.' || c == ',') && expr.DigitAt(t, j+1), c == ',' && j+1 < len(t) && t[j+1] == '-' && expr.DigitAt(t, j+2):
 			j++
 		case c == ' ' && (isMixedAt(t, j) || isGroupedAt(t, i, j)):
 			j++
-		case strings.HasPrefix(t[j:], " : ") && isDigitAt(t, j+3): // a ratio
+		case strings.HasPrefix(t[j:], " : ") && expr.DigitAt(t, j+3): // a ratio
 			j += 3
-		case (c == '-' || c == '+' || c == '*') && isDigitAt(t, j+1):
+		case (c == '-' || c == '+' || c == '*') && expr.DigitAt(t, j+1):
 			j++
 		case strings.HasPrefix(t[j:], "°"):
 			j += len("°")
-		case isLetterAt(t, j) && !isLetterAt(t, j+1) && strings.IndexByte("mgshlL", c) < 0: // 2k+3
+		case expr.LetterAt(t, j) && !expr.LetterAt(t, j+1) && strings.IndexByte("mgshlL", c) < 0: // 2k+3
 			j++
 		default:
 			return j - i
@@ -190,14 +192,14 @@ func numberAt(t string, i int) int {
 func isGroupedAt(t string, i, j int) bool {
 	head := strings.TrimLeft(t[i:j], "-$")
 	return len(head) <= 3 && head != "" && head[0] != '0' && strings.Trim(head, "0123456789") == "" &&
-		isDigitAt(t, j+1) && isDigitAt(t, j+2) && isDigitAt(t, j+3) && !isDigitAt(t, j+4) && !isLetterAt(t, j+4)
+		expr.DigitAt(t, j+1) && expr.DigitAt(t, j+2) && expr.DigitAt(t, j+3) && !expr.DigitAt(t, j+4) && !expr.LetterAt(t, j+4)
 }
 
 // isMixedAt reports whether the space at i is part of a mixed number such as 3 1/2.
 func isMixedAt(t string, i int) bool {
 	j := i + 1
-	for isDigitAt(t, j) {
+	for expr.DigitAt(t, j) {
 		j++
 	}
-	return isDigitAt(t, i-1) && j > i+1 && j < len(t) && t[j] == '/' && isDigitAt(t, j+1)
+	return expr.DigitAt(t, i-1) && j > i+1 && j < len(t) && t[j] == '/' && expr.DigitAt(t, j+1)
 }

@@ -1,0 +1,66 @@
+package sentence
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/wording"
+)
+
+// spelled returns the last number in words of a sentence.
+func spelled(s string) (string, bool) {
+	fields := strings.Fields(strings.ToLower(s))
+	for k := len(fields) - 1; k >= 0; k-- {
+		if !countsAt(fields, k) {
+			continue
+		}
+		for k > 0 && (isNumberWord(fields[k-1]) || fields[k-1] == "one") {
+			k--
+		}
+		end := k
+		for end < len(fields) && !strings.ContainsAny(fields[end], "0123456789") {
+			end++
+		}
+		return answer.Spelled(strings.Join(fields[k:end], " "))
+	}
+	return "", false
+}
+
+// countsAt reports whether the word at k is a number. "one" counts if it cannot be a
+// pronoun: "exactly one", "is one", "one third".
+func countsAt(fields []string, k int) bool {
+	f := strings.Trim(fields[k], ".,*!")
+	if isNumberWord(f) {
+		return true
+	}
+	if f == "half" {
+		return k+1 < len(fields) && (fields[k+1] == "a" || fields[k+1] == "an")
+	}
+	if f != "one" {
+		return false
+	}
+	if k+3 < len(fields) && fields[k+1] == "and" && strings.HasPrefix(fields[k+3], "half") {
+		return true
+	}
+	if k > 0 && k+1 < len(fields) && slices.Contains([]string{"has", "have", "had", "gets", "leaves", "costs", "takes"}, fields[k-1]) && answer.IsUnit(fields[k+1]) {
+		return true
+	}
+	if k+1 < len(fields) {
+		if text, ok := answer.Spelled("one " + fields[k+1]); ok && strings.HasPrefix(text, "1/") {
+			return true
+		}
+	}
+	return k > 0 && slices.Contains([]string{"exactly", "only", "just", "is"}, fields[k-1]) && (k+1 == len(fields) || !strings.HasPrefix(fields[k+1], "of"))
+}
+
+func isNumberWord(f string) bool {
+	f, _, _ = strings.Cut(strings.Trim(f, ".,*!"), "-")
+	_, ok := answer.Spelled(f)
+	return ok && f != "one"
+}
+
+// SpellsNumber reports whether a sentence concludes and has a number in words.
+func (s Sentence) SpellsNumber() bool {
+	return (wording.Concludes(s.Text) || strings.Contains(s.Text, ", so ")) && slices.ContainsFunc(strings.Fields(strings.ToLower(s.Text)), isNumberWord)
+}
