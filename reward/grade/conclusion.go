@@ -6,10 +6,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/sentence"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // conclusion reads the last sentence with a number or mathematics. If that sentence
@@ -20,18 +20,18 @@ func conclusion(text string) claim {
 		return claim{readings: []string{text}, text: text}
 	}
 	all := sentence.Split(text[max(0, len(text)-maxFinal):])
-	if k := len(all) - 1; k >= 0 && wording.IsCutOff(all[k].Text) {
+	if k := len(all) - 1; k >= 0 && words.IsCutOff(all[k].Text) {
 		return claim{readings: []string{all[k].Text}, text: all[k].Text}
 	}
 	var said []sentence.Sentence
 	for k := len(all) - 1; k >= 0 && len(said) < 4; k-- {
-		if wording.GivesUp(all[k].Text) {
+		if words.GivesUp(all[k].Text) {
 			if strings.ContainsAny(all[k].Text, "0123456789") {
 				return claim{}
 			}
 			return claim{readings: []string{all[k].Text}, text: all[k].Text}
 		}
-		if !wording.IsChat(all[k].Text) && (len(all[k].Values()) > 0 || all[k].SpellsNumber() || wording.Concludes(all[k].Text)) {
+		if !words.IsChat(all[k].Text) && (len(all[k].Values()) > 0 || all[k].SpellsNumber() || words.Concludes(all[k].Text)) {
 			said = append(said, all[k])
 		}
 	}
@@ -40,22 +40,22 @@ func conclusion(text string) claim {
 	}
 	rest := "" // after the sentence with a number
 	for _, s := range all {
-		if s.Lo > said[0].Lo && !wording.IsChat(s.Text) {
+		if s.Lo > said[0].Lo && !words.IsChat(s.Text) {
 			rest += s.Text
 		}
 	}
 	var last []string // a sentence without numbers after the one with a number
-	if k := len(all) - 1; !wording.IsChat(all[k].Text) && all[k].Lo > said[0].Lo {
+	if k := len(all) - 1; !words.IsChat(all[k].Text) && all[k].Lo > said[0].Lo {
 		last = []string{all[k].Text}
 	}
 	pick := said[0]
-	if wording.Remarks(pick.Text) {
-		if k := slices.IndexFunc(said, func(s sentence.Sentence) bool { return wording.Concludes(s.Text) }); k > 0 {
+	if words.Remarks(pick.Text) {
+		if k := slices.IndexFunc(said, func(s sentence.Sentence) bool { return words.Concludes(s.Text) }); k > 0 {
 			pick = said[k]
 		}
 	}
 	pick = pick.After(all[:slices.IndexFunc(all, func(s sentence.Sentence) bool { return s.Lo == pick.Lo })])
-	if wording.RepeatsQuestion(pick.Text) {
+	if words.RepeatsQuestion(pick.Text) {
 		return claim{readings: last, text: pick.Concluding() + rest}
 	}
 	return claim{readings: append(pick.Readings(), last...), text: pick.Concluding() + rest}
@@ -68,17 +68,17 @@ func isAlone(text string) bool {
 	titled = titled && len(word) > 1 && strings.IndexFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }) < 0
 	foreign := func(r rune) bool { return r >= utf8.RuneSelf && unicode.IsLetter(r) && !unicode.Is(unicode.Greek, r) }
 	counted := strings.Contains(text, "thousand") || strings.Contains(text, "illion") || strings.Contains(text, " base ")
-	if titled || counted || strings.Contains(text, "i.e.") || len(text) > 200 || strings.ContainsAny(text, "\n'") || wording.Prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") || wording.Concludes(text) {
+	if titled || counted || strings.Contains(text, "i.e.") || len(text) > 200 || strings.ContainsAny(text, "\n'") || words.Prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") || words.Concludes(text) {
 		return false
 	}
-	n, ok := expr.Parse(answer.Clean(text), expr.Mode{Thousands: true})
+	n, ok := expr.Parse(markup.Clean(text), expr.Mode{Thousands: true})
 	return ok && !n.Has(func(m *expr.Node) bool { return m.Kind == expr.Label || m.Kind == expr.Text })
 }
 
 // wordsOnly reads the last sentence of a short response without numbers.
 func wordsOnly(all []sentence.Sentence) claim {
 	for k := len(all) - 1; k >= 0; k-- {
-		if !wording.IsChat(all[k].Text) {
+		if !words.IsChat(all[k].Text) {
 			return claim{readings: all[k].Readings(), text: all[k].Concluding()}
 		}
 	}
@@ -87,19 +87,19 @@ func wordsOnly(all []sentence.Sentence) claim {
 
 // takesBack reports whether any sentence of text takes something back.
 func takesBack(text string) bool {
-	return slices.ContainsFunc(sentence.Split(text), func(s sentence.Sentence) bool { return wording.Corrects(s.Text) })
+	return slices.ContainsFunc(sentence.Split(text), func(s sentence.Sentence) bool { return words.Corrects(s.Text) })
 }
 
 // corrected returns the answer of the text that follows an answer, if that text takes
 // the answer back and reaches its own conclusion.
 func corrected(rest string) claim {
 	all := sentence.Split(rest[:min(len(rest), maxTail)])
-	k := slices.IndexFunc(all, func(s sentence.Sentence) bool { return wording.Corrects(s.Text) })
+	k := slices.IndexFunc(all, func(s sentence.Sentence) bool { return words.Corrects(s.Text) })
 	if k < 0 {
 		return claim{}
 	}
 	for last := len(all) - 1; last > k; last-- {
-		if s := all[last]; wording.Concludes(s.Text) && len(s.Values()) > 0 {
+		if s := all[last]; words.Concludes(s.Text) && len(s.Values()) > 0 {
 			return claim{readings: s.Readings(), text: s.Concluding()}
 		}
 	}

@@ -7,8 +7,9 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/sentence"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // The bounds on how much of a response is read, in bytes from its end.
@@ -30,7 +31,7 @@ func expected(want string) string {
 	if answer.IsBlock(want) {
 		return want
 	}
-	if list, _, ok := answer.Boxed(want); ok {
+	if list, _, ok := markup.Boxed(want); ok {
 		return list
 	}
 	if all := sentence.Split(want[:min(len(want), maxFinal)]); len(want) > 100 && len(all) > 1 {
@@ -58,7 +59,7 @@ func find(response string) claim {
 	text := Final(response)
 	if cut := unclosed(text); cut >= 0 { // the response ended inside it
 		text = text[:cut]
-		if _, _, ok := answer.Boxed(text); !ok {
+		if _, _, ok := markup.Boxed(text); !ok {
 			return claim{}
 		}
 	}
@@ -80,7 +81,7 @@ func find(response string) claim {
 func unclosed(text string) int {
 	for _, name := range []string{`\boxed`, `\frac`, `\dfrac`, `\sqrt`} {
 		cut := strings.LastIndex(text, name+"{")
-		if cut >= 0 && (name == `\boxed` || len(text)-cut < 100 && !strings.Contains(text[cut:], "\n")) && answer.Braces(text[cut+len(name):]) == 0 {
+		if cut >= 0 && (name == `\boxed` || len(text)-cut < 100 && !strings.Contains(text[cut:], "\n")) && markup.Braces(text[cut+len(name):]) == 0 {
 			return cut
 		}
 	}
@@ -91,7 +92,7 @@ func unclosed(text string) int {
 func explicit(text string) (end int, found claim) {
 	tail := text[max(0, len(text)-maxTail):]
 	skip := len(text) - len(tail)
-	if list, at, ok := answer.Boxed(text); ok {
+	if list, at, ok := markup.Boxed(text); ok {
 		end, found = at, stated(list)
 		found.lead = lastClause(text[:max(0, strings.LastIndex(text[:at], `boxed`))])
 	}
@@ -101,7 +102,7 @@ func explicit(text string) (end int, found claim) {
 	if i := strings.LastIndex(tail, "<answer>"); i >= 0 {
 		inside, _, _ := strings.Cut(tail[i+len("<answer>"):], "</answer>")
 		at := skip + i + len("<answer>") + len(inside)
-		_, _, boxed := answer.Boxed(inside)
+		_, _, boxed := markup.Boxed(inside)
 		marks := boxed || strings.Contains(strings.TrimSpace(inside), "\n") || strings.Contains(inside, "nswer") || strings.Contains(inside, "####")
 		switch {
 		case at < end || strings.TrimSpace(inside) == "":
@@ -152,7 +153,7 @@ func read1(s string) []string {
 	if strings.HasSuffix(strings.TrimSpace(s), " *") || !balanced(s) && strings.IndexFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) >= 0 {
 		return []string{"?"} // breaks off
 	}
-	if letter := strings.Trim(wording.First(s), ".,*;:"); !others(s) {
+	if letter := strings.Trim(words.First(s), ".,*;:"); !others(s) {
 		if _, ok := answer.Choice(letter); ok && strings.Contains(s, " (") {
 			if _, comment, _ := strings.Cut(strings.ToLower(s), " ("); !strings.HasPrefix(comment, "not") && !strings.HasPrefix(comment, "or") && !strings.HasPrefix(comment, "no") {
 				return []string{s, letter}
@@ -163,12 +164,12 @@ func read1(s string) []string {
 		return []string{s, head}
 	}
 	for _, mode := range []expr.Mode{{Thousands: true}, {}} {
-		if _, ok := expr.Parse(answer.Clean(s), mode); ok {
+		if _, ok := expr.Parse(markup.Clean(s), mode); ok {
 			if k := strings.TrimRight(s, "kK"); k != s && strings.Trim(k, "$0123456789.,") == "" {
 				return append([]string{s}, mainOf(s)...)
 			}
 			if all := sentence.Split(s); len(all) == 1 { // "They have 25 apples"
-				if found := all[0].Values(); len(found) == 1 && wording.Prose(s[:found[0].Lo]) {
+				if found := all[0].Values(); len(found) == 1 && words.Prose(s[:found[0].Lo]) {
 					return append([]string{s}, all[0].Main()...)
 				}
 			}
@@ -184,10 +185,10 @@ func read1(s string) []string {
 	if !hasLetter(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\\' }), "")) {
 		return []string{s}
 	}
-	if !wording.Prose(answer.BareText(s)) {
+	if !words.Prose(markup.Bare(s)) {
 		return []string{s}
 	}
-	return append([]string{s}, mainOf(answer.BareText(s))...)
+	return append([]string{s}, mainOf(markup.Bare(s))...)
 }
 
 // evaluated returns the value that an integral, a limit or a sum equals in s.
@@ -203,7 +204,7 @@ func evaluated(s string) (string, bool) {
 // joinsTags reports whether text ends in an answer's tag and a word that offers another.
 func joinsTags(text string) bool {
 	between := text[strings.LastIndex(text, ">")+1:]
-	return strings.HasSuffix(text[:len(text)-len(between)], "</answer>") && answer.Joins(between)
+	return strings.HasSuffix(text[:len(text)-len(between)], "</answer>") && markup.Joins(between)
 }
 
 // listsLines reports whether each line of a short text is a bare number, and they differ.
@@ -240,13 +241,13 @@ func balanced(s string) bool {
 // commented splits a bare answer from a comment that neither takes it back nor has
 // another value: "9 (i.e. 9.0)", "360 seats, all counted".
 func commented(s string) (string, bool) {
-	s = answer.BareText(s)
+	s = markup.Bare(s)
 	for _, sep := range []string{" (", ", "} {
 		head, comment, ok := strings.Cut(s, sep)
 		if !ok || !strings.ContainsAny(head, "0123456789") {
 			continue
 		}
-		if _, parses := expr.Parse(answer.Clean(head), expr.Mode{Thousands: true}); !parses {
+		if _, parses := expr.Parse(markup.Clean(head), expr.Mode{Thousands: true}); !parses {
 			continue
 		}
 		doubts := slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(comment), func(r rune) bool { return !unicode.IsLetter(r) }), func(word string) bool {
@@ -284,7 +285,7 @@ func breaksOff(s string) bool {
 // undecided reports whether a bare answer that is not an expression has several values.
 func undecided(s string) bool {
 	var first *sentence.Value
-	for _, part := range sentence.Split(answer.BareText(s)) {
+	for _, part := range sentence.Split(markup.Bare(s)) {
 		for _, c := range part.Meant() {
 			switch {
 			case c.Aside && first != nil:

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/markup"
 )
 
 // Reward functions of other projects, as requirements on this package: a box is found,
@@ -33,7 +34,7 @@ func TestRewardFunctions(t *testing.T) {
 		var got, want any = nil, row.Expected
 		switch name[strings.LastIndexByte(name, '.')+1:] {
 		case "last_boxed_only_string", "remove_boxed", "extract_answer":
-			if inside, _, ok := answer.Boxed(text[0]); ok {
+			if inside, _, ok := markup.Boxed(text[0]); ok {
 				got = inside
 			}
 			if s, ok := want.(string); ok && strings.Contains(s, "box") {

@@ -7,8 +7,9 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/sentence"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // phrase reads the answer after the last "the answer is" and returns the offset where
@@ -71,7 +72,7 @@ func phrase(text string, marked bool, after int) (int, claim) {
 // repeated reports whether the words at last announce another value than value right before
 // those at i announce value: "The answer is 27. The answer is 54."
 func repeated(text string, last, i int, value string) bool {
-	if last < 0 || i-last > 200 || wording.Corrects(text[last:i]) {
+	if last < 0 || i-last > 200 || words.Corrects(text[last:i]) {
 		return false
 	}
 	begin, ok := payload(text, last)
@@ -179,7 +180,7 @@ func answerAt(text string, begin int) (end int, found claim, strong bool) {
 	for begin < len(text) && (strings.IndexByte(" \n:*=_#", text[begin]) >= 0 || text[begin] == '>' && text[begin-1] == '\n') {
 		begin++
 	}
-	if inside, n, ok := answer.Quoted(text[begin:min(len(text), begin+maxMark)]); ok {
+	if inside, n, ok := markup.Quoted(text[begin:min(len(text), begin+maxMark)]); ok {
 		return begin + n, stated(inside), true
 	}
 	all := sentence.Continue(text, begin, min(len(text), begin+2*maxMark))
@@ -189,7 +190,7 @@ func answerAt(text string, begin int) (end int, found claim, strong bool) {
 	s := all[0]
 	end = begin + s.Lo + len(s.Text)
 	body := strings.TrimRight(strings.TrimSpace(s.Text), "*")
-	if list, _, ok := answer.Boxed(body); ok {
+	if list, _, ok := markup.Boxed(body); ok {
 		return end, stated(list), true
 	}
 	readings, strong := follows(s, text, begin, body)
@@ -199,15 +200,15 @@ func answerAt(text string, begin int) (end int, found claim, strong bool) {
 // follows returns the readings of the sentence s of text, which follows "the answer is"
 // at begin, and whether the answer follows at once. body is the sentence without markup.
 func follows(s sentence.Sentence, text string, begin int, body string) (readings []string, strong bool) {
-	skip := answer.Filler(body)
+	skip := words.Filler(body)
 	if strings.HasPrefix(strings.ToLower(body[skip:]), "not ") {
 		return nil, false
 	}
-	if _, ok := answer.Choice(strings.Trim(wording.First(body[skip:]), ".,*;:")); ok {
-		if others(body[skip:]) || wording.After(strings.TrimPrefix(body[skip:], wording.First(body[skip:]))) != "" {
+	if _, ok := answer.Choice(strings.Trim(words.First(body[skip:]), ".,*;:")); ok {
+		if others(body[skip:]) || words.After(strings.TrimPrefix(body[skip:], words.First(body[skip:]))) != "" {
 			return []string{body[skip:]}, true
 		}
-		return []string{body[skip:], strings.Trim(wording.First(body[skip:]), ".,*;:")}, true
+		return []string{body[skip:], strings.Trim(words.First(body[skip:]), ".,*;:")}, true
 	}
 	found := s.Values()
 	if isCode(body) {
@@ -217,7 +218,7 @@ func follows(s sentence.Sentence, text string, begin int, body string) (readings
 		return whole.Main(), true
 	}
 	if len(found) == 0 {
-		if digits, ok := answer.Spelled(body[skip:]); ok {
+		if digits, ok := words.Spelled(body[skip:]); ok {
 			return []string{body[skip:], digits}, true
 		}
 		return []string{body[skip:]}, begin > 0 && len(strings.Fields(body)) < 4 && strings.LastIndexByte(text[max(0, begin-3):begin], ':') >= 0
@@ -231,11 +232,11 @@ func follows(s sentence.Sentence, text string, begin int, body string) (readings
 			return append(s.Main(), body[skip:]), true
 		}
 		last := 0
-		for last+1 < len(found) && answer.Joins(s.Text[found[last].Hi:found[last+1].Lo]) && !isSubject(s.Text[found[last+1].Hi:]) {
+		for last+1 < len(found) && markup.Joins(s.Text[found[last].Hi:found[last+1].Lo]) && !isSubject(s.Text[found[last+1].Hi:]) {
 			last++
 		}
 		readings = []string{s.List(last + 1)}
-		if last+1 < len(found) && !found[last+1].Aside && rivals(s.Text[found[last].Hi:found[last+1].Lo]) && !wording.Restates(s.Text[found[last].Hi:found[last+1].Lo]) {
+		if last+1 < len(found) && !found[last+1].Aside && rivals(s.Text[found[last].Hi:found[last+1].Lo]) && !words.Restates(s.Text[found[last].Hi:found[last+1].Lo]) {
 			return []string{body[skip:]}, true // 10 | 20
 		}
 		if isNameEquals(lead) || startsExpression(body[skip:]) || last == 0 {
@@ -285,13 +286,13 @@ func isCode(s string) bool {
 // isSubject reports whether the words after a value make it the subject of another
 // clause or a comparison: "15, 8 more than before", "9, and 81 is its square".
 func isSubject(after string) bool {
-	word := wording.First(after)
-	return word == "is" || word == "are" || wording.After(after) != ""
+	word := words.First(after)
+	return word == "is" || word == "are" || words.After(after) != ""
 }
 
 // others reports whether a chosen letter is followed by another one: "C or D".
 func others(s string) bool {
-	first, ok := answer.Choice(strings.Trim(wording.First(s), ".,*;:"))
+	first, ok := answer.Choice(strings.Trim(words.First(s), ".,*;:"))
 	for i := 2; ok && i+2 < len(s); i++ {
 		if s[i] == '(' && s[i+2] == ')' && s[i+1] >= 'A' && s[i+1] <= 'J' && s[i+1] != first {
 			return true
@@ -327,6 +328,6 @@ func startsExpression(s string) bool {
 	if strings.IndexByte(`([{\$-+.√0123456789`, s[0]) >= 0 {
 		return true
 	}
-	f := wording.First(s)
+	f := words.First(s)
 	return len(f) == 1 && f != "a" && f != "I" && f != "A" || strings.HasPrefix(s, "sqrt")
 }

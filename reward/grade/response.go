@@ -5,10 +5,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/sentence"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Final returns the part of a response after the reasoning and before the next turn,
@@ -75,7 +75,7 @@ func asks(line string, title bool) bool {
 func poses(s string) bool {
 	line, _, _ := strings.Cut(s[:min(len(s), 600)], "\n")
 	fields := strings.Fields(line)
-	if len(fields) < 8 || !strings.HasSuffix(strings.TrimSpace(line), "?") || !strings.ContainsAny(line, "0123456789") || wording.Corrects(line) || wording.IsChat(line) {
+	if len(fields) < 8 || !strings.HasSuffix(strings.TrimSpace(line), "?") || !strings.ContainsAny(line, "0123456789") || words.Corrects(line) || words.IsChat(line) {
 		return false
 	}
 	return !slices.Contains([]string{"But", "And", "So", "Hmm", "Is", "Does", "Do", "Did", "Are", "Now", "Let", "Let's"}, strings.Trim(fields[0], ",."))
@@ -87,7 +87,7 @@ func answered(text string) bool {
 		return true
 	}
 	all := sentence.Split(text[max(0, len(text)-maxFinal):])
-	return len(all) > 0 && strings.TrimSpace(text) != "" && wording.Concludes(all[len(all)-1].Text) && len(all[len(all)-1].Values()) > 0
+	return len(all) > 0 && strings.TrimSpace(text) != "" && words.Concludes(all[len(all)-1].Text) && len(all[len(all)-1].Values()) > 0
 }
 
 // tidy removes common HTML tags and rewrites full-width forms, used in Chinese and
@@ -98,7 +98,7 @@ func tidy(s string) string {
 		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
 			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)
 	}
-	s = strings.NewReplacer("≡", "=", "¢", " cents", "✓", "", "✔", "", "✅", "").Replace(answer.Rows(expr.Fractions(s)))
+	s = strings.NewReplacer("≡", "=", "¢", " cents", "✓", "", "✔", "", "✅", "").Replace(markup.Rows(expr.Fractions(s)))
 	if strings.IndexFunc(s, isWide) < 0 {
 		return s
 	}

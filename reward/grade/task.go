@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/sentence"
 )
 
@@ -81,7 +82,7 @@ func (t *Task) block(response string) string {
 	text := strings.TrimSpace(Final(response))
 	if _, after, ok := cutLast(text, "<answer>"); ok {
 		text, _, _ = strings.Cut(after, "</answer>")
-	} else if boxed, _, ok := answer.Boxed(text); ok {
+	} else if boxed, _, ok := markup.Boxed(text); ok {
 		text = boxed
 	} else if _, after, ok := cutLast(text, "####"); ok {
 		text = after

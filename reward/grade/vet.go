@@ -6,8 +6,9 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/measure"
 	"github.com/easyrl/easyrl/reward/grade/sentence"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // vet returns why a claim that has the right value is no answer all the same, or "": its
@@ -29,9 +30,9 @@ func (t *Task) vet(c claim) string {
 		for _, word := range strings.FieldsFunc(strings.ToLower(withoutCommands(emphasis().Replace(part))), notInWord) {
 			switch {
 			case len(word) < 3 || t.question.Has(word) || word == "per" && t.question.AsksRate() || strings.Contains(gold, word):
-			case wording.Doubts(word):
+			case words.Doubts(word):
 				return answer.Altered
-			case i == 0 && !wording.Neutral(word) && !wording.Counts(word) && !answer.IsUnit(word):
+			case i == 0 && !words.Neutral(word) && !words.Counts(word) && !measure.IsUnit(word):
 				return "strange " + word
 			}
 		}
@@ -39,7 +40,7 @@ func (t *Task) vet(c claim) string {
 	if !strings.ContainsAny(gold, "/0123456789") && joinsWords(c.text) {
 		return answer.Several
 	}
-	if lead := strings.TrimSuffix(strings.TrimRight(strings.ToLower(c.lead), " $*"), " the"); strings.HasSuffix(lead, " of") && wording.Before(lead) != "" {
+	if lead := strings.TrimSuffix(strings.TrimRight(strings.ToLower(c.lead), " $*"), " the"); strings.HasSuffix(lead, " of") && words.Before(lead) != "" {
 		return answer.Altered // the square of the answer
 	}
 	if end := strings.TrimRight(c.text, " .!*"); strings.HasSuffix(end, "is not") || strings.HasSuffix(end, "are not") || strings.HasSuffix(end, "isn't") {
@@ -48,7 +49,7 @@ func (t *Task) vet(c claim) string {
 	if strings.Contains(c.text, "''") && !strings.Contains(t.question.Text, "''") && !strings.Contains(t.question.Text, "econd") && !strings.Contains(t.gold, "''") {
 		return answer.Altered // f''(x)
 	}
-	if wording.Negates(strings.ToLower(c.lead)) || strings.Contains(c.lead, " false that ") {
+	if words.Negates(strings.ToLower(c.lead)) || strings.Contains(c.lead, " false that ") {
 		return answer.Altered
 	}
 	if strings.Contains(c.text, "'(") && !strings.ContainsAny(t.question.Text+t.gold, "'") && !t.question.AsksSlope() && hasDigit(t.gold) {

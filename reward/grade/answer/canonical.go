@@ -5,6 +5,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
 )
 
 // Canonical returns one text for equal answers, as far as equality is cheap to detect:
@@ -12,7 +13,7 @@ import (
 // "1/2", "0.50" and "x = \frac{1}{2}" share one; "\sqrt{8}" and "2\sqrt{2}" do not. It
 // returns "" if s is not an answer.
 func Canonical(s string) string {
-	c := Clean(s)
+	c := markup.Clean(s)
 	if c == "" || len(c) > maxAnswer {
 		return ""
 	}
@@ -27,5 +28,5 @@ func Canonical(s string) string {
 			return r.RatString()
 		}
 	}
-	return strings.ToLower(compact(c))
+	return strings.ToLower(markup.Compact(c))
 }

@@ -2,11 +2,15 @@ package answer
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // maxAnswer is the longest answer, in bytes, that is parsed. Longer answers are
@@ -21,7 +25,7 @@ func Equal(want, got string) bool { return (&Question{}).Fault(want, got) == "" 
 // bare answers in LaTeX or plain text. Units, currencies and the name before an equals
 // sign may appear on one side only.
 func (q *Question) Fault(want, got string) string {
-	w, g := Clean(want), Clean(got)
+	w, g := markup.Clean(want), markup.Clean(got)
 	if w == "" || g == "" || strings.Contains(g, "~~") { // struck out
 		return NoAnswer
 	}
@@ -37,7 +41,7 @@ func (q *Question) Fault(want, got string) string {
 	if items, ok := series(w); ok {
 		return faultIf(!sameSeries(items, g), OtherValue)
 	}
-	if w == g || len(w) <= maxAnswer && len(g) <= maxAnswer && compact(w) == compact(g) {
+	if w == g || len(w) <= maxAnswer && len(g) <= maxAnswer && markup.Compact(w) == markup.Compact(g) {
 		return ""
 	}
 	if len(w) > maxAnswer || len(g) > maxAnswer {
@@ -45,7 +49,7 @@ func (q *Question) Fault(want, got string) string {
 	}
 	if letter, ok := Choice(w); ok {
 		other, ok := Choice(g)
-		if lower := BareText(g); len(lower) == 1 && lower[0] >= 'a' && !q.names(lower) {
+		if lower := markup.Bare(g); len(lower) == 1 && lower[0] >= 'a' && !q.names(lower) {
 			other, ok = Choice(strings.ToUpper(lower))
 		}
 		if value, both := chosen(g); ok && letter == other && both {
@@ -55,10 +59,10 @@ func (q *Question) Fault(want, got string) string {
 		}
 		return faultIf(!ok || letter != other, OtherValue)
 	}
-	if saysNothing(w) && saysNothing(g) {
+	if words.StatesNothing(w) && words.StatesNothing(g) {
 		return ""
 	}
-	if same, known := sameClock(w, g); known {
+	if same, known := measure.SameTime(w, g); known {
 		return faultIf(!same, OtherValue)
 	}
 	if same, known := q.measures(w, g); known {
@@ -96,7 +100,7 @@ func isCode(s string) bool {
 
 // SameValue reports whether two expressions have the same value, in whatever form.
 func SameValue(a, b string) bool {
-	if a, b = Clean(a), Clean(b); a == "" || b == "" || len(a) > maxAnswer || len(b) > maxAnswer {
+	if a, b = markup.Clean(a), markup.Clean(b); a == "" || b == "" || len(a) > maxAnswer || len(b) > maxAnswer {
 		return false
 	}
 	if same, known := (&Question{}).measures(a, b); known {
@@ -105,7 +109,7 @@ func SameValue(a, b string) bool {
 	x, okX := read(a, expr.Mode{Thousands: true})
 	y, okY := read(b, expr.Mode{Thousands: true})
 	if !okX || !okY {
-		return compact(a) == compact(b)
+		return markup.Compact(a) == markup.Compact(b)
 	}
 	c := (&Question{}).comparer()
 	c.loose = true
@@ -130,7 +134,7 @@ func (q *Question) compare(w, g string) string {
 	for _, mode := range modes {
 		a, okA := read(w, mode)
 		b, okB := read(g, mode)
-		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && isProse(w) && !strings.ContainsAny(w, "0123456789") {
+		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && words.IsProse(w) && !strings.ContainsAny(w, "0123456789") {
 			continue
 		}
 		c := q.comparer()
@@ -163,7 +167,7 @@ func read(s string, mode expr.Mode) (*expr.Node, bool) {
 	if ok && n.Kind != expr.Text && n.Kind != expr.Label {
 		return n, true
 	}
-	if digits, spelt := Spelled(s); spelt {
+	if digits, spelt := words.Spelled(s); spelt {
 		return expr.Parse(digits, mode)
 	}
 	return n, ok
@@ -269,8 +273,8 @@ func (c *comparer) same(w, g *expr.Node) bool {
 
 // baseName returns the word for a base.
 func baseName(digits string) string {
-	if k, err := strconv.Atoi(digits); err == nil && k > 1 && k < len(small()) {
-		return small()[k]
+	if k, err := strconv.Atoi(digits); err == nil && k > 1 {
+		return cmp.Or(words.Number(k), digits)
 	}
 	return digits
 }
@@ -305,11 +309,11 @@ func (c *comparer) rows(w, g []*expr.Node) bool {
 // introduce the answer, as in "Area: 5".
 func (c *comparer) labels(w, g *expr.Node) bool {
 	if w.Kind == expr.Label && g.Kind == expr.Label {
-		a, b := words(w.Name), words(g.Name)
-		return (len(a) == 0 || len(b) == 0 || sameList(a, b)) && c.same(w.Args[0], g.Args[0])
+		a, b := words.Of(w.Name), words.Of(g.Name)
+		return (len(a) == 0 || len(b) == 0 || slices.Equal(a, b)) && c.same(w.Args[0], g.Args[0])
 	}
 	if w.Kind == expr.Label {
-		return len(words(w.Name)) == 0 && c.same(w.Args[0], g) || isTitle(w.Name) && c.same(w.Args[0], g)
+		return len(words.Of(w.Name)) == 0 && c.same(w.Args[0], g) || isTitle(w.Name) && c.same(w.Args[0], g)
 	}
 	if c.question.alters(g.Name) || !c.question.plain(g.Name) {
 		return c.because(Altered)
@@ -354,6 +358,6 @@ func sameText(w, g *expr.Node) bool {
 		}
 		return ""
 	}
-	a, b := words(name(w)), words(name(g))
-	return len(a) > 0 && sameList(a, b)
+	a, b := words.Of(name(w)), words.Of(name(g))
+	return len(a) > 0 && slices.Equal(a, b)
 }

@@ -8,6 +8,9 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Question is what a question says about the form of its answer. The zero Question says
@@ -60,7 +63,7 @@ func (q *Question) prepare() {
 		if i == maxFormulas {
 			break
 		}
-		formula = Clean(formula)
+		formula = markup.Clean(formula)
 		if len(formula) > maxAnswer {
 			continue
 		}
@@ -74,7 +77,7 @@ func (q *Question) prepare() {
 
 func (q *Question) add(n *expr.Node, text string) {
 	if algebra.Literal(n) {
-		q.given[compact(text)] = true
+		q.given[markup.Compact(text)] = true
 		return
 	}
 	if n.Kind != expr.Relation {
@@ -272,7 +275,7 @@ func (q *Question) form(want, got *expr.Node, text string) string {
 		return ""
 	}
 	if algebra.Literal(w) {
-		text = compact(text)
+		text = markup.Compact(text)
 		switch factor, tens := algebra.Mantissa(g); {
 		case q.given[text] && notation(g) != notation(w):
 			return Echo
@@ -335,7 +338,7 @@ func (q *Question) target() string {
 		} else if end := strings.Index(inside, `\)`); end > 0 {
 			inside = inside[:end]
 		}
-		if n, ok := expr.Parse(Clean(inside), expr.Mode{}); ok && n.Kind != expr.Relation && n.Kind != expr.List {
+		if n, ok := expr.Parse(markup.Clean(inside), expr.Mode{}); ok && n.Kind != expr.Relation && n.Kind != expr.List {
 			best, at = algebra.Key(n), i
 		}
 	}
@@ -439,25 +442,25 @@ func singular(word string) string {
 }
 
 // asked returns the unit in which the question asks for a number, or the zero unit.
-func (q *Question) asked() unit {
+func (q *Question) asked() measure.Unit {
 	q.prepare()
 	fields := strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '?' })
-	found := unit{}
+	found := measure.Unit{}
 	for i, f := range fields {
-		next := func(k int) unit {
+		next := func(k int) measure.Unit {
 			if i+k < len(fields) {
-				return unitOf(strings.Trim(fields[i+k], ".?"))
+				return measure.UnitOf(strings.Trim(fields[i+k], ".?"))
 			}
-			return unit{}
+			return measure.Unit{}
 		}
 		switch {
-		case f == "many" && i > 0 && fields[i-1] == "how" && next(1).num > 0:
+		case f == "many" && i > 0 && fields[i-1] == "how" && next(1).Num > 0:
 			found = next(1)
 		case f == "many" && i > 0 && fields[i-1] == "how":
-			found = unit{} // of something else
-		case f == "in" && found.num == 0 && next(1).num > 0 && len(fields[i+1]) > 2 && strings.HasSuffix(fields[i+1], "s?"):
+			found = measure.Unit{} // of something else
+		case f == "in" && found.Num == 0 && next(1).Num > 0 && len(fields[i+1]) > 2 && strings.HasSuffix(fields[i+1], "s?"):
 			found = next(1)
-		case f == "of" && next(1).num > 0 && i > 0 && fields[i-1] == "number":
+		case f == "of" && next(1).Num > 0 && i > 0 && fields[i-1] == "number":
 			found = next(1)
 		}
 	}
@@ -472,16 +475,16 @@ func (q *Question) asksRegion() bool {
 
 // foreign reports whether a unit measures what neither the units nor the words of the
 // question are about: kilograms for an area.
-func (q *Question) foreign(u unit) bool {
-	if q.prepare(); q.Text == "" || u.num == 0 {
+func (q *Question) foreign(u measure.Unit) bool {
+	if q.prepare(); q.Text == "" || u.Num == 0 {
 		return false
 	}
-	_, dimension, ok := strings.Cut(u.dimension, " ")
+	_, dimension, ok := strings.Cut(u.Dimension, " ")
 	if !ok {
-		dimension = u.dimension
+		dimension = u.Dimension
 	}
 	for word := range q.words {
-		if other := unitOf(word); other.num > 0 && strings.HasSuffix(other.dimension, dimension) {
+		if other := measure.UnitOf(word); other.Num > 0 && strings.HasSuffix(other.Dimension, dimension) {
 			return false
 		}
 	}
@@ -514,7 +517,7 @@ func (q *Question) fits(name string) bool {
 	if name == "radians" || name == "radian" || name == "rad" {
 		return q.asks("radian")
 	}
-	if unitOf(name).num > 0 {
+	if measure.UnitOf(name).Num > 0 {
 		return true // compared by its size
 	}
 	if name == "miles/hour" && q.asks("mph") {
@@ -526,12 +529,12 @@ func (q *Question) fits(name string) bool {
 		return false
 	}
 	for _, part := range parts {
-		u := unitOf(part)
-		if u.num == 0 || q.mentions(u) {
+		u := measure.UnitOf(part)
+		if u.Num == 0 || q.mentions(u) {
 			continue
 		}
 		for word := range q.words {
-			if other := unitOf(word); other.num > 0 && other.dimension == u.dimension && len(word)+len(part) > 2 {
+			if other := measure.UnitOf(word); other.Num > 0 && other.Dimension == u.Dimension && len(word)+len(part) > 2 {
 				return false
 			}
 		}
@@ -542,21 +545,21 @@ func (q *Question) fits(name string) bool {
 // rate reports whether the question asks for something per unit, or for no rate at all.
 func (q *Question) rate(per string) bool {
 	q.prepare()
-	want, found := unitOf(per), false
+	want, found := measure.UnitOf(per), false
 	fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	for i, f := range fields {
 		if f == "per" && i+1 < len(fields) {
-			u := unitOf(fields[i+1])
+			u := measure.UnitOf(fields[i+1])
 			if fields[i+1] == "h" {
-				u = unitOf("hour")
+				u = measure.UnitOf("hour")
 			}
-			if u.num > 0 && u == want {
+			if u.Num > 0 && u == want {
 				return true
 			}
-			found = found || u.num > 0
+			found = found || u.Num > 0
 		}
 	}
-	return !found || want.num == 0
+	return !found || want.Num == 0
 }
 
 // option returns the text of a choice that the question offers, or "".
@@ -576,26 +579,26 @@ func (q *Question) option(letter byte) string {
 }
 
 // mentions reports whether the question names a unit.
-func (q *Question) mentions(u unit) bool {
+func (q *Question) mentions(u measure.Unit) bool {
 	q.prepare()
 	for word := range q.words {
-		if unitOf(word) == u {
+		if measure.UnitOf(word) == u {
 			return true
 		}
 	}
-	return u == unitOf("dollar") && strings.Contains(q.Text, "$")
+	return u == measure.UnitOf("dollar") && strings.Contains(q.Text, "$")
 }
 
 // alters reports whether words around a value change what it says. It allows a comparison
 // that the question asks for: "how many more".
 func (q *Question) alters(name string) bool {
-	if !alters(name) {
+	if !words.Alters(name) {
 		return false
 	}
 	if strings.HasSuffix(name, "are not") && (q.Text == "" || q.lastHas("not", "n't", "without", "left", "remain", "fail", "miss", "other")) {
 		return false
 	}
-	if slices.Contains(strings.Fields(name), "each") && !alters(strings.ReplaceAll(name, "each", "")) && (q.lastHas("each", " per ", "every") || !q.lastHas("altogether", "in all", "total")) || strings.HasSuffix(name, "ago") && (q.Text == "" || q.asks("ago", "born", "how long")) {
+	if slices.Contains(strings.Fields(name), "each") && !words.Alters(strings.ReplaceAll(name, "each", "")) && (q.lastHas("each", " per ", "every") || !q.lastHas("altogether", "in all", "total")) || strings.HasSuffix(name, "ago") && (q.Text == "" || q.asks("ago", "born", "how long")) {
 		return false
 	}
 	if q.Text == "" && strings.HasSuffix(name, " than") || name == "times" && q.Text == "" || strings.HasSuffix(name, "times") && q.asks("many times") {
@@ -609,7 +612,7 @@ func (q *Question) alters(name string) bool {
 		}
 	}
 	for _, f := range strings.Fields(strings.ToLower(name)) {
-		if alters(f) && q.asks("many "+f, "number of "+f) {
+		if words.Alters(f) && q.asks("many "+f, "number of "+f) {
 			return false
 		}
 	}
@@ -617,7 +620,7 @@ func (q *Question) alters(name string) bool {
 		asked := true
 		for _, f := range strings.Fields(strings.ToLower(name)) {
 			compares := f == "than" || strings.HasSuffix(f, "er") || f == "more" || f == "less" || f == "short" || f == "over" || f == "above"
-			asked = asked && (!alters(f) && !compares || strings.Contains(last, f) && slices.Contains([]string{"least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus"}, f) ||
+			asked = asked && (!words.Alters(f) && !compares || strings.Contains(last, f) && slices.Contains([]string{"least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus"}, f) ||
 				compares && slices.ContainsFunc([]string{"than", "exceed", "above", "difference", "increase", "decrease", "compar", "more", "less", "farther", "short", "far "}, func(word string) bool { return strings.Contains(last, word) }))
 		}
 		if asked {
@@ -636,32 +639,15 @@ func (q *Question) alters(name string) bool {
 }
 
 // plain reports whether the words around a number say no more than the question: names,
-// units and words of the question.
+// Units and words of the question.
 func (q *Question) plain(name string) bool {
 	q.prepare()
 	strange := 0
-	for _, word := range words(name) {
-		if !q.has(word) && !IsUnit(word) && !slices.Contains([]string{"therefore", "thus", "hence", "total", "in", "all", "altogether", "exactly", "of", "they", "have", "has", "he", "she", "there", "answer", "final",
+	for _, word := range words.Of(name) {
+		if !q.has(word) && !measure.IsUnit(word) && !slices.Contains([]string{"therefore", "thus", "hence", "total", "in", "all", "altogether", "exactly", "of", "they", "have", "has", "he", "she", "there", "answer", "final",
 			"we", "get", "equals", "units", "square", "cubic", "percent", "degrees", "this", "to", "at", "for", "by", "per", "value", "result", "only", "just", "now"}, word) {
 			strange++
 		}
 	}
 	return strange <= 2 || q.Text == "" && strange <= 4
-}
-
-// alters reports whether words around a value change what it says: "5 less than",
-// "not 5".
-func alters(name string) bool {
-	name = strings.ToLower(name)
-	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }) {
-		switch word {
-		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "than", "below", "under", "above", "over", "minus", "plus", "divided", "times", "necessarily", "else", "divisible", "many", "north", "south", "east", "west", "each", "ago", "fails", "near", "far", "if", "bound", "double", "twice", "triple", "half", "third", "quarter", "dozen", "least", "most", "almost",
-			"nearly", "hundred", "thousand", "million", "billion", "maybe", "perhaps", "possibly", "either", "might", "unless", "instead", "squared", "cubed", "factorial", "too", "short", "off",
-			"guess", "unknown", "between", "beyond", "exceeds", "contradiction", "impossible", "mod", "modulo",
-			"but", "multiple", "isnt", "arent", "wasnt", "after", "before", "starts", "begins", "ends", "divisor", "factor", "loss", "rises", "falls", "increases", "decreases", "grows", "drops", "cube", "complement", "supplement", "opposite", "inverse",
-			"reciprocal", "root", "logarithm", "derivative", "cant", "can't", "cannot", "unlike", "different", "wouldnt":
-			return true
-		}
-	}
-	return false
 }

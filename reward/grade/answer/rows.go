@@ -6,32 +6,10 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-)
 
-// Rows removes the spacing arguments of LaTeX row ends from s: \\[4pt], \\* and
-// \\*[1ex] become \\.
-func Rows(s string) string {
-	if !strings.Contains(s, `\\`) {
-		return s
-	}
-	var b strings.Builder
-	for {
-		head, rest, found := strings.Cut(s, `\\`)
-		b.WriteString(head)
-		if !found {
-			return b.String()
-		}
-		b.WriteString(`\\`)
-		if !strings.HasPrefix(rest, "**") {
-			rest = strings.TrimPrefix(rest, "*")
-		}
-		if n := strings.IndexByte(rest[:min(len(rest), 40)], ']'); n > 0 && isLength(rest[:n+1]) {
-			b.WriteByte(' ')
-			rest = rest[n+1:]
-		}
-		s = rest
-	}
-}
+	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
+)
 
 // lines returns the lines of a text that are not blank, without the marks of a block of
 // code and of mathematics.
@@ -45,7 +23,7 @@ func lines(s string) (all []string) {
 		s = strings.ReplaceAll(body, "&", " ")
 	}
 	s = strings.ReplaceAll(s, `\\`, "\n")
-	for line := range strings.Lines(strings.NewReplacer("$$", "", `\[`, "", `\]`, "").Replace(spaced(s))) {
+	for line := range strings.Lines(strings.NewReplacer("$$", "", `\[`, "", `\]`, "").Replace(markup.Spaced(s))) {
 		if line = strings.TrimSpace(line); strings.Trim(line, "*`") != "" && !strings.HasPrefix(line, "```") {
 			all = append(all, line)
 		}
@@ -85,11 +63,6 @@ func cells(line string) []string {
 	return strings.Fields(strings.NewReplacer(",", " , ", "|", " | ").Replace(line))
 }
 
-// spaced returns s with plain spaces for those of LaTeX.
-func spaced(s string) string {
-	return strings.NewReplacer(`\quad`, " ", `\qquad`, " ", `\ `, " ", `\;`, " ", `\,`, " ", `\:`, " ", "~", " ", `\!`, "").Replace(s)
-}
-
 // sameJSON compares lists of texts and nested lists by their structure. ok is false if the
 // reference answer is none.
 func sameJSON(w, g string) (same, ok bool) {
@@ -109,7 +82,7 @@ func sameJSON(w, g string) (same, ok bool) {
 // series returns the items of an answer that lists numbers with nothing but spaces
 // between them.
 func series(s string) ([]string, bool) {
-	fields := strings.Fields(spaced(s))
+	fields := strings.Fields(markup.Spaced(s))
 	if len(fields) < 2 {
 		return nil, false
 	}
@@ -127,63 +100,16 @@ func series(s string) ([]string, bool) {
 // sameSeries reports whether g lists the items, with spaces or commas between them and
 // perhaps in brackets.
 func sameSeries(items []string, g string) bool {
-	g = strings.TrimSpace(strings.NewReplacer(`\text{ and }`, " ", `\text{and}`, " ", " and ", " ").Replace(BareText(spaced(g))))
+	g = strings.TrimSpace(strings.NewReplacer(`\text{ and }`, " ", `\text{and}`, " ", " and ", " ").Replace(markup.Bare(markup.Spaced(g))))
 	for _, pair := range []string{"()", "[]"} {
 		if len(g) > 1 && g[0] == pair[0] && g[len(g)-1] == pair[1] {
 			g = g[1 : len(g)-1]
 		}
 	}
 	for i := range g { // 12,345 is one number
-		if g[i] == ',' && i > 0 && i+3 < len(g) && isDigit(g[i-1]) && isDigit(g[i+1]) && isDigit(g[i+2]) && isDigit(g[i+3]) {
+		if g[i] == ',' && i > 0 && i+3 < len(g) && expr.DigitAt(g, i-1) && expr.DigitAt(g, i+1) && expr.DigitAt(g, i+2) && expr.DigitAt(g, i+3) {
 			return false
 		}
 	}
 	return slices.Equal(items, strings.FieldsFunc(g, func(r rune) bool { return r == ' ' || r == ',' || r == '\n' }))
-}
-
-// isLength reports whether s is a length in brackets: [4pt], [-0.5em], [\jot].
-func isLength(s string) bool {
-	inside, ok := strings.CutPrefix(strings.TrimSpace(s), "[")
-	inside = strings.Trim(strings.TrimSuffix(inside, "]"), " +-.0123456789")
-	if !ok || inside == "" {
-		return false
-	}
-	if name, ok := strings.CutPrefix(inside, `\`); ok {
-		return strings.HasSuffix(name, "skip") || strings.HasSuffix(name, "sep") || name == "jot"
-	}
-	return strings.Contains(" pt mm cm em ex in pc bp mu sp dd cc ", " "+inside+" ")
-}
-
-// Formula returns the length of the LaTeX formula at the start of s, without delimiters
-// and without a space outside braces, such as 2\sqrt{3} or \frac{1}{2}. It returns 0 if
-// the formula has no fraction or root.
-func Formula(s string) int {
-	if s == "" || s[0] != '\\' && s[0] != '-' && (s[0] < '0' || s[0] > '9') {
-		return 0
-	}
-	depth, end, seen := 0, 0, false
-	for ; end < min(len(s), maxMeasure); end++ {
-		c := s[end]
-		if c == '\\' && depth == 0 {
-			seen = seen || strings.HasPrefix(s[end:], `\frac{`) || strings.HasPrefix(s[end:], `\dfrac{`) || strings.HasPrefix(s[end:], `\sqrt{`)
-		}
-		switch {
-		case c == '{':
-			depth++
-		case c == '}':
-			depth--
-		case depth == 0 && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && strings.IndexByte(`\^_+-`, c) < 0:
-			if !seen {
-				return 0
-			}
-			return end
-		}
-		if depth < 0 {
-			return 0
-		}
-	}
-	if !seen || depth > 0 || end < len(s) {
-		return 0
-	}
-	return end
 }

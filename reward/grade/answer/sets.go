@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // interval is a piece of the real line. A nil end is infinite.
@@ -122,7 +123,7 @@ func unsorted(n *expr.Node) ([]interval, bool) {
 			return []interval{span(nil, nil, false, false)}, true
 		}
 	case expr.Text:
-		if name := words(n.Name); sameList(name, []string{"all", "real", "numbers"}) || sameList(name, []string{"all", "reals"}) {
+		if name := words.Of(n.Name); slices.Equal(name, []string{"all", "real", "numbers"}) || slices.Equal(name, []string{"all", "reals"}) {
 			return []interval{span(nil, nil, false, false)}, true
 		}
 	case expr.Call:

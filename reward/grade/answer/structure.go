@@ -8,6 +8,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // maxItems is the longest list whose items may match in any order.
@@ -294,9 +295,9 @@ func isName(n *expr.Node) bool {
 	case expr.Symbol:
 		return !n.Is("pi") && !n.Is("e") && !n.Is("i") && !n.Is("infty")
 	case expr.Text:
-		return !alters(n.Name)
+		return !words.Alters(n.Name)
 	case expr.Label:
-		return !alters(n.Name) && isName(n.Args[0])
+		return !words.Alters(n.Name) && isName(n.Args[0])
 	case expr.Unit:
 		return isName(n.Args[0])
 	case expr.Call:

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // clauses finds the clause of a sentence that concludes and those that only explain.
@@ -87,7 +87,7 @@ func (s clauses) leftover() int {
 		return at
 	}
 	of := strings.TrimLeft(s.text[taken.Hi:], " *$")
-	part := wording.Concludes(s.text) && (strings.HasPrefix(of, "of ") || strings.HasPrefix(of, "out of "))
+	part := words.Concludes(s.text) && (strings.HasPrefix(of, "of ") || strings.HasPrefix(of, "out of "))
 	result, known := taken, taken.Sum
 	seen := s.given(left, at)
 	for _, p := range slices.Backward(s.past) {
@@ -138,7 +138,7 @@ func (s clauses) given(c Value, at int) bool {
 
 // mentions reports whether number is a word of text.
 func mentions(text, number string) bool {
-	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(wording.First(number), "$"))
+	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" $*()=+-,.;:\n", r) }), strings.Trim(words.First(number), "$"))
 }
 
 // difference returns the offset where a sentence compares its answer, as in "Ben has

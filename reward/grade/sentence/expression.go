@@ -6,8 +6,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/measure"
 )
 
 // The bounds on an expression in plain text, in bytes: one token, and the whole
@@ -92,7 +92,7 @@ func (o *operators) add(token string) bool {
 		case "a", "I", "A":
 			return token != word
 		}
-		factors := len(word) == 2 && strings.ToLower(word) == word && !answer.IsUnit(word) && before > 0 && expr.DigitAt(token, before-1)
+		factors := len(word) == 2 && strings.ToLower(word) == word && !measure.IsUnit(word) && before > 0 && expr.DigitAt(token, before-1)
 		return len(word) == 1 || factors || len(word) == 2 && strings.HasSuffix(word, "pi")
 	}
 	for i, r := range token {

@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // items are candidates of a sentence, in order.
@@ -25,7 +27,7 @@ func (l items) measured() []Value {
 	for k := 1; k < len(all); k++ {
 		between := l.before(k)
 		word, rest, _ := strings.Cut(strings.TrimSpace(between), ",")
-		if answer.IsUnit(word) && strings.TrimSpace(rest) == "or" && !strings.Contains(all[k].Text, "%") && !answer.SameValue(all[k-1].Text, all[k].Text) {
+		if measure.IsUnit(word) && strings.TrimSpace(rest) == "or" && !strings.Contains(all[k].Text, "%") && !answer.SameValue(all[k-1].Text, all[k].Text) {
 			return all[:k]
 		}
 	}
@@ -74,10 +76,10 @@ func (l items) readings(k int) []string {
 	if first < k { // 1 2 3
 		return []string{strings.TrimSpace(l.text[all[first].Lo:all[k].Hi])}
 	}
-	for first > 0 && strings.HasSuffix(strings.TrimRight(l.text[:all[first-1].Lo], " $"), "both") && answer.Joins(l.before(first)) {
+	for first > 0 && strings.HasSuffix(strings.TrimRight(l.text[:all[first-1].Lo], " $"), "both") && markup.Joins(l.before(first)) {
 		first--
 	}
-	for first > 0 && (all[k].Aside || !all[first-1].Aside) && answer.Joins(l.before(first)) && !l.solves(first) {
+	for first > 0 && (all[k].Aside || !all[first-1].Aside) && markup.Joins(l.before(first)) && !l.solves(first) {
 		first--
 	}
 	last := k
@@ -99,13 +101,13 @@ func (l items) readings(k int) []string {
 	if first == k && k > 0 && strings.ContainsAny(all[k].Text, "+*/×") && answer.SameValue(all[k-1].Text, all[k].Text) {
 		return []string{l.changed(k-1, k-1, all[k-1].Text)}
 	}
-	if first == k && k > 0 && wording.Rounds(l.before(k)) {
+	if first == k && k > 0 && words.Rounds(l.before(k)) {
 		return []string{readings, all[k-1].Text}
 	}
-	if k+1 < len(all) && wording.Restates(l.before(k+1)) && answer.SameValue(all[k].Text, all[k+1].Text) {
+	if k+1 < len(all) && words.Restates(l.before(k+1)) && answer.SameValue(all[k].Text, all[k+1].Text) {
 		return []string{readings, all[k+1].Text}
 	}
-	if first == k && k > 0 && wording.Restates(l.before(k)) && answer.SameValue(all[k-1].Text, all[k].Text) {
+	if first == k && k > 0 && words.Restates(l.before(k)) && answer.SameValue(all[k-1].Text, all[k].Text) {
 		return []string{readings, all[k-1].Text}
 	}
 	return []string{readings}
@@ -115,8 +117,8 @@ func (l items) readings(k int) []string {
 // 9", if one remains that the sentence is about.
 func (l items) plain() []Value {
 	plain := slices.DeleteFunc(slices.Clone(l.all), func(c Value) bool {
-		after := wording.After(l.text[c.Hi:])
-		return wording.Before(l.text[max(0, c.Lo-40):c.Lo]) != "" || after == "is not" || after == "off"
+		after := words.After(l.text[c.Hi:])
+		return words.Before(l.text[max(0, c.Lo-40):c.Lo]) != "" || after == "is not" || after == "off"
 	})
 	if slices.ContainsFunc(plain, func(c Value) bool { return !c.Aside && !c.aim }) {
 		return plain
@@ -128,10 +130,10 @@ func (l items) plain() []Value {
 // its meaning: "27" becomes "more than 27".
 func (l items) changed(first, last int, text string) string {
 	lo, hi := l.all[first].Lo, l.all[last].Hi
-	if before := wording.Before(l.text[max(0, lo-40):lo]); before != "" {
+	if before := words.Before(l.text[max(0, lo-40):lo]); before != "" {
 		text = before + " " + text
 	}
-	if after := wording.After(l.text[hi:]); after != "" {
+	if after := words.After(l.text[hi:]); after != "" {
 		text += " " + after
 	}
 	return text

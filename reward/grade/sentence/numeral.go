@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/easyrl/easyrl/reward/grade/answer"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // spelled returns the last number in words of a sentence.
@@ -22,7 +22,7 @@ func spelled(s string) (string, bool) {
 		for end < len(fields) && !strings.ContainsAny(fields[end], "0123456789") {
 			end++
 		}
-		return answer.Spelled(strings.Join(fields[k:end], " "))
+		return words.Spelled(strings.Join(fields[k:end], " "))
 	}
 	return "", false
 }
@@ -43,11 +43,11 @@ func countsAt(fields []string, k int) bool {
 	if k+3 < len(fields) && fields[k+1] == "and" && strings.HasPrefix(fields[k+3], "half") {
 		return true
 	}
-	if k > 0 && k+1 < len(fields) && slices.Contains([]string{"has", "have", "had", "gets", "leaves", "costs", "takes"}, fields[k-1]) && answer.IsUnit(fields[k+1]) {
+	if k > 0 && k+1 < len(fields) && slices.Contains([]string{"has", "have", "had", "gets", "leaves", "costs", "takes"}, fields[k-1]) && measure.IsUnit(fields[k+1]) {
 		return true
 	}
 	if k+1 < len(fields) {
-		if text, ok := answer.Spelled("one " + fields[k+1]); ok && strings.HasPrefix(text, "1/") {
+		if text, ok := words.Spelled("one " + fields[k+1]); ok && strings.HasPrefix(text, "1/") {
 			return true
 		}
 	}
@@ -56,11 +56,11 @@ func countsAt(fields []string, k int) bool {
 
 func isNumberWord(f string) bool {
 	f, _, _ = strings.Cut(strings.Trim(f, ".,*!"), "-")
-	_, ok := answer.Spelled(f)
+	_, ok := words.Spelled(f)
 	return ok && f != "one"
 }
 
 // SpellsNumber reports whether a sentence concludes and has a number in words.
 func (s Sentence) SpellsNumber() bool {
-	return (wording.Concludes(s.Text) || strings.Contains(s.Text, ", so ")) && slices.ContainsFunc(strings.Fields(strings.ToLower(s.Text)), isNumberWord)
+	return (words.Concludes(s.Text) || strings.Contains(s.Text, ", so ")) && slices.ContainsFunc(strings.Fields(strings.ToLower(s.Text)), isNumberWord)
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // place is an offset in a sentence. The words around it decide what is written there.
@@ -28,7 +28,7 @@ func (p place) measure() int {
 	if i > 0 && (expr.LetterAt(s, i-1) || expr.DigitAt(s, i-1) || strings.IndexByte(".,-$/", s[i-1]) >= 0) || !expr.DigitAt(s, i) && !expr.LetterAt(s, i) && s[i] != '$' && s[i] != '\\' {
 		return 0
 	}
-	return answer.Measure(s[i:])
+	return measure.Length(s[i:])
 }
 
 // base returns the base that the words at p give a number, as in "(base 8)" and "in
@@ -39,7 +39,7 @@ func (p place) base() string {
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '-' && rest[0] != '~' {
 		return ""
 	}
-	return " base " + strings.Trim(wording.First(strings.TrimLeft(rest, " -~")), ".,;:)*$")
+	return " base " + strings.Trim(words.First(strings.TrimLeft(rest, " -~")), ".,;:)*$")
 }
 
 // isGroup reports whether a bracket at p belongs to mathematics: it is a tuple, or an
@@ -79,7 +79,7 @@ func (p place) magnitude() string {
 			return p.after(len(m))
 		}
 	}
-	if word := wording.First(strings.TrimPrefix(p.after(16), " ")); answer.IsUnit(strings.TrimRight(strings.Split(word, "/")[0], ".,)*")) && word != "in" {
+	if word := words.First(strings.TrimPrefix(p.after(16), " ")); measure.IsUnit(strings.TrimRight(strings.Split(word, "/")[0], ".,)*")) && word != "in" {
 		return " " + strings.Trim(word, ".,)*")
 	}
 	return ""
@@ -102,7 +102,7 @@ func (p place) isMark(hi int) bool {
 		}
 	}
 	if strings.HasSuffix(strings.TrimRight(t[:lo], "$ "), "which is") { // "which is 5 more than"
-		word := wording.First(t[hi:min(len(t), hi+20)])
+		word := words.First(t[hi:min(len(t), hi+20)])
 		return word == "more" || word == "less" || word == "fewer" || word == "times"
 	}
 	return hi+1 < len(t) && t[hi] == '-' && expr.LetterAt(t, hi+1)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Concluding returns the concluding clause of a sentence, or all of it.
@@ -82,7 +82,7 @@ func choice(s string) (string, bool) {
 		}
 		before, after := strings.ToLower(strings.Join(fields[max(0, k-1):k], " ")), strings.ToLower(strings.Join(fields[k+1:min(len(fields), k+4)], " "))
 		switch {
-		case len(fields) == 2 && wording.Concludes(s) && strings.Contains(fields[k], "("), (before == "is" || before == "equals" || before == "be") && after == "":
+		case len(fields) == 2 && words.Concludes(s) && strings.Contains(fields[k], "("), (before == "is" || before == "equals" || before == "be") && after == "":
 			return letter, true
 		case before == "option", before == "choice", before == "leaves", before == "leaving", before == "choose", before == "pick", before == "select", strings.HasPrefix(after, "is the correct"), strings.HasPrefix(after, "is correct"), strings.HasPrefix(after, "is the answer"), strings.HasPrefix(after, "is the right"):
 			return letter, true

@@ -7,9 +7,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Span is a part of a text, from lo up to hi.
@@ -62,7 +62,7 @@ func mathAt(s string, i int) int {
 	case window[0] == '$':
 		return dollarMath(window)
 	case i == 0 || strings.IndexByte(" =(*\n", s[i-1]) >= 0:
-		return answer.Formula(window)
+		return markup.Formula(window)
 	}
 	return 0
 }
@@ -78,8 +78,8 @@ func dollarMath(s string) int {
 			return 0
 		case s[j] == '$':
 			inside := s[1:j]
-			money := expr.DigitAt(s, 1) && (s[j-1] == ' ' || expr.DigitAt(s, j+1) || wording.Prose(inside) || strings.Contains(inside, "\n"))
-			if money || inside == "" || wording.Prose(inside) && !strings.Contains(inside, `\`) {
+			money := expr.DigitAt(s, 1) && (s[j-1] == ' ' || expr.DigitAt(s, j+1) || words.Prose(inside) || strings.Contains(inside, "\n"))
+			if money || inside == "" || words.Prose(inside) && !strings.Contains(inside, `\`) {
 				return 0
 			}
 			return j + 1

@@ -5,7 +5,7 @@ import (
 	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
-	"github.com/easyrl/easyrl/reward/grade/wording"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Value is a part of a sentence that may be the answer.
@@ -109,7 +109,7 @@ func (f *finder) plain(here place, limit int) int {
 	} else {
 		return 1
 	}
-	if k := len(f.found) - 1; k >= 0 && !c.Sum && wording.Continues(f.text[f.found[k].Hi:here.at]) {
+	if k := len(f.found) - 1; k >= 0 && !c.Sum && words.Continues(f.text[f.found[k].Hi:here.at]) {
 		c.Aside = c.Aside || f.found[k].Aside
 		c.aim = c.aim || !f.found[k].Aside && f.found[k].aim
 	}

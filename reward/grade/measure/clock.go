@@ -1,14 +1,16 @@
-package answer
+package measure
 
 import (
 	"strconv"
 	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/markup"
 )
 
 // clock returns the minutes after midnight of a time such as 20:34 or 8:34 P.M., and
 // whether it says which half of the day it means.
 func clock(s string) (minutes int, exact, ok bool) {
-	s = strings.ToLower(strings.NewReplacer(".", "", " ", "", `\text`, "", "{", "", "}", "", "~", "", `\,`, "").Replace(BareText(s)))
+	s = strings.ToLower(strings.NewReplacer(".", "", " ", "", `\text`, "", "{", "", "}", "", "~", "", `\,`, "").Replace(markup.Bare(s)))
 	s, pm := strings.CutSuffix(s, "pm")
 	s, am := strings.CutSuffix(s, "am")
 	hour, minute, found := strings.Cut(s, ":")
@@ -28,9 +30,9 @@ func clock(s string) (minutes int, exact, ok bool) {
 	return 60*h + m, am || pm || h > 12 || h == 0, true
 }
 
-// sameClock compares times of the day if both say which half they mean and only one of them
+// SameTime compares times of the day if both say which half they mean and only one of them
 // by am or pm.
-func sameClock(w, g string) (same, known bool) {
+func SameTime(w, g string) (same, known bool) {
 	a, exactA, okA := clock(w)
 	b, exactB, okB := clock(g)
 	if !okA || !okB || !exactA || !exactB {

@@ -1,6 +1,4 @@
-// Package wording recognizes what a sentence does by its words: conclude, correct, give
-// up.
-package wording
+package words
 
 import (
 	"slices"

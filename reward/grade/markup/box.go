@@ -1,9 +1,13 @@
-package answer
+// Package markup finds and removes the LaTeX and Markdown around an answer.
+package markup
 
 import "strings"
 
-// maxBox bounds the contents of a box, in bytes.
-const maxBox = 8192
+// The bounds on boxes: the contents of one, in bytes, and how many form a list.
+const (
+	maxBox   = 8192
+	maxBoxes = 64
+)
 
 // Boxed returns the contents of the last \boxed{…} and the offset of its end. It joins
 // boxes that only commas and conjunctions separate into one list.
@@ -13,7 +17,7 @@ func Boxed(s string) (string, int, bool) {
 		return "", 0, false
 	}
 	list := []string{last}
-	for begin := lo; len(list) < maxItems; {
+	for begin := lo; len(list) < maxBoxes; {
 		inside, from, to, more := lastBox(s, begin)
 		if !more || to > begin || begin-to > 60 || !links(s[to:begin]) {
 			break
@@ -29,7 +33,7 @@ func links(between string) bool {
 	if strings.ContainsAny(between, ".\n") {
 		return false
 	}
-	if strings.TrimSpace(spaced(between)) == "" || Joins(between) {
+	if strings.TrimSpace(Spaced(between)) == "" || Joins(between) {
 		return true
 	}
 	fields := strings.Fields(strings.NewReplacer(`\text{`, " ", "}", " ", "$", " ", `\quad`, " ", `\)`, " ", `\(`, " ").Replace(between))
@@ -38,7 +42,7 @@ func links(between string) bool {
 
 // lastBox finds the last complete box before end.
 func lastBox(s string, end int) (inside string, lo, hi int, ok bool) {
-	for tries := 0; tries < maxItems; {
+	for tries := 0; tries < maxBoxes; {
 		at := strings.LastIndex(s[:end], "box")
 		if at < 0 {
 			break

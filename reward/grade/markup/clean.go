@@ -1,0 +1,109 @@
+package markup
+
+import (
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// Clean strips what surrounds an answer: white space, Markdown, math delimiters, a box,
+// the final period.
+func Clean(s string) string {
+	s = strings.TrimSpace(s)
+	if boxed, _, ok := Boxed(s); ok && !strings.Contains(s, "\\boxed{}") {
+		s = boxed
+	}
+	for _, arrow := range []string{`\implies`, `\Rightarrow`, `\Longrightarrow`, `\iff`, "⇒", "⟹"} {
+		if at := strings.LastIndex(s, arrow); at >= 0 && strings.Contains(s[at:], "=") {
+			s = strings.TrimSpace(s[at+len(arrow):])
+		}
+	}
+	s = strings.ReplaceAll(s, "^{-1}(", "(") // the inverse of a function
+	s = strings.NewReplacer(" x 10^", ` \times 10^`, " × 10^", ` \times 10^`).Replace(s)
+	s = Rows(s)
+	if strings.Contains(s, `\begin`) && !strings.Contains(s, `\\begin`) { // rows may begin with brackets
+		s = strings.ReplaceAll(s, `\\`, `\\ `)
+	}
+	s = strings.NewReplacer(`\\ `, `\\ `, `\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "", "...", `\ldots `, "…", `\ldots `).Replace(s)
+	s = unwrapDollars(s)
+	if digits, ok := digitsApart(s); ok {
+		return digits
+	}
+	for range 4 {
+		s = strings.TrimSpace(s)
+		s = strings.TrimSuffix(strings.TrimRight(s, ".,;:*\" \n"), `\`)
+		s = strings.TrimLeft(s, "*\"=: \n")
+		if strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}") && strings.Count(s, "{") == 1 {
+			s = s[1 : len(s)-1]
+		}
+	}
+	return s
+}
+
+// digitsApart returns the number that \underline{2}\,\underline{7} spells digit by
+// digit.
+func digitsApart(s string) (string, bool) {
+	if !strings.Contains(s, `\underline`) || len(s) > 1000 {
+		return "", false
+	}
+	fields := strings.Fields(strings.NewReplacer(`\underline`, " ", `\,`, " ", `\;`, " ", `\!`, " ", `\ `, " ", "{", " ", "}", " ").Replace(s))
+	for _, f := range fields {
+		if len(f) != 1 || f[0] < '0' || f[0] > '9' {
+			return "", false
+		}
+	}
+	return strings.Join(fields, ""), len(fields) > 0
+}
+
+// unwrapDollars removes paired $ around mathematics and keeps amounts of money.
+func unwrapDollars(s string) string {
+	count := strings.Count(s, "$") - strings.Count(s, `\$`)
+	if count == 0 {
+		return s
+	}
+	if at := strings.IndexByte(s, '$') + 1; count%2 == 1 && (count > 1 || at < len(s) && expr.DigitAt(s, at)) {
+		return s
+	}
+	var b strings.Builder
+	for i := range len(s) {
+		if s[i] == '$' && (i == 0 || s[i-1] != '\\') {
+			b.WriteByte(' ')
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// Bare returns s without LaTeX text commands and braces.
+func Bare(s string) string {
+	for _, name := range []string{`\text`, `\textbf`, `\textit`, `\textrm`, `\mbox`, `\mathrm`, `\mathbf`, `\textnormal`, `\operatorname`} {
+		s = strings.ReplaceAll(s, name+"{", "{")
+	}
+	return strings.NewReplacer("{", "", "}", "", `\left`, "", `\right`, "", `\,`, "", `\!`, "", `\;`, "", `\ `, " ", `\quad`, " ", "~", " ",
+		`\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
+}
+
+// Compact returns s without white space, for a quick comparison.
+func Compact(s string) string {
+	s = strings.NewReplacer("~", "", `\!`, "", `\,`, " ", `\;`, " ", `\ `, " ", `\left`, "", `\right`, "", `\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
+	for _, name := range []string{`\text`, `\mbox`, `\mathrm`, `\textnormal`} {
+		s = strings.ReplaceAll(s, name+"{", "{")
+	}
+	if !strings.ContainsAny(s, `\^/`) { // braces that group nothing
+		s = strings.NewReplacer("{", "", "}", "").Replace(s)
+	}
+	var b strings.Builder
+	for _, f := range strings.Fields(s) {
+		if text := b.String(); text != "" && expr.DigitAt(text, len(text)-1) && expr.DigitAt(f, 0) {
+			b.WriteByte(' ') // 2 1/3 is not 21/3
+		}
+		b.WriteString(f)
+	}
+	return b.String()
+}
+
+// Spaced returns s with plain spaces for those of LaTeX.
+func Spaced(s string) string {
+	return strings.NewReplacer(`\quad`, " ", `\qquad`, " ", `\ `, " ", `\;`, " ", `\,`, " ", `\:`, " ", "~", " ", `\!`, "").Replace(s)
+}

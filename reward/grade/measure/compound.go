@@ -1,0 +1,173 @@
+package measure
+
+import (
+	"math/big"
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/words"
+)
+
+// maxCompound bounds the length of a measure, in bytes.
+const maxCompound = 160
+
+// Measure is a parsed quantity such as "2 hours and 40 minutes".
+type Measure struct {
+	Units []Unit   // of its parts, largest first
+	Total *big.Rat // in the base unit
+}
+
+// Length returns the length of the compound measure at the start of s, such as "2
+// hours and 40 minutes", "5 ft 3 in" or "$3 and 25 cents", or 0 if there is none. LaTeX
+// and Markdown may surround its words.
+func Length(s string) int {
+	if m, n := read(s); len(m.Units) > 1 {
+		return n
+	}
+	return 0
+}
+
+// read reads the measure at the start of s and returns its length.
+func read(s string) (Measure, int) {
+	s = s[:min(len(s), maxCompound)]
+	m, end := Measure{Total: new(big.Rat)}, 0
+	for at := 0; len(m.Units) < 4; {
+		value, u, n := m.part(s[at:])
+		if n == 0 {
+			break
+		}
+		loose := len(m.Units) > 0 && !strings.Contains(s[end:at], "and")
+		if rest := strings.TrimLeft(s[at+n:], " $}*"); loose && (strings.HasPrefix(rest, "a ") || strings.HasPrefix(rest, "per ") || strings.HasPrefix(rest, "each") || strings.HasPrefix(rest, "every")) {
+			break // 6 weeks, 3 days a week
+		}
+		m.Units = append(m.Units, u)
+		m.Total.Add(m.Total, value.Mul(value, big.NewRat(u.Num, u.Den)))
+		end = at + n
+		rest := strings.TrimLeft(unwrapped(s[end:]), ".,")
+		rest = strings.TrimPrefix(unwrapped(rest), "and ")
+		at = len(s) - len(rest)
+	}
+	if strings.Count(s[:end], "{") > strings.Count(s[:end], "}") && strings.HasPrefix(s[end:], "}") {
+		end++
+	}
+	if strings.Count(s[:end], "$")%2 == 1 && strings.HasPrefix(s[end:], "$") {
+		end++
+	}
+	return m, end
+}
+
+// unwrapped returns s without leading space and markup.
+func unwrapped(s string) string {
+	for {
+		t := strings.TrimLeft(s, " *}~\n")
+		for _, mark := range []string{`\text{`, `\textbf{`, `\mathrm{`, `\mbox{`, `\,`, `\;`, `\ `, `\!`, `\(`, `\)`, `\quad`} {
+			t = strings.TrimPrefix(t, mark)
+		}
+		if strings.HasPrefix(t, "$") && (len(t) == 1 || t[1] < '0' || t[1] > '9') {
+			t = t[1:]
+		}
+		if t == s {
+			return s
+		}
+		s = t
+	}
+}
+
+// part reads the next, smaller part of a measure and returns its value, unit and
+// length.
+func (m Measure) part(s string) (*big.Rat, Unit, int) {
+	rest, money := strings.CutPrefix(strings.TrimPrefix(unwrapped(s), `\$`), "$")
+	money = money || strings.HasPrefix(unwrapped(s), `\$`)
+	n := len(rest) - len(strings.TrimLeft(rest, "0123456789,."))
+	inWords := n == 0 && !money
+	if inWords {
+		n = len(rest) - len(strings.TrimLeft(rest, "abcdefghijklmnopqrstuvwxyz-"))
+	}
+	if n == 0 || n > 24 {
+		return nil, Unit{}, 0
+	}
+	after := unwrapped(rest[n:])
+	name := 0
+	for name < len(after) && after[name]|0x20 >= 'a' && after[name]|0x20 <= 'z' {
+		name++
+	}
+	if strings.HasPrefix(after, "'") || strings.HasPrefix(after, `"`) {
+		name = 1
+	}
+	u := m.unit(after[:name])
+	if money && u != UnitOf("dollar") {
+		u, after, name = UnitOf("dollar"), rest[n:], 0
+	}
+	if k := len(m.Units); k > 0 && m.Units[k-1] == UnitOf("foot") && after == "" { // 5'3
+		u = UnitOf("inch")
+	}
+	if u.Num == 0 {
+		return nil, Unit{}, 0
+	}
+	value, ok := new(big.Rat).SetString(strings.Trim(strings.ReplaceAll(rest[:n], ",", ""), "."))
+	if inWords {
+		value, ok = wordValue(rest[:n])
+	}
+	if !ok {
+		return nil, Unit{}, 0
+	}
+	if k := len(m.Units); k > 0 {
+		last := m.Units[k-1]
+		ratio := big.NewRat(last.Num*u.Den, last.Den*u.Num)
+		if u.Dimension != last.Dimension || value.Cmp(ratio) >= 0 || ratio.Cmp(big.NewRat(1, 1)) <= 0 {
+			return nil, Unit{}, 0
+		}
+	}
+	return value, u, len(s) - len(after) + name
+}
+
+// wordValue returns the value of a number in one word. An article counts as 1.
+func wordValue(word string) (*big.Rat, bool) {
+	if word == "a" || word == "an" {
+		return big.NewRat(1, 1), true
+	}
+	digits, ok := words.Spelled(word)
+	if !ok {
+		return nil, false
+	}
+	return new(big.Rat).SetString(strings.TrimSpace(digits))
+}
+
+// Unit returns the unit of the next part of a measure. Next to another part, it may be
+// a single letter.
+func (m Measure) unit(name string) Unit {
+	second := len(m.Units) > 0
+	switch name {
+	case "h":
+		return UnitOf("hour")
+	case "m":
+		if second && m.Units[0].Dimension == "time" {
+			return UnitOf("minute")
+		}
+	case "s":
+		return UnitOf("second")
+	case "'":
+		return UnitOf("foot")
+	case `"`:
+		return UnitOf("inch")
+	}
+	if u := UnitOf(name); u.Num > 0 {
+		return u
+	}
+	switch strings.TrimSuffix(strings.ToLower(name), "s") {
+	case "year", "yr":
+		return Unit{"calendar", 12, 1}
+	case "month":
+		return Unit{"calendar", 1, 1}
+	case "cup":
+		return Unit{"imperial volume", 1, 2}
+	}
+	return Unit{}
+}
+
+// Whole reads s as a measure with at most two words after it: "5 feet 3 inches
+// tall".
+func Whole(s string) (Measure, bool) {
+	m, n := read(s)
+	rest := s[n:]
+	return m, n > 0 && len(strings.Fields(rest)) <= 2 && strings.Trim(strings.ToLower(rest), " .}$abcdefghijklmnopqrstuvwxyz") == ""
+}

@@ -1,0 +1,180 @@
+package words
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/easyrl/easyrl/reward/grade/markup"
+)
+
+// Of returns the words and numbers of s in lower case, without filler.
+func Of(s string) []string {
+	fields := strings.FieldsFunc(strings.ToLower(strings.ReplaceAll(s, "'s ", " ")), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '+' && r != '-' && r != '='
+	})
+	kept := fields[:0]
+	for _, f := range fields {
+		if f = strings.Trim(f, "."); len(f) < 2 || f[0] != '-' || f[1] < '0' || f[1] > '9' {
+			f = strings.TrimLeft(f, ".-")
+		}
+		f = strings.TrimRight(f, ".-")
+		if n := len(f); n > 2 && f[0] >= '0' && f[0] <= '9' && slices.Contains([]string{"st", "nd", "rd", "th"}, f[n-2:]) {
+			f = f[:n-2]
+		}
+		switch f {
+		case "", "the", "a", "an", "is", "are", "it", "be", "would", "will", "its", "so", "that":
+			continue
+		case "cannot", "can't":
+			f = "not"
+		}
+		kept = append(kept, f)
+	}
+	return kept
+}
+
+// EndsInNothing reports whether a sentence ends by stating that something does not exist.
+func EndsInNothing(b []string) bool {
+	n := len(b)
+	return n >= 3 && b[n-1] == "exist" && b[n-2] == "not" && !Negated(strings.Join(b[:n-2], " "), nil)
+}
+
+// Uncommented returns an answer without a comment after it, in parentheses or after a
+// comma or a semicolon.
+func Uncommented(g string) string {
+	g, _, _ = strings.Cut(g, " (")
+	g, _, _ = strings.Cut(g, "; ")
+	for at := 0; ; {
+		i := strings.Index(g[at:], ", ")
+		if i < 0 {
+			return g
+		}
+		at += i + 2
+		word, _, _ := strings.Cut(g[at:], " ")
+		switch strings.ToLower(word) {
+		case "not", "with", "after", "before", "since", "because", "as", "so", "which", "who", "whose", "the", "a", "an", "by", "for", "in", "at", "where", "when", "while", "although",
+			"being", "that", "it", "this", "he", "she", "they", "rather":
+			return g[:at-2]
+		}
+		if strings.HasSuffix(word, "'s") { // Bob, Alice's opponent
+			return g[:at-2]
+		}
+	}
+}
+
+// Unbracketed returns g without a remark in parentheses at its end.
+func Unbracketed(g string) string {
+	if at := strings.LastIndex(g, " ("); at > 0 && strings.HasSuffix(strings.TrimRight(g, "."), ")") {
+		return g[:at]
+	}
+	return g
+}
+
+// Possessive reports whether text names something of the answer: "Olivia's sister".
+func Possessive(a []string, text string) bool {
+	return strings.Contains(strings.ToLower(text), a[len(a)-1]+"'s ")
+}
+
+// Rival reports whether a word is of the same kind as the wanted word: another weekday,
+// odd for even.
+func Rival(a []string, word string) bool {
+	return slices.ContainsFunc(kinds(), func(kind []string) bool {
+		return slices.Contains(kind, word) && !slices.Contains(a, word) && slices.ContainsFunc(a, func(want string) bool { return slices.Contains(kind, want) })
+	})
+}
+
+// kinds returns sets of mutually exclusive answer words.
+func kinds() [][]string {
+	return [][]string{
+		{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
+		{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"},
+		{"even", "odd", "neither", "both"}, {"yes", "no"}, {"true", "false"}, {"prime", "composite"}, {"rational", "irrational"}, {"positive", "negative", "zero"},
+		{"increasing", "decreasing"}, {"increase", "decrease"}, {"heads", "tails"}, {"east", "west", "north", "south"}, {"left", "right"}, {"up", "down"}, {"first", "last"},
+		{"ellipse", "parabola", "hyperbola", "circle", "line", "point"}, {"acute", "obtuse", "equilateral", "isosceles", "scalene"},
+		{"red", "green", "blue", "yellow", "black", "white", "orange", "purple", "pink", "brown"},
+	}
+}
+
+// IsVerb reports whether a word after a name may be its verb.
+func IsVerb(word string) bool {
+	return strings.HasSuffix(word, "s") || strings.HasSuffix(word, "ed") || slices.Contains([]string{"has", "had", "will", "can", "did", "won", "got", "sat", "ran"}, word)
+}
+
+// Negated reports whether a text has a negation that is not among the wanted words.
+func Negated(text string, wanted []string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
+		switch word {
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "wrong", "incorrect", "false", "untrue", "cannot", "can't", "wasn't", "hardly", "if", "unless", "whether", "doubt", "opposite", "or", "fails", "fail", "lacks":
+			return !slices.Contains(wanted, word)
+		}
+		return false
+	})
+}
+
+// Denied reports whether a text denies, doubts or conditions what it says, by words
+// that are not among the wanted ones.
+func Denied(text string, wanted []string) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
+		switch word {
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "or", "and", "either", "if", "unless", "maybe", "perhaps", "might", "could", "wrong", "incorrect", "false",
+			"instead", "rather", "except", "cannot", "can't", "unlike", "whether", "possibly", "but", "than", "wasn't", "think", "guess", "assume", "suppose", "before", "after", "opposite",
+			"non", "anything", "everything", "any", "every", "other", "until", "from", "loses", "excluding", "without", "anti", "far", "hardly", "rarely", "less", "least":
+			return !slices.Contains(wanted, word)
+		}
+		return false
+	})
+}
+
+// IsNothing reports whether the words mean that there is no answer.
+func IsNothing(a []string) bool {
+	switch strings.Join(a, " ") {
+	case "none", "no solution", "no solutions", "no real solutions", "no real solution", "no real roots", "no integer solutions", "no such", "empty", "empty set",
+		"does not exist", "not exist", "dne", "undefined", "not defined", "emptyset", "varnothing", "there no solution", "there no solutions", "there no real solutions":
+		return true
+	}
+	return false
+}
+
+// StatesNothing reports whether an answer states that there is none.
+func StatesNothing(s string) bool {
+	switch markup.Compact(s) {
+	case `\emptyset`, `\varnothing`, `\{\}`, "∅", "{}":
+		return true
+	}
+	return !strings.ContainsAny(s, "=<>^+*/0123456789") && IsNothing(Of(markup.Bare(s)))
+}
+
+// IsProse reports whether s contains a word rather than mathematics alone.
+func IsProse(s string) bool {
+	if strings.ContainsAny(s, `=<>^_+*/`) || strings.Contains(s, `\`) {
+		return false
+	}
+	run := 0
+	for _, r := range s {
+		if unicode.IsLetter(r) {
+			if run++; run >= 3 {
+				return true
+			}
+		} else {
+			run = 0
+		}
+	}
+	return false
+}
+
+// Alters reports whether words around a value change what it says: "5 less than",
+// "not 5".
+func Alters(name string) bool {
+	name = strings.ToLower(name)
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }) {
+		switch word {
+		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "than", "below", "under", "above", "over", "minus", "plus", "divided", "times", "necessarily", "else", "divisible", "many", "north", "south", "east", "west", "each", "ago", "fails", "near", "far", "if", "bound", "double", "twice", "triple", "half", "third", "quarter", "dozen", "least", "most", "almost",
+			"nearly", "hundred", "thousand", "million", "billion", "maybe", "perhaps", "possibly", "either", "might", "unless", "instead", "squared", "cubed", "factorial", "too", "short", "off",
+			"guess", "unknown", "between", "beyond", "exceeds", "contradiction", "impossible", "mod", "modulo",
+			"but", "multiple", "isnt", "arent", "wasnt", "after", "before", "starts", "begins", "ends", "divisor", "factor", "loss", "rises", "falls", "increases", "decreases", "grows", "drops", "cube", "complement", "supplement", "opposite", "inverse",
+			"reciprocal", "root", "logarithm", "derivative", "cant", "can't", "cannot", "unlike", "different", "wouldnt":
+			return true
+		}
+	}
+	return false
+}
