@@ -19,7 +19,7 @@ func floors() [][]string {
 			"tokenizer/internal/split"},
 		{"tokenizer/chat/internal/format", "reward/grade/words", "tokenizer/internal/bpe"},
 		{"tokenizer/chat/internal/method", "reward/grade/measure"},
-		{"tokenizer/chat/internal/filter"},
+		{"tokenizer/chat/internal/filter", "reward/grade/question"},
 		{"tokenizer/chat/internal/engine", "reward/grade/answer"},
 		{"reward/grade/sentence"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade",

@@ -5,6 +5,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/question"
 	"github.com/easyrl/easyrl/reward/grade/sentence"
 )
 
@@ -14,23 +15,21 @@ const NoAnswer = answer.NoAnswer
 // Task is a question and its reference answer. It is not safe for concurrent use.
 type Task struct {
 	gold     string
-	question answer.Question
+	question *question.Question
 }
 
-// NewTask returns a task. The question may be empty. want is a bare answer, or a
+// NewTask returns a task. text is the question and may be empty. want is a bare answer, or a
 // solution with its answer boxed or after ####.
-func NewTask(question, want string) *Task {
-	t := &Task{gold: expected(want), question: answer.Question{Text: question}}
-	t.question.Formulas = func() []string { return formulas(question) }
-	return t
+func NewTask(text, want string) *Task {
+	return &Task{gold: expected(want), question: question.New(text, func() []string { return formulas(text) })}
 }
 
 // maxQuestion bounds how much of a question is read, in bytes from its end.
 const maxQuestion = 1 << 13
 
 // formulas returns the mathematics and numbers in a question.
-func formulas(question string) (all []string) {
-	for _, s := range sentence.Split(question[max(0, len(question)-maxQuestion):]) {
+func formulas(text string) (all []string) {
+	for _, s := range sentence.Split(text[max(0, len(text)-maxQuestion):]) {
 		for _, c := range s.Values() {
 			all = append(all, c.Text)
 		}
@@ -49,10 +48,10 @@ func (t *Task) Fault(response string) string {
 	said := find(response)
 	fault, readings := answer.NoAnswer, said.readings
 	for _, got := range readings {
-		if fault = t.question.Fault(t.gold, got); fault != "" {
+		if fault = answer.Fault(t.question, t.gold, got); fault != "" {
 			continue
 		}
-		if t.question.Opposes(readings[len(readings)-1]) {
+		if answer.Opposes(t.question, readings[len(readings)-1]) {
 			return answer.Altered
 		}
 		return t.vet(said)
@@ -61,7 +60,7 @@ func (t *Task) Fault(response string) string {
 }
 
 // FaultOf returns why got, a bare answer, is not the task's, or "" if it is.
-func (t *Task) FaultOf(got string) string { return t.question.Fault(t.gold, got) }
+func (t *Task) FaultOf(got string) string { return answer.Fault(t.question, t.gold, got) }
 
 // Hashed returns the rest of the line behind the last mark #### of a response, and whether
 // there is one that no other kind of mark follows.
@@ -97,7 +96,7 @@ func (t *Task) block(response string) string {
 			}
 		}
 	}
-	return t.question.Fault(t.gold, text)
+	return answer.Fault(t.question, t.gold, text)
 }
 
 // announced returns the offset behind the last line that ends in "answer:", or 0.

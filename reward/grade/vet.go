@@ -23,7 +23,7 @@ func (t *Task) vet(c claim) string {
 	if c.marked && hasDigit(t.gold) {
 		lo, hi = clauseOf(c.text, t.gold)
 	}
-	if at := valueAt(c.text, t.gold); at >= 0 && t.question.OtherQuantity(c.lead+" "+c.text[:at]) {
+	if at := valueAt(c.text, t.gold); at >= 0 && answer.OtherQuantity(t.question, c.lead+" "+c.text[:at]) {
 		return answer.Altered
 	}
 	for i, part := range []string{c.text[lo:hi], c.text[:lo], c.text[hi:]} {

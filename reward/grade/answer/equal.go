@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/question"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
@@ -17,14 +18,26 @@ import (
 // compared only as text.
 const maxAnswer = 4096
 
+// The reasons why a response is not right.
+const (
+	NoAnswer   = "no answer"
+	Several    = "several answers"
+	OtherValue = "another value"
+	OtherUnit  = "another unit"
+	OtherForm  = "another form than the question asks for"
+	Unfinished = "unfinished: it still has to be evaluated or solved"
+	Echo       = "repeats the question"
+	Altered    = "the words around the value change it"
+)
+
 // Equal reports whether got is the same answer as want, whatever the question. Both are
 // bare answers in LaTeX or plain text: "\frac{1}{2}", "$0.50", "x = 1/2".
-func Equal(want, got string) bool { return (&Question{}).Fault(want, got) == "" }
+func Equal(want, got string) bool { return Fault(&question.Question{}, want, got) == "" }
 
 // Fault returns why got is not the answer want to the question, or "" if it is. Both are
 // bare answers in LaTeX or plain text. Units, currencies and the name before an equals
 // sign may appear on one side only.
-func (q *Question) Fault(want, got string) string {
+func Fault(q *question.Question, want, got string) string {
 	w, g := markup.Clean(want), markup.Clean(got)
 	if w == "" || g == "" || strings.Contains(g, "~~") { // struck out
 		return NoAnswer
@@ -49,11 +62,11 @@ func (q *Question) Fault(want, got string) string {
 	}
 	if letter, ok := Choice(w); ok {
 		other, ok := Choice(g)
-		if lower := markup.Bare(g); len(lower) == 1 && lower[0] >= 'a' && !q.names(lower) {
+		if lower := markup.Bare(g); len(lower) == 1 && lower[0] >= 'a' && !q.Formulas().Names(lower) {
 			other, ok = Choice(strings.ToUpper(lower))
 		}
 		if value, both := chosen(g); ok && letter == other && both {
-			if option := q.option(letter); option != "" && !Equal(option, value) {
+			if option := q.Option(letter); option != "" && !Equal(option, value) {
 				return Several
 			}
 		}
@@ -65,28 +78,28 @@ func (q *Question) Fault(want, got string) string {
 	if same, known := measure.SameTime(w, g); known {
 		return faultIf(!same, OtherValue)
 	}
-	if same, known := q.measures(w, g); known {
+	if same, known := measures(q, w, g); known {
 		return faultIf(!same, OtherValue)
 	}
-	if rest, ok := q.scaled(g); ok && q.compare(w, rest) == "" {
+	if rest, ok := scaled(q, g); ok && compare(q, w, rest) == "" {
 		return ""
 	}
-	fault := q.compare(w, g)
-	if fault == "" || q.sameWords(w, g) {
+	fault := compare(q, w, g)
+	if fault == "" || sameWords(q, w, g) {
 		return ""
 	}
 	if rest, ok := chosen(g); ok {
-		return q.compare(w, rest)
+		return compare(q, w, rest)
 	}
 	return fault
 }
 
 // scaled returns a number without the word for its scale if the question asks for it in
 // that scale: 26 of "26 billion" for "how many billion".
-func (q *Question) scaled(g string) (string, bool) {
+func scaled(q *question.Question, g string) (string, bool) {
 	for _, word := range []string{"thousand", "million", "billion", "trillion", "dozen", "hundred"} {
 		head, _, ok := strings.Cut(g, word)
-		if ok && (q.Text == "" || q.asks(word)) {
+		if ok && (q.Text == "" || q.Asks(word)) {
 			return strings.TrimSpace(head), true
 		}
 	}
@@ -103,7 +116,7 @@ func SameValue(a, b string) bool {
 	if a, b = markup.Clean(a), markup.Clean(b); a == "" || b == "" || len(a) > maxAnswer || len(b) > maxAnswer {
 		return false
 	}
-	if same, known := (&Question{}).measures(a, b); known {
+	if same, known := measures(&question.Question{}, a, b); known {
 		return same
 	}
 	x, okX := read(a, expr.Mode{Thousands: true})
@@ -111,7 +124,7 @@ func SameValue(a, b string) bool {
 	if !okX || !okY {
 		return markup.Compact(a) == markup.Compact(b)
 	}
-	c := (&Question{}).comparer()
+	c := newComparer(&question.Question{})
 	c.loose = true
 	return c.same(x, y)
 }
@@ -125,7 +138,7 @@ func faultIf(wrong bool, reason string) string {
 
 // compare compares w and g as expressions. It reads commas between digits the same way
 // on both sides.
-func (q *Question) compare(w, g string) string {
+func compare(q *question.Question, w, g string) string {
 	modes := []expr.Mode{{Thousands: true}}
 	if strings.ContainsAny(w+g, ",") || strings.Contains(w+g, " ") {
 		modes = append(modes, expr.Mode{})
@@ -137,7 +150,7 @@ func (q *Question) compare(w, g string) string {
 		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && words.IsProse(w) && !strings.ContainsAny(w, "0123456789") {
 			continue
 		}
-		c := q.comparer()
+		c := newComparer(q)
 		c.text = g
 		if !c.same(a, b) {
 			fault = cmp.Or(c.fault, fault)
@@ -146,7 +159,7 @@ func (q *Question) compare(w, g string) string {
 		if c.final {
 			return ""
 		}
-		if fault = q.form(a, b, g); fault == "" {
+		if fault = form(q, a, b, g); fault == "" {
 			return ""
 		}
 	}
@@ -155,8 +168,8 @@ func (q *Question) compare(w, g string) string {
 	}
 	a, okA := expr.Parse(w, expr.Mode{Decimal: decimalComma(w)})
 	b, okB := expr.Parse(g, expr.Mode{Decimal: decimalComma(g)})
-	if okA && okB && q.comparer().same(a, b) {
-		return q.form(a, b, g)
+	if okA && okB && newComparer(q).same(a, b) {
+		return form(q, a, b, g)
 	}
 	return fault
 }
@@ -182,7 +195,7 @@ func decimalComma(s string) bool {
 
 // comparer compares expressions within a fixed budget of nodes.
 type comparer struct {
-	question *Question
+	question *question.Question
 	left     int // nodes still allowed
 	algebra  *algebra.Comparer
 	fault    string // why values that may be equal do not count as an answer
@@ -194,7 +207,7 @@ type comparer struct {
 // maxCompared bounds the nodes visited for one pair of answers.
 const maxCompared = 1 << 17
 
-func (q *Question) comparer() *comparer {
+func newComparer(q *question.Question) *comparer {
 	return &comparer{question: q, left: maxCompared, algebra: algebra.NewComparer()}
 }
 
@@ -203,7 +216,7 @@ func (c *comparer) match(w, g *expr.Node) bool {
 	if !c.same(w, g) {
 		return false
 	}
-	if fault := c.question.form(w, g, c.text); fault != "" && !c.loose {
+	if fault := form(c.question, w, g, c.text); fault != "" && !c.loose {
 		return c.because(fault)
 	}
 	c.final = true
@@ -257,10 +270,10 @@ func (c *comparer) same(w, g *expr.Node) bool {
 		if g.Base != "" && g.Places == 0 && inTen(g) < 0 && len(g.Digits) < 12 {
 			return false // 22 in base 2
 		}
-		if w.Base == "" && c.question.Text != "" && !c.question.asks("base", "binary", "octal", "hex") {
+		if w.Base == "" && c.question.Text != "" && !c.question.Asks("base", "binary", "octal", "hex") {
 			return g.Base == "10" && w.Digits == g.Digits
 		}
-		if w.Base == "" && c.question.Text != "" && !c.question.asks("in base "+g.Base, "to base "+g.Base, "into base "+g.Base, "base-"+g.Base, "in base $"+g.Base, "to base $"+g.Base, "in base "+baseName(g.Base), "to base "+baseName(g.Base), "base-"+baseName(g.Base), "binary", "octal", "hex") {
+		if w.Base == "" && c.question.Text != "" && !c.question.Asks("in base "+g.Base, "to base "+g.Base, "into base "+g.Base, "base-"+g.Base, "in base $"+g.Base, "to base $"+g.Base, "in base "+baseName(g.Base), "to base "+baseName(g.Base), "base-"+baseName(g.Base), "binary", "octal", "hex") {
 			return c.because(OtherForm)
 		}
 		return w.Digits == g.Digits && w.Places == 0 && g.Places == 0 && (w.Base == g.Base || w.Base == "" || g.Base == "")
@@ -315,7 +328,7 @@ func (c *comparer) labels(w, g *expr.Node) bool {
 	if w.Kind == expr.Label {
 		return len(words.Of(w.Name)) == 0 && c.same(w.Args[0], g) || isTitle(w.Name) && c.same(w.Args[0], g)
 	}
-	if c.question.alters(g.Name) || !c.question.plain(g.Name) {
+	if alters(c.question, g.Name) || !plain(c.question, g.Name) {
 		return c.because(Altered)
 	}
 	return c.same(w, g.Args[0])

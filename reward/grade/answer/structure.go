@@ -219,14 +219,14 @@ func (c *comparer) stated(n *expr.Node) []*expr.Node {
 		return nil
 	}
 	all := n.Args
-	if len(all) > 1 && !isConstant(all[0]) && c.question.misnames(all[0]) {
+	if len(all) > 1 && !isConstant(all[0]) && misnames(c.question, all[0]) {
 		c.because(Altered)
 		return nil
 	}
-	named := len(all) > 1 && (isName(all[0]) || c.question.defines(n) || isPowerOfName(all[0]) && all[1].Kind == expr.Matrix)
+	named := len(all) > 1 && (isName(all[0]) || defines(c.question, n) || isPowerOfName(all[0]) && all[1].Kind == expr.Matrix)
 	for k := len(n.Ops) - 1; k >= 0; k-- {
 		if n.Ops[k] == "equiv" { // 20 ≡ 6 (mod 7)
-			if !isConstant(n.Args[0]) && c.question.Text != "" && !c.question.asks("mod", "remainder") {
+			if !isConstant(n.Args[0]) && c.question.Text != "" && !c.question.Asks("mod", "remainder") {
 				c.because(Unfinished)
 				return nil
 			}

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/question"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
@@ -58,7 +59,7 @@ func chosen(s string) (string, bool) {
 // sameWords compares answers in words. Besides the wanted words, a response may name what
 // they answer and comment on it: "The day is Friday", "Evelyn can win", "even, since 2
 // divides it". It may neither deny them nor list others.
-func (q *Question) sameWords(w, g string) bool {
+func sameWords(q *question.Question, w, g string) bool {
 	w, g = markup.Bare(w), strings.Replace(markup.Bare(g), "none other than ", "", 1)
 	if at := strings.Index(g, " for all "); at > 0 && len(g)-at < 24 {
 		g = g[:at]
@@ -85,7 +86,7 @@ func (q *Question) sameWords(w, g string) bool {
 	text := g
 	if !strings.ContainsAny(w, ",;:") {
 		text = words.Uncommented(g)
-		if q.retracts(a, g[len(text):]) {
+		if retracts(q, a, g[len(text):]) {
 			return false
 		}
 	}
@@ -95,16 +96,16 @@ func (q *Question) sameWords(w, g string) bool {
 	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " by ", " that ", " namely ", " named ", " called ", " belongs to ", " turns ", " makes it ", " becomes ", " remains ", " moves ", " goes ", " points ", " it's ", ", "} {
 		head, tail, ok := cutLast(words.Unbracketed(g), verb)
 		tail = words.Uncommented(tail)
-		if ok && len(strings.Fields(head)) <= maxLead && !words.Negated(head, a) && (verb != ", " || strings.HasSuffix(head, "day") && !words.Rival(a, strings.ToLower(head[strings.LastIndexByte(head, ' ')+1:])) || strings.HasSuffix(strings.ToLower(head), "hence")) && q.saysOnly(a, strings.Count(w, ","), tail) {
+		if ok && len(strings.Fields(head)) <= maxLead && !words.Negated(head, a) && (verb != ", " || strings.HasSuffix(head, "day") && !words.Rival(a, strings.ToLower(head[strings.LastIndexByte(head, ' ')+1:])) || strings.HasSuffix(strings.ToLower(head), "hence")) && saysOnly(q, a, strings.Count(w, ","), tail) {
 			return true
 		}
 	}
-	return q.saysOnly(a, strings.Count(w, ","), text)
+	return saysOnly(q, a, strings.Count(w, ","), text)
 }
 
 // saysOnly reports whether text has the words a, and besides them only words of the
 // question and others that say nothing more.
-func (q *Question) saysOnly(a []string, wantedCommas int, text string) bool {
+func saysOnly(q *question.Question, a []string, wantedCommas int, text string) bool {
 	if head, rest, ok := strings.Cut(text, ","); ok && slices.Contains([]string{"therefore", "thus", "hence", "so", "finally"}, strings.ToLower(strings.TrimSpace(head))) {
 		text = rest
 	}
@@ -138,10 +139,10 @@ func (q *Question) saysOnly(a []string, wantedCommas int, text string) bool {
 	}
 	for i, word := range b {
 		if i >= at && i < at+len(a) || slices.Contains([]string{"named", "called", "day", "month", "facing", "does", "did", "can", "on", "in", "at", "one", "correct", "right", "answer", "choice", "option",
-			"solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say", "there", "here"}, word) || i > at && slices.Contains([]string{"for", "all", "x", "everywhere", "of", "has"}, word) && q.has(word) {
+			"solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say", "there", "here"}, word) || i > at && slices.Contains([]string{"for", "all", "x", "everywhere", "of", "has"}, word) && q.Has(word) {
 			continue
 		}
-		if slices.Contains(a, word) || words.Rival(a, word) || q.offers(word) || names[word] && i > 0 || q.Text != "" && !q.has(word) || word[0] >= '0' && word[0] <= '9' {
+		if slices.Contains(a, word) || words.Rival(a, word) || q.Offers(word) || names[word] && i > 0 || q.Text != "" && !q.Has(word) || word[0] >= '0' && word[0] <= '9' {
 			return false
 		}
 		if q.Text == "" && i == at+len(a) && !words.IsVerb(word) && len(b) > len(a)+1 {
@@ -153,7 +154,7 @@ func (q *Question) saysOnly(a []string, wantedCommas int, text string) bool {
 
 // retracts reports whether a comment takes an answer back or names another: "(not)", "(no
 // if it is slanted)", ", the sum is odd".
-func (q *Question) retracts(a []string, comment string) bool {
+func retracts(q *question.Question, a []string, comment string) bool {
 	if comment == "" {
 		return false
 	}
@@ -163,7 +164,7 @@ func (q *Question) retracts(a []string, comment string) bool {
 	}
 	inside := strings.HasPrefix(strings.TrimSpace(comment), "(")
 	for i, word := range b {
-		other := !slices.Contains(a, word) && (words.Rival(a, word) || q.offers(word))
+		other := !slices.Contains(a, word) && (words.Rival(a, word) || q.Offers(word))
 		if inside && i == 0 && (word == "not" || word == "no" || word == "false" || word == "wrong" || word == "or" || word == "if" || word == "maybe" || other) || word == "wrong" || word == "incorrect" {
 			return true
 		}
@@ -172,13 +173,6 @@ func (q *Question) retracts(a []string, comment string) bool {
 		}
 	}
 	return false
-}
-
-// offers reports whether the question offers a word as an alternative: next to "or", or
-// before a comma of a list that ends in "or".
-func (q *Question) offers(word string) bool {
-	q.prepare()
-	return q.offered[word]
 }
 
 // The bounds on a sentence that states an answer in words: its bytes, and the words

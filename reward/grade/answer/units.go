@@ -7,6 +7,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/question"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // units compares measures. A unit on one side only counts if the question does not ask
@@ -14,13 +16,13 @@ import (
 func (c *comparer) units(w, g *expr.Node) bool {
 	a, in := measure.Strip(w)
 	b, out := measure.Strip(g)
-	if (c.question.alters(out) || !c.question.plain(out)) && singular(out) != singular(in) {
+	if (alters(c.question, out) || !plain(c.question, out)) && words.Singular(out) != words.Singular(in) {
 		return c.because(Altered)
 	}
 	switch {
 	case in == "%" || out == "%":
 		return c.percentages(a, b, in == "%", out == "%")
-	case out == "deg" && (in != "" && in != out || c.question.asks("radian")), in == "deg" && out != "" && out != in:
+	case out == "deg" && (in != "" && in != out || c.question.Asks("radian")), in == "deg" && out != "" && out != in:
 		return c.because(OtherUnit)
 	case measure.Meridian(in) != "" && measure.Meridian(out) != "" && measure.Meridian(in) != measure.Meridian(out):
 		return false
@@ -28,26 +30,26 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	if in == "" && c.isUnder(a, b, out) {
 		return true
 	}
-	if in == "" && singular(strings.ToLower(out)) == "cent" && c.same(a, algebra.Times(b, 1, 100)) {
+	if in == "" && words.Singular(strings.ToLower(out)) == "cent" && c.same(a, algebra.Times(b, 1, 100)) {
 		return true // 50 cents for 0.50
 	}
 	x, y := measure.UnitOf(in), measure.UnitOf(out)
-	if in == "" && y == measure.UnitOf("cent") && c.question.asks("$", "dollar") && !c.question.asks("cent", "penn") {
+	if in == "" && y == measure.UnitOf("cent") && c.question.Asks("$", "dollar") && !c.question.Asks("cent", "penn") {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	if in == "" && y.Num > 0 {
-		if x = c.question.asked(); x.Num == 0 {
+		if x = c.question.AskedUnit(); x.Num == 0 {
 			x = y
 		}
 	}
 	switch {
-	case in == "" && strings.HasSuffix(y.Dimension, "length") && c.question.asksRegion():
+	case in == "" && strings.HasSuffix(y.Dimension, "length") && c.question.AsksRegion():
 		return c.same(a, b) && c.because(OtherUnit)
-	case in == "" && c.question.foreign(y):
+	case in == "" && foreign(c.question, y):
 		return c.same(a, b) && c.because(OtherUnit)
 	case x.Num > 0 && y.Num > 0 && x.Dimension != y.Dimension, measure.Shape(in) != "" && measure.Shape(out) != "" && measure.Shape(in) != measure.Shape(out):
 		return c.because(OtherUnit)
-	case x.Num > 0 && y.Num > 0 && x != y && in == "" && c.question.asked() == x, in == "" && !c.question.fits(out):
+	case x.Num > 0 && y.Num > 0 && x != y && in == "" && c.question.AskedUnit() == x, in == "" && !fits(c.question, out):
 		return c.same(a, b) && c.because(OtherUnit)
 	case x.Num > 0 && y.Num > 0 && x != y:
 		return c.same(algebra.Times(a, x.Num, x.Den), algebra.Times(b, y.Num, y.Den)) || c.same(a, b) && c.because(OtherUnit)
@@ -58,9 +60,9 @@ func (c *comparer) units(w, g *expr.Node) bool {
 // percentages compares numbers of which one or both are percentages.
 func (c *comparer) percentages(a, b *expr.Node, inW, inG bool) bool {
 	if inW != inG && c.percent(a, b, inW, inG) {
-		return !inW || !c.question.asks("as a percent", "to a percent", "into a percent") || c.because(OtherForm)
+		return !inW || !c.question.Asks("as a percent", "to a percent", "into a percent") || c.because(OtherForm)
 	}
-	if inG && !inW && c.question.Text != "" && (!c.question.asksShare() || isFraction(a)) {
+	if inG && !inW && c.question.Text != "" && (!c.question.AsksShare() || isFraction(a)) {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
@@ -102,7 +104,7 @@ func isFraction(n *expr.Node) bool {
 // measures compares w and g if either is a compound measure; otherwise known is false.
 // A bare number counts in the unit that the question asks for, or else in the largest or
 // the smallest unit of the response's measure.
-func (q *Question) measures(w, g string) (same, known bool) {
+func measures(q *question.Question, w, g string) (same, known bool) {
 	a, okA := measure.Whole(w)
 	b, okB := measure.Whole(g)
 	switch {
@@ -116,7 +118,7 @@ func (q *Question) measures(w, g string) (same, known bool) {
 		n, _ = measure.Strip(n)
 		r, ok := algebra.NewComparer().Rational(n)
 		units := []measure.Unit{b.Units[0], b.Units[len(b.Units)-1]}
-		if asked := q.asked(); asked.Dimension == units[0].Dimension {
+		if asked := q.AskedUnit(); asked.Dimension == units[0].Dimension {
 			units = []measure.Unit{asked}
 		}
 		for _, u := range units {
@@ -127,4 +129,73 @@ func (q *Question) measures(w, g string) (same, known bool) {
 		return false, true
 	}
 	return false, false
+}
+
+// foreign reports whether a unit measures what neither the units nor the words of the
+// question are about: kilograms for an area.
+func foreign(q *question.Question, u measure.Unit) bool {
+	if q.Text == "" || u.Num == 0 {
+		return false
+	}
+	_, dimension, ok := strings.Cut(u.Dimension, " ")
+	if !ok {
+		dimension = u.Dimension
+	}
+	for _, other := range q.Units() {
+		if strings.HasSuffix(other.Dimension, dimension) {
+			return false
+		}
+	}
+	return !q.Asks(aspects(dimension)...)
+}
+
+// aspects returns words of questions that a quantity of a dimension answers.
+func aspects(dimension string) []string {
+	switch dimension {
+	case "money":
+		return []string{"$", "£", "€", "cost", "price", "pay", "spen", "earn", "money", "profit", "salary", "wage", "income", "revenue", "charge", "worth", "bill", "budget", "sav", "change", "make", "sell", "sold", "buy", "interest", "value", "owe", "rais", "loan", "tip", "tax", "fee", "account"}
+	case "time":
+		return []string{"how long", "time", "when", "old", "age", "year", "month", "duration", "late", "early", "am", "pm", "clock", "night", "noon"}
+	case "length":
+		return []string{"far", "long", "tall", "high", "height", "length", "width", "wide", "distance", "perimeter", "radius", "diameter", "circumference", "deep", "depth", "side", "triangle", "circle", "square", "rectangle", "area", "volume"}
+	case "mass":
+		return []string{"weigh", "heav", "mass"}
+	case "volume":
+		return []string{"water", "milk", "juice", "tank", "liquid", "volume", "much"}
+	}
+	return nil
+}
+
+// fits reports whether the question names the parts of a compound unit such as km/h and
+// m^2, or no other unit of the same kind.
+func fits(q *question.Question, name string) bool {
+	if q.Text == "" {
+		return true
+	}
+	if name == "radians" || name == "radian" || name == "rad" {
+		return q.Asks("radian")
+	}
+	if measure.UnitOf(name).Num > 0 {
+		return true // compared by its size
+	}
+	if name == "miles/hour" && q.Asks("mph") {
+		return true
+	}
+	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
+	parts := strings.Split(name, "/")
+	if len(parts) == 2 && (!q.AsksPer(parts[1]) || !q.AsksRate()) {
+		return false
+	}
+	for _, part := range parts {
+		u := measure.UnitOf(part)
+		if u.Num == 0 || q.Mentions(u) {
+			continue
+		}
+		for word, other := range q.Units() {
+			if other.Dimension == u.Dimension && len(word)+len(part) > 2 {
+				return false
+			}
+		}
+	}
+	return true
 }

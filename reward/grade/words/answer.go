@@ -178,3 +178,11 @@ func Alters(name string) bool {
 	}
 	return false
 }
+
+// Singular returns a word without the s of a plural.
+func Singular(word string) string {
+	if len(word) > 3 {
+		return strings.TrimSuffix(word, "s")
+	}
+	return word
+}

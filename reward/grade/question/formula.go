@@ -1,0 +1,97 @@
+package question
+
+import (
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/algebra"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
+)
+
+// The bounds on the formulas of a question that are read: their number, and the bytes of one.
+const (
+	maxFormulas = 64
+	maxFormula  = 4096
+)
+
+// Formulas is what the formulas of a question hold. The keys are those of package algebra.
+type Formulas struct {
+	Keys    map[string]bool // of all formulas and their parts, except numbers
+	Alone   map[string]bool // keys of the formulas that are not equations
+	Symbols map[string]bool // keys of the symbols
+	Given   map[string]bool // numbers as written, in compact form
+}
+
+// Formulas returns what the formulas of the question hold. It reads them once.
+func (q *Question) Formulas() *Formulas {
+	if q.formulas != nil {
+		return q.formulas
+	}
+	q.formulas = &Formulas{Keys: map[string]bool{}, Alone: map[string]bool{}, Symbols: map[string]bool{}, Given: map[string]bool{}}
+	if q.find == nil {
+		return q.formulas
+	}
+	found := q.find()
+	for _, formula := range found[:min(len(found), maxFormulas)] {
+		formula = markup.Clean(formula)
+		if len(formula) > maxFormula {
+			continue
+		}
+		for _, part := range append([]string{formula}, strings.Split(formula, ",")...) {
+			if n, ok := expr.Parse(part, expr.Mode{Thousands: true}); ok {
+				q.formulas.add(n, part)
+			}
+		}
+	}
+	return q.formulas
+}
+
+// add adds n, which text writes.
+func (f *Formulas) add(n *expr.Node, text string) {
+	if algebra.Literal(n) {
+		f.Given[markup.Compact(text)] = true
+		return
+	}
+	if n.Kind != expr.Relation {
+		f.Alone[algebra.Key(n)] = true
+	}
+	n.Has(func(m *expr.Node) bool {
+		if m.Kind == expr.Symbol {
+			f.Symbols[algebra.Key(m)] = true
+		}
+		if len(m.Args) > 0 && m.Kind != expr.Unit && !algebra.Literal(m) {
+			f.Keys[algebra.Key(m)] = true
+		}
+		return false
+	})
+}
+
+// Names reports whether a formula of the question has the symbol.
+func (f *Formulas) Names(symbol string) bool {
+	return f.Symbols[symbol] || f.Symbols[algebra.Key(expr.Named(symbol))]
+}
+
+// Target returns the key of the quantity that the question asks for by name: the last
+// after "find", "what is" and the like, or "".
+func (q *Question) Target() string {
+	best, at := "", -1
+	for _, phrase := range []string{"find $", "what is $", "value of $", "compute $", "determine $", "evaluate $", "calculate $", "solve for $", "find the value of $", "find \\(", "what is \\(", "value of \\("} {
+		i := strings.LastIndex(q.lower, phrase)
+		if i <= at {
+			continue
+		}
+		inside := q.Text[min(len(q.Text), i+len(phrase)):]
+		if len(q.Text) != len(q.lower) {
+			continue
+		}
+		if end := strings.IndexAny(inside, "$"); end > 0 && !strings.HasSuffix(phrase, "(") {
+			inside = inside[:end]
+		} else if end := strings.Index(inside, `\)`); end > 0 {
+			inside = inside[:end]
+		}
+		if n, ok := expr.Parse(markup.Clean(inside), expr.Mode{}); ok && n.Kind != expr.Relation && n.Kind != expr.List {
+			best, at = algebra.Key(n), i
+		}
+	}
+	return best
+}

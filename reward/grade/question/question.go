@@ -1,0 +1,96 @@
+// Package question reads what a question says about its answer: words, formulas, the unit,
+// the name and the form that it asks for, and the choices that it offers.
+package question
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/easyrl/easyrl/reward/grade/words"
+)
+
+// Question is a question's text and what it says. The zero Question says nothing. It is not
+// safe for concurrent use.
+type Question struct {
+	Text string
+
+	lower    string
+	last     string          // sentence, in lower case
+	words    map[string]bool // singular
+	offered  map[string]bool // words that are alternatives
+	find     func() []string
+	formulas *Formulas // nil before they are read
+}
+
+// New returns a question. find returns the mathematics and the numbers in text, and is called
+// at most once.
+func New(text string, find func() []string) *Question {
+	q := &Question{Text: text, lower: strings.ToLower(text), words: map[string]bool{}, find: find}
+	q.last = strings.TrimRight(q.lower, " .?!\n")
+	q.last = q.last[max(strings.LastIndex(q.last, ". "), strings.LastIndex(q.last, "? "), strings.LastIndex(q.last, "\n"), 0):]
+	for _, word := range strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		q.words[words.Singular(word)] = true
+	}
+	q.offered = alternatives(q.lower)
+	return q
+}
+
+// Asks reports whether the question contains one of the words.
+func (q *Question) Asks(words ...string) bool {
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(q.lower, word) })
+}
+
+// Last returns the last sentence of the question in lower case.
+func (q *Question) Last() string { return q.last }
+
+// From returns the question in lower case from the last occurrence of a phrase on, or "".
+func (q *Question) From(phrase string) string {
+	if at := strings.LastIndex(q.lower, phrase); at >= 0 {
+		return q.lower[at:]
+	}
+	return ""
+}
+
+// LastHas reports whether the last sentence contains one of the words.
+func (q *Question) LastHas(words ...string) bool {
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(q.last, word) })
+}
+
+// AsksShare reports whether a percentage may answer the question.
+func (q *Question) AsksShare() bool {
+	last := q.Last()
+	for _, word := range []string{"percent", "probability", "chance", "likel", "odds", "%"} {
+		if strings.Contains(last, word) {
+			return !strings.Contains(last, "what is "+word) && !strings.Contains(last, "% of ") || strings.Contains(last, "percent")
+		}
+	}
+	return q.Asks("percent", "%") && !q.Asks("how many", "how much")
+}
+
+// AsksRate reports whether the question asks for a rate.
+func (q *Question) AsksRate() bool {
+	return q.LastHas("speed", "rate", "/", "mph", "average", "fast", "per ", "pace", "each", "every", "density", "dail", "week", "month", "hourly", "day")
+}
+
+// AsksSlope reports whether the question is about a derivative.
+func (q *Question) AsksSlope() bool {
+	return q.Asks("derivative", "differentiate", "slope", "rate of change", "tangent", "prime")
+}
+
+// Has reports whether a word, or its plural, is in the question.
+func (q *Question) Has(word string) bool {
+	return q.words[words.Singular(word)] || q.words[words.Singular(strings.TrimSuffix(word, "s"))]
+}
+
+// Transforms reports whether the question asks for another form of an expression.
+func (q *Question) Transforms() bool {
+	return q.Asks("simplif", "expand", "factor", "rationali", "express ", "write ", "rewrite", "convert", "in the form", "in terms of",
+		"reduce", "partial fraction", "complete the square", "completing the square", "multiply out", "solve for", "standard form",
+		"slope-intercept", "vertex form", "lowest terms", "simplest", "equivalent", "cancel")
+}
+
+// Reduces reports whether the question asks for lowest terms or simplest roots.
+func (q *Question) Reduces() bool {
+	return q.Asks("lowest terms", "simpl", "reduce", "common fraction", "m+n", "relatively prime")
+}

@@ -1,0 +1,79 @@
+package question
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/easyrl/easyrl/reward/grade/measure"
+)
+
+// AskedUnit returns the unit in which the question asks for a number, or the zero unit.
+func (q *Question) AskedUnit() measure.Unit {
+	fields := strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '?' })
+	found := measure.Unit{}
+	for i, f := range fields {
+		next := func(k int) measure.Unit {
+			if i+k < len(fields) {
+				return measure.UnitOf(strings.Trim(fields[i+k], ".?"))
+			}
+			return measure.Unit{}
+		}
+		switch {
+		case f == "many" && i > 0 && fields[i-1] == "how" && next(1).Num > 0:
+			found = next(1)
+		case f == "many" && i > 0 && fields[i-1] == "how":
+			found = measure.Unit{} // of something else
+		case f == "in" && found.Num == 0 && next(1).Num > 0 && len(fields[i+1]) > 2 && strings.HasSuffix(fields[i+1], "s?"):
+			found = next(1)
+		case f == "of" && next(1).Num > 0 && i > 0 && fields[i-1] == "number":
+			found = next(1)
+		}
+	}
+	return found
+}
+
+// AsksRegion reports whether the question asks for an area or a volume.
+func (q *Question) AsksRegion() bool {
+	return q.LastHas("the area", "the volume", "surface area", "square cent", "square m", "square f", "square i", "cubic") &&
+		!q.LastHas("length", "side", "radius", "height", "width", "edge", "diameter", "perimeter", "long", "tall", "high", "deep", "wide")
+}
+
+// AsksPer reports whether the question asks for something per unit, or for no rate at all.
+func (q *Question) AsksPer(per string) bool {
+	want, found := measure.UnitOf(per), false
+	fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	for i, f := range fields {
+		if f == "per" && i+1 < len(fields) {
+			u := measure.UnitOf(fields[i+1])
+			if fields[i+1] == "h" {
+				u = measure.UnitOf("hour")
+			}
+			if u.Num > 0 && u == want {
+				return true
+			}
+			found = found || u.Num > 0
+		}
+	}
+	return !found || want.Num == 0
+}
+
+// Mentions reports whether the question names a unit.
+func (q *Question) Mentions(u measure.Unit) bool {
+	for word := range q.words {
+		if measure.UnitOf(word) == u {
+			return true
+		}
+	}
+	return u == measure.UnitOf("dollar") && strings.Contains(q.Text, "$")
+}
+
+// Units returns the units that words of the question name, by word.
+func (q *Question) Units() map[string]measure.Unit {
+	found := map[string]measure.Unit{}
+	for word := range q.words {
+		if u := measure.UnitOf(word); u.Num > 0 {
+			found[word] = u
+		}
+	}
+	return found
+}
