@@ -1,0 +1,162 @@
+package algebra
+
+import (
+	"math/big"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// Pending returns the operations of n that are left to do, by name: sums of numbers and
+// of like terms, products of numbers, powers and roots of numbers that are rational,
+// functions of constants, limits, integrals. An answer in final form has none that the
+// reference answer lacks.
+func Pending(n *expr.Node) map[string]bool {
+	p := pending{}
+	p.visit(n)
+	return p
+}
+
+type pending map[string]bool
+
+func (p pending) visit(n *expr.Node) {
+	switch n.Kind {
+	case expr.Sum:
+		p.sum(n)
+		return
+	case expr.Product:
+		p.product(n)
+		return
+	case expr.Power:
+		p.power(n)
+		if rational(n.Args[1]) != nil {
+			p.visit(n.Args[0])
+			return
+		}
+	case expr.Call:
+		p.call(n)
+	}
+	for _, arg := range n.Args {
+		p.visit(arg)
+	}
+}
+
+// sum reports terms that can be added up.
+func (p pending) sum(n *expr.Node) {
+	seen := map[string]bool{}
+	for _, term := range flat(n, expr.Sum) {
+		p.visit(term)
+		if f := flat(term, expr.Product); len(f) == 2 && f[1].Kind == expr.Sum && rational(f[0]) != nil {
+			p["sum"] = true // 1 - (x - 2)
+		}
+		coefficient, rest := coefficient(term)
+		if seen[rest] || coefficient.Sign() == 0 {
+			p["sum"] = true
+		}
+		seen[rest] = true
+	}
+}
+
+// product reports factors that can be multiplied out or cancelled.
+func (p pending) product(n *expr.Node) {
+	above, below, bases := []*big.Rat{}, []*big.Rat{}, map[string]bool{}
+	times := false // a factor that is not a number, above the line
+	for _, f := range factors(n) {
+		base, exponent := f, big.NewRat(1, 1)
+		if f.Kind == expr.Power {
+			if r := rational(f.Args[1]); r != nil {
+				base, exponent = f.Args[0], r
+			}
+		}
+		switch inverse := exponent.Cmp(big.NewRat(-1, 1)) == 0; {
+		case base.Kind == expr.Number && base == f:
+			if !isSign(f) {
+				above = append(above, f.Value)
+			}
+			continue
+		case base.Kind == expr.Number && inverse:
+			below = append(below, base.Value)
+			continue
+		case inverse:
+			p.visit(base)
+		default:
+			if !isTen(f) {
+				p.visit(f)
+			}
+		}
+		times = times || exponent.Sign() > 0
+		key := Key(base)
+		if base.Kind == expr.Number {
+			key = "root"
+			if exponent.IsInt() {
+				key = Key(f)
+			}
+			if exponent.Sign() < 0 {
+				key += " below"
+			}
+		}
+		if bases[key] {
+			p["product"] = true
+		}
+		bases[key] = true
+		if base.Kind == expr.Matrix {
+			if bases["matrix"] {
+				p["matrix"] = true
+			}
+			bases["matrix"] = true
+		}
+	}
+	one := big.NewRat(1, 1)
+	switch {
+	case len(above) > 1, len(below) > 1:
+		p["product"] = true
+	case len(below) == 1 && (below[0].Sign() == 0 || !below[0].IsInt()):
+		p["quotient"] = true
+	case len(below) == 1 && len(above) == 1:
+		if q := new(big.Rat).Quo(above[0], below[0]); q.IsInt() || !above[0].IsInt() {
+			p["quotient"] = true
+		}
+	case len(below) == 1 && below[0].Cmp(one) == 0:
+		p["quotient"] = true
+	case len(above) == 1 && above[0].Cmp(one) == 0 && times:
+		p["product"] = true
+	case len(above) == 1 && above[0].Sign() == 0:
+		p["product"] = true
+	}
+}
+
+func (p pending) power(n *expr.Node) {
+	base, exponent := n.Args[0], rational(n.Args[1])
+	switch {
+	case exponent == nil:
+	case base.Is("i") && exponent.IsInt():
+		p["power"] = true
+	case exponent.Sign() == 0, exponent.Cmp(big.NewRat(1, 1)) == 0, base.Kind == expr.Power && rational(base.Args[1]) != nil && exponent.IsInt():
+		p["power"] = true
+	case rational(base) == nil:
+	case exponent.IsInt() && !isTen(n):
+		p["power"] = true
+	case !exponent.IsInt():
+		if r := (&exact{}).power(rational(base), exponent); r != nil {
+			p["root"] = true
+		}
+	}
+}
+
+func (p pending) call(n *expr.Node) {
+	if !Elementary(n.Name) || n.Name != "cup" && n.Name != "cap" && n.Name != `\` && !n.Has(isVariable) {
+		p["call "+family(n.Name)] = true
+	}
+}
+
+// family returns one name for functions that are written in terms of each other.
+func family(name string) string {
+	switch name {
+	case "sin", "cos", "tan", "cot", "sec", "csc":
+		return "sin"
+	case "log", "ln", "lg":
+		return "log"
+	case "binom", "factorial":
+		return "binom"
+	}
+	return name
+}
