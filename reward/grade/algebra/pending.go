@@ -16,6 +16,7 @@ func Pending(n *expr.Node) map[string]bool {
 	return p
 }
 
+// pending holds the names of operations that are left to do.
 type pending map[string]bool
 
 func (p pending) visit(n *expr.Node) {
@@ -48,18 +49,17 @@ func (p pending) sum(n *expr.Node) {
 		if f := flat(term, expr.Product); len(f) == 2 && f[1].Kind == expr.Sum && rational(f[0]) != nil {
 			p["sum"] = true // 1 - (x - 2)
 		}
-		coefficient, rest := coefficient(term)
-		if seen[rest] || coefficient.Sign() == 0 {
-			p["sum"] = true
-		}
+		times, rest := coefficient(term)
+		p.mark("sum", seen[rest] || times.Sign() == 0)
 		seen[rest] = true
 	}
 }
 
 // product reports factors that can be multiplied out or cancelled.
 func (p pending) product(n *expr.Node) {
-	above, below, bases := []*big.Rat{}, []*big.Rat{}, map[string]bool{}
-	times := false // a factor that is not a number, above the line
+	var above, below []*big.Rat // numbers
+	bases := map[string]bool{}  // of the other factors
+	times := false              // one of them is above the line
 	for _, f := range factors(n) {
 		base, exponent := f, big.NewRat(1, 1)
 		if f.Kind == expr.Power {
@@ -67,7 +67,8 @@ func (p pending) product(n *expr.Node) {
 				base, exponent = f.Args[0], r
 			}
 		}
-		switch inverse := exponent.Cmp(big.NewRat(-1, 1)) == 0; {
+		inverse := exponent.Cmp(big.NewRat(-1, 1)) == 0
+		switch {
 		case base.Kind == expr.Number && base == f:
 			if !isSign(f) {
 				above = append(above, f.Value)
@@ -78,33 +79,47 @@ func (p pending) product(n *expr.Node) {
 			continue
 		case inverse:
 			p.visit(base)
-		default:
-			if !isTen(f) {
-				p.visit(f)
-			}
+		case !isTen(f):
+			p.visit(f)
 		}
 		times = times || exponent.Sign() > 0
-		key := Key(base)
-		if base.Kind == expr.Number {
-			key = "root"
-			if exponent.IsInt() {
-				key = Key(f)
-			}
-			if exponent.Sign() < 0 {
-				key += " below"
-			}
-		}
-		if bases[key] {
-			p["product"] = true
-		}
+		key := baseKey(f, base, exponent)
+		p.mark("product", bases[key])
 		bases[key] = true
 		if base.Kind == expr.Matrix {
-			if bases["matrix"] {
-				p["matrix"] = true
-			}
+			p.mark("matrix", bases["matrix"])
 			bases["matrix"] = true
 		}
 	}
+	p.coefficient(above, below, times)
+}
+
+// mark records the operation name if it is left to do.
+func (p pending) mark(name string, left bool) {
+	if left {
+		p[name] = true
+	}
+}
+
+// baseKey returns one text for factors that combine into one power. Roots of numbers
+// combine if they are on the same side of the line.
+func baseKey(f, base *expr.Node, exponent *big.Rat) string {
+	if base.Kind != expr.Number {
+		return Key(base)
+	}
+	key := "root"
+	if exponent.IsInt() {
+		key = Key(f)
+	}
+	if exponent.Sign() < 0 {
+		key += " below"
+	}
+	return key
+}
+
+// coefficient reports what is left to do with the numbers above and below the line of a
+// product. times is whether another factor is above the line.
+func (p pending) coefficient(above, below []*big.Rat, times bool) {
 	one := big.NewRat(1, 1)
 	switch {
 	case len(above) > 1, len(below) > 1:
@@ -112,18 +127,15 @@ func (p pending) product(n *expr.Node) {
 	case len(below) == 1 && (below[0].Sign() == 0 || !below[0].IsInt()):
 		p["quotient"] = true
 	case len(below) == 1 && len(above) == 1:
-		if q := new(big.Rat).Quo(above[0], below[0]); q.IsInt() || !above[0].IsInt() {
-			p["quotient"] = true
-		}
-	case len(below) == 1 && below[0].Cmp(one) == 0:
-		p["quotient"] = true
-	case len(above) == 1 && above[0].Cmp(one) == 0 && times:
-		p["product"] = true
-	case len(above) == 1 && above[0].Sign() == 0:
-		p["product"] = true
+		p.mark("quotient", !above[0].IsInt() || new(big.Rat).Quo(above[0], below[0]).IsInt())
+	case len(below) == 1:
+		p.mark("quotient", below[0].Cmp(one) == 0)
+	case len(above) == 1:
+		p.mark("product", above[0].Sign() == 0 || above[0].Cmp(one) == 0 && times)
 	}
 }
 
+// power reports a power that can be worked out.
 func (p pending) power(n *expr.Node) {
 	base, exponent := n.Args[0], rational(n.Args[1])
 	switch {
@@ -142,6 +154,7 @@ func (p pending) power(n *expr.Node) {
 	}
 }
 
+// call reports a function that can be evaluated.
 func (p pending) call(n *expr.Node) {
 	if !Elementary(n.Name) || n.Name != "cup" && n.Name != "cap" && n.Name != `\` && !n.Has(isVariable) {
 		p["call "+family(n.Name)] = true
