@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"math/big"
 	"strings"
 )
 
@@ -293,33 +292,6 @@ func (p *parser) term() *Node {
 		return &Node{Kind: Unit, Name: unit, Args: []*Node{n}}
 	}
 	return n
-}
-
-// scale consumes a word such as million and multiplies the number n by it. It reports
-// whether there are both.
-func (p *parser) scale(n **Node) bool {
-	if (*n).Kind != Number || (*n).Base != "" {
-		return false
-	}
-	times, ok := map[string]int64{"hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}[strings.ToLower(p.peek().text)]
-	if !ok {
-		return false
-	}
-	p.next()
-	c := **n
-	c.Value, c.Places, c.Digits = new(big.Rat).Mul(c.Value, big.NewRat(times, 1)), 0, ""
-	*n = &c
-	return true
-}
-
-// runsOn reports whether a number follows another number, or a fraction or root, without
-// an operator. "4 5" lists numbers; it is not their product.
-func (p *parser) runsOn() bool {
-	if p.at == 0 || p.peek().kind != tNumber {
-		return false
-	}
-	last := p.in[p.at-1]
-	return last.kind == tNumber || last.kind == tClose && last.text == "group"
 }
 
 // labelled parses words and what they introduce.

@@ -172,3 +172,30 @@ func (s *stream) subscript() string {
 	}
 	return b.String()
 }
+
+// scale consumes a word such as million and multiplies the number n by it. It reports
+// whether there are both.
+func (s *stream) scale(n **Node) bool {
+	if (*n).Kind != Number || (*n).Base != "" {
+		return false
+	}
+	times, ok := map[string]int64{"hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}[strings.ToLower(s.peek().text)]
+	if !ok {
+		return false
+	}
+	s.next()
+	c := **n
+	c.Value, c.Places, c.Digits = new(big.Rat).Mul(c.Value, big.NewRat(times, 1)), 0, ""
+	*n = &c
+	return true
+}
+
+// runsOn reports whether a number follows another number, or a fraction or root, without
+// an operator. "4 5" lists numbers; it is not their product.
+func (s *stream) runsOn() bool {
+	if s.at == 0 || s.peek().kind != tNumber {
+		return false
+	}
+	last := s.in[s.at-1]
+	return last.kind == tNumber || last.kind == tClose && last.text == "group"
+}

@@ -44,6 +44,25 @@ func UnitOf(name string) Unit {
 		return Unit{"length", 1000, 1}
 	case "km", "kilometer", "kilometre":
 		return Unit{"length", 1000000, 1}
+	case "g", "gram":
+		return Unit{"mass", 1, 1}
+	case "kg", "kilogram":
+		return Unit{"mass", 1000, 1}
+	case "mg", "milligram":
+		return Unit{"mass", 1, 1000}
+	case "ml", "milliliter", "millilitre":
+		return Unit{"volume", 1, 1}
+	case "liter", "litre":
+		return Unit{"volume", 1000, 1}
+	case "radian":
+		return Unit{"angle", 1, 1}
+	}
+	return imperial(name)
+}
+
+// imperial returns the unit of length, mass or volume called name outside the metric system.
+func imperial(name string) Unit {
+	switch name {
 	case "inch", "inche", "in":
 		return Unit{"imperial length", 1, 1}
 	case "feet", "foot", "ft":
@@ -52,28 +71,16 @@ func UnitOf(name string) Unit {
 		return Unit{"imperial length", 36, 1}
 	case "mile", "mi":
 		return Unit{"imperial length", 63360, 1}
-	case "g", "gram":
-		return Unit{"mass", 1, 1}
-	case "kg", "kilogram":
-		return Unit{"mass", 1000, 1}
 	case "ounce", "oz":
 		return Unit{"imperial mass", 1, 1}
 	case "pound", "lb", "lbs":
 		return Unit{"imperial mass", 16, 1}
-	case "mg", "milligram":
-		return Unit{"mass", 1, 1000}
-	case "ml", "milliliter", "millilitre":
-		return Unit{"volume", 1, 1}
-	case "liter", "litre":
-		return Unit{"volume", 1000, 1}
 	case "pint":
 		return Unit{"imperial volume", 1, 1}
 	case "quart":
 		return Unit{"imperial volume", 2, 1}
 	case "gallon":
 		return Unit{"imperial volume", 8, 1}
-	case "radian":
-		return Unit{"angle", 1, 1}
 	}
 	return Unit{}
 }
