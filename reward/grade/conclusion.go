@@ -67,7 +67,7 @@ func isAlone(text string) bool {
 	word, _, titled := strings.Cut(text, ":")
 	titled = titled && len(word) > 1 && strings.IndexFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }) < 0
 	foreign := func(r rune) bool { return r >= utf8.RuneSelf && unicode.IsLetter(r) && !unicode.Is(unicode.Greek, r) }
-	counted := strings.Contains(text, "thousand") || strings.Contains(text, "illion") || strings.Contains(text, " base ")
+	counted := words.Contains(text, "thousand", "illion", " base ")
 	if titled || counted || strings.Contains(text, "i.e.") || len(text) > 200 || strings.ContainsAny(text, "\n'") || words.Prose(text) || strings.IndexFunc(text, foreign) >= 0 || strings.HasPrefix(text, "=>") || words.Concludes(text) {
 		return false
 	}

@@ -103,7 +103,7 @@ func explicit(text string) (end int, found claim) {
 		inside, _, _ := strings.Cut(tail[i+len("<answer>"):], "</answer>")
 		at := skip + i + len("<answer>") + len(inside)
 		_, _, boxed := markup.Boxed(inside)
-		marks := boxed || strings.Contains(strings.TrimSpace(inside), "\n") || strings.Contains(inside, "nswer") || strings.Contains(inside, "####")
+		marks := boxed || strings.Contains(strings.TrimSpace(inside), "\n") || words.Contains(inside, "nswer", "####")
 		switch {
 		case at < end || strings.TrimSpace(inside) == "":
 		case joinsTags(tail[:i]) || listsLines(inside):
@@ -155,7 +155,7 @@ func read1(s string) []string {
 	}
 	if letter := strings.Trim(words.First(s), ".,*;:"); !others(s) {
 		if _, ok := answer.Choice(letter); ok && strings.Contains(s, " (") {
-			if _, comment, _ := strings.Cut(strings.ToLower(s), " ("); !strings.HasPrefix(comment, "not") && !strings.HasPrefix(comment, "or") && !strings.HasPrefix(comment, "no") {
+			if _, comment, _ := strings.Cut(strings.ToLower(s), " ("); !words.Begins(comment, "not", "or", "no") {
 				return []string{s, letter}
 			}
 		}
@@ -198,7 +198,7 @@ func evaluated(s string) (string, bool) {
 		return "", false
 	}
 	left = strings.TrimLeft(left, " $")
-	return value, slices.ContainsFunc([]string{`\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`}, func(op string) bool { return strings.HasPrefix(left, op) })
+	return value, words.Begins(left, `\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`)
 }
 
 // joinsTags reports whether text ends in an answer's tag and a word that offers another.
@@ -269,8 +269,7 @@ func commented(s string) (string, bool) {
 
 // relates reports whether s says in LaTeX that a value is bounded or excluded.
 func relates(s string) bool {
-	return slices.ContainsFunc([]string{`\ne`, `\le`, `\ge`, `\lt`, `\gt`, `\not`, `\nmid`, `\mid`, `\to`, `\vee`, `\lor`, `\oplus`, `\pm`, `\mp`, "~~", `\cancel`},
-		func(sign string) bool { return strings.Contains(strings.NewReplacer(`\left`, "").Replace(s), sign) })
+	return words.Contains(strings.NewReplacer(`\left`, "").Replace(s), `\ne`, `\le`, `\ge`, `\lt`, `\gt`, `\not`, `\nmid`, `\mid`, `\to`, `\vee`, `\lor`, `\oplus`, `\pm`, `\mp`, "~~", `\cancel`)
 }
 
 // breaksOff reports whether s ends in an operator.
@@ -279,7 +278,7 @@ func breaksOff(s string) bool {
 		return true
 	}
 	s = strings.TrimRight(s, " $*\n)]}\\")
-	return slices.ContainsFunc([]string{"+", "-", "=", "×", "÷", "/", "^", "_", `\times`, `\cdot`, `\div`, "−", "·"}, func(op string) bool { return strings.HasSuffix(s, op) })
+	return words.Ends(s, "+", "-", "=", "×", "÷", "/", "^", "_", `\times`, `\cdot`, `\div`, "−", "·")
 }
 
 // undecided reports whether a bare answer that is not an expression has several values.

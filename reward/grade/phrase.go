@@ -31,7 +31,7 @@ func phrase(text string, marked bool, after int) (int, claim) {
 		if strings.HasPrefix(lower[i:], "ans") && !strings.HasPrefix(lower[i:], "answer") && expr.LetterAt(lower, i-1) {
 			continue // loans.
 		}
-		if word := lower[i:]; expr.LetterAt(word, len("answer")) && !strings.HasPrefix(word, "answers") && !strings.HasPrefix(word, "correct ") {
+		if word := lower[i:]; expr.LetterAt(word, len("answer")) && !words.Begins(word, "answers", "correct ") {
 			continue // answered
 		}
 		begin, ok := payload(text, i)
@@ -89,9 +89,7 @@ func repeated(text string, last, i int, value string) bool {
 // doubted reports whether the sentence after an answer, in lower case, offers another one.
 func doubted(rest string) bool {
 	if all := sentence.Split(rest[:min(len(rest), 200)]); len(all) > 0 {
-		return slices.ContainsFunc([]string{"could also be", "might also be", "but it could", "but it might", "or maybe ", "or perhaps ", "another answer is"}, func(words string) bool {
-			return strings.Contains(all[0].Text, words)
-		})
+		return words.Contains(all[0].Text, "could also be", "might also be", "but it could", "but it might", "or maybe ", "or perhaps ", "another answer is")
 	}
 	return false
 }

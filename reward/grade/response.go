@@ -94,7 +94,7 @@ func answered(text string) bool {
 // Japanese text, as ASCII.
 func tidy(s string) string {
 	s = withoutCalculator(s)
-	if strings.Contains(s, "</") || strings.Contains(s, "<br") {
+	if words.Contains(s, "</", "<br") {
 		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
 			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)
 	}

@@ -43,10 +43,10 @@ func (t *Task) vet(c claim) string {
 	if lead := strings.TrimSuffix(strings.TrimRight(strings.ToLower(c.lead), " $*"), " the"); strings.HasSuffix(lead, " of") && words.Before(lead) != "" {
 		return answer.Altered // the square of the answer
 	}
-	if end := strings.TrimRight(c.text, " .!*"); strings.HasSuffix(end, "is not") || strings.HasSuffix(end, "are not") || strings.HasSuffix(end, "isn't") {
+	if end := strings.TrimRight(c.text, " .!*"); words.Ends(end, "is not", "are not", "isn't") {
 		return answer.Altered
 	}
-	if strings.Contains(c.text, "''") && !strings.Contains(t.question.Text, "''") && !strings.Contains(t.question.Text, "econd") && !strings.Contains(t.gold, "''") {
+	if strings.Contains(c.text, "''") && !words.Contains(t.question.Text, "''", "econd") && !strings.Contains(t.gold, "''") {
 		return answer.Altered // f''(x)
 	}
 	if words.Negates(strings.ToLower(c.lead)) || strings.Contains(c.lead, " false that ") {
@@ -75,7 +75,7 @@ func (t *Task) vet(c claim) string {
 	if strings.IndexByte("<>", (strings.TrimLeft(c.text, " $*") + " ")[0]) >= 0 && !strings.ContainsAny(t.gold, "<>\\") {
 		return answer.Altered
 	}
-	if rest := strings.TrimLeft(c.text, " $*"); strings.HasPrefix(rest, `\div`) || strings.HasPrefix(rest, `\times`) || strings.HasPrefix(rest, "÷") || strings.HasPrefix(rest, "×") || strings.HasPrefix(rest, "/") {
+	if rest := strings.TrimLeft(c.text, " $*"); words.Begins(rest, `\div`, `\times`, "÷", "×", "/") {
 		return answer.Unfinished
 	}
 	if strings.ContainsAny(c.text, "∨?") && !strings.ContainsAny(t.gold, "∨?") || strings.Count(c.text, "≈")+strings.Count(c.text, `\approx`) > 1 {
@@ -179,10 +179,10 @@ func otherCurrency(text, question string) bool {
 // inFahrenheit reports whether an answer is a temperature in degrees Fahrenheit.
 func inFahrenheit(text string) bool {
 	text = strings.NewReplacer(`\text`, "", `\mathrm`, "", "{", "", "}", "", "$", "", " ", "", `^\circ`, "°").Replace(text)
-	return strings.Contains(text, "°F") || strings.Contains(text, "Fahrenheit")
+	return words.Contains(text, "°F", "Fahrenheit")
 }
 
 // congruent reports whether s speaks of numbers modulo another.
 func congruent(s string) bool {
-	return strings.Contains(s, "(mod") || strings.Contains(s, `\pmod`) || strings.Contains(s, " mod") || strings.Contains(s, "≡") || strings.Contains(s, `\equiv`) || strings.Contains(s, "congruent")
+	return words.Contains(s, "(mod", `\pmod`, " mod", "≡", `\equiv`, "congruent")
 }

@@ -39,7 +39,7 @@ func alters(q *question.Question, name string) bool {
 		for _, f := range strings.Fields(strings.ToLower(name)) {
 			compares := f == "than" || strings.HasSuffix(f, "er") || f == "more" || f == "less" || f == "short" || f == "over" || f == "above"
 			asked = asked && (!words.Alters(f) && !compares || strings.Contains(last, f) && slices.Contains([]string{"least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus"}, f) ||
-				compares && slices.ContainsFunc([]string{"than", "exceed", "above", "difference", "increase", "decrease", "compar", "more", "less", "farther", "short", "far "}, func(word string) bool { return strings.Contains(last, word) }))
+				compares && words.Contains(last, "than", "exceed", "above", "difference", "increase", "decrease", "compar", "more", "less", "farther", "short", "far "))
 		}
 		if asked {
 			return false

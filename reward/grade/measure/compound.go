@@ -36,7 +36,7 @@ func read(s string) (Measure, int) {
 			break
 		}
 		loose := len(m.Units) > 0 && !strings.Contains(s[end:at], "and")
-		if rest := strings.TrimLeft(s[at+n:], " $}*"); loose && (strings.HasPrefix(rest, "a ") || strings.HasPrefix(rest, "per ") || strings.HasPrefix(rest, "each") || strings.HasPrefix(rest, "every")) {
+		if rest := strings.TrimLeft(s[at+n:], " $}*"); loose && words.Begins(rest, "a ", "per ", "each", "every") {
 			break // 6 weeks, 3 days a week
 		}
 		m.Units = append(m.Units, u)
@@ -90,7 +90,7 @@ func (m Measure) part(s string) (*big.Rat, Unit, int) {
 	for name < len(after) && after[name]|0x20 >= 'a' && after[name]|0x20 <= 'z' {
 		name++
 	}
-	if strings.HasPrefix(after, "'") || strings.HasPrefix(after, `"`) {
+	if words.Begins(after, "'", `"`) {
 		name = 1
 	}
 	u := m.unit(after[:name])

@@ -3,7 +3,6 @@
 package question
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 
@@ -36,10 +35,8 @@ func New(text string, find func() []string) *Question {
 	return q
 }
 
-// Asks reports whether the question contains one of the words.
-func (q *Question) Asks(words ...string) bool {
-	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(q.lower, word) })
-}
+// Asks reports whether the question contains one of the texts, which are in lower case.
+func (q *Question) Asks(texts ...string) bool { return words.Contains(q.lower, texts...) }
 
 // Last returns the last sentence of the question in lower case.
 func (q *Question) Last() string { return q.last }
@@ -52,17 +49,16 @@ func (q *Question) From(phrase string) string {
 	return ""
 }
 
-// LastHas reports whether the last sentence contains one of the words.
-func (q *Question) LastHas(words ...string) bool {
-	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(q.last, word) })
-}
+// LastHas reports whether the last sentence contains one of the texts, which are in lower
+// case.
+func (q *Question) LastHas(texts ...string) bool { return words.Contains(q.last, texts...) }
 
 // AsksShare reports whether a percentage may answer the question.
 func (q *Question) AsksShare() bool {
 	last := q.Last()
 	for _, word := range []string{"percent", "probability", "chance", "likel", "odds", "%"} {
 		if strings.Contains(last, word) {
-			return !strings.Contains(last, "what is "+word) && !strings.Contains(last, "% of ") || strings.Contains(last, "percent")
+			return !words.Contains(last, "what is "+word, "% of ") || strings.Contains(last, "percent")
 		}
 	}
 	return q.Asks("percent", "%") && !q.Asks("how many", "how much")

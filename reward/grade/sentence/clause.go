@@ -33,7 +33,7 @@ func (s clauses) conclusion() int {
 		", which means", ", which leaves ", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
 		at = max(at, strings.LastIndex(s.lower, word))
 	}
-	if begin := strings.TrimLeft(s.lower, " *\n"); at == 0 && (strings.HasPrefix(begin, "because ") || strings.HasPrefix(begin, "since ")) {
+	if begin := strings.TrimLeft(s.lower, " *\n"); at == 0 && words.Begins(begin, "because ", "since ") {
 		at = max(0, strings.LastIndex(s.lower, ", "))
 	}
 	return at
@@ -87,7 +87,7 @@ func (s clauses) leftover() int {
 		return at
 	}
 	of := strings.TrimLeft(s.text[taken.Hi:], " *$")
-	part := words.Concludes(s.text) && (strings.HasPrefix(of, "of ") || strings.HasPrefix(of, "out of "))
+	part := words.Concludes(s.text) && words.Begins(of, "of ", "out of ")
 	result, known := taken, taken.Sum
 	seen := s.given(left, at)
 	for _, p := range slices.Backward(s.past) {

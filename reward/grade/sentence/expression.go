@@ -1,13 +1,13 @@
 package sentence
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // The bounds on an expression in plain text, in bytes: one token, and the whole
@@ -24,7 +24,7 @@ func expressionAt(s string, i int) int {
 	if i > 0 && strings.IndexByte(" \n\t*$=:,\"", s[i-1]) < 0 && (s[i-1] != '(' || i > 1 && s[i-2] == '(') {
 		return 0
 	}
-	if strings.IndexByte("+*/=<>", s[i]) >= 0 || strings.HasPrefix(s[i:], "- ") || strings.HasPrefix(s[i:], "×") || strings.HasPrefix(s[i:], "÷") || s[i] == ' ' || s[i] == '\n' {
+	if strings.IndexByte("+*/=<>", s[i]) >= 0 || words.Begins(s[i:], "- ", "×", "÷") || s[i] == ' ' || s[i] == '\n' {
 		return 0
 	}
 	end, depth, counted := i, 0, operators{}
@@ -136,7 +136,7 @@ func (o *operators) enough(text string) bool {
 
 // StartsFunction reports whether s begins with a function, a root or π in plain text.
 func StartsFunction(s string) bool {
-	return slices.ContainsFunc([]string{"sqrt", "√", "π", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln"}, func(name string) bool { return strings.HasPrefix(s, name) })
+	return words.Begins(s, "sqrt", "√", "π", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln")
 }
 
 // isMixed reports whether text is a mixed number.

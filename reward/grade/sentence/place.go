@@ -56,7 +56,7 @@ func (p place) isGroup() bool {
 // isResult reports whether "=", "equals" or "rounds to" precedes p.
 func (p place) isResult() bool {
 	before := strings.TrimRight(strings.ToLower(p.before(24)), " $*")
-	if strings.HasSuffix(before, "=") || strings.HasSuffix(before, " equals") {
+	if words.Ends(before, "=", " equals") {
 		return true
 	}
 	return strings.Contains(before, "round") && strings.HasSuffix(before, " to")
@@ -93,7 +93,7 @@ func (p place) isMark(hi int) bool {
 	if before == "" && hi < len(t) && (t[hi-1] == '.' || t[hi] == '.' || t[hi] == ')') && strings.TrimSpace(t[hi+1:]) != "" {
 		return true
 	}
-	if rest, ok := strings.CutPrefix(t[hi:], " times "); ok && (strings.HasPrefix(rest, "a ") || strings.HasPrefix(rest, "per ")) { // 3 times a week
+	if rest, ok := strings.CutPrefix(t[hi:], " times "); ok && words.Begins(rest, "a ", "per ") { // 3 times a week
 		return true
 	}
 	for _, ordinal := range []string{"st", "nd", "rd", "th"} {
@@ -116,10 +116,10 @@ func (p place) isAside() bool {
 	if strings.HasSuffix(strings.TrimRight(before, " $*"), "=") {
 		return false
 	}
-	if k := max(strings.LastIndex(before, " than "), strings.LastIndex(before, "as many as "), strings.LastIndex(before, "as much as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") && !strings.Contains(before[k:], " are ") && !strings.Contains(before[k:], " is ") {
+	if k := max(strings.LastIndex(before, " than "), strings.LastIndex(before, "as many as "), strings.LastIndex(before, "as much as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") && !words.Contains(before[k:], " are ", " is ") {
 		return true
 	}
-	if k := max(strings.LastIndex(before, " from "), strings.LastIndex(before, "times as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") && (strings.Contains(before[k:], " to ") || strings.Contains(before[k:], " as ")) {
+	if k := max(strings.LastIndex(before, " from "), strings.LastIndex(before, "times as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") && words.Contains(before[k:], " to ", " as ") {
 		return true
 	}
 	fields := strings.FieldsFunc(strings.ToLower(before), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != ',' && r != '=' && r != ':' })
@@ -129,7 +129,7 @@ func (p place) isAside() bool {
 			return false
 		}
 		f = strings.TrimRight(f, ",=:")
-		if slices.Contains(skipped(), f) || strings.HasSuffix(f, "ing") || strings.HasSuffix(f, "'s") {
+		if slices.Contains(skipped(), f) || words.Ends(f, "ing", "'s") {
 			continue
 		}
 		switch {

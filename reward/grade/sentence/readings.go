@@ -44,9 +44,7 @@ func (s Sentence) Readings() []string {
 
 // derives reports whether a clause without numbers computes with those before it.
 func derives(clause string) bool {
-	return slices.ContainsFunc([]string{" half of", " twice", " double", " the rest", " that minus", " that plus", " less than", " more than"}, func(words string) bool {
-		return strings.Contains(clause, words)
-	})
+	return words.Contains(clause, " half of", " twice", " double", " the rest", " that minus", " that plus", " less than", " more than")
 }
 
 // counted returns the number in words that a sentence concludes after its reason:
@@ -54,7 +52,7 @@ func derives(clause string) bool {
 func (s Sentence) counted() (string, bool) {
 	at := strings.LastIndex(s.Text, ", ")
 	lower := strings.ToLower(strings.TrimSpace(s.Text))
-	if at < 0 || !strings.HasPrefix(lower, "since ") && !strings.HasPrefix(lower, "because ") && !strings.HasPrefix(lower, "as ") {
+	if at < 0 || !words.Begins(lower, "since ", "because ", "as ") {
 		return "", false
 	}
 	if slices.ContainsFunc(s.Values(), func(c Value) bool { return c.Lo > at }) {

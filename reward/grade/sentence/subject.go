@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Main returns what a sentence is about: readings of the last candidate that is not
@@ -51,16 +52,14 @@ func (s Sentence) Main() []string {
 // Hedges reports whether a sentence leaves open which of several values is the answer.
 func (s Sentence) Hedges() bool {
 	lower := strings.ToLower(s.Text)
-	open := slices.ContainsFunc([]string{"but it might", "but it could", "but might be", "but could be", "somewhere between", "under the second", "in the second case", "on the other reading", "if that is not", "give or take", "alternatively", "both accepted", "seems to work", "works too", "votes)", "(or ", "either is", "both are", "would also be", "also acceptable", "also possible", "in which case", "although it could", "also works"},
-		func(word string) bool { return strings.Contains(lower, word) })
+	open := words.Contains(lower, "but it might", "but it could", "but might be", "but could be", "somewhere between", "under the second", "in the second case", "on the other reading", "if that is not", "give or take", "alternatively", "both accepted", "seems to work", "works too", "votes)", "(or ", "either is", "both are", "would also be", "also acceptable", "also possible", "in which case", "although it could", "also works")
 	if all := s.Values(); !open && len(all) > 1 && strings.HasPrefix(strings.TrimLeft(s.Text[all[0].Hi:], " %$*"), "(") && strings.Contains(lower[all[0].Hi:], " if ") {
 		open = true // 25% (33.3% if …)
 	}
 	if all := s.Values(); !open && len(all) > 1 && strings.Contains(lower[all[0].Hi:], " if ") && strings.Count(lower[all[0].Hi:], " if ") > 1 {
 		open = true // 1/9 if …, and 2/21 if …
 	}
-	if !open && (!slices.ContainsFunc([]string{"could be", "might be", "may be", "or possibly", "or perhaps", "or maybe", "could also", "might also", "depending on"},
-		func(word string) bool { return strings.Contains(lower, word) }) || !strings.Contains(lower, " or ") && !strings.Contains(lower, "also")) {
+	if !open && (!words.Contains(lower, "could be", "might be", "may be", "or possibly", "or perhaps", "or maybe", "could also", "might also", "depending on") || !words.Contains(lower, " or ", "also")) {
 		return false
 	}
 	all := s.Values()
@@ -89,5 +88,5 @@ func isDenied(before, after string) bool {
 		return true
 	}
 	after = strings.TrimLeft(after, " $*)")
-	return slices.ContainsFunc([]string{"is not ", "is wrong", "is incorrect", "is extraneous", "is rejected", "is impossible", "isn't"}, func(word string) bool { return strings.HasPrefix(after, word) })
+	return words.Begins(after, "is not ", "is wrong", "is incorrect", "is extraneous", "is rejected", "is impossible", "isn't")
 }

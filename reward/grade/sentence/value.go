@@ -169,7 +169,7 @@ func hasVariable(s string) bool {
 // isStated reports whether p begins a sentence or follows a colon or "is".
 func (p place) isStated() bool {
 	before := strings.TrimRight(p.before(8), " $*")
-	return before == "" || strings.HasSuffix(before, ":") || strings.HasSuffix(before, " is") || strings.HasSuffix(before, " that")
+	return before == "" || words.Ends(before, ":", " is", " that")
 }
 
 // hasCoefficient reports whether s is a number and a letter, as in 3n, that is not a unit.

@@ -97,7 +97,7 @@ func kinds() [][]string {
 
 // IsVerb reports whether a word after a name may be its verb.
 func IsVerb(word string) bool {
-	return strings.HasSuffix(word, "s") || strings.HasSuffix(word, "ed") || slices.Contains([]string{"has", "had", "will", "can", "did", "won", "got", "sat", "ran"}, word)
+	return Ends(word, "s", "ed") || slices.Contains([]string{"has", "had", "will", "can", "did", "won", "got", "sat", "ran"}, word)
 }
 
 // Negated reports whether a text has a negation that is not among the wanted words.

@@ -21,13 +21,8 @@ func Concludes(s string) bool {
 // Remarks reports whether a sentence begins like a check or an explanation.
 func Remarks(s string) bool {
 	s = strings.ToLower(strings.TrimLeft(s, " \n*#-✅✓("))
-	for _, begin := range []string{"check", "verif", "we can check", "we can verify", "to verify", "to check", "note", "this is because", "this matches",
-		"this makes sense", "this answer", "this result", "this is consistent", "indeed", "remember", "as a check", "for reference", "this agrees", "this confirms"} {
-		if strings.HasPrefix(s, begin) {
-			return true
-		}
-	}
-	return false
+	return Begins(s, "check", "verif", "we can check", "we can verify", "to verify", "to check", "note", "this is because", "this matches",
+		"this makes sense", "this answer", "this result", "this is consistent", "indeed", "remember", "as a check", "for reference", "this agrees", "this confirms")
 }
 
 // Corrects reports whether a sentence takes something back.
@@ -53,36 +48,35 @@ func IsCutOff(s string) bool {
 	if s == "" || !expr.LetterAt(s, len(s)-1) || strings.ContainsAny(s, "0123456789\n") || len(strings.Fields(s)) < 4 {
 		return false
 	}
-	return slices.ContainsFunc([]string{"To ", "Now", "Next", "Then ", "We ", "Let", "First", "Since", "If ", "Finally, we", "So we", "And "}, func(begin string) bool { return strings.HasPrefix(s, begin) })
+	return Begins(s, "To ", "Now", "Next", "Then ", "We ", "Let", "First", "Since", "If ", "Finally, we", "So we", "And ")
 }
 
 // RepeatsQuestion reports whether a sentence only repeats the question.
 func RepeatsQuestion(s string) bool {
 	s = strings.ToLower(strings.TrimSpace(s))
-	return strings.HasSuffix(s, "?") && !strings.Contains(s, "=") || slices.ContainsFunc([]string{"we need to find", "we want to find", "we are asked", "we must find", "we have to find", "the question asks", "the problem asks",
-		"the problem says", "the question says", "let's find", "let us find"}, func(begin string) bool {
-		return strings.HasPrefix(s, begin) && !strings.Contains(s, ", which is ") && !strings.Contains(s, "=")
-	})
+	if strings.Contains(s, "=") {
+		return false
+	}
+	return strings.HasSuffix(s, "?") || !strings.Contains(s, ", which is ") && Begins(s, "we need to find", "we want to find", "we are asked", "we must find",
+		"we have to find", "the question asks", "the problem asks", "the problem says", "the question says", "let's find", "let us find")
 }
 
 // GivesUp reports whether a sentence states that no answer can be given.
 func GivesUp(s string) bool {
 	s = strings.ReplaceAll(strings.ToLower(s), "’", "'")
-	return slices.ContainsFunc([]string{"need more information", "not enough information", "insufficient information", "cannot be determined", "can't be determined",
+	return Contains(s, "need more information", "not enough information", "insufficient information", "cannot be determined", "can't be determined",
 		"cannot determine", "can't determine", "cannot solve", "can't solve", "unable to", "don't know", "do not know", "not sure", "can't decide", "cannot decide",
-		"cannot answer", "can't answer", "take that back", "take it back", "give no answer", "cannot help", "can't help"}, func(phrase string) bool { return strings.Contains(s, phrase) })
+		"cannot answer", "can't answer", "take that back", "take it back", "give no answer", "cannot help", "can't help")
 }
 
 // IsChat reports whether a sentence addresses the reader.
 func IsChat(s string) bool {
 	s = strings.ToLower(strings.TrimLeft(s, " \n*(_>#-"))
-	for _, begin := range []string{"i hope", "let me know", "feel free", "note:", "note that this assumes", "do you", "would you", "please", "hope this", "is there", "thank",
-		"confidence", "difficulty", "source:", "rating", "i'm confident", "i am confident", "tags:", "topic:"} {
-		if strings.HasPrefix(s, begin) {
-			return true
-		}
+	if Begins(s, "i hope", "let me know", "feel free", "note:", "note that this assumes", "do you", "would you", "please", "hope this", "is there", "thank",
+		"confidence", "difficulty", "source:", "rating", "i'm confident", "i am confident", "tags:", "topic:") {
+		return true
 	}
-	if strings.HasPrefix(s, "if you") && (strings.Contains(s, "question") || strings.Contains(s, "help") || strings.Contains(s, "let me know")) {
+	if strings.HasPrefix(s, "if you") && Contains(s, "question", "help", "let me know") {
 		return true
 	}
 	return strings.Trim(s, " \n*#-_=.`$\\[]()") == ""
@@ -90,12 +84,7 @@ func IsChat(s string) bool {
 
 // Restates reports whether the words between two values announce a restatement.
 func Restates(between string) bool {
-	for _, word := range []string{"or", "which is", "i.e.", "that is", "=", "(", "which equals"} {
-		if strings.Contains(between, word) && len(between) < 40 {
-			return true
-		}
-	}
-	return false
+	return len(between) < 40 && Contains(between, "or", "which is", "which equals", "i.e.", "that is", "=", "(")
 }
 
 // Rounds reports whether a rounded value follows the exact one.
@@ -127,11 +116,11 @@ func Before(text string) string {
 		return "times" // 1/3 of
 	}
 	for _, sign := range []string{">", "<", "≥", "≤", "≠", "!="} {
-		if strings.HasSuffix(text, " "+sign) || strings.HasSuffix(text, "`"+sign) || sign == "!=" && strings.HasSuffix(text, sign) {
+		if Ends(text, " "+sign, "`"+sign) || sign == "!=" && strings.HasSuffix(text, sign) {
 			return sign
 		}
 	}
-	if strings.HasSuffix(text, "nothing other than") || strings.HasSuffix(text, "no other than") || strings.HasSuffix(text, "nothing but") || strings.HasSuffix(text, "no less than") && strings.HasSuffix(text, "no more and no less than") {
+	if Ends(text, "nothing other than", "no other than", "nothing but") || strings.HasSuffix(text, "no less than") && strings.HasSuffix(text, "no more and no less than") {
 		return ""
 	}
 	for _, word := range []string{"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
@@ -144,7 +133,7 @@ func Before(text string) string {
 		if !ok || head != "" && expr.LetterAt(head, len(head)-1) {
 			continue
 		}
-		if strings.HasSuffix(word, "other than") && (strings.HasSuffix(head, "nothing ") || strings.HasSuffix(head, "no ")) {
+		if strings.HasSuffix(word, "other than") && Ends(head, "nothing ", "no ") {
 			return ""
 		}
 		verb := strings.TrimRight(head, " ")
@@ -175,7 +164,7 @@ func Negates(text string) bool {
 		case "not", "never", "cannot", "no", "nor", "neither":
 			return true
 		}
-		if strings.HasSuffix(word, "n't") || strings.HasSuffix(word, "n’t") {
+		if Ends(word, "n't", "n’t") {
 			return true
 		}
 	}
