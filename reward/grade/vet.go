@@ -18,67 +18,86 @@ func (t *Task) vet(c claim) string {
 	if t.question.Text == "" {
 		return ""
 	}
-	gold := strings.ToLower(t.gold)
-	lo, hi := 0, 0 // the clause that holds the value
+	at, end := locate(c.text, t.gold)
+	lo, hi := 0, 0 // the clause of a mark that holds the value
 	if c.marked && hasDigit(t.gold) {
-		lo, hi = clauseOf(c.text, t.gold)
+		lo, hi = clause(c.text, at, end)
 	}
-	if at := valueAt(c.text, t.gold); at >= 0 && answer.OtherQuantity(t.question, c.lead+" "+c.text[:at]) {
+	if at >= 0 && answer.OtherQuantity(t.question, c.lead+" "+c.text[:at]) {
 		return answer.Altered
 	}
-	for i, part := range []string{c.text[lo:hi], c.text[:lo], c.text[hi:]} {
-		for _, word := range strings.FieldsFunc(strings.ToLower(withoutCommands(emphasis().Replace(part))), notInWord) {
+	if fault := t.vetWords(c.text, lo, hi); fault != "" {
+		return fault
+	}
+	switch {
+	case !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(c.text):
+		return answer.Several
+	case c.isDenied(), t.otherDerivative(c.text):
+		return answer.Altered
+	case congruent(c.text) && !congruent(t.gold) && !congruent(t.question.Text) && !strings.Contains(t.question.Text, "remainder"):
+		return answer.Unfinished
+	case strings.Contains(c.text[lo:hi], " per ") && !t.question.AsksRate():
+		return answer.OtherUnit
+	case c.marked:
+		return t.vetSigns(c.text)
+	}
+	return ""
+}
+
+// vetWords returns why the words of a claim change its value, or "". Its clause text[lo:hi]
+// holds no words but those of the question and of plain answers.
+func (t *Task) vetWords(text string, lo, hi int) string {
+	gold := strings.ToLower(t.gold)
+	for i, part := range []string{text[lo:hi], text[:lo], text[hi:]} {
+		part = strings.ToLower(withoutCommands(words.WithoutEmphasis(part)))
+		for _, word := range strings.FieldsFunc(part, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != '’' }) {
 			switch {
 			case len(word) < 3 || t.question.Has(word) || word == "per" && t.question.AsksRate() || strings.Contains(gold, word):
 			case words.Doubts(word):
 				return answer.Altered
 			case i == 0 && !words.Neutral(word) && !words.Counts(word) && !measure.IsUnit(word):
-				return "strange " + word
+				return answer.Strange
 			}
 		}
 	}
-	if !strings.ContainsAny(gold, "/0123456789") && joinsWords(c.text) {
-		return answer.Several
+	return ""
+}
+
+// isDenied reports whether the words around a claim deny it or compute with it: "It is false
+// that the answer is 5", "the square of the answer is 5", "5 is not".
+func (c claim) isDenied() bool {
+	lead := strings.ToLower(c.lead)
+	if words.Negates(lead) || strings.Contains(lead, " false that ") || words.Ends(strings.TrimRight(c.text, " .!*"), "is not", "are not", "isn't") {
+		return true
 	}
-	if lead := strings.TrimSuffix(strings.TrimRight(strings.ToLower(c.lead), " $*"), " the"); strings.HasSuffix(lead, " of") && words.Before(lead) != "" {
-		return answer.Altered // the square of the answer
-	}
-	if end := strings.TrimRight(c.text, " .!*"); words.Ends(end, "is not", "are not", "isn't") {
-		return answer.Altered
-	}
-	if strings.Contains(c.text, "''") && !words.Contains(t.question.Text, "''", "econd") && !strings.Contains(t.gold, "''") {
-		return answer.Altered // f''(x)
-	}
-	if words.Negates(strings.ToLower(c.lead)) || strings.Contains(c.lead, " false that ") {
-		return answer.Altered
-	}
-	if strings.Contains(c.text, "'(") && !strings.ContainsAny(t.question.Text+t.gold, "'") && !t.question.AsksSlope() && hasDigit(t.gold) {
-		return answer.Altered // f'(2)
-	}
-	if congruent(c.text) && !congruent(t.gold) && !congruent(t.question.Text) && !strings.Contains(t.question.Text, "remainder") {
-		return answer.Unfinished
-	}
-	if strings.Contains(c.text[lo:max(hi, lo)], " per ") && !t.question.AsksRate() {
-		return answer.OtherUnit
-	}
-	if !c.marked || answer.IsBlock(t.gold) {
-		return ""
-	}
-	for _, sign := range []string{`\to`, `\rightarrow`, "→", "->"} {
-		if strings.Contains(c.text, sign) && !strings.Contains(c.text, sign+"p") && !strings.Contains(t.gold, sign) && !strings.Contains(c.text, "lim") {
+	of := strings.TrimSuffix(strings.TrimRight(lead, " $*"), " the")
+	return strings.HasSuffix(of, " of") && words.Before(of) != ""
+}
+
+// otherDerivative reports whether text writes a derivative, such as f'(2) or f”(x), that
+// neither the question nor the reference answer has.
+func (t *Task) otherDerivative(text string) bool {
+	known := t.question.Text + t.gold
+	return strings.Contains(text, "''") && !strings.Contains(known, "''") && !strings.Contains(t.question.Text, "econd") ||
+		strings.Contains(text, "'(") && !strings.Contains(known, "'") && !t.question.AsksSlope() && hasDigit(t.gold)
+}
+
+// vetSigns returns why the signs inside a mark make it no answer, or "".
+func (t *Task) vetSigns(text string) string {
+	for _, arrow := range []string{`\to`, `\rightarrow`, "→", "->"} {
+		if strings.Contains(text, arrow) && !words.Contains(text, arrow+"p", "lim") && !strings.Contains(t.gold, arrow) {
 			return answer.Altered
 		}
 	}
-	if otherCurrency(c.text, t.question.Text) || strings.Contains(t.question.Text, "Celsius") && inFahrenheit(c.text) && strings.LastIndex(t.question.Text, "Celsius") > strings.LastIndex(t.question.Text, "Fahrenheit") {
+	start := strings.TrimLeft(text, " $*")
+	switch asked := t.question.Text; {
+	case otherCurrency(text, asked), inFahrenheit(text) && strings.LastIndex(asked, "Celsius") > strings.LastIndex(asked, "Fahrenheit"):
 		return answer.OtherUnit
-	}
-	if strings.IndexByte("<>", (strings.TrimLeft(c.text, " $*") + " ")[0]) >= 0 && !strings.ContainsAny(t.gold, "<>\\") {
+	case words.Begins(start, "<", ">") && !strings.ContainsAny(t.gold, "<>\\"):
 		return answer.Altered
-	}
-	if rest := strings.TrimLeft(c.text, " $*"); words.Begins(rest, `\div`, `\times`, "÷", "×", "/") {
+	case words.Begins(start, `\div`, `\times`, "÷", "×", "/"):
 		return answer.Unfinished
-	}
-	if strings.ContainsAny(c.text, "∨?") && !strings.ContainsAny(t.gold, "∨?") || strings.Count(c.text, "≈")+strings.Count(c.text, `\approx`) > 1 {
+	case strings.ContainsAny(text, "∨?") && !strings.ContainsAny(t.gold, "∨?"), strings.Count(text, "≈")+strings.Count(text, `\approx`) > 1:
 		return answer.Several
 	}
 	return ""
@@ -107,51 +126,36 @@ func withoutCommands(s string) string {
 	return b.String()
 }
 
-func notInWord(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != '’' }
-
-// valueAt returns the offset of the first value in s that equals gold, or -1.
-func valueAt(s, gold string) int {
+// locate returns the bounds of the first value in s that equals gold, or -1.
+func locate(s, gold string) (lo, hi int) {
 	for _, part := range sentence.Split(s) {
 		for _, c := range part.Values() {
 			if answer.SameValue(gold, c.Text) {
-				return part.Lo + c.Lo
+				return part.Lo + c.Lo, part.Lo + c.Hi
 			}
 		}
 	}
-	return -1
+	return -1, -1
 }
 
-// clauseOf returns the bounds of the clause of s that holds the first value equal to gold,
-// or of all of s.
-func clauseOf(s, gold string) (lo, hi int) {
-	at, end := -1, 0
-	for _, part := range sentence.Split(s) {
-		for _, c := range part.Values() {
-			if at < 0 && answer.SameValue(gold, c.Text) {
-				at, end = part.Lo+c.Lo, part.Lo+c.Hi
-			}
-		}
-	}
+// clause returns the bounds of the clause of s that holds the value s[at:end], or of all of s
+// if there is none.
+func clause(s string, at, end int) (lo, hi int) {
+	hi = len(s)
 	if at < 0 {
-		return 0, len(s)
+		return 0, hi
 	}
 	for _, sep := range []string{",", ";", ":", " ("} {
 		if i := strings.LastIndex(s[:at], sep); i >= 0 {
 			lo = max(lo, i+len(sep))
 		}
 	}
-	hi = len(s)
 	for _, sep := range []string{",", ";", ")", " (", ". "} {
 		if n := strings.Index(s[end:hi], sep); n >= 0 {
 			hi = end + n
 		}
 	}
 	return lo, hi
-}
-
-// emphasis removes double negations.
-func emphasis() *strings.Replacer {
-	return strings.NewReplacer("nothing other than ", "", "none other than ", "", "no other than ", "", "nothing but ", "", "no more and no less than ", "")
 }
 
 // joinsWords reports whether a slash stands between two words: "knight/knave".

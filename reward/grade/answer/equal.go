@@ -28,6 +28,7 @@ const (
 	Unfinished = "unfinished: it still has to be evaluated or solved"
 	Echo       = "repeats the question"
 	Altered    = "the words around the value change it"
+	Strange    = "words that neither the question nor a plain answer uses"
 )
 
 // Equal reports whether got is the same answer as want, whatever the question. Both are

@@ -13,76 +13,74 @@ import (
 // has the value of want, or "".
 func form(q *question.Question, want, got *expr.Node, text string) string {
 	w, g := unlabelled(want), unlabelled(got)
-	if algebra.Literal(w) && !algebra.Literal(g) && g.Kind < expr.Bracket {
+	if unfinished(w, g) {
 		return Unfinished
 	}
-	if algebra.Divides(g) && !algebra.Divides(w) {
-		return Unfinished
+	literal, key := algebra.Literal(w), algebra.Key(g)
+	switch {
+	case literal && q.Asks("exact") && notation(w) == "fraction" && notation(g) == "decimal" && !algebra.Exact(w, g):
+		return OtherValue
+	case key == algebra.Key(w) && !(literal && q.Transforms()):
+		return ""
+	case q.Formulas().Keys[key]:
+		return Echo
+	case !q.Transforms() && !q.Asks("decimal", "mixed number"):
+		return ""
+	case literal:
+		return numberForm(q, w, g, text)
+	}
+	return expressionForm(q, w, g)
+}
+
+// unfinished reports whether g has operations left to do that w does not have.
+func unfinished(w, g *expr.Node) bool {
+	if algebra.Literal(w) && !algebra.Literal(g) && g.Kind < expr.Bracket || algebra.Divides(g) && !algebra.Divides(w) {
+		return true
 	}
 	allowed := algebra.Pending(w)
 	for _, part := range parts(g) {
 		for name := range algebra.Pending(part) {
 			if !allowed[name] {
-				return Unfinished
+				return true
 			}
 		}
 	}
-	if q.Asks("exact") && algebra.Literal(w) && notation(w) == "fraction" && notation(g) == "decimal" && !algebra.Exact(w, g) {
-		return OtherValue
-	}
-	if allowed["product"] && isConstant(w) && isConstant(g) && algebra.Leaves(g) < algebra.Leaves(w) && !algebra.Literal(g) {
-		return Unfinished // 2 × 45
-	}
-	key := algebra.Key(g)
-	if key == algebra.Key(w) && !(algebra.Literal(w) && q.Transforms()) {
-		return ""
-	}
-	if q.Formulas().Keys[key] {
-		return Echo
-	}
-	if !q.Transforms() && !q.Asks("decimal", "mixed number") {
-		return ""
-	}
-	if algebra.Literal(w) {
-		text = markup.Compact(text)
-		switch factor, tens := algebra.Mantissa(g); {
-		case q.Formulas().Given[text] && notation(g) != notation(w):
-			return Echo
-		case tens && q.Asks("scientific") && (factor.Cmp(big.NewRat(10, 1)) >= 0 || factor.Cmp(big.NewRat(1, 1)) < 0):
-			return OtherForm
-		}
-		if q.Reduces() && algebra.Reduced(w) && !algebra.Reduced(g) {
-			return Unfinished
-		}
-		if notation(w) == "mixed" && notation(g) != "mixed" && q.Asks("mixed") {
-			return OtherForm
-		}
-		if notation(w) == "decimal" && notation(g) == "fraction" && q.Asks("as a decimal", "decimal form", "in decimal", "to a decimal", "equivalent decimal", "decimal equivalent", "decimal number", "terminating decimal", "a decimal") {
-			return OtherForm
-		}
-		return ""
-	}
-	if q.Reduces() && algebra.Reduced(w) && !algebra.Reduced(g) {
-		return Unfinished
-	}
+	return allowed["product"] && isConstant(w) && isConstant(g) && algebra.Leaves(g) < algebra.Leaves(w) && !algebra.Literal(g) // 2 × 45 for 2 × 3^2 × 5
+}
+
+// numberForm returns why a number g, written as text, is not in the form of the number w that
+// the question asks for, or "".
+func numberForm(q *question.Question, w, g *expr.Node, text string) string {
+	wanted, written := notation(w), notation(g)
+	factor, tens := algebra.Mantissa(g)
 	switch {
-	case algebra.Squares(g) < algebra.Squares(w), q.Asks("in terms of", "only") && !algebra.SameFunctions(w, g):
+	case q.Formulas().Given[markup.Compact(text)] && written != wanted:
+		return Echo
+	case tens && q.Asks("scientific") && (factor.Cmp(big.NewRat(10, 1)) >= 0 || factor.Cmp(big.NewRat(1, 1)) < 0):
 		return OtherForm
-	case w.Kind == expr.Relation:
-		if explicit(w) && !explicit(g) {
-			return OtherForm
-		}
-	case w.Kind == expr.Product || w.Kind == expr.Power:
-		if algebra.Factors(g) < algebra.Factors(w) && !algebra.Expanded(w) {
-			return OtherForm
-		}
-	case w.Kind == expr.Sum && algebra.Expanded(w) && !algebra.Expanded(g):
+	case q.Reduces() && algebra.Reduced(w) && !algebra.Reduced(g):
+		return Unfinished
+	case wanted == "mixed" && written != "mixed" && q.Asks("mixed"):
+		return OtherForm
+	case wanted == "decimal" && written == "fraction" && q.Asks("a decimal", "decimal form", "in decimal", "equivalent decimal", "decimal equivalent", "decimal number", "terminating decimal"):
 		return OtherForm
 	}
-	if q.Asks("rationali") && algebra.Rationalized(w) && !algebra.Rationalized(g) {
+	return ""
+}
+
+// expressionForm returns why g is not in the form of w that the question asks for, or "".
+func expressionForm(q *question.Question, w, g *expr.Node) string {
+	switch {
+	case q.Reduces() && algebra.Reduced(w) && !algebra.Reduced(g):
+		return Unfinished
+	case algebra.Squares(g) < algebra.Squares(w),
+		q.Asks("in terms of", "only") && !algebra.SameFunctions(w, g),
+		w.Kind == expr.Relation && explicit(w) && !explicit(g),
+		(w.Kind == expr.Product || w.Kind == expr.Power) && !algebra.Expanded(w) && algebra.Factors(g) < algebra.Factors(w),
+		w.Kind == expr.Sum && algebra.Expanded(w) && !algebra.Expanded(g),
+		q.Asks("rationali") && algebra.Rationalized(w) && !algebra.Rationalized(g):
 		return OtherForm
-	}
-	if q.Asks("simpl") && algebra.Leaves(g) > algebra.Leaves(w)*3/2+2 {
+	case q.Asks("simpl") && algebra.Leaves(g) > algebra.Leaves(w)*3/2+2:
 		return Unfinished
 	}
 	return ""

@@ -75,7 +75,7 @@ func (f *Formulas) Names(symbol string) bool {
 // after "find", "what is" and the like, or "".
 func (q *Question) Target() string {
 	best, at := "", -1
-	for _, phrase := range []string{"find $", "what is $", "value of $", "compute $", "determine $", "evaluate $", "calculate $", "solve for $", "find the value of $", "find \\(", "what is \\(", "value of \\("} {
+	for _, phrase := range []string{"find $", "what is $", "value of $", "compute $", "determine $", "evaluate $", "calculate $", "solve for $", "find \\(", "what is \\(", "value of \\("} {
 		i := strings.LastIndex(q.lower, phrase)
 		if i <= at {
 			continue

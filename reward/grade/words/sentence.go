@@ -120,7 +120,7 @@ func Before(text string) string {
 			return sign
 		}
 	}
-	if Ends(text, "nothing other than", "no other than", "nothing but") || strings.HasSuffix(text, "no less than") && strings.HasSuffix(text, "no more and no less than") {
+	if Ends(text, emphatic()...) {
 		return ""
 	}
 	for _, word := range []string{"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
@@ -132,9 +132,6 @@ func Before(text string) string {
 		head, ok := strings.CutSuffix(text, word)
 		if !ok || head != "" && expr.LetterAt(head, len(head)-1) {
 			continue
-		}
-		if strings.HasSuffix(word, "other than") && Ends(head, "nothing ", "no ") {
-			return ""
 		}
 		verb := strings.TrimRight(head, " ")
 		verb = verb[strings.LastIndexByte(verb, ' ')+1:]
@@ -282,4 +279,17 @@ func Prose(s string) bool {
 		}
 	}
 	return false
+}
+
+// emphatic returns the double negations that mean exactly.
+func emphatic() []string {
+	return []string{"nothing other than", "none other than", "no other than", "nothing but", "no more and no less than"}
+}
+
+// WithoutEmphasis returns s without double negations.
+func WithoutEmphasis(s string) string {
+	for _, phrase := range emphatic() {
+		s = strings.ReplaceAll(s, phrase+" ", "")
+	}
+	return s
 }
