@@ -45,7 +45,7 @@ func phrase(text string, marked bool, after int) (int, claim) {
 		if first := found.readings[0]; text[begin-1] == '=' && strings.ContainsAny(first, "*/+") && !strings.Contains(first, "=") { // code
 			continue
 		}
-		if denied(lower[i:begin]) {
+		if words.HasNegation(lower[i:begin]) {
 			if _, after, ok := strings.Cut(found.text, " but "); ok {
 				found.readings = mainOf(after)
 			} else {
@@ -95,13 +95,6 @@ func doubted(rest string) bool {
 }
 
 func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
-
-// denied reports whether the words between "answer" and what it is deny it.
-func denied(words string) bool {
-	return slices.ContainsFunc(strings.Fields(words), func(word string) bool {
-		return slices.Contains([]string{"not", "cannot", "can't", "never", "isn't", "wouldn't", "couldn't"}, word)
-	})
-}
 
 // announcements caches the last positions of words that announce an answer.
 type announcements struct {

@@ -100,31 +100,6 @@ func IsVerb(word string) bool {
 	return Ends(word, "s", "ed") || slices.Contains([]string{"has", "had", "will", "can", "did", "won", "got", "sat", "ran"}, word)
 }
 
-// Negated reports whether a text has a negation that is not among the wanted words.
-func Negated(text string, wanted []string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
-		switch word {
-		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "wrong", "incorrect", "false", "untrue", "cannot", "can't", "wasn't", "hardly", "if", "unless", "whether", "doubt", "opposite", "or", "fails", "fail", "lacks":
-			return !slices.Contains(wanted, word)
-		}
-		return false
-	})
-}
-
-// Denied reports whether a text denies, doubts or conditions what it says, by words
-// that are not among the wanted ones.
-func Denied(text string, wanted []string) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), func(word string) bool {
-		switch word {
-		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "or", "and", "either", "if", "unless", "maybe", "perhaps", "might", "could", "wrong", "incorrect", "false",
-			"instead", "rather", "except", "cannot", "can't", "unlike", "whether", "possibly", "but", "than", "wasn't", "think", "guess", "assume", "suppose", "before", "after", "opposite",
-			"non", "anything", "everything", "any", "every", "other", "until", "from", "loses", "excluding", "without", "anti", "far", "hardly", "rarely", "less", "least":
-			return !slices.Contains(wanted, word)
-		}
-		return false
-	})
-}
-
 // IsNothing reports whether the words mean that there is no answer.
 func IsNothing(a []string) bool {
 	switch strings.Join(a, " ") {
@@ -157,23 +132,6 @@ func IsProse(s string) bool {
 			}
 		} else {
 			run = 0
-		}
-	}
-	return false
-}
-
-// Alters reports whether words around a value change what it says: "5 less than",
-// "not 5".
-func Alters(name string) bool {
-	name = strings.ToLower(name)
-	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }) {
-		switch word {
-		case "not", "no", "isn't", "aren't", "never", "neither", "nor", "without", "except", "excluding", "wrong", "incorrect", "false", "than", "below", "under", "above", "over", "minus", "plus", "divided", "times", "necessarily", "else", "divisible", "many", "north", "south", "east", "west", "each", "ago", "fails", "near", "far", "if", "bound", "double", "twice", "triple", "half", "third", "quarter", "dozen", "least", "most", "almost",
-			"nearly", "hundred", "thousand", "million", "billion", "maybe", "perhaps", "possibly", "either", "might", "unless", "instead", "squared", "cubed", "factorial", "too", "short", "off",
-			"guess", "unknown", "between", "beyond", "exceeds", "contradiction", "impossible", "mod", "modulo",
-			"but", "multiple", "isnt", "arent", "wasnt", "after", "before", "starts", "begins", "ends", "divisor", "factor", "loss", "rises", "falls", "increases", "decreases", "grows", "drops", "cube", "complement", "supplement", "opposite", "inverse",
-			"reciprocal", "root", "logarithm", "derivative", "cant", "can't", "cannot", "unlike", "different", "wouldnt":
-			return true
 		}
 	}
 	return false

@@ -1,17 +1,123 @@
 package words
 
-import "strings"
+import (
+	"slices"
+	"strings"
+	"unicode"
+)
 
-// Doubts reports whether a word in lower case doubts, denies, or bounds what a sentence
-// says, or offers a choice.
-func Doubts(word string) bool {
-	switch strings.ReplaceAll(word, "’", "'") {
-	case "wrong", "incorrect", "incorrectly", "false", "falsely", "untrue", "mistaken", "mistakenly", "mistake", "invalid", "impossible", "unlikely", "doubt", "doubtful", "hardly", "barely", "scarcely",
-		"maybe", "perhaps", "possibly", "probably", "might", "guess", "guesses", "guessing", "unsure", "uncertain", "suppose", "supposedly", "allegedly", "apparently", "presumably",
-		"alternative", "options", "pairs", "alternatives", "alternatively", "respectively", "otherwise", "unless", "either", "whether", "chance", "candidate", "candidates",
-		"shy", "slightly", "shortly", "almost", "nearly", "virtually", "roughly", "approx", "approximately", "about", "around", "excluding", "contrary",
-		"mislabeled", "misread", "ruled", "eliminated", "rejected", "discarded", "claim", "claims", "claimed", "pretend", "strictly":
+// isNegation reports whether a word negates.
+func isNegation(word string) bool {
+	switch word {
+	case "not", "no", "never", "neither", "nor", "cannot":
+		return true
+	}
+	return strings.HasSuffix(word, "n't")
+}
+
+// isUntrue reports whether a word calls something untrue.
+func isUntrue(word string) bool {
+	switch word {
+	case "wrong", "incorrect", "incorrectly", "false", "falsely", "untrue", "mistaken", "mistakenly", "mistake", "invalid", "impossible":
 		return true
 	}
 	return false
+}
+
+// isGuess reports whether a word leaves open whether something is true.
+func isGuess(word string) bool {
+	switch word {
+	case "maybe", "perhaps", "possibly", "probably", "might", "guess", "guesses", "guessing", "suppose", "unless", "either", "whether":
+		return true
+	}
+	return false
+}
+
+// fold returns a word or text in lower case and with plain apostrophes.
+func fold(s string) string { return strings.ReplaceAll(strings.ToLower(s), "’", "'") }
+
+// anyWord reports whether f holds for a word of text, folded.
+func anyWord(text string, f func(word string) bool) bool {
+	return slices.ContainsFunc(strings.FieldsFunc(fold(text), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), f)
+}
+
+// Negated reports whether a text has a negation or a condition that is not among the wanted
+// words.
+func Negated(text string, wanted []string) bool {
+	return anyWord(text, func(word string) bool { return negates(word) && !slices.Contains(wanted, word) })
+}
+
+// negates reports whether a word negates, conditions or reverses what a sentence says.
+func negates(word string) bool {
+	switch word {
+	case "hardly", "if", "doubt", "opposite", "or", "fails", "fail", "lacks":
+		return true
+	}
+	return isNegation(word) || isUntrue(word) || isGuess(word)
+}
+
+// Denied reports whether a text denies, doubts or conditions what it says, or says it of
+// something else, by words that are not among the wanted ones.
+func Denied(text string, wanted []string) bool {
+	return anyWord(text, func(word string) bool { return denies(word) && !slices.Contains(wanted, word) })
+}
+
+// denies reports whether a word negates what a sentence says, or compares it with something
+// else.
+func denies(word string) bool {
+	switch word {
+	case "and", "but", "could", "think", "assume", "instead", "rather", "except", "excluding", "without", "unlike", "than", "before", "after", "until", "from", "loses", "non", "anti", "far",
+		"anything", "everything", "any", "every", "other", "rarely", "less", "least":
+		return true
+	}
+	return negates(word)
+}
+
+// Alters reports whether words around a value change what it says: "5 less than", "not 5".
+func Alters(text string) bool { return anyWord(text, alters) }
+
+// alters reports whether a word negates a value, compares or computes with it, or gives it a
+// direction or a scale.
+func alters(word string) bool {
+	switch word {
+	case "isnt", "arent", "wasnt", "wouldnt", "cant", // without their apostrophes
+		"but", "without", "except", "excluding", "instead", "else", "unlike", "different", "contradiction", "unknown", "fails", "if", "necessarily",
+		"than", "below", "under", "above", "over", "beyond", "exceeds", "between", "near", "nearly", "almost", "far", "least", "most", "many", "too", "short", "off", "bound",
+		"minus", "plus", "divided", "times", "double", "twice", "triple", "half", "third", "quarter", "squared", "cubed", "cube", "root", "factorial", "logarithm", "derivative", "mod", "modulo",
+		"divisible", "multiple", "divisor", "factor", "complement", "supplement", "opposite", "inverse", "reciprocal",
+		"dozen", "hundred", "thousand", "million", "billion", "north", "south", "east", "west", "each", "ago", "after", "before", "starts", "begins", "ends",
+		"loss", "rises", "falls", "increases", "decreases", "grows", "drops":
+		return true
+	}
+	return isNegation(word) || isUntrue(word) || isGuess(word)
+}
+
+// Doubts reports whether a word doubts or bounds what a sentence says, attributes it to
+// someone, or offers a choice.
+func Doubts(word string) bool {
+	word = fold(word)
+	switch word {
+	case "unlikely", "doubt", "doubtful", "hardly", "barely", "scarcely", "unsure", "uncertain", "supposedly", "allegedly", "apparently", "presumably", "pretend", "claim", "claims", "claimed",
+		"alternative", "alternatives", "alternatively", "options", "pairs", "respectively", "otherwise", "chance", "candidate", "candidates",
+		"shy", "slightly", "shortly", "almost", "nearly", "virtually", "roughly", "approx", "approximately", "about", "around", "strictly", "excluding", "contrary",
+		"mislabeled", "misread", "ruled", "eliminated", "rejected", "discarded":
+		return true
+	}
+	return isUntrue(word) || isGuess(word)
+}
+
+// HasNegation reports whether a word of text negates.
+func HasNegation(text string) bool { return anyWord(text, isNegation) }
+
+// Negates reports whether the clause that text, in lower case, ends in has a negation:
+// "she does not have".
+func Negates(text string) bool {
+	if strings.Contains(text, "of not ") || strings.Contains(text, "probability") && strings.Contains(text, " not ") {
+		return true
+	}
+	text += " "
+	for _, sep := range []string{",", ";", ":", "=", ".", " and ", " but ", " so ", " is ", " are ", " was ", " were ", " then ", " that ", " which "} {
+		text = text[strings.LastIndex(text, sep)+1:]
+	}
+	return HasNegation(text)
 }

@@ -1,7 +1,6 @@
 package words
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
@@ -104,144 +103,6 @@ func Continues(between string) bool {
 	return n >= 2 && n <= 4 && (fields[n-1] == "and" || fields[n-1] == "or") && !strings.ContainsAny(between, ",.;:")
 }
 
-// Before returns the words at the end of text that change the value after them, as in
-// "more than" and "half of", or "".
-func Before(text string) string {
-	text = strings.ToLower(text)
-	if strings.HasSuffix(text, "~~") {
-		return "not" // struck out
-	}
-	text = strings.TrimRight(text, " $*(\\~")
-	if head, ok := strings.CutSuffix(text, " of"); ok && strings.TrimSpace(head) != "" && strings.IndexByte("0123456789}", strings.TrimRight(head, " ")[len(strings.TrimRight(head, " "))-1]) >= 0 {
-		return "times" // 1/3 of
-	}
-	for _, sign := range []string{">", "<", "≥", "≤", "≠", "!="} {
-		if Ends(text, " "+sign, "`"+sign) || sign == "!=" && strings.HasSuffix(text, sign) {
-			return sign
-		}
-	}
-	if Ends(text, emphatic()...) {
-		return ""
-	}
-	for _, word := range []string{"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
-		"no more than", "no less than", "under", "below", "above", "up to", "almost", "nearly", "exceeding", "short of", "half", "half of", "twice", "double", "triple", "thrice",
-		"third of", "quarter of", "multiple of", "power of", "factor of", "divisor of", "complement of", "supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
-		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "except", "excluding", "not", "never",
-		"can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "minus", "divided by", "instead of", "other than", "anything other than", "else than", "nowhere near", "not near", "close to", "near", "far from", "different from", "divisible by", "not necessarily", "to the power", "to the power of", "two times", "three times", "four times", "five times", "six times", "ten times", "between", "unlike", "not equal to", "not equal",
-		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by", "starts with", "begins with", "ends in", "ends with", "logarithm of", "integer after", "integer before", "number after", "number before"} {
-		head, ok := strings.CutSuffix(text, word)
-		if !ok || head != "" && expr.LetterAt(head, len(head)-1) {
-			continue
-		}
-		verb := strings.TrimRight(head, " ")
-		verb = verb[strings.LastIndexByte(verb, ' ')+1:]
-		if word == "up to" && slices.Contains([]string{"adds", "add", "adding", "comes", "rounds", "rounded", "rounding", "round", "sums"}, verb) {
-			return ""
-		}
-		return strings.ReplaceAll(word, "'", "")
-	}
-	if Negates(text) {
-		return "not"
-	}
-	return ""
-}
-
-// Negates reports whether the clause that text, in lower case, ends in has a negation:
-// "she does not have".
-func Negates(text string) bool {
-	if strings.Contains(text, "of not ") || strings.Contains(text, "probability") && strings.Contains(text, " not ") {
-		return true
-	}
-	text += " "
-	for _, sep := range []string{",", ";", ":", "=", ".", " and ", " but ", " so ", " is ", " are ", " was ", " were ", " then ", " that ", " which "} {
-		text = text[strings.LastIndex(text, sep)+1:]
-	}
-	for _, word := range strings.Fields(text) {
-		switch strings.ReplaceAll(word, "’", "'") {
-		case "not", "never", "cannot", "no", "nor", "neither":
-			return true
-		}
-		if Ends(word, "n't", "n’t") {
-			return true
-		}
-	}
-	return false
-}
-
-// After returns the words at the start of text that change the value before them, as in
-// "5 less than" and "5 is wrong", or "". A unit may come first.
-func After(text string) string {
-	text = strings.ToLower(text[:min(len(text), 60)])
-	rest := strings.TrimLeft(text, " $*)\\~")
-	if at := max(strings.Index(rest, "±"), strings.Index(rest, "+/-")); at >= 0 && at < 24 && !strings.ContainsAny(rest[:at], "0123456789.,;") {
-		return "between"
-	}
-	for _, words := range []string{"but they are wrong", "but that is wrong", "but this is wrong", "but it is wrong", "which is wrong", "which is incorrect", "give or take", "would be mistaken", "are mistaken", "is mistaken", "would be wrong"} {
-		if at := strings.Index(rest, words); at >= 0 && !strings.ContainsAny(rest[:at], "0123456789.;") {
-			return "is not"
-		}
-	}
-	fields := strings.Fields(strings.NewReplacer(",", " , ", ".", " . ", ";", " ; ", "(", " ( ", "*", " ", "$", " ").Replace(rest))
-	for i := 0; i < min(len(fields), 3); i++ {
-		next := func(k int) string {
-			if i+k < len(fields) {
-				return fields[i+k]
-			}
-			return ""
-		}
-		f := fields[i]
-		switch {
-		case strings.ContainsAny(f, ",.;(") || f[0] >= '0' && f[0] <= '9':
-			return ""
-		case i == 0 && (f == "of" || f == "to") && next(1) != "" && (expr.DigitAt(next(1), 0) || next(1)[0] == '\\'):
-			return "times"
-		case f == "and" || f == "in" && next(1) != "each" || f == "for" || f == "of" && i > 0 || f == "with" || f == "because" || f == "since" || f == "to":
-			return ""
-		case next(1) == "than" && (strings.HasSuffix(f, "er") || f == "more" || f == "less"):
-			return f + " than"
-		case i == 0 && (f == "more" || f == "less" || f == "fewer") && next(2) == "than":
-			return f + " than"
-		case i > 0 && next(1) == "not" && (f == "are" || f == "is" || f == "do" || f == "did" || f == "does" || f == "were" || f == "was"):
-			return "are not"
-		case i == 0 && f == "does" && next(1) == "not":
-			return "is not"
-		case f == "short" && next(1) == "of", f == "below" && next(1) == "zero", f == "too" && i > 0, f == "shy" && next(1) == "of":
-			return f + " " + next(1)
-		case i == 0 && (f == "per" && (next(1) == "cent" || strings.HasPrefix(next(1), "cent"))):
-			return "percent"
-		case (f == "is" || f == "was" || f == "are" || f == "would" || f == "cannot") && (i == 0 || next(1) != "not") && denial(next(1), next(2)) || f == "isn't":
-			return "is not"
-		case i < 2 && (f == "ago" || f == "off" && (next(1) == "the" || next(1) == "of") || f == "fails"):
-			return f
-		case i < 2 && (f == "in" || f == "for") && next(1) == "each":
-			return "each"
-		case i < 2 && (f == "north" || f == "south" || f == "east" || f == "west"):
-			return f
-		case f == "if" && (slices.Contains(fields[i:], "were") || slices.Contains(fields[i:], "had") || slices.Contains(fields[i:], "not")):
-			return f
-		case (f == "increased" || f == "decreased" || f == "reduced" || f == "multiplied" || f == "divided") && next(1) == "by":
-			return "times"
-		case i == 0 && (f == "minus" || f == "plus" || f == "times" && next(1) != "" && expr.DigitAt(next(1), 0) || f == "squared" || f == "cubed" || f == "factorial" || f == "unless"):
-			return f
-		}
-	}
-	return ""
-}
-
-// denial reports whether the words after a verb deny a value.
-func denial(first, second string) bool {
-	switch first {
-	case "a", "an", "the":
-		switch second {
-		case "wrong", "incorrect", "false", "upper", "lower", "mistake":
-			return true
-		}
-	case "not", "wrong", "incorrect", "false", "too", "mistaken", "impossible", "close", "rejected", "extraneous", "invalid", "never", "unlikely":
-		return true
-	}
-	return first == "be" && (second == "wrong" || second == "incorrect" || second == "too")
-}
-
 // First returns the first word of s, or "".
 func First(s string) string {
 	if f := strings.Fields(s); len(f) > 0 {
@@ -279,17 +140,4 @@ func Prose(s string) bool {
 		}
 	}
 	return false
-}
-
-// emphatic returns the double negations that mean exactly.
-func emphatic() []string {
-	return []string{"nothing other than", "none other than", "no other than", "nothing but", "no more and no less than"}
-}
-
-// WithoutEmphasis returns s without double negations.
-func WithoutEmphasis(s string) string {
-	for _, phrase := range emphatic() {
-		s = strings.ReplaceAll(s, phrase+" ", "")
-	}
-	return s
 }
