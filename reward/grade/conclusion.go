@@ -26,7 +26,7 @@ func conclusion(text string) claim {
 	var said []sentence.Sentence
 	for k := len(all) - 1; k >= 0 && len(said) < 4; k-- {
 		if words.GivesUp(all[k].Text) {
-			if strings.ContainsAny(all[k].Text, "0123456789") {
+			if words.HasDigit(all[k].Text) {
 				return claim{}
 			}
 			return claim{readings: []string{all[k].Text}, text: all[k].Text}
@@ -83,11 +83,6 @@ func wordsOnly(all []sentence.Sentence) claim {
 		}
 	}
 	return claim{}
-}
-
-// takesBack reports whether any sentence of text takes something back.
-func takesBack(text string) bool {
-	return slices.ContainsFunc(sentence.Split(text), func(s sentence.Sentence) bool { return words.Corrects(s.Text) })
 }
 
 // corrected returns the answer of the text that follows an answer, if that text takes

@@ -1,12 +1,9 @@
 package grade
 
 import (
-	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
-	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/sentence"
 	"github.com/easyrl/easyrl/reward/grade/words"
@@ -129,7 +126,7 @@ func lastClause(text string) string {
 }
 
 // stated returns what the text of a mark claims.
-func stated(s string) claim { return claim{readings: read1(s), text: s, marked: true} }
+func stated(s string) claim { return claim{readings: readMark(s), text: s, marked: true} }
 
 // marked returns the line after the last "####" and the offset where it ends, or -1.
 func marked(s string) (int, string) {
@@ -146,59 +143,6 @@ func marked(s string) (int, string) {
 		}
 	}
 	return -1, ""
-}
-
-// read1 reads a bare answer. If s is a sentence, it adds the sentence's main candidate.
-func read1(s string) []string {
-	if strings.HasSuffix(strings.TrimSpace(s), " *") || !balanced(s) && strings.IndexFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) >= 0 {
-		return []string{"?"} // breaks off
-	}
-	if letter := strings.Trim(words.First(s), ".,*;:"); !others(s) {
-		if _, ok := answer.Choice(letter); ok && strings.Contains(s, " (") {
-			if _, comment, _ := strings.Cut(strings.ToLower(s), " ("); !words.Begins(comment, "not", "or", "no") {
-				return []string{s, letter}
-			}
-		}
-	}
-	if head, ok := commented(s); ok {
-		return []string{s, head}
-	}
-	for _, mode := range []expr.Mode{{Thousands: true}, {}} {
-		if _, ok := expr.Parse(markup.Clean(s), mode); ok {
-			if k := strings.TrimRight(s, "kK"); k != s && strings.Trim(k, "$0123456789.,") == "" {
-				return append([]string{s}, mainOf(s)...)
-			}
-			if all := sentence.Split(s); len(all) == 1 { // "They have 25 apples"
-				if found := all[0].Values(); len(found) == 1 && words.Prose(s[:found[0].Lo]) {
-					return append([]string{s}, all[0].Main()...)
-				}
-			}
-			return []string{s}
-		}
-	}
-	if value, ok := evaluated(s); ok {
-		return []string{s, value}
-	}
-	if strings.ContainsAny(s, "<>≤≥≠") || breaksOff(s) || relates(s) || undecided(s) {
-		return []string{s}
-	}
-	if !hasLetter(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\\' }), "")) {
-		return []string{s}
-	}
-	if !words.Prose(markup.Bare(s)) {
-		return []string{s}
-	}
-	return append([]string{s}, mainOf(markup.Bare(s))...)
-}
-
-// evaluated returns the value that an integral, a limit or a sum equals in s.
-func evaluated(s string) (string, bool) {
-	left, value, ok := strings.Cut(s, "=")
-	if !ok || strings.Contains(value, "=") {
-		return "", false
-	}
-	left = strings.TrimLeft(left, " $")
-	return value, words.Begins(left, `\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`)
 }
 
 // joinsTags reports whether text ends in an answer's tag and a word that offers another.
@@ -218,89 +162,4 @@ func listsLines(s string) bool {
 		differ = differ || f != strings.TrimSpace(fields[0])
 	}
 	return differ
-}
-
-// balanced reports whether each bracket of a short bare answer has a counterpart, as the
-// ends of an interval have in any combination.
-func balanced(s string) bool {
-	depth := 0
-	for _, c := range s[:min(len(s), maxMark)] {
-		switch c {
-		case '(', '[':
-			depth++
-		case ')', ']':
-			depth--
-		}
-		if depth < -1 { // "1) 5" is a label
-			return false
-		}
-	}
-	return depth <= 0
-}
-
-// commented splits a bare answer from a comment that neither takes it back nor has
-// another value: "9 (i.e. 9.0)", "360 seats, all counted".
-func commented(s string) (string, bool) {
-	s = markup.Bare(s)
-	for _, sep := range []string{" (", ", "} {
-		head, comment, ok := strings.Cut(s, sep)
-		if !ok || !strings.ContainsAny(head, "0123456789") {
-			continue
-		}
-		if _, parses := expr.Parse(markup.Clean(head), expr.Mode{Thousands: true}); !parses {
-			continue
-		}
-		doubts := slices.ContainsFunc(strings.FieldsFunc(strings.ToLower(comment), func(r rune) bool { return !unicode.IsLetter(r) }), func(word string) bool {
-			return slices.Contains([]string{"not", "no", "wrong", "incorrect", "false", "if", "maybe", "perhaps", "might", "could", "unless", "guess", "about", "roughly"}, word)
-		})
-		if doubts || strings.Contains(strings.ToLower(comment), "or ") && !strings.Contains(comment, "written") {
-			return "", false
-		}
-		same := true
-		for _, part := range sentence.Split(comment) {
-			for _, c := range part.Values() {
-				same = same && answer.SameValue(head, c.Text)
-			}
-		}
-		return head, same && hasLetter(comment)
-	}
-	return "", false
-}
-
-// relates reports whether s says in LaTeX that a value is bounded or excluded.
-func relates(s string) bool {
-	return words.Contains(strings.NewReplacer(`\left`, "").Replace(s), `\ne`, `\le`, `\ge`, `\lt`, `\gt`, `\not`, `\nmid`, `\mid`, `\to`, `\vee`, `\lor`, `\oplus`, `\pm`, `\mp`, "~~", `\cancel`)
-}
-
-// breaksOff reports whether s ends in an operator.
-func breaksOff(s string) bool {
-	if strings.HasSuffix(strings.TrimSpace(s), " *") {
-		return true
-	}
-	s = strings.TrimRight(s, " $*\n)]}\\")
-	return words.Ends(s, "+", "-", "=", "×", "÷", "/", "^", "_", `\times`, `\cdot`, `\div`, "−", "·")
-}
-
-// undecided reports whether a bare answer that is not an expression has several values.
-func undecided(s string) bool {
-	var first *sentence.Value
-	for _, part := range sentence.Split(markup.Bare(s)) {
-		for _, c := range part.Meant() {
-			switch {
-			case c.Aside && first != nil:
-			case first == nil:
-				first = &c
-			case !answer.SameValue(first.Text, c.Text):
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func mainOf(s string) []string {
-	if all := sentence.Split(s); len(all) > 0 {
-		return all[0].Main()
-	}
-	return nil
 }

@@ -83,7 +83,7 @@ func repeated(text string, last, i int, value string) bool {
 	if !strong || len(other.readings) == 0 || len(strings.Fields(text[end:i])) > 2 {
 		return false
 	}
-	return hasDigit(value) && hasDigit(other.readings[0]) && !answer.SameValue(other.readings[0], value)
+	return words.HasDigit(value) && words.HasDigit(other.readings[0]) && !answer.SameValue(other.readings[0], value)
 }
 
 // doubted reports whether the sentence after an answer, in lower case, offers another one.
@@ -93,8 +93,6 @@ func doubted(rest string) bool {
 	}
 	return false
 }
-
-func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
 
 // announcements caches the last positions of words that announce an answer.
 type announcements struct {
@@ -302,8 +300,6 @@ func rivals(between string) bool {
 	between = strings.NewReplacer(`\mid`, "|", `\vee`, "|", `\lor`, "|", `\to`, "|", "$", "", " ", "").Replace(between)
 	return strings.Trim(between, "|/&~→;?") == ""
 }
-
-func hasLetter(s string) bool { return strings.IndexFunc(s, unicode.IsLetter) >= 0 }
 
 // isNameEquals reports whether s is a name and an equals sign: "x =", "(a, b) =".
 func isNameEquals(s string) bool {

@@ -75,7 +75,7 @@ func asks(line string, title bool) bool {
 func poses(s string) bool {
 	line, _, _ := strings.Cut(s[:min(len(s), 600)], "\n")
 	fields := strings.Fields(line)
-	if len(fields) < 8 || !strings.HasSuffix(strings.TrimSpace(line), "?") || !strings.ContainsAny(line, "0123456789") || words.Corrects(line) || words.IsChat(line) {
+	if len(fields) < 8 || !strings.HasSuffix(strings.TrimSpace(line), "?") || !words.HasDigit(line) || words.Corrects(line) || words.IsChat(line) {
 		return false
 	}
 	return !slices.Contains([]string{"But", "And", "So", "Hmm", "Is", "Does", "Do", "Did", "Are", "Now", "Let", "Let's"}, strings.Trim(fields[0], ",."))

@@ -7,6 +7,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/question"
 	"github.com/easyrl/easyrl/reward/grade/sentence"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // NoAnswer is the fault of a response that gives no answer.
@@ -79,11 +80,11 @@ func Hashed(response string) (string, bool) {
 // mark, or are the whole response.
 func (t *Task) block(response string) string {
 	text := strings.TrimSpace(Final(response))
-	if _, after, ok := cutLast(text, "<answer>"); ok {
+	if _, after, ok := words.CutLast(text, "<answer>"); ok {
 		text, _, _ = strings.Cut(after, "</answer>")
 	} else if boxed, _, ok := markup.Boxed(text); ok {
 		text = boxed
-	} else if _, after, ok := cutLast(text, "####"); ok {
+	} else if _, after, ok := words.CutLast(text, "####"); ok {
 		text = after
 	} else if at := announced(text); at > 0 {
 		text = text[at:]
@@ -91,7 +92,7 @@ func (t *Task) block(response string) string {
 		text = answer.LastLines(text, t.gold)
 		if first, _, _ := strings.Cut(t.gold, "\n"); !strings.Contains(first, ":") { // "Answer: 1 2"
 			head, rest, _ := strings.Cut(text, "\n")
-			if _, after, ok := cutLast(head, ":"); ok {
+			if _, after, ok := words.CutLast(head, ":"); ok {
 				text = after + "\n" + rest
 			}
 		}
@@ -111,14 +112,6 @@ func announced(text string) int {
 		}
 	}
 	return 0
-}
-
-// cutLast slices s around the last sep.
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }
 
 // Correct reports whether response gives the answer want, whatever the question.

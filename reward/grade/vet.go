@@ -20,7 +20,7 @@ func (t *Task) vet(c claim) string {
 	}
 	at, end := locate(c.text, t.gold)
 	lo, hi := 0, 0 // the clause of a mark that holds the value
-	if c.marked && hasDigit(t.gold) {
+	if c.marked && words.HasDigit(t.gold) {
 		lo, hi = clause(c.text, at, end)
 	}
 	if at >= 0 && answer.OtherQuantity(t.question, c.lead+" "+c.text[:at]) {
@@ -79,7 +79,7 @@ func (c claim) isDenied() bool {
 func (t *Task) otherDerivative(text string) bool {
 	known := t.question.Text + t.gold
 	return strings.Contains(text, "''") && !strings.Contains(known, "''") && !strings.Contains(t.question.Text, "econd") ||
-		strings.Contains(text, "'(") && !strings.Contains(known, "'") && !t.question.AsksSlope() && hasDigit(t.gold)
+		strings.Contains(text, "'(") && !strings.Contains(known, "'") && !t.question.AsksSlope() && words.HasDigit(t.gold)
 }
 
 // vetSigns returns why the signs inside a mark make it no answer, or "".

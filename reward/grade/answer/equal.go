@@ -148,7 +148,7 @@ func compare(q *question.Question, w, g string) string {
 	for _, mode := range modes {
 		a, okA := read(w, mode)
 		b, okB := read(g, mode)
-		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && words.IsProse(w) && !strings.ContainsAny(w, "0123456789") {
+		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && words.IsProse(w) && !words.HasDigit(w) {
 			continue
 		}
 		c := newComparer(q)

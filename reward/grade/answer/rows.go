@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // lines returns the lines of a text that are not blank, without the marks of a block of
@@ -90,7 +91,7 @@ func series(s string) ([]string, bool) {
 		return fields, true // letters
 	}
 	for _, f := range fields {
-		if strings.Trim(strings.TrimPrefix(f, "-"), "0123456789.") != "" || !strings.ContainsAny(f, "0123456789") {
+		if strings.Trim(strings.TrimPrefix(f, "-"), "0123456789.") != "" || !words.HasDigit(f) {
 			return nil, false
 		}
 	}

@@ -94,7 +94,7 @@ func sameWords(q *question.Question, w, g string) bool {
 		return true
 	}
 	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " by ", " that ", " namely ", " named ", " called ", " belongs to ", " turns ", " makes it ", " becomes ", " remains ", " moves ", " goes ", " points ", " it's ", ", "} {
-		head, tail, ok := cutLast(words.Unbracketed(g), verb)
+		head, tail, ok := words.CutLast(words.Unbracketed(g), verb)
 		tail = words.Uncommented(tail)
 		if ok && len(strings.Fields(head)) <= maxLead && !words.Negated(head, a) && (verb != ", " || strings.HasSuffix(head, "day") && !words.Rival(a, strings.ToLower(head[strings.LastIndexByte(head, ' ')+1:])) || strings.HasSuffix(strings.ToLower(head), "hence")) && saysOnly(q, a, strings.Count(w, ","), tail) {
 			return true
@@ -181,11 +181,3 @@ const (
 	maxSentence = 240
 	maxLead     = 16
 )
-
-// cutLast slices s around the last sep.
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
-}

@@ -19,7 +19,7 @@ func spelled(s string) (string, bool) {
 			k--
 		}
 		end := k
-		for end < len(fields) && !strings.ContainsAny(fields[end], "0123456789") {
+		for end < len(fields) && !words.HasDigit(fields[end]) {
 			end++
 		}
 		return words.Spelled(strings.Join(fields[k:end], " "))

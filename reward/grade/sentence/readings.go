@@ -21,7 +21,7 @@ func (s Sentence) Readings() []string {
 	if digits, ok := spelled(s.Text); ok && !other {
 		found = []string{digits} // "seven in 4 weeks"
 	}
-	if parts := strings.Split(s.Text, "**"); len(parts) >= 3 && !strings.ContainsAny(parts[len(parts)-2], "0123456789") {
+	if parts := strings.Split(s.Text, "**"); len(parts) >= 3 && !words.HasDigit(parts[len(parts)-2]) {
 		found = append(found, parts[len(parts)-2])
 	}
 	if letter, ok := choice(s.Text); ok {
@@ -30,7 +30,7 @@ func (s Sentence) Readings() []string {
 	if from := s.clauses().conclusion(); from > 0 && !slices.ContainsFunc(s.Values(), func(c Value) bool { return c.Lo > from }) && derives(s.Text[from:]) {
 		return []string{strings.TrimLeft(s.Text[from:], ", ;")} // 24, so it is half of that
 	}
-	if from := s.clauses().conclusion(); from > 0 && !strings.ContainsAny(s.Text[from:], "0123456789") {
+	if from := s.clauses().conclusion(); from > 0 && !words.HasDigit(s.Text[from:]) {
 		found = append(found, strings.TrimLeft(s.Text[from:], ", ;"))
 	}
 	if at := strings.LastIndex(s.Text, ": "); at >= 0 && strings.Trim(s.Text[at+2:], " ,.-*\n0123456789") == "" {

@@ -3,6 +3,7 @@ package words
 import (
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Contains reports whether s contains one of the texts.
@@ -19,3 +20,17 @@ func Begins(s string, texts ...string) bool {
 func Ends(s string, texts ...string) bool {
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.HasSuffix(s, text) })
 }
+
+// CutLast slices s around the last sep.
+func CutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// HasDigit reports whether s has an ASCII digit.
+func HasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
+
+// HasLetter reports whether s has a letter of any script.
+func HasLetter(s string) bool { return strings.IndexFunc(s, unicode.IsLetter) >= 0 }

@@ -41,7 +41,7 @@ func Corrects(s string) bool {
 // IsCutOff reports whether a sentence is unfinished work.
 func IsCutOff(s string) bool {
 	s = strings.TrimLeft(s, " *#-")
-	if strings.HasSuffix(s, "...") && !strings.ContainsAny(s, "0123456789") {
+	if strings.HasSuffix(s, "...") && !HasDigit(s) {
 		return true
 	}
 	if s == "" || !expr.LetterAt(s, len(s)-1) || strings.ContainsAny(s, "0123456789\n") || len(strings.Fields(s)) < 4 {
