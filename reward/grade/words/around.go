@@ -15,30 +15,28 @@ func Before(text string) string {
 		return "not" // struck out
 	}
 	text = strings.TrimRight(text, " $*(\\~")
-	if head, ok := strings.CutSuffix(text, " of"); ok && strings.TrimSpace(head) != "" && strings.IndexByte("0123456789}", strings.TrimRight(head, " ")[len(strings.TrimRight(head, " "))-1]) >= 0 {
-		return "times" // 1/3 of
+	if head, ok := strings.CutSuffix(text, " of"); ok {
+		if head = strings.TrimRight(head, " "); expr.DigitAt(head, len(head)-1) || strings.HasSuffix(head, "}") { // 1/3 of
+			return "times"
+		}
 	}
-	for _, sign := range []string{">", "<", "≥", "≤", "≠", "!="} {
-		if Ends(text, " "+sign, "`"+sign) || sign == "!=" && strings.HasSuffix(text, sign) {
+	for _, sign := range []string{">", "<", "≥", "≤", "≠"} {
+		if Ends(text, " "+sign, "`"+sign) {
 			return sign
 		}
+	}
+	if strings.HasSuffix(text, "!=") {
+		return "!="
 	}
 	if Ends(text, emphatic()...) {
 		return ""
 	}
-	for _, word := range []string{"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
-		"no more than", "no less than", "under", "below", "above", "up to", "almost", "nearly", "exceeding", "short of", "half", "half of", "twice", "double", "triple", "thrice",
-		"third of", "quarter of", "multiple of", "power of", "factor of", "divisor of", "complement of", "supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
-		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "except", "excluding", "not", "never",
-		"can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "minus", "divided by", "instead of", "other than", "anything other than", "else than", "nowhere near", "not near", "close to", "near", "far from", "different from", "divisible by", "not necessarily", "to the power", "to the power of", "two times", "three times", "four times", "five times", "six times", "ten times", "between", "unlike", "not equal to", "not equal",
-		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by", "starts with", "begins with", "ends in", "ends with", "logarithm of", "integer after", "integer before", "number after", "number before"} {
+	for _, word := range changing() {
 		head, ok := strings.CutSuffix(text, word)
 		if !ok || head != "" && expr.LetterAt(head, len(head)-1) {
 			continue
 		}
-		verb := strings.TrimRight(head, " ")
-		verb = verb[strings.LastIndexByte(verb, ' ')+1:]
-		if word == "up to" && slices.Contains([]string{"adds", "add", "adding", "comes", "rounds", "rounded", "rounding", "round", "sums"}, verb) {
+		if word == "up to" && Ends(strings.TrimRight(head, " "), "add", "adds", "adding", "comes", "round", "rounds", "rounded", "rounding", "sums") {
 			return ""
 		}
 		return strings.ReplaceAll(word, "'", "")
@@ -49,6 +47,31 @@ func Before(text string) string {
 	return ""
 }
 
+// changing returns the phrases that change the value after them.
+func changing() []string {
+	return []string{
+		// They compare it with another value, or bound it.
+		"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
+		"under", "below", "above", "up to", "almost", "nearly", "exceeding", "short of", "between", "nowhere near", "not near", "close to", "near", "far from",
+		// They deny it.
+		"except", "excluding", "not", "never", "can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "instead of", "other than", "else than",
+		"different from", "unlike", "not necessarily", "not equal to", "not equal",
+		// They compute with it.
+		"half", "half of", "twice", "double", "triple", "thrice", "two times", "three times", "four times", "five times", "six times", "ten times", "third of", "quarter of",
+		"multiple of", "power of", "to the power", "factor of", "divisor of", "divisible by", "complement of", "supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
+		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "minus", "divided by",
+		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by",
+		// They name a part of it, or a neighbour.
+		"starts with", "begins with", "ends in", "ends with", "integer after", "integer before", "number after", "number before",
+	}
+}
+
+// refuting returns the phrases that call the value before them wrong.
+func refuting() []string {
+	return []string{"but they are wrong", "but that is wrong", "but this is wrong", "but it is wrong", "which is wrong", "which is incorrect", "give or take",
+		"would be mistaken", "are mistaken", "is mistaken", "would be wrong"}
+}
+
 // After returns the words at the start of text that change the value before them, as in
 // "5 less than" and "5 is wrong", or "". A unit may come first.
 func After(text string) string {
@@ -57,7 +80,7 @@ func After(text string) string {
 	if at := max(strings.Index(rest, "±"), strings.Index(rest, "+/-")); at >= 0 && at < 24 && !strings.ContainsAny(rest[:at], "0123456789.,;") {
 		return "between"
 	}
-	for _, words := range []string{"but they are wrong", "but that is wrong", "but this is wrong", "but it is wrong", "which is wrong", "which is incorrect", "give or take", "would be mistaken", "are mistaken", "is mistaken", "would be wrong"} {
+	for _, words := range refuting() {
 		if at := strings.Index(rest, words); at >= 0 && !strings.ContainsAny(rest[:at], "0123456789.;") {
 			return "is not"
 		}

@@ -109,7 +109,9 @@ func Doubts(word string) bool {
 // Hedges reports whether a comment on an answer denies, doubts or conditions it. It does not
 // if it negates something else of the answer: "never attained".
 func Hedges(comment string) bool {
-	return anyWord(comment, func(word string) bool { return Doubts(word) || slices.Contains([]string{"not", "no", "if", "could"}, word) })
+	return anyWord(comment, func(word string) bool {
+		return Doubts(word) || slices.Contains([]string{"not", "no", "if", "could"}, word)
+	})
 }
 
 // HasNegation reports whether a word of text negates.
