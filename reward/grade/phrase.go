@@ -1,7 +1,6 @@
 package grade
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 
@@ -151,7 +150,7 @@ func payload(text string, i int) (int, bool) {
 			for end < len(text) && unicode.IsLetter(rune(text[end])) {
 				end++
 			}
-			if end > j && slices.Contains([]string{"is", "are", "be", "equals"}, text[j:end]) {
+			if end > j && words.OneOf(text[j:end], "is", "are", "be", "equals") {
 				return end, true
 			}
 			if end > j {
@@ -288,7 +287,7 @@ func others(s string) bool {
 		}
 	}
 	fields := strings.Fields(strings.NewReplacer("/", " / ", ",", " , ", "|", " | ").Replace(s))
-	if len(fields) < 3 || !slices.Contains([]string{"or", "and", "/", ",", "|", "nor", "&", "vs"}, fields[1]) {
+	if len(fields) < 3 || !words.OneOf(fields[1], "or", "and", "/", ",", "|", "nor", "&", "vs") {
 		return false
 	}
 	_, ok = answer.Choice(strings.Trim(fields[2], ".,*"))

@@ -78,7 +78,7 @@ func poses(s string) bool {
 	if len(fields) < 8 || !strings.HasSuffix(strings.TrimSpace(line), "?") || !words.HasDigit(line) || words.Corrects(line) || words.IsChat(line) {
 		return false
 	}
-	return !slices.Contains([]string{"But", "And", "So", "Hmm", "Is", "Does", "Do", "Did", "Are", "Now", "Let", "Let's"}, strings.Trim(fields[0], ",."))
+	return !words.OneOf(strings.Trim(fields[0], ",."), "But", "And", "So", "Hmm", "Is", "Does", "Do", "Did", "Are", "Now", "Let", "Let's")
 }
 
 // answered reports whether text ends with an answer.

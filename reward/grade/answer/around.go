@@ -38,7 +38,7 @@ func alters(q *question.Question, name string) bool {
 		asked := true
 		for _, f := range strings.Fields(strings.ToLower(name)) {
 			compares := f == "than" || strings.HasSuffix(f, "er") || f == "more" || f == "less" || f == "short" || f == "over" || f == "above"
-			asked = asked && (!words.Alters(f) && !compares || strings.Contains(last, f) && slices.Contains([]string{"least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus"}, f) ||
+			asked = asked && (!words.Alters(f) && !compares || strings.Contains(last, f) && words.OneOf(f, "least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus") ||
 				compares && words.Contains(last, "than", "exceed", "above", "difference", "increase", "decrease", "compar", "more", "less", "farther", "short", "far "))
 		}
 		if asked {
@@ -60,8 +60,8 @@ func alters(q *question.Question, name string) bool {
 func plain(q *question.Question, name string) bool {
 	strange := 0
 	for _, word := range words.Of(name) {
-		if !q.Has(word) && !measure.IsUnit(word) && !slices.Contains([]string{"therefore", "thus", "hence", "total", "in", "all", "altogether", "exactly", "of", "they", "have", "has", "he", "she", "there", "answer", "final",
-			"we", "get", "equals", "units", "square", "cubic", "percent", "degrees", "this", "to", "at", "for", "by", "per", "value", "result", "only", "just", "now"}, word) {
+		if !q.Has(word) && !measure.IsUnit(word) && !words.OneOf(word, "therefore", "thus", "hence", "total", "in", "all", "altogether", "exactly", "of", "they", "have", "has", "he", "she", "there", "answer", "final",
+			"we", "get", "equals", "units", "square", "cubic", "percent", "degrees", "this", "to", "at", "for", "by", "per", "value", "result", "only", "just", "now") {
 			strange++
 		}
 	}

@@ -106,11 +106,11 @@ func sameWords(q *question.Question, w, g string) bool {
 // saysOnly reports whether text has the words a, and besides them only words of the
 // question and others that say nothing more.
 func saysOnly(q *question.Question, a []string, wantedCommas int, text string) bool {
-	if head, rest, ok := strings.Cut(text, ","); ok && slices.Contains([]string{"therefore", "thus", "hence", "so", "finally"}, strings.ToLower(strings.TrimSpace(head))) {
+	if head, rest, ok := strings.Cut(text, ","); ok && words.OneOf(strings.ToLower(strings.TrimSpace(head)), "therefore", "thus", "hence", "so", "finally") {
 		text = rest
 	}
 	b := words.Of(text)
-	for len(b) > 0 && slices.Contains([]string{"therefore", "thus", "hence", "finally"}, b[0]) {
+	for len(b) > 0 && words.OneOf(b[0], "therefore", "thus", "hence", "finally") {
 		b = b[1:]
 	}
 	at := -1
@@ -138,8 +138,8 @@ func saysOnly(q *question.Question, a []string, wantedCommas int, text string) b
 		return false
 	}
 	for i, word := range b {
-		if i >= at && i < at+len(a) || slices.Contains([]string{"named", "called", "day", "month", "facing", "does", "did", "can", "on", "in", "at", "one", "correct", "right", "answer", "choice", "option",
-			"solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say", "there", "here"}, word) || i > at && slices.Contains([]string{"for", "all", "x", "everywhere", "of", "has"}, word) && q.Has(word) {
+		if i >= at && i < at+len(a) || words.OneOf(word, "named", "called", "day", "month", "facing", "does", "did", "can", "on", "in", "at", "one", "correct", "right", "answer", "choice", "option",
+			"solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say", "there", "here") || i > at && words.OneOf(word, "for", "all", "x", "everywhere", "of", "has") && q.Has(word) {
 			continue
 		}
 		if slices.Contains(a, word) || words.Rival(a, word) || q.Offers(word) || names[word] && i > 0 || q.Text != "" && !q.Has(word) || word[0] >= '0' && word[0] <= '9' {

@@ -1,8 +1,9 @@
 package question
 
 import (
-	"slices"
 	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // alternatives returns the words next to an "or" of a text, and those before the commas
@@ -18,7 +19,7 @@ func alternatives(lower string) map[string]bool {
 		next := strings.Fields(lower[at+len(" or "):])
 		if len(next) > 0 {
 			found[strings.Trim(next[0], ".,?!;:\"'")] = true
-			if len(next) > 1 && slices.Contains([]string{"the", "a", "an"}, next[0]) {
+			if len(next) > 1 && words.OneOf(next[0], "the", "a", "an") {
 				found[strings.Trim(next[1], ".,?!;:\"'")] = true
 			}
 		}

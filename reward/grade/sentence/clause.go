@@ -116,7 +116,7 @@ func (s clauses) manner() int {
 		return 0
 	}
 	verb, _, _ := strings.Cut(s.lower[at+len(", "):], " ")
-	known := slices.Contains([]string{"having", "rejecting", "discarding", "ignoring", "using", "assuming", "averaging", "keeping", "counting"}, verb)
+	known := words.OneOf(verb, "having", "rejecting", "discarding", "ignoring", "using", "assuming", "averaging", "keeping", "counting")
 	before := false
 	for _, c := range s.all {
 		if c.Lo < at {

@@ -43,7 +43,7 @@ func countsAt(fields []string, k int) bool {
 	if k+3 < len(fields) && fields[k+1] == "and" && strings.HasPrefix(fields[k+3], "half") {
 		return true
 	}
-	if k > 0 && k+1 < len(fields) && slices.Contains([]string{"has", "have", "had", "gets", "leaves", "costs", "takes"}, fields[k-1]) && measure.IsUnit(fields[k+1]) {
+	if k > 0 && k+1 < len(fields) && words.OneOf(fields[k-1], "has", "have", "had", "gets", "leaves", "costs", "takes") && measure.IsUnit(fields[k+1]) {
 		return true
 	}
 	if k+1 < len(fields) {
@@ -51,7 +51,7 @@ func countsAt(fields []string, k int) bool {
 			return true
 		}
 	}
-	return k > 0 && slices.Contains([]string{"exactly", "only", "just", "is"}, fields[k-1]) && (k+1 == len(fields) || !strings.HasPrefix(fields[k+1], "of"))
+	return k > 0 && words.OneOf(fields[k-1], "exactly", "only", "just", "is") && (k+1 == len(fields) || !strings.HasPrefix(fields[k+1], "of"))
 }
 
 func isNumberWord(f string) bool {

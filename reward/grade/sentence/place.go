@@ -138,7 +138,7 @@ func (p place) isAside() bool {
 		case f == "of" && isShare(before):
 			return true
 		case f == "of":
-			return k < len(fields)-1 || k > 0 && slices.Contains([]string{"each", "end", "out", "all", "both", "any", "most", "some", "rest", "one", "every"}, fields[k-1])
+			return k < len(fields)-1 || k > 0 && words.OneOf(fields[k-1], "each", "end", "out", "all", "both", "any", "most", "some", "rest", "one", "every")
 		}
 		return slices.Contains(prepositions(), f)
 	}
@@ -154,7 +154,7 @@ func isShare(text string) bool {
 	}
 	word := strings.ToLower(head[strings.LastIndexAny(head, " $*")+1:])
 	return strings.HasSuffix(word, "%") || expr.DigitAt(word, 0) && expr.DigitAt(word, len(word)-1) ||
-		slices.Contains([]string{"half", "third", "thirds", "quarter", "quarters", "fourth", "fourths", "fifth", "fifths", "percent"}, word)
+		words.OneOf(word, "half", "third", "thirds", "quarter", "quarters", "fourth", "fourths", "fifth", "fifths", "percent")
 }
 
 func skipped() []string {
@@ -179,11 +179,11 @@ func (p place) isAim() bool {
 		if fields[k] != "to" {
 			continue
 		}
-		if slices.Contains([]string{"this", "that", "the", "it", "get", "give", "obtain", "find", "be", "a", "his", "her", "their"}, fields[k+1]) {
+		if words.OneOf(fields[k+1], "this", "that", "the", "it", "get", "give", "obtain", "find", "be", "a", "his", "her", "their") {
 			return false
 		}
-		return k == 0 || !slices.Contains([]string{"needs", "need", "needed", "has", "have", "had", "having", "able", "going", "equal", "out", "comes", "up",
-			"amounts", "want", "wants", "wanted", "required", "expected", "likely", "decides", "decided", "manages", "managed"}, fields[k-1])
+		return k == 0 || !words.OneOf(fields[k-1], "needs", "need", "needed", "has", "have", "had", "having", "able", "going", "equal", "out", "comes", "up",
+			"amounts", "want", "wants", "wanted", "required", "expected", "likely", "decides", "decided", "manages", "managed")
 	}
 	return false
 }

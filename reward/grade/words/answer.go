@@ -19,7 +19,7 @@ func Of(s string) []string {
 			f = strings.TrimLeft(f, ".-")
 		}
 		f = strings.TrimRight(f, ".-")
-		if n := len(f); n > 2 && f[0] >= '0' && f[0] <= '9' && slices.Contains([]string{"st", "nd", "rd", "th"}, f[n-2:]) {
+		if n := len(f); n > 2 && f[0] >= '0' && f[0] <= '9' && OneOf(f[n-2:], "st", "nd", "rd", "th") {
 			f = f[:n-2]
 		}
 		switch f {
@@ -97,7 +97,7 @@ func kinds() [][]string {
 
 // IsVerb reports whether a word after a name may be its verb.
 func IsVerb(word string) bool {
-	return Ends(word, "s", "ed") || slices.Contains([]string{"has", "had", "will", "can", "did", "won", "got", "sat", "ran"}, word)
+	return Ends(word, "s", "ed") || OneOf(word, "has", "had", "will", "can", "did", "won", "got", "sat", "ran")
 }
 
 // IsNothing reports whether the words mean that there is no answer.

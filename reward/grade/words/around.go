@@ -95,37 +95,33 @@ func After(text string) string {
 		}
 		f := fields[i]
 		switch {
-		case strings.ContainsAny(f, ",.;(") || f[0] >= '0' && f[0] <= '9':
+		case strings.ContainsAny(f, ",.;(") || expr.DigitAt(f, 0):
 			return ""
-		case i == 0 && (f == "of" || f == "to") && next(1) != "" && (expr.DigitAt(next(1), 0) || next(1)[0] == '\\'):
-			return "times"
-		case f == "and" || f == "in" && next(1) != "each" || f == "for" || f == "of" && i > 0 || f == "with" || f == "because" || f == "since" || f == "to":
-			return ""
-		case next(1) == "than" && (strings.HasSuffix(f, "er") || f == "more" || f == "less"):
-			return f + " than"
-		case i == 0 && (f == "more" || f == "less" || f == "fewer") && next(2) == "than":
-			return f + " than"
-		case i > 0 && next(1) == "not" && (f == "are" || f == "is" || f == "do" || f == "did" || f == "does" || f == "were" || f == "was"):
-			return "are not"
-		case i == 0 && f == "does" && next(1) == "not":
-			return "is not"
-		case f == "short" && next(1) == "of", f == "below" && next(1) == "zero", f == "too" && i > 0, f == "shy" && next(1) == "of":
-			return f + " " + next(1)
-		case i == 0 && (f == "per" && (next(1) == "cent" || strings.HasPrefix(next(1), "cent"))):
-			return "percent"
-		case (f == "is" || f == "was" || f == "are" || f == "would" || f == "cannot") && (i == 0 || next(1) != "not") && denial(next(1), next(2)) || f == "isn't":
-			return "is not"
-		case i < 2 && (f == "ago" || f == "off" && (next(1) == "the" || next(1) == "of") || f == "fails"):
-			return f
-		case i < 2 && (f == "in" || f == "for") && next(1) == "each":
+		case i < 2 && f == "in" && next(1) == "each":
 			return "each"
-		case i < 2 && (f == "north" || f == "south" || f == "east" || f == "west"):
-			return f
-		case f == "if" && (slices.Contains(fields[i:], "were") || slices.Contains(fields[i:], "had") || slices.Contains(fields[i:], "not")):
-			return f
-		case (f == "increased" || f == "decreased" || f == "reduced" || f == "multiplied" || f == "divided") && next(1) == "by":
+		case i == 0 && OneOf(f, "of", "to") && (expr.DigitAt(next(1), 0) || strings.HasPrefix(next(1), `\`)):
 			return "times"
-		case i == 0 && (f == "minus" || f == "plus" || f == "times" && next(1) != "" && expr.DigitAt(next(1), 0) || f == "squared" || f == "cubed" || f == "factorial" || f == "unless"):
+		case OneOf(f, "and", "for", "with", "because", "since", "to") || f == "in" && next(1) != "each" || f == "of" && i > 0:
+			return ""
+		case next(1) == "than" && (strings.HasSuffix(f, "er") || f == "more" || f == "less"), i == 0 && next(2) == "than" && OneOf(f, "more", "less", "fewer"):
+			return f + " than"
+		case i > 0 && next(1) == "not" && OneOf(f, "are", "is", "do", "did", "does", "were", "was"):
+			return "are not"
+		case i == 0 && f == "does" && next(1) == "not", f == "isn't":
+			return "is not"
+		case next(1) == "of" && OneOf(f, "short", "shy"), f == "below" && next(1) == "zero", f == "too" && i > 0:
+			return f + " " + next(1)
+		case i == 0 && f == "per" && strings.HasPrefix(next(1), "cent"):
+			return "percent"
+		case OneOf(f, "is", "was", "are", "would", "cannot") && (i == 0 || next(1) != "not") && denial(next(1), next(2)):
+			return "is not"
+		case i < 2 && (OneOf(f, "ago", "fails", "north", "south", "east", "west") || f == "off" && OneOf(next(1), "the", "of")):
+			return f
+		case f == "if" && slices.ContainsFunc(fields[i:], func(word string) bool { return OneOf(word, "were", "had", "not") }):
+			return f
+		case next(1) == "by" && OneOf(f, "increased", "decreased", "reduced", "multiplied", "divided"):
+			return "times"
+		case i == 0 && (OneOf(f, "minus", "plus", "squared", "cubed", "factorial", "unless") || f == "times" && expr.DigitAt(next(1), 0)):
 			return f
 		}
 	}

@@ -110,7 +110,7 @@ func Doubts(word string) bool {
 // if it negates something else of the answer: "never attained".
 func Hedges(comment string) bool {
 	return anyWord(comment, func(word string) bool {
-		return Doubts(word) || slices.Contains([]string{"not", "no", "if", "could"}, word)
+		return Doubts(word) || OneOf(word, "not", "no", "if", "could")
 	})
 }
 

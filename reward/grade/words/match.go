@@ -21,6 +21,9 @@ func Ends(s string, texts ...string) bool {
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.HasSuffix(s, text) })
 }
 
+// OneOf reports whether word is one of the others.
+func OneOf(word string, others ...string) bool { return slices.Contains(others, word) }
+
 // CutLast slices s around the last sep.
 func CutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
