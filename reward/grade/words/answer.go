@@ -25,7 +25,7 @@ func Of(s string) []string {
 		switch f {
 		case "", "the", "a", "an", "is", "are", "it", "be", "would", "will", "its", "so", "that":
 			continue
-		case "cannot", "can't":
+		case "cannot":
 			f = "not"
 		}
 		kept = append(kept, f)

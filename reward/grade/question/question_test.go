@@ -1,0 +1,117 @@
+package question
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/reward/grade/measure"
+)
+
+func TestAskedUnit(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"How many minutes does it take?": "minute", "It takes 3 hours. How long is that in seconds?": "second", "What is the number of weeks?": "week",
+		"How many apples are in 5 pounds?": "", "How many minutes and how many apples are there?": "", "How long does it take?": "", "": "",
+	} {
+		require.Equal(t, measure.UnitOf(want), New(text, nil).AskedUnit(), text)
+	}
+}
+
+// What a question asks for, by its words.
+func TestAsks(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]func(*Question) bool{
+		"transforms": (*Question).Transforms, "reduces": (*Question).Reduces, "rate": (*Question).AsksRate, "share": (*Question).AsksShare, "region": (*Question).AsksRegion, "slope": (*Question).AsksSlope,
+	}
+	for text, want := range map[string][]string{
+		"Simplify $2x+x$.":                          {"transforms", "reduces"},
+		"Expand $(x+1)^2$.":                         {"transforms"},
+		"What is its average speed?":                {"rate"},
+		"What is the probability of heads?":         {"share"},
+		"What percent is left?":                     {"share"},
+		"What is 20% of 50?":                        nil,
+		"What is the area of the square?":           {"region"},
+		"What is the side of a square with area 4?": nil,
+		"Find the slope at 1.":                      {"slope"},
+		"How many apples are left?":                 nil,
+		"":                                          nil,
+	} {
+		for name, asks := range kinds {
+			got := false
+			for _, kind := range want {
+				got = got || kind == name
+			}
+			require.Equal(t, got, asks(New(text, nil)), "%q asks for %s", text, name)
+		}
+	}
+}
+
+func TestAsksPer(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		text, per string
+		asks      bool
+	}{
+		{"How many miles per hour?", "hour", true},
+		{"How fast in km/h?", "hour", true},
+		{"How many miles per hour?", "second", false},
+		{"How fast is it?", "second", true},
+		{"How many apples per person?", "hour", true},
+	} {
+		require.Equal(t, row.asks, New(row.text, nil).AsksPer(row.per), row)
+	}
+}
+
+func TestChoices(t *testing.T) {
+	t.Parallel()
+	q := New("Is the coin in the red, the green or the blue jar? (A) red (B) green\n(C) blue", nil)
+	for word, offers := range map[string]bool{"green": true, "blue": true, "coin": false, "jar": false} {
+		require.Equal(t, offers, q.Offers(word), word)
+	}
+	for letter, want := range map[byte]string{'A': "red", 'B': "green", 'C': "blue", 'D': ""} {
+		require.Equal(t, want, q.Option(letter), string(letter))
+	}
+}
+
+func TestFormulas(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	q := New("Let $x+y=7$ and $xy=3$. Find $x^2+y^2$ for 20 of them.", func() []string {
+		calls++
+		return []string{"x+y=7", "xy=3", "x^2+y^2", "20", "x+"}
+	})
+	f := q.Formulas()
+	require.Len(t, f.Symbols, 2)
+	require.Len(t, f.Alone, 1)
+	require.True(t, f.Alone[q.Target()])
+	require.True(t, f.Given["20"])
+	require.True(t, f.Names("x"))
+	require.False(t, f.Names("z"))
+	require.Same(t, f, q.Formulas())
+	require.Equal(t, 1, calls)
+	require.Empty(t, (&Question{}).Formulas().Keys)
+}
+
+func TestTarget(t *testing.T) {
+	t.Parallel()
+	for text, found := range map[string]bool{"What is $f(2)$?": true, `Find \(x+y\).`: true, "Find $x = 2$.": false, "What is it?": false, "": false} {
+		require.Equal(t, found, New(text, nil).Target() != "", text)
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	q := New("He buys 3 Apples for $2 each. Then he sells them by the hour. How many apples are left?", nil)
+	require.True(t, q.Has("apple"))
+	require.True(t, q.Has("apples"))
+	require.False(t, q.Has("pear"))
+	require.True(t, q.LastHas("left"))
+	require.False(t, q.LastHas("hour"))
+	require.Equal(t, "how many apples are left?", q.From("how "))
+	require.Empty(t, q.From("why "))
+	require.True(t, q.Mentions(measure.UnitOf("hours")))
+	require.True(t, q.Mentions(measure.UnitOf("dollars")))
+	require.False(t, q.Mentions(measure.UnitOf("feet")))
+	require.Equal(t, map[string]measure.Unit{"hour": measure.UnitOf("hour")}, q.Units())
+}
