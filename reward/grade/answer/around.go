@@ -9,61 +9,70 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// alters reports whether words around a value change what it says. It allows a comparison
-// that the question asks for: "how many more".
+// alters reports whether words around a value change what it says in a way that the question
+// does not ask for. If it asks "how many more", it may be "5 more".
 func alters(q *question.Question, name string) bool {
-	if !words.Alters(name) {
-		return false
+	return words.Alters(name) && !asksFor(q, name)
+}
+
+// asksFor reports whether the question asks for the comparison, the direction or the rest that
+// the words around a value name. Without a question, some of them may be meant.
+func asksFor(q *question.Question, name string) bool {
+	fields := strings.Fields(strings.ToLower(name))
+	if slices.Contains(strings.Fields(name), "each") && !words.Alters(strings.ReplaceAll(name, "each", "")) && (q.LastHas("each", " per ", "every") || !q.LastHas("altogether", "in all", "total")) {
+		return true
 	}
-	if strings.HasSuffix(name, "are not") && (q.Text == "" || q.LastHas("not", "n't", "without", "left", "remain", "fail", "miss", "other")) {
-		return false
+	directions := []string{"north", "south", "east", "west"}
+	if q.Text == "" {
+		return name == "times" || words.Ends(name, "are not", "ago", " than") || words.Contains(name, directions...)
 	}
-	if slices.Contains(strings.Fields(name), "each") && !words.Alters(strings.ReplaceAll(name, "each", "")) && (q.LastHas("each", " per ", "every") || !q.LastHas("altogether", "in all", "total")) || strings.HasSuffix(name, "ago") && (q.Text == "" || q.Asks("ago", "born", "how long")) {
-		return false
+	how := q.From("how ")
+	return strings.HasSuffix(name, "are not") && q.LastHas("not", "n't", "without", "left", "remain", "fail", "miss", "other") ||
+		strings.HasSuffix(name, "ago") && q.Asks("ago", "born", "how long") ||
+		slices.ContainsFunc(directions, func(way string) bool { return strings.Contains(name, way) && strings.Contains(how, way) }) ||
+		slices.ContainsFunc(fields, func(f string) bool {
+			return words.Alters(f) && q.Asks("many "+f, "number of "+f) || isComparative(f) && strings.Contains(q.From("how m"), f)
+		}) ||
+		!slices.ContainsFunc(fields, func(f string) bool { return !asksWord(q, f) })
+}
+
+// asksWord reports whether the last sentence of the question asks for the comparison that a
+// word makes, or the word makes none.
+func asksWord(q *question.Question, word string) bool {
+	compares := isComparative(word) || words.OneOf(word, "than", "short", "over", "above")
+	switch {
+	case !words.Alters(word) && !compares:
+		return true
+	case q.LastHas(word) && words.OneOf(word, "least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus"):
+		return true
 	}
-	if q.Text == "" && strings.HasSuffix(name, " than") || name == "times" && q.Text == "" || strings.HasSuffix(name, "times") && q.Asks("many times") {
-		return false
-	}
-	for _, way := range []string{"north", "south", "east", "west"} {
-		if strings.Contains(name, way) && (q.Text == "" || strings.Contains(q.From("how "), way)) {
-			return false
-		}
-	}
-	for _, f := range strings.Fields(strings.ToLower(name)) {
-		if words.Alters(f) && q.Asks("many "+f, "number of "+f) {
-			return false
-		}
-	}
-	if last := q.Last(); q.Text != "" {
-		asked := true
-		for _, f := range strings.Fields(strings.ToLower(name)) {
-			compares := f == "than" || strings.HasSuffix(f, "er") || f == "more" || f == "less" || f == "short" || f == "over" || f == "above"
-			asked = asked && (!words.Alters(f) && !compares || strings.Contains(last, f) && words.OneOf(f, "least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus") ||
-				compares && words.Contains(last, "than", "exceed", "above", "difference", "increase", "decrease", "compar", "more", "less", "farther", "short", "far "))
-		}
-		if asked {
-			return false
-		}
-	}
-	for _, f := range strings.Fields(strings.ToLower(name)) {
-		if f == "than" || strings.HasSuffix(f, "er") || f == "more" || f == "less" {
-			if f != "than" && strings.Contains(q.From("how m"), f) {
-				return false
-			}
-		}
-	}
-	return true
+	return compares && q.LastHas("than", "exceed", "above", "difference", "increase", "decrease", "compar", "more", "less", "farther", "short", "far ")
+}
+
+// isComparative reports whether a word compares: more, less, taller.
+func isComparative(word string) bool {
+	return word == "more" || word == "less" || strings.HasSuffix(word, "er")
 }
 
 // plain reports whether the words around a number say no more than the question: names,
-// Units and words of the question.
+// units and words of the question.
 func plain(q *question.Question, name string) bool {
 	strange := 0
 	for _, word := range words.Of(name) {
-		if !q.Has(word) && !measure.IsUnit(word) && !words.OneOf(word, "therefore", "thus", "hence", "total", "in", "all", "altogether", "exactly", "of", "they", "have", "has", "he", "she", "there", "answer", "final",
-			"we", "get", "equals", "units", "square", "cubic", "percent", "degrees", "this", "to", "at", "for", "by", "per", "value", "result", "only", "just", "now") {
+		if !q.Has(word) && !measure.IsUnit(word) && !isFrame(word) {
 			strange++
 		}
 	}
 	return strange <= 2 || q.Text == "" && strange <= 4
+}
+
+// isFrame reports whether a word belongs to the frame of a sentence that states an answer:
+// "Therefore, they have a total of".
+func isFrame(word string) bool {
+	switch word {
+	case "therefore", "thus", "hence", "now", "we", "he", "she", "they", "there", "this", "get", "have", "has", "equals", "answer", "final", "result", "value", "total", "all", "altogether",
+		"exactly", "only", "just", "in", "of", "to", "at", "for", "by", "per", "units", "square", "cubic", "percent", "degrees":
+		return true
+	}
+	return false
 }

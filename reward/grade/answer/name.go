@@ -30,14 +30,15 @@ func defines(q *question.Question, n *expr.Node) bool {
 	if q.Text == "" {
 		return true
 	}
-	if algebra.Key(head) == q.Target() {
+	formulas, key := q.Formulas(), algebra.Key(head)
+	alone := formulas.Alone[key]
+	switch {
+	case key == q.Target():
 		return true
-	}
-	if q.Formulas().Keys[algebra.Key(n)] || head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) && !q.Formulas().Alone[algebra.Key(head)] && !q.Asks("derivative", "differentiate", "slope", "rate of change", "f'") {
+	case formulas.Keys[algebra.Key(n)]:
 		return false
+	case head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }):
+		return alone || q.AsksSlope()
 	}
-	if head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) {
-		return true
-	}
-	return q.Formulas().Alone[algebra.Key(head)] || algebra.Variables(head) > 1 && !head.Has(func(m *expr.Node) bool { return m.Kind == expr.Power }) || head.Has(func(m *expr.Node) bool { return m.Is("pi") })
+	return alone || algebra.Variables(head) > 1 && !head.Has(func(m *expr.Node) bool { return m.Kind == expr.Power }) || head.Has(func(m *expr.Node) bool { return m.Is("pi") })
 }

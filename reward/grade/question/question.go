@@ -71,7 +71,7 @@ func (q *Question) AsksRate() bool {
 
 // AsksSlope reports whether the question is about a derivative.
 func (q *Question) AsksSlope() bool {
-	return q.Asks("derivative", "differentiate", "slope", "rate of change", "tangent", "prime")
+	return q.Asks("derivative", "differentiate", "slope", "rate of change", "tangent", "prime", "f'")
 }
 
 // Has reports whether a word, or its plural, is in the question.
