@@ -132,7 +132,7 @@ func wordValue(word string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(strings.TrimSpace(digits))
 }
 
-// Unit returns the unit of the next part of a measure. Next to another part, it may be
+// unit returns the unit of the next part of a measure. Next to another part, it may be
 // a single letter.
 func (m Measure) unit(name string) Unit {
 	second := len(m.Units) > 0

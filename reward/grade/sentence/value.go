@@ -117,7 +117,7 @@ func (f *finder) plain(here place, limit int) int {
 	return n
 }
 
-// Value returns the n bytes from p on as a candidate that means text.
+// candidate returns the n bytes from p on as a candidate that means text.
 func (p place) candidate(n int, text string, sum bool) Value {
 	return Value{Span: Span{p.at, p.at + n}, Text: text, Aside: p.isAside(), aim: p.isAim(), Sum: sum}
 }
