@@ -224,6 +224,9 @@ func follows(s sentence.Sentence, text string, begin int, body string) (readings
 			last++
 		}
 		readings = []string{s.List(last + 1)}
+		if words.After(s.Text[found[last].Hi:]) == "is not" {
+			return readings, true
+		}
 		if last+1 < len(found) && !found[last+1].Aside && rivals(s.Text[found[last].Hi:found[last+1].Lo]) && !words.Restates(s.Text[found[last].Hi:found[last+1].Lo]) {
 			return []string{body[skip:]}, true // 10 | 20
 		}

@@ -80,3 +80,21 @@ func TestHashed(t *testing.T) {
 		require.Equal(t, row.last, last, row.text)
 	}
 }
+
+// A unit, a scale or a rate that the question does not ask for makes an answer wrong.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct{ question, gold, right, wrong string }{
+		{"A car moves at 60 km/h for 3 hours. How far does it go?", "180", "It goes 180 km.", `\boxed{180\text{ km/h}}`},
+		{"The edges of a box are 2, 3 and 4 cm. What is its volume?", "24", "The volume is 24 cm³.", "The volume is 24 cm²."},
+		{"What is 68 °F in degrees Celsius?", "20", "The answer is 20 °C.", "The answer is 20 °F."},
+		{"How many pages does she read in 7 days, 15 a day?", "105", "The answer is 105 pages.", "The answer is 105 km."},
+		{"Write 13 in binary.", "1101", `\boxed{1101_2}`, `\boxed{1101_{10}}`},
+		{"Ben is 12. How old is Ann, who is as old as Ben?", "12", "Answer: 12", "Answer: 12 + one year"},
+		{"Does it sum to 9?", "9", "Answer: 9 (9.0)", "Answer: 9 (10)"},
+	} {
+		task := NewTask(row.question, row.gold)
+		require.Empty(t, task.Fault(row.right), row.right)
+		require.NotEmpty(t, task.Fault(row.wrong), row.wrong)
+	}
+}

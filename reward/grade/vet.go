@@ -18,7 +18,7 @@ func (t *Task) vet(c claim) string {
 	if t.question.Text == "" {
 		return ""
 	}
-	at, end := locate(c.text, t.gold)
+	at, end := locate(c.text, t.gold, c.marked)
 	lo, hi := 0, 0 // the clause of a mark that holds the value
 	if c.marked && words.HasDigit(t.gold) {
 		lo, hi = clause(c.text, at, end)
@@ -33,6 +33,20 @@ func (t *Task) vet(c claim) string {
 	case !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(c.text):
 		return answer.Several
 	case c.isDenied(), t.otherDerivative(c.text):
+		return answer.Altered
+	case end > 0 && computesOn(c.text[end:]), words.Contains(c.text, "would be the answer", " only if ", "answer only if"):
+		return answer.Altered
+	case end > 0 && t.rated(c.text[end:]), t.otherDegree(c.text), strings.Contains(c.text, "‰") && !strings.Contains(t.gold, "‰"):
+		return answer.OtherUnit
+	case end > 0 && t.rivalled(c.text[end:]), c.marked && strings.Contains(c.text, "one of ") && !strings.Contains(c.text, "one of the") && words.HasDigit(t.gold):
+		return answer.Several
+	case end > 0 && t.otherUnit(c.text[at:end], c.text[end:]):
+		return answer.OtherUnit
+	case words.Contains(fold(c.text), "am/pm", "pm/am", "am or pm", "pm or am"):
+		return answer.Several
+	case words.Contains(c.text, `}{}`, `\frac{}`, `\sqrt{}`), c.marked && breaksOff(c.text):
+		return answer.NoAnswer
+	case congruent(c.text) && congruent(t.question.Text) && !t.sameModulus(c.text):
 		return answer.Altered
 	case congruent(c.text) && !congruent(t.gold) && !congruent(t.question.Text) && !strings.Contains(t.question.Text, "remainder"):
 		return answer.Unfinished
@@ -53,7 +67,7 @@ func (t *Task) vetWords(text string, lo, hi int) string {
 		for _, word := range strings.FieldsFunc(part, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != '’' }) {
 			switch {
 			case len(word) < 3 || t.question.Has(word) || word == "per" && t.question.AsksRate() || strings.Contains(gold, word):
-			case words.Doubts(word):
+			case words.Doubts(word) && (word != "claim" || words.HasDigit(gold)):
 				return answer.Altered
 			case i == 0 && !words.Neutral(word) && !words.Counts(word) && !measure.IsUnit(word):
 				return answer.Strange
@@ -67,7 +81,7 @@ func (t *Task) vetWords(text string, lo, hi int) string {
 // that the answer is 5", "the square of the answer is 5", "5 is not".
 func (c claim) isDenied() bool {
 	lead := strings.ToLower(c.lead)
-	if words.Negates(lead) || strings.Contains(lead, " false that ") || words.Ends(strings.TrimRight(c.text, " .!*"), "is not", "are not", "isn't") {
+	if words.HasNegation(lead[strings.LastIndexAny(lead, ",;:")+1:]) && !strings.Contains(lead, " but ") || strings.Contains(lead, " false that ") || words.Ends(strings.TrimRight(c.text, " .!*"), "is not", "are not", "isn't") {
 		return true
 	}
 	of := strings.TrimSuffix(strings.TrimRight(lead, " $*"), " the")
@@ -91,7 +105,7 @@ func (t *Task) vetSigns(text string) string {
 	}
 	start := strings.TrimLeft(text, " $*")
 	switch asked := t.question.Text; {
-	case otherCurrency(text, asked), inFahrenheit(text) && strings.LastIndex(asked, "Celsius") > strings.LastIndex(asked, "Fahrenheit"):
+	case otherCurrency(text, asked):
 		return answer.OtherUnit
 	case words.Begins(start, "<", ">") && !strings.ContainsAny(t.gold, "<>\\"):
 		return answer.Altered
@@ -126,16 +140,17 @@ func withoutCommands(s string) string {
 	return b.String()
 }
 
-// locate returns the bounds of the first value in s that equals gold, or -1.
-func locate(s, gold string) (lo, hi int) {
+// locate returns the bounds of the first or last value in s that equals gold, or -1.
+func locate(s, gold string, first bool) (lo, hi int) {
+	lo, hi = -1, -1
 	for _, part := range sentence.Split(s) {
 		for _, c := range part.Values() {
-			if answer.SameValue(gold, c.Text) {
-				return part.Lo + c.Lo, part.Lo + c.Hi
+			if (lo < 0 || !first) && answer.SameValue(gold, c.Text) {
+				lo, hi = part.Lo+c.Lo, part.Lo+c.Hi
 			}
 		}
 	}
-	return -1, -1
+	return lo, hi
 }
 
 // clause returns the bounds of the clause of s that holds the value s[at:end], or of all of s
@@ -180,10 +195,79 @@ func otherCurrency(text, question string) bool {
 	return false
 }
 
-// inFahrenheit reports whether an answer is a temperature in degrees Fahrenheit.
-func inFahrenheit(text string) bool {
-	text = strings.NewReplacer(`\text`, "", `\mathrm`, "", "{", "", "}", "", "$", "", " ", "", `^\circ`, "°").Replace(text)
-	return words.Contains(text, "°F", "Fahrenheit")
+// otherDegree reports whether a temperature is on a scale that the question does not mention,
+// or mentions before the other one.
+func (t *Task) otherDegree(text string) bool {
+	scale := func(s string) (celsius, fahrenheit int) {
+		s = strings.NewReplacer(`\text`, "", `\mathrm`, "", "{", "", "}", "", "$", "", " ", "", `\ `, "", `^\circ`, "°", `\circ`, "°").Replace(s)
+		return max(strings.LastIndex(s, "°C"), strings.LastIndex(s, "Celsius")), max(strings.LastIndex(s, "°F"), strings.LastIndex(s, "Fahrenheit"))
+	}
+	c, f := scale(text)
+	askedC, askedF := scale(t.question.Text)
+	return c >= 0 && f < 0 && askedF > askedC || f >= 0 && c < 0 && askedC > askedF
+}
+
+// computesOn reports whether an operator and more follow a value: "12 + one year".
+func computesOn(after string) bool {
+	after = strings.TrimLeft(after, " $*)")
+	rest := strings.TrimLeft(after, "+×÷")
+	return rest != after && strings.ContainsFunc(rest, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
+}
+
+// rivalled reports whether another value in parentheses follows a value: "9 (10)".
+func (t *Task) rivalled(after string) bool {
+	rest, open := strings.CutPrefix(strings.TrimLeft(after, " $*"), "(")
+	inside, _, closed := strings.Cut(rest, ")")
+	if !open || !closed {
+		return false
+	}
+	number := strings.Trim(inside, " $*")
+	return strings.Trim(number, "-0123456789.,/") == "" && words.HasDigit(number) && !answer.SameValue(t.gold, number)
+}
+
+// otherUnit reports whether a unit that the value's reading leaves out follows it and is not
+// the one asked for: "24 cm²" for a volume.
+func (t *Task) otherUnit(value, after string) bool {
+	after = strings.TrimLeft(after, " $*~")
+	end := 0
+	for end < len(after) && (expr.LetterAt(after, end) || after[end] == '/') {
+		end++
+	}
+	for _, power := range []string{"²", "³", "^2", "^3", "^{2}", "^{3}"} {
+		if strings.HasPrefix(after[end:], power) {
+			end += len(power)
+			break
+		}
+	}
+	unit := strings.NewReplacer("²", "^2", "³", "^3", "^{2}", "^2", "^{3}", "^3").Replace(after[:end])
+	return unit != "in" && measure.Kind(unit) != "" && !strings.HasSuffix(value, unit) && t.FaultOf(value+" "+unit) == answer.OtherUnit
+}
+
+// rated reports whether a rate follows a value although the question asks for none: "105 pages
+// a day".
+func (t *Task) rated(after string) bool {
+	fields := strings.Fields(strings.ToLower(after[:min(len(after), 60)]))
+	for i, f := range fields[:min(len(fields), 3)] {
+		if strings.ContainsAny(f, ".,;:(") {
+			return false
+		}
+		if i+1 < len(fields) && words.OneOf(f, "a", "an", "each", "every") && i > 0 && words.OneOf(strings.Trim(fields[i+1], ".,*"), "day", "week", "month", "year", "hour", "minute", "second") {
+			return !t.question.AsksRate() && !t.question.Asks("in "+f+" ", strings.Trim(fields[i+1], ".,*"))
+		}
+	}
+	return false
+}
+
+// sameModulus reports whether the question has the modulus of an answer.
+func (t *Task) sameModulus(text string) bool {
+	_, after, ok := strings.Cut(text, "mod")
+	digits := strings.TrimLeft(after, "ulo {}")
+	digits = digits[:len(digits)-len(strings.TrimLeft(digits, "0123456789"))]
+	return !ok || digits == "" || strings.Contains(t.question.Text, digits)
+}
+
+func fold(s string) string {
+	return strings.NewReplacer(".", "", " / ", "/").Replace(strings.ToLower(s))
 }
 
 // congruent reports whether s speaks of numbers modulo another.

@@ -3,7 +3,6 @@ package answer
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
@@ -274,7 +273,7 @@ func (c *comparer) same(w, g *expr.Node) bool {
 		if w.Base == "" && c.question.Text != "" && !c.question.Asks("base", "binary", "octal", "hex") {
 			return g.Base == "10" && w.Digits == g.Digits
 		}
-		if w.Base == "" && c.question.Text != "" && !c.question.Asks("in base "+g.Base, "to base "+g.Base, "into base "+g.Base, "base-"+g.Base, "in base $"+g.Base, "to base $"+g.Base, "in base "+baseName(g.Base), "to base "+baseName(g.Base), "base-"+baseName(g.Base), "binary", "octal", "hex") {
+		if w.Base == "" && c.question.Text != "" && !c.question.AsksBase(g.Base) {
 			return c.because(OtherForm)
 		}
 		return w.Digits == g.Digits && w.Places == 0 && g.Places == 0 && (w.Base == g.Base || w.Base == "" || g.Base == "")
@@ -283,14 +282,6 @@ func (c *comparer) same(w, g *expr.Node) bool {
 		return false // 0.142857 is not its repetition
 	}
 	return c.algebra.Same(w, g)
-}
-
-// baseName returns the word for a base.
-func baseName(digits string) string {
-	if k, err := strconv.Atoi(digits); err == nil && k > 1 {
-		return cmp.Or(words.Number(k), digits)
-	}
-	return digits
 }
 
 // all compares the two lists pair by pair.

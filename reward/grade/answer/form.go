@@ -78,6 +78,8 @@ func expressionForm(q *question.Question, w, g *expr.Node) string {
 		w.Kind == expr.Relation && explicit(w) && !explicit(g),
 		(w.Kind == expr.Product || w.Kind == expr.Power) && !algebra.Expanded(w) && algebra.Factors(g) < algebra.Factors(w),
 		w.Kind == expr.Sum && algebra.Expanded(w) && !algebra.Expanded(g),
+		w.Kind == expr.Sum && g.Kind != expr.Sum && q.Asks("partial fraction", "decompos"),
+		algebra.Literal(g) && q.Asks("factor"), // 360 for 2^3 × 3^2 × 5
 		q.Asks("rationali") && algebra.Rationalized(w) && !algebra.Rationalized(g):
 		return OtherForm
 	case q.Asks("simpl") && algebra.Leaves(g) > algebra.Leaves(w)*3/2+2:

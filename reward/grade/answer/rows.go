@@ -60,7 +60,7 @@ func sameBlock(want, got string) bool {
 
 // cells returns the numbers and words of a line.
 func cells(line string) []string {
-	line = strings.TrimRight(strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(strings.Trim(line, "`$ "), "**"), "**")), ".")
+	line = strings.TrimRight(strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(strings.Trim(markup.Bare(line), "`$ "), "**"), "**")), ".")
 	return strings.Fields(strings.NewReplacer(",", " , ", "|", " | ").Replace(line))
 }
 

@@ -74,7 +74,7 @@ func sameWords(q *question.Question, w, g string) bool {
 	if slices.Equal(a, b) || words.IsNothing(a) && (words.IsNothing(b) || words.EndsInNothing(b)) {
 		return true
 	}
-	if len(g) > maxSentence {
+	if len(g) > maxSentence || len(a) > 3 && strings.Count(" "+strings.Join(b, " ")+" ", " "+a[0]+" ") > strings.Count(" "+strings.Join(a, " ")+" ", " "+a[0]+" ") {
 		return false
 	}
 	if len(a) == 1 && (a[0] == "yes" || a[0] == "no") {

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"math/big"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
@@ -43,10 +44,12 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		}
 	}
 	switch {
-	case in == "" && strings.HasSuffix(y.Dimension, "length") && c.question.AsksRegion():
+	case in == "" && otherKind(c.question, out):
 		return c.same(a, b) && c.because(OtherUnit)
 	case in == "" && foreign(c.question, y):
 		return c.same(a, b) && c.because(OtherUnit)
+	case in != "" && out != "" && (measure.Shape(in) != "") != (measure.Shape(out) != "") && (x.Num > 0 || y.Num > 0):
+		return c.because(OtherUnit)
 	case x.Num > 0 && y.Num > 0 && x.Dimension != y.Dimension, measure.Shape(in) != "" && measure.Shape(out) != "" && measure.Shape(in) != measure.Shape(out):
 		return c.because(OtherUnit)
 	case x.Num > 0 && y.Num > 0 && x != y && in == "" && c.question.AskedUnit() == x, in == "" && !fits(c.question, out):
@@ -129,6 +132,35 @@ func measures(q *question.Question, w, g string) (same, known bool) {
 		return false, true
 	}
 	return false, false
+}
+
+// otherKind reports whether a unit measures another kind of quantity than the question asks
+// for: km/h for a distance, square metres for a volume.
+func otherKind(q *question.Question, name string) bool {
+	kinds, kind := q.Kinds(), measure.Kind(name)
+	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.LastHas(strings.ToLower(name)) {
+		return false
+	}
+	switch kind {
+	case "rate":
+		return true
+	case "area", "length", "volume", "mass":
+		if slices.Equal(kinds, []string{"count"}) {
+			return !mentionsKind(q, kind)
+		}
+		return kind != "volume" && slices.Contains(kinds, "volume") || slices.Contains(kinds, "area") || kind != "length" && slices.Contains(kinds, "length")
+	}
+	return false
+}
+
+// mentionsKind reports whether the question names a unit of a kind.
+func mentionsKind(q *question.Question, kind string) bool {
+	for name := range q.Units() {
+		if measure.Kind(name) == kind {
+			return true
+		}
+	}
+	return false
 }
 
 // foreign reports whether a unit measures what neither the units nor the words of the

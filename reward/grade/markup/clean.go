@@ -18,7 +18,7 @@ func Clean(s string) string {
 			s = strings.TrimSpace(s[at+len(arrow):])
 		}
 	}
-	s = strings.ReplaceAll(s, "^{-1}(", "(") // the inverse of a function
+	s = strings.ReplaceAll(s, "^{-1}(", "_{0}(") // the inverse of a function
 	s = strings.NewReplacer(" x 10^", ` \times 10^`, " × 10^", ` \times 10^`).Replace(s)
 	s = Rows(s)
 	if strings.Contains(s, `\begin`) && !strings.Contains(s, `\\begin`) { // rows may begin with brackets

@@ -122,3 +122,23 @@ func Meridian(name string) string {
 	}
 	return ""
 }
+
+// Kind returns what a unit measures: a length, an area, a volume, a time, a mass, money, or a
+// rate such as km/h. It returns "" for an unknown unit.
+func Kind(name string) string {
+	name = strings.NewReplacer("²", "^2", "³", "^3", "{", "", "}", "").Replace(strings.ToLower(strings.TrimSpace(name)))
+	if above, below, ok := strings.Cut(strings.ReplaceAll(name, " per ", "/"), "/"); ok {
+		if IsUnit(above) && (IsUnit(below) || below == "h") {
+			return "rate"
+		}
+		return ""
+	}
+	if name == "mph" || name == "kph" || name == "kmh" {
+		return "rate"
+	}
+	if shape := Shape(name); shape != "" {
+		return map[bool]string{true: "area", false: "volume"}[strings.HasSuffix(shape, "2")]
+	}
+	dimension := UnitOf(name).Dimension
+	return dimension[strings.LastIndexByte(dimension, ' ')+1:]
+}

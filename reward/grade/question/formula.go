@@ -93,5 +93,23 @@ func (q *Question) Target() string {
 			best, at = algebra.Key(n), i
 		}
 	}
+	if best == "" {
+		if name := plainName(q.lower); name != "" {
+			best = algebra.Key(expr.Named(name))
+		}
+	}
 	return best
+}
+
+// plainName returns the letter that a question in lower case asks for without LaTeX: "find
+// x", or "".
+func plainName(lower string) string {
+	name := ""
+	for _, phrase := range []string{"find ", "what is ", "value of ", "solve for "} {
+		_, rest, ok := strings.Cut(lower, phrase)
+		if ok && expr.LetterAt(rest, 0) && rest[0] != 'a' && !expr.LetterAt(rest, 1) && !strings.HasPrefix(rest[1:], "'") && !strings.HasPrefix(rest[1:], "(") {
+			name = rest[:1]
+		}
+	}
+	return name
 }

@@ -22,7 +22,7 @@ func TestAskedUnit(t *testing.T) {
 func TestAsks(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(*Question) bool{
-		"transforms": (*Question).Transforms, "reduces": (*Question).Reduces, "rate": (*Question).AsksRate, "share": (*Question).AsksShare, "region": (*Question).AsksRegion, "slope": (*Question).AsksSlope,
+		"transforms": (*Question).Transforms, "reduces": (*Question).Reduces, "rate": (*Question).AsksRate, "share": (*Question).AsksShare, "slope": (*Question).AsksSlope,
 	}
 	for text, want := range map[string][]string{
 		"Simplify $2x+x$.":                          {"transforms", "reduces"},
@@ -31,7 +31,6 @@ func TestAsks(t *testing.T) {
 		"What is the probability of heads?":         {"share"},
 		"What percent is left?":                     {"share"},
 		"What is 20% of 50?":                        nil,
-		"What is the area of the square?":           {"region"},
 		"What is the side of a square with area 4?": nil,
 		"Find the slope at 1.":                      {"slope"},
 		"How many apples are left?":                 nil,
@@ -114,4 +113,27 @@ func TestWords(t *testing.T) {
 	require.True(t, q.Mentions(measure.UnitOf("dollars")))
 	require.False(t, q.Mentions(measure.UnitOf("feet")))
 	require.Equal(t, map[string]measure.Unit{"hour": measure.UnitOf("hour")}, q.Units())
+}
+
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for text, kinds := range map[string][]string{
+		"What is the area of the square?":                         {"area"},
+		"How far does it go? It moves at 60 km/h. How far is it?": {"length"},
+		"How fast is it?":                     {"rate"},
+		"How many cubic metres does it hold?": {"volume"},
+		"How many apples are left?":           {"count"},
+		"How many minutes remain?":            {"time"},
+		"What is left?":                       nil,
+	} {
+		require.Equal(t, kinds, New(text, nil).Kinds(), text)
+	}
+}
+
+func TestAsksBase(t *testing.T) {
+	t.Parallel()
+	for text, base := range map[string]string{"Write 9 in base 8.": "8", "Convert it to base eight": "8", "Write 9 in binary.": "2", "What is 255 in hexadecimal?": "16"} {
+		require.True(t, New(text, nil).AsksBase(base), text)
+		require.False(t, New(text, nil).AsksBase("10"), text)
+	}
 }

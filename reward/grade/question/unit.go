@@ -1,10 +1,12 @@
 package question
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // AskedUnit returns the unit in which the question asks for a number, or the zero unit.
@@ -30,12 +32,6 @@ func (q *Question) AskedUnit() measure.Unit {
 		}
 	}
 	return found
-}
-
-// AsksRegion reports whether the question asks for an area or a volume.
-func (q *Question) AsksRegion() bool {
-	return q.LastHas("the area", "the volume", "surface area", "square cent", "square m", "square f", "square i", "cubic") &&
-		!q.LastHas("length", "side", "radius", "height", "width", "edge", "diameter", "perimeter", "long", "tall", "high", "deep", "wide")
 }
 
 // AsksPer reports whether the question asks for something per unit, or for no rate at all.
@@ -71,9 +67,56 @@ func (q *Question) Mentions(u measure.Unit) bool {
 func (q *Question) Units() map[string]measure.Unit {
 	found := map[string]measure.Unit{}
 	for word := range q.words {
-		if u := measure.UnitOf(word); u.Num > 0 {
+		if u := measure.UnitOf(word); u.Num > 0 && word != "in" {
 			found[word] = u
 		}
 	}
 	return found
+}
+
+// Kinds returns the kinds of quantity (measure.Kind) that the last sentence asks for as far as
+// its words tell: rates, lengths, areas, volumes, and counts.
+func (q *Question) Kinds() (kinds []string) {
+	for _, row := range [][]string{
+		{"rate", "how fast", "speed", "velocity", "pace", " rate", " per ", "/", "each", "every", "average", "dail", "week"},
+		{"length", "how far", "distance", "perimeter", "circumference", "radius", "diameter", "height", "width", "how tall", "how high", "how deep", "how wide", "length"},
+		{"area", " area", "square cent", "square m", "square f", "square i"},
+		{"volume", "volume", "cubic"},
+	} {
+		if q.LastHas(row[1:]...) {
+			kinds = append(kinds, row[0])
+		}
+	}
+	if _, rest, ok := strings.Cut(q.last, "how many "); ok {
+		switch f := strings.Trim(words.First(rest), ".,?$"); {
+		case f == "square" || f == "cubic":
+		case measure.IsUnit(f):
+			kinds = append(kinds, measure.Kind(f))
+		default:
+			kinds = append(kinds, "count")
+		}
+	}
+	return kinds
+}
+
+// AsksBase reports whether the question asks for a number in base.
+func (q *Question) AsksBase(base string) bool {
+	names := []string{base, "$" + base}
+	if k, err := strconv.Atoi(base); err == nil && k > 1 && words.Number(k) != "" {
+		names = append(names, words.Number(k))
+	}
+	for _, name := range names {
+		if q.Asks("in base "+name, "to base "+name, "into base "+name, "base-"+name) {
+			return true
+		}
+	}
+	switch base {
+	case "2":
+		return q.Asks("binary")
+	case "8":
+		return q.Asks("octal")
+	case "16":
+		return q.Asks("hex")
+	}
+	return false
 }

@@ -144,7 +144,7 @@ func denial(first, second string) bool {
 
 // emphatic returns the double negations that mean exactly.
 func emphatic() []string {
-	return []string{"nothing other than", "none other than", "no other than", "nothing but", "no more and no less than"}
+	return []string{"nothing other than", "none other than", "no other than", "nothing but", "no more and no less than", "with no doubt", "without doubt", "without a doubt", "no doubt"}
 }
 
 // WithoutEmphasis returns s without double negations.

@@ -44,13 +44,13 @@ func anyWord(text string, f func(word string) bool) bool {
 // Negated reports whether a text has a negation or a condition that is not among the wanted
 // words.
 func Negated(text string, wanted []string) bool {
-	return anyWord(text, func(word string) bool { return negates(word) && !slices.Contains(wanted, word) })
+	return strings.Contains(fold(text), "opposite of") || anyWord(text, func(word string) bool { return negates(word) && !slices.Contains(wanted, word) })
 }
 
 // negates reports whether a word negates, conditions or reverses what a sentence says.
 func negates(word string) bool {
 	switch word {
-	case "hardly", "if", "doubt", "opposite", "or", "fails", "fail", "lacks":
+	case "hardly", "if", "doubt", "or", "fails", "fail", "lacks":
 		return true
 	}
 	return isNegation(word) || isUntrue(word) || isGuess(word)
@@ -124,7 +124,7 @@ func Negates(text string) bool {
 		return true
 	}
 	text += " "
-	for _, sep := range []string{",", ";", ":", "=", ".", " and ", " but ", " so ", " is ", " are ", " was ", " were ", " then ", " that ", " which "} {
+	for _, sep := range []string{",", ";", ":", "=", ".", " and ", " but ", " so ", " is ", " are ", " was ", " were ", " then ", " that ", " which ", " it's "} {
 		text = text[strings.LastIndex(text, sep)+1:]
 	}
 	return HasNegation(text)

@@ -16,15 +16,15 @@ func Neutral(word string) bool {
 func neutral() []string {
 	return []string{
 		"agrees", "all", "also", "altogether", "amount", "and", "answer", "are", "because", "been", "being", "both", "can", "cent", "correct", "cost",
-		"costs", "count", "counted", "cubic", "degrees", "describes", "did", "does", "down", "earned", "earns", "equal", "equals", "every", "exact", "exactly",
-		"final", "finally", "for", "from", "gain", "gave", "gcd", "get", "gets", "give", "given", "gives", "got", "had", "happens", "has", "have",
-		"having", "hence", "her", "his", "integer", "into", "its", "just", "lcm", "left", "letter", "made", "make", "makes", "measure", "meters", "must",
-		"namely", "necessarily", "need", "needed", "needs", "nothing", "now", "number", "old", "one", "only", "our", "people", "perfect", "pieces",
-		"positive", "probability", "profit", "rad", "remain", "remaining", "remains", "result", "round", "rounded", "rounds", "she", "should",
-		"simplified", "simplifies", "since", "solution", "some", "spend", "spends", "spent", "square", "sum", "take", "takes", "that", "the", "their",
-		"them", "then", "there", "therefore", "these", "they", "this", "those", "thus", "together", "took", "total", "totals", "unit", "units", "up", "use",
-		"used", "uses", "value", "was", "were", "what", "when", "where", "which", "who", "whole", "will", "with", "would", "written", "years", "you",
-		"your",
+		"costs", "count", "counted", "cubic", "degrees", "describes", "did", "does", "down", "earned", "earns", "equal", "equals", "every", "exact",
+		"exactly", "final", "finally", "for", "from", "gain", "gave", "gcd", "get", "gets", "give", "given", "gives", "got", "had", "happens", "has",
+		"have", "having", "hence", "her", "his", "integer", "into", "its", "just", "lcm", "left", "letter", "made", "make", "makes", "measure", "meters",
+		"must", "namely", "necessarily", "need", "needed", "needs", "nothing", "now", "number", "old", "one", "only", "our", "people", "perfect", "pieces",
+		"positive", "probability", "profit", "rad", "remain", "remaining", "remains", "result", "root", "roots", "round", "rounded", "rounds", "she",
+		"should", "simplified", "simplifies", "since", "solution", "some", "spend", "spends", "spent", "square", "sum", "take", "takes", "that", "the",
+		"their", "them", "then", "there", "therefore", "these", "they", "this", "those", "thus", "together", "took", "total", "totals", "unit", "units",
+		"up", "use", "used", "uses", "value", "was", "were", "what", "when", "where", "which", "who", "whole", "will", "with", "would", "written", "years",
+		"you", "your",
 	}
 }
 
