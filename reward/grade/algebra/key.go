@@ -52,14 +52,14 @@ func Key(n *expr.Node) string {
 			return Key(n.Args[0])
 		}
 	}
-	key := strconv.Itoa(int(n.Kind)) + n.Name + n.Open
+	key := []byte(strconv.Itoa(int(n.Kind)) + n.Name + n.Open)
 	for i, arg := range n.Args {
 		if i > 0 && i-1 < len(n.Ops) {
-			key += n.Ops[i-1]
+			key = append(key, n.Ops[i-1]...)
 		}
-		key += "[" + Key(arg) + "]"
+		key = append(append(append(key, '['), Key(arg)...), ']')
 	}
-	return key + n.Close
+	return string(append(key, n.Close...))
 }
 
 // joined sorts the keys and joins them. Without keys, it returns none.

@@ -170,10 +170,11 @@ func trigonometric(name string, p *point, arg *expr.Node) (complex128, bool) {
 
 // opaque returns a value that depends on n's name and its arguments' values.
 func (p *point) opaque(n *expr.Node) complex128 {
-	name := "opaque " + n.Name + n.Open + n.Base
+	name := []byte("opaque " + n.Name + n.Open + n.Base)
 	for _, arg := range n.Args {
 		v := p.eval(arg)
-		name += " " + strconv.FormatFloat(real(v), 'e', 8, 64) + " " + strconv.FormatFloat(imag(v), 'e', 8, 64)
+		name = strconv.AppendFloat(append(name, ' '), real(v), 'e', 8, 64)
+		name = strconv.AppendFloat(append(name, ' '), imag(v), 'e', 8, 64)
 	}
-	return p.random(name)
+	return p.random(string(name))
 }
