@@ -128,7 +128,7 @@ func (f *field) power(n *expr.Node) (uint64, bool) {
 		if r := f.exact.eval(n); r != nil {
 			return f.rational(r)
 		}
-		return f.obscure(n)
+		return f.obscure(n, base)
 	}
 	if base == 0 && exponent.Sign() <= 0 {
 		return 0, false
@@ -136,20 +136,20 @@ func (f *field) power(n *expr.Node) (uint64, bool) {
 	return f.pow(base, residue(exponent.Num(), f.prime-1)), true
 }
 
-// obscure returns the residue of an expression that is not a rational function.
-func (f *field) obscure(n *expr.Node) (uint64, bool) {
+// obscure returns the residue of an expression that is not a rational function. args are
+// the residues of its first arguments, if they are known.
+func (f *field) obscure(n *expr.Node, args ...uint64) (uint64, bool) {
 	f.opaque = true
 	name := string(rune('0'+int(n.Kind))) + n.Name + n.Open + n.Close
 	for _, op := range n.Ops {
 		name += " " + op
 	}
-	args := make([]uint64, len(n.Args))
-	for i, arg := range n.Args {
+	for _, arg := range n.Args[len(args):] {
 		v, ok := f.eval(arg)
 		if !ok {
 			return 0, false
 		}
-		args[i] = v
+		args = append(args, v)
 	}
 	return f.hash(name, args...), true
 }

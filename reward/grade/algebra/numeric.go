@@ -49,7 +49,15 @@ func (p *point) eval(n *expr.Node) complex128 {
 	case expr.Call:
 		return p.call(n)
 	}
-	return p.opaque(n)
+	return p.opaque(n, p.values(n.Args))
+}
+
+func (p *point) values(args []*expr.Node) []complex128 {
+	all := make([]complex128, len(args))
+	for i, arg := range args {
+		all[i] = p.eval(arg)
+	}
+	return all
 }
 
 func (p *point) symbol(name string) complex128 {
@@ -103,14 +111,15 @@ func (p *point) angle(n *expr.Node) complex128 {
 
 func (p *point) call(n *expr.Node) complex128 {
 	if len(n.Args) == 0 {
-		return p.opaque(n)
+		return p.opaque(n, nil)
 	}
 	if v, ok := trigonometric(n.Name, p, n.Args[0]); ok {
 		return v
 	}
-	switch v := p.eval(n.Args[0]); {
+	values := p.values(n.Args)
+	switch v := values[0]; {
 	case n.Name == "log" && len(n.Args) == 2:
-		return cmplx.Log(v) / cmplx.Log(p.eval(n.Args[1]))
+		return cmplx.Log(v) / cmplx.Log(values[1])
 	case n.Name == "log":
 		return cmplx.Log(v) / complex(math.Log(p.base), 0)
 	case n.Name == "ln":
@@ -130,10 +139,10 @@ func (p *point) call(n *expr.Node) complex128 {
 	case n.Name == "factorial" && imag(v) == 0:
 		return complex(math.Gamma(real(v)+1), 0)
 	case n.Name == "binom" && len(n.Args) == 2:
-		k := p.eval(n.Args[1])
+		k := values[1]
 		return complex(math.Gamma(real(v)+1)/math.Gamma(real(k)+1)/math.Gamma(real(v)-real(k)+1), 0)
 	}
-	return p.opaque(n)
+	return p.opaque(n, values)
 }
 
 func trigonometric(name string, p *point, arg *expr.Node) (complex128, bool) {
@@ -169,10 +178,9 @@ func trigonometric(name string, p *point, arg *expr.Node) (complex128, bool) {
 }
 
 // opaque returns a value that depends on n's name and its arguments' values.
-func (p *point) opaque(n *expr.Node) complex128 {
+func (p *point) opaque(n *expr.Node, values []complex128) complex128 {
 	name := []byte("opaque " + n.Name + n.Open + n.Base)
-	for _, arg := range n.Args {
-		v := p.eval(arg)
+	for _, v := range values {
 		name = strconv.AppendFloat(append(name, ' '), real(v), 'e', 8, 64)
 		name = strconv.AppendFloat(append(name, ' '), imag(v), 'e', 8, 64)
 	}
