@@ -22,10 +22,13 @@ func (p *parser) factor() *Node {
 		return Multiply(Named(op), n)
 	}
 	n := p.primary()
-	for n != nil {
+	for marks := 0; n != nil; marks++ {
 		op, ok := p.take("^", "!", "%", "deg", "'")
 		if !ok {
 			break
+		}
+		if marks == maxMarks {
+			return nil
 		}
 		switch op {
 		case "^":
