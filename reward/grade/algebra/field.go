@@ -53,6 +53,9 @@ func residue(x *big.Int, m uint64) uint64 {
 
 func (f *field) rational(r *big.Rat) (uint64, bool) {
 	num, den := residue(r.Num(), f.prime), residue(r.Denom(), f.prime)
+	if den == 1 {
+		return num, true
+	}
 	return f.mul(num, f.pow(den, f.prime-2)), den != 0
 }
 
