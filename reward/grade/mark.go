@@ -95,10 +95,10 @@ func commented(s string) (string, bool) {
 		if words.Hedges(comment) || strings.Contains(strings.ToLower(comment), "or ") && !strings.Contains(comment, "written") {
 			return "", false
 		}
-		same := true
+		same, value := true, answer.NewValue(head)
 		for _, part := range sentence.Split(comment) {
 			for _, c := range part.Values() {
-				same = same && answer.SameValue(head, c.Text)
+				same = same && value.Same(c.Text)
 			}
 		}
 		return head, same && words.HasLetter(comment)
@@ -122,14 +122,14 @@ func breaksOff(s string) bool {
 
 // undecided reports whether a bare answer that is not an expression has several values.
 func undecided(s string) bool {
-	var first *sentence.Value
+	var first *answer.Value
 	for _, part := range sentence.Split(markup.Bare(s)) {
 		for _, c := range part.Meant() {
 			switch {
 			case c.Aside && first != nil:
 			case first == nil:
-				first = &c
-			case !answer.SameValue(first.Text, c.Text):
+				first = answer.NewValue(c.Text)
+			case !first.Same(c.Text):
 				return true
 			}
 		}

@@ -143,9 +143,10 @@ func withoutCommands(s string) string {
 // locate returns the bounds of the first or last value in s that equals gold, or -1.
 func locate(s, gold string, first bool) (lo, hi int) {
 	lo, hi = -1, -1
+	want := answer.NewValue(gold)
 	for _, part := range sentence.Split(s) {
 		for _, c := range part.Values() {
-			if (lo < 0 || !first) && answer.SameValue(gold, c.Text) {
+			if (lo < 0 || !first) && want.Same(c.Text) {
 				lo, hi = part.Lo+c.Lo, part.Lo+c.Hi
 			}
 		}

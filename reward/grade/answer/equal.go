@@ -78,7 +78,7 @@ func Fault(q *question.Question, want, got string) string {
 	if same, known := measure.SameTime(w, g); known {
 		return faultIf(!same, OtherValue)
 	}
-	if same, known := measures(q, w, g); known {
+	if same, known := measures(q, w, g, func() (*expr.Node, bool) { return read(w, expr.Mode{Thousands: true}) }); known {
 		return faultIf(!same, OtherValue)
 	}
 	if rest, ok := scaled(q, g); ok && compare(q, w, rest) == "" {
@@ -112,21 +112,50 @@ func isCode(s string) bool {
 }
 
 // SameValue reports whether two expressions have the same value, in whatever form.
-func SameValue(a, b string) bool {
-	if a, b = markup.Clean(a), markup.Clean(b); a == "" || b == "" || len(a) > maxAnswer || len(b) > maxAnswer {
+func SameValue(a, b string) bool { return NewValue(a).Same(b) }
+
+// maxValue bounds an expression before it is cleaned, in bytes. Longer ones have no value.
+const maxValue = 1 << 13
+
+// Value is an expression that is read once and compared with others. All comparisons share
+// one bound on their work: past it, nothing is the same. It is not safe for concurrent use.
+type Value struct {
+	text     string // empty if it has no value
+	compact  string
+	node     *expr.Node // nil if text is no expression
+	comparer *comparer
+}
+
+// NewValue reads s.
+func NewValue(s string) *Value {
+	if len(s) <= maxValue {
+		s = markup.Clean(s)
+	}
+	if len(s) > maxAnswer {
+		return &Value{}
+	}
+	v := &Value{text: s, compact: markup.Compact(s), comparer: newComparer(&question.Question{})}
+	v.comparer.loose = true
+	v.node, _ = read(s, expr.Mode{Thousands: true})
+	return v
+}
+
+// Same reports whether v and s have the same value, in whatever form.
+func (v *Value) Same(s string) bool {
+	if len(s) > maxValue || v.text == "" {
 		return false
 	}
-	if same, known := measures(&question.Question{}, a, b); known {
+	if s = markup.Clean(s); s == "" || len(s) > maxAnswer {
+		return false
+	}
+	if same, known := measures(v.comparer.question, v.text, s, func() (*expr.Node, bool) { return v.node, v.node != nil }); known {
 		return same
 	}
-	x, okX := read(a, expr.Mode{Thousands: true})
-	y, okY := read(b, expr.Mode{Thousands: true})
-	if !okX || !okY {
-		return markup.Compact(a) == markup.Compact(b)
+	n, ok := read(s, expr.Mode{Thousands: true})
+	if v.node == nil || !ok {
+		return v.compact == markup.Compact(s)
 	}
-	c := newComparer(&question.Question{})
-	c.loose = true
-	return c.same(x, y)
+	return v.comparer.same(v.node, n)
 }
 
 func faultIf(wrong bool, reason string) string {

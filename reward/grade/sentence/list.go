@@ -34,6 +34,9 @@ func (l items) measured() []Value {
 	return all
 }
 
+// maxSums bounds how many values before an explanation are compared with its results.
+const maxSums = 16
+
 // explained removes the candidates of the explanation that begins at k. If arithmetic
 // in the explanation arrives at a candidate, only that one remains: "he needs 55 more
 // to be above 60 because 300 - 245 = 55".
@@ -56,7 +59,7 @@ func (l items) explained(k int) []Value {
 		return all
 	}
 	for _, c := range all[n:] {
-		for i := n - 1; i >= 0 && c.Sum; i-- {
+		for i := n - 1; i >= max(0, n-maxSums) && c.Sum; i-- {
 			if answer.SameValue(all[i].Text, c.Text) {
 				return all[i : i+1]
 			}
