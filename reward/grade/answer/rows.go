@@ -2,6 +2,8 @@ package answer
 
 import (
 	"encoding/json"
+	"iter"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,9 +14,9 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// lines returns the lines of a text that are not blank, without the marks of a block of
+// lines yields the lines of a text that are not blank, without the marks of a block of
 // code and of mathematics.
-func lines(s string) (all []string) {
+func lines(s string) iter.Seq[string] {
 	if _, body, ok := strings.Cut(s, `\begin{`); ok && strings.Count(s, `\begin`) == 1 {
 		_, body, _ = strings.Cut(body, "}")
 		if strings.HasPrefix(body, "{") { // the columns of an array
@@ -23,45 +25,64 @@ func lines(s string) (all []string) {
 		body, _, _ = strings.Cut(body, `\end{`)
 		s = strings.ReplaceAll(body, "&", " ")
 	}
-	s = strings.ReplaceAll(s, `\\`, "\n")
-	for line := range strings.Lines(strings.NewReplacer("$$", "", `\[`, "", `\]`, "").Replace(markup.Spaced(s))) {
-		if line = strings.TrimSpace(line); strings.Trim(line, "*`") != "" && !strings.HasPrefix(line, "```") {
-			all = append(all, line)
+	s = strings.NewReplacer("$$", "", `\[`, "", `\]`, "").Replace(markup.Spaced(strings.ReplaceAll(s, `\\`, "\n")))
+	return func(yield func(string) bool) {
+		for line := range strings.Lines(s) {
+			if line = strings.TrimSpace(line); strings.Trim(line, "*`") != "" && !strings.HasPrefix(line, "```") && !yield(line) {
+				return
+			}
 		}
 	}
-	return all
 }
 
 // IsBlock reports whether a reference answer has several lines, each of which counts.
 func IsBlock(want string) bool {
-	return strings.Contains(strings.TrimSpace(want), "\n") && !strings.ContainsAny(want, "\\{") && len(lines(want)) > 1
+	return strings.Contains(strings.TrimSpace(want), "\n") && !strings.ContainsAny(want, "\\{") && count(want, 2) > 1
+}
+
+// count returns the number of lines of a text, or limit if there are more.
+func count(s string, limit int) (n int) {
+	for range lines(s) {
+		if n++; n == limit {
+			break
+		}
+	}
+	return n
 }
 
 // LastLines returns as many lines from the end of text as want has.
 func LastLines(text, want string) string {
-	all := lines(text)
-	return strings.Join(all[max(0, len(all)-len(lines(want))):], "\n")
+	all := count(text, math.MaxInt)
+	skip := all - count(want, all)
+	var b strings.Builder
+	for line := range lines(text) {
+		if skip--; skip < 0 {
+			b.WriteString(line)
+			b.WriteByte('\n')
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // sameBlock compares answers of several lines, line by line: the same numbers and words,
 // in whatever case and spacing.
 func sameBlock(want, got string) bool {
-	a, b := lines(want), lines(got)
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !slices.Equal(cells(a[i]), cells(b[i])) {
+	marks := strings.NewReplacer(",", " , ", "|", " | ")
+	next, stop := iter.Pull(lines(got))
+	defer stop()
+	for a := range lines(want) {
+		if b, ok := next(); !ok || a != b && !slices.Equal(cells(a, marks), cells(b, marks)) {
 			return false
 		}
 	}
-	return true
+	_, more := next()
+	return !more
 }
 
-// cells returns the numbers and words of a line.
-func cells(line string) []string {
+// cells returns the numbers, the words and the marks of a line.
+func cells(line string, marks *strings.Replacer) []string {
 	line = strings.TrimRight(strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(strings.Trim(markup.Bare(line), "`$ "), "**"), "**")), ".")
-	return strings.Fields(strings.NewReplacer(",", " , ", "|", " | ").Replace(line))
+	return strings.Fields(marks.Replace(line))
 }
 
 // sameJSON compares lists of texts and nested lists by their structure. ok is false if the
@@ -80,9 +101,15 @@ func sameJSON(w, g string) (same, ok bool) {
 	return reflect.DeepEqual(want, got), true
 }
 
+// maxSeries bounds a list without commas, in bytes.
+const maxSeries = 1 << 16
+
 // series returns the items of an answer that lists numbers with nothing but spaces
 // between them.
 func series(s string) ([]string, bool) {
+	if len(s) > maxSeries {
+		return nil, false
+	}
 	fields := strings.Fields(markup.Spaced(s))
 	if len(fields) < 2 {
 		return nil, false
