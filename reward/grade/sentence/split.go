@@ -155,6 +155,9 @@ func split(s string, mid bool) []Sentence {
 	return found
 }
 
+// maxLabel bounds a label at the start of a line, in bytes.
+const maxLabel = 160
+
 // stops reports whether the sign before i ends a sentence.
 func stops(s string, i int, mid bool) bool {
 	rest := strings.TrimLeft(s[i:min(len(s), i+8)], `*")'`)
@@ -176,8 +179,9 @@ func stops(s string, i int, mid bool) bool {
 		return rest == "" || unicode.IsUpper(next)
 	}
 	// A number that begins a line, as in "3. Add them", is a label.
-	begin := strings.LastIndexByte(s[:i], '\n') + 1
-	if mid && begin == 0 {
+	from := max(0, i-maxLabel)
+	begin := from + strings.LastIndexByte(s[from:i], '\n') + 1
+	if begin == from && (from == 0 && mid || from > 0 && s[from-1] != '\n') {
 		return true
 	}
 	line := s[begin : i-1]
