@@ -6,6 +6,9 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
+// maxOption bounds the text on each side of an "or" that is read, in bytes.
+const maxOption = 512
+
 // alternatives returns the words next to an "or" of a text, and those before the commas
 // of a list that ends in one.
 func alternatives(lower string) map[string]bool {
@@ -16,14 +19,15 @@ func alternatives(lower string) map[string]bool {
 			return found
 		}
 		at += i
-		next := strings.Fields(lower[at+len(" or "):])
+		begin := at + len(" or ")
+		next := strings.Fields(lower[begin:min(len(lower), begin+maxOption)])
 		if len(next) > 0 {
 			found[strings.Trim(next[0], ".,?!;:\"'")] = true
 			if len(next) > 1 && words.OneOf(next[0], "the", "a", "an") {
 				found[strings.Trim(next[1], ".,?!;:\"'")] = true
 			}
 		}
-		before := lower[:at]
+		before := lower[max(0, at-maxOption):at]
 		for range 6 {
 			before = strings.TrimRight(before, " ,\"'")
 			cut := strings.LastIndexAny(before, " ,\"'(")
@@ -34,7 +38,7 @@ func alternatives(lower string) map[string]bool {
 			}
 			before = before[:comma]
 		}
-		at += len(" or ")
+		at = begin
 	}
 }
 
