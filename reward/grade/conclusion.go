@@ -94,7 +94,7 @@ func corrected(rest string) claim {
 		return claim{}
 	}
 	for last := len(all) - 1; last > k; last-- {
-		if s := all[last]; words.Concludes(s.Text) && len(s.Values()) > 0 {
+		if s := all[last]; len(s.Text) <= maxFinal && words.Concludes(s.Text) && len(s.Values()) > 0 {
 			return claim{readings: s.Readings(), text: s.Concluding()}
 		}
 	}

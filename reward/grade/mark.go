@@ -12,8 +12,12 @@ import (
 )
 
 // readMark returns the readings of the text of a mark: the text, and the value that it means
-// if it is a sentence, a commented value or an evaluated expression.
+// if it is a sentence, a commented value or an evaluated expression. A text beyond the bound
+// of a mark is only read as a whole.
 func readMark(s string) []string {
+	if len(s) > maxMark {
+		return []string{s}
+	}
 	if strings.HasSuffix(strings.TrimSpace(s), " *") || !balanced(s) && strings.IndexFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) >= 0 {
 		return []string{"?"} // breaks off
 	}
