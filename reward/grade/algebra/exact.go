@@ -8,8 +8,9 @@ import (
 
 // The bounds on exact arithmetic.
 const (
-	maxBits = 8192    // of a number
-	maxWork = 1 << 22 // total for one comparison, in bits
+	maxBits   = 8192    // of a number
+	maxDigits = 1024    // of a number that a key spells out, in bits
+	maxWork   = 1 << 22 // total for one comparison, in bits
 )
 
 // exact evaluates expressions in rational arithmetic.

@@ -46,7 +46,9 @@ func rational(n *expr.Node) *big.Rat {
 			if r == nil {
 				return nil
 			}
-			total.Mul(total, r)
+			if total.Mul(total, r); isHuge(total) {
+				return nil
+			}
 		}
 		return total
 	case expr.Power:
@@ -57,6 +59,9 @@ func rational(n *expr.Node) *big.Rat {
 	}
 	return nil
 }
+
+// isHuge reports whether r is beyond the bound of exact arithmetic.
+func isHuge(r *big.Rat) bool { return r.Num().BitLen()+r.Denom().BitLen() > maxBits }
 
 // flat returns the arguments of nested sums or products.
 func flat(n *expr.Node, kind expr.Kind) (all []*expr.Node) {
@@ -85,19 +90,19 @@ func factors(n *expr.Node) (all []*expr.Node) {
 	return all
 }
 
-// coefficient splits a term into its rational factor and the key of the rest.
-func coefficient(n *expr.Node) (*big.Rat, string) {
-	total := big.NewRat(1, 1)
+// coefficient splits a term into the sign of its rational factor and the key of the rest.
+func coefficient(n *expr.Node) (int, string) {
+	sign := 1
 	var rest []string
 	for _, f := range flat(n, expr.Product) {
 		if r := rational(f); r != nil {
-			total.Mul(total, r)
+			sign *= r.Sign()
 		} else {
 			rest = append(rest, Key(f))
 		}
 	}
 	slices.Sort(rest)
-	return total, strings.Join(rest, " ")
+	return sign, strings.Join(rest, " ")
 }
 
 // Literal reports whether n is written as a number: an integer, a decimal, a fraction, a
@@ -152,7 +157,7 @@ func Rounds(a, b *expr.Node) bool {
 }
 
 // Reduced reports whether the fraction n, if it is one, is in lowest terms and its roots
-// have no square factor.
+// have no square factor. Numbers beyond the bound of exact arithmetic count as reduced.
 func Reduced(n *expr.Node) bool {
 	if n.Kind == expr.Sum {
 		return !slices.ContainsFunc(n.Args, func(term *expr.Node) bool { return !Reduced(term) })
@@ -168,6 +173,9 @@ func Reduced(n *expr.Node) bool {
 			if !Reduced(f) {
 				return false
 			}
+		}
+		if num.BitLen()+den.BitLen() > maxBits {
+			return true
 		}
 	}
 	if den.Sign() != 0 && num.Sign() != 0 && new(big.Int).GCD(nil, nil, new(big.Int).Abs(num), new(big.Int).Abs(den)).Cmp(big.NewInt(1)) != 0 {
@@ -212,7 +220,7 @@ func Mantissa(n *expr.Node) (*big.Rat, bool) {
 	for _, f := range flat(n, expr.Product) {
 		if isTen(f) {
 			tens = true
-		} else if f.Kind == expr.Number {
+		} else if f.Kind == expr.Number && !isHuge(factor) {
 			factor = new(big.Rat).Mul(factor, f.Value)
 		}
 	}

@@ -1,6 +1,9 @@
 package algebra
 
 import (
+	"encoding/hex"
+	"hash/fnv"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +16,7 @@ import (
 func Key(n *expr.Node) string {
 	switch n.Kind {
 	case expr.Number:
-		return n.Value.RatString() + n.Base
+		return digits(n.Value) + n.Base
 	case expr.Sum:
 		var keys []string
 		for _, term := range flat(n, expr.Sum) {
@@ -60,6 +63,22 @@ func Key(n *expr.Node) string {
 		key = append(append(append(key, '['), Key(arg)...), ']')
 	}
 	return string(append(key, n.Close...))
+}
+
+// digits returns one text for a number, with a hash in place of the digits of a huge one.
+func digits(r *big.Rat) string {
+	if r.Num().BitLen()+r.Denom().BitLen() <= maxDigits {
+		return r.RatString()
+	}
+	h := fnv.New128a()
+	_, _ = h.Write(r.Num().Bytes()) // never fails
+	_, _ = h.Write([]byte{'/'})
+	_, _ = h.Write(r.Denom().Bytes())
+	text := "#" + hex.EncodeToString(h.Sum(nil))
+	if r.Sign() < 0 {
+		return "-" + text
+	}
+	return text
 }
 
 // joined sorts the keys and joins them. Without keys, it returns none.

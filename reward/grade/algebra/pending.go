@@ -49,8 +49,8 @@ func (p pending) sum(n *expr.Node) {
 		if f := flat(term, expr.Product); len(f) == 2 && f[1].Kind == expr.Sum && rational(f[0]) != nil {
 			p["sum"] = true // 1 - (x - 2)
 		}
-		times, rest := coefficient(term)
-		p.mark("sum", seen[rest] || times.Sign() == 0)
+		sign, rest := coefficient(term)
+		p.mark("sum", seen[rest] || sign == 0)
 		seen[rest] = true
 	}
 }
