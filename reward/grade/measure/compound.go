@@ -169,5 +169,5 @@ func (m Measure) unit(name string) Unit {
 func Whole(s string) (Measure, bool) {
 	m, n := read(s)
 	rest := s[n:]
-	return m, n > 0 && len(strings.Fields(rest)) <= 2 && strings.Trim(strings.ToLower(rest), " .}$abcdefghijklmnopqrstuvwxyz") == ""
+	return m, n > 0 && len(rest) <= maxCompound && len(strings.Fields(rest)) <= 2 && strings.Trim(strings.ToLower(rest), " .}$abcdefghijklmnopqrstuvwxyz") == ""
 }
