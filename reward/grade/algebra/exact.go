@@ -28,6 +28,9 @@ func (e *exact) keep(r *big.Rat) *big.Rat {
 
 // eval returns the value of n, or nil.
 func (e *exact) eval(n *expr.Node) *big.Rat {
+	if e.work > maxWork {
+		return nil
+	}
 	switch n.Kind {
 	case expr.Number:
 		return e.keep(n.Value)
@@ -173,11 +176,13 @@ func (e *exact) call(n *expr.Node) *big.Rat {
 	switch n.Name {
 	case "factorial":
 		if v, ok := small(0); ok && len(args) == 1 {
+			e.work += 8 * int(v)
 			return e.keep(new(big.Rat).SetInt(new(big.Int).MulRange(1, v)))
 		}
 	case "binom":
 		a, ok := small(0)
 		if b, both := small(1); ok && both && len(args) == 2 {
+			e.work += 8 * int(a)
 			return e.keep(new(big.Rat).SetInt(new(big.Int).Binomial(a, b)))
 		}
 	case "abs":
