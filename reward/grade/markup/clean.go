@@ -19,12 +19,16 @@ func Clean(s string) string {
 		}
 	}
 	s = strings.ReplaceAll(s, "^{-1}(", "_{0}(") // the inverse of a function
-	s = strings.NewReplacer(" x 10^", ` \times 10^`, " × 10^", ` \times 10^`).Replace(s)
+	if strings.Contains(s, "10^") {
+		s = strings.NewReplacer(" x 10^", ` \times 10^`, " × 10^", ` \times 10^`).Replace(s)
+	}
 	s = Rows(s)
 	if strings.Contains(s, `\begin`) && !strings.Contains(s, `\\begin`) { // rows may begin with brackets
 		s = strings.ReplaceAll(s, `\\`, `\\ `)
 	}
-	s = strings.NewReplacer(`\\ `, `\\ `, `\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "", "...", `\ldots `, "…", `\ldots `).Replace(s)
+	if strings.ContainsAny(s, "\\$*`…") || strings.Contains(s, "...") {
+		s = strings.NewReplacer(`\\ `, `\\ `, `\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "", "...", `\ldots `, "…", `\ldots `).Replace(s)
+	}
 	s = unwrapDollars(s)
 	if digits, ok := digitsApart(s); ok {
 		return digits
@@ -77,6 +81,9 @@ func unwrapDollars(s string) string {
 
 // Bare returns s without LaTeX text commands and braces.
 func Bare(s string) string {
+	if !strings.ContainsAny(s, `\{}~`) {
+		return s
+	}
 	for _, name := range []string{`\text`, `\textbf`, `\textit`, `\textrm`, `\mbox`, `\mathrm`, `\mathbf`, `\textnormal`, `\operatorname`} {
 		s = strings.ReplaceAll(s, name+"{", "{")
 	}
@@ -86,11 +93,13 @@ func Bare(s string) string {
 
 // Compact returns s without white space, for a quick comparison.
 func Compact(s string) string {
-	s = strings.NewReplacer("~", "", `\!`, "", `\,`, " ", `\;`, " ", `\ `, " ", `\left`, "", `\right`, "", `\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
+	if strings.ContainsAny(s, `\~`) {
+		s = strings.NewReplacer("~", "", `\!`, "", `\,`, " ", `\;`, " ", `\ `, " ", `\left`, "", `\right`, "", `\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
+	}
 	for _, name := range []string{`\text`, `\mbox`, `\mathrm`, `\textnormal`} {
 		s = strings.ReplaceAll(s, name+"{", "{")
 	}
-	if !strings.ContainsAny(s, `\^/`) { // braces that group nothing
+	if !strings.ContainsAny(s, `\^/`) && strings.ContainsAny(s, "{}") { // braces that group nothing
 		s = strings.NewReplacer("{", "", "}", "").Replace(s)
 	}
 	var b strings.Builder
@@ -105,5 +114,8 @@ func Compact(s string) string {
 
 // Spaced returns s with plain spaces for those of LaTeX.
 func Spaced(s string) string {
+	if !strings.ContainsAny(s, `\~`) {
+		return s
+	}
 	return strings.NewReplacer(`\quad`, " ", `\qquad`, " ", `\ `, " ", `\;`, " ", `\,`, " ", `\:`, " ", "~", " ", `\!`, "").Replace(s)
 }
