@@ -22,10 +22,11 @@ type Task struct {
 // NewTask returns a task. text is the question and may be empty. want is a bare answer, or a
 // solution with its answer boxed or after ####.
 func NewTask(text, want string) *Task {
+	text = text[max(0, len(text)-maxTail):]
 	return &Task{gold: expected(want), question: question.New(text, func() []string { return formulas(text) })}
 }
 
-// maxQuestion bounds how much of a question is read, in bytes from its end.
+// maxQuestion bounds how much of a question is read as formulas, in bytes from its end.
 const maxQuestion = 1 << 13
 
 // formulas returns the mathematics and numbers in a question.

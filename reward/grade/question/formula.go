@@ -74,14 +74,23 @@ func (f *Formulas) Names(symbol string) bool {
 // Target returns the key of the quantity that the question asks for by name: the last
 // after "find", "what is" and the like, or "".
 func (q *Question) Target() string {
+	if q.target == nil {
+		found := target(q.Text, q.lower)
+		q.target = &found
+	}
+	return *q.target
+}
+
+// target returns the key of the quantity that a question asks for by name, or "".
+func target(text, lower string) string {
 	best, at := "", -1
 	for _, phrase := range []string{"find $", "what is $", "value of $", "compute $", "determine $", "evaluate $", "calculate $", "solve for $", "find \\(", "what is \\(", "value of \\("} {
-		i := strings.LastIndex(q.lower, phrase)
+		i := strings.LastIndex(lower, phrase)
 		if i <= at {
 			continue
 		}
-		inside := q.Text[min(len(q.Text), i+len(phrase)):]
-		if len(q.Text) != len(q.lower) {
+		inside := text[min(len(text), i+len(phrase)):]
+		if len(text) != len(lower) {
 			continue
 		}
 		if end := strings.IndexAny(inside, "$"); end > 0 && !strings.HasSuffix(phrase, "(") {
@@ -94,7 +103,7 @@ func (q *Question) Target() string {
 		}
 	}
 	if best == "" {
-		if name := plainName(q.lower); name != "" {
+		if name := plainName(lower); name != "" {
 			best = algebra.Key(expr.Named(name))
 		}
 	}

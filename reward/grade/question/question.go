@@ -3,9 +3,11 @@
 package question
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/easyrl/easyrl/reward/grade/measure"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
@@ -14,19 +16,34 @@ import (
 type Question struct {
 	Text string
 
-	lower    string
-	last     string          // sentence, in lower case
-	words    map[string]bool // singular
-	offered  map[string]bool // words that are alternatives
-	find     func() []string
-	formulas *Formulas // nil before they are read
+	lower   string
+	last    string          // sentence, in lower case, or its end
+	words   map[string]bool // singular
+	offered map[string]bool // words that are alternatives
+	find    func() []string
+
+	// What was read before, or nil.
+	found    map[string]bool // texts that were looked up in lower
+	formulas *Formulas
+	target   *string
+	asked    *measure.Unit
+	per      []measure.Unit // after "per" or a slash
+	units    map[string]measure.Unit
 }
+
+// The bounds on what is read: the bytes of the last sentence, and the number of texts whose
+// presence in the question is remembered.
+const (
+	maxLast  = 4096
+	maxFound = 1024
+)
 
 // New returns a question. find returns the mathematics and the numbers in text, and is called
 // at most once.
 func New(text string, find func() []string) *Question {
 	q := &Question{Text: text, lower: strings.ToLower(text), words: map[string]bool{}, find: find}
 	q.last = strings.TrimRight(q.lower, " .?!\n")
+	q.last = q.last[max(0, len(q.last)-maxLast):]
 	q.last = q.last[max(strings.LastIndex(q.last, ". "), strings.LastIndex(q.last, "? "), strings.LastIndex(q.last, "\n"), 0):]
 	for _, word := range strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) }) {
 		q.words[words.Singular(word)] = true
@@ -36,7 +53,22 @@ func New(text string, find func() []string) *Question {
 }
 
 // Asks reports whether the question contains one of the texts, which are in lower case.
-func (q *Question) Asks(texts ...string) bool { return words.Contains(q.lower, texts...) }
+// It remembers what it has looked up.
+func (q *Question) Asks(texts ...string) bool {
+	if q.found == nil {
+		q.found = map[string]bool{}
+	}
+	return slices.ContainsFunc(texts, func(text string) bool {
+		found, known := q.found[text]
+		if !known {
+			found = strings.Contains(q.lower, text)
+		}
+		if !known && len(q.found) < maxFound {
+			q.found[text] = found
+		}
+		return found
+	})
+}
 
 // Last returns the last sentence of the question in lower case.
 func (q *Question) Last() string { return q.last }

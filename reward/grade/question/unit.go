@@ -1,6 +1,7 @@
 package question
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -11,7 +12,16 @@ import (
 
 // AskedUnit returns the unit in which the question asks for a number, or the zero unit.
 func (q *Question) AskedUnit() measure.Unit {
-	fields := strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '?' })
+	if q.asked == nil {
+		found := asked(q.lower)
+		q.asked = &found
+	}
+	return *q.asked
+}
+
+// asked returns the unit in which a question in lower case asks for a number.
+func asked(lower string) measure.Unit {
+	fields := strings.FieldsFunc(lower, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '?' })
 	found := measure.Unit{}
 	for i, f := range fields {
 		next := func(k int) measure.Unit {
@@ -36,42 +46,44 @@ func (q *Question) AskedUnit() measure.Unit {
 
 // AsksPer reports whether the question asks for something per unit, or for no rate at all.
 func (q *Question) AsksPer(per string) bool {
-	want, found := measure.UnitOf(per), false
-	fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	for i, f := range fields {
-		if f == "per" && i+1 < len(fields) {
-			u := measure.UnitOf(fields[i+1])
-			if fields[i+1] == "h" {
-				u = measure.UnitOf("hour")
+	if q.per == nil {
+		q.per = []measure.Unit{}
+		fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		for i, f := range fields[min(1, len(fields)):] {
+			if f == "h" {
+				f = "hour"
 			}
-			if u.Num > 0 && u == want {
-				return true
+			if u := measure.UnitOf(f); fields[i] == "per" && u.Num > 0 && !slices.Contains(q.per, u) {
+				q.per = append(q.per, u)
 			}
-			found = found || u.Num > 0
 		}
 	}
-	return !found || want.Num == 0
+	want := measure.UnitOf(per)
+	return len(q.per) == 0 || want.Num == 0 || slices.Contains(q.per, want)
 }
 
 // Mentions reports whether the question names a unit.
 func (q *Question) Mentions(u measure.Unit) bool {
-	for word := range q.words {
-		if measure.UnitOf(word) == u {
+	for _, other := range q.Units() {
+		if other == u {
 			return true
 		}
 	}
-	return u == measure.UnitOf("dollar") && strings.Contains(q.Text, "$")
+	return u == measure.UnitOf("inch") && q.words["in"] || u == measure.UnitOf("dollar") && q.Asks("$")
 }
 
-// Units returns the units that words of the question name, by word.
+// Units returns the units that words of the question name, by word. Callers must not
+// modify the result.
 func (q *Question) Units() map[string]measure.Unit {
-	found := map[string]measure.Unit{}
-	for word := range q.words {
-		if u := measure.UnitOf(word); u.Num > 0 && word != "in" {
-			found[word] = u
+	if q.units == nil {
+		q.units = map[string]measure.Unit{}
+		for word := range q.words {
+			if u := measure.UnitOf(word); u.Num > 0 && word != "in" {
+				q.units[word] = u
+			}
 		}
 	}
-	return found
+	return q.units
 }
 
 // Kinds returns the kinds of quantity (measure.Kind) that the last sentence asks for as far as
