@@ -30,11 +30,18 @@ func hostile() []string {
 		"\n", ".", "wait ", "So 5. ", "\\boxed{1} and ", "\\boxed{5", "****", "5 = ", "\\", "}", "!", "%", "\nQuestion: ", "1 and ", "=", "x=1,", "(1,2),", "\\cup(1,2)", "&", "\\\\ ",
 		"C(", "f(", "\\choose 2", "\\{x|", "\\mid ", "0.\\overline{3}", "0.333...", "答案", "１", "½", "base 8 ", "5 or ", "5 ≈ ", "x = 5 and ", "one and a ", "\n\nTom has 3 and buys 4. How many does he have?\n",
 		"<b>", "Ans: ", "not 5 ", "than 5 ", "1/8 of ", "\"answer\": \"", "1 to ", "70k ",
+		"[[1],", "{\"a\":", "1/0\n", "a,b|c\n", "5 or ", "red or blue, ", "<answer>5. ", "<<2+1=3>>3 ", "7e999/3e998+", "1e999,", "\\{1\\}\\cup", "x\\neq 1,", "5 km/h ", "2:30 pm, ", "x = 5 ≈ ",
 		"2 hours 40 minutes ", "2h", "an hour and ", "5'", "\\\\[4pt]", "\\\\*", "⁰", "²/₃", "⁄", "(5)_9 ", "5 in base nine ", "So 5 of 7, leaving 2", "5, 2 more than ", "\\sqrt{3}", "2\\frac{", "\\cr ",
 	} {
 		list = append(list, strings.Repeat(piece, 50), strings.Repeat(piece, 2000/len(piece)), strings.Repeat(piece, long/len(piece)))
 	}
-	for _, piece := range []string{"$", "\n", "\\boxed{5", "2 hours 40 minutes "} {
+	for _, size := range []int{4000, longest} { // one construct within another, and marks behind one
+		for _, part := range [][2]string{{"(1+", ")"}, {"\\sqrt{1+", "}"}, {"2^{", "}"}, {"\\frac{1}{1+", "}"}, {"[", "]"}, {"$5 ", "$"}, {"<answer>5, ", "</answer>"}, {"x", "'"}, {"5", "!"}, {"x(1", ",1"}} {
+			depth := size / (len(part[0]) + len(part[1]))
+			list = append(list, strings.Repeat(part[0], depth)+"1"+strings.Repeat(part[1], depth), part[0]+strings.Repeat(part[1], size/len(part[1])))
+		}
+	}
+	for _, piece := range []string{"$", "\n", "\\boxed{5", "2 hours 40 minutes ", "1/0\n", "a,b|c\n", "x\n", "5 or ", "red or blue, ", "\"a\",", "[1],", "5 ≈ ", "1 ", "5 km/h ", "\xff"} {
 		list = append(list, strings.Repeat(piece, longest/len(piece)))
 	}
 	return list
@@ -55,6 +62,23 @@ func limited(t testing.TB, name string, f func()) {
 	}
 }
 
+// uses returns gradings that have a hostile text as response, reference answer or question.
+func uses(text string) []func() {
+	return []func(){
+		func() { Correct(text, "5") },
+		func() { Correct("5", text) },
+		func() { Correct(`\boxed{`+text+`}`, text) },
+		func() { Correct("The answer is "+text, `\frac{1}{2}`) },
+		func() { NewTask("How many km?", text).Fault("<answer>" + text + "</answer>") },
+		func() { NewTask(text, "5").Fault("<answer>5 " + text + "</answer>") },
+		func() { NewTask(text, "1 km, x = 3 m").Fault(`\boxed{1000 \text{ meters each}, 3 m}`) },
+		func() { NewTask("Find $"+text+"$.", text).Fault(`\boxed{1 + ` + text + `}`) },
+		func() { answer.Equal(text, text+"+1") },
+		func() { answer.Equal(text, "1,"+text) },
+		func() { answer.Equal(text, strings.ReplaceAll(text, "3", "4")) },
+	}
+}
+
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	for i, text := range hostile() {
@@ -62,13 +86,9 @@ func TestHostile(t *testing.T) {
 			continue
 		}
 		limited(t, text, func() {
-			Correct(text, "5")
-			Correct("5", text)
-			Correct(`\boxed{`+text+`}`, text)
-			Correct("The answer is "+text, `\frac{1}{2}`)
-			answer.Equal(text, text+"+1")
-			answer.Equal(text, "1,"+text)
-			answer.Equal(text, strings.ReplaceAll(text, "3", "4"))
+			for _, grade := range uses(text) {
+				grade()
+			}
 		})
 	}
 }
@@ -76,15 +96,15 @@ func TestHostile(t *testing.T) {
 // TestHostileMemory does not run in parallel, so that other tests' allocations do not
 // count.
 func TestHostileMemory(t *testing.T) {
-	const most = 256 << 20 // total bytes allocated, most of them short-lived
+	const most = 100_000_000 // bytes allocated by one grading, most of them short-lived
 	for _, text := range hostile() {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		Correct(text, "5")
-		Correct("5", text)
-		Correct(`\boxed{`+text+`}`, text)
-		runtime.ReadMemStats(&after)
-		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most), "%.60q (%d bytes)", text, len(text))
+		for i, grade := range uses(text) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			grade()
+			runtime.ReadMemStats(&after)
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most), "use %d of %.60q (%d bytes)", i, text, len(text))
+		}
 	}
 }
 
