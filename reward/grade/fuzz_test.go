@@ -35,8 +35,9 @@ func hostile() []string {
 	} {
 		list = append(list, strings.Repeat(piece, 50), strings.Repeat(piece, 2000/len(piece)), strings.Repeat(piece, long/len(piece)))
 	}
-	for _, size := range []int{4000, longest} { // one construct within another, and marks behind one
-		for _, part := range [][2]string{{"(1+", ")"}, {"\\sqrt{1+", "}"}, {"2^{", "}"}, {"\\frac{1}{1+", "}"}, {"[", "]"}, {"$5 ", "$"}, {"<answer>5, ", "</answer>"}, {"x", "'"}, {"5", "!"}, {"x(1", ",1"}} {
+	for _, size := range []int{200, 400, 4000, longest} { // one construct within another, and marks behind one
+		for _, part := range [][2]string{{"(1+", ")"}, {"\\sqrt{1+", "}"}, {"2^{", "}"}, {"\\frac{1}{1+", "}"}, {"[", "]"}, {"$5 ", "$"}, {"<answer>5, ", "</answer>"}, {"x", "'"}, {"5", "!"}, {"x(1", ",1"}, {"f(", ")"}, {"max(1,", ")"},
+			{"\\begin{vmatrix}1&2\\\\3&", "\\end{vmatrix}"}} {
 			depth := size / (len(part[0]) + len(part[1]))
 			list = append(list, strings.Repeat(part[0], depth)+"1"+strings.Repeat(part[1], depth), part[0]+strings.Repeat(part[1], size/len(part[1])))
 		}
