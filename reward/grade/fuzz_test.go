@@ -30,8 +30,8 @@ func hostile() []string {
 		"\n", ".", "wait ", "So 5. ", "\\boxed{1} and ", "\\boxed{5", "****", "5 = ", "\\", "}", "!", "%", "\nQuestion: ", "1 and ", "=", "x=1,", "(1,2),", "\\cup(1,2)", "&", "\\\\ ",
 		"C(", "f(", "\\choose 2", "\\{x|", "\\mid ", "0.\\overline{3}", "0.333...", "答案", "１", "½", "base 8 ", "5 or ", "5 ≈ ", "x = 5 and ", "one and a ", "\n\nTom has 3 and buys 4. How many does he have?\n",
 		"<b>", "Ans: ", "not 5 ", "than 5 ", "1/8 of ", "\"answer\": \"", "1 to ", "70k ",
-		"[[1],", "{\"a\":", "1/0\n", "a,b|c\n", "5 or ", "red or blue, ", "<answer>5. ", "<<2+1=3>>3 ", "7e999/3e998+", "1e999,", "\\{1\\}\\cup", "x\\neq 1,", "5 km/h ", "2:30 pm, ", "x = 5 ≈ ",
-		"2 hours 40 minutes ", "2h", "an hour and ", "5'", "\\\\[4pt]", "\\\\*", "⁰", "²/₃", "⁄", "(5)_9 ", "5 in base nine ", "So 5 of 7, leaving 2", "5, 2 more than ", "\\sqrt{3}", "2\\frac{", "\\cr ",
+		"[[1],", "{\"a\":", "1/0\n", "a,b|c\n", "5 or ", "red or blue, ", "<answer>5. ", "<<2+1=3>>3 ", "7e999/3e998+", "1000!,", "1e999,", "\\{1\\}\\cup", "x\\neq 1,", "5 km/h ", "2:30 pm, ", "x = 5 ≈ ",
+		"5 cm 3 mm ", "2 hours 40 minutes ", "2h", "an hour and ", "5'", "\\\\[4pt]", "\\\\*", "⁰", "²/₃", "⁄", "(5)_9 ", "5 in base nine ", "So 5 of 7, leaving 2", "5, 2 more than ", "\\sqrt{3}", "2\\frac{", "\\cr ",
 	} {
 		list = append(list, strings.Repeat(piece, 50), strings.Repeat(piece, 2000/len(piece)), strings.Repeat(piece, long/len(piece)))
 	}
