@@ -51,7 +51,7 @@ func parseLines[T any](t *testing.T, path string, from int) (all []T) {
 	return all
 }
 
-// A run and its evaluations graded anew get the scores that they recorded. The prompts are
+// Regrading a run and its evaluations gives the scores that they recorded. The prompts are
 // chats, whose rendered text is not their question.
 func TestScoreOfRun(t *testing.T) {
 	t.Parallel()

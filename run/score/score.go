@@ -1,5 +1,5 @@
-// Package score scores responses that exist already, so that a reward can be tried and a
-// run graded anew without sampling.
+// Package score scores existing responses, so that a reward can be tried out and a run
+// regraded without sampling.
 package score
 
 import (
