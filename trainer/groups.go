@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/easyrl/easyrl/loss"
@@ -69,15 +70,25 @@ func rewardsOf(g *rollout.Group) []float64 {
 // sound returns an error that names a statistic of a group that is not finite. Finite rewards
 // can be too large for it.
 func (r *rollouts) sound(g *rollout.Group, rewards, advantages []float64) error {
-	var of metrics
-	r.measureGroup(&of, g, rewards)
-	statistics := report.Values{}
-	of.into(statistics)
 	for i, a := range advantages {
 		if v := float64(float32(a)); v-v != 0 { // as trained
 			return fmt.Errorf("prompt %s: advantage of response %d is %v, expected a finite number", g.Prompt.ID, i, v)
 		}
 	}
+	size := 0.0 // bounds the sums behind every statistic
+	for i, v := range rewards {
+		size += v * v
+		for _, part := range g.Responses[i].Parts {
+			size += math.Abs(part)
+		}
+	}
+	if size-size == 0 {
+		return nil
+	}
+	var of metrics
+	r.measureGroup(&of, g, rewards)
+	statistics := report.Values{}
+	of.into(statistics)
 	for name, v := range statistics {
 		if v-v != 0 {
 			return fmt.Errorf("prompt %s: %s is %v, expected a finite number", g.Prompt.ID, name, v)
