@@ -20,8 +20,9 @@ const (
 // Equal reports whether got, a bare answer, equals want.
 func Equal(want, got string) bool { return answer.Equal(want, got) }
 
-// expected returns the bare answer in a data set's field.
-func expected(want string) string {
+// Bare returns the answer that a data set's field states: the answer of the solution in it, or
+// the field itself.
+func Bare(want string) string {
 	if _, after, ok := strings.Cut(want, "####"); ok {
 		return strings.TrimSpace(after)
 	}

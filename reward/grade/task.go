@@ -23,7 +23,7 @@ type Task struct {
 // solution with its answer boxed or after ####.
 func NewTask(text, want string) *Task {
 	text = text[max(0, len(text)-maxTail):]
-	return &Task{gold: expected(want), question: question.New(text, func() []string { return formulas(text) })}
+	return &Task{gold: Bare(want), question: question.New(text, func() []string { return formulas(text) })}
 }
 
 // maxQuestion bounds how much of a question is read as formulas, in bytes from its end.

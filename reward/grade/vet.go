@@ -19,39 +19,33 @@ func (t *Task) vet(c claim) string {
 		return ""
 	}
 	at, end := locate(c.text, t.gold, c.marked)
+	value, after := "", "" // the value in the text, and what follows it
+	if at >= 0 {
+		value, after = c.text[at:end], c.text[end:]
+		if answer.OtherQuantity(t.question, c.lead+" "+c.text[:at]) {
+			return answer.Altered
+		}
+	}
 	lo, hi := 0, 0 // the clause of a mark that holds the value
 	if c.marked && words.HasDigit(t.gold) {
 		lo, hi = clause(c.text, at, end)
-	}
-	if at >= 0 && answer.OtherQuantity(t.question, c.lead+" "+c.text[:at]) {
-		return answer.Altered
 	}
 	if fault := t.vetWords(c.text, lo, hi); fault != "" {
 		return fault
 	}
 	switch {
-	case !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(c.text):
-		return answer.Several
-	case c.isDenied(), t.otherDerivative(c.text):
+	case c.isDenied(), t.otherDerivative(c.text), computesOn(after), words.Contains(c.text, "would be the answer", " only if "), t.otherModulus(c.text):
 		return answer.Altered
-	case end > 0 && computesOn(c.text[end:]), words.Contains(c.text, "would be the answer", " only if ", "answer only if"):
-		return answer.Altered
-	case end > 0 && t.rated(c.text[end:]), t.otherDegree(c.text), strings.Contains(c.text, "‰") && !strings.Contains(t.gold, "‰"):
-		return answer.OtherUnit
-	case end > 0 && t.rivalled(c.text[end:]), c.marked && strings.Contains(c.text, "one of ") && !strings.Contains(c.text, "one of the") && words.HasDigit(t.gold):
+	case t.rivalled(after), hasBothHalves(c.text), !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(c.text),
+		c.marked && words.HasDigit(t.gold) && strings.Contains(c.text, "one of ") && !strings.Contains(c.text, "one of the"):
 		return answer.Several
-	case end > 0 && t.otherUnit(c.text[at:end], c.text[end:]):
+	case t.otherUnit(value, after), t.rated(after), t.otherDegree(c.text), strings.Contains(c.text, "‰") && !strings.Contains(t.gold, "‰"),
+		strings.Contains(c.text[lo:hi], " per ") && !t.question.AsksRate():
 		return answer.OtherUnit
-	case words.Contains(fold(c.text), "am/pm", "pm/am", "am or pm", "pm or am"):
-		return answer.Several
 	case words.Contains(c.text, `}{}`, `\frac{}`, `\sqrt{}`), c.marked && breaksOff(c.text):
 		return answer.NoAnswer
-	case congruent(c.text) && congruent(t.question.Text) && !t.sameModulus(c.text):
-		return answer.Altered
 	case congruent(c.text) && !congruent(t.gold) && !congruent(t.question.Text) && !strings.Contains(t.question.Text, "remainder"):
 		return answer.Unfinished
-	case strings.Contains(c.text[lo:hi], " per ") && !t.question.AsksRate():
-		return answer.OtherUnit
 	case c.marked:
 		return t.vetSigns(c.text)
 	}
@@ -88,8 +82,8 @@ func (c claim) isDenied() bool {
 	return strings.HasSuffix(of, " of") && words.Before(of) != ""
 }
 
-// otherDerivative reports whether text writes a derivative, such as f'(2) or f”(x), that
-// neither the question nor the reference answer has.
+// otherDerivative reports whether text writes a first or a second derivative that neither the
+// question nor the reference answer has.
 func (t *Task) otherDerivative(text string) bool {
 	known := t.question.Text + t.gold
 	return strings.Contains(text, "''") && !strings.Contains(known, "''") && !strings.Contains(t.question.Text, "econd") ||
@@ -206,6 +200,9 @@ func (t *Task) otherDegree(text string) bool {
 		s = strings.NewReplacer(`\text`, "", `\mathrm`, "", "{", "", "}", "", "$", "", " ", "", `\ `, "", `^\circ`, "°", `\circ`, "°").Replace(s)
 		return max(strings.LastIndex(s, "°C"), strings.LastIndex(s, "Celsius")), max(strings.LastIndex(s, "°F"), strings.LastIndex(s, "Fahrenheit"))
 	}
+	if !words.Contains(text, "C", "F") {
+		return false
+	}
 	c, f := scale(text)
 	askedC, askedF := scale(t.question.Text)
 	return c >= 0 && f < 0 && askedF > askedC || f >= 0 && c < 0 && askedC > askedF
@@ -243,6 +240,9 @@ func (t *Task) otherUnit(value, after string) bool {
 			break
 		}
 	}
+	if end == 0 {
+		return false
+	}
 	unit := strings.NewReplacer("²", "^2", "³", "^3", "^{2}", "^2", "^{3}", "^3").Replace(after[:end])
 	return unit != "in" && measure.Kind(unit) != "" && !strings.HasSuffix(value, unit) && t.FaultOf(value+" "+unit) == answer.OtherUnit
 }
@@ -262,16 +262,26 @@ func (t *Task) rated(after string) bool {
 	return false
 }
 
-// sameModulus reports whether the question has the modulus of an answer.
-func (t *Task) sameModulus(text string) bool {
-	_, after, ok := strings.Cut(text, "mod")
+// otherModulus reports whether an answer is modulo a number that the question, which is about
+// numbers modulo another, does not have.
+func (t *Task) otherModulus(text string) bool {
+	if !congruent(text) || !congruent(t.question.Text) {
+		return false
+	}
+	_, after, _ := strings.Cut(text, "mod")
 	digits := strings.TrimLeft(after, "ulo {}")
 	digits = digits[:len(digits)-len(strings.TrimLeft(digits, "0123456789"))]
-	return !ok || digits == "" || strings.Contains(t.question.Text, digits)
+	return !strings.Contains(t.question.Text, digits)
 }
 
-func fold(s string) string {
-	return strings.NewReplacer(".", "", " / ", "/").Replace(strings.ToLower(s))
+// hasBothHalves reports whether a time leaves open which half of the day it means: "2
+// a.m./p.m.".
+func hasBothHalves(s string) bool {
+	if !words.Contains(s, "m", "M") || !words.Contains(s, "/", " or ") {
+		return false
+	}
+	s = strings.NewReplacer(".", "", " ", "").Replace(strings.ToLower(s))
+	return words.Contains(s, "am/pm", "pm/am", "amorpm", "pmoram")
 }
 
 // congruent reports whether s speaks of numbers modulo another.

@@ -1,31 +1,26 @@
 package words
 
 import (
-	"slices"
 	"strings"
 )
 
 // Neutral reports whether a word in lower case says nothing about the value beside it:
 // articles, pronouns, auxiliary verbs, words that conclude and general nouns.
 func Neutral(word string) bool {
-	_, found := slices.BinarySearch(neutral(), word)
-	return found
-}
-
-// neutral returns the words in alphabetical order.
-func neutral() []string {
-	return []string{
-		"agrees", "all", "also", "altogether", "amount", "and", "answer", "are", "because", "been", "being", "both", "can", "cent", "correct", "cost",
+	switch word {
+	case "agrees", "all", "also", "altogether", "amount", "and", "answer", "are", "because", "been", "being", "both", "can", "cent", "correct", "cost",
 		"costs", "count", "counted", "cubic", "degrees", "describes", "did", "does", "down", "earned", "earns", "equal", "equals", "every", "exact",
-		"exactly", "final", "finally", "for", "from", "gain", "gave", "gcd", "get", "gets", "give", "given", "gives", "got", "had", "happens", "has",
-		"have", "having", "hence", "her", "his", "integer", "into", "its", "just", "lcm", "left", "letter", "made", "make", "makes", "measure", "meters",
-		"must", "namely", "necessarily", "need", "needed", "needs", "nothing", "now", "number", "old", "one", "only", "our", "people", "perfect", "pieces",
+		"exactly", "final", "finally", "for", "from", "gain", "gave", "gcd", "get", "gets", "give", "given", "gives", "got", "had", "happens", "has", "have",
+		"having", "hence", "her", "his", "integer", "into", "its", "just", "lcm", "left", "letter", "made", "make", "makes", "measure", "meters", "must",
+		"namely", "necessarily", "need", "needed", "needs", "nothing", "now", "number", "old", "one", "only", "our", "people", "perfect", "pieces",
 		"positive", "probability", "profit", "rad", "remain", "remaining", "remains", "result", "root", "roots", "round", "rounded", "rounds", "she",
 		"should", "simplified", "simplifies", "since", "solution", "some", "spend", "spends", "spent", "square", "sum", "take", "takes", "that", "the",
-		"their", "them", "then", "there", "therefore", "these", "they", "this", "those", "thus", "together", "took", "total", "totals", "unit", "units",
-		"up", "use", "used", "uses", "value", "was", "were", "what", "when", "where", "which", "who", "whole", "will", "with", "would", "written", "years",
-		"you", "your",
+		"their", "them", "then", "there", "therefore", "these", "they", "this", "those", "thus", "together", "took", "total", "totals", "unit", "units", "up",
+		"use", "used", "uses", "value", "was", "were", "what", "when", "where", "which", "who", "whole", "will", "with", "would", "written", "years", "you",
+		"your":
+		return true
 	}
+	return false
 }
 
 // Counts reports whether a word in lower case is the plural of what a number counts.
