@@ -128,8 +128,9 @@ type Rollout struct {
 	TopK int `toml:"top_k" unit:"tokens"`
 	// Maximum length of a response.
 	MaxTokens int `toml:"max_tokens" unit:"tokens"`
-	// How many times per step a prompt is replaced if all its responses have the same reward; 0
-	// never replaces one. Rollout files list replaced groups after the trained ones, with
+	// How many times per step a prompt is replaced if the advantages of all its trained responses
+	// are 0; 0 never replaces one, nor does loss.advantage = "batch", whose advantages depend on
+	// the other groups. Rollout files list replaced groups after the trained ones, with
 	// "replaced": true. The metric reward/sampled_mean averages over both, reward/mean over
 	// trained groups.
 	DynamicSampling int `toml:"dynamic_sampling" unit:"times"`

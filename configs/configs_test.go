@@ -33,14 +33,14 @@ func TestLayersAndOrigins(t *testing.T) {
 	t.Parallel()
 	files := write(t, small+"[rollout]\ngroup_size = 4\ntop_k = 5\nstop = [\"a\", \"b\"]\n",
 		"rollout.group_size = 16\nrollout.stop = \"c\"\n[train]\nlr = 1\n")
-	r, err := Load(files, []string{"train.lr=2.5e-4", "run.name = bare", "loss.kl=\"k1\"", "data.eval=[\"x\",\"y\"]", "rollout.top_p=1"})
+	r, err := Load(files, []string{"train.lr=2.5e-4", "run.name = bare", "loss.kl=\"k2\"", "data.eval=[\"x\",\"y\"]", "rollout.top_p=1"})
 	require.NoError(t, err)
 	require.Equal(t, 16, r.Rollout.GroupSize)
 	require.Equal(t, 5, r.Rollout.TopK)
 	require.Equal(t, []string{"c"}, r.Rollout.Stop)
 	require.InDelta(t, 2.5e-4, r.Train.LR, 0)
 	require.Equal(t, "bare", r.Run.Name)
-	require.Equal(t, "k1", r.Loss.KL)
+	require.Equal(t, "k2", r.Loss.KL)
 	require.Equal(t, []string{"x", "y"}, r.Data.Eval)
 	require.Equal(t, filepath.Join("runs", "bare"), r.Run.Dir)
 	for key, want := range map[string]string{

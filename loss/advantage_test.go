@@ -105,3 +105,43 @@ func TestKeep(t *testing.T) {
 	require.Equal(t, []float64{0.5, 1, 0, 1, 0.25, 0}, rewards)
 	require.Empty(t, Keep(2, nil))
 }
+
+// A signal is an advantage that is trained: of a kept response, and not 0 in float32.
+func TestSignal(t *testing.T) {
+	t.Parallel()
+	all, one, two := []int{0}, []int{0, 1}, []int{1}
+	require.True(t, Signal([]float64{-1e-30}, all))
+	require.False(t, Signal([]float64{0, 0}, one))
+	require.False(t, Signal([]float64{1e-50, 0}, one), "0 in float32")
+	require.True(t, Signal([]float64{0, math.NaN()}, one), "reported as an error later")
+	require.False(t, Signal([]float64{1, 0}, two), "not kept")
+	require.False(t, Signal(nil, nil))
+}
+
+func TestMaySignal(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, advantage string
+		keep            int
+		rewards         []float64
+		want            bool
+	}{
+		{"spread", GroupAdvantage, 0, []float64{0, 1}, true},
+		{"no spread", GroupAdvantage, 0, []float64{1, 1}, false},
+		{"spread of rounding", GroupMeanAdvantage, 0, []float64{0.1 + 0.2, 0.3}, false},
+		{"spread that float32 loses", GroupMeanAdvantage, 0, []float64{0, 1e-60}, false},
+		{"no spread", LeaveOneOutAdvantage, 0, []float64{1, 1, 1}, false},
+		{"no spread but rewards", RewardAdvantage, 0, []float64{1, 1}, true},
+		{"one response", RewardAdvantage, 0, []float64{-1}, true},
+		{"no reward", RewardAdvantage, 0, []float64{0, 0}, false},
+		{"spread but the kept one has none", RewardAdvantage, 1, []float64{-1, 0, -2}, false},
+		{"one response", BatchAdvantage, 0, []float64{1}, true},
+		{"no spread", BatchAdvantage, 0, []float64{0, 0}, true},
+		{"spread", BatchBaselineAdvantage, 0, []float64{0, 1}, true},
+		{"no spread", BatchBaselineAdvantage, 0, []float64{1, 1}, false},
+	} {
+		cfg := Default()
+		cfg.Advantage, cfg.Keep = c.advantage, c.keep
+		require.Equal(t, c.want, cfg.MaySignal(c.rewards), "%s, %s", c.advantage, c.name)
+	}
+}

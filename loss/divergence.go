@@ -4,8 +4,6 @@ package loss
 func divergence(x *expression, v vectors, kind string) node {
 	d := x.sub(v.reference, v.policy)
 	switch kind {
-	case K1:
-		return x.neg(d)
 	case K2:
 		return x.mul(x.scalar(0.5), x.square(d))
 	default:

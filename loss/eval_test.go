@@ -57,8 +57,6 @@ func expected(c Config, v Vars, i int) (loss, pg, grad float64) {
 	if c.Beta > 0 {
 		x := p - float64(v.Reference[i])
 		switch c.KL {
-		case K1:
-			loss, grad = loss+c.Beta*x, grad+c.Beta
 		case K2:
 			loss, grad = loss+c.Beta*x*x/2, grad+c.Beta*x
 		case K3:
@@ -70,7 +68,7 @@ func expected(c Config, v Vars, i int) (loss, pg, grad float64) {
 
 func TestEvalMatchesClosedForm(t *testing.T) {
 	t.Parallel()
-	for _, kl := range []string{K1, K2, K3} {
+	for _, kl := range []string{K2, K3} {
 		for _, beta := range []float64{0, 0.04, 2} {
 			for _, n := range []int{1, 2, 3, 17, 1000} {
 				o := objectiveOf(t, func(c *Config) { c.KL, c.Beta, c.EpsilonLow, c.EpsilonHigh = kl, beta, 0.2, 0.28 })
@@ -94,7 +92,7 @@ func TestEvalMatchesClosedForm(t *testing.T) {
 func TestEvalMatchesCentralDifferences(t *testing.T) {
 	t.Parallel()
 	const h = 1.0 / 1024
-	for _, kl := range []string{K1, K2, K3} {
+	for _, kl := range []string{K2, K3} {
 		o := objectiveOf(t, func(c *Config) { c.KL, c.Beta, c.EpsilonHigh = kl, 0.3, 0.28 })
 		v := randomVars(41, 9)
 		got, err := o.Eval(v)

@@ -27,3 +27,23 @@ func Keep(n int, rewards []float64) []int {
 	slices.Sort(kept)
 	return kept
 }
+
+// Signal reports whether any of the kept responses of a group has an advantage other than 0
+// in float32, as it is trained. A group without one teaches nothing.
+func Signal(advantages []float64, kept []int) bool {
+	return slices.ContainsFunc(kept, func(i int) bool { return float32(advantages[i]) != 0 })
+}
+
+// MaySignal reports whether a group with these rewards may have a signal. The answer is
+// certain for advantages that depend on the group alone. With "batch", every group may have
+// one, because its advantages depend on the other groups of its batch.
+func (c *Config) MaySignal(rewards []float64) bool {
+	kept := Keep(c.Keep, rewards)
+	switch c.Advantage {
+	case BatchAdvantage:
+		return true
+	case BatchBaselineAdvantage:
+		return Signal(Advantages(GroupMeanAdvantage, rewards), kept)
+	}
+	return Signal(Advantages(c.Advantage, rewards), kept)
+}

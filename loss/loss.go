@@ -30,16 +30,18 @@ const (
 const (
 	// Behaviour is the policy that sampled the responses.
 	Behaviour = "behaviour"
-	// PreviousStep is the policy one optimizer step behind the current one
-	// (Lu 2025, algorithm 1, line 20).
+	// PreviousStep is the policy that sampled the previous step, in the first step its own
+	// (Lu 2025, section 4.1 and algorithm 1, line 20). All mini-batches of a step have the
+	// same one.
 	PreviousStep = "previous-step"
 )
 
 // Estimators of the divergence of the policy from the reference (Schulman 2020,
-// "Approximating KL divergence").
+// "Approximating KL divergence"). The third of them, k1 = -d, estimates the divergence
+// without bias but cannot be minimized: its gradient is that of log π, whatever the
+// reference.
 const (
-	K1 = "k1" // -d, with d = log π_ref - log π
-	K2 = "k2" // d²/2
+	K2 = "k2" // d²/2, with d = log π_ref - log π
 	K3 = "k3" // e^d - 1 - d
 )
 
@@ -58,7 +60,7 @@ type Config struct {
 	DualClip float64 `toml:"dual_clip"`
 	// Weight of the divergence from the reference model; 0 needs no reference model.
 	Beta float64 `toml:"beta"`
-	// Estimator of the divergence from the reference model: "k1", "k2" or "k3".
+	// Estimator of the divergence from the reference model: "k2" or "k3".
 	KL string `toml:"kl"`
 	// Aggregation of token losses: "sequence-mean", "token-mean" or "constant".
 	Aggregation Aggregation `toml:"aggregation"`
@@ -98,7 +100,7 @@ func (c *Config) Validate() error {
 		within("epsilon_high", c.EpsilonHigh, math.MaxFloat64, "0 or more"),
 		dualClip(c.DualClip),
 		within("beta", c.Beta, math.MaxFloat64, "0 or more"),
-		oneOf("kl", c.KL, K1, K2, K3),
+		estimator(c.KL),
 		oneOf("aggregation", string(c.Aggregation), string(SequenceMean), string(TokenMean), string(Constant)),
 		oneOf("advantage", c.Advantage, GroupAdvantage, GroupMeanAdvantage, LeaveOneOutAdvantage, RewardAdvantage, BatchAdvantage, BatchBaselineAdvantage),
 		oneOf("old_policy", c.OldPolicy, Behaviour, PreviousStep),
@@ -107,6 +109,14 @@ func (c *Config) Validate() error {
 		between("correction_high", c.CorrectionHigh, 1, math.MaxFloat64, "1 or more"),
 		within("keep", float64(c.Keep), math.MaxInt32, "0 or more"),
 	)
+}
+
+// estimator checks the key kl.
+func estimator(kl string) error {
+	if kl == "k1" {
+		return fmt.Errorf("kl is %q, expected %q or %q: the gradient of k1 = log π - log π_ref does not depend on the reference, so it pulls towards nothing", kl, K3, K2)
+	}
+	return oneOf("kl", kl, K2, K3)
 }
 
 func oneOf(key, value string, allowed ...string) error {

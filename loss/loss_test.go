@@ -30,7 +30,7 @@ func TestValidateReportsAllFaults(t *testing.T) {
 		`epsilon_high is -0.1, expected 0 or more`,
 		`dual_clip is 0.5, expected 0, or 1 or more`,
 		`beta is NaN, expected 0 or more`,
-		`kl is "k4", expected "k1", "k2", "k3"`,
+		`kl is "k4", expected "k2", "k3"`,
 		`aggregation is "mean", expected "sequence-mean", "token-mean", "constant"`,
 		`advantage is "z", expected "group", "group-mean", "leave-one-out", "reward", "batch", "batch-baseline"`,
 		`old_policy is "older", expected "behaviour", "previous-step"`,
@@ -41,6 +41,15 @@ func TestValidateReportsAllFaults(t *testing.T) {
 	}, faults)
 	_, err = New(cfg)
 	require.ErrorContains(t, err, "new loss: kind is")
+}
+
+// The gradient of k1 is that of log π, so it cannot hold the policy at the reference.
+func TestK1IsRefused(t *testing.T) {
+	t.Parallel()
+	cfg := Default()
+	cfg.KL, cfg.Beta = "k1", 0.1
+	require.EqualError(t, cfg.Validate(),
+		`kl is "k1", expected "k3" or "k2": the gradient of k1 = log π - log π_ref does not depend on the reference, so it pulls towards nothing`)
 }
 
 func TestAdvantages(t *testing.T) {

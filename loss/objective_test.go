@@ -155,14 +155,14 @@ func TestCorrection(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := objectiveOf(t, func(c *Config) { c.Correction, c.Beta, c.KL = row.correction, 0.25, K1 }).Eval(Vars{
+			got, err := objectiveOf(t, func(c *Config) { c.Correction, c.Beta, c.KL = row.correction, 0.25, K2 }).Eval(Vars{
 				Policy: []float32{-1}, Old: []float32{-1}, Reference: []float32{-1.5}, Advantage: []float32{2}, Weight: []float32{1},
 				Recomputed: []float32{-1}, Behaviour: []float32{float32(-1 - row.logRho)},
 			})
 			require.NoError(t, err)
 			require.InDelta(t, -2*row.weight, got.PG, row.tolerate)
-			require.InDelta(t, -2*row.weight+0.25, got.Grad[0], row.tolerate, "the divergence is not corrected")
-			require.InDelta(t, got.PG+0.25*0.5, got.Loss, 1e-12)
+			require.InDelta(t, -2*row.weight+0.25*0.5, got.Grad[0], row.tolerate, "the divergence is not corrected")
+			require.InDelta(t, got.PG+0.25*0.5*0.5/2, got.Loss, 1e-12)
 			require.Equal(t, row.clip, got.Corrected)
 		})
 	}

@@ -54,6 +54,39 @@ func TestDynamicSampling(t *testing.T) {
 	})
 }
 
+// A prompt is replaced if Signal refuses its rewards, whatever their spread.
+func TestDynamicSamplingAsksSignal(t *testing.T) {
+	for name, c := range map[string]struct {
+		signal   func([]float64) bool
+		replaced int
+	}{
+		"equal rewards with a signal":      {func([]float64) bool { return true }, 0},
+		"different rewards without signal": {func(rewards []float64) bool { return !differ(rewards) }, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				scored := 0.0
+				score := func(context.Context, reward.Input) (reward.Score, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if c.replaced > 0 {
+						scored++
+					}
+					return reward.Score{Value: scored}, nil
+				}
+				p := newProducer(t, &fakeFleet{room: 8}, score, func(c *Config) { c.DynamicSampling = 2 })
+				p.deps.Signal = c.signal
+				p.deps.Spare = func(int) rollout.Prompt { return rollout.Prompt{ID: "spare", IDs: []int32{1}} }
+				_, groups, sum, err := produce(t.Context(), t, p, batch(1, 1, 1))
+				require.NoError(t, err)
+				require.Len(t, groups, 3)
+				require.Len(t, sum.Replaced, c.replaced)
+			})
+		})
+	}
+}
+
 // The fleet's limit also applies to replacements.
 func TestFleetBoundsDynamicSampling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -40,8 +40,8 @@ type Config struct {
 	// Scoring is the number of responses of a group that are scored at once.
 	Scoring int
 	// DynamicSampling is the maximum number of times that a prompt is replaced because its
-	// responses all have the same reward, which gives no gradient (Yu et al. 2025, "DAPO").
-	// After that its group is delivered unchanged.
+	// group has no signal, which gives no gradient (Yu et al. 2025, "DAPO"). After that its
+	// group is delivered unchanged.
 	DynamicSampling int
 	// MaxFailed is the number of a step's groups that may fail because of their prompt or
 	// their reward; see Budget. MaxLost is the number that may fail because no instance
@@ -110,6 +110,9 @@ type Deps struct {
 	// Spare returns the prompt at a place of the endless order that replacements are taken
 	// from. Config.DynamicSampling needs it. It may be called concurrently.
 	Spare func(place int) rollout.Prompt
+	// Signal reports whether a group with these rewards may have an advantage other than 0.
+	// Config.DynamicSampling needs it. It may be called concurrently.
+	Signal func(rewards []float64) bool
 	// Counters reads the run's totals. If nil, a step's stats omit them.
 	Counters func() Counters
 	// Warn reports each prompt without a group; may be nil.

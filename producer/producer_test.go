@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -144,10 +145,13 @@ func newProducer(t *testing.T, f Fleet, fn scorer, change func(*Config)) *Produc
 	if change != nil {
 		change(&cfg)
 	}
-	p, err := New(cfg, Deps{Fleet: f, Reward: fn, Text: text})
+	p, err := New(cfg, Deps{Fleet: f, Reward: fn, Text: text, Signal: differ})
 	require.NoError(t, err)
 	return p
 }
+
+// differ is the signal of a group by its own rewards.
+func differ(rewards []float64) bool { return slices.Min(rewards) < slices.Max(rewards) }
 
 func TestOrdersAndGate(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -32,7 +31,7 @@ func (s *step) task(ctx context.Context, index int) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err != nil || attempt == s.cfg.DynamicSampling || !noSignal(group) {
+		if err != nil || attempt == s.cfg.DynamicSampling || s.teaches(group) {
 			break
 		}
 		another := s.spare(&s.batch, index, attempt+1)
@@ -55,13 +54,13 @@ func (s *step) task(ctx context.Context, index int) error {
 	return s.fail(failure{index: index, prompt: *prompt, lost: lost, err: err})
 }
 
-// noSignal reports whether all responses have the same reward.
-func noSignal(g *rollout.Group) bool {
+// teaches reports whether a group may have a signal.
+func (s *step) teaches(g *rollout.Group) bool {
 	rewards := make([]float64, len(g.Responses))
 	for i := range rewards {
 		rewards[i] = g.Responses[i].Reward
 	}
-	return loss.Equal(rewards)
+	return s.deps.Signal(rewards)
 }
 
 // sample samples the group of a prompt at an index, without rewards. attempt counts the

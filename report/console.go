@@ -201,8 +201,8 @@ func summary(values Values) (parts []string) {
 	if _, ok := values["reward/mean"]; !ok {
 		add("actor/loss", "loss %.4f", 1)
 	}
-	if values["reward/zero_std_frac"] == 1 {
-		parts = append(parts, "no signal: rewards are equal in every group")
+	if values["reward/no_signal_frac"] == 1 {
+		parts = append(parts, "no signal: all advantages are 0")
 	}
 	add("response_length/mean", "length %.1f", 1)
 	add("perf/tokens_per_second", "%.0f tokens/s", 1)

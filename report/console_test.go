@@ -15,8 +15,8 @@ func TestSummary(t *testing.T) {
 	require.Equal(t, "addition/mean@1 0.891  reward 0.500  length 23.4  12345 tokens/s  trainer idle 12%  instances idle 40%  1.2s",
 		Summary(Values{"step": 3, "reward/mean": .5, "response_length/mean": 23.44, "perf/tokens_per_second": 12345.4, "actor/loss": .1,
 			"idle/trainer": .12, "idle/instances": .4, "eval/addition/mean@1": .891, "eval/addition/pass@1": .891, "timing_s/step": 1.23}))
-	require.Equal(t, "reward 0.000  no signal: rewards are equal in every group  2m03s",
-		Summary(Values{"step": 3, "reward/mean": 0, "reward/zero_std_frac": 1, "timing_s/step": 123}))
+	require.Equal(t, "reward 0.000  no signal: all advantages are 0  2m03s",
+		Summary(Values{"step": 3, "reward/mean": 0, "reward/no_signal_frac": 1, "timing_s/step": 123}))
 	require.Equal(t, "loss 0.1234", Summary(Values{"step": 3, "actor/loss": .1234}))
 	require.Empty(t, Summary(Values{"step": 3}))
 }

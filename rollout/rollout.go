@@ -100,8 +100,8 @@ type Group struct {
 	// Scored is when the last response got its reward; zero if unknown. Rollouts files omit
 	// it.
 	Scored time.Time
-	// Replaced means that the group was not trained on: its rewards were all equal, and
-	// another group with the same index took its place.
+	// Replaced means that the group was not trained on: it had no signal, and another group
+	// with the same index took its place.
 	Replaced bool
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/fleet"
+	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/producer"
 	"github.com/easyrl/easyrl/report/trace"
@@ -24,9 +25,12 @@ func newProducer(cfg *configs.Config, f *folder.Folder, in *fleet.Fleet, lanes t
 	if !score.External() {
 		pc.Scoring = 1 // the groups are enough to share among the cores
 	}
+	if r.DynamicSampling > 0 && cfg.Loss.Advantage == loss.BatchAdvantage {
+		warn("rollout.dynamic_sampling = %d replaces no prompt with loss.advantage = %q: every group may have a signal", r.DynamicSampling, cfg.Loss.Advantage)
+	}
 	pc.Sampling = inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK,
 		MaxTokens: r.MaxTokens, Stop: r.Stop, StopIDs: f.StopIDs}
-	return producer.New(pc, producer.Deps{Fleet: in, Reward: score, Text: f.Text, Spare: spare, Warn: warn, Lanes: lanes,
+	return producer.New(pc, producer.Deps{Fleet: in, Reward: score, Text: f.Text, Spare: spare, Signal: cfg.Loss.MaySignal, Warn: warn, Lanes: lanes,
 		Counters: func() producer.Counters {
 			status := in.Status()
 			return producer.Counters{Busy: status.Busy, Instances: status.Size, Retries: status.Retries, Hedges: status.Hedges,

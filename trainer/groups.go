@@ -108,6 +108,7 @@ func (r *rollouts) parts(b *batch, groups []rollout.Group, rewards, advantages [
 				b.tokens += len(g.Responses[j].IDs)
 			}
 			r.measureGroup(&b.metrics, g, rewards[i])
+			b.metrics.Share("reward/no_signal_frac", !loss.Signal(advantages[i], kept))
 			for p := range r.cut(g, advantages[i], kept) {
 				if !yield(p) {
 					return
@@ -125,7 +126,8 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.
 		now := part{id: g.Prompt.ID, flow: g.Seed, prompt: g.Prompt.IDs}
 		rows := len(now.prompt)
 		for _, i := range kept {
-			if advantages[i] == 0 && r.Loss.Beta == 0 {
+			advantage := float32(advantages[i])
+			if advantage == 0 && r.Loss.Beta == 0 {
 				continue
 			}
 			response := &g.Responses[i]
@@ -137,7 +139,7 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.
 				now.responses, rows = nil, len(now.prompt)
 			}
 			now.responses = append(now.responses, sequence{ids: response.IDs, behaviour: response.Logprobs,
-				advantage: float32(advantages[i]), weight: r.Loss.Aggregation.Weight(len(response.IDs))})
+				advantage: advantage, weight: r.Loss.Aggregation.Weight(len(response.IDs))})
 			rows += n
 		}
 		if len(now.responses) > 0 {

@@ -129,7 +129,7 @@ func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy *ref
 				ratio := math.Exp(lp[i] - lo[i])
 				pg := math.Min(ratio*adv, math.Max(1-c.EpsilonLow, math.Min(1+c.EpsilonHigh, ratio))*adv)
 				d := lr[i] - lp[i]
-				sum += pg - c.Beta*map[string]float64{loss.K1: -d, loss.K2: d * d / 2, loss.K3: math.Exp(d) - d - 1}[c.KL]
+				sum += pg - c.Beta*map[string]float64{loss.K2: d * d / 2, loss.K3: math.Exp(d) - d - 1}[c.KL]
 			}
 			tokens, responses = tokens+len(lp), responses+1
 			if c.Aggregation == loss.SequenceMean {
@@ -153,7 +153,7 @@ func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy *ref
 // each aggregation and each estimator of the KL.
 func TestGRPOStepMatchesFloat64(t *testing.T) {
 	for _, aggregation := range []loss.Aggregation{loss.SequenceMean, loss.TokenMean, loss.Constant} {
-		for _, kl := range []string{loss.K1, loss.K2, loss.K3} {
+		for _, kl := range []string{loss.K2, loss.K3} {
 			t.Run(fmt.Sprintf("%s/%s", aggregation, kl), func(t *testing.T) {
 				t.Parallel()
 				cfg := Rollouts{MaxTokens: 11, Loss: loss.Default()}
@@ -195,7 +195,7 @@ func sumOf(m *metrics, name string) float64 {
 // tinySource returns the source of a trainer of m before its first step.
 func tinySource(t *testing.T, m *trimodel.Models, budget int, r Rollouts) *rollouts {
 	t.Helper()
-	tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Optim: optim.Default()}, State{}, Deps{Models: m}, r)
+	tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Optim: optim.Default()}, State{}, Deps{Models: m, Warn: t.Logf}, r)
 	require.NoError(t, err)
 	return sampled(tr)
 }
@@ -302,6 +302,72 @@ func TestEqualRewardsCostNoPass(t *testing.T) {
 	require.Equal(t, 1.0, sumOf(&b.metrics, "reward/zero_std_frac"))
 }
 
+// A group has no signal if the advantages of its trained responses are 0, whatever the
+// spread of its rewards.
+func TestNoSignalIsOfTheAdvantages(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, advantage string
+		keep            int
+		rewards         [][]float64
+		want, equal     float64 // groups
+	}{
+		{"by group", loss.GroupAdvantage, 0, [][]float64{{1, 1}, {0, 0}, {0, 1}}, 2, 2},
+		{"one response a prompt", loss.BatchAdvantage, 0, [][]float64{{1}, {0}, {1}}, 0, 3},
+		{"some at the batch's mean", loss.BatchAdvantage, 0, [][]float64{{1, 1}, {0, 0}, {.5, .5}}, 1, 3},
+		{"rewards", loss.RewardAdvantage, 0, [][]float64{{1, 1}, {0, 0}}, 1, 2},
+		{"not kept", loss.RewardAdvantage, 1, [][]float64{{-1, 0}, {-1, 2}}, 1, 0},
+		{"lost in float32", loss.GroupMeanAdvantage, 0, [][]float64{{0, 1e-50}, {0, 1}}, 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+			cfg := loss.Default()
+			cfg.Advantage, cfg.Keep = c.advantage, c.keep
+			r := tinySource(t, m, 1000, Rollouts{Loss: cfg})
+			groups := tinyGroups(len(c.rewards), len(c.rewards[0]))
+			for i := range groups {
+				for j := range groups[i].Responses {
+					groups[i].Responses[j].Reward = c.rewards[i][j]
+				}
+			}
+			b := &batch{}
+			require.NoError(t, r.train(t.Context(), &step{number: 1}, b, groups))
+			require.Equal(t, c.want, sumOf(&b.metrics, "reward/no_signal_frac"))
+			require.Equal(t, c.equal, sumOf(&b.metrics, "reward/zero_std_frac"))
+			rows := 0 // of the groups with a signal, but one group keeps one response only
+			for p := range r.parts(&batch{}, groups, c.rewards, loss.BatchAdvantages(c.advantage, c.rewards)) {
+				rows += p.rows()
+			}
+			require.Equal(t, rows, b.rows)
+			require.Equal(t, c.want == float64(len(groups)), rows == 0)
+		})
+	}
+}
+
+// Staleness is that of the oldest response, though no step trains a stale one.
+func TestStalenessIsMeasured(t *testing.T) {
+	t.Parallel()
+	groups := tinyGroups(2, 3)
+	groups[0].Step, groups[1].Step, groups[1].Responses[2].Version = 5, 5, 3
+	for i := range groups[0].Responses {
+		groups[0].Responses[i].Version = 5
+	}
+	for i := range 2 {
+		groups[1].Responses[i].Version = 4
+	}
+	r := &rollouts{}
+	for want, measured := range map[float64][]rollout.Group{0: groups[:1], 2: groups} {
+		var m metrics
+		for i := range measured {
+			r.measureGroup(&m, &measured[i], rewardsOf(&measured[i]))
+		}
+		line := report.Values{}
+		m.into(line)
+		require.Equal(t, want, line["staleness/max"])
+	}
+}
+
 // A step's line omits what was not measured: an entropy of 0 would be a measurement.
 func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 	t.Parallel()
@@ -311,7 +377,7 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, snapshot)
 	measured := []string{"actor/entropy", "actor/kl", "actor/clip_frac", "mismatch/logprob_abs_max", "mismatch/kl"}
-	sampled := []string{"reward/mean", "reward/std", "reward/zero_std_frac", "response_length/mean", "response_length/max",
+	sampled := []string{"reward/mean", "reward/std", "reward/zero_std_frac", "reward/no_signal_frac", "staleness/max", "response_length/mean", "response_length/max",
 		"response_length/clip_ratio", "prompt_length/mean"}
 	line := func(groups []rollout.Group) report.Values {
 		s := &step{number: 1}

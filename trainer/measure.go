@@ -20,6 +20,7 @@ func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64)
 		tokens := float64(len(response.IDs))
 		m.Sum("tokens/prompt", prompt)
 		m.Sum("tokens/response", tokens)
+		m.Max("staleness/max", float64(int64(g.Step)-response.Version))
 		m.Mean("response_length/mean", tokens, 1)
 		m.Max("response_length/max", tokens)
 		m.Share("response_length/clip_ratio", response.Finish == rollout.Length)
@@ -77,7 +78,6 @@ func (r *rollouts) record(s *step, line report.Values) error {
 	prompt, _ := s.metrics.totals("tokens/prompt")
 	response, _ := s.metrics.totals("tokens/response")
 	line["version"] = float64(s.number)
-	line["staleness/max"] = 0 // every group was checked to have the step's version
 	line["timing_s/publish"], line["timing_s/first_group"] = c.publish.Seconds(), c.firstGroup.Seconds()
 	line["timing_s/wait"], line["timing_s/train"] = c.wait.Seconds(), c.train.Seconds()
 	line["timing_s/optimizer"], line["timing_s/sample"] = c.optimizer.Seconds(), busy/instances

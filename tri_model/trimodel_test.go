@@ -119,6 +119,24 @@ func TestPreviousStepIsOneStepBehind(t *testing.T) {
 	}
 }
 
+// All mini-batches of a step have the old policy of the step before.
+func TestPreviousStepIsNotThePreviousMinibatch(t *testing.T) {
+	m, opt := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+	var history [][]float32 // of the policies that sampled
+	for version := int64(1); version <= 3; version++ {
+		history = append(history, pass(t, m, m.Policy))
+		_, err := m.Publish(version)
+		require.NoError(t, err)
+		for mini := range 3 {
+			lp, err := m.Forward(layout())
+			require.NoError(t, err)
+			require.Equal(t, history[max(0, len(history)-2)], lp.Old, "version %d, mini-batch %d", version, mini)
+			require.Equal(t, pass(t, m, m.Policy), lp.Policy)
+			step(t, m, opt)
+		}
+	}
+}
+
 // A resumed run has the same old policy as before, even if it was saved after the next
 // step's weights were published: for an evaluation, or because that step was given up. A
 // step whose gradient is not finite counts too.

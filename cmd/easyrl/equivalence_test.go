@@ -138,7 +138,7 @@ func TestVariantsEndInSameWeights(t *testing.T) {
 	dir := tinyRun(t)
 	for name, settings := range map[string][]string{
 		"minibatches": {"train.minibatches=3"},
-		"previous":    {"loss.old_policy=previous-step"},
+		"previous":    {"loss.old_policy=previous-step", "train.minibatches=2"},
 		"reference":   {"loss.beta=0.1"},
 		"gspo":        {"loss.kind=gspo", "loss.aggregation=sequence-mean", "train.minibatches=2"},
 		"cispo":       {"loss.kind=cispo", "train.minibatches=2"},
@@ -161,7 +161,7 @@ func TestKilledRunResumesToSameWeights(t *testing.T) {
 	dir := tinyRun(t)
 	for name, settings := range map[string][]string{
 		"plain":    nil,
-		"previous": {"loss.old_policy=previous-step"},
+		"previous": {"loss.old_policy=previous-step", "train.minibatches=2"},
 		"eval":     {"eval.every=2", "loss.beta=0.05"},
 	} {
 		t.Run(name, func(t *testing.T) {

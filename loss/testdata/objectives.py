@@ -57,7 +57,7 @@ def weight(recomputed, behaviour, c):
 
 def kl(p, ref, c):
     ratio = np.exp(ref) / np.exp(p)
-    return {"k1": -np.log(ratio), "k2": np.log(ratio) ** 2 / 2, "k3": ratio - np.log(ratio) - 1}[c.get("KL", "k3")]
+    return {"k2": np.log(ratio) ** 2 / 2, "k3": ratio - np.log(ratio) - 1}[c.get("KL", "k3")]
 
 
 def loss(policy, base, v, c):
@@ -123,7 +123,7 @@ def main():
     seq, tok, con = "sequence-mean", "token-mean", "constant"
     cases = [
         case("grpo", Kind="grpo", Aggregation=seq, Beta=0.04),
-        case("grpo k1", Kind="grpo", Aggregation=seq, Beta=0.5, KL="k1"),
+        case("grpo k2", Kind="grpo", Aggregation=seq, Beta=0.5, KL="k2"),
         case("dr-grpo", Kind="grpo", Aggregation=con),
         case("dapo", Kind="grpo", Aggregation=tok, EpsilonHigh=0.28),
         case("dual clip", Kind="grpo", DualClip=1.4),

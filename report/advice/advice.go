@@ -27,8 +27,8 @@ type Run struct {
 	Groups, Waves float64
 	// Band is the largest expected mismatch/kl.
 	Band float64
-	// MaxTokens is the response length limit. DynamicSampling says whether groups with equal
-	// rewards are replaced. Clip is the bound on the gradient norm.
+	// MaxTokens is the response length limit. DynamicSampling says whether groups without
+	// a signal are replaced. Clip is the bound on the gradient norm.
 	MaxTokens       int
 	DynamicSampling bool
 	Clip            float64
@@ -72,7 +72,7 @@ func rules() []rule {
 	return []rule{
 		{"idle-trainer", trainerIdle},
 		{"idle-instances", instancesIdle},
-		{"equal-rewards", equalRewards},
+		{"equal-rewards", withoutSignal},
 		{"entropy", entropyCollapse},
 		{"length-limit", cutResponses},
 		{"mismatch", mismatch},
@@ -115,7 +115,7 @@ type history struct {
 // watched reports whether a rule reads name.
 func watched(name string) bool {
 	switch name {
-	case stepTime, waitTime, sampleTime, publishTime, groupTime, idleTrainer, idleInstances, fleetSize, rewardMean, rewardStd, zeroStd,
+	case stepTime, waitTime, sampleTime, publishTime, groupTime, idleTrainer, idleInstances, fleetSize, rewardMean, rewardStd, noSignal,
 		entropy, cutShare, mismatchKL, gradNorm, actorLoss:
 		return true
 	}
@@ -134,7 +134,7 @@ const (
 	fleetSize     = "fleet/size"
 	rewardMean    = "reward/mean"
 	rewardStd     = "reward/std"
-	zeroStd       = "reward/zero_std_frac"
+	noSignal      = "reward/no_signal_frac"
 	entropy       = "actor/entropy"
 	cutShare      = "response_length/clip_ratio"
 	mismatchKL    = "mismatch/kl"

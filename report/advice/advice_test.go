@@ -18,7 +18,7 @@ import (
 func healthy(step int) report.Values {
 	return report.Values{
 		"step": float64(step), timing("step"): 10, timing("wait"): 1, timing("sample"): 8, timing("publish"): .1, timing("first_group"): 1,
-		idleTrainer: .1, idleInstances: .2, fleetSize: 2, rewardMean: .4 + .001*float64(step), rewardStd: .4, zeroStd: .3,
+		idleTrainer: .1, idleInstances: .2, fleetSize: 2, rewardMean: .4 + .001*float64(step), rewardStd: .4, noSignal: .3,
 		entropy: .5 * math.Pow(.99, float64(step)), cutShare: .05, mismatchKL: 0, gradNorm: 1 + float64(step%3), actorLoss: .1,
 	}
 }
@@ -130,14 +130,14 @@ func TestLearning(t *testing.T) {
 		kind  string
 		text  string
 	}{
-		{"equal", servers(), report.Values{zeroStd: 1, rewardMean: .75}, from + 4, "equal-rewards",
-			"in 100% of groups all responses have the same reward, so these groups teach nothing (mean reward 0.75). Choose"},
-		{"all alike", servers(), report.Values{zeroStd: 1, rewardMean: 0, rewardStd: 0}, from + 4, "equal-rewards", "check that the reward finds the answers"},
-		{"equal with dynamic sampling", dynamic, report.Values{zeroStd: 1}, from + 4, "equal-rewards", "even with rollout.dynamic_sampling"},
-		{"many equal", servers(), report.Values{zeroStd: .85}, 0, "", ""},
+		{"equal", servers(), report.Values{noSignal: 1, rewardMean: .75}, from + 4, "equal-rewards",
+			"in 100% of groups all advantages are 0, so these groups teach nothing (mean reward 0.75). Choose"},
+		{"all alike", servers(), report.Values{noSignal: 1, rewardMean: 0, rewardStd: 0}, from + 4, "equal-rewards", "check that the reward finds the answers"},
+		{"equal with dynamic sampling", dynamic, report.Values{noSignal: 1}, from + 4, "equal-rewards", "even with rollout.dynamic_sampling"},
+		{"many equal", servers(), report.Values{noSignal: .85}, 0, "", ""},
 		{"entropy", servers(), report.Values{entropy: .01, rewardMean: .4}, from + 8, "entropy", "entropy collapsed from 0.48"},
 		{"entropy falls with the task", servers(), report.Values{entropy: .1}, 0, "", ""},
-		{"entropy is low where all is learned", servers(), report.Values{entropy: .01, rewardMean: 1, zeroStd: .9}, from + 4, "equal-rewards", ""},
+		{"entropy is low where all is learned", servers(), report.Values{entropy: .01, rewardMean: 1, noSignal: .9}, from + 4, "equal-rewards", ""},
 		{"cut", servers(), report.Values{cutShare: .5}, from + 1, "length-limit", "hit rollout.max_tokens (512)"},
 		{"some cut", servers(), report.Values{cutShare: .15}, 0, "", ""},
 		{"servers differ", servers(), report.Values{mismatchKL: .03}, from + 1, "mismatch", "mismatch/kl is 0.012, expected at most 0.01"},

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// mostEqual is the share of groups with equal rewards above which nearly all of
-	// a step's sampling is wasted.
-	mostEqual = 0.9
+	// mostMute is the share of groups without a signal above which nearly all of a
+	// step's sampling is wasted.
+	mostMute = 0.9
 	// Entropy is averaged over the last entropyWindow steps and compared with the
 	// first entropyStart steps. A ratio below entropyLeft is a collapse: learning
 	// a task well lowers entropy a few times, not ten times.
@@ -34,16 +34,15 @@ const (
 	fallErrors, fallShare = 2, 0.02
 )
 
-// equalRewards warns if most groups have equal rewards. Such a group teaches nothing,
-// because advantages are differences within the group.
-func equalRewards(h *history, run *Run) string {
-	share, ok := h.lately(zeroStd, window)
-	if !ok || share < mostEqual {
+// withoutSignal warns if the advantages of most groups are 0: such a group teaches nothing.
+func withoutSignal(h *history, run *Run) string {
+	share, ok := h.lately(noSignal, window)
+	if !ok || share < mostMute {
 		return ""
 	}
 	reward, _ := h.lately(rewardMean, window)
 	spread, _ := h.lately(rewardStd, window)
-	seen := fmt.Sprintf("in %.0f%% of groups all responses have the same reward, so these groups teach nothing", share*100)
+	seen := fmt.Sprintf("in %.0f%% of groups all advantages are 0, so these groups teach nothing", share*100)
 	switch {
 	case spread < 1e-9:
 		return fmt.Sprintf("%s. Every reward is %s. Read a file in rollouts/ and check that the reward finds the answers.", seen, report.Number(reward))
@@ -69,7 +68,7 @@ func entropyCollapse(h *history, _ *Run) string {
 	reward, ok := h.lately(rewardMean, entropyWindow)
 	before, known := h.around(rewardMean, h.last-entropyWindow, entropyWindow)
 	rising := known && reward-before > stillRising*math.Abs(before)
-	if equal, _ := h.lately(zeroStd, entropyWindow); !ok || rising || equal >= mostEqual {
+	if equal, _ := h.lately(noSignal, entropyWindow); !ok || rising || equal >= mostMute {
 		return ""
 	}
 	return fmt.Sprintf("entropy collapsed from %s to %s nats per token, and the reward stays at %s. Responses to a prompt are nearly identical. "+

@@ -26,7 +26,7 @@ func figures() []figure {
 		{title: "Reward by data source", names: []string{"reward_by_source/*/mean"}},
 		{title: "Response length", y: "tokens", names: []string{"response_length/mean", "response_length/max"}},
 		{title: "Responses cut at the length limit", y: "fraction", names: []string{"response_length/clip_ratio"}},
-		{title: "Groups with equal rewards", y: "fraction", names: []string{"reward/zero_std_frac"}},
+		{title: "Groups without a signal", y: "fraction", names: []string{"reward/no_signal_frac", "reward/zero_std_frac"}},
 		{title: "Entropy", y: "nats per token", names: []string{"actor/entropy"}},
 		{title: "KL", y: "nats per token", names: []string{"actor/kl", "mismatch/kl"}},
 		{title: "Clip fraction", names: []string{"actor/clip_frac"}},
