@@ -5,10 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/internal/foreign"
 )
 
 // write writes documents to files a.toml, b.toml, … in a new folder.
@@ -101,6 +104,8 @@ func TestFaultsAreShort(t *testing.T) {
 	require.Less(t, len(err.Error()), 2000)
 }
 
+const allSections = "[run], [model], [data], [rollout], [reward], [loss], [train], [sft], [inference], [device], [parallel], [checkpoint], [eval], [log] or [control]"
+
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -121,7 +126,7 @@ func TestFaults(t *testing.T) {
 			":1: unknown section rolout, did you mean rollout?", "  1 | [rolout]", "    |  ^^^^^^"}},
 		{"top-level key", "steps = 8", nil, []string{":1: unknown key steps, did you mean run.steps?", "  1 | steps = 8", "    | ^^^^^"}},
 		{"dotted", "a.b = 8\nrun.stepz = 1", nil, []string{
-			":1: unknown key a.b, did you mean eval.k?", "  1 | a.b = 8", "    | ^^^",
+			":1: unknown key a.b, expected a key of " + allSections, "  1 | a.b = 8", "    | ^^^",
 			":2: unknown key run.stepz, did you mean run.steps?", "  2 | run.stepz = 1", "    | ^^^^^^^^^"}},
 		{"wrong types, all of them", "[run]\nsteps = \"eight\"\nseed = -1\n[data]\nshuffle = 1\nprompt_key = 3\neval = [1]\n[train]\nlr = true\nwarmup = 1.5", nil, []string{
 			`:2: run.steps: expected a whole number, found the string "eight"`, `  2 | steps = "eight"`, "    | ^^^^^^^^^^^^^^^",
@@ -137,7 +142,7 @@ func TestFaults(t *testing.T) {
 		{"section as a value", "run = 3", nil, []string{":1: run is a section, expected run.<key> = …", "  1 | run = 3", "    | ^^^"}},
 		{"value as a section", "[run.steps]\nx = 1", nil, []string{":1: run.steps is a value, expected run.steps = …", "  1 | [run.steps]", "    |  ^^^^^^^^^"}},
 		{"inline table", "model = {init = {layer = 2}}", nil, []string{
-			":1: unknown key model.init.layer, did you mean model.init.config?", "  1 | model = {init = {layer = 2}}", "    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^"}},
+			":1: unknown key model.init.layer, expected a key of [model.init]: config", "  1 | model = {init = {layer = 2}}", "    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^"}},
 		{"array of tables", "[[run]]\nsteps = 1", nil, []string{":1: [[run]] is an array of tables, expected [run]", "  1 | [[run]]", "    |   ^^^"}},
 		{"syntax error", "[run]\nsteps 8", nil, []string{":2: expected '=' after key", "  2 | steps 8", "    |       ^"}},
 		{"twice", "[run]\nsteps = 8\nsteps = 9", nil, []string{":3: key steps is already defined", "  3 | steps = 9", "    | ^^^^^^^^^"}},
@@ -160,6 +165,72 @@ func TestFaults(t *testing.T) {
 	}
 	_, err := Load([]string{"/nonexistent/run.toml"}, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// What an unknown name probably means: the setting of another program, or a similar key. A
+// name that resembles none gets the keys that there are.
+func TestUnknownNames(t *testing.T) {
+	t.Parallel()
+	const parts = "unknown key "
+	for _, test := range []struct{ document, want string }{
+		{"[train]\nlearning_rate = 1", parts + "train.learning_rate: use train.lr"},
+		{"learning_rate = 1", parts + "learning_rate: use train.lr"},
+		{"[rollout]\nn = 8", parts + "rollout.n: use rollout.group_size"},
+		{"[run]\nepochs = 2", parts + "run.epochs: use run.steps, in steps: epochs × prompts / rollout.prompts_per_step (sft.steps for easyrl sft)"},
+		{"[train]\nbf16 = true", parts + "train.bf16: easyrl always computes in float32"},
+		{"[actor_rollout_ref.actor.optim]\nlr = 1e-6", parts + "actor_rollout_ref.actor.optim.lr: use train.lr"},
+		{"[trainer]\ntotal_epochs = 15\nsave_freq = 5", parts + "trainer.total_epochs: use run.steps, in steps: epochs × prompts / rollout.prompts_per_step (sft.steps for easyrl sft)\n" +
+			parts + "trainer.save_freq: use checkpoint.every"},
+		{"[optim]\nweight_decay = 0.1", parts + "optim.weight_decay, did you mean train.weight_decay?"},
+		{"[optim]\nwibble = 1\nlr = 2", parts + "optim.lr: use train.lr"},
+		{"[wibble]\nwobble = 1", "unknown section wibble, expected " + allSections},
+		{"[wibble]", "unknown section wibble, expected " + allSections},
+		{"[wibble]\n[wibble.a]\n[run]", "unknown section wibble.a, expected a key of " + allSections},
+		{"[wibble]\n[run]\nstep = 1", "unknown section wibble, expected " + allSections + "\n" + parts + "run.step, did you mean run.steps?"},
+		{"[run]\nwibble = 1", parts + "run.wibble, expected a key of [run]: name, dir, seed, steps, mode"},
+		{"wibble = 1", parts + "wibble, expected a key of " + allSections},
+		{"[train]\nclip-grad = 1", parts + "train.clip-grad, did you mean train.clip_grad?"},
+		{"[train]\nLR = 1", parts + "train.LR, did you mean train.lr?"},
+		{"[train]\nwarmups = 1", parts + "train.warmups, did you mean train.warmup?"},
+		{"[eval]\nprompt = 1", parts + "eval.prompt, did you mean eval.prompts?"},
+		{"[rollout]\nprompts = 4", parts + "rollout.prompts, did you mean eval.prompts?"},
+		{"[checkpoint]\nkep = 4", parts + "checkpoint.kep, did you mean checkpoint.keep?"},
+		{"[train]\ngrop_size = 4", parts + "train.grop_size, did you mean rollout.group_size?"},
+		{"[sftt]\nsteps = 4", "unknown section sftt, did you mean sft?"},
+		{"[parallel]\nep = 4", parts + "parallel.ep: easyrl trains in one process; see run.mode, inference.endpoints and docs/fleets.md"},
+	} {
+		_, err := Load(write(t, test.document), nil)
+		require.Error(t, err, test.document)
+		var got []string
+		for line := range strings.Lines(err.Error()) {
+			if at := strings.Index(line, "unknown "); at >= 0 && !strings.HasPrefix(line, " ") {
+				got = append(got, strings.TrimSpace(line[at:]))
+			}
+		}
+		require.Equal(t, test.want, strings.Join(got, "\n"), test.document)
+	}
+	_, err := Load(nil, []string{"num_generations=8", "actor_rollout_ref.rollout.n=8", "--learning-rate=1e-5"})
+	require.EqualError(t, err, "-set: unknown key num_generations: use rollout.group_size\n-set: unknown key actor_rollout_ref.rollout.n: use rollout.group_size\n"+
+		"-set: unknown key --learning-rate: use train.lr")
+}
+
+// Every key that advice about another program's setting names exists.
+func TestAdviceNamesKeys(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../internal/foreign/testdata/names.txt")
+	require.NoError(t, err)
+	known := append(Keys(), "reward.parts.NAME.weight", "reward.parts.NAME.kind")
+	named := regexp.MustCompile(`\b(run|model|data|rollout|reward|loss|train|sft|inference|device|parallel|checkpoint|eval|log|control)\.[a-z_]+`)
+	for line := range strings.Lines(string(text)) {
+		_, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		setting, _ := foreign.Lookup(name)
+		if setting.Key != "" {
+			require.Contains(t, known, setting.Key, name)
+		}
+		for _, key := range named.FindAllString(setting.Note, -1) {
+			require.Contains(t, known, key, name)
+		}
+	}
 }
 
 func TestMarksFollowTabsAndWideText(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/easyrl/easyrl/internal/spelling"
 	"github.com/easyrl/easyrl/reward"
 )
 
@@ -184,18 +183,3 @@ func lastDot(key string) int {
 
 // parent returns the table of a key.
 func parent(key string) string { return key[:max(0, lastDot(key))] }
-
-// nearestKey returns the known key closest to key: one with the same last part if any,
-// otherwise the one with the smallest edit distance.
-func nearestKey(key string, known []string) string {
-	var same []string
-	for _, k := range known {
-		if k[lastDot(k)+1:] == key[lastDot(key)+1:] {
-			same = append(same, k)
-		}
-	}
-	if len(same) > 0 {
-		return spelling.Nearest(key, same)
-	}
-	return spelling.Nearest(key, known)
-}

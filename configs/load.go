@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/easyrl/easyrl/internal/foreign"
 )
 
 // Resolved is a configuration with files and settings merged.
@@ -73,53 +75,104 @@ func (r *Resolved) Origin(key string) Origin { return r.origins[key] }
 
 // merge overrides the configuration with the entries of a layer.
 func (r *Resolved) merge(entries []entry, layer int) []error {
-	var faults []error
-	unknown := "" // last table reported as unknown; its keys are not reported
+	m := merging{resolved: r, layer: layer}
 	for _, e := range entries {
 		if !grow(&r.Config, e.path) {
-			return append(faults, &Fault{e.name, tooManyNames(joinKey(e.path))})
+			return []error{&Fault{e.name, tooManyNames(joinKey(e.path))}}
 		}
 	}
-	all := shapeOf(&r.Config)
-	known := all.keys()
+	m.all = shapeOf(&r.Config)
+	m.known = m.all.keys()
 	for _, e := range entries {
-		key := joinKey(e.path)
-		if unknown != "" && strings.HasPrefix(key, unknown+".") {
-			continue
-		}
-		at := slices.Index(known, key)
-		switch {
-		case e.table && at >= 0 || !e.table && slices.Contains(all.tables, key):
-			faults = append(faults, &Fault{e.name, wrongShape(e)})
-			unknown = key
-		case e.table:
-			if !slices.Contains(all.tables, key) {
-				message := fmt.Sprintf("unknown section %s, did you mean %s?", key, nearestKey(key, all.tables))
-				faults = append(faults, &Fault{e.name, message})
-				unknown = key
-				continue
-			}
-			r.origins[key] = e.origin
-		case at < 0:
-			if gone, fault := checkRemoved(e); gone {
-				if fault != nil {
-					faults = append(faults, fault)
-				}
-				continue
-			}
-			message := fmt.Sprintf("unknown key %s, did you mean %s?", key, nearestKey(key, known))
-			faults = append(faults, &Fault{e.name, message})
-		default:
-			if err := assign(all.fields[at].value, e.value); err != nil {
-				faults = append(faults, &Fault{e.origin, key + ": " + err.Error()})
-				continue
-			}
-			e.origin.layer = layer
-			e.origin.again = r.origins[key].layer > 0
-			r.origins[key] = e.origin
-		}
+		m.entry(e)
 	}
-	return faults
+	m.leave()
+	return m.faults
+}
+
+// merging is the state of a merge.
+type merging struct {
+	resolved *Resolved
+	layer    int
+	all      *shape
+	known    []string // keys
+	faults   []error
+	rejected string // last table reported as wrong; its keys are not reported
+	strange  *Fault // about the last unknown table; nil if there is none or its keys say more
+	table    string // its key
+	near     bool   // it resembles a known one
+}
+
+// entry merges one entry.
+func (m *merging) entry(e entry) {
+	key := joinKey(e.path)
+	if m.rejected != "" && strings.HasPrefix(key, m.rejected+".") {
+		return
+	}
+	at := slices.Index(m.known, key)
+	switch {
+	case e.table && at >= 0 || !e.table && slices.Contains(m.all.tables, key):
+		m.faults = append(m.faults, &Fault{e.name, wrongShape(e)})
+		m.rejected = key
+	case e.table:
+		m.header(e, key)
+	case at < 0:
+		m.unknown(e, key)
+	default:
+		m.value(e, key, m.all.fields[at].value)
+	}
+}
+
+// header merges the header of a table.
+func (m *merging) header(e entry, key string) {
+	if m.strange != nil && strings.HasPrefix(key, m.table+".") {
+		m.strange = nil // its tables are reported instead
+	}
+	m.leave()
+	if slices.Contains(m.all.tables, key) {
+		m.resolved.origins[key] = e.origin
+		return
+	}
+	message, near := unknownSection(key, m.all)
+	m.strange, m.table, m.near = &Fault{e.name, message}, key, near
+}
+
+// leave reports the last unknown table, unless messages about its keys say more.
+func (m *merging) leave() {
+	if m.strange != nil {
+		m.faults = append(m.faults, m.strange)
+		m.strange = nil
+	}
+}
+
+// unknown reports a key that does not exist.
+func (m *merging) unknown(e entry, key string) {
+	if gone, fault := checkRemoved(e); gone {
+		if fault != nil {
+			m.faults = append(m.faults, fault)
+		}
+		return
+	}
+	if m.table != "" && strings.HasPrefix(key, m.table+".") {
+		_, theirs := foreign.Lookup(key)
+		_, similar := nearKey(key, m.known)
+		if !theirs && (m.near || !similar) {
+			return // the message about the table is enough
+		}
+		m.strange = nil
+	}
+	m.faults = append(m.faults, &Fault{e.name, unknownKey(key, m.all)})
+}
+
+// value stores the value of a key.
+func (m *merging) value(e entry, key string, place reflect.Value) {
+	if err := assign(place, e.value); err != nil {
+		m.faults = append(m.faults, &Fault{e.origin, key + ": " + err.Error()})
+		return
+	}
+	e.origin.layer = m.layer
+	e.origin.again = m.resolved.origins[key].layer > 0
+	m.resolved.origins[key] = e.origin
 }
 
 func tooManyNames(key string) string {

@@ -52,8 +52,11 @@ func (r *Resolved) CheckSources(found []string) error {
 		if more := len(found) - shown; more > 0 {
 			others += fmt.Sprintf(" and %d more", more)
 		}
-		return &Fault{r.nearestOrigin(key + ".kind"), fmt.Sprintf("%s: no prompt has this data source, did you mean %q? Prompts have %s",
-			key, spelling.Nearest(source, found), others)}
+		meant := "; prompts have"
+		if near, ok := spelling.Near(source, found); ok {
+			meant = fmt.Sprintf(", did you mean %q? Prompts have", near)
+		}
+		return &Fault{r.nearestOrigin(key + ".kind"), fmt.Sprintf("%s: no prompt has this data source%s %s", key, meant, others)}
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func TestRewardFaults(t *testing.T) {
 		{"type", "[reward.parts.\"a b\"]\nweight = \"x\"", ":2: reward.parts.\"a b\".weight: expected a number, found the string \"x\""},
 		{"part that is a value", "[reward.parts]\na = 1", ":2: reward.parts.a is a section, expected reward.parts.a.<key> = …"},
 		{"value that is a section", "[reward.parts.a.kind]", ":1: reward.parts.a.kind is a value, expected reward.parts.a.kind = …"},
-		{"sum in a sum", "[reward.parts.a.parts.b]", ":1: unknown section reward.parts.a.parts.b, did you mean reward.parts.a?"},
+		{"sum in a sum", "[reward.parts.a.parts.b]", ":1: unknown section reward.parts.a.parts.b, expected a key of [reward.parts.a]: kind"},
 		{"array", "[[reward.parts]]\nname = 1", ":1: [[reward.parts]] is an array of tables, expected [reward.parts]"},
 		{"key with dots", "\"reward.kind\" = \"math\"", ":1: unknown key \"reward.kind\", did you mean reward.kind?"},
 		{"too many", "[reward.parts]\n" + many(300), ":258: reward.parts.p256 exceeds the limit of 256 named tables"},
@@ -246,8 +246,8 @@ func TestSourcesWithoutPrompts(t *testing.T) {
 		{there + "[reward.sources.gsm]\nkind = \"math\"\n", nil, []string{"math", "gsm8k-hard", "openai/gsm8k"},
 			`:8: reward.sources.gsm: no prompt has this data source, did you mean "gsm8k-hard"? Prompts have "math", "gsm8k-hard", "openai/gsm8k"`},
 		{there, []string{"reward.sources.nosuch.kind=math"}, []string{"openai/gsm8k"},
-			`-set: reward.sources.nosuch: no prompt has this data source, did you mean "openai/gsm8k"? Prompts have "openai/gsm8k"`},
-		{there, nil, strings.Split("abcdefghijklm", ""), `Prompts have "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`},
+			`-set: reward.sources.nosuch: no prompt has this data source; prompts have "openai/gsm8k"`},
+		{there, nil, strings.Split("abcdefghijklm", ""), `prompts have "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`},
 	} {
 		r, err := Load(write(t, small+test.document), test.settings)
 		require.NoError(t, err)

@@ -42,6 +42,10 @@ func TestParseFlags(t *testing.T) {
 		{"-set novalue", "", "", `-set is "novalue": expected section.key=value`},
 		{"a -resum", "", "", "unknown flag -resum, did you mean -resume?"},
 		{"-st x.y=1", "", "", "unknown flag -st, did you mean -set?"},
+		{"-wibble", "", "", "unknown flag -wibble, expected one of -n, -resume, -set, -text"},
+		{"a --learning-rate=1e-5", "", "", "unknown flag --learning-rate=1e-5: use train.lr, as in -set train.lr=…"},
+		{"a --bf16", "", "", "unknown flag --bf16: easyrl always computes in float32"},
+		{"a --train.lr=1e-5", "", "", "unknown flag --train.lr=1e-5; pass a setting as -set train.lr=1e-5"},
 		{"a -h", "", "", flag.ErrHelp.Error()},
 		{"--help", "", "", flag.ErrHelp.Error()},
 	}
@@ -87,6 +91,7 @@ func TestCommandLine(t *testing.T) {
 		{"help of a command", []string{"help", "check"}, exitDone, "Example:\n  easyrl check configs/quickstart.toml", ""},
 		{"help anywhere", []string{"check", "a", "-h"}, exitDone, "-set section.key=value", ""},
 		{"unknown command", []string{"chekc"}, exitUsage, "", `easyrl: unknown command "chekc", did you mean check?`},
+		{"strange command", []string{"wibble"}, exitUsage, "", `easyrl: unknown command "wibble", expected one of train, sft, eval, `},
 		{"help of an unknown command", []string{"help", "chekc"}, exitUsage, "", "did you mean check?"},
 		{"flag before the command", []string{"-set", "x"}, exitUsage, "", "easyrl: first argument is -set, expected a command: train, "},
 		{"unknown flag", []string{"check", "-sett"}, exitUsage, "", "easyrl: check: unknown flag -sett, did you mean -set? (see easyrl check -h)\n"},

@@ -70,7 +70,10 @@ func unknownVerb(name string, all []Verb) error {
 	if strings.HasPrefix(name, "-") {
 		return usage.Errorf("first argument is %s, expected a command: %s", name, strings.Join(names, ", "))
 	}
-	return usage.Errorf("unknown command %q, did you mean %s? (see easyrl -h)", name, spelling.Nearest(name, names))
+	if meant, ok := spelling.Near(name, names); ok {
+		return usage.Errorf("unknown command %q, did you mean %s? (see easyrl -h)", name, meant)
+	}
+	return usage.Errorf("unknown command %q, expected one of %s (see easyrl -h)", name, strings.Join(names, ", "))
 }
 
 // Overview lists all verbs.

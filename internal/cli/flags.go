@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/foreign"
 	"github.com/easyrl/easyrl/internal/spelling"
 )
 
@@ -65,7 +66,19 @@ func unknownFlag(fs *flag.FlagSet, arg, name string) error {
 	if len(known) == 0 {
 		return fmt.Errorf("unknown flag %s, expected no flags", arg)
 	}
-	return fmt.Errorf("unknown flag %s, did you mean %s?", arg, spelling.Nearest("-"+name, known))
+	if meant, ok := spelling.Near("-"+name, known); ok {
+		return fmt.Errorf("unknown flag %s, did you mean %s?", arg, meant)
+	}
+	setting, ok := foreign.Lookup(name)
+	switch {
+	case ok && fs.Lookup("set") != nil && setting.Key != "":
+		return fmt.Errorf("unknown flag %s: %s, as in -set %s=…", arg, setting, setting.Key)
+	case ok && setting.Key == "":
+		return fmt.Errorf("unknown flag %s: %s", arg, setting)
+	case strings.Contains(name, ".") && fs.Lookup("set") != nil:
+		return fmt.Errorf("unknown flag %s; pass a setting as -set %s", arg, strings.TrimLeft(arg, "-"))
+	}
+	return fmt.Errorf("unknown flag %s, expected one of %s", arg, strings.Join(known, ", "))
 }
 
 // badValue returns an error that names the flag's expected type.

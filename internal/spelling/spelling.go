@@ -4,23 +4,37 @@ package spelling
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
-// Nearest returns the first word of known that starts with word or, if there is
-// none, the first with the smallest edit distance. known must not be empty.
-func Nearest(word string, known []string) string {
-	begins := func(k string) bool { return word != "" && strings.HasPrefix(k, word) }
-	if at := slices.IndexFunc(known, begins); at >= 0 {
-		return known[at]
+// Near returns the known word that word is most likely a misspelling of: the first that starts
+// with word, or else the first with the smallest edit distance. It returns false if they have
+// too little in common: words are near if a third of their letters or less differ. Letter case,
+// hyphens and underscores do not count.
+func Near(word string, known []string) (string, bool) {
+	const longest = 100 // longer words resemble nothing
+	typed := plain(word)
+	if typed == "" || len(typed) > longest {
+		return "", false
+	}
+	begins := func(k string) bool { return strings.HasPrefix(plain(k), typed) }
+	if at := slices.IndexFunc(known, begins); at >= 0 && len(typed) > 1 {
+		return known[at], true
 	}
 	best, least := "", -1
-	word = word[:min(len(word), 100)] // longer words resemble nothing
 	for _, k := range known {
-		if d := slips(strings.ToLower(word), strings.ToLower(k)); least < 0 || d < least {
+		meant := plain(k)
+		size := max(utf8.RuneCountInString(typed), utf8.RuneCountInString(meant))
+		if d := slips(typed, meant); d <= size/3 && (least < 0 || d < least) {
 			best, least = k, d
 		}
 	}
-	return best
+	return best, least >= 0
+}
+
+// plain returns word without differences that are not misspellings.
+func plain(word string) string {
+	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(word))
 }
 
 // slips returns the optimal string alignment distance of a and b: the number of
