@@ -1,0 +1,87 @@
+// Package writable tests whether a program could write to a place, without leaving a
+// trace there.
+package writable
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Folder returns an error unless files could be written to dir, which need not exist yet.
+// It creates neither dir nor anything in it.
+func Folder(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+	case err == nil:
+		return create(dir)
+	case !errors.Is(err, fs.ErrNotExist):
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: cause(err)}
+	}
+	if _, err := os.Lstat(dir); err == nil { // a link to nowhere
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.EEXIST}
+	}
+	if len(filepath.Base(dir)) > longestName {
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENAMETOOLONG}
+	}
+	return Folder(filepath.Dir(dir))
+}
+
+// longestName is the length of the longest name that file systems take, in bytes. They
+// report longer ones themselves only in a folder that exists.
+const longestName = 255
+
+// File returns an error if a file exists at path that cannot be opened for writing.
+func File(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Refused reports whether err says that a place is no place to write to. Other errors, such
+// as a full disk, are failures of a place that is.
+func Refused(err error) bool {
+	for _, refusal := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR,
+		syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOTSUP} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// tried is the content of a trial file, enough for a full disk to refuse it.
+func tried() []byte { return make([]byte, 4096) }
+
+// createNamed writes a file to dir and removes it.
+func createNamed(dir string) error {
+	f, err := os.CreateTemp(dir, ".easyrl-")
+	if err != nil {
+		return &fs.PathError{Op: "write to", Path: dir, Err: cause(err)}
+	}
+	_, err = f.Write(tried())
+	err = errors.Join(err, f.Close())
+	_ = os.Remove(f.Name()) // err says more
+	if err != nil {
+		return &fs.PathError{Op: "write to", Path: dir, Err: cause(err)}
+	}
+	return nil
+}
+
+// cause returns the system's error in err, without the path.
+func cause(err error) error {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number
+	}
+	return err
+}
