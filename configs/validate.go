@@ -37,7 +37,7 @@ const (
 // it. It opens no files.
 func (r *Resolved) Validate(task Task) error {
 	if task == AnyTask {
-		task = r.task()
+		task = r.Task()
 	}
 	c := &sections{checks{resolved: r}}
 	if task == ScoreTask {
@@ -79,7 +79,8 @@ func (r *Resolved) Validate(task Task) error {
 	return errors.Join(c.faults...)
 }
 
-func (r *Resolved) task() Task {
+// Task returns the task that AnyTask stands for.
+func (r *Resolved) Task() Task {
 	if named(r.SFT.Data) && !named(r.Data.Train) {
 		return SFTTask
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -62,6 +63,55 @@ func (r *Resolved) Values(section string) map[string]string {
 		}
 	}
 	return values
+}
+
+// Tree returns all values as they are encoded in JSON, by section and key, without unused
+// keys. Numbers that JSON lacks become text.
+func (r *Resolved) Tree() map[string]any {
+	tree := map[string]any{}
+	for _, f := range shapeOf(&r.Config).fields {
+		if r.unused(f) {
+			continue
+		}
+		path := pathOf(f.key)
+		table := tree
+		for _, part := range path[:len(path)-1] {
+			inner, ok := table[part].(map[string]any)
+			if !ok {
+				inner = map[string]any{}
+				table[part] = inner
+			}
+			table = inner
+		}
+		table[path[len(path)-1]] = jsonValue(f.value)
+	}
+	return tree
+}
+
+// jsonValue returns v as a value that encodes in JSON.
+func jsonValue(v reflect.Value) any {
+	switch {
+	case v.CanFloat() && (math.IsInf(v.Float(), 0) || math.IsNaN(v.Float())):
+		return format(v)
+	case v.Kind() == reflect.Slice:
+		items := []any{}
+		for i := range v.Len() {
+			items = append(items, jsonValue(v.Index(i)))
+		}
+		return items
+	}
+	return v.Interface()
+}
+
+// Origins returns where each key was set, without unused keys.
+func (r *Resolved) Origins() map[string]string {
+	origins := map[string]string{}
+	for _, f := range shapeOf(&r.Config).fields {
+		if !r.unused(f) {
+			origins[f.key] = r.Origin(f.key).String()
+		}
+	}
+	return origins
 }
 
 // Explain writes the resolved run as TOML, with each value's origin in a comment.
