@@ -1,0 +1,156 @@
+// Package memory estimates the memory that a run needs and compares it with what the
+// machine, or the process's control group, has.
+package memory
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu/device"
+)
+
+// Need is the memory of a run by purpose, in bytes.
+type Need struct {
+	// Copies counts the copies of the model's weights: the policy, two published versions
+	// and the reference. Weights is their size.
+	Copies  int   `json:"copies"`
+	Weights int64 `json:"weights"`
+	// Gradients and Moments belong to the policy.
+	Gradients int64 `json:"gradients"`
+	Moments   int64 `json:"optimizer"`
+	// Saved holds the copies of weights and moments while a checkpoint is written.
+	Saved int64 `json:"checkpoint"`
+	// Activations is the most that the trainer's passes over Rows tokens need.
+	Activations int64 `json:"activations"`
+	Rows        int   `json:"rows"`
+	// Instances counts the engines in the process. Each has a cache of keys and values with
+	// Pages pages, and room for the activations of EngineRows tokens.
+	Instances  int   `json:"instances"`
+	Cache      int64 `json:"instance_cache"`
+	Pages      int   `json:"instance_pages"`
+	Running    int64 `json:"instance_activations"`
+	EngineRows int   `json:"instance_rows"`
+
+	elsewhere bool // the trainer's part is on a device with its own memory
+}
+
+// Of returns the memory that training a model of this shape needs; sft means supervised
+// training. each is the configuration of the run's engines.
+func Of(cfg *configs.Config, shape *model.Config, each engine.Config, sft bool) Need {
+	one := 4 * shape.NumParams()
+	n := Need{Copies: 3, Gradients: one, Moments: 2 * one, Saved: 3 * one, Rows: rows(cfg, shape, sft), elsewhere: cfg.Device.Kind != device.CPU}
+	if shape.Tied { // the embedding and the output projection have separate gradients
+		n.Gradients += 4 * int64(shape.VocabSize) * int64(shape.HiddenSize)
+	}
+	n.Activations = activations(shape, n.Rows, cfg.Train.Recompute)
+	if sft {
+		n.Copies, n.Weights = 1, one
+		return n
+	}
+	if cfg.Loss.Beta > 0 {
+		n.Copies++
+	}
+	n.Weights = int64(n.Copies) * one
+	if cfg.Loss.OldPolicy == loss.PreviousStep {
+		n.Saved += one
+	}
+	if n.Instances = cfg.Inference.Instances; n.Instances > 0 {
+		n.Pages, n.EngineRows = each.Pages(shape.MaxPositions), each.Rows(shape.MaxPositions)
+		n.Cache, n.Running = model.CacheBytes(shape, n.Pages), model.RunnerBytes(shape, n.EngineRows, each.MaxRunning)
+	}
+	return n
+}
+
+// rows returns the most rows that one pass of the trainer has: train.micro_batch_tokens or a
+// longer sequence, but not more than a step has.
+func rows(cfg *configs.Config, shape *model.Config, sft bool) int {
+	if sft {
+		return min(max(cfg.Train.MicroBatchTokens, shape.MaxPositions), cfg.SFT.BatchSize*shape.MaxPositions)
+	}
+	prompt, response := min(cfg.Data.MaxPromptTokens, shape.MaxPositions), min(cfg.Rollout.MaxTokens, shape.MaxPositions)
+	longest := min(prompt+response, shape.MaxPositions)
+	return min(max(cfg.Train.MicroBatchTokens, longest), cfg.Rollout.PromptsPerStep*(prompt+cfg.Rollout.GroupSize*response))
+}
+
+// activations returns the memory of a pass over this many rows. It grows with the rows.
+func activations(shape *model.Config, rows int, recompute bool) int64 {
+	const sample = 4096
+	if rows <= sample {
+		return model.ActivationBytes(shape, rows, rows, recompute)
+	}
+	return int64(float64(model.ActivationBytes(shape, sample, sample, recompute)) / sample * float64(rows))
+}
+
+// Certain returns the memory that the run allocates whatever its data.
+func (n *Need) Certain() int64 {
+	host := n.Saved + int64(n.Instances)*(n.Cache+n.Running)
+	if n.elsewhere {
+		return host
+	}
+	return host + n.Weights + n.Gradients + n.Moments
+}
+
+// Most returns the most memory that the run needs.
+func (n *Need) Most() int64 {
+	if n.elsewhere {
+		return n.Certain()
+	}
+	return n.Certain() + n.Activations
+}
+
+// Check returns a usage error if the run cannot fit into the limit. It warns if the run may
+// not fit.
+func (n *Need) Check(limit Limit, warn func(format string, args ...any)) error {
+	switch {
+	case limit.Bytes <= 0:
+		return nil
+	case n.Certain() > limit.Bytes:
+		return usage.Errorf("the run needs %s of memory, expected at most %s, the memory of %s: %s. %s",
+			Text(n.Certain()), Text(limit.Bytes), limit.Of, n.parts(), n.remedy())
+	case n.Most() > limit.Bytes:
+		warn("the run may need %s of memory, more than the %s of %s: a pass over %d tokens takes up to %s. Lower train.micro_batch_tokens, or set train.recompute = true.",
+			Text(n.Most()), Text(limit.Bytes), limit.Of, n.Rows, Text(n.Activations))
+	}
+	return nil
+}
+
+// parts lists what Certain adds up.
+func (n *Need) parts() string {
+	var list []string
+	if !n.elsewhere {
+		list = append(list, "weights "+Text(n.Weights)+copies(n.Copies), "gradients "+Text(n.Gradients), "optimizer "+Text(n.Moments))
+	}
+	list = append(list, "checkpoints "+Text(n.Saved))
+	if n.Instances > 0 {
+		list = append(list, "instances "+Text(int64(n.Instances)*(n.Cache+n.Running)))
+	}
+	return strings.Join(list, ", ")
+}
+
+func copies(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d copies)", n)
+}
+
+// remedy says how to make a run smaller that does not fit.
+func (n *Need) remedy() string {
+	if 2*int64(n.Instances)*(n.Cache+n.Running) > n.Certain() {
+		return "Lower inference.max_running or inference.instances."
+	}
+	return "Choose a smaller model or a larger machine."
+}
+
+// Text formats a number of bytes for people.
+func Text(n int64) string {
+	if n >= 1<<30 {
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
