@@ -24,6 +24,7 @@ const (
 type Trainer struct {
 	ID   string // stays the same when the run restarts; empty means none
 	Name string // for people to read
+	Try  bool   // only ask whether the server would accept the trainer
 }
 
 // hold reserves the server for the trainer until Close.
@@ -33,6 +34,9 @@ func (e *easyrl) hold(ctx context.Context) error {
 	}
 	if err := e.take(ctx); err != nil {
 		return fmt.Errorf("instance %s: %w", e.url, publish.Fault(err))
+	}
+	if e.cfg.Trainer.Try {
+		return nil
 	}
 	beats, stop := context.WithCancel(context.Background())
 	e.stop = stop
@@ -51,10 +55,15 @@ func (e *easyrl) hold(ctx context.Context) error {
 	return nil
 }
 
-// take claims the server for the trainer, or renews the claim.
+// take claims the server for the trainer, or renews the claim. With Try it only asks.
 func (e *easyrl) take(ctx context.Context) error {
-	err := e.http.Post(ctx, "/v1/trainer", map[string]string{"id": e.cfg.Trainer.ID, "name": e.cfg.Trainer.Name}, nil)
-	if err == nil || ctx.Err() == nil { // a cancelled call proves nothing
+	t := &e.cfg.Trainer
+	in := map[string]any{"id": t.ID, "name": t.Name}
+	if t.Try {
+		in["try"] = true
+	}
+	err := e.http.Post(ctx, "/v1/trainer", in, nil)
+	if !t.Try && (err == nil || ctx.Err() == nil) { // a cancelled call proves nothing
 		e.heard.Store(err == nil)
 	}
 	return err

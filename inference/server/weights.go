@@ -162,7 +162,7 @@ func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 }
 
 // take reserves the server for a trainer or renews the reservation. The server then
-// refuses weights of others.
+// refuses weights of others. With "try", it only answers whether it would.
 func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 	data, release, err := w.bodies.read(ctx)
 	if err != nil {
@@ -170,7 +170,8 @@ func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 	}
 	defer release()
 	var id, name string
-	if err := fields.Decode(data, []fields.Field{fields.To("id", &id, "a string"), fields.To("name", &name, "a string")}); err != nil {
+	var try bool
+	if err := fields.Decode(data, []fields.Field{fields.To("id", &id, "a string"), fields.To("name", &name, "a string"), fields.To("try", &try, "true or false")}); err != nil {
 		return err
 	}
 	switch {
@@ -179,7 +180,12 @@ func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 	case len(id) > longestName || len(name) > longestName: // both are stored
 		return reply.Invalid("", "id has %d bytes and name %d, expected at most %d each", len(id), len(name), longestName)
 	}
-	if err := w.lease.Take(id, name, time.Now()); err != nil {
+	if try {
+		err = w.lease.Check(id, time.Now())
+	} else {
+		err = w.lease.Take(id, name, time.Now())
+	}
+	if err != nil {
 		return othersTrainer(err)
 	}
 	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{})

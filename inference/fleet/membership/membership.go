@@ -94,10 +94,7 @@ func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) 
 // that did not answer again.
 func (m *Membership) Connect(ctx context.Context) error {
 	err := errors.Join(m.connector.connect(ctx)...)
-	if n := m.usable(); err != nil && n < m.cfg.MinInstances && !m.cfg.MayJoin {
-		return fmt.Errorf("%d instances are available, expected at least %d (inference.min_instances): %s", n, m.cfg.MinInstances, oneLine(err.Error()))
-	}
-	return nil
+	return m.cfg.enough(m.usable(), err)
 }
 
 // Begin lets servers join until Close: configured ones that did not answer Connect, those
