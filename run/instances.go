@@ -9,16 +9,14 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
-	"github.com/easyrl/easyrl/report/control/client"
 	"github.com/easyrl/easyrl/run/instances"
 )
 
 // startInstances starts the engines of a run and connects to its servers. A nil fc
 // selects fleet.DefaultConfig.
 func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fc *fleet.Config, deps instances.Deps) (*instances.Instances, error) {
-	token, err := client.ReadToken(cfg.Inference.TokenFile)
-	if err != nil {
-		return nil, usage.Errorf("inference.token_file: %w", err)
+	if err := describe(f, cfg, &deps); err != nil {
+		return nil, err
 	}
 	if dir := cfg.Inference.WeightsDir; dir != "" {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -26,12 +24,18 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 		}
 	}
 	_, each, _ := shareThreads(cfg)
-	deps.Shape, deps.Computes, deps.Token = f.Shape, folder.Fingerprint(f.Shape), token
 	deps.Engine = func(ec engine.Config) (*engine.Engine, error) { return StartEngine(f, ec, each) }
 	if deps.Fleet = fleet.DefaultConfig(); fc != nil {
 		deps.Fleet = *fc
 	}
 	return instances.Start(ctx, cfg, &deps)
+}
+
+// describe sets what servers need to know of the model and the run.
+func describe(f *folder.Folder, cfg *configs.Config, deps *instances.Deps) (err error) {
+	deps.Shape, deps.Computes = f.Shape, folder.Fingerprint(f.Shape)
+	deps.Token, err = serversToken(cfg)
+	return err
 }
 
 // StartEngine starts an engine for a folder's model on this process's CPU with the given

@@ -16,9 +16,9 @@ import (
 func TestLockRechecksClaim(t *testing.T) {
 	dir := t.TempDir()
 	claimed := errors.New("another process continued the run")
-	r := &job{claimed: func() error { return claimed }}
+	r := &preparation{claimed: func() error { return claimed }}
 	defer r.close()
 	require.ErrorIs(t, r.lock(dir, true), claimed)
-	r = &job{claimed: func() error { return nil }}
+	r = &preparation{claimed: func() error { return nil }}
 	require.ErrorIs(t, r.lock(dir, true), trainer.ErrLocked, "the first job holds the lock until it closes")
 }

@@ -75,6 +75,16 @@ func loadWeights(cfg *configs.Config, f *folder.Folder, dev npu.Device) (*model.
 	return w, err
 }
 
+// checkWeights checks that the files of the model folder fit its config.json, without
+// reading values.
+func checkWeights(cfg *configs.Config, f *folder.Folder) error {
+	err := f.CheckWeights()
+	if cfg.Model.Path != "" {
+		err = usage.Prefix(modelPath, err)
+	}
+	return err
+}
+
 // lend limits the trainer's device to its own threads and returns a callback that adds
 // an instance's threads when it becomes idle and takes them back when it resumes. The
 // callback may be called concurrently. It is nil if the trainer borrows no threads.

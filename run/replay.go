@@ -17,7 +17,6 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/trainer"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
 // Replay takes one optimizer step on recorded groups, without sampling. model is a model
@@ -150,8 +149,10 @@ func (j *replay) load(model string) error {
 		}
 		j.cfg.Run.Seed = state.Seed
 	}
-	start, err := j.job.load(from, trimodel.Config{OldPolicy: j.cfg.Loss.OldPolicy, Reference: j.cfg.Loss.Beta > 0,
-		Temperature: float32(j.cfg.Rollout.Temperature), Recompute: j.cfg.Train.Recompute})
+	if err := j.openDevice(); err != nil {
+		return err
+	}
+	start, err := j.job.load(from, j.modelsConfig())
 	if err != nil {
 		return err
 	}

@@ -3,37 +3,41 @@ package run
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/internal/writable"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// claimDir checks that the job may write to the run's folder, as trainer.Claim does, and
-// that a new run overwrites none of its own configuration files. It locks the folder if
-// an earlier run used it. from is the checkpoint to resume from, empty for a new run.
-func (j *job) claimDir() (from string, err error) {
-	dir, resume := j.cfg.Run.Dir, j.opts.Resume
-	if err := j.lock(dir, false); err != nil {
+// claimDir checks that the run may write to its folder, as trainer.Claim does, that it
+// can, and that a new run overwrites none of its own configuration files. It locks the
+// folder if an earlier run used it. from is the checkpoint to resume from, empty for a new
+// run.
+func (p *preparation) claimDir() (from string, err error) {
+	dir, resume := p.cfg.Run.Dir, p.opts.Resume
+	if err := p.lock(dir, false); err != nil {
 		return "", err
 	}
-	from, err = trainer.Claim(dir, resume, j.warn)
+	from, err = trainer.Claim(dir, resume, p.warn)
 	if err == nil && !resume {
-		err = keepsWritten(j.resolved, j.opts.Files)
+		err = keepsWritten(p.resolved, p.opts.Files)
 	}
 	if err != nil {
 		return "", usage.Wrap(err)
 	}
-	j.claimed = func() error {
+	if err := tryDir(dir); err != nil {
+		return "", unwritable(dir, err)
+	}
+	p.claimed = func() error {
 		again, err := trainer.Claim(dir, resume, func(string, ...any) {})
 		if err == nil && again != from {
 			err = fmt.Errorf("run.dir is %q, where another process continued the run in the meantime; repeat -resume", dir)
@@ -43,11 +47,37 @@ func (j *job) claimDir() (from string, err error) {
 	return from, nil
 }
 
+// tryDir returns an error if the run cannot write to its folder, its subfolders or the
+// files that an earlier process of the run left there.
+func tryDir(dir string) error {
+	err := writable.Folder(dir)
+	for _, name := range []string{"checkpoints", "rollouts"} {
+		if err == nil {
+			err = writable.Folder(filepath.Join(dir, name))
+		}
+	}
+	for _, name := range []string{"lock", report.MetricsFile} {
+		if err == nil {
+			err = writable.File(filepath.Join(dir, name))
+		}
+	}
+	return err
+}
+
+// unwritable returns the error of a run whose folder cannot be written to. A full disk is a
+// failure; a place where nothing can be written is a usage error.
+func unwritable(dir string, err error) error {
+	if writable.Refused(err) {
+		return usage.Errorf("run.dir is %q, expected a writable folder: %w", dir, err)
+	}
+	return fmt.Errorf("write to run.dir: %w", err)
+}
+
 // lock locks the run's folder for this process, unless it is locked already. With create
 // it then repeats the checks of claimDir, since another process may have written
 // to the folder in between.
-func (j *job) lock(dir string, create bool) error {
-	if j.locked {
+func (p *preparation) lock(dir string, create bool) error {
+	if p.locked {
 		return nil
 	}
 	unlock, held, err := trainer.Lock(dir, create)
@@ -57,10 +87,10 @@ func (j *job) lock(dir string, create bool) error {
 	if err != nil {
 		return err
 	}
-	j.atEnd(unlock)
-	j.locked = held
+	p.atEnd(unlock)
+	p.locked = held
 	if create {
-		if err := j.claimed(); err != nil {
+		if err := p.claimed(); err != nil {
 			return usage.Wrap(err)
 		}
 	}
@@ -85,30 +115,27 @@ func keepsWritten(resolved *configs.Resolved, files []string) error {
 	return nil
 }
 
-// writable reports whether err leaves open that the place can be written to: a full disk
-// does, a missing permission does not.
-func writable(err error) bool {
-	return !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.ENOTDIR)
-}
-
-// identity returns the identity of the run that its checkpoints record. prompts is the
-// number of prompts or demonstrations in its files.
-func (j *job) identity(prompts int) (trainer.State, error) {
-	id := trainer.State{Seed: j.cfg.Run.Seed, Task: j.task.name, Prompts: prompts}
-	digest, err := data.Digest(j.task.files)
+// identify sets the identity of the run and checks that the checkpoint to resume from
+// belongs to it.
+func (p *preparation) identify() error {
+	p.identity = trainer.State{Seed: p.cfg.Run.Seed, Task: p.task.name, Prompts: p.examples}
+	digest, err := data.Digest(p.task.files)
 	if err != nil {
-		return id, usage.Wrap(err)
+		return usage.Wrap(err)
 	}
-	id.Data = digest
-	return id, nil
+	p.identity.Data = digest
+	if p.from == "" {
+		return nil
+	}
+	return p.checkResume(p.from, p.identity)
 }
 
 // checkResume returns an error if the checkpoint belongs to another run, or if the order
 // of prompts has changed since.
-func (j *job) checkResume(from string, id trainer.State) error {
-	files := maps.Clone(j.folder.Files)
+func (p *preparation) checkResume(from string, id trainer.State) error {
+	files := maps.Clone(p.folder.Files)
 	delete(files, folder.GenerationFile) // stop settings; they may change
-	if err := trainer.CheckResume(from, id, files, j.folder.Source); err != nil {
+	if err := trainer.CheckResume(from, id, files, p.folder.Source); err != nil {
 		return usage.Wrap(err)
 	}
 	state, err := trainer.ReadState(from)
@@ -117,16 +144,16 @@ func (j *job) checkResume(from string, id trainer.State) error {
 	}
 	switch {
 	case state.Data != "" && state.Data != id.Data:
-		return usage.Errorf("resume: files of %s differ from those that %s was trained on; restore them, or start a new run with another run.dir", j.task.key, from)
+		return usage.Errorf("resume: files of %s differ from those that %s was trained on; restore them, or start a new run with another run.dir", p.task.key, from)
 	case state.Prompts > 0 && state.Prompts != id.Prompts:
-		return usage.Errorf("resume: %s has %d usable prompts, expected %d as when the run started: a changed setting drops others", j.task.key, id.Prompts, state.Prompts)
+		return usage.Errorf("resume: %s has %d usable prompts, expected %d as when the run started: a changed setting drops others", p.task.key, id.Prompts, state.Prompts)
 	}
 	return nil
 }
 
 // announce logs where a resumed run continues and which settings changed.
-func (j *job) announce(from string) {
-	if from == "" {
+func (j *job) announce() {
+	if j.from == "" {
 		return
 	}
 	changes, err := j.resolved.Changes(j.cfg.Run.Dir)
@@ -135,7 +162,7 @@ func (j *job) announce(from string) {
 	} else if len(changes) > 0 {
 		j.warn("resuming with changed settings: %s", strings.Join(changes, ", "))
 	}
-	j.warn("resuming after step %d from %s", j.state.Step, from)
+	j.warn("resuming after step %d from %s", j.state.Step, j.from)
 	if j.state.Step >= j.task.steps && j.state.Pending == nil {
 		j.warn("all %d steps of the run are done", j.task.steps)
 	}

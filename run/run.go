@@ -13,8 +13,6 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/internal/usage"
-	"github.com/easyrl/easyrl/model/folder"
-	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/page"
@@ -52,60 +50,46 @@ type Options struct {
 // job holds what train, sft and replay share: models and optimizer state on a device, a
 // folder, and progress output.
 type job struct {
-	cfg      *configs.Config
-	resolved *configs.Resolved
-	opts     Options
-	task     task
-
-	folder  *folder.Folder
-	dev     npu.Device
+	*preparation
 	models  *trimodel.Models
 	state   trainer.State
 	metrics *report.Metrics
 	control *control.Server // nil without control.listen
 	spans   *trace.Spans    // nil if the verb writes no trace
 	monitor monitor
-
-	consoleMu sync.Mutex // guards console, and opts.Log while console is nil
-	console   *report.Console
-
-	closers []func()
-	locked  bool         // this process holds the lock of the run's folder
-	claimed func() error // returns an error if the folder has changed since it was claimed
-}
-
-// task identifies what a job does. Checkpoints record it. A replayed step has none: it
-// can continue either task.
-type task struct {
-	name  string // train or sft
-	key   string // configuration key of files
-	files []string
-	steps int
 }
 
 func newJob(resolved *configs.Resolved, opts Options, t task) *job {
-	return &job{cfg: &resolved.Config, resolved: resolved, opts: opts, task: t}
+	return &job{preparation: newPreparation(resolved, opts, t)}
 }
 
-func (j *job) close() {
-	for i := len(j.closers) - 1; i >= 0; i-- {
-		j.closers[i]()
-	}
+// notes writes lines for users. It is safe for concurrent use.
+type notes struct {
+	mu      sync.Mutex // guards all fields, and log while console is nil
+	log     io.Writer
+	console *report.Console
+	said    []string // before the console was there
 }
-
-func (j *job) atEnd(f func()) { j.closers = append(j.closers, f) }
 
 // warn logs a line, above the progress if it is shown.
-func (j *job) warn(format string, args ...any) {
-	j.consoleMu.Lock()
-	console := j.console
+func (n *notes) warn(format string, args ...any) {
+	n.mu.Lock()
+	console := n.console
 	if console == nil {
-		printLine(j.opts.Log, format, args...)
+		printLine(n.log, format, args...)
+		n.said = append(n.said, fmt.Sprintf(format, args...))
 	}
-	j.consoleMu.Unlock()
+	n.mu.Unlock()
 	if console != nil {
 		console.Note("easyrl: "+format, args...)
 	}
+}
+
+// show writes further lines above the progress on console.
+func (n *notes) show(console *report.Console) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.console = console
 }
 
 // printLine writes a line for users and ignores write errors.
@@ -116,9 +100,7 @@ func printLine(w io.Writer, format string, args ...any) {
 // openConsole starts to show progress.
 func (j *job) openConsole() {
 	console := report.NewConsole(j.opts.Log, j.state.Step, j.task.steps)
-	j.consoleMu.Lock()
-	j.console = console
-	j.consoleMu.Unlock()
+	j.show(console)
 	j.atEnd(console.Close)
 }
 
@@ -139,11 +121,8 @@ func (j *job) openDir() error {
 	if err == nil {
 		err = report.ThisMachine().Write(dir)
 	}
-	if err != nil && !writable(err) {
-		return usage.Errorf("run.dir is %q, expected a writable folder: %w", dir, err)
-	}
 	if err != nil {
-		return fmt.Errorf("write to run.dir: %w", err)
+		return unwritable(dir, err)
 	}
 	metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), j.firstLine())
 	if err != nil {
@@ -162,13 +141,9 @@ func (j *job) firstLine() int {
 	return j.state.Step + 1
 }
 
-// load opens the device and loads the policy and, if from is not empty, a checkpoint's
-// state. start is the checksum of the policy's starting weights.
+// load loads the policy onto the device and, if from is not empty, a checkpoint's state.
+// start is the checksum of the policy's starting weights.
 func (j *job) load(from string, cfg trimodel.Config) (start string, err error) {
-	if j.dev, err = openDevice(j.cfg.Device.Kind, j.cfg.Device.Threads); err != nil {
-		return "", err
-	}
-	j.atEnd(func() { _ = j.dev.Close() })
 	policy, err := loadWeights(j.cfg, j.folder, j.dev)
 	if err != nil {
 		return "", err
@@ -185,25 +160,16 @@ func (j *job) load(from string, cfg trimodel.Config) (start string, err error) {
 	return start, nil
 }
 
-// open loads the models of a run and, if from is not empty, the state of a checkpoint
-// of the same run. prompts is the number of prompts or demonstrations it trains on.
-func (j *job) open(from string, prompts int, cfg trimodel.Config) error {
-	id, err := j.identity(prompts)
-	if err != nil {
-		return err
-	}
-	if from != "" {
-		if err := j.checkResume(from, id); err != nil {
-			return err
-		}
-	}
-	start, err := j.load(from, cfg)
+// open loads the models of a prepared run and the state of the checkpoint that it resumes.
+func (j *job) open() error {
+	start, err := j.load(j.from, j.modelsConfig())
 	if err != nil {
 		return err
 	}
 	if began := j.state.Reference; began != "" && began != start {
 		return usage.Errorf("resume: %s is not the model that the run started from: its weights differ", j.folder.Source)
 	}
+	id := &j.identity
 	j.state.Reference, j.state.Seed = start, id.Seed
 	j.state.Task, j.state.Data, j.state.Prompts = id.Task, id.Data, id.Prompts
 	return nil

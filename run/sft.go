@@ -9,33 +9,25 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run/dataset"
 	"github.com/easyrl/easyrl/trainer"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
 // SFT trains a model to imitate demonstrations. A cancelled context makes it write a
 // checkpoint and return a StoppedError.
 func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	cfg := &resolved.Config
-	j := newJob(resolved, opts, task{name: "sft", key: "sft.data", files: cfg.SFT.Data, steps: cfg.SFT.Steps})
+	j := newJob(resolved, opts, taskOf(cfg, configs.SFTTask))
 	defer j.close()
-	if err := oneRank(cfg); err != nil {
-		return err
+	err := j.read()
+	if err == nil {
+		err = j.try(ctx)
 	}
-	from, err := j.claimDir()
+	if err == nil {
+		err = j.open()
+	}
 	if err != nil {
 		return err
 	}
-	if j.folder, err = openFolder(cfg); err != nil {
-		return err
-	}
-	demos, err := j.readDemonstrations()
-	if err != nil {
-		return err
-	}
-	if err := j.open(from, demos.count, trimodel.Config{Temperature: 1, Recompute: cfg.Train.Recompute}); err != nil {
-		return err
-	}
-	j.announce(from)
+	j.announce()
 	if err := j.openDir(); err != nil {
 		return err
 	}
@@ -49,7 +41,7 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
 	}, j.state, trainer.Deps{
 		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Progress: j.progress, Warn: j.warn,
-	}, demos.Demonstrations)
+	}, j.demos)
 	if err != nil {
 		return err
 	}
@@ -57,22 +49,16 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	return j.finish(t.Step(), err)
 }
 
-// demonstrations are the training and held-out examples of supervised training.
-type demonstrations struct {
-	trainer.Demonstrations
-	count int // in the files
-}
-
-func (j *job) readDemonstrations() (*demonstrations, error) {
-	cfg := j.cfg
-	reader := dataset.New(j.folder, cfg, 0, j.warn)
-	lists, err := reader.Demonstrations(cfg.SFT.Data)
+// readDemonstrations reads the demonstrations to train and to evaluate on.
+func (p *preparation) readDemonstrations() error {
+	cfg := p.cfg
+	p.reader = dataset.New(p.folder, cfg, 0, p.warn)
+	lists, err := p.reader.Demonstrations(cfg.SFT.Data)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	held, err := reader.HeldOut()
-	if err != nil {
-		return nil, err
+	if p.demos.Held, err = p.reader.HeldOut(); err != nil {
+		return err
 	}
 	sizes := make([]int, len(lists))
 	for k := range lists {
@@ -80,9 +66,10 @@ func (j *job) readDemonstrations() (*demonstrations, error) {
 	}
 	order, err := data.NewMix(sizes, nil, cfg.Run.Seed, cfg.Data.Shuffle)
 	if err != nil {
-		return nil, usage.Wrap(err)
+		return usage.Wrap(err)
 	}
 	all := slices.Concat(lists...)
-	return &demonstrations{count: len(all), Demonstrations: trainer.Demonstrations{
-		Example: func(i int) trainer.Demonstration { return all[order.At(i)] }, Held: held}}, nil
+	p.examples = len(all)
+	p.demos.Example = func(i int) trainer.Demonstration { return all[order.At(i)] }
+	return nil
 }

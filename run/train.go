@@ -7,19 +7,13 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
-	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/report/control"
-	"github.com/easyrl/easyrl/report/control/client"
 	"github.com/easyrl/easyrl/report/trace"
-	"github.com/easyrl/easyrl/reward"
-	"github.com/easyrl/easyrl/rollout"
-	"github.com/easyrl/easyrl/run/dataset"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/trainer"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
 // Rows of a run's trace. Each instance has a row too.
@@ -32,7 +26,7 @@ const (
 // opts.Out. A cancelled context makes it write a checkpoint and return a StoppedError.
 func Train(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	cfg := &resolved.Config
-	t := training{job: newJob(resolved, opts, task{name: "train", key: "data.train", files: cfg.Data.Train, steps: cfg.Run.Steps})}
+	t := training{job: newJob(resolved, opts, taskOf(cfg, configs.TrainTask))}
 	defer t.close()
 	if err := t.open(ctx); err != nil {
 		return err
@@ -40,52 +34,36 @@ func Train(ctx context.Context, resolved *configs.Resolved, opts Options) error 
 	return t.train(ctx)
 }
 
-// training is a job that samples: it adds prompts, a reward and instances.
+// training is a job that samples: it adds instances.
 type training struct {
 	*job
-	prompts   [][]rollout.Prompt // per file
-	sets      []evaluate.Set     // held out
-	reader    *dataset.Reader
-	reward    *reward.Scorer
 	instances *instances.Instances
 	rollouts  trainer.Rollouts
 }
 
-// open reads and checks everything that the run needs before it changes anything in the
-// run's folder.
+// open prepares the run before it changes anything in the run's folder.
 func (t *training) open(ctx context.Context) error {
-	if err := oneRank(t.cfg); err != nil {
+	if err := t.read(); err != nil {
 		return err
 	}
-	from, err := t.claimDir()
-	if err != nil {
+	if err := t.try(ctx); err != nil {
 		return err
 	}
-	if t.folder, err = openFolder(t.cfg); err != nil {
+	t.openTrace()
+	if err := t.startInstances(ctx); err != nil {
 		return err
 	}
-	if err := t.readPrompts(); err != nil {
+	var err error
+	if t.control, err = t.listen(); err != nil {
 		return err
 	}
-	all := slices.Concat(t.prompts...)
-	if err := t.openReward(ctx, all); err != nil {
+	if err := t.job.open(); err != nil {
 		return err
 	}
-	models := trimodel.Config{OldPolicy: t.cfg.Loss.OldPolicy, Reference: t.cfg.Loss.Beta > 0,
-		Temperature: float32(t.cfg.Rollout.Temperature), Recompute: t.cfg.Train.Recompute}
-	if err := t.job.open(from, len(all), models); err != nil {
-		return err
+	if t.control != nil {
+		t.warn("live page: http://%s/", t.control.Addr())
 	}
-	t.openTrace(from)
-	if t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
-		Spans: t.spans, Rest: lend(t.dev, t.cfg), Warn: t.warn, Dir: t.cfg.Run.Dir}); err != nil {
-		return err
-	}
-	t.atEnd(func() { _ = t.instances.Close() })
-	if err := t.openControl(); err != nil {
-		return err
-	}
-	t.announce(from)
+	t.announce()
 	if err := t.openDir(); err != nil {
 		return err
 	}
@@ -99,39 +77,22 @@ func (t *training) open(ctx context.Context) error {
 	return t.instances.Begin(ctx, t.control)
 }
 
-// readPrompts reads the prompts to train and to evaluate on.
-func (t *training) readPrompts() (err error) {
-	t.reader = dataset.New(t.folder, t.cfg, publish.CanaryTokens, t.warn)
-	if t.prompts, _, err = t.reader.Prompts(t.cfg.Data.Train); err != nil {
+// startInstances starts the run's engines and connects to its servers.
+func (t *training) startInstances(ctx context.Context) (err error) {
+	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
+		Spans: t.spans, Rest: lend(t.dev, t.cfg), Warn: t.warn, Dir: t.cfg.Run.Dir})
+	if err != nil {
 		return err
 	}
-	if err := t.reader.CheckContext(slices.Concat(t.prompts...)); err != nil {
-		return err
-	}
-	if t.sets, err = t.reader.EvalSets(); err != nil {
-		return err
-	}
-	if err := t.reader.CheckSources(t.resolved); err != nil {
-		return err
-	}
-	t.reader.WarnPlainText()
+	t.atEnd(func() { _ = t.instances.Close() })
 	return nil
 }
 
-// openReward opens the reward and tries it on the first prompts.
-func (t *training) openReward(ctx context.Context, prompts []rollout.Prompt) (err error) {
-	if t.reward, err = reward.New(t.cfg.Reward, t.cfg.Rollout.MaxTokens); err != nil {
-		return usage.Wrap(err)
-	}
-	t.atEnd(func() { _ = t.reward.Close() })
-	return t.reward.Try(ctx, prompts)
-}
-
 // openTrace starts the run's trace, or continues the existing one.
-func (t *training) openTrace(from string) {
+func (t *training) openTrace() {
 	t.spans = trace.New(trace.DefaultSpans)
 	t.spans.Track(trainerRow) // on top
-	if from == "" {
+	if t.from == "" {
 		return
 	}
 	if err := t.spans.Continue(t.tracePath()); err != nil {
@@ -139,24 +100,22 @@ func (t *training) openTrace(from string) {
 	}
 }
 
-// openControl listens on the control address, if one is set.
-func (t *training) openControl() error {
-	c := &t.cfg.Control
+// listen listens on the control address until close. It returns nil if none is set.
+func (p *preparation) listen() (*control.Server, error) {
+	c := &p.cfg.Control
 	if c.Listen == "" {
-		return nil
+		return nil, nil //nolint:nilnil // a nil server does nothing
 	}
-	token, err := client.ReadToken(c.TokenFile)
+	token, err := controlToken(p.cfg)
 	if err != nil {
-		return usage.Errorf("control.token_file: %w", err)
+		return nil, err
 	}
-	live, err := control.New(c.Listen, token, t.cfg.Run.Dir)
+	live, err := control.New(c.Listen, token, p.cfg.Run.Dir)
 	if err != nil {
-		return usage.Errorf("control.listen: %w", err)
+		return nil, usage.Errorf("control.listen: %w", err)
 	}
-	t.control = live
-	t.atEnd(live.Close)
-	t.warn("live page: http://%s/", live.Addr())
-	return nil
+	p.atEnd(live.Close)
+	return live, nil
 }
 
 // connect wires the parts of the run to the trainer.
@@ -164,22 +123,14 @@ func (t *training) connect() error {
 	cfg := t.cfg
 	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: t.reward, Text: t.folder.Text, Warn: t.warn,
 		Progress: func(done, of int) { t.console.Progress(done, of, "prompts evaluated") }}
-	prompt, err := t.reader.Endless(t.prompts, cfg.Run.Seed)
-	if err != nil {
-		return err
-	}
-	spare, err := t.reader.Endless(t.prompts, ^cfg.Run.Seed)
-	if err != nil {
-		return err
-	}
-	sampling, err := newProducer(cfg, t.folder, t.instances.Fleet(), t.spans.Lanes(producerRow), spare, t.reward, t.warn)
+	sampling, err := newProducer(cfg, t.folder, t.instances.Fleet(), t.spans.Lanes(producerRow), t.spare, t.reward, t.warn)
 	if err != nil {
 		return err
 	}
 	t.rollouts = trainer.Rollouts{
 		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, LogRollouts: cfg.Log.Rollouts,
 		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Devices: 1, PeakFLOPS: device.PeakFLOPS(t.dev),
-		Prompt:  prompt,
+		Prompt:  t.prompt,
 		Produce: sampling.Start,
 		Publish: t.instances.Publish,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {

@@ -11,6 +11,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A check prints every value with its origin, and what it found, for either task.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	demos := write(t, dir, "demos.jsonl", `{"prompt":"1","response":"2"}`+"\n")
+	args := []string{"check", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "eval.k=4"}
+	before := files(t, dir)
+	status, out, stderr := command(t, args...)
+	require.Zero(t, status, stderr)
+	require.Empty(t, stderr)
+	require.Contains(t, out, "k = 4                                    # -set\n")
+	require.Contains(t, out, "\n# data: 23 usable in data.train; held out: prompts 23\n")
+	require.Contains(t, out, "\n# device: cpu/")
+	require.Contains(t, out, "\n# ok: easyrl train can start\n")
+	status, out, stderr = command(t, append(args, "-sft", "-static", "-set", "sft.data="+demos)...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, out, "\n# data: 1 usable in sft.data\n")
+	require.Contains(t, out, "\n# ok: easyrl sft can read its files.")
+	require.NotContains(t, out, "# device")
+	require.Equal(t, before, files(t, dir), "nothing is left behind")
+}
+
 // Tied embeddings have two gradients, as many as untied ones:
 // 2·31000·256 + 4·256² + 3·256·16 + 3·256 values of 4 bytes.
 func TestCheckCountsTiedGradients(t *testing.T) {

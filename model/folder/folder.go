@@ -138,14 +138,21 @@ func asFloat32(config []byte) ([]byte, error) {
 	return json.MarshalIndent(fields, "", "  ")
 }
 
+// CheckWeights checks that the weights' files fit the shape, without reading values. It
+// returns a usage error if they do not. Random weights have no files.
+func (f *Folder) CheckWeights() error {
+	if f.Dir == "" {
+		return nil
+	}
+	return usage.Wrap(f.Shape.CheckFolder(f.Dir))
+}
+
 // Weights loads the folder's weights into dev's memory, or draws them if they are
 // random. The caller frees them. It checks that the files fit the shape before it
 // allocates memory; if they do not, the error is a usage error.
 func (f *Folder) Weights(dev npu.Device) (*model.Weights, error) {
-	if f.Dir != "" {
-		if err := f.Shape.CheckFolder(f.Dir); err != nil {
-			return nil, usage.Wrap(err)
-		}
+	if err := f.CheckWeights(); err != nil {
+		return nil, err
 	}
 	w, err := model.NewWeights(dev, f.Shape, npu.Weights)
 	if err != nil {

@@ -83,6 +83,18 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, er
 	return in, nil
 }
 
+// Probe connects to a run's servers and closes the connections. It starts no engine and
+// leaves the servers as they are. The error is the one with which Start would refuse them.
+func Probe(ctx context.Context, cfg *configs.Config, deps *Deps) ([]membership.Probed, error) {
+	ref := canary.NewReference(deps.Shape, canary.Prompt(deps.Shape, deps.CanaryTokens, publish.CanaryTokens))
+	mc, err := membershipConfig(cfg, deps, ref)
+	if err != nil {
+		return nil, errors.Join(err, ref.Close())
+	}
+	probed, err := membership.Probe(ctx, mc, cfg.Inference.Instances)
+	return probed, errors.Join(err, ref.Close())
+}
+
 // fleetConfig returns the configuration of a run's fleet.
 func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 	fc := deps.Fleet

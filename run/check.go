@@ -1,0 +1,154 @@
+package run
+
+import (
+	"context"
+	"errors"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/run/findings"
+	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/memory"
+	"github.com/easyrl/easyrl/trainer"
+)
+
+// CheckOptions sets what Check does.
+type CheckOptions struct {
+	Task   configs.Task // TrainTask or SFTTask; AnyTask selects the one that the configuration has data for
+	Static bool         // only read files: for machines on which the run will not run
+	JSON   bool         // print one JSON document
+}
+
+// Check prepares a run as Train or SFT would, prints the resolved run and what it found to
+// opts.Out, and returns the error with which Train or SFT would refuse the run. It changes
+// nothing.
+func Check(ctx context.Context, resolved *configs.Resolved, opts Options, check CheckOptions) error {
+	kind := check.Task
+	if kind == configs.AnyTask {
+		kind = resolved.Task()
+	}
+	if !check.JSON {
+		if err := resolved.Explain(opts.Out); err != nil {
+			return err
+		}
+	}
+	c := checking{job: newJob(resolved, opts, taskOf(&resolved.Config, kind))}
+	c.found = findings.Of(resolved, c.task.name, check.Static)
+	err := c.run(ctx, check.Static)
+	c.close()
+	c.found.OK, c.found.Warnings = err == nil, append(c.found.Warnings, c.said...)
+	print := c.found.WriteText
+	if check.JSON {
+		print = c.found.WriteJSON
+		if err != nil {
+			c.found.Error = err.Error()
+		}
+	}
+	return errors.Join(err, print(opts.Out))
+}
+
+// checking is a job that is prepared and then ends.
+type checking struct {
+	*job
+	found *findings.Findings
+}
+
+// run prepares the job. The static part reads files only.
+func (c *checking) run(ctx context.Context, static bool) error {
+	training, sampling, lends := shareThreads(c.cfg)
+	c.found.Threads = findings.Threads{Training: training, Idle: training}
+	if c.task.name == trainTask {
+		n := c.cfg.Inference.Instances
+		c.found.Threads.Sampling, c.found.Threads.Instances = sampling, n
+		if lends {
+			c.found.Threads.Idle += n * sampling
+		}
+	}
+	err := c.read()
+	c.describe()
+	if err != nil || static {
+		return err
+	}
+	limit := memory.OfMachine()
+	c.found.Memory.Limit = &limit
+	err = c.try(ctx)
+	if c.dev != nil {
+		c.found.Device = &findings.Device{Name: c.dev.Name(), Threads: c.dev.Threads()}
+	}
+	if err != nil {
+		return err
+	}
+	if c.task.name == trainTask {
+		c.found.Reward = &findings.Reward{Tried: c.reward.External()}
+		if err := c.probe(ctx); err != nil {
+			return err
+		}
+		if _, err := c.listen(); err != nil {
+			return err
+		}
+	}
+	return c.tryWeights()
+}
+
+// describe adds what read found, as far as it came.
+func (c *checking) describe() {
+	if c.folder == nil {
+		return
+	}
+	c.found.Folder = &findings.Folder{Path: c.cfg.Run.Dir, From: c.from}
+	if state, err := trainer.ReadState(c.from); c.from != "" && err == nil {
+		c.found.Folder.Step = state.Step
+	}
+	s := c.folder.Shape
+	c.found.Model = &findings.Model{Source: c.folder.Source, Type: s.Type, Parameters: s.NumParams(), Layers: s.Layers, Hidden: s.HiddenSize,
+		Vocabulary: s.VocabSize, Context: s.MaxPositions, Template: c.folder.Template != nil, Random: c.folder.Dir == ""}
+	c.found.Memory = &findings.Memory{Need: c.needs()}
+	c.found.Memory.Certain, c.found.Memory.Most = c.found.Memory.Need.Certain(), c.found.Memory.Need.Most()
+	if c.examples == 0 {
+		return
+	}
+	c.found.Data = &findings.Data{Key: c.task.key, Usable: c.examples, Dropped: c.dropped, Eval: []findings.Set{}}
+	for _, set := range c.sets {
+		c.found.Data.Eval = append(c.found.Data.Eval, findings.Set{Name: set.Name, Usable: len(set.Prompts)})
+	}
+	for _, set := range c.demos.Held {
+		c.found.Data.Eval = append(c.found.Data.Eval, findings.Set{Name: set.Name, Usable: len(set.Examples)})
+	}
+}
+
+// probe tries the run's servers.
+func (c *checking) probe(ctx context.Context) error {
+	deps := instances.Deps{CanaryTokens: c.reader.CanaryTokens(), Dir: c.cfg.Run.Dir}
+	if err := describe(c.folder, c.cfg, &deps); err != nil {
+		return err
+	}
+	probed, err := instances.Probe(ctx, c.cfg, &deps)
+	for i := range probed {
+		p := &probed[i]
+		server := findings.Server{URL: p.URL, Kind: p.Kind, Capacity: p.Capacity}
+		if p.Fault != nil {
+			server.Error = p.Fault.Error()
+			if err == nil {
+				c.warn("%v; the run would start without it and retry", p.Fault)
+			}
+		}
+		c.found.Servers = append(c.found.Servers, server)
+	}
+	return err
+}
+
+// tryWeights reads the weights that the run starts from. Random ones cannot be wrong.
+func (c *checking) tryWeights() error {
+	if c.from != "" {
+		return c.open()
+	}
+	if c.folder.Dir == "" {
+		return nil
+	}
+	w, err := loadWeights(c.cfg, c.folder, c.dev)
+	if err != nil {
+		return err
+	}
+	w.Free()
+	c.found.Model.Loaded = true
+	return nil
+}

@@ -1,0 +1,176 @@
+// Package findings describes a run that was checked: its settings and what it needs, as
+// text for people and as JSON for programs.
+package findings
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/run/memory"
+)
+
+// Findings are what a check found out. A part is nil if the check did not come to it.
+type Findings struct {
+	Task     string            `json:"task"`   // train or sft
+	Static   bool              `json:"static"` // only files were read
+	OK       bool              `json:"ok"`
+	Error    string            `json:"error,omitempty"`
+	Warnings []string          `json:"warnings"`
+	Config   map[string]any    `json:"config"` // every value, by section and key
+	SetBy    map[string]string `json:"set_by"` // where each key was set
+	Ranks    []Rank            `json:"ranks"`
+	Threads  Threads           `json:"threads"`
+	Folder   *Folder           `json:"folder,omitempty"`
+	Model    *Model            `json:"model,omitempty"`
+	Data     *Data             `json:"data,omitempty"`
+	Memory   *Memory           `json:"memory,omitempty"`
+	Device   *Device           `json:"device,omitempty"`
+	Reward   *Reward           `json:"reward,omitempty"`
+	Servers  []Server          `json:"servers,omitempty"`
+}
+
+// Rank is a process of the run and its place in the mesh.
+type Rank struct {
+	Rank int `json:"rank"`
+	DP   int `json:"dp"`
+	TP   int `json:"tp"`
+	PP   int `json:"pp"`
+}
+
+// Ranks returns the ranks of a mesh.
+func Ranks(mesh parallel.Mesh) (ranks []Rank) {
+	for rank := range mesh.Size() {
+		c := mesh.Coord(rank)
+		ranks = append(ranks, Rank{rank, c.DP, c.TP, c.PP})
+	}
+	return ranks
+}
+
+// Threads is how a run divides its cores.
+type Threads struct {
+	Training int `json:"training"`
+	Idle     int `json:"training_while_sampling_is_idle"`
+	// Sampling threads belong to each of Instances engines in the process.
+	Sampling  int `json:"sampling"`
+	Instances int `json:"instances"`
+}
+
+// Folder is the run's folder.
+type Folder struct {
+	Path string `json:"path"`
+	From string `json:"from,omitempty"` // checkpoint to resume from
+	Step int    `json:"step"`           // of the checkpoint
+}
+
+// Model describes the model that the policy starts from.
+type Model struct {
+	Source     string `json:"source"` // its folder, or the config.json of random weights
+	Type       string `json:"type"`
+	Parameters int64  `json:"parameters"`
+	Layers     int    `json:"layers"`
+	Hidden     int    `json:"hidden_size"`
+	Vocabulary int    `json:"vocabulary"`
+	Context    int    `json:"context"`
+	Template   bool   `json:"chat_template"`
+	Random     bool   `json:"random"`
+	Loaded     bool   `json:"loaded"` // its values were read too
+}
+
+// Data is what the run trains and evaluates on.
+type Data struct {
+	Key     string `json:"key"` // of the files
+	Usable  int    `json:"usable"`
+	Dropped int    `json:"dropped"`
+	Eval    []Set  `json:"eval"`
+}
+
+// Set is a set that the run is evaluated on.
+type Set struct {
+	Name   string `json:"name"`
+	Usable int    `json:"usable"`
+}
+
+// Memory is the run's memory in bytes.
+type Memory struct {
+	memory.Need
+	Certain int64         `json:"certain"`
+	Most    int64         `json:"most"`
+	Limit   *memory.Limit `json:"limit,omitempty"`
+}
+
+// Device is the trainer's device.
+type Device struct {
+	Name    string `json:"name"`
+	Threads int    `json:"threads"`
+}
+
+// Reward says whether the reward was tried.
+type Reward struct {
+	Tried bool `json:"tried"` // a program or service scored the first prompts' answers
+}
+
+// Server is an inference server of the configuration.
+type Server struct {
+	URL      string `json:"url"`
+	Kind     string `json:"kind"`
+	Capacity int    `json:"capacity,omitempty"`
+	Error    string `json:"error,omitempty"` // why it cannot serve now
+}
+
+// Of returns the findings that follow from the configuration alone.
+func Of(resolved *configs.Resolved, task string, static bool) *Findings {
+	return &Findings{Task: task, Static: static, Warnings: []string{}, Config: resolved.Tree(), SetBy: resolved.Origins(),
+		Ranks: Ranks(parallel.Mesh{DP: resolved.Parallel.DP, TP: resolved.Parallel.TP, PP: resolved.Parallel.PP})}
+}
+
+// WriteJSON writes the findings as one JSON document.
+func (f *Findings) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(f)
+}
+
+// WriteText writes the findings without the configuration, as comments of TOML.
+func (f *Findings) WriteText(w io.Writer) error {
+	var out strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&out, "# "+format+"\n", args...) }
+	out.WriteByte('\n')
+	for _, r := range f.Ranks {
+		line("rank %d: dp %d, tp %d, pp %d", r.Rank, r.DP, r.TP, r.PP)
+	}
+	line("threads: %s", &f.Threads)
+	for _, s := range f.Servers {
+		line("server: %s", &s)
+	}
+	if f.Folder != nil {
+		line("folder: %s", f.Folder)
+	}
+	if f.Model != nil {
+		line("model: %s", f.Model)
+	}
+	if f.Data != nil {
+		line("data: %s", f.Data)
+	}
+	if f.Memory != nil {
+		f.Memory.write(line)
+	}
+	if f.Device != nil {
+		line("device: %s, %d threads", f.Device.Name, f.Device.Threads)
+	}
+	if f.Reward != nil && f.Reward.Tried {
+		line("reward: scored the answers of the first prompts")
+	}
+	switch {
+	case f.OK && f.Static:
+		line("ok: easyrl %s can read its files. Not checked: memory, device, reward, servers (-static)", f.Task)
+	case f.OK:
+		line("ok: easyrl %s can start", f.Task)
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}

@@ -1,0 +1,102 @@
+package findings
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/easyrl/easyrl/run/memory"
+)
+
+// String describes how the cores are divided.
+func (t *Threads) String() string {
+	text := fmt.Sprintf("%d for training", t.Training)
+	if t.Idle > t.Training {
+		text += fmt.Sprintf(" (%d while sampling is idle)", t.Idle)
+	}
+	switch {
+	case t.Instances == 1:
+		text += fmt.Sprintf(", %d for sampling", t.Sampling)
+	case t.Instances > 1:
+		text += fmt.Sprintf(", %d for each of %d instances", t.Sampling, t.Instances)
+	}
+	return text
+}
+
+// String describes where the run writes and where it continues.
+func (f *Folder) String() string {
+	if f.From == "" {
+		return f.Path + ", a new run"
+	}
+	return fmt.Sprintf("%s, resumes after step %d from %s", f.Path, f.Step, f.From)
+}
+
+// String describes the model's size and source.
+func (m *Model) String() string {
+	text := fmt.Sprintf("%s parameters, %s, context of %d tokens", countText(m.Parameters), m.Type, m.Context)
+	switch {
+	case m.Random:
+		return text + ", random weights"
+	case m.Loaded:
+		return text + ", weights read"
+	}
+	return text
+}
+
+// String counts the prompts or demonstrations.
+func (d *Data) String() string {
+	text := fmt.Sprintf("%d usable in %s", d.Usable, d.Key)
+	if d.Dropped > 0 {
+		text += fmt.Sprintf(" (%d dropped)", d.Dropped)
+	}
+	var sets []string
+	for _, s := range d.Eval {
+		sets = append(sets, fmt.Sprintf("%s %d", s.Name, s.Usable))
+	}
+	if len(sets) > 0 {
+		text += "; held out: " + strings.Join(sets, ", ")
+	}
+	return text
+}
+
+// String describes the server and whether it answers.
+func (s *Server) String() string {
+	text := s.URL
+	if s.Kind != "" {
+		text += " (" + s.Kind + ")"
+	}
+	switch {
+	case s.Error != "":
+		text += ": not available"
+	case s.Capacity > 0:
+		text += fmt.Sprintf(": available, %d responses at once", s.Capacity)
+	}
+	return text
+}
+
+// write writes the memory by purpose.
+func (m *Memory) write(line func(format string, args ...any)) {
+	size := memory.Text
+	line("memory (estimated): weights %s, gradients %s, optimizer %s, activations up to %s (%d rows)", size(m.Weights),
+		size(m.Gradients), size(m.Moments), size(m.Activations), m.Rows)
+	if m.Instances > 0 {
+		line("memory of each of %d instances (estimated): kv %s (%d pages), activations up to %s (%d rows)", m.Instances,
+			size(m.Cache), m.Pages, size(m.Running), m.EngineRows)
+	}
+	line("memory in total (estimated): %s, plus %s while a checkpoint is written", size(m.Most-m.Saved), size(m.Saved))
+	if m.Limit != nil && m.Limit.Bytes > 0 {
+		line("memory of %s: %s", m.Limit.Of, size(m.Limit.Bytes))
+	}
+}
+
+// countText formats a number of parameters.
+func countText(n int64) string {
+	for _, unit := range []struct {
+		size int64
+		name string
+	}{{1e9, " B"}, {1e6, " M"}, {1e3, " K"}} {
+		if n >= unit.size {
+			return fmt.Sprintf("%.3g%s", float64(n)/float64(unit.size), unit.name)
+		}
+	}
+	return fmt.Sprint(n)
+}

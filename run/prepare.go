@@ -1,0 +1,227 @@
+package run
+
+import (
+	"context"
+	"slices"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/internal/writable"
+	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/report/control/client"
+	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run/dataset"
+	"github.com/easyrl/easyrl/run/evaluate"
+	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/memory"
+	"github.com/easyrl/easyrl/trainer"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// preparation reads and tries what a run needs. It is what train, sft and check share, so
+// that they refuse the same runs. It changes nothing: everything that it starts ends with
+// close.
+type preparation struct {
+	notes
+	cfg      *configs.Config
+	resolved *configs.Resolved
+	opts     Options
+	task     task
+
+	from     string        // checkpoint to resume from; empty for a new run
+	identity trainer.State // of the run, as its checkpoints record it
+	folder   *folder.Folder
+	reader   *dataset.Reader
+	examples int // usable prompts or demonstrations
+	dropped  int // others in the same files
+
+	prompts [][]rollout.Prompt             // of train, per file
+	sets    []evaluate.Set                 // of train, held out
+	prompt  func(place int) rollout.Prompt // of train: the endless training order
+	spare   func(place int) rollout.Prompt // of train: replacements for dynamic sampling
+	demos   trainer.Demonstrations         // of sft
+	reward  *reward.Scorer                 // of train
+	dev     npu.Device
+
+	closers []func()
+	locked  bool         // this process holds the lock of the run's folder
+	claimed func() error // returns an error if the folder has changed since it was claimed
+}
+
+// Names of tasks.
+const (
+	trainTask = "train"
+	sftTask   = "sft"
+)
+
+// task identifies what a job does. Checkpoints record it. A replayed step has none: it
+// can continue either task.
+type task struct {
+	name  string // trainTask or sftTask
+	key   string // configuration key of files
+	files []string
+	steps int
+}
+
+// taskOf returns the task that a configuration is checked for.
+func taskOf(cfg *configs.Config, kind configs.Task) task {
+	if kind == configs.SFTTask {
+		return task{sftTask, "sft.data", cfg.SFT.Data, cfg.SFT.Steps}
+	}
+	return task{trainTask, "data.train", cfg.Data.Train, cfg.Run.Steps}
+}
+
+func newPreparation(resolved *configs.Resolved, opts Options, t task) *preparation {
+	return &preparation{notes: notes{log: opts.Log}, cfg: &resolved.Config, resolved: resolved, opts: opts, task: t}
+}
+
+func (p *preparation) close() {
+	for i := len(p.closers) - 1; i >= 0; i-- {
+		p.closers[i]()
+	}
+}
+
+func (p *preparation) atEnd(f func()) { p.closers = append(p.closers, f) }
+
+// read reads and checks the run's files, except for the values of weights.
+func (p *preparation) read() (err error) {
+	if err := oneRank(p.cfg); err != nil {
+		return err
+	}
+	if p.from, err = p.claimDir(); err != nil {
+		return err
+	}
+	if p.folder, err = openFolder(p.cfg); err != nil {
+		return err
+	}
+	if err := checkWeights(p.cfg, p.folder); err != nil {
+		return err
+	}
+	if p.task.name == sftTask {
+		err = p.readDemonstrations()
+	} else {
+		err = p.readPrompts()
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.readTokens(); err != nil {
+		return err
+	}
+	return p.identify()
+}
+
+// needs returns the memory that the run needs.
+func (p *preparation) needs() memory.Need {
+	each := instances.EngineConfig(p.cfg, "", p.folder.Shape)
+	return memory.Of(p.cfg, p.folder.Shape, each, p.task.name == sftTask)
+}
+
+// readPrompts reads the prompts to train and to evaluate on.
+func (p *preparation) readPrompts() (err error) {
+	p.reader = dataset.New(p.folder, p.cfg, publish.CanaryTokens, p.warn)
+	var dropped []int
+	if p.prompts, dropped, err = p.reader.Prompts(p.cfg.Data.Train); err != nil {
+		return err
+	}
+	all := slices.Concat(p.prompts...)
+	p.examples = len(all)
+	for _, n := range dropped {
+		p.dropped += n
+	}
+	if err := p.reader.CheckContext(all); err != nil {
+		return err
+	}
+	if p.sets, err = p.reader.EvalSets(); err != nil {
+		return err
+	}
+	if err := p.reader.CheckSources(p.resolved); err != nil {
+		return err
+	}
+	p.reader.WarnPlainText()
+	if p.prompt, err = p.reader.Endless(p.prompts, p.cfg.Run.Seed); err != nil {
+		return err
+	}
+	p.spare, err = p.reader.Endless(p.prompts, ^p.cfg.Run.Seed)
+	return err
+}
+
+// readTokens checks the files and folders that connections need.
+func (p *preparation) readTokens() error {
+	if p.task.name == sftTask {
+		return nil // it has no connections
+	}
+	if _, err := serversToken(p.cfg); err != nil {
+		return err
+	}
+	if dir := p.cfg.Inference.WeightsDir; dir != "" {
+		if err := writable.Folder(dir); err != nil {
+			return usage.Errorf("inference.weights_dir: %w", err)
+		}
+	}
+	if p.cfg.Control.Listen == "" {
+		return nil
+	}
+	_, err := controlToken(p.cfg)
+	return err
+}
+
+// controlToken reads the token of the control address.
+func controlToken(cfg *configs.Config) (string, error) {
+	token, err := client.ReadToken(cfg.Control.TokenFile)
+	if err != nil {
+		return "", usage.Errorf("control.token_file: %w", err)
+	}
+	return token, nil
+}
+
+// serversToken reads the token of the run's servers.
+func serversToken(cfg *configs.Config) (string, error) {
+	token, err := client.ReadToken(cfg.Inference.TokenFile)
+	if err != nil {
+		return "", usage.Errorf("inference.token_file: %w", err)
+	}
+	return token, nil
+}
+
+// try compares the run's memory with the machine's, opens the device, and tries the reward
+// on the first prompts.
+func (p *preparation) try(ctx context.Context) (err error) {
+	needs := p.needs()
+	if err := needs.Check(memory.OfMachine(), p.warn); err != nil {
+		return err
+	}
+	if err := p.openDevice(); err != nil {
+		return err
+	}
+	if p.task.name == sftTask {
+		return nil
+	}
+	if p.reward, err = reward.New(p.cfg.Reward, p.cfg.Rollout.MaxTokens); err != nil {
+		return usage.Wrap(err)
+	}
+	p.atEnd(func() { _ = p.reward.Close() })
+	return p.reward.Try(ctx, slices.Concat(p.prompts...))
+}
+
+// openDevice opens the trainer's device until close.
+func (p *preparation) openDevice() (err error) {
+	if p.dev, err = openDevice(p.cfg.Device.Kind, p.cfg.Device.Threads); err != nil {
+		return err
+	}
+	p.atEnd(func() { _ = p.dev.Close() })
+	return nil
+}
+
+// modelsConfig returns which models the run keeps.
+func (p *preparation) modelsConfig() trimodel.Config {
+	cfg := p.cfg
+	if p.task.name == sftTask {
+		return trimodel.Config{Temperature: 1, Recompute: cfg.Train.Recompute}
+	}
+	return trimodel.Config{OldPolicy: cfg.Loss.OldPolicy, Reference: cfg.Loss.Beta > 0,
+		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute}
+}
