@@ -79,6 +79,12 @@ type Instance interface {
 	Close() error
 }
 
+// Hosted is an Instance on cores other than this process's.
+type Hosted interface {
+	// Cores returns the number of cores that the instance computes with, 0 if unknown.
+	Cores() int
+}
+
 // Prober is an Instance that can be probed. A fleet probes an instance that is DEAD or
 // whose publish failed, and publishes the weights to it when a probe succeeds. Instances
 // without Probe wait for the next publish.

@@ -39,6 +39,22 @@ func ShareThreads(cfg *configs.Config, cores int) (training, sampling int, lends
 	return cmp.Or(training, max(1, cores-sampling*cfg.Inference.Instances)), sampling, training == 0
 }
 
+// Cores returns the number of this process's cores that the given number of threads
+// compute on; 0 threads are one per core.
+func Cores(threads int) int {
+	most := min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
+	return min(cmp.Or(threads, most), most)
+}
+
+// ownCores returns the cores of the trainer and the embedded instances, which share them.
+func ownCores(cfg *configs.Config) int {
+	training, sampling, _ := shareThreads(cfg)
+	if sampling *= cfg.Inference.Instances; cfg.Run.Mode == configs.Colocated {
+		return Cores(max(training, sampling))
+	}
+	return Cores(training + sampling)
+}
+
 // giveWay raises GOMAXPROCS so that other goroutines run beside the given number of
 // computing ones. A goroutine inside a kernel keeps its P, and those queued behind it
 // would wait for milliseconds. restore undoes the change.

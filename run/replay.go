@@ -190,7 +190,7 @@ func (j *replay) takeStep(ctx context.Context, model string, groups []rollout.Gr
 		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Warn: j.warn,
 		Progress: func(_ int, values report.Values) { _, _ = fmt.Fprintln(j.opts.Log, report.Summary(values)) },
 	}, trainer.Rollouts{
-		Loss: cfg.Loss, MaxTokens: longest, Devices: 1, Publish: publishNothing,
+		Loss: cfg.Loss, MaxTokens: longest, Cores: func() int { return Cores(cfg.Device.Threads) }, Publish: publishNothing,
 		Prompt:  func(int) rollout.Prompt { return rollout.Prompt{} },
 		Produce: func(context.Context, rollout.Batch) rollout.Stream { return stream },
 	})

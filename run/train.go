@@ -129,7 +129,7 @@ func (t *training) connect() error {
 	}
 	t.rollouts = trainer.Rollouts{
 		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, LogRollouts: cfg.Log.Rollouts,
-		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Devices: 1, PeakFLOPS: device.PeakFLOPS(t.dev),
+		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(), PeakFLOPS: device.PeakFLOPS(t.dev),
 		Prompt:  t.prompt,
 		Produce: sampling.Start,
 		Publish: t.instances.Publish,
@@ -139,6 +139,18 @@ func (t *training) connect() error {
 		Queue: t.spans.Lanes(producerRow),
 	}
 	return nil
+}
+
+// cores returns a function for trainer.Rollouts.Cores.
+func (t *training) cores() func() int {
+	own := ownCores(t.cfg) // before giveWay
+	return func() int {
+		served, known := t.instances.Fleet().Cores()
+		if !known {
+			return 0
+		}
+		return own + served
+	}
 }
 
 // train runs the training loop, then writes the trace and the report.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -368,11 +369,33 @@ func TestStalenessIsMeasured(t *testing.T) {
 	}
 }
 
+// Each instance is a device beside the trainer's; cores are counted by Rollouts.Cores.
+func TestRateIsDividedByDevicesAndCores(t *testing.T) {
+	t.Parallel()
+	for _, cores := range []int{6, 0} {
+		r := tinySource(t, tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}), 1000,
+			Rollouts{Loss: loss.Default(), Cores: func() int { return cores }})
+		s, v := &step{number: 1, clock: clock{all: 2 * time.Second}}, report.Values{}
+		s.metrics.Sum("tokens/prompt", 30)
+		s.metrics.Sum("tokens/response", 50)
+		r.now.stats.Instances = 3
+		require.NoError(t, r.record(s, v))
+		require.InDelta(t, 80.0/2, v["perf/tokens_per_second"], 0)
+		require.InDelta(t, 80.0/2/(1+3), v["perf/tokens_per_second_per_device"], 0)
+		rate, known := v["perf/tokens_per_second_per_core"]
+		require.Equal(t, cores > 0, known)
+		if known {
+			require.InDelta(t, 80.0/2/6, rate, 1e-12)
+			require.InDelta(t, 6, v["perf/cores"], 0)
+		}
+	}
+}
+
 // A step's line omits what was not measured: an entropy of 0 would be a measurement.
 func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 	t.Parallel()
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	r := tinySource(t, m, 1000, Rollouts{Loss: loss.Default(), Devices: 1})
+	r := tinySource(t, m, 1000, Rollouts{Loss: loss.Default()})
 	snapshot, err := m.Publish(1)
 	require.NoError(t, err)
 	require.NotNil(t, snapshot)

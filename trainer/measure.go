@@ -9,6 +9,9 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
+// ranks is the number of devices that train. Each instance is a device too.
+const ranks = 1
+
 // measureGroup measures a group taken for training. rewards are those of its responses.
 func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64) {
 	prompt := float64(len(g.Prompt.IDs))
@@ -82,8 +85,14 @@ func (r *rollouts) record(s *step, line report.Values) error {
 	line["timing_s/wait"], line["timing_s/train"] = c.wait.Seconds(), c.train.Seconds()
 	line["timing_s/optimizer"], line["timing_s/sample"] = c.optimizer.Seconds(), busy/instances
 	line["idle/trainer"], line["idle/instances"] = c.wait.Seconds()/wall, max(0, 1-busy/(wall*instances))
-	line["perf/tokens_per_second"] = (prompt + response) / wall
-	line["perf/tokens_per_second_per_device"] = (prompt + response) / wall / float64(r.Devices)
+	rate := (prompt + response) / wall
+	line["perf/tokens_per_second"] = rate
+	line["perf/tokens_per_second_per_device"] = rate / float64(ranks+stats.Instances)
+	if r.Cores != nil {
+		if cores := float64(r.Cores()); cores > 0 {
+			line["perf/cores"], line["perf/tokens_per_second_per_core"] = cores, rate/cores
+		}
+	}
 	if r.PeakFLOPS > 0 {
 		line["perf/mfu"] = s.flops / wall / r.PeakFLOPS
 	}

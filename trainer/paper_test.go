@@ -57,7 +57,7 @@ func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
 		Progress: func(step int, _ report.Values) { s.event("done %d", step) },
 		Warn:     func(format string, args ...any) { s.event(format, args...) },
 	}, Rollouts{
-		Loss: loss.Default(), MaxTokens: 10, LogRollouts: true, Devices: 1,
+		Loss: loss.Default(), MaxTokens: 10, LogRollouts: true,
 		Prompt:  func(i int) rollout.Prompt { return rollout.Prompt{ID: fmt.Sprint(i)} },
 		Produce: s.produce,
 		Publish: func(_ context.Context, w inference.Weights) error {

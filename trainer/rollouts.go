@@ -25,7 +25,9 @@ type Rollouts struct {
 	DynamicSampling bool // prompts may be replaced, so rollout.Stats.Replaced is recorded
 	LogRollouts     bool
 	BySource        bool // record the mean reward of each data source as a metric
-	Devices         int  // for perf/tokens_per_second_per_device
+	// Cores returns the number of cores of the trainer and all serving instances, 0 if
+	// unknown: then the metrics per core are omitted. It may be nil.
+	Cores func() int
 	// PeakFLOPS is the peak rate of the trainer's device, in operations per second.
 	// perf/mfu is the share of it used by the forward and backward passes
 	// (model.Config.TrainFLOPs) over the whole step, including waits. If it is 0, which

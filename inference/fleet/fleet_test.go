@@ -50,6 +50,34 @@ func TestDrainAndRemove(t *testing.T) {
 	})
 }
 
+// hosted is an instance that reports its cores.
+type hosted struct {
+	*fakeInstance
+	cores int
+}
+
+func (h hosted) Cores() int { return h.cores }
+
+// Embedded instances have no cores of their own, and those of instances that do not serve
+// do not count.
+func TestCores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, nil, fake("embedded", 2), hosted{fake("a", 1), 4}, hosted{fake("b", 1), 2})
+		cores, known := f.Cores()
+		require.True(t, known)
+		require.Equal(t, 6, cores)
+		silent := hosted{fake("c", 1), 0}
+		require.NoError(t, f.Add(t.Context(), silent))
+		_, known = f.Cores()
+		require.False(t, known)
+		require.NoError(t, f.Drain(t.Context(), silent))
+		cores, known = f.Cores()
+		require.True(t, known)
+		require.Equal(t, 6, cores)
+		require.NoError(t, f.Close())
+	})
+}
+
 func TestCountsTheBusyTimeOfRemovedInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 1), faulty("b", 1, hang)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"time"
 
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
@@ -43,6 +44,27 @@ func (f *Fleet) Capacity() int {
 	defer f.mu.Unlock()
 	_, capacity := f.state.Serving()
 	return capacity
+}
+
+// Cores returns the cores of the serving instances outside this process. known is false if
+// one of them does not report its cores.
+func (f *Fleet) Cores() (cores int, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	hosts := map[string]inference.Hosted{}
+	for _, i := range f.instances {
+		if host, ok := i.Instance.(inference.Hosted); ok {
+			hosts[i.ID()] = host
+		}
+	}
+	known = true
+	for _, st := range f.state.Status(time.Now()).Instances {
+		if host, ok := hosts[st.ID]; ok && (st.State == Healthy || st.State == Suspect) {
+			n := host.Cores()
+			cores, known = cores+n, known && n > 0
+		}
+	}
+	return cores, known
 }
 
 // TargetInFlight returns how many requests, each for this many responses, callers should

@@ -23,6 +23,7 @@ type client struct {
 	model    string
 	context  int // positions; 0 if unknown
 	capacity int
+	cores    int // 0 if unknown
 }
 
 func newClient(cfg Config) *client {
@@ -86,6 +87,9 @@ func (c *client) Kind() Kind { return c.kind }
 
 // Capacity returns the number of responses that the server samples at once.
 func (c *client) Capacity() int { return c.capacity }
+
+// Cores implements inference.Hosted.
+func (c *client) Cores() int { return c.cores }
 
 // Probe checks that the server is healthy.
 func (c *client) Probe(ctx context.Context) error {

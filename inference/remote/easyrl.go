@@ -43,6 +43,7 @@ type held struct {
 	Checksum string `json:"checksum"`
 	Config   string `json:"config"`   // model fingerprint; may be empty
 	Capacity int    `json:"capacity"` // 0 if not reported
+	Cores    int    `json:"cores"`    // 0 if not reported
 	Layout   string `json:"layout"`   // of panels accepted besides rows; may be empty
 }
 
@@ -60,6 +61,7 @@ func newEasyrl(ctx context.Context, c *client) (Server, error) {
 	if c.capacity == 0 && h.Capacity > 0 {
 		c.capacity = h.Capacity
 	}
+	c.cores = max(0, h.Cores)
 	u, err := url.Parse(c.url)
 	if err != nil {
 		return nil, err

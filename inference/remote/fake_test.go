@@ -249,7 +249,7 @@ func notFound() (any, int) { return object{"detail": "Not Found"}, 404 }
 
 func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (any, int) {
 	now := func() object {
-		return object{"version": f.version, "checksum": fakeWeights{value: f.value}.Checksum(), "boot": "b1", "capacity": 7, "config": cmp.Or(f.computes, "c1"), "layout": f.layout}
+		return object{"version": f.version, "checksum": fakeWeights{value: f.value}.Checksum(), "boot": "b1", "capacity": 7, "cores": 3, "config": cmp.Or(f.computes, "c1"), "layout": f.layout}
 	}
 	switch call {
 	case "POST /v1/trainer":

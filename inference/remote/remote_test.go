@@ -23,11 +23,13 @@ func trains() []string { return []string{EasyRL, VLLM, SGLang} }
 func TestDialRecognises(t *testing.T) {
 	t.Parallel()
 	capacity := map[string]int{EasyRL: 7, VLLM: 192, SGLang: 48, LlamaCpp: 3}
+	cores := map[string]int{EasyRL: 3} // others report none
 	for _, kind := range allKinds() {
 		inst := newFake(t, kind).dial()
 		require.Equal(t, kind, inst.Kind().Name)
 		require.Equal(t, "http://fake:8000", inst.ID())
 		require.Equal(t, capacity[kind], inst.Capacity())
+		require.Equal(t, cores[kind], inst.(inference.Hosted).Cores())
 		require.NoError(t, inst.Probe(t.Context()))
 		require.NoError(t, inst.Close())
 		_, err := inst.Generate(t.Context(), request(1))

@@ -10,8 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 )
 
 // A response's seed depends on its index, not on the request that asks for it.

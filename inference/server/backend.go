@@ -41,6 +41,7 @@ type Info struct {
 	// Config is a fingerprint of what is computed with the weights: servers that compute
 	// the same have the same fingerprint. Empty if unknown.
 	Config string
+	Cores  int // that sample; 0 if unknown
 	// Layout is panels.Layout if updates may use it, or empty if they must use rows.
 	Layout string
 }

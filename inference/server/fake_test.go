@@ -90,7 +90,7 @@ func (b *fakeBackend) ID() string    { return "tiny" }
 func (b *fakeBackend) Capacity() int { return 8 }
 func (b *fakeBackend) Close() error  { return nil }
 func (b *fakeBackend) Info() Info {
-	return Info{Context: 4096, Vocab: fakeEOS + 1, Created: 1700000000, Root: "/models/tiny"}
+	return Info{Context: 4096, Vocab: fakeEOS + 1, Created: 1700000000, Root: "/models/tiny", Cores: 3}
 }
 
 func (b *fakeBackend) Load() Load {

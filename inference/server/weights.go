@@ -148,6 +148,7 @@ type holding struct {
 	Config   string `json:"config,omitempty"`
 	Boot     string `json:"boot,omitempty"`
 	Capacity int    `json:"capacity,omitempty"`
+	Cores    int    `json:"cores,omitempty"`   // that sample
 	Trainer  string `json:"trainer,omitempty"` // whose weights are accepted
 	Layout   string `json:"layout,omitempty"`
 }
@@ -157,7 +158,7 @@ func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := w.backend.Held()
 	info := w.backend.Info()
 	reply.JSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: info.Config,
-		Boot: w.boot, Capacity: w.backend.Capacity(), Trainer: w.lease.Holder(time.Now()), Layout: info.Layout})
+		Boot: w.boot, Capacity: w.backend.Capacity(), Cores: info.Cores, Trainer: w.lease.Holder(time.Now()), Layout: info.Layout})
 	return nil
 }
 

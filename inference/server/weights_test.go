@@ -92,13 +92,14 @@ func TestUpdate(t *testing.T) {
 		}
 	}
 	var held struct {
-		Version        int
+		Version, Cores int
 		Checksum, Boot string
 	}
 	_, _, answer := call(t, s, http.MethodGet, "/v1/weights", "")
 	require.NoError(t, json.Unmarshal(answer, &held))
 	require.Equal(t, version, held.Version)
 	require.Len(t, held.Boot, 32)
+	require.Equal(t, 3, held.Cores)
 	status, got := post(t, s, "/v1/completions", fmt.Sprintf(`{"prompt":"a","weight_version":%d}`, version))
 	require.Equal(t, http.StatusOK, status)
 	require.EqualValues(t, version, got["weight_version"])

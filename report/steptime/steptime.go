@@ -16,6 +16,14 @@ type Split struct {
 // SamplingThreads returns the number of threads of all instances.
 func (s Split) SamplingThreads() int { return s.Instances * s.InstanceThreads }
 
+// Threads returns the largest number of threads that compute at once.
+func (s Split) Threads() int {
+	if s.Alternating {
+		return max(s.TrainerThreads, s.SamplingThreads())
+	}
+	return s.TrainerThreads + s.SamplingThreads()
+}
+
 // String describes s briefly enough for a table cell.
 func (s Split) String() string {
 	by := "+"

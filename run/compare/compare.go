@@ -69,7 +69,9 @@ type Comparison struct {
 	// first steps of such a process are not timed either.
 	Resumed map[string][]int `json:"resumed,omitempty"`
 
-	dir string
+	dir     string
+	machine int  // cores of this machine
+	local   bool // all servers are on this machine
 }
 
 // Failure is a run that ended with an error.

@@ -232,6 +232,13 @@ func TestRepeats(t *testing.T) {
 	require.InDelta(t, 1.5, r.Training, 1e-9)
 	require.InDelta(t, 20.0/6/2, r.Rate, 1e-9)
 	require.InDelta(t, 0.5, r.IdleInstances, 1e-9)
+	for _, step := range r.repeats[0] {
+		step["perf/cores"] = 5
+	}
+	r = Result{Cores: 2, Share: steptime.Split{TrainerThreads: 1, Instances: 1, InstanceThreads: 1}, repeats: r.repeats[:1]}
+	require.NoError(t, r.average())
+	require.Equal(t, []int{3, 5}, []int{r.ServerCores, r.Cores}, "those of servers count")
+	require.InDelta(t, 20.0/11/5, r.Rate, 1e-9)
 	require.ErrorContains(t, (&Result{Folders: []string{"sync"}}).average(), "sync has no step to time")
 }
 

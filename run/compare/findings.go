@@ -22,9 +22,10 @@ func findings(c *Comparison) []string {
 	if text := noise(c); text != "" {
 		all = append(all, text)
 	}
-	if c.Recommend == nil {
-		key, _, _ := strings.Cut(c.Sweep, "=")
+	if key, _, swept := strings.Cut(c.Sweep, "="); c.Recommend == nil && swept && !sameWork(key) {
 		return append(all, fmt.Sprintf("No recommendation: %s changes the work itself, so the times of the runs are not comparable.", key))
+	} else if c.Recommend == nil {
+		return append(all, fmt.Sprintf("No recommendation: every run computes with more threads than the %d cores of this machine. Compare with fewer instances or threads.", c.machine))
 	}
 	all = append(all, advice(c))
 	if v := c.Verified; v != nil {
@@ -112,7 +113,7 @@ func overlap(c *Comparison) (all []string) {
 		}
 		all = append(all, text)
 	}
-	if turns != nil && async != nil && turns.Speedup > async.Speedup*(1+max(turns.uncertainty(), async.uncertainty())) {
+	if turns != nil && async != nil && turns.Share.Instances > 0 && turns.Speedup > async.Speedup*(1+max(turns.uncertainty(), async.uncertainty())) {
 		all = append(all, fmt.Sprintf("colocated is %s× as fast as periodic-async here, because each phase gets all %d cores in turn and speeds up with them. periodic-async pays off if instances have their own devices or cannot use all cores.",
 			times(turns.Speedup/async.Speedup), turns.Cores))
 	}
@@ -176,6 +177,10 @@ func noise(c *Comparison) string {
 // advice describes the recommended split and how its gain was computed.
 func advice(c *Comparison) string {
 	r, first := c.Recommend, c.Runs[0].Name
+	if r.Share.Instances == 0 && len(r.Settings) > 1 {
+		return fmt.Sprintf("Recommended: periodic-async with %d servers and -set device.threads=%d, predicted to be %s× as fast as %s. Trainer and servers then have no more threads than this machine's %d cores.",
+			r.Servers, r.Share.TrainerThreads, times(r.Speedup), first, c.machine)
+	}
 	if r.Share.Instances == 0 {
 		return fmt.Sprintf("Recommended: periodic-async with %d servers, predicted to be %s× as fast as %s. Sampling then takes no longer than training, if Ti falls in proportion to the number of servers.",
 			r.Servers, times(r.Speedup), first)

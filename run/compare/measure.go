@@ -26,7 +26,7 @@ type Result struct {
 	Mode    string         `json:"mode"`
 	Value   string         `json:"value,omitempty"` // swept section.key=value
 	Folders []string       `json:"folders"`         // one per repeat that finished
-	Cores   int            `json:"cores"`
+	Cores   int            `json:"cores"`           // of its process and of the servers that sampled
 	Share   steptime.Split `json:"share"`
 	Steps   int            `json:"steps"`
 	Timed   int            `json:"timed"`   // number of timed steps
@@ -51,8 +51,9 @@ type Result struct {
 	Ceiling       float64            `json:"ceiling"`
 	IdleTrainer   float64            `json:"idle_trainer"` // fraction of the step
 	IdleInstances float64            `json:"idle_instances"`
-	Servers       float64            `json:"fleet"`  // number of instances that sampled, servers included
-	Reward        *float64           `json:"reward"` // at the last step
+	Servers       float64            `json:"fleet"`                  // number of instances that sampled, servers included
+	ServerCores   int                `json:"server_cores,omitempty"` // of Cores; servers that report none count 0
+	Reward        *float64           `json:"reward"`                 // at the last step
 	Eval          map[string]float64 `json:"eval,omitempty"`
 	Weights       string             `json:"weights"` // sha256 of the final weights, one for each distinct repeat
 	PeakBytes     float64            `json:"peak_bytes"`
@@ -123,6 +124,7 @@ func (r *Result) average() error {
 		return fmt.Errorf("%s has no step to time; raise run.steps or lower -warmup", r.Folders[0])
 	}
 	var waited, instances float64
+	served := 0
 	for _, step := range slices.Sorted(maps.Keys(best)) {
 		v := best[step]
 		seconds, tokens := v["timing_s/step"], v["tokens/prompt"]+v["tokens/response"]
@@ -134,11 +136,14 @@ func (r *Result) average() error {
 		r.Sampling += v["timing_s/sample"]
 		instances += v["idle/instances"] * seconds
 		r.Servers = v["fleet/size"]
+		served = max(served, int(v["perf/cores"])-min(r.Share.Threads(), r.Cores))
 		r.PeakBytes = max(r.PeakBytes, v["memory/peak_bytes"])
 	}
 	if r.inTurn() {
 		r.Sampling = waited
 	}
+	r.ServerCores = served
+	r.Cores += served
 	r.Timed = len(best)
 	n := float64(r.Timed)
 	r.Rate = r.Tokens / r.Seconds / float64(r.Cores)

@@ -3,12 +3,14 @@ package compare
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/report/steptime"
 )
 
@@ -53,6 +55,7 @@ func (c *comparing) plan() ([]variant, error) {
 		c.o.Dir = filepath.Join("runs", given.Run.Name+"-compare")
 	}
 	c.found.Name, c.found.Steps, c.found.Order = given.Run.Name, given.Run.Steps, given.Train.Order
+	c.found.machine, c.found.local = c.o.Cores, onThisMachine(given.Inference)
 	c.batch, c.inTurn = steptime.Workload{Groups: float64(given.Rollout.PromptsPerStep), Waves: given.Waves()}, given.Run.Mode == configs.Colocated
 	values, err := c.sweep()
 	if err != nil {
@@ -188,19 +191,35 @@ func (c *comparing) resolve(v *variant) error {
 	return nil
 }
 
-// budget returns the number of cores of each mode: the machine's, or what the two thread
-// keys add up to if both are set.
+// budget returns the number of this machine's cores that each mode gets: all, or fewer if
+// both thread keys are set and add up to less.
 func (c *comparing) budget(cfg *configs.Resolved) int {
 	training, sampling := cfg.Device.Threads, cfg.Inference.Threads*cfg.Inference.Instances
 	switch {
 	case cfg.Inference.Instances == 0 && training > 0:
-		return training
+		return min(training, c.o.Cores)
 	case training == 0 || sampling == 0:
 		return c.o.Cores
 	case c.inTurn:
-		return max(training, sampling)
+		return min(max(training, sampling), c.o.Cores)
 	}
-	return training + sampling
+	return min(training+sampling, c.o.Cores)
+}
+
+// onThisMachine reports whether all configured servers are on this machine.
+func onThisMachine(c configs.Inference) bool {
+	return len(c.Endpoints) > 0 && !slices.ContainsFunc(c.Endpoints, func(text string) bool {
+		e, err := remote.ParseEndpoint(text, c.Kind)
+		if err != nil {
+			return true
+		}
+		u, err := url.Parse(e.URL)
+		if err != nil {
+			return true
+		}
+		ip := net.ParseIP(u.Hostname())
+		return u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
+	})
 }
 
 // shared returns the settings that give a mode the whole budget. A colocated mode gets

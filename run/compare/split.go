@@ -62,7 +62,8 @@ func (r *Result) at(first *Result) float64 {
 const better = 0.98
 
 // recommend picks the fastest of the measured runs and of the splits that the model
-// predicts. It returns nil if the sweep changes the work itself.
+// predicts, among those with no more threads than this machine has cores. It returns nil if
+// there is none or if the sweep changes the work itself.
 func recommend(c *Comparison, batch steptime.Workload) *Recommend {
 	key, _, swept := strings.Cut(c.Sweep, "=")
 	if swept && !sameWork(key) {
@@ -70,12 +71,16 @@ func recommend(c *Comparison, batch steptime.Workload) *Recommend {
 	}
 	first := &c.Runs[0]
 	fastest := &c.Runs[0]
+	best := &Recommend{Step: math.Inf(1)}
 	for i := range c.Runs {
-		if c.Runs[i].at(first) < fastest.at(first) {
-			fastest = &c.Runs[i]
+		r := &c.Runs[i]
+		if r.at(first) < fastest.at(first) {
+			fastest = r
+		}
+		if r.Share.Threads() <= c.machine && r.at(first) < best.Step {
+			best = &Recommend{Mode: r.Mode, Share: r.Share, Step: r.at(first), Run: r.Name, Settings: r.settings()}
 		}
 	}
-	best := &Recommend{Mode: fastest.Mode, Share: fastest.Share, Step: fastest.at(first), Run: fastest.Name, Settings: fastest.settings()}
 	alike := slices.DeleteFunc(slices.Clone(c.Runs), func(r Result) bool { return !slices.Equal(r.kept(), fastest.kept()) })
 	var steps []steptime.Measured
 	for i := range alike {
@@ -83,7 +88,7 @@ func recommend(c *Comparison, batch steptime.Workload) *Recommend {
 	}
 	m, partial := steptime.Fit(steps, batch), false
 	if first.Share.Instances == 0 {
-		best = servers(m, first.Share)
+		best = c.servers(m, first)
 	} else {
 		for _, r := range splits(c.Cores, fastest.Share.Instances) {
 			if !known(alike, r.Share) {
@@ -98,6 +103,9 @@ func recommend(c *Comparison, batch steptime.Workload) *Recommend {
 				best = &r
 			}
 		}
+	}
+	if best.Mode == "" {
+		return nil
 	}
 	best.Speedup, best.Model, best.Partial = first.Step/best.Step, m, partial
 	return best
@@ -166,10 +174,28 @@ func sharing() []string {
 }
 
 // servers recommends the smallest number of servers with which sampling takes no longer
-// than training.
-func servers(m steptime.Model, share steptime.Split) *Recommend {
+// than training. Servers on this machine, like those of first, share its cores with the
+// trainer; of the splits between them it recommends the fastest.
+func (c *Comparison) servers(m steptime.Model, first *Result) *Recommend {
+	share := first.Share
 	share.Alternating = false
 	n := math.Ceil(m.Ti.Parallel/max(m.Tt.At(float64(share.TrainerThreads))-m.Ti.Serial, m.Ti.Parallel/1e6) - 1e-9)
 	n = max(1, n)
-	return &Recommend{Mode: configs.PeriodicAsync, Share: share, Servers: int(n), Step: m.Step(share, n), Settings: []string{"run.mode=" + configs.PeriodicAsync}}
+	best := &Recommend{Mode: configs.PeriodicAsync, Share: share, Servers: int(n), Step: m.Step(share, n), Settings: []string{"run.mode=" + configs.PeriodicAsync}}
+	if !c.local || first.ServerCores == 0 || first.Servers == 0 {
+		return best
+	}
+	each := max(1, first.ServerCores/int(first.Servers))
+	if share.TrainerThreads+best.Servers*each <= c.machine {
+		return best
+	}
+	best = &Recommend{Step: math.Inf(1)}
+	for n := 1; n*each < c.machine; n++ {
+		share.TrainerThreads = min(first.Share.TrainerThreads, c.machine-n*each)
+		if step := m.Step(share, float64(n)); step < best.Step {
+			best = &Recommend{Mode: configs.PeriodicAsync, Share: share, Servers: n, Step: step,
+				Settings: []string{"run.mode=" + configs.PeriodicAsync, fmt.Sprint("device.threads=", share.TrainerThreads)}}
+		}
+	}
+	return best
 }
