@@ -257,7 +257,7 @@ type Parallel struct {
 type Checkpoint struct {
 	// Save every N steps and at the end. 0 saves only at the end.
 	Every int `toml:"every" unit:"steps"`
-	// Number of recent checkpoints to keep, besides the best one. 0 keeps all.
+	// Number of recent checkpoints to keep, besides the best one, to which `checkpoints/best` is a link. 0 keeps all.
 	Keep int `toml:"keep" unit:"checkpoints"`
 }
 

@@ -32,6 +32,7 @@ type checkpoints struct {
 	sampled  bool              // the state includes the old policy's weights
 	files    map[string][]byte // such as config.json and the tokenizer
 	disk     trace.Track
+	warn     func(format string, args ...any)
 	inFlight conc.WaitGroup
 	done     chan written // of the write in flight; capacity 1
 	saved    int          // step of the last written checkpoint, 0 before the first
@@ -65,6 +66,9 @@ func (c *checkpoints) capture(state State) (write func() written, err error) {
 		_, err := checkpoint.Save(c.root, checkpoint.StepName(state.Step), func(dir string) error {
 			return writeFolder(dir, c.files, weights, moments, sampled, line)
 		})
+		if err == nil {
+			c.markBest(state.BestStep)
+		}
 		if err == nil && c.keep > 0 {
 			err = checkpoint.Prune(c.root, c.keep, checkpoint.StepName(state.BestStep))
 		}

@@ -114,7 +114,7 @@ func newTrainer(cfg Config, state State, deps Deps) (*Trainer, error) {
 	deps.Models.Track = deps.Track
 	return &Trainer{cfg: cfg, Deps: deps, opt: opt, schedule: optim.NewSchedule(cfg.Optim), total: cmp.Or(cfg.ScheduleSteps, cfg.Steps),
 		state: state, first: state.Step,
-		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files, disk: deps.Disk}}, nil
+		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files, disk: deps.Disk, warn: deps.Warn}}, nil
 }
 
 // Step returns the number of completed steps.
@@ -128,6 +128,9 @@ func (t *Trainer) Run(ctx context.Context) error {
 	runtime.LockOSThread() // on another core the caches would be cold
 	defer runtime.UnlockOSThread()
 	defer t.save.wait() //nolint:errcheck // reported below, unless another error is
+	if t.first > 0 {    // the state may be older than the link
+		t.save.markBest(t.state.BestStep)
+	}
 	if err := t.evaluateFirst(ctx); err != nil {
 		return t.stop(ctx, err)
 	}
