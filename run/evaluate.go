@@ -18,6 +18,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
@@ -28,6 +29,7 @@ import (
 	"github.com/easyrl/easyrl/run/dataset"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/summary"
 )
 
 // Evaluate scores a model's responses to held-out prompts, using engines of this
@@ -39,7 +41,7 @@ func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, op
 	if err := oneRank(cfg); err != nil {
 		return nil, nil, err
 	}
-	warn := func(format string, args ...any) { printLine(opts.Log, format, args...) }
+	warn := func(format string, args ...any) { notice.Print(opts.Log, notice.Warning, format, args...) }
 	f, err := openFolder(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -135,15 +137,15 @@ func (e *evaluation) score(ctx context.Context, deps evaluate.Deps) (map[string]
 		total += len(e.sets[i].Prompts)
 	}
 	if n := record.Len(); n > 0 {
-		printLine(e.opts.Log, "%d of %d prompts are already done", n, total)
+		notice.Print(e.opts.Log, notice.Progress, "%d of %d prompts are already done", n, total)
 	}
 	console := report.NewConsole(e.opts.Log, record.Len(), total)
 	defer console.Close()
-	deps.Warn = func(format string, args ...any) { console.Note("easyrl: "+format, args...) }
+	deps.Warn = func(format string, args ...any) { console.Note(notice.Warning, format, args...) }
 	deps.Progress = func(done, _ int) { console.Count(done, "prompts") }
 	metrics, _, err := evaluate.Run(ctx, 1, evalConfig(e.cfg, e.folder), e.sets, deps, record)
 	if err != nil && ctx.Err() != nil && record != nil {
-		return nil, StoppedError{fmt.Sprintf("stopped after %d of %d prompts; run the same command again to continue from %s", record.Len(), total, record.Path())}
+		return nil, StoppedError{fmt.Sprintf("stopped after %d of %d prompts, which are in %s", record.Len(), total, record.Path()), summary.Command(e.opts.Command...)}
 	}
 	return metrics, err
 }

@@ -50,6 +50,7 @@ func (j *job) openMonitor() error {
 	j.monitor = m
 	return report.EachStep(filepath.Join(dir, report.MetricsFile), func(values report.Values) error {
 		m.adviser.Remember(values)
+		j.console.Remember(values)
 		return nil
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/internal/writable"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/run/summary"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -160,16 +161,19 @@ func (j *job) announce() {
 	if err != nil {
 		j.warn("cannot compare the settings with those of the run: %v", err)
 	} else if len(changes) > 0 {
-		j.warn("resuming with changed settings: %s", strings.Join(changes, ", "))
+		j.note("resuming with changed settings: %s", strings.Join(changes, ", "))
 	}
-	j.warn("resuming after step %d from %s", j.state.Step, j.from)
+	j.note("resuming after step %d from %s", j.state.Step, j.from)
 	if j.state.Step >= j.task.steps && j.state.Pending == nil {
-		j.warn("all %d steps of the run are done", j.task.steps)
+		j.note("all %d steps of the run are done", j.task.steps)
 	}
 }
 
 // stopped returns the error of a run that a signal stopped after a step.
 func (j *job) stopped(step int) error {
-	path := filepath.Join(j.cfg.Run.Dir, configs.RunFile)
-	return StoppedError{fmt.Sprintf("stopped at step %d; resume with: easyrl %s %s -resume", step, j.task.name, path)}
+	command := j.opts.Command
+	if len(command) == 0 {
+		command = []string{"easyrl", j.task.name, filepath.Join(j.cfg.Run.Dir, configs.RunFile)}
+	}
+	return StoppedError{fmt.Sprintf("stopped after step %d", step), summary.Command(append(slices.Clone(command), "-resume")...)}
 }

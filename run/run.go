@@ -4,11 +4,10 @@ package run
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
+	"time"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/fleet"
@@ -17,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/page"
 	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/run/summary"
 	"github.com/easyrl/easyrl/trainer"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -28,11 +28,17 @@ type UsageError = usage.Error
 // StoppedError reports that a cancelled context stopped a run. Everything needed to
 // continue has been written.
 type StoppedError struct {
-	Message string // where it stopped and how to continue
+	Message  string // where it stopped
+	Continue string // the command that continues it, for a shell
 }
 
-// Error returns the message.
-func (e StoppedError) Error() string { return e.Message }
+// Error returns the message and the command.
+func (e StoppedError) Error() string {
+	if e.Continue == "" {
+		return e.Message
+	}
+	return e.Message + "; continue with: " + e.Continue
+}
 
 // Options sets how a program runs a configuration.
 type Options struct {
@@ -40,6 +46,9 @@ type Options struct {
 	Files []string
 	// Resume continues from the run's newest valid checkpoint.
 	Resume bool
+	// Command is the command line that starts the run or the evaluation, in words and
+	// without -resume. A stopped run names it as the way to continue.
+	Command []string
 	// Out receives the run's result, Log its progress and warnings.
 	Out, Log io.Writer
 	// Fleet sets timeouts, retries and health thresholds; nil selects the defaults.
@@ -57,51 +66,20 @@ type job struct {
 	control *control.Server // nil without control.listen
 	spans   *trace.Spans    // nil if the verb writes no trace
 	monitor monitor
+
+	first int       // steps done before this process started
+	began time.Time // of training
 }
 
 func newJob(resolved *configs.Resolved, opts Options, t task) *job {
 	return &job{preparation: newPreparation(resolved, opts, t)}
 }
 
-// notes writes lines for users. It is safe for concurrent use.
-type notes struct {
-	mu      sync.Mutex // guards all fields, and log while console is nil
-	log     io.Writer
-	console *report.Console
-	said    []string // before the console was there
-}
-
-// warn logs a line, above the progress if it is shown.
-func (n *notes) warn(format string, args ...any) {
-	n.mu.Lock()
-	console := n.console
-	if console == nil {
-		printLine(n.log, format, args...)
-		n.said = append(n.said, fmt.Sprintf(format, args...))
-	}
-	n.mu.Unlock()
-	if console != nil {
-		console.Note("easyrl: "+format, args...)
-	}
-}
-
-// show writes further lines above the progress on console.
-func (n *notes) show(console *report.Console) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.console = console
-}
-
-// printLine writes a line for users and ignores write errors.
-func printLine(w io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(w, "easyrl: "+format+"\n", args...)
-}
-
 // openConsole starts to show progress.
 func (j *job) openConsole() {
-	console := report.NewConsole(j.opts.Log, j.state.Step, j.task.steps)
-	j.show(console)
-	j.atEnd(console.Close)
+	j.first, j.began = j.state.Step, time.Now()
+	j.show(report.NewConsole(j.opts.Log, j.first, j.task.steps))
+	j.atEnd(j.console.Close)
 }
 
 // openDir locks the run's folder, writes the resolved configuration to it and opens its
@@ -182,7 +160,15 @@ func (j *job) finish(step int, err error) error {
 	if _, _, pageErr := page.Write(j.cfg.Run.Dir); pageErr != nil && err == nil {
 		j.warn("%v", pageErr)
 	}
-	if errors.Is(err, trainer.ErrStopped) {
+	stopped := errors.Is(err, trainer.ErrStopped)
+	j.console.Close()
+	if err == nil || stopped {
+		ended := summary.Run{Dir: j.cfg.Run.Dir, First: j.first, Last: step, Total: j.task.steps, Took: time.Since(j.began)}
+		for _, line := range ended.Lines() {
+			j.note("%s", line)
+		}
+	}
+	if stopped {
 		return j.stopped(step)
 	}
 	return err

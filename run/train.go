@@ -61,7 +61,7 @@ func (t *training) open(ctx context.Context) error {
 		return err
 	}
 	if t.control != nil {
-		t.warn("live page: http://%s/", t.control.Addr())
+		t.note("live page: http://%s/", t.control.Addr())
 	}
 	t.announce()
 	if err := t.openDir(); err != nil {
@@ -177,7 +177,6 @@ func (t *training) train(ctx context.Context) error {
 		err = traceErr
 	}
 	err = t.finish(loop.Step(), err)
-	t.console.Close()
 	if err == nil {
 		_, _ = fmt.Fprintln(t.opts.Out, cfg.Run.Dir)
 	}

@@ -83,10 +83,10 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	run := trainTiny(t, dir, "run", "run.steps=1", "checkpoint.keep=0")
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code, errs)
-	require.Contains(t, errs, "easyrl: resuming with changed settings: run.steps 2 (was 1)\n")
+	require.Contains(t, errs, "resuming with changed settings: run.steps 2 (was 1)\n")
 	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
 	require.Zero(t, code, errs)
-	require.Contains(t, errs, "easyrl: resuming with changed settings: run.steps 3 (was 2), rollout.group_size 3 (was 4), train.lr 0.001 (was 0.01)\n")
+	require.Contains(t, errs, "resuming with changed settings: run.steps 3 (was 2), rollout.group_size 3 (was 4), train.lr 0.001 (was 0.01)\n")
 	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
 	require.Zero(t, code, errs)
 	require.NotContains(t, errs, "changed settings")
@@ -167,7 +167,7 @@ func TestResumeOfFinishedRun(t *testing.T) {
 	before := files(t, filepath.Join(run, "checkpoints"))
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code)
-	require.Contains(t, errs, "easyrl: all 2 steps of the run are done\n")
+	require.Contains(t, errs, "all 2 steps of the run are done\n")
 	require.Equal(t, before, files(t, filepath.Join(run, "checkpoints")))
 }
 

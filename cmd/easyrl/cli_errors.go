@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"strings"
 
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 )
@@ -26,12 +25,13 @@ func exitStatus(ctx context.Context, w io.Writer, err error) int {
 	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted):
 		err = context.Cause(ctx)
 	}
-	for line := range strings.Lines(err.Error()) {
-		// Indented lines are an excerpt that belongs to the line above.
-		if line = strings.TrimRight(line, "\n"); !strings.HasPrefix(line, " ") {
-			line = "easyrl: " + line
+	if code == exitStopped {
+		notice.Print(w, notice.Progress, "%s", stopped.Message)
+		if stopped.Continue != "" {
+			notice.Print(w, notice.Hint, "continue with: %s", stopped.Continue)
 		}
-		_, _ = fmt.Fprintln(w, line)
+		return code
 	}
+	notice.Print(w, notice.Error, "%v", err)
 	return code
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/run/compare"
+	"github.com/easyrl/easyrl/run/summary"
 )
 
 func compareVerb(std streams) cli.Verb {
@@ -52,7 +53,7 @@ func compareVerb(std streams) cli.Verb {
 		case errors.Is(err, compare.ErrUsage), errors.Is(err, compare.ErrRefused):
 			return usage.Wrap(err)
 		case err != nil && ctx.Err() != nil:
-			return run.StoppedError{Message: "stopped; repeat the command with -resume to keep finished runs and continue"}
+			return run.StoppedError{Message: "stopped; finished runs are kept", Continue: summary.Command(append(v.Words(args, "resume"), "-resume")...)}
 		case found == nil:
 			return err
 		}

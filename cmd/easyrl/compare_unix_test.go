@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -68,10 +69,8 @@ func TestInterruptedCompareResumes(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	code, errs := p.end()
 	require.Equal(t, exitStopped, code, errs)
-	require.Contains(t, errs, "easyrl: stopped; repeat the command with -resume to keep finished runs and continue\n")
-	p = startProcess(t, nil, append(args, "-resume")...)
-	code, errs = p.end()
-	require.Equal(t, exitDone, code, errs)
+	require.Contains(t, errs, "\nstopped; finished runs are kept\nhint: continue with: ")
+	_, errs = shell(t, continued(t, errs[strings.LastIndex(errs, "\nhint: "):]))
 	require.Contains(t, errs, fmt.Sprintf("easyrl: sync (1 of 2): already done in %s\n", filepath.Join(out, "sync")))
 	require.Contains(t, errs, "resuming after step")
 	c := readComparison(t, out)

@@ -43,7 +43,7 @@ func evalVerb(std streams) cli.Verb {
 		if err := resolved.Validate(configs.EvalTask); err != nil {
 			return usage.Wrap(err)
 		}
-		metrics, sets, err := run.Evaluate(ctx, resolved, *out, run.Options{Out: std.out, Log: std.err})
+		metrics, sets, err := run.Evaluate(ctx, resolved, *out, run.Options{Command: v.Words(args), Out: std.out, Log: std.err})
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/run/summary"
 )
 
 // gatedEval returns the arguments of an evaluation that waits for the score of one prompt
@@ -48,6 +50,7 @@ func TestStoppedEvalResumes(t *testing.T) {
 			requireAsked(t, filepath.Join(gate, "asked"))
 			p.until("23/24 prompts")
 			p.signal(signal)
+			again := summary.Command(append([]string{os.Args[0]}, args...)...)
 			code, errs := p.end()
 			if signal == syscall.SIGKILL { // its reward command still waits for the pipe
 				require.NoError(t, os.WriteFile(filepath.Join(gate, "told"), []byte("go"), 0o644))
@@ -62,13 +65,12 @@ func TestStoppedEvalResumes(t *testing.T) {
 				require.NoError(t, os.WriteFile(out, cut, 0o644))
 			} else {
 				require.Equal(t, exitStopped, code, errs)
-				lines := strings.Split(strings.TrimSpace(errs), "\n")
-				require.Equal(t, "easyrl: stopped after 23 of 24 prompts; run the same command again to continue from "+out, lines[len(lines)-1])
+				require.Contains(t, errs, "\nstopped after 23 of 24 prompts, which are in "+out+"\nhint: continue with: ")
+				again = continued(t, errs)
 			}
 			require.Equal(t, 1+23, bytes.Count(b, []byte("\n")))
-			code, got, errs := command(t, args...)
-			require.Zero(t, code, errs)
-			require.Regexp(t, `easyrl: 2[23] of 24 prompts are already done`, errs)
+			got, errs := shell(t, again)
+			require.Regexp(t, `(?m)^2[23] of 24 prompts are already done`, errs)
 			require.Equal(t, want, got)
 			b, err = os.ReadFile(out)
 			require.NoError(t, err)

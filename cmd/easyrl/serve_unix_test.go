@@ -104,7 +104,7 @@ const slow = "lengths=uniform:2,10,tokens_per_second=20,slots=12,vocab=16,contex
 // controlOf returns the control address that a run prints.
 func controlOf(trainer *process) string {
 	trainer.t.Helper()
-	trainer.until("easyrl: live page: ")
+	trainer.until("live page: ")
 	return regexp.MustCompile(`live page: (http://\S+)/`).FindStringSubmatch(trainer.log.String())[1]
 }
 

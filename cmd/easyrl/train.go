@@ -36,7 +36,7 @@ func trainingVerb(std streams, task configs.Task, train func(context.Context, *c
 		if err != nil {
 			return err
 		}
-		return train(ctx, resolved, run.Options{Files: args, Resume: *resume, Out: std.out, Log: std.err})
+		return train(ctx, resolved, run.Options{Files: args, Resume: *resume, Command: v.Words(args, "resume"), Out: std.out, Log: std.err})
 	}
 	return v
 }

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/internal/foreign"
@@ -53,6 +55,33 @@ func ParseFlags(fs *flag.FlagSet, args []string) (positional []string, err error
 		}
 	}
 	return positional, nil
+}
+
+// Words returns the command line that runs v with its flags and args. It leaves out the
+// flags named in without.
+func (v *Verb) Words(args []string, without ...string) []string {
+	words := []string{os.Args[0], v.Name}
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") { // a file, not a flag
+			arg = "./" + arg
+		}
+		words = append(words, arg)
+	}
+	v.Flags.Visit(func(f *flag.Flag) {
+		list, repeated := f.Value.(*List)
+		switch {
+		case slices.Contains(without, f.Name):
+		case repeated:
+			for _, value := range list.Values {
+				words = append(words, "-"+f.Name, value)
+			}
+		case isSwitch(f):
+			words = append(words, "-"+f.Name+"="+f.Value.String())
+		default:
+			words = append(words, "-"+f.Name, f.Value.String())
+		}
+	})
+	return words
 }
 
 func isSwitch(f *flag.Flag) bool {

@@ -1,0 +1,56 @@
+// Package notice prints messages for people. An error, a warning or a hint begins with its
+// kind; progress has no prefix.
+package notice
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Kind is the prefix of a message.
+type Kind string
+
+// The kinds of messages.
+const (
+	Error    Kind = "easyrl"
+	Warning  Kind = "easyrl"
+	Hint     Kind = "hint"
+	Progress Kind = ""
+)
+
+// Text returns message with its kind in front of each line, except for indented lines,
+// which continue the line above, and lines that begin with a kind of their own, such as
+// "hint: …".
+func Text(kind Kind, message string) string {
+	if kind == Progress {
+		return message
+	}
+	var b strings.Builder
+	for line := range strings.Lines(message) {
+		if !indented(line) && !prefixed(line) {
+			b.WriteString(string(kind) + ": ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// indented reports whether a line is blank or continues the line above.
+func indented(line string) bool {
+	return strings.TrimSpace(line) == "" || line[0] == ' ' || line[0] == '\t'
+}
+
+func prefixed(line string) bool {
+	for _, kind := range []Kind{Error, Warning, Hint} {
+		if strings.HasPrefix(line, string(kind)+": ") {
+			return true
+		}
+	}
+	return false
+}
+
+// Print writes a message and a line break. It ignores write errors.
+func Print(w io.Writer, kind Kind, format string, args ...any) {
+	_, _ = fmt.Fprintln(w, Text(kind, strings.TrimRight(fmt.Sprintf(format, args...), "\n")))
+}

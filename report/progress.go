@@ -1,0 +1,189 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// progress is what a progress line shows. Its main fields, the step, the reward or loss,
+// the held-out score and the time left, stay on the line at any width.
+type progress struct {
+	done, total int
+	reward      field
+	held        field
+	heldStep    int // step of the evaluation
+	left        string
+	rest        []string // shown as far as there is room
+}
+
+// field is a named number.
+type field struct {
+	name, short string
+	value       string // empty if there is none yet
+}
+
+func (f field) text(name string) string {
+	if f.value == "" {
+		return ""
+	}
+	return name + " " + f.value
+}
+
+// add takes over the values of a step.
+func (p *progress) add(values Values) {
+	p.done = int(values["step"])
+	if x, ok := values["reward/mean"]; ok {
+		p.reward = field{"reward", "r", fmt.Sprintf("%.3f", x)}
+	} else if x, ok := values["actor/loss"]; ok {
+		p.reward = field{"loss", "l", fmt.Sprintf("%.4f", x)}
+	}
+	if name, x, ok := HeldOut(values); ok {
+		p.held, p.heldStep = field{name, "h", fmt.Sprintf("%.3f", x)}, p.done
+	}
+	p.rest = details(values)
+}
+
+// HeldOut returns the mean held-out score of all sets and its name, or their mean loss if
+// there is no score.
+func HeldOut(values Values) (name string, mean float64, ok bool) {
+	for _, kind := range []struct{ name, part string }{{"held-out", "/mean@"}, {"held-out loss", "/loss"}} {
+		sum, n := 0.0, 0
+		for name, x := range values {
+			if strings.HasPrefix(name, "eval/") && strings.Contains(name, kind.part) {
+				sum, n = sum+x, n+1
+			}
+		}
+		if n > 0 {
+			return kind.name, sum / float64(n), true
+		}
+	}
+	return "", 0, false
+}
+
+// Summary returns one line with the main numbers of values: reward or loss, held-out score,
+// lengths, speed and idle shares. It skips missing names.
+func Summary(values Values) string {
+	var p progress
+	p.add(values)
+	return strings.Join(append(words(p.reward.text(p.reward.name), p.held.text(p.held.name)), p.rest...), "  ")
+}
+
+// details returns the secondary numbers of a step. It skips missing names.
+func details(values Values) (parts []string) {
+	add := func(name, format string, scale float64) {
+		if x, ok := values[name]; ok {
+			parts = append(parts, fmt.Sprintf(format, x*scale))
+		}
+	}
+	if values["reward/no_signal_frac"] == 1 {
+		parts = append(parts, "no signal: all advantages are 0")
+	}
+	var sets []string
+	for _, name := range values.Names() {
+		if short, ok := strings.CutPrefix(name, "eval/"); ok && (strings.Contains(name, "/mean@") || strings.HasSuffix(name, "/loss")) {
+			sets = append(sets, fmt.Sprintf("%s %.3f", short, values[name]))
+		}
+	}
+	if len(sets) > 1 {
+		parts = append(parts, sets...)
+	}
+	add("response_length/mean", "length %.1f", 1)
+	add("perf/tokens_per_second", "%.0f tokens/s", 1)
+	add("idle/trainer", "trainer idle %.0f%%", 100)
+	add("idle/instances", "instances idle %.0f%%", 100)
+	if x, ok := values["timing_s/step"]; ok && x < 60 {
+		parts = append(parts, fmt.Sprintf("%.2gs", x))
+	} else if ok {
+		parts = append(parts, Duration(time.Duration(x*float64(time.Second))))
+	}
+	return parts
+}
+
+// line returns the progress in at most room columns, because a terminal cannot redraw a
+// line that wraps. It drops the bar, then the rest from the end, then shortens names.
+func (p *progress) line(room int, bar bool) string {
+	count := fmt.Sprintf("%d/%d", p.done, p.total)
+	reward, held, left := p.reward.text(p.reward.name), p.held.text(p.held.name), prefixed("left ", p.left)
+	dated := held
+	if held != "" && p.heldStep < p.done {
+		dated += fmt.Sprintf(" (step %d)", p.heldStep)
+	}
+	full := words("step "+count, reward, dated, left)
+	for n := len(p.rest); n >= 0; n-- {
+		if line := strings.Join(slices.Concat(full, p.rest[:n]), "  "); width(line) <= room {
+			return p.withBar(line, room, bar && n == len(p.rest))
+		}
+	}
+	for _, line := range []string{
+		strings.Join(words("step "+count, reward, held, left), "  "),
+		strings.Join(words(count, reward, held, p.left), " "),
+		strings.Join(words(count, p.reward.text(p.reward.short), p.held.text(p.held.short), p.left), " "),
+	} {
+		if width(line) <= room {
+			return line
+		}
+	}
+	return cut(strings.Join(words(count, p.reward.value, p.held.value, p.left), " "), room)
+}
+
+// count returns a line that shows only how many of unit are done.
+func (p *progress) count(room int, unit string, bar bool) string {
+	line := strings.Join(words(fmt.Sprintf("%d/%d %s", p.done, p.total, unit), prefixed("left ", p.left)), "  ")
+	return p.withBar(cut(line, room), room, bar)
+}
+
+// withBar puts a bar before line if there is room.
+func (p *progress) withBar(line string, room int, bar bool) string {
+	n := min(barWidth, room-width(line)-2)
+	if !bar || p.total <= 0 || n < barLeast {
+		return line
+	}
+	full := max(min(n*p.done/p.total, n), 0)
+	return strings.Repeat("█", full) + strings.Repeat("░", n-full) + "  " + line
+}
+
+// Widths of the bar, in columns.
+const (
+	barWidth = 16
+	barLeast = 6
+)
+
+// cut returns the first room columns of line.
+func cut(line string, room int) string {
+	if width(line) <= room {
+		return line
+	}
+	return string([]rune(line)[:max(room, 0)])
+}
+
+// words returns the parts that are not empty.
+func words(parts ...string) []string {
+	return slices.DeleteFunc(parts, func(s string) bool { return s == "" })
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+func width(line string) int { return utf8.RuneCountInString(line) }
+
+// Duration formats d in its two largest units.
+func Duration(d time.Duration) string {
+	seconds := int64(math.Round(d.Seconds()))
+	switch {
+	case seconds >= 86400:
+		return fmt.Sprintf("%dd%02dh", seconds/86400, seconds%86400/3600)
+	case seconds >= 3600:
+		return fmt.Sprintf("%dh%02dm", seconds/3600, seconds%3600/60)
+	case seconds >= 60:
+		return fmt.Sprintf("%dm%02ds", seconds/60, seconds%60)
+	}
+	return fmt.Sprintf("%ds", seconds)
+}

@@ -1,0 +1,51 @@
+package run
+
+import (
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/easyrl/easyrl/internal/notice"
+	"github.com/easyrl/easyrl/report"
+)
+
+// notes prints messages for users, above the progress if it is shown. It is safe for
+// concurrent use.
+type notes struct {
+	mu      sync.Mutex // guards all fields, and log while console is nil
+	log     io.Writer
+	console *report.Console
+	said    []string // warnings before the console was there
+}
+
+// warn prints a warning.
+func (n *notes) warn(format string, args ...any) {
+	n.print(notice.Warning, format, args...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.console == nil {
+		n.said = append(n.said, fmt.Sprintf(format, args...))
+	}
+}
+
+// note prints a message that warns of nothing.
+func (n *notes) note(format string, args ...any) { n.print(notice.Progress, format, args...) }
+
+func (n *notes) print(kind notice.Kind, format string, args ...any) {
+	n.mu.Lock()
+	console := n.console
+	if console == nil {
+		notice.Print(n.log, kind, format, args...)
+	}
+	n.mu.Unlock()
+	if console != nil {
+		console.Note(kind, format, args...)
+	}
+}
+
+// show prints further messages above the progress on console.
+func (n *notes) show(console *report.Console) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.console = console
+}
