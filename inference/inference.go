@@ -38,6 +38,12 @@ type Request struct {
 	// refuses the request with ErrInvalid.
 	PromptLogprobs bool
 	TopLogprobs    int
+	// Ended, if set, is told of responses that are final while others of the request are
+	// still being sampled. It is a hint: an instance may never call it, and it may be called
+	// from several goroutines, twice for a response, with other tokens by another instance
+	// after a fault, and after Generate has returned. What Generate returns counts. Ended
+	// must not block.
+	Ended func(index int, c Completion)
 }
 
 // Completion is one response of an instance.

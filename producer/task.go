@@ -9,13 +9,14 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/rollout/sample"
 )
 
 // task samples, scores and queues one group. It returns an error only if the step cannot
 // continue.
 func (s *step) task(ctx context.Context, index int) error {
 	prompt := &s.batch.Prompts[index]
-	var group *rollout.Group
+	var group *sample.Group
 	var err error
 	lost := false
 	for attempt := 0; ; attempt++ {
@@ -26,25 +27,25 @@ func (s *step) task(ctx context.Context, index int) error {
 		s.free() // so that a slow reward leaves no instance idle
 		lost = err != nil && !errors.Is(err, inference.ErrInvalid)
 		if err == nil {
-			err = s.score(ctx, group)
+			err = s.score(group)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err != nil || attempt == s.cfg.DynamicSampling || s.teaches(group) {
+		if err != nil || attempt == s.cfg.DynamicSampling || s.teaches(group.Group) {
 			break
 		}
 		another := s.spare(&s.batch, index, attempt+1)
 		prompt = &another
 		s.mu.Lock()
 		group.Replaced = true
-		s.replaced = append(s.replaced, *group)
+		s.replaced = append(s.replaced, *group.Group)
 		s.mu.Unlock()
 	}
 	if err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.deliver(index, group)
+		s.deliver(index, group.Group)
 		return nil
 	}
 	err = fmt.Errorf("prompt %s: %w", prompt.ID, err)
@@ -63,9 +64,9 @@ func (s *step) teaches(g *rollout.Group) bool {
 	return s.deps.Signal(rewards)
 }
 
-// sample samples the group of a prompt at an index, without rewards. attempt counts the
-// prompts that had the index before.
-func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.Prompt) (*rollout.Group, error) {
+// sample samples the group of a prompt at an index, and begins to score it. attempt counts
+// the prompts that had the index before.
+func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.Prompt) (*sample.Group, error) {
 	b := &s.batch
 	seed := seedOf(s.cfg.Seed, b.Step, index+attempt*len(b.Prompts))
 	start := time.Now()
@@ -78,10 +79,11 @@ func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.P
 	return g, nil
 }
 
-// score sets the reward of each response of g.
-func (s *step) score(ctx context.Context, g *rollout.Group) error {
+// score waits for the reward of each response of g. The span is that of the rewards that
+// are left when sampling has ended.
+func (s *step) score(g *sample.Group) error {
 	span := s.deps.Lanes.Begin(g.Step, "score")
-	err := s.sampler.Score(ctx, g, nil)
+	err := g.Score(nil)
 	span.EndWith(trace.Note{Flows: []uint64{g.Seed}})
 	g.Scored = time.Now()
 	return err

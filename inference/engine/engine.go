@@ -201,15 +201,20 @@ func (e *Engine) Generate(ctx context.Context, req inference.Request) ([]inferen
 	return g.completions(e.tok), nil
 }
 
-// wait returns when g is done or its caller cancels. The loop also sees the
-// cancellation and frees the pages.
+// wait returns when g is done or its caller cancels, and calls the request's Ended until
+// then. The loop also sees the cancellation and frees the pages.
 func (e *Engine) wait(g *group) error {
-	select {
-	case <-g.done:
-	case <-g.ctx.Done():
-		return context.Cause(g.ctx)
-	case <-e.ended:
-		return fmt.Errorf("engine %s: %w", e.cfg.ID, inference.ErrClosed)
+	for running := true; running; {
+		select {
+		case i := <-g.endings:
+			g.req.Ended(i, g.completion(i, e.tok))
+		case <-g.done:
+			running = false
+		case <-g.ctx.Done():
+			return context.Cause(g.ctx)
+		case <-e.ended:
+			return fmt.Errorf("engine %s: %w", e.cfg.ID, inference.ErrClosed)
+		}
 	}
 	if g.err != nil {
 		return fmt.Errorf("engine %s: %w", e.cfg.ID, g.err)

@@ -417,3 +417,47 @@ func TestConfigReportsAllFaults(t *testing.T) {
 		require.ErrorContains(t, c.Validate(), want)
 	}
 }
+
+// Ended is called for each response at the step in which it ends, except for the last, and
+// the result is the same without it.
+func TestEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		e, m := startFake(t, Config{MaxRunning: 8})
+		m.gate = gate
+		req := request(5, 6, 40)
+		req.Sampling.StopIDs = []int32{1, 3, 9, 12}
+		want := references(1, req, 256, letters{})
+		longest := 0
+		for _, c := range want {
+			longest = max(longest, len(c.IDs))
+		}
+		told := map[int]inference.Completion{}
+		req.Ended = func(index int, c inference.Completion) { told[index] = c }
+		var got []inference.Completion
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			var err error
+			got, err = e.Generate(t.Context(), req)
+			require.NoError(t, err)
+		})
+		early := 0
+		for tokens := 1; tokens < longest; tokens++ { // the prefill samples the first
+			synctest.Wait()
+			ended := map[int]inference.Completion{}
+			for i, c := range want {
+				if len(c.IDs) <= tokens {
+					ended[i] = c
+				}
+			}
+			require.Equal(t, ended, told, "after %d tokens", tokens)
+			early = len(ended)
+			gate <- struct{}{}
+		}
+		wg.Wait()
+		require.Equal(t, want, got)
+		require.Greater(t, early, 1, "the case has responses of different lengths")
+		m.gate = nil
+		closeFake(t, e)
+	})
+}

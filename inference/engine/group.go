@@ -28,6 +28,7 @@ type group struct {
 
 	promptLogp []float32 // one per prompt token; nil unless requested
 	feed       *feed     // nil unless the caller streams
+	endings    chan int  // ended responses while others run, at most one entry each; nil without Request.Ended
 
 	version  int64
 	checksum string
@@ -77,6 +78,9 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 	}
 	g := &group{ctx: ctx, req: req, limit: limit, left: req.N, done: make(chan struct{})}
 	g.req.PromptIDs = slices.Clone(req.PromptIDs)
+	if req.Ended != nil {
+		g.endings = make(chan int, req.N)
+	}
 	if req.PromptLogprobs {
 		g.promptLogp = make([]float32, n)
 	}
@@ -94,14 +98,20 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 func (g *group) completions(tok Decoder) []inference.Completion {
 	out := make([]inference.Completion, len(g.seqs))
 	for i := range g.seqs {
-		s := &g.seqs[i]
-		out[i] = inference.Completion{IDs: s.ids, Logprobs: s.logp, Finish: s.finish, Version: g.version, Checksum: g.checksum,
-			PromptLogprobs: g.promptLogp, Top: s.top}
-		if tok != nil {
-			out[i].Text = tok.Decode(s.ids)
-		}
+		out[i] = g.completion(i, tok)
 	}
 	return out
+}
+
+// completion returns an ended response.
+func (g *group) completion(i int, tok Decoder) inference.Completion {
+	s := &g.seqs[i]
+	c := inference.Completion{IDs: s.ids, Logprobs: s.logp, Finish: s.finish, Version: g.version, Checksum: g.checksum,
+		PromptLogprobs: g.promptLogp, Top: s.top}
+	if tok != nil {
+		c.Text = tok.Decode(s.ids)
+	}
+	return c
 }
 
 // known returns the number of known tokens, prompt included.

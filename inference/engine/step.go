@@ -169,6 +169,8 @@ func (r *sampler) accept(s *sequence, id int32, logp float32, at place) bool {
 	if s.g.left--; s.g.left == 0 {
 		r.sched.dropCache(s.g)
 		r.sched.finish(s.g)
+	} else if s.g.endings != nil {
+		s.g.endings <- s.index // has room
 	}
 	return true
 }

@@ -191,6 +191,14 @@ func (c *call) send(ctx context.Context, g grant) answer {
 
 	sent := c.req
 	sent.Version = g.Version
+	if sent.Ended != nil {
+		sent.Ended = func(index int, got inference.Completion) {
+			good := index >= 0 && index < sent.N && checkResponse(index, &got, &sent, g.Checksum, f.cfg.Vocab) == nil
+			if good && callCtx.Err() == nil {
+				c.req.Ended(index, got)
+			}
+		}
+	}
 	out, err := within(callCtx, f.cfg.Watchdog, func() ([]inference.Completion, error) { return i.Generate(callCtx, sent) })
 	switch {
 	case err == nil:

@@ -187,3 +187,50 @@ func TestConfirmsInvalidRequestOnSecondInstance(t *testing.T) {
 		require.NoError(t, f.Close())
 	})
 }
+
+// The fleet passes on early responses that it would accept in an answer, from each instance
+// that a request reaches, while the request runs.
+func TestEndedPassesOnGoodResponses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := inference.Completion{IDs: []int32{5}, Logprobs: []float32{-1}, Version: 1, Checksum: "sum-1"}
+		spoilt := func(spoil func(c *inference.Completion)) inference.Completion {
+			c := good
+			spoil(&c)
+			return c
+		}
+		late := make(chan func(int, inference.Completion), 1)
+		a := faulty("a", 2, func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
+			req.Ended(1, good)
+			req.Ended(-1, good)
+			req.Ended(2, good)
+			req.Ended(0, spoilt(func(c *inference.Completion) { c.Version = 2 }))
+			req.Ended(0, spoilt(func(c *inference.Completion) { c.Checksum = "sum-9" }))
+			req.Ended(0, spoilt(func(c *inference.Completion) { c.IDs = []int32{100} }))
+			req.Ended(0, spoilt(func(c *inference.Completion) { c.Logprobs = nil }))
+			late <- req.Ended
+			return nil, errors.New("fault")
+		})
+		b := faulty("b", 1, func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
+			req.Ended(0, good)
+			return []inference.Completion{good, good}, nil
+		})
+		f := newFleet(t, func(c *Config) { c.Vocab = 100 }, a)
+		var told []int
+		req := request(2, 1)
+		req.Ended = func(index int, c inference.Completion) {
+			require.Equal(t, good, c)
+			told = append(told, index)
+		}
+		require.NoError(t, f.Add(t.Context(), b))
+		for len(told) == 0 || told[0] != 1 { // until a is the first to get the request
+			told = nil
+			_, id, err := f.Generate(t.Context(), req)
+			require.NoError(t, err)
+			require.Equal(t, "b", id)
+		}
+		require.Equal(t, []int{1, 0}, told)
+		(<-late)(1, good)
+		require.Equal(t, []int{1, 0}, told, "the call has ended")
+		require.NoError(t, f.Close())
+	})
+}

@@ -4,10 +4,6 @@ package sample
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
-
-	"github.com/sourcegraph/conc"
-	"github.com/sourcegraph/conc/panics"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/reward"
@@ -33,10 +29,28 @@ type Sampler struct {
 	AtOnce int
 }
 
-// Sample returns the group of req.N responses to prompt, without rewards. If req demands a
-// version, a response of another one is an error that wraps inference.ErrStale.
-func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req inference.Request) (*rollout.Group, error) {
+// Group is a sampled group whose responses are being scored.
+type Group struct {
+	*rollout.Group
+	scoring *scoring
+}
+
+// Sample returns the group of req.N responses to prompt. If the instance reports responses
+// as they end, their scoring begins while others are being sampled. The caller must call
+// Score. If req demands a version, a response of another one is an error that wraps
+// inference.ErrStale. ctx also bounds the scoring.
+func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req inference.Request) (*Group, error) {
 	req.PromptIDs = prompt.IDs
+	scoring := newScoring(ctx, s, prompt, req.N)
+	sampled := false
+	defer func() {
+		if !sampled {
+			scoring.abandon()
+		}
+	}()
+	if req.N > 1 {
+		req.Ended = scoring.ended
+	}
 	out, instance, err := s.Fleet.Generate(ctx, req)
 	if err != nil {
 		return nil, err
@@ -44,71 +58,39 @@ func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req infere
 	if len(out) != req.N {
 		return nil, fmt.Errorf("%s returned %d responses, expected %d", instance, len(out), req.N)
 	}
-	g := &rollout.Group{Version: req.Version, Seed: req.Seed, Prompt: *prompt, Responses: make([]rollout.Response, len(out))}
-	for i, c := range out {
-		if req.Version != 0 && c.Version != req.Version {
+	for i := range out {
+		if c := &out[i]; req.Version != 0 && c.Version != req.Version {
 			return nil, fmt.Errorf("%w: %s returned a response of version %d, expected %d", inference.ErrStale, instance, c.Version, req.Version)
 		}
-		text := c.Text
-		if s.Text != nil {
-			text = s.Text(c.IDs)
-		}
-		g.Responses[i] = rollout.Response{Text: text, IDs: c.IDs, Logprobs: c.Logprobs, Finish: c.Finish, Version: c.Version, Instance: instance}
 	}
-	return g, nil
+	g := &rollout.Group{Version: req.Version, Seed: req.Seed, Prompt: *prompt, Responses: make([]rollout.Response, len(out))}
+	for i, a := range scoring.final(out) {
+		g.Responses[i] = rollout.Response{Text: a.text, IDs: a.IDs, Logprobs: a.Logprobs, Finish: a.Finish, Version: a.Version, Instance: instance}
+	}
+	sampled = true
+	return &Group{g, scoring}, nil
 }
 
-// Score sets the reward of each response of g. If scores is not nil, it sets its item for
-// each response too. After a failure no more scoring begins. Each scoring goroutine starts
-// the next one before its first score, so with instant rewards the later ones find nothing
-// to do.
-func (s *Sampler) Score(ctx context.Context, g *rollout.Group, scores []reward.Score) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var others conc.WaitGroup
-	var begun, scorers atomic.Int64
-	n := int64(len(g.Responses))
-	var scorer func()
-	scorer = func() {
-		last := scorers.Add(1) == int64(s.AtOnce)
-		for i := begun.Add(1) - 1; i < n && ctx.Err() == nil; i = begun.Add(1) - 1 {
-			if !last && i+1 < n {
-				others.Go(scorer)
-				last = true
-			}
-			resp := &g.Responses[i]
-			score, err := Score(ctx, s.Reward, reward.Input{Prompt: &g.Prompt, Text: resp.Text, Finish: resp.Finish, Length: len(resp.IDs)})
-			if err != nil {
-				cancel(fmt.Errorf("reward of response %d: %w", i, err))
-				continue
-			}
-			resp.Reward, resp.Parts = score.Value, score.Parts
-			if scores != nil {
-				scores[i] = score
-			}
+// Score waits until all responses of g are scored and sets their rewards. If scores is not
+// nil, it sets its item for each response too. After a failure no more scoring begins.
+func (g *Group) Score(scores []reward.Score) error {
+	answers, err := g.scoring.wait()
+	if err != nil {
+		return err
+	}
+	for i, a := range answers {
+		g.Responses[i].Reward, g.Responses[i].Parts = a.score.Value, a.score.Parts
+		if scores != nil {
+			scores[i] = a.score
 		}
 	}
-	scorer()
-	others.Wait()
-	return context.Cause(ctx)
+	return nil
 }
 
-// Score calls the reward for one response. The reward handles deadlines and retries,
-// because only it knows when scoring begins. A panic or a score that fails its Check is an
-// error.
-func Score(ctx context.Context, f reward.Func, in reward.Input) (score reward.Score, err error) {
-	defer func() { // panics.Try would allocate for each response
-		if p := recover(); p != nil {
-			r := panics.NewRecovered(1, p)
-			err = r.AsError()
-		}
-		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-	}()
-	score, err = f.Score(ctx, in)
-	if err == nil {
-		err = score.Check()
+// text returns the text of a completion as the reward and the record get it.
+func (s *Sampler) text(c *inference.Completion) string {
+	if s.Text != nil {
+		return s.Text(c.IDs)
 	}
-	return score, err
+	return c.Text
 }

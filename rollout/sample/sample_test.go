@@ -30,6 +30,16 @@ func (f *fleet) Generate(_ context.Context, req inference.Request) ([]inference.
 	return out, "fake", f.fault
 }
 
+// answers is a fleet that answers with what it returns.
+type answers func(req inference.Request) []inference.Completion
+
+func (a answers) Generate(_ context.Context, req inference.Request) ([]inference.Completion, string, error) {
+	if out := a(req); out != nil {
+		return out, "fake", nil
+	}
+	return nil, "", inference.ErrNoInstance
+}
+
 type scorer func(ctx context.Context, in reward.Input) (reward.Score, error)
 
 func (s scorer) Score(ctx context.Context, in reward.Input) (reward.Score, error) { return s(ctx, in) }
@@ -45,8 +55,8 @@ func TestSample(t *testing.T) {
 	}
 	got, err := s.Sample(t.Context(), &prompt, req)
 	require.NoError(t, err)
-	require.Equal(t, &rollout.Group{Version: 3, Seed: 11, Prompt: prompt, Responses: []rollout.Response{response(0, "raw"), response(1, "raw")}}, got)
-	req.PromptIDs = prompt.IDs
+	require.Equal(t, &rollout.Group{Version: 3, Seed: 11, Prompt: prompt, Responses: []rollout.Response{response(0, "raw"), response(1, "raw")}}, got.Group)
+	req.PromptIDs, f.got.Ended = prompt.IDs, nil
 	require.Equal(t, req, f.got)
 	s.Text = func(ids []int32) string { return fmt.Sprint(ids[0]) }
 	got, err = s.Sample(t.Context(), &prompt, req)
@@ -70,9 +80,13 @@ func TestSample(t *testing.T) {
 
 func TestScore(t *testing.T) {
 	t.Parallel()
-	group := func() *rollout.Group {
-		return &rollout.Group{Prompt: rollout.Prompt{ID: "p"}, Responses: []rollout.Response{
-			{Text: "a", IDs: []int32{1}, Finish: rollout.Stop}, {Text: "b", IDs: []int32{1, 2}, Finish: rollout.Length}}}
+	group := func(ctx context.Context, score scorer, atOnce int) *Group {
+		s := Sampler{Reward: score, AtOnce: atOnce, Fleet: answers(func(inference.Request) []inference.Completion {
+			return []inference.Completion{{Text: "a", IDs: []int32{1}, Finish: rollout.Stop}, {Text: "b", IDs: []int32{1, 2}, Finish: rollout.Length}}
+		})}
+		g, err := s.Sample(ctx, &rollout.Prompt{ID: "p"}, inference.Request{N: 2})
+		require.NoError(t, err)
+		return g
 	}
 	want := []reward.Score{
 		{Value: 1, Parts: map[string]float64{"x": 1}, Answer: "a", Verdict: reward.Right},
@@ -85,10 +99,9 @@ func TestScore(t *testing.T) {
 		return want[in.Length-1], nil
 	}
 	for _, atOnce := range []int{1, 2, 8} {
-		g := group()
+		g := group(t.Context(), right, atOnce)
 		scores := make([]reward.Score, len(g.Responses))
-		err := (&Sampler{Reward: scorer(right), AtOnce: atOnce}).Score(t.Context(), g, scores)
-		require.NoError(t, err)
+		require.NoError(t, g.Score(scores))
 		require.Equal(t, want, scores)
 		for i := range want {
 			require.Equal(t, want[i].Value, g.Responses[i].Reward)
@@ -123,12 +136,11 @@ func TestScore(t *testing.T) {
 			}
 			return score(ctx, in)
 		}
-		err := (&Sampler{Reward: scorer(second), AtOnce: 2}).Score(t.Context(), group(), nil)
+		err := group(t.Context(), second, 2).Score(nil)
 		require.ErrorContains(t, err, "reward of response 1: "+fault)
 	}
 	stop := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stop)
-	err := (&Sampler{Reward: scorer(right), AtOnce: 2}).Score(ctx, group(), nil)
-	require.Equal(t, stop, err)
+	require.Equal(t, stop, group(ctx, right, 2).Score(nil))
 }

@@ -150,13 +150,13 @@ func (r *run) task(ctx context.Context, i, j int) error {
 		return fmt.Errorf("%s: prompt %s: %w", set.Name, p.ID, err)
 	}
 	scores := make([]reward.Score, len(group.Responses))
-	err = r.sampler.Score(ctx, group, scores)
+	err = group.Score(scores)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	result := Result{Set: set.Name, Index: j, PromptID: p.ID, Prompt: p.Text, Question: p.Asked(), Answer: p.Answer, Source: p.Source}
 	if err == nil {
-		result.Responses = responses(group, scores)
+		result.Responses = responses(group.Group, scores)
 		if err := r.record.write(&result); err != nil {
 			return err
 		}
