@@ -34,7 +34,7 @@ func (w *Weights) Load(dir string) error {
 
 // CheckFolder checks that a model folder's safetensors fit this shape, without
 // reading or allocating values. The error names the first tensor that is missing, has
-// another shape, or belongs to a decoder that computes something else.
+// another shape or type, or belongs to a decoder that computes something else.
 func (c *Config) CheckFolder(dir string) error {
 	f, err := checkpoint.OpenFolder(dir)
 	if err != nil {
@@ -42,7 +42,13 @@ func (c *Config) CheckFolder(dir string) error {
 	}
 	defer f.Close() //nolint:errcheck // only read
 	for _, p := range c.params() {
-		if _, err := p.Find("", f); err != nil {
+		t, err := p.Find("", f)
+		if err == nil {
+			if err = t.ReadAt(nil, 0); err != nil { // its type
+				err = fmt.Errorf("load weights: %w", err)
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}

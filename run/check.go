@@ -77,16 +77,17 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	if err != nil {
 		return err
 	}
-	if c.task.name == trainTask {
-		c.found.Reward = &findings.Reward{Tried: c.reward.External()}
-		if err := c.probe(ctx); err != nil {
-			return err
-		}
-		if _, err := c.listen(); err != nil {
-			return err
-		}
+	if c.task.name == sftTask {
+		return c.tryWeights()
 	}
-	return c.tryWeights()
+	c.found.Reward = &findings.Reward{Tried: c.reward.External()}
+	if _, err := c.listen(); err != nil {
+		return err
+	}
+	if err := c.tryWeights(); err != nil {
+		return err
+	}
+	return c.probe(ctx)
 }
 
 // describe adds what read found, as far as it came.

@@ -49,15 +49,15 @@ func (t *training) open(ctx context.Context) error {
 	if err := t.try(ctx); err != nil {
 		return err
 	}
-	t.openTrace()
-	if err := t.startInstances(ctx); err != nil {
-		return err
-	}
 	var err error
 	if t.control, err = t.listen(); err != nil {
 		return err
 	}
 	if err := t.job.open(); err != nil {
+		return err
+	}
+	t.openTrace()
+	if err := t.startInstances(ctx); err != nil {
 		return err
 	}
 	if t.control != nil {
