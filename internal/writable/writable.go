@@ -51,7 +51,7 @@ func File(path string) error {
 // as a full disk, are failures of a place that is.
 func Refused(err error) bool {
 	for _, refusal := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR,
-		syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOTSUP} {
+		syscall.ELOOP, syscall.EINVAL, syscall.ENAMETOOLONG, syscall.ENOTSUP} {
 		if errors.Is(err, refusal) {
 			return true
 		}
