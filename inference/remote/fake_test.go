@@ -256,7 +256,9 @@ func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (a
 		if f.trainer != "" && f.trainer != body["id"] {
 			return object{"error": object{"message": "held by another trainer"}}, 409
 		}
-		f.trainer = body["id"].(string)
+		if body["try"] != true {
+			f.trainer = body["id"].(string)
+		}
 		return object{}, 200
 	case "DELETE /v1/trainer":
 		f.trainer = ""

@@ -44,6 +44,27 @@ func TestServerIsHeld(t *testing.T) {
 	})
 }
 
+// A trainer that only tries learns whether the server would accept it and leaves no claim.
+func TestServerIsTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t, EasyRL)
+		cfg := f.config()
+		cfg.Trainer = Trainer{ID: "a", Name: "run a", Try: true}
+		for _, holder := range []string{"", "a"} {
+			f.set(func() { f.trainer = holder })
+			a, err := Dial(t.Context(), cfg)
+			require.NoError(t, err)
+			<-time.After(3 * beat)
+			require.NoError(t, a.Close())
+			require.Equal(t, holder, f.trainer)
+		}
+		f.set(func() { f.trainer = "b" })
+		_, err := Dial(t.Context(), cfg)
+		require.EqualError(t, err, "instance http://fake:8000: POST /v1/trainer: status 409: held by another trainer")
+		require.Equal(t, "b", f.trainer)
+	})
+}
+
 // A run that ends during a publish releases its servers.
 func TestReleasesServerAfterCancelledPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -212,7 +212,14 @@ func TestOneTrainerAtATime(t *testing.T) {
 	}
 	require.Equal(t, http.StatusBadRequest, take(""))
 	require.Equal(t, http.StatusBadRequest, take(strings.Repeat("x", 5000)))
+	try := func(id string) int {
+		status, _, _ := call(t, s, http.MethodPost, "/v1/trainer", fmt.Sprintf(`{"id":%q,"try":true}`, id))
+		return status
+	}
+	require.Equal(t, http.StatusOK, try("b"), "which takes nothing")
 	require.Equal(t, http.StatusOK, take("a"))
+	require.Equal(t, http.StatusOK, try("a"))
+	require.Equal(t, http.StatusConflict, try("b"))
 	require.Equal(t, http.StatusConflict, take("b"))
 	for _, query := range []string{"", "&trainer=b"} {
 		status, data := update(query)
