@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/easyrl/easyrl/internal/peer"
 	"github.com/easyrl/easyrl/reward/program"
 )
 
@@ -75,9 +76,9 @@ func (c *Client) plain(ctx context.Context, err error) error {
 	}
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
-		return wrapped.Err
+		err = wrapped.Err
 	}
-	return err
+	return peer.Fault(err)
 }
 
 // passes reports whether a status is transient.

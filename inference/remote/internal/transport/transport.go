@@ -17,6 +17,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/internal/flow"
+	"github.com/easyrl/easyrl/internal/peer"
 )
 
 const (
@@ -186,7 +187,7 @@ func (c *Client) exchange(ctx context.Context, k Call, out any) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	default:
-		return err
+		return peer.Fault(err)
 	}
 	if out == nil {
 		return nil
