@@ -1,10 +1,13 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"runtime"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/run/memory"
@@ -54,20 +57,12 @@ type checking struct {
 
 // run prepares the job. The static part reads files only.
 func (c *checking) run(ctx context.Context, static bool) error {
-	training, sampling, lends := shareThreads(c.cfg)
-	c.found.Threads = findings.Threads{Training: training, Idle: training}
-	if c.task.name == trainTask {
-		n := c.cfg.Inference.Instances
-		c.found.Threads.Sampling, c.found.Threads.Instances = sampling, n
-		if lends {
-			c.found.Threads.Idle += n * sampling
-		}
-	}
 	err := c.read()
 	c.describe()
 	if err != nil || static {
 		return err
 	}
+	c.found.Threads = c.threads()
 	limit := memory.OfMachine()
 	c.found.Memory.Limit = &limit
 	err = c.try(ctx)
@@ -90,6 +85,20 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	return c.probe(ctx)
 }
 
+// threads returns how the run divides the cores.
+func (c *checking) threads() *findings.Threads {
+	if c.task.name == sftTask {
+		return &findings.Threads{Training: cmp.Or(c.cfg.Device.Threads, runtime.GOMAXPROCS(0))}
+	}
+	n := c.cfg.Inference.Instances
+	training, sampling, lends := cores.Share(c.cfg)
+	threads := &findings.Threads{Training: training, Idle: training, Sampling: sampling, Instances: n}
+	if lends {
+		threads.Idle += n * sampling
+	}
+	return threads
+}
+
 // describe adds what read found, as far as it came.
 func (c *checking) describe() {
 	if c.folder == nil {
@@ -102,11 +111,11 @@ func (c *checking) describe() {
 	s := c.folder.Shape
 	c.found.Model = &findings.Model{Source: c.folder.Source, Type: s.Type, Parameters: s.NumParams(), Layers: s.Layers, Hidden: s.HiddenSize,
 		Vocabulary: s.VocabSize, Context: s.MaxPositions, Template: c.folder.Template != nil, Random: c.folder.Dir == ""}
-	c.found.Memory = &findings.Memory{Need: c.needs()}
-	c.found.Memory.Certain, c.found.Memory.Most = c.found.Memory.Need.Certain(), c.found.Memory.Need.Most()
 	if c.examples == 0 {
 		return
 	}
+	needs := c.needs()
+	c.found.Memory = &findings.Memory{Need: needs, Certain: needs.Certain(), Most: needs.Most()}
 	c.found.Data = &findings.Data{Key: c.task.key, Usable: c.examples, Dropped: c.dropped, Eval: []findings.Set{}}
 	for _, set := range c.sets {
 		c.found.Data.Eval = append(c.found.Data.Eval, findings.Set{Name: set.Name, Usable: len(set.Prompts)})

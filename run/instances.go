@@ -9,6 +9,7 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/instances"
 )
 
@@ -23,7 +24,7 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 			return nil, usage.Errorf("inference.weights_dir: %w", err)
 		}
 	}
-	_, each, _ := shareThreads(cfg)
+	_, each, _ := cores.Share(cfg)
 	deps.Engine = func(ec engine.Config) (*engine.Engine, error) { return StartEngine(f, ec, each) }
 	if deps.Fleet = fleet.DefaultConfig(); fc != nil {
 		deps.Fleet = *fc

@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/report/advice"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/sink"
+	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -57,7 +58,7 @@ func (j *job) openMonitor() error {
 
 // adviceOn returns what the adviser needs to know about a run.
 func adviceOn(cfg *configs.Config) advice.Run {
-	training, each, lends := shareThreads(cfg)
+	training, each, lends := cores.Share(cfg)
 	servers := cfg.Inference.Kind != configs.Embedded || len(cfg.Inference.Endpoints) > 0
 	on := advice.Run{Mode: cfg.Run.Mode, Servers: servers, Training: training, Sampling: each * cfg.Inference.Instances, Lends: lends,
 		Band: advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, Clip: cfg.Train.ClipGrad,

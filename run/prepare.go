@@ -37,6 +37,7 @@ type preparation struct {
 	reader   *dataset.Reader
 	examples int // usable prompts or demonstrations
 	dropped  int // others in the same files
+	tokens   memory.Tokens
 
 	prompts [][]rollout.Prompt             // of train, per file
 	sets    []evaluate.Set                 // of train, held out
@@ -117,7 +118,7 @@ func (p *preparation) read() (err error) {
 // needs returns the memory that the run needs.
 func (p *preparation) needs() memory.Need {
 	each := instances.EngineConfig(p.cfg, "", p.folder.Shape)
-	return memory.Of(p.cfg, p.folder.Shape, each, p.task.name == sftTask)
+	return memory.Of(p.cfg, p.folder.Shape, each, p.tokens, p.task.name == sftTask)
 }
 
 // readPrompts reads the prompts to train and to evaluate on.
@@ -129,6 +130,12 @@ func (p *preparation) readPrompts() (err error) {
 	}
 	all := slices.Concat(p.prompts...)
 	p.examples = len(all)
+	longest, r := 0, &p.cfg.Rollout
+	for i := range all {
+		longest = max(longest, len(all[i].IDs))
+	}
+	response := min(r.MaxTokens, p.folder.Shape.MaxPositions-longest)
+	p.tokens = memory.Tokens{Sequence: longest + response, Step: r.PromptsPerStep * (longest + r.GroupSize*response)}
 	for _, n := range dropped {
 		p.dropped += n
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -190,7 +191,7 @@ func (j *replay) takeStep(ctx context.Context, model string, groups []rollout.Gr
 		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Warn: j.warn,
 		Progress: func(_ int, values report.Values) { _, _ = fmt.Fprintln(j.opts.Log, report.Summary(values)) },
 	}, trainer.Rollouts{
-		Loss: cfg.Loss, MaxTokens: longest, Cores: func() int { return Cores(cfg.Device.Threads) }, Publish: publishNothing,
+		Loss: cfg.Loss, MaxTokens: longest, Cores: func() int { return cores.Busy(cfg.Device.Threads) }, Publish: publishNothing,
 		Prompt:  func(int) rollout.Prompt { return rollout.Prompt{} },
 		Produce: func(context.Context, rollout.Batch) rollout.Stream { return stream },
 	})

@@ -70,6 +70,10 @@ func (p *preparation) readDemonstrations() error {
 	}
 	all := slices.Concat(lists...)
 	p.examples = len(all)
+	for i := range all {
+		p.tokens.Sequence = max(p.tokens.Sequence, len(all[i].Prompt)+len(all[i].Response))
+	}
+	p.tokens.Step = cfg.SFT.BatchSize * p.tokens.Sequence
 	p.demos.Example = func(i int) trainer.Demonstration { return all[order.At(i)] }
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/trainer"
@@ -80,7 +81,7 @@ func (t *training) open(ctx context.Context) error {
 // startInstances starts the run's engines and connects to its servers.
 func (t *training) startInstances(ctx context.Context) (err error) {
 	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
-		Spans: t.spans, Rest: lend(t.dev, t.cfg), Warn: t.warn, Dir: t.cfg.Run.Dir})
+		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Warn: t.warn, Dir: t.cfg.Run.Dir})
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func (t *training) connect() error {
 
 // cores returns a function for trainer.Rollouts.Cores.
 func (t *training) cores() func() int {
-	own := ownCores(t.cfg) // before giveWay
+	own := cores.Own(t.cfg) // before GiveWay
 	return func() int {
 		served, known := t.instances.Fleet().Cores()
 		if !known {
@@ -170,7 +171,7 @@ func (t *training) train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	restore := giveWay(1 + cfg.Inference.Instances)
+	restore := cores.GiveWay(1 + cfg.Inference.Instances)
 	err = loop.Run(ctx)
 	restore()
 	if traceErr := t.spans.WriteFile(t.tracePath()); err == nil {

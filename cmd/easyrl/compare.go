@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/run/compare"
+	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/summary"
 )
 
@@ -27,7 +28,7 @@ func compareVerb(std streams) cli.Verb {
 			easyrl compare run.toml -repeats 3 -resume`,
 		Flags: cli.NewFlags(),
 	}
-	o := compare.Options{Threads: run.ShareThreads, Cores: runtime.GOMAXPROCS(0)}
+	o := compare.Options{Threads: cores.ShareOf, Cores: runtime.GOMAXPROCS(0)}
 	set := addSettings(v.Flags)
 	modes := v.Flags.String("modes", "", "`LIST` modes to compare; the first is the baseline (default sync,periodic-async,colocated; with -sweep, the run's own mode)")
 	v.Flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…` run each mode with each of these values")

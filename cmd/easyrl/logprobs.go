@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
-	"github.com/easyrl/easyrl/run"
+	"github.com/easyrl/easyrl/run/logprobs"
 )
 
 func logprobsVerb(std streams) cli.Verb {
@@ -42,7 +42,7 @@ func logprobsVerb(std streams) cli.Verb {
 		if err != nil {
 			return err
 		}
-		return run.Logprobs(ctx, f, float32(*temperature), *threads, in, name, std.out)
+		return logprobs.Run(ctx, f, float32(*temperature), *threads, in, name, std.out)
 	}
 	return v
 }

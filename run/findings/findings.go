@@ -23,7 +23,7 @@ type Findings struct {
 	Config   map[string]any    `json:"config"` // every value, by section and key
 	SetBy    map[string]string `json:"set_by"` // where each key was set
 	Ranks    []Rank            `json:"ranks"`
-	Threads  Threads           `json:"threads"`
+	Threads  *Threads          `json:"threads,omitempty"` // of this machine
 	Folder   *Folder           `json:"folder,omitempty"`
 	Model    *Model            `json:"model,omitempty"`
 	Data     *Data             `json:"data,omitempty"`
@@ -143,7 +143,9 @@ func (f *Findings) WriteText(w io.Writer) error {
 	for _, r := range f.Ranks {
 		line("rank %d: dp %d, tp %d, pp %d", r.Rank, r.DP, r.TP, r.PP)
 	}
-	line("threads: %s", &f.Threads)
+	if f.Threads != nil {
+		line("threads: %s", f.Threads)
+	}
 	for _, s := range f.Servers {
 		line("server: %s", &s)
 	}

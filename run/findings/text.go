@@ -82,6 +82,9 @@ func (m *Memory) write(line func(format string, args ...any)) {
 		line("memory of each of %d instances (estimated): kv %s (%d pages), activations up to %s (%d rows)", m.Instances,
 			size(m.Cache), m.Pages, size(m.Running), m.EngineRows)
 	}
+	if m.Sent > 0 {
+		line("memory of the weights that servers receive: %s", size(m.Sent))
+	}
 	line("memory in total (estimated): %s, plus %s while a checkpoint is written", size(m.Most-m.Saved), size(m.Saved))
 	if m.Limit != nil && m.Limit.Bytes > 0 {
 		line("memory of %s: %s", m.Limit.Of, size(m.Limit.Bytes))

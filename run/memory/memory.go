@@ -4,10 +4,12 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
@@ -25,6 +27,8 @@ type Need struct {
 	Moments   int64 `json:"optimizer"`
 	// Saved holds the copies of weights and moments while a checkpoint is written.
 	Saved int64 `json:"checkpoint"`
+	// Sent is the copy that easyrl servers receive.
+	Sent int64 `json:"servers"`
 	// Activations is the most that the trainer's passes over Rows tokens need.
 	Activations int64 `json:"activations"`
 	Rows        int   `json:"rows"`
@@ -40,13 +44,15 @@ type Need struct {
 }
 
 // Of returns the memory that training a model of this shape needs; sft means supervised
-// training. each is the configuration of the run's engines.
-func Of(cfg *configs.Config, shape *model.Config, each engine.Config, sft bool) Need {
+// training. each is the configuration of the run's engines, most the size of its data.
+func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool) Need {
 	one := 4 * shape.NumParams()
-	n := Need{Copies: 3, Gradients: one, Moments: 2 * one, Saved: 3 * one, Rows: rows(cfg, shape, sft), elsewhere: cfg.Device.Kind != device.CPU}
+	n := Need{Copies: 3, Gradients: one, Moments: 2 * one, Saved: 3 * one, elsewhere: cfg.Device.Kind != device.CPU}
 	if shape.Tied { // the embedding and the output projection have separate gradients
 		n.Gradients += 4 * int64(shape.VocabSize) * int64(shape.HiddenSize)
 	}
+	// A pass has as many rows as fit, unless a step has fewer or a sequence more.
+	n.Rows = min(max(cfg.Train.MicroBatchTokens, most.Sequence), most.Step)
 	n.Activations = activations(shape, n.Rows, cfg.Train.Recompute)
 	if sft {
 		n.Copies, n.Weights = 1, one
@@ -59,6 +65,9 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, sft bool) 
 	if cfg.Loss.OldPolicy == loss.PreviousStep {
 		n.Saved += one
 	}
+	if serves(&cfg.Inference) {
+		n.Sent = one
+	}
 	if n.Instances = cfg.Inference.Instances; n.Instances > 0 {
 		n.Pages, n.EngineRows = each.Pages(shape.MaxPositions), each.Rows(shape.MaxPositions)
 		n.Cache, n.Running = model.CacheBytes(shape, n.Pages), model.RunnerBytes(shape, n.EngineRows, each.MaxRunning)
@@ -66,15 +75,18 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, sft bool) 
 	return n
 }
 
-// rows returns the most rows that one pass of the trainer has: train.micro_batch_tokens or a
-// longer sequence, but not more than a step has.
-func rows(cfg *configs.Config, shape *model.Config, sft bool) int {
-	if sft {
-		return min(max(cfg.Train.MicroBatchTokens, shape.MaxPositions), cfg.SFT.BatchSize*shape.MaxPositions)
-	}
-	prompt, response := min(cfg.Data.MaxPromptTokens, shape.MaxPositions), min(cfg.Rollout.MaxTokens, shape.MaxPositions)
-	longest := min(prompt+response, shape.MaxPositions)
-	return min(max(cfg.Train.MicroBatchTokens, longest), cfg.Rollout.PromptsPerStep*(prompt+cfg.Rollout.GroupSize*response))
+// serves reports whether the run has easyrl servers, to which it sends weights from memory.
+func serves(c *configs.Inference) bool {
+	return c.Kind != configs.Embedded && slices.ContainsFunc(c.Endpoints, func(text string) bool {
+		e, err := remote.ParseEndpoint(text, c.Kind)
+		return err == nil && e.Kind == remote.EasyRL
+	})
+}
+
+// Tokens are numbers of tokens, at most.
+type Tokens struct {
+	Sequence int // in a prompt with one response
+	Step     int // in all sequences of a step
 }
 
 // activations returns the memory of a pass over this many rows. It grows with the rows.
@@ -88,7 +100,7 @@ func activations(shape *model.Config, rows int, recompute bool) int64 {
 
 // Certain returns the memory that the run allocates whatever its data.
 func (n *Need) Certain() int64 {
-	host := n.Saved + int64(n.Instances)*(n.Cache+n.Running)
+	host := n.Saved + n.Sent + int64(n.Instances)*(n.Cache+n.Running)
 	if n.elsewhere {
 		return host
 	}
@@ -111,7 +123,7 @@ func (n *Need) Check(limit Limit, warn func(format string, args ...any)) error {
 		return nil
 	case n.Certain() > limit.Bytes:
 		return usage.Errorf("the run needs %s of memory, expected at most %s, the memory of %s: %s. %s",
-			Text(n.Certain()), Text(limit.Bytes), limit.Of, n.parts(), n.remedy())
+			Text(n.Certain()), Text(limit.Bytes), limit.Of, n.parts(), n.remedy(limit))
 	case n.Most() > limit.Bytes:
 		warn("the run may need %s of memory, more than the %s of %s: a pass over %d tokens takes up to %s. Lower train.micro_batch_tokens, or set train.recompute = true.",
 			Text(n.Most()), Text(limit.Bytes), limit.Of, n.Rows, Text(n.Activations))
@@ -126,6 +138,9 @@ func (n *Need) parts() string {
 		list = append(list, "weights "+Text(n.Weights)+copies(n.Copies), "gradients "+Text(n.Gradients), "optimizer "+Text(n.Moments))
 	}
 	list = append(list, "checkpoints "+Text(n.Saved))
+	if n.Sent > 0 {
+		list = append(list, "weights for servers "+Text(n.Sent))
+	}
 	if n.Instances > 0 {
 		list = append(list, "instances "+Text(int64(n.Instances)*(n.Cache+n.Running)))
 	}
@@ -140,8 +155,8 @@ func copies(n int) string {
 }
 
 // remedy says how to make a run smaller that does not fit.
-func (n *Need) remedy() string {
-	if 2*int64(n.Instances)*(n.Cache+n.Running) > n.Certain() {
+func (n *Need) remedy(limit Limit) string {
+	if n.Certain()-int64(n.Instances)*(n.Cache+n.Running) < limit.Bytes {
 		return "Lower inference.max_running or inference.instances."
 	}
 	return "Choose a smaller model or a larger machine."

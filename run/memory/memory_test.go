@@ -39,19 +39,30 @@ func TestNeed(t *testing.T) {
 		{"previous step", func(c *configs.Config) { c.Loss.OldPolicy = "previous-step" }, false, 3, 4, 1},
 		{"three instances", func(c *configs.Config) { c.Inference.Instances = 3 }, false, 3, 3, 3},
 		{"servers", func(c *configs.Config) { c.Inference.Instances = 0 }, false, 3, 3, 0},
+		{"easyrl servers", func(c *configs.Config) {
+			c.Inference.Instances, c.Inference.Kind, c.Inference.Endpoints = 0, "vllm", []string{"http://a", "easyrl=http://b"}
+		}, false, 3, 3, 0},
+		{"other servers", func(c *configs.Config) {
+			c.Inference.Instances, c.Inference.Kind, c.Inference.Endpoints = 0, "vllm", []string{"http://a"}
+		}, false, 3, 3, 0},
 		{"sft", func(c *configs.Config) { c.Loss.Beta = 0.1 }, true, 1, 3, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := configs.Default()
 			test.change(&cfg)
-			n := Of(&cfg, shape, each, test.sft)
+			n := Of(&cfg, shape, each, Tokens{50, 5000}, test.sft)
 			require.EqualValues(t, test.copies*one, n.Weights)
 			require.EqualValues(t, one+embedding, n.Gradients)
 			require.EqualValues(t, 2*one, n.Moments)
 			require.EqualValues(t, test.saved*one, n.Saved)
 			require.EqualValues(t, test.engines, n.Instances)
-			all := (test.copies+3+test.saved)*one + embedding
+			sent := 0
+			if test.name == "easyrl servers" {
+				sent = one
+			}
+			require.EqualValues(t, sent, n.Sent)
+			all := (test.copies+3+test.saved)*one + embedding + sent
 			if test.engines > 0 {
 				require.EqualValues(t, cache, n.Cache)
 				all += test.engines * (cache + int(n.Running))
@@ -59,35 +70,23 @@ func TestNeed(t *testing.T) {
 			require.EqualValues(t, all, n.Certain())
 			require.EqualValues(t, int64(all)+n.Activations, n.Most())
 			cfg.Device.Kind = "./other.so"
-			n = Of(&cfg, shape, each, test.sft)
-			require.EqualValues(t, int64(test.saved*one+test.engines*cache)+int64(test.engines)*n.Running, n.Certain(), "the rest is on the device")
+			n = Of(&cfg, shape, each, Tokens{50, 5000}, test.sft)
+			require.EqualValues(t, int64(sent+test.saved*one+test.engines*cache)+int64(test.engines)*n.Running, n.Certain(), "the rest is on the device")
 			require.Equal(t, n.Certain(), n.Most())
 		})
 	}
 }
 
-// A pass has as many rows as fit, unless a step has fewer or a sequence more.
-func TestRows(t *testing.T) {
+func TestActivations(t *testing.T) {
 	t.Parallel()
 	shape, err := model.ParseConfig([]byte(tiny))
 	require.NoError(t, err)
-	for _, test := range []struct {
-		micro, prompts, group, most, prompt int
-		sft                                 bool
-		want                                int
-	}{
-		{100, 10, 4, 20, 10, false, 100},
-		{100_000, 10, 4, 20, 10, false, 10 * (10 + 4*20)},
-		{8, 10, 4, 20, 10, false, 30},
-		{8, 10, 4, 1000, 1000, false, 64},
-		{100, 10, 0, 0, 0, true, 100},
-		{10_000, 10, 0, 0, 0, true, 640},
-		{8, 10, 0, 0, 0, true, 64},
-	} {
-		cfg := configs.Default()
-		cfg.Train.MicroBatchTokens, cfg.Rollout.PromptsPerStep, cfg.Rollout.GroupSize = test.micro, test.prompts, test.group
-		cfg.Rollout.MaxTokens, cfg.Data.MaxPromptTokens, cfg.SFT.BatchSize = test.most, test.prompt, test.prompts
-		require.Equal(t, test.want, rows(&cfg, shape, test.sft), test)
+	cfg := configs.Default()
+	for _, test := range []struct{ micro, sequence, step, rows int }{{100, 30, 900, 100}, {100_000, 30, 900, 900}, {8, 30, 900, 30}, {8, 30, 20, 20}} {
+		cfg.Train.MicroBatchTokens = test.micro
+		n := Of(&cfg, shape, engine.Config{MaxRunning: 1}, Tokens{test.sequence, test.step}, true)
+		require.Equal(t, test.rows, n.Rows)
+		require.Equal(t, model.ActivationBytes(shape, test.rows, test.rows, false), n.Activations)
 	}
 	exact := model.ActivationBytes(shape, 100_000, 100_000, false)
 	require.InEpsilon(t, exact, activations(shape, 100_000, false), 1e-3)
@@ -117,6 +116,8 @@ func TestCheck(t *testing.T) {
 		"optimizer 4.0 GiB, checkpoints 6.0 GiB. Choose a smaller model or a larger machine.")
 	n.Instances, n.Cache = 2, 10*gib
 	_, err = check(18 * gib)
+	require.ErrorContains(t, err, ", instances 20.0 GiB. Choose a smaller model or a larger machine.")
+	_, err = check(19 * gib)
 	require.ErrorContains(t, err, "the run needs 38.0 GiB of memory, ")
 	require.ErrorContains(t, err, ", instances 20.0 GiB. Lower inference.max_running or inference.instances.")
 	require.Equal(t, "0.5 MiB", Text(1<<19))

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/easyrl/easyrl/run/cores"
+
 	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/checkpoint"
@@ -56,7 +58,7 @@ func (l loaded) Checksum() string { return l.sum }
 // open starts the engine with the folder's own weights as version 0.
 func (s *hosted) open(ctx context.Context, f *folder.Folder, name string, threads, maxRunning int) (err error) {
 	s.info = api.Info{Context: f.Shape.MaxPositions, Vocab: f.Shape.VocabSize, Created: time.Now().Unix(), Root: f.Dir, Config: folder.Fingerprint(f.Shape),
-		Layout: panels.Layout, Cores: run.Cores(threads)}
+		Layout: panels.Layout, Cores: cores.Busy(threads)}
 	if s.dev, err = run.OpenCPU(threads); err != nil {
 		return err
 	}

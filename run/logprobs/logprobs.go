@@ -1,4 +1,5 @@
-package run
+// Package logprobs prints the log-probabilities of given tokens.
+package logprobs
 
 import (
 	"context"
@@ -12,18 +13,19 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu/device"
 )
 
 // maxLine is the maximum length of a line of JSON input, in bytes.
 const maxLine = 64 << 20
 
-// Logprobs reads lines of JSON with token ids from in and writes a line with the
+// Run reads lines of JSON with token ids from in and writes a line with the
 // trainer's log-probabilities of each to out. name is in's name in errors. threads is
 // the number of CPU threads, 0 for all. An invalid line is a usage error.
-func Logprobs(ctx context.Context, f *folder.Folder, temperature float32, threads int, in io.Reader, name string, out io.Writer) error {
-	dev, err := OpenCPU(threads)
+func Run(ctx context.Context, f *folder.Folder, temperature float32, threads int, in io.Reader, name string, out io.Writer) error {
+	dev, err := device.Open(device.CPU, threads)
 	if err != nil {
-		return err
+		return usage.Wrap(err)
 	}
 	defer dev.Close() //nolint:errcheck // only read from
 	w, err := f.Weights(dev)
@@ -32,11 +34,11 @@ func Logprobs(ctx context.Context, f *folder.Folder, temperature float32, thread
 	}
 	tape := model.NewTape(dev, f.Shape)
 	defer tape.Close()
-	return logprobs(ctx, tape, w, temperature, in, name, out)
+	return run(ctx, tape, w, temperature, in, name, out)
 }
 
-// logprobs is Logprobs with an open tape and loaded weights.
-func logprobs(ctx context.Context, tape *model.Tape, w *model.Weights, temperature float32, in io.Reader, name string, out io.Writer) error {
+// run is Run with an open tape and loaded weights.
+func run(ctx context.Context, tape *model.Tape, w *model.Weights, temperature float32, in io.Reader, name string, out io.Writer) error {
 	answers := json.NewEncoder(out)
 	for line := range jsonlines.Read(ctx, in, maxLine) {
 		ids, err := parseIDs(line, w.Config)
