@@ -399,11 +399,36 @@ func (b *breaker) connections(t *testing.T) {
 			b.add("train", kind+" server answers "+name, "0 instances are available, expected at least 1", fmt.Sprintf("inference={kind=%q,endpoints=[%q]}", kind, s.URL)).code = exitFailed
 		}
 	}
+	for name, linger := range map[string]int{"closes": -1, "resets": 0} {
+		b.add("train", "server that "+name, "0 instances are available", fmt.Sprintf(`inference={kind="easyrl",endpoints=["http://%s"]}`, hangsUp(t, linger))).code = exitFailed
+		b.add("train", "reward service that "+name, "reward start-up check", fmt.Sprintf(`reward={kind="http",url="http://%s",timeout=1.0}`, hangsUp(t, linger))).code = exitFailed
+	}
 	taken := takenServer(t)
 	b.add("train", "server of another trainer", "instance is held by trainer", fmt.Sprintf(`inference={kind="easyrl",endpoints=[%q]}`, taken)).code = exitFailed
 	for i := first; i < len(b.all); i++ {
 		b.all[i].static = false
 	}
+}
+
+// hangsUp returns the address of a server that closes connections, with a reset if linger
+// is 0.
+func hangsUp(t *testing.T, linger int) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 1<<16))
+			_ = c.(*net.TCPConn).SetLinger(linger)
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
 }
 
 // takenServer returns the address of a server that refuses trainers.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +33,103 @@ func TestCheck(t *testing.T) {
 	require.Contains(t, out, "\n# ok: easyrl sft can read its files.")
 	require.NotContains(t, out, "# device")
 	require.Equal(t, before, files(t, dir), "nothing is left behind")
+}
+
+// The JSON document has every value with its type and origin, and what the text has.
+func TestCheckAsJSON(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	write(t, dir, "more.toml", "[reward.sources.\"prompts\"]\nkind = \"exact\"\n[eval]\nk = 3\n[rollout]\nstop = [\",,\"]\n")
+	args := []string{"check", filepath.Join(dir, "run.toml"), filepath.Join(dir, "more.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.lr=3"}
+	var found struct {
+		Task     string
+		OK       bool
+		Static   bool
+		Error    string
+		Warnings []string
+		Config   map[string]map[string]any
+		SetBy    map[string]string `json:"set_by"`
+		Model    struct {
+			Parameters int
+			Random     bool
+		}
+		Data struct {
+			Usable int
+			Eval   []struct {
+				Name   string
+				Usable int
+			}
+		}
+		Memory map[string]any
+		Device map[string]any
+		Folder map[string]any
+	}
+	status, out, stderr := command(t, append(args, "-json")...)
+	require.Zero(t, status, stderr)
+	require.NoError(t, json.Unmarshal([]byte(out), &found), out)
+	require.Equal(t, "train", found.Task)
+	require.True(t, found.OK)
+	require.Empty(t, found.Error)
+	require.Equal(t, []string{}, found.Warnings)
+	require.EqualValues(t, 3, found.Config["train"]["lr"])
+	require.EqualValues(t, 3, found.Config["eval"]["k"])
+	require.Equal(t, []any{",,"}, found.Config["rollout"]["stop"])
+	require.Equal(t, "exact", found.Config["reward"]["sources"].(map[string]any)["prompts"].(map[string]any)["kind"])
+	require.Equal(t, "-set", found.SetBy["train.lr"])
+	require.Equal(t, filepath.Join(dir, "more.toml")+":4", found.SetBy["eval.k"])
+	require.Equal(t, "default", found.SetBy["train.warmup"])
+	require.Len(t, found.SetBy, leaves(found.Config))
+	require.Equal(t, 2*(32*64+32*32+3*32*48+2*32+2*8)+16*32+32, found.Model.Parameters)
+	require.True(t, found.Model.Random)
+	require.Equal(t, 23, found.Data.Usable)
+	require.Equal(t, "prompts", found.Data.Eval[0].Name)
+	require.EqualValues(t, 3*4*found.Model.Parameters, found.Memory["weights"])
+	require.Positive(t, found.Memory["limit"].(map[string]any)["bytes"])
+	require.Contains(t, found.Device["name"], "cpu/")
+	require.EqualValues(t, 0, found.Folder["step"])
+	_, text, _ := command(t, args...)
+	for key := range found.SetBy {
+		require.Contains(t, text, key[strings.LastIndexByte(key, '.')+1:]+" = ")
+	}
+
+	status, out, stderr = command(t, append(args, "-json", "-set", "data.eval=none")...)
+	require.Equal(t, exitUsage, status)
+	require.NoError(t, json.Unmarshal([]byte(out), &found), out)
+	require.False(t, found.OK)
+	require.Contains(t, stderr, found.Error)
+}
+
+// leaves counts the values of a tree.
+func leaves[V any](tree map[string]V) (n int) {
+	for _, v := range tree {
+		switch v := any(v).(type) {
+		case map[string]any:
+			n += leaves(v)
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// A check of -resume reads the checkpoint that the run would continue.
+func TestCheckOfResume(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0", "loss.beta=0.1", "loss.old_policy=previous-step")
+	args := []string{"check", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", run), "-set", "loss.beta=0.1", "-set", "loss.old_policy=previous-step"}
+	before := files(t, dir)
+	status, out, stderr := command(t, args...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, out, "# folder: "+run+", resumes after step 2 from "+filepath.Join(run, "checkpoints", "step-000002")+"\n")
+	require.Equal(t, before, files(t, dir))
+	corrupt(t, filepath.Join(run, "checkpoints", "step-000002", "model.safetensors"))
+	for _, flag := range []string{"-static=false", "-static"} {
+		status, out, stderr = command(t, append(args, flag)...)
+		require.Zero(t, status, stderr)
+		require.Contains(t, stderr, "skipped a checkpoint: ")
+		require.Contains(t, out, ", resumes after step 1 from ")
+	}
 }
 
 // Tied embeddings have two gradients, as many as untied ones:

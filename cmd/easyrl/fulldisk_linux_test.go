@@ -86,3 +86,22 @@ func TestFullDisk(t *testing.T) {
 		})
 	}
 }
+
+// A check says of a disk without space, or of one that is read-only, what the run says.
+func TestBrokenRunsOnDisks(t *testing.T) {
+	dir := badRun(t)
+	b := &breaker{dir: dir, out: filepath.Join(dir, "out")}
+	write(t, dir, "demos.jsonl", `{"prompt":"1","response":"2"}`+"\n")
+	full, closed := smallDisk(t, 1<<20), smallDisk(t, 1<<20)
+	fill(t, full, 0)
+	require.NoError(t, os.Mkdir(filepath.Join(closed, "run"), 0o755))
+	require.NoError(t, syscall.Mount("", closed, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+	b.both("full disk", "write to run.dir: write to "+full+": no space left on device", "run.dir="+filepath.Join(full, "new"))
+	b.all[0].code, b.all[1].code = exitFailed, exitFailed
+	b.both("read-only disk", "expected a writable folder: write to "+closed+": read-only file system", "run.dir="+filepath.Join(closed, "new"))
+	b.both("folder on a read-only disk", "read-only file system", "run.dir="+filepath.Join(closed, "run"))
+	b.add("train", "weights on a read-only disk", "inference.weights_dir: write to ", fmt.Sprintf(`inference={kind="vllm",endpoints=["http://127.0.0.1:1"],weights_dir=%q}`, closed))
+	for _, broken := range b.all {
+		t.Run(broken.verb+" "+broken.name, func(t *testing.T) { broken.run(t, dir, b.out) })
+	}
+}
