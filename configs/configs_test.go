@@ -2,6 +2,7 @@ package configs
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -320,4 +321,21 @@ func FuzzLoad(f *testing.F) {
 		_, err = Load([]string{file}, nil)
 		require.NoError(t, err, "%s", out.String())
 	})
+}
+
+// A tree of values encodes, whatever the names of tables.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	r, err := Load(nil, []string{`reward.sources."a.b/c".kind=exact`, "data.weights=[1.5, 2.0]", "eval.k=7"})
+	require.NoError(t, err)
+	text, err := json.Marshal(r.Tree())
+	require.NoError(t, err)
+	var tree map[string]map[string]any
+	require.NoError(t, json.Unmarshal(text, &tree))
+	require.EqualValues(t, 7, tree["eval"]["k"])
+	require.Equal(t, []any{1.5, 2.0}, tree["data"]["weights"])
+	require.Equal(t, []any{}, tree["data"]["train"])
+	require.Equal(t, map[string]any{"a.b/c": map[string]any{"kind": "exact", "think": false}}, tree["reward"]["sources"])
+	require.Equal(t, "-set", r.Origins()[`reward.sources."a.b/c".kind`])
+	require.Equal(t, "default", r.Origins()["eval.temperature"])
 }

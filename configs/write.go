@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -65,8 +64,7 @@ func (r *Resolved) Values(section string) map[string]string {
 	return values
 }
 
-// Tree returns all values as they are encoded in JSON, by section and key, without unused
-// keys. Numbers that JSON lacks become text.
+// Tree returns all values, by section and key, without unused keys.
 func (r *Resolved) Tree() map[string]any {
 	tree := map[string]any{}
 	for _, f := range shapeOf(&r.Config).fields {
@@ -88,19 +86,16 @@ func (r *Resolved) Tree() map[string]any {
 	return tree
 }
 
-// jsonValue returns v as a value that encodes in JSON.
+// jsonValue returns v as a value that encodes in JSON. An empty list is not null.
 func jsonValue(v reflect.Value) any {
-	switch {
-	case v.CanFloat() && (math.IsInf(v.Float(), 0) || math.IsNaN(v.Float())):
-		return format(v)
-	case v.Kind() == reflect.Slice:
-		items := []any{}
-		for i := range v.Len() {
-			items = append(items, jsonValue(v.Index(i)))
-		}
-		return items
+	if v.Kind() != reflect.Slice {
+		return v.Interface()
 	}
-	return v.Interface()
+	items := []any{}
+	for i := range v.Len() {
+		items = append(items, jsonValue(v.Index(i)))
+	}
+	return items
 }
 
 // Origins returns where each key was set, without unused keys.
