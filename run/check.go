@@ -39,14 +39,14 @@ func Check(ctx context.Context, resolved *configs.Resolved, opts Options, check 
 	err := c.run(ctx, check.Static)
 	c.close()
 	c.found.OK, c.found.Warnings = err == nil, append(c.found.Warnings, c.said...)
-	print := c.found.WriteText
+	write := c.found.WriteText
 	if check.JSON {
-		print = c.found.WriteJSON
+		write = c.found.WriteJSON
 		if err != nil {
 			c.found.Error = err.Error()
 		}
 	}
-	return errors.Join(err, print(opts.Out))
+	return errors.Join(err, write(opts.Out))
 }
 
 // checking is a job that is prepared and then ends.
@@ -105,8 +105,10 @@ func (c *checking) describe() {
 		return
 	}
 	c.found.Folder = &findings.Folder{Path: c.cfg.Run.Dir, From: c.from}
-	if state, err := trainer.ReadState(c.from); c.from != "" && err == nil {
+	if c.from != "" {
+		state, _ := trainer.ReadState(c.from) // read reports an error
 		c.found.Folder.Step = state.Step
+		c.found.Folder.Changed, _ = c.resolved.Changes(c.cfg.Run.Dir)
 	}
 	s := c.folder.Shape
 	c.found.Model = &findings.Model{Source: c.folder.Source, Type: s.Type, Parameters: s.NumParams(), Layers: s.Layers, Hidden: s.HiddenSize,

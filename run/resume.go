@@ -38,6 +38,11 @@ func (p *preparation) claimDir() (from string, err error) {
 	if err := tryDir(dir); err != nil {
 		return "", unwritable(dir, err)
 	}
+	if resume {
+		if _, err := report.ReadWarnings(filepath.Join(dir, report.WarningsFile)); err != nil {
+			return "", err
+		}
+	}
 	p.claimed = func() error {
 		again, err := trainer.Claim(dir, resume, func(string, ...any) {})
 		if err == nil && again != from {

@@ -310,6 +310,12 @@ func (b *breaker) resumes(t *testing.T) {
 	require.Zero(t, code, errs)
 	resume("train", "weights", "its weights differ", append(modelSettings(b.in("seven")), done)...).static = false
 	resume("sft", "task", "was written by easyrl train, expected a checkpoint of easyrl sft", done)
+	for name, file := range map[string]string{"warnings": "warnings.jsonl", "instances": "instances.json"} {
+		run := copyDir(t, filepath.Join(b.dir, "done"), b.dir, "garbled "+name)
+		write(t, run, file, "{\n")
+		r := resume("train", "garbled "+name, "read "+name, fmt.Sprintf("run.dir=%q", run), "run.steps=1")
+		r.code, r.static = exitFailed, name == "warnings"
+	}
 	half := fmt.Sprintf("run.dir=%q", filepath.Join(b.dir, "half-run"))
 	resume("train", "no whole checkpoint", "none of the 1 checkpoints in", half)
 	resume("train", "missing data", "no such file", done, "data.train="+b.in("none.jsonl"))

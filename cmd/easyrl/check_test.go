@@ -121,7 +121,8 @@ func TestCheckOfResume(t *testing.T) {
 	before := files(t, dir)
 	status, out, stderr := command(t, args...)
 	require.Zero(t, status, stderr)
-	require.Contains(t, out, "# folder: "+run+", resumes after step 2 from "+filepath.Join(run, "checkpoints", "step-000002")+"\n")
+	require.Contains(t, out, "# folder: "+run+", resumes after step 2 from "+filepath.Join(run, "checkpoints", "step-000002")+"\n"+
+		"# changed setting: run.steps 5 (was 2)\n")
 	require.Equal(t, before, files(t, dir))
 	corrupt(t, filepath.Join(run, "checkpoints", "step-000002", "model.safetensors"))
 	for _, flag := range []string{"-static=false", "-static"} {

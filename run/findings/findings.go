@@ -64,6 +64,8 @@ type Folder struct {
 	Path string `json:"path"`
 	From string `json:"from,omitempty"` // checkpoint to resume from
 	Step int    `json:"step"`           // of the checkpoint
+	// Changed lists the settings that differ from those of the run so far.
+	Changed []string `json:"changed,omitempty"`
 }
 
 // Model describes the model that the policy starts from.
@@ -151,6 +153,9 @@ func (f *Findings) WriteText(w io.Writer) error {
 	}
 	if f.Folder != nil {
 		line("folder: %s", f.Folder)
+		for _, change := range f.Folder.Changed {
+			line("changed setting: %s", change)
+		}
 	}
 	if f.Model != nil {
 		line("model: %s", f.Model)
