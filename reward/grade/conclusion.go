@@ -89,6 +89,11 @@ func wordsOnly(all []sentence.Sentence) claim {
 // the answer back and reaches its own conclusion.
 func corrected(rest string) claim {
 	all := sentence.Split(rest[:min(len(rest), maxTail)])
+	for _, s := range all[:min(len(all), 3)] {
+		if after, ok := words.Replaces(s.Text); ok && len(after) <= maxFinal {
+			return claim{readings: []string{after}, text: s.Text}
+		}
+	}
 	k := slices.IndexFunc(all, func(s sentence.Sentence) bool { return words.Corrects(s.Text) })
 	if k < 0 {
 		return claim{}

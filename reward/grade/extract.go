@@ -104,7 +104,7 @@ func explicit(text string) (end int, found claim) {
 		marks := boxed || strings.Contains(strings.TrimSpace(inside), "\n") || words.Contains(inside, "nswer", "####")
 		switch {
 		case at < end || strings.TrimSpace(inside) == "":
-		case joinsTags(tail[:i]) || listsLines(inside):
+		case joinsTags(tail[:i], inside) || listsLines(inside):
 			return at, claim{readings: []string{"?"}}
 		case marks && strings.Contains(inside, " or "):
 			return at, claim{readings: []string{"?"}}
@@ -146,10 +146,16 @@ func marked(s string) (int, string) {
 	return -1, ""
 }
 
-// joinsTags reports whether text ends in an answer's tag and a word that offers another.
-func joinsTags(text string) bool {
+// joinsTags reports whether text ends in the tag of another answer than inside, or in such a tag
+// and a word that offers another.
+func joinsTags(text, inside string) bool {
 	between := text[strings.LastIndex(text, ">")+1:]
-	return strings.HasSuffix(text[:len(text)-len(between)], "</answer>") && markup.Joins(between)
+	head, tagged := strings.CutSuffix(text[:len(text)-len(between)], "</answer>")
+	if !tagged || strings.TrimSpace(between) != "" {
+		return tagged && markup.Joins(between)
+	}
+	_, other, ok := words.CutLast(head, "<answer>")
+	return ok && len(other) <= maxMark && !answer.SameValue(other, inside)
 }
 
 // listsLines reports whether each line of a short text is a bare number, and they differ.

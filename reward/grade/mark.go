@@ -22,7 +22,7 @@ func readMark(s string) []string {
 		return []string{"?"} // breaks off
 	}
 	if letter := strings.Trim(words.First(s), ".,*;:"); !others(s) {
-		if _, ok := answer.Choice(letter); ok && strings.Contains(s, " (") {
+		if _, ok := words.Choice(letter); ok && strings.Contains(s, " (") {
 			if _, comment, _ := strings.Cut(strings.ToLower(s), " ("); !words.Begins(comment, "not", "or", "no") {
 				return []string{s, letter}
 			}

@@ -192,7 +192,7 @@ func follows(s sentence.Sentence, text string, begin int, body string) (readings
 	if strings.HasPrefix(strings.ToLower(body[skip:]), "not ") {
 		return nil, false
 	}
-	if _, ok := answer.Choice(strings.Trim(words.First(body[skip:]), ".,*;:")); ok {
+	if _, ok := words.Choice(strings.Trim(words.First(body[skip:]), ".,*;:")); ok {
 		if others(body[skip:]) || words.After(strings.TrimPrefix(body[skip:], words.First(body[skip:]))) != "" {
 			return []string{body[skip:]}, true
 		}
@@ -283,7 +283,7 @@ func isSubject(after string) bool {
 
 // others reports whether a chosen letter is followed by another one: "C or D".
 func others(s string) bool {
-	first, ok := answer.Choice(strings.Trim(words.First(s), ".,*;:"))
+	first, ok := words.Choice(strings.Trim(words.First(s), ".,*;:"))
 	for i := 2; ok && i+2 < len(s); i++ {
 		if s[i] == '(' && s[i+2] == ')' && s[i+1] >= 'A' && s[i+1] <= 'J' && s[i+1] != first {
 			return true
@@ -293,7 +293,7 @@ func others(s string) bool {
 	if len(fields) < 3 || !words.OneOf(fields[1], "or", "and", "/", ",", "|", "nor", "&", "vs") {
 		return false
 	}
-	_, ok = answer.Choice(strings.Trim(fields[2], ".,*"))
+	_, ok = words.Choice(strings.Trim(fields[2], ".,*"))
 	return ok
 }
 

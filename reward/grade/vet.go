@@ -25,6 +25,9 @@ func (t *Task) vet(c claim) string {
 		if answer.OtherQuantity(t.question, c.lead+" "+c.text[:at]) {
 			return answer.Altered
 		}
+		if fault := t.vetAround(c.lead+" "+c.text[:at], value, after); fault != "" {
+			return fault
+		}
 	}
 	lo, hi := 0, 0 // the clause of a mark that holds the value
 	if c.marked && words.HasDigit(t.gold) {
@@ -34,15 +37,15 @@ func (t *Task) vet(c claim) string {
 		return fault
 	}
 	switch {
-	case c.isDenied(), t.otherDerivative(c.text), computesOn(after), words.Contains(c.text, "would be the answer", " only if "), t.otherModulus(c.text):
+	case c.isDenied(), t.otherDerivative(c.text), computesOn(after), words.Contains(c.text, "would be the answer", " only if "), t.shareOf(after), words.Contains(after, "in decimal", "in base ten", "in base 10") && t.question.Asks("in octal", "to octal", "in binary", "to binary", "in hex", "to hex"), t.otherModulus(c.text):
 		return answer.Altered
-	case t.rivalled(after), hasBothHalves(c.text), !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(c.text),
+	case hasBothHalves(c.text), !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(c.text),
 		c.marked && words.HasDigit(t.gold) && strings.Contains(c.text, "one of ") && !strings.Contains(c.text, "one of the"):
 		return answer.Several
 	case t.otherUnit(value, after), t.rated(after), t.otherDegree(c.text), strings.Contains(c.text, "‰") && !strings.Contains(t.gold, "‰"),
 		strings.Contains(c.text[lo:hi], " per ") && !t.question.AsksRate():
 		return answer.OtherUnit
-	case words.Contains(c.text, `}{}`, `\frac{}`, `\sqrt{}`), c.marked && breaksOff(c.text):
+	case words.Contains(c.text, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`), c.marked && breaksOff(c.text):
 		return answer.NoAnswer
 	case congruent(c.text) && !congruent(t.gold) && !congruent(t.question.Text) && !strings.Contains(t.question.Text, "remainder"):
 		return answer.Unfinished
@@ -86,6 +89,9 @@ func (c claim) isDenied() bool {
 // question nor the reference answer has.
 func (t *Task) otherDerivative(text string) bool {
 	known := t.question.Text + t.gold
+	if asked, _, _ := strings.Cut(t.question.Last(), " if "); words.Contains(asked, "f'(x)", "g'(x)", "y'") && !strings.Contains(text, "'") && words.Contains(strings.ReplaceAll(text, " ", ""), "f(x)=", "g(x)=") && !strings.Contains(t.gold, "(x)") {
+		return true
+	}
 	return strings.Contains(text, "''") && !strings.Contains(known, "''") && !strings.Contains(t.question.Text, "econd") ||
 		strings.Contains(text, "'(") && !strings.Contains(known, "'") && !t.question.AsksSlope() && words.HasDigit(t.gold)
 }
@@ -205,6 +211,9 @@ func (t *Task) otherDegree(text string) bool {
 	}
 	c, f := scale(text)
 	askedC, askedF := scale(t.question.Text)
+	if t.question.LastHas("in °c", "in degrees c", "in celsius", "to celsius", "to °c") {
+		return f >= 0 && c < 0
+	}
 	return c >= 0 && f < 0 && askedF > askedC || f >= 0 && c < 0 && askedC > askedF
 }
 
@@ -215,15 +224,12 @@ func computesOn(after string) bool {
 	return rest != after && strings.ContainsFunc(rest, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
 }
 
-// rivalled reports whether another value in parentheses follows a value: "9 (10)".
-func (t *Task) rivalled(after string) bool {
-	rest, open := strings.CutPrefix(strings.TrimLeft(after, " $*"), "(")
-	inside, _, closed := strings.Cut(rest, ")")
-	if !open || !closed {
-		return false
-	}
-	number := strings.Trim(inside, " $*")
-	return strings.Trim(number, "-0123456789.,/") == "" && words.HasDigit(number) && !answer.SameValue(t.gold, number)
+// shareOf reports whether a percentage is a share of the old value where the question asks for
+// the change.
+func (t *Task) shareOf(after string) bool {
+	after = strings.TrimLeft(after, " $*\\%")
+	return words.Begins(after, "of the old", "of the original", "of its old", "of its original", "of the previous", "of the initial", "of the former", "of the new") &&
+		t.question.LastHas("by what percent", "by how many percent", "percent increase", "percent decrease", "percentage increase", "percentage decrease", "percent change")
 }
 
 // otherUnit reports whether a unit that the value's reading leaves out follows it and is not

@@ -6,6 +6,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Canonical returns one text for equal answers, as far as equality is cheap to detect:
@@ -17,7 +18,7 @@ func Canonical(s string) string {
 	if c == "" || len(c) > maxAnswer {
 		return ""
 	}
-	if letter, ok := Choice(c); ok {
+	if letter, ok := words.Choice(c); ok {
 		return string(letter)
 	}
 	if n, ok := read(c, expr.Mode{Thousands: true}); ok {

@@ -32,7 +32,7 @@ func Opposes(q *question.Question, sentence string) bool {
 // opposites returns the beginnings of words that exclude each other.
 func opposites() [][2]string {
 	return [][2]string{{"gain", "lose"}, {"winn", "lose"}, {"won ", "lost "}, {"profit", "loss"}, {"increase", "decrease"}, {"rise", "fall"}, {"north", "south"}, {"east", "west"}, {"above", "below"},
-		{"largest", "smallest"}, {"oldest", "youngest"}, {"highest", "lowest"}, {"happen", "fail"}}
+		{"largest", "smallest"}, {"oldest", "youngest"}, {"highest", "lowest"}, {"happen", "fail"}, {"pass", "fail"}}
 }
 
 // OtherQuantity reports whether the text before a value calls it a quantity, such as an

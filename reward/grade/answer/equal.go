@@ -55,25 +55,25 @@ func Fault(q *question.Question, want, got string) string {
 		return faultIf(!sameSeries(items, g), OtherValue)
 	}
 	if w == g || len(w) <= maxAnswer && len(g) <= maxAnswer && markup.Compact(w) == markup.Compact(g) {
-		return ""
+		return faultIf(words.IsProse(w) && len(strings.Fields(markup.Bare(w))) < len(strings.Fields(markup.Bare(g))), OtherValue)
 	}
 	if len(w) > maxAnswer || len(g) > maxAnswer {
 		return OtherValue
 	}
-	if letter, ok := Choice(w); ok {
-		other, ok := Choice(g)
+	if letter, ok := words.Choice(w); ok {
+		other, ok := words.Choice(g)
 		if lower := markup.Bare(g); len(lower) == 1 && lower[0] >= 'a' && !q.Formulas().Names(lower) {
-			other, ok = Choice(strings.ToUpper(lower))
+			other, ok = words.Choice(strings.ToUpper(lower))
 		}
-		if value, both := chosen(g); ok && letter == other && both {
+		if value, both := words.Chosen(g); ok && letter == other && both {
 			if option := q.Option(letter); option != "" && !Equal(option, value) {
 				return Several
 			}
 		}
 		return faultIf(!ok || letter != other, OtherValue)
 	}
-	if words.StatesNothing(w) && words.StatesNothing(g) {
-		return ""
+	if words.StatesNothing(w) && (words.StatesNothing(g) || words.HoldsNothing(g)) {
+		return faultIf(words.HoldsNothing(g), OtherValue)
 	}
 	if same, known := measure.SameTime(w, g); known {
 		return faultIf(!same, OtherValue)
@@ -88,7 +88,7 @@ func Fault(q *question.Question, want, got string) string {
 	if fault == "" || sameWords(q, w, g) {
 		return ""
 	}
-	if rest, ok := chosen(g); ok {
+	if rest, ok := words.Chosen(g); ok {
 		return compare(q, w, rest)
 	}
 	return fault

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"math/big"
+	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
@@ -22,7 +23,7 @@ func form(q *question.Question, want, got *expr.Node, text string) string {
 		return OtherValue
 	case key == algebra.Key(w) && !(literal && q.Transforms()):
 		return ""
-	case q.Formulas().Keys[key]:
+	case q.Formulas().Keys[key], literal && q.Asks("nearest", "round") && !algebra.Exact(w, g) && given(q, text):
 		return Echo
 	case !q.Transforms() && !q.Asks("decimal", "mixed number"):
 		return ""
@@ -54,9 +55,11 @@ func numberForm(q *question.Question, w, g *expr.Node, text string) string {
 	wanted, written := notation(w), notation(g)
 	factor, tens := algebra.Mantissa(g)
 	switch {
-	case q.Formulas().Given[markup.Compact(text)] && written != wanted:
+	case written != wanted && given(q, text):
 		return Echo
 	case tens && q.Asks("scientific") && (factor.Cmp(big.NewRat(10, 1)) >= 0 || factor.Cmp(big.NewRat(1, 1)) < 0):
+		return OtherForm
+	case tens && wanted != "power" && q.Asks("standard", "decimal", "ordinary"):
 		return OtherForm
 	case q.Reduces() && algebra.Reduced(w) && !algebra.Reduced(g):
 		return Unfinished
@@ -66,6 +69,11 @@ func numberForm(q *question.Question, w, g *expr.Node, text string) string {
 		return OtherForm
 	}
 	return ""
+}
+
+// given reports whether the question has the number that text writes.
+func given(q *question.Question, text string) bool {
+	return q.Formulas().Given[strings.Trim(markup.Compact(text), "()[],.+")]
 }
 
 // expressionForm returns why g is not in the form of w that the question asks for, or "".

@@ -135,7 +135,7 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 		}
 		return len(a) > 0 && c.all(a, b)
 	}
-	isText := func(n *expr.Node) bool { return n.Kind == expr.Text }
+	isText := func(n *expr.Node) bool { return n.Kind == expr.Text || n.Kind == expr.Ratio }
 	if len(a) > maxItems || len(b) > maxItems || slices.ContainsFunc(a, isText) {
 		return c.all(a, b)
 	}

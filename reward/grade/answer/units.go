@@ -23,7 +23,9 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	switch {
 	case in == "%" || out == "%":
 		return c.percentages(a, b, in == "%", out == "%")
-	case out == "deg" && (in != "" && in != out || c.question.Asks("radian")), in == "deg" && out != "" && out != in:
+	case out == "deg" && (in != "" && in != out || c.question.Asks("radian") && !c.question.Asks("in degrees", "to degrees")), in == "deg" && out != "" && out != in:
+		return c.because(OtherUnit)
+	case in != "" && out != "" && strings.Contains(in, "/") != strings.Contains(out, "/") && (measure.Kind(in) == "rate" || measure.Kind(out) == "rate"):
 		return c.because(OtherUnit)
 	case measure.Meridian(in) != "" && measure.Meridian(out) != "" && measure.Meridian(in) != measure.Meridian(out):
 		return false
@@ -205,7 +207,7 @@ func fits(q *question.Question, name string) bool {
 		return true
 	}
 	if name == "radians" || name == "radian" || name == "rad" {
-		return q.Asks("radian")
+		return q.Asks("radian") && !q.Asks("in degrees", "to degrees")
 	}
 	if measure.UnitOf(name).Num > 0 {
 		return true // compared by its size

@@ -54,12 +54,12 @@ func Formula(s string) int {
 	for ; end < min(len(s), maxFormula); end++ {
 		c := s[end]
 		if c == '\\' && depth == 0 {
-			seen = seen || strings.HasPrefix(s[end:], `\frac{`) || strings.HasPrefix(s[end:], `\dfrac{`) || strings.HasPrefix(s[end:], `\sqrt{`)
+			seen = seen || strings.HasPrefix(s[end:], `\frac{`) || strings.HasPrefix(s[end:], `\dfrac{`) || strings.HasPrefix(s[end:], `\sqrt{`) || end == 0 && namesFunction(s)
 		}
 		switch {
-		case c == '{':
+		case c == '{', c == '(' && seen:
 			depth++
-		case c == '}':
+		case c == '}', c == ')' && seen && depth > 0:
 			depth--
 		case depth == 0 && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && strings.IndexByte(`\^_+-`, c) < 0:
 			if !seen {
@@ -75,4 +75,14 @@ func Formula(s string) int {
 		return 0
 	}
 	return end
+}
+
+// namesFunction reports whether s begins with a function of parentheses: \log(.
+func namesFunction(s string) bool {
+	for _, name := range []string{"log", "ln", "sin", "cos", "tan"} {
+		if strings.HasPrefix(s, `\`+name+"(") {
+			return true
+		}
+	}
+	return false
 }

@@ -103,7 +103,7 @@ func (q *Question) AsksRate() bool {
 
 // AsksSlope reports whether the question is about a derivative.
 func (q *Question) AsksSlope() bool {
-	return q.Asks("derivative", "differentiate", "slope", "rate of change", "tangent", "prime", "f'")
+	return q.Asks("derivative") && !q.Asks("antiderivative") || q.Asks("differentiate", "slope", "rate of change", "tangent", "prime", "f'")
 }
 
 // Has reports whether a word, or its plural, is in the question.
@@ -113,7 +113,7 @@ func (q *Question) Has(word string) bool {
 
 // Transforms reports whether the question asks for another form of an expression.
 func (q *Question) Transforms() bool {
-	return q.Asks("simplif", "expand", "factor", "rationali", "express ", "write ", "rewrite", "convert", "in the form", "in terms of",
+	return q.Asks("simplif", "expand", "factor", "rationali", "express", "writ", "fraction", "as a decimal", "convert", "in the form", "in terms of",
 		"reduce", "partial fraction", "complete the square", "completing the square", "multiply out", "solve for", "standard form",
 		"slope-intercept", "vertex form", "lowest terms", "simplest", "equivalent", "cancel")
 }

@@ -50,8 +50,11 @@ func (q *Question) AsksPer(per string) bool {
 		q.per = []measure.Unit{}
 		fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 		for i, f := range fields[min(1, len(fields)):] {
-			if f == "h" {
+			switch f {
+			case "h":
 				f = "hour"
+			case "s":
+				f = "second"
 			}
 			if u := measure.UnitOf(f); fields[i] == "per" && u.Num > 0 && !slices.Contains(q.per, u) {
 				q.per = append(q.per, u)
@@ -113,6 +116,9 @@ func (q *Question) Kinds() (kinds []string) {
 
 // AsksBase reports whether the question asks for a number in base.
 func (q *Question) AsksBase(base string) bool {
+	if base != "10" && q.Asks("to decimal", "in decimal", "to a decimal", "to base 10", "in base 10", "to base ten", "in base ten") {
+		return false
+	}
 	names := []string{base, "$" + base}
 	if k, err := strconv.Atoi(base); err == nil && k > 1 && words.Number(k) != "" {
 		names = append(names, words.Number(k))

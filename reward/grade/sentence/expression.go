@@ -157,7 +157,7 @@ func numberAt(t string, i int) int {
 	if prev, _ := utf8.DecodeLastRuneInString(t[:i]); expr.DigitAt(t, j) && unicode.Is(unicode.No, prev) {
 		return 0 // ⅟108
 	}
-	if !expr.DigitAt(t, j) || i > 0 && (expr.LetterAt(t, i-1) || expr.DigitAt(t, i-1)) {
+	if !expr.DigitAt(t, j) || i > 0 && (expr.LetterAt(t, i-1) || expr.DigitAt(t, i-1) || t[i-1] == '^') {
 		return 0
 	}
 	if (t[i] == '-' || t[i] == '+') && i > 0 && t[i-1] != ' ' && t[i-1] != '(' && t[i-1] != '=' && t[i-1] != '*' && t[i-1] != ':' {

@@ -79,7 +79,7 @@ func (p place) magnitude() string {
 			return p.after(len(m))
 		}
 	}
-	if word := words.First(strings.TrimPrefix(p.after(16), " ")); measure.IsUnit(strings.TrimRight(strings.Split(word, "/")[0], ".,)*")) && word != "in" {
+	if word := words.First(strings.TrimPrefix(p.after(16), " ")); word != "in" && (measure.IsUnit(strings.TrimRight(strings.Split(word, "/")[0], ".,)*")) || measure.Shape(strings.TrimRight(word, ".,)*")) != "") {
 		return " " + strings.Trim(word, ".,)*")
 	}
 	return ""

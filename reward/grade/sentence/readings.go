@@ -36,6 +36,9 @@ func (s Sentence) Readings() []string {
 	if at := strings.LastIndex(s.Text, ": "); at >= 0 && strings.Trim(s.Text[at+2:], " ,.-*\n0123456789") == "" {
 		found = append(found, s.Text[at+2:])
 	}
+	if head, last, ok := words.CutLast(s.Text, ": "); ok && len(strings.Fields(last)) < 3 && !words.HasDigit(s.Text) && !words.Negated(head, nil) {
+		found = append(found, last)
+	}
 	if head, _, ok := strings.Cut(s.Text, ", not "); ok {
 		found = append(found, strings.TrimSpace(head))
 	}

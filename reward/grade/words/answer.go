@@ -119,6 +119,12 @@ func StatesNothing(s string) bool {
 	return !strings.ContainsAny(s, "=<>^+*/0123456789") && IsNothing(Of(markup.Bare(s)))
 }
 
+// HoldsNothing reports whether s is a set whose element is the empty set.
+func HoldsNothing(s string) bool {
+	s = strings.NewReplacer(`\left`, "", `\right`, "").Replace(markup.Compact(s))
+	return OneOf(s, `\{\emptyset\}`, `\{\varnothing\}`, `\{∅\}`, "{∅}", `\{\{\}\}`)
+}
+
 // IsProse reports whether s contains a word rather than mathematics alone.
 func IsProse(s string) bool {
 	if strings.ContainsAny(s, `=<>^_+*/`) || strings.Contains(s, `\`) {

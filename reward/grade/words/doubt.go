@@ -66,7 +66,7 @@ func Denied(text string, wanted []string) bool {
 // else.
 func denies(word string) bool {
 	switch word {
-	case "and", "but", "could", "think", "assume", "instead", "rather", "except", "excluding", "without", "unlike", "than", "before", "after", "until", "from", "loses", "non", "anti", "far",
+	case "and", "but", "could", "think", "assume", "instead", "rather", "followed", "except", "excluding", "without", "unlike", "than", "before", "after", "until", "from", "loses", "non", "anti", "far",
 		"anything", "everything", "any", "every", "other", "rarely", "less", "least":
 		return true
 	}
@@ -100,7 +100,7 @@ func Doubts(word string) bool {
 	case "unlikely", "doubt", "doubtful", "hardly", "barely", "scarcely", "unsure", "uncertain", "supposedly", "allegedly", "apparently", "presumably", "pretend", "claim", "claims", "claimed",
 		"alternative", "alternatives", "alternatively", "options", "pairs", "respectively", "otherwise", "chance", "candidate", "candidates",
 		"shy", "slightly", "shortly", "almost", "nearly", "virtually", "roughly", "approx", "approximately", "about", "around", "strictly", "excluding", "contrary",
-		"mislabeled", "misread", "ruled", "eliminated", "rejected", "discarded":
+		"mislabeled", "misread", "misprint", "misprinted", "typo", "surprised", "ruled", "eliminated", "rejected", "discarded":
 		return true
 	}
 	return isUntrue(word) || isGuess(word)

@@ -38,6 +38,29 @@ func Corrects(s string) bool {
 	return false
 }
 
+// Replaces returns the answer by which a sentence replaces the one before it: 3 of "Actually,
+// it should be 3", 360 of "No, sorry, 360".
+func Replaces(s string) (string, bool) {
+	lower := strings.ToLower(s)
+	if len(lower) != len(s) || len(s) > 160 {
+		return "", false
+	}
+	begin := strings.TrimLeft(lower, " \n*(—–-")
+	taken := Begins(begin, "no, ", "no: ", "sorry", "hmm", "oops", "actually", "correction", "wait", "scratch that", "rather,", "or rather", "on second thought", "i mean ", "make that ") ||
+		Contains(lower, "on second thought")
+	if !taken {
+		return "", false
+	}
+	for _, mark := range []string{"thoughts: ", "thought: ", "thoughts, ", "thought, ", "should be ", "should have been ", "sorry, ", "make that ", "i mean ", "rather, ", "correction: ", "no: ", "that, "} {
+		if at := strings.LastIndex(lower, mark); at >= 0 {
+			after := strings.TrimLeft(strings.TrimRight(s[at+len(mark):], " .!\n*"), " *")
+			after = strings.TrimPrefix(strings.TrimPrefix(after, "it is "), "it's ")
+			return after, after != "" && len(strings.Fields(after)) <= 3
+		}
+	}
+	return "", false
+}
+
 // IsCutOff reports whether a sentence is unfinished work.
 func IsCutOff(s string) bool {
 	s = strings.TrimLeft(s, " *#-")
