@@ -6,30 +6,82 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
-	"github.com/easyrl/easyrl/reward/grade/measure"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// vetAround returns why the words right before and after a value make it another one, or "".
-func (t *Task) vetAround(before, value, after string) string {
-	before, after = strings.ToLower(before), strings.ToLower(after)
+// surroundings is what stands right before and after a value in a text, in lower case.
+type surroundings struct {
+	*Task
+	before, value, after string
+}
+
+// fault returns why the words right before and after a value make it another one, or "".
+func (s surroundings) fault() string {
 	switch {
-	case t.consumed(after), t.derived(before) && !strings.Contains(after, ", the same as"), t.compared(after), imagined(before, after):
+	case s.isConsumed(), s.isAltered(), s.isDerived() && !strings.Contains(s.after, ", the same as"), s.isCompared(), s.isImagined():
 		return answer.Altered
-	case ranges(before, value, after), t.rivalled(after):
+	case s.isRange(), s.isRivalled(), s.isChained(), words.Ends(strings.TrimRight(s.before, " $"), "±", `\pm`), words.Contains(s.before, "if ") && words.Contains(s.after, "if not"):
 		return answer.Several
-	case t.perOther(after):
+	case s.isPerOther(), s.hasOtherSymbol(), s.isTimed():
 		return answer.OtherUnit
+	case strings.HasPrefix(s.after, "_") && s.FaultOf(s.value+s.after[:1+strings.Index(s.after+"}", "}")]) != "":
+		return answer.OtherForm
 	}
 	return ""
 }
 
-// derived reports whether the subject of a value is computed from what the question asks for,
+// clause returns the text after the value up to the next sign of punctuation.
+func (s surroundings) clause() string {
+	after := s.after
+	if end := strings.IndexAny(after, ",.;:()\n"); end >= 0 {
+		after = after[:end]
+	}
+	return strings.Trim(strings.NewReplacer("*", " ", "$", " ").Replace(after[:min(len(after), maxLead)]), " ")
+}
+
+// near returns the first words of the clause after the value.
+func (s surroundings) near() []string {
+	fields := strings.Fields(s.clause())
+	return fields[:min(len(fields), 4)]
+}
+
+// isAltered reports whether phrases right before or after a value change it.
+func (s surroundings) isAltered() bool {
+	before, after := strings.TrimRight(s.before, " $*\\("), strings.TrimLeft(s.after, " $*")
+	switch {
+	case words.Ends(before, " answer would be") && words.Contains(s.before, "if "), words.Contains(s.before, " would ") && strings.Contains(after, " if you "):
+		return true
+	case words.Ends(before, " in") && strings.HasPrefix(after, "year") && s.question.Asks("how old"):
+		return true
+	case words.Ends(before, " missing", " lacking", " misses", " lacks"):
+		return !s.question.Asks("miss", "lack")
+	case words.Contains(before, "[insert ", "e.g."):
+		return true
+	case words.Begins(after, "or so", "-ish", "ish "), words.Contains(after, " or so.", " only when", " only on ", " only in case"):
+		return true
+	}
+	clause := s.clause()
+	if strings.HasSuffix(clause, " to go") && !s.question.Asks("left", "remain", "to go", "still", "more", "need") {
+		return true
+	}
+	fields := strings.Fields(clause)
+	for i, f := range fields {
+		if (f == "not" || strings.HasSuffix(f, "n't")) && i > 0 && words.OneOf(fields[i-1], "does", "do", "did", "is", "are", "was", "were", "has", "have") && !s.question.Asks("not", "n't", "without", "left", "remain", "neither", "no ") {
+			return true
+		}
+	}
+	if len(fields) > 1 && words.OneOf(fields[0], "fewer", "less") && fields[1] != "than" && !s.question.Asks(" "+fields[0], "differ", "exceed") {
+		return true
+	}
+	return false
+}
+
+// isDerived reports whether the subject of a value is computed from what the question asks for,
 // or beside it: "twice the number of handshakes is 10", "the term before the 10th is 39".
-func (t *Task) derived(before string) bool {
-	before = strings.TrimRight(before, " $*\\(:")
+func (s surroundings) isDerived() bool {
+	before := strings.TrimRight(s.before, " $*\\(:")
 	head, ok := before, false
-	for _, verb := range []string{" is", " was", " are", " were", " equals", " makes", " =", " is exactly", " comes to"} {
+	for _, verb := range []string{" is", " was", " are", " were", " equals", " makes", " has length", " has area", " measures", " =", " is exactly", " comes to"} {
 		if head, ok = strings.CutSuffix(before, verb); ok {
 			break
 		}
@@ -48,8 +100,9 @@ func (t *Task) derived(before string) bool {
 			next = fields[i+1]
 		}
 		switch {
-		case t.question.Has(f):
+		case s.question.Has(f):
 		case words.OneOf(f, "twice", "double", "triple", "thrice", "half", "quadruple") && i < 2 && words.OneOf(next, "the", "this", "that", "of", "its", "his", "her", "their", "my", "our"),
+			words.OneOf(f, "square", "cube", "half", "double", "triple", "reciprocal") && i+1 == len(fields) && i > 0 && words.OneOf(fields[i-1], "its", "the", "their"),
 			words.OneOf(f, "square", "cube", "reciprocal", "negative", "inverse", "opposite", "complement", "third", "quarter", "tenth", "double", "logarithm") && next == "of" && i+2 < len(fields) && words.OneOf(fields[i+2], "the", "this", "that", "it"),
 			words.OneOf(f, "before", "after", "preceding", "previous", "beside") && i > 0 && (next == "the" || words.OneOf(fields[i-1], "the", "one", "term", "number")) && words.OneOf(fields[i-1], "term", "number", "one", "integer", "prime", "the", "letter", "day", "month", "year", "digit"):
 			return true
@@ -58,76 +111,88 @@ func (t *Task) derived(before string) bool {
 	return false
 }
 
-// consumed reports whether a value is of what is gone although the question asks for what is
+// isConsumed reports whether a value is of what is gone although the question asks for what is
 // left: "18 apples were eaten".
-func (t *Task) consumed(after string) bool {
-	asked, _, _ := strings.Cut(t.question.Last(), " if ")
+func (s surroundings) isConsumed() bool {
+	asked, _, _ := strings.Cut(s.question.Last(), " if ")
 	if !words.Contains(asked, " left", "remain") {
 		return false
 	}
-	fields := strings.Fields(after[:min(len(after), 60)])
-	for i, f := range fields[:min(len(fields), 3)] {
-		if strings.ContainsAny(f, ".,;:(") {
-			return false
-		}
-		if i+1 < len(fields) && words.OneOf(f, "were", "was", "are", "is", "got", "have", "had") {
-			return words.OneOf(strings.Trim(fields[i+1], ".,!*"), "eaten", "sold", "used", "lost", "spent", "gone", "taken", "removed", "broken")
+	near := s.near()
+	for i, f := range near {
+		if i+1 < len(near) && words.OneOf(f, "were", "was", "are", "is", "got", "have", "had") {
+			return words.OneOf(near[i+1], "eaten", "sold", "used", "lost", "spent", "gone", "taken", "removed", "broken", "decayed", "melted", "drunk", "read")
 		}
 	}
 	return false
 }
 
-// compared reports whether a value is only how much something exceeds or lacks: "4 units below
+// isCompared reports whether a value is only how much something exceeds or lacks: "4 units below
 // neutral", "70 less than 100". It is not if the question asks by how much.
-func (t *Task) compared(after string) bool {
-	fields := strings.Fields(strings.NewReplacer("$", " ", "*", " ", ",", " , ", ".", " . ", ";", " ; ", "(", " ( ").Replace(after[:min(len(after), 60)]))
-	for i, f := range fields[:min(len(fields), 3)] {
-		next := ""
-		if i+1 < len(fields) {
-			next = fields[i+1]
+func (s surroundings) isCompared() bool {
+	near := s.near()
+	for i, f := range near {
+		if i+1 == len(near) {
+			break
 		}
-		switch {
-		case strings.ContainsAny(f, ",.;("):
-			return false
-		case i > 0 && words.OneOf(f, "below", "above", "under", "beneath", "beyond", "past", "short") && next != "" && !strings.ContainsAny(next, ",.;("):
-			return !t.question.Has(f) && !t.question.Asks("how much", "how far", "how many", "temperature", "degrees", "differ", "height", "elevation", "altitude", "high")
-		case i == 0 && words.OneOf(f, "less", "more", "fewer", "greater", "larger", "smaller") && next == "than" && i+2 < len(fields) && expr.DigitAt(fields[i+2], 0):
-			return words.HasDigit(t.gold) && !t.question.LastHas("how many more", "how many less", "how many fewer", "how much more", "how much less", "how much", "by what", "differ", "exceed")
+		switch next := near[i+1]; {
+		case i > 0 && words.OneOf(f, "below", "above", "under", "beneath", "beyond", "past", "short"):
+			return !s.question.Has(f) && !s.question.Asks("how much", "how far", "how many", "temperature", "degrees", "differ", "height", "elevation", "altitude", "high")
+		case i == 0 && words.OneOf(f, "less", "more", "fewer", "greater", "larger", "smaller") && next == "than" && len(near) > 2 && expr.DigitAt(near[2], 0):
+			return words.HasDigit(s.gold) && !s.question.LastHas("how many more", "how many less", "how many fewer", "how much", "by what", "differ", "exceed")
 		}
 	}
 	return false
 }
 
-// imagined reports whether a sentence gives its value under a condition that it denies: "If the
+// isImagined reports whether a sentence gives its value under a condition that it denies: "If the
 // clock ran backwards it would be 120, but it does not".
-func imagined(before, after string) bool {
-	return words.Contains(before, " would ", "'d be") && words.Contains(before, "if ", "had ", "were ") &&
-		words.Contains(after, "but it does", "but it is not", "but it isn't", "but that is not", "but that's not", "but this is not", "but they do", "but he do", "but she do", "which is not the case", "but not here")
+func (s surroundings) isImagined() bool {
+	return words.Contains(s.before, " would ", "'d be") && words.Contains(s.before, "if ", "had ", "were ") &&
+		words.Contains(s.after, "but it does", "but it is not", "but it isn't", "but that is not", "but that's not", "but this is not", "but they do", "which is not the case", "but not here")
 }
 
-// ranges reports whether a value is an end of a range: "2 to 3", "between 2 and 3".
-func ranges(before, value, after string) bool {
-	if !plainNumber(value) {
+// isRange reports whether a value is an end of a range: "2 to 3", "between 2 and 3".
+func (s surroundings) isRange() bool {
+	if !plainNumber(s.value) {
 		return false
 	}
-	before = strings.TrimRight(before, " $*")
+	before := strings.TrimRight(s.before, " $*")
+	for _, word := range []string{"between ", "one of "} {
+		_, rest, _ := words.CutLast(before, word)
+		from, and, _ := strings.Cut(rest, " ")
+		if plainNumber(strings.Trim(from, "$*")) && strings.Trim(and, " $*") == "and" {
+			return true
+		}
+	}
 	if head, ok := strings.CutSuffix(before, " to"); ok {
 		number := head[strings.LastIndexAny(head, " $*")+1:]
 		lead := strings.Fields(head[:len(head)-len(number)])
 		return plainNumber(number) && (len(lead) == 0 || words.OneOf(lead[len(lead)-1], "is", "are", "be", "was", "were", "get", "answer", "answer:", "like", "of"))
 	}
-	rest, ok := strings.CutPrefix(strings.TrimLeft(after, " $*"), "to ")
+	rest, ok := strings.CutPrefix(strings.TrimLeft(s.after, " $*"), "to ")
 	number := strings.Trim(words.First(strings.TrimLeft(rest, "$*")), "$*.,;")
 	lead := strings.Fields(before)
-	return ok && plainNumber(number) && number != value && len(lead) > 0 && words.OneOf(lead[len(lead)-1], "is", "are", "be", "was", "were", "about")
+	return ok && plainNumber(number) && number != s.value && len(lead) > 0 && words.OneOf(lead[len(lead)-1], "is", "are", "be", "was", "were", "about")
+}
+
+// isChained reports whether another number equals a value in a chain: "6·60 = 300 = 360".
+func (s surroundings) isChained() bool {
+	head, ok := strings.CutSuffix(strings.TrimRight(s.before, " $*"), "=")
+	if !ok || !plainNumber(s.value) {
+		return false
+	}
+	head = strings.TrimRight(head, " $")
+	number := head[strings.LastIndexAny(head, " =$")+1:]
+	return plainNumber(number) && strings.HasSuffix(strings.TrimRight(head[:len(head)-len(number)], " $"), "=") && !answer.SameValue(number, s.value)
 }
 
 func plainNumber(s string) bool { return s != "" && strings.Trim(s, "-0123456789.") == "" }
 
-// rivalled reports whether another value, or doubt about this one, in parentheses follows a
+// isRivalled reports whether another value, or doubt about this one, in parentheses follows a
 // value: "9 (10)", "1914 (some would put 1915)".
-func (t *Task) rivalled(after string) bool {
-	rest, open := strings.CutPrefix(strings.TrimLeft(after, " $*"), "(")
+func (s surroundings) isRivalled() bool {
+	rest, open := strings.CutPrefix(strings.TrimLeft(s.after, " $*"), "(")
 	inside, _, closed := strings.Cut(rest, ")")
 	if !open || !closed {
 		return false
@@ -140,21 +205,5 @@ func (t *Task) rivalled(after string) bool {
 		}
 		number = strings.TrimSuffix(inside[strings.LastIndexAny(inside, " $")+1:], ".")
 	}
-	return words.HasDigit(number) && !answer.SameValue(t.gold, number)
-}
-
-// perOther reports whether a value is a rate per something that the question does not name:
-// "3 seconds per kilometre".
-func (t *Task) perOther(after string) bool {
-	fields := strings.Fields(after[:min(len(after), 60)])
-	for i, f := range fields[:min(len(fields), 3)] {
-		if strings.ContainsAny(f, ".,;:(") {
-			return false
-		}
-		if f == "per" && i+1 < len(fields) {
-			of := strings.Trim(fields[i+1], ".,;:*$")
-			return !t.question.Has(of) && measure.Kind(of) != "time" && of != "month" && of != "year" && !t.question.LastHas(" per ", "rate", "each", "every", "average", "speed") && !strings.Contains(t.gold, of)
-		}
-	}
-	return false
+	return words.HasDigit(number) && !answer.SameValue(s.gold, number)
 }

@@ -52,6 +52,8 @@ func conclusion(text string) claim {
 	if words.Remarks(pick.Text) {
 		if k := slices.IndexFunc(said, func(s sentence.Sentence) bool { return words.Concludes(s.Text) }); k > 0 {
 			pick = said[k]
+		} else if len(said) > 1 && strings.Contains(strings.ToLower(pick.Text[:min(len(pick.Text), 20)]), "double-check") {
+			pick = said[1]
 		}
 	}
 	pick = pick.After(all[:slices.IndexFunc(all, func(s sentence.Sentence) bool { return s.Lo == pick.Lo })])

@@ -18,6 +18,17 @@ func readMark(s string) []string {
 	if len(s) > maxMark {
 		return []string{s}
 	}
+	for _, end := range []string{" altogether", " in total", " in all", " altogether}", " in total}", " in all}"} {
+		if head, ok := strings.CutSuffix(s, end); ok && !words.Begins(strings.TrimLeft(s, " $*"), "×", "÷", "/", "+") {
+			return append(readMark(head+strings.TrimLeft(end, " abcdefghijklmnopqrstuvwxyz")), s)
+		}
+	}
+	if len(s) > 9 && s[1:9] == " equals " && expr.LetterAt(s, 0) { // x equals 9
+		s = s[:1] + " = " + s[9:]
+	}
+	if len(s) > 5 && s[1:5] == " is " && expr.LetterAt(s, 0) && strings.IndexByte("-$\\0123456789", s[5]) >= 0 { // x is 9
+		s = s[:1] + " = " + s[5:]
+	}
 	if strings.HasSuffix(strings.TrimSpace(s), " *") || !balanced(s) && strings.IndexFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) >= 0 {
 		return []string{"?"} // breaks off
 	}
@@ -121,6 +132,7 @@ func breaksOff(s string) bool {
 		return true
 	}
 	s = strings.TrimRight(s, " $*\n)]}\\")
+	s = strings.TrimRight(s, ".")
 	return words.Ends(s, "+", "-", "=", "×", "÷", "/", "^", "_", `\times`, `\cdot`, `\div`, "−", "·")
 }
 

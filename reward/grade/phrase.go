@@ -88,7 +88,10 @@ func repeated(text string, last, i int, value string) bool {
 // doubted reports whether the sentence after an answer, in lower case, offers another one.
 func doubted(rest string) bool {
 	if all := sentence.Split(rest[:min(len(rest), 200)]); len(all) > 0 {
-		return words.Contains(all[0].Text, "could also be", "might also be", "but it could", "but it might", "or maybe ", "or perhaps ", "another answer is")
+		if next := strings.TrimLeft(all[0].Text, " \n*$"); strings.HasPrefix(next, "or ") && expr.DigitAt(strings.TrimLeft(next[3:], " $-"), 0) {
+			return true
+		}
+		return words.Contains(all[0].Text, "could also be", "might also be", "but it could", "but it might", "one of those", "one of these", "one of them", "or maybe ", "or perhaps ", "another answer is")
 	}
 	return false
 }

@@ -25,9 +25,12 @@ func (t *Task) vet(c claim) string {
 		if answer.OtherQuantity(t.question, c.lead+" "+c.text[:at]) {
 			return answer.Altered
 		}
-		if fault := t.vetAround(c.lead+" "+c.text[:at], value, after); fault != "" {
+		if fault := (surroundings{t, strings.ToLower(c.lead + " " + c.text[:at]), strings.ToLower(value), strings.ToLower(after)}).fault(); fault != "" {
 			return fault
 		}
+	}
+	if at > 1 && !c.marked && c.text[at-2:at] == " {" && strings.HasPrefix(after, "}") && !strings.ContainsAny(t.gold, "{}") {
+		return answer.Altered
 	}
 	lo, hi := 0, 0 // the clause of a mark that holds the value
 	if c.marked && words.HasDigit(t.gold) {
@@ -39,13 +42,13 @@ func (t *Task) vet(c claim) string {
 	switch {
 	case c.isDenied(), t.otherDerivative(c.text), computesOn(after), words.Contains(c.text, "would be the answer", " only if "), t.shareOf(after), words.Contains(after, "in decimal", "in base ten", "in base 10") && t.question.Asks("in octal", "to octal", "in binary", "to binary", "in hex", "to hex"), t.otherModulus(c.text):
 		return answer.Altered
-	case hasBothHalves(c.text), !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(c.text),
+	case words.Contains(c.text, "... sorry", "... hmm", "...sorry", "or else"), hasBothHalves(c.text), undecidedIn(after), strings.Contains(t.gold, ",") && words.Contains(c.text, ", ...", ", …", `, \ldots`, `,\ldots`, `, \dots`) && !words.Contains(t.gold, "..", "…", "dots"), !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(c.text),
 		c.marked && words.HasDigit(t.gold) && strings.Contains(c.text, "one of ") && !strings.Contains(c.text, "one of the"):
 		return answer.Several
 	case t.otherUnit(value, after), t.rated(after), t.otherDegree(c.text), strings.Contains(c.text, "‰") && !strings.Contains(t.gold, "‰"),
 		strings.Contains(c.text[lo:hi], " per ") && !t.question.AsksRate():
 		return answer.OtherUnit
-	case words.Contains(c.text, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`), c.marked && breaksOff(c.text):
+	case misgrouped(c.text), words.Contains(c.text, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`), c.marked && breaksOff(c.text):
 		return answer.NoAnswer
 	case congruent(c.text) && !congruent(t.gold) && !congruent(t.question.Text) && !strings.Contains(t.question.Text, "remainder"):
 		return answer.Unfinished
@@ -78,7 +81,7 @@ func (t *Task) vetWords(text string, lo, hi int) string {
 // that the answer is 5", "the square of the answer is 5", "5 is not".
 func (c claim) isDenied() bool {
 	lead := strings.ToLower(c.lead)
-	if words.HasNegation(lead[strings.LastIndexAny(lead, ",;:")+1:]) && !strings.Contains(lead, " but ") || strings.Contains(lead, " false that ") || words.Ends(strings.TrimRight(c.text, " .!*"), "is not", "are not", "isn't") {
+	if words.HasNegation(lead[strings.LastIndexAny(lead, ",;:")+1:]) && !strings.Contains(lead, " but ") || words.Contains(lead+" "+strings.ToLower(c.text), " false that ") || words.Ends(strings.TrimRight(c.text, " .!*"), "is not", "are not", "isn't") {
 		return true
 	}
 	of := strings.TrimSuffix(strings.TrimRight(lead, " $*"), " the")
@@ -177,6 +180,23 @@ func clause(s string, at, end int) (lo, hi int) {
 	return lo, hi
 }
 
+// undecidedIn reports whether a text leaves open which of its values is the answer.
+func undecidedIn(text string) bool {
+	return words.Contains(strings.ToLower(text), "one of these", "one of those", "one of them", " in between", "some would say", "some say", "or else", "failing that", "whichever")
+}
+
+// misgrouped reports whether thin spaces group the digits of a number other than by three.
+func misgrouped(text string) bool {
+	_, rest, ok := strings.Cut(text, `\,`)
+	for ; ok; _, rest, ok = strings.Cut(rest, `\,`) {
+		n := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+		if n > 0 && n != 3 && strings.HasPrefix(rest[n:], `\,`) && n+2 < len(rest) && expr.DigitAt(rest, n+2) {
+			return true
+		}
+	}
+	return false
+}
+
 // joinsWords reports whether a slash stands between two words: "knight/knave".
 func joinsWords(s string) bool {
 	for i := range s {
@@ -211,6 +231,9 @@ func (t *Task) otherDegree(text string) bool {
 	}
 	c, f := scale(text)
 	askedC, askedF := scale(t.question.Text)
+	if t.question.LastHas("kelvin") {
+		return max(c, f) >= 0
+	}
 	if t.question.LastHas("in °c", "in degrees c", "in celsius", "to celsius", "to °c") {
 		return f >= 0 && c < 0
 	}

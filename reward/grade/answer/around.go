@@ -41,7 +41,7 @@ func asksFor(q *question.Question, name string) bool {
 func asksWord(q *question.Question, word string) bool {
 	compares := isComparative(word) || words.OneOf(word, "than", "short", "over", "above")
 	switch {
-	case !words.Alters(word) && !compares:
+	case !words.Alters(word) && !compares, q.LastHas("by how", "by what") && words.OneOf(word, "grows", "rises", "falls", "drops", "increases", "decreases"):
 		return true
 	case q.LastHas(word) && words.OneOf(word, "least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus"):
 		return true

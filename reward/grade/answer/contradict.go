@@ -32,7 +32,7 @@ func Opposes(q *question.Question, sentence string) bool {
 // opposites returns the beginnings of words that exclude each other.
 func opposites() [][2]string {
 	return [][2]string{{"gain", "lose"}, {"winn", "lose"}, {"won ", "lost "}, {"profit", "loss"}, {"increase", "decrease"}, {"rise", "fall"}, {"north", "south"}, {"east", "west"}, {"above", "below"},
-		{"largest", "smallest"}, {"oldest", "youngest"}, {"highest", "lowest"}, {"happen", "fail"}, {"pass", "fail"}}
+		{"largest", "smallest"}, {"oldest", "youngest"}, {"highest", "lowest"}, {"converge", "diverge"}, {"happen", "fail"}, {"pass", "fail"}}
 }
 
 // OtherQuantity reports whether the text before a value calls it a quantity, such as an
@@ -50,6 +50,11 @@ func OtherQuantity(q *question.Question, text string) bool {
 		head = head[:at]
 	}
 	last := q.Last()
+	for _, word := range []string{" with ", " whose ", " if ", " when ", " given "} {
+		if head, _, ok := strings.Cut(last, word); ok && slices.ContainsFunc(quantities(), func(name string) bool { return strings.Contains(head, name) }) {
+			last = head
+		}
+	}
 	return slices.ContainsFunc(quantities(), func(name string) bool { return strings.HasSuffix(head, name) && !strings.Contains(last, name) }) &&
 		slices.ContainsFunc(quantities(), func(name string) bool { return strings.Contains(last, name) })
 }

@@ -55,7 +55,7 @@ func Fault(q *question.Question, want, got string) string {
 		return faultIf(!sameSeries(items, g), OtherValue)
 	}
 	if w == g || len(w) <= maxAnswer && len(g) <= maxAnswer && markup.Compact(w) == markup.Compact(g) {
-		return faultIf(words.IsProse(w) && len(strings.Fields(markup.Bare(w))) < len(strings.Fields(markup.Bare(g))), OtherValue)
+		return faultIf(words.IsProse(w) && !slices.Equal(strings.Fields(markup.Bare(w)), strings.Fields(markup.Bare(g))), OtherValue)
 	}
 	if len(w) > maxAnswer || len(g) > maxAnswer {
 		return OtherValue

@@ -73,7 +73,11 @@ func numberForm(q *question.Question, w, g *expr.Node, text string) string {
 
 // given reports whether the question has the number that text writes.
 func given(q *question.Question, text string) bool {
-	return q.Formulas().Given[strings.Trim(markup.Compact(text), "()[],.+")]
+	text = strings.Trim(markup.Compact(text), "()[],.+")
+	if strings.Contains(text, ".") {
+		text = strings.TrimRight(text, "0")
+	}
+	return q.Formulas().Given[text]
 }
 
 // expressionForm returns why g is not in the form of w that the question asks for, or "".

@@ -8,6 +8,7 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/question"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
@@ -129,7 +130,7 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 		return false
 	}
 	a, b := items(w), items(g)
-	if ordered(w) || ordered(g) {
+	if ordered(w) || ordered(g) || w.Kind == expr.List && g.Kind == expr.List && !listsAny(c.question) {
 		if w.Kind == expr.Bracket && g.Kind == expr.Bracket && len(a) == 2 && !sameBrackets(w, g) {
 			return false
 		}
@@ -153,6 +154,13 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 		return true
 	}
 	return within(a, b, false) && within(b, a, true)
+}
+
+// listsAny reports whether the order of a list does not matter: it has the solutions, the values
+// or the members of something, and no order is asked for.
+func listsAny(q *question.Question) bool {
+	return q.Text == "" || q.Asks("all ", "solution", "root", "solve", "values", "zeros of", "which", "divisor", "factors", "two numbers", "elements", " set ", "integers", "possible", "prime") &&
+		!q.Asks("in that order", "respectively", "scending", "creasing order", "sort ", "in order", "and then", " to largest", " to smallest", " to greatest", " to least", "lphabetical")
 }
 
 // isSpan reports whether n can only be an interval.

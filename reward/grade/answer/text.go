@@ -18,8 +18,10 @@ func sameWords(q *question.Question, w, g string) bool {
 	if at := strings.Index(g, " for all "); at > 0 && len(g)-at < 24 {
 		g = g[:at]
 	}
-	if strings.EqualFold(w, strings.TrimSuffix(strings.TrimSuffix(g, " does"), " did")) {
+	if prose := words.IsProse(w); prose && strings.EqualFold(w, strings.TrimSuffix(strings.TrimSuffix(g, " does"), " did")) {
 		return true // Will, which is no filler here
+	} else if !prose && !strings.ContainsAny(w, "^_/\\ 0123456789") && strings.EqualFold(w, g) {
+		return !q.Asks("formula", "symbol") // Co is not CO
 	}
 	a, b := words.Of(w), words.Of(g)
 	if len(a) == 0 || len(b) == 0 || !words.IsProse(w) && (len(a) != 1 || a[0] != "no") {
@@ -32,7 +34,7 @@ func sameWords(q *question.Question, w, g string) bool {
 		return false
 	}
 	if len(a) == 1 && (a[0] == "yes" || a[0] == "no") {
-		return b[0] == a[0] && len(b) > 1 && strings.ContainsAny(g[:min(len(g), 5)], ",.;") && !slices.Contains(b, map[string]string{"yes": "no", "no": "yes"}[a[0]])
+		return b[0] == a[0] && len(b) > 1 && (a[0] == "no" || q.Asks(" not ", "n't") || !words.HasNegation(g)) && strings.ContainsAny(g[:min(len(g), 5)], ",.;") && !slices.Contains(b, map[string]string{"yes": "no", "no": "yes"}[a[0]])
 	}
 	if len(a) == 1 && a[0] == "neither" && slices.Contains(b, "nor") {
 		return slices.Contains(b, a[0])
@@ -93,7 +95,7 @@ func saysOnly(q *question.Question, a []string, wantedCommas int, text string) b
 	}
 	for i, word := range b {
 		if i >= at && i < at+len(a) || words.OneOf(word, "named", "called", "day", "month", "facing", "does", "did", "can", "on", "in", "at", "one", "correct", "right", "answer", "choice", "option",
-			"solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say", "there", "here") || i > at && words.OneOf(word, "for", "all", "x", "everywhere", "of", "has") && q.Has(word) {
+			"number", "operation", "solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say", "there", "here") || i > at && words.OneOf(word, "for", "all", "x", "everywhere", "of", "has") && q.Has(word) {
 			continue
 		}
 		if slices.Contains(a, word) || words.Rival(a, word) || q.Offers(word) || names[word] && i > 0 || q.Text != "" && !q.Has(word) || word[0] >= '0' && word[0] <= '9' {

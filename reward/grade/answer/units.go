@@ -37,7 +37,7 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return true // 50 cents for 0.50
 	}
 	x, y := measure.UnitOf(in), measure.UnitOf(out)
-	if in == "" && y == measure.UnitOf("cent") && c.question.Asks("$", "dollar") && !c.question.Asks("cent", "penn") {
+	if in == "" && y == measure.UnitOf("cent") && c.question.Asks("$", "dollar", "euro", "€") && !c.question.Asks("cent", "penn") {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	if in == "" && y.Num > 0 {
@@ -140,6 +140,9 @@ func measures(q *question.Question, w, g string, reference func() (*expr.Node, b
 // for: km/h for a distance, square metres for a volume.
 func otherKind(q *question.Question, name string) bool {
 	kinds, kind := q.Kinds(), measure.Kind(name)
+	if kind == "length" && !slices.Contains(kinds, "length") && q.LastHas(" area", " volume", "square met", "square cent", "cubic ") {
+		return true
+	}
 	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.LastHas(strings.ToLower(name)) {
 		return false
 	}

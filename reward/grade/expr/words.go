@@ -9,6 +9,9 @@ func (l *lexer) letters() {
 	lower := strings.ToLower(run)
 	next := strings.TrimLeft(l.rest(), " ")
 	last, measured := l.last(1), l.last(1).isMeasure()
+	if last.kind == tSymbol && last.text == "pi" && (len(run) > 1 || run == "m" && strings.HasPrefix(next, "^")) { // 20π m^3
+		measured = true
+	}
 	fixed, between := fixedWord(run), setWord(lower, last, next)
 	unit, ends := "", false // of a measure at the end of the text
 	if len(run) == 1 && measured && l.spaced && isUnitLetter(run) {

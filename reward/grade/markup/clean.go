@@ -22,7 +22,7 @@ func Clean(s string) string {
 	if strings.Contains(s, "10^") {
 		s = strings.NewReplacer(" x 10^", ` \times 10^`, " × 10^", ` \times 10^`).Replace(s)
 	}
-	s = Rows(s)
+	s = ohms(Rows(s))
 	if strings.Contains(s, `\begin`) && !strings.Contains(s, `\\begin`) { // rows may begin with brackets
 		s = strings.ReplaceAll(s, `\\`, `\\ `)
 	}
@@ -118,4 +118,19 @@ func Spaced(s string) string {
 		return s
 	}
 	return strings.NewReplacer(`\quad`, " ", `\qquad`, " ", `\ `, " ", `\;`, " ", `\,`, " ", `\:`, " ", "~", " ", `\!`, "").Replace(s)
+}
+
+// ohms returns s with the word for the sign of ohms behind a number.
+func ohms(s string) string {
+	for _, sign := range []string{`\Omega`, "Ω", "\u2126"} {
+		at := strings.Index(s, sign)
+		if at <= 0 {
+			continue
+		}
+		number := strings.TrimRight(strings.NewReplacer(`\text{`, "", `\mathrm{`, "", `\,`, "", `\ `, "", `\;`, "", "~", "").Replace(s[:at]), " $")
+		if expr.DigitAt(number, len(number)-1) {
+			return number + " ohms" + strings.TrimLeft(s[at+len(sign):], "}")
+		}
+	}
+	return s
 }

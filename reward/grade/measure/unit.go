@@ -36,7 +36,7 @@ func UnitOf(name string) Unit {
 		return Unit{"time", 86400, 1}
 	case "week":
 		return Unit{"time", 604800, 1}
-	case "mm", "millimeter":
+	case "mm", "millimeter", "millimetre":
 		return Unit{"length", 1, 1}
 	case "cm", "centimeter", "centimetre":
 		return Unit{"length", 10, 1}
@@ -54,6 +54,8 @@ func UnitOf(name string) Unit {
 		return Unit{"volume", 1, 1}
 	case "liter", "litre":
 		return Unit{"volume", 1000, 1}
+	case "kelvin":
+		return Unit{"temperature", 1, 1}
 	case "radian":
 		return Unit{"angle", 1, 1}
 	}
@@ -128,7 +130,7 @@ func Meridian(name string) string {
 func Kind(name string) string {
 	name = strings.NewReplacer("²", "^2", "³", "^3", "{", "", "}", "").Replace(strings.ToLower(strings.TrimSpace(name)))
 	if above, below, ok := strings.Cut(strings.ReplaceAll(name, " per ", "/"), "/"); ok {
-		if IsUnit(above) && (IsUnit(below) || below == "h") {
+		if IsUnit(above) && (IsUnit(below) || below == "h" || below == "s") {
 			return "rate"
 		}
 		return ""

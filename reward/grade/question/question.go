@@ -88,6 +88,9 @@ func (q *Question) LastHas(texts ...string) bool { return words.Contains(q.last,
 // AsksShare reports whether a percentage may answer the question.
 func (q *Question) AsksShare() bool {
 	last := q.Last()
+	if words.Contains(last, "in dollars", "in euros", "in cents", "how much money") {
+		return false
+	}
 	for _, word := range []string{"percent", "probability", "chance", "likel", "odds", "%"} {
 		if strings.Contains(last, word) {
 			return !words.Contains(last, "what is "+word, "% of ") || strings.Contains(last, "percent")

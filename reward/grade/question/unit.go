@@ -35,7 +35,7 @@ func asked(lower string) measure.Unit {
 			found = next(1)
 		case f == "many" && i > 0 && fields[i-1] == "how":
 			found = measure.Unit{} // of something else
-		case f == "in" && found.Num == 0 && next(1).Num > 0 && len(fields[i+1]) > 2 && strings.HasSuffix(fields[i+1], "s?"):
+		case f == "in" && found.Num == 0 && next(1).Num > 0 && len(fields[i+1]) > 2 && words.Ends(fields[i+1], "s?", "s."):
 			found = next(1)
 		case f == "of" && next(1).Num > 0 && i > 0 && fields[i-1] == "number":
 			found = next(1)

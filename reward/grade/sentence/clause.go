@@ -33,6 +33,11 @@ func (s clauses) conclusion() int {
 		", which means", ", which leaves ", ", meaning", ", for a total", ", that is", ", i.e.", ", and so ", ", and therefore", ", then "} {
 		at = max(at, strings.LastIndex(s.lower, word))
 	}
+	if first := words.First(s.lower); at == 0 && len(first) > 5 && strings.HasSuffix(first, "ing") {
+		if k := strings.Index(s.lower, ", "); k > 0 && slices.ContainsFunc(s.all, func(c Value) bool { return c.Lo > k }) {
+			at = k
+		}
+	}
 	if begin := strings.TrimLeft(s.lower, " *\n"); at == 0 && words.Begins(begin, "because ", "since ") {
 		at = max(0, strings.LastIndex(s.lower, ", "))
 	}
@@ -45,14 +50,14 @@ func (s clauses) reason() int {
 	if lower == "" {
 		return 0
 	}
-	for _, word := range []string{", assuming ", ", although ", ", the double of ", ", the square of ", ", the half of ", ", the triple of ", ", though ", ", even though ", ", since ", "(since ", "(because ", " because ", ", as ", ", given ", ", where ", ", if ", ", provided ", ", considering ", ", not ",
+	for _, word := range []string{", assuming ", ", although ", ", the double of ", ", the square of ", ", the half of ", ", the triple of ", ", though ", ", even though ", ", since ", "(since ", "(because ", " because ", ", as ", ", given ", "; multiplying back", "; checking", "; to check", "; check", ", where ", ", if ", ", provided ", ", considering ", ", not ",
 		" instead of ", " rather than ", " compared to ", " compared with ", " as opposed to ", " - a ", " – a ", " — a ", " - that's ", ", down from ", ", up from ", ", who ", ", da ", ", weil ", ", car ", ", ya que ", " porque ", " puisque ", " parce que ", ", or about ", ", or approximately ", ", or roughly "} {
 		if i := strings.Index(lower, word); i > 0 && (first == 0 || i < first) {
 			first = i
 		}
 	}
 	for _, word := range []string{", while ", ", whereas ", ", and the other ", ", and indeed ", ", with ", ", made up of ", ", consisting of ", ", including ", ", attained ",
-		", achieved ", ", occurring ", ", half of ", ", which is twice ", ", which is half ", ", enough ", ", whose digits ", ", of which ", ", along with ", " before ", " since ", ", a ratio of ", ", about ",
+		", achieved ", ", occurring ", ", half of ", ", the same as ", ", which is twice ", ", which is half ", ", enough ", ", whose digits ", ", of which ", ", along with ", " before ", " since ", ", a ratio of ", ", about ",
 		", approximately ", ", roughly "} {
 		i := strings.Index(lower, word)
 		if i > 0 && (first == 0 || i < first) && (word != " since " || !strings.Contains(lower[i:], ",")) && !strings.HasPrefix(lower[i:], ", with a total") && !slices.ContainsFunc(s.all, func(c Value) bool { return c.Sum && c.Lo > i }) {
@@ -62,6 +67,11 @@ func (s clauses) reason() int {
 	for _, i := range []int{s.leftover(), s.difference(), s.breakdown(), s.manner()} {
 		if i > 0 && (first == 0 || i < first) {
 			first = i
+		}
+	}
+	for k, c := range s.all { // "105 loaves, 70 of them on Tuesday"
+		if at := strings.TrimRight(s.text[:c.Lo], " $*"); k > 0 && strings.HasSuffix(at, ",") && words.Begins(s.text[c.Hi:], " of them", " of which", " of these", " of those") && (first == 0 || len(at)-1 < first) {
+			first = len(at) - 1
 		}
 	}
 	if i := strings.Index(lower, ", or "); i > 0 && first == 0 && strings.Contains(lower[i:], " per ") && !strings.Contains(lower[:i], " per ") { // "$450, or $45 per person"

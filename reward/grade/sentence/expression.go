@@ -78,6 +78,9 @@ type operators struct{ digit, letter, sign, tuple bool }
 
 // add records a token and reports whether it can be part of an expression.
 func (o *operators) add(token string) bool {
+	if strings.HasPrefix(token, `\`) || strings.Contains(token, `-\`) || strings.Contains(token, `(\`) {
+		token = strings.ReplaceAll(strings.ReplaceAll(token, `\infty`, "infty"), `\pi`, "pi")
+	}
 	lo := -1 // start of a run of letters
 	ends := func(hi int) bool {
 		if lo < 0 {
@@ -157,7 +160,7 @@ func numberAt(t string, i int) int {
 	if prev, _ := utf8.DecodeLastRuneInString(t[:i]); expr.DigitAt(t, j) && unicode.Is(unicode.No, prev) {
 		return 0 // ⅟108
 	}
-	if !expr.DigitAt(t, j) || i > 0 && (expr.LetterAt(t, i-1) || expr.DigitAt(t, i-1) || t[i-1] == '^') {
+	if !expr.DigitAt(t, j) || i > 0 && (expr.LetterAt(t, i-1) || expr.DigitAt(t, i-1) || t[i-1] == '^' || strings.HasSuffix(t[:i], "_{")) {
 		return 0
 	}
 	if (t[i] == '-' || t[i] == '+') && i > 0 && t[i-1] != ' ' && t[i-1] != '(' && t[i-1] != '=' && t[i-1] != '*' && t[i-1] != ':' {

@@ -113,7 +113,7 @@ func (p place) isMark(hi int) bool {
 // preposition.
 func (p place) isAside() bool {
 	before := p.before(60)
-	if strings.HasSuffix(strings.TrimRight(before, " $*"), "=") {
+	if words.Ends(strings.TrimRight(before, " $*"), "=", " given by") {
 		return false
 	}
 	if k := max(strings.LastIndex(before, " than "), strings.LastIndex(before, "as many as "), strings.LastIndex(before, "as much as ")); k >= 0 && !strings.ContainsAny(before[k:], ",=:;") && !words.Contains(before[k:], " are ", " is ") {

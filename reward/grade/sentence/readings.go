@@ -36,6 +36,9 @@ func (s Sentence) Readings() []string {
 	if at := strings.LastIndex(s.Text, ": "); at >= 0 && strings.Trim(s.Text[at+2:], " ,.-*\n0123456789") == "" {
 		found = append(found, s.Text[at+2:])
 	}
+	if word, ok := verdict(s.Text); ok {
+		found = append(found, word)
+	}
 	if head, last, ok := words.CutLast(s.Text, ": "); ok && len(strings.Fields(last)) < 3 && !words.HasDigit(s.Text) && !words.Negated(head, nil) {
 		found = append(found, last)
 	}
@@ -104,4 +107,22 @@ func lastLetter(fields []string) (letter string, ok bool) {
 		}
 	}
 	return letter, ok
+}
+
+// verdict returns the yes or no that is the only clause of its kind in a sentence: "so no,
+// because 11 is odd".
+func verdict(s string) (word string, ok bool) {
+	for _, clause := range strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return strings.ContainsRune(",;:.—–!*", r) }) {
+		fields := strings.Fields(clause)
+		for len(fields) > 1 && words.OneOf(fields[0], "so", "then", "therefore", "hence", "thus", "and") {
+			fields = fields[1:]
+		}
+		if len(fields) == 1 && words.OneOf(fields[0], "yes", "no") {
+			if ok {
+				return "", false
+			}
+			word, ok = fields[0], true
+		}
+	}
+	return word, ok
 }

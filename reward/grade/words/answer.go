@@ -53,7 +53,7 @@ func Uncommented(g string) string {
 		word, _, _ := strings.Cut(g[at:], " ")
 		switch strings.ToLower(word) {
 		case "not", "with", "after", "before", "since", "because", "as", "so", "which", "who", "whose", "the", "a", "an", "by", "for", "in", "at", "where", "when", "while", "although",
-			"being", "that", "it", "this", "he", "she", "they", "rather":
+			"being", "formed", "caused", "known", "that", "it", "this", "he", "she", "they", "rather":
 			return g[:at-2]
 		}
 		if strings.HasSuffix(word, "'s") { // Bob, Alice's opponent

@@ -52,7 +52,7 @@ func changing() []string {
 	return []string{
 		// They compare it with another value, or bound it.
 		"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
-		"under", "below", "above", "up to", "almost", "nearly", "exceeding", "short of", "between", "nowhere near", "not near", "close to", "near", "far from",
+		"under", "below", "above", "up to", "almost", "nearly", "exceeding", "exceeds", "short of", "between", "nowhere near", "not near", "close to", "near", "far from",
 		// They deny it.
 		"except", "excluding", "not", "never", "can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "instead of", "other than", "else than",
 		"different from", "unlike", "not necessarily", "not equal to", "not equal",
@@ -60,7 +60,7 @@ func changing() []string {
 		"half", "half of", "twice", "double", "triple", "thrice", "two times", "three times", "four times", "five times", "six times", "ten times", "third of", "quarter of",
 		"multiple of", "power of", "to the power", "factor of", "divisor of", "divisible by", "complement of", "supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
 		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "minus", "divided by",
-		"rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by",
+		"grown by", "increased by", "decreased by", "risen by", "fallen by", "dropped by", "right after", "right before", "just after", "just before", "comes after", "comes before", "rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by",
 		// They name a part of it, or a neighbour.
 		"starts with", "begins with", "ends in", "ends with", "integer after", "integer before", "number after", "number before",
 	}
@@ -85,7 +85,10 @@ func After(text string) string {
 			return "is not"
 		}
 	}
-	fields := strings.Fields(strings.NewReplacer(",", " , ", ".", " . ", ";", " ; ", "(", " ( ", "*", " ", "$", " ").Replace(rest))
+	if strings.ContainsAny(rest, ",.;(*$") {
+		rest = strings.NewReplacer(",", " , ", ".", " . ", ";", " ; ", "(", " ( ", "*", " ", "$", " ").Replace(rest)
+	}
+	fields := strings.Fields(rest)
 	for i := 0; i < min(len(fields), 3); i++ {
 		next := func(k int) string {
 			if i+k < len(fields) {
@@ -144,7 +147,7 @@ func denial(first, second string) bool {
 
 // emphatic returns the double negations that mean exactly.
 func emphatic() []string {
-	return []string{"nothing other than", "none other than", "no other than", "nothing but", "no more and no less than", "with no doubt", "without doubt", "without a doubt", "no doubt"}
+	return []string{"don't doubt", "do not doubt", "safe to claim", "nothing other than", "none other than", "no other than", "nothing but", "no more and no less than", "with no doubt", "without doubt", "without a doubt", "no doubt"}
 }
 
 // WithoutEmphasis returns s without double negations.

@@ -8,7 +8,7 @@ import (
 // articles, pronouns, auxiliary verbs, words that conclude and general nouns.
 func Neutral(word string) bool {
 	switch word {
-	case "agrees", "all", "also", "altogether", "amount", "and", "answer", "are", "because", "been", "being", "both", "can", "cent", "correct", "cost",
+	case "agrees", "all", "simply", "clearly", "certainly", "obviously", "definitely", "common", "difference", "dot", "indeed", "overall", "precisely", "product", "quotient", "single", "surely", "also", "altogether", "amount", "and", "answer", "are", "because", "been", "being", "both", "can", "cent", "correct", "cost",
 		"costs", "count", "counted", "cubic", "degrees", "describes", "did", "does", "down", "earned", "earns", "equal", "equals", "every", "exact",
 		"exactly", "final", "finally", "for", "from", "gain", "gave", "gcd", "get", "gets", "give", "given", "gives", "got", "had", "happens", "has", "have",
 		"having", "hence", "her", "his", "integer", "into", "its", "just", "lcm", "left", "letter", "made", "make", "makes", "measure", "meters", "must",

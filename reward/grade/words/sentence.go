@@ -21,7 +21,7 @@ func Concludes(s string) bool {
 func Remarks(s string) bool {
 	s = strings.ToLower(strings.TrimLeft(s, " \n*#-✅✓("))
 	return Begins(s, "check", "verif", "we can check", "we can verify", "to verify", "to check", "note", "this is because", "this matches",
-		"this makes sense", "this answer", "this result", "this is consistent", "indeed", "remember", "as a check", "for reference", "this agrees", "this confirms")
+		"this makes sense", "this answer", "this result", "this is consistent", "indeed", "remember", "as a check", "for reference", "to double-check", "double-check", "checking", "this agrees", "this confirms")
 }
 
 // Corrects reports whether a sentence takes something back.
@@ -46,16 +46,19 @@ func Replaces(s string) (string, bool) {
 		return "", false
 	}
 	begin := strings.TrimLeft(lower, " \n*(—–-")
-	taken := Begins(begin, "no, ", "no: ", "sorry", "hmm", "oops", "actually", "correction", "wait", "scratch that", "rather,", "or rather", "on second thought", "i mean ", "make that ") ||
-		Contains(lower, "on second thought")
+	taken := Begins(begin, "no, ", "no: ", "or no, ", "sorry", "hmm", "oops", "actually", "correction", "wait", "scratch that", "rather,", "or rather", "on second thought", "i mean ", "make that ") ||
+		Contains(lower, "on second thought", "take that back", "changed my mind")
 	if !taken {
 		return "", false
 	}
-	for _, mark := range []string{"thoughts: ", "thought: ", "thoughts, ", "thought, ", "should be ", "should have been ", "sorry, ", "make that ", "i mean ", "rather, ", "correction: ", "no: ", "that, "} {
+	for _, mark := range []string{"thoughts: ", "thought: ", "thoughts, ", "thought, ", "should be ", "should have been ", "sorry, ", "make that ", "i mean ", "rather, ", "correction: ", "no: ", "that, ", "take that back, ", "i now believe ", "i now think "} {
 		if at := strings.LastIndex(lower, mark); at >= 0 {
 			after := strings.TrimLeft(strings.TrimRight(s[at+len(mark):], " .!\n*"), " *")
 			after = strings.TrimPrefix(strings.TrimPrefix(after, "it is "), "it's ")
-			return after, after != "" && len(strings.Fields(after)) <= 3
+			after, _, _ = strings.Cut(after, " is ")
+			if after != "" && len(strings.Fields(after)) <= 3 {
+				return after, true
+			}
 		}
 	}
 	return "", false
