@@ -58,7 +58,7 @@ type checking struct {
 // run prepares the job. The static part reads files only.
 func (c *checking) run(ctx context.Context, static bool) error {
 	err := c.read()
-	c.describe()
+	c.record()
 	if err != nil || static {
 		return err
 	}
@@ -99,8 +99,8 @@ func (c *checking) threads() *findings.Threads {
 	return threads
 }
 
-// describe adds what read found, as far as it came.
-func (c *checking) describe() {
+// record adds what read found, as far as it came.
+func (c *checking) record() {
 	if c.folder == nil {
 		return
 	}
