@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/easyrl/easyrl/internal/bytesize"
 )
 
 // mapOpen maps an open file for reading.
@@ -27,7 +29,7 @@ func mapOpen(f *os.File) (mapping, error) {
 	}
 	data, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return mapping{}, fmt.Errorf("map %d bytes: %w", info.Size(), err)
+		return mapping{}, fmt.Errorf("map %s: %w", bytesize.Text(info.Size()), err)
 	}
 	_ = unix.Madvise(data, unix.MADV_SEQUENTIAL) // a hint; failure is harmless
 	return mapping{

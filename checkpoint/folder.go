@@ -3,6 +3,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // ErrNotFound reports that no checkpoint or weights were found.
@@ -222,7 +225,7 @@ func newFile(path string, m mapping) (*file, error) {
 		return nil, err
 	}
 	if fault != nil {
-		return nil, fault
+		return nil, cmp.Or(filetype.Explain(m.data, "safetensors", "a safetensors file", "binary data"), fault)
 	}
 	m.release(0, h.size)
 	return &file{path: path, mapping: m, header: h}, nil

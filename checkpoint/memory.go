@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"unsafe"
+
+	"github.com/easyrl/easyrl/internal/bytesize"
 )
 
 // A MemoryFile is a safetensors file in this process's memory; it disappears with the
@@ -53,7 +55,7 @@ func (m *MemoryFile) Fill(write func(m *MemoryFile) error) error {
 // the header is written, readers find no valid file.
 func (m *MemoryFile) Begin(size int) error {
 	if err := growMemory(m, size); err != nil {
-		return fmt.Errorf("%d bytes in memory: %w", size, err)
+		return fmt.Errorf("%s in memory: %w", bytesize.Text(int64(size)), err)
 	}
 	m.size, m.at, m.begun = size, 0, true
 	clear(m.room[:min(size, 8)])

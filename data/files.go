@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/easyrl/easyrl/internal/paths"
 )
 
 // dataFile is a file to read.
@@ -63,7 +65,7 @@ func matches(path string) ([]string, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s: no file matches", path)
+		return nil, fmt.Errorf("%s: no file matches%s", path, paths.Hint(path))
 	}
 	return names, nil
 }

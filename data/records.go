@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/data/parquet"
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // record is one object of a file.
@@ -105,14 +106,28 @@ func (d *records) json(r io.Reader) error {
 		return fmt.Errorf("read prompts %s: %w", d.path, err)
 	}
 	if !array {
-		err = d.lines(in, line)
+		err = d.explain(d.lines(in, line))
 	} else if text, e := io.ReadAll(in); e != nil {
 		err = fmt.Errorf("read prompts %s: %w", d.path, e)
 	} else {
-		err = d.array(text, line)
+		err = d.explain(d.array(text, line))
 	}
 	if err == nil && d.count == 0 {
 		err = d.empty()
+	}
+	return err
+}
+
+// formats names the formats that are read.
+const formats = "JSON lines, JSON or Parquet"
+
+// explain says what the file is instead of err, if not even its first record can be read.
+func (d *records) explain(err error) error {
+	if err == nil || d.count > 0 {
+		return err
+	}
+	if other := filetype.ExplainFile(d.path, formats, "a JSON array", "Parquet"); other != nil {
+		return fmt.Errorf("read prompts %s: %w", d.path, other)
 	}
 	return err
 }

@@ -288,3 +288,20 @@ func FuzzGenerationConfig(f *testing.F) {
 		}
 	})
 }
+
+// A config.json without max_position_embeddings has the default of its family's configuration
+// class in Transformers 5.23 (models/*/configuration_*.py).
+func TestMissingPositions(t *testing.T) {
+	t.Parallel()
+	for family, want := range map[string]int{"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768} {
+		text := strings.Replace(string(aConfig(`"qwen3"`, `"`+family+`"`)), `"max_position_embeddings":64,`, `"sliding_window":null,`, 1)
+		c, err := ParseConfig([]byte(text))
+		require.NoError(t, err, family)
+		require.Equal(t, want, c.MaxPositions, family)
+		given, err := ParseConfig(aConfig(`"qwen3"`, `"`+family+`","sliding_window":null`))
+		require.NoError(t, err, family)
+		require.Equal(t, 64, given.MaxPositions, family)
+	}
+	_, err := ParseConfig(aConfig(`"max_position_embeddings":64`, `"max_position_embeddings":0`))
+	require.ErrorContains(t, err, "max_position_embeddings is 0, expected 1 to ")
+}

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // Values of model_type for the supported decoder families.
@@ -119,12 +121,14 @@ func readHF(b []byte) (*hfConfig, error) {
 		PartialRotary: 1}
 	of := func(n int) *int { return &n }
 	switch kind.ModelType {
+	case llama:
+		h.MaxPositions = 2048
 	case mistral:
-		h.NumKeyValueHeads = of(8)
+		h.NumKeyValueHeads, h.MaxPositions = of(8), 131072
 	case qwen2:
-		h.NumKeyValueHeads = of(32)
+		h.NumKeyValueHeads, h.MaxPositions = of(32), 32768
 	case qwen3:
-		h.NumKeyValueHeads, h.HeadDim = of(32), of(128)
+		h.NumKeyValueHeads, h.HeadDim, h.MaxPositions = of(32), of(128), 32768
 	}
 	err := unmarshal(b, h)
 	if !supported(kind.ModelType) { // the other fields may mean something else
@@ -251,6 +255,9 @@ func unmarshal(b []byte, into any) error {
 	switch {
 	case errors.As(err, &syntax):
 		at := min(max(syntax.Offset-1, 0), int64(len(b)))
+		if other := filetype.NotJSON(b); other != nil {
+			return other
+		}
 		return fmt.Errorf("line %d: not JSON: %w", 1+bytes.Count(b[:at], []byte("\n")), err)
 	case errors.As(err, &mismatch) && mismatch.Field != "":
 		field := mismatch.Field[strings.LastIndexByte(mismatch.Field, '.')+1:] // without the path through Go structs

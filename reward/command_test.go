@@ -366,7 +366,7 @@ func TestCommandMemory(t *testing.T) {
 	for _, args := range [][]string{{"eat"}, {"eat", "child"}} {
 		c := scoringWith(t, Term{CommandConfig: CommandConfig{MemoryGiB: 0.25}, CallConfig: CallConfig{Concurrency: 1, Timeout: ample.Seconds(), Batch: 1, Retries: 1}}, args...)
 		_, err := c.Score(t.Context(), input("1", "eat", rollout.Stop))
-		require.ErrorContains(t, err, "program used more than 0.25 GiB of memory (after 2 tries)")
+		require.ErrorContains(t, err, "program used more than 256.0 MiB of memory (after 2 tries)")
 		got, err := c.Score(t.Context(), input("1", "1", rollout.Stop))
 		require.NoError(t, err)
 		require.Equal(t, 1.0, got.Value)

@@ -184,7 +184,7 @@ func TestHTTPFailures(t *testing.T) {
 					return
 				}
 			}
-		}, "reply is longer than 67108864 bytes", 2},
+		}, "reply is longer than 64.0 MiB", 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 )
 
@@ -52,7 +54,7 @@ func (t *tokenName) UnmarshalJSON(b []byte) error {
 func parseConfig(data []byte) (*configFile, error) {
 	c := new(configFile)
 	if err := json.Unmarshal(data, c); err != nil {
-		return nil, err
+		return nil, cmp.Or(filetype.NotJSON(data), err)
 	}
 	return c, nil
 }

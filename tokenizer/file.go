@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
@@ -127,7 +129,7 @@ func parseMerge(line string) (pair [2]string, ok bool) {
 func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 	var f tokenizerFile
 	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, err
+		return nil, cmp.Or(filetype.NotJSON(data), err)
 	}
 	if f.Model.Type != "BPE" && (f.Model.Type != "" || f.Model.Merges == nil) {
 		return nil, fmt.Errorf("model type %q is not supported, expected BPE", f.Model.Type)

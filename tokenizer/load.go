@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
@@ -182,6 +183,7 @@ type part struct {
 func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error) {
 	b := bpe.Config{}
 	if err := json.Unmarshal(vocab.data, &b.Vocab); err != nil {
+		err = cmp.Or(filetype.NotJSON(vocab.data), err)
 		return nil, fmt.Errorf("%s: expected an object that maps pieces to ids: %w", vocab.name, err)
 	}
 	var err error

@@ -1,9 +1,11 @@
 package tokenizer
 
 import (
+	"cmp"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/spm"
@@ -15,7 +17,7 @@ import (
 func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	m, err := spm.Parse(data)
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(filetype.Explain(data, "a SentencePiece model", "binary data"), err)
 	}
 	c := bpe.Config{Chars: true, Fuse: true, Fallback: m.ByteFallback, Vocab: make(map[string]int32, len(m.Pieces)), Frozen: make(map[string]int32)}
 	var special, frozen []addedToken

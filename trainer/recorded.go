@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -39,6 +40,9 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 			continue
 		}
 		g, err := parseGroup(line)
+		if other := filetype.Explain(text, "groups as recorded in rollouts/"); err != nil && n == 1 && other != nil {
+			err = other
+		}
 		if err == nil {
 			err = checkGroup(&g, c)
 		}

@@ -12,9 +12,10 @@ import (
 // of lower floors.
 func floors() [][]string {
 	return [][]string{
+		{"internal/bytesize", "internal/filetype", "internal/foreign", "internal/paths"},
 		{"tokenizer/chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/program",
 			"inference/remote/internal/flow", "model/rope", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
-			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/foreign", "internal/notice", "internal/writable", "internal/peer"},
+			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},
 		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/pyjson", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/markup", "inference/server/internal/wire",
 			"tokenizer/internal/split"},
 		{"tokenizer/chat/internal/format", "reward/grade/words", "tokenizer/internal/bpe"},
@@ -34,7 +35,7 @@ func floors() [][]string {
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},
-		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/logprobs", "run/memory", "run/score", "run/summary"},
+		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/logprobs", "run/memory", "run/score", "run/summary", "run/unused"},
 		{"run/findings"},
 		{"run"},
 		{"run/serve"},

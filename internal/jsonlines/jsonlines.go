@@ -10,6 +10,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
+
+	"github.com/easyrl/easyrl/internal/bytesize"
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // Line is a line of input, or the error from reading it.
@@ -61,14 +64,20 @@ func scan(ctx context.Context, in io.Reader, limit int, out chan<- Line) {
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		send(Line{Number: n, Err: fmt.Errorf("line is longer than %d bytes", limit)})
+		send(Line{Number: n, Err: fmt.Errorf("line is longer than %s", bytesize.Text(int64(limit)))})
 	} else if err != nil {
 		send(Line{Number: n, Err: err})
 	}
 }
 
-// Fault rewords an error of encoding/json for users.
-func Fault(err error, expected string) error {
+// Fault rewords an error of encoding/json about the line for users. About a first line that
+// shows that the file is of another kind, it says that.
+func (l *Line) Fault(err error, expected string) error {
+	if l.Number == 1 {
+		if other := filetype.Explain(l.Text, "JSON lines with "+expected); other != nil {
+			return other
+		}
+	}
 	var mismatch *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &mismatch) && mismatch.Field != "":

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/easyrl/easyrl/internal/bytesize"
 )
 
 // lookEvery is the interval between checks. The guard checks less often if checking
@@ -32,7 +34,7 @@ func NewGuard(limit int64) *Guard {
 }
 
 func (g *Guard) err() error {
-	return fmt.Errorf("program used more than %.4g GiB of memory", float64(g.limit)/(1<<30))
+	return fmt.Errorf("program used more than %s of memory", bytesize.Text(g.limit))
 }
 
 // add starts watching a running process.

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/easyrl/easyrl/internal/bytesize"
 )
 
 // MaxAnswer bounds the line of an answer, in bytes.
@@ -145,7 +147,7 @@ func (p *Process) read() ([]byte, error) {
 	case err == nil:
 		return line, nil
 	case errors.Is(err, bufio.ErrBufferFull):
-		return nil, fmt.Errorf("reply is longer than %d bytes", MaxAnswer)
+		return nil, fmt.Errorf("reply is longer than %s", bytesize.Text(MaxAnswer))
 	case len(line) == 0:
 		return nil, ErrEnded
 	default:

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/easyrl/easyrl/internal/bytesize"
 	"github.com/easyrl/easyrl/internal/peer"
 	"github.com/easyrl/easyrl/reward/program"
 )
@@ -64,7 +65,7 @@ func (c *Client) Post(ctx context.Context, at string, body []byte) (answer []byt
 	case err != nil:
 		return nil, true, c.plain(ctx, err)
 	case len(text) > maxReply:
-		return nil, true, fmt.Errorf("reply is longer than %d bytes", maxReply)
+		return nil, true, fmt.Errorf("reply is longer than %s", bytesize.Text(maxReply))
 	}
 	return text, true, nil
 }

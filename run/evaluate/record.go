@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // ErrRecord reports a file that is not a record, or a record with other settings. The file
@@ -107,6 +108,9 @@ func (r *Record) read(settings map[string]string) error {
 	first, err := in.ReadSlice('\n')
 	var h header
 	if err != nil || json.Unmarshal(first, &h) != nil || h.Settings == nil {
+		if other := filetype.Explain(first, "a record of an evaluation"); other != nil {
+			return fmt.Errorf("%w: %w", ErrRecord, other)
+		}
 		return fmt.Errorf("%w: line 1 does not hold an evaluation's settings", ErrRecord)
 	}
 	if d := differences(h.Settings, settings); d != "" {

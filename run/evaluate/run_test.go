@@ -379,7 +379,7 @@ func TestRecordRefuses(t *testing.T) {
 		"other settings": {string(first), map[string]string{"a": "1", "b": "5", "d": "4"}, "b changed from 2 to 5, c is unset and was 3, d is 4 and was unset; use the same settings or another file"},
 		"prompts":        {`{"prompt":"1","answer":"2"}` + "\n", nil, "line 1 does not hold an evaluation's settings"},
 		"empty":          {"", nil, "line 1 does not hold an evaluation's settings"},
-		"no line":        {strings.Repeat("x", 3*maxHeader), nil, "line 1 does not hold an evaluation's settings"},
+		"no line":        {strings.Repeat("x", 3*maxHeader), nil, "found plain text, expected a record of an evaluation"},
 		"a bad line":     {string(first) + "{}\n{}\n", map[string]string{"a": "1", "b": "2", "c": "3"}, "line 2 is not a prompt's result"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -71,7 +71,7 @@ func parseIDs(line jsonlines.Line, c *model.Config) ([]int32, error) {
 	}
 	const expected = "{\"ids\":[…]} with token ids"
 	if err := json.Unmarshal(line.Text, &row); err != nil {
-		return nil, jsonlines.Fault(err, expected)
+		return nil, line.Fault(err, expected)
 	}
 	if row.IDs == nil {
 		return nil, fmt.Errorf("missing \"ids\", expected %s", expected)

@@ -53,7 +53,7 @@ func parse(line jsonlines.Line, place string) ([]response, error) {
 	}
 	var l row
 	if err := json.Unmarshal(line.Text, &l); err != nil {
-		return nil, jsonlines.Fault(err, expected)
+		return nil, line.Fault(err, expected)
 	}
 	switch {
 	case l.Settings != nil:

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/easyrl/easyrl/internal/bytesize"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
@@ -36,7 +37,11 @@ func (d *memory) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
 	}
 	addr := uintptr(C.t_alloc(d.t, d.d, C.int64_t(n)))
 	if addr == 0 {
-		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: out of memory", n, purpose, d.name)
+		used := int64(0)
+		for _, n := range d.allocated {
+			used += n
+		}
+		return npu.Buffer{}, fmt.Errorf("allocate %s for %s on %s: out of memory; %s are in use", bytesize.Text(int64(n)*4), purpose, d.name, bytesize.Text(used))
 	}
 	d.blocks[addr] = allocation{int64(n) * 4, purpose}
 	d.allocated[purpose] += int64(n) * 4
