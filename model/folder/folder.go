@@ -42,7 +42,7 @@ type Folder struct {
 func Open(dir string) (*Folder, error) {
 	shape, err := model.ReadConfig(dir)
 	if err != nil {
-		return nil, usage.Wrap(err)
+		return nil, usage.Wrap(explain(dir, err))
 	}
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
@@ -144,7 +144,10 @@ func (f *Folder) CheckWeights() error {
 	if f.Dir == "" {
 		return nil
 	}
-	return usage.Wrap(f.Shape.CheckFolder(f.Dir))
+	if err := f.Shape.CheckFolder(f.Dir); err != nil {
+		return usage.Wrap(explain(f.Dir, err))
+	}
+	return nil
 }
 
 // Weights loads the folder's weights into dev's memory, or draws them if they are
