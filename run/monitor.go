@@ -62,6 +62,7 @@ func adviceOn(cfg *configs.Config) advice.Run {
 	servers := cfg.Inference.Kind != configs.Embedded || len(cfg.Inference.Endpoints) > 0
 	on := advice.Run{Mode: cfg.Run.Mode, Servers: servers, Training: training, Sampling: each * cfg.Inference.Instances, Lends: lends,
 		Band: advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, Clip: cfg.Train.ClipGrad,
+		LR: cfg.Train.LR, EpsilonHigh: cfg.Loss.EpsilonHigh, Beta: cfg.Loss.Beta,
 		Groups: float64(cfg.Rollout.PromptsPerStep), Waves: cfg.Waves()}
 	if servers && !remote.IsExact(cfg.Inference.Kind) || cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 {
 		on.Band = advice.ServerBand

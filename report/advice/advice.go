@@ -32,6 +32,9 @@ type Run struct {
 	MaxTokens       int
 	DynamicSampling bool
 	Clip            float64
+	// LR is the peak learning rate, EpsilonHigh the upper bound of the clip, and Beta the
+	// weight of the divergence from the reference.
+	LR, EpsilonHigh, Beta float64
 }
 
 // Bands of mismatch/kl, in nats per token.
@@ -72,6 +75,7 @@ func rules() []rule {
 	return []rule{
 		{"idle-trainer", trainerIdle},
 		{"idle-instances", instancesIdle},
+		{"collapse", collapsed},
 		{"equal-rewards", withoutSignal},
 		{"entropy", entropyCollapse},
 		{"length-limit", cutResponses},

@@ -43,7 +43,11 @@ func withoutSignal(h *history, run *Run) string {
 	reward, _ := h.lately(rewardMean, window)
 	spread, _ := h.lately(rewardStd, window)
 	seen := fmt.Sprintf("in %.0f%% of groups all advantages are 0, so these groups teach nothing", share*100)
+	fall, fell := h.collapse()
 	switch {
+	case fell:
+		return fmt.Sprintf("%s. The reward was %s at step %d and is %s now: the policy collapsed. Lower train.lr, as the warning about the fall says.",
+			seen, report.Number(fall.best), fall.step, report.Number(fall.now))
 	case spread < 1e-9:
 		return fmt.Sprintf("%s. Every reward is %s. Read a file in rollouts/ and check that the reward finds the answers.", seen, report.Number(reward))
 	case run.DynamicSampling:
