@@ -37,12 +37,14 @@ func newClient(cfg Config) *client {
 // instance of that kind.
 func (c *client) open(ctx context.Context) (Server, error) {
 	c.kind, _ = kindOf(c.cfg.Kind)
+	var err error
 	if c.cfg.Kind == "" {
-		kind, err := c.recognise(ctx)
-		if err != nil {
-			return nil, err
-		}
-		c.kind = kind
+		c.kind, err = c.recognise(ctx)
+	} else {
+		err = c.confirm(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	inst, err := c.kind.open(ctx, c)
 	if err != nil {
@@ -76,7 +78,7 @@ func (c *client) recognise(ctx context.Context) (Kind, error) {
 			return Kind{}, fmt.Errorf("instance %s: %w", c.url, err)
 		}
 	}
-	return Kind{}, fmt.Errorf("instance %s: not a known server, expected %s", c.url, join(titles(kinds())))
+	return Kind{}, c.unknown(ctx)
 }
 
 // ID returns the server's address.

@@ -62,7 +62,7 @@ func TestDialRefuses(t *testing.T) {
 
 	f := newFake(t, "other server")
 	_, err = Dial(t.Context(), f.config())
-	require.EqualError(t, err, "instance http://fake:8000: not a known server, expected "+join(titles(kinds())))
+	require.EqualError(t, err, "instance http://fake:8000: not a known server: it is a server of OpenAI's API of another kind, expected "+join(titles(kinds())))
 	cfg := newFake(t, VLLM).config()
 	cfg.Model = "other"
 	_, err = Dial(t.Context(), cfg)
