@@ -166,7 +166,7 @@ type SFT struct {
 	// Files of demonstrations; glob patterns are allowed.
 	Data []string `toml:"data"`
 	// Files of held-out demonstrations. Their loss is reported under the file name, as often as
-	// eval.every sets.
+	// eval.every says.
 	Eval []string `toml:"eval"`
 	// Field with the response. If empty, easyrl recognizes the usual layouts.
 	ResponseKey string `toml:"response_key"`
@@ -263,7 +263,8 @@ type Checkpoint struct {
 
 // Eval sets when and how a run is evaluated on data.eval.
 type Eval struct {
-	// Evaluate every N steps, before the first step and after the last. 0 never evaluates.
+	// Evaluate every N steps, before the first step and after the last. If unset, N is by default
+	// a tenth of the run's steps if data.eval (sft.eval for easyrl sft) is set. 0 never evaluates.
 	Every int `toml:"every" unit:"steps"`
 	// Number of responses per prompt.
 	K int `toml:"k" unit:"responses"`

@@ -33,12 +33,34 @@ const (
 	AnyTask Task = ""
 )
 
-// Validate reports all invalid values together, each as a *Fault with the place that set
-// it. It opens no files.
+// evaluations is the number of evaluations of a run that has data to evaluate on and does not
+// set eval.every, besides the one before the first step.
+const evaluations = 10
+
+// complete sets the defaults that depend on the task.
+func (r *Resolved) complete(task Task) {
+	if r.origins["eval.every"].File != "" || r.Eval.Every != 0 {
+		return
+	}
+	steps := 0
+	switch {
+	case task == TrainTask && len(r.Data.Eval) > 0:
+		steps = r.Run.Steps
+	case task == SFTTask && len(r.SFT.Eval) > 0:
+		steps = r.SFT.Steps
+	}
+	if steps > 0 {
+		r.Eval.Every = max(1, steps/evaluations)
+	}
+}
+
+// Validate sets the defaults that depend on the task and reports all invalid values together,
+// each as a *Fault with the place that set it. It opens no files.
 func (r *Resolved) Validate(task Task) error {
 	if task == AnyTask {
 		task = r.Task()
 	}
+	r.complete(task)
 	c := &sections{checks{resolved: r}}
 	if task == ScoreTask {
 		c.length(r.Rollout)

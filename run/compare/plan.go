@@ -51,6 +51,9 @@ func (c *comparing) plan() ([]variant, error) {
 	if err := c.check(given); err != nil {
 		return nil, err
 	}
+	if given.Origin("eval.every").File == "" && given.Eval.Every > 0 { // evaluations take time and compare nothing
+		c.o.Settings = append(slices.Clone(c.o.Settings), "eval.every=0")
+	}
 	if c.o.Dir == "" {
 		c.o.Dir = filepath.Join("runs", given.Run.Name+"-compare")
 	}
