@@ -2,6 +2,8 @@ package reward
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -47,6 +49,24 @@ func (c *Config) For(source string) *Rule {
 func (r *Rule) Lacks(answer json.RawMessage) bool {
 	k := kindOf(r.Kind)
 	return k.lacks != nil && k.lacks(r, answer)
+}
+
+// Forwards reports whether the rule hands reference answers to a program or service, which
+// may need them.
+func (r *Rule) Forwards() bool {
+	if r.Kind == Command || r.Kind == HTTP {
+		return true
+	}
+	return r.Kind == Sum && slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)), func(p *Part) bool { return p.rule().Forwards() })
+}
+
+// Verbatim reports whether the rule compares responses with an answer's text, or the JSON of
+// an answer that is no text.
+func (r *Rule) Verbatim() bool {
+	if r.Kind == Exact || r.Kind == Prefix {
+		return true
+	}
+	return r.Kind == Sum && slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)), func(p *Part) bool { return p.rule().Verbatim() })
 }
 
 // Refuses returns why the rule does not find the answer of p right when a response states

@@ -113,7 +113,7 @@ type groupJSON struct {
 	Prompt    string          `json:"prompt"`
 	Question  string          `json:"question,omitempty"` // of a chat: the last message of the user
 	PromptIDs []int32         `json:"prompt_ids"`
-	Answer    json.RawMessage `json:"answer,omitempty"`
+	Answer    json.RawMessage `json:"answer"` // null if there is none
 	Source    string          `json:"source,omitempty"`
 	Responses []Response      `json:"responses"`
 	Replaced  bool            `json:"replaced,omitempty"`
@@ -135,6 +135,9 @@ func (g *Group) UnmarshalJSON(b []byte) error {
 	var j groupJSON
 	if err := json.Unmarshal(b, &j); err != nil {
 		return err
+	}
+	if string(j.Answer) == "null" {
+		j.Answer = nil
 	}
 	*g = Group{Step: j.Step, Version: j.Version, Index: j.Index, Responses: j.Responses, Replaced: j.Replaced,
 		Prompt: Prompt{ID: j.PromptID, Text: j.Prompt, Messages: Chat(j.Question), IDs: j.PromptIDs, Answer: j.Answer, Source: j.Source}}

@@ -161,3 +161,14 @@ func FuzzGroup(f *testing.F) {
 		}
 	})
 }
+
+// A recorded group always has an answer, null if its prompt has none.
+func TestGroupsWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(Group{Prompt: Prompt{Text: "q"}})
+	require.NoError(t, err)
+	require.Contains(t, string(b), `"answer":null`)
+	var g Group
+	require.NoError(t, json.Unmarshal(b, &g))
+	require.Nil(t, g.Prompt.Answer)
+}

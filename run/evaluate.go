@@ -19,6 +19,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/internal/notice"
+	"github.com/easyrl/easyrl/internal/paths"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
@@ -49,7 +50,7 @@ func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, op
 	reader := dataset.New(f, cfg, publish.CanaryTokens, warn)
 	sets, err := reader.EvalSets()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, paths.Explain(err, opts.Files...)
 	}
 	if len(cfg.Data.Train) == 0 { // training data is not loaded here, so its sources are unknown
 		if err := reader.CheckSources(resolved); err != nil {

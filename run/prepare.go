@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/internal/paths"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/internal/writable"
 	"github.com/easyrl/easyrl/model/folder"
@@ -17,6 +18,7 @@ import (
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/run/memory"
+	"github.com/easyrl/easyrl/run/unused"
 	"github.com/easyrl/easyrl/trainer"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -89,8 +91,12 @@ func (p *preparation) atEnd(f func()) { p.closers = append(p.closers, f) }
 
 // read reads and checks the run's files, except for the values of weights.
 func (p *preparation) read() (err error) {
+	defer func() { err = paths.Explain(err, p.opts.Files...) }()
 	if err := oneRank(p.cfg); err != nil {
 		return err
+	}
+	for _, line := range unused.Settings(p.resolved, configs.Task(p.task.name)) {
+		p.warn("%s", line)
 	}
 	if p.from, err = p.claimDir(); err != nil {
 		return err
@@ -149,6 +155,8 @@ func (p *preparation) readPrompts() (err error) {
 		return err
 	}
 	p.reader.WarnPlainText()
+	dataset.WarnRepeats(p.warn, p.cfg.Rollout.PromptsPerStep, p.examples, "rollout.prompts_per_step", "data.train")
+	dataset.WarnOverlap(p.warn, all, p.sets)
 	if p.prompt, err = p.reader.Endless(p.prompts, p.cfg.Run.Seed); err != nil {
 		return err
 	}

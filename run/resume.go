@@ -169,8 +169,13 @@ func (j *job) announce() {
 		j.note("resuming with changed settings: %s", strings.Join(changes, ", "))
 	}
 	j.note("resuming after step %d from %s", j.state.Step, j.from)
-	if j.state.Step >= j.task.steps && j.state.Pending == nil {
-		j.note("all %d steps of the run are done", j.task.steps)
+	if j.finished() {
+		key := "run.steps"
+		if j.task.name == sftTask {
+			key = "sft.steps"
+		}
+		j.note("the run is finished: it has taken %d steps and %s is %d. To continue it, set more steps: -resume -set %s=%d",
+			j.state.Step, key, j.task.steps, key, j.state.Step+max(j.task.steps, 1))
 	}
 }
 
@@ -181,4 +186,9 @@ func (j *job) stopped(step int) error {
 		command = []string{"easyrl", j.task.name, filepath.Join(j.cfg.Run.Dir, configs.RunFile)}
 	}
 	return StoppedError{fmt.Sprintf("stopped after step %d", step), summary.Command(append(slices.Clone(command), "-resume")...)}
+}
+
+// finished reports whether a resumed run has nothing left to do.
+func (j *job) finished() bool {
+	return j.from != "" && j.state.Step >= j.task.steps && j.state.Pending == nil
 }

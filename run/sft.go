@@ -74,6 +74,8 @@ func (p *preparation) readDemonstrations() error {
 		p.tokens.Sequence = max(p.tokens.Sequence, len(all[i].Prompt)+len(all[i].Response))
 	}
 	p.tokens.Step = cfg.SFT.BatchSize * p.tokens.Sequence
+	dataset.WarnRepeats(p.warn, cfg.SFT.BatchSize, p.examples, "sft.batch_size", "sft.data")
+	dataset.WarnHeldOut(p.warn, all, p.demos.Held)
 	p.demos.Example = func(i int) trainer.Demonstration { return all[order.At(i)] }
 	return nil
 }

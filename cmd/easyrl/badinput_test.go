@@ -214,7 +214,7 @@ func badModels(dir string) map[string]func(t *testing.T, m string) (want string)
 	return map[string]func(t *testing.T, m string) string{
 		"missing folder": func(t *testing.T, m string) string {
 			require.NoError(t, os.RemoveAll(m))
-			return "read model folder: open " + filepath.Join(m, "config.json") + ": no such file"
+			return "read model folder: " + m + " does not exist"
 		},
 		"missing weights": func(t *testing.T, m string) string {
 			require.NoError(t, os.Remove(filepath.Join(m, "model.safetensors")))
@@ -418,7 +418,7 @@ func TestBadLinesToLogprobs(t *testing.T) {
 	long := write(t, dir, "long.jsonl", good+strings.Repeat(" ", (64<<20)+1))
 	code, _, errs := command(t, "logprobs", "-model", filepath.Join(dir, "m"), "-data", long)
 	require.Equal(t, exitUsage, code)
-	requireOneLine(t, errs, "long.jsonl:2: line is longer than 67108864 bytes")
+	requireOneLine(t, errs, "long.jsonl:2: line is longer than 64.0 MiB")
 }
 
 // Package trainer tests faults in a file of groups. This test covers how replay reports

@@ -145,7 +145,7 @@ func TestBadResumes(t *testing.T) {
 		requireOneLine(t, errs, test.want)
 		require.Equal(t, before, files(t, dir), test.settings)
 	}
-	code, _, errs = command(t, "sft", filepath.Join(dir, "run.toml"), "-resume", "-set", "sft.data="+demos, "-set", fmt.Sprintf("run.dir=%q", run))
+	code, _, errs = command(t, "sft", filepath.Join(dir, "run.toml"), "-resume", "-set", "sft.batch_size=1", "-set", "sft.data="+demos, "-set", fmt.Sprintf("run.dir=%q", run))
 	require.Equal(t, exitUsage, code)
 	requireOneLine(t, errs, "was written by easyrl train, expected a checkpoint of easyrl sft")
 
@@ -167,7 +167,7 @@ func TestResumeOfFinishedRun(t *testing.T) {
 	before := files(t, filepath.Join(run, "checkpoints"))
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code)
-	require.Contains(t, errs, "all 2 steps of the run are done\n")
+	require.Contains(t, errs, "the run is finished: it has taken 2 steps and run.steps is 2. ")
 	require.Equal(t, before, files(t, filepath.Join(run, "checkpoints")))
 }
 

@@ -166,7 +166,7 @@ func faults() map[string]string {
 		"reports": "program reports: no verdict",
 	}
 	if runtime.GOOS == "linux" {
-		all["eat"] = "program used more than 0.25 GiB of memory (after 3 tries)"
+		all["eat"] = "program used more than 256.0 MiB of memory (after 3 tries)"
 	}
 	return all
 }

@@ -202,7 +202,7 @@ func (b *breaker) data(t *testing.T) {
 	write(t, b.dir, "chatdemo.jsonl", `{"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"}]}`+"\n")
 	for name, want := range map[string]string{
 		"none.jsonl": "no such file", "none*.jsonl": "no file matches", "empty": "expected at least one JSON object", "cut.jsonl": "cut.jsonl:2: not a JSON object",
-		"odd.jsonl": "odd.jsonl:1: prompt: ", "table.jsonl": "table.jsonl:1: not a JSON object",
+		"odd.jsonl": "odd.jsonl:1: prompt: ", "table.jsonl": "table.jsonl: found CSV, expected JSON lines, JSON or Parquet",
 		"not.parquet": "not.parquet", ".": "is a directory",
 	} {
 		b.add("train", "data "+name, want, "data.train="+b.in(name))
@@ -258,7 +258,7 @@ func (b *breaker) models(t *testing.T) {
 	b.both("model and random model", "model.path is", fmt.Sprintf("model.path=%q", b.in("m")))
 	b.both("no model", "model.path is not set", "model.init.config=")
 	b.both("no config", "read model configuration", "model.init.config="+b.in("none.json"))
-	b.both("a file as model", "not a directory", modelSettings(b.in("run.toml"))...)
+	b.both("a file as model", "run.toml is a file, expected a Hugging Face model folder", modelSettings(b.in("run.toml"))...)
 	b.both("run folder as model", "config.json", modelSettings(b.dir+"/tmp")...)
 	index := copyDir(t, b.in("m"), b.dir, "index")
 	require.NoError(t, os.Rename(filepath.Join(index, "model.safetensors"), filepath.Join(index, "model-00001-of-00002.safetensors")))

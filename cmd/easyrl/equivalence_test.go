@@ -47,11 +47,14 @@ func tinyRun(t testing.TB) string {
 		"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,"rope_theta":10000,
 		"hidden_act":"silu","tie_word_embeddings":true,"eos_token_id":1,"initializer_range":0.05}`)
 	write("tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"model_max_length":64}`)
-	var prompts strings.Builder
+	var prompts, held strings.Builder
 	for i := range 23 {
 		fmt.Fprintf(&prompts, `{"prompt":"%d,%d","answer":"%d"}`+"\n", i%10, i/10, i%4)
+		fmt.Fprintf(&held, `{"prompt":"%d:%d","answer":"%d"}`+"\n", i%10, i/10, i%4)
 	}
 	write("prompts.jsonl", prompts.String())
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "held"), 0o755))
+	write(filepath.Join("held", "prompts.jsonl"), held.String())
 	write("run.toml", fmt.Sprintf(`
 [run]
 steps = 5
@@ -78,7 +81,9 @@ threads = 1
 threads = 1
 [checkpoint]
 every = 1
-`, filepath.Join(dir, "config.json"), filepath.Join(dir, "prompts.jsonl"), filepath.Join(dir, "prompts.jsonl")))
+[eval]
+every = 0
+`, filepath.Join(dir, "config.json"), filepath.Join(dir, "prompts.jsonl"), filepath.Join(dir, "held", "prompts.jsonl")))
 	return dir
 }
 

@@ -132,7 +132,7 @@ func TestEvalWithBadReward(t *testing.T) {
 
 	out := filepath.Join(dir, "run")
 	code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
-		"-set", "run.steps=1", "-set", "eval.every=1"}, rewardSettings("once-crash")...)...)
+		"-set", "run.steps=1", "-set", "eval.every=1", "-set", "data.eval=" + filepath.Join(dir, "prompts.jsonl")}, rewardSettings("once-crash")...)...)
 	require.Zero(t, code, errs)
 	steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 	require.NoError(t, err)

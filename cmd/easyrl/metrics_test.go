@@ -143,7 +143,8 @@ func TestUnknownCharactersAreReported(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	write(t, dir, "prompts.jsonl", `{"prompt":"1","answer":"1"}`+"\n"+`{"prompt":"1é","answer":"1"}`+"\n"+`{"prompt":"one","answer":"1"}`+"\n")
-	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", "run.steps=1", "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")))
+	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", "run.steps=1", "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),
+		"-set", "data.eval="+filepath.Join(dir, "prompts.jsonl"))
 	require.Zero(t, code, errs)
 	require.Equal(t, 2, strings.Count(errs, "prompts.jsonl: 2 of 3 prompts have characters that the model's tokenizer lacks (first prompts.jsonl:2)\n"),
 		"once for data.train and once for data.eval: %s", errs)

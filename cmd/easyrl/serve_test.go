@@ -291,7 +291,7 @@ func TestServeRefuses(t *testing.T) {
 		"taken":            {[]string{"-model", bare, "-listen", taken.Addr().String()}, "address already in use"},
 		"no weights":       {[]string{"-model", bare, "-listen", "127.0.0.1:0"}, "no model.safetensors"},
 		"no model":         {nil, "expected -model DIR or -simulate SPEC"},
-		"no folder":        {[]string{"-model", filepath.Join(dir, "none")}, "no such file"},
+		"no folder":        {[]string{"-model", filepath.Join(dir, "none")}, "none does not exist"},
 		"beyond":           {[]string{"-model", model, "-listen", "0.0.0.0:0"}, "beyond loopback"},
 		"no port":          {[]string{"-model", model, "-listen", "localhost"}, `listen "localhost", expected host:port`},
 		"no room":          {[]string{"-model", model, "-max-running", "0"}, "-max-running is 0"},

@@ -46,12 +46,11 @@ func (r *Reader) CanaryTokens() []int32 { return r.canary }
 // dropped from each because they are too long or have no reference answer that their reward
 // finds right.
 func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, dropped []int, err error) {
-	f, cfg := r.folder, r.cfg
+	f := r.folder
 	if f.Tokenizer == nil {
 		return nil, nil, usage.Errorf("%s has no tokenizer files, required for prompts", f.Dir)
 	}
-	keys := data.Options{PromptKey: cfg.Data.PromptKey, AnswerKey: cfg.Data.AnswerKey, SourceKey: cfg.Data.SourceKey}
-	if lists, err = data.ReadAll(paths, keys); err != nil {
+	if lists, err = data.ReadAll(paths, r.keys()); err != nil {
 		return nil, nil, usage.Wrap(err)
 	}
 	for k, path := range paths {
@@ -166,11 +165,13 @@ func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Pro
 	}
 	dropped := len(all) - len(kept)
 	if len(kept) == 0 {
-		return nil, usage.Errorf("%s: none of %d prompts has a reference answer, required by reward %q (first %s)", path, dropped, kind, first)
+		return nil, usage.Errorf("%s: none of %d prompts has a reference answer, required by reward %q (first %s)%s", path, dropped, kind, first, r.answerFields(path))
 	}
 	if dropped > 0 {
-		r.warn("%s: dropped %d of %d prompts without a reference answer (first %s)", path, dropped, len(all), first)
+		r.warn("%s: dropped %d of %d prompts without a reference answer (first %s)%s", path, dropped, len(all), first, r.answerFields(path))
 	}
+	r.warnForwarded(path, kept)
+	r.warnForms(path, kept)
 	return r.gradable(path, kept)
 }
 

@@ -1,0 +1,69 @@
+// Package unused finds settings of a run that have no effect beside its other settings.
+package unused
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/optim"
+)
+
+// rule says when keys have no effect.
+type rule struct {
+	keys []string
+	idle bool
+	why  string
+}
+
+// Settings returns a line for each key that was set to another value than its default and
+// has no effect on a task.
+func Settings(r *configs.Resolved, task configs.Task) (lines []string) {
+	base := configs.Resolved{Config: configs.Default()}
+	defaults, values := base.Values(""), r.Values("")
+	for _, rule := range rules(&r.Config, task) {
+		for _, key := range rule.keys {
+			if rule.idle && r.Origin(key).File != "" && values[key] != defaults[key] {
+				lines = append(lines, fmt.Sprintf("%s = %s has no effect: %s", key, values[key], rule.why))
+			}
+		}
+	}
+	return append(lines, doubts(&r.Config, task)...)
+}
+
+func rules(c *configs.Config, task configs.Task) []rule {
+	all := []rule{
+		{[]string{"train.min_lr"}, c.Train.Schedule == optim.Constant, fmt.Sprintf("train.schedule is %q, which never lowers the rate", optim.Constant)},
+	}
+	if task != configs.TrainTask {
+		return all
+	}
+	servers := c.Inference.Kind != configs.Embedded || c.Control.Listen != ""
+	more := c.Inference.Instances+len(c.Inference.Endpoints) > 1 || c.Control.Listen != "" || c.Inference.Watch != ""
+	return append(all,
+		rule{[]string{"loss.kl"}, c.Loss.Beta == 0, "loss.beta is 0"},
+		rule{[]string{"loss.correction_high"}, c.Loss.Correction == loss.NoCorrection, fmt.Sprintf("loss.correction is %q", loss.NoCorrection)},
+		rule{[]string{"loss.epsilon_low", "loss.epsilon_high"}, c.Loss.Kind == loss.REINFORCE, fmt.Sprintf("loss.kind is %q, which has no clip", c.Loss.Kind)},
+		rule{[]string{"loss.dual_clip"}, c.Loss.Kind == loss.REINFORCE || c.Loss.Kind == loss.CISPO, fmt.Sprintf("loss.kind is %q", c.Loss.Kind)},
+		rule{[]string{"inference.weights_dir", "inference.token_file"}, !servers, "the run has no servers"},
+		rule{[]string{"inference.hedge_after"}, !more, "the run has one instance"},
+		rule{[]string{"control.token_file"}, c.Control.Listen == "", "control.listen is not set"},
+		rule{[]string{"eval.k", "eval.temperature", "eval.top_p", "eval.top_k", "eval.prompts"}, len(c.Data.Eval) == 0, "data.eval is not set"},
+		rule{[]string{"data.system", "data.thinking"}, c.Data.Template == configs.TemplateNone, fmt.Sprintf("data.template is %q", configs.TemplateNone)},
+	)
+}
+
+// doubts returns lines about values that make others pointless.
+func doubts(c *configs.Config, task configs.Task) (lines []string) {
+	key, steps := "run.steps", c.Run.Steps
+	if task == configs.SFTTask {
+		key, steps = "sft.steps", c.SFT.Steps
+	}
+	if c.Train.Warmup >= steps && c.Train.Warmup > 0 {
+		lines = append(lines, fmt.Sprintf("train.warmup is %d and %s is %d, so the learning rate never gets to train.lr. Lower train.warmup", c.Train.Warmup, key, steps))
+	}
+	if c.Train.LR == 0 {
+		lines = append(lines, "train.lr is 0, so the weights stay as they are")
+	}
+	return lines
+}
