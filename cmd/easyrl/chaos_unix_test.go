@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -78,17 +79,31 @@ func changes(edit func(answer []byte) []byte) func(x *exchange) {
 	}
 }
 
-// edits returns a fault that edits the responses in the server's answer.
+// edits returns a fault that edits the responses in the server's answer, which has a line
+// for each and a last one.
 func edits(edit func(choices []json.RawMessage) []json.RawMessage) func(x *exchange) {
 	return changes(func(answer []byte) []byte {
+		lines := bytes.SplitAfter(bytes.TrimSuffix(answer, []byte("\n")), []byte("\n"))
+		last := len(lines) - 1
 		var fields map[string]json.RawMessage
 		var choices []json.RawMessage
-		if json.Unmarshal(answer, &fields) != nil || json.Unmarshal(fields["choices"], &choices) != nil {
+		for _, line := range lines[:last] {
+			var one []json.RawMessage
+			if json.Unmarshal(line, &fields) != nil || json.Unmarshal(fields["choices"], &one) != nil {
+				return answer
+			}
+			choices = append(choices, one...)
+		}
+		if len(choices) == 0 {
 			return answer
 		}
-		fields["choices"], _ = json.Marshal(edit(choices)) // it was parsed from JSON
-		answer, _ = json.Marshal(fields)
-		return answer
+		var edited []byte
+		for _, choice := range edit(choices) {
+			fields["choices"] = slices.Concat([]byte("["), choice, []byte("]"))
+			line, _ := json.Marshal(fields) // it was parsed from JSON
+			edited = append(append(edited, line...), '\n')
+		}
+		return append(edited, lines[last]...)
 	})
 }
 

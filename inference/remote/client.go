@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/internal/completions"
@@ -151,11 +152,53 @@ func (c *client) labelled() *labelled.Server {
 	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Limit: c.limit})
 }
 
-// complete posts a completion request.
-func (c *client) complete(ctx context.Context, body *completions.Request, limit int64, out *completions.Answer) error {
+// together calls do for 0 to n-1, this many at once. The first error cancels the others.
+func together(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	turns := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			if err := do(ctx, i); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// complete posts a completion request. each gets each answer as it arrives.
+func (c *client) complete(ctx context.Context, body *completions.Request, limit int64, each func(a *completions.Answer) error) error {
+	const path = "/v1/completions"
 	data, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	return c.http.Do(ctx, transport.Call{Method: http.MethodPost, Path: "/v1/completions", Body: data, Limit: limit, Long: true}, out)
+	read := func(value []byte) error {
+		var a struct {
+			completions.Answer
+			Status int `json:"status"` // of an error after the first answer; otherwise 0
+		}
+		if err := json.Unmarshal(value, &a); err != nil {
+			return fmt.Errorf("POST %s: %w: %w", path, transport.ErrBody, err)
+		}
+		if a.Status != 0 {
+			return transport.Refusal("POST "+path, a.Status, value)
+		}
+		return each(&a.Answer)
+	}
+	k := transport.Call{Method: http.MethodPost, Path: path, Body: data, Limit: limit, Long: true}
+	if body.StreamChoices {
+		k.Each = read
+		return c.http.Do(ctx, k, nil)
+	}
+	var whole json.RawMessage
+	if err := c.http.Do(ctx, k, &whole); err != nil {
+		return err
+	}
+	return read(whole)
 }

@@ -96,17 +96,31 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	if req.Version != 0 {
 		body.WeightVersion = &req.Version
 	}
-	var a completions.Answer
-	if err := e.complete(ctx, &body, completions.BodyLimit(req, limit), &a); err != nil {
+	body.StreamChoices = req.Ended != nil
+	got := completions.NewDecoder(req, limit)
+	var weights *completions.Answer // that the first answer names
+	err = e.complete(ctx, &body, completions.BodyLimit(req, limit), func(a *completions.Answer) error {
+		if weights == nil {
+			weights = a
+		}
+		err := sameWeights(a, weights, req.Version)
+		if err == nil {
+			err = got.Add(a, func(index int, c inference.Completion) {
+				if req.Ended != nil && c.Finish != completions.Abort {
+					c.Version, c.Checksum = *a.WeightVersion, a.Checksum
+					req.Ended(index, c)
+				}
+			})
+		}
+		if err != nil {
+			err = fmt.Errorf("POST /v1/completions: %w", err)
+		}
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	if a.WeightVersion == nil {
-		return nil, errors.New("POST /v1/completions: no weight_version")
-	}
-	if req.Version != 0 && *a.WeightVersion != req.Version {
-		return nil, fmt.Errorf("POST /v1/completions: server has version %d, expected %d: %w", *a.WeightVersion, req.Version, inference.ErrStale)
-	}
-	out, err := completions.Decode(&a, req, limit)
+	out, err := got.Completions()
 	if err != nil {
 		return nil, fmt.Errorf("POST /v1/completions: %w", err)
 	}
@@ -114,9 +128,23 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 		if out[i].Finish == completions.Abort {
 			return nil, fmt.Errorf("POST /v1/completions: response %d was aborted", i)
 		}
-		out[i].Version, out[i].Checksum = *a.WeightVersion, a.Checksum
+		out[i].Version, out[i].Checksum = *weights.WeightVersion, weights.Checksum
 	}
 	return out, nil
+}
+
+// sameWeights returns an error unless a is of the first answer's weights and of the version
+// asked for, if any.
+func sameWeights(a, first *completions.Answer, version int64) error {
+	switch {
+	case a.WeightVersion == nil:
+		return errors.New("no weight_version")
+	case version != 0 && *a.WeightVersion != version:
+		return fmt.Errorf("server has version %d, expected %d: %w", *a.WeightVersion, version, inference.ErrStale)
+	case *a.WeightVersion != *first.WeightVersion || a.Checksum != first.Checksum:
+		return fmt.Errorf("weights of version %d were replaced during the answer: %w", *first.WeightVersion, inference.ErrStale)
+	}
+	return nil
 }
 
 // Publish sends w as a file's path if the server runs on this machine and there is a

@@ -411,7 +411,11 @@ func (f *fake) completions(body object) object {
 	prompt := ints(body["prompt"])
 	var choices []any
 	for i := range int(body["n"].(float64)) {
-		ids, logprobs := f.sample(prompt, i, int(body["max_tokens"].(float64)))
+		draw := i
+		if seed := body["seed"].(float64); seed < 1000 { // others are not exact here
+			draw += int(seed)
+		}
+		ids, logprobs := f.sample(prompt, draw, int(body["max_tokens"].(float64)))
 		var tokens []string
 		var top []any
 		for j, id := range ids {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/internal/completions"
@@ -62,24 +61,15 @@ func (l *llama) Generate(ctx context.Context, req inference.Request) ([]inferenc
 	if err != nil {
 		return nil, fmt.Errorf("instance %s: %w", l.url, err)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	out := make([]inference.Completion, req.N)
-	turns := make(chan struct{}, max(1, l.capacity))
-	var all sync.WaitGroup
-	for i := range out {
-		all.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
-			var err error
-			if out[i], err = l.sample(ctx, &req, i, limit); err != nil {
-				cancel(err) // the first error cancels the other calls
-			}
-		})
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("instance %s: %w", l.url, context.Cause(ctx))
+	err = together(ctx, req.N, max(1, l.capacity), func(ctx context.Context, i int) (err error) {
+		if out[i], err = l.sample(ctx, &req, i, limit); err == nil && req.Ended != nil {
+			req.Ended(i, out[i])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("instance %s: %w", l.url, err)
 	}
 	return out, nil
 }

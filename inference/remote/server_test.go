@@ -124,6 +124,12 @@ func (b *backend) Stream(ctx context.Context, req inference.Request, emit func(i
 
 // serving starts easyrl's server over b and returns a client of it.
 func serving(t *testing.T, b *backend, store *publish.Store) Server {
+	t.Helper()
+	return servingBackend(t, b, store)
+}
+
+func servingBackend(t *testing.T, b server.Backend, store *publish.Store) Server {
+	t.Helper()
 	cfg := server.DefaultConfig()
 	cfg.Listen, cfg.Token = "127.0.0.1:0", "secret"
 	s, err := server.New(cfg, b, nil)

@@ -98,16 +98,12 @@ func (v *vllm) sampler(label string) publish.Sampler {
 		if greedy {
 			req.N = 1 // vLLM refuses more than one
 		}
-		body := completions.NewRequest(v.model, &req, limit)
-		body.Seed = (req.Seed + uint64(req.FirstIndex)) & (1<<62 - 1) // signed; vLLM adds the response's index to it
-		body.CacheSalt = label
-		var a completions.Answer
-		if err := v.complete(ctx, &body, completions.BodyLimit(&req, limit), &a); err != nil {
-			return nil, err
+		if req.Ended != nil && n > 1 && !greedy {
+			return v.separately(ctx, req, limit, label)
 		}
-		out, err := completions.Decode(&a, &req, limit)
+		out, err := v.exchange(ctx, &req, limit, label, seedOf(&req))
 		if err != nil {
-			return nil, fmt.Errorf("POST /v1/completions: %w", err)
+			return nil, err
 		}
 		for greedy && len(out) < n {
 			c := out[0]
@@ -117,6 +113,46 @@ func (v *vllm) sampler(label string) publish.Sampler {
 		}
 		return out, nil
 	}
+}
+
+// seedOf returns the seed of a request's first response. vLLM's seeds are signed; it adds
+// the response's index.
+func seedOf(req *inference.Request) uint64 {
+	return (req.Seed + uint64(req.FirstIndex)) & (1<<62 - 1)
+}
+
+// exchange makes one call for all responses of req.
+func (v *vllm) exchange(ctx context.Context, req *inference.Request, limit int, label string, seed uint64) ([]inference.Completion, error) {
+	body := completions.NewRequest(v.model, req, limit)
+	body.Seed, body.CacheSalt = seed, label
+	var whole completions.Answer
+	err := v.complete(ctx, &body, completions.BodyLimit(req, limit), func(a *completions.Answer) error { whole = *a; return nil })
+	if err != nil {
+		return nil, err
+	}
+	out, err := completions.Decode(&whole, req, limit)
+	if err != nil {
+		return nil, fmt.Errorf("POST /v1/completions: %w", err)
+	}
+	return out, nil
+}
+
+// separately makes a call for each response of req, which vLLM would sample as separate
+// requests too, so that each is known when it has ended.
+func (v *vllm) separately(ctx context.Context, req inference.Request, limit int, label string) ([]inference.Completion, error) {
+	out := make([]inference.Completion, req.N)
+	err := together(ctx, req.N, req.N, func(ctx context.Context, i int) error {
+		one := req
+		one.N = 1
+		got, err := v.exchange(ctx, &one, limit, label, seedOf(&req)+uint64(i))
+		if err != nil {
+			return err
+		}
+		out[i] = got[0]
+		req.Ended(i, out[i])
+		return nil
+	})
+	return out, err
 }
 
 // rpc calls a method of the worker extension on all workers.

@@ -59,17 +59,29 @@ func (c *completions) complete(ctx *fasthttp.RequestCtx, chat bool) error {
 		return err
 	}
 	reqCtx, stop := c.watch(ctx)
-	if j.Stream {
+	w := answer.New(c.backend.ID(), c.text, j)
+	if j.Stream || j.StreamChoices {
 		ended = func() {} // the stream calls finish
-		return c.stream(reqCtx, ctx, j, func() { stop(); c.gate.finish() })
+		done := func() { stop(); c.gate.finish() }
+		if j.Stream {
+			return c.streamTokens(reqCtx, ctx, j, w, done)
+		}
+		return c.streamChoices(reqCtx, ctx, j, w, done)
 	}
 	defer stop()
-	out, err := c.run(reqCtx, j, nil)
+	out, err := c.run(reqCtx, j, listener{})
 	if err != nil {
 		return err
 	}
-	answer.New(c.backend.ID(), c.text, j).Write(ctx, out)
+	w.Write(ctx, out)
 	return nil
+}
+
+// listener receives parts of an answer while it is sampled, from several goroutines.
+// Indices are those of choices. Either function may be nil.
+type listener struct {
+	delta func(d inference.Delta)
+	ended func(index int, c inference.Completion)
 }
 
 // enter waits for a slot of the backend.
@@ -92,9 +104,8 @@ func (c *completions) enter(ctx context.Context) error {
 	}
 }
 
-// run samples all choices. If emit is not nil, it receives tokens as they are sampled,
-// from several goroutines, with the choice as Delta.Index.
-func (c *completions) run(ctx context.Context, j *job.Job, emit func(inference.Delta)) ([]inference.Completion, error) {
+// run samples all choices.
+func (c *completions) run(ctx context.Context, j *job.Job, to listener) ([]inference.Completion, error) {
 	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -104,7 +115,7 @@ func (c *completions) run(ctx context.Context, j *job.Job, emit func(inference.D
 	tasks := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
 	for p := range j.Prompts {
 		tasks.Go(func(ctx context.Context) error {
-			got, err := c.prompt(ctx, j, p, emit)
+			got, err := c.prompt(ctx, j, p, to)
 			if err == nil {
 				copy(out[p*j.N:], got)
 			}
@@ -126,17 +137,20 @@ func (c *completions) run(ctx context.Context, j *job.Job, emit func(inference.D
 }
 
 // prompt samples the choices of one prompt.
-func (c *completions) prompt(ctx context.Context, j *job.Job, p int, emit func(inference.Delta)) ([]inference.Completion, error) {
+func (c *completions) prompt(ctx context.Context, j *job.Job, p int, to listener) ([]inference.Completion, error) {
 	req := j.Each
 	req.PromptIDs = j.Prompts[p]
+	if to.ended != nil {
+		req.Ended = func(index int, c inference.Completion) { to.ended(index+p*j.N, c) }
+	}
 	var out []inference.Completion
 	var err error
-	if emit == nil {
+	if to.delta == nil {
 		out, err = c.backend.Generate(ctx, req)
 	} else {
 		out, err = c.backend.Stream(ctx, req, func(d inference.Delta) {
 			d.Index += p * j.N
-			emit(d)
+			to.delta(d)
 		})
 	}
 	switch {
@@ -158,32 +172,60 @@ func (c *completions) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) 
 	return conn.Watch(c.ctx)
 }
 
-// stream answers j with server-sent events. A request that fails before its first token
-// is refused with a status. An HTTP/1.0 client, which does not support chunks, gets all
-// events at the end. done is called after all work has ended.
-func (c *completions) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job.Job, done func()) error {
-	f := feed.New()
+// streamTokens answers j with server-sent events.
+func (c *completions) streamTokens(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job.Job, w *answer.Writer, done func()) error {
+	ctx.SetContentType("text/event-stream")
+	ctx.Response.Header.Set(fasthttp.HeaderCacheControl, "no-cache")
+	f := feed.New[inference.Delta]()
+	return stream(reqCtx, ctx, f, func(ctx context.Context) ([]inference.Completion, error) {
+		return c.run(ctx, j, listener{delta: func(d inference.Delta) { f.Add(feed.Copy(d)) }})
+	}, func(out *bufio.Writer) lines[inference.Delta] { return w.NewStream(out) }, done)
+}
+
+// streamChoices answers j with a line of JSON for each choice as it ends.
+func (c *completions) streamChoices(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job.Job, w *answer.Writer, done func()) error {
+	ctx.SetContentType("application/x-ndjson")
+	f := feed.New[answer.Ended]()
+	return stream(reqCtx, ctx, f, func(ctx context.Context) ([]inference.Completion, error) {
+		return c.run(ctx, j, listener{ended: func(index int, got inference.Completion) {
+			if j.CheckNumbers(index, &got) == nil { // otherwise run fails
+				f.Add(answer.Ended{Index: index, Completion: got})
+			}
+		}})
+	}, func(out *bufio.Writer) lines[answer.Ended] { return w.NewChoices(out) }, done)
+}
+
+// lines writes an answer in parts.
+type lines[T any] interface {
+	Part(part T)
+	End(out []inference.Completion, err error)
+}
+
+// stream answers with the parts that run adds to f, as they come. A request that fails
+// before its first part is refused with a status. An HTTP/1.0 client, which does not
+// support chunks, gets all parts at the end. done is called after all work has ended.
+func stream[T any](reqCtx context.Context, ctx *fasthttp.RequestCtx, f *feed.Feed[T],
+	run func(ctx context.Context) ([]inference.Completion, error), open func(out *bufio.Writer) lines[T], done func(),
+) error {
 	runCtx, cancel := context.WithCancelCause(reqCtx)
 	var sampling sync.WaitGroup
-	sampling.Go(func() { f.End(c.run(runCtx, j, f.Add)) })
+	sampling.Go(func() { f.End(run(runCtx)) })
 	<-f.Ready
-	deltas, ended, err := f.Take()
+	parts, ended, err := f.Take()
 	if err != nil {
 		cancel(nil)
 		sampling.Wait()
 		done()
 		return err
 	}
-	ctx.SetContentType("text/event-stream")
-	ctx.Response.Header.Set(fasthttp.HeaderCacheControl, "no-cache")
 	send := func(w *bufio.Writer) {
 		defer done()
 		defer sampling.Wait()
 		defer cancel(nil)
-		out := answer.New(c.backend.ID(), c.text, j).NewStream(w)
+		out := open(w)
 		for {
-			for _, d := range deltas {
-				out.Delta(d)
+			for _, part := range parts {
+				out.Part(part)
 			}
 			if ended {
 				out.End(f.Out, err)
@@ -196,7 +238,7 @@ func (c *completions) stream(reqCtx context.Context, ctx *fasthttp.RequestCtx, j
 				return
 			}
 			<-f.Ready
-			deltas, ended, err = f.Take()
+			parts, ended, err = f.Take()
 		}
 	}
 	if ctx.Request.Header.IsHTTP11() {

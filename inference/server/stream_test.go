@@ -246,3 +246,44 @@ func TestStreamWaits(t *testing.T) {
 	require.Contains(t, string(second), "[DONE]")
 	require.NotContains(t, string(second), `"error"`)
 }
+
+// The lines of stream_choices hold the choices and the usage of the answer without it.
+func TestChoicesEqualAnswer(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newFake(), fakeText{}, nil)
+	for _, c := range []struct{ path, body string }{
+		{"/v1/completions", `"prompt":["x","yy"],"n":3,"seed":1,"max_tokens":50,"return_token_ids":true,"logprobs":2,"prompt_logprobs":0`},
+		{"/v1/completions", `"prompt":"x","n":2,"seed":1,"max_tokens":0,"echo":true`},
+		{"/v1/chat/completions", `"messages":[{"role":"user","content":"x"}],"n":2,"seed":1,"max_tokens":20,"logprobs":true,"return_token_ids":true`},
+	} {
+		status, want := post(t, s, c.path, `{`+c.body+`}`)
+		require.Equal(t, http.StatusOK, status, "%v", want)
+		status, header, data := call(t, s, http.MethodPost, c.path, `{`+c.body+`,"stream_choices":true}`)
+		require.Equal(t, http.StatusOK, status, "%s", data)
+		require.Equal(t, "application/x-ndjson", header.Get("Content-Type"))
+		var choices []any
+		lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+		for i, text := range lines {
+			var line map[string]any
+			require.NoError(t, json.Unmarshal([]byte(text), &line))
+			got := line["choices"].([]any)
+			for _, key := range []string{"object", "model", "weight_version", "weight_checksum", "prompt_token_ids"} {
+				require.Equal(t, want[key], line[key], key)
+			}
+			if i == len(lines)-1 {
+				require.Empty(t, got)
+				require.Equal(t, want["usage"], line["usage"])
+				continue
+			}
+			require.Len(t, got, 1)
+			require.NotContains(t, line, "usage")
+			choices = append(choices, got...)
+		}
+		require.Equal(t, want["choices"], choices)
+	}
+	status, answer := post(t, s, "/v1/completions", `{"prompt":"x","stream":true,"stream_choices":true}`)
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, answer["error"].(map[string]any)["message"], "stream_choices is not supported with stream")
+	status, _ = post(t, s, "/v1/completions", `{"prompt":"x","stream_choices":true,"weight_version":99}`)
+	require.Equal(t, http.StatusConflict, status, "an error before the first choice has a status")
+}

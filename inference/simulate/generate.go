@@ -22,17 +22,29 @@ func (i *Instance) Generate(ctx context.Context, req inference.Request) ([]infer
 	if err != nil {
 		return nil, fmt.Errorf("instance %s: %w", i.cfg.ID, err)
 	}
-	select {
-	case <-g.done:
-	case <-ctx.Done():
-		i.leave(g)
-		return nil, context.Cause(ctx)
+	var out []inference.Completion // made when the first response ends
+	for running := true; running; {
+		select {
+		case k := <-g.endings:
+			if out == nil {
+				out = i.completions(g)
+				g.stamp(out)
+			}
+			req.Ended(k, out[k])
+		case <-g.done:
+			running = false
+		case <-ctx.Done():
+			i.leave(g)
+			return nil, context.Cause(ctx)
+		}
 	}
 	if g.err != nil {
 		return nil, fmt.Errorf("instance %s: %w", i.cfg.ID, g.err)
 	}
-	out := i.completions(g)
-	g.stamp(out)
+	if out == nil {
+		out = i.completions(g)
+		g.stamp(out)
+	}
 	return out, nil
 }
 
@@ -110,10 +122,14 @@ func (i *Instance) newGroup(req *inference.Request) (*group, error) {
 	case req.PromptLogprobs || req.TopLogprobs != 0:
 		return nil, fmt.Errorf("%w: a simulated instance cannot report log-probabilities of the prompt or of other tokens", inference.ErrInvalid)
 	}
+	var endings chan int
+	if req.Ended != nil {
+		endings = make(chan int, req.N)
+	}
 	prompt := hashIDs(req.PromptIDs)
 	limit := min(req.Sampling.MaxTokens, i.cfg.Context-n)
 	g := &group{
-		req: req, done: make(chan struct{}),
+		req: req, done: make(chan struct{}), endings: endings,
 		seeds: make([]uint64, req.N), lengths: make([]int, req.N), stopped: make([]bool, req.N),
 		spans: make([]time.Duration, req.N), starts: make([]time.Duration, 0, req.N),
 	}

@@ -52,6 +52,7 @@ type group struct {
 	ended     int             // number of ended responses
 	err       error
 	done      chan struct{} // closed when all responses have ended or err is set
+	endings   chan int      // responses that end while others run; nil unless the request asks
 }
 
 // response is a running response.
@@ -156,6 +157,8 @@ func (s *schedule) end(r response) {
 		}
 	case r.g.ended == len(r.g.spans):
 		close(r.g.done)
+	case r.g.endings != nil:
+		r.g.endings <- r.index // has room
 	}
 }
 

@@ -160,6 +160,31 @@ func TestStreamMatchesGenerate(t *testing.T) {
 	})
 }
 
+// Ended is called for each response when it ends, except for the last.
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		i := instance(t, NewClock(), "a", "lengths=uniform:5,60,tokens_per_second=1,prefill_tokens_per_second=0,slots=8")
+		req := request(3, 6, 1, 2)
+		want, err := i.Generate(t.Context(), req)
+		require.NoError(t, err)
+		start := time.Now()
+		at := map[int]time.Duration{}
+		req.Ended = func(index int, c inference.Completion) {
+			require.Equal(t, want[index], c)
+			at[index] = time.Since(start)
+		}
+		got, err := i.Generate(t.Context(), req)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.Len(t, at, 5)
+		for index, after := range at {
+			require.Equal(t, time.Duration(len(want[index].IDs))*time.Second, after)
+		}
+		require.NoError(t, i.Close())
+	})
+}
+
 func TestPublishEndsRunningRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -65,6 +65,12 @@ func (s *Simulated) Load() server.Load {
 // Generate implements server.Backend.
 func (s *Simulated) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	req.Sampling.Stop = nil // lengths are drawn beforehand, independent of the text
+	if told := req.Ended; told != nil && s.decode != nil {
+		req.Ended = func(index int, c inference.Completion) {
+			c.Text = s.decode(c.IDs)
+			told(index, c)
+		}
+	}
 	return s.spell(s.Instance.Generate(ctx, req))
 }
 

@@ -48,6 +48,7 @@ type Request struct {
 	CacheSalt         string   `json:"cache_salt,omitempty"`
 	WeightVersion     *int64   `json:"weight_version,omitempty"` // easyrl's, as is
 	SampleIndex       int      `json:"sample_index,omitempty"`   // the index of the first response
+	StreamChoices     bool     `json:"stream_choices,omitempty"` // easyrl's: send each choice when it has ended
 }
 
 // NewRequest converts req, with up to limit tokens per response.
@@ -108,24 +109,55 @@ func Decode(a *Answer, req *inference.Request, limit int) ([]inference.Completio
 	if len(a.Choices) != req.N {
 		return nil, fmt.Errorf("%d choices, expected %d", len(a.Choices), req.N)
 	}
-	out := make([]inference.Completion, req.N)
-	seen := make([]bool, req.N)
+	d := NewDecoder(req, limit)
+	if err := d.Add(a, func(int, inference.Completion) {}); err != nil {
+		return nil, err
+	}
+	return d.Completions()
+}
+
+// Decoder collects the choices of a request from one or more answers.
+type Decoder struct {
+	req   *inference.Request
+	limit int
+	out   []inference.Completion
+	seen  []bool
+	count int
+}
+
+// NewDecoder returns a Decoder of the answers to req, with up to limit tokens per response.
+func NewDecoder(req *inference.Request, limit int) *Decoder {
+	return &Decoder{req: req, limit: limit, out: make([]inference.Completion, req.N), seen: make([]bool, req.N)}
+}
+
+// Add checks and adds the choices of an answer and calls added with each.
+func (d *Decoder) Add(a *Answer, added func(index int, c inference.Completion)) error {
 	for i := range a.Choices {
 		ch := &a.Choices[i]
-		if ch.Index < 0 || ch.Index >= req.N || seen[ch.Index] {
-			return nil, fmt.Errorf("choice %d has index %d, expected each of 0 to %d once", i, ch.Index, req.N-1)
+		if ch.Index < 0 || ch.Index >= d.req.N || d.seen[ch.Index] {
+			return fmt.Errorf("choice %d has index %d, expected each of 0 to %d once", d.count, ch.Index, d.req.N-1)
 		}
-		seen[ch.Index] = true
-		c, err := ch.decode(req)
+		d.seen[ch.Index] = true
+		d.count++
+		c, err := ch.decode(d.req)
 		if err == nil {
-			err = Check(&c, limit)
+			err = Check(&c, d.limit)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("choice %d: %w", ch.Index, err)
+			return fmt.Errorf("choice %d: %w", ch.Index, err)
 		}
-		out[ch.Index] = c
+		d.out[ch.Index] = c
+		added(ch.Index, c)
 	}
-	return out, nil
+	return nil
+}
+
+// Completions returns all choices in order, once each has been added.
+func (d *Decoder) Completions() ([]inference.Completion, error) {
+	if d.count != d.req.N {
+		return nil, fmt.Errorf("%d choices, expected %d", d.count, d.req.N)
+	}
+	return d.out, nil
 }
 
 func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {

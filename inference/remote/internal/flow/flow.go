@@ -17,6 +17,7 @@ type Progress struct {
 	timer *time.Timer
 	every time.Duration
 	moved atomic.Int64 // bytes since the timer was set
+	runs  atomic.Bool  // the timer is set
 }
 
 // NewProgress returns a stopped Progress that allows every per window. It calls expired
@@ -30,16 +31,21 @@ func NewProgress(every time.Duration, expired func()) *Progress {
 // Start begins a window.
 func (p *Progress) Start() {
 	p.moved.Store(0)
+	p.runs.Store(true)
 	p.timer.Reset(p.every)
 }
 
 // Stop stops the timer.
-func (p *Progress) Stop() { p.timer.Stop() }
+func (p *Progress) Stop() {
+	p.runs.Store(false)
+	p.timer.Stop()
+}
 
 // Reader reports to a Progress what is read.
 type Reader struct {
 	From io.Reader
 	To   *Progress
+	Lazy bool // begin a window with the first byte after Stop
 }
 
 // Read implements io.Reader.
@@ -48,6 +54,8 @@ func (m *Reader) Read(b []byte) (int, error) {
 	switch {
 	case err != nil:
 		m.To.Stop()
+	case m.Lazy && n > 0 && !m.To.runs.Load():
+		m.To.Start()
 	case m.To.moved.Add(int64(n)) >= Window:
 		m.To.Start()
 	}

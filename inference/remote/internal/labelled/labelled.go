@@ -123,7 +123,7 @@ func resume(ctx context.Context, req inference.Request, limit int, out []inferen
 				return fmt.Errorf("response %d was aborted %d times", i, tries+1)
 			}
 			rest := req
-			rest.N, rest.PromptLogprobs = 1, false
+			rest.N, rest.PromptLogprobs, rest.Ended = 1, false, nil
 			rest.PromptIDs = slices.Concat(req.PromptIDs, c.IDs)
 			// Use draws that the first part did not.
 			rest.Seed += uint64(i+1)<<32 | uint64(len(c.IDs))
@@ -161,6 +161,15 @@ func (s *Server) Generate(ctx context.Context, req inference.Request, sample fun
 	version, label, begun, err := s.now(&req)
 	if err != nil {
 		return nil, err
+	}
+	told := req.Ended
+	if told != nil {
+		req.Ended = func(index int, c inference.Completion) {
+			if c.Finish != completions.Abort { // otherwise it is resumed
+				c.Version = version
+				told(index, c)
+			}
+		}
 	}
 	checked := func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
 		out, err := sample(label)(ctx, req, limit)

@@ -128,6 +128,9 @@ type Call struct {
 	Prepare      func(*http.Request) // changes the request before it is sent; may be nil
 	Limit        int64               // maximum size of the answer; 0 means SmallBody
 	Long         bool                // wait for the answer until the context ends, and watch the server's health meanwhile
+	// Each, if set, gets each JSON value of an answer as it arrives. Long calls only: there
+	// may be any time between two values.
+	Each func(value []byte) error
 }
 
 // Get decodes the JSON at path into out.
@@ -189,7 +192,7 @@ func (c *Client) exchange(ctx context.Context, k Call, out any) error {
 	default:
 		return peer.Fault(err)
 	}
-	if out == nil {
+	if out == nil || k.Each != nil {
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
@@ -230,8 +233,11 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	p.Start()
 	limit := max(k.Limit, SmallBody)
+	if k.Each != nil && resp.StatusCode == http.StatusOK {
+		return nil, k.values(resp.Body, limit, p)
+	}
+	p.Start()
 	data, err := io.ReadAll(io.LimitReader(&flow.Reader{From: resp.Body, To: p}, limit+1))
 	switch {
 	case err != nil:
@@ -242,6 +248,34 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 		return nil, newStatusError(k, resp, data)
 	}
 	return data, nil
+}
+
+// values calls k.Each for each JSON value of a body with at most limit bytes. p measures
+// the time within a value, not between two.
+func (k *Call) values(body io.Reader, limit int64, p *flow.Progress) error {
+	most := &io.LimitedReader{R: &flow.Reader{From: body, To: p, Lazy: true}, N: limit + 1}
+	values := json.NewDecoder(most)
+	for {
+		if rest, _ := io.ReadAll(values.Buffered()); len(bytes.TrimSpace(rest)) == 0 {
+			p.Stop()
+		}
+		var value json.RawMessage
+		err := values.Decode(&value)
+		var syntax *json.SyntaxError
+		switch {
+		case most.N == 0:
+			return fmt.Errorf("%s %s: %w: body has more than %d bytes", k.Method, k.Path, ErrBody, limit)
+		case err == io.EOF: //nolint:errorlint // as the decoder documents
+			return nil
+		case errors.As(err, &syntax):
+			return fmt.Errorf("%s %s: %w: %w", k.Method, k.Path, ErrBody, err)
+		case err != nil:
+			return fmt.Errorf("%s %s: body: %w", k.Method, k.Path, err)
+		}
+		if err := k.Each(value); err != nil {
+			return err
+		}
+	}
 }
 
 // watch checks the server's health while a call waits, and ends the call if the server
@@ -277,10 +311,17 @@ func (c *Client) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 // newStatusError reads the message of a refusal in OpenAI's shape or from a plain field
 // of one of the names in use.
 func newStatusError(k Call, resp *http.Response, data []byte) error {
-	e := &StatusError{Status: resp.StatusCode, call: k.Method + " " + k.Path}
+	e := Refusal(k.Method+" "+k.Path, resp.StatusCode, data)
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
 		e.after = time.Duration(min(s, 3600)) * time.Second
 	}
+	return e
+}
+
+// Refusal returns the error of a body that refuses a call with a status. name is the
+// call's.
+func Refusal(name string, status int, data []byte) *StatusError {
+	e := &StatusError{Status: status, call: name}
 	var body struct {
 		Error   json.RawMessage `json:"error"`
 		Detail  json.RawMessage `json:"detail"`

@@ -61,9 +61,9 @@ func (o *Stream) chunk(usage bool, parts ...openai.Choice) {
 	o.event(a)
 }
 
-// Delta sends the tokens and text of d. It holds back what ends the response, which may
+// Part sends the tokens and text of d. It holds back what ends the response, which may
 // not be part of the text.
-func (o *Stream) Delta(d inference.Delta) {
+func (o *Stream) Part(d inference.Delta) {
 	if *o.job.MaxTokens == 0 {
 		return
 	}

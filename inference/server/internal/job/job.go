@@ -203,7 +203,6 @@ func (m *Model) sampling(j *Job) error {
 // Check refuses answers that must not be sent: those of several weights, or with invalid
 // numbers.
 func (j *Job) Check(out []inference.Completion) error {
-	bad := func(l float32) bool { return math.IsNaN(float64(l)) || math.IsInf(float64(l), 0) }
 	for i := range out {
 		c := &out[i]
 		want := out[0].Version
@@ -215,15 +214,26 @@ func (j *Job) Check(out []inference.Completion) error {
 			return reply.Stale("the weights changed to version %d while version %d was sampled", max(c.Version, want), min(c.Version, want))
 		case c.Checksum != out[0].Checksum:
 			return reply.Stale("the weights of version %d were replaced while it was sampled", want)
-		case len(c.IDs) != len(c.Logprobs):
-			return fmt.Errorf("backend: response %d has %d tokens but %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
-		case slices.ContainsFunc(c.Logprobs, bad):
-			return fmt.Errorf("backend: response %d has a log-probability that is not finite", i)
-		case j.Each.TopLogprobs > 0 && len(c.Top) != len(c.IDs):
-			return fmt.Errorf("backend: response %d has alternatives for %d tokens, expected %d", i, len(c.Top), len(c.IDs))
-		case j.Each.PromptLogprobs && (len(c.PromptLogprobs) != len(j.Prompts[i/j.N]) || slices.ContainsFunc(c.PromptLogprobs, bad)):
-			return fmt.Errorf("backend: response %d lacks its prompt's log-probabilities", i)
 		}
+		if err := j.CheckNumbers(i, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckNumbers refuses choice i if it has invalid numbers.
+func (j *Job) CheckNumbers(i int, c *inference.Completion) error {
+	bad := func(l float32) bool { return math.IsNaN(float64(l)) || math.IsInf(float64(l), 0) }
+	switch {
+	case len(c.IDs) != len(c.Logprobs):
+		return fmt.Errorf("backend: response %d has %d tokens but %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
+	case slices.ContainsFunc(c.Logprobs, bad):
+		return fmt.Errorf("backend: response %d has a log-probability that is not finite", i)
+	case j.Each.TopLogprobs > 0 && len(c.Top) != len(c.IDs):
+		return fmt.Errorf("backend: response %d has alternatives for %d tokens, expected %d", i, len(c.Top), len(c.IDs))
+	case j.Each.PromptLogprobs && (len(c.PromptLogprobs) != len(j.Prompts[i/j.N]) || slices.ContainsFunc(c.PromptLogprobs, bad)):
+		return fmt.Errorf("backend: response %d lacks its prompt's log-probabilities", i)
 	}
 	return nil
 }

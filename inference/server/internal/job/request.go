@@ -46,6 +46,7 @@ type Request struct {
 	ReturnIDs       bool
 	TokensAsIDs     bool
 	Stream          bool
+	StreamChoices   bool   // send each choice when it has ended
 	Usage           bool   // at the end of a stream
 	UsageSoFar      bool   // with each chunk
 	AddSpecial      *bool  // those of the start of a sequence; nil for the default
@@ -73,6 +74,7 @@ func Decode(data []byte, chat bool) (*Request, error) {
 		fields.To("prompt_logprobs", &r.PromptLogprobs, "an integer"), fields.To("echo", &r.Echo, "true or false"),
 		fields.To("return_token_ids", &r.ReturnIDs, "true or false"), fields.To("return_tokens_as_token_ids", &r.TokensAsIDs, "true or false"),
 		fields.To("stream", &r.Stream, "true or false"), fields.To("stream_options", &usage, "an object"),
+		fields.To("stream_choices", &r.StreamChoices, "true or false"),
 		fields.To("weight_version", &r.Version, "an integer"), fields.To("add_special_tokens", &r.AddSpecial, "true or false"),
 	}
 	if chat {
@@ -146,6 +148,8 @@ func (r *Request) validate() error {
 		return reply.Invalid("top_k", "top_k %d, expected -1 to %d", r.TopK, math.MaxInt32)
 	case slices.Contains(r.Stop, ""):
 		return reply.Invalid("stop", "stop has an empty string, expected text")
+	case r.Stream && r.StreamChoices:
+		return reply.Invalid("stream_choices", "stream_choices is not supported with stream, expected one of them")
 	case r.Stream && r.PromptLogprobs != nil:
 		return reply.Invalid("prompt_logprobs", "prompt_logprobs is not supported in a stream")
 	case r.Stream && r.Logprobs != nil && r.Echo:

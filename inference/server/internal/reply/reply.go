@@ -73,7 +73,7 @@ func Stale(format string, args ...any) *Failure {
 }
 
 // Body returns the failure in OpenAI's format.
-func (f *Failure) Body() any {
+func (f *Failure) Body() map[string]any {
 	orNull := func(s string) any {
 		if s == "" {
 			return nil
@@ -81,6 +81,13 @@ func (f *Failure) Body() any {
 		return s
 	}
 	return map[string]any{"error": map[string]any{"message": f.Message, "type": f.Kind, "param": orNull(f.Param), "code": orNull(f.Code)}}
+}
+
+// Line returns the failure for an answer that has begun: its status is in the body.
+func (f *Failure) Line() any {
+	body := f.Body()
+	body["status"] = f.Status
+	return body
 }
 
 // Refuse answers with err.
