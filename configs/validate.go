@@ -78,6 +78,7 @@ func (r *Resolved) Validate(task Task) error {
 	case ReplayTask:
 		c.temperature(r.Rollout.Temperature)
 		c.section("loss", r.Loss.Validate())
+		c.correction(r)
 	case TrainTask:
 		c.rollout(r.Rollout)
 		c.reward(r)
@@ -127,9 +128,15 @@ type sections struct{ checks }
 func (c *sections) loss(r *Resolved) {
 	l := &r.Loss
 	c.section("loss", l.Validate())
+	c.correction(r)
+	c.expect(l.Keep <= max(r.Rollout.GroupSize, 0), "loss.keep", "is %d, expected rollout.group_size = %d at most", l.Keep, r.Rollout.GroupSize)
+}
+
+// correction checks that the trainer computes the log-probabilities that a correction needs.
+func (c *sections) correction(r *Resolved) {
+	l := &r.Loss
 	c.expect(l.Correction == loss.NoCorrection || l.OldPolicy == loss.Behaviour || r.Train.Minibatches == 1, "loss.correction",
 		"is %q, expected %q with loss.old_policy = %q and train.minibatches > 1", l.Correction, loss.NoCorrection, l.OldPolicy)
-	c.expect(l.Keep <= max(r.Rollout.GroupSize, 0), "loss.keep", "is %d, expected rollout.group_size = %d at most", l.Keep, r.Rollout.GroupSize)
 }
 
 func (c *sections) run(run Run, task Task) {

@@ -20,34 +20,48 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// Replay takes one optimizer step on recorded groups, without sampling. model is a model
-// folder; if it is a checkpoint, its optimizer state continues. rollouts is a file of
-// groups. Replay writes the stepped model, its optimizer state and the step's metrics to
-// out, which must be new or empty.
-func Replay(ctx context.Context, resolved *configs.Resolved, model, rollouts, out string, opts Options) (err error) {
+// Replayed names the folders and files of a replay.
+type Replayed struct {
+	// Model is a model folder. If it is a checkpoint of a run like easyrl train, its
+	// optimizer state continues.
+	Model     string
+	Rollouts  string // file of groups
+	Reference string // folder of the reference model; empty for Model
+	Out       string // new or empty folder
+}
+
+// Replay takes one optimizer step on recorded groups, without sampling. It writes the
+// stepped model, its optimizer state and the step's metrics.
+func Replay(ctx context.Context, resolved *configs.Resolved, of Replayed, opts Options) (err error) {
 	if err := oneRank(&resolved.Config); err != nil {
 		return err
 	}
-	if err := CheckOut(out); err != nil {
+	if of.Reference != "" && resolved.Loss.Beta == 0 {
+		return usage.Errorf("-reference is set but loss.beta is 0, expected more than 0: the loss uses no reference")
+	}
+	if err := CheckOut(of.Out); err != nil {
 		return usage.Wrap(err)
 	}
-	j := replay{newJob(resolved, opts, task{})}
+	j := replay{newJob(resolved, opts, task{}), of}
 	defer j.close()
-	if j.folder, err = folder.Open(model); err != nil {
+	if j.folder, err = folder.Open(of.Model); err != nil {
 		return err
 	}
-	groups, err := trainer.ReadGroups(rollouts, j.folder.Shape)
+	groups, err := trainer.ReadGroups(of.Rollouts, j.folder.Shape)
 	if err != nil {
 		return usage.Wrap(err)
 	}
 	if n := resolved.Train.Minibatches; n > len(groups) {
-		return usage.Errorf("train.minibatches is %d, expected %d at most, the number of groups in %s", n, len(groups), rollouts)
+		return usage.Errorf("train.minibatches is %d, expected %d at most, the number of groups in %s", n, len(groups), of.Rollouts)
 	}
-	return j.stepTo(ctx, out, model, groups)
+	return j.stepTo(ctx, groups)
 }
 
 // replay is a job that takes one step from recorded groups.
-type replay struct{ *job }
+type replay struct {
+	*job
+	of Replayed
+}
 
 // CheckOut returns an error if the output folder has content.
 func CheckOut(out string) error {
@@ -61,9 +75,9 @@ func CheckOut(out string) error {
 	return nil
 }
 
-// stepTo takes the step in a temporary run folder beside out and moves its checkpoint there.
-func (j *replay) stepTo(ctx context.Context, out, model string, groups []rollout.Group) error {
-	path, err := filepath.Abs(out)
+// stepTo takes the step in a temporary run folder beside -out and moves its checkpoint there.
+func (j *replay) stepTo(ctx context.Context, groups []rollout.Group) error {
+	path, err := filepath.Abs(j.of.Out)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
@@ -74,7 +88,7 @@ func (j *replay) stepTo(ctx context.Context, out, model string, groups []rollout
 		return usage.Errorf("replay: create -out: %w", err)
 	}
 	defer os.RemoveAll(j.cfg.Run.Dir) //nolint:errcheck // leftovers are harmless
-	stepped, err := j.takeStep(ctx, model, groups)
+	stepped, err := j.takeStep(ctx, groups)
 	if errors.Is(err, trainer.ErrStopped) {
 		return context.Canceled
 	}
@@ -90,7 +104,7 @@ func (j *replay) stepTo(ctx context.Context, out, model string, groups []rollout
 	if err := os.Rename(stepped, path); err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	_, _ = fmt.Fprintln(j.opts.Out, out)
+	_, _ = fmt.Fprintln(j.opts.Out, j.of.Out)
 	return nil
 }
 
@@ -139,38 +153,66 @@ func (j *replay) scheduleSteps(step int) (int, error) {
 	return steps, nil
 }
 
-// load loads the model and, if it is a checkpoint, its state.
-func (j *replay) load(model string) error {
+// load loads the model and, if it is a checkpoint of reinforcement learning, its state.
+// Moments of another kind of run estimate other gradients, so they are not continued.
+func (j *replay) load() error {
 	from := ""
-	if _, err := os.Stat(filepath.Join(model, "trainer")); err == nil {
-		from = model
-		state, err := trainer.ReadState(from)
+	if _, err := os.Stat(filepath.Join(j.of.Model, "trainer")); err == nil {
+		state, err := trainer.ReadState(j.of.Model)
 		if err != nil {
 			return usage.Wrap(err)
 		}
-		j.cfg.Run.Seed = state.Seed
+		if state.Task == "" || state.Task == trainTask {
+			from, j.cfg.Run.Seed = j.of.Model, state.Seed
+		} else {
+			j.warn("%s was written by easyrl %s: replay starts from its weights, and the optimizer state from zero", j.of.Model, state.Task)
+		}
 	}
 	if err := j.openDevice(); err != nil {
 		return err
 	}
 	start, err := j.job.load(from, j.modelsConfig())
+	if err == nil && j.of.Reference != "" {
+		start, err = j.loadReference()
+	}
 	if err != nil {
 		return err
 	}
-	if began := j.state.Reference; began != "" && began != start && j.models.Reference != nil {
-		return usage.Errorf("replay: loss.beta is %v but %s lacks the reference weights of its run", j.cfg.Loss.Beta, from)
-	}
-	if j.state.Reference == "" {
+	switch began := j.state.Reference; {
+	case began == "":
 		j.state.Reference = start
+	case began != start && j.of.Reference != "":
+		return usage.Errorf("-reference %s is not the model that the run of %s started from: its weights differ", j.of.Reference, from)
+	case began != start && j.models.Reference != nil:
+		return usage.Errorf("replay: loss.beta is %v but %s lacks the reference weights of its run; add -reference DIR, the model that the run started from",
+			j.cfg.Loss.Beta, from)
 	}
 	j.state.Seed, j.state.Pending = j.cfg.Run.Seed, nil
 	return nil
 }
 
+// loadReference loads the weights of -reference and returns their checksum.
+func (j *replay) loadReference() (sum string, err error) {
+	f, err := folder.Open(j.of.Reference)
+	if err != nil {
+		return "", usage.Prefix("-reference", err)
+	}
+	if folder.Fingerprint(f.Shape) != folder.Fingerprint(j.folder.Shape) {
+		return "", usage.Errorf("-reference: config.json in %s describes another model than %s", j.of.Reference, j.of.Model)
+	}
+	w, err := f.Weights(j.dev)
+	if err != nil {
+		return "", usage.Prefix("-reference", err)
+	}
+	j.models.Reference.Free()
+	j.models.Reference = w
+	return w.Checksum(), nil
+}
+
 // takeStep takes the step in the run's folder and returns the path of its checkpoint.
-func (j *replay) takeStep(ctx context.Context, model string, groups []rollout.Group) (stepped string, err error) {
+func (j *replay) takeStep(ctx context.Context, groups []rollout.Group) (stepped string, err error) {
 	cfg := j.cfg
-	if err := j.load(model); err != nil {
+	if err := j.load(); err != nil {
 		return "", err
 	}
 	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {

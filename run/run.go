@@ -12,6 +12,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/page"
@@ -133,6 +134,9 @@ func (j *job) load(from string, cfg trimodel.Config) (start string, err error) {
 	if from != "" {
 		if j.state, err = trainer.Resume(from, j.models); err != nil {
 			return "", usage.Wrap(err)
+		}
+		if step := j.state.Step; cfg.OldPolicy == loss.PreviousStep && step > 0 && j.models.Sampled() == policy {
+			j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", cfg.OldPolicy, from, step, step+1)
 		}
 	}
 	return start, nil

@@ -242,6 +242,95 @@ func TestReplayRepeatsStep(t *testing.T) {
 	require.Contains(t, stderr, "run.steps is 2, expected at least 3, the step to take")
 }
 
+// Replay repeats any step of a run with a reference, an old policy one step behind and
+// several mini-batches, given the model that the run started from.
+func TestReplayWithReference(t *testing.T) {
+	dir := tinyRun(t)
+	settings := []string{"loss.beta=0.2", "loss.old_policy=previous-step", "train.minibatches=2"}
+	run := trainTiny(t, dir, "run", append(settings, "checkpoint.keep=0", "run.steps=4")...)
+	init := func(seed string) string {
+		out := filepath.Join(dir, "start-"+seed)
+		status, _, stderr := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", out, "-seed", seed)
+		require.Zero(t, status, stderr)
+		return out
+	}
+	replay := func(model string, step int, more ...string) (out string, status int, stderr string) {
+		out = filepath.Join(t.TempDir(), "stepped")
+		args := []string{"replay", "-model", model, "-rollouts", filepath.Join(run, "rollouts", fmt.Sprintf("step-%06d.jsonl", step)), "-out", out,
+			"-set", "train.lr=1e-2", "-set", "rollout.max_tokens=12", "-set", "train.micro_batch_tokens=64"}
+		for _, s := range settings {
+			args = append(args, "-set", s)
+		}
+		status, _, stderr = command(t, append(args, more...)...)
+		return out, status, stderr
+	}
+	sum := func(folder string) [32]byte {
+		data, err := os.ReadFile(filepath.Join(folder, "model.safetensors"))
+		require.NoError(t, err)
+		return sha256.Sum256(data)
+	}
+	checkpoint := func(step int) string { return filepath.Join(run, "checkpoints", fmt.Sprintf("step-%06d", step)) }
+	reference := init("1")
+	model := reference
+	for step := 1; step <= 4; step++ { // the first from the starting model, which is its own reference
+		var more []string
+		if step > 1 {
+			more = []string{"-reference", reference}
+		}
+		out, status, stderr := replay(model, step, more...)
+		require.Zero(t, status, stderr)
+		require.Equal(t, sum(checkpoint(step)), sum(out), "step %d", step)
+		if model = checkpoint(step); step == 3 {
+			model = out // a stepped model continues like the run's checkpoint
+		}
+	}
+	_, status, stderr := replay(checkpoint(2), 3)
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "lacks the reference weights of its run; add -reference DIR, the model that the run started from")
+	_, status, stderr = replay(checkpoint(2), 3, "-reference", init("2"))
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "is not the model that the run of")
+	_, status, stderr = replay(checkpoint(2), 3, "-reference", filepath.Join(dir, "none"))
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "-reference")
+	_, status, stderr = replay(checkpoint(2), 3, "-reference", reference, "-set", "loss.beta=0")
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "-reference is set but loss.beta is 0")
+	_, status, stderr = replay(checkpoint(2), 3, "-reference", reference, "-set", "loss.correction=mask")
+	require.Equal(t, 2, status)
+	require.Contains(t, stderr, "loss.correction is \"mask\"")
+}
+
+// The moments of supervised training are those of another loss. Replay starts from the
+// model alone, and says so.
+func TestReplayDropsMomentsOfSFT(t *testing.T) {
+	dir := tinyRun(t)
+	demos := filepath.Join(dir, "demos.jsonl")
+	require.NoError(t, os.WriteFile(demos, []byte(strings.Repeat(`{"prompt":"1,2","completion":"3"}`+"\n", 8)), 0o644))
+	tuned := filepath.Join(dir, "tuned")
+	status, _, stderr := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", tuned), "-set", fmt.Sprintf("sft.data=%q", demos),
+		"-set", "sft.steps=3", "-set", "sft.batch_size=4", "-set", "data.train=[]", "-set", "data.eval=[]")
+	require.Zero(t, status, stderr)
+	run := trainTiny(t, dir, "run", "run.steps=1")
+	from := filepath.Join(tuned, "checkpoints", "step-000003")
+	plain := filepath.Join(dir, "plain")
+	require.NoError(t, os.CopyFS(plain, os.DirFS(from)))
+	require.NoError(t, os.RemoveAll(filepath.Join(plain, "trainer")))
+	stepped := func(model string) (weights []byte, stderr string) {
+		out := filepath.Join(t.TempDir(), "out")
+		status, _, stderr := command(t, "replay", "-model", model, "-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-out", out, "-set", "train.lr=1e-2")
+		require.Zero(t, status, stderr)
+		weights, err := os.ReadFile(filepath.Join(out, "model.safetensors"))
+		require.NoError(t, err)
+		return weights, stderr
+	}
+	want, stderr := stepped(plain)
+	require.NotContains(t, stderr, "sft")
+	got, stderr := stepped(from)
+	require.Contains(t, stderr, "was written by easyrl sft: replay starts from its weights, and the optimizer state from zero")
+	require.Equal(t, sha256.Sum256(want), sha256.Sum256(got))
+}
+
 // A recorded log-probability equals the one from easyrl logprobs.
 func TestRolloutsMatchLogprobs(t *testing.T) {
 	dir := tinyRun(t)

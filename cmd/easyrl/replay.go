@@ -16,19 +16,21 @@ func replayVerb(std streams) cli.Verb {
 		Example: "easyrl replay -model DIR -rollouts runs/quickstart/grpo/rollouts/step-000001.jsonl -out stepped -set train.lr=1e-4",
 		Flags:   cli.NewFlags(),
 	}
-	dir := v.Flags.String("model", "", "`DIR` Hugging Face model folder; if it is a checkpoint, its optimizer state continues, otherwise the state starts at zero")
-	file := v.Flags.String("rollouts", "", "`FILE` groups, one per line, as in a run's rollouts/")
-	out := v.Flags.String("out", "", "`DIR` folder to write: the stepped model, its optimizer state and the step's metrics.jsonl")
+	var of run.Replayed
+	v.Flags.StringVar(&of.Model, "model", "", "`DIR` Hugging Face model folder; if it is a checkpoint of easyrl train, its optimizer state continues, otherwise the state starts at zero")
+	v.Flags.StringVar(&of.Rollouts, "rollouts", "", "`FILE` groups, one per line, as in a run's rollouts/")
+	v.Flags.StringVar(&of.Reference, "reference", "", "`DIR` model that the run started from, for loss.beta above 0 (default: the model itself, unless it is a checkpoint of a later step)")
+	v.Flags.StringVar(&of.Out, "out", "", "`DIR` folder to write: the stepped model, its optimizer state and the step's metrics.jsonl")
 	set := addSettings(v.Flags)
 	v.Run = func(ctx context.Context, args []string) error {
-		if len(args) > 0 || *dir == "" || *file == "" || *out == "" {
+		if len(args) > 0 || of.Model == "" || of.Rollouts == "" || of.Out == "" {
 			return usage.Errorf("replay: expected -model DIR, -rollouts FILE, -out DIR and no other argument (see easyrl replay -h)")
 		}
 		resolved, err := run.Load(configs.ReplayTask, nil, set.Values)
 		if err != nil {
 			return err
 		}
-		return run.Replay(ctx, resolved, *dir, *file, *out, run.Options{Out: std.out, Log: std.err})
+		return run.Replay(ctx, resolved, of, run.Options{Out: std.out, Log: std.err})
 	}
 	return v
 }
