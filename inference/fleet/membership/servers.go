@@ -52,6 +52,14 @@ func (s *server) Publish(ctx context.Context, w inference.Weights) (string, erro
 	return s.Client.Publish(ctx, w)
 }
 
+// Cores implements inference.Hosted.
+func (s *server) Cores() int {
+	if host, ok := s.Client.(inference.Hosted); ok {
+		return host.Cores()
+	}
+	return 0
+}
+
 // servers holds the servers in the fleet. Its methods may be called concurrently.
 type servers struct {
 	fleet     *fleet.Fleet
