@@ -114,7 +114,7 @@ func (c *Config) Validate() error {
 // estimator checks the key kl.
 func estimator(kl string) error {
 	if kl == "k1" {
-		return fmt.Errorf("kl is %q, expected %q or %q: the gradient of k1 = log π - log π_ref does not depend on the reference, so it pulls towards nothing", kl, K3, K2)
+		return fmt.Errorf("kl is %q, expected %q or %q: the gradient of k1 = log π - log π_ref does not depend on the reference, so it cannot keep the policy near it", kl, K3, K2)
 	}
 	return oneOf("kl", kl, K2, K3)
 }
