@@ -18,23 +18,45 @@ import (
 type Series struct {
 	Name string
 	X, Y []float64
+
+	means  []float64 // smoothed Y, if it is drawn
+	window int       // number of values that a mean covers
 }
 
-// Lines draws series on shared axes. Color, dash and marker distinguish them. title is
-// above the chart, x and y name the axes; y may be "". If a series has more points than
-// the chart can show, Lines draws means and a band between the extremes.
-func Lines(title, x, y string, series []Series) template.HTML {
-	f := newFrame(x, y)
+// Plot is a chart of lines.
+type Plot struct {
+	Title  string
+	X, Y   string // names of the axes; Y may be empty
+	Series []Series
+	// From and To are values that the horizontal axis includes, so that charts can share
+	// one. They have no effect unless From < To.
+	From, To float64
+	// Smooth draws noisy lines faintly, and the mean of the last values over them.
+	Smooth bool
+	// Parts bounds the parts of the horizontal axis that show their values under the pointer;
+	// 0 selects one for each of up to 100 values, and 60 for more.
+	Parts int
+}
+
+// Lines draws series on shared axes. Color, dash and marker distinguish them. Values show
+// under the pointer. If a series has more points than the chart can show, Lines draws means
+// and a band between the extremes.
+func Lines(p Plot) template.HTML {
+	f := newFrame(p.X, p.Y)
+	f.from, f.to, f.parts = p.From, p.To, p.Parts
 	var words []string
-	for _, s := range series {
+	for _, s := range p.Series {
 		s = finite(s)
 		if len(s.X) == 0 {
 			continue
 		}
+		if p.Smooth {
+			s.means, s.window = smooth(s)
+		}
 		f.series = append(f.series, s)
-		words = append(words, inWords(s, x))
+		words = append(words, inWords(s, p.X))
 	}
-	return f.draw(title, strings.Join(words, "; "))
+	return f.draw(p.Title, strings.Join(words, "; "))
 }
 
 // finite drops points that cannot be drawn.

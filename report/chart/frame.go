@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"math"
@@ -24,7 +25,10 @@ const (
 type frame struct {
 	x, y   string
 	series []Series
-	stairs bool // draw outlines of bars
+	edges  []float64 // of bars; nil for lines
+	from   float64   // included in the horizontal axis, up to to, if from < to
+	to     float64
+	parts  int // for the pointer
 	across axis
 	up     axis
 }
@@ -36,12 +40,19 @@ func newFrame(x, y string) *frame { return &frame{x: x, y: y} }
 func (f *frame) draw(title, words string) template.HTML {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<figure class="chart"><figcaption><b>%s</b>`, escape(title))
-	if len(f.series) == 1 && !f.stairs {
+	var small []string
+	if len(f.series) == 1 && f.edges == nil {
 		s := f.series[0]
 		fmt.Fprintf(&b, `<span>%s</span>`, report.Number(s.Y[len(s.Y)-1]))
 		if s.Name != title {
-			fmt.Fprintf(&b, `<small class="muted">%s</small>`, escape(s.Name))
+			small = append(small, s.Name)
 		}
+	}
+	if text := f.smoothed(); text != "" {
+		small = append(small, text)
+	}
+	if len(small) > 0 {
+		fmt.Fprintf(&b, `<small class="muted">%s</small>`, escape(strings.Join(small, " · ")))
 	}
 	b.WriteString("</figcaption>")
 	if len(f.series) == 0 {
@@ -58,8 +69,30 @@ func (f *frame) draw(title, words string) template.HTML {
 	for i, s := range f.series {
 		f.line(&b, i, s)
 	}
+	if f.edges == nil {
+		f.hover(&b, f.lineHits())
+	} else {
+		f.hover(&b, f.binHits(f.edges))
+	}
 	b.WriteString("</svg></figure>\n")
 	return template.HTML(b.String()) //nolint:gosec // all text was escaped
+}
+
+// smoothed says how many values a point of a smoothed line stands for.
+func (f *frame) smoothed() string {
+	least, most := 0, 0
+	for _, s := range f.series {
+		if s.window > 0 {
+			least, most = min(cmp.Or(least, s.window), s.window), max(most, s.window)
+		}
+	}
+	switch {
+	case most == 0:
+		return ""
+	case least < most:
+		return fmt.Sprintf("means of %d to %d", least, most)
+	}
+	return fmt.Sprintf("mean of %d", most)
 }
 
 // scale fits the axes to the series.
@@ -70,8 +103,11 @@ func (f *frame) scale() {
 		left, right = min(left, slices.Min(s.X)), max(right, slices.Max(s.X))
 		low, high = min(low, slices.Min(s.Y)), max(high, slices.Max(s.Y))
 	}
-	if f.stairs {
+	if f.edges != nil {
 		low = 0
+	}
+	if f.from < f.to {
+		left, right = min(left, f.from), max(right, f.to)
 	}
 	f.across = newAxis(left, right, frameLeft, frameRight, 5)
 	if f.x == "step" && f.across.step > 0 {
@@ -95,21 +131,28 @@ func (f *frame) axes(b *strings.Builder) {
 			at, frameBottom, at, frameBottom+15, anchor, label)
 	}
 	fmt.Fprintf(b, `<path class="axis" d="M%d %dV%dH%d"/>`, frameLeft, frameTop, frameBottom, frameRight)
-	fmt.Fprintf(b, `<text class="name" x="%d" y="%d" text-anchor="middle">%s</text>`, (frameLeft+frameRight)/2, frameHeight-4, escape(f.x))
+	fmt.Fprintf(b, `<text class="name" x="%d" y="%d" text-anchor="end">%s</text>`, frameRight, frameHeight-4, escape(f.x))
 	if f.y != "" {
 		middle := (frameTop + frameBottom) / 2
 		fmt.Fprintf(b, `<text class="name" x="12" y="%d" text-anchor="middle" transform="rotate(-90 12 %d)">%s</text>`, middle, middle, escape(f.y))
 	}
 }
 
-// line draws series i: its band, its line and a few markers.
+// line draws series i: its values or their band, its line and a few markers.
 func (f *frame) line(b *strings.Builder, i int, s Series) {
 	drawn, band := thin(s, f.across)
 	if len(band) > 0 {
 		fmt.Fprintf(b, `<polygon class="band l%d" points="%s"/>`, i%colours, f.points(band))
 	}
+	if len(s.means) > 0 {
+		if len(band) == 0 {
+			fmt.Fprintf(b, `<polyline class="raw l%d" points="%s"/>`, i%colours, f.points(drawn))
+		}
+		s.Y = s.means
+		drawn, _ = thin(s, f.across)
+	}
 	fmt.Fprintf(b, `<polyline class="l%d" stroke-dasharray="%s" points="%s"/>`, i%colours, dash(i), f.points(drawn))
-	if f.stairs {
+	if f.edges != nil {
 		return
 	}
 	last := len(s.X) - 1
@@ -143,7 +186,7 @@ func (f *frame) key(b *strings.Builder) {
 	b.WriteString(`<ul class="key">`)
 	for i, s := range f.series {
 		fmt.Fprintf(b, `<li><svg viewBox="0 0 34 12" width="34" height="12" aria-hidden="true"><path class="l%d" stroke-dasharray="%s" d="M1 6H33"/>`, i%colours, dash(i))
-		if f.stairs {
+		if f.edges != nil {
 			fmt.Fprintf(b, `</svg>%s</li>`, escape(s.Name))
 			continue
 		}

@@ -23,7 +23,6 @@ type Sample struct {
 // above the chart and x names the values.
 func Histogram(title, x string, samples []Sample) template.HTML {
 	f := newFrame(x, "% of values")
-	f.stairs = true
 	low, high := math.Inf(1), math.Inf(-1)
 	kept := make([][]float64, len(samples))
 	for i, s := range samples {
@@ -32,14 +31,14 @@ func Histogram(title, x string, samples []Sample) template.HTML {
 			low, high = min(low, slices.Min(kept[i])), max(high, slices.Max(kept[i]))
 		}
 	}
-	edges := binEdges(low, high)
+	f.edges = binEdges(low, high)
 	var words []string
 	for i, s := range samples {
 		if len(kept[i]) == 0 {
 			continue
 		}
 		slices.Sort(kept[i])
-		f.series = append(f.series, outline(s.Name, kept[i], edges))
+		f.series = append(f.series, outline(s.Name, kept[i], f.edges))
 		words = append(words, fmt.Sprintf("%s: %d values from %s to %s, median %s", s.Name, len(kept[i]),
 			report.Number(kept[i][0]), report.Number(kept[i][len(kept[i])-1]), report.Number(kept[i][(len(kept[i])-1)/2])))
 	}

@@ -39,6 +39,10 @@ func figures() []figure {
 	}
 }
 
+// restParts bounds the places where a minor chart shows its values, which keeps the page
+// small.
+const restParts = 30
+
 // curves holds the charts of a run: the main ones, one per remaining metric, and the
 // metrics that never changed.
 type curves struct {
@@ -62,6 +66,14 @@ func drawCurves(steps *report.Steps) curves {
 		}
 	}
 	times, _ := steps.Series("time", "step")
+	numbers, _ := steps.Series("step", "step")
+	draw := func(title, x, y string, parts int, lines []chart.Series) template.HTML {
+		p := chart.Plot{Title: title, X: x, Y: y, Series: lines, Smooth: true, Parts: parts}
+		if x == "step" && len(numbers) > 0 { // all charts over steps share the axis
+			p.From, p.To = slices.Min(numbers), slices.Max(numbers)
+		}
+		return chart.Lines(p)
+	}
 	drawn := map[string]bool{}
 	for _, f := range figures() {
 		f.minutes = f.minutes && len(times) == steps.Len()
@@ -73,12 +85,12 @@ func drawCurves(steps *report.Steps) curves {
 			}
 		}
 		if len(lines) > 0 {
-			c.Main = append(c.Main, chart.Lines(f.title, f.axis(), f.y, lines))
+			c.Main = append(c.Main, draw(f.title, f.axis(), f.y, 0, lines))
 		}
 	}
 	for _, name := range all {
 		if changing[name] && !drawn[name] {
-			c.Rest = append(c.Rest, chart.Lines(name, "step", "", []chart.Series{line(steps, name, false)}))
+			c.Rest = append(c.Rest, draw(name, "step", "", restParts, []chart.Series{line(steps, name, false)}))
 		}
 	}
 	return c
