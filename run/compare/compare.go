@@ -61,7 +61,9 @@ type Comparison struct {
 	// Runs are in the order in which they were requested.
 	Runs []Result `json:"runs"`
 	// Failed are the runs that ended with an error.
-	Failed    []Failure  `json:"failed,omitempty"`
+	Failed []Failure `json:"failed,omitempty"`
+	// Current is the run with the mode and the split of the configuration, if there is one.
+	Current   string     `json:"current,omitempty"`
 	Recommend *Recommend `json:"recommend,omitempty"`
 	Verified  *Verified  `json:"verified,omitempty"`
 	Findings  []string   `json:"words"`
@@ -119,6 +121,9 @@ func Run(ctx context.Context, o Options) (*Comparison, error) {
 	}
 	against(&c.found.Runs[0], c.found.Runs)
 	c.found.Recommend = recommend(&c.found, c.batch)
+	if err := c.relate(variants); err != nil {
+		return nil, err
+	}
 	if o.Verify && c.found.Recommend != nil {
 		if err := c.verify(ctx, variants); err != nil {
 			return nil, err

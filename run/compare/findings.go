@@ -174,29 +174,59 @@ func noise(c *Comparison) string {
 	return ""
 }
 
-// advice describes the recommended split and how its gain was computed.
+// advice describes the recommended split and how its gain was computed, or says that the
+// configuration already has it.
 func advice(c *Comparison) string {
 	r, first := c.Recommend, c.Runs[0].Name
-	if r.Share.Instances == 0 && len(r.Settings) > 1 {
-		return fmt.Sprintf("Recommended: periodic-async with %d servers and -set device.threads=%d, predicted to be %s× as fast as %s. Trainer and servers then have no more threads than this machine's %d cores.",
-			r.Servers, r.Share.TrainerThreads, times(r.Speedup), first, c.machine)
-	}
 	if r.Share.Instances == 0 {
-		return fmt.Sprintf("Recommended: periodic-async with %d servers, predicted to be %s× as fast as %s. Sampling then takes no longer than training, if Ti falls in proportion to the number of servers.",
-			r.Servers, times(r.Speedup), first)
+		return serverAdvice(c)
 	}
-	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share, strings.Join(r.Settings, " -set "))
+	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share, strings.Join(r.Change, " -set "))
+	near := c.near()
+	switch {
+	case len(r.Change) == 0:
+		text = fmt.Sprintf("Keep the configuration: it already has %s, %s, the fastest of the measured and predicted splits.", r.Mode, r.Share)
+	case near != nil:
+		return fmt.Sprintf("Keep the configuration: no measured or predicted split is faster than %s by more than the measurement noise.", near.Name)
+	}
 	if r.Run == "" {
 		text += fmt.Sprintf(" Predicted from Ti and Tt: %s per step, %s× as fast as %s. Check the prediction with -verify.", Time(r.Step), times(r.Speedup), first)
-	} else {
-		text += fmt.Sprintf(" This is the measured run %s, %s× as fast as %s", r.Run, times(r.Speedup), first)
+	} else if r.Run != first {
+		text += fmt.Sprintf(" The measured run %s is %s× as fast as %s", r.Run, times(r.Speedup), first)
 		if r.Mode == configs.PeriodicAsync && r.Model.Scale != 1 {
 			text += fmt.Sprintf(" (predicted from Ti and Tt alone: %s×)", times(r.Speedup*r.Model.Scale))
 		}
-		text += "; no other split is predicted to be faster."
+		text += "."
 	}
 	if r.Partial {
 		text += " Splits with other numbers of sampling threads are excluded, because Ti was measured with only one number. Add colocated to -modes to include them."
 	}
 	return text
+}
+
+// near returns the run with the configuration's own mode and split, if the recommendation
+// is not faster by more than the noise.
+func (c *Comparison) near() *Result {
+	for i := range c.Runs {
+		r := &c.Runs[i]
+		if r.Name == c.Current && c.Recommend.Speedup < r.Speedup*(1+r.uncertainty()) {
+			return r
+		}
+	}
+	return nil
+}
+
+// serverAdvice describes the recommended number of servers.
+func serverAdvice(c *Comparison) string {
+	r, first := c.Recommend, c.Runs[0].Name
+	switch servers := fmt.Sprintf("periodic-async with %d servers", r.Servers); {
+	case len(r.Change) == 0 && r.Servers == int(c.Runs[0].Servers):
+		return fmt.Sprintf("Keep the configuration: %s is predicted to be the fastest.", servers)
+	case len(r.Settings) > 1:
+		return fmt.Sprintf("Recommended: %s and -set device.threads=%d, predicted to be %s× as fast as %s. Trainer and servers then have no more threads than this machine's %d cores.",
+			servers, r.Share.TrainerThreads, times(r.Speedup), first, c.machine)
+	default:
+		return fmt.Sprintf("Recommended: %s, predicted to be %s× as fast as %s. Sampling then takes no longer than training, if Ti falls in proportion to the number of servers.",
+			servers, times(r.Speedup), first)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -21,19 +22,44 @@ var pageSource string
 // page is the template's data.
 type page struct {
 	*Comparison
-	Style    template.CSS
-	Head     [][2]string
-	Rows     [][]string
-	Verified [][]string
-	Charts   []template.HTML
+	Style         template.CSS
+	Verdict       string   // the advice
+	Details       []string // the other findings
+	Table         runTable
+	VerifiedTable *runTable
+	Charts        []template.HTML
+}
+
+// runTable is a table with a row for each run.
+type runTable struct {
+	Label string
+	Head  [][2]string // titles of the columns and their meanings
+	Rows  [][]string
+}
+
+// Turned returns the table with a column for each run, which fits a narrow screen.
+func (t runTable) Turned() [][]string {
+	var all [][]string
+	for i := range t.Head {
+		cells := []string{t.Head[i][0]}
+		for _, row := range t.Rows {
+			cells = append(cells, row[i])
+		}
+		all = append(all, cells)
+	}
+	return all
 }
 
 // writePage writes the comparison's page: the table, the findings, and the runs' curves
 // over steps and over time.
 func writePage(c *Comparison) error {
-	p := page{Comparison: c, Style: chart.Style(), Head: head(), Rows: rows(c.Runs), Charts: charts(c.Runs)}
+	p := page{Comparison: c, Style: chart.Style(), Table: runTable{"runs", head(), rows(c.Runs)}, Charts: charts(c.Runs), Details: c.Findings}
+	if c.Recommend != nil {
+		p.Verdict = advice(c)
+		p.Details = slices.DeleteFunc(slices.Clone(c.Findings), func(text string) bool { return text == p.Verdict })
+	}
 	if c.Verified != nil {
-		p.Verified = rows(c.Verified.Runs)
+		p.VerifiedTable = &runTable{"verified runs", head(), rows(c.Verified.Runs)}
 	}
 	view, err := template.New("page").Parse(pageSource)
 	var html bytes.Buffer

@@ -189,8 +189,7 @@ func (c *comparing) resolve(v *variant) error {
 		return err
 	}
 	v.cfg = cfg
-	training, each, lends := c.o.Threads(&cfg.Config, v.cores)
-	v.share = steptime.Split{TrainerThreads: training, Instances: cfg.Inference.Instances, InstanceThreads: each, LendsIdle: lends, Alternating: v.mode == configs.Colocated}
+	v.share = c.split(cfg, v.cores)
 	return nil
 }
 

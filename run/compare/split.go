@@ -14,6 +14,7 @@ import (
 type Recommend struct {
 	Mode     string         `json:"mode"`
 	Settings []string       `json:"settings"` // for easyrl train -set
+	Change   []string       `json:"change"`   // those of Settings that the configuration does not have already
 	Share    steptime.Split `json:"share"`
 	Servers  int            `json:"servers,omitempty"` // recommended number of servers, if servers sample
 	Step     float64        `json:"step"`              // seconds, at the speed the machine had during the first run
