@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"sync"
+
+	"github.com/easyrl/easyrl/internal/notice"
 )
 
 // mostNotes bounds the queue of unwritten lines; beyond it the oldest are dropped.
@@ -11,18 +13,18 @@ const mostNotes = 1000
 // Notes writes lines from its own goroutine, so that callers never wait, even if a
 // terminal blocks. It is safe for concurrent use.
 type Notes struct {
-	write func(format string, args ...any)
+	write notice.Printer
 	wake  chan struct{} // holds a token if lines are pending; closed by Close
 	wrote sync.WaitGroup
 
 	mu      sync.Mutex
-	lines   []string // pending
-	dropped int      // lines dropped from the queue
+	lines   []line // pending
+	dropped int    // lines dropped from the queue
 	closed  bool
 }
 
 // NewNotes returns Notes that pass lines to write, one call at a time, until Close.
-func NewNotes(write func(format string, args ...any)) *Notes {
+func NewNotes(write notice.Printer) *Notes {
 	n := &Notes{write: write, wake: make(chan struct{}, 1)}
 	n.wrote.Go(func() {
 		for range n.wake {
@@ -33,8 +35,14 @@ func NewNotes(write func(format string, args ...any)) *Notes {
 	return n
 }
 
-// Say queues a line. After Close it does nothing.
-func (n *Notes) Say(format string, args ...any) {
+// line is a message to write.
+type line struct {
+	kind notice.Kind
+	text string
+}
+
+// Say queues a message. After Close it does nothing.
+func (n *Notes) Say(kind notice.Kind, format string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -44,7 +52,7 @@ func (n *Notes) Say(format string, args ...any) {
 		n.lines = n.lines[1:]
 		n.dropped++
 	}
-	n.lines = append(n.lines, fmt.Sprintf(format, args...))
+	n.lines = append(n.lines, line{kind, fmt.Sprintf(format, args...)})
 	select {
 	case n.wake <- struct{}{}:
 	default:
@@ -57,10 +65,10 @@ func (n *Notes) flush() {
 	n.lines, n.dropped = nil, 0
 	n.mu.Unlock()
 	if dropped > 0 {
-		n.write("%d lines dropped", dropped)
+		n.write(notice.Warning, "%d lines dropped", dropped)
 	}
 	for _, line := range lines {
-		n.write("%s", line)
+		n.write(line.kind, "%s", line.text)
 	}
 }
 

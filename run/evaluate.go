@@ -64,7 +64,8 @@ func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, op
 	}
 	defer score.Close() //nolint:errcheck // all scores are in
 	e := evaluation{cfg: cfg, folder: f, sets: sets, reward: score, opts: opts}
-	metrics, err := e.run(ctx, resolved, record, instances.Deps{CanaryTokens: reader.CanaryTokens(), Warn: warn})
+	metrics, err := e.run(ctx, resolved, record, instances.Deps{CanaryTokens: reader.CanaryTokens(),
+		Say: func(kind notice.Kind, format string, args ...any) { notice.Print(opts.Log, kind, format, args...) }})
 	return metrics, sets, err
 }
 

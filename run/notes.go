@@ -19,23 +19,20 @@ type notes struct {
 }
 
 // warn prints a warning.
-func (n *notes) warn(format string, args ...any) {
-	n.print(notice.Warning, format, args...)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.console == nil {
-		n.said = append(n.said, fmt.Sprintf(format, args...))
-	}
-}
+func (n *notes) warn(format string, args ...any) { n.say(notice.Warning, format, args...) }
 
 // note prints a message that warns of nothing.
-func (n *notes) note(format string, args ...any) { n.print(notice.Progress, format, args...) }
+func (n *notes) note(format string, args ...any) { n.say(notice.Progress, format, args...) }
 
-func (n *notes) print(kind notice.Kind, format string, args ...any) {
+// say prints a message.
+func (n *notes) say(kind notice.Kind, format string, args ...any) {
 	n.mu.Lock()
 	console := n.console
 	if console == nil {
 		notice.Print(n.log, kind, format, args...)
+		if kind == notice.Warning {
+			n.said = append(n.said, fmt.Sprintf(format, args...))
+		}
 	}
 	n.mu.Unlock()
 	if console != nil {

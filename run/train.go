@@ -81,7 +81,7 @@ func (t *training) open(ctx context.Context) error {
 // startInstances starts the run's engines and connects to its servers.
 func (t *training) startInstances(ctx context.Context) (err error) {
 	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
-		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Warn: t.warn, Dir: t.cfg.Run.Dir})
+		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say, Dir: t.cfg.Run.Dir})
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func requireOneLine(t *testing.T, errs, want string) {
 		}
 	}
 	require.Len(t, own, 1, errs)
-	require.True(t, strings.HasPrefix(own[0], "easyrl: "), errs)
+	require.True(t, strings.HasPrefix(own[0], "error: "), errs)
 	require.Contains(t, own[0], want)
 	require.NotContains(t, errs, "goroutine ")
 }
@@ -291,7 +291,7 @@ func TestBadModels(t *testing.T) {
 				require.Equal(t, exitUsage, code, "%v: %s", args, errs)
 				require.Empty(t, stdout)
 				requireOneLine(t, errs, want)
-				require.Equal(t, args[0] == "train" || args[0] == "eval", strings.HasPrefix(errs, "easyrl: model.path: "), "%v: %s", args, errs)
+				require.Equal(t, args[0] == "train" || args[0] == "eval", strings.HasPrefix(errs, "error: model.path: "), "%v: %s", args, errs)
 				require.Equal(t, before, files(t, work), args)
 			}
 		})

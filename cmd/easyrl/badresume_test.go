@@ -151,8 +151,8 @@ func TestBadResumes(t *testing.T) {
 
 	code, errs = resumeTiny(t, dir, spoilt)
 	require.Equal(t, exitUsage, code)
-	require.Equal(t, 2, strings.Count(errs, "easyrl: skipped a checkpoint: "), errs)
-	require.Contains(t, errs, "easyrl: resume: none of the 2 checkpoints in "+filepath.Join(spoilt, "checkpoints")+" is intact. ")
+	require.Equal(t, 2, strings.Count(errs, "warning: skipped a checkpoint: "), errs)
+	require.Contains(t, errs, "error: resume: none of the 2 checkpoints in "+filepath.Join(spoilt, "checkpoints")+" is intact. ")
 
 	code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run))
 	require.Equal(t, exitUsage, code)
@@ -193,8 +193,8 @@ func TestAbsurdLearningRate(t *testing.T) {
 	run := trainTiny(t, dir, "run", "run.steps=3", "checkpoint.keep=1")
 	before := files(t, filepath.Join(run, "checkpoints"))
 	for lr, said := range map[string]string{
-		"1e30": "easyrl: step 4: after an update at lr 1e+30: weights of model.embed_tokens.weight: ",
-		"3e38": "easyrl: step 4: after an update at lr 3e+38: weights of model.embed_tokens.weight: ",
+		"1e30": "error: step 4: after an update at lr 1e+30: weights of model.embed_tokens.weight: ",
+		"3e38": "error: step 4: after an update at lr 3e+38: weights of model.embed_tokens.weight: ",
 	} {
 		code, errs := resumeTiny(t, dir, run, "checkpoint.keep=1", "train.lr="+lr)
 		require.Equal(t, exitFailed, code, errs)
@@ -215,6 +215,6 @@ func TestRuinedWeightsEndRun(t *testing.T) {
 	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),
 		"-set", "run.steps=200", "-set", "train.lr=1e8")
 	require.Equal(t, exitFailed, code, errs)
-	require.Contains(t, errs, "easyrl: step 2: gradient of model.embed_tokens.weight: sum of squares NaN: not finite; skipped this update\n")
+	require.Contains(t, errs, "warning: step 2: gradient of model.embed_tokens.weight: sum of squares NaN: not finite; skipped this update\n")
 	require.Contains(t, errs, "not finite, 3 in a row\n")
 }

@@ -182,7 +182,7 @@ func TestBadRewardFailsAtStart(t *testing.T) {
 			out := filepath.Join(dir, mode)
 			code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)}, rewardSettings(mode)...)...)
 			require.Equal(t, exitFailed, code, errs)
-			require.True(t, strings.HasPrefix(errs, "easyrl: reward start-up check: reward command env: prompt prompts.jsonl:1: "), errs)
+			require.True(t, strings.HasPrefix(errs, "error: reward start-up check: reward command env: prompt prompts.jsonl:1: "), errs)
 			require.Contains(t, errs, want)
 			require.Equal(t, 1, strings.Count(errs, "\n"))
 			require.NoFileExists(t, filepath.Join(out, report.MetricsFile))
@@ -213,17 +213,17 @@ func TestBadRewardEndsRun(t *testing.T) {
 			require.Equal(t, exitFailed, code, errs)
 			lines := strings.Split(strings.TrimSpace(errs), "\n")
 			for _, line := range lines[:len(lines)-1] {
-				require.Contains(t, line, "easyrl: step 1: gave up on prompt ")
+				require.Contains(t, line, "warning: step 1: gave up on prompt ")
 			}
 			last := lines[len(lines)-1]
-			require.Regexp(t, "^easyrl: step 1: sample: produce step 1: too many groups failed: prompt or reward failed for [2-6] of 6", last)
+			require.Regexp(t, "^error: step 1: sample: produce step 1: too many groups failed: prompt or reward failed for [2-6] of 6", last)
 			require.Contains(t, last, want)
 			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 			require.NoError(t, err)
 			require.Empty(t, steps, "no step is trained without rewards")
 			said, err := report.ReadWarnings(filepath.Join(out, report.WarningsFile))
 			require.NoError(t, err)
-			require.Equal(t, []report.Warning{{Kind: "failed", Text: "the run failed: " + strings.TrimPrefix(last, "easyrl: ")}}, said)
+			require.Equal(t, []report.Warning{{Kind: "failed", Text: "the run failed: " + strings.TrimPrefix(last, "error: ")}}, said)
 		})
 	}
 }
@@ -348,7 +348,7 @@ func TestHTTPReward(t *testing.T) {
 		t.Parallel()
 		code, _, errs := run(t, httpScorer(t, func(n int64, _ string, w http.ResponseWriter, r *http.Request) bool { return silent(n, "7,0", w, r) }), 0.2)
 		require.Equal(t, exitFailed, code, errs)
-		require.Contains(t, errs, "easyrl: reward start-up check: reward http: prompt prompts.jsonl:1: http://127.0.0.1:")
+		require.Contains(t, errs, "error: reward start-up check: reward http: prompt prompts.jsonl:1: http://127.0.0.1:")
 		require.Contains(t, errs, ": no reply in time: 200ms (after 3 tries)")
 	})
 }

@@ -90,17 +90,17 @@ func TestCommandLine(t *testing.T) {
 		{"help", []string{"-h"}, exitDone, "easyrl report ", ""},
 		{"help of a command", []string{"help", "check"}, exitDone, "Example:\n  easyrl check configs/quickstart.toml", ""},
 		{"help anywhere", []string{"check", "a", "-h"}, exitDone, "-set section.key=value", ""},
-		{"unknown command", []string{"chekc"}, exitUsage, "", `easyrl: unknown command "chekc", did you mean check?`},
-		{"strange command", []string{"wibble"}, exitUsage, "", `easyrl: unknown command "wibble", expected one of train, sft, eval, `},
+		{"unknown command", []string{"chekc"}, exitUsage, "", `error: unknown command "chekc", did you mean check?`},
+		{"strange command", []string{"wibble"}, exitUsage, "", `error: unknown command "wibble", expected one of train, sft, eval, `},
 		{"help of an unknown command", []string{"help", "chekc"}, exitUsage, "", "did you mean check?"},
-		{"flag before the command", []string{"-set", "x"}, exitUsage, "", "easyrl: first argument is -set, expected a command: train, "},
-		{"unknown flag", []string{"check", "-sett"}, exitUsage, "", "easyrl: check: unknown flag -sett, did you mean -set? (see easyrl check -h)\n"},
-		{"no file", []string{"check"}, exitUsage, "", "easyrl: no configuration given, expected RUN.toml\n"},
-		{"missing file", []string{"check", "none.toml"}, exitUsage, "", "easyrl: read configuration: open none.toml: no such file"},
+		{"flag before the command", []string{"-set", "x"}, exitUsage, "", "error: first argument is -set, expected a command: train, "},
+		{"unknown flag", []string{"check", "-sett"}, exitUsage, "", "error: check: unknown flag -sett, did you mean -set? (see easyrl check -h)\n"},
+		{"no file", []string{"check"}, exitUsage, "", "error: no configuration given, expected RUN.toml\n"},
+		{"missing file", []string{"check", "none.toml"}, exitUsage, "", "error: read configuration: open none.toml: no such file"},
 		{"setting alone", []string{"check", quickstart, "run.steps=3"}, exitUsage, "", "open run.steps=3: no such file or directory; pass a setting as -set run.steps=3\n"},
-		{"faults", []string{"check", quickstart, "-set", "loss.kl=k4", "-set", "eval.k=0"}, exitUsage, "", "easyrl: -set: loss.kl is \"k4\""},
+		{"faults", []string{"check", quickstart, "-set", "loss.kl=k4", "-set", "eval.k=0"}, exitUsage, "", "error: -set: loss.kl is \"k4\""},
 		{"report of no run", []string{"report", t.TempDir()}, exitUsage, "", "is not a run folder, expected one with metrics.jsonl"},
-		{"report of two", []string{"report", "a", "b"}, exitUsage, "", "easyrl: report: got 2 arguments, expected one run folder\n"},
+		{"report of two", []string{"report", "a", "b"}, exitUsage, "", "error: report: got 2 arguments, expected one run folder\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -156,14 +156,14 @@ func TestExitStatus(t *testing.T) {
 		want string
 	}{
 		{"done", t.Context(), nil, exitDone, ""},
-		{"failed", t.Context(), errors.New("publish: refused"), exitFailed, "easyrl: publish: refused\n"},
-		{"usage", t.Context(), fmt.Errorf("deep: %w", usage.Errorf("wrong")), exitUsage, "easyrl: deep: wrong\n"},
+		{"failed", t.Context(), errors.New("publish: refused"), exitFailed, "error: publish: refused\n"},
+		{"usage", t.Context(), fmt.Errorf("deep: %w", usage.Errorf("wrong")), exitUsage, "error: deep: wrong\n"},
 		{"stopped", cancelled, fmt.Errorf("train: %w", run.StoppedError{Message: "stopped after step 7", Continue: "easyrl train a.toml -resume"}), exitStopped,
 			"stopped after step 7\nhint: continue with: easyrl train a.toml -resume\n"},
-		{"interrupted", cancelled, fmt.Errorf("generate: %w", context.Canceled), exitFailed, "easyrl: stopped by signal: interrupt\n"},
-		{"cancelled for another reason", t.Context(), context.Canceled, exitFailed, "easyrl: context canceled\n"},
+		{"interrupted", cancelled, fmt.Errorf("generate: %w", context.Canceled), exitFailed, "error: stopped by signal: interrupt\n"},
+		{"cancelled for another reason", t.Context(), context.Canceled, exitFailed, "error: context canceled\n"},
 		{"several", t.Context(), usage.Wrap(errors.Join(errors.New("a:1: x\n  1 | y\n    | ^"), errors.New("z"))), exitUsage,
-			"easyrl: a:1: x\n  1 | y\n    | ^\neasyrl: z\n"},
+			"error: a:1: x\n  1 | y\n    | ^\nerror: z\n"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/run/compare"
@@ -47,7 +48,7 @@ func compareVerb(std streams) cli.Verb {
 				o.Modes = append(o.Modes, strings.TrimSpace(mode))
 			}
 		}
-		o.Say = func(format string, args ...any) { cli.Printer{W: std.err}.Line("easyrl: "+format, args...) }
+		o.Say = func(format string, args ...any) { notice.Print(std.err, notice.Progress, format, args...) }
 		o.Train = inProcess(std)
 		found, err := compare.Run(ctx, o)
 		switch {

@@ -52,8 +52,8 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, c.Runs[0].Weights, c.Verified.Runs[1].Weights)
 	require.Contains(t, stdout, "All runs end with bit-identical weights")
 	require.Contains(t, stdout, filepath.Join(out, compare.PageFile))
-	require.Contains(t, stderr, "easyrl: sync (1 of 3): 1 + 1×1 threads\n")
-	require.Contains(t, stderr, "easyrl: colocated (3 of 3): 2 or 1×2 threads\n")
+	require.Contains(t, stderr, "sync (1 of 3): 1 + 1×1 threads\n")
+	require.Contains(t, stderr, "colocated (3 of 3): 2 or 1×2 threads\n")
 }
 
 // An interrupted comparison leaves a checkpoint and resumes from it.
@@ -64,14 +64,14 @@ func TestInterruptedCompareResumes(t *testing.T) {
 	p := startProcess(t, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, holdKey+"=step 2/8", holdRun+"="+filepath.Join(out, "colocated"))
 	}, args...)
-	p.until("easyrl: colocated (2 of 2)")
+	p.until("colocated (2 of 2)")
 	p.until("step 2/8")
 	p.signal(syscall.SIGTERM)
 	code, errs := p.end()
 	require.Equal(t, exitStopped, code, errs)
 	require.Contains(t, errs, "\nstopped; finished runs are kept\nhint: continue with: ")
 	_, errs = shell(t, continued(t, errs[strings.LastIndex(errs, "\nhint: "):]))
-	require.Contains(t, errs, fmt.Sprintf("easyrl: sync (1 of 2): already done in %s\n", filepath.Join(out, "sync")))
+	require.Contains(t, errs, fmt.Sprintf("sync (1 of 2): already done in %s\n", filepath.Join(out, "sync")))
 	require.Contains(t, errs, "resuming after step")
 	c := readComparison(t, out)
 	require.Equal(t, c.Runs[0].Weights, c.Runs[1].Weights)
@@ -89,7 +89,7 @@ func TestCompareKeepsFinishedRuns(t *testing.T) {
 	require.NoError(t, os.WriteFile(blocked, nil, 0o644))
 	code, stdout, stderr := command(t, args...)
 	require.Equal(t, exitFailed, code, stderr)
-	require.Contains(t, stderr, "easyrl: colocated: easyrl train exited with status 2, see its error above; retry failed runs with -resume\n")
+	require.Contains(t, stderr, "error: colocated: easyrl train exited with status 2, see its error above; retry failed runs with -resume\n")
 	require.Contains(t, stdout, "colocated failed: easyrl train exited with status 2")
 	c := readComparison(t, out)
 	require.Len(t, c.Runs, 2)
@@ -110,9 +110,9 @@ func TestCompareRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"compare"}, "easyrl: no configuration given, expected RUN.toml\n"},
-		{[]string{"compare", file, "-modes", "asink"}, "easyrl: compare: -modes has \"asink\", expected any of sync, periodic-async, colocated\n"},
-		{[]string{"compare", file, "-set", "run.step=1"}, "easyrl: compare: -set: unknown key run.step, did you mean run.steps?\n"},
+		{[]string{"compare"}, "error: no configuration given, expected RUN.toml\n"},
+		{[]string{"compare", file, "-modes", "asink"}, "error: compare: -modes has \"asink\", expected any of sync, periodic-async, colocated\n"},
+		{[]string{"compare", file, "-set", "run.step=1"}, "error: compare: -set: unknown key run.step, did you mean run.steps?\n"},
 		{[]string{"compare", file, "-out", out, "-set", "data.train=none.jsonl"}, "none.jsonl"},
 	} {
 		code, stdout, stderr := command(t, row.args...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/run/evaluate"
@@ -48,7 +49,7 @@ func evalVerb(std streams) cli.Verb {
 			return err
 		}
 		if evaluate.NoneRight(metrics, sets, cfg.Eval.K) && resolved.Origin("reward.kind").File == "" && len(cfg.Reward.Sources) == 0 {
-			cli.Printer{W: std.err}.Line("easyrl: no response is correct according to the default reward %q. Select another with -reward, or pass the run.toml of a run.", cfg.Reward.Kind)
+			notice.Print(std.err, notice.Warning, "no response is correct according to the default reward %q\nhint: select another with -reward, or pass the run.toml of a run", cfg.Reward.Kind)
 		}
 		if *asJSON {
 			return json.NewEncoder(std.out).Encode(metrics)

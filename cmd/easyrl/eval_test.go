@@ -125,7 +125,7 @@ func TestEvalWithBadReward(t *testing.T) {
 	dir := badRun(t)
 	args := append([]string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"), "-max-tokens", "3"}, rewardSettings("once-crash")...)
 	metrics, errs := evalJSON(t, args...)
-	require.Contains(t, errs, "easyrl: prompts: gave up on prompt prompts.jsonl:8: reward of response 0: ")
+	require.Contains(t, errs, "warning: prompts: gave up on prompt prompts.jsonl:8: reward of response 0: ")
 	require.Equal(t, 1.0, metrics["eval/prompts/failed"])
 	require.Equal(t, 22.0, metrics["eval/prompts/prompts"])
 	require.Equal(t, 0.5, metrics["eval/prompts/mean@1"])
@@ -146,7 +146,7 @@ func TestEvalWithBadReward(t *testing.T) {
 		rewardSettings("crash")...)...)
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, stdout)
-	require.Contains(t, errs, "easyrl: reward start-up check: ")
+	require.Contains(t, errs, "error: reward start-up check: ")
 	require.NotContains(t, errs, "/23 prompts", "the check precedes sampling")
 	require.Contains(t, errs, "out of ideas")
 }
@@ -216,7 +216,7 @@ func TestPlainPromptsForChatModel(t *testing.T) {
 	train := []string{"train", filepath.Join(dir, "run.toml"), "-set", "model={path=" + fmt.Sprintf("%q", model) + ",init={config=\"\"}}", "-set", "run.steps=1",
 		"-set", "reward.sources.prompts.kind=prefix", "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "noted"))}
 	_, errs := evalJSON(t, eval...)
-	require.Equal(t, 1, strings.Count(errs, "easyrl: "+prompts+": "+note), errs)
+	require.Equal(t, 1, strings.Count(errs, "warning: "+prompts+": "+note), errs)
 	code, _, errs := command(t, train...)
 	require.Zero(t, code, errs)
 	require.Equal(t, 1, strings.Count(errs, note), errs)

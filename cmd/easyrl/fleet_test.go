@@ -18,6 +18,7 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -46,7 +47,7 @@ func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 	start := func(ec engine.Config) (*engine.Engine, error) { return run.StartEngine(f, ec, 1) }
 	said = make(chan string, 100)
 	in, err = instances.Start(t.Context(), cfg, &instances.Deps{Shape: f.Shape, Engine: start, Fleet: fleet.DefaultConfig(),
-		Warn: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
+		Say: func(_ notice.Kind, format string, args ...any) { said <- fmt.Sprintf(format, args...) },
 		Dial: func(_ context.Context, e remote.Endpoint) (membership.Client, string, error) {
 			if strings.Contains(e.URL, "gone") {
 				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
@@ -81,7 +82,7 @@ func TestFleetVerb(t *testing.T) {
 	}
 	code, _, errs := fleet("list")
 	require.Equal(t, exitFailed, code)
-	require.Equal(t, "easyrl: fleet: the run has not started its instances yet\n", errs)
+	require.Equal(t, "error: fleet: the run has not started its instances yet\n", errs)
 	require.NoError(t, in.Begin(t.Context(), page))
 
 	code, out, errs := fleet("list")
@@ -138,12 +139,12 @@ func TestFleetVerb(t *testing.T) {
 	} {
 		code, _, errs := fleet(c.args...)
 		require.Equal(t, c.code, code, errs)
-		require.Contains(t, errs, "easyrl: "+c.err)
+		require.Contains(t, errs, "error: "+c.err)
 		require.Equal(t, 1, strings.Count(errs, "\n"), errs)
 	}
 	code, _, errs = command(t, "fleet", "list", "-trainer", trainer)
 	require.Equal(t, exitFailed, code)
-	require.Equal(t, "easyrl: fleet: control token is missing or wrong, expected Authorization: Bearer TOKEN\n", errs)
+	require.Equal(t, "error: fleet: control token is missing or wrong, expected Authorization: Bearer TOKEN\n", errs)
 	code, _, errs = command(t, "fleet", "list", "-trainer", "127.0.0.1:7000")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, `-trainer is "127.0.0.1:7000", expected http://HOST:PORT`)

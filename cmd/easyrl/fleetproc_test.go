@@ -32,7 +32,7 @@ func startServer(t *testing.T, setup func(*exec.Cmd), model, listen string, more
 func (s *serverProcess) start(listen string) {
 	s.t.Helper()
 	s.process = startProcess(s.t, s.setup, append(s.args, "-listen", listen)...)
-	s.until("easyrl: serving ")
+	s.until("serving ")
 	s.root = regexp.MustCompile(`http://\S+`).FindString(s.log.String())
 }
 

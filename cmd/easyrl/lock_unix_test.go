@@ -28,7 +28,7 @@ func TestOneProcessPerRun(t *testing.T) {
 		}
 		status, _, stderr := command(t, args...)
 		require.Equal(t, 2, status)
-		require.Equal(t, "easyrl: run.dir \""+run+"\" is in use by another process. Wait for it to exit, or set another run.dir\n", stderr)
+		require.Equal(t, "error: run.dir \""+run+"\" is in use by another process. Wait for it to exit, or set another run.dir\n", stderr)
 		entries, err := os.ReadDir(run)
 		require.NoError(t, err)
 		require.Len(t, entries, 1, "only the lock")

@@ -42,7 +42,7 @@ func interruptible(signals <-chan os.Signal, warn io.Writer, exit func(code int)
 		select {
 		case sig := <-signals:
 			cancel(fmt.Errorf("%w: %s", errInterrupted, sig))
-			_, _ = fmt.Fprintf(warn, "\neasyrl: %s: stopping cleanly; press Ctrl-C again to quit now\n", sig)
+			_, _ = fmt.Fprintf(warn, "\n%s: stopping cleanly; press Ctrl-C again to quit now\n", sig)
 		case <-done:
 			return
 		}

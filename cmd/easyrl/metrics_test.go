@@ -128,7 +128,7 @@ func TestWarningsAreIssuedOnce(t *testing.T) {
 	at := slices.IndexFunc(said, func(w report.Warning) bool { return w.Kind == "length-limit" })
 	require.GreaterOrEqual(t, at, 0, said)
 	require.Equal(t, 5, said[at].Step)
-	require.Contains(t, errs, "easyrl: step 5: "+said[at].Text)
+	require.Contains(t, errs, "warning: step 5: "+said[at].Text)
 
 	status, errs = resumeTiny(t, dir, out, "rollout.max_tokens=1", "run.steps=8")
 	require.Zero(t, status, errs)

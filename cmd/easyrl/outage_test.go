@@ -46,7 +46,7 @@ func TestBrokenRewardLosesNothing(t *testing.T) {
 	require.Equal(t, exitFailed, code, errs)
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
 	last := lines[len(lines)-1]
-	require.Regexp(t, "^easyrl: step 4: sample: produce step 4: too many groups failed: prompt or reward failed for [23] of 6, more than the 1 allowed", last)
+	require.Regexp(t, "^error: step 4: sample: produce step 4: too many groups failed: prompt or reward failed for [23] of 6, more than the 1 allowed", last)
 	require.Contains(t, last, "; saved a checkpoint after step 3, -resume continues from it")
 	require.Len(t, metricsOf(t, out), 3)
 
@@ -115,7 +115,7 @@ func TestFailedEvaluationDoesNotEndRun(t *testing.T) {
 		"-set", "data.eval=" + held, "-set", "eval.every=1", "-set", "run.steps=2", "-set", "checkpoint.every=0"}, rewardSettings("breaks")...)...)
 	require.Zero(t, code, errs)
 	for step := range 3 {
-		left := regexp.MustCompile(fmt.Sprintf("easyrl: evaluation after step %d is skipped: too many prompts have no score: [4-6] of 7 in held, more than the 3 allowed", step))
+		left := regexp.MustCompile(fmt.Sprintf("warning: evaluation after step %d is skipped: too many prompts have no score: [4-6] of 7 in held, more than the 3 allowed", step))
 		require.Len(t, left.FindAllString(errs, -1), 1, errs)
 	}
 	steps := metricsOf(t, out)

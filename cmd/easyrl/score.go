@@ -7,6 +7,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/run/score"
@@ -47,7 +48,7 @@ func scoreVerb(std streams) cli.Verb {
 		if err != nil {
 			return err
 		}
-		cli.Printer{W: std.err}.Line("easyrl: %s", &counts)
+		notice.Print(std.err, notice.Progress, "%s", &counts)
 		return counts.Err()
 	}
 	return v

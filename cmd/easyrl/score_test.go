@@ -91,7 +91,7 @@ func TestScoreOfRun(t *testing.T) {
 	}
 	require.Len(t, got, n)
 	require.Greater(t, len(kinds), 2, "the test sees different scores")
-	require.Contains(t, errs, fmt.Sprintf("easyrl: scored %d, mean score %.4f, right ", n, total/float64(n)))
+	require.Contains(t, errs, fmt.Sprintf("scored %d, mean score %.4f, right ", n, total/float64(n)))
 	require.Equal(t, 1, strings.Count(errs, "\n"))
 
 	for path, from := range map[string]int{record: 1, filepath.Join(run, "heldout", "step-000002.jsonl"): 0} {
@@ -139,7 +139,7 @@ func TestScoreOfStandardInput(t *testing.T) {
 		}
 		require.Equal(t, test.ids, ids)
 		n := len(ids)
-		require.Equal(t, fmt.Sprintf("easyrl: scored %d, mean score %.4f, right %d, errors 0\n", n, float64(n-1)/float64(n), n-1), errs.String())
+		require.Equal(t, fmt.Sprintf("scored %d, mean score %.4f, right %d, errors 0\n", n, float64(n-1)/float64(n), n-1), errs.String())
 	}
 }
 
@@ -162,8 +162,8 @@ func TestScoreWithBadReward(t *testing.T) {
 				require.Equal(t, i == 5, s.Error != "")
 			}
 			rows := strings.Split(errs, "\n")
-			require.Equal(t, "easyrl: scored 6, mean score 0.5000, right 0, errors 1", rows[0])
-			require.True(t, strings.HasPrefix(rows[1], "easyrl: 1 of 7 responses have no score; the first is "+in+":6: reward command env: "), errs)
+			require.Equal(t, "scored 6, mean score 0.5000, right 0, errors 1", rows[0])
+			require.True(t, strings.HasPrefix(rows[1], "error: 1 of 7 responses have no score; the first is "+in+":6: reward command env: "), errs)
 			require.Len(t, rows, 3)
 		})
 	}

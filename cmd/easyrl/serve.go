@@ -6,6 +6,7 @@ import (
 
 	api "github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report/control/client"
 	"github.com/easyrl/easyrl/run/serve"
@@ -40,7 +41,7 @@ func serveVerb(std streams) cli.Verb {
 		}
 		cfg.Listen, cfg.Insecure, cfg.DrainTimeout = *listen, *insecure, *drain
 		s := serve.Config{Model: *dir, Simulate: *spec, Threads: *threads, MaxRunning: *maxRunning,
-			Note: func(format string, args ...any) { cli.Printer{W: std.err}.Line("easyrl: "+format, args...) }}
+			Say: func(kind notice.Kind, format string, args ...any) { notice.Print(std.err, kind, format, args...) }}
 		var err error
 		if cfg.Token, err = readToken("-token-file", *tokenFile); err != nil {
 			return err

@@ -181,7 +181,7 @@ func TestServeSimulateRefuses(t *testing.T) {
 	} {
 		code, out, errs := command(t, "serve", "-simulate", spec, "-listen", "127.0.0.1:0")
 		require.Equal(t, exitUsage, code, errs)
-		require.Contains(t, errs, "easyrl: -simulate: ")
+		require.Contains(t, errs, "error: -simulate: ")
 		require.Contains(t, errs, want)
 		require.Equal(t, 1, strings.Count(errs, "\n"), errs)
 		require.Empty(t, out)

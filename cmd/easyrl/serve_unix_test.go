@@ -28,7 +28,7 @@ import (
 func startServe(t *testing.T, args ...string) (p *process, root string) {
 	t.Helper()
 	p = startProcess(t, nil, append([]string{"serve", "-listen", "127.0.0.1:0"}, args...)...)
-	p.until("easyrl: serving ")
+	p.until("serving ")
 	return p, regexp.MustCompile(`http://\S+`).FindString(p.log.String())
 }
 
@@ -44,7 +44,7 @@ func TestServeStopsOnSignal(t *testing.T) {
 		p.signal(sig)
 		code, errs := p.end()
 		require.Equal(t, exitDone, code, errs)
-		require.Contains(t, errs, "easyrl: draining: waiting up to ")
+		require.Contains(t, errs, "draining: waiting up to ")
 	}
 }
 
@@ -57,14 +57,14 @@ func TestServeDrainsOnSignal(t *testing.T) {
 	control.Serve(r)
 	const tokens = 120_000
 	p, root := startServe(t, "-simulate", fmt.Sprintf("lengths=fixed:%d,tokens_per_second=1e9,slots=4,vocab=16,context=1048576", tokens), "-join", trainer)
-	p.until("easyrl: joined ")
+	p.until("joined ")
 	// A running stream that nobody reads, larger than the sockets' buffers.
 	stream, err := http.Post(root+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf( //nolint:noctx // only a test
 		`{"prompt":[3],"n":3,"max_tokens":%d,"logprobs":0,"return_token_ids":true,"stream":true}`, tokens)))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, stream.StatusCode)
 	p.signal(syscall.SIGTERM)
-	p.until("easyrl: draining: waiting up to ")
+	p.until("draining: waiting up to ")
 	code := 0
 	for code != http.StatusServiceUnavailable { // the line precedes the change by a moment
 		var a answered
@@ -130,7 +130,7 @@ func TestServeLeavesRun(t *testing.T) {
 	})
 	trainer := startProcess(t, nil, joinedRun(dir, run, "run.steps=5", endpoints(stays))...)
 	leaves, _ := startServe(t, "-simulate", slow, "-join", controlOf(trainer))
-	leaves.until("easyrl: joined ")
+	leaves.until("joined ")
 	trainer.until("step 2/5")
 	leaves.signal(syscall.SIGTERM)
 	code, errs := leaves.end()
@@ -165,7 +165,7 @@ func TestServeRejoinsResumedRun(t *testing.T) {
 	control.lead(controlOf(trainer))
 	out, outRoot := startServe(t, "-simulate", slow, "-join", control.URL)
 	stays, staysRoot := startServe(t, "-simulate", slow, "-join", control.URL)
-	out.until("easyrl: joined ")
+	out.until("joined ")
 	trainer.until("step 2/6")
 	code, _, errs := command(t, "fleet", "remove", outRoot, "-trainer", control.URL)
 	require.Zero(t, code, errs)
@@ -176,7 +176,7 @@ func TestServeRejoinsResumedRun(t *testing.T) {
 	stays.signal(syscall.SIGSTOP) // without it the run waits
 	trainer = startProcess(t, nil, append(args, "-resume")...)
 	control.lead(controlOf(trainer))
-	out.until("easyrl: " + control.URL + " removed the instance")
+	out.until("warning: " + control.URL + " removed the instance")
 	stays.signal(syscall.SIGCONT)
 	code, errs = trainer.end()
 	require.Zero(t, code, errs)
@@ -239,7 +239,7 @@ func TestTwoTrainersOnOneServer(t *testing.T) {
 	first.until("step 2/4")
 	code, _, errs := command(t, run("second", 1)...)
 	require.Equal(t, exitFailed, code)
-	require.Regexp(t, `^easyrl: 0 instances are available, expected at least 1 \(inference.min_instances\): instance `+server.URL+
+	require.Regexp(t, `^error: 0 instances are available, expected at least 1 \(inference.min_instances\): instance `+server.URL+
 		`: POST /v1/trainer: status 409: instance is held by trainer "run first in \S+ on \S+", last heard from \d+s ago\. Remove the instance from that run .*\n$`, errs)
 	require.NoDirExists(t, filepath.Join(dir, "second"))
 	close(third.open)

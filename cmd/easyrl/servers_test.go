@@ -125,12 +125,12 @@ func TestUnreachableServers(t *testing.T) {
 	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
 		"-set", "inference.kind=easyrl", "-set", "inference.endpoints="+gone)
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, errs, "easyrl: 0 instances are available, expected at least 1 (inference.min_instances): ")
+	require.Contains(t, errs, "error: 0 instances are available, expected at least 1 (inference.min_instances): ")
 	require.Contains(t, errs, gone)
 	require.Contains(t, errs, "connection refused")
 	require.NoDirExists(t, out)
 	code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
 		"-set", "inference.kind=easyrl", "-set", "inference.endpoints=http://a", "-set", "inference.token_file="+filepath.Join(dir, "none"))
 	require.Equal(t, exitUsage, code)
-	require.Contains(t, errs, "easyrl: inference.token_file: open ")
+	require.Contains(t, errs, "error: inference.token_file: open ")
 }

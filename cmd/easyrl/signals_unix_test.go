@@ -281,7 +281,7 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	defer reader.Close() //nolint:errcheck // read only
 	p.signal(syscall.SIGINT)
-	p.until("easyrl: interrupt: stopping cleanly")
+	p.until("interrupt: stopping cleanly")
 	<-time.After(2 * echo)
 	p.signal(syscall.SIGINT)
 	code, errs := p.end()
@@ -317,7 +317,7 @@ func TestInterruptedVerbs(t *testing.T) {
 	t.Run("eval", func(t *testing.T) {
 		addLongPrompt(t, dir)
 		p := startProcess(t, nil, "eval", "-model", m, "-data", filepath.Join(dir, "prompts.jsonl"), "-reward", "prefix", "-k", "60000")
-		p.until("easyrl: " + filepath.Join(dir, "prompts.jsonl: dropped 1 of 24 prompts"))
+		p.until("warning: " + filepath.Join(dir, "prompts.jsonl: dropped 1 of 24 prompts"))
 		requireInterrupted(t, p)
 	})
 }

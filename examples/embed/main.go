@@ -23,7 +23,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := train(ctx, os.Args[1:], "runs/embed", os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "embed:", err)
+		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference/fleet"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/report/control"
 )
 
@@ -24,7 +25,7 @@ type Config struct {
 	Call    func(ctx context.Context, method, path string, in, out any) error
 	Addr    string     // address that the instance listens on
 	Running func() int // number of requests that the instance is serving
-	Note    func(format string, args ...any)
+	Say     notice.Printer
 
 	pause, look time.Duration // override firstPause and lookEvery in tests
 }
@@ -83,18 +84,18 @@ func (r *Registration) stay(ctx context.Context) {
 		case err != nil:
 			if err.Error() != lastNote {
 				lastNote = err.Error()
-				r.cfg.Note("lost contact with %s: %s; retrying", r.cfg.Trainer, lastNote)
+				r.cfg.Say(notice.Warning, "lost contact with %s: %s; retrying", r.cfg.Trainer, lastNote)
 			}
 			continue
 		case self == nil && boot == r.boot:
-			r.cfg.Note("%s removed the instance; it will not rejoin", r.cfg.Trainer)
+			r.cfg.Say(notice.Warning, "%s removed the instance; it will not rejoin", r.cfg.Trainer)
 			return
 		case self == nil:
 			if !r.join(ctx) {
 				return
 			}
 		case self.State == fleet.Draining.String():
-			r.cfg.Note("%s is draining the instance; it will not rejoin", r.cfg.Trainer)
+			r.cfg.Say(notice.Warning, "%s is draining the instance; it will not rejoin", r.cfg.Trainer)
 			return
 		default:
 			r.boot = boot
@@ -138,7 +139,7 @@ func (r *Registration) join(ctx context.Context) bool {
 	for pause := r.cfg.pause; ; pause = min(2*pause, longestPause) {
 		err := r.try(ctx)
 		if err == nil {
-			r.cfg.Note("joined %s as %s", r.cfg.Trainer, r.id)
+			r.cfg.Say(notice.Progress, "joined %s as %s", r.cfg.Trainer, r.id)
 			return true
 		}
 		if ctx.Err() != nil {
@@ -146,7 +147,7 @@ func (r *Registration) join(ctx context.Context) bool {
 		}
 		if err.Error() != lastNote {
 			lastNote = err.Error()
-			r.cfg.Note("join: %s; retrying", lastNote)
+			r.cfg.Say(notice.Warning, "join: %s; retrying", lastNote)
 		}
 		wait := time.NewTimer(pause)
 		select {
@@ -205,7 +206,7 @@ func (r *Registration) Drain() {
 	self := &control.Instance{}
 	err := r.cfg.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(r.id)+"/drain", nil, self)
 	if err != nil {
-		r.cfg.Note("leave: %v", err) // the trainer has exited, or will notice
+		r.cfg.Say(notice.Warning, "leave: %v", err) // the trainer has exited, or will notice
 		r.id = ""
 		return
 	}
@@ -231,7 +232,7 @@ func (r *Registration) Leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	if err := r.cfg.Call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(r.id), nil, nil); err != nil {
-		r.cfg.Note("leave: %v", err)
+		r.cfg.Say(notice.Warning, "leave: %v", err)
 	}
 }
 

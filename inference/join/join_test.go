@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/internal/notice"
 )
 
 // fakeTrainer is a control address that accepts every instance.
@@ -161,7 +163,7 @@ func (f *fakeTrainer) register(t *testing.T, running func() int) (*Registration,
 	u, err := url.Parse(f.URL)
 	require.NoError(t, err)
 	said := &notes{more: make(chan struct{}, 1)}
-	return Begin(t.Context(), Config{Trainer: u, Call: f.call, Addr: "127.0.0.1:8000", Running: running, Note: said.note,
+	return Begin(t.Context(), Config{Trainer: u, Call: f.call, Addr: "127.0.0.1:8000", Running: running, Say: func(_ notice.Kind, format string, args ...any) { said.note(format, args...) },
 		pause: time.Millisecond, look: time.Millisecond}), said
 }
 

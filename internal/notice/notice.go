@@ -13,11 +13,14 @@ type Kind string
 
 // The kinds of messages.
 const (
-	Error    Kind = "easyrl"
-	Warning  Kind = "easyrl"
+	Error    Kind = "error"
+	Warning  Kind = "warning"
 	Hint     Kind = "hint"
 	Progress Kind = ""
 )
+
+// A Printer prints a message of a kind.
+type Printer func(kind Kind, format string, args ...any)
 
 // Text returns message with its kind in front of each line, except for indented lines,
 // which continue the line above, and lines that begin with a kind of their own, such as

@@ -18,6 +18,7 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -36,7 +37,7 @@ type Deps struct {
 	Token        string                                          // bearer token of all servers; may be empty
 	Spans        *trace.Spans                                    // gets a row per instance; may be nil
 	Rest         func(resting bool)                              // engine.Config.Rest of each engine; may be nil
-	Warn         func(format string, args ...any)
+	Say          notice.Printer
 	Dir          string            // the run's folder, for instances.json; empty saves nothing
 	Dial         membership.Dialer // connects to a server; nil connects over HTTP
 }
@@ -53,7 +54,7 @@ type Instances struct {
 
 // Start starts a run's engines and connects to its servers. Call Begin next.
 func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, error) {
-	announcer := membership.NewAnnouncer(ctx, deps.Warn)
+	announcer := membership.NewAnnouncer(ctx, deps.Say)
 	fc := fleetConfig(cfg, deps)
 	fc.Notify = announcer.FleetEvent
 	f, err := fleet.New(fc)

@@ -13,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference/join"
 	api "github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/inference/simulate/backend"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report/control/client"
@@ -26,8 +27,8 @@ type Config struct {
 	MaxRunning int      // maximum number of responses sampled at once
 	Join       *url.URL // control address of the trainer to join; nil for none
 	Server     api.Config
-	// Note receives messages for users.
-	Note func(format string, args ...any)
+	// Say receives messages for users.
+	Say notice.Printer
 }
 
 // backend returns the backend, its text side, which is nil without a tokenizer, and open,
@@ -83,9 +84,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	defer func() { err = errors.Join(err, served.Close()) }()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve() }()
-	cfg.Note("serving %s at http://%s", served.ID(), srv.Addr())
+	cfg.Say(notice.Progress, "serving %s at http://%s", served.ID(), srv.Addr())
 	if cfg.Server.Insecure && cfg.Server.Token == "" {
-		cfg.Note("insecure: anyone with access to %s can sample and replace the weights", srv.Addr())
+		cfg.Say(notice.Warning, "anyone with access to %s can sample and replace the weights", srv.Addr())
 	}
 	m := cfg.enter(ctx, srv)
 	select {
@@ -95,7 +96,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	case <-ctx.Done():
 	}
 	m.Drain()
-	cfg.Note("draining: waiting up to %s for %d requests to finish", short(cfg.Server.DrainTimeout), srv.Running())
+	cfg.Say(notice.Progress, "draining: waiting up to %s for %d requests to finish", short(cfg.Server.DrainTimeout), srv.Running())
 	err = srv.Drain(context.Background())
 	m.Leave()
 	return errors.Join(err, srv.Close(), <-ended)
@@ -107,7 +108,7 @@ func (c *Config) enter(ctx context.Context, srv *api.Server) *join.Registration 
 		return nil
 	}
 	return join.Begin(ctx, join.Config{Trainer: c.Join, Call: client.New(c.Join.String(), c.Server.Token).Call, Addr: srv.Addr(),
-		Running: srv.Running, Note: c.Note})
+		Running: srv.Running, Say: c.Say})
 }
 
 // short formats a duration without trailing zero units.

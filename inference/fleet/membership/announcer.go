@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/inference/fleet"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
 )
@@ -13,9 +14,9 @@ import (
 // Announcer reports on the console and at the control address how a run's instances join,
 // fail and leave. Its methods may be called concurrently.
 type Announcer struct {
-	ctx   context.Context                  // of the run; changes caused by its end are not reported
-	warn  func(format string, args ...any) // writes a line
-	notes *report.Notes                    // writes lines with warn later, because the fleet calls FleetEvent with its lock held
+	ctx   context.Context // of the run; changes caused by its end are not reported
+	say   notice.Printer
+	notes *report.Notes // writes lines with say later, because the fleet calls FleetEvent with its lock held
 
 	mu      sync.Mutex
 	stopped bool
@@ -23,10 +24,10 @@ type Announcer struct {
 	faulty  map[string]bool // instances whose last event was a fault
 }
 
-// NewAnnouncer returns an Announcer for a run that ends with ctx. warn writes a line
-// to the console.
-func NewAnnouncer(ctx context.Context, warn func(format string, args ...any)) *Announcer {
-	return &Announcer{ctx: ctx, warn: warn, notes: report.NewNotes(warn), faulty: map[string]bool{}}
+// NewAnnouncer returns an Announcer for a run that ends with ctx. say prints a
+// message on the console.
+func NewAnnouncer(ctx context.Context, say notice.Printer) *Announcer {
+	return &Announcer{ctx: ctx, say: say, notes: report.NewNotes(say), faulty: map[string]bool{}}
 }
 
 // serve starts sending events to the control address.
@@ -57,22 +58,24 @@ func (a *Announcer) FleetEvent(e fleet.Event) {
 	event := control.InstanceEvent{ID: e.ID, From: e.From.String(), To: e.To.String()}
 	switch {
 	case e.ID == "":
-		a.notes.Say("%s", oneLine(e.String()))
+		kind := notice.Progress
 		event = control.InstanceEvent{}
 		if e.Err != nil {
+			kind = notice.Warning
 			event.Cause = oneLine(e.Err.Error())
 		}
+		a.notes.Say(kind, "%s", oneLine(e.String()))
 	case e.Err != nil && e.From == e.To:
 		event.Cause = oneLine(e.Err.Error())
 		a.faulty[e.ID] = true
-		a.notes.Say("instance %s: still %s: %s", e.ID, e.To, event.Cause)
+		a.notes.Say(notice.Warning, "instance %s: still %s: %s", e.ID, e.To, event.Cause)
 	case e.Err != nil:
 		event.Cause = oneLine(e.Err.Error())
 		a.faulty[e.ID] = true
-		a.notes.Say("instance %s: %s, was %s: %s", e.ID, e.To, e.From, event.Cause)
+		a.notes.Say(notice.Warning, "instance %s: %s, was %s: %s", e.ID, e.To, e.From, event.Cause)
 	case e.To == fleet.Healthy && a.faulty[e.ID]:
 		delete(a.faulty, e.ID)
-		a.notes.Say("instance %s: %s again", e.ID, e.To)
+		a.notes.Say(notice.Progress, "instance %s: %s again", e.ID, e.To)
 	case e.To != fleet.Draining:
 		return
 	}
@@ -88,11 +91,11 @@ func (a *Announcer) joined(in control.Instance, fault error) {
 	case fault != nil:
 		event.Cause = oneLine(fault.Error())
 		a.faulty[in.ID] = true
-		a.notes.Say("instance %s (%s) joined but is %s: %s", in.ID, in.Kind, in.State, event.Cause)
+		a.notes.Say(notice.Warning, "instance %s (%s) joined but is %s: %s", in.ID, in.Kind, in.State, event.Cause)
 	case in.Version > 0:
-		a.notes.Say("instance %s (%s) joined and serves version %d", in.ID, in.Kind, in.Version)
+		a.notes.Say(notice.Progress, "instance %s (%s) joined and serves version %d", in.ID, in.Kind, in.Version)
 	default:
-		a.notes.Say("instance %s (%s) joined", in.ID, in.Kind)
+		a.notes.Say(notice.Progress, "instance %s (%s) joined", in.ID, in.Kind)
 	}
 	a.control.Instance(event)
 }
@@ -102,7 +105,7 @@ func (a *Announcer) left(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.faulty, id)
-	a.notes.Say("instance %s left", id)
+	a.notes.Say(notice.Progress, "instance %s left", id)
 	a.control.Instance(control.InstanceEvent{ID: id, From: fleet.Draining.String()})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference/discover"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/internal/notice"
 )
 
 const (
@@ -171,9 +172,11 @@ func (c *connector) release(srv *server) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, drainTimeout)
 	defer cancel()
-	c.note("instance %s is no longer on the inference.watch list; draining it", srv.ID())
+	c.servers.announcer.notes.Say(notice.Progress, "instance %s is no longer on the inference.watch list; draining it", srv.ID())
 	_ = c.servers.fleet.Drain(ctx, srv) // on a timeout, drop ends its requests
 	c.servers.drop(c.ctx, srv)
 }
 
-func (c *connector) note(format string, args ...any) { c.servers.announcer.notes.Say(format, args...) }
+func (c *connector) note(format string, args ...any) {
+	c.servers.announcer.notes.Say(notice.Warning, format, args...)
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -105,7 +106,7 @@ func connected(ctx context.Context, t *testing.T, said *notes, s setup) *Members
 func open(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
 	t.Helper()
 	shape := tinyShape(t)
-	announcer := NewAnnouncer(ctx, said.warn)
+	announcer := NewAnnouncer(ctx, func(_ notice.Kind, format string, args ...any) { said.warn(format, args...) })
 	fc := fleet.DefaultConfig()
 	fc.Vocab, fc.MinServing, fc.Notify = shape.VocabSize, max(1, s.minInstances), announcer.FleetEvent
 	f, err := fleet.New(fc)

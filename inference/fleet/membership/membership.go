@@ -13,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -120,7 +121,7 @@ func (m *Membership) await(ctx context.Context) error {
 			return nil
 		}
 		if !noted {
-			m.announcer.warn("waiting for instances: %d available, expected at least %d", n, m.cfg.MinInstances)
+			m.announcer.say(notice.Progress, "waiting for instances: %d available, expected at least %d", n, m.cfg.MinInstances)
 		}
 		select {
 		case <-m.servers.joined:
@@ -181,10 +182,10 @@ func (m *Membership) Drain(id string) (control.Instance, error) {
 	if in, ok = m.servers.instance(id); !ok {
 		return in, fmt.Errorf("drain instance %s: %w", id, control.ErrNotFound)
 	}
-	m.announcer.notes.Say("instance %s is draining and gets no new work", id)
+	m.announcer.notes.Say(notice.Progress, "instance %s is draining and gets no new work", id)
 	m.tasks.Go(func() {
 		if m.fleet.Drain(m.ctx, srv) == nil {
-			m.announcer.notes.Say("instance %s has finished its work", id)
+			m.announcer.notes.Say(notice.Progress, "instance %s has finished its work", id)
 		}
 	})
 	return in, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -210,7 +211,7 @@ func (s *servers) remove(ctx context.Context, srv *server) error {
 // drop removes srv if it is still in the fleet and reports a failure as a note.
 func (s *servers) drop(ctx context.Context, srv *server) {
 	if err := s.remove(ctx, srv); err != nil && ctx.Err() == nil && !errors.Is(err, control.ErrNotFound) {
-		s.announcer.notes.Say("%v", err)
+		s.announcer.notes.Say(notice.Warning, "%v", err)
 	}
 }
 

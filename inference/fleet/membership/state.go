@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -99,6 +100,6 @@ func (f *stateFile) write() {
 		err = report.ReplaceFile(f.path, append(data, '\n'))
 	}
 	if err != nil {
-		f.notes.Say("save instances: %v. Removed servers may rejoin if the run restarts", err)
+		f.notes.Say(notice.Warning, "save instances: %v. Removed servers may rejoin if the run restarts", err)
 	}
 }
