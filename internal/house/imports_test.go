@@ -13,13 +13,13 @@ import (
 func floors() [][]string {
 	return [][]string{
 		{"internal/bytesize", "internal/filetype", "internal/foreign", "internal/paths"},
-		{"tokenizer/chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/scan", "tokenizer/internal/spm", "tokenizer/internal/text", "reward/grade/expr", "reward/program",
+		{"tokenizer/chat/internal/py", "tokenizer/internal/pairs", "tokenizer/internal/spm", "tokenizer/internal/ucd", "internal/lossy", "reward/grade/expr", "reward/program",
 			"inference/remote/internal/flow", "model/rope", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
 			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},
 		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/pyjson", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/markup", "inference/server/internal/wire",
-			"tokenizer/internal/split"},
-		{"tokenizer/chat/internal/format", "reward/grade/words", "tokenizer/internal/bpe"},
-		{"tokenizer/chat/internal/method", "reward/grade/measure"},
+			"tokenizer/internal/scan", "tokenizer/internal/text"},
+		{"tokenizer/chat/internal/format", "reward/grade/words", "tokenizer/internal/split"},
+		{"tokenizer/chat/internal/method", "reward/grade/measure", "tokenizer/internal/bpe"},
 		{"tokenizer/chat/internal/filter", "reward/grade/question"},
 		{"tokenizer/chat/internal/engine", "reward/grade/answer"},
 		{"reward/grade/sentence"},

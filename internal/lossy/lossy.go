@@ -1,0 +1,40 @@
+// Package lossy makes valid UTF-8 of any bytes.
+package lossy
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// String replaces each ill-formed sequence by one U+FFFD, as Python's
+// bytes.decode("utf-8", errors="replace") and Rust's String::from_utf8_lossy do.
+// A sequence is the longest beginning of a character, or else one byte (The
+// Unicode Standard, 3.9, "Substitution of Maximal Subparts").
+func String(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	b.Grow(len(text) + 8)
+	for i := 0; i < len(text); {
+		c, n := utf8.DecodeRuneInString(text[i:])
+		if c == utf8.RuneError && n == 1 {
+			n = beginning(text[i:])
+		}
+		b.WriteRune(c)
+		i += n
+	}
+	return b.String()
+}
+
+// beginning returns the length of the longest part that text starts with and that
+// begins a character, at least 1. text starts with no whole character.
+func beginning(text string) int {
+	n := 1
+	for n < min(len(text), utf8.UTFMax) && !utf8.FullRuneInString(text[:n]) && text[n]&0xc0 == 0x80 {
+		if n++; utf8.FullRuneInString(text[:n]) { // the new byte does not continue it
+			return n - 1
+		}
+	}
+	return n
+}
